@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The words of doc/architecture.md as types: datatypes, redops, ranks, lanes, keys.
+/// Any thread; nothing here allocates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace gradwire {
+
+/// Nanoseconds on one monotonic clock of the caller's. The libraries below lib/lane never read a
+/// clock: time is a parameter, so that the simulator can pass virtual time.
+using TimeNs = std::int64_t;
+
+inline constexpr TimeNs kNever = INT64_MAX;
+
+/// Element type of an op. The values go on the wire and across the C ABI: never renumber.
+enum class DataType : std::uint8_t {
+  kFloat32 = 0,
+  kFloat64 = 1,
+  kFloat16 = 2,
+  kBfloat16 = 3,
+  kInt8 = 4,
+  kInt32 = 5,
+  kInt64 = 6,
+  kUint8 = 7,
+};
+inline constexpr int kDataTypeCount = 8;
+
+/// Reduction of an op. The values go on the wire and across the C ABI: never renumber.
+enum class RedOp : std::uint8_t { kSum = 0, kAvg = 1, kMin = 2, kMax = 3, kProd = 4 };
+inline constexpr int kRedOpCount = 5;
+
+[[nodiscard]] constexpr bool is_valid(DataType type) noexcept {
+  return static_cast<int>(type) < kDataTypeCount;
+}
+[[nodiscard]] constexpr bool is_valid(RedOp op) noexcept {
+  return static_cast<int>(op) < kRedOpCount;
+}
+
+/// Bytes of one element; 0 for a value outside the enumeration.
+[[nodiscard]] constexpr std::uint32_t element_bytes(DataType type) noexcept {
+  switch (type) {
+    case DataType::kFloat32:
+    case DataType::kInt32:
+      return 4;
+    case DataType::kFloat64:
+    case DataType::kInt64:
+      return 8;
+    case DataType::kFloat16:
+    case DataType::kBfloat16:
+      return 2;
+    case DataType::kInt8:
+    case DataType::kUint8:
+      return 1;
+  }
+  return 0;
+}
+
+/// "fp32", "bf16", ...; "datatype?" outside the enumeration.
+[[nodiscard]] std::string_view name_of(DataType type) noexcept;
+/// "sum", "avg", ...; "redop?" outside the enumeration.
+[[nodiscard]] std::string_view name_of(RedOp op) noexcept;
+[[nodiscard]] std::optional<DataType> parse_datatype(std::string_view name) noexcept;
+[[nodiscard]] std::optional<RedOp> parse_redop(std::string_view name) noexcept;
+
+inline constexpr std::uint32_t kMaxRanks = 64;
+inline constexpr std::uint32_t kMaxMembers = 64;
+inline constexpr std::uint32_t kMaxLanes = 16;
+
+/// A group and its epoch: what a packet must belong to.
+struct GroupKey {
+  std::uint64_t group_id = 0;
+  std::uint32_t epoch = 0;
+  friend bool operator==(const GroupKey&, const GroupKey&) = default;
+};
+
+}  // namespace gradwire

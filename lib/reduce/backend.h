@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Reduction of chunks, in batches. A backend takes entries and says later which are done: the CPU
+/// backend finishes inside submit(), a GPU backend queues. One lane owns a backend; submit() and
+/// poll() neither allocate nor block.
+///
+/// Numbers (doc/architecture.md, Numbers): fp16 and bf16 are computed in fp32, fp32 in fp32, fp64
+/// in fp64, integers in their own width with wrap-around. An entry folds the members' values in
+/// member order onto the packet's value (hop > 0) or onto the first member's (hop 0), all in the
+/// accumulator's type, divides by `divisor` where `finalize` and the redop is avg (integers
+/// truncate toward zero), and rounds once, to nearest even. A NaN result of a fold is the canonical
+/// positive quiet NaN (fp32 0x7fc00000, fp64 0x7ff8000000000000, fp16 0x7e00, bf16 0x7fc0); min and
+/// max propagate NaN and order -0 below +0. No fold (load of one member, store) copies bits. With
+/// `finalize` and avg the division is a fold.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/types.h"
+
+namespace gradwire::reduce {
+
+enum class Kind : std::uint8_t {
+  kLoad,            ///< packet = fold(inputs)                               hop 0
+  kReduceInPacket,  ///< packet = fold(packet, inputs)
+  kReduceAndStore,  ///< packet = fold(packet, inputs), finalized; outputs = packet
+  kReduceToOutput,  ///< outputs[0] = fold(packet, inputs); the packet is left alone (spill). With
+                    ///< `finalize`: every output
+  kStore,           ///< outputs = packet
+  kLoadFromOutput,  ///< packet = outputs[0]
+  kLocal,           ///< outputs = fold(inputs), finalized; no packet (a group of one rank)
+};
+
+/// One chunk's work. Pointers need no alignment beyond 1 byte. `inputs` and `outputs` are the
+/// members' gradient memory; the chunk starts `offset_bytes` into each.
+struct Entry {
+  Kind kind = Kind::kLoad;
+  DataType datatype = DataType::kFloat32;
+  RedOp redop = RedOp::kSum;
+  bool finalize = false;                     ///< last reducing hop: avg divides here
+  std::uint16_t member_count = 1;            ///< [1, kMaxMembers]: length of inputs and outputs
+  std::uint32_t count = 0;                   ///< elements, from 1
+  std::uint32_t divisor = 1;                 ///< nranks x members, for avg
+  std::byte* packet = nullptr;               ///< payload: [count] of datatype
+  const std::byte* const* inputs = nullptr;  ///< [member_count] bases of the members' inputs
+  std::byte* const* outputs = nullptr;       ///< [member_count] bases of the members' outputs
+  std::uint64_t offset_bytes = 0;            ///< of the chunk in each input and output
+  std::uint64_t cookie = 0;                  ///< the caller's; comes back in the completion
+};
+
+struct Completion {
+  std::uint64_t cookie = 0;
+  bool ok = true;  ///< false: the batch failed, the group must abort
+};
+
+struct BackendCounters {
+  std::uint64_t chunks_reduced = 0;  ///< entries with a fold onto a packet's value
+  std::uint64_t chunks_moved = 0;    ///< loads and stores
+  std::uint64_t bytes = 0;           ///< payload bytes of all entries
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  /// "cpu avx2", "cpu scalar", ...
+  [[nodiscard]] virtual const char* name() const noexcept = 0;
+  /// Takes entries from the front of `entries`, as many as it has room for. Memory named by an
+  /// entry belongs to the backend until its completion is polled; an output may be the input of the
+  /// same entry (in place), and overlaps nothing else of the batch.
+  /// @return how many were taken.
+  [[nodiscard]] virtual std::size_t submit(std::span<const Entry> entries) noexcept = 0;
+  /// Fills `done` from its front with what finished since the last call, in any order.
+  /// @return how many.
+  [[nodiscard]] virtual std::size_t poll(std::span<Completion> done) noexcept = 0;
+  [[nodiscard]] virtual const BackendCounters& counters() const noexcept = 0;
+};
+
+/// CPU instruction sets that the CPU backend is written for.
+enum class Isa : std::uint8_t { kAuto, kScalar, kAvx2 };
+
+/// @param capacity  completions held at once: entries submitted and not yet polled.
+/// @return nullptr where `isa` is not to be had on this CPU.
+[[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(std::size_t capacity, Isa isa = Isa::kAuto);
+
+}  // namespace gradwire::reduce

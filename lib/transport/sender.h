@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The sending half of a connection: numbers packets, keeps what is in flight, finds losses as
+/// RFC 9002 does (packet threshold, time threshold, probe timeout), paces, and asks a congestion
+/// controller for the window. It knows nothing of chunks: what was sent is a cookie of the
+/// caller's, and a loss is a cookie given back. One lane owns it; it allocates at construction
+/// only; time is a parameter.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/types.h"
+#include "transport/congestion.h"
+#include "transport/pacer.h"
+#include "transport/rtt.h"
+#include "wire/packet.h"
+
+namespace gradwire::transport {
+
+/// Constants of loss detection; the reasons for the defaults stand beside them in sender.cc and
+/// doc/protocol.md.
+struct SenderConfig {
+  std::uint32_t max_packets_in_flight = 256;  ///< unresolved packet numbers, a power of two
+  std::uint32_t packet_threshold = 3;         ///< RFC 9002 section 6.1.1
+  TimeNs granularity_ns = 1'000'000;  ///< kGranularity; also the floor of the PTO's variance
+  TimeNs initial_rtt_ns = 10'000'000;
+  TimeNs max_ack_delay_ns = 1'000'000;
+  TimeNs max_pto_ns = 200'000'000;  ///< cap of the backed-off PTO
+  std::uint64_t rate_bps = 0;       ///< pacing; 0 = not paced
+  std::uint32_t burst_bytes = 0;    ///< pacing burst; 0 = a default from the rate
+};
+
+/// The caller's name of a sent packet; kNoCookie for a ping.
+using Cookie = std::uint64_t;
+inline constexpr Cookie kNoCookie = ~std::uint64_t{0};
+
+/// What an acknowledgement or a timer brought. The spans point into the sender and hold until its
+/// next call. A cookie may be told acknowledged after it was told lost (a late acknowledgement),
+/// and more than once if it was sent more than once.
+struct Outcome {
+  std::span<const Cookie> acked;
+  std::span<const Cookie> lost;
+  std::uint32_t probes = 0;     ///< ack-eliciting packets to send now, past window and pacing
+  bool limits_changed = false;  ///< credit_chunks or posted_op_seq went up
+  bool malformed = false;       ///< acknowledged what was never sent: ignore and count
+};
+
+class Sender {
+ public:
+  Sender(const SenderConfig& config, std::unique_ptr<CongestionController> controller);
+  ~Sender();
+  Sender(const Sender&) = delete;
+  Sender& operator=(const Sender&) = delete;
+
+  /// @return whether a packet of `bytes` (on the wire) may go now by window, pacing and the room
+  /// for packet numbers. Credit is the caller's: see credit_chunks() and posted_op_seq().
+  [[nodiscard]] bool can_send(TimeNs now, std::uint32_t bytes) const noexcept;
+
+  /// Takes the next packet number for a packet of `bytes` that goes out now, is ack-eliciting, and
+  /// counts against window and pacing. Also valid when can_send() is false, for probes, as long as
+  /// has_number() holds.
+  std::uint64_t on_sent(TimeNs now, std::uint32_t bytes, Cookie cookie) noexcept;
+  [[nodiscard]] bool has_number() const noexcept;
+
+  Outcome on_ack(TimeNs now, const wire::AckHeader& ack) noexcept;
+
+  /// Earliest time at which on_deadline() has something to do: loss time, PTO; kNever if nothing.
+  [[nodiscard]] TimeNs deadline() const noexcept;
+  /// Earliest time at which pacing lets `bytes` go; `now` if it does already.
+  [[nodiscard]] TimeNs pacing_time(TimeNs now, std::uint32_t bytes) const noexcept;
+  Outcome on_deadline(TimeNs now) noexcept;
+
+  /// The caller is blocked by credit with nothing in flight: arms the PTO so that a probe asks for
+  /// the limits again. Cleared by the next acknowledgement.
+  void set_blocked(TimeNs now) noexcept;
+
+  /// Limits from the peer, cumulative and absolute; they never go down.
+  [[nodiscard]] std::uint64_t credit_chunks() const noexcept { return credit_chunks_; }
+  [[nodiscard]] std::uint64_t posted_op_seq() const noexcept { return posted_op_seq_; }
+  /// Also from a hello-ack. @return whether one went up.
+  bool raise_limits(std::uint64_t credit_chunks, std::uint64_t posted_op_seq) noexcept;
+
+  /// Nothing in flight is waited for any more (the group ended).
+  void forget_all() noexcept;
+
+  [[nodiscard]] std::uint64_t bytes_in_flight() const noexcept;
+  [[nodiscard]] std::uint32_t packets_in_flight() const noexcept;
+  [[nodiscard]] const RttEstimator& rtt() const noexcept { return rtt_; }
+  [[nodiscard]] std::uint32_t pto_count() const noexcept { return pto_count_; }
+  [[nodiscard]] std::uint64_t packets_lost() const noexcept { return packets_lost_; }
+  [[nodiscard]] std::uint64_t window_bytes() const noexcept;
+  /// Takes effect with the next packet. 0 = not paced.
+  void set_rate(TimeNs now, std::uint64_t rate_bps) noexcept;
+
+ private:
+  struct InFlight;
+  // The implementer completes this part; names follow RFC 9002 (largest_acked_, loss_time_, ...).
+  std::uint64_t credit_chunks_ = 0;
+  std::uint64_t posted_op_seq_ = 0;
+  std::uint32_t pto_count_ = 0;
+  std::uint64_t packets_lost_ = 0;
+  RttEstimator rtt_;
+};
+
+}  // namespace gradwire::transport

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What is around a chunk packet: Ethernet (one VLAN tag at most), IPv4, UDP. A template of those
+/// bytes is made once per neighbour; per packet only lengths, IP id and IP checksum change. The UDP
+/// checksum is 0 over IPv4 (allowed by RFC 768): the packet has its own CRCs.
+/// IPv6 has its place in IpAddress and in FrameTemplate, and is refused until it is implemented.
+/// Any thread; nothing here allocates.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "wire/packet.h"
+
+namespace gradwire::wire {
+
+using MacAddress = std::array<std::uint8_t, 6>;
+inline constexpr MacAddress kBroadcastMac = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+
+struct IpAddress {
+  std::uint8_t family = 0;               ///< 0 = none, 4, 6
+  std::array<std::uint8_t, 16> bytes{};  ///< network order; IPv4 in the first four
+  friend bool operator==(const IpAddress&, const IpAddress&) = default;
+};
+[[nodiscard]] std::optional<IpAddress> parse_ip(std::string_view text) noexcept;
+[[nodiscard]] std::string to_string(const IpAddress& address);
+[[nodiscard]] std::optional<MacAddress> parse_mac(std::string_view text) noexcept;
+[[nodiscard]] std::string to_string(const MacAddress& address);
+/// @return whether both addresses lie in one network of `prefix_bits`.
+[[nodiscard]] bool same_network(const IpAddress& a, const IpAddress& b, int prefix_bits) noexcept;
+
+inline constexpr std::size_t kEthernetBytes = 14;
+inline constexpr std::size_t kVlanBytes = 4;
+inline constexpr std::size_t kIpv4Bytes = 20;
+inline constexpr std::size_t kUdpBytes = 8;
+inline constexpr std::size_t kMaxFrameHeaderBytes = kEthernetBytes + kVlanBytes + 40 + kUdpBytes;
+
+/// Chunk payload that fits `mtu` (the IP packet's bytes), rounded down to 64; 0 if none does.
+[[nodiscard]] std::uint32_t max_payload_bytes(std::uint32_t mtu, std::uint8_t ip_family) noexcept;
+
+struct FrameAddresses {
+  MacAddress source_mac{};
+  MacAddress destination_mac{};
+  std::optional<std::uint16_t> vlan_id;
+  IpAddress source_ip;
+  IpAddress destination_ip;
+  std::uint16_t source_port = 0;
+  std::uint16_t destination_port = 0;
+  std::uint8_t dscp = 0;  ///< 0 ... 63
+  std::uint8_t ecn = 0;   ///< 0 ... 3; 2 is ECT(0)
+};
+
+/// The bytes before a chunk packet, made once per neighbour.
+class FrameTemplate {
+ public:
+  FrameTemplate() = default;
+  /// @return nothing where the addresses do not fit together (families, IPv6 for now).
+  [[nodiscard]] static std::optional<FrameTemplate> make(const FrameAddresses& addresses) noexcept;
+
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// Writes bytes() bytes to `out` for a UDP payload of `udp_payload_bytes`.
+  void write(std::byte* out, std::size_t udp_payload_bytes) const noexcept;
+
+ private:
+  std::array<std::byte, kMaxFrameHeaderBytes> template_{};
+  std::size_t bytes_ = 0;
+  std::size_t ip_offset_ = 0;
+  std::uint32_t checksum_base_ = 0;  ///< one's complement sum of the IP header without its length
+};
+
+enum class FrameKind : std::uint8_t { kUdp, kArp, kIcmpEcho, kOther };
+
+/// What parse_frame saw. `payload` is the UDP payload by UDP's and IP's lengths (Ethernet padding
+/// cut off), or the ARP/ICMP packet.
+struct FrameView {
+  FrameKind kind = FrameKind::kOther;
+  MacAddress source_mac{};
+  MacAddress destination_mac{};
+  std::optional<std::uint16_t> vlan_id;
+  IpAddress source_ip;
+  IpAddress destination_ip;
+  std::uint16_t source_port = 0;
+  std::uint16_t destination_port = 0;
+  std::uint8_t ecn = 0;
+  std::size_t ip_offset = 0;
+  std::span<const std::byte> payload;
+};
+
+/// Parses Ethernet, VLAN, IPv4 (header checksum checked, fragments refused), UDP; tells ARP and
+/// ICMP echo requests apart.
+/// @return Drop::kNone, or why the frame is to be dropped.
+[[nodiscard]] Drop parse_frame(std::span<const std::byte> frame, FrameView& out) noexcept;
+
+}  // namespace gradwire::wire

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The chunk protocol, version 1: what one UDP payload holds. doc/protocol.md is the
+/// specification, with byte diagrams; this header follows it. Every packet starts with the same 64
+/// bytes, in network byte order:
+///
+///     0  version u8 | type u8 | flags u8 | lane u8
+///     4  connection id u32              the receiver's; 0 in a hello
+///     8  packet number u64              never reused in its number space
+///    16  32 bytes, by type
+///    48  integrity, 16 bytes: header CRC32C u32 | payload CRC32C u32 | 8 bytes of zero
+///    64  payload
+///
+/// Any thread; nothing here allocates; decode() trusts nothing it reads.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/abort_reason.h"
+#include "base/types.h"
+
+namespace gradwire::wire {
+
+inline constexpr std::uint8_t kVersion = 1;
+inline constexpr std::size_t kHeaderBytes = 64;
+/// Ranges in one acknowledgement: what a 1,280-byte packet could hold is far more than is useful.
+inline constexpr std::size_t kMaxAckRanges = 64;
+
+enum class PacketType : std::uint8_t {
+  kHello = 1,     ///< upstream -> downstream, padded to the full packet size
+  kHelloAck = 2,  ///< downstream -> upstream, padded likewise
+  kData = 3,      ///< down: a chunk; acknowledged
+  kPing = 4,      ///< down: no payload; in the data's number space; acknowledged
+  kAck = 5,       ///< up: ranges, delay, credit; has a number space of its own
+  kAbort = 6,     ///< both ways, not acknowledged, repeated
+  kBye = 7,       ///< both ways: all ops up to `op_seq` are finished here; answered by kByeAck
+  kByeAck = 8,
+};
+
+/// Flags of any packet.
+inline constexpr std::uint8_t kFlagFromUpstream = 0x01;  ///< sent by the upstream rank (goes down)
+
+struct CommonHeader {
+  PacketType type = PacketType::kPing;
+  std::uint8_t flags = 0;
+  std::uint8_t lane = 0;
+  std::uint32_t connection_id = 0;
+  std::uint64_t packet_number = 0;
+};
+
+struct DataHeader {
+  std::uint64_t op_seq = 0;       ///< first op of a group is 1
+  std::uint64_t total_count = 0;  ///< elements of the whole op
+  std::uint32_t chunk = 0;        ///< chunk index in the op: segment * chunks_per_segment + i
+  std::uint32_t tag = 0;          ///< the caller's, equal on every rank
+  std::uint16_t count = 0;        ///< elements in this packet
+  std::uint16_t hop = 0;          ///< 0 ... 2(nranks-1)-1
+  DataType datatype = DataType::kFloat32;
+  RedOp redop = RedOp::kSum;
+};
+
+/// Packet numbers [first, last], both included.
+struct AckRange {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  friend bool operator==(const AckRange&, const AckRange&) = default;
+};
+
+struct AckHeader {
+  std::uint64_t credit_chunks = 0;  ///< absolute: distinct chunks the peer may have sent so far
+  std::uint64_t posted_op_seq = 0;  ///< highest op_seq that the client here has posted
+  std::uint32_t delay_ns = 0;       ///< since the largest packet arrived (saturating)
+  std::uint32_t ecn_ce_count = 0;   ///< packets seen with CE, modulo 2^32
+  std::uint8_t range_count = 0;     ///< descending, disjoint, not adjacent; the first has the
+                                    ///< largest packet number; 0 = nothing received yet
+  std::array<AckRange, kMaxAckRanges> ranges{};  ///< travel as payload, under its CRC
+};
+
+/// Body of hello and hello-ack; travels as payload of fixed layout, then zero padding.
+struct HelloBody {
+  GroupKey key;
+  std::uint64_t incarnation = 0;   ///< of the sender's daemon, random at its start
+  std::uint64_t table_digest = 0;  ///< of the group's table: ranks, addresses, payload, lanes
+  std::uint32_t features = 0;
+  std::uint32_t payload_bytes = 0;  ///< the group's agreed chunk payload
+  std::uint32_t connection_id = 0;  ///< the sender's own, for packets towards it
+  std::uint16_t from_rank = 0;
+  std::uint16_t to_rank = 0;
+  std::uint16_t nranks = 0;
+  std::uint16_t lanes = 0;
+  std::uint64_t credit_chunks = 0;  ///< hello-ack: as in AckHeader
+  std::uint64_t posted_op_seq = 0;  ///< hello-ack: as in AckHeader
+};
+inline constexpr std::size_t kHelloBodyBytes = 72;
+
+struct ByeBody {
+  std::uint64_t completed_op_seq = 0;  ///< every op up to this one is finished at the sender
+};
+
+/// Why a packet was dropped; each has its counter.
+enum class Drop : std::uint8_t {
+  kNone = 0,
+  kShort,    ///< shorter than its header or than its lengths say
+  kForeign,  ///< not our Ethernet, IP or UDP, or not from the neighbour
+  kVersion,
+  kType,
+  kHeaderCrc,
+  kPayloadCrc,
+  kMalformed,          ///< a field out of its bounds
+  kUnknownConnection,  ///< no such connection id: also every packet of an old epoch
+  kDuplicate,
+  kReplay,         ///< packet number too old to tell
+  kBadChunk,       ///< chunk, hop, count or lane that this rank cannot get
+  kEagerOverflow,  ///< sent ahead of the grant beyond the allowance
+  kNoBuffer,
+  kState,  ///< right, but not in this state of the group
+  kCount,
+};
+inline constexpr int kDropCount = static_cast<int>(Drop::kCount);
+[[nodiscard]] const char* name_of(Drop drop) noexcept;
+
+/// A decoded packet. Which of the bodies is set follows from common.type. `payload` points into the
+/// decoded bytes; for data its CRC is not yet checked (see payload_crc_ok).
+struct Packet {
+  CommonHeader common;
+  std::uint32_t payload_crc = 0;
+  std::span<const std::byte> payload;
+  DataHeader data;
+  AckHeader ack;
+  HelloBody hello;
+  ByeBody bye;
+  AbortReason abort;
+};
+
+/// Decodes one UDP payload. Checks version, type, header CRC, lengths, enumerations and, for every
+/// type but data, the payload's CRC; fills only the body of the packet's type.
+/// @return Drop::kNone, or why the packet is to be dropped (then `out` is unspecified).
+[[nodiscard]] Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept;
+
+/// @return whether the payload's CRC32C is the one in its header.
+[[nodiscard]] bool payload_crc_ok(const Packet& packet) noexcept;
+
+/// CRC32C (Castagnoli, RFC 3720 appendix B.4) of `bytes`, as in the integrity field.
+[[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes) noexcept;
+
+/// Writes the 64 bytes of a data packet's header before a payload of `payload_bytes` bytes whose
+/// CRC32C is `payload_crc`.
+void encode_data(std::span<std::byte, kHeaderBytes> out, const CommonHeader& common,
+                 const DataHeader& data, std::uint32_t payload_crc) noexcept;
+
+/// The others write header and payload into `out`; the return is the bytes written, 0 if `out` is
+/// too small. `common.type` is set by the function.
+std::size_t encode_ping(std::span<std::byte> out, CommonHeader common) noexcept;
+std::size_t encode_ack(std::span<std::byte> out, CommonHeader common,
+                       const AckHeader& ack) noexcept;
+/// Padded with zeros to `total_bytes` (header included), at least kHeaderBytes + kHelloBodyBytes.
+/// `type` is kHello or kHelloAck.
+std::size_t encode_hello(std::span<std::byte> out, PacketType type, CommonHeader common,
+                         const HelloBody& body, std::size_t total_bytes) noexcept;
+std::size_t encode_abort(std::span<std::byte> out, CommonHeader common,
+                         const AbortReason& reason) noexcept;
+/// `type` is kBye or kByeAck.
+std::size_t encode_bye(std::span<std::byte> out, PacketType type, CommonHeader common,
+                       const ByeBody& body) noexcept;
+
+}  // namespace gradwire::wire
