@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Commands from a client to its daemon and completions back: two single-producer,
+/// single-consumer rings in one shared memory region (a sealed hugepage memfd that the daemon
+/// makes). Each side keeps private copies of its own indexes and trusts nothing that the other side
+/// writes: an entry is copied out before it is looked at, and an index that cannot be is an error
+/// of the peer. Nothing here allocates or blocks.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace gradwire::ipc {
+
+inline constexpr std::uint32_t kQueueMagic = 0x47575131;  // "GWQ1"
+inline constexpr std::uint32_t kCommandEntries = 256;     ///< power of two
+inline constexpr std::uint32_t kCompletionEntries = 256;  ///< >= outstanding commands
+
+enum class CommandType : std::uint8_t { kAllReduce = 1 };
+
+struct CommandEntry {
+  std::uint64_t request_id = 0;    ///< the client's own; comes back in the completion
+  std::uint64_t group_handle = 0;  ///< from the join reply
+  std::uint64_t count = 0;         ///< elements; 0 is an op too
+  std::uint64_t input_offset = 0;  ///< bytes into the input memory
+  std::uint64_t output_offset = 0;
+  std::uint32_t input_memory = 0;   ///< handle from the allocate reply
+  std::uint32_t output_memory = 0;  ///< equal handle and offset: in place
+  std::uint32_t tag = 0;
+  CommandType type = CommandType::kAllReduce;
+  std::uint8_t datatype = 0;  ///< gradwire::DataType
+  std::uint8_t redop = 0;     ///< gradwire::RedOp
+  std::uint8_t reserved = 0;
+};
+static_assert(sizeof(CommandEntry) == 64);
+
+struct CompletionEntry {
+  static constexpr std::size_t kTextBytes = 232;
+  std::uint64_t request_id = 0;
+  std::uint64_t op_seq = 0;  ///< 0 where the command never became an op
+  std::uint32_t status = 0;  ///< gradwire::ErrorCode
+  std::uint32_t reserved = 0;
+  char text[kTextBytes] = {};  ///< why, NUL-terminated; empty on success
+};
+static_assert(sizeof(CompletionEntry) == 256);
+
+/// The shared region. Indexes count entries ever written or read, modulo 2^32.
+struct QueueRegion {
+  std::uint32_t magic = 0;
+  std::uint32_t bytes = 0;
+  alignas(64) std::atomic<std::uint32_t> command_tail;     ///< client writes
+  alignas(64) std::atomic<std::uint32_t> command_head;     ///< daemon writes
+  alignas(64) std::atomic<std::uint32_t> completion_tail;  ///< daemon writes
+  alignas(64) std::atomic<std::uint32_t> completion_head;  ///< client writes
+  alignas(64) std::atomic<std::uint32_t> daemon_sleeps;    ///< daemon sets; client then rings the
+                                                           ///< doorbell eventfd after a push
+  alignas(64) std::atomic<std::uint32_t> client_waits;     ///< client sets; daemon then writes the
+                                                           ///< completion eventfd after a push
+  alignas(64) CommandEntry commands[kCommandEntries];
+  CompletionEntry completions[kCompletionEntries];
+};
+
+enum class PopResult : std::uint8_t { kEntry, kEmpty, kPeerFault };
+
+/// The daemon's end. One lane owns it.
+class DaemonQueue {
+ public:
+  DaemonQueue() = default;
+  explicit DaemonQueue(QueueRegion* region) noexcept : region_(region) {}
+  /// Copies the next command out. kPeerFault: the client's index cannot be; drop the client.
+  [[nodiscard]] PopResult pop_command(CommandEntry& out) noexcept;
+  /// @return whether there was room. There always is while no more commands are outstanding than
+  /// kCompletionEntries; an index of the client's that cannot be counts as no room.
+  [[nodiscard]] bool push_completion(const CompletionEntry& entry) noexcept;
+  /// @return whether the client asked for a write to the completion eventfd; clears the wish.
+  [[nodiscard]] bool take_client_waits() noexcept;
+  /// Before the lane sleeps: true, then one more look at has_command().
+  void set_daemon_sleeps(bool sleeps) noexcept;
+  [[nodiscard]] bool has_command() const noexcept;
+
+ private:
+  QueueRegion* region_ = nullptr;
+  std::uint32_t command_head_ = 0;
+  std::uint32_t completion_tail_ = 0;
+};
+
+/// The client's end. One thread at a time (the client library locks).
+class ClientQueue {
+ public:
+  ClientQueue() = default;
+  explicit ClientQueue(QueueRegion* region) noexcept : region_(region) {}
+  /// @return whether there was room.
+  [[nodiscard]] bool push_command(const CommandEntry& entry) noexcept;
+  /// @return whether the daemon sleeps, so that the doorbell must be rung after a push.
+  [[nodiscard]] bool daemon_sleeps() const noexcept;
+  [[nodiscard]] PopResult pop_completion(CompletionEntry& out) noexcept;
+  [[nodiscard]] bool has_completion() const noexcept;
+  void set_client_waits(bool waits) noexcept;
+
+ private:
+  QueueRegion* region_ = nullptr;
+  std::uint32_t command_tail_ = 0;
+  std::uint32_t completion_head_ = 0;
+};
+
+}  // namespace gradwire::ipc

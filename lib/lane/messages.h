@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What the control thread (main lcore) and the lanes say to each other. Messages are heap objects
+/// made by the control thread; a pointer to one goes through an rte_ring to a lane, and comes back
+/// in an event when the lane is through with it, so that only the control thread ever frees.
+/// Lane 0 is the command lane: it alone reads the clients' command queues, checks commands, and
+/// hands ops to the other lanes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/abort_reason.h"
+#include "ipc/command_queue.h"
+#include "ring/shard.h"
+
+namespace gradwire::lane {
+
+/// A client as the command lane sees it. Made and destroyed by the control thread.
+struct ClientPort {
+  std::uint32_t client_id = 0;
+  ipc::DaemonQueue queue;
+  int completion_fd = -1;  ///< eventfd, written when the client waits
+  int doorbell_fd = -1;    ///< eventfd, read by the sleeping lane
+};
+
+struct MemoryRegion {
+  std::uint32_t client_id = 0;
+  std::uint32_t memory = 0;   ///< handle
+  std::byte* base = nullptr;  ///< the daemon's own mapping
+  std::uint64_t bytes = 0;
+};
+
+/// One lane's part of a group.
+struct ShardPlacement {
+  std::unique_ptr<ring::Shard> shard;
+  std::uint16_t down_port = 0;  ///< index of the lane's port that leads to the downstream rank
+  std::uint16_t up_port = 0;
+};
+
+struct GroupPlan {
+  std::uint64_t group_handle = 0;
+  std::vector<std::uint32_t> member_clients;  ///< client_id by member
+  std::vector<ShardPlacement> shards;         ///< by lane
+};
+
+enum class RequestType : std::uint8_t {
+  kAddClient,     ///< command lane only: client
+  kRemoveClient,  ///< command lane only: its commands are read no more. Comes back when no group
+                  ///< that it is a member of is left on the command lane (the control thread aborts
+                  ///< and closes those first)
+  kAddMemory,     ///< command lane only: memory
+  kRemoveMemory,  ///< command lane only: comes back when no op refers to it
+  kAddGroup,      ///< every lane: plan; each lane starts its shard
+  kAbortGroup,    ///< every lane: group_handle, reason
+  kLeaveGroup,    ///< every lane: group_handle. Comes back from a lane when its shard is closed and
+                  ///< forgotten (also after an abort: the control thread sends it in any case)
+};
+
+struct Request {
+  RequestType type = RequestType::kAddClient;
+  std::uint64_t group_handle = 0;
+  std::uint32_t client_id = 0;
+  std::uint32_t memory = 0;
+  ClientPort* client = nullptr;
+  MemoryRegion region;
+  GroupPlan* plan = nullptr;  ///< shared by the lanes; each touches its own shard only
+  AbortReason reason;
+};
+
+enum class NoticeType : std::uint8_t {
+  kRequestDone,   ///< `request` is through; free it
+  kGroupFormed,   ///< this lane's shard of group_handle
+  kGroupAborted,  ///< this lane's shard; `reason`. The control thread aborts the other lanes
+  kClientFault,   ///< client_id broke the queue's rules: `reason.detail` says how
+};
+
+struct Notice {
+  NoticeType type = NoticeType::kRequestDone;
+  std::uint8_t lane = 0;
+  std::uint32_t client_id = 0;
+  std::uint64_t group_handle = 0;
+  Request* request = nullptr;
+  AbortReason reason;
+};
+
+}  // namespace gradwire::lane
