@@ -19,7 +19,7 @@ inline constexpr std::uint32_t kCompletionEntries = 256;  ///< >= outstanding co
 
 enum class CommandType : std::uint8_t { kAllReduce = 1 };
 
-struct CommandEntry {
+struct alignas(64) CommandEntry {
   std::uint64_t request_id = 0;    ///< the client's own; comes back in the completion
   std::uint64_t group_handle = 0;  ///< from the join reply
   std::uint64_t count = 0;         ///< elements; 0 is an op too
