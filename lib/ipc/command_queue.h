@@ -60,6 +60,17 @@ struct QueueRegion {
   alignas(64) CommandEntry commands[kCommandEntries];
   CompletionEntry completions[kCompletionEntries];
 };
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+static_assert((kCommandEntries & (kCommandEntries - 1)) == 0);
+static_assert((kCompletionEntries & (kCompletionEntries - 1)) == 0);
+static_assert(offsetof(QueueRegion, commands) == 7 * 64);
+
+/// Makes an empty region in `memory`: zeroed, at least sizeof(QueueRegion), aligned to 64 bytes.
+/// @return nullptr where it is too small or not aligned.
+[[nodiscard]] QueueRegion* create_queue_region(void* memory, std::size_t bytes) noexcept;
+/// The client's look at a region that the daemon made.
+/// @return nullptr where size, alignment or magic are not those of a queue region.
+[[nodiscard]] QueueRegion* open_queue_region(void* memory, std::size_t bytes) noexcept;
 
 enum class PopResult : std::uint8_t { kEntry, kEmpty, kPeerFault };
 
