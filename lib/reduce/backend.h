@@ -7,11 +7,18 @@
 /// Numbers (doc/architecture.md, Numbers): fp16 and bf16 are computed in fp32, fp32 in fp32, fp64
 /// in fp64, integers in their own width with wrap-around. An entry folds the members' values in
 /// member order onto the packet's value (hop > 0) or onto the first member's (hop 0), all in the
-/// accumulator's type, divides by `divisor` where `finalize` and the redop is avg (integers
-/// truncate toward zero), and rounds once, to nearest even. A NaN result of a fold is the canonical
-/// positive quiet NaN (fp32 0x7fc00000, fp64 0x7ff8000000000000, fp16 0x7e00, bf16 0x7fc0); min and
-/// max propagate NaN and order -0 below +0. No fold (load of one member, store) copies bits. With
-/// `finalize` and avg the division is a fold.
+/// accumulator's type, divides by `divisor` where the redop is avg and the entry is final (with
+/// `finalize`, and always for kReduceAndStore and kLocal), and rounds once, to nearest even.
+/// - A NaN result of a fold is the canonical positive quiet NaN (fp32 0x7fc00000, fp64
+///   0x7ff8000000000000, fp16 0x7e00, bf16 0x7fc0); min and max propagate NaN and order -0 below
+///   +0. fp16 and bf16 beyond their largest value round to infinity.
+/// - No fold copies bits, NaN payloads too: kStore, kLoadFromOutput, and kLoad and kLocal of one
+///   member. The division of an avg is a fold, but by a divisor of 1 (one rank, one member) it is
+///   not done: that copies bits too.
+/// - An integer avg divides the sum as it has wrapped in the integer's own width (int8: 100 + 100
+///   is -56) and truncates toward zero.
+/// The calling thread's MXCSR has to be at its default (round to nearest, no FTZ, no DAZ): the CPU
+/// backend neither sets nor checks it. Every instruction set gives the same bits.
 #pragma once
 
 #include <cstddef>
@@ -26,12 +33,12 @@ namespace gradwire::reduce {
 enum class Kind : std::uint8_t {
   kLoad,            ///< packet = fold(inputs)                               hop 0
   kReduceInPacket,  ///< packet = fold(packet, inputs)
-  kReduceAndStore,  ///< packet = fold(packet, inputs), finalized; outputs = packet
+  kReduceAndStore,  ///< packet = fold(packet, inputs), final; outputs = packet; one pass
   kReduceToOutput,  ///< outputs[0] = fold(packet, inputs); the packet is left alone (spill). With
                     ///< `finalize`: every output
   kStore,           ///< outputs = packet
   kLoadFromOutput,  ///< packet = outputs[0]
-  kLocal,           ///< outputs = fold(inputs), finalized; no packet (a group of one rank)
+  kLocal,           ///< outputs = fold(inputs), final; no packet (a group of one rank)
 };
 
 /// One chunk's work. Pointers need no alignment beyond 1 byte. `inputs` and `outputs` are the
@@ -43,7 +50,7 @@ struct Entry {
   bool finalize = false;                     ///< last reducing hop: avg divides here
   std::uint16_t member_count = 1;            ///< [1, kMaxMembers]: length of inputs and outputs
   std::uint32_t count = 0;                   ///< elements, from 1
-  std::uint32_t divisor = 1;                 ///< nranks x members, for avg
+  std::uint32_t divisor = 1;                 ///< nranks x members, for avg; [1, 4096]
   std::byte* packet = nullptr;               ///< payload: [count] of datatype
   const std::byte* const* inputs = nullptr;  ///< [member_count] bases of the members' inputs
   std::byte* const* outputs = nullptr;       ///< [member_count] bases of the members' outputs
@@ -53,7 +60,8 @@ struct Entry {
 
 struct Completion {
   std::uint64_t cookie = 0;
-  bool ok = true;  ///< false: the batch failed, the group must abort
+  bool ok = true;  ///< false: the batch failed, or the entry's fields are out of their bounds and
+                   ///< it was not run; the group must abort
 };
 
 struct BackendCounters {
@@ -81,7 +89,7 @@ class Backend {
 /// CPU instruction sets that the CPU backend is written for.
 enum class Isa : std::uint8_t { kAuto, kScalar, kAvx2 };
 
-/// @param capacity  completions held at once: entries submitted and not yet polled.
+/// @param capacity  completions held at once, from 1: entries submitted and not yet polled.
 /// @return nullptr where `isa` is not to be had on this CPU.
 [[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(std::size_t capacity, Isa isa = Isa::kAuto);
 

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The fold over whole arrays, written once for every instruction set. The file that includes this
+/// header defines GRADWIRE_KERNEL_TARGET first (empty, or a target attribute): functions with
+/// different targets cannot be one template, so each including file gets its own, in an anonymous
+/// namespace. Lambdas are avoided below because they do not inherit the attribute.
+/// Private to lib/reduce. Any thread; nothing here allocates.
+#pragma once
+
+#ifndef GRADWIRE_KERNEL_TARGET
+#error "define GRADWIRE_KERNEL_TARGET before including fold.h"
+#endif
+
+#include <cstddef>
+#include <cstring>
+
+#include "reduce/kernels.h"
+
+namespace gradwire::reduce {
+namespace {
+
+/// Accumulators of one block, on the stack: a block of every source is folded in turn, so that each
+/// source is read in runs long enough for the prefetcher and fp16 and bf16 are rounded once.
+inline constexpr std::size_t kBlockBytes = 1024;
+
+template <class Ops, RedOp kOp>
+GRADWIRE_KERNEL_TARGET inline __attribute__((always_inline)) typename Ops::Acc combine(
+    typename Ops::Acc a, typename Ops::Acc b) noexcept {
+  if constexpr (kOp == RedOp::kMin) {
+    return Ops::min(a, b);
+  } else if constexpr (kOp == RedOp::kMax) {
+    return Ops::max(a, b);
+  } else if constexpr (kOp == RedOp::kProd) {
+    return Ops::prod(a, b);
+  } else {
+    return Ops::sum(a, b);
+  }
+}
+
+/// Two sources, one or two targets: the hop of a ring with one member a rank. Straight from memory
+/// to memory. @return elements done, a multiple of Ops::kElements.
+template <class Ops, RedOp kOp, bool kDivide, bool kTwoTargets>
+GRADWIRE_KERNEL_TARGET std::size_t fold_pair(const Fold& fold, std::size_t first) noexcept {
+  const std::byte* const a = fold.sources[0];
+  const std::byte* const b = fold.sources[1];
+  std::byte* const target = fold.targets[0];
+  [[maybe_unused]] std::byte* const second_target = kTwoTargets ? fold.targets[1] : nullptr;
+  [[maybe_unused]] const auto divisor = Ops::divisor(fold.divisor);
+  const std::size_t vectors = (fold.count - first) / Ops::kElements;
+  const std::size_t begin = first / Ops::kElements * Ops::kBytes;
+  const std::size_t end = begin + vectors * Ops::kBytes;
+  for (std::size_t at = begin; at != end; at += Ops::kBytes) {
+    typename Ops::Acc value = combine<Ops, kOp>(Ops::load(a + at), Ops::load(b + at));
+    if constexpr (kDivide) {
+      value = Ops::divide(value, divisor);
+    }
+    value = Ops::seal(value);
+    Ops::store(target + at, value);
+    if constexpr (kTwoTargets) {
+      Ops::store(second_target + at, value);
+    }
+  }
+  return first + vectors * Ops::kElements;
+}
+
+/// Any number of sources and targets. @return as fold_pair.
+template <class Ops, RedOp kOp, bool kDivide>
+GRADWIRE_KERNEL_TARGET std::size_t fold_blocks(const Fold& fold, std::size_t first) noexcept {
+  constexpr std::size_t kBlock = kBlockBytes / sizeof(typename Ops::Acc);
+  typename Ops::Acc block[kBlock];
+  [[maybe_unused]] const auto divisor = Ops::divisor(fold.divisor);
+  std::size_t vectors_left = (fold.count - first) / Ops::kElements;
+  const std::size_t done = first + vectors_left * Ops::kElements;
+  std::size_t at = first / Ops::kElements * Ops::kBytes;
+  while (vectors_left > 0) {
+    const std::size_t vectors = vectors_left < kBlock ? vectors_left : kBlock;
+    const std::byte* source = fold.sources[0] + at;
+    for (std::size_t i = 0; i < vectors; ++i) {
+      block[i] = Ops::load(source + i * Ops::kBytes);
+    }
+    for (std::size_t s = 1; s < fold.source_count; ++s) {
+      source = fold.sources[s] + at;
+      for (std::size_t i = 0; i < vectors; ++i) {
+        block[i] = combine<Ops, kOp>(block[i], Ops::load(source + i * Ops::kBytes));
+      }
+    }
+    // Every source of the block is read: from here on a target may overwrite it.
+    std::byte* const target = fold.targets[0] + at;
+    for (std::size_t i = 0; i < vectors; ++i) {
+      typename Ops::Acc value = block[i];
+      if constexpr (kDivide) {
+        value = Ops::divide(value, divisor);
+      }
+      Ops::store(target + i * Ops::kBytes, Ops::seal(value));
+    }
+    for (std::size_t t = 1; t < fold.target_count; ++t) {
+      std::memcpy(fold.targets[t] + at, target, vectors * Ops::kBytes);
+    }
+    at += vectors * Ops::kBytes;
+    vectors_left -= vectors;
+  }
+  return done;
+}
+
+template <class Ops, RedOp kOp, bool kDivide>
+GRADWIRE_KERNEL_TARGET inline std::size_t fold_with(const Fold& fold, std::size_t first) noexcept {
+  if (fold.source_count == 2 && fold.target_count == 1) {
+    return fold_pair<Ops, kOp, kDivide, false>(fold, first);
+  }
+  if (fold.source_count == 2 && fold.target_count == 2) {
+    return fold_pair<Ops, kOp, kDivide, true>(fold, first);
+  }
+  return fold_blocks<Ops, kOp, kDivide>(fold, first);
+}
+
+/// Folds with `Ops` as far as whole vectors go, and with `Tail` (of one element) the rest.
+template <class Ops, class Tail, RedOp kOp>
+GRADWIRE_KERNEL_TARGET void fold_all(const Fold& fold) noexcept {
+  static_assert(Tail::kElements == 1);
+  // min, max and prod never divide, whatever the divisor.
+  constexpr bool kMayDivide = kOp == RedOp::kSum;
+  if (kMayDivide && fold.divisor != 1) {
+    const std::size_t done = fold_with<Ops, kOp, kMayDivide>(fold, 0);
+    fold_with<Tail, kOp, kMayDivide>(fold, done);
+  } else {
+    const std::size_t done = fold_with<Ops, kOp, false>(fold, 0);
+    fold_with<Tail, kOp, false>(fold, done);
+  }
+}
+
+/// A row of a kernel table: the functions of one datatype, by redop.
+template <class Ops, class Tail>
+constexpr std::array<FoldFunction, kRedOpCount> fold_row() noexcept {
+  return {&fold_all<Ops, Tail, RedOp::kSum>, &fold_all<Ops, Tail, RedOp::kSum>,
+          &fold_all<Ops, Tail, RedOp::kMin>, &fold_all<Ops, Tail, RedOp::kMax>,
+          &fold_all<Ops, Tail, RedOp::kProd>};
+}
+
+}  // namespace
+}  // namespace gradwire::reduce

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The CPU backend's kernels, one table per instruction set. A kernel folds any number of sources
+/// into one value per element and stores it to any number of targets, in one pass over memory.
+/// Private to lib/reduce. Any thread; nothing here allocates.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/types.h"
+
+namespace gradwire::reduce {
+
+/// A fold in element order: target[t][i] = round(source[0][i] op source[1][i] op ... / divisor).
+/// A target may be one of the sources, from the same first element on; otherwise nothing overlaps.
+struct Fold {
+  const std::byte* const* sources = nullptr;  ///< [source_count] arrays of [count] elements
+  std::byte* const* targets = nullptr;        ///< [target_count], likewise
+  std::size_t source_count = 0;               ///< from 1
+  std::size_t target_count = 0;               ///< from 1
+  std::size_t count = 0;
+  std::uint32_t divisor = 1;  ///< 1 = no division; [1, kMaxRanks * kMaxMembers]
+};
+
+using FoldFunction = void (*)(const Fold&) noexcept;
+
+struct Kernels {
+  const char* name;  ///< "cpu scalar"
+  /// avg is sum: the division is the divisor's.
+  std::array<std::array<FoldFunction, kRedOpCount>, kDataTypeCount> fold;
+};
+
+[[nodiscard]] const Kernels& scalar_kernels() noexcept;
+/// @return nullptr where this CPU, or the system, has no AVX2 and F16C.
+[[nodiscard]] const Kernels* avx2_kernels() noexcept;
+
+}  // namespace gradwire::reduce
