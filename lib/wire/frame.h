@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// What is around a chunk packet: Ethernet (one VLAN tag at most), IPv4, UDP. A template of those
-/// bytes is made once per neighbour; per packet only lengths, IP id and IP checksum change. The UDP
-/// checksum is 0 over IPv4 (allowed by RFC 768): the packet has its own CRCs.
-/// IPv6 has its place in IpAddress and in FrameTemplate, and is refused until it is implemented.
-/// Any thread; nothing here allocates.
+/// bytes is made once per neighbour; per packet only the lengths and the IP checksum change. The
+/// UDP checksum is 0 over IPv4 (allowed by RFC 768): the packet has its own CRCs. IPv6 has its
+/// place in IpAddress and in FrameTemplate, and is refused until it is implemented. Any thread;
+/// nothing here allocates.
 #pragma once
 
 #include <array>
@@ -76,24 +76,27 @@ class FrameTemplate {
 enum class FrameKind : std::uint8_t { kUdp, kArp, kIcmpEcho, kOther };
 
 /// What parse_frame saw. `payload` is the UDP payload by UDP's and IP's lengths (Ethernet padding
-/// cut off), or the ARP/ICMP packet.
+/// cut off), or the ARP packet (28 bytes at least, with Ethernet's padding), or the ICMP message (8
+/// bytes at least, padding cut off). For kOther only the Ethernet fields are sure to be set.
 struct FrameView {
   FrameKind kind = FrameKind::kOther;
   MacAddress source_mac{};
   MacAddress destination_mac{};
-  std::optional<std::uint16_t> vlan_id;
+  std::optional<std::uint16_t> vlan_id;  ///< a priority tag (id 0) counts as none
   IpAddress source_ip;
   IpAddress destination_ip;
   std::uint16_t source_port = 0;
   std::uint16_t destination_port = 0;
   std::uint8_t ecn = 0;
-  std::size_t ip_offset = 0;
+  std::size_t ip_offset = 0;  ///< of what follows the Ethernet header
   std::span<const std::byte> payload;
 };
 
-/// Parses Ethernet, VLAN, IPv4 (header checksum checked, fragments refused), UDP; tells ARP and
-/// ICMP echo requests apart.
-/// @return Drop::kNone, or why the frame is to be dropped.
+/// Parses Ethernet, VLAN, IPv4 (header checksum checked, options skipped, fragments refused), UDP
+/// (its checksum is not looked at: a chunk packet has its CRCs); tells ARP and ICMP echo requests
+/// apart. Everything else that is well-formed, IPv6 and a second VLAN tag included, is kOther.
+/// @return Drop::kNone, or why the frame is to be dropped: kShort, kMalformed, or kForeign for a
+/// fragment.
 [[nodiscard]] Drop parse_frame(std::span<const std::byte> frame, FrameView& out) noexcept;
 
 }  // namespace gradwire::wire

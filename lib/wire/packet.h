@@ -24,7 +24,7 @@
 
 namespace gradwire::wire {
 
-inline constexpr std::uint8_t kVersion = 1;
+inline constexpr std::uint8_t kProtocolVersion = 1;
 inline constexpr std::size_t kHeaderBytes = 64;
 /// Ranges in one acknowledgement: what a 1,280-byte packet could hold is far more than is useful.
 inline constexpr std::size_t kMaxAckRanges = 64;
@@ -145,9 +145,15 @@ struct Packet {
 
 /// CRC32C (Castagnoli, RFC 3720 appendix B.4) of `bytes`, as in the integrity field.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes) noexcept;
+/// @return the CRC32C of what `crc` is of, followed by `bytes`: for a payload that is summed in
+/// pieces while each is in cache.
+[[nodiscard]] std::uint32_t crc32c_extend(std::uint32_t crc,
+                                          std::span<const std::byte> bytes) noexcept;
 
 /// Writes the 64 bytes of a data packet's header before a payload of `payload_bytes` bytes whose
-/// CRC32C is `payload_crc`.
+/// CRC32C is `payload_crc`. `common.type` does not matter. Here and below, kFlagFromUpstream is set
+/// by the function for a type that goes one way only; for abort, bye and bye-ack the caller sets
+/// it.
 void encode_data(std::span<std::byte, kHeaderBytes> out, const CommonHeader& common,
                  const DataHeader& data, std::uint32_t payload_crc) noexcept;
 
@@ -156,7 +162,8 @@ void encode_data(std::span<std::byte, kHeaderBytes> out, const CommonHeader& com
 std::size_t encode_ping(std::span<std::byte> out, CommonHeader common) noexcept;
 std::size_t encode_ack(std::span<std::byte> out, CommonHeader common,
                        const AckHeader& ack) noexcept;
-/// Padded with zeros to `total_bytes` (header included), at least kHeaderBytes + kHelloBodyBytes.
+/// Padded with zeros to `total_bytes` (header included); to kHeaderBytes + kHelloBodyBytes if that
+/// is less.
 /// `type` is kHello or kHelloAck.
 std::size_t encode_hello(std::span<std::byte> out, PacketType type, CommonHeader common,
                          const HelloBody& body, std::size_t total_bytes) noexcept;

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "wire/frame.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+namespace gradwire::wire {
+namespace {
+
+constexpr std::uint16_t kEtherTypeIpv4 = 0x0800;
+constexpr std::uint16_t kEtherTypeArp = 0x0806;
+constexpr std::uint16_t kEtherTypeVlan = 0x8100;
+constexpr std::uint8_t kProtocolIcmp = 1;
+constexpr std::uint8_t kProtocolUdp = 17;
+constexpr std::uint8_t kIcmpEchoRequest = 8;
+constexpr std::size_t kIcmpHeaderBytes = 8;
+constexpr std::size_t kArpBytes = 28;  // of IPv4 over Ethernet
+constexpr std::uint8_t kTimeToLive = 64;
+constexpr std::uint16_t kDontFragment = 0x4000;
+constexpr std::uint16_t kMoreFragmentsOrOffset = 0x3fff;
+constexpr std::uint32_t kMaxIpBytes = 65535;
+
+constexpr std::size_t kIpLengthOffset = 2;
+constexpr std::size_t kIpChecksumOffset = 10;
+constexpr std::size_t kUdpLengthOffset = 4;
+
+std::uint8_t load8(const std::byte* at) noexcept { return std::to_integer<std::uint8_t>(*at); }
+
+std::uint16_t load16(const std::byte* at) noexcept {
+  return static_cast<std::uint16_t>(load8(at) << 8 | load8(at + 1));
+}
+
+void store8(std::byte* at, unsigned value) noexcept { *at = static_cast<std::byte>(value); }
+
+void store16(std::byte* at, std::size_t value) noexcept {
+  at[0] = static_cast<std::byte>(value >> 8);
+  at[1] = static_cast<std::byte>(value);
+}
+
+/// Sum of big-endian 16-bit words (RFC 1071), not folded.
+std::uint32_t sum_words(std::span<const std::byte> bytes) noexcept {
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; i + 1 < bytes.size(); i += 2) sum += load16(bytes.data() + i);
+  return sum;
+}
+
+std::uint16_t fold(std::uint32_t sum) noexcept {
+  sum = (sum & 0xffff) + (sum >> 16);
+  sum = (sum & 0xffff) + (sum >> 16);
+  return static_cast<std::uint16_t>(sum);
+}
+
+Drop parse_udp(std::span<const std::byte> datagram, FrameView& out) noexcept {
+  if (datagram.size() < kUdpBytes) return Drop::kShort;
+  const std::size_t length = load16(datagram.data() + kUdpLengthOffset);
+  if (length < kUdpBytes) return Drop::kMalformed;
+  if (length > datagram.size()) return Drop::kShort;
+  out.source_port = load16(datagram.data());
+  out.destination_port = load16(datagram.data() + 2);
+  out.payload = datagram.subspan(kUdpBytes, length - kUdpBytes);
+  out.kind = FrameKind::kUdp;
+  return Drop::kNone;
+}
+
+/// `packet` starts at the IP header and ends with the frame.
+Drop parse_ipv4(std::span<const std::byte> packet, FrameView& out) noexcept {
+  if (packet.size() < kIpv4Bytes) return Drop::kShort;
+  const std::uint8_t version_and_length = load8(packet.data());
+  const std::size_t header_bytes = std::size_t{version_and_length} % 16 * 4;
+  if (version_and_length >> 4 != 4 || header_bytes < kIpv4Bytes) return Drop::kMalformed;
+  if (header_bytes > packet.size()) return Drop::kShort;
+  if (fold(sum_words(packet.first(header_bytes))) != 0xffff) return Drop::kMalformed;
+  const std::size_t total_bytes = load16(packet.data() + kIpLengthOffset);
+  if (total_bytes < header_bytes) return Drop::kMalformed;
+  if (total_bytes > packet.size()) return Drop::kShort;
+  // We never send what a router may cut, so a fragment is not ours.
+  if ((load16(packet.data() + 6) & kMoreFragmentsOrOffset) != 0) return Drop::kForeign;
+
+  out.ecn = load8(packet.data() + 1) & 3;
+  out.source_ip.family = 4;
+  std::memcpy(out.source_ip.bytes.data(), packet.data() + 12, 4);
+  out.destination_ip.family = 4;
+  std::memcpy(out.destination_ip.bytes.data(), packet.data() + 16, 4);
+
+  const auto content = packet.subspan(header_bytes, total_bytes - header_bytes);
+  const std::uint8_t protocol = load8(packet.data() + 9);
+  if (protocol == kProtocolUdp) return parse_udp(content, out);
+  if (protocol == kProtocolIcmp) {
+    if (content.size() < kIcmpHeaderBytes) return Drop::kShort;
+    out.payload = content;
+    if (load8(content.data()) == kIcmpEchoRequest && load8(content.data() + 1) == 0)
+      out.kind = FrameKind::kIcmpEcho;
+  }
+  return Drop::kNone;
+}
+
+}  // namespace
+
+std::uint32_t max_payload_bytes(std::uint32_t mtu, std::uint8_t ip_family) noexcept {
+  if (ip_family != 4 && ip_family != 6) return 0;
+  const std::size_t headers = (ip_family == 4 ? kIpv4Bytes : 40) + kUdpBytes + kHeaderBytes;
+  // A link may carry more than IP's length field can say (memif, loopback).
+  const std::uint32_t usable = std::min(mtu, kMaxIpBytes);
+  if (usable <= headers) return 0;
+  return static_cast<std::uint32_t>(usable - headers) / 64 * 64;
+}
+
+std::optional<FrameTemplate> FrameTemplate::make(const FrameAddresses& addresses) noexcept {
+  if (addresses.source_ip.family != 4 || addresses.destination_ip.family != 4) return std::nullopt;
+  if (addresses.vlan_id.has_value() && *addresses.vlan_id > 4094) return std::nullopt;
+  if (addresses.dscp > 63 || addresses.ecn > 3) return std::nullopt;
+
+  FrameTemplate result;
+  std::byte* at = result.template_.data();
+  std::memcpy(at, addresses.destination_mac.data(), 6);
+  std::memcpy(at + 6, addresses.source_mac.data(), 6);
+  at += 12;
+  if (addresses.vlan_id.has_value()) {
+    store16(at, kEtherTypeVlan);
+    store16(at + 2, *addresses.vlan_id);
+    at += kVlanBytes;
+  }
+  store16(at, kEtherTypeIpv4);
+  std::byte* const ip = at + 2;
+  store8(ip, 0x45);
+  store8(ip + 1, addresses.dscp << 2 | addresses.ecn);
+  // The identification stays 0: a datagram that is never fragmented needs none (RFC 6864).
+  store16(ip + 6, kDontFragment);
+  store8(ip + 8, kTimeToLive);
+  store8(ip + 9, kProtocolUdp);
+  std::memcpy(ip + 12, addresses.source_ip.bytes.data(), 4);
+  std::memcpy(ip + 16, addresses.destination_ip.bytes.data(), 4);
+  std::byte* const udp = ip + kIpv4Bytes;
+  store16(udp, addresses.source_port);
+  store16(udp + 2, addresses.destination_port);
+
+  result.ip_offset_ = static_cast<std::size_t>(ip - result.template_.data());
+  result.bytes_ = result.ip_offset_ + kIpv4Bytes + kUdpBytes;
+  result.checksum_base_ = sum_words({ip, kIpv4Bytes});
+  return result;
+}
+
+void FrameTemplate::write(std::byte* out, std::size_t udp_payload_bytes) const noexcept {
+  const std::size_t ip_bytes = kIpv4Bytes + kUdpBytes + udp_payload_bytes;
+  assert(bytes_ != 0 && ip_bytes <= kMaxIpBytes);
+  // A constant length makes the copy a few moves instead of a call; there are only two lengths.
+  constexpr std::size_t kPlainBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes;
+  if (bytes_ == kPlainBytes) {
+    std::memcpy(out, template_.data(), kPlainBytes);
+  } else {
+    std::memcpy(out, template_.data(), kPlainBytes + kVlanBytes);
+  }
+  std::byte* const ip = out + ip_offset_;
+  store16(ip + kIpLengthOffset, ip_bytes);
+  const std::uint32_t sum = checksum_base_ + static_cast<std::uint32_t>(ip_bytes);
+  store16(ip + kIpChecksumOffset, static_cast<std::uint16_t>(~fold(sum)));
+  store16(ip + kIpv4Bytes + kUdpLengthOffset, kUdpBytes + udp_payload_bytes);
+}
+
+Drop parse_frame(std::span<const std::byte> frame, FrameView& out) noexcept {
+  out = FrameView{};
+  if (frame.size() < kEthernetBytes) return Drop::kShort;
+  std::memcpy(out.destination_mac.data(), frame.data(), 6);
+  std::memcpy(out.source_mac.data(), frame.data() + 6, 6);
+  std::size_t offset = kEthernetBytes;
+  std::uint16_t ether_type = load16(frame.data() + 12);
+  if (ether_type == kEtherTypeVlan) {
+    if (frame.size() < kEthernetBytes + kVlanBytes) return Drop::kShort;
+    // Id 0 is a priority tag: the frame belongs to no VLAN.
+    const auto vlan_id = static_cast<std::uint16_t>(load16(frame.data() + 14) & 0xfff);
+    if (vlan_id != 0) out.vlan_id = vlan_id;
+    ether_type = load16(frame.data() + 16);
+    offset += kVlanBytes;
+  }
+  out.ip_offset = offset;
+  const auto content = frame.subspan(offset);
+  if (ether_type == kEtherTypeIpv4) return parse_ipv4(content, out);
+  out.payload = content;
+  if (ether_type == kEtherTypeArp) {
+    if (content.size() < kArpBytes) return Drop::kShort;
+    out.kind = FrameKind::kArp;
+  }
+  return Drop::kNone;
+}
+
+}  // namespace gradwire::wire

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The bytes of the chunk protocol as structs of alignment 1: what doc/protocol.md draws. Private
+/// to lib/wire and its tests; everybody else uses packet.h. A struct is copied from and to the
+/// packet with memcpy, so that a packet may lie at any address.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "wire/packet.h"
+
+namespace gradwire::wire::layout {
+
+/// An unsigned integer in network byte order.
+template <class T>
+class Big {
+ public:
+  static_assert(std::is_unsigned_v<T>);
+  [[nodiscard]] T get() const noexcept {
+    T value;
+    std::memcpy(&value, raw_.data(), sizeof(T));
+    return swap(value);
+  }
+  void set(T value) noexcept {
+    value = swap(value);
+    std::memcpy(raw_.data(), &value, sizeof(T));
+  }
+
+ private:
+  static T swap(T value) noexcept {
+    if constexpr (std::endian::native == std::endian::big) return value;
+    if constexpr (sizeof(T) == 2) return __builtin_bswap16(value);
+    if constexpr (sizeof(T) == 4) return __builtin_bswap32(value);
+    if constexpr (sizeof(T) == 8) return __builtin_bswap64(value);
+  }
+  std::array<std::uint8_t, sizeof(T)> raw_;
+};
+using Big16 = Big<std::uint16_t>;
+using Big32 = Big<std::uint32_t>;
+using Big64 = Big<std::uint64_t>;
+
+inline constexpr std::size_t kTypeFieldsBytes = 32;
+
+/// The 64 bytes that every packet starts with.
+struct Header {
+  std::uint8_t version;
+  std::uint8_t type;
+  std::uint8_t flags;
+  std::uint8_t lane;
+  Big32 connection_id;
+  Big64 packet_number;
+  std::array<std::uint8_t, kTypeFieldsBytes> type_fields;
+  Big32 header_crc;
+  Big32 payload_crc;
+  std::array<std::uint8_t, 8> reserved;
+};
+static_assert(sizeof(Header) == kHeaderBytes && alignof(Header) == 1);
+static_assert(offsetof(Header, connection_id) == 4 && offsetof(Header, packet_number) == 8);
+static_assert(offsetof(Header, type_fields) == 16 && offsetof(Header, header_crc) == 48);
+static_assert(offsetof(Header, payload_crc) == 52 && offsetof(Header, reserved) == 56);
+
+struct DataFields {
+  Big64 op_seq;
+  Big64 total_count;
+  Big32 chunk;
+  Big32 tag;
+  Big16 count;
+  Big16 hop;
+  std::uint8_t datatype;
+  std::uint8_t redop;
+  std::array<std::uint8_t, 2> reserved;
+};
+static_assert(sizeof(DataFields) == kTypeFieldsBytes && alignof(DataFields) == 1);
+static_assert(offsetof(DataFields, chunk) == 16 && offsetof(DataFields, tag) == 20);
+static_assert(offsetof(DataFields, count) == 24 && offsetof(DataFields, hop) == 26);
+static_assert(offsetof(DataFields, datatype) == 28 && offsetof(DataFields, redop) == 29);
+
+struct AckFields {
+  Big64 credit_chunks;
+  Big64 posted_op_seq;
+  Big32 delay_ns;
+  Big32 ecn_ce_count;
+  std::uint8_t range_count;
+  std::array<std::uint8_t, 7> reserved;
+};
+static_assert(sizeof(AckFields) == kTypeFieldsBytes && alignof(AckFields) == 1);
+static_assert(offsetof(AckFields, delay_ns) == 16 && offsetof(AckFields, ecn_ce_count) == 20);
+static_assert(offsetof(AckFields, range_count) == 24);
+
+/// Payload of an acknowledgement: `range_count` of these.
+struct Range {
+  Big64 first;
+  Big64 last;
+};
+static_assert(sizeof(Range) == 16 && alignof(Range) == 1);
+
+/// Payload of hello and hello-ack, before the padding.
+struct Hello {
+  Big64 group_id;
+  Big32 epoch;
+  Big32 features;
+  Big64 incarnation;
+  Big64 table_digest;
+  Big32 payload_bytes;
+  Big32 connection_id;
+  Big16 from_rank;
+  Big16 to_rank;
+  Big16 nranks;
+  Big16 lanes;
+  Big64 credit_chunks;
+  Big64 posted_op_seq;
+  std::array<std::uint8_t, 8> reserved;
+};
+static_assert(sizeof(Hello) == kHelloBodyBytes && alignof(Hello) == 1);
+static_assert(offsetof(Hello, incarnation) == 16 && offsetof(Hello, payload_bytes) == 32);
+static_assert(offsetof(Hello, from_rank) == 40 && offsetof(Hello, credit_chunks) == 48);
+static_assert(offsetof(Hello, reserved) == 64);
+
+/// Payload of an abort.
+struct Abort {
+  std::uint8_t code;
+  std::uint8_t reserved0;
+  Big16 culprit_rank;
+  Big16 reporter_rank;
+  std::array<std::uint8_t, 2> reserved1;
+  Big64 op_seq;
+  Big64 duration_ns;
+  std::array<char, AbortReason::kDetailBytes> detail;
+};
+static_assert(sizeof(Abort) == 184 && alignof(Abort) == 1);
+static_assert(offsetof(Abort, culprit_rank) == 2 && offsetof(Abort, op_seq) == 8);
+static_assert(offsetof(Abort, detail) == 24);
+
+/// Payload of bye and bye-ack.
+struct Bye {
+  Big64 completed_op_seq;
+};
+static_assert(sizeof(Bye) == 8 && alignof(Bye) == 1);
+
+/// CRC32C of the header's 64 bytes without the field that holds it.
+[[nodiscard]] inline std::uint32_t header_crc(const std::byte* header) noexcept {
+  constexpr std::size_t kField = offsetof(Header, header_crc);
+  constexpr std::size_t kAfter = offsetof(Header, payload_crc);
+  const std::uint32_t front = crc32c({header, kField});
+  return crc32c_extend(front, {header + kAfter, kHeaderBytes - kAfter});
+}
+
+/// What kFlagFromUpstream must be for a type; types that go both ways are told by `both`.
+struct Direction {
+  bool down = false;
+  bool both = false;
+};
+[[nodiscard]] constexpr Direction direction_of(PacketType type) noexcept {
+  switch (type) {
+    case PacketType::kHello:
+    case PacketType::kData:
+    case PacketType::kPing:
+      return {.down = true};
+    case PacketType::kHelloAck:
+    case PacketType::kAck:
+      return {};
+    case PacketType::kAbort:
+    case PacketType::kBye:
+    case PacketType::kByeAck:
+      return {.both = true};
+  }
+  return {.both = true};
+}
+
+}  // namespace gradwire::wire::layout

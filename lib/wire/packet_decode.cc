@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cstring>
+
+#include "wire/layout.h"
+#include "wire/packet.h"
+
+namespace gradwire::wire {
+namespace {
+
+template <class T>
+T read(const void* bytes) noexcept {
+  T value;
+  std::memcpy(&value, bytes, sizeof(T));
+  return value;
+}
+
+template <std::size_t N>
+bool all_zero(const std::array<std::uint8_t, N>& bytes) noexcept {
+  std::uint8_t any = 0;
+  for (const std::uint8_t byte : bytes) any |= byte;
+  return any == 0;
+}
+
+bool flags_fit(PacketType type, std::uint8_t flags) noexcept {
+  if ((flags & ~kFlagFromUpstream) != 0) return false;
+  const layout::Direction direction = layout::direction_of(type);
+  return direction.both || ((flags & kFlagFromUpstream) != 0) == direction.down;
+}
+
+/// A packet must be as long as its fields say: Ethernet's padding is cut off before by IP's length,
+/// so what is longer was not made by this protocol.
+Drop check_payload_bytes(std::size_t have, std::size_t want) noexcept {
+  if (have < want) return Drop::kShort;
+  return have == want ? Drop::kNone : Drop::kMalformed;
+}
+
+Drop read_data(const layout::Header& header, Packet& out) noexcept {
+  const auto fields = read<layout::DataFields>(header.type_fields.data());
+  DataHeader& data = out.data;
+  data.op_seq = fields.op_seq.get();
+  data.total_count = fields.total_count.get();
+  data.chunk = fields.chunk.get();
+  data.tag = fields.tag.get();
+  data.count = fields.count.get();
+  data.hop = fields.hop.get();
+  data.datatype = static_cast<DataType>(fields.datatype);
+  data.redop = static_cast<RedOp>(fields.redop);
+  if (!is_valid(data.datatype) || !is_valid(data.redop)) return Drop::kMalformed;
+  if (!all_zero(fields.reserved) || data.op_seq == 0) return Drop::kMalformed;
+  if (data.count == 0 || data.count > data.total_count) return Drop::kMalformed;
+  if (data.hop >= 2 * (kMaxRanks - 1)) return Drop::kMalformed;
+  return check_payload_bytes(out.payload.size(),
+                             std::size_t{data.count} * element_bytes(data.datatype));
+}
+
+Drop read_ack(const layout::Header& header, Packet& out) noexcept {
+  const auto fields = read<layout::AckFields>(header.type_fields.data());
+  AckHeader& ack = out.ack;
+  if (fields.range_count > kMaxAckRanges || !all_zero(fields.reserved)) return Drop::kMalformed;
+  ack.credit_chunks = fields.credit_chunks.get();
+  ack.posted_op_seq = fields.posted_op_seq.get();
+  ack.delay_ns = fields.delay_ns.get();
+  ack.ecn_ce_count = fields.ecn_ce_count.get();
+  ack.range_count = fields.range_count;
+  const Drop length =
+      check_payload_bytes(out.payload.size(), ack.range_count * sizeof(layout::Range));
+  if (length != Drop::kNone) return length;
+  for (std::size_t i = 0; i < ack.range_count; ++i) {
+    const auto range = read<layout::Range>(out.payload.data() + i * sizeof(layout::Range));
+    ack.ranges[i] = {.first = range.first.get(), .last = range.last.get()};
+    if (ack.ranges[i].first > ack.ranges[i].last) return Drop::kMalformed;
+    // A number at least must lie between two ranges, or they would be one.
+    if (i > 0 && (ack.ranges[i - 1].first < 2 || ack.ranges[i].last > ack.ranges[i - 1].first - 2))
+      return Drop::kMalformed;
+  }
+  return Drop::kNone;
+}
+
+Drop read_hello(Packet& out) noexcept {
+  if (out.payload.size() < sizeof(layout::Hello)) return Drop::kShort;
+  const auto hello = read<layout::Hello>(out.payload.data());
+  HelloBody& body = out.hello;
+  body.key = {.group_id = hello.group_id.get(), .epoch = hello.epoch.get()};
+  body.incarnation = hello.incarnation.get();
+  body.table_digest = hello.table_digest.get();
+  body.features = hello.features.get();
+  body.payload_bytes = hello.payload_bytes.get();
+  body.connection_id = hello.connection_id.get();
+  body.from_rank = hello.from_rank.get();
+  body.to_rank = hello.to_rank.get();
+  body.nranks = hello.nranks.get();
+  body.lanes = hello.lanes.get();
+  body.credit_chunks = hello.credit_chunks.get();
+  body.posted_op_seq = hello.posted_op_seq.get();
+  if (!all_zero(hello.reserved)) return Drop::kMalformed;
+  if (body.nranks < 2 || body.nranks > kMaxRanks) return Drop::kMalformed;
+  if (body.from_rank >= body.nranks || body.to_rank >= body.nranks) return Drop::kMalformed;
+  if (body.from_rank == body.to_rank) return Drop::kMalformed;
+  if (body.lanes == 0 || body.lanes > kMaxLanes) return Drop::kMalformed;
+  if (body.payload_bytes == 0) return Drop::kMalformed;
+  return Drop::kNone;
+}
+
+/// @return the length of the UTF-8 sequence at the front of `text`, 0 if none is there (RFC 3629:
+/// no overlong forms, no surrogates, nothing above U+10FFFF).
+std::size_t utf8_length(std::span<const char> text) noexcept {
+  const auto at = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
+  const auto follows = [&](std::size_t i, std::uint8_t low, std::uint8_t high) {
+    return i < text.size() && at(i) >= low && at(i) <= high;
+  };
+  const std::uint8_t lead = at(0);
+  if (lead < 0x80) return 1;
+  if (lead >= 0xc2 && lead <= 0xdf) return follows(1, 0x80, 0xbf) ? 2 : 0;
+  if (lead >= 0xe0 && lead <= 0xef) {
+    const std::uint8_t low = lead == 0xe0 ? 0xa0 : 0x80;
+    const std::uint8_t high = lead == 0xed ? 0x9f : 0xbf;
+    return follows(1, low, high) && follows(2, 0x80, 0xbf) ? 3 : 0;
+  }
+  if (lead >= 0xf0 && lead <= 0xf4) {
+    const std::uint8_t low = lead == 0xf0 ? 0x90 : 0x80;
+    const std::uint8_t high = lead == 0xf4 ? 0x8f : 0xbf;
+    return follows(1, low, high) && follows(2, 0x80, 0xbf) && follows(3, 0x80, 0xbf) ? 4 : 0;
+  }
+  return 0;
+}
+
+/// The text goes to logs, terminals and JSON: control characters and what is not UTF-8 (a sequence
+/// cut at the end of the field, too) become '?', and everything behind the NUL becomes zero.
+void clean_text(std::span<char> text) noexcept {
+  std::size_t i = 0;
+  while (i < text.size() && text[i] != '\0') {
+    const std::size_t length = utf8_length(text.subspan(i));
+    const bool control = length == 1 && (text[i] < 0x20 || text[i] == 0x7f);
+    if (length == 0 || control) text[i] = '?';
+    i += std::max<std::size_t>(length, 1);
+  }
+  std::fill(text.begin() + static_cast<std::ptrdiff_t>(i), text.end(), '\0');
+}
+
+Drop read_abort(Packet& out) noexcept {
+  const Drop length = check_payload_bytes(out.payload.size(), sizeof(layout::Abort));
+  if (length != Drop::kNone) return length;
+  const auto abort = read<layout::Abort>(out.payload.data());
+  if (abort.code == 0 || abort.code > static_cast<std::uint8_t>(AbortCode::kProtocol))
+    return Drop::kMalformed;
+  if (abort.reserved0 != 0 || !all_zero(abort.reserved1)) return Drop::kMalformed;
+  if (abort.detail.back() != '\0') return Drop::kMalformed;
+  AbortReason& reason = out.abort;
+  reason.code = static_cast<AbortCode>(abort.code);
+  reason.culprit_rank = abort.culprit_rank.get();
+  reason.reporter_rank = abort.reporter_rank.get();
+  reason.op_seq = abort.op_seq.get();
+  reason.duration_ns = abort.duration_ns.get();
+  if (reason.culprit_rank >= kMaxRanks || reason.reporter_rank >= kMaxRanks)
+    return Drop::kMalformed;
+  std::memcpy(reason.detail, abort.detail.data(), abort.detail.size());
+  clean_text(reason.detail);
+  return Drop::kNone;
+}
+
+Drop read_bye(Packet& out) noexcept {
+  const Drop length = check_payload_bytes(out.payload.size(), sizeof(layout::Bye));
+  if (length != Drop::kNone) return length;
+  out.bye.completed_op_seq = read<layout::Bye>(out.payload.data()).completed_op_seq.get();
+  return Drop::kNone;
+}
+
+Drop read_body(const layout::Header& header, Packet& out) noexcept {
+  switch (out.common.type) {
+    case PacketType::kData:
+      return read_data(header, out);
+    case PacketType::kAck:
+      return read_ack(header, out);
+    default:
+      break;
+  }
+  if (!all_zero(header.type_fields)) return Drop::kMalformed;
+  switch (out.common.type) {
+    case PacketType::kHello:
+    case PacketType::kHelloAck:
+      return read_hello(out);
+    case PacketType::kPing:
+      return check_payload_bytes(out.payload.size(), 0);
+    case PacketType::kAbort:
+      return read_abort(out);
+    case PacketType::kBye:
+    case PacketType::kByeAck:
+      return read_bye(out);
+    default:
+      return Drop::kType;
+  }
+}
+
+}  // namespace
+
+Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept {
+  if (udp_payload.size() < kHeaderBytes) return Drop::kShort;
+  const auto header = read<layout::Header>(udp_payload.data());
+  // The version comes first: another one may have its CRC elsewhere.
+  if (header.version != kProtocolVersion) return Drop::kVersion;
+  if (layout::header_crc(udp_payload.data()) != header.header_crc.get()) return Drop::kHeaderCrc;
+  if (header.type < static_cast<std::uint8_t>(PacketType::kHello) ||
+      header.type > static_cast<std::uint8_t>(PacketType::kByeAck))
+    return Drop::kType;
+
+  out.common.type = static_cast<PacketType>(header.type);
+  out.common.flags = header.flags;
+  out.common.lane = header.lane;
+  out.common.connection_id = header.connection_id.get();
+  out.common.packet_number = header.packet_number.get();
+  out.payload_crc = header.payload_crc.get();
+  out.payload = udp_payload.subspan(kHeaderBytes);
+  if (!flags_fit(out.common.type, header.flags) || header.lane >= kMaxLanes ||
+      !all_zero(header.reserved))
+    return Drop::kMalformed;
+  // Nothing of a payload is read before its CRC, but for data: the lane checks that one where the
+  // payload is in cache anyway, or not at all for a duplicate.
+  if (out.common.type != PacketType::kData && !payload_crc_ok(out)) return Drop::kPayloadCrc;
+  return read_body(header, out);
+}
+
+bool payload_crc_ok(const Packet& packet) noexcept {
+  return crc32c(packet.payload) == packet.payload_crc;
+}
+
+const char* name_of(Drop drop) noexcept {
+  switch (drop) {
+    case Drop::kNone:
+      return "none";
+    case Drop::kShort:
+      return "short";
+    case Drop::kForeign:
+      return "foreign";
+    case Drop::kVersion:
+      return "version";
+    case Drop::kType:
+      return "type";
+    case Drop::kHeaderCrc:
+      return "header_crc";
+    case Drop::kPayloadCrc:
+      return "payload_crc";
+    case Drop::kMalformed:
+      return "malformed";
+    case Drop::kUnknownConnection:
+      return "unknown_connection";
+    case Drop::kDuplicate:
+      return "duplicate";
+    case Drop::kReplay:
+      return "replay";
+    case Drop::kBadChunk:
+      return "bad_chunk";
+    case Drop::kEagerOverflow:
+      return "eager_overflow";
+    case Drop::kNoBuffer:
+      return "no_buffer";
+    case Drop::kState:
+      return "state";
+    case Drop::kCount:
+      break;
+  }
+  return "drop?";
+}
+
+}  // namespace gradwire::wire
