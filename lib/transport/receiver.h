@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/types.h"
@@ -46,11 +47,32 @@ class Receiver {
   [[nodiscard]] std::uint64_t packets_accepted() const noexcept { return packets_accepted_; }
 
  private:
-  // The implementer completes this part: a bounded, ordered list of ranges; the oldest fall off,
-  // and what lies below them is kTooOld.
+  /// More ranges than one acknowledgement reports: holes that are older than the newest
+  /// kMaxAckRanges are still told apart from duplicates.
+  static constexpr std::size_t kMaxRanges = 256;
+
+  void insert(std::uint64_t packet_number) noexcept;
+  void drop_oldest_range() noexcept;
+  [[nodiscard]] std::size_t first_range_reaching(std::uint64_t packet_number) const noexcept;
+  void want_ack_by(TimeNs time) noexcept;
+
   ReceiverConfig config_;
   std::uint64_t next_packet_number_ = 1;
   std::uint64_t packets_accepted_ = 0;
+
+  /// [0, range_count_) ascending, disjoint, not adjacent. Only the newest grows without a hole, and
+  /// it is the last, so that in-order arrival touches one entry.
+  std::array<wire::AckRange, kMaxRanges> ranges_{};
+  std::size_t range_count_ = 0;
+  std::uint64_t floor_ = 0;  ///< below it nobody knows any more what arrived
+
+  std::uint64_t largest_ = 0;  ///< numbers start at 1
+  TimeNs largest_arrived_at_ = 0;
+  TimeNs last_event_at_ = 0;
+  TimeNs ack_deadline_ = kNever;
+  std::uint32_t unacknowledged_packets_ = 0;
+  std::uint32_t ecn_ce_count_ = 0;
+  bool ack_now_ = false;
 };
 
 }  // namespace gradwire::transport

@@ -20,12 +20,14 @@
 
 namespace gradwire::transport {
 
-/// Constants of loss detection; the reasons for the defaults stand beside them in sender.cc and
-/// doc/protocol.md.
+/// Constants of loss detection; the reasons for the defaults stand at the top of loss_detection.cc
+/// and in doc/protocol.md.
 struct SenderConfig {
-  std::uint32_t max_packets_in_flight = 256;  ///< unresolved packet numbers, a power of two
-  std::uint32_t packet_threshold = 3;         ///< RFC 9002 section 6.1.1
-  TimeNs granularity_ns = 1'000'000;  ///< kGranularity; also the floor of the PTO's variance
+  /// Packet numbers from the oldest in flight to the newest; rounded up to a power of two, [32,
+  /// 65536]. can_send() leaves the last kProbeReserve of them to probes.
+  std::uint32_t max_packets_in_flight = 256;
+  std::uint32_t packet_threshold = 3;  ///< RFC 9002 section 6.1.1
+  TimeNs granularity_ns = 1'000'000;   ///< kGranularity; also the floor of the PTO's variance
   TimeNs initial_rtt_ns = 10'000'000;
   TimeNs max_ack_delay_ns = 1'000'000;
   TimeNs max_pto_ns = 200'000'000;  ///< cap of the backed-off PTO
@@ -33,7 +35,11 @@ struct SenderConfig {
   std::uint32_t burst_bytes = 0;    ///< pacing burst; 0 = a default from the rate
 };
 
-/// The caller's name of a sent packet; kNoCookie for a ping.
+/// Packet numbers that only packets past can_send() get: four probe timeouts' worth, so that what
+/// was in flight before a blackout is still known when the first answer comes back.
+inline constexpr std::uint32_t kProbeReserve = 8;
+
+/// The caller's name of a sent packet; kNoCookie for a ping, which no outcome tells of.
 using Cookie = std::uint64_t;
 inline constexpr Cookie kNoCookie = ~std::uint64_t{0};
 
@@ -43,9 +49,10 @@ inline constexpr Cookie kNoCookie = ~std::uint64_t{0};
 struct Outcome {
   std::span<const Cookie> acked;
   std::span<const Cookie> lost;
-  std::uint32_t probes = 0;     ///< ack-eliciting packets to send now, past window and pacing
+  std::uint32_t probes = 0;     ///< ack-eliciting packets to send now, past window and pacing;
+                                ///< has_number() holds for them
   bool limits_changed = false;  ///< credit_chunks or posted_op_seq went up
-  bool malformed = false;       ///< acknowledged what was never sent: ignore and count
+  bool malformed = false;       ///< acknowledged what was never sent: nothing changed, count it
 };
 
 class Sender {
@@ -56,7 +63,8 @@ class Sender {
   Sender& operator=(const Sender&) = delete;
 
   /// @return whether a packet of `bytes` (on the wire) may go now by window, pacing and the room
-  /// for packet numbers. Credit is the caller's: see credit_chunks() and posted_op_seq().
+  /// for packet numbers. With nothing in flight the window lets one packet go, however small it is.
+  /// Credit is the caller's: see credit_chunks() and posted_op_seq().
   [[nodiscard]] bool can_send(TimeNs now, std::uint32_t bytes) const noexcept;
 
   /// Takes the next packet number for a packet of `bytes` that goes out now, is ack-eliciting, and
@@ -68,13 +76,18 @@ class Sender {
   Outcome on_ack(TimeNs now, const wire::AckHeader& ack) noexcept;
 
   /// Earliest time at which on_deadline() has something to do: loss time, PTO; kNever if nothing.
+  /// Take the acknowledgements that wait in the receive queue first: after a pause of this process
+  /// they may say that nothing was lost.
   [[nodiscard]] TimeNs deadline() const noexcept;
   /// Earliest time at which pacing lets `bytes` go; `now` if it does already.
   [[nodiscard]] TimeNs pacing_time(TimeNs now, std::uint32_t bytes) const noexcept;
+  /// Where probes are asked for, what is in flight stays in flight (RFC 9002 section 6.2), but for
+  /// what must be given up to have numbers for the probes. Afterwards deadline() is after `now`.
   Outcome on_deadline(TimeNs now) noexcept;
 
   /// The caller is blocked by credit with nothing in flight: arms the PTO so that a probe asks for
-  /// the limits again. Cleared by the next acknowledgement.
+  /// the limits again. Cleared by the next acknowledgement. Calling it again while it holds changes
+  /// nothing.
   void set_blocked(TimeNs now) noexcept;
 
   /// Limits from the peer, cumulative and absolute; they never go down.
@@ -83,7 +96,8 @@ class Sender {
   /// Also from a hello-ack. @return whether one went up.
   bool raise_limits(std::uint64_t credit_chunks, std::uint64_t posted_op_seq) noexcept;
 
-  /// Nothing in flight is waited for any more (the group ended).
+  /// Nothing in flight is waited for any more (the group ended). Numbers go on from where they
+  /// were.
   void forget_all() noexcept;
 
   [[nodiscard]] std::uint64_t bytes_in_flight() const noexcept;
@@ -96,8 +110,61 @@ class Sender {
   void set_rate(TimeNs now, std::uint64_t rate_bps) noexcept;
 
  private:
-  struct InFlight;
-  // The implementer completes this part; names follow RFC 9002 (largest_acked_, loss_time_, ...).
+  enum class State : std::uint8_t { kNone, kInFlight, kAcked, kLost };
+  struct InFlight {
+    Cookie cookie = kNoCookie;
+    TimeNs sent_at = 0;
+    std::uint32_t bytes = 0;
+    State state = State::kNone;
+  };
+
+  [[nodiscard]] InFlight& at(std::uint64_t packet_number) noexcept {
+    return slots_[packet_number & (slots_.size() - 1)];
+  }
+  [[nodiscard]] const InFlight& at(std::uint64_t packet_number) const noexcept {
+    return slots_[packet_number & (slots_.size() - 1)];
+  }
+  [[nodiscard]] std::uint64_t free_numbers() const noexcept;
+  [[nodiscard]] bool is_well_formed(const wire::AckHeader& ack) const noexcept;
+  [[nodiscard]] TimeNs loss_delay() const noexcept;
+  [[nodiscard]] TimeNs pto_period() const noexcept;
+  [[nodiscard]] TimeNs pto_time() const noexcept;
+  void begin_outcome() noexcept;
+  [[nodiscard]] Outcome make_outcome() const noexcept;
+  struct Acknowledged {
+    std::uint64_t bytes = 0;  ///< that were in flight
+    bool any = false;         ///< a packet was acknowledged for the first time, lost ones included
+  };
+  Acknowledged acknowledge_ranges(const wire::AckHeader& ack) noexcept;
+  [[nodiscard]] Outcome on_probe_timeout(TimeNs now) noexcept;
+  std::uint32_t newly_marked(std::uint32_t ecn_ce_count) noexcept;
+  void declare_lost(InFlight& packet) noexcept;
+  void detect_lost(TimeNs now) noexcept;
+  void skip_resolved() noexcept;
+
+  SenderConfig config_;
+  std::unique_ptr<CongestionController> controller_;
+  Pacer pacer_;
+
+  /// Slot of packet number n: n modulo the size, a power of two. A slot keeps what became of its
+  /// packet until the number a whole turn later is sent.
+  std::vector<InFlight> slots_;
+  std::uint64_t next_packet_number_ = 1;
+  std::uint64_t oldest_in_flight_ = 1;  ///< nothing below it is in flight
+  std::uint64_t oldest_unacked_ = 1;    ///< everything below it is acknowledged, or out of memory
+  std::uint64_t largest_acked_ = 0;     ///< 0 = none yet
+  std::uint64_t bytes_in_flight_ = 0;
+  std::uint32_t packets_in_flight_ = 0;
+
+  TimeNs loss_time_ = kNever;  ///< when the time threshold makes the next packet lost
+  TimeNs pto_base_ = 0;        ///< what the PTO counts from
+  bool blocked_ = false;
+  std::uint32_t ecn_ce_count_ = 0;  ///< as the peer reported last
+
+  std::vector<Cookie> acked_;  ///< of the current outcome; reserved once
+  std::vector<Cookie> lost_;
+  std::uint64_t lost_bytes_ = 0;
+
   std::uint64_t credit_chunks_ = 0;
   std::uint64_t posted_op_seq_ = 0;
   std::uint32_t pto_count_ = 0;

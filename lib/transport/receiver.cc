@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "transport/receiver.h"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+
+#include "transport/time_math.h"
+
+namespace gradwire::transport {
+
+/// @return the index of the first (oldest) range whose last number is not below `packet_number`;
+/// range_count_ if none.
+std::size_t Receiver::first_range_reaching(std::uint64_t packet_number) const noexcept {
+  const auto* const end = ranges_.data() + range_count_;
+  const auto* const found = std::lower_bound(
+      ranges_.data(), end, packet_number,
+      [](const wire::AckRange& range, std::uint64_t number) { return range.last < number; });
+  return static_cast<std::size_t>(found - ranges_.data());
+}
+
+Receiver::Verdict Receiver::check(std::uint64_t packet_number) const noexcept {
+  if (packet_number < floor_) return Verdict::kTooOld;
+  if (range_count_ == 0 || packet_number > ranges_[range_count_ - 1].last) return Verdict::kNew;
+  const std::size_t i = first_range_reaching(packet_number);
+  return packet_number >= ranges_[i].first ? Verdict::kDuplicate : Verdict::kNew;
+}
+
+void Receiver::drop_oldest_range() noexcept {
+  floor_ = ranges_[0].last + 1;
+  std::move(ranges_.begin() + 1, ranges_.begin() + static_cast<std::ptrdiff_t>(range_count_),
+            ranges_.begin());
+  --range_count_;
+}
+
+void Receiver::insert(std::uint64_t packet_number) noexcept {
+  if (range_count_ > 0) {
+    wire::AckRange& newest = ranges_[range_count_ - 1];
+    if (newest.last < packet_number && newest.last + 1 == packet_number) {
+      newest.last = packet_number;
+      return;
+    }
+  }
+  std::size_t i = first_range_reaching(packet_number);
+  const bool joins_older = i > 0 && ranges_[i - 1].last + 1 == packet_number;
+  const bool joins_newer = i < range_count_ && ranges_[i].first == packet_number + 1;
+  if (joins_older && joins_newer) {
+    ranges_[i - 1].last = ranges_[i].last;
+    std::move(ranges_.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+              ranges_.begin() + static_cast<std::ptrdiff_t>(range_count_),
+              ranges_.begin() + static_cast<std::ptrdiff_t>(i));
+    --range_count_;
+    return;
+  }
+  if (joins_older) {
+    ranges_[i - 1].last = packet_number;
+    return;
+  }
+  if (joins_newer) {
+    ranges_[i].first = packet_number;
+    return;
+  }
+  if (range_count_ == kMaxRanges) {
+    if (i == 0) {
+      // It would be the oldest range, and the first to go: remembered by the floor alone, and never
+      // reported, so that the peer sends it again under a number of its own.
+      floor_ = packet_number + 1;
+      return;
+    }
+    drop_oldest_range();
+    --i;
+  }
+  std::move_backward(ranges_.begin() + static_cast<std::ptrdiff_t>(i),
+                     ranges_.begin() + static_cast<std::ptrdiff_t>(range_count_),
+                     ranges_.begin() + static_cast<std::ptrdiff_t>(range_count_) + 1);
+  ranges_[i] = {.first = packet_number, .last = packet_number};
+  ++range_count_;
+}
+
+void Receiver::want_ack_by(TimeNs time) noexcept { ack_deadline_ = std::min(ack_deadline_, time); }
+
+void Receiver::accept(TimeNs now, std::uint64_t packet_number, bool ecn_ce) noexcept {
+  assert(check(packet_number) == Verdict::kNew);
+  last_event_at_ = now;
+  ++packets_accepted_;
+  if (ecn_ce) ++ecn_ce_count_;
+  // RFC 9000 section 13.2.1: a packet that opens, fills or lies behind a hole is told at once,
+  // since the peer's loss detection waits for it.
+  const bool in_order = packet_number == largest_ + 1;
+  if (packet_number > largest_) {
+    largest_ = packet_number;
+    largest_arrived_at_ = now;
+  }
+  insert(packet_number);
+  ++unacknowledged_packets_;
+  if (in_order) {
+    want_ack_by(later(now, config_.max_ack_delay_ns));
+  } else {
+    ack_now_ = true;
+    want_ack_by(now);
+  }
+}
+
+void Receiver::on_duplicate(TimeNs now) noexcept {
+  last_event_at_ = now;
+  ack_now_ = true;
+  want_ack_by(now);
+}
+
+void Receiver::request_ack() noexcept {
+  ack_now_ = true;
+  want_ack_by(last_event_at_);
+}
+
+bool Receiver::ack_due(TimeNs now, bool idle) const noexcept {
+  if (ack_now_) return true;
+  if (unacknowledged_packets_ == 0) return false;
+  return idle || unacknowledged_packets_ >= config_.ack_every_packets || now >= ack_deadline_;
+}
+
+TimeNs Receiver::deadline() const noexcept { return ack_deadline_; }
+
+void Receiver::write_ack(TimeNs now, wire::AckHeader& out) noexcept {
+  const std::size_t count = std::min(range_count_, wire::kMaxAckRanges);
+  for (std::size_t i = 0; i < count; ++i) out.ranges[i] = ranges_[range_count_ - 1 - i];
+  out.range_count = static_cast<std::uint8_t>(count);
+  const TimeNs delay_ns = count == 0 ? 0 : elapsed(largest_arrived_at_, now);
+  out.delay_ns = static_cast<std::uint32_t>(
+      std::min<TimeNs>(delay_ns, std::numeric_limits<std::uint32_t>::max()));
+  out.ecn_ce_count = ecn_ce_count_;
+  last_event_at_ = now;
+  unacknowledged_packets_ = 0;
+  ack_now_ = false;
+  ack_deadline_ = kNever;
+}
+
+}  // namespace gradwire::transport

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The sending side's account: numbers, window, pacing, limits. What acknowledgements and timers do
+// to it is in loss_detection.cc.
+#include "transport/sender.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <utility>
+
+#include "transport/time_math.h"
+
+namespace gradwire::transport {
+namespace {
+
+constexpr std::uint32_t kMinNumbers = 32;
+constexpr std::uint32_t kMaxNumbers = 65536;
+
+}  // namespace
+
+Sender::Sender(const SenderConfig& config, std::unique_ptr<CongestionController> controller)
+    : config_(config),
+      controller_(std::move(controller)),
+      pacer_(config.rate_bps, config.burst_bytes),
+      slots_(std::bit_ceil(std::clamp(config.max_packets_in_flight, kMinNumbers, kMaxNumbers))),
+      rtt_(config.initial_rtt_ns) {
+  assert(controller_ != nullptr);
+  // An outcome names each slot at most once in each list.
+  acked_.reserve(slots_.size());
+  lost_.reserve(slots_.size());
+}
+
+Sender::~Sender() = default;
+
+std::uint64_t Sender::free_numbers() const noexcept {
+  return slots_.size() - (next_packet_number_ - oldest_in_flight_);
+}
+
+bool Sender::has_number() const noexcept { return free_numbers() > 0; }
+
+bool Sender::can_send(TimeNs now, std::uint32_t bytes) const noexcept {
+  if (free_numbers() <= kProbeReserve) return false;
+  // A window below one packet would never open: nothing in flight, no acknowledgement to open it.
+  if (bytes_in_flight_ != 0 && bytes_in_flight_ + bytes > controller_->window_bytes()) return false;
+  return pacer_.may_send(now, bytes);
+}
+
+std::uint64_t Sender::on_sent(TimeNs now, std::uint32_t bytes, Cookie cookie) noexcept {
+  assert(has_number());
+  const std::uint64_t packet_number = next_packet_number_++;
+  at(packet_number) = {.cookie = cookie, .sent_at = now, .bytes = bytes, .state = State::kInFlight};
+  // The slot's former packet, a whole turn ago, is beyond memory now.
+  if (next_packet_number_ - oldest_unacked_ > slots_.size()) ++oldest_unacked_;
+  bytes_in_flight_ += bytes;
+  ++packets_in_flight_;
+  pto_base_ = std::max(pto_base_, now);
+  pacer_.on_sent(now, bytes);
+  controller_->on_packet_sent(now, bytes);
+  return packet_number;
+}
+
+TimeNs Sender::pacing_time(TimeNs now, std::uint32_t bytes) const noexcept {
+  return pacer_.time_for(now, bytes);
+}
+
+void Sender::set_rate(TimeNs now, std::uint64_t rate_bps) noexcept {
+  pacer_.set_rate(now, rate_bps);
+}
+
+void Sender::set_blocked(TimeNs now) noexcept {
+  if (blocked_) return;
+  blocked_ = true;
+  if (packets_in_flight_ == 0) pto_base_ = std::max(pto_base_, now);
+}
+
+bool Sender::raise_limits(std::uint64_t credit_chunks, std::uint64_t posted_op_seq) noexcept {
+  const bool raised = credit_chunks > credit_chunks_ || posted_op_seq > posted_op_seq_;
+  credit_chunks_ = std::max(credit_chunks_, credit_chunks);
+  posted_op_seq_ = std::max(posted_op_seq_, posted_op_seq);
+  return raised;
+}
+
+void Sender::forget_all() noexcept {
+  for (std::uint64_t n = oldest_unacked_; n < next_packet_number_; ++n) at(n).state = State::kNone;
+  oldest_in_flight_ = next_packet_number_;
+  oldest_unacked_ = next_packet_number_;
+  bytes_in_flight_ = 0;
+  packets_in_flight_ = 0;
+  loss_time_ = kNever;
+  blocked_ = false;
+  pto_count_ = 0;
+}
+
+std::uint64_t Sender::bytes_in_flight() const noexcept { return bytes_in_flight_; }
+
+std::uint32_t Sender::packets_in_flight() const noexcept { return packets_in_flight_; }
+
+std::uint64_t Sender::window_bytes() const noexcept { return controller_->window_bytes(); }
+
+}  // namespace gradwire::transport

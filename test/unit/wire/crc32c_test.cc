@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "wire/packet.h"
+
+using namespace gradwire::wire;
+
+namespace {
+
+std::uint32_t crc_of(const std::vector<int>& values) {
+  std::vector<std::byte> bytes;
+  for (const int value : values) bytes.push_back(static_cast<std::byte>(value));
+  return crc32c(bytes);
+}
+
+}  // namespace
+
+// RFC 3720 appendix B.4 lists the CRC's bytes as they are sent, least significant first.
+TEST_CASE("CRC32C gives the values of RFC 3720") {
+  std::vector<int> rising, falling;
+  for (int i = 0; i < 32; ++i) rising.push_back(i);
+  for (int i = 31; i >= 0; --i) falling.push_back(i);
+  CHECK(crc_of(std::vector<int>(32, 0)) == 0x8a9136aa);
+  CHECK(crc_of(std::vector<int>(32, 0xff)) == 0x62a8ab43);
+  CHECK(crc_of(rising) == 0x46dd794e);
+  CHECK(crc_of(falling) == 0x113fdb5c);
+  CHECK(crc_of({'1', '2', '3', '4', '5', '6', '7', '8', '9'}) == 0xe3069283);
+  CHECK(crc_of({}) == 0);
+}
+
+TEST_CASE("CRC32C of pieces is that of the whole, however it is cut and aligned") {
+  std::vector<std::byte> bytes;
+  for (int i = 0; i < 300; ++i) bytes.push_back(static_cast<std::byte>(i * 37 + i / 7));
+  const std::span<const std::byte> all(bytes);
+  for (std::size_t start = 0; start < 8; ++start) {
+    const auto whole = all.subspan(start);
+    for (std::size_t cut = 0; cut <= whole.size(); ++cut)
+      REQUIRE(crc32c_extend(crc32c(whole.first(cut)), whole.subspan(cut)) == crc32c(whole));
+  }
+}

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <random>
+#include <set>
+
+#include "samples.h"
+
+using namespace gradwire;
+using namespace gradwire::wire;
+using namespace gradwire::wire::test;
+
+namespace {
+
+Drop decode_bytes(const Bytes& bytes) {
+  Packet packet;
+  return decode(bytes, packet);
+}
+
+/// Changes a byte of a good packet, puts the CRCs right, decodes.
+Drop decode_changed(PacketType type, std::size_t at, int value) {
+  Bytes bytes = sample_packet(type);
+  bytes.at(at) = static_cast<std::byte>(value);
+  repair(bytes);
+  return decode_bytes(bytes);
+}
+
+Drop decode_ack_ranges(std::initializer_list<AckRange> ranges) {
+  AckHeader ack;
+  for (const AckRange& range : ranges) ack.ranges[ack.range_count++] = range;
+  Bytes room(2048);
+  room.resize(encode_ack(room, sample_common(PacketType::kAck), ack));
+  return decode_bytes(room);
+}
+
+}  // namespace
+
+TEST_CASE("every type decodes to what was encoded") {
+  for (const PacketType type : kAllTypes) {
+    INFO("type " << static_cast<int>(type));
+    const Bytes bytes = sample_packet(type);
+    Packet packet;
+    REQUIRE(decode(bytes, packet) == Drop::kNone);
+    const CommonHeader common = sample_common(type);
+    CHECK(packet.common.type == type);
+    CHECK(packet.common.flags == common.flags);
+    CHECK(packet.common.lane == common.lane);
+    CHECK(packet.common.connection_id == common.connection_id);
+    CHECK(packet.common.packet_number == common.packet_number);
+    CHECK(packet.payload.size() == bytes.size() - kHeaderBytes);
+    CHECK(payload_crc_ok(packet));
+  }
+}
+
+TEST_CASE("a chunk's header decodes to what was encoded") {
+  Packet packet;
+  const Bytes bytes = sample_packet(PacketType::kData);
+  REQUIRE(decode(bytes, packet) == Drop::kNone);
+  const DataHeader want = sample_data();
+  CHECK(packet.data.op_seq == want.op_seq);
+  CHECK(packet.data.total_count == want.total_count);
+  CHECK(packet.data.chunk == want.chunk);
+  CHECK(packet.data.tag == want.tag);
+  CHECK(packet.data.count == want.count);
+  CHECK(packet.data.hop == want.hop);
+  CHECK(packet.data.datatype == want.datatype);
+  CHECK(packet.data.redop == want.redop);
+  CHECK(to_hex(packet.payload) == "010203040506");
+}
+
+TEST_CASE("an acknowledgement decodes to what was encoded, up to the most ranges") {
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, kMaxAckRanges}) {
+    AckHeader want = sample_ack();
+    want.range_count = static_cast<std::uint8_t>(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t last = ~std::uint64_t{0} - i * (std::uint64_t{1} << 40);
+      want.ranges[i] = {.first = last - i, .last = last};
+    }
+    Bytes room(2048);
+    room.resize(encode_ack(room, sample_common(PacketType::kAck), want));
+    CHECK(room.size() == kHeaderBytes + 16 * count);
+    Packet packet;
+    REQUIRE(decode(room, packet) == Drop::kNone);
+    CHECK(packet.ack.credit_chunks == want.credit_chunks);
+    CHECK(packet.ack.posted_op_seq == want.posted_op_seq);
+    CHECK(packet.ack.delay_ns == want.delay_ns);
+    CHECK(packet.ack.ecn_ce_count == want.ecn_ce_count);
+    REQUIRE(packet.ack.range_count == count);
+    for (std::size_t i = 0; i < count; ++i) CHECK(packet.ack.ranges[i] == want.ranges[i]);
+  }
+}
+
+TEST_CASE("hello, abort and bye decode to what was encoded") {
+  Packet packet;
+  const Bytes hello = sample_packet(PacketType::kHello);
+  REQUIRE(decode(hello, packet) == Drop::kNone);
+  const HelloBody want = sample_hello();
+  CHECK(packet.hello.key == want.key);
+  CHECK(packet.hello.incarnation == want.incarnation);
+  CHECK(packet.hello.table_digest == want.table_digest);
+  CHECK(packet.hello.features == want.features);
+  CHECK(packet.hello.payload_bytes == want.payload_bytes);
+  CHECK(packet.hello.connection_id == want.connection_id);
+  CHECK(packet.hello.from_rank == want.from_rank);
+  CHECK(packet.hello.to_rank == want.to_rank);
+  CHECK(packet.hello.nranks == want.nranks);
+  CHECK(packet.hello.lanes == want.lanes);
+  CHECK(packet.hello.credit_chunks == want.credit_chunks);
+  CHECK(packet.hello.posted_op_seq == want.posted_op_seq);
+
+  const Bytes abort = sample_packet(PacketType::kAbort);
+  REQUIRE(decode(abort, packet) == Drop::kNone);
+  CHECK(describe(packet.abort) == describe(sample_abort()));
+  CHECK(packet.abort.reporter_rank == 10);
+  CHECK(packet.abort.duration_ns == sample_abort().duration_ns);
+
+  const Bytes bye = sample_packet(PacketType::kBye);
+  REQUIRE(decode(bye, packet) == Drop::kNone);
+  CHECK(packet.bye.completed_op_seq == kSampleBye.completed_op_seq);
+}
+
+TEST_CASE("a packet decodes at any address") {
+  for (const PacketType type : kAllTypes) {
+    const Bytes bytes = sample_packet(type);
+    for (std::size_t shift = 1; shift < 8; ++shift) {
+      Bytes moved(shift);
+      moved.insert(moved.end(), bytes.begin(), bytes.end());
+      Packet packet;
+      CHECK(decode(std::span<const std::byte>(moved).subspan(shift), packet) == Drop::kNone);
+      CHECK(payload_crc_ok(packet));
+    }
+  }
+}
+
+TEST_CASE("a packet cut at any length is dropped") {
+  for (const PacketType type : kAllTypes) {
+    const Bytes whole = sample_packet(type);
+    for (std::size_t length = 0; length < whole.size(); ++length) {
+      INFO("type " << static_cast<int>(type) << " cut to " << length);
+      // A copy of its own size: an address sanitizer then sees reads behind the end.
+      Bytes cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length));
+      const Drop drop = decode_bytes(cut);
+      if (length < kHeaderBytes || type == PacketType::kData) {
+        CHECK(drop == Drop::kShort);
+      } else {
+        CHECK(drop == Drop::kPayloadCrc);
+      }
+      // Were it an accident's CRC that fits, the length itself would tell.
+      if (length < kHeaderBytes) continue;
+      repair(cut);
+      const bool only_padding_lost =
+          type == PacketType::kHello && length >= kHeaderBytes + kHelloBodyBytes;
+      CHECK(decode_bytes(cut) == (only_padding_lost ? Drop::kNone : Drop::kShort));
+    }
+  }
+}
+
+TEST_CASE("a packet longer than its fields say is dropped") {
+  for (const PacketType type : kAllTypes) {
+    INFO("type " << static_cast<int>(type));
+    Bytes longer = sample_packet(type);
+    longer.push_back(std::byte{0});
+    repair(longer);
+    const bool may_be_padded = type == PacketType::kHello || type == PacketType::kHelloAck;
+    CHECK(decode_bytes(longer) == (may_be_padded ? Drop::kNone : Drop::kMalformed));
+  }
+}
+
+TEST_CASE("a flipped bit anywhere in a header is noticed") {
+  for (const PacketType type : kAllTypes) {
+    for (std::size_t bit = 0; bit < kHeaderBytes * 8; ++bit) {
+      Bytes bytes = sample_packet(type);
+      bytes[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+      INFO("type " << static_cast<int>(type) << " bit " << bit);
+      CHECK(decode_bytes(bytes) == (bit < 8 ? Drop::kVersion : Drop::kHeaderCrc));
+    }
+  }
+}
+
+TEST_CASE("a flipped bit anywhere in a payload is noticed") {
+  for (const PacketType type : kAllTypes) {
+    const Bytes good = sample_packet(type);
+    for (std::size_t bit = kHeaderBytes * 8; bit < good.size() * 8; ++bit) {
+      Bytes bytes = good;
+      bytes[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+      INFO("type " << static_cast<int>(type) << " bit " << bit);
+      Packet packet;
+      const Drop drop = decode(bytes, packet);
+      if (type == PacketType::kData) {
+        REQUIRE(drop == Drop::kNone);
+        CHECK_FALSE(payload_crc_ok(packet));
+      } else {
+        CHECK(drop == Drop::kPayloadCrc);
+      }
+    }
+  }
+}
+
+TEST_CASE("what every header says is checked") {
+  CHECK(decode_changed(PacketType::kPing, 0, 2) == Drop::kVersion);
+  CHECK(decode_changed(PacketType::kPing, 1, 0) == Drop::kType);
+  CHECK(decode_changed(PacketType::kPing, 1, 9) == Drop::kType);
+  CHECK(decode_changed(PacketType::kPing, 2, 0x03) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kPing, 3, kMaxLanes - 1) == Drop::kNone);
+  CHECK(decode_changed(PacketType::kPing, 3, kMaxLanes) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kPing, 63, 1) == Drop::kMalformed);
+  for (std::size_t at = 16; at < 48; ++at)
+    CHECK(decode_changed(PacketType::kPing, at, 1) == Drop::kMalformed);
+}
+
+TEST_CASE("a packet that goes the wrong way is dropped") {
+  for (const PacketType type : kAllTypes) {
+    INFO("type " << static_cast<int>(type));
+    const bool one_way = type <= PacketType::kAck;
+    const int other = sample_common(type).flags ^ kFlagFromUpstream;
+    CHECK(decode_changed(type, 2, other) == (one_way ? Drop::kMalformed : Drop::kNone));
+  }
+}
+
+TEST_CASE("a chunk's bounds are checked") {
+  const auto drop_of = [](auto change, std::size_t payload_bytes) {
+    DataHeader data = sample_data();
+    change(data);
+    return decode_bytes(make_data(sample_common(PacketType::kData), data, Bytes(payload_bytes)));
+  };
+  CHECK(drop_of([](DataHeader&) {}, 6) == Drop::kNone);
+  CHECK(drop_of([](DataHeader& d) { d.op_seq = 0; }, 6) == Drop::kMalformed);
+  CHECK(drop_of([](DataHeader& d) { d.count = 0; }, 0) == Drop::kMalformed);
+  CHECK(drop_of([](DataHeader& d) { d.total_count = 2; }, 6) == Drop::kMalformed);
+  CHECK(drop_of([](DataHeader& d) { d.total_count = 3; }, 6) == Drop::kNone);
+  CHECK(drop_of([](DataHeader& d) { d.hop = 125; }, 6) == Drop::kNone);
+  CHECK(drop_of([](DataHeader& d) { d.hop = 126; }, 6) == Drop::kMalformed);
+  CHECK(drop_of([](DataHeader& d) { d.datatype = static_cast<DataType>(8); }, 6) ==
+        Drop::kMalformed);
+  CHECK(drop_of([](DataHeader& d) { d.redop = static_cast<RedOp>(5); }, 6) == Drop::kMalformed);
+  for (int i = 0; i < kDataTypeCount; ++i) {
+    const auto type = static_cast<DataType>(i);
+    const auto set = [&](DataHeader& d) { d.datatype = type; };
+    CHECK(drop_of(set, 3 * element_bytes(type)) == Drop::kNone);
+    CHECK(drop_of(set, 3 * element_bytes(type) - 1) == Drop::kShort);
+    CHECK(drop_of(set, 3 * element_bytes(type) + 1) == Drop::kMalformed);
+  }
+  for (const std::size_t at : {46, 47})
+    CHECK(decode_changed(PacketType::kData, at, 1) == Drop::kMalformed);
+}
+
+TEST_CASE("ranges that are not descending and apart are refused") {
+  constexpr std::uint64_t kMax = ~std::uint64_t{0};
+  CHECK(decode_ack_ranges({{10, 10}, {8, 8}}) == Drop::kNone);
+  CHECK(decode_ack_ranges({{0, kMax}}) == Drop::kNone);
+  CHECK(decode_ack_ranges({{2, 5}, {0, 0}}) == Drop::kNone);
+  CHECK(decode_ack_ranges({{11, 10}}) == Drop::kMalformed);
+  CHECK(decode_ack_ranges({{10, 10}, {9, 9}}) == Drop::kMalformed);
+  CHECK(decode_ack_ranges({{10, 10}, {10, 10}}) == Drop::kMalformed);
+  CHECK(decode_ack_ranges({{5, 10}, {4, 7}}) == Drop::kMalformed);
+  CHECK(decode_ack_ranges({{5, 10}, {20, 30}}) == Drop::kMalformed);
+  CHECK(decode_ack_ranges({{1, 5}, {0, 0}}) == Drop::kMalformed);
+  CHECK(decode_ack_ranges({{0, 5}, {kMax, kMax}}) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kAck, 40, kMaxAckRanges + 1) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kAck, 40, 3) == Drop::kShort);
+  CHECK(decode_changed(PacketType::kAck, 40, 1) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kAck, 41, 1) == Drop::kMalformed);
+}
+
+TEST_CASE("a hello's bounds are checked") {
+  const auto drop_of = [](auto change) {
+    HelloBody body = sample_hello();
+    change(body);
+    Bytes room(2048);
+    room.resize(encode_hello(room, PacketType::kHello, sample_common(PacketType::kHello), body, 0));
+    return decode_bytes(room);
+  };
+  CHECK(drop_of([](HelloBody&) {}) == Drop::kNone);
+  CHECK(drop_of([](HelloBody& b) { b.from_rank = 6; }) == Drop::kMalformed);
+  CHECK(drop_of([](HelloBody& b) { b.to_rank = 6; }) == Drop::kMalformed);
+  CHECK(drop_of([](HelloBody& b) { b.to_rank = b.from_rank; }) == Drop::kMalformed);
+  CHECK(drop_of([](HelloBody& b) { b.nranks = kMaxRanks; }) == Drop::kNone);
+  CHECK(drop_of([](HelloBody& b) { b.nranks = kMaxRanks + 1; }) == Drop::kMalformed);
+  CHECK(drop_of([](HelloBody& b) { b.lanes = 0; }) == Drop::kMalformed);
+  CHECK(drop_of([](HelloBody& b) { b.lanes = kMaxLanes + 1; }) == Drop::kMalformed);
+  CHECK(drop_of([](HelloBody& b) { b.payload_bytes = 0; }) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kHello, kHeaderBytes + 64, 1) == Drop::kMalformed);
+}
+
+TEST_CASE("an abort's bounds are checked and its text made fit for a terminal") {
+  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes, 0) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes, 9) == Drop::kNone);
+  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes, 10) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 1, 1) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 3, kMaxRanks) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 5, kMaxRanks) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 6, 1) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 183, 'x') == Drop::kMalformed);
+
+  const auto text_of = [](std::string_view text) {
+    Bytes bytes = sample_packet(PacketType::kAbort);
+    std::memset(bytes.data() + kHeaderBytes + 24, 0, 160);
+    std::memcpy(bytes.data() + kHeaderBytes + 24, text.data(), text.size());
+    repair(bytes);
+    Packet packet;
+    REQUIRE(decode(bytes, packet) == Drop::kNone);
+    return std::string(packet.abort.detail);
+  };
+  CHECK(text_of("op \x1b[31m\nred\x7f") == "op ?[31m?red?");
+  CHECK(text_of("gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x9a\x80") ==
+        "gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x9a\x80");
+  CHECK(text_of("a\xc3") == "a?");                         // cut
+  CHECK(text_of("a\xc0\xaf z") == "a?? z");                // overlong
+  CHECK(text_of("a\xed\xa0\x80 z") == "a??? z");           // surrogate
+  CHECK(text_of("a\xf4\x90\x80\x80 z") == "a???? z");      // above U+10FFFF
+  CHECK(text_of(std::string(159, '\xe2')).size() == 159);  // only lead bytes
+  CHECK(text_of(std::string_view("a\0b", 3)) == "a");
+}
+
+TEST_CASE("random bytes, and random changes with right CRCs, do no harm") {
+  const std::uint64_t seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  std::size_t accepted = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    Bytes bytes = sample_packet(kAllTypes[random() % kAllTypes.size()]);
+    for (std::uint64_t changes = random() % 4; changes > 0; --changes)
+      bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+    if (random() % 4 == 0) bytes.resize(kHeaderBytes + random() % 300);
+    repair(bytes);
+    Packet packet;
+    if (decode(bytes, packet) != Drop::kNone) continue;
+    ++accepted;
+    REQUIRE(packet.common.lane < kMaxLanes);
+    REQUIRE(packet.payload.data() == bytes.data() + kHeaderBytes);
+    REQUIRE(packet.payload.size() == bytes.size() - kHeaderBytes);
+    if (packet.common.type == PacketType::kData)
+      REQUIRE(packet.payload.size() == packet.data.count * element_bytes(packet.data.datatype));
+    if (packet.common.type == PacketType::kAck) REQUIRE(packet.ack.range_count <= kMaxAckRanges);
+  }
+  CHECK(accepted > 0);
+}
+
+TEST_CASE("every drop reason has a name of its own") {
+  std::set<std::string> names;
+  for (int i = 0; i < kDropCount; ++i) names.insert(name_of(static_cast<Drop>(i)));
+  CHECK(names.size() == static_cast<std::size_t>(kDropCount));
+  CHECK(names.count("drop?") == 0);
+  CHECK(std::string(name_of(static_cast<Drop>(200))) == "drop?");
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// One packet of every type, for the codec's tests: the values are all different, so that swapped
+/// fields show.
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "wire/packet.h"
+
+namespace gradwire::wire::test {
+
+using Bytes = std::vector<std::byte>;
+
+inline Bytes from_hex(std::string_view hex) {
+  Bytes bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
+    bytes.push_back(static_cast<std::byte>(std::stoul(std::string(hex.substr(i, 2)), nullptr, 16)));
+  return bytes;
+}
+
+inline std::string to_hex(std::span<const std::byte> bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string hex;
+  for (const std::byte byte : bytes) {
+    hex += kDigits[std::to_integer<unsigned>(byte) >> 4];
+    hex += kDigits[std::to_integer<unsigned>(byte) & 15];
+  }
+  return hex;
+}
+
+inline CommonHeader sample_common(PacketType type) {
+  const bool down = type == PacketType::kHello || type == PacketType::kData ||
+                    type == PacketType::kPing || type == PacketType::kAbort ||
+                    type == PacketType::kBye;
+  return {.type = type,
+          .flags = down ? kFlagFromUpstream : std::uint8_t{0},
+          .lane = 3,
+          .connection_id = type == PacketType::kHello ? 0 : 0xa1b2c3d4,
+          .packet_number = 0x1122334455667788};
+}
+
+inline DataHeader sample_data() {
+  return {.op_seq = 0x0102030405060708,
+          .total_count = 0xdeadbeef,
+          .chunk = 0x11121314,
+          .tag = 0x21222324,
+          .count = 3,
+          .hop = 5,
+          .datatype = DataType::kBfloat16,
+          .redop = RedOp::kProd};
+}
+
+inline AckHeader sample_ack() {
+  AckHeader ack{.credit_chunks = 0x3132333435363738,
+                .posted_op_seq = 0x4142434445464748,
+                .delay_ns = 0x51525354,
+                .ecn_ce_count = 0x61626364,
+                .range_count = 2};
+  ack.ranges[0] = {.first = 100, .last = 256};
+  ack.ranges[1] = {.first = 7, .last = 98};
+  return ack;
+}
+
+inline HelloBody sample_hello() {
+  return {.key = {.group_id = 0x7172737475767778, .epoch = 0x81828384},
+          .incarnation = 0xa1a2a3a4a5a6a7a8,
+          .table_digest = 0xb1b2b3b4b5b6b7b8,
+          .features = 0x91929394,
+          .payload_bytes = 8192,
+          .connection_id = 0xc1c2c3c4,
+          .from_rank = 4,
+          .to_rank = 5,
+          .nranks = 6,
+          .lanes = 7,
+          .credit_chunks = 0xd1d2d3d4d5d6d7d8,
+          .posted_op_seq = 0xe1e2e3e4e5e6e7e8};
+}
+
+inline AbortReason sample_abort() {
+  AbortReason reason{.code = AbortCode::kSilence,
+                     .culprit_rank = 9,
+                     .reporter_rank = 10,
+                     .op_seq = 0x1718191a1b1c1d1e,
+                     .duration_ns = 0x2728292a2b2c2d2e};
+  reason.set_detail("gone");
+  return reason;
+}
+
+inline constexpr ByeBody kSampleBye{.completed_op_seq = 0x3738393a3b3c3d3e};
+inline constexpr std::size_t kSampleHelloBytes = kHeaderBytes + kHelloBodyBytes + 8;
+
+inline Bytes make_data(const CommonHeader& common, const DataHeader& data,
+                       std::span<const std::byte> payload) {
+  Bytes bytes(kHeaderBytes);
+  encode_data(std::span<std::byte, kHeaderBytes>(bytes.data(), kHeaderBytes), common, data,
+              crc32c(payload));
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  return bytes;
+}
+
+/// A packet of `type` as this code makes it.
+inline Bytes sample_packet(PacketType type) {
+  const CommonHeader common = sample_common(type);
+  if (type == PacketType::kData) return make_data(common, sample_data(), from_hex("010203040506"));
+  Bytes bytes(2048, std::byte{0xee});
+  std::size_t length = 0;
+  switch (type) {
+    case PacketType::kHello:
+      length = encode_hello(bytes, type, common, sample_hello(), kSampleHelloBytes);
+      break;
+    case PacketType::kHelloAck:
+      length = encode_hello(bytes, type, common, sample_hello(), 0);
+      break;
+    case PacketType::kPing:
+      length = encode_ping(bytes, common);
+      break;
+    case PacketType::kAck:
+      length = encode_ack(bytes, common, sample_ack());
+      break;
+    case PacketType::kAbort:
+      length = encode_abort(bytes, common, sample_abort());
+      break;
+    case PacketType::kBye:
+    case PacketType::kByeAck:
+      length = encode_bye(bytes, type, common, kSampleBye);
+      break;
+    case PacketType::kData:
+      break;
+  }
+  bytes.resize(length);
+  return bytes;
+}
+
+inline constexpr std::array kAllTypes = {
+    PacketType::kHello, PacketType::kHelloAck, PacketType::kData, PacketType::kPing,
+    PacketType::kAck,   PacketType::kAbort,    PacketType::kBye,  PacketType::kByeAck};
+
+/// Puts both CRCs right after a change, so that a test reaches the checks behind them.
+inline void repair(Bytes& packet) {
+  const auto store = [&](std::size_t at, std::uint32_t value) {
+    for (int i = 0; i < 4; ++i)
+      packet[at + static_cast<std::size_t>(i)] = static_cast<std::byte>(value >> (24 - 8 * i));
+  };
+  const std::span<const std::byte> all(packet);
+  store(52, crc32c(all.subspan(kHeaderBytes)));
+  store(48, crc32c_extend(crc32c(all.first(48)), all.subspan(52, 12)));
+}
+
+}  // namespace gradwire::wire::test
