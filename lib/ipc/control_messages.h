@@ -8,8 +8,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
 
 #include "base/abort_reason.h"
+#include "base/result.h"
 
 namespace gradwire::ipc {
 
@@ -20,14 +28,18 @@ inline constexpr std::size_t kErrorTextBytes = 256;
 
 enum class MessageType : std::uint16_t {
   kOpen = 1,      ///< first on a connection. Request: OpenRequest. Reply: OpenReply and 3 fds:
-                  ///< queue region memfd, doorbell eventfd (client writes), completion eventfd
+                  ///< queue region memfd, doorbell (client writes 8 bytes), completion (client
+                  ///< polls, and reads 8 bytes at a time until empty). The last two are used like
+                  ///< eventfds but are sockets: an eventfd's O_NONBLOCK would be shared, so that a
+                  ///< hostile client could make a lane block in it
   kAllocate = 2,  ///< AllocateRequest. Reply: AllocateReply and 1 fd: hugepage memfd
   kFree = 3,      ///< FreeRequest. The reply comes when no op refers to the memory
   kDescribe = 4,  ///< no body. Reply: RankInfo of this daemon
   kJoin = 5,      ///< JoinRequest and nranks RankInfo. The reply comes when the group is formed
   kLeave = 6,     ///< GroupRequest. The reply comes when the group is closed here
   kAbort = 7,     ///< AbortRequest
-  kStatus = 8,    ///< no body; needs no kOpen. Reply: StatusReply's text, JSON
+  kStatus = 8,    ///< no body; needs no kOpen. Reply: JSON text, as the body or, where
+                  ///< that would be too large, in a memfd (see status_text)
   kGroupAborted = 100,  ///< event, request_id 0: GroupAbortedEvent
 };
 
@@ -127,5 +139,53 @@ struct GroupAbortedEvent {
   std::uint64_t group_handle = 0;
   char text[kErrorTextBytes] = {};  ///< describe() of the reason
 };
+
+// Bodies to and from bytes. Nothing is cast in place: a body is copied, its size checked first.
+
+/// @return nothing where `body` has not exactly the size of a T.
+template <class T>
+[[nodiscard]] std::optional<T> body_as(std::span<const std::byte> body) noexcept {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if (body.size() != sizeof(T)) return std::nullopt;
+  T value;
+  std::memcpy(&value, body.data(), sizeof(T));
+  return value;
+}
+
+template <class T>
+[[nodiscard]] std::span<const std::byte> bytes_of(const T& value) noexcept {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return std::as_bytes(std::span(&value, 1));
+}
+
+/// Text of a fixed field, which the other end may not have terminated.
+template <std::size_t N>
+[[nodiscard]] std::string text_of(const char (&field)[N]) {
+  return std::string(field, ::strnlen(field, N));
+}
+/// Copies what fits, ends it with NUL, and leaves no UTF-8 sequence half.
+void copy_text(std::span<char> field, std::string_view text) noexcept;
+
+[[nodiscard]] ErrorBody error_body(std::string_view text) noexcept;
+/// The error that a reply carries; nothing where its error_code is 0.
+[[nodiscard]] std::optional<Error> error_of(const MessageHeader& header,
+                                            std::span<const std::byte> body);
+
+struct JoinBody {
+  JoinRequest request;
+  std::vector<RankInfo> table;  ///< [request.nranks]
+};
+/// Checks nranks against its bounds and the body's size; the entries are not looked at.
+[[nodiscard]] Result<JoinBody> parse_join(std::span<const std::byte> body);
+/// `request.nranks` is set from `table`.
+[[nodiscard]] std::vector<std::byte> encode_join(JoinRequest request,
+                                                 std::span<const RankInfo> table);
+
+struct Message;
+/// The JSON text of a kStatus reply, wherever it is. Reads at most 64 MiB.
+[[nodiscard]] Result<std::string> status_text(const Message& reply);
+
+/// "open", "join", ...; "message?" outside the enumeration.
+[[nodiscard]] const char* name_of(MessageType type) noexcept;
 
 }  // namespace gradwire::ipc

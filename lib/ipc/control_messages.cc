@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ipc/control_messages.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/types.h"
+#include "ipc/message_socket.h"
+
+namespace gradwire::ipc {
+namespace {
+
+constexpr std::uint64_t kMaxStatusBytes = 64ull << 20;
+
+/// Bytes of `text` up to `limit` that end between two UTF-8 characters.
+std::size_t whole_characters(std::string_view text, std::size_t limit) noexcept {
+  if (text.size() <= limit) return text.size();
+  while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xc0) == 0x80) --limit;
+  return limit;
+}
+
+}  // namespace
+
+void copy_text(std::span<char> field, std::string_view text) noexcept {
+  if (field.empty()) return;
+  const std::size_t bytes = whole_characters(text, field.size() - 1);
+  std::fill(field.begin(), field.end(), '\0');
+  std::copy_n(text.data(), bytes, field.data());
+}
+
+ErrorBody error_body(std::string_view text) noexcept {
+  ErrorBody body;
+  copy_text(body.text, text);
+  return body;
+}
+
+std::optional<Error> error_of(const MessageHeader& header, std::span<const std::byte> body) {
+  if (header.error_code == 0) return std::nullopt;
+  const auto error = body_as<ErrorBody>(body);
+  return Error{static_cast<ErrorCode>(header.error_code),
+               error ? text_of(error->text) : std::string("an error without a text")};
+}
+
+Result<JoinBody> parse_join(std::span<const std::byte> body) {
+  JoinBody join;
+  if (body.size() < sizeof(JoinRequest)) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("join request of {} bytes, at least {}",
+                                                         body.size(), sizeof(JoinRequest)));
+  }
+  std::memcpy(&join.request, body.data(), sizeof(JoinRequest));
+  const std::size_t nranks = join.request.nranks;
+  if (nranks == 0 || nranks > kMaxRanks) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a group of {} ranks, must be 1 to {}", nranks, kMaxRanks));
+  }
+  const std::size_t expected = sizeof(JoinRequest) + nranks * sizeof(RankInfo);
+  if (body.size() != expected) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("join request for {} ranks has {} bytes, must have {}", nranks,
+                            body.size(), expected));
+  }
+  join.table.resize(nranks);
+  std::memcpy(join.table.data(), body.data() + sizeof(JoinRequest), nranks * sizeof(RankInfo));
+  return join;
+}
+
+std::vector<std::byte> encode_join(JoinRequest request, std::span<const RankInfo> table) {
+  request.nranks = static_cast<std::uint16_t>(table.size());
+  std::vector<std::byte> body(sizeof(request) + table.size_bytes());
+  std::memcpy(body.data(), &request, sizeof(request));
+  if (!table.empty()) {
+    std::memcpy(body.data() + sizeof(request), table.data(), table.size_bytes());
+  }
+  return body;
+}
+
+Result<std::string> status_text(const Message& reply) {
+  if (auto error = error_of(reply.header, reply.body)) return tl::unexpected(*error);
+  if (reply.fds.empty()) {
+    return std::string(reinterpret_cast<const char*>(reply.body.data()), reply.body.size());
+  }
+  struct stat info = {};
+  const int fd = reply.fds.front().get();
+  if (::fstat(fd, &info) != 0 || info.st_size < 0 ||
+      static_cast<std::uint64_t>(info.st_size) > kMaxStatusBytes) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("status of {} bytes, at most {}", info.st_size, kMaxStatusBytes));
+  }
+  std::string text(static_cast<std::size_t>(info.st_size), '\0');
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t got =
+        ::pread(fd, text.data() + done, text.size() - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return fail(ErrorCode::kSystem, "the status text ended early");
+    done += static_cast<std::size_t>(got);
+  }
+  return text;
+}
+
+const char* name_of(MessageType type) noexcept {
+  switch (type) {
+    case MessageType::kOpen:
+      return "open";
+    case MessageType::kAllocate:
+      return "allocate";
+    case MessageType::kFree:
+      return "free";
+    case MessageType::kDescribe:
+      return "describe";
+    case MessageType::kJoin:
+      return "join";
+    case MessageType::kLeave:
+      return "leave";
+    case MessageType::kAbort:
+      return "abort";
+    case MessageType::kStatus:
+      return "status";
+    case MessageType::kGroupAborted:
+      return "group-aborted";
+  }
+  return "message?";
+}
+
+}  // namespace gradwire::ipc

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ipc/message_socket.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+namespace gradwire::ipc {
+namespace {
+
+/// Control data of a message: aligned as cmsghdr wants it.
+struct alignas(cmsghdr) FdBuffer {
+  std::byte bytes[CMSG_SPACE(kMaxMessageFds * sizeof(int))] = {};
+};
+
+/// Takes every descriptor out of the control data, so that none can leak whatever is found wrong
+/// afterwards.
+std::vector<UniqueFd> take_fds(msghdr& header) {
+  std::vector<UniqueFd> fds;
+  fds.reserve(kMaxMessageFds);
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+      fds.emplace_back(fd);
+    }
+  }
+  return fds;
+}
+
+Result<void> check_header(const MessageHeader& header, std::size_t received) {
+  if (header.magic != kControlMagic) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("control message with magic {:#010x}, expected {:#010x}", header.magic,
+                            kControlMagic));
+  }
+  if (header.version != kControlVersion) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("control message of version {}, this end speaks version {}: use the "
+                            "same release of daemon and library",
+                            header.version, kControlVersion));
+  }
+  if (header.bytes != received) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("control message says {} bytes and has {}", header.bytes, received));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<SocketStatus> send_message(int socket, MessageHeader header, std::span<const std::byte> body,
+                                  std::span<const int> fds) {
+  if (body.size() > kMaxMessageBytes - sizeof(header) || fds.size() > kMaxMessageFds) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("control message of {} bytes and {} descriptors, at most {} and {}",
+                    body.size() + sizeof(header), fds.size(), kMaxMessageBytes, kMaxMessageFds));
+  }
+  header.magic = kControlMagic;
+  header.version = kControlVersion;
+  header.bytes = static_cast<std::uint32_t>(sizeof(header) + body.size());
+  header.reserved = 0;
+  iovec parts[2] = {{&header, sizeof(header)}, {const_cast<std::byte*>(body.data()), body.size()}};
+  msghdr message = {};
+  message.msg_iov = parts;
+  message.msg_iovlen = body.empty() ? 1 : 2;
+  FdBuffer control;
+  if (!fds.empty()) {
+    message.msg_control = control.bytes;
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* c = CMSG_FIRSTHDR(&message);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(c), fds.data(), fds.size_bytes());
+  }
+  while (true) {
+    if (::sendmsg(socket, &message, MSG_NOSIGNAL) >= 0) return SocketStatus::kDone;
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return SocketStatus::kWouldBlock;
+    if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return SocketStatus::kClosed;
+    return fail(ErrorCode::kSystem,
+                fmt::format("sendmsg on the control socket: {}", std::strerror(errno)));
+  }
+}
+
+Result<SocketStatus> receive_message(int socket, Message& out) {
+  out = Message{};
+  out.header.magic = 0;
+  // Kept per thread: the largest message is far more than most are.
+  thread_local const auto buffer = std::make_unique<std::byte[]>(kMaxMessageBytes);
+  iovec part = {buffer.get(), kMaxMessageBytes};
+  FdBuffer control;
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes;
+  message.msg_controllen = sizeof(control.bytes);
+  ssize_t received = 0;
+  do {
+    received = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return SocketStatus::kWouldBlock;
+    if (errno == ECONNRESET || errno == ENOTCONN) return SocketStatus::kClosed;
+    return fail(ErrorCode::kSystem,
+                fmt::format("recvmsg on the control socket: {}", std::strerror(errno)));
+  }
+  std::vector<UniqueFd> fds = take_fds(message);
+  if (received == 0) return SocketStatus::kClosed;
+  const auto bytes = static_cast<std::size_t>(received);
+  if (bytes < sizeof(MessageHeader)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("control message of {} bytes, shorter than its header of {}", bytes,
+                            sizeof(MessageHeader)));
+  }
+  std::memcpy(&out.header, buffer.get(), sizeof(out.header));
+  if ((message.msg_flags & MSG_TRUNC) != 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("control message of more than {} bytes", kMaxMessageBytes));
+  }
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("control message with more than {} descriptors, or more than this "
+                            "process may open",
+                            kMaxMessageFds));
+  }
+  if (auto ok = check_header(out.header, bytes); !ok) return tl::unexpected(ok.error());
+  out.body.assign(buffer.get() + sizeof(MessageHeader), buffer.get() + bytes);
+  out.fds = std::move(fds);
+  return SocketStatus::kDone;
+}
+
+}  // namespace gradwire::ipc

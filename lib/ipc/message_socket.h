@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// One control message with its file descriptors over a SOCK_SEQPACKET socket, both ways. Used by
+/// clients and the daemon; any thread, one at a time per socket; allocates. A message is checked
+/// before it is handed out: length, magic, version, number of descriptors. Descriptors that came
+/// with a message that is refused are closed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "ipc/control_messages.h"
+#include "ipc/unique_fd.h"
+
+namespace gradwire::ipc {
+
+/// Most descriptors that one message carries.
+inline constexpr std::size_t kMaxMessageFds = 4;
+
+struct Message {
+  MessageHeader header;
+  std::vector<std::byte> body;  ///< header.bytes - sizeof(MessageHeader)
+  std::vector<UniqueFd> fds;
+
+  [[nodiscard]] MessageType type() const noexcept { return static_cast<MessageType>(header.type); }
+};
+
+enum class SocketStatus : std::uint8_t {
+  kDone,        ///< the message was sent or received
+  kWouldBlock,  ///< a non-blocking socket has no message, or no room
+  kClosed,      ///< the other end is gone
+};
+
+/// Sends one message. `header.type`, `request_id` and `error_code` are the caller's; the rest is
+/// filled in. `fds` stay the caller's.
+/// @return kInvalidArgument where the message is too large or has too many descriptors.
+[[nodiscard]] Result<SocketStatus> send_message(int socket, MessageHeader header,
+                                                std::span<const std::byte> body,
+                                                std::span<const int> fds = {});
+
+/// Receives one message into `out`.
+/// @return kInvalidArgument where the other end broke the protocol: nothing more can be expected of
+/// it, so close. `out.header` then holds what could be read of a header, for an answer.
+[[nodiscard]] Result<SocketStatus> receive_message(int socket, Message& out);
+
+}  // namespace gradwire::ipc

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ipc/message_socket.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+
+#include "raw_socket.h"
+
+namespace gradwire::ipc {
+namespace {
+
+using test::open_fds;
+using test::send_raw;
+using test::socket_pair;
+
+MessageHeader header(MessageType type, std::uint32_t request_id = 1) {
+  MessageHeader h;
+  h.type = static_cast<std::uint16_t>(type);
+  h.request_id = request_id;
+  h.bytes = sizeof(h);
+  return h;
+}
+
+/// Sends `bytes` raw with `fds`, and wants them refused with a text that has `says`.
+void refused(std::span<const std::byte> bytes, const char* says, std::span<const int> fds = {}) {
+  auto [a, b] = socket_pair();
+  const std::size_t before = open_fds();
+  send_raw(a.get(), bytes, fds);
+  Message message;
+  const auto result = receive_message(b.get(), message);
+  REQUIRE_FALSE(result.has_value());
+  CHECK(result.error().code == ErrorCode::kInvalidArgument);
+  CHECK_THAT(result.error().message, Catch::Contains(says));
+  CHECK(message.fds.empty());
+  CHECK(open_fds() == before);
+}
+
+}  // namespace
+
+TEST_CASE("a message arrives whole, with its descriptors") {
+  auto [a, b] = socket_pair();
+  const AllocateRequest request = {12345};
+  const UniqueFd file(::memfd_create("message_socket_test", MFD_CLOEXEC));
+  const int fds[] = {file.get(), a.get()};
+  REQUIRE(*send_message(a.get(), header(MessageType::kAllocate, 77), bytes_of(request), fds) ==
+          SocketStatus::kDone);
+  Message message;
+  REQUIRE(*receive_message(b.get(), message) == SocketStatus::kDone);
+  CHECK(message.type() == MessageType::kAllocate);
+  CHECK(message.header.request_id == 77);
+  CHECK(message.header.bytes == sizeof(MessageHeader) + sizeof(request));
+  REQUIRE(body_as<AllocateRequest>(message.body));
+  CHECK(body_as<AllocateRequest>(message.body)->bytes == 12345);
+  REQUIRE(message.fds.size() == 2);
+  struct stat sent = {};
+  struct stat received = {};
+  REQUIRE(::fstat(file.get(), &sent) == 0);
+  REQUIRE(::fstat(message.fds[0].get(), &received) == 0);
+  CHECK(sent.st_ino == received.st_ino);
+  CHECK((::fcntl(message.fds[0].get(), F_GETFD) & FD_CLOEXEC) != 0);
+}
+
+TEST_CASE("a message without body or descriptors, and the largest one") {
+  auto [a, b] = socket_pair();
+  Message message;
+  REQUIRE(*send_message(a.get(), header(MessageType::kStatus), {}) == SocketStatus::kDone);
+  REQUIRE(*receive_message(b.get(), message) == SocketStatus::kDone);
+  CHECK(message.body.empty());
+
+  const std::vector<std::byte> most(kMaxMessageBytes - sizeof(MessageHeader), std::byte{7});
+  REQUIRE(*send_message(a.get(), header(MessageType::kStatus), most) == SocketStatus::kDone);
+  REQUIRE(*receive_message(b.get(), message) == SocketStatus::kDone);
+  CHECK(message.body == most);
+
+  const std::vector<std::byte> more(most.size() + 1);
+  CHECK(send_message(a.get(), header(MessageType::kStatus), more).error().code ==
+        ErrorCode::kInvalidArgument);
+  const int fds[kMaxMessageFds + 1] = {};
+  CHECK(send_message(a.get(), header(MessageType::kStatus), {}, fds).error().code ==
+        ErrorCode::kInvalidArgument);
+}
+
+TEST_CASE("an empty socket would block, a closed one says so") {
+  auto [a, b] = socket_pair();
+  Message message;
+  CHECK(*receive_message(b.get(), message) == SocketStatus::kWouldBlock);
+  std::vector<std::byte> big(64 * 1024);
+  SocketStatus status = SocketStatus::kDone;
+  for (int i = 0; i < 100 && status == SocketStatus::kDone; ++i) {
+    status = *send_message(a.get(), header(MessageType::kStatus), big);
+  }
+  CHECK(status == SocketStatus::kWouldBlock);
+  b.reset();
+  CHECK(*send_message(a.get(), header(MessageType::kStatus), {}) == SocketStatus::kClosed);
+  auto [c, d] = socket_pair();
+  c.reset();
+  CHECK(*receive_message(d.get(), message) == SocketStatus::kClosed);
+}
+
+TEST_CASE("a message shorter than its header is refused") {
+  const auto h = header(MessageType::kOpen);
+  for (std::size_t bytes = 1; bytes < sizeof(h); ++bytes) {
+    refused(bytes_of(h).first(bytes), "shorter than its header");
+  }
+}
+
+TEST_CASE("wrong magic, version and length are refused by name") {
+  auto h = header(MessageType::kOpen);
+  h.magic ^= 0x80;
+  refused(bytes_of(h), "magic");
+  h = header(MessageType::kOpen);
+  h.version = kControlVersion + 1;
+  refused(bytes_of(h), "version 2");
+  for (const std::uint32_t bytes : {0u, 23u, 25u, 0xffffffffu}) {
+    h = header(MessageType::kOpen);
+    h.bytes = bytes;
+    refused(bytes_of(h), "has 24");
+  }
+}
+
+TEST_CASE("an oversize message is refused") {
+  std::vector<std::byte> bytes(kMaxMessageBytes + 1);
+  auto h = header(MessageType::kOpen);
+  h.bytes = static_cast<std::uint32_t>(bytes.size());
+  std::memcpy(bytes.data(), &h, sizeof(h));
+  refused(bytes, "more than");
+}
+
+TEST_CASE("descriptors of a refused message are closed") {
+  const UniqueFd file(::memfd_create("message_socket_test", MFD_CLOEXEC));
+  auto h = header(MessageType::kOpen);
+  h.magic = 0;
+  const int fds[] = {file.get(), file.get(), file.get()};
+  refused(bytes_of(h), "magic", fds);
+  refused(bytes_of(h).first(8), "shorter than its header", fds);
+}
+
+TEST_CASE("too many descriptors are refused and closed") {
+  const UniqueFd file(::memfd_create("message_socket_test", MFD_CLOEXEC));
+  const std::vector<int> fds(20, file.get());
+  refused(bytes_of(header(MessageType::kOpen)), "descriptors", fds);
+}
+
+TEST_CASE("the header of a refused message is there for an answer") {
+  auto [a, b] = socket_pair();
+  auto h = header(MessageType::kJoin, 42);
+  h.version = 9;
+  send_raw(a.get(), bytes_of(h));
+  Message message;
+  REQUIRE_FALSE(receive_message(b.get(), message).has_value());
+  CHECK(message.header.magic == kControlMagic);
+  CHECK(message.header.request_id == 42);
+}
+
+}  // namespace gradwire::ipc
