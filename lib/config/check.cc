@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "config/check.h"
+
+#include <fmt/format.h>
+
+#include "config/load.h"
+#include "wire/frame.h"
+
+namespace gradwire::config {
+namespace {
+
+void check_addresses(const DaemonConfig& config, std::vector<Conflict>& found) {
+  for (std::size_t i = 0; i < config.ports.size(); ++i) {
+    const PortSection& port = config.ports[i];
+    for (std::size_t j = 0; j < i; ++j) {
+      if (config.ports[j].ip == port.ip) {
+        found.push_back(
+            {fmt::format("port.{}.ip", i),
+             fmt::format("port.{}.ip has the same address: each port needs its own", j)});
+      }
+      if (config.ports[j].device == port.device) {
+        found.push_back({fmt::format("port.{}.device", i),
+                         fmt::format("port.{}.device is the same device: use each once", j)});
+      }
+    }
+  }
+  for (std::size_t i = 0; i < config.neighbors.size(); ++i) {
+    const std::string key = fmt::format("neighbor.{}.ip", i);
+    for (std::size_t j = 0; j < config.ports.size(); ++j) {
+      if (config.ports[j].ip == config.neighbors[i].ip) {
+        found.push_back({key, fmt::format("port.{}.ip is this daemon's own address: a neighbor is "
+                                          "another host's port",
+                                          j)});
+      }
+    }
+    for (std::size_t j = 0; j < i; ++j) {
+      if (config.neighbors[j].ip == config.neighbors[i].ip) {
+        found.push_back(
+            {key, fmt::format("neighbor.{}.ip has the same address: name each once", j)});
+      }
+    }
+  }
+}
+
+void check_payload(const DaemonConfig& config, std::vector<Conflict>& found) {
+  const std::uint64_t payload = config.transport.payload_bytes;
+  if (payload == kAuto) return;
+  if (payload % 64 != 0) {
+    found.push_back(
+        {"transport.payload_bytes", fmt::format("must be a multiple of 64, such as {} or {}",
+                                                payload / 64 * 64, (payload / 64 + 1) * 64)});
+  }
+  for (std::size_t i = 0; i < config.ports.size(); ++i) {
+    const PortSection& port = config.ports[i];
+    if (port.mtu == kAuto) continue;  // compared when the port is open
+    const std::uint64_t most = max_payload_bytes(port.mtu, port.ip);
+    if (payload > most) {
+      found.push_back({"transport.payload_bytes",
+                       fmt::format("port.{}.mtu = {} carries at most {}", i, port.mtu, most)});
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
+  std::vector<Conflict> found;
+  check_addresses(config, found);
+  check_payload(config, found);
+  if (config.lanes.count != kAuto && config.lanes.base_udp_port + config.lanes.count > 65536) {
+    found.push_back(
+        {"lanes.base_udp_port",
+         fmt::format("lanes.count = {} ports do not fit below 65536", config.lanes.count)});
+  }
+  // Two pings have to be lost before a living neighbour can look dead.
+  if (config.timeouts.ping_ms * 3 > config.timeouts.silence_ms) {
+    found.push_back(
+        {"timeouts.ping_ms", fmt::format("must be at most a third of timeouts.silence_ms = {}",
+                                         config.timeouts.silence_ms)});
+  }
+  if (config.limits.client_memory_mib > config.limits.total_memory_mib) {
+    found.push_back(
+        {"limits.client_memory_mib", fmt::format("must be at most limits.total_memory_mib = {}",
+                                                 config.limits.total_memory_mib)});
+  }
+  return found;
+}
+
+std::uint64_t max_payload_bytes(std::uint64_t mtu, std::string_view ip) noexcept {
+  constexpr std::uint64_t kIpv6Bytes = 40;
+  const bool is_ipv6 = ip.find(':') != std::string_view::npos;
+  const std::uint64_t around =
+      (is_ipv6 ? kIpv6Bytes : wire::kIpv4Bytes) + wire::kUdpBytes + wire::kHeaderBytes;
+  return mtu <= around ? 0 : (mtu - around) / 64 * 64;
+}
+
+}  // namespace gradwire::config

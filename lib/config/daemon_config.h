@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What a daemon is configured with, as plain data, and its defaults. The bounds, units and words
+/// of each key stand in keys.cc; load.h fills this from TOML and from flags. Control thread;
+/// strings and vectors allocate.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gradwire::config {
+
+/// The value of a number that was given as "auto", or left out where "auto" is the default.
+inline constexpr std::uint64_t kAuto = 0;
+
+struct DaemonSection {
+  std::string name = "gradwired";
+  std::string control_socket = "/run/gradwire/gradwired.sock";
+  std::uint64_t socket_mode = 0660;
+  std::string socket_group;  ///< empty: the daemon's own
+  bool require_isolated = false;
+  std::string log_level = "info";
+  friend bool operator==(const DaemonSection&, const DaemonSection&) = default;
+};
+
+struct PortSection {
+  std::string device;  ///< ethdev name or PCI address
+  std::string ip;      ///< canonical text, without the prefix
+  std::uint64_t prefix_bits = 0;
+  std::uint64_t vlan = 0;     ///< 0: untagged
+  std::uint64_t mtu = kAuto;  ///< kAuto: as the device has it
+  std::uint64_t rx_descriptors = 512;
+  std::uint64_t tx_descriptors = 512;
+  friend bool operator==(const PortSection&, const PortSection&) = default;
+};
+
+struct NeighborSection {
+  std::string ip;   ///< canonical text
+  std::string mac;  ///< canonical text
+  friend bool operator==(const NeighborSection&, const NeighborSection&) = default;
+};
+
+struct LanesSection {
+  std::uint64_t count = kAuto;  ///< kAuto: one for each lcore but the main one
+  std::uint64_t base_udp_port = 18515;
+  std::string polling = "adaptive";
+  friend bool operator==(const LanesSection&, const LanesSection&) = default;
+};
+
+struct TransportSection {
+  std::uint64_t payload_bytes = kAuto;  ///< kAuto: the most that every port's MTU carries
+  double rate_gbps = 0;                 ///< 0: not paced
+  std::uint64_t window_packets = 64;
+  std::uint64_t transit_packets = 64;
+  std::uint64_t eager_packets = 32;
+  std::uint64_t dscp = 0;
+  bool ecn = false;
+  friend bool operator==(const TransportSection&, const TransportSection&) = default;
+};
+
+struct TimeoutsSection {
+  std::uint64_t silence_ms = kAuto;  ///< load() puts the polling policy's default in kAuto's place
+  std::uint64_t formation_ms = 30'000;
+  std::uint64_t hello_ms = 20;
+  std::uint64_t ping_ms = 50;
+  std::uint64_t leave_ms = 2'000;
+  std::uint64_t shutdown_ms = 5'000;
+  friend bool operator==(const TimeoutsSection&, const TimeoutsSection&) = default;
+};
+
+struct LimitsSection {
+  std::uint64_t clients = 64;
+  std::uint64_t groups = 16;
+  std::uint64_t client_memory_mib = 16'384;  ///< of one client
+  std::uint64_t total_memory_mib = 65'536;   ///< of all clients
+  std::uint64_t active_ops = 64;
+  std::uint64_t lane_chunks = std::uint64_t{1} << 20;
+  friend bool operator==(const LimitsSection&, const LimitsSection&) = default;
+};
+
+struct DaemonConfig {
+  DaemonSection daemon;
+  std::vector<PortSection> ports;
+  std::vector<NeighborSection> neighbors;
+  LanesSection lanes;
+  TransportSection transport;
+  TimeoutsSection timeouts;
+  LimitsSection limits;
+  friend bool operator==(const DaemonConfig&, const DaemonConfig&) = default;
+};
+
+}  // namespace gradwire::config

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "config/keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace gradwire::config {
+namespace {
+
+constexpr double kNoBound = 0;
+
+// A key without parameters that do not concern it would hide which do, hence small makers.
+constexpr Key text(const char* section, const char* name, double min, double max, const char* help,
+                   Field (*field)(DaemonConfig&, std::size_t), bool required = false) {
+  return {section, name, Kind::kText, "", min, max, false, required, "", help, field};
+}
+constexpr Key choice(const char* section, const char* name, const char* choices, const char* help,
+                     Field (*field)(DaemonConfig&, std::size_t)) {
+  return {section, name, Kind::kChoice, "", kNoBound, kNoBound, false, false, choices, help, field};
+}
+constexpr Key boolean(const char* section, const char* name, const char* help,
+                      Field (*field)(DaemonConfig&, std::size_t)) {
+  return {section, name, Kind::kBool, "", kNoBound, kNoBound, false, false, "", help, field};
+}
+constexpr Key integer(const char* section, const char* name, const char* unit, double min,
+                      double max, const char* help, Field (*field)(DaemonConfig&, std::size_t)) {
+  return {section, name, Kind::kInteger, unit, min, max, false, false, "", help, field};
+}
+constexpr Key auto_integer(const char* section, const char* name, const char* unit, double min,
+                           double max, const char* help,
+                           Field (*field)(DaemonConfig&, std::size_t)) {
+  return {section, name, Kind::kInteger, unit, min, max, true, false, "", help, field};
+}
+constexpr Key power_of_two(const char* section, const char* name, const char* unit, double min,
+                           double max, const char* help,
+                           Field (*field)(DaemonConfig&, std::size_t)) {
+  return {section, name, Kind::kPowerOfTwo, unit, min, max, false, false, "", help, field};
+}
+constexpr Key special(const char* section, const char* name, Kind kind, bool required,
+                      const char* help, Field (*field)(DaemonConfig&, std::size_t)) {
+  return {section, name, kind, "", kNoBound, kNoBound, false, required, "", help, field};
+}
+
+#define GRADWIRE_FIELD(expression) \
+  [](DaemonConfig& c, [[maybe_unused]] std::size_t i) -> Field { return &c.expression; }
+
+// The longest name of a UNIX socket is 107 bytes (unix(7), sun_path).
+constexpr double kMaxSocketPath = 107;
+
+const std::array kKeys = {
+    text("daemon", "name", 1, 32, "names the daemon in logs and its EAL files in /run/dpdk",
+         GRADWIRE_FIELD(daemon.name)),
+    text("daemon", "control_socket", 2, kMaxSocketPath, "where clients connect",
+         GRADWIRE_FIELD(daemon.control_socket)),
+    special("daemon", "socket_mode", Kind::kMode, false, "permissions of the control socket",
+            GRADWIRE_FIELD(daemon.socket_mode)),
+    text("daemon", "socket_group", 0, 32, "group that owns the control socket; \"\": the daemon's",
+         GRADWIRE_FIELD(daemon.socket_group)),
+    boolean("daemon", "require_isolated",
+            "refuse to start where a lane's core is not isolated, tickless and near its port",
+            GRADWIRE_FIELD(daemon.require_isolated)),
+    choice("daemon", "log_level", "trace|debug|info|warn|error", "least level that is logged",
+           GRADWIRE_FIELD(daemon.log_level)),
+
+    text("port", "device", 1, 63, "ethdev name or PCI address", GRADWIRE_FIELD(ports[i].device),
+         true),
+    special("port", "ip", Kind::kIpPrefix, true, "the port's address and the prefix of its network",
+            [](DaemonConfig& c, std::size_t i) -> Field {
+              return IpPrefixField{&c.ports[i].ip, &c.ports[i].prefix_bits};
+            }),
+    integer("port", "vlan", "", 0, 4094, "VLAN id of every frame; 0: untagged",
+            GRADWIRE_FIELD(ports[i].vlan)),
+    auto_integer("port", "mtu", "bytes", 576, 9702, "IP packet size; auto: as the device has it",
+                 GRADWIRE_FIELD(ports[i].mtu)),
+    integer("port", "rx_descriptors", "", 64, 8192, "receive ring of each lane",
+            GRADWIRE_FIELD(ports[i].rx_descriptors)),
+    integer("port", "tx_descriptors", "", 64, 8192, "transmit ring of each lane",
+            GRADWIRE_FIELD(ports[i].tx_descriptors)),
+
+    special("neighbor", "ip", Kind::kIp, true,
+            "address of another rank's port, not asked for by ARP",
+            GRADWIRE_FIELD(neighbors[i].ip)),
+    special("neighbor", "mac", Kind::kMac, true, "its Ethernet address",
+            GRADWIRE_FIELD(neighbors[i].mac)),
+
+    auto_integer("lanes", "count", "", 1, 16, "auto: one for each lcore but the main one",
+                 GRADWIRE_FIELD(lanes.count)),
+    integer("lanes", "base_udp_port", "", 1024, 65520, "lane i listens on this port + i",
+            GRADWIRE_FIELD(lanes.base_udp_port)),
+    choice("lanes", "polling", "busy|adaptive",
+           "busy: for isolated cores; adaptive: pause, yield, sleep, for shared ones",
+           GRADWIRE_FIELD(lanes.polling)),
+
+    auto_integer("transport", "payload_bytes", "bytes", 64, 9600,
+                 "of a full chunk, a multiple of 64; auto: the most that the ports' MTU carries",
+                 GRADWIRE_FIELD(transport.payload_bytes)),
+    Key{"transport", "rate_gbps", Kind::kReal, "Gbit/s", 0, 800, false, false, "",
+        "pacing of each connection; 0: not paced", GRADWIRE_FIELD(transport.rate_gbps)},
+    integer("transport", "window_packets", "packets", 4, 4096,
+            "unacknowledged data packets of a connection",
+            GRADWIRE_FIELD(transport.window_packets)),
+    integer("transport", "transit_packets", "packets", 4, 4096,
+            "received chunks that wait to go on; more are finished to memory",
+            GRADWIRE_FIELD(transport.transit_packets)),
+    integer("transport", "eager_packets", "packets", 0, 1024,
+            "sent ahead of the receiver's grant; the same on all daemons",
+            GRADWIRE_FIELD(transport.eager_packets)),
+    integer("transport", "dscp", "", 0, 63, "DSCP of every packet", GRADWIRE_FIELD(transport.dscp)),
+    boolean("transport", "ecn", "mark packets as ECN-capable, ECT(0)",
+            GRADWIRE_FIELD(transport.ecn)),
+
+    auto_integer("timeouts", "silence_ms", "ms", 10, 600'000,
+                 "a neighbour silent for so long is dead; auto: 200 if polling is busy, else 2000",
+                 GRADWIRE_FIELD(timeouts.silence_ms)),
+    integer("timeouts", "formation_ms", "ms", 100, 3'600'000, "to form a group",
+            GRADWIRE_FIELD(timeouts.formation_ms)),
+    integer("timeouts", "hello_ms", "ms", 1, 10'000, "between hellos while a group forms",
+            GRADWIRE_FIELD(timeouts.hello_ms)),
+    integer("timeouts", "ping_ms", "ms", 1, 60'000, "after so long without a packet: ping",
+            GRADWIRE_FIELD(timeouts.ping_ms)),
+    integer("timeouts", "leave_ms", "ms", 10, 600'000,
+            "a group that is left closes after this whatever its neighbours say",
+            GRADWIRE_FIELD(timeouts.leave_ms)),
+    integer("timeouts", "shutdown_ms", "ms", 100, 600'000, "to close all groups when told to stop",
+            GRADWIRE_FIELD(timeouts.shutdown_ms)),
+
+    integer("limits", "clients", "", 1, 1024, "connected at once", GRADWIRE_FIELD(limits.clients)),
+    integer("limits", "groups", "", 1, 256, "at once; the lanes' packets are divided among them",
+            GRADWIRE_FIELD(limits.groups)),
+    integer("limits", "client_memory_mib", "MiB", 2, 16'777'216, "gradient memory of one client",
+            GRADWIRE_FIELD(limits.client_memory_mib)),
+    integer("limits", "total_memory_mib", "MiB", 2, 16'777'216, "gradient memory of all clients",
+            GRADWIRE_FIELD(limits.total_memory_mib)),
+    power_of_two("limits", "active_ops", "", 1, 256, "unfinished ops of a group",
+                 GRADWIRE_FIELD(limits.active_ops)),
+    integer("limits", "lane_chunks", "", 1024, 1 << 26,
+            "chunks of all unfinished ops of a group on one lane",
+            GRADWIRE_FIELD(limits.lane_chunks)),
+};
+#undef GRADWIRE_FIELD
+
+std::string quoted(std::string_view text_value) {
+  std::string out = "\"";
+  for (const char c : text_value) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+}  // namespace
+
+std::span<const Key> keys() noexcept { return kKeys; }
+
+const Key* find_key(std::string_view section, std::string_view name) noexcept {
+  for (const Key& key : kKeys) {
+    if (section == key.section && name == key.name) return &key;
+  }
+  return nullptr;
+}
+
+bool is_section(std::string_view section) noexcept {
+  return std::any_of(kKeys.begin(), kKeys.end(),
+                     [&](const Key& key) { return section == key.section; });
+}
+
+bool is_array_section(std::string_view section) noexcept {
+  return section == "port" || section == "neighbor";
+}
+
+std::size_t max_elements(std::string_view array_section) noexcept {
+  return array_section == "port" ? kMaxPorts : kMaxNeighbors;
+}
+
+std::string describe_bounds(const Key& key) {
+  const std::string or_auto = key.may_be_auto ? ", or \"auto\"" : "";
+  const std::string unit = key.unit[0] != '\0' ? fmt::format(" {}", key.unit) : "";
+  switch (key.kind) {
+    case Kind::kText:
+      return fmt::format("a string of {:.0f} to {:.0f} characters", key.min, key.max);
+    case Kind::kChoice: {
+      std::string out = "one of ";
+      for (const char* c = key.choices; *c != '\0'; ++c) {
+        if (*c == '|') {
+          out += ", ";
+        } else {
+          out += *c;
+        }
+      }
+      return out;
+    }
+    case Kind::kBool:
+      return "true or false";
+    case Kind::kInteger:
+      return fmt::format("an integer from {:.0f} to {:.0f}{}{}", key.min, key.max, unit, or_auto);
+    case Kind::kPowerOfTwo:
+      return fmt::format("a power of two from {:.0f} to {:.0f}{}{}", key.min, key.max, unit,
+                         or_auto);
+    case Kind::kReal:
+      return fmt::format("a number from {:.0f} to {:.0f}{}", key.min, key.max, unit);
+    case Kind::kMode:
+      return "a string of three or four octal digits, such as \"0660\"";
+    case Kind::kIpPrefix:
+      return "an address with its prefix, such as \"10.0.0.1/24\"";
+    case Kind::kIp:
+      return "an address, such as \"10.0.0.1\"";
+    case Kind::kMac:
+      return "a unicast Ethernet address, such as \"02:00:00:00:00:01\"";
+  }
+  return "";
+}
+
+std::string to_toml_value(const Key& key, const Field& field) {
+  if (const auto* const* text_field = std::get_if<std::string*>(&field)) {
+    return quoted(**text_field);
+  }
+  if (const auto* const* bool_field = std::get_if<bool*>(&field)) {
+    return **bool_field ? "true" : "false";
+  }
+  if (const auto* const* real_field = std::get_if<double*>(&field)) {
+    // TOML's numbers without a point are integers: those are accepted for a real key too.
+    return fmt::format("{}", **real_field);
+  }
+  if (const auto* prefix_field = std::get_if<IpPrefixField>(&field)) {
+    return quoted(fmt::format("{}/{}", *prefix_field->address, *prefix_field->prefix_bits));
+  }
+  const std::uint64_t value = *std::get<std::uint64_t*>(field);
+  if (key.kind == Kind::kMode) return fmt::format("\"{:04o}\"", value);
+  if (key.may_be_auto && value == kAuto) return "\"auto\"";
+  return fmt::format("{}", value);
+}
+
+std::string describe_default(const Key& key) {
+  if (key.required) return "required";
+  DaemonConfig defaults;
+  defaults.ports.resize(1);
+  defaults.neighbors.resize(1);
+  return to_toml_value(key, key.field(defaults, 0));
+}
+
+std::string describe_keys() {
+  std::string out;
+  std::string_view section;
+  for (const Key& key : kKeys) {
+    if (section != key.section) {
+      section = key.section;
+      out += is_array_section(section)
+                 ? fmt::format("\n[[{0}]]  (--{0}.KEY is the first, --{0}.N.KEY number N from 0)\n",
+                               section)
+                 : fmt::format("\n[{}]\n", section);
+    }
+    out += fmt::format("  --{}.{} VALUE\n      {}\n      {}; {}\n", key.section, key.name, key.help,
+                       describe_bounds(key),
+                       key.required ? "required" : "default " + describe_default(key));
+  }
+  return out;
+}
+
+}  // namespace gradwire::config

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Where memory truly lies: the NUMA node of each page, asked of the kernel, and the page size
+/// behind an address range. Control thread; system calls, allocates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace gradwire::telemetry {
+
+struct MemoryRange {
+  std::string name;  ///< for messages
+  const void* base = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// One mapping of /proc/PID/smaps: [begin, end).
+struct Mapping {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+  std::size_t page_bytes = 0;  ///< KernelPageSize
+};
+
+/// @return the mappings in the order of the text; kInvalidArgument where it is not of smaps' form.
+[[nodiscard]] Result<std::vector<Mapping>> parse_smaps(std::string_view text);
+/// Those of this process.
+[[nodiscard]] Result<std::vector<Mapping>> read_mappings(
+    const std::string& smaps_path = "/proc/self/smaps");
+
+/// @return the smallest page size behind `range`; kNotFound where part of it is not mapped,
+/// kInvalidArgument where it is empty.
+[[nodiscard]] Result<std::size_t> page_bytes_of(std::span<const Mapping> mappings,
+                                                const MemoryRange& range);
+
+/// Every range must lie on hugepages.
+/// @return the first that does not, by name, with its page size.
+[[nodiscard]] Result<void> verify_hugepages(std::span<const Mapping> mappings,
+                                            std::span<const MemoryRange> ranges);
+
+struct NodePlacement {
+  std::map<int, std::size_t> pages_by_node;
+  std::size_t pages_absent = 0;  ///< not touched yet, so on no node
+};
+
+/// Asks the kernel (move_pages, which moves nothing here) for the node of each page of `range`.
+[[nodiscard]] Result<NodePlacement> read_placement(const MemoryRange& range,
+                                                   std::size_t page_bytes);
+/// "node 0: 12 pages, node 1: 1 page".
+[[nodiscard]] std::string to_string(const NodePlacement& placement);
+
+}  // namespace gradwire::telemetry

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "config/check.h"
+
+#include <catch2/catch.hpp>
+
+#include "config/load.h"
+
+namespace gradwire::config {
+namespace {
+
+using Catch::Matchers::Contains;
+
+std::string conflict_in(const std::string& text) {
+  const auto config = load(text, "gw.toml");
+  INFO("loaded although it must not:\n" << text);
+  REQUIRE_FALSE(config.has_value());
+  return config.error().message;
+}
+
+constexpr const char* kTwoPorts =
+    "[[port]]\ndevice = \"a\"\nip = \"10.0.0.1/24\"\nmtu = 1500\n"
+    "[[port]]\ndevice = \"b\"\nip = \"10.0.1.1/24\"\n";
+
+TEST_CASE("no address and no device twice") {
+  CHECK_THAT(conflict_in("[[port]]\ndevice = \"a\"\nip = \"10.0.0.1/24\"\n"
+                         "[[port]]\ndevice = \"b\"\nip = \"10.0.0.1/16\"\n"),
+             Contains("gw.toml:6") && Contains("port.1.ip") && Contains("port.0.ip"));
+  CHECK_THAT(conflict_in("[[port]]\ndevice = \"a\"\nip = \"10.0.0.1/24\"\n"
+                         "[[port]]\ndevice = \"a\"\nip = \"10.0.1.1/24\"\n"),
+             Contains("gw.toml:5") && Contains("port.1.device"));
+  const std::string ports = kTwoPorts;
+  CHECK_THAT(conflict_in(ports + "[[neighbor]]\nip = \"10.0.1.1\"\nmac = \"02:00:00:00:00:01\"\n"),
+             Contains("gw.toml:9") && Contains("neighbor.0.ip") && Contains("port.1.ip"));
+  const std::string neighbor = "[[neighbor]]\nip = \"10.0.0.9\"\nmac = \"02:00:00:00:00:01\"\n";
+  CHECK(load(ports + neighbor, "gw.toml").has_value());
+  CHECK_THAT(conflict_in(ports + neighbor + neighbor),
+             Contains("gw.toml:12") && Contains("neighbor.1.ip"));
+}
+
+TEST_CASE("a payload fits the MTU and is a multiple of 64") {
+  const std::string ports = kTwoPorts;
+  // 1500 - 20 (IPv4) - 8 (UDP) - 64 (header) = 1408, which is 22 x 64.
+  CHECK(max_payload_bytes(1500, "10.0.0.1") == 1408);
+  CHECK(max_payload_bytes(1499, "10.0.0.1") == 1344);
+  CHECK(max_payload_bytes(1500, "fe80::1") == 1344);
+  CHECK(max_payload_bytes(92, "10.0.0.1") == 0);
+  CHECK(load(ports + "[transport]\npayload_bytes = 1408\n", "f").has_value());
+  CHECK_THAT(conflict_in(ports + "[transport]\npayload_bytes = 1472\n"),
+             Contains("gw.toml:9") && Contains("transport.payload_bytes = 1472") &&
+                 Contains("port.0.mtu = 1500 carries at most 1408"));
+  CHECK_THAT(conflict_in(ports + "[transport]\npayload_bytes = 1000\n"),
+             Contains("gw.toml:9") && Contains("multiple of 64, such as 960 or 1024"));
+}
+
+TEST_CASE("timeouts, ports and limits fit each other") {
+  const std::string ports = kTwoPorts;
+  CHECK_THAT(
+      conflict_in(ports + "[timeouts]\nping_ms = 700\n"),
+      Contains("gw.toml:9") && Contains("timeouts.ping_ms = 700") && Contains("silence_ms = 2000"));
+  CHECK_THAT(conflict_in(ports + "[lanes]\ncount = 16\nbase_udp_port = 65520\n" +
+                         "[limits]\nclient_memory_mib = 9\ntotal_memory_mib = 8\n"),
+             Contains("gw.toml:12") && Contains("limits.client_memory_mib = 9"));
+  CHECK(load(ports + "[lanes]\ncount = 16\nbase_udp_port = 65520\n", "f").has_value());
+}
+
+TEST_CASE("conflicts can be looked for without a file") {
+  DaemonConfig config;
+  config.ports = {{.device = "a", .ip = "10.0.0.1", .prefix_bits = 24, .mtu = 1500}};
+  config.timeouts.silence_ms = 2000;
+  CHECK(find_conflicts(config).empty());
+  config.lanes.count = 16;
+  config.lanes.base_udp_port = 65530;
+  const auto found = find_conflicts(config);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].key == "lanes.base_udp_port");
+}
+
+}  // namespace
+}  // namespace gradwire::config
