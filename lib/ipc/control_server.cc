@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ipc/control_server.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace gradwire::ipc {
+namespace {
+
+/// Messages taken from one connection per round, so that a chatty one does not starve the others.
+constexpr int kMessagesPerRound = 16;
+
+tl::unexpected<Error> system_error(const std::string& what) {
+  return fail(ErrorCode::kSystem, fmt::format("{}: {}", what, std::strerror(errno)));
+}
+
+Result<sockaddr_un> address_of(const std::string& path) {
+  sockaddr_un address = {};
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("control socket path '{}' has {} bytes, must have 1 to {}", path,
+                            path.size(), sizeof(address.sun_path) - 1));
+  }
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+UniqueFd make_socket() {
+  return UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+/// One daemon per path: the lock lives as long as the descriptor, whatever way the process ends.
+/// The file stays behind, since removing a lock file would let two processes hold different ones.
+Result<UniqueFd> take_lock(const std::string& path) {
+  UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock) return system_error(fmt::format("opening the lock file {}", path));
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    char pid[32] = {};
+    const ssize_t got = ::pread(lock.get(), pid, sizeof(pid) - 1, 0);
+    return fail(ErrorCode::kBusy,
+                fmt::format("another daemon (pid {}) has {}: stop it, or use another path",
+                            got > 0 ? std::string(pid, ::strcspn(pid, "\n")) : "unknown", path));
+  }
+  const std::string pid = fmt::format("{}\n", ::getpid());
+  if (::ftruncate(lock.get(), 0) != 0 ||
+      ::pwrite(lock.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+    return system_error(fmt::format("writing the lock file {}", path));
+  }
+  return lock;
+}
+
+/// With the lock held, what is at the path is a dead instance's, unless somebody answers there.
+Result<void> remove_stale(const std::string& path, const sockaddr_un& address) {
+  struct stat info = {};
+  if (::lstat(path.c_str(), &info) != 0) {
+    if (errno == ENOENT) return {};
+    return system_error(fmt::format("looking at {}", path));
+  }
+  if (!S_ISSOCK(info.st_mode)) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} is there and is not a socket: remove it, or use another path", path));
+  }
+  const UniqueFd probe = make_socket();
+  if (!probe) return system_error("making a socket");
+  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
+      errno == EAGAIN) {
+    return fail(ErrorCode::kBusy,
+                fmt::format("something listens on {} already: stop it, or use another path", path));
+  }
+  if (errno != ECONNREFUSED) {
+    return system_error(fmt::format("testing whether {} is in use", path));
+  }
+  if (::unlink(path.c_str()) != 0) return system_error(fmt::format("removing the stale {}", path));
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ControlServer>> ControlServer::create(const ControlServerOptions& options) {
+  std::unique_ptr<ControlServer> server(new ControlServer(options));
+  if (auto ok = server->listen(); !ok) return tl::unexpected(ok.error());
+  return server;
+}
+
+Result<void> ControlServer::listen() {
+  const std::string& path = options_.path;
+  const auto address = address_of(path);
+  if (!address) return tl::unexpected(address.error());
+  auto lock = take_lock(path + ".lock");
+  if (!lock) return tl::unexpected(lock.error());
+  lock_ = std::move(*lock);
+  if (auto ok = remove_stale(path, *address); !ok) return ok;
+  listener_ = make_socket();
+  if (!listener_) return system_error("making the control socket");
+  if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) !=
+      0) {
+    return system_error(fmt::format("binding the control socket to {}", path));
+  }
+  bound_ = true;
+  // Nobody can connect before listen(), so the permissions are in place in time.
+  if ((options_.owner || options_.group) &&
+      ::chown(path.c_str(), options_.owner.value_or(static_cast<uid_t>(-1)),
+              options_.group.value_or(static_cast<gid_t>(-1))) != 0) {
+    return system_error(fmt::format("giving {} its owner", path));
+  }
+  if (::chmod(path.c_str(), options_.mode) != 0) {
+    return system_error(fmt::format("setting mode {:o} of {}", options_.mode, path));
+  }
+  if (::listen(listener_.get(), 64) != 0) {
+    return system_error(fmt::format("listening on {}", path));
+  }
+  return {};
+}
+
+ControlServer::~ControlServer() {
+  if (bound_) ::unlink(options_.path.c_str());
+}
+
+void ControlServer::poll(int timeout_ms) {
+  std::vector<pollfd> fds;
+  std::vector<ConnectionId> ids;
+  fds.reserve(connections_.size() + 1);
+  ids.reserve(connections_.size());
+  fds.push_back({listener_.get(), POLLIN, 0});
+  for (const auto& [id, connection] : connections_) {
+    const auto events = static_cast<short>(POLLIN | (connection.queue.empty() ? 0 : POLLOUT));
+    fds.push_back({connection.socket.get(), events, 0});
+    ids.push_back(id);
+    if (connection.closing || connection.broken) timeout_ms = 0;
+  }
+  if (::poll(fds.data(), fds.size(), timeout_ms) < 0) return;  // EINTR: the caller comes again
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const short seen = fds[i + 1].revents;
+    if ((seen & POLLOUT) != 0) flush(connections_.at(ids[i]));
+    if ((seen & (POLLIN | POLLHUP | POLLERR)) != 0) receive_from(ids[i]);
+  }
+  close_finished();
+  if ((fds[0].revents & POLLIN) != 0) accept_all();
+}
+
+void ControlServer::accept_all() {
+  for (int i = 0; i < kMessagesPerRound; ++i) {
+    Connection connection;
+    connection.socket =
+        UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!connection.socket) return;
+    ucred peer = {};
+    socklen_t bytes = sizeof(peer);
+    if (::getsockopt(connection.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
+      continue;
+    }
+    connection.peer = {peer.pid, peer.uid, peer.gid};
+    if (connections_.size() >= options_.max_connections) {
+      ++refused_;
+      MessageHeader header;
+      header.error_code = static_cast<std::uint32_t>(ErrorCode::kResourceExhausted);
+      const ErrorBody body = error_body(
+          fmt::format("the daemon has its {} connections already", options_.max_connections));
+      // The connection is closed either way; whether the reason arrives does not change that.
+      static_cast<void>(send_message(connection.socket.get(), header, bytes_of(body)));
+      continue;
+    }
+    connections_.emplace(next_id_++, std::move(connection));
+  }
+}
+
+void ControlServer::receive_from(ConnectionId id) {
+  for (int i = 0; i < kMessagesPerRound; ++i) {
+    // Looked up each time: a callback may hang up, though it never removes.
+    Connection& connection = connections_.at(id);
+    if (connection.closing || connection.broken) return;
+    Message message;
+    const auto status = receive_message(connection.socket.get(), message);
+    if (!status) {
+      ++faults_;
+      MessageHeader header;
+      header.type = message.header.magic == kControlMagic ? message.header.type : 0;
+      header.request_id = message.header.magic == kControlMagic ? message.header.request_id : 0;
+      header.error_code = static_cast<std::uint32_t>(status.error().code);
+      const ErrorBody body = error_body(status.error().message);
+      send(id, header, bytes_of(body), {});
+      hang_up(id);
+      return;
+    }
+    if (*status == SocketStatus::kWouldBlock) return;
+    if (*status == SocketStatus::kClosed) {
+      connection.broken = true;
+      return;
+    }
+    if (callbacks_.on_message) {
+      const PeerCredentials peer = connection.peer;
+      callbacks_.on_message(id, peer, std::move(message));
+    }
+  }
+}
+
+void ControlServer::flush(Connection& connection) {
+  while (!connection.queue.empty() && !connection.broken) {
+    const Queued& next = connection.queue.front();
+    int fds[kMaxMessageFds];
+    std::size_t count = 0;
+    for (const UniqueFd& fd : next.fds) fds[count++] = fd.get();
+    const auto status =
+        send_message(connection.socket.get(), next.header, next.body, std::span(fds, count));
+    if (status && *status == SocketStatus::kWouldBlock) return;
+    if (!status || *status == SocketStatus::kClosed) connection.broken = true;
+    connection.queue.pop_front();
+  }
+}
+
+void ControlServer::close_finished() {
+  std::vector<ConnectionId> ended;
+  for (auto& [id, connection] : connections_) {
+    if (connection.closing) flush(connection);
+    if (connection.closing || connection.broken) ended.push_back(id);
+  }
+  for (const ConnectionId id : ended) {
+    connections_.erase(id);
+    if (callbacks_.on_hangup) callbacks_.on_hangup(id);
+  }
+}
+
+void ControlServer::send(ConnectionId connection, const MessageHeader& header,
+                         std::span<const std::byte> body, std::vector<UniqueFd> fds) {
+  const auto found = connections_.find(connection);
+  if (found == connections_.end() || found->second.closing || found->second.broken) return;
+  Connection& to = found->second;
+  if (to.queue.size() >= options_.max_queued_messages || fds.size() > kMaxMessageFds) {
+    to.broken = true;
+    return;
+  }
+  to.queue.push_back({header, {body.begin(), body.end()}, std::move(fds)});
+  flush(to);
+}
+
+void ControlServer::hang_up(ConnectionId connection) {
+  const auto found = connections_.find(connection);
+  if (found != connections_.end()) found->second.closing = true;
+}
+
+}  // namespace gradwire::ipc

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The daemon's control socket: one listening SOCK_SEQPACKET socket at a path, and its connections.
+/// Non-blocking; the control thread calls poll() in its loop and gets callbacks from it. Nothing
+/// here knows what messages mean. It allocates; connections and their out-queues are bounded.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "ipc/message_sink.h"
+#include "ipc/message_socket.h"
+
+namespace gradwire::ipc {
+
+struct ControlServerOptions {
+  std::string path;            ///< its directory must be there
+  mode_t mode = 0660;          ///< of the socket: who may write to it may connect
+  std::optional<uid_t> owner;  ///< default: the process's
+  std::optional<gid_t> group;  ///< default: the process's
+  std::size_t max_connections = 256;
+  std::size_t max_queued_messages = 64;  ///< per connection, not yet taken by its reader
+};
+
+struct ControlCallbacks {
+  std::function<void(ConnectionId, const PeerCredentials&, Message&&)> on_message;
+  /// Once per connection, however it ended; also after hang_up(). Never from inside send().
+  std::function<void(ConnectionId)> on_hangup;
+};
+
+class ControlServer final : public MessageSink {
+ public:
+  /// Takes the lock file `path`.lock, removes a socket that a dead instance left, and listens.
+  /// @return kBusy where another instance has the path (the text names its pid where it is known);
+  /// kInvalidArgument where the path holds something else than a socket.
+  [[nodiscard]] static Result<std::unique_ptr<ControlServer>> create(
+      const ControlServerOptions& options);
+  /// Closes every connection without callbacks and removes the socket.
+  ~ControlServer() override;
+  ControlServer(const ControlServer&) = delete;
+  ControlServer& operator=(const ControlServer&) = delete;
+
+  void set_callbacks(ControlCallbacks callbacks) { callbacks_ = std::move(callbacks); }
+  /// Waits at most `timeout_ms` for something to do, and does it.
+  void poll(int timeout_ms);
+
+  void send(ConnectionId connection, const MessageHeader& header, std::span<const std::byte> body,
+            std::vector<UniqueFd> fds) override;
+  void hang_up(ConnectionId connection) override;
+
+  [[nodiscard]] std::size_t connections() const noexcept { return connections_.size(); }
+  /// Connections refused since all were taken, and those dropped for breaking the protocol.
+  [[nodiscard]] std::uint64_t refused() const noexcept { return refused_; }
+  [[nodiscard]] std::uint64_t faults() const noexcept { return faults_; }
+
+ private:
+  struct Queued {
+    MessageHeader header;
+    std::vector<std::byte> body;
+    std::vector<UniqueFd> fds;
+  };
+  struct Connection {
+    UniqueFd socket;
+    PeerCredentials peer;
+    std::deque<Queued> queue;
+    bool closing = false;  ///< no more messages are read; closed after the next try to send
+    bool broken = false;   ///< nothing can be sent any more
+  };
+
+  explicit ControlServer(const ControlServerOptions& options) : options_(options) {}
+  Result<void> listen();
+  void accept_all();
+  void receive_from(ConnectionId id);
+  static void flush(Connection& connection);
+  void close_finished();
+
+  ControlServerOptions options_;
+  ControlCallbacks callbacks_;
+  UniqueFd lock_;
+  UniqueFd listener_;
+  bool bound_ = false;
+  std::map<ConnectionId, Connection> connections_;
+  ConnectionId next_id_ = 1;
+  std::uint64_t refused_ = 0;
+  std::uint64_t faults_ = 0;
+};
+
+}  // namespace gradwire::ipc

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ipc/shared_memory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/mempolicy.h>
+#include <sys/mman.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace gradwire::ipc {
+namespace {
+
+constexpr int kMaxNumaNodes = 1024;
+constexpr std::size_t kBitsPerWord = 8 * sizeof(unsigned long);
+
+tl::unexpected<Error> system_error(const std::string& what) {
+  return fail(ErrorCode::kSystem, fmt::format("{}: {}", what, std::strerror(errno)));
+}
+
+/// "12 free" of one node, or of all where `node` is negative.
+std::string free_hugepages(int node, std::uint64_t page_bytes) {
+  const std::string pool = fmt::format("hugepages/hugepages-{}kB/free_hugepages", page_bytes >> 10);
+  const std::string path = node < 0 ? "/sys/kernel/mm/" + pool
+                                    : fmt::format("/sys/devices/system/node/node{}/{}", node, pool);
+  std::string count;
+  if (!(std::ifstream(path) >> count)) count = "an unknown number";
+  return fmt::format("{} free{}", count, node < 0 ? "" : fmt::format(" on NUMA node {}", node));
+}
+
+tl::unexpected<Error> no_pages(const SharedMemoryOptions& options, std::uint64_t bytes,
+                               std::uint64_t page_bytes) {
+  return fail(ErrorCode::kResourceExhausted,
+              fmt::format("{} bytes need {} pages of {} KiB, of which there are {}; reserve more "
+                          "(vm.nr_hugepages, or the node's nr_hugepages)",
+                          bytes, bytes / page_bytes, page_bytes >> 10,
+                          free_hugepages(options.numa_node, page_bytes)));
+}
+
+/// mbind(2), without libnuma: see lib/ipc/meson.build.
+Result<void> bind_to_node(void* data, std::uint64_t bytes, int node) {
+  if (node < 0) return {};
+  if (node >= kMaxNumaNodes) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("NUMA node {}, must be below {}", node, kMaxNumaNodes));
+  }
+  unsigned long mask[kMaxNumaNodes / kBitsPerWord] = {};
+  mask[static_cast<std::size_t>(node) / kBitsPerWord] |=
+      1ul << (static_cast<std::size_t>(node) % kBitsPerWord);
+  // The kernel takes one bit less than it is told of.
+  if (::syscall(SYS_mbind, data, bytes, MPOL_BIND, mask, kMaxNumaNodes + 1, 0) != 0) {
+    return system_error(fmt::format("binding {} bytes to NUMA node {}", bytes, node));
+  }
+  return {};
+}
+
+int node_of(void* address) noexcept {
+  int node = -1;
+  if (::syscall(SYS_get_mempolicy, &node, nullptr, 0, address, MPOL_F_NODE | MPOL_F_ADDR) != 0) {
+    return -1;
+  }
+  return node;
+}
+
+}  // namespace
+
+Result<SharedMemory> SharedMemory::create(const SharedMemoryOptions& options) {
+  const bool huge = options.pages == PageKind::kHuge;
+  SharedMemory memory;
+  memory.fd_ = UniqueFd(::memfd_create(
+      options.name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0u)));
+  if (!memory.fd_) return system_error("memfd_create of hugepages");
+  struct statfs info = {};
+  if (::fstatfs(memory.fd(), &info) != 0) return system_error("fstatfs of a memfd");
+  const auto page_bytes = static_cast<std::uint64_t>(info.f_bsize);
+  constexpr std::uint64_t kMostBytes = 1ull << 46;
+  if (options.bytes == 0 || options.bytes > kMostBytes) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} bytes of memory, must be 1 to {}", options.bytes, kMostBytes));
+  }
+  const std::uint64_t bytes = (options.bytes + page_bytes - 1) / page_bytes * page_bytes;
+  if (::ftruncate(memory.fd(), static_cast<off_t>(bytes)) != 0) {
+    return system_error(fmt::format("ftruncate of a memfd to {} bytes", bytes));
+  }
+  if (::fcntl(memory.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return system_error("sealing a memfd");
+  }
+  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd(), 0);
+  if (data == MAP_FAILED) {
+    if (errno == ENOMEM) return no_pages(options, bytes, page_bytes);
+    return system_error(fmt::format("mmap of {} bytes", bytes));
+  }
+  memory.data_ = static_cast<std::byte*>(data);
+  memory.bytes_ = bytes;
+  memory.page_bytes_ = page_bytes;
+  if (auto bound = bind_to_node(data, bytes, options.numa_node); !bound) {
+    return tl::unexpected(bound.error());
+  }
+  // No child may share the pages: a copy-on-write in the daemon would move them.
+  if (::madvise(data, bytes, MADV_DONTFORK) != 0) return system_error("madvise(MADV_DONTFORK)");
+  if (::madvise(data, bytes, MADV_POPULATE_WRITE) != 0) {
+    if (errno == ENOMEM || errno == EFAULT || errno == EHWPOISON) {
+      return no_pages(options, bytes, page_bytes);
+    }
+    return system_error("madvise(MADV_POPULATE_WRITE), which needs Linux 5.14");
+  }
+  memory.numa_node_ = node_of(data);
+  memory.guard_ = GuardedRange(data, bytes, page_bytes);
+  if (!memory.guard_) {
+    return fail(ErrorCode::kResourceExhausted,
+                fmt::format("the daemon has {} shared mappings already", kMaxGuardedRanges));
+  }
+  return memory;
+}
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
+
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  if (this == &other) return *this;
+  unmap();
+  fd_ = std::move(other.fd_);
+  guard_ = std::move(other.guard_);
+  data_ = std::exchange(other.data_, nullptr);
+  bytes_ = std::exchange(other.bytes_, 0);
+  page_bytes_ = std::exchange(other.page_bytes_, 0);
+  numa_node_ = std::exchange(other.numa_node_, -1);
+  return *this;
+}
+
+SharedMemory::~SharedMemory() { unmap(); }
+
+void SharedMemory::unmap() noexcept {
+  guard_ = GuardedRange();
+  if (data_ != nullptr) ::munmap(data_, bytes_);
+  data_ = nullptr;
+}
+
+}  // namespace gradwire::ipc

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Memory that the daemon makes and a client maps too: a memfd of hugepages, sealed against growing
+/// and shrinking, bound to a NUMA node and faulted in before anyone gets it, so that a lack of
+/// hugepages is an error here and not a SIGBUS in a lane. The control thread makes and destroys it;
+/// the bytes belong to whoever the daemon gives them to. Linux 5.14 or later (MADV_POPULATE_WRITE).
+///
+/// What seals cannot forbid: a client may punch holes into memory that it may write. The daemon's
+/// next access then takes a new page from the pool; with none free it would be a SIGBUS, which
+/// lib/ipc/bus_guard.h turns into an ordinary page of zeros.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "ipc/bus_guard.h"
+#include "ipc/unique_fd.h"
+
+namespace gradwire::ipc {
+
+enum class PageKind : std::uint8_t {
+  kHuge,              ///< the system's default hugepage size
+  kOrdinaryForTests,  ///< for tests where no hugepages are; a daemon never asks for it
+};
+
+struct SharedMemoryOptions {
+  std::string name = "gradwire";  ///< shown in /proc/PID/maps
+  std::uint64_t bytes = 0;        ///< rounded up to whole pages; not 0
+  int numa_node = -1;             ///< -1: wherever the kernel takes it
+  PageKind pages = PageKind::kHuge;
+};
+
+class SharedMemory {
+ public:
+  /// @return kResourceExhausted where there are not enough hugepages (the text says how many there
+  /// are and where), kSystem where a call failed.
+  [[nodiscard]] static Result<SharedMemory> create(const SharedMemoryOptions& options);
+
+  SharedMemory() = default;
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  ~SharedMemory();
+
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] std::uint64_t page_bytes() const noexcept { return page_bytes_; }
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  /// A second descriptor, to be sent to the client.
+  [[nodiscard]] UniqueFd duplicate_fd() const noexcept { return fd_.duplicate(); }
+  /// Where the first page really is, as the kernel says; -1 where it does not say.
+  [[nodiscard]] int numa_node() const noexcept { return numa_node_; }
+  /// @return whether a page was taken away under the daemon: the client is hostile, drop it.
+  [[nodiscard]] bool was_hit() const noexcept { return guard_.was_hit(); }
+
+ private:
+  void unmap() noexcept;
+
+  UniqueFd fd_;
+  GuardedRange guard_;
+  std::byte* data_ = nullptr;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t page_bytes_ = 0;
+  int numa_node_ = -1;
+};
+
+}  // namespace gradwire::ipc

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ipc/bus_guard.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <vector>
+
+#include "ipc/unique_fd.h"
+
+namespace gradwire::ipc {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+/// A mapping whose file can shrink under it, which is what a hole without a spare page is like.
+struct Mapping {
+  Mapping() : fd(::memfd_create("bus_guard_test", MFD_CLOEXEC)) {
+    REQUIRE(::ftruncate(fd.get(), 4 * kPage) == 0);
+    data = static_cast<char*>(
+        ::mmap(nullptr, 4 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0));
+    REQUIRE(data != MAP_FAILED);
+  }
+  ~Mapping() { ::munmap(data, 4 * kPage); }
+  UniqueFd fd;
+  char* data = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("a page that is gone becomes a page of zeros, and the range is told") {
+  REQUIRE(install_bus_guard());
+  Mapping mapping;
+  const GuardedRange guard(mapping.data, 4 * kPage, kPage);
+  REQUIRE(guard);
+  mapping.data[0] = 'a';
+  mapping.data[2 * kPage + 5] = 'b';
+  CHECK_FALSE(guard.was_hit());
+  REQUIRE(::ftruncate(mapping.fd.get(), kPage) == 0);
+  volatile char* data = mapping.data;
+  CHECK(data[2 * kPage + 5] == 0);
+  CHECK(guard.was_hit());
+  data[2 * kPage + 5] = 'c';
+  CHECK(data[2 * kPage + 5] == 'c');
+  CHECK(data[0] == 'a');
+}
+
+TEST_CASE("a range that is removed is guarded no more, and its slot serves again") {
+  REQUIRE(install_bus_guard());
+  Mapping mapping;
+  {
+    GuardedRange guard(mapping.data, 4 * kPage, kPage);
+    GuardedRange moved(std::move(guard));
+    CHECK_FALSE(guard);  // NOLINT: what a moved-from range is, is what is tested
+    CHECK(moved);
+  }
+  REQUIRE(::ftruncate(mapping.fd.get(), 0) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    // Catch2's own handler is not for this process.
+    volatile char* data = mapping.data;
+    static_cast<void>(data[0]);
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGBUS);
+}
+
+TEST_CASE("the table of ranges is bounded") {
+  std::vector<GuardedRange> ranges;
+  static char page[kPage];
+  for (std::size_t i = 0; i < kMaxGuardedRanges; ++i) ranges.emplace_back(page, kPage, kPage);
+  CHECK_FALSE(GuardedRange(page, kPage, kPage));
+  ranges.pop_back();
+  CHECK(GuardedRange(page, kPage, kPage));
+}
+
+}  // namespace gradwire::ipc
