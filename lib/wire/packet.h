@@ -6,7 +6,8 @@
 ///
 ///     0  version u8 | type u8 | flags u8 | lane u8
 ///     4  connection id u32              the receiver's; 0 in a hello
-///     8  packet number u64              never reused in its number space
+///     8  packet number u64              never reused in its number space; those are told apart by
+///                                       the number itself, see kFirstControlNumber
 ///    16  32 bytes, by type
 ///    48  integrity, 16 bytes: header CRC32C u32 | payload CRC32C u32 | 8 bytes of zero
 ///    64  payload
@@ -26,6 +27,10 @@ namespace gradwire::wire {
 
 inline constexpr std::uint8_t kProtocolVersion = 1;
 inline constexpr std::size_t kHeaderBytes = 64;
+/// Numbers of data, pings and acknowledgements start at 1 and stay below; control packets (hello,
+/// hello-ack, abort, bye, bye-ack) are numbered from here on. decode() refuses the former
+/// elsewhere.
+inline constexpr std::uint64_t kFirstControlNumber = std::uint64_t{1} << 63;
 /// Ranges in one acknowledgement: what a 1,280-byte packet could hold is far more than is useful.
 inline constexpr std::size_t kMaxAckRanges = 64;
 

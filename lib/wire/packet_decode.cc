@@ -28,6 +28,13 @@ bool flags_fit(PacketType type, std::uint8_t flags) noexcept {
   return direction.both || ((flags & kFlagFromUpstream) != 0) == direction.down;
 }
 
+/// What is acknowledged, and acknowledgements, have numbers that a receiver keeps account of.
+bool number_fits(PacketType type, std::uint64_t packet_number) noexcept {
+  if (type != PacketType::kData && type != PacketType::kPing && type != PacketType::kAck)
+    return true;
+  return packet_number != 0 && packet_number < kFirstControlNumber;
+}
+
 /// A packet must be as long as its fields say: Ethernet's padding is cut off before by IP's length,
 /// so what is longer was not made by this protocol.
 Drop check_payload_bytes(std::size_t have, std::size_t want) noexcept {
@@ -212,7 +219,7 @@ Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept {
   out.payload_crc = header.payload_crc.get();
   out.payload = udp_payload.subspan(kHeaderBytes);
   if (!flags_fit(out.common.type, header.flags) || header.lane >= kMaxLanes ||
-      !all_zero(header.reserved))
+      !number_fits(out.common.type, out.common.packet_number) || !all_zero(header.reserved))
     return Drop::kMalformed;
   // Nothing of a payload is read before its CRC, but for data: the lane checks that one where the
   // payload is in cache anyway, or not at all for a duplicate.

@@ -206,6 +206,22 @@ TEST_CASE("what every header says is checked") {
     CHECK(decode_changed(PacketType::kPing, at, 1) == Drop::kMalformed);
 }
 
+TEST_CASE("numbers that are counted start at 1 and stay below those of control packets") {
+  for (const PacketType type : {PacketType::kData, PacketType::kPing, PacketType::kAck}) {
+    for (const std::uint64_t number :
+         {std::uint64_t{0}, std::uint64_t{1}, kFirstControlNumber - 1, kFirstControlNumber}) {
+      INFO("type " << static_cast<int>(type) << " number " << number);
+      Bytes bytes = sample_packet(type);
+      for (std::size_t i = 0; i < 8; ++i)
+        bytes[8 + i] = static_cast<std::byte>(number >> (56 - 8 * i));
+      repair(bytes);
+      const bool fits = number != 0 && number != kFirstControlNumber;
+      CHECK(decode_bytes(bytes) == (fits ? Drop::kNone : Drop::kMalformed));
+    }
+  }
+  CHECK(decode_changed(PacketType::kAbort, 8, 0x80) == Drop::kNone);
+}
+
 TEST_CASE("a packet that goes the wrong way is dropped") {
   for (const PacketType type : kAllTypes) {
     INFO("type " << static_cast<int>(type));
