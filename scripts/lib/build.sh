@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# Building with Meson and Ninja.
+
+# build_tree FOLDER COMPILER MESON_OPTION...: sets FOLDER up if it is not, and builds everything.
+# COMPILER is gcc or clang-14.
+build_tree() {
+  local folder=$1 compiler=$2
+  shift 2
+  local cxx launcher=''
+  case $compiler in
+    gcc) cxx=g++ ;;
+    clang-14) cxx=clang++-14 ;;
+    *) die "unknown compiler '$compiler': gcc or clang-14." ;;
+  esac
+  command -v ccache >/dev/null && launcher='ccache '
+  local log=$folder/scripts-build.log
+  mkdir -p "$folder"
+  if [[ -f $folder/build.ninja ]]; then
+    step "build: $folder is set up ($compiler $*)"
+    meson configure "$folder" "$@" >"$log" 2>&1 || build_failed "$log" "meson configure"
+  else
+    step "build: setting up $folder ($compiler $*)"
+    CC="$launcher$compiler" CXX="$launcher$cxx" with_progress 20 "$log" "meson setup" \
+      meson setup "$folder" "$repo_root" "$@" || build_failed "$log" "meson setup"
+  fi
+  step "build: ninja -C $folder"
+  with_progress 20 "$log" "building" ninja -C "$folder" || build_failed "$log" "ninja"
+  note "$(tail -n 1 "$log" | cut -c1-90)"
+}
+
+build_failed() {
+  tail -n 40 "$1" >&2
+  die "$2 failed; its whole output is in $1."
+}
+
+# suite_exists FOLDER SUITE: whether the build has a test of that suite.
+suite_exists() {
+  meson test -C "$1" --no-rebuild --suite "$2" --list 2>/dev/null | grep -q .
+}

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# Installs what is missing of the sets of scripts/packages.debian, and nothing else.
+
+packages_file=$repo_root/scripts/packages.debian
+
+need_root() {
+  ((EUID == 0)) || die "this script must run as root, and you are $(id -un)." \
+    "It installs packages, reserves hugepages and starts daemons that use them." \
+    "Run it as: sudo $0"
+}
+
+need_debian_12() {
+  local id='' version=''
+  if [[ -r /etc/os-release ]]; then
+    id=$(. /etc/os-release && printf '%s' "${ID:-}")
+    version=$(. /etc/os-release && printf '%s' "${VERSION_ID:-}")
+  fi
+  [[ $id == debian && $version == 12 ]] ||
+    die "this script is for Debian 12, and /etc/os-release says '${id:-nothing} ${version}'." \
+      "Elsewhere, install what scripts/packages.debian names and build with Meson by hand."
+}
+
+# packages_of SET...: the names in these sets, a name a line.
+packages_of() {
+  local set
+  for set in "$@"; do
+    grep -q "^# \[$set\]" "$packages_file" || die "scripts/packages.debian has no set '$set'."
+    awk -v want="[$set]" '
+      $1 == "#" && $2 ~ /^\[.*\]$/ { inside = ($2 == want); next }
+      inside { sub(/#.*/, ""); if ($1 != "") print $1 }' "$packages_file"
+  done
+}
+
+package_installed() {
+  [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
+}
+
+# package_known NAME: the lists that were fetched last name a version to install.
+package_known() {
+  apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'
+}
+
+# packages_missing SET...: what of the sets is not installed.
+packages_missing() {
+  local name
+  for name in $(packages_of "$@"); do
+    package_installed "$name" || printf '%s\n' "$name"
+  done
+}
+
+# apt_run LOGFILE WHAT ARGS...: apt-get without questions, with progress.
+apt_run() {
+  local logfile=$1 what=$2
+  shift 2
+  with_progress 10 "$logfile" "$what" env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -y -q \
+    -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 \
+    -o Dpkg::Options::=--force-confold "$@"
+}
+
+# packages_refresh LOGFILE: the lists of what there is, when they are needed.
+packages_refresh() {
+  step "fetching the package lists (apt-get update)"
+  apt_run "$1" "package lists" update ||
+    die "apt-get update failed: $(grep -m1 '^E:' "$1" || tail -n 1 "$1")" \
+      "Check the network and /etc/apt/sources.list."
+}
+
+# install_packages SET...
+install_packages() {
+  local missing logfile name
+  mapfile -t missing < <(packages_missing "$@")
+  if ((${#missing[@]} == 0)); then
+    step "packages ($*): all there"
+    return
+  fi
+  logfile=$(mktemp "${TMPDIR:-/tmp}/gradwire-apt-XXXXXX")
+  on_exit rm -f "$logfile"
+  # A machine that never fetched the lists; lists that are too old show when fetching fails.
+  local refreshed=0
+  for name in "${missing[@]}"; do
+    if ! package_known "$name"; then
+      packages_refresh "$logfile"
+      refreshed=1
+      break
+    fi
+  done
+  step "installing ${#missing[@]} packages: ${missing[*]}"
+  if ! apt_run "$logfile" "installing" install --no-install-recommends "${missing[@]}"; then
+    if ((!refreshed)) && grep -qE 'Failed to fetch|Unable to (fetch|locate)' "$logfile"; then
+      packages_refresh "$logfile"
+      apt_run "$logfile" "installing" install --no-install-recommends "${missing[@]}" || true
+    fi
+  fi
+  mapfile -t missing < <(packages_missing "$@")
+  if ((${#missing[@]} > 0)); then
+    die "these packages do not install: ${missing[*]}" \
+      "apt-get says: $(grep -m1 -E '^E:|dpkg: error' "$logfile" || tail -n 1 "$logfile")" \
+      "Try by hand: apt-get install ${missing[*]}"
+  fi
+}

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# What every script sources first: strict mode, the tree's root, and the functions of this folder.
+
+set -euo pipefail
+repo_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# Debian's own Python and Meson: another python3 ahead in PATH has no torch.
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH
+python=/usr/bin/python3
+
+for setup_part in log cleanup packages hugepages build; do
+  # shellcheck source=/dev/null
+  . "$repo_root/scripts/lib/$setup_part.sh"
+done

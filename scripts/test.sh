@@ -1,0 +1,90 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Sets a Debian 12 up, builds gradwire and runs its tests. The last line is the plain sum.
+. "$(dirname "$0")/lib/setup.sh"
+
+usage() {
+  cat <<TEXT
+scripts/test.sh [--clang] [--sanitize KINDS] [--suites LIST] [--build FOLDER]
+
+Installs what is missing, reserves hugepages, builds, and runs the tests of the default suites:
+fast (units), sim (the ring in virtual time), system (daemons, one shell story a file). Hugepages
+and mounts are put back at the end. Run it as root.
+
+  --clang           build with clang 14 instead of gcc 12
+  --sanitize KINDS  build with sanitizers: address,undefined or thread
+  --suites LIST     comma-separated; default fast,sim,system
+  --build FOLDER    build folder; default build, build-clang, build-sanitize
+  --no-setup        neither install packages nor reserve hugepages: they are there
+  --help            this text
+
+Exit status: 0 if no test failed. Logs: FOLDER/meson-logs.
+TEXT
+}
+
+compiler=gcc
+sanitize=none
+suites=fast,sim,system
+folder=
+setup=1
+while (($# > 0)); do
+  case $1 in
+    --clang) compiler=clang-14 ;;
+    --sanitize) sanitize=${2:?--sanitize needs a value} && shift ;;
+    --suites) suites=${2:?--suites needs a value} && shift ;;
+    --build) folder=${2:?--build needs a value} && shift ;;
+    --no-setup) setup=0 ;;
+    --help) usage && exit 0 ;;
+    *) usage >&2 && die "unknown option '$1'." ;;
+  esac
+  shift
+done
+
+if [[ -z $folder ]]; then
+  folder=$repo_root/build
+  [[ $compiler == gcc ]] || folder+=-clang
+  [[ $sanitize == none ]] || folder+=-sanitize
+fi
+
+need_root
+if ((setup)); then
+  need_debian_12
+  sets=(build run check)
+  [[ $compiler == gcc ]] || sets+=(ci)
+  install_packages "${sets[@]}"
+  reserve_hugepages "$test_hugepages"
+  mount_hugetlbfs
+fi
+
+options=(--buildtype debugoptimized -Db_sanitize="$sanitize" -Dtests=true)
+# Sanitizers' symbols come from the program that loads a library, never from the library.
+[[ $sanitize == none ]] || options+=(-Db_lundef=false)
+build_tree "$folder" "$compiler" "${options[@]}"
+
+# Logs of an earlier run must not be counted for this one.
+rm -f "$folder"/meson-logs/suite-*.json
+export GRADWIRE_SANITIZE=$sanitize
+. "$repo_root/scripts/lib/sanitizers.sh"
+logs=()
+for suite in ${suites//,/ }; do
+  if ! suite_exists "$folder" "$suite"; then
+    note "suite $suite: no such tests in this build"
+    continue
+  fi
+  step "tests: suite $suite"
+  output=$folder/meson-logs/suite-$suite.out
+  if with_progress 30 "$output" "suite $suite" \
+    meson test -C "$folder" --no-rebuild --suite "$suite" --print-errorlogs \
+    --timeout-multiplier "$timeout_multiplier" --logbase "suite-$suite"; then
+    grep -aE '^ *[0-9]+/[0-9]+ ' "$output" | sed 's/^/       /' || true
+  else
+    # What failed is shown whole here, and counted below from the logs.
+    sed 's/^/       /' "$output"
+  fi
+  [[ -s $folder/meson-logs/suite-$suite.json ]] ||
+    die "suite $suite did not run: $(tail -n 1 "$output")"
+  logs+=("$folder/meson-logs/suite-$suite.json")
+done
+((${#logs[@]} > 0)) || die "none of the suites '$suites' has a test."
+step "sum of ${suites} ($compiler, sanitizers: $sanitize)"
+"$python" "$repo_root/scripts/lib/count_tests.py" "${logs[@]}"

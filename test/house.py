@@ -1,0 +1,102 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""House rules that a program can check: an SPDX line in every file, lines of at most 100 columns
+and files of at most 800 lines in code, no path of a developer's machine and no package registry's
+host anywhere, every package with its reason. `house.py --self-test` shows that each rule fails on
+a text that breaks it."""
+
+import argparse
+import pathlib
+import re
+import sys
+
+from sources import CODE, ROOT, is_script, own_files
+
+COLUMNS_MAX = 100
+LINES_MAX = 800
+SPDX = "SPDX-License-" + "Identifier: BSD-3-Clause"
+NO_SPDX_NAMES = {"LICENSE"}
+NO_SPDX_ENDINGS = {".json", ".png", ".bin", ".pcap"}
+BUILD_FILES = {"meson.build", "meson_options.txt"}
+# Written so that they do not match themselves.
+FORBIDDEN = re.compile(
+    r"(?<![\w.$}])/(?:wor[k]|roo[t]|home/\w+)/|\.pyen[v]|"
+    r"\b(?:deb\.debia[n]|pypi\.or[g]|pythonhoste[d]|security\.debia[n]|proxy\.golan[g])"
+)
+
+
+def check(path, text, code):
+    """Yields (line number, what is wrong)."""
+    lines = text.splitlines()
+    if path.name not in NO_SPDX_NAMES and path.suffix not in NO_SPDX_ENDINGS:
+        if not any(SPDX in line for line in lines[:3]):
+            yield 1, "no SPDX line among the first three"
+    for number, line in enumerate(lines, 1):
+        found = FORBIDDEN.search(line)
+        if found:
+            yield number, f"a path or host of one machine: {found.group(0)}"
+        if code and len(line) > COLUMNS_MAX:
+            yield number, f"{len(line)} columns, {COLUMNS_MAX} allowed"
+        if code and line != line.rstrip():
+            yield number, "blanks at the end of the line"
+    if code and len(lines) > LINES_MAX:
+        yield LINES_MAX, f"{len(lines)} lines, {LINES_MAX} allowed: split by concern"
+
+
+def check_packages(text):
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.startswith("#") and not re.match(r"^[a-z0-9.+-]+ +# \S", line):
+            yield number, "a package without its reason: NAME # why"
+
+
+def check_tree():
+    failures = 0
+    files = own_files()
+    for path in files:
+        data = (ROOT / path).read_bytes()
+        if b"\0" in data:
+            continue
+        code = path.suffix in CODE or path.name in BUILD_FILES or is_script(path)
+        text = data.decode("utf-8", errors="replace")
+        wrongs = list(check(path, text, code))
+        if path.as_posix() == "scripts/packages.debian":
+            wrongs += check_packages(text)
+        for number, wrong in wrongs:
+            print(f"{path}:{number}: {wrong}")
+            failures += 1
+    print(f"{len(files)} files, {failures} breaches")
+    return failures == 0 and len(files) > 0
+
+
+def self_test():
+    good = f"# {SPDX}\nx = 1\n"
+    cases = [
+        (good, True),
+        ("x = 1\n", False),
+        (good + "y" * 101 + "\n", False),
+        (good + "y" * 100 + "\n", True),
+        (good + "z \n", False),
+        (good + "p = '/wor" + "k/main/x'\n", False),
+        (good + "p = '/roo" + "t/x'\n", False),
+        (good + "p = '$repo/wor" + "k/x'\n", True),
+        (good + "u = 'deb.debia" + "n.org'\n", False),
+        (good + "x\n" * 800, False),
+    ]
+    wrong = 0
+    for text, fine in cases:
+        found = list(check(pathlib.PurePosixPath("lib/x.py"), text, True))
+        if (not found) != fine:
+            print(f"{text[-60:]!r} should {'pass' if fine else 'fail'}, found {found}")
+            wrong += 1
+    if not list(check_packages("gcc\n")) or list(check_packages("gcc  # compiler\n# [x]\n\n")):
+        print("the check of the package list is wrong")
+        wrong += 1
+    print(f"{len(cases) + 1} cases, {wrong} wrong")
+    return wrong == 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--self-test", action="store_true")
+    arguments = parser.parse_args()
+    sys.exit(0 if (self_test() if arguments.self_test else check_tree()) else 1)

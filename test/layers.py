@@ -1,0 +1,174 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Who may include whom: the one table, and its check over every #include of lib/, app/ and
+drivers/.
+
+A library may include itself and what its row names. What DPDK, the system and CUDA offer is
+narrower still, since it decides what can run in the simulator, in the client and without a GPU:
+see RULES. `layers.py --self-test` shows that each rule fails on a line that breaks it.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+
+from sources import ROOT, own_files
+
+# library: the libraries whose headers it may include, besides its own.
+TABLE = {
+    "base": [],
+    "wire": ["base"],
+    "transport": ["base", "wire"],
+    "reduce": ["base"],
+    "ring": ["base", "wire", "transport", "reduce"],
+    "ipc": ["base"],
+    "client": ["base", "ipc"],
+    "config": ["base"],
+    "telemetry": ["base"],
+    "lane": ["base", "wire", "transport", "reduce", "ring", "ipc", "telemetry"],
+    "group": ["base", "wire", "reduce", "ring", "ipc", "config", "telemetry", "lane"],
+}
+
+# library: the DPDK headers that it may include. Libraries that are not here may include none.
+PACKETS = ["rte_mbuf.h", "rte_mempool.h"]
+DPDK_ALLOWED = {
+    "transport": PACKETS,
+    "ring": PACKETS,
+    "lane": ["*"],
+    "group": ["*"],
+}
+# Only lane drives ports, whatever the row above allows.
+PORT_HEADERS = re.compile(r"rte_(ethdev|ethdev_driver|flow|eth_\w+|pmd_\w+)\.h$")
+PORT_LIBRARY = "lane"
+
+# Time is a parameter and waiting is the lane loop's: no clock, socket or thread below it, so that
+# the simulator runs the same code in virtual time.
+SANS_IO = ["base", "wire", "transport", "reduce", "ring"]
+SANS_IO_HEADERS = re.compile(
+    r"^(chrono|ctime|time\.h|sys/time\.h|thread|mutex|shared_mutex|condition_variable|future|"
+    r"pthread\.h|sys/socket\.h|netinet/.*|arpa/inet\.h|sys/epoll\.h|poll\.h|sys/select\.h|"
+    r"sys/eventfd\.h|sys/timerfd\.h|unistd\.h|rte_cycles\.h|rte_ethdev\.h)$"
+)
+SANS_IO_CALLS = re.compile(
+    r"\b(clock_gettime|gettimeofday|nanosleep|usleep|rte_rdtsc\w*|__rdtsc\w*|"
+    r"rte_get_\w+_cycles|rte_delay_\w+|pthread_create)\s*\("
+)
+
+CUDA_HEADERS = re.compile(r"^(cuda|nvrtc|nccl|gdrapi|rte_gpudev_cuda)[\w./]*$|\.cuh$")
+CUDA_FOLDERS = ("lib/reduce/cuda/", "drivers/gpu/cuda/", "test/gpu/")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
+COMMENT = re.compile(r"//.*")
+ENDINGS = {".h", ".cc", ".cu", ".cuh"}
+
+
+def check(path, text):
+    """Yields (line number, what is wrong) for the source `path`, which is relative to the root."""
+    name = path.as_posix()
+    library = path.parts[1] if path.parts[0] == "lib" and len(path.parts) > 2 else None
+    if library is not None and library not in TABLE:
+        yield 1, f"lib/{library} is not in the layer table of test/layers.py"
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            yield from ((number, e) for e in check_include(name, library, *match.groups()))
+        elif library in SANS_IO and SANS_IO_CALLS.search(COMMENT.sub("", line)):
+            call = SANS_IO_CALLS.search(line).group(1)
+            yield number, f"lib/{library} calls {call}: time is a parameter there"
+
+
+def check_include(name, library, quoted, angled):
+    header = quoted or angled
+    base = header.rsplit("/", 1)[-1]
+    if CUDA_HEADERS.search(header) and not name.startswith(CUDA_FOLDERS):
+        yield f"{header}: CUDA appears in {' and '.join(CUDA_FOLDERS)} alone"
+    if library is None:
+        if PORT_HEADERS.match(base):
+            yield f"{header}: applications compose; lib/{PORT_LIBRARY} alone drives ports"
+        return
+    if quoted:
+        target = header.split("/", 1)[0]
+        if target in TABLE and target != library and target not in TABLE[library]:
+            allowed = ", ".join(TABLE[library]) or "no other library"
+            yield f"{header}: lib/{library} may include {allowed}"
+        if target.startswith(("app", "test")) or ".." in header.split("/"):
+            yield f"{header}: a library includes by its path below lib/"
+    if base.startswith("rte_"):
+        if PORT_HEADERS.match(base) and library != PORT_LIBRARY:
+            yield f"{header}: lib/{PORT_LIBRARY} alone drives ports"
+        allowed = DPDK_ALLOWED.get(library, [])
+        if "*" not in allowed and base not in allowed:
+            yield f"{header}: of DPDK, lib/{library} may include {', '.join(allowed) or 'nothing'}"
+    if library in SANS_IO and SANS_IO_HEADERS.match(header):
+        yield f"{header}: no clock, socket or thread in lib/{library}"
+
+
+def check_tree():
+    failures = 0
+    sources = [p for p in own_files() if p.suffix in ENDINGS and
+               p.parts[0] in ("lib", "app", "drivers")]
+    for path in sources:
+        text = (ROOT / path).read_text(encoding="utf-8")
+        for number, wrong in check(path, text):
+            print(f"{path}:{number}: {wrong}")
+            failures += 1
+    print(f"{len(sources)} sources, {failures} breaches of the layer table")
+    return failures == 0 and len(sources) > 0
+
+
+# Each line breaks a rule (or keeps it) where it stands.
+SELF_TEST = [
+    ("lib/base/x.h", '#include "wire/packet.h"', False),
+    ("lib/base/x.h", "#include <rte_mbuf.h>", False),
+    ("lib/wire/x.cc", "#include <rte_byteorder.h>", False),
+    ("lib/wire/x.cc", '#include "base/types.h"', True),
+    ("lib/wire/x.cc", '#include "transport/sender.h"', False),
+    ("lib/transport/x.cc", "#include <chrono>", False),
+    ("lib/transport/x.cc", "#include <sys/socket.h>", False),
+    ("lib/transport/x.cc", "#include <thread>", False),
+    ("lib/transport/x.cc", "#include <rte_mbuf.h>", True),
+    ("lib/transport/x.cc", "#include <rte_ethdev.h>", False),
+    ("lib/transport/x.cc", '#include "reduce/backend.h"', False),
+    ("lib/ring/x.cc", '#include "reduce/backend.h"', True),
+    ("lib/ring/x.cc", '#include "lane/lane.h"', False),
+    ("lib/ring/x.cc", "const auto now = rte_rdtsc();", False),
+    ("lib/ring/x.cc", "// clock_gettime() is the lane's business.", True),
+    ("lib/ring/x.cc", "clock_gettime(CLOCK_MONOTONIC, &t);", False),
+    ("lib/reduce/x.cc", "#include <cuda_runtime.h>", False),
+    ("lib/reduce/cuda/x.cc", "#include <cuda_runtime.h>", True),
+    ("lib/client/x.cc", "#include <rte_memcpy.h>", False),
+    ("lib/client/x.cc", '#include "ipc/command_queue.h"', True),
+    ("lib/client/x.cc", '#include "lane/messages.h"', False),
+    ("lib/client/x.cc", '#include "../ipc/command_queue.h"', False),
+    ("lib/config/x.cc", "#include <rte_eal.h>", False),
+    ("lib/ipc/x.cc", "#include <rte_ring.h>", False),
+    ("lib/lane/x.cc", "#include <rte_ethdev.h>", True),
+    ("lib/lane/x.cc", '#include "group/manager.h"', False),
+    ("lib/group/x.cc", "#include <rte_ethdev.h>", False),
+    ("lib/group/x.cc", '#include "lane/messages.h"', True),
+    ("lib/novel/x.cc", "int x;", False),
+    ("app/gradwired/main.cc", "#include <rte_ethdev.h>", False),
+    ("app/gradwired/main.cc", '#include "lane/port.h"', True),
+    ("app/gradwired/main.cc", "#include <cuda.h>", False),
+]
+
+
+def self_test():
+    wrong = 0
+    for name, line, fine in SELF_TEST:
+        found = list(check(pathlib.PurePosixPath(name), line))
+        if (not found) != fine:
+            print(f"{name}: {line!r} should {'pass' if fine else 'fail'}, found {found}")
+            wrong += 1
+    print(f"{len(SELF_TEST)} cases, {wrong} wrong")
+    return wrong == 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--self-test", action="store_true",
+                        help="check the check on lines that break each rule")
+    arguments = parser.parse_args()
+    sys.exit(0 if (self_test() if arguments.self_test else check_tree()) else 1)
