@@ -47,7 +47,7 @@ PORT_LIBRARY = "lane"
 SANS_IO = ["base", "wire", "transport", "reduce", "ring"]
 SANS_IO_HEADERS = re.compile(
     r"^(chrono|ctime|time\.h|sys/time\.h|thread|mutex|shared_mutex|condition_variable|future|"
-    r"pthread\.h|sys/socket\.h|netinet/.*|arpa/inet\.h|sys/epoll\.h|poll\.h|sys/select\.h|"
+    r"pthread\.h|sys/socket\.h|netdb\.h|sys/epoll\.h|poll\.h|sys/select\.h|"
     r"sys/eventfd\.h|sys/timerfd\.h|unistd\.h|rte_cycles\.h|rte_ethdev\.h)$"
 )
 SANS_IO_CALLS = re.compile(

@@ -36,5 +36,5 @@ build_failed() {
 
 # suite_exists FOLDER SUITE: whether the build has a test of that suite.
 suite_exists() {
-  meson test -C "$1" --no-rebuild --suite "$2" --list 2>/dev/null | grep -q .
+  [[ -n $(meson test -C "$1" --no-rebuild --suite "$2" --list 2>/dev/null) ]]
 }
