@@ -24,7 +24,8 @@ TABLE = {
     "ring": ["base", "wire", "transport", "reduce"],
     "ipc": ["base"],
     "client": ["base", "ipc"],
-    "config": ["base"],
+    # For the sizes of headers: what payload an MTU carries.
+    "config": ["base", "wire"],
     "telemetry": ["base"],
     "lane": ["base", "wire", "transport", "reduce", "ring", "ipc", "telemetry"],
     "group": ["base", "wire", "reduce", "ring", "ipc", "config", "telemetry", "lane"],
