@@ -54,9 +54,9 @@ struct Avx2Float : Avx2FloatCombine {
   GRADWIRE_AVX2 static Acc load(const std::byte* from) noexcept {
     return _mm256_castsi256_ps(load_vector(from));
   }
-  GRADWIRE_AVX2 static void store(std::byte* to, Acc value) noexcept {
-    store_vector(to, _mm256_castps_si256(value));
-  }
+  using Stored = __m256i;
+  GRADWIRE_AVX2 static Stored round(Acc value) noexcept { return _mm256_castps_si256(value); }
+  GRADWIRE_AVX2 static void store(std::byte* to, Stored value) noexcept { store_vector(to, value); }
 };
 
 struct Avx2Half : Avx2FloatCombine {
@@ -65,9 +65,12 @@ struct Avx2Half : Avx2FloatCombine {
   GRADWIRE_AVX2 static Acc load(const std::byte* from) noexcept {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from)));
   }
-  GRADWIRE_AVX2 static void store(std::byte* to, Acc value) noexcept {
-    _mm_storeu_si128(reinterpret_cast<__m128i_u*>(to),
-                     _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+  using Stored = __m128i;
+  GRADWIRE_AVX2 static Stored round(Acc value) noexcept {
+    return _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
+  }
+  GRADWIRE_AVX2 static void store(std::byte* to, Stored value) noexcept {
+    _mm_storeu_si128(reinterpret_cast<__m128i_u*>(to), value);
   }
 };
 
@@ -79,9 +82,9 @@ struct Avx2Double {
   GRADWIRE_AVX2 static Acc load(const std::byte* from) noexcept {
     return _mm256_castsi256_pd(load_vector(from));
   }
-  GRADWIRE_AVX2 static void store(std::byte* to, Acc value) noexcept {
-    store_vector(to, _mm256_castpd_si256(value));
-  }
+  using Stored = __m256i;
+  GRADWIRE_AVX2 static Stored round(Acc value) noexcept { return _mm256_castpd_si256(value); }
+  GRADWIRE_AVX2 static void store(std::byte* to, Stored value) noexcept { store_vector(to, value); }
   GRADWIRE_AVX2 static Acc sum(Acc a, Acc b) noexcept { return _mm256_add_pd(a, b); }
   GRADWIRE_AVX2 static Acc prod(Acc a, Acc b) noexcept { return _mm256_mul_pd(a, b); }
   GRADWIRE_AVX2 static Acc min(Acc a, Acc b) noexcept {
@@ -120,15 +123,17 @@ struct Avx2Bfloat {
   }
   /// Rounded to nearest even, in the high half of each 32 bits; the low half is left over.
   /// No NaN comes here but the canonical one, which rounding does not change.
-  GRADWIRE_AVX2 static __m256i round(__m256 value) noexcept {
+  GRADWIRE_AVX2 static __m256i round_in_place(__m256 value) noexcept {
     const __m256i bits = _mm256_castps_si256(value);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     return _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
   }
-  GRADWIRE_AVX2 static void store(std::byte* to, Acc value) noexcept {
-    const __m256i even = _mm256_srli_epi32(round(value.even), 16);
-    store_vector(to, _mm256_blend_epi16(even, round(value.odd), 0xaa));
+  using Stored = __m256i;
+  GRADWIRE_AVX2 static Stored round(Acc value) noexcept {
+    const __m256i even = _mm256_srli_epi32(round_in_place(value.even), 16);
+    return _mm256_blend_epi16(even, round_in_place(value.odd), 0xaa);
   }
+  GRADWIRE_AVX2 static void store(std::byte* to, Stored value) noexcept { store_vector(to, value); }
   GRADWIRE_AVX2 static Acc sum(Acc a, Acc b) noexcept {
     return {Float::sum(a.even, b.even), Float::sum(a.odd, b.odd)};
   }
@@ -150,8 +155,8 @@ struct Avx2Bfloat {
   }
 };
 
-/// What the integer types share. AVX2 has no integer division: avg is rare in integers and divides
-/// at one hop only, so it goes element by element.
+/// What the integer types share. AVX2 has no integer division: avg is rare in bytes and in int64
+/// and divides at one hop only, so it goes element by element.
 template <class T>
 struct Avx2Integer {
   using Acc = __m256i;
@@ -159,7 +164,9 @@ struct Avx2Integer {
   static constexpr std::size_t kElements = 32 / sizeof(T);
   static constexpr std::size_t kBytes = 32;
   GRADWIRE_AVX2 static Acc load(const std::byte* from) noexcept { return load_vector(from); }
-  GRADWIRE_AVX2 static void store(std::byte* to, Acc value) noexcept { store_vector(to, value); }
+  using Stored = __m256i;
+  GRADWIRE_AVX2 static Stored round(Acc value) noexcept { return value; }
+  GRADWIRE_AVX2 static void store(std::byte* to, Stored value) noexcept { store_vector(to, value); }
   GRADWIRE_AVX2 static Divisor divisor(std::uint32_t n) noexcept { return static_cast<Divisor>(n); }
   GRADWIRE_AVX2 static Acc divide(Acc a, Divisor n) noexcept {
     std::byte bytes[kBytes];
@@ -198,6 +205,18 @@ struct Avx2Uint8 : Avx2Byte<std::uint8_t> {
 };
 
 struct Avx2Int32 : Avx2Integer<std::int32_t> {
+  using Divisor = __m256d;
+  GRADWIRE_AVX2 static Divisor divisor(std::uint32_t n) noexcept {
+    return _mm256_set1_pd(static_cast<double>(n));
+  }
+  /// Exact: a quotient that is not whole is at least 1/4096 away from the next integer, and fp64
+  /// holds 21 bits behind the point of 31 before it.
+  GRADWIRE_AVX2 static Acc divide(Acc a, Divisor n) noexcept {
+    const __m256d low = _mm256_cvtepi32_pd(_mm256_castsi256_si128(a));
+    const __m256d high = _mm256_cvtepi32_pd(_mm256_extracti128_si256(a, 1));
+    return _mm256_set_m128i(_mm256_cvttpd_epi32(_mm256_div_pd(high, n)),
+                            _mm256_cvttpd_epi32(_mm256_div_pd(low, n)));
+  }
   GRADWIRE_AVX2 static Acc sum(Acc a, Acc b) noexcept { return _mm256_add_epi32(a, b); }
   GRADWIRE_AVX2 static Acc prod(Acc a, Acc b) noexcept { return _mm256_mullo_epi32(a, b); }
   GRADWIRE_AVX2 static Acc min(Acc a, Acc b) noexcept { return _mm256_min_epi32(a, b); }

@@ -123,7 +123,9 @@ struct ScalarFloat : ScalarFloatCombine<T> {
   static constexpr std::size_t kElements = 1;
   static constexpr std::size_t kBytes = sizeof(T);
   static T load(const std::byte* from) noexcept { return load_unaligned<T>(from); }
-  static void store(std::byte* to, T value) noexcept { store_unaligned(to, value); }
+  using Stored = T;
+  static Stored round(T value) noexcept { return value; }
+  static void store(std::byte* to, Stored value) noexcept { store_unaligned(to, value); }
 };
 
 struct ScalarHalf : ScalarFloatCombine<float> {
@@ -132,9 +134,9 @@ struct ScalarHalf : ScalarFloatCombine<float> {
   static float load(const std::byte* from) noexcept {
     return half_to_float(load_unaligned<std::uint16_t>(from));
   }
-  static void store(std::byte* to, float value) noexcept {
-    store_unaligned(to, float_to_half(value));
-  }
+  using Stored = std::uint16_t;
+  static Stored round(float value) noexcept { return float_to_half(value); }
+  static void store(std::byte* to, Stored value) noexcept { store_unaligned(to, value); }
 };
 
 struct ScalarBfloat : ScalarFloatCombine<float> {
@@ -143,9 +145,9 @@ struct ScalarBfloat : ScalarFloatCombine<float> {
   static float load(const std::byte* from) noexcept {
     return bfloat_to_float(load_unaligned<std::uint16_t>(from));
   }
-  static void store(std::byte* to, float value) noexcept {
-    store_unaligned(to, float_to_bfloat(value));
-  }
+  using Stored = std::uint16_t;
+  static Stored round(float value) noexcept { return float_to_bfloat(value); }
+  static void store(std::byte* to, Stored value) noexcept { store_unaligned(to, value); }
 };
 
 template <class T>  // int8_t, uint8_t, int32_t, int64_t
@@ -156,7 +158,9 @@ struct ScalarInteger {
   static constexpr std::size_t kElements = 1;
   static constexpr std::size_t kBytes = sizeof(T);
   static Acc load(const std::byte* from) noexcept { return load_unaligned<T>(from); }
-  static void store(std::byte* to, Acc value) noexcept { store_unaligned(to, value); }
+  using Stored = T;
+  static Stored round(Acc value) noexcept { return value; }
+  static void store(std::byte* to, Stored value) noexcept { store_unaligned(to, value); }
   // Unsigned arithmetic wraps; signed overflow would be undefined.
   static Acc sum(Acc a, Acc b) noexcept {
     return static_cast<T>(

@@ -15,7 +15,7 @@
 
 namespace gradwire::test {
 
-/// fp32 bits (any value but a NaN) rounded to nearest even.
+/// Any value but a NaN, rounded to nearest even.
 [[nodiscard]] std::uint16_t round_to_half(double value);
 [[nodiscard]] std::uint16_t round_to_bfloat(double value);
 
