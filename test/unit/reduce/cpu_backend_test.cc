@@ -247,7 +247,7 @@ void check_all(DataType type, RedOp redop) {
         c.divisor = static_cast<std::uint32_t>(members) * kRanks[index % kRanks.size()];
         c.finalize = index % 2 == 0;
         check(c, backends, random);
-        if (count <= 1000) {
+        if (count <= 65) {
           c.finalize = !c.finalize;
           c.in_place = !c.in_place;
           c.divisor = static_cast<std::uint32_t>(members) * kRanks[(index + 1) % kRanks.size()];
