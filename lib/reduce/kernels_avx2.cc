@@ -3,6 +3,8 @@
 
 #if defined(__x86_64__)
 
+#include <cpuid.h>
+
 #include "reduce/avx2_ops.h"
 #define GRADWIRE_KERNEL_TARGET __attribute__((target("avx2,f16c")))
 #include "reduce/fold.h"
@@ -23,11 +25,17 @@ constexpr Kernels kKernels = {
 }  // namespace
 
 const Kernels* avx2_kernels() noexcept {
-  // The builtin asks the system too (XGETBV), not the CPU alone.
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c")) {
+  // For AVX2 the builtin asks the system too (XGETBV), not the CPU alone; F16C needs no more of the
+  // system than that, but clang's builtin does not know its name.
+  if (!__builtin_cpu_supports("avx2")) {
     return nullptr;
   }
-  return &kKernels;
+  unsigned int eax = 0;
+  unsigned int ebx = 0;
+  unsigned int ecx = 0;
+  unsigned int edx = 0;
+  const bool has_f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  return has_f16c ? &kKernels : nullptr;
 }
 
 }  // namespace gradwire::reduce
