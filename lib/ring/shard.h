@@ -77,6 +77,8 @@ struct ShardConfig {
   std::uint32_t eager_packets = 32;     ///< ahead of the grant, both ways; equal on all ranks
   std::uint32_t max_active_ops = 64;    ///< posted and unfinished; a power of two
   std::uint32_t max_chunks = 1u << 21;  ///< of all active ops on this lane: bitmap room
+  std::uint32_t batch_entries = 1;  ///< chunks handed to the backend at once; 1 keeps a payload in
+                                    ///< L1 between its reduction and its CRC
   bool received_mbufs_are_exclusive =
       false;  ///< the driver's row: write in place even if refcnt > 1
   ShardTimeouts timeouts;

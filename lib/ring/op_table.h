@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The ops of a shard: those that are active, with three bits for each of their chunks, and the
+/// descriptors of the last ones, kept after completion so that a rank that called something else
+/// is still found out. One lane owns it; it allocates at construction only.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ring/partition.h"
+#include "ring/shard.h"
+
+namespace gradwire::ring {
+
+/// What must be equal on every rank.
+struct OpDescriptor {
+  std::uint64_t op_seq = 0;  ///< 0 = nothing kept here
+  std::uint64_t count = 0;
+  std::uint32_t tag = 0;
+  DataType datatype = DataType::kFloat32;
+  RedOp redop = RedOp::kSum;
+
+  friend bool operator==(const OpDescriptor&, const OpDescriptor&) = default;
+};
+
+struct Op {
+  enum class State : std::uint8_t { kEmpty, kActive, kDone };
+  State state = State::kEmpty;
+  OpSpec spec;
+  Partition partition;
+  std::uint64_t arrivals_left = 0;  ///< packets that this rank's lane still has to finish
+  std::uint64_t own_next = 0;       ///< next chunk that starts here, and where they end
+  std::uint64_t own_end = 0;
+  std::uint64_t spilled_left = 0;     ///< chunks to be sent from the output
+  std::uint64_t spill_cursor = 0;     ///< lane chunk index from which to look for the next
+  std::uint32_t loads_pending = 0;    ///< batch entries that read or write this op's memory
+  std::uint32_t eager_sent = 0;       ///< counted against the eager allowance
+  std::uint64_t bitmap_words = 0;     ///< of one of the three bitmaps
+  std::uint64_t* reduced = nullptr;   ///< the chunk's reducing hop was accepted
+  std::uint64_t* gathered = nullptr;  ///< its gathering hop was accepted
+  std::uint64_t* spilled = nullptr;   ///< it waits in the output to be sent
+
+  [[nodiscard]] bool finished() const noexcept {
+    return arrivals_left == 0 && spilled_left == 0 && loads_pending == 0 && own_next >= own_end;
+  }
+};
+
+[[nodiscard]] inline bool test_bit(const std::uint64_t* bits, std::uint64_t i) noexcept {
+  return (bits[i >> 6] >> (i & 63)) & 1;
+}
+inline void set_bit(std::uint64_t* bits, std::uint64_t i) noexcept {
+  bits[i >> 6] |= std::uint64_t{1} << (i & 63);
+}
+inline void clear_bit(std::uint64_t* bits, std::uint64_t i) noexcept {
+  bits[i >> 6] &= ~(std::uint64_t{1} << (i & 63));
+}
+
+class OpTable {
+ public:
+  static constexpr std::uint64_t kDescriptorsKept = 256;
+
+  OpTable(std::uint32_t max_active_ops, std::uint32_t max_chunks);
+
+  /// Opens the slot of the next op. @return nullptr where there is no room yet.
+  [[nodiscard]] Op* open(const OpSpec& spec, const Partition& partition,
+                         std::uint64_t lane_chunk_count) noexcept;
+  /// The active op of that number, or nullptr.
+  [[nodiscard]] Op* find(std::uint64_t op_seq) noexcept {
+    Op& op = slots_[op_seq & slot_mask_];
+    return op.state == Op::State::kActive && op.spec.op_seq == op_seq ? &op : nullptr;
+  }
+  void close(Op& op) noexcept;
+  /// What was posted under that number; nullptr when it is too old or not posted yet.
+  [[nodiscard]] const OpDescriptor* descriptor(std::uint64_t op_seq) const noexcept {
+    const OpDescriptor& kept = descriptors_[op_seq % kDescriptorsKept];
+    return kept.op_seq == op_seq && op_seq != 0 ? &kept : nullptr;
+  }
+  [[nodiscard]] std::uint64_t posted() const noexcept { return posted_; }
+  /// Every op up to this one is done.
+  [[nodiscard]] std::uint64_t done() const noexcept { return done_; }
+  [[nodiscard]] std::uint32_t max_chunks() const noexcept { return max_chunks_; }
+
+ private:
+  /// Ring allocation of bitmap words; they come back in the order of the ops.
+  [[nodiscard]] std::uint64_t* take_words(std::uint64_t words) noexcept;
+  void release_done() noexcept;
+
+  std::uint32_t max_chunks_;
+  std::uint64_t slot_mask_;
+  std::vector<Op> slots_;
+  std::vector<OpDescriptor> descriptors_;
+  std::vector<std::uint64_t> words_;
+  std::uint64_t words_head_ = 0;  ///< next free word
+  std::uint64_t words_used_ = 0;  ///< including what was skipped at the end to stay in one piece
+  std::vector<std::uint64_t> words_of_slot_;  ///< used by the op in that slot, skipped ones too
+  std::uint64_t posted_ = 0;
+  std::uint64_t done_ = 0;
+};
+
+}  // namespace gradwire::ring

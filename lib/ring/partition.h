@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// How an op's elements fall into segments and chunks, and which hop of a chunk a rank gets. It
+/// depends on the count, the datatype, nranks and the payload size alone, so that every rank comes
+/// to the same answer. Any thread; pure arithmetic.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/types.h"
+
+namespace gradwire::ring {
+
+/// Segments are ceil(count/nranks) elements, rounded up to 64 bytes; later ones may be short or
+/// empty. A segment is cut into chunks of payload_bytes; chunk indexes run through the segments, so
+/// those that exist are 0 ... total_chunks()-1.
+class Partition {
+ public:
+  Partition() = default;
+  /// `payload_bytes` is a multiple of 64, so that no element crosses chunks.
+  Partition(std::uint64_t count, DataType datatype, std::uint16_t nranks,
+            std::uint32_t payload_bytes) noexcept
+      : count_(count), element_bytes_(element_bytes(datatype)) {
+    const std::uint64_t per_line = 64 / element_bytes_;
+    const std::uint64_t even = count / nranks + (count % nranks != 0 ? 1 : 0);
+    segment_elements_ = (even + per_line - 1) / per_line * per_line;
+    chunk_elements_ = payload_bytes / element_bytes_;
+    chunks_per_segment_ = (segment_elements_ + chunk_elements_ - 1) / chunk_elements_;
+    if (count_ == 0) return;
+    const std::uint64_t full = count_ / segment_elements_;
+    const std::uint64_t rest = count_ % segment_elements_;
+    total_chunks_ = full * chunks_per_segment_ + (rest + chunk_elements_ - 1) / chunk_elements_;
+  }
+
+  [[nodiscard]] std::uint64_t total_chunks() const noexcept { return total_chunks_; }
+  [[nodiscard]] std::uint64_t chunks_per_segment() const noexcept { return chunks_per_segment_; }
+  [[nodiscard]] std::uint64_t segment_elements() const noexcept { return segment_elements_; }
+  [[nodiscard]] std::uint16_t segment_of(std::uint64_t chunk) const noexcept {
+    return static_cast<std::uint16_t>(chunk / chunks_per_segment_);
+  }
+  /// First element of the chunk in the op.
+  [[nodiscard]] std::uint64_t first_element(std::uint64_t chunk) const noexcept {
+    return chunk / chunks_per_segment_ * segment_elements_ +
+           chunk % chunks_per_segment_ * chunk_elements_;
+  }
+  /// Elements of the chunk; `chunk` < total_chunks().
+  [[nodiscard]] std::uint32_t elements(std::uint64_t chunk) const noexcept {
+    const std::uint64_t segment_end =
+        std::min((chunk / chunks_per_segment_ + 1) * segment_elements_, count_);
+    return static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(chunk_elements_, segment_end - first_element(chunk)));
+  }
+  [[nodiscard]] std::uint64_t byte_offset(std::uint64_t chunk) const noexcept {
+    return first_element(chunk) * element_bytes_;
+  }
+  /// Chunks of `segment` that exist are [first_chunk, end_chunk).
+  [[nodiscard]] std::uint64_t first_chunk(std::uint64_t segment) const noexcept {
+    return std::min(segment * chunks_per_segment_, total_chunks_);
+  }
+  [[nodiscard]] std::uint64_t end_chunk(std::uint64_t segment) const noexcept {
+    return first_chunk(segment + 1);
+  }
+
+ private:
+  std::uint64_t count_ = 0;
+  std::uint32_t element_bytes_ = 1;
+  std::uint64_t segment_elements_ = 0;
+  std::uint64_t chunk_elements_ = 1;
+  std::uint64_t chunks_per_segment_ = 1;
+  std::uint64_t total_chunks_ = 0;
+};
+
+/// Of chunks [first, end), how many fall to `lane`: chunk c goes to lane c % lanes.
+[[nodiscard]] constexpr std::uint64_t chunks_on_lane(std::uint64_t first, std::uint64_t end,
+                                                     std::uint8_t lane,
+                                                     std::uint8_t lanes) noexcept {
+  const auto below = [&](std::uint64_t n) { return (n + lanes - 1 - lane) / lanes; };
+  return below(end) - below(first);
+}
+
+/// A rank's place on the way of a segment's chunks: segment s starts at rank s with hop 0, is fully
+/// reduced where hop nranks-2 arrives, and goes on from there until hop 2(nranks-1)-1 arrives.
+struct RingPlace {
+  bool originates = false;      ///< this rank sends hop 0
+  bool gets_reducing = false;   ///< one reducing hop arrives here: `reducing_hop`
+  bool gets_gathering = false;  ///< one gathering hop arrives here: `gathering_hop`
+  std::uint16_t reducing_hop = 0;
+  std::uint16_t gathering_hop = 0;
+  bool reduces_last = false;     ///< the reducing hop that arrives is the last
+  bool forwards_gather = false;  ///< the gathering hop that arrives goes on
+};
+
+/// nranks >= 2.
+[[nodiscard]] constexpr RingPlace ring_place(std::uint16_t rank, std::uint16_t segment,
+                                             std::uint16_t nranks) noexcept {
+  RingPlace place;
+  // The sender of hop h is rank segment + h; the receiver is one further.
+  const int distance = (rank + 2 * nranks - 1 - segment) % nranks;
+  const int last_hop = 2 * nranks - 3;
+  place.originates = rank == segment;
+  if (!place.originates) {
+    place.gets_reducing = true;
+    place.reducing_hop = static_cast<std::uint16_t>(distance);
+    place.reduces_last = distance == nranks - 2;
+  }
+  const int gathering_hop = place.originates ? nranks - 1 : distance + nranks;
+  if (gathering_hop <= last_hop) {
+    place.gets_gathering = true;
+    place.gathering_hop = static_cast<std::uint16_t>(gathering_hop);
+    place.forwards_gather = gathering_hop < last_hop;
+  }
+  return place;
+}
+
+}  // namespace gradwire::ring

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ring/shard.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+
+#include "ring/shard_impl.h"
+
+namespace gradwire::ring {
+namespace {
+
+/// Entries of the backend at once. The CPU backend finishes an entry while its payload is in L1,
+/// so a batch of one is best there; a GPU backend takes what a burst brings.
+constexpr std::size_t kPendingEntries = 128;
+
+std::uint64_t window_bytes(const ShardConfig& config) {
+  if (config.window_bytes != 0) return config.window_bytes;
+  const std::uint64_t packet =
+      config.payload_bytes + wire::kHeaderBytes + config.to_downstream.bytes();
+  return config.window_packets * packet;
+}
+
+transport::SenderConfig sender_config(const ShardConfig& config) {
+  transport::SenderConfig sender = config.sender;
+  // Room for numbers of packets that were repeated and not yet resolved, beside the window.
+  const std::uint32_t numbers = std::bit_ceil(config.window_packets * 4);
+  sender.max_packets_in_flight = std::max(sender.max_packets_in_flight, numbers);
+  return sender;
+}
+
+Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
+  const auto bad = [](std::string text) {
+    return fail(ErrorCode::kInvalidArgument, std::move(text));
+  };
+  if (backend == nullptr) return bad("a shard needs a reduce backend");
+  if (c.nranks < 1 || c.nranks > kMaxRanks)
+    return bad(fmt::format("nranks is {}, must be 1 to {}", c.nranks, kMaxRanks));
+  if (c.rank >= c.nranks)
+    return bad(fmt::format("rank is {}, must be below nranks, {}", c.rank, c.nranks));
+  if (c.member_count < 1 || c.member_count > kMaxMembers)
+    return bad(fmt::format("member count is {}, must be 1 to {}", c.member_count, kMaxMembers));
+  if (c.lanes < 1 || c.lanes > kMaxLanes || c.lane >= c.lanes)
+    return bad(
+        fmt::format("lane {} of {}: must be below a count of 1 to {}", c.lane, c.lanes, kMaxLanes));
+  if (c.payload_bytes < 64 || c.payload_bytes % 64 != 0 || c.payload_bytes > 65'472)
+    return bad(fmt::format("payload is {} bytes, must be a multiple of 64 from 64 to 65472",
+                           c.payload_bytes));
+  if (!std::has_single_bit(c.max_active_ops) || c.max_active_ops > OpTable::kDescriptorsKept)
+    return bad(fmt::format("max active ops is {}, must be a power of two up to {}",
+                           c.max_active_ops, OpTable::kDescriptorsKept));
+  if (c.window_packets < 2 || c.transit_packets < 1 || c.eager_packets < 1 || c.max_chunks < 1)
+    return bad("window needs 2 packets, transit, eager and chunks 1 at least");
+  if (c.nranks > 1 && (c.packet_pool == nullptr || c.control_pool == nullptr))
+    return bad("a shard with neighbours needs its two mempools");
+  if (c.nranks > 1 && (c.to_downstream.bytes() == 0 || c.to_upstream.bytes() == 0))
+    return bad("a shard with neighbours needs the frames that lead to them");
+  if (c.nranks > 1 &&
+      rte_pktmbuf_data_room_size(c.packet_pool) <
+          RTE_PKTMBUF_HEADROOM + c.to_downstream.bytes() + wire::kHeaderBytes + c.payload_bytes)
+    return bad(fmt::format("a payload of {} bytes does not fit the mempool's data room of {}",
+                           c.payload_bytes, rte_pktmbuf_data_room_size(c.packet_pool)));
+  return {};
+}
+
+}  // namespace
+
+std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
+  // Unacknowledged, waiting to go on, in batches, early; and one retransmission's copy for each
+  // packet whose mbuf a driver still holds, and a hello both ways.
+  return 2 * config.window_packets + config.transit_packets +
+         static_cast<std::uint32_t>(kPendingEntries) + config.eager_packets + 4;
+}
+
+std::uint64_t lane_chunks(std::uint64_t count, DataType datatype, std::uint16_t nranks,
+                          std::uint32_t payload_bytes, std::uint8_t lanes) noexcept {
+  const Partition partition(count, datatype, nranks, payload_bytes);
+  return (partition.total_chunks() + lanes - 1) / lanes;
+}
+
+const char* name_of(ShardState state) noexcept {
+  switch (state) {
+    case ShardState::kIdle:
+      return "idle";
+    case ShardState::kForming:
+      return "forming";
+    case ShardState::kFormed:
+      return "formed";
+    case ShardState::kLeaving:
+      return "leaving";
+    case ShardState::kAborted:
+      return "aborted";
+    case ShardState::kClosed:
+      return "closed";
+  }
+  return "state?";
+}
+
+Shard::Impl::Impl(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend)
+    : config_(config),
+      backend_(std::move(backend)),
+      ops_(config.max_active_ops, config.max_chunks),
+      sender_(sender_config(config), transport::make_static_controller(window_bytes(config))),
+      receiver_(config.receiver),
+      pending_(kPendingEntries),
+      batch_(kPendingEntries),
+      records_(config.window_packets),
+      ready_(config.transit_packets + kPendingEntries),
+      events_(config.max_active_ops + 8) {
+  for (std::uint32_t i = kPendingEntries; i-- > 0;) pending_free_.push_back(i);
+  for (std::uint32_t i = config.window_packets; i-- > 0;) records_free_.push_back(i);
+  early_.reserve(config.eager_packets);
+}
+
+Shard::Impl::~Impl() { drop_everything(); }
+
+void Shard::Impl::start(TimeNs now) noexcept {
+  started_at_ = last_poll_ = last_down_sent_ = now;
+  next_hello_ = now;
+  state_ = ShardState::kForming;
+  if (config_.nranks == 1) {
+    state_ = ShardState::kFormed;
+    emit(EventType::kFormed);
+  }
+}
+
+PostResult Shard::Impl::post(const OpSpec& spec, TimeNs now) noexcept {
+  if (state_ != ShardState::kFormed || spec.op_seq != ops_.posted() + 1 ||
+      !is_valid(spec.datatype) || !is_valid(spec.redop)) {
+    return PostResult::kRefused;
+  }
+  const Partition partition(spec.count, spec.datatype, config_.nranks, config_.payload_bytes);
+  const std::uint64_t total = partition.total_chunks();
+  const std::uint64_t lane_total = chunks_on_lane(0, total, config_.lane, config_.lanes);
+  if (total > UINT32_MAX || lane_total > config_.max_chunks) return PostResult::kTooLarge;
+  // Each active op will need a place for its done event, beside those not taken yet.
+  if (ops_.posted() - ops_.done() + events_.size() >= config_.max_active_ops) {
+    return PostResult::kFull;
+  }
+  Op* op = ops_.open(spec, partition, lane_total);
+  if (op == nullptr) return PostResult::kFull;
+
+  const auto lane_share = [&](std::uint64_t first, std::uint64_t end) {
+    return chunks_on_lane(first, end, config_.lane, config_.lanes);
+  };
+  const std::uint64_t own_first = partition.first_chunk(config_.nranks == 1 ? 0 : config_.rank);
+  op->own_end = config_.nranks == 1 ? total : partition.end_chunk(config_.rank);
+  op->own_next =
+      own_first + (config_.lane + config_.lanes - own_first % config_.lanes) % config_.lanes;
+  if (config_.nranks == 1) {
+    op->arrivals_left = lane_total;
+  } else {
+    // Every chunk arrives twice, but once only where its segment starts or is fully reduced.
+    const std::uint16_t next = downstream_rank();
+    op->arrivals_left = 2 * lane_total - lane_share(own_first, op->own_end) -
+                        lane_share(partition.first_chunk(next), partition.end_chunk(next));
+  }
+  receiver_.request_ack();
+  apply_early(spec.op_seq, now);
+  if (live()) finish_if_done(*op);
+  if (live()) check_left(upstream_, upstream_rank(), now);
+  if (live()) check_left(downstream_, downstream_rank(), now);
+  return PostResult::kOk;
+}
+
+void Shard::Impl::finish_if_done(Op& op) noexcept {
+  if (op.state != Op::State::kActive || !op.finished()) return;
+  const std::uint64_t op_seq = op.spec.op_seq;
+  // A finished sum has every rank's part in it, so the downstream rank has posted the op.
+  eager_outstanding_ -= op.eager_sent;
+  op.eager_sent = 0;
+  ops_.close(op);
+  ++counters_.ops_done;
+  emit(EventType::kOpDone, op_seq);
+}
+
+void Shard::Impl::emit(EventType type, std::uint64_t op_seq) noexcept {
+  // The queue holds an event for every active op and for every change of state: it cannot be full
+  // while the lane takes events each round; posts wait (kFull) for slots that events speak of.
+  events_.push(Event{type, op_seq});
+}
+
+bool Shard::Impl::pop_event(Event& out) noexcept {
+  if (events_.empty()) return false;
+  out = events_.front();
+  events_.pop();
+  return true;
+}
+
+ShardStatus Shard::Impl::status() const noexcept {
+  ShardStatus status;
+  status.state = state_;
+  status.posted_op_seq = ops_.posted();
+  status.done_op_seq = ops_.done();
+  status.downstream_posted_op_seq = sender_.posted_op_seq();
+  status.upstream_silence_ns = upstream_.silence_ns;
+  status.downstream_silence_ns = downstream_.silence_ns;
+  status.bytes_in_flight = sender_.bytes_in_flight();
+  status.transit_queued = static_cast<std::uint32_t>(ready_.size());
+  status.early_held = static_cast<std::uint32_t>(early_.size());
+  status.smoothed_rtt_ns = sender_.rtt().smoothed_ns();
+  status.pto_count = sender_.pto_count();
+  status.upstream_heard = upstream_.heard;
+  status.downstream_heard = downstream_.heard;
+  return status;
+}
+
+TimeNs Shard::Impl::deadline(TimeNs now) const noexcept {
+  if (state_ == ShardState::kIdle || state_ == ShardState::kClosed) return kNever;
+  if (!ready_.empty() || lost_count_ > 0 || spilled_total_ > 0 || !early_.empty()) {
+    return sender_.pacing_time(now, wire_bytes(config_.payload_bytes));
+  }
+  TimeNs earliest =
+      std::min({sender_.deadline(), receiver_.deadline(), next_abort_, close_at_, leave_deadline_});
+  if (state_ == ShardState::kForming) earliest = std::min(earliest, next_hello_);
+  if (state_ == ShardState::kLeaving) earliest = std::min(earliest, next_bye_);
+  if (config_.nranks > 1 && live()) {
+    earliest = std::min(earliest, last_down_sent_ + config_.timeouts.ping_interval_ns);
+  }
+  return earliest;
+}
+
+// The public face: it only hands on.
+
+Result<std::unique_ptr<Shard>> Shard::create(const ShardConfig& config,
+                                             std::unique_ptr<reduce::Backend> backend) {
+  if (auto checked = check(config, backend.get()); !checked) {
+    return tl::unexpected<Error>(checked.error());
+  }
+  auto impl = std::make_unique<Impl>(config, std::move(backend));
+  return std::unique_ptr<Shard>(new Shard(std::move(impl)));
+}
+
+Shard::Shard(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Shard::~Shard() = default;
+void Shard::start(TimeNs now) noexcept { impl_->start(now); }
+PostResult Shard::post(const OpSpec& spec, TimeNs now) noexcept { return impl_->post(spec, now); }
+bool Shard::wants_hello(const wire::HelloBody& hello, std::uint8_t lane) const noexcept {
+  return impl_->wants_hello(hello, lane);
+}
+void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const wire::IpAddress& source,
+                      bool ecn_ce, TimeNs now) noexcept {
+  impl_->on_packet(frame, packet, source, ecn_ce, now);
+}
+void Shard::flush(TimeNs now) noexcept { impl_->flush(now); }
+bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
+  return impl_->poll(now, idle, out);
+}
+TimeNs Shard::deadline(TimeNs now) const noexcept { return impl_->deadline(now); }
+void Shard::abort(const AbortReason& reason, TimeNs now) noexcept { impl_->abort(reason, now); }
+void Shard::leave(TimeNs now) noexcept { impl_->leave(now); }
+bool Shard::pop_event(Event& out) noexcept { return impl_->pop_event(out); }
+const AbortReason& Shard::reason() const noexcept { return impl_->reason_; }
+const ShardConfig& Shard::config() const noexcept { return impl_->config_; }
+const ShardCounters& Shard::counters() const noexcept { return impl_->counters_; }
+const reduce::BackendCounters& Shard::backend_counters() const noexcept {
+  return impl_->backend_->counters();
+}
+ShardStatus Shard::status(TimeNs) const noexcept { return impl_->status(); }
+
+}  // namespace gradwire::ring

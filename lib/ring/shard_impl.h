@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The state of a shard, declared in one place; its code is split by concern:
+///   shard.cc            creation, posting, events, status
+///   shard_receive.cc    what a received packet does; early packets; batches
+///   shard_send.cc       what goes out: retransmissions, transit, spilled and own chunks, acks
+///   shard_lifecycle.cc  hello, silence, abort, bye
+/// One lane owns it. Nothing allocates after the constructor.
+#pragma once
+
+#include <vector>
+
+#include "ring/fixed_queue.h"
+#include "ring/op_table.h"
+#include "ring/shard.h"
+
+namespace gradwire::ring {
+
+/// Everything about a packet of data but its bytes.
+struct ChunkId {
+  std::uint64_t op_seq = 0;
+  std::uint32_t chunk = 0;
+  std::uint16_t hop = 0;
+};
+
+/// A payload ready to go: it lies in `mbuf`, which is ours alone.
+struct ReadyChunk {
+  rte_mbuf* mbuf = nullptr;
+  std::byte* payload = nullptr;
+  std::uint32_t bytes = 0;
+  std::uint32_t crc = 0;
+  ChunkId id;
+};
+
+/// A first transmission and what is needed to repeat it. Its mbuf is held until it is acknowledged.
+struct SentRecord {
+  enum class State : std::uint8_t { kFree, kInFlight, kLost };
+  State state = State::kFree;
+  std::uint32_t generation = 0;
+  std::uint64_t last_packet_number = 0;
+  ReadyChunk chunk;
+};
+
+/// A batch entry on its way through the backend.
+struct PendingEntry {
+  enum class Role : std::uint8_t { kArrival, kOutgoing, kLocal };
+  Role role = Role::kArrival;
+  bool forward = false;   ///< goes on in its own mbuf
+  bool spill = false;     ///< goes on later, from the output
+  bool keep_crc = false;  ///< the payload is as it came
+  ReadyChunk chunk;       ///< `id.hop` is the hop it will be sent with
+};
+
+/// A packet of an op that the client here has not posted yet.
+struct EarlyPacket {
+  rte_mbuf* mbuf = nullptr;
+  std::byte* payload = nullptr;
+  std::uint32_t crc = 0;
+  wire::DataHeader header;
+};
+
+/// One of the two neighbours.
+struct Neighbor {
+  bool heard = false;               ///< its hello or hello-ack came: `connection_id` is known
+  bool left = false;                ///< its bye came
+  bool bye_acked = false;           ///< it has our bye
+  std::uint32_t connection_id = 0;  ///< its own, for packets towards it
+  std::uint64_t left_after_op_seq = 0;
+  TimeNs silence_ns = 0;  ///< counted only while this lane polls
+  TimeNs next_abort_reply = 0;
+};
+
+class Shard::Impl {
+ public:
+  Impl(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend);
+  ~Impl();
+
+  // shard.cc
+  void start(TimeNs now) noexcept;
+  PostResult post(const OpSpec& spec, TimeNs now) noexcept;
+  bool pop_event(Event& out) noexcept;
+  ShardStatus status() const noexcept;
+  TimeNs deadline(TimeNs now) const noexcept;
+
+  // shard_receive.cc
+  void on_packet(rte_mbuf* frame, const wire::Packet& packet, const wire::IpAddress& source,
+                 bool ecn_ce, TimeNs now) noexcept;
+  void flush(TimeNs now) noexcept;
+
+  // shard_send.cc
+  bool poll(TimeNs now, bool idle, Outbox& out) noexcept;
+
+  // shard_lifecycle.cc
+  bool wants_hello(const wire::HelloBody& hello, std::uint8_t lane) const noexcept;
+  void abort(const AbortReason& reason, TimeNs now) noexcept;
+  void leave(TimeNs now) noexcept;
+
+  ShardConfig config_;
+  ShardCounters counters_;
+  AbortReason reason_;
+  std::unique_ptr<reduce::Backend> backend_;
+
+ private:
+  // shard.cc
+  [[nodiscard]] bool live() const noexcept {
+    return state_ == ShardState::kForming || state_ == ShardState::kFormed ||
+           state_ == ShardState::kLeaving;
+  }
+  void emit(EventType type, std::uint64_t op_seq = 0) noexcept;
+  void finish_if_done(Op& op) noexcept;
+  void count_drop(wire::Drop drop) noexcept { ++counters_.drops[static_cast<int>(drop)]; }
+  [[nodiscard]] std::uint64_t oldest_unfinished() const noexcept {
+    return ops_.posted() > ops_.done() ? ops_.done() + 1 : 0;
+  }
+  [[nodiscard]] std::uint32_t wire_bytes(std::uint32_t payload_bytes) const noexcept {
+    return static_cast<std::uint32_t>(config_.to_downstream.bytes() + wire::kHeaderBytes) +
+           payload_bytes;
+  }
+
+  /// Absolute number of distinct chunks that the upstream rank may have sent: what was finished,
+  /// and the buffers that this shard may hold beside it.
+  [[nodiscard]] std::uint64_t credit_limit() const noexcept {
+    return finished_chunks_ + config_.window_packets + config_.transit_packets +
+           config_.eager_packets;
+  }
+
+  // shard_receive.cc
+  /// Each takes a packet; the return says whether the frame was taken too.
+  bool receive_data(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept;
+  bool hold_early(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept;
+  void receive_ack(const wire::Packet& packet, TimeNs now) noexcept;
+  /// Where a chunk of an active op stands at this rank.
+  enum class Arrival : std::uint8_t { kReducing, kGathering, kDuplicate, kBad };
+  [[nodiscard]] Arrival classify(const Op& op, const wire::DataHeader& header,
+                                 RingPlace& place) const noexcept;
+  /// Claims the chunk and queues its work. Owns the mbuf unless it returns false (no buffer).
+  bool apply(Op& op, const wire::DataHeader& header, Arrival arrival, const RingPlace& place,
+             rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc, TimeNs now) noexcept;
+  void apply_early(std::uint64_t op_seq, TimeNs now) noexcept;
+  void report_mismatch(const OpDescriptor& ours, const wire::DataHeader& theirs,
+                       TimeNs now) noexcept;
+  [[nodiscard]] bool exclusive(const rte_mbuf* mbuf) const noexcept;
+  PendingEntry* take_pending() noexcept;
+  void queue_entry(PendingEntry& pending, reduce::Kind kind, const Op& op, std::uint64_t chunk,
+                   bool finalize, TimeNs now) noexcept;
+  void submit(TimeNs now) noexcept;
+  void complete(PendingEntry& pending, bool ok, TimeNs now) noexcept;
+  void apply_outcome(const transport::Outcome& outcome, TimeNs now) noexcept;
+
+  // shard_send.cc
+  bool send_lost(TimeNs now, Outbox& out) noexcept;
+  bool send_transit(TimeNs now, Outbox& out) noexcept;
+  bool start_spilled(TimeNs now, Outbox& out) noexcept;
+  bool start_own(TimeNs now, Outbox& out) noexcept;
+  bool run_local(TimeNs now) noexcept;
+  bool send_ack(TimeNs now, bool idle, Outbox& out) noexcept;
+  bool send_ping_if_quiet(TimeNs now, Outbox& out) noexcept;
+  void send_probes(TimeNs now, Outbox& out) noexcept;
+  void send_ping(TimeNs now, Outbox& out) noexcept;
+  /// Takes an mbuf for chunk `chunk` and queues the entry that fills it.
+  bool start_outgoing(Op& op, std::uint64_t chunk, std::uint16_t hop, reduce::Kind kind,
+                      TimeNs now) noexcept;
+  [[nodiscard]] bool may_start(std::uint32_t payload_bytes, TimeNs now,
+                               const Outbox& out) const noexcept;
+  /// Whether a chunk of this op may go to the downstream rank; takes an eager place if needed.
+  [[nodiscard]] bool take_grant(Op& op) noexcept;
+  [[nodiscard]] bool has_grant(const Op& op) const noexcept;
+  void release_eager(std::uint64_t posted_before) noexcept;
+  bool transmit_first(const ReadyChunk& chunk, TimeNs now, Outbox& out) noexcept;
+  bool transmit_record(SentRecord& record, TimeNs now, Outbox& out) noexcept;
+  void write_data_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
+                        std::uint64_t packet_number) noexcept;
+  [[nodiscard]] rte_mbuf* alloc_packet(std::byte*& payload) noexcept;
+  void free_record(SentRecord& record) noexcept;
+  void drop_everything() noexcept;
+  void notice_blocked(TimeNs now) noexcept;
+
+  // shard_lifecycle.cc
+  bool run_lifecycle(TimeNs now, Outbox& out) noexcept;
+  void account_silence(TimeNs now) noexcept;
+  void receive_hello(const wire::Packet& packet, TimeNs now) noexcept;
+  void receive_hello_ack(const wire::Packet& packet, TimeNs now) noexcept;
+  void receive_bye(const wire::Packet& packet, bool from_upstream, TimeNs now) noexcept;
+  void check_left(const Neighbor& neighbor, std::uint16_t rank, TimeNs now) noexcept;
+  [[nodiscard]] bool hello_fits(const wire::HelloBody& hello, std::uint16_t from_rank,
+                                std::uint64_t incarnation, TimeNs now) noexcept;
+  void become_formed_if_ready(TimeNs now) noexcept;
+  void become_aborted(const AbortReason& reason, TimeNs now) noexcept;
+  bool send_hello(wire::PacketType type, TimeNs now, Outbox& out) noexcept;
+  bool send_abort(bool down, TimeNs now, Outbox& out) noexcept;
+  bool send_bye(wire::PacketType type, bool down, Outbox& out) noexcept;
+  [[nodiscard]] bool all_sent_acknowledged() const noexcept;
+  [[nodiscard]] std::uint64_t control_number(bool down) noexcept;
+  [[nodiscard]] std::uint16_t upstream_rank() const noexcept {
+    return static_cast<std::uint16_t>((config_.rank + config_.nranks - 1) % config_.nranks);
+  }
+  [[nodiscard]] std::uint16_t downstream_rank() const noexcept {
+    return static_cast<std::uint16_t>((config_.rank + 1) % config_.nranks);
+  }
+  /// Encodes a packet without payload of its own class into a fresh mbuf and puts it in the box.
+  template <class Encode>
+  bool send_control(rte_mempool* pool, bool down, Outbox& out, Encode&& encode) noexcept;
+
+  ShardState state_ = ShardState::kIdle;
+  OpTable ops_;
+  transport::Sender sender_;
+  transport::Receiver receiver_;
+  Neighbor upstream_;
+  Neighbor downstream_;
+
+  std::vector<PendingEntry> pending_;
+  std::vector<std::uint32_t> pending_free_;
+  std::vector<reduce::Entry> batch_;
+  std::size_t batch_count_ = 0;
+  std::uint32_t pending_count_ = 0;  ///< entries queued or in the backend
+
+  std::vector<SentRecord> records_;
+  std::vector<std::uint32_t> records_free_;
+  std::uint32_t lost_count_ = 0;      ///< records in state kLost
+  FixedQueue<ReadyChunk> ready_;      ///< transit, and own or spilled chunks that are loaded
+  std::uint32_t ready_promised_ = 0;  ///< places in it that pending entries will take
+  std::vector<EarlyPacket> early_;
+  FixedQueue<Event> events_;
+
+  std::uint64_t own_op_ = 1;  ///< first op that may have own chunks to start
+  std::uint64_t spilled_total_ = 0;
+  std::uint32_t eager_outstanding_ = 0;
+  std::uint64_t distinct_sent_ = 0;    ///< first transmissions, what credit counts
+  std::uint64_t finished_chunks_ = 0;  ///< arrivals that hold no buffer for lack of work any more
+  std::uint32_t probes_wanted_ = 0;
+  bool out_of_mbufs_ = false;
+
+  TimeNs last_poll_ = 0;
+  TimeNs started_at_ = 0;
+  TimeNs next_hello_ = 0;
+  TimeNs last_down_sent_ = 0;
+  bool hello_ack_wanted_ = false;
+  bool bye_ack_up_wanted_ = false;
+  bool bye_ack_down_wanted_ = false;
+  TimeNs next_bye_ = 0;
+  bool bye_sent_ = false;
+  TimeNs leave_deadline_ = kNever;
+  TimeNs close_at_ = kNever;
+  bool leave_wanted_ = false;
+  std::uint32_t aborts_sent_ = 0;
+  TimeNs next_abort_ = kNever;
+  bool abort_event_wanted_ = false;
+  bool abort_reply_up_ = false;
+  bool abort_reply_down_ = false;
+  std::uint64_t control_numbers_ = 0;
+};
+
+template <class Encode>
+bool Shard::Impl::send_control(rte_mempool* pool, bool down, Outbox& out,
+                               Encode&& encode) noexcept {
+  if (down ? out.down_count >= out.down_room : out.up_count >= out.up_room) return false;
+  rte_mbuf* mbuf = rte_pktmbuf_alloc(pool);
+  out_of_mbufs_ = mbuf == nullptr;
+  if (mbuf == nullptr) return false;
+  const wire::FrameTemplate& frame = down ? config_.to_downstream : config_.to_upstream;
+  auto* start = rte_pktmbuf_mtod(mbuf, std::byte*);
+  const std::size_t room = rte_pktmbuf_tailroom(mbuf);
+  const std::size_t bytes =
+      room > frame.bytes()
+          ? encode(std::span<std::byte>(start + frame.bytes(), room - frame.bytes()))
+          : 0;
+  if (bytes == 0) {
+    rte_pktmbuf_free(mbuf);
+    return false;
+  }
+  frame.write(start, bytes);
+  mbuf->data_len = static_cast<std::uint16_t>(frame.bytes() + bytes);
+  mbuf->pkt_len = mbuf->data_len;
+  (down ? out.down[out.down_count++] : out.up[out.up_count++]) = mbuf;
+  return true;
+}
+
+}  // namespace gradwire::ring

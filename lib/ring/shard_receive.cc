@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a received packet does. The order of the checks is the point: nothing is changed before a
+// packet is known to be right, its packet number is taken as received only when the packet is kept
+// for good (an acknowledged packet is never dropped afterwards), and a chunk is claimed in its
+// bitmap in the same step, so that it is applied once however often it comes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ring/shard_impl.h"
+
+namespace gradwire::ring {
+
+using wire::Drop;
+using wire::PacketType;
+
+void Shard::Impl::on_packet(rte_mbuf* frame, const wire::Packet& packet,
+                            const wire::IpAddress& source, bool ecn_ce, TimeNs now) noexcept {
+  const bool from_upstream = (packet.common.flags & wire::kFlagFromUpstream) != 0;
+  Neighbor& neighbor = from_upstream ? upstream_ : downstream_;
+  const wire::IpAddress& expected = from_upstream ? config_.upstream_ip : config_.downstream_ip;
+  Drop drop = Drop::kNone;
+  bool taken = false;
+  if (!(source == expected)) {
+    drop = Drop::kForeign;
+  } else if (packet.common.lane != config_.lane || config_.nranks == 1) {
+    drop = Drop::kMalformed;
+  } else if (state_ == ShardState::kAborted) {
+    // Whoever still talks to us has not heard: tell again, but never faster than this.
+    if (packet.common.type != PacketType::kAbort && now >= neighbor.next_abort_reply) {
+      neighbor.next_abort_reply = now + config_.timeouts.hello_interval_ns;
+      (from_upstream ? abort_reply_up_ : abort_reply_down_) = true;
+      if (packet.common.type == PacketType::kHello && !neighbor.heard &&
+          packet.hello.incarnation == config_.upstream_incarnation) {
+        neighbor.heard = true;
+        neighbor.connection_id = packet.hello.connection_id;
+      }
+    }
+    drop = Drop::kState;
+  } else if (!live()) {
+    drop = Drop::kState;
+  } else {
+    // What only one direction may carry is refused in the other.
+    switch (packet.common.type) {
+      case PacketType::kHello:
+        if (from_upstream) receive_hello(packet, now);
+        break;
+      case PacketType::kHelloAck:
+        if (!from_upstream) receive_hello_ack(packet, now);
+        break;
+      case PacketType::kData:
+        if (!from_upstream || !upstream_.heard) {
+          drop = Drop::kState;
+        } else {
+          neighbor.silence_ns = 0;
+          taken = receive_data(frame, packet, ecn_ce, now);
+        }
+        break;
+      case PacketType::kPing:
+        if (!from_upstream || !upstream_.heard) {
+          drop = Drop::kState;
+        } else {
+          neighbor.silence_ns = 0;
+          if (receiver_.check(packet.common.packet_number) == transport::Receiver::Verdict::kNew) {
+            receiver_.accept(now, packet.common.packet_number, ecn_ce);
+          }
+          receiver_.request_ack();
+        }
+        break;
+      case PacketType::kAck:
+        if (from_upstream || !downstream_.heard) {
+          drop = Drop::kState;
+        } else {
+          neighbor.silence_ns = 0;
+          receive_ack(packet, now);
+        }
+        break;
+      case PacketType::kAbort:
+        neighbor.silence_ns = 0;
+        become_aborted(packet.abort, now);
+        break;
+      case PacketType::kBye:
+        neighbor.silence_ns = 0;
+        receive_bye(packet, from_upstream, now);
+        break;
+      case PacketType::kByeAck:
+        neighbor.silence_ns = 0;
+        neighbor.bye_acked = true;
+        break;
+    }
+  }
+  if (drop != Drop::kNone) count_drop(drop);
+  if (!taken) rte_pktmbuf_free(frame);
+}
+
+Shard::Impl::Arrival Shard::Impl::classify(const Op& op, const wire::DataHeader& header,
+                                           RingPlace& place) const noexcept {
+  if (header.chunk >= op.partition.total_chunks() || header.chunk % config_.lanes != config_.lane ||
+      header.count != op.partition.elements(header.chunk)) {
+    return Arrival::kBad;
+  }
+  place = ring_place(config_.rank, op.partition.segment_of(header.chunk), config_.nranks);
+  const std::uint64_t index = header.chunk / config_.lanes;
+  if (place.gets_reducing && header.hop == place.reducing_hop) {
+    return test_bit(op.reduced, index) ? Arrival::kDuplicate : Arrival::kReducing;
+  }
+  if (place.gets_gathering && header.hop == place.gathering_hop) {
+    if (test_bit(op.gathered, index)) return Arrival::kDuplicate;
+    // A sum can come round only after what this rank added to it has gone out. Anything else would
+    // overwrite a contribution that is still to be read.
+    const bool went_out = place.originates
+                              ? header.chunk < op.own_next
+                              : test_bit(op.reduced, index) && !test_bit(op.spilled, index);
+    return went_out ? Arrival::kGathering : Arrival::kBad;
+  }
+  return Arrival::kBad;
+}
+
+bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
+                               TimeNs now) noexcept {
+  const wire::DataHeader& header = packet.data;
+  const std::uint64_t number = packet.common.packet_number;
+  switch (receiver_.check(number)) {
+    case transport::Receiver::Verdict::kNew:
+      break;
+    case transport::Receiver::Verdict::kDuplicate:
+      receiver_.on_duplicate(now);
+      count_drop(Drop::kDuplicate);
+      return false;
+    case transport::Receiver::Verdict::kTooOld:
+      receiver_.on_duplicate(now);
+      count_drop(Drop::kReplay);
+      return false;
+  }
+  if (header.op_seq == 0 || header.op_seq > ops_.posted() + OpTable::kDescriptorsKept) {
+    count_drop(Drop::kMalformed);
+    return false;
+  }
+  if (header.op_seq > ops_.posted()) return hold_early(frame, packet, ecn_ce, now);
+
+  if (const OpDescriptor* ours = ops_.descriptor(header.op_seq)) {
+    const OpDescriptor theirs{header.op_seq, header.total_count, header.tag, header.datatype,
+                              header.redop};
+    if (!(*ours == theirs)) {
+      // The header's CRC is right and so is the neighbour's address: it did call something else.
+      report_mismatch(*ours, header, now);
+      return false;
+    }
+  }
+  Op* op = ops_.find(header.op_seq);
+  RingPlace place;
+  const Arrival arrival = op == nullptr ? Arrival::kDuplicate : classify(*op, header, place);
+  if (arrival == Arrival::kBad) {
+    count_drop(Drop::kBadChunk);
+    return false;
+  }
+  if (arrival == Arrival::kDuplicate) {
+    receiver_.accept(now, number, ecn_ce);
+    receiver_.on_duplicate(now);
+    count_drop(Drop::kDuplicate);
+    return false;
+  }
+  if (!wire::payload_crc_ok(packet)) {
+    count_drop(Drop::kPayloadCrc);
+    return false;
+  }
+  auto* payload = const_cast<std::byte*>(packet.payload.data());
+  if (!apply(*op, header, arrival, place, frame, payload, packet.payload_crc, now)) {
+    count_drop(Drop::kNoBuffer);
+    return false;
+  }
+  receiver_.accept(now, number, ecn_ce);
+  ++counters_.data_packets_received;
+  counters_.data_bytes_received += packet.payload.size();
+  return true;
+}
+
+bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
+                             TimeNs now) noexcept {
+  const wire::DataHeader& header = packet.data;
+  const bool held_already = std::any_of(early_.begin(), early_.end(), [&](const EarlyPacket& e) {
+    return e.header.op_seq == header.op_seq && e.header.chunk == header.chunk &&
+           e.header.hop == header.hop;
+  });
+  if (!held_already && early_.size() >= config_.eager_packets) {
+    count_drop(Drop::kEagerOverflow);
+    return false;
+  }
+  if (!wire::payload_crc_ok(packet)) {
+    count_drop(Drop::kPayloadCrc);
+    return false;
+  }
+  receiver_.accept(now, packet.common.packet_number, ecn_ce);
+  if (held_already) {
+    count_drop(Drop::kDuplicate);
+    return false;
+  }
+  early_.push_back(EarlyPacket{frame, const_cast<std::byte*>(packet.payload.data()),
+                               packet.payload_crc, header});
+  ++counters_.early_packets;
+  ++counters_.data_packets_received;
+  counters_.data_bytes_received += packet.payload.size();
+  return true;
+}
+
+void Shard::Impl::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
+  for (std::size_t i = 0; i < early_.size() && live();) {
+    if (early_[i].header.op_seq != op_seq) {
+      ++i;
+      continue;
+    }
+    const EarlyPacket packet = early_[i];
+    const wire::DataHeader& header = packet.header;
+    const OpDescriptor theirs{header.op_seq, header.total_count, header.tag, header.datatype,
+                              header.redop};
+    const OpDescriptor* ours = ops_.descriptor(op_seq);
+    if (!(*ours == theirs)) {
+      report_mismatch(*ours, header, now);
+      return;
+    }
+    Op* op = ops_.find(op_seq);
+    RingPlace place;
+    const Arrival arrival = op == nullptr ? Arrival::kDuplicate : classify(*op, header, place);
+    const bool wanted = arrival == Arrival::kReducing || arrival == Arrival::kGathering;
+    if (wanted &&
+        !apply(*op, header, arrival, place, packet.mbuf, packet.payload, packet.crc, now)) {
+      return;  // No buffer now; it was acknowledged, so it stays, and poll() tries again.
+    }
+    if (!wanted) {
+      count_drop(arrival == Arrival::kBad ? Drop::kBadChunk : Drop::kDuplicate);
+      rte_pktmbuf_free(packet.mbuf);
+    }
+    early_[i] = early_.back();
+    early_.pop_back();
+  }
+}
+
+void Shard::Impl::report_mismatch(const OpDescriptor& ours, const wire::DataHeader& theirs,
+                                  TimeNs now) noexcept {
+  AbortReason reason{.code = AbortCode::kMismatch,
+                     .culprit_rank = upstream_rank(),
+                     .reporter_rank = config_.rank,
+                     .op_seq = ours.op_seq};
+  const auto written = fmt::format_to_n(
+      reason.detail, AbortReason::kDetailBytes - 1,
+      "rank {} called {} of {} {} with tag {}, rank {} called {} of {} {} with tag {}",
+      upstream_rank(), name_of(theirs.redop), theirs.total_count, name_of(theirs.datatype),
+      theirs.tag, config_.rank, name_of(ours.redop), ours.count, name_of(ours.datatype), ours.tag);
+  *written.out = '\0';
+  abort(reason, now);
+}
+
+bool Shard::Impl::exclusive(const rte_mbuf* mbuf) const noexcept {
+  return config_.received_mbufs_are_exclusive ||
+         (rte_mbuf_refcnt_read(mbuf) == 1 && RTE_MBUF_DIRECT(mbuf));
+}
+
+PendingEntry* Shard::Impl::take_pending() noexcept {
+  if (pending_free_.empty()) return nullptr;
+  PendingEntry* entry = &pending_[pending_free_.back()];
+  pending_free_.pop_back();
+  ++pending_count_;
+  *entry = PendingEntry{};
+  return entry;
+}
+
+bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival,
+                        const RingPlace& place, rte_mbuf* mbuf, std::byte* payload,
+                        std::uint32_t crc, TimeNs now) noexcept {
+  const bool reducing = arrival == Arrival::kReducing;
+  const bool goes_on = reducing || place.forwards_gather;
+  const std::uint32_t bytes = header.count * element_bytes(header.datatype);
+  if (pending_free_.empty()) return false;
+
+  // On in its own mbuf where there is room to wait and the next rank has granted the op; else the
+  // chunk is finished into the output and goes on from there.
+  const bool room = ready_.size() + ready_promised_ < config_.transit_packets;
+  bool forward = goes_on && room && has_grant(op);
+  if (forward && !exclusive(mbuf)) {
+    std::byte* copy_payload = nullptr;
+    rte_mbuf* copy = alloc_packet(copy_payload);
+    if (copy == nullptr) {
+      forward = false;  // A spill needs no mbuf.
+    } else {
+      std::memcpy(copy_payload, payload, bytes);
+      rte_pktmbuf_free(mbuf);
+      mbuf = copy;
+      payload = copy_payload;
+      ++counters_.copies;
+    }
+  }
+  if (forward && !take_grant(op)) forward = false;
+
+  PendingEntry* pending = take_pending();
+  pending->role = PendingEntry::Role::kArrival;
+  pending->forward = forward;
+  pending->spill = goes_on && !forward;
+  pending->keep_crc = !reducing;
+  pending->chunk =
+      ReadyChunk{mbuf, payload, bytes, crc,
+                 ChunkId{op.spec.op_seq, header.chunk, static_cast<std::uint16_t>(header.hop + 1)}};
+  if (forward) ++ready_promised_;
+
+  reduce::Kind kind = reduce::Kind::kStore;
+  if (reducing) {
+    set_bit(op.reduced, header.chunk / config_.lanes);
+    kind = !forward             ? reduce::Kind::kReduceToOutput
+           : place.reduces_last ? reduce::Kind::kReduceAndStore
+                                : reduce::Kind::kReduceInPacket;
+  } else {
+    set_bit(op.gathered, header.chunk / config_.lanes);
+  }
+  queue_entry(*pending, kind, op, header.chunk, reducing && place.reduces_last, now);
+  return true;
+}
+
+void Shard::Impl::queue_entry(PendingEntry& pending, reduce::Kind kind, const Op& op_const,
+                              std::uint64_t chunk, bool finalize, TimeNs now) noexcept {
+  Op& op = const_cast<Op&>(op_const);
+  ++op.loads_pending;
+  reduce::Entry& entry = batch_[batch_count_++];
+  entry.kind = kind;
+  entry.datatype = op.spec.datatype;
+  entry.redop = op.spec.redop;
+  entry.finalize = finalize;
+  entry.member_count = config_.member_count;
+  entry.count = op.partition.elements(chunk);
+  entry.divisor = std::uint32_t{config_.nranks} * config_.member_count;
+  entry.packet = pending.chunk.payload;
+  entry.inputs = op.spec.inputs.data();
+  entry.outputs = op.spec.outputs.data();
+  entry.offset_bytes = op.partition.byte_offset(chunk);
+  entry.cookie = static_cast<std::uint64_t>(&pending - pending_.data());
+  if (batch_count_ >= config_.batch_entries || batch_count_ == batch_.size()) submit(now);
+}
+
+void Shard::Impl::submit(TimeNs now) noexcept {
+  if (batch_count_ != 0) {
+    const std::size_t taken =
+        backend_->submit(std::span<const reduce::Entry>(batch_.data(), batch_count_));
+    std::copy(batch_.begin() + static_cast<std::ptrdiff_t>(taken),
+              batch_.begin() + static_cast<std::ptrdiff_t>(batch_count_), batch_.begin());
+    batch_count_ -= taken;
+  }
+  std::array<reduce::Completion, 32> done;
+  for (std::size_t n = backend_->poll(done); n > 0; n = backend_->poll(done)) {
+    for (std::size_t i = 0; i < n; ++i) complete(pending_[done[i].cookie], done[i].ok, now);
+  }
+}
+
+void Shard::Impl::complete(PendingEntry& entry, bool ok, TimeNs now) noexcept {
+  const PendingEntry pending = entry;
+  pending_free_.push_back(static_cast<std::uint32_t>(&entry - pending_.data()));
+  --pending_count_;
+  const ReadyChunk& chunk = pending.chunk;
+  const bool promised = pending.forward || pending.role == PendingEntry::Role::kOutgoing;
+  if (promised) --ready_promised_;
+  Op* op = ops_.find(chunk.id.op_seq);
+  if (!live() || op == nullptr) {
+    if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
+    return;
+  }
+  --op->loads_pending;
+  if (!ok) {
+    if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
+    AbortReason reason{.code = AbortCode::kReduceFailed,
+                       .culprit_rank = config_.rank,
+                       .reporter_rank = config_.rank,
+                       .op_seq = chunk.id.op_seq};
+    abort(reason, now);
+    return;
+  }
+  if (pending.role != PendingEntry::Role::kOutgoing) {
+    --op->arrivals_left;
+    ++finished_chunks_;
+  }
+  if (promised) {
+    ReadyChunk ready = chunk;
+    if (!pending.keep_crc) {
+      ready.crc = wire::crc32c({ready.payload, ready.bytes});
+    }
+    ready_.push(ready);
+  } else {
+    if (pending.spill) {
+      set_bit(op->spilled, chunk.id.chunk / config_.lanes);
+      op->spill_cursor = std::min<std::uint64_t>(op->spill_cursor, chunk.id.chunk / config_.lanes);
+      ++op->spilled_left;
+      ++spilled_total_;
+      ++counters_.spills;
+    }
+    if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
+  }
+  finish_if_done(*op);
+}
+
+void Shard::Impl::flush(TimeNs now) noexcept { submit(now); }
+
+void Shard::Impl::receive_ack(const wire::Packet& packet, TimeNs now) noexcept {
+  ++counters_.acks_received;
+  const std::uint64_t posted_before = sender_.posted_op_seq();
+  const transport::Outcome outcome = sender_.on_ack(now, packet.ack);
+  if (outcome.malformed) {
+    count_drop(Drop::kMalformed);
+    return;
+  }
+  if (outcome.limits_changed) release_eager(posted_before);
+  apply_outcome(outcome, now);
+}
+
+void Shard::Impl::apply_outcome(const transport::Outcome& outcome, TimeNs) noexcept {
+  const auto record_of = [&](transport::Cookie cookie) -> SentRecord* {
+    if (cookie == transport::kNoCookie) return nullptr;
+    SentRecord& record = records_[static_cast<std::uint32_t>(cookie)];
+    const bool current = record.state != SentRecord::State::kFree &&
+                         record.generation == static_cast<std::uint32_t>(cookie >> 32);
+    return current ? &record : nullptr;
+  };
+  for (const transport::Cookie cookie : outcome.acked) {
+    if (SentRecord* record = record_of(cookie)) free_record(*record);
+  }
+  for (const transport::Cookie cookie : outcome.lost) {
+    SentRecord* record = record_of(cookie);
+    // It may have been repeated since by a probe and be lost under its old number only: sending it
+    // once more than needed is harmless.
+    if (record == nullptr || record->state != SentRecord::State::kInFlight) continue;
+    record->state = SentRecord::State::kLost;
+    ++lost_count_;
+  }
+  probes_wanted_ = std::max(probes_wanted_, outcome.probes);
+}
+
+}  // namespace gradwire::ring

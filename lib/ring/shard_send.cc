@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What goes out, in this order: what was lost, what is in transit, what was spilled, what starts
+// here, and acknowledgements. Transit goes before own chunks, and own chunks may use half of the
+// window only, so that what is already on its way round the ring seldom has to wait or spill.
+
+#include <algorithm>
+#include <cstring>
+
+#include "ring/shard_impl.h"
+
+namespace gradwire::ring {
+
+using wire::PacketType;
+
+bool Shard::Impl::poll(TimeNs now, bool idle, Outbox& out) noexcept {
+  if (state_ == ShardState::kIdle || state_ == ShardState::kClosed) return false;
+  submit(now);
+  bool worked = false;
+  if (config_.nranks == 1) {
+    worked = live() && run_local(now);
+    worked |= run_lifecycle(now, out);
+    return worked;
+  }
+  account_silence(now);
+  worked |= run_lifecycle(now, out);
+  if (!live()) return worked;
+
+  if (sender_.deadline() <= now) {
+    apply_outcome(sender_.on_deadline(now), now);
+    worked = true;
+  }
+  for (std::size_t i = 0; i < early_.size(); ++i) {
+    if (early_[i].header.op_seq > ops_.posted()) continue;
+    apply_early(early_[i].header.op_seq, now);  // It had found no buffer before.
+    break;
+  }
+  if (!live() || !downstream_.heard) return worked | send_ack(now, idle, out);
+  if (probes_wanted_ > 0) send_probes(now, out);
+  worked |= send_lost(now, out);
+  worked |= send_transit(now, out);
+  if (spilled_total_ > 0) worked |= start_spilled(now, out);
+  worked |= start_own(now, out);
+  submit(now);
+  worked |= send_transit(now, out);
+  notice_blocked(now);
+  worked |= send_ping_if_quiet(now, out);
+  worked |= send_ack(now, idle, out);
+  return worked;
+}
+
+rte_mbuf* Shard::Impl::alloc_packet(std::byte*& payload) noexcept {
+  rte_mbuf* mbuf = rte_pktmbuf_alloc(config_.packet_pool);
+  out_of_mbufs_ = mbuf == nullptr;
+  if (mbuf == nullptr) return nullptr;
+  // The payload on a cache line of its own where the buffer has the room: best effort.
+  const std::size_t headers = config_.to_downstream.bytes() + wire::kHeaderBytes;
+  std::size_t offset = RTE_PKTMBUF_HEADROOM + headers;
+  const std::size_t aligned = (offset + 63) / 64 * 64;
+  if (aligned + config_.payload_bytes <= mbuf->buf_len) offset = aligned;
+  payload = static_cast<std::byte*>(mbuf->buf_addr) + offset;
+  return mbuf;
+}
+
+void Shard::Impl::write_data_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
+                                   std::uint64_t packet_number) noexcept {
+  const std::size_t frame_bytes = config_.to_downstream.bytes();
+  std::byte* header = chunk.payload - wire::kHeaderBytes;
+  std::byte* frame = header - frame_bytes;
+  mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
+  mbuf->data_len = static_cast<std::uint16_t>(wire_bytes(chunk.bytes));
+  mbuf->pkt_len = mbuf->data_len;
+  mbuf->ol_flags = 0;
+  config_.to_downstream.write(frame, wire::kHeaderBytes + chunk.bytes);
+  const OpDescriptor& op = *ops_.descriptor(chunk.id.op_seq);
+  wire::DataHeader data;
+  data.op_seq = op.op_seq;
+  data.total_count = op.count;
+  data.chunk = chunk.id.chunk;
+  data.tag = op.tag;
+  data.count = static_cast<std::uint16_t>(chunk.bytes / element_bytes(op.datatype));
+  data.hop = chunk.id.hop;
+  data.datatype = op.datatype;
+  data.redop = op.redop;
+  const wire::CommonHeader common{PacketType::kData, wire::kFlagFromUpstream, config_.lane,
+                                  downstream_.connection_id, packet_number};
+  wire::encode_data(std::span<std::byte, wire::kHeaderBytes>(header, wire::kHeaderBytes), common,
+                    data, chunk.crc);
+}
+
+bool Shard::Impl::transmit_record(SentRecord& record, TimeNs now, Outbox& out) noexcept {
+  ReadyChunk& chunk = record.chunk;
+  if (rte_mbuf_refcnt_read(chunk.mbuf) != 1) {
+    // A driver still holds the frame that went out before: its bytes must not change.
+    std::byte* payload = nullptr;
+    rte_mbuf* copy = alloc_packet(payload);
+    if (copy == nullptr) return false;
+    std::memcpy(payload, chunk.payload, chunk.bytes);
+    rte_pktmbuf_free(chunk.mbuf);
+    chunk.mbuf = copy;
+    chunk.payload = payload;
+    ++counters_.copies;
+  }
+  const auto index = static_cast<std::uint64_t>(&record - records_.data());
+  const transport::Cookie cookie = std::uint64_t{record.generation} << 32 | index;
+  record.last_packet_number = sender_.on_sent(now, wire_bytes(chunk.bytes), cookie);
+  record.state = SentRecord::State::kInFlight;
+  write_data_frame(chunk.mbuf, chunk, record.last_packet_number);
+  rte_mbuf_refcnt_update(chunk.mbuf, 1);
+  out.down[out.down_count++] = chunk.mbuf;
+  last_down_sent_ = now;
+  ++counters_.data_packets_sent;
+  counters_.data_bytes_sent += chunk.bytes;
+  return true;
+}
+
+bool Shard::Impl::transmit_first(const ReadyChunk& chunk, TimeNs now, Outbox& out) noexcept {
+  SentRecord& record = records_[records_free_.back()];
+  records_free_.pop_back();
+  record.chunk = chunk;
+  ++record.generation;
+  ++distinct_sent_;
+  return transmit_record(record, now, out);
+}
+
+void Shard::Impl::free_record(SentRecord& record) noexcept {
+  if (record.state == SentRecord::State::kLost) --lost_count_;
+  rte_pktmbuf_free(record.chunk.mbuf);
+  record.chunk.mbuf = nullptr;
+  record.state = SentRecord::State::kFree;
+  records_free_.push_back(static_cast<std::uint32_t>(&record - records_.data()));
+}
+
+bool Shard::Impl::send_lost(TimeNs now, Outbox& out) noexcept {
+  if (lost_count_ == 0) return false;
+  bool worked = false;
+  for (SentRecord& record : records_) {
+    if (record.state != SentRecord::State::kLost) continue;
+    if (out.down_count >= out.down_room || !sender_.can_send(now, wire_bytes(record.chunk.bytes)) ||
+        !transmit_record(record, now, out)) {
+      break;
+    }
+    --lost_count_;
+    ++counters_.retransmissions;
+    worked = true;
+  }
+  return worked;
+}
+
+void Shard::Impl::send_probes(TimeNs now, Outbox& out) noexcept {
+  while (probes_wanted_ > 0 && out.down_count < out.down_room && sender_.has_number()) {
+    --probes_wanted_;
+    ++counters_.probes;
+    // The oldest chunk that is not acknowledged is the most useful probe.
+    SentRecord* oldest = nullptr;
+    for (SentRecord& record : records_) {
+      if (record.state == SentRecord::State::kInFlight &&
+          (oldest == nullptr || record.last_packet_number < oldest->last_packet_number)) {
+        oldest = &record;
+      }
+    }
+    if (oldest != nullptr && transmit_record(*oldest, now, out)) {
+      ++counters_.retransmissions;
+    } else {
+      send_ping(now, out);
+    }
+  }
+}
+
+bool Shard::Impl::send_transit(TimeNs now, Outbox& out) noexcept {
+  bool worked = false;
+  while (!ready_.empty() && out.down_count < out.down_room && !records_free_.empty() &&
+         distinct_sent_ < sender_.credit_chunks() &&
+         sender_.can_send(now, wire_bytes(ready_.front().bytes))) {
+    const ReadyChunk chunk = ready_.front();
+    ready_.pop();
+    transmit_first(chunk, now, out);
+    worked = true;
+  }
+  return worked;
+}
+
+bool Shard::Impl::has_grant(const Op& op) const noexcept {
+  return op.spec.op_seq <= sender_.posted_op_seq() || eager_outstanding_ < config_.eager_packets;
+}
+
+bool Shard::Impl::take_grant(Op& op) noexcept {
+  if (op.spec.op_seq <= sender_.posted_op_seq()) return true;
+  if (eager_outstanding_ >= config_.eager_packets) return false;
+  ++eager_outstanding_;
+  ++op.eager_sent;
+  return true;
+}
+
+void Shard::Impl::release_eager(std::uint64_t posted_before) noexcept {
+  const std::uint64_t last = std::min(sender_.posted_op_seq(), ops_.posted());
+  for (std::uint64_t op_seq = posted_before + 1; op_seq <= last; ++op_seq) {
+    Op* op = ops_.find(op_seq);  // Those done have given their places back.
+    if (op == nullptr) continue;
+    eager_outstanding_ -= op->eager_sent;
+    op->eager_sent = 0;
+  }
+}
+
+bool Shard::Impl::may_start(std::uint32_t payload_bytes, TimeNs now,
+                            const Outbox& out) const noexcept {
+  return !pending_free_.empty() && records_free_.size() > ready_.size() + ready_promised_ &&
+         out.down_count + ready_.size() + ready_promised_ < out.down_room &&
+         distinct_sent_ + ready_.size() + ready_promised_ < sender_.credit_chunks() &&
+         sender_.can_send(now, wire_bytes(payload_bytes));
+}
+
+bool Shard::Impl::start_outgoing(Op& op, std::uint64_t chunk, std::uint16_t hop, reduce::Kind kind,
+                                 TimeNs now) noexcept {
+  std::byte* payload = nullptr;
+  rte_mbuf* mbuf = alloc_packet(payload);
+  if (mbuf == nullptr) return false;
+  if (!take_grant(op)) {
+    rte_pktmbuf_free(mbuf);
+    return false;
+  }
+  PendingEntry* pending = take_pending();
+  pending->role = PendingEntry::Role::kOutgoing;
+  pending->chunk.mbuf = mbuf;
+  pending->chunk.payload = payload;
+  pending->chunk.bytes = op.partition.elements(chunk) * element_bytes(op.spec.datatype);
+  pending->chunk.id = ChunkId{op.spec.op_seq, static_cast<std::uint32_t>(chunk), hop};
+  ++ready_promised_;
+  queue_entry(*pending, kind, op, chunk, false, now);
+  return true;
+}
+
+bool Shard::Impl::start_spilled(TimeNs now, Outbox& out) noexcept {
+  bool worked = false;
+  for (std::uint64_t op_seq = ops_.done() + 1; op_seq <= ops_.posted() && spilled_total_ > 0;
+       ++op_seq) {
+    Op* op = ops_.find(op_seq);
+    if (op == nullptr || op->spilled_left == 0) continue;
+    if (!has_grant(*op)) break;  // Later ops have none either.
+    while (op->spilled_left > 0) {
+      std::uint64_t word = op->spill_cursor >> 6;
+      while (word < op->bitmap_words && op->spilled[word] == 0) ++word;
+      const std::uint64_t index =
+          word * 64 + static_cast<std::uint64_t>(__builtin_ctzll(op->spilled[word]));
+      op->spill_cursor = index;
+      if (!may_start(config_.payload_bytes, now, out) || !has_grant(*op)) return worked;
+      const std::uint64_t chunk = index * config_.lanes + config_.lane;
+      const RingPlace place =
+          ring_place(config_.rank, op->partition.segment_of(chunk), config_.nranks);
+      const std::uint16_t arrived =
+          test_bit(op->gathered, index) ? place.gathering_hop : place.reducing_hop;
+      if (!start_outgoing(*op, chunk, static_cast<std::uint16_t>(arrived + 1),
+                          reduce::Kind::kLoadFromOutput, now)) {
+        return worked;
+      }
+      clear_bit(op->spilled, index);
+      --op->spilled_left;
+      --spilled_total_;
+      worked = true;
+      finish_if_done(*op);  // A backend that is done at once was done before the lines above.
+    }
+  }
+  return worked;
+}
+
+bool Shard::Impl::start_own(TimeNs now, Outbox& out) noexcept {
+  bool worked = false;
+  own_op_ = std::max(own_op_, ops_.done() + 1);
+  for (; own_op_ <= ops_.posted(); ++own_op_) {
+    Op* op = ops_.find(own_op_);
+    if (op == nullptr) continue;
+    while (op->own_next < op->own_end) {
+      const std::size_t busy =
+          records_.size() - records_free_.size() + ready_.size() + ready_promised_;
+      const bool transit_first = spilled_total_ > 0 || busy * 2 >= records_.size();
+      if (transit_first || !has_grant(*op) || !may_start(config_.payload_bytes, now, out) ||
+          !start_outgoing(*op, op->own_next, 0, reduce::Kind::kLoad, now)) {
+        return worked;
+      }
+      op->own_next += config_.lanes;
+      worked = true;
+    }
+  }
+  return worked;
+}
+
+bool Shard::Impl::run_local(TimeNs now) noexcept {
+  // A group of one rank: as many chunks per round as a burst, so that other groups get their turn.
+  bool worked = false;
+  own_op_ = std::max(own_op_, ops_.done() + 1);
+  for (; own_op_ <= ops_.posted(); ++own_op_) {
+    Op* op = ops_.find(own_op_);
+    if (op == nullptr) continue;
+    while (op->own_next < op->own_end) {
+      if (pending_count_ >= pending_.size() / 2) return true;
+      PendingEntry* pending = take_pending();
+      pending->role = PendingEntry::Role::kLocal;
+      pending->chunk.id.op_seq = own_op_;
+      pending->chunk.id.chunk = static_cast<std::uint32_t>(op->own_next);
+      const std::uint64_t chunk = op->own_next;
+      op->own_next += config_.lanes;
+      const bool last = op->own_next >= op->own_end;
+      queue_entry(*pending, reduce::Kind::kLocal, *op, chunk, true, now);
+      worked = true;
+      if (last) break;
+      if (chunk / config_.lanes % 64 == 63) {
+        submit(now);
+        return true;
+      }
+    }
+  }
+  submit(now);
+  return worked;
+}
+
+void Shard::Impl::notice_blocked(TimeNs now) noexcept {
+  if (sender_.packets_in_flight() != 0) return;
+  const bool waits_for_grant = !ready_.empty() || spilled_total_ > 0 ||
+                               (own_op_ <= ops_.posted() && ops_.find(own_op_) != nullptr);
+  if (waits_for_grant) sender_.set_blocked(now);
+}
+
+void Shard::Impl::send_ping(TimeNs now, Outbox& out) noexcept {
+  if (!sender_.has_number()) return;
+  send_control(config_.control_pool, true, out, [&](std::span<std::byte> room) {
+    const wire::CommonHeader common{PacketType::kPing, wire::kFlagFromUpstream, config_.lane,
+                                    downstream_.connection_id,
+                                    sender_.on_sent(now, wire_bytes(0), transport::kNoCookie)};
+    return wire::encode_ping(room, common);
+  });
+  last_down_sent_ = now;
+  ++counters_.pings_sent;
+}
+
+bool Shard::Impl::send_ping_if_quiet(TimeNs now, Outbox& out) noexcept {
+  if (now - last_down_sent_ < config_.timeouts.ping_interval_ns || downstream_.left ||
+      out.down_count >= out.down_room) {
+    return false;
+  }
+  send_ping(now, out);
+  return true;
+}
+
+bool Shard::Impl::send_ack(TimeNs now, bool idle, Outbox& out) noexcept {
+  if (!upstream_.heard || out.up_count >= out.up_room || !receiver_.ack_due(now, idle)) {
+    return false;
+  }
+  const bool sent = send_control(config_.control_pool, false, out, [&](std::span<std::byte> room) {
+    wire::AckHeader ack;
+    ack.credit_chunks = credit_limit();
+    ack.posted_op_seq = ops_.posted();
+    receiver_.write_ack(now, ack);
+    const wire::CommonHeader common{PacketType::kAck, 0, config_.lane, upstream_.connection_id,
+                                    receiver_.next_packet_number()};
+    return wire::encode_ack(room, common, ack);
+  });
+  if (sent) ++counters_.acks_sent;
+  return sent;
+}
+
+}  // namespace gradwire::ring
