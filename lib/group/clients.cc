@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Clients and their memory: open, allocate, free, and what happens when a client is gone.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "group/bodies.h"
+#include "group/manager.h"
+
+namespace gradwire::group {
+namespace {
+
+/// Lane 0 alone reads the clients' queues and checks their memory.
+constexpr std::uint8_t kCommandLane = 0;
+
+constexpr TimeNs kFaultCheckIntervalNs = 100'000'000;
+
+/// Two ends of a wake-up: what is written to one is read from the other, 8 bytes at a time. Each
+/// end has its own O_NONBLOCK, unlike two descriptors of an eventfd.
+Result<std::pair<ipc::UniqueFd, ipc::UniqueFd>> make_wakeup() {
+  int fds[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) != 0) {
+    return fail(ErrorCode::kSystem, fmt::format("socketpair: {}", std::strerror(errno)));
+  }
+  return std::pair(ipc::UniqueFd(fds[0]), ipc::UniqueFd(fds[1]));
+}
+
+}  // namespace
+
+void Manager::open(const PendingReply& to, const ipc::PeerCredentials& peer,
+                   std::span<const std::byte> body, TimeNs now) {
+  const auto wanted = ipc::body_as<ipc::OpenRequest>(body);
+  if (!wanted) return reply_error(to, wrong_size<ipc::OpenRequest>(to.type, body));
+  if (wanted->abi_version != 1) {
+    return reply_error(to, {ErrorCode::kUnsupported,
+                            fmt::format("the client speaks ABI version {}, this daemon speaks 1",
+                                        wanted->abi_version)});
+  }
+  if (stop_ != StopState::kRunning) {
+    return reply_error(to, {ErrorCode::kUnavailable, "the daemon is stopping"});
+  }
+  if (client_of(to.connection) != nullptr) {
+    return reply_error(to, {ErrorCode::kBusy, "this connection is open already"});
+  }
+  if (clients_.size() >= options_.limits.clients) {
+    return reply_error(
+        to, {ErrorCode::kResourceExhausted,
+             fmt::format("the daemon has {} clients, its limit", options_.limits.clients)});
+  }
+  auto made = make_client(peer);
+  if (!made) return reply_error(to, made.error());
+  Client& client = **made;
+  client.connection = to.connection;
+  client.since = now;
+  client.open_reply = to;
+  clients_.emplace(client.id, std::move(*made));
+  lane::Request add;
+  add.type = lane::RequestType::kAddClient;
+  add.client_id = client.id;
+  add.client = &client.port;
+  request(kCommandLane, add);
+}
+
+Result<std::unique_ptr<Client>> Manager::make_client(const ipc::PeerCredentials& peer) {
+  auto client = std::make_unique<Client>();
+  client->peer = peer;
+  ipc::SharedMemoryOptions options;
+  options.name = fmt::format("gradwire-queue-{}", peer.pid);
+  options.bytes = sizeof(ipc::QueueRegion);
+  options.numa_node = options_.daemon.numa_node;
+  options.pages = options_.pages;
+  auto queue = ipc::SharedMemory::create(options);
+  if (!queue) return tl::unexpected(queue.error());
+  client->queue = std::move(*queue);
+  ipc::QueueRegion* region = ipc::create_queue_region(client->queue.data(), client->queue.bytes());
+  auto doorbell = make_wakeup();
+  if (!doorbell) return tl::unexpected(doorbell.error());
+  std::tie(client->doorbell, client->client_doorbell) = std::move(*doorbell);
+  auto completion = make_wakeup();
+  if (!completion) return tl::unexpected(completion.error());
+  std::tie(client->completion, client->client_completion) = std::move(*completion);
+  client->id = next_client_id_++;
+  client->port.client_id = client->id;
+  client->port.queue = ipc::DaemonQueue(region);
+  client->port.completion_fd = client->completion.get();
+  client->port.doorbell_fd = client->doorbell.get();
+  return client;
+}
+
+void Manager::client_added(Client& client) {
+  if (client.retired || !client.open_reply) return;
+  ipc::OpenReply body;
+  body.incarnation = options_.daemon.incarnation;
+  body.client_id = client.id;
+  body.lanes = lanes_.lanes();
+  body.max_payload_bytes = options_.daemon.max_payload_bytes;
+  body.numa_node = client.queue.numa_node();
+  body.queue_region_bytes = client.queue.bytes();
+  std::vector<ipc::UniqueFd> fds;
+  fds.push_back(client.queue.duplicate_fd());
+  fds.push_back(client.client_doorbell.duplicate());
+  fds.push_back(client.client_completion.duplicate());
+  const PendingReply to = *client.open_reply;
+  client.open_reply.reset();
+  for (const ipc::UniqueFd& fd : fds) {
+    if (!fd) {
+      reply_error(to, {ErrorCode::kResourceExhausted, "the daemon has no file descriptors left"});
+      return sink_.hang_up(client.connection);
+    }
+  }
+  reply(to, ipc::bytes_of(body), std::move(fds));
+  spdlog::info("client {} opened: pid {}, uid {}", client.id, client.peer.pid, client.peer.uid);
+}
+
+void Manager::allocate(const PendingReply& to, Client& client, std::span<const std::byte> body) {
+  const auto wanted = ipc::body_as<ipc::AllocateRequest>(body);
+  if (!wanted) return reply_error(to, wrong_size<ipc::AllocateRequest>(to.type, body));
+  const Limits& limits = options_.limits;
+  if (stop_ != StopState::kRunning) {
+    return reply_error(to, {ErrorCode::kUnavailable, "the daemon is stopping"});
+  }
+  if (client.memories.size() >= limits.regions_per_client) {
+    return reply_error(to, {ErrorCode::kResourceExhausted,
+                            fmt::format("the client has {} memory regions, its limit",
+                                        limits.regions_per_client)});
+  }
+  const std::uint64_t used = client.memory_bytes();
+  if (wanted->bytes == 0 || wanted->bytes > limits.bytes_per_client - used) {
+    const ErrorCode code =
+        wanted->bytes == 0 ? ErrorCode::kInvalidArgument : ErrorCode::kResourceExhausted;
+    return reply_error(to, {code, fmt::format("{} bytes wanted, must be 1 to {} (the client has {} "
+                                              "of its {} already)",
+                                              wanted->bytes, limits.bytes_per_client - used, used,
+                                              limits.bytes_per_client)});
+  }
+  ipc::SharedMemoryOptions options;
+  options.name = fmt::format("gradwire-memory-{}", client.peer.pid);
+  options.bytes = wanted->bytes;
+  options.numa_node = options_.daemon.numa_node;
+  options.pages = options_.pages;
+  auto mapping = ipc::SharedMemory::create(options);
+  if (!mapping) return reply_error(to, mapping.error());
+  if (used + mapping->bytes() > limits.bytes_per_client) {
+    return reply_error(to, {ErrorCode::kResourceExhausted,
+                            fmt::format("{} bytes in whole pages, the client has {} of its {} left",
+                                        mapping->bytes(), limits.bytes_per_client - used,
+                                        limits.bytes_per_client)});
+  }
+  const std::uint32_t handle = next_memory_++;
+  lane::Request add;
+  add.type = lane::RequestType::kAddMemory;
+  add.client_id = client.id;
+  add.memory = handle;
+  add.region = {client.id, handle, mapping->data(), mapping->bytes()};
+  client.memories.emplace(handle, Memory{std::move(*mapping), Memory::State::kAdding, to});
+  request(kCommandLane, add);
+}
+
+void Manager::memory_added(Client& client, std::uint32_t handle) {
+  const auto found = client.memories.find(handle);
+  if (found == client.memories.end() || found->second.state != Memory::State::kAdding) return;
+  Memory& memory = found->second;
+  memory.state = Memory::State::kLive;
+  if (!memory.reply) return;
+  const PendingReply to = *memory.reply;
+  memory.reply.reset();
+  ipc::AllocateReply body;
+  body.bytes = memory.mapping.bytes();
+  body.memory = handle;
+  body.numa_node = memory.mapping.numa_node();
+  std::vector<ipc::UniqueFd> fds;
+  fds.push_back(memory.mapping.duplicate_fd());
+  if (!fds.front()) {
+    remove_memory(client, handle);
+    return reply_error(to,
+                       {ErrorCode::kResourceExhausted, "the daemon has no file descriptors left"});
+  }
+  reply(to, ipc::bytes_of(body), std::move(fds));
+}
+
+void Manager::free_memory(const PendingReply& to, Client& client, std::span<const std::byte> body) {
+  const auto wanted = ipc::body_as<ipc::FreeRequest>(body);
+  if (!wanted) return reply_error(to, wrong_size<ipc::FreeRequest>(to.type, body));
+  const auto found = client.memories.find(wanted->memory);
+  if (found == client.memories.end() || found->second.state != Memory::State::kLive) {
+    return reply_error(
+        to, {ErrorCode::kNotFound,
+             fmt::format("memory {} is not a live region of this client", wanted->memory)});
+  }
+  found->second.reply = to;
+  remove_memory(client, wanted->memory);
+}
+
+void Manager::remove_memory(Client& client, std::uint32_t handle) {
+  Memory& memory = client.memories.at(handle);
+  if (memory.state == Memory::State::kRemoving) return;
+  memory.state = Memory::State::kRemoving;
+  lane::Request remove;
+  remove.type = lane::RequestType::kRemoveMemory;
+  remove.client_id = client.id;
+  remove.memory = handle;
+  request(kCommandLane, remove);
+}
+
+void Manager::memory_removed(Client& client, std::uint32_t handle) {
+  const auto found = client.memories.find(handle);
+  if (found == client.memories.end()) return;
+  const std::optional<PendingReply> to = found->second.reply;
+  client.memories.erase(found);  // unmaps: nothing in the daemon refers to it any more
+  if (to && !client.retired) reply(*to, {});
+}
+
+void Manager::on_client_fault(const lane::Notice& notice, TimeNs now) {
+  Client* client = client_by_id(notice.client_id);
+  if (client == nullptr || client->retired) return;
+  const ipc::ConnectionId connection = client->connection;
+  retire(*client,
+         fmt::format("broke the command queue's rules: {}", ipc::text_of(notice.reason.detail)),
+         now);
+  sink_.hang_up(connection);
+}
+
+void Manager::check_memory_faults(TimeNs now) {
+  if (now < next_fault_check_) return;
+  next_fault_check_ = now + kFaultCheckIntervalNs;
+  for (const auto& [id, client] : clients_) {
+    bool hit = client->queue.was_hit();
+    for (const auto& [handle, memory] : client->memories) hit = hit || memory.mapping.was_hit();
+    if (!hit || client->retired) continue;
+    const ipc::ConnectionId connection = client->connection;
+    retire(*client, "took pages out of the memory that it shares with the daemon", now);
+    sink_.hang_up(connection);
+    return;  // the map may have changed: the others are looked at next time
+  }
+}
+
+void Manager::retire(Client& client, const std::string& why, TimeNs now) {
+  if (client.retired) return;
+  spdlog::info("client {} (pid {}) {}", client.id, client.peer.pid, why);
+  client.retired = true;
+  client.open_reply.reset();
+  for (auto& [handle, memory] : client.memories) memory.reply.reset();
+  // The order is the lane's contract: groups end first, then what they referred to goes.
+  for (const std::uint64_t handle : group_handles()) {
+    Group* group = group_by_handle(handle);
+    Member* member = group == nullptr ? nullptr : group->member_of(client.id);
+    if (member != nullptr) client_died(*group, *member, why, now);
+  }
+  for (const auto& [handle, memory] : client.memories) remove_memory(client, handle);
+  lane::Request remove;
+  remove.type = lane::RequestType::kRemoveClient;
+  remove.client_id = client.id;
+  request(kCommandLane, remove);
+}
+
+void Manager::forget_if_gone(std::uint32_t client_id) {
+  const Client* client = client_by_id(client_id);
+  if (client != nullptr && client->removed && client->memories.empty()) clients_.erase(client_id);
+}
+
+Client* Manager::client_of(ipc::ConnectionId connection) noexcept {
+  for (const auto& [id, client] : clients_) {
+    if (client->connection == connection && !client->retired) return client.get();
+  }
+  return nullptr;
+}
+
+Client* Manager::client_by_id(std::uint32_t client_id) noexcept {
+  const auto found = clients_.find(client_id);
+  return found == clients_.end() ? nullptr : found->second.get();
+}
+
+}  // namespace gradwire::group

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// All that the control plane needs of lanes and ports. The daemon implements it over rte_rings and
+/// its ports; tests implement it in memory. The control thread alone calls it, and no call blocks.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "base/types.h"
+#include "lane/messages.h"
+#include "ring/shard.h"
+#include "wire/frame.h"
+
+namespace gradwire::group {
+
+/// One address of this daemon. `port` is what ShardPlacement's down_port and up_port mean.
+struct LocalAddress {
+  std::uint16_t port = 0;
+  wire::IpAddress ip;
+  std::uint8_t prefix_bits = 0;
+};
+
+/// How frames reach a neighbour: both ends choose the same two addresses, since they choose from
+/// the same table by the same rule (see common_addresses).
+struct NeighbourPath {
+  std::uint16_t rank = 0;
+  std::uint64_t incarnation = 0;
+  std::uint16_t port = 0;
+  wire::IpAddress local_ip;
+  wire::IpAddress remote_ip;
+  wire::MacAddress remote_mac{};
+  std::uint16_t remote_base_udp_port = 0;  ///< its lane i listens there + i
+};
+
+struct PlanRequest {
+  GroupKey key;
+  std::uint16_t rank = 0;
+  std::uint16_t nranks = 1;
+  std::uint16_t member_count = 1;
+  std::uint8_t lanes = 1;  ///< the group's: at most this daemon's
+  std::uint32_t payload_bytes = 0;
+  std::uint64_t table_digest = 0;
+  std::uint64_t incarnation = 0;
+  std::optional<NeighbourPath> downstream;  ///< both set where nranks > 1
+  std::optional<NeighbourPath> upstream;
+  TimeNs formation_ns = 0;  ///< for ShardTimeouts: a little past the manager's own bound
+};
+
+enum class ResolveState : std::uint8_t { kPending, kResolved, kFailed };
+struct Resolution {
+  ResolveState state = ResolveState::kPending;
+  wire::MacAddress mac{};
+  std::string error;  ///< kFailed: what can never work, such as an unsupported family
+};
+
+class LaneControl {
+ public:
+  virtual ~LaneControl() = default;
+
+  [[nodiscard]] virtual std::uint8_t lanes() const = 0;
+  [[nodiscard]] virtual std::span<const LocalAddress> addresses() const = 0;
+
+  /// Puts `request` into the lane's ring. It stays the manager's object, and comes back in a
+  /// kRequestDone notice.
+  /// @return false where the ring is full: the manager tries again.
+  [[nodiscard]] virtual bool send(std::uint8_t lane, lane::Request* request) = 0;
+  /// @return whether there was a notice.
+  [[nodiscard]] virtual bool next_notice(lane::Notice& out) = 0;
+
+  /// Starts to find the MAC address of `ip` behind `port`, or tells how far that is. Called again
+  /// until it says more than kPending; it repeats ARP requests without end, the manager has the
+  /// bound.
+  [[nodiscard]] virtual Resolution resolve(std::uint16_t port, const wire::IpAddress& ip) = 0;
+
+  /// Makes a plan with `request.lanes` shards: frame templates, connection ids, mempools, backends.
+  /// The manager fills group_handle and member_clients.
+  [[nodiscard]] virtual Result<lane::GroupPlan*> create_plan(const PlanRequest& request) = 0;
+  /// Destroys a plan that no lane refers to, and takes its connection ids back.
+  virtual void destroy_plan(lane::GroupPlan* plan) = 0;
+
+  [[nodiscard]] virtual ring::ShardStatus shard_status(const lane::GroupPlan& plan,
+                                                       std::uint8_t lane, TimeNs now) const = 0;
+  /// What the lane reports of itself, for the status: core, polling, ports, counters.
+  [[nodiscard]] virtual nlohmann::json lane_status(std::uint8_t lane) const = 0;
+};
+
+}  // namespace gradwire::group

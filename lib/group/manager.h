@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The control plane of a daemon: its clients, their memory, and its part in groups. It takes
+/// clients' messages and lanes' notices, and sends replies (MessageSink) and requests
+/// (LaneControl). One object, on the control thread (the main lcore); time is a parameter; it
+/// allocates, and makes system calls only to make shared memory.
+///
+/// How things end, since that is where the rules are:
+/// - A group ends when all its members have left. While some have left and others have not, the
+///   others have Limits::leave_grace_ns; then the group aborts with kPeerLeft.
+/// - When a shard aborts, or a member asks for it, every lane aborts, every member gets a
+///   kGroupAborted event, and the group stays on the lanes until a member leaves, so that what they
+///   still post is answered with the reason.
+/// - When a client dies, its groups abort with kClientDied and leave the lanes at once; for members
+///   that live, a closed group is kept until they leave. Its memory is unmapped, and the client
+///   forgotten, when the command lane has said that nothing refers to them. Other groups go on.
+/// - Formation that fails leaves nothing behind: members get an error and no handle.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/abort_reason.h"
+#include "base/result.h"
+#include "group/lane_control.h"
+#include "group/options.h"
+#include "group/state.h"
+#include "ipc/message_sink.h"
+#include "ipc/message_socket.h"
+
+namespace gradwire::group {
+
+class Manager {
+ public:
+  /// `lanes` and `sink` outlive the manager.
+  Manager(const ManagerOptions& options, LaneControl& lanes, ipc::MessageSink& sink, TimeNs now);
+  /// The lanes have been stopped by then: what they still held is destroyed here.
+  ~Manager();
+  Manager(const Manager&) = delete;
+  Manager& operator=(const Manager&) = delete;
+
+  void on_message(ipc::ConnectionId connection, const ipc::PeerCredentials& peer,
+                  const ipc::Message& message, TimeNs now);
+  void on_hangup(ipc::ConnectionId connection, TimeNs now);
+  /// Takes notices, asks for addresses, keeps the bounds. Call it every round of the control loop.
+  void poll(TimeNs now);
+
+  /// The daemon is to stop: nothing new is accepted; members have Limits::stop_drain_ns to leave,
+  /// then every group aborts with kDaemonStopped and every client is hung up.
+  void begin_stop(TimeNs now);
+  /// @return whether everything is closed, or the bound for it has passed.
+  [[nodiscard]] bool stopped(TimeNs now) const noexcept;
+  /// What was not closed in time; empty where all was.
+  [[nodiscard]] std::string leftovers() const;
+
+  /// The whole status, as in a kStatus reply.
+  [[nodiscard]] nlohmann::json status(TimeNs now) const;
+
+  [[nodiscard]] std::size_t client_count() const noexcept { return clients_.size(); }
+  [[nodiscard]] std::size_t group_count() const noexcept { return groups_.size(); }
+
+ private:
+  enum class StopState : std::uint8_t { kRunning, kDraining, kClosing };
+  struct Outstanding {
+    std::unique_ptr<lane::Request> request;
+    std::uint8_t lane = 0;
+  };
+
+  // manager.cc: messages in, replies and requests out, notices
+  void dispatch(const PendingReply& reply, const ipc::PeerCredentials& peer,
+                const ipc::Message& message, TimeNs now);
+  void reply(const PendingReply& to, std::span<const std::byte> body,
+             std::vector<ipc::UniqueFd> fds = {});
+  void reply_error(const PendingReply& to, const Error& error);
+  void request(std::uint8_t lane, lane::Request request);
+  void flush_requests();
+  void on_notice(const lane::Notice& notice, TimeNs now);
+  void on_request_done(const lane::Notice& notice, TimeNs now);
+
+  // clients.cc: clients and their memory
+  void open(const PendingReply& reply, const ipc::PeerCredentials& peer,
+            std::span<const std::byte> body, TimeNs now);
+  [[nodiscard]] Result<std::unique_ptr<Client>> make_client(const ipc::PeerCredentials& peer);
+  void client_added(Client& client);
+  void allocate(const PendingReply& reply, Client& client, std::span<const std::byte> body);
+  void memory_added(Client& client, std::uint32_t handle);
+  void free_memory(const PendingReply& reply, Client& client, std::span<const std::byte> body);
+  void remove_memory(Client& client, std::uint32_t handle);
+  void memory_removed(Client& client, std::uint32_t handle);
+  void on_client_fault(const lane::Notice& notice, TimeNs now);
+  void check_memory_faults(TimeNs now);
+  /// The client's part is over: groups end, memory goes, in time the client itself.
+  void retire(Client& client, const std::string& why, TimeNs now);
+  void forget_if_gone(std::uint32_t client_id);
+  [[nodiscard]] Client* client_of(ipc::ConnectionId connection) noexcept;
+  [[nodiscard]] Client* client_by_id(std::uint32_t client_id) noexcept;
+
+  // formation.cc: from the first join to the join replies
+  void join(const PendingReply& reply, Client& client, std::span<const std::byte> body, TimeNs now);
+  [[nodiscard]] Result<Group*> group_to_join(const ipc::JoinBody& join, const Client& client,
+                                             TimeNs now);
+  [[nodiscard]] Result<void> check_member(const Group& group, const ipc::JoinBody& join,
+                                          const Client& client) const;
+  [[nodiscard]] Result<TimeNs> formation_bound(const ipc::JoinRequest& request) const;
+  [[nodiscard]] Result<void> choose_paths(Group& group) const;
+  [[nodiscard]] Result<NeighbourPath> path_to(const Group& group, std::uint16_t neighbour,
+                                              bool downstream) const;
+  void resolve(Group& group, TimeNs now);
+  [[nodiscard]] Result<bool> resolve_path(NeighbourPath& path);
+  void start_lanes(Group& group, TimeNs now);
+  void on_lane_formed(Group& group, std::uint8_t lane, TimeNs now);
+  void check_formation_deadline(Group& group, TimeNs now);
+  /// The rank that formation waits for: a neighbour that was not heard, else this one.
+  [[nodiscard]] std::uint16_t late_rank(const Group& group, TimeNs now) const;
+  [[nodiscard]] std::string what_is_missing(const Group& group, TimeNs now) const;
+  /// Members get the error; what the lanes have of the group closes.
+  void fail_formation(Group& group, const Error& error, const AbortReason& reason, TimeNs now);
+
+  // lifecycle.cc: abort, leave, close, stop
+  void leave(const PendingReply& reply, Client& client, std::span<const std::byte> body,
+             TimeNs now);
+  void abort(const PendingReply& reply, Client& client, std::span<const std::byte> body,
+             TimeNs now);
+  [[nodiscard]] Result<Group*> group_of(Client& client, std::uint64_t handle);
+  /// `from_lane` knows already; -1 = none does.
+  void abort_group(Group& group, const AbortReason& reason, int from_lane, TimeNs now);
+  void begin_close(Group& group, TimeNs now);
+  void on_lane_closed(Group& group, std::uint8_t lane, TimeNs now);
+  void check_leave_deadline(Group& group, TimeNs now);
+  void client_died(Group& group, Member& member, const std::string& why, TimeNs now);
+  void forget_if_left(std::uint64_t handle);
+  void poll_stop(TimeNs now);
+  void set_state(Group& group, GroupState state, TimeNs now) const;
+  [[nodiscard]] Group* group_by_handle(std::uint64_t handle) noexcept;
+  [[nodiscard]] std::vector<std::uint64_t> group_handles() const;
+  [[nodiscard]] AbortReason reason_here(const Group& group, AbortCode code,
+                                        const std::string& detail) const;
+
+  // status.cc
+  void status_reply(const PendingReply& reply, TimeNs now);
+  [[nodiscard]] nlohmann::json daemon_status(TimeNs now) const;
+  [[nodiscard]] nlohmann::json group_status(const Group& group, TimeNs now) const;
+  [[nodiscard]] nlohmann::json client_status(const Client& client, TimeNs now) const;
+
+  ManagerOptions options_;
+  LaneControl& lanes_;
+  ipc::MessageSink& sink_;
+  TimeNs started_;
+  ipc::RankInfo own_info_;
+
+  std::map<std::uint32_t, std::unique_ptr<Client>> clients_;  ///< by client id
+  std::map<std::uint64_t, std::unique_ptr<Group>> groups_;    ///< by handle
+  std::uint32_t next_client_id_ = 1;
+  std::uint32_t next_memory_ = 1;
+  std::uint64_t next_group_handle_ = 1;
+
+  std::unordered_map<lane::Request*, Outstanding> outstanding_;
+  std::vector<std::deque<lane::Request*>> unsent_;  ///< by lane, in order
+
+  StopState stop_ = StopState::kRunning;
+  TimeNs stop_deadline_ = kNever;
+  TimeNs next_fault_check_ = 0;
+};
+
+}  // namespace gradwire::group

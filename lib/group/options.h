@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What the daemon tells its control plane at start: who it is, and the bounds it enforces. Plain
+/// data; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/types.h"
+#include "ipc/shared_memory.h"
+
+namespace gradwire::group {
+
+/// Bounds on what clients can take. Every one is enforced with an error that names it.
+struct Limits {
+  std::uint32_t clients = 256;
+  std::uint64_t bytes_per_client = 64ull << 30;
+  std::uint32_t regions_per_client = 64;
+  std::uint32_t groups_per_client = 16;
+  std::uint32_t groups = 64;
+  TimeNs formation_default_ns = 30'000'000'000;  ///< where a join names no timeout
+  TimeNs formation_max_ns = 3'600'000'000'000;
+  /// A member has left and others have not: so long until the group is aborted, since an op that
+  /// they post would wait for a contribution that never comes.
+  TimeNs leave_grace_ns = 60'000'000'000;
+  TimeNs stop_drain_ns = 5'000'000'000;  ///< after begin_stop(): for members to leave by themselves
+  TimeNs stop_close_ns = 5'000'000'000;  ///< after the drain: for the lanes to close
+};
+
+struct DaemonInfo {
+  std::string version;
+  std::uint64_t incarnation = 0;  ///< random at start, not 0
+  std::uint32_t max_payload_bytes = 0;
+  std::uint32_t features = 0;         ///< must be equal on all ranks of a group
+  std::uint16_t base_udp_port = 0;    ///< lane i listens on base_udp_port + i
+  int numa_node = -1;                 ///< where client memory goes
+  std::vector<std::string> datapath;  ///< what was found at start, for the status: ports, drivers
+};
+
+struct ManagerOptions {
+  DaemonInfo daemon;
+  Limits limits;
+  ipc::PageKind pages = ipc::PageKind::kHuge;  ///< tests alone say otherwise
+};
+
+}  // namespace gradwire::group

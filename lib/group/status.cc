@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The status as JSON: what an operator asks first is who waits for whom since when. 64-bit ids are
+// hexadecimal strings, since JSON numbers are doubles to many readers; times are seconds.
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "group/manager.h"
+
+namespace gradwire::group {
+namespace {
+
+using nlohmann::json;
+
+/// Silence of a neighbour that is worth a word.
+constexpr TimeNs kNotableSilenceNs = 100'000'000;
+
+double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
+
+std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
+
+json path_status(const std::optional<NeighbourPath>& path, bool resolved) {
+  if (!path) return nullptr;
+  return {{"rank", path->rank},
+          {"incarnation", hex(path->incarnation)},
+          {"port", path->port},
+          {"local_ip", wire::to_string(path->local_ip)},
+          {"remote_ip", wire::to_string(path->remote_ip)},
+          {"remote_mac", resolved ? json(wire::to_string(path->remote_mac)) : json(nullptr)}};
+}
+
+json shard_json(std::uint8_t lane, const ring::ShardStatus& status) {
+  return {{"lane", lane},
+          {"state", ring::name_of(status.state)},
+          {"posted_op_seq", status.posted_op_seq},
+          {"done_op_seq", status.done_op_seq},
+          {"downstream_posted_op_seq", status.downstream_posted_op_seq},
+          {"upstream_silence_s", seconds(status.upstream_silence_ns)},
+          {"downstream_silence_s", seconds(status.downstream_silence_ns)},
+          {"bytes_in_flight", status.bytes_in_flight},
+          {"transit_queued", status.transit_queued},
+          {"early_held", status.early_held},
+          {"smoothed_rtt_us", static_cast<double>(status.smoothed_rtt_ns) / 1e3},
+          {"pto_count", status.pto_count},
+          {"upstream_heard", status.upstream_heard},
+          {"downstream_heard", status.downstream_heard}};
+}
+
+/// What one lane of a formed group waits for; empty where it has nothing to do.
+std::string shard_waits_for(const Group& group, std::uint8_t lane,
+                            const ring::ShardStatus& status) {
+  if (status.posted_op_seq <= status.done_op_seq) return {};
+  const std::uint64_t op = status.done_op_seq + 1;
+  if (group.nranks() == 1) return fmt::format("op {} on lane {}: local reduction", op, lane);
+  std::string text = fmt::format("op {} on lane {}: ", op, lane);
+  if (status.upstream_silence_ns >= kNotableSilenceNs) {
+    return text + fmt::format("upstream rank {}, silent for {:.3f} s", group.upstream_rank(),
+                              seconds(status.upstream_silence_ns));
+  }
+  if (status.downstream_silence_ns >= kNotableSilenceNs) {
+    return text + fmt::format("downstream rank {}, silent for {:.3f} s", group.downstream_rank(),
+                              seconds(status.downstream_silence_ns));
+  }
+  if (status.downstream_posted_op_seq < op) {
+    return text + fmt::format("downstream rank {}, whose clients have posted only op {}",
+                              group.downstream_rank(), status.downstream_posted_op_seq);
+  }
+  return text + fmt::format("data from upstream rank {}", group.upstream_rank());
+}
+
+/// Members that have left before the others.
+std::string members_left(const Group& group) {
+  std::string text;
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    if (group.members[i].left) continue;
+    text += fmt::format("{}{}", text.empty() ? "member " : ", ", i);
+  }
+  return text + " to leave";
+}
+
+json lanes_to_close(const Group& group) {
+  json lanes = json::array();
+  for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+    if (!group.lanes_closed.test(lane)) lanes.push_back(fmt::format("lane {} to close", lane));
+  }
+  return lanes;
+}
+
+/// A sealed memfd that holds `text`: for a status that no message can hold.
+ipc::UniqueFd text_file(const std::string& text) {
+  ipc::UniqueFd fd(::memfd_create("gradwire-status", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) return {};
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t wrote = ::write(fd.get(), text.data() + done, text.size() - done);
+    if (wrote <= 0) return {};
+    done += static_cast<std::size_t>(wrote);
+  }
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
+  if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return {};
+  return fd;
+}
+
+}  // namespace
+
+json Manager::status(TimeNs now) const {
+  json result;
+  result["daemon"] = daemon_status(now);
+  result["lanes"] = json::array();
+  for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
+    json entry = lanes_.lane_status(lane);
+    entry["lane"] = lane;
+    entry["requests_unsent"] = unsent_[lane].size();
+    result["lanes"].push_back(std::move(entry));
+  }
+  result["groups"] = json::array();
+  for (const auto& [handle, group] : groups_) result["groups"].push_back(group_status(*group, now));
+  result["clients"] = json::array();
+  for (const auto& [id, client] : clients_)
+    result["clients"].push_back(client_status(*client, now));
+  return result;
+}
+
+json Manager::daemon_status(TimeNs now) const {
+  const DaemonInfo& daemon = options_.daemon;
+  json addresses = json::array();
+  for (const LocalAddress& local : lanes_.addresses()) {
+    addresses.push_back(
+        {{"port", local.port},
+         {"address", fmt::format("{}/{}", wire::to_string(local.ip), local.prefix_bits)}});
+  }
+  static constexpr const char* kStates[] = {"running", "draining", "closing"};
+  return {{"version", daemon.version},
+          {"pid", ::getpid()},
+          {"state", kStates[static_cast<std::size_t>(stop_)]},
+          {"uptime_s", seconds(now - started_)},
+          {"incarnation", hex(daemon.incarnation)},
+          {"lanes", lanes_.lanes()},
+          {"max_payload_bytes", daemon.max_payload_bytes},
+          {"features", daemon.features},
+          {"base_udp_port", daemon.base_udp_port},
+          {"numa_node", daemon.numa_node},
+          {"addresses", std::move(addresses)},
+          {"datapath", daemon.datapath},
+          {"requests_outstanding", outstanding_.size()}};
+}
+
+json Manager::group_status(const Group& group, TimeNs now) const {
+  json members = json::array();
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    const Member& member = group.members[i];
+    const char* state = !member.joined() ? "missing" : member.left ? "left" : "joined";
+    members.push_back(
+        {{"member", i}, {"client", member.client_id}, {"pid", member.pid}, {"state", state}});
+  }
+  json waits = json::array();
+  json shards = json::array();
+  if (group.plan != nullptr) {
+    for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+      const ring::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
+      shards.push_back(shard_json(lane, status));
+      if (group.state != GroupState::kFormed || group.reason.is_set()) continue;
+      std::string text = shard_waits_for(group, lane, status);
+      if (!text.empty()) waits.push_back(std::move(text));
+    }
+  }
+  if (group.state < GroupState::kFormed) waits.push_back(what_is_missing(group, now));
+  if (group.state == GroupState::kClosing) waits = lanes_to_close(group);
+  const bool members_wait = group.leave_deadline != kNever || group.reason.is_set();
+  if ((group.state == GroupState::kFormed && members_wait) || group.state == GroupState::kClosed) {
+    waits.push_back(members_left(group));
+  }
+  return {{"group_id", hex(group.key.group_id)},
+          {"epoch", group.key.epoch},
+          {"handle", group.handle},
+          {"state", name_of(group.state)},
+          {"state_since_s", seconds(now - group.since)},
+          {"aborted", group.reason.is_set() ? json(describe(group.reason)) : json(nullptr)},
+          {"waits_for", std::move(waits)},
+          {"rank", group.rank},
+          {"nranks", group.nranks()},
+          {"uid", group.uid},
+          {"lanes", group.agreement.lanes},
+          {"payload_bytes", group.agreement.payload_bytes},
+          {"table_digest", hex(group.digest)},
+          {"members", std::move(members)},
+          {"downstream", path_status(group.downstream, group.downstream_resolved)},
+          {"upstream", path_status(group.upstream, group.upstream_resolved)},
+          {"shards", std::move(shards)}};
+}
+
+json Manager::client_status(const Client& client, TimeNs now) const {
+  json memories = json::array();
+  static constexpr const char* kStates[] = {"adding", "live", "removing"};
+  for (const auto& [handle, memory] : client.memories) {
+    memories.push_back({{"memory", handle},
+                        {"bytes", memory.mapping.bytes()},
+                        {"page_bytes", memory.mapping.page_bytes()},
+                        {"numa_node", memory.mapping.numa_node()},
+                        {"state", kStates[static_cast<std::size_t>(memory.state)]}});
+  }
+  return {{"client", client.id},
+          {"pid", client.peer.pid},
+          {"uid", client.peer.uid},
+          {"since_s", seconds(now - client.since)},
+          {"state", client.retired      ? "retired"
+                    : client.open_reply ? "opening"
+                                        : "open"},
+          {"memory_bytes", client.memory_bytes()},
+          {"memories", std::move(memories)}};
+}
+
+void Manager::status_reply(const PendingReply& to, TimeNs now) {
+  // Texts may come from clients: bytes that are no UTF-8 are replaced, not thrown at us.
+  const std::string text = status(now).dump(-1, ' ', false, json::error_handler_t::replace);
+  if (text.size() <= ipc::kMaxMessageBytes - sizeof(ipc::MessageHeader)) {
+    return reply(to, std::as_bytes(std::span(text)));
+  }
+  std::vector<ipc::UniqueFd> fds;
+  fds.push_back(text_file(text));
+  if (!fds.front()) {
+    return reply_error(to, {ErrorCode::kSystem, "no memfd for the status could be made"});
+  }
+  reply(to, {}, std::move(fds));
+}
+
+}  // namespace gradwire::group

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The table of a group: one RankInfo a rank, the same on every rank, carried there by the clients'
+/// own rendezvous. What is here is a function of the table alone, so every rank comes to the same
+/// result without asking the others. Any thread; allocates.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "base/types.h"
+#include "group/lane_control.h"
+#include "group/options.h"
+#include "ipc/control_messages.h"
+#include "wire/frame.h"
+
+namespace gradwire::group {
+
+/// This daemon's own entry.
+[[nodiscard]] ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
+                                           std::span<const LocalAddress> addresses);
+
+/// What all ranks of a table have in common.
+struct Agreement {
+  std::uint32_t payload_bytes = 0;  ///< the least of all, rounded down to 64
+  std::uint8_t lanes = 0;           ///< the fewest of all
+  std::uint32_t features = 0;
+};
+
+/// Checks a join against its bounds and its table, and the table against `own`, this daemon's
+/// entry.
+/// @return the agreement, or an error that names the rank and the field.
+[[nodiscard]] Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own);
+
+/// Hash over key, member_count, agreement and every entry, field by field: equal digests in the
+/// hellos mean equal tables.
+[[nodiscard]] std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
+                                         const Agreement& agreement,
+                                         std::span<const ipc::RankInfo> table);
+
+/// Where two tables of one group differ, for people; empty where they do not.
+[[nodiscard]] std::string difference(std::span<const ipc::RankInfo> a,
+                                     std::span<const ipc::RankInfo> b);
+
+struct AddressPair {
+  wire::IpAddress upstream;
+  wire::IpAddress downstream;
+};
+/// The first address of `upstream` that has one of `downstream` in its network (by both prefixes),
+/// and the first such one: what both ends use for the connection between them.
+[[nodiscard]] std::optional<AddressPair> common_addresses(const ipc::RankInfo& upstream,
+                                                          const ipc::RankInfo& downstream);
+
+/// "10.0.0.1/24, 10.1.0.1/24"
+[[nodiscard]] std::string addresses_text(const ipc::RankInfo& info);
+
+}  // namespace gradwire::group

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Tables for tests: rank r is daemon 100 + r with address 10.0.0.(r + 1)/24.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "group/table.h"
+
+namespace gradwire::group::test {
+
+inline LocalAddress local_address(std::uint16_t port, const std::string& ip, int prefix_bits = 24) {
+  return {port, wire::parse_ip(ip).value(), static_cast<std::uint8_t>(prefix_bits)};
+}
+
+inline DaemonInfo daemon_info(std::uint64_t incarnation) {
+  DaemonInfo daemon;
+  daemon.version = "test";
+  daemon.incarnation = incarnation;
+  daemon.max_payload_bytes = 8192;
+  daemon.base_udp_port = 18515;
+  return daemon;
+}
+
+inline ipc::RankInfo rank_info(std::size_t rank, std::uint8_t lanes = 2) {
+  const std::vector<LocalAddress> addresses = {
+      local_address(0, "10.0.0." + std::to_string(rank + 1))};
+  return make_rank_info(daemon_info(100 + rank), lanes, addresses);
+}
+
+inline std::vector<ipc::RankInfo> table_of(std::size_t nranks) {
+  std::vector<ipc::RankInfo> table;
+  for (std::size_t rank = 0; rank < nranks; ++rank) table.push_back(rank_info(rank));
+  return table;
+}
+
+inline ipc::JoinBody join_body(std::size_t rank, std::vector<ipc::RankInfo> table,
+                               std::uint16_t member = 0, std::uint16_t member_count = 1) {
+  ipc::JoinBody join;
+  join.request.group_id = 0xfeed;
+  join.request.epoch = 1;
+  join.request.rank = static_cast<std::uint16_t>(rank);
+  join.request.nranks = static_cast<std::uint16_t>(table.size());
+  join.request.member = member;
+  join.request.member_count = member_count;
+  join.table = std::move(table);
+  return join;
+}
+
+}  // namespace gradwire::group::test
