@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "client/client.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace gradwire::client {
+namespace {
+
+std::mutex g_registry_mutex;
+std::vector<Client*>& registry() {
+  static std::vector<Client*> clients;
+  return clients;
+}
+
+void before_fork() { g_registry_mutex.lock(); }
+void after_fork_in_parent() { g_registry_mutex.unlock(); }
+void after_fork_in_child() {
+  for (Client* client : registry()) client->abandon_after_fork();
+  registry().clear();
+  g_registry_mutex.unlock();
+}
+
+Result<std::byte*> map_shared(int fd, std::uint64_t bytes) {
+  struct stat info;
+  // A map longer than its file faults with SIGBUS, so what the daemon claims is compared.
+  if (::fstat(fd, &info) != 0 || static_cast<std::uint64_t>(info.st_size) < bytes) {
+    return fail(
+        ErrorCode::kUnavailable,
+        fmt::format("the daemon's shared memory is smaller than the {} bytes it claims", bytes));
+  }
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+  if (address == MAP_FAILED) {
+    return fail(ErrorCode::kSystem,
+                fmt::format("mmap of {} bytes of shared memory: {}", bytes, strerror(errno)));
+  }
+  return static_cast<std::byte*>(address);
+}
+
+}  // namespace
+
+void register_for_fork(Client* client) {
+  static const int installed =
+      ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  (void)installed;
+  const std::lock_guard lock(g_registry_mutex);
+  registry().push_back(client);
+}
+
+void unregister_for_fork(Client* client) noexcept {
+  const std::lock_guard lock(g_registry_mutex);
+  std::erase(registry(), client);
+}
+
+void Client::abandon_after_fork() noexcept {
+  forked_.store(true, std::memory_order_relaxed);
+  for (ipc::UniqueFd* fd :
+       {&socket_, &doorbell_fd_, &completion_fd_, &wake_fd_, &notify_fd_, &epoll_fd_}) {
+    fd->reset();
+  }
+}
+
+Client::~Client() {
+  unregister_for_fork(this);
+  if (region_ != nullptr) ::munmap(region_, region_bytes_);
+}
+
+Result<std::shared_ptr<Client>> Client::open(const std::string& path, const OpenOptions& options) {
+  const Deadline deadline = Clock::now() + options.connect_timeout;
+  std::shared_ptr<Client> client(new Client(path, options));
+  auto socket = connect_to_daemon(path, deadline);
+  if (!socket) return tl::unexpected(socket.error());
+  client->socket_ = std::move(*socket);
+  client->wake_fd_ = ipc::UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!client->wake_fd_) {
+    return fail(ErrorCode::kSystem, fmt::format("eventfd: {}", strerror(errno)));
+  }
+  register_for_fork(client.get());
+
+  Lock lock(client->mutex_);
+  ipc::OpenRequest body;
+  body.abi_version = GW_ABI_VERSION;
+  body.pid = static_cast<std::uint32_t>(::getpid());
+  auto request =
+      client->begin_request(lock, ipc::MessageType::kOpen, ipc::bytes_of(body), deadline);
+  if (!request) return tl::unexpected(request.error());
+  if (auto done = client->await_request(lock, *request, deadline, true); !done) {
+    return tl::unexpected(done.error());
+  }
+  if (auto opened = client->finish_open(std::move((*request)->reply)); !opened) {
+    return fail(opened.error().code,
+                fmt::format("the daemon at {}: {}", path, opened.error().message));
+  }
+  return client;
+}
+
+Result<void> Client::finish_open(ipc::Message reply) {
+  const auto body = ipc::body_as<ipc::OpenReply>(reply.body);
+  if (!body || reply.fds.size() != 3) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("its answer to open has {} bytes and {} descriptors; this library "
+                            "knows {} and 3",
+                            reply.body.size(), reply.fds.size(), sizeof(ipc::OpenReply)));
+  }
+  open_reply_ = *body;
+  auto address = map_shared(reply.fds[0].get(), body->queue_region_bytes);
+  if (!address) return tl::unexpected(address.error());
+  ipc::QueueRegion* region = ipc::open_queue_region(*address, body->queue_region_bytes);
+  if (region == nullptr) {
+    ::munmap(*address, body->queue_region_bytes);
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("its queue region of {} bytes is not one that this library knows",
+                            body->queue_region_bytes));
+  }
+  region_ = region;
+  region_bytes_ = body->queue_region_bytes;
+  queue_ = ipc::ClientQueue(region_);
+  doorbell_fd_ = std::move(reply.fds[1]);
+  completion_fd_ = std::move(reply.fds[2]);
+  for (std::uint16_t i = 0; i < GW_MAX_OUTSTANDING; ++i) {
+    free_slots_.push_back(static_cast<std::uint16_t>(GW_MAX_OUTSTANDING - 1 - i));
+  }
+  in_flight_.reserve(GW_MAX_OUTSTANDING);
+  return {};
+}
+
+void Client::close() {
+  const Lock lock(mutex_);
+  die(ErrorCode::kUnavailable, "this client was closed");
+}
+
+Counters Client::counters(std::uint64_t* staging_bytes) {
+  const Lock lock(mutex_);
+  *staging_bytes = staging_.total_bytes();
+  return counters_;
+}
+
+Result<int> Client::completion_fd() {
+  const Lock lock(mutex_);
+  if (auto alive = check_alive(); !alive) return tl::unexpected(alive.error());
+  if (epoll_fd_) return epoll_fd_.get();
+  ipc::UniqueFd notify(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  ipc::UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  for (const int fd : {notify.get(), completion_fd_.get(), socket_.get()}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+      return fail(ErrorCode::kSystem, fmt::format("epoll_ctl: {}", strerror(errno)));
+    }
+  }
+  notify_fd_ = std::move(notify);
+  epoll_fd_ = std::move(epoll);
+  if (unreported_ > 0) ::eventfd_write(notify_fd_.get(), 1);
+  drain_completions();
+  return epoll_fd_.get();
+}
+
+Result<ipc::RankInfo> Client::describe() {
+  Lock lock(mutex_);
+  const Deadline deadline = Clock::now() + options_.request_timeout;
+  auto request = begin_request(lock, ipc::MessageType::kDescribe, {}, deadline);
+  if (!request) return tl::unexpected(request.error());
+  if (auto done = await_request(lock, *request, deadline, true); !done) {
+    return tl::unexpected(done.error());
+  }
+  const auto info = ipc::body_as<ipc::RankInfo>((*request)->reply.body);
+  if (!info || info->magic != ipc::RankInfo::kMagic) {
+    return fail(ErrorCode::kInternal,
+                fmt::format("the daemon at {} described itself in {} bytes that are not a rank "
+                            "info",
+                            path_, (*request)->reply.body.size()));
+  }
+  return *info;
+}
+
+Result<std::shared_ptr<Mapping>> Client::map_reply(ipc::Message& reply) {
+  const auto body = ipc::body_as<ipc::AllocateReply>(reply.body);
+  if (!body || reply.fds.size() != 1 || body->memory == 0 || body->bytes == 0) {
+    return fail(ErrorCode::kInternal, "the daemon's answer to allocate cannot be");
+  }
+  auto address = map_shared(reply.fds[0].get(), body->bytes);
+  if (!address) {
+    forget_memory(body->memory);
+    return tl::unexpected(address.error());
+  }
+  return std::make_shared<Mapping>(*address, body->bytes, body->memory, body->numa_node);
+}
+
+Result<std::unique_ptr<gw_memory>> Client::allocate(std::uint64_t bytes) {
+  if (bytes == 0 || bytes > (std::uint64_t{1} << 48)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} bytes of shared memory: 1 to 2^48 are possible", bytes));
+  }
+  Lock lock(mutex_);
+  auto mapping = allocate_mapping(lock, bytes);
+  if (!mapping) return tl::unexpected(mapping.error());
+  auto memory = std::make_unique<gw_memory>();
+  memory->client = shared_from_this();
+  memory->mapping = *mapping;
+  shared_memory_[reinterpret_cast<std::uintptr_t>((*mapping)->address)] = std::move(*mapping);
+  return memory;
+}
+
+Result<void> Client::free(gw_memory& memory) {
+  Lock lock(mutex_);
+  drain_completions();
+  Mapping& mapping = *memory.mapping;
+  if (mapping.users > 0) {
+    return fail(ErrorCode::kBusy,
+                fmt::format("{} unfinished ops use the {} bytes of shared memory at {}: wait for "
+                            "them first",
+                            mapping.users, mapping.bytes, fmt::ptr(mapping.address)));
+  }
+  // From here on no new op finds it, whatever the daemon says.
+  shared_memory_.erase(reinterpret_cast<std::uintptr_t>(mapping.address));
+  if (!dead_) {
+    const Deadline deadline = Clock::now() + options_.request_timeout;
+    if (memory.free_request == nullptr) {
+      ipc::FreeRequest body;
+      body.memory = mapping.handle;
+      auto request = begin_request(lock, ipc::MessageType::kFree, ipc::bytes_of(body), deadline);
+      if (request) memory.free_request = *request;
+      if (!request && !dead_) return tl::unexpected(request.error());
+    }
+    if (memory.free_request != nullptr) {
+      auto done = await_request(lock, memory.free_request, deadline, false);
+      if (!done && done.error().code == ErrorCode::kTimedOut && !dead_) return done;
+      // Any other refusal means that the daemon does not have it: nothing is left to wait for.
+    }
+  }
+  memory.mapping.reset();
+  return {};
+}
+
+}  // namespace gradwire::client

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What is behind the handles of gradwire.h: a connection to the daemon, its groups, its ops. Any
+/// thread; one mutex per client guards everything. No thread of its own: of the threads that wait,
+/// one (the leader) sleeps in poll() on the daemon's descriptors and takes in what comes for all;
+/// the others sleep until it has.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/types.h"
+#include "client/control_socket.h"
+#include "client/gradwire.h"
+#include "client/staging.h"
+#include "ipc/command_queue.h"
+#include "ipc/control_messages.h"
+#include "ipc/message_socket.h"
+#include "ipc/unique_fd.h"
+
+namespace gradwire::client {
+
+class Client;
+
+struct OpenOptions {
+  std::chrono::milliseconds connect_timeout{5000};
+  std::chrono::milliseconds request_timeout{10000};
+  std::chrono::microseconds spin{20};
+  std::uint64_t staging_cache_bytes = 256u << 20;
+};
+
+struct GroupConfig {
+  GroupKey key;
+  std::uint16_t rank = 0;
+  std::uint16_t nranks = 0;
+  std::uint16_t member = 0;
+  std::uint16_t member_count = 1;
+  std::chrono::milliseconds timeout{30000};
+  std::span<const ipc::RankInfo> rank_infos;  ///< valid during join() only
+};
+
+/// Counters of gw_counters, under the client's lock.
+struct Counters {
+  std::uint64_t ops_posted = 0;
+  std::uint64_t ops_done = 0;
+  std::uint64_t ops_failed = 0;
+  std::uint64_t copies = 0;
+  std::uint64_t copied_bytes = 0;
+  std::uint64_t sleeps = 0;
+  std::uint64_t doorbells = 0;
+};
+
+/// Request whose reply has not been taken yet.
+struct PendingRequest {
+  ipc::MessageType type = ipc::MessageType::kOpen;
+  bool done = false;
+  bool abandoned = false;  ///< nobody waits for it any more
+  ipc::Message reply;
+  /// Called under the lock when a reply without error comes; the flag says `abandoned`.
+  std::function<void(ipc::Message&, bool)> on_reply;
+};
+
+}  // namespace gradwire::client
+
+// The handles of the C interface are these objects; `self` is the caller's ownership.
+
+struct gw_memory {
+  std::shared_ptr<gradwire::client::Client> client;
+  std::shared_ptr<gradwire::client::Mapping> mapping;
+  std::shared_ptr<gradwire::client::PendingRequest> free_request;  ///< sent, not answered yet
+};
+
+struct gw_group {
+  std::shared_ptr<gw_group> self;
+  std::shared_ptr<gradwire::client::Client> client;
+  gradwire::client::GroupConfig config;
+  std::uint64_t handle = 0;
+  std::uint64_t posted = 0;  ///< ops that this client posted on it
+  bool aborted = false;
+  bool abort_unreported = false;  ///< counted in the client's unreported_
+  bool left = false;
+  std::string abort_text;
+  std::shared_ptr<gradwire::client::PendingRequest> leave_request;
+};
+
+struct gw_work {
+  enum class State : std::uint8_t { kPosting, kPosted, kFinished, kCopying, kReported };
+
+  std::shared_ptr<gw_work> self;
+  std::shared_ptr<gradwire::client::Client> client;
+  std::shared_ptr<gw_group> group;
+  std::uint64_t number = 0;  ///< this client's count of ops in the group, from 1
+  std::uint64_t request_id = 0;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::uint64_t bytes = 0;
+  std::uint64_t count = 0;
+  gradwire::DataType datatype = gradwire::DataType::kFloat32;
+  gradwire::RedOp redop = gradwire::RedOp::kSum;
+  std::uint32_t tag = 0;
+  gradwire::client::Clock::time_point posted_at;
+  std::size_t in_flight_index = 0;  ///< in the client's in_flight_, while posting or posted
+  State state = State::kPosting;
+  bool copy_out = false;    ///< the result has to be copied from `staging` to `output`
+  bool unreported = false;  ///< counted in the client's unreported_
+  gradwire::client::StagingSlot staging;
+  std::shared_ptr<gradwire::client::Mapping> input_mapping;
+  std::shared_ptr<gradwire::client::Mapping> output_mapping;
+  gradwire::ErrorCode code = gradwire::ErrorCode::kOk;
+  std::uint64_t op_seq = 0;
+  std::string text;
+};
+
+namespace gradwire::client {
+
+class Client : public std::enable_shared_from_this<Client> {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<Client>> open(const std::string& path,
+                                                            const OpenOptions& options);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  /// This process is a fork's child, and the connection its parent's.
+  [[nodiscard]] bool is_forked() const noexcept { return forked_.load(std::memory_order_relaxed); }
+  /// In the child of a fork: lets go of the connection. Async-signal-safe.
+  void abandon_after_fork() noexcept;
+
+  void close();
+  [[nodiscard]] const ipc::OpenReply& open_reply() const noexcept { return open_reply_; }
+  [[nodiscard]] Counters counters(std::uint64_t* staging_bytes);
+  [[nodiscard]] Result<int> completion_fd();
+  [[nodiscard]] Result<ipc::RankInfo> describe();
+
+  [[nodiscard]] Result<std::unique_ptr<gw_memory>> allocate(std::uint64_t bytes);
+  /// On success the memory is unmapped and the caller deletes the handle.
+  [[nodiscard]] Result<void> free(gw_memory& memory);
+
+  [[nodiscard]] Result<std::shared_ptr<gw_group>> join(const GroupConfig& config);
+  [[nodiscard]] Result<void> leave(gw_group& group);
+  [[nodiscard]] Result<void> abort(gw_group& group, const std::string& reason);
+  [[nodiscard]] Result<void> group_error(gw_group& group);
+  void release(gw_group& group);
+
+  struct PostArguments {
+    const std::byte* input;
+    std::byte* output;
+    std::uint64_t count;
+    DataType datatype;
+    RedOp redop;
+    std::uint32_t tag;
+  };
+  [[nodiscard]] Result<std::shared_ptr<gw_work>> post(const std::shared_ptr<gw_group>& group,
+                                                      const PostArguments& arguments);
+  /// Whether the op is done; its own error once it is.
+  [[nodiscard]] Result<bool> test(gw_work& work);
+  [[nodiscard]] Result<void> wait(gw_work& work, std::chrono::milliseconds timeout);
+  [[nodiscard]] bool is_reported(const gw_work& work);
+  [[nodiscard]] std::uint64_t op_seq(const gw_work& work);
+  void release(gw_work& work);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  using RequestPtr = std::shared_ptr<PendingRequest>;
+
+  explicit Client(std::string path, const OpenOptions& options)
+      : path_(std::move(path)), options_(options), staging_(options.staging_cache_bytes) {}
+
+  // client.cc
+  [[nodiscard]] Result<void> finish_open(ipc::Message reply);
+  [[nodiscard]] Result<std::shared_ptr<Mapping>> map_reply(ipc::Message& reply);
+
+  // client_wait.cc: all with the lock held; those that take it may let it go meanwhile.
+  [[nodiscard]] Result<void> check_alive() const;
+  void die(ErrorCode code, std::string text);
+  bool drain_completions();
+  bool drain_control();
+  void drain_control_sometimes();
+  void dispatch(ipc::Message message);
+  void wake_leader() noexcept;
+  void empty_completion_fd() noexcept;
+  [[nodiscard]] Result<ipc::SocketStatus> send(ipc::MessageType type, std::uint32_t request_id,
+                                               std::span<const std::byte> body);
+  [[nodiscard]] std::uint32_t next_request_id() noexcept;
+  template <class Predicate>
+  bool wait_until(Lock& lock, Deadline deadline, Predicate is_done);
+  void sleep_as_leader(Lock& lock, Deadline deadline);
+  [[nodiscard]] Result<RequestPtr> begin_request(
+      Lock& lock, ipc::MessageType type, std::span<const std::byte> body, Deadline deadline,
+      std::function<void(ipc::Message&, bool)> on_reply = {});
+  [[nodiscard]] Result<void> await_request(Lock& lock, const RequestPtr& request, Deadline deadline,
+                                           bool abandon);
+  /// Sends and does not wait for the answer. What cannot be sent now is lost with the connection.
+  void send_and_forget(ipc::MessageType type, std::span<const std::byte> body);
+  void forget_memory(std::uint32_t handle);
+
+  // client_ops.cc
+  [[nodiscard]] Result<std::shared_ptr<Mapping>> allocate_mapping(Lock& lock, std::uint64_t bytes);
+  [[nodiscard]] Result<StagingSlot> take_staging(Lock& lock, std::uint64_t bytes);
+  void give_back_staging(StagingSlot slot);
+  [[nodiscard]] Result<std::shared_ptr<Mapping>> find_shared(const std::byte* start,
+                                                             std::uint64_t bytes,
+                                                             const char* what) const;
+  [[nodiscard]] Result<void> check_overlap(const gw_work& work) const;
+  [[nodiscard]] Result<void> place_memory(Lock& lock, gw_work& work, ipc::CommandEntry& command);
+  [[nodiscard]] Result<void> claim_slot(const std::shared_ptr<gw_work>& work);
+  void release_slot(gw_work& work);
+  void finish(gw_work& work, ErrorCode code, std::string text, std::uint64_t op_seq);
+  void fail_all_work(ErrorCode code, const std::string& text);
+  void report(Lock& lock, gw_work& work);
+  [[nodiscard]] static Result<void> outcome(const gw_work& work);
+  [[nodiscard]] std::string describe(const gw_work& work) const;
+  [[nodiscard]] std::string who_is_waited_for(Lock& lock, const gw_group& group);
+  void add_unreported();
+  void remove_unreported();
+  void mark_aborted(gw_group& group, std::string text);
+
+  const std::string path_;
+  const OpenOptions options_;
+  std::atomic<bool> forked_{false};
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  ipc::UniqueFd socket_;
+  ipc::UniqueFd doorbell_fd_;
+  ipc::UniqueFd completion_fd_;
+  ipc::UniqueFd wake_fd_;    ///< gets the leader out of poll()
+  ipc::UniqueFd notify_fd_;  ///< readable while unreported_ is not 0, once epoll_fd_ was handed out
+  ipc::UniqueFd epoll_fd_;   ///< gw_client_get_completion_fd()
+  ipc::OpenReply open_reply_;
+  ipc::QueueRegion* region_ = nullptr;
+  std::uint64_t region_bytes_ = 0;
+  ipc::ClientQueue queue_;
+
+  bool dead_ = false;
+  Error dead_reason_;
+  bool has_leader_ = false;
+  Clock::time_point last_control_check_;
+  std::uint32_t next_request_id_ = 1;
+  std::map<std::uint32_t, RequestPtr> pending_;
+  std::map<std::uint64_t, std::shared_ptr<gw_group>> groups_;         ///< by the daemon's handle
+  std::map<std::uintptr_t, std::shared_ptr<Mapping>> shared_memory_;  ///< by start address
+  StagingPool staging_;
+  std::array<std::shared_ptr<gw_work>, GW_MAX_OUTSTANDING> slots_;  ///< index = request_id % 256
+  std::vector<std::uint16_t> free_slots_;
+  std::uint64_t next_sequence_ = 1;
+  std::vector<gw_work*> in_flight_;  ///< the works of slots_
+  std::vector<gw_work*> uncopied_;   ///< finished; the caller's output waits to be written
+  std::uint64_t unreported_ = 0;
+  Counters counters_;
+};
+
+template <class Predicate>
+bool Client::wait_until(Lock& lock, Deadline deadline, Predicate is_done) {
+  while (true) {
+    drain_completions();
+    if (is_done()) return true;
+    if (Clock::now() >= deadline) return false;
+    if (has_leader_) {
+      changed_.wait_until(lock, deadline);
+    } else {
+      sleep_as_leader(lock, deadline);
+    }
+  }
+}
+
+/// Keeps the list of open clients that a fork's child has to let go of.
+void register_for_fork(Client* client);
+void unregister_for_fork(Client* client) noexcept;
+
+}  // namespace gradwire::client

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Groups of a client: join, leave, abort, and what the daemon says of them unasked.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "client/client.h"
+
+namespace gradwire::client {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kStatusBound = 200ms;
+
+Result<void> check(const GroupConfig& config) {
+  const auto refuse = [](std::string text) {
+    return fail(ErrorCode::kInvalidArgument, std::move(text));
+  };
+  if (config.nranks < 1 || config.nranks > kMaxRanks) {
+    return refuse(fmt::format("nranks {}: 1 to {} are possible", config.nranks, kMaxRanks));
+  }
+  if (config.rank >= config.nranks) {
+    return refuse(fmt::format("rank {} of {}: 0 to {} are possible", config.rank, config.nranks,
+                              config.nranks - 1));
+  }
+  if (config.member_count < 1 || config.member_count > kMaxMembers) {
+    return refuse(
+        fmt::format("{} members: 1 to {} are possible", config.member_count, kMaxMembers));
+  }
+  if (config.member >= config.member_count) {
+    return refuse(fmt::format("member {} of {}: 0 to {} are possible", config.member,
+                              config.member_count, config.member_count - 1));
+  }
+  if (config.rank_infos.size() != config.nranks) {
+    return refuse(
+        fmt::format("{} rank infos for {} ranks", config.rank_infos.size(), config.nranks));
+  }
+  for (std::size_t i = 0; i < config.rank_infos.size(); ++i) {
+    if (config.rank_infos[i].magic != ipc::RankInfo::kMagic) {
+      return refuse(fmt::format(
+          "the rank info of rank {} is not one: pass what gw_client_describe() gave there", i));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config) {
+  if (auto valid = check(config); !valid) return tl::unexpected(valid.error());
+  auto group = std::make_shared<gw_group>();
+  group->client = shared_from_this();
+  group->config = config;
+  group->config.rank_infos = {};
+
+  ipc::JoinRequest head;
+  head.group_id = config.key.group_id;
+  head.epoch = config.key.epoch;
+  head.rank = config.rank;
+  head.member = config.member;
+  head.member_count = config.member_count;
+  head.timeout_ms = static_cast<std::uint32_t>(config.timeout.count());
+  const std::vector<std::byte> body = ipc::encode_join(head, config.rank_infos);
+
+  Lock lock(mutex_);
+  const Deadline deadline = Clock::now() + config.timeout + options_.request_timeout;
+  // The group is known from the moment its reply is taken in: the news of its abort may be next.
+  auto request = begin_request(lock, ipc::MessageType::kJoin, body, deadline,
+                               [this, group](ipc::Message& reply, bool abandoned) {
+                                 const auto joined = ipc::body_as<ipc::JoinReply>(reply.body);
+                                 if (!joined) return;
+                                 if (abandoned) {
+                                   ipc::GroupRequest leave;
+                                   leave.group_handle = joined->group_handle;
+                                   send_and_forget(ipc::MessageType::kLeave, ipc::bytes_of(leave));
+                                   return;
+                                 }
+                                 group->handle = joined->group_handle;
+                                 groups_[group->handle] = group;
+                               });
+  if (!request) return tl::unexpected(request.error());
+  if (auto done = await_request(lock, *request, deadline, true); !done) {
+    return tl::unexpected(done.error());
+  }
+  if (!ipc::body_as<ipc::JoinReply>((*request)->reply.body)) {
+    return fail(ErrorCode::kInternal, "the daemon's answer to join cannot be");
+  }
+  return group;
+}
+
+Result<void> Client::leave(gw_group& group) {
+  Lock lock(mutex_);
+  if (group.left) return {};
+  const Deadline deadline = Clock::now() + options_.request_timeout;
+  if (group.leave_request == nullptr) {
+    ipc::GroupRequest body;
+    body.group_handle = group.handle;
+    auto request = begin_request(lock, ipc::MessageType::kLeave, ipc::bytes_of(body), deadline);
+    if (!request) return tl::unexpected(request.error());
+    group.leave_request = *request;
+  }
+  const RequestPtr request = group.leave_request;
+  if (auto done = await_request(lock, request, deadline, false); !done) {
+    // A wait that ran out can be taken up again; an answer cannot.
+    if (request->done) group.leave_request.reset();
+    return done;
+  }
+  group.left = true;
+  groups_.erase(group.handle);
+  return {};
+}
+
+Result<void> Client::abort(gw_group& group, const std::string& reason) {
+  ipc::AbortRequest body;
+  body.group_handle = group.handle;
+  ipc::copy_text(body.text, reason);
+  Lock lock(mutex_);
+  const Deadline deadline = Clock::now() + options_.request_timeout;
+  auto request = begin_request(lock, ipc::MessageType::kAbort, ipc::bytes_of(body), deadline);
+  if (!request) return tl::unexpected(request.error());
+  return await_request(lock, *request, deadline, true);
+}
+
+Result<void> Client::group_error(gw_group& group) {
+  const Lock lock(mutex_);
+  drain_control();
+  if (group.aborted) {
+    if (group.abort_unreported) {
+      group.abort_unreported = false;
+      remove_unreported();
+    }
+    return fail(ErrorCode::kAborted, group.abort_text);
+  }
+  return check_alive();
+}
+
+void Client::mark_aborted(gw_group& group, std::string text) {
+  if (group.aborted) return;
+  group.aborted = true;
+  group.abort_unreported = true;
+  add_unreported();
+  group.abort_text = text.empty() ? "the group was aborted" : std::move(text);
+}
+
+void Client::release(gw_group& group) {
+  const Lock lock(mutex_);
+  if (group.abort_unreported) {
+    group.abort_unreported = false;
+    remove_unreported();
+  }
+  if (!group.left && group.leave_request == nullptr) {
+    ipc::GroupRequest body;
+    body.group_handle = group.handle;
+    send_and_forget(ipc::MessageType::kLeave, ipc::bytes_of(body));
+  }
+  group.left = true;
+  groups_.erase(group.handle);
+}
+
+std::string Client::who_is_waited_for(Lock& lock, const gw_group& group) {
+  const Deadline deadline = Clock::now() + kStatusBound;
+  auto request = begin_request(lock, ipc::MessageType::kStatus, {}, deadline);
+  if (!request || !await_request(lock, *request, deadline, true)) return {};
+  const auto text = ipc::status_text((*request)->reply);
+  if (!text) return {};
+  const auto status = nlohmann::json::parse(*text, nullptr, false);
+  if (!status.is_object() || !status.contains("groups") || !status["groups"].is_array()) return {};
+  for (const auto& entry : status["groups"]) {
+    if (!entry.is_object() || !entry.contains("handle") || entry["handle"] != group.handle) continue;
+    if (!entry.contains("waits_for") || !entry["waits_for"].is_array()) continue;
+    std::string result;
+    for (const auto& what : entry["waits_for"]) {
+      if (!what.is_string()) continue;
+      result += (result.empty() ? "" : "; ") + what.get<std::string>();
+    }
+    return result;
+  }
+  return {};
+}
+
+}  // namespace gradwire::client

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Ops of a client: where their memory lies, posting, and how they end.
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "client/client.h"
+
+namespace gradwire::client {
+namespace {
+
+bool overlap(const std::byte* a, const std::byte* b, std::uint64_t a_bytes,
+             std::uint64_t b_bytes) noexcept {
+  const auto a_start = reinterpret_cast<std::uintptr_t>(a);
+  const auto b_start = reinterpret_cast<std::uintptr_t>(b);
+  return a_start < b_start + b_bytes && b_start < a_start + a_bytes;
+}
+
+void pause_briefly() noexcept {
+  for (int i = 0; i < 32; ++i) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+}
+
+bool is_over(const gw_work& work) noexcept {
+  return work.state == gw_work::State::kFinished || work.state == gw_work::State::kReported;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Mapping>> Client::allocate_mapping(Lock& lock, std::uint64_t bytes) {
+  ipc::AllocateRequest body;
+  body.bytes = bytes;
+  const Deadline deadline = Clock::now() + options_.request_timeout;
+  auto request = begin_request(lock, ipc::MessageType::kAllocate, ipc::bytes_of(body), deadline,
+                               [this](ipc::Message& reply, bool abandoned) {
+                                 const auto got = ipc::body_as<ipc::AllocateReply>(reply.body);
+                                 if (abandoned && got) forget_memory(got->memory);
+                               });
+  if (!request) return tl::unexpected(request.error());
+  if (auto done = await_request(lock, *request, deadline, true); !done) {
+    return tl::unexpected(done.error());
+  }
+  return map_reply((*request)->reply);
+}
+
+Result<StagingSlot> Client::take_staging(Lock& lock, std::uint64_t bytes) {
+  if (auto slot = staging_.take(bytes)) return std::move(*slot);
+  const std::uint64_t wanted = StagingPool::allocation_bytes(bytes);
+  auto mapping = allocate_mapping(lock, wanted);
+  if (!mapping && mapping.error().code == ErrorCode::kResourceExhausted) {
+    // What is kept for later is worth less than this op.
+    for (const auto& unused : staging_.drop_cache()) forget_memory(unused->handle);
+    mapping = allocate_mapping(lock, wanted);
+  }
+  if (!mapping) {
+    return fail(mapping.error().code, fmt::format("staging memory for an op of {} bytes: {}", bytes,
+                                                  mapping.error().message));
+  }
+  return staging_.adopt(std::move(*mapping), bytes);
+}
+
+void Client::give_back_staging(StagingSlot slot) {
+  if (slot.mapping == nullptr) return;
+  const std::shared_ptr<Mapping> surplus = staging_.give_back(std::move(slot));
+  if (surplus != nullptr) forget_memory(surplus->handle);
+}
+
+Result<std::shared_ptr<Mapping>> Client::find_shared(const std::byte* start, std::uint64_t bytes,
+                                                     const char* what) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(start);
+  auto it = shared_memory_.upper_bound(address);
+  if (it == shared_memory_.begin()) return std::shared_ptr<Mapping>{};
+  --it;
+  const Mapping& mapping = *it->second;
+  const std::uint64_t offset = address - it->first;
+  if (offset >= mapping.bytes) return std::shared_ptr<Mapping>{};
+  if (bytes > mapping.bytes - offset) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("the {} needs {} bytes and starts {} bytes before the end of its shared "
+                    "memory",
+                    what, bytes, mapping.bytes - offset));
+  }
+  return it->second;
+}
+
+Result<void> Client::check_overlap(const gw_work& work) const {
+  const auto collides = [&work](const gw_work* other) {
+    if (other == &work) return false;
+    return overlap(work.output, other->output, work.bytes, other->bytes) ||
+           overlap(work.output, other->input, work.bytes, other->bytes) ||
+           overlap(work.input, other->output, work.bytes, other->bytes);
+  };
+  for (const auto* works : {&in_flight_, &uncopied_}) {
+    const auto it = std::find_if(works->begin(), works->end(), collides);
+    if (it == works->end()) continue;
+    return fail(ErrorCode::kBusy,
+                fmt::format("its memory overlaps that of {}: wait for that first", describe(**it)));
+  }
+  return {};
+}
+
+Result<void> Client::place_memory(Lock& lock, gw_work& work, ipc::CommandEntry& command) {
+  if (work.bytes == 0) return {};  // an op without elements touches no memory
+  auto input = find_shared(work.input, work.bytes, "input");
+  if (!input) return tl::unexpected(input.error());
+  auto output = find_shared(work.output, work.bytes, "output");
+  if (!output) return tl::unexpected(output.error());
+  work.input_mapping = std::move(*input);
+  work.output_mapping = std::move(*output);
+
+  if (work.output_mapping != nullptr) {
+    command.output_memory = work.output_mapping->handle;
+    command.output_offset = static_cast<std::uint64_t>(work.output - work.output_mapping->address);
+  } else {
+    auto slot = take_staging(lock, work.bytes);
+    if (!slot) return tl::unexpected(slot.error());
+    work.staging = std::move(*slot);
+    work.copy_out = true;
+    command.output_memory = work.staging.mapping->handle;
+    command.output_offset = work.staging.offset;
+  }
+  if (work.input_mapping != nullptr) {
+    command.input_memory = work.input_mapping->handle;
+    command.input_offset = static_cast<std::uint64_t>(work.input - work.input_mapping->address);
+  } else {
+    // The input is copied to where the result will be: the op is in place there.
+    command.input_memory = command.output_memory;
+    command.input_offset = command.output_offset;
+  }
+  return {};
+}
+
+Result<void> Client::claim_slot(const std::shared_ptr<gw_work>& work) {
+  if (auto alive = check_alive(); !alive) return alive;
+  if (auto apart = check_overlap(*work); !apart) return apart;
+  if (free_slots_.empty()) {
+    return fail(
+        ErrorCode::kBusy,
+        fmt::format("{} ops are unfinished, which is the most: wait for one", GW_MAX_OUTSTANDING));
+  }
+  const std::uint16_t index = free_slots_.back();
+  free_slots_.pop_back();
+  work->request_id = next_sequence_++ * GW_MAX_OUTSTANDING + index;
+  slots_[index] = work;
+  work->in_flight_index = in_flight_.size();
+  in_flight_.push_back(work.get());
+  if (work->input_mapping != nullptr) ++work->input_mapping->users;
+  if (work->output_mapping != nullptr) ++work->output_mapping->users;
+  return {};
+}
+
+void Client::release_slot(gw_work& work) {
+  const auto index = static_cast<std::uint16_t>(work.request_id % GW_MAX_OUTSTANDING);
+  in_flight_[work.in_flight_index] = in_flight_.back();
+  in_flight_[work.in_flight_index]->in_flight_index = work.in_flight_index;
+  in_flight_.pop_back();
+  if (work.input_mapping != nullptr) --work.input_mapping->users;
+  if (work.output_mapping != nullptr) --work.output_mapping->users;
+  free_slots_.push_back(index);
+  slots_[index].reset();
+}
+
+Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& group,
+                                              const PostArguments& arguments) {
+  auto work = std::make_shared<gw_work>();
+  work->client = shared_from_this();
+  work->group = group;
+  work->input = arguments.input;
+  work->output = arguments.output;
+  work->count = arguments.count;
+  work->datatype = arguments.datatype;
+  work->redop = arguments.redop;
+  work->tag = arguments.tag;
+  if (__builtin_mul_overflow(arguments.count, element_bytes(arguments.datatype), &work->bytes) ||
+      work->bytes > (std::uint64_t{1} << 47)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} elements of {}: an op has at most 2^47 bytes", arguments.count,
+                            name_of(arguments.datatype)));
+  }
+  if (work->input != work->output && overlap(work->input, work->output, work->bytes, work->bytes)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "input and output overlap: they must be equal or disjoint");
+  }
+
+  Lock lock(mutex_);
+  if (auto alive = check_alive(); !alive) return tl::unexpected(alive.error());
+  drain_completions();
+  drain_control_sometimes();
+  if (group->aborted) return fail(ErrorCode::kAborted, group->abort_text);
+  if (group->left) return fail(ErrorCode::kInvalidArgument, "the group has been left");
+
+  ipc::CommandEntry command;
+  if (auto placed = place_memory(lock, *work, command); !placed) {
+    return tl::unexpected(placed.error());
+  }
+  if (auto claimed = claim_slot(work); !claimed) {
+    give_back_staging(std::move(work->staging));
+    return tl::unexpected(claimed.error());
+  }
+  if (work->bytes > 0 && work->input_mapping == nullptr) {
+    std::byte* target = work->output_mapping != nullptr ? work->output : work->staging.address();
+    lock.unlock();
+    std::memcpy(target, work->input, work->bytes);
+    lock.lock();
+    ++counters_.copies;
+    counters_.copied_bytes += work->bytes;
+  }
+  command.request_id = work->request_id;
+  command.group_handle = group->handle;
+  command.count = work->count;
+  command.tag = work->tag;
+  command.datatype = static_cast<std::uint8_t>(work->datatype);
+  command.redop = static_cast<std::uint8_t>(work->redop);
+  // There is room for as many commands as there are slots: else the daemon's index cannot be.
+  if (!dead_ && !queue_.push_command(command)) {
+    die(ErrorCode::kUnavailable,
+        fmt::format("the daemon at {} wrote a queue index that cannot be", path_));
+  }
+  if (auto alive = check_alive(); !alive) {
+    release_slot(*work);
+    give_back_staging(std::move(work->staging));
+    return tl::unexpected(alive.error());
+  }
+  work->state = gw_work::State::kPosted;
+  work->posted_at = Clock::now();
+  work->number = ++group->posted;
+  work->self = work;
+  ++counters_.ops_posted;
+  if (queue_.daemon_sleeps()) {
+    ++counters_.doorbells;
+    const std::uint64_t one = 1;
+    // No room means that rings enough are waiting there already.
+    (void)!::send(doorbell_fd_.get(), &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  return work;
+}
+
+void Client::finish(gw_work& work, ErrorCode code, std::string text, std::uint64_t op_seq) {
+  const std::shared_ptr<gw_work> keep = slots_[work.request_id % GW_MAX_OUTSTANDING];
+  release_slot(work);
+  work.code = code;
+  work.text = std::move(text);
+  work.op_seq = op_seq;
+  if (code == ErrorCode::kOk) {
+    ++counters_.ops_done;
+  } else {
+    ++counters_.ops_failed;
+    work.copy_out = false;
+    if (code == ErrorCode::kAborted) mark_aborted(*work.group, work.text);
+  }
+  if (work.self == nullptr) work.copy_out = false;
+  if (!work.copy_out) give_back_staging(std::move(work.staging));
+  if (work.self == nullptr) {
+    work.state = gw_work::State::kReported;
+    return;
+  }
+  work.state = gw_work::State::kFinished;
+  if (work.copy_out) uncopied_.push_back(&work);
+  work.unreported = true;
+  add_unreported();
+}
+
+void Client::fail_all_work(ErrorCode code, const std::string& text) {
+  const std::vector<gw_work*> works = in_flight_;
+  for (gw_work* work : works) {
+    // A work that is being posted is still its poster's, who looks after the copy.
+    if (work->state == gw_work::State::kPosted) finish(*work, code, text, 0);
+  }
+}
+
+void Client::report(Lock& lock, gw_work& work) {
+  if (work.state != gw_work::State::kFinished) return;
+  if (work.copy_out) {
+    work.state = gw_work::State::kCopying;
+    lock.unlock();
+    std::memcpy(work.output, work.staging.address(), work.bytes);
+    lock.lock();
+    std::erase(uncopied_, &work);
+    ++counters_.copies;
+    counters_.copied_bytes += work.bytes;
+    give_back_staging(std::move(work.staging));
+  }
+  work.state = gw_work::State::kReported;
+  work.unreported = false;
+  remove_unreported();
+  if (work.code == ErrorCode::kAborted && work.group->abort_unreported) {
+    work.group->abort_unreported = false;
+    remove_unreported();
+  }
+  changed_.notify_all();
+  wake_leader();
+}
+
+Result<void> Client::outcome(const gw_work& work) {
+  if (work.code == ErrorCode::kOk) return {};
+  return fail(work.code,
+              work.text.empty() ? "the op failed, and the daemon did not say why" : work.text);
+}
+
+std::string Client::describe(const gw_work& work) const {
+  const GroupConfig& group = work.group->config;
+  return fmt::format(
+      "all-reduce {} of rank {} in group {:016x} epoch {} ({} of {} {}, {} bytes, tag {})",
+      work.number, group.rank, group.key.group_id, group.key.epoch, name_of(work.redop), work.count,
+      name_of(work.datatype), work.bytes, work.tag);
+}
+
+Result<bool> Client::test(gw_work& work) {
+  Lock lock(mutex_);
+  drain_completions();
+  if (!is_over(work)) drain_control_sometimes();
+  report(lock, work);
+  if (work.state != gw_work::State::kReported) return false;
+  if (auto good = outcome(work); !good) return tl::unexpected(good.error());
+  return true;
+}
+
+Result<void> Client::wait(gw_work& work, std::chrono::milliseconds timeout) {
+  const auto start = Clock::now();
+  const Deadline deadline = start + timeout;
+  const Deadline spin_end = std::min(deadline, start + options_.spin);
+  Lock lock(mutex_);
+  drain_completions();
+  while (!is_over(work) && Clock::now() < spin_end) {
+    lock.unlock();
+    pause_briefly();
+    lock.lock();
+    drain_completions();
+  }
+  if (!is_over(work)) {
+    drain_control_sometimes();
+    if (timeout.count() > 0) {
+      ++counters_.sleeps;
+      wait_until(lock, deadline, [&work] { return is_over(work); });
+    }
+  }
+  if (is_over(work)) {
+    report(lock, work);
+    return outcome(work);
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - work.posted_at).count();
+  std::string text = fmt::format("{} is not done {:.3f} s after it was posted; it goes on",
+                                 describe(work), seconds);
+  if (timeout.count() > 0) {
+    const std::string waits_for = who_is_waited_for(lock, *work.group);
+    if (!waits_for.empty()) text += fmt::format("; the daemon says: {}", waits_for);
+  }
+  return fail(ErrorCode::kTimedOut, std::move(text));
+}
+
+bool Client::is_reported(const gw_work& work) {
+  const Lock lock(mutex_);
+  return work.state == gw_work::State::kReported;
+}
+
+std::uint64_t Client::op_seq(const gw_work& work) {
+  const Lock lock(mutex_);
+  return work.op_seq;
+}
+
+void Client::release(gw_work& work) {
+  // The last reference may be `self`: the lock must outlive it, and the client the lock.
+  const std::shared_ptr<Client> client = work.client;
+  std::shared_ptr<gw_work> last;
+  const Lock lock(mutex_);
+  last = std::move(work.self);
+  if (work.unreported) {
+    work.unreported = false;
+    remove_unreported();
+  }
+  if (work.state == gw_work::State::kFinished) {
+    std::erase(uncopied_, &work);
+    give_back_staging(std::move(work.staging));
+    work.state = gw_work::State::kReported;
+  }
+}
+
+}  // namespace gradwire::client

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How a client takes in what the daemon says: completions, replies, events, its death.
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "client/client.h"
+
+namespace gradwire::client {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A client that only posts and tests notices the daemon's death by looking so often.
+constexpr auto kControlCheckInterval = 100ms;
+
+}  // namespace
+
+Result<void> Client::check_alive() const {
+  if (dead_) return tl::unexpected(dead_reason_);
+  return {};
+}
+
+void Client::die(ErrorCode code, std::string text) {
+  if (dead_) return;
+  dead_ = true;
+  dead_reason_ = Error{code, std::move(text)};
+  // The descriptor stays, for threads that poll it.
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  pending_.clear();
+  fail_all_work(code, dead_reason_.message);
+  groups_.clear();
+  wake_leader();
+  changed_.notify_all();
+}
+
+void Client::wake_leader() noexcept {
+  if (has_leader_) ::eventfd_write(wake_fd_.get(), 1);
+}
+
+void Client::empty_completion_fd() noexcept {
+  std::uint64_t value;
+  // As many as the daemon can have written before it was asked again, and no more.
+  for (std::uint32_t i = 0; i < ipc::kCompletionEntries; ++i) {
+    if (::recv(completion_fd_.get(), &value, sizeof(value), MSG_DONTWAIT) <= 0) return;
+  }
+}
+
+bool Client::drain_completions() {
+  if (dead_ || region_ == nullptr) return false;
+  if (epoll_fd_) {
+    // Consumed and armed before the look at the queue, so that what comes after it is told.
+    empty_completion_fd();
+    queue_.set_client_waits(true);
+  }
+  bool any = false;
+  ipc::CompletionEntry entry;
+  while (true) {
+    const ipc::PopResult result = queue_.pop_completion(entry);
+    if (result == ipc::PopResult::kEmpty) break;
+    gw_work* work = nullptr;
+    if (result == ipc::PopResult::kEntry) {
+      work = slots_[entry.request_id % GW_MAX_OUTSTANDING].get();
+    }
+    if (work == nullptr || work->request_id != entry.request_id ||
+        work->state != gw_work::State::kPosted) {
+      die(ErrorCode::kUnavailable,
+          fmt::format("the daemon at {} wrote a completion that cannot be", path_));
+      return true;
+    }
+    const bool known = entry.status <= static_cast<std::uint32_t>(ErrorCode::kInternal);
+    finish(*work, known ? static_cast<ErrorCode>(entry.status) : ErrorCode::kInternal, entry.text,
+           entry.op_seq);
+    any = true;
+  }
+  if (any) {
+    changed_.notify_all();
+    wake_leader();
+  }
+  return any;
+}
+
+bool Client::drain_control() {
+  bool any = false;
+  last_control_check_ = Clock::now();
+  while (!dead_) {
+    ipc::Message message;
+    const auto received = ipc::receive_message(socket_.get(), message);
+    if (received && *received == ipc::SocketStatus::kWouldBlock) break;
+    if (!received || *received == ipc::SocketStatus::kClosed) {
+      // What was completed before the daemon went away is completed.
+      drain_completions();
+      die(ErrorCode::kUnavailable,
+          fmt::format("the daemon at {} went away{}", path_,
+                      received ? std::string() : ": " + received.error().message));
+      return true;
+    }
+    dispatch(std::move(message));
+    any = true;
+  }
+  if (any) {
+    changed_.notify_all();
+    wake_leader();
+  }
+  return any;
+}
+
+void Client::drain_control_sometimes() {
+  if (Clock::now() - last_control_check_ >= kControlCheckInterval) drain_control();
+}
+
+void Client::dispatch(ipc::Message message) {
+  if (message.header.request_id == 0) {
+    if (message.header.type != static_cast<std::uint16_t>(ipc::MessageType::kGroupAborted)) return;
+    const auto event = ipc::body_as<ipc::GroupAbortedEvent>(message.body);
+    if (!event) return;
+    const auto it = groups_.find(event->group_handle);
+    if (it == groups_.end()) return;
+    mark_aborted(*it->second, ipc::text_of(event->text));
+    return;
+  }
+  const auto it = pending_.find(message.header.request_id);
+  if (it == pending_.end()) return;
+  const RequestPtr request = std::move(it->second);
+  pending_.erase(it);
+  if (message.header.error_code == 0 && request->on_reply) {
+    request->on_reply(message, request->abandoned);
+  }
+  request->on_reply = {};
+  request->reply = std::move(message);
+  request->done = true;
+}
+
+void Client::sleep_as_leader(Lock& lock, Deadline deadline) {
+  if (region_ != nullptr) {
+    queue_.set_client_waits(true);
+    if (queue_.has_completion()) return;
+  }
+  has_leader_ = true;
+  // poll() ignores entries below 0: before the client is open there is no completion descriptor.
+  pollfd entries[3] = {
+      {socket_.get(), POLLIN, 0}, {wake_fd_.get(), POLLIN, 0}, {completion_fd_.get(), POLLIN, 0}};
+  lock.unlock();
+  ::poll(entries, 3, poll_timeout_ms(deadline));
+  lock.lock();
+  has_leader_ = false;
+  eventfd_t value;
+  if (entries[1].revents != 0) ::eventfd_read(wake_fd_.get(), &value);
+  if (entries[2].revents != 0) empty_completion_fd();
+  if (!dead_ && region_ != nullptr) queue_.set_client_waits(static_cast<bool>(epoll_fd_));
+  if (entries[0].revents != 0) drain_control();
+  drain_completions();
+  // Also where nothing came: one of the others has to lead now.
+  changed_.notify_all();
+}
+
+std::uint32_t Client::next_request_id() noexcept {
+  if (next_request_id_ == 0) next_request_id_ = 1;  // 0 marks events
+  return next_request_id_++;
+}
+
+Result<ipc::SocketStatus> Client::send(ipc::MessageType type, std::uint32_t request_id,
+                                       std::span<const std::byte> body) {
+  ipc::MessageHeader header;
+  header.type = static_cast<std::uint16_t>(type);
+  header.request_id = request_id;
+  return ipc::send_message(socket_.get(), header, body);
+}
+
+Result<Client::RequestPtr> Client::begin_request(
+    Lock& lock, ipc::MessageType type, std::span<const std::byte> body, Deadline deadline,
+    std::function<void(ipc::Message&, bool)> on_reply) {
+  auto request = std::make_shared<PendingRequest>();
+  request->type = type;
+  request->on_reply = std::move(on_reply);
+  const std::uint32_t id = next_request_id();
+  while (true) {
+    if (auto alive = check_alive(); !alive) return tl::unexpected(alive.error());
+    // Before it is sent, since another thread may take the answer in.
+    pending_[id] = request;
+    const auto sent = send(type, id, body);
+    if (sent && *sent == ipc::SocketStatus::kDone) return request;
+    pending_.erase(id);
+    if (!sent) return tl::unexpected(sent.error());
+    if (*sent == ipc::SocketStatus::kClosed) {
+      drain_control();
+      die(ErrorCode::kUnavailable, fmt::format("the daemon at {} went away", path_));
+      continue;
+    }
+    if (Clock::now() >= deadline) {
+      return fail(
+          ErrorCode::kTimedOut,
+          fmt::format("the daemon at {} does not take requests: its socket is full", path_));
+    }
+    lock.unlock();
+    pollfd entry{socket_.get(), POLLOUT, 0};
+    ::poll(&entry, 1, std::min(poll_timeout_ms(deadline), 100));
+    lock.lock();
+  }
+}
+
+Result<void> Client::await_request(Lock& lock, const RequestPtr& request, Deadline deadline,
+                                   bool abandon) {
+  wait_until(lock, deadline, [&] { return request->done || dead_; });
+  if (!request->done) {
+    if (dead_) return tl::unexpected(dead_reason_);
+    request->abandoned = abandon;
+    return fail(ErrorCode::kTimedOut, fmt::format("the daemon at {} did not answer '{}' in time",
+                                                  path_, ipc::name_of(request->type)));
+  }
+  if (auto error = ipc::error_of(request->reply.header, request->reply.body)) {
+    return tl::unexpected(std::move(*error));
+  }
+  return {};
+}
+
+void Client::send_and_forget(ipc::MessageType type, std::span<const std::byte> body) {
+  if (dead_) return;
+  // No entry in pending_: the answer is dropped when it comes.
+  (void)send(type, next_request_id(), body);
+}
+
+void Client::forget_memory(std::uint32_t handle) {
+  ipc::FreeRequest body;
+  body.memory = handle;
+  send_and_forget(ipc::MessageType::kFree, ipc::bytes_of(body));
+}
+
+void Client::add_unreported() {
+  if (++unreported_ == 1 && notify_fd_) ::eventfd_write(notify_fd_.get(), 1);
+}
+
+void Client::remove_unreported() {
+  eventfd_t value;
+  if (--unreported_ == 0 && notify_fd_) ::eventfd_read(notify_fd_.get(), &value);
+}
+
+}  // namespace gradwire::client

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/**
+ * @file
+ * The C interface of gradwire's client library: open the daemon of this host, share memory with
+ * it, form a group with the clients of other daemons, all-reduce.
+ *
+ * Link with -lgradwire (`pkg-config --libs gradwire`). C99 or C++. Every symbol has the version
+ * GRADWIRE_1.0. No exception crosses this interface.
+ *
+ * Threads. Every function may be called from any thread, on any handle, at the same time as any
+ * other, except that a handle must not be used during or after the call that frees it. The thread
+ * that waits for an op need not be the one that posted it. Clients share nothing with each other.
+ *
+ * Bounds. No call waits for ever: those that wait take a timeout in milliseconds, or have the bound
+ * that their description names. A daemon that dies is GW_UNAVAILABLE within a second, on every call
+ * and wait under way and on every later one.
+ *
+ * Errors. A function that can fail returns gw_status; gw_last_error() then has a sentence for the
+ * calling thread. Output parameters are written on GW_OK only, unless said otherwise.
+ *
+ * Fork. A child made by fork() without exec cannot use handles of its parent: every call gives
+ * GW_UNAVAILABLE, and the functions that free do nothing. The child closes the parent's
+ * connections on its side at once, so that the daemon still notices when the parent dies. Shared
+ * memory stays mapped in the child. The child may gw_open() its own client. exec() closes all.
+ *
+ * Structs carry their size. Set `struct_bytes` to sizeof the struct, and zero what you do not set:
+ * zero is every field's default. A field that a newer header added must be zero for an older
+ * library, or the call is GW_UNSUPPORTED.
+ *
+ * Handles. Free order is free: groups, works and memory keep alive what they need. After
+ * gw_close() the others give GW_UNAVAILABLE and still have to be freed.
+ */
+#ifndef GRADWIRE_H
+#define GRADWIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GW_ABI_VERSION 1u
+#define GW_RANK_INFO_BYTES 224u
+#define GW_MAX_RANKS 64u
+#define GW_MAX_MEMBERS 64u
+/** Ops that one client may have posted and not finished. */
+#define GW_MAX_OUTSTANDING 256u
+
+typedef struct gw_client gw_client; /**< a connection to the daemon */
+typedef struct gw_memory gw_memory; /**< memory shared with the daemon */
+typedef struct gw_group gw_group;   /**< this client's part in a group */
+typedef struct gw_work gw_work;     /**< one op */
+
+/** What a call came to. The values never change. */
+typedef enum gw_status {
+  GW_OK = 0,
+  GW_INVALID_ARGUMENT = 1,   /**< the caller's value is out of its bounds */
+  GW_NOT_FOUND = 2,          /**< no such handle, group, file */
+  GW_PERMISSION = 3,         /**< another user's thing, or the socket's mode */
+  GW_BUSY = 4,               /**< in use, or too many at once: wait for an op, try again */
+  GW_TIMED_OUT = 5,          /**< a bound passed; nothing was aborted */
+  GW_ABORTED = 6,            /**< the group was aborted; the text says by whom and why */
+  GW_UNAVAILABLE = 7,        /**< the daemon is not there, or went away */
+  GW_RESOURCE_EXHAUSTED = 8, /**< quota, hugepages */
+  GW_MISMATCH = 9,           /**< ranks or members called different things */
+  GW_UNSUPPORTED = 10,       /**< well-formed, and not to be had here */
+  GW_SYSTEM = 11,            /**< a system call failed; the text has its error */
+  GW_INTERNAL = 12           /**< a bug of gradwire's */
+} gw_status;
+
+/** Element types. The values never change. */
+typedef enum gw_datatype {
+  GW_FLOAT32 = 0,
+  GW_FLOAT64 = 1,
+  GW_FLOAT16 = 2,
+  GW_BFLOAT16 = 3,
+  GW_INT8 = 4,
+  GW_INT32 = 5,
+  GW_INT64 = 6,
+  GW_UINT8 = 7
+} gw_datatype;
+
+/** Reductions. fp16 and bf16 are summed in fp32 and rounded once per rank; GW_AVG divides by
+ * ranks x members, once, before the last rounding; integers wrap, their average truncates toward
+ * zero. The values never change. */
+typedef enum gw_redop { GW_SUM = 0, GW_AVG = 1, GW_MIN = 2, GW_MAX = 3, GW_PROD = 4 } gw_redop;
+
+/* ---- Library ---- */
+
+/** GW_ABI_VERSION of the library that is loaded. Never fails. */
+uint32_t gw_abi_version(void);
+/** "0.1.0". Static. */
+const char* gw_version(void);
+/** "GW_TIMED_OUT" and so on; "gw_status?" for a value outside the enumeration. Static. */
+const char* gw_status_name(gw_status status);
+/** The sentence of the calling thread's last call that did not return GW_OK; "" before the first.
+ * Valid until the thread's next call that fails. */
+const char* gw_last_error(void);
+
+/* ---- Client ---- */
+
+typedef struct gw_open_options {
+  uint32_t struct_bytes;
+  uint32_t connect_timeout_ms; /**< 0 = 5000; bound of gw_open() */
+  uint32_t request_timeout_ms; /**< 0 = 10000; bound of the calls that ask the daemon something */
+  uint32_t spin_us;            /**< a wait spins so long before it sleeps; 0 = 20, most 1000000 */
+  /** Staging memory that is kept for the next copied op; 0 = 268435456 (256 MiB). */
+  uint64_t staging_cache_bytes;
+} gw_open_options;
+
+/** Connects to the daemon of this host.
+ * @param socket_path  NULL: the environment's GRADWIRE_SOCKET, else /run/gradwire/gradwired.sock.
+ * @param options      NULL: the defaults.
+ * @return GW_UNAVAILABLE where no daemon listens, GW_PERMISSION where the socket's mode forbids it,
+ * GW_UNSUPPORTED where the daemon speaks another version. Bound: connect_timeout_ms. */
+gw_status gw_open(const char* socket_path, const gw_open_options* options, gw_client** client);
+
+/** Closes the connection and frees the handle; NULL is allowed. The daemon ends this client's ops
+ * and groups (ranks elsewhere see the group abort). Waits of other threads return GW_UNAVAILABLE.
+ * Memory stays mapped until gw_memory_free(). Does not wait. */
+void gw_close(gw_client* client);
+
+typedef struct gw_client_info {
+  uint32_t struct_bytes; /**< set by the caller; the library fills no more than so much */
+  uint32_t client_id;    /**< the daemon's number for this client, as its status shows it */
+  uint64_t incarnation;  /**< random, of this run of the daemon */
+  uint32_t lanes;
+  uint32_t max_payload_bytes;
+  int32_t numa_node; /**< of the daemon's ports; -1 unknown */
+  uint32_t reserved;
+} gw_client_info;
+
+/** What the daemon said at gw_open(). Does not wait. */
+gw_status gw_client_get_info(const gw_client* client, gw_client_info* info);
+
+typedef struct gw_counters {
+  uint32_t struct_bytes; /**< set by the caller; the library fills no more than so much */
+  uint32_t reserved;
+  uint64_t ops_posted;
+  uint64_t ops_done;      /**< finished with GW_OK */
+  uint64_t ops_failed;    /**< finished with anything else */
+  uint64_t copies;        /**< copies into and out of shared memory, each way one */
+  uint64_t copied_bytes;  /**< bytes of these copies */
+  uint64_t staging_bytes; /**< shared memory that the library holds for copied ops, now */
+  uint64_t sleeps;        /**< waits that spun in vain and slept */
+  uint64_t doorbells;     /**< posts that had to wake the daemon */
+} gw_counters;
+
+/** Counters since gw_open(). Does not wait. */
+gw_status gw_client_get_counters(const gw_client* client, gw_counters* counters);
+
+/** A descriptor for poll() or epoll, level-triggered: readable while an op has finished that no
+ * gw_test() or gw_wait() has reported yet, while a group has aborted that no gw_group_error() has
+ * reported yet, and when the connection is broken. Use: test what you wait for; if nothing is
+ * finished, poll; repeat. It belongs to the client: do not read, write or close it. */
+gw_status gw_client_get_completion_fd(gw_client* client, int* fd);
+
+/** This daemon as other daemons reach it, for the job's own rendezvous: GW_RANK_INFO_BYTES opaque
+ * bytes, to be given to every other rank unchanged. Bound: request_timeout_ms.
+ * @param info_bytes  size of `info`, at least GW_RANK_INFO_BYTES. */
+gw_status gw_client_describe(gw_client* client, void* info, size_t info_bytes);
+
+/** The status of a daemon as JSON text; needs no client, and opens none.
+ * @param socket_path  as for gw_open().
+ * @param timeout_ms   0 = 5000.
+ * @param text         [text_bytes]; gets the text and a NUL. May be NULL if text_bytes is 0.
+ * @param needed_bytes gets the size that the text needs, the NUL included, also where `text_bytes`
+ *                     was too small; the call is GW_RESOURCE_EXHAUSTED then. */
+gw_status gw_daemon_status(const char* socket_path, uint32_t timeout_ms, char* text,
+                           size_t text_bytes, size_t* needed_bytes);
+
+/* ---- Memory ---- */
+
+/** Allocates memory that the daemon reads and writes in place: zeroed hugepages on the daemon's
+ * NUMA node, aligned to a hugepage. An op whose input and output both lie in such memory copies
+ * nothing. Bound: request_timeout_ms.
+ * @param bytes  from 1; rounded up to hugepages.
+ * @return GW_RESOURCE_EXHAUSTED where the quota or the hugepages do not suffice. */
+gw_status gw_memory_alloc(gw_client* client, uint64_t bytes, gw_memory** memory);
+
+/** Start of the memory; valid until gw_memory_free(). */
+void* gw_memory_address(const gw_memory* memory);
+/** Its size, rounded up to hugepages. */
+uint64_t gw_memory_bytes(const gw_memory* memory);
+/** NUMA node that the daemon placed it on; -1 unknown. */
+int32_t gw_memory_numa_node(const gw_memory* memory);
+
+/** Gives the memory back, unmaps it and frees the handle; NULL is allowed.
+ * @return GW_BUSY while an op that uses it is unfinished: then the handle stays as it was.
+ * GW_TIMED_OUT if the daemon has not let go of it within request_timeout_ms: the handle stays,
+ * call again. With a daemon that is gone it succeeds. */
+gw_status gw_memory_free(gw_memory* memory);
+
+/* ---- Group ---- */
+
+typedef struct gw_group_config {
+  uint32_t struct_bytes;
+  uint32_t epoch;        /**< higher than that of any earlier group of this id */
+  uint64_t group_id;     /**< the same for all; random, so that jobs do not meet */
+  uint16_t rank;         /**< of this daemon, below nranks */
+  uint16_t nranks;       /**< 1 ... GW_MAX_RANKS */
+  uint16_t member;       /**< of this client within the rank, below member_count */
+  uint16_t member_count; /**< 0 = 1; at most GW_MAX_MEMBERS; the same on every rank */
+  uint32_t timeout_ms;   /**< for the whole formation; 0 = 30000, most 3600000 */
+  uint32_t reserved;
+  const void* rank_infos;    /**< [nranks] x GW_RANK_INFO_BYTES, in rank order, from
+                                gw_client_describe() of a client at each rank */
+  uint64_t rank_infos_bytes; /**< nranks x GW_RANK_INFO_BYTES */
+} gw_group_config;
+
+/** Joins a group; returns when every member of every rank has joined. Collective. Each rank is one
+ * daemon; the member_count clients of one daemon are its members.
+ * Bound: timeout_ms and request_timeout_ms.
+ * @return GW_TIMED_OUT or GW_ABORTED where the group was not formed: the text names who is
+ * missing, as far as the daemon knows. */
+gw_status gw_group_join(gw_client* client, const gw_group_config* config, gw_group** group);
+
+/** Leaves: nothing more will be posted on it. Ops of it that are unfinished are aborted, here and
+ * elsewhere. Returns when the daemon has closed its part. Bound: request_timeout_ms. The handle
+ * stays, for gw_group_free(). */
+gw_status gw_group_leave(gw_group* group);
+
+/** Aborts the group on every rank, with `reason` (may be NULL) in everyone's error text. Waits for
+ * this daemon's word only. Bound: request_timeout_ms. */
+gw_status gw_group_abort(gw_group* group, const char* reason);
+
+/** @return GW_OK while the group works, GW_ABORTED with the reason once it was aborted,
+ * GW_UNAVAILABLE when the daemon is gone. Does not wait. */
+gw_status gw_group_error(gw_group* group);
+
+/** Frees the handle, and tells the daemon to leave if that was not done; NULL is allowed. Works of
+ * the group stay valid. Does not wait. */
+void gw_group_free(gw_group* group);
+
+/* ---- Ops ---- */
+
+/** Posts an all-reduce. Every member of every rank posts the same ops in the same order with equal
+ * count, datatype, redop and tag; what differs is told as GW_MISMATCH or GW_ABORTED. Does not wait
+ * for anyone (it may ask the daemon for staging memory: then its bound is request_timeout_ms).
+ *
+ * `input` and `output` are [count] of `datatype`, aligned to nothing in particular, and equal (in
+ * place) or disjoint. Memory of gw_memory_alloc() is used where it lies. Other memory is copied
+ * through staging memory of the library, whole: a large op is never cut into several, since the
+ * order of summation depends on where an op's segments lie, and the result must not depend on
+ * where its memory came from. The input is copied within this call. The output is written by the
+ * gw_test() or gw_wait() that reports the op, in the thread that calls it. Copies are counted.
+ *
+ * Until the op is reported as done its memory belongs to it: do not write the input, do not touch
+ * the output. An op that overlaps an unfinished one's memory is refused, unless both only read.
+ * After an op that failed, the contents of its output are undefined.
+ *
+ * @param tag   the caller's own number, the same on all; 0 if you need none.
+ * @param work  the op; free it with gw_work_free().
+ * @return GW_BUSY when GW_MAX_OUTSTANDING ops are unfinished or memory is in use by one. */
+gw_status gw_all_reduce(gw_group* group, const void* input, void* output, uint64_t count,
+                        gw_datatype datatype, gw_redop redop, uint32_t tag, gw_work** work);
+
+/** Whether the op is done. Does not wait.
+ * @param done  set to 0 or 1, also where the op failed.
+ * @return the op's own outcome once it is done, the same at each call; GW_OK before. */
+gw_status gw_test(gw_work* work, int* done);
+
+/** Waits until the op is done: spins for spin_us, then sleeps.
+ * @param timeout_ms  0 asks once.
+ * @return the op's own outcome, or GW_TIMED_OUT: then the op goes on as if nothing had been asked,
+ * and the text says which op it is, how long it has run and, where the daemon can tell, whom it
+ * waits for (asking for that takes up to 0.2 s more). gw_work_is_done() tells the two apart. */
+gw_status gw_wait(gw_work* work, uint32_t timeout_ms);
+
+/** 1 after a gw_test() or gw_wait() has reported the outcome. */
+int gw_work_is_done(const gw_work* work);
+
+/** The number of the op in its group, from 1; 0 while it is not known (before it is done) and for a
+ * command that the daemon refused. */
+uint64_t gw_work_op_seq(const gw_work* work);
+
+/** Frees the handle; NULL is allowed. An unfinished op goes on and nobody will be told of its end:
+ * its memory still belongs to it, and output that had to be copied is never written. */
+void gw_work_free(gw_work* work);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* GRADWIRE_H */

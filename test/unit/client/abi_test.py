@@ -1,0 +1,45 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The shared library's promises: what it exports, what it needs, and that its header is C99.
+
+Arguments: library, version script, header, C++ compiler, readelf-like tools from PATH.
+"""
+import re
+import subprocess
+import sys
+import unittest
+
+LIBRARY, MAP, HEADER, COMPILER = sys.argv[1:5]
+HEADER_TEXT = open(HEADER, encoding="utf-8").read()
+DECLARED = set(re.findall(r"^[a-z].*?\b(gw_[a-z_]+)\(", HEADER_TEXT, re.M))
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+class Abi(unittest.TestCase):
+    def test_exports_are_what_the_header_declares(self):
+        lines = output("nm", "-D", "--defined-only", LIBRARY).splitlines()
+        exported = {line.split()[-1] for line in lines} - {"GRADWIRE_1.0"}
+        self.assertEqual(exported, {name + "@@GRADWIRE_1.0" for name in DECLARED})
+
+    def test_version_script_names_each_once(self):
+        names = re.findall(r"^\s+(gw_[a-z_]+);", open(MAP, encoding="utf-8").read(), re.M)
+        self.assertEqual(sorted(names), sorted(DECLARED))
+
+    def test_it_needs_no_dpdk_no_cuda_no_numa(self):
+        needed = set(re.findall(r"NEEDED.*\[(.*?)\]", output("readelf", "-d", LIBRARY)))
+        allowed = re.compile(r"^(libfmt|libstdc\+\+|libgcc_s|libm|libc|ld-linux.*|lib[at]san)\.so")
+        self.assertEqual([name for name in needed if not allowed.match(name)], [])
+        self.assertIn("libc.so.6", needed)
+
+    def test_header_is_c99_and_cxx(self):
+        source = '#include "%s"\nint main(void) { return gw_abi_version() == 0; }\n' % HEADER
+        for language in (["-x", "c", "-std=c99"], ["-x", "c++", "-std=c++11"]):
+            command = COMPILER.split() + language + ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+            subprocess.run(command + ["-fsyntax-only", "-"], input=source, text=True, check=True)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "fake_daemon.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "ring_reference.h"
+
+namespace gradwire::test {
+
+using ipc::MessageType;
+
+FakeDaemon::FakeDaemon(const std::vector<std::string>& paths) {
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    ipc::ControlServerOptions options;
+    options.path = paths[i];
+    auto server = ipc::ControlServer::create(options);
+    if (!server) throw std::runtime_error(server.error().message);
+    ipc::ControlCallbacks callbacks;
+    callbacks.on_message = [this, i](ipc::ConnectionId connection, const ipc::PeerCredentials&,
+                                     ipc::Message&& message) {
+      on_message({i, connection}, std::move(message));
+    };
+    callbacks.on_hangup = [this, i](ipc::ConnectionId connection) { on_hangup({i, connection}); };
+    (*server)->set_callbacks(std::move(callbacks));
+    servers_.push_back(std::move(*server));
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+FakeDaemon::~FakeDaemon() {
+  stop_ = true;
+  thread_.join();
+}
+
+void FakeDaemon::run() {
+  while (!stop_) {
+    for (auto& server : servers_) server->poll(0);
+    bool busy = take_commands();
+    for (auto& [key, group] : groups_) busy |= run_ops(group);
+    if (forge_completion.exchange(false)) {
+      ipc::CompletionEntry forged;
+      forged.request_id = 77;
+      for (auto& [place, client] : clients_) push(client, forged);
+    }
+    if (!busy) wait_for_doorbell();
+  }
+}
+
+bool FakeDaemon::take_commands() {
+  if (hold_ops) return false;
+  bool any = false;
+  for (auto& [place, client] : clients_) {
+    ipc::CommandEntry command;
+    while (client.queue.pop_command(command) == ipc::PopResult::kEntry) {
+      any = true;
+      Group* group = group_by_handle(command.group_handle);
+      const auto at = std::find_if(group->all.begin(), group->all.end(),
+                                   [&](const Member& member) { return member.place == place; });
+      if (!group->aborted.empty()) {
+        complete(place, command, 0, ErrorCode::kAborted, group->aborted);
+      } else {
+        at->commands.push_back(command);
+      }
+    }
+  }
+  return any;
+}
+
+bool FakeDaemon::run_ops(Group& group) {
+  bool any = false;
+  while (group.formed && std::all_of(group.all.begin(), group.all.end(), [](const Member& member) {
+           return !member.commands.empty();
+         })) {
+    std::vector<ipc::CommandEntry> commands;
+    for (Member& member : group.all) {
+      commands.push_back(member.commands.front());
+      member.commands.pop_front();
+    }
+    run_op(group, commands);
+    any = true;
+  }
+  return any;
+}
+
+void FakeDaemon::run_op(Group& group, const std::vector<ipc::CommandEntry>& commands) {
+  ++group.op_seq;
+  const ipc::CommandEntry& first = commands.front();
+  for (std::size_t i = 1; i < commands.size(); ++i) {
+    const ipc::CommandEntry& other = commands[i];
+    if (other.count == first.count && other.datatype == first.datatype &&
+        other.redop == first.redop && other.tag == first.tag) {
+      continue;
+    }
+    const std::string text =
+        fmt::format("op {}: rank 0 called count {} tag {}, rank {} {} tag {}", group.op_seq,
+                    first.count, first.tag, i / group.members, other.count, other.tag);
+    for (std::size_t j = 0; j < commands.size(); ++j) {
+      complete(group.all[j].place, commands[j], group.op_seq, ErrorCode::kMismatch, text);
+    }
+    return abort(group, text);
+  }
+  const auto type = static_cast<DataType>(first.datatype);
+  const std::size_t bytes = first.count * element_bytes(type);
+  std::vector<const std::byte*> inputs;
+  for (std::size_t i = 0; i < commands.size() && bytes > 0; ++i) {
+    auto& memory = clients_.at(group.all[i].place).memories.at(commands[i].input_memory);
+    inputs.push_back(memory.data() + commands[i].input_offset);
+  }
+  std::vector<std::byte> result(bytes);
+  if (bytes > 0) {
+    perf::ring_all_reduce(type, static_cast<RedOp>(first.redop), inputs, group.nranks,
+                          group.members, first.count, result.data());
+  }
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    const Place& place = group.all[i].place;
+    if (bytes > 0) {
+      auto& memory = clients_.at(place).memories.at(commands[i].output_memory);
+      std::memcpy(memory.data() + commands[i].output_offset, result.data(), bytes);
+    }
+    complete(place, commands[i], group.op_seq, ErrorCode::kOk, "");
+  }
+}
+
+void FakeDaemon::complete(const Place& place, const ipc::CommandEntry& command,
+                          std::uint64_t op_seq, ErrorCode code, const std::string& text) {
+  const auto client = clients_.find(place);
+  if (client == clients_.end()) return;
+  ipc::CompletionEntry entry;
+  entry.request_id = command.request_id;
+  entry.op_seq = op_seq;
+  entry.status = static_cast<std::uint32_t>(code);
+  ipc::copy_text(entry.text, text);
+  push(client->second, entry);
+}
+
+void FakeDaemon::push(Client& client, const ipc::CompletionEntry& entry) {
+  if (!client.queue.push_completion(entry)) throw std::logic_error("no room for a completion");
+  if (client.queue.take_client_waits()) {
+    const std::uint64_t one = 1;
+    (void)!::send(client.completion.get(), &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+}
+
+void FakeDaemon::abort(Group& group, const std::string& text) {
+  group.aborted = text;
+  for (Member& member : group.all) {
+    for (const auto& command : member.commands) {
+      complete(member.place, command, 0, ErrorCode::kAborted, text);
+    }
+    member.commands.clear();
+    if (member.left || !member.joined || !clients_.contains(member.place)) continue;
+    ipc::GroupAbortedEvent event;
+    event.group_handle = group.handle;
+    ipc::copy_text(event.text, text);
+    ipc::MessageHeader header;
+    header.type = static_cast<std::uint16_t>(MessageType::kGroupAborted);
+    servers_[member.place.rank_index]->send(member.place.connection, header, ipc::bytes_of(event),
+                                            {});
+  }
+}
+
+void FakeDaemon::wait_for_doorbell() {
+  std::vector<pollfd> entries;
+  bool has_command = false;
+  for (auto& [place, client] : clients_) {
+    client.queue.set_daemon_sleeps(true);
+    has_command |= client.queue.has_command();
+    entries.push_back({client.doorbell.get(), POLLIN, 0});
+  }
+  // Short: the control sockets are not among the entries.
+  ::poll(entries.data(), entries.size(), has_command && !hold_ops ? 0 : 1);
+  for (auto& [place, client] : clients_) {
+    client.queue.set_daemon_sleeps(false);
+    std::uint64_t value;
+    while (::recv(client.doorbell.get(), &value, sizeof(value), MSG_DONTWAIT) > 0) ++doorbells;
+  }
+}
+
+void FakeDaemon::on_message(const Place& place, ipc::Message&& message) {
+  const ipc::MessageHeader header = message.header;
+  if (message.type() == MessageType::kFree) ++frees;
+  if (message.type() == MessageType::kLeave) ++leaves;
+  if (ignore_requests) return;
+  switch (message.type()) {
+    case MessageType::kOpen:
+      return open(place, message);
+    case MessageType::kAllocate:
+      return allocate(place, message);
+    case MessageType::kFree: {
+      const auto body = *ipc::body_as<ipc::FreeRequest>(message.body);
+      Client& client = clients_.at(place);
+      const auto it = client.memories.find(body.memory);
+      if (it == client.memories.end()) {
+        return refuse(place, header, ErrorCode::kNotFound, "no such memory");
+      }
+      client.memory_bytes -= it->second.bytes();
+      client.memories.erase(it);
+      return reply(place, header, {});
+    }
+    case MessageType::kDescribe: {
+      ipc::RankInfo info;
+      info.incarnation = place.rank_index + 1000;
+      info.lanes = 1;
+      return reply(place, header, ipc::bytes_of(info));
+    }
+    case MessageType::kJoin:
+      return join(place, message);
+    case MessageType::kLeave: {
+      Group* group = group_by_handle(ipc::body_as<ipc::GroupRequest>(message.body)->group_handle);
+      for (Member& member : group->all) member.left |= member.place == place;
+      return reply(place, header, {});
+    }
+    case MessageType::kAbort: {
+      const auto body = *ipc::body_as<ipc::AbortRequest>(message.body);
+      abort(*group_by_handle(body.group_handle),
+            fmt::format("a member of rank {} aborted: {}", place.rank_index,
+                        ipc::text_of(body.text)));
+      return reply(place, header, {});
+    }
+    case MessageType::kStatus:
+      return status(place, message);
+    case MessageType::kGroupAborted:
+      break;
+  }
+  refuse(place, header, ErrorCode::kUnsupported, "no such message");
+}
+
+void FakeDaemon::on_hangup(const Place& place) {
+  for (auto& [key, group] : groups_) {
+    for (const Member& member : group.all) {
+      if (member.joined && member.place == place && !member.left && group.aborted.empty()) {
+        abort(group, fmt::format("a client of rank {} died", place.rank_index));
+        break;
+      }
+    }
+  }
+  clients_.erase(place);
+}
+
+void FakeDaemon::open(const Place& place, const ipc::Message& message) {
+  Client client;
+  ipc::SharedMemoryOptions options;
+  options.bytes = sizeof(ipc::QueueRegion);
+  options.pages = ipc::PageKind::kOrdinaryForTests;
+  auto memory = ipc::SharedMemory::create(options);
+  if (!memory) return refuse(place, message.header, memory.error().code, memory.error().message);
+  client.queue_memory = std::move(*memory);
+  client.queue = ipc::DaemonQueue(
+      ipc::create_queue_region(client.queue_memory.data(), client.queue_memory.bytes()));
+  client.id = next_id_++;
+  std::vector<ipc::UniqueFd> fds;
+  fds.push_back(client.queue_memory.duplicate_fd());
+  for (ipc::UniqueFd* end : {&client.doorbell, &client.completion}) {
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
+      return refuse(place, message.header, ErrorCode::kSystem, "socketpair");
+    }
+    *end = ipc::UniqueFd(pair[0]);
+    fds.emplace_back(pair[1]);
+  }
+  ipc::OpenReply body;
+  body.incarnation = place.rank_index + 1000;
+  body.client_id = client.id;
+  body.lanes = 1;
+  body.max_payload_bytes = 8192;
+  body.queue_region_bytes = client.queue_memory.bytes();
+  clients_.emplace(place, std::move(client));
+  reply(place, message.header, ipc::bytes_of(body), std::move(fds));
+}
+
+void FakeDaemon::allocate(const Place& place, const ipc::Message& message) {
+  Client& client = clients_.at(place);
+  ipc::SharedMemoryOptions options;
+  options.bytes = ipc::body_as<ipc::AllocateRequest>(message.body)->bytes;
+  options.pages = ipc::PageKind::kOrdinaryForTests;
+  if (options.bytes > memory_limit - client.memory_bytes) {
+    return refuse(place, message.header, ErrorCode::kResourceExhausted,
+                  fmt::format("{} bytes wanted, {} are left", options.bytes,
+                              memory_limit - client.memory_bytes));
+  }
+  auto memory = ipc::SharedMemory::create(options);
+  if (!memory) return refuse(place, message.header, memory.error().code, memory.error().message);
+  ipc::AllocateReply body;
+  body.bytes = memory->bytes();
+  body.memory = next_id_++;
+  std::vector<ipc::UniqueFd> fds;
+  fds.push_back(memory->duplicate_fd());
+  client.memory_bytes += body.bytes;
+  client.memories.emplace(body.memory, std::move(*memory));
+  reply(place, message.header, ipc::bytes_of(body), std::move(fds));
+}
+
+void FakeDaemon::join(const Place& place, const ipc::Message& message) {
+  const auto body = ipc::parse_join(message.body);
+  if (!body) return refuse(place, message.header, body.error().code, body.error().message);
+  const ipc::JoinRequest& request = body->request;
+  if (body->table[request.rank].incarnation != place.rank_index + 1000) {
+    return refuse(place, message.header, ErrorCode::kInvalidArgument,
+                  "this daemon is not that rank");
+  }
+  Group& group = groups_[{request.group_id, request.epoch}];
+  if (group.all.empty()) {
+    group.handle = next_id_++;
+    group.nranks = request.nranks;
+    group.members = request.member_count;
+    group.all.resize(static_cast<std::size_t>(group.nranks) * group.members);
+  }
+  Member& member =
+      group.all[static_cast<std::size_t>(request.rank) * group.members + request.member];
+  if (member.joined) return refuse(place, message.header, ErrorCode::kBusy, "joined already");
+  member.joined = true;
+  member.place = place;
+  member.join_request = message.header.request_id;
+  for (const Member& other : group.all) {
+    if (!other.joined) return;
+  }
+  group.formed = true;
+  for (const Member& other : group.all) {
+    ipc::JoinReply formed;
+    formed.group_handle = group.handle;
+    formed.payload_bytes = 8192;
+    formed.lanes = 1;
+    ipc::MessageHeader header;
+    header.type = static_cast<std::uint16_t>(MessageType::kJoin);
+    header.request_id = other.join_request;
+    reply(other.place, header, ipc::bytes_of(formed));
+  }
+}
+
+void FakeDaemon::status(const Place& place, const ipc::Message& message) {
+  std::string groups;
+  for (const auto& [key, group] : groups_) {
+    groups += fmt::format(
+        R"({}{{"handle":{},"group_id":"{:016x}","epoch":{},"state":"formed","rank":{},"nranks":{},)"
+        R"("aborted":null,"waits_for":["op {} on lane 0: data from upstream rank {}"]}})",
+        groups.empty() ? "" : ",", group.handle, key.first, key.second, place.rank_index,
+        group.nranks, group.op_seq + 1, (place.rank_index + group.nranks - 1) % group.nranks);
+  }
+  const std::string text = fmt::format(
+      R"({{"daemon":{{"version":"fake","pid":1,"state":"running","uptime_s":1.0}},"lanes":[],)"
+      R"("groups":[{}],"clients":[]}})",
+      groups);
+  reply(place, message.header, std::as_bytes(std::span(text)));
+}
+
+void FakeDaemon::reply(const Place& place, const ipc::MessageHeader& to,
+                       std::span<const std::byte> body, std::vector<ipc::UniqueFd> fds) {
+  ipc::MessageHeader header;
+  header.type = to.type;
+  header.request_id = to.request_id;
+  servers_[place.rank_index]->send(place.connection, header, body, std::move(fds));
+}
+
+void FakeDaemon::refuse(const Place& place, const ipc::MessageHeader& to, ErrorCode code,
+                        const std::string& text) {
+  ipc::MessageHeader header;
+  header.type = to.type;
+  header.request_id = to.request_id;
+  header.error_code = static_cast<std::uint32_t>(code);
+  servers_[place.rank_index]->send(place.connection, header, ipc::bytes_of(ipc::error_body(text)),
+                                   {});
+}
+
+FakeDaemon::Group* FakeDaemon::group_by_handle(std::uint64_t handle) {
+  for (auto& [key, group] : groups_) {
+    if (group.handle == handle) return &group;
+  }
+  throw std::logic_error("a client named a group that is not there");
+}
+
+}  // namespace gradwire::test

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Daemons without a network, for tests of clients: one object is several ranks' daemons, each with
+/// a control socket of its own, which speak the protocol of lib/ipc and sum in plain C++. One
+/// thread of its own does everything. The faults of real daemons can be asked for.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/types.h"
+#include "ipc/command_queue.h"
+#include "ipc/control_server.h"
+#include "ipc/shared_memory.h"
+
+namespace gradwire::test {
+
+class FakeDaemon {
+ public:
+  /// Listens at every path, one rank each. Throws std::runtime_error where that fails.
+  explicit FakeDaemon(const std::vector<std::string>& paths);
+  /// Ends as a daemon that was killed does: the connections break.
+  ~FakeDaemon();
+
+  std::atomic<bool> hold_ops{false};         ///< commands are left where they are
+  std::atomic<bool> ignore_requests{false};  ///< control messages are taken and not answered
+  std::atomic<std::uint64_t> memory_limit{1u << 30};  ///< bytes of one client
+  std::atomic<bool> forge_completion{false};  ///< writes one completion of no op to every client
+  std::atomic<std::uint64_t> frees{0};        ///< kFree requests seen
+  std::atomic<std::uint64_t> leaves{0};       ///< kLeave requests seen
+  std::atomic<std::uint64_t> doorbells{0};    ///< rings seen
+
+ private:
+  struct Client {
+    ipc::SharedMemory queue_memory;
+    ipc::DaemonQueue queue;
+    ipc::UniqueFd doorbell;
+    ipc::UniqueFd completion;
+    std::map<std::uint32_t, ipc::SharedMemory> memories;
+    std::uint64_t memory_bytes = 0;
+    std::uint32_t id = 0;
+  };
+  struct Place {
+    std::size_t rank_index = 0;  ///< of servers_
+    ipc::ConnectionId connection = 0;
+    auto operator<=>(const Place&) const = default;
+  };
+  struct Member {
+    bool joined = false;
+    bool left = false;
+    Place place;
+    std::uint32_t join_request = 0;
+    std::deque<ipc::CommandEntry> commands;
+  };
+  struct Group {
+    std::uint64_t handle = 0;
+    std::uint32_t nranks = 0;
+    std::uint32_t members = 0;
+    std::vector<Member> all;  ///< by rank, then member
+    bool formed = false;
+    std::string aborted;
+    std::uint64_t op_seq = 0;
+  };
+
+  void run();
+  bool take_commands();
+  bool run_ops(Group& group);
+  void run_op(Group& group, const std::vector<ipc::CommandEntry>& commands);
+  void complete(const Place& place, const ipc::CommandEntry& command, std::uint64_t op_seq,
+                ErrorCode code, const std::string& text);
+  void push(Client& client, const ipc::CompletionEntry& entry);
+  void abort(Group& group, const std::string& text);
+  void wait_for_doorbell();
+  void on_message(const Place& place, ipc::Message&& message);
+  void on_hangup(const Place& place);
+  void open(const Place& place, const ipc::Message& message);
+  void allocate(const Place& place, const ipc::Message& message);
+  void join(const Place& place, const ipc::Message& message);
+  void status(const Place& place, const ipc::Message& message);
+  void reply(const Place& place, const ipc::MessageHeader& to, std::span<const std::byte> body,
+             std::vector<ipc::UniqueFd> fds = {});
+  void refuse(const Place& place, const ipc::MessageHeader& to, ErrorCode code,
+              const std::string& text);
+  [[nodiscard]] Group* group_by_handle(std::uint64_t handle);
+
+  std::vector<std::unique_ptr<ipc::ControlServer>> servers_;
+  std::map<Place, Client> clients_;
+  std::map<std::pair<std::uint64_t, std::uint32_t>, Group> groups_;  ///< by id and epoch
+  std::uint32_t next_id_ = 1;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace gradwire::test
