@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <poll.h>
+
+#include "fake_daemon.h"
+#include "ipc/command_queue.h"
+
+namespace gradwire::group {
+
+using ipc::MessageType;
+using test::FakeDaemon;
+using test::is_mapped;
+using test::RequestType;
+
+TEST_CASE("an open gives a queue and two wake-ups that work, once the lane knows the client") {
+  FakeDaemon daemon;
+  daemon.lanes.answers.clear();
+  daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
+  CHECK(daemon.waiting(1) == 0);
+  lane::ClientPort* port = daemon.lanes.holding(RequestType::kAddClient).at(0)->client;
+  daemon.lanes.finish(RequestType::kAddClient);
+  daemon.poll();
+  const auto sent = daemon.take(1);
+  const auto reply = ipc::body_as<ipc::OpenReply>(sent.body).value();
+  CHECK(reply.incarnation == 100);
+  CHECK(reply.lanes == 2);
+  CHECK(reply.max_payload_bytes == 8192);
+  REQUIRE(sent.fds.size() == 3);
+  void* memory = ::mmap(nullptr, reply.queue_region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                        sent.fds[0].get(), 0);
+  REQUIRE(memory != MAP_FAILED);
+  ipc::QueueRegion* region = ipc::open_queue_region(memory, reply.queue_region_bytes);
+  REQUIRE(region != nullptr);
+  ipc::ClientQueue queue(region);
+  ipc::CommandEntry command;
+  command.request_id = 55;
+  REQUIRE(queue.push_command(command));
+  ipc::CommandEntry seen;
+  REQUIRE(port->queue.pop_command(seen) == ipc::PopResult::kEntry);
+  CHECK(seen.request_id == 55);
+  ::munmap(memory, reply.queue_region_bytes);
+
+  const auto wakes = [](int writer, int reader) {
+    const std::uint64_t one = 1;
+    std::uint64_t got = 0;
+    REQUIRE(::write(writer, &one, sizeof(one)) == sizeof(one));
+    pollfd p = {reader, POLLIN, 0};
+    CHECK(::poll(&p, 1, 0) == 1);
+    CHECK(::read(reader, &got, sizeof(got)) == sizeof(got));
+    CHECK(::read(reader, &got, sizeof(got)) == -1);
+  };
+  wakes(sent.fds[1].get(), port->doorbell_fd);
+  wakes(port->completion_fd, sent.fds[2].get());
+}
+
+TEST_CASE("a client can neither block a lane nor end it by SIGPIPE") {
+  FakeDaemon daemon;
+  daemon.lanes.answers.clear();
+  daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
+  lane::ClientPort* port = daemon.lanes.holding(RequestType::kAddClient).at(0)->client;
+  daemon.lanes.finish(RequestType::kAddClient);
+  daemon.poll();
+  auto sent = daemon.take(1);
+  // The client makes its own end blocking and reads nothing.
+  REQUIRE(::fcntl(sent.fds[2].get(), F_SETFL, 0) == 0);
+  const std::uint64_t one = 1;
+  ssize_t wrote = 8;
+  for (int i = 0; i < 100'000 && wrote > 0; ++i) {
+    wrote = ::write(port->completion_fd, &one, sizeof(one));
+  }
+  CHECK(wrote == -1);
+  CHECK((errno == EAGAIN || errno == EWOULDBLOCK));
+  sent.fds.clear();  // it dies
+  CHECK(::write(port->completion_fd, &one, sizeof(one)) == -1);
+  CHECK(errno != EPIPE);
+}
+
+TEST_CASE("a second open, a wrong ABI and too many clients are refused") {
+  Limits limits;
+  limits.clients = 2;
+  FakeDaemon daemon(limits);
+  ipc::OpenRequest future;
+  future.abi_version = 9;
+  daemon.send(1, MessageType::kOpen, future);
+  daemon.refused(1, ErrorCode::kUnsupported, "ABI version 9");
+  daemon.open(1);
+  daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
+  daemon.refused(1, ErrorCode::kBusy, "open already");
+  daemon.open(2);
+  daemon.send(3, MessageType::kOpen, ipc::OpenRequest{});
+  daemon.refused(3, ErrorCode::kResourceExhausted, "2 clients");
+}
+
+TEST_CASE("memory is there for the client only when the lane knows it") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.lanes.answers.clear();
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{5000});
+  CHECK(daemon.waiting(1) == 0);
+  const lane::Request* add = daemon.lanes.holding(RequestType::kAddMemory).at(0);
+  CHECK(add->region.bytes == 8192);
+  CHECK(add->region.client_id == add->client_id);
+  std::byte* base = add->region.base;
+  const std::uint32_t handle = add->memory;
+  daemon.lanes.finish(RequestType::kAddMemory);
+  daemon.poll();
+  const auto sent = daemon.take(1);
+  const auto reply = ipc::body_as<ipc::AllocateReply>(sent.body).value();
+  CHECK(reply.memory == handle);
+  CHECK(reply.memory != 0);
+  CHECK(reply.bytes == 8192);
+  REQUIRE(sent.fds.size() == 1);
+  void* mine =
+      ::mmap(nullptr, reply.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, sent.fds[0].get(), 0);
+  REQUIRE(mine != MAP_FAILED);
+  static_cast<std::byte*>(mine)[100] = std::byte{9};
+  CHECK(base[100] == std::byte{9});
+  ::munmap(mine, reply.bytes);
+}
+
+TEST_CASE("memory is unmapped, and its free answered, only when the lane lets go") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.lanes.answers.clear();
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  std::byte* base = daemon.lanes.holding(RequestType::kAddMemory).at(0)->region.base;
+  daemon.lanes.finish(RequestType::kAddMemory);
+  daemon.poll();
+  const auto handle = ipc::body_as<ipc::AllocateReply>(daemon.take(1).body).value().memory;
+  const std::uint32_t id = daemon.send(1, MessageType::kFree, ipc::FreeRequest{handle, 0});
+  CHECK(daemon.waiting(1) == 0);
+  CHECK(is_mapped(base));
+  // While it goes it is no region any more.
+  daemon.send(1, MessageType::kFree, ipc::FreeRequest{handle, 0});
+  daemon.refused(1, ErrorCode::kNotFound, "not a live region");
+  REQUIRE(daemon.lanes.finish(RequestType::kRemoveMemory) == 1);
+  daemon.poll();
+  const auto sent = daemon.take(1);
+  CHECK(sent.code() == ErrorCode::kOk);
+  CHECK(sent.header.request_id == id);
+  CHECK_FALSE(is_mapped(base));
+}
+
+TEST_CASE("quotas for memory are kept, and freed memory counts no more") {
+  Limits limits;
+  limits.bytes_per_client = 16384;
+  limits.regions_per_client = 3;
+  FakeDaemon daemon(limits);
+  daemon.lanes.answers.insert(RequestType::kRemoveMemory);
+  daemon.open(1);
+  for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{16385}, UINT64_MAX}) {
+    daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{bytes});
+    CHECK_THAT(daemon.take(1).error(), Catch::Contains("must be 1 to 16384"));
+  }
+  const std::uint32_t first = daemon.allocate(1, 12288);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{4097});
+  daemon.refused(1, ErrorCode::kResourceExhausted, "must be 1 to 4096");
+  daemon.send(1, MessageType::kFree, ipc::FreeRequest{first, 0});
+  CHECK(daemon.take(1).code() == ErrorCode::kOk);
+  for (int i = 0; i < 3; ++i) daemon.allocate(1, 4096);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{4096});
+  daemon.refused(1, ErrorCode::kResourceExhausted, "3 memory regions");
+  // Another client has its own.
+  daemon.open(2);
+  daemon.allocate(2, 16384);
+}
+
+TEST_CASE("a client names only its own memory") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.open(2);
+  const std::uint32_t memory = daemon.allocate(1);
+  daemon.send(2, MessageType::kFree, ipc::FreeRequest{memory, 0});
+  daemon.refused(2, ErrorCode::kNotFound, "not a live region of this client");
+  CHECK(daemon.lanes.count(RequestType::kRemoveMemory) == 0);
+}
+
+TEST_CASE("a client that dies goes when the lane has let go of it and of its memory") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.open(2);
+  daemon.allocate(1);
+  daemon.allocate(1);
+  daemon.hang_up(1);
+  CHECK(daemon.manager->client_count() == 2);
+  CHECK(daemon.lanes.holding(RequestType::kRemoveMemory).size() == 2);
+  daemon.lanes.finish(RequestType::kRemoveClient);
+  daemon.poll();
+  CHECK(daemon.manager->client_count() == 2);
+  daemon.lanes.finish(RequestType::kRemoveMemory);
+  daemon.poll();
+  CHECK(daemon.manager->client_count() == 1);
+  daemon.allocate(2);
+}
+
+TEST_CASE("a client may die before its open, its allocation or its free is answered") {
+  FakeDaemon daemon;
+  daemon.lanes.answers.clear();
+  daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
+  daemon.hang_up(1);
+  daemon.lanes.finish(RequestType::kAddClient);
+  daemon.lanes.finish(RequestType::kRemoveClient);
+  daemon.poll();
+  CHECK(daemon.manager->client_count() == 0);
+
+  daemon.lanes.answers = {RequestType::kAddClient};
+  daemon.open(2);
+  daemon.send(2, MessageType::kAllocate, ipc::AllocateRequest{4096});
+  daemon.hang_up(2);
+  for (const auto type :
+       {RequestType::kAddMemory, RequestType::kRemoveMemory, RequestType::kRemoveClient}) {
+    CHECK(daemon.lanes.finish(type) == 1);
+  }
+  daemon.poll();
+  CHECK(daemon.manager->client_count() == 0);
+
+  daemon.lanes.answers.insert(RequestType::kAddMemory);
+  daemon.open(3);
+  const std::uint32_t memory = daemon.allocate(3);
+  daemon.send(3, MessageType::kFree, ipc::FreeRequest{memory, 0});
+  daemon.hang_up(3);
+  CHECK(daemon.lanes.finish(RequestType::kRemoveMemory) == 1);  // once, not twice
+  daemon.lanes.finish(RequestType::kRemoveClient);
+  daemon.poll();
+  CHECK(daemon.manager->client_count() == 0);
+  for (const ipc::ConnectionId connection : {1, 2, 3}) CHECK(daemon.waiting(connection) == 0);
+}
+
+TEST_CASE("a client that breaks the queue's rules is hung up") {
+  FakeDaemon daemon;
+  const std::uint32_t id = daemon.open(1);
+  daemon.open(2);
+  const std::uint64_t handle = daemon.form({1});
+  lane::Notice fault;
+  fault.type = lane::NoticeType::kClientFault;
+  fault.client_id = id;
+  fault.reason.set_detail("command tail 77");
+  daemon.lanes.notices.push_back(fault);
+  daemon.poll();
+  CHECK(daemon.sink.hung_up == std::set<ipc::ConnectionId>{1});
+  CHECK(daemon.lanes.count(RequestType::kRemoveClient) == 1);
+  CHECK_THAT(daemon.group_json()["aborted"].get<std::string>(), Catch::Contains("command tail 77"));
+  CHECK(daemon.group_json()["handle"] == handle);
+  daemon.hang_up(1);  // the server reports it in its time
+  CHECK(daemon.lanes.count(RequestType::kRemoveClient) == 1);
+}
+
+}  // namespace gradwire::group
