@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What one lane counts. The lane alone writes; others read each value on its own (relaxed). On
+/// x86-64 and arm64 these are plain loads and stores.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "wire/packet.h"
+
+namespace gradwire::lane {
+
+struct alignas(64) LaneCounters {
+  std::uint64_t rounds = 0;
+  std::uint64_t busy_rounds = 0;  ///< in which there was something to do
+  std::uint64_t rx_packets = 0;
+  std::uint64_t rx_bytes = 0;  ///< frames, Ethernet header on
+  std::uint64_t tx_packets = 0;
+  std::uint64_t tx_bytes = 0;
+  std::uint64_t tx_refused = 0;  ///< frames that a full port put off to a later round
+  std::uint64_t tx_dropped = 0;  ///< frames given up because a port took none for long
+  std::uint64_t sleeps = 0;
+  std::uint64_t sleep_ns = 0;
+  std::uint64_t yields = 0;
+  std::uint64_t echo_replies = 0;
+  std::uint64_t neighbor_frames = 0;  ///< ARP, passed to the control thread
+  std::uint64_t neighbor_drops = 0;   ///< ARP that the control thread had no room for
+  std::uint64_t commands = 0;         ///< taken from clients
+  std::uint64_t bad_commands = 0;     ///< answered with an error at once
+  std::uint64_t ops_done = 0;         ///< shares of ops finished on this lane
+  std::array<std::uint64_t, wire::kDropCount> drops{};
+};
+
+/// The lane's side.
+inline void count(std::uint64_t& counter, std::uint64_t n = 1) noexcept {
+  __atomic_store_n(&counter, counter + n, __ATOMIC_RELAXED);
+}
+/// Anybody's side.
+[[nodiscard]] inline std::uint64_t read_counter(const std::uint64_t& counter) noexcept {
+  return __atomic_load_n(&counter, __ATOMIC_RELAXED);
+}
+
+}  // namespace gradwire::lane

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lane/port.h"
+
+#include <fmt/format.h>
+#include <net/if.h>
+#include <rte_dev.h>
+#include <rte_devargs.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_flow.h>
+#include <rte_mbuf.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace gradwire::lane {
+
+namespace {
+
+std::string available_ports() {
+  std::string names;
+  std::uint16_t id = 0;
+  RTE_ETH_FOREACH_DEV(id) {
+    char name[RTE_ETH_NAME_MAX_LEN] = {};
+    if (rte_eth_dev_get_name_by_port(id, name) != 0) continue;
+    if (!names.empty()) names += ", ";
+    names += name;
+  }
+  return names.empty() ? "none; give the EAL an --allow or --vdev" : names;
+}
+
+// The MTU of the kernel interface below a device; DPDK's own figure is 1500 whatever it is.
+std::uint32_t kernel_mtu(unsigned if_index) noexcept {
+  ifreq request{};
+  if (if_index == 0 || if_indextoname(if_index, request.ifr_name) == nullptr) return 0;
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return 0;
+  const bool ok = ioctl(fd, SIOCGIFMTU, &request) == 0;
+  close(fd);
+  return ok && request.ifr_mtu > 0 ? static_cast<std::uint32_t>(request.ifr_mtu) : 0;
+}
+
+tl::unexpected<Error> dpdk_error(const std::string& device, const char* what, int error) {
+  return fail(ErrorCode::kSystem, fmt::format("port {}: {}: {} ({})", device, what,
+                                              rte_strerror(error < 0 ? -error : error), error));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Port>> Port::open(const PortConfig& config) {
+  std::unique_ptr<Port> port(new Port);
+  port->config_ = config;
+  if (config.ip.family != 4) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("port {}: its address must be IPv4 for now", config.device));
+  }
+  if (config.prefix_bits < 1 || config.prefix_bits > 32) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("port {}: prefix length {} is not in 1 ... 32", config.device,
+                            config.prefix_bits));
+  }
+  if (config.vlan_id && (*config.vlan_id < 1 || *config.vlan_id > 4094)) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("port {}: VLAN {} is not in 1 ... 4094",
+                                                         config.device, *config.vlan_id));
+  }
+  for (const std::uint16_t descriptors : {config.rx_descriptors, config.tx_descriptors}) {
+    if (descriptors < 32 || descriptors > 8192) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("port {}: {} descriptors are not in 32 ... 8192", config.device,
+                              descriptors));
+    }
+  }
+  if (rte_eth_dev_get_port_by_name(config.device.c_str(), &port->id_) != 0) {
+    return fail(ErrorCode::kNotFound, fmt::format("port {}: the EAL has no such device; it has: {}",
+                                                  config.device, available_ports()));
+  }
+
+  rte_eth_dev_info info{};
+  if (const int error = rte_eth_dev_info_get(port->id_, &info); error != 0) {
+    return dpdk_error(config.device, "no device info", error);
+  }
+  port->row_ = &driver_row(info.driver_name != nullptr ? info.driver_name : "");
+  DeviceFacts facts;
+  const rte_devargs* devargs = info.device != nullptr ? rte_dev_devargs(info.device) : nullptr;
+  if (devargs != nullptr && devargs->args != nullptr) facts.devargs = devargs->args;
+  if (port->row_->limit == FrameLimitRule::kMemifBuffer &&
+      devarg(facts.devargs, "zero-copy").value_or("no") == "yes") {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("port {}: memif's zero-copy reckons every address from one memory "
+                            "region, so frames can go out as garbage: leave zero-copy=yes out",
+                            config.device));
+  }
+  facts.max_rx_pktlen = info.max_rx_pktlen;
+  facts.max_mtu = info.max_mtu;
+  facts.kernel_mtu = kernel_mtu(info.if_index);
+  facts.wanted_mtu = config.mtu;
+  facts.vlan = config.vlan_id.has_value();
+  auto limits = frame_limits(*port->row_, facts, config.device);
+  if (!limits) return tl::unexpected(limits.error());
+  port->limits_ = *limits;
+
+  rte_ether_addr mac{};
+  if (const int error = rte_eth_macaddr_get(port->id_, &mac); error != 0) {
+    return dpdk_error(config.device, "no MAC address", error);
+  }
+  std::copy_n(mac.addr_bytes, port->mac_.size(), port->mac_.begin());
+  port->socket_ = rte_eth_dev_socket_id(port->id_);
+  return port;
+}
+
+Port::~Port() {
+  stop();
+  if (queues_ != 0) rte_eth_dev_close(id_);
+}
+
+Result<void> Port::configure(std::uint16_t queues, bool interrupts) {
+  rte_eth_conf conf{};
+  conf.rxmode.mq_mode = RTE_ETH_MQ_RX_NONE;
+  conf.rxmode.offloads = rx_offloads_;
+  conf.txmode.offloads = tx_offloads_;
+  conf.intr_conf.rxq = interrupts ? 1 : 0;
+  if (row_->sets_mtu) conf.rxmode.mtu = limits_.mtu;
+  if (const int error = rte_eth_dev_configure(id_, queues, queues, &conf); error != 0) {
+    return dpdk_error(config_.device,
+                      fmt::format("{} queue pairs with MTU {}", queues, limits_.mtu).c_str(),
+                      error);
+  }
+  return {};
+}
+
+Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base_udp_port) {
+  const auto queues = static_cast<std::uint16_t>(pools.size());
+  rte_eth_dev_info info{};
+  if (const int error = rte_eth_dev_info_get(id_, &info); error != 0) {
+    return dpdk_error(config_.device, "no device info", error);
+  }
+  if (queues == 0 || queues > info.max_rx_queues || queues > info.max_tx_queues) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("port {}: {} lanes need as many queue pairs; the device has {} rx and "
+                            "{} tx queues",
+                            config_.device, queues, info.max_rx_queues, info.max_tx_queues));
+  }
+  if (queues > 1 && row_->steering == Steering::kNone) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("port {}: {} spreads packets over queues by a hash of its own, so it "
+                            "serves one lane, not {}",
+                            config_.device, row_->driver, queues));
+  }
+  for (rte_mempool* pool : pools) {
+    const std::uint32_t room = rte_pktmbuf_data_room_size(pool) - RTE_PKTMBUF_HEADROOM;
+    if (room < limits_.buffer_bytes) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("port {}: mbufs with room for {} bytes are too small: {} are needed",
+                              config_.device, room, limits_.buffer_bytes));
+    }
+  }
+
+  interrupts_ = row_->rx_interrupts;
+  auto configured = configure(queues, interrupts_);
+  if (!configured && interrupts_) {
+    // Drivers say that they have no interrupts only by refusing them.
+    interrupts_ = false;
+    configured = configure(queues, false);
+  }
+  if (!configured) return configured;
+  queues_ = queues;
+
+  rx_descriptors_ = config_.rx_descriptors;
+  tx_descriptors_ = config_.tx_descriptors;
+  if (const int error = rte_eth_dev_adjust_nb_rx_tx_desc(id_, &rx_descriptors_, &tx_descriptors_);
+      error != 0) {
+    return dpdk_error(config_.device, "descriptor counts", error);
+  }
+  rte_eth_rxconf rx = info.default_rxconf;
+  rx.offloads = rx_offloads_;
+  rte_eth_txconf tx = info.default_txconf;
+  tx.offloads = tx_offloads_;
+  for (std::uint16_t queue = 0; queue < queues; ++queue) {
+    const int rx_error = rte_eth_rx_queue_setup(id_, queue, rx_descriptors_,
+                                                static_cast<unsigned>(socket_), &rx, pools[queue]);
+    if (rx_error != 0) return dpdk_error(config_.device, "rx queue", rx_error);
+    const int tx_error =
+        rte_eth_tx_queue_setup(id_, queue, tx_descriptors_, static_cast<unsigned>(socket_), &tx);
+    if (tx_error != 0) return dpdk_error(config_.device, "tx queue", tx_error);
+  }
+  if (const int error = rte_eth_dev_start(id_); error != 0) {
+    return dpdk_error(config_.device, "start", error);
+  }
+  started_ = true;
+  if (queues > 1 && row_->steering == Steering::kFlow) return steer(queues, base_udp_port);
+  return {};
+}
+
+Result<void> Port::steer(std::uint16_t queues, std::uint16_t base_udp_port) {
+  for (std::uint16_t queue = 0; queue < queues; ++queue) {
+    rte_flow_attr attr{};
+    attr.ingress = 1;
+    rte_flow_item_udp udp{};
+    udp.hdr.dst_port = rte_cpu_to_be_16(static_cast<std::uint16_t>(base_udp_port + queue));
+    rte_flow_item_udp udp_mask{};
+    udp_mask.hdr.dst_port = 0xffff;
+    rte_flow_item pattern[5] = {};
+    std::size_t items = 0;
+    pattern[items++].type = RTE_FLOW_ITEM_TYPE_ETH;
+    if (config_.vlan_id) pattern[items++].type = RTE_FLOW_ITEM_TYPE_VLAN;
+    pattern[items++].type = RTE_FLOW_ITEM_TYPE_IPV4;
+    pattern[items].type = RTE_FLOW_ITEM_TYPE_UDP;
+    pattern[items].spec = &udp;
+    pattern[items++].mask = &udp_mask;
+    pattern[items].type = RTE_FLOW_ITEM_TYPE_END;
+    rte_flow_action_queue to_queue{};
+    to_queue.index = queue;
+    rte_flow_action actions[2] = {};
+    actions[0].type = RTE_FLOW_ACTION_TYPE_QUEUE;
+    actions[0].conf = &to_queue;
+    actions[1].type = RTE_FLOW_ACTION_TYPE_END;
+    rte_flow_error error{};
+    if (rte_flow_create(id_, &attr, pattern, actions, &error) == nullptr) {
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("port {}: its driver refuses to steer UDP port {} to queue {} ({}): "
+                              "use one lane",
+                              config_.device, base_udp_port + queue, queue,
+                              error.message != nullptr ? error.message : "no reason given"));
+    }
+  }
+  flow_steering_ = true;
+  return {};
+}
+
+void Port::stop() noexcept {
+  if (!started_) return;
+  started_ = false;
+  // The result tells nothing that could be acted on: the port is given up either way.
+  [[maybe_unused]] const int ignored = rte_eth_dev_stop(id_);
+}
+
+bool Port::link_up() const noexcept {
+  rte_eth_link link{};
+  return rte_eth_link_get_nowait(id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+PortReport Port::report() const {
+  PortReport out;
+  out.device = config_.device;
+  rte_eth_dev_info info{};
+  if (rte_eth_dev_info_get(id_, &info) == 0 && info.driver_name != nullptr) {
+    out.driver = info.driver_name;
+  }
+  rte_eth_link link{};
+  if (rte_eth_link_get_nowait(id_, &link) == 0) {
+    if (link.link_status != RTE_ETH_LINK_UP) {
+      out.link = "down";
+    } else if (link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ||
+               link.link_speed == RTE_ETH_SPEED_NUM_NONE) {
+      out.link = "up";
+    } else {
+      out.link = fmt::format("up {} Mbit/s {} duplex", link.link_speed,
+                             link.link_duplex == RTE_ETH_LINK_FULL_DUPLEX ? "full" : "half");
+    }
+  }
+  out.mac = mac_;
+  out.mtu = limits_.mtu;
+  out.frame_bytes = limits_.frame_bytes;
+  out.numa_node = socket_;
+  out.queues = queues_;
+  out.rx_descriptors = rx_descriptors_;
+  out.tx_descriptors = tx_descriptors_;
+  out.rx_interrupts = interrupts_;
+  out.flow_steering = flow_steering_;
+  out.rx_offloads = rx_offloads_;
+  out.tx_offloads = tx_offloads_;
+  out.rx_copies = row_->rx_copies;
+  out.tx_copies = row_->tx_copies_count;
+  return out;
+}
+
+}  // namespace gradwire::lane

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// One ethdev port: found by its device name, measured, given a queue pair for each lane, started.
+/// The control thread opens, starts and closes; then each lane uses its own queue only. open() and
+/// start() allocate.
+#pragma once
+
+#include <rte_mempool.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "lane/driver_table.h"
+#include "wire/frame.h"
+
+namespace gradwire::lane {
+
+struct PortConfig {
+  std::string device;  ///< "net_memif0", "eth_af_packet0", "0000:01:00.0"
+  wire::IpAddress ip;
+  int prefix_bits = 24;
+  std::optional<std::uint16_t> vlan_id;
+  std::uint32_t mtu = 0;               ///< bytes of an IP packet; 0 = as large as the port carries
+  std::uint16_t rx_descriptors = 256;  ///< small: what is in flight should stay in the L2 cache
+  std::uint16_t tx_descriptors = 256;
+};
+
+/// What was found and what was set, for the operator.
+struct PortReport {
+  std::string device;
+  std::string driver;
+  std::string link;  ///< as the driver says: "up 100 Gbit/s full duplex"
+  wire::MacAddress mac{};
+  std::uint32_t mtu = 0;
+  std::uint32_t frame_bytes = 0;
+  int numa_node = -1;
+  std::uint16_t queues = 0;
+  std::uint16_t rx_descriptors = 0;
+  std::uint16_t tx_descriptors = 0;
+  bool rx_interrupts = false;  ///< set up, so that a sleeping lane is woken by a packet
+  bool flow_steering = false;  ///< rte_flow rules bring packets to their lane
+  std::uint64_t rx_offloads = 0;
+  std::uint64_t tx_offloads = 0;
+  std::uint8_t rx_copies = 0;  ///< of each byte
+  std::uint8_t tx_copies = 0;
+};
+
+class Port {
+ public:
+  /// Finds and measures; changes nothing yet.
+  [[nodiscard]] static Result<std::unique_ptr<Port>> open(const PortConfig& config);
+  ~Port();
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
+
+  /// One queue pair for each of `pools` (lane i uses queue i and receives into pools[i], whose data
+  /// room is at least row().frame limit's buffer). Lane i's UDP port is `base_udp_port` + i.
+  [[nodiscard]] Result<void> start(std::span<rte_mempool* const> pools,
+                                   std::uint16_t base_udp_port);
+  void stop() noexcept;
+
+  [[nodiscard]] const PortConfig& config() const noexcept { return config_; }
+  [[nodiscard]] const DriverRow& row() const noexcept { return *row_; }
+  [[nodiscard]] const FrameLimits& limits() const noexcept { return limits_; }
+  [[nodiscard]] const wire::MacAddress& mac() const noexcept { return mac_; }
+  [[nodiscard]] std::uint16_t id() const noexcept { return id_; }
+  /// NUMA node that mempools for this port belong on; SOCKET_ID_ANY where there is none.
+  [[nodiscard]] int socket() const noexcept { return socket_; }
+  /// Asks the driver; does not wait.
+  [[nodiscard]] bool link_up() const noexcept;
+  [[nodiscard]] PortReport report() const;
+
+ private:
+  Port() = default;
+  [[nodiscard]] Result<void> configure(std::uint16_t queues, bool interrupts);
+  [[nodiscard]] Result<void> steer(std::uint16_t queues, std::uint16_t base_udp_port);
+
+  PortConfig config_;
+  const DriverRow* row_ = nullptr;
+  FrameLimits limits_;
+  wire::MacAddress mac_{};
+  std::uint16_t id_ = 0;
+  int socket_ = -1;
+  std::uint16_t queues_ = 0;
+  std::uint16_t rx_descriptors_ = 0;
+  std::uint16_t tx_descriptors_ = 0;
+  // None: frames are one segment, checksums are made once per neighbour, and MBUF_FAST_FREE is
+  // forbidden, since sent mbufs have other owners.
+  std::uint64_t rx_offloads_ = 0;
+  std::uint64_t tx_offloads_ = 0;
+  bool interrupts_ = false;
+  bool flow_steering_ = false;
+  bool started_ = false;
+};
+
+}  // namespace gradwire::lane

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lane/tx_queue.h"
+
+#include <rte_ethdev.h>
+
+#include <algorithm>
+
+namespace gradwire::lane {
+
+void TxQueue::push(rte_mbuf* frame) noexcept {
+  if (count_ == kCapacity) {  // a caller that did not ask for room(): lose a frame, not memory
+    rte_pktmbuf_free(frame);
+    return;
+  }
+  frames_[(head_ + count_) % kCapacity] = frame;
+  ++count_;
+}
+
+bool TxQueue::flush(TimeNs now, LaneCounters& counters) noexcept {
+  bool sent_any = false;
+  while (count_ != 0) {
+    const std::size_t contiguous = std::min(count_, kCapacity - head_);
+    const auto offered = static_cast<std::uint16_t>(std::min<std::size_t>(contiguous, burst_));
+    std::uint64_t bytes = 0;  // the driver may free a frame at once, so its length is read before
+    std::array<std::uint32_t, kCapacity> lengths;
+    for (std::uint16_t i = 0; i < offered; ++i) lengths[i] = frames_[head_ + i]->pkt_len;
+    const std::uint16_t sent = rte_eth_tx_burst(port_id_, queue_id_, &frames_[head_], offered);
+    for (std::uint16_t i = 0; i < sent; ++i) bytes += lengths[i];
+    head_ = (head_ + sent) % kCapacity;
+    count_ -= sent;
+    count(counters.tx_packets, sent);
+    count(counters.tx_bytes, bytes);
+    sent_any |= sent != 0;
+    if (sent < offered) {
+      count(counters.tx_refused, offered - sent);
+      break;
+    }
+  }
+  if (count_ == 0 || sent_any) {
+    stalled_since_ = kNever;
+  } else if (stalled_since_ == kNever) {
+    stalled_since_ = now;
+  } else if (now - stalled_since_ >= kStall) {
+    count(counters.tx_dropped, count_);
+    clear();
+    stalled_since_ = kNever;
+  }
+  return sent_any;
+}
+
+void TxQueue::clear() noexcept {
+  for (; count_ != 0; --count_) {
+    rte_pktmbuf_free(frames_[head_]);
+    head_ = (head_ + 1) % kCapacity;
+  }
+}
+
+}  // namespace gradwire::lane

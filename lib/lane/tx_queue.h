@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Frames on their way out of one queue of a port, in order: a bounded backlog before
+/// rte_eth_tx_burst. What a full port refuses waits here, and the room that is left tells the
+/// shards how much they may send. One lane owns it; nothing here allocates.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <array>
+#include <cstdint>
+
+#include "base/types.h"
+#include "lane/counters.h"
+
+namespace gradwire::lane {
+
+class TxQueue {
+ public:
+  static constexpr std::size_t kCapacity = 256;
+  /// A port that takes no frame for so long (its peer is gone) loses what waits: the frames are
+  /// stale, the transport sends anew, and the mbufs are wanted elsewhere.
+  static constexpr TimeNs kStall = 50'000'000;
+
+  TxQueue() = default;
+  TxQueue(std::uint16_t port_id, std::uint16_t queue_id, std::uint16_t burst) noexcept
+      : port_id_(port_id), queue_id_(queue_id), burst_(burst) {}
+
+  [[nodiscard]] std::size_t room() const noexcept { return kCapacity - count_; }
+  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+  /// Takes the mbuf. There must be room().
+  void push(rte_mbuf* frame) noexcept;
+  /// Gives the port what it takes. @return whether it took any.
+  bool flush(TimeNs now, LaneCounters& counters) noexcept;
+  /// Frees what waits.
+  void clear() noexcept;
+
+ private:
+  std::array<rte_mbuf*, kCapacity> frames_{};
+  std::size_t head_ = 0;
+  std::size_t count_ = 0;
+  std::uint16_t port_id_ = 0;
+  std::uint16_t queue_id_ = 0;
+  std::uint16_t burst_ = 32;
+  TimeNs stalled_since_ = kNever;
+};
+
+}  // namespace gradwire::lane

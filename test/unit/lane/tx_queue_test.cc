@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lane/tx_queue.h"
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <vector>
+
+#include "lane/pools.h"
+#include "lane/port.h"
+#include "ring_ports.h"
+
+using namespace gradwire;
+using namespace gradwire::lane;
+
+namespace {
+
+struct Fixture {
+  explicit Fixture(const std::string& name) : rings(name, 1, 64) {
+    auto made = LanePools::create(
+        {.buffer_bytes = 9216, .packet_mbufs = 1024, .control_mbufs = 64, .name_prefix = name});
+    REQUIRE(made);
+    pools = std::move(*made);
+    PortConfig config;
+    config.device = rings.a();
+    config.ip = *wire::parse_ip("10.0.0.1");
+    auto opened = Port::open(config);
+    REQUIRE(opened);
+    port = std::move(*opened);
+    rte_mempool* pool = pools->packet();
+    REQUIRE(port->start({&pool, 1}, 4791));
+    queue = TxQueue(port->id(), 0, 32);
+  }
+  ~Fixture() {
+    queue.clear();
+    rings.drain();
+  }
+
+  rte_mbuf* frame(std::uint16_t bytes = 100) {
+    rte_mbuf* made = rte_pktmbuf_alloc(pools->packet());
+    REQUIRE(made != nullptr);
+    REQUIRE(rte_pktmbuf_append(made, bytes) != nullptr);
+    return made;
+  }
+  std::vector<rte_mbuf*> arrived() {
+    std::vector<rte_mbuf*> out;
+    void* object = nullptr;
+    while (rte_ring_dequeue(rings.to_b(), &object) == 0) {
+      out.push_back(static_cast<rte_mbuf*>(object));
+      rte_pktmbuf_free(out.back());
+    }
+    return out;
+  }
+
+  std::unique_ptr<LanePools> pools;
+  RingPorts rings;
+  std::unique_ptr<Port> port;
+  TxQueue queue;
+  LaneCounters counters;
+};
+
+}  // namespace
+
+TEST_CASE("frames leave in order and are counted") {
+  Fixture fixture("txorder");
+  std::vector<rte_mbuf*> sent;
+  for (int i = 0; i < 50; ++i) {
+    sent.push_back(fixture.frame());
+    fixture.queue.push(sent.back());
+  }
+  CHECK(fixture.queue.room() == TxQueue::kCapacity - 50);
+  CHECK(fixture.queue.flush(0, fixture.counters));
+  CHECK(fixture.queue.empty());
+  CHECK(fixture.arrived() == sent);
+  CHECK(fixture.counters.tx_packets == 50);
+  CHECK(fixture.counters.tx_bytes == 5'000);
+  CHECK(fixture.counters.tx_refused == 0);
+}
+
+TEST_CASE("what a full port refuses waits, in order, round the end of the backlog") {
+  Fixture fixture("txfull");
+  std::vector<rte_mbuf*> sent;
+  std::vector<rte_mbuf*> arrived;
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 60 && fixture.queue.room() != 0; ++i) {
+      sent.push_back(fixture.frame());
+      fixture.queue.push(sent.back());
+    }
+    fixture.queue.flush(round, fixture.counters);
+    // The ring has 63 places; half of what is in it is taken out each round.
+    for (int i = 0; i < 30; ++i) {
+      void* object = nullptr;
+      if (rte_ring_dequeue(fixture.rings.to_b(), &object) != 0) break;
+      arrived.push_back(static_cast<rte_mbuf*>(object));
+      rte_pktmbuf_free(arrived.back());
+    }
+  }
+  CHECK(fixture.counters.tx_refused > 0);
+  while (!fixture.queue.empty()) {
+    fixture.queue.flush(100, fixture.counters);
+    const auto more = fixture.arrived();
+    arrived.insert(arrived.end(), more.begin(), more.end());
+  }
+  const auto rest = fixture.arrived();
+  arrived.insert(arrived.end(), rest.begin(), rest.end());
+  CHECK(arrived == sent);
+  CHECK(fixture.counters.tx_dropped == 0);
+}
+
+TEST_CASE("a port that takes nothing for long loses its backlog, not the mbufs") {
+  Fixture fixture("txstall");
+  const unsigned available = rte_mempool_avail_count(fixture.pools->packet());
+  for (int i = 0; i < 100; ++i) fixture.queue.push(fixture.frame());
+  fixture.queue.flush(0, fixture.counters);  // 63 go
+  CHECK_FALSE(fixture.queue.flush(1'000, fixture.counters));
+  CHECK_FALSE(fixture.queue.flush(TxQueue::kStall, fixture.counters));
+  CHECK_FALSE(fixture.queue.empty());
+  CHECK_FALSE(fixture.queue.flush(1'000 + TxQueue::kStall, fixture.counters));
+  CHECK(fixture.queue.empty());
+  CHECK(fixture.counters.tx_dropped == 37);
+  (void)fixture.arrived();
+  CHECK(rte_mempool_avail_count(fixture.pools->packet()) == available);
+}
+
+TEST_CASE("more than the backlog holds is freed, not leaked") {
+  Fixture fixture("txover");
+  const unsigned available = rte_mempool_avail_count(fixture.pools->packet());
+  for (std::size_t i = 0; i < TxQueue::kCapacity + 5; ++i) fixture.queue.push(fixture.frame());
+  CHECK(fixture.queue.room() == 0);
+  CHECK(rte_mempool_avail_count(fixture.pools->packet()) == available - TxQueue::kCapacity);
+  fixture.queue.clear();
+  CHECK(rte_mempool_avail_count(fixture.pools->packet()) == available);
+}
