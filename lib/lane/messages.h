@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// What the control thread (main lcore) and the lanes say to each other. Messages are heap objects
-/// made by the control thread; a pointer to one goes through an rte_ring to a lane, and comes back
-/// in an event when the lane is through with it, so that only the control thread ever frees.
+/// made by the control thread, one for each lane that gets one; a pointer to one goes through an
+/// rte_ring to a lane, and comes back in a notice when the lane is through with it, so that only
+/// the control thread ever frees.
 /// Lane 0 is the command lane: it alone reads the clients' command queues, checks commands, and
 /// hands ops to the other lanes.
 #pragma once
@@ -43,7 +44,7 @@ struct ShardPlacement {
 struct GroupPlan {
   std::uint64_t group_handle = 0;
   std::vector<std::uint32_t> member_clients;  ///< client_id by member
-  std::vector<ShardPlacement> shards;         ///< by lane
+  std::vector<ShardPlacement> shards;         ///< by lane; a group may have fewer than the daemon
 };
 
 enum class RequestType : std::uint8_t {
@@ -53,10 +54,11 @@ enum class RequestType : std::uint8_t {
                   ///< and closes those first)
   kAddMemory,     ///< command lane only: memory
   kRemoveMemory,  ///< command lane only: comes back when no op refers to it
-  kAddGroup,      ///< every lane: plan; each lane starts its shard
-  kAbortGroup,    ///< every lane: group_handle, reason
-  kLeaveGroup,    ///< every lane: group_handle. Comes back from a lane when its shard is closed and
-                  ///< forgotten (also after an abort: the control thread sends it in any case)
+  kAddGroup,      ///< every lane of the group: plan; each lane starts its shard
+  kAbortGroup,    ///< every lane of the group: group_handle, reason
+  kLeaveGroup,    ///< every lane of the group: group_handle. Comes back from a lane when its shard
+                  ///< is closed and forgotten (also after an abort: the control thread sends it in
+                  ///< any case)
 };
 
 struct Request {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Whether one command of a client may become an op: every field is checked here, on the lane's
+/// private copy, against what the daemon knows. Pure functions; nothing allocates; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+#include "base/types.h"
+#include "ipc/command_queue.h"
+
+namespace gradwire::lane {
+
+/// Bytes [begin, end) of client memory.
+struct Range {
+  const std::byte* begin = nullptr;
+  const std::byte* end = nullptr;
+  [[nodiscard]] bool overlaps(const Range& other) const noexcept {
+    return begin < other.end && other.begin < end;
+  }
+};
+
+/// What an accepted command reads and writes.
+struct CommandRanges {
+  Range input;
+  Range output;
+  /// Whether the two commands may not run at once: one writes what the other touches.
+  [[nodiscard]] bool conflicts(const CommandRanges& other) const noexcept {
+    return output.overlaps(other.output) || output.overlaps(other.input) ||
+           input.overlaps(other.output);
+  }
+};
+
+/// The part of a group's configuration that bounds an op.
+struct OpLimits {
+  std::uint16_t nranks = 1;
+  std::uint8_t lanes = 1;
+  std::uint32_t payload_bytes = 0;
+  std::uint32_t max_chunks = 0;  ///< of one op on one lane
+};
+
+/// A client's memory as a command's handle found it.
+struct MemoryView {
+  std::byte* base = nullptr;  ///< nullptr: the handle is not one of this client's
+  std::uint64_t bytes = 0;
+};
+
+/// The text of a refusal; also says which error it is.
+struct Refusal {
+  ErrorCode code = ErrorCode::kOk;
+  char text[ipc::CompletionEntry::kTextBytes] = {};
+};
+
+/// Checks type, datatype, redop, count, offsets, bounds, size and whether input and output are the
+/// same or disjoint. Does not look at other commands (see CommandRanges::conflicts).
+/// @return false with `refusal` filled, or true with `ranges` filled.
+[[nodiscard]] bool check_command(const ipc::CommandEntry& command, const OpLimits& limits,
+                                 const MemoryView& input, const MemoryView& output,
+                                 CommandRanges& ranges, Refusal& refusal) noexcept;
+
+}  // namespace gradwire::lane

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What lane 0 does besides being a lane: it alone reads the clients' command queues, checks each
+/// command on a private copy, counts commands into ops, compares what the members of a group
+/// called, hands complete ops to every lane, and answers when every lane is done. It knows rings
+/// and queues, and no port, shard or clock.
+///
+/// Lane 0 owns it. Adding a client, a memory or a group allocates (those are control events);
+/// poll() and on_report() do not.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "lane/command_check.h"
+#include "lane/counters.h"
+#include "lane/links.h"
+#include "lane/messages.h"
+
+namespace gradwire::lane {
+
+class CommandLane {
+ public:
+  /// Commands taken from one client in one round: the others and the packets get their turn.
+  static constexpr int kCommandsPerRound = 16;
+
+  /// `lanes`: every lane of the daemon, this one too.
+  CommandLane(std::span<const LaneRings> lanes, LaneCounters& counters);
+  ~CommandLane();
+  CommandLane(const CommandLane&) = delete;
+  CommandLane& operator=(const CommandLane&) = delete;
+
+  // Control events. Those that take a Request hold it until pop_finished() gives it back.
+  void add_client(ClientPort* client);
+  /// Its commands are read no more from here on. @return the client, nullptr if unknown.
+  ClientPort* remove_client(Request* request);
+  void add_memory(const MemoryRegion& region);
+  void remove_memory(Request* request);
+  void add_group(std::uint64_t group_handle, std::span<const std::uint32_t> member_clients,
+                 std::uint16_t rank, const OpLimits& limits);
+  /// No more commands; finished when every lane has closed its shard and every command of the
+  /// group is answered.
+  void leave_group(Request* request);
+
+  void on_report(const LaneReport& report) noexcept;
+  /// Reads commands, hands out ops, repeats what found no room. @return whether it did anything.
+  bool poll() noexcept;
+
+  [[nodiscard]] bool pop_finished(Request*& request) noexcept;
+  /// Whether pop_fault() and pop_abort() are to be asked.
+  [[nodiscard]] bool has_news() const noexcept { return news_; }
+  void clear_news() noexcept { news_ = false; }
+  /// A client broke the queue's rules: said once per client.
+  [[nodiscard]] bool pop_fault(std::uint32_t& client_id, AbortReason& why) noexcept;
+  /// The members of a group called different things: its own shard is to be aborted.
+  [[nodiscard]] bool pop_abort(std::uint64_t& group_handle, AbortReason& reason) noexcept;
+
+  // Sleep: ipc/command_queue.h's protocol.
+  void set_sleeping(bool sleeping) noexcept;
+  [[nodiscard]] bool has_command() const noexcept;
+  [[nodiscard]] std::size_t client_count() const noexcept { return clients_.size(); }
+
+ private:
+  struct Client;
+  struct Memory;
+  struct Group;
+  struct Record;
+  struct OpSlot;
+
+  [[nodiscard]] bool poll_client(Client& client) noexcept;
+  [[nodiscard]] bool take_command(Client& client, const ipc::CommandEntry& command) noexcept;
+  void join_op(Client& client, Group& group, std::size_t member, std::uint16_t record,
+               const ipc::CommandEntry& command) noexcept;
+  void refuse(Client& client, std::uint16_t record, const Refusal& refusal) noexcept;
+  void complete(Client& client, std::uint16_t record, ErrorCode status, const char* text) noexcept;
+  void drain_completions(Client& client) noexcept;
+  void finish_op(Group& group, OpSlot& slot) noexcept;
+  void end_group(Group& group) noexcept;
+  bool hand_out(Group& group) noexcept;
+  void release_finished() noexcept;
+  [[nodiscard]] Group* find_group(std::uint64_t handle) noexcept;
+  [[nodiscard]] Memory* find_memory(std::uint32_t client_id, std::uint32_t memory) noexcept;
+  [[nodiscard]] bool is_member(std::uint32_t client_id) const noexcept;
+
+  std::vector<LaneRings> lanes_;
+  LaneCounters& counters_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<std::unique_ptr<Group>> groups_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Memory>> memories_;  // client and handle
+  std::vector<Request*> finished_;
+  bool removals_ = false;  // something waits in release_finished()
+  bool news_ = false;      // pop_fault() or pop_abort() has something to tell
+};
+
+}  // namespace gradwire::lane

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What the command lane remembers: clients, memories, groups, ops. Private to command_lane.cc and
+/// command_ops.cc; lane 0 owns all of it.
+///
+/// How a command becomes an op. A client's record holds an accepted command from the moment it is
+/// read until its completion is in the client's queue; there are kCompletionEntries of them, which
+/// bounds everything else. The nth accepted command of a member for a group joins the group's op n.
+/// When every member has joined, the op is handed to the lanes; when every lane has reported it,
+/// the members' records are completed. An abort completes all records of the group, but only when
+/// no lane refers to client memory any more.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+#include "lane/command_lane.h"
+
+namespace gradwire::lane {
+
+inline constexpr std::uint16_t kNoRecord = 0xffff;
+inline constexpr std::uint32_t kRecords = ipc::kCompletionEntries;
+
+struct CommandLane::Memory {
+  MemoryRegion region;
+  std::uint32_t uses = 0;  // by accepted commands; an in-place op uses it twice
+  Request* removal = nullptr;
+};
+
+/// An accepted command, or a refused one whose completion waits for room.
+struct CommandLane::Record {
+  std::uint64_t request_id = 0;
+  std::uint64_t op_seq = 0;
+  CommandRanges ranges;
+  Memory* input = nullptr;
+  Memory* output = nullptr;
+  std::uint32_t status = 0;
+  std::uint16_t active_index = 0;  // its place in Client::active
+  bool active = false;
+  char text[ipc::CompletionEntry::kTextBytes] = {};
+};
+
+struct CommandLane::Client {
+  ClientPort* port = nullptr;
+  Request* removal = nullptr;
+  bool faulty = false;
+  bool fault_told = false;
+  bool has_held = false;  // a command was read whose op slot is not free yet
+  ipc::CommandEntry held;
+  AbortReason fault;
+
+  std::array<Record, kRecords> records{};
+  std::array<std::uint16_t, kRecords> free{};
+  std::uint32_t free_count = kRecords;
+  std::array<std::uint16_t, kRecords> active{};  // records of unfinished commands, in no order
+  std::uint32_t active_count = 0;
+  std::array<std::uint16_t, kRecords> done{};  // records whose completion waits for room, in order
+  std::uint32_t done_head = 0;
+  std::uint32_t done_count = 0;
+};
+
+struct CommandLane::OpSlot {
+  std::uint64_t op_seq = 0;  // 0 = free
+  std::uint64_t count = 0;
+  std::uint32_t tag = 0;
+  std::uint8_t datatype = 0;
+  std::uint8_t redop = 0;
+  std::uint16_t joined = 0;
+  std::uint16_t first_member = 0;
+  std::uint16_t lanes_done = 0;  // a bit each
+  std::array<std::uint16_t, kMaxMembers> records{};
+};
+
+struct CommandLane::Group {
+  std::uint64_t handle = 0;
+  std::vector<Client*> members;
+  std::vector<std::uint64_t> joined_seq;  // by member: ops that it has called
+  std::vector<std::uint64_t> sent_seq;    // by lane: ops handed out
+  std::uint64_t ready_seq = 0;            // all ops up to it are called by every member
+  std::uint64_t handed_seq = 0;           // all lanes have them
+  std::uint16_t rank = 0;
+  OpLimits limits;
+  std::uint16_t formed = 0;  // lanes, a bit each
+  std::uint16_t quiet = 0;   // lanes that touch client memory no more
+  std::uint16_t closed = 0;
+  bool aborted = false;
+  bool abort_wanted = false;  // pop_abort() has not told yet
+  bool ended = false;         // every record was answered; nothing comes any more
+  Request* leave = nullptr;
+  AbortReason reason;
+  char reason_text[ipc::CompletionEntry::kTextBytes] = {};
+  std::vector<OpSlot> slots;        // [kOpSlots]
+  std::vector<ring::OpSpec> specs;  // [kOpSlots]
+
+  /// Every lane that has a shard of the group, a bit each.
+  [[nodiscard]] std::uint16_t all_lanes() const noexcept {
+    return static_cast<std::uint16_t>((1u << limits.lanes) - 1);
+  }
+  void set_reason(const AbortReason& why) {
+    if (reason.is_set()) return;
+    reason = why;
+    std::snprintf(reason_text, sizeof reason_text, "%s", describe(why).c_str());
+  }
+};
+
+}  // namespace gradwire::lane

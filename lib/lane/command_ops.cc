@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The way of a command: read, checked, joined to an op, handed to the lanes, answered.
+#include <rte_ring_elem.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstring>
+
+#include "lane/command_lane.h"
+#include "lane/command_lane_state.h"
+
+namespace gradwire::lane {
+
+bool CommandLane::poll() noexcept {
+  bool worked = false;
+  for (auto& client : clients_) worked |= poll_client(*client);
+  for (auto& group : groups_) worked |= hand_out(*group);
+  if (removals_) release_finished();
+  return worked;
+}
+
+bool CommandLane::poll_client(Client& client) noexcept {
+  if (client.done_count != 0) drain_completions(client);
+  if (client.removal != nullptr || client.faulty) return false;
+  bool worked = false;
+  for (int i = 0; i < kCommandsPerRound && client.free_count != 0; ++i) {
+    if (client.has_held) {
+      if (!take_command(client, client.held)) return worked;
+      client.has_held = false;
+      worked = true;
+      continue;
+    }
+    ipc::CommandEntry command;
+    const ipc::PopResult popped = client.port->queue.pop_command(command);
+    if (popped == ipc::PopResult::kEmpty) break;
+    if (popped == ipc::PopResult::kPeerFault) {
+      client.faulty = true;
+      news_ = true;
+      client.fault.code = AbortCode::kClientDied;
+      client.fault.set_detail("the index of its command queue cannot be");
+      return true;
+    }
+    worked = true;
+    count(counters_.commands);
+    if (!take_command(client, command)) {
+      client.held = command;
+      client.has_held = true;
+      break;
+    }
+  }
+  return worked;
+}
+
+/// @return false where the command has to wait for a slot.
+bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command) noexcept {
+  const std::uint16_t index = client.free[client.free_count - 1];
+  Record& record = client.records[index];
+  Refusal refusal;
+  const auto refuse_with = [&](ErrorCode code, const char* text) noexcept {
+    refusal.code = code;
+    std::snprintf(refusal.text, sizeof refusal.text, "%s", text);
+  };
+
+  Group* group = find_group(command.group_handle);
+  std::size_t member = 0;
+  if (group != nullptr) {
+    const auto found = std::find(group->members.begin(), group->members.end(), &client);
+    member = static_cast<std::size_t>(found - group->members.begin());
+    if (found == group->members.end()) group = nullptr;
+  }
+  Memory* input = find_memory(client.port->client_id, command.input_memory);
+  Memory* output = find_memory(client.port->client_id, command.output_memory);
+  CommandRanges ranges;
+  if (group == nullptr) {
+    refusal.code = ErrorCode::kNotFound;
+    std::snprintf(refusal.text, sizeof refusal.text,
+                  "group handle 0x%" PRIx64 " is not an open group of this client's",
+                  command.group_handle);
+  } else if (group->aborted) {
+    refuse_with(ErrorCode::kAborted, group->reason_text);
+  } else if (group->leave != nullptr) {
+    refuse_with(ErrorCode::kNotFound, "the group is being left: it takes no more commands");
+  } else if (group->formed != group->all_lanes()) {
+    refuse_with(ErrorCode::kBusy, "the group is not formed yet: wait for the reply to join");
+  } else {
+    const auto view = [](const Memory* memory) noexcept {
+      return memory == nullptr || memory->removal != nullptr
+                 ? MemoryView{}
+                 : MemoryView{memory->region.base, memory->region.bytes};
+    };
+    if (check_command(command, group->limits, view(input), view(output), ranges, refusal)) {
+      for (std::uint32_t i = 0; i < client.active_count; ++i) {
+        const Record& other = client.records[client.active[i]];
+        if (!ranges.conflicts(other.ranges)) continue;
+        refusal.code = ErrorCode::kInvalidArgument;
+        std::snprintf(refusal.text, sizeof refusal.text,
+                      "its memory overlaps that of the unfinished request %" PRIu64
+                      " and one of the two writes: wait for that one first",
+                      other.request_id);
+        break;
+      }
+    }
+  }
+
+  if (refusal.code == ErrorCode::kOk) {
+    const std::uint64_t op_seq = group->joined_seq[member] + 1;
+    const OpSlot& slot = group->slots[op_seq % kOpSlots];
+    if (slot.op_seq != 0 && slot.op_seq != op_seq) return false;
+  }
+  --client.free_count;
+  record.request_id = command.request_id;
+  record.op_seq = 0;
+  record.ranges = ranges;
+  record.input = record.output = nullptr;
+  if (refusal.code != ErrorCode::kOk) {
+    refuse(client, index, refusal);
+    return true;
+  }
+  if (command.count != 0) {
+    record.input = input;
+    record.output = output;
+    ++input->uses;
+    ++output->uses;
+  }
+  record.active = true;
+  record.active_index = static_cast<std::uint16_t>(client.active_count);
+  client.active[client.active_count++] = index;
+  join_op(client, *group, member, index, command);
+  return true;
+}
+
+void CommandLane::join_op(Client& client, Group& group, std::size_t member, std::uint16_t index,
+                          const ipc::CommandEntry& command) noexcept {
+  Record& record = client.records[index];
+  const std::uint64_t op_seq = ++group.joined_seq[member];
+  record.op_seq = op_seq;
+  OpSlot& slot = group.slots[op_seq % kOpSlots];
+  ring::OpSpec& spec = group.specs[op_seq % kOpSlots];
+  if (slot.op_seq == 0) {
+    slot = {};
+    slot.op_seq = op_seq;
+    slot.count = command.count;
+    slot.tag = command.tag;
+    slot.datatype = command.datatype;
+    slot.redop = command.redop;
+    slot.first_member = static_cast<std::uint16_t>(member);
+    slot.records.fill(kNoRecord);
+    spec.op_seq = op_seq;
+    spec.count = command.count;
+    spec.tag = command.tag;
+    spec.datatype = static_cast<DataType>(command.datatype);
+    spec.redop = static_cast<RedOp>(command.redop);
+  }
+  slot.records[member] = index;
+  spec.inputs[member] = record.ranges.input.begin;
+  spec.outputs[member] = const_cast<std::byte*>(record.ranges.output.begin);
+  ++slot.joined;
+
+  if (slot.count != command.count || slot.tag != command.tag || slot.datatype != command.datatype ||
+      slot.redop != command.redop) {
+    AbortReason reason;
+    reason.code = AbortCode::kMismatch;
+    reason.culprit_rank = reason.reporter_rank = group.rank;
+    reason.op_seq = op_seq;
+    std::snprintf(reason.detail, sizeof reason.detail,
+                  "member %u called %.*s %.*s count %" PRIu64 " tag %" PRIu32
+                  ", member %zu %.*s %.*s count %" PRIu64 " tag %" PRIu32,
+                  slot.first_member,
+                  static_cast<int>(name_of(static_cast<DataType>(slot.datatype)).size()),
+                  name_of(static_cast<DataType>(slot.datatype)).data(),
+                  static_cast<int>(name_of(static_cast<RedOp>(slot.redop)).size()),
+                  name_of(static_cast<RedOp>(slot.redop)).data(), slot.count, slot.tag, member,
+                  static_cast<int>(name_of(static_cast<DataType>(command.datatype)).size()),
+                  name_of(static_cast<DataType>(command.datatype)).data(),
+                  static_cast<int>(name_of(static_cast<RedOp>(command.redop)).size()),
+                  name_of(static_cast<RedOp>(command.redop)).data(), command.count, command.tag);
+    group.aborted = true;
+    group.abort_wanted = true;
+    news_ = true;
+    group.set_reason(reason);
+    return;
+  }
+  // Members call in order, so ops become complete in order.
+  if (slot.joined == group.members.size()) group.ready_seq = op_seq;
+}
+
+bool CommandLane::hand_out(Group& group) noexcept {
+  if (group.handed_seq == group.ready_seq || group.aborted) return false;
+  bool worked = false;
+  bool all = true;
+  for (std::size_t lane = 0; lane < group.limits.lanes; ++lane) {
+    if (group.sent_seq[lane] == group.ready_seq) continue;
+    LaneOps ops{group.handle, group.ready_seq, group.specs.data()};
+    if (rte_ring_sp_enqueue_elem(lanes_[lane].ops, &ops, sizeof ops) != 0) {
+      all = false;  // its ring is full: again in the next round
+      continue;
+    }
+    group.sent_seq[lane] = group.ready_seq;
+    if (lane != 0) lanes_[lane].bell->ring();
+    worked = true;
+  }
+  if (all) group.handed_seq = group.ready_seq;
+  return worked;
+}
+
+// --- answers ----------------------------------------------------------------------------------
+
+void CommandLane::on_report(const LaneReport& report) noexcept {
+  Group* group = find_group(report.group_handle);
+  if (group == nullptr) return;
+  const auto lane_bit = static_cast<std::uint16_t>(1u << report.lane);
+  switch (report.type) {
+    case ring::EventType::kFormed:
+      group->formed |= lane_bit;
+      return;
+    case ring::EventType::kOpDone: {
+      OpSlot& slot = group->slots[report.op_seq % kOpSlots];
+      if (slot.op_seq != report.op_seq || group->ended) return;
+      slot.lanes_done |= lane_bit;
+      if (slot.lanes_done == group->all_lanes()) finish_op(*group, slot);
+      return;
+    }
+    case ring::EventType::kAborted:
+      group->aborted = true;
+      group->set_reason(report.reason);
+      group->quiet |= lane_bit;
+      break;
+    case ring::EventType::kClosed:
+      if (report.reason.is_set()) group->set_reason(report.reason);
+      group->quiet |= lane_bit;
+      group->closed |= lane_bit;
+      removals_ = true;
+      break;
+  }
+  if (group->quiet == group->all_lanes() && !group->ended) end_group(*group);
+}
+
+void CommandLane::finish_op(Group& group, OpSlot& slot) noexcept {
+  for (std::size_t member = 0; member < group.members.size(); ++member) {
+    complete(*group.members[member], slot.records[member], ErrorCode::kOk, "");
+  }
+  slot.op_seq = 0;
+}
+
+/// No lane refers to client memory any more: whatever is unfinished never will be finished.
+void CommandLane::end_group(Group& group) noexcept {
+  group.aborted = true;
+  group.ended = true;
+  if (!group.reason.is_set()) {
+    std::snprintf(group.reason_text, sizeof group.reason_text,
+                  "the group was left before the op was finished");
+  }
+  const std::uint64_t last = *std::max_element(group.joined_seq.begin(), group.joined_seq.end());
+  const std::uint64_t first = last >= kOpSlots ? last - kOpSlots + 1 : 1;
+  for (std::uint64_t op_seq = first; op_seq <= last; ++op_seq) {
+    OpSlot& slot = group.slots[op_seq % kOpSlots];
+    if (slot.op_seq != op_seq) continue;
+    for (std::size_t member = 0; member < group.members.size(); ++member) {
+      if (slot.records[member] == kNoRecord) continue;
+      complete(*group.members[member], slot.records[member], ErrorCode::kAborted,
+               group.reason_text);
+    }
+    slot.op_seq = 0;
+  }
+}
+
+void CommandLane::refuse(Client& client, std::uint16_t index, const Refusal& refusal) noexcept {
+  count(counters_.bad_commands);
+  complete(client, index, refusal.code, refusal.text);
+}
+
+void CommandLane::complete(Client& client, std::uint16_t index, ErrorCode status,
+                           const char* text) noexcept {
+  Record& record = client.records[index];
+  if (record.active) {
+    const std::uint16_t last = client.active[--client.active_count];
+    client.active[record.active_index] = last;
+    client.records[last].active_index = record.active_index;
+    record.active = false;
+  }
+  for (Memory* memory : {record.input, record.output}) {
+    if (memory == nullptr) continue;
+    --memory->uses;
+    if (memory->removal != nullptr) removals_ = true;
+  }
+  record.input = record.output = nullptr;
+  record.status = static_cast<std::uint32_t>(status);
+  std::snprintf(record.text, sizeof record.text, "%s", text);
+  client.done[(client.done_head + client.done_count++) % kRecords] = index;
+  drain_completions(client);
+}
+
+void CommandLane::drain_completions(Client& client) noexcept {
+  bool pushed = false;
+  while (client.done_count != 0) {
+    const std::uint16_t index = client.done[client.done_head];
+    const Record& record = client.records[index];
+    ipc::CompletionEntry entry;
+    entry.request_id = record.request_id;
+    entry.op_seq = record.op_seq;
+    entry.status = record.status;
+    std::memcpy(entry.text, record.text, sizeof entry.text);
+    // A client that does not read its completions gets no more commands read: it has no record.
+    if (!client.port->queue.push_completion(entry)) break;
+    pushed = true;
+    client.done_head = (client.done_head + 1) % kRecords;
+    --client.done_count;
+    client.free[client.free_count++] = index;
+  }
+  if (pushed && client.port->completion_fd >= 0 && client.port->queue.take_client_waits()) {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t ignored = write(client.port->completion_fd, &one, sizeof one);
+  }
+}
+
+}  // namespace gradwire::lane

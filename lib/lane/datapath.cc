@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lane/datapath.h"
+
+#include <fmt/format.h>
+#include <rte_errno.h>
+#include <rte_mbuf.h>
+#include <rte_ring.h>
+#include <rte_ring_elem.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace gradwire::lane {
+
+namespace {
+
+constexpr unsigned kRequests = 1024;
+constexpr unsigned kFrames = 256;
+constexpr unsigned kExchangeMbufs = 1023;  // both directions; a ring holds one less than its size
+// Of every group: formed, aborted, closed, and ops that may be done at once.
+constexpr unsigned kNotices = 4096;
+constexpr unsigned kReports = 8192;
+constexpr unsigned kOps = 1024;
+// Acknowledgements, hellos and the like of one shard on their way out.
+constexpr std::uint32_t kControlMbufsPerShard = 64;
+
+}  // namespace
+
+Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config) {
+  std::unique_ptr<Datapath> out(new Datapath);
+  if (config.lanes < 1 || config.lanes > kMaxLanes) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} lanes are not in 1 ... {}", config.lanes, kMaxLanes));
+  }
+  if (config.base_udp_port == 0 || config.base_udp_port > 65535 - config.lanes) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("UDP ports {} ... {} of {} lanes are not in 1 ... 65535", config.base_udp_port,
+                    config.base_udp_port + config.lanes - 1, config.lanes));
+  }
+  if (config.max_groups < 1 || config.max_groups > 1024) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} groups are not in 1 ... 1024", config.max_groups));
+  }
+
+  std::uint32_t buffer_bytes = 2048;
+  PacketDemand demand{.shards = config.max_groups, .mbufs_per_shard = config.mbufs_per_shard};
+  std::uint32_t payload = UINT32_MAX;
+  int socket = -1;
+  for (const PortConfig& port_config : config.ports) {
+    auto port = Port::open(port_config);
+    if (!port) return tl::unexpected(port.error());
+    const Port& opened = **port;
+    buffer_bytes = std::max(buffer_bytes, opened.limits().buffer_bytes);
+    payload = std::min(payload, wire::max_payload_bytes(opened.limits().mtu, 4));
+    if (opened.row().keeps_rx_mbufs) demand.descriptors += port_config.rx_descriptors;
+    if (!opened.row().tx_copies) demand.descriptors += port_config.tx_descriptors;
+    demand.driver_mbufs += opened.row().held_mbufs;
+    demand.backlog += TxQueue::kCapacity;
+    if (socket < 0) socket = opened.socket();
+    out->ports_.push_back(std::move(*port));
+  }
+  if (!config.ports.empty() && payload < 64) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a port's MTU leaves no room for 64 bytes of payload: give it 256 or more");
+  }
+  // Without ports (groups of one rank only) the payload is a matter of taste.
+  if (config.ports.empty()) payload = wire::max_payload_bytes(kJumboMtu, 4);
+  if (config.max_payload_bytes != 0) {
+    if (config.max_payload_bytes > payload || config.max_payload_bytes % 64 != 0) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("payload of {} bytes: it must be a multiple of 64 and no more than "
+                              "{}, which the ports carry",
+                              config.max_payload_bytes, payload));
+    }
+    payload = config.max_payload_bytes;
+  }
+  out->max_payload_bytes_ = payload;
+
+  std::vector<rte_mempool*> rx_pools;
+  for (std::uint8_t lane = 0; lane < config.lanes; ++lane) {
+    PoolPlan plan{.lane = lane,
+                  .socket = socket,
+                  .buffer_bytes = buffer_bytes,
+                  .packet_mbufs = packet_pool_mbufs(demand),
+                  .control_mbufs = kControlMbufsPerShard * config.max_groups + demand.descriptors +
+                                   demand.backlog,
+                  .name_prefix = config.name};
+    auto pools = LanePools::create(plan);
+    if (!pools) return tl::unexpected(pools.error());
+    rx_pools.push_back((*pools)->packet());
+    out->pools_.push_back(std::move(*pools));
+  }
+  for (auto& port : out->ports_) {
+    auto started = port->start(rx_pools, config.base_udp_port);
+    if (!started) return tl::unexpected(started.error());
+  }
+  if (auto made = out->make_rings(config); !made) return tl::unexpected(made.error());
+
+  for (std::uint8_t lane = 0; lane < config.lanes; ++lane) {
+    LaneConfig lane_config;
+    lane_config.lane = lane;
+    lane_config.udp_port = static_cast<std::uint16_t>(config.base_udp_port + lane);
+    for (const auto& port : out->ports_) lane_config.ports.push_back(port.get());
+    lane_config.rings = out->lane_rings_[lane];
+    lane_config.shared = out->shared_;
+    if (lane == 0) lane_config.all_lanes = out->lane_rings_;
+    lane_config.max_groups = config.max_groups;
+    lane_config.polling = config.polling;
+    out->lanes_.push_back(std::make_unique<Lane>(lane_config));
+  }
+  return out;
+}
+
+Result<rte_ring*> Datapath::make_ring(const std::string& name, std::size_t element, unsigned count,
+                                      unsigned flags) {
+  rte_ring* ring = rte_ring_create_elem(name.c_str(), static_cast<unsigned>(element), count,
+                                        SOCKET_ID_ANY, flags);
+  if (ring == nullptr) {
+    return fail(ErrorCode::kResourceExhausted,
+                fmt::format("ring {} of {} elements of {} bytes cannot be had: {}", name, count,
+                            element, rte_strerror(rte_errno)));
+  }
+  owned_rings_.push_back(ring);
+  return ring;
+}
+
+Result<void> Datapath::make_rings(const DatapathConfig& config) {
+  auto exchange = make_exchange_pool(config.name, kExchangeMbufs);
+  if (!exchange) return tl::unexpected(exchange.error());
+  shared_.exchange_pool = *exchange;
+  shared_.control_bell = &control_bell_;
+
+  struct Wanted {
+    rte_ring** ring;
+    std::string name;
+    std::size_t element;
+    unsigned count;
+    unsigned flags;
+  };
+  lane_rings_.resize(config.lanes);
+  std::vector<Wanted> wanted = {
+      {&shared_.notices, "notices", sizeof(Notice), kNotices, RING_F_SC_DEQ},
+      {&shared_.reports, "reports", sizeof(LaneReport), kReports, RING_F_SC_DEQ},
+      {&shared_.neighbor_frames, "arp", sizeof(void*), kFrames, RING_F_SC_DEQ},
+  };
+  constexpr unsigned kOneToOne = RING_F_SP_ENQ | RING_F_SC_DEQ;
+  for (std::uint8_t lane = 0; lane < config.lanes; ++lane) {
+    bells_.push_back(std::make_unique<WakeBell>());
+    LaneRings& rings = lane_rings_[lane];
+    rings.bell = bells_.back().get();
+    wanted.push_back(
+        {&rings.requests, fmt::format("requests_{}", lane), sizeof(void*), kRequests, kOneToOne});
+    wanted.push_back(
+        {&rings.frames, fmt::format("frames_{}", lane), sizeof(void*), kFrames, kOneToOne});
+    wanted.push_back({&rings.ops, fmt::format("ops_{}", lane), sizeof(LaneOps), kOps, kOneToOne});
+  }
+  shared_.command_bell = bells_.front().get();
+  for (const Wanted& each : wanted) {
+    auto ring = make_ring(fmt::format("{}_{}", config.name, each.name), each.element, each.count,
+                          each.flags);
+    if (!ring) return tl::unexpected(ring.error());
+    *each.ring = *ring;
+  }
+  return {};
+}
+
+Datapath::~Datapath() {
+  lanes_.clear();
+  ControlFrame frame;
+  if (shared_.neighbor_frames != nullptr) {
+    while (receive_frame(frame)) {
+    }
+  }
+  for (const LaneRings& rings : lane_rings_) {
+    void* object = nullptr;
+    while (rings.frames != nullptr && rte_ring_sc_dequeue(rings.frames, &object) == 0) {
+      rte_pktmbuf_free(static_cast<rte_mbuf*>(object));
+    }
+  }
+  // The ports give their mbufs back before the mempools go.
+  ports_.clear();
+  pools_.clear();
+  for (rte_ring* ring : owned_rings_) rte_ring_free(ring);
+  rte_mempool_free(shared_.exchange_pool);
+}
+
+bool Datapath::send(std::uint8_t lane, Request* request) noexcept {
+  if (rte_ring_sp_enqueue(lane_rings_[lane].requests, request) != 0) return false;
+  bells_[lane]->ring();
+  return true;
+}
+
+bool Datapath::receive(Notice& notice) noexcept {
+  return rte_ring_sc_dequeue_elem(shared_.notices, &notice, sizeof notice) == 0;
+}
+
+bool Datapath::receive_frame(ControlFrame& frame) noexcept {
+  void* object = nullptr;
+  if (rte_ring_sc_dequeue(shared_.neighbor_frames, &object) != 0) return false;
+  auto* mbuf = static_cast<rte_mbuf*>(object);
+  frame.port = mbuf->port;
+  frame.size = std::min<std::size_t>(rte_pktmbuf_data_len(mbuf), frame.bytes.size());
+  std::memcpy(frame.bytes.data(), rte_pktmbuf_mtod(mbuf, const void*), frame.size);
+  rte_pktmbuf_free(mbuf);
+  return true;
+}
+
+bool Datapath::send_frame(std::uint16_t port, std::span<const std::byte> frame) noexcept {
+  rte_mbuf* mbuf = rte_pktmbuf_alloc(shared_.exchange_pool);
+  if (mbuf == nullptr) return false;
+  char* room = frame.size() > UINT16_MAX
+                   ? nullptr
+                   : rte_pktmbuf_append(mbuf, static_cast<std::uint16_t>(frame.size()));
+  if (room != nullptr) {
+    std::memcpy(room, frame.data(), frame.size());
+    mbuf->port = port;
+    if (rte_ring_sp_enqueue(lane_rings_[0].frames, mbuf) == 0) {
+      bells_[0]->ring();
+      return true;
+    }
+  }
+  rte_pktmbuf_free(mbuf);
+  return false;
+}
+
+void Datapath::set_sleeping(bool sleeping) noexcept {
+  control_bell_.set_sleeping(sleeping);
+  if (!sleeping) control_bell_.drain();
+}
+
+}  // namespace gradwire::lane

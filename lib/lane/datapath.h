@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The datapath of a daemon (or of an embedding program) as its control thread sees it: opens the
+/// ports, makes mempools and rings, makes the lanes, and carries messages between the control
+/// thread and the lanes. Everything is allocated in create(); the destructor expects that no lane
+/// runs and that every group was left.
+///
+/// One thread, the control thread, calls everything here, but for lane(i).run() or poll_once(),
+/// which the lane's own thread calls.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "lane/connection_ids.h"
+#include "lane/lane.h"
+#include "lane/messages.h"
+#include "lane/pools.h"
+#include "lane/port.h"
+
+namespace gradwire::lane {
+
+struct DatapathConfig {
+  std::vector<PortConfig> ports;
+  std::uint8_t lanes = 1;
+  std::uint16_t base_udp_port = 0;  ///< lane i listens on base_udp_port + i
+  std::uint16_t max_groups = 16;    ///< at once; sizes the mempools
+  /// ring::packet_mbufs_needed() of the largest ShardConfig that groups are made with.
+  std::uint32_t mbufs_per_shard = 512;
+  std::uint32_t max_payload_bytes = 0;  ///< 0 = what the ports carry; else no more than that
+  PollingConfig polling;
+  std::string name = "gw";  ///< of rings and mempools: unique in the process
+};
+
+/// A frame that a lane passed to the control thread.
+struct ControlFrame {
+  std::uint16_t port = 0;  ///< index into DatapathConfig::ports
+  std::size_t size = 0;
+  std::array<std::byte, 256> bytes{};
+};
+
+class Datapath {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<Datapath>> create(const DatapathConfig& config);
+  ~Datapath();
+  Datapath(const Datapath&) = delete;
+  Datapath& operator=(const Datapath&) = delete;
+
+  [[nodiscard]] std::uint8_t lanes() const noexcept {
+    return static_cast<std::uint8_t>(lanes_.size());
+  }
+  [[nodiscard]] Lane& lane(std::uint8_t index) noexcept { return *lanes_[index]; }
+  [[nodiscard]] const LanePools& pools(std::uint8_t lane) const noexcept { return *pools_[lane]; }
+  [[nodiscard]] std::span<const std::unique_ptr<Port>> ports() const noexcept { return ports_; }
+  /// Chunk payload that every port carries.
+  [[nodiscard]] std::uint32_t max_payload_bytes() const noexcept { return max_payload_bytes_; }
+  /// For ShardConfig::sender_connection_id and receiver_connection_id.
+  [[nodiscard]] ConnectionIds& connection_ids() noexcept { return ids_; }
+
+  /// The request is the lane's until its kRequestDone notice brings it back.
+  /// @return false where the lane's ring is full: receive notices, then try again.
+  [[nodiscard]] bool send(std::uint8_t lane, Request* request) noexcept;
+  [[nodiscard]] bool receive(Notice& notice) noexcept;
+
+  /// ARP that came in on a port.
+  [[nodiscard]] bool receive_frame(ControlFrame& frame) noexcept;
+  /// Sends a frame out of a port, by lane 0. @return false where there is no room for now.
+  [[nodiscard]] bool send_frame(std::uint16_t port, std::span<const std::byte> frame) noexcept;
+
+  /// The control thread's sleep: sleeping(true), receive() and receive_frame() once more, wait for
+  /// event_fd() to be readable, sleeping(false), which also empties it.
+  [[nodiscard]] int event_fd() const noexcept { return control_bell_.fd(); }
+  void set_sleeping(bool sleeping) noexcept;
+  /// Wakes a lane's run(), so that it looks at its stop flag.
+  void wake(std::uint8_t lane) noexcept { bells_[lane]->force(); }
+
+ private:
+  Datapath() = default;
+  [[nodiscard]] Result<void> make_rings(const DatapathConfig& config);
+  [[nodiscard]] Result<rte_ring*> make_ring(const std::string& name, std::size_t element,
+                                            unsigned count, unsigned flags);
+
+  std::vector<std::unique_ptr<Port>> ports_;
+  std::vector<std::unique_ptr<LanePools>> pools_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<WakeBell>> bells_;
+  WakeBell control_bell_;
+  std::vector<LaneRings> lane_rings_;
+  SharedRings shared_;
+  std::vector<rte_ring*> owned_rings_;
+  ConnectionIds ids_;
+  std::uint32_t max_payload_bytes_ = 0;
+};
+
+}  // namespace gradwire::lane

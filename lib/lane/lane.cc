@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "lane/lane.h"
+
+#include <rte_ring.h>
+#include <rte_ring_elem.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace gradwire::lane {
+
+namespace {
+
+// Every lane may pass the check for room at the same moment and then enqueue one notice.
+constexpr unsigned kNoticeReserve = 2 * kMaxLanes;
+
+}  // namespace
+
+Lane::Lane(const LaneConfig& config)
+    : config_(config),
+      slots_(config.max_groups),
+      connections_(std::make_unique<ConnectionTable>()),
+      statuses_(config.max_groups),
+      polling_(config.polling) {
+  in_use_.reserve(config.max_groups);
+  touched_.reserve(config.max_groups);
+  for (const Port* port : config.ports) {
+    LanePort added;
+    added.port_id = port->id();
+    added.mac = port->mac();
+    added.ip = port->config().ip;
+    added.vlan_id = port->config().vlan_id;
+    added.rx_exclusive = port->row().rx_exclusive;
+    added.rx_interrupts = port->report().rx_interrupts;
+    added.tx = TxQueue(port->id(), config.lane, port->row().tx_burst);
+    ports_.push_back(added);
+  }
+  sleeper_.add(config.rings.bell->fd());
+  if (config.lane == 0) commands_ = std::make_unique<CommandLane>(config.all_lanes, counters_);
+}
+
+Lane::~Lane() {
+  for (LanePort& port : ports_) port.tx.clear();
+}
+
+bool Lane::poll_once(TimeNs now) noexcept {
+  bool worked = take_requests(now);
+  if (commands_ != nullptr) worked |= poll_commands(now);
+  worked |= take_ops(now);
+  const bool received = receive(now);
+  worked |= received;
+  worked |= take_control_frames();
+  worked |= poll_shards(now, !received);
+  for (LanePort& port : ports_) {
+    if (!port.tx.empty()) worked |= port.tx.flush(now, counters_);
+  }
+  if (now >= next_publication_) publish(now);
+  count(counters_.rounds);
+  if (worked) count(counters_.busy_rounds);
+  return worked;
+}
+
+void Lane::publish(TimeNs now) noexcept {
+  next_publication_ = now + kPublicationNs;
+  for (const std::uint16_t index : in_use_) {
+    statuses_[index].write({slots_[index].handle, slots_[index].shard->status(now)});
+  }
+}
+
+std::optional<ring::ShardStatus> Lane::shard_status(std::uint64_t group_handle) const noexcept {
+  for (const Snapshot<PublishedStatus>& snapshot : statuses_) {
+    const PublishedStatus published = snapshot.read();
+    if (published.group_handle == group_handle && group_handle != 0) return published.status;
+  }
+  return std::nullopt;
+}
+
+TimeNs Lane::deadline(TimeNs now) const noexcept {
+  TimeNs earliest = kNever;
+  for (const std::uint16_t index : in_use_) {
+    if (!slots_[index].closed) earliest = std::min(earliest, slots_[index].shard->deadline(now));
+  }
+  return earliest;
+}
+
+// --- the control thread -------------------------------------------------------------------------
+
+bool Lane::take_requests(TimeNs now) noexcept {
+  bool worked = false;
+  for (int i = 0; i < kRequestsPerRound && notices_have_room(); ++i) {
+    void* request = nullptr;
+    if (rte_ring_sc_dequeue(config_.rings.requests, &request) != 0) break;
+    handle(*static_cast<Request*>(request), now);
+    worked = true;
+  }
+  return worked;
+}
+
+void Lane::handle(Request& request, TimeNs now) noexcept {
+  switch (request.type) {
+    case RequestType::kAddClient:
+      if (commands_ != nullptr) {
+        commands_->add_client(request.client);
+        if (request.client->doorbell_fd >= 0) sleeper_.add(request.client->doorbell_fd);
+      }
+      break;
+    case RequestType::kRemoveClient:
+      if (commands_ == nullptr) break;
+      if (const ClientPort* client = commands_->remove_client(&request);
+          client != nullptr && client->doorbell_fd >= 0) {
+        sleeper_.remove(client->doorbell_fd);
+      }
+      return;
+    case RequestType::kAddMemory:
+      if (commands_ != nullptr) commands_->add_memory(request.region);
+      break;
+    case RequestType::kRemoveMemory:
+      if (commands_ == nullptr) break;
+      commands_->remove_memory(&request);
+      return;
+    case RequestType::kAddGroup:
+      if (!add_group(request, now)) {
+        Notice notice;
+        notice.type = NoticeType::kGroupAborted;
+        notice.group_handle = request.plan->group_handle;
+        notice.reason.code = AbortCode::kFormation;
+        std::snprintf(notice.reason.detail, sizeof notice.reason.detail,
+                      "lane %u has %zu of %u groups, or was given no shard", config_.lane,
+                      in_use_.size(), config_.max_groups);
+        notify(notice);
+      }
+      break;
+    case RequestType::kAbortGroup: {
+      GroupSlot* slot = find_group(request.group_handle);
+      if (slot != nullptr && !slot->closed) slot->shard->abort(request.reason, now);
+      break;
+    }
+    case RequestType::kLeaveGroup:
+      leave_group(request, now);
+      return;
+  }
+  request_done(request);
+}
+
+bool Lane::add_group(Request& request, TimeNs now) noexcept {
+  GroupPlan& plan = *request.plan;
+  if (config_.lane >= plan.shards.size() || plan.shards[config_.lane].shard == nullptr) {
+    return false;
+  }
+  const auto free = std::find_if(slots_.begin(), slots_.end(),
+                                 [](const GroupSlot& slot) { return slot.shard == nullptr; });
+  if (free == slots_.end()) return false;
+  const ShardPlacement& placement = plan.shards[config_.lane];
+  if (placement.down_port >= ports_.size() || placement.up_port >= ports_.size()) return false;
+
+  const auto index = static_cast<std::uint16_t>(free - slots_.begin());
+  *free = GroupSlot{};
+  free->shard = placement.shard.get();
+  free->handle = plan.group_handle;
+  free->down_port = placement.down_port;
+  free->up_port = placement.up_port;
+  in_use_.push_back(index);
+  const ring::ShardConfig& config = free->shard->config();
+  connections_->insert(config.sender_connection_id, index);
+  connections_->insert(config.receiver_connection_id, index);
+  if (commands_ != nullptr) {
+    commands_->add_group(plan.group_handle, plan.member_clients, config.rank,
+                         OpLimits{.nranks = config.nranks,
+                                  .lanes = config.lanes,
+                                  .payload_bytes = config.payload_bytes,
+                                  .max_chunks = config.max_chunks});
+  }
+  free->shard->start(now);
+  next_publication_ = now;
+  return true;
+}
+
+void Lane::leave_group(Request& request, TimeNs now) noexcept {
+  GroupSlot* slot = find_group(request.group_handle);
+  // The command lane answers the request itself, when every lane has closed and every command of
+  // the group is answered.
+  if (commands_ != nullptr) commands_->leave_group(&request);
+  if (slot == nullptr || slot->leave != nullptr) {
+    if (commands_ == nullptr) request_done(request);
+    return;
+  }
+  slot->leave = &request;
+  if (slot->closed) {
+    release(*slot);
+  } else {
+    slot->shard->leave(now);
+  }
+}
+
+void Lane::release(GroupSlot& slot) noexcept {
+  const auto index = static_cast<std::uint16_t>(&slot - slots_.data());
+  if (commands_ == nullptr) request_done(*slot.leave);
+  slot = GroupSlot{};
+  statuses_[index].write({});
+  in_use_.erase(std::find(in_use_.begin(), in_use_.end(), index));
+}
+
+bool Lane::notices_have_room() const noexcept {
+  return rte_ring_free_count(config_.shared.notices) > kNoticeReserve;
+}
+
+void Lane::notify(const Notice& notice) noexcept {
+  Notice sent = notice;
+  sent.lane = config_.lane;
+  // There is room: whoever makes a notice asked notices_have_room() first.
+  rte_ring_mp_enqueue_elem(config_.shared.notices, &sent, sizeof sent);
+  config_.shared.control_bell->ring();
+}
+
+void Lane::request_done(Request& request) noexcept {
+  Notice notice;
+  notice.type = NoticeType::kRequestDone;
+  notice.group_handle = request.group_handle;
+  notice.client_id = request.client_id;
+  notice.request = &request;
+  notify(notice);
+}
+
+Lane::GroupSlot* Lane::find_group(std::uint64_t handle) noexcept {
+  for (const std::uint16_t index : in_use_) {
+    if (slots_[index].handle == handle) return &slots_[index];
+  }
+  return nullptr;
+}
+
+// --- commands and ops ---------------------------------------------------------------------------
+
+bool Lane::poll_commands(TimeNs now) noexcept {
+  LaneReport report;
+  bool worked = false;
+  while (rte_ring_sc_dequeue_elem(config_.shared.reports, &report, sizeof report) == 0) {
+    commands_->on_report(report);
+    worked = true;
+  }
+  worked |= commands_->poll();
+  if (commands_->has_news() && notices_have_room()) {
+    Notice fault;
+    fault.type = NoticeType::kClientFault;
+    std::uint64_t handle = 0;
+    AbortReason reason;
+    if (commands_->pop_fault(fault.client_id, fault.reason)) {
+      notify(fault);
+    } else if (commands_->pop_abort(handle, reason)) {
+      GroupSlot* slot = find_group(handle);
+      if (slot != nullptr && !slot->closed) slot->shard->abort(reason, now);
+    } else {
+      commands_->clear_news();
+    }
+    worked = true;
+  }
+  Request* request = nullptr;
+  while (notices_have_room() && commands_->pop_finished(request)) {
+    request_done(*request);
+    worked = true;
+  }
+  return worked;
+}
+
+bool Lane::take_ops(TimeNs now) noexcept {
+  bool worked = false;
+  LaneOps ops;
+  while (rte_ring_sc_dequeue_elem(config_.rings.ops, &ops, sizeof ops) == 0) {
+    worked = true;
+    GroupSlot* slot = find_group(ops.group_handle);
+    if (slot == nullptr || slot->closed) continue;  // left or aborted meanwhile
+    slot->specs = ops.specs;
+    slot->ready_seq = ops.op_seq;
+    post_ops(*slot, now);
+  }
+  return worked;
+}
+
+void Lane::post_ops(GroupSlot& slot, TimeNs now) noexcept {
+  while (slot.posted_seq != slot.ready_seq) {
+    const ring::OpSpec& spec = slot.specs[(slot.posted_seq + 1) % kOpSlots];
+    switch (slot.shard->post(spec, now)) {
+      case ring::PostResult::kOk:
+        ++slot.posted_seq;
+        continue;
+      case ring::PostResult::kFull:
+        return;  // again when an op is done
+      case ring::PostResult::kRefused:
+        // Aborted or leaving: the command lane answers when the shard says so.
+        slot.ready_seq = slot.posted_seq;
+        return;
+      case ring::PostResult::kTooLarge: {
+        // The command lane checked the size against this very shard's limits.
+        AbortReason reason;
+        reason.code = AbortCode::kProtocol;
+        reason.culprit_rank = reason.reporter_rank = slot.shard->config().rank;
+        reason.op_seq = spec.op_seq;
+        reason.set_detail("an op was accepted that is larger than a shard takes");
+        slot.shard->abort(reason, now);
+        slot.ready_seq = slot.posted_seq;
+        return;
+      }
+    }
+  }
+}
+
+// --- shards -------------------------------------------------------------------------------------
+
+bool Lane::poll_shards(TimeNs now, bool idle) noexcept {
+  bool worked = false;
+  expecting_ = false;
+  for (std::size_t i = 0; i < in_use_.size();) {
+    GroupSlot& slot = slots_[in_use_[i]];
+    if (!slot.closed) {
+      TxQueue& down = ports_[slot.down_port].tx;
+      TxQueue& up = ports_[slot.up_port].tx;
+      std::size_t down_room = down.room();
+      std::size_t up_room = up.room();
+      if (&down == &up) {
+        up_room /= 2;
+        down_room -= up_room;
+      }
+      outbox_.down_count = outbox_.up_count = 0;
+      outbox_.down_room = std::min(down_room, ring::Outbox::kCapacity);
+      outbox_.up_room = std::min(up_room, ring::Outbox::kCapacity);
+      if (slot.posted_seq != slot.ready_seq) post_ops(slot, now);
+      worked |= slot.shard->poll(now, idle, outbox_);
+      for (std::size_t f = 0; f < outbox_.up_count; ++f) up.push(outbox_.up[f]);
+      for (std::size_t f = 0; f < outbox_.down_count; ++f) down.push(outbox_.down[f]);
+      expecting_ |= slot.done < slot.ready_seq;
+    }
+    const std::size_t before = in_use_.size();
+    take_events(slot);
+    if (in_use_.size() == before) ++i;
+  }
+  return worked;
+}
+
+void Lane::take_events(GroupSlot& slot) noexcept {
+  while (notices_have_room()) {
+    if (slot.has_report && !report(slot)) return;
+    if (slot.closed) {
+      if (slot.leave != nullptr) release(slot);
+      return;
+    }
+    ring::Event event;
+    if (!slot.shard->pop_event(event)) return;
+    slot.report = LaneReport{slot.handle, event.op_seq, event.type, config_.lane, {}};
+    slot.has_report = true;
+    Notice notice;
+    notice.group_handle = slot.handle;
+    switch (event.type) {
+      case ring::EventType::kFormed:
+        notice.type = NoticeType::kGroupFormed;
+        notify(notice);
+        break;
+      case ring::EventType::kOpDone:
+        ++slot.done;
+        count(counters_.ops_done);
+        break;
+      case ring::EventType::kAborted:
+        notice.type = NoticeType::kGroupAborted;
+        notice.reason = slot.shard->reason();
+        slot.report.reason = notice.reason;
+        slot.ready_seq = slot.posted_seq = slot.done;
+        notify(notice);
+        break;
+      case ring::EventType::kClosed: {
+        slot.report.reason = slot.shard->reason();
+        slot.closed = true;
+        const ring::ShardConfig& config = slot.shard->config();
+        connections_->erase(config.sender_connection_id);
+        connections_->erase(config.receiver_connection_id);
+        break;
+      }
+    }
+  }
+}
+
+/// Sends the slot's report to the command lane. @return whether there was room.
+bool Lane::report(GroupSlot& slot) noexcept {
+  if (rte_ring_mp_enqueue_elem(config_.shared.reports, &slot.report, sizeof slot.report) != 0) {
+    return false;
+  }
+  slot.has_report = false;
+  if (commands_ == nullptr) config_.shared.command_bell->ring();
+  return true;
+}
+
+}  // namespace gradwire::lane

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// One lane: its queue on each port, its shards, and the loop that joins them. Each round takes
+/// what the control thread and the command lane sent, receives a burst from each port, gives
+/// packets to their shards, lets every shard send, and passes on what happened. Lane 0 is also the
+/// command lane.
+///
+/// The control thread constructs it; then one lcore (or the caller, in embedded mode) runs it.
+/// poll_once() allocates nothing, but for control requests (a new client, memory or group).
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lane/command_lane.h"
+#include "lane/connection_ids.h"
+#include "lane/counters.h"
+#include "lane/links.h"
+#include "lane/messages.h"
+#include "lane/polling.h"
+#include "lane/port.h"
+#include "lane/sleeper.h"
+#include "lane/snapshot.h"
+#include "lane/tx_queue.h"
+#include "wire/frame.h"
+#include "wire/packet.h"
+
+namespace gradwire::lane {
+
+struct LaneConfig {
+  std::uint8_t lane = 0;
+  std::uint16_t udp_port = 0;      ///< of this lane: the daemon's base port + lane
+  std::vector<const Port*> ports;  ///< started; queue `lane` of each is this lane's
+  LaneRings rings;
+  SharedRings shared;
+  std::vector<LaneRings> all_lanes;  ///< lane 0 only: every lane's rings, to hand ops out
+  std::uint16_t max_groups = 64;
+  PollingConfig polling;
+};
+
+class Lane {
+ public:
+  explicit Lane(const LaneConfig& config);
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  /// One round. Embedded mode calls it with a time of its own that never goes back.
+  /// @return whether there was anything to do.
+  bool poll_once(TimeNs now) noexcept;
+
+  /// Rounds by the polling policy until `stop` is set (ring the lane's bell then).
+  void run(const std::atomic<bool>& stop) noexcept;
+
+  /// Earliest time at which poll_once() has something to do without a packet or a message.
+  [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept;
+  /// As it was at most kPublicationNs of the lane's time ago; any thread.
+  [[nodiscard]] std::optional<ring::ShardStatus> shard_status(
+      std::uint64_t group_handle) const noexcept;
+  static constexpr TimeNs kPublicationNs = 10'000'000;
+  /// Written by the lane; read with read_counter().
+  [[nodiscard]] const LaneCounters& counters() const noexcept { return counters_; }
+
+ private:
+  struct LanePort {
+    std::uint16_t port_id = 0;
+    wire::MacAddress mac{};
+    wire::IpAddress ip;
+    std::optional<std::uint16_t> vlan_id;
+    bool rx_exclusive = false;
+    bool rx_interrupts = false;
+    TxQueue tx;
+  };
+  /// One group on this lane.
+  struct GroupSlot {
+    ring::Shard* shard = nullptr;  // nullptr = free
+    std::uint64_t handle = 0;
+    std::uint16_t down_port = 0;
+    std::uint16_t up_port = 0;
+    bool closed = false;
+    bool touched = false;
+    const ring::OpSpec* specs = nullptr;
+    std::uint64_t ready_seq = 0;   // may be posted
+    std::uint64_t posted_seq = 0;  // were
+    std::uint64_t done = 0;        // finished, in any order
+    Request* leave = nullptr;
+    bool has_report = false;  // one that found no room
+    LaneReport report;
+  };
+
+  struct PublishedStatus {
+    std::uint64_t group_handle = 0;
+    ring::ShardStatus status;
+  };
+
+  // lane.cc
+  void publish(TimeNs now) noexcept;
+  bool take_requests(TimeNs now) noexcept;
+  void handle(Request& request, TimeNs now) noexcept;
+  bool add_group(Request& request, TimeNs now) noexcept;
+  void leave_group(Request& request, TimeNs now) noexcept;
+  bool take_ops(TimeNs now) noexcept;
+  void post_ops(GroupSlot& slot, TimeNs now) noexcept;
+  bool poll_commands(TimeNs now) noexcept;
+  bool poll_shards(TimeNs now, bool idle) noexcept;
+  void take_events(GroupSlot& slot) noexcept;
+  void release(GroupSlot& slot) noexcept;
+  bool report(GroupSlot& slot) noexcept;
+  void notify(const Notice& notice) noexcept;
+  void request_done(Request& request) noexcept;
+  [[nodiscard]] bool notices_have_room() const noexcept;
+  [[nodiscard]] GroupSlot* find_group(std::uint64_t handle) noexcept;
+
+  // lane_rx.cc
+  bool receive(TimeNs now) noexcept;
+  void receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
+  void receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept;
+  void drop(rte_mbuf* frame, wire::Drop why) noexcept;
+  void pass_to_control(std::uint16_t port_index, rte_mbuf* frame) noexcept;
+  void echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view) noexcept;
+  bool take_control_frames() noexcept;
+
+  // lane_run.cc
+  void sleep(TimeNs sleep_ns, TimeNs now) noexcept;
+  [[nodiscard]] bool has_messages() const noexcept;
+
+  static constexpr std::uint16_t kBurst = 32;
+  static constexpr int kRequestsPerRound = 8;
+
+  LaneConfig config_;
+  LaneCounters counters_;
+  std::vector<LanePort> ports_;
+  std::vector<GroupSlot> slots_;       // [max_groups], at fixed places: connections_ names them
+  std::vector<std::uint16_t> in_use_;  // indexes into slots_
+  std::vector<std::uint16_t> touched_;
+  std::unique_ptr<ConnectionTable> connections_;
+  std::vector<Snapshot<PublishedStatus>> statuses_;  // as slots_
+  TimeNs next_publication_ = 0;
+  std::unique_ptr<CommandLane> commands_;  // lane 0
+  wire::Packet packet_;
+  ring::Outbox outbox_;
+  bool expecting_ = false;  // an op is unfinished: packets will come
+  Polling polling_;
+  Sleeper sleeper_;
+};
+
+}  // namespace gradwire::lane

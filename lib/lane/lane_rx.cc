@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// From the port to the shard: what comes in is told apart, checked, counted, and given away.
+#include <rte_ethdev.h>
+#include <rte_prefetch.h>
+#include <rte_ring.h>
+
+#include <cstring>
+
+#include "lane/lane.h"
+#include "lane/neighbors.h"
+
+namespace gradwire::lane {
+
+namespace {
+
+std::span<std::byte> bytes_of(rte_mbuf* frame) noexcept {
+  return {rte_pktmbuf_mtod(frame, std::byte*), rte_pktmbuf_data_len(frame)};
+}
+
+bool is_multicast(const wire::MacAddress& mac) noexcept { return (mac[0] & 1) != 0; }
+
+}  // namespace
+
+bool Lane::receive(TimeNs now) noexcept {
+  bool received_any = false;
+  std::array<rte_mbuf*, kBurst> frames;
+  for (std::uint16_t p = 0; p < ports_.size(); ++p) {
+    const std::uint16_t received =
+        rte_eth_rx_burst(ports_[p].port_id, config_.lane, frames.data(), kBurst);
+    if (received == 0) continue;
+    received_any = true;
+    std::uint64_t bytes = 0;
+    for (std::uint16_t i = 0; i < received; ++i) {
+      if (i + 1 < received) rte_prefetch0(rte_pktmbuf_mtod(frames[i + 1], void*));
+      bytes += frames[i]->pkt_len;
+      receive_frame(p, frames[i], now);
+    }
+    count(counters_.rx_packets, received);
+    count(counters_.rx_bytes, bytes);
+  }
+  for (const std::uint16_t index : touched_) {
+    slots_[index].touched = false;
+    slots_[index].shard->flush(now);
+  }
+  touched_.clear();
+  return received_any;
+}
+
+void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
+  // A payload is reduced as one piece. Frames are sized so that a chain is the exception.
+  if (frame->nb_segs > 1 && rte_pktmbuf_linearize(frame) != 0) {
+    drop(frame, wire::Drop::kNoBuffer);
+    return;
+  }
+  wire::FrameView view;
+  const wire::Drop why = wire::parse_frame(bytes_of(frame), view);
+  if (why != wire::Drop::kNone) {
+    drop(frame, why);
+    return;
+  }
+  const LanePort& port = ports_[port_index];
+  if (view.vlan_id != port.vlan_id ||
+      (view.destination_mac != port.mac && !is_multicast(view.destination_mac))) {
+    drop(frame, wire::Drop::kForeign);
+    return;
+  }
+  switch (view.kind) {
+    case wire::FrameKind::kUdp:
+      if (view.destination_ip == port.ip && view.destination_port == config_.udp_port) {
+        receive_packet(frame, view, now);
+        return;
+      }
+      break;
+    case wire::FrameKind::kArp:
+      pass_to_control(port_index, frame);
+      return;
+    case wire::FrameKind::kIcmpEcho:
+      if (view.destination_ip == port.ip && !is_multicast(view.destination_mac)) {
+        echo(port_index, frame, view);
+        return;
+      }
+      break;
+    case wire::FrameKind::kOther:
+      break;
+  }
+  drop(frame, wire::Drop::kForeign);
+}
+
+void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept {
+  const wire::Drop why = wire::decode(view.payload, packet_);
+  if (why != wire::Drop::kNone) {
+    drop(frame, why);
+    return;
+  }
+  std::uint16_t found = ConnectionTable::kNoSlot;
+  if (packet_.common.type == wire::PacketType::kHello) {
+    for (const std::uint16_t index : in_use_) {
+      if (!slots_[index].closed &&
+          slots_[index].shard->wants_hello(packet_.hello, packet_.common.lane)) {
+        found = index;
+        break;
+      }
+    }
+  } else {
+    found = connections_->find(packet_.common.connection_id);
+  }
+  if (found == ConnectionTable::kNoSlot) {
+    drop(frame, wire::Drop::kUnknownConnection);
+    return;
+  }
+  GroupSlot& slot = slots_[found];
+  if (!slot.touched) {
+    slot.touched = true;
+    touched_.push_back(found);
+  }
+  constexpr std::uint8_t kCongestionExperienced = 3;
+  slot.shard->on_packet(frame, packet_, view.source_ip, view.ecn == kCongestionExperienced, now);
+}
+
+void Lane::drop(rte_mbuf* frame, wire::Drop why) noexcept {
+  count(counters_.drops[static_cast<std::size_t>(why)]);
+  rte_pktmbuf_free(frame);
+}
+
+/// ARP is the control thread's: it gets a copy in an mbuf that is no lane's.
+void Lane::pass_to_control(std::uint16_t port_index, rte_mbuf* frame) noexcept {
+  rte_mbuf* copy = rte_pktmbuf_alloc(config_.shared.exchange_pool);
+  const std::span<std::byte> bytes = bytes_of(frame);
+  char* room = copy == nullptr || bytes.size() > UINT16_MAX
+                   ? nullptr
+                   : rte_pktmbuf_append(copy, static_cast<std::uint16_t>(bytes.size()));
+  if (room != nullptr) {
+    std::memcpy(room, bytes.data(), bytes.size());
+    copy->port = port_index;
+  }
+  if (room != nullptr && rte_ring_mp_enqueue(config_.shared.neighbor_frames, copy) == 0) {
+    count(counters_.neighbor_frames);
+    config_.shared.control_bell->ring();
+  } else {
+    count(counters_.neighbor_drops);
+    rte_pktmbuf_free(copy);
+  }
+  rte_pktmbuf_free(frame);
+}
+
+void Lane::echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view) noexcept {
+  LanePort& port = ports_[port_index];
+  const bool ours = rte_mbuf_refcnt_read(frame) == 1 && RTE_MBUF_DIRECT(frame);
+  // Half of the backlog stays for packets, whoever pings.
+  if ((ours || port.rx_exclusive) && port.tx.room() > TxQueue::kCapacity / 2 &&
+      answer_echo(bytes_of(frame), view)) {
+    count(counters_.echo_replies);
+    port.tx.push(frame);
+    return;
+  }
+  drop(frame, wire::Drop::kForeign);
+}
+
+bool Lane::take_control_frames() noexcept {
+  bool worked = false;
+  void* object = nullptr;
+  while (rte_ring_sc_dequeue(config_.rings.frames, &object) == 0) {
+    auto* frame = static_cast<rte_mbuf*>(object);
+    worked = true;
+    if (frame->port < ports_.size() && ports_[frame->port].tx.room() != 0) {
+      ports_[frame->port].tx.push(frame);
+    } else {
+      rte_pktmbuf_free(frame);
+    }
+  }
+  return worked;
+}
+
+}  // namespace gradwire::lane

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The rings between the control thread and the lanes, and among the lanes. Values that fit a ring
+/// element travel in it; requests and frames travel as pointers. Made by the control thread
+/// (lane/datapath.h); each ring has one kind of producer and one consumer.
+#pragma once
+
+#include <rte_mempool.h>
+#include <rte_ring.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "base/abort_reason.h"
+#include "base/types.h"
+#include "lane/messages.h"
+#include "lane/wake_bell.h"
+#include "ring/shard.h"
+
+namespace gradwire::lane {
+
+/// Ops that can be open in a group at once: a member has at most one command for each.
+inline constexpr std::uint32_t kOpSlots = 256;
+static_assert(kOpSlots >= ipc::kCompletionEntries && (kOpSlots & (kOpSlots - 1)) == 0);
+
+/// Command lane -> lane: every op of the group up to `op_seq` may be posted. Cumulative.
+struct LaneOps {
+  std::uint64_t group_handle = 0;
+  std::uint64_t op_seq = 0;
+  const ring::OpSpec* specs = nullptr;  ///< [kOpSlots], op n at n % kOpSlots; valid until the lane
+                                        ///< reported the op done or its shard closed
+};
+
+/// Lane -> command lane.
+struct LaneReport {
+  std::uint64_t group_handle = 0;
+  std::uint64_t op_seq = 0;  ///< kOpDone
+  ring::EventType type = ring::EventType::kOpDone;
+  std::uint8_t lane = 0;
+  AbortReason reason;  ///< kAborted, kClosed
+};
+
+/// Of one lane.
+struct LaneRings {
+  rte_ring* requests = nullptr;  ///< control -> lane: Request*
+  rte_ring* frames = nullptr;    ///< control -> lane: rte_mbuf* of the exchange pool; mbuf->port
+                                 ///< is the index of the port in the lane
+  rte_ring* ops = nullptr;       ///< command lane -> lane: LaneOps
+  WakeBell* bell = nullptr;
+};
+
+/// Of the daemon.
+struct SharedRings {
+  rte_ring* notices = nullptr;          ///< lanes -> control: Notice
+  rte_ring* reports = nullptr;          ///< lanes -> command lane: LaneReport
+  rte_ring* neighbor_frames = nullptr;  ///< lanes -> control: rte_mbuf*; port as above
+  rte_mempool* exchange_pool = nullptr;
+  WakeBell* control_bell = nullptr;
+  WakeBell* command_bell = nullptr;  ///< lane 0's
+};
+
+/// rte_ring elements are copied in words of four bytes.
+template <class T>
+inline constexpr bool kFitsRing = std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0;
+static_assert(kFitsRing<LaneOps> && kFitsRing<LaneReport> && kFitsRing<Notice>);
+
+}  // namespace gradwire::lane
