@@ -168,7 +168,8 @@ std::string Client::who_is_waited_for(Lock& lock, const gw_group& group) {
   const auto status = nlohmann::json::parse(*text, nullptr, false);
   if (!status.is_object() || !status.contains("groups") || !status["groups"].is_array()) return {};
   for (const auto& entry : status["groups"]) {
-    if (!entry.is_object() || !entry.contains("handle") || entry["handle"] != group.handle) continue;
+    if (!entry.is_object() || !entry.contains("handle") || entry["handle"] != group.handle)
+      continue;
     if (!entry.contains("waits_for") || !entry["waits_for"].is_array()) continue;
     std::string result;
     for (const auto& what : entry["waits_for"]) {

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The C interface (gradwire.h) in ctypes: the library, its structs, its errors."""
+import ctypes
+import ctypes.util
+import enum
+import glob
+import os
+
+ABI_VERSION = 1
+RANK_INFO_BYTES = 224
+
+
+class Status(enum.IntEnum):
+    """gw_status of the C interface."""
+
+    OK = 0
+    INVALID_ARGUMENT = 1
+    NOT_FOUND = 2
+    PERMISSION = 3
+    BUSY = 4
+    TIMED_OUT = 5
+    ABORTED = 6
+    UNAVAILABLE = 7
+    RESOURCE_EXHAUSTED = 8
+    MISMATCH = 9
+    UNSUPPORTED = 10
+    SYSTEM = 11
+    INTERNAL = 12
+
+
+class GradwireError(RuntimeError):
+    """A call failed: ``code`` says how (a Status), ``text`` names the thing."""
+
+    def __init__(self, code, text):
+        super().__init__("%s (%s)" % (text, Status(code).name))
+        self.code = Status(code)
+        self.text = text
+
+    def __reduce__(self):
+        return GradwireError, (self.code, self.text)
+
+
+class OpenOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_bytes", ctypes.c_uint32),
+        ("connect_timeout_ms", ctypes.c_uint32),
+        ("request_timeout_ms", ctypes.c_uint32),
+        ("spin_us", ctypes.c_uint32),
+        ("staging_cache_bytes", ctypes.c_uint64),
+    ]
+
+
+class ClientInfo(ctypes.Structure):
+    _fields_ = [
+        ("struct_bytes", ctypes.c_uint32),
+        ("client_id", ctypes.c_uint32),
+        ("incarnation", ctypes.c_uint64),
+        ("lanes", ctypes.c_uint32),
+        ("max_payload_bytes", ctypes.c_uint32),
+        ("numa_node", ctypes.c_int32),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
+class Counters(ctypes.Structure):
+    _fields_ = [
+        ("struct_bytes", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("ops_posted", ctypes.c_uint64),
+        ("ops_done", ctypes.c_uint64),
+        ("ops_failed", ctypes.c_uint64),
+        ("copies", ctypes.c_uint64),
+        ("copied_bytes", ctypes.c_uint64),
+        ("staging_bytes", ctypes.c_uint64),
+        ("sleeps", ctypes.c_uint64),
+        ("doorbells", ctypes.c_uint64),
+    ]
+
+
+class GroupConfig(ctypes.Structure):
+    _fields_ = [
+        ("struct_bytes", ctypes.c_uint32),
+        ("epoch", ctypes.c_uint32),
+        ("group_id", ctypes.c_uint64),
+        ("rank", ctypes.c_uint16),
+        ("nranks", ctypes.c_uint16),
+        ("member", ctypes.c_uint16),
+        ("member_count", ctypes.c_uint16),
+        ("timeout_ms", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("rank_infos", ctypes.c_char_p),
+        ("rank_infos_bytes", ctypes.c_uint64),
+    ]
+
+
+_Handle = ctypes.c_void_p
+_HandleOut = ctypes.POINTER(ctypes.c_void_p)
+
+# name: (result, argument types). A result of None is nothing; Status is checked by call().
+_FUNCTIONS = {
+    "gw_abi_version": (ctypes.c_uint32, []),
+    "gw_version": (ctypes.c_char_p, []),
+    "gw_last_error": (ctypes.c_char_p, []),
+    "gw_open": (
+        ctypes.c_int,
+        [ctypes.c_char_p, ctypes.POINTER(OpenOptions), _HandleOut],
+    ),
+    "gw_close": (None, [_Handle]),
+    "gw_client_get_info": (ctypes.c_int, [_Handle, ctypes.POINTER(ClientInfo)]),
+    "gw_client_get_counters": (ctypes.c_int, [_Handle, ctypes.POINTER(Counters)]),
+    "gw_client_get_completion_fd": (ctypes.c_int, [_Handle, ctypes.POINTER(ctypes.c_int)]),
+    "gw_client_describe": (ctypes.c_int, [_Handle, ctypes.c_void_p, ctypes.c_size_t]),
+    "gw_daemon_status": (
+        ctypes.c_int,
+        [
+            ctypes.c_char_p,
+            ctypes.c_uint32,
+            ctypes.c_char_p,
+            ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t),
+        ],
+    ),
+    "gw_memory_alloc": (ctypes.c_int, [_Handle, ctypes.c_uint64, _HandleOut]),
+    "gw_memory_address": (ctypes.c_void_p, [_Handle]),
+    "gw_memory_bytes": (ctypes.c_uint64, [_Handle]),
+    "gw_memory_numa_node": (ctypes.c_int32, [_Handle]),
+    "gw_memory_free": (ctypes.c_int, [_Handle]),
+    "gw_group_join": (ctypes.c_int, [_Handle, ctypes.POINTER(GroupConfig), _HandleOut]),
+    "gw_group_leave": (ctypes.c_int, [_Handle]),
+    "gw_group_abort": (ctypes.c_int, [_Handle, ctypes.c_char_p]),
+    "gw_group_error": (ctypes.c_int, [_Handle]),
+    "gw_group_free": (None, [_Handle]),
+    "gw_all_reduce": (
+        ctypes.c_int,
+        [
+            _Handle,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_uint64,
+            ctypes.c_int,
+            ctypes.c_int,
+            ctypes.c_uint32,
+            _HandleOut,
+        ],
+    ),
+    "gw_test": (ctypes.c_int, [_Handle, ctypes.POINTER(ctypes.c_int)]),
+    "gw_wait": (ctypes.c_int, [_Handle, ctypes.c_uint32]),
+    "gw_work_is_done": (ctypes.c_int, [_Handle]),
+    "gw_work_op_seq": (ctypes.c_uint64, [_Handle]),
+    "gw_work_free": (None, [_Handle]),
+}
+
+
+def library_path():
+    """Where libgradwire is looked for: $GRADWIRE_LIBRARY, beside this package, the loader's."""
+    named = os.environ.get("GRADWIRE_LIBRARY")
+    if named:
+        return named
+    beside = sorted(glob.glob(os.path.join(os.path.dirname(__file__), "libgradwire.so*")))
+    if beside:
+        return beside[0]
+    return ctypes.util.find_library("gradwire") or "libgradwire.so.1"
+
+
+def _load():
+    path = library_path()
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(
+            "libgradwire could not be loaded (%s): install it, or name it in GRADWIRE_LIBRARY"
+            % error
+        ) from None
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    abi = library.gw_abi_version()
+    if abi != ABI_VERSION:
+        raise ImportError(
+            "%s has ABI version %d, this package needs %d" % (path, abi, ABI_VERSION)
+        )
+    return library
+
+
+lib = _load()
+
+
+def version():
+    """Version of the library that is loaded."""
+    return lib.gw_version().decode()
+
+
+def error_of(status):
+    """The exception for a status of the call that this thread has just made."""
+    return GradwireError(status, lib.gw_last_error().decode(errors="replace"))
+
+
+def check(status):
+    """Raises where the call that this thread has just made failed."""
+    if status != Status.OK:
+        raise error_of(status)
+
+
+def milliseconds(seconds, name="timeout"):
+    """Seconds as the C interface's milliseconds; at most an hour."""
+    if not 0 <= seconds <= 3600:
+        raise ValueError("%s of %r s: 0 to 3600 are possible" % (name, seconds))
+    return int(seconds * 1000 + 0.999)

@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Client, Memory, Group and Work: the handles of the C interface as Python objects."""
+import ctypes
+import json
+import os
+import sys
+import time
+import weakref
+
+import numpy
+
+from . import _native
+from ._native import GradwireError, Status, check, lib, milliseconds
+
+OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4}
+DATATYPES = {
+    "fp32": 0,
+    "fp64": 1,
+    "fp16": 2,
+    "bf16": 3,
+    "int8": 4,
+    "int32": 5,
+    "int64": 6,
+    "uint8": 7,
+}
+_OF_NUMPY = {
+    "float32": "fp32",
+    "float64": "fp64",
+    "float16": "fp16",
+    "int8": "int8",
+    "int32": "int32",
+    "int64": "int64",
+    "uint8": "uint8",
+}
+_OF_TORCH = dict(_OF_NUMPY, bfloat16="bf16")
+
+# A wait in C does not see Ctrl-C: it is taken in slices of so many seconds.
+_WAIT_SLICE_S = 1.0
+
+
+def _encode_path(path):
+    return None if path is None else os.fsencode(path)
+
+
+def daemon_status(socket=None, timeout=5.0):
+    """The status of a daemon, as the dictionary that its JSON is. Needs no client."""
+    room = 65536
+    while True:
+        text = ctypes.create_string_buffer(room)
+        needed = ctypes.c_size_t()
+        status = lib.gw_daemon_status(
+            _encode_path(socket), milliseconds(timeout), text, room, ctypes.byref(needed)
+        )
+        if status == Status.RESOURCE_EXHAUSTED and needed.value > room:
+            room = needed.value + 65536  # it may have grown by the next call
+            continue
+        check(status)
+        return json.loads(text.value.decode())
+
+
+class _Buffer:
+    """What an array or tensor is to the C interface."""
+
+    def __init__(self, value, dtype):
+        if isinstance(value, numpy.ndarray):
+            if not value.flags["C_CONTIGUOUS"]:
+                raise ValueError("the array is not contiguous: copy it first")
+            if not value.dtype.isnative:
+                raise TypeError("the array is not in this machine's byte order")
+            self.name = _OF_NUMPY.get(value.dtype.name)
+            self.kind = value.dtype.name
+            self.address = value.ctypes.data
+            self.count = value.size
+            self.writable = value.flags.writeable
+        elif "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor):
+            if value.device.type != "cpu":
+                raise GradwireError(
+                    Status.UNSUPPORTED,
+                    "a tensor on %s: only CPU tensors can be reduced" % value.device,
+                )
+            if not value.is_contiguous():
+                raise ValueError("the tensor is not contiguous: call contiguous() first")
+            self.kind = str(value.dtype).replace("torch.", "")
+            self.name = _OF_TORCH.get(self.kind)
+            self.address = value.data_ptr()
+            self.count = value.numel()
+            self.writable = True
+        else:
+            raise TypeError("%s is neither a numpy array nor a torch tensor" % type(value).__name__)
+        if dtype is not None:
+            # numpy has no bf16: its bits may come as another type of two bytes.
+            if dtype != "bf16" or self.kind not in ("uint16", "int16", "bfloat16"):
+                if dtype != self.name:
+                    raise TypeError("elements of %s cannot be taken for %s" % (self.kind, dtype))
+            self.name = dtype
+        if self.name is None:
+            raise TypeError(
+                "elements of %s cannot be reduced: %s can, and 16-bit integers with dtype='bf16'"
+                % (self.kind, ", ".join(DATATYPES))
+            )
+
+
+class _Region:
+    """Shared memory of the C library: freed with the last view of it."""
+
+    def __init__(self, client, nbytes):
+        self.client = client
+        self.handle = None
+        handle = ctypes.c_void_p()
+        client._free_unfreed()
+        check(lib.gw_memory_alloc(client._live_handle(), nbytes, ctypes.byref(handle)))
+        self.handle = handle
+
+    def free(self):
+        if self.handle is not None:
+            check(lib.gw_memory_free(self.handle))
+            self.handle = None
+
+    def __del__(self):
+        if getattr(self, "handle", None) is not None and lib is not None:
+            if lib.gw_memory_free(self.handle) != Status.OK:
+                # An op that nobody waited for still uses it: the client tries again.
+                self.client._unfreed.append(self.handle)
+            self.handle = None
+
+
+class Memory:
+    """Memory that the daemon reads and writes where it lies. Arrays and tensors that are views of
+    it keep it alive."""
+
+    def __init__(self, client, nbytes):
+        self._region = _Region(client, nbytes)
+        self._buffer = None  # weak: the buffer owns the region, so that views outlive this object
+        self.address = lib.gw_memory_address(self._region.handle)
+        self.nbytes = lib.gw_memory_bytes(self._region.handle)
+        self.numa_node = lib.gw_memory_numa_node(self._region.handle)
+
+    def _view(self):
+        if self._region is None:
+            raise GradwireError(Status.INVALID_ARGUMENT, "the memory has been freed")
+        buffer = self._buffer() if self._buffer is not None else None
+        if buffer is None:
+            buffer = (ctypes.c_char * self.nbytes).from_address(self.address)
+            buffer.region = self._region
+            self._buffer = weakref.ref(buffer)
+        return buffer
+
+    def array(self, dtype="uint8", count=None, offset=0):
+        """A numpy array of ``count`` elements (as many as fit, if None), ``offset`` bytes in."""
+        dtype = numpy.dtype(dtype)
+        if count is None:
+            count = (self.nbytes - offset) // dtype.itemsize
+        return numpy.frombuffer(self._view(), dtype=dtype, count=count, offset=offset)
+
+    def tensor(self, dtype, count=None, offset=0):
+        """The same as a torch tensor; ``dtype`` is torch's."""
+        import torch
+
+        if count is None:
+            count = (self.nbytes - offset) // torch.empty(0, dtype=dtype).element_size()
+        return torch.frombuffer(self._view(), dtype=dtype, count=count, offset=offset)
+
+    def free(self):
+        """Gives it back now; BUSY while views of it or ops on it are left. Without this it is given
+        back with its last view."""
+        if self._region is None:
+            return
+        if self._buffer is not None and self._buffer() is not None:
+            raise GradwireError(
+                Status.BUSY,
+                "arrays or tensors are views of these %d bytes: delete them first" % self.nbytes,
+            )
+        self._region.free()
+        self._region = None
+
+    def __len__(self):
+        return self.nbytes
+
+
+class Work:
+    """One op. It keeps its arrays alive until it is done. If it is dropped before that, the op goes
+    on, and an output that is not shared memory is never written."""
+
+    def __init__(self, handle, input, output):
+        self._handle = handle
+        self._keep = (input, output)
+        self._output = output
+
+    def wait(self, timeout=60.0):
+        """Waits and returns the array or tensor that has the result. Raises what became of the op,
+        or TIMED_OUT after ``timeout`` seconds: the op then goes on, and may be waited for again."""
+        deadline = time.monotonic() + milliseconds(timeout) / 1000
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            status = lib.gw_wait(self._handle, milliseconds(min(left, _WAIT_SLICE_S)))
+            if status == Status.OK:
+                return self._done()
+            error = _native.error_of(status)
+            if lib.gw_work_is_done(self._handle):
+                self._done()
+                raise error
+            if status != Status.TIMED_OUT or left <= _WAIT_SLICE_S:
+                raise error
+
+    def is_done(self):
+        """Whether the op has ended. Raises what became of it where it failed."""
+        done = ctypes.c_int()
+        status = lib.gw_test(self._handle, ctypes.byref(done))
+        if status != Status.OK:
+            error = _native.error_of(status)
+            if done.value:
+                self._done()
+            raise error
+        if done.value:
+            self._done()
+        return bool(done.value)
+
+    def _done(self):
+        self._keep = None
+        return self._output
+
+    @property
+    def op_seq(self):
+        """Number of the op in its group, from 1; 0 while it is not known."""
+        return lib.gw_work_op_seq(self._handle)
+
+    def __del__(self):
+        # Where nobody waited, the op goes on: shared memory is held back until it is done (see
+        # _Region), and other memory is not touched any more.
+        if getattr(self, "_handle", None) is not None and lib is not None:
+            lib.gw_work_free(self._handle)
+            self._handle = None
+
+
+class Group:
+    """This client's part in a group. Made by Client.join or rendezvous.form_group."""
+
+    def __init__(self, client, handle, rank, nranks, member, members):
+        self._client = client
+        self._handle = handle
+        self.rank = rank
+        self.nranks = nranks
+        self.member = member
+        self.members = members
+
+    def _live_handle(self):
+        if self._handle is None:
+            raise GradwireError(Status.INVALID_ARGUMENT, "the group has been closed")
+        return self._handle
+
+    def all_reduce(self, value, op="sum", out=None, dtype=None, tag=0):
+        """Posts an all-reduce of a numpy array or CPU tensor and returns its Work at once.
+
+        Every member of every rank posts the same ops in the same order. The result comes in
+        ``out``, or in ``value`` itself where ``out`` is None; until the work is done do not write
+        the one nor touch the other. ``dtype="bf16"`` takes 16-bit integers for bf16. Memory of
+        Client.allocate is reduced where it lies; other memory is copied and counted.
+        """
+        if op not in OPS:
+            raise ValueError("op %r: %s are possible" % (op, ", ".join(OPS)))
+        source = _Buffer(value, dtype)
+        target = source if out is None else _Buffer(out, dtype)
+        if (source.name, source.count) != (target.name, target.count):
+            raise ValueError(
+                "%d elements of %s cannot go to %d of %s"
+                % (source.count, source.name, target.count, target.name)
+            )
+        if not target.writable:
+            raise ValueError("the output array is read-only")
+        handle = ctypes.c_void_p()
+        check(
+            lib.gw_all_reduce(
+                self._live_handle(),
+                source.address,
+                target.address,
+                source.count,
+                DATATYPES[source.name],
+                OPS[op],
+                tag,
+                ctypes.byref(handle),
+            )
+        )
+        return Work(handle, value, value if out is None else out)
+
+    def check(self):
+        """Raises ABORTED with the reason once the group was aborted."""
+        check(lib.gw_group_error(self._live_handle()))
+
+    def abort(self, reason=""):
+        """Aborts the group on every rank, with ``reason`` in everyone's error."""
+        check(lib.gw_group_abort(self._live_handle(), reason.encode()))
+
+    def leave(self):
+        """Leaves, and waits until the daemon has closed its part."""
+        check(lib.gw_group_leave(self._live_handle()))
+
+    def close(self):
+        """Frees the handle; leaves if that was not done, without waiting."""
+        if self._handle is not None:
+            lib.gw_group_free(self._handle)
+            self._handle = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if getattr(self, "_handle", None) is not None and lib is not None:
+            self.close()
+
+
+class Client:
+    """A connection to the daemon of this host."""
+
+    def __init__(
+        self,
+        socket=None,
+        connect_timeout=5.0,
+        request_timeout=10.0,
+        spin_us=0,
+        staging_cache_bytes=0,
+    ):
+        """``socket``: path; None is $GRADWIRE_SOCKET, else /run/gradwire/gradwired.sock. Zeros are
+        the library's defaults."""
+        self._handle = None
+        self._unfreed = []
+        options = _native.OpenOptions(
+            struct_bytes=ctypes.sizeof(_native.OpenOptions),
+            connect_timeout_ms=milliseconds(connect_timeout, "connect_timeout"),
+            request_timeout_ms=milliseconds(request_timeout, "request_timeout"),
+            spin_us=spin_us,
+            staging_cache_bytes=staging_cache_bytes,
+        )
+        handle = ctypes.c_void_p()
+        check(lib.gw_open(_encode_path(socket), ctypes.byref(options), ctypes.byref(handle)))
+        self._handle = handle
+
+    def _live_handle(self):
+        if self._handle is None:
+            raise GradwireError(Status.INVALID_ARGUMENT, "the client has been closed")
+        return self._handle
+
+    def allocate(self, nbytes):
+        """Memory shared with the daemon, zeroed, rounded up to hugepages."""
+        return Memory(self, nbytes)
+
+    def _free_unfreed(self):
+        handles, self._unfreed = self._unfreed, []
+        self._unfreed += [h for h in handles if lib.gw_memory_free(h) != Status.OK]
+
+    def describe(self):
+        """This daemon as other daemons reach it: opaque bytes for the job's rendezvous."""
+        info = ctypes.create_string_buffer(_native.RANK_INFO_BYTES)
+        check(lib.gw_client_describe(self._live_handle(), info, len(info)))
+        return info.raw
+
+    def join(self, group_id, epoch, rank, rank_infos, member=0, members=1, timeout=30.0):
+        """Joins a group, collectively; ``rank_infos``: describe() of every rank, in rank order."""
+        blob = b"".join(rank_infos)
+        config = _native.GroupConfig(
+            struct_bytes=ctypes.sizeof(_native.GroupConfig),
+            epoch=epoch,
+            group_id=group_id,
+            rank=rank,
+            nranks=len(rank_infos),
+            member=member,
+            member_count=members,
+            timeout_ms=milliseconds(timeout),
+            rank_infos=blob,
+            rank_infos_bytes=len(blob),
+        )
+        handle = ctypes.c_void_p()
+        check(lib.gw_group_join(self._live_handle(), ctypes.byref(config), ctypes.byref(handle)))
+        return Group(self, handle, rank, len(rank_infos), member, members)
+
+    def info(self):
+        """What the daemon said of itself when the client was opened."""
+        return self._read(_native.ClientInfo(), lib.gw_client_get_info)
+
+    def counters(self):
+        """Counters since the client was opened: ops, copies and their bytes, sleeps, ..."""
+        return self._read(_native.Counters(), lib.gw_client_get_counters)
+
+    def _read(self, struct, function):
+        struct.struct_bytes = ctypes.sizeof(struct)
+        check(function(self._live_handle(), ctypes.byref(struct)))
+        names = [name for name, _ in struct._fields_]
+        return {n: getattr(struct, n) for n in names if n not in ("struct_bytes", "reserved")}
+
+    def completion_fd(self):
+        """A descriptor to poll: readable while an op has ended that nobody has been told of."""
+        fd = ctypes.c_int()
+        check(lib.gw_client_get_completion_fd(self._live_handle(), ctypes.byref(fd)))
+        return fd.value
+
+    def close(self):
+        """Closes the connection: unfinished ops fail. Views of its memory stay readable."""
+        if self._handle is not None:
+            lib.gw_close(self._handle)
+            self._handle = None
+            self._free_unfreed()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if getattr(self, "_handle", None) is not None and lib is not None:
+            self.close()

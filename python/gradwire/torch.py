@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A communication hook for PyTorch's DistributedDataParallel.
+
+    from gradwire.torch import GradwireState, allreduce_hook
+
+    torch.distributed.init_process_group("gloo")     # for DDP's own initial broadcast
+    model = DistributedDataParallel(model)
+    state = GradwireState()
+    model.register_comm_hook(state, allreduce_hook)
+
+Every gradient bucket is copied into memory that the daemon shares, averaged over all processes by
+gradwire, and copied back: two copies per bucket, which ``state.stats()`` counts. The average is
+taken by redop ``avg``: one division of the whole sum, in the accumulator's precision before its
+last rounding. For a power of two of processes these are the bits of DDP's own mean (which divides
+each gradient first), as far as the order of summation and the range allow; for others it rounds
+once where DDP rounds every gradient.
+
+CPU gradients only. An op that fails or takes longer than ``timeout`` makes the backward pass raise
+GradwireError's text, on every process of the group.
+"""
+import collections
+import os
+import queue
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+from . import rendezvous
+from ._native import GradwireError, Status
+from .client import Client
+
+__all__ = ["GradwireState", "allreduce_hook"]
+
+# Times that are kept for median and p99: the last so many.
+_TIMES_KEPT = 100_000
+# After a group is aborted its ops end at once; this bounds the wait for that.
+_ABORT_WAIT_S = 5.0
+
+
+def _from_environment(name, otherwise):
+    text = os.environ.get(name)
+    if text is None or text == "":
+        return otherwise
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("environment variable %s is %r, not a number" % (name, text)) from None
+
+
+def _place(process, world, rank, nranks, member, members):
+    """(rank, nranks, member, members) of one of ``world`` processes; what is None is derived."""
+    if members is None:
+        members = world // nranks if nranks else None
+    if members is None:
+        members = _from_environment("GRADWIRE_MEMBERS", _from_environment("LOCAL_WORLD_SIZE", 1))
+    if nranks is None:
+        nranks = world // members if members > 0 else 0
+    if nranks < 1 or nranks * members != world:
+        raise ValueError(
+            "%d processes are not %d ranks of %d members: say how many processes use each daemon, "
+            "by members= or GRADWIRE_MEMBERS" % (world, nranks, members)
+        )
+    rank = process // members if rank is None else rank
+    member = process % members if member is None else member
+    return rank, nranks, member, members
+
+
+class _Bucket:
+    """Shared memory of one bucket of DDP's."""
+
+    def __init__(self, memory):
+        self.memory = memory
+        self.busy = False
+
+
+class GradwireState:
+    """What the hook needs: a client of this host's daemon, and the group of all processes.
+
+    Constructing it is collective. Processes are laid out host by host, as torchrun does: process p
+    is member p % members of rank p // members, where members, the number of processes that use one
+    daemon, is the argument, else $GRADWIRE_MEMBERS, else torchrun's $LOCAL_WORLD_SIZE, else 1.
+    ``rank`` and ``member`` override that.
+
+    socket:   the daemon's; None is $GRADWIRE_SOCKET, else /run/gradwire/gradwired.sock
+    epoch:    of the group; None is torchrun's restart count. It has to differ from that of every
+              earlier group with this ``name`` in the same store
+    store:    a torch.distributed store; None is the job's own
+    timeout:  bound of the formation, and of each all-reduce, in seconds
+    client:   an open Client to use instead of opening one
+    """
+
+    def __init__(
+        self,
+        process_group=None,
+        *,
+        socket=None,
+        rank=None,
+        nranks=None,
+        member=None,
+        members=None,
+        epoch=None,
+        store=None,
+        timeout=60.0,
+        name="ddp",
+        client=None,
+    ):
+        rank, nranks, member, members = _place(
+            dist.get_rank(process_group),
+            dist.get_world_size(process_group),
+            rank,
+            nranks,
+            member,
+            members,
+        )
+        if epoch is None:
+            epoch = _from_environment("TORCHELASTIC_RESTART_COUNT", 0)
+        if store is None:
+            store = dist.distributed_c10d._get_default_store()
+        self.timeout = timeout
+        self._lock = threading.Lock()
+        self._buckets = {}
+        self._times = collections.deque(maxlen=_TIMES_KEPT)
+        self._ops = self._bytes = self._copies = self._copied_bytes = self._failed = 0
+        self._own_client = client is None
+        self.client = Client(socket) if client is None else client
+        self.group = rendezvous.form_group(
+            self.client,
+            rendezvous.TorchStore(store),
+            rank,
+            nranks,
+            member,
+            members,
+            epoch=epoch,
+            timeout=timeout,
+            prefix="gradwire-" + name,
+        )
+        self._queue = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._complete, name="gradwire", daemon=True)
+        self._thread.start()
+
+    def _claim(self, index, nbytes):
+        """Shared memory for a bucket; kept from step to step."""
+        with self._lock:
+            bucket = self._buckets.get(index)
+            if bucket is not None and bucket.busy:
+                raise GradwireError(
+                    Status.BUSY, "bucket %d is reduced again before its last sum is there" % index
+                )
+            if bucket is None or bucket.memory.nbytes < nbytes:
+                bucket = _Bucket(self.client.allocate(nbytes))
+                self._buckets[index] = bucket
+            bucket.busy = True
+            return bucket
+
+    def _reduce(self, index, tensor):
+        """Copies ``tensor`` in and posts it; the future gets the tensor when the mean is in it."""
+        if tensor.device.type != "cpu":
+            raise GradwireError(
+                Status.UNSUPPORTED,
+                "gradients on %s: this hook reduces CPU tensors only" % tensor.device,
+            )
+        nbytes = tensor.numel() * tensor.element_size()
+        bucket = self._claim(index, max(nbytes, 1))
+        future = torch.futures.Future()
+        # A future of torch's has no way to be given an error, except by a callback that raises.
+        result = future.then(lambda finished: _value_or_raise(finished.value()))
+        try:
+            shared = bucket.memory.tensor(tensor.dtype, tensor.numel()) if nbytes else tensor
+            start = time.monotonic()
+            if nbytes:
+                shared.copy_(tensor.view(-1))
+            posted = time.monotonic()
+            work = self.group.all_reduce(shared, op="avg")
+        except BaseException:
+            bucket.busy = False
+            raise
+        with self._lock:
+            self._copies += 1
+            self._copied_bytes += nbytes
+        self._queue.put((work, bucket, shared, tensor, future, start, posted))
+        return result
+
+    def _complete(self):
+        """The thread that waits, in the order of posting, which is the order of finishing."""
+        while True:
+            item = self._queue.get()
+            if item is None:
+                return
+            work, bucket, shared, tensor, future, start, posted = item
+            del item
+            outcome = tensor
+            try:
+                self._wait(work)
+                done = time.monotonic()
+                if shared is not tensor:
+                    tensor.view(-1).copy_(shared)
+                nbytes = tensor.numel() * tensor.element_size()
+                with self._lock:
+                    self._times.append(done - posted)
+                    self._ops += 1
+                    self._bytes += nbytes
+                    self._copies += 1
+                    self._copied_bytes += nbytes
+            except Exception as error:  # whatever it is, the backward pass has to hear of it
+                outcome = error
+                with self._lock:
+                    self._failed += 1
+            del work, shared, tensor
+            bucket.busy = False
+            future.set_result(outcome)
+            del future, outcome, bucket
+
+    def _wait(self, work):
+        try:
+            work.wait(self.timeout)
+        except GradwireError as error:
+            if error.code != Status.TIMED_OUT:
+                raise
+            # The op would go on and write into memory that the next step uses; and the other
+            # processes would wait for this one. So it ends everywhere.
+            try:
+                self.group.abort("an all-reduce took longer than %.1f s" % self.timeout)
+                work.wait(_ABORT_WAIT_S)
+            except GradwireError:
+                pass
+            raise error from None
+
+    def stats(self):
+        """Counters and times since the start: ``ops`` and ``bytes`` reduced, ``failed``; the hook's
+        own ``copies`` and ``copied_bytes`` (two each op: into shared memory and back); the copies
+        that the library made besides (``library_copies``, 0 here); ``median_s``, ``p99_s`` and
+        ``max_s`` from posting an all-reduce to its end, None before the first."""
+        library = self.client.counters()
+        with self._lock:
+            times = sorted(self._times)
+            stats = {
+                "rank": self.group.rank,
+                "nranks": self.group.nranks,
+                "member": self.group.member,
+                "members": self.group.members,
+                "ops": self._ops,
+                "failed": self._failed,
+                "bytes": self._bytes,
+                "copies": self._copies,
+                "copied_bytes": self._copied_bytes,
+                "library_copies": library["copies"],
+                "library_copied_bytes": library["copied_bytes"],
+            }
+
+        def at(share):
+            return times[min(len(times) - 1, int(share * len(times)))] if times else None
+
+        stats.update(median_s=at(0.5), p99_s=at(0.99), max_s=times[-1] if times else None)
+        return stats
+
+    def close(self):
+        """Ends the thread, leaves the group, closes the client that it opened."""
+        if self._thread is None:
+            return
+        self._queue.put(None)
+        self._thread.join(self.timeout + 2 * _ABORT_WAIT_S)
+        self._thread = None
+        try:
+            self.group.leave()
+        except GradwireError as error:
+            # Of a group or daemon that is gone there is nothing to leave.
+            if error.code not in (Status.ABORTED, Status.UNAVAILABLE, Status.NOT_FOUND):
+                raise
+        finally:
+            self.group.close()
+            self._buckets.clear()
+            if self._own_client:
+                self.client.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def _value_or_raise(value):
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+def allreduce_hook(
+    state: GradwireState, bucket: dist.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
+    """The hook for ``register_comm_hook``: averages each bucket over all processes."""
+    return state._reduce(bucket.index(), bucket.buffer())

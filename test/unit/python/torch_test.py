@@ -1,0 +1,210 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""gradwire.torch: DDP with the hook against DDP without it, in processes of their own."""
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+import traceback
+import unittest
+
+try:
+    import torch
+    import torch.distributed as dist
+except ImportError:
+    print("SKIP: torch is not installed")
+    sys.exit(77)
+
+from gradwire import GradwireError
+from gradwire.torch import GradwireState, _place, allreduce_hook
+from support import FakeDaemons
+
+STEPS = 5
+
+
+def _model(rank):
+    torch.manual_seed(rank)  # different on purpose: DDP broadcasts rank 0's
+    return torch.nn.Sequential(
+        torch.nn.Linear(40, 9000), torch.nn.ReLU(), torch.nn.Linear(9000, 30)
+    )
+
+
+def _train(rank, state, steps=STEPS):
+    """Parameters after a few steps, through the hook if there is a state."""
+    model = torch.nn.parallel.DistributedDataParallel(_model(rank), bucket_cap_mb=0.5)
+    if state is not None:
+        model.register_comm_hook(state, allreduce_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(100 + rank)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(16, 40, generator=generator)).square().mean().backward()
+        optimizer.step()
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def _process(body, rank, world, directory, paths, queue):
+    try:
+        dist.init_process_group(
+            "gloo", init_method="file://" + directory + "/torch", rank=rank, world_size=world
+        )
+        torch.set_num_threads(1)
+        queue.put((rank, body(rank, paths), None))
+        dist.barrier()
+    except Exception:
+        queue.put((rank, None, traceback.format_exc()))
+
+
+def run(body, daemons, world):
+    """Runs ``body(rank, paths)`` in ``world`` processes; what each returned."""
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as directory:
+        queue = context.Queue()
+        processes = [
+            context.Process(
+                target=_process, args=(body, rank, world, directory, daemons.paths, queue)
+            )
+            for rank in range(world)
+        ]
+        for process in processes:
+            process.start()
+        results = {}
+        try:
+            for _ in range(world):
+                rank, result, error = queue.get(timeout=60)
+                if error is not None:
+                    raise AssertionError("process %d: %s" % (rank, error))
+                results[rank] = result
+        finally:
+            for process in processes:
+                process.join(10)
+                if process.is_alive():
+                    process.kill()
+                    process.join()
+        return [results[rank] for rank in range(world)]
+
+
+def train_both_ways(rank, paths):
+    reference = _train(rank, None)
+    with GradwireState(socket=paths[rank], members=1) as state:
+        hooked = _train(rank, state)
+        stats = state.stats()
+    same = all(torch.equal(a, b) for a, b in zip(reference, hooked))
+    moved = any(not torch.equal(a, b) for a, b in zip(reference, _model(0).parameters()))
+    return same, moved, stats
+
+
+def train_members(rank, paths):
+    os.environ["LOCAL_WORLD_SIZE"] = "2"
+    reference = _train(rank, None)
+    with GradwireState(socket=paths[rank // 2]) as state:
+        hooked = _train(rank, state)
+        stats = state.stats()
+    # Four gradients: gloo adds them in another order, so this is not bit for bit.
+    close = all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(reference, hooked))
+    return close, [t.numpy().tobytes() for t in hooked], stats
+
+
+def abort_in_training(rank, paths):
+    state = GradwireState(socket=paths[rank], members=1)
+    outcome = "no error"
+    if rank == 1:
+        _model_and_first_broadcast(rank)
+        time.sleep(0.3)
+        state.group.abort("loss is NaN")
+    else:
+        model = _model_and_first_broadcast(rank)
+        model.register_comm_hook(state, allreduce_hook)
+        try:
+            model(torch.ones(1, 40)).sum().backward()
+        except RuntimeError as error:
+            outcome = str(error)
+    state.close()
+    return outcome
+
+
+def _model_and_first_broadcast(rank):
+    return torch.nn.parallel.DistributedDataParallel(_model(rank))
+
+
+def stall(rank, paths):
+    state = GradwireState(socket=paths[rank], members=1, timeout=5.0)
+    state.timeout = 0.3
+    model = _model_and_first_broadcast(rank)
+    model.register_comm_hook(state, allreduce_hook)
+    outcome = "no error"
+    if rank == 1:
+        time.sleep(1.0)  # posts nothing
+        try:
+            state.group.check()
+        except GradwireError as error:
+            outcome = str(error)
+    else:
+        start = time.monotonic()
+        try:
+            model(torch.ones(1, 40)).sum().backward()
+        except RuntimeError as error:
+            outcome = str(error) if time.monotonic() - start < 3 else "too late"
+    state.close()
+    return outcome
+
+
+class Hook(unittest.TestCase):
+    def test_two_processes_train_to_the_bits_that_ddp_alone_gives(self):
+        with FakeDaemons(2) as daemons:
+            for same, moved, stats in run(train_both_ways, daemons, 2):
+                self.assertTrue(moved)
+                self.assertTrue(same)
+                self.assertGreater(stats["ops"], STEPS)  # several buckets
+                self.assertEqual(stats["copies"], 2 * stats["ops"])
+                self.assertEqual(stats["copied_bytes"], 2 * stats["bytes"])
+                self.assertEqual(stats["library_copies"], 0)
+                self.assertEqual(stats["failed"], 0)
+                parameters = sum(p.numel() for p in _model(0).parameters())
+                self.assertEqual(stats["bytes"], STEPS * 4 * parameters)
+                self.assertGreater(stats["median_s"], 0)
+                self.assertLessEqual(stats["median_s"], stats["p99_s"])
+
+    def test_two_ranks_of_two_members(self):
+        with FakeDaemons(2) as daemons:
+            results = run(train_members, daemons, 4)
+        for rank, (close, parameters, stats) in enumerate(results):
+            self.assertTrue(close)
+            self.assertEqual(parameters, results[0][1])
+            self.assertEqual((stats["rank"], stats["member"]), (rank // 2, rank % 2))
+            self.assertEqual((stats["nranks"], stats["members"]), (2, 2))
+
+    def test_an_abort_raises_with_its_reason(self):
+        with FakeDaemons(2) as daemons:
+            results = run(abort_in_training, daemons, 2)
+        self.assertIn("loss is NaN", results[0])
+
+    def test_an_op_that_takes_too_long_ends_the_group(self):
+        with FakeDaemons(2) as daemons:
+            results = run(stall, daemons, 2)
+        self.assertIn("all-reduce 1 of rank 0", results[0])
+        self.assertIn("took longer than 0.3 s", results[1])
+
+
+class Placement(unittest.TestCase):
+    def test_processes_are_laid_out_host_by_host(self):
+        self.assertEqual(_place(5, 8, None, None, None, 4), (1, 2, 1, 4))
+        self.assertEqual(_place(5, 8, None, 8, None, None), (5, 8, 0, 1))
+        self.assertEqual(_place(1, 2, 1, None, 0, 1), (1, 2, 0, 1))
+
+    def test_the_environment_says_how_many_members(self):
+        os.environ["LOCAL_WORLD_SIZE"] = "2"
+        self.addCleanup(os.environ.pop, "LOCAL_WORLD_SIZE")
+        self.assertEqual(_place(3, 4, None, None, None, None), (1, 2, 1, 2))
+        os.environ["GRADWIRE_MEMBERS"] = "1"
+        self.addCleanup(os.environ.pop, "GRADWIRE_MEMBERS")
+        self.assertEqual(_place(3, 4, None, None, None, None), (3, 4, 0, 1))
+
+    def test_what_does_not_divide_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "5 processes are not 2 ranks of 2 members"):
+            _place(0, 5, None, None, None, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
