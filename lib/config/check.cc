@@ -67,21 +67,11 @@ std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
   std::vector<Conflict> found;
   check_addresses(config, found);
   check_payload(config, found);
-  if (config.lanes.count != kAuto && config.lanes.base_udp_port + config.lanes.count > 65536) {
-    found.push_back(
-        {"lanes.base_udp_port",
-         fmt::format("lanes.count = {} ports do not fit below 65536", config.lanes.count)});
-  }
   // Two pings have to be lost before a living neighbour can look dead.
   if (config.timeouts.ping_ms * 3 > config.timeouts.silence_ms) {
     found.push_back(
         {"timeouts.ping_ms", fmt::format("must be at most a third of timeouts.silence_ms = {}",
                                          config.timeouts.silence_ms)});
-  }
-  if (config.limits.client_memory_mib > config.limits.total_memory_mib) {
-    found.push_back(
-        {"limits.client_memory_mib", fmt::format("must be at most limits.total_memory_mib = {}",
-                                                 config.limits.total_memory_mib)});
   }
   return found;
 }

@@ -30,8 +30,8 @@ struct PortSection {
   std::uint64_t prefix_bits = 0;
   std::uint64_t vlan = 0;     ///< 0: untagged
   std::uint64_t mtu = kAuto;  ///< kAuto: as the device has it
-  std::uint64_t rx_descriptors = 512;
-  std::uint64_t tx_descriptors = 512;
+  std::uint64_t rx_descriptors = 256;
+  std::uint64_t tx_descriptors = 256;
   friend bool operator==(const PortSection&, const PortSection&) = default;
 };
 
@@ -65,15 +65,18 @@ struct TimeoutsSection {
   std::uint64_t hello_ms = 20;
   std::uint64_t ping_ms = 50;
   std::uint64_t leave_ms = 2'000;
-  std::uint64_t shutdown_ms = 5'000;
+  std::uint64_t leave_grace_ms = 60'000;
+  std::uint64_t drain_ms = 5'000;
+  std::uint64_t close_ms = 5'000;
   friend bool operator==(const TimeoutsSection&, const TimeoutsSection&) = default;
 };
 
 struct LimitsSection {
   std::uint64_t clients = 64;
   std::uint64_t groups = 16;
-  std::uint64_t client_memory_mib = 16'384;  ///< of one client
-  std::uint64_t total_memory_mib = 65'536;   ///< of all clients
+  std::uint64_t client_groups = 16;
+  std::uint64_t client_regions = 64;
+  std::uint64_t client_memory_mib = 65'536;
   std::uint64_t active_ops = 64;
   std::uint64_t lane_chunks = std::uint64_t{1} << 20;
   friend bool operator==(const LimitsSection&, const LimitsSection&) = default;

@@ -128,7 +128,7 @@ ControlServer::~ControlServer() {
 void ControlServer::poll(int timeout_ms) {
   std::vector<pollfd> fds;
   std::vector<ConnectionId> ids;
-  fds.reserve(connections_.size() + 1);
+  fds.reserve(connections_.size() + 2);
   ids.reserve(connections_.size());
   fds.push_back({listener_.get(), POLLIN, 0});
   for (const auto& [id, connection] : connections_) {
@@ -137,6 +137,7 @@ void ControlServer::poll(int timeout_ms) {
     ids.push_back(id);
     if (connection.closing || connection.broken) timeout_ms = 0;
   }
+  fds.push_back({wake_fd_, POLLIN, 0});  // last; poll(2) ignores a negative one
   if (::poll(fds.data(), fds.size(), timeout_ms) < 0) return;  // EINTR: the caller comes again
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const short seen = fds[i + 1].revents;

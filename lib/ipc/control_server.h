@@ -51,6 +51,8 @@ class ControlServer final : public MessageSink {
   void set_callbacks(ControlCallbacks callbacks) { callbacks_ = std::move(callbacks); }
   /// Waits at most `timeout_ms` for something to do, and does it.
   void poll(int timeout_ms);
+  /// poll() also returns when `fd` is readable, and leaves reading it to the caller; -1 = none.
+  void set_wake_fd(int fd) noexcept { wake_fd_ = fd; }
 
   void send(ConnectionId connection, const MessageHeader& header, std::span<const std::byte> body,
             std::vector<UniqueFd> fds) override;
@@ -86,6 +88,7 @@ class ControlServer final : public MessageSink {
   ControlCallbacks callbacks_;
   UniqueFd lock_;
   UniqueFd listener_;
+  int wake_fd_ = -1;
   bool bound_ = false;
   std::map<ConnectionId, Connection> connections_;
   ConnectionId next_id_ = 1;

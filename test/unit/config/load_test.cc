@@ -184,7 +184,7 @@ TEST_CASE("the effective configuration loads to the same") {
       "[[neighbor]]\nip = \"10.0.0.2\"\nmac = \"02:00:00:00:00:02\"\n"
       "[lanes]\ncount = 4\npolling = \"busy\"\n"
       "[transport]\npayload_bytes = 8192\nrate_gbps = 12.345\necn = true\n"
-      "[timeouts]\nsilence_ms = 333\n[limits]\ngroups = 3\n";
+      "[timeouts]\nsilence_ms = 333\n[limits]\nclient_groups = 2\ngroups = 3\n";
   const auto config = load(text, "gw.toml");
   if (!config) FAIL(config.error().message);
   const std::string printed = to_toml(*config);

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "daemon.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <grp.h>
+#include <rte_eal.h>
+#include <spdlog/spdlog.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "config/load.h"
+#include "ipc/bus_guard.h"
+#include "settings.h"
+
+namespace gradwire::gradwired {
+namespace {
+
+/// How long the control thread sleeps at most: bounds of the manager and retries of ARP are far
+/// longer, and whatever is urgent wakes it.
+constexpr int kSleepMs = 20;
+constexpr TimeNs kLaneStopNs = 2'000'000'000;
+
+Result<std::uint64_t> random_incarnation() {
+  std::uint64_t value = 0;
+  while (value == 0) {
+    if (getrandom(&value, sizeof value, 0) != sizeof value) {
+      return fail(ErrorCode::kSystem, fmt::format("getrandom: {}", std::strerror(errno)));
+    }
+  }
+  return value;
+}
+
+std::vector<StaticNeighbor> static_neighbors(const config::DaemonConfig& config) {
+  std::vector<StaticNeighbor> out;
+  for (const config::NeighborSection& neighbor : config.neighbors) {
+    // The configuration holds canonical text, so both parse.
+    out.push_back({wire::parse_ip(neighbor.ip).value(), wire::parse_mac(neighbor.mac).value()});
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<ipc::ControlServerOptions> control_server_options(const config::DaemonConfig& config) {
+  ipc::ControlServerOptions options;
+  options.path = config.daemon.control_socket;
+  options.mode = static_cast<mode_t>(config.daemon.socket_mode);
+  options.max_connections = config.limits.clients;
+  const std::string directory = options.path.substr(0, options.path.rfind('/'));
+  constexpr mode_t kDirectoryMode = 0755;
+  if (directory.size() < options.path.size() && !directory.empty() &&
+      mkdir(directory.c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
+    return fail(ErrorCode::kSystem,
+                fmt::format("daemon.control_socket = {}: its directory cannot be made: {}",
+                            options.path, std::strerror(errno)));
+  }
+  if (!config.daemon.socket_group.empty()) {
+    const struct ::group* const found = getgrnam(config.daemon.socket_group.c_str());
+    if (found == nullptr) {
+      return fail(ErrorCode::kNotFound, fmt::format("daemon.socket_group = {}: no such group",
+                                                    config.daemon.socket_group));
+    }
+    options.group = found->gr_gid;
+  }
+  return options;
+}
+
+Result<std::unique_ptr<Daemon>> Daemon::start(const config::DaemonConfig& config,
+                                              std::unique_ptr<ipc::ControlServer> server) {
+  std::unique_ptr<Daemon> daemon(new Daemon(config));
+  if (auto guarded = ipc::install_bus_guard(); !guarded) return tl::unexpected(guarded.error());
+  if (auto opened = daemon->open_datapath(); !opened) return tl::unexpected(opened.error());
+  if (auto measured = daemon->measure(); !measured) return tl::unexpected(measured.error());
+  if (auto started = daemon->start_control(std::move(server)); !started) {
+    return tl::unexpected(started.error());
+  }
+  if (auto started = daemon->threads_->start(); !started) return tl::unexpected(started.error());
+  return daemon;
+}
+
+Daemon::~Daemon() {
+  if (threads_ != nullptr) threads_->stop(kLaneStopNs);
+  manager_.reset();  // tells its sink, the server, that its clients are gone
+}
+
+Result<void> Daemon::open_datapath() {
+  const auto lanes =
+      lane_count(config_, static_cast<unsigned>(LaneThreads::worker_lcores().size()));
+  if (!lanes) return tl::unexpected(lanes.error());
+  lane::DatapathConfig datapath;
+  for (const config::PortSection& port : config_.ports) datapath.ports.push_back(port_config(port));
+  datapath.lanes = *lanes;
+  datapath.base_udp_port = static_cast<std::uint16_t>(config_.lanes.base_udp_port);
+  datapath.max_groups = static_cast<std::uint16_t>(config_.limits.groups);
+  datapath.mbufs_per_shard = ring::packet_mbufs_needed(shard_config(config_, 0));
+  datapath.max_payload_bytes = static_cast<std::uint32_t>(config_.transport.payload_bytes);
+  datapath.polling = polling_config(config_.lanes);
+  auto opened = lane::Datapath::create(datapath);
+  if (!opened) return tl::unexpected(opened.error());
+  datapath_ = std::move(*opened);
+  threads_ = std::make_unique<LaneThreads>(*datapath_);
+
+  config_.lanes.count = *lanes;
+  config_.transport.payload_bytes = datapath_->max_payload_bytes();
+  for (std::size_t i = 0; i < config_.ports.size(); ++i) {
+    config_.ports[i].mtu = datapath_->ports()[i]->limits().mtu;
+  }
+  return {};
+}
+
+Result<void> Daemon::measure() {
+  spdlog::info("effective configuration:\n{}", config::to_toml(config_));
+  for (const auto& port : datapath_->ports()) {
+    report_port(*port, datapath_->max_payload_bytes(), report_);
+  }
+  if (auto measured = measure_cores(); !measured) return measured;
+  if (rte_eal_has_hugepages() == 0) {
+    report_.warnings.emplace_back("no hugepages: this daemon is good for tests of logic alone");
+  } else {
+    const auto mappings = telemetry::read_mappings();
+    if (!mappings) return tl::unexpected(mappings.error());
+    for (std::uint8_t lane = 0; lane < datapath_->lanes(); ++lane) {
+      const lane::LanePools& pools = datapath_->pools(lane);
+      const int node = datapath_->ports().front()->socket();
+      for (rte_mempool* pool : {pools.packet(), pools.control()}) {
+        if (auto verdict = report_pool(*pool, pools.ops(), node, *mappings, report_); !verdict) {
+          return verdict;
+        }
+      }
+    }
+  }
+  for (const std::string& fact : report_.facts) spdlog::info("{}", fact);
+  for (const std::string& warning : report_.warnings) spdlog::warn("{}", warning);
+  return {};
+}
+
+Result<void> Daemon::measure_cores() {
+  for (std::uint8_t lane = 0; lane < datapath_->lanes(); ++lane) {
+    const unsigned lcore = threads_->lcore(lane);
+    const auto cores = cores_of_lcore(lcore);
+    if (!cores) return tl::unexpected(cores.error());
+    const int node = datapath_->ports().front()->socket();
+    report_core(lane, lcore, *cores, node, report_);
+    isolation_.push_back(
+        fmt::format("{}", fmt::join(telemetry::isolation_problems(*cores, node), "; ")));
+    if (config_.daemon.require_isolated && !isolation_.back().empty()) {
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("daemon.require_isolated = true, but lane {} on lcore {} has no core "
+                              "to itself: {}",
+                              lane, lcore, isolation_.back()));
+    }
+  }
+  return {};
+}
+
+Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
+  PlanSettings settings;
+  settings.shard = shard_config(config_, datapath_->max_payload_bytes());
+  settings.base_udp_port = static_cast<std::uint16_t>(config_.lanes.base_udp_port);
+  settings.dscp = static_cast<std::uint8_t>(config_.transport.dscp);
+  settings.ecn = config_.transport.ecn;
+  const auto neighbors = static_neighbors(config_);
+  lanes_ = std::make_unique<DaemonLanes>(*datapath_, settings, neighbors,
+                                         [this](std::uint8_t lane) { return lane_facts(lane); });
+
+  const auto incarnation = random_incarnation();
+  if (!incarnation) return tl::unexpected(incarnation.error());
+  group::ManagerOptions options;
+  options.daemon.version = GRADWIRE_VERSION;
+  options.daemon.incarnation = *incarnation;
+  options.daemon.max_payload_bytes = datapath_->max_payload_bytes();
+  options.daemon.features = features(config_);
+  options.daemon.base_udp_port = settings.base_udp_port;
+  options.daemon.numa_node = datapath_->ports().front()->socket();
+  options.daemon.datapath = report_.facts;
+  options.daemon.datapath.insert(options.daemon.datapath.end(), report_.warnings.begin(),
+                                 report_.warnings.end());
+  options.limits = group_limits(config_);
+
+  server_ = std::move(server);
+  manager_ = std::make_unique<group::Manager>(options, *lanes_, *server_, clock_.now());
+  server_->set_callbacks({
+      [this](ipc::ConnectionId connection, const ipc::PeerCredentials& peer,
+             ipc::Message&& message) {
+        manager_->on_message(connection, peer, message, clock_.now());
+      },
+      [this](ipc::ConnectionId connection) { manager_->on_hangup(connection, clock_.now()); },
+  });
+  server_->set_wake_fd(datapath_->event_fd());
+  return {};
+}
+
+nlohmann::json Daemon::lane_facts(std::uint8_t lane) const {
+  nlohmann::json out;
+  out["lane"] = lane;
+  out["lcore"] = threads_->lcore(lane);
+  out["polling"] = config_.lanes.polling;
+  out["isolated"] = isolation_[lane].empty();
+  out["isolation_problems"] = isolation_[lane];
+  if (const auto switches = telemetry::read_involuntary_switches(threads_->thread_id(lane))) {
+    out["involuntary_switches"] = *switches;
+  }
+  for (const auto& port : datapath_->ports()) {
+    const lane::PortReport report = port->report();
+    out["ports"].push_back(
+        {{"device", report.device}, {"driver", report.driver}, {"link", report.link}});
+  }
+  out["mempool_ops"] = datapath_->pools(lane).ops();
+  out["packet_mbufs_free"] = rte_mempool_avail_count(datapath_->pools(lane).packet());
+  return out;
+}
+
+std::string Daemon::ready_line() const {
+  std::vector<std::string> addresses;
+  for (const config::PortSection& port : config_.ports) {
+    addresses.push_back(fmt::format("{} on {}", port.ip, port.device));
+  }
+  return fmt::format("gradwired ready: {} at {}, {} lane{}, chunks of {} bytes, {}",
+                     config_.daemon.name, config_.daemon.control_socket, datapath_->lanes(),
+                     datapath_->lanes() == 1 ? "" : "s", datapath_->max_payload_bytes(),
+                     fmt::join(addresses, ", "));
+}
+
+void Daemon::serve(const std::atomic<int>& signals) {
+  bool stopping = false;
+  while (true) {
+    const int told = signals.load(std::memory_order_relaxed);
+    // Whatever a lane enqueues after this wakes the poll below.
+    datapath_->set_sleeping(true);
+    const TimeNs now = clock_.now();
+    lanes_->poll(now);
+    manager_->poll(now);
+    if (told > 0 && !stopping) {
+      manager_->begin_stop(now);
+      stopping = true;
+    }
+    if (stopping && (told > 1 || manager_->stopped(now))) break;
+    server_->poll(kSleepMs);
+    datapath_->set_sleeping(false);
+  }
+  datapath_->set_sleeping(false);
+  server_->poll(0);  // the last replies
+}
+
+Result<void> Daemon::run(const std::atomic<int>& signals) {
+  serve(signals);
+  if (const std::string left = manager_->leftovers(); !left.empty()) {
+    spdlog::warn("not closed in time: {}", left);
+  }
+  if (!threads_->stop(kLaneStopNs)) {
+    return fail(ErrorCode::kInternal, "a lane did not stop within 2 s: its port's driver hangs");
+  }
+  return {};
+}
+
+}  // namespace gradwire::gradwired

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The daemon put together: datapath, lanes' threads, control plane; started, run, stopped. The
+/// main thread (main lcore) owns it and makes every call.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "config/daemon_config.h"
+#include "daemon_lanes.h"
+#include "group/manager.h"
+#include "ipc/control_server.h"
+#include "lane/clock.h"
+#include "lane/datapath.h"
+#include "lane_threads.h"
+#include "report.h"
+
+namespace gradwire::gradwired {
+
+class Daemon {
+ public:
+  /// The EAL has started. Opens ports, measures, starts lanes.
+  /// @param server  taken over; clients that connected already are served from run() on.
+  [[nodiscard]] static Result<std::unique_ptr<Daemon>> start(
+      const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer> server);
+  ~Daemon();
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  /// One line for whoever waits for the daemon.
+  [[nodiscard]] std::string ready_line() const;
+
+  /// Serves until `signals` (how often the daemon was told to stop) is not 0, then stops: members
+  /// may leave, what is left aborts, all within the configuration's bounds. At 2 it waits for
+  /// nobody.
+  /// @return an error where a lane does not stop.
+  [[nodiscard]] Result<void> run(const std::atomic<int>& signals);
+
+ private:
+  explicit Daemon(const config::DaemonConfig& config) : config_(config) {}
+  [[nodiscard]] Result<void> open_datapath();
+  [[nodiscard]] Result<void> measure();
+  [[nodiscard]] Result<void> measure_cores();
+  [[nodiscard]] Result<void> start_control(std::unique_ptr<ipc::ControlServer> server);
+  [[nodiscard]] nlohmann::json lane_facts(std::uint8_t lane) const;
+  void serve(const std::atomic<int>& signals);
+
+  config::DaemonConfig config_;  ///< effective: nothing in it is "auto" once the ports are open
+  lane::TscClock clock_;
+  Report report_;
+  std::vector<std::string> isolation_;  ///< by lane: "" or what is wrong
+  // Destroyed from the last to the first: the server hangs up, the manager destroys its groups,
+  // and only then the lanes and ports go that the groups' packets came from.
+  std::unique_ptr<lane::Datapath> datapath_;
+  std::unique_ptr<LaneThreads> threads_;
+  std::unique_ptr<DaemonLanes> lanes_;
+  std::unique_ptr<ipc::ControlServer> server_;
+  std::unique_ptr<group::Manager> manager_;
+};
+
+/// @return options of the control socket: its directory is made where it is missing.
+[[nodiscard]] Result<ipc::ControlServerOptions> control_server_options(
+    const config::DaemonConfig& config);
+
+}  // namespace gradwire::gradwired

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "daemon_lanes.h"
+
+namespace gradwire::gradwired {
+DaemonLanes::DaemonLanes(lane::Datapath& datapath, const PlanSettings& settings,
+                         std::span<const StaticNeighbor> neighbors, LaneFacts facts)
+    : datapath_(datapath), facts_(std::move(facts)), plan_maker_(settings, datapath) {
+  for (std::uint16_t i = 0; i < datapath.ports().size(); ++i) {
+    const lane::Port& port = *datapath.ports()[i];
+    addresses_.push_back(
+        {i, port.config().ip, static_cast<std::uint8_t>(port.config().prefix_bits)});
+    lane::NeighborsConfig config;
+    config.mac = port.mac();
+    config.ip = port.config().ip;
+    config.prefix_bits = port.config().prefix_bits;
+    config.vlan_id = port.config().vlan_id;
+    lane::Neighbors& added = neighbors_.emplace_back(config);
+    for (const StaticNeighbor& neighbor : neighbors) {
+      if (wire::same_network(neighbor.ip, config.ip, config.prefix_bits)) {
+        added.add_static(neighbor.ip, neighbor.mac);
+      }
+    }
+  }
+}
+
+void DaemonLanes::poll(TimeNs now) {
+  now_ = now;
+  carry_frames();
+}
+
+void DaemonLanes::carry_frames() {
+  lane::ControlFrame frame;
+  while (datapath_.receive_frame(frame)) {
+    if (frame.port >= neighbors_.size()) continue;
+    neighbors_[frame.port].on_frame({frame.bytes.data(), frame.size}, now_);
+  }
+  for (std::uint16_t port = 0; port < neighbors_.size(); ++port) {
+    neighbors_[port].poll(now_);
+    lane::NeighborFrame out;
+    while (neighbors_[port].take_frame(out)) {
+      // Where there is no room the frame is lost, as it may be on the wire: ARP asks again.
+      if (!datapath_.send_frame(port, out.view())) break;
+    }
+  }
+}
+
+group::Resolution DaemonLanes::resolve(std::uint16_t port, const wire::IpAddress& ip) {
+  group::Resolution out;
+  lane::Neighbors& neighbors = neighbors_.at(port);
+  if (const auto mac = neighbors.lookup(ip)) {
+    out.state = group::ResolveState::kResolved;
+    out.mac = *mac;
+    return out;
+  }
+  // Asks anew where nobody answered: the manager alone has the bound.
+  if (auto asked = neighbors.resolve(ip, now_); !asked) {
+    out.state = group::ResolveState::kFailed;
+    out.error = asked.error().message;
+  }
+  return out;
+}
+
+ring::ShardStatus DaemonLanes::shard_status(const lane::GroupPlan& plan, std::uint8_t lane,
+                                            TimeNs /*now*/) const {
+  // Nothing was published yet, or the lane has let go of the group: an idle shard's status.
+  return datapath_.lane(lane).shard_status(plan.group_handle).value_or(ring::ShardStatus{});
+}
+
+nlohmann::json DaemonLanes::lane_status(std::uint8_t lane) const {
+  nlohmann::json out = facts_(lane);
+  const lane::LaneCounters& counters = datapath_.lane(lane).counters();
+  const auto add = [&](const char* name, const std::uint64_t& counter) {
+    out["counters"][name] = lane::read_counter(counter);
+  };
+  add("rounds", counters.rounds);
+  add("busy_rounds", counters.busy_rounds);
+  add("rx_packets", counters.rx_packets);
+  add("rx_bytes", counters.rx_bytes);
+  add("tx_packets", counters.tx_packets);
+  add("tx_bytes", counters.tx_bytes);
+  add("tx_refused", counters.tx_refused);
+  add("tx_dropped", counters.tx_dropped);
+  add("sleeps", counters.sleeps);
+  add("sleep_ns", counters.sleep_ns);
+  add("yields", counters.yields);
+  add("echo_replies", counters.echo_replies);
+  add("neighbor_frames", counters.neighbor_frames);
+  add("neighbor_drops", counters.neighbor_drops);
+  add("commands", counters.commands);
+  add("bad_commands", counters.bad_commands);
+  add("ops_done", counters.ops_done);
+  nlohmann::json drops = nlohmann::json::object();
+  for (int i = 1; i < wire::kDropCount; ++i) {
+    const std::uint64_t dropped = lane::read_counter(counters.drops[static_cast<std::size_t>(i)]);
+    drops[wire::name_of(static_cast<wire::Drop>(i))] = dropped;
+  }
+  out["counters"]["drops"] = std::move(drops);
+  return out;
+}
+
+}  // namespace gradwire::gradwired

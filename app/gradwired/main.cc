@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The daemon's main: reads the command line and the configuration, starts the EAL, runs. Exceptions
+// of libraries end here.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <span>
+
+#include "command_line.h"
+#include "config/load.h"
+#include "daemon.h"
+#include "eal.h"
+#include "ipc/control_server.h"
+#include "telemetry/logging.h"
+
+namespace gradwire::gradwired {
+namespace {
+
+constexpr int kOk = 0;
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
+int complain(const Error& error, int status) {
+  fmt::print(stderr, "gradwired: {}\n", error.message);
+  return status;
+}
+
+std::atomic<int> signals{0};
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler counts in it");
+
+/// SIGTERM and SIGINT stop the daemon; a second one does not wait for clients. A client that went
+/// away must not kill the daemon by SIGPIPE.
+void count_signals() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { signals.fetch_add(1, std::memory_order_relaxed); };
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignore, nullptr);
+}
+
+int serve(const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer> server) {
+  auto daemon = Daemon::start(config, std::move(server));
+  if (!daemon) return complain(daemon.error(), kFailed);
+  fmt::print("{}\n", (*daemon)->ready_line());
+  std::fflush(stdout);
+  if (const auto served = (*daemon)->run(signals); !served) {
+    complain(served.error(), kFailed);
+    // A lane still runs in memory that the destructors would free.
+    unlink(config.daemon.control_socket.c_str());
+    std::_Exit(kFailed);
+  }
+  spdlog::info("stopped");
+  return kOk;
+}
+
+int run(std::span<const char* const> arguments) {
+  const auto command_line = parse_command_line(arguments);
+  if (!command_line) return complain(command_line.error(), kUsage);
+  if (command_line->show_help) {
+    fmt::print("{}", help_text());
+    return kOk;
+  }
+  if (command_line->show_version) {
+    fmt::print("gradwired {}\n", GRADWIRE_VERSION);
+    return kOk;
+  }
+  const auto config = config::load_file(command_line->config_path, command_line->overrides);
+  if (!config) return complain(config.error(), kFailed);
+  if (command_line->check) {
+    fmt::print("{}", config::to_toml(*config));
+    return kOk;
+  }
+  if (const auto logging = telemetry::set_up_logging(config->daemon.log_level); !logging) {
+    return complain(logging.error(), kFailed);
+  }
+  auto eal_arguments =
+      make_eal_arguments(command_line->program, command_line->eal_arguments, config->daemon.name);
+  if (!eal_arguments) return complain(eal_arguments.error(), kUsage);
+
+  // Before the EAL: a second instance must not touch the first one's hugepages and devices.
+  const auto socket = control_server_options(*config);
+  if (!socket) return complain(socket.error(), kFailed);
+  auto server = ipc::ControlServer::create(*socket);
+  if (!server) return complain(server.error(), kFailed);
+
+  const auto eal = Eal::start(std::move(*eal_arguments));
+  if (!eal) return complain(eal.error(), kFailed);
+  count_signals();
+  return serve(*config, std::move(*server));
+}
+
+}  // namespace
+}  // namespace gradwire::gradwired
+
+int main(int argc, char** argv) {
+  try {
+    return gradwire::gradwired::run({argv, static_cast<std::size_t>(argc)});
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "gradwired: {}\n", error.what());
+  } catch (...) {
+    fmt::print(stderr, "gradwired: an unknown exception\n");
+  }
+  return 1;
+}

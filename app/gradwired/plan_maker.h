@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Makes a group's shards, one a lane: frame templates to both neighbours, connection ids, the
+/// lane's mempools, a reduce backend. The control thread owns it; it allocates.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "group/lane_control.h"
+#include "lane/datapath.h"
+#include "lane/messages.h"
+#include "ring/shard.h"
+
+namespace gradwire::gradwired {
+
+struct PlanSettings {
+  ring::ShardConfig shard;  ///< what is the same for every group
+  std::uint16_t base_udp_port = 0;
+  std::uint8_t dscp = 0;
+  bool ecn = false;
+};
+
+class PlanMaker {
+ public:
+  /// `datapath` outlives the maker and its plans.
+  PlanMaker(const PlanSettings& settings, lane::Datapath& datapath)
+      : settings_(settings), datapath_(datapath) {}
+
+  /// A plan with request.lanes shards, to be given to destroy().
+  [[nodiscard]] Result<lane::GroupPlan*> create(const group::PlanRequest& request);
+  /// No lane refers to the plan any more.
+  void destroy(lane::GroupPlan* plan) noexcept;
+
+ private:
+  [[nodiscard]] Result<lane::ShardPlacement> place(const group::PlanRequest& request,
+                                                   std::uint8_t lane,
+                                                   std::vector<std::uint32_t>& ids);
+  [[nodiscard]] Result<wire::FrameTemplate> frames_to(const group::NeighbourPath& neighbour,
+                                                      std::uint8_t lane) const;
+
+  PlanSettings settings_;
+  lane::Datapath& datapath_;
+};
+
+}  // namespace gradwire::gradwired

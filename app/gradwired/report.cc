@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "report.h"
+
+#include <fmt/format.h>
+#include <rte_lcore.h>
+#include <sched.h>
+
+namespace gradwire::gradwired {
+namespace {
+
+std::string node_name(int node) { return node < 0 ? "not known" : fmt::format("{}", node); }
+
+std::string page_size_name(std::size_t bytes) {
+  if (bytes >= 1u << 30) return fmt::format("{} GiB", bytes >> 30);
+  if (bytes >= 1u << 20) return fmt::format("{} MiB", bytes >> 20);
+  return fmt::format("{} KiB", bytes >> 10);
+}
+
+}  // namespace
+
+void report_port(const lane::Port& port, std::uint32_t payload_bytes, Report& report) {
+  const lane::PortReport r = port.report();
+  report.facts.push_back(fmt::format(
+      "port {}: driver {}, link {}, {}/{}, MAC {}, MTU {}, frames of {} bytes, NUMA node {}",
+      r.device, r.driver, r.link, wire::to_string(port.config().ip), port.config().prefix_bits,
+      wire::to_string(r.mac), r.mtu, r.frame_bytes, node_name(r.numa_node)));
+  report.facts.push_back(fmt::format(
+      "port {}: {} queue pair{}, descriptors {} rx {} tx, rx interrupts {}, flow steering {}, "
+      "offloads rx {:#x} tx {:#x}, copies of each byte {} rx {} tx",
+      r.device, r.queues, r.queues == 1 ? "" : "s", r.rx_descriptors, r.tx_descriptors,
+      r.rx_interrupts ? "yes" : "no", r.flow_steering ? "yes" : "no", r.rx_offloads, r.tx_offloads,
+      r.rx_copies, r.tx_copies));
+  if (r.rx_copies + r.tx_copies > 0) {
+    report.warnings.push_back(fmt::format(
+        "port {}: {} copies each byte {} time{} when received and {} when sent ({}): a NIC with a "
+        "poll-mode driver copies none",
+        r.device, r.driver, r.rx_copies, r.rx_copies == 1 ? "" : "s", r.tx_copies, port.row().why));
+  }
+  if (port.row().tx_may_block) {
+    report.warnings.push_back(
+        fmt::format("port {}: {} can wait in the kernel while it sends, which stalls its lane",
+                    r.device, r.driver));
+  }
+  if (!port.link_up()) {
+    report.warnings.push_back(
+        fmt::format("port {}: the link is down: groups over it form when it comes up", r.device));
+  }
+  // Below this the fixed cost of a packet outweighs the bytes it carries.
+  constexpr std::uint32_t kSmallPayload = 4096;
+  if (payload_bytes < kSmallPayload) {
+    report.warnings.push_back(
+        fmt::format("port {}: chunks carry {} bytes: an MTU of 9000 on the whole path would carry "
+                    "8896, for a sixth of the packets",
+                    r.device, payload_bytes));
+  }
+}
+
+Result<std::vector<telemetry::CoreFacts>> cores_of_lcore(unsigned lcore) {
+  const rte_cpuset_t cpus = rte_lcore_cpuset(lcore);
+  std::vector<telemetry::CoreFacts> cores;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &cpus)) continue;
+    auto facts = telemetry::read_core_facts(cpu);
+    if (!facts) return tl::unexpected(facts.error());
+    cores.push_back(*facts);
+  }
+  return cores;
+}
+
+bool report_core(unsigned lane, unsigned lcore, std::span<const telemetry::CoreFacts> cores,
+                 int port_node, Report& report) {
+  std::vector<int> cpus;
+  for (const telemetry::CoreFacts& core : cores) cpus.push_back(core.cpu);
+  const auto problems = telemetry::isolation_problems(cores, port_node);
+  report.facts.push_back(fmt::format("lane {}: lcore {} on CPU {}, NUMA node {}, {}", lane, lcore,
+                                     telemetry::to_cpu_list(cpus),
+                                     node_name(cores.empty() ? -1 : cores.front().numa_node),
+                                     problems.empty() ? "isolated" : "not isolated"));
+  for (const std::string& problem : problems) {
+    report.warnings.push_back(fmt::format("lane {}: {}", lane, problem));
+  }
+  return problems.empty();
+}
+
+std::vector<telemetry::MemoryRange> memory_of(rte_mempool& pool) {
+  std::vector<telemetry::MemoryRange> ranges;
+  rte_mempool_mem_iter(
+      &pool,
+      [](rte_mempool* of, void* out, rte_mempool_memhdr* memory, unsigned) {
+        static_cast<std::vector<telemetry::MemoryRange>*>(out)->push_back(
+            {fmt::format("mempool {}", of->name), memory->addr, memory->len});
+      },
+      &ranges);
+  return ranges;
+}
+
+Result<void> report_pool(rte_mempool& pool, const std::string& ops, int wanted_node,
+                         std::span<const telemetry::Mapping> mappings, Report& report) {
+  const auto ranges = memory_of(pool);
+  if (auto verdict = telemetry::verify_hugepages(mappings, ranges); !verdict) return verdict;
+  telemetry::NodePlacement all;
+  std::size_t bytes = 0;
+  std::size_t page_bytes = 0;
+  for (const telemetry::MemoryRange& range : ranges) {
+    const auto size = telemetry::page_bytes_of(mappings, range);
+    if (!size) return tl::unexpected(size.error());
+    const auto placement = telemetry::read_placement(range, *size);
+    if (!placement) return tl::unexpected(placement.error());
+    for (const auto& [node, pages] : placement->pages_by_node) all.pages_by_node[node] += pages;
+    all.pages_absent += placement->pages_absent;
+    bytes += range.bytes;
+    page_bytes = *size;
+  }
+  report.facts.push_back(fmt::format("mempool {}: {} mbufs, {:.1f} MiB on pages of {}, {}, {}",
+                                     pool.name, pool.size, static_cast<double>(bytes) / (1 << 20),
+                                     page_size_name(page_bytes), telemetry::to_string(all), ops));
+  for (const auto& [node, pages] : all.pages_by_node) {
+    if (wanted_node >= 0 && node != wanted_node) {
+      report.warnings.push_back(fmt::format(
+          "mempool {}: {} pages are on NUMA node {}, its port on node {}: reserve hugepages there",
+          pool.name, pages, node, wanted_node));
+    }
+  }
+  if (ops != "stack") {
+    report.warnings.push_back(
+        fmt::format("mempool {}: {} instead of stack: packets leave the core's cache; load "
+                    "librte_mempool_stack (EAL -d)",
+                    pool.name, ops));
+  }
+  return {};
+}
+
+}  // namespace gradwire::gradwired

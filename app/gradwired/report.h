@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What the operator is told at start: the datapath as it was measured, and loudly whatever makes
+/// it slower than it could be. Main thread; reads sysfs and smaps, allocates.
+#pragma once
+
+#include <rte_mempool.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "lane/port.h"
+#include "telemetry/isolation.h"
+#include "telemetry/placement.h"
+
+namespace gradwire::gradwired {
+
+struct Report {
+  std::vector<std::string> facts;     ///< a line each
+  std::vector<std::string> warnings;  ///< what is slower than it could be, and what would help
+};
+
+/// Driver, link, MTU, node, queues, offloads, copies.
+void report_port(const lane::Port& port, std::uint32_t payload_bytes, Report& report);
+
+/// The CPUs that an lcore may run on, as sysfs has them.
+[[nodiscard]] Result<std::vector<telemetry::CoreFacts>> cores_of_lcore(unsigned lcore);
+
+/// @param port_node  -1: not known.
+/// @return whether the lane has its core to itself.
+bool report_core(unsigned lane, unsigned lcore, std::span<const telemetry::CoreFacts> cores,
+                 int port_node, Report& report);
+
+/// The memory that a mempool's objects lie in.
+[[nodiscard]] std::vector<telemetry::MemoryRange> memory_of(rte_mempool& pool);
+
+/// Where a mempool truly lies.
+/// @param wanted_node  -1: any.
+/// @return kUnsupported where it is not on hugepages.
+[[nodiscard]] Result<void> report_pool(rte_mempool& pool, const std::string& ops, int wanted_node,
+                                       std::span<const telemetry::Mapping> mappings,
+                                       Report& report);
+
+}  // namespace gradwire::gradwired

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace gradwire::gradwired {
+namespace {
+
+constexpr TimeNs kNsPerMs = 1'000'000;
+
+TimeNs ms(std::uint64_t value) { return static_cast<TimeNs>(value) * kNsPerMs; }
+
+}  // namespace
+
+lane::PortConfig port_config(const config::PortSection& port) {
+  lane::PortConfig out;
+  out.device = port.device;
+  // The configuration holds canonical text, so this parses.
+  out.ip = wire::parse_ip(port.ip).value();
+  out.prefix_bits = static_cast<int>(port.prefix_bits);
+  if (port.vlan != 0) out.vlan_id = static_cast<std::uint16_t>(port.vlan);
+  out.mtu = static_cast<std::uint32_t>(port.mtu);  // both say 0 for "as large as can be"
+  out.rx_descriptors = static_cast<std::uint16_t>(port.rx_descriptors);
+  out.tx_descriptors = static_cast<std::uint16_t>(port.tx_descriptors);
+  return out;
+}
+
+lane::PollingConfig polling_config(const config::LanesSection& lanes) {
+  lane::PollingConfig out;
+  out.mode = lane::parse_polling_mode(lanes.polling).value();
+  return out;
+}
+
+group::Limits group_limits(const config::DaemonConfig& config) {
+  group::Limits out;
+  out.clients = static_cast<std::uint32_t>(config.limits.clients);
+  out.bytes_per_client = config.limits.client_memory_mib << 20;
+  out.regions_per_client = static_cast<std::uint32_t>(config.limits.client_regions);
+  out.groups_per_client = static_cast<std::uint32_t>(config.limits.client_groups);
+  out.groups = static_cast<std::uint32_t>(config.limits.groups);
+  out.formation_default_ns = ms(config.timeouts.formation_ms);
+  out.leave_grace_ns = ms(config.timeouts.leave_grace_ms);
+  out.stop_drain_ns = ms(config.timeouts.drain_ms);
+  out.stop_close_ns = ms(config.timeouts.close_ms);
+  return out;
+}
+
+std::uint32_t features(const config::DaemonConfig& config) noexcept {
+  return static_cast<std::uint32_t>(config.transport.eager_packets);
+}
+
+Result<std::uint8_t> lane_count(const config::DaemonConfig& config, unsigned worker_lcores) {
+  const std::uint64_t wanted = config.lanes.count;
+  if (wanted == config::kAuto) {
+    return static_cast<std::uint8_t>(std::min<unsigned>(worker_lcores, kMaxLanes));
+  }
+  if (wanted > worker_lcores) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("lanes.count = {}: the EAL has {} lcores beside the main one: pass "
+                            "{} in --lcores, or lower lanes.count",
+                            wanted, worker_lcores, wanted + 1));
+  }
+  return static_cast<std::uint8_t>(wanted);
+}
+
+ring::ShardConfig shard_config(const config::DaemonConfig& config, std::uint32_t payload) {
+  ring::ShardConfig out;
+  out.payload_bytes = payload;
+  out.window_packets = static_cast<std::uint32_t>(config.transport.window_packets);
+  out.transit_packets = static_cast<std::uint32_t>(config.transport.transit_packets);
+  out.eager_packets = static_cast<std::uint32_t>(config.transport.eager_packets);
+  out.max_active_ops = static_cast<std::uint32_t>(config.limits.active_ops);
+  out.max_chunks = static_cast<std::uint32_t>(config.limits.lane_chunks);
+  out.sender.rate_bps = static_cast<std::uint64_t>(config.transport.rate_gbps * 1e9);
+  out.timeouts.formation_ns = ms(config.timeouts.formation_ms);
+  out.timeouts.hello_interval_ns = ms(config.timeouts.hello_ms);
+  out.timeouts.ping_interval_ns = ms(config.timeouts.ping_ms);
+  out.timeouts.silence_ns = ms(config.timeouts.silence_ms);
+  out.timeouts.leave_ns = ms(config.timeouts.leave_ms);
+  return out;
+}
+
+}  // namespace gradwire::gradwired

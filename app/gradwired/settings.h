@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// From the configuration's words to those of the libraries. Pure functions; main thread; allocate.
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "config/daemon_config.h"
+#include "group/options.h"
+#include "lane/polling.h"
+#include "lane/port.h"
+#include "ring/shard.h"
+
+namespace gradwire::gradwired {
+
+[[nodiscard]] lane::PortConfig port_config(const config::PortSection& port);
+[[nodiscard]] lane::PollingConfig polling_config(const config::LanesSection& lanes);
+[[nodiscard]] group::Limits group_limits(const config::DaemonConfig& config);
+
+/// What ranks must have in common beside what the table says: the eager allowance, since a sender
+/// uses what the receiver has to hold.
+[[nodiscard]] std::uint32_t features(const config::DaemonConfig& config) noexcept;
+
+/// @param worker_lcores  all but the main one.
+/// @return how many lanes there are, or why not so many.
+[[nodiscard]] Result<std::uint8_t> lane_count(const config::DaemonConfig& config,
+                                              unsigned worker_lcores);
+
+/// All of a shard's configuration that is the same for every group of this daemon.
+[[nodiscard]] ring::ShardConfig shard_config(const config::DaemonConfig& config,
+                                             std::uint32_t payload);
+
+}  // namespace gradwire::gradwired

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "settings.h"
+
+#include <catch2/catch.hpp>
+
+namespace gradwire::gradwired {
+namespace {
+
+TEST_CASE("lanes are as many as there are worker lcores unless fewer are wanted") {
+  config::DaemonConfig config;
+  CHECK(*lane_count(config, 1) == 1);
+  CHECK(*lane_count(config, 5) == 5);
+  CHECK(*lane_count(config, 100) == kMaxLanes);
+  config.lanes.count = 2;
+  CHECK(*lane_count(config, 5) == 2);
+  const auto too_many = lane_count(config, 1);
+  REQUIRE_FALSE(too_many.has_value());
+  CHECK_THAT(too_many.error().message,
+             Catch::Matchers::Contains("lanes.count = 2") && Catch::Matchers::Contains("--lcores"));
+}
+
+TEST_CASE("a port's section becomes the port's configuration") {
+  const config::PortSection section{.device = "net_memif0",
+                                    .ip = "10.0.0.1",
+                                    .prefix_bits = 16,
+                                    .vlan = 0,
+                                    .mtu = 9000,
+                                    .rx_descriptors = 128,
+                                    .tx_descriptors = 64};
+  lane::PortConfig port = port_config(section);
+  CHECK(port.device == "net_memif0");
+  CHECK(wire::to_string(port.ip) == "10.0.0.1");
+  CHECK(port.prefix_bits == 16);
+  CHECK_FALSE(port.vlan_id.has_value());
+  CHECK(port.mtu == 9000);
+  CHECK(port.rx_descriptors == 128);
+  CHECK(port.tx_descriptors == 64);
+  config::PortSection tagged = section;
+  tagged.vlan = 7;
+  CHECK(port_config(tagged).vlan_id == 7);
+}
+
+TEST_CASE("milliseconds, MiB and Gbit/s become what the libraries count in") {
+  config::DaemonConfig config;
+  config.timeouts.silence_ms = 200;
+  config.timeouts.drain_ms = 3;
+  config.transport.rate_gbps = 2.5;
+  config.transport.eager_packets = 7;
+  config.limits.client_memory_mib = 3;
+  const ring::ShardConfig shard = shard_config(config, 8192);
+  CHECK(shard.payload_bytes == 8192);
+  CHECK(shard.timeouts.silence_ns == 200'000'000);
+  CHECK(shard.sender.rate_bps == 2'500'000'000);
+  CHECK(shard.eager_packets == 7);
+  CHECK(features(config) == 7);
+  const group::Limits limits = group_limits(config);
+  CHECK(limits.bytes_per_client == 3u << 20);
+  CHECK(limits.stop_drain_ns == 3'000'000);
+}
+
+TEST_CASE("both polling policies are known to the lanes") {
+  config::LanesSection lanes;
+  lanes.polling = "busy";
+  CHECK(polling_config(lanes).mode == lane::PollingMode::kBusy);
+  lanes.polling = "adaptive";
+  CHECK(polling_config(lanes).mode == lane::PollingMode::kAdaptive);
+}
+
+}  // namespace
+}  // namespace gradwire::gradwired
