@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// gradwire-perf: all-reduce timed and checked through a daemon. Exceptions of libraries end here.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+
+#include "options.h"
+#include "report.h"
+#include "runner.h"
+
+namespace gradwire::perf {
+namespace {
+
+constexpr int kOk = 0;
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+constexpr int kWrong = 3;  ///< it ran, and results are wrong
+
+int complain(const std::string& text, int status) {
+  fmt::print(stderr, "gradwire-perf: {}\n", text);
+  return status;
+}
+
+int write_json(const Options& options, const std::vector<SizeResult>& results) {
+  const std::string text = to_json(options, results).dump(2);
+  if (options.json == "-") {
+    fmt::print("{}\n", text);
+    return kOk;
+  }
+  std::ofstream file(options.json);
+  file << text << '\n';
+  file.close();
+  if (!file) return complain(fmt::format("{} could not be written", options.json), kFailed);
+  return kOk;
+}
+
+int main_with(int argc, char** argv) {
+  const auto command_line = parse_command_line(argc, argv);
+  if (!command_line) return complain(command_line.error().message, kUsage);
+  if (command_line->finished) return kOk;
+  const Options& options = command_line->options;
+  // One table for all ranks; JSON on standard output is alone there.
+  const bool shows = options.rank == 0 && options.member == 0 && options.json != "-";
+  if (shows) fmt::print("{}", table_head(options));
+  const auto results = run(options, [&](const SizeResult& result) {
+    if (shows) fmt::print("{}", table_row(options, result));
+    std::fflush(stdout);
+  });
+  if (!results) return complain(results.error().message, kFailed);
+  if (!options.json.empty()) {
+    if (const int written = write_json(options, *results); written != kOk) return written;
+  }
+  const bool wrong = std::any_of(results->begin(), results->end(), [](const SizeResult& result) {
+    return result.wrong.value_or(0) != 0;
+  });
+  return wrong ? kWrong : kOk;
+}
+
+}  // namespace
+}  // namespace gradwire::perf
+
+int main(int argc, char** argv) {
+  try {
+    return gradwire::perf::main_with(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "gradwire-perf: {}\n", error.what());
+    return gradwire::perf::kFailed;
+  }
+}

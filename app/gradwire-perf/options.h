@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The command line of gradwire-perf, named as nccl-tests names it where the two mean the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/types.h"
+
+namespace gradwire::perf {
+
+struct Options {
+  std::string transport = "daemon";
+  std::string socket;  ///< empty: the client library's default
+  std::uint16_t rank = 0;
+  std::uint16_t nranks = 1;
+  std::uint16_t member = 0;
+  std::uint16_t members = 1;
+  std::uint32_t epoch = 0;
+  std::string rendezvous;  ///< directory that all ranks see; one run's
+  std::uint64_t begin_bytes = 1024;
+  std::uint64_t end_bytes = 64u << 20;
+  double factor = 2.0;
+  std::uint32_t iterations = 20;
+  std::uint32_t warmup = 5;
+  DataType datatype = DataType::kFloat32;
+  RedOp redop = RedOp::kSum;
+  bool check = false;
+  bool in_place = false;
+  double timeout_s = 60.0;  ///< of the formation, and of each op
+  std::string json;         ///< file for the results; "-" is standard output
+};
+
+struct CommandLine {
+  Options options;
+  bool finished = false;  ///< help or version was shown: nothing is to be done
+};
+
+/// Prints help and version itself. @return what is wrong, with what would be right.
+[[nodiscard]] Result<CommandLine> parse_command_line(int argc, const char* const* argv);
+
+/// Sizes from begin to end, each `factor` times the one before, whole elements, each once.
+[[nodiscard]] std::vector<std::uint64_t> sizes_of(const Options& options);
+
+}  // namespace gradwire::perf

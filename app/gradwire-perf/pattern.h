@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The inputs of gradwire-perf: values that any process can make for any other, so that each can
+/// check its result alone. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/types.h"
+#include "options.h"
+
+namespace gradwire::perf {
+
+/// Writes elements [start, start + count) of a contribution to `output`. Floating-point values use
+/// their whole mantissa, so that another order of summation gives other bits; they lie in (-1, 1),
+/// for prod in [0.5, 1.5). Integers use their whole range.
+/// @param contributor  rank * members + member.
+/// @param seed         another one for each op.
+void fill_pattern(DataType type, RedOp redop, std::uint32_t contributor, std::uint64_t seed,
+                  std::uint64_t start, std::uint64_t count, std::byte* output);
+
+/// Elements of `result` whose bits are not those of the reference.
+[[nodiscard]] std::uint64_t count_wrong(const Options& options, std::uint64_t seed,
+                                        std::uint64_t count, const std::byte* result);
+
+}  // namespace gradwire::perf

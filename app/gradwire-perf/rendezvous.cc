@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rendezvous.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <span>
+#include <thread>
+
+namespace gradwire::perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string path_of(const Options& options, const std::string& key) {
+  return fmt::format("{}/gradwire-perf.{}.{}", options.rendezvous, options.epoch, key);
+}
+
+std::string info_key(std::uint32_t rank, std::uint32_t member) {
+  return fmt::format("info.{}.{}", rank, member);
+}
+
+/// Renamed into place, so that nobody reads half of it.
+Result<void> write_file(const std::string& path, std::span<const std::byte> value) {
+  const std::string draft = fmt::format("{}.{}", path, ::getpid());
+  std::ofstream file(draft, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(value.data()),
+             static_cast<std::streamsize>(value.size()));
+  file.close();
+  if (!file || std::rename(draft.c_str(), path.c_str()) != 0) {
+    return fail(ErrorCode::kSystem, fmt::format("writing {}: {}", path, strerror(errno)));
+  }
+  return {};
+}
+
+Result<std::vector<std::byte>> await_file(const std::string& path, std::size_t bytes,
+                                          Clock::time_point deadline) {
+  while (true) {
+    std::ifstream file(path, std::ios::binary);
+    if (file) {
+      const std::string text((std::istreambuf_iterator<char>(file)), {});
+      if (text.size() != bytes) {
+        return fail(ErrorCode::kMismatch,
+                    fmt::format("{} has {} bytes, {} are right", path, text.size(), bytes));
+      }
+      std::vector<std::byte> value(bytes);
+      std::memcpy(value.data(), text.data(), bytes);
+      return value;
+    }
+    if (Clock::now() >= deadline) {
+      return fail(
+          ErrorCode::kTimedOut,
+          fmt::format("{} did not come: is that rank running, with the same --epoch?", path));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+std::uint64_t random_id() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32) | device();
+}
+
+}  // namespace
+
+Result<Meeting> meet(const Options& options, const std::byte* own_info) {
+  Meeting meeting;
+  if (options.rendezvous.empty()) {
+    meeting.group_id = random_id();
+    meeting.rank_infos.assign(own_info, own_info + GW_RANK_INFO_BYTES);
+    return meeting;
+  }
+  std::error_code error;
+  std::filesystem::create_directories(options.rendezvous, error);
+  if (error) {
+    return fail(ErrorCode::kSystem,
+                fmt::format("directory {}: {}", options.rendezvous, error.message()));
+  }
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(options.timeout_s));
+  if (options.rank == 0 && options.member == 0) {
+    const std::uint64_t id = random_id();
+    auto written = write_file(path_of(options, "id"), std::as_bytes(std::span(&id, 1)));
+    if (!written) return tl::unexpected(written.error());
+  }
+  auto written = write_file(path_of(options, info_key(options.rank, options.member)),
+                            std::span(own_info, GW_RANK_INFO_BYTES));
+  if (!written) return tl::unexpected(written.error());
+  for (std::uint32_t rank = 0; rank < options.nranks; ++rank) {
+    const auto info = await_file(path_of(options, info_key(rank, 0)), GW_RANK_INFO_BYTES, deadline);
+    if (!info) return tl::unexpected(info.error());
+    meeting.rank_infos.insert(meeting.rank_infos.end(), info->begin(), info->end());
+  }
+  const auto id = await_file(path_of(options, "id"), sizeof(meeting.group_id), deadline);
+  if (!id) return tl::unexpected(id.error());
+  std::memcpy(&meeting.group_id, id->data(), sizeof(meeting.group_id));
+  return meeting;
+}
+
+void leave_no_trace(const Options& options) noexcept {
+  if (options.rendezvous.empty()) return;
+  ::unlink(path_of(options, info_key(options.rank, options.member)).c_str());
+  if (options.rank == 0 && options.member == 0) ::unlink(path_of(options, "id").c_str());
+}
+
+}  // namespace gradwire::perf

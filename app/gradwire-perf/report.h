@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Results of gradwire-perf: what they are, as a table for people and as JSON for programs.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "options.h"
+
+namespace gradwire::perf {
+
+struct SizeResult {
+  std::uint64_t bytes = 0;
+  std::uint64_t count = 0;
+  double p50_s = 0;  ///< from posting an op to its end, on this rank
+  double p99_s = 0;
+  double min_s = 0;
+  double mean_s = 0;
+  std::optional<std::uint64_t> wrong;  ///< elements on all ranks; nothing where not checked
+};
+
+/// @param times_s  one for each op, from 1; sorted here.
+[[nodiscard]] SizeResult summarize(std::uint64_t bytes, std::uint64_t count,
+                                   std::vector<double> times_s);
+
+/// Bytes per second of the median; 0 where that is 0.
+[[nodiscard]] double algbw(const SizeResult& result) noexcept;
+/// algbw x 2(n-1)/n: what each rank's link carries.
+[[nodiscard]] double busbw(const SizeResult& result, std::uint32_t nranks) noexcept;
+
+[[nodiscard]] std::string table_head(const Options& options);
+[[nodiscard]] std::string table_row(const Options& options, const SizeResult& result);
+[[nodiscard]] nlohmann::json to_json(const Options& options,
+                                     const std::vector<SizeResult>& results);
+
+}  // namespace gradwire::perf

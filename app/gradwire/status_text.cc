@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "status_text.h"
+
+#include <fmt/format.h>
+
+namespace gradwire::cli {
+namespace {
+
+using nlohmann::json;
+
+std::string text_of(const json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return fmt::format("{:.3f}", value.get<double>());
+  return value.dump();
+}
+
+std::string field(const json& object, const char* name) {
+  if (!object.is_object() || !object.contains(name) || object[name].is_null()) return "?";
+  return text_of(object[name]);
+}
+
+/// The elements of an array; none where there is no such array.
+json list(const json& object, const char* name) {
+  if (!object.is_object() || !object.contains(name) || !object[name].is_array()) {
+    return json::array();
+  }
+  return object[name];
+}
+
+void add_daemon(std::string& out, const json& daemon) {
+  out += fmt::format("gradwired {}, pid {}, {}, up {} s, incarnation {}\n",
+                     field(daemon, "version"), field(daemon, "pid"), field(daemon, "state"),
+                     field(daemon, "uptime_s"), field(daemon, "incarnation"));
+  out += fmt::format("  {} lanes from UDP port {}, payload up to {} bytes, NUMA node {}\n",
+                     field(daemon, "lanes"), field(daemon, "base_udp_port"),
+                     field(daemon, "max_payload_bytes"), field(daemon, "numa_node"));
+  for (const json& address : list(daemon, "addresses")) {
+    out += fmt::format("  port {}: {}\n", field(address, "port"), field(address, "address"));
+  }
+  for (const json& line : list(daemon, "datapath")) out += fmt::format("  {}\n", text_of(line));
+}
+
+void add_path(std::string& out, const char* name, const json& group) {
+  if (!group.contains(name) || !group[name].is_object()) return;
+  const json& path = group[name];
+  out += fmt::format("  {} rank {}: {} at {}, from {} of port {}\n", name, field(path, "rank"),
+                     field(path, "remote_ip"), field(path, "remote_mac"), field(path, "local_ip"),
+                     field(path, "port"));
+}
+
+void add_group(std::string& out, const json& group) {
+  out += fmt::format("group {} epoch {}: rank {} of {}, {} for {} s, {} lanes, payload {} bytes\n",
+                     field(group, "group_id"), field(group, "epoch"), field(group, "rank"),
+                     field(group, "nranks"), field(group, "state"), field(group, "state_since_s"),
+                     field(group, "lanes"), field(group, "payload_bytes"));
+  if (group.contains("aborted") && group["aborted"].is_string()) {
+    out += fmt::format("  aborted: {}\n", text_of(group["aborted"]));
+  }
+  for (const json& what : list(group, "waits_for")) {
+    out += fmt::format("  waits for: {}\n", text_of(what));
+  }
+  for (const json& member : list(group, "members")) {
+    out += fmt::format("  member {}: client {}, pid {}, {}\n", field(member, "member"),
+                       field(member, "client"), field(member, "pid"), field(member, "state"));
+  }
+  add_path(out, "downstream", group);
+  add_path(out, "upstream", group);
+  for (const json& shard : list(group, "shards")) {
+    out += fmt::format(
+        "  lane {}: {}, op {} posted, {} done, downstream posted {}, {} bytes in flight, rtt {} "
+        "us\n",
+        field(shard, "lane"), field(shard, "state"), field(shard, "posted_op_seq"),
+        field(shard, "done_op_seq"), field(shard, "downstream_posted_op_seq"),
+        field(shard, "bytes_in_flight"), field(shard, "smoothed_rtt_us"));
+  }
+}
+
+/// A lane tells what it likes: numbers that are not 0, one level of them at a time.
+void add_values(std::string& line, const json& object) {
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_object()) {
+      add_values(line, value);
+    } else if (value.is_primitive() && !value.is_null() && value != 0 && name != "lane") {
+      line += fmt::format("{}{} {}", line.empty() ? "" : ", ", name, text_of(value));
+    }
+  }
+}
+
+void add_client(std::string& out, const json& client) {
+  out += fmt::format("client {}: pid {}, uid {}, {} for {} s, {} bytes in {} memories\n",
+                     field(client, "client"), field(client, "pid"), field(client, "uid"),
+                     field(client, "state"), field(client, "since_s"),
+                     field(client, "memory_bytes"), list(client, "memories").size());
+}
+
+}  // namespace
+
+std::string status_text(const json& status) {
+  std::string out;
+  add_daemon(out, status.is_object() && status.contains("daemon") ? status["daemon"] : json());
+  const json groups = list(status, "groups");
+  for (const json& group : groups) add_group(out, group);
+  if (groups.empty()) out += "no group\n";
+  for (const json& client : list(status, "clients")) add_client(out, client);
+  for (const json& lane : list(status, "lanes")) {
+    std::string line;
+    add_values(line, lane);
+    out += fmt::format("lane {}: {}\n", field(lane, "lane"), line.empty() ? "all zero" : line);
+  }
+  return out;
+}
+
+}  // namespace gradwire::cli

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "report.h"
+
+#include <catch2/catch.hpp>
+
+using namespace gradwire::perf;
+
+TEST_CASE("percentiles are times that were measured") {
+  std::vector<double> times;
+  for (int i = 200; i >= 1; --i) times.push_back(i * 1e-6);
+  const SizeResult result = summarize(1000, 250, times);
+  CHECK(result.p50_s == Approx(100e-6));
+  CHECK(result.p99_s == Approx(198e-6));
+  CHECK(result.min_s == Approx(1e-6));
+  CHECK(result.mean_s == Approx(100.5e-6));
+  const SizeResult one = summarize(8, 2, {3e-6});
+  CHECK(one.p50_s == 3e-6);
+  CHECK(one.p99_s == 3e-6);
+}
+
+TEST_CASE("bandwidths are those of nccl-tests") {
+  const SizeResult result = summarize(1000, 250, {1e-6});
+  CHECK(algbw(result) == Approx(1e9));
+  CHECK(busbw(result, 4) == Approx(1.5e9));
+  CHECK(busbw(result, 1) == 0);
+}
+
+TEST_CASE("a row has the columns of the head") {
+  Options options;
+  options.nranks = 2;
+  SizeResult result = summarize(1024, 256, {2e-6});
+  CHECK_THAT(table_head(options),
+             Catch::Contains("size") && Catch::Contains("#wrong") && Catch::Contains("2 ranks"));
+  CHECK(table_row(options, result) ==
+        "        1024          256   fp32    sum        2.00        2.00    0.512    0.512     "
+        "N/A\n");
+  result.wrong = 3;
+  CHECK_THAT(table_row(options, result), Catch::EndsWith("      3\n"));
+  CHECK(to_json(options, {result})["results"][0]["wrong"] == 3);
+}
