@@ -220,8 +220,7 @@ void ControlServer::flush(Connection& connection) {
 
 void ControlServer::close_finished() {
   std::vector<ConnectionId> ended;
-  for (auto& [id, connection] : connections_) {
-    if (connection.closing) flush(connection);
+  for (const auto& [id, connection] : connections_) {
     if (connection.closing || connection.broken) ended.push_back(id);
   }
   for (const ConnectionId id : ended) {

@@ -73,8 +73,9 @@ class ControlServer final : public MessageSink {
     UniqueFd socket;
     PeerCredentials peer;
     std::deque<Queued> queue;
-    bool closing = false;  ///< no more messages are read; closed after the next try to send
-    bool broken = false;   ///< nothing can be sent any more
+    bool closing =
+        false;  ///< no more messages are read; closed in the next round, after a try to send
+    bool broken = false;  ///< nothing can be sent any more
   };
 
   explicit ControlServer(const ControlServerOptions& options) : options_(options) {}

@@ -33,7 +33,8 @@ class MessageSink {
   /// connection that is gone, or whose queue overflows (then it is hung up), loses it.
   virtual void send(ConnectionId connection, const MessageHeader& header,
                     std::span<const std::byte> body, std::vector<UniqueFd> fds) = 0;
-  /// Hangs up once what is queued has been tried. The hang-up is reported later as any other.
+  /// Hangs up; what is queued goes out as far as the socket takes it without waiting. The hang-up
+  /// is reported later as any other.
   virtual void hang_up(ConnectionId connection) = 0;
 };
 

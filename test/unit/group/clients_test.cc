@@ -164,6 +164,17 @@ TEST_CASE("quotas for memory are kept, and freed memory counts no more") {
   daemon.allocate(2, 16384);
 }
 
+TEST_CASE("the quota counts whole pages") {
+  Limits limits;
+  limits.bytes_per_client = 10'000;
+  FakeDaemon daemon(limits);
+  daemon.open(1);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{9'000});
+  daemon.refused(1, ErrorCode::kResourceExhausted, "12288 bytes in whole pages");
+  CHECK(daemon.lanes.count(RequestType::kAddMemory) == 0);
+  daemon.allocate(1, 8'000);
+}
+
 TEST_CASE("a client names only its own memory") {
   FakeDaemon daemon;
   daemon.open(1);

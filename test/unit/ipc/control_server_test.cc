@@ -246,6 +246,26 @@ TEST_CASE("queued answers go out when the reader comes back") {
   CHECK(f.hangups.empty());
 }
 
+TEST_CASE("what is queued at a hang-up goes out as far as there is room") {
+  Fixture f;
+  f.start();
+  UniqueFd client = connect_to(f.options.path);
+  f.poll();
+  const std::vector<std::byte> big(100 * 1024);
+  for (std::uint32_t i = 0; i < 10; ++i)
+    f.server->send(1, header(MessageType::kStatus, i), big, {});
+  Message reply;
+  std::uint32_t count = 0;
+  while (*receive_message(client.get(), reply) == SocketStatus::kDone) ++count;
+  f.server->hang_up(1);
+  f.poll();
+  const std::uint32_t before = count;
+  while (*receive_message(client.get(), reply) == SocketStatus::kDone) ++count;
+  CHECK(before > 0);
+  CHECK(count > before);
+  CHECK(*receive_message(client.get(), reply) == SocketStatus::kClosed);
+}
+
 TEST_CASE("hanging up sends what is queued first") {
   Fixture f;
   f.start();
