@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Hostile commands, one by one: each field on its own, each answered with an error that names it.
+#include "lane/command_check.h"
+
+#include <catch2/catch.hpp>
+#include <functional>
+#include <string>
+
+#include "command_fixture.h"
+
+using namespace gradwire;
+using namespace gradwire::lane;
+
+namespace {
+
+using Change = std::function<void(ipc::CommandEntry&)>;
+
+struct Hostile {
+  const char* what;
+  Change change;
+  ErrorCode code;
+  const char* names;  // what the text has to say
+};
+
+const Hostile kHostile[] = {
+    {"unknown type", [](auto& c) { c.type = static_cast<ipc::CommandType>(9); },
+     ErrorCode::kUnsupported, "type 9"},
+    {"type 0", [](auto& c) { c.type = static_cast<ipc::CommandType>(0); }, ErrorCode::kUnsupported,
+     "type 0"},
+    {"reserved byte", [](auto& c) { c.reserved = 3; }, ErrorCode::kInvalidArgument, "reserved"},
+    {"datatype", [](auto& c) { c.datatype = kDataTypeCount; }, ErrorCode::kInvalidArgument,
+     "datatype 8"},
+    {"datatype 255", [](auto& c) { c.datatype = 255; }, ErrorCode::kInvalidArgument,
+     "datatype 255"},
+    {"redop", [](auto& c) { c.redop = kRedOpCount; }, ErrorCode::kInvalidArgument, "redop 5"},
+    {"group of nobody", [](auto& c) { c.group_handle = 0; }, ErrorCode::kNotFound, "0x0"},
+    {"group of another", [](auto& c) { c.group_handle = 0x2002; }, ErrorCode::kNotFound, "0x2002"},
+    {"input handle 0", [](auto& c) { c.input_memory = 0; }, ErrorCode::kNotFound, "input memory 0"},
+    {"input handle unknown", [](auto& c) { c.input_memory = 77; }, ErrorCode::kNotFound,
+     "input memory 77"},
+    {"output handle unknown", [](auto& c) { c.output_memory = 0xffffffff; }, ErrorCode::kNotFound,
+     "output memory 4294967295"},
+    {"handle of another client", [](auto& c) { c.output_memory = 5; }, ErrorCode::kNotFound,
+     "output memory 5"},
+    {"input runs over the end", [](auto& c) { c.input_offset = CommandFixture::kBytes - 1023; },
+     ErrorCode::kInvalidArgument, "leaves memory 1"},
+    {"output runs over the end", [](auto& c) { c.output_offset = CommandFixture::kBytes - 1023; },
+     ErrorCode::kInvalidArgument, "leaves memory 2"},
+    {"offset past the end", [](auto& c) { c.input_offset = CommandFixture::kBytes + 1; },
+     ErrorCode::kInvalidArgument, "leaves memory 1"},
+    {"offset that wraps", [](auto& c) { c.input_offset = UINT64_MAX - 100; },
+     ErrorCode::kInvalidArgument, "leaves memory 1"},
+    {"count that overflows bytes", [](auto& c) { c.count = UINT64_MAX / 4 + 1; },
+     ErrorCode::kInvalidArgument, "more than memory can be"},
+    {"count that wraps to few bytes", [](auto& c) { c.count = (std::uint64_t{1} << 62) + 1; },
+     ErrorCode::kInvalidArgument, "more than memory can be"},
+    {"count beyond the memory", [](auto& c) { c.count = CommandFixture::kBytes / 4 + 1; },
+     ErrorCode::kInvalidArgument, "leaves memory 1"},
+    {"largest count",
+     [](auto& c) {
+       c.count = UINT64_MAX;
+       c.datatype = 4;
+     },
+     ErrorCode::kInvalidArgument, "leaves memory 1"},
+    {"partial overlap of input and output",
+     [](auto& c) {
+       c.output_memory = 1;
+       c.output_offset = 4;
+     },
+     ErrorCode::kInvalidArgument, "overlap in part"},
+};
+
+}  // namespace
+
+TEST_CASE("each hostile command is refused by name and changes nothing") {
+  CommandFixture fixture;
+  TestClient& client = fixture.add_client(1);
+  fixture.add_client(2);
+  fixture.add_memory(2, 5);
+  fixture.add_group({1});
+  fixture.add_group({2}, 0x2002);
+
+  std::uint64_t request_id = 100;
+  for (const Hostile& hostile : kHostile) {
+    INFO(hostile.what);
+    ipc::CommandEntry command = CommandFixture::command(++request_id);
+    hostile.change(command);
+    REQUIRE(client.queue.push_command(command));
+    CHECK(fixture.commands->poll());
+    const auto answer = client.completion();
+    REQUIRE(answer);
+    CHECK(answer->request_id == request_id);
+    CHECK(answer->op_seq == 0);
+    CHECK(static_cast<ErrorCode>(answer->status) == hostile.code);
+    CHECK_THAT(std::string(answer->text), Catch::Contains(hostile.names));
+    CHECK_FALSE(client.completion());
+    CHECK_FALSE(fixture.ops(0));
+    CHECK_FALSE(fixture.ops(1));
+  }
+  CHECK(fixture.counters.bad_commands == std::size(kHostile));
+
+  // A good one is op 1: none of those before was counted.
+  REQUIRE(client.queue.push_command(CommandFixture::command(1)));
+  fixture.commands->poll();
+  const auto ops = fixture.ops(1);
+  REQUIRE(ops);
+  CHECK(ops->op_seq == 1);
+}
+
+TEST_CASE("commands at the very edges of memory are accepted") {
+  CommandRanges ranges;
+  Refusal refusal;
+  std::vector<std::byte> memory(4096);
+  const MemoryView view{memory.data(), memory.size()};
+  ipc::CommandEntry command = CommandFixture::command();
+  command.count = 512;
+  command.input_offset = 0;
+  command.output_offset = 2048;
+  command.output_memory = command.input_memory;
+  CHECK(check_command(command, CommandFixture::kLimits, view, view, ranges, refusal));
+  CHECK(ranges.output.end == memory.data() + memory.size());
+  command.output_offset = 0;
+  CHECK(check_command(command, CommandFixture::kLimits, view, view, ranges, refusal));  // in place
+  command.input_offset = 4096;
+  command.output_offset = 4096;
+  command.count = 0;
+  CHECK(check_command(command, CommandFixture::kLimits, view, view, ranges, refusal));
+  command.count = 1;
+  CHECK_FALSE(check_command(command, CommandFixture::kLimits, view, view, ranges, refusal));
+}
+
+TEST_CASE("an op of more chunks than a shard takes is refused with both numbers") {
+  CommandRanges ranges;
+  Refusal refusal;
+  std::vector<std::byte> memory(1 << 16);
+  const MemoryView view{memory.data(), memory.size()};
+  ipc::CommandEntry command = CommandFixture::command();
+  command.count = memory.size() / 4;
+  command.output_memory = command.input_memory;
+  OpLimits limits = CommandFixture::kLimits;
+  limits.max_chunks = 32;  // 64 chunks of 1 KiB over two lanes
+  CHECK(check_command(command, limits, view, view, ranges, refusal));
+  limits.max_chunks = 31;
+  CHECK_FALSE(check_command(command, limits, view, view, ranges, refusal));
+  CHECK_THAT(std::string(refusal.text), Catch::Contains("32 chunks") && Catch::Contains("31"));
+}
+
+TEST_CASE("commands conflict where one writes what the other touches") {
+  std::vector<std::byte> memory(100);
+  const auto range = [&](std::size_t begin, std::size_t end) {
+    return Range{memory.data() + begin, memory.data() + end};
+  };
+  const CommandRanges base{range(0, 10), range(20, 30)};
+  CHECK_FALSE(base.conflicts({range(0, 10), range(30, 40)}));  // both read the same
+  CHECK_FALSE(base.conflicts({range(5, 15), range(40, 50)}));
+  CHECK(base.conflicts({range(25, 35), range(40, 50)}));  // reads what we write
+  CHECK(base.conflicts({range(50, 60), range(9, 12)}));   // writes what we read
+  CHECK(base.conflicts({range(50, 60), range(29, 31)}));  // both write
+  CHECK_FALSE(base.conflicts({range(10, 20), range(30, 31)}));
+  CHECK_FALSE(base.conflicts({}));
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// A command lane with clients, memory and rings, and no shards: the test plays the lanes.
+#pragma once
+
+#include <rte_ring.h>
+#include <rte_ring_elem.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ipc/command_queue.h"
+#include "lane/command_lane.h"
+
+namespace gradwire::lane {
+
+struct TestClient {
+  explicit TestClient(std::uint32_t id)
+      : raw(std::aligned_alloc(64, (sizeof(ipc::QueueRegion) + 63) / 64 * 64)),
+        region(ipc::create_queue_region(raw, sizeof(ipc::QueueRegion))),
+        queue(region) {
+    port.client_id = id;
+    port.queue = ipc::DaemonQueue(region);
+    port.completion_fd = eventfd(0, EFD_NONBLOCK);
+  }
+  ~TestClient() {
+    close(port.completion_fd);
+    std::free(raw);
+  }
+  TestClient(const TestClient&) = delete;
+  TestClient& operator=(const TestClient&) = delete;
+
+  std::optional<ipc::CompletionEntry> completion() {
+    ipc::CompletionEntry entry;
+    if (queue.pop_completion(entry) != ipc::PopResult::kEntry) return std::nullopt;
+    return entry;
+  }
+
+  void* raw;
+  ipc::QueueRegion* region;
+  ipc::ClientQueue queue;
+  ClientPort port;
+};
+
+struct CommandFixture {
+  static constexpr std::uint64_t kGroup = 0x1001;
+  static constexpr std::uint64_t kBytes = 1 << 20;
+  static constexpr OpLimits kLimits{
+      .nranks = 2, .lanes = 2, .payload_bytes = 1024, .max_chunks = 4096};
+
+  explicit CommandFixture(unsigned lane_count = 2, unsigned ring_entries = 64) {
+    static int instance = 0;
+    ++instance;
+    for (unsigned i = 0; i < lane_count; ++i) {
+      bells.push_back(std::make_unique<WakeBell>());
+      LaneRings rings;
+      rings.bell = bells.back().get();
+      const std::string name = "ops" + std::to_string(instance) + "_" + std::to_string(i);
+      rings.ops = rte_ring_create_elem(name.c_str(), sizeof(LaneOps), ring_entries, SOCKET_ID_ANY,
+                                       RING_F_SP_ENQ | RING_F_SC_DEQ);
+      REQUIRE(rings.ops != nullptr);
+      lanes.push_back(rings);
+    }
+    commands = std::make_unique<CommandLane>(lanes, counters);
+  }
+  ~CommandFixture() {
+    for (const LaneRings& rings : lanes) rte_ring_free(rings.ops);
+  }
+
+  TestClient& add_client(std::uint32_t id) {
+    clients.push_back(std::make_unique<TestClient>(id));
+    commands->add_client(&clients.back()->port);
+    add_memory(id, 1);
+    add_memory(id, 2);
+    return *clients.back();
+  }
+  std::byte* add_memory(std::uint32_t client_id, std::uint32_t handle) {
+    memories.push_back(std::make_unique<std::vector<std::byte>>(kBytes));
+    commands->add_memory({client_id, handle, memories.back()->data(), kBytes});
+    return memories.back()->data();
+  }
+  void add_group(std::vector<std::uint32_t> members, std::uint64_t handle = kGroup,
+                 bool formed = true) {
+    OpLimits limits = kLimits;
+    limits.lanes = static_cast<std::uint8_t>(lanes.size());
+    commands->add_group(handle, members, 1, limits);
+    if (!formed) return;
+    for (std::uint8_t lane = 0; lane < lanes.size(); ++lane) {
+      report(lane, ring::EventType::kFormed, 0, handle);
+    }
+  }
+  /// What a lane would say.
+  void report(std::uint8_t lane, ring::EventType type, std::uint64_t op_seq = 0,
+              std::uint64_t handle = kGroup, AbortReason reason = {}) {
+    commands->on_report({handle, op_seq, type, lane, reason});
+  }
+  void op_done(std::uint64_t op_seq) {
+    for (std::uint8_t lane = 0; lane < lanes.size(); ++lane) {
+      report(lane, ring::EventType::kOpDone, op_seq);
+    }
+  }
+  /// The last message in a lane's ring; nothing if it is empty.
+  std::optional<LaneOps> ops(std::size_t lane) {
+    std::optional<LaneOps> last;
+    LaneOps each;
+    while (rte_ring_sc_dequeue_elem(lanes[lane].ops, &each, sizeof each) == 0) last = each;
+    return last;
+  }
+  Request* finished() {
+    commands->poll();
+    Request* request = nullptr;
+    return commands->pop_finished(request) ? request : nullptr;
+  }
+
+  static ipc::CommandEntry command(std::uint64_t request_id = 1) {
+    ipc::CommandEntry entry;
+    entry.request_id = request_id;
+    entry.group_handle = kGroup;
+    entry.count = 256;
+    entry.input_memory = 1;
+    entry.output_memory = 2;
+    return entry;
+  }
+
+  LaneCounters counters;
+  std::vector<std::unique_ptr<WakeBell>> bells;
+  std::vector<LaneRings> lanes;
+  std::vector<std::unique_ptr<TestClient>> clients;
+  std::vector<std::unique_ptr<std::vector<std::byte>>> memories;
+  std::unique_ptr<CommandLane> commands;
+};
+
+}  // namespace gradwire::lane
