@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Whole lanes: two datapaths in one process, driven round by round in virtual time (embedded mode).
+#include "lane/lane.h"
+
+#include <rte_mbuf.h>
+
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "two_ranks.h"
+
+using namespace gradwire;
+using namespace gradwire::lane;
+using gradwire::test::AllReduceCase;
+
+namespace {
+
+/// Posts every case on both ranks, runs to the end and checks the bits of both.
+void check_all(TwoRanks& ranks, std::vector<AllReduceCase>& cases) {
+  for (auto& each : cases) {
+    for (std::uint16_t r = 0; r < 2; ++r) ranks.post(r, each);
+  }
+  for (std::uint16_t r = 0; r < 2; ++r) {
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      INFO("rank " << r << " op " << i + 1);
+      std::optional<ipc::CompletionEntry> answer;
+      REQUIRE(ranks.run_until([&] {
+        answer = ranks.rank(r).client->completion();
+        return answer.has_value();
+      }));
+      INFO(answer->text);
+      REQUIRE(static_cast<ErrorCode>(answer->status) == ErrorCode::kOk);
+      CHECK(answer->request_id == 1'001 + i);
+      CHECK(answer->op_seq == 1 + i);
+    }
+  }
+  for (auto& each : cases) {
+    CHECK(each.wrong(0) == "");
+    CHECK(each.wrong(1) == "");
+  }
+}
+
+std::uint64_t drops(TwoRanks& ranks, std::uint16_t r, wire::Drop why) {
+  return ranks.rank(r).datapath->lane(0).counters().drops[static_cast<std::size_t>(why)];
+}
+
+/// Puts a frame before rank 1's port, as if rank 0's host had sent it.
+void inject(TwoRanks& ranks, const std::vector<std::byte>& frame, std::size_t segments = 1) {
+  rte_mempool* pool = ranks.rank(0).datapath->pools(0).packet();
+  rte_mbuf* head = nullptr;
+  const std::size_t part = (frame.size() + segments - 1) / segments;
+  for (std::size_t at = 0; at < frame.size(); at += part) {
+    rte_mbuf* mbuf = rte_pktmbuf_alloc(pool);
+    REQUIRE(mbuf != nullptr);
+    const std::size_t bytes = std::min(part, frame.size() - at);
+    std::memcpy(rte_pktmbuf_append(mbuf, static_cast<std::uint16_t>(bytes)), frame.data() + at,
+                bytes);
+    if (head == nullptr) {
+      head = mbuf;
+    } else {
+      REQUIRE(rte_pktmbuf_chain(head, mbuf) == 0);
+    }
+  }
+  REQUIRE(rte_ring_enqueue(ranks.ports().to_b(), head) == 0);
+}
+
+/// A UDP frame to rank 1 with a ping for connection `id` in it.
+std::vector<std::byte> ping_frame(TwoRanks& ranks, std::uint32_t id,
+                                  std::uint16_t udp_port = TwoRanks::kPort,
+                                  const char* destination = "10.0.0.2") {
+  wire::FrameAddresses addresses;
+  addresses.source_mac = ranks.rank(0).datapath->ports()[0]->mac();
+  addresses.destination_mac = ranks.rank(1).datapath->ports()[0]->mac();
+  addresses.source_ip = *wire::parse_ip("10.0.0.1");
+  addresses.destination_ip = *wire::parse_ip(destination);
+  addresses.source_port = addresses.destination_port = udp_port;
+  const auto header = wire::FrameTemplate::make(addresses);
+  REQUIRE(header);
+  std::vector<std::byte> frame(header->bytes() + wire::kHeaderBytes);
+  header->write(frame.data(), wire::kHeaderBytes);
+  wire::CommonHeader common;
+  common.connection_id = id;
+  common.packet_number = 1;
+  common.flags = wire::kFlagFromUpstream;
+  REQUIRE(wire::encode_ping({frame.data() + header->bytes(), wire::kHeaderBytes}, common) ==
+          wire::kHeaderBytes);
+  return frame;
+}
+
+}  // namespace
+
+TEST_CASE("two ranks form a group and all-reduce to the bit, round by round") {
+  for (const std::uint8_t lanes : {1, 2, 3}) {
+    INFO("lanes " << static_cast<int>(lanes));
+    TwoRanksOptions options;
+    options.lanes = lanes;
+    TwoRanks ranks(options);
+    REQUIRE(ranks.form());
+    std::vector<AllReduceCase> cases;
+    std::uint64_t seed = 1;
+    for (const std::uint64_t count : {0, 1, 64, 1'000, 100'000}) {
+      cases.emplace_back(2, 1, count, DataType::kFloat32, RedOp::kSum, ++seed, true);
+      cases.emplace_back(2, 1, count, DataType::kFloat32, RedOp::kAvg, ++seed, false);
+      cases.emplace_back(2, 1, count, DataType::kInt64, RedOp::kMax, ++seed, false);
+    }
+    check_all(ranks, cases);
+    CHECK(ranks.counter(0, &LaneCounters::ops_done) == cases.size() * lanes);
+    CHECK(ranks.counter(0, &LaneCounters::commands) == cases.size());
+    CHECK(ranks.counter(0, &LaneCounters::tx_packets) > 0);
+    CHECK(ranks.counter(0, &LaneCounters::rx_packets) > 0);
+    ranks.leave_and_check();
+  }
+}
+
+TEST_CASE("more ops than a shard takes at once wait their turn") {
+  TwoRanksOptions options;
+  options.max_active_ops = 4;
+  TwoRanks ranks(options);
+  REQUIRE(ranks.form());
+  std::vector<AllReduceCase> cases;
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    cases.emplace_back(2, 1, 500 + i, DataType::kFloat32, RedOp::kSum, i, true);
+  }
+  check_all(ranks, cases);
+  ranks.leave_and_check();
+}
+
+TEST_CASE("a port that is always full slows an op down and breaks nothing") {
+  TwoRanksOptions options;
+  options.ring_entries = 8;
+  TwoRanks ranks(options);
+  REQUIRE(ranks.form());
+  std::vector<AllReduceCase> cases;
+  cases.emplace_back(2, 1, 50'000, DataType::kFloat32, RedOp::kSum, 1, true);
+  check_all(ranks, cases);
+  CHECK(ranks.counter(0, &LaneCounters::tx_refused) > 0);
+  ranks.leave_and_check();
+}
+
+TEST_CASE("an abort reaches both ranks, and every command is answered with its reason") {
+  TwoRanksOptions options;
+  options.lanes = 2;
+  TwoRanks ranks(options);
+  REQUIRE(ranks.form());
+  // Rank 0 alone posts: the op cannot finish.
+  AllReduceCase all_reduce(2, 1, 100'000, DataType::kFloat32, RedOp::kSum, 1, false);
+  ranks.post(0, all_reduce);
+  for (int i = 0; i < 100; ++i) ranks.round();
+  CHECK_FALSE(ranks.rank(0).client->completion());
+
+  Request abort;
+  abort.type = RequestType::kAbortGroup;
+  abort.group_handle = TwoRanks::kGroup;
+  abort.reason.code = AbortCode::kClientAbort;
+  abort.reason.culprit_rank = 0;
+  abort.reason.set_detail("had enough");
+  ranks.send(0, 1, abort);  // one lane; the control thread aborts the others when it is told
+  REQUIRE(ranks.run_until([&] { return ranks.count_notices(0, NoticeType::kGroupAborted) == 1; }));
+  CHECK(ranks.rank(0).notices.back().reason.code == AbortCode::kClientAbort);
+  for (int i = 0; i < 100; ++i) ranks.round();
+  CHECK_FALSE(ranks.rank(0).client->completion());  // lane 0 may still touch the memory
+  ranks.send(0, 0, abort);
+  std::optional<ipc::CompletionEntry> answer;
+  REQUIRE(ranks.run_until([&] {
+    answer = ranks.rank(0).client->completion();
+    return answer.has_value();
+  }));
+  CHECK(static_cast<ErrorCode>(answer->status) == ErrorCode::kAborted);
+  CHECK_THAT(std::string(answer->text), Catch::Contains("had enough"));
+  REQUIRE(ranks.run_until([&] { return ranks.count_notices(1, NoticeType::kGroupAborted) == 2; }));
+  CHECK_THAT(std::string(ranks.rank(1).notices.back().reason.detail),
+             Catch::Contains("had enough"));
+
+  // The late rank is told at once.
+  ranks.post(1, all_reduce);
+  REQUIRE(ranks.run_until([&] {
+    answer = ranks.rank(1).client->completion();
+    return answer.has_value();
+  }));
+  CHECK(static_cast<ErrorCode>(answer->status) == ErrorCode::kAborted);
+  ranks.leave_and_check();
+}
+
+TEST_CASE("leaving with an unfinished op answers it, and gives everything back") {
+  TwoRanks ranks;
+  REQUIRE(ranks.form());
+  AllReduceCase all_reduce(2, 1, 100'000, DataType::kFloat32, RedOp::kSum, 1, true);
+  ranks.post(0, all_reduce);
+  for (int i = 0; i < 50; ++i) ranks.round();
+  ranks.leave_and_check();
+  const auto answer = ranks.rank(0).client->completion();
+  REQUIRE(answer);
+  CHECK(static_cast<ErrorCode>(answer->status) == ErrorCode::kAborted);
+}
+
+TEST_CASE("a neighbour that is silent is found, and the status says who was waited for") {
+  TwoRanksOptions options;
+  options.silence_ns = 100'000'000;
+  TwoRanks ranks(options);
+  REQUIRE(ranks.form());
+  ranks.run_until([] { return false; }, 2 * Lane::kPublicationNs);
+  const auto status = ranks.rank(0).datapath->lane(0).shard_status(TwoRanks::kGroup);
+  REQUIRE(status);
+  CHECK(status->state == ring::ShardState::kFormed);
+  CHECK_FALSE(ranks.rank(0).datapath->lane(0).shard_status(99));
+  // Only rank 0's lane goes on.
+  for (TimeNs end = ranks.now + 300'000'000; ranks.now < end; ranks.now += 100'000) {
+    ranks.rank(0).datapath->lane(0).poll_once(ranks.now);
+    ranks.ports().drain();
+  }
+  ranks.take_notices(0);
+  REQUIRE(ranks.count_notices(0, NoticeType::kGroupAborted) == 1);
+  const AbortReason& reason = ranks.rank(0).notices.back().reason;
+  CHECK(reason.code == AbortCode::kSilence);
+  CHECK(reason.culprit_rank == 1);
+}
+
+TEST_CASE("foreign frames are counted by reason and change nothing") {
+  TwoRanks ranks;
+  REQUIRE(ranks.form());
+  for (int i = 0; i < 20; ++i) ranks.round();
+  const auto dropped = [&](const std::vector<std::byte>& frame, wire::Drop why) {
+    const std::uint64_t before = drops(ranks, 1, why);
+    inject(ranks, frame);
+    ranks.round();
+    return drops(ranks, 1, why) - before == 1;
+  };
+  const std::uint32_t id = ranks.rank(1).plan.shards[0].shard->config().receiver_connection_id;
+  CHECK(dropped(std::vector<std::byte>(6), wire::Drop::kShort));
+  CHECK(dropped(std::vector<std::byte>(60), wire::Drop::kForeign));
+  CHECK(dropped(ping_frame(ranks, id, TwoRanks::kPort + 1), wire::Drop::kForeign));
+  CHECK(dropped(ping_frame(ranks, id, TwoRanks::kPort, "10.0.0.9"), wire::Drop::kForeign));
+  CHECK(dropped(ping_frame(ranks, 0), wire::Drop::kUnknownConnection));
+  CHECK(dropped(ping_frame(ranks, id ^ 0x80000000), wire::Drop::kUnknownConnection));
+  auto other_mac = ping_frame(ranks, id);
+  other_mac[0] = std::byte{2};
+  other_mac[5] = std::byte{9};
+  CHECK(dropped(other_mac, wire::Drop::kForeign));
+  auto damaged = ping_frame(ranks, id);
+  damaged[14 + 20 + 8 + 9] ^= std::byte{1};
+  CHECK(dropped(damaged, wire::Drop::kHeaderCrc));
+  auto version = ping_frame(ranks, id);
+  version[14 + 20 + 8] = std::byte{77};
+  CHECK(dropped(version, wire::Drop::kVersion));
+
+  std::vector<AllReduceCase> cases;
+  cases.emplace_back(2, 1, 10'000, DataType::kFloat32, RedOp::kSum, 3, true);
+  check_all(ranks, cases);
+  ranks.leave_and_check();
+}
+
+TEST_CASE("a frame in several segments is read as one") {
+  TwoRanks ranks;
+  REQUIRE(ranks.form());
+  const std::uint64_t before = drops(ranks, 1, wire::Drop::kUnknownConnection);
+  inject(ranks, ping_frame(ranks, 0), 3);
+  ranks.round();
+  CHECK(drops(ranks, 1, wire::Drop::kUnknownConnection) == before + 1);
+  ranks.leave_and_check();
+}
+
+TEST_CASE("ARP goes to the control thread and back, and pings are answered by the lane") {
+  TwoRanks ranks;
+  Datapath& first = *ranks.rank(0).datapath;
+  Datapath& second = *ranks.rank(1).datapath;
+  std::vector<std::byte> arp(60);
+  const unsigned char request[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0,
+                                   1,    8,    6,    0,    1,    8,    0, 6, 4, 0, 1};
+  std::memcpy(arp.data(), request, sizeof request);
+  REQUIRE(first.send_frame(0, arp));
+  ranks.round();
+  ranks.round();
+  ControlFrame frame;
+  REQUIRE(second.receive_frame(frame));
+  CHECK(frame.port == 0);
+  REQUIRE(frame.size == arp.size());
+  CHECK(std::memcmp(frame.bytes.data(), arp.data(), arp.size()) == 0);
+  CHECK_FALSE(second.receive_frame(frame));
+  CHECK(second.lane(0).counters().neighbor_frames == 1);
+
+  // A flood of them is dropped, not kept.
+  for (int i = 0; i < 2'000; ++i) {
+    inject(ranks, arp);
+    ranks.round();
+  }
+  CHECK(second.lane(0).counters().neighbor_drops > 0);
+  while (second.receive_frame(frame)) CHECK(frame.size == arp.size());
+
+  // An echo request from 10.0.0.1 to 10.0.0.2 (see neighbors_test.cc).
+  const int echo[] = {0, 0,  0, 0, 0,    0, 0,    0,    0,    0,    0,    0,    8,    0,   0x45, 0,
+                      0, 32, 0, 1, 0,    0, 64,   1,    0x66, 0xda, 10,   0,    0,    1,   10,   0,
+                      0, 2,  8, 0, 0x21, 4, 0x12, 0x34, 0,    1,    0x61, 0x62, 0x63, 0x64};
+  std::vector<std::byte> ping;
+  for (const int value : echo) ping.push_back(static_cast<std::byte>(value));
+  ping.resize(60);
+  const auto& mac = second.ports()[0]->mac();
+  std::memcpy(ping.data(), mac.data(), mac.size());
+  inject(ranks, ping);
+  second.lane(0).poll_once(ranks.now);
+  CHECK(second.lane(0).counters().echo_replies == 1);
+  void* object = nullptr;
+  REQUIRE(rte_ring_dequeue(ranks.ports().to_a(), &object) == 0);
+  auto* reply = static_cast<rte_mbuf*>(object);
+  CHECK(rte_pktmbuf_mtod(reply, const unsigned char*)[34] == 0);
+  rte_pktmbuf_free(reply);
+}
+
+TEST_CASE("a lane that has as many groups as it can hold says so") {
+  TwoRanks ranks;  // two groups at most
+  {
+    GroupPlan empty;
+    empty.group_handle = 55;
+    Request group;
+    group.type = RequestType::kAddGroup;
+    group.group_handle = 55;
+    group.plan = &empty;
+    ranks.send(0, 0, group);
+    REQUIRE(ranks.run_until([&] { return ranks.all_back(0); }));
+    REQUIRE(ranks.count_notices(0, NoticeType::kGroupAborted) == 1);
+    CHECK(ranks.rank(0).notices.front().reason.code == AbortCode::kFormation);
+    Request leave;
+    leave.type = RequestType::kLeaveGroup;
+    leave.group_handle = 55;
+    ranks.send(0, 0, leave);
+    REQUIRE(ranks.run_until([&] { return ranks.all_back(0); }));
+  }
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Two ranks in one process, each a whole datapath with a client of its own, joined by net_ring
+/// ports. The test plays both control threads, and drives the lanes itself (embedded mode) or lets
+/// threads run them.
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "command_fixture.h"
+#include "lane/datapath.h"
+#include "ring_ports.h"
+#include "support/ring_harness.h"
+#include "wire/frame.h"
+
+namespace gradwire::lane {
+
+struct TwoRanksOptions {
+  std::uint8_t lanes = 1;
+  std::uint32_t payload_bytes = 1024;
+  std::uint32_t max_active_ops = 16;
+  unsigned ring_entries = 512;
+  TimeNs silence_ns = 2'000'000'000;
+  PollingConfig polling;
+};
+
+class TwoRanks {
+ public:
+  static constexpr std::uint64_t kGroup = 7;
+  static constexpr std::uint16_t kPort = 4791;
+
+  struct Rank {
+    std::unique_ptr<Datapath> datapath;
+    std::unique_ptr<TestClient> client;
+    GroupPlan plan;
+    std::vector<std::uint32_t> ids;
+    std::vector<std::unique_ptr<Request>> requests;
+    std::vector<Notice> notices;
+    std::map<const Request*, int> back;  // requests that came back, and how often
+    std::uint32_t next_memory = 1;
+    std::uint64_t next_op = 1;
+  };
+
+  explicit TwoRanks(const TwoRanksOptions& options = {})
+      : options_(options),
+        name_("pair" + std::to_string(++instances())),
+        ports_(name_, options.lanes, options.ring_entries) {
+    REQUIRE(ports_.made());
+    for (std::uint16_t r = 0; r < 2; ++r) make_datapath(r);
+    for (std::uint16_t r = 0; r < 2; ++r) make_plan(r);
+  }
+  ~TwoRanks() {
+    for (Rank& rank : ranks_) {
+      rank.plan.shards.clear();
+    }
+    // A port's frames may come from the other rank's mempools.
+    ports_.drain();
+    for (Rank& rank : ranks_) rank.datapath.reset();
+  }
+
+  Rank& rank(std::uint16_t r) { return ranks_[r]; }
+  RingPorts& ports() { return ports_; }
+  TimeNs now = 1'000'000'000;
+
+  Request* send(std::uint16_t r, std::uint8_t lane, Request request) {
+    Rank& rank = ranks_[r];
+    rank.requests.push_back(std::make_unique<Request>(std::move(request)));
+    REQUIRE(rank.datapath->send(lane, rank.requests.back().get()));
+    return rank.requests.back().get();
+  }
+  void send_all_lanes(std::uint16_t r, const Request& request) {
+    for (std::uint8_t lane = 0; lane < options_.lanes; ++lane) send(r, lane, request);
+  }
+  void take_notices(std::uint16_t r) {
+    Notice notice;
+    while (ranks_[r].datapath->receive(notice)) {
+      if (notice.type == NoticeType::kRequestDone) ++ranks_[r].back[notice.request];
+      ranks_[r].notices.push_back(notice);
+    }
+  }
+  int count_notices(std::uint16_t r, NoticeType type) {
+    int n = 0;
+    for (const Notice& notice : ranks_[r].notices) n += notice.type == type ? 1 : 0;
+    return n;
+  }
+  bool all_back(std::uint16_t r) {
+    for (const auto& request : ranks_[r].requests) {
+      if (ranks_[r].back[request.get()] != 1) return false;
+    }
+    return true;
+  }
+
+  /// One round of every lane of both ranks, `step` ns apart.
+  void round(TimeNs step = 5'000) {
+    for (std::uint16_t r = 0; r < 2; ++r) {
+      for (std::uint8_t lane = 0; lane < options_.lanes; ++lane) {
+        ranks_[r].datapath->lane(lane).poll_once(now);
+      }
+      take_notices(r);
+    }
+    now += step;
+  }
+  bool run_until(const std::function<bool()>& done, TimeNs limit = 10'000'000'000,
+                 TimeNs step = 5'000) {
+    for (const TimeNs end = now + limit; now < end; round(step)) {
+      if (done()) return true;
+    }
+    return done();
+  }
+
+  void add_client_and_group(std::uint16_t r) {
+    Request client;
+    client.type = RequestType::kAddClient;
+    client.client_id = 1;
+    client.client = &ranks_[r].client->port;
+    send(r, 0, client);
+    Request group;
+    group.type = RequestType::kAddGroup;
+    group.group_handle = kGroup;
+    group.plan = &ranks_[r].plan;
+    send_all_lanes(r, group);
+  }
+  bool form() {
+    for (std::uint16_t r = 0; r < 2; ++r) add_client_and_group(r);
+    return run_until([&] {
+      return count_notices(0, NoticeType::kGroupFormed) == options_.lanes &&
+             count_notices(1, NoticeType::kGroupFormed) == options_.lanes;
+    });
+  }
+
+  /// Registers the case's memory with the rank's client and posts it.
+  void post(std::uint16_t r, test::AllReduceCase& all_reduce) {
+    Rank& rank = ranks_[r];
+    const ring::OpSpec spec = all_reduce.spec(r, rank.next_op);
+    const std::uint64_t bytes = spec.count * element_bytes(spec.datatype);
+    ipc::CommandEntry command;
+    command.request_id = 1'000 + rank.next_op++;
+    command.group_handle = kGroup;
+    command.count = spec.count;
+    command.tag = spec.tag;
+    command.datatype = static_cast<std::uint8_t>(spec.datatype);
+    command.redop = static_cast<std::uint8_t>(spec.redop);
+    command.input_memory = rank.next_memory++;
+    add_memory(r, command.input_memory, const_cast<std::byte*>(spec.inputs[0]), bytes);
+    command.output_memory = rank.next_memory++;
+    add_memory(r, command.output_memory, spec.outputs[0], bytes);
+    if (spec.inputs[0] == spec.outputs[0]) command.output_memory = command.input_memory;
+    REQUIRE(rank.client->queue.push_command(command));
+  }
+  void add_memory(std::uint16_t r, std::uint32_t handle, std::byte* base, std::uint64_t bytes) {
+    Request memory;
+    memory.type = RequestType::kAddMemory;
+    memory.client_id = memory.region.client_id = 1;
+    memory.memory = memory.region.memory = handle;
+    memory.region.base = base;
+    memory.region.bytes = bytes;
+    Request* sent = send(r, 0, memory);
+    if (threads_) {
+      while (ranks_[r].back[sent] == 0) take_notices(r);
+    } else {
+      REQUIRE(run_until([&] { return ranks_[r].back[sent] != 0; }));
+    }
+  }
+  void leave(std::uint16_t r) {
+    Request leave;
+    leave.type = RequestType::kLeaveGroup;
+    leave.group_handle = kGroup;
+    send_all_lanes(r, leave);
+  }
+  /// Both ranks leave; then everything must be back, every mbuf too.
+  void leave_and_check() {
+    for (std::uint16_t r = 0; r < 2; ++r) leave(r);
+    REQUIRE(run_until([&] { return all_back(0) && all_back(1); }));
+    for (Rank& rank : ranks_) {
+      Request remove;
+      remove.type = RequestType::kRemoveClient;
+      remove.client_id = 1;
+      send(static_cast<std::uint16_t>(&rank - ranks_), 0, remove);
+    }
+    REQUIRE(run_until([&] { return all_back(0) && all_back(1); }));
+    for (Rank& rank : ranks_) rank.plan.shards.clear();
+    ports_.drain();
+    for (std::uint16_t r = 0; r < 2; ++r) {
+      for (std::uint8_t lane = 0; lane < options_.lanes; ++lane) {
+        const LanePools& pools = ranks_[r].datapath->pools(lane);
+        CHECK(rte_mempool_in_use_count(pools.packet()) == 0);
+        CHECK(rte_mempool_in_use_count(pools.control()) == 0);
+      }
+    }
+  }
+  void set_threads(bool threads) { threads_ = threads; }
+  std::uint64_t counter(std::uint16_t r, std::uint64_t LaneCounters::*which) {
+    std::uint64_t sum = 0;
+    for (std::uint8_t lane = 0; lane < options_.lanes; ++lane) {
+      sum += read_counter(ranks_[r].datapath->lane(lane).counters().*which);
+    }
+    return sum;
+  }
+  [[nodiscard]] wire::IpAddress ip_of(std::uint16_t r) const {
+    return *wire::parse_ip(r == 0 ? "10.0.0.1" : "10.0.0.2");
+  }
+
+ private:
+  static int& instances() {
+    static int count = 0;
+    return count;
+  }
+
+  [[nodiscard]] ring::ShardConfig shard_config(std::uint16_t r, std::uint8_t lane) {
+    ring::ShardConfig config;
+    config.key = {0x1234, 1};
+    config.rank = r;
+    config.nranks = 2;
+    config.lane = lane;
+    config.lanes = options_.lanes;
+    config.payload_bytes = options_.payload_bytes;
+    config.incarnation = 100u + r;
+    config.upstream_incarnation = config.downstream_incarnation = 101u - r;
+    config.window_packets = 32;
+    config.transit_packets = 32;
+    config.eager_packets = 8;
+    config.max_active_ops = options_.max_active_ops;
+    config.max_chunks = 1u << 16;
+    config.timeouts.silence_ns = options_.silence_ns;
+    return config;
+  }
+  void make_datapath(std::uint16_t r) {
+    DatapathConfig config;
+    PortConfig port;
+    port.device = r == 0 ? ports_.a() : ports_.b();
+    port.ip = ip_of(r);
+    port.mtu = 1500;
+    config.ports = {port};
+    config.lanes = options_.lanes;
+    config.base_udp_port = kPort;
+    config.max_groups = 2;
+    config.max_payload_bytes = options_.payload_bytes;
+    config.mbufs_per_shard = ring::packet_mbufs_needed(shard_config(r, 0));
+    config.polling = options_.polling;
+    config.name = name_ + std::to_string(r);
+    auto made = Datapath::create(config);
+    if (!made) FAIL(made.error().message);
+    ranks_[r].datapath = std::move(*made);
+    ranks_[r].client = std::make_unique<TestClient>(1);
+    ranks_[r].client->port.doorbell_fd = eventfd(0, EFD_NONBLOCK);
+  }
+  void make_plan(std::uint16_t r) {
+    Rank& rank = ranks_[r];
+    rank.plan.group_handle = kGroup;
+    rank.plan.member_clients = {1};
+    const Port& own = *rank.datapath->ports()[0];
+    const Port& other = *ranks_[1 - r].datapath->ports()[0];
+    for (std::uint8_t lane = 0; lane < options_.lanes; ++lane) {
+      ring::ShardConfig config = shard_config(r, lane);
+      auto& ids = rank.datapath->connection_ids();
+      config.sender_connection_id = *ids.allocate();
+      config.receiver_connection_id = *ids.allocate();
+      wire::FrameAddresses addresses;
+      addresses.source_mac = own.mac();
+      addresses.destination_mac = other.mac();
+      addresses.source_ip = ip_of(r);
+      addresses.destination_ip = ip_of(1 - r);
+      addresses.source_port = addresses.destination_port = static_cast<std::uint16_t>(kPort + lane);
+      config.to_downstream = config.to_upstream = *wire::FrameTemplate::make(addresses);
+      config.downstream_ip = config.upstream_ip = ip_of(1 - r);
+      config.packet_pool = rank.datapath->pools(lane).packet();
+      config.control_pool = rank.datapath->pools(lane).control();
+      config.received_mbufs_are_exclusive = own.row().rx_exclusive;
+      auto shard = ring::Shard::create(config, reduce::make_cpu_backend(256));
+      if (!shard) FAIL(shard.error().message);
+      ShardPlacement placement;
+      placement.shard = std::move(*shard);
+      rank.plan.shards.push_back(std::move(placement));
+    }
+  }
+
+  TwoRanksOptions options_;
+  std::string name_;
+  RingPorts ports_;
+  Rank ranks_[2];
+  bool threads_ = false;
+};
+
+}  // namespace gradwire::lane
