@@ -49,7 +49,7 @@ fi
 need_root
 if ((setup)); then
   need_debian_12
-  sets=(build run check)
+  sets=(build run train check)
   [[ $compiler == gcc ]] || sets+=(ci)
   install_packages "${sets[@]}"
   reserve_hugepages "$test_hugepages"

@@ -2,8 +2,9 @@
 # shellcheck shell=bash
 # Building with Meson and Ninja.
 
-# build_tree FOLDER COMPILER MESON_OPTION...: sets FOLDER up if it is not, and builds everything.
-# COMPILER is gcc or clang-14.
+# build_tree FOLDER COMPILER MESON_OPTION...: sets FOLDER up if it is not, and builds everything, or
+# the targets that the array build_targets names. COMPILER is gcc or clang-14.
+build_targets=()
 build_tree() {
   local folder=$1 compiler=$2
   shift 2
@@ -24,8 +25,9 @@ build_tree() {
     CC="$launcher$compiler" CXX="$launcher$cxx" with_progress 20 "$log" "meson setup" \
       meson setup "$folder" "$repo_root" "$@" || build_failed "$log" "meson setup"
   fi
-  step "build: ninja -C $folder"
-  with_progress 20 "$log" "building" ninja -C "$folder" || build_failed "$log" "ninja"
+  step "build: compiling ${build_targets[*]:-everything} in $folder"
+  with_progress 20 "$log" "building" meson compile -C "$folder" "${build_targets[@]}" ||
+    build_failed "$log" "the build"
   note "$(tail -n 1 "$log" | cut -c1-90)"
 }
 

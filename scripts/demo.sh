@@ -1,0 +1,129 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Trains a small model with its gradients summed by gradwire daemons on this machine, then the same
+# with Gloo, and compares.
+. "$(dirname "$0")/lib/setup.sh"
+
+usage() {
+  cat <<TEXT
+scripts/demo.sh [--ranks N] [--members M] [--steps S]
+
+Trains a small character-level transformer on the licence texts of this machine, twice, from the
+same seed: once with the gradients summed by N gradwire daemons joined by memif links, once with
+Gloo. Says for both the loss by step and the time in all-reduce, and whether the final weights
+agree. Installs packages, reserves hugepages and builds first; ends and puts back what it started
+and changed. Run it as root.
+
+  --ranks N     daemons, 1 to 8; default 2. Two share a link, more make a ring of links
+  --members M   training processes on each daemon, 1 to 4; default 1
+  --steps S     training steps, 5 to 10000; default 60
+  --build DIR   build folder; default build
+  --no-setup    neither install packages nor reserve hugepages: they are there
+  --help        this text
+
+GRADWIRE_KEEP_LOGS=1 keeps the folder with the daemons' logs.
+TEXT
+}
+
+# number NAME VALUE MIN MAX
+number() {
+  if ! [[ $2 =~ ^[1-9][0-9]{0,5}$ ]] || (($2 < $3 || $2 > $4)); then
+    die "$1 is '$2': it takes a number from $3 to $4."
+  fi
+}
+
+ranks=2
+members=1
+steps=60
+build=$repo_root/build
+setup=1
+while (($# > 0)); do
+  case $1 in
+    --ranks) ranks=${2:-} && shift ;;
+    --members) members=${2:-} && shift ;;
+    --steps) steps=${2:-} && shift ;;
+    --build) build=${2:-} && shift ;;
+    --no-setup) setup=0 ;;
+    --help) usage && exit 0 ;;
+    *) usage >&2 && die "unknown option '$1'." ;;
+  esac
+  (($# > 0)) && shift
+done
+number --ranks "$ranks" 1 8
+number --members "$members" 1 4
+number --steps "$steps" 5 10000
+world=$((ranks * members))
+
+# How far a weight may be from Gloo's. Both sum in fp32, in another order: the last bit of a sum
+# differs, and Adam, which divides by the gradient's size, passes such a difference on enlarged.
+tolerance=1e-4
+
+need_root
+if ((setup)); then
+  need_debian_12
+  install_packages build run train
+  reserve_hugepages $((ranks * 128 + world * 32))
+  mount_hugetlbfs
+fi
+build_targets=(gradwired gradwire:shared_library)
+build_tree "$build" gcc --buildtype debugoptimized -Db_sanitize=none
+
+gradwired=$build/app/gradwired/gradwired
+export GRADWIRE_LIBRARY=$build/lib/client/libgradwire.so
+export PYTHONPATH=$repo_root/python PYTHONDONTWRITEBYTECODE=1
+. "$repo_root/scripts/lib/daemons.sh"
+run_dir_make
+
+# free_tcp_port: one that nobody listens on, for the job's rendezvous.
+free_tcp_port() {
+  "$python" -c '
+import socket
+s = socket.socket()
+s.bind(("127.0.0.1", 0))
+print(s.getsockname()[1])'
+}
+
+# train BACKEND: one job of $world processes, as torchrun would start them.
+train() {
+  local backend=$1 rank ended i status=0
+  local -A pids=()
+  export MASTER_ADDR=127.0.0.1 MASTER_PORT WORLD_SIZE=$world OMP_NUM_THREADS=1
+  export GLOO_SOCKET_IFNAME=lo
+  MASTER_PORT=$(free_tcp_port)
+  for ((rank = 0; rank < world; rank++)); do
+    RANK=$rank GRADWIRE_SOCKET=$(daemon_socket $((rank / members))) \
+      "$python" "$repo_root/scripts/demo/train.py" --backend "$backend" --out "$run_dir" \
+      --steps "$steps" --members "$members" > >(sed -u 's/^/       /') \
+      2>"$run_dir/$backend-$rank.err" </dev/null &
+    pids[$!]=$rank
+    on_exit end_process $!
+  done
+  # The first that fails ends the job: the others would wait for it.
+  while ((${#pids[@]} > 0)); do
+    wait -n -p ended "${!pids[@]}" || status=$?
+    rank=${pids[$ended]}
+    unset "pids[$ended]"
+    ((status == 0)) || break
+  done
+  if ((status != 0)); then
+    for i in "${!pids[@]}"; do end_process "$i"; done
+    for ((i = 0; i < ranks; i++)); do tail -n 5 "$(daemon_log "$i")" >&2; done
+    tail -n 15 "$run_dir/$backend-$rank.err" >&2
+    die "process $rank of the job with $backend ended with status $status; it said the above."
+  fi
+}
+
+step "starting $ranks daemons, joined by memif links"
+memif_ring_start "$ranks" || die "the daemons did not start."
+for ((i = 0; i < ranks; i++)); do
+  note "daemon $i: process ${daemon_pids[i]}, $(daemon_socket "$i")"
+done
+step "training with gradwire: $world processes, $members on each daemon, $steps steps"
+train gradwire
+step "ending the daemons"
+for ((i = 0; i < ranks; i++)); do daemon_end "$i" "${daemon_pids[i]}"; done
+step "training with Gloo: the same seed, $world processes, $steps steps"
+train gloo
+step "comparing"
+"$python" "$repo_root/scripts/demo/compare.py" "$run_dir" --world "$world" --tolerance "$tolerance"
+step "done; everything that was started or changed is put back"

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# Starts daemons on this machine and joins them by memif links, for the demo and the system tests.
+# Needs setup.sh, and: gradwired (the program), run_dir (a folder of the caller's, run_dir_make).
+
+daemon_pids=()     # by index
+daemon_netns=()    # by index; empty: the host's
+daemon_memory_mib=${daemon_memory_mib:-160}
+
+daemon_socket() { printf '%s/gw%s.sock' "$run_dir" "$1"; }
+daemon_log() { printf '%s/gw%s.log' "$run_dir" "$1"; }
+daemon_config() { printf '%s/gw%s.toml' "$run_dir" "$1"; }
+
+# allowed_cpus: the CPUs that this script may run on, as in 0-3,6.
+allowed_cpus() { awk '/^Cpus_allowed_list:/ {print $2}' /proc/self/status; }
+
+# daemon_write_config INDEX DEVICE=IP/PREFIX[,MTU]...: a configuration with these ports. Lanes share
+# their cores with everything else here, so they are polled adaptively.
+daemon_write_config() {
+  local index=$1 port device ip mtu
+  shift
+  {
+    printf '# SPDX-License-Identifier: BSD-3-Clause\n[daemon]\nname = "gw%s-%s"\n' "$$" "$index"
+    printf 'control_socket = "%s"\nsocket_mode = "0600"\n' "$(daemon_socket "$index")"
+    for port in "$@"; do
+      device=${port%%=*}
+      ip=${port#*=}
+      mtu=${ip#*,}
+      printf '\n[[port]]\ndevice = "%s"\nip = "%s"\n' "$device" "${ip%%,*}"
+      [[ $mtu == "$ip" ]] || printf 'mtu = %s\n' "$mtu"
+    done
+    printf '\n[lanes]\ncount = 1\npolling = "adaptive"\n'
+  } >"$(daemon_config "$index")"
+}
+
+# daemon_start INDEX EAL_ARGUMENT... [-- FLAG...]: starts it with the configuration that was written
+# for it; the two lcores float over all CPUs, since here there are fewer of them than threads.
+daemon_start() {
+  local index=$1 cpus prefix=()
+  shift
+  local eal=()
+  while (($# > 0)) && [[ $1 != -- ]]; do
+    eal+=("$1")
+    shift
+  done
+  (($# == 0)) || shift
+  cpus=$(allowed_cpus)
+  [[ -z ${daemon_netns[index]:-} ]] || prefix=(ip netns exec "${daemon_netns[index]}")
+  # A session of its own: the terminal's Ctrl-C is for this script, which then ends the daemon.
+  setsid "${prefix[@]}" "$gradwired" --lcores "0@($cpus),1@($cpus)" --file-prefix "gw$$-$index" \
+    --no-pci --no-telemetry --huge-unlink -m "$daemon_memory_mib" "${eal[@]}" \
+    -- --config "$(daemon_config "$index")" "$@" >"$(daemon_log "$index")" 2>&1 </dev/null &
+  daemon_pids[index]=$!
+  on_exit daemon_end "$index" "${daemon_pids[index]}"
+}
+
+# daemon_alive INDEX
+daemon_alive() {
+  local state
+  state=$(process_state "${daemon_pids[$1]}")
+  [[ -n $state && $state != Z ]]
+}
+
+# daemon_wait_ready INDEX [SECONDS]: until it says that it is ready. Fails if it ends before.
+daemon_wait_ready() {
+  local index=$1 tries=$((${2:-20} * 20))
+  while ((tries-- > 0)); do
+    grep -q 'gradwired ready' "$(daemon_log "$index")" 2>/dev/null && return 0
+    daemon_alive "$index" || break
+    sleep 0.05
+  done
+  printf 'daemon %s is not ready; the end of its log:\n' "$index" >&2
+  tail -n 20 "$(daemon_log "$index")" >&2
+  return 1
+}
+
+# daemon_end INDEX PID: leaves no process and no files of the EAL's.
+daemon_end() {
+  end_process "$2" 10
+  rm -rf "/run/dpdk/gw$$-$1"
+}
+
+# memif_ring_start RANKS [FLAG...]: RANKS daemons with index 0 ... RANKS-1. Two share one link; more
+# have a link from each to the next, so two ports each; one has a link that nobody serves.
+memif_ring_start() {
+  local ranks=$1 i
+  shift
+  for ((i = 0; i < ranks; i++)); do memif_rank_start "$i" "$ranks" "$@" || return 1; done
+  for ((i = 0; i < ranks; i++)); do daemon_wait_ready "$i" || return 1; done
+}
+
+# memif_rank_start INDEX RANKS [FLAG...]: one daemon of that ring; also after it has ended. A link's
+# client end starts only while its server listens (memif of DPDK 22.11), so of each link the lower
+# index is the server: then starting in the order of the indexes is enough.
+memif_rank_start() {
+  local i=$1 ranks=$2 ports=() vdevs=()
+  shift 2
+  if ((ranks <= 2)); then
+    memif_end 0 0 "$i" "$i" || return 1
+  else
+    # To the next, then to the one before; link L joins L and L+1, the last link closes the ring.
+    memif_end 0 "$i" 0 $((i == ranks - 1)) || return 1
+    memif_end 1 $(((i + ranks - 1) % ranks)) 1 $((i != 0)) || return 1
+  fi
+  daemon_write_config "$i" "${ports[@]}"
+  daemon_start "$i" "${vdevs[@]}" -- "$@"
+}
+
+# memif_end DEVICE_NUMBER LINK SIDE IS_CLIENT: adds one end to the caller's ports and vdevs. SIDE 0
+# has address 10.77.LINK.1, side 1 .2.
+memif_end() {
+  local role=server tries=200
+  local socket=$run_dir/link$2.sock
+  if (($4)); then
+    role=client
+    until [[ -S $socket ]]; do
+      ((tries-- > 0)) || {
+        printf 'nobody serves the link %s\n' "$socket" >&2
+        return 1
+      }
+      sleep 0.05
+    done
+  else
+    # What a killed daemon left would keep this one from listening.
+    rm -f "$socket"
+  fi
+  ports+=("net_memif$1=10.77.$2.$(($3 + 1))/24,9000")
+  vdevs+=(--vdev "$(memif_vdev "$1" "$role" "$2" "$3")")
+}
+
+# memif_vdev DEVICE_NUMBER server|client LINK [SIDE]
+memif_vdev() {
+  printf 'net_memif%d,role=%s,id=0,socket=%s/link%d.sock,socket-abstract=no,bsize=9216,mac=%s' \
+    "$1" "$2" "$run_dir" "$3" "$(printf '02:00:00:00:%02x:%02x' "$3" $((${4:-0} + 1)))"
+}

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# What every story sources first. Meson runs a story with
+#   GRADWIRED        the daemon
+#   GRADWIRE_LIBRARY the client library
+#   GRADWIRE_SANITIZE the build's sanitizers, or none
+# By hand: test/system/STORY.sh, which takes them from build/ (or from $GRADWIRE_BUILD).
+# A story that cannot run here skips: exit 77, its last line says why.
+
+. "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib/setup.sh"
+
+build_folder=${GRADWIRE_BUILD:-$repo_root/build}
+gradwired=${GRADWIRED:-$build_folder/app/gradwired/gradwired}
+export GRADWIRE_LIBRARY=${GRADWIRE_LIBRARY:-$build_folder/lib/client/libgradwire.so}
+export PYTHONPATH=$repo_root/python:$repo_root/test:$repo_root/test/system
+export PYTHONDONTWRITEBYTECODE=1
+export OMP_NUM_THREADS=1
+export LC_ALL=C
+
+. "$repo_root/scripts/lib/daemons.sh"
+. "$repo_root/scripts/lib/sanitizers.sh"
+
+skip() {
+  printf 'skipped: %s\n' "$*"
+  exit 77
+}
+
+# fail TEXT: the story ends here, with what the daemons said last.
+fail() {
+  local i
+  printf 'FAILED: %s\n' "$*"
+  for i in "${!daemon_pids[@]}"; do
+    printf -- '--- end of the log of daemon %s\n' "$i"
+    tail -n 30 "$(daemon_log "$i")" 2>/dev/null || true
+  done
+  printf 'FAILED: %s\n' "$*"
+  exit 1
+}
+trap 'fail "line $LINENO of $(basename "$0"): $BASH_COMMAND"' ERR
+
+# expect WHAT COMMAND...: the command succeeds.
+expect() {
+  local what=$1
+  shift
+  step "$what"
+  "$@" || fail "$what"
+}
+
+# expect_text WHAT PATTERN FILE: a line of the file matches the extended regular expression.
+expect_text() {
+  step "$1"
+  grep -aqE -- "$2" "$3" || {
+    printf -- '--- %s\n' "$3" && tail -n 20 "$3"
+    fail "$1: no line matches '$2'"
+  }
+}
+
+# eventually SECONDS COMMAND...: tries until it succeeds.
+eventually() {
+  local tries=$(($1 * timeout_multiplier * 20))
+  shift
+  while ((tries-- > 0)); do
+    "$@" >/dev/null 2>&1 && return 0
+    sleep 0.05
+  done
+  return 1
+}
+
+# sockets RANKS: the daemons' sockets, in rank order, as arguments for the Python programs.
+sockets() {
+  local i
+  for ((i = 0; i < $1; i++)); do daemon_socket "$i" && printf ' '; done
+}
+
+# A pair of namespaces of this story's own, joined by a veth: $netns_a and $netns_b, with the
+# devices gwa and gwb.
+make_namespaces() {
+  local mtu=$1
+  netns_a=gw$$a
+  netns_b=gw$$b
+  ip netns add "$netns_a" 2>/dev/null || skip "this kernel or container has no network namespaces"
+  on_exit ip netns del "$netns_a"
+  ip netns add "$netns_b"
+  on_exit ip netns del "$netns_b"
+  ip -n "$netns_a" link add gwa type veth peer name gwb netns "$netns_b" 2>/dev/null ||
+    skip "this kernel has no veth devices"
+  ip -n "$netns_a" link set gwa mtu "$mtu" up
+  ip -n "$netns_b" link set gwb mtu "$mtu" up
+  ip -n "$netns_a" link set lo up
+  ip -n "$netns_b" link set lo up
+}
+
+((EUID == 0)) || skip "system stories need root, for hugepages and namespaces"
+[[ -x $gradwired ]] || skip "there is no daemon at $gradwired: build first"
+(($(hugepages_read free_hugepages) >= 64)) ||
+  skip "$(hugepages_read free_hugepages) hugepages of 2 MB are free, 64 wanted"
+set -E
+run_dir_make

@@ -1,0 +1,38 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""status.py SOCKET: prints the daemon's status. With --expect-no-clients exit 1 while it has a
+client or a group, or maps gradient memory, as its own word and /proc/PID/maps have it."""
+
+import argparse
+import json
+import sys
+
+import gradwire
+
+GRADIENT_MEMORY = "/memfd:gradwire"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("socket")
+    parser.add_argument("--expect-no-clients", action="store_true")
+    arguments = parser.parse_args()
+    try:
+        status = gradwire.daemon_status(arguments.socket)
+    except gradwire.GradwireError as error:
+        print(f"{arguments.socket}: {error}")
+        return 1
+    print(json.dumps(status, indent=1))
+    if arguments.expect_no_clients:
+        left = len(status["clients"]) + len(status["groups"])
+        with open(f"/proc/{status['daemon']['pid']}/maps", encoding="utf-8") as maps:
+            mapped = [line.split()[5] for line in maps if GRADIENT_MEMORY in line]
+        if left or mapped:
+            print(f"{len(status['clients'])} clients, {len(status['groups'])} groups, mapped: "
+                  f"{mapped}")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

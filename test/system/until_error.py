@@ -1,0 +1,84 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""until_error.py --out FILE SOCKET...: a client on each daemon (or --rank: on one of them) sums
+without pause until it is told of an error, which goes to FILE: RANK WHEN_NS CODE TEXT, a line a
+rank. With --seconds it stops by itself. Says "running" when every rank has its first sum."""
+
+import argparse
+import sys
+import threading
+import time
+
+import numpy as np
+
+import gradwire
+from ring import EPOCH, meet_in_folder, new_group_id
+
+ELEMENTS = 4 << 20  # 16 MiB of fp32: an op that takes long enough to be in its middle
+WAIT_S = 30
+
+
+def sum_until_error(client, group, deadline, started):
+    """@return the error, or None at the deadline."""
+    array = client.allocate(ELEMENTS * 4).array("float32")
+    # Everyone has to stop after the same op: the deadline is part of what is summed.
+    first = True
+    while True:
+        array[:] = 0
+        array[0] = 1.0 if time.monotonic() > deadline else 0.0
+        try:
+            group.all_reduce(array, "max").wait(WAIT_S)
+        except gradwire.GradwireError as error:
+            return error
+        if first:
+            started.release()
+            first = False
+        if array[0] > 0:
+            return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("sockets", nargs="+")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--rank", type=int, help="only this one, in this process")
+    parser.add_argument("--meet", help="folder in which processes of a group exchange addresses")
+    parser.add_argument("--seconds", type=float, default=60)
+    arguments = parser.parse_args()
+    nranks = len(arguments.sockets)
+    ranks = range(nranks) if arguments.rank is None else [arguments.rank]
+    clients = {rank: gradwire.Client(arguments.sockets[rank]) for rank in ranks}
+    infos = {rank: client.describe() for rank, client in clients.items()}
+    group_id = new_group_id()
+    if arguments.meet:
+        group_id, infos = meet_in_folder(arguments.meet, arguments.rank, nranks, infos, group_id)
+
+    deadline = time.monotonic() + arguments.seconds
+    started = threading.Semaphore(0)
+    errors = {}
+
+    def run(rank):
+        group = clients[rank].join(group_id, EPOCH, rank, [infos[r] for r in range(nranks)])
+        error = sum_until_error(clients[rank], group, deadline, started)
+        if error is not None:
+            errors[rank] = (time.time_ns(), error)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        if not started.acquire(timeout=60):
+            print("no sum within 60 s", flush=True)
+            break
+    else:
+        print("running", flush=True)
+    for thread in threads:
+        thread.join()
+    with open(arguments.out, "w", encoding="utf-8") as out:
+        for rank, (when_ns, error) in sorted(errors.items()):
+            out.write(f"{rank} {when_ns} {error.code.name} {error}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
