@@ -46,6 +46,8 @@ daemon_start() {
   (($# == 0)) || shift
   cpus=$(allowed_cpus)
   [[ -z ${daemon_netns[index]:-} ]] || prefix=(ip netns exec "${daemon_netns[index]}")
+  # An earlier daemon's log would say that this one is ready.
+  : >"$(daemon_log "$index")"
   # A session of its own: the terminal's Ctrl-C is for this script, which then ends the daemon.
   setsid "${prefix[@]}" "$gradwired" --lcores "0@($cpus),1@($cpus)" --file-prefix "gw$$-$index" \
     --no-pci --no-telemetry --huge-unlink -m "$daemon_memory_mib" "${eal[@]}" \
