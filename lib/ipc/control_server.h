@@ -73,9 +73,8 @@ class ControlServer final : public MessageSink {
     UniqueFd socket;
     PeerCredentials peer;
     std::deque<Queued> queue;
-    bool closing =
-        false;  ///< no more messages are read; closed in the next round, after a try to send
-    bool broken = false;  ///< nothing can be sent any more
+    bool closing = false;  ///< nothing more is read; closed in the next round, after a try to send
+    bool broken = false;   ///< nothing can be sent any more
   };
 
   explicit ControlServer(const ControlServerOptions& options) : options_(options) {}
