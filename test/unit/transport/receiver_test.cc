@@ -86,7 +86,7 @@ TEST_CASE("an acknowledgement reports the newest ranges, and they decode") {
   CHECK(ack.ranges[0] == wire::AckRange{.first = 199, .last = 199});
   CHECK(ack.ranges[63] == wire::AckRange{.first = 73, .last = 73});
   std::array<std::byte, 2048> room;
-  const std::size_t bytes = wire::encode_ack(room, {}, ack);
+  const std::size_t bytes = wire::encode_ack(room, {.packet_number = 1}, ack);
   wire::Packet packet;
   CHECK(wire::decode(std::span<const std::byte>(room).first(bytes), packet) == wire::Drop::kNone);
 }
