@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 
 #include "wire/frame.h"
@@ -63,7 +64,7 @@ constexpr std::array<DriverRow, 5> kRows = {{
     // Frames are copied between mbufs and two rings shared with the kernel. When the transmit ring
     // is full, tx_burst calls poll() without a bound: bursts are short, so that the ring is never
     // filled by one round. An oversized frame is dropped without a word. Received VLAN tags are put
-    // back by the driver.
+    // back by the driver. `framesz` has to divide `blocksz`.
     {.driver = "net_af_packet",
      .rx_exclusive = true,
      .rx_may_chain = false,
@@ -147,6 +148,7 @@ constexpr std::uint32_t kPacketSlotHeader = 66;
 // What the driver asks of an mbuf is the slot less this.
 constexpr std::uint32_t kPacketSlotOverhead = 32;
 constexpr std::uint32_t kPacketSlotDefault = 2048;
+constexpr std::uint32_t kPacketBlockDefault = 4096;
 constexpr std::uint32_t kMemifBufferDefault = 2048;
 // The kernel keeps this before a frame in a UMEM chunk; a chunk is at most a page, and the mbuf
 // header, the mempool's object header and our headroom lie in it too.
@@ -208,11 +210,22 @@ Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
         return fail(ErrorCode::kInvalidArgument,
                     fmt::format("port {}: framesz={} leaves no room for a frame", device, slot));
       }
+      // The kernel starts each block anew; the driver counts on from the first slot. With a rest in
+      // each block they look for frames in different places, and nothing is ever received.
+      const std::uint32_t block = number_or(devarg(facts.devargs, "blocksz"), kPacketBlockDefault);
+      if (block % slot != 0) {
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("port {}: framesz={} does not divide blocksz={}: powers of two do",
+                                device, slot, block));
+      }
       frame_limit = slot - kPacketSlotHeader;
       if (facts.kernel_mtu != 0) frame_limit = std::min(frame_limit, facts.kernel_mtu + header);
       buffer_bytes = slot - kPacketSlotOverhead;
-      raise = fmt::format("set the interface's MTU to {0} and give the device framesz={1} or more",
-                          facts.wanted_mtu, facts.wanted_mtu + header + kPacketSlotHeader);
+      const std::uint32_t wanted_slot =
+          std::bit_ceil(facts.wanted_mtu + header + kPacketSlotHeader);
+      raise =
+          fmt::format("set the interface's MTU to {} and give the device framesz={} and blocksz={}",
+                      facts.wanted_mtu, wanted_slot, std::max(wanted_slot, kPacketBlockDefault));
       break;
     }
     case FrameLimitRule::kXdpChunk: {

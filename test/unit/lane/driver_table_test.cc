@@ -92,17 +92,22 @@ TEST_CASE("an af_packet frame is limited by its ring slot and by the interface's
 
   facts.kernel_mtu = 9000;
   CHECK(frame_limits(row, facts, "eth_af_packet0")->mtu == 2048 - 66 - 14);
-  facts.devargs = "iface=veth0,framesz=16384";
+  facts.devargs = "iface=veth0,framesz=16384,blocksz=32768";
   CHECK(frame_limits(row, facts, "eth_af_packet0")->mtu == 9000);
 
   facts.wanted_mtu = 9100;
   limits = frame_limits(row, facts, "eth_af_packet0");
   REQUIRE_FALSE(limits);
   CHECK(limits.error().message.find("9100") != std::string::npos);
+  CHECK(limits.error().message.find("framesz=16384 and blocksz=16384") != std::string::npos);
 
   facts.wanted_mtu = 0;
   facts.devargs = "framesz=64";
   CHECK_FALSE(frame_limits(row, facts, "eth_af_packet0"));
+  facts.devargs = "framesz=2032";
+  limits = frame_limits(row, facts, "eth_af_packet0");
+  REQUIRE_FALSE(limits);
+  CHECK(limits.error().message.find("does not divide blocksz=4096") != std::string::npos);
 }
 
 TEST_CASE("an AF_XDP frame and all that is before it fit one page") {
