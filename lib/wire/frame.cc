@@ -51,6 +51,19 @@ std::uint16_t fold(std::uint32_t sum) noexcept {
   return static_cast<std::uint16_t>(sum);
 }
 
+/// Whether the header's words sum up to all ones. That does not depend on the byte order nor on the
+/// width of the words (RFC 1071 section 2), so they are taken as they lie, four bytes at a time.
+bool checksum_ok(std::span<const std::byte> header) noexcept {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i + 4 <= header.size(); i += 4) {
+    std::uint32_t word;
+    std::memcpy(&word, header.data() + i, sizeof(word));
+    sum += word;
+  }
+  sum = (sum & 0xffffffff) + (sum >> 32);
+  return fold(static_cast<std::uint32_t>((sum & 0xffff) + (sum >> 16))) == 0xffff;
+}
+
 Drop parse_udp(std::span<const std::byte> datagram, FrameView& out) noexcept {
   if (datagram.size() < kUdpBytes) return Drop::kShort;
   const std::size_t length = load16(datagram.data() + kUdpLengthOffset);
@@ -70,7 +83,7 @@ Drop parse_ipv4(std::span<const std::byte> packet, FrameView& out) noexcept {
   const std::size_t header_bytes = std::size_t{version_and_length} % 16 * 4;
   if (version_and_length >> 4 != 4 || header_bytes < kIpv4Bytes) return Drop::kMalformed;
   if (header_bytes > packet.size()) return Drop::kShort;
-  if (fold(sum_words(packet.first(header_bytes))) != 0xffff) return Drop::kMalformed;
+  if (!checksum_ok(packet.first(header_bytes))) return Drop::kMalformed;
   const std::size_t total_bytes = load16(packet.data() + kIpLengthOffset);
   if (total_bytes < header_bytes) return Drop::kMalformed;
   if (total_bytes > packet.size()) return Drop::kShort;
