@@ -75,12 +75,20 @@ void add_group(std::string& out, const json& group) {
   }
 }
 
-/// A lane tells what it likes: numbers that are not 0, one level of them at a time.
+/// Whether a lane's value is worth its place on the line: not what is zero, false or a long story
+/// (the daemon's own lines tell those).
+bool is_telling(const std::string& name, const json& value) {
+  constexpr std::size_t kShort = 24;
+  if (name == "lane" || value == 0 || value == false) return false;
+  if (value.is_string()) return value.get_ref<const std::string&>().size() <= kShort;
+  return value.is_number() || value.is_boolean();
+}
+
 void add_values(std::string& line, const json& object) {
   for (const auto& [name, value] : object.items()) {
     if (value.is_object()) {
       add_values(line, value);
-    } else if (value.is_primitive() && !value.is_null() && value != 0 && name != "lane") {
+    } else if (is_telling(name, value)) {
       line += fmt::format("{}{} {}", line.empty() ? "" : ", ", name, text_of(value));
     }
   }

@@ -204,9 +204,11 @@ bool Lane::notices_have_room() const noexcept {
   return rte_ring_free_count(config_.shared.notices) > kNoticeReserve;
 }
 
-void Lane::notify(const Notice& notice) noexcept {
+void Lane::notify(const Notice& notice) noexcept { notify(notice, config_.lane); }
+
+void Lane::notify(const Notice& notice, std::uint8_t lane) noexcept {
   Notice sent = notice;
-  sent.lane = config_.lane;
+  sent.lane = lane;
   // There is room: whoever makes a notice asked notices_have_room() first.
   rte_ring_mp_enqueue_elem(config_.shared.notices, &sent, sizeof sent);
   config_.shared.control_bell->ring();
@@ -233,9 +235,18 @@ Lane::GroupSlot* Lane::find_group(std::uint64_t handle) noexcept {
 bool Lane::poll_commands(TimeNs now) noexcept {
   LaneReport report;
   bool worked = false;
-  while (rte_ring_sc_dequeue_elem(config_.shared.reports, &report, sizeof report) == 0) {
+  while (notices_have_room() &&
+         rte_ring_sc_dequeue_elem(config_.shared.reports, &report, sizeof report) == 0) {
     commands_->on_report(report);
     worked = true;
+    if (report.type == ring::EventType::kFormed) {
+      // Not told by the lane itself: the client that hears of it may post at once, and this lane
+      // has to know by then that its commands may be taken.
+      Notice notice;
+      notice.type = NoticeType::kGroupFormed;
+      notice.group_handle = report.group_handle;
+      notify(notice, report.lane);
+    }
   }
   worked |= commands_->poll();
   if (commands_->has_news() && notices_have_room()) {
@@ -350,9 +361,7 @@ void Lane::take_events(GroupSlot& slot) noexcept {
     notice.group_handle = slot.handle;
     switch (event.type) {
       case ring::EventType::kFormed:
-        notice.type = NoticeType::kGroupFormed;
-        notify(notice);
-        break;
+        break;  // the command lane tells the control thread
       case ring::EventType::kOpDone:
         ++slot.done;
         count(counters_.ops_done);

@@ -114,6 +114,7 @@ class Lane {
   void release(GroupSlot& slot) noexcept;
   bool report(GroupSlot& slot) noexcept;
   void notify(const Notice& notice) noexcept;
+  void notify(const Notice& notice, std::uint8_t lane) noexcept;
   void request_done(Request& request) noexcept;
   [[nodiscard]] bool notices_have_room() const noexcept;
   [[nodiscard]] GroupSlot* find_group(std::uint64_t handle) noexcept;

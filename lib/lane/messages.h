@@ -74,7 +74,8 @@ struct Request {
 
 enum class NoticeType : std::uint8_t {
   kRequestDone,   ///< `request` is through; free it
-  kGroupFormed,   ///< this lane's shard of group_handle
+  kGroupFormed,   ///< shard `lane` of group_handle; comes by the command lane, which then takes
+                  ///< commands of a group that all its lanes formed
   kGroupAborted,  ///< this lane's shard; `reason`. The control thread aborts the other lanes
   kClientFault,   ///< client_id broke the queue's rules: `reason.detail` says how
 };

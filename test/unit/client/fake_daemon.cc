@@ -59,8 +59,9 @@ bool FakeDaemon::take_commands() {
     while (client.queue.pop_command(command) == ipc::PopResult::kEntry) {
       any = true;
       Group* group = group_by_handle(command.group_handle);
-      const auto at = std::find_if(group->all.begin(), group->all.end(),
-                                   [&](const Member& member) { return member.place == place; });
+      const auto at =
+          std::find_if(group->all.begin(), group->all.end(),
+                       [&where = place](const Member& member) { return member.place == where; });
       if (!group->aborted.empty()) {
         complete(place, command, 0, ErrorCode::kAborted, group->aborted);
       } else {

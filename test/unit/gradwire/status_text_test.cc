@@ -20,7 +20,8 @@ TEST_CASE("the text says who waits for whom") {
     "clients": [{"client": 4, "pid": 99, "uid": 1000, "state": "open", "since_s": 2.0,
                  "memory_bytes": 4194304, "memories": [{}, {}]}],
     "lanes": [{"lane": 0, "counters": {"rounds": 5, "sleeps": 0, "drops": {"short": 2}}},
-              {"lane": 1, "counters": {"rounds": 0}}]})");
+              {"lane": 1, "counters": {"rounds": 0}, "isolated": false,
+               "problems": "a story that is longer than a line can bear"}]})");
   CHECK(status_text(status) ==
         "gradwired 0.1.0, pid 12, running, up 3.250 s, incarnation ?\n"
         "  2 lanes from UDP port ?, payload up to ? bytes, NUMA node ?\n"
