@@ -321,7 +321,9 @@ gw_status gw_group_join(gw_client* handle, const gw_group_config* config, gw_gro
     if (!timeout) return tl::unexpected(timeout.error());
     // The caller's bytes need not be aligned as the struct is.
     std::vector<ipc::RankInfo> infos(given->nranks);
-    std::memcpy(infos.data(), given->rank_infos, infos.size() * sizeof(ipc::RankInfo));
+    if (!infos.empty()) {
+      std::memcpy(infos.data(), given->rank_infos, infos.size() * sizeof(ipc::RankInfo));
+    }
     client::GroupConfig known;
     known.key = GroupKey{given->group_id, given->epoch};
     known.rank = given->rank;

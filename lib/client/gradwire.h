@@ -52,8 +52,12 @@ typedef struct gw_memory gw_memory; /**< memory shared with the daemon */
 typedef struct gw_group gw_group;   /**< this client's part in a group */
 typedef struct gw_work gw_work;     /**< one op */
 
+/* Enumerations cross as int32_t: the library refuses a value that it does not know, which an
+ * enumeration's own type would not let it look at. */
+
 /** What a call came to. The values never change. */
-typedef enum gw_status {
+typedef int32_t gw_status;
+enum {
   GW_OK = 0,
   GW_INVALID_ARGUMENT = 1,   /**< the caller's value is out of its bounds */
   GW_NOT_FOUND = 2,          /**< no such handle, group, file */
@@ -67,10 +71,11 @@ typedef enum gw_status {
   GW_UNSUPPORTED = 10,       /**< well-formed, and not to be had here */
   GW_SYSTEM = 11,            /**< a system call failed; the text has its error */
   GW_INTERNAL = 12           /**< a bug of gradwire's */
-} gw_status;
+};
 
 /** Element types. The values never change. */
-typedef enum gw_datatype {
+typedef int32_t gw_datatype;
+enum {
   GW_FLOAT32 = 0,
   GW_FLOAT64 = 1,
   GW_FLOAT16 = 2,
@@ -79,12 +84,13 @@ typedef enum gw_datatype {
   GW_INT32 = 5,
   GW_INT64 = 6,
   GW_UINT8 = 7
-} gw_datatype;
+};
 
 /** Reductions. fp16 and bf16 are summed in fp32 and rounded once per rank; GW_AVG divides by
  * ranks x members, once, before the last rounding; integers wrap, their average truncates toward
  * zero. The values never change. */
-typedef enum gw_redop { GW_SUM = 0, GW_AVG = 1, GW_MIN = 2, GW_MAX = 3, GW_PROD = 4 } gw_redop;
+typedef int32_t gw_redop;
+enum { GW_SUM = 0, GW_AVG = 1, GW_MIN = 2, GW_MAX = 3, GW_PROD = 4 };
 
 /* ---- Library ---- */
 

@@ -200,6 +200,8 @@ TEST_CASE("a daemon that says nothing is an error when the bound has passed") {
   CHECK(gw_open(single.fixture.path().c_str(), &options, &client) == GW_TIMED_OUT);
   size_t needed = 0;
   CHECK(gw_daemon_status(single.fixture.path().c_str(), 100, nullptr, 0, &needed) == GW_TIMED_OUT);
+  single.fixture.kill_daemon();
+  CHECK(gw_memory_free(memory) == GW_OK);
 }
 
 TEST_CASE("a completion that cannot be is the end of the connection, not of the process") {
