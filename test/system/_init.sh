@@ -19,6 +19,8 @@ export LC_ALL=C
 
 . "$repo_root/scripts/lib/daemons.sh"
 . "$repo_root/scripts/lib/sanitizers.sh"
+# Under a sanitizer Python needs its runtime.
+python=$repo_root/test/support/python.sh
 
 skip() {
   printf 'skipped: %s\n' "$*"
