@@ -56,11 +56,13 @@ if ((setup)); then
   mount_hugetlbfs
 fi
 
-options=(--buildtype debugoptimized -Db_sanitize="$sanitize" -Dtests=true)
-# Sanitizers' symbols come from the program that loads a library, never from the library. Optimizing
-# what they instrument takes the compilers minutes a file and finds nothing more.
-[[ $sanitize == none ]] || options=(--buildtype debug -Db_sanitize="$sanitize" -Dtests=true
-  -Db_lundef=false)
+# Only the default build is optimized: another compiler's warnings and a sanitizer's findings are
+# the same without, and optimizing what is instrumented takes minutes a file.
+buildtype=debug
+[[ $compiler != gcc || $sanitize != none ]] || buildtype=debugoptimized
+options=(--buildtype "$buildtype" -Db_sanitize="$sanitize" -Dtests=true)
+# Sanitizers' symbols come from the program that loads a library, never from the library.
+[[ $sanitize == none ]] || options+=(-Db_lundef=false)
 build_tree "$folder" "$compiler" "${options[@]}"
 
 # Logs of an earlier run must not be counted for this one.

@@ -331,8 +331,7 @@ void expect_into(std::vector<std::byte>& expected,
 
 AllReduceCase::AllReduceCase(std::uint16_t nranks, std::uint16_t members, std::uint64_t count,
                              DataType type, RedOp op, std::uint64_t seed, bool in_place)
-    : nranks_(nranks),
-      members_(members),
+    : members_(members),
       count_(count),
       type_(type),
       op_(op),

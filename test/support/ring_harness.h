@@ -126,7 +126,6 @@ class AllReduceCase {
  private:
   void compute_expected();
 
-  std::uint16_t nranks_;
   std::uint16_t members_;
   std::uint64_t count_;
   DataType type_;
