@@ -9,8 +9,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
+
+#include "lane/port.h"
 
 namespace gradwire::gradwired {
 namespace {
@@ -27,6 +31,9 @@ std::string to_file_prefix(const std::string& daemon_name) {
   }
   return prefix;
 }
+
+/// This process has files in /run/dpdk: those of another process's prefix are not ours to remove.
+bool has_eal_files = false;
 
 bool may_run_without_hugepages() {
   const char* const value = std::getenv(kNoHugeVariable);
@@ -66,14 +73,14 @@ Result<std::vector<std::string>> make_eal_arguments(const std::string& program,
   return arguments;
 }
 
-Result<Eal> Eal::start(std::vector<std::string> arguments) {
-  Eal eal;
-  eal.started_ = false;
-  eal.arguments_ = std::move(arguments);
+Result<void> start_eal(std::vector<std::string> given) {
+  // The EAL keeps pointers into its arguments as long as the process lives.
+  static std::vector<std::string> arguments;
+  arguments = std::move(given);
   std::vector<char*> argv;
-  for (std::string& argument : eal.arguments_) argv.push_back(argument.data());
+  for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
-  const int argc = static_cast<int>(eal.arguments_.size());
+  const int argc = static_cast<int>(arguments.size());
   const int taken = rte_eal_init(argc, argv.data());
   if (taken < 0) {
     return fail(ErrorCode::kSystem,
@@ -81,7 +88,7 @@ Result<Eal> Eal::start(std::vector<std::string> arguments) {
                             "free hugepages, and is --file-prefix used by no other process?)",
                             rte_strerror(rte_errno)));
   }
-  eal.started_ = true;
+  has_eal_files = rte_eal_process_type() == RTE_PROC_PRIMARY;
   if (taken + 1 < argc) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{}: not an EAL option; gradwire's own options stand after \"--\"",
@@ -101,14 +108,19 @@ Result<Eal> Eal::start(std::vector<std::string> arguments) {
                 "one lcore is not enough: the first is the control plane and each other one a "
                 "lane; pass --lcores 0@0,1@1, or --lcores '0@(0-1),1@(0-1)' to let them float");
   }
-  return eal;
+  return {};
 }
 
-Eal::Eal(Eal&& other) noexcept
-    : started_(std::exchange(other.started_, false)), arguments_(std::move(other.arguments_)) {}
+void leave_eal() noexcept {
+  if (!has_eal_files) return;
+  lane::close_all_ports();
+  remove_eal_files();
+}
 
-Eal::~Eal() {
-  if (started_) rte_eal_cleanup();
+void remove_eal_files() noexcept {
+  if (!has_eal_files) return;
+  std::error_code ignored;
+  std::filesystem::remove_all(rte_eal_get_runtime_dir(), ignored);
 }
 
 }  // namespace gradwire::gradwired

@@ -21,22 +21,17 @@ inline constexpr const char* kNoHugeVariable = "GRADWIRE_TEST_NO_HUGE";
     const std::string& program, const std::vector<std::string>& given,
     const std::string& daemon_name);
 
-/// Calls rte_eal_cleanup() when it goes.
-class Eal {
- public:
-  /// Primary process, hugepages, at least two lcores; else an error that says what to pass.
-  [[nodiscard]] static Result<Eal> start(std::vector<std::string> arguments);
-  ~Eal();
-  Eal(Eal&& other) noexcept;
-  Eal& operator=(Eal&&) = delete;
-  Eal(const Eal&) = delete;
-  Eal& operator=(const Eal&) = delete;
+/// Primary process, hugepages, at least two lcores; else an error that says what to pass. Once per
+/// process, which then has to end by _exit(): rte_eal_cleanup() unmaps the hugepages under the
+/// EAL's interrupt thread, which nothing stops (seen: a segmentation fault when a memif peer ended
+/// at the same moment, and from exit handlers too), so it is not called; the kernel frees all there
+/// is to free, the EAL's files apart.
+[[nodiscard]] Result<void> start_eal(std::vector<std::string> arguments);
 
- private:
-  Eal() = default;
-  bool started_ = true;
-  // The EAL keeps pointers into its arguments.
-  std::vector<std::string> arguments_;
-};
+/// Before the process ends: closes what the EAL probed, and removes its files. Nothing where the
+/// EAL has not started. No lane runs.
+void leave_eal() noexcept;
+/// The second half of leave_eal(), for an end while a lane still runs.
+void remove_eal_files() noexcept;
 
 }  // namespace gradwire::gradwired

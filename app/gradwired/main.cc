@@ -56,6 +56,8 @@ int serve(const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer
     complain(served.error(), kFailed);
     // A lane still runs in memory that the destructors would free.
     unlink(config.daemon.control_socket.c_str());
+    remove_eal_files();
+    std::fflush(nullptr);
     std::_Exit(kFailed);
   }
   spdlog::info("stopped");
@@ -92,8 +94,8 @@ int run(std::span<const char* const> arguments) {
   auto server = ipc::ControlServer::create(*socket);
   if (!server) return complain(server.error(), kFailed);
 
-  const auto eal = Eal::start(std::move(*eal_arguments));
-  if (!eal) return complain(eal.error(), kFailed);
+  const auto started = start_eal(std::move(*eal_arguments));
+  if (!started) return complain(started.error(), kFailed);
   count_signals();
   return serve(*config, std::move(*server));
 }
@@ -102,12 +104,16 @@ int run(std::span<const char* const> arguments) {
 }  // namespace gradwire::gradwired
 
 int main(int argc, char** argv) {
+  int status = 1;
   try {
-    return gradwire::gradwired::run({argv, static_cast<std::size_t>(argc)});
+    status = gradwire::gradwired::run({argv, static_cast<std::size_t>(argc)});
   } catch (const std::exception& error) {
     fmt::print(stderr, "gradwired: {}\n", error.what());
   } catch (...) {
     fmt::print(stderr, "gradwired: an unknown exception\n");
   }
-  return 1;
+  // Not by exit handlers: see start_eal().
+  gradwire::gradwired::leave_eal();
+  std::fflush(nullptr);
+  std::_Exit(status);
 }

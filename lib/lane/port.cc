@@ -277,4 +277,9 @@ PortReport Port::report() const {
   return out;
 }
 
+void close_all_ports() noexcept {
+  std::uint16_t id = 0;
+  RTE_ETH_FOREACH_DEV(id) { rte_eth_dev_close(id); }
+}
+
 }  // namespace gradwire::lane

@@ -97,4 +97,9 @@ class Port {
   bool started_ = false;
 };
 
+/// Closes every ethdev port of the process, opened here or not, the last thing before it ends: what
+/// a driver made when the EAL probed it (memif: its socket) goes with it. No Port is left and no
+/// lane runs.
+void close_all_ports() noexcept;
+
 }  // namespace gradwire::lane

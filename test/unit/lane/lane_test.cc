@@ -117,6 +117,30 @@ TEST_CASE("two ranks form a group and all-reduce to the bit, round by round") {
   }
 }
 
+TEST_CASE("the command lane tells that a group is formed, so that its client may post at once") {
+  TwoRanksOptions options;
+  options.lanes = 2;
+  TwoRanks ranks(options);
+  for (std::uint16_t r = 0; r < 2; ++r) ranks.add_client_and_group(r);
+  const auto formed = [&](std::uint16_t r) {
+    ranks.take_notices(r);
+    return ranks.count_notices(r, NoticeType::kGroupFormed);
+  };
+  for (int i = 0; i < 100'000 && (formed(0) < 2 || formed(1) < 2); ++i) {
+    for (std::uint16_t r = 0; r < 2; ++r) {
+      ranks.rank(r).datapath->lane(0).poll_once(ranks.now);
+      const int told = formed(r);
+      ranks.rank(r).datapath->lane(1).poll_once(ranks.now);
+      // Lane 0 does not know yet what lane 1 has just seen, so nobody else may.
+      REQUIRE(formed(r) == told);
+    }
+    ranks.now += 5'000;
+  }
+  CHECK(formed(0) == 2);
+  CHECK(formed(1) == 2);
+  ranks.leave_and_check();
+}
+
 TEST_CASE("more ops than a shard takes at once wait their turn") {
   TwoRanksOptions options;
   options.max_active_ops = 4;
