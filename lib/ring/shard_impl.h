@@ -141,7 +141,7 @@ class Shard::Impl {
                        TimeNs now) noexcept;
   [[nodiscard]] bool exclusive(const rte_mbuf* mbuf) const noexcept;
   PendingEntry* take_pending() noexcept;
-  void queue_entry(PendingEntry& pending, reduce::Kind kind, const Op& op, std::uint64_t chunk,
+  void queue_entry(PendingEntry& pending, reduce::Kind kind, Op& op, std::uint64_t chunk,
                    bool finalize, TimeNs now) noexcept;
   void submit(TimeNs now) noexcept;
   void complete(PendingEntry& pending, bool ok, TimeNs now) noexcept;
@@ -190,7 +190,7 @@ class Shard::Impl {
   bool send_abort(bool down, TimeNs now, Outbox& out) noexcept;
   bool send_bye(wire::PacketType type, bool down, Outbox& out) noexcept;
   [[nodiscard]] bool all_sent_acknowledged() const noexcept;
-  [[nodiscard]] std::uint64_t control_number(bool down) noexcept;
+  [[nodiscard]] std::uint64_t control_number() noexcept;
   [[nodiscard]] std::uint16_t upstream_rank() const noexcept {
     return static_cast<std::uint16_t>((config_.rank + config_.nranks - 1) % config_.nranks);
   }
@@ -228,7 +228,6 @@ class Shard::Impl {
   std::uint64_t distinct_sent_ = 0;    ///< first transmissions, what credit counts
   std::uint64_t finished_chunks_ = 0;  ///< arrivals that hold no buffer for lack of work any more
   std::uint32_t probes_wanted_ = 0;
-  bool out_of_mbufs_ = false;
 
   TimeNs last_poll_ = 0;
   TimeNs started_at_ = 0;
@@ -255,7 +254,6 @@ bool Shard::Impl::send_control(rte_mempool* pool, bool down, Outbox& out,
                                Encode&& encode) noexcept {
   if (down ? out.down_count >= out.down_room : out.up_count >= out.up_room) return false;
   rte_mbuf* mbuf = rte_pktmbuf_alloc(pool);
-  out_of_mbufs_ = mbuf == nullptr;
   if (mbuf == nullptr) return false;
   const wire::FrameTemplate& frame = down ? config_.to_downstream : config_.to_upstream;
   auto* start = rte_pktmbuf_mtod(mbuf, std::byte*);

@@ -32,7 +32,7 @@ constexpr TimeNs kRoundNsMax = 10'000'000;
 
 }  // namespace
 
-std::uint64_t Shard::Impl::control_number(bool) noexcept {
+std::uint64_t Shard::Impl::control_number() noexcept {
   // Above every number that a sender or receiver ever takes, so that no number is used twice.
   return std::uint64_t{1} << 63 | ++control_numbers_;
 }
@@ -222,7 +222,7 @@ bool Shard::Impl::send_hello(PacketType type, TimeNs, Outbox& out) noexcept {
     body.posted_op_seq = ops_.posted();
     const wire::CommonHeader common{type, down ? wire::kFlagFromUpstream : std::uint8_t{0},
                                     config_.lane, down ? 0 : upstream_.connection_id,
-                                    control_number(down)};
+                                    control_number()};
     return wire::encode_hello(room, type, common, body,
                               std::max<std::size_t>(wire::kHeaderBytes + config_.payload_bytes,
                                                     wire::kHeaderBytes + wire::kHelloBodyBytes));
@@ -235,7 +235,7 @@ bool Shard::Impl::send_abort(bool down, TimeNs, Outbox& out) noexcept {
   return send_control(config_.control_pool, down, out, [&](std::span<std::byte> room) {
     const wire::CommonHeader common{PacketType::kAbort,
                                     down ? wire::kFlagFromUpstream : std::uint8_t{0}, config_.lane,
-                                    neighbor.connection_id, control_number(down)};
+                                    neighbor.connection_id, control_number()};
     return wire::encode_abort(room, common, reason_);
   });
 }
@@ -244,7 +244,7 @@ bool Shard::Impl::send_bye(PacketType type, bool down, Outbox& out) noexcept {
   const Neighbor& neighbor = down ? downstream_ : upstream_;
   return send_control(config_.control_pool, down, out, [&](std::span<std::byte> room) {
     const wire::CommonHeader common{type, down ? wire::kFlagFromUpstream : std::uint8_t{0},
-                                    config_.lane, neighbor.connection_id, control_number(down)};
+                                    config_.lane, neighbor.connection_id, control_number()};
     return wire::encode_bye(room, type, common, wire::ByeBody{ops_.done()});
   });
 }

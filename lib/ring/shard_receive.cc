@@ -315,9 +315,8 @@ bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival,
   return true;
 }
 
-void Shard::Impl::queue_entry(PendingEntry& pending, reduce::Kind kind, const Op& op_const,
-                              std::uint64_t chunk, bool finalize, TimeNs now) noexcept {
-  Op& op = const_cast<Op&>(op_const);
+void Shard::Impl::queue_entry(PendingEntry& pending, reduce::Kind kind, Op& op, std::uint64_t chunk,
+                              bool finalize, TimeNs now) noexcept {
   ++op.loads_pending;
   reduce::Entry& entry = batch_[batch_count_++];
   entry.kind = kind;

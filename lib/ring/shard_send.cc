@@ -50,7 +50,6 @@ bool Shard::Impl::poll(TimeNs now, bool idle, Outbox& out) noexcept {
 
 rte_mbuf* Shard::Impl::alloc_packet(std::byte*& payload) noexcept {
   rte_mbuf* mbuf = rte_pktmbuf_alloc(config_.packet_pool);
-  out_of_mbufs_ = mbuf == nullptr;
   if (mbuf == nullptr) return nullptr;
   // The payload on a cache line of its own where the buffer has the room: best effort.
   const std::size_t headers = config_.to_downstream.bytes() + wire::kHeaderBytes;
