@@ -34,8 +34,8 @@ Result<std::uint64_t> random_incarnation() {
   return value;
 }
 
-std::vector<StaticNeighbor> static_neighbors(const config::DaemonConfig& config) {
-  std::vector<StaticNeighbor> out;
+std::vector<group::StaticNeighbor> static_neighbors(const config::DaemonConfig& config) {
+  std::vector<group::StaticNeighbor> out;
   for (const config::NeighborSection& neighbor : config.neighbors) {
     // The configuration holds canonical text, so both parse.
     out.push_back({wire::parse_ip(neighbor.ip).value(), wire::parse_mac(neighbor.mac).value()});
@@ -89,7 +89,7 @@ Daemon::~Daemon() {
 
 Result<void> Daemon::open_datapath() {
   const auto lanes =
-      lane_count(config_, static_cast<unsigned>(LaneThreads::worker_lcores().size()));
+      lane_count(config_, static_cast<unsigned>(lane::LaneThreads::worker_lcores().size()));
   if (!lanes) return tl::unexpected(lanes.error());
   lane::DatapathConfig datapath;
   for (const config::PortSection& port : config_.ports) datapath.ports.push_back(port_config(port));
@@ -102,7 +102,7 @@ Result<void> Daemon::open_datapath() {
   auto opened = lane::Datapath::create(datapath);
   if (!opened) return tl::unexpected(opened.error());
   datapath_ = std::move(*opened);
-  threads_ = std::make_unique<LaneThreads>(*datapath_);
+  threads_ = std::make_unique<lane::LaneThreads>(*datapath_);
 
   config_.lanes.count = *lanes;
   config_.transport.payload_bytes = datapath_->max_payload_bytes();
@@ -158,14 +158,14 @@ Result<void> Daemon::measure_cores() {
 }
 
 Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
-  PlanSettings settings;
+  group::PlanSettings settings;
   settings.shard = shard_config(config_, datapath_->max_payload_bytes());
   settings.base_udp_port = static_cast<std::uint16_t>(config_.lanes.base_udp_port);
   settings.dscp = static_cast<std::uint8_t>(config_.transport.dscp);
   settings.ecn = config_.transport.ecn;
   const auto neighbors = static_neighbors(config_);
-  lanes_ = std::make_unique<DaemonLanes>(*datapath_, settings, neighbors,
-                                         [this](std::uint8_t lane) { return lane_facts(lane); });
+  lanes_ = std::make_unique<group::DatapathLanes>(
+      *datapath_, settings, neighbors, [this](std::uint8_t lane) { return lane_facts(lane); });
 
   const auto incarnation = random_incarnation();
   if (!incarnation) return tl::unexpected(incarnation.error());

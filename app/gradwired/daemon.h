@@ -10,12 +10,12 @@
 
 #include "base/result.h"
 #include "config/daemon_config.h"
-#include "daemon_lanes.h"
+#include "group/datapath_lanes.h"
 #include "group/manager.h"
 #include "ipc/control_server.h"
 #include "lane/clock.h"
 #include "lane/datapath.h"
-#include "lane_threads.h"
+#include "lane/lane_threads.h"
 #include "report.h"
 
 namespace gradwire::gradwired {
@@ -55,8 +55,8 @@ class Daemon {
   // Destroyed from the last to the first: the server hangs up, the manager destroys its groups,
   // and only then the lanes and ports go that the groups' packets came from.
   std::unique_ptr<lane::Datapath> datapath_;
-  std::unique_ptr<LaneThreads> threads_;
-  std::unique_ptr<DaemonLanes> lanes_;
+  std::unique_ptr<lane::LaneThreads> threads_;
+  std::unique_ptr<group::DatapathLanes> lanes_;
   std::unique_ptr<ipc::ControlServer> server_;
   std::unique_ptr<group::Manager> manager_;
 };

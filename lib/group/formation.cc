@@ -135,47 +135,17 @@ Result<void> Manager::choose_paths(Group& group) const {
     group.downstream_resolved = group.upstream_resolved = true;
     return {};
   }
-  auto down = path_to(group, group.downstream_rank(), true);
+  const auto path = [&](std::uint16_t neighbour, bool downstream) {
+    return neighbour_path(group.rank, neighbour, downstream, group.table, own_info_,
+                          lanes_.addresses());
+  };
+  auto down = path(group.downstream_rank(), true);
   if (!down) return tl::unexpected(down.error());
-  auto up = path_to(group, group.upstream_rank(), false);
+  auto up = path(group.upstream_rank(), false);
   if (!up) return tl::unexpected(up.error());
   group.downstream = *down;
   group.upstream = *up;
   return {};
-}
-
-Result<NeighbourPath> Manager::path_to(const Group& group, std::uint16_t neighbour,
-                                       bool downstream) const {
-  const ipc::RankInfo& remote = group.table[neighbour];
-  const auto pair =
-      downstream ? common_addresses(own_info_, remote) : common_addresses(remote, own_info_);
-  if (!pair) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("rank {} ({}) has no network in common with its {} neighbour rank {} "
-                    "({}): neighbours must be in one IP network",
-                    group.rank, addresses_text(own_info_), downstream ? "downstream" : "upstream",
-                    neighbour, addresses_text(remote)));
-  }
-  NeighbourPath path;
-  path.rank = neighbour;
-  path.incarnation = remote.incarnation;
-  path.local_ip = downstream ? pair->upstream : pair->downstream;
-  path.remote_ip = downstream ? pair->downstream : pair->upstream;
-  path.remote_base_udp_port = remote.base_udp_port;
-  if (path.local_ip == path.remote_ip) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("ranks {} and {} have the same address {}", group.rank, neighbour,
-                            wire::to_string(path.local_ip)));
-  }
-  const auto locals = lanes_.addresses();
-  const auto local = std::ranges::find(locals, path.local_ip, &LocalAddress::ip);
-  if (local == locals.end()) {
-    return fail(ErrorCode::kInternal, fmt::format("no port has this daemon's address {}",
-                                                  wire::to_string(path.local_ip)));
-  }
-  path.port = local->port;
-  return path;
 }
 
 Result<bool> Manager::resolve_path(NeighbourPath& path) {

@@ -109,8 +109,6 @@ class Manager {
                                           const Client& client) const;
   [[nodiscard]] Result<TimeNs> formation_bound(const ipc::JoinRequest& request) const;
   [[nodiscard]] Result<void> choose_paths(Group& group) const;
-  [[nodiscard]] Result<NeighbourPath> path_to(const Group& group, std::uint16_t neighbour,
-                                              bool downstream) const;
   void resolve(Group& group, TimeNs now);
   [[nodiscard]] Result<bool> resolve_path(NeighbourPath& path);
   void start_lanes(Group& group, TimeNs now);

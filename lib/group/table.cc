@@ -239,6 +239,38 @@ std::optional<AddressPair> common_addresses(const ipc::RankInfo& upstream,
   return std::nullopt;
 }
 
+Result<NeighbourPath> neighbour_path(std::uint16_t rank, std::uint16_t neighbour, bool downstream,
+                                     std::span<const ipc::RankInfo> table, const ipc::RankInfo& own,
+                                     std::span<const LocalAddress> addresses) {
+  const ipc::RankInfo& remote = table[neighbour];
+  const auto pair = downstream ? common_addresses(own, remote) : common_addresses(remote, own);
+  if (!pair) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("rank {} ({}) has no network in common with its {} neighbour rank {} "
+                            "({}): neighbours must be in one IP network",
+                            rank, addresses_text(own), downstream ? "downstream" : "upstream",
+                            neighbour, addresses_text(remote)));
+  }
+  NeighbourPath path;
+  path.rank = neighbour;
+  path.incarnation = remote.incarnation;
+  path.local_ip = downstream ? pair->upstream : pair->downstream;
+  path.remote_ip = downstream ? pair->downstream : pair->upstream;
+  path.remote_base_udp_port = remote.base_udp_port;
+  if (path.local_ip == path.remote_ip) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("ranks {} and {} have the same address {}", rank, neighbour,
+                            wire::to_string(path.local_ip)));
+  }
+  const auto local = std::ranges::find(addresses, path.local_ip, &LocalAddress::ip);
+  if (local == addresses.end()) {
+    return fail(ErrorCode::kInternal, fmt::format("no port has this daemon's address {}",
+                                                  wire::to_string(path.local_ip)));
+  }
+  path.port = local->port;
+  return path;
+}
+
 std::string addresses_text(const ipc::RankInfo& info) {
   std::string text;
   for (const ipc::RankAddress& address : addresses_of(info)) {

@@ -54,6 +54,15 @@ struct AddressPair {
 [[nodiscard]] std::optional<AddressPair> common_addresses(const ipc::RankInfo& upstream,
                                                           const ipc::RankInfo& downstream);
 
+/// How frames of `rank` reach its neighbour, without the neighbour's MAC address.
+/// @param addresses  this daemon's own; `own` its entry.
+/// @return an error that names both ranks where they have no network in common, or one address.
+[[nodiscard]] Result<NeighbourPath> neighbour_path(std::uint16_t rank, std::uint16_t neighbour,
+                                                   bool downstream,
+                                                   std::span<const ipc::RankInfo> table,
+                                                   const ipc::RankInfo& own,
+                                                   std::span<const LocalAddress> addresses);
+
 /// "10.0.0.1/24, 10.1.0.1/24"
 [[nodiscard]] std::string addresses_text(const ipc::RankInfo& info);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The control plane's view of the datapath (group::LaneControl) over the real lanes and ports:
+/// The control plane's view of the datapath (LaneControl) over the real lanes and ports:
 /// messages through their rings, ARP on each port, plans with real shards. The control thread owns
 /// it and calls poll() every round.
 #pragma once
@@ -10,39 +10,37 @@
 #include <vector>
 
 #include "group/lane_control.h"
+#include "group/plan_maker.h"
 #include "lane/datapath.h"
 #include "lane/neighbors.h"
-#include "plan_maker.h"
 
-namespace gradwire::gradwired {
+namespace gradwire::group {
 
 struct StaticNeighbor {
   wire::IpAddress ip;
   wire::MacAddress mac{};
 };
 
-class DaemonLanes final : public group::LaneControl {
+class DatapathLanes final : public LaneControl {
  public:
   using LaneFacts = std::function<nlohmann::json(std::uint8_t lane)>;
 
   /// `datapath` outlives the object.
   /// @param facts  what the daemon knows of a lane's thread and core, for the status.
-  DaemonLanes(lane::Datapath& datapath, const PlanSettings& settings,
-              std::span<const StaticNeighbor> neighbors, LaneFacts facts);
+  DatapathLanes(lane::Datapath& datapath, const PlanSettings& settings,
+                std::span<const StaticNeighbor> neighbors, LaneFacts facts);
 
   /// Carries ARP between ports and neighbours.
   void poll(TimeNs now);
 
   [[nodiscard]] std::uint8_t lanes() const override { return datapath_.lanes(); }
-  [[nodiscard]] std::span<const group::LocalAddress> addresses() const override {
-    return addresses_;
-  }
+  [[nodiscard]] std::span<const LocalAddress> addresses() const override { return addresses_; }
   [[nodiscard]] bool send(std::uint8_t lane, lane::Request* request) override {
     return datapath_.send(lane, request);
   }
   [[nodiscard]] bool next_notice(lane::Notice& out) override { return datapath_.receive(out); }
-  [[nodiscard]] group::Resolution resolve(std::uint16_t port, const wire::IpAddress& ip) override;
-  [[nodiscard]] Result<lane::GroupPlan*> create_plan(const group::PlanRequest& request) override {
+  [[nodiscard]] Resolution resolve(std::uint16_t port, const wire::IpAddress& ip) override;
+  [[nodiscard]] Result<lane::GroupPlan*> create_plan(const PlanRequest& request) override {
     return plan_maker_.create(request);
   }
   void destroy_plan(lane::GroupPlan* plan) override { plan_maker_.destroy(plan); }
@@ -57,9 +55,9 @@ class DaemonLanes final : public group::LaneControl {
   lane::Datapath& datapath_;
   LaneFacts facts_;
   PlanMaker plan_maker_;
-  std::vector<group::LocalAddress> addresses_;
+  std::vector<LocalAddress> addresses_;
   std::vector<lane::Neighbors> neighbors_;  ///< by port
   TimeNs now_ = 0;
 };
 
-}  // namespace gradwire::gradwired
+}  // namespace gradwire::group

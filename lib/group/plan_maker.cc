@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "plan_maker.h"
+#include "group/plan_maker.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "reduce/backend.h"
 
-namespace gradwire::gradwired {
+namespace gradwire::group {
 namespace {
 
 /// Completions that a shard's backend holds at once; the shard submits no more.
@@ -16,7 +16,7 @@ constexpr std::uint8_t kEct0 = 2;
 
 }  // namespace
 
-Result<wire::FrameTemplate> PlanMaker::frames_to(const group::NeighbourPath& neighbour,
+Result<wire::FrameTemplate> PlanMaker::frames_to(const NeighbourPath& neighbour,
                                                  std::uint8_t lane) const {
   const lane::Port& port = *datapath_.ports()[neighbour.port];
   wire::FrameAddresses addresses;
@@ -39,7 +39,7 @@ Result<wire::FrameTemplate> PlanMaker::frames_to(const group::NeighbourPath& nei
   return *made;
 }
 
-Result<lane::ShardPlacement> PlanMaker::place(const group::PlanRequest& request, std::uint8_t lane,
+Result<lane::ShardPlacement> PlanMaker::place(const PlanRequest& request, std::uint8_t lane,
                                               std::vector<std::uint32_t>& ids) {
   ring::ShardConfig config = settings_.shard;
   config.key = request.key;
@@ -90,7 +90,7 @@ Result<lane::ShardPlacement> PlanMaker::place(const group::PlanRequest& request,
   return placement;
 }
 
-Result<lane::GroupPlan*> PlanMaker::create(const group::PlanRequest& request) {
+Result<lane::GroupPlan*> PlanMaker::create(const PlanRequest& request) {
   if (request.lanes < 1 || request.lanes > datapath_.lanes()) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("a group of {} lanes: this daemon has {}",
                                                          request.lanes, datapath_.lanes()));
@@ -118,4 +118,4 @@ void PlanMaker::destroy(lane::GroupPlan* plan) noexcept {
   }
 }
 
-}  // namespace gradwire::gradwired
+}  // namespace gradwire::group

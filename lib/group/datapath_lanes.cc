@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "daemon_lanes.h"
+#include "group/datapath_lanes.h"
 
-namespace gradwire::gradwired {
-DaemonLanes::DaemonLanes(lane::Datapath& datapath, const PlanSettings& settings,
-                         std::span<const StaticNeighbor> neighbors, LaneFacts facts)
+namespace gradwire::group {
+DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& settings,
+                             std::span<const StaticNeighbor> neighbors, LaneFacts facts)
     : datapath_(datapath), facts_(std::move(facts)), plan_maker_(settings, datapath) {
   for (std::uint16_t i = 0; i < datapath.ports().size(); ++i) {
     const lane::Port& port = *datapath.ports()[i];
@@ -23,12 +23,12 @@ DaemonLanes::DaemonLanes(lane::Datapath& datapath, const PlanSettings& settings,
   }
 }
 
-void DaemonLanes::poll(TimeNs now) {
+void DatapathLanes::poll(TimeNs now) {
   now_ = now;
   carry_frames();
 }
 
-void DaemonLanes::carry_frames() {
+void DatapathLanes::carry_frames() {
   lane::ControlFrame frame;
   while (datapath_.receive_frame(frame)) {
     if (frame.port >= neighbors_.size()) continue;
@@ -44,29 +44,29 @@ void DaemonLanes::carry_frames() {
   }
 }
 
-group::Resolution DaemonLanes::resolve(std::uint16_t port, const wire::IpAddress& ip) {
-  group::Resolution out;
+Resolution DatapathLanes::resolve(std::uint16_t port, const wire::IpAddress& ip) {
+  Resolution out;
   lane::Neighbors& neighbors = neighbors_.at(port);
   if (const auto mac = neighbors.lookup(ip)) {
-    out.state = group::ResolveState::kResolved;
+    out.state = ResolveState::kResolved;
     out.mac = *mac;
     return out;
   }
   // Asks anew where nobody answered: the manager alone has the bound.
   if (auto asked = neighbors.resolve(ip, now_); !asked) {
-    out.state = group::ResolveState::kFailed;
+    out.state = ResolveState::kFailed;
     out.error = asked.error().message;
   }
   return out;
 }
 
-ring::ShardStatus DaemonLanes::shard_status(const lane::GroupPlan& plan, std::uint8_t lane,
-                                            TimeNs /*now*/) const {
+ring::ShardStatus DatapathLanes::shard_status(const lane::GroupPlan& plan, std::uint8_t lane,
+                                              TimeNs /*now*/) const {
   // Nothing was published yet, or the lane has let go of the group: an idle shard's status.
   return datapath_.lane(lane).shard_status(plan.group_handle).value_or(ring::ShardStatus{});
 }
 
-nlohmann::json DaemonLanes::lane_status(std::uint8_t lane) const {
+nlohmann::json DatapathLanes::lane_status(std::uint8_t lane) const {
   nlohmann::json out = facts_(lane);
   const lane::LaneCounters& counters = datapath_.lane(lane).counters();
   const auto add = [&](const char* name, const std::uint64_t& counter) {
@@ -98,4 +98,4 @@ nlohmann::json DaemonLanes::lane_status(std::uint8_t lane) const {
   return out;
 }
 
-}  // namespace gradwire::gradwired
+}  // namespace gradwire::group

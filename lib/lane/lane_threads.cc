@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lane_threads.h"
+#include "lane/lane_threads.h"
 
 #include <fmt/format.h>
 #include <rte_launch.h>
@@ -10,7 +10,7 @@
 #include <cstring>
 #include <thread>
 
-namespace gradwire::gradwired {
+namespace gradwire::lane {
 
 std::vector<unsigned> LaneThreads::worker_lcores() {
   std::vector<unsigned> lcores;
@@ -19,13 +19,14 @@ std::vector<unsigned> LaneThreads::worker_lcores() {
   return lcores;
 }
 
-LaneThreads::LaneThreads(lane::Datapath& datapath) : datapath_(datapath) {
+LaneThreads::LaneThreads(Datapath& datapath, std::uint8_t first_lane)
+    : datapath_(datapath), first_lane_(first_lane) {
   const std::vector<unsigned> lcores = worker_lcores();
-  for (std::uint8_t i = 0; i < datapath.lanes(); ++i) {
+  for (std::uint8_t i = first_lane; i < datapath.lanes(); ++i) {
     Thread& thread = threads_.emplace_back();
     thread.lane = &datapath.lane(i);
     thread.stop = &stop_;
-    thread.lcore = lcores.at(i);
+    thread.lcore = lcores.at(i - first_lane);
   }
 }
 
@@ -58,7 +59,7 @@ bool LaneThreads::stop(TimeNs bound_ns) noexcept {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(bound_ns);
   stop_.store(true, std::memory_order_release);
   while (started_ > 0) {
-    datapath_.wake(static_cast<std::uint8_t>(started_ - 1));
+    datapath_.wake(static_cast<std::uint8_t>(first_lane_ + started_ - 1));
     const unsigned lcore = threads_[started_ - 1].lcore;
     if (rte_eal_get_lcore_state(lcore) == WAIT) {
       rte_eal_wait_lcore(lcore);
@@ -71,4 +72,4 @@ bool LaneThreads::stop(TimeNs bound_ns) noexcept {
   return true;
 }
 
-}  // namespace gradwire::gradwired
+}  // namespace gradwire::lane

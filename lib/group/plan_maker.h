@@ -13,7 +13,7 @@
 #include "lane/messages.h"
 #include "ring/shard.h"
 
-namespace gradwire::gradwired {
+namespace gradwire::group {
 
 struct PlanSettings {
   ring::ShardConfig shard;  ///< what is the same for every group
@@ -29,19 +29,18 @@ class PlanMaker {
       : settings_(settings), datapath_(datapath) {}
 
   /// A plan with request.lanes shards, to be given to destroy().
-  [[nodiscard]] Result<lane::GroupPlan*> create(const group::PlanRequest& request);
+  [[nodiscard]] Result<lane::GroupPlan*> create(const PlanRequest& request);
   /// No lane refers to the plan any more.
   void destroy(lane::GroupPlan* plan) noexcept;
 
  private:
-  [[nodiscard]] Result<lane::ShardPlacement> place(const group::PlanRequest& request,
-                                                   std::uint8_t lane,
+  [[nodiscard]] Result<lane::ShardPlacement> place(const PlanRequest& request, std::uint8_t lane,
                                                    std::vector<std::uint32_t>& ids);
-  [[nodiscard]] Result<wire::FrameTemplate> frames_to(const group::NeighbourPath& neighbour,
+  [[nodiscard]] Result<wire::FrameTemplate> frames_to(const NeighbourPath& neighbour,
                                                       std::uint8_t lane) const;
 
   PlanSettings settings_;
   lane::Datapath& datapath_;
 };
 
-}  // namespace gradwire::gradwired
+}  // namespace gradwire::group
