@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gradwire-perf: all-reduce timed and checked through a daemon. Exceptions of libraries end here.
+// gradwire-perf: all-reduce timed and checked. Exceptions of libraries end here.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "options.h"
 #include "report.h"
 #include "runner.h"
+#include "transport.h"
 
 namespace gradwire::perf {
 namespace {
@@ -42,10 +43,12 @@ int main_with(int argc, char** argv) {
   if (!command_line) return complain(command_line.error().message, kUsage);
   if (command_line->finished) return kOk;
   const Options& options = command_line->options;
+  const auto transport = make_transport(options);
+  if (!transport) return complain(transport.error().message, kUsage);
   // One table for all ranks; JSON on standard output is alone there.
   const bool shows = options.rank == 0 && options.member == 0 && options.json != "-";
   if (shows) fmt::print("{}", table_head(options));
-  const auto results = run(options, [&](const SizeResult& result) {
+  const auto results = run(options, **transport, [&](const SizeResult& result) {
     if (shows) fmt::print("{}", table_row(options, result));
     std::fflush(stdout);
   });

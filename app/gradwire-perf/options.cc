@@ -6,7 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <charconv>
+#include <cstring>
 #include <string_view>
 
 #include "client/version.h"
@@ -14,26 +15,60 @@
 namespace gradwire::perf {
 namespace {
 
-/// Ways to all-reduce that are planned, and what they come with.
-struct LaterTransport {
-  const char* name;
-  const char* issue;
-};
-constexpr std::array kLaterTransports = {
-    LaterTransport{"embedded", "embedded mode, where the caller drives the lane"},
-};
+constexpr std::array<std::string_view, 3> kTransports = {"daemon", "tcp", "gradwire"};
 
-Result<void> check_transport(const std::string& name) {
-  if (name == "daemon") return {};
-  for (const auto& later : kLaterTransports) {
-    if (name != later.name) continue;
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("transport '{}' is not in this version: it comes with the issue on {}; "
-                            "use --transport daemon",
-                            name, later.issue));
+constexpr std::uint32_t kMaxIterations = 10'000'000;
+
+template <class Number>
+bool read_number(const std::string& text, Number& number) {
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc{} && stopped == end;
+}
+
+Result<void> check_transport(const Options& options) {
+  if (std::find(kTransports.begin(), kTransports.end(), options.transport) == kTransports.end()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("transport '{}' is unknown: daemon, tcp and gradwire are possible",
+                            options.transport));
   }
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("transport '{}' is unknown: daemon is possible", name));
+  if (!options.eal_arguments.empty() && options.transport != "gradwire") {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' stands before \"--\", where the EAL's arguments are: transport "
+                            "{} starts no EAL",
+                            options.eal_arguments.front(), options.transport));
+  }
+  return {};
+}
+
+bool read_size(std::string text, std::uint64_t& bytes) {
+  try {
+    // It makes a plain number of the text, or says or throws what is wrong with it.
+    return CLI::AsSizeValue(false)(text).empty() && read_number(text, bytes);
+  } catch (const CLI::Error&) {
+    return false;
+  }
+}
+
+/// Each of `texts` is SIZE or SIZE:ITERATIONS.
+Result<std::vector<SizePlan>> parse_sizes(const std::vector<std::string>& texts,
+                                          const Options& options) {
+  std::vector<SizePlan> plans;
+  for (const std::string& text : texts) {
+    const std::size_t colon = std::min(text.find(':'), text.size());
+    SizePlan plan{0, options.iterations};
+    bool good = read_size(text.substr(0, colon), plan.bytes);
+    if (colon < text.size()) good = good && read_number(text.substr(colon + 1), plan.iterations);
+    if (!good || plan.iterations < 1 || plan.iterations > kMaxIterations) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("--sizes '{}': a size such as 64 or 16M is possible, or one with its "
+                              "iterations such as 64:2000",
+                              text));
+    }
+    plan.bytes -= plan.bytes % element_bytes(options.datatype);
+    plans.push_back(plan);
+  }
+  return plans;
 }
 
 Result<void> check(const Options& options) {
@@ -51,6 +86,11 @@ Result<void> check(const Options& options) {
   if (options.nranks * options.members > 1 && options.rendezvous.empty()) {
     return refuse("more than one process needs --rendezvous: a directory that all of them see");
   }
+  if (options.transport != "daemon" && options.members > 1) {
+    return refuse(
+        fmt::format("--members {}: transport {} has one member a rank, only daemon has more",
+                    options.members, options.transport));
+  }
   if (options.end_bytes < options.begin_bytes) {
     return refuse(fmt::format("-e {} is less than -b {}", options.end_bytes, options.begin_bytes));
   }
@@ -64,15 +104,27 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   Options& options = result.options;
   std::string datatype = "fp32";
   std::string redop = "sum";
+  std::vector<std::string> sizes;
+  // What stands before "--" is the EAL's.
+  const auto* const dashes = std::find_if(
+      argv, argv + argc, [](const char* text) { return std::strcmp(text, "--") == 0; });
+  if (dashes != argv + argc) {
+    options.eal_arguments.assign(argv + 1, dashes);
+    argc -= static_cast<int>(dashes - argv);
+    argv = dashes;
+  }
   CLI::App app(
       "Times all-reduce as nccl-tests does, and checks every bit of it against a reference.\n"
       "Run it once for each member of each rank, with the same options but --rank, --member and\n"
-      "--socket.",
+      "what tells the processes' own addresses. Transport gradwire takes the EAL's arguments too:\n"
+      "gradwire-perf [EAL arguments] -- [options].",
       "gradwire-perf");
   app.set_version_flag("--version", "gradwire-perf " GRADWIRE_VERSION);
   app.option_defaults()->always_capture_default();
   const CLI::AsSizeValue as_size(false);  // K, M, G are powers of 1024, as in nccl-tests
-  app.add_option("--transport", options.transport, "What carries the ops");
+  app.add_option("--transport", options.transport,
+                 "What carries the ops: daemon (daemon and client library), tcp (a ring over the\n"
+                 "kernel's TCP) or gradwire (lanes of its own, in this process)");
   app.add_option("--socket", options.socket, "The daemon's control socket");
   app.add_option("--rank", options.rank, "Of this process's daemon");
   app.add_option("--nranks", options.nranks, "Daemons")->check(CLI::Range(1u, kMaxRanks));
@@ -87,13 +139,18 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
       ->transform(as_size);
   app.add_option("-f,--factor", options.factor, "From one size to the next")
       ->check(CLI::Range(1.01, 1e6));
+  app.add_option(
+         "--sizes", sizes,
+         "These sizes instead, each with iterations of its own if wanted: 64:2000,1M,16M:20")
+      ->delimiter(',');
   app.add_option("-n,--iterations", options.iterations, "Timed ops of each size")
-      ->check(CLI::Range(1u, 10'000'000u));
+      ->check(CLI::Range(1u, kMaxIterations));
   app.add_option("-w,--warmup", options.warmup, "Ops of each size before those")
-      ->check(CLI::Range(0u, 10'000'000u));
+      ->check(CLI::Range(0u, kMaxIterations));
   app.add_option("-d,--datatype", datatype, "fp32 fp64 fp16 bf16 int8 int32 int64 uint8");
   app.add_option("-o,--op", redop, "sum avg min max prod");
-  app.add_flag("--check", options.check, "Compare every element with the reference");
+  app.add_flag("--check,!--no-check", options.check,
+               "Compare every element of one result of each size with the reference");
   app.add_flag("--in-place", options.in_place, "Output where the input is");
   app.add_option("--timeout", options.timeout_s, "Seconds for the formation, and for each op")
       ->check(CLI::Range(0.01, 3600.0));
@@ -122,22 +179,26 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   }
   options.datatype = *parsed_type;
   options.redop = *parsed_redop;
-  if (auto known = check_transport(options.transport); !known) return tl::unexpected(known.error());
+  auto plans = parse_sizes(sizes, options);
+  if (!plans) return tl::unexpected(plans.error());
+  options.sizes = std::move(*plans);
+  if (auto known = check_transport(options); !known) return tl::unexpected(known.error());
   if (auto valid = check(options); !valid) return tl::unexpected(valid.error());
   return result;
 }
 
-std::vector<std::uint64_t> sizes_of(const Options& options) {
+std::vector<SizePlan> sizes_of(const Options& options) {
+  if (!options.sizes.empty()) return options.sizes;
   const std::uint64_t element = element_bytes(options.datatype);
-  std::vector<std::uint64_t> sizes;
+  std::vector<SizePlan> plans;
   double exact = static_cast<double>(options.begin_bytes);
   while (exact <= static_cast<double>(options.end_bytes)) {
-    const std::uint64_t size = static_cast<std::uint64_t>(exact) / element * element;
-    if (sizes.empty() || sizes.back() != size) sizes.push_back(size);
+    const std::uint64_t bytes = static_cast<std::uint64_t>(exact) / element * element;
+    if (plans.empty() || plans.back().bytes != bytes) plans.push_back({bytes, options.iterations});
     // From nothing, or from so little that the factor is lost in rounding, one element is next.
     exact = std::max(exact * options.factor, exact + static_cast<double>(element));
   }
-  return sizes;
+  return plans;
 }
 
 }  // namespace gradwire::perf

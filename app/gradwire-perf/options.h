@@ -12,9 +12,17 @@
 
 namespace gradwire::perf {
 
+/// One line of the table.
+struct SizePlan {
+  std::uint64_t bytes = 0;  ///< whole elements
+  std::uint32_t iterations = 0;
+  friend bool operator==(const SizePlan&, const SizePlan&) = default;
+};
+
 struct Options {
-  std::string transport = "daemon";
-  std::string socket;  ///< empty: the client library's default
+  std::vector<std::string> eal_arguments;  ///< what stands before "--"
+  std::string transport = "daemon";        ///< daemon, tcp or gradwire
+  std::string socket;                      ///< empty: the client library's default
   std::uint16_t rank = 0;
   std::uint16_t nranks = 1;
   std::uint16_t member = 0;
@@ -28,7 +36,8 @@ struct Options {
   std::uint32_t warmup = 5;
   DataType datatype = DataType::kFloat32;
   RedOp redop = RedOp::kSum;
-  bool check = false;
+  std::vector<SizePlan> sizes;  ///< empty: from begin to end by the factor
+  bool check = true;
   bool in_place = false;
   double timeout_s = 60.0;  ///< of the formation, and of each op
   std::string json;         ///< file for the results; "-" is standard output
@@ -39,10 +48,12 @@ struct CommandLine {
   bool finished = false;  ///< help or version was shown: nothing is to be done
 };
 
-/// Prints help and version itself. @return what is wrong, with what would be right.
+/// Options stand after "--" where there is one, and the EAL's arguments before it. Prints help and
+/// version itself. @return what is wrong, with what would be right.
 [[nodiscard]] Result<CommandLine> parse_command_line(int argc, const char* const* argv);
 
-/// Sizes from begin to end, each `factor` times the one before, whole elements, each once.
-[[nodiscard]] std::vector<std::uint64_t> sizes_of(const Options& options);
+/// The sizes asked for one by one, or those from begin to end, each `factor` times the one before,
+/// whole elements, each once.
+[[nodiscard]] std::vector<SizePlan> sizes_of(const Options& options);
 
 }  // namespace gradwire::perf

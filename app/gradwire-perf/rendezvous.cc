@@ -6,13 +6,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
-#include <span>
+#include <string>
 #include <thread>
 
 namespace gradwire::perf {
@@ -71,11 +72,11 @@ std::uint64_t random_id() {
 
 }  // namespace
 
-Result<Meeting> meet(const Options& options, const std::byte* own_info) {
+Result<Meeting> meet(const Options& options, std::span<const std::byte> own_info) {
   Meeting meeting;
   if (options.rendezvous.empty()) {
     meeting.group_id = random_id();
-    meeting.rank_infos.assign(own_info, own_info + GW_RANK_INFO_BYTES);
+    meeting.rank_infos.assign(own_info.begin(), own_info.end());
     return meeting;
   }
   std::error_code error;
@@ -91,11 +92,10 @@ Result<Meeting> meet(const Options& options, const std::byte* own_info) {
     auto written = write_file(path_of(options, "id"), std::as_bytes(std::span(&id, 1)));
     if (!written) return tl::unexpected(written.error());
   }
-  auto written = write_file(path_of(options, info_key(options.rank, options.member)),
-                            std::span(own_info, GW_RANK_INFO_BYTES));
+  auto written = write_file(path_of(options, info_key(options.rank, options.member)), own_info);
   if (!written) return tl::unexpected(written.error());
   for (std::uint32_t rank = 0; rank < options.nranks; ++rank) {
-    const auto info = await_file(path_of(options, info_key(rank, 0)), GW_RANK_INFO_BYTES, deadline);
+    const auto info = await_file(path_of(options, info_key(rank, 0)), own_info.size(), deadline);
     if (!info) return tl::unexpected(info.error());
     meeting.rank_infos.insert(meeting.rank_infos.end(), info->begin(), info->end());
   }

@@ -4,25 +4,25 @@
 /// package's rendezvous.DirectoryStore. One thread.
 #pragma once
 
-#include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <string>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
-#include "client/gradwire.h"
 #include "options.h"
 
 namespace gradwire::perf {
 
 struct Meeting {
   std::uint64_t group_id = 0;
-  std::vector<std::byte> rank_infos;  ///< [nranks] x GW_RANK_INFO_BYTES
+  std::vector<std::byte> rank_infos;  ///< [nranks] x the bytes of one
 };
 
-/// Writes `own_info`, GW_RANK_INFO_BYTES of this daemon, and waits for the other ranks'.
+/// Writes `own_info`, how others reach this rank, and waits for the other ranks', which are of the
+/// same size.
 /// @return kTimedOut naming the file that did not come.
-[[nodiscard]] Result<Meeting> meet(const Options& options, const std::byte* own_info);
+[[nodiscard]] Result<Meeting> meet(const Options& options, std::span<const std::byte> own_info);
 
 /// Removes what this process wrote: for when all have met.
 void leave_no_trace(const Options& options) noexcept;

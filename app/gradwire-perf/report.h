@@ -10,8 +10,19 @@
 #include <vector>
 
 #include "options.h"
+#include "transport.h"
 
 namespace gradwire::perf {
+
+/// What the timed ops of one size took of this rank, all together.
+struct Cost {
+  std::uint32_t ops = 0;
+  double wall_s = 0;
+  double cpu_s = 0;                    ///< of this process
+  std::optional<double> other_cpu_s;   ///< of the daemon, where there is one
+  std::optional<double> cycles_per_s;  ///< of the time-stamp counter, where it can be read
+  Counters counters;                   ///< what was added to each
+};
 
 struct SizeResult {
   std::uint64_t bytes = 0;
@@ -21,7 +32,19 @@ struct SizeResult {
   double min_s = 0;
   double mean_s = 0;
   std::optional<std::uint64_t> wrong;  ///< elements on all ranks; nothing where not checked
+  Cost cost;
 };
+
+/// What the costs come to. Nothing where it cannot be known.
+struct Rates {
+  /// CPU time of this rank, its daemon's too, in cycles of the time-stamp counter.
+  std::optional<double> cycles_per_byte;
+  std::optional<double> cycles_per_packet;  ///< a packet sent; about as many are received
+  std::optional<double> packets_per_s;      ///< sent
+  std::optional<std::uint64_t> retransmissions;
+  std::optional<double> cpu_s_per_gb;  ///< 10^9 bytes reduced
+};
+[[nodiscard]] Rates rates_of(const SizeResult& result);
 
 /// @param times_s  one for each op, from 1; sorted here.
 [[nodiscard]] SizeResult summarize(std::uint64_t bytes, std::uint64_t count,

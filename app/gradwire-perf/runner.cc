@@ -3,184 +3,153 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <memory>
+#include <utility>
 
-#include "client/gradwire.h"
+#include "cpu_time.h"
 #include "pattern.h"
-#include "rendezvous.h"
 
 namespace gradwire::perf {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-template <auto kFree>
-struct Release {
-  template <class Handle>
-  void operator()(Handle* handle) const noexcept {
-    static_cast<void>(kFree(handle));
-  }
-};
-using ClientPtr = std::unique_ptr<gw_client, Release<gw_close>>;
-using GroupPtr = std::unique_ptr<gw_group, Release<gw_group_free>>;
-using MemoryPtr = std::unique_ptr<gw_memory, Release<gw_memory_free>>;
-using WorkPtr = std::unique_ptr<gw_work, Release<gw_work_free>>;
-
-Result<void> succeed(gw_status status, const char* what) {
-  if (status == GW_OK) return {};
-  return fail(static_cast<ErrorCode>(status), fmt::format("{}: {}", what, gw_last_error()));
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Handles in the order in which they have to go: last first.
-class Session {
- public:
-  explicit Session(const Options& options)
-      : options_(options), timeout_ms_(static_cast<std::uint32_t>(options.timeout_s * 1000)) {}
+/// What had been used at a moment.
+struct Usage {
+  Clock::time_point wall;
+  std::uint64_t cpu_ns = 0;
+  std::uint64_t cycles = 0;
+  Counters counters;
+};
 
-  Result<void> open();
-  Result<void> close();
-  Result<SizeResult> measure(std::uint64_t bytes, std::uint64_t seed);
+/// Collective. Others may take longer to get here: waiting for them is not counted.
+Result<Usage> usage_at_start(Transport& transport) {
+  Usage usage;
+  auto counters = transport.counters();
+  if (!counters) return tl::unexpected(counters.error());
+  usage.counters = std::move(*counters);
+  if (auto all_here = transport.sum_over_all(0); !all_here) {
+    return tl::unexpected(all_here.error());
+  }
+  usage.cpu_ns = process_cpu_ns(0).value_or(0);
+  usage.cycles = time_stamp().value_or(0);
+  usage.wall = Clock::now();
+  return usage;
+}
+
+std::uint64_t value_of(const Counters& counters, const std::string& name) {
+  for (const Counter& counter : counters) {
+    if (counter.name == name) return counter.value;
+  }
+  return 0;
+}
+
+/// What was used since `before`; its counters are differences.
+Result<Cost> cost_since(const Usage& before, Transport& transport, std::uint32_t ops) {
+  Cost cost;
+  cost.ops = ops;
+  // Read before the transport is asked: answering is not part of an op.
+  cost.wall_s = seconds_since(before.wall);
+  cost.cpu_s = static_cast<double>(process_cpu_ns(0).value_or(0) - before.cpu_ns) / 1e9;
+  if (const auto cycles = time_stamp()) {
+    cost.cycles_per_s = static_cast<double>(*cycles - before.cycles) / cost.wall_s;
+  }
+  auto counters = transport.counters();
+  if (!counters) return tl::unexpected(counters.error());
+  for (Counter& counter : *counters) {
+    counter.value -= value_of(before.counters, counter.name);
+    if (counter.name == kOtherCpuNs) cost.other_cpu_s = static_cast<double>(counter.value) / 1e9;
+  }
+  cost.counters = std::move(*counters);
+  return cost;
+}
+
+class Measurement {
+ public:
+  Measurement(const Options& options, Transport& transport, Buffers buffers)
+      : options_(options), transport_(transport), buffers_(buffers) {}
+
+  Result<SizeResult> measure(const SizePlan& plan, std::uint64_t seed);
 
  private:
-  Result<void> join();
-  Result<void> reduce(const std::byte* input, std::byte* output, std::uint64_t count,
-                      DataType datatype, RedOp redop);
-  /// Sums a number over all processes; so it is a barrier too.
-  Result<std::uint64_t> sum_over_all(std::uint64_t value);
+  Result<void> reduce(std::uint64_t count) {
+    return transport_.all_reduce(buffers_.input, buffers_.output, count, options_.datatype,
+                                 options_.redop);
+  }
+  void fill(std::uint64_t count, std::uint64_t seed) {
+    const std::uint32_t contributor = options_.rank * options_.members + options_.member;
+    fill_pattern(options_.datatype, options_.redop, contributor, seed, 0, count, buffers_.input);
+  }
+  Result<std::uint64_t> wrong_elements(std::uint64_t count, std::uint64_t seed);
 
   const Options& options_;
-  const std::uint32_t timeout_ms_;
-  ClientPtr client_;
-  GroupPtr group_;
-  MemoryPtr memory_;
-  std::byte* input_ = nullptr;
-  std::byte* output_ = nullptr;
-  std::byte* scratch_ = nullptr;
+  Transport& transport_;
+  const Buffers buffers_;
 };
 
-Result<void> Session::open() {
-  gw_client* client = nullptr;
-  const char* path = options_.socket.empty() ? nullptr : options_.socket.c_str();
-  if (auto ok = succeed(gw_open(path, nullptr, &client), "open"); !ok) return ok;
-  client_.reset(client);
-
-  constexpr std::uint64_t kAlignment = 4096;
-  const std::uint64_t room = (options_.end_bytes + kAlignment - 1) / kAlignment * kAlignment;
-  const std::uint64_t buffers = options_.in_place ? room : 2 * room;
-  gw_memory* memory = nullptr;
-  if (auto ok = succeed(gw_memory_alloc(client, buffers + kAlignment, &memory), "allocate"); !ok) {
-    return ok;
+Result<SizeResult> Measurement::measure(const SizePlan& plan, std::uint64_t seed) {
+  const std::uint64_t count = plan.bytes / element_bytes(options_.datatype);
+  fill(count, seed);
+  for (std::uint32_t i = 0; i < options_.warmup; ++i) {
+    if (auto reduced = reduce(count); !reduced) return tl::unexpected(reduced.error());
   }
-  memory_.reset(memory);
-  scratch_ = static_cast<std::byte*>(gw_memory_address(memory));
-  input_ = scratch_ + kAlignment;
-  output_ = options_.in_place ? input_ : input_ + room;
-  return join();
-}
-
-Result<void> Session::join() {
-  std::byte info[GW_RANK_INFO_BYTES];
-  auto described = succeed(gw_client_describe(client_.get(), info, sizeof(info)), "describe");
-  if (!described) return described;
-  const auto meeting = meet(options_, info);
-  if (!meeting) return tl::unexpected(meeting.error());
-  gw_group_config config{};
-  config.struct_bytes = sizeof(config);
-  config.epoch = options_.epoch;
-  config.group_id = meeting->group_id;
-  config.rank = options_.rank;
-  config.nranks = options_.nranks;
-  config.member = options_.member;
-  config.member_count = options_.members;
-  config.timeout_ms = timeout_ms_;
-  config.rank_infos = meeting->rank_infos.data();
-  config.rank_infos_bytes = meeting->rank_infos.size();
-  gw_group* group = nullptr;
-  const auto joined = succeed(gw_group_join(client_.get(), &config, &group), "join");
-  leave_no_trace(options_);
-  group_.reset(group);
-  return joined;
-}
-
-Result<void> Session::close() {
-  auto left = succeed(gw_group_leave(group_.get()), "leave");
-  group_.reset();
-  return left;
-}
-
-Result<void> Session::reduce(const std::byte* input, std::byte* output, std::uint64_t count,
-                             DataType datatype, RedOp redop) {
-  gw_work* work = nullptr;
-  const gw_status posted =
-      gw_all_reduce(group_.get(), input, output, count, static_cast<gw_datatype>(datatype),
-                    static_cast<gw_redop>(redop), 0, &work);
-  if (auto ok = succeed(posted, "all-reduce"); !ok) return ok;
-  const WorkPtr owner(work);
-  return succeed(gw_wait(work, timeout_ms_), "all-reduce");
-}
-
-Result<std::uint64_t> Session::sum_over_all(std::uint64_t value) {
-  std::memcpy(scratch_, &value, sizeof(value));
-  auto summed = reduce(scratch_, scratch_, 1, DataType::kInt64, RedOp::kSum);
-  if (!summed) return tl::unexpected(summed.error());
-  std::memcpy(&value, scratch_, sizeof(value));
-  return value;
-}
-
-Result<SizeResult> Session::measure(std::uint64_t bytes, std::uint64_t seed) {
-  const std::uint64_t count = bytes / element_bytes(options_.datatype);
-  const std::uint32_t contributor = options_.rank * options_.members + options_.member;
-  const auto fill = [&] {
-    fill_pattern(options_.datatype, options_.redop, contributor, seed, 0, count, input_);
-  };
-  fill();
+  // What is checked has to come from a timed op.
+  if (!options_.in_place) std::memset(buffers_.output, 0xa5, plan.bytes);
   std::vector<double> times_s;
-  times_s.reserve(options_.iterations);
-  for (std::uint32_t i = 0; i < options_.warmup + options_.iterations; ++i) {
-    if (i == options_.warmup) {
-      // What is checked has to come from a timed op; in place, the last of them.
-      if (!options_.in_place) std::memset(output_, 0xa5, bytes);
-      if (auto all_here = sum_over_all(0); !all_here) return tl::unexpected(all_here.error());
-    }
-    if (options_.in_place && options_.check && i + 1 == options_.warmup + options_.iterations) {
-      fill();
-      if (auto all_here = sum_over_all(0); !all_here) return tl::unexpected(all_here.error());
-    }
+  times_s.reserve(plan.iterations);
+  const auto before = usage_at_start(transport_);
+  if (!before) return tl::unexpected(before.error());
+  for (std::uint32_t i = 0; i < plan.iterations; ++i) {
     const auto start = Clock::now();
-    const auto reduced = reduce(input_, output_, count, options_.datatype, options_.redop);
-    const auto end = Clock::now();
+    const auto reduced = reduce(count);
+    times_s.push_back(seconds_since(start));
     if (!reduced) return tl::unexpected(reduced.error());
-    if (i >= options_.warmup) times_s.push_back(std::chrono::duration<double>(end - start).count());
   }
-  SizeResult result = summarize(bytes, count, std::move(times_s));
+  auto cost = cost_since(*before, transport_, plan.iterations);
+  if (!cost) return tl::unexpected(cost.error());
+  SizeResult result = summarize(plan.bytes, count, std::move(times_s));
+  result.cost = std::move(*cost);
   if (options_.check) {
-    const auto wrong = sum_over_all(count_wrong(options_, seed, count, output_));
+    const auto wrong = wrong_elements(count, seed);
     if (!wrong) return tl::unexpected(wrong.error());
     result.wrong = *wrong;
   }
   return result;
 }
 
+Result<std::uint64_t> Measurement::wrong_elements(std::uint64_t count, std::uint64_t seed) {
+  if (options_.in_place) {
+    // The timed ops have reduced their own results again and again: one more, from known inputs.
+    fill(count, seed);
+    if (auto reduced = reduce(count); !reduced) return tl::unexpected(reduced.error());
+  }
+  return transport_.sum_over_all(count_wrong(options_, seed, count, buffers_.output));
+}
+
 }  // namespace
 
-Result<std::vector<SizeResult>> run(const Options& options,
+Result<std::vector<SizeResult>> run(const Options& options, Transport& transport,
                                     const std::function<void(const SizeResult&)>& on_result) {
-  Session session(options);
-  if (auto opened = session.open(); !opened) return tl::unexpected(opened.error());
+  const auto buffers = transport.open();
+  if (!buffers) return tl::unexpected(buffers.error());
+  Measurement measurement(options, transport, *buffers);
   std::vector<SizeResult> results;
   std::uint64_t seed = 1;
-  for (const std::uint64_t bytes : sizes_of(options)) {
-    auto result = session.measure(bytes, seed++);
+  for (const SizePlan& plan : sizes_of(options)) {
+    auto result = measurement.measure(plan, seed++);
     if (!result) {
-      return fail(result.error().code, fmt::format("{} bytes: {}", bytes, result.error().message));
+      return fail(result.error().code,
+                  fmt::format("{} bytes: {}", plan.bytes, result.error().message));
     }
     on_result(*result);
-    results.push_back(*result);
+    results.push_back(std::move(*result));
   }
-  if (auto closed = session.close(); !closed) return tl::unexpected(closed.error());
+  if (auto closed = transport.close(); !closed) return tl::unexpected(closed.error());
   return results;
 }
 

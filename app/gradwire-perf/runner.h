@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Runs the ops of gradwire-perf through the C interface, as any job would. One thread.
+/// Runs the ops of gradwire-perf over a transport, times them, checks them and counts what they
+/// cost. One thread.
 #pragma once
 
 #include <functional>
@@ -9,12 +10,14 @@
 #include "base/result.h"
 #include "options.h"
 #include "report.h"
+#include "transport.h"
 
 namespace gradwire::perf {
 
-/// Collective: every process runs it with the same options but rank, member and socket.
+/// Collective: every process runs it with the same options but rank, member and addresses.
 /// @param on_result  called after each size.
 [[nodiscard]] Result<std::vector<SizeResult>> run(
-    const Options& options, const std::function<void(const SizeResult&)>& on_result);
+    const Options& options, Transport& transport,
+    const std::function<void(const SizeResult&)>& on_result);
 
 }  // namespace gradwire::perf

@@ -13,11 +13,17 @@ Result<CommandLine> parse(std::vector<const char*> arguments) {
   return parse_command_line(static_cast<int>(arguments.size()), arguments.data());
 }
 
+std::vector<std::uint64_t> bytes_of(const Options& options) {
+  std::vector<std::uint64_t> bytes;
+  for (const SizePlan& plan : sizes_of(options)) bytes.push_back(plan.bytes);
+  return bytes;
+}
+
 }  // namespace
 
 TEST_CASE("sizes take K, M and G as powers of 1024") {
   const auto parsed = parse({"-b", "4K", "-e", "1G", "-f", "4", "-n", "7", "-w", "0", "-d", "bf16",
-                             "-o", "max", "--check"});
+                             "-o", "max", "--no-check"});
   REQUIRE(parsed.has_value());
   const Options& options = parsed->options;
   CHECK(options.begin_bytes == 4096);
@@ -27,7 +33,7 @@ TEST_CASE("sizes take K, M and G as powers of 1024") {
   CHECK(options.warmup == 0);
   CHECK(options.datatype == DataType::kBfloat16);
   CHECK(options.redop == RedOp::kMax);
-  CHECK(options.check);
+  CHECK_FALSE(options.check);
   CHECK_FALSE(options.in_place);
 }
 
@@ -37,20 +43,45 @@ TEST_CASE("sizes go up by the factor, in whole elements, each once") {
   options.end_bytes = 9000;
   options.factor = 3;
   options.datatype = DataType::kFloat64;
-  CHECK(sizes_of(options) == std::vector<std::uint64_t>{1000, 3000, 9000});
+  CHECK(bytes_of(options) == std::vector<std::uint64_t>{1000, 3000, 9000});
   options.begin_bytes = 0;
   options.end_bytes = 40;
   options.factor = 2;
-  CHECK(sizes_of(options) == std::vector<std::uint64_t>{0, 8, 16, 32});
+  CHECK(bytes_of(options) == std::vector<std::uint64_t>{0, 8, 16, 32});
   options.begin_bytes = options.end_bytes = 7;
-  CHECK(sizes_of(options) == std::vector<std::uint64_t>{0});
+  CHECK(bytes_of(options) == std::vector<std::uint64_t>{0});
 }
 
-TEST_CASE("a transport of later is refused by its name, and so is an unknown one") {
-  const auto later = parse({"--transport", "embedded"});
-  REQUIRE_FALSE(later.has_value());
-  CHECK(later.error().code == ErrorCode::kUnsupported);
+TEST_CASE("sizes can be named one by one, with iterations of their own") {
+  const auto parsed = parse({"--sizes", "64:2000,1M,7", "-n", "9"});
+  REQUIRE(parsed.has_value());
+  CHECK(sizes_of(parsed->options) ==
+        std::vector<SizePlan>{{64, 2000}, {1u << 20, 9}, {4, 9}});  // whole elements
+  CHECK(parsed->options.check);
+  for (const char* bad : {"64:", "64:0", "x", "64:2x", ":5", "-4"}) {
+    INFO(bad);
+    CHECK_FALSE(parse({"--sizes", bad}).has_value());
+  }
+}
+
+TEST_CASE("what stands before the dashes is the EAL's, and for lanes of the bench's own alone") {
+  const auto parsed = parse({"-l", "1", "--no-pci", "--", "--transport", "gradwire", "-b", "8"});
+  REQUIRE(parsed.has_value());
+  CHECK(parsed->options.eal_arguments == std::vector<std::string>{"-l", "1", "--no-pci"});
+  CHECK(parsed->options.begin_bytes == 8);
+  const auto plain = parse({"--", "-b", "8"});
+  REQUIRE(plain.has_value());
+  CHECK(plain->options.eal_arguments.empty());
+  CHECK_FALSE(parse({"--no-pci", "--", "--transport", "tcp"}).has_value());
+}
+
+TEST_CASE("an unknown transport is refused, and members where there can be none") {
   const auto unknown = parse({"--transport", "x"});
   REQUIRE_FALSE(unknown.has_value());
   CHECK(unknown.error().code == ErrorCode::kInvalidArgument);
+  for (const char* name : {"daemon", "tcp", "gradwire"}) {
+    CHECK(parse({"--transport", name}).has_value());
+  }
+  CHECK_FALSE(parse({"--transport", "tcp", "--members", "2", "--rendezvous", "x"}).has_value());
+  CHECK(parse({"--transport", "daemon", "--members", "2", "--rendezvous", "x"}).has_value());
 }

@@ -33,8 +33,36 @@ TEST_CASE("a row has the columns of the head") {
              Catch::Contains("size") && Catch::Contains("#wrong") && Catch::Contains("2 ranks"));
   CHECK(table_row(options, result) ==
         "        1024          256   fp32    sum        2.00        2.00    0.512    0.512     "
-        "N/A\n");
+        "N/A      N/A       N/A       N/A     N/A      N/A\n");
   result.wrong = 3;
-  CHECK_THAT(table_row(options, result), Catch::EndsWith("      3\n"));
+  CHECK_THAT(table_row(options, result), Catch::Contains("0.512       3 "));
   CHECK(to_json(options, {result})["results"][0]["wrong"] == 3);
+}
+
+TEST_CASE("costs are of all CPUs that worked, by byte and by packet sent") {
+  SizeResult result = summarize(1'000'000, 250'000, {1e-3, 1e-3});
+  result.cost.ops = 2;
+  result.cost.wall_s = 2e-3;
+  result.cost.cpu_s = 1e-3;
+  result.cost.other_cpu_s = 3e-3;
+  result.cost.cycles_per_s = 1e9;
+  result.cost.counters = {{kTxPackets, 1000}, {kRetransmissions, 7}};
+  const Rates rates = rates_of(result);
+  CHECK(rates.cpu_s_per_gb == Approx(2.0));
+  CHECK(rates.cycles_per_byte == Approx(2.0));
+  CHECK(rates.cycles_per_packet == Approx(4000.0));
+  CHECK(rates.packets_per_s == Approx(500'000.0));
+  CHECK(rates.retransmissions == 7u);
+  const auto json = to_json(Options{}, {result})["results"][0];
+  CHECK(json["counters"]["tx_packets"] == 1000);
+  CHECK(json["cpu_s_per_gb"] == Approx(2.0));
+}
+
+TEST_CASE("what is not known is said to be so") {
+  const SizeResult nothing = summarize(0, 0, {1e-6});
+  const Rates rates = rates_of(nothing);
+  CHECK_FALSE(rates.cpu_s_per_gb.has_value());
+  CHECK_FALSE(rates.cycles_per_byte.has_value());
+  CHECK_FALSE(rates.packets_per_s.has_value());
+  CHECK(to_json(Options{}, {nothing})["results"][0]["retransmissions"].is_null());
 }

@@ -93,7 +93,8 @@ class Perf(unittest.TestCase):
     def test_json(self):
         with FakeDaemons(1) as daemons:
             result = run(
-                PERF, "--socket", daemons.paths[0], "-b", "1K", "-e", "4K", "-n", "3", "--json", "-"
+                PERF, "--socket", daemons.paths[0], "-b", "1K", "-e", "4K", "-n", "3", "--no-check",
+                "--json", "-"
             )
             self.assertEqual(result.returncode, 0, result.stderr)
             parsed = json.loads(result.stdout)
@@ -116,8 +117,10 @@ class Perf(unittest.TestCase):
 
     def test_usage(self):
         for options, text in (
-            (["--transport", "embedded"], "comes with the issue on embedded mode"),
-            (["--transport", "pigeon"], "transport 'pigeon' is unknown: daemon is possible"),
+            (["--transport", "gradwire"], "transport 'gradwire' is not built yet"),
+            (["--transport", "pigeon"], "transport 'pigeon' is unknown: daemon, tcp and gradwire"),
+            (["--no-pci", "--"], "'--no-pci' stands before \"--\""),
+            (["--sizes", "1x"], "--sizes '1x'"),
             (["--rank", "2", "--nranks", "2"], "--rank 2 of --nranks 2"),
             (["--nranks", "2"], "needs --rendezvous"),
             (["-d", "fp8"], "datatype 'fp8'"),

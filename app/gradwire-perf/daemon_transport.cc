@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "daemon_transport.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "client/gradwire.h"
+#include "cpu_time.h"
+#include "rendezvous.h"
+
+namespace gradwire::perf {
+namespace {
+
+using nlohmann::json;
+
+template <auto kFree>
+struct Release {
+  template <class Handle>
+  void operator()(Handle* handle) const noexcept {
+    static_cast<void>(kFree(handle));
+  }
+};
+using ClientPtr = std::unique_ptr<gw_client, Release<gw_close>>;
+using GroupPtr = std::unique_ptr<gw_group, Release<gw_group_free>>;
+using MemoryPtr = std::unique_ptr<gw_memory, Release<gw_memory_free>>;
+using WorkPtr = std::unique_ptr<gw_work, Release<gw_work_free>>;
+
+Result<void> succeed(gw_status status, const char* what) {
+  if (status == GW_OK) return {};
+  return fail(static_cast<ErrorCode>(status), fmt::format("{}: {}", what, gw_last_error()));
+}
+
+/// Handles stand in the order in which they have to go: last first.
+class DaemonTransport final : public Transport {
+ public:
+  explicit DaemonTransport(const Options& options)
+      : options_(options), timeout_ms_(static_cast<std::uint32_t>(options.timeout_s * 1000)) {}
+
+  Result<Buffers> open() override;
+  Result<void> all_reduce(const std::byte* input, std::byte* output, std::uint64_t count,
+                          DataType datatype, RedOp redop) override;
+  Result<std::uint64_t> sum_over_all(std::uint64_t value) override;
+  Result<Counters> counters() override;
+  Result<void> close() override;
+
+ private:
+  Result<void> join();
+  [[nodiscard]] const char* socket_path() const {
+    return options_.socket.empty() ? nullptr : options_.socket.c_str();
+  }
+
+  const Options& options_;
+  const std::uint32_t timeout_ms_;
+  ClientPtr client_;
+  GroupPtr group_;
+  MemoryPtr memory_;
+  std::byte* scratch_ = nullptr;
+};
+
+Result<Buffers> DaemonTransport::open() {
+  gw_client* client = nullptr;
+  if (auto ok = succeed(gw_open(socket_path(), nullptr, &client), "open"); !ok) {
+    return tl::unexpected(ok.error());
+  }
+  client_.reset(client);
+
+  constexpr std::uint64_t kAlignment = 4096;
+  const std::uint64_t room = (largest_bytes(options_) + kAlignment - 1) / kAlignment * kAlignment;
+  const std::uint64_t wanted = kAlignment + (options_.in_place ? room : 2 * room);
+  gw_memory* memory = nullptr;
+  if (auto ok = succeed(gw_memory_alloc(client, wanted, &memory), "allocate"); !ok) {
+    return tl::unexpected(ok.error());
+  }
+  memory_.reset(memory);
+  scratch_ = static_cast<std::byte*>(gw_memory_address(memory));
+  if (auto joined = join(); !joined) return tl::unexpected(joined.error());
+  Buffers buffers;
+  buffers.input = scratch_ + kAlignment;
+  buffers.output = options_.in_place ? buffers.input : buffers.input + room;
+  return buffers;
+}
+
+Result<void> DaemonTransport::join() {
+  std::byte info[GW_RANK_INFO_BYTES];
+  auto described = succeed(gw_client_describe(client_.get(), info, sizeof(info)), "describe");
+  if (!described) return described;
+  const auto meeting = meet(options_, info);
+  if (!meeting) return tl::unexpected(meeting.error());
+  gw_group_config config{};
+  config.struct_bytes = sizeof(config);
+  config.epoch = options_.epoch;
+  config.group_id = meeting->group_id;
+  config.rank = options_.rank;
+  config.nranks = options_.nranks;
+  config.member = options_.member;
+  config.member_count = options_.members;
+  config.timeout_ms = timeout_ms_;
+  config.rank_infos = meeting->rank_infos.data();
+  config.rank_infos_bytes = meeting->rank_infos.size();
+  gw_group* group = nullptr;
+  const auto joined = succeed(gw_group_join(client_.get(), &config, &group), "join");
+  leave_no_trace(options_);
+  group_.reset(group);
+  return joined;
+}
+
+Result<void> DaemonTransport::all_reduce(const std::byte* input, std::byte* output,
+                                         std::uint64_t count, DataType datatype, RedOp redop) {
+  gw_work* work = nullptr;
+  const gw_status posted =
+      gw_all_reduce(group_.get(), input, output, count, static_cast<gw_datatype>(datatype),
+                    static_cast<gw_redop>(redop), 0, &work);
+  if (auto ok = succeed(posted, "all-reduce"); !ok) return ok;
+  const WorkPtr owner(work);
+  return succeed(gw_wait(work, timeout_ms_), "all-reduce");
+}
+
+Result<std::uint64_t> DaemonTransport::sum_over_all(std::uint64_t value) {
+  std::memcpy(scratch_, &value, sizeof(value));
+  auto summed = all_reduce(scratch_, scratch_, 1, DataType::kInt64, RedOp::kSum);
+  if (!summed) return tl::unexpected(summed.error());
+  std::memcpy(&value, scratch_, sizeof(value));
+  return value;
+}
+
+/// Adds what `object` has of `names` to the sums in `counters`.
+void add_up(const json& object, std::initializer_list<const char*> names, Counters& counters) {
+  for (const char* name : names) {
+    if (!object.contains(name) || !object[name].is_number_unsigned()) continue;
+    const auto at = std::find_if(counters.begin(), counters.end(),
+                                 [&](const Counter& counter) { return counter.name == name; });
+    if (at == counters.end()) {
+      counters.push_back({name, object[name].get<std::uint64_t>()});
+    } else {
+      at->value += object[name].get<std::uint64_t>();
+    }
+  }
+}
+
+Result<Counters> DaemonTransport::counters() {
+  constexpr std::uint32_t kTimeoutMs = 5000;
+  std::string text(1 << 16, '\0');
+  std::size_t needed = 0;
+  auto status = gw_daemon_status(socket_path(), kTimeoutMs, text.data(), text.size(), &needed);
+  if (status == GW_RESOURCE_EXHAUSTED) {
+    text.resize(2 * needed);  // it grows while it is asked for
+    status = gw_daemon_status(socket_path(), kTimeoutMs, text.data(), text.size(), &needed);
+  }
+  if (auto ok = succeed(status, "status"); !ok) return tl::unexpected(ok.error());
+  const json parsed = json::parse(text.c_str(), nullptr, false);
+  if (!parsed.is_object() || !parsed["daemon"].is_object()) {
+    return fail(ErrorCode::kMismatch, "the daemon's status is not the JSON that it should be");
+  }
+  Counters counters;
+  for (const json& lane : parsed.value("lanes", json::array())) {
+    if (!lane.contains("counters")) continue;
+    add_up(lane["counters"],
+           {kTxPackets, kRxPackets, "tx_bytes", "rx_bytes", "tx_refused", "sleeps", "sleep_ns",
+            "yields", "rounds", "busy_rounds"},
+           counters);
+  }
+  for (const json& group : parsed.value("groups", json::array())) {
+    for (const json& shard : group.value("shards", json::array())) {
+      add_up(shard, {kRetransmissions}, counters);
+    }
+  }
+  if (const auto cpu_ns = process_cpu_ns(parsed["daemon"].value("pid", 0))) {
+    counters.push_back({kOtherCpuNs, *cpu_ns});
+  }
+  return counters;
+}
+
+Result<void> DaemonTransport::close() {
+  auto left = succeed(gw_group_leave(group_.get()), "leave");
+  group_.reset();
+  return left;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_daemon_transport(const Options& options) {
+  return std::make_unique<DaemonTransport>(options);
+}
+
+}  // namespace gradwire::perf

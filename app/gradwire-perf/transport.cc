@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "transport.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "daemon_transport.h"
+
+namespace gradwire::perf {
+
+Result<std::unique_ptr<Transport>> make_transport(const Options& options) {
+  if (options.transport == "daemon") return make_daemon_transport(options);
+  return fail(
+      ErrorCode::kUnsupported,
+      fmt::format("transport '{}' is not built yet: use --transport daemon", options.transport));
+}
+
+std::uint64_t largest_bytes(const Options& options) {
+  std::uint64_t largest = 0;
+  for (const SizePlan& plan : sizes_of(options)) largest = std::max(largest, plan.bytes);
+  return largest;
+}
+
+}  // namespace gradwire::perf

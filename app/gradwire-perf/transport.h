@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What gradwire-perf times: a way to all-reduce among `nranks` processes. One thread, the
+/// caller's; implementations may allocate in open() and nowhere in all_reduce().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/types.h"
+#include "options.h"
+
+namespace gradwire::perf {
+
+/// Counts up from open() on. What the report knows by name stands below; others go into the JSON
+/// as they are.
+struct Counter {
+  std::string name;
+  std::uint64_t value = 0;
+};
+using Counters = std::vector<Counter>;
+
+inline constexpr const char* kTxPackets = "tx_packets";  ///< acknowledgements too
+inline constexpr const char* kRxPackets = "rx_packets";
+inline constexpr const char* kRetransmissions = "retransmissions";
+/// CPU time of another process that works for this one, in nanoseconds.
+inline constexpr const char* kOtherCpuNs = "other_cpu_ns";
+
+/// Where inputs and outputs lie; valid until close().
+struct Buffers {
+  std::byte* input = nullptr;   ///< [end of the sizes]
+  std::byte* output = nullptr;  ///< [end of the sizes]; the input itself with --in-place
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  /// Collective: meets the other ranks and allocates buffers for the largest size of the options.
+  [[nodiscard]] virtual Result<Buffers> open() = 0;
+
+  /// Collective. Returns when the result is in `output`, which is `input` or disjoint from it; both
+  /// lie in the buffers. An op that does not end within the options' timeout is kTimedOut.
+  [[nodiscard]] virtual Result<void> all_reduce(const std::byte* input, std::byte* output,
+                                                std::uint64_t count, DataType datatype,
+                                                RedOp redop) = 0;
+
+  /// Collective: the sum of every process's `value`; so it is a barrier too.
+  [[nodiscard]] virtual Result<std::uint64_t> sum_over_all(std::uint64_t value) = 0;
+
+  /// Not timed; may ask another process.
+  [[nodiscard]] virtual Result<Counters> counters() = 0;
+
+  /// Collective: leaves the others in peace.
+  [[nodiscard]] virtual Result<void> close() = 0;
+};
+
+/// By `options.transport`. @return kUnsupported for one that this build does not have.
+[[nodiscard]] Result<std::unique_ptr<Transport>> make_transport(const Options& options);
+
+/// Largest size that will be reduced, in bytes.
+[[nodiscard]] std::uint64_t largest_bytes(const Options& options);
+
+}  // namespace gradwire::perf
