@@ -91,10 +91,41 @@ Result<void> check(const Options& options) {
         fmt::format("--members {}: transport {} has one member a rank, only daemon has more",
                     options.members, options.transport));
   }
+  constexpr std::uint64_t kMaxChunk = 64u << 20;
+  const TcpOptions& tcp = options.tcp;
+  if (tcp.chunk_bytes % 64 != 0 || tcp.chunk_bytes == 0 || tcp.chunk_bytes > kMaxChunk) {
+    return refuse(fmt::format("--tcp-chunk {}: multiples of 64 to {} are possible", tcp.chunk_bytes,
+                              kMaxChunk));
+  }
+  if (tcp.exchange_bytes > kMaxChunk || tcp.buffer_bytes > (1u << 30)) {
+    return refuse(fmt::format("--tcp-exchange {} and --tcp-buffer {}: at most {} and {}",
+                              tcp.exchange_bytes, tcp.buffer_bytes, kMaxChunk, 1u << 30));
+  }
+  if (tcp.address.empty() || tcp.address.size() > 61) {
+    return refuse(fmt::format("--tcp-address '{}': 1 to 61 characters are possible", tcp.address));
+  }
   if (options.end_bytes < options.begin_bytes) {
     return refuse(fmt::format("-e {} is less than -b {}", options.end_bytes, options.begin_bytes));
   }
   return {};
+}
+
+void add_tcp_options(CLI::App& app, TcpOptions& tcp, std::string& wait) {
+  const CLI::AsSizeValue as_size(false);
+  app.add_option("--tcp-address", tcp.address, "Transport tcp: this rank, as others reach it");
+  app.add_option("--tcp-chunk", tcp.chunk_bytes, "Bytes that are folded at a time; all the same")
+      ->transform(as_size);
+  app.add_option("--tcp-lag", tcp.lag, "Chunks of a hop in flight; all the same")
+      ->check(CLI::Range(1u, 1024u));
+  app.add_option("--tcp-exchange", tcp.exchange_bytes,
+                 "Up to so many bytes received, all exchange all; all the same")
+      ->transform(as_size);
+  app.add_option("--tcp-buffer", tcp.buffer_bytes,
+                 "Of each socket and direction; 0: the kernel's own tuning")
+      ->transform(as_size);
+  app.add_option("--tcp-wait", wait, "busy spins; sleep gives the core away after a while")
+      ->check(CLI::IsMember({"busy", "sleep"}));
+  app.add_flag("--tcp-zerocopy", tcp.zerocopy, "Send large pieces with MSG_ZEROCOPY");
 }
 
 }  // namespace
@@ -105,6 +136,7 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   std::string datatype = "fp32";
   std::string redop = "sum";
   std::vector<std::string> sizes;
+  std::string wait = "busy";
   // What stands before "--" is the EAL's.
   const auto* const dashes = std::find_if(
       argv, argv + argc, [](const char* text) { return std::strcmp(text, "--") == 0; });
@@ -155,6 +187,7 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   app.add_option("--timeout", options.timeout_s, "Seconds for the formation, and for each op")
       ->check(CLI::Range(0.01, 3600.0));
   app.add_option("--json", options.json, "File for the results as JSON; - is standard output");
+  add_tcp_options(app, options.tcp, wait);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -177,6 +210,7 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("op '{}': sum, avg, min, max and prod are possible", redop));
   }
+  options.tcp.busy = wait == "busy";
   options.datatype = *parsed_type;
   options.redop = *parsed_redop;
   auto plans = parse_sizes(sizes, options);

@@ -19,6 +19,17 @@ struct SizePlan {
   friend bool operator==(const SizePlan&, const SizePlan&) = default;
 };
 
+/// Of transport tcp.
+struct TcpOptions {
+  std::string address = "127.0.0.1";     ///< of this rank, as others reach it
+  std::uint64_t chunk_bytes = 64 << 10;  ///< a multiple of 64
+  std::uint32_t lag = 2;                 ///< chunks of a hop that are in flight; the same for all
+  std::uint64_t exchange_bytes = 32 << 10;  ///< up to so many received, all exchange all
+  std::uint64_t buffer_bytes = 0;           ///< of a socket; 0: the kernel's own tuning
+  bool zerocopy = false;
+  bool busy = true;  ///< spins for ever; else it sleeps after a while
+};
+
 struct Options {
   std::vector<std::string> eal_arguments;  ///< what stands before "--"
   std::string transport = "daemon";        ///< daemon, tcp or gradwire
@@ -40,7 +51,8 @@ struct Options {
   bool check = true;
   bool in_place = false;
   double timeout_s = 60.0;  ///< of the formation, and of each op
-  std::string json;         ///< file for the results; "-" is standard output
+  TcpOptions tcp;
+  std::string json;  ///< file for the results; "-" is standard output
 };
 
 struct CommandLine {

@@ -17,8 +17,7 @@ std::string cause(const AbortReason& reason) {
       return fmt::format("rank {} was silent for {:.0f} ms", culprit,
                          static_cast<double>(reason.duration_ns) / 1e6);
     case AbortCode::kMismatch:
-      // The detail has both and what they called. Whose mistake it was nobody can tell.
-      return "calls that do not fit together";
+      return fmt::format("rank {} called something else", culprit);
     case AbortCode::kClientDied:
       return fmt::format("a client process of rank {} died", culprit);
     case AbortCode::kClientAbort:

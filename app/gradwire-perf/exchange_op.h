@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// For little data: every rank's whole input goes round the ring, and each rank folds them all by
+/// itself, each segment in its own order, so that the bits are the ring's. It takes half the ring's
+/// hops, and with two ranks the same bytes: one message each way.
+#pragma once
+
+#include <cstdint>
+
+#include "stream_op.h"
+
+namespace gradwire::perf {
+
+class ExchangeOp final : public StreamOp {
+ public:
+  /// @param gathered  [nranks * spec.bytes()], of this op until it is finished.
+  ExchangeOp(const OpSpec& spec, std::span<std::byte> gathered, Folder& folder) noexcept;
+
+  [[nodiscard]] std::span<const std::byte> to_send() noexcept override;
+  void sent(std::size_t bytes) noexcept override;
+  [[nodiscard]] std::span<std::byte> to_receive() noexcept override;
+  void received(std::size_t bytes) noexcept override;
+  [[nodiscard]] bool finished() noexcept override;
+
+ private:
+  [[nodiscard]] const std::byte* input_of(std::uint32_t rank) const noexcept;
+  void fold_all() noexcept;
+
+  const OpSpec spec_;
+  const std::uint64_t bytes_;  ///< of one input
+  const std::span<std::byte> gathered_;
+  Folder& folder_;
+  /// Streams of nranks-1 inputs each: this rank's first, then the one that came first, and so on.
+  std::uint64_t sent_bytes_ = 0;
+  std::uint64_t received_bytes_ = 0;
+  bool folded_ = false;
+};
+
+}  // namespace gradwire::perf

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The ring, cut through by chunks. Segment s starts with rank s; a chunk that arrives in its
+/// reducing hops is folded with this rank's input into the output, and sent on from there while it
+/// is still in the cache; in the gathering hops it is received into the output and sent on.
+///
+/// Order on a stream: in tick t go, of every hop h, chunk t - h * lag, the highest hop first. So a
+/// chunk is sent on `lag` ticks after it was sent here, and all hops share the stream from the
+/// first to the last chunk: a rank reads and writes what it has just touched, and neither direction
+/// ever waits for a whole segment. After the first ticks, `lag` chunks of each hop are in flight.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "ring/partition.h"
+#include "stream_op.h"
+
+namespace gradwire::perf {
+
+struct RingShape {
+  std::uint32_t chunk_bytes = 64 * 1024;  ///< a multiple of 64
+  std::uint32_t lag = 2;                  ///< from 1
+};
+
+/// One chunk on one stream.
+struct StreamItem {
+  std::uint32_t hop = 0;
+  std::uint64_t tick = 0;
+  std::uint64_t chunk = 0;  ///< in the partition
+  friend bool operator==(const StreamItem&, const StreamItem&) = default;
+};
+
+/// Walks the chunks that rank `sender` sends, in order. Both ends of a stream walk the same.
+class StreamCursor {
+ public:
+  StreamCursor() = default;
+  StreamCursor(const ring::Partition& partition, std::uint16_t sender, std::uint16_t nranks,
+               std::uint32_t lag) noexcept;
+  [[nodiscard]] bool at_end() const noexcept { return at_end_; }
+  [[nodiscard]] const StreamItem& item() const noexcept { return item_; }  ///< not at the end
+  void advance() noexcept;
+  /// Whether the chunk of this tick and hop, if there is one, lies behind.
+  [[nodiscard]] bool is_past(std::uint64_t tick, std::uint32_t hop) const noexcept;
+
+ private:
+  bool settle() noexcept;  ///< makes item_ of tick and hop, if there is such a chunk
+  void step() noexcept;
+
+  const ring::Partition* partition_ = nullptr;
+  std::uint16_t sender_ = 0;
+  std::uint16_t nranks_ = 2;
+  std::uint32_t lag_ = 1;
+  std::uint64_t last_tick_ = 0;
+  bool at_end_ = true;
+  StreamItem item_;
+};
+
+class RingOp final : public StreamOp {
+ public:
+  /// @param staging  [shape.chunk_bytes], of this op until it is finished.
+  RingOp(const OpSpec& spec, const RingShape& shape, std::span<std::byte> staging,
+         Folder& folder) noexcept;
+  // The cursors point to the partition.
+  RingOp(const RingOp&) = delete;
+  RingOp& operator=(const RingOp&) = delete;
+
+  [[nodiscard]] std::span<const std::byte> to_send() noexcept override;
+  void sent(std::size_t bytes) noexcept override;
+  [[nodiscard]] std::span<std::byte> to_receive() noexcept override;
+  void received(std::size_t bytes) noexcept override;
+  [[nodiscard]] bool finished() noexcept override {
+    return sending_.at_end() && receiving_.at_end();
+  }
+
+ private:
+  [[nodiscard]] std::size_t bytes_of(std::uint64_t chunk) const noexcept;
+
+  const OpSpec spec_;
+  const std::uint32_t lag_;
+  const ring::Partition partition_;
+  const std::span<std::byte> staging_;
+  Folder& folder_;
+  StreamCursor sending_;
+  StreamCursor receiving_;
+  std::size_t sent_bytes_ = 0;      ///< of the chunk that is being sent
+  std::size_t received_bytes_ = 0;  ///< of the chunk that is being received
+};
+
+}  // namespace gradwire::perf

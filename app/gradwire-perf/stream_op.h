@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// An all-reduce over two byte streams: one to the next rank of the ring, one from the rank before.
+/// What crosses a stream has no headers: both ends know the order. Nothing here touches a socket,
+/// so that tests can carry the bytes by hand. One thread; an op allocates nothing once it is made.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/types.h"
+#include "reduce/backend.h"
+
+namespace gradwire::perf {
+
+/// The same on every rank, but rank and memory.
+struct OpSpec {
+  std::uint16_t rank = 0;
+  std::uint16_t nranks = 2;  ///< from 2
+  std::uint64_t count = 0;
+  DataType datatype = DataType::kFloat32;
+  RedOp redop = RedOp::kSum;
+  const std::byte* input = nullptr;  ///< [count] of datatype
+  std::byte* output = nullptr;       ///< likewise; the input itself, or disjoint from it
+
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return count * element_bytes(datatype); }
+};
+
+class StreamOp {
+ public:
+  virtual ~StreamOp() = default;
+  /// What can be sent now; empty where something has to be received first, or all was sent. The
+  /// bytes stay as they are until every rank has them.
+  [[nodiscard]] virtual std::span<const std::byte> to_send() noexcept = 0;
+  virtual void sent(std::size_t bytes) noexcept = 0;
+  /// Where what comes next belongs; empty where all has come.
+  [[nodiscard]] virtual std::span<std::byte> to_receive() noexcept = 0;
+  virtual void received(std::size_t bytes) noexcept = 0;
+  /// All was sent and received, and the output is there.
+  [[nodiscard]] virtual bool finished() noexcept = 0;
+};
+
+/// The folds of lib/reduce, one chunk at a time.
+class Folder {
+ public:
+  Folder();
+  /// output = fold(first, second), divided for avg where `final`. `output` may be `second`.
+  void fold(const OpSpec& spec, const std::byte* first, const std::byte* second, std::byte* output,
+            std::uint64_t count, bool final) noexcept;
+
+ private:
+  std::unique_ptr<reduce::Backend> backend_;
+};
+
+}  // namespace gradwire::perf

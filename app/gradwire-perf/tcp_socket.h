@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// TCP sockets of the bench: set up within a deadline, tuned for large and small messages, with
+/// MSG_ZEROCOPY if wanted. One thread. Sending and receiving never block and allocate nothing.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace gradwire::perf {
+
+using Clock = std::chrono::steady_clock;
+
+struct TcpTuning {
+  std::uint64_t buffer_bytes =
+      0;  ///< of each direction's socket buffer; 0: the kernel's own tuning
+  bool zerocopy = false;
+};
+
+/// What the kernel counted for one connection.
+struct TcpCounts {
+  std::uint64_t tx_packets = 0;  ///< segments of the MSS, acknowledgements too
+  std::uint64_t rx_packets = 0;
+  std::uint64_t retransmissions = 0;
+  std::uint64_t tx_bytes = 0;
+};
+
+/// A descriptor with a destructor. -1: none.
+class TcpSocket {
+ public:
+  TcpSocket() = default;
+  explicit TcpSocket(int fd) noexcept : fd_(fd) {}
+  TcpSocket(TcpSocket&& other) noexcept;
+  TcpSocket& operator=(TcpSocket&& other) noexcept;
+  ~TcpSocket();
+
+  [[nodiscard]] int fd() const noexcept { return fd_; }
+
+  /// Before it is connected, or once it was accepted.
+  [[nodiscard]] Result<void> tune(const TcpTuning& tuning);
+  /// @return bytes taken, 0 where none can be now, nothing on an error that errno has.
+  [[nodiscard]] std::optional<std::size_t> send(std::span<const std::byte> bytes) noexcept;
+  /// Likewise; a peer that closed is an error, ECONNRESET.
+  [[nodiscard]] std::optional<std::size_t> receive(std::span<std::byte> bytes) noexcept;
+  /// Whether the kernel refers to nothing that was sent with MSG_ZEROCOPY. Does not wait.
+  [[nodiscard]] bool released() noexcept;
+  [[nodiscard]] TcpCounts counts() const noexcept;
+
+ private:
+  void reap() noexcept;  ///< takes in what the kernel says of MSG_ZEROCOPY sends
+
+  int fd_ = -1;
+  bool zerocopy_ = false;
+  std::uint32_t zerocopy_sends_ = 0;
+  std::uint32_t zerocopy_done_ = 0;
+};
+
+/// Listens on a free port of `address`, a numeric one or a name. Buffers are set from the first
+/// packet on: the window's scale depends on them.
+[[nodiscard]] Result<TcpSocket> tcp_listen(const std::string& address, const TcpTuning& tuning);
+[[nodiscard]] Result<std::uint16_t> tcp_port(const TcpSocket& listener);
+[[nodiscard]] Result<TcpSocket> tcp_accept(const TcpSocket& listener, const TcpTuning& tuning,
+                                           Clock::time_point deadline);
+/// Tries again while it is refused.
+[[nodiscard]] Result<TcpSocket> tcp_connect(const std::string& address, std::uint16_t port,
+                                            const TcpTuning& tuning, Clock::time_point deadline);
+/// For setting up: all of the bytes, or kTimedOut.
+[[nodiscard]] Result<void> tcp_send_all(TcpSocket& socket, std::span<const std::byte> bytes,
+                                        Clock::time_point deadline);
+[[nodiscard]] Result<void> tcp_receive_all(TcpSocket& socket, std::span<std::byte> bytes,
+                                           Clock::time_point deadline);
+
+}  // namespace gradwire::perf

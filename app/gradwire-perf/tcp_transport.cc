@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tcp_transport.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "exchange_op.h"
+#include "rendezvous.h"
+#include "ring_op.h"
+#include "tcp_socket.h"
+
+namespace gradwire::perf {
+namespace {
+
+/// How other ranks reach this one.
+struct TcpInfo {
+  char address[62] = {};  ///< as text, ended by a zero
+  std::uint16_t port = 0;
+};
+static_assert(sizeof(TcpInfo) == 64);
+
+/// The first bytes of a connection, so that no other run's and no stranger's is taken for it.
+struct TcpHello {
+  std::uint64_t group_id = 0;
+  std::uint64_t rank = 0;
+};
+
+/// Pages of the process's own, in huge ones where the kernel has them, all touched.
+class Pages {
+ public:
+  Pages() = default;
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  ~Pages() {
+    if (start_ != nullptr) ::munmap(start_, bytes_);
+  }
+  Result<std::byte*> allocate(std::size_t bytes) {
+    void* const start =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) {
+      return fail(ErrorCode::kResourceExhausted,
+                  fmt::format("{} bytes of memory: {}", bytes, std::strerror(errno)));
+    }
+    start_ = start;
+    bytes_ = bytes;
+    ::madvise(start, bytes, MADV_HUGEPAGE);
+    std::memset(start, 0, bytes);
+    return static_cast<std::byte*>(start);
+  }
+
+ private:
+  void* start_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// Of two ranks, both directions are one connection: acknowledgements ride on data then.
+class TcpTransport final : public Transport {
+ public:
+  explicit TcpTransport(const Options& options)
+      : options_(options),
+        shape_{static_cast<std::uint32_t>(options.tcp.chunk_bytes), options.tcp.lag} {}
+
+  Result<Buffers> open() override;
+  Result<void> all_reduce(const std::byte* input, std::byte* output, std::uint64_t count,
+                          DataType datatype, RedOp redop) override;
+  Result<std::uint64_t> sum_over_all(std::uint64_t value) override;
+  Result<Counters> counters() override;
+  Result<void> close() override;
+
+ private:
+  Result<void> connect(Clock::time_point deadline);
+  Result<Buffers> allocate();
+  Result<void> run(StreamOp& op);
+  /// Waits for a socket that the op waits for, or only makes sure that the op is not late.
+  Result<void> wait(StreamOp& op, std::uint64_t idle_rounds, Clock::time_point& deadline);
+  Result<void> fail_moving(const char* verb, std::uint32_t rank) const;
+
+  [[nodiscard]] TcpSocket& downstream() noexcept { return downstream_; }
+  [[nodiscard]] TcpSocket& upstream() noexcept {
+    return options_.nranks == 2 ? downstream_ : upstream_;
+  }
+  [[nodiscard]] std::uint32_t next() const noexcept {
+    return (options_.rank + 1) % options_.nranks;
+  }
+  [[nodiscard]] std::uint32_t previous() const noexcept {
+    return (options_.rank + options_.nranks - 1) % options_.nranks;
+  }
+  [[nodiscard]] Clock::duration timeout() const {
+    return std::chrono::duration_cast<Clock::duration>(
+        std::chrono::duration<double>(options_.timeout_s));
+  }
+  [[nodiscard]] bool is_small(const OpSpec& spec) const noexcept {
+    return spec.bytes() * (spec.nranks - 1) <= options_.tcp.exchange_bytes;
+  }
+
+  const Options& options_;
+  const RingShape shape_;
+  Folder folder_;
+  Pages pages_;
+  std::span<std::byte> staging_;   ///< of one chunk
+  std::span<std::byte> gathered_;  ///< of an exchange: all ranks' inputs
+  TcpSocket downstream_;
+  TcpSocket upstream_;  ///< none with two ranks
+};
+
+Result<Buffers> TcpTransport::open() {
+  auto buffers = allocate();
+  if (!buffers || options_.nranks == 1) return buffers;
+  if (auto connected = connect(Clock::now() + timeout()); !connected) {
+    return tl::unexpected(connected.error());
+  }
+  return buffers;
+}
+
+Result<Buffers> TcpTransport::allocate() {
+  constexpr std::size_t kAlignment = 2 << 20;
+  const auto round_up = [](std::size_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  const std::size_t room = std::max(round_up(largest_bytes(options_)), kAlignment);
+  // A sum over all is exchanged too, however little that is.
+  const std::size_t gathered_bytes =
+      2 * options_.tcp.exchange_bytes + std::size_t{options_.nranks} * sizeof(std::uint64_t);
+  const std::size_t staged_bytes = round_up(shape_.chunk_bytes + gathered_bytes);
+  const std::size_t total = kAlignment + staged_bytes + (options_.in_place ? room : 2 * room);
+  const auto start = pages_.allocate(total);
+  if (!start) return tl::unexpected(start.error());
+  const auto misplaced = reinterpret_cast<std::uintptr_t>(*start) % kAlignment;
+  std::byte* const aligned = *start + (misplaced == 0 ? 0 : kAlignment - misplaced);
+  staging_ = {aligned, shape_.chunk_bytes};
+  gathered_ = {aligned + shape_.chunk_bytes, gathered_bytes};
+  Buffers buffers;
+  buffers.input = aligned + staged_bytes;
+  buffers.output = options_.in_place ? buffers.input : buffers.input + room;
+  return buffers;
+}
+
+Result<void> TcpTransport::connect(Clock::time_point deadline) {
+  const TcpTuning tuning{options_.tcp.buffer_bytes, options_.tcp.zerocopy};
+  const auto listener = tcp_listen(options_.tcp.address, tuning);
+  if (!listener) return tl::unexpected(listener.error());
+  const auto port = tcp_port(*listener);
+  if (!port) return tl::unexpected(port.error());
+  TcpInfo own;
+  options_.tcp.address.copy(own.address, sizeof(own.address) - 1);
+  own.port = *port;
+  const auto meeting = meet(options_, std::as_bytes(std::span(&own, 1)));
+  if (!meeting) return tl::unexpected(meeting.error());
+
+  const bool accepts = options_.nranks > 2 || options_.rank == 1;
+  const bool connects = options_.nranks > 2 || options_.rank == 0;
+  if (connects) {
+    TcpInfo info;
+    std::memcpy(&info, meeting->rank_infos.data() + next() * sizeof(info), sizeof(info));
+    info.address[sizeof(info.address) - 1] = '\0';
+    auto socket = tcp_connect(info.address, info.port, tuning, deadline);
+    if (!socket) return tl::unexpected(socket.error());
+    const TcpHello hello{meeting->group_id, options_.rank};
+    auto said = tcp_send_all(*socket, std::as_bytes(std::span(&hello, 1)), deadline);
+    if (!said) return said;
+    downstream_ = std::move(*socket);
+  }
+  while (accepts) {
+    auto socket = tcp_accept(*listener, tuning, deadline);
+    if (!socket) return tl::unexpected(socket.error());
+    TcpHello hello;
+    const auto said =
+        tcp_receive_all(*socket, std::as_writable_bytes(std::span(&hello, 1)), deadline);
+    // A stranger's connection: the next may be the right one.
+    if (!said || hello.group_id != meeting->group_id || hello.rank != previous()) continue;
+    (connects ? upstream_ : downstream_) = std::move(*socket);
+    break;
+  }
+  // Everyone has read everyone's file once a sum over all has come.
+  auto all_here = sum_over_all(0);
+  leave_no_trace(options_);
+  if (!all_here) return tl::unexpected(all_here.error());
+  return {};
+}
+
+Result<void> TcpTransport::all_reduce(const std::byte* input, std::byte* output,
+                                      std::uint64_t count, DataType datatype, RedOp redop) {
+  const OpSpec spec{options_.rank, options_.nranks, count, datatype, redop, input, output};
+  if (options_.nranks == 1) {
+    if (input != output) std::memcpy(output, input, spec.bytes());
+    return {};
+  }
+  if (is_small(spec)) {
+    ExchangeOp op(spec, gathered_, folder_);
+    return run(op);
+  }
+  RingOp op(spec, shape_, staging_, folder_);
+  return run(op);
+}
+
+Result<void> TcpTransport::run(StreamOp& op) {
+  auto deadline = Clock::time_point::max();  // set when the op first has to wait
+  std::uint64_t idle_rounds = 0;
+  while (!op.finished()) {
+    bool moved = false;
+    if (const auto bytes = op.to_send(); !bytes.empty()) {
+      const auto taken = downstream().send(bytes);
+      if (!taken) return fail_moving("sending to", next());
+      if (*taken > 0) op.sent(*taken);
+      moved = *taken > 0;
+    }
+    if (const auto bytes = op.to_receive(); !bytes.empty()) {
+      const auto got = upstream().receive(bytes);
+      if (!got) return fail_moving("receiving from", previous());
+      if (*got > 0) op.received(*got);
+      moved = moved || *got > 0;
+    }
+    if (moved) {
+      idle_rounds = 0;
+      continue;
+    }
+    if (auto waited = wait(op, ++idle_rounds, deadline); !waited) return waited;
+  }
+  // The caller may write its input again: the kernel has to have let go of it.
+  deadline = Clock::now() + timeout();
+  while (!downstream().released()) {
+    if (Clock::now() >= deadline) {
+      return fail(ErrorCode::kTimedOut, "the kernel still refers to what was sent (MSG_ZEROCOPY)");
+    }
+  }
+  return {};
+}
+
+Result<void> TcpTransport::wait(StreamOp& op, std::uint64_t idle_rounds,
+                                Clock::time_point& deadline) {
+  constexpr std::uint64_t kRoundsPerLook = 64;
+  // A core of one's own is spun on; where it is shared, others get it after some microseconds.
+  const bool sleeps = !options_.tcp.busy && idle_rounds >= kRoundsPerLook;
+  if (!sleeps && idle_rounds % kRoundsPerLook != 0) return {};
+  const auto now = Clock::now();
+  if (deadline == Clock::time_point::max()) deadline = now + timeout();
+  if (now >= deadline) {
+    return fail(ErrorCode::kTimedOut,
+                fmt::format("it did not end within {} s: rank {} or rank {} is gone or slow",
+                            options_.timeout_s, previous(), next()));
+  }
+  if (!sleeps) return {};
+  const bool sends = !op.to_send().empty();
+  const bool receives = !op.to_receive().empty();
+  pollfd both[2] = {{downstream().fd(), static_cast<short>(sends ? POLLOUT : 0), 0},
+                    {upstream().fd(), static_cast<short>(receives ? POLLIN : 0), 0}};
+  constexpr int kLookAgainMs = 100;
+  ::poll(both, 2, kLookAgainMs);
+  return {};
+}
+
+Result<void> TcpTransport::fail_moving(const char* verb, std::uint32_t rank) const {
+  return fail(ErrorCode::kUnavailable,
+              fmt::format("{} rank {}: {}", verb, rank, std::strerror(errno)));
+}
+
+Result<std::uint64_t> TcpTransport::sum_over_all(std::uint64_t value) {
+  std::uint64_t sum = value;
+  if (options_.nranks == 1) return sum;
+  const OpSpec spec{options_.rank,
+                    options_.nranks,
+                    1,
+                    DataType::kInt64,
+                    RedOp::kSum,
+                    reinterpret_cast<const std::byte*>(&value),
+                    reinterpret_cast<std::byte*>(&sum)};
+  ExchangeOp op(spec, gathered_, folder_);
+  if (auto ran = run(op); !ran) return tl::unexpected(ran.error());
+  return sum;
+}
+
+Result<Counters> TcpTransport::counters() {
+  TcpCounts counts = downstream_.counts();
+  const TcpCounts up = upstream_.counts();
+  return Counters{{kTxPackets, counts.tx_packets + up.tx_packets},
+                  {kRxPackets, counts.rx_packets + up.rx_packets},
+                  {kRetransmissions, counts.retransmissions + up.retransmissions},
+                  {"tx_bytes", counts.tx_bytes + up.tx_bytes}};
+}
+
+Result<void> TcpTransport::close() {
+  // Nobody closes while another still receives.
+  if (auto all_here = sum_over_all(0); !all_here) return tl::unexpected(all_here.error());
+  downstream_ = TcpSocket();
+  upstream_ = TcpSocket();
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_tcp_transport(const Options& options) {
+  return std::make_unique<TcpTransport>(options);
+}
+
+}  // namespace gradwire::perf
