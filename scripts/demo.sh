@@ -62,6 +62,7 @@ need_root
 if ((setup)); then
   need_debian_12
   install_packages build run train
+  fetch_dpdk_headers
   reserve_hugepages $((ranks * 128 + world * 32))
   mount_hugetlbfs
 fi

@@ -52,6 +52,7 @@ if ((setup)); then
   sets=(build run train check)
   [[ $compiler == gcc ]] || sets+=(ci)
   install_packages "${sets[@]}"
+  fetch_dpdk_headers
   reserve_hugepages "$test_hugepages"
   mount_hugetlbfs
 fi

@@ -17,7 +17,8 @@ std::string cause(const AbortReason& reason) {
       return fmt::format("rank {} was silent for {:.0f} ms", culprit,
                          static_cast<double>(reason.duration_ns) / 1e6);
     case AbortCode::kMismatch:
-      return fmt::format("rank {} called something else", culprit);
+      // The detail has both and what they called. Whose mistake it was nobody can tell.
+      return "calls that do not fit together";
     case AbortCode::kClientDied:
       return fmt::format("a client process of rank {} died", culprit);
     case AbortCode::kClientAbort:

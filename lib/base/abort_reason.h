@@ -13,7 +13,8 @@ namespace gradwire {
 enum class AbortCode : std::uint8_t {
   kNone = 0,
   kSilence = 1,        ///< `culprit_rank` was not heard for `duration_ns`
-  kMismatch = 2,       ///< two ranks or members called different things; `detail` has both values
+  kMismatch = 2,       ///< two ranks or members called different things; `detail` has both values.
+                       ///< `culprit_rank` is the upstream one: neither is known to be wrong
   kClientDied = 3,     ///< a member's process of `culprit_rank` died
   kClientAbort = 4,    ///< a member of `culprit_rank` asked for it
   kDaemonStopped = 5,  ///< the daemon of `culprit_rank` was told to stop

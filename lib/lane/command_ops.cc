@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The way of a command: read, checked, joined to an op, handed to the lanes, answered.
+#include <fmt/format.h>
 #include <rte_ring_elem.h>
 #include <unistd.h>
 
@@ -163,18 +164,14 @@ void CommandLane::join_op(Client& client, Group& group, std::size_t member, std:
     reason.code = AbortCode::kMismatch;
     reason.culprit_rank = reason.reporter_rank = group.rank;
     reason.op_seq = op_seq;
-    std::snprintf(reason.detail, sizeof reason.detail,
-                  "member %u called %.*s %.*s count %" PRIu64 " tag %" PRIu32
-                  ", member %zu %.*s %.*s count %" PRIu64 " tag %" PRIu32,
-                  slot.first_member,
-                  static_cast<int>(name_of(static_cast<DataType>(slot.datatype)).size()),
-                  name_of(static_cast<DataType>(slot.datatype)).data(),
-                  static_cast<int>(name_of(static_cast<RedOp>(slot.redop)).size()),
-                  name_of(static_cast<RedOp>(slot.redop)).data(), slot.count, slot.tag, member,
-                  static_cast<int>(name_of(static_cast<DataType>(command.datatype)).size()),
-                  name_of(static_cast<DataType>(command.datatype)).data(),
-                  static_cast<int>(name_of(static_cast<RedOp>(command.redop)).size()),
-                  name_of(static_cast<RedOp>(command.redop)).data(), command.count, command.tag);
+    const auto written = fmt::format_to_n(
+        reason.detail, AbortReason::kDetailBytes - 1,
+        "member {} of rank {} called {} of {} {} with tag {}, member {} called {} of {} {} with "
+        "tag {}",
+        slot.first_member, group.rank, name_of(spec.redop), slot.count, name_of(spec.datatype),
+        slot.tag, member, name_of(static_cast<RedOp>(command.redop)), command.count,
+        name_of(static_cast<DataType>(command.datatype)), command.tag);
+    *written.out = '\0';
     group.aborted = true;
     group.abort_wanted = true;
     news_ = true;

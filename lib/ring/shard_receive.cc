@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "ring/shard_impl.h"
 
@@ -242,11 +243,22 @@ void Shard::Impl::report_mismatch(const OpDescriptor& ours, const wire::DataHead
                      .culprit_rank = upstream_rank(),
                      .reporter_rank = config_.rank,
                      .op_seq = ours.op_seq};
+  // Several ranks may see it at once, each its own pair: the lower rank first, so that two ranks
+  // that see each other say the same.
+  struct Call {
+    std::uint16_t rank;
+    OpDescriptor op;
+  };
+  Call first{upstream_rank(),
+             {ours.op_seq, theirs.total_count, theirs.tag, theirs.datatype, theirs.redop}};
+  Call second{config_.rank, ours};
+  if (second.rank < first.rank) std::swap(first, second);
   const auto written = fmt::format_to_n(
       reason.detail, AbortReason::kDetailBytes - 1,
-      "rank {} called {} of {} {} with tag {}, rank {} called {} of {} {} with tag {}",
-      upstream_rank(), name_of(theirs.redop), theirs.total_count, name_of(theirs.datatype),
-      theirs.tag, config_.rank, name_of(ours.redop), ours.count, name_of(ours.datatype), ours.tag);
+      "rank {} called {} of {} {} with tag {}, rank {} called {} of {} {} with tag {}", first.rank,
+      name_of(first.op.redop), first.op.count, name_of(first.op.datatype), first.op.tag,
+      second.rank, name_of(second.op.redop), second.op.count, name_of(second.op.datatype),
+      second.op.tag);
   *written.out = '\0';
   abort(reason, now);
 }

@@ -8,7 +8,7 @@ repo_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH
 python=/usr/bin/python3
 
-for setup_part in log cleanup packages hugepages build; do
+for setup_part in log cleanup packages dpdk_headers hugepages build; do
   # shellcheck source=/dev/null
   . "$repo_root/scripts/lib/$setup_part.sh"
 done

@@ -3,7 +3,7 @@
 # What every story sources first. Meson runs a story with
 #   GRADWIRED        the daemon
 #   GRADWIRE_LIBRARY the client library
-#   GRADWIRE_PERF    the bench
+#   GRADWIRE_RANK_CLIENT, GRADWIRE_PERF  a client in C, and the bench
 #   GRADWIRE_SANITIZE the build's sanitizers, or none
 # By hand: test/system/STORY.sh, which takes them from build/ (or from $GRADWIRE_BUILD).
 # A story that cannot run here skips: exit 77, its last line says why.
@@ -12,6 +12,8 @@
 
 build_folder=${GRADWIRE_BUILD:-$repo_root/build}
 gradwired=${GRADWIRED:-$build_folder/app/gradwired/gradwired}
+rank_client=${GRADWIRE_RANK_CLIENT:-$build_folder/test/system/rank_client}
+gradwire_perf=${GRADWIRE_PERF:-$build_folder/app/gradwire-perf/gradwire-perf}
 export GRADWIRE_LIBRARY=${GRADWIRE_LIBRARY:-$build_folder/lib/client/libgradwire.so}
 export PYTHONPATH=$repo_root/python:$repo_root/test:$repo_root/test/system
 export PYTHONDONTWRITEBYTECODE=1
@@ -67,6 +69,48 @@ eventually() {
     sleep 0.05
   done
   return 1
+}
+
+# daemon_stop INDEX SIGNAL: sends it and waits until the daemon has left. Returns its exit status.
+daemon_stop() {
+  local pid=${daemon_pids[$1]} status=0
+  kill "-$2" "$pid"
+  eventually 20 daemon_gone "$1" || fail "daemon $1 does not leave after SIG$2"
+  wait "$pid" 2>/dev/null || status=$?
+  return "$status"
+}
+daemon_gone() { ! daemon_alive "$1"; }
+
+# expect_stop INDEX SIGNAL: it leaves with status 0.
+expect_stop() {
+  local status=0
+  daemon_stop "$1" "$2" || status=$?
+  ((status == 0)) || fail "daemon $1 left with status $status after SIG$2"
+}
+
+# background NAME COMMAND...: a process of this story, its output in $run_dir/NAME.out, its process
+# id in ${background[NAME]}.
+declare -A background=()
+background() {
+  local name=$1
+  shift
+  "$@" >"$run_dir/$name.out" 2>&1 </dev/null &
+  background[$name]=$!
+  on_exit end_process $!
+}
+
+# ended NAME: waits for it and returns its exit status.
+ended() {
+  local status=0
+  wait "${background[$1]}" || status=$?
+  unset "background[$1]"
+  return "$status"
+}
+
+# expect_ended WHAT NAME: it ends with status 0.
+expect_ended() {
+  step "$1"
+  ended "$2" || { cat "$run_dir/$2.out" && fail "$1"; }
 }
 
 # sockets RANKS: the daemons' sockets, in rank order, as arguments for the Python programs.

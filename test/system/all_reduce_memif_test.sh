@@ -1,66 +1,55 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Two daemons on a memif link: their clients all-reduce and check every element; a daemon that is
-# killed, and one that is stopped, end the op on the other rank with an error that names rank 0.
-. "$(dirname "$0")/_daemons.sh"
-need_hugepages 250
+# Clients in C on two daemons all-reduce and check every element. A daemon that is killed, and one
+# that is stopped, end the op on the other rank with an error that names rank 0.
+. "$(dirname "$0")/_init.sh"
 
-# clients GROUP BYTES ITERATIONS: both ranks; their texts are $DIR/GROUP-RANK.text.
+# clients GROUP BYTES ITERATIONS: both ranks, as the background processes GROUP-RANK.
 clients() {
-  mkdir "$DIR/$1"
+  local rank
+  mkdir "$run_dir/$1"
   for rank in 0 1; do
-    "$RANK_CLIENT" "$DIR/$rank.sock" "$DIR/$1" $rank 2 "$1" "$2" "$3" \
-      >"$DIR/$1-$rank.text" 2>&1 &
-    CLIENT[rank]=$!
+    background "$1-$rank" "$rank_client" "$(daemon_socket $rank)" "$run_dir/$1" $rank 2 "$@"
   done
 }
-declare -a CLIENT=()
-joined() { [ -e "$DIR/$1/joined" ]; }
+
+# both_succeed GROUP BYTES ITERATIONS
 both_succeed() {
+  local rank
+  clients "$@"
+  for rank in 0 1; do expect_ended "rank $rank, $3 times $2 bytes" "$1-$rank"; done
+}
+
+# both_fail GROUP: and rank 1 says why.
+both_fail() {
+  local rank
   for rank in 0 1; do
-    wait "${CLIENT[rank]}" || fail "rank $rank: $(cat "$DIR/$1-$rank.text")"
+    if ended "$1-$rank"; then fail "rank $rank succeeded without a daemon"; fi
   done
+  expect_text "rank 0's error" GW_ "$run_dir/$1-0.out"
+  expect_text "rank 1's error" "$2" "$run_dir/$1-1.out"
 }
 
-# The client end of a memif link starts only where its server end is there.
-both_start() {
-  launch 0 server --timeouts.silence_ms 1000
-  ready 0
-  launch 1 client --timeouts.silence_ms 1000
-  ready 1
-}
+memif_ring_start 2 --timeouts.silence_ms $((1000 * timeout_multiplier)) --timeouts.drain_ms 200
+both_succeed 1 4 50
+both_succeed 2 1000000 20
+both_succeed 3 33554432 2
 
-both_start
-clients 1 4 50
-both_succeed 1
-clients 2 1000000 20
-both_succeed 2
-clients 3 33554432 2
-both_succeed 3
-
-# Endless ops, and a daemon dies: the other rank says whom it missed.
+step "endless ops, and daemon 0 is killed"
 clients 4 4194304 1000000
-wait_for 20 joined 4 || fail "group 4 does not form"
-kill -KILL "${DAEMON[0]}"
-wait "${DAEMON[0]}" 2>/dev/null
-unset "DAEMON[0]"
-for rank in 0 1; do wait "${CLIENT[rank]}" && fail "rank $rank succeeded without a daemon"; done
-grep -q GW_UNAVAILABLE "$DIR/4-0.text" || fail "rank 0: $(cat "$DIR/4-0.text")"
-grep -q 'GW_ABORTED.*rank 0' "$DIR/4-1.text" || fail "rank 1: $(cat "$DIR/4-1.text")"
+eventually 20 test -e "$run_dir/4/joined" || fail "group 4 does not form"
+daemon_stop 0 KILL || true
+both_fail 4 'GW_ABORTED.*rank 0'
+expect_text "rank 0's client misses its daemon" GW_UNAVAILABLE "$run_dir/4-0.out"
 
-# New ones take their places, over what the dead one left: its control socket and lock. The socket
-# of the memif link is the driver's, which does not replace a dead server's.
-stop 1 TERM || fail "exit status $? after SIGTERM"
-rm -f "$DIR/memif.sock"
-both_start
-clients 5 1000000 5
-both_succeed 5
+step "new daemons take their places, over what the dead one left"
+expect_stop 1 TERM
+memif_ring_start 2 --timeouts.drain_ms 200
+both_succeed 5 1000000 5
 
-# One is told to stop in the middle of ops.
+step "endless ops, and daemon 0 is told to stop"
 clients 6 4194304 1000000
-wait_for 20 joined 6 || fail "group 6 does not form"
-stop 0 TERM || fail "exit status $? after SIGTERM"
-for rank in 0 1; do wait "${CLIENT[rank]}" && fail "rank $rank succeeded without a daemon"; done
-grep -q 'GW_ABORTED.*rank 0 was stopped' "$DIR/6-1.text" || fail "rank 1: $(cat "$DIR/6-1.text")"
-stop 1 TERM || fail "exit status $? after SIGTERM"
-echo ok
+eventually 20 test -e "$run_dir/6/joined" || fail "group 6 does not form"
+expect_stop 0 TERM
+both_fail 6 'GW_ABORTED.*rank 0 was stopped'
+expect_stop 1 TERM

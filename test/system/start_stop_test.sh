@@ -1,53 +1,41 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# A daemon starts, refuses a second instance and wrong calls, and leaves nothing behind.
-. "$(dirname "$0")/_daemons.sh"
+# What a daemon needs it takes, and gives back: it starts, leaves after SIGTERM and after SIGINT,
+# and nothing of it is left, neither after that nor after a start that was refused.
+. "$(dirname "$0")/_init.sh"
 
-# Mistakes end before the EAL starts, with one line that names them.
-expect_refusal() {
-  local wanted=$1 text
-  shift
-  if text=$("$GRADWIRED" "$@" 2>&1); then fail "started although it must not: $*"; fi
-  case $text in *"$wanted"*) ;; *) fail "\"$text\" does not say \"$wanted\"" ;; esac
-}
-"$GRADWIRED" --help | grep -q -- --transport.payload_bytes || fail "--help lacks a key"
-expect_refusal 'did you mean "count"' -- --lanes.cuont 1
-expect_refusal 'port.0.ip = 10.0.0.999/8' -- --port.device x --port.ip 10.0.0.999/8
-expect_refusal 'EAL stand before' -- --no-pci
-expect_refusal 'nonexistent.toml' -- --config /nonexistent.toml
-"$GRADWIRED" --check --port.device x --port.ip 10.0.0.1/8 >"$DIR/effective.toml" || fail "--check"
-"$GRADWIRED" --check --config "$DIR/effective.toml" | cmp - "$DIR/effective.toml" ||
+effective=$run_dir/effective.toml
+step "the effective configuration loads to itself"
+"$gradwired" --check --port.device x --port.ip 10.0.0.1/8 >"$effective" || fail "--check"
+"$gradwired" --check --config "$effective" | cmp - "$effective" ||
   fail "the effective configuration does not load to itself"
 
-need_hugepages 80
-before=$(cat /sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages)
-options=(--port.device x --port.ip 10.0.0.1/8 --daemon.control_socket "$DIR/refused.sock")
-eal=(--file-prefix "$(basename "$DIR")-refused" --no-pci -m 4 --no-telemetry)
-expect_refusal 'needs them' "${eal[@]}" --lcores 0@0,1@0 --no-huge -- "${options[@]}"
-expect_refusal '--lcores 0@0,1@1' "${eal[@]}" --lcores 0@0 -- "${options[@]}"
-expect_refusal 'lanes.count = 3' "${eal[@]}" --lcores 0@0,1@0 -- "${options[@]}" --lanes.count 3
-expect_refusal 'port x' "${eal[@]}" --lcores 0@0,1@0 -- "${options[@]}"
-[ -e "$DIR/refused.sock" ] && fail "a refused daemon left its socket"
+# refused WHAT PATTERN LCORES FLAG...: a start on a device that is not there.
+refused() {
+  local what=$1 pattern=$2 lcores=$3
+  shift 3
+  step "refused: $what"
+  if timeout 60 "$gradwired" --lcores "$lcores" --file-prefix "gw$$-refused" --no-pci -m 4 \
+    --no-telemetry -- --port.device x --port.ip 10.0.0.1/8 \
+    --daemon.control_socket "$run_dir/refused.sock" "$@" >"$run_dir/refused.out" 2>&1; then
+    fail "it started"
+  fi
+  expect_text "and it says why" "$pattern" "$run_dir/refused.out"
+  [[ ! -e $run_dir/refused.sock ]] || fail "a refused daemon left its socket"
+}
+cpus=$(allowed_cpus)
+refused "one lcore" "--lcores 0@0,1@1" "0@($cpus)"
+refused "more lanes than lcores" "lanes.count = 3" "0@($cpus),1@($cpus)" --lanes.count 3
+refused "a device that the EAL does not have" "port x" "0@($cpus),1@($cpus)"
 
-launch 0 server
-ready 0
-[ -S "$DIR/0.sock" ] || fail "there is no control socket"
-grep -q 'on pages of 2 MiB' "$DIR/0.log" || fail "the page size of the mempools is not reported"
-expect_refusal "$DIR/0.sock" -- --daemon.control_socket "$DIR/0.sock" --port.device x \
-  --port.ip 10.0.0.1/8
-stop 0 TERM || fail "exit status $? after SIGTERM"
-[ -e "$DIR/0.sock" ] && fail "the control socket is left"
+for signal in TERM INT; do
+  memif_ring_start 1
+  [[ -S $(daemon_socket 0) ]] || fail "there is no control socket"
+  expect_text "its mempools are on hugepages" "on pages of 2 MiB" "$(daemon_log 0)"
+  expect_stop 0 $signal
+  [[ ! -e $(daemon_socket 0) ]] || fail "the control socket is left after SIG$signal"
+  [[ ! -e $run_dir/link0.sock ]] || fail "the link's socket is left after SIG$signal"
+done
 
-launch 0 server
-ready 0
-stop 0 INT || fail "exit status $? after SIGINT"
-
-launch 0 server --daemon.require_isolated true
-wait_for 20 is_gone 0 || fail "it runs although its core is not isolated"
-wait "${DAEMON[0]}" && fail "exit status 0 although it must refuse"
-grep -q 'require_isolated = true, but lane 0' "$DIR/0.log" || fail "the refusal does not say why"
-unset "DAEMON[0]"
-
-after=$(cat /sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages)
-ls /dev/hugepages/*"$(basename "$DIR")"* 2>/dev/null && fail "hugepage files are left"
-echo "ok (free hugepages before $before, after $after)"
+step "no hugepage file is left"
+! ls /dev/hugepages/*"gw$$"* 2>/dev/null || fail "hugepage files are left"

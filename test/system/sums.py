@@ -4,6 +4,7 @@
 the given sizes and compares every bit with the reference. Exit 1 at the first difference."""
 
 import argparse
+import os
 import sys
 import time
 
@@ -21,12 +22,25 @@ def main():
     parser.add_argument("--datatype", default="fp32", choices=list(reference.NUMPY_TYPES))
     parser.add_argument("--redop", default="sum", choices=reference.REDOPS)
     parser.add_argument("--twice", action="store_true", help="again, in a new group")
+    parser.add_argument("--until", help="first again and again until this file is there")
     parser.add_argument("--copied", action="store_true", help="memory that is not shared")
     arguments = parser.parse_args()
     sizes = [int(s) for s in arguments.sizes.split(",")]
     for run in range(2 if arguments.twice else 1):
         with Ring(arguments.sockets, arguments.members, shared=not arguments.copied) as ring:
             generator = np.random.default_rng(7)
+            rounds = 0
+            while arguments.until and not os.path.exists(arguments.until):
+                for size in sizes:
+                    inputs = ring.make_inputs(generator, size, arguments.datatype)
+                    check(ring.all_reduce(inputs, arguments.datatype, arguments.redop),
+                          reference.all_reduce(inputs, arguments.datatype, arguments.redop),
+                          f"round {rounds}, {size} elements")
+                rounds += 1
+                if rounds == 1:
+                    print("running", flush=True)
+            if arguments.until:
+                print(f"{rounds} rounds", flush=True)
             for size in sizes:
                 inputs = ring.make_inputs(generator, size, arguments.datatype)
                 begin = time.perf_counter()

@@ -4,8 +4,7 @@
 # and IPv6, busy and sleeping, and it ends when a rank is gone.
 . "$(dirname "$0")/_init.sh"
 
-perf=${GRADWIRE_PERF:-$build_folder/app/gradwire-perf/gradwire-perf}
-[[ -x $perf ]] || skip "there is no bench at $perf: build first"
+[[ -x $gradwire_perf ]] || skip "there is no bench at $gradwire_perf: build first"
 
 # Those of the ring that runs now: numbers of processes that have ended are soon another's.
 pids=()
@@ -22,7 +21,7 @@ ring() {
   shift
   ring_epoch=$((ring_epoch + 1))
   for ((rank = 0; rank < ranks; rank++)); do
-    "$perf" --transport tcp --rank "$rank" --nranks "$ranks" --rendezvous "$run_dir/meet" \
+    "$gradwire_perf" --transport tcp --rank "$rank" --nranks "$ranks" --rendezvous "$run_dir/meet" \
       --epoch "$ring_epoch" --timeout "$((20 * timeout_multiplier))" "$@" \
       >"$run_dir/ring-$rank.out" 2>"$run_dir/ring-$rank.err" &
     pids+=($!)
@@ -56,7 +55,7 @@ fi
 step "a rank that is killed: the others say so and end"
 mkdir "$run_dir/killed"
 for rank in 0 1 2; do
-  "$perf" --transport tcp --rank $rank --nranks 3 --rendezvous "$run_dir/killed" --sizes 4M \
+  "$gradwire_perf" --transport tcp --rank $rank --nranks 3 --rendezvous "$run_dir/killed" --sizes 4M \
     -n 1000000 --tcp-wait sleep --timeout 5 >"$run_dir/killed-$rank.out" 2>&1 &
   pids+=($!)
 done

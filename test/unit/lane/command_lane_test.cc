@@ -141,7 +141,7 @@ TEST_CASE("members that call different things abort the group, with both values"
     CHECK(reason.op_seq == 1);
     CHECK_THAT(std::string(reason.detail),
                Catch::Contains(first_said) && Catch::Contains(second_said) &&
-                   Catch::Contains("member 0") && Catch::Contains("member 1"));
+                   Catch::Contains("member 0 of rank 1") && Catch::Contains("member 1 called"));
     CHECK_FALSE(fixture.commands->pop_abort(handle, reason));
 
     // Nobody is answered while a lane may still touch memory.
@@ -154,7 +154,7 @@ TEST_CASE("members that call different things abort the group, with both values"
     CHECK(status_of(answer) == ErrorCode::kAborted);
     CHECK_THAT(std::string(answer->text), Catch::Contains(second_said));
   };
-  run([](auto& c) { c.count = 255; }, "count 256", "count 255");
+  run([](auto& c) { c.count = 255; }, "sum of 256 fp32", "sum of 255 fp32");
   run([](auto& c) { c.tag = 9; }, "tag 0", "tag 9");
   run([](auto& c) { c.datatype = 1; }, "fp32", "fp64");
   run([](auto& c) { c.redop = 2; }, "sum", "min");

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "ring/shard.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -152,6 +154,30 @@ TEST_CASE("ranks that call different things abort, naming both and their values"
     CHECK(text.find("op 1") != std::string::npos);
     CHECK(text.find("rank 0 called sum of 100 fp32") != std::string::npos);
     CHECK(text.find("rank 1 called sum of 200 fp32") != std::string::npos);
+  }
+}
+
+TEST_CASE("ranks that all call different things at once each name a pair, in rank order") {
+  RingOptions options;
+  options.nranks = 3;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  std::vector<AllReduceCase> cases;
+  for (std::uint16_t r = 0; r < 3; ++r) {
+    cases.emplace_back(3, 1, 1000 + r, DataType::kFloat32, RedOp::kSum, 1, true);
+  }
+  for (std::uint16_t r = 0; r < 3; ++r) ring.post(r, cases[r].spec(r, 1));
+  REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(1) && ring.aborted(2); }));
+  const char* const pairs[] = {
+      "rank 0 called sum of 1000 fp32 with tag 99, rank 1 called sum of 1001 fp32 with tag 99",
+      "rank 1 called sum of 1001 fp32 with tag 99, rank 2 called sum of 1002 fp32 with tag 99",
+      "rank 0 called sum of 1000 fp32 with tag 99, rank 2 called sum of 1002 fp32 with tag 99"};
+  for (std::uint16_t r = 0; r < 3; ++r) {
+    const AbortReason& reason = ring.shard(r).reason();
+    CHECK(reason.code == AbortCode::kMismatch);
+    const std::string detail = reason.detail;
+    CAPTURE(r, detail);
+    CHECK(std::count(std::begin(pairs), std::end(pairs), detail) == 1);
   }
 }
 

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cuda_api.h"
+
+#include <dlfcn.h>
+
+#include <cerrno>
+
+#if __has_include(<cuda.h>)
+#include <cuda.h>
+static_assert(gradwire::gpu_cuda::kCuInvalidValue == CUDA_ERROR_INVALID_VALUE);
+static_assert(gradwire::gpu_cuda::kCuOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
+static_assert(gradwire::gpu_cuda::kCuHostMemoryAlreadyRegistered ==
+              CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+static_assert(gradwire::gpu_cuda::kCuHostMemoryNotRegistered ==
+              CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+static_assert(gradwire::gpu_cuda::kCuNotSupported == CUDA_ERROR_NOT_SUPPORTED);
+static_assert(gradwire::gpu_cuda::kAttributeMultiprocessorCount ==
+              CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+static_assert(gradwire::gpu_cuda::kAttributeCanUseHostPointer ==
+              CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
+static_assert(gradwire::gpu_cuda::kAttributeGpuDirectRdma ==
+              CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED);
+static_assert(gradwire::gpu_cuda::kAttributeRdmaFlushOptions ==
+              CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS);
+static_assert(gradwire::gpu_cuda::kAttributeRdmaWritesOrdering ==
+              CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
+static_assert(gradwire::gpu_cuda::kHostRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE);
+static_assert(gradwire::gpu_cuda::kHostRegisterDeviceMap == CU_MEMHOSTREGISTER_DEVICEMAP);
+static_assert(gradwire::gpu_cuda::kPointerAttributeSyncMemops == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
+static_assert(gradwire::gpu_cuda::kFlushOptionHost == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST);
+static_assert(gradwire::gpu_cuda::kWritesOrderingNone == CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE);
+static_assert(gradwire::gpu_cuda::kFlushTargetCurrentContext ==
+              CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX);
+static_assert(gradwire::gpu_cuda::kFlushToAllDevices ==
+              CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES);
+static_assert(sizeof(gradwire::gpu_cuda::CuDevicePtr) == sizeof(CUdeviceptr));
+#endif
+
+namespace gradwire::gpu_cuda {
+namespace {
+
+constexpr const char* kLibrary = "libcuda.so.1";
+
+template <class Function>
+bool find(void* library, const char* name, Function& out, std::string& why) {
+  out = reinterpret_cast<Function>(dlsym(library, name));
+  if (out == nullptr) why = std::string(kLibrary) + " has no " + name;
+  return out != nullptr;
+}
+
+bool load(CudaApi& api, std::string& why) {
+  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* error = dlerror();
+    why = error == nullptr ? std::string(kLibrary) + " cannot be loaded" : error;
+    return false;
+  }
+  // The names that cuda.h gives these functions: a suffix is a later version's of the interface.
+  return find(library, "cuInit", api.init, why) &&
+         find(library, "cuGetErrorName", api.get_error_name, why) &&
+         find(library, "cuGetErrorString", api.get_error_string, why) &&
+         find(library, "cuDeviceGet", api.device_get, why) &&
+         find(library, "cuDeviceGetCount", api.device_get_count, why) &&
+         find(library, "cuDeviceGetByPCIBusId", api.device_get_by_pci_bus_id, why) &&
+         find(library, "cuDeviceGetPCIBusId", api.device_get_pci_bus_id, why) &&
+         find(library, "cuDeviceGetAttribute", api.device_get_attribute, why) &&
+         find(library, "cuDeviceGetName", api.device_get_name, why) &&
+         find(library, "cuDeviceTotalMem_v2", api.device_total_mem, why) &&
+         find(library, "cuDevicePrimaryCtxRetain", api.primary_context_retain, why) &&
+         find(library, "cuDevicePrimaryCtxRelease_v2", api.primary_context_release, why) &&
+         find(library, "cuCtxPushCurrent_v2", api.context_push, why) &&
+         find(library, "cuCtxPopCurrent_v2", api.context_pop, why) &&
+         find(library, "cuCtxSynchronize", api.context_synchronize, why) &&
+         find(library, "cuMemAlloc_v2", api.mem_alloc, why) &&
+         find(library, "cuMemFree_v2", api.mem_free, why) &&
+         find(library, "cuMemsetD8_v2", api.memset_d8, why) &&
+         find(library, "cuMemHostRegister_v2", api.host_register, why) &&
+         find(library, "cuMemHostUnregister", api.host_unregister, why) &&
+         find(library, "cuMemHostGetDevicePointer_v2", api.host_get_device_pointer, why) &&
+         find(library, "cuPointerSetAttribute", api.pointer_set_attribute, why) &&
+         find(library, "cuFlushGPUDirectRDMAWrites", api.flush_rdma_writes, why);
+}
+
+}  // namespace
+
+const CudaApi* load_cuda(std::string& why) {
+  struct Loaded {
+    CudaApi api{};
+    std::string why;
+    bool ok = false;
+  };
+  static const Loaded loaded = [] {
+    Loaded out;
+    out.ok = load(out.api, out.why);
+    if (!out.ok) return out;
+    const CuResult result = out.api.init(0);
+    out.ok = result == kCuSuccess;
+    if (!out.ok) out.why = "cuInit: " + describe(out.api, result);
+    return out;
+  }();
+  why = loaded.why;
+  return loaded.ok ? &loaded.api : nullptr;
+}
+
+std::string describe(const CudaApi& api, CuResult result) {
+  const char* name = nullptr;
+  const char* text = nullptr;
+  if (api.get_error_name(result, &name) != kCuSuccess || name == nullptr) name = "CUDA error";
+  if (api.get_error_string(result, &text) != kCuSuccess || text == nullptr) text = "unknown";
+  return std::string(name) + " (" + std::to_string(result) + "): " + text;
+}
+
+int to_errno(CuResult result) noexcept {
+  switch (result) {
+    case kCuSuccess:
+      return 0;
+    case kCuInvalidValue:
+    case kCuHostMemoryNotRegistered:
+      return -EINVAL;
+    case kCuOutOfMemory:
+      return -ENOMEM;
+    case kCuHostMemoryAlreadyRegistered:
+      return -EEXIST;
+    case kCuNotSupported:
+      return -ENOTSUP;
+    default:
+      return -EIO;
+  }
+}
+
+}  // namespace gradwire::gpu_cuda

@@ -1,0 +1,106 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""mismatch.py SOCKET...: clients of one group call things that do not fit together, one difference
+at a time. Every client has to get an error that names two ranks (or two members of a rank) that
+differ, and what both called; so does every op that is posted afterwards."""
+
+import argparse
+import re
+import sys
+
+import numpy as np
+
+import gradwire
+from ring import Ring
+
+WAIT_S = 30
+COMMON = {"count": 1000, "datatype": "fp32", "redop": "sum", "tag": 7}
+CALL = r"called (\w+) of (\d+) (\w+) with tag (\d+)"
+OF_RANKS = re.compile(rf"rank (\d+) {CALL}, rank (\d+) {CALL}")
+OF_MEMBERS = re.compile(rf"member (\d+) of rank (\d+) {CALL}, member (\d+) {CALL}")
+
+
+def text_of(call):
+    return (call["redop"], str(call["count"]), call["datatype"], str(call["tag"]))
+
+
+def post(ring, rank, member, call):
+    array = np.zeros(call["count"], {"fp32": "float32", "int32": "int32"}[call["datatype"]])
+    return ring.groups[rank][member].all_reduce(array, call["redop"], tag=call["tag"])
+
+
+def error_of(act):
+    """@return the text of the error that act() ends with."""
+    try:
+        act()
+    except gradwire.GradwireError as error:
+        if error.code != gradwire.Status.ABORTED:
+            raise SystemExit(f"{error.code.name} and not ABORTED: {error}")
+        return str(error)
+    raise SystemExit("an op of calls that do not fit together was done")
+
+
+def check_ranks(text, calls):
+    """The text names two ranks, the lower first, and what they called, which was not the same."""
+    found = OF_RANKS.search(text)
+    if not found:
+        raise SystemExit(f"not two ranks and what they called: {text}")
+    first, second = int(found[1]), int(found[6])
+    if not first < second:
+        raise SystemExit(f"rank {first} before rank {second}: {text}")
+    for rank, said in ((first, found.groups()[1:5]), (second, found.groups()[6:10])):
+        if said != text_of(calls[rank]):
+            raise SystemExit(f"rank {rank} called {text_of(calls[rank])}: {text}")
+    if text_of(calls[first]) == text_of(calls[second]):
+        raise SystemExit(f"ranks {first} and {second} called the same: {text}")
+
+
+def check_members(text, rank, calls):
+    found = OF_MEMBERS.search(text)
+    if not found or int(found[2]) != rank:
+        raise SystemExit(f"not two members of rank {rank} and what they called: {text}")
+    for member, said in ((int(found[1]), found.groups()[2:6]), (int(found[7]), found.groups()[7:])):
+        if said != text_of(calls[member]):
+            raise SystemExit(f"member {member} called {text_of(calls[member])}: {text}")
+
+
+def run_case(sockets, what, calls, members=1, at=None):
+    """calls[rank][member]; at: the rank whose members differ."""
+    with Ring(sockets, members) as ring:
+        everyone = [(r, m) for r in range(ring.nranks) for m in range(members)]
+        for work in [post(ring, r, m, COMMON) for r, m in everyone]:
+            work.wait(WAIT_S)  # the group works
+        works = [post(ring, r, m, calls[r][m]) for r, m in everyone]
+        texts = [error_of(lambda w=work: w.wait(WAIT_S)) for work in works]
+        later = [error_of(lambda r=r, m=m: post(ring, r, m, COMMON).wait(WAIT_S))
+                 for r, m in everyone]
+        for text in texts + later:
+            if at is None:
+                check_ranks(text, [c[0] for c in calls])
+            else:
+                check_members(text, at, calls[at])
+            if "op 2" not in text:
+                raise SystemExit(f"it does not name the op: {text}")
+    print(f"{what}: {len(texts)} errors, such as \"{texts[0]}\"", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("sockets", nargs="+")
+    sockets = parser.parse_args().sockets
+    nranks = len(sockets)
+    others = {"count": 1001, "datatype": "int32", "redop": "max", "tag": 8}
+    for key, value in others.items():
+        for odd in range(nranks):
+            calls = [[COMMON | {key: value} if rank == odd else COMMON] for rank in range(nranks)]
+            run_case(sockets, f"{key} of rank {odd}", calls)
+    run_case(sockets, "every rank another count",
+             [[COMMON | {"count": 1000 + rank}] for rank in range(nranks)])
+    calls = [[COMMON, COMMON] for _ in range(nranks)]
+    calls[1][1] = COMMON | {"count": 999}
+    run_case(sockets, "members of rank 1", calls, members=2, at=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
