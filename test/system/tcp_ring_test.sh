@@ -55,8 +55,8 @@ fi
 step "a rank that is killed: the others say so and end"
 mkdir "$run_dir/killed"
 for rank in 0 1 2; do
-  "$gradwire_perf" --transport tcp --rank $rank --nranks 3 --rendezvous "$run_dir/killed" --sizes 4M \
-    -n 1000000 --tcp-wait sleep --timeout 5 >"$run_dir/killed-$rank.out" 2>&1 &
+  "$gradwire_perf" --transport tcp --rank $rank --nranks 3 --rendezvous "$run_dir/killed" \
+    --sizes 4M -n 1000000 --tcp-wait sleep --timeout 5 >"$run_dir/killed-$rank.out" 2>&1 &
   pids+=($!)
 done
 sleep 1
