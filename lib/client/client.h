@@ -244,6 +244,7 @@ class Client : public std::enable_shared_from_this<Client> {
 
   bool dead_ = false;
   Error dead_reason_;
+  std::string cut_off_reason_;  ///< told by the daemon before it hangs up
   bool has_leader_ = false;
   Clock::time_point last_control_check_;
   std::uint32_t next_request_id_ = 1;

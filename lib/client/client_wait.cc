@@ -94,9 +94,14 @@ bool Client::drain_control() {
     if (!received || *received == ipc::SocketStatus::kClosed) {
       // What was completed before the daemon went away is completed.
       drain_completions();
-      die(ErrorCode::kUnavailable,
-          fmt::format("the daemon at {} went away{}", path_,
-                      received ? std::string() : ": " + received.error().message));
+      std::string text = fmt::format("the daemon at {} went away", path_);
+      if (!cut_off_reason_.empty()) {
+        text =
+            fmt::format("the daemon at {} cut this client off, which {}", path_, cut_off_reason_);
+      } else if (!received) {
+        text += ": " + received.error().message;
+      }
+      die(ErrorCode::kUnavailable, std::move(text));
       return true;
     }
     dispatch(std::move(message));
@@ -115,6 +120,12 @@ void Client::drain_control_sometimes() {
 
 void Client::dispatch(ipc::Message message) {
   if (message.header.request_id == 0) {
+    if (message.header.type == static_cast<std::uint16_t>(ipc::MessageType::kCutOff)) {
+      if (const auto why = ipc::body_as<ipc::ErrorBody>(message.body)) {
+        cut_off_reason_ = ipc::text_of(why->text);
+      }
+      return;
+    }
     if (message.header.type != static_cast<std::uint16_t>(ipc::MessageType::kGroupAborted)) return;
     const auto event = ipc::body_as<ipc::GroupAbortedEvent>(message.body);
     if (!event) return;

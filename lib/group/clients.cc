@@ -216,11 +216,9 @@ void Manager::memory_removed(Client& client, std::uint32_t handle) {
 void Manager::on_client_fault(const lane::Notice& notice, TimeNs now) {
   Client* client = client_by_id(notice.client_id);
   if (client == nullptr || client->retired) return;
-  const ipc::ConnectionId connection = client->connection;
-  retire(*client,
-         fmt::format("broke the command queue's rules: {}", ipc::text_of(notice.reason.detail)),
-         now);
-  sink_.hang_up(connection);
+  cut_off(*client,
+          fmt::format("broke the command queue's rules: {}", ipc::text_of(notice.reason.detail)),
+          now);
 }
 
 void Manager::check_memory_faults(TimeNs now) {
@@ -230,9 +228,7 @@ void Manager::check_memory_faults(TimeNs now) {
     bool hit = client->queue.was_hit();
     for (const auto& [handle, memory] : client->memories) hit = hit || memory.mapping.was_hit();
     if (!hit || client->retired) continue;
-    const ipc::ConnectionId connection = client->connection;
-    retire(*client, "took pages out of the memory that it shares with the daemon", now);
-    sink_.hang_up(connection);
+    cut_off(*client, "took pages out of the memory that it shares with the daemon", now);
     return;  // the map may have changed: the others are looked at next time
   }
 }
@@ -254,6 +250,15 @@ void Manager::retire(Client& client, const std::string& why, TimeNs now) {
   remove.type = lane::RequestType::kRemoveClient;
   remove.client_id = client.id;
   request(kCommandLane, remove);
+}
+
+void Manager::cut_off(Client& client, const std::string& why, TimeNs now) {
+  const ipc::ConnectionId connection = client.connection;
+  ipc::MessageHeader header;
+  header.type = static_cast<std::uint16_t>(ipc::MessageType::kCutOff);
+  sink_.send(connection, header, ipc::bytes_of(ipc::error_body(why)), {});
+  retire(client, why, now);
+  sink_.hang_up(connection);
 }
 
 void Manager::forget_if_gone(std::uint32_t client_id) {

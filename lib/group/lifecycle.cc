@@ -217,11 +217,7 @@ void Manager::poll_stop(TimeNs now) {
   }
   std::vector<Client*> clients;
   for (const auto& [id, client] : clients_) clients.push_back(client.get());
-  for (Client* client : clients) {
-    const ipc::ConnectionId connection = client->connection;
-    retire(*client, "is let go since the daemon stops", now);
-    sink_.hang_up(connection);
-  }
+  for (Client* client : clients) cut_off(*client, "is let go since the daemon stops", now);
 }
 
 bool Manager::stopped(TimeNs now) const noexcept {

@@ -95,8 +95,11 @@ class Manager {
   void memory_removed(Client& client, std::uint32_t handle);
   void on_client_fault(const lane::Notice& notice, TimeNs now);
   void check_memory_faults(TimeNs now);
-  /// The client's part is over: groups end, memory goes, in time the client itself.
+  /// The client's part is over: groups end, memory goes, in time the client itself. `why` goes on
+  /// from "the client ...".
   void retire(Client& client, const std::string& why, TimeNs now);
+  /// The daemon ends it: the client is told why, retired and hung up.
+  void cut_off(Client& client, const std::string& why, TimeNs now);
   void forget_if_gone(std::uint32_t client_id);
   [[nodiscard]] Client* client_of(ipc::ConnectionId connection) noexcept;
   [[nodiscard]] Client* client_by_id(std::uint32_t client_id) noexcept;

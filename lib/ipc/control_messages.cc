@@ -121,6 +121,8 @@ const char* name_of(MessageType type) noexcept {
       return "status";
     case MessageType::kGroupAborted:
       return "group-aborted";
+    case MessageType::kCutOff:
+      return "cut off";
   }
   return "message?";
 }

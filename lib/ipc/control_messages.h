@@ -41,6 +41,7 @@ enum class MessageType : std::uint16_t {
   kStatus = 8,    ///< no body; needs no kOpen. Reply: JSON text, as the body or, where
                   ///< that would be too large, in a memfd (see status_text)
   kGroupAborted = 100,  ///< event, request_id 0: GroupAbortedEvent
+  kCutOff = 101,        ///< event, request_id 0: ErrorBody, why the daemon hangs up after this
 };
 
 struct MessageHeader {

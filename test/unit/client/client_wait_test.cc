@@ -215,6 +215,20 @@ TEST_CASE("a completion that cannot be is the end of the connection, not of the 
   CHECK_THAT(gw_last_error(), Catch::Contains("cannot be"));
 }
 
+TEST_CASE("a client that the daemon cuts off says why") {
+  Single single;
+  single.fixture.daemon().hold_ops = true;
+  float x = 1.0f;
+  gw_work* work = post(single.group, &x);
+  single.fixture.daemon().cut_off = true;
+  CHECK(gw_wait(work, 5000) == GW_UNAVAILABLE);
+  CHECK_THAT(gw_last_error(), Catch::Contains("cut this client off, which wore a hat"));
+  gw_work_free(work);
+  gw_work* none = nullptr;
+  CHECK(gw_all_reduce(single.group, &x, &x, 1, GW_FLOAT32, GW_SUM, 0, &none) == GW_UNAVAILABLE);
+  CHECK_THAT(gw_last_error(), Catch::Contains("wore a hat"));
+}
+
 TEST_CASE("closing a client ends the waits of its other threads") {
   Fixture fixture;
   gw_client* client = fixture.open();

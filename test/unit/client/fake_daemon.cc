@@ -47,6 +47,15 @@ void FakeDaemon::run() {
       forged.request_id = 77;
       for (auto& [place, client] : clients_) push(client, forged);
     }
+    if (cut_off.exchange(false)) {
+      ipc::MessageHeader header;
+      header.type = static_cast<std::uint16_t>(ipc::MessageType::kCutOff);
+      for (const auto& [place, client] : clients_) {
+        ipc::ControlServer& server = *servers_[place.rank_index];
+        server.send(place.connection, header, ipc::bytes_of(ipc::error_body("wore a hat")), {});
+        server.hang_up(place.connection);
+      }
+    }
     if (!busy) wait_for_doorbell();
   }
 }
@@ -226,6 +235,7 @@ void FakeDaemon::on_message(const Place& place, ipc::Message&& message) {
     case MessageType::kStatus:
       return status(place, message);
     case MessageType::kGroupAborted:
+    case MessageType::kCutOff:
       break;
   }
   refuse(place, header, ErrorCode::kUnsupported, "no such message");

@@ -32,6 +32,7 @@ class FakeDaemon {
   std::atomic<bool> ignore_requests{false};  ///< control messages are taken and not answered
   std::atomic<std::uint64_t> memory_limit{1u << 30};  ///< bytes of one client
   std::atomic<bool> forge_completion{false};  ///< writes one completion of no op to every client
+  std::atomic<bool> cut_off{false};           ///< hangs every client up, and says why
   std::atomic<std::uint64_t> frees{0};        ///< kFree requests seen
   std::atomic<std::uint64_t> leaves{0};       ///< kLeave requests seen
   std::atomic<std::uint64_t> doorbells{0};    ///< rings seen

@@ -236,7 +236,7 @@ TEST_CASE("a client may die before its open, its allocation or its free is answe
   for (const ipc::ConnectionId connection : {1, 2, 3}) CHECK(daemon.waiting(connection) == 0);
 }
 
-TEST_CASE("a client that breaks the queue's rules is hung up") {
+TEST_CASE("a client that breaks the queue's rules is told so and hung up") {
   FakeDaemon daemon;
   const std::uint32_t id = daemon.open(1);
   daemon.open(2);
@@ -247,6 +247,13 @@ TEST_CASE("a client that breaks the queue's rules is hung up") {
   fault.reason.set_detail("command tail 77");
   daemon.lanes.notices.push_back(fault);
   daemon.poll();
+  const auto last = daemon.take(1);
+  CHECK(last.header.type == static_cast<std::uint16_t>(ipc::MessageType::kCutOff));
+  CHECK(last.header.request_id == 0);
+  CHECK(ipc::text_of(ipc::body_as<ipc::ErrorBody>(last.body).value().text) ==
+        "broke the command queue's rules: command tail 77");
+  CHECK(daemon.waiting(1) == 0);
+  CHECK(daemon.waiting(2) == 0);
   CHECK(daemon.sink.hung_up == std::set<ipc::ConnectionId>{1});
   CHECK(daemon.lanes.count(RequestType::kRemoveClient) == 1);
   CHECK_THAT(daemon.group_json()["aborted"].get<std::string>(), Catch::Contains("command tail 77"));

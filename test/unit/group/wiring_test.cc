@@ -150,6 +150,8 @@ TEST_CASE("a stopping daemon lets its clients go, and is done") {
   CHECK(daemon.manager->stopped(daemon.now));
   CHECK(daemon.server->connections() == 0);
   ipc::Message message;
+  REQUIRE(*ipc::receive_message(socket.get(), message) == ipc::SocketStatus::kDone);
+  CHECK(message.type() == ipc::MessageType::kCutOff);
   CHECK(*ipc::receive_message(socket.get(), message) == ipc::SocketStatus::kClosed);
 }
 

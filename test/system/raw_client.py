@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A client without the library: it speaks the control socket (lib/ipc/control_messages.h) and the
+command queue (lib/ipc/command_queue.h) byte by byte, so that it can say what no honest client
+says."""
+
+import mmap
+import random
+import select
+import socket
+import struct
+import time
+
+MAGIC, VERSION, HEADER = 0x47574331, 1, struct.Struct("=IHHIIII")
+OPEN, ALLOCATE, FREE, DESCRIBE, JOIN, LEAVE, ABORT, STATUS = range(1, 9)
+GROUP_ABORTED, CUT_OFF = 100, 101
+JOIN_REQUEST = struct.Struct("=QIHHHHI")
+COMMAND = struct.Struct("=QQQQQIIIBBBB8x")
+ENTRIES = 256
+COMMAND_TAIL, COMMAND_HEAD, COMPLETION_TAIL, COMPLETION_HEAD = 64, 128, 192, 256
+DAEMON_SLEEPS, COMMANDS, COMPLETION_BYTES = 320, 448, 256
+COMPLETIONS = COMMANDS + ENTRIES * COMMAND.size
+TYPE_ALL_REDUCE = 1
+MASK = 0xffffffff
+
+
+class Refused(Exception):
+    """The daemon answered with an error: (code, text)."""
+
+
+class Closed(Exception):
+    """The daemon hung up. Its last words are the argument."""
+
+
+class RawClient:
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(30)
+        self.socket.connect(path)
+        self.next_id = 1
+        self.events = []
+        self.queue = None
+
+    def send(self, kind, body=b"", fds=(), magic=MAGIC, version=VERSION, size=None):
+        """Sends one message, right or wrong, and returns its id."""
+        self.next_id += 1
+        size = HEADER.size + len(body) if size is None else size
+        header = HEADER.pack(magic, version, kind, self.next_id, size, 0, 0)
+        self.send_bytes(header + body, fds)
+        return self.next_id
+
+    def send_bytes(self, data, fds=()):
+        try:
+            socket.send_fds(self.socket, [data], list(fds))
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise Closed(self.last_words()) from error
+
+    def last_words(self):
+        return " ".join(text for _, text in self.events)
+
+    def receive(self):
+        """@return (id, error code, body, descriptors) of the next answer; keeps events."""
+        while True:
+            try:
+                data, fds, _, _ = socket.recv_fds(self.socket, 256 * 1024, 8)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                raise Closed(self.last_words())
+            _, _, kind, request, _, code, _ = HEADER.unpack_from(data)
+            body = data[HEADER.size:]
+            if kind in (GROUP_ABORTED, CUT_OFF):
+                text = body[8:] if kind == GROUP_ABORTED else body
+                self.events.append((kind, text.rstrip(b"\0").decode()))
+                continue
+            return request, code, body, fds
+
+    def call(self, kind, body=b"", **wrong):
+        request = self.send(kind, body, **wrong)
+        while True:
+            answered, code, answer, fds = self.receive()
+            if answered == request or (wrong and code):
+                break
+        if code:
+            raise Refused(code, answer.rstrip(b"\0").decode())
+        return answer, fds
+
+    def open(self):
+        answer, fds = self.call(OPEN, struct.pack("=II", 1, 0))
+        self.queue_fd, self.doorbell, self.completion_fd = fds
+        self.queue_bytes = struct.unpack("=QIIIiQ", answer)[5]
+        self.queue = mmap.mmap(self.queue_fd, self.queue_bytes)
+        return self
+
+    def allocate(self, size):
+        """@return (handle, bytes, descriptor)."""
+        answer, fds = self.call(ALLOCATE, struct.pack("=Q", size))
+        got, handle, _ = struct.unpack("=QIi", answer)
+        return handle, got, fds[0]
+
+    def describe(self):
+        return self.call(DESCRIBE)[0]
+
+    def join(self, group_id, rank, infos):
+        body = JOIN_REQUEST.pack(group_id, 1, rank, len(infos), 0, 1, 20_000)
+        return struct.unpack_from("=Q", self.call(JOIN, body + b"".join(infos))[0])[0]
+
+    # --- the command queue -----------------------------------------------------------------------
+
+    def word(self, at):
+        return struct.unpack_from("=I", self.queue, at)[0]
+
+    def set_word(self, at, value):
+        struct.pack_into("=I", self.queue, at, value & MASK)
+
+    def ring_doorbell(self):
+        with socket.socket(fileno=socket.dup(self.doorbell)) as bell:
+            bell.setblocking(False)
+            try:
+                bell.send(b"\1\0\0\0\0\0\0\0")
+            except (BlockingIOError, BrokenPipeError):
+                pass  # it has been rung enough, or the daemon has let go of it
+
+    def push(self, request, group, count, input_offset=0, output_offset=0, input_memory=0,
+             output_memory=None, tag=0, kind=TYPE_ALL_REDUCE, datatype=0, redop=0, reserved=0):
+        tail = self.word(COMMAND_TAIL)
+        output_memory = input_memory if output_memory is None else output_memory
+        COMMAND.pack_into(self.queue, COMMANDS + tail % ENTRIES * COMMAND.size, request, group,
+                          count, input_offset, output_offset, input_memory, output_memory, tag,
+                          kind, datatype, redop, reserved)
+        self.set_word(COMMAND_TAIL, tail + 1)
+        self.ring_doorbell()
+
+    def completion(self, seconds=20):
+        """@return (request, status, text) of the next completion."""
+        deadline = time.monotonic() + seconds
+        head = self.word(COMPLETION_HEAD)
+        while self.word(COMPLETION_TAIL) == head:
+            if time.monotonic() > deadline:
+                raise SystemExit("no completion came")
+            time.sleep(0.001)
+        at = COMPLETIONS + head % ENTRIES * COMPLETION_BYTES
+        request, _, status, _ = struct.unpack_from("=QQII", self.queue, at)
+        text = self.queue[at + 24:at + COMPLETION_BYTES].split(b"\0", 1)[0].decode()
+        self.set_word(COMPLETION_HEAD, head + 1)
+        return request, status, text
+
+    def refused_command(self, what, says, *arguments, **named):
+        """Pushes a command and wants it refused with a text that has `says`."""
+        request = random.getrandbits(63)
+        self.push(request, *arguments, **named)
+        answered, status, text = self.completion()
+        if answered != request or status == 0 or says not in text:
+            raise SystemExit(f"{what}: answered with {status} \"{text}\", not \"{says}\"")
+        print(f"  {what}: {text}", flush=True)
+
+    def wait_closed(self, seconds=20):
+        """@return what the daemon said before it hung up."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if select.select([self.socket], [], [], 0.5)[0]:
+                try:
+                    self.receive()
+                except Closed as closed:
+                    return str(closed)
+        raise SystemExit("the daemon did not hang up")
