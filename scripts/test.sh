@@ -64,6 +64,8 @@ buildtype=debug
 options=(--buildtype "$buildtype" -Db_sanitize="$sanitize" -Dtests=true)
 # Sanitizers' symbols come from the program that loads a library, never from the library.
 [[ $sanitize == none ]] || options+=(-Db_lundef=false)
+# CUDA's compiler goes with gcc, and its minutes buy nothing where the kernels do not run.
+[[ $compiler == gcc && $sanitize == none ]] || options+=(-Dcuda=disabled)
 build_tree "$folder" "$compiler" "${options[@]}"
 
 # Logs of an earlier run must not be counted for this one.

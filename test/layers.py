@@ -39,6 +39,12 @@ DPDK_ALLOWED = {
     "lane": ["*"],
     "group": ["*"],
 }
+# folder of a library: DPDK headers beside what its library may include.
+DPDK_FOLDERS = {
+    "lib/reduce/gpu/": ["rte_gpudev.h", "rte_malloc.h", "rte_errno.h"],
+}
+# Folders that meet a device of their own, with its clocks and threads.
+DEVICE_FOLDERS = ("lib/reduce/gpu/", "lib/reduce/cuda/")
 # Only lane drives ports, whatever the row above allows.
 PORT_HEADERS = re.compile(r"rte_(ethdev|ethdev_driver|flow|eth_\w+|pmd_\w+)\.h$")
 PORT_LIBRARY = "lane"
@@ -75,7 +81,8 @@ def check(path, text):
         match = INCLUDE.match(line)
         if match:
             yield from ((number, e) for e in check_include(name, library, *match.groups()))
-        elif library in SANS_IO and SANS_IO_CALLS.search(COMMENT.sub("", line)):
+        elif (library in SANS_IO and not name.startswith(DEVICE_FOLDERS)
+              and SANS_IO_CALLS.search(COMMENT.sub("", line))):
             call = SANS_IO_CALLS.search(line).group(1)
             yield number, f"lib/{library} calls {call}: time is a parameter there"
 
@@ -99,10 +106,13 @@ def check_include(name, library, quoted, angled):
     if base.startswith("rte_"):
         if PORT_HEADERS.match(base) and library != PORT_LIBRARY:
             yield f"{header}: lib/{PORT_LIBRARY} alone drives ports"
-        allowed = DPDK_ALLOWED.get(library, [])
+        allowed = list(DPDK_ALLOWED.get(library, []))
+        for folder, headers in DPDK_FOLDERS.items():
+            allowed += headers if name.startswith(folder) else []
         if "*" not in allowed and base not in allowed:
             yield f"{header}: of DPDK, lib/{library} may include {', '.join(allowed) or 'nothing'}"
-    if library in SANS_IO and SANS_IO_HEADERS.match(header):
+    if (library in SANS_IO and SANS_IO_HEADERS.match(header)
+            and not name.startswith(DEVICE_FOLDERS)):
         yield f"{header}: no clock, socket or thread in lib/{library}"
 
 
@@ -139,6 +149,11 @@ SELF_TEST = [
     ("lib/ring/x.cc", "clock_gettime(CLOCK_MONOTONIC, &t);", False),
     ("lib/reduce/x.cc", "#include <cuda_runtime.h>", False),
     ("lib/reduce/cuda/x.cc", "#include <cuda_runtime.h>", True),
+    ("lib/reduce/x.cc", "#include <rte_gpudev.h>", False),
+    ("lib/reduce/gpu/x.cc", "#include <rte_gpudev.h>", True),
+    ("lib/reduce/gpu/x.cc", "#include <rte_mbuf.h>", False),
+    ("lib/reduce/gpu/x.cc", "#include <thread>", True),
+    ("lib/reduce/gpu/x.cc", "#include <cuda_runtime.h>", False),
     ("lib/client/x.cc", "#include <rte_memcpy.h>", False),
     ("lib/client/x.cc", '#include "ipc/command_queue.h"', True),
     ("lib/client/x.cc", '#include "lane/messages.h"', False),

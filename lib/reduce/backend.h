@@ -73,8 +73,10 @@ struct BackendCounters {
 class Backend {
  public:
   virtual ~Backend() = default;
-  /// "cpu avx2", "cpu scalar", ...
+  /// "cpu avx2", "cpu scalar", "emu", "cuda".
   [[nodiscard]] virtual const char* name() const noexcept = 0;
+  /// How payloads reach what reduces them; counters of bytes are by path.
+  [[nodiscard]] virtual const char* path() const noexcept { return "cpu"; }
   /// Takes entries from the front of `entries`, as many as it has room for. Memory named by an
   /// entry belongs to the backend until its completion is polled; an output may be the input of the
   /// same entry (in place), and overlaps nothing else of the batch.

@@ -4,6 +4,8 @@
 /// combine, divide, seal (make any NaN canonical), round and store. They define the numbers; the
 /// vector operations of avx2_ops.h have to give the same bits. The SSE control register is taken
 /// to be at its default: round to nearest even, no flush to zero, denormals are not zero.
+/// CUDA's compiler takes this header for device code too (with -fmad=false), so that the kernels
+/// compute with the very same lines; where the hardware has an instruction for one, it says so.
 /// Private to lib/reduce. Any thread; nothing here allocates.
 #pragma once
 
@@ -13,13 +15,24 @@
 #include <cstring>
 #include <type_traits>
 
+#if defined(__CUDACC__)
+#define GRADWIRE_ANYWHERE __host__ __device__
+#else
+#define GRADWIRE_ANYWHERE
+#endif
+
 namespace gradwire::reduce {
 
 inline constexpr std::uint32_t kFloatInfinity = 0x7f800000u;
 inline constexpr std::uint32_t kFloatNan = 0x7fc00000u;
 inline constexpr std::uint64_t kDoubleNan = 0x7ff8000000000000u;
 
-[[nodiscard]] inline float half_to_float(std::uint16_t half) noexcept {
+[[nodiscard]] GRADWIRE_ANYWHERE inline float half_to_float(std::uint16_t half) noexcept {
+#if defined(__CUDA_ARCH__)
+  float value;  // Exact for every pattern; what a NaN becomes does not matter, it is sealed.
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+  return value;
+#else
   const std::uint32_t sign = (half & 0x8000u) << 16;
   const std::uint32_t exponent = (half >> 10) & 0x1fu;
   const std::uint32_t mantissa = half & 0x3ffu;
@@ -31,10 +44,16 @@ inline constexpr std::uint64_t kDoubleNan = 0x7ff8000000000000u;
     return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
   }
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+#endif
 }
 
 /// Rounds to nearest even; a NaN becomes the canonical one.
-[[nodiscard]] inline std::uint16_t float_to_half(float value) noexcept {
+[[nodiscard]] GRADWIRE_ANYWHERE inline std::uint16_t float_to_half(float value) noexcept {
+#if defined(__CUDA_ARCH__)
+  std::uint16_t half;  // To nearest even, with denormals, and to infinity beyond 65520.
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+  return value == value ? half : std::uint16_t{0x7e00};
+#else
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
@@ -52,14 +71,15 @@ inline constexpr std::uint64_t kDoubleNan = 0x7ff8000000000000u;
   }
   const std::uint32_t tie_to_even = 0xfffu + ((magnitude >> 13) & 1u);
   return sign | static_cast<std::uint16_t>((magnitude + tie_to_even - 0x38000000u) >> 13);
+#endif
 }
 
-[[nodiscard]] inline float bfloat_to_float(std::uint16_t bfloat) noexcept {
+[[nodiscard]] GRADWIRE_ANYWHERE inline float bfloat_to_float(std::uint16_t bfloat) noexcept {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bfloat) << 16);
 }
 
 /// Rounds to nearest even; a NaN becomes the canonical one.
-[[nodiscard]] inline std::uint16_t float_to_bfloat(float value) noexcept {
+[[nodiscard]] GRADWIRE_ANYWHERE inline std::uint16_t float_to_bfloat(float value) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffffu) > kFloatInfinity) {
     return 0x7fc0;
@@ -68,14 +88,14 @@ inline constexpr std::uint64_t kDoubleNan = 0x7ff8000000000000u;
 }
 
 template <class T>
-[[nodiscard]] inline T load_unaligned(const std::byte* from) noexcept {
+[[nodiscard]] GRADWIRE_ANYWHERE inline T load_unaligned(const std::byte* from) noexcept {
   T value;
   std::memcpy(&value, from, sizeof(T));
   return value;
 }
 
 template <class T>
-inline void store_unaligned(std::byte* to, T value) noexcept {
+GRADWIRE_ANYWHERE inline void store_unaligned(std::byte* to, T value) noexcept {
   std::memcpy(to, &value, sizeof(T));
 }
 
@@ -85,9 +105,9 @@ struct ScalarFloatCombine {
   using Acc = Accumulator;
   using Bits = std::conditional_t<sizeof(Acc) == 4, std::uint32_t, std::uint64_t>;
   using Divisor = Acc;
-  static Acc sum(Acc a, Acc b) noexcept { return a + b; }
-  static Acc prod(Acc a, Acc b) noexcept { return a * b; }
-  static Acc min(Acc a, Acc b) noexcept {
+  GRADWIRE_ANYWHERE static Acc sum(Acc a, Acc b) noexcept { return a + b; }
+  GRADWIRE_ANYWHERE static Acc prod(Acc a, Acc b) noexcept { return a * b; }
+  GRADWIRE_ANYWHERE static Acc min(Acc a, Acc b) noexcept {
     if (a < b) {
       return a;
     }
@@ -98,7 +118,7 @@ struct ScalarFloatCombine {
     // one whatever is or-ed into it.
     return std::bit_cast<Acc>(std::bit_cast<Bits>(a) | std::bit_cast<Bits>(b));
   }
-  static Acc max(Acc a, Acc b) noexcept {
+  GRADWIRE_ANYWHERE static Acc max(Acc a, Acc b) noexcept {
     if (a > b) {
       return a;
     }
@@ -110,9 +130,9 @@ struct ScalarFloatCombine {
     }
     return std::bit_cast<Acc>(std::bit_cast<Bits>(a) | std::bit_cast<Bits>(b));
   }
-  static Divisor divisor(std::uint32_t n) noexcept { return static_cast<Acc>(n); }
-  static Acc divide(Acc a, Divisor n) noexcept { return a / n; }
-  static Acc seal(Acc a) noexcept {
+  GRADWIRE_ANYWHERE static Divisor divisor(std::uint32_t n) noexcept { return static_cast<Acc>(n); }
+  GRADWIRE_ANYWHERE static Acc divide(Acc a, Divisor n) noexcept { return a / n; }
+  GRADWIRE_ANYWHERE static Acc seal(Acc a) noexcept {
     constexpr auto kNan = static_cast<Bits>(sizeof(Acc) == 4 ? kFloatNan : kDoubleNan);
     return a == a ? a : std::bit_cast<Acc>(kNan);
   }
@@ -122,32 +142,43 @@ template <class T>  // float, double
 struct ScalarFloat : ScalarFloatCombine<T> {
   static constexpr std::size_t kElements = 1;
   static constexpr std::size_t kBytes = sizeof(T);
-  static T load(const std::byte* from) noexcept { return load_unaligned<T>(from); }
+  GRADWIRE_ANYWHERE static T load(const std::byte* from) noexcept {
+    return load_unaligned<T>(from);
+  }
   using Stored = T;
-  static Stored round(T value) noexcept { return value; }
-  static void store(std::byte* to, Stored value) noexcept { store_unaligned(to, value); }
+  GRADWIRE_ANYWHERE static T decode(Stored stored) noexcept { return stored; }
+  GRADWIRE_ANYWHERE static Stored round(T value) noexcept { return value; }
+  GRADWIRE_ANYWHERE static void store(std::byte* to, Stored value) noexcept {
+    store_unaligned(to, value);
+  }
 };
 
 struct ScalarHalf : ScalarFloatCombine<float> {
   static constexpr std::size_t kElements = 1;
   static constexpr std::size_t kBytes = 2;
-  static float load(const std::byte* from) noexcept {
+  GRADWIRE_ANYWHERE static float load(const std::byte* from) noexcept {
     return half_to_float(load_unaligned<std::uint16_t>(from));
   }
   using Stored = std::uint16_t;
-  static Stored round(float value) noexcept { return float_to_half(value); }
-  static void store(std::byte* to, Stored value) noexcept { store_unaligned(to, value); }
+  GRADWIRE_ANYWHERE static float decode(Stored stored) noexcept { return half_to_float(stored); }
+  GRADWIRE_ANYWHERE static Stored round(float value) noexcept { return float_to_half(value); }
+  GRADWIRE_ANYWHERE static void store(std::byte* to, Stored value) noexcept {
+    store_unaligned(to, value);
+  }
 };
 
 struct ScalarBfloat : ScalarFloatCombine<float> {
   static constexpr std::size_t kElements = 1;
   static constexpr std::size_t kBytes = 2;
-  static float load(const std::byte* from) noexcept {
+  GRADWIRE_ANYWHERE static float load(const std::byte* from) noexcept {
     return bfloat_to_float(load_unaligned<std::uint16_t>(from));
   }
   using Stored = std::uint16_t;
-  static Stored round(float value) noexcept { return float_to_bfloat(value); }
-  static void store(std::byte* to, Stored value) noexcept { store_unaligned(to, value); }
+  GRADWIRE_ANYWHERE static float decode(Stored stored) noexcept { return bfloat_to_float(stored); }
+  GRADWIRE_ANYWHERE static Stored round(float value) noexcept { return float_to_bfloat(value); }
+  GRADWIRE_ANYWHERE static void store(std::byte* to, Stored value) noexcept {
+    store_unaligned(to, value);
+  }
 };
 
 template <class T>  // int8_t, uint8_t, int32_t, int64_t
@@ -157,26 +188,33 @@ struct ScalarInteger {
   using Divisor = std::int64_t;
   static constexpr std::size_t kElements = 1;
   static constexpr std::size_t kBytes = sizeof(T);
-  static Acc load(const std::byte* from) noexcept { return load_unaligned<T>(from); }
+  GRADWIRE_ANYWHERE static Acc load(const std::byte* from) noexcept {
+    return load_unaligned<T>(from);
+  }
   using Stored = T;
-  static Stored round(Acc value) noexcept { return value; }
-  static void store(std::byte* to, Stored value) noexcept { store_unaligned(to, value); }
+  GRADWIRE_ANYWHERE static Acc decode(Stored stored) noexcept { return stored; }
+  GRADWIRE_ANYWHERE static Stored round(Acc value) noexcept { return value; }
+  GRADWIRE_ANYWHERE static void store(std::byte* to, Stored value) noexcept {
+    store_unaligned(to, value);
+  }
   // Unsigned arithmetic wraps; signed overflow would be undefined.
-  static Acc sum(Acc a, Acc b) noexcept {
+  GRADWIRE_ANYWHERE static Acc sum(Acc a, Acc b) noexcept {
     return static_cast<T>(
         static_cast<Unsigned>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b)));
   }
-  static Acc prod(Acc a, Acc b) noexcept {
+  GRADWIRE_ANYWHERE static Acc prod(Acc a, Acc b) noexcept {
     return static_cast<T>(
         static_cast<Unsigned>(static_cast<Unsigned>(a) * static_cast<Unsigned>(b)));
   }
-  static Acc min(Acc a, Acc b) noexcept { return b < a ? b : a; }
-  static Acc max(Acc a, Acc b) noexcept { return a < b ? b : a; }
-  static Divisor divisor(std::uint32_t n) noexcept { return static_cast<Divisor>(n); }
-  static Acc divide(Acc a, Divisor n) noexcept {
+  GRADWIRE_ANYWHERE static Acc min(Acc a, Acc b) noexcept { return b < a ? b : a; }
+  GRADWIRE_ANYWHERE static Acc max(Acc a, Acc b) noexcept { return a < b ? b : a; }
+  GRADWIRE_ANYWHERE static Divisor divisor(std::uint32_t n) noexcept {
+    return static_cast<Divisor>(n);
+  }
+  GRADWIRE_ANYWHERE static Acc divide(Acc a, Divisor n) noexcept {
     return static_cast<T>(static_cast<std::int64_t>(a) / n);
   }
-  static Acc seal(Acc a) noexcept { return a; }
+  GRADWIRE_ANYWHERE static Acc seal(Acc a) noexcept { return a; }
 };
 
 }  // namespace gradwire::reduce

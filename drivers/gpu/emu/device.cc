@@ -192,8 +192,7 @@ int Device::launch(reduce::EmulatedDevice::Kernel kernel, void* argument) {
   {
     const std::lock_guard lock(work_mutex_);
     if (stop_) return -ENODEV;
-    const auto delay_ns = static_cast<std::int64_t>(behaviour_.delay_us) * 1'000;
-    work_.push_back({kernel, argument, delay_ns == 0 ? 0 : now_ns() + delay_ns});
+    work_.push_back({kernel, argument, delay_ns() == 0 ? 0 : now_ns() + delay_ns()});
   }
   wake_.notify_one();
   return 0;
@@ -207,7 +206,7 @@ int Device::next_outcome() {
 
 int Device::begin() {
   if (behaviour_.delay_us != 0) {
-    wait_until(now_ns() + static_cast<std::int64_t>(behaviour_.delay_us) * 1'000);
+    wait_until(now_ns() + delay_ns());
   }
   const int outcome = next_outcome();
   if (behaviour_.hang_after != 0 && batches_ == behaviour_.hang_after) {
@@ -240,7 +239,10 @@ void Device::run() {
       }
     }
     for (auto work = taken.rbegin(); work != taken.rend(); ++work) {
-      if (work->due_ns != 0) wait_until(work->due_ns);
+      // Where the order changes each is late by itself, so that the order can be seen.
+      if (work->due_ns != 0) {
+        wait_until(behaviour_.reorder > 1 ? now_ns() + delay_ns() : work->due_ns);
+      }
       const int outcome = next_outcome();
       if (behaviour_.hang_after != 0 && batches_ == behaviour_.hang_after) {
         wait_until(now_ns() + static_cast<std::int64_t>(behaviour_.hang_ms) * 1'000'000);

@@ -74,6 +74,9 @@ class Device {
   [[nodiscard]] int next_outcome();
   [[nodiscard]] bool accessible(const void* address, std::size_t bytes) const;
   [[nodiscard]] int export_memory(const void* address) const;
+  [[nodiscard]] std::int64_t delay_ns() const noexcept {
+    return static_cast<std::int64_t>(behaviour_.delay_us) * 1'000;
+  }
   void run();
   void wait_until(std::int64_t due_ns);
   static void release(Allocation& allocation);

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Both drivers through DPDK's gpudev API: gpu_emu as it is, gpu_cuda on the test's own
 // libcuda.so.1.
-#define CATCH_CONFIG_RUNNER
-#include <rte_dev.h>
-#include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_gpudev.h>
 #include <rte_malloc.h>
@@ -12,52 +9,31 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
 
 #include "reduce/gpu/emulated_device.h"
+#include "support/plugged_gpu.h"
 
 namespace {
 
 using gradwire::reduce::EmulatedDevice;
 
-int16_t find(const std::string& name) {
-  int16_t id = 0;
-  RTE_GPU_FOREACH(id) {
-    rte_gpu_info info{};
-    if (rte_gpu_info_get(id, &info) == 0 && name == info.name) return id;
-  }
-  return RTE_GPU_ID_NONE;
-}
+using gradwire::test::find_gpu;
+using gradwire::test::PluggedGpu;
 
-/// A device that lives as long as the test case.
-class Plugged {
+/// With what the emulated GPU offers beside gpudev.
+class Plugged : public PluggedGpu {
  public:
-  Plugged(const std::string& name, const std::string& arguments = "") : name_(name) {
-    result_ = rte_eal_hotplug_add("vdev", name.c_str(), arguments.c_str());
-    id_ = find(name);
-  }
-  ~Plugged() {
-    if (result_ == 0) rte_eal_hotplug_remove("vdev", name_.c_str());
-  }
-  Plugged(const Plugged&) = delete;
-  Plugged& operator=(const Plugged&) = delete;
-  int result() const { return result_; }
-  int16_t id() const { return id_; }
+  using PluggedGpu::PluggedGpu;
   const EmulatedDevice& emulated() const {
     rte_gpu_info info{};
-    REQUIRE(rte_gpu_info_get(id_, &info) == 0);
+    REQUIRE(rte_gpu_info_get(id(), &info) == 0);
     const auto* device = reinterpret_cast<const EmulatedDevice*>(info.context);
     REQUIRE(device->magic == EmulatedDevice::kMagic);
     return *device;
   }
-
- private:
-  std::string name_;
-  int result_ = -1;
-  int16_t id_ = RTE_GPU_ID_NONE;
 };
 
 const char* const kDrivers[] = {"gpu_emu7", "gpu_cuda7"};
@@ -174,7 +150,7 @@ TEST_CASE("a device that is closed is gone, also when it is closed twice and plu
 TEST_CASE("arguments that a device does not know or cannot keep are refused") {
   const char* arguments = GENERATE("delay_us=soon", "delay=5", "memory_mib=99999999999", "sms=-1");
   CHECK(Plugged("gpu_emu8", arguments).result() != 0);
-  CHECK(find("gpu_emu8") == RTE_GPU_ID_NONE);
+  CHECK(find_gpu("gpu_emu8") == RTE_GPU_ID_NONE);
   CHECK(Plugged("gpu_cuda8", "id=7").result() != 0);
   CHECK(Plugged("gpu_cuda8", "id=x").result() != 0);
   CHECK(Plugged("gpu_cuda8", "ordinal=0").result() != 0);
@@ -285,30 +261,3 @@ TEST_CASE("a device that is removed while kernels wait gives each of them its en
 }
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  const char* emu = std::getenv("GRADWIRE_GPU_EMU");
-  const char* cuda = std::getenv("GRADWIRE_GPU_CUDA");
-  if (emu == nullptr || cuda == nullptr) {
-    std::fprintf(stderr, "GRADWIRE_GPU_EMU and GRADWIRE_GPU_CUDA have to name the drivers\n");
-    return 1;
-  }
-  const char* eal[] = {"test",
-                       "--no-huge",
-                       "-m",
-                       "512",
-                       "--no-pci",
-                       "--no-telemetry",
-                       "--no-shconf",
-                       "--lcores=0",
-                       "--log-level=4",
-                       "-d",
-                       emu,
-                       "-d",
-                       cuda,
-                       "--log-level=pmd.gpu.*:1"};
-  if (rte_eal_init(static_cast<int>(std::size(eal)), const_cast<char**>(eal)) < 0) return 1;
-  const int result = Catch::Session().run(argc, argv);
-  rte_eal_cleanup();
-  return result;
-}

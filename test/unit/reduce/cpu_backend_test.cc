@@ -5,26 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "cases.h"
 #include "reduce/backend.h"
-#include "reference.h"
 
 namespace {
 
 using namespace gradwire;
 using namespace gradwire::reduce;
-using gradwire::test::awkward_element;
-using gradwire::test::expected_fold;
-using gradwire::test::load_element;
-using gradwire::test::store_element;
-
-constexpr std::size_t kGuardBytes = 96;
-constexpr std::array kKinds = {Kind::kLoad,           Kind::kReduceInPacket, Kind::kReduceAndStore,
-                               Kind::kReduceToOutput, Kind::kStore,          Kind::kLoadFromOutput,
-                               Kind::kLocal};
-constexpr std::array kRedOps = {RedOp::kSum, RedOp::kAvg, RedOp::kMin, RedOp::kMax, RedOp::kProd};
-constexpr std::array kDataTypes = {DataType::kFloat32,  DataType::kFloat64, DataType::kFloat16,
-                                   DataType::kBfloat16, DataType::kInt8,    DataType::kInt32,
-                                   DataType::kInt64,    DataType::kUint8};
+using namespace gradwire::test;
 
 std::vector<Isa> isas() {
   std::vector<Isa> found;
@@ -36,233 +24,30 @@ std::vector<Isa> isas() {
   return found;
 }
 
-/// An array between guards, `misalignment` bytes past an aligned address.
-struct Array {
-  std::vector<std::byte> storage;
-  std::size_t start;
-
-  Array(std::size_t bytes, std::size_t misalignment)
-      : storage(bytes + 2 * kGuardBytes + misalignment + 64), start(0) {
-    const auto address = reinterpret_cast<std::uintptr_t>(storage.data()) + kGuardBytes;
-    start = kGuardBytes + (64 - address % 64) % 64 + misalignment;
-    for (std::size_t i = 0; i < storage.size(); ++i) {
-      storage[i] = static_cast<std::byte>(0xa5 ^ i);
-    }
-  }
-  std::byte* data() { return storage.data() + start; }
-};
-
-struct Case {
-  DataType type;
-  RedOp redop;
-  Kind kind;
-  std::size_t members;
-  std::size_t count;
-  std::size_t misalignment;
-  bool finalize;
-  bool in_place;
-  std::uint32_t divisor;
-};
-
-/// The arrays of one entry. The test keeps two: one that the backend works on, one that the
-/// expectation is written to; all bytes of both must agree, guards included.
-struct World {
-  Array packet;
-  std::vector<Array> inputs;
-  std::vector<Array> outputs;  ///< in place: empty, the inputs are the outputs
-
-  World(const Case& c, std::mt19937_64& random)
-      : packet(c.count * element_bytes(c.type), c.misalignment) {
-    const std::uint32_t width = element_bytes(c.type);
-    fill(packet, c, random);
-    for (std::size_t m = 0; m < c.members; ++m) {
-      inputs.emplace_back(c.count * width, (c.misalignment * (m + 3)) % 64);
-      fill(inputs.back(), c, random);
-      if (!c.in_place) {
-        outputs.emplace_back(c.count * width, (c.misalignment * (m + 2)) % 64);
-        fill(outputs.back(), c, random);
-      }
-    }
-  }
-  static void fill(Array& array, const Case& c, std::mt19937_64& random) {
-    for (std::size_t i = 0; i < c.count; ++i) {
-      store_element(array.data(), i, element_bytes(c.type), awkward_element(c.type, random));
-    }
-  }
-  Array& output(std::size_t m) { return outputs.empty() ? inputs[m] : outputs[m]; }
-};
-
-/// Writes to `world` what the header of backend.h says that the entry does.
-void expect(const Case& c, World& world) {
-  const std::uint32_t width = element_bytes(c.type);
-  const bool last = c.finalize || c.kind == Kind::kReduceAndStore || c.kind == Kind::kLocal;
-  const bool from_packet = c.kind != Kind::kLoad && c.kind != Kind::kLocal;
-  const bool from_inputs = c.kind != Kind::kStore && c.kind != Kind::kLoadFromOutput;
-  std::vector<std::uint64_t> values;
-  for (std::size_t i = 0; i < c.count; ++i) {
-    values.clear();
-    if (c.kind == Kind::kLoadFromOutput) {
-      values.push_back(load_element(world.output(0).data(), i, width));
-    } else if (from_packet) {
-      values.push_back(load_element(world.packet.data(), i, width));
-    }
-    for (std::size_t m = 0; from_inputs && m < c.members; ++m) {
-      values.push_back(load_element(world.inputs[m].data(), i, width));
-    }
-    const std::uint64_t result =
-        expected_fold(c.type, c.redop, values, last && from_inputs ? c.divisor : 1);
-    switch (c.kind) {
-      case Kind::kLoad:
-      case Kind::kReduceInPacket:
-      case Kind::kLoadFromOutput:
-        store_element(world.packet.data(), i, width, result);
-        break;
-      case Kind::kReduceAndStore:
-        store_element(world.packet.data(), i, width, result);
-        [[fallthrough]];
-      case Kind::kStore:
-      case Kind::kLocal:
-        for (std::size_t m = 0; m < c.members; ++m) {
-          store_element(world.output(m).data(), i, width, result);
-        }
-        break;
-      case Kind::kReduceToOutput:
-        for (std::size_t m = 0; m < (c.finalize ? c.members : 1); ++m) {
-          store_element(world.output(m).data(), i, width, result);
-        }
-        break;
-    }
-  }
-}
-
-std::string describe(const Case& c, const char* backend) {
-  return std::string(backend) + " " + std::string(name_of(c.type)) + " " +
-         std::string(name_of(c.redop)) + " kind " + std::to_string(static_cast<int>(c.kind)) +
-         " members " + std::to_string(c.members) + " count " + std::to_string(c.count) +
-         " misalignment " + std::to_string(c.misalignment) + " finalize " +
-         std::to_string(c.finalize) + " in place " + std::to_string(c.in_place) + " divisor " +
-         std::to_string(c.divisor);
-}
-
-/// Runs the case on `backend`. @return what is wrong, or an empty string. Not by assertions of
-/// Catch, which would cost more than the rest.
-std::string run(const Case& c, Backend& backend, World world, const World& expected) {
-  // A chunk somewhere in the middle of gradient memory: the bases lie before it.
-  constexpr std::size_t kOffsetBytes = 32;
-  std::vector<const std::byte*> inputs;
-  std::vector<std::byte*> outputs;
-  for (std::size_t m = 0; m < c.members; ++m) {
-    inputs.push_back(world.inputs[m].data() - kOffsetBytes);
-    outputs.push_back(world.output(m).data() - kOffsetBytes);
-  }
-  Entry entry;
-  entry.kind = c.kind;
-  entry.datatype = c.type;
-  entry.redop = c.redop;
-  entry.finalize = c.finalize;
-  entry.member_count = static_cast<std::uint16_t>(c.members);
-  entry.count = static_cast<std::uint32_t>(c.count);
-  entry.divisor = c.divisor;
-  entry.packet = c.kind == Kind::kLocal ? nullptr : world.packet.data();
-  entry.inputs = inputs.data();
-  entry.outputs = outputs.data();
-  entry.offset_bytes = kOffsetBytes;
-  entry.cookie = 77;
-  Completion done;
-  if (backend.submit({&entry, 1}) != 1 || backend.poll({&done, 1}) != 1 || !done.ok ||
-      done.cookie != 77) {
-    return describe(c, backend.name()) + ": not completed";
-  }
-  const auto differs = [&](const Array& got, const Array& want, const std::string& what) {
-    const std::uint32_t width = element_bytes(c.type);
-    for (std::size_t i = 0; i < got.storage.size(); ++i) {
-      // Both arrays lie alike from their start on; what is before and behind it are guards.
-      const std::size_t other = i + want.start - got.start;
-      if (other < want.storage.size() && got.storage[i] != want.storage[other] && i >= got.start &&
-          i < got.start + c.count * width) {
-        const std::size_t element = (i - got.start) / width;
-        return what + " element " + std::to_string(element) + ": got " +
-               std::to_string(load_element(got.storage.data() + got.start, element, width)) +
-               ", want " +
-               std::to_string(load_element(want.storage.data() + want.start, element, width));
-      }
-      const bool is_guard = i < got.start || i >= got.start + c.count * width;
-      if (is_guard && got.storage[i] != static_cast<std::byte>(0xa5 ^ i)) {
-        return what + " guard byte " + std::to_string(i);
-      }
-    }
-    return std::string();
-  };
-  std::string wrong = differs(world.packet, expected.packet, "packet");
-  for (std::size_t m = 0; wrong.empty() && m < c.members; ++m) {
-    wrong = differs(world.inputs[m], expected.inputs[m], "input " + std::to_string(m));
-    if (wrong.empty() && !world.outputs.empty()) {
-      wrong = differs(world.outputs[m], expected.outputs[m], "output " + std::to_string(m));
-    }
-  }
-  return wrong.empty() ? wrong : describe(c, backend.name()) + ": " + wrong;
-}
-
 /// Checks the case on every instruction set of this machine.
 void check(const Case& c, std::vector<std::unique_ptr<Backend>>& backends,
            std::mt19937_64& random) {
   const World before(c, random);
   World expected = before;
   expect(c, expected);
+  Reach anywhere;
   for (const auto& backend : backends) {
-    const std::string wrong = run(c, *backend, before, expected);
+    const std::string wrong = run(c, *backend, before, expected, anywhere);
     if (!wrong.empty()) {
       FAIL(wrong);
     }
   }
 }
 
-void check_all(DataType type, RedOp redop) {
+TEST_CASE("every kind, count and member count gives the reference's bits") {
   std::vector<std::unique_ptr<Backend>> backends;
   for (const Isa isa : isas()) {
     backends.push_back(make_cpu_backend(4, isa));
   }
-  constexpr std::array<std::size_t, 10> kCounts = {1, 2, 7, 31, 63, 64, 65, 1000, 2048, 4095};
-  constexpr std::array<std::size_t, 4> kMembers = {1, 2, 3, 64};
-  constexpr std::array<std::size_t, 4> kMisalignments = {0, 1, 2, 10};
-  std::mt19937_64 random(static_cast<std::uint64_t>(type) * 16 + static_cast<std::uint64_t>(redop));
-  std::size_t index = 0;
-  for (const Kind kind : kKinds) {
-    for (const std::size_t members : kMembers) {
-      for (const std::size_t count : kCounts) {
-        if (members == 64 && count > 65 && count != 1000) {
-          continue;  // 64 arrays of thousands of elements would take most of the test's time.
-        }
-        ++index;
-        Case c;
-        c.type = type;
-        c.redop = redop;
-        c.kind = kind;
-        c.members = members;
-        c.count = count;
-        c.misalignment = kMisalignments[index % kMisalignments.size()];
-        c.in_place = index % 3 == 0;
-        // From one rank (divisor 1 with one member: a copy) to the most.
-        constexpr std::array<std::uint32_t, 5> kRanks = {1, 2, 3, 7, 64};
-        c.divisor = static_cast<std::uint32_t>(members) * kRanks[index % kRanks.size()];
-        c.finalize = index % 2 == 0;
-        check(c, backends, random);
-        if (count <= 65) {
-          c.finalize = !c.finalize;
-          c.in_place = !c.in_place;
-          c.divisor = static_cast<std::uint32_t>(members) * kRanks[(index + 1) % kRanks.size()];
-          c.misalignment = kMisalignments[(index + 1) % kMisalignments.size()];
-          check(c, backends, random);
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("every kind, count and member count gives the reference's bits") {
   for (const DataType type : kDataTypes) {
     for (const RedOp redop : kRedOps) {
-      check_all(type, redop);
+      for_each_case(type, redop,
+                    [&](const Case& c, std::mt19937_64& random) { check(c, backends, random); });
     }
   }
   SUCCEED();

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernels: what a thread does stands in kernel_body.h, which the tests run without a GPU. Sums
+// of the datatypes that gradients have get kernels of their own, whose registers allow more
+// threads; everything else goes through one that knows all.
+#include "reduce/cuda/kernels.h"
+#include "reduce/gpu/kernel_body.h"
+
+namespace gradwire::reduce::cuda {
+namespace {
+
+// --- a launch a batch
+// ----------------------------------------------------------------------------
+
+template <class Ops>
+__global__ void __launch_bounds__(kThreadsPerBlock)
+    sum_kernel(const __grid_constant__ Batch batch) {
+  for (std::uint32_t tile = blockIdx.x; tile < batch.tile_count; tile += gridDim.x) {
+    const BatchItem& item = batch.items[item_of_tile(batch, tile)];
+    fold_tile<Ops, RedOp::kSum, PlainLoad>(item, batch.addresses + item.first_address,
+                                           tile - item.first_tile, threadIdx.x, blockDim.x);
+  }
+}
+
+__global__ void __launch_bounds__(kThreadsPerBlock)
+    batch_kernel(const __grid_constant__ Batch batch) {
+  for (std::uint32_t tile = blockIdx.x; tile < batch.tile_count; tile += gridDim.x) {
+    run_tile<PlainLoad>(batch, tile, threadIdx.x, blockDim.x);
+  }
+}
+
+// --- the persistent kernel
+// -----------------------------------------------------------------------
+
+/// Past every cache that other processors' writes do not reach.
+struct CoherentLoad {
+  template <class T>
+  __device__ static T load(const T* from) noexcept {
+    T value;
+    if constexpr (sizeof(T) == 16) {
+      const uint4 bits = __ldcv(reinterpret_cast<const uint4*>(from));
+      std::memcpy(&value, &bits, sizeof value);
+    } else if constexpr (sizeof(T) == 8) {
+      const unsigned long long bits = __ldcv(reinterpret_cast<const unsigned long long*>(from));
+      std::memcpy(&value, &bits, sizeof value);
+    } else if constexpr (sizeof(T) == 4) {
+      const unsigned bits = __ldcv(reinterpret_cast<const unsigned*>(from));
+      std::memcpy(&value, &bits, sizeof value);
+    } else if constexpr (sizeof(T) == 2) {
+      const unsigned short bits = __ldcv(reinterpret_cast<const unsigned short*>(from));
+      std::memcpy(&value, &bits, sizeof value);
+    } else {
+      const unsigned char bits = __ldcv(reinterpret_cast<const unsigned char*>(from));
+      std::memcpy(&value, &bits, sizeof value);
+    }
+    return value;
+  }
+};
+
+__device__ std::uint32_t acquire_system(const std::uint32_t* from) {
+  std::uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+__device__ void release_system(std::uint32_t* to, std::uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+__device__ std::uint32_t acquire_gpu(const std::uint32_t* from) {
+  std::uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+__device__ void release_gpu(std::uint32_t* to, std::uint32_t value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+__device__ std::uint64_t now_ns() {
+  std::uint64_t value;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(value));
+  return value;
+}
+
+constexpr unsigned long long kNothing = ~0ull;
+constexpr unsigned long long kEnd = ~0ull - 1;
+constexpr unsigned kWarp = 32;
+static_assert(kQueueSlots <= kWarp);
+
+/// Warp 0 of block 0 alone looks at the host's doorbells, over the bus, and passes what it finds on
+/// to all blocks through GPU memory: so all of them do the same batches in the same order, and end
+/// after the same one.
+struct Dispatcher {
+  std::uint32_t seen;  ///< of this lane's slot: the last number passed on
+  std::uint32_t published = 0;
+  std::uint64_t idle_since;
+  bool ended = false;
+
+  __device__ explicit Dispatcher(const QueueWords& words) : seen(0), idle_since(now_ns()) {
+    if (threadIdx.x < kQueueSlots) {
+      seen = acquire_system(&words.done[threadIdx.x]) & ~QueueWords::kFailed;
+    }
+  }
+
+  __device__ void look(const PersistentArguments& arguments) {
+    if (ended) return;
+    PersistentState& state = *arguments.state;
+    const std::uint32_t stop = acquire_system(&arguments.words->stop);
+    std::uint32_t bell = seen;
+    if (stop == 0 && threadIdx.x < kQueueSlots) {
+      bell = acquire_system(&arguments.words->doorbell[threadIdx.x]);
+    }
+    const unsigned rung = __ballot_sync(~0u, bell != seen);
+    if (bell != seen) {
+      const std::uint32_t before = __popc(rung & ((1u << threadIdx.x) - 1));
+      state.ring[(published + before) % PersistentState::kRing] =
+          static_cast<unsigned long long>(bell) << 32 | threadIdx.x;
+      seen = bell;
+      // What this lane acquired from the host has to reach every block that acquires `published`.
+      __threadfence();
+    }
+    __syncwarp();
+    const std::uint64_t now = now_ns();
+    if (rung != 0) {
+      published += __popc(rung);
+      idle_since = now;
+      if (threadIdx.x == 0) release_gpu(&state.published, published);
+      return;
+    }
+    const bool enough = stop != 0 || now - idle_since > arguments.idle_ns;
+    if (enough && acquire_gpu(&state.finished) == published) {
+      ended = true;
+      if (threadIdx.x == 0) {
+        state.ring[published % PersistentState::kRing] = kEnd;
+        __threadfence();
+        release_gpu(&state.published, published + 1);
+      }
+    }
+  }
+};
+
+__global__ void __launch_bounds__(kThreadsPerBlock)
+    persistent_kernel(const PersistentArguments arguments) {
+  __shared__ Batch batch;
+  __shared__ unsigned long long entry;
+  static_assert(sizeof(Batch) % sizeof(std::uint32_t) == 0);
+  PersistentState& state = *arguments.state;
+  const bool dispatches = blockIdx.x == 0 && threadIdx.x < kWarp;
+  Dispatcher dispatcher(*arguments.words);
+  std::uint32_t next = 0;  // batch that this block takes next
+
+  while (true) {
+    if (dispatches) dispatcher.look(arguments);
+    if (threadIdx.x == 0) {
+      entry = acquire_gpu(&state.published) == next
+                  ? kNothing
+                  : CoherentLoad::load(&state.ring[next % PersistentState::kRing]);
+    }
+    __syncthreads();
+    const unsigned long long taken = entry;
+    __syncthreads();  // before `entry` changes again
+    if (taken == kEnd) break;
+    if (taken == kNothing) {
+      if (blockIdx.x != 0) __nanosleep(100);
+      continue;
+    }
+    ++next;
+    const auto slot = static_cast<std::uint32_t>(taken);
+    const auto* from = reinterpret_cast<const std::uint32_t*>(&arguments.batches[slot]);
+    auto* to = reinterpret_cast<std::uint32_t*>(&batch);
+    for (std::uint32_t i = threadIdx.x; i < sizeof(Batch) / sizeof *to; i += blockDim.x) {
+      to[i] = CoherentLoad::load(from + i);
+    }
+    __syncthreads();
+    for (std::uint32_t tile = blockIdx.x; tile < batch.tile_count; tile += gridDim.x) {
+      run_tile<CoherentLoad>(batch, tile, threadIdx.x, blockDim.x);
+    }
+    // Payloads before the status: each thread's stores, the block's barrier, one fence, and the
+    // last block's release after it has seen all the others' arrivals.
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      __threadfence_system();
+      if (atomicAdd(&state.arrived[slot], 1u) == gridDim.x - 1) {
+        state.arrived[slot] = 0;
+        __threadfence_system();
+        release_system(&arguments.words->done[slot], static_cast<std::uint32_t>(taken >> 32));
+        atomicAdd(&state.finished, 1u);
+      }
+    }
+  }
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    release_system(&arguments.words->parked, arguments.run);
+  }
+}
+
+template <class Ops>
+cudaError_t launch_sum(const Batch& batch, std::uint32_t blocks, cudaStream_t stream) noexcept {
+  sum_kernel<Ops><<<blocks, kThreadsPerBlock, 0, stream>>>(batch);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t launch_batch(const Batch& batch, std::uint32_t blocks_max,
+                         cudaStream_t stream) noexcept {
+  const std::uint32_t blocks = batch.tile_count < blocks_max ? batch.tile_count : blocks_max;
+  if (blocks == 0) return cudaSuccess;
+  if (batch.uniform != 0 && batch.redop == RedOp::kSum) {
+    switch (batch.datatype) {
+      case DataType::kFloat32:
+        return launch_sum<ScalarFloat<float>>(batch, blocks, stream);
+      case DataType::kFloat64:
+        return launch_sum<ScalarFloat<double>>(batch, blocks, stream);
+      case DataType::kFloat16:
+        return launch_sum<ScalarHalf>(batch, blocks, stream);
+      case DataType::kBfloat16:
+        return launch_sum<ScalarBfloat>(batch, blocks, stream);
+      default:
+        break;
+    }
+  }
+  batch_kernel<<<blocks, kThreadsPerBlock, 0, stream>>>(batch);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_persistent(const PersistentArguments& arguments, std::uint32_t blocks,
+                              cudaStream_t stream) noexcept {
+  const cudaError_t cleared = cudaMemsetAsync(arguments.state, 0, sizeof *arguments.state, stream);
+  if (cleared != cudaSuccess) return cleared;
+  PersistentArguments copy = arguments;
+  void* pointers[] = {&copy};
+  // Refused where the blocks do not all fit at once: they wait for each other.
+  return cudaLaunchCooperativeKernel(persistent_kernel, dim3(blocks), dim3(kThreadsPerBlock),
+                                     pointers, 0, stream);
+}
+
+cudaError_t load_kernels() noexcept {
+  cudaFuncAttributes attributes{};
+  for (const cudaError_t result :
+       {cudaFuncGetAttributes(&attributes, sum_kernel<ScalarFloat<float>>),
+        cudaFuncGetAttributes(&attributes, sum_kernel<ScalarFloat<double>>),
+        cudaFuncGetAttributes(&attributes, sum_kernel<ScalarHalf>),
+        cudaFuncGetAttributes(&attributes, sum_kernel<ScalarBfloat>),
+        cudaFuncGetAttributes(&attributes, batch_kernel),
+        cudaFuncGetAttributes(&attributes, persistent_kernel)}) {
+    if (result != cudaSuccess) return result;
+  }
+  return cudaSuccess;
+}
+
+}  // namespace gradwire::reduce::cuda

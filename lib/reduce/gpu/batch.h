@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What the host tells a GPU to do: a batch of folds and copies over scattered memory, as plain
+/// data. It is small enough to be a kernel's parameter, and lies in registered memory where a
+/// persistent kernel fetches it. The emulated device takes the same batches.
+///
+/// CUDA's compiler takes this header too. Nothing here allocates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/types.h"
+
+namespace gradwire::reduce {
+
+/// One fold: target[t][i] = round(source[0][i] op source[1][i] ... / divisor), or, with `copies`, a
+/// copy of bits. avg has become sum and a divisor.
+struct BatchItem {
+  std::uint32_t count = 0;          ///< elements; of a copy bytes
+  std::uint32_t first_tile = 0;     ///< tiles of the items before this one
+  std::uint16_t first_address = 0;  ///< in Batch::addresses: the sources, then the targets
+  std::uint16_t divisor = 1;        ///< 1 = no division
+  std::uint8_t source_count = 1;
+  std::uint8_t target_count = 1;
+  DataType datatype = DataType::kFloat32;
+  RedOp redop = RedOp::kSum;
+  std::uint8_t copies = 0;
+  std::uint8_t alignment = 1;  ///< that all its addresses have: 16, the element's width, or 1
+  std::uint16_t reserved = 0;
+};
+static_assert(sizeof(BatchItem) == 20);
+
+/// The work of one item is cut into tiles of so many bytes of a source; a block of threads takes a
+/// tile at a time.
+inline constexpr std::uint32_t kTileBytes = 4096;
+inline constexpr std::uint32_t kThreadsPerBlock = 128;
+
+struct Batch {
+  static constexpr std::size_t kItems = 32;
+  static constexpr std::size_t kAddresses = 384;
+
+  std::uint32_t item_count = 0;
+  std::uint32_t tile_count = 0;
+  /// Whether all folds are of one datatype and redop, those of the first item that is no copy.
+  std::uint8_t uniform = 0;
+  DataType datatype = DataType::kFloat32;
+  RedOp redop = RedOp::kSum;
+  std::uint8_t reserved = 0;
+  std::uint32_t address_count = 0;
+  BatchItem items[kItems];
+  std::uint64_t addresses[kAddresses];
+};
+static_assert(sizeof(Batch) <= 4096 - 64, "a kernel's parameters are at most 4 KiB on every GPU");
+
+/// Batches of a queue that a GPU may have at once.
+inline constexpr std::uint32_t kQueueSlots = 16;
+
+/// The words by which host and GPU tell each other, in registered host memory. A line for each
+/// writer. The host fills a slot's batch, then releases its doorbell; the GPU acquires it, works,
+/// and releases `done` with the same number, or with kFailed beside it, after a system fence.
+struct QueueWords {
+  static constexpr std::uint32_t kFailed = 0x80000000u;
+
+  alignas(64) std::uint32_t doorbell[kQueueSlots];  ///< host: number of the slot's batch, from 1
+  alignas(64) std::uint32_t done[kQueueSlots];      ///< GPU
+  alignas(64) std::uint32_t stop;                   ///< host: end when nothing is to do
+  alignas(64) std::uint32_t parked;                 ///< GPU: number of the run that has ended
+};
+
+}  // namespace gradwire::reduce

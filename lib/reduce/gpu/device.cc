@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "reduce/gpu/device.h"
+
+#include <fmt/format.h>
+#include <rte_errno.h>
+#include <rte_gpudev.h>
+#include <rte_malloc.h>
+
+#include <algorithm>
+
+namespace gradwire::reduce {
+namespace {
+
+constexpr const char* kEmulatedPrefix = "gpu_emu";
+/// A persistent kernel finishes the batches that it has and parks: milliseconds.
+constexpr TimeNs kPauseNs = 5'000'000'000;
+
+std::string device_names() {
+  std::string names;
+  std::int16_t id = 0;
+  RTE_GPU_FOREACH(id) {
+    rte_gpu_info info{};
+    if (rte_gpu_info_get(id, &info) != 0) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
+  }
+  return names.empty() ? "none" : names;
+}
+
+}  // namespace
+
+class GpuDevice::Quiet {
+ public:
+  explicit Quiet(GpuDevice& device) : device_(device) {
+    for (GpuQueue* queue : device_.queues_) ok_ &= queue->executor().pause(kPauseNs);
+  }
+  ~Quiet() {
+    for (GpuQueue* queue : device_.queues_) queue->executor().resume();
+  }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+  [[nodiscard]] bool ok() const noexcept { return ok_; }
+
+ private:
+  GpuDevice& device_;
+  bool ok_ = true;
+};
+
+Result<std::unique_ptr<GpuDevice>> GpuDevice::open(const GpuOptions& options) {
+  std::unique_ptr<GpuDevice> device(new GpuDevice(options));
+  if (auto found = device->find(); !found) return tl::unexpected(found.error());
+  if (auto chosen = device->choose_path(); !chosen) return tl::unexpected(chosen.error());
+  return device;
+}
+
+GpuDevice::~GpuDevice() = default;
+
+Result<void> GpuDevice::find() {
+  std::int16_t id = 0;
+  RTE_GPU_FOREACH(id) {
+    rte_gpu_info info{};
+    if (rte_gpu_info_get(id, &info) != 0 || options_.device != info.name) continue;
+    id_ = id;
+    context_ = info.context;
+    processors_ = info.processor_count;
+    memory_bytes_ = info.total_memory;
+    numa_node_ = info.numa_node;
+    emulated_ = options_.device.starts_with(kEmulatedPrefix);
+    return {};
+  }
+  return fail(ErrorCode::kNotFound,
+              fmt::format("gpu.device = {}: the EAL knows no such GPU (it knows: {}); load its "
+                          "driver and make it, such as with -d librte_gpu_cuda.so --vdev "
+                          "gpu_cuda0,id=0",
+                          options_.device, device_names()));
+}
+
+Result<void> GpuDevice::choose_path() {
+  if (options_.staging == Staging::kMapped) {
+    path_ = PayloadPath::kMapped;
+    path_reason_ = "as configured";
+    return {};
+  }
+  // Whether GPU memory can be mapped shows when it is tried.
+  constexpr std::size_t kProbeBytes = 65'536;
+  void* probe = rte_gpu_mem_alloc(id_, kProbeBytes, 65'536);
+  if (probe == nullptr) {
+    return fail(ErrorCode::kResourceExhausted,
+                error_text(fmt::format("{} bytes of its memory cannot be had", kProbeBytes)));
+  }
+  const bool mapped = rte_gpu_mem_cpu_map(id_, kProbeBytes, probe) != nullptr;
+  const bool ordered = mapped && rte_gpu_wmb(id_) == 0;
+  if (mapped) rte_gpu_mem_cpu_unmap(id_, probe);
+  rte_gpu_mem_free(id_, probe);
+  path_ = ordered ? PayloadPath::kCopyMapped : PayloadPath::kCopyEngine;
+  path_reason_ = ordered  ? "its memory can be mapped for the CPU"
+                 : mapped ? "writes through a mapping of its memory cannot be ordered"
+                          : "its memory cannot be mapped for the CPU (no GDRCopy)";
+  if (!ordered && options_.kernel == KernelMode::kPersistent) {
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("gpu.kernel = persistent with gpu.staging = copy: {}, and a copy engine "
+                    "does not wait for a kernel that never ends; choose gpu.kernel = launch "
+                    "or gpu.staging = mapped",
+                    path_reason_));
+  }
+  return {};
+}
+
+std::string GpuDevice::error_text(const std::string& what) const {
+  return fmt::format("GPU {}: {}: {}", options_.device, what,
+                     rte_strerror(rte_errno < 0 ? -rte_errno : rte_errno));
+}
+
+std::vector<std::string> GpuDevice::facts() const {
+  return {
+      fmt::format("GPU {}: {}, {} multiprocessors, {} MiB, NUMA node {}", options_.device,
+                  emulated_ ? "emulated in host memory" : "CUDA", processors_, memory_bytes_ >> 20,
+                  numa_node_ < 0 ? "not known" : fmt::format("{}", numa_node_)),
+      fmt::format("GPU {}: reduces every chunk; payloads go {} ({}), kernels by {}",
+                  options_.device, name_of(path_), path_reason_, name_of(options_.kernel))};
+}
+
+Result<void> GpuDevice::register_host(void* address, std::size_t bytes, const std::string& what) {
+  const Quiet quiet(*this);
+  if (!quiet.ok()) {
+    return fail(ErrorCode::kUnavailable,
+                fmt::format("GPU {}: {} cannot be registered: its kernel does not park",
+                            options_.device, what));
+  }
+  if (rte_gpu_mem_register(id_, bytes, address) == 0) return {};
+  return fail(ErrorCode::kResourceExhausted,
+              error_text(fmt::format("{} ({} bytes) cannot be registered", what, bytes)));
+}
+
+void GpuDevice::unregister_host(void* address) noexcept {
+  const Quiet quiet(*this);
+  rte_gpu_mem_unregister(id_, address);
+}
+
+Result<void*> GpuDevice::allocate_host(std::size_t bytes) {
+  void* memory = rte_zmalloc("gpu_queue", bytes, 4096);
+  if (memory == nullptr) {
+    return fail(ErrorCode::kResourceExhausted,
+                fmt::format("{} bytes of EAL memory for a GPU queue cannot be had: give the EAL "
+                            "more (-m)",
+                            bytes));
+  }
+  if (auto registered = register_host(memory, bytes, "a queue"); !registered) {
+    rte_free(memory);
+    return tl::unexpected(registered.error());
+  }
+  return memory;
+}
+
+void GpuDevice::free_host(void* memory) noexcept {
+  unregister_host(memory);
+  rte_free(memory);
+}
+
+Result<std::byte*> GpuDevice::allocate(std::size_t bytes, std::uint32_t align) {
+  const Quiet quiet(*this);
+  void* memory = quiet.ok() ? rte_gpu_mem_alloc(id_, bytes, align) : nullptr;
+  if (memory == nullptr) {
+    return fail(ErrorCode::kResourceExhausted,
+                error_text(fmt::format("{} bytes of its memory cannot be had", bytes)));
+  }
+  return static_cast<std::byte*>(memory);
+}
+
+void GpuDevice::free(std::byte* memory) noexcept {
+  const Quiet quiet(*this);
+  rte_gpu_mem_free(id_, memory);
+}
+
+Result<std::byte*> GpuDevice::map_for_cpu(std::byte* memory, std::size_t bytes) {
+  void* mapped = rte_gpu_mem_cpu_map(id_, bytes, memory);
+  if (mapped == nullptr) {
+    return fail(ErrorCode::kResourceExhausted,
+                error_text(fmt::format("{} bytes of its memory cannot be mapped", bytes)));
+  }
+  return static_cast<std::byte*>(mapped);
+}
+
+void GpuDevice::unmap_for_cpu(std::byte* memory) noexcept { rte_gpu_mem_cpu_unmap(id_, memory); }
+
+Result<std::unique_ptr<Executor>> GpuDevice::make_executor(const QueueMemory& memory) {
+  ExecutorOptions options;
+  options.mode = options_.kernel;
+  options.persistent_sms = options_.persistent_sms;
+  options.context = context_;
+  options.processors = processors_;
+  const Quiet quiet(*this);
+  return emulated_ ? make_emulated_executor(memory, options) : make_cuda_executor(memory, options);
+}
+
+void GpuDevice::remove(GpuQueue& queue) noexcept { std::erase(queues_, &queue); }
+
+void GpuDevice::write_barrier() noexcept { rte_gpu_wmb(id_); }
+
+}  // namespace gradwire::reduce

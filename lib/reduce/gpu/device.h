@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The GPU that a daemon reduces on, through DPDK's gpudev API: finds it, decides how payloads
+/// reach it, registers host memory with it, and makes the lanes' queues. The control thread owns it
+/// and makes every call, but for write_barrier().
+///
+/// Two things of DPDK 22.11's class library are not relied on: errnos of most of its calls, which
+/// are all EPERM (the driver's log has the cause), and its communication lists, whose status is
+/// read without a fence and which forget their packets.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "reduce/gpu/executor.h"
+#include "reduce/gpu/queue.h"
+
+namespace gradwire::reduce {
+
+/// What was asked for; PayloadPath is what comes of it.
+enum class Staging : std::uint8_t { kCopy, kMapped };
+
+struct GpuOptions {
+  std::string device;  ///< gpudev name: "gpu_emu0", "gpu_cuda0", or a PCI address
+  Staging staging = Staging::kCopy;
+  KernelMode kernel = KernelMode::kLaunch;
+  std::uint32_t persistent_sms = 4;
+};
+
+class GpuDevice {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<GpuDevice>> open(const GpuOptions& options);
+  /// Queues and registered memory have been given back.
+  ~GpuDevice();
+  GpuDevice(const GpuDevice&) = delete;
+  GpuDevice& operator=(const GpuDevice&) = delete;
+
+  /// Makes [address, address + bytes) of the host's usable by kernels.
+  /// @param what  names it in an error.
+  [[nodiscard]] Result<void> register_host(void* address, std::size_t bytes,
+                                           const std::string& what);
+  void unregister_host(void* address) noexcept;
+
+  /// "emu" or "cuda": the backend's name in counters.
+  [[nodiscard]] const char* kind() const noexcept { return emulated_ ? "emu" : "cuda"; }
+  [[nodiscard]] PayloadPath path() const noexcept { return path_; }
+  [[nodiscard]] int numa_node() const noexcept { return numa_node_; }
+  /// Lines for the report at start.
+  [[nodiscard]] std::vector<std::string> facts() const;
+
+  // For queues.
+  [[nodiscard]] Result<void*> allocate_host(std::size_t bytes);
+  void free_host(void* memory) noexcept;
+  [[nodiscard]] Result<std::byte*> allocate(std::size_t bytes, std::uint32_t align);
+  void free(std::byte* memory) noexcept;
+  [[nodiscard]] Result<std::byte*> map_for_cpu(std::byte* memory, std::size_t bytes);
+  void unmap_for_cpu(std::byte* memory) noexcept;
+  [[nodiscard]] Result<std::unique_ptr<Executor>> make_executor(const QueueMemory& memory);
+  void add(GpuQueue& queue) { queues_.push_back(&queue); }
+  void remove(GpuQueue& queue) noexcept;
+  /// Lanes: what the CPU wrote through mappings is before what kernels read from here on.
+  void write_barrier() noexcept;
+
+ private:
+  /// While it lives no kernel polls, so that calls that wait for kernels return.
+  class Quiet;
+  explicit GpuDevice(const GpuOptions& options) : options_(options) {}
+  [[nodiscard]] Result<void> find();
+  [[nodiscard]] Result<void> choose_path();
+  [[nodiscard]] std::string error_text(const std::string& what) const;
+
+  GpuOptions options_;
+  std::int16_t id_ = -1;
+  bool emulated_ = false;
+  std::uint64_t context_ = 0;
+  std::uint32_t processors_ = 0;
+  std::size_t memory_bytes_ = 0;
+  int numa_node_ = -1;
+  PayloadPath path_ = PayloadPath::kMapped;
+  std::string path_reason_;
+  std::vector<GpuQueue*> queues_;
+};
+
+}  // namespace gradwire::reduce

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Kernels on the emulated device: its thread runs each block's threads one after the other, on the
+// very batches and by the very functions that CUDA's kernels are made of. Every address is checked
+// first, as a GPU would fault on what is neither its own nor registered.
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "reduce/gpu/emulated_device.h"
+#include "reduce/gpu/executor.h"
+#include "reduce/gpu/kernel_body.h"
+#include "reduce/gpu/persistent_host.h"
+
+namespace gradwire::reduce {
+namespace {
+
+constexpr int kIdleRoundsMax = 2'000;  ///< of a persistent kernel before it parks
+/// After which it parks too: the device has one thread, and other queues' kernels wait for it.
+constexpr int kBatchesMax = 64;
+
+class EmulatedExecutor final : public Executor {
+ public:
+  EmulatedExecutor(const QueueMemory& memory, const ExecutorOptions& options)
+      : memory_(memory),
+        device_(*reinterpret_cast<const EmulatedDevice*>(options.context)),
+        mode_(options.mode),
+        host_(*memory.words) {
+    for (std::uint32_t slot = 0; slot < kQueueSlots; ++slot) launches_[slot] = {this, slot};
+  }
+
+  ~EmulatedExecutor() override {
+    // The device's thread may still be in our memory.
+    if (mode_ == KernelMode::kPersistent) static_cast<void>(pause(kNever));
+    for (std::uint32_t slot = 0; slot < kQueueSlots; ++slot) {
+      while (mode_ == KernelMode::kLaunch && state(slot) == State::kRunning) nap();
+    }
+  }
+
+  [[nodiscard]] bool launch(std::uint32_t slot, std::uint32_t number) noexcept override {
+    host_.ring(slot, number);
+    if (mode_ == KernelMode::kPersistent) return start_if_needed();
+    const auto kernel = [](void* argument, int outcome) {
+      const Launch& launch = *static_cast<Launch*>(argument);
+      launch.self->run_slot(launch.slot, outcome);
+    };
+    if (device_.launch(device_.self, kernel, &launches_[slot]) == 0) return true;
+    finish(slot, false);
+    return false;
+  }
+
+  [[nodiscard]] State state(std::uint32_t slot) noexcept override {
+    const std::uint32_t done =
+        std::atomic_ref(memory_.words->done[slot]).load(std::memory_order_acquire);
+    const std::uint32_t number =
+        std::atomic_ref(memory_.words->doorbell[slot]).load(std::memory_order_relaxed);
+    if ((done & ~QueueWords::kFailed) != number) return State::kRunning;
+    return (done & QueueWords::kFailed) != 0 ? State::kFailed : State::kDone;
+  }
+
+  void poll() noexcept override {
+    if (mode_ == KernelMode::kPersistent) static_cast<void>(start_if_needed());
+  }
+
+  [[nodiscard]] bool pause(TimeNs bound_ns) noexcept override {
+    if (mode_ != KernelMode::kPersistent) return true;
+    host_.pause();
+    for (TimeNs waited = 0; !host_.parked(); waited += kNapNs) {
+      if (waited > bound_ns) return false;
+      nap();
+    }
+    return true;
+  }
+  void resume() noexcept override { host_.resume(); }
+
+ private:
+  struct Launch {
+    EmulatedExecutor* self = nullptr;
+    std::uint32_t slot = 0;
+  };
+  static constexpr TimeNs kNapNs = 50'000;
+
+  static void nap() noexcept { std::this_thread::sleep_for(std::chrono::nanoseconds(kNapNs)); }
+
+  [[nodiscard]] bool start_if_needed() noexcept {
+    return host_.run_if_needed([this](std::uint32_t run) {
+      persistent_run_ = run;
+      return device_.launch(
+                 device_.self,
+                 [](void* self, int /*outcome*/) {
+                   static_cast<EmulatedExecutor*>(self)->run_persistent();
+                 },
+                 this) == 0;
+    });
+  }
+
+  /// A kernel of one block: looks at the doorbells in turn.
+  void run_persistent() noexcept {
+    const std::uint32_t run = persistent_run_;
+    QueueWords& words = *memory_.words;
+    int idle_rounds = 0;
+    int batches = 0;
+    while (idle_rounds < kIdleRoundsMax && batches < kBatchesMax &&
+           !device_.stopping(device_.self)) {
+      if (std::atomic_ref(words.stop).load(std::memory_order_acquire) != 0) break;
+      bool worked = false;
+      for (std::uint32_t slot = 0; slot < kQueueSlots; ++slot) {
+        if (state(slot) != State::kRunning) continue;
+        // The state compared relaxed: the doorbell's release has to be met before the batch is
+        // read.
+        std::atomic_ref(words.doorbell[slot]).load(std::memory_order_acquire);
+        run_slot(slot, device_.begin(device_.self));
+        worked = true;
+        ++batches;
+      }
+      idle_rounds = worked ? 0 : idle_rounds + 1;
+      if (!worked) std::this_thread::yield();
+    }
+    std::atomic_ref(words.parked).store(run, std::memory_order_release);
+  }
+
+  void run_slot(std::uint32_t slot, int outcome) noexcept {
+    const Batch& batch = memory_.batches[slot];
+    const SlotCopies& copies = memory_.copies[slot];
+    const bool ok = outcome == 0 && may_run(batch, copies);
+    if (ok) {
+      for (std::uint32_t i = 0; i < copies.in_count; ++i) copy(copies.in[i]);
+      for (std::uint32_t tile = 0; tile < batch.tile_count; ++tile) {
+        for (std::uint32_t thread = 0; thread < kThreadsPerBlock; ++thread) {
+          run_tile<PlainLoad>(batch, tile, thread, kThreadsPerBlock);
+        }
+      }
+      for (std::uint32_t i = 0; i < copies.out_count; ++i) copy(copies.out[i]);
+    }
+    finish(slot, ok);
+  }
+
+  static void copy(const SlotCopies::Copy& copy) noexcept {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+
+  [[nodiscard]] bool reaches(const void* address, std::size_t bytes) const noexcept {
+    return device_.accessible(device_.self, address, bytes);
+  }
+
+  [[nodiscard]] bool may_run(const Batch& batch, const SlotCopies& copies) const noexcept {
+    bool fine = true;
+    const auto check = [&](const SlotCopies::Copy& copy) {
+      fine = fine && reaches(copy.to, copy.bytes) && reaches(copy.from, copy.bytes);
+    };
+    for (std::uint32_t i = 0; i < copies.in_count; ++i) check(copies.in[i]);
+    for (std::uint32_t i = 0; i < copies.out_count; ++i) check(copies.out[i]);
+    for (std::uint32_t i = 0; i < batch.item_count; ++i) {
+      const BatchItem& item = batch.items[i];
+      const std::size_t bytes =
+          item.copies != 0 ? item.count : std::size_t{item.count} * element_bytes(item.datatype);
+      for (std::uint32_t a = 0; a < std::uint32_t{item.source_count} + item.target_count; ++a) {
+        fine = fine && reaches(at_address<void>(batch.addresses[item.first_address + a]), bytes);
+      }
+    }
+    return fine;
+  }
+
+  void finish(std::uint32_t slot, bool ok) noexcept {
+    const std::uint32_t number =
+        std::atomic_ref(memory_.words->doorbell[slot]).load(std::memory_order_relaxed);
+    std::atomic_ref(memory_.words->done[slot])
+        .store(ok ? number : number | QueueWords::kFailed, std::memory_order_release);
+  }
+
+  const QueueMemory memory_;
+  const EmulatedDevice& device_;
+  const KernelMode mode_;
+  PersistentHost host_;
+  std::uint32_t persistent_run_ = 0;
+  Launch launches_[kQueueSlots];
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> make_emulated_executor(const QueueMemory& memory,
+                                                         const ExecutorOptions& options) {
+  const auto* device = reinterpret_cast<const EmulatedDevice*>(options.context);
+  if (device == nullptr || device->magic != EmulatedDevice::kMagic ||
+      device->version != EmulatedDevice::kVersion) {
+    return fail(
+        ErrorCode::kUnsupported,
+        "the gpu_emu driver that is loaded is not of this build: load this build's with -d");
+  }
+  return std::make_unique<EmulatedExecutor>(memory, options);
+}
+
+}  // namespace gradwire::reduce

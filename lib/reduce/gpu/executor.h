@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What runs the batches of one queue: a CUDA device (lib/reduce/cuda) or the emulated one. The
+/// queue's lane calls launch(), state() and poll(); the control thread creates, pauses and
+/// destroys. Nothing allocates after creation.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+#include "base/types.h"
+#include "reduce/gpu/batch.h"
+
+namespace gradwire::reduce {
+
+/// How kernels are driven.
+enum class KernelMode : std::uint8_t {
+  kLaunch,      ///< one launch a batch
+  kPersistent,  ///< a kernel of some SMs that polls for batches, and parks when idle
+};
+[[nodiscard]] constexpr const char* name_of(KernelMode mode) noexcept {
+  return mode == KernelMode::kLaunch ? "launch" : "persistent";
+}
+
+/// What the copy engine moves for a slot, before and after its kernel.
+struct SlotCopies {
+  struct Copy {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    std::uint32_t bytes = 0;
+  };
+  std::uint32_t in_count = 0;
+  std::uint32_t out_count = 0;
+  Copy in[Batch::kItems];
+  Copy out[Batch::kItems];
+};
+
+/// A queue's memory as its executor gets it; all of it outlives the executor. Batches and words are
+/// registered with the GPU.
+struct QueueMemory {
+  QueueWords* words = nullptr;
+  Batch* batches = nullptr;      ///< [kQueueSlots]
+  SlotCopies* copies = nullptr;  ///< [kQueueSlots]
+};
+
+struct ExecutorOptions {
+  KernelMode mode = KernelMode::kLaunch;
+  std::uint32_t persistent_sms = 4;  ///< of one queue's persistent kernel
+  std::uint64_t context = 0;         ///< rte_gpu_info::context
+  std::uint32_t processors = 1;      ///< rte_gpu_info::processor_count
+};
+
+class Executor {
+ public:
+  enum class State : std::uint8_t { kRunning, kDone, kFailed };
+
+  virtual ~Executor() = default;
+  /// The slot's batch and copies are filled, and words->doorbell[slot] is to become `number`.
+  /// @return false where the batch did not start, and will not.
+  [[nodiscard]] virtual bool launch(std::uint32_t slot, std::uint32_t number) noexcept = 0;
+  /// Of the slot's last batch. Once it is not kRunning, no kernel and no copy touches its memory.
+  [[nodiscard]] virtual State state(std::uint32_t slot) noexcept = 0;
+  /// While batches are out: call it every round.
+  virtual void poll() noexcept {}
+  /// Control thread: lets no kernel live on between batches until resume().
+  /// @return false where one did not end within `bound_ns`.
+  [[nodiscard]] virtual bool pause(TimeNs /*bound_ns*/) noexcept { return true; }
+  virtual void resume() noexcept {}
+};
+
+/// @param context  of a gpu_emu device.
+[[nodiscard]] Result<std::unique_ptr<Executor>> make_emulated_executor(
+    const QueueMemory& memory, const ExecutorOptions& options);
+
+/// @return kUnsupported where this build has no CUDA.
+[[nodiscard]] Result<std::unique_ptr<Executor>> make_cuda_executor(const QueueMemory& memory,
+                                                                   const ExecutorOptions& options);
+
+}  // namespace gradwire::reduce

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "reduce/gpu/gpu_backend.h"
+
+#include <algorithm>
+
+#include "reduce/gpu/device.h"
+#include "reduce/lowering.h"
+
+namespace gradwire::reduce {
+
+GpuBackend::GpuBackend(GpuQueue& queue) : queue_(queue), done_(kQueueSlots * Batch::kItems * 2) {
+  queue_.enter();
+}
+
+GpuBackend::~GpuBackend() { queue_.leave(*this); }
+
+const char* GpuBackend::name() const noexcept { return queue_.device().kind(); }
+const char* GpuBackend::path() const noexcept { return name_of(queue_.path_); }
+
+std::size_t GpuBackend::submit(std::span<const Entry> entries) noexcept {
+  std::size_t taken = 0;
+  while (taken < entries.size() && held_ + entries_in_queue_ < done_.size() - Batch::kItems) {
+    // A batch is of well-formed entries up to the next that is not.
+    const auto rest = entries.subspan(taken, std::min(entries.size() - taken, Batch::kItems));
+    const auto bad = std::find_if_not(rest.begin(), rest.end(), is_well_formed);
+    const auto good = static_cast<std::size_t>(bad - rest.begin());
+    if (good == 0) {
+      complete(rest.front().cookie, false);
+      ++taken;
+      continue;
+    }
+    if (batches_ >= queue_.quota()) break;
+    const std::size_t started = queue_.submit(*this, rest.first(good));
+    if (started == 0) break;
+    ++batches_;
+    entries_in_queue_ += static_cast<std::uint32_t>(started);
+    taken += started;
+  }
+  return taken;
+}
+
+std::size_t GpuBackend::poll(std::span<Completion> done) noexcept {
+  queue_.poll();
+  const std::size_t count = std::min(done.size(), held_);
+  for (Completion& completion : done.first(count)) {
+    completion = done_[first_];
+    first_ = first_ + 1 == done_.size() ? 0 : first_ + 1;
+  }
+  held_ -= count;
+  return count;
+}
+
+void GpuBackend::complete(std::uint64_t cookie, bool ok) noexcept {
+  done_[(first_ + held_) % done_.size()] = {cookie, ok};
+  ++held_;
+}
+
+void GpuBackend::finished(std::span<const std::uint64_t> cookies, bool ok,
+                          const BackendCounters& counters) noexcept {
+  --batches_;
+  entries_in_queue_ -= static_cast<std::uint32_t>(cookies.size());
+  for (const std::uint64_t cookie : cookies) complete(cookie, ok);
+  if (!ok) return;
+  counters_.chunks_reduced += counters.chunks_reduced;
+  counters_.chunks_moved += counters.chunks_moved;
+  counters_.bytes += counters.bytes;
+}
+
+}  // namespace gradwire::reduce

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What one thread of a kernel does to one tile of a batch's item. CUDA's kernels are made of these
+/// functions, and so is the emulated device, which runs a block's threads one after the other: so
+/// tiles, tails and alignments are tested where there is no GPU.
+///
+/// Elements that one thread reads, it alone writes: a target may be a source, from the same element
+/// on. Loads go by `Load`, since a persistent kernel must not find yesterday's bytes of a recycled
+/// packet in a cache.
+/// Private to lib/reduce. Any thread; nothing here allocates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "reduce/gpu/batch.h"
+#include "reduce/scalar_ops.h"
+
+/// What is indexed in a loop stays in registers only where the loop is gone.
+#if defined(__CUDACC__)
+#define GRADWIRE_FLATTEN _Pragma("unroll")
+#elif defined(__clang__)
+#define GRADWIRE_FLATTEN _Pragma("clang loop unroll(full)")
+#else
+#define GRADWIRE_FLATTEN _Pragma("GCC unroll 16")
+#endif
+
+namespace gradwire::reduce {
+
+struct alignas(16) Vector16 {
+  std::uint32_t word[4];
+};
+
+/// How a kernel that lives for one batch loads, and the host: a cache has nothing stale.
+struct PlainLoad {
+  template <class T>
+  GRADWIRE_ANYWHERE static T load(const T* from) noexcept {
+    return *from;
+  }
+};
+
+template <class Ops, RedOp kOp>
+GRADWIRE_ANYWHERE inline typename Ops::Acc combine_as(typename Ops::Acc a,
+                                                      typename Ops::Acc b) noexcept {
+  if constexpr (kOp == RedOp::kMin) {
+    return Ops::min(a, b);
+  } else if constexpr (kOp == RedOp::kMax) {
+    return Ops::max(a, b);
+  } else if constexpr (kOp == RedOp::kProd) {
+    return Ops::prod(a, b);
+  } else {
+    return Ops::sum(a, b);
+  }
+}
+
+template <class T>
+GRADWIRE_ANYWHERE inline T* at_address(std::uint64_t address) noexcept {
+  return reinterpret_cast<T*>(static_cast<std::uintptr_t>(address));
+}
+
+/// One thread's share of a tile that all addresses of the item are aligned to 16 bytes for; whole
+/// vectors only.
+template <class Ops, RedOp kOp, class Load>
+GRADWIRE_ANYWHERE void fold_vectors(const BatchItem& item, const std::uint64_t* addresses,
+                                    std::uint32_t first_vector, std::uint32_t end_vector,
+                                    std::uint32_t thread, std::uint32_t threads) noexcept {
+  using Stored = typename Ops::Stored;
+  using Acc = typename Ops::Acc;
+  constexpr std::uint32_t kPerVector = sizeof(Vector16) / sizeof(Stored);
+  // Two vectors of two sources are asked for before the first is used.
+  constexpr std::uint32_t kUnroll = 2;
+  const typename Ops::Divisor divisor = Ops::divisor(item.divisor);
+  const bool divides = kOp == RedOp::kSum && item.divisor != 1;
+  const std::uint64_t* const targets = addresses + item.source_count;
+
+  for (std::uint32_t at = first_vector + thread; at < end_vector; at += threads * kUnroll) {
+    Vector16 first[kUnroll] = {};
+    Vector16 next[kUnroll] = {};
+    const bool whole = at + threads < end_vector;  // else the second is past the end
+    first[0] = Load::load(at_address<const Vector16>(addresses[0]) + at);
+    if (whole) first[1] = Load::load(at_address<const Vector16>(addresses[0]) + at + threads);
+    if (item.source_count > 1) {
+      next[0] = Load::load(at_address<const Vector16>(addresses[1]) + at);
+      if (whole) next[1] = Load::load(at_address<const Vector16>(addresses[1]) + at + threads);
+    }
+    Acc acc[kUnroll][kPerVector];
+    GRADWIRE_FLATTEN
+    for (std::uint32_t u = 0; u < kUnroll; ++u) {
+      Stored values[kPerVector];
+      std::memcpy(values, &first[u], sizeof values);
+      GRADWIRE_FLATTEN
+      for (std::uint32_t k = 0; k < kPerVector; ++k) acc[u][k] = Ops::decode(values[k]);
+    }
+    for (std::uint32_t s = 1; s < item.source_count; ++s) {
+      GRADWIRE_FLATTEN
+      for (std::uint32_t u = 0; u < kUnroll; ++u) {
+        Stored values[kPerVector];
+        std::memcpy(values, &next[u], sizeof values);
+        GRADWIRE_FLATTEN
+        for (std::uint32_t k = 0; k < kPerVector; ++k) {
+          acc[u][k] = combine_as<Ops, kOp>(acc[u][k], Ops::decode(values[k]));
+        }
+      }
+      if (s + 1u < item.source_count) {
+        const auto* source = at_address<const Vector16>(addresses[s + 1]);
+        next[0] = Load::load(source + at);
+        if (whole) next[1] = Load::load(source + at + threads);
+      }
+    }
+    GRADWIRE_FLATTEN
+    for (std::uint32_t u = 0; u < kUnroll; ++u) {
+      if (u != 0 && !whole) break;
+      Stored values[kPerVector];
+      GRADWIRE_FLATTEN
+      for (std::uint32_t k = 0; k < kPerVector; ++k) {
+        const Acc value = divides ? Ops::divide(acc[u][k], divisor) : acc[u][k];
+        values[k] = Ops::round(Ops::seal(value));
+      }
+      Vector16 out;
+      std::memcpy(&out, values, sizeof out);
+      for (std::uint32_t t = 0; t < item.target_count; ++t) {
+        at_address<Vector16>(targets[t])[at + u * threads] = out;
+      }
+    }
+  }
+}
+
+/// One thread's share of elements, one at a time. `kAligned`: every address is a multiple of the
+/// element's width; else elements are put together from bytes.
+template <class Ops, RedOp kOp, class Load, bool kAligned>
+GRADWIRE_ANYWHERE void fold_elements(const BatchItem& item, const std::uint64_t* addresses,
+                                     std::uint32_t begin, std::uint32_t end, std::uint32_t thread,
+                                     std::uint32_t threads) noexcept {
+  using Stored = typename Ops::Stored;
+  const typename Ops::Divisor divisor = Ops::divisor(item.divisor);
+  const bool divides = kOp == RedOp::kSum && item.divisor != 1;
+  const std::uint64_t* const targets = addresses + item.source_count;
+  const auto load = [](std::uint64_t address) noexcept {
+    if constexpr (kAligned) {
+      return Load::load(at_address<const Stored>(address));
+    } else {
+      unsigned char bytes[sizeof(Stored)];
+      GRADWIRE_FLATTEN
+      for (std::uint32_t b = 0; b < sizeof(Stored); ++b) {
+        bytes[b] = Load::load(at_address<const unsigned char>(address + b));
+      }
+      Stored value;
+      std::memcpy(&value, bytes, sizeof value);
+      return value;
+    }
+  };
+  for (std::uint32_t i = begin + thread; i < end; i += threads) {
+    const std::uint64_t offset = std::uint64_t{i} * sizeof(Stored);
+    typename Ops::Acc acc = Ops::decode(load(addresses[0] + offset));
+    for (std::uint32_t s = 1; s < item.source_count; ++s) {
+      acc = combine_as<Ops, kOp>(acc, Ops::decode(load(addresses[s] + offset)));
+    }
+    if (divides) acc = Ops::divide(acc, divisor);
+    const Stored value = Ops::round(Ops::seal(acc));
+    for (std::uint32_t t = 0; t < item.target_count; ++t) {
+      if constexpr (kAligned) {
+        *at_address<Stored>(targets[t] + offset) = value;
+      } else {
+        unsigned char bytes[sizeof(Stored)];
+        std::memcpy(bytes, &value, sizeof value);
+        GRADWIRE_FLATTEN
+        for (std::uint32_t b = 0; b < sizeof(Stored); ++b) {
+          at_address<unsigned char>(targets[t] + offset)[b] = bytes[b];
+        }
+      }
+    }
+  }
+}
+
+/// @param tile  of the item, from 0.
+template <class Ops, RedOp kOp, class Load>
+GRADWIRE_ANYWHERE void fold_tile(const BatchItem& item, const std::uint64_t* addresses,
+                                 std::uint32_t tile, std::uint32_t thread,
+                                 std::uint32_t threads) noexcept {
+  constexpr std::uint32_t kWidth = sizeof(typename Ops::Stored);
+  constexpr std::uint32_t kPerTile = kTileBytes / kWidth;
+  constexpr std::uint32_t kPerVector = sizeof(Vector16) / kWidth;
+  const std::uint32_t begin = tile * kPerTile;
+  const std::uint32_t left = item.count - begin;
+  const std::uint32_t end = begin + (left < kPerTile ? left : kPerTile);
+  std::uint32_t done = begin;
+  if (item.alignment == sizeof(Vector16)) {
+    const std::uint32_t end_vector = end / kPerVector;
+    fold_vectors<Ops, kOp, Load>(item, addresses, begin / kPerVector, end_vector, thread, threads);
+    done = end_vector * kPerVector;
+  }
+  if (item.alignment >= kWidth) {
+    fold_elements<Ops, kOp, Load, true>(item, addresses, done, end, thread, threads);
+  } else {
+    fold_elements<Ops, kOp, Load, false>(item, addresses, done, end, thread, threads);
+  }
+}
+
+/// Bits from one source to every target; `count` is bytes.
+template <class Load>
+GRADWIRE_ANYWHERE void copy_tile(const BatchItem& item, const std::uint64_t* addresses,
+                                 std::uint32_t tile, std::uint32_t thread,
+                                 std::uint32_t threads) noexcept {
+  const std::uint32_t begin = tile * kTileBytes;
+  const std::uint32_t left = item.count - begin;
+  const std::uint32_t end = begin + (left < kTileBytes ? left : kTileBytes);
+  std::uint32_t done = begin;
+  if (item.alignment == sizeof(Vector16)) {
+    const std::uint32_t end_vector = end / sizeof(Vector16);
+    for (std::uint32_t at = begin / sizeof(Vector16) + thread; at < end_vector; at += threads) {
+      const Vector16 value = Load::load(at_address<const Vector16>(addresses[0]) + at);
+      for (std::uint32_t t = 0; t < item.target_count; ++t) {
+        at_address<Vector16>(addresses[1 + t])[at] = value;
+      }
+    }
+    done = end_vector * static_cast<std::uint32_t>(sizeof(Vector16));
+  }
+  for (std::uint32_t i = done + thread; i < end; i += threads) {
+    const unsigned char value = Load::load(at_address<const unsigned char>(addresses[0] + i));
+    for (std::uint32_t t = 0; t < item.target_count; ++t) {
+      *at_address<unsigned char>(addresses[1 + t] + i) = value;
+    }
+  }
+}
+
+/// The item that holds `tile` of the batch.
+GRADWIRE_ANYWHERE inline std::uint32_t item_of_tile(const Batch& batch,
+                                                    std::uint32_t tile) noexcept {
+  std::uint32_t low = 0;
+  std::uint32_t high = batch.item_count;
+  while (high - low > 1) {
+    const std::uint32_t middle = (low + high) / 2;
+    if (batch.items[middle].first_tile <= tile) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+template <class Ops, class Load>
+GRADWIRE_ANYWHERE void fold_tile_by_redop(const BatchItem& item, const std::uint64_t* addresses,
+                                          std::uint32_t tile, std::uint32_t thread,
+                                          std::uint32_t threads) noexcept {
+  switch (item.redop) {
+    case RedOp::kMin:
+      return fold_tile<Ops, RedOp::kMin, Load>(item, addresses, tile, thread, threads);
+    case RedOp::kMax:
+      return fold_tile<Ops, RedOp::kMax, Load>(item, addresses, tile, thread, threads);
+    case RedOp::kProd:
+      return fold_tile<Ops, RedOp::kProd, Load>(item, addresses, tile, thread, threads);
+    case RedOp::kSum:
+    case RedOp::kAvg:
+      return fold_tile<Ops, RedOp::kSum, Load>(item, addresses, tile, thread, threads);
+  }
+}
+
+/// One thread's share of a tile of a batch, whatever datatypes and redops are in it.
+template <class Load>
+GRADWIRE_ANYWHERE void run_tile(const Batch& batch, std::uint32_t tile, std::uint32_t thread,
+                                std::uint32_t threads) noexcept {
+  const BatchItem& item = batch.items[item_of_tile(batch, tile)];
+  const std::uint64_t* const addresses = batch.addresses + item.first_address;
+  tile -= item.first_tile;
+  if (item.copies != 0) return copy_tile<Load>(item, addresses, tile, thread, threads);
+  switch (item.datatype) {
+    case DataType::kFloat32:
+      return fold_tile_by_redop<ScalarFloat<float>, Load>(item, addresses, tile, thread, threads);
+    case DataType::kFloat64:
+      return fold_tile_by_redop<ScalarFloat<double>, Load>(item, addresses, tile, thread, threads);
+    case DataType::kFloat16:
+      return fold_tile_by_redop<ScalarHalf, Load>(item, addresses, tile, thread, threads);
+    case DataType::kBfloat16:
+      return fold_tile_by_redop<ScalarBfloat, Load>(item, addresses, tile, thread, threads);
+    case DataType::kInt8:
+      return fold_tile_by_redop<ScalarInteger<std::int8_t>, Load>(item, addresses, tile, thread,
+                                                                  threads);
+    case DataType::kInt32:
+      return fold_tile_by_redop<ScalarInteger<std::int32_t>, Load>(item, addresses, tile, thread,
+                                                                   threads);
+    case DataType::kInt64:
+      return fold_tile_by_redop<ScalarInteger<std::int64_t>, Load>(item, addresses, tile, thread,
+                                                                   threads);
+    case DataType::kUint8:
+      return fold_tile_by_redop<ScalarInteger<std::uint8_t>, Load>(item, addresses, tile, thread,
+                                                                   threads);
+  }
+}
+
+}  // namespace gradwire::reduce

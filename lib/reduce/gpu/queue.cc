@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "reduce/gpu/queue.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include "reduce/gpu/device.h"
+#include "reduce/gpu/gpu_backend.h"
+#include "reduce/lowering.h"
+
+namespace gradwire::reduce {
+namespace {
+
+/// As the GPU's caches have it, and a multiple of what its vectors need.
+constexpr std::uint32_t kStagingAlign = 256;
+
+std::uint64_t address_of(const void* pointer) noexcept {
+  return reinterpret_cast<std::uintptr_t>(pointer);
+}
+
+std::uint8_t alignment_of(std::uint64_t bits, std::uint32_t width) noexcept {
+  if (bits % 16 == 0) return 16;
+  return bits % width == 0 ? static_cast<std::uint8_t>(width) : std::uint8_t{1};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<GpuQueue>> GpuQueue::create(GpuDevice& device, std::uint32_t payload_bytes) {
+  std::unique_ptr<GpuQueue> queue(new GpuQueue(device));
+  queue->path_ = device.path();
+  constexpr std::size_t kBatches = sizeof(QueueWords);
+  constexpr std::size_t kCopies = kBatches + kQueueSlots * sizeof(Batch);
+  constexpr std::size_t kBytes = kCopies + kQueueSlots * sizeof(SlotCopies);
+  static_assert(kBatches % alignof(Batch) == 0 && kCopies % alignof(SlotCopies) == 0);
+  auto host = device.allocate_host(kBytes);
+  if (!host) return tl::unexpected(host.error());
+  queue->host_ = *host;
+  auto* base = static_cast<std::byte*>(*host);
+  queue->memory_.words = new (base) QueueWords{};
+  queue->memory_.batches = new (base + kBatches) Batch[kQueueSlots]{};
+  queue->memory_.copies = new (base + kCopies) SlotCopies[kQueueSlots]{};
+
+  queue->stride_ = (payload_bytes + kStagingAlign - 1) / kStagingAlign * kStagingAlign;
+  if (queue->path_ != PayloadPath::kMapped) {
+    const std::size_t bytes = std::size_t{kQueueSlots} * Batch::kItems * queue->stride_;
+    auto staging = device.allocate(bytes, kStagingAlign);
+    if (!staging) return tl::unexpected(staging.error());
+    queue->staging_ = *staging;
+    if (queue->path_ == PayloadPath::kCopyMapped) {
+      auto mapped = device.map_for_cpu(queue->staging_, bytes);
+      if (!mapped) return tl::unexpected(mapped.error());
+      queue->staging_cpu_ = *mapped;
+    }
+  }
+  auto executor = device.make_executor(queue->memory_);
+  if (!executor) return tl::unexpected(executor.error());
+  queue->executor_ = std::move(*executor);
+  device.add(*queue);
+  return queue;
+}
+
+GpuQueue::~GpuQueue() {
+  if (executor_ != nullptr) device_.remove(*this);
+  executor_.reset();
+  if (staging_cpu_ != nullptr) device_.unmap_for_cpu(staging_);
+  if (staging_ != nullptr) device_.free(staging_);
+  if (host_ != nullptr) device_.free_host(host_);
+}
+
+std::uint32_t GpuQueue::quota() const noexcept {
+  const std::uint32_t backends = backends_.load(std::memory_order_relaxed);
+  return backends < kQueueSlots ? kQueueSlots / std::max(backends, 1u) : 1;
+}
+
+void GpuQueue::leave(GpuBackend& owner) noexcept {
+  backends_.fetch_sub(1, std::memory_order_relaxed);
+  for (Slot& slot : slots_) {
+    if (slot.owner == &owner) slot.owner = nullptr;
+  }
+}
+
+std::size_t GpuQueue::submit(GpuBackend& owner, std::span<const Entry> entries) noexcept {
+  if (free_ == 0 || entries.empty()) return 0;
+  const auto index = static_cast<std::uint32_t>(std::countr_zero(free_));
+  Slot& slot = slots_[index];
+  Batch& batch = memory_.batches[index];
+  SlotCopies& copies = memory_.copies[index];
+  batch.item_count = batch.tile_count = batch.address_count = 0;
+  batch.uniform = 1;
+  copies.in_count = copies.out_count = 0;
+  slot.owner = &owner;
+  slot.entries = 0;
+  slot.counters = {};
+  for (const Entry& entry : entries) {
+    if (!add(index, entry)) break;
+    slot.cookies[slot.entries++] = entry.cookie;
+  }
+  free_ &= ~(1u << index);
+  // Numbers of a slot differ from one batch to the next, and none is 0 or has the failure's bit.
+  slot.number = slot.number + 1 == QueueWords::kFailed ? 1 : slot.number + 1;
+  if (staging_cpu_ != nullptr) device_.write_barrier();
+  slot.launched = executor_->launch(index, slot.number);
+  return slot.entries;
+}
+
+bool GpuQueue::add(std::uint32_t index, const Entry& entry) noexcept {
+  Batch& batch = memory_.batches[index];
+  std::array<const std::byte*, kMaxSources> sources;
+  std::array<std::byte*, kMaxTargets> targets;
+  Fold fold;
+  lower(entry, sources.data(), targets.data(), fold);
+  if (batch.item_count == Batch::kItems ||
+      batch.address_count + fold.source_count + fold.target_count > Batch::kAddresses) {
+    return false;
+  }
+  const std::uint32_t width = element_bytes(entry.datatype);
+  const std::uint32_t bytes = entry.count * width;
+  if (path_ != PayloadPath::kMapped && has_packet(entry.kind)) {
+    if (bytes > stride_) return false;
+    SlotCopies& copies = memory_.copies[index];
+    const std::size_t offset = (std::size_t{index} * Batch::kItems + batch.item_count) * stride_;
+    std::byte* const staged = staging_ + offset;
+    if (reads_packet(entry.kind)) {
+      if (path_ == PayloadPath::kCopyMapped) {
+        std::memcpy(staging_cpu_ + offset, entry.packet, bytes);
+      } else {
+        copies.in[copies.in_count++] = {staged, entry.packet, bytes};
+      }
+      sources[0] = staged;
+    }
+    if (writes_packet(entry.kind) && path_ == PayloadPath::kCopyEngine) {
+      copies.out[copies.out_count++] = {entry.packet, staged, bytes};
+      targets[0] = staged;
+    }
+  }
+
+  BatchItem& item = batch.items[batch.item_count++];
+  item = {};
+  item.first_address = static_cast<std::uint16_t>(batch.address_count);
+  item.first_tile = batch.tile_count;
+  item.divisor = static_cast<std::uint16_t>(fold.divisor);
+  item.source_count = static_cast<std::uint8_t>(fold.source_count);
+  item.target_count = static_cast<std::uint8_t>(fold.target_count);
+  item.datatype = entry.datatype;
+  item.redop = entry.redop == RedOp::kAvg ? RedOp::kSum : entry.redop;
+  item.copies = fold.source_count == 1 && fold.divisor == 1 ? 1 : 0;
+  item.count = item.copies != 0 ? bytes : entry.count;
+  batch.tile_count += (bytes + kTileBytes - 1) / kTileBytes;
+  std::uint64_t bits = 0;
+  for (std::size_t s = 0; s < fold.source_count; ++s) {
+    bits |= batch.addresses[batch.address_count++] = address_of(sources[s]);
+  }
+  for (std::size_t t = 0; t < fold.target_count; ++t) {
+    bits |= batch.addresses[batch.address_count++] = address_of(targets[t]);
+  }
+  item.alignment = alignment_of(bits, item.copies != 0 ? 1 : width);
+  if (batch.item_count == 1) {
+    batch.datatype = item.datatype;
+    batch.redop = item.redop;
+  }
+  if (item.copies != 0 || item.datatype != batch.datatype || item.redop != batch.redop) {
+    batch.uniform = 0;
+  }
+  BackendCounters& counters = slots_[index].counters;
+  counters.bytes += bytes;
+  ++(folds_packet(entry.kind) ? counters.chunks_reduced : counters.chunks_moved);
+  return true;
+}
+
+void GpuQueue::poll() noexcept {
+  std::uint32_t busy = ~free_ & ((1u << kQueueSlots) - 1);
+  if (busy == 0) return;
+  executor_->poll();
+  for (; busy != 0; busy &= busy - 1) {
+    const auto index = static_cast<std::uint32_t>(std::countr_zero(busy));
+    Slot& slot = slots_[index];
+    const Executor::State state =
+        slot.launched ? executor_->state(index) : Executor::State::kFailed;
+    if (state == Executor::State::kRunning) continue;
+    free_ |= 1u << index;
+    if (slot.owner != nullptr) {
+      slot.owner->finished({slot.cookies, slot.entries}, state == Executor::State::kDone,
+                           slot.counters);
+    }
+    slot.owner = nullptr;
+  }
+}
+
+}  // namespace gradwire::reduce

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// One lane's batches on a GPU: slots that the lane's shards fill with entries, the staging memory
+/// of their packets, and the executor that runs them. The lane thread calls everything but the
+/// constructor and the destructor; nothing there allocates, blocks or calls the kernel.
+///
+/// No group can stall another: each backend of the queue may fill an equal part of the slots, at
+/// least one, whatever the GPU does with them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/result.h"
+#include "reduce/backend.h"
+#include "reduce/gpu/batch.h"
+#include "reduce/gpu/executor.h"
+
+namespace gradwire::reduce {
+
+class GpuBackend;
+class GpuDevice;
+
+/// How a packet's payload reaches the GPU and comes back.
+enum class PayloadPath : std::uint8_t {
+  kMapped,      ///< kernels read and write the packet where it lies, in registered host memory
+  kCopyMapped,  ///< the CPU writes it into GPU memory that is mapped for it; the kernel writes the
+                ///< result to the packet
+  kCopyEngine,  ///< the GPU's copy engine moves it both ways
+};
+[[nodiscard]] constexpr const char* name_of(PayloadPath path) noexcept {
+  switch (path) {
+    case PayloadPath::kMapped:
+      return "mapped";
+    case PayloadPath::kCopyMapped:
+      return "copy by CPU mapping";
+    case PayloadPath::kCopyEngine:
+      return "copy by copy engine";
+  }
+  return "path?";
+}
+
+class GpuQueue {
+ public:
+  /// Control thread. `device` outlives the queue.
+  /// @param payload_bytes  of the largest packet.
+  [[nodiscard]] static Result<std::unique_ptr<GpuQueue>> create(GpuDevice& device,
+                                                                std::uint32_t payload_bytes);
+  ~GpuQueue();
+  GpuQueue(const GpuQueue&) = delete;
+  GpuQueue& operator=(const GpuQueue&) = delete;
+
+  /// Starts one batch of the first of `entries`, all of them well-formed.
+  /// @return how many it took; 0 where no slot is free.
+  [[nodiscard]] std::size_t submit(GpuBackend& owner, std::span<const Entry> entries) noexcept;
+  /// Tells owners what has finished.
+  void poll() noexcept;
+
+  [[nodiscard]] GpuDevice& device() noexcept { return device_; }
+  [[nodiscard]] Executor& executor() noexcept { return *executor_; }
+  /// Slots that one backend may hold.
+  [[nodiscard]] std::uint32_t quota() const noexcept;
+
+ private:
+  friend class GpuBackend;
+  struct Slot {
+    GpuBackend* owner = nullptr;
+    std::uint32_t number = 0;
+    std::uint32_t entries = 0;
+    bool launched = false;
+    std::uint64_t cookies[Batch::kItems] = {};
+    BackendCounters counters;
+  };
+
+  explicit GpuQueue(GpuDevice& device) : device_(device) {}
+  /// @return false where the batch has no room for the entry.
+  [[nodiscard]] bool add(std::uint32_t slot, const Entry& entry) noexcept;
+  void enter() noexcept { backends_.fetch_add(1, std::memory_order_relaxed); }
+  void leave(GpuBackend& owner) noexcept;
+
+  GpuDevice& device_;
+  PayloadPath path_ = PayloadPath::kMapped;
+  QueueMemory memory_;
+  void* host_ = nullptr;              ///< one allocation: words, batches, copies
+  std::byte* staging_ = nullptr;      ///< GPU memory: [kQueueSlots][kItems][stride_]
+  std::byte* staging_cpu_ = nullptr;  ///< the same for the CPU; kCopyMapped
+  std::uint32_t stride_ = 0;
+  std::unique_ptr<Executor> executor_;
+  std::atomic<std::uint32_t> backends_{0};
+  std::uint32_t free_ = (1u << kQueueSlots) - 1;  ///< a bit for each slot
+  Slot slots_[kQueueSlots];
+};
+
+}  // namespace gradwire::reduce

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What every backend makes of an entry: one fold of some sources into some targets, or a copy of
+/// bits where nothing is folded. Private to lib/reduce. Any thread; nothing here allocates.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "reduce/backend.h"
+#include "reduce/kernels.h"
+
+namespace gradwire::reduce {
+
+[[nodiscard]] inline bool has_packet(Kind kind) noexcept { return kind != Kind::kLocal; }
+
+/// Kinds whose sources are the members' inputs.
+[[nodiscard]] inline bool reads_inputs(Kind kind) noexcept {
+  return kind != Kind::kStore && kind != Kind::kLoadFromOutput;
+}
+
+[[nodiscard]] inline bool folds_packet(Kind kind) noexcept {
+  return kind == Kind::kReduceInPacket || kind == Kind::kReduceAndStore ||
+         kind == Kind::kReduceToOutput;
+}
+
+[[nodiscard]] inline bool writes_outputs(Kind kind) noexcept {
+  return kind == Kind::kReduceAndStore || kind == Kind::kReduceToOutput || kind == Kind::kStore ||
+         kind == Kind::kLocal;
+}
+
+/// The packet is the first source.
+[[nodiscard]] inline bool reads_packet(Kind kind) noexcept {
+  return folds_packet(kind) || kind == Kind::kStore;
+}
+
+/// The packet is the first target.
+[[nodiscard]] inline bool writes_packet(Kind kind) noexcept {
+  return has_packet(kind) && kind != Kind::kReduceToOutput && kind != Kind::kStore;
+}
+
+[[nodiscard]] inline bool is_well_formed(const Entry& entry) noexcept {
+  return static_cast<std::uint8_t>(entry.kind) <= static_cast<std::uint8_t>(Kind::kLocal) &&
+         is_valid(entry.datatype) && is_valid(entry.redop) && entry.member_count >= 1 &&
+         entry.member_count <= kMaxMembers && entry.count >= 1 && entry.divisor >= 1 &&
+         entry.divisor <= kMaxRanks * kMaxMembers &&
+         (!has_packet(entry.kind) || entry.packet != nullptr) &&
+         (!reads_inputs(entry.kind) || entry.inputs != nullptr) &&
+         ((!writes_outputs(entry.kind) && entry.kind != Kind::kLoadFromOutput) ||
+          entry.outputs != nullptr);
+}
+
+/// Room for the sources, and for the targets, of any entry.
+inline constexpr std::size_t kMaxSources = kMaxMembers + 1;
+inline constexpr std::size_t kMaxTargets = kMaxMembers + 1;
+
+/// Fills `fold`, whose arrays are `sources` and `targets`. With one source and a divisor of 1 bits
+/// are to be copied.
+/// @param entry  well-formed.
+inline void lower(const Entry& entry, const std::byte** sources, std::byte** targets,
+                  Fold& fold) noexcept {
+  const bool finalize =
+      entry.finalize || entry.kind == Kind::kReduceAndStore || entry.kind == Kind::kLocal;
+  fold.sources = sources;
+  fold.targets = targets;
+  fold.count = entry.count;
+  fold.divisor =
+      finalize && entry.redop == RedOp::kAvg && reads_inputs(entry.kind) ? entry.divisor : 1;
+  fold.source_count = 0;
+  fold.target_count = 0;
+  if (reads_packet(entry.kind)) sources[fold.source_count++] = entry.packet;
+  if (entry.kind == Kind::kLoadFromOutput) {
+    sources[fold.source_count++] = entry.outputs[0] + entry.offset_bytes;
+  }
+  if (reads_inputs(entry.kind)) {
+    for (std::size_t m = 0; m < entry.member_count; ++m) {
+      sources[fold.source_count++] = entry.inputs[m] + entry.offset_bytes;
+    }
+  }
+  if (writes_packet(entry.kind)) targets[fold.target_count++] = entry.packet;
+  if (writes_outputs(entry.kind)) {
+    // A spill keeps a partial sum in one output; a final value goes to every member.
+    const std::size_t outputs =
+        entry.kind == Kind::kReduceToOutput && !finalize ? 1 : entry.member_count;
+    for (std::size_t m = 0; m < outputs; ++m) {
+      targets[fold.target_count++] = entry.outputs[m] + entry.offset_bytes;
+    }
+  }
+}
+
+}  // namespace gradwire::reduce

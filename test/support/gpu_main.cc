@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#define CATCH_CONFIG_RUNNER
+#include <rte_eal.h>
+
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <vector>
+
+// An EAL without hugepages and devices, with the drivers that GRADWIRE_DRIVERS names, apart by ':'.
+int main(int argc, char** argv) {
+  const char* drivers = std::getenv("GRADWIRE_DRIVERS");
+  if (drivers == nullptr) {
+    std::fprintf(stderr, "GRADWIRE_DRIVERS names no driver\n");
+    return 1;
+  }
+  std::vector<std::string> words = {"test",
+                                    "--no-huge",
+                                    "-m",
+                                    "1024",
+                                    "--no-pci",
+                                    "--no-telemetry",
+                                    "--no-shconf",
+                                    "--lcores=0",
+                                    "--log-level=4",
+                                    "--log-level=pmd.gpu.*:1",
+                                    "--log-level=lib.gpudev:1"};
+  std::istringstream list(drivers);
+  for (std::string driver; std::getline(list, driver, ':');) {
+    words.emplace_back("-d");
+    words.push_back(driver);
+  }
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  if (rte_eal_init(static_cast<int>(arguments.size()), arguments.data()) < 0) return 1;
+  const int result = Catch::Session().run(argc, argv);
+  rte_eal_cleanup();
+  return result;
+}

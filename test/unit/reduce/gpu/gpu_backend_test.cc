@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "reduce/gpu/gpu_backend.h"
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "cases.h"
+#include "emulated.h"
+
+namespace {
+
+using namespace gradwire;
+using namespace gradwire::reduce;
+using namespace gradwire::test;
+
+/// Registers a case's arrays with the device, as the daemon does with mempools and clients' memory.
+struct Registered final : Reach {
+  explicit Registered(GpuDevice& of) : device(of) {}
+  void add(Array& array) override {
+    REQUIRE(device.register_host(array.storage.data(), array.storage.size(), "a test's array"));
+  }
+  void remove(Array& array) override { device.unregister_host(array.storage.data()); }
+  bool asynchronous() const override { return true; }
+  GpuDevice& device;
+};
+
+void check_cases(Emulated& gpu, DataType type, RedOp redop, std::size_t every) {
+  Registered registered(*gpu.device);
+  std::size_t index = 0;
+  for_each_case(type, redop, [&](const Case& c, std::mt19937_64& random) {
+    if (index++ % every != 0) return;
+    const World before(c, random);
+    World expected = before;
+    expect(c, expected);
+    const std::string wrong = run(c, *gpu.backend, before, expected, registered);
+    if (!wrong.empty()) FAIL(wrong);
+  });
+}
+
+TEST_CASE("the emulated GPU gives the reference's bits for every kind, count and member count") {
+  Emulated gpu;
+  CHECK(std::string(gpu.backend->name()) == "emu");
+  CHECK(std::string(gpu.backend->path()) == "mapped");
+  for (const DataType type : kDataTypes) {
+    for (const RedOp redop : kRedOps) check_cases(gpu, type, redop, 2);
+  }
+}
+
+TEST_CASE("every way to the GPU and back, and both kinds of kernels, give the same bits") {
+  struct Way {
+    const char* arguments;
+    Staging staging;
+    KernelMode kernel;
+    const char* path;
+  };
+  const Way way =
+      GENERATE(Way{"cpu_map=0", Staging::kCopy, KernelMode::kLaunch, "copy by copy engine"},
+               Way{"", Staging::kCopy, KernelMode::kLaunch, "copy by CPU mapping"},
+               Way{"", Staging::kCopy, KernelMode::kPersistent, "copy by CPU mapping"},
+               Way{"", Staging::kMapped, KernelMode::kPersistent, "mapped"});
+  Emulated gpu(way.arguments, way.staging, way.kernel);
+  CHECK(std::string(gpu.backend->path()) == way.path);
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kInt8}) {
+    for (const RedOp redop : {RedOp::kAvg, RedOp::kMax}) check_cases(gpu, type, redop, 7);
+  }
+}
+
+/// Chunks of a few floats, each with a packet and an input of its own, in registered memory.
+struct Chunks {
+  static constexpr std::uint32_t kFloats = 64;
+  explicit Chunks(GpuDevice& of, std::size_t count)
+      : device(of), packets(count * kFloats), inputs(count * kFloats), bases(count) {
+    for (std::size_t i = 0; i < packets.size(); ++i) {
+      packets[i] = static_cast<float>(i);
+      inputs[i] = 0.5f;
+    }
+    REQUIRE(device.register_host(packets.data(), packets.size() * 4, "packets"));
+    REQUIRE(device.register_host(inputs.data(), inputs.size() * 4, "inputs"));
+    for (std::size_t i = 0; i < count; ++i) {
+      bases[i] = reinterpret_cast<const std::byte*>(&inputs[i * kFloats]);
+      Entry entry;
+      entry.kind = Kind::kReduceInPacket;
+      entry.count = kFloats;
+      entry.packet = reinterpret_cast<std::byte*>(&packets[i * kFloats]);
+      entry.inputs = &bases[i];
+      entry.cookie = i;
+      entries.push_back(entry);
+    }
+  }
+  ~Chunks() {
+    device.unregister_host(packets.data());
+    device.unregister_host(inputs.data());
+  }
+  bool reduced(std::size_t chunk) const {
+    for (std::size_t i = chunk * kFloats; i < (chunk + 1) * kFloats; ++i) {
+      if (packets[i] != static_cast<float>(i) + 0.5f) return false;
+    }
+    return true;
+  }
+  GpuDevice& device;
+  std::vector<float> packets;
+  std::vector<float> inputs;
+  std::vector<const std::byte*> bases;
+  std::vector<Entry> entries;
+};
+
+/// Polls until `count` completions came, or five seconds have passed.
+std::vector<Completion> collect(Backend& backend, std::size_t count) {
+  std::vector<Completion> all;
+  std::array<Completion, 16> done;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (all.size() < count && std::chrono::steady_clock::now() < end) {
+    const std::size_t n = backend.poll(done);
+    all.insert(all.end(), done.begin(), done.begin() + static_cast<std::ptrdiff_t>(n));
+    if (n == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return all;
+}
+
+/// Hands all entries over, as often as it takes. @return how often the backend took nothing.
+std::size_t submit_all(Backend& backend, std::span<const Entry> entries,
+                       std::vector<Completion>& all) {
+  std::size_t refused = 0;
+  std::array<Completion, 16> done;
+  while (!entries.empty()) {
+    const std::size_t taken = backend.submit(entries);
+    refused += taken == 0 ? 1 : 0;
+    entries = entries.subspan(taken);
+    const std::size_t n = backend.poll(done);
+    all.insert(all.end(), done.begin(), done.begin() + static_cast<std::ptrdiff_t>(n));
+    if (taken == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return refused;
+}
+
+TEST_CASE("a late GPU takes what it has room for, never blocks, and loses nothing") {
+  const auto kernel = GENERATE(KernelMode::kLaunch, KernelMode::kPersistent);
+  Emulated gpu("delay_us=3000", Staging::kMapped, kernel);
+  Chunks chunks(*gpu.device, 2'000);
+  const auto start = std::chrono::steady_clock::now();
+  const std::size_t taken = gpu.backend->submit(chunks.entries);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::milliseconds(500));
+  CHECK(taken > 0);
+  CHECK(taken < 2'000);  // back-pressure: the slots are full
+  std::vector<Completion> all;
+  const auto rest = std::span<const Entry>(chunks.entries).subspan(taken);
+  CHECK(submit_all(*gpu.backend, rest, all) > 0);
+  const auto tail = collect(*gpu.backend, 2'000 - all.size());
+  all.insert(all.end(), tail.begin(), tail.end());
+  REQUIRE(all.size() == 2'000);
+  std::set<std::uint64_t> cookies;
+  for (const Completion& completion : all) {
+    CHECK(completion.ok);
+    cookies.insert(completion.cookie);
+  }
+  CHECK(cookies.size() == 2'000);
+  for (std::size_t i = 0; i < 2'000; ++i) CHECK(chunks.reduced(i));
+  CHECK(gpu.backend->counters().chunks_reduced == 2'000);
+  CHECK(gpu.backend->counters().bytes == 2'000 * 4 * Chunks::kFloats);
+}
+
+TEST_CASE("batches that finish in another order complete in that order") {
+  Emulated gpu("reorder=8,delay_us=5000");
+  Chunks chunks(*gpu.device, 300);
+  std::vector<Completion> all;
+  submit_all(*gpu.backend, chunks.entries, all);
+  const auto tail = collect(*gpu.backend, 300 - all.size());
+  all.insert(all.end(), tail.begin(), tail.end());
+  REQUIRE(all.size() == 300);
+  bool out_of_order = false;
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    out_of_order |= all[i].cookie < all[i - 1].cookie;
+    CHECK(all[i].ok);
+  }
+  CHECK(out_of_order);
+  for (std::size_t i = 0; i < 300; ++i) CHECK(chunks.reduced(i));
+}
+
+TEST_CASE("a failed batch fails its own entries and no others, and counts nothing") {
+  const auto kernel = GENERATE(KernelMode::kLaunch, KernelMode::kPersistent);
+  Emulated gpu("fail_every=3", Staging::kMapped, kernel);
+  Chunks chunks(*gpu.device, 9 * 32);
+  std::vector<Completion> all;
+  submit_all(*gpu.backend, chunks.entries, all);
+  const auto tail = collect(*gpu.backend, 9 * 32 - all.size());
+  all.insert(all.end(), tail.begin(), tail.end());
+  REQUIRE(all.size() == 9 * 32);
+  std::size_t failed = 0;
+  for (const Completion& completion : all) {
+    CHECK(chunks.reduced(completion.cookie) == completion.ok);
+    failed += completion.ok ? 0 : 1;
+  }
+  CHECK(failed == 3 * 32);
+  CHECK(gpu.backend->counters().chunks_reduced == 6 * 32);
+}
+
+TEST_CASE("what is not registered faults the batch, as it would on a GPU") {
+  Emulated gpu;
+  Chunks chunks(*gpu.device, 1);
+  float stranger[Chunks::kFloats] = {};
+  chunks.bases[0] = reinterpret_cast<const std::byte*>(stranger);
+  REQUIRE(gpu.backend->submit(chunks.entries) == 1);
+  const auto done = collect(*gpu.backend, 1);
+  REQUIRE(done.size() == 1);
+  CHECK_FALSE(done[0].ok);
+}
+
+TEST_CASE("a group that fills its part of a hanging GPU leaves the others theirs") {
+  Emulated gpu("hang_after=1,hang_ms=700");
+  GpuBackend other(*gpu.queue);
+  Chunks chunks(*gpu.device, 2'000);
+  const std::size_t hogged = gpu.backend->submit(chunks.entries);
+  CHECK(hogged == kQueueSlots / 2 * Batch::kItems);
+  Chunks own(*gpu.device, 40);
+  CHECK(other.submit(own.entries) == 40);  // at once, though the GPU hangs
+  std::array<Completion, 64> done;
+  const auto start = std::chrono::steady_clock::now();
+  static_cast<void>(other.poll(done));
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::milliseconds(300));
+  CHECK(collect(other, 40).size() == 40);
+  CHECK(collect(*gpu.backend, hogged).size() == hogged);
+}
+
+TEST_CASE("entries out of their bounds fail between good ones") {
+  Emulated gpu;
+  Chunks chunks(*gpu.device, 5);
+  chunks.entries[0].count = 0;
+  chunks.entries[2].inputs = nullptr;
+  chunks.entries[4].divisor = 0;
+  REQUIRE(gpu.backend->submit(chunks.entries) == 5);
+  const auto done = collect(*gpu.backend, 5);
+  REQUIRE(done.size() == 5);
+  for (const Completion& completion : done) {
+    CHECK(completion.ok == (completion.cookie % 2 == 1));
+    CHECK(chunks.reduced(completion.cookie) == completion.ok);
+  }
+}
+
+TEST_CASE("a backend that goes while its batches are out leaves the queue to others") {
+  Emulated gpu("delay_us=20000");
+  Chunks chunks(*gpu.device, 64);
+  {
+    GpuBackend leaving(*gpu.queue);
+    REQUIRE(leaving.submit(chunks.entries) == 64);
+  }
+  Chunks own(*gpu.device, 32);
+  REQUIRE(gpu.backend->submit(own.entries) == 32);
+  CHECK(collect(*gpu.backend, 32).size() == 32);
+  CHECK(gpu.queue->quota() == kQueueSlots);
+}
+
+}  // namespace
