@@ -212,7 +212,7 @@ TimeNs Shard::Impl::deadline(TimeNs now) const noexcept {
   }
   TimeNs earliest =
       std::min({sender_.deadline(), receiver_.deadline(), next_abort_, close_at_, leave_deadline_});
-  if (state_ == ShardState::kForming) earliest = std::min(earliest, next_hello_);
+  if (greets_downstream(now)) earliest = std::min(earliest, next_hello_);
   if (state_ == ShardState::kLeaving) earliest = std::min(earliest, next_bye_);
   if (config_.nranks > 1 && live()) {
     earliest = std::min(earliest, last_down_sent_ + config_.timeouts.ping_interval_ns);

@@ -64,6 +64,7 @@ struct Neighbor {
   bool heard = false;               ///< its hello or hello-ack came: `connection_id` is known
   bool left = false;                ///< its bye came
   bool bye_acked = false;           ///< it has our bye
+  bool aborted = false;             ///< it told us of an abort, so it knows of one
   std::uint32_t connection_id = 0;  ///< its own, for packets towards it
   std::uint64_t left_after_op_seq = 0;
   TimeNs silence_ns = 0;  ///< counted only while this lane polls
@@ -177,6 +178,12 @@ class Shard::Impl {
 
   // shard_lifecycle.cc
   bool run_lifecycle(TimeNs now, Outbox& out) noexcept;
+  /// Whether hellos go down: until they are answered, by an aborted rank too.
+  [[nodiscard]] bool greets_downstream(TimeNs now) const noexcept {
+    return (state_ == ShardState::kForming || state_ == ShardState::kAborted) &&
+           config_.nranks > 1 && !downstream_.heard && !downstream_.aborted &&
+           now - started_at_ < config_.timeouts.formation_ns;
+  }
   void account_silence(TimeNs now) noexcept;
   void receive_hello(const wire::Packet& packet, TimeNs now) noexcept;
   void receive_hello_ack(const wire::Packet& packet, TimeNs now) noexcept;

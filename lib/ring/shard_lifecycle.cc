@@ -264,9 +264,18 @@ bool Shard::Impl::run_lifecycle(TimeNs now, Outbox& out) noexcept {
           ++aborts_sent_ < kAbortRepeats ? now + (kAbortSpacingNs << aborts_sent_) : kNever;
       worked = true;
     }
+    // Whoever is not known yet cannot be told: a hello makes it answer, and then it is.
+    if (greets_downstream(now) && now >= next_hello_) {
+      worked |= send_hello(PacketType::kHello, now, out);
+      next_hello_ = now + config_.timeouts.hello_interval_ns;
+    }
     if (abort_reply_down_) abort_reply_down_ = !send_abort(true, now, out) && downstream_.heard;
     if (abort_reply_up_) abort_reply_up_ = !send_abort(false, now, out) && upstream_.heard;
-    const bool told = next_abort_ == kNever || (!upstream_.heard && !downstream_.heard);
+    // A neighbour that has not called yet is waited for: it would take the silence here for the
+    // reason, and name this rank.
+    const bool told =
+        config_.nranks == 1 || (next_abort_ == kNever && (upstream_.heard || upstream_.aborted) &&
+                                (downstream_.heard || downstream_.aborted));
     if (leave_wanted_ && !abort_event_wanted_ && (told || now >= leave_deadline_)) {
       state_ = ShardState::kClosed;
       emit(EventType::kClosed);
@@ -278,7 +287,7 @@ bool Shard::Impl::run_lifecycle(TimeNs now, Outbox& out) noexcept {
   if (bye_ack_up_wanted_) bye_ack_up_wanted_ = !send_bye(PacketType::kByeAck, false, out);
 
   if (state_ == ShardState::kForming) {
-    if (!downstream_.heard && now >= next_hello_) {
+    if (greets_downstream(now) && now >= next_hello_) {
       worked |= send_hello(PacketType::kHello, now, out);
       next_hello_ = now + config_.timeouts.hello_interval_ns;
     }

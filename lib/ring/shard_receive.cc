@@ -28,12 +28,16 @@ void Shard::Impl::on_packet(rte_mbuf* frame, const wire::Packet& packet,
   } else if (packet.common.lane != config_.lane || config_.nranks == 1) {
     drop = Drop::kMalformed;
   } else if (state_ == ShardState::kAborted) {
+    neighbor.aborted |= packet.common.type == PacketType::kAbort;
     // Whoever still talks to us has not heard: tell again, but never faster than this.
     if (packet.common.type != PacketType::kAbort && now >= neighbor.next_abort_reply) {
       neighbor.next_abort_reply = now + config_.timeouts.hello_interval_ns;
       (from_upstream ? abort_reply_up_ : abort_reply_down_) = true;
-      if (packet.common.type == PacketType::kHello && !neighbor.heard &&
-          packet.hello.incarnation == config_.upstream_incarnation) {
+      const bool greets =
+          packet.common.type == (from_upstream ? PacketType::kHello : PacketType::kHelloAck);
+      if (greets && !neighbor.heard &&
+          packet.hello.incarnation ==
+              (from_upstream ? config_.upstream_incarnation : config_.downstream_incarnation)) {
         neighbor.heard = true;
         neighbor.connection_id = packet.hello.connection_id;
       }
@@ -79,6 +83,7 @@ void Shard::Impl::on_packet(rte_mbuf* frame, const wire::Packet& packet,
         break;
       case PacketType::kAbort:
         neighbor.silence_ns = 0;
+        neighbor.aborted = true;
         become_aborted(packet.abort, now);
         break;
       case PacketType::kBye:

@@ -278,6 +278,28 @@ TEST_CASE("a neighbour that is not there fails formation by its rank") {
   CHECK(ring.shard(1).reason().culprit_rank == 2);
 }
 
+TEST_CASE("a rank that comes late learns why there is no group, not that nobody answered") {
+  RingOptions options;
+  options.nranks = 3;
+  RingHarness ring(options);
+  ring.freeze(2);
+  CHECK_FALSE(ring.form(10'000'000));
+  AbortReason reason{.code = AbortCode::kClientAbort};
+  ring.shard(0).abort(reason, ring.now());
+  REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(1); }, 1'000'000'000));
+  ring.leave(0);
+  ring.leave(1);
+  ring.run_for(500'000'000);
+  CHECK_FALSE(ring.closed(1));
+  ring.freeze(2, false);
+  REQUIRE(ring.run_until([&] { return ring.aborted(2); }, 1'000'000'000));
+  CHECK(ring.shard(2).reason().code == AbortCode::kClientAbort);
+  CHECK(ring.shard(2).reason().culprit_rank == 0);
+  ring.leave(2);
+  CHECK(ring.run_until([&] { return ring.closed(0) && ring.closed(1) && ring.closed(2); },
+                       1'000'000'000));
+}
+
 TEST_CASE("a configuration out of bounds is refused with its value") {
   ring::ShardConfig config;
   config.nranks = 0;

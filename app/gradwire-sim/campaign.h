@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Seeds one after the other, and what they came to. One thread; prints to standard output.
+#pragma once
+
+#include "options.h"
+
+namespace gradwire::sim {
+
+/// @return whether no seed failed.
+[[nodiscard]] bool run_campaign(const Options& options);
+
+}  // namespace gradwire::sim

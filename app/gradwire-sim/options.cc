@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+
+#include "sim/scenario.h"
+
+namespace gradwire::sim {
+namespace {
+
+bool parse_number(std::string_view text, std::uint64_t& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+std::string profile_help() {
+  std::string text = "what goes wrong:";
+  for (const Profile& profile : profiles()) {
+    text += fmt::format("\n  {}: {}", profile.name, profile.about);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<void> parse_seeds(const std::string& text, Options& options) {
+  const std::size_t dots = text.find("..");
+  const std::string_view all = text;
+  const bool good =
+      dots == std::string::npos
+          ? parse_number(all, options.first_seed) && parse_number(all, options.last_seed)
+          : parse_number(all.substr(0, dots), options.first_seed) &&
+                parse_number(all.substr(dots + 2), options.last_seed);
+  if (!good || options.first_seed > options.last_seed) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("seeds '{}': one number, or FIRST..LAST with both included", text));
+  }
+  return {};
+}
+
+Result<Options> parse_command_line(int argc, const char* const* argv) {
+  Options options;
+  std::string seeds = "1..100";
+  CLI::App app{
+      "Runs production shards on a simulated network in virtual time, a scenario for each seed, "
+      "and checks every result. The same seed gives the same run. Exit status: 0 if nothing was "
+      "wrong, 1 if a seed failed, 2 for a wrong command line."};
+  app.add_option("--ranks", options.ranks, "ranks; 0: 2 to 16, by the seed");
+  app.add_option("--seeds", seeds, "FIRST..LAST, both included, or one seed")
+      ->capture_default_str();
+  app.add_option("--profile", options.profile, profile_help())->capture_default_str();
+  app.add_flag("--trace", options.trace, "print what happens, line by line");
+  app.add_flag("--keep-going", options.keep_going, "do not stop at the first seed that fails");
+  app.add_option("--progress", options.progress_s, "print a line every so many seconds");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    app.exit(success);
+    options.finished = true;
+    return options;
+  } catch (const CLI::ParseError& error) {
+    return fail(ErrorCode::kInvalidArgument, error.what());
+  }
+  if (auto parsed = parse_seeds(seeds, options); !parsed) return tl::unexpected(parsed.error());
+  return options;
+}
+
+}  // namespace gradwire::sim

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The command line of gradwire-sim. CLI11's exceptions end here. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+
+namespace gradwire::sim {
+
+struct Options {
+  std::uint16_t ranks = 0;  ///< 0: 2 to 16 by the seed
+  std::uint64_t first_seed = 1;
+  std::uint64_t last_seed = 100;
+  std::string profile = "mixed";
+  bool trace = false;
+  bool keep_going = false;
+  double progress_s = 0;  ///< a line so often; 0: none
+  bool finished = false;  ///< help or version was shown
+};
+
+[[nodiscard]] Result<Options> parse_command_line(int argc, const char* const* argv);
+/// "A..B" or "A". Both included.
+[[nodiscard]] Result<void> parse_seeds(const std::string& text, Options& options);
+
+}  // namespace gradwire::sim

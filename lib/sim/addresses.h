@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Addresses of simulated hosts: 10.0.x.y, one UDP port for each lane. Any thread; no state.
+#pragma once
+
+#include <cstdint>
+
+#include "wire/frame.h"
+
+namespace gradwire::sim {
+
+inline constexpr std::uint16_t kBaseUdpPort = 18515;
+
+[[nodiscard]] inline wire::IpAddress ip_of(std::uint16_t host) noexcept {
+  wire::IpAddress ip;
+  ip.family = 4;
+  ip.bytes = {10, 0, static_cast<std::uint8_t>((host + 1) >> 8),
+              static_cast<std::uint8_t>(host + 1)};
+  return ip;
+}
+
+[[nodiscard]] inline wire::MacAddress mac_of(std::uint16_t host) noexcept {
+  return {2, 0, 0, 0, static_cast<std::uint8_t>(host >> 8), static_cast<std::uint8_t>(host)};
+}
+
+[[nodiscard]] inline wire::FrameTemplate frame_between(std::uint16_t from, std::uint16_t to,
+                                                       std::uint8_t lane) noexcept {
+  constexpr std::uint8_t kEct0 = 2;
+  wire::FrameAddresses addresses;
+  addresses.source_mac = mac_of(from);
+  addresses.destination_mac = mac_of(to);
+  addresses.source_ip = ip_of(from);
+  addresses.destination_ip = ip_of(to);
+  addresses.source_port = static_cast<std::uint16_t>(kBaseUdpPort + lane);
+  addresses.destination_port = static_cast<std::uint16_t>(kBaseUdpPort + lane);
+  addresses.ecn = kEct0;
+  return *wire::FrameTemplate::make(addresses);
+}
+
+}  // namespace gradwire::sim

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "sim/describe.h"
+
+#include <fmt/format.h>
+
+#include "wire/frame.h"
+
+namespace gradwire::sim {
+namespace {
+
+/// Control packets have numbers of their own, from 2^63 on.
+std::string number_of(const wire::CommonHeader& common) {
+  const bool control = common.packet_number >= wire::kFirstControlNumber;
+  return fmt::format("{}{}", control ? "c" : "", common.packet_number & ~wire::kFirstControlNumber);
+}
+
+std::string describe_ack(const wire::AckHeader& ack) {
+  std::string text;
+  for (std::size_t i = 0; i < ack.range_count; ++i) {
+    if (i == 4) return text + fmt::format(" and {} ranges", ack.range_count - i);
+    text += fmt::format("{}{}-{}", i > 0 ? " " : "", ack.ranges[i].first, ack.ranges[i].last);
+  }
+  return ack.range_count == 0 ? "nothing" : text;
+}
+
+}  // namespace
+
+std::string describe_packet(const wire::Packet& packet) {
+  const std::string number = number_of(packet.common);
+  switch (packet.common.type) {
+    case wire::PacketType::kHello:
+    case wire::PacketType::kHelloAck:
+      return fmt::format("{} {}: epoch {} rank {} to {}",
+                         packet.common.type == wire::PacketType::kHello ? "hello" : "hello-ack",
+                         number, packet.hello.key.epoch, packet.hello.from_rank,
+                         packet.hello.to_rank);
+    case wire::PacketType::kData:
+      return fmt::format("data {}: op {} chunk {} hop {}, {} of {}", number, packet.data.op_seq,
+                         packet.data.chunk, packet.data.hop, packet.data.count,
+                         name_of(packet.data.datatype));
+    case wire::PacketType::kPing:
+      return fmt::format("ping {}", number);
+    case wire::PacketType::kAck:
+      return fmt::format("ack {}: {}, credit {}, posted {}, CE {}", number,
+                         describe_ack(packet.ack), packet.ack.credit_chunks,
+                         packet.ack.posted_op_seq, packet.ack.ecn_ce_count);
+    case wire::PacketType::kAbort:
+      return fmt::format("abort {}: {}", number, describe(packet.abort));
+    case wire::PacketType::kBye:
+      return fmt::format("bye {}: through up to op {}", number, packet.bye.completed_op_seq);
+    case wire::PacketType::kByeAck:
+      return fmt::format("bye-ack {}", number);
+  }
+  return "packet?";
+}
+
+std::string describe_frame(std::span<const std::byte> frame) {
+  wire::FrameView view;
+  wire::Packet packet;
+  if (wire::parse_frame(frame, view) != wire::Drop::kNone ||
+      wire::decode(view.payload, packet) != wire::Drop::kNone) {
+    return fmt::format("{} bytes that are no packet", frame.size());
+  }
+  return describe_packet(packet);
+}
+
+}  // namespace gradwire::sim

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Packets as text, for traces. Any thread; allocates strings.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "wire/packet.h"
+
+namespace gradwire::sim {
+
+/// "data 17: op 3 chunk 5 hop 2, 16 of fp32", "ack 9: 1-17, credit 40, posted 3", ...
+[[nodiscard]] std::string describe_packet(const wire::Packet& packet);
+/// The same of a whole frame.
+[[nodiscard]] std::string describe_frame(std::span<const std::byte> frame);
+
+}  // namespace gradwire::sim

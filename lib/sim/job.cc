@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "sim/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace gradwire::sim {
+
+Job::Job(World& world, std::uint16_t nranks, std::uint16_t members, std::vector<PlannedOp> ops,
+         std::uint32_t ops_ahead)
+    : world_(world), ops_(std::move(ops)), ops_ahead_(ops_ahead), clients_(nranks) {
+  for (const PlannedOp& op : ops_) cases_.emplace_back(nranks, members, op.plan);
+  for (Client& client : clients_) client.done_ops.assign(ops_.size() + 1, false);
+}
+
+void Job::fail(std::string text) {
+  if (!failure_.empty()) return;
+  failure_ = fmt::format("at {} us: {}", world_.now() / 1000, text);
+}
+
+void Job::on_formed(std::uint16_t rank) {
+  clients_[rank].formed = true;
+  post_next(rank);
+  end_if_finished(rank);
+}
+
+void Job::post_next(std::uint16_t rank) {
+  Client& client = clients_[rank];
+  if (client.post_scheduled || client.gone || client.failed || client.crashed ||
+      client.posted == ops_.size() || client.posted - client.done >= ops_ahead_) {
+    return;
+  }
+  const TimeNs late_ns = ops_[client.posted].late_ns[rank];
+  const auto post = [this, rank] {
+    Client& c = clients_[rank];
+    c.post_scheduled = false;
+    if (c.gone || c.failed || c.crashed) return;
+    const std::uint64_t op_seq = c.posted + 1;
+    if (!world_.post(group_, rank, cases_[c.posted].spec(rank, op_seq))) return;
+    c.posted = op_seq;
+    post_next(rank);
+  };
+  client.post_scheduled = true;
+  world_.at(world_.now() + late_ns, post);
+}
+
+void Job::on_done(std::uint16_t rank, std::uint64_t op_seq) {
+  Client& client = clients_[rank];
+  if (op_seq == 0 || op_seq > client.posted || client.done_ops[op_seq]) {
+    fail(fmt::format("rank {} is done with op {}, which it has not posted or had done", rank,
+                     op_seq));
+    return;
+  }
+  client.done_ops[op_seq] = true;
+  ++client.done;
+  AllReduceCase& op = cases_[op_seq - 1];
+  if (client.quiet) {
+    fail(fmt::format("rank {} completed op {} after it had an error for it", rank, op_seq));
+  }
+  // An op without elements is done where it is posted and says nothing of other ranks.
+  if (op.plan().count != 0 && op_seq > last_possible_) {
+    fail(fmt::format("rank {} completed op {}, though a rank failed that had posted {} only", rank,
+                     op_seq, last_possible_));
+  }
+  const std::string wrong = op.wrong(rank);
+  if (!wrong.empty()) fail(fmt::format("op {} is wrong: {}", op_seq, wrong));
+  op.retire(rank);
+  if (when_first_done && op.plan().count != 0) {
+    const bool first = std::count_if(clients_.begin(), clients_.end(),
+                                     [&](const Client& c) { return c.done_ops[op_seq]; }) == 1;
+    if (first && op_seq == ops_.size() / 2 + 1) when_first_done(rank, op_seq);
+  }
+  post_next(rank);
+  end_if_finished(rank);
+}
+
+void Job::on_failed(std::uint16_t rank, const AbortReason& reason) {
+  Client& client = clients_[rank];
+  client.failed = true;
+  client.reason = reason;
+  client.failed_at = world_.now();
+  client.posted_when_failed = client.posted;
+  last_possible_ = std::min(last_possible_, client.posted);
+}
+
+void Job::on_quiet(std::uint16_t rank) {
+  Client& client = clients_[rank];
+  if (!client.failed) return;  // It left.
+  client.quiet = true;
+  for (std::uint64_t op_seq = 1; op_seq <= ops_.size(); ++op_seq) {
+    if (!client.done_ops[op_seq]) cases_[op_seq - 1].retire(rank);
+  }
+  end_if_finished(rank);
+}
+
+void Job::on_crash(std::uint16_t rank) {
+  Client& client = clients_[rank];
+  if (client.crashed) return;
+  client.crashed = true;
+  last_possible_ = std::min(last_possible_, client.posted);
+  for (std::uint64_t op_seq = 1; op_seq <= ops_.size(); ++op_seq) {
+    if (!client.done_ops[op_seq]) cases_[op_seq - 1].retire(rank);
+  }
+}
+
+void Job::end_if_finished(std::uint16_t rank) {
+  Client& client = clients_[rank];
+  if (client.left || client.crashed || !has_ended(client)) return;
+  client.left = true;
+  world_.at(world_.now() + 1'000, [this, rank] {
+    if (!clients_[rank].crashed) world_.leave(group_, rank);
+  });
+}
+
+void Job::leave_all() {
+  for (std::uint16_t rank = 0; rank < clients_.size(); ++rank) {
+    if (clients_[rank].left || clients_[rank].crashed) continue;
+    clients_[rank].left = true;
+    world_.leave(group_, rank);
+  }
+}
+
+bool Job::finished() const {
+  return std::all_of(clients_.begin(), clients_.end(),
+                     [&](const Client& client) { return has_ended(client); });
+}
+
+bool Job::closed() const {
+  for (std::uint16_t rank = 0; rank < clients_.size(); ++rank) {
+    if (!world_.closed(group_, rank)) return false;
+  }
+  return true;
+}
+
+void Job::check_memory() {
+  for (std::uint16_t rank = 0; rank < clients_.size(); ++rank) {
+    for (std::size_t i = 0; i < cases_.size(); ++i) {
+      const Client& client = clients_[rank];
+      if (!client.done_ops[i + 1] && !client.quiet && !client.crashed) continue;
+      const std::string touched = cases_[i].touched(rank);
+      if (!touched.empty()) {
+        fail(fmt::format("memory of op {} was changed after the op had ended: {}", i + 1, touched));
+      }
+    }
+  }
+}
+
+std::uint64_t Job::one_sided() const {
+  std::uint64_t count = 0;
+  for (std::size_t op_seq = 1; op_seq <= ops_.size(); ++op_seq) {
+    if (cases_[op_seq - 1].plan().count == 0) continue;
+    bool done = false;
+    bool lost = false;
+    for (const Client& client : clients_) {
+      done |= client.done_ops[op_seq];
+      lost |= client.quiet && !client.done_ops[op_seq] && op_seq <= client.posted;
+    }
+    count += done && lost ? 1 : 0;
+  }
+  return count;
+}
+
+std::uint64_t Job::completed() const {
+  std::uint64_t count = 0;
+  for (const Client& client : clients_) count += client.done;
+  return count;
+}
+
+}  // namespace gradwire::sim

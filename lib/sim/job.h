@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The clients of one group in one epoch: each posts its ops one after the other, some ahead, takes
+/// what comes of them, and leaves. It holds every result against the reference, keeps the memory of
+/// ended ops under watch, and remembers who learned of what when. The first thing that is not as it
+/// has to be is kept as text. One thread.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sim/reference.h"
+#include "sim/scenario.h"
+#include "sim/world.h"
+
+namespace gradwire::sim {
+
+class Job {
+ public:
+  /// `ops` and `late_ns` as in a scenario; they are copied.
+  Job(World& world, std::uint16_t nranks, std::uint16_t members, std::vector<PlannedOp> ops,
+      std::uint32_t ops_ahead);
+
+  /// The group whose clients these are; before the first event of it.
+  void attach(GroupId group) { group_ = group; }
+  [[nodiscard]] GroupId group() const { return group_; }
+
+  // What the world says of this group.
+  void on_formed(std::uint16_t rank);
+  void on_done(std::uint16_t rank, std::uint64_t op_seq);
+  void on_failed(std::uint16_t rank, const AbortReason& reason);
+  void on_quiet(std::uint16_t rank);
+  /// The rank's host has died, and its clients with it.
+  void on_crash(std::uint16_t rank);
+  /// The rank's clients stop posting: what they said last is an abort, or nothing.
+  void on_client_gone(std::uint16_t rank) { clients_[rank].gone = true; }
+
+  /// Called when the first rank is through with an op that another rank is not through with.
+  std::function<void(std::uint16_t rank, std::uint64_t op_seq)> when_first_done;
+
+  /// Every living rank's client has an end of each op.
+  [[nodiscard]] bool finished() const;
+  /// All ranks closed or dead.
+  [[nodiscard]] bool closed() const;
+  void leave_all();
+  /// Memory of ended ops, looked at once nothing runs any more.
+  void check_memory();
+
+  struct Client {
+    bool formed = false;
+    bool crashed = false;
+    bool gone = false;  ///< posts nothing more
+    bool failed = false;
+    bool quiet = false;  ///< has an error for everything unfinished
+    bool left = false;
+    bool post_scheduled = false;
+    std::uint64_t posted = 0;  ///< ops
+    std::uint64_t done = 0;    ///< ops, in any order
+    std::uint64_t posted_when_failed = 0;
+    std::vector<bool> done_ops;  ///< [op_seq]
+    AbortReason reason;
+    TimeNs failed_at = 0;
+  };
+  [[nodiscard]] const std::vector<Client>& clients() const { return clients_; }
+  [[nodiscard]] std::size_t ops() const { return ops_.size(); }
+  /// Ops that some ranks completed and others have an error for.
+  [[nodiscard]] std::uint64_t one_sided() const;
+  [[nodiscard]] std::uint64_t completed() const;
+  [[nodiscard]] const std::string& failure() const { return failure_; }
+  void fail(std::string text);
+
+ private:
+  void post_next(std::uint16_t rank);
+  void end_if_finished(std::uint16_t rank);
+  [[nodiscard]] bool has_ended(const Client& client) const {
+    return client.crashed || client.quiet || (client.formed && client.done == ops_.size());
+  }
+
+  World& world_;
+  GroupId group_ = 0;
+  std::vector<PlannedOp> ops_;
+  std::deque<AllReduceCase> cases_;
+  std::uint32_t ops_ahead_;
+  std::vector<Client> clients_;
+  /// The fewest ops that a rank had posted when it failed or died: no later one can be completed.
+  std::uint64_t last_possible_ = UINT64_MAX;
+  std::string failure_;
+};
+
+}  // namespace gradwire::sim

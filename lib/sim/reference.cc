@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "sim/reference.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <type_traits>
+
+#include "sim/random.h"
+
+namespace gradwire::sim {
+namespace {
+
+constexpr std::size_t kGuard = 64;
+constexpr std::byte kGuardByte{0xa5};
+constexpr std::byte kRetiredByte{0x5c};
+
+template <class T>
+T wrap_add(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+  } else {
+    return a + b;
+  }
+}
+
+template <class T>
+T fold(RedOp op, T a, T b) {
+  switch (op) {
+    case RedOp::kSum:
+    case RedOp::kAvg:
+      return wrap_add(a, b);
+    case RedOp::kMin:
+      return std::min(a, b);
+    case RedOp::kMax:
+      return std::max(a, b);
+    case RedOp::kProd:
+      break;
+  }
+  throw std::logic_error("this reference has no such redop");
+}
+
+template <class T>
+T load(const std::vector<std::byte>& bytes, std::uint64_t i) {
+  T value;
+  std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+void fill(std::vector<std::byte>& bytes, DataType type, Random& random) {
+  const std::size_t width = element_bytes(type);
+  for (std::size_t at = 0; at < bytes.size(); at += width) {
+    if (type == DataType::kFloat32) {
+      const auto value = static_cast<float>(random.unit() * 2000 - 1000);
+      std::memcpy(&bytes[at], &value, sizeof value);
+    } else if (type == DataType::kFloat64) {
+      const double value = random.unit() * 2000 - 1000;
+      std::memcpy(&bytes[at], &value, sizeof value);
+    } else {
+      const std::uint64_t value = random.next();
+      std::memcpy(&bytes[at], &value, width);
+    }
+  }
+}
+
+std::string first_other(const std::vector<std::byte>& bytes, std::byte wanted) {
+  const auto other =
+      std::find_if(bytes.begin(), bytes.end(), [&](std::byte b) { return b != wanted; });
+  if (other == bytes.end()) return {};
+  return fmt::format("byte {} of {} is {:#x}", other - bytes.begin(), bytes.size(),
+                     static_cast<unsigned>(*other));
+}
+
+}  // namespace
+
+AllReduceCase::AllReduceCase(std::uint16_t nranks, std::uint16_t members, const OpPlan& plan)
+    : nranks_(nranks),
+      members_(members),
+      plan_(plan),
+      buffers_(std::size_t{nranks} * members),
+      expected_(plan.count * element_bytes(plan.datatype)) {
+  Random random(plan.seed);
+  for (Buffers& each : buffers_) {
+    each.input.resize(expected_.size());
+    fill(each.input, plan.datatype, random);
+    each.output.assign(expected_.size() + 2 * kGuard, kGuardByte);
+    if (plan.in_place)
+      std::copy(each.input.begin(), each.input.end(), each.output.begin() + kGuard);
+  }
+  compute_expected();
+}
+
+void AllReduceCase::compute_expected() {
+  switch (plan_.datatype) {
+    case DataType::kFloat32:
+      return expect<float>();
+    case DataType::kFloat64:
+      return expect<double>();
+    case DataType::kInt32:
+      return expect<std::int32_t>();
+    case DataType::kInt64:
+      return expect<std::int64_t>();
+    case DataType::kInt8:
+      return expect<std::int8_t>();
+    case DataType::kUint8:
+      return expect<std::uint8_t>();
+    case DataType::kFloat16:
+    case DataType::kBfloat16:
+      break;
+  }
+  throw std::logic_error("this reference has no such datatype");
+}
+
+template <class T>
+void AllReduceCase::expect() {
+  const std::uint64_t line = 64 / sizeof(T);
+  const std::uint64_t segment = ((plan_.count + nranks_ - 1) / nranks_ + line - 1) / line * line;
+  const std::size_t contributions = buffers_.size();
+  for (std::uint64_t i = 0; i < plan_.count; ++i) {
+    std::size_t from = i / segment % nranks_ * members_;
+    T sum = load<T>(buffers_[from].input, i);
+    for (std::size_t step = 1; step < contributions; ++step) {
+      if (++from == contributions) from = 0;
+      sum = fold(plan_.redop, sum, load<T>(buffers_[from].input, i));
+    }
+    if (plan_.redop == RedOp::kAvg) sum = static_cast<T>(sum / static_cast<T>(contributions));
+    std::memcpy(expected_.data() + i * sizeof(T), &sum, sizeof(T));
+  }
+}
+
+ring::OpSpec AllReduceCase::spec(std::uint16_t rank, std::uint64_t op_seq) {
+  ring::OpSpec spec;
+  spec.op_seq = op_seq;
+  spec.count = plan_.count;
+  spec.tag = plan_.tag;
+  spec.datatype = plan_.datatype;
+  spec.redop = plan_.redop;
+  for (std::uint16_t member = 0; member < members_; ++member) {
+    Buffers& buffers = at(rank, member);
+    spec.outputs[member] = buffers.output.data() + kGuard;
+    spec.inputs[member] = plan_.in_place ? spec.outputs[member] : buffers.input.data();
+  }
+  return spec;
+}
+
+std::string AllReduceCase::wrong(std::uint16_t rank) const {
+  for (std::uint16_t member = 0; member < members_; ++member) {
+    const auto& output = at(rank, member).output;
+    const auto start = output.begin() + kGuard;
+    const auto [expected, actual] = std::mismatch(expected_.begin(), expected_.end(), start);
+    if (expected != expected_.end()) {
+      return fmt::format("rank {} member {}: byte {} of {} is {:#x}, expected {:#x}", rank, member,
+                         expected - expected_.begin(), expected_.size(),
+                         static_cast<unsigned>(*actual), static_cast<unsigned>(*expected));
+    }
+    const auto is_guard = [](std::byte b) { return b == kGuardByte; };
+    if (!std::all_of(output.begin(), start, is_guard) ||
+        !std::all_of(output.end() - kGuard, output.end(), is_guard)) {
+      return fmt::format("rank {} member {}: wrote outside its output", rank, member);
+    }
+  }
+  return {};
+}
+
+void AllReduceCase::retire(std::uint16_t rank) {
+  for (std::uint16_t member = 0; member < members_; ++member) {
+    Buffers& buffers = at(rank, member);
+    std::fill(buffers.input.begin(), buffers.input.end(), kRetiredByte);
+    std::fill(buffers.output.begin(), buffers.output.end(), kRetiredByte);
+  }
+}
+
+std::string AllReduceCase::touched(std::uint16_t rank) const {
+  for (std::uint16_t member = 0; member < members_; ++member) {
+    for (const auto* bytes : {&at(rank, member).input, &at(rank, member).output}) {
+      const std::string found = first_other(*bytes, kRetiredByte);
+      if (!found.empty()) return fmt::format("rank {} member {}: {}", rank, member, found);
+    }
+  }
+  return {};
+}
+
+}  // namespace gradwire::sim

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How a scenario is drawn. Sizes are small: what matters is which packet is lost when, not how much
+// is summed, and so hundreds of runs fit a second.
+//
+// Faults are of two kinds. Those shorter than a third of the silence limit must abort nothing: with
+// two thirds of it left, pings that come ten times in it, and loss up to 30 %, a neighbour is heard
+// again by all odds that a hundred thousand runs can show. Those of 1.3 times the limit and more
+// end the epoch, if they meet a group that is still at work. Between them lies what may or may not.
+#include "sim/scenario.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace gradwire::sim {
+namespace {
+
+constexpr std::array kProfiles = {
+    Profile{"mixed", "everything at once, by the seed"},
+    Profile{"clean", "nothing goes wrong"},
+    Profile{"loss", "loss to 30 %, bursts, duplicates, reordering, corruption; nothing else"},
+    Profile{"pause", "hosts that stand still, shorter and longer than the silence limit"},
+    Profile{"cut", "one-way links, hosts cut off, partitions, clogged links"},
+    Profile{"crash", "daemons that die and start again under a new epoch"},
+    Profile{"dry", "mempools that run dry, drivers that hold sent buffers, ports that are behind"},
+    Profile{"late", "clients that post late, abort or die"},
+    Profile{"one-sided", "cut off just when some ranks are through with an op and others are not"},
+    Profile{"death", "one daemon dies at work: how long until every survivor has its error"},
+};
+
+constexpr TimeNs kUs = 1'000;
+constexpr TimeNs kMs = 1'000'000;
+
+bool is(const Scenario& s, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const char* name) { return s.profile == name; });
+}
+
+void draw_network(Scenario& s, Random& random) {
+  LinkProfile& link = s.world.link;
+  link.delay_ns = random.pick<TimeNs>({500, 5 * kUs, 50 * kUs});
+  s.world.port.rate_bps = random.pick<std::uint64_t>({0, 1'000'000'000, 25'000'000'000});
+  if (s.world.port.rate_bps != 0) {
+    s.world.port.queue_bytes = random.pick<std::uint64_t>({0, 20'000, 200'000});
+    s.world.port.mark_bytes = random.pick<std::uint64_t>({0, 5'000});
+  }
+  if (is(s, {"clean", "death"})) return;
+  const bool heavy = is(s, {"loss"}) || random.chance(0.4);
+  if (heavy || random.chance(0.5)) {
+    link.loss = random.pick({0.0, 0.001, 0.01, 0.05, 0.1, heavy ? 0.3 : 0.1});
+    link.burst_start = random.pick({0.0, 0.0, 0.0005, 0.002});
+    link.burst_ns = random.pick<TimeNs>({20 * kUs, 200 * kUs, 2 * kMs});
+    link.duplication = random.pick({0.0, 0.01, 0.1, heavy ? 0.5 : 0.1});
+    link.corruption = random.pick({0.0, 0.0, 0.01, 0.05});
+    link.reorder = random.pick({0.0, 0.01, 0.2});
+    link.reorder_ns = random.pick<TimeNs>({20 * kUs, 500 * kUs, 3 * kMs});
+    link.jitter_ns = random.pick<TimeNs>({0, 0, 20 * kUs, 200 * kUs});
+  }
+}
+
+void draw_hosts(Scenario& s, Random& random) {
+  HostProfile common;
+  common.round_ns = random.pick<TimeNs>({1 * kUs, 5 * kUs, 20 * kUs});
+  common.idle_ns = random.pick<TimeNs>({1 * kMs, 5 * kMs});
+  const bool dry = is(s, {"dry"}) || (is(s, {"mixed"}) && random.chance(0.3));
+  if (dry) {
+    common.driver_holds_ns = random.pick<TimeNs>({0, 100 * kUs, 2 * kMs, 20 * kMs});
+    common.tx_descriptors = random.pick({32u, 128u, 512u});
+    common.rx_descriptors = random.pick({8u, 64u});
+    common.port_behind = random.pick({0.0, 0.2, 0.8});
+  }
+  if (is(s, {"mixed", "dry"}) && random.chance(0.2)) {
+    common.slow_backend = random.pick({0.02, 0.3});
+    s.group.shard.batch_entries = random.pick({1u, 4u, 32u});
+  }
+  s.hosts.assign(s.nranks, common);
+  if (random.chance(0.5)) {
+    for (HostProfile& host : s.hosts) {
+      host.clock_offset_ns = random.between(-900 * kMs, 1'000'000 * kMs);
+      host.clock_ppm = random.between(-500, 500);
+    }
+  }
+  s.world.host = s.hosts[0];
+}
+
+void draw_shards(Scenario& s, Random& random) {
+  ring::ShardConfig& shard = s.group.shard;
+  s.group.members = random.pick<std::uint16_t>({1, 1, 1, 2, 3});
+  s.group.lanes = random.pick<std::uint8_t>({1, 1, 1, 2, 3});
+  s.group.fan_out_ns = random.pick<TimeNs>({10 * kUs, 1 * kMs});
+  shard.payload_bytes = random.pick({64u, 64u, 192u, 256u});
+  shard.window_packets = random.pick({2u, 4u, 16u, 64u});
+  shard.transit_packets = random.pick({1u, 4u, 16u, 64u});
+  shard.eager_packets = random.pick({1u, 4u, 16u});
+  shard.max_active_ops = random.pick({2u, 8u, 64u});
+  shard.max_chunks = 4096;
+  shard.received_mbufs_are_exclusive = random.chance(0.5);
+  const bool short_limits = random.chance(0.7);
+  shard.timeouts.silence_ns = short_limits ? 200 * kMs : 2'000 * kMs;
+  shard.timeouts.ping_interval_ns = shard.timeouts.silence_ns / 40;
+  shard.timeouts.hello_interval_ns = 5 * kMs;
+  shard.timeouts.formation_ns = 3'000 * kMs;
+  shard.timeouts.leave_ns = 2'000 * kMs;
+  if (random.chance(0.3)) {
+    shard.sender.granularity_ns = 100 * kUs;
+    shard.sender.max_ack_delay_ns = 300 * kUs;
+    shard.sender.initial_rtt_ns = 1 * kMs;
+    shard.sender.max_pto_ns = 20 * kMs;
+  }
+  if (random.chance(0.2))
+    shard.sender.rate_bps = random.pick<std::uint64_t>({50'000'000, 1'000'000'000});
+  if (shard.timeouts.silence_ns == 200 * kMs) {
+    // Ten questions within the silence limit, as the longer limit has.
+    shard.sender.max_pto_ns = std::min<TimeNs>(shard.sender.max_pto_ns, 20 * kMs);
+  }
+  s.group.hosts.clear();
+  for (HostId host = 0; host < s.nranks; ++host) s.group.hosts.push_back(host);
+}
+
+void draw_ops(Scenario& s, Random& random) {
+  const std::uint64_t count = 1 + random.below(s.nranks > 8 ? 4 : 7);
+  // A chunk travels 2(n-1) hops: the more ranks, the fewer chunks.
+  const std::uint64_t chunks = std::max<std::uint64_t>(4, 120 / s.nranks);
+  const bool late = is(s, {"late", "mixed"}) && random.chance(is(s, {"late"}) ? 1 : 0.4);
+  s.ops_ahead = random.pick({1u, 2u, 8u});
+  for (std::uint64_t i = 0; i < count; ++i) {
+    PlannedOp op;
+    op.plan.datatype = random.pick({DataType::kInt32, DataType::kInt32, DataType::kFloat32,
+                                    DataType::kFloat64, DataType::kInt8, DataType::kInt64});
+    op.plan.redop = random.pick({RedOp::kSum, RedOp::kSum, RedOp::kAvg, RedOp::kMin, RedOp::kMax});
+    op.plan.in_place = random.chance(0.5);
+    op.plan.seed = random.next();
+    op.plan.tag = static_cast<std::uint32_t>(i);
+    const std::uint64_t bytes =
+        random.chance(0.1) ? random.below(65) : random.below(chunks * s.group.shard.payload_bytes);
+    op.plan.count = bytes / element_bytes(op.plan.datatype);
+    for (std::uint16_t rank = 0; rank < s.nranks; ++rank) {
+      TimeNs delay = random.chance(0.3) ? random.between(0, 200 * kUs) : 0;
+      if (late && random.chance(0.2)) delay = random.between(0, 300 * kMs);
+      op.late_ns.push_back(delay);
+    }
+    s.ops.push_back(std::move(op));
+  }
+  for (std::uint16_t rank = 0; rank < s.nranks; ++rank) {
+    s.start_late_ns.push_back(random.chance(0.3) ? random.between(0, 30 * kMs) : 0);
+  }
+}
+
+/// A time at which something is likely to be going on.
+TimeNs draw_time(Random& random) {
+  return random.pick<TimeNs>(
+      {random.between(0, 500 * kUs), random.between(0, 5 * kMs), random.between(0, 60 * kMs)});
+}
+
+TimeNs draw_duration(const Scenario& s, Random& random, bool fatal) {
+  const TimeNs silence = s.group.shard.timeouts.silence_ns;
+  if (fatal) return random.between(silence * 13 / 10, silence * 3);
+  return random.pick<TimeNs>({random.between(1 * kUs, 500 * kUs), random.between(1 * kUs, 10 * kMs),
+                              random.between(1 * kUs, s.harmless_ns())});
+}
+
+void draw_fault(Scenario& s, Random& random, FaultKind kind, bool fatal) {
+  Fault fault;
+  fault.kind = kind;
+  fault.at = draw_time(random);
+  fault.duration_ns = draw_duration(s, random, fatal);
+  const auto n = s.nranks;
+  fault.a = static_cast<std::uint16_t>(random.below(n));
+  fault.b = static_cast<std::uint16_t>((fault.a + (random.chance(0.5) ? 1u : n - 1u)) % n);
+  if (kind == FaultKind::kPartition) {
+    fault.b = static_cast<std::uint16_t>(fault.a + 1 + random.below(n - 1u));
+  }
+  if (kind == FaultKind::kDrought) fault.amount = random.pick({0u, 1u, 4u});
+  if (kind == FaultKind::kCrash || kind == FaultKind::kClientDies ||
+      kind == FaultKind::kClientAborts) {
+    fatal = true;
+  }
+  s.may_abort |= fatal;
+  s.faults.push_back(fault);
+}
+
+void draw_faults(Scenario& s, Random& random) {
+  using enum FaultKind;
+  const bool mixed = is(s, {"mixed"});
+  if (is(s, {"pause"}) || (mixed && random.chance(0.3))) {
+    for (std::uint64_t i = random.below(3) + 1; i > 0; --i) {
+      draw_fault(s, random, kPause, random.chance(0.15));
+    }
+  }
+  if (is(s, {"cut"}) || (mixed && random.chance(0.3))) {
+    for (std::uint64_t i = random.below(2) + 1; i > 0; --i) {
+      draw_fault(s, random, random.pick({kCutEdge, kCutEdge, kCutHost, kPartition, kClog, kClog}),
+                 random.chance(0.3));
+    }
+  }
+  if (is(s, {"crash"}) || (mixed && random.chance(0.1))) {
+    draw_fault(s, random, kCrash, true);
+    if (random.chance(0.2)) draw_fault(s, random, kCrash, true);
+  }
+  if (is(s, {"dry"}) || (mixed && random.chance(0.2))) draw_fault(s, random, kDrought, false);
+  if ((is(s, {"late"}) && random.chance(0.5)) || (mixed && random.chance(0.1))) {
+    draw_fault(s, random, random.pick({kClientDies, kClientAborts}), true);
+  }
+  if (is(s, {"one-sided"}) || (mixed && random.chance(0.1))) {
+    s.cut_after_first_done = true;
+    s.may_abort = true;
+  }
+  s.shrink = random.chance(0.3);
+}
+
+/// The daemon dies in the middle of an op that lasts.
+void draw_death(Scenario& s, Random& random) {
+  s.group.shard.timeouts.silence_ns = 150 * kMs;
+  s.group.shard.timeouts.ping_interval_ns = 10 * kMs;
+  s.group.shard.sender.max_pto_ns = 20 * kMs;
+  s.faults.push_back({.kind = FaultKind::kCrash,
+                      .a = static_cast<std::uint16_t>(random.below(s.nranks)),
+                      .at = random.between(5 * kMs, 100 * kMs),
+                      .duration_ns = 1'000 * kMs});
+  s.may_abort = true;
+  s.start_late_ns.assign(s.nranks, 0);
+  for (PlannedOp& op : s.ops) {
+    for (TimeNs& late : op.late_ns) late = random.between(0, 20 * kMs);
+  }
+}
+
+}  // namespace
+
+const char* name_of(FaultKind kind) noexcept {
+  switch (kind) {
+    case FaultKind::kPause:
+      return "pause";
+    case FaultKind::kCrash:
+      return "crash";
+    case FaultKind::kCutEdge:
+      return "one way is cut";
+    case FaultKind::kCutHost:
+      return "host is cut off";
+    case FaultKind::kPartition:
+      return "partition";
+    case FaultKind::kClog:
+      return "one way is clogged";
+    case FaultKind::kDrought:
+      return "mbufs run out";
+    case FaultKind::kClientDies:
+      return "client dies";
+    case FaultKind::kClientAborts:
+      return "client aborts";
+  }
+  return "fault?";
+}
+
+std::span<const Profile> profiles() noexcept { return kProfiles; }
+
+Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
+                               std::uint16_t ranks) {
+  const bool known = std::any_of(kProfiles.begin(), kProfiles.end(),
+                                 [&](const Profile& each) { return profile == each.name; });
+  if (!known) {
+    std::string names;
+    for (const Profile& each : kProfiles) names += fmt::format(" {}", each.name);
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("profile '{}' is none of:{}", profile, names));
+  }
+  if (ranks == 1 || ranks > kMaxRanks) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} ranks: 2 to {}, or 0 for 2 to 16 by the seed", ranks, kMaxRanks));
+  }
+  // The profile's name is in the seed, so that profiles do not draw the same numbers.
+  std::uint64_t mixed_seed = seed * 0x9e3779b97f4a7c15;
+  for (const char c : profile) mixed_seed = mixed_seed * 31 + static_cast<unsigned char>(c);
+  Random random(mixed_seed);
+  Scenario s;
+  s.seed = seed;
+  s.profile = profile;
+  const std::uint16_t drawn = random.chance(0.6) ? static_cast<std::uint16_t>(2 + random.below(4))
+                                                 : static_cast<std::uint16_t>(2 + random.below(15));
+  s.nranks = ranks != 0 ? ranks : drawn;
+  s.world.hosts = s.nranks;
+  s.world.seed = random.next();
+  s.world.groups_per_host = 2;
+  draw_shards(s, random);
+  draw_network(s, random);
+  draw_hosts(s, random);
+  draw_ops(s, random);
+  if (is(s, {"death"})) {
+    draw_death(s, random);
+  } else if (!is(s, {"clean", "loss"})) {
+    draw_faults(s, random);
+  }
+  return s;
+}
+
+std::string describe(const Scenario& s) {
+  const ring::ShardConfig& shard = s.group.shard;
+  const LinkProfile& link = s.world.link;
+  std::string text = fmt::format(
+      "seed {} profile {}: {} ranks, {} members, {} lanes, payload {}, window {}, transit {}, "
+      "eager {}, active ops {}, silence {} ms\n"
+      "network: {} ns, jitter {} ns, {} bit/s, loss {}, bursts {} of {} ns, duplication {}, "
+      "corruption {}, reordering {} by {} ns\n"
+      "hosts: round {} ns, drivers hold {} ns, {} and {} descriptors, behind {}, slow backend {}\n",
+      s.seed, s.profile, s.nranks, s.group.members, s.group.lanes, shard.payload_bytes,
+      shard.window_packets, shard.transit_packets, shard.eager_packets, shard.max_active_ops,
+      shard.timeouts.silence_ns / kMs, link.delay_ns, link.jitter_ns, s.world.port.rate_bps,
+      link.loss, link.burst_start, link.burst_ns, link.duplication, link.corruption, link.reorder,
+      link.reorder_ns, s.hosts[0].round_ns, s.hosts[0].driver_holds_ns, s.hosts[0].rx_descriptors,
+      s.hosts[0].tx_descriptors, s.hosts[0].port_behind, s.hosts[0].slow_backend);
+  for (std::size_t i = 0; i < s.ops.size(); ++i) {
+    const OpPlan& plan = s.ops[i].plan;
+    text += fmt::format("op {}: {} of {} {}{}\n", i + 1, name_of(plan.redop), plan.count,
+                        name_of(plan.datatype), plan.in_place ? ", in place" : "");
+  }
+  for (const Fault& fault : s.faults) {
+    text += fmt::format("fault: at {} us for {} us: {}, {} {}\n", fault.at / kUs,
+                        fault.duration_ns / kUs, name_of(fault.kind), fault.a, fault.b);
+  }
+  if (s.cut_after_first_done) text += "fault: cut off after the first rank is through with an op\n";
+  return text;
+}
+
+}  // namespace gradwire::sim

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "sim/seed_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "sim/job.h"
+
+namespace gradwire::sim {
+namespace {
+
+constexpr TimeNs kMs = 1'000'000;
+constexpr TimeNs kSecond = 1'000'000'000;
+/// Virtual time that ops get beyond what faults and clients delay. Any run that hangs needs it all;
+/// no other was seen to need a tenth.
+constexpr TimeNs kOpsLimit = 60 * kSecond;
+/// Of the silence limit, in percent: faults that together last longer may end the epoch.
+constexpr TimeNs kHarmlessPercent = 60;
+
+class SeedRun final : public Observer {
+ public:
+  SeedRun(const Scenario& scenario, Trace& trace)
+      : scenario_(scenario), trace_(trace), world_(scenario.world, trace, *this) {
+    for (HostId host = 0; host < scenario.nranks; ++host) {
+      world_.profile(host) = scenario.hosts[host];
+    }
+  }
+
+  SeedResult run();
+
+  void on_formed(GroupId group, std::uint16_t rank) override { job(group).on_formed(rank); }
+  void on_done(GroupId group, std::uint16_t rank, std::uint64_t op_seq) override {
+    job(group).on_done(rank, op_seq);
+  }
+  void on_failed(GroupId group, std::uint16_t rank, const AbortReason& reason) override {
+    job(group).on_failed(rank, reason);
+    if (group != 0) {
+      job(group).fail(fmt::format("rank {} of the new epoch failed: {}", rank, describe(reason)));
+    } else {
+      check_reason(rank, reason);
+    }
+  }
+  void on_quiet(GroupId group, std::uint16_t rank) override { job(group).on_quiet(rank); }
+
+ private:
+  Job& job(GroupId group) { return *jobs_[group]; }
+  void blame(int rank) {
+    const int n = scenario_.nranks;
+    blamed_.insert(static_cast<std::uint16_t>((rank % n + n) % n));
+  }
+  void schedule_faults();
+  void begin_fault(const Fault& fault);
+  void end_fault(const Fault& fault);
+  void set_cut(const Fault& fault, bool down);
+  void cut_off(std::uint16_t rank);
+  void check_reason(std::uint16_t rank, const AbortReason& reason);
+  void first_epoch();
+  void end_epoch(Job& job);
+  void second_epoch();
+  void check_pools();
+  [[nodiscard]] TimeNs last_fault_end() const;
+  [[nodiscard]] TimeNs start_of(std::uint16_t rank) const {
+    return started_at_ + scenario_.start_late_ns[rank];
+  }
+
+  const Scenario& scenario_;
+  Trace& trace_;
+  World world_;
+  std::vector<std::unique_ptr<Job>> jobs_;
+  std::set<std::uint16_t> blamed_;
+  std::set<std::uint16_t> stood_still_;  ///< heard nothing for long, and may say so of neighbours
+  bool may_abort_ = false;
+  bool healed_ = false;
+  TimeNs started_at_ = 0;
+  TimeNs extra_fault_end_ = 0;
+  std::vector<TimeNs> crash_times_;
+  SeedResult result_;
+};
+
+void SeedRun::schedule_faults() {
+  TimeNs together = 0;
+  for (const Fault& fault : scenario_.faults) {
+    together += fault.duration_ns;
+    world_.at(started_at_ + fault.at, [this, &fault] { begin_fault(fault); });
+    world_.at(started_at_ + fault.at + fault.duration_ns, [this, &fault] { end_fault(fault); });
+  }
+  may_abort_ = scenario_.may_abort ||
+               together > scenario_.group.shard.timeouts.silence_ns * kHarmlessPercent / 100;
+}
+
+TimeNs SeedRun::last_fault_end() const {
+  TimeNs end = 0;
+  for (const Fault& fault : scenario_.faults) end = std::max(end, fault.at + fault.duration_ns);
+  return started_at_ + end;
+}
+
+void SeedRun::set_cut(const Fault& fault, bool down) {
+  const int n = scenario_.nranks;
+  Network& network = world_.network();
+  const auto host = [n](int rank) { return static_cast<HostId>((rank % n + n) % n); };
+  if (fault.kind == FaultKind::kCutEdge) {
+    network.set_down(fault.a, fault.b, down);
+    return;
+  }
+  for (const int other : {fault.a - 1, fault.a + 1}) {
+    if (fault.kind != FaultKind::kCutHost) break;
+    network.set_down(fault.a, host(other), down);
+    network.set_down(host(other), fault.a, down);
+  }
+  if (fault.kind != FaultKind::kPartition) return;
+  for (const int border : {int{fault.a}, int{fault.b}}) {
+    network.set_down(host(border), host(border - 1), down);
+    network.set_down(host(border - 1), host(border), down);
+  }
+}
+
+void SeedRun::begin_fault(const Fault& fault) {
+  if (healed_) return;
+  const TimeNs until = world_.now() + fault.duration_ns;
+  trace_.line(world_.now(), "fault    {} {} {} begins", name_of(fault.kind), fault.a, fault.b);
+  blame(fault.a);
+  switch (fault.kind) {
+    case FaultKind::kPause:
+      stood_still_.insert(fault.a);
+      if (world_.alive(fault.a)) world_.pause(fault.a, until);
+      break;
+    case FaultKind::kCrash:
+      if (!world_.alive(fault.a)) break;
+      crash_times_.push_back(world_.now());
+      world_.crash(fault.a);
+      job(0).on_crash(fault.a);
+      break;
+    case FaultKind::kCutEdge:
+      blame(fault.b);
+      set_cut(fault, true);
+      break;
+    case FaultKind::kCutHost:
+      blame(fault.a - 1);
+      blame(fault.a + 1);
+      set_cut(fault, true);
+      break;
+    case FaultKind::kPartition:
+      blame(fault.a - 1);
+      blame(fault.b);
+      blame(fault.b - 1);
+      set_cut(fault, true);
+      break;
+    case FaultKind::kClog:
+      blame(fault.b);
+      world_.network().clog(fault.a, fault.b, until);
+      break;
+    case FaultKind::kDrought:
+      stood_still_.insert(fault.a);
+      if (world_.alive(fault.a)) world_.drought(fault.a, fault.amount);
+      break;
+    case FaultKind::kClientDies:
+    case FaultKind::kClientAborts: {
+      // A client that has not called yet is no member.
+      if (world_.now() < start_of(fault.a)) break;
+      job(0).on_client_gone(fault.a);
+      AbortReason reason{.code = fault.kind == FaultKind::kClientDies ? AbortCode::kClientDied
+                                                                      : AbortCode::kClientAbort,
+                         .culprit_rank = fault.a,
+                         .reporter_rank = fault.a};
+      if (world_.alive(fault.a)) world_.abort(0, fault.a, reason);
+      break;
+    }
+  }
+}
+
+void SeedRun::end_fault(const Fault& fault) {
+  if (healed_) return;
+  trace_.line(world_.now(), "fault    {} {} {} ends", name_of(fault.kind), fault.a, fault.b);
+  if (fault.kind == FaultKind::kCrash && !world_.alive(fault.a)) world_.restart(fault.a);
+  if (fault.kind == FaultKind::kDrought && world_.alive(fault.a)) {
+    world_.drought(fault.a, UINT32_MAX);
+  }
+  set_cut(fault, false);
+}
+
+/// Some have the op, some have not: whoever is cut off now may never get it.
+void SeedRun::cut_off(std::uint16_t rank) {
+  const auto n = scenario_.nranks;
+  Fault fault{.kind = FaultKind::kCutHost};
+  fault.a = static_cast<std::uint16_t>((rank + 1 + scenario_.seed % (n - 1u)) % n);
+  fault.duration_ns = 3 * scenario_.group.shard.timeouts.silence_ns;
+  extra_fault_end_ = world_.now() + fault.duration_ns;
+  may_abort_ = true;
+  begin_fault(fault);
+  world_.at(extra_fault_end_, [this, fault] { end_fault(fault); });
+}
+
+void SeedRun::check_reason(std::uint16_t rank, const AbortReason& reason) {
+  const std::uint16_t n = scenario_.nranks;
+  const std::uint16_t culprit = reason.culprit_rank;
+  const bool neighbour =
+      (reason.reporter_rank + 1) % n == culprit || (culprit + 1) % n == reason.reporter_rank;
+  const bool fits = may_abort_ && (blamed_.count(culprit) != 0 ||
+                                   (stood_still_.count(reason.reporter_rank) != 0 && neighbour));
+  if (!fits) {
+    job(0).fail(
+        fmt::format("rank {} aborted though nothing of what was made to fail explains it: {}", rank,
+                    describe(reason)));
+    return;
+  }
+  const bool by_client =
+      reason.code == AbortCode::kClientDied || reason.code == AbortCode::kClientAbort;
+  if (reason.code != AbortCode::kSilence && reason.code != AbortCode::kFormation && !by_client) {
+    job(0).fail(fmt::format("rank {} aborted for a reason that nothing here gives: {}", rank,
+                            describe(reason)));
+  }
+}
+
+void SeedRun::first_epoch() {
+  jobs_.push_back(std::make_unique<Job>(world_, scenario_.nranks, scenario_.group.members,
+                                        scenario_.ops, scenario_.ops_ahead));
+  const GroupId group = world_.add_group(scenario_.group);
+  Job& job = *jobs_.back();
+  job.attach(group);
+  if (scenario_.cut_after_first_done) {
+    job.when_first_done = [this](std::uint16_t rank, std::uint64_t) { cut_off(rank); };
+  }
+  world_.record(8);
+  started_at_ = world_.now();
+  for (std::uint16_t rank = 0; rank < scenario_.nranks; ++rank) {
+    world_.at(start_of(rank), [this, group, rank] {
+      if (world_.alive(scenario_.group.hosts[rank])) world_.start(group, rank);
+    });
+  }
+  schedule_faults();
+  const TimeNs limit =
+      last_fault_end() - started_at_ + kOpsLimit + 3 * scenario_.group.shard.timeouts.silence_ns;
+  if (!world_.run_until([&] { return job.finished() || !job.failure().empty(); }, limit)) {
+    std::string who;
+    for (std::uint16_t rank = 0; rank < scenario_.nranks; ++rank) {
+      const Job::Client& client = job.clients()[rank];
+      who += fmt::format(" {}: {} of {}{}", rank, client.done, client.posted,
+                         client.crashed  ? " (dead)"
+                         : client.quiet  ? " (failed)"
+                         : client.failed ? " (failing)"
+                                         : "");
+    }
+    job.fail("ops did not end; done of posted by rank:" + who);
+  }
+  if (!may_abort_ && job.failure().empty()) {
+    for (const Job::Client& client : job.clients()) {
+      if (client.failed) job.fail("an op failed though nothing may make it fail");
+    }
+  }
+  for (const Job::Client& client : job.clients()) {
+    if (client.crashed || !client.failed || crash_times_.empty()) continue;
+    result_.detection_ns.push_back(client.failed_at - crash_times_.front());
+  }
+  result_.ops_completed += job.completed();
+  result_.ops_one_sided += job.one_sided();
+  end_epoch(job);
+}
+
+void SeedRun::end_epoch(Job& job) {
+  healed_ = true;
+  world_.record(0);
+  world_.network().heal();
+  for (HostId host = 0; host < scenario_.nranks; ++host) {
+    if (!world_.alive(host)) continue;
+    world_.resume(host);
+    world_.drought(host, UINT32_MAX);
+  }
+  job.leave_all();
+  const TimeNs limit = scenario_.group.shard.timeouts.leave_ns + 2 * kSecond;
+  if (job.failure().empty() && !world_.run_until([&] { return job.closed(); }, limit)) {
+    job.fail("a rank that left is not closed within its limit");
+  }
+  result_.retransmissions += world_.counter(&ring::ShardCounters::retransmissions);
+  result_.spills += world_.counter(&ring::ShardCounters::spills);
+  result_.copies += world_.counter(&ring::ShardCounters::copies);
+  result_.early_packets += world_.counter(&ring::ShardCounters::early_packets);
+  world_.remove_group(job.group());
+  job.check_memory();
+}
+
+void SeedRun::second_epoch() {
+  std::vector<HostId> hosts;
+  for (std::uint16_t rank = 0; rank < scenario_.nranks; ++rank) {
+    const bool survived = !jobs_[0]->clients()[rank].crashed;
+    if (!world_.alive(rank) && !scenario_.shrink) world_.restart(rank);
+    if (world_.alive(rank) && (survived || !scenario_.shrink)) hosts.push_back(rank);
+  }
+  if (hosts.size() < 2) return;
+  Random random(scenario_.world.seed + 1);
+  GroupOptions options = scenario_.group;
+  options.key.epoch += 1;
+  options.hosts = hosts;
+  options.shard.timeouts.formation_ns = 30 * kSecond;
+  const auto n = static_cast<std::uint16_t>(hosts.size());
+
+  // Every other time the network is good, and then each old packet is accounted for.
+  const bool exact = random.chance(0.5);
+  if (exact) {
+    LinkProfile good;
+    good.delay_ns = scenario_.world.link.delay_ns;
+    world_.network().set_link(good);
+    world_.run_for(2 * scenario_.group.shard.timeouts.silence_ns * 3 + kSecond);
+  }
+  std::vector<PlannedOp> ops(1 + random.below(2));
+  for (PlannedOp& op : ops) {
+    op.plan.count = 1 + random.below(400);
+    op.plan.datatype = DataType::kInt32;
+    op.plan.seed = random.next();
+    op.late_ns.assign(n, 0);
+  }
+  jobs_.push_back(std::make_unique<Job>(world_, n, options.members, ops, 2));
+  Job& job = *jobs_.back();
+  job.attach(world_.add_group(options));
+  for (std::uint16_t rank = 0; rank < n; ++rank) world_.start(job.group(), rank);
+  const auto all_formed = [&] {
+    for (std::uint16_t rank = 0; rank < n; ++rank) {
+      if (!world_.formed(job.group(), rank)) return false;
+    }
+    return true;
+  };
+  const std::uint64_t dropped_before = world_.unknown_packets();
+  std::uint64_t replayed = 0;
+  if (!world_.run_until([&] { return all_formed() || !job.failure().empty(); }, 30 * kSecond)) {
+    job.fail("the new epoch did not form");
+  } else {
+    replayed = world_.replay();
+    if (!world_.run_until([&] { return job.finished() || !job.failure().empty(); }, kOpsLimit)) {
+      job.fail("ops of the new epoch did not end");
+    }
+  }
+  job.leave_all();
+  const TimeNs limit = options.shard.timeouts.leave_ns + 2 * kSecond;
+  if (job.failure().empty() && !world_.run_until([&] { return job.closed(); }, limit)) {
+    job.fail("a rank of the new epoch that left is not closed within its limit");
+  }
+  const std::uint64_t dropped = world_.unknown_packets() - dropped_before;
+  result_.old_packets = replayed;
+  if (exact && hosts.size() == scenario_.nranks && job.failure().empty() &&
+      world_.receive_overruns() == 0 && dropped < replayed) {
+    job.fail(fmt::format("{} old packets came, {} were dropped as unknown", replayed, dropped));
+  }
+  result_.ops_completed += job.completed();
+  world_.remove_group(job.group());
+  job.check_memory();
+}
+
+void SeedRun::check_pools() {
+  Job& job = *jobs_.back();
+  const bool dry = std::any_of(scenario_.faults.begin(), scenario_.faults.end(),
+                               [](const Fault& f) { return f.kind == FaultKind::kDrought; });
+  // Drivers give back what they hold.
+  world_.run_for(100 * kMs);
+  if (world_.frames_changed() != 0) {
+    job.fail(
+        fmt::format("{} frames were changed while a driver held them", world_.frames_changed()));
+  }
+  if (!dry && world_.pool_failures() != 0) {
+    job.fail(
+        fmt::format("a pool of the size of rule 3 was empty {} times", world_.pool_failures()));
+  }
+  if (const std::uint64_t freed = world_.double_frees(); freed != 0) {
+    job.fail(fmt::format("{} mbufs were freed twice", freed));
+  }
+  if (const std::uint32_t leaked = world_.leaked_mbufs(); leaked != 0) {
+    job.fail(fmt::format("{} mbufs did not come home", leaked));
+  }
+}
+
+SeedResult SeedRun::run() {
+  first_epoch();
+  const bool aborted = std::any_of(jobs_[0]->clients().begin(), jobs_[0]->clients().end(),
+                                   [](const Job::Client& c) { return c.failed || c.crashed; });
+  result_.epochs_aborted = aborted ? 1 : 0;
+  if (jobs_[0]->failure().empty() && (aborted || scenario_.seed % 4 == 0)) second_epoch();
+  check_pools();
+  for (const auto& each : jobs_) {
+    if (result_.failure.empty()) result_.failure = each->failure();
+  }
+  result_.hash = trace_.hash();
+  result_.virtual_ns = world_.now() - started_at_;
+  result_.frames = world_.network().stats().frames;
+  result_.polls = world_.polls();
+  return result_;
+}
+
+}  // namespace
+
+SeedResult run_scenario(const Scenario& scenario, Trace& trace) {
+  return SeedRun(scenario, trace).run();
+}
+
+}  // namespace gradwire::sim

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Making and ending: hosts, pools, groups, faults, accounts. What happens in between is in
+// world_run.cc.
+#include "sim/world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "sim/addresses.h"
+
+namespace gradwire::sim {
+namespace {
+
+constexpr std::size_t kBackendEntries = 256;
+/// As the daemon's datapath has it: acknowledgements, hellos and the like on their way out.
+constexpr std::uint32_t kControlMbufsPerShard = 64;
+constexpr std::uint32_t kControlRoom = 1280;
+constexpr std::uint32_t kHeaderRoom = 192;  ///< headers, and the payload on a cache line
+
+}  // namespace
+
+World::World(const WorldOptions& options, Trace& trace, Observer& observer)
+    : options_(options),
+      trace_(trace),
+      observer_(observer),
+      random_(options.seed),
+      network_(options.hosts, options.link, options.port, random_, events_, trace_),
+      hosts_(options.hosts) {
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    hosts_[i].profile = options.host;
+    hosts_[i].incarnation = 100 + i;
+    hosts_[i].next_connection_id = 0x1000;
+  }
+}
+
+World::~World() {
+  leaked_mbufs();
+  put_pools();
+}
+
+void World::make_pools(const ring::ShardConfig& config, std::uint8_t lanes) {
+  const std::uint32_t shards = lanes * options_.groups_per_host;
+  const auto make = [&](std::uint32_t mbufs, std::uint32_t room) {
+    pools_.push_back(PoolBank::instance().take(mbufs, room));
+    return pools_.back().get();
+  };
+  Pool* packets = nullptr;
+  Pool* control = nullptr;
+  for (Host& host : hosts_) {
+    if (packets == nullptr || !options_.one_pool) {
+      const std::uint32_t held =
+          host.profile.rx_descriptors +
+          (host.profile.driver_holds_ns > 0 ? host.profile.tx_descriptors : 0);
+      const std::uint32_t many = options_.one_pool ? static_cast<std::uint32_t>(hosts_.size()) : 1;
+      const std::uint32_t need = (packet_mbufs_needed(config) * shards + held) * many;
+      const std::uint32_t need_control = (kControlMbufsPerShard * shards + held) * many;
+      packets = make(options_.packet_mbufs != 0 ? options_.packet_mbufs : need,
+                     config.payload_bytes + kHeaderRoom);
+      control =
+          make(options_.control_mbufs != 0 ? options_.control_mbufs : need_control, kControlRoom);
+    }
+    host.packets = packets;
+    host.control = control;
+  }
+}
+
+GroupId World::add_group(const GroupOptions& options) {
+  if (pools_.empty()) make_pools(options.shard, options.lanes);
+  groups_.push_back(Group{options, std::vector<Rank>(options.hosts.size())});
+  const GroupId group = groups_.size() - 1;
+  for (std::uint16_t rank = 0; rank < options.hosts.size(); ++rank) make_rank(group, rank);
+  return group;
+}
+
+void World::make_rank(GroupId group, std::uint16_t rank_index) {
+  const GroupOptions& options = groups_[group].options;
+  Rank& rank = groups_[group].ranks[rank_index];
+  rank.host = options.hosts[rank_index];
+  rank.lane_posted.assign(options.lanes, 0);
+  Host& host = hosts_[rank.host];
+  if (!host.alive) return;
+  refill(host);
+  const auto n = static_cast<std::uint16_t>(options.hosts.size());
+  const HostId up = options.hosts[(rank_index + n - 1) % n];
+  const HostId down = options.hosts[(rank_index + 1) % n];
+  for (std::uint8_t lane = 0; lane < options.lanes; ++lane) {
+    ring::ShardConfig config = options.shard;
+    config.key = options.key;
+    config.rank = rank_index;
+    config.nranks = n;
+    config.member_count = options.members;
+    config.lane = lane;
+    config.lanes = options.lanes;
+    config.incarnation = host.incarnation;
+    config.upstream_incarnation = hosts_[up].incarnation;
+    config.downstream_incarnation = hosts_[down].incarnation;
+    config.sender_connection_id = ++host.next_connection_id;
+    config.receiver_connection_id = ++host.next_connection_id;
+    config.to_downstream = frame_between(rank.host, down, lane);
+    config.to_upstream = frame_between(rank.host, up, lane);
+    config.upstream_ip = ip_of(up);
+    config.downstream_ip = ip_of(down);
+    config.packet_pool = host.packets->get();
+    config.control_pool = host.control->get();
+    std::unique_ptr<reduce::Backend> backend;
+    if (host.profile.slow_backend > 0) {
+      auto slow =
+          std::make_unique<SlowBackend>(kBackendEntries, host.profile.slow_backend, random_.next());
+      rank.slow.push_back(slow.get());
+      backend = std::move(slow);
+    } else {
+      backend = reduce::make_cpu_backend(kBackendEntries);
+    }
+    auto shard = ring::Shard::create(config, std::move(backend));
+    if (!shard) throw std::runtime_error(shard.error().message);
+    host.places.push_back({group, rank_index, lane, shard->get()});
+    rank.shards.push_back(std::move(*shard));
+  }
+}
+
+void World::start(GroupId group, std::uint16_t rank) {
+  Rank& r = groups_[group].ranks[rank];
+  Host& host = hosts_[r.host];
+  trace_.mix(now_, 20, group, rank);
+  trace_.line(now_, "host {:<3} group {} rank {} starts", r.host, group, rank);
+  for (auto& shard : r.shards) shard->start(local(host, now_));
+  wake(host, now_);
+}
+
+bool World::post(GroupId group, std::uint16_t rank, const ring::OpSpec& spec) {
+  Rank& r = groups_[group].ranks[rank];
+  if (r.failed || r.shards.empty()) return false;
+  Host& host = hosts_[r.host];
+  r.waiting.push_back(spec);
+  host.posting.emplace_back(group, rank);
+  trace_.mix(now_, 21, group, rank, spec.op_seq);
+  trace_.line(now_, "host {:<3} group {} rank {} posts op {}: {} of {} {}", r.host, group, rank,
+              spec.op_seq, name_of(spec.redop), spec.count, name_of(spec.datatype));
+  if (!host.paused) retry_posts(group, rank);
+  wake(host, now_);
+  return true;
+}
+
+void World::leave(GroupId group, std::uint16_t rank) {
+  Rank& r = groups_[group].ranks[rank];
+  trace_.mix(now_, 22, group, rank);
+  trace_.line(now_, "host {:<3} group {} rank {} leaves", r.host, group, rank);
+  for (auto& shard : r.shards) shard->leave(local(hosts_[r.host], now_));
+  wake(hosts_[r.host], now_);
+}
+
+void World::abort(GroupId group, std::uint16_t rank, const AbortReason& reason) {
+  Rank& r = groups_[group].ranks[rank];
+  trace_.mix(now_, 23, group, rank, reason.code);
+  trace_.line(now_, "host {:<3} group {} rank {} is told to abort: {}", r.host, group, rank,
+              describe(reason));
+  for (auto& shard : r.shards) shard->abort(reason, local(hosts_[r.host], now_));
+  wake(hosts_[r.host], now_);
+}
+
+void World::drop_rank(Rank& rank) {
+  if (rank.shards.empty()) return;
+  Host& host = hosts_[rank.host];
+  std::erase_if(host.places, [&](const Place& place) {
+    return std::any_of(rank.shards.begin(), rank.shards.end(),
+                       [&](const auto& shard) { return shard.get() == place.shard; });
+  });
+  // A backend that still works on mbufs would keep them: a device is waited for, too.
+  for (SlowBackend* slow : rank.slow) slow->hurry();
+  for (auto& shard : rank.shards) {
+    if (!rank.slow.empty()) shard->flush(local(host, now_));
+  }
+  rank.slow.clear();
+  rank.shards.clear();
+  rank.waiting.clear();
+}
+
+void World::remove_group(GroupId group) {
+  for (Rank& rank : groups_[group].ranks) drop_rank(rank);
+}
+
+bool World::formed(GroupId group, std::uint16_t rank) const {
+  return groups_[group].ranks[rank].lanes_formed == groups_[group].options.lanes;
+}
+
+bool World::done(GroupId group, std::uint16_t rank, std::uint64_t op_seq) const {
+  const auto& lanes_done = groups_[group].ranks[rank].lanes_done;
+  return op_seq < lanes_done.size() && lanes_done[op_seq] == groups_[group].options.lanes;
+}
+
+bool World::closed(GroupId group, std::uint16_t rank) const {
+  const Rank& r = groups_[group].ranks[rank];
+  return r.shards.empty() || r.lanes_closed == groups_[group].options.lanes;
+}
+
+void World::pause(HostId host, TimeNs until) {
+  trace_.mix(now_, 24, host, until);
+  trace_.line(now_, "host {:<3} is paused for {} us", host, (until - now_) / 1000);
+  hosts_[host].paused = true;
+  hosts_[host].paused_until = until;
+  wake(hosts_[host], until);
+}
+
+void World::resume(HostId host) {
+  hosts_[host].paused = false;
+  wake(hosts_[host], now_);
+}
+
+void World::free_driver_memory(Host& host) {
+  for (const Held& held : host.held) rte_pktmbuf_free(held.mbuf);
+  host.held.clear();
+  for (const Received& received : host.rx) rte_pktmbuf_free(received.mbuf);
+  host.rx.clear();
+  for (rte_mbuf* mbuf : host.stock) rte_pktmbuf_free(mbuf);
+  host.stock.clear();
+}
+
+void World::crash(HostId host_id) {
+  Host& host = hosts_[host_id];
+  trace_.mix(now_, 25, host_id);
+  trace_.line(now_, "host {:<3} crashes", host_id);
+  host.alive = false;
+  host.next_poll = kNever;
+  host.paused = false;
+  for (Group& group : groups_) {
+    for (Rank& rank : group.ranks) {
+      if (rank.host == host_id) drop_rank(rank);
+    }
+  }
+  host.posting.clear();
+  host.packets->withhold(0);
+  free_driver_memory(host);
+}
+
+void World::restart(HostId host_id) {
+  Host& host = hosts_[host_id];
+  trace_.mix(now_, 26, host_id);
+  trace_.line(now_, "host {:<3} starts again", host_id);
+  host.alive = true;
+  host.incarnation = random_.next() | 1;
+}
+
+void World::drought(HostId host_id, std::uint32_t left) {
+  Pool& pool = *hosts_[host_id].packets;
+  const std::uint32_t free = pool.withhold_all_but(0);
+  trace_.mix(now_, 27, host_id, left);
+  trace_.line(now_, "host {:<3} has {} of {} free mbufs left", host_id, std::min(left, free), free);
+  pool.withhold(pool.withhold_all_but(left));
+  wake(hosts_[host_id], now_);
+}
+
+void World::at(TimeNs time, std::function<void()> action) {
+  std::uint32_t index = 0;
+  if (free_timers_.empty()) {
+    index = static_cast<std::uint32_t>(timers_.size());
+    timers_.emplace_back();
+  } else {
+    index = free_timers_.back();
+    free_timers_.pop_back();
+  }
+  timers_[index] = std::move(action);
+  events_.push(std::max(time, now_), QueuedEvent::Kind::kTimer, index);
+}
+
+std::uint64_t World::counter(std::uint64_t ring::ShardCounters::*member) const {
+  std::uint64_t sum = 0;
+  for (const Host& host : hosts_) {
+    for (const Place& place : host.places) sum += place.shard->counters().*member;
+  }
+  return sum;
+}
+
+std::uint64_t World::drops(wire::Drop drop) const {
+  std::uint64_t sum = 0;
+  for (const Host& host : hosts_) {
+    for (const Place& place : host.places) {
+      sum += place.shard->counters().drops[static_cast<std::size_t>(drop)];
+    }
+  }
+  return sum;
+}
+
+std::uint64_t World::double_frees() const {
+  std::uint64_t sum = 0;
+  for (const auto& pool : pools_) sum += pool->double_frees();
+  return sum;
+}
+
+std::uint64_t World::pool_failures() const {
+  std::uint64_t sum = 0;
+  for (const auto& pool : pools_) sum += pool->failures();
+  return sum;
+}
+
+std::uint32_t World::leaked_mbufs() {
+  for (Group& group : groups_) {
+    for (Rank& rank : group.ranks) drop_rank(rank);
+  }
+  for (Host& host : hosts_) free_driver_memory(host);
+  std::uint32_t leaked = 0;
+  for (const auto& pool : pools_) leaked += pool->in_use();
+  return leaked;
+}
+
+void World::put_pools() {
+  for (auto& pool : pools_) PoolBank::instance().put(std::move(pool));
+  pools_.clear();
+}
+
+std::size_t World::replay() {
+  // What is recorded while it is replayed is not replayed again.
+  records_wanted_ = 0;
+  for (const Recorded& each : recorded_) {
+    network_.send(now_, each.from, each.to, each.bytes,
+                  static_cast<std::uint32_t>(each.bytes.size()));
+  }
+  return recorded_.size();
+}
+
+}  // namespace gradwire::sim

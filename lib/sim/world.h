@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Hosts with production shards on a simulated network, in virtual time. A host stands for a
+/// daemon: it receives into mbufs of its own pools, polls its shards as a lane does, hands frames
+/// to a driver that may keep them, posts ops to every lane, and tells the lanes of one rank of an
+/// abort on another. Who uses it says what clients do and what goes wrong, and is told what
+/// happened.
+///
+/// Nothing here reads a clock; the same options, seed and calls give the same run. One thread.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ring/shard.h"
+#include "sim/event_queue.h"
+#include "sim/network.h"
+#include "sim/pool.h"
+#include "sim/random.h"
+#include "sim/slow_backend.h"
+#include "sim/trace.h"
+
+namespace gradwire::sim {
+
+/// A daemon's machine.
+struct HostProfile {
+  TimeNs clock_offset_ns = 0;
+  std::int64_t clock_ppm = 0;           ///< how much faster its clock goes
+  TimeNs round_ns = 2'000;              ///< from poll to poll while there is work
+  TimeNs idle_ns = 5'000'000;           ///< the longest sleep between polls
+  std::uint32_t rx_descriptors = 64;    ///< mbufs that the driver has in its receive ring
+  std::uint32_t tx_descriptors = 1024;  ///< sent frames that the driver may still hold
+  TimeNs driver_holds_ns = 0;           ///< and for how long it does
+  double port_behind = 0;               ///< polls in which the port takes next to nothing
+  double slow_backend = 0;              ///< chance per poll that a reduction finishes; 0 = at once
+};
+
+struct WorldOptions {
+  std::uint16_t hosts = 2;
+  std::uint64_t seed = 1;
+  LinkProfile link{};
+  PortProfile port{};
+  HostProfile host{};
+  /// mbufs of a host's pools; 0 = what its shards may need by design rule 3, and not one more.
+  std::uint32_t packet_mbufs = 0;
+  std::uint32_t control_mbufs = 0;
+  std::uint32_t groups_per_host = 1;  ///< alive at once, for those sizes
+  bool one_pool = false;              ///< for all hosts together: many hosts, few memory zones
+  /// Bytes of payload on the wire for each byte held: time and queues see long packets.
+  std::uint32_t payload_scale = 1;
+};
+
+struct GroupOptions {
+  GroupKey key{0x1234567890abcdef, 7};
+  std::vector<HostId> hosts;  ///< [nranks], each once
+  std::uint16_t members = 1;
+  std::uint8_t lanes = 1;
+  ring::ShardConfig shard;     ///< payload, window, timeouts, ...: what is not of one rank
+  TimeNs fan_out_ns = 50'000;  ///< until a rank's other lanes hear of an abort
+};
+
+using GroupId = std::size_t;
+
+/// What a client of a rank would see.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void on_formed(GroupId, std::uint16_t /*rank*/) {}
+  /// Every lane is through with the op.
+  virtual void on_done(GroupId, std::uint16_t /*rank*/, std::uint64_t /*op_seq*/) {}
+  /// The first lane aborted: what is posted from now on is refused.
+  virtual void on_failed(GroupId, std::uint16_t /*rank*/, const AbortReason&) {}
+  /// Every lane has aborted or closed: nothing refers to client memory any more.
+  virtual void on_quiet(GroupId, std::uint16_t /*rank*/) {}
+};
+
+/// One rank of one group, as its daemon sees it.
+struct Rank {
+  HostId host = 0;
+  std::vector<std::unique_ptr<ring::Shard>> shards;  ///< [lanes]; empty once its host has died
+  std::vector<SlowBackend*> slow;                    ///< [lanes] or empty; owned by the shards
+  std::vector<std::uint64_t> lane_posted;            ///< [lanes] op_seq
+  std::deque<ring::OpSpec> waiting;                  ///< not taken by every lane yet
+  std::vector<std::uint8_t> lanes_done;              ///< [op_seq]
+  std::uint8_t lanes_formed = 0;
+  std::uint8_t lanes_quiet = 0;
+  std::uint8_t lanes_closed = 0;
+  std::uint32_t quiet_mask = 0;
+  bool failed = false;
+  AbortReason reason;
+  TimeNs failed_at = 0;  ///< in the world's time
+};
+
+class World {
+ public:
+  World(const WorldOptions& options, Trace& trace, Observer& observer);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  // Groups.
+  /// Makes the shards of every rank whose host lives. Throws where their configuration is refused.
+  GroupId add_group(const GroupOptions& options);
+  void start(GroupId group, std::uint16_t rank);
+  /// Posts to every lane as soon as each takes it. Refused (false) once the rank failed.
+  bool post(GroupId group, std::uint16_t rank, const ring::OpSpec& spec);
+  void leave(GroupId group, std::uint16_t rank);
+  void abort(GroupId group, std::uint16_t rank, const AbortReason& reason);
+  /// Destroys the shards of a group, whatever their state.
+  void remove_group(GroupId group);
+  [[nodiscard]] const Rank& rank(GroupId group, std::uint16_t rank) const {
+    return groups_[group].ranks[rank];
+  }
+  [[nodiscard]] std::uint16_t nranks(GroupId group) const {
+    return static_cast<std::uint16_t>(groups_[group].ranks.size());
+  }
+  [[nodiscard]] bool formed(GroupId group, std::uint16_t rank) const;
+  [[nodiscard]] bool done(GroupId group, std::uint16_t rank, std::uint64_t op_seq) const;
+  [[nodiscard]] bool closed(GroupId group, std::uint16_t rank) const;
+
+  // Faults.
+  HostProfile& profile(HostId host) { return hosts_[host].profile; }
+  void pause(HostId host, TimeNs until);
+  void resume(HostId host);
+  /// The daemon and its clients are gone; nothing is said to anybody.
+  void crash(HostId host);
+  /// A new daemon, of another incarnation, that knows nothing.
+  void restart(HostId host);
+  [[nodiscard]] bool alive(HostId host) const { return hosts_[host].alive; }
+  /// Takes all but `left` of the free packet mbufs away; UINT32_MAX gives them back.
+  void drought(HostId host, std::uint32_t left);
+  [[nodiscard]] Network& network() { return network_; }
+  /// Calls `action` at `time`; within a run everything that is not a packet or a poll is one.
+  void at(TimeNs time, std::function<void()> action);
+
+  // Time.
+  [[nodiscard]] TimeNs now() const { return now_; }
+  /// Handles the next event. @return false if there is none.
+  bool step();
+  template <class Condition>
+  bool run_until(Condition&& condition, TimeNs limit) {
+    const TimeNs end = now_ + limit;
+    while (!condition()) {
+      if (events_.empty() || events_.next_time() > end) {
+        now_ = std::max(now_, end);
+        return condition();
+      }
+      step();
+    }
+    return true;
+  }
+  void run_for(TimeNs duration);
+
+  // Accounts.
+  [[nodiscard]] std::uint64_t counter(std::uint64_t ring::ShardCounters::*member) const;
+  [[nodiscard]] std::uint64_t drops(wire::Drop drop) const;
+  /// Packets that no shard wanted: of an old epoch, mostly.
+  [[nodiscard]] std::uint64_t unknown_packets() const { return unknown_packets_; }
+  [[nodiscard]] std::uint64_t foreign_packets() const { return foreign_packets_; }
+  [[nodiscard]] std::uint64_t receive_overruns() const { return receive_overruns_; }
+  /// Frames whose bytes changed while a driver held them.
+  [[nodiscard]] std::uint64_t frames_changed() const { return frames_changed_; }
+  [[nodiscard]] std::uint64_t double_frees() const;
+  /// Times that a pool had nothing left though nothing was taken away: rule 3 is broken.
+  [[nodiscard]] std::uint64_t pool_failures() const;
+  /// Destroys shards and frees what drivers and rings hold. @return mbufs that did not come back.
+  std::uint32_t leaked_mbufs();
+  /// Keeps up to `frames` copies of frames on the wire from now on, to be replayed.
+  void record(std::size_t frames) { records_wanted_ = frames; }
+  /// Puts the frames that were recorded on the wire again. @return how many.
+  std::size_t replay();
+  [[nodiscard]] std::uint64_t polls() const { return polls_; }
+  [[nodiscard]] std::uint64_t frames_received() const { return frames_received_; }
+
+ private:
+  struct Received {
+    rte_mbuf* mbuf;
+    bool marked;
+  };
+  struct Held {
+    TimeNs until;
+    rte_mbuf* mbuf;
+    std::uint64_t digest;
+  };
+  struct Place {
+    GroupId group;
+    std::uint16_t rank;
+    std::uint8_t lane;
+    ring::Shard* shard;
+  };
+  struct Host {
+    HostProfile profile;
+    bool alive = true;
+    bool paused = false;
+    TimeNs paused_until = 0;
+    TimeNs next_poll = kNever;
+    TimeNs last_poll = 0;
+    TimeNs backoff_ns = 0;
+    std::uint64_t incarnation = 0;
+    std::uint32_t next_connection_id = 0;
+    Pool* packets = nullptr;
+    Pool* control = nullptr;
+    std::vector<rte_mbuf*> stock;  ///< the receive ring's empty mbufs
+    std::deque<Received> rx;
+    std::deque<Held> held;
+    std::vector<Place> places;
+    std::deque<std::pair<GroupId, std::uint16_t>> posting;  ///< ranks with ops that wait
+  };
+  struct Group {
+    GroupOptions options;
+    std::vector<Rank> ranks;
+  };
+  struct Recorded {
+    HostId from;
+    HostId to;
+    std::vector<std::byte> bytes;
+  };
+
+  // world.cc
+  void make_pools(const ring::ShardConfig& config, std::uint8_t lanes);
+  void make_rank(GroupId group, std::uint16_t rank);
+  void drop_rank(Rank& rank);
+  void free_driver_memory(Host& host);
+  void put_pools();
+
+  // world_run.cc
+  [[nodiscard]] TimeNs local(const Host& host, TimeNs time) const noexcept;
+  [[nodiscard]] TimeNs global(const Host& host, TimeNs local_time) const noexcept;
+  void wake(Host& host, TimeNs time);
+  void arrive(std::uint32_t flight_index);
+  void refill(Host& host);
+  void poll(Host& host);
+  std::size_t receive_burst(Host& host, TimeNs local_now);
+  void dispatch(Host& host, const Received& received, TimeNs local_now);
+  bool poll_place(Host& host, const Place& place, TimeNs local_now, bool idle);
+  void handle_event(const Place& place, const ring::Event& event);
+  bool retry_posts(GroupId group, std::uint16_t rank);
+  void schedule_next(Host& host, TimeNs local_now, bool worked);
+  void transmit(Host& host, const Place& place, bool down, rte_mbuf* mbuf);
+  void driver_done(Host& host);
+  [[nodiscard]] HostId host_id(const Host& host) const {
+    return static_cast<HostId>(&host - hosts_.data());
+  }
+
+  WorldOptions options_;
+  Trace& trace_;
+  Observer& observer_;
+  Random random_;
+  EventQueue events_;
+  Network network_;
+  TimeNs now_ = 1'000'000'000;
+  std::vector<Host> hosts_;
+  std::deque<Group> groups_;
+  std::vector<std::unique_ptr<Pool>> pools_;
+  std::vector<std::function<void()>> timers_;
+  std::vector<std::uint32_t> free_timers_;
+  std::vector<Recorded> recorded_;
+  std::size_t records_wanted_ = 0;
+
+  std::uint64_t polls_ = 0;
+  std::uint64_t frames_received_ = 0;
+  std::uint64_t unknown_packets_ = 0;
+  std::uint64_t foreign_packets_ = 0;
+  std::uint64_t receive_overruns_ = 0;
+  std::uint64_t frames_changed_ = 0;
+};
+
+}  // namespace gradwire::sim

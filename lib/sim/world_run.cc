@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What happens in a world: frames arrive, hosts poll, drivers give back, timers fire.
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cstring>
+
+#include "sim/addresses.h"
+#include "sim/describe.h"
+#include "sim/world.h"
+
+namespace gradwire::sim {
+namespace {
+
+constexpr std::size_t kBurst = 32;
+/// A host whose shards say that there is work at once, and do none, is asked less and less often:
+/// what they wait for comes with a packet or a post, and those wake it.
+constexpr TimeNs kBackoffMaxNs = 1'000'000;
+/// What Ethernet adds to a frame: preamble, checksum, gap between frames.
+constexpr std::uint32_t kEthernetOverhead = 24;
+
+std::uint64_t digest_of(const rte_mbuf* mbuf) noexcept {
+  const auto* bytes = rte_pktmbuf_mtod(mbuf, const std::byte*);
+  std::uint64_t digest = mbuf->data_len;
+  std::size_t i = 0;
+  for (; i + 8 <= mbuf->data_len; i += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes + i, 8);
+    digest = (std::rotl(digest, 23) ^ word) * 0x9e3779b97f4a7c15;
+  }
+  for (; i < mbuf->data_len; ++i)
+    digest = std::rotl(digest, 8) ^ static_cast<std::uint8_t>(bytes[i]);
+  return digest;
+}
+
+}  // namespace
+
+TimeNs World::local(const Host& host, TimeNs time) const noexcept {
+  return time + host.profile.clock_offset_ns + time / 1'000'000 * host.profile.clock_ppm;
+}
+
+TimeNs World::global(const Host& host, TimeNs local_time) const noexcept {
+  if (local_time == kNever) return kNever;
+  TimeNs time = local_time - host.profile.clock_offset_ns;
+  time -= time / 1'000'000 * host.profile.clock_ppm;
+  for (int i = 0; i < 8 && local(host, time) < local_time; ++i) {
+    time += local_time - local(host, time);
+  }
+  return time;
+}
+
+void World::wake(Host& host, TimeNs time) {
+  if (!host.alive) return;
+  if (host.paused) time = std::max(time, host.paused_until);
+  time = std::max(time, now_);
+  if (time >= host.next_poll) return;
+  host.next_poll = time;
+  events_.push(time, QueuedEvent::Kind::kPoll, host_id(host));
+}
+
+bool World::step() {
+  if (events_.empty()) return false;
+  const QueuedEvent event = events_.pop();
+  now_ = std::max(now_, event.time);
+  switch (event.kind) {
+    case QueuedEvent::Kind::kArrival:
+      arrive(event.index);
+      break;
+    case QueuedEvent::Kind::kPort:
+      arrive(network_.take_port(static_cast<HostId>(event.index)));
+      break;
+    case QueuedEvent::Kind::kPoll: {
+      Host& host = hosts_[event.index];
+      // A poll that was asked for earlier replaces the later one, whose event is stale then.
+      if (host.alive && host.next_poll == event.time) poll(host);
+      break;
+    }
+    case QueuedEvent::Kind::kDriverDone:
+      driver_done(hosts_[event.index]);
+      break;
+    case QueuedEvent::Kind::kTimer: {
+      const std::function<void()> action = std::move(timers_[event.index]);
+      free_timers_.push_back(event.index);
+      action();
+      break;
+    }
+  }
+  return true;
+}
+
+void World::run_for(TimeNs duration) {
+  run_until([] { return false; }, duration);
+}
+
+void World::arrive(std::uint32_t flight_index) {
+  Flight& flight = network_.flight(flight_index);
+  Host& host = hosts_[flight.to];
+  ++frames_received_;
+  if (!host.alive) {
+    network_.release(flight_index);
+    return;
+  }
+  if (host.stock.empty()) {
+    ++receive_overruns_;
+    trace_.mix(now_, 30, flight.to);
+    trace_.line(now_, "host {:<3} has no receive descriptor: a frame is gone", flight.to);
+    network_.release(flight_index);
+    return;
+  }
+  rte_mbuf* mbuf = host.stock.back();
+  host.stock.pop_back();
+  assert(flight.bytes.size() + RTE_PKTMBUF_HEADROOM <= mbuf->buf_len);
+  mbuf->data_off = RTE_PKTMBUF_HEADROOM;
+  mbuf->data_len = static_cast<std::uint16_t>(flight.bytes.size());
+  mbuf->pkt_len = mbuf->data_len;
+  std::memcpy(rte_pktmbuf_mtod(mbuf, std::byte*), flight.bytes.data(), flight.bytes.size());
+  host.rx.push_back({mbuf, flight.marked});
+  network_.release(flight_index);
+  wake(host, std::max(now_, host.last_poll + host.profile.round_ns));
+}
+
+void World::refill(Host& host) {
+  while (host.stock.size() + host.rx.size() < host.profile.rx_descriptors) {
+    rte_mbuf* mbuf = rte_pktmbuf_alloc(host.packets->get());
+    if (mbuf == nullptr) return;
+    host.stock.push_back(mbuf);
+  }
+}
+
+void World::poll(Host& host) {
+  host.next_poll = kNever;
+  if (host.paused) {
+    if (now_ < host.paused_until) {
+      wake(host, host.paused_until);
+      return;
+    }
+    host.paused = false;
+    trace_.mix(now_, 31, host_id(host));
+    trace_.line(now_, "host {:<3} goes on", host_id(host));
+  }
+  if (host.places.empty()) {
+    for (; !host.rx.empty(); host.rx.pop_front()) {
+      ++unknown_packets_;
+      rte_pktmbuf_free(host.rx.front().mbuf);
+    }
+    refill(host);
+    return;
+  }
+  ++polls_;
+  host.last_poll = now_;
+  const TimeNs local_now = local(host, now_);
+  const std::size_t received = receive_burst(host, local_now);
+  bool worked = received > 0 || !host.rx.empty();
+  // A shard that closes takes its place away, so that the list may shrink on the way.
+  for (std::size_t i = 0; i < host.places.size(); ++i) {
+    worked |= poll_place(host, host.places[i], local_now, received == 0);
+  }
+  for (std::size_t i = host.posting.size(); i > 0; --i) {
+    const auto [group, rank] = host.posting.front();
+    host.posting.pop_front();
+    if (!retry_posts(group, rank)) host.posting.emplace_back(group, rank);
+  }
+  schedule_next(host, local_now, worked);
+}
+
+std::size_t World::receive_burst(Host& host, TimeNs local_now) {
+  std::size_t received = 0;
+  for (; received < kBurst && !host.rx.empty(); ++received) {
+    const Received frame = host.rx.front();
+    host.rx.pop_front();
+    dispatch(host, frame, local_now);
+  }
+  if (received > 0) {
+    for (const Place& place : host.places) place.shard->flush(local_now);
+  }
+  refill(host);
+  return received;
+}
+
+void World::dispatch(Host& host, const Received& received, TimeNs local_now) {
+  const std::span<const std::byte> bytes(rte_pktmbuf_mtod(received.mbuf, const std::byte*),
+                                         received.mbuf->data_len);
+  wire::FrameView frame;
+  wire::Packet packet;
+  if (wire::parse_frame(bytes, frame) != wire::Drop::kNone || frame.kind != wire::FrameKind::kUdp ||
+      frame.destination_mac != mac_of(host_id(host)) ||
+      !(frame.destination_ip == ip_of(host_id(host))) ||
+      wire::decode(frame.payload, packet) != wire::Drop::kNone) {
+    ++foreign_packets_;
+    rte_pktmbuf_free(received.mbuf);
+    return;
+  }
+  for (const Place& place : host.places) {
+    const ring::ShardConfig& config = place.shard->config();
+    const std::uint32_t id = packet.common.connection_id;
+    const bool wanted =
+        frame.destination_port == kBaseUdpPort + place.lane &&
+        (packet.common.type == wire::PacketType::kHello
+             ? place.shard->wants_hello(packet.hello, packet.common.lane)
+             : id == config.sender_connection_id || id == config.receiver_connection_id);
+    if (!wanted) continue;
+    trace_.mix(now_, 32, host_id(host), packet.common.type, packet.common.packet_number);
+    if (trace_.prints()) {
+      trace_.line(now_, "host {:<3} <- {}{}", host_id(host), describe_packet(packet),
+                  received.marked ? " CE" : "");
+    }
+    place.shard->on_packet(received.mbuf, packet, frame.source_ip, received.marked, local_now);
+    return;
+  }
+  ++unknown_packets_;
+  trace_.mix(now_, 33, host_id(host));
+  if (trace_.prints()) {
+    trace_.line(now_, "host {:<3} <- {}, which nobody here knows", host_id(host),
+                describe_packet(packet));
+  }
+  rte_pktmbuf_free(received.mbuf);
+}
+
+bool World::poll_place(Host& host, const Place& place_given, TimeNs local_now, bool idle) {
+  const Place place = place_given;
+  ring::Outbox out;
+  const bool holds = host.profile.driver_holds_ns > 0;
+  const std::size_t free_descriptors =
+      holds ? host.profile.tx_descriptors -
+                  std::min<std::size_t>(host.profile.tx_descriptors, host.held.size())
+            : 2 * ring::Outbox::kCapacity;
+  out.down_room = out.up_room = std::min(ring::Outbox::kCapacity, free_descriptors / 2);
+  if (random_.chance(host.profile.port_behind)) {
+    out.down_room = std::min<std::size_t>(out.down_room, random_.below(3));
+    out.up_room = std::min<std::size_t>(out.up_room, random_.below(3));
+  }
+  bool worked = place.shard->poll(local_now, idle, out);
+  for (std::size_t i = 0; i < out.down_count; ++i) transmit(host, place, true, out.down[i]);
+  for (std::size_t i = 0; i < out.up_count; ++i) transmit(host, place, false, out.up[i]);
+  worked |= out.down_count + out.up_count > 0;
+  for (ring::Event event; place.shard->pop_event(event);) {
+    handle_event(place, event);
+    worked = true;
+  }
+  return worked;
+}
+
+void World::handle_event(const Place& place, const ring::Event& event) {
+  Rank& rank = groups_[place.group].ranks[place.rank];
+  const std::uint8_t lanes = groups_[place.group].options.lanes;
+  trace_.mix(now_, 34, place.group, place.rank, place.lane, event.type, event.op_seq);
+  const auto quiet = [&] {
+    const std::uint32_t bit = 1u << place.lane;
+    if ((rank.quiet_mask & bit) != 0) return;
+    rank.quiet_mask |= bit;
+    if (++rank.lanes_quiet == lanes) observer_.on_quiet(place.group, place.rank);
+  };
+  switch (event.type) {
+    case ring::EventType::kFormed:
+      trace_.line(now_, "host {:<3} group {} rank {} lane {} is formed", rank.host, place.group,
+                  place.rank, place.lane);
+      if (++rank.lanes_formed == lanes) observer_.on_formed(place.group, place.rank);
+      break;
+    case ring::EventType::kOpDone: {
+      trace_.line(now_, "host {:<3} group {} rank {} lane {} is through with op {}", rank.host,
+                  place.group, place.rank, place.lane, event.op_seq);
+      if (rank.lanes_done.size() <= event.op_seq) rank.lanes_done.resize(event.op_seq + 1);
+      if (++rank.lanes_done[event.op_seq] == lanes) {
+        observer_.on_done(place.group, place.rank, event.op_seq);
+      }
+      break;
+    }
+    case ring::EventType::kAborted: {
+      const AbortReason reason = place.shard->reason();
+      trace_.line(now_, "host {:<3} group {} rank {} lane {} aborts: {}", rank.host, place.group,
+                  place.rank, place.lane, describe(reason));
+      if (!rank.failed) {
+        rank.failed = true;
+        rank.reason = reason;
+        rank.failed_at = now_;
+        rank.waiting.clear();
+        observer_.on_failed(place.group, place.rank, reason);
+        if (lanes > 1) {
+          at(now_ + groups_[place.group].options.fan_out_ns, [this, place, reason] {
+            Rank& r = groups_[place.group].ranks[place.rank];
+            for (auto& shard : r.shards) shard->abort(reason, local(hosts_[r.host], now_));
+            wake(hosts_[r.host], now_);
+          });
+        }
+      }
+      quiet();
+      break;
+    }
+    case ring::EventType::kClosed:
+      trace_.line(now_, "host {:<3} group {} rank {} lane {} is closed", rank.host, place.group,
+                  place.rank, place.lane);
+      quiet();
+      ++rank.lanes_closed;
+      break;
+  }
+}
+
+bool World::retry_posts(GroupId group, std::uint16_t rank_index) {
+  Rank& rank = groups_[group].ranks[rank_index];
+  if (rank.waiting.empty()) return true;
+  for (std::size_t lane = 0; lane < rank.shards.size(); ++lane) {
+    for (const ring::OpSpec& spec : rank.waiting) {
+      if (spec.op_seq <= rank.lane_posted[lane]) continue;
+      const TimeNs local_now = local(hosts_[rank.host], now_);
+      if (rank.shards[lane]->post(spec, local_now) != ring::PostResult::kOk) break;
+      rank.lane_posted[lane] = spec.op_seq;
+    }
+  }
+  const std::uint64_t posted = *std::min_element(rank.lane_posted.begin(), rank.lane_posted.end());
+  while (!rank.waiting.empty() && rank.waiting.front().op_seq <= posted) rank.waiting.pop_front();
+  return rank.waiting.empty();
+}
+
+void World::schedule_next(Host& host, TimeNs local_now, bool worked) {
+  if (host.places.empty()) return;
+  const TimeNs round = std::max<TimeNs>(host.profile.round_ns, 1);
+  bool reduces = false;
+  for (const Place& place : host.places) {
+    const Rank& rank = groups_[place.group].ranks[place.rank];
+    if (!rank.slow.empty()) reduces |= rank.slow[place.lane]->busy();
+  }
+  if (worked || reduces) {
+    host.backoff_ns = round;
+    wake(host, now_ + round);
+    return;
+  }
+  TimeNs deadline = kNever;
+  for (const Place& place : host.places) {
+    deadline = std::min(deadline, place.shard->deadline(local_now));
+  }
+  const TimeNs due = global(host, deadline);
+  if (due <= now_) {
+    host.backoff_ns = std::min(std::max(host.backoff_ns * 2, round), kBackoffMaxNs);
+    wake(host, now_ + host.backoff_ns);
+    return;
+  }
+  host.backoff_ns = round;
+  wake(host, std::min(due, now_ + host.profile.idle_ns));
+}
+
+void World::transmit(Host& host, const Place& place, bool down, rte_mbuf* mbuf) {
+  const auto& hosts = groups_[place.group].options.hosts;
+  const std::size_t n = hosts.size();
+  const HostId to = hosts[down ? (place.rank + 1) % n : (place.rank + n - 1) % n];
+  const std::span<const std::byte> frame(rte_pktmbuf_mtod(mbuf, const std::byte*), mbuf->data_len);
+  std::uint32_t wire_bytes = mbuf->data_len + kEthernetOverhead;
+  const std::size_t headers = wire::kEthernetBytes + wire::kIpv4Bytes + wire::kUdpBytes;
+  const bool data = frame[headers + 1] == static_cast<std::byte>(wire::PacketType::kData);
+  if (data && options_.payload_scale > 1) {
+    const auto payload = static_cast<std::uint32_t>(frame.size() - headers - wire::kHeaderBytes);
+    wire_bytes += payload * (options_.payload_scale - 1);
+  }
+  if (trace_.prints()) {
+    trace_.line(now_, "host {:<3} -> {} to host {}", host_id(host), describe_frame(frame), to);
+  }
+  network_.send(now_, host_id(host), to, frame, wire_bytes);
+  if (recorded_.size() < records_wanted_ && random_.below(4) == 0) {
+    recorded_.push_back({host_id(host), to, {frame.begin(), frame.end()}});
+  }
+  if (host.profile.driver_holds_ns == 0) {
+    rte_pktmbuf_free(mbuf);
+    return;
+  }
+  if (host.held.empty()) {
+    events_.push(now_ + host.profile.driver_holds_ns, QueuedEvent::Kind::kDriverDone,
+                 host_id(host));
+  }
+  host.held.push_back({now_ + host.profile.driver_holds_ns, mbuf, digest_of(mbuf)});
+}
+
+void World::driver_done(Host& host) {
+  while (!host.held.empty() && host.held.front().until <= now_) {
+    const Held held = host.held.front();
+    host.held.pop_front();
+    if (digest_of(held.mbuf) != held.digest) {
+      ++frames_changed_;
+      trace_.line(now_, "host {:<3} changed a frame that its driver still held", host_id(host));
+    }
+    rte_pktmbuf_free(held.mbuf);
+  }
+  if (!host.held.empty()) {
+    events_.push(host.held.front().until, QueuedEvent::Kind::kDriverDone, host_id(host));
+  }
+  wake(host, now_);
+}
+
+}  // namespace gradwire::sim
