@@ -158,6 +158,8 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
                  "What carries the ops: daemon (daemon and client library), tcp (a ring over the\n"
                  "kernel's TCP) or gradwire (lanes of its own, in this process)");
   app.add_option("--socket", options.socket, "The daemon's control socket");
+  app.add_option("--config", options.config,
+                 "Transport gradwire: ports, lanes and transport, as in a daemon's file");
   app.add_option("--rank", options.rank, "Of this process's daemon");
   app.add_option("--nranks", options.nranks, "Daemons")->check(CLI::Range(1u, kMaxRanks));
   app.add_option("--member", options.member, "Of this process within its rank");

@@ -34,6 +34,7 @@ struct Options {
   std::vector<std::string> eal_arguments;  ///< what stands before "--"
   std::string transport = "daemon";        ///< daemon, tcp or gradwire
   std::string socket;                      ///< empty: the client library's default
+  std::string config;  ///< of transport gradwire: ports, lanes, transport; a daemon's TOML file
   std::uint16_t rank = 0;
   std::uint16_t nranks = 1;
   std::uint16_t member = 0;

@@ -27,9 +27,11 @@ trap cleanup_run EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# end_process PID [SECONDS]: asks with SIGTERM, then with SIGKILL after SECONDS (5).
+# end_process PID [SECONDS]: asks with SIGTERM, then with SIGKILL after SECONDS (5). Only a child of
+# this script: the number of one that has ended is soon another process's.
 end_process() {
   local pid=$1 tries=$((${2:-5} * 20))
+  [[ $(process_parent "$pid") == "$$" ]] || return 0
   kill -TERM "$pid" 2>/dev/null || return 0
   while ((tries-- > 0)) && kill -0 "$pid" 2>/dev/null; do
     [[ $(process_state "$pid") == Z ]] && break
@@ -45,6 +47,14 @@ process_state() {
   stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
   stat=${stat##*) }
   printf '%s' "${stat%% *}"
+}
+
+# process_parent PID: the number of its parent, nothing if there is no such process.
+process_parent() {
+  local stat
+  stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
+  read -r _ stat _ <<<"${stat##*) }"
+  printf '%s' "$stat"
 }
 
 # run_dir_make: a folder for sockets, logs and configurations; its name is in $run_dir, and it goes

@@ -5,6 +5,7 @@
 
 daemon_pids=()     # by index
 daemon_netns=()    # by index; empty: the host's
+daemon_lcores=()   # by index; empty: two that float over all CPUs
 daemon_memory_mib=${daemon_memory_mib:-160}
 
 daemon_socket() { printf '%s/gw%s.sock' "$run_dir" "$1"; }
@@ -49,7 +50,8 @@ daemon_start() {
   # An earlier daemon's log would say that this one is ready.
   : >"$(daemon_log "$index")"
   # A session of its own: the terminal's Ctrl-C is for this script, which then ends the daemon.
-  setsid "${prefix[@]}" "$gradwired" --lcores "0@($cpus),1@($cpus)" --file-prefix "gw$$-$index" \
+  setsid "${prefix[@]}" "$gradwired" --lcores "${daemon_lcores[index]:-0@($cpus),1@($cpus)}" \
+    --file-prefix "gw$$-$index" \
     --no-pci --no-telemetry --huge-unlink -m "$daemon_memory_mib" "${eal[@]}" \
     -- --config "$(daemon_config "$index")" "$@" >"$(daemon_log "$index")" 2>&1 </dev/null &
   daemon_pids[index]=$!

@@ -1,0 +1,132 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Times all-reduce with gradwire and with what one would otherwise take, in turns, on equal cores.
+. "$(dirname "$0")/lib/setup.sh"
+
+usage() {
+  cat <<TEXT
+scripts/compare.sh [--link memif|veth] [--reps N] [--sizes LIST] [--rate GBIT] [--quick] ...
+
+Two ranks, a core each, fp32 sums. Runs, in turns, several times over: gradwire embedded (its own
+lanes), gradwire through the daemon, gradwire-perf's ring over kernel TCP, Gloo, Open MPI over TCP
+(as it chooses, and with its ring; the better counts) and, on one machine, Open MPI over shared
+memory. Prints one table of times and bandwidths with ratios, and which bars are reached; writes
+JSON, a report and plots. What is not there is shown as unavailable, with the reason. Installs
+packages, reserves hugepages and builds first; ends and puts back what it started and changed. Run
+it as root, on a machine that does nothing else.
+
+  --link memif     two processes on this machine, gradwire over memif, TCP over loopback (default)
+  --link veth      two network namespaces joined by a veth: gradwire over af_xdp, TCP on the same
+                   device, with segmentation offloads off and on
+  --hosts A,B      two real hosts by ssh, which have this tree, built, at this path; needs --ports
+                   and --addresses
+  --ports P,Q      their NICs' PCI addresses, for gradwire
+  --addresses X,Y  their kernel's addresses, for TCP, on the same network
+  --gateway-ips X/N,Y/N  the lanes' own addresses there; default 10.78.0.1/24,10.78.0.2/24
+  --reps N         times that everything is run, 1 to 100; default 5
+  --sizes LIST     bytes, with K, M, G; default 64,1K,64K,1M,16M,64M,256M
+  --rate GBIT      rate of the link, for the theoretical minimum 2(n-1)/n x size / rate
+  --mtu N          of the link; default 9000 (memif: payloads of 8 KiB), veth 1500
+  --cores A,B      of rank 0 and rank 1; default the first two that are allowed
+  --rows LIST      only these: gradwire gradwire-1408 daemon tcp gloo mpi-tcp mpi-tcp-ring mpi-shm
+  --quick          2 repetitions of few ops: to see that all of it runs
+  --out DIR        for JSON, report and plots; default BUILD/compare
+  --save           keeps the report, and its plots, in doc/results too
+  --build DIR      build folder; default build
+  --no-setup       neither install packages nor reserve hugepages nor build: all is there
+  --help           this text
+TEXT
+}
+
+link=memif
+reps=5
+sizes=64,1K,64K,1M,16M,64M,256M
+rate=
+mtu=
+cores=
+rows=
+quick=0
+out=
+save=0
+build=$repo_root/build
+setup=1
+hosts=
+ports=
+addresses=
+lane_ips=10.78.0.1/24,10.78.0.2/24
+while (($# > 0)); do
+  case $1 in
+    --link) link=${2:-} && shift ;;
+    --reps) reps=${2:-} && shift ;;
+    --sizes) sizes=${2:-} && shift ;;
+    --rate) rate=${2:-} && shift ;;
+    --mtu) mtu=${2:-} && shift ;;
+    --cores) cores=${2:-} && shift ;;
+    --rows) rows=${2:-} && shift ;;
+    --hosts) hosts=${2:-} && shift ;;
+    --ports) ports=${2:-} && shift ;;
+    --addresses) addresses=${2:-} && shift ;;
+    --gateway-ips) lane_ips=${2:-} && shift ;;
+    --out) out=${2:-} && shift ;;
+    --build) build=${2:-} && shift ;;
+    --quick) quick=1 ;;
+    --save) save=1 ;;
+    --no-setup) setup=0 ;;
+    --help) usage && exit 0 ;;
+    *) usage >&2 && die "unknown option '$1'." ;;
+  esac
+  (($# > 0)) && shift
+done
+. "$repo_root/scripts/compare/arguments.sh"
+check_arguments
+
+need_root
+if ((setup)); then
+  need_debian_12
+  install_packages build run train compare
+  reserve_hugepages "$hugepages_wanted"
+  mount_hugetlbfs
+  build_targets=(gradwired gradwire-perf)
+  build_tree "$build" gcc --buildtype debugoptimized -Db_sanitize=none
+fi
+build=$(cd "$build" && pwd)
+gradwired=$build/app/gradwired/gradwired
+gradwire_perf=$build/app/gradwire-perf/gradwire-perf
+[[ -x $gradwired && -x $gradwire_perf ]] ||
+  die "$build has no gradwired and gradwire-perf: build first."
+out=${out:-$build/compare}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+. "$repo_root/scripts/lib/daemons.sh"
+. "$repo_root/scripts/compare/links.sh"
+. "$repo_root/scripts/compare/rows.sh"
+run_dir_make
+mkdir "$run_dir/runs"
+on_exit end_started
+"link_up_$link"
+build_mpi_program
+
+step "$link, $reps repetitions of ${#run_rows[@]} rows in turns: ${run_rows[*]}"
+for ((rep = 1; rep <= reps; rep++)); do
+  for variant in $(link_variants); do
+    link_variant "$variant"
+    for row in "${run_rows[@]}"; do
+      run_row "$row" "$variant" "$rep"
+    done
+  done
+done
+write_meta "$run_dir/runs/meta.json"
+
+step "report"
+report=("$python" "$repo_root/scripts/compare/report.py" "$run_dir/runs" --out "$out")
+((!save)) || report+=(--save "$repo_root/doc/results")
+"${report[@]}"
+"$python" "$repo_root/scripts/plot_compare.py" "$out/compare-$link.json" \
+  --out "$out/compare-$link" | sed 's/^/       /'
+if ((save)); then
+  saved=$(date -u +%F)-compare-$link
+  cp "$out/compare-$link-busbw.png" "$repo_root/doc/results/$saved-busbw.png"
+  cp "$out/compare-$link-times.png" "$repo_root/doc/results/$saved-times.png"
+  note "kept in doc/results: $saved.md and its plots"
+fi
+step "done; JSON, report and plots are in $out"

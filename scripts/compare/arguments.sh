@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# The arguments of scripts/compare.sh, checked before anything is changed. Sets run_rows, plans (of
+# each size, its iterations), hugepages_wanted and core (of each rank).
+
+all_rows=(gradwire gradwire-1408 daemon tcp gloo mpi-tcp mpi-tcp-ring mpi-shm)
+
+# bytes_of SIZE: with K, M, G as powers of 1024.
+bytes_of() {
+  [[ $1 =~ ^([1-9][0-9]{0,11})([KMG]?)$ ]] || return 1
+  local bytes=${BASH_REMATCH[1]}
+  case ${BASH_REMATCH[2]} in
+    K) bytes=$((bytes << 10)) ;;
+    M) bytes=$((bytes << 20)) ;;
+    G) bytes=$((bytes << 30)) ;;
+  esac
+  ((bytes % 4 == 0 && bytes <= 1 << 33)) && printf '%s' "$bytes"
+}
+
+# iterations_of BYTES: the same for all rows, so many that each size takes about as long.
+iterations_of() {
+  local n
+  if (($1 <= 4096)); then n=4000
+  elif (($1 <= 128 << 10)); then n=1000
+  elif (($1 <= 2 << 20)); then n=200
+  elif (($1 <= 32 << 20)); then n=20
+  elif (($1 <= 128 << 20)); then n=8
+  else n=4; fi
+  ((!quick)) || n=$((n / 4 > 2 ? n / 4 : 2))
+  printf '%s' "$n"
+}
+
+# pair NAME VALUE PATTERN: two, separated by a comma.
+pair() {
+  [[ $2 =~ ^($3),($3)$ ]] || die "$1 is '$2': it takes two, separated by a comma, rank 0's first."
+}
+
+check_arguments() {
+  [[ $link =~ ^(memif|veth)$ ]] || die "--link is '$link': memif and veth are possible."
+  ((!quick)) || reps=2
+  [[ $reps =~ ^[1-9][0-9]?$ || $reps == 100 ]] || die "--reps is '$reps': 1 to 100 are possible."
+  [[ -z $rate || $rate =~ ^[0-9]+(\.[0-9]+)?$ ]] || die "--rate is '$rate': Gbit/s, as in 100."
+  check_hosts
+  local size bytes
+  plans=()
+  largest_bytes=64
+  for size in ${sizes//,/ }; do
+    bytes=$(bytes_of "$size") ||
+      die "--sizes has '$size': sizes such as 64, 16M and 1G are possible, multiples of 4 to 8G."
+    plans+=("$bytes:$(iterations_of "$bytes")")
+    ((bytes <= largest_bytes)) || largest_bytes=$bytes
+  done
+  ((${#plans[@]} > 0)) || die "--sizes is empty."
+  # Two ranks: input and output of each, and what lanes and daemons take.
+  hugepages_wanted=$((2 * (2 * largest_bytes / (2 << 20) + 120)))
+  check_cores
+  check_rows
+  if [[ -z $mtu ]]; then
+    mtu=9000
+    [[ $link != veth ]] || mtu=1500
+  fi
+  [[ $mtu =~ ^[0-9]{3,5}$ ]] && ((mtu >= 576 && mtu <= 9100)) ||
+    die "--mtu is '$mtu': 576 to 9100 are possible."
+  # An af_xdp frame lies in one page, with its headroom.
+  if [[ $link == veth ]] && ((mtu > 3400)); then
+    die "--mtu is $mtu: af_xdp on veth carries at most 3400."
+  fi
+}
+
+check_hosts() {
+  if [[ -z $hosts ]]; then
+    [[ -z $ports && -z $addresses ]] || die "--ports and --addresses are of --hosts."
+    return
+  fi
+  [[ -n $ports && -n $addresses ]] ||
+    die "--hosts needs --ports and --addresses." \
+      "Example: --hosts h0,h1 --ports 0000:3b:00.0,0000:3b:00.0 --addresses 10.0.0.1,10.0.0.2"
+  pair --hosts "$hosts" '[A-Za-z0-9_.@:-]+'
+  pair --ports "$ports" '[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]'
+  pair --addresses "$addresses" '[0-9a-fA-F.:]+'
+  pair --gateway-ips "$lane_ips" '[0-9a-fA-F.:]+/[0-9]+'
+  local host
+  for host in ${hosts//,/ }; do
+    ssh -o BatchMode=yes -o ConnectTimeout=10 "$host" \
+      test -x "$build/app/gradwire-perf/gradwire-perf" ||
+      die "$host does not answer by ssh without a password, or has no built tree at $repo_root."
+  done
+  link=hosts
+}
+
+check_cores() {
+  local first second list
+  list=$(allowed_core_list)
+  if [[ -z $cores ]]; then
+    read -r first second _ <<<"$list"
+    [[ -n $second ]] || die "this process may run on CPU $first only: two ranks need a core each."
+    cores=$first,$second
+  fi
+  pair --cores "$cores" '[0-9]+'
+  core=("${cores%,*}" "${cores#*,}")
+  [[ ${core[0]} != "${core[1]}" || $link == hosts ]] || die "--cores is '$cores': a core each."
+  # A daemon's lane has a core of its own where there are four; else it shares its client's.
+  daemon_core=("${core[@]}")
+  daemon_polling=adaptive
+  local others=()
+  for first in $list; do
+    [[ $first == "${core[0]}" || $first == "${core[1]}" ]] || others+=("$first")
+  done
+  if ((${#others[@]} >= 2)); then
+    daemon_core=("${others[@]:0:2}")
+    daemon_polling=busy
+  fi
+}
+
+# allowed_core_list: numbers of the CPUs that this script may run on.
+allowed_core_list() {
+  local part list=()
+  for part in $(awk '/^Cpus_allowed_list:/ {gsub(",", " ", $2); print $2}' /proc/self/status); do
+    if [[ $part == *-* ]]; then
+      mapfile -t -O ${#list[@]} list < <(seq "${part%-*}" "${part#*-}")
+    else
+      list+=("$part")
+    fi
+  done
+  printf '%s ' "${list[@]}"
+}
+
+check_rows() {
+  local row known=" ${all_rows[*]} "
+  run_rows=()
+  for row in ${rows:+${rows//,/ }}; do
+    [[ $known == *" $row "* ]] || die "--rows has '$row': of ${all_rows[*]}."
+    run_rows+=("$row")
+  done
+  ((${#run_rows[@]} > 0)) || run_rows=("${all_rows[@]}")
+  # Between namespaces or hosts no memory is shared; 1,408-byte payloads are the veth's own.
+  [[ $link == memif ]] || mapfile -t run_rows < <(
+    for row in "${run_rows[@]}"; do
+      [[ $row == mpi-shm || $row == gradwire-1408 ]] || printf '%s\n' "$row"
+    done
+  )
+  ((${#run_rows[@]} > 0)) || die "--rows leaves nothing to run over $link."
+}

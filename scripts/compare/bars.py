@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The bars of the comparison: what gradwire has to reach next to the others of the same run."""
+
+KB, MB = 1 << 10, 1 << 20
+TCP_PEERS = ("tcp", "gloo", "mpi-tcp")
+OTHERS_TCP = ("gloo", "mpi-tcp")
+
+
+def busbw(rows, row, size):
+    figures = rows.get(row, {}).get(size)
+    return figures["busbw_bytes_per_s"] if figures else None
+
+
+def best_of(rows, names, size):
+    found = [busbw(rows, row, size) for row in names]
+    return max((value for value in found if value is not None), default=None)
+
+
+def ratio(value, other):
+    return value / other if value is not None and other else None
+
+
+def bar(what, value, least, aim):
+    if value is None:
+        return {"what": what, "value": "not measured", "bar": least, "aim": aim,
+                "verdict": "not measured"}
+    if least is None:
+        verdict = "aim reached" if value >= aim else "printed"
+    elif value < least:
+        verdict = "NOT REACHED"
+    else:
+        verdict = "aim reached" if aim and value >= aim else "reached"
+    return {"what": what, "value": value, "bar": least, "aim": aim, "verdict": verdict}
+
+
+def memif_bars(rows):
+    def over_tcp(row, size):
+        return ratio(busbw(rows, row, size), best_of(rows, TCP_PEERS, size))
+
+    def over(row, size):
+        return ratio(busbw(rows, "gradwire", size), busbw(rows, row, size))
+
+    bars = [
+        bar("busbw at 64 MB over the best kernel-TCP peer", over_tcp("gradwire", 64 * MB), 3.0, 4),
+        bar("busbw at 256 MB over the best kernel-TCP peer", over_tcp("gradwire", 256 * MB),
+            2.5, 3.5),
+    ]
+    for size in (64, 256):
+        bars.append(bar(f"busbw at {size} MB over Open MPI's shared memory",
+                        over("mpi-shm", size * MB), 1.4, 2))
+    for name, size in (("64 KB", 64 * KB), ("1 MB", MB)):
+        bars.append(bar(f"time at {name}, Open MPI over TCP / gradwire", over("mpi-tcp", size),
+                        1.4, 2.5))
+    bars.append(bar("p50 at 64 B, Open MPI over TCP / gradwire", over("mpi-tcp", 64), 3, 4.5))
+    bars.append(bar("1,408 B payloads, busbw at 64 MB over the best kernel-TCP peer",
+                    over_tcp("gradwire-1408", 64 * MB), 2.0, 2.7))
+    return bars
+
+
+def veth_bars(variants):
+    bars = []
+    for variant, least, aim in (("off", 1.2, 2), ("on", None, 1)):
+        rows = variants.get(variant, {}).get("rows", {})
+        value = ratio(busbw(rows, "gradwire", 64 * MB), best_of(rows, TCP_PEERS, 64 * MB))
+        bars.append(bar(f"af_xdp on veth over the best TCP there, 64 MB, segmentation offloads "
+                        f"{variant}", value, least, aim))
+    return bars
+
+
+def daemon_bars(rows, title):
+    bars = []
+    for size in sorted(rows.get("daemon", {})):
+        if size < 16 * MB:
+            continue
+        value = ratio(busbw(rows, "daemon", size), busbw(rows, "gradwire", size))
+        bars.append(bar(f"through the daemon against embedded, {size // MB} MB{title}", value,
+                        0.8, 0.95))
+    return bars
+
+
+def baseline_bars(rows, title):
+    """A weak baseline would convince nobody: the TCP ring against the better of the others."""
+    ratios = {}
+    for size in rows.get("tcp", {}):
+        value = ratio(busbw(rows, "tcp", size), best_of(rows, OTHERS_TCP, size))
+        if value is not None:
+            ratios[size] = value
+    if not ratios:
+        return []
+    worst = min(ratios, key=ratios.get)
+    return [bar(f"TCP ring over the better of Gloo and Open MPI TCP, its worst size ({worst} B)"
+                f"{title}", ratios[worst], 0.9, None)]
+
+
+def judge(meta, variants):
+    bars = []
+    for variant, measured in variants.items():
+        rows = measured["rows"]
+        title = f", offloads {variant}" if variant in ("on", "off") else ""
+        if meta["link"] == "memif":
+            bars += memif_bars(rows)
+        bars += daemon_bars(rows, title)
+        bars += baseline_bars(rows, title)
+    if meta["link"] == "veth":
+        bars = veth_bars(variants) + bars
+    return bars

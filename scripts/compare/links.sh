@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# Where the two ranks of scripts/compare.sh run, and what joins them. For each kind of link:
+# link_up_KIND, and what rows.sh needs: at, tcp_address, mpi_placement, gradwire_eal, lane_port.
+
+link_up_memif() {
+  step "two ranks on cores $cores: memif for gradwire, loopback for TCP, MTU $mtu"
+  tcp_address=(127.0.0.1 127.0.0.1)
+  tcp_network=127.0.0.0/8
+  gloo_device=(lo lo)
+}
+
+link_up_veth() {
+  compare_ns=("gwc$$a" "gwc$$b")
+  local i
+  for i in 0 1; do
+    ip netns add "${compare_ns[i]}" || die "this kernel or container has no network namespaces."
+    on_exit ip netns del "${compare_ns[i]}"
+  done
+  ip -n "${compare_ns[0]}" link add gwv0 type veth peer name gwv1 netns "${compare_ns[1]}" ||
+    die "this kernel has no veth devices."
+  for i in 0 1; do
+    ip -n "${compare_ns[i]}" link set gwv$i mtu "$mtu" up
+    ip -n "${compare_ns[i]}" link set lo up
+    ip -n "${compare_ns[i]}" addr add "10.79.1.$((i + 1))/24" dev gwv$i
+    # No router's and no neighbour's talk while something is timed.
+    ip netns exec "${compare_ns[i]}" sysctl -qw net.ipv6.conf.all.disable_ipv6=1 || true
+  done
+  tcp_address=(10.79.1.1 10.79.1.2)
+  tcp_network=10.79.1.0/24
+  gloo_device=(gwv0 gwv1)
+  daemon_netns=("${compare_ns[@]}")
+  step "two namespaces on cores $cores, joined by a veth of MTU $mtu"
+}
+
+link_up_hosts() {
+  host=("${hosts%,*}" "${hosts#*,}")
+  tcp_address=("${addresses%,*}" "${addresses#*,}")
+  tcp_network=$addresses
+  gloo_device=()
+  step "two hosts, ${host[*]}: NICs $ports for gradwire, $addresses for TCP"
+}
+
+# link_variants: what the link is run with.
+link_variants() {
+  if [[ $link == veth ]]; then printf 'off on'; else printf 'plain'; fi
+}
+
+link_variant() {
+  [[ $link == veth ]] || return 0
+  local i
+  for i in 0 1; do
+    ip netns exec "${compare_ns[i]}" ethtool -K gwv$i tso "$1" gso "$1" gro "$1" >/dev/null 2>&1 ||
+      die "ethtool does not turn the offloads of a veth $1."
+  done
+}
+
+# at RANK COMMAND...: on the rank's core, in its namespace or on its host; in the foreground.
+at() {
+  local rank=$1
+  shift
+  case $link in
+    veth) exec ip netns exec "${compare_ns[rank]}" taskset -c "${core[rank]}" "$@" ;;
+    hosts)
+      exec ssh -o BatchMode=yes "${host[rank]}" taskset -c "${core[rank]}" "$(printf '%q ' "$@")"
+      ;;
+    *) exec taskset -c "${core[rank]}" "$@" ;;
+  esac
+}
+
+# lane_port RANK MTU: DEVICE=IP/PREFIX,MTU of the rank's lanes, as daemon_write_config takes it.
+lane_port() {
+  case $link in
+    veth) printf 'net_af_xdp0=10.79.2.%d/24,%d' $(($1 + 1)) "$2" ;;
+    hosts)
+      local pci=("${ports%,*}" "${ports#*,}") ip=("${lane_ips%,*}" "${lane_ips#*,}")
+      printf '%s=%s,%d' "${pci[$1]}" "${ip[$1]}" "$2"
+      ;;
+    *) printf 'net_memif0=10.77.0.%d/24,%d' $(($1 + 1)) "$2" ;;
+  esac
+}
+
+# lane_devices RANK: the EAL's arguments for that port, an argument a line.
+lane_devices() {
+  case $link in
+    veth) printf '%s\n' --no-pci --vdev "net_af_xdp0,iface=gwv$1,start_queue=0,queue_count=1" ;;
+    hosts)
+      local pci=("${ports%,*}" "${ports#*,}")
+      printf '%s\n' -a "${pci[$1]}"
+      ;;
+    *)
+      local role=server
+      (($1 == 0)) || role=client
+      printf '%s\n' --no-pci --vdev "$(memif_vdev 0 "$role" 0 "$1")"
+      ;;
+  esac
+}

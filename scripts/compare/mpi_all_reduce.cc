@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// MPI_Allreduce, timed as gradwire-perf times its transports: warm-up ops, then each op by itself,
+// back to back, out of place, fp32 sum; p50 and p99 on rank 0. Its own small program, so that no
+// interpreter stands between MPI and the clock. scripts/compare.sh builds it with mpicxx.
+//
+// usage: mpi_all_reduce WARMUP FILE SIZE:ITERATIONS...      FILE gets the results as JSON
+#include <mpi.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <string>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Pages as gradwire-perf gives its TCP ring: huge where the kernel has them, all touched.
+float* allocate(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 2 << 20;
+  const std::size_t room = (bytes + kAlignment) / kAlignment * kAlignment;
+  void* const start = std::aligned_alloc(kAlignment, room);
+  if (start == nullptr) std::abort();
+  madvise(start, room, MADV_HUGEPAGE);
+  std::fill_n(static_cast<char*>(start), room, 0);
+  return static_cast<float*>(start);
+}
+
+/// Whole numbers so small that their sum is exact, in whatever order.
+float value_at(std::size_t i, int rank) {
+  return static_cast<float>((i * 2654435761u + static_cast<std::size_t>(rank) * 40503u) % 1021);
+}
+
+double cpu_s() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
+}
+
+/// Nearest rank, as in gradwire-perf.
+double percentile(const std::vector<double>& sorted, double share) {
+  const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
+  return sorted[std::max<std::size_t>(rank, 1) - 1];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  int rank = 0;
+  int nranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &nranks);
+  if (argc < 4) {
+    std::fprintf(stderr, "usage: mpi_all_reduce WARMUP FILE SIZE:ITERATIONS...\n");
+    MPI_Abort(MPI_COMM_WORLD, 2);
+  }
+  const int warmup = std::atoi(argv[1]);
+  std::vector<std::pair<std::size_t, int>> plans;
+  std::size_t largest = 64;
+  for (int i = 3; i < argc; ++i) {
+    char* colon = nullptr;
+    const std::size_t bytes = std::strtoull(argv[i], &colon, 10);
+    plans.emplace_back(bytes, *colon == ':' ? std::atoi(colon + 1) : 20);
+    largest = std::max(largest, bytes);
+  }
+  float* const input = allocate(largest);
+  float* const output = allocate(largest);
+  std::string json = "{\"program\": \"mpi_all_reduce\", \"nranks\": " + std::to_string(nranks) +
+                     ", \"results\": [";
+  for (const auto& [bytes, iterations] : plans) {
+    const std::size_t count = bytes / sizeof(float);
+    for (std::size_t i = 0; i < count; ++i) input[i] = value_at(i, rank);
+    const auto reduce = [&, n = static_cast<int>(count)] {
+      MPI_Allreduce(input, output, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    };
+    for (int i = 0; i < warmup; ++i) reduce();
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double cpu_before_s = cpu_s();
+    std::vector<double> times_s;
+    times_s.reserve(static_cast<std::size_t>(iterations));
+    for (int i = 0; i < iterations; ++i) {
+      const auto start = Clock::now();
+      reduce();
+      times_s.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    }
+    const double used_s = cpu_s() - cpu_before_s;
+    long wrong = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      float sum = 0;
+      for (int r = 0; r < nranks; ++r) sum += value_at(i, r);
+      wrong += output[i] != sum;
+    }
+    long all_wrong = 0;
+    MPI_Allreduce(&wrong, &all_wrong, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    std::sort(times_s.begin(), times_s.end());
+    char line[512];
+    std::snprintf(line, sizeof(line),
+                  "%s\n{\"size_bytes\": %zu, \"iterations\": %d, \"time_p50_us\": %.3f, "
+                  "\"time_p99_us\": %.3f, \"time_min_us\": %.3f, \"cpu_s_per_gb\": %.6f, "
+                  "\"wrong\": %ld}",
+                  json.back() == '[' ? "" : ",", bytes, iterations, percentile(times_s, 0.5) * 1e6,
+                  percentile(times_s, 0.99) * 1e6, times_s.front() * 1e6,
+                  used_s / (static_cast<double>(bytes) * iterations / 1e9), all_wrong);
+    json += line;
+  }
+  json += "]}\n";
+  int status = 0;
+  if (rank == 0) {
+    std::FILE* const file = std::fopen(argv[2], "w");
+    if (file == nullptr || std::fputs(json.c_str(), file) < 0 || std::fclose(file) != 0) {
+      std::fprintf(stderr, "mpi_all_reduce: %s could not be written\n", argv[2]);
+      status = 1;
+    }
+  }
+  MPI_Finalize();
+  return status;
+}

@@ -1,0 +1,281 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""What scripts/compare.sh measured, as one table, as bars reached or not, as JSON and as a report.
+
+usage: report.py FOLDER --out FOLDER [--save FOLDER]
+FOLDER has ROW.VARIANT.REPETITION.json of each run, ROW.VARIANT.unavailable with a reason, and
+meta.json. A figure is the median over the repetitions of the run's own p50 or p99."""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import statistics
+import sys
+
+from bars import judge
+
+LABELS = {
+    "gradwire": "gradwire, embedded",
+    "gradwire-1408": "gradwire, embedded, 1,408 B payloads",
+    "daemon": "gradwire, through the daemon",
+    "tcp": "TCP ring of gradwire-perf",
+    "gloo": "Gloo (torch.distributed)",
+    "mpi-tcp": "Open MPI over TCP",
+    "mpi-shm": "Open MPI, shared memory",
+}
+SHORT = {
+    "gradwire": "gradwire", "gradwire-1408": "gw 1408 B", "daemon": "gw daemon",
+    "tcp": "TCP ring", "gloo": "Gloo", "mpi-tcp": "OMPI TCP", "mpi-shm": "OMPI shm",
+}
+WORTH = {
+    "memif": [
+        "memif against TCP is shared memory against a network stack on one machine: it shows what "
+        "the datapath can do, not what a NIC will carry.",
+        "memif against Open MPI's shared memory is shared memory against shared memory, but memif "
+        "moves packets with checksums, acknowledgements and retransmission, Open MPI copies.",
+    ],
+    "veth": [
+        "veth against veth is like with like: the same two devices of the same MTU. gradwire's "
+        "frames take the kernel's XDP path on both ends, TCP's its stack.",
+        "With segmentation offloads on, TCP hands 64 KB at a time across the veth and nothing is "
+        "ever cut to the MTU: no wire does that, a NIC cuts them in hardware. With them off both "
+        "send frames of the MTU.",
+    ],
+    "hosts": ["The same NICs and the same wire for all: like with like."],
+}
+
+
+def size_text(size):
+    for unit, bits in (("G", 30), ("M", 20), ("K", 10)):
+        if size >= 1 << bits and size % (1 << bits) == 0:
+            return f"{size >> bits} {unit}B"
+    return f"{size} B"
+
+
+def time_text(us):
+    if us >= 99_950:
+        return f"{us / 1e3:,.0f} ms"
+    if us >= 999.5:
+        return f"{us / 1e3:.2f} ms"
+    return f"{us:.2f} us" if us < 99.95 else f"{us:.0f} us"
+
+
+def read_runs(folder):
+    """{variant: {row: {size: {...}}}} and {variant: {row: reason}}."""
+    samples, reasons = {}, {}
+    for path in sorted(folder.glob("*.json")):
+        if path.name == "meta.json":
+            continue
+        row, variant, _ = path.name.split(".", 2)
+        data = json.loads(path.read_text())
+        for result in data["results"]:
+            at = samples.setdefault(variant, {}).setdefault(row, {})
+            at.setdefault(result["size_bytes"], []).append(result)
+    for path in sorted(folder.glob("*.unavailable")):
+        row, variant = path.name.split(".")[:2]
+        reasons.setdefault(variant, {})[row] = path.read_text().strip()
+    return samples, reasons
+
+
+def median_of(results, key):
+    values = [r[key] for r in results if r.get(key) is not None]
+    return statistics.median(values) if values else None
+
+
+def summarize(results, size, nranks):
+    p50 = median_of(results, "time_p50_us")
+    every = [r["time_p50_us"] for r in results]
+    wrong = [r["wrong"] for r in results if r.get("wrong") is not None]
+    return {
+        "time_p50_us": p50,
+        "time_p99_us": median_of(results, "time_p99_us"),
+        "time_p50_us_least": min(every),
+        "time_p50_us_most": max(every),
+        "busbw_bytes_per_s": size / (p50 / 1e6) * 2 * (nranks - 1) / nranks,
+        "cpu_s_per_gb": median_of(results, "cpu_s_per_gb"),
+        "cycles_per_byte": median_of(results, "cycles_per_byte"),
+        "cycles_per_packet": median_of(results, "cycles_per_packet"),
+        "packets_per_s": median_of(results, "packets_per_s"),
+        "retransmissions": median_of(results, "retransmissions"),
+        "wrong": sum(wrong) if wrong else None,
+        "runs": len(results),
+    }
+
+
+def merge_mpi(rows):
+    """Open MPI over TCP is the better of its own choice and its ring, size by size."""
+    ring = rows.pop("mpi-tcp-ring", {})
+    own = rows.setdefault("mpi-tcp", {}) if ring else rows.get("mpi-tcp", {})
+    for size, figures in own.items():
+        figures["algorithm"] = "its own choice"
+    for size, figures in ring.items():
+        figures["algorithm"] = "its ring"
+        if size not in own or figures["time_p50_us"] < own[size]["time_p50_us"]:
+            own[size] = figures
+
+
+def build(folder):
+    meta = json.loads((folder / "meta.json").read_text())
+    samples, reasons = read_runs(folder)
+    variants = {}
+    for variant in sorted(set(samples) | set(reasons)):
+        rows = {
+            row: {size: summarize(r, size, meta["nranks"]) for size, r in sizes.items()}
+            for row, sizes in samples.get(variant, {}).items()
+        }
+        merge_mpi(rows)
+        unavailable = {r: why for r, why in reasons.get(variant, {}).items()
+                       if r in LABELS and not rows.get(r)}
+        variants[variant] = {"rows": rows, "unavailable": unavailable}
+    return {"meta": meta, "variants": variants, "bars": judge(meta, variants)}
+
+
+def table(head, lines):
+    widths = [max(len(str(line[i])) for line in [head, *lines]) for i in range(len(head))]
+    def row(cells):
+        return "| " + " | ".join(str(c).rjust(w) for c, w in zip(cells, widths)) + " |"
+    rule = "|" + "|".join("-" * (w + 1) + ":" for w in widths) + "|"
+    return "\n".join([row(head), rule, *(row(line) for line in lines)])
+
+
+def cell(rows, row, size, make):
+    figures = rows.get(row, {}).get(size)
+    return make(figures) if figures else "-"
+
+
+def tables_of(report, variant):
+    meta, rows = report["meta"], report["variants"][variant]["rows"]
+    unavailable = report["variants"][variant]["unavailable"]
+    names = [r for r in LABELS if r in rows or r in unavailable]
+    sizes = sorted({size for sizes in rows.values() for size in sizes})
+    out = []
+
+    def add(title, make):
+        lines = [[size_text(s), *(cell(rows, r, s, lambda f: make(s, f)) for r in names)]
+                 for s in sizes]
+        out.append(f"{title}\n\n" + table(["size", *(SHORT[r] for r in names)], lines))
+
+    def ratio(size, figures):
+        own = rows["gradwire"].get(size)
+        return f"{figures['time_p50_us'] / own['time_p50_us']:.2f}" if own else "-"
+
+    add("Time of an op, median (p50):", lambda s, f: time_text(f["time_p50_us"]))
+    add("Time of an op, p99:", lambda s, f: time_text(f["time_p99_us"]))
+    add("busbw, Gbit/s:", lambda s, f: f"{f['busbw_bytes_per_s'] * 8 / 1e9:.2f}")
+    if rows.get("gradwire"):
+        add("Its time over gradwire embedded's (above 1: gradwire is faster):", ratio)
+    add("CPU seconds per GB reduced, of one rank (and its daemon):",
+        lambda s, f: f"{f['cpu_s_per_gb']:.3f}" if f["cpu_s_per_gb"] is not None else "-")
+    if meta["rate_gbit"]:
+        rate = meta["rate_gbit"] * 1e9 / 8
+        factor = 2 * (meta["nranks"] - 1) / meta["nranks"]
+        head = ["size", "minimum", *(SHORT[r] for r in names)]
+        lines = [[size_text(s), time_text(s * factor / rate * 1e6),
+                  *(cell(rows, r, s, lambda f: f"{s * factor / rate * 1e8 / f['time_p50_us']:.0f}%")
+                    for r in names)] for s in sizes]
+        out.append(f"Theoretical minimum at {meta['rate_gbit']:g} Gbit/s, 2(n-1)/n x size / rate, "
+                   "and the fraction of that rate that is reached:\n\n" + table(head, lines))
+    spread = [(f["time_p50_us_most"] / f["time_p50_us_least"], row, size)
+              for row, sizes_ in rows.items() for size, f in sizes_.items()]
+    if spread:
+        worst, row, size = max(spread)
+        out.append(f"Between repetitions a median differed by at most {worst:.2f}x "
+                   f"({SHORT[row]}, {size_text(size)}).")
+    wrong = {SHORT[r]: sum(f["wrong"] or 0 for f in rows[r].values()) for r in rows}
+    if any(wrong.values()):
+        out.append("WRONG RESULTS: " + ", ".join(f"{r}: {n}" for r, n in wrong.items() if n))
+    else:
+        out.append("Every result was checked; no element was wrong.")
+    for row, why in unavailable.items():
+        out.append(f"Unavailable: {LABELS[row]}: {why}")
+    ring = [size_text(s) for s, f in sorted(rows.get("mpi-tcp", {}).items())
+            if f.get("algorithm") == "its ring"]
+    if ring:
+        out.append(f"Open MPI over TCP was better with its ring at {', '.join(ring)}; elsewhere "
+                   "with its own choice.")
+    return out
+
+
+def bars_text(report):
+    if not report["bars"]:
+        return "None: nothing that was run has one."
+    lines = [[b["what"], b["value"] if isinstance(b["value"], str) else f"{b['value']:.2f}x",
+              f"{b['bar']}x" if b["bar"] else "printed", f"{b['aim']}x" if b["aim"] else "-",
+              b["verdict"]] for b in report["bars"]]
+    return table(["bar", "measured", "wanted", "to aim for", "verdict"], lines)
+
+
+def machine():
+    model = cores = ""
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name") and not model:
+                model = line.split(":", 1)[1].strip()
+    cores = os.cpu_count()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    load = os.getloadavg()[2]
+    return (f"{model}, {cores} cores, {memory:.0f} GB; load average of the last 15 minutes "
+            f"{load:.1f} (the two ranks themselves make 2)")
+
+
+VARIANT_TITLES = {
+    "plain": "", "off": "Segmentation offloads off", "on": "Segmentation offloads on",
+}
+
+
+def text_of(report, stamp):
+    meta = report["meta"]
+    parts = [f"# All-reduce over {meta['link']}, compared ({stamp})", "\n".join([
+        f"- Machine: {machine()}",
+        f"- Commit {meta['commit']}" + (", with changes" if meta["changed"] else "") + "; "
+        + ", ".join(f"{k} {v}" for k, v in meta["versions"].items() if v),
+        f"- 2 ranks, cores {meta['cores']}, fp32 sum, MTU {meta['mtu']}, {meta['reps']} "
+        "repetitions in turns; medians of each repetition's median",
+        f"- Daemons' cores: {meta['daemon_cores']}, polling {meta['daemon_polling']}"
+        + (": lane, control thread and client of a rank share one core"
+           if meta["daemon_shares"] else ": a core of their own"),
+        "- gradwire, the TCP ring and Open MPI reduce out of place, Gloo in place (torch has "
+        "nothing else), through Python",
+    ] + (["- A quick run of few ops: its figures mean nothing"] if meta["quick"] else []))]
+    for variant in report["variants"]:
+        if VARIANT_TITLES.get(variant):
+            parts.append(f"## {VARIANT_TITLES[variant]}")
+        parts += tables_of(report, variant)
+    parts.append("## Bars")
+    parts.append(bars_text(report))
+    parts.append("## What each comparison is worth")
+    parts.append("\n".join(f"- {text}" for text in WORTH[meta["link"]] + [
+        "Through the daemon there are more threads than ranks: on two cores they share, and the "
+        "figure says more about the scheduler than about the daemon.",
+        "All that spins (embedded, the TCP ring, Open MPI) is at its best with a core of its own, "
+        "and is given one.",
+    ]))
+    return "\n\n".join(parts) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--save", type=pathlib.Path)
+    arguments = parser.parse_args()
+    report = build(arguments.folder)
+    stamp = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
+    text = text_of(report, stamp)
+    print(text)
+    name = f"compare-{report['meta']['link']}"
+    (arguments.out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    whole = "<!-- SPDX-License-Identifier: BSD-3-Clause -->\n" + text
+    (arguments.out / f"{name}.md").write_text(whole)
+    if arguments.save:
+        saved = f"{stamp}-{name}"
+        plots = f"\n![busbw by size]({saved}-busbw.png)\n\n![p50 and p99 by size]" \
+                f"({saved}-times.png)\n"
+        (arguments.save / f"{saved}.md").write_text(whole + plots)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# What scripts/compare.sh runs: a function for each row, which has both ranks started by `ranks` and
+# leaves rank 0's JSON in $result. Everything runs within $limit_s and is ended before the next.
+
+limit_s=240
+declare -A failed      # row and variant -> why it is unavailable
+started=()             # processes of the row that runs
+
+# end_started: what the row that runs has started, and nothing else.
+end_started() {
+  local pid
+  for pid in "${started[@]}"; do end_process "$pid"; done
+  started=()
+}
+
+# run_row ROW VARIANT REPETITION
+run_row() {
+  local row=$1 variant=$2 key=$1.$2 begin=$SECONDS
+  [[ -z ${failed[$key]:-} ]] || return 0
+  result=$run_dir/runs/$row.$variant.$3.json
+  rm -rf "$run_dir/meet"
+  mkdir "$run_dir/meet"
+  local status=0
+  # In a shell that tests a function, errors do not end it: each row says itself what failed.
+  "row_${row//-/_}" || status=$?
+  end_started
+  if ((status != 0)) || [[ ! -s $result ]]; then
+    rm -f "$result"
+    failed[$key]=$(reason_of "$row")
+    printf '%s\n' "${failed[$key]}" >"$run_dir/runs/$row.$variant.unavailable"
+    note "repetition $3, $row${variant/plain/}: unavailable: ${failed[$key]}"
+    return 0
+  fi
+  note "$(printf 'repetition %d of %d, %-13s %-5s %3d s' "$3" "$reps" "$row" "${variant/plain/}" \
+    $((SECONDS - begin)))"
+}
+
+# reason_of ROW: the last line that one of its ranks complained with.
+reason_of() {
+  local reason
+  reason=$(cat "$run_dir"/rank-[01].err 2>/dev/null | grep -avE '^(EAL|TELEMETRY|-+$|$)' |
+    tail -n 1 | cut -c1-160)
+  printf '%s' "${reason:-it ended without a word, or took longer than $limit_s s}"
+}
+
+# rank RANK COMMAND...: in the background, bounded. Keeps what it says in rank-RANK.out and .err.
+rank() {
+  local rank=$1
+  shift
+  (at "$rank" timeout -k 5 "$limit_s" "$@") >"$run_dir/rank-$rank.out" \
+    2>"$run_dir/rank-$rank.err" </dev/null &
+  started+=($!)
+}
+
+# finish: waits for what was started. The first that fails ends the others.
+finish() {
+  local pids=("${started[@]}") ended status=0
+  while ((${#pids[@]} > 0)); do
+    wait -n -p ended "${pids[@]}" || status=$?
+    ((status == 0)) || return "$status"
+    local left=() pid
+    for pid in "${pids[@]}"; do [[ $pid == "$ended" ]] || left+=("$pid"); done
+    pids=("${left[@]}")
+    started=("${left[@]}")
+  done
+}
+
+# perf RANK [EAL_ARGUMENT... --] OPTION...: gradwire-perf for the sizes of this run.
+perf_options() {
+  local list
+  list=$(IFS=, && printf '%s' "${row_plans[*]}")
+  printf '%s\n' --rank "$1" --nranks 2 --rendezvous "$run_dir/meet" --sizes "$list" --warmup 5 \
+    --timeout 60
+  (($1 != 0)) || printf '%s\n' --json "$result"
+}
+
+row_tcp() {
+  local i options row_plans=("${plans[@]}")
+  for i in 0 1; do
+    mapfile -t options < <(perf_options $i)
+    rank $i "$gradwire_perf" --transport tcp --tcp-address "${tcp_address[i]}" "${options[@]}"
+  done
+  finish
+}
+
+# embedded MTU PLAN...
+embedded() {
+  local own_mtu=$1 i options devices tries row_plans
+  shift
+  row_plans=("$@")
+  rm -f "$run_dir/link0.sock"
+  for i in 0 1; do
+    mapfile -t options < <(perf_options $i)
+    mapfile -t devices < <(lane_devices $i)
+    daemon_write_config $i "$(lane_port $i "$own_mtu")"
+    # One lcore: the thread that reduces drives the lane.
+    rank $i "$gradwire_perf" --lcores "0@${core[i]}" --file-prefix "gwc$$-$i" --no-telemetry \
+      --huge-unlink -m 128 "${devices[@]}" -- --transport gradwire \
+      --config "$(daemon_config $i)" "${options[@]}"
+    # A memif's client end needs a server that listens.
+    for ((tries = 0; tries < 200 && i == 0; tries++)); do
+      [[ $link == memif && ! -S $run_dir/link0.sock && -n $(process_state "${started[0]}") ]] ||
+        break
+      sleep 0.05
+    done
+  done
+  local status=0
+  finish || status=$?
+  rm -rf "/run/dpdk/gwc$$-0" "/run/dpdk/gwc$$-1"
+  return "$status"
+}
+
+row_gradwire() { embedded "$mtu" "${plans[@]}"; }
+
+# Payloads of 1,408 bytes: those of an MTU of 1500.
+row_gradwire_1408() {
+  local plan some=()
+  for plan in "${plans[@]}"; do
+    ((${plan%:*} < 1 << 20)) || some+=("$plan")
+  done
+  embedded 1500 "${some[@]:-${plans[@]}}"
+}
+
+row_daemon() {
+  local i options row_plans=("${plans[@]}") status=0
+  : >"$run_dir/rank-0.err"
+  : >"$run_dir/rank-1.err"
+  if [[ $link == hosts ]]; then
+    for i in 0 1; do
+      mapfile -t options < <(perf_options $i)
+      rank $i "$gradwire_perf" --transport daemon "${options[@]}"
+    done
+    finish
+    return
+  fi
+  compare_daemons_start || status=$?
+  for ((i = 0; i < 2 && status == 0; i++)); do
+    mapfile -t options < <(perf_options $i)
+    rank $i "$gradwire_perf" --transport daemon --socket "$(daemon_socket $i)" "${options[@]}"
+  done
+  ((status != 0)) || finish || status=$?
+  end_started
+  for i in 0 1; do
+    [[ -z ${daemon_pids[i]:-} ]] || daemon_end $i "${daemon_pids[i]}"
+  done
+  daemon_pids=()
+  return "$status"
+}
+
+# Both daemons, one lane each; ended by the row that started them, and by on_exit.
+compare_daemons_start() {
+  local i devices
+  rm -f "$run_dir/link0.sock"
+  for i in 0 1; do
+    daemon_write_config $i "$(lane_port $i "$mtu")"
+    mapfile -t devices < <(lane_devices $i | grep -v '^--no-pci$')
+    daemon_lcores[i]="0@${daemon_core[i]},1@${daemon_core[i]}"
+    daemon_start $i "${devices[@]}" -- --lanes.polling "$daemon_polling"
+    if ! daemon_wait_ready $i 2>"$run_dir/rank-$i.err"; then
+      printf 'daemon %d is not ready: %s\n' $i \
+        "$(grep -aE 'error|EAL: .*(fail|Cannot)' "$(daemon_log $i)" | tail -n 1)" \
+        >"$run_dir/rank-$i.err"
+      return 1
+    fi
+  done
+}
+
+row_gloo() {
+  local i port row_plans=("${plans[@]}")
+  port=$((20000 + RANDOM % 10000))
+  for i in 0 1; do
+    rank $i env OMP_NUM_THREADS=1 ${gloo_device[i]:+GLOO_SOCKET_IFNAME=${gloo_device[i]}} \
+      "$python" "$repo_root/scripts/compare/gloo_all_reduce.py" --rank $i --nranks 2 \
+      --master "${tcp_address[0]}:$port" --json "$result" "${row_plans[@]}"
+  done
+  finish
+}
+
+# build_mpi_program: $mpi_program, or nothing where it cannot be built.
+build_mpi_program() {
+  mpi_program=$build/compare-mpi_all_reduce
+  local source=$repo_root/scripts/compare/mpi_all_reduce.cc
+  [[ ! -x $mpi_program || $source -nt $mpi_program ]] || return 0
+  mpicxx -O2 -std=c++20 -o "$mpi_program" "$source" >"$run_dir/mpicxx.log" 2>&1 || {
+    mpi_program=
+    note "Open MPI is unavailable: $(tail -n 1 "$run_dir/mpicxx.log")"
+  }
+}
+
+# mpi ARGUMENT...: both ranks by one mpirun.
+mpi() {
+  local i where=() extra=() places=(localhost:2 localhost:2)
+  : >"$run_dir/rank-1.err"
+  if [[ -z $mpi_program ]]; then
+    echo "its program could not be built: is libopenmpi-dev installed?" >"$run_dir/rank-0.err"
+    return 1
+  fi
+  if [[ $link != memif ]]; then
+    places=("${tcp_address[@]}")
+    extra=(--mca oob_tcp_if_include "$tcp_network")
+  fi
+  if [[ $link == veth ]]; then
+    # The other namespace as another host: what would go by ssh enters it, under a name of its own.
+    printf '#!/bin/bash\nshift\nexec ip netns exec %s unshare --uts sh -c "hostname gwc1; $*"\n' \
+      "${compare_ns[1]}" >"$run_dir/agent"
+    chmod +x "$run_dir/agent"
+    extra+=(--mca plm_rsh_agent "$run_dir/agent")
+  fi
+  for i in 0 1; do
+    where+=(-np 1 --host "${places[i]}" taskset -c "${core[i]}" "$mpi_program" 5 "$result"
+      "${plans[@]}" :)
+  done
+  unset 'where[-1]'
+  local launcher=()
+  [[ $link != veth ]] || launcher=(ip netns exec "${compare_ns[0]}")
+  # Spinning ranks: nothing else may want their cores. ob1 and the named transports alone, lest a
+  # faster network of the machine takes part.
+  "${launcher[@]}" timeout -k 5 "$limit_s" mpirun --allow-run-as-root --bind-to none \
+    --mca pml ob1 --mca mpi_yield_when_idle 0 "${extra[@]}" "$@" "${where[@]}" \
+    >"$run_dir/rank-0.out" 2>"$run_dir/rank-0.err" </dev/null &
+  started+=($!)
+  finish
+}
+
+row_mpi_tcp() { mpi --mca btl tcp,self --mca btl_tcp_if_include "$tcp_network"; }
+row_mpi_tcp_ring() {
+  mpi --mca btl tcp,self --mca btl_tcp_if_include "$tcp_network" \
+    --mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 4
+}
+row_mpi_shm() { mpi --mca btl vader,self; }
+
+# write_meta FILE: what the report says about this run.
+write_meta() {
+  local polling=$daemon_polling shared=yes changed
+  changed=$(git -C "$repo_root" status --porcelain --untracked-files=no 2>/dev/null | wc -l)
+  [[ $daemon_polling == adaptive ]] || shared=no
+  "$python" - "$1" <<PYTHON
+import json, os, sys
+json.dump({
+    "link": "$link", "mtu": $mtu, "reps": $reps, "rate_gbit": ${rate:-None}, "nranks": 2,
+    "cores": "${core[*]}", "daemon_cores": "${daemon_core[*]}", "daemon_shares": "$shared" == "yes",
+    "daemon_polling": "$polling", "quick": $quick == 1,
+    "commit": "$(git -C "$repo_root" rev-parse --short HEAD 2>/dev/null || echo unknown)",
+    "changed": "$changed" != "0",
+    "versions": {
+        "kernel": os.uname().release,
+        "Open MPI": "$(mpirun --version 2>/dev/null | awk 'NR == 1 {print $NF}')",
+        "DPDK": "$(pkg-config --modversion libdpdk 2>/dev/null)",
+        "torch": "$(dpkg-query -W -f '${Version}' python3-torch 2>/dev/null)",
+    },
+    "rows": "${run_rows[*]}".split(),
+}, open(sys.argv[1], "w"), indent=1)
+PYTHON
+}

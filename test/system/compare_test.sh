@@ -1,0 +1,46 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The comparison from end to end, with few ops of small sizes: over memif and over veth. What it
+# says of speed means nothing here; that it says it, and of everything, does.
+. "$(dirname "$0")/_init.sh"
+
+for module in torch matplotlib; do
+  "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$module'))" ||
+    skip "python3-$module is not installed: scripts/compare.sh installs it"
+done
+for program in mpirun mpicxx ethtool; do
+  command -v $program >/dev/null ||
+    skip "$program is not installed: scripts/compare.sh installs it"
+done
+[[ $GRADWIRE_SANITIZE == none ]] || skip "nothing is compared with sanitizers"
+(($(env -u OMP_NUM_THREADS nproc) >= 2)) || skip "two ranks need a core each"
+build=$(cd "$(dirname "$gradwired")/../.." && pwd)
+
+compare() {
+  "$repo_root/scripts/compare.sh" --no-setup --build "$build" --out "$run_dir/out" --quick \
+    --sizes 64,64K "$@" >"$run_dir/compare.out" 2>&1 || {
+    cat "$run_dir/compare.out"
+    return 1
+  }
+}
+
+expect "over memif" compare --link memif --rate 100
+report=$run_dir/out/compare-memif.md
+expect_text "all that can run did" '64 KB.*( \| +[0-9.,]+ (us|ms)){5,}' "$report"
+expect_text "the bars are there" 'Open MPI over TCP / gradwire' "$report"
+expect_text "and nothing is wrong" 'no element was wrong' "$report"
+expect "over veth" compare --link veth --rows daemon,tcp,mpi-tcp
+expect_text "with offloads" 'Segmentation offloads on' "$run_dir/out/compare-veth.md"
+for file in compare-{memif,veth}.json compare-{memif,veth}-{busbw,times}.png; do
+  expect "$file is there" test -s "$run_dir/out/$file"
+done
+step "arguments are checked before anything runs"
+for bad in "--link tcp" "--sizes 3" "--reps 0" "--mtu 90000" "--cores 0" "--cores 0,0" \
+  "--rows pigeon" "--hosts a,b" "--ports 0000:00:00.0,0000:00:00.1" "--rate fast" \
+  "--link veth --mtu 9000" "--hosts a,b --ports 0000:00:00.0 --addresses 1.1.1.1,2.2.2.2"; do
+  # shellcheck disable=SC2086
+  ! "$repo_root/scripts/compare.sh" --no-setup --build "$build" $bad >"$run_dir/bad.out" 2>&1 ||
+    fail "$bad was accepted"
+  grep -q '^error: --' "$run_dir/bad.out" || fail "$bad: $(tail -n 1 "$run_dir/bad.out")"
+done
+[[ -z $(ip netns list | grep -E "^gwc") ]] || note "other comparisons run beside this one"

@@ -1,0 +1,109 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the comparison says of figures that are known: medians, the better Open MPI, the bars."""
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.environ["GRADWIRE_COMPARE"])
+
+import bars  # noqa: E402
+import report  # noqa: E402
+
+MB = 1 << 20
+
+
+def result(size, p50_us, **more):
+    return {"size_bytes": size, "time_p50_us": p50_us, "time_p99_us": 2 * p50_us, "wrong": 0,
+            "cpu_s_per_gb": 0.5, **more}
+
+
+class Report(unittest.TestCase):
+    def make(self, runs, link="memif", unavailable=(), **more):
+        """runs: {(row, variant, repetition): [result]}."""
+        meta = {"link": link, "mtu": 9000, "reps": 3, "rate_gbit": None, "nranks": 2,
+                "cores": "0 1", "daemon_cores": "0 1", "daemon_shares": True,
+                "daemon_polling": "adaptive", "quick": False, "commit": "abc", "changed": False,
+                "versions": {"kernel": "6"}, "rows": [], **more}
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "meta.json").write_text(json.dumps(meta))
+            for (row, variant, repetition), results in runs.items():
+                path = folder / f"{row}.{variant}.{repetition}.json"
+                path.write_text(json.dumps({"results": results}))
+            for row, variant, why in unavailable:
+                (folder / f"{row}.{variant}.unavailable").write_text(why)
+            return report.build(folder)
+
+    def test_a_figure_is_the_median_over_repetitions(self):
+        made = self.make({("tcp", "plain", i): [result(64, us)] for i, us in
+                          enumerate((9.0, 5.0, 7.0))})
+        figures = made["variants"]["plain"]["rows"]["tcp"][64]
+        self.assertEqual(figures["time_p50_us"], 7.0)
+        self.assertEqual((figures["time_p50_us_least"], figures["time_p50_us_most"]), (5.0, 9.0))
+        # n = 2: busbw is algbw.
+        self.assertAlmostEqual(figures["busbw_bytes_per_s"], 64 / 7e-6)
+
+    def test_open_mpi_is_the_better_of_its_two_size_by_size(self):
+        made = self.make({
+            ("mpi-tcp", "plain", 1): [result(64, 5.0), result(MB, 900.0)],
+            ("mpi-tcp-ring", "plain", 1): [result(64, 9.0), result(MB, 400.0)],
+        })
+        rows = made["variants"]["plain"]["rows"]
+        self.assertNotIn("mpi-tcp-ring", rows)
+        self.assertEqual([rows["mpi-tcp"][s]["time_p50_us"] for s in (64, MB)], [5.0, 400.0])
+        self.assertEqual(rows["mpi-tcp"][MB]["algorithm"], "its ring")
+
+    def test_bars_are_against_the_best_tcp_peer(self):
+        made = self.make({
+            ("gradwire", "plain", 1): [result(64 * MB, 10_000.0)],
+            ("tcp", "plain", 1): [result(64 * MB, 29_000.0)],
+            ("gloo", "plain", 1): [result(64 * MB, 50_000.0)],
+            ("mpi-tcp", "plain", 1): [result(64 * MB, 60_000.0)],
+            ("daemon", "plain", 1): [result(64 * MB, 11_000.0)],
+        })
+        by_name = {b["what"]: b for b in made["bars"]}
+        first = by_name["busbw at 64 MB over the best kernel-TCP peer"]
+        self.assertAlmostEqual(first["value"], 2.9)
+        self.assertEqual(first["verdict"], "NOT REACHED")
+        self.assertEqual(by_name["busbw at 256 MB over the best kernel-TCP peer"]["verdict"],
+                         "not measured")
+        daemon = by_name["through the daemon against embedded, 64 MB"]
+        self.assertEqual((round(daemon["value"], 3), daemon["verdict"]), (0.909, "reached"))
+        ring = [b for b in made["bars"] if b["what"].startswith("TCP ring")][0]
+        self.assertAlmostEqual(ring["value"], 50 / 29)
+        self.assertEqual(ring["verdict"], "reached")
+
+    def test_with_offloads_on_it_is_printed_and_never_a_failure(self):
+        made = self.make({
+            (row, variant, 1): [result(64 * MB, us)]
+            for variant in ("off", "on") for row, us in (("gradwire", 20.0), ("tcp", 22.0))
+        }, link="veth")
+        off, on = made["bars"][:2]
+        self.assertEqual((off["verdict"], on["verdict"]), ("NOT REACHED", "aim reached"))
+        self.assertEqual(bars.bar("x", 0.5, None, 1)["verdict"], "printed")
+
+    def test_the_text_hides_nothing(self):
+        made = self.make(
+            {("tcp", "plain", 1): [result(64, 7.0), result(MB, 500.0, wrong=3)]},
+            unavailable=[("gradwire", "plain", "it is not built yet")], rate_gbit=100)
+        text = report.text_of(made, "2026-01-01")
+        self.assertIn("Unavailable: gradwire, embedded: it is not built yet", text)
+        self.assertIn("WRONG RESULTS: TCP ring: 3", text)
+        self.assertIn("not measured", text)
+        # 1 MB at 100 Gbit/s takes 83.89 us at least: 17% of that rate in 500 us.
+        self.assertRegex(text, r"1 MB \| +83.89 us \| +- \| +17%")
+
+    def test_times_and_sizes_read_well(self):
+        self.assertEqual(report.size_text(64), "64 B")
+        self.assertEqual(report.size_text(256 * MB), "256 MB")
+        self.assertEqual(report.time_text(5.678), "5.68 us")
+        self.assertEqual(report.time_text(1234.5), "1.23 ms")
+        self.assertEqual(report.time_text(150_000), "150 ms")
+
+
+if __name__ == "__main__":
+    unittest.main()
