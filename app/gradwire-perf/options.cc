@@ -118,7 +118,7 @@ void add_tcp_options(CLI::App& app, TcpOptions& tcp, std::string& wait) {
   app.add_option("--tcp-lag", tcp.lag, "Chunks of a hop in flight; all the same")
       ->check(CLI::Range(1u, 1024u));
   app.add_option("--tcp-exchange", tcp.exchange_bytes,
-                 "Up to so many bytes received, all exchange all; all the same")
+                 "Up to so many bytes all exchange all (by n ranks: 2/(n(n-1)) of it)")
       ->transform(as_size);
   app.add_option("--tcp-buffer", tcp.buffer_bytes,
                  "Of each socket and direction; 0: the kernel's own tuning")

@@ -96,7 +96,8 @@ class TcpTransport final : public Transport {
         std::chrono::duration<double>(options_.timeout_s));
   }
   [[nodiscard]] bool is_small(const OpSpec& spec) const noexcept {
-    return spec.bytes() * (spec.nranks - 1) <= options_.tcp.exchange_bytes;
+    // Of n ranks each receives n-1 inputs, n/2 times what the ring brings it.
+    return spec.bytes() * (spec.nranks - 1) * spec.nranks / 2 <= options_.tcp.exchange_bytes;
   }
 
   const Options& options_;
