@@ -5,8 +5,9 @@
 
 daemon_pids=()     # by index
 daemon_netns=()    # by index; empty: the host's
-daemon_lcores=()   # by index; empty: two that float over all CPUs
+daemon_lcores=()   # by index; empty: one more than lanes, which float over all CPUs
 daemon_memory_mib=${daemon_memory_mib:-160}
+daemon_lanes=${daemon_lanes:-1}  # of each; a memif link has to have as many at both ends
 
 daemon_socket() { printf '%s/gw%s.sock' "$run_dir" "$1"; }
 daemon_log() { printf '%s/gw%s.log' "$run_dir" "$1"; }
@@ -30,14 +31,14 @@ daemon_write_config() {
       printf '\n[[port]]\ndevice = "%s"\nip = "%s"\n' "$device" "${ip%%,*}"
       [[ $mtu == "$ip" ]] || printf 'mtu = %s\n' "$mtu"
     done
-    printf '\n[lanes]\ncount = 1\npolling = "adaptive"\n'
+    printf '\n[lanes]\ncount = %s\npolling = "adaptive"\n' "$daemon_lanes"
   } >"$(daemon_config "$index")"
 }
 
 # daemon_start INDEX EAL_ARGUMENT... [-- FLAG...]: starts it with the configuration that was written
-# for it; the two lcores float over all CPUs, since here there are fewer of them than threads.
+# for it; its lcores float over all CPUs, since here there are fewer of them than threads.
 daemon_start() {
-  local index=$1 cpus prefix=()
+  local index=$1 cpus lcores lane prefix=()
   shift
   local eal=()
   while (($# > 0)) && [[ $1 != -- ]]; do
@@ -46,11 +47,13 @@ daemon_start() {
   done
   (($# == 0)) || shift
   cpus=$(allowed_cpus)
+  lcores="0@($cpus)"
+  for ((lane = 1; lane <= daemon_lanes; lane++)); do lcores+=",$lane@($cpus)"; done
   [[ -z ${daemon_netns[index]:-} ]] || prefix=(ip netns exec "${daemon_netns[index]}")
   # An earlier daemon's log would say that this one is ready.
   : >"$(daemon_log "$index")"
   # A session of its own: the terminal's Ctrl-C is for this script, which then ends the daemon.
-  setsid "${prefix[@]}" "$gradwired" --lcores "${daemon_lcores[index]:-0@($cpus),1@($cpus)}" \
+  setsid "${prefix[@]}" "$gradwired" --lcores "${daemon_lcores[index]:-$lcores}" \
     --file-prefix "gw$$-$index" \
     --no-pci --no-telemetry --huge-unlink -m "$daemon_memory_mib" "${eal[@]}" \
     -- --config "$(daemon_config "$index")" "$@" >"$(daemon_log "$index")" 2>&1 </dev/null &

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
 """status.py SOCKET: prints the daemon's status. With --expect-no-clients exit 1 while it has a
-client or a group, or maps gradient memory, as its own word and /proc/PID/maps have it."""
+client or a group, or maps gradient memory, as its own word and /proc/PID/maps have it; with
+--expect-lanes N unless it has N lanes and each has received chunks."""
 
 import argparse
 import json
@@ -16,6 +17,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("socket")
     parser.add_argument("--expect-no-clients", action="store_true")
+    parser.add_argument("--expect-lanes", type=int)
     arguments = parser.parse_args()
     try:
         status = gradwire.daemon_status(arguments.socket)
@@ -30,6 +32,11 @@ def main():
         if left or mapped:
             print(f"{len(status['clients'])} clients, {len(status['groups'])} groups, mapped: "
                   f"{mapped}")
+            return 1
+    if arguments.expect_lanes is not None:
+        received = [lane["counters"]["rx_bytes"] for lane in status["lanes"]]
+        print(f"bytes received by lane: {received}")
+        if len(received) != arguments.expect_lanes or min(received) < 100_000:
             return 1
     return 0
 
