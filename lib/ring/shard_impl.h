@@ -8,6 +8,7 @@
 /// One lane owns it. Nothing allocates after the constructor.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "ring/fixed_queue.h"
@@ -192,6 +193,7 @@ class Shard::Impl {
   [[nodiscard]] bool hello_fits(const wire::HelloBody& hello, std::uint16_t from_rank,
                                 std::uint64_t incarnation, TimeNs now) noexcept;
   void become_formed_if_ready(TimeNs now) noexcept;
+  [[nodiscard]] bool knows_of_abort(const Neighbor& neighbor, std::uint16_t rank) const noexcept;
   void become_aborted(const AbortReason& reason, TimeNs now) noexcept;
   bool send_hello(wire::PacketType type, TimeNs now, Outbox& out) noexcept;
   bool send_abort(bool down, TimeNs now, Outbox& out) noexcept;
@@ -254,6 +256,16 @@ class Shard::Impl {
   bool abort_reply_up_ = false;
   bool abort_reply_down_ = false;
   std::uint64_t control_numbers_ = 0;
+#ifdef GRADWIRE_PLANTED_BUGS
+  void say_limits_once(wire::AckHeader& ack) noexcept {
+    if (ack.credit_chunks == said_credit_chunks_) ack.credit_chunks = 0;
+    if (ack.posted_op_seq == said_posted_op_seq_) ack.posted_op_seq = 0;
+    said_credit_chunks_ = std::max(said_credit_chunks_, ack.credit_chunks);
+    said_posted_op_seq_ = std::max(said_posted_op_seq_, ack.posted_op_seq);
+  }
+  std::uint64_t said_credit_chunks_ = 0;
+  std::uint64_t said_posted_op_seq_ = 0;
+#endif
 };
 
 template <class Encode>

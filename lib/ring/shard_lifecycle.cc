@@ -9,7 +9,10 @@
 // polls, each round for kRoundNsMax at most: a lane that was paused must not take its own pause for
 // its neighbour's.
 //
-// Abort: the first cause wins; it is told to both neighbours, several times, and they tell theirs.
+// Abort: the first cause wins; it is told to both neighbours, and they tell theirs, this rank too:
+// a neighbour that did so knows. Until then it is told again and again, at the ping's interval at
+// least, since it would take silence here for a death. A rank is not closed before both know, or
+// cannot (they left, or are the ones that fell silent), the leave limit apart.
 //
 // Leave: when nothing is unacknowledged, a bye says up to which op everything is finished here.
 // It is repeated until it is answered; a neighbour that left is no longer listened for.
@@ -26,8 +29,9 @@ using wire::PacketType;
 
 namespace {
 
-constexpr std::uint32_t kAbortRepeats = 5;
-constexpr TimeNs kAbortSpacingNs = 4'000'000;  ///< doubled with each repetition
+constexpr std::uint32_t kAbortRepeats = 5;       ///< however soon the neighbours answer
+constexpr std::uint32_t kAbortRepeatsMax = 400;  ///< where one does not
+constexpr TimeNs kAbortSpacingNs = 4'000'000;    ///< doubled with each repetition
 constexpr TimeNs kRoundNsMax = 10'000'000;
 
 }  // namespace
@@ -129,6 +133,11 @@ void Shard::Impl::become_aborted(const AbortReason& reason, TimeNs now) noexcept
   abort_event_wanted_ = true;
   next_abort_ = now;
   if (leave_wanted_) leave_deadline_ = now + config_.timeouts.leave_ns;
+}
+
+bool Shard::Impl::knows_of_abort(const Neighbor& neighbor, std::uint16_t rank) const noexcept {
+  return config_.nranks == 1 || neighbor.aborted || neighbor.left ||
+         (reason_.code == AbortCode::kSilence && reason_.culprit_rank == rank);
 }
 
 void Shard::Impl::drop_everything() noexcept {
@@ -257,11 +266,15 @@ bool Shard::Impl::run_lifecycle(TimeNs now, Outbox& out) noexcept {
       emit(EventType::kAborted);
       worked = true;
     }
+    const bool told = knows_of_abort(upstream_, upstream_rank()) &&
+                      knows_of_abort(downstream_, downstream_rank());
     if (now >= next_abort_) {
       send_abort(true, now, out);
       send_abort(false, now, out);
-      next_abort_ =
-          ++aborts_sent_ < kAbortRepeats ? now + (kAbortSpacingNs << aborts_sent_) : kNever;
+      const TimeNs spacing_ns = std::min(kAbortSpacingNs << std::min(++aborts_sent_, kAbortRepeats),
+                                         config_.timeouts.ping_interval_ns);
+      const bool more = aborts_sent_ < (told ? kAbortRepeats : kAbortRepeatsMax);
+      next_abort_ = more ? now + spacing_ns : kNever;
       worked = true;
     }
     // Whoever is not known yet cannot be told: a hello makes it answer, and then it is.
@@ -269,14 +282,11 @@ bool Shard::Impl::run_lifecycle(TimeNs now, Outbox& out) noexcept {
       worked |= send_hello(PacketType::kHello, now, out);
       next_hello_ = now + config_.timeouts.hello_interval_ns;
     }
+    if (hello_ack_wanted_) hello_ack_wanted_ = !send_hello(PacketType::kHelloAck, now, out);
     if (abort_reply_down_) abort_reply_down_ = !send_abort(true, now, out) && downstream_.heard;
     if (abort_reply_up_) abort_reply_up_ = !send_abort(false, now, out) && upstream_.heard;
-    // A neighbour that has not called yet is waited for: it would take the silence here for the
-    // reason, and name this rank.
-    const bool told =
-        config_.nranks == 1 || (next_abort_ == kNever && (upstream_.heard || upstream_.aborted) &&
-                                (downstream_.heard || downstream_.aborted));
-    if (leave_wanted_ && !abort_event_wanted_ && (told || now >= leave_deadline_)) {
+    const bool last_word = told && next_abort_ == kNever;
+    if (leave_wanted_ && !abort_event_wanted_ && (last_word || now >= leave_deadline_)) {
       state_ = ShardState::kClosed;
       emit(EventType::kClosed);
     }

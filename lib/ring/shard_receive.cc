@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/planted_bug.h"
 #include "ring/shard_impl.h"
 
 namespace gradwire::ring {
@@ -41,6 +42,8 @@ void Shard::Impl::on_packet(rte_mbuf* frame, const wire::Packet& packet,
         neighbor.heard = true;
         neighbor.connection_id = packet.hello.connection_id;
       }
+      // And whoever greets gets to know where to tell us.
+      hello_ack_wanted_ |= greets && from_upstream && neighbor.heard;
     }
     drop = Drop::kState;
   } else if (!live()) {
@@ -109,7 +112,9 @@ Shard::Impl::Arrival Shard::Impl::classify(const Op& op, const wire::DataHeader&
   place = ring_place(config_.rank, op.partition.segment_of(header.chunk), config_.nranks);
   const std::uint64_t index = header.chunk / config_.lanes;
   if (place.gets_reducing && header.hop == place.reducing_hop) {
-    return test_bit(op.reduced, index) ? Arrival::kDuplicate : Arrival::kReducing;
+    return test_bit(op.reduced, index) && !planted(PlantedBug::kSkippedDuplicateCheck)
+               ? Arrival::kDuplicate
+               : Arrival::kReducing;
   }
   if (place.gets_gathering && header.hop == place.gathering_hop) {
     if (test_bit(op.gathered, index)) return Arrival::kDuplicate;
@@ -168,6 +173,7 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
     return false;
   }
   if (!wire::payload_crc_ok(packet)) {
+    if (planted(PlantedBug::kLyingAck)) receiver_.accept(now, number, ecn_ce);
     count_drop(Drop::kPayloadCrc);
     return false;
   }
@@ -398,7 +404,7 @@ void Shard::Impl::complete(PendingEntry& entry, bool ok, TimeNs now) noexcept {
     }
     ready_.push(ready);
   } else {
-    if (pending.spill) {
+    if (pending.spill && !planted(PlantedBug::kMissedSpill)) {
       set_bit(op->spilled, chunk.id.chunk / config_.lanes);
       op->spill_cursor = std::min<std::uint64_t>(op->spill_cursor, chunk.id.chunk / config_.lanes);
       ++op->spilled_left;

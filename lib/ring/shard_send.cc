@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/planted_bug.h"
 #include "ring/shard_impl.h"
 
 namespace gradwire::ring {
@@ -88,7 +89,7 @@ void Shard::Impl::write_data_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
 
 bool Shard::Impl::transmit_record(SentRecord& record, TimeNs now, Outbox& out) noexcept {
   ReadyChunk& chunk = record.chunk;
-  if (rte_mbuf_refcnt_read(chunk.mbuf) != 1) {
+  if (rte_mbuf_refcnt_read(chunk.mbuf) != 1 && !planted(PlantedBug::kEarlyReuse)) {
     // A driver still holds the frame that went out before: its bytes must not change.
     std::byte* payload = nullptr;
     rte_mbuf* copy = alloc_packet(payload);
@@ -347,6 +348,9 @@ bool Shard::Impl::send_ack(TimeNs now, bool idle, Outbox& out) noexcept {
     wire::AckHeader ack;
     ack.credit_chunks = credit_limit();
     ack.posted_op_seq = ops_.posted();
+#ifdef GRADWIRE_PLANTED_BUGS
+    if (planted(PlantedBug::kLostCreditUpdate)) say_limits_once(ack);
+#endif
     receiver_.write_ack(now, ack);
     const wire::CommonHeader common{PacketType::kAck, 0, config_.lane, upstream_.connection_id,
                                     receiver_.next_packet_number()};

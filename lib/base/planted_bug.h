@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Bugs that are put in on purpose, to see that the simulator finds them. They exist only in a
+/// variant of lib/transport and lib/ring that is built for test/sim/planted_bugs.cc with
+/// GRADWIRE_PLANTED_BUGS; everywhere else planted() is false at compile time, and what it guards is
+/// gone.
+#pragma once
+
+#include <cstdint>
+
+namespace gradwire {
+
+enum class PlantedBug : std::uint8_t {
+  kNone,
+  kSkippedDuplicateCheck,  ///< a chunk that comes again is reduced again
+  kLyingAck,               ///< a packet with a wrong payload is acknowledged and dropped
+  kMissedSpill,            ///< a chunk that was finished to memory is not sent from there
+  kLostCreditUpdate,       ///< a limit is said once, and if that is lost, never again
+  kEarlyReuse,             ///< a sent mbuf is written to while a driver holds it
+};
+
+#ifdef GRADWIRE_PLANTED_BUGS
+extern PlantedBug planted_bug;
+[[nodiscard]] inline bool planted(PlantedBug bug) noexcept { return planted_bug == bug; }
+#else
+[[nodiscard]] constexpr bool planted(PlantedBug) noexcept { return false; }
+#endif
+
+}  // namespace gradwire
