@@ -74,6 +74,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const config::DaemonConfig& config
   std::unique_ptr<Daemon> daemon(new Daemon(config));
   if (auto guarded = ipc::install_bus_guard(); !guarded) return tl::unexpected(guarded.error());
   if (auto opened = daemon->open_datapath(); !opened) return tl::unexpected(opened.error());
+  if (auto opened = daemon->open_gpu(); !opened) return tl::unexpected(opened.error());
   if (auto measured = daemon->measure(); !measured) return tl::unexpected(measured.error());
   if (auto started = daemon->start_control(std::move(server)); !started) {
     return tl::unexpected(started.error());
@@ -112,10 +113,22 @@ Result<void> Daemon::open_datapath() {
   return {};
 }
 
+Result<void> Daemon::open_gpu() {
+  if (config_.gpu.device.empty()) return {};
+  auto opened = group::GpuLanes::open(gpu_options(config_.gpu), *datapath_);
+  if (!opened) return tl::unexpected(opened.error());
+  gpu_ = std::move(*opened);
+  return {};
+}
+
 Result<void> Daemon::measure() {
   spdlog::info("effective configuration:\n{}", config::to_toml(config_));
   for (const auto& port : datapath_->ports()) {
     report_port(*port, datapath_->max_payload_bytes(), report_);
+  }
+  if (gpu_ != nullptr) {
+    for (const auto& port : datapath_->ports()) report_gpu(gpu_->device(), *port, report_);
+    for (std::string& fact : gpu_->device().facts()) report_.facts.push_back(std::move(fact));
   }
   if (auto measured = measure_cores(); !measured) return measured;
   if (rte_eal_has_hugepages() == 0) {
@@ -165,7 +178,8 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   settings.ecn = config_.transport.ecn;
   const auto neighbors = static_neighbors(config_);
   lanes_ = std::make_unique<group::DatapathLanes>(
-      *datapath_, settings, neighbors, [this](std::uint8_t lane) { return lane_facts(lane); });
+      *datapath_, settings, neighbors, [this](std::uint8_t lane) { return lane_facts(lane); },
+      gpu_.get());
 
   const auto incarnation = random_incarnation();
   if (!incarnation) return tl::unexpected(incarnation.error());

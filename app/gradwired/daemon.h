@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "config/daemon_config.h"
 #include "group/datapath_lanes.h"
+#include "group/gpu_lanes.h"
 #include "group/manager.h"
 #include "ipc/control_server.h"
 #include "lane/clock.h"
@@ -42,6 +43,7 @@ class Daemon {
  private:
   explicit Daemon(const config::DaemonConfig& config) : config_(config) {}
   [[nodiscard]] Result<void> open_datapath();
+  [[nodiscard]] Result<void> open_gpu();
   [[nodiscard]] Result<void> measure();
   [[nodiscard]] Result<void> measure_cores();
   [[nodiscard]] Result<void> start_control(std::unique_ptr<ipc::ControlServer> server);
@@ -56,6 +58,7 @@ class Daemon {
   // and only then the lanes and ports go that the groups' packets came from.
   std::unique_ptr<lane::Datapath> datapath_;
   std::unique_ptr<lane::LaneThreads> threads_;
+  std::unique_ptr<group::GpuLanes> gpu_;  ///< nullptr: the CPU reduces
   std::unique_ptr<group::DatapathLanes> lanes_;
   std::unique_ptr<ipc::ControlServer> server_;
   std::unique_ptr<group::Manager> manager_;

@@ -55,6 +55,22 @@ void report_port(const lane::Port& port, std::uint32_t payload_bytes, Report& re
   }
 }
 
+void report_gpu(const reduce::GpuDevice& gpu, const lane::Port& port, Report& report) {
+  const int node = port.socket();
+  if (node >= 0 && gpu.numa_node() >= 0 && node != gpu.numa_node()) {
+    report.warnings.push_back(
+        fmt::format("GPU {} is on NUMA node {}, port {} on node {}: every payload crosses between "
+                    "them",
+                    gpu.name(), gpu.numa_node(), port.config().device, node));
+  }
+  const std::string gpu_root = telemetry::pci_root(gpu.name());
+  const std::string port_root = telemetry::pci_root(port.config().device);
+  if (!gpu_root.empty() && !port_root.empty() && gpu_root != port_root) {
+    report.warnings.push_back(fmt::format("GPU {} is below PCIe root {}, port {} below {}",
+                                          gpu.name(), gpu_root, port.config().device, port_root));
+  }
+}
+
 Result<std::vector<telemetry::CoreFacts>> cores_of_lcore(unsigned lcore) {
   const rte_cpuset_t cpus = rte_lcore_cpuset(lcore);
   std::vector<telemetry::CoreFacts> cores;

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "lane/port.h"
+#include "reduce/gpu/device.h"
 #include "telemetry/isolation.h"
 #include "telemetry/placement.h"
 
@@ -24,6 +25,9 @@ struct Report {
 
 /// Driver, link, MTU, node, queues, offloads, copies.
 void report_port(const lane::Port& port, std::uint32_t payload_bytes, Report& report);
+
+/// Where the GPU and a port are not near each other.
+void report_gpu(const reduce::GpuDevice& gpu, const lane::Port& port, Report& report);
 
 /// The CPUs that an lcore may run on, as sysfs has them.
 [[nodiscard]] Result<std::vector<telemetry::CoreFacts>> cores_of_lcore(unsigned lcore);

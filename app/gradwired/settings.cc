@@ -79,6 +79,20 @@ ring::ShardConfig shard_config(const config::DaemonConfig& config, std::uint32_t
   out.timeouts.ping_interval_ns = ms(config.timeouts.ping_ms);
   out.timeouts.silence_ns = ms(config.timeouts.silence_ms);
   out.timeouts.leave_ns = ms(config.timeouts.leave_ms);
+  if (!config.gpu.device.empty()) {
+    out.batch_entries = reduce::Batch::kItems;
+    out.pending_entries = ring::pending_entries_wanted(out);
+  }
+  return out;
+}
+
+reduce::GpuOptions gpu_options(const config::GpuSection& gpu) {
+  reduce::GpuOptions out;
+  out.device = gpu.device;
+  out.staging = gpu.staging == "mapped" ? reduce::Staging::kMapped : reduce::Staging::kCopy;
+  out.kernel =
+      gpu.kernel == "persistent" ? reduce::KernelMode::kPersistent : reduce::KernelMode::kLaunch;
+  out.persistent_sms = static_cast<std::uint32_t>(gpu.persistent_sms);
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include "group/options.h"
 #include "lane/polling.h"
 #include "lane/port.h"
+#include "reduce/gpu/device.h"
 #include "ring/shard.h"
 
 namespace gradwire::gradwired {
@@ -26,6 +27,8 @@ namespace gradwire::gradwired {
 /// @return how many lanes there are, or why not so many.
 [[nodiscard]] Result<std::uint8_t> lane_count(const config::DaemonConfig& config,
                                               unsigned worker_lcores);
+
+[[nodiscard]] reduce::GpuOptions gpu_options(const config::GpuSection& gpu);
 
 /// All of a shard's configuration that is the same for every group of this daemon.
 [[nodiscard]] ring::ShardConfig shard_config(const config::DaemonConfig& config,

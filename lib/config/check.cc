@@ -42,6 +42,9 @@ void check_addresses(const DaemonConfig& config, std::vector<Conflict>& found) {
   }
 }
 
+/// reduce::kQueueSlots, which each group has one of at least.
+constexpr std::uint64_t kGpuGroups = 16;
+
 void check_payload(const DaemonConfig& config, std::vector<Conflict>& found) {
   const std::uint64_t payload = config.transport.payload_bytes;
   if (payload == kAuto) return;
@@ -67,6 +70,17 @@ std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
   std::vector<Conflict> found;
   check_addresses(config, found);
   check_payload(config, found);
+  if (!config.gpu.device.empty() && config.limits.groups > kGpuGroups) {
+    found.push_back(
+        {"limits.groups", fmt::format("must be at most {} with gpu.device, so that each "
+                                      "group has its part of the GPU's queue",
+                                      kGpuGroups)});
+  }
+  if (!config.gpu.device.empty() && config.gpu.staging == "gpudirect") {
+    found.push_back({"gpu.staging",
+                     "gpudirect: no driver that this build knows receives into GPU memory: choose "
+                     "copy or mapped"});
+  }
   // Two pings have to be lost before a living neighbour can look dead.
   if (config.timeouts.ping_ms * 3 > config.timeouts.silence_ms) {
     found.push_back(

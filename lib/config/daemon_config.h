@@ -82,6 +82,14 @@ struct LimitsSection {
   friend bool operator==(const LimitsSection&, const LimitsSection&) = default;
 };
 
+struct GpuSection {
+  std::string device;  ///< gpudev name; empty: the CPU reduces
+  std::string staging = "copy";
+  std::string kernel = "launch";
+  std::uint64_t persistent_sms = 4;
+  friend bool operator==(const GpuSection&, const GpuSection&) = default;
+};
+
 struct DaemonConfig {
   DaemonSection daemon;
   std::vector<PortSection> ports;
@@ -90,6 +98,7 @@ struct DaemonConfig {
   TransportSection transport;
   TimeoutsSection timeouts;
   LimitsSection limits;
+  GpuSection gpu;
   friend bool operator==(const DaemonConfig&, const DaemonConfig&) = default;
 };
 

@@ -147,6 +147,21 @@ const std::array kKeys = {
     integer("limits", "lane_chunks", "", 1024, 1 << 26,
             "chunks of all unfinished ops of a group on one lane",
             GRADWIRE_FIELD(limits.lane_chunks)),
+
+    text("gpu", "device", 0, 63,
+         "GPU that reduces, as the EAL names it (gpu_emu0, gpu_cuda0, PCI address); \"\": the CPU "
+         "does",
+         GRADWIRE_FIELD(gpu.device)),
+    choice("gpu", "staging", "copy|mapped|gpudirect",
+           "how payloads reach it. copy: into its memory and back; mapped: it reads and writes the "
+           "host's; gpudirect: ports receive into its memory",
+           GRADWIRE_FIELD(gpu.staging)),
+    choice(
+        "gpu", "kernel", "launch|persistent",
+        "launch: one for each batch; persistent: one that polls, never on a GPU that also trains",
+        GRADWIRE_FIELD(gpu.kernel)),
+    integer("gpu", "persistent_sms", "", 1, 64, "multiprocessors of each lane's persistent kernel",
+            GRADWIRE_FIELD(gpu.persistent_sms)),
 };
 #undef GRADWIRE_FIELD
 

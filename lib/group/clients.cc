@@ -149,6 +149,9 @@ void Manager::allocate(const PendingReply& to, Client& client, std::span<const s
                                         mapping->bytes(), limits.bytes_per_client - used,
                                         limits.bytes_per_client)});
   }
+  if (auto done = lanes_.register_memory(mapping->data(), mapping->bytes()); !done) {
+    return reply_error(to, done.error());
+  }
   const std::uint32_t handle = next_memory_++;
   lane::Request add;
   add.type = lane::RequestType::kAddMemory;
@@ -209,6 +212,7 @@ void Manager::memory_removed(Client& client, std::uint32_t handle) {
   const auto found = client.memories.find(handle);
   if (found == client.memories.end()) return;
   const std::optional<PendingReply> to = found->second.reply;
+  lanes_.unregister_memory(found->second.mapping.data());
   client.memories.erase(found);  // unmaps: nothing in the daemon refers to it any more
   if (to && !client.retired) reply(*to, {});
 }

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "group/datapath_lanes.h"
 
+#include "group/gpu_lanes.h"
+
 namespace gradwire::group {
 DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& settings,
-                             std::span<const StaticNeighbor> neighbors, LaneFacts facts)
-    : datapath_(datapath), facts_(std::move(facts)), plan_maker_(settings, datapath) {
+                             std::span<const StaticNeighbor> neighbors, LaneFacts facts,
+                             GpuLanes* gpu)
+    : datapath_(datapath),
+      facts_(std::move(facts)),
+      gpu_(gpu),
+      plan_maker_(settings, datapath, gpu) {
   for (std::uint16_t i = 0; i < datapath.ports().size(); ++i) {
     const lane::Port& port = *datapath.ports()[i];
     addresses_.push_back(
@@ -21,6 +27,15 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
       }
     }
   }
+}
+
+Result<void> DatapathLanes::register_memory(std::byte* address, std::uint64_t bytes) {
+  if (gpu_ == nullptr) return {};
+  return gpu_->device().register_host(address, bytes, "client memory");
+}
+
+void DatapathLanes::unregister_memory(std::byte* address) {
+  if (gpu_ != nullptr) gpu_->device().unregister_host(address);
 }
 
 void DatapathLanes::poll(TimeNs now) {

@@ -25,10 +25,12 @@ class DatapathLanes final : public LaneControl {
  public:
   using LaneFacts = std::function<nlohmann::json(std::uint8_t lane)>;
 
-  /// `datapath` outlives the object.
+  /// `datapath` and `gpu` outlive the object.
+  /// @param gpu  nullptr: the CPU reduces.
   /// @param facts  what the daemon knows of a lane's thread and core, for the status.
   DatapathLanes(lane::Datapath& datapath, const PlanSettings& settings,
-                std::span<const StaticNeighbor> neighbors, LaneFacts facts);
+                std::span<const StaticNeighbor> neighbors, LaneFacts facts,
+                GpuLanes* gpu = nullptr);
 
   /// Carries ARP between ports and neighbours.
   void poll(TimeNs now);
@@ -47,6 +49,11 @@ class DatapathLanes final : public LaneControl {
   /// As the lane published it last.
   [[nodiscard]] ring::ShardStatus shard_status(const lane::GroupPlan& plan, std::uint8_t lane,
                                                TimeNs now) const override;
+  [[nodiscard]] Result<void> register_memory(std::byte* address, std::uint64_t bytes) override;
+  void unregister_memory(std::byte* address) override;
+  [[nodiscard]] std::vector<ReduceTotal> reduce_totals() const override {
+    return plan_maker_.totals();
+  }
   [[nodiscard]] nlohmann::json lane_status(std::uint8_t lane) const override;
 
  private:
@@ -54,6 +61,7 @@ class DatapathLanes final : public LaneControl {
 
   lane::Datapath& datapath_;
   LaneFacts facts_;
+  GpuLanes* gpu_;
   PlanMaker plan_maker_;
   std::vector<LocalAddress> addresses_;
   std::vector<lane::Neighbors> neighbors_;  ///< by port

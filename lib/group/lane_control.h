@@ -9,10 +9,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/types.h"
 #include "lane/messages.h"
+#include "reduce/backend.h"
 #include "ring/shard.h"
 #include "wire/frame.h"
 
@@ -51,6 +53,16 @@ struct PlanRequest {
   TimeNs formation_ns = 0;  ///< for ShardTimeouts: a little past the manager's own bound
 };
 
+/// What shards reduced, by backend ("cpu avx2", "emu", "cuda") and path.
+struct ReduceTotal {
+  std::string backend;
+  std::string path;
+  reduce::BackendCounters counters;
+};
+/// Adds to the total of that backend and path.
+void add_to(std::vector<ReduceTotal>& totals, const char* backend, const char* path,
+            const reduce::BackendCounters& counters);
+
 enum class ResolveState : std::uint8_t { kPending, kResolved, kFailed };
 struct Resolution {
   ResolveState state = ResolveState::kPending;
@@ -85,6 +97,15 @@ class LaneControl {
 
   [[nodiscard]] virtual ring::ShardStatus shard_status(const lane::GroupPlan& plan,
                                                        std::uint8_t lane, TimeNs now) const = 0;
+  /// Client memory, before any op may refer to it, and when none does any more.
+  [[nodiscard]] virtual Result<void> register_memory(std::byte* /*address*/,
+                                                     std::uint64_t /*bytes*/) {
+    return {};
+  }
+  virtual void unregister_memory(std::byte* /*address*/) {}
+
+  /// What was reduced by groups that are gone, by backend and path.
+  [[nodiscard]] virtual std::vector<ReduceTotal> reduce_totals() const { return {}; }
   /// What the lane reports of itself, for the status: core, polling, ports, counters.
   [[nodiscard]] virtual nlohmann::json lane_status(std::uint8_t lane) const = 0;
 };

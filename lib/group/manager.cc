@@ -25,6 +25,11 @@ Manager::~Manager() {
   for (const auto& [handle, group] : groups_) {
     if (group->plan != nullptr) lanes_.destroy_plan(group->plan);
   }
+  for (const auto& [id, client] : clients_) {
+    for (const auto& [handle, memory] : client->memories) {
+      lanes_.unregister_memory(memory.mapping.data());
+    }
+  }
 }
 
 void Manager::on_message(ipc::ConnectionId connection, const ipc::PeerCredentials& peer,

@@ -3,9 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "group/gpu_lanes.h"
 #include "reduce/backend.h"
+#include "reduce/gpu/gpu_backend.h"
 
 namespace gradwire::group {
 namespace {
@@ -80,7 +83,7 @@ Result<lane::ShardPlacement> PlanMaker::place(const PlanRequest& request, std::u
       *id = *allocated;
     }
   }
-  auto backend = reduce::make_cpu_backend(kBackendEntries);
+  auto backend = make_backend(lane);
   if (backend == nullptr) {
     return fail(ErrorCode::kInternal, "the CPU backend has no code for this CPU");
   }
@@ -88,6 +91,22 @@ Result<lane::ShardPlacement> PlanMaker::place(const PlanRequest& request, std::u
   if (!shard) return tl::unexpected(shard.error());
   placement.shard = std::move(*shard);
   return placement;
+}
+
+std::unique_ptr<reduce::Backend> PlanMaker::make_backend(std::uint8_t lane) const {
+  if (gpu_ != nullptr) return std::make_unique<reduce::GpuBackend>(gpu_->queue(lane));
+  return reduce::make_cpu_backend(kBackendEntries);
+}
+
+void add_to(std::vector<ReduceTotal>& totals, const char* backend, const char* path,
+            const reduce::BackendCounters& counters) {
+  auto found = std::find_if(totals.begin(), totals.end(), [&](const ReduceTotal& total) {
+    return total.backend == backend && total.path == path;
+  });
+  if (found == totals.end()) found = totals.insert(found, ReduceTotal{backend, path, {}});
+  found->counters.chunks_reduced += counters.chunks_reduced;
+  found->counters.chunks_moved += counters.chunks_moved;
+  found->counters.bytes += counters.bytes;
 }
 
 Result<lane::GroupPlan*> PlanMaker::create(const PlanRequest& request) {
@@ -112,6 +131,10 @@ void PlanMaker::destroy(lane::GroupPlan* plan) noexcept {
   const std::unique_ptr<lane::GroupPlan> owned(plan);
   if (owned == nullptr) return;
   for (const lane::ShardPlacement& placement : owned->shards) {
+    if (placement.shard != nullptr) {
+      const ring::ShardStatus status = placement.shard->status(0);
+      add_to(totals_, status.backend_name, status.backend_path, status.backend);
+    }
     if (placement.shard == nullptr || placement.shard->config().nranks < 2) continue;
     datapath_.connection_ids().release(placement.shard->config().sender_connection_id);
     datapath_.connection_ids().release(placement.shard->config().receiver_connection_id);

@@ -5,12 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "group/lane_control.h"
 #include "lane/datapath.h"
 #include "lane/messages.h"
+#include "reduce/backend.h"
 #include "ring/shard.h"
 
 namespace gradwire::group {
@@ -22,16 +24,21 @@ struct PlanSettings {
   bool ecn = false;
 };
 
+class GpuLanes;
+
 class PlanMaker {
  public:
-  /// `datapath` outlives the maker and its plans.
-  PlanMaker(const PlanSettings& settings, lane::Datapath& datapath)
-      : settings_(settings), datapath_(datapath) {}
+  /// `datapath` and `gpu` outlive the maker and its plans.
+  /// @param gpu  nullptr: the CPU reduces.
+  PlanMaker(const PlanSettings& settings, lane::Datapath& datapath, GpuLanes* gpu = nullptr)
+      : settings_(settings), datapath_(datapath), gpu_(gpu) {}
 
   /// A plan with request.lanes shards, to be given to destroy().
   [[nodiscard]] Result<lane::GroupPlan*> create(const PlanRequest& request);
   /// No lane refers to the plan any more.
   void destroy(lane::GroupPlan* plan) noexcept;
+  /// Of all plans that were destroyed.
+  [[nodiscard]] const std::vector<ReduceTotal>& totals() const noexcept { return totals_; }
 
  private:
   [[nodiscard]] Result<lane::ShardPlacement> place(const PlanRequest& request, std::uint8_t lane,
@@ -40,7 +47,11 @@ class PlanMaker {
                                                       std::uint8_t lane) const;
 
   PlanSettings settings_;
+  [[nodiscard]] std::unique_ptr<reduce::Backend> make_backend(std::uint8_t lane) const;
+
   lane::Datapath& datapath_;
+  GpuLanes* gpu_;
+  std::vector<ReduceTotal> totals_;
 };
 
 }  // namespace gradwire::group

@@ -45,7 +45,22 @@ json shard_json(std::uint8_t lane, const ring::ShardStatus& status) {
           {"smoothed_rtt_us", static_cast<double>(status.smoothed_rtt_ns) / 1e3},
           {"pto_count", status.pto_count},
           {"upstream_heard", status.upstream_heard},
-          {"downstream_heard", status.downstream_heard}};
+          {"downstream_heard", status.downstream_heard},
+          {"in_backend", status.in_backend},
+          {"backend", status.backend_name},
+          {"backend_path", status.backend_path}};
+}
+
+json reduce_json(const std::vector<ReduceTotal>& totals) {
+  json out = json::array();
+  for (const ReduceTotal& total : totals) {
+    out.push_back({{"backend", total.backend},
+                   {"path", total.path},
+                   {"chunks_reduced", total.counters.chunks_reduced},
+                   {"chunks_moved", total.counters.chunks_moved},
+                   {"bytes", total.counters.bytes}});
+  }
+  return out;
 }
 
 /// What one lane of a formed group waits for; empty where it has nothing to do.
@@ -114,6 +129,16 @@ json Manager::status(TimeNs now) const {
     entry["requests_unsent"] = unsent_[lane].size();
     result["lanes"].push_back(std::move(entry));
   }
+  std::vector<ReduceTotal> totals = lanes_.reduce_totals();
+  for (const auto& [handle, group] : groups_) {
+    if (group->plan == nullptr) continue;
+    for (std::uint8_t lane = 0; lane < group->agreement.lanes; ++lane) {
+      const ring::ShardStatus shard = lanes_.shard_status(*group->plan, lane, now);
+      if (*shard.backend_name == '\0') continue;  // the lane has published nothing yet
+      add_to(totals, shard.backend_name, shard.backend_path, shard.backend);
+    }
+  }
+  result["reduce"] = reduce_json(totals);
   result["groups"] = json::array();
   for (const auto& [handle, group] : groups_) result["groups"].push_back(group_status(*group, now));
   result["clients"] = json::array();

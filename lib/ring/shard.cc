@@ -10,9 +10,8 @@
 namespace gradwire::ring {
 namespace {
 
-/// Entries of the backend at once. The CPU backend finishes an entry while its payload is in L1,
-/// so a batch of one is best there; a GPU backend takes what a burst brings.
-constexpr std::size_t kPendingEntries = 128;
+/// Between looks at a backend that has work, where nothing else calls for one.
+constexpr TimeNs kBackendPollNs = 20'000;
 
 std::uint64_t window_bytes(const ShardConfig& config) {
   if (config.window_bytes != 0) return config.window_bytes;
@@ -49,6 +48,9 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
   if (!std::has_single_bit(c.max_active_ops) || c.max_active_ops > OpTable::kDescriptorsKept)
     return bad(fmt::format("max active ops is {}, must be a power of two up to {}",
                            c.max_active_ops, OpTable::kDescriptorsKept));
+  if (c.batch_entries < 1 || c.pending_entries < c.batch_entries)
+    return bad(fmt::format("{} pending entries must be at least a batch of {}, which is 1 or more",
+                           c.pending_entries, c.batch_entries));
   if (c.window_packets < 2 || c.transit_packets < 1 || c.eager_packets < 1 || c.max_chunks < 1)
     return bad("window needs 2 packets, transit, eager and chunks 1 at least");
   if (c.nranks > 1 && (c.packet_pool == nullptr || c.control_pool == nullptr))
@@ -68,8 +70,12 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
 std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
   // Unacknowledged, waiting to go on, in batches, early; and one retransmission's copy for each
   // packet whose mbuf a driver still holds, and a hello both ways.
-  return 2 * config.window_packets + config.transit_packets +
-         static_cast<std::uint32_t>(kPendingEntries) + config.eager_packets + 4;
+  return 2 * config.window_packets + config.transit_packets + config.pending_entries +
+         config.eager_packets + 4;
+}
+
+std::uint32_t pending_entries_wanted(const ShardConfig& config) noexcept {
+  return 2 * config.window_packets + config.transit_packets + config.eager_packets;
 }
 
 std::uint64_t lane_chunks(std::uint64_t count, DataType datatype, std::uint16_t nranks,
@@ -102,12 +108,12 @@ Shard::Impl::Impl(const ShardConfig& config, std::unique_ptr<reduce::Backend> ba
       ops_(config.max_active_ops, config.max_chunks),
       sender_(sender_config(config), transport::make_static_controller(window_bytes(config))),
       receiver_(config.receiver),
-      pending_(kPendingEntries),
-      batch_(kPendingEntries),
+      pending_(config.pending_entries),
+      batch_(config.pending_entries),
       records_(config.window_packets),
-      ready_(config.transit_packets + kPendingEntries),
+      ready_(config.transit_packets + config.pending_entries),
       events_(config.max_active_ops + 8) {
-  for (std::uint32_t i = kPendingEntries; i-- > 0;) pending_free_.push_back(i);
+  for (std::uint32_t i = config.pending_entries; i-- > 0;) pending_free_.push_back(i);
   for (std::uint32_t i = config.window_packets; i-- > 0;) records_free_.push_back(i);
   early_.reserve(config.eager_packets);
 }
@@ -202,6 +208,10 @@ ShardStatus Shard::Impl::status() const noexcept {
   status.pto_count = sender_.pto_count();
   status.upstream_heard = upstream_.heard;
   status.downstream_heard = downstream_.heard;
+  status.in_backend = pending_count_;
+  status.backend_name = backend_->name();
+  status.backend_path = backend_->path();
+  status.backend = backend_->counters();
   return status;
 }
 
@@ -214,6 +224,8 @@ TimeNs Shard::Impl::deadline(TimeNs now) const noexcept {
       std::min({sender_.deadline(), receiver_.deadline(), next_abort_, close_at_, leave_deadline_});
   if (greets_downstream(now)) earliest = std::min(earliest, next_hello_);
   if (state_ == ShardState::kLeaving) earliest = std::min(earliest, next_bye_);
+  // A backend that finishes later tells nobody when it does.
+  if (pending_count_ > 0) earliest = std::min(earliest, now + kBackendPollNs);
   if (config_.nranks > 1 && live()) {
     earliest = std::min(earliest, last_down_sent_ + config_.timeouts.ping_interval_ns);
   }

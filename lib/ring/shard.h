@@ -79,6 +79,9 @@ struct ShardConfig {
   std::uint32_t max_chunks = 1u << 21;  ///< of all active ops on this lane: bitmap room
   std::uint32_t batch_entries = 1;  ///< chunks handed to the backend at once; 1 keeps a payload in
                                     ///< L1 between its reduction and its CRC
+  /// Chunks that the backend may have at once. One that finishes later than it is asked needs room
+  /// for all that the credit lets in, and for own chunks: see pending_entries_wanted().
+  std::uint32_t pending_entries = 128;
   bool received_mbufs_are_exclusive =
       false;  ///< the driver's row: write in place even if refcnt > 1
   ShardTimeouts timeouts;
@@ -87,6 +90,8 @@ struct ShardConfig {
 /// mbufs of the packet pool that a shard of this configuration can hold at once: the lane's mempool
 /// has to have so many for each shard, and its receive descriptors beside them (design rule 3).
 [[nodiscard]] std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept;
+/// So many entries that a slow backend makes neighbours wait for credit, and no packet is dropped.
+[[nodiscard]] std::uint32_t pending_entries_wanted(const ShardConfig& config) noexcept;
 /// Chunks of one op that fall to one lane; what max_chunks is compared with.
 [[nodiscard]] std::uint64_t lane_chunks(std::uint64_t count, DataType datatype,
                                         std::uint16_t nranks, std::uint32_t payload_bytes,
@@ -154,6 +159,10 @@ struct ShardStatus {
   std::uint32_t pto_count = 0;
   bool upstream_heard = false;    ///< its hello came
   bool downstream_heard = false;  ///< its hello-ack came
+  std::uint32_t in_backend = 0;   ///< chunks that the backend has, or waits for room in it
+  const char* backend_name = "";
+  const char* backend_path = "";
+  reduce::BackendCounters backend;
 };
 
 class Shard {

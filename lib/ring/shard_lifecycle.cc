@@ -327,7 +327,8 @@ bool Shard::Impl::run_lifecycle(TimeNs now, Outbox& out) noexcept {
     if (done && close_at_ == kNever) {
       close_at_ = config_.nranks == 1 ? now : now + 2 * config_.timeouts.hello_interval_ns;
     }
-    if (now >= close_at_ || now >= leave_deadline_) {
+    // A backend that still has chunks refers to client memory, however late it is.
+    if ((now >= close_at_ || now >= leave_deadline_) && pending_count_ == 0) {
       drop_everything();
       state_ = ShardState::kClosed;
       emit(EventType::kClosed);

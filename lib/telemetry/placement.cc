@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -164,6 +165,17 @@ std::string to_string(const NodePlacement& placement) {
     out += fmt::format("{}not touched yet: {}", out.empty() ? "" : ", ", placement.pages_absent);
   }
   return out;
+}
+
+std::string pci_root(const std::string& address, const std::string& devices) {
+  if (address.empty() || address.find('/') != std::string::npos) return {};
+  std::error_code error;
+  const auto path = std::filesystem::canonical(std::filesystem::path(devices) / address, error);
+  if (error) return {};
+  for (const auto& part : path) {
+    if (part.string().starts_with("pci")) return part.string();
+  }
+  return {};
 }
 
 }  // namespace gradwire::telemetry

@@ -56,4 +56,9 @@ struct NodePlacement {
 /// "node 0: 12 pages, node 1: 1 page".
 [[nodiscard]] std::string to_string(const NodePlacement& placement);
 
+/// The PCIe root that the device at a PCI address is below, such as "pci0000:3a", as sysfs has it.
+/// @return "" where `address` is none, or there is no such device.
+[[nodiscard]] std::string pci_root(const std::string& address,
+                                   const std::string& devices = "/sys/bus/pci/devices");
+
 }  // namespace gradwire::telemetry

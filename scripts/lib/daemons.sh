@@ -5,6 +5,7 @@
 
 daemon_pids=()     # by index
 daemon_netns=()    # by index; empty: the host's
+daemon_eal=()      # EAL arguments of every daemon that starts from here on
 daemon_lcores=()   # by index; empty: one more than lanes, which float over all CPUs
 daemon_memory_mib=${daemon_memory_mib:-160}
 daemon_lanes=${daemon_lanes:-1}  # of each; a memif link has to have as many at both ends
@@ -55,7 +56,8 @@ daemon_start() {
   # A session of its own: the terminal's Ctrl-C is for this script, which then ends the daemon.
   setsid "${prefix[@]}" "$gradwired" --lcores "${daemon_lcores[index]:-$lcores}" \
     --file-prefix "gw$$-$index" \
-    --no-pci --no-telemetry --huge-unlink -m "$daemon_memory_mib" "${eal[@]}" \
+    --no-pci --no-telemetry --huge-unlink -m "$daemon_memory_mib" \
+    "${daemon_eal[@]}" "${eal[@]}" \
     -- --config "$(daemon_config "$index")" "$@" >"$(daemon_log "$index")" 2>&1 </dev/null &
   daemon_pids[index]=$!
   on_exit daemon_end "$index" "${daemon_pids[index]}"

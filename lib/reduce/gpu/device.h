@@ -45,6 +45,7 @@ class GpuDevice {
                                            const std::string& what);
   void unregister_host(void* address) noexcept;
 
+  [[nodiscard]] const std::string& name() const noexcept { return options_.device; }
   /// "emu" or "cuda": the backend's name in counters.
   [[nodiscard]] const char* kind() const noexcept { return emulated_ ? "emu" : "cuda"; }
   [[nodiscard]] PayloadPath path() const noexcept { return path_; }

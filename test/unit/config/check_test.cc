@@ -61,6 +61,19 @@ TEST_CASE("pings are more frequent than silence is long") {
   CHECK(load(ports + "[timeouts]\nping_ms = 600\n", "f").has_value());
 }
 
+TEST_CASE("a GPU serves so many groups, and receives no packets itself") {
+  const std::string ports = kTwoPorts;
+  const std::string gpu = "[gpu]\ndevice = \"gpu_emu0\"\n";
+  CHECK(load(ports + gpu, "f").has_value());
+  CHECK(load(ports + gpu + "staging = \"mapped\"\nkernel = \"persistent\"\n", "f").has_value());
+  CHECK_THAT(conflict_in(ports + gpu + "staging = \"gpudirect\"\n"),
+             Contains("gw.toml:10") && Contains("gpu.staging") && Contains("copy or mapped"));
+  CHECK_THAT(conflict_in(ports + gpu + "[limits]\ngroups = 17\n"),
+             Contains("limits.groups = 17") && Contains("gpu.device"));
+  // Without a GPU neither matters.
+  CHECK(load(ports + "[gpu]\nstaging = \"gpudirect\"\n[limits]\ngroups = 17\n", "f"));
+}
+
 TEST_CASE("the last lane's UDP port exists whatever the bounds allow") {
   const Key* const base = find_key("lanes", "base_udp_port");
   const Key* const count = find_key("lanes", "count");

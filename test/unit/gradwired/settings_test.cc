@@ -58,6 +58,27 @@ TEST_CASE("milliseconds, MiB and Gbit/s become what the libraries count in") {
   CHECK(limits.stop_drain_ns == 3'000'000);
 }
 
+TEST_CASE("with a GPU chunks go in batches, and the shard has room for all that credit lets in") {
+  config::DaemonConfig config;
+  CHECK(shard_config(config, 8192).batch_entries == 1);
+  config.gpu.device = "gpu_emu0";
+  config.transport.window_packets = 100;
+  const ring::ShardConfig shard = shard_config(config, 8192);
+  CHECK(shard.batch_entries == 32);
+  CHECK(shard.pending_entries == 2 * 100 + 64 + 32);
+  CHECK(ring::packet_mbufs_needed(shard) >= shard.pending_entries + 2 * 100);
+
+  CHECK(gpu_options(config.gpu).staging == reduce::Staging::kCopy);
+  CHECK(gpu_options(config.gpu).kernel == reduce::KernelMode::kLaunch);
+  config.gpu.staging = "mapped";
+  config.gpu.kernel = "persistent";
+  config.gpu.persistent_sms = 9;
+  CHECK(gpu_options(config.gpu).device == "gpu_emu0");
+  CHECK(gpu_options(config.gpu).staging == reduce::Staging::kMapped);
+  CHECK(gpu_options(config.gpu).kernel == reduce::KernelMode::kPersistent);
+  CHECK(gpu_options(config.gpu).persistent_sms == 9);
+}
+
 TEST_CASE("both polling policies are known to the lanes") {
   config::LanesSection lanes;
   lanes.polling = "busy";

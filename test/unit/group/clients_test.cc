@@ -164,6 +164,25 @@ TEST_CASE("quotas for memory are kept, and freed memory counts no more") {
   daemon.allocate(2, 16384);
 }
 
+TEST_CASE("memory is registered before a lane may use it, until no lane does") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  const std::uint32_t first = daemon.allocate(1);
+  daemon.allocate(1, 12288);
+  CHECK(daemon.lanes.registered.size() == 2);
+  daemon.send(1, MessageType::kFree, ipc::FreeRequest{first, 0});
+  CHECK(daemon.lanes.registered.size() == 2);  // the lane has it still
+  daemon.lanes.finish(RequestType::kRemoveMemory);
+  daemon.poll();
+  CHECK(daemon.lanes.registered.size() == 1);
+  daemon.lanes.register_error = "GPU gpu_emu0: no room";
+  daemon.take(1);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  daemon.refused(1, ErrorCode::kResourceExhausted, "gpu_emu0");
+  daemon.manager.reset();
+  CHECK(daemon.lanes.registered.empty());
+}
+
 TEST_CASE("the quota counts whole pages") {
   Limits limits;
   limits.bytes_per_client = 10'000;

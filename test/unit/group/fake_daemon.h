@@ -71,6 +71,13 @@ class FakeLanes final : public LaneControl {
     return statuses[lane];
   }
   nlohmann::json lane_status(std::uint8_t lane) const override { return {{"lcore", lane + 1}}; }
+  Result<void> register_memory(std::byte* address, std::uint64_t bytes) override {
+    if (!register_error.empty()) return fail(ErrorCode::kResourceExhausted, register_error);
+    REQUIRE(registered.emplace(address, bytes).second);
+    return {};
+  }
+  void unregister_memory(std::byte* address) override { REQUIRE(registered.erase(address) == 1); }
+  std::vector<ReduceTotal> reduce_totals() const override { return totals; }
 
   void done(std::uint8_t lane, lane::Request* request) {
     lane::Notice notice;
@@ -134,6 +141,9 @@ class FakeLanes final : public LaneControl {
   std::set<lane::GroupPlan*> plans;
   int plans_destroyed = 0;
   ring::ShardStatus statuses[2];
+  std::string register_error;
+  std::map<std::byte*, std::uint64_t> registered;
+  std::vector<ReduceTotal> totals;
   bool full = false;
 };
 

@@ -30,6 +30,27 @@ TEST_CASE("the status of an idle daemon, asked without an open") {
   CHECK(status["clients"].empty());
 }
 
+TEST_CASE("what was reduced is told by backend and path, groups that are gone included") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.form({1}, 3);
+  daemon.lanes.totals = {{"cpu avx2", "cpu", {1, 2, 3}}, {"emu", "mapped", {10, 20, 30}}};
+  daemon.lanes.statuses[0].backend_name = "emu";
+  daemon.lanes.statuses[0].backend_path = "mapped";
+  daemon.lanes.statuses[0].backend = {5, 6, 7};
+  // Lane 1 has published nothing yet.
+  const json reduce = daemon.manager->status(daemon.now)["reduce"];
+  REQUIRE(reduce.size() == 2);
+  CHECK(reduce[0]["backend"] == "cpu avx2");
+  CHECK(reduce[0]["chunks_reduced"] == 1);
+  CHECK(reduce[1]["backend"] == "emu");
+  CHECK(reduce[1]["path"] == "mapped");
+  CHECK(reduce[1]["chunks_reduced"] == 15);
+  CHECK(reduce[1]["chunks_moved"] == 26);
+  CHECK(reduce[1]["bytes"] == 37);
+  CHECK(daemon.group_json()["shards"][0]["backend"] == "emu");
+}
+
 TEST_CASE("clients and their memory are shown") {
   FakeDaemon daemon;
   const std::uint32_t id = daemon.open(4);

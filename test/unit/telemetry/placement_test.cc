@@ -2,6 +2,8 @@
 #include "telemetry/placement.h"
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
 
 namespace gradwire::telemetry {
 namespace {
@@ -24,6 +26,21 @@ constexpr const char* kSmaps =
 
 MemoryRange range(std::uintptr_t base, std::size_t bytes) {
   return {"range", reinterpret_cast<const void*>(base), bytes};
+}
+
+TEST_CASE("the PCIe root of a device is found through sysfs's links") {
+  char folder[] = "/tmp/gradwire-pci-XXXXXX";
+  REQUIRE(mkdtemp(folder) != nullptr);
+  const std::filesystem::path top = folder;
+  const auto device = top / "devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0";
+  std::filesystem::create_directories(device);
+  std::filesystem::create_directories(top / "bus");
+  std::filesystem::create_symlink(device, top / "bus/0000:3b:00.0");
+  CHECK(pci_root("0000:3b:00.0", top / "bus") == "pci0000:3a");
+  CHECK(pci_root("0000:99:00.0", top / "bus").empty());
+  CHECK(pci_root("net_memif0", top / "bus").empty());
+  CHECK(pci_root("", top / "bus").empty());
+  std::filesystem::remove_all(top);
 }
 
 TEST_CASE("smaps gives bounds and page size of each mapping") {

@@ -1,0 +1,63 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Two daemons, each with an emulated GPU, on a memif link. The GPU reduces every chunk, by each way
+# that payloads can take and both kinds of kernels: the bits are the reference's, and the counters
+# say that the CPU reduced none. A GPU that is late is waited for; one that fails aborts the group
+# with a reason, and the daemons go on.
+. "$(dirname "$0")/_init.sh"
+
+gpu_emu=${GRADWIRE_GPU_EMU:-$build_folder/drivers/gpu/emu/librte_gpu_emu.so}
+[[ -f $gpu_emu ]] || skip "this build has no drivers: DPDK's driver headers were not to be had"
+
+# gpu_ring DEVARGS FLAG...: two daemons with a GPU each.
+gpu_ring() {
+  daemon_eal=(-d "$gpu_emu" --vdev "gpu_emu0${1:+,$1}")
+  shift
+  memif_ring_start 2 --gpu.device gpu_emu0 "$@"
+}
+
+stop_ring() {
+  local i
+  for i in 0 1; do expect_stop "$i" TERM; done
+}
+
+# sums PATH
+sums() {
+  expect "sums on the GPU, $1" "$python" "$repo_root/test/system/gpu_sums.py" --backend emu \
+    --path "$1" $(sockets 2)
+}
+
+gpu_ring '' --gpu.staging mapped --gpu.kernel launch
+expect_text "the path is reported at start" 'payloads go mapped .*kernels by launch' \
+  "$(daemon_log 0)"
+sums mapped
+stop_ring
+
+gpu_ring '' --gpu.staging copy --gpu.kernel persistent
+sums "copy by CPU mapping"
+stop_ring
+
+gpu_ring 'cpu_map=0,reorder=4,delay_us=200' --gpu.staging copy
+expect_text "why the copy engine is taken is reported" 'copy by copy engine .*no GDRCopy' \
+  "$(daemon_log 0)"
+sums "copy by copy engine"
+stop_ring
+
+step "a GPU that fails every 5th batch"
+gpu_ring 'fail_every=5' --gpu.staging mapped
+if "$python" "$repo_root/test/system/sums.py" --sizes 1000003 $(sockets 2) \
+  >"$run_dir/failing.out" 2>&1; then
+  fail "the sum succeeded on a GPU that fails"
+fi
+expect_text "the error says what failed" 'reduc' "$run_dir/failing.out"
+stop_ring
+
+step "a GPU that is not there"
+daemon_eal=(-d "$gpu_emu" --vdev gpu_emu0)
+ports=()
+vdevs=()
+memif_end 0 0 0 0
+daemon_write_config 0 "${ports[@]}"
+daemon_start 0 "${vdevs[@]}" -- --gpu.device gpu_cuda0
+eventually 20 daemon_gone 0 || fail "a daemon without its GPU runs"
+expect_text "the error names it and what there is" 'gpu_cuda0.*gpu_emu0' "$(daemon_log 0)"
