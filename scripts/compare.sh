@@ -18,18 +18,19 @@ it as root, on a machine that does nothing else.
   --link memif     two processes on this machine, gradwire over memif, TCP over loopback (default)
   --link veth      two network namespaces joined by a veth: gradwire over af_xdp, TCP on the same
                    device, with segmentation offloads off and on
-  --hosts A,B      two real hosts by ssh, which have this tree, built, at this path; needs --ports
-                   and --addresses
+  --hosts A,B      two real hosts by ssh (or what GRADWIRE_SSH names), which have this tree, built,
+                   at this path, and hugepages; needs --ports and --addresses. The row of the daemon
+                   is of daemons that run there already, at the default socket
   --ports P,Q      their NICs' PCI addresses, for gradwire
   --addresses X,Y  their kernel's addresses, for TCP, on the same network
-  --gateway-ips X/N,Y/N  the lanes' own addresses there; default 10.78.0.1/24,10.78.0.2/24
+  --lane-ips X/N,Y/N  the lanes' own addresses there; default 10.78.0.1/24,10.78.0.2/24
   --reps N         times that everything is run, 1 to 100; default 5
   --sizes LIST     bytes, with K, M, G; default 64,1K,64K,1M,16M,64M,256M
   --rate GBIT      rate of the link, for the theoretical minimum 2(n-1)/n x size / rate
   --mtu N          of the link; default 9000 (memif: payloads of 8 KiB), veth 1500
   --cores A,B      of rank 0 and rank 1; default the first two that are allowed
   --rows LIST      only these: gradwire gradwire-1408 daemon tcp gloo mpi-tcp mpi-tcp-ring mpi-shm
-  --quick          2 repetitions of few ops: to see that all of it runs
+  --quick          few ops, and 2 repetitions unless --reps says otherwise: to see that all runs
   --out DIR        for JSON, report and plots; default BUILD/compare
   --save           keeps the report, and its plots, in doc/results too
   --build DIR      build folder; default build
@@ -39,7 +40,7 @@ TEXT
 }
 
 link=memif
-reps=5
+reps=
 sizes=64,1K,64K,1M,16M,64M,256M
 rate=
 mtu=
@@ -66,7 +67,7 @@ while (($# > 0)); do
     --hosts) hosts=${2:-} && shift ;;
     --ports) ports=${2:-} && shift ;;
     --addresses) addresses=${2:-} && shift ;;
-    --gateway-ips) lane_ips=${2:-} && shift ;;
+    --lane-ips) lane_ips=${2:-} && shift ;;
     --out) out=${2:-} && shift ;;
     --build) build=${2:-} && shift ;;
     --quick) quick=1 ;;

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "client/version.h"
+#include "tcp_rendezvous.h"
 
 namespace gradwire::perf {
 namespace {
@@ -84,7 +85,14 @@ Result<void> check(const Options& options) {
                               options.members, options.members - 1));
   }
   if (options.nranks * options.members > 1 && options.rendezvous.empty()) {
-    return refuse("more than one process needs --rendezvous: a directory that all of them see");
+    return refuse(
+        "more than one process needs --rendezvous: a directory that all of them see, or "
+        "tcp://HOST:PORT where rank 0 runs");
+  }
+  if (is_tcp_rendezvous(options.rendezvous)) {
+    if (auto place = parse_tcp_rendezvous(options.rendezvous); !place) {
+      return tl::unexpected(place.error());
+    }
   }
   if (options.transport != "daemon" && options.members > 1) {
     return refuse(
@@ -165,7 +173,8 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   app.add_option("--member", options.member, "Of this process within its rank");
   app.add_option("--members", options.members, "Processes at each daemon")
       ->check(CLI::Range(1u, kMaxMembers));
-  app.add_option("--rendezvous", options.rendezvous, "Directory that all ranks see, of this run");
+  app.add_option("--rendezvous", options.rendezvous,
+                 "Directory that all ranks see, or tcp://HOST:PORT of rank 0");
   app.add_option("--epoch", options.epoch, "Another one for each run in the same directory");
   app.add_option("-b,--begin", options.begin_bytes, "Smallest size in bytes; K, M, G")
       ->transform(as_size);

@@ -41,7 +41,7 @@ struct Options {
   std::uint16_t member = 0;
   std::uint16_t members = 1;
   std::uint32_t epoch = 0;
-  std::string rendezvous;  ///< directory that all ranks see; one run's
+  std::string rendezvous;  ///< directory that all ranks see, or tcp://HOST:PORT of rank 0
   std::uint64_t begin_bytes = 1024;
   std::uint64_t end_bytes = 64u << 20;
   double factor = 2.0;

@@ -16,10 +16,10 @@
 #include <string>
 #include <thread>
 
+#include "tcp_rendezvous.h"
+
 namespace gradwire::perf {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 std::string path_of(const Options& options, const std::string& key) {
   return fmt::format("{}/gradwire-perf.{}.{}", options.rendezvous, options.epoch, key);
@@ -79,14 +79,17 @@ Result<Meeting> meet(const Options& options, std::span<const std::byte> own_info
     meeting.rank_infos.assign(own_info.begin(), own_info.end());
     return meeting;
   }
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(options.timeout_s));
+  if (is_tcp_rendezvous(options.rendezvous)) {
+    return meet_by_tcp(options, random_id(), own_info, deadline);
+  }
   std::error_code error;
   std::filesystem::create_directories(options.rendezvous, error);
   if (error) {
     return fail(ErrorCode::kSystem,
                 fmt::format("directory {}: {}", options.rendezvous, error.message()));
   }
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                           std::chrono::duration<double>(options.timeout_s));
   if (options.rank == 0 && options.member == 0) {
     const std::uint64_t id = random_id();
     auto written = write_file(path_of(options, "id"), std::as_bytes(std::span(&id, 1)));
@@ -106,7 +109,7 @@ Result<Meeting> meet(const Options& options, std::span<const std::byte> own_info
 }
 
 void leave_no_trace(const Options& options) noexcept {
-  if (options.rendezvous.empty()) return;
+  if (options.rendezvous.empty() || is_tcp_rendezvous(options.rendezvous)) return;
   ::unlink(path_of(options, info_key(options.rank, options.member)).c_str());
   if (options.rank == 0 && options.member == 0) ::unlink(path_of(options, "id").c_str());
 }

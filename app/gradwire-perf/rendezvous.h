@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Finding the other ranks through files of a directory that all see, in the layout of the Python
-/// package's rendezvous.DirectoryStore. One thread.
+/// Finding the other ranks: through files of a directory that all see, in the layout of the Python
+/// package's rendezvous.DirectoryStore, or through rank 0 at tcp://HOST:PORT. One thread.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct Meeting {
 
 /// Writes `own_info`, how others reach this rank, and waits for the other ranks', which are of the
 /// same size.
-/// @return kTimedOut naming the file that did not come.
+/// @return kTimedOut naming who did not come.
 [[nodiscard]] Result<Meeting> meet(const Options& options, std::span<const std::byte> own_info);
 
 /// Removes what this process wrote: for when all have met.

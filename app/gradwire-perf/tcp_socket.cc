@@ -153,15 +153,20 @@ TcpCounts TcpSocket::counts() const noexcept {
   return {info.tcpi_segs_out, info.tcpi_segs_in, info.tcpi_total_retrans, info.tcpi_bytes_acked};
 }
 
-Result<TcpSocket> tcp_listen(const std::string& address, const TcpTuning& tuning) {
-  const auto addresses = resolve(address, 0);
+Result<TcpSocket> tcp_listen(const std::string& address, std::uint16_t port,
+                             const TcpTuning& tuning) {
+  const auto addresses = resolve(address, port);
   if (!addresses) return tl::unexpected(addresses.error());
   const addrinfo& first = **addresses;
   TcpSocket socket(::socket(first.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (socket.fd() < 0) return fail_system("socket");
   if (auto tuned = socket.tune(tuning); !tuned) return tl::unexpected(tuned.error());
-  if (::bind(socket.fd(), first.ai_addr, first.ai_addrlen) != 0 || ::listen(socket.fd(), 4) != 0) {
-    return fail_system(fmt::format("listening on {}", address));
+  // An earlier run's connections may still be winding up on the port.
+  const int on = 1;
+  ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (::bind(socket.fd(), first.ai_addr, first.ai_addrlen) != 0 ||
+      ::listen(socket.fd(), 128) != 0) {
+    return fail_system(fmt::format("listening on {} port {}", address, port));
   }
   return socket;
 }

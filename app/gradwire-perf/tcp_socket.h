@@ -61,9 +61,10 @@ class TcpSocket {
   std::uint32_t zerocopy_done_ = 0;
 };
 
-/// Listens on a free port of `address`, a numeric one or a name. Buffers are set from the first
-/// packet on: the window's scale depends on them.
-[[nodiscard]] Result<TcpSocket> tcp_listen(const std::string& address, const TcpTuning& tuning);
+/// Listens on `port` of `address`, a numeric one or a name; port 0 is a free one. Buffers are set
+/// from the first packet on: the window's scale depends on them.
+[[nodiscard]] Result<TcpSocket> tcp_listen(const std::string& address, std::uint16_t port,
+                                           const TcpTuning& tuning);
 [[nodiscard]] Result<std::uint16_t> tcp_port(const TcpSocket& listener);
 [[nodiscard]] Result<TcpSocket> tcp_accept(const TcpSocket& listener, const TcpTuning& tuning,
                                            Clock::time_point deadline);

@@ -144,7 +144,7 @@ Result<Buffers> TcpTransport::allocate() {
 
 Result<void> TcpTransport::connect(Clock::time_point deadline) {
   const TcpTuning tuning{options_.tcp.buffer_bytes, options_.tcp.zerocopy};
-  const auto listener = tcp_listen(options_.tcp.address, tuning);
+  const auto listener = tcp_listen(options_.tcp.address, 0, tuning);
   if (!listener) return tl::unexpected(listener.error());
   const auto port = tcp_port(*listener);
   if (!port) return tl::unexpected(port.error());

@@ -37,7 +37,7 @@ pair() {
 
 check_arguments() {
   [[ $link =~ ^(memif|veth)$ ]] || die "--link is '$link': memif and veth are possible."
-  ((!quick)) || reps=2
+  [[ -n $reps ]] || reps=$((quick ? 2 : 5))
   [[ $reps =~ ^[1-9][0-9]?$ || $reps == 100 ]] || die "--reps is '$reps': 1 to 100 are possible."
   [[ -z $rate || $rate =~ ^[0-9]+(\.[0-9]+)?$ ]] || die "--rate is '$rate': Gbit/s, as in 100."
   check_hosts
@@ -78,12 +78,19 @@ check_hosts() {
   pair --hosts "$hosts" '[A-Za-z0-9_.@:-]+'
   pair --ports "$ports" '[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]'
   pair --addresses "$addresses" '[0-9a-fA-F.:]+'
-  pair --gateway-ips "$lane_ips" '[0-9a-fA-F.:]+/[0-9]+'
-  local host
-  for host in ${hosts//,/ }; do
-    ssh -o BatchMode=yes -o ConnectTimeout=10 "$host" \
-      test -x "$build/app/gradwire-perf/gradwire-perf" ||
-      die "$host does not answer by ssh without a password, or has no built tree at $repo_root."
+  pair --lane-ips "$lane_ips" '[0-9a-fA-F.:]+/[0-9]+'
+  # Open MPI picks its interfaces by network: both addresses are of one, of 24 bits if IPv4.
+  tcp_prefix=${addresses%,*}
+  tcp_prefix=${tcp_prefix%.*}.0/24
+  [[ $addresses =~ ^[0-9.,]+$ ]] || die "--addresses is '$addresses': IPv4 addresses are possible."
+  ssh=${GRADWIRE_SSH:-ssh}
+  host=("${hosts%,*}" "${hosts#*,}")
+  local one
+  for one in "${host[@]}"; do
+    "$ssh" -o BatchMode=yes -o ConnectTimeout=10 "$one" \
+      "test -x $build/app/gradwire-perf/gradwire-perf" ||
+      die "--hosts: $one does not answer by ssh without a password, or has no program" \
+        "$build/app/gradwire-perf/gradwire-perf: the tree has to be there, built, at the same path."
   done
   link=hosts
 }

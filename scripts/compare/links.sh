@@ -34,10 +34,16 @@ link_up_veth() {
 }
 
 link_up_hosts() {
-  host=("${hosts%,*}" "${hosts#*,}")
+  local i
   tcp_address=("${addresses%,*}" "${addresses#*,}")
-  tcp_network=$addresses
-  gloo_device=()
+  tcp_network=$tcp_prefix
+  for i in 0 1; do
+    gloo_device[i]=$(on_host "$i" ip -o addr show to "${tcp_address[i]}" |
+      awk 'NR == 1 {print $2}') || true
+    [[ -n ${gloo_device[i]} ]] || die "${host[i]} has no device with address ${tcp_address[i]}."
+    on_host "$i" mkdir -p "$run_dir"
+    [[ -n ${GRADWIRE_KEEP_LOGS:-} ]] || on_exit on_host "$i" rm -rf "$run_dir"
+  done
   step "two hosts, ${host[*]}: NICs $ports for gradwire, $addresses for TCP"
 }
 
@@ -62,10 +68,28 @@ at() {
   case $link in
     veth) exec ip netns exec "${compare_ns[rank]}" taskset -c "${core[rank]}" "$@" ;;
     hosts)
-      exec ssh -o BatchMode=yes "${host[rank]}" taskset -c "${core[rank]}" "$(printf '%q ' "$@")"
+      exec "$ssh" -o BatchMode=yes "${host[rank]}" \
+        "taskset -c ${core[rank]} $(printf '%q ' "$@")"
       ;;
     *) exec taskset -c "${core[rank]}" "$@" ;;
   esac
+}
+
+# on_host RANK COMMAND...: wherever on the rank's host.
+on_host() {
+  local rank=$1
+  shift
+  "$ssh" -o BatchMode=yes -o ConnectTimeout=10 "${host[rank]}" "$(printf '%q ' "$@")"
+}
+
+# to_hosts FILE: to the same path on both hosts, where the ranks run elsewhere.
+to_hosts() {
+  [[ $link == hosts ]] || return 0
+  local i mode=644
+  [[ ! -x $1 ]] || mode=755
+  for i in 0 1; do
+    on_host "$i" sh -c "cat >$1.part && chmod $mode $1.part && mv $1.part $1" <"$1"
+  done
 }
 
 # lane_port RANK MTU: DEVICE=IP/PREFIX,MTU of the rank's lanes, as daemon_write_config takes it.

@@ -128,7 +128,8 @@ def build(folder):
         merge_mpi(rows)
         unavailable = {r: why for r, why in reasons.get(variant, {}).items()
                        if r in LABELS and not rows.get(r)}
-        variants[variant] = {"rows": rows, "unavailable": unavailable}
+        failed = {r: why for r, why in reasons.get(variant, {}).items() if r not in unavailable}
+        variants[variant] = {"rows": rows, "unavailable": unavailable, "failed": failed}
     return {"meta": meta, "variants": variants, "bars": judge(meta, variants)}
 
 
@@ -190,6 +191,8 @@ def tables_of(report, variant):
         out.append("Every result was checked; no element was wrong.")
     for row, why in unavailable.items():
         out.append(f"Unavailable: {LABELS[row]}: {why}")
+    for row, why in report["variants"][variant]["failed"].items():
+        out.append(f"Failed in one repetition, so it has fewer runs: {row}: {why}")
     ring = [size_text(s) for s, f in sorted(rows.get("mpi-tcp", {}).items())
             if f.get("algorithm") == "its ring"]
     if ring:

@@ -4,7 +4,7 @@
 # leaves rank 0's JSON in $result. Everything runs within $limit_s and is ended before the next.
 
 limit_s=240
-declare -A failed      # row and variant -> why it is unavailable
+declare -A failures    # row and variant -> how often it failed
 started=()             # processes of the row that runs
 
 # end_started: what the row that runs has started, and nothing else.
@@ -17,19 +17,25 @@ end_started() {
 # run_row ROW VARIANT REPETITION
 run_row() {
   local row=$1 variant=$2 key=$1.$2 begin=$SECONDS
-  [[ -z ${failed[$key]:-} ]] || return 0
+  # What failed once is tried once more; what failed twice is not there.
+  ((${failures[$key]:-0} < 2)) || return 0
   result=$run_dir/runs/$row.$variant.$3.json
   rm -rf "$run_dir/meet"
   mkdir "$run_dir/meet"
-  local status=0
+  # A host's rank 0 says what it found, and has no table to say then.
+  local status=0 rank_result=$result
+  [[ $link != hosts ]] || rank_result=/dev/stdout
   # In a shell that tests a function, errors do not end it: each row says itself what failed.
   "row_${row//-/_}" || status=$?
   end_started
+  [[ $link != hosts ]] || cp "$run_dir/rank-0.out" "$result"
   if ((status != 0)) || [[ ! -s $result ]]; then
     rm -f "$result"
-    failed[$key]=$(reason_of "$row")
-    printf '%s\n' "${failed[$key]}" >"$run_dir/runs/$row.$variant.unavailable"
-    note "repetition $3, $row${variant/plain/}: unavailable: ${failed[$key]}"
+    failures[$key]=$((${failures[$key]:-0} + 1))
+    local reason
+    reason=$(reason_of "$row")
+    printf '%s\n' "$reason" >"$run_dir/runs/$row.$variant.unavailable"
+    note "repetition $3 of $reps, $row ${variant/plain/}: failed: $reason"
     return 0
   fi
   note "$(printf 'repetition %d of %d, %-13s %-5s %3d s' "$3" "$reps" "$row" "${variant/plain/}" \
@@ -70,9 +76,12 @@ finish() {
 perf_options() {
   local list
   list=$(IFS=, && printf '%s' "${row_plans[*]}")
-  printf '%s\n' --rank "$1" --nranks 2 --rendezvous "$run_dir/meet" --sizes "$list" --warmup 5 \
+  local meeting=$run_dir/meet
+  # Hosts share no folder.
+  [[ $link != hosts ]] || meeting=tcp://${tcp_address[0]}:$((20000 + $$ % 10000))
+  printf '%s\n' --rank "$1" --nranks 2 --rendezvous "$meeting" --sizes "$list" --warmup 5 \
     --timeout 60
-  (($1 != 0)) || printf '%s\n' --json "$result"
+  (($1 != 0)) || printf '%s\n' --json "${rank_result/#\/dev\/stdout/-}"
 }
 
 row_tcp() {
@@ -94,6 +103,7 @@ embedded() {
     mapfile -t options < <(perf_options $i)
     mapfile -t devices < <(lane_devices $i)
     daemon_write_config $i "$(lane_port $i "$own_mtu")"
+    to_hosts "$(daemon_config $i)"
     # One lcore: the thread that reduces drives the lane.
     rank $i "$gradwire_perf" --lcores "0@${core[i]}" --file-prefix "gwc$$-$i" --no-telemetry \
       --huge-unlink -m 128 "${devices[@]}" -- --transport gradwire \
@@ -172,7 +182,7 @@ row_gloo() {
   for i in 0 1; do
     rank $i env OMP_NUM_THREADS=1 ${gloo_device[i]:+GLOO_SOCKET_IFNAME=${gloo_device[i]}} \
       "$python" "$repo_root/scripts/compare/gloo_all_reduce.py" --rank $i --nranks 2 \
-      --master "${tcp_address[0]}:$port" --json "$result" "${row_plans[@]}"
+      --master "${tcp_address[0]}:$port" --json "$rank_result" "${row_plans[@]}"
   done
   finish
 }
@@ -181,11 +191,16 @@ row_gloo() {
 build_mpi_program() {
   mpi_program=$build/compare-mpi_all_reduce
   local source=$repo_root/scripts/compare/mpi_all_reduce.cc
-  [[ ! -x $mpi_program || $source -nt $mpi_program ]] || return 0
+  if [[ -x $mpi_program && $mpi_program -nt $source ]]; then
+    to_hosts "$mpi_program"
+    return 0
+  fi
   mpicxx -O2 -std=c++20 -o "$mpi_program" "$source" >"$run_dir/mpicxx.log" 2>&1 || {
     mpi_program=
     note "Open MPI is unavailable: $(tail -n 1 "$run_dir/mpicxx.log")"
+    return 0
   }
+  to_hosts "$mpi_program"
 }
 
 # mpi ARGUMENT...: both ranks by one mpirun.
@@ -199,6 +214,7 @@ mpi() {
   if [[ $link != memif ]]; then
     places=("${tcp_address[@]}")
     extra=(--mca oob_tcp_if_include "$tcp_network")
+    [[ $link != hosts ]] || extra+=(--mca plm_rsh_agent "$ssh")
   fi
   if [[ $link == veth ]]; then
     # The other namespace as another host: what would go by ssh enters it, under a name of its own.
@@ -208,7 +224,7 @@ mpi() {
     extra+=(--mca plm_rsh_agent "$run_dir/agent")
   fi
   for i in 0 1; do
-    where+=(-np 1 --host "${places[i]}" taskset -c "${core[i]}" "$mpi_program" 5 "$result"
+    where+=(-np 1 --host "${places[i]}" taskset -c "${core[i]}" "$mpi_program" 5 "$rank_result"
       "${plans[@]}" :)
   done
   unset 'where[-1]'

@@ -18,7 +18,7 @@ build=$(cd "$(dirname "$gradwired")/../.." && pwd)
 
 compare() {
   "$repo_root/scripts/compare.sh" --no-setup --build "$build" --out "$run_dir/out" --quick \
-    --sizes 64,64K "$@" >"$run_dir/compare.out" 2>&1 || {
+    --reps 1 --sizes 64,64K "$@" >"$run_dir/compare.out" 2>&1 || {
     cat "$run_dir/compare.out"
     return 1
   }
@@ -31,6 +31,28 @@ expect_text "the bars are there" 'Open MPI over TCP / gradwire' "$report"
 expect_text "and nothing is wrong" 'no element was wrong' "$report"
 expect "over veth" compare --link veth --rows daemon,tcp,mpi-tcp
 expect_text "with offloads" 'Segmentation offloads on' "$run_dir/out/compare-veth.md"
+# Two namespaces as hosts, and what enters them instead of ssh.
+make_namespaces 1500
+ip -n "$netns_a" addr add 10.79.3.1/24 dev gwa
+ip -n "$netns_b" addr add 10.79.3.2/24 dev gwb
+cat >"$run_dir/ssh" <<SSH
+#!/bin/bash
+while [[ \$1 == -* ]]; do if [[ \$1 == -o ]]; then shift 2; else shift; fi; done
+case \$1 in h0 | 10.79.3.1) name=$netns_a ;; *) name=$netns_b ;; esac
+shift
+exec ip netns exec \$name unshare --uts sh -c "hostname \$name; \$*"
+SSH
+chmod +x "$run_dir/ssh"
+compare_hosts() {
+  GRADWIRE_SSH=$run_dir/ssh ip netns exec "$netns_a" "$repo_root/scripts/compare.sh" --no-setup \
+    --build "$build" --out "$run_dir/out" --quick --reps 1 --sizes 64,64K \
+    --hosts h0,h1 --ports 0000:00:00.0,0000:00:00.1 --addresses 10.79.3.1,10.79.3.2 \
+    --rows tcp,gloo,mpi-tcp \
+    >"$run_dir/compare.out" 2>&1 || { cat "$run_dir/compare.out" && return 1; }
+}
+expect "two hosts" compare_hosts
+expect_text "Gloo and Open MPI went between them" '64 KB \|.* (us|ms) \|.* (us|ms) \|.* (us|ms)' \
+  "$run_dir/out/compare-hosts.md"
 for file in compare-{memif,veth}.json compare-{memif,veth}-{busbw,times}.png; do
   expect "$file is there" test -s "$run_dir/out/$file"
 done

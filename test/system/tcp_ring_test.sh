@@ -16,12 +16,13 @@ on_exit end_ring
 
 # ring RANKS OPTION...: all of them at once; fails if one does.
 ring_epoch=0
+meeting=$run_dir/meet
 ring() {
   local ranks=$1 rank pid status=0
   shift
   ring_epoch=$((ring_epoch + 1))
   for ((rank = 0; rank < ranks; rank++)); do
-    "$gradwire_perf" --transport tcp --rank "$rank" --nranks "$ranks" --rendezvous "$run_dir/meet" \
+    "$gradwire_perf" --transport tcp --rank "$rank" --nranks "$ranks" --rendezvous "$meeting" \
       --epoch "$ring_epoch" --timeout "$((20 * timeout_multiplier))" "$@" \
       >"$run_dir/ring-$rank.out" 2>"$run_dir/ring-$rank.err" &
     pids+=($!)
@@ -46,6 +47,9 @@ for datatype in fp32 fp64 fp16 bf16 int8 int32 int64 uint8; do
 done
 expect "2 ranks that spin" ring 2 --sizes 64,8M -n 3 -w 1
 expect "small socket buffers" ring 3 --sizes 1000004 -n 2 --tcp-buffer 4K --tcp-wait sleep
+meeting=tcp://127.0.0.1:$((20000 + $$ % 10000))
+expect "rank 0 as the meeting place" ring 3 --sizes 4,1000 -n 2 --tcp-wait sleep
+meeting=$run_dir/meet
 expect "without exchange" ring 2 --sizes 4,1000 -n 2 --tcp-exchange 0 --tcp-wait sleep
 expect "MSG_ZEROCOPY" ring 3 --sizes 64,4000004 -n 2 --tcp-zerocopy --tcp-wait sleep
 if [[ -e /proc/net/if_inet6 ]] && grep -q '^0*1 ' /proc/net/if_inet6; then

@@ -89,9 +89,11 @@ class Report(unittest.TestCase):
     def test_the_text_hides_nothing(self):
         made = self.make(
             {("tcp", "plain", 1): [result(64, 7.0), result(MB, 500.0, wrong=3)]},
-            unavailable=[("gradwire", "plain", "it is not built yet")], rate_gbit=100)
+            unavailable=[("gradwire", "plain", "it is not built yet"),
+                         ("tcp", "plain", "no answer in time")], rate_gbit=100)
         text = report.text_of(made, "2026-01-01")
         self.assertIn("Unavailable: gradwire, embedded: it is not built yet", text)
+        self.assertIn("Failed in one repetition, so it has fewer runs: tcp: no answer", text)
         self.assertIn("WRONG RESULTS: TCP ring: 3", text)
         self.assertIn("not measured", text)
         # 1 MB at 100 Gbit/s takes 83.89 us at least: 17% of that rate in 500 us.
