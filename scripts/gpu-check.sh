@@ -1,0 +1,118 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Everything that needs a GPU, in one command: builds, runs the tests of the suite `gpu`, sums
+# between two daemons that reduce on the GPU, and the benches. One table, and JSON.
+. "$(dirname "$0")/lib/setup.sh"
+
+usage() {
+  cat <<TEXT
+scripts/gpu-check.sh [--build FOLDER] [--out FILE] [--no-setup]
+
+On a host with an NVIDIA GPU, its driver and CUDA's compiler: builds for that GPU, runs DPDK's test
+of gpudev drivers on gpu_cuda, the reduce backend's cases on the GPU (once more under
+compute-sanitizer, memcheck and racecheck, where that is installed), an all-reduce of two daemons
+over memif that both reduce on the GPU, a client killed in the middle of its ops while another group
+goes on, and the benches of the kernels. Run it as root.
+
+  --build FOLDER  default build-gpu
+  --out FILE      JSON with the results; default FOLDER/gpu-check.json
+  --no-setup      neither install packages nor reserve hugepages: they are there
+
+Not in it, since clients' gradients on the GPU are not built yet: all-reduce of CUDA tensors, and
+its comparison with Gloo.
+
+Exit status: 0 if nothing failed.
+TEXT
+}
+
+folder=$repo_root/build-gpu
+out=
+setup=1
+while (($# > 0)); do
+  case $1 in
+    --build) folder=${2:?--build needs a value} && shift ;;
+    --out) out=${2:?--out needs a value} && shift ;;
+    --no-setup) setup=0 ;;
+    --help) usage && exit 0 ;;
+    *) usage >&2 && die "unknown option '$1'." ;;
+  esac
+  shift
+done
+out=${out:-$folder/gpu-check.json}
+
+need_root
+command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1 ||
+  die "nvidia-smi finds no GPU on this machine: this script is for one that has one."
+export PATH=$PATH:/usr/local/cuda/bin
+command -v nvcc >/dev/null || die "there is no nvcc: install CUDA's compiler."
+if ((setup)); then
+  [[ -f /etc/debian_version ]] && install_packages build run
+  fetch_dpdk_headers
+  reserve_hugepages 512
+  mount_hugetlbfs
+fi
+arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '. ')
+gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
+step "GPU: $gpu, sm_$arch"
+build_targets=(gradwired gradwire:shared_library cuda_backend_test gpu_bench rte_gpu_cuda
+  rank_client)
+build_tree "$folder" gcc --buildtype debugoptimized -Dtests=true -Dcuda=enabled \
+  -Dgpu_architectures="$arch"
+
+gpu_cuda=$folder/drivers/gpu/cuda/librte_gpu_cuda.so
+export GRADWIRE_BUILD=$folder GRADWIRE_GPU_CUDA=$gpu_cuda GRADWIRE_DRIVERS=$gpu_cuda
+names=()
+verdicts=()
+# check NAME COMMAND...
+check() {
+  local name=$1 verdict=passed status=0
+  shift
+  step "$name"
+  "$@" >"$folder/gpu-check.log" 2>&1 || status=$?
+  case $status in
+    0) ;;
+    77) verdict=skipped ;;
+    *) verdict="failed ($status)" ;;
+  esac
+  [[ $verdict == passed ]] || sed 's/^/       /' "$folder/gpu-check.log" | tail -n 40
+  note "$verdict"
+  names+=("$name")
+  verdicts+=("$verdict")
+}
+
+cases=$folder/test/gpu/cuda_backend_test
+check "dpdk-test-gpudev on gpu_cuda" "$repo_root/test/gpu/dpdk_test_gpudev.sh" "$gpu_cuda"
+check "reduce cases on the GPU, bit by bit" "$cases"
+if command -v compute-sanitizer >/dev/null; then
+  for tool in memcheck racecheck; do
+    # A launch per batch: a kernel that never ends cannot be watched. The fp16 and bf16 patterns
+    # reach every kernel of theirs, and take seconds.
+    check "compute-sanitizer $tool" timeout 240 compute-sanitizer --tool "$tool" \
+      --error-exitcode 9 "$cases" "every fp16*"
+  done
+else
+  note "compute-sanitizer is not installed: memcheck and racecheck did not run"
+fi
+check "two daemons over memif, sums on the GPU" "$repo_root/test/system/gpu_cuda_memif.sh"
+check "benches" "$folder/test/gpu/gpu_bench" "$gpu_cuda" "$folder/gpu-bench.json"
+[[ ${verdicts[-1]} != passed ]] || sed 's/^/       /' "$folder/gpu-check.log"
+
+"$python" - "$out" "$folder/gpu-bench.json" "$gpu" "${names[@]}" -- "${verdicts[@]}" <<'PYTHON'
+import json, os, sys
+out, bench, gpu = sys.argv[1:4]
+cut = sys.argv.index("--", 4)
+checks = dict(zip(sys.argv[4:cut], sys.argv[cut + 1:]))
+result = {"gpu": gpu, "checks": checks}
+if os.path.exists(bench):
+    with open(bench, encoding="utf-8") as f:
+        result["bench"] = json.load(f)
+with open(out, "w", encoding="utf-8") as f:
+    json.dump(result, f, indent=1)
+PYTHON
+step "sum ($out)"
+failed=0
+for i in "${!names[@]}"; do
+  printf '       %-48s %s\n' "${names[i]}" "${verdicts[i]}"
+  [[ ${verdicts[i]} != failed* ]] || failed=1
+done
+exit "$failed"
