@@ -25,6 +25,7 @@ struct RingOptions {
   TimeNs jitter_ns = 0;        ///< uniform; above the spacing of packets it reorders
   TimeNs driver_holds_ns = 0;  ///< sent mbufs keep a reference for so long
   TimeNs step_ns = 2'000;      ///< between the polls of a busy shard
+  double slow_backend = 0;     ///< chance per poll that a reduction finishes; 0 = at once
   std::uint32_t pool_mbufs = 2048;
   ring::ShardConfig shard;  ///< window, transit, eager, timeouts are taken from here
 };

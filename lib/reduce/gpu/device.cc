@@ -138,7 +138,11 @@ void GpuDevice::unregister_host(void* address) noexcept {
 }
 
 Result<void*> GpuDevice::allocate_host(std::size_t bytes) {
-  void* memory = rte_zmalloc("gpu_queue", bytes, 4096);
+  // Whole pages: what is registered piece by piece is not one range to a copy engine, so nothing
+  // else that is registered may share a page.
+  constexpr std::size_t kPageBytes = 4096;
+  bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  void* memory = rte_zmalloc("gpu_queue", bytes, kPageBytes);
   if (memory == nullptr) {
     return fail(ErrorCode::kResourceExhausted,
                 fmt::format("{} bytes of EAL memory for a GPU queue cannot be had: give the EAL "
