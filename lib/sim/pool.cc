@@ -127,8 +127,9 @@ int Pool::dequeue(void** objects, unsigned count) noexcept {
 }
 
 PoolBank& PoolBank::instance() {
-  static PoolBank bank;
-  return bank;
+  // Never destroyed: a program may have ended the EAL, and its mempools with it, before.
+  static auto* const bank = new PoolBank;
+  return *bank;
 }
 
 std::unique_ptr<Pool> PoolBank::take(std::uint32_t mbufs, std::uint32_t room) {
