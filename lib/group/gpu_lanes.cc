@@ -28,6 +28,7 @@ Result<std::unique_ptr<GpuLanes>> GpuLanes::open(const reduce::GpuOptions& optio
 GpuLanes::~GpuLanes() {
   queues_.clear();
   for (void* memory : registered_) device_->unregister_host(memory);
+  if (device_ != nullptr) device_->close();
 }
 
 Result<void> GpuLanes::register_pool(rte_mempool& pool) {

@@ -43,6 +43,33 @@ expect_text "why the copy engine is taken is reported" 'copy by copy engine .*no
 sums "copy by copy engine"
 stop_ring
 
+step "a client is killed while the GPU has its chunks, and another group sums"
+gpu_ring 'delay_us=300' --gpu.staging mapped
+background bystanders "$python" "$repo_root/test/system/until_error.py" --seconds 4 \
+  --out "$run_dir/errors" $(sockets 2)
+mkdir "$run_dir/meet"
+for rank in 0 1; do
+  background "victim$rank" "$python" "$repo_root/test/system/until_error.py" \
+    --out "$run_dir/errors$rank" --rank "$rank" --meet "$run_dir/meet" $(sockets 2)
+done
+for name in bystanders victim0 victim1; do
+  eventually 30 grep -q running "$run_dir/$name.out" || fail "$name: no sum got through"
+done
+kill -KILL "${background[victim1]}"
+expect_ended "the other rank's client gets an error" victim0
+expect_text "which names rank 1" 'rank 1' "$run_dir/errors0"
+expect_ended "the bystanders finish" bystanders
+[[ ! -s $run_dir/errors ]] || fail "the bystanders got an error"
+for i in 0 1; do
+  eventually 10 "$python" "$repo_root/test/system/status.py" "$(daemon_socket "$i")" \
+    --expect-no-clients || fail "daemon $i still has a client, a group or memory"
+done
+stop_ring
+for i in 0 1; do
+  expect_text "daemon $i's GPU is left with nothing allocated and nothing registered" \
+    'closed: 0 allocations and 0 registrations left' "$(daemon_log "$i")"
+done
+
 step "a GPU that fails every 5th batch"
 gpu_ring 'fail_every=5' --gpu.staging mapped
 if "$python" "$repo_root/test/system/sums.py" --sizes 1000003 $(sockets 2) \

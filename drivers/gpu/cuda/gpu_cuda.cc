@@ -67,11 +67,10 @@ int wmb(rte_gpu* gpu) { return told(gpu, "wmb", device_of(gpu).write_barrier());
 int dev_close(rte_gpu* gpu) {
   auto* device = static_cast<Device*>(gpu->process_private);
   if (device == nullptr) return 0;
-  if (device->allocations() + device->registrations() != 0) {
-    log(RTE_LOG_WARNING, std::string(gpu->mpshared->name) + ": closed with " +
-                             std::to_string(device->allocations()) + " allocations and " +
-                             std::to_string(device->registrations()) + " registrations left");
-  }
+  const bool clean = device->allocations() + device->registrations() == 0;
+  log(clean ? RTE_LOG_NOTICE : RTE_LOG_WARNING,
+      std::string(gpu->mpshared->name) + ": closed: " + std::to_string(device->allocations()) +
+          " allocations and " + std::to_string(device->registrations()) + " registrations left");
   gpu->process_private = nullptr;
   gpu->mpshared->info.context = 0;
   delete device;

@@ -124,10 +124,10 @@ int wmb(rte_gpu* /*gpu*/) {
 int dev_close(rte_gpu* gpu) {
   auto* device = static_cast<Device*>(gpu->process_private);
   if (device == nullptr) return 0;
-  if (device->allocations() + device->registrations() != 0) {
-    log(RTE_LOG_WARNING, "%s: closed with %zu allocations and %zu registrations left\n",
-        gpu->mpshared->name, device->allocations(), device->registrations());
-  }
+  const bool clean = device->allocations() + device->registrations() == 0;
+  log(clean ? RTE_LOG_NOTICE : RTE_LOG_WARNING,
+      "%s: closed: %zu allocations and %zu registrations left\n", gpu->mpshared->name,
+      device->allocations(), device->registrations());
   gpu->process_private = nullptr;
   gpu->mpshared->info.context = 0;
   delete device;

@@ -54,6 +54,8 @@ Result<std::unique_ptr<GpuDevice>> GpuDevice::open(const GpuOptions& options) {
 
 GpuDevice::~GpuDevice() = default;
 
+void GpuDevice::close() noexcept { rte_gpu_close(id_); }
+
 Result<void> GpuDevice::find() {
   std::int16_t id = 0;
   RTE_GPU_FOREACH(id) {

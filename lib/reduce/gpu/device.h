@@ -39,6 +39,10 @@ class GpuDevice {
   GpuDevice(const GpuDevice&) = delete;
   GpuDevice& operator=(const GpuDevice&) = delete;
 
+  /// Ends the device in the EAL too, whose driver says in its log what was not given back. Nothing
+  /// else is called after that.
+  void close() noexcept;
+
   /// Makes [address, address + bytes) of the host's usable by kernels.
   /// @param what  names it in an error.
   [[nodiscard]] Result<void> register_host(void* address, std::size_t bytes,
