@@ -93,21 +93,19 @@ row_tcp() {
   finish
 }
 
-# embedded MTU PLAN...
+# embedded PAYLOAD_BYTES PLAN...: the thread that reduces drives the lane.
 embedded() {
-  local own_mtu=$1 i options devices tries row_plans
+  local payload=$1 i options devices port tries row_plans
   shift
   row_plans=("$@")
   rm -f "$run_dir/link0.sock"
   for i in 0 1; do
     mapfile -t options < <(perf_options $i)
     mapfile -t devices < <(lane_devices $i)
-    daemon_write_config $i "$(lane_port $i "$own_mtu")"
-    to_hosts "$(daemon_config $i)"
-    # One lcore: the thread that reduces drives the lane.
+    port=$(lane_port $i "$mtu")
     rank $i "$gradwire_perf" --lcores "0@${core[i]}" --file-prefix "gwc$$-$i" --no-telemetry \
       --huge-unlink -m 128 "${devices[@]}" -- --transport gradwire \
-      --config "$(daemon_config $i)" "${options[@]}"
+      --port "${port%,*}" --payload "$payload" "${options[@]}"
     # A memif's client end needs a server that listens.
     for ((tries = 0; tries < 200 && i == 0; tries++)); do
       [[ $link == memif && ! -S $run_dir/link0.sock && -n $(process_state "${started[0]}") ]] ||
@@ -121,7 +119,8 @@ embedded() {
   return "$status"
 }
 
-row_gradwire() { embedded "$mtu" "${plans[@]}"; }
+# Payloads of 8 KiB where the MTU has room for them and their headers, else what it carries.
+row_gradwire() { embedded "$((mtu >= 8400 ? 8192 : 0))" "${plans[@]}"; }
 
 # Payloads of 1,408 bytes: those of an MTU of 1500.
 row_gradwire_1408() {
@@ -129,7 +128,7 @@ row_gradwire_1408() {
   for plan in "${plans[@]}"; do
     ((${plan%:*} < 1 << 20)) || some+=("$plan")
   done
-  embedded 1500 "${some[@]:-${plans[@]}}"
+  embedded 1408 "${some[@]:-${plans[@]}}"
 }
 
 row_daemon() {
