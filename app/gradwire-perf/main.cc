@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // gradwire-perf: all-reduce timed and checked. Exceptions of libraries end here.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <fstream>
 
+#include "embedded_transport.h"
 #include "options.h"
 #include "report.h"
 #include "runner.h"
@@ -66,10 +68,15 @@ int main_with(int argc, char** argv) {
 }  // namespace gradwire::perf
 
 int main(int argc, char** argv) {
+  int status = gradwire::perf::kFailed;
   try {
-    return gradwire::perf::main_with(argc, argv);
+    status = gradwire::perf::main_with(argc, argv);
   } catch (const std::exception& error) {
     fmt::print(stderr, "gradwire-perf: {}\n", error.what());
-    return gradwire::perf::kFailed;
   }
+  if (gradwire::perf::leave_embedded()) {
+    std::fflush(nullptr);
+    _exit(status);
+  }
+  return status;
 }

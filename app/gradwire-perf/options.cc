@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "options.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -72,6 +73,49 @@ Result<std::vector<SizePlan>> parse_sizes(const std::vector<std::string>& texts,
   return plans;
 }
 
+/// Each of `texts` is DEVICE=ADDRESS/BITS.
+Result<std::vector<PortOption>> parse_ports(const std::vector<std::string>& texts) {
+  std::vector<PortOption> ports;
+  for (const std::string& text : texts) {
+    const std::size_t equals = std::min(text.find('='), text.size());
+    const std::size_t slash = std::min(text.find('/', equals), text.size());
+    PortOption port;
+    port.device = text.substr(0, equals);
+    if (equals < text.size()) port.ip = text.substr(equals + 1, slash - equals - 1);
+    in_addr address{};
+    if (port.device.empty() || inet_pton(AF_INET, port.ip.c_str(), &address) != 1 ||
+        (slash < text.size() && !read_number(text.substr(slash + 1), port.prefix_bits)) ||
+        port.prefix_bits < 1 || port.prefix_bits > 32) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("--port '{}': DEVICE=ADDRESS/BITS is possible, such as "
+                              "net_memif0=10.0.0.1/24",
+                              text));
+    }
+    ports.push_back(port);
+  }
+  return ports;
+}
+
+Result<void> check_embedded(const Options& options) {
+  const EmbeddedOptions& embedded = options.embedded;
+  if (options.transport != "gradwire") {
+    if (embedded.ports.empty()) return {};
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--port is for transport gradwire, not {}", options.transport));
+  }
+  if (embedded.ports.empty() && options.nranks > 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                "transport gradwire needs --port DEVICE=ADDRESS/BITS, once for each port");
+  }
+  if (embedded.payload_bytes % 64 != 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--payload {}: multiples of 64 are possible, or 0 for what the ports "
+                            "carry",
+                            embedded.payload_bytes));
+  }
+  return {};
+}
+
 Result<void> check(const Options& options) {
   const auto refuse = [](std::string text) {
     return fail(ErrorCode::kInvalidArgument, std::move(text));
@@ -134,6 +178,25 @@ void add_tcp_options(CLI::App& app, TcpOptions& tcp, std::string& wait) {
   app.add_option("--tcp-wait", wait, "busy spins; sleep gives the core away after a while")
       ->check(CLI::IsMember({"busy", "sleep"}));
   app.add_flag("--tcp-zerocopy", tcp.zerocopy, "Send large pieces with MSG_ZEROCOPY");
+}
+
+void add_embedded_options(CLI::App& app, EmbeddedOptions& embedded,
+                          std::vector<std::string>& ports) {
+  app.add_option("--port", ports, "Transport gradwire: DEVICE=ADDRESS/BITS, once for each port");
+  app.add_option("--lanes", embedded.lanes, "Lane 0 is this thread's, others take worker lcores")
+      ->check(CLI::Range(1u, kMaxLanes));
+  app.add_option("--udp-port", embedded.base_udp_port, "Of lane 0; lane i has the i-th after it");
+  app.add_option("--payload", embedded.payload_bytes, "Bytes of a chunk; 0: what the ports carry");
+  app.add_option("--window", embedded.window_packets, "Packets in flight")
+      ->check(CLI::Range(4u, 4096u));
+  app.add_option("--transit", embedded.transit_packets, "Packets waiting to go on")
+      ->check(CLI::Range(4u, 4096u));
+  app.add_option("--eager", embedded.eager_packets, "Ahead of the grant; all the same")
+      ->check(CLI::Range(1u, 4096u));
+  app.add_option("--descriptors", embedded.descriptors, "Of each queue and direction")
+      ->check(CLI::Range(32u, 8192u));
+  app.add_option("--rate", embedded.rate_gbps, "Gbit/s of each connection; 0: not paced")
+      ->check(CLI::Range(0.0, 1e4));
 }
 
 }  // namespace
@@ -199,6 +262,8 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
       ->check(CLI::Range(0.01, 3600.0));
   app.add_option("--json", options.json, "File for the results as JSON; - is standard output");
   add_tcp_options(app, options.tcp, wait);
+  std::vector<std::string> ports;
+  add_embedded_options(app, options.embedded, ports);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -227,7 +292,11 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   auto plans = parse_sizes(sizes, options);
   if (!plans) return tl::unexpected(plans.error());
   options.sizes = std::move(*plans);
+  auto parsed_ports = parse_ports(ports);
+  if (!parsed_ports) return tl::unexpected(parsed_ports.error());
+  options.embedded.ports = std::move(*parsed_ports);
   if (auto known = check_transport(options); !known) return tl::unexpected(known.error());
+  if (auto valid = check_embedded(options); !valid) return tl::unexpected(valid.error());
   if (auto valid = check(options); !valid) return tl::unexpected(valid.error());
   return result;
 }

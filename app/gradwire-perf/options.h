@@ -31,6 +31,27 @@ struct TcpOptions {
   bool busy = true;  ///< spins for ever; else it sleeps after a while
 };
 
+/// One port of transport gradwire.
+struct PortOption {
+  std::string device;
+  std::string ip;  ///< IPv4
+  int prefix_bits = 24;
+  friend bool operator==(const PortOption&, const PortOption&) = default;
+};
+
+/// Of transport gradwire.
+struct EmbeddedOptions {
+  std::vector<PortOption> ports;
+  std::uint8_t lanes = 1;  ///< lane 0 is this thread's, each other one takes a worker lcore
+  std::uint16_t base_udp_port = 4791;
+  std::uint32_t payload_bytes = 0;  ///< 0: what the ports carry
+  std::uint32_t window_packets = 32;
+  std::uint32_t transit_packets = 32;
+  std::uint32_t eager_packets = 16;
+  std::uint16_t descriptors = 256;
+  double rate_gbps = 0;  ///< pacing; 0: not paced
+};
+
 struct Options {
   std::vector<std::string> eal_arguments;  ///< what stands before "--"
   std::string transport = "daemon";        ///< daemon, tcp or gradwire
@@ -54,6 +75,7 @@ struct Options {
   bool in_place = false;
   double timeout_s = 60.0;  ///< of the formation, and of each op
   TcpOptions tcp;
+  EmbeddedOptions embedded;
   std::string json;  ///< file for the results; "-" is standard output
 };
 

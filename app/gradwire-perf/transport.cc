@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "daemon_transport.h"
+#include "embedded_transport.h"
 #include "tcp_transport.h"
 
 namespace gradwire::perf {
@@ -13,9 +14,8 @@ namespace gradwire::perf {
 Result<std::unique_ptr<Transport>> make_transport(const Options& options) {
   if (options.transport == "daemon") return make_daemon_transport(options);
   if (options.transport == "tcp") return make_tcp_transport(options);
-  return fail(ErrorCode::kUnsupported,
-              fmt::format("transport '{}' is not built yet: use --transport daemon or tcp",
-                          options.transport));
+  if (options.transport == "gradwire") return make_embedded_transport(options);
+  return fail(ErrorCode::kUnsupported, fmt::format("transport '{}' is unknown", options.transport));
 }
 
 std::uint64_t largest_bytes(const Options& options) {

@@ -59,7 +59,7 @@ class Transport {
   [[nodiscard]] virtual Result<void> close() = 0;
 };
 
-/// By `options.transport`. @return kUnsupported for one that this build does not have.
+/// By `options.transport`. @return kUnsupported for one that there is not.
 [[nodiscard]] Result<std::unique_ptr<Transport>> make_transport(const Options& options);
 
 /// Largest size that will be reduced, in bytes.

@@ -16,8 +16,8 @@
 #include "command_line.h"
 #include "config/load.h"
 #include "daemon.h"
-#include "eal.h"
 #include "ipc/control_server.h"
+#include "lane/eal.h"
 #include "telemetry/logging.h"
 
 namespace gradwire::gradwired {
@@ -56,7 +56,7 @@ int serve(const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer
     complain(served.error(), kFailed);
     // A lane still runs in memory that the destructors would free.
     unlink(config.daemon.control_socket.c_str());
-    remove_eal_files();
+    lane::remove_eal_files();
     std::fflush(nullptr);
     std::_Exit(kFailed);
   }
@@ -84,8 +84,8 @@ int run(std::span<const char* const> arguments) {
   if (const auto logging = telemetry::set_up_logging(config->daemon.log_level); !logging) {
     return complain(logging.error(), kFailed);
   }
-  auto eal_arguments =
-      make_eal_arguments(command_line->program, command_line->eal_arguments, config->daemon.name);
+  auto eal_arguments = lane::make_eal_arguments(command_line->program, command_line->eal_arguments,
+                                                config->daemon.name);
   if (!eal_arguments) return complain(eal_arguments.error(), kUsage);
 
   // Before the EAL: a second instance must not touch the first one's hugepages and devices.
@@ -94,7 +94,7 @@ int run(std::span<const char* const> arguments) {
   auto server = ipc::ControlServer::create(*socket);
   if (!server) return complain(server.error(), kFailed);
 
-  const auto started = start_eal(std::move(*eal_arguments));
+  const auto started = lane::start_eal(std::move(*eal_arguments));
   if (!started) return complain(started.error(), kFailed);
   count_signals();
   return serve(*config, std::move(*server));
@@ -112,8 +112,8 @@ int main(int argc, char** argv) {
   } catch (...) {
     fmt::print(stderr, "gradwired: an unknown exception\n");
   }
-  // Not by exit handlers: see start_eal().
-  gradwire::gradwired::leave_eal();
+  // Not by exit handlers: see lane::start_eal().
+  gradwire::lane::leave_eal();
   std::fflush(nullptr);
   std::_Exit(status);
 }

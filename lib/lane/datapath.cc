@@ -104,7 +104,8 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     for (const auto& port : out->ports_) lane_config.ports.push_back(port.get());
     lane_config.rings = out->lane_rings_[lane];
     lane_config.shared = out->shared_;
-    if (lane == 0) lane_config.all_lanes = out->lane_rings_;
+    lane_config.command_lane = lane == 0 && config.command_lane;
+    if (lane_config.command_lane) lane_config.all_lanes = out->lane_rings_;
     lane_config.max_groups = config.max_groups;
     lane_config.polling = config.polling;
     out->lanes_.push_back(std::make_unique<Lane>(lane_config));
@@ -193,6 +194,16 @@ bool Datapath::send(std::uint8_t lane, Request* request) noexcept {
 
 bool Datapath::receive(Notice& notice) noexcept {
   return rte_ring_sc_dequeue_elem(shared_.notices, &notice, sizeof notice) == 0;
+}
+
+bool Datapath::post_ops(std::uint8_t lane, LaneOps ops) noexcept {
+  if (rte_ring_sp_enqueue_elem(lane_rings_[lane].ops, &ops, sizeof ops) != 0) return false;
+  bells_[lane]->ring();
+  return true;
+}
+
+bool Datapath::next_report(LaneReport& report) noexcept {
+  return rte_ring_sc_dequeue_elem(shared_.reports, &report, sizeof report) == 0;
 }
 
 bool Datapath::receive_frame(ControlFrame& frame) noexcept {

@@ -33,6 +33,9 @@ struct DatapathConfig {
   std::uint32_t mbufs_per_shard = 512;
   std::uint32_t max_payload_bytes = 0;  ///< 0 = what the ports carry; else no more than that
   PollingConfig polling;
+  /// false: no client's commands are taken; the embedding program posts with post_ops() and takes
+  /// next_report().
+  bool command_lane = true;
   std::string name = "gw";  ///< of rings and mempools: unique in the process
 };
 
@@ -65,6 +68,11 @@ class Datapath {
   /// @return false where the lane's ring is full: receive notices, then try again.
   [[nodiscard]] bool send(std::uint8_t lane, Request* request) noexcept;
   [[nodiscard]] bool receive(Notice& notice) noexcept;
+
+  /// Without a command lane only: the thread that drives lane 0 calls both.
+  /// @return false where the lane's ring is full.
+  [[nodiscard]] bool post_ops(std::uint8_t lane, LaneOps ops) noexcept;
+  [[nodiscard]] bool next_report(LaneReport& report) noexcept;
 
   /// ARP that came in on a port.
   [[nodiscard]] bool receive_frame(ControlFrame& frame) noexcept;

@@ -14,6 +14,15 @@ namespace {
 // Every lane may pass the check for room at the same moment and then enqueue one notice.
 constexpr unsigned kNoticeReserve = 2 * kMaxLanes;
 
+// A burst is received whole, then its payloads are read again to be checked and reduced: more than
+// the L1 cache holds would be fetched twice, and the neighbour would wait for the burst's end.
+std::uint16_t rx_burst(std::uint32_t frame_bytes, std::uint16_t most) noexcept {
+  constexpr std::uint32_t kBytes = 32u << 10;
+  constexpr std::uint32_t kLeast = 4;
+  return static_cast<std::uint16_t>(
+      std::clamp<std::uint32_t>(kBytes / std::max(frame_bytes, 1u), kLeast, most));
+}
+
 }  // namespace
 
 Lane::Lane(const LaneConfig& config)
@@ -32,11 +41,12 @@ Lane::Lane(const LaneConfig& config)
     added.vlan_id = port->config().vlan_id;
     added.rx_exclusive = port->row().rx_exclusive;
     added.rx_interrupts = port->report().rx_interrupts;
+    added.rx_burst = rx_burst(port->limits().frame_bytes, kMaxBurst);
     added.tx = TxQueue(port->id(), config.lane, port->row().tx_burst);
     ports_.push_back(added);
   }
   sleeper_.add(config.rings.bell->fd());
-  if (config.lane == 0) commands_ = std::make_unique<CommandLane>(config.all_lanes, counters_);
+  if (config.command_lane) commands_ = std::make_unique<CommandLane>(config.all_lanes, counters_);
 }
 
 Lane::~Lane() {

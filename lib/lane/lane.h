@@ -40,7 +40,8 @@ struct LaneConfig {
   std::vector<const Port*> ports;  ///< started; queue `lane` of each is this lane's
   LaneRings rings;
   SharedRings shared;
-  std::vector<LaneRings> all_lanes;  ///< lane 0 only: every lane's rings, to hand ops out
+  bool command_lane = false;         ///< takes the clients' commands: lane 0 of a daemon
+  std::vector<LaneRings> all_lanes;  ///< command lane only: every lane's rings, to hand ops out
   std::uint16_t max_groups = 64;
   PollingConfig polling;
 };
@@ -76,6 +77,7 @@ class Lane {
     std::optional<std::uint16_t> vlan_id;
     bool rx_exclusive = false;
     bool rx_interrupts = false;
+    std::uint16_t rx_burst = 32;
     TxQueue tx;
   };
   /// One group on this lane.
@@ -132,7 +134,7 @@ class Lane {
   void sleep(TimeNs sleep_ns, TimeNs now) noexcept;
   [[nodiscard]] bool has_messages() const noexcept;
 
-  static constexpr std::uint16_t kBurst = 32;
+  static constexpr std::uint16_t kMaxBurst = 32;
   static constexpr int kRequestsPerRound = 8;
 
   LaneConfig config_;

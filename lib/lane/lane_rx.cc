@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "base/profile.h"
 #include "lane/lane.h"
 #include "lane/neighbors.h"
 
@@ -23,10 +24,12 @@ bool is_multicast(const wire::MacAddress& mac) noexcept { return (mac[0] & 1) !=
 
 bool Lane::receive(TimeNs now) noexcept {
   bool received_any = false;
-  std::array<rte_mbuf*, kBurst> frames;
+  std::array<rte_mbuf*, kMaxBurst> frames;
   for (std::uint16_t p = 0; p < ports_.size(); ++p) {
-    const std::uint16_t received =
-        rte_eth_rx_burst(ports_[p].port_id, config_.lane, frames.data(), kBurst);
+    const std::uint16_t received = [&] {
+      const profile::Stage stage(profile::StageId::kRx);
+      return rte_eth_rx_burst(ports_[p].port_id, config_.lane, frames.data(), ports_[p].rx_burst);
+    }();
     if (received == 0) continue;
     received_any = true;
     std::uint64_t bytes = 0;
@@ -47,6 +50,7 @@ bool Lane::receive(TimeNs now) noexcept {
 }
 
 void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
+  const profile::Stage stage(profile::StageId::kDecode);
   // A payload is reduced as one piece. Frames are sized so that a chain is the exception.
   if (frame->nb_segs > 1 && rte_pktmbuf_linearize(frame) != 0) {
     drop(frame, wire::Drop::kNoBuffer);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/profile.h"
+
 namespace gradwire::lane {
 
 void TxQueue::push(rte_mbuf* frame) noexcept {
@@ -17,6 +19,7 @@ void TxQueue::push(rte_mbuf* frame) noexcept {
 }
 
 bool TxQueue::flush(TimeNs now, LaneCounters& counters) noexcept {
+  const profile::Stage stage(profile::StageId::kTx);
   bool sent_any = false;
   while (count_ != 0) {
     const std::size_t contiguous = std::min(count_, kCapacity - head_);

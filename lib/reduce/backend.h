@@ -47,7 +47,9 @@ struct Entry {
   Kind kind = Kind::kLoad;
   DataType datatype = DataType::kFloat32;
   RedOp redop = RedOp::kSum;
-  bool finalize = false;                     ///< last reducing hop: avg divides here
+  bool finalize = false;   ///< last reducing hop: avg divides here
+  bool streaming = false;  ///< final values in the outputs are not read again soon: they may be
+                           ///< written past the cache. Changes no bit of them
   std::uint16_t member_count = 1;            ///< [1, kMaxMembers]: length of inputs and outputs
   std::uint32_t count = 0;                   ///< elements, from 1
   std::uint32_t divisor = 1;                 ///< nranks x members, for avg; [1, 4096]
@@ -85,6 +87,9 @@ class Backend {
   /// Fills `done` from its front with what finished since the last call, in any order.
   /// @return how many.
   [[nodiscard]] virtual std::size_t poll(std::span<Completion> done) noexcept = 0;
+  /// What entries have written that are completed is visible to every thread that is told of it
+  /// after this call.
+  virtual void make_visible() noexcept {}
   [[nodiscard]] virtual const BackendCounters& counters() const noexcept = 0;
 };
 

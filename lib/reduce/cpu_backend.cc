@@ -7,6 +7,7 @@
 #include "reduce/backend.h"
 #include "reduce/kernels.h"
 #include "reduce/lowering.h"
+#include "reduce/streaming_copy.h"
 
 namespace gradwire::reduce {
 namespace {
@@ -48,6 +49,12 @@ class CpuBackend final : public Backend {
     return count;
   }
 
+  void make_visible() noexcept override {
+    if (!streamed_) return;
+    streaming_fence();
+    streamed_ = false;
+  }
+
   [[nodiscard]] const BackendCounters& counters() const noexcept override { return counters_; }
 
  private:
@@ -60,20 +67,45 @@ class CpuBackend final : public Backend {
     std::array<std::byte*, kMaxTargets> targets;
     Fold fold;
     lower(entry, sources.data(), targets.data(), fold);
+    if (streams(entry)) {
+      // One more pass over a payload in L1 costs less than outputs that go through the cache.
+      if (entry.kind == Kind::kReduceAndStore) {
+        const std::size_t outputs = fold.target_count;
+        fold.target_count = 1;  // the packet
+        fold_all(entry, fold);
+        fold.target_count = outputs;
+      }
+      for (std::size_t t = writes_packet(entry.kind) ? 1 : 0; t < fold.target_count; ++t) {
+        kernels_.streaming_copy(targets[t], entry.packet, bytes);
+      }
+      streamed_ = true;
+      return;
+    }
     if (fold.source_count == 1 && fold.divisor == 1) {  // Nothing is folded: bits are copied.
       for (std::size_t t = 0; t < fold.target_count; ++t) {
         copy_bits(targets[t], sources[0], bytes);
       }
       return;
     }
+    fold_all(entry, fold);
+  }
+
+  void fold_all(const Entry& entry, const Fold& fold) noexcept {
     kernels_.fold[static_cast<std::size_t>(entry.datatype)][static_cast<std::size_t>(entry.redop)](
         fold);
+  }
+
+  /// Whether outputs are written past the cache: final values that lie in the packet.
+  [[nodiscard]] bool streams(const Entry& entry) const noexcept {
+    return entry.streaming && kernels_.streaming_copy != nullptr &&
+           (entry.kind == Kind::kStore || entry.kind == Kind::kReduceAndStore);
   }
 
   const Kernels& kernels_;
   std::vector<Completion> done_;  ///< fixed ring: never resized
   std::size_t first_ = 0;         ///< oldest completion held
   std::size_t held_ = 0;          ///< completions held
+  bool streamed_ = false;         ///< something was written past the cache since the last fence
   BackendCounters counters_;
 };
 

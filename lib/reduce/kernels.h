@@ -25,11 +25,14 @@ struct Fold {
 };
 
 using FoldFunction = void (*)(const Fold&) noexcept;
+/// See streaming_copy.h.
+using CopyFunction = void (*)(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
 
 struct Kernels {
   const char* name;  ///< "cpu scalar"
   /// avg is sum: the division is the divisor's.
   std::array<std::array<FoldFunction, kRedOpCount>, kDataTypeCount> fold;
+  CopyFunction streaming_copy;  ///< nullptr: there is none, memcpy does
 };
 
 [[nodiscard]] const Kernels& scalar_kernels() noexcept;

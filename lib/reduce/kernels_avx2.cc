@@ -6,6 +6,7 @@
 #include <cpuid.h>
 
 #include "reduce/avx2_ops.h"
+#include "reduce/streaming_copy.h"
 #define GRADWIRE_KERNEL_TARGET __attribute__((target("avx2,f16c")))
 #include "reduce/fold.h"
 
@@ -20,7 +21,8 @@ constexpr Kernels kKernels = {
      fold_row<Avx2Int8, ScalarInteger<std::int8_t>>(),
      fold_row<Avx2Int32, ScalarInteger<std::int32_t>>(),
      fold_row<Avx2Int64, ScalarInteger<std::int64_t>>(),
-     fold_row<Avx2Uint8, ScalarInteger<std::uint8_t>>()}};
+     fold_row<Avx2Uint8, ScalarInteger<std::uint8_t>>()},
+    &streaming_copy_avx};
 
 }  // namespace
 

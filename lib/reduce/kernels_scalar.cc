@@ -16,7 +16,8 @@ constexpr Kernels kKernels = {
     "cpu scalar",
     {row<ScalarFloat<float>>(), row<ScalarFloat<double>>(), row<ScalarHalf>(), row<ScalarBfloat>(),
      row<ScalarInteger<std::int8_t>>(), row<ScalarInteger<std::int32_t>>(),
-     row<ScalarInteger<std::int64_t>>(), row<ScalarInteger<std::uint8_t>>()}};
+     row<ScalarInteger<std::int64_t>>(), row<ScalarInteger<std::uint8_t>>()},
+    nullptr};
 
 }  // namespace
 

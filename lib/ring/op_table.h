@@ -36,6 +36,7 @@ struct Op {
   std::uint64_t spill_cursor = 0;     ///< lane chunk index from which to look for the next
   std::uint32_t loads_pending = 0;    ///< batch entries that read or write this op's memory
   std::uint32_t eager_sent = 0;       ///< counted against the eager allowance
+  bool streaming = false;             ///< too large for the cache: outputs are written past it
   std::uint64_t bitmap_words = 0;     ///< of one of the three bitmaps
   std::uint64_t* reduced = nullptr;   ///< the chunk's reducing hop was accepted
   std::uint64_t* gathered = nullptr;  ///< its gathering hop was accepted

@@ -146,6 +146,7 @@ PostResult Shard::Impl::post(const OpSpec& spec, TimeNs now) noexcept {
   Op* op = ops_.open(spec, partition, lane_total);
   if (op == nullptr) return PostResult::kFull;
 
+  op->streaming = spec.count * element_bytes(spec.datatype) >= config_.streaming_bytes;
   const auto lane_share = [&](std::uint64_t first, std::uint64_t end) {
     return chunks_on_lane(first, end, config_.lane, config_.lanes);
   };
@@ -175,6 +176,7 @@ void Shard::Impl::finish_if_done(Op& op) noexcept {
   // A finished sum has every rank's part in it, so the downstream rank has posted the op.
   eager_outstanding_ -= op.eager_sent;
   op.eager_sent = 0;
+  backend_->make_visible();
   ops_.close(op);
   ++counters_.ops_done;
   emit(EventType::kOpDone, op_seq);
@@ -265,6 +267,7 @@ bool Shard::pop_event(Event& out) noexcept { return impl_->pop_event(out); }
 const AbortReason& Shard::reason() const noexcept { return impl_->reason_; }
 const ShardConfig& Shard::config() const noexcept { return impl_->config_; }
 const ShardCounters& Shard::counters() const noexcept { return impl_->counters_; }
+const char* Shard::backend_name() const noexcept { return impl_->backend_->name(); }
 const reduce::BackendCounters& Shard::backend_counters() const noexcept {
   return impl_->backend_->counters();
 }

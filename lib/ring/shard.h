@@ -82,6 +82,8 @@ struct ShardConfig {
   /// Chunks that the backend may have at once. One that finishes later than it is asked needs room
   /// for all that the credit lets in, and for own chunks: see pending_entries_wanted().
   std::uint32_t pending_entries = 128;
+  std::uint64_t streaming_bytes = 8u << 20;  ///< results of ops from this size on are written past
+                                             ///< the cache
   bool received_mbufs_are_exclusive =
       false;  ///< the driver's row: write in place even if refcnt > 1
   ShardTimeouts timeouts;
@@ -207,6 +209,7 @@ class Shard {
   [[nodiscard]] const AbortReason& reason() const noexcept;
   [[nodiscard]] const ShardConfig& config() const noexcept;
   [[nodiscard]] const ShardCounters& counters() const noexcept;
+  [[nodiscard]] const char* backend_name() const noexcept;
   [[nodiscard]] const reduce::BackendCounters& backend_counters() const noexcept;
   [[nodiscard]] ShardStatus status(TimeNs now) const noexcept;
 

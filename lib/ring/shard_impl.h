@@ -221,7 +221,8 @@ class Shard::Impl {
   std::vector<std::uint32_t> pending_free_;
   std::vector<reduce::Entry> batch_;
   std::size_t batch_count_ = 0;
-  std::uint32_t pending_count_ = 0;  ///< entries queued or in the backend
+  std::array<reduce::Completion, 32> completions_;  ///< submit()'s own, made once
+  std::uint32_t pending_count_ = 0;                 ///< entries queued or in the backend
 
   std::vector<SentRecord> records_;
   std::vector<std::uint32_t> records_free_;

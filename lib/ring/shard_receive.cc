@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/planted_bug.h"
+#include "base/profile.h"
 #include "ring/shard_impl.h"
 
 namespace gradwire::ring {
@@ -17,8 +18,18 @@ namespace gradwire::ring {
 using wire::Drop;
 using wire::PacketType;
 
+namespace {
+
+bool payload_is_whole(const wire::Packet& packet) noexcept {
+  const profile::Stage stage(profile::StageId::kIntegrity);
+  return wire::payload_crc_ok(packet);
+}
+
+}  // namespace
+
 void Shard::Impl::on_packet(rte_mbuf* frame, const wire::Packet& packet,
                             const wire::IpAddress& source, bool ecn_ce, TimeNs now) noexcept {
+  const profile::Stage stage(profile::StageId::kRing);
   const bool from_upstream = (packet.common.flags & wire::kFlagFromUpstream) != 0;
   Neighbor& neighbor = from_upstream ? upstream_ : downstream_;
   const wire::IpAddress& expected = from_upstream ? config_.upstream_ip : config_.downstream_ip;
@@ -172,7 +183,7 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
     count_drop(Drop::kDuplicate);
     return false;
   }
-  if (!wire::payload_crc_ok(packet)) {
+  if (!payload_is_whole(packet)) {
     if (planted(PlantedBug::kLyingAck)) receiver_.accept(now, number, ecn_ce);
     count_drop(Drop::kPayloadCrc);
     return false;
@@ -199,7 +210,7 @@ bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool e
     count_drop(Drop::kEagerOverflow);
     return false;
   }
-  if (!wire::payload_crc_ok(packet)) {
+  if (!payload_is_whole(packet)) {
     count_drop(Drop::kPayloadCrc);
     return false;
   }
@@ -346,6 +357,7 @@ void Shard::Impl::queue_entry(PendingEntry& pending, reduce::Kind kind, Op& op, 
   entry.datatype = op.spec.datatype;
   entry.redop = op.spec.redop;
   entry.finalize = finalize;
+  entry.streaming = op.streaming;
   entry.member_count = config_.member_count;
   entry.count = op.partition.elements(chunk);
   entry.divisor = std::uint32_t{config_.nranks} * config_.member_count;
@@ -359,15 +371,18 @@ void Shard::Impl::queue_entry(PendingEntry& pending, reduce::Kind kind, Op& op, 
 
 void Shard::Impl::submit(TimeNs now) noexcept {
   if (batch_count_ != 0) {
+    const profile::Stage stage(profile::StageId::kReduce);
     const std::size_t taken =
         backend_->submit(std::span<const reduce::Entry>(batch_.data(), batch_count_));
     std::copy(batch_.begin() + static_cast<std::ptrdiff_t>(taken),
               batch_.begin() + static_cast<std::ptrdiff_t>(batch_count_), batch_.begin());
     batch_count_ -= taken;
   }
-  std::array<reduce::Completion, 32> done;
-  for (std::size_t n = backend_->poll(done); n > 0; n = backend_->poll(done)) {
-    for (std::size_t i = 0; i < n; ++i) complete(pending_[done[i].cookie], done[i].ok, now);
+  if (pending_count_ == 0) return;
+  for (std::size_t n = backend_->poll(completions_); n > 0; n = backend_->poll(completions_)) {
+    for (std::size_t i = 0; i < n; ++i) {
+      complete(pending_[completions_[i].cookie], completions_[i].ok, now);
+    }
   }
 }
 
@@ -400,6 +415,7 @@ void Shard::Impl::complete(PendingEntry& entry, bool ok, TimeNs now) noexcept {
   if (promised) {
     ReadyChunk ready = chunk;
     if (!pending.keep_crc) {
+      const profile::Stage stage(profile::StageId::kIntegrity);
       ready.crc = wire::crc32c({ready.payload, ready.bytes});
     }
     ready_.push(ready);
@@ -421,6 +437,7 @@ void Shard::Impl::flush(TimeNs now) noexcept { submit(now); }
 void Shard::Impl::receive_ack(const wire::Packet& packet, TimeNs now) noexcept {
   ++counters_.acks_received;
   const std::uint64_t posted_before = sender_.posted_op_seq();
+  const profile::Stage stage(profile::StageId::kTransport);
   const transport::Outcome outcome = sender_.on_ack(now, packet.ack);
   if (outcome.malformed) {
     count_drop(Drop::kMalformed);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/planted_bug.h"
+#include "base/profile.h"
 #include "ring/shard_impl.h"
 
 namespace gradwire::ring {
@@ -14,6 +15,7 @@ namespace gradwire::ring {
 using wire::PacketType;
 
 bool Shard::Impl::poll(TimeNs now, bool idle, Outbox& out) noexcept {
+  const profile::Stage stage(profile::StageId::kRing);
   if (state_ == ShardState::kIdle || state_ == ShardState::kClosed) return false;
   submit(now);
   bool worked = false;
@@ -344,6 +346,7 @@ bool Shard::Impl::send_ack(TimeNs now, bool idle, Outbox& out) noexcept {
   if (!upstream_.heard || out.up_count >= out.up_room || !receiver_.ack_due(now, idle)) {
     return false;
   }
+  const profile::Stage stage(profile::StageId::kTransport);
   const bool sent = send_control(config_.control_pool, false, out, [&](std::span<std::byte> room) {
     wire::AckHeader ack;
     ack.credit_chunks = credit_limit();

@@ -87,7 +87,7 @@ base=(--no-pci --no-telemetry --huge-unlink --file-prefix "gw$$" -m 64)
 on_exit rm -rf "/run/dpdk/gw$$"
 cpus=$(allowed_cpus)
 socket=$run_dir/gw.sock
-refused "one lcore" "one lcore is not enough" --lcores "0@($cpus)" "${base[@]}" \
+refused "one lcore" "1 lcore is not enough" --lcores "0@($cpus)" "${base[@]}" \
   --vdev "$(memif_vdev 0 server 0)" -- --config "$good" --daemon.control_socket "$socket"
 refused "no hugepages" "hugepages" --lcores "0@($cpus),1@($cpus)" "${base[@]}" --no-huge \
   --vdev "$(memif_vdev 0 server 0)" -- --config "$good" --daemon.control_socket "$socket"

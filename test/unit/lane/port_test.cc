@@ -10,7 +10,7 @@
 #include <string>
 
 #include "lane/pools.h"
-#include "ring_ports.h"
+#include "support/ring_ports.h"
 
 using namespace gradwire;
 using namespace gradwire::lane;

@@ -14,8 +14,8 @@
 
 #include "command_fixture.h"
 #include "lane/datapath.h"
-#include "ring_ports.h"
 #include "support/ring_harness.h"
+#include "support/ring_ports.h"
 #include "wire/frame.h"
 
 namespace gradwire::lane {

@@ -7,7 +7,7 @@
 
 #include "lane/pools.h"
 #include "lane/port.h"
-#include "ring_ports.h"
+#include "support/ring_ports.h"
 
 using namespace gradwire;
 using namespace gradwire::lane;

@@ -117,7 +117,9 @@ class Perf(unittest.TestCase):
 
     def test_usage(self):
         for options, text in (
-            (["--transport", "gradwire"], "transport 'gradwire' is not built yet"),
+            (["--transport", "gradwire", "--nranks", "2"], "needs --port DEVICE=ADDRESS/BITS"),
+            (["--transport", "gradwire", "--port", "x=y"], "--port 'x=y'"),
+            (["--port", "net_memif0=10.0.0.1/24"], "--port is for transport gradwire"),
             (["--transport", "pigeon"], "transport 'pigeon' is unknown: daemon, tcp and gradwire"),
             (["--no-pci", "--"], "'--no-pci' stands before \"--\""),
             (["--sizes", "1x"], "--sizes '1x'"),

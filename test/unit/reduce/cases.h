@@ -52,6 +52,7 @@ struct Case {
   std::size_t misalignment;
   bool finalize;
   bool in_place;
+  bool streaming;
   std::uint32_t divisor;
 };
 
@@ -163,8 +164,8 @@ inline std::string describe(const Case& c, const char* backend) {
          std::string(name_of(c.redop)) + " kind " + std::to_string(static_cast<int>(c.kind)) +
          " members " + std::to_string(c.members) + " count " + std::to_string(c.count) +
          " misalignment " + std::to_string(c.misalignment) + " finalize " +
-         std::to_string(c.finalize) + " in place " + std::to_string(c.in_place) + " divisor " +
-         std::to_string(c.divisor);
+         std::to_string(c.finalize) + " in place " + std::to_string(c.in_place) + " streaming " +
+         std::to_string(c.streaming) + " divisor " + std::to_string(c.divisor);
 }
 
 /// Runs the case on `backend`. @return what is wrong, or an empty string. Not by assertions of
@@ -184,6 +185,7 @@ inline std::string run(const Case& c, Backend& backend, World world, const World
   entry.datatype = c.type;
   entry.redop = c.redop;
   entry.finalize = c.finalize;
+  entry.streaming = c.streaming;
   entry.member_count = static_cast<std::uint16_t>(c.members);
   entry.count = static_cast<std::uint32_t>(c.count);
   entry.divisor = c.divisor;
@@ -199,6 +201,7 @@ inline std::string run(const Case& c, Backend& backend, World world, const World
     if (!reach.asynchronous()) return describe(c, backend.name()) + ": not completed";
     std::this_thread::yield();
   }
+  backend.make_visible();
   if (!done.ok || done.cookie != 77) return describe(c, backend.name()) + ": failed";
   const auto differs = [&](const Array& got, const Array& want, const std::string& what) {
     const std::uint32_t width = element_bytes(c.type);
@@ -253,6 +256,7 @@ void for_each_case(DataType type, RedOp redop, Check&& check) {
         c.count = count;
         c.misalignment = kMisalignments[index % kMisalignments.size()];
         c.in_place = index % 3 == 0;
+        c.streaming = index % 5 < 2;
         // From one rank (divisor 1 with one member: a copy) to the most.
         constexpr std::array<std::uint32_t, 5> kRanks = {1, 2, 3, 7, 64};
         c.divisor = static_cast<std::uint32_t>(members) * kRanks[index % kRanks.size()];
@@ -261,6 +265,7 @@ void for_each_case(DataType type, RedOp redop, Check&& check) {
         if (count <= 65) {
           c.finalize = !c.finalize;
           c.in_place = !c.in_place;
+          c.streaming = !c.streaming;
           c.divisor = static_cast<std::uint32_t>(members) * kRanks[(index + 1) % kRanks.size()];
           c.misalignment = kMisalignments[(index + 1) % kMisalignments.size()];
           check(c, random);

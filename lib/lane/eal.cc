@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "eal.h"
+#include "lane/eal.h"
 
 #include <fmt/format.h>
 #include <rte_eal.h>
@@ -16,7 +16,7 @@
 
 #include "lane/port.h"
 
-namespace gradwire::gradwired {
+namespace gradwire::lane {
 namespace {
 
 bool names_option(std::string_view argument, std::string_view option) {
@@ -24,8 +24,8 @@ bool names_option(std::string_view argument, std::string_view option) {
 }
 
 /// Names of files in /run/dpdk and /dev/hugepages are made of it.
-std::string to_file_prefix(const std::string& daemon_name) {
-  std::string prefix = daemon_name;
+std::string to_file_prefix(const std::string& name) {
+  std::string prefix = name;
   for (char& c : prefix) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_') c = '_';
   }
@@ -44,7 +44,7 @@ bool may_run_without_hugepages() {
 
 Result<std::vector<std::string>> make_eal_arguments(const std::string& program,
                                                     const std::vector<std::string>& given,
-                                                    const std::string& daemon_name) {
+                                                    const std::string& name) {
   const auto has = [&](std::string_view option) {
     return std::any_of(given.begin(), given.end(),
                        [&](const std::string& argument) { return names_option(argument, option); });
@@ -64,7 +64,7 @@ Result<std::vector<std::string>> make_eal_arguments(const std::string& program,
   arguments.insert(arguments.end(), given.begin(), given.end());
   // --in-memory keeps no files that a prefix could name.
   if (!has("--file-prefix") && !has("--in-memory")) {
-    arguments.push_back("--file-prefix=" + to_file_prefix(daemon_name));
+    arguments.push_back("--file-prefix=" + to_file_prefix(name));
   }
   // Otherwise the EAL leaves its hugepages in /dev/hugepages, taken, when the daemon ends.
   if (!has("--huge-unlink") && !has("--in-memory") && !has("--no-huge")) {
@@ -73,7 +73,7 @@ Result<std::vector<std::string>> make_eal_arguments(const std::string& program,
   return arguments;
 }
 
-Result<void> start_eal(std::vector<std::string> given) {
+Result<void> start_eal(std::vector<std::string> given, unsigned least_lcores) {
   // The EAL keeps pointers into its arguments as long as the process lives.
   static std::vector<std::string> arguments;
   arguments = std::move(given);
@@ -103,17 +103,20 @@ Result<void> start_eal(std::vector<std::string> given) {
                 "the EAL runs without hugepages (--no-huge): the datapath needs them; reserve "
                 "some in /sys/kernel/mm/hugepages and leave --no-huge out");
   }
-  if (rte_lcore_count() < 2) {
-    return fail(ErrorCode::kInvalidArgument,
-                "one lcore is not enough: the first is the control plane and each other one a "
-                "lane; pass --lcores 0@0,1@1, or --lcores '0@(0-1),1@(0-1)' to let them float");
+  if (rte_lcore_count() < least_lcores) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} lcore{} not enough, {} are needed: the first is the control plane "
+                    "and each other one a lane; pass --lcores 0@0,1@1, or --lcores "
+                    "'0@(0-1),1@(0-1)' to let them float",
+                    rte_lcore_count(), rte_lcore_count() == 1 ? " is" : "s are", least_lcores));
   }
   return {};
 }
 
 void leave_eal() noexcept {
   if (!has_eal_files) return;
-  lane::close_all_ports();
+  close_all_ports();
   remove_eal_files();
 }
 
@@ -123,4 +126,4 @@ void remove_eal_files() noexcept {
   std::filesystem::remove_all(rte_eal_get_runtime_dir(), ignored);
 }
 
-}  // namespace gradwire::gradwired
+}  // namespace gradwire::lane

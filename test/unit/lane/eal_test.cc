@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "eal.h"
+#include "lane/eal.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-namespace gradwire::gradwired {
+namespace gradwire::lane {
 namespace {
 
 using Arguments = std::vector<std::string>;
@@ -41,4 +41,4 @@ TEST_CASE("a daemon is never a secondary process") {
 }
 
 }  // namespace
-}  // namespace gradwire::gradwired
+}  // namespace gradwire::lane

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "embedded_transport.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/profile.h"
+#include "client/gradwire.h"
+#include "embedded/communicator.h"
+#include "lane/eal.h"
+#include "rendezvous.h"
+
+namespace gradwire::perf {
+namespace {
+
+static_assert(sizeof(ipc::RankInfo) == GW_RANK_INFO_BYTES);
+
+bool eal_started = false;
+
+/// Gradient memory: hugepages of this process.
+class HugeMemory {
+ public:
+  HugeMemory() = default;
+  ~HugeMemory() {
+    if (address_ != nullptr) munmap(address_, bytes_);
+  }
+  HugeMemory(const HugeMemory&) = delete;
+  HugeMemory& operator=(const HugeMemory&) = delete;
+
+  [[nodiscard]] Result<std::byte*> allocate(std::uint64_t bytes) {
+    constexpr std::uint64_t kPage = 2u << 20;
+    bytes_ = (bytes + kPage - 1) / kPage * kPage;
+    void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_POPULATE, -1, 0);
+    if (mapped == MAP_FAILED) {
+      return fail(ErrorCode::kResourceExhausted,
+                  fmt::format("{} hugepages of 2 MB for the buffers cannot be had: {}; reserve "
+                              "more in /proc/sys/vm/nr_hugepages",
+                              bytes_ / kPage, std::strerror(errno)));
+    }
+    address_ = mapped;
+    return static_cast<std::byte*>(mapped);
+  }
+
+ private:
+  void* address_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+class EmbeddedTransport final : public Transport {
+ public:
+  explicit EmbeddedTransport(const Options& options)
+      : options_(options), timeout_ns_(static_cast<TimeNs>(options.timeout_s * 1e9)) {}
+
+  Result<Buffers> open() override;
+  Result<void> all_reduce(const std::byte* input, std::byte* output, std::uint64_t count,
+                          DataType datatype, RedOp redop) override {
+    return communicator_->all_reduce({input, output, count, datatype, redop, 0}, timeout_ns_);
+  }
+  Result<std::uint64_t> sum_over_all(std::uint64_t value) override;
+  Result<Counters> counters() override;
+  Result<void> close() override { return communicator_->leave(timeout_ns_); }
+
+ private:
+  Result<void> start();
+  Result<void> join();
+
+  const Options& options_;
+  const TimeNs timeout_ns_;
+  HugeMemory memory_;
+  std::byte* scratch_ = nullptr;
+  std::unique_ptr<embedded::Communicator> communicator_;
+};
+
+Result<void> EmbeddedTransport::start() {
+  const EmbeddedOptions& wanted = options_.embedded;
+  const std::string name = fmt::format("gradwire-perf-{}", getpid());
+  auto arguments = lane::make_eal_arguments("gradwire-perf", options_.eal_arguments, name);
+  if (!arguments) return tl::unexpected(arguments.error());
+  if (auto started = lane::start_eal(std::move(*arguments), wanted.lanes); !started) {
+    return started;
+  }
+  eal_started = true;
+
+  embedded::Config config;
+  for (const PortOption& port : wanted.ports) {
+    lane::PortConfig added;
+    added.device = port.device;
+    added.ip = *wire::parse_ip(port.ip);  // the options were checked
+    added.prefix_bits = port.prefix_bits;
+    added.rx_descriptors = added.tx_descriptors = wanted.descriptors;
+    config.datapath.ports.push_back(added);
+  }
+  config.datapath.lanes = wanted.lanes;
+  config.datapath.base_udp_port = wanted.base_udp_port;
+  config.datapath.max_payload_bytes = wanted.payload_bytes;
+  config.datapath.polling.mode = lane::PollingMode::kBusy;
+  config.shard.window_packets = wanted.window_packets;
+  config.shard.transit_packets = wanted.transit_packets;
+  config.shard.eager_packets = wanted.eager_packets;
+  config.shard.sender.rate_bps = static_cast<std::uint64_t>(wanted.rate_gbps * 1e9);
+  // A rank checks its results for seconds without driving its lane: late, not dead.
+  config.shard.timeouts.silence_ns = timeout_ns_;
+  auto made = embedded::Communicator::create(config);
+  if (!made) return tl::unexpected(made.error());
+  communicator_ = std::move(*made);
+  return {};
+}
+
+Result<void> EmbeddedTransport::join() {
+  std::byte info[GW_RANK_INFO_BYTES];
+  std::memcpy(info, &communicator_->info(), sizeof info);
+  const auto meeting = meet(options_, info);
+  if (!meeting) return tl::unexpected(meeting.error());
+  std::vector<ipc::RankInfo> table(options_.nranks);
+  std::memcpy(table.data(), meeting->rank_infos.data(), meeting->rank_infos.size());
+  auto formed =
+      communicator_->form({meeting->group_id, options_.epoch}, options_.rank, table, timeout_ns_);
+  leave_no_trace(options_);
+  return formed;
+}
+
+Result<Buffers> EmbeddedTransport::open() {
+  constexpr std::uint64_t kAlignment = 4096;
+  const std::uint64_t room = (largest_bytes(options_) + kAlignment - 1) / kAlignment * kAlignment;
+  const auto memory = memory_.allocate(kAlignment + (options_.in_place ? room : 2 * room));
+  if (!memory) return tl::unexpected(memory.error());
+  scratch_ = *memory;
+  if (auto started = start(); !started) return tl::unexpected(started.error());
+  if (auto joined = join(); !joined) return tl::unexpected(joined.error());
+  Buffers buffers;
+  buffers.input = scratch_ + kAlignment;
+  buffers.output = options_.in_place ? buffers.input : buffers.input + room;
+  return buffers;
+}
+
+Result<std::uint64_t> EmbeddedTransport::sum_over_all(std::uint64_t value) {
+  std::memcpy(scratch_, &value, sizeof(value));
+  auto summed = all_reduce(scratch_, scratch_, 1, DataType::kInt64, RedOp::kSum);
+  if (!summed) return tl::unexpected(summed.error());
+  std::memcpy(&value, scratch_, sizeof(value));
+  return value;
+}
+
+Result<Counters> EmbeddedTransport::counters() {
+  Counters counters;
+  std::uint64_t tx_packets = 0;
+  std::uint64_t rx_packets = 0;
+  std::uint64_t rounds = 0;
+  std::uint64_t busy_rounds = 0;
+  for (std::uint8_t i = 0; i < communicator_->datapath().lanes(); ++i) {
+    const lane::LaneCounters& lane = communicator_->datapath().lane(i).counters();
+    tx_packets += lane::read_counter(lane.tx_packets);
+    rx_packets += lane::read_counter(lane.rx_packets);
+    rounds += lane::read_counter(lane.rounds);
+    busy_rounds += lane::read_counter(lane.busy_rounds);
+  }
+  const ring::ShardCounters shards = communicator_->counters();
+  counters = {{kTxPackets, tx_packets},
+              {kRxPackets, rx_packets},
+              {kRetransmissions, shards.retransmissions},
+              {"data_packets", shards.data_packets_sent},
+              {"acknowledgements", shards.acks_sent},
+              {"probes", shards.probes},
+              {"spills", shards.spills},
+              {"early_packets", shards.early_packets},
+              {"copies", shards.copies},
+              {"rounds", rounds},
+              {"busy_rounds", busy_rounds}};
+  if (profile::kEnabled) {  // of this thread: lane 0
+    const profile::Account& account = profile::account();
+    for (std::size_t i = 0; i < profile::kStages; ++i) {
+      counters.push_back({fmt::format("cycles_{}", profile::kStageNames[i]), account.cycles[i]});
+    }
+  }
+  return counters;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_embedded_transport(const Options& options) {
+  return std::make_unique<EmbeddedTransport>(options);
+}
+
+bool leave_embedded() noexcept {
+  if (eal_started) lane::leave_eal();
+  return eal_started;
+}
+
+}  // namespace gradwire::perf

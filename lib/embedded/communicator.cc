@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "embedded/communicator.h"
+
+#include <fmt/format.h>
+#include <rte_ring.h>
+#include <rte_ring_elem.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "embedded/float_environment.h"
+#include "group/table.h"
+
+namespace gradwire::embedded {
+namespace {
+
+constexpr TimeNs kLaneStopNs = 5'000'000'000;
+/// ARP and notices are looked at once in so many rounds: a round takes some 100 ns.
+constexpr std::uint32_t kControlRounds = 256;
+constexpr std::uint64_t kGroupHandle = 1;
+
+Result<std::uint64_t> random_incarnation() {
+  std::uint64_t value = 0;
+  while (value == 0) {
+    if (getrandom(&value, sizeof value, 0) != static_cast<ssize_t>(sizeof value)) {
+      return fail(ErrorCode::kSystem, "the kernel gives no random number for the incarnation");
+    }
+  }
+  return value;
+}
+
+bool overlap(const std::byte* a, const std::byte* b, std::uint64_t bytes) noexcept {
+  return a < b + bytes && b < a + bytes;
+}
+
+}  // namespace
+
+Communicator::Communicator(const Config& config) : config_(config) {}
+
+Result<std::unique_ptr<Communicator>> Communicator::create(const Config& config) {
+  std::unique_ptr<Communicator> made(new Communicator(config));
+  if (auto opened = made->open(); !opened) return tl::unexpected(opened.error());
+  return made;
+}
+
+Result<void> Communicator::open() {
+  const auto incarnation = random_incarnation();
+  if (!incarnation) return tl::unexpected(incarnation.error());
+  incarnation_ = *incarnation;
+
+  lane::DatapathConfig datapath = config_.datapath;
+  datapath.max_groups = 1;
+  datapath.mbufs_per_shard = ring::packet_mbufs_needed(config_.shard);
+  datapath.command_lane = false;
+  const auto workers = lane::LaneThreads::worker_lcores().size();
+  if (datapath.lanes > workers + 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} lanes: the caller drives one, and the EAL has {} worker lcores for "
+                            "the others",
+                            datapath.lanes, workers));
+  }
+  auto opened = lane::Datapath::create(datapath);
+  if (!opened) return tl::unexpected(opened.error());
+  datapath_ = std::move(*opened);
+
+  group::PlanSettings settings;
+  settings.shard = config_.shard;
+  settings.base_udp_port = datapath.base_udp_port;
+  settings.dscp = config_.dscp;
+  settings.ecn = config_.ecn;
+  control_ = std::make_unique<group::DatapathLanes>(*datapath_, settings, config_.neighbors,
+                                                    [](std::uint8_t lane) {
+                                                      return nlohmann::json{{"lane", lane}};
+                                                    });
+
+  group::DaemonInfo self;
+  self.incarnation = incarnation_;
+  self.max_payload_bytes = datapath_->max_payload_bytes();
+  self.features = config_.shard.eager_packets;
+  self.base_udp_port = datapath.base_udp_port;
+  info_ = group::make_rank_info(self, datapath_->lanes(), control_->addresses());
+
+  if (datapath_->lanes() > 1) {
+    threads_ = std::make_unique<lane::LaneThreads>(*datapath_, 1);
+    if (auto started = threads_->start(); !started) return started;
+  }
+  return {};
+}
+
+Communicator::~Communicator() {
+  if (joined_) {
+    constexpr TimeNs kLeaveNs = 5'000'000'000;
+    static_cast<void>(leave(kLeaveNs));  // nobody is left to hear of an error
+  }
+  if (threads_ != nullptr && !threads_->stop(kLaneStopNs)) {
+    // A lane that does not stop may touch all that would be freed here.
+    static_cast<void>(threads_.release());
+    static_cast<void>(datapath_.release());
+    static_cast<void>(control_.release());
+    return;
+  }
+  if (plan_ != nullptr) control_->destroy_plan(plan_);
+}
+
+// --- driving ------------------------------------------------------------------------------------
+
+void Communicator::take_reports() noexcept {
+  lane::LaneReport report;
+  while (datapath_->next_report(report)) {
+    switch (report.type) {
+      case ring::EventType::kFormed:
+        ++lanes_formed_;
+        break;
+      case ring::EventType::kOpDone: {
+        ++lanes_done_[report.op_seq % lane::kOpSlots];
+        const auto lanes = static_cast<std::uint8_t>(plan_->shards.size());
+        while (done_ < posted_ && lanes_done_[(done_ + 1) % lane::kOpSlots] == lanes) ++done_;
+        break;
+      }
+      case ring::EventType::kAborted:
+      case ring::EventType::kClosed:
+        if (!reason_.is_set() && report.reason.is_set()) reason_ = report.reason;
+        break;
+    }
+  }
+}
+
+void Communicator::take_notices() noexcept {
+  lane::Notice notice;
+  while (datapath_->receive(notice)) {
+    if (notice.type == lane::NoticeType::kRequestDone) --requests_open_;
+    if (notice.type == lane::NoticeType::kGroupAborted && !reason_.is_set()) {
+      reason_ = notice.reason;
+    }
+  }
+}
+
+void Communicator::drive(TimeNs now) noexcept {
+  datapath_->lane(0).poll_once(now);
+  take_reports();
+  if (++rounds_ % kControlRounds != 0) return;
+  take_notices();
+  control_->poll(now);
+}
+
+template <class Done>
+Result<void> Communicator::drive_until(Done&& done, TimeNs deadline, const std::string& what) {
+  const FloatEnvironment defaults;
+  while (!done()) {
+    const TimeNs now = clock_.now();
+    drive(now);
+    if (now >= deadline && !done()) {
+      take_notices();
+      return fail(ErrorCode::kTimedOut, what);
+    }
+  }
+  return {};
+}
+
+Error Communicator::aborted() const { return {ErrorCode::kAborted, describe(reason_)}; }
+
+// --- formation ----------------------------------------------------------------------------------
+
+Result<void> Communicator::resolve(group::NeighbourPath& path, TimeNs deadline) {
+  group::Resolution found;
+  const auto asked = drive_until(
+      [&] {
+        found = control_->resolve(path.port, path.remote_ip);
+        return found.state != group::ResolveState::kPending;
+      },
+      deadline,
+      fmt::format("rank {} ({}) has not answered for its MAC address on port {}", path.rank,
+                  wire::to_string(path.remote_ip), datapath_->ports()[path.port]->config().device));
+  if (!asked) return asked;
+  if (found.state == group::ResolveState::kFailed) {
+    return fail(ErrorCode::kUnavailable,
+                fmt::format("rank {} ({}) cannot be reached: {}", path.rank,
+                            wire::to_string(path.remote_ip), found.error));
+  }
+  path.remote_mac = found.mac;
+  return {};
+}
+
+Result<void> Communicator::send(lane::RequestType type, TimeNs deadline) {
+  requests_.assign(plan_->shards.size(), {});
+  requests_open_ = requests_.size();
+  for (std::uint8_t lane = 0; lane < requests_.size(); ++lane) {
+    requests_[lane].type = type;
+    requests_[lane].group_handle = kGroupHandle;
+    requests_[lane].plan = plan_;
+    // A lane's ring has room: there are never two requests under way.
+    if (!datapath_->send(lane, &requests_[lane])) {
+      return fail(ErrorCode::kInternal, fmt::format("lane {} takes no request", lane));
+    }
+  }
+  return drive_until([&] { return requests_open_ == 0; }, deadline,
+                     "a lane has not answered a request");
+}
+
+Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
+                                std::span<const ipc::RankInfo> table, TimeNs timeout_ns) {
+  if (plan_ != nullptr) return fail(ErrorCode::kInvalidArgument, "this communicator was formed");
+  const TimeNs deadline = clock_.now() + timeout_ns;
+  ipc::JoinBody join;
+  join.request.group_id = key.group_id;
+  join.request.epoch = key.epoch;
+  join.request.rank = rank;
+  join.request.nranks = static_cast<std::uint16_t>(table.size());
+  join.table.assign(table.begin(), table.end());
+  const auto agreement = group::check_join(join, info_);
+  if (!agreement) return tl::unexpected(agreement.error());
+
+  group::PlanRequest wanted;
+  wanted.key = key;
+  wanted.rank = rank;
+  wanted.nranks = join.request.nranks;
+  wanted.lanes = agreement->lanes;
+  wanted.payload_bytes = agreement->payload_bytes;
+  wanted.table_digest = group::table_digest(key, 1, *agreement, table);
+  wanted.incarnation = incarnation_;
+  if (wanted.nranks > 1) {
+    const auto path = [&](int step) {
+      const auto neighbour =
+          static_cast<std::uint16_t>((rank + wanted.nranks + step) % wanted.nranks);
+      return group::neighbour_path(rank, neighbour, step > 0, table, info_, control_->addresses());
+    };
+    auto down = path(1);
+    if (!down) return tl::unexpected(down.error());
+    auto up = path(-1);
+    if (!up) return tl::unexpected(up.error());
+    if (auto found = resolve(*down, deadline); !found) return found;
+    if (auto found = resolve(*up, deadline); !found) return found;
+    wanted.downstream = *down;
+    wanted.upstream = *up;
+  }
+  wanted.formation_ns = std::max<TimeNs>(deadline - clock_.now(), 1);
+  auto plan = control_->create_plan(wanted);
+  if (!plan) return tl::unexpected(plan.error());
+  plan_ = *plan;
+  plan_->group_handle = kGroupHandle;
+  plan_->member_clients = {0};
+
+  joined_ = true;
+  if (auto added = send(lane::RequestType::kAddGroup, deadline); !added) return added;
+  const auto formed = drive_until(
+      [&] { return lanes_formed_ == plan_->shards.size() || reason_.is_set(); }, deadline,
+      fmt::format("rank {}: its neighbours have not answered on {} of {} lanes", rank,
+                  plan_->shards.size() - lanes_formed_, plan_->shards.size()));
+  if (!formed) return formed;
+  if (reason_.is_set()) return tl::unexpected(aborted());
+  return {};
+}
+
+// --- ops ----------------------------------------------------------------------------------------
+
+Result<void> Communicator::check(const AllReduce& op) const {
+  if (plan_ == nullptr || !joined_) {
+    return fail(ErrorCode::kInvalidArgument, "an op before form() or after leave()");
+  }
+  if (!is_valid(op.datatype) || !is_valid(op.redop)) {
+    return fail(ErrorCode::kInvalidArgument, "unknown datatype or redop");
+  }
+  const std::uint64_t element = element_bytes(op.datatype);
+  if (op.count > UINT64_MAX / 2 / element) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("{} elements are too many", op.count));
+  }
+  if (op.count != 0 && (op.input == nullptr || op.output == nullptr)) {
+    return fail(ErrorCode::kInvalidArgument, "no input or no output");
+  }
+  const auto* input = static_cast<const std::byte*>(op.input);
+  const auto* output = static_cast<const std::byte*>(op.output);
+  if (input != output && overlap(input, output, op.count * element)) {
+    return fail(ErrorCode::kInvalidArgument, "input and output overlap and are not the same");
+  }
+  const ring::ShardConfig& config = plan_->shards.front().shard->config();
+  const std::uint64_t chunks =
+      ring::lane_chunks(op.count, op.datatype, config.nranks, config.payload_bytes, config.lanes);
+  if (chunks > config.max_chunks) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} elements are {} chunks on a lane, at most {}", op.count, chunks,
+                            config.max_chunks));
+  }
+  return {};
+}
+
+Result<std::uint64_t> Communicator::post(const AllReduce& op) {
+  if (reason_.is_set()) return tl::unexpected(aborted());
+  if (auto ok = check(op); !ok) return tl::unexpected(ok.error());
+  if (posted_ - done_ >= kMaxPosted) {
+    return fail(ErrorCode::kBusy, fmt::format("{} ops are unfinished: wait for one", kMaxPosted));
+  }
+  const std::uint64_t op_seq = posted_ + 1;
+  ring::OpSpec& spec = specs_[op_seq % lane::kOpSlots];
+  spec.op_seq = op_seq;
+  spec.count = op.count;
+  spec.tag = op.tag;
+  spec.datatype = op.datatype;
+  spec.redop = op.redop;
+  spec.inputs[0] = static_cast<const std::byte*>(op.input);
+  spec.outputs[0] = static_cast<std::byte*>(op.output);
+  lanes_done_[op_seq % lane::kOpSlots] = 0;
+  posted_ = op_seq;
+  for (std::uint8_t lane = 0; lane < plan_->shards.size(); ++lane) {
+    // As many as may be posted fit: the rings are larger than kMaxPosted.
+    if (!datapath_->post_ops(lane, {kGroupHandle, op_seq, specs_.data()})) {
+      return fail(ErrorCode::kInternal, fmt::format("lane {} takes no op", lane));
+    }
+  }
+  return op_seq;
+}
+
+bool Communicator::test(std::uint64_t op_seq) noexcept {
+  const FloatEnvironment defaults;
+  if (done_ < op_seq) drive(clock_.now());
+  return done_ >= op_seq;
+}
+
+Result<void> Communicator::wait(std::uint64_t op_seq, TimeNs timeout_ns) {
+  const TimeNs start = clock_.now();
+  const FloatEnvironment defaults;
+  TimeNs now = start;
+  while (done_ < op_seq && !reason_.is_set()) {
+    drive(now);
+    now = clock_.now();
+    if (now - start > timeout_ns && done_ < op_seq) {
+      take_notices();
+      return fail(ErrorCode::kTimedOut,
+                  fmt::format("op {} is not done after {:.3f} s; done are all up to {}", op_seq,
+                              static_cast<double>(timeout_ns) / 1e9, done_));
+    }
+  }
+  if (done_ < op_seq) return tl::unexpected(aborted());
+  return {};
+}
+
+Result<void> Communicator::all_reduce(const AllReduce& op, TimeNs timeout_ns) {
+  const auto op_seq = post(op);
+  if (!op_seq) return tl::unexpected(op_seq.error());
+  return wait(*op_seq, timeout_ns);
+}
+
+Result<void> Communicator::leave(TimeNs timeout_ns) {
+  if (!joined_) return {};
+  joined_ = false;
+  return send(lane::RequestType::kLeaveGroup, clock_.now() + timeout_ns);
+}
+
+// --- display ------------------------------------------------------------------------------------
+
+ring::ShardCounters Communicator::counters() const noexcept {
+  ring::ShardCounters sum;
+  if (plan_ == nullptr) return sum;
+  for (const lane::ShardPlacement& placement : plan_->shards) {
+    const ring::ShardCounters& one = placement.shard->counters();
+    sum.data_packets_sent += one.data_packets_sent;
+    sum.data_bytes_sent += one.data_bytes_sent;
+    sum.data_packets_received += one.data_packets_received;
+    sum.data_bytes_received += one.data_bytes_received;
+    sum.retransmissions += one.retransmissions;
+    sum.probes += one.probes;
+    sum.acks_sent += one.acks_sent;
+    sum.acks_received += one.acks_received;
+    sum.pings_sent += one.pings_sent;
+    sum.spills += one.spills;
+    sum.early_packets += one.early_packets;
+    sum.copies += one.copies;
+    sum.ops_done += one.ops_done;
+    for (std::size_t i = 0; i < sum.drops.size(); ++i) sum.drops[i] += one.drops[i];
+  }
+  return sum;
+}
+
+ring::ShardStatus Communicator::status(std::uint8_t lane) const noexcept {
+  return datapath_->lane(lane).shard_status(kGroupHandle).value_or(ring::ShardStatus{});
+}
+
+const char* Communicator::backend_name() const noexcept {
+  return plan_ == nullptr ? "" : plan_->shards.front().shard->backend_name();
+}
+
+}  // namespace gradwire::embedded

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// One rank without a daemon: the program that reduces opens the ports itself, and its own thread
+/// drives lane 0 (the EAL's worker lcores drive the others). The lanes, shards and formation rules
+/// are the daemon's; what is not here is what needs a control plane: clients of other processes,
+/// quotas, several groups, a status socket.
+///
+/// The EAL has been started by the program. One thread owns a Communicator and makes every call;
+/// calls that wait drive the lane meanwhile and have a bound. Between calls nothing moves on lane
+/// 0: a program that stays away for longer than the silence timeout is taken for dead by its
+/// neighbours. Floating-point control (MXCSR) is set to the default inside each call and restored.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/abort_reason.h"
+#include "base/result.h"
+#include "base/types.h"
+#include "group/datapath_lanes.h"
+#include "ipc/control_messages.h"
+#include "lane/clock.h"
+#include "lane/datapath.h"
+#include "lane/lane_threads.h"
+#include "ring/shard.h"
+
+namespace gradwire::embedded {
+
+struct Config {
+  /// Its `max_groups` and `mbufs_per_shard` are set from what a communicator needs; `polling` is
+  /// that of the lanes beside lane 0.
+  lane::DatapathConfig datapath;
+  ring::ShardConfig shard;  ///< window, timeouts, pacing; identity and addresses are filled in
+  std::uint8_t dscp = 0;
+  bool ecn = false;
+  std::vector<group::StaticNeighbor> neighbors;
+};
+
+/// What a caller hands over. `input` and `output` are [count] of `datatype`; they are equal or do
+/// not overlap, and stay untouched until the op is done.
+struct AllReduce {
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::uint64_t count = 0;
+  DataType datatype = DataType::kFloat32;
+  RedOp redop = RedOp::kSum;
+  std::uint32_t tag = 0;
+};
+
+class Communicator {
+ public:
+  /// Opens ports, makes mempools, starts the lanes beside lane 0. Worker lcores are needed for
+  /// those lanes only.
+  [[nodiscard]] static Result<std::unique_ptr<Communicator>> create(const Config& config);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  /// This rank's entry of the table, to be carried to every other rank.
+  [[nodiscard]] const ipc::RankInfo& info() const noexcept { return info_; }
+
+  /// Joins the ring; collective. Once per Communicator.
+  /// @param table  [nranks], the same on every rank; entry `rank` is info().
+  /// @return kTimedOut, or an error that names the rank and the field that is wrong.
+  [[nodiscard]] Result<void> form(const GroupKey& key, std::uint16_t rank,
+                                  std::span<const ipc::RankInfo> table, TimeNs timeout_ns);
+
+  /// Posts the next op; at most kMaxPosted are unfinished at a time.
+  /// @return its op_seq, 1, 2, 3, ...; kAborted with the reason, kInvalidArgument, kBusy when
+  ///         kMaxPosted ops are unfinished.
+  [[nodiscard]] Result<std::uint64_t> post(const AllReduce& op);
+  /// Drives the lane until `op_seq` and all before it are done.
+  /// @return kTimedOut (the op goes on), or the abort's reason.
+  [[nodiscard]] Result<void> wait(std::uint64_t op_seq, TimeNs timeout_ns);
+  /// One round of the lane. @return whether `op_seq` and all before it are done.
+  [[nodiscard]] bool test(std::uint64_t op_seq) noexcept;
+  /// post() and wait().
+  [[nodiscard]] Result<void> all_reduce(const AllReduce& op, TimeNs timeout_ns);
+
+  /// Says bye and waits until the neighbours have it; then only destruction is left.
+  [[nodiscard]] Result<void> leave(TimeNs timeout_ns);
+
+  [[nodiscard]] lane::Datapath& datapath() noexcept { return *datapath_; }
+  /// Sum over lanes; valid after form().
+  [[nodiscard]] ring::ShardCounters counters() const noexcept;
+  [[nodiscard]] ring::ShardStatus status(std::uint8_t lane) const noexcept;
+  [[nodiscard]] const char* backend_name() const noexcept;
+  [[nodiscard]] const AbortReason& reason() const noexcept { return reason_; }
+
+  static constexpr std::uint64_t kMaxPosted = 64;
+
+ private:
+  explicit Communicator(const Config& config);
+  [[nodiscard]] Result<void> open();
+  [[nodiscard]] Result<void> check(const AllReduce& op) const;
+  /// One round of lane 0 and what the lanes reported.
+  void drive(TimeNs now) noexcept;
+  void take_reports() noexcept;
+  void take_notices() noexcept;
+  /// Drives until `done()`, the group is aborted, or `deadline`.
+  template <class Done>
+  Result<void> drive_until(Done&& done, TimeNs deadline, const std::string& what);
+  [[nodiscard]] Result<void> resolve(group::NeighbourPath& path, TimeNs deadline);
+  [[nodiscard]] Result<void> send(lane::RequestType type, TimeNs deadline);
+  [[nodiscard]] Error aborted() const;
+
+  Config config_;
+  lane::TscClock clock_;
+  std::unique_ptr<lane::Datapath> datapath_;
+  std::unique_ptr<lane::LaneThreads> threads_;
+  std::unique_ptr<group::DatapathLanes> control_;
+  ipc::RankInfo info_;
+  std::uint64_t incarnation_ = 0;
+
+  lane::GroupPlan* plan_ = nullptr;
+  std::vector<lane::Request> requests_;  ///< [lanes of the group], those under way
+  std::size_t requests_open_ = 0;
+  bool joined_ = false;  ///< the lanes know the plan
+  std::uint8_t lanes_formed_ = 0;
+  std::array<ring::OpSpec, lane::kOpSlots> specs_{};
+  std::array<std::uint8_t, lane::kOpSlots> lanes_done_{};
+  std::uint64_t posted_ = 0;
+  std::uint64_t done_ = 0;  ///< all up to it are done on every lane
+  AbortReason reason_;
+  std::uint32_t rounds_ = 0;
+};
+
+}  // namespace gradwire::embedded
