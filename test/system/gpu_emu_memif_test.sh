@@ -43,6 +43,13 @@ expect_text "why the copy engine is taken is reported" 'copy by copy engine .*no
 sums "copy by copy engine"
 stop_ring
 
+step "two lanes, whose persistent kernels take turns on the emulated GPU's one thread"
+daemon_lanes=2 daemon_memory_mib=256
+gpu_ring 'delay_us=20' --gpu.staging copy --gpu.kernel persistent
+sums "copy by CPU mapping"
+stop_ring
+daemon_lanes=1 daemon_memory_mib=160
+
 step "a client is killed while the GPU has its chunks, and another group sums"
 gpu_ring 'delay_us=300' --gpu.staging mapped
 background bystanders "$python" "$repo_root/test/system/until_error.py" --seconds 4 \

@@ -78,8 +78,11 @@ class CudaExecutor final : public Executor {
 
   [[nodiscard]] bool launch(std::uint32_t slot, std::uint32_t number) noexcept override {
     if (options_.mode == KernelMode::kPersistent) {
+      // A bell must not ring for a batch that is given up: a kernel that starts later would run it.
+      if (faulted_) return false;
       host_.ring(slot, number);
-      return start_if_needed();
+      faulted_ = !start_if_needed();
+      return !faulted_;
     }
     cudaSetDevice(device_);
     cudaStream_t stream = streams_[slot];

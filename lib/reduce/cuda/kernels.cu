@@ -101,7 +101,9 @@ struct Dispatcher {
   __device__ void look(const PersistentArguments& arguments) {
     if (ended) return;
     PersistentState& state = *arguments.state;
-    const std::uint32_t stop = acquire_system(&arguments.words->stop);
+    // What decides for all lanes is read by one: another might see a later value, and go elsewhere.
+    std::uint32_t stop = threadIdx.x == 0 ? acquire_system(&arguments.words->stop) : 0;
+    stop = __shfl_sync(~0u, stop, 0);
     std::uint32_t bell = seen;
     if (stop == 0 && threadIdx.x < kQueueSlots) {
       bell = acquire_system(&arguments.words->doorbell[threadIdx.x]);
@@ -116,22 +118,22 @@ struct Dispatcher {
       __threadfence();
     }
     __syncwarp();
-    const std::uint64_t now = now_ns();
     if (rung != 0) {
       published += __popc(rung);
-      idle_since = now;
+      idle_since = now_ns();
       if (threadIdx.x == 0) release_gpu(&state.published, published);
       return;
     }
-    const bool enough = stop != 0 || now - idle_since > arguments.idle_ns;
-    if (enough && acquire_gpu(&state.finished) == published) {
-      ended = true;
-      if (threadIdx.x == 0) {
+    bool end = false;
+    if (threadIdx.x == 0) {
+      end = (stop != 0 || now_ns() - idle_since > arguments.idle_ns) &&
+            acquire_gpu(&state.finished) == published;
+      if (end) {
         state.ring[published % PersistentState::kRing] = kEnd;
-        __threadfence();
         release_gpu(&state.published, published + 1);
       }
     }
+    ended = __shfl_sync(~0u, end, 0);
   }
 };
 
