@@ -100,7 +100,8 @@ Result<void> EmbeddedTransport::start() {
   config.datapath.lanes = wanted.lanes;
   config.datapath.base_udp_port = wanted.base_udp_port;
   config.datapath.max_payload_bytes = wanted.payload_bytes;
-  config.datapath.polling.mode = lane::PollingMode::kBusy;
+  config.datapath.polling.mode =
+      wanted.busy ? lane::PollingMode::kBusy : lane::PollingMode::kAdaptive;
   config.shard.window_packets = wanted.window_packets;
   config.shard.transit_packets = wanted.transit_packets;
   config.shard.eager_packets = wanted.eager_packets;

@@ -195,6 +195,7 @@ void add_embedded_options(CLI::App& app, EmbeddedOptions& embedded,
       ->check(CLI::Range(1u, 4096u));
   app.add_option("--descriptors", embedded.descriptors, "Of each queue and direction")
       ->check(CLI::Range(32u, 8192u));
+  app.add_flag("--busy", embedded.busy, "Never give a core away; for cores of its own");
   app.add_option("--rate", embedded.rate_gbps, "Gbit/s of each connection; 0: not paced")
       ->check(CLI::Range(0.0, 1e4));
 }
@@ -229,8 +230,6 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
                  "What carries the ops: daemon (daemon and client library), tcp (a ring over the\n"
                  "kernel's TCP) or gradwire (lanes of its own, in this process)");
   app.add_option("--socket", options.socket, "The daemon's control socket");
-  app.add_option("--config", options.config,
-                 "Transport gradwire: ports, lanes and transport, as in a daemon's file");
   app.add_option("--rank", options.rank, "Of this process's daemon");
   app.add_option("--nranks", options.nranks, "Daemons")->check(CLI::Range(1u, kMaxRanks));
   app.add_option("--member", options.member, "Of this process within its rank");

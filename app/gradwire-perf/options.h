@@ -50,13 +50,13 @@ struct EmbeddedOptions {
   std::uint32_t eager_packets = 16;
   std::uint16_t descriptors = 256;
   double rate_gbps = 0;  ///< pacing; 0: not paced
+  bool busy = false;     ///< never gives its core away
 };
 
 struct Options {
   std::vector<std::string> eal_arguments;  ///< what stands before "--"
   std::string transport = "daemon";        ///< daemon, tcp or gradwire
   std::string socket;                      ///< empty: the client library's default
-  std::string config;  ///< of transport gradwire: ports, lanes, transport; a daemon's TOML file
   std::uint16_t rank = 0;
   std::uint16_t nranks = 1;
   std::uint16_t member = 0;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
+#include <sched.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -137,7 +138,12 @@ void Communicator::take_notices() noexcept {
 }
 
 void Communicator::drive(TimeNs now) noexcept {
-  datapath_->lane(0).poll_once(now);
+  if (datapath_->lane(0).poll_once(now)) {
+    last_work_ns_ = now;
+  } else if (config_.datapath.polling.mode == lane::PollingMode::kAdaptive &&
+             now - last_work_ns_ > config_.datapath.polling.pause_ns) {
+    sched_yield();
+  }
   take_reports();
   if (++rounds_ % kControlRounds != 0) return;
   take_notices();

@@ -31,8 +31,8 @@
 namespace gradwire::embedded {
 
 struct Config {
-  /// Its `max_groups` and `mbufs_per_shard` are set from what a communicator needs; `polling` is
-  /// that of the lanes beside lane 0.
+  /// Its `max_groups` and `mbufs_per_shard` are set from what a communicator needs. `polling` is
+  /// that of every lane; lane 0, whose thread waits for an op, yields and never sleeps.
   lane::DatapathConfig datapath;
   ring::ShardConfig shard;  ///< window, timeouts, pacing; identity and addresses are filled in
   std::uint8_t dscp = 0;
@@ -97,7 +97,8 @@ class Communicator {
   explicit Communicator(const Config& config);
   [[nodiscard]] Result<void> open();
   [[nodiscard]] Result<void> check(const AllReduce& op) const;
-  /// One round of lane 0 and what the lanes reported.
+  /// One round of lane 0 and what the lanes reported. Where nothing came for a while, and polling
+  /// is adaptive, the core is offered to whoever waits for it.
   void drive(TimeNs now) noexcept;
   void take_reports() noexcept;
   void take_notices() noexcept;
@@ -127,6 +128,7 @@ class Communicator {
   std::uint64_t done_ = 0;  ///< all up to it are done on every lane
   AbortReason reason_;
   std::uint32_t rounds_ = 0;
+  TimeNs last_work_ns_ = 0;
 };
 
 }  // namespace gradwire::embedded
