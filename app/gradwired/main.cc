@@ -12,12 +12,14 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "command_line.h"
 #include "config/load.h"
 #include "daemon.h"
 #include "ipc/control_server.h"
 #include "lane/eal.h"
+#include "lane/memif_link.h"
 #include "telemetry/logging.h"
 
 namespace gradwire::gradwired {
@@ -94,6 +96,9 @@ int run(std::span<const char* const> arguments) {
   auto server = ipc::ControlServer::create(*socket);
   if (!server) return complain(server.error(), kFailed);
 
+  const auto stale = lane::remove_stale_memif_sockets(*eal_arguments);
+  if (!stale) return complain(stale.error(), kFailed);
+  for (const std::string& path : *stale) spdlog::info("removed {}, left by a dead server", path);
   const auto started = lane::start_eal(std::move(*eal_arguments));
   if (!started) return complain(started.error(), kFailed);
   count_signals();

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "group/datapath_lanes.h"
 
+#include <spdlog/spdlog.h>
+
 #include "group/gpu_lanes.h"
 
 namespace gradwire::group {
+namespace {
+
+constexpr TimeNs kLinkLookIntervalNs = 20'000'000;
+
+}  // namespace
+
 DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& settings,
                              std::span<const StaticNeighbor> neighbors, LaneFacts facts,
                              GpuLanes* gpu)
@@ -20,6 +28,7 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
     config.ip = port.config().ip;
     config.prefix_bits = port.config().prefix_bits;
     config.vlan_id = port.config().vlan_id;
+    link_up_.push_back(port.link_up());
     lane::Neighbors& added = neighbors_.emplace_back(config);
     for (const StaticNeighbor& neighbor : neighbors) {
       if (wire::same_network(neighbor.ip, config.ip, config.prefix_bits)) {
@@ -41,6 +50,20 @@ void DatapathLanes::unregister_memory(std::byte* address) {
 void DatapathLanes::poll(TimeNs now) {
   now_ = now;
   carry_frames();
+  if (now >= next_link_look_) tend_links();
+}
+
+void DatapathLanes::tend_links() {
+  next_link_look_ = now_ + kLinkLookIntervalNs;
+  for (const std::string& text : datapath_.tend_links(now_)) spdlog::warn("{}", text);
+  for (std::size_t i = 0; i < neighbors_.size(); ++i) {
+    const lane::Port& port = *datapath_.ports()[i];
+    const bool up = port.link_up();
+    if (up == link_up_[i]) continue;
+    link_up_[i] = up;
+    spdlog::info("port {}: the link is {}", port.config().device, up ? "up" : "down");
+    if (!up) neighbors_[i].forget_learnt();
+  }
 }
 
 void DatapathLanes::carry_frames() {

@@ -32,7 +32,7 @@ class DatapathLanes final : public LaneControl {
                 std::span<const StaticNeighbor> neighbors, LaneFacts facts,
                 GpuLanes* gpu = nullptr);
 
-  /// Carries ARP between ports and neighbours.
+  /// Carries ARP between ports and neighbours, and looks after the ports' links.
   void poll(TimeNs now);
 
   [[nodiscard]] std::uint8_t lanes() const override { return datapath_.lanes(); }
@@ -58,6 +58,7 @@ class DatapathLanes final : public LaneControl {
 
  private:
   void carry_frames();
+  void tend_links();
 
   lane::Datapath& datapath_;
   LaneFacts facts_;
@@ -65,6 +66,8 @@ class DatapathLanes final : public LaneControl {
   PlanMaker plan_maker_;
   std::vector<LocalAddress> addresses_;
   std::vector<lane::Neighbors> neighbors_;  ///< by port
+  std::vector<bool> link_up_;               ///< by port, as seen last
+  TimeNs next_link_look_ = 0;
   TimeNs now_ = 0;
 };
 

@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "ipc/stale_socket.h"
+
 namespace gradwire::ipc {
 namespace {
 
@@ -57,32 +59,6 @@ Result<UniqueFd> take_lock(const std::string& path) {
   return lock;
 }
 
-/// With the lock held, what is at the path is a dead instance's, unless somebody answers there.
-Result<void> remove_stale(const std::string& path, const sockaddr_un& address) {
-  struct stat info = {};
-  if (::lstat(path.c_str(), &info) != 0) {
-    if (errno == ENOENT) return {};
-    return system_error(fmt::format("looking at {}", path));
-  }
-  if (!S_ISSOCK(info.st_mode)) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{} is there and is not a socket: remove it, or use another path", path));
-  }
-  const UniqueFd probe = make_socket();
-  if (!probe) return system_error("making a socket");
-  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
-      errno == EAGAIN) {
-    return fail(ErrorCode::kBusy,
-                fmt::format("something listens on {} already: stop it, or use another path", path));
-  }
-  if (errno != ECONNREFUSED) {
-    return system_error(fmt::format("testing whether {} is in use", path));
-  }
-  if (::unlink(path.c_str()) != 0) return system_error(fmt::format("removing the stale {}", path));
-  return {};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ControlServer>> ControlServer::create(const ControlServerOptions& options) {
@@ -98,7 +74,8 @@ Result<void> ControlServer::listen() {
   auto lock = take_lock(path + ".lock");
   if (!lock) return tl::unexpected(lock.error());
   lock_ = std::move(*lock);
-  if (auto ok = remove_stale(path, *address); !ok) return ok;
+  // With the lock held, what is at the path is a dead instance's, unless somebody answers there.
+  if (auto ok = remove_stale_socket(path); !ok) return tl::unexpected(ok.error());
   listener_ = make_socket();
   if (!listener_) return system_error("making the control socket");
   if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) !=

@@ -235,6 +235,18 @@ bool Datapath::send_frame(std::uint16_t port, std::span<const std::byte> frame) 
   return false;
 }
 
+std::vector<std::string> Datapath::tend_links(TimeNs now) {
+  std::vector<std::uint64_t> rounds;
+  for (const auto& lane : lanes_) rounds.push_back(read_counter(lane->counters().rounds));
+  std::vector<std::string> happened;
+  for (const auto& port : ports_) {
+    if (std::string text = port->tend(now, rounds); !text.empty()) {
+      happened.push_back(std::move(text));
+    }
+  }
+  return happened;
+}
+
 void Datapath::set_sleeping(bool sleeping) noexcept {
   control_bell_.set_sleeping(sleeping);
   if (!sleeping) control_bell_.drain();

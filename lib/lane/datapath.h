@@ -79,6 +79,9 @@ class Datapath {
   /// Sends a frame out of a port, by lane 0. @return false where there is no room for now.
   [[nodiscard]] bool send_frame(std::uint16_t port, std::span<const std::byte> frame) noexcept;
 
+  /// Control thread, every few milliseconds: see Port::tend(). @return what happened, a line each.
+  [[nodiscard]] std::vector<std::string> tend_links(TimeNs now);
+
   /// The control thread's sleep: sleeping(true), receive() and receive_frame() once more, wait for
   /// event_fd() to be readable, sleeping(false), which also empties it.
   [[nodiscard]] int event_fd() const noexcept { return control_bell_.fd(); }

@@ -35,6 +35,7 @@ Lane::Lane(const LaneConfig& config)
   touched_.reserve(config.max_groups);
   for (const Port* port : config.ports) {
     LanePort added;
+    added.port = port;
     added.port_id = port->id();
     added.mac = port->mac();
     added.ip = port->config().ip;
@@ -62,7 +63,12 @@ bool Lane::poll_once(TimeNs now) noexcept {
   worked |= take_control_frames();
   worked |= poll_shards(now, !received);
   for (LanePort& port : ports_) {
-    if (!port.tx.empty()) worked |= port.tx.flush(now, counters_);
+    if (port.tx.empty()) continue;
+    if (port.port->is_running()) {
+      worked |= port.tx.flush(now, counters_);
+    } else {
+      count(counters_.tx_dropped, port.tx.clear());
+    }
   }
   if (now >= next_publication_) publish(now);
   count(counters_.rounds);

@@ -71,6 +71,7 @@ class Lane {
 
  private:
   struct LanePort {
+    const Port* port = nullptr;
     std::uint16_t port_id = 0;
     wire::MacAddress mac{};
     wire::IpAddress ip;

@@ -26,6 +26,7 @@ bool Lane::receive(TimeNs now) noexcept {
   bool received_any = false;
   std::array<rte_mbuf*, kMaxBurst> frames;
   for (std::uint16_t p = 0; p < ports_.size(); ++p) {
+    if (!ports_[p].port->is_running()) continue;
     const std::uint16_t received = [&] {
       const profile::Stage stage(profile::StageId::kRx);
       return rte_eth_rx_burst(ports_[p].port_id, config_.lane, frames.data(), ports_[p].rx_burst);

@@ -120,6 +120,12 @@ void Neighbors::send_arp(std::uint16_t operation, const wire::MacAddress& destin
   frame.size = std::max(used, kMinFrameBytes);
 }
 
+void Neighbors::forget_learnt() noexcept {
+  for (auto& [ip, entry] : entries_) {
+    if (!entry.is_static) entry = Entry{};
+  }
+}
+
 void Neighbors::on_frame(std::span<const std::byte> frame, TimeNs now) {
   wire::FrameView view;
   if (wire::parse_frame(frame, view) != wire::Drop::kNone) return;

@@ -59,6 +59,9 @@ class Neighbors {
   /// @return the MAC address where state() is kReachable.
   [[nodiscard]] std::optional<wire::MacAddress> lookup(const wire::IpAddress& ip) const noexcept;
 
+  /// The link was down: whoever is at the other end now may have another address.
+  void forget_learnt() noexcept;
+
   /// A frame that came in on the port: ARP is learnt from and answered, others are ignored.
   void on_frame(std::span<const std::byte> frame, TimeNs now);
   /// Repeats and gives up; call it at deadline() or later.

@@ -93,6 +93,9 @@ Result<std::unique_ptr<Port>> Port::open(const PortConfig& config) {
                             "region, so frames can go out as garbage: leave zero-copy=yes out",
                             config.device));
   }
+  if (port->row_->limit == FrameLimitRule::kMemifBuffer) {
+    if (MemifEnd end = memif_end(facts.devargs); end.client) port->client_end_ = std::move(end);
+  }
   facts.max_rx_pktlen = info.max_rx_pktlen;
   facts.max_mtu = info.max_mtu;
   facts.kernel_mtu = kernel_mtu(info.if_index);
@@ -186,10 +189,15 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
         rte_eth_tx_queue_setup(id_, queue, tx_descriptors_, static_cast<unsigned>(socket_), &tx);
     if (tx_error != 0) return dpdk_error(config_.device, "tx queue", tx_error);
   }
+  if (client_end_ && !memif_server_listens(*client_end_)) {
+    link_ = Link::kWaiting;
+    return {};
+  }
   if (const int error = rte_eth_dev_start(id_); error != 0) {
     return dpdk_error(config_.device, "start", error);
   }
   started_ = true;
+  running_.store(true, std::memory_order_release);
   if (queues > 1 && row_->steering == Steering::kFlow) return steer(queues, base_udp_port);
   return {};
 }
@@ -230,7 +238,54 @@ Result<void> Port::steer(std::uint16_t queues, std::uint16_t base_udp_port) {
   return {};
 }
 
+std::string Port::tend(TimeNs now, std::span<const std::uint64_t> lane_rounds) {
+  // A connection takes milliseconds on a quiet host. A port that is stopped while its driver is
+  // still connecting on the interrupt thread may be freed under it: hence seconds.
+  constexpr TimeNs kLinkLostNs = 300'000'000;
+  constexpr TimeNs kConnectNs = 3'000'000'000;
+  constexpr TimeNs kLookIntervalNs = 50'000'000;
+  if (!client_end_ || queues_ == 0 || now < next_look_) return {};
+  // A port that is started before the first look has its time to connect from then on.
+  if (next_look_ == 0) link_since_ = now;
+  next_look_ = now + kLookIntervalNs;
+  switch (link_) {
+    case Link::kWatched: {
+      if (link_up()) {
+        link_down_since_ = kNever;
+        return {};
+      }
+      if (link_down_since_ == kNever) link_down_since_ = now;
+      if (now - link_down_since_ < kLinkLostNs || now - link_since_ < kConnectNs) return {};
+      running_.store(false, std::memory_order_seq_cst);
+      rounds_at_release_.assign(lane_rounds.begin(), lane_rounds.end());
+      link_ = Link::kReleasing;
+      return {};
+    }
+    case Link::kReleasing: {
+      for (std::size_t lane = 0; lane < lane_rounds.size(); ++lane) {
+        if (lane_rounds[lane] - rounds_at_release_[lane] < 2) return {};
+      }
+      stop();
+      link_ = Link::kWaiting;
+      return fmt::format("port {}: the link is lost: waiting for a server at {}", config_.device,
+                         client_end_->socket);
+    }
+    case Link::kWaiting: {
+      if (!memif_server_listens(*client_end_) || rte_eth_dev_start(id_) != 0) return {};
+      started_ = true;
+      link_ = Link::kWatched;
+      link_since_ = now;
+      link_down_since_ = kNever;
+      running_.store(true, std::memory_order_release);
+      return fmt::format("port {}: the server at {} is there: connected", config_.device,
+                         client_end_->socket);
+    }
+  }
+  return {};
+}
+
 void Port::stop() noexcept {
+  running_.store(false, std::memory_order_release);
   if (!started_) return;
   started_ = false;
   // The result tells nothing that could be acted on: the port is given up either way.
@@ -252,7 +307,9 @@ PortReport Port::report() const {
   rte_eth_link link{};
   if (rte_eth_link_get_nowait(id_, &link) == 0) {
     if (link.link_status != RTE_ETH_LINK_UP) {
-      out.link = "down";
+      out.link = link_ == Link::kWaiting
+                     ? fmt::format("down: nobody listens at {}", client_end_->socket)
+                     : "down";
     } else if (link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ||
                link.link_speed == RTE_ETH_SPEED_NUM_NONE) {
       out.link = "up";

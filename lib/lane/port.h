@@ -7,14 +7,18 @@
 
 #include <rte_mempool.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
+#include "base/types.h"
 #include "lane/driver_table.h"
+#include "lane/memif_link.h"
 #include "wire/frame.h"
 
 namespace gradwire::lane {
@@ -58,10 +62,23 @@ class Port {
   Port& operator=(const Port&) = delete;
 
   /// One queue pair for each of `pools` (lane i uses queue i and receives into pools[i], whose data
-  /// room is at least row().frame limit's buffer). Lane i's UDP port is `base_udp_port` + i.
+  /// room is at least row().frame limit's buffer). Lane i's UDP port is `base_udp_port` + i. A
+  /// memif client whose server does not listen yet is started by tend(), when it does.
   [[nodiscard]] Result<void> start(std::span<rte_mempool* const> pools,
                                    std::uint16_t base_udp_port);
   void stop() noexcept;
+
+  /// Lanes ask every round, and leave a port alone that is not running.
+  [[nodiscard]] bool is_running() const noexcept {
+    return running_.load(std::memory_order_acquire);
+  }
+  /// Control thread, every few milliseconds: looks after the link of a memif client (other ports
+  /// need nothing). Where the link is down the port is taken out of the lanes' hands, and started
+  /// anew when its server listens.
+  /// @param lane_rounds  how many rounds each lane has made: after two more it leaves the port
+  /// alone
+  /// @return what happened, for the log; empty where nothing did.
+  [[nodiscard]] std::string tend(TimeNs now, std::span<const std::uint64_t> lane_rounds);
 
   [[nodiscard]] const PortConfig& config() const noexcept { return config_; }
   [[nodiscard]] const DriverRow& row() const noexcept { return *row_; }
@@ -95,6 +112,19 @@ class Port {
   bool interrupts_ = false;
   bool flow_steering_ = false;
   bool started_ = false;
+  std::atomic<bool> running_{false};
+
+  enum class Link : std::uint8_t {
+    kWatched,    ///< started; lanes use it
+    kReleasing,  ///< lanes are to leave it alone
+    kWaiting,    ///< stopped: nobody listens
+  };
+  std::optional<MemifEnd> client_end_;
+  Link link_ = Link::kWatched;
+  TimeNs link_since_ = 0;  ///< in this state
+  TimeNs link_down_since_ = kNever;
+  TimeNs next_look_ = 0;
+  std::vector<std::uint64_t> rounds_at_release_;
 };
 
 /// Closes every ethdev port of the process, opened here or not, the last thing before it ends: what

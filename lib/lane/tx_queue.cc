@@ -44,18 +44,19 @@ bool TxQueue::flush(TimeNs now, LaneCounters& counters) noexcept {
   } else if (stalled_since_ == kNever) {
     stalled_since_ = now;
   } else if (now - stalled_since_ >= kStall) {
-    count(counters.tx_dropped, count_);
-    clear();
+    count(counters.tx_dropped, clear());
     stalled_since_ = kNever;
   }
   return sent_any;
 }
 
-void TxQueue::clear() noexcept {
+std::size_t TxQueue::clear() noexcept {
+  const std::size_t cleared = count_;
   for (; count_ != 0; --count_) {
     rte_pktmbuf_free(frames_[head_]);
     head_ = (head_ + 1) % kCapacity;
   }
+  return cleared;
 }
 
 }  // namespace gradwire::lane

@@ -32,8 +32,8 @@ class TxQueue {
   void push(rte_mbuf* frame) noexcept;
   /// Gives the port what it takes. @return whether it took any.
   bool flush(TimeNs now, LaneCounters& counters) noexcept;
-  /// Frees what waits.
-  void clear() noexcept;
+  /// Frees what waits. @return how many frames that were.
+  std::size_t clear() noexcept;
 
  private:
   std::array<rte_mbuf*, kCapacity> frames_{};

@@ -98,9 +98,8 @@ memif_ring_start() {
   for ((i = 0; i < ranks; i++)); do daemon_wait_ready "$i" || return 1; done
 }
 
-# memif_rank_start INDEX RANKS [FLAG...]: one daemon of that ring; also after it has ended. A link's
-# client end starts only while its server listens (memif of DPDK 22.11), so of each link the lower
-# index is the server: then starting in the order of the indexes is enough.
+# memif_rank_start INDEX RANKS [FLAG...]: one daemon of that ring; also after it has ended. Of each
+# link the lower index is the server.
 memif_rank_start() {
   local i=$1 ranks=$2 ports=() vdevs=()
   shift 2
@@ -118,21 +117,8 @@ memif_rank_start() {
 # memif_end DEVICE_NUMBER LINK SIDE IS_CLIENT: adds one end to the caller's ports and vdevs. SIDE 0
 # has address 10.77.LINK.1, side 1 .2.
 memif_end() {
-  local role=server tries=200
-  local socket=$run_dir/link$2.sock
-  if (($4)); then
-    role=client
-    until [[ -S $socket ]]; do
-      ((tries-- > 0)) || {
-        printf 'nobody serves the link %s\n' "$socket" >&2
-        return 1
-      }
-      sleep 0.05
-    done
-  else
-    # What a killed daemon left would keep this one from listening.
-    rm -f "$socket"
-  fi
+  local role=server
+  ((!$4)) || role=client
   ports+=("net_memif$1=10.77.$2.$(($3 + 1))/24,9000")
   vdevs+=(--vdev "$(memif_vdev "$1" "$role" "$2" "$3")")
 }

@@ -122,6 +122,20 @@ TEST_CASE("an answer grows old, is renewed by unicast, and fails if nobody answe
   }
 }
 
+TEST_CASE("after the link was down what was learnt is asked for anew") {
+  Neighbors neighbors(config());
+  neighbors.add_static(ip("10.0.0.3"), mac("02:00:00:00:00:03"));
+  REQUIRE(neighbors.resolve(ip("10.0.0.2"), 0));
+  CHECK(taken(neighbors) == kRequestFrame);
+  neighbors.on_frame(kReplyFrame, 1);
+  REQUIRE(neighbors.lookup(ip("10.0.0.2")));
+  neighbors.forget_learnt();
+  CHECK_FALSE(neighbors.lookup(ip("10.0.0.2")));
+  CHECK(neighbors.lookup(ip("10.0.0.3")) == mac("02:00:00:00:00:03"));
+  REQUIRE(neighbors.resolve(ip("10.0.0.2"), 2));
+  CHECK(taken(neighbors) == kRequestFrame);
+}
+
 TEST_CASE("who asks for us gets an answer, and teaches only what was asked for") {
   Neighbors neighbors(config());
   neighbors.on_frame(kTheirRequest, 0);

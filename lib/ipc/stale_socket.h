@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What a process that was killed leaves of a listening socket: its file, which keeps the next one
+/// from listening there. Any thread; allocates; makes system calls.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <string>
+
+#include "base/result.h"
+
+namespace gradwire::ipc {
+
+/// @return whether a SOCK_SEQPACKET socket of a living process has `address`, which is a path. That
+/// process does not notice: who only connects and goes again looks to some like a peer that broke
+/// off (the memif driver of DPDK 22.11 then uses what it has freed).
+[[nodiscard]] bool is_socket_alive(const sockaddr_un& address) noexcept;
+
+/// Removes the SOCK_SEQPACKET socket at `path` if nobody listens there. Two processes that do this
+/// for one path at the same moment need a lock between them.
+/// @return whether one was removed; kBusy where somebody listens, kInvalidArgument where something
+/// else than a socket is there.
+[[nodiscard]] Result<bool> remove_stale_socket(const std::string& path);
+
+}  // namespace gradwire::ipc
