@@ -166,6 +166,14 @@ Result<void> Daemon::measure_cores() {
                               "to itself: {}",
                               lane, lcore, isolation_.back()));
     }
+    if (config_.lanes.polling == "busy" && !isolation_.back().empty()) {
+      report_.warnings.push_back(
+          fmt::format("lane {}: lanes.polling = busy on a core that others use too: whoever else "
+                      "wants it, another busy lane above all, gets it for milliseconds at a time, "
+                      "and so long each op waits: give the lane an isolated core, or set "
+                      "lanes.polling = adaptive",
+                      lane));
+    }
   }
   return {};
 }

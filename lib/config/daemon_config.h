@@ -60,7 +60,7 @@ struct TransportSection {
 };
 
 struct TimeoutsSection {
-  std::uint64_t silence_ms = kAuto;  ///< load() puts the polling policy's default in kAuto's place
+  std::uint64_t silence_ms = kAuto;  ///< load() puts its default in kAuto's place
   std::uint64_t formation_ms = 30'000;
   std::uint64_t hello_ms = 20;
   std::uint64_t ping_ms = 50;

@@ -249,7 +249,10 @@ Result<DaemonConfig> Loader::finish() {
   // What could not be read would look missing.
   if (mistakes_.empty()) check_required();
   if (config_.timeouts.silence_ms == kAuto) {
-    config_.timeouts.silence_ms = config_.lanes.polling == "busy" ? 200 : 2'000;
+    // A busy lane on a core that others use too is heard when the scheduler gives it its turn: what
+    // is short there may be no more than a neighbour's turn.
+    const bool own_cores = config_.lanes.polling == "busy" && config_.daemon.require_isolated;
+    config_.timeouts.silence_ms = own_cores ? 200 : 2'000;
   }
   if (mistakes_.empty()) {
     for (const Conflict& conflict : find_conflicts(config_)) {
