@@ -11,7 +11,8 @@ for i in 0 1; do
     "$(daemon_log $i)"
 done
 # A handful of ops: each takes some turns of 4 to 20 ms.
-expect "sums are right" "$python" "$repo_root/test/system/sums.py" --sizes 1,1000,100003 $(sockets 2)
+expect "sums are right" "$python" "$repo_root/test/system/sums.py" \
+  --sizes 1,1000,100003 $(sockets 2)
 for i in 0 1; do
   ! grep -aq aborted "$(daemon_log $i)" || fail "a group was aborted"
   expect_stop $i TERM
