@@ -45,9 +45,9 @@ struct EmbeddedOptions {
   std::uint8_t lanes = 1;  ///< lane 0 is this thread's, each other one takes a worker lcore
   std::uint16_t base_udp_port = 4791;
   std::uint32_t payload_bytes = 0;  ///< 0: what the ports carry
-  std::uint32_t window_packets = 32;
-  std::uint32_t transit_packets = 32;
-  std::uint32_t eager_packets = 16;
+  std::uint32_t window_packets = 64;
+  std::uint32_t transit_packets = 64;
+  std::uint32_t eager_packets = 32;
   std::uint16_t descriptors = 256;
   double rate_gbps = 0;  ///< pacing; 0: not paced
   bool busy = false;     ///< never gives its core away
