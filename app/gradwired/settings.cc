@@ -93,6 +93,7 @@ reduce::GpuOptions gpu_options(const config::GpuSection& gpu) {
   out.kernel =
       gpu.kernel == "persistent" ? reduce::KernelMode::kPersistent : reduce::KernelMode::kLaunch;
   out.persistent_sms = static_cast<std::uint32_t>(gpu.persistent_sms);
+  out.client_memory = gpu.client_memory == "gpu";
   return out;
 }
 

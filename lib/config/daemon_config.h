@@ -87,6 +87,7 @@ struct GpuSection {
   std::string staging = "copy";
   std::string kernel = "launch";
   std::uint64_t persistent_sms = 4;
+  std::string client_memory = "host";
   friend bool operator==(const GpuSection&, const GpuSection&) = default;
 };
 

@@ -163,6 +163,9 @@ const std::array kKeys = {
         GRADWIRE_FIELD(gpu.kernel)),
     integer("gpu", "persistent_sms", "", 1, 64, "multiprocessors of each lane's persistent kernel",
             GRADWIRE_FIELD(gpu.persistent_sms)),
+    choice("gpu", "client_memory", "host|gpu",
+           "where clients' gradient memory is made; gpu: with gpu_emu alone so far",
+           GRADWIRE_FIELD(gpu.client_memory)),
 };
 #undef GRADWIRE_FIELD
 

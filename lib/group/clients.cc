@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "group/bodies.h"
 #include "group/manager.h"
@@ -136,30 +137,56 @@ void Manager::allocate(const PendingReply& to, Client& client, std::span<const s
                                               wanted->bytes, limits.bytes_per_client - used, used,
                                               limits.bytes_per_client)});
   }
-  ipc::SharedMemoryOptions options;
-  options.name = fmt::format("gradwire-memory-{}", client.peer.pid);
-  options.bytes = wanted->bytes;
-  options.numa_node = options_.daemon.numa_node;
-  options.pages = options_.pages;
-  auto mapping = ipc::SharedMemory::create(options);
-  if (!mapping) return reply_error(to, mapping.error());
-  if (used + mapping->bytes() > limits.bytes_per_client) {
-    return reply_error(to, {ErrorCode::kResourceExhausted,
-                            fmt::format("{} bytes in whole pages, the client has {} of its {} left",
-                                        mapping->bytes(), limits.bytes_per_client - used,
-                                        limits.bytes_per_client)});
-  }
-  if (auto done = lanes_.register_memory(mapping->data(), mapping->bytes()); !done) {
-    return reply_error(to, done.error());
+  auto made = make_memory(client, wanted->bytes);
+  if (!made) return reply_error(to, made.error());
+  if (used + made->bytes() > limits.bytes_per_client) {
+    const std::uint64_t bytes = made->bytes();
+    release(*made);
+    return reply_error(
+        to, {ErrorCode::kResourceExhausted,
+             fmt::format("{} bytes in whole pages, the client has {} of its {} left", bytes,
+                         limits.bytes_per_client - used, limits.bytes_per_client)});
   }
   const std::uint32_t handle = next_memory_++;
   lane::Request add;
   add.type = lane::RequestType::kAddMemory;
   add.client_id = client.id;
   add.memory = handle;
-  add.region = {client.id, handle, mapping->data(), mapping->bytes()};
-  client.memories.emplace(handle, Memory{std::move(*mapping), Memory::State::kAdding, to});
+  add.region = {client.id, handle, made->data(), made->bytes()};
+  made->reply = to;
+  client.memories.emplace(handle, std::move(*made));
   request(kCommandLane, add);
+}
+
+Result<Memory> Manager::make_memory(const Client& client, std::uint64_t bytes) {
+  Memory memory;
+  if (lanes_.makes_memory_on_gpu()) {
+    auto made = lanes_.allocate_on_gpu(bytes);
+    if (!made) return tl::unexpected(made.error());
+    memory.gpu = *made;
+    memory.gpu_fd = ipc::UniqueFd(std::exchange(memory.gpu.fd, -1));
+    return memory;
+  }
+  ipc::SharedMemoryOptions options;
+  options.name = fmt::format("gradwire-memory-{}", client.peer.pid);
+  options.bytes = bytes;
+  options.numa_node = options_.daemon.numa_node;
+  options.pages = options_.pages;
+  auto mapping = ipc::SharedMemory::create(options);
+  if (!mapping) return tl::unexpected(mapping.error());
+  if (auto done = lanes_.register_memory(mapping->data(), mapping->bytes()); !done) {
+    return tl::unexpected(done.error());
+  }
+  memory.mapping = std::move(*mapping);
+  return memory;
+}
+
+void Manager::release(const Memory& memory) {
+  if (memory.on_gpu()) {
+    lanes_.free_on_gpu(memory.gpu.address);
+  } else {
+    lanes_.unregister_memory(memory.mapping.data());
+  }
 }
 
 void Manager::memory_added(Client& client, std::uint32_t handle) {
@@ -171,11 +198,11 @@ void Manager::memory_added(Client& client, std::uint32_t handle) {
   const PendingReply to = *memory.reply;
   memory.reply.reset();
   ipc::AllocateReply body;
-  body.bytes = memory.mapping.bytes();
+  body.bytes = memory.bytes();
   body.memory = handle;
   body.numa_node = memory.mapping.numa_node();
   std::vector<ipc::UniqueFd> fds;
-  fds.push_back(memory.mapping.duplicate_fd());
+  fds.push_back(memory.duplicate_fd());
   if (!fds.front()) {
     remove_memory(client, handle);
     return reply_error(to,
@@ -212,7 +239,7 @@ void Manager::memory_removed(Client& client, std::uint32_t handle) {
   const auto found = client.memories.find(handle);
   if (found == client.memories.end()) return;
   const std::optional<PendingReply> to = found->second.reply;
-  lanes_.unregister_memory(found->second.mapping.data());
+  release(found->second);
   client.memories.erase(found);  // unmaps: nothing in the daemon refers to it any more
   if (to && !client.retired) reply(*to, {});
 }

@@ -47,6 +47,16 @@ void DatapathLanes::unregister_memory(std::byte* address) {
   if (gpu_ != nullptr) gpu_->device().unregister_host(address);
 }
 
+bool DatapathLanes::makes_memory_on_gpu() const {
+  return gpu_ != nullptr && gpu_->device().makes_client_memory();
+}
+
+Result<reduce::SharedGpuMemory> DatapathLanes::allocate_on_gpu(std::uint64_t bytes) {
+  return gpu_->device().allocate_shared(bytes);
+}
+
+void DatapathLanes::free_on_gpu(std::byte* address) { gpu_->device().free(address); }
+
 void DatapathLanes::poll(TimeNs now) {
   now_ = now;
   carry_frames();

@@ -51,6 +51,9 @@ class DatapathLanes final : public LaneControl {
                                                TimeNs now) const override;
   [[nodiscard]] Result<void> register_memory(std::byte* address, std::uint64_t bytes) override;
   void unregister_memory(std::byte* address) override;
+  [[nodiscard]] bool makes_memory_on_gpu() const override;
+  [[nodiscard]] Result<reduce::SharedGpuMemory> allocate_on_gpu(std::uint64_t bytes) override;
+  void free_on_gpu(std::byte* address) override;
   [[nodiscard]] std::vector<ReduceTotal> reduce_totals() const override {
     return plan_maker_.totals();
   }

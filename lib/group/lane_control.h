@@ -15,6 +15,7 @@
 #include "base/types.h"
 #include "lane/messages.h"
 #include "reduce/backend.h"
+#include "reduce/gpu/device.h"
 #include "ring/shard.h"
 #include "wire/frame.h"
 
@@ -103,6 +104,14 @@ class LaneControl {
     return {};
   }
   virtual void unregister_memory(std::byte* /*address*/) {}
+
+  /// Where clients' gradient memory is made: on a GPU that the lanes reduce on, or (false) in
+  /// hugepages of the host.
+  [[nodiscard]] virtual bool makes_memory_on_gpu() const { return false; }
+  [[nodiscard]] virtual Result<reduce::SharedGpuMemory> allocate_on_gpu(std::uint64_t /*bytes*/) {
+    return fail(ErrorCode::kUnsupported, "there is no GPU");
+  }
+  virtual void free_on_gpu(std::byte* /*address*/) {}
 
   /// What was reduced by groups that are gone, by backend and path.
   [[nodiscard]] virtual std::vector<ReduceTotal> reduce_totals() const { return {}; }

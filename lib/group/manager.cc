@@ -27,7 +27,7 @@ Manager::~Manager() {
   }
   for (const auto& [id, client] : clients_) {
     for (const auto& [handle, memory] : client->memories) {
-      lanes_.unregister_memory(memory.mapping.data());
+      release(memory);
     }
   }
 }

@@ -89,6 +89,10 @@ class Manager {
   [[nodiscard]] Result<std::unique_ptr<Client>> make_client(const ipc::PeerCredentials& peer);
   void client_added(Client& client);
   void allocate(const PendingReply& reply, Client& client, std::span<const std::byte> body);
+  /// In hugepages, registered with the lanes, or on their GPU.
+  [[nodiscard]] Result<Memory> make_memory(const Client& client, std::uint64_t bytes);
+  /// Before the memory goes: nothing refers to it.
+  void release(const Memory& memory);
   void memory_added(Client& client, std::uint32_t handle);
   void free_memory(const PendingReply& reply, Client& client, std::span<const std::byte> body);
   void remove_memory(Client& client, std::uint32_t handle);

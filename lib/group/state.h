@@ -33,8 +33,19 @@ struct PendingReply {
 struct Memory {
   enum class State : std::uint8_t { kAdding, kLive, kRemoving };
   ipc::SharedMemory mapping;
+  reduce::SharedGpuMemory gpu;  ///< in its place, where memory is made on a GPU; no fd
+  ipc::UniqueFd gpu_fd;
   State state = State::kAdding;
   std::optional<PendingReply> reply;  ///< to the allocate, later to the free
+
+  [[nodiscard]] bool on_gpu() const noexcept { return gpu.address != nullptr; }
+  [[nodiscard]] std::byte* data() const noexcept { return on_gpu() ? gpu.address : mapping.data(); }
+  [[nodiscard]] std::uint64_t bytes() const noexcept {
+    return on_gpu() ? gpu.bytes : mapping.bytes();
+  }
+  [[nodiscard]] ipc::UniqueFd duplicate_fd() const noexcept {
+    return on_gpu() ? gpu_fd.duplicate() : mapping.duplicate_fd();
+  }
 };
 
 struct Client {
@@ -57,7 +68,7 @@ struct Client {
 
   [[nodiscard]] std::uint64_t memory_bytes() const noexcept {
     std::uint64_t bytes = 0;
-    for (const auto& [handle, memory] : memories) bytes += memory.mapping.bytes();
+    for (const auto& [handle, memory] : memories) bytes += memory.bytes();
     return bytes;
   }
 };

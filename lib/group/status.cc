@@ -220,7 +220,8 @@ json Manager::client_status(const Client& client, TimeNs now) const {
   static constexpr const char* kStates[] = {"adding", "live", "removing"};
   for (const auto& [handle, memory] : client.memories) {
     memories.push_back({{"memory", handle},
-                        {"bytes", memory.mapping.bytes()},
+                        {"bytes", memory.bytes()},
+                        {"on_gpu", memory.on_gpu()},
                         {"page_bytes", memory.mapping.page_bytes()},
                         {"numa_node", memory.mapping.numa_node()},
                         {"state", kStates[static_cast<std::size_t>(memory.state)]}});

@@ -43,6 +43,25 @@ expect_text "why the copy engine is taken is reported" 'copy by copy engine .*no
 sums "copy by copy engine"
 stop_ring
 
+gpu_ring '' --gpu.staging mapped --gpu.client_memory gpu
+note "gradients are in GPU memory that the daemon made"
+sums mapped
+background holder "$python" -c '
+import sys, time, gradwire
+client = gradwire.Client(sys.argv[1])
+memory = client.allocate(1000)
+print("allocated", flush=True)
+time.sleep(60)' "$(daemon_socket 0)"
+eventually 20 grep -q allocated "$run_dir/holder.out" || fail "no memory was to be had"
+"$python" "$repo_root/test/system/status.py" "$(daemon_socket 0)" >"$run_dir/status"
+expect_text "the status says so" '"on_gpu": true' "$run_dir/status"
+end_process "${background[holder]}"
+stop_ring
+for i in 0 1; do
+  expect_text "daemon $i's GPU memory of clients is freed, the dead one's too" \
+    'closed: 0 allocations and 0 registrations left' "$(daemon_log "$i")"
+done
+
 step "two lanes, whose persistent kernels take turns on the emulated GPU's one thread"
 daemon_lanes=2 daemon_memory_mib=256
 gpu_ring 'delay_us=20' --gpu.staging copy --gpu.kernel persistent

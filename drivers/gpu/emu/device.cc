@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "device.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -63,7 +64,7 @@ int Device::allocate(std::size_t size, std::size_t align, void*& address) {
   made.bytes = size;
   // The address is a multiple of the page in any case.
   made.mapped_bytes = round_up(size, kPageBytes) + (align > kPageBytes ? align : 0);
-  made.fd = memfd_create("gpu_emu", MFD_CLOEXEC);
+  made.fd = memfd_create("gpu_emu", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (made.fd < 0) return -errno;
   // The file holds the allocation alone, so that whoever maps it finds it at the start.
   void* base = MAP_FAILED;
@@ -184,7 +185,10 @@ int Device::export_memory(const void* address) const {
   const std::shared_lock lock(memory_mutex_);
   const auto found = allocations_.find(reinterpret_cast<std::uintptr_t>(address));
   if (found == allocations_.end()) return -EINVAL;
-  const int fd = dup(found->second.fd);
+  // Whoever maps it must not be able to take pages from under the device.
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  if (fcntl(found->second.fd, F_ADD_SEALS, kSeals) != 0 && errno != EPERM) return -errno;
+  const int fd = fcntl(found->second.fd, F_DUPFD_CLOEXEC, 0);
   return fd < 0 ? -errno : fd;
 }
 

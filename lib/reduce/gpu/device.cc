@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "reduce/gpu/emulated_device.h"
+
 namespace gradwire::reduce {
 namespace {
 
@@ -48,6 +50,11 @@ class GpuDevice::Quiet {
 Result<std::unique_ptr<GpuDevice>> GpuDevice::open(const GpuOptions& options) {
   std::unique_ptr<GpuDevice> device(new GpuDevice(options));
   if (auto found = device->find(); !found) return tl::unexpected(found.error());
+  if (options.client_memory && !device->emulated_) {
+    return fail(ErrorCode::kUnsupported,
+                "gpu.client_memory = gpu: handing memory of a CUDA device to clients is not built "
+                "yet: use gpu.client_memory = host");
+  }
   if (auto chosen = device->choose_path(); !chosen) return tl::unexpected(chosen.error());
   return device;
 }
@@ -171,6 +178,21 @@ Result<std::byte*> GpuDevice::allocate(std::size_t bytes, std::uint32_t align) {
                 error_text(fmt::format("{} bytes of its memory cannot be had", bytes)));
   }
   return static_cast<std::byte*>(memory);
+}
+
+Result<SharedGpuMemory> GpuDevice::allocate_shared(std::size_t bytes) {
+  constexpr std::size_t kPageBytes = 4096;
+  SharedGpuMemory out;
+  out.bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  auto memory = allocate(out.bytes, kPageBytes);
+  if (!memory) return tl::unexpected(memory.error());
+  out.address = *memory;
+  const auto& face = *reinterpret_cast<const EmulatedDevice*>(context_);
+  out.fd = face.export_memory(face.self, out.address);
+  if (out.fd >= 0) return out;
+  free(out.address);
+  rte_errno = -out.fd;
+  return fail(ErrorCode::kSystem, error_text("its memory cannot be shared"));
 }
 
 void GpuDevice::free(std::byte* memory) noexcept {

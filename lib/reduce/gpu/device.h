@@ -29,6 +29,14 @@ struct GpuOptions {
   Staging staging = Staging::kCopy;
   KernelMode kernel = KernelMode::kLaunch;
   std::uint32_t persistent_sms = 4;
+  bool client_memory = false;  ///< clients' gradient memory is made on the GPU
+};
+
+/// GPU memory that another process can map.
+struct SharedGpuMemory {
+  std::byte* address = nullptr;  ///< the GPU's
+  std::size_t bytes = 0;
+  int fd = -1;  ///< the receiver's; the memory is the whole file
 };
 
 class GpuDevice {
@@ -56,6 +64,10 @@ class GpuDevice {
   [[nodiscard]] int numa_node() const noexcept { return numa_node_; }
   /// Lines for the report at start.
   [[nodiscard]] std::vector<std::string> facts() const;
+
+  [[nodiscard]] bool makes_client_memory() const noexcept { return options_.client_memory; }
+  /// Gradient memory for a client, to be given to free().
+  [[nodiscard]] Result<SharedGpuMemory> allocate_shared(std::size_t bytes);
 
   // For queues.
   [[nodiscard]] Result<void*> allocate_host(std::size_t bytes);

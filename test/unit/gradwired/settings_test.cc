@@ -77,6 +77,9 @@ TEST_CASE("with a GPU chunks go in batches, and the shard has room for all that 
   CHECK(gpu_options(config.gpu).staging == reduce::Staging::kMapped);
   CHECK(gpu_options(config.gpu).kernel == reduce::KernelMode::kPersistent);
   CHECK(gpu_options(config.gpu).persistent_sms == 9);
+  CHECK_FALSE(gpu_options(config.gpu).client_memory);
+  config.gpu.client_memory = "gpu";
+  CHECK(gpu_options(config.gpu).client_memory);
 }
 
 TEST_CASE("both polling policies are known to the lanes") {

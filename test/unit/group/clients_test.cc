@@ -183,6 +183,34 @@ TEST_CASE("memory is registered before a lane may use it, until no lane does") {
   CHECK(daemon.lanes.registered.empty());
 }
 
+TEST_CASE("memory on a GPU is the client's by its descriptor, and counts, until no lane has it") {
+  Limits limits;
+  limits.bytes_per_client = 16384;
+  FakeDaemon daemon(limits);
+  daemon.lanes.on_gpu = true;
+  daemon.open(1);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{12288});
+  const auto sent = daemon.take(1);
+  REQUIRE(sent.code() == ErrorCode::kOk);
+  const auto reply = ipc::body_as<ipc::AllocateReply>(sent.body).value();
+  CHECK(reply.bytes == 12288);
+  REQUIRE(sent.fds.size() == 1);
+  CHECK(::lseek(sent.fds[0].get(), 0, SEEK_END) == 12288);
+  CHECK(daemon.lanes.gpu_memory.size() == 1);
+  CHECK(daemon.lanes.registered.empty());
+  const auto status = daemon.manager->status(daemon.now)["clients"].at(0);
+  CHECK(status["memories"][0]["on_gpu"] == true);
+  CHECK(status["memory_bytes"] == 12288);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  daemon.refused(1, ErrorCode::kResourceExhausted, "its 16384");
+  CHECK(daemon.lanes.gpu_memory.size() == 1);
+  daemon.hang_up(1);
+  CHECK(daemon.lanes.gpu_memory.size() == 1);  // a lane has it still
+  daemon.lanes.finish(RequestType::kRemoveMemory);
+  daemon.poll();
+  CHECK(daemon.lanes.gpu_memory.empty());
+}
+
 TEST_CASE("the quota counts whole pages") {
   Limits limits;
   limits.bytes_per_client = 10'000;

@@ -78,6 +78,18 @@ class FakeLanes final : public LaneControl {
   }
   void unregister_memory(std::byte* address) override { REQUIRE(registered.erase(address) == 1); }
   std::vector<ReduceTotal> reduce_totals() const override { return totals; }
+  bool makes_memory_on_gpu() const override { return on_gpu; }
+  Result<reduce::SharedGpuMemory> allocate_on_gpu(std::uint64_t bytes) override {
+    reduce::SharedGpuMemory memory;
+    memory.bytes = bytes;
+    memory.fd = ::memfd_create("fake_gpu", MFD_CLOEXEC);
+    REQUIRE(::ftruncate(memory.fd, static_cast<off_t>(bytes)) == 0);
+    // An address that nobody here may touch, as a GPU's is.
+    memory.address = reinterpret_cast<std::byte*>(std::uintptr_t{0x7000} << 32) + gpu_memory.size();
+    gpu_memory.insert(memory.address);
+    return memory;
+  }
+  void free_on_gpu(std::byte* address) override { REQUIRE(gpu_memory.erase(address) == 1); }
 
   void done(std::uint8_t lane, lane::Request* request) {
     lane::Notice notice;
@@ -144,6 +156,8 @@ class FakeLanes final : public LaneControl {
   std::string register_error;
   std::map<std::byte*, std::uint64_t> registered;
   std::vector<ReduceTotal> totals;
+  bool on_gpu = false;
+  std::set<std::byte*> gpu_memory;
   bool full = false;
 };
 
