@@ -12,7 +12,9 @@ fast (units), sim (the ring in virtual time), system (daemons, one shell story a
 and mounts are put back at the end. Run it as root.
 
   --clang           build with clang 14 instead of gcc 12
-  --sanitize KINDS  build with sanitizers: address,undefined or thread
+  --sanitize KINDS  build with sanitizers: address,undefined or thread. thread covers the unit tests
+                    of lib/ipc: both ends of the command queue and of the control socket. What runs
+                    on DPDK's threads and rings cannot be judged by it, since DPDK is built without
   --suites LIST     comma-separated; default fast,sim,system
   --build FOLDER    build folder; default build, build-clang, build-sanitize
   --no-setup        neither install packages nor reserve hugepages: they are there
@@ -40,6 +42,13 @@ while (($# > 0)); do
   shift
 done
 
+# Of the tests, all; with ThreadSanitizer those that have nothing of DPDK in them.
+only=()
+if [[ $sanitize == *thread* ]]; then
+  suites=fast
+  only=(ipc)
+  build_targets=(ipc_test)
+fi
 if [[ -z $folder ]]; then
   folder=$repo_root/build
   [[ $compiler == gcc ]] || folder+=-clang
@@ -81,7 +90,7 @@ for suite in ${suites//,/ }; do
   step "tests: suite $suite"
   output=$folder/meson-logs/suite-$suite.out
   if with_progress 30 "$output" "suite $suite" \
-    meson test -C "$folder" --no-rebuild --suite "$suite" --print-errorlogs \
+    meson test -C "$folder" --no-rebuild --suite "$suite" --print-errorlogs "${only[@]}" \
     --timeout-multiplier "$timeout_multiplier" --logbase "suite-$suite"; then
     grep -aE '^ *[0-9]+/[0-9]+ ' "$output" | sed 's/^/       /' || true
   else
