@@ -7,6 +7,7 @@
 
 #include "campaign.h"
 #include "eal.h"
+#include "measure.h"
 #include "options.h"
 
 namespace gradwire::sim {
@@ -16,6 +17,7 @@ constexpr int kOk = 0;
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 constexpr std::uint32_t kMemoryMb = 1024;
+constexpr std::uint32_t kMeasureMemoryMb = 3072;
 
 int complain(const std::string& text, int status) {
   fmt::print(stderr, "gradwire-sim: {}\n", text);
@@ -26,10 +28,17 @@ int main_with(int argc, char** argv) {
   const auto options = parse_command_line(argc, argv);
   if (!options) return complain(options.error().message, kUsage);
   if (options->finished) return kOk;
-  if (auto started = start_eal(kMemoryMb); !started) {
+  if (auto started = start_eal(options->measure.empty() ? kMemoryMb : kMeasureMemoryMb); !started) {
     return complain(started.error().message, kFailed);
   }
-  const bool good = run_campaign(*options);
+  bool good = true;
+  if (options->measure.empty()) {
+    good = run_campaign(*options);
+  } else {
+    const auto measured = run_measurement(*options);
+    if (!measured) return complain(measured.error().message, kUsage);
+    good = *measured;
+  }
   end_eal();
   return good ? kOk : kFailed;
 }

@@ -15,6 +15,8 @@ struct Options {
   std::uint64_t first_seed = 1;
   std::uint64_t last_seed = 100;
   std::string profile = "mixed";
+  std::string measure;      ///< empty: seeds are run
+  std::uint64_t bytes = 0;  ///< of a measured op; 0: as the measurement has it
   bool trace = false;
   bool keep_going = false;
   double progress_s = 0;  ///< a line so often; 0: none

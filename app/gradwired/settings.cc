@@ -73,11 +73,19 @@ ring::ShardConfig shard_config(const config::DaemonConfig& config, std::uint32_t
   out.eager_packets = static_cast<std::uint32_t>(config.transport.eager_packets);
   out.max_active_ops = static_cast<std::uint32_t>(config.limits.active_ops);
   out.max_chunks = static_cast<std::uint32_t>(config.limits.lane_chunks);
+  if (config.transport.congestion == "dctcp") {
+    out.congestion = transport::CongestionKind::kDctcp;
+  } else if (config.transport.congestion == "swift") {
+    out.congestion = transport::CongestionKind::kSwift;
+  }
+  out.swift_target_ns = static_cast<TimeNs>(config.transport.swift_target_us) * 1'000;
   out.sender.rate_bps = static_cast<std::uint64_t>(config.transport.rate_gbps * 1e9);
   out.timeouts.formation_ns = ms(config.timeouts.formation_ms);
   out.timeouts.hello_interval_ns = ms(config.timeouts.hello_ms);
-  out.timeouts.ping_interval_ns = ms(config.timeouts.ping_ms);
   out.timeouts.silence_ns = ms(config.timeouts.silence_ms);
+  // Ten questions within the silence limit, so that loss is not taken for a death.
+  out.timeouts.ping_interval_ns =
+      std::min(ms(config.timeouts.ping_ms), out.timeouts.silence_ns / 10);
   out.timeouts.leave_ns = ms(config.timeouts.leave_ms);
   if (!config.gpu.device.empty()) {
     out.batch_entries = reduce::Batch::kItems;

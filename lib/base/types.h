@@ -67,7 +67,10 @@ inline constexpr int kRedOpCount = 5;
 [[nodiscard]] std::optional<DataType> parse_datatype(std::string_view name) noexcept;
 [[nodiscard]] std::optional<RedOp> parse_redop(std::string_view name) noexcept;
 
+/// Ranks of a group of daemons.
 inline constexpr std::uint32_t kMaxRanks = 64;
+/// Ranks that packets and shards can name; the simulator runs as many.
+inline constexpr std::uint32_t kMaxRingRanks = 1024;
 inline constexpr std::uint32_t kMaxMembers = 64;
 inline constexpr std::uint32_t kMaxLanes = 16;
 

@@ -81,6 +81,10 @@ std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
                      "gpudirect: no driver that this build knows receives into GPU memory: choose "
                      "copy or mapped"});
   }
+  // Without ECN there are no marks, and dctcp would see nothing but losses.
+  if (config.transport.congestion == "dctcp" && !config.transport.ecn) {
+    found.push_back({"transport.congestion", "dctcp needs transport.ecn = true"});
+  }
   // Two pings have to be lost before a living neighbour can look dead.
   if (config.timeouts.ping_ms * 3 > config.timeouts.silence_ms) {
     found.push_back(

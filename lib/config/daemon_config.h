@@ -51,6 +51,8 @@ struct LanesSection {
 struct TransportSection {
   std::uint64_t payload_bytes = kAuto;  ///< kAuto: the most that every port's MTU carries
   double rate_gbps = 0;                 ///< 0: not paced
+  std::string congestion = "static";
+  std::uint64_t swift_target_us = 100;
   std::uint64_t window_packets = 64;
   std::uint64_t transit_packets = 64;
   std::uint64_t eager_packets = 32;

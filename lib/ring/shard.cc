@@ -13,11 +13,21 @@ namespace {
 /// Between looks at a backend that has work, where nothing else calls for one.
 constexpr TimeNs kBackendPollNs = 20'000;
 
+std::uint32_t packet_bytes(const ShardConfig& config) {
+  return config.payload_bytes * config.payload_scale +
+         static_cast<std::uint32_t>(wire::kHeaderBytes + config.to_downstream.bytes());
+}
+
 std::uint64_t window_bytes(const ShardConfig& config) {
   if (config.window_bytes != 0) return config.window_bytes;
-  const std::uint64_t packet =
-      config.payload_bytes + wire::kHeaderBytes + config.to_downstream.bytes();
-  return config.window_packets * packet;
+  return std::uint64_t{config.window_packets} * packet_bytes(config);
+}
+
+std::unique_ptr<transport::CongestionController> controller(const ShardConfig& config) {
+  return transport::make_controller({.kind = config.congestion,
+                                     .max_window_bytes = window_bytes(config),
+                                     .packet_bytes = packet_bytes(config),
+                                     .swift_target_ns = config.swift_target_ns});
 }
 
 transport::SenderConfig sender_config(const ShardConfig& config) {
@@ -33,8 +43,8 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
     return fail(ErrorCode::kInvalidArgument, std::move(text));
   };
   if (backend == nullptr) return bad("a shard needs a reduce backend");
-  if (c.nranks < 1 || c.nranks > kMaxRanks)
-    return bad(fmt::format("nranks is {}, must be 1 to {}", c.nranks, kMaxRanks));
+  if (c.nranks < 1 || c.nranks > kMaxRingRanks)
+    return bad(fmt::format("nranks is {}, must be 1 to {}", c.nranks, kMaxRingRanks));
   if (c.rank >= c.nranks)
     return bad(fmt::format("rank is {}, must be below nranks, {}", c.rank, c.nranks));
   if (c.member_count < 1 || c.member_count > kMaxMembers)
@@ -106,7 +116,7 @@ Shard::Impl::Impl(const ShardConfig& config, std::unique_ptr<reduce::Backend> ba
     : config_(config),
       backend_(std::move(backend)),
       ops_(config.max_active_ops, config.max_chunks),
-      sender_(sender_config(config), transport::make_static_controller(window_bytes(config))),
+      sender_(sender_config(config), controller(config)),
       receiver_(config.receiver),
       pending_(config.pending_entries),
       batch_(config.pending_entries),

@@ -71,7 +71,12 @@ struct ShardConfig {
   rte_mempool* control_pool = nullptr;  ///< acknowledgements, hellos, aborts: room for a hello
   transport::SenderConfig sender;
   transport::ReceiverConfig receiver;
-  std::uint64_t window_bytes = 0;       ///< of the `static` controller; 0 = window_packets full
+  std::uint64_t window_bytes = 0;  ///< the most in flight; 0 = window_packets full
+  transport::CongestionKind congestion = transport::CongestionKind::kStatic;
+  TimeNs swift_target_ns = 100'000;  ///< of the controller `swift`
+  /// Of the simulator alone: bytes on the wire for each byte of payload held, so that windows and
+  /// pacing see long packets that take little memory.
+  std::uint32_t payload_scale = 1;
   std::uint32_t window_packets = 64;    ///< unacknowledged data packets; bounds mbufs held
   std::uint32_t transit_packets = 64;   ///< received, waiting to go on; beyond it chunks spill
   std::uint32_t eager_packets = 32;     ///< ahead of the grant, both ways; equal on all ranks

@@ -116,7 +116,7 @@ class Shard::Impl {
   }
   [[nodiscard]] std::uint32_t wire_bytes(std::uint32_t payload_bytes) const noexcept {
     return static_cast<std::uint32_t>(config_.to_downstream.bytes() + wire::kHeaderBytes) +
-           payload_bytes;
+           payload_bytes * config_.payload_scale;
   }
 
   /// Absolute number of distinct chunks that the upstream rank may have sent: what was finished,

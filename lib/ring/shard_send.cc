@@ -69,7 +69,7 @@ void Shard::Impl::write_data_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
   std::byte* header = chunk.payload - wire::kHeaderBytes;
   std::byte* frame = header - frame_bytes;
   mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
-  mbuf->data_len = static_cast<std::uint16_t>(wire_bytes(chunk.bytes));
+  mbuf->data_len = static_cast<std::uint16_t>(frame_bytes + wire::kHeaderBytes + chunk.bytes);
   mbuf->pkt_len = mbuf->data_len;
   mbuf->ol_flags = 0;
   config_.to_downstream.write(frame, wire::kHeaderBytes + chunk.bytes);

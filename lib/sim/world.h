@@ -32,6 +32,7 @@ struct HostProfile {
   TimeNs clock_offset_ns = 0;
   std::int64_t clock_ppm = 0;           ///< how much faster its clock goes
   TimeNs round_ns = 2'000;              ///< from poll to poll while there is work
+  TimeNs round_jitter_ns = 0;           ///< added to it by chance: no two hosts keep step
   TimeNs idle_ns = 5'000'000;           ///< the longest sleep between polls
   std::uint32_t rx_descriptors = 64;    ///< mbufs that the driver has in its receive ring
   std::uint32_t tx_descriptors = 1024;  ///< sent frames that the driver may still hold

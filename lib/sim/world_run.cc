@@ -116,7 +116,9 @@ void World::arrive(std::uint32_t flight_index) {
   std::memcpy(rte_pktmbuf_mtod(mbuf, std::byte*), flight.bytes.data(), flight.bytes.size());
   host.rx.push_back({mbuf, flight.marked});
   network_.release(flight_index);
-  wake(host, std::max(now_, host.last_poll + host.profile.round_ns));
+  const TimeNs jitter = host.profile.round_jitter_ns;
+  wake(host, std::max(now_, host.last_poll + host.profile.round_ns) +
+                 (jitter > 0 ? random_.between(0, jitter) : 0));
 }
 
 void World::refill(Host& host) {
@@ -313,7 +315,9 @@ bool World::retry_posts(GroupId group, std::uint16_t rank_index) {
 
 void World::schedule_next(Host& host, TimeNs local_now, bool worked) {
   if (host.places.empty()) return;
-  const TimeNs round = std::max<TimeNs>(host.profile.round_ns, 1);
+  const TimeNs jitter = host.profile.round_jitter_ns;
+  const TimeNs round =
+      std::max<TimeNs>(host.profile.round_ns, 1) + (jitter > 0 ? random_.between(0, jitter) : 0);
   bool reduces = false;
   for (const Place& place : host.places) {
     const Rank& rank = groups_[place.group].ranks[place.rank];

@@ -182,16 +182,18 @@ Outcome Sender::on_ack(TimeNs now, const wire::AckHeader& ack) noexcept {
                           at(largest).state != State::kNone;
   const TimeNs latest_rtt_ns = has_sample ? elapsed(at(largest).sent_at, now) : 0;
 
+  const TimeNs waited_ns = std::min<TimeNs>(ack.delay_ns, config_.max_ack_delay_ns);
+  const TimeNs delay_ns = std::max<TimeNs>(latest_rtt_ns - waited_ns, 1);
+
   const Acknowledged acknowledged = acknowledge_ranges(ack);
   largest_acked_ = std::max(largest_acked_, largest);
-  if (has_sample)
-    rtt_.sample(latest_rtt_ns, std::min<TimeNs>(ack.delay_ns, config_.max_ack_delay_ns));
+  if (has_sample) rtt_.sample(latest_rtt_ns, waited_ns);
   if (acknowledged.any) {
     pto_count_ = 0;
     pto_base_ = std::max(pto_base_, now);
   }
   if (acknowledged.bytes > 0 || ce_packets > 0)
-    controller_->on_ack(now, acknowledged.bytes, ce_packets, rtt_.latest_ns());
+    controller_->on_ack(now, acknowledged.bytes, ce_packets, has_sample ? delay_ns : 0);
   skip_resolved();
   detect_lost(now);
 

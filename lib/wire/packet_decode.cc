@@ -56,7 +56,7 @@ Drop read_data(const layout::Header& header, Packet& out) noexcept {
   if (!is_valid(data.datatype) || !is_valid(data.redop)) return Drop::kMalformed;
   if (!all_zero(fields.reserved) || data.op_seq == 0) return Drop::kMalformed;
   if (data.count == 0 || data.count > data.total_count) return Drop::kMalformed;
-  if (data.hop >= 2 * (kMaxRanks - 1)) return Drop::kMalformed;
+  if (data.hop >= 2 * (kMaxRingRanks - 1)) return Drop::kMalformed;
   return check_payload_bytes(out.payload.size(),
                              std::size_t{data.count} * element_bytes(data.datatype));
 }
@@ -101,7 +101,7 @@ Drop read_hello(Packet& out) noexcept {
   body.credit_chunks = hello.credit_chunks.get();
   body.posted_op_seq = hello.posted_op_seq.get();
   if (!all_zero(hello.reserved)) return Drop::kMalformed;
-  if (body.nranks < 2 || body.nranks > kMaxRanks) return Drop::kMalformed;
+  if (body.nranks < 2 || body.nranks > kMaxRingRanks) return Drop::kMalformed;
   if (body.from_rank >= body.nranks || body.to_rank >= body.nranks) return Drop::kMalformed;
   if (body.from_rank == body.to_rank) return Drop::kMalformed;
   if (body.lanes == 0 || body.lanes > kMaxLanes) return Drop::kMalformed;
@@ -159,7 +159,7 @@ Drop read_abort(Packet& out) noexcept {
   reason.reporter_rank = abort.reporter_rank.get();
   reason.op_seq = abort.op_seq.get();
   reason.duration_ns = abort.duration_ns.get();
-  if (reason.culprit_rank >= kMaxRanks || reason.reporter_rank >= kMaxRanks)
+  if (reason.culprit_rank >= kMaxRingRanks || reason.reporter_rank >= kMaxRingRanks)
     return Drop::kMalformed;
   std::memcpy(reason.detail, abort.detail.data(), abort.detail.size());
   clean_text(reason.detail);

@@ -74,6 +74,14 @@ TEST_CASE("a GPU serves so many groups, and receives no packets itself") {
   CHECK(load(ports + "[gpu]\nstaging = \"gpudirect\"\n[limits]\ngroups = 17\n", "f"));
 }
 
+TEST_CASE("dctcp without ECN is refused, since it would see nothing") {
+  const std::string section = std::string(kTwoPorts) + "[transport]\ncongestion = \"dctcp\"\n";
+  CHECK_THAT(conflict_in(section),
+             Contains("gw.toml:9") && Contains("transport.congestion") && Contains("ecn = true"));
+  CHECK(load(section + "ecn = true\n", "f").has_value());
+  CHECK(load(std::string(kTwoPorts) + "[transport]\ncongestion = \"swift\"\n", "f").has_value());
+}
+
 TEST_CASE("the last lane's UDP port exists whatever the bounds allow") {
   const Key* const base = find_key("lanes", "base_udp_port");
   const Key* const count = find_key("lanes", "count");

@@ -50,6 +50,7 @@ TEST_CASE("milliseconds, MiB and Gbit/s become what the libraries count in") {
   const ring::ShardConfig shard = shard_config(config, 8192);
   CHECK(shard.payload_bytes == 8192);
   CHECK(shard.timeouts.silence_ns == 200'000'000);
+  CHECK(shard.timeouts.ping_interval_ns == 20'000'000);
   CHECK(shard.sender.rate_bps == 2'500'000'000);
   CHECK(shard.eager_packets == 7);
   CHECK(features(config) == 7);
@@ -80,6 +81,17 @@ TEST_CASE("with a GPU chunks go in batches, and the shard has room for all that 
   CHECK_FALSE(gpu_options(config.gpu).client_memory);
   config.gpu.client_memory = "gpu";
   CHECK(gpu_options(config.gpu).client_memory);
+}
+
+TEST_CASE("the configured controller is the shard's") {
+  config::DaemonConfig config;
+  CHECK(shard_config(config, 8192).congestion == transport::CongestionKind::kStatic);
+  config.transport.congestion = "dctcp";
+  CHECK(shard_config(config, 8192).congestion == transport::CongestionKind::kDctcp);
+  config.transport.congestion = "swift";
+  config.transport.swift_target_us = 40;
+  CHECK(shard_config(config, 8192).congestion == transport::CongestionKind::kSwift);
+  CHECK(shard_config(config, 8192).swift_target_ns == 40'000);
 }
 
 TEST_CASE("both polling policies are known to the lanes") {

@@ -242,8 +242,8 @@ TEST_CASE("a chunk's bounds are checked") {
   CHECK(drop_of([](DataHeader& d) { d.count = 0; }, 0) == Drop::kMalformed);
   CHECK(drop_of([](DataHeader& d) { d.total_count = 2; }, 6) == Drop::kMalformed);
   CHECK(drop_of([](DataHeader& d) { d.total_count = 3; }, 6) == Drop::kNone);
-  CHECK(drop_of([](DataHeader& d) { d.hop = 125; }, 6) == Drop::kNone);
-  CHECK(drop_of([](DataHeader& d) { d.hop = 126; }, 6) == Drop::kMalformed);
+  CHECK(drop_of([](DataHeader& d) { d.hop = 2045; }, 6) == Drop::kNone);
+  CHECK(drop_of([](DataHeader& d) { d.hop = 2046; }, 6) == Drop::kMalformed);
   CHECK(drop_of([](DataHeader& d) { d.datatype = static_cast<DataType>(8); }, 6) ==
         Drop::kMalformed);
   CHECK(drop_of([](DataHeader& d) { d.redop = static_cast<RedOp>(5); }, 6) == Drop::kMalformed);
@@ -288,8 +288,8 @@ TEST_CASE("a hello's bounds are checked") {
   CHECK(drop_of([](HelloBody& b) { b.from_rank = 6; }) == Drop::kMalformed);
   CHECK(drop_of([](HelloBody& b) { b.to_rank = 6; }) == Drop::kMalformed);
   CHECK(drop_of([](HelloBody& b) { b.to_rank = b.from_rank; }) == Drop::kMalformed);
-  CHECK(drop_of([](HelloBody& b) { b.nranks = kMaxRanks; }) == Drop::kNone);
-  CHECK(drop_of([](HelloBody& b) { b.nranks = kMaxRanks + 1; }) == Drop::kMalformed);
+  CHECK(drop_of([](HelloBody& b) { b.nranks = kMaxRingRanks; }) == Drop::kNone);
+  CHECK(drop_of([](HelloBody& b) { b.nranks = kMaxRingRanks + 1; }) == Drop::kMalformed);
   CHECK(drop_of([](HelloBody& b) { b.lanes = 0; }) == Drop::kMalformed);
   CHECK(drop_of([](HelloBody& b) { b.lanes = kMaxLanes + 1; }) == Drop::kMalformed);
   CHECK(drop_of([](HelloBody& b) { b.payload_bytes = 0; }) == Drop::kMalformed);
@@ -301,8 +301,10 @@ TEST_CASE("an abort's bounds are checked and its text made fit for a terminal") 
   CHECK(decode_changed(PacketType::kAbort, kHeaderBytes, 9) == Drop::kNone);
   CHECK(decode_changed(PacketType::kAbort, kHeaderBytes, 10) == Drop::kMalformed);
   CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 1, 1) == Drop::kMalformed);
-  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 3, kMaxRanks) == Drop::kMalformed);
-  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 5, kMaxRanks) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 2, kMaxRingRanks >> 8) ==
+        Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 4, kMaxRingRanks >> 8) ==
+        Drop::kMalformed);
   CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 6, 1) == Drop::kMalformed);
   CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 183, 'x') == Drop::kMalformed);
 

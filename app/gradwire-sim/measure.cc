@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "measure.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+
+#include "sim/experiment.h"
+
+namespace gradwire::sim {
+namespace {
+
+using transport::CongestionKind;
+
+struct Controller {
+  const char* name;
+  CongestionKind kind;
+};
+constexpr std::array kControllers = {
+    Controller{"static", CongestionKind::kStatic},
+    Controller{"dctcp", CongestionKind::kDctcp},
+    Controller{"swift", CongestionKind::kSwift},
+};
+
+double ms(TimeNs ns) { return static_cast<double>(ns) / 1e6; }
+
+bool good(const ExperimentResult& result) {
+  if (!result.failure.empty()) fmt::print("\nFAILED: {}\n", result.failure);
+  std::fflush(stdout);
+  return result.failure.empty();
+}
+
+/// Completion of one all-reduce without loss against the formula.
+bool measure_scale(const Options& options) {
+  bool all = true;
+  fmt::print(
+      "| ranks | controller | time ms | ideal ms | over | deepest queue KB | frames |\n"
+      "|---|---|---|---|---|---|---|\n");
+  for (const std::uint16_t ranks : {16, 256, 1024}) {
+    if (options.ranks != 0 && options.ranks != ranks) continue;
+    for (const Controller& controller : kControllers) {
+      ExperimentOptions o;
+      o.ranks = ranks;
+      o.bytes = options.bytes != 0 ? options.bytes : 256'000'000;
+      o.congestion = controller.kind;
+      const ExperimentResult r = run_experiment(o);
+      all &= good(r);
+      fmt::print(
+          "| {} | {} | {:.3f} | {:.3f} | {:+.1f} % | {:.0f} | {} |\n", ranks, controller.name,
+          ms(r.time_ns), ms(r.ideal_ns),
+          100.0 * static_cast<double>(r.time_ns - r.ideal_ns) / static_cast<double>(r.ideal_ns),
+          static_cast<double>(r.most_queued_bytes) / 1e3, r.frames);
+      std::fflush(stdout);
+    }
+  }
+  return all;
+}
+
+/// Goodput against loss, alone and under incast.
+bool measure_loss(const Options& options) {
+  bool all = true;
+  constexpr std::array kLosses = {0.0, 0.0001, 0.001, 0.01, 0.02, 0.05, 0.1, 0.3};
+  for (const bool incast : {false, true}) {
+    fmt::print("\n{}\n\n| loss % |", incast ? "With incast" : "Alone");
+    for (const Controller& controller : kControllers) {
+      fmt::print(" {} Gbit/s | sent again % |", controller.name);
+    }
+    fmt::print("\n|---|---|---|---|---|---|---|\n");
+    for (const double loss : kLosses) {
+      fmt::print("| {} |", loss * 100);
+      for (const Controller& controller : kControllers) {
+        ExperimentOptions o;
+        o.ranks = options.ranks != 0 ? options.ranks : 16;
+        o.bytes = options.bytes != 0 ? options.bytes : 64'000'000;
+        o.congestion = controller.kind;
+        o.loss = loss;
+        if (incast) {
+          // A fifth of the port's rate, in bursts of 40 packets from elsewhere.
+          o.cross_bytes = 40 * 9'038;
+          o.cross_interval_ns = 145'000;
+        }
+        const ExperimentResult r = run_experiment(o);
+        all &= good(r);
+        fmt::print(" {:.1f} | {:.2f} |", r.goodput_bps / 1e9,
+                   100.0 * static_cast<double>(r.retransmissions) /
+                       static_cast<double>(std::max<std::uint64_t>(r.frames, 1)));
+        std::fflush(stdout);
+      }
+      fmt::print("\n");
+    }
+  }
+  return all;
+}
+
+/// Two groups on the same ports, one later than the other; the ports' rate halves on the way.
+bool measure_sharing(const Options& options) {
+  bool all = true;
+  for (const Controller& controller : kControllers) {
+    ExperimentOptions o;
+    o.ranks = options.ranks != 0 ? options.ranks : 8;
+    o.groups = 2;
+    o.bytes = options.bytes != 0 ? options.bytes : 128'000'000;
+    o.congestion = controller.kind;
+    o.group_starts_ns = {0, 5'000'000};
+    o.rate_changes_at_ns = 15'000'000;
+    o.later_rate_bps = o.rate_bps / 2;
+    o.sample_ns = 1'000'000;
+    const ExperimentResult r = run_experiment(o);
+    all &= good(r);
+    fmt::print(
+        "\n{}\n\n| ms | first Gbit/s | second Gbit/s | deepest queue KB |\n|---|---|---|---|\n",
+        controller.name);
+    for (std::size_t i = 0; i < r.queued_bytes.size(); ++i) {
+      fmt::print("| {} | {:.1f} | {:.1f} | {:.0f} |\n", i + 1, r.accepted_bps[0][i] / 1e9,
+                 r.accepted_bps[1][i] / 1e9, static_cast<double>(r.queued_bytes[i]) / 1e3);
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+Result<bool> run_measurement(const Options& options) {
+  if (options.measure == "scale") return measure_scale(options);
+  if (options.measure == "loss") return measure_loss(options);
+  if (options.measure == "sharing") return measure_sharing(options);
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("--measure {}: one of scale, loss, sharing", options.measure));
+}
+
+}  // namespace gradwire::sim
