@@ -44,7 +44,9 @@ class DaemonTransport final : public Transport {
   Result<Buffers> open() override;
   Result<void> all_reduce(const std::byte* input, std::byte* output, std::uint64_t count,
                           DataType datatype, RedOp redop) override;
-  Result<std::uint64_t> sum_over_all(std::uint64_t value) override;
+  Result<std::uint64_t> sum_over_all(std::uint64_t value) override {
+    return sum_by_all_reduce(*this, scratch_, value);
+  }
   Result<Counters> counters() override;
   Result<void> close() override;
 
@@ -69,20 +71,15 @@ Result<Buffers> DaemonTransport::open() {
   }
   client_.reset(client);
 
-  constexpr std::uint64_t kAlignment = 4096;
-  const std::uint64_t room = (largest_bytes(options_) + kAlignment - 1) / kAlignment * kAlignment;
-  const std::uint64_t wanted = kAlignment + (options_.in_place ? room : 2 * room);
   gw_memory* memory = nullptr;
-  if (auto ok = succeed(gw_memory_alloc(client, wanted, &memory), "allocate"); !ok) {
+  if (auto ok = succeed(gw_memory_alloc(client, bytes_with_scratch(options_), &memory), "allocate");
+      !ok) {
     return tl::unexpected(ok.error());
   }
   memory_.reset(memory);
   scratch_ = static_cast<std::byte*>(gw_memory_address(memory));
   if (auto joined = join(); !joined) return tl::unexpected(joined.error());
-  Buffers buffers;
-  buffers.input = scratch_ + kAlignment;
-  buffers.output = options_.in_place ? buffers.input : buffers.input + room;
-  return buffers;
+  return behind_scratch(scratch_, options_);
 }
 
 Result<void> DaemonTransport::join() {
@@ -118,14 +115,6 @@ Result<void> DaemonTransport::all_reduce(const std::byte* input, std::byte* outp
   if (auto ok = succeed(posted, "all-reduce"); !ok) return ok;
   const WorkPtr owner(work);
   return succeed(gw_wait(work, timeout_ms_), "all-reduce");
-}
-
-Result<std::uint64_t> DaemonTransport::sum_over_all(std::uint64_t value) {
-  std::memcpy(scratch_, &value, sizeof(value));
-  auto summed = all_reduce(scratch_, scratch_, 1, DataType::kInt64, RedOp::kSum);
-  if (!summed) return tl::unexpected(summed.error());
-  std::memcpy(&value, scratch_, sizeof(value));
-  return value;
 }
 
 /// Adds what `object` has of `names` to the sums in `counters`.

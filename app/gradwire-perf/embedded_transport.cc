@@ -63,7 +63,9 @@ class EmbeddedTransport final : public Transport {
                           DataType datatype, RedOp redop) override {
     return communicator_->all_reduce({input, output, count, datatype, redop, 0}, timeout_ns_);
   }
-  Result<std::uint64_t> sum_over_all(std::uint64_t value) override;
+  Result<std::uint64_t> sum_over_all(std::uint64_t value) override {
+    return sum_by_all_reduce(*this, scratch_, value);
+  }
   Result<Counters> counters() override;
   Result<void> close() override { return communicator_->leave(timeout_ns_); }
 
@@ -128,25 +130,12 @@ Result<void> EmbeddedTransport::join() {
 }
 
 Result<Buffers> EmbeddedTransport::open() {
-  constexpr std::uint64_t kAlignment = 4096;
-  const std::uint64_t room = (largest_bytes(options_) + kAlignment - 1) / kAlignment * kAlignment;
-  const auto memory = memory_.allocate(kAlignment + (options_.in_place ? room : 2 * room));
+  const auto memory = memory_.allocate(bytes_with_scratch(options_));
   if (!memory) return tl::unexpected(memory.error());
   scratch_ = *memory;
   if (auto started = start(); !started) return tl::unexpected(started.error());
   if (auto joined = join(); !joined) return tl::unexpected(joined.error());
-  Buffers buffers;
-  buffers.input = scratch_ + kAlignment;
-  buffers.output = options_.in_place ? buffers.input : buffers.input + room;
-  return buffers;
-}
-
-Result<std::uint64_t> EmbeddedTransport::sum_over_all(std::uint64_t value) {
-  std::memcpy(scratch_, &value, sizeof(value));
-  auto summed = all_reduce(scratch_, scratch_, 1, DataType::kInt64, RedOp::kSum);
-  if (!summed) return tl::unexpected(summed.error());
-  std::memcpy(&value, scratch_, sizeof(value));
-  return value;
+  return behind_scratch(scratch_, options_);
 }
 
 Result<Counters> EmbeddedTransport::counters() {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "daemon_transport.h"
 #include "embedded_transport.h"
@@ -16,6 +17,36 @@ Result<std::unique_ptr<Transport>> make_transport(const Options& options) {
   if (options.transport == "tcp") return make_tcp_transport(options);
   if (options.transport == "gradwire") return make_embedded_transport(options);
   return fail(ErrorCode::kUnsupported, fmt::format("transport '{}' is unknown", options.transport));
+}
+
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+
+std::uint64_t pages_of(const Options& options) {
+  return (largest_bytes(options) + kPage - 1) / kPage * kPage;
+}
+
+}  // namespace
+
+std::uint64_t bytes_with_scratch(const Options& options) {
+  return kPage + (options.in_place ? 1 : 2) * pages_of(options);
+}
+
+Buffers behind_scratch(std::byte* scratch, const Options& options) {
+  Buffers buffers;
+  buffers.input = scratch + kPage;
+  buffers.output = options.in_place ? buffers.input : buffers.input + pages_of(options);
+  return buffers;
+}
+
+Result<std::uint64_t> sum_by_all_reduce(Transport& transport, std::byte* scratch,
+                                        std::uint64_t value) {
+  std::memcpy(scratch, &value, sizeof(value));
+  auto summed = transport.all_reduce(scratch, scratch, 1, DataType::kInt64, RedOp::kSum);
+  if (!summed) return tl::unexpected(summed.error());
+  std::memcpy(&value, scratch, sizeof(value));
+  return value;
 }
 
 std::uint64_t largest_bytes(const Options& options) {

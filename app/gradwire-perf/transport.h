@@ -59,6 +59,13 @@ class Transport {
   [[nodiscard]] virtual Result<void> close() = 0;
 };
 
+/// Where hugepage memory holds a page of scratch, the input and the output, one after the other.
+[[nodiscard]] std::uint64_t bytes_with_scratch(const Options& options);
+[[nodiscard]] Buffers behind_scratch(std::byte* scratch, const Options& options);
+/// Transport::sum_over_all() by an all-reduce of one element in `scratch`.
+[[nodiscard]] Result<std::uint64_t> sum_by_all_reduce(Transport& transport, std::byte* scratch,
+                                                      std::uint64_t value);
+
 /// By `options.transport`. @return kUnsupported for one that there is not.
 [[nodiscard]] Result<std::unique_ptr<Transport>> make_transport(const Options& options);
 

@@ -6,7 +6,6 @@
 #include <grp.h>
 #include <rte_eal.h>
 #include <spdlog/spdlog.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -23,16 +22,6 @@ namespace {
 /// longer, and whatever is urgent wakes it.
 constexpr int kSleepMs = 20;
 constexpr TimeNs kLaneStopNs = 2'000'000'000;
-
-Result<std::uint64_t> random_incarnation() {
-  std::uint64_t value = 0;
-  while (value == 0) {
-    if (getrandom(&value, sizeof value, 0) != sizeof value) {
-      return fail(ErrorCode::kSystem, fmt::format("getrandom: {}", std::strerror(errno)));
-    }
-  }
-  return value;
-}
 
 std::vector<group::StaticNeighbor> static_neighbors(const config::DaemonConfig& config) {
   std::vector<group::StaticNeighbor> out;
@@ -189,7 +178,7 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
       *datapath_, settings, neighbors, [this](std::uint8_t lane) { return lane_facts(lane); },
       gpu_.get());
 
-  const auto incarnation = random_incarnation();
+  const auto incarnation = group::random_incarnation();
   if (!incarnation) return tl::unexpected(incarnation.error());
   group::ManagerOptions options;
   options.daemon.version = GRADWIRE_VERSION;

@@ -5,7 +5,6 @@
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
 #include <sched.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <utility>
@@ -20,16 +19,6 @@ constexpr TimeNs kLaneStopNs = 5'000'000'000;
 /// ARP and notices are looked at once in so many rounds: a round takes some 100 ns.
 constexpr std::uint32_t kControlRounds = 256;
 constexpr std::uint64_t kGroupHandle = 1;
-
-Result<std::uint64_t> random_incarnation() {
-  std::uint64_t value = 0;
-  while (value == 0) {
-    if (getrandom(&value, sizeof value, 0) != static_cast<ssize_t>(sizeof value)) {
-      return fail(ErrorCode::kSystem, "the kernel gives no random number for the incarnation");
-    }
-  }
-  return value;
-}
 
 bool overlap(const std::byte* a, const std::byte* b, std::uint64_t bytes) noexcept {
   return a < b + bytes && b < a + bytes;
@@ -46,7 +35,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const Config& config)
 }
 
 Result<void> Communicator::open() {
-  const auto incarnation = random_incarnation();
+  const auto incarnation = group::random_incarnation();
   if (!incarnation) return tl::unexpected(incarnation.error());
   incarnation_ = *incarnation;
 
@@ -375,10 +364,6 @@ ring::ShardCounters Communicator::counters() const noexcept {
     for (std::size_t i = 0; i < sum.drops.size(); ++i) sum.drops[i] += one.drops[i];
   }
   return sum;
-}
-
-ring::ShardStatus Communicator::status(std::uint8_t lane) const noexcept {
-  return datapath_->lane(lane).shard_status(kGroupHandle).value_or(ring::ShardStatus{});
 }
 
 const char* Communicator::backend_name() const noexcept {

@@ -87,9 +87,7 @@ class Communicator {
   [[nodiscard]] lane::Datapath& datapath() noexcept { return *datapath_; }
   /// Sum over lanes; valid after form().
   [[nodiscard]] ring::ShardCounters counters() const noexcept;
-  [[nodiscard]] ring::ShardStatus status(std::uint8_t lane) const noexcept;
   [[nodiscard]] const char* backend_name() const noexcept;
-  [[nodiscard]] const AbortReason& reason() const noexcept { return reason_; }
 
   static constexpr std::uint64_t kMaxPosted = 64;
 

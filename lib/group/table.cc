@@ -2,8 +2,11 @@
 #include "group/table.h"
 
 #include <fmt/format.h>
+#include <sys/random.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <vector>
 
 #include "group/sip_hash.h"
@@ -148,6 +151,16 @@ Result<void> check_own(const ipc::JoinBody& join, const ipc::RankInfo& own) {
 }
 
 }  // namespace
+
+Result<std::uint64_t> random_incarnation() {
+  std::uint64_t value = 0;
+  while (value == 0) {
+    if (getrandom(&value, sizeof value, 0) != sizeof value) {
+      return fail(ErrorCode::kSystem, fmt::format("getrandom: {}", std::strerror(errno)));
+    }
+  }
+  return value;
+}
 
 ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
                              std::span<const LocalAddress> addresses) {

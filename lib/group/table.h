@@ -19,6 +19,9 @@
 
 namespace gradwire::group {
 
+/// Of a daemon that starts: not 0. @return kSystem where the kernel gives no random number.
+[[nodiscard]] Result<std::uint64_t> random_incarnation();
+
 /// This daemon's own entry.
 [[nodiscard]] ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
                                            std::span<const LocalAddress> addresses);

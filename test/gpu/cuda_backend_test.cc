@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "cases.h"
 #include "reduce/gpu/device.h"
 #include "reduce/gpu/gpu_backend.h"
+#include "registered.h"
 #include "support/plugged_gpu.h"
 
 namespace {
@@ -31,18 +31,6 @@ const PluggedGpu& plugged() {
   }
   return gpu;
 }
-
-/// A range of host memory that holds every array of the cases, registered once: CUDA takes whole
-/// pages, and a call for each array would take most of the time.
-struct Registered final : Reach {
-  explicit Registered(GpuDevice& of) : device(of) {}
-  void add(Array& array) override {
-    REQUIRE(device.register_host(array.storage.data(), array.storage.size(), "a test's array"));
-  }
-  void remove(Array& array) override { device.unregister_host(array.storage.data()); }
-  bool asynchronous() const override { return true; }
-  GpuDevice& device;
-};
 
 struct Way {
   Staging staging;

@@ -3,6 +3,7 @@
 # The story of gpu_emu_memif_test.sh on a real GPU, which both daemons share: scripts/gpu-check.sh
 # runs it. And a client that is killed in the middle of its ops, while another group goes on.
 . "$(dirname "$0")/_init.sh"
+. "$(dirname "$0")/_bystanders.sh"
 
 gpu_cuda=${GRADWIRE_GPU_CUDA:-$build_folder/drivers/gpu/cuda/librte_gpu_cuda.so}
 [[ -f $gpu_cuda ]] || skip "this build has no drivers"
@@ -22,18 +23,4 @@ done
 
 step "a client is killed while another group sums"
 memif_ring_start 2 --gpu.device gpu_cuda0 --gpu.staging mapped
-background bystanders "$python" "$repo_root/test/system/until_error.py" --seconds 6 \
-  --out "$run_dir/errors" $(sockets 2)
-mkdir "$run_dir/meet"
-for rank in 0 1; do
-  background "victim$rank" "$python" "$repo_root/test/system/until_error.py" \
-    --out "$run_dir/errors$rank" --rank "$rank" --meet "$run_dir/meet" $(sockets 2)
-done
-for name in bystanders victim0 victim1; do
-  eventually 30 grep -q running "$run_dir/$name.out" || fail "$name: no sum got through"
-done
-kill -KILL "${background[victim1]}"
-expect_ended "the other rank's client gets an error" victim0
-expect_text "which names rank 1" 'rank 1' "$run_dir/errors0"
-expect_ended "the bystanders finish" bystanders
-[[ ! -s $run_dir/errors ]] || fail "the bystanders got an error"
+kill_beside_bystanders 6

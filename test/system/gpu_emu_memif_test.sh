@@ -5,6 +5,7 @@
 # say that the CPU reduced none. A GPU that is late is waited for; one that fails aborts the group
 # with a reason, and the daemons go on.
 . "$(dirname "$0")/_init.sh"
+. "$(dirname "$0")/_bystanders.sh"
 
 gpu_emu=${GRADWIRE_GPU_EMU:-$build_folder/drivers/gpu/emu/librte_gpu_emu.so}
 [[ -f $gpu_emu ]] || skip "this build has no drivers: DPDK's driver headers were not to be had"
@@ -71,21 +72,7 @@ daemon_lanes=1 daemon_memory_mib=160
 
 step "a client is killed while the GPU has its chunks, and another group sums"
 gpu_ring 'delay_us=300' --gpu.staging mapped
-background bystanders "$python" "$repo_root/test/system/until_error.py" --seconds 4 \
-  --out "$run_dir/errors" $(sockets 2)
-mkdir "$run_dir/meet"
-for rank in 0 1; do
-  background "victim$rank" "$python" "$repo_root/test/system/until_error.py" \
-    --out "$run_dir/errors$rank" --rank "$rank" --meet "$run_dir/meet" $(sockets 2)
-done
-for name in bystanders victim0 victim1; do
-  eventually 30 grep -q running "$run_dir/$name.out" || fail "$name: no sum got through"
-done
-kill -KILL "${background[victim1]}"
-expect_ended "the other rank's client gets an error" victim0
-expect_text "which names rank 1" 'rank 1' "$run_dir/errors0"
-expect_ended "the bystanders finish" bystanders
-[[ ! -s $run_dir/errors ]] || fail "the bystanders got an error"
+kill_beside_bystanders 4
 for i in 0 1; do
   eventually 10 "$python" "$repo_root/test/system/status.py" "$(daemon_socket "$i")" \
     --expect-no-clients || fail "daemon $i still has a client, a group or memory"

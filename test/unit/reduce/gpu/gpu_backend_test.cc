@@ -8,25 +8,14 @@
 #include <thread>
 #include <vector>
 
-#include "cases.h"
 #include "emulated.h"
+#include "registered.h"
 
 namespace {
 
 using namespace gradwire;
 using namespace gradwire::reduce;
 using namespace gradwire::test;
-
-/// Registers a case's arrays with the device, as the daemon does with mempools and clients' memory.
-struct Registered final : Reach {
-  explicit Registered(GpuDevice& of) : device(of) {}
-  void add(Array& array) override {
-    REQUIRE(device.register_host(array.storage.data(), array.storage.size(), "a test's array"));
-  }
-  void remove(Array& array) override { device.unregister_host(array.storage.data()); }
-  bool asynchronous() const override { return true; }
-  GpuDevice& device;
-};
 
 void check_cases(Emulated& gpu, DataType type, RedOp redop, std::size_t every) {
   Registered registered(*gpu.device);
