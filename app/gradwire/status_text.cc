@@ -3,29 +3,12 @@
 
 #include <fmt/format.h>
 
+#include "table.h"
+
 namespace gradwire::cli {
 namespace {
 
 using nlohmann::json;
-
-std::string text_of(const json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_number_float()) return fmt::format("{:.3f}", value.get<double>());
-  return value.dump();
-}
-
-std::string field(const json& object, const char* name) {
-  if (!object.is_object() || !object.contains(name) || object[name].is_null()) return "?";
-  return text_of(object[name]);
-}
-
-/// The elements of an array; none where there is no such array.
-json list(const json& object, const char* name) {
-  if (!object.is_object() || !object.contains(name) || !object[name].is_array()) {
-    return json::array();
-  }
-  return object[name];
-}
 
 void add_daemon(std::string& out, const json& daemon) {
   out += fmt::format("gradwired {}, pid {}, {}, up {} s, incarnation {}\n",

@@ -73,6 +73,11 @@ Result<ipc::UniqueFd> connect_to_daemon(const std::string& path, Deadline deadli
 }
 
 Result<std::string> daemon_status(const std::string& path, Deadline deadline) {
+  return daemon_request(path, ipc::MessageType::kStatus, {}, deadline);
+}
+
+Result<std::string> daemon_request(const std::string& path, ipc::MessageType type,
+                                   std::span<const std::byte> body, Deadline deadline) {
   constexpr std::uint32_t kRequestId = 1;
   const auto socket = connect_to_daemon(path, deadline);
   if (!socket) return tl::unexpected(socket.error());
@@ -81,10 +86,10 @@ Result<std::string> daemon_status(const std::string& path, Deadline deadline) {
                 fmt::format("the daemon at {} closed the connection", path));
   };
   ipc::MessageHeader header;
-  header.type = static_cast<std::uint16_t>(ipc::MessageType::kStatus);
+  header.type = static_cast<std::uint16_t>(type);
   header.request_id = kRequestId;
   // A fresh connection has room for one small message.
-  const auto sent = ipc::send_message(socket->get(), header, {});
+  const auto sent = ipc::send_message(socket->get(), header, body);
   if (!sent) return tl::unexpected(sent.error());
   if (*sent != ipc::SocketStatus::kDone) return closed();
   while (true) {

@@ -5,9 +5,12 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <span>
 #include <string>
 
 #include "base/result.h"
+#include "ipc/control_messages.h"
 #include "ipc/message_socket.h"
 #include "ipc/unique_fd.h"
 
@@ -22,7 +25,12 @@ using Deadline = Clock::time_point;
 /// @return a connected, non-blocking socket.
 [[nodiscard]] Result<ipc::UniqueFd> connect_to_daemon(const std::string& path, Deadline deadline);
 
-/// Asks a daemon for its status over a connection of its own: JSON text.
+/// Sends an operator's request (kStatus, ...) over a connection of its own.
+/// @return the text of the reply.
+[[nodiscard]] Result<std::string> daemon_request(const std::string& path, ipc::MessageType type,
+                                                 std::span<const std::byte> body,
+                                                 Deadline deadline);
+/// The daemon's status: JSON text.
 [[nodiscard]] Result<std::string> daemon_status(const std::string& path, Deadline deadline);
 
 /// Milliseconds until `deadline` for poll(): rounded up, from 0.

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fmt/format.h>
+
+#include "table.h"
+#include "verbs.h"
+#include "views.h"
+
+namespace gradwire::cli {
+
+using nlohmann::json;
+
+json groups_of(const json& status) { return list(status, "groups"); }
+
+std::string groups_text(const json& groups) {
+  Table table({"GROUP", "EPOCH", "RANK", "STATE", "FOR s", "MEMBERS", "LANES", "PAYLOAD", "POSTED",
+               "DONE", "RTT us"});
+  std::string below;
+  for (const json& group : groups) {
+    const json shards = list(group, "shards");
+    const json shard = shards.empty() ? json::object() : shards.front();
+    table.add({field(group, "group_id"), field(group, "epoch"),
+               fmt::format("{} of {}", field(group, "rank"), field(group, "nranks")),
+               field(group, "state"), field(group, "state_since_s"),
+               fmt::format("{}", list(group, "members").size()), field(group, "lanes"),
+               field(group, "payload_bytes"), field(shard, "posted_op_seq"),
+               field(shard, "done_op_seq"), field(shard, "smoothed_rtt_us")});
+    if (group.contains("aborted") && group["aborted"].is_string()) {
+      below += fmt::format("group {} aborted: {}\n", field(group, "group_id"),
+                           text_of(group["aborted"]));
+    }
+    for (const json& what : list(group, "waits_for")) {
+      below += fmt::format("group {} waits for: {}\n", field(group, "group_id"), text_of(what));
+    }
+  }
+  return table.empty() ? "no group\n" : table.text() + below;
+}
+
+void add_groups(CLI::App& app, Action& action) {
+  add_view(app, action, "groups", "The groups that this daemon has a rank in",
+           {groups_of, groups_text});
+}
+
+}  // namespace gradwire::cli

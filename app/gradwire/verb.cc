@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "verb.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "client/control_socket.h"
+
+namespace gradwire::cli {
+
+void add_target(CLI::App& command, Target& target) {
+  command.add_flag("--json", target.json, "The whole answer, as JSON");
+  command.add_option("--socket", target.socket,
+                     "The daemon's control socket; default $GRADWIRE_SOCKET, else "
+                     "/run/gradwire/gradwired.sock");
+  command.add_option("--timeout", target.timeout_s, "Seconds to wait for the answer")
+      ->check(CLI::Range(0.01, 86400.0))
+      ->capture_default_str();
+}
+
+Result<nlohmann::json> ask(const Target& target, ipc::MessageType type,
+                           std::span<const std::byte> body) {
+  const std::string path =
+      client::resolve_socket_path(target.socket.empty() ? nullptr : target.socket.c_str());
+  const auto timeout = std::chrono::duration<double>(target.timeout_s);
+  const auto deadline =
+      client::Clock::now() + std::chrono::duration_cast<client::Clock::duration>(timeout);
+  const auto text = client::daemon_request(path, type, body, deadline);
+  if (!text) return tl::unexpected(text.error());
+  auto answer = nlohmann::json::parse(*text, nullptr, false);
+  if (answer.is_discarded()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the daemon at {} answered with {} bytes that are no JSON", path,
+                            text->size()));
+  }
+  return answer;
+}
+
+int complain(const std::string& text) {
+  fmt::print(stderr, "gradwire: {}\n", text);
+  return kFailed;
+}
+
+void add_view(CLI::App& app, Action& action, const char* name, const char* help, View view) {
+  CLI::App* command = app.add_subcommand(name, help);
+  auto target = std::make_shared<Target>();
+  add_target(*command, *target);
+  command->callback([target, view, &action] {
+    action = [target, view] {
+      const auto status = ask(*target, ipc::MessageType::kStatus);
+      if (!status) return complain(status.error().message);
+      const nlohmann::json picked = view.pick(*status);
+      if (target->json) {
+        fmt::print("{}\n", picked.dump(2));
+      } else {
+        fmt::print("{}", view.text(picked));
+      }
+      return kOk;
+    };
+  });
+}
+
+}  // namespace gradwire::cli

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What every verb of the CLI shares. A verb is one file, VERB.cc, with one function add_VERB()
+/// that declares its subcommand; it is one line in kVerbs (verbs.h) and one in meson.build. Verbs
+/// parse options, ask the daemon and show the answer; what they show is worked out in the daemon.
+/// One thread; everything allocates.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "ipc/control_messages.h"
+
+namespace gradwire::cli {
+
+inline constexpr int kOk = 0;
+inline constexpr int kFailed = 1;
+inline constexpr int kUsage = 2;
+
+/// What main runs when the command line is parsed; its result is the exit status.
+using Action = std::function<int()>;
+
+/// Which daemon, and in what form its answer is shown.
+struct Target {
+  std::string socket;
+  double timeout_s = 5.0;
+  bool json = false;
+};
+/// Declares --socket, --timeout and --json. `target` outlives the parsing.
+void add_target(CLI::App& command, Target& target);
+
+/// The daemon's answer to a request without a body, or with `body`.
+[[nodiscard]] Result<nlohmann::json> ask(const Target& target, ipc::MessageType type,
+                                         std::span<const std::byte> body = {});
+
+/// Prints "gradwire: TEXT" to stderr. @return kFailed.
+int complain(const std::string& text);
+
+/// Asks, then prints what `pick` makes of the answer: as JSON with --json, else by `text`.
+struct View {
+  nlohmann::json (*pick)(const nlohmann::json& status);
+  std::string (*text)(const nlohmann::json& picked);
+};
+/// Declares a verb that shows a part of the status, and sets `action` where it was called.
+void add_view(CLI::App& app, Action& action, const char* name, const char* help, View view);
+
+}  // namespace gradwire::cli
