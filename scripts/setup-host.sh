@@ -1,0 +1,122 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Makes a host fit for gradwired: hugepages, vfio, NICs, virtual functions, boot arguments. Records
+# what was so before each change, and --undo puts it back. doc/operations.md tells when to use what.
+set -euo pipefail
+host_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# Found last: who calls without a login shell often has no sbin in PATH.
+export PATH=$PATH:/usr/sbin:/sbin LC_ALL=C
+. "$host_folder/lib/log.sh"
+for host_part in actions record pci routes hugepages memlock bind sriov boot nic; do
+  # shellcheck source=/dev/null
+  . "$host_folder/host/$host_part.sh"
+done
+
+usage() {
+  cat <<TEXT
+scripts/setup-host.sh OPTION...
+
+Does what the options ask for, in this order, and records what was so before. What is already so is
+left alone. Run it as root.
+
+  --hugepages LIST     pages of 2 MB: COUNT on each NUMA node, or NODE:COUNT,NODE:COUNT
+  --hugepages-1g LIST  pages of 1 GB, likewise; few are to be had after boot, so they are also asked
+                       for on the kernel's command line
+  --memlock LIMIT      memory that members of the group gradwire may lock: MiB, or unlimited
+  --iommu              boot arguments that turn the IOMMU on, in pass-through for the kernel
+  --isolate CPUS       boot arguments that keep everything else off these CPUs: 3,4 or 2-5
+  --vfs DEVICE=COUNT   makes virtual functions of an SR-IOV NIC; once for each NIC
+  --bind DEVICES       gives NICs to DPDK: PCI addresses or interfaces, separated by commas
+  --driver NAME        for --bind; default vfio-pci
+  --no-iommu           for --bind on a machine without IOMMU: vfio without protection of memory
+  --unbind DEVICES     gives NICs back to the kernel's driver
+  --nic DEVICE         the NIC that the four below are for: one that its kernel driver keeps
+    --mtu BYTES        its MTU
+    --pause on|off     link-level flow control, both ways
+    --pfc PRIORITIES   priority flow control for these priorities, and for no others
+    --dscp DSCP=PRIO   packets of this DSCP have this priority
+  --now                changes nothing that outlasts a reboot
+  --undo               puts everything back that was recorded, the last change first
+  --dry-run            shows each step and does none
+  --root DIR           works on the tree below DIR instead of /, for tests
+  --help               this text
+
+Exit status: 0 done, 1 refused or failed, 2 wrong usage. The record is
+/var/lib/gradwire/setup-host/record.
+TEXT
+}
+
+usage_error() {
+  printf 'error: %s\n       scripts/setup-host.sh --help says what there is.\n' "$1" >&2
+  exit 2
+}
+
+root=
+dry_run=0
+now_only=0
+undo=0
+hugepages_2m='' hugepages_1g='' memlock='' isolate='' iommu=0 no_iommu=0
+bind_driver=vfio-pci
+bind_devices=() unbind_devices=() vf_requests=()
+nic='' nic_mtu='' nic_pause='' nic_pfc='' nic_dscp=()
+asked=0
+
+(($# > 0)) || { usage >&2 && exit 2; }
+while (($# > 0)); do
+  case $1 in
+    --now) now_only=1 && shift && continue ;;
+    --undo) undo=1 asked=1 && shift && continue ;;
+    --dry-run) dry_run=1 && shift && continue ;;
+    --iommu) iommu=1 asked=1 && shift && continue ;;
+    --no-iommu) no_iommu=1 && shift && continue ;;
+    --help) usage && exit 0 ;;
+    --*) ;;
+    *) usage_error "'$1' is no option." ;;
+  esac
+  (($# > 1)) || usage_error "'$1' is no option, or lacks its value."
+  case $1 in
+    --hugepages) hugepages_2m=$2 asked=1 ;;
+    --hugepages-1g) hugepages_1g=$2 asked=1 ;;
+    --memlock) memlock=$2 asked=1 ;;
+    --isolate) isolate=$2 asked=1 ;;
+    --vfs) vf_requests+=("$2") asked=1 ;;
+    --bind) IFS=, read -ra items <<<"$2" && bind_devices+=("${items[@]}") && asked=1 ;;
+    --unbind) IFS=, read -ra items <<<"$2" && unbind_devices+=("${items[@]}") && asked=1 ;;
+    --driver) bind_driver=$2 ;;
+    --nic) nic=$2 asked=1 ;;
+    --mtu) nic_mtu=$2 ;;
+    --pause) nic_pause=$2 ;;
+    --pfc) nic_pfc=$2 ;;
+    --dscp) nic_dscp+=("$2") ;;
+    --root) root=${2%/} ;;
+    *) usage_error "'$1' is no option." ;;
+  esac
+  shift 2
+done
+((asked)) || usage_error "nothing is asked for."
+if [[ -z $nic && -n $nic_mtu$nic_pause$nic_pfc${nic_dscp[*]} ]]; then
+  usage_error "--mtu, --pause, --pfc and --dscp need --nic DEVICE."
+fi
+if [[ -z $root ]] && ((EUID != 0 && !dry_run)); then
+  die "this script must run as root, and you are $(id -un)." "Run it as: sudo $0 ..."
+fi
+
+if ((undo)); then
+  record_undo
+  exit 0
+fi
+# Everything that can be refused is refused before the first change.
+hugepages_check
+memlock_check
+boot_check
+sriov_check
+bind_check
+nic_check
+hugepages_apply
+memlock_apply
+boot_apply
+sriov_apply
+bind_apply
+unbind_apply
+nic_apply
+actions_summary
