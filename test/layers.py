@@ -29,6 +29,7 @@ TABLE = {
     # For the sizes of headers: what payload an MTU carries.
     "config": ["base", "wire"],
     "telemetry": ["base"],
+    "host": ["base", "telemetry"],
     "lane": ["base", "wire", "transport", "reduce", "ring", "ipc", "telemetry"],
     "group": ["base", "wire", "reduce", "ring", "ipc", "config", "telemetry", "lane"],
     "embedded": ["base", "wire", "ring", "ipc", "lane", "group"],
@@ -170,6 +171,9 @@ SELF_TEST = [
     ("lib/client/x.cc", '#include "../ipc/command_queue.h"', False),
     ("lib/config/x.cc", "#include <rte_eal.h>", False),
     ("lib/ipc/x.cc", "#include <rte_ring.h>", False),
+    ("lib/host/x.cc", '#include "telemetry/isolation.h"', True),
+    ("lib/host/x.cc", '#include "config/load.h"', False),
+    ("lib/host/x.cc", "#include <rte_eal.h>", False),
     ("lib/sim/x.cc", '#include "ring/shard.h"', True),
     ("lib/sim/x.cc", "#include <chrono>", False),
     ("lib/ring/x.cc", '#include "sim/world.h"', False),

@@ -11,6 +11,7 @@ namespace gradwire::cli {
 using AddVerb = void (*)(CLI::App& app, Action& action);
 
 void add_counters(CLI::App& app, Action& action);
+void add_doctor(CLI::App& app, Action& action);
 void add_groups(CLI::App& app, Action& action);
 void add_status(CLI::App& app, Action& action);
 
@@ -19,6 +20,7 @@ inline constexpr AddVerb kVerbs[] = {
     add_status,
     add_groups,
     add_counters,
+    add_doctor,
 };
 
 }  // namespace gradwire::cli

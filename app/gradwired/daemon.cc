@@ -135,9 +135,35 @@ Result<void> Daemon::measure() {
       }
     }
   }
+  report_host(host::Machine(), host_subject(), report_);
   for (const std::string& fact : report_.facts) spdlog::info("{}", fact);
   for (const std::string& warning : report_.warnings) spdlog::warn("{}", warning);
   return {};
+}
+
+host::Subject Daemon::host_subject() const {
+  host::Subject subject;
+  for (const config::PortSection& port : config_.ports) {
+    // What the EAL makes itself (memif, af_xdp) has no slot and no driver of its own.
+    if (port.device.find(':') != std::string::npos) subject.devices.push_back(port.device);
+  }
+  for (std::uint8_t lane = 0; lane < datapath_->lanes(); ++lane) {
+    for (const auto& core :
+         cores_of_lcore(threads_->lcore(lane)).value_or(std::vector<telemetry::CoreFacts>{})) {
+      subject.lane_cpus.push_back(core.cpu);
+    }
+  }
+  for (const auto& port : datapath_->ports()) {
+    // The kernel has a part in these, and its sockets may have our UDP ports.
+    if (port->row().steering != lane::Steering::kNone) continue;
+    subject.base_udp_port = static_cast<std::uint16_t>(config_.lanes.base_udp_port);
+  }
+  subject.lanes = datapath_->lanes();
+  subject.ecn = config_.transport.ecn;
+  subject.congestion = config_.transport.congestion;
+  // The emulated one is no device of the host's.
+  subject.reduces_on_gpu = gpu_ != nullptr && !config_.gpu.device.starts_with("gpu_emu");
+  return subject;
 }
 
 Result<void> Daemon::measure_cores() {

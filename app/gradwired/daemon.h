@@ -13,6 +13,7 @@
 #include "group/datapath_lanes.h"
 #include "group/gpu_lanes.h"
 #include "group/manager.h"
+#include "host/examine.h"
 #include "ipc/control_server.h"
 #include "lane/clock.h"
 #include "lane/datapath.h"
@@ -46,6 +47,7 @@ class Daemon {
   [[nodiscard]] Result<void> open_gpu();
   [[nodiscard]] Result<void> measure();
   [[nodiscard]] Result<void> measure_cores();
+  [[nodiscard]] host::Subject host_subject() const;
   [[nodiscard]] Result<void> start_control(std::unique_ptr<ipc::ControlServer> server);
   [[nodiscard]] nlohmann::json lane_facts(std::uint8_t lane) const;
   void serve(const std::atomic<int>& signals);

@@ -71,6 +71,14 @@ void report_gpu(const reduce::GpuDevice& gpu, const lane::Port& port, Report& re
   }
 }
 
+void report_host(const host::Machine& machine, const host::Subject& subject, Report& report) {
+  for (const host::Finding& finding : host::examine_for_daemon(machine, subject)) {
+    if (finding.verdict == host::Verdict::kWarn || finding.verdict == host::Verdict::kFail) {
+      report.warnings.push_back(host::to_sentence(finding));
+    }
+  }
+}
+
 Result<std::vector<telemetry::CoreFacts>> cores_of_lcore(unsigned lcore) {
   const rte_cpuset_t cpus = rte_lcore_cpuset(lcore);
   std::vector<telemetry::CoreFacts> cores;

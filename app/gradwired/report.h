@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "host/examine.h"
 #include "lane/port.h"
 #include "reduce/gpu/device.h"
 #include "telemetry/isolation.h"
@@ -28,6 +29,9 @@ void report_port(const lane::Port& port, std::uint32_t payload_bytes, Report& re
 
 /// Where the GPU and a port are not near each other.
 void report_gpu(const reduce::GpuDevice& gpu, const lane::Port& port, Report& report);
+
+/// What of the host itself is not as it should be; nothing else of it is told.
+void report_host(const host::Machine& machine, const host::Subject& subject, Report& report);
 
 /// The CPUs that an lcore may run on, as sysfs has them.
 [[nodiscard]] Result<std::vector<telemetry::CoreFacts>> cores_of_lcore(unsigned lcore);

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fmt/format.h>
+
+#include "config/load.h"
+#include "host/examine.h"
+#include "host/mtu_probe.h"
+#include "telemetry/isolation.h"
+#include "verbs.h"
+
+namespace gradwire::cli {
+namespace {
+
+struct DoctorOptions {
+  bool json = false;
+  std::string config;
+  std::vector<std::string> nics;
+  std::string cpus;
+  std::vector<std::string> peers;
+  std::uint64_t mtu = 0;
+  std::string root;
+};
+
+/// What a configuration says of the host; devices that are no PCI addresses are the EAL's to make.
+Result<host::Subject> subject_of(const std::string& path) {
+  host::Subject subject;
+  config::DaemonConfig defaults;
+  subject.base_udp_port = static_cast<std::uint16_t>(defaults.lanes.base_udp_port);
+  if (path.empty()) return subject;
+  const auto config = config::load_file(path);
+  if (!config) return tl::unexpected(config.error());
+  for (const config::PortSection& port : config->ports) {
+    if (port.device.find(':') != std::string::npos) subject.devices.push_back(port.device);
+    subject.mtu = std::max(subject.mtu, port.mtu);
+  }
+  subject.base_udp_port = static_cast<std::uint16_t>(config->lanes.base_udp_port);
+  if (config->lanes.count != config::kAuto) {
+    subject.lanes = static_cast<std::uint16_t>(config->lanes.count);
+  }
+  subject.ecn = config->transport.ecn;
+  subject.congestion = config->transport.congestion;
+  subject.reduces_on_gpu = !config->gpu.device.empty();
+  return subject;
+}
+
+int doctor(const DoctorOptions& options) {
+  auto subject = subject_of(options.config);
+  if (!subject) return complain(subject.error().message);
+  subject->devices.insert(subject->devices.end(), options.nics.begin(), options.nics.end());
+  if (options.mtu != 0) subject->mtu = options.mtu;
+  if (!options.cpus.empty()) {
+    auto cpus = telemetry::parse_cpu_list(options.cpus);
+    if (!cpus) return complain(cpus.error().message);
+    subject->lane_cpus = std::move(*cpus);
+  }
+  const host::Machine machine(options.root);
+  host::Findings findings = host::examine(machine, *subject);
+  for (const std::string& peer : options.peers) {
+    findings.push_back(host::check_path_mtu(peer, host::probe_path_mtu(peer), subject->mtu));
+  }
+  if (options.json) {
+    fmt::print("{}\n", host::to_json(findings).dump(2));
+  } else {
+    fmt::print("{}", host::to_text(findings));
+  }
+  return host::is_fit(findings) ? kOk : kFailed;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Action& action) {
+  const auto options = std::make_shared<DoctorOptions>();
+  CLI::App* const verb = app.add_subcommand(
+      "doctor",
+      "Whether this host is fit for gradwired: what was found, why it matters, what mends "
+      "it. Exit status 0: fit");
+  verb->add_flag("--json", options->json, "As JSON");
+  verb->add_option("--config", options->config, "The daemon's configuration: judge what it uses");
+  verb->add_option("--nic", options->nics,
+                   "A NIC that gradwired shall use: PCI address, interface");
+  verb->add_option("--cpus", options->cpus, "The lanes' CPUs, such as 3,4");
+  verb->add_option("--mtu", options->mtu, "The MTU that the path shall carry")
+      ->check(CLI::Range(68, 65'535));
+  verb->add_option("--peer", options->peers,
+                   "Probe the MTU of the path to this address, by the kernel's route");
+  verb->add_option("--root", options->root, "Look at the sysfs and procfs below this folder");
+  verb->callback([options, &action] { action = [options] { return doctor(*options); }; });
+}
+
+}  // namespace gradwire::cli

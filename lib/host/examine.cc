@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "host/examine.h"
+
+#include <fmt/format.h>
+
+namespace gradwire::host {
+
+void check_versions(const Machine& machine, Findings& out) {
+  std::string value = fmt::format("gradwire {}, built with DPDK {}, kernel {}", GRADWIRE_VERSION,
+                                  GRADWIRE_DPDK_VERSION,
+                                  machine.text("/proc/sys/kernel/osrelease").value_or("not known"));
+  if (const auto driver = machine.text("/sys/module/nvidia/version")) {
+    value += fmt::format(", NVIDIA driver {}", *driver);
+  }
+  out.push_back({"versions", "", Verdict::kOk, value,
+                 "the daemons of a group have to be of one version", ""});
+}
+
+Findings examine(const Machine& machine, const Subject& subject) {
+  Findings out;
+  check_versions(machine, out);
+  check_hugepages(machine, subject, out);
+  check_memlock(machine, out);
+  check_iommu(machine, subject, out);
+  check_nics(machine, subject, out);
+  check_pcie(machine, subject, out);
+  check_flow_control(machine, subject, out);
+  check_cores(machine, subject, out);
+  check_governor(machine, subject, out);
+  check_gpus(machine, subject, out);
+  check_udp_ports(machine, subject, out);
+  check_firewall(machine, subject, out);
+  return out;
+}
+
+Findings examine_for_daemon(const Machine& machine, const Subject& subject) {
+  Findings out;
+  if (!subject.devices.empty()) {
+    check_iommu(machine, subject, out);
+    check_pcie(machine, subject, out);
+    check_flow_control(machine, subject, out);
+  }
+  check_governor(machine, subject, out);
+  if (subject.reduces_on_gpu) check_gpus(machine, subject, out);
+  check_udp_ports(machine, subject, out);
+  return out;
+}
+
+}  // namespace gradwire::host

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Whether a host is fit for gradwired: what a good engineer would look at, each with a verdict.
+/// `gradwire doctor` runs all of it, the daemon at its start what concerns its ports and lanes.
+/// Control thread; reads files, allocates.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "host/finding.h"
+#include "host/machine.h"
+
+namespace gradwire::host {
+
+/// What the daemon on this host uses or shall use; what is empty is not known.
+struct Subject {
+  std::vector<std::string> devices;  ///< PCI addresses or interfaces; empty: every NIC there is
+  std::vector<int> lane_cpus;
+  std::uint64_t mtu = 0;         ///< wanted
+  std::uint64_t memory_mib = 0;  ///< hugepages wanted, on the NICs' node
+  std::uint16_t base_udp_port = 0;
+  std::uint16_t lanes = 1;
+  bool ecn = false;
+  std::string congestion;
+  bool reduces_on_gpu = false;
+};
+
+/// A NIC of the host, as sysfs has it.
+struct Nic {
+  std::string address;    ///< PCI; empty for an interface without such a device
+  std::string interface;  ///< empty where no kernel driver has it
+  std::string driver;     ///< empty: none
+  int numa_node = -1;
+  bool default_route = false;
+};
+
+/// The subject's NICs; those that are not there have neither driver nor interface.
+[[nodiscard]] std::vector<Nic> find_nics(const Machine& machine, const Subject& subject);
+
+// One check each; in the order of a day's work.
+void check_versions(const Machine& machine, Findings& out);
+void check_hugepages(const Machine& machine, const Subject& subject, Findings& out);
+void check_memlock(const Machine& machine, Findings& out);
+void check_iommu(const Machine& machine, const Subject& subject, Findings& out);
+void check_nics(const Machine& machine, const Subject& subject, Findings& out);
+void check_pcie(const Machine& machine, const Subject& subject, Findings& out);
+void check_flow_control(const Machine& machine, const Subject& subject, Findings& out);
+void check_cores(const Machine& machine, const Subject& subject, Findings& out);
+void check_governor(const Machine& machine, const Subject& subject, Findings& out);
+void check_gpus(const Machine& machine, const Subject& subject, Findings& out);
+void check_udp_ports(const Machine& machine, const Subject& subject, Findings& out);
+void check_firewall(const Machine& machine, const Subject& subject, Findings& out);
+
+/// All of them.
+[[nodiscard]] Findings examine(const Machine& machine, const Subject& subject);
+/// Those that the daemon does not see better by itself: it knows its ports' links, its lanes' cores
+/// and its own memory. A subject without devices has ports that are no NICs.
+[[nodiscard]] Findings examine_for_daemon(const Machine& machine, const Subject& subject);
+
+}  // namespace gradwire::host

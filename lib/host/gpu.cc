@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// GPUs: their driver, where they sit beside the NICs, and the ways for a NIC into their memory.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "host/examine.h"
+#include "telemetry/placement.h"
+
+namespace gradwire::host {
+namespace {
+
+constexpr const char* kDevices = "/sys/bus/pci/devices/";
+
+std::vector<std::string> find_gpus(const Machine& machine) {
+  std::vector<std::string> gpus;
+  for (const std::string& address : machine.names(kDevices)) {
+    const std::string folder = kDevices + address;
+    // Class 03: display, of which 0302 is a GPU without a screen.
+    if (machine.text(folder + "/vendor").value_or("") == "0x10de" &&
+        machine.text(folder + "/class").value_or("").starts_with("0x03")) {
+      gpus.push_back(address);
+    }
+  }
+  return gpus;
+}
+
+void check_place(const Machine& machine, const std::string& gpu, const Subject& subject,
+                 Findings& out) {
+  const auto node = machine.number(kDevices + gpu + "/numa_node").value_or(-1);
+  const std::string root = telemetry::pci_root(gpu, machine.path("/sys/bus/pci/devices"));
+  for (const Nic& nic : find_nics(machine, subject)) {
+    if (nic.address.empty() || nic.default_route) continue;
+    const std::string nic_root =
+        telemetry::pci_root(nic.address, machine.path("/sys/bus/pci/devices"));
+    const bool far = node >= 0 && nic.numa_node >= 0 && node != nic.numa_node;
+    const bool apart = !root.empty() && !nic_root.empty() && root != nic_root;
+    out.push_back(
+        {"GPU and NIC", fmt::format("{} and {}", gpu, nic.address),
+         far ? Verdict::kWarn : Verdict::kOk,
+         fmt::format("NUMA nodes {} and {}, PCIe roots {}", node, nic.numa_node,
+                     apart ? fmt::format("{} and {}", root, nic_root) : "the same"),
+         "each payload crosses from one to the other, and between nodes that is a narrow way",
+         far ? "choose a NIC of the GPU's node: nvidia-smi topo -m shows which" : ""});
+  }
+}
+
+}  // namespace
+
+void check_gpus(const Machine& machine, const Subject& subject, Findings& out) {
+  const auto gpus = find_gpus(machine);
+  if (gpus.empty()) {
+    out.push_back({"GPU", "", subject.reduces_on_gpu ? Verdict::kFail : Verdict::kSkip,
+                   "no NVIDIA GPU is here", "the CPU reduces without one",
+                   subject.reduces_on_gpu ? "gpu.device = \"\"" : ""});
+    return;
+  }
+  const auto version = machine.text("/proc/driver/nvidia/version");
+  for (const std::string& gpu : gpus) {
+    const std::string driver = machine.link_name(kDevices + gpu + "/driver");
+    const bool ready = driver == "nvidia" && version.has_value();
+    out.push_back(
+        {"GPU driver", gpu,
+         ready ? Verdict::kOk : (subject.reduces_on_gpu ? Verdict::kFail : Verdict::kWarn),
+         driver.empty() ? "none" : driver, "CUDA needs NVIDIA's kernel driver",
+         ready ? "" : "install NVIDIA's driver: package nvidia-driver"});
+    check_place(machine, gpu, subject, out);
+  }
+  const bool peermem = machine.exists("/sys/module/nvidia_peermem");
+  // The open kernel module exports dma-buf; the other does not.
+  const bool open = version && version->find("Open Kernel Module") != std::string::npos;
+  out.push_back({"GPUDirect", "", peermem || open ? Verdict::kOk : Verdict::kWarn,
+                 peermem ? "nvidia-peermem is loaded"
+                         : (open ? "dma-buf, of the open kernel module"
+                                 : "neither nvidia-peermem "
+                                   "nor dma-buf"),
+                 "with one of them a NIC can read and write GPU memory by itself; gradwire's "
+                 "gpudirect staging does not exist yet, copy and mapped do without",
+                 peermem || open ? "" : "modprobe nvidia-peermem, or the open kernel module"});
+  const bool gdrcopy = machine.exists("/dev/gdrdrv");
+  out.push_back({"GDRCopy", "", gdrcopy ? Verdict::kOk : Verdict::kWarn,
+                 gdrcopy ? "/dev/gdrdrv is there" : "/dev/gdrdrv is not there",
+                 "the CPU writes small payloads into GPU memory through it, faster than a copy "
+                 "engine is started",
+                 gdrcopy ? "" : "install GDRCopy and modprobe gdrdrv"});
+}
+
+}  // namespace gradwire::host

@@ -1,0 +1,72 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# gradwire doctor finds the largest packet that comes through to a peer, says so of a narrow place
+# on the way, and its exit status says whether the host is fit.
+. "$(dirname "$0")/_init.sh"
+
+gradwire=${GRADWIRE_CLI:-$build_folder/app/gradwire/gradwire}
+[[ -x $gradwire ]] || skip "there is no gradwire at $gradwire: build first"
+
+# a -- r -- b: r forwards, and the link from r to b is made narrow.
+make_namespaces 9000
+netns_r=gw$$r
+ip netns add "$netns_r"
+on_exit ip netns del "$netns_r"
+ip -n "$netns_b" link set gwb netns "$netns_r"
+ip -n "$netns_r" link set gwb mtu 9000 up
+ip -n "$netns_r" link add gwr type veth peer name gwb netns "$netns_b"
+ip -n "$netns_r" link set gwr mtu 9000 up
+ip -n "$netns_b" link set gwb mtu 9000 up
+ip -n "$netns_a" addr add 10.78.0.1/24 dev gwa
+ip -n "$netns_r" addr add 10.78.0.2/24 dev gwb
+ip -n "$netns_r" addr add 10.78.1.2/24 dev gwr
+ip -n "$netns_b" addr add 10.78.1.1/24 dev gwb
+ip -n "$netns_a" route add default via 10.78.0.2
+ip -n "$netns_b" route add default via 10.78.1.2
+ip netns exec "$netns_r" sysctl -qw net.ipv4.ip_forward=1
+
+# An empty tree: what this machine is like is not the story's business.
+tree=$run_dir/tree
+mkdir -p "$tree/proc" "$tree/sys/devices/system/node/node0/hugepages/hugepages-2048kB"
+for file in nr free; do
+  echo 1024 >"$tree/sys/devices/system/node/node0/hugepages/hugepages-2048kB/${file}_hugepages"
+done
+echo 'none /dev/hugepages hugetlbfs rw 0 0' >"$tree/proc/mounts"
+doctor() {
+  local status=0
+  ip netns exec "$netns_a" "$gradwire" doctor --root "$tree" "$@" >"$run_dir/doctor.out" 2>&1 ||
+    status=$?
+  return "$status"
+}
+out=$run_dir/doctor.out
+
+expect "a path that carries 9000 is fit" doctor --peer 10.78.1.1 --mtu 9000
+expect_text "it says so" '^ok +path MTU, 10.78.1.1: 9000 of 9000 bytes by gwa' "$out"
+expect_text "and that the host is fit" '^fit: ' "$out"
+
+step "a narrow place in the middle"
+ip -n "$netns_r" link set gwr mtu 1500
+ip -n "$netns_b" link set gwb mtu 1500
+! doctor --peer 10.78.1.1 || fail "1500 of 9000 passed for fit"
+expect_text "its size" '^fail +path MTU, 10.78.1.1: 1500 of 9000 bytes' "$out"
+expect_text "and what mends it" 'mtu = 1500' "$out"
+
+step "a peer that does not answer"
+! doctor --peer 10.78.0.9 --json || fail "a silent peer passed for fit"
+"$python" - "$out" <<'EOS' || fail "the JSON is wrong"
+import json, sys
+answer = json.load(open(sys.argv[1]))
+path = [f for f in answer["findings"] if f["check"] == "path MTU"]
+assert answer["fit"] is False and len(path) == 1, answer
+assert path[0]["verdict"] == "fail" and "no answer" in path[0]["value"], path
+EOS
+
+step "what a configuration asks for decides"
+cat >"$run_dir/doctor.toml" <<'EOS'
+[[port]]
+device = "0000:3b:00.0"
+ip = "10.0.0.1/24"
+EOS
+! doctor --config "$run_dir/doctor.toml" || fail "a NIC that is not there passed for fit"
+expect_text "the NIC is missing" '^fail +nic, 0000:3b:00.0: there is no such device' "$out"
+! doctor --cpus 1-x || fail "a wrong list of CPUs passed"
