@@ -23,6 +23,19 @@ void add_daemon(std::string& out, const json& daemon) {
   for (const json& line : list(daemon, "datapath")) out += fmt::format("  {}\n", text_of(line));
 }
 
+void add_faults(std::string& out, const json& faults) {
+  const char* state =
+      field(faults, "active") == "true" ? "FAULTS INJECTED" : "faults, now cleared,";
+  out +=
+      fmt::format("{} on port {}: {}\n", state, field(faults, "port"), field(faults, "settings"));
+  if (!faults.is_object() || !faults.contains("counters")) return;
+  std::string line;
+  for (const auto& [name, value] : faults["counters"].items()) {
+    if (value != 0) line += fmt::format(", {} {}", name, text_of(value));
+  }
+  if (!line.empty()) out += fmt::format("  so far{}\n", line.substr(1));
+}
+
 void add_path(std::string& out, const char* name, const json& group) {
   if (!group.contains(name) || !group[name].is_object()) return;
   const json& path = group[name];
@@ -45,6 +58,9 @@ void add_group(std::string& out, const json& group) {
   for (const json& member : list(group, "members")) {
     out += fmt::format("  member {}: client {}, pid {}, {}\n", field(member, "member"),
                        field(member, "client"), field(member, "pid"), field(member, "state"));
+  }
+  if (group.contains("retransmissions") && group["retransmissions"] != 0) {
+    out += fmt::format("  retransmissions: {}\n", text_of(group["retransmissions"]));
   }
   add_path(out, "downstream", group);
   add_path(out, "upstream", group);
@@ -89,6 +105,7 @@ void add_client(std::string& out, const json& client) {
 std::string status_text(const json& status) {
   std::string out;
   add_daemon(out, status.is_object() && status.contains("daemon") ? status["daemon"] : json());
+  for (const json& faults : list(status, "faults")) add_faults(out, faults);
   const json groups = list(status, "groups");
   for (const json& group : groups) add_group(out, group);
   if (groups.empty()) out += "no group\n";

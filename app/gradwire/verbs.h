@@ -13,6 +13,7 @@ using AddVerb = void (*)(CLI::App& app, Action& action);
 void add_counters(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
 void add_groups(CLI::App& app, Action& action);
+void add_inject(CLI::App& app, Action& action);
 void add_status(CLI::App& app, Action& action);
 
 /// In the order of --help.
@@ -21,6 +22,7 @@ inline constexpr AddVerb kVerbs[] = {
     add_groups,
     add_counters,
     add_doctor,
+    add_inject,
 };
 
 }  // namespace gradwire::cli

@@ -82,7 +82,10 @@ Result<void> Daemon::open_datapath() {
       lane_count(config_, static_cast<unsigned>(lane::LaneThreads::worker_lcores().size()));
   if (!lanes) return tl::unexpected(lanes.error());
   lane::DatapathConfig datapath;
-  for (const config::PortSection& port : config_.ports) datapath.ports.push_back(port_config(port));
+  for (const config::PortSection& port : config_.ports) {
+    datapath.ports.push_back(port_config(port));
+    datapath.ports.back().faults = fault_settings(config_.faults, port);
+  }
   datapath.lanes = *lanes;
   datapath.base_udp_port = static_cast<std::uint16_t>(config_.lanes.base_udp_port);
   datapath.max_groups = static_cast<std::uint16_t>(config_.limits.groups);

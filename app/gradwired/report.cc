@@ -36,6 +36,12 @@ void report_port(const lane::Port& port, std::uint32_t payload_bytes, Report& re
         "poll-mode driver copies none",
         r.device, r.driver, r.rx_copies, r.rx_copies == 1 ? "" : "s", r.tx_copies, port.row().why));
   }
+  if (port.config().faults.active()) {
+    report.warnings.push_back(
+        fmt::format("FAULT INJECTION on port {}: {}: for tests alone; clear [faults] in the "
+                    "configuration, or run gradwire inject --clear",
+                    r.device, describe(port.config().faults)));
+  }
   if (port.row().tx_may_block) {
     report.warnings.push_back(
         fmt::format("port {}: {} can wait in the kernel while it sends, which stalls its lane",

@@ -27,6 +27,20 @@ lane::PortConfig port_config(const config::PortSection& port) {
   return out;
 }
 
+FaultSettings fault_settings(const config::FaultsSection& faults, const config::PortSection& port) {
+  if (!faults.port.empty() && faults.port != port.device) return {};
+  FaultSettings out;
+  out.seed = faults.seed;
+  out.drop = faults.drop;
+  out.duplicate = faults.duplicate;
+  out.reorder = faults.reorder;
+  out.reorder_frames = static_cast<std::uint32_t>(faults.reorder_frames);
+  out.corrupt = faults.corrupt;
+  out.delay = faults.delay;
+  out.delay_us = static_cast<std::uint32_t>(faults.delay_us);
+  return out;
+}
+
 lane::PollingConfig polling_config(const config::LanesSection& lanes) {
   lane::PollingConfig out;
   out.mode = lane::parse_polling_mode(lanes.polling).value();

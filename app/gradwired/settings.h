@@ -16,6 +16,9 @@
 namespace gradwire::gradwired {
 
 [[nodiscard]] lane::PortConfig port_config(const config::PortSection& port);
+/// What this port does wrong on purpose: nothing, but for tests.
+[[nodiscard]] FaultSettings fault_settings(const config::FaultsSection& faults,
+                                           const config::PortSection& port);
 [[nodiscard]] lane::PollingConfig polling_config(const config::LanesSection& lanes);
 [[nodiscard]] group::Limits group_limits(const config::DaemonConfig& config);
 

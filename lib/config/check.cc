@@ -64,6 +64,17 @@ void check_payload(const DaemonConfig& config, std::vector<Conflict>& found) {
   }
 }
 
+void check_fault_port(const DaemonConfig& config, std::vector<Conflict>& found) {
+  if (config.faults.port.empty()) return;
+  std::string devices;
+  for (const PortSection& port : config.ports) {
+    if (port.device == config.faults.port) return;
+    devices += (devices.empty() ? "" : ", ") + port.device;
+  }
+  found.push_back(
+      {"faults.port", fmt::format("no [[port]] has this device: there is {}", devices)});
+}
+
 }  // namespace
 
 std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
@@ -81,6 +92,7 @@ std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
                      "gpudirect: no driver that this build knows receives into GPU memory: choose "
                      "copy or mapped"});
   }
+  check_fault_port(config, found);
   // Without ECN there are no marks, and dctcp would see nothing but losses.
   if (config.transport.congestion == "dctcp" && !config.transport.ecn) {
     found.push_back({"transport.congestion", "dctcp needs transport.ecn = true"});

@@ -93,6 +93,20 @@ struct GpuSection {
   friend bool operator==(const GpuSection&, const GpuSection&) = default;
 };
 
+/// What ports do wrong on purpose, for tests of the network's faults. See FaultSettings.
+struct FaultsSection {
+  std::string port;  ///< device of a [[port]]; empty: every port
+  std::uint64_t seed = 1;
+  double drop = 0;
+  double duplicate = 0;
+  double reorder = 0;
+  std::uint64_t reorder_frames = 8;
+  double corrupt = 0;
+  double delay = 0;
+  std::uint64_t delay_us = 1'000;
+  friend bool operator==(const FaultsSection&, const FaultsSection&) = default;
+};
+
 struct DaemonConfig {
   DaemonSection daemon;
   std::vector<PortSection> ports;
@@ -102,6 +116,7 @@ struct DaemonConfig {
   TimeoutsSection timeouts;
   LimitsSection limits;
   GpuSection gpu;
+  FaultsSection faults;
   friend bool operator==(const DaemonConfig&, const DaemonConfig&) = default;
 };
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/fault_settings.h"
+
 namespace gradwire::config {
 namespace {
 
@@ -43,11 +45,18 @@ constexpr Key special(const char* section, const char* name, Kind kind, bool req
   return {section, name, kind, "", kNoBound, kNoBound, false, required, "", help, field};
 }
 
+constexpr Key probability(const char* name, const char* help,
+                          Field (*field)(DaemonConfig&, std::size_t)) {
+  return {"faults", name, Kind::kReal, "", 0, 1, false, false, "", help, field};
+}
+
 #define GRADWIRE_FIELD(expression) \
   [](DaemonConfig& c, [[maybe_unused]] std::size_t i) -> Field { return &c.expression; }
 
 // The longest name of a UNIX socket is 107 bytes (unix(7), sun_path).
 constexpr double kMaxSocketPath = 107;
+// TOML's integers have a sign.
+constexpr double kMaxSeed = 4'294'967'295;
 
 const std::array kKeys = {
     text("daemon", "name", 1, 32, "names the daemon in logs and its EAL files in /run/dpdk",
@@ -173,6 +182,21 @@ const std::array kKeys = {
     choice("gpu", "client_memory", "host|gpu",
            "where clients' gradient memory is made; gpu: with gpu_emu alone so far",
            GRADWIRE_FIELD(gpu.client_memory)),
+
+    text("faults", "port", 0, 63,
+         "for tests alone: device of the port that loses frames on purpose; \"\": every port does",
+         GRADWIRE_FIELD(faults.port)),
+    integer("faults", "seed", "", 0, kMaxSeed, "the same seed gives the same faults",
+            GRADWIRE_FIELD(faults.seed)),
+    probability("drop", "share of received frames that is lost", GRADWIRE_FIELD(faults.drop)),
+    probability("duplicate", "that comes twice", GRADWIRE_FIELD(faults.duplicate)),
+    probability("reorder", "that is overtaken by later ones", GRADWIRE_FIELD(faults.reorder)),
+    integer("faults", "reorder_frames", "", 1, FaultSettings::kMaxReorderFrames,
+            "that overtake, at most", GRADWIRE_FIELD(faults.reorder_frames)),
+    probability("corrupt", "that has one bit turned over", GRADWIRE_FIELD(faults.corrupt)),
+    probability("delay", "that comes late", GRADWIRE_FIELD(faults.delay)),
+    integer("faults", "delay_us", "us", 1, FaultSettings::kMaxDelayUs, "by so much",
+            GRADWIRE_FIELD(faults.delay_us)),
 };
 #undef GRADWIRE_FIELD
 

@@ -23,6 +23,7 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
     const lane::Port& port = *datapath.ports()[i];
     addresses_.push_back(
         {i, port.config().ip, static_cast<std::uint8_t>(port.config().prefix_bits)});
+    port_faults_.push_back({port.config().device, port.config().faults});
     lane::NeighborsConfig config;
     config.mac = port.mac();
     config.ip = port.config().ip;

@@ -58,6 +58,14 @@ class DatapathLanes final : public LaneControl {
     return plan_maker_.totals();
   }
   [[nodiscard]] nlohmann::json lane_status(std::uint8_t lane) const override;
+  [[nodiscard]] const std::vector<PortFaults>& port_faults() const override { return port_faults_; }
+  void note_faults(std::uint16_t port, const FaultSettings& faults) override {
+    port_faults_.at(port).faults = faults;
+  }
+  [[nodiscard]] const lane::FaultCounters* fault_counters(std::uint16_t port,
+                                                          std::uint8_t lane) const override {
+    return &datapath_.lane(lane).fault_counters(port);
+  }
 
  private:
   void carry_frames();
@@ -68,6 +76,7 @@ class DatapathLanes final : public LaneControl {
   GpuLanes* gpu_;
   PlanMaker plan_maker_;
   std::vector<LocalAddress> addresses_;
+  std::vector<PortFaults> port_faults_;
   std::vector<lane::Neighbors> neighbors_;  ///< by port
   std::vector<bool> link_up_;               ///< by port, as seen last
   TimeNs next_link_look_ = 0;

@@ -11,8 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "base/fault_settings.h"
 #include "base/result.h"
 #include "base/types.h"
+#include "lane/fault_stage.h"
 #include "lane/messages.h"
 #include "reduce/backend.h"
 #include "reduce/gpu/device.h"
@@ -64,6 +66,12 @@ struct ReduceTotal {
 void add_to(std::vector<ReduceTotal>& totals, const char* backend, const char* path,
             const reduce::BackendCounters& counters);
 
+/// A port as fault injection knows it.
+struct PortFaults {
+  std::string device;
+  FaultSettings faults;  ///< as they were set last
+};
+
 enum class ResolveState : std::uint8_t { kPending, kResolved, kFailed };
 struct Resolution {
   ResolveState state = ResolveState::kPending;
@@ -112,6 +120,13 @@ class LaneControl {
     return fail(ErrorCode::kUnsupported, "there is no GPU");
   }
   virtual void free_on_gpu(std::byte* /*address*/) {}
+
+  /// What each port does wrong on purpose, by port. note_faults() is told with the lanes.
+  [[nodiscard]] virtual const std::vector<PortFaults>& port_faults() const = 0;
+  virtual void note_faults(std::uint16_t port, const FaultSettings& faults) = 0;
+  /// nullptr where there is no such lane or port.
+  [[nodiscard]] virtual const lane::FaultCounters* fault_counters(std::uint16_t port,
+                                                                  std::uint8_t lane) const = 0;
 
   /// What was reduced by groups that are gone, by backend and path.
   [[nodiscard]] virtual std::vector<ReduceTotal> reduce_totals() const { return {}; }

@@ -47,6 +47,8 @@ void Manager::dispatch(const PendingReply& to, const ipc::PeerCredentials& peer,
       return reply(to, ipc::bytes_of(own_info_));
     case MessageType::kStatus:
       return status_reply(to, now);
+    case MessageType::kInject:
+      return inject(to, peer, message.body);
     default:
       break;
   }
@@ -175,7 +177,8 @@ void Manager::on_request_done(const lane::Notice& notice, TimeNs now) {
       return forget_if_gone(request.client_id);
     case lane::RequestType::kAddGroup:
     case lane::RequestType::kAbortGroup:
-      return;  // what comes of them are notices of their own
+    case lane::RequestType::kSetFaults:
+      return;  // what comes of them are notices of their own, or nothing
     case lane::RequestType::kLeaveGroup:
       if (Group* group = group_by_handle(request.group_handle)) {
         on_lane_closed(*group, done.lane, now);

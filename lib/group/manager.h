@@ -147,6 +147,12 @@ class Manager {
   [[nodiscard]] AbortReason reason_here(const Group& group, AbortCode code,
                                         const std::string& detail) const;
 
+  // faults.cc
+  void inject(const PendingReply& reply, const ipc::PeerCredentials& peer,
+              std::span<const std::byte> body);
+  void set_faults(std::uint16_t port, const std::string& device, const FaultSettings& faults);
+  [[nodiscard]] nlohmann::json faults_status() const;
+
   // status.cc
   void status_reply(const PendingReply& reply, TimeNs now);
   [[nodiscard]] nlohmann::json daemon_status(TimeNs now) const;

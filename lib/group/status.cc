@@ -31,6 +31,28 @@ json path_status(const std::optional<NeighbourPath>& path, bool resolved) {
           {"remote_mac", resolved ? json(wire::to_string(path->remote_mac)) : json(nullptr)}};
 }
 
+json counters_json(const ring::ShardCounters& counters) {
+  json drops = json::object();
+  for (int i = 1; i < wire::kDropCount; ++i) {
+    const std::uint64_t dropped = counters.drops[static_cast<std::size_t>(i)];
+    if (dropped > 0) drops[wire::name_of(static_cast<wire::Drop>(i))] = dropped;
+  }
+  return {{"data_packets_sent", counters.data_packets_sent},
+          {"data_bytes_sent", counters.data_bytes_sent},
+          {"data_packets_received", counters.data_packets_received},
+          {"data_bytes_received", counters.data_bytes_received},
+          {"retransmissions", counters.retransmissions},
+          {"probes", counters.probes},
+          {"acks_sent", counters.acks_sent},
+          {"acks_received", counters.acks_received},
+          {"pings_sent", counters.pings_sent},
+          {"spills", counters.spills},
+          {"early_packets", counters.early_packets},
+          {"copies", counters.copies},
+          {"ops_done", counters.ops_done},
+          {"drops", std::move(drops)}};
+}
+
 json shard_json(std::uint8_t lane, const ring::ShardStatus& status) {
   return {{"lane", lane},
           {"state", ring::name_of(status.state)},
@@ -48,7 +70,8 @@ json shard_json(std::uint8_t lane, const ring::ShardStatus& status) {
           {"downstream_heard", status.downstream_heard},
           {"in_backend", status.in_backend},
           {"backend", status.backend_name},
-          {"backend_path", status.backend_path}};
+          {"backend_path", status.backend_path},
+          {"counters", counters_json(status.counters)}};
 }
 
 json reduce_json(const std::vector<ReduceTotal>& totals) {
@@ -139,6 +162,7 @@ json Manager::status(TimeNs now) const {
     }
   }
   result["reduce"] = reduce_json(totals);
+  result["faults"] = faults_status();
   result["groups"] = json::array();
   for (const auto& [handle, group] : groups_) result["groups"].push_back(group_status(*group, now));
   result["clients"] = json::array();
@@ -181,10 +205,12 @@ json Manager::group_status(const Group& group, TimeNs now) const {
   }
   json waits = json::array();
   json shards = json::array();
+  std::uint64_t retransmissions = 0;
   if (group.plan != nullptr) {
     for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
       const ring::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
       shards.push_back(shard_json(lane, status));
+      retransmissions += status.counters.retransmissions;
       if (group.state != GroupState::kFormed || group.reason.is_set()) continue;
       std::string text = shard_waits_for(group, lane, status);
       if (!text.empty()) waits.push_back(std::move(text));
@@ -209,6 +235,7 @@ json Manager::group_status(const Group& group, TimeNs now) const {
           {"lanes", group.agreement.lanes},
           {"payload_bytes", group.agreement.payload_bytes},
           {"table_digest", hex(group.digest)},
+          {"retransmissions", retransmissions},
           {"members", std::move(members)},
           {"downstream", path_status(group.downstream, group.downstream_resolved)},
           {"upstream", path_status(group.upstream, group.upstream_resolved)},

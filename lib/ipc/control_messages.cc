@@ -119,6 +119,8 @@ const char* name_of(MessageType type) noexcept {
       return "abort";
     case MessageType::kStatus:
       return "status";
+    case MessageType::kInject:
+      return "inject";
     case MessageType::kGroupAborted:
       return "group-aborted";
     case MessageType::kCutOff:

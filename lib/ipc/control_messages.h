@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/abort_reason.h"
+#include "base/fault_settings.h"
 #include "base/result.h"
 
 namespace gradwire::ipc {
@@ -40,6 +41,8 @@ enum class MessageType : std::uint16_t {
   kAbort = 7,     ///< AbortRequest
   kStatus = 8,    ///< no body; needs no kOpen. Reply: JSON text, as the body or, where
                   ///< that would be too large, in a memfd (see status_text)
+  kInject = 16,   ///< InjectRequest; needs no kOpen, but root or the daemon's own user. Reply:
+                  ///< JSON text, the faults of every port
   kGroupAborted = 100,  ///< event, request_id 0: GroupAbortedEvent
   kCutOff = 101,        ///< event, request_id 0: ErrorBody, why the daemon hangs up after this
 };
@@ -136,6 +139,12 @@ struct AbortRequest {
   std::uint64_t group_handle = 0;
   char text[AbortReason::kDetailBytes] = {};
 };
+struct InjectRequest {
+  static constexpr std::size_t kDeviceBytes = 64;
+  char device[kDeviceBytes] = {};  ///< of the port; "" = every port
+  FaultSettings faults;            ///< none active: the port is to be left in peace
+};
+static_assert(sizeof(InjectRequest) == 120);
 struct GroupAbortedEvent {
   std::uint64_t group_handle = 0;
   char text[kErrorTextBytes] = {};  ///< describe() of the reason

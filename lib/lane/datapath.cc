@@ -56,7 +56,7 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     if (opened.row().keeps_rx_mbufs) demand.descriptors += port_config.rx_descriptors;
     if (!opened.row().tx_copies) demand.descriptors += port_config.tx_descriptors;
     demand.driver_mbufs += opened.row().held_mbufs;
-    demand.backlog += TxQueue::kCapacity;
+    demand.backlog += TxQueue::kCapacity + FaultStage::kHeld + FaultStage::kBurst;
     if (socket < 0) socket = opened.socket();
     out->ports_.push_back(std::move(*port));
   }

@@ -44,7 +44,13 @@ Lane::Lane(const LaneConfig& config)
     added.rx_interrupts = port->report().rx_interrupts;
     added.rx_burst = rx_burst(port->limits().frame_bytes, kMaxBurst);
     added.tx = TxQueue(port->id(), config.lane, port->row().tx_burst);
-    ports_.push_back(added);
+    added.stage = std::make_unique<FaultStage>(port->row().rx_exclusive,
+                                               std::uint64_t{config.lane} << 16 | ports_.size());
+    if (port->config().faults.active()) {
+      added.stage->configure(port->config().faults);
+      added.faults = added.stage.get();
+    }
+    ports_.push_back(std::move(added));
   }
   sleeper_.add(config.rings.bell->fd());
   if (config.command_lane) commands_ = std::make_unique<CommandLane>(config.all_lanes, counters_);
@@ -93,6 +99,9 @@ std::optional<ring::ShardStatus> Lane::shard_status(std::uint64_t group_handle) 
 
 TimeNs Lane::deadline(TimeNs now) const noexcept {
   TimeNs earliest = kNever;
+  for (const LanePort& port : ports_) {
+    if (port.faults != nullptr) earliest = std::min(earliest, port.faults->deadline());
+  }
   for (const std::uint16_t index : in_use_) {
     if (!slots_[index].closed) earliest = std::min(earliest, slots_[index].shard->deadline(now));
   }
@@ -154,6 +163,13 @@ void Lane::handle(Request& request, TimeNs now) noexcept {
     case RequestType::kLeaveGroup:
       leave_group(request, now);
       return;
+    case RequestType::kSetFaults:
+      if (request.port < ports_.size()) {
+        LanePort& port = ports_[request.port];
+        port.stage->configure(request.faults);
+        port.faults = port.stage.get();
+      }
+      break;
   }
   request_done(request);
 }

@@ -22,6 +22,7 @@
 #include "lane/command_lane.h"
 #include "lane/connection_ids.h"
 #include "lane/counters.h"
+#include "lane/fault_stage.h"
 #include "lane/links.h"
 #include "lane/messages.h"
 #include "lane/polling.h"
@@ -68,6 +69,10 @@ class Lane {
   static constexpr TimeNs kPublicationNs = 10'000'000;
   /// Written by the lane; read with read_counter().
   [[nodiscard]] const LaneCounters& counters() const noexcept { return counters_; }
+  /// The same, of the faults that were injected on one of its ports.
+  [[nodiscard]] const FaultCounters& fault_counters(std::uint16_t port) const noexcept {
+    return ports_[port].stage->counters();
+  }
 
  private:
   struct LanePort {
@@ -80,6 +85,8 @@ class Lane {
     bool rx_interrupts = false;
     std::uint16_t rx_burst = 32;
     TxQueue tx;
+    std::unique_ptr<FaultStage> stage;
+    FaultStage* faults = nullptr;  // the stage while it has something to do
   };
   /// One group on this lane.
   struct GroupSlot {
@@ -124,6 +131,9 @@ class Lane {
 
   // lane_rx.cc
   bool receive(TimeNs now) noexcept;
+  [[nodiscard]] static std::span<rte_mbuf* const> pass_faults(LanePort& port,
+                                                              std::span<rte_mbuf* const> arrived,
+                                                              TimeNs now) noexcept;
   void receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
   void receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept;
   void drop(rte_mbuf* frame, wire::Drop why) noexcept;
@@ -135,7 +145,7 @@ class Lane {
   void sleep(TimeNs sleep_ns, TimeNs now) noexcept;
   [[nodiscard]] bool has_messages() const noexcept;
 
-  static constexpr std::uint16_t kMaxBurst = 32;
+  static constexpr std::uint16_t kMaxBurst = FaultStage::kBurst;
   static constexpr int kRequestsPerRound = 8;
 
   LaneConfig config_;

@@ -31,15 +31,17 @@ bool Lane::receive(TimeNs now) noexcept {
       const profile::Stage stage(profile::StageId::kRx);
       return rte_eth_rx_burst(ports_[p].port_id, config_.lane, frames.data(), ports_[p].rx_burst);
     }();
-    if (received == 0) continue;
+    std::span<rte_mbuf* const> passed(frames.data(), received);
+    if (ports_[p].faults != nullptr) passed = pass_faults(ports_[p], passed, now);
+    if (passed.empty()) continue;
     received_any = true;
     std::uint64_t bytes = 0;
-    for (std::uint16_t i = 0; i < received; ++i) {
-      if (i + 1 < received) rte_prefetch0(rte_pktmbuf_mtod(frames[i + 1], void*));
-      bytes += frames[i]->pkt_len;
-      receive_frame(p, frames[i], now);
+    for (std::size_t i = 0; i < passed.size(); ++i) {
+      if (i + 1 < passed.size()) rte_prefetch0(rte_pktmbuf_mtod(passed[i + 1], void*));
+      bytes += passed[i]->pkt_len;
+      receive_frame(p, passed[i], now);
     }
-    count(counters_.rx_packets, received);
+    count(counters_.rx_packets, passed.size());
     count(counters_.rx_bytes, bytes);
   }
   for (const std::uint16_t index : touched_) {
@@ -48,6 +50,14 @@ bool Lane::receive(TimeNs now) noexcept {
   }
   touched_.clear();
   return received_any;
+}
+
+/// Faults stand before the lane's own counters: what they take away never arrived.
+std::span<rte_mbuf* const> Lane::pass_faults(LanePort& port, std::span<rte_mbuf* const> arrived,
+                                             TimeNs now) noexcept {
+  const std::span<rte_mbuf* const> passed = port.faults->pass(arrived, now);
+  if (port.faults->idle()) port.faults = nullptr;
+  return passed;
 }
 
 void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {

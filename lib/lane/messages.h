@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/abort_reason.h"
+#include "base/fault_settings.h"
 #include "ipc/command_queue.h"
 #include "ring/shard.h"
 
@@ -59,6 +60,7 @@ enum class RequestType : std::uint8_t {
   kLeaveGroup,    ///< every lane of the group: group_handle. Comes back from a lane when its shard
                   ///< is closed and forgotten (also after an abort: the control thread sends it in
                   ///< any case)
+  kSetFaults,     ///< every lane: port, faults
 };
 
 struct Request {
@@ -70,6 +72,8 @@ struct Request {
   MemoryRegion region;
   GroupPlan* plan = nullptr;  ///< shared by the lanes; each touches its own shard only
   AbortReason reason;
+  std::uint16_t port = 0;  ///< index of the lane's port
+  FaultSettings faults;
 };
 
 enum class NoticeType : std::uint8_t {

@@ -31,7 +31,7 @@ struct PacketDemand {
   std::uint32_t mbufs_per_shard = 0;  ///< ring::packet_mbufs_needed()
   std::uint32_t descriptors = 0;      ///< rx and tx of all ports, where they hold mbufs
   std::uint32_t driver_mbufs = 0;     ///< DriverRow::held_mbufs of all ports
-  std::uint32_t backlog = 0;          ///< TxQueue capacity of all ports
+  std::uint32_t backlog = 0;          ///< of all ports: TxQueue, and what a FaultStage holds
 };
 [[nodiscard]] std::uint32_t packet_pool_mbufs(const PacketDemand& demand) noexcept;
 

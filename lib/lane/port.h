@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fault_settings.h"
 #include "base/result.h"
 #include "base/types.h"
 #include "lane/driver_table.h"
@@ -31,6 +32,7 @@ struct PortConfig {
   std::uint32_t mtu = 0;               ///< bytes of an IP packet; 0 = as large as the port carries
   std::uint16_t rx_descriptors = 256;  ///< small: what is in flight should stay in the L2 cache
   std::uint16_t tx_descriptors = 256;
+  FaultSettings faults;  ///< from the first frame on; changed by RequestType::kSetFaults
 };
 
 /// What was found and what was set, for the operator.

@@ -224,6 +224,7 @@ ShardStatus Shard::Impl::status() const noexcept {
   status.backend_name = backend_->name();
   status.backend_path = backend_->path();
   status.backend = backend_->counters();
+  status.counters = counters_;
   return status;
 }
 

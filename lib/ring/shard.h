@@ -170,6 +170,7 @@ struct ShardStatus {
   const char* backend_name = "";
   const char* backend_path = "";
   reduce::BackendCounters backend;
+  ShardCounters counters;
 };
 
 class Shard {

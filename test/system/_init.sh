@@ -3,7 +3,7 @@
 # What every story sources first. Meson runs a story with
 #   GRADWIRED        the daemon
 #   GRADWIRE_LIBRARY the client library
-#   GRADWIRE_RANK_CLIENT, GRADWIRE_PERF  a client in C, and the bench
+#   GRADWIRE_RANK_CLIENT, GRADWIRE_PERF, GRADWIRE_CLI  a client in C, the bench, the operator's tool
 #   GRADWIRE_SANITIZE the build's sanitizers, or none
 # By hand: test/system/STORY.sh, which takes them from build/ (or from $GRADWIRE_BUILD).
 # A story that cannot run here skips: exit 77, its last line says why.
@@ -13,6 +13,7 @@
 build_folder=${GRADWIRE_BUILD:-$repo_root/build}
 gradwired=${GRADWIRED:-$build_folder/app/gradwired/gradwired}
 rank_client=${GRADWIRE_RANK_CLIENT:-$build_folder/test/system/rank_client}
+gradwire_cli=${GRADWIRE_CLI:-$build_folder/app/gradwire/gradwire}
 gradwire_perf=${GRADWIRE_PERF:-$build_folder/app/gradwire-perf/gradwire-perf}
 export GRADWIRE_LIBRARY=${GRADWIRE_LIBRARY:-$build_folder/lib/client/libgradwire.so}
 export PYTHONPATH=$repo_root/python:$repo_root/test:$repo_root/test/system

@@ -74,6 +74,16 @@ TEST_CASE("a GPU serves so many groups, and receives no packets itself") {
   CHECK(load(ports + "[gpu]\nstaging = \"gpudirect\"\n[limits]\ngroups = 17\n", "f"));
 }
 
+TEST_CASE("faults are injected on a port that there is") {
+  const std::string section = std::string(kTwoPorts) + "[faults]\ndrop = 0.01\n";
+  CHECK(load(section, "f").has_value());
+  CHECK(load(section + "port = \"b\"\n", "f").has_value());
+  CHECK_THAT(conflict_in(section + "port = \"c\"\n"),
+             Contains("gw.toml:10") && Contains("faults.port") && Contains("a, b"));
+  CHECK_THAT(conflict_in(section + "corrupt = 1.5\n"),
+             Contains("faults.corrupt = 1.5") && Contains("a number from 0 to 1"));
+}
+
 TEST_CASE("dctcp without ECN is refused, since it would see nothing") {
   const std::string section = std::string(kTwoPorts) + "[transport]\ncongestion = \"dctcp\"\n";
   CHECK_THAT(conflict_in(section),

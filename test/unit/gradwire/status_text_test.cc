@@ -37,6 +37,20 @@ TEST_CASE("the text says who waits for whom") {
         "lane 1: all zero\n");
 }
 
+TEST_CASE("faults that are injected stand above all groups") {
+  const json status = json::parse(R"({
+    "faults": [{"port": "net_memif0", "active": true, "settings": "drop 0.01, seed 1",
+                "counters": {"frames": 200, "dropped": 2, "held": 0}},
+               {"port": "net_memif1", "active": false, "settings": "none"}, 7],
+    "groups": [{"retransmissions": 5}]})");
+  const std::string text = status_text(status);
+  CHECK_THAT(text, Catch::Contains("FAULTS INJECTED on port net_memif0: drop 0.01, seed 1\n"
+                                   "  so far dropped 2, frames 200\n"
+                                   "faults, now cleared, on port net_memif1: none\n"));
+  CHECK_THAT(text, Catch::Contains("  retransmissions: 5\n"));
+  CHECK(text.find("FAULTS") < text.find("group ?"));
+}
+
 TEST_CASE("an abort is told with its reason") {
   const json status = {{"groups", {{{"group_id", "1"}, {"aborted", "rank 1 was not heard"}}}}};
   CHECK_THAT(status_text(status), Catch::Contains("  aborted: rank 1 was not heard\n"));

@@ -40,6 +40,25 @@ TEST_CASE("a port's section becomes the port's configuration") {
   CHECK(port_config(tagged).vlan_id == 7);
 }
 
+TEST_CASE("faults are those of the port that is named, or of all") {
+  config::PortSection a;
+  a.device = "a";
+  config::PortSection b;
+  b.device = "b";
+  config::FaultsSection faults;
+  CHECK_FALSE(fault_settings(faults, a).active());
+  faults.drop = 0.25;
+  faults.seed = 9;
+  faults.reorder_frames = 3;
+  faults.delay_us = 70;
+  CHECK(fault_settings(faults, a) == fault_settings(faults, b));
+  CHECK(fault_settings(faults, a) ==
+        FaultSettings{.seed = 9, .drop = 0.25, .reorder_frames = 3, .delay_us = 70});
+  faults.port = "b";
+  CHECK_FALSE(fault_settings(faults, a).active());
+  CHECK(fault_settings(faults, b).active());
+}
+
 TEST_CASE("milliseconds, MiB and Gbit/s become what the libraries count in") {
   config::DaemonConfig config;
   config.timeouts.silence_ms = 200;

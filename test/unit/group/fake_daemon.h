@@ -77,6 +77,13 @@ class FakeLanes final : public LaneControl {
     return {};
   }
   void unregister_memory(std::byte* address) override { REQUIRE(registered.erase(address) == 1); }
+  const std::vector<PortFaults>& port_faults() const override { return faults; }
+  void note_faults(std::uint16_t port, const FaultSettings& settings) override {
+    faults.at(port).faults = settings;
+  }
+  const lane::FaultCounters* fault_counters(std::uint16_t port, std::uint8_t) const override {
+    return &fault_counts[port];
+  }
   std::vector<ReduceTotal> reduce_totals() const override { return totals; }
   bool makes_memory_on_gpu() const override { return on_gpu; }
   Result<reduce::SharedGpuMemory> allocate_on_gpu(std::uint64_t bytes) override {
@@ -141,7 +148,8 @@ class FakeLanes final : public LaneControl {
 
   std::vector<LocalAddress> local = {local_address(0, "10.0.0.1")};
   std::set<RequestType> answers = {RequestType::kAddClient, RequestType::kAddMemory,
-                                   RequestType::kAddGroup, RequestType::kAbortGroup};
+                                   RequestType::kAddGroup, RequestType::kAbortGroup,
+                                   RequestType::kSetFaults};
   std::vector<std::pair<std::uint8_t, RequestType>> log;
   std::deque<std::pair<std::uint8_t, lane::Request*>> held;
   std::deque<lane::Notice> notices;
@@ -156,6 +164,8 @@ class FakeLanes final : public LaneControl {
   std::string register_error;
   std::map<std::byte*, std::uint64_t> registered;
   std::vector<ReduceTotal> totals;
+  std::vector<PortFaults> faults = {{"net_a", {}}, {"net_b", {}}};
+  lane::FaultCounters fault_counts[2];
   bool on_gpu = false;
   std::set<std::byte*> gpu_memory;
   bool full = false;

@@ -354,3 +354,45 @@ TEST_CASE("a lane that has as many groups as it can hold says so") {
     REQUIRE(ranks.run_until([&] { return ranks.all_back(0); }));
   }
 }
+
+TEST_CASE("frames that are lost, repeated, late and damaged leave the reference's bits") {
+  TwoRanks ranks;
+  REQUIRE(ranks.form());
+  const FaultSettings faults{.seed = 5,
+                             .drop = 0.02,
+                             .duplicate = 0.05,
+                             .reorder = 0.05,
+                             .corrupt = 0.02,
+                             .delay = 0.02,
+                             .delay_us = 100};
+  for (std::uint16_t r = 0; r < 2; ++r) {
+    Request request;
+    request.type = RequestType::kSetFaults;
+    request.faults = faults;
+    ranks.send_all_lanes(r, request);
+  }
+  std::vector<AllReduceCase> cases;
+  for (const std::uint64_t count : {1u, 1'000u, 100'000u, 77'777u}) {
+    cases.emplace_back(2, 1, count, DataType::kFloat32, RedOp::kSum, count, false);
+  }
+  check_all(ranks, cases);
+  const FaultCounters& counters = ranks.rank(0).datapath->lane(0).fault_counters(0);
+  CHECK(counters.dropped > 0);
+  CHECK(counters.duplicated > 0);
+  CHECK(counters.reordered > 0);
+  CHECK(counters.corrupted > 0);
+  CHECK(counters.delayed > 0);
+  CHECK(ranks.rank(0).plan.shards[0].shard->counters().retransmissions > 0);
+  const std::uint64_t frames = counters.frames;
+  for (std::uint16_t r = 0; r < 2; ++r) {
+    Request request;
+    request.type = RequestType::kSetFaults;
+    ranks.send_all_lanes(r, request);
+  }
+  AllReduceCase after(2, 1, 50'000, DataType::kFloat32, RedOp::kSum, 9, false);
+  for (std::uint16_t r = 0; r < 2; ++r) ranks.post(r, after);
+  REQUIRE(ranks.run_until([&] { return ranks.rank(0).client->completion().has_value(); }));
+  CHECK(counters.held == 0);
+  CHECK(counters.frames - frames < 100);  // what was on the way when they were cleared
+  ranks.leave_and_check();
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "inject.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "verbs.h"
+
+namespace gradwire::cli {
+
+void add_inject_options(CLI::App& inject, InjectOptions& options) {
+  FaultSettings& faults = options.faults;
+  inject.add_option("--port", options.port, "Device of the port; default: every port");
+  inject.add_flag("--clear", options.clear, "Nothing goes wrong any more");
+  inject.add_option("--drop", faults.drop, "Share of received frames that is lost, 0 to 1");
+  inject.add_option("--duplicate", faults.duplicate, "... that comes twice");
+  inject.add_option("--reorder", faults.reorder, "... that is overtaken by later frames");
+  inject.add_option("--reorder-frames", faults.reorder_frames, "By how many at most")
+      ->capture_default_str();
+  inject.add_option("--corrupt", faults.corrupt, "... that has one bit turned over");
+  inject.add_option("--delay", faults.delay, "... that comes late");
+  inject.add_option("--delay-us", faults.delay_us, "By how many microseconds")
+      ->capture_default_str();
+  inject.add_option("--seed", faults.seed, "The same seed gives the same faults")
+      ->capture_default_str();
+}
+
+Result<ipc::InjectRequest> inject_request(const InjectOptions& options) {
+  if (const auto checked = check(options.faults); !checked) return tl::unexpected(checked.error());
+  if (options.clear && options.faults.active()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--clear and {}: one or the other", describe(options.faults)));
+  }
+  if (!options.clear && !options.faults.active()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "nothing to inject: give --drop, --duplicate, --reorder, --corrupt or --delay, or "
+                "--clear");
+  }
+  if (options.port.size() >= ipc::InjectRequest::kDeviceBytes) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--port {}: {} characters, at most {}", options.port,
+                            options.port.size(), ipc::InjectRequest::kDeviceBytes - 1));
+  }
+  ipc::InjectRequest request;
+  ipc::copy_text(request.device, options.port);
+  if (!options.clear) request.faults = options.faults;
+  return request;
+}
+
+void add_inject(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "inject", "Make ports lose, repeat and damage what they receive, for tests of recovery");
+  struct Options {
+    Target target;
+    InjectOptions inject;
+  };
+  auto options = std::make_shared<Options>();
+  add_target(*command, options->target);
+  add_inject_options(*command, options->inject);
+  command->callback([options, &action] {
+    action = [options] {
+      const auto request = inject_request(options->inject);
+      if (!request) {
+        complain(request.error().message);
+        return kUsage;
+      }
+      const auto answer = ask(options->target, ipc::MessageType::kInject, ipc::bytes_of(*request));
+      if (!answer) return complain(answer.error().message);
+      if (options->target.json) {
+        fmt::print("{}\n", answer->dump(2));
+      } else {
+        fmt::print("faults on {}: {}\n",
+                   options->inject.port.empty() ? "every port" : "port " + options->inject.port,
+                   describe(request->faults));
+      }
+      return kOk;
+    };
+  });
+}
+
+}  // namespace gradwire::cli

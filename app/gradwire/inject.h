@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// `gradwire inject`: what a daemon's ports shall do wrong on purpose. Main thread; exceptions of
+/// CLI11 go to the caller.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "base/result.h"
+#include "ipc/control_messages.h"
+
+namespace gradwire::cli {
+
+struct InjectOptions {
+  std::string port;
+  bool clear = false;
+  FaultSettings faults;
+};
+
+/// Declares the verb's own options, which go to `options`.
+void add_inject_options(CLI::App& inject, InjectOptions& options);
+
+/// What is sent to the daemon, or why these options make no sense.
+[[nodiscard]] Result<ipc::InjectRequest> inject_request(const InjectOptions& options);
+
+}  // namespace gradwire::cli

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Faults that ports inject on purpose: set through the control socket, shown in the status, and
+// never without a warning.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include "group/manager.h"
+#include "lane/counters.h"
+
+namespace gradwire::group {
+namespace {
+
+using nlohmann::json;
+
+/// Each value is read on its own, as the lane last wrote it.
+void add(lane::FaultCounters& sum, const lane::FaultCounters& counters) {
+  sum.frames += lane::read_counter(counters.frames);
+  sum.dropped += lane::read_counter(counters.dropped);
+  sum.duplicated += lane::read_counter(counters.duplicated);
+  sum.reordered += lane::read_counter(counters.reordered);
+  sum.corrupted += lane::read_counter(counters.corrupted);
+  sum.delayed += lane::read_counter(counters.delayed);
+  sum.passed_full += lane::read_counter(counters.passed_full);
+  sum.no_mbuf += lane::read_counter(counters.no_mbuf);
+  sum.held += lane::read_counter(counters.held);
+}
+
+}  // namespace
+
+void Manager::inject(const PendingReply& to, const ipc::PeerCredentials& peer,
+                     std::span<const std::byte> body) {
+  const auto request = ipc::body_as<ipc::InjectRequest>(body);
+  if (!request) {
+    return reply_error(
+        to, {ErrorCode::kInvalidArgument, fmt::format("inject request of {} bytes, must be {}",
+                                                      body.size(), sizeof(ipc::InjectRequest))});
+  }
+  // Whoever may use the daemon must not be able to break it for others.
+  if (peer.uid != 0 && peer.uid != ::geteuid()) {
+    return reply_error(to, {ErrorCode::kPermission,
+                            fmt::format("faults are injected by root or by the daemon's user {}, "
+                                        "not by user {}",
+                                        ::geteuid(), peer.uid)});
+  }
+  if (const auto checked = check(request->faults); !checked) {
+    return reply_error(to, checked.error());
+  }
+  const std::string device = ipc::text_of(request->device);
+  const std::vector<PortFaults>& ports = lanes_.port_faults();
+  bool found = false;
+  for (std::uint16_t port = 0; port < ports.size(); ++port) {
+    if (!device.empty() && device != ports[port].device) continue;
+    found = true;
+    set_faults(port, ports[port].device, request->faults);
+  }
+  if (found) {
+    const std::string text = faults_status().dump();
+    return reply(to, std::as_bytes(std::span(text)));
+  }
+  std::string names;
+  for (const PortFaults& port : ports) names += (names.empty() ? "" : ", ") + port.device;
+  reply_error(to,
+              {ErrorCode::kNotFound, fmt::format("no port \"{}\" to inject faults on: there is {}",
+                                                 device, names.empty() ? "none" : names)});
+}
+
+void Manager::set_faults(std::uint16_t port, const std::string& device,
+                         const FaultSettings& faults) {
+  spdlog::warn("FAULT INJECTION on port {}: {}", device, describe(faults));
+  lanes_.note_faults(port, faults);
+  for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
+    lane::Request change;
+    change.type = lane::RequestType::kSetFaults;
+    change.port = port;
+    change.faults = faults;
+    request(lane, std::move(change));
+  }
+}
+
+json Manager::faults_status() const {
+  json out = json::array();
+  const std::vector<PortFaults>& ports = lanes_.port_faults();
+  for (std::uint16_t port = 0; port < ports.size(); ++port) {
+    lane::FaultCounters sum;
+    for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
+      if (const auto* counters = lanes_.fault_counters(port, lane)) add(sum, *counters);
+    }
+    const FaultSettings& faults = ports[port].faults;
+    if (!faults.active() && sum.frames == 0) continue;
+    out.push_back({{"port", ports[port].device},
+                   {"active", faults.active()},
+                   {"settings", describe(faults)},
+                   {"seed", faults.seed},
+                   {"drop", faults.drop},
+                   {"duplicate", faults.duplicate},
+                   {"reorder", faults.reorder},
+                   {"reorder_frames", faults.reorder_frames},
+                   {"corrupt", faults.corrupt},
+                   {"delay", faults.delay},
+                   {"delay_us", faults.delay_us},
+                   {"counters",
+                    {{"frames", sum.frames},
+                     {"dropped", sum.dropped},
+                     {"duplicated", sum.duplicated},
+                     {"reordered", sum.reordered},
+                     {"corrupted", sum.corrupted},
+                     {"delayed", sum.delayed},
+                     {"passed_full", sum.passed_full},
+                     {"no_mbuf", sum.no_mbuf},
+                     {"held", sum.held}}}});
+  }
+  return out;
+}
+
+}  // namespace gradwire::group
