@@ -18,11 +18,7 @@ void add_status(CLI::App& app, Action& action);
 
 /// In the order of --help.
 inline constexpr AddVerb kVerbs[] = {
-    add_status,
-    add_groups,
-    add_counters,
-    add_doctor,
-    add_inject,
+    add_status, add_groups, add_counters, add_doctor, add_inject,
 };
 
 }  // namespace gradwire::cli

@@ -265,8 +265,21 @@ std::string Daemon::ready_line() const {
                      fmt::join(addresses, ", "));
 }
 
+void Daemon::feed_watchdog(TimeNs now) {
+  if (!service_.is_due(now)) return;
+  const auto standing = service_.feed(now, datapath_->lane_rounds());
+  if (!standing.empty() && !lanes_stand_) {
+    spdlog::error(
+        "lane {} stands still: its port's driver hangs, or its core is not given to it; "
+        "the service manager's watchdog is not fed meanwhile",
+        fmt::join(standing, ", "));
+  }
+  lanes_stand_ = !standing.empty();
+}
+
 void Daemon::serve(const std::atomic<int>& signals) {
   bool stopping = false;
+  service_.ready(ready_line());
   while (true) {
     const int told = signals.load(std::memory_order_relaxed);
     // Whatever a lane enqueues after this wakes the poll below.
@@ -274,7 +287,9 @@ void Daemon::serve(const std::atomic<int>& signals) {
     const TimeNs now = clock_.now();
     lanes_->poll(now);
     manager_->poll(now);
+    feed_watchdog(now);
     if (told > 0 && !stopping) {
+      service_.stopping();
       manager_->begin_stop(now);
       stopping = true;
     }

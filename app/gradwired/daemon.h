@@ -14,6 +14,7 @@
 #include "group/gpu_lanes.h"
 #include "group/manager.h"
 #include "host/examine.h"
+#include "host/notify.h"
 #include "ipc/control_server.h"
 #include "lane/clock.h"
 #include "lane/datapath.h"
@@ -51,9 +52,12 @@ class Daemon {
   [[nodiscard]] Result<void> start_control(std::unique_ptr<ipc::ControlServer> server);
   [[nodiscard]] nlohmann::json lane_facts(std::uint8_t lane) const;
   void serve(const std::atomic<int>& signals);
+  void feed_watchdog(TimeNs now);
 
   config::DaemonConfig config_;  ///< effective: nothing in it is "auto" once the ports are open
   lane::TscClock clock_;
+  host::ServiceManager service_ = host::ServiceManager::from_environment();
+  bool lanes_stand_ = false;  ///< and it was said
   Report report_;
   std::vector<std::string> isolation_;  ///< by lane: "" or what is wrong
   // Destroyed from the last to the first: the server hangs up, the manager destroys its groups,

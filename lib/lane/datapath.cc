@@ -235,9 +235,14 @@ bool Datapath::send_frame(std::uint16_t port, std::span<const std::byte> frame) 
   return false;
 }
 
-std::vector<std::string> Datapath::tend_links(TimeNs now) {
+std::vector<std::uint64_t> Datapath::lane_rounds() const {
   std::vector<std::uint64_t> rounds;
   for (const auto& lane : lanes_) rounds.push_back(read_counter(lane->counters().rounds));
+  return rounds;
+}
+
+std::vector<std::string> Datapath::tend_links(TimeNs now) {
+  const std::vector<std::uint64_t> rounds = lane_rounds();
   std::vector<std::string> happened;
   for (const auto& port : ports_) {
     if (std::string text = port->tend(now, rounds); !text.empty()) {

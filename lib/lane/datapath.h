@@ -79,6 +79,8 @@ class Datapath {
   /// Sends a frame out of a port, by lane 0. @return false where there is no room for now.
   [[nodiscard]] bool send_frame(std::uint16_t port, std::span<const std::byte> frame) noexcept;
 
+  /// How many rounds each lane has made: a lane that lives makes one a millisecond at least.
+  [[nodiscard]] std::vector<std::uint64_t> lane_rounds() const;
   /// Control thread, every few milliseconds: see Port::tend(). @return what happened, a line each.
   [[nodiscard]] std::vector<std::string> tend_links(TimeNs now);
 
