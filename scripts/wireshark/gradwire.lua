@@ -1,0 +1,247 @@
+-- SPDX-License-Identifier: BSD-3-Clause
+-- Shows gradwire's chunk protocol (doc/protocol.md) in Wireshark and tshark:
+--
+--   tshark -X lua_script:scripts/wireshark/gradwire.lua -r FILE -Y gradwire
+--
+-- or put it into Wireshark's folder of personal Lua plugins. A UDP datagram is taken for gradwire's
+-- by its header's CRC32C, so no port has to be configured; "Decode As" gradwire shows one whose CRC
+-- is wrong, and says so.
+
+local gradwire = Proto("gradwire", "gradwire chunk protocol")
+
+local TYPES = {
+  [1] = "hello", [2] = "hello-ack", [3] = "data", [4] = "ping",
+  [5] = "ack", [6] = "abort", [7] = "bye", [8] = "bye-ack",
+}
+local DATATYPES = {
+  [0] = "fp32", [1] = "fp64", [2] = "fp16", [3] = "bf16",
+  [4] = "int8", [5] = "int32", [6] = "int64", [7] = "uint8",
+}
+local REDOPS = { [0] = "sum", [1] = "avg", [2] = "min", [3] = "max", [4] = "prod" }
+local ABORTS = {
+  [1] = "silence", [2] = "mismatch", [3] = "client died", [4] = "client abort",
+  [5] = "daemon stopped", [6] = "peer left", [7] = "reduce failed", [8] = "formation",
+  [9] = "protocol",
+}
+local HEADER_BYTES = 64
+
+local f = {
+  version = ProtoField.uint8("gradwire.version", "Version"),
+  type = ProtoField.uint8("gradwire.type", "Type", base.DEC, TYPES),
+  flags = ProtoField.uint8("gradwire.flags", "Flags", base.HEX),
+  down = ProtoField.bool("gradwire.flags.down", "From upstream", 8, nil, 0x01),
+  lane = ProtoField.uint8("gradwire.lane", "Lane"),
+  connection = ProtoField.uint32("gradwire.connection", "Connection id", base.HEX),
+  number = ProtoField.uint64("gradwire.number", "Packet number"),
+  header_crc = ProtoField.uint32("gradwire.header_crc", "CRC32C of the header", base.HEX),
+  payload_crc = ProtoField.uint32("gradwire.payload_crc", "CRC32C of the payload", base.HEX),
+  reserved = ProtoField.bytes("gradwire.reserved", "Reserved"),
+  payload = ProtoField.bytes("gradwire.payload", "Payload"),
+  -- data
+  op_seq = ProtoField.uint64("gradwire.op_seq", "op_seq"),
+  total_count = ProtoField.uint64("gradwire.total_count", "Total count"),
+  chunk = ProtoField.uint32("gradwire.chunk", "Chunk"),
+  tag = ProtoField.uint32("gradwire.tag", "Tag"),
+  count = ProtoField.uint16("gradwire.count", "Elements in here"),
+  hop = ProtoField.uint16("gradwire.hop", "Hop"),
+  datatype = ProtoField.uint8("gradwire.datatype", "Datatype", base.DEC, DATATYPES),
+  redop = ProtoField.uint8("gradwire.redop", "Redop", base.DEC, REDOPS),
+  -- acknowledgement
+  credit = ProtoField.uint64("gradwire.credit_chunks", "Credit"),
+  posted = ProtoField.uint64("gradwire.posted_op_seq", "posted_op_seq"),
+  delay = ProtoField.uint32("gradwire.delay_ns", "Delay (ns)"),
+  ecn_ce = ProtoField.uint32("gradwire.ecn_ce_count", "Packets that came with CE"),
+  ranges = ProtoField.uint8("gradwire.range_count", "Ranges"),
+  first = ProtoField.uint64("gradwire.range.first", "First"),
+  last = ProtoField.uint64("gradwire.range.last", "Last"),
+  -- hello
+  group = ProtoField.uint64("gradwire.group", "Group id", base.HEX),
+  epoch = ProtoField.uint32("gradwire.epoch", "Epoch"),
+  features = ProtoField.uint32("gradwire.features", "Features", base.HEX),
+  incarnation = ProtoField.uint64("gradwire.incarnation", "Incarnation", base.HEX),
+  digest = ProtoField.uint64("gradwire.table_digest", "Table digest", base.HEX),
+  payload_bytes = ProtoField.uint32("gradwire.payload_bytes", "Payload bytes of the group"),
+  own_connection = ProtoField.uint32("gradwire.own_connection", "The sender's connection id",
+                                     base.HEX),
+  from_rank = ProtoField.uint16("gradwire.from_rank", "From rank"),
+  to_rank = ProtoField.uint16("gradwire.to_rank", "To rank"),
+  nranks = ProtoField.uint16("gradwire.nranks", "Ranks"),
+  lanes = ProtoField.uint16("gradwire.lanes", "Lanes"),
+  -- abort, bye
+  code = ProtoField.uint8("gradwire.abort.code", "Code", base.DEC, ABORTS),
+  culprit = ProtoField.uint16("gradwire.abort.culprit", "Culprit rank"),
+  reporter = ProtoField.uint16("gradwire.abort.reporter", "Reporter rank"),
+  duration = ProtoField.uint64("gradwire.abort.duration_ns", "Waited (ns)"),
+  detail = ProtoField.string("gradwire.abort.detail", "Detail", base.UNICODE),
+  completed = ProtoField.uint64("gradwire.completed_op_seq", "completed_op_seq"),
+}
+for _, field in pairs(f) do gradwire.fields[#gradwire.fields + 1] = field end
+
+local bad_header_crc = ProtoExpert.new("gradwire.bad_header_crc", "The header's CRC is wrong",
+                                       expert.group.CHECKSUM, expert.severity.ERROR)
+local bad_payload_crc = ProtoExpert.new("gradwire.bad_payload_crc", "The payload's CRC is wrong",
+                                        expert.group.CHECKSUM, expert.severity.ERROR)
+local short = ProtoExpert.new("gradwire.short", "Shorter than its fields say",
+                              expert.group.MALFORMED, expert.severity.ERROR)
+gradwire.experts = { bad_header_crc, bad_payload_crc, short }
+
+-- CRC32C, reflected, by bytes.
+local CRC_TABLE = {}
+for i = 0, 255 do
+  local crc = i
+  for _ = 1, 8 do
+    local low = bit.band(crc, 1)
+    crc = bit.rshift(crc, 1)
+    if low == 1 then crc = bit.bxor(crc, 0x82f63b78) end
+  end
+  CRC_TABLE[i] = crc
+end
+local function crc32c(bytes)
+  local crc = -1
+  for i = 1, #bytes do
+    crc = bit.bxor(bit.rshift(crc, 8), CRC_TABLE[bit.band(bit.bxor(crc, bytes:byte(i)), 0xff)])
+  end
+  return bit.tobit(bit.bnot(crc))
+end
+
+local function header_crc_fits(buffer)
+  local bytes = buffer:raw(0, 48) .. buffer:raw(52, 12)
+  return crc32c(bytes) == bit.tobit(buffer(48, 4):uint())
+end
+
+-- The 32 bytes by type, from byte 16; each returns what stands in the info column.
+local function data_fields(buffer, tree)
+  tree:add(f.op_seq, buffer(16, 8))
+  tree:add(f.total_count, buffer(24, 8))
+  tree:add(f.chunk, buffer(32, 4))
+  tree:add(f.tag, buffer(36, 4))
+  tree:add(f.count, buffer(40, 2))
+  tree:add(f.hop, buffer(42, 2))
+  tree:add(f.datatype, buffer(44, 1))
+  tree:add(f.redop, buffer(45, 1))
+  return string.format("op %s chunk %u hop %u, %u of %s %s", tostring(buffer(16, 8):uint64()),
+                       buffer(32, 4):uint(), buffer(42, 2):uint(), buffer(40, 2):uint(),
+                       REDOPS[buffer(45, 1):uint()] or "?", DATATYPES[buffer(44, 1):uint()] or "?")
+end
+
+local function ack_fields(buffer, tree)
+  tree:add(f.credit, buffer(16, 8))
+  tree:add(f.posted, buffer(24, 8))
+  tree:add(f.delay, buffer(32, 4))
+  tree:add(f.ecn_ce, buffer(36, 4))
+  tree:add(f.ranges, buffer(40, 1))
+  local ranges = buffer(40, 1):uint()
+  local info = "nothing"
+  for i = 0, ranges - 1 do
+    local at = HEADER_BYTES + 16 * i
+    if at + 16 > buffer:len() then
+      tree:add_proto_expert_info(short)
+      break
+    end
+    local range = tree:add(gradwire, buffer(at, 16), "Range " .. i)
+    range:add(f.first, buffer(at, 8))
+    range:add(f.last, buffer(at + 8, 8))
+    if i == 0 then
+      info = tostring(buffer(at, 8):uint64()) .. "-" .. tostring(buffer(at + 8, 8):uint64())
+    end
+  end
+  if ranges > 1 then info = info .. " and " .. (ranges - 1) .. " more" end
+  return string.format("%s, credit %s, posted %s", info, tostring(buffer(16, 8):uint64()),
+                       tostring(buffer(24, 8):uint64()))
+end
+
+local function hello_fields(buffer, tree)
+  local p = HEADER_BYTES
+  tree:add(f.group, buffer(p, 8))
+  tree:add(f.epoch, buffer(p + 8, 4))
+  tree:add(f.features, buffer(p + 12, 4))
+  tree:add(f.incarnation, buffer(p + 16, 8))
+  tree:add(f.digest, buffer(p + 24, 8))
+  tree:add(f.payload_bytes, buffer(p + 32, 4))
+  tree:add(f.own_connection, buffer(p + 36, 4))
+  tree:add(f.from_rank, buffer(p + 40, 2))
+  tree:add(f.to_rank, buffer(p + 42, 2))
+  tree:add(f.nranks, buffer(p + 44, 2))
+  tree:add(f.lanes, buffer(p + 46, 2))
+  tree:add(f.credit, buffer(p + 48, 8))
+  tree:add(f.posted, buffer(p + 56, 8))
+  return string.format("rank %u to rank %u of %u, group %s epoch %u", buffer(p + 40, 2):uint(),
+                       buffer(p + 42, 2):uint(), buffer(p + 44, 2):uint(),
+                       buffer(p, 8):uint64():tohex(16), buffer(p + 8, 4):uint())
+end
+
+local function abort_fields(buffer, tree)
+  local p = HEADER_BYTES
+  tree:add(f.code, buffer(p, 1))
+  tree:add(f.culprit, buffer(p + 2, 2))
+  tree:add(f.reporter, buffer(p + 4, 2))
+  tree:add(f.op_seq, buffer(p + 8, 8))
+  tree:add(f.duration, buffer(p + 16, 8))
+  tree:add(f.detail, buffer(p + 24, 160))
+  return string.format("%s, culprit rank %u: %s", ABORTS[buffer(p, 1):uint()] or "?",
+                       buffer(p + 2, 2):uint(), buffer(p + 24, 160):stringz())
+end
+
+local function bye_fields(buffer, tree)
+  tree:add(f.completed, buffer(HEADER_BYTES, 8))
+  return "up to op " .. tostring(buffer(HEADER_BYTES, 8):uint64())
+end
+
+-- By type: bytes of payload that its fields take at least, and what shows them.
+local BODIES = {
+  [1] = { 72, hello_fields }, [2] = { 72, hello_fields }, [3] = { 0, data_fields },
+  [4] = { 0, nil }, [5] = { 0, ack_fields }, [6] = { 184, abort_fields }, [7] = { 8, bye_fields },
+  [8] = { 8, bye_fields },
+}
+
+function gradwire.dissector(buffer, pinfo, root)
+  if buffer:len() < HEADER_BYTES then return 0 end
+  pinfo.cols.protocol = "gradwire"
+  local tree = root:add(gradwire, buffer())
+  local type = buffer(1, 1):uint()
+  local name = TYPES[type] or ("type " .. type)
+  tree:add(f.version, buffer(0, 1))
+  tree:add(f.type, buffer(1, 1))
+  tree:add(f.flags, buffer(2, 1)):add(f.down, buffer(2, 1))
+  tree:add(f.lane, buffer(3, 1))
+  tree:add(f.connection, buffer(4, 4))
+  tree:add(f.number, buffer(8, 8))
+  local body = BODIES[type]
+  local info = ""
+  if body and buffer:len() < HEADER_BYTES + body[1] then
+    tree:add_proto_expert_info(short)
+  elseif body and body[2] then
+    info = ": " .. body[2](buffer, tree)
+  end
+  local crc = tree:add(f.header_crc, buffer(48, 4))
+  if not header_crc_fits(buffer) then
+    crc:add_proto_expert_info(bad_header_crc)
+    info = info .. " [header CRC wrong]"
+  end
+  crc = tree:add(f.payload_crc, buffer(52, 4))
+  tree:add(f.reserved, buffer(56, 8))
+  if buffer:len() > HEADER_BYTES then
+    tree:add(f.payload, buffer(HEADER_BYTES))
+  end
+  -- What was captured in part cannot be checked.
+  if buffer:reported_len() == buffer:len() then
+    local payload = buffer:len() > HEADER_BYTES and buffer:raw(HEADER_BYTES) or ""
+    if crc32c(payload) ~= bit.tobit(buffer(52, 4):uint()) and payload ~= "" then
+      crc:add_proto_expert_info(bad_payload_crc)
+      info = info .. " [payload CRC wrong]"
+    end
+  end
+  local way = bit.band(buffer(2, 1):uint(), 1) == 1 and "down" or "up"
+  pinfo.cols.info = string.format("%s %s lane %u #%s%s", name, way, buffer(3, 1):uint(),
+                                  tostring(buffer(8, 8):uint64()), info)
+  return buffer:len()
+end
+
+local function looks_like_ours(buffer, pinfo, root)
+  if buffer:len() < HEADER_BYTES or buffer(0, 1):uint() ~= 1 then return false end
+  if TYPES[buffer(1, 1):uint()] == nil or not header_crc_fits(buffer) then return false end
+  gradwire.dissector(buffer, pinfo, root)
+  return true
+end
+gradwire:register_heuristic("udp", looks_like_ours)
+DissectorTable.get("udp.port"):add_for_decode_as(gradwire)
