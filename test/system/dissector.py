@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""dissector.py FILE: checks what tshark made of a capture of an all-reduce between two ranks: a line
-a packet, fields separated by commas, as dissector_test.sh asks for them."""
+"""dissector.py FILE: checks what tshark made of a capture of an all-reduce between two ranks: a
+line a packet, fields separated by commas, as dissector_test.sh asks for them."""
 
 import collections
 import sys

@@ -47,7 +47,8 @@ expect "every packet is what doc/protocol.md says" \
   "$python" "$repo_root/test/system/dissector.py" "$run_dir/fields"
 read_capture "$run_dir/gradwire.pcapng" >"$run_dir/lines"
 expect_text "the info column says what it is" \
-  'gradwire .*data down lane 0 #[0-9]+: op [0-9]+ chunk [0-9]+ hop 0, [0-9]+ of sum fp32' "$run_dir/lines"
+  'gradwire .*data down lane 0 #[0-9]+: op [0-9]+ chunk [0-9]+ hop 0, [0-9]+ of sum fp32' \
+  "$run_dir/lines"
 
 # One payload byte of a data packet is changed: its CRC says so.
 read_capture "$run_dir/gradwire.pcapng" -F pcap -w "$run_dir/one.pcap" \
