@@ -8,14 +8,14 @@ usage() {
 scripts/test.sh [--clang] [--sanitize KINDS] [--suites LIST] [--build FOLDER]
 
 Installs what is missing, reserves hugepages, builds, and runs the tests of the default suites:
-fast (units), sim (the ring in virtual time), system (daemons, one shell story a file). Hugepages
-and mounts are put back at the end. Run it as root.
+fast (units), sim (the ring in virtual time), fuzz (inputs of any bytes, 10 s a target), system
+(daemons, one shell story a file). Hugepages and mounts are put back at the end. Run it as root.
 
   --clang           build with clang 14 instead of gcc 12
   --sanitize KINDS  build with sanitizers: address,undefined or thread. thread covers the unit tests
                     of lib/ipc: both ends of the command queue and of the control socket. What runs
                     on DPDK's threads and rings cannot be judged by it, since DPDK is built without
-  --suites LIST     comma-separated; default fast,sim,system
+  --suites LIST     comma-separated; default fast,sim,fuzz,system
   --build FOLDER    build folder; default build, build-clang, build-sanitize
   --no-setup        neither install packages nor reserve hugepages: they are there
   --help            this text
@@ -26,7 +26,7 @@ TEXT
 
 compiler=gcc
 sanitize=none
-suites=fast,sim,system
+suites=fast,sim,fuzz,system
 folder=
 setup=1
 while (($# > 0)); do

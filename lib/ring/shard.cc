@@ -121,7 +121,8 @@ Shard::Impl::Impl(const ShardConfig& config, std::unique_ptr<reduce::Backend> ba
       pending_(config.pending_entries),
       batch_(config.pending_entries),
       records_(config.window_packets),
-      ready_(config.transit_packets + config.pending_entries),
+      // Transit stops at its own bound, own and spilled chunks at the window.
+      ready_(std::max(config.transit_packets, config.window_packets)),
       events_(config.max_active_ops + 8) {
   for (std::uint32_t i = config.pending_entries; i-- > 0;) pending_free_.push_back(i);
   for (std::uint32_t i = config.window_packets; i-- > 0;) records_free_.push_back(i);

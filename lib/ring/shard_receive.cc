@@ -233,29 +233,29 @@ void Shard::Impl::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
       ++i;
       continue;
     }
+    // Out of the list before anything is done with it: an abort frees what is in the list.
     const EarlyPacket packet = early_[i];
+    early_[i] = early_.back();
+    early_.pop_back();
     const wire::DataHeader& header = packet.header;
     const OpDescriptor theirs{header.op_seq, header.total_count, header.tag, header.datatype,
                               header.redop};
-    const OpDescriptor* ours = ops_.descriptor(op_seq);
-    if (!(*ours == theirs)) {
+    const OpDescriptor* ours = ops_.descriptor(op_seq);  // none where the op is long done
+    if (ours != nullptr && !(*ours == theirs)) {
+      rte_pktmbuf_free(packet.mbuf);
       report_mismatch(*ours, header, now);
       return;
     }
     Op* op = ops_.find(op_seq);
     RingPlace place;
     const Arrival arrival = op == nullptr ? Arrival::kDuplicate : classify(*op, header, place);
-    const bool wanted = arrival == Arrival::kReducing || arrival == Arrival::kGathering;
-    if (wanted &&
-        !apply(*op, header, arrival, place, packet.mbuf, packet.payload, packet.crc, now)) {
-      return;  // No buffer now; it was acknowledged, so it stays, and poll() tries again.
-    }
-    if (!wanted) {
+    if (arrival != Arrival::kReducing && arrival != Arrival::kGathering) {
       count_drop(arrival == Arrival::kBad ? Drop::kBadChunk : Drop::kDuplicate);
       rte_pktmbuf_free(packet.mbuf);
+    } else if (!apply(*op, header, arrival, place, packet.mbuf, packet.payload, packet.crc, now)) {
+      early_.push_back(packet);  // No buffer now; it was acknowledged, so poll() tries again.
+      return;
     }
-    early_[i] = early_.back();
-    early_.pop_back();
   }
 }
 

@@ -254,6 +254,7 @@ bool Shard::Impl::start_spilled(TimeNs now, Outbox& out) noexcept {
                           reduce::Kind::kLoadFromOutput, now)) {
         return worked;
       }
+      if (!live()) return true;  // The backend failed at once: nothing is to be sent any more.
       clear_bit(op->spilled, index);
       --op->spilled_left;
       --spilled_total_;
@@ -280,6 +281,7 @@ bool Shard::Impl::start_own(TimeNs now, Outbox& out) noexcept {
       }
       op->own_next += config_.lanes;
       worked = true;
+      if (!live()) return true;
     }
   }
   return worked;

@@ -234,6 +234,7 @@ void FakeDaemon::on_message(const Place& place, ipc::Message&& message) {
     }
     case MessageType::kStatus:
       return status(place, message);
+    case MessageType::kInject:
     case MessageType::kGroupAborted:
     case MessageType::kCutOff:
       break;

@@ -1,0 +1,123 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Builds the libFuzzer targets of test/fuzz with clang and sanitizers, and lets each look for a
+# while.
+. "$(dirname "$0")/lib/setup.sh"
+
+usage() {
+  cat <<TEXT
+scripts/fuzz.sh [--seconds S] [--targets LIST] [--jobs N] [--keep]
+
+Builds the targets of test/fuzz with clang 14, libFuzzer, AddressSanitizer and
+UndefinedBehaviorSanitizer, and runs each for S seconds, from the inputs in test/fuzz/corpus. An
+input that ends a target is kept in FOLDER/findings, with the command that runs it again.
+
+  --seconds S     for each target; default 60
+  --targets LIST  comma-separated; default all: ack_ranges,command_ring,config,connection,
+                  control_socket,wire_codec
+  --jobs N        targets at once; default one for each core
+  --keep          take new inputs into test/fuzz/corpus: the fewest that reach what was reached
+  --build FOLDER  build folder; default build-fuzz
+  --no-setup      do not install packages: they are there
+  --help          this text
+
+Exit status: 0 if nothing was found.
+TEXT
+}
+
+seconds=60
+targets=ack_ranges,command_ring,config,connection,control_socket,wire_codec
+jobs=$(nproc)
+keep=0
+folder=$repo_root/build-fuzz
+setup=1
+while (($# > 0)); do
+  case $1 in
+    --seconds) seconds=${2:?--seconds needs a value} && shift ;;
+    --targets) targets=${2:?--targets needs a value} && shift ;;
+    --jobs) jobs=${2:?--jobs needs a value} && shift ;;
+    --keep) keep=1 ;;
+    --build) folder=${2:?--build needs a value} && shift ;;
+    --no-setup) setup=0 ;;
+    --help) usage && exit 0 ;;
+    *) usage >&2 && die "unknown option '$1'." ;;
+  esac
+  shift
+done
+for number in "$seconds" "$jobs"; do
+  [[ $number =~ ^[1-9][0-9]{0,5}$ ]] || die "'$number' is no number from 1 to 999999."
+done
+
+if ((setup)); then
+  need_root
+  need_debian_12
+  install_packages build run ci
+  fetch_dpdk_headers
+fi
+build_targets=(fuzz)
+build_tree "$folder" clang-14 --buildtype debugoptimized -Db_sanitize=address,undefined \
+  -Db_lundef=false -Dtests=true -Dfuzzing=true -Dcuda=disabled
+GRADWIRE_SANITIZE=address,undefined
+. "$repo_root/scripts/lib/sanitizers.sh"
+# What DPDK keeps for as long as a process lives is no finding.
+export ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0:allocator_may_return_null=1
+
+findings=$folder/findings
+mkdir -p "$findings"
+
+# fuzz TARGET: its inputs grow in FOLDER/corpus, and stay there for the next time.
+fuzz() {
+  local target=$1 grown=$folder/corpus/$1
+  mkdir -p "$grown"
+  "$folder/test/fuzz/fuzz_$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 \
+    -max_len=4096 -len_control=10 -artifact_prefix="$findings/$target-" \
+    "$grown" "$repo_root/test/fuzz/corpus/$target" >"$findings/$target.log" 2>&1 </dev/null
+}
+
+# keep_inputs TARGET
+keep_inputs() {
+  local target=$1 corpus=$repo_root/test/fuzz/corpus/$1 least=$folder/least/$1 file
+  rm -rf "$least"
+  mkdir -p "$least"
+  "$folder/test/fuzz/fuzz_$target" -merge=1 -max_len=1024 "$least" "$corpus" \
+    "$folder/corpus/$target" >"$findings/$target.merge.log" 2>&1 </dev/null ||
+    die "merging the inputs of $target failed; see $findings/$target.merge.log"
+  rm -f "$corpus"/*
+  for file in "$least"/*; do
+    cp "$file" "$corpus/$(basename "$file" | cut -c1-12).bin"
+  done
+  note "$target: $(find "$corpus" -type f | wc -l) inputs, $(du -sb "$corpus" | cut -f1) bytes"
+}
+
+step "fuzzing: $seconds s each, $jobs at once"
+declare -A running=()
+failed=()
+# reap: waits for one, and says how it went.
+reap() {
+  local ended status=0 target
+  wait -n -p ended "${!running[@]}" || status=$?
+  target=${running[$ended]}
+  unset "running[$ended]"
+  local log=$findings/$target.log last
+  last=$(grep -aE '^#[0-9]+' "$log" | tail -n 1 | tr '\t' ' ' | cut -c1-70) || true
+  note "$target: $last"
+  ((status == 0)) && return 0
+  failed+=("$target")
+  grep -aE 'not so:|ERROR:|runtime error|Test unit written' "$log" | head -n 5 |
+    while read -r line; do note "  $line"; done
+  note "  run it again: $folder/test/fuzz/fuzz_$target INPUT; the whole report is in $log"
+}
+for target in ${targets//,/ }; do
+  [[ -d $repo_root/test/fuzz/corpus/$target ]] || die "there is no target '$target'."
+  fuzz "$target" &
+  running[$!]=$target
+  on_exit end_process $!
+  ((${#running[@]} < jobs)) || reap
+done
+while ((${#running[@]} > 0)); do reap; done
+if ((keep)); then
+  step "keeping the fewest inputs"
+  for target in ${targets//,/ }; do keep_inputs "$target"; done
+fi
+((${#failed[@]} == 0)) || die "found something in: ${failed[*]}"
+step "nothing found"

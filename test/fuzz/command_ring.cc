@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The command lane under two hostile clients that write whatever they like wherever they like in
+// their queue regions, while groups form, abort and are left and memory is freed. An op that is
+// handed to the lanes must lie in its members' memory, and that memory must stay until the lanes
+// are through with it; everything that was asked of the command lane must come back once.
+//
+// The input is a list of actions, a byte each and then their fields.
+#include <rte_ring.h>
+#include <rte_ring_elem.h>
+
+#include <array>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fuzz/eal.h"
+#include "fuzz/input.h"
+#include "ipc/command_queue.h"
+#include "lane/command_lane.h"
+
+namespace {
+
+using namespace gradwire;
+using namespace gradwire::fuzz;
+using namespace gradwire::lane;
+
+constexpr std::uint8_t kLanes = 2;
+constexpr std::uint32_t kClients = 2;
+constexpr std::size_t kMemoryBytes = 512;
+std::array<rte_ring*, kLanes> op_rings;
+
+struct Freed {
+  void operator()(void* p) const { std::free(p); }
+};
+
+struct HostileClient {
+  explicit HostileClient(std::uint32_t id)
+      : raw(std::aligned_alloc(64, sizeof(ipc::QueueRegion))),
+        region(ipc::create_queue_region(raw.get(), sizeof(ipc::QueueRegion))),
+        queue(region) {
+    // What mmap would have given: an entry that was never written is zeros.
+    std::memset(static_cast<void*>(region->commands), 0, sizeof region->commands);
+    std::memset(static_cast<void*>(region->completions), 0, sizeof region->completions);
+    port.client_id = id;
+    port.queue = ipc::DaemonQueue(region);
+  }
+  std::unique_ptr<void, Freed> raw;
+  ipc::QueueRegion* region;
+  ipc::ClientQueue queue;
+  ClientPort port;
+  bool removed = false;
+};
+
+class Run {
+ public:
+  Run() {
+    for (std::uint8_t lane = 0; lane < kLanes; ++lane) {
+      bells_.push_back(std::make_unique<WakeBell>());
+      lanes_[lane].ops = op_rings[lane];
+      lanes_[lane].bell = bells_.back().get();
+    }
+    commands_ = std::make_unique<CommandLane>(lanes_, counters_);
+    for (std::uint32_t id = 1; id <= kClients; ++id) {
+      clients_.push_back(std::make_unique<HostileClient>(id));
+      commands_->add_client(&clients_.back()->port);
+      add_memory(id, 1);
+      add_memory(id, 2);
+    }
+    add_group(1, {1});
+    add_group(2, {1, 2});
+    form(1);
+    form(2);
+  }
+
+  void act(Input& input) {
+    HostileClient& client = *clients_[input.pick(kClients)];
+    switch (input.pick(12)) {
+      case 0:
+      case 1:
+      case 2:
+        return push(client, input);
+      case 3: {  // anywhere in the region, its indexes too
+        const std::size_t at = input.u32() % sizeof(ipc::QueueRegion);
+        const auto bytes =
+            input.bytes(std::min<std::size_t>(1 + input.u8(), sizeof(ipc::QueueRegion) - at));
+        std::memcpy(reinterpret_cast<std::byte*>(client.region) + at, bytes.data(), bytes.size());
+        return;
+      }
+      case 4:
+        client.region->command_tail.fetch_add(input.u8(), std::memory_order_release);
+        return;
+      case 5:
+        client.region->completion_head.store(input.u32(), std::memory_order_release);
+        return;
+      case 6: {
+        ipc::CompletionEntry entry;
+        for (std::uint32_t n = input.u8(); n > 0; --n) {
+          if (client.queue.pop_completion(entry) != ipc::PopResult::kEntry) return;
+        }
+        return;
+      }
+      case 7:
+      case 8:
+        return poll();
+      case 9: {
+        const auto lane = static_cast<std::uint8_t>(input.pick(kLanes));
+        return lane_works(lane, input.u8());
+      }
+      case 10: {
+        const std::uint64_t handle = 1 + input.pick(2);
+        return abort(handle, static_cast<std::uint8_t>(input.pick(kLanes)));
+      }
+      default:
+        break;
+    }
+    switch (input.pick(5)) {
+      case 0:
+        return remove_memory(client.port.client_id, 1 + input.pick(3));
+      case 1:
+        return leave(1 + input.pick(2));
+      case 2:
+        commands_->set_sleeping(input.pick(2) != 0);
+        static_cast<void>(commands_->has_command());
+        return;
+      case 3:
+        if (!client.removed) add_memory(client.port.client_id, next_memory_++);
+        return;
+      default:
+        return;
+    }
+  }
+
+  /// As the control thread ends it: groups, memory, clients.
+  void finish() {
+    for (const std::uint64_t handle : {1, 2}) {
+      leave(handle);
+      for (std::uint8_t lane = 0; lane < kLanes; ++lane) {
+        lane_works(lane, 255);
+        report(handle, lane, ring::EventType::kClosed);
+      }
+    }
+    for (const auto& [key, memory] : memories_) {
+      remove_memory(static_cast<std::uint32_t>(key >> 32), static_cast<std::uint32_t>(key));
+    }
+    for (auto& client : clients_) remove_client(*client);
+    for (int round = 0; round < 4; ++round) poll();
+    FUZZ_CHECK(requests_.size() == returned_);
+    FUZZ_CHECK(memories_.empty());
+    FUZZ_CHECK(commands_->client_count() == 0);
+  }
+
+ private:
+  struct Group {
+    std::vector<std::uint32_t> members;
+    std::array<std::uint64_t, kLanes> handed{};
+    std::array<std::uint64_t, kLanes> worked{};
+    const ring::OpSpec* specs = nullptr;
+    std::array<bool, kLanes> ended{};  // the lane touches nothing of it any more
+  };
+
+  static std::uint64_t key_of(std::uint32_t client, std::uint32_t memory) {
+    return std::uint64_t{client} << 32 | memory;
+  }
+  void add_memory(std::uint32_t client, std::uint32_t handle) {
+    auto& memory = memories_[key_of(client, handle)];
+    memory = std::make_unique<std::byte[]>(kMemoryBytes);
+    commands_->add_memory({client, handle, memory.get(), kMemoryBytes});
+  }
+  void add_group(std::uint64_t handle, std::vector<std::uint32_t> members) {
+    OpLimits limits{.nranks = 2, .lanes = kLanes, .payload_bytes = 64, .max_chunks = 4};
+    commands_->add_group(handle, members, 0, limits);
+    groups_[handle].members = std::move(members);
+  }
+  void report(std::uint64_t handle, std::uint8_t lane, ring::EventType type,
+              std::uint64_t op_seq = 0, AbortReason reason = {}) {
+    commands_->on_report({handle, op_seq, type, lane, reason});
+  }
+  void form(std::uint64_t handle) {
+    for (std::uint8_t lane = 0; lane < kLanes; ++lane)
+      report(handle, lane, ring::EventType::kFormed);
+  }
+  Request* request(RequestType type) {
+    requests_.push_back(std::make_unique<Request>());
+    requests_.back()->type = type;
+    return requests_.back().get();
+  }
+
+  void push(HostileClient& client, Input& input) {
+    ipc::CommandEntry entry;
+    entry.request_id = input.u8();
+    entry.group_handle = 1 + input.pick(2);
+    entry.count = input.pick(64);
+    entry.input_memory = 1 + input.pick(2);
+    entry.output_memory = 1 + input.pick(2);
+    entry.input_offset = input.pick(4) * 64;
+    entry.output_offset = input.pick(4) * 64;
+    const std::uint8_t change = input.u8();
+    if ((change & 1) != 0) entry.count = input.u64();
+    if ((change & 2) != 0) entry.input_offset = input.u64();
+    if ((change & 4) != 0) entry.output_offset = input.u64();
+    if ((change & 8) != 0) entry.input_memory = input.u32();
+    if ((change & 16) != 0) entry.tag = input.u32();
+    if ((change & 32) != 0) entry.datatype = input.u8();
+    if ((change & 64) != 0) entry.redop = input.u8();
+    if ((change & 128) != 0) entry.reserved = input.u8();
+    static_cast<void>(client.queue.push_command(entry));
+  }
+
+  void poll() {
+    static_cast<void>(commands_->poll());
+    std::uint32_t client_id = 0;
+    std::uint64_t handle = 0;
+    AbortReason reason;
+    while (commands_->pop_fault(client_id, reason)) FUZZ_CHECK(client_id >= 1);
+    while (commands_->pop_abort(handle, reason)) {
+      for (std::uint8_t lane = 0; lane < kLanes; ++lane) abort(handle, lane);
+    }
+    commands_->clear_news();
+    Request* back = nullptr;
+    while (commands_->pop_finished(back)) {
+      ++returned_;
+      if (back->type == RequestType::kRemoveMemory) {
+        memories_.erase(key_of(back->client_id, back->memory));
+        removing_.erase(key_of(back->client_id, back->memory));
+      }
+    }
+  }
+
+  /// Takes what was handed out, reads and writes it as a lane would, and says that it is done.
+  void lane_works(std::uint8_t lane, std::uint32_t ops_done) {
+    LaneOps ops;
+    while (rte_ring_sc_dequeue_elem(op_rings[lane], &ops, sizeof ops) == 0) {
+      Group& group = groups_.at(ops.group_handle);
+      FUZZ_CHECK(ops.op_seq > group.handed[lane]);
+      group.handed[lane] = ops.op_seq;
+      group.specs = ops.specs;
+    }
+    for (auto& [handle, group] : groups_) {
+      for (; !group.ended[lane] && ops_done > 0 && group.worked[lane] < group.handed[lane];
+           --ops_done) {
+        const std::uint64_t op_seq = ++group.worked[lane];
+        const ring::OpSpec& spec = group.specs[op_seq % kOpSlots];
+        FUZZ_CHECK(spec.op_seq == op_seq && is_valid(spec.datatype) && is_valid(spec.redop));
+        for (std::size_t member = 0; member < group.members.size() && spec.count != 0; ++member)
+          touch(group.members[member], spec, member);
+        report(handle, lane, ring::EventType::kOpDone, op_seq);
+      }
+    }
+  }
+  void touch(std::uint32_t client, const ring::OpSpec& spec, std::size_t member) {
+    const std::size_t bytes = spec.count * element_bytes(spec.datatype);
+    FUZZ_CHECK(inside(client, spec.inputs[member], bytes));
+    FUZZ_CHECK(inside(client, spec.outputs[member], bytes));
+    std::memmove(spec.outputs[member], spec.inputs[member], bytes);
+  }
+  bool inside(std::uint32_t client, const std::byte* at, std::size_t bytes) {
+    for (const auto& [key, memory] : memories_) {
+      if (key >> 32 == client && at >= memory.get() && bytes <= kMemoryBytes &&
+          at + bytes <= memory.get() + kMemoryBytes)
+        return true;
+    }
+    return false;
+  }
+
+  void abort(std::uint64_t handle, std::uint8_t lane) {
+    Group& group = groups_.at(handle);
+    if (group.ended[lane]) return;
+    group.ended[lane] = true;
+    AbortReason reason{.code = AbortCode::kClientAbort, .op_seq = 1};
+    reason.set_detail("the input says so");
+    report(handle, lane, ring::EventType::kAborted, 0, reason);
+  }
+  void leave(std::uint64_t handle) {
+    Request* wish = request(RequestType::kLeaveGroup);
+    wish->group_handle = handle;
+    commands_->leave_group(wish);
+  }
+  void remove_memory(std::uint32_t client, std::uint32_t handle) {
+    // The control thread asks once: a second wish comes back though the first still waits.
+    if (!removing_.insert(key_of(client, handle)).second) return;
+    Request* wish = request(RequestType::kRemoveMemory);
+    wish->client_id = client;
+    wish->memory = handle;
+    commands_->remove_memory(wish);
+  }
+  void remove_client(HostileClient& client) {
+    client.removed = true;
+    Request* wish = request(RequestType::kRemoveClient);
+    wish->client_id = client.port.client_id;
+    static_cast<void>(commands_->remove_client(wish));
+  }
+
+  LaneCounters counters_;
+  std::vector<std::unique_ptr<WakeBell>> bells_;
+  std::array<LaneRings, kLanes> lanes_{};
+  std::vector<std::unique_ptr<HostileClient>> clients_;
+  std::map<std::uint64_t, std::unique_ptr<std::byte[]>> memories_;  // by client and handle
+  std::map<std::uint64_t, Group> groups_;
+  std::set<std::uint64_t> removing_;
+  std::vector<std::unique_ptr<Request>> requests_;
+  std::size_t returned_ = 0;
+  std::uint32_t next_memory_ = 3;
+  std::unique_ptr<CommandLane> commands_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  start_eal();
+  for (std::uint8_t lane = 0; lane < kLanes; ++lane) {
+    op_rings[lane] =
+        rte_ring_create_elem(("fuzz_ops" + std::to_string(lane)).c_str(), sizeof(LaneOps), 8,
+                             SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
+    FUZZ_CHECK(op_rings[lane] != nullptr);
+  }
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  Input input(std::as_bytes(std::span(data, size)));
+  {
+    Run run;
+    for (int actions = 0; actions < 2000 && !input.empty(); ++actions) run.act(input);
+    run.finish();
+  }
+  for (rte_ring* ring : op_rings) rte_ring_reset(ring);
+  return 0;
+}

@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One shard of a ring, production code on real mbufs, whose two neighbours are hostile: they send
+// packets of every type with right checksums and addresses, and with whatever fields, order and
+// time the input says. Nothing outside of the ops' memory may be touched, no op's memory after it
+// is done, every frame that goes out must be one that a neighbour can read, the shard must close in
+// its time, and every mbuf must come home.
+//
+// The input: ten bytes of configuration, then actions, a byte each and then their fields.
+#include <rte_mbuf.h>
+
+#include <array>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "fuzz/eal.h"
+#include "fuzz/input.h"
+#include "fuzz/repair.h"
+#include "ring/partition.h"
+#include "ring/shard.h"
+#include "sim/slow_backend.h"
+
+namespace {
+
+using namespace gradwire;
+using namespace gradwire::fuzz;
+using wire::PacketType;
+
+constexpr std::uint32_t kSenderId = 11;
+constexpr std::uint32_t kReceiverId = 22;
+constexpr std::uint64_t kUpstream = 101;
+constexpr std::uint64_t kDownstream = 102;
+constexpr std::size_t kMaxOpBytes = 4096;
+
+rte_mempool* large_pool;
+rte_mempool* small_pool;  // runs dry
+rte_mempool* control_pool;
+
+wire::IpAddress ip(std::uint8_t last) { return {.family = 4, .bytes = {10, 0, 0, last}}; }
+
+ring::ShardConfig config_from(Input& input) {
+  ring::ShardConfig config;
+  config.key = {7, 1};
+  config.nranks = static_cast<std::uint16_t>(2 + input.pick(4));
+  config.rank = static_cast<std::uint16_t>(input.pick(config.nranks));
+  config.member_count = static_cast<std::uint16_t>(1 + input.pick(2));
+  config.lanes = static_cast<std::uint8_t>(1 + input.pick(2));
+  config.payload_bytes = 64 * (1 + input.pick(4));
+  config.incarnation = 100;
+  config.upstream_incarnation = kUpstream;
+  config.downstream_incarnation = kDownstream;
+  config.sender_connection_id = kSenderId;
+  config.receiver_connection_id = kReceiverId;
+  wire::FrameAddresses addresses;
+  addresses.source_ip = ip(1);
+  addresses.destination_ip = ip(2);
+  config.to_downstream = *wire::FrameTemplate::make(addresses);
+  addresses.destination_ip = ip(3);
+  config.to_upstream = *wire::FrameTemplate::make(addresses);
+  config.downstream_ip = ip(2);
+  config.upstream_ip = ip(3);
+  const std::uint8_t room = input.u8();
+  config.packet_pool = (room & 1) != 0 ? small_pool : large_pool;
+  config.control_pool = control_pool;
+  config.window_packets = 2u + (room >> 1 & 7);
+  config.transit_packets = 1u + (room >> 4 & 7);
+  const std::uint8_t bounds = input.u8();
+  config.eager_packets = 1u + (bounds & 7);
+  config.max_active_ops = 1u << (bounds >> 3 & 3);
+  config.max_chunks = 64;
+  config.congestion = static_cast<transport::CongestionKind>((bounds >> 5) % 3);
+  const std::uint8_t backend = input.u8();
+  config.batch_entries = 1u + (backend & 3);
+  config.pending_entries = config.batch_entries + (backend >> 2 & 15);
+  config.received_mbufs_are_exclusive = (backend & 0x40) != 0;
+  config.timeouts.silence_ns = 2'000'000'000;
+  return config;
+}
+
+/// Late, in another order, and one of its chunks fails.
+class FailingBackend final : public reduce::Backend {
+ public:
+  FailingBackend(double chance, std::uint64_t seed, std::uint32_t fails_at)
+      : slow_(16, chance, seed), fails_at_(fails_at) {}
+  const char* name() const noexcept override { return "failing"; }
+  std::size_t submit(std::span<const reduce::Entry> entries) noexcept override {
+    return slow_.submit(entries);
+  }
+  std::size_t poll(std::span<reduce::Completion> done) noexcept override {
+    const std::size_t count = slow_.poll(done);
+    for (std::size_t i = 0; i < count; ++i) done[i].ok = ++completed_ != fails_at_;
+    return count;
+  }
+  const reduce::BackendCounters& counters() const noexcept override { return slow_.counters(); }
+  void hurry() noexcept { slow_.hurry(); }
+
+ private:
+  sim::SlowBackend slow_;
+  std::uint32_t fails_at_;  ///< 0: none
+  std::uint32_t completed_ = 0;
+};
+
+class Run {
+ public:
+  explicit Run(Input& input) : input_(input), config_(config_from(input)) {
+    const double chance = input.pick(2) != 0 ? 1.0 : 0.3;
+    const std::uint64_t seed = 1 + input.pick(8);
+    const std::uint32_t fails_at = input.pick(4) == 3 ? input.u8() : 0;
+    auto backend = std::make_unique<FailingBackend>(chance, seed, fails_at);
+    backend_ = backend.get();
+    auto made = ring::Shard::create(config_, std::move(backend));
+    FUZZ_CHECK(made.has_value());
+    shard_ = std::move(*made);
+    shard_->start(now_);
+    if (input.pick(4) != 0) {
+      hello(PacketType::kHello, 0);
+      hello(PacketType::kHelloAck, 0);
+    }
+  }
+
+  void act() {
+    switch (input_.pick(18)) {
+      case 0:
+        return hello(PacketType::kHello, input_.u8());
+      case 1:
+        return hello(PacketType::kHelloAck, input_.u8());
+      case 2:
+      case 3:
+      case 4:
+        return fitting_data();
+      case 5:
+        return any_data();
+      case 6:
+        return ping();
+      case 7:
+        return acknowledge_all();
+      case 8:
+        return acknowledge_any();
+      case 9:
+        return abort_packet();
+      case 10:
+        return bye(input_.pick(2) != 0 ? PacketType::kBye : PacketType::kByeAck);
+      case 11:
+        return raw();
+      case 12:
+        return again();
+      case 13:
+        return post();
+      case 14:
+        now_ += static_cast<TimeNs>(input_.u8()) << input_.pick(24);
+        return;
+      case 15:
+      case 16: {
+        const bool idle = input_.pick(2) != 0;
+        const std::size_t down_room = input_.pick(65);
+        return poll(idle, down_room, input_.pick(65));
+      }
+      default:
+        break;
+    }
+    switch (input_.pick(6)) {
+      case 0:
+        shard_->leave(now_);
+        break;
+      case 1: {
+        AbortReason reason{.code = AbortCode::kClientAbort, .op_seq = 1};
+        reason.set_detail("the input says so");
+        shard_->abort(reason, now_);
+        break;
+      }
+      case 2:
+        release_held(0);
+        break;
+      default:
+        shard_->flush(now_);
+    }
+  }
+
+  void finish() {
+    backend_->hurry();
+    shard_->leave(now_);
+    for (int round = 0; round < 400 && !closed_; ++round) {
+      poll(true, ring::Outbox::kCapacity, ring::Outbox::kCapacity);
+      now_ += 10'000'000;
+    }
+    FUZZ_CHECK(closed_);
+    shard_.reset();
+    release_held(0);
+    for (rte_mempool* pool : {large_pool, small_pool, control_pool})
+      FUZZ_CHECK(rte_mempool_in_use_count(pool) == 0);
+  }
+
+ private:
+  /// Of exactly its size each, so that a sanitizer sees a step too far.
+  struct OpMemory {
+    std::uint64_t op_seq = 0;
+    std::vector<std::unique_ptr<std::byte[]>> buffers;
+  };
+
+  wire::CommonHeader common(bool down) {
+    wire::CommonHeader header;
+    header.lane = config_.lane;
+    header.flags = down ? wire::kFlagFromUpstream : std::uint8_t{0};
+    header.connection_id = down ? kReceiverId : kSenderId;
+    header.packet_number = wire::kFirstControlNumber | ++control_number_;
+    return header;
+  }
+
+  /// Into an mbuf and through the codec, as the lane does it.
+  void deliver(std::span<const std::byte> packet) {
+    rte_mbuf* frame = rte_pktmbuf_alloc(large_pool);
+    if (frame == nullptr) return;
+    auto* room = reinterpret_cast<std::byte*>(
+        rte_pktmbuf_append(frame, static_cast<std::uint16_t>(packet.size())));
+    FUZZ_CHECK(room != nullptr);
+    std::memcpy(room, packet.data(), packet.size());
+    const wire::Drop why = wire::decode({room, packet.size()}, decoded_);
+    const bool from_upstream = (decoded_.common.flags & wire::kFlagFromUpstream) != 0;
+    if (why != wire::Drop::kNone) {
+      rte_pktmbuf_free(frame);
+      return;
+    }
+    last_.assign(packet.begin(), packet.end());
+    shard_->on_packet(frame, decoded_, ip(from_upstream ? 3 : 2), false, now_);
+  }
+
+  void hello(PacketType type, std::uint8_t change) {
+    const bool down = type == PacketType::kHello;
+    const std::uint16_t n = config_.nranks;
+    wire::HelloBody body;
+    body.key = config_.key;
+    body.incarnation = down ? kUpstream : kDownstream;
+    body.payload_bytes = config_.payload_bytes;
+    body.connection_id = down ? 33 : 44;
+    body.from_rank = static_cast<std::uint16_t>((config_.rank + (down ? n - 1 : 1)) % n);
+    body.to_rank = config_.rank;
+    body.nranks = n;
+    body.lanes = config_.lanes;
+    body.credit_chunks = 4 + (change >> 2);
+    body.posted_op_seq = change >> 6;
+    if ((change & 1) != 0) body.credit_chunks = input_.u64();
+    if ((change & 2) != 0) body.incarnation = input_.u8();
+    if ((change & 0x24) == 0x24) body.table_digest = input_.u8();
+    std::array<std::byte, 512> out{};
+    const std::size_t bytes =
+        encode_hello(out, type, common(down), body, wire::kHeaderBytes + config_.payload_bytes);
+    deliver({out.data(), bytes});
+  }
+
+  std::uint64_t data_number() {
+    switch (input_.pick(8)) {
+      case 0:
+        return std::max<std::uint64_t>(
+            data_number_ - std::min<std::uint64_t>(input_.u8(), data_number_), 1);
+      case 1:
+        return data_number_ += 1 + input_.u8();
+      case 2:
+        return 1 + input_.u64() % (wire::kFirstControlNumber - 1);
+      default:
+        return ++data_number_;
+    }
+  }
+
+  void data(const wire::DataHeader& header, std::size_t bytes) {
+    bytes = std::min<std::size_t>(bytes, 1024);
+    std::array<std::byte, wire::kHeaderBytes + 1024> out{};
+    const std::span<std::byte> payload(out.data() + wire::kHeaderBytes, bytes);
+    std::fill(payload.begin(), payload.end(), static_cast<std::byte>(input_.u8()));
+    wire::CommonHeader head = common(true);
+    head.packet_number = data_number();
+    encode_data(std::span<std::byte, wire::kHeaderBytes>(out.data(), wire::kHeaderBytes), head,
+                header, wire::crc32c(payload) + (input_.pick(32) == 31 ? 1 : 0));
+    deliver({out.data(), wire::kHeaderBytes + bytes});
+  }
+
+  /// A chunk that this rank gets of an op that it posted, or of the one after.
+  void fitting_data() {
+    const std::uint64_t posted = shard_->status(now_).posted_op_seq;
+    wire::DataHeader header;
+    header.op_seq = posted - std::min<std::uint64_t>(input_.pick(3), posted) + input_.pick(2);
+    if (header.op_seq == 0) header.op_seq = 1;
+    shape_of(header.op_seq, header);
+    const ring::Partition partition(header.total_count, header.datatype, config_.nranks,
+                                    config_.payload_bytes);
+    if (partition.total_chunks() == 0) return;
+    header.chunk = static_cast<std::uint32_t>(input_.u8() % partition.total_chunks());
+    header.count = static_cast<std::uint16_t>(partition.elements(header.chunk));
+    const ring::RingPlace place =
+        ring::ring_place(config_.rank, partition.segment_of(header.chunk), config_.nranks);
+    const bool gathering = place.gets_gathering && (!place.gets_reducing || input_.pick(2) != 0);
+    header.hop = gathering ? place.gathering_hop : place.reducing_hop;
+    data(header, header.count * element_bytes(header.datatype));
+  }
+
+  void any_data() {
+    wire::DataHeader header;
+    header.op_seq = input_.small_or_any();
+    shape_of(header.op_seq, header);
+    const std::uint8_t change = input_.u8();
+    if ((change & 1) != 0) header.total_count = input_.u64();
+    if ((change & 2) != 0) header.datatype = static_cast<DataType>(input_.pick(kDataTypeCount + 1));
+    if ((change & 4) != 0) header.redop = static_cast<RedOp>(input_.pick(kRedOpCount + 1));
+    if ((change & 8) != 0) header.tag = input_.u32();
+    header.chunk = (change & 16) != 0 ? input_.u32() : input_.u8();
+    header.hop = input_.u8();
+    header.count = (change & 32) != 0 ? input_.u16() : input_.u8();
+    const std::size_t element = is_valid(header.datatype) ? element_bytes(header.datatype) : 1;
+    data(header, (change & 64) != 0 ? input_.u8() : header.count * element);
+  }
+
+  void ping() {
+    std::array<std::byte, wire::kHeaderBytes> out{};
+    wire::CommonHeader head = common(true);
+    head.packet_number = data_number();
+    deliver({out.data(), encode_ping(out, head)});
+  }
+
+  void acknowledge(const wire::AckHeader& ack) {
+    std::array<std::byte, 1280> out{};
+    wire::CommonHeader head = common(false);
+    head.packet_number = ++ack_number_;
+    deliver({out.data(), encode_ack(out, head, ack)});
+  }
+  void acknowledge_all() {
+    wire::AckHeader ack;
+    ack.range_count = largest_sent_ != 0 ? 1 : 0;
+    ack.ranges[0] = {1, largest_sent_};
+    ack.credit_chunks = credit_ += input_.u8();
+    ack.posted_op_seq = shard_->status(now_).posted_op_seq + input_.pick(2);
+    acknowledge(ack);
+  }
+  void acknowledge_any() {
+    wire::AckHeader ack;
+    ack.range_count = static_cast<std::uint8_t>(input_.pick(5));
+    std::uint64_t at = largest_sent_ + input_.pick(2) * input_.pick(4);
+    for (std::size_t i = 0; i < ack.range_count; ++i) {
+      at -= std::min<std::uint64_t>(input_.pick(16), at);
+      ack.ranges[i].last = at;
+      at -= std::min<std::uint64_t>(input_.pick(16), at);
+      ack.ranges[i].first = at;
+      at -= std::min<std::uint64_t>(2 + input_.pick(8), at);
+    }
+    ack.credit_chunks = input_.small_or_any();
+    ack.posted_op_seq = input_.small_or_any();
+    ack.delay_ns = input_.u32();
+    ack.ecn_ce_count = input_.u32();
+    acknowledge(ack);
+  }
+
+  void abort_packet() {
+    AbortReason reason;
+    reason.code = static_cast<AbortCode>(1 + input_.pick(12));
+    reason.culprit_rank = input_.u8();
+    reason.reporter_rank = input_.u8();
+    reason.op_seq = input_.u8();
+    const auto text = input_.bytes(input_.pick(32));
+    std::copy_n(reinterpret_cast<const char*>(text.data()), text.size(), reason.detail);
+    std::array<std::byte, 512> out{};
+    deliver({out.data(), encode_abort(out, common(input_.pick(2) != 0), reason)});
+  }
+
+  void bye(PacketType type) {
+    std::array<std::byte, 128> out{};
+    const wire::ByeBody body{input_.small_or_any()};
+    deliver({out.data(), encode_bye(out, type, common(input_.pick(2) != 0), body)});
+  }
+
+  void raw() {
+    const auto bytes = input_.bytes(wire::kHeaderBytes + input_.u8());
+    std::array<std::byte, wire::kHeaderBytes + 256> packet{};
+    std::copy(bytes.begin(), bytes.end(), packet.begin());
+    repair_packet({packet.data(), bytes.size()});
+    deliver({packet.data(), bytes.size()});
+  }
+
+  void again() {
+    const std::vector<std::byte> packet = last_;
+    if (!packet.empty()) deliver(packet);
+  }
+
+  /// The shape that an op has, posted or to be posted: from its number, so that neighbours know.
+  void shape_of(std::uint64_t op_seq, wire::DataHeader& header) const {
+    const std::uint64_t mixed = op_seq * 0x9e3779b97f4a7c15u;
+    header.datatype = static_cast<DataType>((mixed >> 8) % kDataTypeCount);
+    header.redop = static_cast<RedOp>((mixed >> 16) % kRedOpCount);
+    header.total_count = (mixed >> 24) % (kMaxOpBytes / element_bytes(header.datatype));
+  }
+
+  void post() {
+    const std::uint64_t op_seq = shard_->status(now_).posted_op_seq + 1;
+    wire::DataHeader shape;
+    shape_of(op_seq, shape);
+    ring::OpSpec spec;
+    spec.op_seq = op_seq;
+    spec.count = shape.total_count;
+    spec.datatype = shape.datatype;
+    spec.redop = shape.redop;
+    OpMemory memory{op_seq, {}};
+    const bool in_place = input_.pick(2) != 0;
+    const std::size_t bytes = spec.count * element_bytes(spec.datatype);
+    for (std::uint16_t member = 0; member < config_.member_count; ++member) {
+      memory.buffers.push_back(std::make_unique<std::byte[]>(bytes));
+      spec.outputs[member] = memory.buffers.back().get();
+      if (!in_place) memory.buffers.push_back(std::make_unique<std::byte[]>(bytes));
+      spec.inputs[member] = memory.buffers.back().get();
+    }
+    if (shard_->post(spec, now_) == ring::PostResult::kOk) memories_.push_back(std::move(memory));
+  }
+
+  void poll(bool idle, std::size_t down_room, std::size_t up_room) {
+    auto out = std::make_unique<ring::Outbox>();
+    out->down_room = std::min(down_room, ring::Outbox::kCapacity);
+    out->up_room = std::min(up_room, ring::Outbox::kCapacity);
+    shard_->flush(now_);
+    static_cast<void>(shard_->poll(now_, idle, *out));
+    FUZZ_CHECK(out->down_count <= out->down_room && out->up_count <= out->up_room);
+    for (std::size_t i = 0; i < out->down_count; ++i) sent(out->down[i], true);
+    for (std::size_t i = 0; i < out->up_count; ++i) sent(out->up[i], false);
+    release_held(16);
+    static_cast<void>(shard_->deadline(now_));
+    ring::Event event;
+    while (shard_->pop_event(event)) {
+      FUZZ_CHECK(!closed_);
+      if (event.type == ring::EventType::kOpDone) {
+        FUZZ_CHECK(std::erase_if(memories_, [&](const OpMemory& memory) {
+                     return memory.op_seq == event.op_seq;
+                   }) == 1);
+      }
+      // Nothing refers to client memory once an abort was told.
+      if (event.type == ring::EventType::kAborted) memories_.clear();
+      if (event.type == ring::EventType::kClosed) {
+        closed_ = true;
+        memories_.clear();
+      }
+    }
+  }
+
+  void sent(rte_mbuf* frame, bool down) {
+    wire::FrameView view;
+    const std::span<const std::byte> bytes(rte_pktmbuf_mtod(frame, const std::byte*),
+                                           rte_pktmbuf_data_len(frame));
+    FUZZ_CHECK(wire::parse_frame(bytes, view) == wire::Drop::kNone);
+    FUZZ_CHECK(wire::decode(view.payload, decoded_) == wire::Drop::kNone);
+    FUZZ_CHECK(((decoded_.common.flags & wire::kFlagFromUpstream) != 0) == down);
+    const bool numbered =
+        decoded_.common.type == PacketType::kData || decoded_.common.type == PacketType::kPing;
+    if (numbered) {
+      FUZZ_CHECK(wire::payload_crc_ok(decoded_));
+      FUZZ_CHECK(decoded_.common.packet_number > largest_sent_);
+      largest_sent_ = decoded_.common.packet_number;
+    }
+    held_.push_back(frame);  // as a driver does, for a while
+  }
+  void release_held(std::size_t keep) {
+    for (; held_.size() > keep; held_.pop_front()) rte_pktmbuf_free(held_.front());
+  }
+
+  Input& input_;
+  ring::ShardConfig config_;
+  FailingBackend* backend_ = nullptr;
+  std::deque<OpMemory> memories_;  // outlives the shard
+  std::unique_ptr<ring::Shard> shard_;
+  wire::Packet decoded_;
+  std::deque<rte_mbuf*> held_;
+  std::vector<std::byte> last_;
+  TimeNs now_ = 1'000'000'000;
+  std::uint64_t control_number_ = 0;
+  std::uint64_t data_number_ = 0;
+  std::uint64_t ack_number_ = 0;
+  std::uint64_t largest_sent_ = 0;
+  std::uint64_t credit_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  start_eal();
+  constexpr std::uint16_t kRoom = RTE_PKTMBUF_HEADROOM + 2048;
+  large_pool = rte_pktmbuf_pool_create("fuzz_large", 1023, 0, 0, kRoom, SOCKET_ID_ANY);
+  small_pool = rte_pktmbuf_pool_create("fuzz_small", 7, 0, 0, kRoom, SOCKET_ID_ANY);
+  control_pool = rte_pktmbuf_pool_create("fuzz_control", 127, 0, 0, kRoom, SOCKET_ID_ANY);
+  FUZZ_CHECK(large_pool != nullptr && small_pool != nullptr && control_pool != nullptr);
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  Input input(std::as_bytes(std::span(data, size)));
+  Run run(input);
+  for (int actions = 0; actions < 1000 && !input.empty(); ++actions) run.act();
+  run.finish();
+  return 0;
+}

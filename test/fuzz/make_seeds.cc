@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Writes the inputs that fuzzing begins with: make_seeds FOLDER. The frames are those that two
+// ranks of production shards exchange, from hello to bye, with an op and an abort between; the
+// other targets' are plain uses in the form that each target reads.
+#include <rte_mbuf.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fuzz/eal.h"
+#include "ring/shard.h"
+
+namespace {
+
+using namespace gradwire;
+
+std::filesystem::path folder;
+int frames_written = 0;
+
+void write(const std::string& target, const std::string& name,
+           std::initializer_list<std::span<const std::byte>> parts) {
+  std::filesystem::create_directories(folder / target);
+  std::ofstream out(folder / target / (name + ".bin"), std::ios::binary);
+  for (const auto part : parts)
+    out.write(reinterpret_cast<const char*>(part.data()),
+              static_cast<std::streamsize>(part.size()));
+}
+
+void write(const std::string& target, const std::string& name,
+           std::initializer_list<std::uint8_t> bytes) {
+  const std::vector<std::uint8_t> copy(bytes);
+  write(target, name, {std::as_bytes(std::span(copy))});
+}
+
+void write_frame(std::span<const std::byte> frame) {
+  const std::byte as_it_is{2};
+  const std::byte repaired{1};
+  const std::string number = std::to_string(frames_written++);
+  write("wire_codec", "frame" + number, {std::span(&as_it_is, 1), frame});
+  wire::FrameView view;
+  FUZZ_CHECK(wire::parse_frame(frame, view) == wire::Drop::kNone);
+  write("wire_codec", "packet" + number, {std::span(&repaired, 1), view.payload});
+}
+
+/// Two ranks whose frames go straight to each other.
+class Pair {
+ public:
+  explicit Pair(rte_mempool* pool) {
+    for (std::uint16_t rank = 0; rank < 2; ++rank) {
+      ring::ShardConfig config;
+      config.key = {7, 1};
+      config.rank = rank;
+      config.nranks = 2;
+      config.payload_bytes = 128;
+      config.incarnation = 100u + rank;
+      config.upstream_incarnation = config.downstream_incarnation = 101u - rank;
+      config.sender_connection_id = 10u + rank;
+      config.receiver_connection_id = 20u + rank;
+      wire::FrameAddresses addresses;
+      addresses.source_ip = {.family = 4, .bytes = {10, 0, 0, static_cast<std::uint8_t>(rank)}};
+      addresses.destination_ip = {.family = 4,
+                                  .bytes = {10, 0, 0, static_cast<std::uint8_t>(1 - rank)}};
+      if (rank == 1) addresses.vlan_id = 5;
+      config.to_downstream = config.to_upstream = *wire::FrameTemplate::make(addresses);
+      config.downstream_ip = config.upstream_ip = addresses.destination_ip;
+      config.packet_pool = config.control_pool = pool;
+      auto made = ring::Shard::create(config, reduce::make_cpu_backend(16));
+      FUZZ_CHECK(made.has_value());
+      shards_[rank] = std::move(*made);
+      shards_[rank]->start(now_);
+    }
+  }
+  void rounds(int count) {
+    for (; count > 0; --count, now_ += 1'000'000) {
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        auto out = std::make_unique<ring::Outbox>();
+        static_cast<void>(shards_[rank]->poll(now_, true, *out));
+        for (std::size_t i = 0; i < out->down_count; ++i) deliver(out->down[i], 1 - rank);
+        for (std::size_t i = 0; i < out->up_count; ++i) deliver(out->up[i], 1 - rank);
+        shards_[1 - rank]->flush(now_);
+      }
+    }
+  }
+  void post(std::uint64_t op_seq) {
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      ring::OpSpec spec;
+      spec.op_seq = op_seq;
+      spec.count = 100;
+      spec.inputs[0] = spec.outputs[0] = memory_[rank].data();
+      FUZZ_CHECK(shards_[rank]->post(spec, now_) == ring::PostResult::kOk);
+    }
+  }
+  void abort() {
+    AbortReason reason{.code = AbortCode::kClientAbort, .op_seq = 2};
+    reason.set_detail("the user said \xc2\xabstop\xc2\xbb");
+    shards_[0]->abort(reason, now_);
+  }
+  void leave() {
+    for (auto& shard : shards_) shard->leave(now_);
+  }
+
+ private:
+  void deliver(rte_mbuf* frame, std::size_t to) {
+    const std::span<const std::byte> bytes(rte_pktmbuf_mtod(frame, const std::byte*),
+                                           rte_pktmbuf_data_len(frame));
+    // Repetitions teach nothing.
+    if (frames_written < 24) write_frame(bytes);
+    rte_mbuf* copy = rte_pktmbuf_copy(frame, frame->pool, 0, UINT32_MAX);
+    rte_pktmbuf_free(frame);
+    wire::FrameView view;
+    auto packet = std::make_unique<wire::Packet>();
+    FUZZ_CHECK(wire::parse_frame({rte_pktmbuf_mtod(copy, const std::byte*), copy->data_len},
+                                 view) == wire::Drop::kNone);
+    FUZZ_CHECK(wire::decode(view.payload, *packet) == wire::Drop::kNone);
+    shards_[to]->on_packet(copy, *packet, view.source_ip, false, now_);
+  }
+  std::array<std::unique_ptr<ring::Shard>, 2> shards_;
+  std::array<std::array<std::byte, 400>, 2> memory_{};
+  TimeNs now_ = 1'000'000'000;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: make_seeds FOLDER\n");
+    return 2;
+  }
+  folder = argv[1];
+  fuzz::start_eal();
+  rte_mempool* pool = rte_pktmbuf_pool_create("seeds", 1023, 0, 0, 2048, SOCKET_ID_ANY);
+  FUZZ_CHECK(pool != nullptr);
+  Pair left(pool);
+  left.rounds(3);
+  left.post(1);
+  left.rounds(4);
+  left.leave();
+  left.rounds(100);
+  frames_written = 16;
+  Pair aborted(pool);
+  aborted.rounds(3);
+  frames_written = 20;
+  aborted.abort();
+  aborted.rounds(20);
+
+  // A hello both ways by itself (1), then: post, poll, chunks that fit, acknowledge, poll, leave.
+  write("connection", "op",
+        {0,  0,  0, 0,  1,  0x7e, 0x1f, 0x3c, 1,  0, 0,  1,  13, 0, 13, 1, 15, 0,
+         64, 64, 2, 0,  0,  1,    0,    3,    7,  3, 0,  1,  1,  0, 3,  7, 7,  9,
+         0,  15, 1, 64, 64, 14,   200,  20,   15, 1, 64, 64, 17, 0, 15, 0, 64, 64});
+  write("connection", "silence",
+        {2,  1,  1,  1,   2,  0x7e, 0x1f, 0x3c, 1,  0,  0,   1,  13, 0, 15, 0,
+         64, 64, 14, 255, 23, 15,   0,    64,   64, 14, 255, 23, 15, 0, 64, 64});
+  write("connection", "bye", {0, 0, 0, 0,  0, 0x7e, 0x1f, 0x3c, 1,  0,  0,   1,  10, 1, 0,  1, 10,
+                              1, 0, 0, 17, 0, 15,   0,    64,   64, 14, 200, 20, 15, 0, 64, 64});
+  write("ack_ranges", "exchange", {0, 0, 4, 8, 0, 0, 1,   0,  1, 5, 0, 2,  6, 1, 0,
+                                   0, 1, 0, 8, 1, 9, 255, 16, 8, 0, 7, 10, 0, 2});
+  write("command_ring", "ops", {0, 0, 1, 0, 16, 0, 1, 0,  1, 0, 0, 7, 0, 9, 0, 4, 0,  9, 1, 4,
+                                0, 6, 4, 1, 0,  2, 1, 16, 0, 1, 0, 1, 0, 1, 7, 0, 11, 1, 0});
+  write("control_socket", "group", {0,  2, 0, 3, 1, 0, 16, 0, 5, 1, 1, 0, 0, 1, 0, 0,
+                                    12, 1, 0, 1, 0, 9, 1,  0, 7, 1, 1, 0, 4, 1, 0, 1});
+  const std::string toml =
+      "[daemon]\nname = \"a\"\n[[port]]\ndevice = \"net_memif0\"\nip = \"10.0.0.1/24\"\nmtu = "
+      "9000\n"
+      "[[neighbor]]\nip = \"10.0.0.2\"\nmac = \"02:00:00:00:00:02\"\n[transport]\nrate_gbps = "
+      "2.5\n";
+  const std::string flags = "lanes.count=2\nport.0.ip=10.0.0.9/8\n";
+  const std::byte none{0};
+  const std::byte two{2};
+  write("config", "file", {std::span(&none, 1), std::as_bytes(std::span(toml))});
+  write("config", "flags",
+        {std::span(&two, 1), std::as_bytes(std::span(flags)), std::as_bytes(std::span(toml))});
+  return 0;
+}
