@@ -2,8 +2,8 @@
 """How the processes of a job find each other: through a store that the job has anyway.
 
 A store has ``set(key, value)`` and ``get(key, timeout)``, bytes in and out; ``get`` waits for the
-key and raises TIMED_OUT. Each process writes what its daemon says of itself, rank 0 writes the
-group's random id, and all read all.
+key and raises TIMED_OUT; ``claim(key)`` is true for the first who calls it. Each process writes
+what its daemon says of itself, rank 0 writes the group's random id, and all read all.
 """
 import os
 import secrets
@@ -39,6 +39,12 @@ class DictStore:
                 raise _timed_out(key, timeout, "the dictionary")
             return self._values[key]
 
+    def claim(self, key):
+        with self._changed:
+            first = key not in self._values
+            self._values[key] = b""
+            return first
+
 
 class DirectoryStore:
     """A store in a directory that all processes see. One file a key; gradwire-perf uses the same
@@ -70,6 +76,13 @@ class DirectoryStore:
                     raise _timed_out(key, timeout, self._path) from None
             time.sleep(0.01)
 
+    def claim(self, key):
+        try:
+            os.close(os.open(self._file(key), os.O_CREAT | os.O_EXCL, 0o644))
+        except FileExistsError:
+            return False
+        return True
+
 
 class TorchStore:
     """A torch.distributed store (TCPStore, FileStore, ...), such as torchrun's."""
@@ -88,6 +101,9 @@ class TorchStore:
         except RuntimeError as error:
             raise _timed_out(key, timeout, "the job's store (%s)" % error) from None
         return self._store.get(key)
+
+    def claim(self, key):
+        return self._store.add(key, 1) == 1
 
 
 def form_group(

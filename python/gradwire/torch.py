@@ -16,7 +16,8 @@ each gradient first), as far as the order of summation and the range allow; for 
 once where DDP rounds every gradient.
 
 CPU gradients only. An op that fails or takes longer than ``timeout`` makes the backward pass raise
-GradwireError's text, on every process of the group.
+GradwireError's text, on every process of the group. Those that are left can go on as a smaller
+group: see GradwireState.shrink().
 """
 import collections
 import os
@@ -27,11 +28,16 @@ import time
 import torch
 import torch.distributed as dist
 
-from . import rendezvous
+from . import rendezvous, survivors
 from ._native import GradwireError, Status
 from .client import Client
 
-__all__ = ["GradwireState", "allreduce_hook"]
+__all__ = ["GradwireState", "Shrunk", "allreduce_hook"]
+
+# What is left after GradwireState.shrink(): this process's number and how many there are now; the
+# numbers that those had before, in their order now; the lowest progress that one of them reported;
+# the highest op that each had completed; and a name that no other group of this store has.
+Shrunk = collections.namedtuple("Shrunk", "process world processes progress completed_ops name")
 
 # Times that are kept for median and p99: the last so many.
 _TIMES_KEPT = 100_000
@@ -125,18 +131,28 @@ class GradwireState:
         self._ops = self._bytes = self._copies = self._copied_bytes = self._failed = 0
         self._own_client = client is None
         self.client = Client(socket) if client is None else client
+        self._store = rendezvous.TorchStore(store)
+        self._epoch = epoch
+        self._name = "gradwire-" + name
+        self._shrinks = 0
+        self._thread = None
+        self._queue = queue.SimpleQueue()
+        self._join(rank, nranks, member, members, self._name)
+
+    def _join(self, rank, nranks, member, members, prefix):
         self.group = rendezvous.form_group(
             self.client,
-            rendezvous.TorchStore(store),
+            self._store,
             rank,
             nranks,
             member,
             members,
-            epoch=epoch,
-            timeout=timeout,
-            prefix="gradwire-" + name,
+            epoch=self._epoch,
+            timeout=self.timeout,
+            prefix=prefix,
         )
-        self._queue = queue.SimpleQueue()
+        self._completed_op = 0
+        self._abort = None
         self._thread = threading.Thread(target=self._complete, name="gradwire", daemon=True)
         self._thread.start()
 
@@ -172,7 +188,7 @@ class GradwireState:
             if nbytes:
                 shared.copy_(tensor.view(-1))
             posted = time.monotonic()
-            work = self.group.all_reduce(shared, op="avg")
+            work = self._live_group().all_reduce(shared, op="avg")
         except BaseException:
             bucket.busy = False
             raise
@@ -198,6 +214,7 @@ class GradwireState:
                     tensor.view(-1).copy_(shared)
                 nbytes = tensor.numel() * tensor.element_size()
                 with self._lock:
+                    self._completed_op = max(self._completed_op, work.op_seq)
                     self._times.append(done - posted)
                     self._ops += 1
                     self._bytes += nbytes
@@ -207,6 +224,8 @@ class GradwireState:
                 outcome = error
                 with self._lock:
                     self._failed += 1
+                    if getattr(error, "code", None) == Status.ABORTED:
+                        self._abort = error
             del work, shared, tensor
             bucket.busy = False
             future.set_result(outcome)
@@ -233,13 +252,14 @@ class GradwireState:
         that the library made besides (``library_copies``, 0 here); ``median_s``, ``p99_s`` and
         ``max_s`` from posting an all-reduce to its end, None before the first."""
         library = self.client.counters()
+        group = self._live_group()
         with self._lock:
             times = sorted(self._times)
             stats = {
-                "rank": self.group.rank,
-                "nranks": self.group.nranks,
-                "member": self.group.member,
-                "members": self.group.members,
+                "rank": group.rank,
+                "nranks": group.nranks,
+                "member": group.member,
+                "members": group.members,
                 "ops": self._ops,
                 "failed": self._failed,
                 "bytes": self._bytes,
@@ -255,24 +275,110 @@ class GradwireState:
         stats.update(median_s=at(0.5), p99_s=at(0.99), max_s=times[-1] if times else None)
         return stats
 
-    def close(self):
-        """Ends the thread, leaves the group, closes the client that it opened."""
-        if self._thread is None:
+    def shrink(self, progress=0, patience=30.0):
+        """After the group was aborted: forms a smaller one of the processes that are left, and
+        returns a Shrunk. Collective among those; this state then belongs to the new group.
+
+        progress: how far this process is, a number such as its step. Processes may differ by the
+                  step in which the group was aborted: some got its last sum, others an error. All
+                  get the lowest, and go on from there, from parameters that they kept
+        patience: how long the others are waited for, in seconds; those of a rank that the abort
+                  named as lost are not. It has to be longer than a step's computation
+
+        DDP and its process group have to be made anew, since the one counts on the lost process and
+        the other is in the middle of a backward pass:
+
+            store = dist.distributed_c10d._get_default_store()
+            try:
+                loss.backward()
+            except RuntimeError:
+                left = state.shrink(progress=step)
+                dist.destroy_process_group()
+                dist.init_process_group("gloo", store=dist.PrefixStore(left.name, store),
+                                        rank=left.process, world_size=left.world)
+                model = DistributedDataParallel(module)
+                model.register_comm_hook(state, allreduce_hook)
+                step = left.progress          # and the parameters of that step
+
+        The store must outlive the lost process: torchrun's does, and a FileStore; one that a
+        training process serves goes with that process. Raises what the group was aborted with
+        where this process cannot go on, and INVALID_ARGUMENT where the group was not aborted.
+        """
+        old = self._live_group()
+        with self._lock:
+            abort = self._abort
+        if abort is None:
+            try:
+                old.check()
+            except GradwireError as error:
+                if error.code != Status.ABORTED:
+                    raise
+                abort = error
+        if abort is None:
+            raise GradwireError(
+                Status.INVALID_ARGUMENT, "the group was not aborted: there is nothing to shrink"
+            )
+        self._end_group()
+        self._shrinks += 1
+        name = "%s/%d/shrink%d" % (self._name, self._epoch, self._shrinks)
+        left = survivors.agree(
+            self._store,
+            name,
+            old.rank,
+            old.nranks,
+            old.member,
+            old.members,
+            {"progress": progress, "completed_op": self._completed_op},
+            lost=survivors.lost_rank(abort.text),
+            patience=patience,
+            timeout=self.timeout,
+        )
+        rank = left.ranks.index(old.rank)
+        self._join(rank, len(left.ranks), old.member, old.members, name)
+        places = sorted(left.reports)
+        return Shrunk(
+            process=rank * old.members + old.member,
+            world=len(places),
+            processes=[r * old.members + m for r, m in places],
+            progress=min(said["progress"] for said in left.reports.values()),
+            completed_ops=[left.reports[place]["completed_op"] for place in places],
+            name=name,
+        )
+
+    def _end_group(self):
+        """Ends the thread, which finishes what was posted, and leaves the group."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(self.timeout + 2 * _ABORT_WAIT_S)
+            self._thread = None
+        group, self.group = self.group, None
+        if group is None:
             return
-        self._queue.put(None)
-        self._thread.join(self.timeout + 2 * _ABORT_WAIT_S)
-        self._thread = None
         try:
-            self.group.leave()
+            group.leave()
         except GradwireError as error:
             # Of a group or daemon that is gone there is nothing to leave.
             if error.code not in (Status.ABORTED, Status.UNAVAILABLE, Status.NOT_FOUND):
                 raise
         finally:
-            self.group.close()
+            group.close()
+
+    def _live_group(self):
+        if self.group is None:
+            raise GradwireError(Status.INVALID_ARGUMENT, "the state has no group any more")
+        return self.group
+
+    def close(self):
+        """Ends the thread, leaves the group, closes the client that it opened."""
+        if self.client is None:
+            return
+        try:
+            self._end_group()
+        finally:
             self._buckets.clear()
             if self._own_client:
                 self.client.close()
+            self.client = None
 
     def __enter__(self):
         return self

@@ -4,9 +4,14 @@
 
 The environment is torchrun's: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. With --backend gradwire
 also GRADWIRE_SOCKET, the daemon of this process's host. The model's first weights, the data and
-their order depend on --seed and RANK alone, so that runs of two backends can be compared."""
+their order depend on --seed and RANK alone, so that runs of two backends can be compared.
+
+With --shrink, and a --store that no process of the job serves, the job goes on when a rank is lost:
+the processes that are left form a smaller group, go back to the parameters that they kept, and
+repeat the step."""
 
 import argparse
+import copy
 import os
 import sys
 import threading
@@ -47,6 +52,11 @@ class TimedHook:
                 self.step_s += time.perf_counter() - self.since_s
         return future.value()
 
+    def forget_step(self):
+        with self.lock:
+            self.under_way = 0
+            self.step_s = 0.0
+
     def end_step(self):
         self.steps_s.append(self.step_s)
         self.step_s = 0.0
@@ -62,20 +72,53 @@ def gradient_hook(backend, members):
     return gradwire.torch.allreduce_hook, state, state.close
 
 
+class Saved:
+    """Parameters, optimizer and place in the data as they were before a step; of the last two
+    steps, since processes differ by one at most in how far they are when a rank is lost."""
+
+    def __init__(self, module, optimizer, order):
+        self.parts = (module, optimizer)
+        self.order = order
+        self.steps = {}
+
+    def keep(self, step):
+        self.steps[step] = ([copy.deepcopy(part.state_dict()) for part in self.parts],
+                            self.order.get_state())
+        self.steps.pop(step - 2, None)
+
+    def restore(self, step):
+        states, order = self.steps[step]
+        for part, state in zip(self.parts, states):
+            part.load_state_dict(state)
+        self.order.set_state(order)
+
+
 def train(arguments):
     rank = int(os.environ["RANK"])
     world = int(os.environ["WORLD_SIZE"])
     torch.manual_seed(arguments.seed)
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    if arguments.store:
+        store = dist.FileStore(arguments.store, world)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    else:
+        dist.init_process_group("gloo")
+        store = dist.distributed_c10d._get_default_store()
     text, characters = load_text(arguments.text)
-    model = DistributedDataParallel(CharacterModel(characters), broadcast_buffers=False)
+    module = CharacterModel(characters)
     hook, state, close = gradient_hook(arguments.backend, arguments.members)
     timed = TimedHook(hook)
-    model.register_comm_hook(state, timed.start)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.lr, weight_decay=0.0)
+
+    def distributed():
+        model = DistributedDataParallel(module, broadcast_buffers=False)
+        model.register_comm_hook(state, timed.start)
+        return model
+
+    model = distributed()
+    optimizer = torch.optim.AdamW(module.parameters(), lr=arguments.lr, weight_decay=0.0)
     order = torch.Generator().manual_seed(arguments.seed * 1_000_003 + rank)
-    parameters = sum(p.numel() for p in model.parameters())
+    saved = Saved(module, optimizer, order)
+    parameters = sum(p.numel() for p in module.parameters())
     if rank == 0:
         print(f"{arguments.backend}: {world} processes, {parameters:,} parameters "
               f"({parameters * 4 / 1e6:.1f} MB of gradients a step), {len(text):,} characters",
@@ -83,23 +126,50 @@ def train(arguments):
 
     losses = []
     said_s = 0.0
-    for step in range(arguments.steps):
+    speaks = rank == 0
+    step = 0
+    while step < arguments.steps:
+        if arguments.shrink:
+            saved.keep(step)
         starts = torch.randint(len(text) - CONTEXT, (arguments.batch,), generator=order)
         optimizer.zero_grad(set_to_none=True)
         loss = next_character_loss(model, text, starts.tolist())
-        loss.backward()
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            if not arguments.shrink:
+                raise
+            began_s = time.monotonic()
+            left = state.shrink(progress=step)
+            dist.destroy_process_group()
+            dist.init_process_group("gloo", store=dist.PrefixStore(left.name, store),
+                                    rank=left.process, world_size=left.world)
+            saved.restore(left.progress)
+            model = distributed()
+            timed.forget_step()
+            step = left.progress
+            del losses[step:]
+            speaks = left.process == 0
+            if speaks:
+                print(f"{arguments.backend}: lost in step {step + 1}: {str(error).splitlines()[0]}")
+                print(f"{arguments.backend}: {left.world} of {world} go on from step {step + 1} "
+                      f"after {time.monotonic() - began_s:.1f} s; they had completed ops "
+                      f"{left.completed_ops}", flush=True)
+            continue
         timed.end_step()
         optimizer.step()
         losses.append(loss.item())
         due = (step % arguments.say_every == 0 or step == arguments.steps - 1 or
                time.monotonic() - said_s > SAY_S)
-        if rank == 0 and due:
+        if speaks and due:
             said_s = time.monotonic()
             print(f"{arguments.backend}: step {step + 1:3d} of {arguments.steps}, "
                   f"loss {losses[-1]:.4f}, all-reduce {timed.steps_s[-1] * 1e3:.1f} ms", flush=True)
+        step += 1
 
-    weights = torch.cat([p.detach().flatten() for p in model.parameters()])
-    torch.save({"losses": losses, "allreduce_s": timed.steps_s, "weights": weights},
+    weights = torch.cat([p.detach().flatten() for p in module.parameters()])
+    torch.save({"losses": losses, "allreduce_s": timed.steps_s, "weights": weights,
+                "world": dist.get_world_size()},
                os.path.join(arguments.out, f"{arguments.backend}-{rank}.pt"))
     dist.barrier()
     close()
@@ -116,6 +186,9 @@ def main():
     parser.add_argument("--batch", type=int, default=8, help="windows of text in a step")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--store", help="file for the rendezvous, in place of MASTER_ADDR's")
+    parser.add_argument("--shrink", action="store_true",
+                        help="go on with the processes that are left when a rank is lost")
     parser.add_argument("--say-every", type=int, default=10, help="steps between progress lines")
     train(parser.parse_args())
 
