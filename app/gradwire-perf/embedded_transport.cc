@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "base/profile.h"
@@ -67,7 +68,7 @@ class EmbeddedTransport final : public Transport {
     return sum_by_all_reduce(*this, scratch_, value);
   }
   Result<Counters> counters() override;
-  Result<void> close() override { return communicator_->leave(timeout_ns_); }
+  Result<void> close() override;
 
  private:
   Result<void> start();
@@ -97,8 +98,10 @@ Result<void> EmbeddedTransport::start() {
     added.ip = *wire::parse_ip(port.ip);  // the options were checked
     added.prefix_bits = port.prefix_bits;
     added.rx_descriptors = added.tx_descriptors = wanted.descriptors;
+    added.rate_bps = static_cast<std::uint64_t>(wanted.port_rate_gbps * 1e9);
     config.datapath.ports.push_back(added);
   }
+  if (!wanted.tx_trace.empty()) config.datapath.tx_trace_bursts = std::size_t{1} << 20;
   config.datapath.lanes = wanted.lanes;
   config.datapath.base_udp_port = wanted.base_udp_port;
   config.datapath.max_payload_bytes = wanted.payload_bytes;
@@ -136,6 +139,22 @@ Result<Buffers> EmbeddedTransport::open() {
   if (auto started = start(); !started) return tl::unexpected(started.error());
   if (auto joined = join(); !joined) return tl::unexpected(joined.error());
   return behind_scratch(scratch_, options_);
+}
+
+Result<void> EmbeddedTransport::close() {
+  if (auto left = communicator_->leave(timeout_ns_); !left) return left;
+  const std::string& path = options_.embedded.tx_trace;
+  if (path.empty()) return {};
+  std::ofstream file(path);
+  for (std::uint16_t port = 0; port < options_.embedded.ports.size(); ++port) {
+    for (const lane::TxTrace::Burst& burst :
+         communicator_->datapath().lane(0).tx_trace(port).bursts()) {
+      file << port << ',' << burst.at << ',' << burst.bytes << '\n';
+    }
+  }
+  file.flush();
+  if (!file) return fail(ErrorCode::kSystem, fmt::format("{}: cannot be written", path));
+  return {};
 }
 
 Result<Counters> EmbeddedTransport::counters() {

@@ -198,6 +198,10 @@ void add_embedded_options(CLI::App& app, EmbeddedOptions& embedded,
   app.add_flag("--busy", embedded.busy, "Never give a core away; for cores of its own");
   app.add_option("--rate", embedded.rate_gbps, "Gbit/s of each connection; 0: not paced")
       ->check(CLI::Range(0.0, 1e4));
+  app.add_option("--port-rate", embedded.port_rate_gbps, "Gbit/s of each port; 0: not paced")
+      ->check(CLI::Range(0.0, 1e4));
+  app.add_option("--tx-trace", embedded.tx_trace,
+                 "File for lane 0's last million bursts: port,time_ns,bytes");
 }
 
 }  // namespace

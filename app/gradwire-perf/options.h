@@ -49,8 +49,10 @@ struct EmbeddedOptions {
   std::uint32_t transit_packets = 64;
   std::uint32_t eager_packets = 32;
   std::uint16_t descriptors = 256;
-  double rate_gbps = 0;  ///< pacing; 0: not paced
-  bool busy = false;     ///< never gives its core away
+  double rate_gbps = 0;       ///< pacing of each connection; 0: not paced
+  double port_rate_gbps = 0;  ///< pacing of each port; 0: not paced
+  std::string tx_trace;       ///< file for when what left each port; empty: none
+  bool busy = false;          ///< never gives its core away
 };
 
 struct Options {

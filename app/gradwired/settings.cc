@@ -22,6 +22,7 @@ lane::PortConfig port_config(const config::PortSection& port) {
   out.prefix_bits = static_cast<int>(port.prefix_bits);
   if (port.vlan != 0) out.vlan_id = static_cast<std::uint16_t>(port.vlan);
   out.mtu = static_cast<std::uint32_t>(port.mtu);  // both say 0 for "as large as can be"
+  out.rate_bps = static_cast<std::uint64_t>(port.rate_gbps * 1e9);
   out.rx_descriptors = static_cast<std::uint16_t>(port.rx_descriptors);
   out.tx_descriptors = static_cast<std::uint16_t>(port.tx_descriptors);
   return out;

@@ -30,6 +30,7 @@ struct PortSection {
   std::uint64_t prefix_bits = 0;
   std::uint64_t vlan = 0;     ///< 0: untagged
   std::uint64_t mtu = kAuto;  ///< kAuto: as the device has it
+  double rate_gbps = 0;       ///< 0: not paced
   std::uint64_t rx_descriptors = 256;
   std::uint64_t tx_descriptors = 256;
   friend bool operator==(const PortSection&, const PortSection&) = default;

@@ -108,6 +108,8 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     if (lane_config.command_lane) lane_config.all_lanes = out->lane_rings_;
     lane_config.max_groups = config.max_groups;
     lane_config.polling = config.polling;
+    lane_config.lanes = config.lanes;
+    lane_config.tx_trace_bursts = config.tx_trace_bursts;
     out->lanes_.push_back(std::make_unique<Lane>(lane_config));
   }
   return out;

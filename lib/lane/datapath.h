@@ -36,7 +36,8 @@ struct DatapathConfig {
   /// false: no client's commands are taken; the embedding program posts with post_ops() and takes
   /// next_report().
   bool command_lane = true;
-  std::string name = "gw";  ///< of rings and mempools: unique in the process
+  std::size_t tx_trace_bursts = 0;  ///< kept for each lane and port; 0 = none
+  std::string name = "gw";          ///< of rings and mempools: unique in the process
 };
 
 /// A frame that a lane passed to the control thread.

@@ -34,7 +34,11 @@ Lane::Lane(const LaneConfig& config)
   in_use_.reserve(config.max_groups);
   touched_.reserve(config.max_groups);
   for (const Port* port : config.ports) {
+    // Every lane has its part of a port's rate.
+    const std::uint64_t rate_bps = port->config().rate_bps / config.lanes;
     LanePort added;
+    added.share = PortShare(rate_bps, config.max_groups);
+    added.trace = TxTrace(config.tx_trace_bursts);
     added.port = port;
     added.port_id = port->id();
     added.mac = port->mac();
@@ -71,7 +75,7 @@ bool Lane::poll_once(TimeNs now) noexcept {
   for (LanePort& port : ports_) {
     if (port.tx.empty()) continue;
     if (port.port->is_running()) {
-      worked |= port.tx.flush(now, counters_);
+      worked |= port.tx.flush(now, counters_, port.trace);
     } else {
       count(counters_.tx_dropped, port.tx.clear());
     }
@@ -103,7 +107,13 @@ TimeNs Lane::deadline(TimeNs now) const noexcept {
     if (port.faults != nullptr) earliest = std::min(earliest, port.faults->deadline());
   }
   for (const std::uint16_t index : in_use_) {
-    if (!slots_[index].closed) earliest = std::min(earliest, slots_[index].shard->deadline(now));
+    const GroupSlot& slot = slots_[index];
+    if (slot.closed) continue;
+    // A group that its port's rate has stopped has nothing to do before that.
+    const TimeNs refused_until = ports_[slot.down_port].share.next();
+    const TimeNs own = slot.shard->deadline(now);
+    earliest = std::min(earliest,
+                        own <= now && refused_until != kNever ? std::max(own, refused_until) : own);
   }
   return earliest;
 }
@@ -191,6 +201,9 @@ bool Lane::add_group(Request& request, TimeNs now) noexcept {
   free->handle = plan.group_handle;
   free->down_port = placement.down_port;
   free->up_port = placement.up_port;
+  free->full_frame_bytes =
+      static_cast<std::uint32_t>(placement.shard->config().to_downstream.bytes() +
+                                 wire::kHeaderBytes + placement.shard->config().payload_bytes);
   in_use_.push_back(index);
   const ring::ShardConfig& config = free->shard->config();
   connections_->insert(config.sender_connection_id, index);
@@ -227,6 +240,7 @@ void Lane::leave_group(Request& request, TimeNs now) noexcept {
 void Lane::release(GroupSlot& slot) noexcept {
   const auto index = static_cast<std::uint16_t>(&slot - slots_.data());
   if (commands_ == nullptr) request_done(*slot.leave);
+  for (LanePort& port : ports_) port.share.forget(index);
   slot = GroupSlot{};
   statuses_[index].write({});
   in_use_.erase(std::find(in_use_.begin(), in_use_.end(), index));
@@ -348,33 +362,63 @@ void Lane::post_ops(GroupSlot& slot, TimeNs now) noexcept {
 
 // --- shards -------------------------------------------------------------------------------------
 
+/// Where a paced port stopped a group in the middle of its turn, that group is asked first.
+std::size_t Lane::first_asked() const noexcept {
+  for (const LanePort& port : ports_) {
+    if (!port.share.paced()) continue;
+    const auto holder = std::find(in_use_.begin(), in_use_.end(), port.share.turn());
+    if (holder != in_use_.end()) return static_cast<std::size_t>(holder - in_use_.begin());
+  }
+  return 0;
+}
+
 bool Lane::poll_shards(TimeNs now, bool idle) noexcept {
   bool worked = false;
   expecting_ = false;
-  for (std::size_t i = 0; i < in_use_.size();) {
-    GroupSlot& slot = slots_[in_use_[i]];
-    if (!slot.closed) {
-      TxQueue& down = ports_[slot.down_port].tx;
-      TxQueue& up = ports_[slot.up_port].tx;
-      std::size_t down_room = down.room();
-      std::size_t up_room = up.room();
-      if (&down == &up) {
-        up_room /= 2;
-        down_room -= up_room;
-      }
-      outbox_.down_count = outbox_.up_count = 0;
-      outbox_.down_room = std::min(down_room, ring::Outbox::kCapacity);
-      outbox_.up_room = std::min(up_room, ring::Outbox::kCapacity);
-      if (slot.posted_seq != slot.ready_seq) post_ops(slot, now);
-      worked |= slot.shard->poll(now, idle, outbox_);
-      for (std::size_t f = 0; f < outbox_.up_count; ++f) up.push(outbox_.up[f]);
-      for (std::size_t f = 0; f < outbox_.down_count; ++f) down.push(outbox_.down[f]);
-      expecting_ |= slot.done < slot.ready_seq;
-    }
-    const std::size_t before = in_use_.size();
-    take_events(slot);
-    if (in_use_.size() == before) ++i;
+  const std::size_t groups = in_use_.size();
+  const std::size_t first = first_asked();
+  for (std::size_t i = 0; i < groups; ++i) {
+    const std::uint16_t index = in_use_[(first + i) % groups];
+    if (!slots_[index].closed) worked |= poll_shard(index, now, idle);
   }
+  // Backwards: a group that is released leaves the list.
+  for (std::size_t i = groups; i-- > 0;) take_events(slots_[in_use_[i]]);
+  return worked;
+}
+
+bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
+  GroupSlot& slot = slots_[index];
+  LanePort& down = ports_[slot.down_port];
+  LanePort& up = ports_[slot.up_port];
+  std::size_t down_room = down.tx.room();
+  std::size_t up_room = up.tx.room();
+  if (&down == &up) {
+    up_room /= 2;
+    down_room -= up_room;
+  }
+  outbox_.down_count = outbox_.up_count = 0;
+  outbox_.down_room = std::min(down_room, ring::Outbox::kCapacity);
+  outbox_.up_room = std::min(up_room, ring::Outbox::kCapacity);
+  if (down.share.paced()) {
+    outbox_.down_room =
+        std::min(outbox_.down_room, down.share.packets_allowed(index, now, slot.full_frame_bytes));
+  }
+  if (slot.posted_seq != slot.ready_seq) post_ops(slot, now);
+  const std::size_t allowed = outbox_.down_room;
+  const bool worked = slot.shard->poll(now, idle, outbox_);
+  std::uint64_t up_bytes = 0;
+  std::uint64_t down_bytes = 0;
+  for (std::size_t f = 0; f < outbox_.up_count; ++f) {
+    up_bytes += outbox_.up[f]->pkt_len;
+    up.tx.push(outbox_.up[f]);
+  }
+  for (std::size_t f = 0; f < outbox_.down_count; ++f) {
+    down_bytes += outbox_.down[f]->pkt_len;
+    down.tx.push(outbox_.down[f]);
+  }
+  up.share.on_sent(now, up_bytes);
+  down.share.on_asked(index, now, allowed, outbox_.down_count, down_bytes);
+  expecting_ |= slot.done < slot.ready_seq;
   return worked;
 }
 

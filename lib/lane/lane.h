@@ -27,9 +27,11 @@
 #include "lane/messages.h"
 #include "lane/polling.h"
 #include "lane/port.h"
+#include "lane/port_share.h"
 #include "lane/sleeper.h"
 #include "lane/snapshot.h"
 #include "lane/tx_queue.h"
+#include "lane/tx_trace.h"
 #include "wire/frame.h"
 #include "wire/packet.h"
 
@@ -37,6 +39,7 @@ namespace gradwire::lane {
 
 struct LaneConfig {
   std::uint8_t lane = 0;
+  std::uint8_t lanes = 1;          ///< of the datapath: they divide each port's rate
   std::uint16_t udp_port = 0;      ///< of this lane: the daemon's base port + lane
   std::vector<const Port*> ports;  ///< started; queue `lane` of each is this lane's
   LaneRings rings;
@@ -45,6 +48,7 @@ struct LaneConfig {
   std::vector<LaneRings> all_lanes;  ///< command lane only: every lane's rings, to hand ops out
   std::uint16_t max_groups = 64;
   PollingConfig polling;
+  std::size_t tx_trace_bursts = 0;  ///< kept for each port; 0 = none
 };
 
 class Lane {
@@ -73,6 +77,10 @@ class Lane {
   [[nodiscard]] const FaultCounters& fault_counters(std::uint16_t port) const noexcept {
     return ports_[port].stage->counters();
   }
+  /// What left by a port, for who has stopped the lane.
+  [[nodiscard]] const TxTrace& tx_trace(std::uint16_t port) const noexcept {
+    return ports_[port].trace;
+  }
 
  private:
   struct LanePort {
@@ -87,6 +95,8 @@ class Lane {
     TxQueue tx;
     std::unique_ptr<FaultStage> stage;
     FaultStage* faults = nullptr;  // the stage while it has something to do
+    PortShare share{0, 0};  ///< of the port's rate, and among groups
+    TxTrace trace;
   };
   /// One group on this lane.
   struct GroupSlot {
@@ -94,6 +104,7 @@ class Lane {
     std::uint64_t handle = 0;
     std::uint16_t down_port = 0;
     std::uint16_t up_port = 0;
+    std::uint32_t full_frame_bytes = 0;
     bool closed = false;
     bool touched = false;
     const ring::OpSpec* specs = nullptr;
@@ -120,6 +131,8 @@ class Lane {
   void post_ops(GroupSlot& slot, TimeNs now) noexcept;
   bool poll_commands(TimeNs now) noexcept;
   bool poll_shards(TimeNs now, bool idle) noexcept;
+  bool poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept;
+  [[nodiscard]] std::size_t first_asked() const noexcept;
   void take_events(GroupSlot& slot) noexcept;
   void release(GroupSlot& slot) noexcept;
   bool report(GroupSlot& slot) noexcept;

@@ -30,6 +30,7 @@ struct PortConfig {
   int prefix_bits = 24;
   std::optional<std::uint16_t> vlan_id;
   std::uint32_t mtu = 0;               ///< bytes of an IP packet; 0 = as large as the port carries
+  std::uint64_t rate_bps = 0;          ///< of frames, all lanes and groups together; 0 = not paced
   std::uint16_t rx_descriptors = 256;  ///< small: what is in flight should stay in the L2 cache
   std::uint16_t tx_descriptors = 256;
   FaultSettings faults;  ///< from the first frame on; changed by RequestType::kSetFaults

@@ -18,7 +18,7 @@ void TxQueue::push(rte_mbuf* frame) noexcept {
   ++count_;
 }
 
-bool TxQueue::flush(TimeNs now, LaneCounters& counters) noexcept {
+bool TxQueue::flush(TimeNs now, LaneCounters& counters, TxTrace& trace) noexcept {
   const profile::Stage stage(profile::StageId::kTx);
   bool sent_any = false;
   while (count_ != 0) {
@@ -33,6 +33,7 @@ bool TxQueue::flush(TimeNs now, LaneCounters& counters) noexcept {
     count_ -= sent;
     count(counters.tx_packets, sent);
     count(counters.tx_bytes, bytes);
+    trace.record(now, bytes);
     sent_any |= sent != 0;
     if (sent < offered) {
       count(counters.tx_refused, offered - sent);

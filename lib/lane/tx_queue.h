@@ -12,6 +12,7 @@
 
 #include "base/types.h"
 #include "lane/counters.h"
+#include "lane/tx_trace.h"
 
 namespace gradwire::lane {
 
@@ -31,7 +32,7 @@ class TxQueue {
   /// Takes the mbuf. There must be room().
   void push(rte_mbuf* frame) noexcept;
   /// Gives the port what it takes. @return whether it took any.
-  bool flush(TimeNs now, LaneCounters& counters) noexcept;
+  bool flush(TimeNs now, LaneCounters& counters, TxTrace& trace) noexcept;
   /// Frees what waits. @return how many frames that were.
   std::size_t clear() noexcept;
 

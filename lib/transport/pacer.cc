@@ -54,6 +54,12 @@ TimeNs Pacer::time_for(TimeNs now, std::uint32_t bytes) const noexcept {
   return wait_ns > kMaxFillNs ? kNever : later(from, static_cast<TimeNs>(wait_ns));
 }
 
+std::uint64_t Pacer::available_bytes(TimeNs now) const noexcept {
+  if (rate_bps_ == 0) return std::numeric_limits<std::uint64_t>::max();
+  const Units units = units_at(now);
+  return units <= 0 ? 0 : static_cast<std::uint64_t>(units / kUnitsPerByte);
+}
+
 void Pacer::on_sent(TimeNs now, std::uint32_t bytes) noexcept {
   if (rate_bps_ == 0) return;
   units_ = units_at(now) - static_cast<Units>(bytes) * kUnitsPerByte;

@@ -117,6 +117,49 @@ TEST_CASE("two ranks form a group and all-reduce to the bit, round by round") {
   }
 }
 
+TEST_CASE("a paced port holds its rate, and the check finds out where it is not paced") {
+  constexpr std::uint64_t kRate = 400'000'000;
+  constexpr TimeNs kWindow = 1'000'000;
+  constexpr std::uint64_t kBurst = 50'000;  // a thousandth of a second of the rate
+  for (const bool paced : {true, false}) {
+    INFO("paced " << paced);
+    TwoRanksOptions options;
+    options.port_rate_bps = paced ? kRate : 0;
+    options.tx_trace_bursts = 1u << 17;
+    TwoRanks ranks(options);
+    REQUIRE(ranks.form());
+    std::vector<AllReduceCase> cases;
+    cases.emplace_back(2, 1, 500'000, DataType::kFloat32, RedOp::kSum, 5, false);
+    check_all(ranks, cases);
+    std::uint64_t windows = 0;
+    std::uint64_t windows_at_rate = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t most_ahead = 0;  // of what the rate allows, over every stretch of time
+    double bucket = 0;
+    const auto bursts = ranks.rank(0).datapath->lane(0).tx_trace(0).bursts();
+    REQUIRE(bursts.size() > 50);
+    TimeNs window = bursts.front().at;
+    TimeNs before = bursts.front().at;
+    for (const TxTrace::Burst& burst : bursts) {
+      while (burst.at >= window + kWindow) {
+        ++windows;
+        windows_at_rate += bytes > kRate / 8'000 * 98 / 100 && bytes < kRate / 8'000 * 102 / 100;
+        window += kWindow;
+        bytes = 0;
+      }
+      bytes += burst.bytes;
+      bucket = std::max(0.0, bucket - static_cast<double>(burst.at - before) * kRate / 8e9);
+      bucket += static_cast<double>(burst.bytes);
+      most_ahead = std::max(most_ahead, static_cast<std::uint64_t>(bucket));
+      before = burst.at;
+    }
+    // Both directions' acknowledgements may be over it by a burst of the shard's at most.
+    const bool held = windows_at_rate * 10 >= windows * 9 && most_ahead <= kBurst + 2'000;
+    CHECK(held == paced);
+    ranks.leave_and_check();
+  }
+}
+
 TEST_CASE("the command lane tells that a group is formed, so that its client may post at once") {
   TwoRanksOptions options;
   options.lanes = 2;

@@ -27,6 +27,8 @@ struct TwoRanksOptions {
   unsigned ring_entries = 512;
   TimeNs silence_ns = 2'000'000'000;
   PollingConfig polling;
+  std::uint64_t port_rate_bps = 0;
+  std::size_t tx_trace_bursts = 0;
 };
 
 class TwoRanks {
@@ -235,6 +237,7 @@ class TwoRanks {
     port.device = r == 0 ? ports_.a() : ports_.b();
     port.ip = ip_of(r);
     port.mtu = 1500;
+    port.rate_bps = options_.port_rate_bps;
     config.ports = {port};
     config.lanes = options_.lanes;
     config.base_udp_port = kPort;
@@ -242,6 +245,7 @@ class TwoRanks {
     config.max_payload_bytes = options_.payload_bytes;
     config.mbufs_per_shard = ring::packet_mbufs_needed(shard_config(r, 0));
     config.polling = options_.polling;
+    config.tx_trace_bursts = options_.tx_trace_bursts;
     config.name = name_ + std::to_string(r);
     auto made = Datapath::create(config);
     if (!made) FAIL(made.error().message);

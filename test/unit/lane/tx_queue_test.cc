@@ -56,6 +56,7 @@ struct Fixture {
   std::unique_ptr<Port> port;
   TxQueue queue;
   LaneCounters counters;
+  TxTrace trace{64};
 };
 
 }  // namespace
@@ -68,11 +69,14 @@ TEST_CASE("frames leave in order and are counted") {
     fixture.queue.push(sent.back());
   }
   CHECK(fixture.queue.room() == TxQueue::kCapacity - 50);
-  CHECK(fixture.queue.flush(0, fixture.counters));
+  CHECK(fixture.queue.flush(0, fixture.counters, fixture.trace));
   CHECK(fixture.queue.empty());
   CHECK(fixture.arrived() == sent);
   CHECK(fixture.counters.tx_packets == 50);
   CHECK(fixture.counters.tx_bytes == 5'000);
+  std::uint64_t traced = 0;
+  for (const TxTrace::Burst& burst : fixture.trace.bursts()) traced += burst.bytes;
+  CHECK(traced == 5'000);
   CHECK(fixture.counters.tx_refused == 0);
 }
 
@@ -85,7 +89,7 @@ TEST_CASE("what a full port refuses waits, in order, round the end of the backlo
       sent.push_back(fixture.frame());
       fixture.queue.push(sent.back());
     }
-    fixture.queue.flush(round, fixture.counters);
+    fixture.queue.flush(round, fixture.counters, fixture.trace);
     // The ring has 63 places; half of what is in it is taken out each round.
     for (int i = 0; i < 30; ++i) {
       void* object = nullptr;
@@ -96,7 +100,7 @@ TEST_CASE("what a full port refuses waits, in order, round the end of the backlo
   }
   CHECK(fixture.counters.tx_refused > 0);
   while (!fixture.queue.empty()) {
-    fixture.queue.flush(100, fixture.counters);
+    fixture.queue.flush(100, fixture.counters, fixture.trace);
     const auto more = fixture.arrived();
     arrived.insert(arrived.end(), more.begin(), more.end());
   }
@@ -110,11 +114,11 @@ TEST_CASE("a port that takes nothing for long loses its backlog, not the mbufs")
   Fixture fixture("txstall");
   const unsigned available = rte_mempool_avail_count(fixture.pools->packet());
   for (int i = 0; i < 100; ++i) fixture.queue.push(fixture.frame());
-  fixture.queue.flush(0, fixture.counters);  // 63 go
-  CHECK_FALSE(fixture.queue.flush(1'000, fixture.counters));
-  CHECK_FALSE(fixture.queue.flush(TxQueue::kStall, fixture.counters));
+  fixture.queue.flush(0, fixture.counters, fixture.trace);  // 63 go
+  CHECK_FALSE(fixture.queue.flush(1'000, fixture.counters, fixture.trace));
+  CHECK_FALSE(fixture.queue.flush(TxQueue::kStall, fixture.counters, fixture.trace));
   CHECK_FALSE(fixture.queue.empty());
-  CHECK_FALSE(fixture.queue.flush(1'000 + TxQueue::kStall, fixture.counters));
+  CHECK_FALSE(fixture.queue.flush(1'000 + TxQueue::kStall, fixture.counters, fixture.trace));
   CHECK(fixture.queue.empty());
   CHECK(fixture.counters.tx_dropped == 37);
   (void)fixture.arrived();

@@ -168,3 +168,14 @@ TEST_CASE("a clock that goes back gives no tokens twice") {
   pacer.on_sent(0, 10);
   CHECK(pacer.time_for(0, 10) == 1'002'000);
 }
+
+TEST_CASE("available bytes are what may go now, and none while there is a debt") {
+  Pacer pacer(8'000'000'000, 20'000);  // a byte each nanosecond
+  CHECK(pacer.available_bytes(0) == 20'000);
+  pacer.on_sent(0, 20'500);
+  CHECK(pacer.available_bytes(0) == 0);
+  CHECK(pacer.available_bytes(500) == 0);
+  CHECK(pacer.available_bytes(1'700) == 1'200);
+  CHECK(pacer.available_bytes(kSecondNs) == 20'000);
+  CHECK(Pacer(0, 0).available_bytes(0) == std::numeric_limits<std::uint64_t>::max());
+}
