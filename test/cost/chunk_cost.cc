@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a chunk costs, without a clock: bytes copied by memcpy and memmove, and allocations, counted
+// in two whole lanes while ops go through them. Copies and allocations creep in unseen; here they
+// fail. Instructions are counted by instructions.py, which runs this program under callgrind.
+//
+// net_ring passes the very mbuf on, so it is shared when it arrives and the first reducing hop has
+// to copy it (rule 2): one copy more than on ports whose buffers are exclusive.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "two_ranks.h"
+
+namespace {
+
+bool counting = false;
+std::uint64_t bytes_copied = 0;
+std::uint64_t allocations = 0;
+
+void* allocate(std::size_t bytes) {
+  if (counting) ++allocations;
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+// The linker sends the libraries' calls here (--wrap).
+extern "C" {
+void* __real_memcpy(void* to, const void* from, std::size_t bytes);
+void* __real_memmove(void* to, const void* from, std::size_t bytes);
+void* __wrap_memcpy(void* to, const void* from, std::size_t bytes);
+void* __wrap_memmove(void* to, const void* from, std::size_t bytes);
+
+void* __wrap_memcpy(void* to, const void* from, std::size_t bytes) {
+  if (counting) bytes_copied += bytes;
+  return __real_memcpy(to, from, bytes);
+}
+void* __wrap_memmove(void* to, const void* from, std::size_t bytes) {
+  if (counting) bytes_copied += bytes;
+  return __real_memmove(to, from, bytes);
+}
+}
+
+void* operator new(std::size_t bytes) { return allocate(bytes); }
+void* operator new[](std::size_t bytes) { return allocate(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+
+using namespace gradwire;
+using namespace gradwire::lane;
+using gradwire::test::AllReduceCase;
+
+namespace {
+
+constexpr std::uint32_t kPayload = 1024;
+constexpr std::uint64_t kChunks = 2'000;
+
+/// Rounds until both clients have their completion. Callgrind looks at this function alone.
+[[gnu::noinline]] bool measured_rounds(TwoRanks& ranks) {
+  int open = 2;
+  for (int round = 0; round < 1'000'000 && open > 0; ++round) {
+    ranks.round(2'000);
+    for (std::uint16_t r = 0; r < 2; ++r) {
+      const auto entry = ranks.rank(r).client->completion();
+      if (!entry) continue;
+      if (static_cast<ErrorCode>(entry->status) != ErrorCode::kOk) return false;
+      --open;
+    }
+  }
+  return open == 0;
+}
+
+struct Cost {
+  double copies = 0;  ///< of each payload byte, by all ranks together
+  std::uint64_t allocations = 0;
+};
+
+/// One op of kChunks chunks, after one that nobody counts. `creeping`: somebody has put a copy and
+/// an allocation into the lanes' rounds.
+Cost cost_of_an_op(bool creeping) {
+  TwoRanksOptions options;
+  options.payload_bytes = kPayload;
+  TwoRanks ranks(options);
+  REQUIRE(ranks.form());
+  std::vector<std::unique_ptr<AllReduceCase>> cases;
+  Cost cost;
+  for (int op = 0; op < 2; ++op) {
+    cases.push_back(std::make_unique<AllReduceCase>(
+        2, 1, kChunks * kPayload / 4, DataType::kFloat32, RedOp::kSum, 7 + op, false));
+    for (std::uint16_t r = 0; r < 2; ++r) ranks.post(r, *cases.back());
+    bytes_copied = allocations = 0;
+    counting = op == 1;
+    if (creeping && counting) {
+      std::vector<std::byte> from(kChunks * kPayload);
+      std::vector<std::byte> to(from.size());
+      __wrap_memcpy(to.data(), from.data(), from.size());
+    }
+    const bool done = measured_rounds(ranks);
+    counting = false;
+    REQUIRE(done);
+    CHECK(cases.back()->wrong(0) == "");
+    CHECK(cases.back()->wrong(1) == "");
+    cost.copies = static_cast<double>(bytes_copied) / static_cast<double>(kChunks * kPayload);
+    cost.allocations = allocations;
+  }
+  ranks.leave_and_check();
+  return cost;
+}
+
+/// Load, copy of what net_ring shares, store; headers are the rest.
+bool within_bounds(const Cost& cost) { return cost.copies < 3.1 && cost.allocations == 0; }
+
+}  // namespace
+
+TEST_CASE("a chunk is copied no more often than the design says, and nothing is allocated") {
+  const Cost cost = cost_of_an_op(false);
+  INFO("copies " << cost.copies << " allocations " << cost.allocations);
+  CHECK(within_bounds(cost));
+  CHECK(cost.copies > 1.9);  // The counting works: loads and stores are copies.
+}
+
+TEST_CASE("a copy or an allocation that creeps in is found") {
+  const Cost cost = cost_of_an_op(true);
+  INFO("copies " << cost.copies << " allocations " << cost.allocations);
+  CHECK(cost.copies >= 3.5);
+  CHECK(cost.allocations > 0);
+  CHECK_FALSE(within_bounds(cost));
+}
