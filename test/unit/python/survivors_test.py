@@ -10,7 +10,7 @@ from gradwire import GradwireError, Status, rendezvous, survivors
 
 
 def together(store, base, places, nranks, members, **options):
-    """agree() in a thread for each (rank, member, seconds of delay); what each got, or its error."""
+    """agree() in a thread for each (rank, member, seconds of delay); what each got, or an error."""
     results = {}
 
     def one(rank, member, delay_s):
