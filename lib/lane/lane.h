@@ -95,7 +95,7 @@ class Lane {
     TxQueue tx;
     std::unique_ptr<FaultStage> stage;
     FaultStage* faults = nullptr;  // the stage while it has something to do
-    PortShare share{0, 0};  ///< of the port's rate, and among groups
+    PortShare share{0, 0};         ///< of the port's rate, and among groups
     TxTrace trace;
   };
   /// One group on this lane.
