@@ -90,7 +90,9 @@ class Pair {
 
 /// Integers, so that the expectation needs no rounding rule.
 std::int32_t input_of(int rank, std::size_t op, std::size_t i) {
-  return static_cast<std::int32_t>((i * 2654435761u) ^ (op * 40503u)) * (rank + 3);
+  const std::size_t mixed = (i * 2654435761u) ^ (op * 40503u);
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(mixed) *
+                                   static_cast<std::uint32_t>(rank + 3));
 }
 
 TEST_CASE("two embedded ranks sum arrays of awkward sizes, in place and out of place") {

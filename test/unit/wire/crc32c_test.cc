@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <isa-l/crc.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <random>
 #include <vector>
 
+#include "wire/crc32c_wide.h"
 #include "wire/packet.h"
 
 using namespace gradwire::wire;
@@ -37,5 +42,35 @@ TEST_CASE("CRC32C of pieces is that of the whole, however it is cut and aligned"
     const auto whole = all.subspan(start);
     for (std::size_t cut = 0; cut <= whole.size(); ++cut)
       REQUIRE(crc32c_extend(crc32c(whole.first(cut)), whole.subspan(cut)) == crc32c(whole));
+  }
+}
+
+TEST_CASE("CRC32C by multiplication is ISA-L's, at every length, start and alignment") {
+  if (!has_crc32c_wide()) {
+    WARN("this CPU has no VPCLMULQDQ: ISA-L alone is used here, and nothing is compared");
+    return;
+  }
+  const std::uint64_t seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  std::vector<std::byte> bytes(40'000);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  const auto check = [&](std::size_t start, std::size_t length) {
+    const auto state = static_cast<std::uint32_t>(random());
+    std::span<const std::byte> rest = std::span(bytes).subspan(start, length);
+    auto* data = reinterpret_cast<unsigned char*>(bytes.data() + start);
+    const std::uint32_t ours = crc32c_wide(state, rest);
+    const std::size_t taken = length - rest.size();
+    INFO("start " << start << " length " << length << " taken " << taken);
+    REQUIRE(rest.size() < kWideLeastBytes);
+    REQUIRE(ours == crc32_iscsi(data, static_cast<int>(taken), state));
+    // And the whole, as packets use it.
+    REQUIRE(crc32c_extend(~state, std::span(bytes).subspan(start, length)) ==
+            ~crc32_iscsi(data, static_cast<int>(length), state));
+  };
+  for (std::size_t length = 0; length < 2'400; ++length) check(length % 67, length);
+  for (int i = 0; i < 1'000; ++i) {
+    const std::size_t start = random() % 1'000;
+    check(start, random() % (bytes.size() - start));
   }
 }
