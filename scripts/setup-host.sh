@@ -3,7 +3,7 @@
 # Makes a host fit for gradwired: hugepages, vfio, NICs, virtual functions, boot arguments. Records
 # what was so before each change, and --undo puts it back. doc/operations.md tells when to use what.
 set -euo pipefail
-host_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+host_folder=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 # Found last: who calls without a login shell often has no sbin in PATH.
 export PATH=$PATH:/usr/sbin:/sbin LC_ALL=C
 . "$host_folder/lib/log.sh"

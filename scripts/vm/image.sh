@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# What a virtual machine boots: the distribution's kernel, and a root of its packages that is small
+# enough to be the initramfs, so that no disk is needed. Made once, and kept in $vm_folder; what is
+# built here is laid over it for each run.
+
+# The kernel's modules that the guest needs, by their folders below kernel/.
+vm_module_folders=(drivers/net/ethernet/intel/e1000e drivers/net/virtio_net.ko
+  drivers/net/net_failover.ko net/core/failover.ko drivers/virtio drivers/vfio drivers/ptp
+  drivers/pps virt/lib/irqbypass.ko arch/x86/kvm)
+# apt-get's names: what dpdk-devbind.py and setup-host.sh run, and what our programs are linked to.
+vm_packages=(kmod iproute2 iputils-ping ethtool pciutils procps numactl python3-minimal dpdk
+  systemd systemd-sysv udev adduser
+  librte-net-e1000-23 librte-net-virtio23 librte-bus-pci23 librte-bus-vdev23
+  librte-mempool-ring23 librte-mempool-stack23 librte-gpudev23
+  libisal2 libspdlog1.10 libtomlplusplus3 libnuma1)
+
+# vm_archive: where this machine takes Debian from.
+vm_archive() {
+  apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+    awk '$2 == "bookworm" && $3 == "main" {print $1; exit}'
+}
+
+# vm_base_root FOLDER: Debian's smallest root, by debootstrap; kept as an archive.
+vm_base_root() {
+  local into=$1 kept=$vm_folder/base.tar log=$vm_folder/debootstrap.log
+  if [[ ! -s $kept ]]; then
+    local made=$vm_folder/base
+    rm -rf "$made"
+    step "a root of Debian 12, by debootstrap"
+    with_progress 30 "$log" debootstrap debootstrap --variant=minbase bookworm "$made" \
+      "$(vm_archive)" || vm_cannot "debootstrap fails: $(tail -n 1 "$log")"
+    tar -C "$made" -cf "$kept.part" .
+    mv "$kept.part" "$kept"
+    rm -rf "$made"
+  fi
+  mkdir -p "$into"
+  tar -C "$into" -xf "$kept"
+  # The machine's own sources: its proxies and keys too.
+  rm -f "$into/etc/apt/sources.list"
+  cp -a /etc/apt/. "$into/etc/apt/"
+  cp -L /etc/resolv.conf "$into/etc/" 2>/dev/null || true
+}
+
+# vm_root: $vm_folder/root has the packages; $vm_folder/kernel the kernel and its modules.
+vm_root() {
+  local root=$vm_folder/root log=$vm_folder/packages.log wanted
+  wanted="$(cat "${BASH_SOURCE[0]}" | sha256sum | cut -d' ' -f1)"
+  if [[ $(cat "$vm_folder/made-of" 2>/dev/null) == "$wanted" ]]; then
+    step "root and kernel: there from an earlier run"
+    return
+  fi
+  rm -rf "$root" "$vm_folder/kernel"
+  vm_base_root "$root"
+  step "packages of the guest"
+  with_progress 30 "$log" "package lists" chroot "$root" apt-get update ||
+    vm_cannot "the root's package lists do not come: $(tail -n 1 "$log")"
+  with_progress 30 "$log" packages chroot "$root" env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
+    apt-get -y -q install --no-install-recommends "${vm_packages[@]}" ||
+    vm_cannot "the guest's packages do not install: $(grep -m1 '^E:' "$log" || tail -n 1 "$log")"
+  vm_kernel
+  # What no story reads only makes the boot longer.
+  rm -rf "$root"/usr/share/{doc,man,locale,info} "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/*
+  printf '%s\n' "$wanted" >"$vm_folder/made-of"
+}
+
+vm_kernel() {
+  local name folder=$vm_folder/kernel item from version
+  step "the distribution's kernel"
+  mkdir -p "$folder"
+  name=$(apt-cache depends linux-image-amd64 | awk '/Depends:/ {print $2; exit}')
+  (cd "$folder" && apt-get download -q "$name" >"$folder/log" 2>&1) ||
+    vm_cannot "the kernel $name does not come: $(tail -n 1 "$folder/log")"
+  dpkg -x "$folder/$name"*.deb "$folder/unpacked"
+  cp "$folder"/unpacked/boot/vmlinuz-* "$folder/vmlinuz"
+  from=$(echo "$folder"/unpacked/lib/modules/*)
+  version=$(basename "$from")
+  for item in "${vm_module_folders[@]}"; do
+    [[ -e $from/kernel/$item ]] || continue
+    mkdir -p "$vm_folder/root/lib/modules/$version/kernel/$(dirname "$item")"
+    cp -r "$from/kernel/$item" "$vm_folder/root/lib/modules/$version/kernel/$(dirname "$item")/"
+  done
+  cp "$from"/modules.{order,builtin,builtin.modinfo} "$vm_folder/root/lib/modules/$version/"
+  depmod -b "$vm_folder/root" "$version"
+  rm -rf "$folder/unpacked" "$folder/$name"*.deb
+}
+
+# vm_initramfs FILE: the root with what is built here, and the guest's stories. Two archives one
+# after the other are one to the kernel, so the large one is made once.
+vm_initramfs() {
+  local out=$1 over=$vm_folder/overlay base=$vm_folder/root.cpio program
+  if [[ ! -s $base || $base -ot $vm_folder/made-of ]]; then
+    (cd "$vm_folder/root" && find . -xdev -print0 |
+      cpio -0 -o -H newc --quiet) >"$base.part"
+    mv "$base.part" "$base"
+  fi
+  rm -rf "$over"
+  mkdir -p "$over/opt/gradwire/bin" "$over/opt/gradwire/vm"
+  for program in gradwired gradwire gradwire-perf; do
+    strip -o "$over/opt/gradwire/bin/$program" "$vm_build/app/$program/$program"
+  done
+  cp "$vm_build"/lib/client/libgradwire.so* "$over/opt/gradwire/bin/" 2>/dev/null || true
+  strip "$over"/opt/gradwire/bin/libgradwire.so* 2>/dev/null || true
+  cp -r "$repo_root/scripts" "$over/opt/gradwire/"
+  cp "$repo_root"/test/vm/guest/* "$over/opt/gradwire/vm/"
+  [[ -z ${vm_packages_folder:-} ]] || cp "$vm_packages_folder"/gradwire_*.deb "$over/opt/gradwire/"
+  mkdir -p "$over/etc/systemd/system"
+  cp "$repo_root/test/vm/guest/gradwire-story.service" "$over/etc/systemd/system/"
+  install -m 755 "$repo_root/test/vm/guest/init.sh" "$over/init"
+  (cd "$over" && find . -print0 | cpio -0 -o -H newc --quiet) >"$vm_folder/overlay.cpio"
+  cat "$base" "$vm_folder/overlay.cpio" >"$out"
+}
