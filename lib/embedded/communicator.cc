@@ -11,6 +11,7 @@
 
 #include "embedded/float_environment.h"
 #include "group/table.h"
+#include "lane/command_check.h"
 
 namespace gradwire::embedded {
 namespace {
@@ -20,8 +21,14 @@ constexpr TimeNs kLaneStopNs = 5'000'000'000;
 constexpr std::uint32_t kControlRounds = 256;
 constexpr std::uint64_t kGroupHandle = 1;
 
-bool overlap(const std::byte* a, const std::byte* b, std::uint64_t bytes) noexcept {
-  return a < b + bytes && b < a + bytes;
+/// What an op reads and writes; nothing where it has no elements.
+lane::CommandRanges ranges_of(const void* input, const void* output, std::uint64_t count,
+                              DataType datatype) noexcept {
+  const auto range = [&](const void* base) {
+    const auto* begin = static_cast<const std::byte*>(base);
+    return lane::Range{begin, begin + count * element_bytes(datatype)};
+  };
+  return count == 0 ? lane::CommandRanges{} : lane::CommandRanges{range(input), range(output)};
 }
 
 }  // namespace
@@ -263,11 +270,6 @@ Result<void> Communicator::check(const AllReduce& op) const {
   if (op.count != 0 && (op.input == nullptr || op.output == nullptr)) {
     return fail(ErrorCode::kInvalidArgument, "no input or no output");
   }
-  const auto* input = static_cast<const std::byte*>(op.input);
-  const auto* output = static_cast<const std::byte*>(op.output);
-  if (input != output && overlap(input, output, op.count * element)) {
-    return fail(ErrorCode::kInvalidArgument, "input and output overlap and are not the same");
-  }
   const ring::ShardConfig& config = plan_->shards.front().shard->config();
   const std::uint64_t chunks =
       ring::lane_chunks(op.count, op.datatype, config.nranks, config.payload_bytes, config.lanes);
@@ -275,6 +277,21 @@ Result<void> Communicator::check(const AllReduce& op) const {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} elements are {} chunks on a lane, at most {}", op.count, chunks,
                             config.max_chunks));
+  }
+  const lane::CommandRanges ranges = ranges_of(op.input, op.output, op.count, op.datatype);
+  if (op.input != op.output && ranges.input.overlaps(ranges.output)) {
+    return fail(ErrorCode::kInvalidArgument, "input and output overlap and are not the same");
+  }
+  for (std::uint64_t op_seq = done_ + 1; op_seq <= posted_; ++op_seq) {
+    const ring::OpSpec& other = specs_[op_seq % lane::kOpSlots];
+    if (!ranges.conflicts(
+            ranges_of(other.inputs[0], other.outputs[0], other.count, other.datatype))) {
+      continue;
+    }
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("its memory overlaps that of op {}, which is not done, and one of the "
+                            "two writes: wait for that one first",
+                            op_seq));
   }
   return {};
 }

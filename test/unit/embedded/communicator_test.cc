@@ -238,6 +238,37 @@ TEST_CASE("what cannot be is refused by name and changes nothing") {
   CHECK(wrong[1] == "");
 }
 
+TEST_CASE("an op may not touch what an unfinished one writes, nor write what it reads") {
+  Pair pair;
+  const auto errors = pair.form();
+  REQUIRE(errors[0] + errors[1] == "");
+  constexpr std::size_t kCount = 2'000;
+  std::array<std::string, 2> wrong;
+  pair.both([&](Communicator& rank, int r) {
+    std::vector<float> data(4 * kCount, 1.0F);
+    float* const at = data.data();
+    const auto op = [&](const float* input, float* output) {
+      return AllReduce{input, output, kCount, DataType::kFloat32, RedOp::kSum, 0};
+    };
+    const auto refused = [&](const AllReduce& bad) {
+      const auto posted = rank.post(bad);
+      return !posted && posted.error().code == ErrorCode::kInvalidArgument &&
+             posted.error().message.find("op 1,") != std::string::npos;
+    };
+    if (!rank.post(op(at, at + kCount))) wrong[r] += "the first; ";
+    if (!refused(op(at + 3 * kCount, at + 2 * kCount - 1))) wrong[r] += "writes its output; ";
+    if (!refused(op(at + 2 * kCount, at + kCount - 1))) wrong[r] += "writes its input; ";
+    if (!refused(op(at + kCount, at + 3 * kCount))) wrong[r] += "reads its output; ";
+    // Both only read the first quarter.
+    if (!rank.post(op(at, at + 2 * kCount))) wrong[r] += "a shared input; ";
+    if (const auto done = rank.wait(2, kTimeout); !done) wrong[r] += done.error().message;
+    if (!rank.all_reduce(op(at + kCount, at + 3 * kCount), kTimeout)) wrong[r] += "afterwards; ";
+    if (data[kCount] != 2 || data[2 * kCount] != 2 || data[3 * kCount] != 4) wrong[r] += "sums; ";
+  });
+  CHECK(wrong[0] == "");
+  CHECK(wrong[1] == "");
+}
+
 TEST_CASE("a table that does not fit is refused before anyone waits") {
   Pair pair(4);  // another eager allowance
   const auto errors = pair.form();
