@@ -37,6 +37,7 @@ void Lane::run(const std::atomic<bool>& stop) noexcept {
       case IdleAction::kYield:
         count(counters_.yields);
         sched_yield();
+        polling_.yielded(now, clock.now() - now);
         break;
       case IdleAction::kSleep: {
         TimeNs sleep_ns = Polling::bound(step.sleep_ns, now, deadline(now));

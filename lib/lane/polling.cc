@@ -14,14 +14,15 @@ std::optional<PollingMode> parse_polling_mode(std::string_view name) noexcept {
 IdleStep Polling::after_round(TimeNs now, bool worked, bool expecting, bool interrupts) noexcept {
   if (worked || last_work_ns_ == -kNever) {
     last_work_ns_ = now;
-    next_sleep_ns_ = config_.first_sleep_ns;
+    const bool contended = now < no_yield_until_;
+    next_sleep_ns_ = contended ? config_.contended_sleep_ns : config_.first_sleep_ns;
     return {};
   }
   if (config_.mode == PollingMode::kBusy) return {.action = IdleAction::kPause};
   const TimeNs idle_ns = now - last_work_ns_;
   if (idle_ns < config_.pause_ns) return {.action = IdleAction::kPause};
   const TimeNs yield_ns = expecting ? config_.expecting_yield_ns : config_.yield_ns;
-  if (idle_ns < yield_ns) return {.action = IdleAction::kYield};
+  if (idle_ns < yield_ns && now >= no_yield_until_) return {.action = IdleAction::kYield};
 
   if (interrupts) return {.action = IdleAction::kSleep, .sleep_ns = config_.max_sleep_ns};
   const TimeNs longest = expecting ? config_.expecting_sleep_ns : config_.max_sleep_ns;

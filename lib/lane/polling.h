@@ -6,6 +6,10 @@
 /// formation is under way packets are expected, and sleeps stay short; they also never pass the
 /// next deadline of a shard. A doorbell ends a sleep at once.
 ///
+/// Whoever yields on a core where somebody computes gets it back after a time slice of that one,
+/// milliseconds later; a timer's wake-up gets it at once. So a yield that took long is the last one
+/// for a while: sleeps as short as a timer can take its place.
+///
 /// A state machine over the caller's time: it neither sleeps nor reads a clock. One lane owns it.
 #pragma once
 
@@ -28,6 +32,9 @@ struct PollingConfig {
   TimeNs first_sleep_ns = 50'000;       ///< each further one is twice as long
   TimeNs expecting_sleep_ns = 50'000;   ///< the longest while packets are expected
   TimeNs max_sleep_ns = 1'000'000;      ///< the longest
+  TimeNs long_yield_ns = 100'000;       ///< a yield that took so long: somebody computes here
+  TimeNs no_yield_ns = 20'000'000;      ///< for so long after that nothing is yielded
+  TimeNs contended_sleep_ns = 20'000;   ///< the first sleep in that time
 };
 
 enum class IdleAction : std::uint8_t { kNone, kPause, kYield, kSleep };
@@ -45,6 +52,10 @@ class Polling {
   /// `interrupts`: a packet ends a sleep, so that a long one costs nothing.
   [[nodiscard]] IdleStep after_round(TimeNs now, bool worked, bool expecting,
                                      bool interrupts) noexcept;
+  /// How long a yield took that after_round() asked for.
+  void yielded(TimeNs now, TimeNs took_ns) noexcept {
+    if (took_ns >= config_.long_yield_ns) no_yield_until_ = now + config_.no_yield_ns;
+  }
   /// @return `sleep_ns` cut to end at `deadline`; 0 = do not sleep.
   [[nodiscard]] static TimeNs bound(TimeNs sleep_ns, TimeNs now, TimeNs deadline) noexcept;
 
@@ -52,6 +63,7 @@ class Polling {
   PollingConfig config_;
   TimeNs last_work_ns_ = -kNever;
   TimeNs next_sleep_ns_ = 0;
+  TimeNs no_yield_until_ = -kNever;
 };
 
 }  // namespace gradwire::lane

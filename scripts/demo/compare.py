@@ -20,10 +20,10 @@ def mean_losses(results):
     return [sum(step) / len(step) for step in zip(*(r["losses"] for r in results))]
 
 
-def slowest_ms(results, skip):
-    """By step, the slowest process's time in all-reduce; without the first steps, in which
-    connections and memory are made."""
-    return [1e3 * max(step) for step in zip(*(r["allreduce_s"] for r in results))][skip:]
+def by_step_ms(results, skip, which):
+    """By step, `which` (min or max) of the processes' times in all-reduce; without the first steps,
+    in which connections and memory are made."""
+    return [1e3 * which(step) for step in zip(*(r["allreduce_s"] for r in results))][skip:]
 
 
 def quantile(values, q):
@@ -41,9 +41,10 @@ def print_losses(gradwire, gloo, rows_max):
 
 
 def print_times(name, results, skip):
-    times = slowest_ms(results, skip)
-    print(f"  {name:9s} median {quantile(times, 0.5):8.2f} ms   "
-          f"p99 {quantile(times, 0.99):8.2f} ms")
+    least = by_step_ms(results, skip, min)
+    most = by_step_ms(results, skip, max)
+    print(f"  {name:9s} {quantile(least, 0.5):8.2f} {quantile(least, 0.99):8.2f}     "
+          f"{quantile(most, 0.5):8.2f} {quantile(most, 0.99):8.2f}")
 
 
 def main():
@@ -59,9 +60,10 @@ def main():
     gloo = load(arguments.folder, "gloo", arguments.world)
 
     print_losses(mean_losses(gradwire), mean_losses(gloo), arguments.rows)
-    print("\n  time in all-reduce per step: while at least one was under way, slowest process,"
-          f"\n  waiting for the others included (steps {arguments.skip + 1} to "
-          f"{len(gloo[0]['losses'])})")
+    print(f"\n  time in all-reduce per step, ms: while at least one was under way (steps "
+          f"{arguments.skip + 1} to {len(gloo[0]['losses'])})"
+          "\n            last to come         first to come, waiting for the others"
+          "\n              median      p99       median      p99")
     print_times("gradwire", gradwire, arguments.skip)
     print_times("Gloo", gloo, arguments.skip)
 

@@ -90,3 +90,32 @@ TEST_CASE("polling modes have names") {
   CHECK(parse_polling_mode("adaptive") == PollingMode::kAdaptive);
   CHECK_FALSE(parse_polling_mode("Busy"));
 }
+
+TEST_CASE("after a yield that took a time slice it sleeps instead, for a while") {
+  PollingConfig config;
+  Polling polling(config);
+  TimeNs now = 1'000'000'000;
+  (void)polling.after_round(now, true, true, false);
+  now += config.pause_ns;
+  CHECK(polling.after_round(now, false, true, false).action == IdleAction::kYield);
+  polling.yielded(now, config.long_yield_ns - 1);
+  CHECK(polling.after_round(now, false, true, false).action == IdleAction::kYield);
+  polling.yielded(now, 3'000'000);
+  const TimeNs until = now + config.no_yield_ns;
+  now += 3'000'000;
+  // From the next work on sleeps begin as short as can be, and right after the pause.
+  (void)polling.after_round(now, true, true, false);
+  CHECK(polling.after_round(now + config.pause_ns - 1, false, true, false).action ==
+        IdleAction::kPause);
+  now += config.pause_ns;
+  const IdleStep first = polling.after_round(now, false, true, false);
+  CHECK(first.action == IdleAction::kSleep);
+  CHECK(first.sleep_ns == config.contended_sleep_ns);
+  const IdleStep second = polling.after_round(now, false, true, false);
+  CHECK(second.sleep_ns == 2 * config.contended_sleep_ns);
+  CHECK(polling.after_round(now, false, true, false).sleep_ns == config.expecting_sleep_ns);
+  // Then it tries again.
+  (void)polling.after_round(until, true, true, false);
+  CHECK(polling.after_round(until + config.pause_ns, false, true, false).action ==
+        IdleAction::kYield);
+}
