@@ -155,7 +155,7 @@ Result<Counters> DaemonTransport::counters() {
   }
   for (const json& group : parsed.value("groups", json::array())) {
     for (const json& shard : group.value("shards", json::array())) {
-      add_up(shard, {kRetransmissions}, counters);
+      add_up(shard.value("counters", json::object()), {kRetransmissions}, counters);
     }
   }
   if (const auto cpu_ns = process_cpu_ns(parsed["daemon"].value("pid", 0))) {

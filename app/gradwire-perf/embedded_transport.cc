@@ -99,6 +99,7 @@ Result<void> EmbeddedTransport::start() {
     added.prefix_bits = port.prefix_bits;
     added.rx_descriptors = added.tx_descriptors = wanted.descriptors;
     added.rate_bps = static_cast<std::uint64_t>(wanted.port_rate_gbps * 1e9);
+    added.faults = wanted.faults;
     config.datapath.ports.push_back(added);
   }
   if (!wanted.tx_trace.empty()) config.datapath.tx_trace_bursts = std::size_t{1} << 20;

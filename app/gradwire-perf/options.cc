@@ -195,6 +195,9 @@ void add_embedded_options(CLI::App& app, EmbeddedOptions& embedded,
       ->check(CLI::Range(1u, 4096u));
   app.add_option("--descriptors", embedded.descriptors, "Of each queue and direction")
       ->check(CLI::Range(32u, 8192u));
+  app.add_option("--drop", embedded.faults.drop, "Share of received frames that is lost on purpose")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--fault-seed", embedded.faults.seed, "The same seed loses the same frames");
   app.add_flag("--busy", embedded.busy, "Never give a core away; for cores of its own");
   app.add_option("--rate", embedded.rate_gbps, "Gbit/s of each connection; 0: not paced")
       ->check(CLI::Range(0.0, 1e4));

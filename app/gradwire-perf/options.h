@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fault_settings.h"
 #include "base/result.h"
 #include "base/types.h"
 
@@ -53,6 +54,7 @@ struct EmbeddedOptions {
   double port_rate_gbps = 0;  ///< pacing of each port; 0: not paced
   std::string tx_trace;       ///< file for when what left each port; empty: none
   bool busy = false;          ///< never gives its core away
+  FaultSettings faults;       ///< that every port injects, for figures under loss
 };
 
 struct Options {

@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <vector>
 
 #include "sim/experiment.h"
+#include "sim/failure_trial.h"
 
 namespace gradwire::sim {
 namespace {
@@ -119,14 +122,66 @@ bool measure_sharing(const Options& options) {
   return all;
 }
 
+TimeNs percentile(const std::vector<TimeNs>& sorted, double share) {
+  const auto at = static_cast<std::size_t>(share * static_cast<double>(sorted.size()));
+  return sorted[std::min(at, sorted.size() - 1)];
+}
+
+/// From a daemon's death until every survivor's client has its error; a trial for each seed.
+bool measure_failure(const Options& options) {
+  struct Limit {
+    const char* name;
+    bool own_cores;
+    TimeNs silence_ns;  // as lib/config has them where timeouts.silence_ms is "auto"
+    TimeNs bar_ns;
+  };
+  constexpr std::array kLimits = {
+      Limit{"own cores", true, 150'000'000, 200'000'000},
+      Limit{"adaptive, shared cores", false, 1'500'000'000, 2'000'000'000},
+  };
+  bool all = true;
+  fmt::print(
+      "| lanes | silence limit ms | ranks | trials | median ms | p99 ms | p99.9 ms | most ms |\n"
+      "|---|---|---|---|---|---|---|---|\n");
+  for (const Limit& limit : kLimits) {
+    for (const std::uint16_t ranks : {2, 3, 8, 16}) {
+      if (options.ranks != 0 && options.ranks != ranks) continue;
+      std::vector<TimeNs> slowest;  // survivor of each trial
+      for (std::uint64_t seed = options.first_seed; seed <= options.last_seed; ++seed) {
+        FailureTrialOptions o;
+        o.ranks = ranks;
+        o.seed = seed;
+        o.silence_ns = limit.silence_ns;
+        o.own_cores = limit.own_cores;
+        const FailureTrialResult r = run_failure_trial(o);
+        if (!r.failure.empty()) {
+          fmt::print("\nFAILED: {} ranks, seed {}: {}\n", ranks, seed, r.failure);
+          all = false;
+          continue;
+        }
+        slowest.push_back(*std::max_element(r.told_ns.begin(), r.told_ns.end()));
+      }
+      if (slowest.empty()) continue;
+      std::sort(slowest.begin(), slowest.end());
+      all &= percentile(slowest, 0.999) <= limit.bar_ns;
+      fmt::print("| {} | {:.0f} | {} | {} | {:.1f} | {:.1f} | {:.1f} | {:.1f} |\n", limit.name,
+                 ms(limit.silence_ns), ranks, slowest.size(), ms(percentile(slowest, 0.5)),
+                 ms(percentile(slowest, 0.99)), ms(percentile(slowest, 0.999)), ms(slowest.back()));
+      std::fflush(stdout);
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 Result<bool> run_measurement(const Options& options) {
   if (options.measure == "scale") return measure_scale(options);
   if (options.measure == "loss") return measure_loss(options);
   if (options.measure == "sharing") return measure_sharing(options);
+  if (options.measure == "failure") return measure_failure(options);
   return fail(ErrorCode::kInvalidArgument,
-              fmt::format("--measure {}: one of scale, loss, sharing", options.measure));
+              fmt::format("--measure {}: one of scale, loss, sharing, failure", options.measure));
 }
 
 }  // namespace gradwire::sim

@@ -53,7 +53,7 @@ Result<Options> parse_command_line(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_option("--profile", options.profile, profile_help())->capture_default_str();
   app.add_option("--measure", options.measure,
-                 "instead of seeds: scale, loss or sharing, as tables");
+                 "instead of seeds: scale, loss or sharing, as tables; failure: a trial a seed");
   app.add_option("--bytes", options.bytes, "of a measured op");
   app.add_flag("--trace", options.trace, "print what happens, line by line");
   app.add_flag("--keep-going", options.keep_going, "do not stop at the first seed that fails");

@@ -101,6 +101,7 @@ ring::ShardConfig shard_config(const config::DaemonConfig& config, std::uint32_t
   // Ten questions within the silence limit, so that loss is not taken for a death.
   out.timeouts.ping_interval_ns =
       std::min(ms(config.timeouts.ping_ms), out.timeouts.silence_ns / 10);
+  out.sender.max_pto_ns = std::min(out.sender.max_pto_ns, out.timeouts.silence_ns / 10);
   out.timeouts.leave_ns = ms(config.timeouts.leave_ms);
   if (!config.gpu.device.empty()) {
     out.batch_entries = reduce::Batch::kItems;

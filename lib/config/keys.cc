@@ -130,8 +130,8 @@ const std::array kKeys = {
             GRADWIRE_FIELD(transport.ecn)),
 
     auto_integer("timeouts", "silence_ms", "ms", 10, 600'000,
-                 "a neighbour silent for so long is dead; auto: 200 if polling is busy and "
-                 "require_isolated is true, else 2000",
+                 "a neighbour silent for so long is dead; auto: 150 if polling is busy and "
+                 "require_isolated is true, else 1500",
                  GRADWIRE_FIELD(timeouts.silence_ms)),
     integer("timeouts", "formation_ms", "ms", 100, 3'600'000, "to form a group",
             GRADWIRE_FIELD(timeouts.formation_ms)),

@@ -250,9 +250,10 @@ Result<DaemonConfig> Loader::finish() {
   if (mistakes_.empty()) check_required();
   if (config_.timeouts.silence_ms == kAuto) {
     // A busy lane on a core that others use too is heard when the scheduler gives it its turn: what
-    // is short there may be no more than a neighbour's turn.
+    // is short there may be no more than a neighbour's turn. Every survivor's client is to know
+    // within 200 ms or 2 s of a death, so the silence itself may take three quarters of it.
     const bool own_cores = config_.lanes.polling == "busy" && config_.daemon.require_isolated;
-    config_.timeouts.silence_ms = own_cores ? 200 : 2'000;
+    config_.timeouts.silence_ms = own_cores ? 150 : 1'500;
   }
   if (mistakes_.empty()) {
     for (const Conflict& conflict : find_conflicts(config_)) {

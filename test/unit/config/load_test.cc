@@ -38,14 +38,14 @@ TEST_CASE("a port is enough, the rest has defaults") {
 
 TEST_CASE("silence is short where lanes have their cores to themselves, unless it is given") {
   const std::string port = kPort;
-  CHECK(load(port, "f")->timeouts.silence_ms == 2000);
+  CHECK(load(port, "f")->timeouts.silence_ms == 1500);
   const std::string isolated = "[daemon]\nrequire_isolated = true\n";
-  CHECK(load(port + "[lanes]\npolling = \"busy\"\n", "f")->timeouts.silence_ms == 2000);
-  CHECK(load(port + isolated, "f")->timeouts.silence_ms == 2000);
-  CHECK(load(port + isolated + "[lanes]\npolling = \"busy\"\n", "f")->timeouts.silence_ms == 200);
+  CHECK(load(port + "[lanes]\npolling = \"busy\"\n", "f")->timeouts.silence_ms == 1500);
+  CHECK(load(port + isolated, "f")->timeouts.silence_ms == 1500);
+  CHECK(load(port + isolated + "[lanes]\npolling = \"busy\"\n", "f")->timeouts.silence_ms == 150);
   CHECK(load(port + "[lanes]\npolling = \"busy\"\n[timeouts]\nsilence_ms = 900\n", "f")
             ->timeouts.silence_ms == 900);
-  CHECK(load(port + "[timeouts]\nsilence_ms = \"auto\"\n", "f")->timeouts.silence_ms == 2000);
+  CHECK(load(port + "[timeouts]\nsilence_ms = \"auto\"\n", "f")->timeouts.silence_ms == 1500);
 }
 
 TEST_CASE("an unknown key names its line and the nearest key") {

@@ -85,3 +85,11 @@ TEST_CASE("an unknown transport is refused, and members where there can be none"
   CHECK_FALSE(parse({"--transport", "tcp", "--members", "2", "--rendezvous", "x"}).has_value());
   CHECK(parse({"--transport", "daemon", "--members", "2", "--rendezvous", "x"}).has_value());
 }
+
+TEST_CASE("the bench's own lanes may lose frames on purpose") {
+  const auto parsed = parse({"--transport", "gradwire", "--port", "net_memif0=10.9.0.1/24",
+                             "--drop", "0.01", "--fault-seed", "7"});
+  REQUIRE(parsed.has_value());
+  CHECK(parsed->options.embedded.faults == FaultSettings{.seed = 7, .drop = 0.01});
+  CHECK_FALSE(parse({"--drop", "1.5"}).has_value());
+}

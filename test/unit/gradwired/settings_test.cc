@@ -70,6 +70,7 @@ TEST_CASE("milliseconds, MiB and Gbit/s become what the libraries count in") {
   CHECK(shard.payload_bytes == 8192);
   CHECK(shard.timeouts.silence_ns == 200'000'000);
   CHECK(shard.timeouts.ping_interval_ns == 20'000'000);
+  CHECK(shard.sender.max_pto_ns == 20'000'000);
   CHECK(shard.sender.rate_bps == 2'500'000'000);
   CHECK(shard.eager_packets == 7);
   CHECK(features(config) == 7);

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// How long it takes until every survivor's client knows that a rank is gone: ops without pause, a
+/// daemon that dies in the middle of one at a time by chance, and the time until each other rank
+/// has an error for everything unfinished. One thread; it allocates.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/types.h"
+
+namespace gradwire::sim {
+
+struct FailureTrialOptions {
+  std::uint16_t ranks = 3;
+  std::uint64_t seed = 1;
+  TimeNs silence_ns = 1'500'000'000;
+  TimeNs ping_interval_ns = 50'000'000;
+  /// Lanes run on their own cores, and are never put aside. Otherwise hosts sleep between polls and
+  /// stand still, for up to 20 ms, when the scheduler gives their core to somebody else.
+  bool own_cores = false;
+  double loss = 0;  ///< of every link
+  /// Instead of a death: the host stands still for so long, and goes on. 0: it dies.
+  TimeNs frozen_ns = 0;
+};
+
+struct FailureTrialResult {
+  /// Empty: every survivor named the dead rank, its op and the silence; or, of a freeze, nobody
+  /// aborted and ops went on.
+  std::string failure;
+  std::vector<TimeNs> told_ns;  ///< by survivor: from the death until it had its error
+};
+
+[[nodiscard]] FailureTrialResult run_failure_trial(const FailureTrialOptions& options);
+
+}  // namespace gradwire::sim
