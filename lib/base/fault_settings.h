@@ -14,7 +14,7 @@ namespace gradwire {
 
 struct FaultSettings {
   static constexpr std::uint32_t kMaxReorderFrames = 64;
-  static constexpr std::uint32_t kMaxDelayUs = 1'000'000;
+  static constexpr std::uint32_t kMaxDelayUs = 60'000'000;
 
   std::uint64_t seed = 1;  ///< the same seed and the same frames give the same faults
   // Probabilities of each received frame, 0 ... 1.
