@@ -133,6 +133,7 @@ nlohmann::json DatapathLanes::lane_status(std::uint8_t lane) const {
   add("sleep_ns", counters.sleep_ns);
   add("yields", counters.yields);
   add("echo_replies", counters.echo_replies);
+  add("replies_withheld", counters.replies_withheld);
   add("neighbor_frames", counters.neighbor_frames);
   add("neighbor_drops", counters.neighbor_drops);
   add("commands", counters.commands);

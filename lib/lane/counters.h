@@ -24,11 +24,12 @@ struct alignas(64) LaneCounters {
   std::uint64_t sleep_ns = 0;
   std::uint64_t yields = 0;
   std::uint64_t echo_replies = 0;
-  std::uint64_t neighbor_frames = 0;  ///< ARP, passed to the control thread
-  std::uint64_t neighbor_drops = 0;   ///< ARP that the control thread had no room for
-  std::uint64_t commands = 0;         ///< taken from clients
-  std::uint64_t bad_commands = 0;     ///< answered with an error at once
-  std::uint64_t ops_done = 0;         ///< shares of ops finished on this lane
+  std::uint64_t replies_withheld = 0;  ///< pings beyond what is answered (lane/reply_limit.h)
+  std::uint64_t neighbor_frames = 0;   ///< ARP, passed to the control thread
+  std::uint64_t neighbor_drops = 0;    ///< ARP that the control thread had no room for
+  std::uint64_t commands = 0;          ///< taken from clients
+  std::uint64_t bad_commands = 0;      ///< answered with an error at once
+  std::uint64_t ops_done = 0;          ///< shares of ops finished on this lane
   std::array<std::uint64_t, wire::kDropCount> drops{};
 };
 

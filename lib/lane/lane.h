@@ -28,6 +28,7 @@
 #include "lane/polling.h"
 #include "lane/port.h"
 #include "lane/port_share.h"
+#include "lane/reply_limit.h"
 #include "lane/sleeper.h"
 #include "lane/snapshot.h"
 #include "lane/tx_queue.h"
@@ -93,6 +94,7 @@ class Lane {
     bool rx_interrupts = false;
     std::uint16_t rx_burst = 32;
     TxQueue tx;
+    ReplyLimit echoes;
     std::unique_ptr<FaultStage> stage;
     FaultStage* faults = nullptr;  // the stage while it has something to do
     PortShare share{0, 0};         ///< of the port's rate, and among groups
@@ -151,7 +153,8 @@ class Lane {
   void receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept;
   void drop(rte_mbuf* frame, wire::Drop why) noexcept;
   void pass_to_control(std::uint16_t port_index, rte_mbuf* frame) noexcept;
-  void echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view) noexcept;
+  void echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
+            TimeNs now) noexcept;
   bool take_control_frames() noexcept;
 
   // lane_run.cc

@@ -20,6 +20,12 @@ std::span<std::byte> bytes_of(rte_mbuf* frame) noexcept {
 
 bool is_multicast(const wire::MacAddress& mac) noexcept { return (mac[0] & 1) != 0; }
 
+/// `arp` has 28 bytes at least.
+bool is_arp_for(const wire::IpAddress& ip, std::span<const std::byte> arp) noexcept {
+  constexpr std::size_t kTargetOffset = 24;
+  return std::memcmp(arp.data() + kTargetOffset, ip.bytes.data(), 4) == 0;
+}
+
 }  // namespace
 
 bool Lane::receive(TimeNs now) noexcept {
@@ -87,11 +93,15 @@ void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
       }
       break;
     case wire::FrameKind::kArp:
-      pass_to_control(port_index, frame);
-      return;
+      // A network is full of requests for others; the control thread need not see them.
+      if (is_arp_for(port.ip, view.payload)) {
+        pass_to_control(port_index, frame);
+        return;
+      }
+      break;
     case wire::FrameKind::kIcmpEcho:
       if (view.destination_ip == port.ip && !is_multicast(view.destination_mac)) {
-        echo(port_index, frame, view);
+        echo(port_index, frame, view, now);
         return;
       }
       break;
@@ -158,12 +168,15 @@ void Lane::pass_to_control(std::uint16_t port_index, rte_mbuf* frame) noexcept {
   rte_pktmbuf_free(frame);
 }
 
-void Lane::echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view) noexcept {
+void Lane::echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
+                TimeNs now) noexcept {
   LanePort& port = ports_[port_index];
   const bool ours = rte_mbuf_refcnt_read(frame) == 1 && RTE_MBUF_DIRECT(frame);
   // Half of the backlog stays for packets, whoever pings.
-  if ((ours || port.rx_exclusive) && port.tx.room() > TxQueue::kCapacity / 2 &&
-      answer_echo(bytes_of(frame), view)) {
+  const bool may = (ours || port.rx_exclusive) && port.tx.room() > TxQueue::kCapacity / 2;
+  if (!may || !port.echoes.allow(now)) {
+    count(counters_.replies_withheld);
+  } else if (answer_echo(bytes_of(frame), view)) {
     count(counters_.echo_replies);
     port.tx.push(frame);
     return;

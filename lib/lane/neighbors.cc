@@ -155,7 +155,10 @@ void Neighbors::on_frame(std::span<const std::byte> frame, TimeNs now) {
     entry.next_ns = kNever;
     entry.expires_ns = now + config_.lifetime_ns;
   }
-  if (operation == kArpRequest) send_arp(kArpReply, sender_mac, sender_mac, sender_ip);
+  ReplyLimit& limit = found == entries_.end() ? strangers_ : neighbors_;
+  if (operation == kArpRequest && limit.allow(now)) {
+    send_arp(kArpReply, sender_mac, sender_mac, sender_ip);
+  }
 }
 
 void Neighbors::poll(TimeNs now) {

@@ -16,6 +16,7 @@
 
 #include "base/result.h"
 #include "base/types.h"
+#include "lane/reply_limit.h"
 #include "wire/frame.h"
 
 namespace gradwire::lane {
@@ -63,6 +64,8 @@ class Neighbors {
   void forget_learnt() noexcept;
 
   /// A frame that came in on the port: ARP is learnt from and answered, others are ignored.
+  /// Strangers are answered up to ReplyLimit's bound, and those whose address was asked for up to
+  /// one of their own, so that a flood of the former leaves neighbours their answers.
   void on_frame(std::span<const std::byte> frame, TimeNs now);
   /// Repeats and gives up; call it at deadline() or later.
   void poll(TimeNs now);
@@ -92,6 +95,8 @@ class Neighbors {
   NeighborsConfig config_;
   std::map<wire::IpAddress, Entry, IpOrder> entries_;
   std::deque<NeighborFrame> outgoing_;
+  ReplyLimit strangers_;
+  ReplyLimit neighbors_;
 };
 
 /// Turns an ICMP echo request (RFC 792), whole from Ethernet on, into its reply, where it lies.

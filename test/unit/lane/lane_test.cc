@@ -339,6 +339,8 @@ TEST_CASE("ARP goes to the control thread and back, and pings are answered by th
   const unsigned char request[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0,
                                    1,    8,    6,    0,    1,    8,    0, 6, 4, 0, 1};
   std::memcpy(arp.data(), request, sizeof request);
+  const unsigned char target[] = {10, 0, 0, 2};
+  std::memcpy(arp.data() + 38, target, sizeof target);
   REQUIRE(first.send_frame(0, arp));
   ranks.round();
   ranks.round();

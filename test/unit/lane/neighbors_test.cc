@@ -192,6 +192,25 @@ TEST_CASE("an address off the network and IPv6 are refused by name; static entri
   CHECK(*neighbors.lookup(ip("10.0.0.7")) == mac("02:00:00:00:00:07"));
 }
 
+TEST_CASE("strangers get so many answers, whoever floods, and neighbours theirs all the same") {
+  Neighbors neighbors(config());
+  REQUIRE(neighbors.resolve(ip("10.0.0.2"), 0));
+  neighbors.on_frame(kReplyFrame, 0);
+  while (!taken(neighbors).empty()) {
+  }
+  auto stranger = kTheirRequest;
+  stranger[31] = std::byte{77};  // 10.0.0.77
+  int answers = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    neighbors.on_frame(stranger, i * 10'000);  // for a second
+    while (!taken(neighbors).empty()) ++answers;
+  }
+  CHECK(answers >= 1'000);
+  CHECK(answers <= 1'000 + static_cast<int>(ReplyLimit::kBurst));
+  neighbors.on_frame(kTheirRequest, 1'000 * kMs);
+  CHECK_FALSE(taken(neighbors).empty());
+}
+
 TEST_CASE("the table and the answers are bounded") {
   auto small = config();
   small.max_entries = 1;
@@ -199,7 +218,7 @@ TEST_CASE("the table and the answers are bounded") {
   REQUIRE(neighbors.resolve(ip("10.0.0.2"), 0));
   CHECK(neighbors.resolve(ip("10.0.0.3"), 0).error().code == ErrorCode::kResourceExhausted);
 
-  for (int i = 0; i < 10'000; ++i) neighbors.on_frame(kTheirRequest, i);
+  for (int i = 0; i < 10'000; ++i) neighbors.on_frame(kTheirRequest, i * kMs);
   int frames = 0;
   while (!taken(neighbors).empty()) ++frames;
   CHECK(frames == 256);
