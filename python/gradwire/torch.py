@@ -31,6 +31,7 @@ import torch.distributed as dist
 from . import rendezvous, survivors
 from ._native import GradwireError, Status
 from .client import Client
+from .digest import Digests
 
 __all__ = ["GradwireState", "Shrunk", "allreduce_hook"]
 
@@ -95,6 +96,8 @@ class GradwireState:
     store:    a torch.distributed store; None is the job's own
     timeout:  bound of the formation, and of each all-reduce, in seconds
     client:   an open Client to use instead of opening one
+    digest:   compare a digest of each sum over all processes, and abort the group, naming the odd
+              one out, where they differ; None is $GRADWIRE_DIGEST, else off (gradwire.digest)
     """
 
     def __init__(
@@ -111,6 +114,7 @@ class GradwireState:
         timeout=60.0,
         name="ddp",
         client=None,
+        digest=None,
     ):
         rank, nranks, member, members = _place(
             dist.get_rank(process_group),
@@ -134,6 +138,10 @@ class GradwireState:
         self._store = rendezvous.TorchStore(store)
         self._epoch = epoch
         self._name = "gradwire-" + name
+        if digest is None:
+            digest = _from_environment("GRADWIRE_DIGEST", 0) != 0
+        self._compares = bool(digest)
+        self._digests = None
         self._shrinks = 0
         self._thread = None
         self._queue = queue.SimpleQueue()
@@ -151,6 +159,8 @@ class GradwireState:
             timeout=self.timeout,
             prefix=prefix,
         )
+        if self._compares:
+            self._digests = Digests(self.client, self.group, self._store, self._epoch, prefix)
         self._completed_op = 0
         self._abort = None
         self._thread = threading.Thread(target=self._complete, name="gradwire", daemon=True)
@@ -210,6 +220,8 @@ class GradwireState:
             try:
                 self._wait(work)
                 done = time.monotonic()
+                if self._digests is not None:
+                    self._digests.compare(shared, work.op_seq, self.timeout)
                 if shared is not tensor:
                     tensor.view(-1).copy_(shared)
                 nbytes = tensor.numel() * tensor.element_size()
@@ -354,6 +366,9 @@ class GradwireState:
         group, self.group = self.group, None
         if group is None:
             return
+        if self._digests is not None:
+            self._digests.close()
+            self._digests = None
         try:
             group.leave()
         except GradwireError as error:

@@ -95,6 +95,34 @@ def train_both_ways(rank, paths):
     return same, moved, stats
 
 
+def train_with_digests(rank, paths):
+    with GradwireState(socket=paths[rank], members=1, digest=True) as state:
+        _train(rank, state)
+        return state.stats()["ops"]
+
+
+def train_with_a_damaged_sum(rank, paths):
+    """A bit is turned over on purpose in rank 1's third sum, before anybody looks at it."""
+    state = GradwireState(socket=paths[rank], members=1, digest=True)
+    wait = state._wait
+    waits = []
+
+    def damaging(work):
+        wait(work)
+        waits.append(work)
+        if rank == 1 and len(waits) == 3:
+            work._output.view(torch.int32)[7] ^= 1
+
+    state._wait = damaging
+    try:
+        _train(rank, state)
+    except RuntimeError as error:
+        return str(error)
+    finally:
+        state.close()
+    return "nothing was found"
+
+
 def train_members(rank, paths):
     os.environ["LOCAL_WORLD_SIZE"] = "2"
     reference = _train(rank, None)
@@ -165,6 +193,17 @@ class Hook(unittest.TestCase):
                 self.assertEqual(stats["bytes"], STEPS * 4 * parameters)
                 self.assertGreater(stats["median_s"], 0)
                 self.assertLessEqual(stats["median_s"], stats["p99_s"])
+
+    def test_equal_sums_have_equal_digests(self):
+        with FakeDaemons(2) as daemons:
+            first, second = run(train_with_digests, daemons, 2)
+        self.assertEqual(first, second)
+        self.assertGreater(first, STEPS)
+
+    def test_a_damaged_sum_is_found_by_its_digest_and_its_rank_named(self):
+        with FakeDaemons(3) as daemons:
+            for text in run(train_with_a_damaged_sum, daemons, 3):
+                self.assertIn("the result of op 3 differs at rank 1", text)
 
     def test_two_ranks_of_two_members(self):
         with FakeDaemons(2) as daemons:
