@@ -79,11 +79,12 @@ keep_inputs() {
   local target=$1 corpus=$repo_root/test/fuzz/corpus/$1 least=$folder/least/$1 file
   rm -rf "$least"
   mkdir -p "$least"
-  "$folder/test/fuzz/fuzz_$target" -merge=1 -max_len=1024 "$least" "$corpus" \
+  "$folder/test/fuzz/fuzz_$target" -set_cover_merge=1 -max_len=512 "$least" "$corpus" \
     "$folder/corpus/$target" >"$findings/$target.merge.log" 2>&1 </dev/null ||
     die "merging the inputs of $target failed; see $findings/$target.merge.log"
   rm -f "$corpus"/*
-  for file in "$least"/*; do
+  # The longest reach most, and some dozens are enough to begin with.
+  find "$least" -type f -printf '%s %p\n' | sort -rn | head -n 64 | while read -r _ file; do
     cp "$file" "$corpus/$(basename "$file" | cut -c1-12).bin"
   done
   note "$target: $(find "$corpus" -type f | wc -l) inputs, $(du -sb "$corpus" | cut -f1) bytes"
