@@ -12,13 +12,19 @@ using AddVerb = void (*)(CLI::App& app, Action& action);
 
 void add_counters(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
+void add_drain(CLI::App& app, Action& action);
 void add_groups(CLI::App& app, Action& action);
 void add_inject(CLI::App& app, Action& action);
+void add_ops(CLI::App& app, Action& action);
+void add_ports(CLI::App& app, Action& action);
 void add_status(CLI::App& app, Action& action);
+void add_top(CLI::App& app, Action& action);
+void add_trace(CLI::App& app, Action& action);
 
 /// In the order of --help.
 inline constexpr AddVerb kVerbs[] = {
-    add_status, add_groups, add_counters, add_doctor, add_inject,
+    add_status,   add_top,   add_groups, add_ops,    add_ports,
+    add_counters, add_trace, add_drain,  add_doctor, add_inject,
 };
 
 }  // namespace gradwire::cli

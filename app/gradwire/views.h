@@ -14,5 +14,16 @@ namespace gradwire::cli {
 /// Every counter under a name with dots.
 [[nodiscard]] nlohmann::json counters_of(const nlohmann::json& status);
 [[nodiscard]] std::string counters_text(const nlohmann::json& counters);
+[[nodiscard]] nlohmann::json ops_of(const nlohmann::json& status);
+[[nodiscard]] std::string ops_text(const nlohmann::json& ops);
+[[nodiscard]] nlohmann::json ports_of(const nlohmann::json& status);
+[[nodiscard]] std::string ports_text(const nlohmann::json& ports);
+/// Rates between two looks `seconds` apart; all 0 where `seconds` is.
+[[nodiscard]] nlohmann::json top_of(const nlohmann::json& before, const nlohmann::json& after,
+                                    double seconds);
+[[nodiscard]] std::string top_text(const nlohmann::json& top);
+/// The daemon's trace, a line an event, and in the trace-event format.
+[[nodiscard]] std::string trace_text(const nlohmann::json& trace);
+[[nodiscard]] nlohmann::json perfetto_of(const nlohmann::json& trace);
 
 }  // namespace gradwire::cli

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "group/datapath_lanes.h"
 
+#include <fmt/format.h>
+#include <rte_mempool.h>
 #include <spdlog/spdlog.h>
 
 #include "group/gpu_lanes.h"
@@ -139,12 +141,60 @@ nlohmann::json DatapathLanes::lane_status(std::uint8_t lane) const {
   add("commands", counters.commands);
   add("bad_commands", counters.bad_commands);
   add("ops_done", counters.ops_done);
+  add("aborts", counters.aborts);
+  add("busy_ns", counters.busy_ns);
+  add("idle_ns", counters.idle_ns);
+  add("op_bytes", counters.op_bytes);
+  add("bus_bytes", counters.bus_bytes);
   nlohmann::json drops = nlohmann::json::object();
   for (int i = 1; i < wire::kDropCount; ++i) {
     const std::uint64_t dropped = lane::read_counter(counters.drops[static_cast<std::size_t>(i)]);
     drops[wire::name_of(static_cast<wire::Drop>(i))] = dropped;
   }
   out["counters"]["drops"] = std::move(drops);
+  nlohmann::json latency = {{"sum_ns", lane::read_counter(counters.op_latency_ns)}};
+  for (std::size_t i = 0; i < lane::kLatencyBuckets; ++i) {
+    latency["bounds_ns"].push_back(lane::latency_bound_ns(i));
+    latency["counts"].push_back(lane::read_counter(counters.op_latency[i]));
+  }
+  if (lane == 0) out["op_latency"] = std::move(latency);
+  const lane::LanePools& pools = datapath_.pools(lane);
+  const auto add_pool = [&](const char* name, rte_mempool* pool) {
+    out["mempools"].push_back(
+        {{"mempool", name}, {"free", rte_mempool_avail_count(pool)}, {"mbufs", pool->size}});
+  };
+  add_pool("packet", pools.packet());
+  add_pool("control", pools.control());
+  return out;
+}
+
+nlohmann::json DatapathLanes::ports_status() const {
+  nlohmann::json out = nlohmann::json::array();
+  for (const auto& port : datapath_.ports()) {
+    const lane::PortReport report = port->report();
+    const lane::PortCounters counters = port->counters();
+    out.push_back({{"device", report.device},
+                   {"driver", report.driver},
+                   {"link", report.link},
+                   {"up", port->link_up()},
+                   {"mac", wire::to_string(report.mac)},
+                   {"address", fmt::format("{}/{}", wire::to_string(port->config().ip),
+                                           port->config().prefix_bits)},
+                   {"mtu", report.mtu},
+                   {"numa_node", report.numa_node},
+                   {"queues", report.queues},
+                   {"rx_interrupts", report.rx_interrupts},
+                   {"flow_steering", report.flow_steering},
+                   {"counters",
+                    {{"rx_packets", counters.rx_packets},
+                     {"rx_bytes", counters.rx_bytes},
+                     {"rx_missed", counters.rx_missed},
+                     {"rx_errors", counters.rx_errors},
+                     {"rx_no_mbuf", counters.rx_no_mbuf},
+                     {"tx_packets", counters.tx_packets},
+                     {"tx_bytes", counters.tx_bytes},
+                     {"tx_errors", counters.tx_errors}}}});
+  }
   return out;
 }
 

@@ -57,6 +57,17 @@ class DatapathLanes final : public LaneControl {
   [[nodiscard]] std::vector<ReduceTotal> reduce_totals() const override {
     return plan_maker_.totals();
   }
+  [[nodiscard]] ring::ShardCounters shard_totals(std::uint8_t lane) const override {
+    return plan_maker_.shard_totals(lane);
+  }
+  [[nodiscard]] std::vector<lane::TraceEvent> trace(std::uint8_t lane) const override {
+    return datapath_.lane(lane).trace().read();
+  }
+  [[nodiscard]] std::optional<lane::MembersWait> members_wait(
+      std::uint64_t group_handle) const override {
+    return datapath_.lane(0).members_wait(group_handle);
+  }
+  [[nodiscard]] nlohmann::json ports_status() const override;
   [[nodiscard]] nlohmann::json lane_status(std::uint8_t lane) const override;
   [[nodiscard]] const std::vector<PortFaults>& port_faults() const override { return port_faults_; }
   void note_faults(std::uint16_t port, const FaultSettings& faults) override {

@@ -72,6 +72,9 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
     if (auto ok = check_member(*group, body, client); !ok) return tl::unexpected(ok.error());
     return group.get();
   }
+  if (drain_ != DrainState::kNone) {
+    return fail(ErrorCode::kUnavailable, "the daemon is being drained: it forms no new group");
+  }
   if (groups_.size() >= options_.limits.groups) {
     return fail(ErrorCode::kResourceExhausted,
                 fmt::format("the daemon has {} groups, its limit", options_.limits.groups));
@@ -89,6 +92,7 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
   // Ranks that have no common network can be told before anyone waits.
   if (auto ok = choose_paths(*group); !ok) return tl::unexpected(ok.error());
   group->handle = next_group_handle_++;
+  remember_name(*group);
   return groups_.emplace(group->handle, std::move(group)).first->second.get();
 }
 

@@ -16,6 +16,7 @@
 #include "base/types.h"
 #include "lane/fault_stage.h"
 #include "lane/messages.h"
+#include "lane/trace_ring.h"
 #include "reduce/backend.h"
 #include "reduce/gpu/device.h"
 #include "ring/shard.h"
@@ -130,6 +131,19 @@ class LaneControl {
 
   /// What was reduced by groups that are gone, by backend and path.
   [[nodiscard]] virtual std::vector<ReduceTotal> reduce_totals() const { return {}; }
+  /// What shards of groups that are gone counted on the lane.
+  [[nodiscard]] virtual ring::ShardCounters shard_totals(std::uint8_t /*lane*/) const { return {}; }
+  /// The lane's last events of ops, oldest first.
+  [[nodiscard]] virtual std::vector<lane::TraceEvent> trace(std::uint8_t /*lane*/) const {
+    return {};
+  }
+  /// An op of the group that waits for a member of this rank.
+  [[nodiscard]] virtual std::optional<lane::MembersWait> members_wait(
+      std::uint64_t /*group_handle*/) const {
+    return std::nullopt;
+  }
+  /// Each port: what it is, and what its driver counts.
+  [[nodiscard]] virtual nlohmann::json ports_status() const { return nlohmann::json::array(); }
   /// What the lane reports of itself, for the status: core, polling, ports, counters.
   [[nodiscard]] virtual nlohmann::json lane_status(std::uint8_t lane) const = 0;
 };

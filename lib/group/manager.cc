@@ -46,7 +46,11 @@ void Manager::dispatch(const PendingReply& to, const ipc::PeerCredentials& peer,
     case MessageType::kDescribe:
       return reply(to, ipc::bytes_of(own_info_));
     case MessageType::kStatus:
-      return status_reply(to, now);
+      return reply_json(to, status(now));
+    case MessageType::kTrace:
+      return reply_json(to, trace(now));
+    case MessageType::kDrain:
+      return drain(to, peer, message.body);
     case MessageType::kInject:
       return inject(to, peer, message.body);
     default:
@@ -175,6 +179,9 @@ void Manager::on_request_done(const lane::Notice& notice, TimeNs now) {
     case lane::RequestType::kRemoveMemory:
       if (client != nullptr) memory_removed(*client, request.memory);
       return forget_if_gone(request.client_id);
+    case lane::RequestType::kDrain:
+      return on_drained();
+    case lane::RequestType::kResume:
     case lane::RequestType::kAddGroup:
     case lane::RequestType::kAbortGroup:
     case lane::RequestType::kSetFaults:

@@ -61,6 +61,8 @@ class Manager {
 
   /// The whole status, as in a kStatus reply.
   [[nodiscard]] nlohmann::json status(TimeNs now) const;
+  /// The last events of ops, as in a kTrace reply.
+  [[nodiscard]] nlohmann::json trace(TimeNs now) const;
 
   [[nodiscard]] std::size_t client_count() const noexcept { return clients_.size(); }
   [[nodiscard]] std::size_t group_count() const noexcept { return groups_.size(); }
@@ -153,8 +155,19 @@ class Manager {
   void set_faults(std::uint16_t port, const std::string& device, const FaultSettings& faults);
   [[nodiscard]] nlohmann::json faults_status() const;
 
+  // operate.cc: the trace, and draining
+  enum class DrainState : std::uint8_t { kNone, kDraining, kDrained };
+  void drain(const PendingReply& reply, const ipc::PeerCredentials& peer,
+             std::span<const std::byte> body);
+  void on_drained();
+  /// Whether the peer is root or the daemon's own user; else it is told.
+  [[nodiscard]] bool may_operate(const PendingReply& reply, const ipc::PeerCredentials& peer);
+  void remember_name(const Group& group);
+
   // status.cc
-  void status_reply(const PendingReply& reply, TimeNs now);
+  void reply_json(const PendingReply& reply, const nlohmann::json& value);
+  [[nodiscard]] nlohmann::json lane_status(std::uint8_t lane, TimeNs now) const;
+  [[nodiscard]] nlohmann::json ops_status(const Group& group, TimeNs now) const;
   [[nodiscard]] nlohmann::json daemon_status(TimeNs now) const;
   [[nodiscard]] nlohmann::json group_status(const Group& group, TimeNs now) const;
   [[nodiscard]] nlohmann::json client_status(const Client& client, TimeNs now) const;
@@ -173,6 +186,15 @@ class Manager {
 
   std::unordered_map<lane::Request*, Outstanding> outstanding_;
   std::vector<std::deque<lane::Request*>> unsent_;  ///< by lane, in order
+
+  DrainState drain_ = DrainState::kNone;
+  std::vector<PendingReply> drain_replies_;
+  struct GroupName {
+    GroupKey key;
+    std::uint16_t rank = 0;
+    std::uint16_t nranks = 0;
+  };
+  std::map<std::uint64_t, GroupName> names_;  ///< by handle; groups that are gone too
 
   StopState stop_ = StopState::kRunning;
   TimeNs stop_deadline_ = kNever;

@@ -134,6 +134,7 @@ void PlanMaker::destroy(lane::GroupPlan* plan) noexcept {
     if (placement.shard != nullptr) {
       const ring::ShardStatus status = placement.shard->status(0);
       add_to(totals_, status.backend_name, status.backend_path, status.backend);
+      shard_totals_[placement.shard->config().lane] += status.counters;
     }
     if (placement.shard == nullptr || placement.shard->config().nranks < 2) continue;
     datapath_.connection_ids().release(placement.shard->config().sender_connection_id);

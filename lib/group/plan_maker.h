@@ -4,6 +4,7 @@
 /// lane's mempools, a reduce backend. The control thread owns it; it allocates.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -39,6 +40,9 @@ class PlanMaker {
   void destroy(lane::GroupPlan* plan) noexcept;
   /// Of all plans that were destroyed.
   [[nodiscard]] const std::vector<ReduceTotal>& totals() const noexcept { return totals_; }
+  [[nodiscard]] const ring::ShardCounters& shard_totals(std::uint8_t lane) const noexcept {
+    return shard_totals_[lane];
+  }
 
  private:
   [[nodiscard]] Result<lane::ShardPlacement> place(const PlanRequest& request, std::uint8_t lane,
@@ -52,6 +56,7 @@ class PlanMaker {
   lane::Datapath& datapath_;
   GpuLanes* gpu_;
   std::vector<ReduceTotal> totals_;
+  std::array<ring::ShardCounters, kMaxLanes> shard_totals_{};  ///< by lane
 };
 
 }  // namespace gradwire::group

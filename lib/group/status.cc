@@ -8,14 +8,12 @@
 #include <algorithm>
 
 #include "group/manager.h"
+#include "group/shard_json.h"
 
 namespace gradwire::group {
 namespace {
 
 using nlohmann::json;
-
-/// Silence of a neighbour that is worth a word.
-constexpr TimeNs kNotableSilenceNs = 100'000'000;
 
 double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
 
@@ -31,49 +29,6 @@ json path_status(const std::optional<NeighbourPath>& path, bool resolved) {
           {"remote_mac", resolved ? json(wire::to_string(path->remote_mac)) : json(nullptr)}};
 }
 
-json counters_json(const ring::ShardCounters& counters) {
-  json drops = json::object();
-  for (int i = 1; i < wire::kDropCount; ++i) {
-    const std::uint64_t dropped = counters.drops[static_cast<std::size_t>(i)];
-    if (dropped > 0) drops[wire::name_of(static_cast<wire::Drop>(i))] = dropped;
-  }
-  return {{"data_packets_sent", counters.data_packets_sent},
-          {"data_bytes_sent", counters.data_bytes_sent},
-          {"data_packets_received", counters.data_packets_received},
-          {"data_bytes_received", counters.data_bytes_received},
-          {"retransmissions", counters.retransmissions},
-          {"probes", counters.probes},
-          {"acks_sent", counters.acks_sent},
-          {"acks_received", counters.acks_received},
-          {"pings_sent", counters.pings_sent},
-          {"spills", counters.spills},
-          {"early_packets", counters.early_packets},
-          {"copies", counters.copies},
-          {"ops_done", counters.ops_done},
-          {"drops", std::move(drops)}};
-}
-
-json shard_json(std::uint8_t lane, const ring::ShardStatus& status) {
-  return {{"lane", lane},
-          {"state", ring::name_of(status.state)},
-          {"posted_op_seq", status.posted_op_seq},
-          {"done_op_seq", status.done_op_seq},
-          {"downstream_posted_op_seq", status.downstream_posted_op_seq},
-          {"upstream_silence_s", seconds(status.upstream_silence_ns)},
-          {"downstream_silence_s", seconds(status.downstream_silence_ns)},
-          {"bytes_in_flight", status.bytes_in_flight},
-          {"transit_queued", status.transit_queued},
-          {"early_held", status.early_held},
-          {"smoothed_rtt_us", static_cast<double>(status.smoothed_rtt_ns) / 1e3},
-          {"pto_count", status.pto_count},
-          {"upstream_heard", status.upstream_heard},
-          {"downstream_heard", status.downstream_heard},
-          {"in_backend", status.in_backend},
-          {"backend", status.backend_name},
-          {"backend_path", status.backend_path},
-          {"counters", counters_json(status.counters)}};
-}
-
 json reduce_json(const std::vector<ReduceTotal>& totals) {
   json out = json::array();
   for (const ReduceTotal& total : totals) {
@@ -84,28 +39,6 @@ json reduce_json(const std::vector<ReduceTotal>& totals) {
                    {"bytes", total.counters.bytes}});
   }
   return out;
-}
-
-/// What one lane of a formed group waits for; empty where it has nothing to do.
-std::string shard_waits_for(const Group& group, std::uint8_t lane,
-                            const ring::ShardStatus& status) {
-  if (status.posted_op_seq <= status.done_op_seq) return {};
-  const std::uint64_t op = status.done_op_seq + 1;
-  if (group.nranks() == 1) return fmt::format("op {} on lane {}: local reduction", op, lane);
-  std::string text = fmt::format("op {} on lane {}: ", op, lane);
-  if (status.upstream_silence_ns >= kNotableSilenceNs) {
-    return text + fmt::format("upstream rank {}, silent for {:.3f} s", group.upstream_rank(),
-                              seconds(status.upstream_silence_ns));
-  }
-  if (status.downstream_silence_ns >= kNotableSilenceNs) {
-    return text + fmt::format("downstream rank {}, silent for {:.3f} s", group.downstream_rank(),
-                              seconds(status.downstream_silence_ns));
-  }
-  if (status.downstream_posted_op_seq < op) {
-    return text + fmt::format("downstream rank {}, whose clients have posted only op {}",
-                              group.downstream_rank(), status.downstream_posted_op_seq);
-  }
-  return text + fmt::format("data from upstream rank {}", group.upstream_rank());
 }
 
 /// Members that have left before the others.
@@ -147,10 +80,7 @@ json Manager::status(TimeNs now) const {
   result["daemon"] = daemon_status(now);
   result["lanes"] = json::array();
   for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
-    json entry = lanes_.lane_status(lane);
-    entry["lane"] = lane;
-    entry["requests_unsent"] = unsent_[lane].size();
-    result["lanes"].push_back(std::move(entry));
+    result["lanes"].push_back(lane_status(lane, now));
   }
   std::vector<ReduceTotal> totals = lanes_.reduce_totals();
   for (const auto& [handle, group] : groups_) {
@@ -164,11 +94,52 @@ json Manager::status(TimeNs now) const {
   result["reduce"] = reduce_json(totals);
   result["faults"] = faults_status();
   result["groups"] = json::array();
-  for (const auto& [handle, group] : groups_) result["groups"].push_back(group_status(*group, now));
+  result["ops"] = json::array();
+  for (const auto& [handle, group] : groups_) {
+    result["groups"].push_back(group_status(*group, now));
+    for (json& op : ops_status(*group, now)) result["ops"].push_back(std::move(op));
+  }
+  result["ports"] = lanes_.ports_status();
   result["clients"] = json::array();
   for (const auto& [id, client] : clients_)
     result["clients"].push_back(client_status(*client, now));
   return result;
+}
+
+json Manager::lane_status(std::uint8_t lane, TimeNs now) const {
+  json entry = lanes_.lane_status(lane);
+  entry["lane"] = lane;
+  entry["requests_unsent"] = unsent_[lane].size();
+  // Of all groups that were ever here, so that the sums never go down.
+  ring::ShardCounters total = lanes_.shard_totals(lane);
+  for (const auto& [handle, group] : groups_) {
+    if (group->plan == nullptr || lane >= group->agreement.lanes) continue;
+    total += lanes_.shard_status(*group->plan, lane, now).counters;
+  }
+  entry["transport"] = counters_json(total);
+  return entry;
+}
+
+json Manager::ops_status(const Group& group, TimeNs now) const {
+  json ops = json::array();
+  if (group.plan == nullptr || group.state != GroupState::kFormed || group.reason.is_set()) {
+    return ops;
+  }
+  for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+    const ring::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
+    const OpWait wait = op_wait(group, lane, status, now);
+    if (wait.op_seq != 0) ops.push_back(op_json(group, lane, wait, status, now));
+  }
+  if (const auto members = lanes_.members_wait(group.handle)) {
+    OpWait wait;
+    wait.op_seq = members->op_seq;
+    wait.rank = group.rank;
+    wait.since = members->since;
+    wait.text = fmt::format("op {}: member {} of this rank, which has not called it",
+                            members->op_seq, members->member);
+    ops.push_back(op_json(group, 0, wait, {}, now));
+  }
+  return ops;
 }
 
 json Manager::daemon_status(TimeNs now) const {
@@ -179,10 +150,13 @@ json Manager::daemon_status(TimeNs now) const {
         {{"port", local.port},
          {"address", fmt::format("{}/{}", wire::to_string(local.ip), local.prefix_bits)}});
   }
-  static constexpr const char* kStates[] = {"running", "draining", "closing"};
+  static constexpr const char* kStates[] = {"running", "stopping", "closing"};
+  static constexpr const char* kDrains[] = {"running", "draining", "drained"};
+  const char* state = stop_ != StopState::kRunning ? kStates[static_cast<std::size_t>(stop_)]
+                                                   : kDrains[static_cast<std::size_t>(drain_)];
   return {{"version", daemon.version},
           {"pid", ::getpid()},
-          {"state", kStates[static_cast<std::size_t>(stop_)]},
+          {"state", state},
           {"uptime_s", seconds(now - started_)},
           {"incarnation", hex(daemon.incarnation)},
           {"lanes", lanes_.lanes()},
@@ -212,8 +186,8 @@ json Manager::group_status(const Group& group, TimeNs now) const {
       shards.push_back(shard_json(lane, status));
       retransmissions += status.counters.retransmissions;
       if (group.state != GroupState::kFormed || group.reason.is_set()) continue;
-      std::string text = shard_waits_for(group, lane, status);
-      if (!text.empty()) waits.push_back(std::move(text));
+      OpWait wait = op_wait(group, lane, status, now);
+      if (wait.op_seq != 0) waits.push_back(std::move(wait.text));
     }
   }
   if (group.state < GroupState::kFormed) waits.push_back(what_is_missing(group, now));
@@ -264,9 +238,9 @@ json Manager::client_status(const Client& client, TimeNs now) const {
           {"memories", std::move(memories)}};
 }
 
-void Manager::status_reply(const PendingReply& to, TimeNs now) {
+void Manager::reply_json(const PendingReply& to, const json& value) {
   // Texts may come from clients: bytes that are no UTF-8 are replaced, not thrown at us.
-  const std::string text = status(now).dump(-1, ' ', false, json::error_handler_t::replace);
+  const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   if (text.size() <= ipc::kMaxMessageBytes - sizeof(ipc::MessageHeader)) {
     return reply(to, std::as_bytes(std::span(text)));
   }

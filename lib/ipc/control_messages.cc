@@ -119,6 +119,10 @@ const char* name_of(MessageType type) noexcept {
       return "abort";
     case MessageType::kStatus:
       return "status";
+    case MessageType::kTrace:
+      return "trace";
+    case MessageType::kDrain:
+      return "drain";
     case MessageType::kInject:
       return "inject";
     case MessageType::kGroupAborted:

@@ -41,6 +41,9 @@ enum class MessageType : std::uint16_t {
   kAbort = 7,     ///< AbortRequest
   kStatus = 8,    ///< no body; needs no kOpen. Reply: JSON text, as the body or, where
                   ///< that would be too large, in a memfd (see status_text)
+  kTrace = 9,     ///< as kStatus: the last events of ops
+  kDrain = 10,    ///< DrainRequest; needs no kOpen, but root or the daemon's user. The reply, JSON
+                  ///< text, comes when no op is under way any more
   kInject = 16,   ///< InjectRequest; needs no kOpen, but root or the daemon's own user. Reply:
                   ///< JSON text, the faults of every port
   kGroupAborted = 100,  ///< event, request_id 0: GroupAbortedEvent
@@ -130,6 +133,11 @@ struct JoinReply {
   std::uint64_t group_handle = 0;
   std::uint32_t payload_bytes = 0;
   std::uint32_t lanes = 0;
+};
+
+struct DrainRequest {
+  std::uint32_t resume = 0;  ///< 1: groups and ops are accepted again
+  std::uint32_t reserved = 0;
 };
 
 struct GroupRequest {

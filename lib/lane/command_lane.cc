@@ -91,8 +91,40 @@ void CommandLane::leave_group(Request* request) {
   removals_ = true;
 }
 
+void CommandLane::drain(Request* request) {
+  draining_ = true;
+  drains_.push_back(request);
+  removals_ = true;
+}
+
+void CommandLane::resume() {
+  draining_ = false;
+  finished_.insert(finished_.end(), drains_.begin(), drains_.end());
+  drains_.clear();
+}
+
+MembersWait CommandLane::members_wait(std::uint64_t group_handle) const noexcept {
+  for (const auto& group : groups_) {
+    if (group->handle != group_handle || group->aborted) continue;
+    const auto [least, most] =
+        std::minmax_element(group->joined_seq.begin(), group->joined_seq.end());
+    if (least == group->joined_seq.end() || *least == *most) break;
+    return {*least + 1, static_cast<std::uint16_t>(least - group->joined_seq.begin()), 0};
+  }
+  return {};
+}
+
 void CommandLane::release_finished() noexcept {
   bool waiting = false;
+  if (!drains_.empty()) {
+    const bool idle = std::all_of(clients_.begin(), clients_.end(),
+                                  [](const auto& client) { return client->active_count == 0; });
+    if (idle) {
+      finished_.insert(finished_.end(), drains_.begin(), drains_.end());
+      drains_.clear();
+    }
+    waiting = !idle;
+  }
   for (std::size_t i = groups_.size(); i-- > 0;) {
     Group& group = *groups_[i];
     if (group.leave == nullptr) continue;

@@ -46,6 +46,14 @@ class CommandLane {
   /// group is answered.
   void leave_group(Request* request);
 
+  /// Ops that no member has called yet are refused from here on. Finished when every accepted
+  /// command is answered.
+  void drain(Request* request);
+  /// Ops are taken again.
+  void resume();
+  /// `since` is not set.
+  [[nodiscard]] MembersWait members_wait(std::uint64_t group_handle) const noexcept;
+
   void on_report(const LaneReport& report) noexcept;
   /// Reads commands, hands out ops, repeats what found no room. @return whether it did anything.
   bool poll() noexcept;
@@ -92,6 +100,8 @@ class CommandLane {
   std::vector<std::unique_ptr<Group>> groups_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Memory>> memories_;  // client and handle
   std::vector<Request*> finished_;
+  std::vector<Request*> drains_;
+  bool draining_ = false;
   bool removals_ = false;  // something waits in release_finished()
   bool news_ = false;      // pop_fault() or pop_abort() has something to tell
 };

@@ -5,11 +5,24 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "wire/packet.h"
 
 namespace gradwire::lane {
+
+/// Latencies of ops, from posted to done, in powers of two: bucket i holds those of at most
+/// latency_bound_ns(i), the last one all that are longer.
+inline constexpr std::size_t kLatencyBuckets = 24;
+[[nodiscard]] constexpr std::uint64_t latency_bound_ns(std::size_t bucket) noexcept {
+  return std::uint64_t{4096} << bucket;
+}
+[[nodiscard]] constexpr std::size_t latency_bucket(std::uint64_t ns) noexcept {
+  std::size_t bucket = 0;
+  while (bucket + 1 < kLatencyBuckets && ns > latency_bound_ns(bucket)) ++bucket;
+  return bucket;
+}
 
 struct alignas(64) LaneCounters {
   std::uint64_t rounds = 0;
@@ -30,6 +43,14 @@ struct alignas(64) LaneCounters {
   std::uint64_t commands = 0;          ///< taken from clients
   std::uint64_t bad_commands = 0;      ///< answered with an error at once
   std::uint64_t ops_done = 0;          ///< shares of ops finished on this lane
+  std::uint64_t aborts = 0;            ///< groups that aborted here
+  std::uint64_t busy_ns = 0;           ///< in rounds that did something
+  std::uint64_t idle_ns = 0;           ///< in others, and in what the polling policy did after them
+  // Lane 0 alone counts these, of whole ops.
+  std::uint64_t op_bytes = 0;   ///< count x element size of ops that are done
+  std::uint64_t bus_bytes = 0;  ///< the same x 2(n-1)/n: their rate is nccl-tests' busbw
+  std::uint64_t op_latency_ns = 0;
+  std::array<std::uint64_t, kLatencyBuckets> op_latency{};
   std::array<std::uint64_t, wire::kDropCount> drops{};
 };
 

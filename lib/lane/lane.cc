@@ -89,8 +89,25 @@ bool Lane::poll_once(TimeNs now) noexcept {
 void Lane::publish(TimeNs now) noexcept {
   next_publication_ = now + kPublicationNs;
   for (const std::uint16_t index : in_use_) {
-    statuses_[index].write({slots_[index].handle, slots_[index].shard->status(now)});
+    GroupSlot& slot = slots_[index];
+    if (commands_ != nullptr) {
+      const MembersWait wait = commands_->members_wait(slot.handle);
+      const TimeNs since = wait.op_seq == slot.members.op_seq ? slot.members.since : now;
+      slot.members = wait;
+      slot.members.since = since;
+    }
+    statuses_[index].write({slot.handle, slot.shard->status(now), slot.members});
   }
+}
+
+std::optional<MembersWait> Lane::members_wait(std::uint64_t group_handle) const noexcept {
+  for (const Snapshot<PublishedStatus>& snapshot : statuses_) {
+    const PublishedStatus published = snapshot.read();
+    if (published.group_handle != group_handle || group_handle == 0) continue;
+    if (published.members.op_seq != 0) return published.members;
+    break;
+  }
+  return std::nullopt;
 }
 
 std::optional<ring::ShardStatus> Lane::shard_status(std::uint64_t group_handle) const noexcept {
@@ -164,6 +181,13 @@ void Lane::handle(Request& request, TimeNs now) noexcept {
                       in_use_.size(), config_.max_groups);
         notify(notice);
       }
+      break;
+    case RequestType::kDrain:
+      if (commands_ == nullptr) break;
+      commands_->drain(&request);
+      return;
+    case RequestType::kResume:
+      if (commands_ != nullptr) commands_->resume();
       break;
     case RequestType::kAbortGroup: {
       GroupSlot* slot = find_group(request.group_handle);
@@ -338,6 +362,8 @@ void Lane::post_ops(GroupSlot& slot, TimeNs now) noexcept {
     switch (slot.shard->post(spec, now)) {
       case ring::PostResult::kOk:
         ++slot.posted_seq;
+        trace_op(TraceType::kPosted, now, slot.handle, spec.op_seq,
+                 spec.count * element_bytes(spec.datatype));
         continue;
       case ring::PostResult::kFull:
         return;  // again when an op is done
@@ -382,7 +408,7 @@ bool Lane::poll_shards(TimeNs now, bool idle) noexcept {
     if (!slots_[index].closed) worked |= poll_shard(index, now, idle);
   }
   // Backwards: a group that is released leaves the list.
-  for (std::size_t i = groups; i-- > 0;) take_events(slots_[in_use_[i]]);
+  for (std::size_t i = groups; i-- > 0;) take_events(slots_[in_use_[i]], now);
   return worked;
 }
 
@@ -422,7 +448,48 @@ bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
   return worked;
 }
 
-void Lane::take_events(GroupSlot& slot) noexcept {
+void Lane::trace_op(TraceType type, TimeNs at, std::uint64_t handle, std::uint64_t op_seq,
+                    std::uint64_t value) noexcept {
+  TraceEvent event;
+  event.at = at;
+  event.group_handle = handle;
+  event.op_seq = op_seq;
+  event.value = value;
+  event.type = type;
+  event.lane = config_.lane;
+  trace_.push(event);
+}
+
+void Lane::trace_abort(std::uint64_t handle, const AbortReason& reason, TimeNs now) noexcept {
+  TraceEvent event;
+  event.at = now;
+  event.group_handle = handle;
+  event.op_seq = reason.op_seq;
+  event.value = static_cast<std::uint64_t>(reason.code);
+  event.type = TraceType::kAborted;
+  event.lane = config_.lane;
+  event.culprit_rank = reason.culprit_rank;
+  event.reporter_rank = reason.reporter_rank;
+  trace_.push(event);
+}
+
+/// The op's share on this lane is finished.
+void Lane::op_done(const GroupSlot& slot, const ring::Event& event, TimeNs now) noexcept {
+  count(counters_.ops_done);
+  if (event.op.first_chunk_at != 0) {
+    trace_op(TraceType::kFirstChunk, event.op.first_chunk_at, slot.handle, event.op_seq, 0);
+  }
+  trace_op(TraceType::kDone, now, slot.handle, event.op_seq, event.op.retransmissions);
+  if (config_.lane != 0) return;
+  const auto latency = static_cast<std::uint64_t>(std::max<TimeNs>(now - event.op.posted_at, 0));
+  count(counters_.op_latency[latency_bucket(latency)]);
+  count(counters_.op_latency_ns, latency);
+  count(counters_.op_bytes, event.op.bytes);
+  const std::uint64_t nranks = slot.shard->config().nranks;
+  count(counters_.bus_bytes, event.op.bytes / nranks * 2 * (nranks - 1));
+}
+
+void Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
   while (notices_have_room()) {
     if (slot.has_report && !report(slot)) return;
     if (slot.closed) {
@@ -440,13 +507,15 @@ void Lane::take_events(GroupSlot& slot) noexcept {
         break;  // the command lane tells the control thread
       case ring::EventType::kOpDone:
         ++slot.done;
-        count(counters_.ops_done);
+        op_done(slot, event, now);
         break;
       case ring::EventType::kAborted:
         notice.type = NoticeType::kGroupAborted;
         notice.reason = slot.shard->reason();
         slot.report.reason = notice.reason;
         slot.ready_seq = slot.posted_seq = slot.done;
+        count(counters_.aborts);
+        trace_abort(slot.handle, notice.reason, now);
         notify(notice);
         break;
       case ring::EventType::kClosed: {

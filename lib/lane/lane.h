@@ -31,6 +31,7 @@
 #include "lane/reply_limit.h"
 #include "lane/sleeper.h"
 #include "lane/snapshot.h"
+#include "lane/trace_ring.h"
 #include "lane/tx_queue.h"
 #include "lane/tx_trace.h"
 #include "wire/frame.h"
@@ -82,6 +83,11 @@ class Lane {
   [[nodiscard]] const TxTrace& tx_trace(std::uint16_t port) const noexcept {
     return ports_[port].trace;
   }
+  /// Any thread.
+  [[nodiscard]] const TraceRing& trace() const noexcept { return trace_; }
+  /// Ops of the group that some members have called and others not, as the command lane knows them;
+  /// any thread, as shard_status().
+  [[nodiscard]] std::optional<MembersWait> members_wait(std::uint64_t group_handle) const noexcept;
 
  private:
   struct LanePort {
@@ -114,6 +120,7 @@ class Lane {
     std::uint64_t posted_seq = 0;  // were
     std::uint64_t done = 0;        // finished, in any order
     Request* leave = nullptr;
+    MembersWait members;
     bool has_report = false;  // one that found no room
     LaneReport report;
   };
@@ -121,6 +128,7 @@ class Lane {
   struct PublishedStatus {
     std::uint64_t group_handle = 0;
     ring::ShardStatus status;
+    MembersWait members;  // command lane
   };
 
   // lane.cc
@@ -135,7 +143,11 @@ class Lane {
   bool poll_shards(TimeNs now, bool idle) noexcept;
   bool poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept;
   [[nodiscard]] std::size_t first_asked() const noexcept;
-  void take_events(GroupSlot& slot) noexcept;
+  void take_events(GroupSlot& slot, TimeNs now) noexcept;
+  void trace_op(TraceType type, TimeNs at, std::uint64_t handle, std::uint64_t op_seq,
+                std::uint64_t value) noexcept;
+  void trace_abort(std::uint64_t handle, const AbortReason& reason, TimeNs now) noexcept;
+  void op_done(const GroupSlot& slot, const ring::Event& event, TimeNs now) noexcept;
   void release(GroupSlot& slot) noexcept;
   bool report(GroupSlot& slot) noexcept;
   void notify(const Notice& notice) noexcept;
@@ -166,6 +178,7 @@ class Lane {
 
   LaneConfig config_;
   LaneCounters counters_;
+  TraceRing trace_;
   std::vector<LanePort> ports_;
   std::vector<GroupSlot> slots_;       // [max_groups], at fixed places: connections_ names them
   std::vector<std::uint16_t> in_use_;  // indexes into slots_

@@ -24,9 +24,13 @@ void Lane::run(const std::atomic<bool>& stop) noexcept {
     interrupts &= port.rx_interrupts;
   }
 
+  TimeNs before = clock.now();
+  bool worked = false;
   while (!stop.load(std::memory_order_relaxed)) {
     const TimeNs now = clock.now();
-    const bool worked = poll_once(now);
+    count(worked ? counters_.busy_ns : counters_.idle_ns, static_cast<std::uint64_t>(now - before));
+    before = now;
+    worked = poll_once(now);
     const IdleStep step = polling_.after_round(now, worked, expecting_, interrupts);
     switch (step.action) {
       case IdleAction::kNone:

@@ -61,6 +61,9 @@ enum class RequestType : std::uint8_t {
                   ///< is closed and forgotten (also after an abort: the control thread sends it in
                   ///< any case)
   kSetFaults,     ///< every lane: port, faults
+  kDrain,         ///< command lane only: no op is begun any more. Comes back when every op that was
+                  ///< is answered
+  kResume,        ///< command lane only: ops are begun again; a kDrain still held comes back
 };
 
 struct Request {
@@ -74,6 +77,13 @@ struct Request {
   AbortReason reason;
   std::uint16_t port = 0;  ///< index of the lane's port
   FaultSettings faults;
+};
+
+/// An op that waits for a member of this rank: the others have called it.
+struct MembersWait {
+  std::uint64_t op_seq = 0;  ///< 0 = there is none
+  std::uint16_t member = 0;  ///< the first that has not called it
+  TimeNs since = 0;
 };
 
 enum class NoticeType : std::uint8_t {

@@ -297,6 +297,21 @@ bool Port::link_up() const noexcept {
   return rte_eth_link_get_nowait(id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
+PortCounters Port::counters() const noexcept {
+  PortCounters out;
+  rte_eth_stats stats{};
+  if (rte_eth_stats_get(id_, &stats) != 0) return out;
+  out.rx_packets = stats.ipackets;
+  out.rx_bytes = stats.ibytes;
+  out.rx_missed = stats.imissed;
+  out.rx_errors = stats.ierrors;
+  out.rx_no_mbuf = stats.rx_nombuf;
+  out.tx_packets = stats.opackets;
+  out.tx_bytes = stats.obytes;
+  out.tx_errors = stats.oerrors;
+  return out;
+}
+
 PortReport Port::report() const {
   PortReport out;
   out.device = config_.device;

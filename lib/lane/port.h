@@ -56,6 +56,18 @@ struct PortReport {
   std::uint8_t tx_copies = 0;
 };
 
+/// What the driver counts; 0 where it does not.
+struct PortCounters {
+  std::uint64_t rx_packets = 0;
+  std::uint64_t rx_bytes = 0;
+  std::uint64_t rx_missed = 0;  ///< dropped by the NIC: no descriptor was free
+  std::uint64_t rx_errors = 0;
+  std::uint64_t rx_no_mbuf = 0;
+  std::uint64_t tx_packets = 0;
+  std::uint64_t tx_bytes = 0;
+  std::uint64_t tx_errors = 0;
+};
+
 class Port {
  public:
   /// Finds and measures; changes nothing yet.
@@ -93,6 +105,8 @@ class Port {
   /// Asks the driver; does not wait.
   [[nodiscard]] bool link_up() const noexcept;
   [[nodiscard]] PortReport report() const;
+  /// Control thread.
+  [[nodiscard]] PortCounters counters() const noexcept;
 
  private:
   Port() = default;

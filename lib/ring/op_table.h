@@ -36,6 +36,7 @@ struct Op {
   std::uint64_t spill_cursor = 0;     ///< lane chunk index from which to look for the next
   std::uint32_t loads_pending = 0;    ///< batch entries that read or write this op's memory
   std::uint32_t eager_sent = 0;       ///< counted against the eager allowance
+  OpRecord record;                    ///< its retransmissions: the shard's when it was posted
   bool streaming = false;             ///< too large for the cache: outputs are written past it
   std::uint64_t bitmap_words = 0;     ///< of one of the three bitmaps
   std::uint64_t* reduced = nullptr;   ///< the chunk's reducing hop was accepted
@@ -69,6 +70,10 @@ class OpTable {
   /// The active op of that number, or nullptr.
   [[nodiscard]] Op* find(std::uint64_t op_seq) noexcept {
     Op& op = slots_[op_seq & slot_mask_];
+    return op.state == Op::State::kActive && op.spec.op_seq == op_seq ? &op : nullptr;
+  }
+  [[nodiscard]] const Op* find(std::uint64_t op_seq) const noexcept {
+    const Op& op = slots_[op_seq & slot_mask_];
     return op.state == Op::State::kActive && op.spec.op_seq == op_seq ? &op : nullptr;
   }
   void close(Op& op) noexcept;

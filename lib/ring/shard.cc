@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <cstring>
 
 #include "ring/shard_impl.h"
 
@@ -112,6 +113,19 @@ const char* name_of(ShardState state) noexcept {
   return "state?";
 }
 
+ShardCounters& ShardCounters::operator+=(const ShardCounters& other) noexcept {
+  // Nothing but 64-bit counters is in it.
+  static_assert(sizeof(ShardCounters) % sizeof(std::uint64_t) == 0);
+  constexpr std::size_t kCount = sizeof(ShardCounters) / sizeof(std::uint64_t);
+  std::array<std::uint64_t, kCount> sum;
+  std::array<std::uint64_t, kCount> more;
+  std::memcpy(sum.data(), this, sizeof sum);
+  std::memcpy(more.data(), &other, sizeof more);
+  for (std::size_t i = 0; i < kCount; ++i) sum[i] += more[i];
+  std::memcpy(static_cast<void*>(this), sum.data(), sizeof sum);
+  return *this;
+}
+
 Shard::Impl::Impl(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend)
     : config_(config),
       backend_(std::move(backend)),
@@ -157,6 +171,9 @@ PostResult Shard::Impl::post(const OpSpec& spec, TimeNs now) noexcept {
   Op* op = ops_.open(spec, partition, lane_total);
   if (op == nullptr) return PostResult::kFull;
 
+  op->record =
+      OpRecord{now, 0, spec.count * element_bytes(spec.datatype), counters_.retransmissions};
+  if (ops_.posted() == ops_.done() + 1) progress_at_ = now;
   op->streaming = spec.count * element_bytes(spec.datatype) >= config_.streaming_bytes;
   const auto lane_share = [&](std::uint64_t first, std::uint64_t end) {
     return chunks_on_lane(first, end, config_.lane, config_.lanes);
@@ -190,13 +207,15 @@ void Shard::Impl::finish_if_done(Op& op) noexcept {
   backend_->make_visible();
   ops_.close(op);
   ++counters_.ops_done;
-  emit(EventType::kOpDone, op_seq);
+  OpRecord record = op.record;
+  record.retransmissions = counters_.retransmissions - record.retransmissions;
+  emit(EventType::kOpDone, op_seq, record);
 }
 
-void Shard::Impl::emit(EventType type, std::uint64_t op_seq) noexcept {
+void Shard::Impl::emit(EventType type, std::uint64_t op_seq, const OpRecord& record) noexcept {
   // The queue holds an event for every active op and for every change of state: it cannot be full
   // while the lane takes events each round; posts wait (kFull) for slots that events speak of.
-  events_.push(Event{type, op_seq});
+  events_.push(Event{type, op_seq, record});
 }
 
 bool Shard::Impl::pop_event(Event& out) noexcept {
@@ -225,6 +244,21 @@ ShardStatus Shard::Impl::status() const noexcept {
   status.backend_name = backend_->name();
   status.backend_path = backend_->path();
   status.backend = backend_->counters();
+  status.latest_rtt_ns = sender_.rtt().latest_ns();
+  status.min_rtt_ns = sender_.rtt().min_ns();
+  status.rttvar_ns = sender_.rtt().variance_ns();
+  status.window_bytes = sender_.window_bytes();
+  status.packets_in_flight = sender_.packets_in_flight();
+  status.ecn_ce_reported = sender_.ecn_ce_count();
+  status.packets_lost = sender_.packets_lost();
+  status.credit_chunks = sender_.credit_chunks();
+  status.chunks_sent = distinct_sent_;
+  if (const Op* oldest = ops_.find(ops_.done() + 1)) {
+    status.oldest_op = oldest->record;
+    status.oldest_op.retransmissions = counters_.retransmissions - oldest->record.retransmissions;
+  }
+  status.progress_at = progress_at_;
+  status.waits_for_downstream = waits_for_downstream();
   status.counters = counters_;
   return status;
 }

@@ -117,9 +117,17 @@ enum class EventType : std::uint8_t {
   kAborted,  ///< `reason`; every unfinished op is lost; comes once
   kClosed,   ///< after leave() or after an abort: nothing refers to client memory, destroy me
 };
+/// When things happened to an op on this lane, and what it took.
+struct OpRecord {
+  TimeNs posted_at = 0;
+  TimeNs first_chunk_at = 0;          ///< first chunk from the upstream rank; 0 = none came
+  std::uint64_t bytes = 0;            ///< of the whole op, not of this lane's share
+  std::uint64_t retransmissions = 0;  ///< of the shard while it was under way
+};
 struct Event {
   EventType type = EventType::kFormed;
   std::uint64_t op_seq = 0;
+  OpRecord op;  ///< kOpDone
 };
 
 /// Frames to transmit, whole (L2 on). The lane gives a fresh one per poll; it owns the mbufs then.
@@ -148,8 +156,19 @@ struct ShardCounters {
   std::uint64_t early_packets = 0;  ///< came before their op was posted here
   std::uint64_t copies = 0;         ///< payloads copied because an mbuf was shared
   std::uint64_t ops_done = 0;
+  std::uint64_t ecn_ce_received = 0;  ///< data packets that came with Congestion Experienced
+  /// Time for which an op was unfinished and nothing arrived and nothing was acknowledged for
+  /// kStallNs: with something left to send, or unacknowledged, it is the downstream rank's; else
+  /// the upstream rank's.
+  std::uint64_t stalled_on_downstream_ns = 0;
+  std::uint64_t stalled_on_upstream_ns = 0;
   std::array<std::uint64_t, wire::kDropCount> drops{};
+
+  ShardCounters& operator+=(const ShardCounters& other) noexcept;
 };
+
+/// A pause that is no stall yet: several round trips, and a sleeping lane's sleep.
+inline constexpr TimeNs kStallNs = 5'000'000;
 
 /// What an operator asks: who waits for whom since when.
 struct ShardStatus {
@@ -170,6 +189,20 @@ struct ShardStatus {
   const char* backend_name = "";
   const char* backend_path = "";
   reduce::BackendCounters backend;
+  // The connection to the downstream rank, in RFC 9002's words.
+  TimeNs latest_rtt_ns = 0;
+  TimeNs min_rtt_ns = 0;
+  TimeNs rttvar_ns = 0;
+  std::uint64_t window_bytes = 0;
+  std::uint32_t packets_in_flight = 0;
+  std::uint32_t ecn_ce_reported = 0;  ///< packets that the downstream rank says came with CE
+  std::uint64_t packets_lost = 0;     ///< spurious losses too
+  std::uint64_t credit_chunks = 0;    ///< may be sent in all, and were
+  std::uint64_t chunks_sent = 0;
+  // The oldest unfinished op; none where posted_op_seq is done_op_seq.
+  OpRecord oldest_op;
+  TimeNs progress_at = 0;  ///< something arrived or was acknowledged, or an op was posted
+  bool waits_for_downstream = false;
   ShardCounters counters;
 };
 

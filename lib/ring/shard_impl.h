@@ -108,7 +108,7 @@ class Shard::Impl {
     return state_ == ShardState::kForming || state_ == ShardState::kFormed ||
            state_ == ShardState::kLeaving;
   }
-  void emit(EventType type, std::uint64_t op_seq = 0) noexcept;
+  void emit(EventType type, std::uint64_t op_seq = 0, const OpRecord& record = {}) noexcept;
   void finish_if_done(Op& op) noexcept;
   void count_drop(wire::Drop drop) noexcept { ++counters_.drops[static_cast<int>(drop)]; }
   [[nodiscard]] std::uint64_t oldest_unfinished() const noexcept {
@@ -186,6 +186,12 @@ class Shard::Impl {
            now - started_at_ < config_.timeouts.formation_ns;
   }
   void account_silence(TimeNs now) noexcept;
+  void account_stall(TimeNs now, TimeNs round) noexcept;
+  /// Whether the next step of the oldest op is the downstream rank's: to grant, to acknowledge.
+  [[nodiscard]] bool waits_for_downstream() const noexcept {
+    return sender_.packets_in_flight() > 0 || !ready_.empty() || spilled_total_ > 0 ||
+           own_op_ <= ops_.posted();
+  }
   void receive_hello(const wire::Packet& packet, TimeNs now) noexcept;
   void receive_hello_ack(const wire::Packet& packet, TimeNs now) noexcept;
   void receive_bye(const wire::Packet& packet, bool from_upstream, TimeNs now) noexcept;
@@ -240,6 +246,7 @@ class Shard::Impl {
   std::uint32_t probes_wanted_ = 0;
 
   TimeNs last_poll_ = 0;
+  TimeNs progress_at_ = 0;
   TimeNs started_at_ = 0;
   TimeNs next_hello_ = 0;
   TimeNs last_down_sent_ = 0;

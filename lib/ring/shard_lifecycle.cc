@@ -45,6 +45,7 @@ void Shard::Impl::account_silence(TimeNs now) noexcept {
   const TimeNs round = std::clamp<TimeNs>(now - last_poll_, 0, kRoundNsMax);
   last_poll_ = now;
   if (state_ != ShardState::kFormed) return;
+  account_stall(now, round);
   for (Neighbor* neighbor : {&upstream_, &downstream_}) {
     if (neighbor->left) continue;
     neighbor->silence_ns += round;
@@ -57,6 +58,12 @@ void Shard::Impl::account_silence(TimeNs now) noexcept {
     become_aborted(reason, now);
     return;
   }
+}
+
+void Shard::Impl::account_stall(TimeNs now, TimeNs round) noexcept {
+  if (ops_.posted() == ops_.done() || now - progress_at_ < kStallNs) return;
+  (waits_for_downstream() ? counters_.stalled_on_downstream_ns
+                          : counters_.stalled_on_upstream_ns) += static_cast<std::uint64_t>(round);
 }
 
 bool Shard::Impl::wants_hello(const wire::HelloBody& hello, std::uint8_t lane) const noexcept {

@@ -194,6 +194,8 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
     return false;
   }
   receiver_.accept(now, number, ecn_ce);
+  progress_at_ = now;
+  counters_.ecn_ce_received += ecn_ce ? 1 : 0;
   ++counters_.data_packets_received;
   counters_.data_bytes_received += packet.payload.size();
   return true;
@@ -222,6 +224,7 @@ bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool e
   early_.push_back(EarlyPacket{frame, const_cast<std::byte*>(packet.payload.data()),
                                packet.payload_crc, header});
   ++counters_.early_packets;
+  counters_.ecn_ce_received += ecn_ce ? 1 : 0;
   ++counters_.data_packets_received;
   counters_.data_bytes_received += packet.payload.size();
   return true;
@@ -306,6 +309,7 @@ bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival,
   const bool goes_on = reducing || place.forwards_gather;
   const std::uint32_t bytes = header.count * element_bytes(header.datatype);
   if (pending_free_.empty()) return false;
+  if (op.record.first_chunk_at == 0) op.record.first_chunk_at = now;
 
   // On in its own mbuf where there is room to wait and the next rank has granted the op; else the
   // chunk is finished into the output and goes on from there.
@@ -447,7 +451,8 @@ void Shard::Impl::receive_ack(const wire::Packet& packet, TimeNs now) noexcept {
   apply_outcome(outcome, now);
 }
 
-void Shard::Impl::apply_outcome(const transport::Outcome& outcome, TimeNs) noexcept {
+void Shard::Impl::apply_outcome(const transport::Outcome& outcome, TimeNs now) noexcept {
+  if (!outcome.acked.empty()) progress_at_ = now;
   const auto record_of = [&](transport::Cookie cookie) -> SentRecord* {
     if (cookie == transport::kNoCookie) return nullptr;
     SentRecord& record = records_[static_cast<std::uint32_t>(cookie)];

@@ -104,6 +104,8 @@ class Sender {
   [[nodiscard]] std::uint32_t packets_in_flight() const noexcept;
   [[nodiscard]] const RttEstimator& rtt() const noexcept { return rtt_; }
   [[nodiscard]] std::uint32_t pto_count() const noexcept { return pto_count_; }
+  /// Packets that came with Congestion Experienced, as the peer reported last.
+  [[nodiscard]] std::uint32_t ecn_ce_count() const noexcept { return ecn_ce_count_; }
   [[nodiscard]] std::uint64_t packets_lost() const noexcept { return packets_lost_; }
   [[nodiscard]] std::uint64_t window_bytes() const noexcept;
   /// Takes effect with the next packet. 0 = not paced.

@@ -70,6 +70,13 @@ class FakeLanes final : public LaneControl {
     REQUIRE(lane < plan.shards.size());
     return statuses[lane];
   }
+  ring::ShardCounters shard_totals(std::uint8_t lane) const override {
+    return lane == 0 ? gone : ring::ShardCounters{};
+  }
+  std::vector<lane::TraceEvent> trace(std::uint8_t lane) const override {
+    return lane == 0 ? traces : std::vector<lane::TraceEvent>{};
+  }
+  std::optional<lane::MembersWait> members_wait(std::uint64_t) const override { return members; }
   nlohmann::json lane_status(std::uint8_t lane) const override { return {{"lcore", lane + 1}}; }
   Result<void> register_memory(std::byte* address, std::uint64_t bytes) override {
     if (!register_error.empty()) return fail(ErrorCode::kResourceExhausted, register_error);
@@ -161,6 +168,9 @@ class FakeLanes final : public LaneControl {
   std::set<lane::GroupPlan*> plans;
   int plans_destroyed = 0;
   ring::ShardStatus statuses[2];
+  ring::ShardCounters gone;
+  std::vector<lane::TraceEvent> traces;
+  std::optional<lane::MembersWait> members;
   std::string register_error;
   std::map<std::byte*, std::uint64_t> registered;
   std::vector<ReduceTotal> totals;

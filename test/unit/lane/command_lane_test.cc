@@ -25,6 +25,47 @@ ErrorCode status_of(const std::optional<ipc::CompletionEntry>& entry) {
   return static_cast<ErrorCode>(entry->status);
 }
 
+TEST_CASE("a drained lane begins no op, and says when those begun are done") {
+  CommandFixture fixture;
+  TestClient& first = fixture.add_client(1);
+  TestClient& second = fixture.add_client(2);
+  fixture.add_group({1, 2});
+  REQUIRE(first.queue.push_command(CommandFixture::command(1)));
+  fixture.commands->poll();
+  const MembersWait wait = fixture.commands->members_wait(CommandFixture::kGroup);
+  CHECK(wait.op_seq == 1);
+  CHECK(wait.member == 1);
+
+  Request drain;
+  fixture.commands->drain(&drain);
+  CHECK(fixture.finished() == nullptr);
+  // The other member's part of an op that is under way is taken, the next op is not.
+  REQUIRE(second.queue.push_command(CommandFixture::command(2)));
+  REQUIRE(first.queue.push_command(CommandFixture::command(3)));
+  fixture.commands->poll();
+  CHECK(fixture.commands->members_wait(CommandFixture::kGroup).op_seq == 0);
+  const auto refused = first.completion();
+  REQUIRE(refused);
+  CHECK(refused->request_id == 3);
+  CHECK(refused->status == static_cast<std::uint32_t>(ErrorCode::kUnavailable));
+  CHECK_THAT(refused->text, Catch::Contains("being drained"));
+  CHECK(fixture.finished() == nullptr);
+  fixture.op_done(1);
+  CHECK(fixture.finished() == &drain);
+  REQUIRE(second.completion());
+
+  fixture.commands->resume();
+  REQUIRE(first.queue.push_command(CommandFixture::command(4)));
+  fixture.commands->poll();
+  CHECK(fixture.commands->members_wait(CommandFixture::kGroup).op_seq == 2);
+  // With an op under way a drain is held, and given back when the lane resumes.
+  Request again;
+  fixture.commands->drain(&again);
+  CHECK(fixture.finished() == nullptr);
+  fixture.commands->resume();
+  CHECK(fixture.finished() == &again);
+}
+
 }  // namespace
 
 TEST_CASE("the nth command is op n, on every lane, and is answered when all lanes are done") {

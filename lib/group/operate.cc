@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What an operator asks besides the status: the trace of the last ops, and to drain the daemon.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <ctime>
+
+#include "group/manager.h"
+
+namespace gradwire::group {
+
+using nlohmann::json;
+
+namespace {
+
+/// Groups that the trace can name after they are gone.
+constexpr std::size_t kNamesKept = 256;
+constexpr std::uint8_t kCommandLane = 0;
+
+std::int64_t unix_now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+}  // namespace
+
+void Manager::remember_name(const Group& group) {
+  names_[group.handle] = {group.key, group.rank, group.nranks()};
+  while (names_.size() > kNamesKept) names_.erase(names_.begin());
+}
+
+json Manager::trace(TimeNs now) const {
+  json events = json::array();
+  for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
+    for (const lane::TraceEvent& event : lanes_.trace(lane)) {
+      json entry = {{"at_ns", event.at},
+                    {"lane", event.lane},
+                    {"event", lane::name_of(event.type)},
+                    {"op_seq", event.op_seq},
+                    {"value", event.value}};
+      if (const auto name = names_.find(event.group_handle); name != names_.end()) {
+        entry["group_id"] = fmt::format("{:016x}", name->second.key.group_id);
+        entry["epoch"] = name->second.key.epoch;
+        entry["rank"] = name->second.rank;
+        entry["nranks"] = name->second.nranks;
+      }
+      if (event.type == lane::TraceType::kAborted) {
+        AbortReason reason;
+        reason.code = static_cast<AbortCode>(event.value);
+        reason.culprit_rank = event.culprit_rank;
+        reason.reporter_rank = event.reporter_rank;
+        reason.op_seq = event.op_seq;
+        entry["reason"] = describe(reason);
+      }
+      events.push_back(std::move(entry));
+    }
+  }
+  return {{"pid", ::getpid()},
+          {"incarnation", fmt::format("{:016x}", options_.daemon.incarnation)},
+          {"lanes", lanes_.lanes()},
+          {"now_ns", now},
+          {"unix_now_ns", unix_now_ns()},
+          {"events", std::move(events)}};
+}
+
+bool Manager::may_operate(const PendingReply& to, const ipc::PeerCredentials& peer) {
+  if (peer.uid == 0 || peer.uid == ::geteuid()) return true;
+  reply_error(to, {ErrorCode::kPermission,
+                   fmt::format("{} is for root and the daemon's own user (uid {}); this is uid {}",
+                               ipc::name_of(to.type), ::geteuid(), peer.uid)});
+  return false;
+}
+
+void Manager::drain(const PendingReply& to, const ipc::PeerCredentials& peer,
+                    std::span<const std::byte> body) {
+  if (!may_operate(to, peer)) return;
+  const auto request = ipc::body_as<ipc::DrainRequest>(body);
+  if (!request || request->resume > 1) {
+    return reply_error(to,
+                       {ErrorCode::kInvalidArgument, "a drain request of another size or kind"});
+  }
+  lane::Request message;
+  if (request->resume == 1) {
+    spdlog::info("drained no more: groups and ops are accepted again");
+    drain_ = DrainState::kNone;
+    for (const PendingReply& waiting : drain_replies_) {
+      reply_error(waiting, {ErrorCode::kAborted, "the daemon was told to resume meanwhile"});
+    }
+    drain_replies_.clear();
+    message.type = lane::RequestType::kResume;
+    this->request(kCommandLane, message);
+    return reply_json(to, {{"state", "running"}});
+  }
+  drain_replies_.push_back(to);
+  if (drain_ == DrainState::kNone) {
+    spdlog::info("draining: no new group and no new op is accepted");
+    drain_ = DrainState::kDraining;
+  }
+  message.type = lane::RequestType::kDrain;
+  this->request(kCommandLane, message);
+}
+
+void Manager::on_drained() {
+  if (drain_ == DrainState::kNone) return;  // resumed meanwhile
+  if (drain_ == DrainState::kDraining) spdlog::info("drained: no op is under way");
+  drain_ = DrainState::kDrained;
+  for (const PendingReply& to : drain_replies_) {
+    reply_json(to,
+               {{"state", "drained"}, {"groups", groups_.size()}, {"clients", clients_.size()}});
+  }
+  drain_replies_.clear();
+}
+
+}  // namespace gradwire::group

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "views.h"
+
+#include <catch2/catch.hpp>
+
+#include "table.h"
+
+namespace gradwire::cli {
+
+using nlohmann::json;
+
+TEST_CASE("columns are as wide as their cells, numbers to the right") {
+  Table table({"NAME", "N"});
+  CHECK(table.empty());
+  table.add({"a", "10"});
+  table.add({"longer", "7"});
+  CHECK(table.text() ==
+        "NAME     N\n"
+        "a       10\n"
+        "longer   7\n");
+}
+
+TEST_CASE("counters have names with dots, and zeros are only counted") {
+  const json status = json::parse(R"({
+    "lanes": [{"lane": 1, "counters": {"rounds": 5, "sleeps": 0, "drops": {"short": 2}}}],
+    "ports": [{"device": "net_memif0", "counters": {"rx_packets": 3}}],
+    "groups": [{"group_id": "ff", "epoch": 2, "shards": [{"lane": 1, "counters": {"probes": 4}}]}]
+  })");
+  const json counters = counters_of(status);
+  CHECK(counters["lane.1.drops.short"] == 2);
+  CHECK(counters["port.net_memif0.rx_packets"] == 3);
+  CHECK(counters["group.ff.2.lane.1.probes"] == 4);
+  CHECK_THAT(counters_text(counters), Catch::Contains("lane.1.rounds 5\n"));
+  CHECK_THAT(counters_text(counters), Catch::Contains("(1 more are zero"));
+}
+
+TEST_CASE("ops say whom they wait for") {
+  CHECK(ops_text(json::array()) == "no op is under way\n");
+  const json op = json::parse(R"({"group_id": "ff", "op_seq": 7, "lane": 0, "bytes": 64,
+    "posted_s": 1.5, "since_s": 1.25, "retransmissions": 2,
+    "text": "op 7 on lane 0: upstream rank 3, silent for 1.200 s"})");
+  CHECK_THAT(ops_text(json::array({op})), Catch::Contains("  upstream rank 3, silent for 1.200 s"));
+}
+
+TEST_CASE("top works out rates between two looks") {
+  const json before = json::parse(R"({"lanes": [{"lane": 0,
+    "counters": {"busy_ns": 100, "idle_ns": 100, "rx_packets": 10, "op_bytes": 0, "bus_bytes": 5},
+    "op_latency": {"bounds_ns": [1000, 2000, 4000], "counts": [7, 0, 0]}}]})");
+  const json after = json::parse(R"({"lanes": [{"lane": 0,
+    "counters": {"busy_ns": 400, "idle_ns": 200, "rx_packets": 30, "op_bytes": 64, "bus_bytes": 1},
+    "transport": {"retransmissions": 4}, "mempools": [{"free": 12}],
+    "op_latency": {"bounds_ns": [1000, 2000, 4000], "counts": [7, 60, 40]}}]})");
+  const json top = top_of(before, after, 2.0);
+  CHECK(top["lanes"][0]["load"] == 0.75);
+  CHECK(top["lanes"][0]["rx_packets_per_s"] == 10.0);
+  CHECK(top["lanes"][0]["retransmissions_per_s"] == 2.0);
+  CHECK(top["lanes"][0]["mbufs_free"] == 12);
+  CHECK(top["algbw_bytes_per_s"] == 32.0);
+  CHECK(top["busbw_bytes_per_s"] == 0.0);  // it went down: another daemon
+  CHECK(top["latency_p50_us"] == 2.0);
+  CHECK(top["latency_p99_us"] == 4.0);
+  CHECK_THAT(top_text(top), Catch::Contains("LANE  LOAD %"));
+  CHECK(top_of(nullptr, after, 0)["algbw_bytes_per_s"] == 0.0);
+}
+
+TEST_CASE("a trace opens in Perfetto: ops begin and end, unfinished and aborted ones too") {
+  const json trace = json::parse(R"({"pid": 9, "incarnation": "aa", "lanes": 1, "now_ns": 9000,
+    "unix_now_ns": 1700000000000009000, "events": [
+    {"at_ns": 2000, "lane": 0, "event": "posted", "op_seq": 1, "value": 64, "group_id": "1",
+     "epoch": 1, "rank": 0, "nranks": 2},
+    {"at_ns": 3000, "lane": 0, "event": "first_chunk", "op_seq": 1, "group_id": "1", "epoch": 1},
+    {"at_ns": 4000, "lane": 0, "event": "done", "op_seq": 1, "value": 5, "group_id": "1",
+     "epoch": 1},
+    {"at_ns": 5000, "lane": 0, "event": "posted", "op_seq": 2, "value": 8, "group_id": "1",
+     "epoch": 1},
+    {"at_ns": 6000, "lane": 0, "event": "aborted", "op_seq": 2, "group_id": "1", "epoch": 1,
+     "reason": "rank 1 was silent"},
+    {"at_ns": 7000, "lane": 0, "event": "posted", "op_seq": 1, "value": 8, "group_id": "2",
+     "epoch": 1}]})");
+  const json events = perfetto_of(trace)["traceEvents"];
+  const auto find = [&](const char* phase, const char* id) {
+    for (const json& event : events) {
+      if (event["ph"] == phase && event.value("id", "") == id) return event;
+    }
+    return json();
+  };
+  CHECK(find("b", "aa.1.1.0.1")["ts"] == 0.0);
+  CHECK(find("n", "aa.1.1.0.1")["ts"] == 1.0);
+  CHECK(find("e", "aa.1.1.0.1")["ts"] == 2.0);
+  CHECK(find("e", "aa.1.1.0.1")["args"]["retransmissions"] == 5.0);
+  CHECK(find("e", "aa.1.1.0.2")["ts"] == 4.0);
+  CHECK(find("e", "aa.1.1.0.2")["args"]["reason"] == "rank 1 was silent");
+  CHECK(find("e", "aa.2.1.0.1")["args"]["end"] == "unfinished");
+  CHECK(find("e", "aa.2.1.0.1")["ts"] == 7.0);
+  CHECK(perfetto_of(trace)["otherData"]["begins_at_unix_s"] == "1700000000.000002");
+  CHECK_THAT(trace_text(trace), Catch::Contains("rank 1 was silent"));
+}
+
+TEST_CASE("what is no answer of a daemon's does not break a view") {
+  for (const char* text : {"null", "[]", "{}", R"({"lanes":[3]})", R"({"events":[null]})"}) {
+    const json value = json::parse(text);
+    CHECK_NOTHROW(counters_text(counters_of(value)));
+    CHECK_NOTHROW(ports_text(ports_of(value)));
+    CHECK_NOTHROW(trace_text(value));
+    CHECK_NOTHROW(perfetto_of(value));
+    CHECK_NOTHROW(groups_text(groups_of(value)));
+  }
+}
+
+}  // namespace gradwire::cli
