@@ -13,6 +13,7 @@
 
 #include "config/load.h"
 #include "ipc/bus_guard.h"
+#include "operate/dpdk_telemetry.h"
 #include "settings.h"
 
 namespace gradwire::gradwired {
@@ -68,11 +69,14 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const config::DaemonConfig& config
   if (auto started = daemon->start_control(std::move(server)); !started) {
     return tl::unexpected(started.error());
   }
+  if (auto started = daemon->start_operating(); !started) return tl::unexpected(started.error());
   if (auto started = daemon->threads_->start(); !started) return tl::unexpected(started.error());
   return daemon;
 }
 
 Daemon::~Daemon() {
+  board_->close();
+  metrics_.reset();
   if (threads_ != nullptr) threads_->stop(kLaneStopNs);
   manager_.reset();  // tells its sink, the server, that its clients are gone
 }
@@ -234,6 +238,16 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   return {};
 }
 
+Result<void> Daemon::start_operating() {
+  if (auto registered = operate::register_dpdk_telemetry(board_); !registered) return registered;
+  if (config_.daemon.metrics.empty()) return {};
+  auto started = operate::MetricsServer::start(config_.daemon.metrics, board_);
+  if (!started) return tl::unexpected(started.error());
+  metrics_ = std::move(*started);
+  spdlog::info("metrics at http://{}/metrics", config_.daemon.metrics);
+  return {};
+}
+
 nlohmann::json Daemon::lane_facts(std::uint8_t lane) const {
   nlohmann::json out;
   out["lane"] = lane;
@@ -288,6 +302,7 @@ void Daemon::serve(const std::atomic<int>& signals) {
     lanes_->poll(now);
     manager_->poll(now);
     feed_watchdog(now);
+    board_->serve([&] { return manager_->status(now); });
     if (told > 0 && !stopping) {
       service_.stopping();
       manager_->begin_stop(now);

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -19,6 +20,8 @@
 #include "lane/clock.h"
 #include "lane/datapath.h"
 #include "lane/lane_threads.h"
+#include "operate/metrics_server.h"
+#include "operate/status_board.h"
 #include "report.h"
 
 namespace gradwire::gradwired {
@@ -49,6 +52,7 @@ class Daemon {
   [[nodiscard]] Result<void> measure();
   [[nodiscard]] Result<void> measure_cores();
   [[nodiscard]] host::Subject host_subject() const;
+  [[nodiscard]] Result<void> start_operating();
   [[nodiscard]] Result<void> start_control(std::unique_ptr<ipc::ControlServer> server);
   [[nodiscard]] nlohmann::json lane_facts(std::uint8_t lane) const;
   void serve(const std::atomic<int>& signals);
@@ -68,6 +72,8 @@ class Daemon {
   std::unique_ptr<group::DatapathLanes> lanes_;
   std::unique_ptr<ipc::ControlServer> server_;
   std::unique_ptr<group::Manager> manager_;
+  std::shared_ptr<operate::StatusBoard> board_ = std::make_shared<operate::StatusBoard>();
+  std::unique_ptr<operate::MetricsServer> metrics_;  ///< nullptr: not configured
 };
 
 /// @return options of the control socket: its directory is made where it is missing.

@@ -21,6 +21,7 @@ struct DaemonSection {
   std::string socket_group;  ///< empty: the daemon's own
   bool require_isolated = false;
   std::string log_level = "info";
+  std::string metrics;  ///< loopback address and port; empty: not served
   friend bool operator==(const DaemonSection&, const DaemonSection&) = default;
 };
 

@@ -72,6 +72,9 @@ const std::array kKeys = {
             GRADWIRE_FIELD(daemon.require_isolated)),
     choice("daemon", "log_level", "trace|debug|info|warn|error", "least level that is logged",
            GRADWIRE_FIELD(daemon.log_level)),
+    text("daemon", "metrics", 0, 63,
+         "loopback address and port of Prometheus' metrics, as 127.0.0.1:9464; empty: none",
+         GRADWIRE_FIELD(daemon.metrics)),
 
     text("port", "device", 1, 63, "ethdev name or PCI address", GRADWIRE_FIELD(ports[i].device),
          true),

@@ -8,6 +8,7 @@ daemon_netns=()    # by index; empty: the host's
 daemon_eal=()      # EAL arguments of every daemon that starts from here on
 daemon_lcores=()   # by index; empty: one more than lanes, which float over all CPUs
 daemon_memory_mib=${daemon_memory_mib:-160}
+daemon_telemetry=${daemon_telemetry:---no-telemetry}
 daemon_lanes=${daemon_lanes:-1}  # of each; a memif link has to have as many at both ends
 
 daemon_socket() { printf '%s/gw%s.sock' "$run_dir" "$1"; }
@@ -56,7 +57,7 @@ daemon_start() {
   # A session of its own: the terminal's Ctrl-C is for this script, which then ends the daemon.
   setsid "${prefix[@]}" "$gradwired" --lcores "${daemon_lcores[index]:-$lcores}" \
     --file-prefix "gw$$-$index" \
-    --no-pci --no-telemetry --huge-unlink -m "$daemon_memory_mib" \
+    --no-pci "$daemon_telemetry" --huge-unlink -m "$daemon_memory_mib" \
     "${daemon_eal[@]}" "${eal[@]}" \
     -- --config "$(daemon_config "$index")" "$@" >"$(daemon_log "$index")" 2>&1 </dev/null &
   daemon_pids[index]=$!

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// How other threads of the daemon (DPDK's telemetry, the metrics' HTTP server) get the status:
+/// they ask, and the control thread, which alone may look at its objects, answers in its next
+/// round. Control plane only; it locks and allocates.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace gradwire::operate {
+
+class StatusBoard {
+ public:
+  /// Any thread but the control thread. Threads that ask at the same time share an answer.
+  /// @return nothing where no answer came within `timeout`: the daemon is busy, or stops.
+  [[nodiscard]] std::optional<nlohmann::json> ask(std::chrono::milliseconds timeout);
+  /// Control thread, every round. Calls `make` where somebody asks.
+  void serve(const std::function<nlohmann::json()>& make);
+  /// Control thread: it answers no more. Who waits, or asks from here on, gets nothing at once.
+  void close();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable answered_;
+  std::uint64_t asked_ = 0;
+  std::uint64_t served_ = 0;
+  bool closed_ = false;
+  nlohmann::json status_;
+};
+
+}  // namespace gradwire::operate
