@@ -162,7 +162,7 @@ host::Subject Daemon::host_subject() const {
   }
   for (const auto& port : datapath_->ports()) {
     // The kernel has a part in these, and its sockets may have our UDP ports.
-    if (port->row().steering != lane::Steering::kNone) continue;
+    if (!port->row().tx_may_block) continue;
     subject.base_udp_port = static_cast<std::uint16_t>(config_.lanes.base_udp_port);
   }
   subject.lanes = datapath_->lanes();

@@ -16,7 +16,7 @@ namespace {
 
 // Facts of DPDK 22.11.11, each read in the driver and, but for the physical row, seen by
 // test/unit/lane or test/system.
-constexpr std::array<DriverRow, 5> kRows = {{
+constexpr std::array<DriverRow, 6> kRows = {{
     // Frames are copied into and out of a shared region, so a received mbuf is always fresh and a
     // sent one is free when tx_burst returns. A frame above `bsize` would be spread over several
     // ring slots, and a slot once marked so is never unmarked: frames must stay below. tx_burst
@@ -82,6 +82,26 @@ constexpr std::array<DriverRow, 5> kRows = {{
      .limit = FrameLimitRule::kPacketFrame,
      .steering = Steering::kNone,
      .why = "the kernel's packet socket; a full transmit ring waits without bound"},
+    // A virtual machine's NIC, taken from the kernel by vfio. The host spreads packets over queues
+    // as
+    // it likes, and there is no rte_flow. Seen by test/vm.
+    {.driver = "net_virtio",
+     .rx_exclusive = false,
+     .rx_may_chain = false,
+     .rx_interrupts = true,
+     .tx_copies = false,
+     .tx_chains = false,
+     .tx_indirect = false,
+     .tx_may_block = false,
+     .sets_mtu = true,
+     .keeps_rx_mbufs = true,
+     .tx_burst = 64,
+     .held_mbufs = 64,
+     .rx_copies = 0,
+     .tx_copies_count = 0,
+     .limit = FrameLimitRule::kDeviceInfo,
+     .steering = Steering::kNone,
+     .why = "a virtual machine's NIC: its host copies each frame, and has no flow steering"},
     // The very mbuf travels: the sender's other references are the receiver's too, and the bytes
     // are looked at long after tx_burst returned.
     {.driver = "net_ring",
@@ -242,8 +262,9 @@ Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
         mtu = facts.max_rx_pktlen > 18 ? facts.max_rx_pktlen - 18 : 0;
       }
       frame_limit = std::min(mtu, facts.wanted_mtu != 0 ? facts.wanted_mtu : kJumboMtu) + header;
-      // The CRC and a second VLAN tag that some NICs deliver.
-      buffer_bytes = std::max<std::uint32_t>(2048, frame_limit + 12);
+      // The CRC and a second VLAN tag that some NICs deliver; virtio counts a tag and its own
+      // header of 12 bytes, whether they come or not, and refuses a queue whose mbufs are smaller.
+      buffer_bytes = std::max<std::uint32_t>(2048, frame_limit + 20);
       raise = fmt::format("the device takes {} at most", mtu);
       break;
     }

@@ -125,6 +125,18 @@ TEST_CASE("an AF_XDP frame and all that is before it fit one page") {
   CHECK(limits->frame_bytes + 256 <= limits->buffer_bytes);
 }
 
+TEST_CASE("virtio's mbufs have room for what its driver counts to a frame") {
+  const DriverRow& row = driver_row("net_virtio");
+  CHECK(row.driver == "net_virtio");
+  DeviceFacts facts;
+  facts.max_mtu = 9500;
+  facts.wanted_mtu = 9000;
+  const auto limits = frame_limits(row, facts, "0000:00:13.0");
+  REQUIRE(limits);
+  // Ethernet's header, a VLAN tag, and virtio's own header with merged buffers.
+  CHECK(limits->buffer_bytes >= 9000 + 14 + 4 + 12);
+}
+
 TEST_CASE("a NIC gets the MTU that was asked for, or a jumbo one, or its own largest") {
   const DriverRow& row = driver_row("net_ice");
   DeviceFacts facts;

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# What every guest's story sources first: daemons, the bench, and how a story ends.
+set -uo pipefail
+bin=/opt/gradwire/bin
+setup_host=/opt/gradwire/scripts/setup-host.sh
+export LD_LIBRARY_PATH=$bin
+export PATH=$bin:$PATH
+work=/tmp/story
+mkdir -p "$work"
+pids=()
+
+say() { printf '[%s] %s\n' "$(cut -d. -f1 /proc/uptime)" "$*"; }
+# fail TEXT: the story ends here; the host looks for its last line.
+fail() {
+  printf 'FAILED: %s\n' "$*"
+  tail -n 25 "$work"/*.log "$work"/*.out 2>/dev/null
+  dmesg | tail -n 15
+  exit 1
+}
+expect() {
+  local what=$1
+  shift
+  "$@" || fail "$what: $*"
+  say "$what"
+}
+driver_of() { basename "$(readlink "/sys/bus/pci/devices/$1/driver")" 2>/dev/null; }
+interface_of() {
+  ls -d "/sys/bus/pci/devices/$1"/net/* "/sys/bus/pci/devices/$1"/virtio*/net/* 2>/dev/null |
+    head -n 1 | xargs -r basename
+}
+
+# daemon NAME LCORES ADDRESS IP POLLING
+daemon() {
+  cat >"$work/$1.toml" <<TEXT
+[daemon]
+name = "$1"
+control_socket = "$work/$1.sock"
+[[port]]
+device = "$3"
+ip = "$4/24"
+mtu = ${mtu:-9000}
+[lanes]
+count = 1
+polling = "$5"
+[timeouts]
+silence_ms = 20000
+ping_ms = 1000
+TEXT
+  gradwired --lcores "$2" -a "$3" --file-prefix "$1" -m 192 --no-telemetry -- \
+    --config "$work/$1.toml" >"$work/$1.log" 2>&1 </dev/null &
+  pids+=($!)
+  daemon_pid[$1]=$!
+}
+declare -A daemon_pid=()
+daemon_ready() {
+  local tries=600
+  while ((tries-- > 0)); do
+    grep -q 'gradwired ready' "$work/$1.log" && return 0
+    kill -0 "${daemon_pid[$1]}" 2>/dev/null || break
+    sleep 0.1
+  done
+  fail "daemon $1 is not ready"
+}
+daemons_end() {
+  local pid
+  for pid in "${pids[@]}"; do kill "$pid"; done
+  for pid in "${pids[@]}"; do wait "$pid" || fail "a daemon left with status $?"; done
+  pids=()
+}
+
+# bench NAME OPTION...: both ranks; NAME.0.json and NAME.1.json. The words of rank R's command are
+# those that the function bench_rank R prints.
+bench() {
+  local name=$1 rank ranks=() status=0
+  shift
+  rm -rf "$work/meet"
+  for rank in 0 1; do
+    mapfile -t own < <(bench_rank "$rank")
+    "${own[@]}" --rank "$rank" --nranks 2 --rendezvous "$work/meet" --timeout 120 --check \
+      --json "$work/$name.$rank.json" "$@" >"$work/$name.$rank.out" 2>&1 </dev/null &
+    ranks+=($!)
+  done
+  for rank in "${ranks[@]}"; do wait "$rank" || status=$?; done
+  ((status == 0)) || fail "$name: the bench left with $status"
+  sed 's/^/    /' "$work/$name.0.out"
+  python3 - "$work/$name".[01].json <<'EOS' || fail "$name: #wrong is not 0 everywhere"
+import json, sys
+for name in sys.argv[1:]:
+    results = json.load(open(name))["results"]
+    assert results and all(size["wrong"] == 0 for size in results), results
+EOS
+}
