@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lane/unmap_guard.h"
+
 namespace gradwire::lane {
 
 namespace {
@@ -111,6 +113,7 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     lane_config.lanes = config.lanes;
     lane_config.tx_trace_bursts = config.tx_trace_bursts;
     out->lanes_.push_back(std::make_unique<Lane>(lane_config));
+    watch_rounds(&out->lanes_.back()->counters());
   }
   return out;
 }
@@ -169,6 +172,7 @@ Result<void> Datapath::make_rings(const DatapathConfig& config) {
 }
 
 Datapath::~Datapath() {
+  for (const auto& lane : lanes_) forget_rounds(&lane->counters());
   lanes_.clear();
   ControlFrame frame;
   if (shared_.neighbor_frames != nullptr) {
