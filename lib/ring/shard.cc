@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/probe.h"
 #include "ring/shard_impl.h"
 
 namespace gradwire::ring {
@@ -190,6 +191,8 @@ PostResult Shard::Impl::post(const OpSpec& spec, TimeNs now) noexcept {
     op->arrivals_left = 2 * lane_total - lane_share(own_first, op->own_end) -
                         lane_share(partition.first_chunk(next), partition.end_chunk(next));
   }
+  GRADWIRE_PROBE5(op_posted, config_.key.group_id, spec.op_seq, config_.rank, config_.lane,
+                  op->record.bytes);
   receiver_.request_ack();
   apply_early(spec.op_seq, now);
   if (live()) finish_if_done(*op);
@@ -209,6 +212,8 @@ void Shard::Impl::finish_if_done(Op& op) noexcept {
   ++counters_.ops_done;
   OpRecord record = op.record;
   record.retransmissions = counters_.retransmissions - record.retransmissions;
+  GRADWIRE_PROBE6(op_done, config_.key.group_id, op_seq, config_.rank, config_.lane, record.bytes,
+                  record.retransmissions);
   emit(EventType::kOpDone, op_seq, record);
 }
 

@@ -173,6 +173,7 @@ class Shard::Impl {
   void write_data_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
                         std::uint64_t packet_number) noexcept;
   [[nodiscard]] rte_mbuf* alloc_packet(std::byte*& payload) noexcept;
+  void sent_again(const SentRecord& record) noexcept;
   void free_record(SentRecord& record) noexcept;
   void drop_everything() noexcept;
   void notice_blocked(TimeNs now) noexcept;

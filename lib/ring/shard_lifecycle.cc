@@ -20,6 +20,7 @@
 
 #include <algorithm>
 
+#include "base/probe.h"
 #include "ring/shard_impl.h"
 
 namespace gradwire::ring {
@@ -136,6 +137,8 @@ void Shard::Impl::become_aborted(const AbortReason& reason, TimeNs now) noexcept
   if (!live()) return;
   state_ = ShardState::kAborted;
   reason_ = reason;
+  GRADWIRE_PROBE6(abort, config_.key.group_id, reason.op_seq, config_.rank, config_.lane,
+                  static_cast<int>(reason.code), reason.culprit_rank);
   drop_everything();
   abort_event_wanted_ = true;
   next_abort_ = now;

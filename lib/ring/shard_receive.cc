@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/planted_bug.h"
+#include "base/probe.h"
 #include "base/profile.h"
 #include "ring/shard_impl.h"
 
@@ -194,6 +195,8 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
     return false;
   }
   receiver_.accept(now, number, ecn_ce);
+  GRADWIRE_PROBE6(chunk_received, config_.key.group_id, header.op_seq, header.chunk, header.hop,
+                  config_.rank, config_.lane);
   progress_at_ = now;
   counters_.ecn_ce_received += ecn_ce ? 1 : 0;
   ++counters_.data_packets_received;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/planted_bug.h"
+#include "base/probe.h"
 #include "base/profile.h"
 #include "ring/shard_impl.h"
 
@@ -109,6 +110,8 @@ bool Shard::Impl::transmit_record(SentRecord& record, TimeNs now, Outbox& out) n
   write_data_frame(chunk.mbuf, chunk, record.last_packet_number);
   rte_mbuf_refcnt_update(chunk.mbuf, 1);
   out.down[out.down_count++] = chunk.mbuf;
+  GRADWIRE_PROBE6(chunk_sent, config_.key.group_id, chunk.id.op_seq, chunk.id.chunk, chunk.id.hop,
+                  config_.rank, config_.lane);
   last_down_sent_ = now;
   ++counters_.data_packets_sent;
   counters_.data_bytes_sent += chunk.bytes;
@@ -132,6 +135,13 @@ void Shard::Impl::free_record(SentRecord& record) noexcept {
   records_free_.push_back(static_cast<std::uint32_t>(&record - records_.data()));
 }
 
+void Shard::Impl::sent_again(const SentRecord& record) noexcept {
+  ++counters_.retransmissions;
+  [[maybe_unused]] const ChunkId& id = record.chunk.id;
+  GRADWIRE_PROBE6(retransmission, config_.key.group_id, id.op_seq, id.chunk, id.hop, config_.rank,
+                  config_.lane);
+}
+
 bool Shard::Impl::send_lost(TimeNs now, Outbox& out) noexcept {
   if (lost_count_ == 0) return false;
   bool worked = false;
@@ -142,7 +152,7 @@ bool Shard::Impl::send_lost(TimeNs now, Outbox& out) noexcept {
       break;
     }
     --lost_count_;
-    ++counters_.retransmissions;
+    sent_again(record);
     worked = true;
   }
   return worked;
@@ -161,7 +171,7 @@ void Shard::Impl::send_probes(TimeNs now, Outbox& out) noexcept {
       }
     }
     if (oldest != nullptr && transmit_record(*oldest, now, out)) {
-      ++counters_.retransmissions;
+      sent_again(*oldest);
     } else {
       send_ping(now, out);
     }

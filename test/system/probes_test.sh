@@ -1,0 +1,35 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# bpftrace attaches to the daemons' static probes and shows a ring step by step.
+. "$(dirname "$0")/_init.sh"
+
+command -v bpftrace >/dev/null || skip "bpftrace is not installed (packages.debian, [observe])"
+readelf -n "$gradwired" 2>/dev/null | grep -q 'Provider: gradwire' ||
+  skip "the daemon was built without static probes (systemtap-sdt-dev)"
+timeout 20 bpftrace -e 'BEGIN { exit(); }' >"$run_dir/try" 2>&1 ||
+  skip "bpftrace does not work on this kernel: $(tail -n 1 "$run_dir/try")"
+
+memif_ring_start 2
+mkdir "$run_dir/job"
+for rank in 0 1; do
+  background "job-$rank" "$gradwire_perf" --socket "$(daemon_socket $rank)" --rank $rank \
+    --nranks 2 --rendezvous "$run_dir/job" -b 64K -e 64K -n 1000000 -w 1
+done
+
+# trace SCRIPT SECONDS: runs it on the daemons' binary, ends it as Ctrl-C does.
+trace() {
+  background "$1" bpftrace "$repo_root/scripts/bpf/$1.bt" "$gradwired"
+  eventually 30 grep -q Attaching "$run_dir/$1.out" || fail "$1.bt: $(cat "$run_dir/$1.out")"
+  sleep "$2"
+  kill -INT "${background[$1]}"
+  ended "$1" || true
+}
+trace ring-steps 3
+# Two ranks: a chunk goes each way in hop 0 and comes back as the sum in hop 1.
+for step in '0, 1, 0' '1, 0, 0' '0, 1, 1' '1, 0, 1'; do
+  expect_text "the latency of hop [$step]" "^@hop_us\[$step\]:" "$run_dir/ring-steps.out"
+done
+expect_text "how long a rank keeps a chunk" '^@kept_us\[0\]:' "$run_dir/ring-steps.out"
+trace ops 2
+expect_text "ops as they end" '^[0-9a-f]{18} +[0-9]+ +[01] +65536 +[0-9]+' "$run_dir/ops.out"
+kill -KILL "${background[job-1]}"
