@@ -45,9 +45,16 @@ void add_op(json& out, const json& trace, const OpEvents& op, double begin_ns, d
     entry["args"] = std::move(args);
     out.push_back(std::move(entry));
   };
-  json args = {{"group", field(any, "group_id")}, {"epoch", field(any, "epoch")},
-               {"rank", field(any, "rank")},      {"nranks", field(any, "nranks")},
-               {"lane", field(any, "lane")},      {"bytes", number(op.posted, "value")}};
+  json args = {{"group", field(any, "group_id")},
+               {"epoch", field(any, "epoch")},
+               {"rank", field(any, "rank")},
+               {"nranks", field(any, "nranks")},
+               {"lane", field(any, "lane")}};
+  if (op.posted.is_null()) {
+    args["posted"] = "before the trace begins";
+  } else {
+    args["bytes"] = number(op.posted, "value");
+  }
   json begin = any;
   if (op.posted.is_null()) begin["at_ns"] = begin_ns;  // older than the trace
   add(begin, "b", name, args);

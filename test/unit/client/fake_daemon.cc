@@ -235,6 +235,8 @@ void FakeDaemon::on_message(const Place& place, ipc::Message&& message) {
     case MessageType::kStatus:
       return status(place, message);
     case MessageType::kInject:
+    case MessageType::kTrace:
+    case MessageType::kDrain:
     case MessageType::kGroupAborted:
     case MessageType::kCutOff:
       break;
