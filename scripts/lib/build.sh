@@ -17,6 +17,8 @@ build_tree() {
   command -v ccache >/dev/null && launcher='ccache '
   local log=$folder/scripts-build.log
   mkdir -p "$folder"
+  # Lines in a back trace, and no variables: full debug information takes a quarter of the time.
+  set -- "$@" -Dcpp_args=-g1
   if [[ -f $folder/build.ninja ]]; then
     step "build: $folder is set up ($compiler $*)"
     meson configure "$folder" "$@" >"$log" 2>&1 || build_failed "$log" "meson configure"
