@@ -60,10 +60,14 @@ Result<ipc::ControlServerOptions> control_server_options(const config::DaemonCon
 }
 
 Result<std::unique_ptr<Daemon>> Daemon::start(const config::DaemonConfig& config,
-                                              std::unique_ptr<ipc::ControlServer> server) {
+                                              std::unique_ptr<ipc::ControlServer> server,
+                                              lane::XdpSteering& steering) {
   std::unique_ptr<Daemon> daemon(new Daemon(config));
   if (auto guarded = ipc::install_bus_guard(); !guarded) return tl::unexpected(guarded.error());
   if (auto opened = daemon->open_datapath(); !opened) return tl::unexpected(opened.error());
+  if (auto written = steering.write_record(); !written) return tl::unexpected(written.error());
+  daemon->report_.facts = steering.facts();
+  daemon->report_.warnings = steering.warnings();
   if (auto opened = daemon->open_gpu(); !opened) return tl::unexpected(opened.error());
   if (auto measured = daemon->measure(); !measured) return tl::unexpected(measured.error());
   if (auto started = daemon->start_control(std::move(server)); !started) {

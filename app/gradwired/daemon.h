@@ -20,6 +20,7 @@
 #include "lane/clock.h"
 #include "lane/datapath.h"
 #include "lane/lane_threads.h"
+#include "lane/xdp_steering.h"
 #include "operate/metrics_server.h"
 #include "operate/status_board.h"
 #include "report.h"
@@ -30,8 +31,10 @@ class Daemon {
  public:
   /// The EAL has started. Opens ports, measures, starts lanes.
   /// @param server  taken over; clients that connected already are served from run() on.
+  /// @param steering  of the af_xdp ports; outlives the daemon.
   [[nodiscard]] static Result<std::unique_ptr<Daemon>> start(
-      const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer> server);
+      const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer> server,
+      lane::XdpSteering& steering);
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;

@@ -20,6 +20,8 @@
 #include "ipc/control_server.h"
 #include "lane/eal.h"
 #include "lane/memif_link.h"
+#include "lane/xdp_steering.h"
+#include "settings.h"
 #include "telemetry/logging.h"
 
 namespace gradwire::gradwired {
@@ -49,8 +51,9 @@ void count_signals() {
   sigaction(SIGPIPE, &ignore, nullptr);
 }
 
-int serve(const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer> server) {
-  auto daemon = Daemon::start(config, std::move(server));
+int serve(const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer> server,
+          lane::XdpSteering& steering) {
+  auto daemon = Daemon::start(config, std::move(server), steering);
   if (!daemon) return complain(daemon.error(), kFailed);
   fmt::print("{}\n", (*daemon)->ready_line());
   std::fflush(stdout);
@@ -99,10 +102,13 @@ int run(std::span<const char* const> arguments) {
   const auto stale = lane::remove_stale_memif_sockets(*eal_arguments);
   if (!stale) return complain(stale.error(), kFailed);
   for (const std::string& path : *stale) spdlog::info("removed {}, left by a dead server", path);
+  auto steering = lane::XdpSteering::prepare(xdp_ports(*config), *eal_arguments,
+                                             config->daemon.control_socket + ".xdp");
+  if (!steering) return complain(steering.error(), kFailed);
   const auto started = lane::start_eal(std::move(*eal_arguments));
   if (!started) return complain(started.error(), kFailed);
   count_signals();
-  return serve(*config, std::move(*server));
+  return serve(*config, std::move(*server), *steering);
 }
 
 }  // namespace

@@ -42,6 +42,23 @@ FaultSettings fault_settings(const config::FaultsSection& faults, const config::
   return out;
 }
 
+std::vector<lane::XdpPort> xdp_ports(const config::DaemonConfig& config) {
+  std::vector<lane::XdpPort> out;
+  // Left to the lcores, which only the EAL knows, it is one: the driver serves no more.
+  const std::uint64_t lanes = config.lanes.count == config::kAuto ? 1 : config.lanes.count;
+  for (const config::PortSection& port : config.ports) {
+    lane::XdpPort one;
+    one.device = port.device;
+    one.traffic.ip = wire::parse_ip(port.ip).value();
+    one.traffic.first_udp_port = static_cast<std::uint16_t>(config.lanes.base_udp_port);
+    one.traffic.udp_ports = static_cast<std::uint16_t>(lanes);
+    one.traffic.vlan_id = static_cast<std::uint16_t>(port.vlan);
+    one.steer = port.xdp_program == "gradwire";
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
 lane::PollingConfig polling_config(const config::LanesSection& lanes) {
   lane::PollingConfig out;
   out.mode = lane::parse_polling_mode(lanes.polling).value();

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/result.h"
 #include "config/daemon_config.h"
 #include "group/options.h"
 #include "lane/polling.h"
 #include "lane/port.h"
+#include "lane/xdp_steering.h"
 #include "reduce/gpu/device.h"
 #include "ring/shard.h"
 
@@ -19,6 +21,8 @@ namespace gradwire::gradwired {
 /// What this port does wrong on purpose: nothing, but for tests.
 [[nodiscard]] FaultSettings fault_settings(const config::FaultsSection& faults,
                                            const config::PortSection& port);
+/// What of an af_xdp port's traffic is ours, as far as it is known before the EAL starts.
+[[nodiscard]] std::vector<lane::XdpPort> xdp_ports(const config::DaemonConfig& config);
 [[nodiscard]] lane::PollingConfig polling_config(const config::LanesSection& lanes);
 [[nodiscard]] group::Limits group_limits(const config::DaemonConfig& config);
 

@@ -22,6 +22,7 @@ struct DaemonSection {
   bool require_isolated = false;
   std::string log_level = "info";
   std::string metrics;  ///< loopback address and port; empty: not served
+  bool capture = false;
   friend bool operator==(const DaemonSection&, const DaemonSection&) = default;
 };
 
@@ -34,6 +35,7 @@ struct PortSection {
   double rate_gbps = 0;       ///< 0: not paced
   std::uint64_t rx_descriptors = 256;
   std::uint64_t tx_descriptors = 256;
+  std::string xdp_program = "gradwire";
   friend bool operator==(const PortSection&, const PortSection&) = default;
 };
 

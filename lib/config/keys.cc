@@ -75,6 +75,9 @@ const std::array kKeys = {
     text("daemon", "metrics", 0, 63,
          "loopback address and port of Prometheus' metrics, as 127.0.0.1:9464; empty: none",
          GRADWIRE_FIELD(daemon.metrics)),
+    boolean("daemon", "capture",
+            "let root's dpdk-dumpcap --file-prefix=NAME capture what passes the ports",
+            GRADWIRE_FIELD(daemon.capture)),
 
     text("port", "device", 1, 63, "ethdev name or PCI address", GRADWIRE_FIELD(ports[i].device),
          true),
@@ -93,6 +96,10 @@ const std::array kKeys = {
             GRADWIRE_FIELD(ports[i].rx_descriptors)),
     integer("port", "tx_descriptors", "", 64, 8192, "transmit ring of each lane",
             GRADWIRE_FIELD(ports[i].tx_descriptors)),
+    choice("port", "xdp_program", "gradwire|driver",
+           "of an af_xdp port. gradwire: takes only what is this daemon's, the kernel keeps the "
+           "rest; driver: takes every frame of the queue",
+           GRADWIRE_FIELD(ports[i].xdp_program)),
 
     special("neighbor", "ip", Kind::kIp, true,
             "address of another rank's port, not asked for by ARP",

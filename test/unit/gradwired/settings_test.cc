@@ -40,6 +40,24 @@ TEST_CASE("a port's section becomes the port's configuration") {
   CHECK(port_config(tagged).vlan_id == 7);
 }
 
+TEST_CASE("an af_xdp port takes the lanes' UDP ports at its address") {
+  config::DaemonConfig config;
+  config.ports.push_back({.device = "net_af_xdp0", .ip = "10.0.0.1", .prefix_bits = 24, .vlan = 7});
+  config.ports.push_back({.device = "net_af_xdp1", .ip = "10.0.1.1", .xdp_program = "driver"});
+  config.lanes.base_udp_port = 4000;
+  std::vector<lane::XdpPort> ports = xdp_ports(config);
+  REQUIRE(ports.size() == 2);
+  CHECK(ports[0].device == "net_af_xdp0");
+  CHECK(wire::to_string(ports[0].traffic.ip) == "10.0.0.1");
+  CHECK(ports[0].traffic.first_udp_port == 4000);
+  CHECK(ports[0].traffic.udp_ports == 1);  // the driver serves one lane
+  CHECK(ports[0].traffic.vlan_id == 7);
+  CHECK(ports[0].steer);
+  CHECK_FALSE(ports[1].steer);
+  config.lanes.count = 2;
+  CHECK(xdp_ports(config)[0].traffic.udp_ports == 2);
+}
+
 TEST_CASE("faults are those of the port that is named, or of all") {
   config::PortSection a;
   a.device = "a";
