@@ -46,7 +46,7 @@ DPDK_ALLOWED = {
     "lane": ["*"],
     "group": ["*"],
     "embedded": ["*"],
-    "operate": ["rte_telemetry.h", "rte_errno.h"],
+    "operate": ["rte_telemetry.h", "rte_pdump.h", "rte_errno.h"],
 }
 # folder of a library: DPDK headers beside what its library may include.
 DPDK_FOLDERS = {

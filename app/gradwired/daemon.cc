@@ -13,6 +13,7 @@
 
 #include "config/load.h"
 #include "ipc/bus_guard.h"
+#include "lane/eal.h"
 #include "operate/dpdk_telemetry.h"
 #include "settings.h"
 
@@ -69,6 +70,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const config::DaemonConfig& config
   daemon->report_.facts = steering.facts();
   daemon->report_.warnings = steering.warnings();
   if (auto opened = daemon->open_gpu(); !opened) return tl::unexpected(opened.error());
+  if (config.daemon.capture) daemon->open_capture();
   if (auto measured = daemon->measure(); !measured) return tl::unexpected(measured.error());
   if (auto started = daemon->start_control(std::move(server)); !started) {
     return tl::unexpected(started.error());
@@ -119,6 +121,11 @@ Result<void> Daemon::open_gpu() {
   if (!opened) return tl::unexpected(opened.error());
   gpu_ = std::move(*opened);
   return {};
+}
+
+void Daemon::open_capture() {
+  capture_.emplace(operate::Capture::start(lane::shared_runtime_folder()));
+  (capture_->available() ? report_.facts : report_.warnings).push_back(capture_->text());
 }
 
 Result<void> Daemon::measure() {

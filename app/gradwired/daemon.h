@@ -21,6 +21,7 @@
 #include "lane/datapath.h"
 #include "lane/lane_threads.h"
 #include "lane/xdp_steering.h"
+#include "operate/capture.h"
 #include "operate/metrics_server.h"
 #include "operate/status_board.h"
 #include "report.h"
@@ -52,6 +53,7 @@ class Daemon {
   explicit Daemon(const config::DaemonConfig& config) : config_(config) {}
   [[nodiscard]] Result<void> open_datapath();
   [[nodiscard]] Result<void> open_gpu();
+  void open_capture();
   [[nodiscard]] Result<void> measure();
   [[nodiscard]] Result<void> measure_cores();
   [[nodiscard]] host::Subject host_subject() const;
@@ -66,7 +68,8 @@ class Daemon {
   host::ServiceManager service_ = host::ServiceManager::from_environment();
   bool lanes_stand_ = false;  ///< and it was said
   Report report_;
-  std::vector<std::string> isolation_;  ///< by lane: "" or what is wrong
+  std::optional<operate::Capture> capture_;  ///< none: not configured
+  std::vector<std::string> isolation_;       ///< by lane: "" or what is wrong
   // Destroyed from the last to the first: the server hangs up, the manager destroys its groups,
   // and only then the lanes and ports go that the groups' packets came from.
   std::unique_ptr<lane::Datapath> datapath_;

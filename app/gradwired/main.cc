@@ -90,7 +90,7 @@ int run(std::span<const char* const> arguments) {
     return complain(logging.error(), kFailed);
   }
   auto eal_arguments = lane::make_eal_arguments(command_line->program, command_line->eal_arguments,
-                                                config->daemon.name);
+                                                config->daemon.name, config->daemon.capture);
   if (!eal_arguments) return complain(eal_arguments.error(), kUsage);
 
   // Before the EAL: a second instance must not touch the first one's hugepages and devices.

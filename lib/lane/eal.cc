@@ -10,6 +10,7 @@
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -35,6 +36,23 @@ std::string to_file_prefix(const std::string& name) {
 /// This process has files in /run/dpdk: those of another process's prefix are not ours to remove.
 bool has_eal_files = false;
 
+/// Of the hugepages that this process has mapped: empty where they were unlinked, or never had any.
+std::vector<std::string> hugepage_files() {
+  // The EAL names them PREFIXmap_N, and its runtime folder PREFIX.
+  const std::string wanted =
+      '/' + std::filesystem::path(rte_eal_get_runtime_dir()).filename().string() + "map_";
+  std::vector<std::string> files;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const std::size_t path = line.find('/');
+    if (path == std::string::npos || line.ends_with(" (deleted)")) continue;
+    const std::size_t name = line.rfind('/');
+    if (line.compare(name, wanted.size(), wanted) != 0) continue;
+    if (files.empty() || files.back() != line.substr(path)) files.push_back(line.substr(path));
+  }
+  return files;
+}
+
 bool may_run_without_hugepages() {
   const char* const value = std::getenv(kNoHugeVariable);
   return value != nullptr && std::string_view(value) == "1";
@@ -44,7 +62,7 @@ bool may_run_without_hugepages() {
 
 Result<std::vector<std::string>> make_eal_arguments(const std::string& program,
                                                     const std::vector<std::string>& given,
-                                                    const std::string& name) {
+                                                    const std::string& name, bool shared) {
   const auto has = [&](std::string_view option) {
     return std::any_of(given.begin(), given.end(),
                        [&](const std::string& argument) { return names_option(argument, option); });
@@ -66,8 +84,9 @@ Result<std::vector<std::string>> make_eal_arguments(const std::string& program,
   if (!has("--file-prefix") && !has("--in-memory")) {
     arguments.push_back("--file-prefix=" + to_file_prefix(name));
   }
-  // Otherwise the EAL leaves its hugepages in /dev/hugepages, taken, when the daemon ends.
-  if (!has("--huge-unlink") && !has("--in-memory") && !has("--no-huge")) {
+  // Otherwise the EAL leaves its hugepages in /dev/hugepages, taken, when the daemon ends; shared
+  // ones are removed by leave_eal(), those of a daemon that was killed by its next start.
+  if (!shared && !has("--huge-unlink") && !has("--in-memory") && !has("--no-huge")) {
     arguments.push_back("--huge-unlink=always");
   }
   return arguments;
@@ -114,6 +133,22 @@ Result<void> start_eal(std::vector<std::string> given, unsigned least_lcores) {
   return {};
 }
 
+Result<std::string> shared_runtime_folder() {
+  const std::filesystem::path folder = rte_eal_get_runtime_dir();
+  std::error_code ignored;
+  // What a secondary process reads first.
+  if (!has_eal_files || !std::filesystem::exists(folder / "config", ignored)) {
+    return fail(ErrorCode::kUnsupported,
+                "the EAL shares no configuration (--in-memory or --no-shconf)");
+  }
+  if (hugepage_files().empty()) {
+    return fail(ErrorCode::kUnsupported,
+                "the EAL's memory has no files that a second process could map (--no-huge, or "
+                "--huge-unlink: leave it out)");
+  }
+  return folder.string();
+}
+
 void leave_eal() noexcept {
   if (!has_eal_files) return;
   close_all_ports();
@@ -123,6 +158,7 @@ void leave_eal() noexcept {
 void remove_eal_files() noexcept {
   if (!has_eal_files) return;
   std::error_code ignored;
+  for (const std::string& file : hugepage_files()) std::filesystem::remove(file, ignored);
   std::filesystem::remove_all(rte_eal_get_runtime_dir(), ignored);
 }
 

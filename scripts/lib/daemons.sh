@@ -8,6 +8,7 @@ daemon_netns=()    # by index; empty: the host's
 daemon_eal=()      # EAL arguments of every daemon that starts from here on
 daemon_lcores=()   # by index; empty: one more than lanes, which float over all CPUs
 daemon_memory_mib=${daemon_memory_mib:-160}
+daemon_huge=--huge-unlink  # or --huge-unlink=existing, where dpdk-dumpcap shall attach
 daemon_telemetry=${daemon_telemetry:---no-telemetry}
 daemon_lanes=${daemon_lanes:-1}  # of each; a memif link has to have as many at both ends
 
@@ -57,7 +58,7 @@ daemon_start() {
   # A session of its own: the terminal's Ctrl-C is for this script, which then ends the daemon.
   setsid "${prefix[@]}" "$gradwired" --lcores "${daemon_lcores[index]:-$lcores}" \
     --file-prefix "gw$$-$index" \
-    --no-pci "$daemon_telemetry" --huge-unlink -m "$daemon_memory_mib" \
+    --no-pci "$daemon_telemetry" "$daemon_huge" -m "$daemon_memory_mib" \
     "${daemon_eal[@]}" "${eal[@]}" \
     -- --config "$(daemon_config "$index")" "$@" >"$(daemon_log "$index")" 2>&1 </dev/null &
   daemon_pids[index]=$!
@@ -87,7 +88,7 @@ daemon_wait_ready() {
 # daemon_end INDEX PID: leaves no process and no files of the EAL's.
 daemon_end() {
   end_process "$2" 10
-  rm -rf "/run/dpdk/gw$$-$1"
+  rm -rf "/run/dpdk/gw$$-$1" /dev/hugepages/"gw$$-$1"map_*
 }
 
 # memif_ring_start RANKS [FLAG...]: RANKS daemons with index 0 ... RANKS-1. Two share one link; more

@@ -29,6 +29,13 @@ TEST_CASE("hugepages are not left behind unless that is asked for") {
   }
 }
 
+TEST_CASE("hugepages that others may map keep their files") {
+  const auto arguments = make_eal_arguments("gradwired", {}, "gw0", true);
+  CHECK(std::none_of(arguments->begin(), arguments->end(), [](const std::string& argument) {
+    return argument.starts_with("--huge-unlink");
+  }));
+}
+
 TEST_CASE("a daemon is never a secondary process") {
   CHECK(make_eal_arguments("gradwired", {"--proc-type=primary"}, "gw0").has_value());
   CHECK(make_eal_arguments("gradwired", {"--proc-type", "primary"}, "gw0").has_value());

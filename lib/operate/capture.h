@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Packet capture by DPDK's own means: dpdk-dumpcap attaches to the daemon as a secondary process
+/// and asks it to copy what passes a port (rte_pdump). Control thread; nothing is copied, and
+/// nothing costs, until somebody captures.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+
+namespace gradwire::operate {
+
+class Capture {
+ public:
+  /// After the EAL started.
+  /// @param runtime_folder  where a second process finds the EAL's files; the error where there is
+  /// nothing to find. Then capture is not available, which is no error of the daemon's.
+  [[nodiscard]] static Capture start(const Result<std::string>& runtime_folder);
+  ~Capture();
+  Capture(Capture&& other) noexcept;
+  Capture& operator=(Capture&&) = delete;
+  Capture(const Capture&) = delete;
+
+  [[nodiscard]] bool available() const noexcept { return available_; }
+  /// One line for the operator: how to capture, or why that cannot be.
+  [[nodiscard]] const std::string& text() const noexcept { return text_; }
+
+ private:
+  Capture(bool available, std::string text) : available_(available), text_(std::move(text)) {}
+  bool available_;
+  std::string text_;
+};
+
+/// The command that captures from a daemon whose EAL has its files in `runtime_folder`:
+/// FOLDER/dpdk/PREFIX.
+[[nodiscard]] std::string capture_command(const std::string& runtime_folder);
+
+}  // namespace gradwire::operate
