@@ -25,14 +25,14 @@ void flatten(json& out, const std::string& prefix, const json& counters) {
 
 json counters_of(const json& status) {
   json out = json::object();
-  for (const json& lane : list(status, "lanes")) {
+  for (const json& lane : elements(status, "lanes")) {
     flatten(out, "lane." + field(lane, "lane"), section(lane, "counters"));
   }
-  for (const json& port : list(status, "ports")) {
+  for (const json& port : elements(status, "ports")) {
     flatten(out, "port." + field(port, "device"), section(port, "counters"));
   }
-  for (const json& group : list(status, "groups")) {
-    for (const json& shard : list(group, "shards")) {
+  for (const json& group : elements(status, "groups")) {
+    for (const json& shard : elements(group, "shards")) {
       const std::string prefix = fmt::format("group.{}.{}.lane.{}", field(group, "group_id"),
                                              field(group, "epoch"), field(shard, "lane"));
       flatten(out, prefix, section(shard, "counters"));

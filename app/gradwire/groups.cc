@@ -9,26 +9,26 @@ namespace gradwire::cli {
 
 using nlohmann::json;
 
-json groups_of(const json& status) { return list(status, "groups"); }
+json groups_of(const json& status) { return elements(status, "groups"); }
 
 std::string groups_text(const json& groups) {
   Table table({"GROUP", "EPOCH", "RANK", "STATE", "FOR s", "MEMBERS", "LANES", "PAYLOAD", "POSTED",
                "DONE", "RTT us"});
   std::string below;
   for (const json& group : groups) {
-    const json shards = list(group, "shards");
+    const json shards = elements(group, "shards");
     const json shard = shards.empty() ? json::object() : shards.front();
     table.add({field(group, "group_id"), field(group, "epoch"),
                fmt::format("{} of {}", field(group, "rank"), field(group, "nranks")),
                field(group, "state"), field(group, "state_since_s"),
-               fmt::format("{}", list(group, "members").size()), field(group, "lanes"),
+               fmt::format("{}", elements(group, "members").size()), field(group, "lanes"),
                field(group, "payload_bytes"), field(shard, "posted_op_seq"),
                field(shard, "done_op_seq"), field(shard, "smoothed_rtt_us")});
     if (group.contains("aborted") && group["aborted"].is_string()) {
       below += fmt::format("group {} aborted: {}\n", field(group, "group_id"),
                            text_of(group["aborted"]));
     }
-    for (const json& what : list(group, "waits_for")) {
+    for (const json& what : elements(group, "waits_for")) {
       below += fmt::format("group {} waits for: {}\n", field(group, "group_id"), text_of(what));
     }
   }

@@ -9,7 +9,7 @@ namespace gradwire::cli {
 
 using nlohmann::json;
 
-json ops_of(const json& status) { return list(status, "ops"); }
+json ops_of(const json& status) { return elements(status, "ops"); }
 
 std::string ops_text(const json& ops) {
   Table table({"GROUP", "OP", "LANE", "BYTES", "POSTED s", "SINCE s", "RETRANS", "WAITS FOR"});

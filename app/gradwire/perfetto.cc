@@ -76,11 +76,11 @@ json perfetto_of(const json& trace) {
   const json pid = trace.is_object() ? trace.value("pid", json(0)) : json(0);
   std::map<OpKey, OpEvents> ops;
   double begin_ns = number(trace, "now_ns");
-  for (const json& event : list(trace, "events")) {
+  for (const json& event : elements(trace, "events")) {
     begin_ns = std::min(begin_ns, number(event, "at_ns"));
   }
   std::map<std::pair<std::string, double>, json> aborts;  // by group and lane
-  for (const json& event : list(trace, "events")) {
+  for (const json& event : elements(trace, "events")) {
     const std::string type = field(event, "event");
     const std::string group = field(event, "group_id");
     OpEvents& op =

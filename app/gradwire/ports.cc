@@ -9,7 +9,7 @@ namespace gradwire::cli {
 
 using nlohmann::json;
 
-json ports_of(const json& status) { return list(status, "ports"); }
+json ports_of(const json& status) { return elements(status, "ports"); }
 
 std::string ports_text(const json& ports) {
   Table table({"PORT", "DRIVER", "ADDRESS", "MAC", "MTU", "NODE", "QUEUES", "RX", "TX", "MISSED",

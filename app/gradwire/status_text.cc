@@ -17,10 +17,10 @@ void add_daemon(std::string& out, const json& daemon) {
   out += fmt::format("  {} lanes from UDP port {}, payload up to {} bytes, NUMA node {}\n",
                      field(daemon, "lanes"), field(daemon, "base_udp_port"),
                      field(daemon, "max_payload_bytes"), field(daemon, "numa_node"));
-  for (const json& address : list(daemon, "addresses")) {
+  for (const json& address : elements(daemon, "addresses")) {
     out += fmt::format("  port {}: {}\n", field(address, "port"), field(address, "address"));
   }
-  for (const json& line : list(daemon, "datapath")) out += fmt::format("  {}\n", text_of(line));
+  for (const json& line : elements(daemon, "datapath")) out += fmt::format("  {}\n", text_of(line));
 }
 
 void add_faults(std::string& out, const json& faults) {
@@ -52,10 +52,10 @@ void add_group(std::string& out, const json& group) {
   if (group.contains("aborted") && group["aborted"].is_string()) {
     out += fmt::format("  aborted: {}\n", text_of(group["aborted"]));
   }
-  for (const json& what : list(group, "waits_for")) {
+  for (const json& what : elements(group, "waits_for")) {
     out += fmt::format("  waits for: {}\n", text_of(what));
   }
-  for (const json& member : list(group, "members")) {
+  for (const json& member : elements(group, "members")) {
     out += fmt::format("  member {}: client {}, pid {}, {}\n", field(member, "member"),
                        field(member, "client"), field(member, "pid"), field(member, "state"));
   }
@@ -64,7 +64,7 @@ void add_group(std::string& out, const json& group) {
   }
   add_path(out, "downstream", group);
   add_path(out, "upstream", group);
-  for (const json& shard : list(group, "shards")) {
+  for (const json& shard : elements(group, "shards")) {
     out += fmt::format(
         "  lane {}: {}, op {} posted, {} done, downstream posted {}, {} bytes in flight, rtt {} "
         "us\n",
@@ -97,7 +97,7 @@ void add_client(std::string& out, const json& client) {
   out += fmt::format("client {}: pid {}, uid {}, {} for {} s, {} bytes in {} memories\n",
                      field(client, "client"), field(client, "pid"), field(client, "uid"),
                      field(client, "state"), field(client, "since_s"),
-                     field(client, "memory_bytes"), list(client, "memories").size());
+                     field(client, "memory_bytes"), elements(client, "memories").size());
 }
 
 }  // namespace
@@ -105,12 +105,12 @@ void add_client(std::string& out, const json& client) {
 std::string status_text(const json& status) {
   std::string out;
   add_daemon(out, status.is_object() && status.contains("daemon") ? status["daemon"] : json());
-  for (const json& faults : list(status, "faults")) add_faults(out, faults);
-  const json groups = list(status, "groups");
+  for (const json& faults : elements(status, "faults")) add_faults(out, faults);
+  const json groups = elements(status, "groups");
   for (const json& group : groups) add_group(out, group);
   if (groups.empty()) out += "no group\n";
-  for (const json& client : list(status, "clients")) add_client(out, client);
-  for (const json& lane : list(status, "lanes")) {
+  for (const json& client : elements(status, "clients")) add_client(out, client);
+  for (const json& lane : elements(status, "lanes")) {
     std::string line;
     add_values(line, lane);
     out += fmt::format("lane {}: {}\n", field(lane, "lane"), line.empty() ? "all zero" : line);

@@ -21,20 +21,6 @@ std::string field(const json& object, const char* name) {
   return text_of(object[name]);
 }
 
-json list(const json& object, const char* name) {
-  if (!object.is_object() || !object.contains(name) || !object[name].is_array()) {
-    return json::array();
-  }
-  return object[name];
-}
-
-json section(const json& object, const char* name) {
-  if (!object.is_object() || !object.contains(name) || !object[name].is_object()) {
-    return json::object();
-  }
-  return object[name];
-}
-
 double number(const json& object, const char* name) {
   if (!object.is_object() || !object.contains(name) || !object[name].is_number()) return 0;
   return object[name].get<double>();

@@ -7,16 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "base/json_fields.h"
+
 namespace gradwire::cli {
 
 /// A value as text: numbers with a fraction to three places, objects as JSON.
 [[nodiscard]] std::string text_of(const nlohmann::json& value);
 /// The member of that name as text; "?" where there is none, or null.
 [[nodiscard]] std::string field(const nlohmann::json& object, const char* name);
-/// The elements of an array; none where there is no such array.
-[[nodiscard]] nlohmann::json list(const nlohmann::json& object, const char* name);
-/// The member of that name where it is an object; an empty object else.
-[[nodiscard]] nlohmann::json section(const nlohmann::json& object, const char* name);
 /// The number of that name; 0 where there is none.
 [[nodiscard]] double number(const nlohmann::json& object, const char* name);
 

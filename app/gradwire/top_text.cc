@@ -28,9 +28,9 @@ double rate(const json& before, const json& after, const char* name, double seco
 
 /// Latency below which `part` of the ops between the two looks were, by the histogram's bounds.
 double quantile_us(const json& before, const json& after, double part) {
-  const json bounds = list(after, "bounds_ns");
-  const json counts = list(after, "counts");
-  const json old = list(before, "counts");
+  const json bounds = elements(after, "bounds_ns");
+  const json counts = elements(after, "counts");
+  const json old = elements(before, "counts");
   double total = 0;
   std::vector<double> more;
   for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -52,8 +52,8 @@ std::string rate_text(double bytes_per_s) { return fmt::format("{:.3f}", bytes_p
 
 json top_of(const json& before, const json& after, double seconds) {
   json lanes = json::array();
-  for (const json& lane : list(after, "lanes")) {
-    const json old = same(list(before, "lanes"), "lane", lane);
+  for (const json& lane : elements(after, "lanes")) {
+    const json old = same(elements(before, "lanes"), "lane", lane);
     const json was = section(old, "counters");
     const json is = section(lane, "counters");
     const json moved = section(lane, "transport");
@@ -66,7 +66,7 @@ json top_of(const json& before, const json& after, double seconds) {
       if (count.is_number())
         drops += rate(section(was, "drops"), section(is, "drops"), why.c_str(), seconds);
     }
-    const json pools = list(lane, "mempools");
+    const json pools = elements(lane, "mempools");
     lanes.push_back(
         {{"lane", lane.value("lane", 0)},
          {"load", busy + idle > 0 ? busy / (busy + idle) : 0},
@@ -83,8 +83,10 @@ json top_of(const json& before, const json& after, double seconds) {
          {"mbufs_free",
           pools.empty() ? json(nullptr) : pools.front().value("free", json(nullptr))}});
   }
-  const json first = list(after, "lanes").empty() ? json::object() : list(after, "lanes").front();
-  const json old = list(before, "lanes").empty() ? json::object() : list(before, "lanes").front();
+  const json first =
+      elements(after, "lanes").empty() ? json::object() : elements(after, "lanes").front();
+  const json old =
+      elements(before, "lanes").empty() ? json::object() : elements(before, "lanes").front();
   const json daemon = section(after, "daemon");
   return {{"daemon", daemon},
           {"seconds", seconds},
@@ -97,9 +99,9 @@ json top_of(const json& before, const json& after, double seconds) {
           {"latency_p99_us",
            quantile_us(section(old, "op_latency"), section(first, "op_latency"), 0.99)},
           {"lanes", std::move(lanes)},
-          {"ops", list(after, "ops")},
-          {"groups", list(after, "groups").size()},
-          {"clients", list(after, "clients").size()}};
+          {"ops", elements(after, "ops")},
+          {"groups", elements(after, "groups").size()},
+          {"clients", elements(after, "clients").size()}};
 }
 
 std::string top_text(const json& top) {
@@ -113,7 +115,7 @@ std::string top_text(const json& top) {
       number(top, "latency_p50_us"), number(top, "latency_p99_us"));
   Table table({"LANE", "LOAD %", "OPS/s", "RX pkt/s", "TX pkt/s", "RX GB/s", "TX GB/s", "RETR/s",
                "DROPS/s", "STALLED %", "MBUFS"});
-  for (const json& lane : list(top, "lanes")) {
+  for (const json& lane : elements(top, "lanes")) {
     const auto whole = [&](const char* name, double scale = 1) {
       return fmt::format("{:.0f}", number(lane, name) * scale);
     };
@@ -123,7 +125,7 @@ std::string top_text(const json& top) {
                whole("retransmissions_per_s"), whole("drops_per_s"), whole("stalled", 100),
                field(lane, "mbufs_free")});
   }
-  return out + table.text() + "\n" + ops_text(list(top, "ops"));
+  return out + table.text() + "\n" + ops_text(elements(top, "ops"));
 }
 
 }  // namespace gradwire::cli

@@ -17,7 +17,7 @@ namespace gradwire::cli {
 using nlohmann::json;
 
 std::string trace_text(const json& trace) {
-  const json all = list(trace, "events");
+  const json all = elements(trace, "events");
   std::vector<json> events(all.begin(), all.end());
   std::stable_sort(events.begin(), events.end(), [](const json& a, const json& b) {
     return number(a, "at_ns") < number(b, "at_ns");

@@ -14,7 +14,9 @@ namespace {
 /// The manager's bound comes first, since it can name what is missing; the shard's is behind it.
 constexpr TimeNs kShardGraceNs = 1'000'000'000;
 
-std::string seconds(TimeNs ns) { return fmt::format("{:.1f} s", static_cast<double>(ns) / 1e9); }
+std::string seconds_text(TimeNs ns) {
+  return fmt::format("{:.1f} s", static_cast<double>(ns) / 1e9);
+}
 
 std::string key_text(const GroupKey& key) {
   return fmt::format("group {:016x} epoch {}", key.group_id, key.epoch);
@@ -247,7 +249,7 @@ void Manager::check_formation_deadline(Group& group, TimeNs now) {
   fail_formation(
       group,
       {ErrorCode::kTimedOut, fmt::format("{} was not formed within {}: {}", key_text(group.key),
-                                         seconds(now - group.formation_start), missing)},
+                                         seconds_text(now - group.formation_start), missing)},
       reason, now);
 }
 

@@ -14,7 +14,6 @@ namespace {
 /// Silence of a neighbour that is worth a word.
 constexpr TimeNs kNotableSilenceNs = 100'000'000;
 
-double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
 double microseconds(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
 
 }  // namespace

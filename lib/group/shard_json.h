@@ -12,6 +12,8 @@
 
 namespace gradwire::group {
 
+[[nodiscard]] constexpr double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
+
 [[nodiscard]] nlohmann::json shard_json(std::uint8_t lane, const ring::ShardStatus& status);
 [[nodiscard]] nlohmann::json counters_json(const ring::ShardCounters& counters);
 

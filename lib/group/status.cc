@@ -15,8 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
-
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
 json path_status(const std::optional<NeighbourPath>& path, bool resolved) {

@@ -12,16 +12,13 @@
 #include <cstring>
 
 #include "ipc/stale_socket.h"
+#include "ipc/system_error.h"
 
 namespace gradwire::ipc {
 namespace {
 
 /// Messages taken from one connection per round, so that a chatty one does not starve the others.
 constexpr int kMessagesPerRound = 16;
-
-tl::unexpected<Error> system_error(const std::string& what) {
-  return fail(ErrorCode::kSystem, fmt::format("{}: {}", what, std::strerror(errno)));
-}
 
 Result<sockaddr_un> address_of(const std::string& path) {
   sockaddr_un address = {};

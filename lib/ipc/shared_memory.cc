@@ -14,6 +14,8 @@
 #include <fstream>
 #include <utility>
 
+#include "ipc/system_error.h"
+
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -23,10 +25,6 @@ namespace {
 
 constexpr int kMaxNumaNodes = 1024;
 constexpr std::size_t kBitsPerWord = 8 * sizeof(unsigned long);
-
-tl::unexpected<Error> system_error(const std::string& what) {
-  return fail(ErrorCode::kSystem, fmt::format("{}: {}", what, std::strerror(errno)));
-}
 
 /// "12 free" of one node, or of all where `node` is negative.
 std::string free_hugepages(int node, std::uint64_t page_bytes) {

@@ -10,14 +10,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "ipc/system_error.h"
 #include "ipc/unique_fd.h"
 
 namespace gradwire::ipc {
 namespace {
-
-tl::unexpected<Error> system_error(const std::string& what) {
-  return fail(ErrorCode::kSystem, fmt::format("{}: {}", what, std::strerror(errno)));
-}
 
 /// A stream socket is refused by a socket of packets, which shows that it is there, before anything
 /// of it is touched.

@@ -15,7 +15,7 @@ namespace gradwire::operate {
 namespace {
 
 /// Longer than a round of the control thread by far, shorter than a person's patience.
-constexpr std::chrono::milliseconds kPatience{2000};
+constexpr std::chrono::milliseconds kTelemetryPatience{2000};
 
 /// Callbacks of DPDK's carry no argument.
 std::shared_ptr<StatusBoard> the_board;
@@ -43,7 +43,7 @@ int give(const Answer& answer, rte_tel_data* data) {
 template <class Make>
 int handle(const char* parameter, rte_tel_data* data, Make&& make) noexcept {
   try {
-    const auto status = the_board->ask(kPatience);
+    const auto status = the_board->ask(kTelemetryPatience);
     if (!status) return -EAGAIN;
     return give(make(*status, std::string(parameter == nullptr ? "" : parameter)), data);
   } catch (...) {  // DPDK's thread knows no exceptions

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/json_fields.h"
+
 namespace gradwire::operate {
 
 using nlohmann::json;
@@ -45,13 +47,6 @@ void add(FlatDict& out, const std::string& name, const json& value) {
   } else {
     out.emplace_back(name, value.dump());
   }
-}
-
-json elements(const json& status, const char* name) {
-  if (!status.is_object() || !status.contains(name) || !status[name].is_array()) {
-    return json::array();
-  }
-  return status[name];
 }
 
 /// One element of the array, by its index or by its `key`; without a parameter the list of keys.

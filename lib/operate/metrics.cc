@@ -4,6 +4,8 @@
 #include <map>
 #include <string>
 
+#include "base/json_fields.h"
+
 namespace gradwire::operate {
 
 using nlohmann::json;
@@ -13,20 +15,6 @@ using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
 namespace {
-
-json elements(const json& object, const char* name) {
-  if (!object.is_object() || !object.contains(name) || !object[name].is_array()) {
-    return json::array();
-  }
-  return object[name];
-}
-
-json section(const json& object, const char* name) {
-  if (!object.is_object() || !object.contains(name) || !object[name].is_object()) {
-    return json::object();
-  }
-  return object[name];
-}
 
 std::string text_of(const json& object, const char* name) {
   if (!object.is_object() || !object.contains(name)) return "";

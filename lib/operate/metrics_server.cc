@@ -15,25 +15,12 @@ namespace gradwire::operate {
 namespace {
 
 /// Below Prometheus' usual timeout of 10 s.
-constexpr std::chrono::milliseconds kPatience{4000};
+constexpr std::chrono::milliseconds kScrapePatience{4000};
 
 bool is_loopback(const std::string& address) {
   const std::string host = address.substr(0, address.rfind(':'));
   return host.starts_with("127.") || host == "[::1]";
 }
-
-class Collector final : public prometheus::Collectable {
- public:
-  explicit Collector(std::shared_ptr<StatusBoard> board) : board_(std::move(board)) {}
-  [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override {
-    const auto status = board_->ask(kPatience);
-    if (!status) return {};
-    return metrics_of(*status);
-  }
-
- private:
-  std::shared_ptr<StatusBoard> board_;
-};
 
 }  // namespace
 
@@ -43,6 +30,20 @@ class MetricsServer::Impl {
       : collector_(std::make_shared<Collector>(std::move(board))), exposer_(address, 2) {
     exposer_.RegisterCollectable(collector_);
   }
+
+  class Collector final : public prometheus::Collectable {
+   public:
+    explicit Collector(std::shared_ptr<StatusBoard> board) : board_(std::move(board)) {}
+    [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override {
+      const auto status = board_->ask(kScrapePatience);
+      if (!status) return {};
+      return metrics_of(*status);
+    }
+
+   private:
+    std::shared_ptr<StatusBoard> board_;
+  };
+
   std::shared_ptr<Collector> collector_;
   prometheus::Exposer exposer_;
 };

@@ -7,12 +7,12 @@
 #include <cstring>
 
 #include "ring/partition.h"
+#include "sim/units.h"
 
 namespace gradwire::sim {
 namespace {
 
 constexpr std::uint32_t kRxDescriptors = 64;
-constexpr std::size_t kElement = 4;
 
 /// What element `i` is at a rank: cheap, and different enough that a wrong chunk shows.
 std::int32_t value_of(std::uint16_t rank, std::uint64_t i) {

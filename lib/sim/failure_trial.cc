@@ -6,17 +6,15 @@
 #include <algorithm>
 #include <vector>
 
+#include "sim/units.h"
 #include "sim/world.h"
 
 namespace gradwire::sim {
 namespace {
 
-constexpr TimeNs kUs = 1'000;
-constexpr TimeNs kMs = 1'000'000;
 constexpr TimeNs kSecond = 1'000'000'000;
 constexpr std::uint32_t kPayload = 256;
 constexpr std::uint32_t kOpsAhead = 2;
-constexpr std::size_t kElement = 4;
 
 class Trial final : public Observer {
  public:

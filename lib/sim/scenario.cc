@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <array>
 
+#include "sim/units.h"
+
 namespace gradwire::sim {
 namespace {
 
@@ -28,9 +30,6 @@ constexpr std::array kProfiles = {
     Profile{"one-sided", "cut off just when some ranks are through with an op and others are not"},
     Profile{"death", "one daemon dies at work: how long until every survivor has its error"},
 };
-
-constexpr TimeNs kUs = 1'000;
-constexpr TimeNs kMs = 1'000'000;
 
 bool is(const Scenario& s, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(),

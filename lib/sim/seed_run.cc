@@ -8,11 +8,11 @@
 #include <set>
 
 #include "sim/job.h"
+#include "sim/units.h"
 
 namespace gradwire::sim {
 namespace {
 
-constexpr TimeNs kMs = 1'000'000;
 constexpr TimeNs kSecond = 1'000'000'000;
 /// Virtual time that ops get beyond what faults and clients delay. Any run that hangs needs it all;
 /// no other was seen to need a tenth.

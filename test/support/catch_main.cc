@@ -1,3 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#define CATCH_CONFIG_MAIN
-#include <catch2/catch.hpp>
+#include "support/catch_runner.h"
+
+int main(int argc, char** argv) { return gradwire::test::run_tests(argc, argv); }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#define CATCH_CONFIG_RUNNER
 #include <rte_eal.h>
 
-#include <catch2/catch.hpp>
 #include <cstdio>
+#include <iterator>
+
+#include "support/catch_runner.h"
 
 // Tests alone may run without hugepages: they are about logic, not about placement.
 int main(int argc, char** argv) {
@@ -14,7 +15,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "the EAL did not start without hugepages\n");
     return 1;
   }
-  const int result = Catch::Session().run(argc, argv);
+  const int result = gradwire::test::run_tests(argc, argv);
   rte_eal_cleanup();
   return result;
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#define CATCH_CONFIG_RUNNER
 #include <rte_eal.h>
 
-#include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "support/catch_runner.h"
 
 // An EAL without hugepages and devices, with the drivers that GRADWIRE_DRIVERS names, apart by ':'.
 int main(int argc, char** argv) {
@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   if (rte_eal_init(static_cast<int>(arguments.size()), arguments.data()) < 0) return 1;
-  const int result = Catch::Session().run(argc, argv);
+  const int result = gradwire::test::run_tests(argc, argv);
   rte_eal_cleanup();
   return result;
 }

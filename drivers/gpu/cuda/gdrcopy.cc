@@ -8,17 +8,17 @@
 namespace gradwire::gpu_cuda {
 namespace {
 
-// As gdrapi.h of GDRCopy 2 declares it: a struct of one integer, passed by value.
-struct Handle {
-  unsigned long h;
-};
-
 constexpr std::uintptr_t kGpuPageBytes = 64 * 1024;
 constexpr const char* kLibraries[] = {"libgdrapi.so.2", "libgdrapi.so"};
 
 }  // namespace
 
 struct Gdrcopy::Api {
+  // As gdrapi.h of GDRCopy 2 declares it: a struct of one integer, passed by value.
+  struct Handle {
+    unsigned long h;
+  };
+
   void* session = nullptr;
   void* (*open)() = nullptr;
   int (*close)(void*) = nullptr;
@@ -67,7 +67,7 @@ int Gdrcopy::map(std::uintptr_t device_address, std::size_t bytes, GdrMapping& o
   const std::uintptr_t begin = device_address / kGpuPageBytes * kGpuPageBytes;
   const std::uintptr_t end =
       (device_address + bytes + kGpuPageBytes - 1) / kGpuPageBytes * kGpuPageBytes;
-  Handle handle{};
+  Api::Handle handle{};
   if (api_->pin(api_->session, begin, end - begin, 0, 0, &handle) != 0) return -EIO;
   void* base = nullptr;
   if (api_->map(api_->session, handle, &base, end - begin) != 0) {
@@ -80,8 +80,8 @@ int Gdrcopy::map(std::uintptr_t device_address, std::size_t bytes, GdrMapping& o
 
 int Gdrcopy::unmap(const GdrMapping& mapping) {
   const int unmapped =
-      api_->unmap(api_->session, Handle{mapping.handle}, mapping.base, mapping.bytes);
-  const int unpinned = api_->unpin(api_->session, Handle{mapping.handle});
+      api_->unmap(api_->session, Api::Handle{mapping.handle}, mapping.base, mapping.bytes);
+  const int unpinned = api_->unpin(api_->session, Api::Handle{mapping.handle});
   return unmapped != 0 || unpinned != 0 ? -EIO : 0;
 }
 

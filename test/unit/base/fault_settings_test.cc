@@ -21,9 +21,9 @@ TEST_CASE("faults are bounded, and the message names what is not") {
 }
 
 TEST_CASE("faults say what they do") {
-  CHECK(describe({}) == "none");
-  CHECK(describe({.seed = 7, .drop = 0.01}) == "drop 0.01, seed 7");
-  CHECK(describe({.duplicate = 0.5, .reorder = 0.25, .corrupt = 1e-3, .delay = 1}) ==
+  CHECK(describe(FaultSettings{}) == "none");
+  CHECK(describe(FaultSettings{.seed = 7, .drop = 0.01}) == "drop 0.01, seed 7");
+  CHECK(describe(FaultSettings{.duplicate = 0.5, .reorder = 0.25, .corrupt = 1e-3, .delay = 1}) ==
         "duplicate 0.5, reorder 0.25 by up to 8 frames, corrupt 0.001, delay 1 by 1000 us, seed 1");
   CHECK_FALSE(FaultSettings{}.active());
   CHECK(FaultSettings{.delay = 0.1}.active());

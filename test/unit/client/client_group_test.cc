@@ -7,8 +7,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::uint32_t kLong = 5000;
-
 struct Config : gw_group_config {
   std::vector<std::byte> infos;
   Config(gw_client* client, std::uint16_t count) : gw_group_config{}, infos(count * 224u) {

@@ -11,8 +11,6 @@ using namespace gradwire::test;
 
 namespace {
 
-constexpr std::uint32_t kLong = 5000;
-
 struct SharedFloats {
   gw_memory* memory = nullptr;
   float* values = nullptr;

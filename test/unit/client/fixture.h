@@ -16,6 +16,9 @@
 
 namespace gradwire::test {
 
+/// Milliseconds that no test takes unless something hangs.
+inline constexpr std::uint32_t kLong = 5000;
+
 class Fixture {
  public:
   explicit Fixture(std::size_t ranks = 1) {

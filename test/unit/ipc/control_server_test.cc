@@ -13,6 +13,8 @@
 namespace gradwire::ipc {
 namespace {
 
+using test::header;
+
 struct TemporaryDirectory {
   TemporaryDirectory() {
     char name[] = "/tmp/gradwire_control_XXXXXX";
@@ -32,14 +34,6 @@ UniqueFd connect_to(const std::string& path) {
     return {};
   }
   return socket;
-}
-
-MessageHeader header(MessageType type, std::uint32_t request_id = 1) {
-  MessageHeader h;
-  h.type = static_cast<std::uint16_t>(type);
-  h.request_id = request_id;
-  h.bytes = sizeof(h);
-  return h;
 }
 
 /// A server in a directory of its own, and what it reported.

@@ -11,17 +11,10 @@
 namespace gradwire::ipc {
 namespace {
 
+using test::header;
 using test::open_fds;
 using test::send_raw;
 using test::socket_pair;
-
-MessageHeader header(MessageType type, std::uint32_t request_id = 1) {
-  MessageHeader h;
-  h.type = static_cast<std::uint16_t>(type);
-  h.request_id = request_id;
-  h.bytes = sizeof(h);
-  return h;
-}
 
 /// Sends `bytes` raw with `fds`, and wants them refused with a text that has `says`.
 void refused(std::span<const std::byte> bytes, const char* says, std::span<const int> fds = {}) {

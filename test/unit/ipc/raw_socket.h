@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "ipc/message_socket.h"
 #include "ipc/unique_fd.h"
 
 namespace gradwire::ipc::test {
@@ -20,6 +21,14 @@ inline std::pair<UniqueFd, UniqueFd> socket_pair() {
   int fds[2] = {-1, -1};
   REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
   return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+inline MessageHeader header(MessageType type, std::uint32_t request_id = 1) {
+  MessageHeader h;
+  h.type = static_cast<std::uint16_t>(type);
+  h.request_id = request_id;
+  h.bytes = sizeof(h);
+  return h;
 }
 
 inline void send_raw(int socket, std::span<const std::byte> bytes, std::span<const int> fds = {}) {

@@ -13,13 +13,13 @@ namespace {
 
 constexpr TimeNs kMs = 1'000'000;
 
-wire::IpAddress ip(const char* text) { return *wire::parse_ip(text); }
+wire::IpAddress address(const char* text) { return *wire::parse_ip(text); }
 wire::MacAddress mac(const char* text) { return *wire::parse_mac(text); }
 
 NeighborsConfig config() {
   NeighborsConfig out;
   out.mac = mac("02:00:00:00:00:01");
-  out.ip = ip("10.0.0.1");
+  out.ip = address("10.0.0.1");
   out.prefix_bits = 24;
   out.retry_ns = 100 * kMs;
   out.attempts = 3;
@@ -56,22 +56,22 @@ std::vector<std::byte> taken(Neighbors& neighbors) {
 
 TEST_CASE("a request is the one of RFC 826 and a reply resolves") {
   Neighbors neighbors(config());
-  CHECK(neighbors.state(ip("10.0.0.2")) == NeighborState::kUnknown);
-  REQUIRE(neighbors.resolve(ip("10.0.0.2"), 0));
+  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kUnknown);
+  REQUIRE(neighbors.resolve(address("10.0.0.2"), 0));
   CHECK(taken(neighbors) == kRequestFrame);
   CHECK(taken(neighbors).empty());
-  CHECK(neighbors.state(ip("10.0.0.2")) == NeighborState::kResolving);
-  CHECK_FALSE(neighbors.lookup(ip("10.0.0.2")));
+  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kResolving);
+  CHECK_FALSE(neighbors.lookup(address("10.0.0.2")));
 
   neighbors.on_frame(kReplyFrame, 1 * kMs);
-  REQUIRE(neighbors.lookup(ip("10.0.0.2")));
-  CHECK(*neighbors.lookup(ip("10.0.0.2")) == mac("02:00:00:00:00:02"));
+  REQUIRE(neighbors.lookup(address("10.0.0.2")));
+  CHECK(*neighbors.lookup(address("10.0.0.2")) == mac("02:00:00:00:00:02"));
   CHECK(taken(neighbors).empty());
 }
 
 TEST_CASE("an unanswered request is repeated so many times, then the address failed") {
   Neighbors neighbors(config());
-  REQUIRE(neighbors.resolve(ip("10.0.0.2"), 0));
+  REQUIRE(neighbors.resolve(address("10.0.0.2"), 0));
   CHECK_FALSE(taken(neighbors).empty());
   CHECK(neighbors.deadline() == 100 * kMs);
   neighbors.poll(99 * kMs);
@@ -80,22 +80,22 @@ TEST_CASE("an unanswered request is repeated so many times, then the address fai
   CHECK(taken(neighbors) == kRequestFrame);
   neighbors.poll(200 * kMs);
   CHECK(taken(neighbors) == kRequestFrame);
-  CHECK(neighbors.state(ip("10.0.0.2")) == NeighborState::kResolving);
+  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kResolving);
   neighbors.poll(300 * kMs);
   CHECK(taken(neighbors).empty());
-  CHECK(neighbors.state(ip("10.0.0.2")) == NeighborState::kFailed);
+  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kFailed);
   CHECK(neighbors.deadline() == kNever);
 
   // Asked for again, it is tried again; a late answer helps.
-  REQUIRE(neighbors.resolve(ip("10.0.0.2"), 400 * kMs));
+  REQUIRE(neighbors.resolve(address("10.0.0.2"), 400 * kMs));
   CHECK(taken(neighbors) == kRequestFrame);
   neighbors.on_frame(kReplyFrame, 401 * kMs);
-  CHECK(neighbors.state(ip("10.0.0.2")) == NeighborState::kReachable);
+  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kReachable);
 }
 
 TEST_CASE("an answer grows old, is renewed by unicast, and fails if nobody answers") {
   Neighbors neighbors(config());
-  REQUIRE(neighbors.resolve(ip("10.0.0.2"), 0));
+  REQUIRE(neighbors.resolve(address("10.0.0.2"), 0));
   (void)taken(neighbors);
   neighbors.on_frame(kReplyFrame, 0);
   CHECK(neighbors.deadline() == 45'000 * kMs);
@@ -103,13 +103,13 @@ TEST_CASE("an answer grows old, is renewed by unicast, and fails if nobody answe
   const auto renewal = taken(neighbors);
   REQUIRE(renewal.size() == 60);
   CHECK(renewal[5] == std::byte{2});  // to 02:00:00:00:00:02, not to everybody
-  CHECK(neighbors.state(ip("10.0.0.2")) == NeighborState::kReachable);
+  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kReachable);
 
   SECTION("answered") {
     neighbors.on_frame(kReplyFrame, 45'001 * kMs);
     CHECK(neighbors.deadline() == 90'001 * kMs);
     neighbors.poll(60'000 * kMs);
-    CHECK(neighbors.state(ip("10.0.0.2")) == NeighborState::kReachable);
+    CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kReachable);
   }
   SECTION("not answered") {
     TimeNs now = 45'000 * kMs;
@@ -118,21 +118,21 @@ TEST_CASE("an answer grows old, is renewed by unicast, and fails if nobody answe
       neighbors.poll(now);
     }
     CHECK(now == 60'000 * kMs);
-    CHECK(neighbors.state(ip("10.0.0.2")) == NeighborState::kFailed);
+    CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kFailed);
   }
 }
 
 TEST_CASE("after the link was down what was learnt is asked for anew") {
   Neighbors neighbors(config());
-  neighbors.add_static(ip("10.0.0.3"), mac("02:00:00:00:00:03"));
-  REQUIRE(neighbors.resolve(ip("10.0.0.2"), 0));
+  neighbors.add_static(address("10.0.0.3"), mac("02:00:00:00:00:03"));
+  REQUIRE(neighbors.resolve(address("10.0.0.2"), 0));
   CHECK(taken(neighbors) == kRequestFrame);
   neighbors.on_frame(kReplyFrame, 1);
-  REQUIRE(neighbors.lookup(ip("10.0.0.2")));
+  REQUIRE(neighbors.lookup(address("10.0.0.2")));
   neighbors.forget_learnt();
-  CHECK_FALSE(neighbors.lookup(ip("10.0.0.2")));
-  CHECK(neighbors.lookup(ip("10.0.0.3")) == mac("02:00:00:00:00:03"));
-  REQUIRE(neighbors.resolve(ip("10.0.0.2"), 2));
+  CHECK_FALSE(neighbors.lookup(address("10.0.0.2")));
+  CHECK(neighbors.lookup(address("10.0.0.3")) == mac("02:00:00:00:00:03"));
+  REQUIRE(neighbors.resolve(address("10.0.0.2"), 2));
   CHECK(taken(neighbors) == kRequestFrame);
 }
 
@@ -143,21 +143,22 @@ TEST_CASE("who asks for us gets an answer, and teaches only what was asked for")
   const auto expected = bytes({2, 0, 0, 0, 0, 2, 2, 0,  0, 0, 0, 1, 8, 6, 0, 1, 8, 0,  6, 4, 0,
                                2, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 2, 0, 0, 0, 0, 2, 10, 0, 0, 2});
   CHECK(reply == expected);
-  CHECK(neighbors.state(ip("10.0.0.2")) == NeighborState::kUnknown);
+  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kUnknown);
 
-  REQUIRE(neighbors.resolve(ip("10.0.0.2"), 0));
+  REQUIRE(neighbors.resolve(address("10.0.0.2"), 0));
   (void)taken(neighbors);
   neighbors.on_frame(kTheirRequest, 1);
-  CHECK(neighbors.state(ip("10.0.0.2")) == NeighborState::kReachable);
+  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kReachable);
 }
 
 TEST_CASE("what is not for us, not whole, or not ARP is ignored") {
   Neighbors neighbors(config());
-  REQUIRE(neighbors.resolve(ip("10.0.0.2"), 0));
+  REQUIRE(neighbors.resolve(address("10.0.0.2"), 0));
   (void)taken(neighbors);
   const auto ignored = [&](std::vector<std::byte> frame) {
     neighbors.on_frame(frame, 1);
-    return neighbors.state(ip("10.0.0.2")) == NeighborState::kResolving && taken(neighbors).empty();
+    return neighbors.state(address("10.0.0.2")) == NeighborState::kResolving &&
+           taken(neighbors).empty();
   };
   for (std::size_t size = 0; size < 42; ++size) {
     CHECK(ignored({kReplyFrame.begin(), kReplyFrame.begin() + static_cast<std::ptrdiff_t>(size)}));
@@ -179,22 +180,22 @@ TEST_CASE("what is not for us, not whole, or not ARP is ignored") {
 
 TEST_CASE("an address off the network and IPv6 are refused by name; static entries stay") {
   Neighbors neighbors(config());
-  const auto off = neighbors.resolve(ip("10.0.1.2"), 0);
+  const auto off = neighbors.resolve(address("10.0.1.2"), 0);
   REQUIRE_FALSE(off);
   CHECK(off.error().message.find("10.0.1.2") != std::string::npos);
   CHECK(off.error().message.find("10.0.0.1/24") != std::string::npos);
-  CHECK_FALSE(neighbors.resolve(ip("fe80::1"), 0));
+  CHECK_FALSE(neighbors.resolve(address("fe80::1"), 0));
 
-  neighbors.add_static(ip("10.0.0.7"), mac("02:00:00:00:00:07"));
-  REQUIRE(neighbors.resolve(ip("10.0.0.7"), 0));
+  neighbors.add_static(address("10.0.0.7"), mac("02:00:00:00:00:07"));
+  REQUIRE(neighbors.resolve(address("10.0.0.7"), 0));
   CHECK(taken(neighbors).empty());
   neighbors.poll(3'600'000 * kMs);
-  CHECK(*neighbors.lookup(ip("10.0.0.7")) == mac("02:00:00:00:00:07"));
+  CHECK(*neighbors.lookup(address("10.0.0.7")) == mac("02:00:00:00:00:07"));
 }
 
 TEST_CASE("strangers get so many answers, whoever floods, and neighbours theirs all the same") {
   Neighbors neighbors(config());
-  REQUIRE(neighbors.resolve(ip("10.0.0.2"), 0));
+  REQUIRE(neighbors.resolve(address("10.0.0.2"), 0));
   neighbors.on_frame(kReplyFrame, 0);
   while (!taken(neighbors).empty()) {
   }
@@ -215,8 +216,8 @@ TEST_CASE("the table and the answers are bounded") {
   auto small = config();
   small.max_entries = 1;
   Neighbors neighbors(small);
-  REQUIRE(neighbors.resolve(ip("10.0.0.2"), 0));
-  CHECK(neighbors.resolve(ip("10.0.0.3"), 0).error().code == ErrorCode::kResourceExhausted);
+  REQUIRE(neighbors.resolve(address("10.0.0.2"), 0));
+  CHECK(neighbors.resolve(address("10.0.0.3"), 0).error().code == ErrorCode::kResourceExhausted);
 
   for (int i = 0; i < 10'000; ++i) neighbors.on_frame(kTheirRequest, i * kMs);
   int frames = 0;
@@ -228,18 +229,18 @@ TEST_CASE("on a VLAN, frames carry the tag and those without are ignored") {
   auto tagged = config();
   tagged.vlan_id = 7;
   Neighbors neighbors(tagged);
-  REQUIRE(neighbors.resolve(ip("10.0.0.2"), 0));
+  REQUIRE(neighbors.resolve(address("10.0.0.2"), 0));
   auto expected = kRequestFrame;
   const auto tag = bytes({0x81, 0, 0, 7}, 4);
   expected.insert(expected.begin() + 12, tag.begin(), tag.end());
   expected.resize(60);
   CHECK(taken(neighbors) == expected);
   neighbors.on_frame(kReplyFrame, 1);
-  CHECK(neighbors.state(ip("10.0.0.2")) == NeighborState::kResolving);
+  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kResolving);
   auto reply = kReplyFrame;
   reply.insert(reply.begin() + 12, tag.begin(), tag.end());
   neighbors.on_frame(reply, 1);
-  CHECK(neighbors.state(ip("10.0.0.2")) == NeighborState::kReachable);
+  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kReachable);
 }
 
 TEST_CASE("an echo request becomes its reply in place") {

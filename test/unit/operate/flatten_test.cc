@@ -16,7 +16,7 @@ FlatValue at(const FlatDict& dict, const std::string& name) {
   return std::string("there is no ") + name;
 }
 
-const json kStatus = json::parse(R"({
+const json kTwoLanes = json::parse(R"({
   "daemon": {"version": "0.1.0", "pid": 7, "numa_node": -1, "uptime_s": 1.5,
              "datapath": ["a", "b"]},
   "groups": [{"group_id": "00ff", "rank": 1, "aborted": null, "shards": [{"lane": 0}]}],
@@ -27,7 +27,7 @@ const json kStatus = json::parse(R"({
 }  // namespace
 
 TEST_CASE("an object becomes names, texts and whole numbers") {
-  const FlatDict dict = flatten(kStatus["daemon"]);
+  const FlatDict dict = flatten(kTwoLanes["daemon"]);
   CHECK(at(dict, "version") == FlatValue("0.1.0"));
   CHECK(at(dict, "pid") == FlatValue(std::uint64_t{7}));
   CHECK(at(dict, "numa_node") == FlatValue("-1"));
@@ -37,19 +37,19 @@ TEST_CASE("an object becomes names, texts and whole numbers") {
 }
 
 TEST_CASE("endpoints list what there is, and show one of it by index or name") {
-  CHECK(at(answer_status(kStatus).dict, "groups") == FlatValue(std::uint64_t{1}));
-  CHECK(answer_groups(kStatus, "").list == std::vector<std::string>{"00ff"});
-  CHECK(at(answer_groups(kStatus, "00ff").dict, "rank") == FlatValue(std::uint64_t{1}));
-  CHECK(at(answer_groups(kStatus, "0").dict, "aborted") == FlatValue("null"));
-  CHECK_FALSE(answer_groups(kStatus, "1").valid);
-  CHECK(at(answer_ports(kStatus, "net_memif0").dict, "counters_rx_packets") ==
+  CHECK(at(answer_status(kTwoLanes).dict, "groups") == FlatValue(std::uint64_t{1}));
+  CHECK(answer_groups(kTwoLanes, "").list == std::vector<std::string>{"00ff"});
+  CHECK(at(answer_groups(kTwoLanes, "00ff").dict, "rank") == FlatValue(std::uint64_t{1}));
+  CHECK(at(answer_groups(kTwoLanes, "0").dict, "aborted") == FlatValue("null"));
+  CHECK_FALSE(answer_groups(kTwoLanes, "1").valid);
+  CHECK(at(answer_ports(kTwoLanes, "net_memif0").dict, "counters_rx_packets") ==
         FlatValue(std::uint64_t{5}));
-  CHECK(answer_lanes(kStatus, "").list == std::vector<std::string>{"0", "1"});
-  CHECK(answer_lanes(kStatus, "0").dict.size() == 2);
-  const FlatDict counters = answer_counters(kStatus, "0").dict;
+  CHECK(answer_lanes(kTwoLanes, "").list == std::vector<std::string>{"0", "1"});
+  CHECK(answer_lanes(kTwoLanes, "0").dict.size() == 2);
+  const FlatDict counters = answer_counters(kTwoLanes, "0").dict;
   CHECK(at(counters, "packets_drops_short") == FlatValue(std::uint64_t{2}));
   CHECK(at(counters, "transport_retransmissions") == FlatValue(std::uint64_t{3}));
-  CHECK_FALSE(answer_counters(kStatus, "two").valid);
+  CHECK_FALSE(answer_counters(kTwoLanes, "two").valid);
 }
 
 TEST_CASE("what is no status has nothing to list") {
