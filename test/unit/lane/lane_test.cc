@@ -160,6 +160,31 @@ TEST_CASE("a paced port holds its rate, and the check finds out where it is not 
   }
 }
 
+TEST_CASE("a group that aborted while a paced port held it up does not hold up the others") {
+  TwoRanksOptions options;
+  options.port_rate_bps = 2'000'000;  // a packet in more time than an abort takes
+  TwoRanks ranks(options);
+  REQUIRE(ranks.form());
+  AllReduceCase unfinished(2, 1, 500'000, DataType::kFloat32, RedOp::kSum, 5, false);
+  for (std::uint16_t r = 0; r < 2; ++r) ranks.post(r, unfinished);
+  for (int i = 0; i < 5'000; ++i) ranks.round();
+  REQUIRE(ranks.counter(0, &LaneCounters::tx_packets) > 8);  // In the middle of it.
+  ranks.abort(0);
+  REQUIRE(ranks.run_until([&] {
+    return ranks.count_notices(0, NoticeType::kGroupAborted) == 1 &&
+           ranks.count_notices(1, NoticeType::kGroupAborted) == 1;
+  }));
+  // Nobody has left it: its slots are taken until its clients do.
+  for (std::uint16_t r = 0; r < 2; ++r) {
+    REQUIRE(ranks.run_until([&] { return ranks.rank(r).client->completion().has_value(); }));
+  }
+  REQUIRE(ranks.form_another());
+  std::vector<AllReduceCase> cases;
+  cases.emplace_back(2, 1, 5'000, DataType::kFloat32, RedOp::kSum, 6, false);
+  check_all(ranks, cases);
+  ranks.leave_and_check();
+}
+
 TEST_CASE("the command lane tells that a group is formed, so that its client may post at once") {
   TwoRanksOptions options;
   options.lanes = 2;

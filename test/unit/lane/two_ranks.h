@@ -40,6 +40,7 @@ class TwoRanks {
     std::unique_ptr<Datapath> datapath;
     std::unique_ptr<TestClient> client;
     GroupPlan plan;
+    std::vector<std::unique_ptr<GroupPlan>> earlier_plans;  // of groups that nobody has left
     std::vector<std::uint32_t> ids;
     std::vector<std::unique_ptr<Request>> requests;
     std::vector<Notice> notices;
@@ -59,6 +60,7 @@ class TwoRanks {
   ~TwoRanks() {
     for (Rank& rank : ranks_) {
       rank.plan.shards.clear();
+      rank.earlier_plans.clear();
     }
     // A port's frames may come from the other rank's mempools.
     ports_.drain();
@@ -121,18 +123,33 @@ class TwoRanks {
     client.client_id = 1;
     client.client = &ranks_[r].client->port;
     send(r, 0, client);
-    Request group;
-    group.type = RequestType::kAddGroup;
-    group.group_handle = kGroup;
-    group.plan = &ranks_[r].plan;
-    send_all_lanes(r, group);
+    add_group(r);
   }
   bool form() {
     for (std::uint16_t r = 0; r < 2; ++r) add_client_and_group(r);
-    return run_until([&] {
-      return count_notices(0, NoticeType::kGroupFormed) == options_.lanes &&
-             count_notices(1, NoticeType::kGroupFormed) == options_.lanes;
-    });
+    return run_until([&] { return all_formed(1); });
+  }
+  /// Another group of the same ranks and clients; nobody has left the one before.
+  bool form_another() {
+    for (std::uint16_t r = 0; r < 2; ++r) {
+      Rank& rank = ranks_[r];
+      rank.earlier_plans.push_back(std::make_unique<GroupPlan>(std::move(rank.plan)));
+      rank.plan = GroupPlan{};
+      rank.next_op = 1;
+    }
+    ++group_;
+    for (std::uint16_t r = 0; r < 2; ++r) {
+      make_plan(r);
+      add_group(r);
+    }
+    return run_until([&] { return all_formed(static_cast<int>(group_ - kGroup) + 1); });
+  }
+  void abort(std::uint16_t r) {
+    Request abort;
+    abort.type = RequestType::kAbortGroup;
+    abort.group_handle = group_;
+    abort.reason.code = AbortCode::kClientAbort;
+    send_all_lanes(r, abort);
   }
 
   /// Registers the case's memory with the rank's client and posts it.
@@ -142,7 +159,7 @@ class TwoRanks {
     const std::uint64_t bytes = spec.count * element_bytes(spec.datatype);
     ipc::CommandEntry command;
     command.request_id = 1'000 + rank.next_op++;
-    command.group_handle = kGroup;
+    command.group_handle = group_;
     command.count = spec.count;
     command.tag = spec.tag;
     command.datatype = static_cast<std::uint8_t>(spec.datatype);
@@ -169,10 +186,12 @@ class TwoRanks {
     }
   }
   void leave(std::uint16_t r) {
-    Request leave;
-    leave.type = RequestType::kLeaveGroup;
-    leave.group_handle = kGroup;
-    send_all_lanes(r, leave);
+    for (std::uint64_t group = kGroup; group <= group_; ++group) {
+      Request leave;
+      leave.type = RequestType::kLeaveGroup;
+      leave.group_handle = group;
+      send_all_lanes(r, leave);
+    }
   }
   /// Both ranks leave; then everything must be back, every mbuf too.
   void leave_and_check() {
@@ -185,7 +204,10 @@ class TwoRanks {
       send(static_cast<std::uint16_t>(&rank - ranks_), 0, remove);
     }
     REQUIRE(run_until([&] { return all_back(0) && all_back(1); }));
-    for (Rank& rank : ranks_) rank.plan.shards.clear();
+    for (Rank& rank : ranks_) {
+      rank.plan.shards.clear();
+      rank.earlier_plans.clear();
+    }
     ports_.drain();
     for (std::uint16_t r = 0; r < 2; ++r) {
       for (std::uint8_t lane = 0; lane < options_.lanes; ++lane) {
@@ -213,9 +235,21 @@ class TwoRanks {
     return count;
   }
 
+  void add_group(std::uint16_t r) {
+    Request group;
+    group.type = RequestType::kAddGroup;
+    group.group_handle = group_;
+    group.plan = &ranks_[r].plan;
+    send_all_lanes(r, group);
+  }
+  bool all_formed(int groups) {
+    return count_notices(0, NoticeType::kGroupFormed) == groups * options_.lanes &&
+           count_notices(1, NoticeType::kGroupFormed) == groups * options_.lanes;
+  }
+
   [[nodiscard]] ring::ShardConfig shard_config(std::uint16_t r, std::uint8_t lane) {
     ring::ShardConfig config;
-    config.key = {0x1234, 1};
+    config.key = {0x1234, static_cast<std::uint32_t>(group_ - kGroup) + 1};
     config.rank = r;
     config.nranks = 2;
     config.lane = lane;
@@ -255,7 +289,7 @@ class TwoRanks {
   }
   void make_plan(std::uint16_t r) {
     Rank& rank = ranks_[r];
-    rank.plan.group_handle = kGroup;
+    rank.plan.group_handle = group_;
     rank.plan.member_clients = {1};
     const Port& own = *rank.datapath->ports()[0];
     const Port& other = *ranks_[1 - r].datapath->ports()[0];
@@ -287,6 +321,7 @@ class TwoRanks {
   std::string name_;
   RingPorts ports_;
   Rank ranks_[2];
+  std::uint64_t group_ = kGroup;
   bool threads_ = false;
 };
 
