@@ -16,16 +16,6 @@ namespace {
 
 using transport::CongestionKind;
 
-struct Controller {
-  const char* name;
-  CongestionKind kind;
-};
-constexpr std::array kControllers = {
-    Controller{"static", CongestionKind::kStatic},
-    Controller{"dctcp", CongestionKind::kDctcp},
-    Controller{"swift", CongestionKind::kSwift},
-};
-
 double ms(TimeNs ns) { return static_cast<double>(ns) / 1e6; }
 
 bool good(const ExperimentResult& result) {
@@ -42,15 +32,15 @@ bool measure_scale(const Options& options) {
       "|---|---|---|---|---|---|---|\n");
   for (const std::uint16_t ranks : {16, 256, 1024}) {
     if (options.ranks != 0 && options.ranks != ranks) continue;
-    for (const Controller& controller : kControllers) {
+    for (const CongestionKind controller : transport::kCongestionKinds) {
       ExperimentOptions o;
       o.ranks = ranks;
       o.bytes = options.bytes != 0 ? options.bytes : 256'000'000;
-      o.congestion = controller.kind;
+      o.congestion = controller;
       const ExperimentResult r = run_experiment(o);
       all &= good(r);
       fmt::print(
-          "| {} | {} | {:.3f} | {:.3f} | {:+.1f} % | {:.0f} | {} |\n", ranks, controller.name,
+          "| {} | {} | {:.3f} | {:.3f} | {:+.1f} % | {:.0f} | {} |\n", ranks, name_of(controller),
           ms(r.time_ns), ms(r.ideal_ns),
           100.0 * static_cast<double>(r.time_ns - r.ideal_ns) / static_cast<double>(r.ideal_ns),
           static_cast<double>(r.most_queued_bytes) / 1e3, r.frames);
@@ -66,17 +56,17 @@ bool measure_loss(const Options& options) {
   constexpr std::array kLosses = {0.0, 0.0001, 0.001, 0.01, 0.02, 0.05, 0.1, 0.3};
   for (const bool incast : {false, true}) {
     fmt::print("\n{}\n\n| loss % |", incast ? "With incast" : "Alone");
-    for (const Controller& controller : kControllers) {
-      fmt::print(" {} Gbit/s | sent again % |", controller.name);
+    for (const CongestionKind controller : transport::kCongestionKinds) {
+      fmt::print(" {} Gbit/s | sent again % |", name_of(controller));
     }
     fmt::print("\n|---|---|---|---|---|---|---|\n");
     for (const double loss : kLosses) {
       fmt::print("| {} |", loss * 100);
-      for (const Controller& controller : kControllers) {
+      for (const CongestionKind controller : transport::kCongestionKinds) {
         ExperimentOptions o;
         o.ranks = options.ranks != 0 ? options.ranks : 16;
         o.bytes = options.bytes != 0 ? options.bytes : 64'000'000;
-        o.congestion = controller.kind;
+        o.congestion = controller;
         o.loss = loss;
         if (incast) {
           // A fifth of the port's rate, in bursts of 40 packets from elsewhere.
@@ -99,12 +89,12 @@ bool measure_loss(const Options& options) {
 /// Two groups on the same ports, one later than the other; the ports' rate halves on the way.
 bool measure_sharing(const Options& options) {
   bool all = true;
-  for (const Controller& controller : kControllers) {
+  for (const CongestionKind controller : transport::kCongestionKinds) {
     ExperimentOptions o;
     o.ranks = options.ranks != 0 ? options.ranks : 8;
     o.groups = 2;
     o.bytes = options.bytes != 0 ? options.bytes : 128'000'000;
-    o.congestion = controller.kind;
+    o.congestion = controller;
     o.group_starts_ns = {0, 5'000'000};
     o.rate_changes_at_ns = 15'000'000;
     o.later_rate_bps = o.rate_bps / 2;
@@ -113,7 +103,7 @@ bool measure_sharing(const Options& options) {
     all &= good(r);
     fmt::print(
         "\n{}\n\n| ms | first Gbit/s | second Gbit/s | deepest queue KB |\n|---|---|---|---|\n",
-        controller.name);
+        name_of(controller));
     for (std::size_t i = 0; i < r.queued_bytes.size(); ++i) {
       fmt::print("| {} | {:.1f} | {:.1f} | {:.0f} |\n", i + 1, r.accepted_bps[0][i] / 1e9,
                  r.accepted_bps[1][i] / 1e9, static_cast<double>(r.queued_bytes[i]) / 1e3);

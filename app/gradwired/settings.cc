@@ -105,11 +105,7 @@ ring::ShardConfig shard_config(const config::DaemonConfig& config, std::uint32_t
   out.eager_packets = static_cast<std::uint32_t>(config.transport.eager_packets);
   out.max_active_ops = static_cast<std::uint32_t>(config.limits.active_ops);
   out.max_chunks = static_cast<std::uint32_t>(config.limits.lane_chunks);
-  if (config.transport.congestion == "dctcp") {
-    out.congestion = transport::CongestionKind::kDctcp;
-  } else if (config.transport.congestion == "swift") {
-    out.congestion = transport::CongestionKind::kSwift;
-  }
+  out.congestion = transport::parse_congestion(config.transport.congestion).value();
   out.swift_target_ns = static_cast<TimeNs>(config.transport.swift_target_us) * 1'000;
   out.sender.rate_bps = static_cast<std::uint64_t>(config.transport.rate_gbps * 1e9);
   out.timeouts.formation_ns = ms(config.timeouts.formation_ms);

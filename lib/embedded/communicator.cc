@@ -364,21 +364,7 @@ ring::ShardCounters Communicator::counters() const noexcept {
   ring::ShardCounters sum;
   if (plan_ == nullptr) return sum;
   for (const lane::ShardPlacement& placement : plan_->shards) {
-    const ring::ShardCounters& one = placement.shard->counters();
-    sum.data_packets_sent += one.data_packets_sent;
-    sum.data_bytes_sent += one.data_bytes_sent;
-    sum.data_packets_received += one.data_packets_received;
-    sum.data_bytes_received += one.data_bytes_received;
-    sum.retransmissions += one.retransmissions;
-    sum.probes += one.probes;
-    sum.acks_sent += one.acks_sent;
-    sum.acks_received += one.acks_received;
-    sum.pings_sent += one.pings_sent;
-    sum.spills += one.spills;
-    sum.early_packets += one.early_packets;
-    sum.copies += one.copies;
-    sum.ops_done += one.ops_done;
-    for (std::size_t i = 0; i < sum.drops.size(); ++i) sum.drops[i] += one.drops[i];
+    sum += placement.shard->counters();
   }
   return sum;
 }

@@ -3,7 +3,6 @@
 // never without a warning.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include "group/manager.h"
 #include "lane/counters.h"
@@ -30,18 +29,13 @@ void add(lane::FaultCounters& sum, const lane::FaultCounters& counters) {
 
 void Manager::inject(const PendingReply& to, const ipc::PeerCredentials& peer,
                      std::span<const std::byte> body) {
+  // Whoever may use the daemon must not be able to break it for others.
+  if (!may_operate(to, peer)) return;
   const auto request = ipc::body_as<ipc::InjectRequest>(body);
   if (!request) {
     return reply_error(
         to, {ErrorCode::kInvalidArgument, fmt::format("inject request of {} bytes, must be {}",
                                                       body.size(), sizeof(ipc::InjectRequest))});
-  }
-  // Whoever may use the daemon must not be able to break it for others.
-  if (peer.uid != 0 && peer.uid != ::geteuid()) {
-    return reply_error(to, {ErrorCode::kPermission,
-                            fmt::format("faults are injected by root or by the daemon's user {}, "
-                                        "not by user {}",
-                                        ::geteuid(), peer.uid)});
   }
   if (const auto checked = check(request->faults); !checked) {
     return reply_error(to, checked.error());
@@ -54,10 +48,7 @@ void Manager::inject(const PendingReply& to, const ipc::PeerCredentials& peer,
     found = true;
     set_faults(port, ports[port].device, request->faults);
   }
-  if (found) {
-    const std::string text = faults_status().dump();
-    return reply(to, std::as_bytes(std::span(text)));
-  }
+  if (found) return reply_json(to, faults_status());
   std::string names;
   for (const PortFaults& port : ports) names += (names.empty() ? "" : ", ") + port.device;
   reply_error(to,

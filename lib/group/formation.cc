@@ -94,8 +94,9 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
   // Ranks that have no common network can be told before anyone waits.
   if (auto ok = choose_paths(*group); !ok) return tl::unexpected(ok.error());
   group->handle = next_group_handle_++;
-  remember_name(*group);
-  return groups_.emplace(group->handle, std::move(group)).first->second.get();
+  Group* made = groups_.emplace(group->handle, std::move(group)).first->second.get();
+  remember_name(*made);
+  return made;
 }
 
 Result<void> Manager::check_member(const Group& group, const ipc::JoinBody& body,

@@ -28,7 +28,10 @@ std::int64_t unix_now_ns() {
 
 void Manager::remember_name(const Group& group) {
   names_[group.handle] = {group.key, group.rank, group.nranks()};
-  while (names_.size() > kNamesKept) names_.erase(names_.begin());
+  // The oldest go, but never that of a group that is still here.
+  for (auto name = names_.begin(); names_.size() > kNamesKept && name != names_.end();) {
+    name = groups_.contains(name->first) ? std::next(name) : names_.erase(name);
+  }
 }
 
 json Manager::trace(TimeNs now) const {

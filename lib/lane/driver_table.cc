@@ -83,8 +83,7 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .steering = Steering::kNone,
      .why = "the kernel's packet socket; a full transmit ring waits without bound"},
     // A virtual machine's NIC, taken from the kernel by vfio. The host spreads packets over queues
-    // as
-    // it likes, and there is no rte_flow. Seen by test/vm.
+    // as it likes, and there is no rte_flow. Seen by test/vm.
     {.driver = "net_virtio",
      .rx_exclusive = false,
      .rx_may_chain = false,

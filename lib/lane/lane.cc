@@ -412,6 +412,15 @@ bool Lane::poll_shards(TimeNs now, bool idle) noexcept {
   return worked;
 }
 
+std::uint64_t Lane::push(LanePort& port, std::span<rte_mbuf* const> frames) noexcept {
+  std::uint64_t bytes = 0;
+  for (rte_mbuf* frame : frames) {
+    bytes += frame->pkt_len;
+    port.tx.push(frame);
+  }
+  return bytes;
+}
+
 bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
   GroupSlot& slot = slots_[index];
   LanePort& down = ports_[slot.down_port];
@@ -425,25 +434,14 @@ bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
   outbox_.down_count = outbox_.up_count = 0;
   outbox_.down_room = std::min(down_room, ring::Outbox::kCapacity);
   outbox_.up_room = std::min(up_room, ring::Outbox::kCapacity);
-  if (down.share.paced()) {
-    outbox_.down_room =
-        std::min(outbox_.down_room, down.share.packets_allowed(index, now, slot.full_frame_bytes));
-  }
+  outbox_.down_room =
+      std::min(outbox_.down_room, down.share.packets_allowed(index, now, slot.full_frame_bytes));
   if (slot.posted_seq != slot.ready_seq) post_ops(slot, now);
-  const std::size_t allowed = outbox_.down_room;
   const bool worked = slot.shard->poll(now, idle, outbox_);
-  std::uint64_t up_bytes = 0;
-  std::uint64_t down_bytes = 0;
-  for (std::size_t f = 0; f < outbox_.up_count; ++f) {
-    up_bytes += outbox_.up[f]->pkt_len;
-    up.tx.push(outbox_.up[f]);
-  }
-  for (std::size_t f = 0; f < outbox_.down_count; ++f) {
-    down_bytes += outbox_.down[f]->pkt_len;
-    down.tx.push(outbox_.down[f]);
-  }
+  const std::uint64_t up_bytes = push(up, {outbox_.up.data(), outbox_.up_count});
+  const std::uint64_t down_bytes = push(down, {outbox_.down.data(), outbox_.down_count});
   up.share.on_sent(now, up_bytes);
-  down.share.on_asked(index, now, allowed, outbox_.down_count, down_bytes);
+  down.share.on_asked(index, now, outbox_.down_room, outbox_.down_count, down_bytes);
   expecting_ |= slot.done < slot.ready_seq;
   return worked;
 }

@@ -142,6 +142,8 @@ class Lane {
   bool poll_commands(TimeNs now) noexcept;
   bool poll_shards(TimeNs now, bool idle) noexcept;
   bool poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept;
+  /// @return the bytes of the frames, as they leave.
+  static std::uint64_t push(LanePort& port, std::span<rte_mbuf* const> frames) noexcept;
   [[nodiscard]] std::size_t first_asked() const noexcept;
   void take_events(GroupSlot& slot, TimeNs now) noexcept;
   void trace_op(TraceType type, TimeNs at, std::uint64_t handle, std::uint64_t op_seq,

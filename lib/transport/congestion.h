@@ -5,8 +5,11 @@
 /// but the making; time is a parameter.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include "base/types.h"
 
@@ -28,6 +31,12 @@ class CongestionController {
 };
 
 enum class CongestionKind : std::uint8_t { kStatic, kDctcp, kSwift };
+inline constexpr std::array kCongestionKinds = {CongestionKind::kStatic, CongestionKind::kDctcp,
+                                                CongestionKind::kSwift};
+
+/// The controller's name in the configuration and in the status.
+[[nodiscard]] const char* name_of(CongestionKind kind) noexcept;
+[[nodiscard]] std::optional<CongestionKind> parse_congestion(std::string_view name) noexcept;
 
 struct CongestionConfig {
   CongestionKind kind = CongestionKind::kStatic;

@@ -22,7 +22,9 @@ class DctcpController final : public CongestionController {
   [[nodiscard]] std::uint64_t window_bytes() const noexcept override {
     return static_cast<std::uint64_t>(window_);
   }
-  [[nodiscard]] const char* name() const noexcept override { return "dctcp"; }
+  [[nodiscard]] const char* name() const noexcept override {
+    return name_of(CongestionKind::kDctcp);
+  }
 
   void on_packet_sent(TimeNs, std::uint32_t bytes) noexcept override { round_.on_sent(bytes); }
 
@@ -80,18 +82,6 @@ class DctcpController final : public CongestionController {
 
 std::unique_ptr<CongestionController> make_dctcp_controller(const CongestionConfig& config) {
   return std::make_unique<DctcpController>(config);
-}
-
-std::unique_ptr<CongestionController> make_controller(const CongestionConfig& config) {
-  switch (config.kind) {
-    case CongestionKind::kDctcp:
-      return make_dctcp_controller(config);
-    case CongestionKind::kSwift:
-      return make_swift_controller(config);
-    case CongestionKind::kStatic:
-      break;
-  }
-  return make_static_controller(config.max_window_bytes);
 }
 
 }  // namespace gradwire::transport

@@ -25,7 +25,9 @@ class SwiftController final : public CongestionController {
   [[nodiscard]] std::uint64_t window_bytes() const noexcept override {
     return static_cast<std::uint64_t>(window_);
   }
-  [[nodiscard]] const char* name() const noexcept override { return "swift"; }
+  [[nodiscard]] const char* name() const noexcept override {
+    return name_of(CongestionKind::kSwift);
+  }
 
   void on_packet_sent(TimeNs, std::uint32_t bytes) noexcept override { round_.on_sent(bytes); }
 

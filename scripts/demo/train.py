@@ -52,10 +52,12 @@ class TimedHook:
                 self.step_s += time.perf_counter() - self.since_s
         return future.value()
 
-    def forget_step(self):
+    def forget_from(self, step):
+        """The job goes back to `step` after a failure."""
         with self.lock:
             self.under_way = 0
             self.step_s = 0.0
+            del self.steps_s[step:]
 
     def end_step(self):
         self.steps_s.append(self.step_s)
@@ -146,9 +148,9 @@ def train(arguments):
                                     rank=left.process, world_size=left.world)
             saved.restore(left.progress)
             model = distributed()
-            timed.forget_step()
             step = left.progress
             del losses[step:]
+            timed.forget_from(step)
             speaks = left.process == 0
             if speaks:
                 print(f"{arguments.backend}: lost in step {step + 1}: {str(error).splitlines()[0]}")
