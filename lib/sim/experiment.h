@@ -23,7 +23,8 @@ struct ExperimentOptions {
   std::uint64_t rate_bps = 100'000'000'000;
   TimeNs delay_ns = 1'000;
   std::uint64_t queue_bytes = 1'000'000;
-  std::uint64_t mark_bytes = 150'000;
+  /// 30 KB for each 10 Gbit/s, as is usual for dctcp: above a poll's burst of 32 frames.
+  std::uint64_t mark_bytes = 300'000;
   double loss = 0;
   transport::CongestionKind congestion = transport::CongestionKind::kStatic;
   TimeNs swift_target_ns = 30'000;
