@@ -6,6 +6,7 @@
 // net_ring passes the very mbuf on, so it is shared when it arrives and the first reducing hop has
 // to copy it (rule 2): one copy more than on ports whose buffers are exclusive.
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <cstring>
@@ -60,6 +61,8 @@ namespace {
 
 constexpr std::uint32_t kPayload = 1024;
 constexpr std::uint64_t kChunks = 2'000;
+constexpr int kFloodRounds = 100;
+constexpr int kFloodBurst = 16;
 
 /// Rounds until both clients have their completion. Callgrind looks at this function alone.
 [[gnu::noinline]] bool measured_rounds(TwoRanks& ranks) {
@@ -75,6 +78,9 @@ constexpr std::uint64_t kChunks = 2'000;
   }
   return open == 0;
 }
+
+/// One round of a lane that finds a burst of foreign frames. Callgrind looks at this one too.
+[[gnu::noinline]] void flooded_round(Lane& lane, TimeNs now) { lane.poll_once(now); }
 
 struct Cost {
   double copies = 0;  ///< of each payload byte, by all ranks together
@@ -128,6 +134,48 @@ TEST_CASE("a chunk is copied no more often than the design says, and nothing is 
   INFO("copies " << cost.copies << " allocations " << cost.allocations);
   CHECK(within_bounds(cost));
   CHECK(cost.copies > 1.9);  // The counting works: loads and stores are copies.
+}
+
+// The dearest frame that is dropped: all of its header is right, and nobody knows its connection.
+TEST_CASE("a flood of foreign frames allocates nothing") {
+  TwoRanks ranks;
+  REQUIRE(ranks.form());
+  wire::FrameAddresses addresses;
+  addresses.source_mac = {2, 9, 9, 9, 9, 9};
+  addresses.destination_mac = ranks.rank(1).datapath->ports()[0]->mac();
+  addresses.source_ip = *wire::parse_ip("10.0.0.66");
+  addresses.destination_ip = ranks.ip_of(1);
+  addresses.source_port = addresses.destination_port = TwoRanks::kPort;
+  std::array<std::byte, 256> packet{};
+  wire::CommonHeader common;
+  common.connection_id = 0x40000001;
+  common.flags = wire::kFlagFromUpstream;
+  common.packet_number = 1;
+  const std::size_t bytes = encode_ping(packet, common);
+  const auto header = wire::FrameTemplate::make(addresses);
+  REQUIRE(header);
+
+  Lane& lane = ranks.rank(1).datapath->lane(0);
+  const std::uint64_t before = read_counter(lane.counters().rx_packets);
+  allocations = 0;
+  for (int round = 0; round < kFloodRounds; ++round) {
+    for (int i = 0; i < kFloodBurst; ++i) {
+      rte_mbuf* mbuf = rte_pktmbuf_alloc(ranks.rank(0).datapath->pools(0).packet());
+      REQUIRE(mbuf != nullptr);
+      auto* frame = reinterpret_cast<std::byte*>(
+          rte_pktmbuf_append(mbuf, static_cast<std::uint16_t>(header->bytes() + bytes)));
+      header->write(frame, bytes);
+      std::copy_n(packet.begin(), bytes, frame + header->bytes());
+      REQUIRE(rte_ring_enqueue(ranks.ports().to_b(), mbuf) == 0);
+    }
+    counting = true;
+    flooded_round(lane, ranks.now += 10'000);
+    counting = false;
+  }
+  CHECK(read_counter(lane.counters().rx_packets) - before == kFloodRounds * kFloodBurst);
+  CHECK(allocations == 0);
+  ranks.ports().drain();
+  ranks.leave_and_check();
 }
 
 TEST_CASE("a copy or an allocation that creeps in is found") {
