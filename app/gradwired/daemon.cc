@@ -136,6 +136,9 @@ Result<void> Daemon::measure() {
   if (gpu_ != nullptr) {
     for (const auto& port : datapath_->ports()) report_gpu(gpu_->device(), *port, report_);
     for (std::string& fact : gpu_->device().facts()) report_.facts.push_back(std::move(fact));
+    for (const std::string& warning : gpu_->device().warnings()) {
+      report_.warnings.push_back(warning);
+    }
   }
   if (auto measured = measure_cores(); !measured) return measured;
   if (rte_eal_has_hugepages() == 0) {

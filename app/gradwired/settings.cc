@@ -126,7 +126,9 @@ ring::ShardConfig shard_config(const config::DaemonConfig& config, std::uint32_t
 reduce::GpuOptions gpu_options(const config::GpuSection& gpu) {
   reduce::GpuOptions out;
   out.device = gpu.device;
-  out.staging = gpu.staging == "mapped" ? reduce::Staging::kMapped : reduce::Staging::kCopy;
+  out.staging = gpu.staging == "mapped" ? reduce::Staging::kMapped
+                : gpu.staging == "auto" ? reduce::Staging::kAuto
+                                        : reduce::Staging::kCopy;
   out.kernel =
       gpu.kernel == "persistent" ? reduce::KernelMode::kPersistent : reduce::KernelMode::kLaunch;
   out.persistent_sms = static_cast<std::uint32_t>(gpu.persistent_sms);

@@ -182,9 +182,10 @@ const std::array kKeys = {
          "GPU that reduces, as the EAL names it (gpu_emu0, gpu_cuda0, PCI address); \"\": the CPU "
          "does",
          GRADWIRE_FIELD(gpu.device)),
-    choice("gpu", "staging", "copy|mapped|gpudirect",
+    choice("gpu", "staging", "copy|mapped|gpudirect|auto",
            "how payloads reach it. copy: into its memory and back; mapped: it reads and writes the "
-           "host's; gpudirect: ports receive into its memory",
+           "host's; gpudirect: ports receive into its memory; auto: the best that is to be had, "
+           "with a warning that says what was not",
            GRADWIRE_FIELD(gpu.staging)),
     choice(
         "gpu", "kernel", "launch|persistent",

@@ -44,6 +44,15 @@ expect_text "why the copy engine is taken is reported" 'copy by copy engine .*no
 sums "copy by copy engine"
 stop_ring
 
+gpu_ring 'cpu_map=0' --gpu.staging auto
+sums mapped
+expect_text "what auto could not have is a warning" 'falls back to mapped: .*no GDRCopy' \
+  "$(daemon_log 0)"
+"$gradwire_cli" status --socket "$(daemon_socket 0)" >"$run_dir/status" 2>&1
+expect_text "and the status says the path and why" 'payloads go mapped .*no GDRCopy' \
+  "$run_dir/status"
+stop_ring
+
 gpu_ring '' --gpu.staging mapped --gpu.client_memory gpu
 note "gradients are in GPU memory that the daemon made"
 sums mapped

@@ -84,11 +84,41 @@ Result<void> GpuDevice::find() {
 }
 
 Result<void> GpuDevice::choose_path() {
-  if (options_.staging == Staging::kMapped) {
-    path_ = PayloadPath::kMapped;
-    path_reason_ = "as configured";
-    return {};
+  path_reason_ = "as configured";
+  if (options_.staging == Staging::kMapped) return {};  // kMapped is where path_ begins
+  const auto why_not = why_not_cpu_mapping();
+  if (!why_not && options_.staging == Staging::kCopy) return tl::unexpected(why_not.error());
+  const std::string reason = why_not ? *why_not : why_not.error().message;
+  if (reason.empty()) {
+    path_ = PayloadPath::kCopyMapped;
+    path_reason_ = "its memory can be mapped for the CPU";
+  } else if (options_.staging == Staging::kCopy) {
+    path_ = PayloadPath::kCopyEngine;
+    path_reason_ = reason;
   }
+  if (options_.staging == Staging::kAuto) {
+    // The copy engine is no step on this way: a copy for each packet costs the lane more than the
+    // kernel's reads over the bus.
+    std::string passed_by = "gpudirect: no driver that this build knows receives into GPU memory";
+    if (path_ == PayloadPath::kMapped) {
+      passed_by += "; copy: " + reason;
+      path_reason_ = "the next that is to be had: " + passed_by;
+    }
+    warnings_.push_back(fmt::format("GPU {}: gpu.staging = auto falls back to {}: {}",
+                                    options_.device, name_of(path_), passed_by));
+  }
+  if (path_ == PayloadPath::kCopyEngine && options_.kernel == KernelMode::kPersistent) {
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("gpu.kernel = persistent with gpu.staging = copy: {}, and a copy engine "
+                    "does not wait for a kernel that never ends; choose gpu.kernel = launch "
+                    "or gpu.staging = mapped",
+                    path_reason_));
+  }
+  return {};
+}
+
+Result<std::string> GpuDevice::why_not_cpu_mapping() const {
   // Whether GPU memory can be mapped shows when it is tried.
   constexpr std::size_t kProbeBytes = 65'536;
   void* probe = rte_gpu_mem_alloc(id_, kProbeBytes, 65'536);
@@ -100,19 +130,8 @@ Result<void> GpuDevice::choose_path() {
   const bool ordered = mapped && rte_gpu_wmb(id_) == 0;
   if (mapped) rte_gpu_mem_cpu_unmap(id_, probe);
   rte_gpu_mem_free(id_, probe);
-  path_ = ordered ? PayloadPath::kCopyMapped : PayloadPath::kCopyEngine;
-  path_reason_ = ordered  ? "its memory can be mapped for the CPU"
-                 : mapped ? "writes through a mapping of its memory cannot be ordered"
-                          : "its memory cannot be mapped for the CPU (no GDRCopy)";
-  if (!ordered && options_.kernel == KernelMode::kPersistent) {
-    return fail(
-        ErrorCode::kUnsupported,
-        fmt::format("gpu.kernel = persistent with gpu.staging = copy: {}, and a copy engine "
-                    "does not wait for a kernel that never ends; choose gpu.kernel = launch "
-                    "or gpu.staging = mapped",
-                    path_reason_));
-  }
-  return {};
+  if (!mapped) return "its memory cannot be mapped for the CPU (no GDRCopy)";
+  return ordered ? "" : "writes through a mapping of its memory cannot be ordered";
 }
 
 std::string GpuDevice::error_text(const std::string& what) const {

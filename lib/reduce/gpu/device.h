@@ -22,7 +22,7 @@
 namespace gradwire::reduce {
 
 /// What was asked for; PayloadPath is what comes of it.
-enum class Staging : std::uint8_t { kCopy, kMapped };
+enum class Staging : std::uint8_t { kCopy, kMapped, kAuto };
 
 struct GpuOptions {
   std::string device;  ///< gpudev name: "gpu_emu0", "gpu_cuda0", or a PCI address
@@ -64,6 +64,8 @@ class GpuDevice {
   [[nodiscard]] int numa_node() const noexcept { return numa_node_; }
   /// Lines for the report at start.
   [[nodiscard]] std::vector<std::string> facts() const;
+  /// What was not to be had, and what was taken in its place.
+  [[nodiscard]] const std::vector<std::string>& warnings() const noexcept { return warnings_; }
 
   [[nodiscard]] bool makes_client_memory() const noexcept { return options_.client_memory; }
   /// Gradient memory for a client, to be given to free().
@@ -88,6 +90,8 @@ class GpuDevice {
   explicit GpuDevice(const GpuOptions& options) : options_(options) {}
   [[nodiscard]] Result<void> find();
   [[nodiscard]] Result<void> choose_path();
+  /// @return why the CPU cannot write its memory through a mapping; empty where it can.
+  [[nodiscard]] Result<std::string> why_not_cpu_mapping() const;
   [[nodiscard]] std::string error_text(const std::string& what) const;
 
   GpuOptions options_;
@@ -99,6 +103,7 @@ class GpuDevice {
   int numa_node_ = -1;
   PayloadPath path_ = PayloadPath::kMapped;
   std::string path_reason_;
+  std::vector<std::string> warnings_;
   std::vector<GpuQueue*> queues_;
 };
 

@@ -52,6 +52,33 @@ TEST_CASE("the path follows from what was asked for and what the GPU can") {
     CHECK((*opened)->path() == PayloadPath::kCopyEngine);
     CHECK_THAT((*opened)->facts().at(1), Contains("no GDRCopy"));
   }
+  SECTION("auto, where its memory can be mapped") {
+    const PluggedGpu gpu("gpu_emu4");
+    const auto opened =
+        GpuDevice::open(options_of("gpu_emu4", Staging::kAuto, KernelMode::kPersistent));
+    REQUIRE(opened);
+    CHECK((*opened)->path() == PayloadPath::kCopyMapped);
+    REQUIRE((*opened)->warnings().size() == 1);
+    CHECK_THAT((*opened)->warnings()[0], Contains("falls back to copy by CPU mapping: gpudirect"));
+  }
+  SECTION("auto, where it cannot: the warning and the report say why") {
+    const PluggedGpu gpu("gpu_emu4", "cpu_map=0");
+    const auto opened =
+        GpuDevice::open(options_of("gpu_emu4", Staging::kAuto, KernelMode::kPersistent));
+    REQUIRE(opened);
+    CHECK((*opened)->path() == PayloadPath::kMapped);
+    REQUIRE((*opened)->warnings().size() == 1);
+    CHECK_THAT((*opened)->warnings()[0], Contains("falls back to mapped: gpudirect") &&
+                                             Contains("copy: its memory cannot be mapped"));
+    CHECK_THAT((*opened)->facts().at(1), Contains("payloads go mapped") && Contains("no GDRCopy"));
+  }
+  SECTION("what was asked for and is there needs no warning") {
+    const PluggedGpu gpu("gpu_emu4");
+    const auto opened =
+        GpuDevice::open(options_of("gpu_emu4", Staging::kMapped, KernelMode::kLaunch));
+    REQUIRE(opened);
+    CHECK((*opened)->warnings().empty());
+  }
   SECTION("a persistent kernel and the copy engine do not go together") {
     const PluggedGpu gpu("gpu_emu4", "cpu_map=0");
     const auto opened =
