@@ -20,12 +20,14 @@ TABLE = {
     "base": [],
     "wire": ["base"],
     "transport": ["base", "wire"],
-    "reduce": ["base"],
+    # CUDA's driver API, loaded at run time.
+    "gpu": ["base"],
+    "reduce": ["base", "gpu"],
     "ring": ["base", "wire", "transport", "reduce"],
     # Of gradwire-sim and tests alone: no other library may know it.
     "sim": ["base", "wire", "transport", "reduce", "ring"],
     "ipc": ["base"],
-    "client": ["base", "ipc"],
+    "client": ["base", "gpu", "ipc"],
     # For the sizes of headers: what payload an MTU carries.
     "config": ["base", "wire"],
     "telemetry": ["base"],
@@ -75,7 +77,7 @@ SANS_IO_CALLS = re.compile(
 SANS_IO_EXEMPT = ("lib/base/profile.h",)
 
 CUDA_HEADERS = re.compile(r"^(cuda|nvrtc|nccl|gdrapi|rte_gpudev_cuda)[\w./]*$|\.cuh$")
-CUDA_FOLDERS = ("lib/reduce/cuda/", "drivers/gpu/cuda/", "test/gpu/")
+CUDA_FOLDERS = ("lib/gpu/", "lib/reduce/cuda/", "drivers/gpu/cuda/", "test/gpu/")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 COMMENT = re.compile(r"//.*")
@@ -165,6 +167,10 @@ SELF_TEST = [
     ("lib/reduce/cuda/x.cc", "#include <cuda_runtime.h>", True),
     ("lib/reduce/x.cc", "#include <rte_gpudev.h>", False),
     ("lib/reduce/gpu/x.cc", "#include <rte_gpudev.h>", True),
+    ("lib/gpu/x.cc", "#include <cuda.h>", True),
+    ("lib/client/x.cc", "#include <cuda.h>", False),
+    ("lib/client/x.cc", '#include "gpu/cuda_device.h"', True),
+    ("lib/ipc/x.cc", '#include "gpu/cuda_device.h"', False),
     ("lib/reduce/gpu/x.cc", "#include <rte_mbuf.h>", False),
     ("lib/reduce/gpu/x.cc", "#include <thread>", True),
     ("lib/reduce/gpu/x.cc", "#include <cuda_runtime.h>", False),

@@ -138,6 +138,34 @@ bool is_forked(const Handle* handle) noexcept {
   return handle->client->is_forked();
 }
 
+gw_status post(gw_group* group, const void* input, void* output, std::uint64_t count,
+               gw_datatype datatype, gw_redop redop, std::uint32_t tag, std::optional<void*> stream,
+               gw_work** work) {
+  return guarded([&]() -> Result<void> {
+    if (group == nullptr) return null_argument("group");
+    if (work == nullptr) return null_argument("work");
+    if (count > 0 && input == nullptr) return null_argument("input");
+    if (count > 0 && output == nullptr) return null_argument("output");
+    if (static_cast<unsigned>(datatype) >= kDataTypeCount) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("datatype {}: 0 to {} are possible", static_cast<int>(datatype),
+                              kDataTypeCount - 1));
+    }
+    if (static_cast<unsigned>(redop) >= kRedOpCount) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("redop {}: 0 to {} are possible", static_cast<int>(redop), kRedOpCount - 1));
+    }
+    if (is_forked(group)) return forked();
+    auto result = group->client->post(
+        group->self, {static_cast<const std::byte*>(input), static_cast<std::byte*>(output), count,
+                      static_cast<DataType>(datatype), static_cast<RedOp>(redop), tag, stream});
+    if (!result) return tl::unexpected(result.error());
+    *work = result->get();
+    return {};
+  });
+}
+
 }  // namespace
 
 extern "C" {
@@ -281,16 +309,24 @@ gw_status gw_memory_alloc(gw_client* handle, uint64_t bytes, gw_memory** memory)
   });
 }
 
+// A handle has no mapping any more where freeing it timed out and it is on a GPU.
 void* gw_memory_address(const gw_memory* memory) {
-  return memory == nullptr ? nullptr : memory->mapping->address;
+  return memory == nullptr || memory->mapping == nullptr ? nullptr : memory->mapping->address;
 }
 
 uint64_t gw_memory_bytes(const gw_memory* memory) {
-  return memory == nullptr ? 0 : memory->mapping->bytes;
+  return memory == nullptr || memory->mapping == nullptr ? 0 : memory->mapping->bytes;
 }
 
 int32_t gw_memory_numa_node(const gw_memory* memory) {
-  return memory == nullptr ? -1 : memory->mapping->numa_node;
+  return memory == nullptr || memory->mapping == nullptr ? -1 : memory->mapping->numa_node;
+}
+
+int32_t gw_memory_device(const gw_memory* memory) {
+  if (memory == nullptr || memory->mapping == nullptr || memory->mapping->on_gpu == nullptr) {
+    return -1;
+  }
+  return memory->mapping->on_gpu->device().ordinal();
 }
 
 gw_status gw_memory_free(gw_memory* memory) {
@@ -375,29 +411,13 @@ void gw_group_free(gw_group* group) {
 
 gw_status gw_all_reduce(gw_group* group, const void* input, void* output, uint64_t count,
                         gw_datatype datatype, gw_redop redop, uint32_t tag, gw_work** work) {
-  return guarded([&]() -> Result<void> {
-    if (group == nullptr) return null_argument("group");
-    if (work == nullptr) return null_argument("work");
-    if (count > 0 && input == nullptr) return null_argument("input");
-    if (count > 0 && output == nullptr) return null_argument("output");
-    if (static_cast<unsigned>(datatype) >= kDataTypeCount) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("datatype {}: 0 to {} are possible", static_cast<int>(datatype),
-                              kDataTypeCount - 1));
-    }
-    if (static_cast<unsigned>(redop) >= kRedOpCount) {
-      return fail(
-          ErrorCode::kInvalidArgument,
-          fmt::format("redop {}: 0 to {} are possible", static_cast<int>(redop), kRedOpCount - 1));
-    }
-    if (is_forked(group)) return forked();
-    auto result = group->client->post(
-        group->self, {static_cast<const std::byte*>(input), static_cast<std::byte*>(output), count,
-                      static_cast<DataType>(datatype), static_cast<RedOp>(redop), tag});
-    if (!result) return tl::unexpected(result.error());
-    *work = result->get();
-    return {};
-  });
+  return post(group, input, output, count, datatype, redop, tag, std::nullopt, work);
+}
+
+gw_status gw_all_reduce_on_stream(gw_group* group, const void* input, void* output, uint64_t count,
+                                  gw_datatype datatype, gw_redop redop, uint32_t tag, void* stream,
+                                  gw_work** work) {
+  return post(group, input, output, count, datatype, redop, tag, stream, work);
 }
 
 gw_status gw_test(gw_work* work, int* done) {

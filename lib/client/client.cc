@@ -181,7 +181,31 @@ Result<ipc::RankInfo> Client::describe() {
   return *info;
 }
 
+Result<std::shared_ptr<Mapping>> Client::open_on_gpu(const ipc::CudaAllocateReply& reply) {
+  gpu::CuUuid uuid;
+  gpu::CuIpcHandle handle;
+  std::memcpy(uuid.bytes, reply.device_uuid, sizeof uuid.bytes);
+  std::memcpy(handle.bytes, reply.handle, sizeof handle.bytes);
+  if (gpu_ == nullptr || gpu_->uuid() != uuid) {
+    auto device = gpu::Device::find(uuid);
+    if (!device) return tl::unexpected(device.error());
+    gpu_ = std::move(*device);
+  }
+  auto memory = gpu_->import_memory(handle, reply.memory.bytes);
+  if (!memory) return tl::unexpected(memory.error());
+  return std::make_shared<Mapping>(std::move(*memory), reply.memory.bytes, reply.memory.memory,
+                                   reply.memory.numa_node);
+}
+
 Result<std::shared_ptr<Mapping>> Client::map_reply(ipc::Message& reply) {
+  if (const auto on_gpu = ipc::body_as<ipc::CudaAllocateReply>(reply.body);
+      on_gpu && on_gpu->memory.memory != 0 && on_gpu->memory.bytes != 0) {
+    auto mapping = open_on_gpu(*on_gpu);
+    if (mapping) return mapping;
+    forget_memory(on_gpu->memory.memory);
+    return fail(mapping.error().code,
+                "the daemon's gradient memory is on a GPU: " + mapping.error().message);
+  }
   const auto body = ipc::body_as<ipc::AllocateReply>(reply.body);
   if (!body || reply.fds.size() != 1 || body->memory == 0 || body->bytes == 0) {
     return fail(ErrorCode::kInternal, "the daemon's answer to allocate cannot be");
@@ -205,6 +229,7 @@ Result<std::unique_ptr<gw_memory>> Client::allocate(std::uint64_t bytes) {
   auto memory = std::make_unique<gw_memory>();
   memory->client = shared_from_this();
   memory->mapping = *mapping;
+  memory->handle = (*mapping)->handle;
   shared_memory_[reinterpret_cast<std::uintptr_t>((*mapping)->address)] = std::move(*mapping);
   return memory;
 }
@@ -212,20 +237,24 @@ Result<std::unique_ptr<gw_memory>> Client::allocate(std::uint64_t bytes) {
 Result<void> Client::free(gw_memory& memory) {
   Lock lock(mutex_);
   drain_completions();
-  Mapping& mapping = *memory.mapping;
-  if (mapping.users > 0) {
-    return fail(ErrorCode::kBusy,
-                fmt::format("{} unfinished ops use the {} bytes of shared memory at {}: wait for "
-                            "them first",
-                            mapping.users, mapping.bytes, fmt::ptr(mapping.address)));
+  if (memory.mapping != nullptr) {
+    const Mapping& mapping = *memory.mapping;
+    if (mapping.users > 0) {
+      return fail(ErrorCode::kBusy,
+                  fmt::format("{} unfinished ops use the {} bytes of shared memory at {}: wait for "
+                              "them first",
+                              mapping.users, mapping.bytes, fmt::ptr(mapping.address)));
+    }
+    // From here on no new op finds it, whatever the daemon says.
+    shared_memory_.erase(reinterpret_cast<std::uintptr_t>(mapping.address));
+    // What is on a GPU has to be closed here before the daemon frees it.
+    if (mapping.on_gpu != nullptr) memory.mapping.reset();
   }
-  // From here on no new op finds it, whatever the daemon says.
-  shared_memory_.erase(reinterpret_cast<std::uintptr_t>(mapping.address));
   if (!dead_) {
     const Deadline deadline = Clock::now() + options_.request_timeout;
     if (memory.free_request == nullptr) {
       ipc::FreeRequest body;
-      body.memory = mapping.handle;
+      body.memory = memory.handle;
       auto request = begin_request(lock, ipc::MessageType::kFree, ipc::bytes_of(body), deadline);
       if (request) memory.free_request = *request;
       if (!request && !dead_) return tl::unexpected(request.error());

@@ -77,6 +77,7 @@ struct PendingRequest {
 struct gw_memory {
   std::shared_ptr<gradwire::client::Client> client;
   std::shared_ptr<gradwire::client::Mapping> mapping;
+  std::uint32_t handle = 0;                                        ///< the daemon's
   std::shared_ptr<gradwire::client::PendingRequest> free_request;  ///< sent, not answered yet
 };
 
@@ -92,6 +93,16 @@ struct gw_group {
   std::string abort_text;
   std::shared_ptr<gradwire::client::PendingRequest> leave_request;
 };
+
+namespace gradwire::client {
+
+/// A daemon's event, opened here, to be recorded before the command that names it.
+struct ReadyEvent {
+  std::uint32_t handle = 0;
+  std::unique_ptr<gpu::Event> event;
+};
+
+}  // namespace gradwire::client
 
 struct gw_work {
   enum class State : std::uint8_t { kPosting, kPosted, kFinished, kCopying, kReported };
@@ -116,6 +127,8 @@ struct gw_work {
   gradwire::client::StagingSlot staging;
   std::shared_ptr<gradwire::client::Mapping> input_mapping;
   std::shared_ptr<gradwire::client::Mapping> output_mapping;
+  std::optional<void*> stream;  ///< that the input is computed on
+  gradwire::client::ReadyEvent ready;
   gradwire::ErrorCode code = gradwire::ErrorCode::kOk;
   std::uint64_t op_seq = 0;
   std::string text;
@@ -159,6 +172,7 @@ class Client : public std::enable_shared_from_this<Client> {
     DataType datatype;
     RedOp redop;
     std::uint32_t tag;
+    std::optional<void*> stream = std::nullopt;  ///< CUDA's; nullptr is its default stream
   };
   [[nodiscard]] Result<std::shared_ptr<gw_work>> post(const std::shared_ptr<gw_group>& group,
                                                       const PostArguments& arguments);
@@ -179,6 +193,7 @@ class Client : public std::enable_shared_from_this<Client> {
   // client.cc
   [[nodiscard]] Result<void> finish_open(ipc::Message reply);
   [[nodiscard]] Result<std::shared_ptr<Mapping>> map_reply(ipc::Message& reply);
+  [[nodiscard]] Result<std::shared_ptr<Mapping>> open_on_gpu(const ipc::CudaAllocateReply& reply);
 
   // client_wait.cc: all with the lock held; those that take it may let it go meanwhile.
   [[nodiscard]] Result<void> check_alive() const;
@@ -203,16 +218,21 @@ class Client : public std::enable_shared_from_this<Client> {
   /// Sends and does not wait for the answer. What cannot be sent now is lost with the connection.
   void send_and_forget(ipc::MessageType type, std::span<const std::byte> body);
   void forget_memory(std::uint32_t handle);
+  void forget_mapping(std::shared_ptr<Mapping> mapping);
 
   // client_ops.cc
   [[nodiscard]] Result<std::shared_ptr<Mapping>> allocate_mapping(Lock& lock, std::uint64_t bytes);
   [[nodiscard]] Result<StagingSlot> take_staging(Lock& lock, std::uint64_t bytes);
   void give_back_staging(StagingSlot slot);
+  void give_back_event(ReadyEvent ready);
   [[nodiscard]] Result<std::shared_ptr<Mapping>> find_shared(const std::byte* start,
                                                              std::uint64_t bytes,
                                                              const char* what) const;
   [[nodiscard]] Result<void> check_overlap(const gw_work& work) const;
   [[nodiscard]] Result<void> place_memory(Lock& lock, gw_work& work, ipc::CommandEntry& command);
+  /// The input's copy, where it needs one, and the mark on its stream. Without the lock.
+  [[nodiscard]] static Result<void> feed(const gw_work& work);
+  [[nodiscard]] Result<void> take_event(Lock& lock, gw_work& work);
   [[nodiscard]] Result<void> claim_slot(const std::shared_ptr<gw_work>& work);
   void release_slot(gw_work& work);
   void finish(gw_work& work, ErrorCode code, std::string text, std::uint64_t op_seq);
@@ -252,6 +272,8 @@ class Client : public std::enable_shared_from_this<Client> {
   std::map<std::uint64_t, std::shared_ptr<gw_group>> groups_;         ///< by the daemon's handle
   std::map<std::uintptr_t, std::shared_ptr<Mapping>> shared_memory_;  ///< by start address
   StagingPool staging_;
+  std::shared_ptr<gpu::Device> gpu_;  ///< where shared memory is, if it is on one
+  std::vector<ReadyEvent> free_events_;
   std::array<std::shared_ptr<gw_work>, GW_MAX_OUTSTANDING> slots_;  ///< index = request_id % 256
   std::vector<std::uint16_t> free_slots_;
   std::uint64_t next_sequence_ = 1;

@@ -37,7 +37,7 @@ Result<std::shared_ptr<Mapping>> Client::allocate_mapping(Lock& lock, std::uint6
   const Deadline deadline = Clock::now() + options_.request_timeout;
   auto request = begin_request(lock, ipc::MessageType::kAllocate, ipc::bytes_of(body), deadline,
                                [this](ipc::Message& reply, bool abandoned) {
-                                 const auto got = ipc::body_as<ipc::AllocateReply>(reply.body);
+                                 const auto got = ipc::allocate_reply(reply.body);
                                  if (abandoned && got) forget_memory(got->memory);
                                });
   if (!request) return tl::unexpected(request.error());
@@ -53,7 +53,7 @@ Result<StagingSlot> Client::take_staging(Lock& lock, std::uint64_t bytes) {
   auto mapping = allocate_mapping(lock, wanted);
   if (!mapping && mapping.error().code == ErrorCode::kResourceExhausted) {
     // What is kept for later is worth less than this op.
-    for (const auto& unused : staging_.drop_cache()) forget_memory(unused->handle);
+    for (auto& unused : staging_.drop_cache()) forget_mapping(std::move(unused));
     mapping = allocate_mapping(lock, wanted);
   }
   if (!mapping) {
@@ -65,8 +65,8 @@ Result<StagingSlot> Client::take_staging(Lock& lock, std::uint64_t bytes) {
 
 void Client::give_back_staging(StagingSlot slot) {
   if (slot.mapping == nullptr) return;
-  const std::shared_ptr<Mapping> surplus = staging_.give_back(std::move(slot));
-  if (surplus != nullptr) forget_memory(surplus->handle);
+  std::shared_ptr<Mapping> surplus = staging_.give_back(std::move(slot));
+  if (surplus != nullptr) forget_mapping(std::move(surplus));
 }
 
 Result<std::shared_ptr<Mapping>> Client::find_shared(const std::byte* start, std::uint64_t bytes,
@@ -135,6 +135,58 @@ Result<void> Client::place_memory(Lock& lock, gw_work& work, ipc::CommandEntry& 
   return {};
 }
 
+Result<void> Client::take_event(Lock& lock, gw_work& work) {
+  const Mapping* mapping =
+      work.output_mapping != nullptr ? work.output_mapping.get() : work.staging.mapping.get();
+  if (mapping == nullptr) return {};  // no elements, so nothing that a stream computes
+  if (mapping->on_gpu == nullptr) {
+    return fail(ErrorCode::kUnsupported,
+                "the daemon's gradient memory is in the host's memory, which no stream orders: "
+                "copy the input there, wait for the stream, and call gw_all_reduce(); or set "
+                "gpu.client_memory = gpu at the daemon");
+  }
+  if (!free_events_.empty()) {
+    work.ready = std::move(free_events_.back());
+    free_events_.pop_back();
+    return {};
+  }
+  const Deadline deadline = Clock::now() + options_.request_timeout;
+  auto request = begin_request(lock, ipc::MessageType::kMakeEvent, {}, deadline);
+  if (!request) return tl::unexpected(request.error());
+  if (auto done = await_request(lock, *request, deadline, true); !done) {
+    return tl::unexpected(done.error());
+  }
+  const auto reply = ipc::body_as<ipc::MakeEventReply>((*request)->reply.body);
+  if (!reply || reply->event == 0) {
+    return fail(ErrorCode::kInternal, "the daemon's answer to make-event cannot be");
+  }
+  gpu::CuIpcHandle handle;
+  std::memcpy(handle.bytes, reply->handle, sizeof handle.bytes);
+  auto event = mapping->on_gpu->device().import_event(handle);
+  if (!event) return tl::unexpected(event.error());
+  work.ready.handle = reply->event;
+  work.ready.event = std::move(*event);
+  return {};
+}
+
+Result<void> Client::feed(const gw_work& work) {
+  if (work.bytes == 0) return {};
+  if (work.input_mapping == nullptr) {
+    const Mapping& mapping =
+        work.output_mapping != nullptr ? *work.output_mapping : *work.staging.mapping;
+    std::byte* target = work.output_mapping != nullptr ? work.output : work.staging.address();
+    const Result<void> copied =
+        work.stream ? mapping.on_gpu->device().copy_on(*work.stream, target, work.input, work.bytes)
+                    : mapping.copy(target, work.input, work.bytes);
+    if (!copied) return copied;
+  }
+  return work.stream ? work.ready.event->record(*work.stream) : Result<void>{};
+}
+
+void Client::give_back_event(ReadyEvent ready) {
+  if (ready.event != nullptr) free_events_.push_back(std::move(ready));
+}
+
 Result<void> Client::claim_slot(const std::shared_ptr<gw_work>& work) {
   if (auto alive = check_alive(); !alive) return alive;
   if (auto apart = check_overlap(*work); !apart) return apart;
@@ -176,6 +228,7 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   work->datatype = arguments.datatype;
   work->redop = arguments.redop;
   work->tag = arguments.tag;
+  work->stream = arguments.stream;
   if (__builtin_mul_overflow(arguments.count, element_bytes(arguments.datatype), &work->bytes) ||
       work->bytes > (std::uint64_t{1} << 47)) {
     return fail(ErrorCode::kInvalidArgument,
@@ -198,18 +251,29 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   if (auto placed = place_memory(lock, *work, command); !placed) {
     return tl::unexpected(placed.error());
   }
-  if (auto claimed = claim_slot(work); !claimed) {
+  Result<void> claimed = work->stream ? take_event(lock, *work) : Result<void>{};
+  if (claimed) claimed = claim_slot(work);
+  if (!claimed) {
     give_back_staging(std::move(work->staging));
+    give_back_event(std::move(work->ready));
     return tl::unexpected(claimed.error());
   }
-  if (work->bytes > 0 && work->input_mapping == nullptr) {
-    std::byte* target = work->output_mapping != nullptr ? work->output : work->staging.address();
+  if (work->bytes > 0 && (work->input_mapping == nullptr || work->stream)) {
     lock.unlock();
-    std::memcpy(target, work->input, work->bytes);
+    const Result<void> fed = feed(*work);
     lock.lock();
-    ++counters_.copies;
-    counters_.copied_bytes += work->bytes;
+    if (!fed) {
+      release_slot(*work);
+      give_back_staging(std::move(work->staging));
+      give_back_event(std::move(work->ready));
+      return tl::unexpected(fed.error());
+    }
+    if (work->input_mapping == nullptr) {
+      ++counters_.copies;
+      counters_.copied_bytes += work->bytes;
+    }
   }
+  command.ready_event = work->ready.handle;
   command.request_id = work->request_id;
   command.group_handle = group->handle;
   command.count = work->count;
@@ -224,6 +288,7 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   if (auto alive = check_alive(); !alive) {
     release_slot(*work);
     give_back_staging(std::move(work->staging));
+    give_back_event(std::move(work->ready));
     return tl::unexpected(alive.error());
   }
   work->state = gw_work::State::kPosted;
@@ -243,6 +308,7 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
 void Client::finish(gw_work& work, ErrorCode code, std::string text, std::uint64_t op_seq) {
   const std::shared_ptr<gw_work> keep = slots_[work.request_id % GW_MAX_OUTSTANDING];
   release_slot(work);
+  give_back_event(std::move(work.ready));
   work.code = code;
   work.text = std::move(text);
   work.op_seq = op_seq;
@@ -278,11 +344,17 @@ void Client::report(Lock& lock, gw_work& work) {
   if (work.copy_out) {
     work.state = gw_work::State::kCopying;
     lock.unlock();
-    std::memcpy(work.output, work.staging.address(), work.bytes);
+    const Result<void> copied =
+        work.staging.mapping->copy(work.output, work.staging.address(), work.bytes);
     lock.lock();
     std::erase(uncopied_, &work);
-    ++counters_.copies;
-    counters_.copied_bytes += work.bytes;
+    if (copied) {
+      ++counters_.copies;
+      counters_.copied_bytes += work.bytes;
+    } else {
+      work.code = copied.error().code;
+      work.text = copied.error().message;
+    }
     give_back_staging(std::move(work.staging));
   }
   work.state = gw_work::State::kReported;

@@ -241,6 +241,13 @@ void Client::forget_memory(std::uint32_t handle) {
   send_and_forget(ipc::MessageType::kFree, ipc::bytes_of(body));
 }
 
+void Client::forget_mapping(std::shared_ptr<Mapping> mapping) {
+  const std::uint32_t handle = mapping->handle;
+  // What is on a GPU has to be closed here before the daemon frees it.
+  mapping.reset();
+  forget_memory(handle);
+}
+
 void Client::add_unreported() {
   if (++unreported_ == 1 && notify_fd_) ::eventfd_write(notify_fd_.get(), 1);
 }

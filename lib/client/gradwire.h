@@ -4,8 +4,8 @@
  * The C interface of gradwire's client library: open the daemon of this host, share memory with
  * it, form a group with the clients of other daemons, all-reduce.
  *
- * Link with -lgradwire (`pkg-config --libs gradwire`). C99 or C++. Every symbol has the version
- * GRADWIRE_1.0. No exception crosses this interface.
+ * Link with -lgradwire (`pkg-config --libs gradwire`). C99 or C++. Every symbol has a version,
+ * GRADWIRE_1.0 or the later one that brought it. No exception crosses this interface.
  *
  * Threads. Every function may be called from any thread, on any handle, at the same time as any
  * other, except that a handle must not be used during or after the call that frees it. The thread
@@ -124,7 +124,8 @@ gw_status gw_open(const char* socket_path, const gw_open_options* options, gw_cl
 
 /** Closes the connection and frees the handle; NULL is allowed. The daemon ends this client's ops
  * and groups (ranks elsewhere see the group abort). Waits of other threads return GW_UNAVAILABLE.
- * Memory stays mapped until gw_memory_free(). Does not wait. */
+ * Memory stays mapped until gw_memory_free(); what is on a GPU is to be freed before, since the
+ * daemon frees it within seconds, as CUDA would not have it. Does not wait. */
 void gw_close(gw_client* client);
 
 typedef struct gw_client_info {
@@ -179,10 +180,13 @@ gw_status gw_daemon_status(const char* socket_path, uint32_t timeout_ms, char* t
 /* ---- Memory ---- */
 
 /** Allocates memory that the daemon reads and writes in place: zeroed hugepages on the daemon's
- * NUMA node, aligned to a hugepage. An op whose input and output both lie in such memory copies
- * nothing. Bound: request_timeout_ms.
+ * NUMA node, aligned to a hugepage; or, where the daemon is configured so, zeroed memory of its
+ * GPU, which CUDA opens for this process (see gw_memory_device()). An op whose input and output
+ * both lie in such memory copies nothing. Bound: request_timeout_ms.
  * @param bytes  from 1; rounded up to hugepages.
- * @return GW_RESOURCE_EXHAUSTED where the quota or the hugepages do not suffice. */
+ * @return GW_RESOURCE_EXHAUSTED where the quota, the hugepages or the GPU's memory do not suffice;
+ * GW_UNSUPPORTED where the memory is a GPU's and CUDA is not to be had here, GW_NOT_FOUND where
+ * this process does not see that GPU. */
 gw_status gw_memory_alloc(gw_client* client, uint64_t bytes, gw_memory** memory);
 
 /** Start of the memory; valid until gw_memory_free(). */
@@ -191,6 +195,10 @@ void* gw_memory_address(const gw_memory* memory);
 uint64_t gw_memory_bytes(const gw_memory* memory);
 /** NUMA node that the daemon placed it on; -1 unknown. */
 int32_t gw_memory_numa_node(const gw_memory* memory);
+
+/** CUDA's number, in this process, of the GPU that the memory is on: its address is then the GPU's,
+ * in that GPU's primary context, and host code must not touch it. -1: memory of the host. */
+int32_t gw_memory_device(const gw_memory* memory);
 
 /** Gives the memory back, unmaps it and frees the handle; NULL is allowed.
  * @return GW_BUSY while an op that uses it is unfinished: then the handle stays as it was.
@@ -261,6 +269,25 @@ void gw_group_free(gw_group* group);
  * @return GW_BUSY when GW_MAX_OUTSTANDING ops are unfinished or memory is in use by one. */
 gw_status gw_all_reduce(gw_group* group, const void* input, void* output, uint64_t count,
                         gw_datatype datatype, gw_redop redop, uint32_t tag, gw_work** work);
+
+/** gw_all_reduce() of what a CUDA stream is still computing: it returns at once, and the daemon
+ * reads the input when the stream has passed what it was given before this call. For daemons whose
+ * gradient memory is on a GPU (gw_memory_device() is not -1).
+ *
+ * `input` and `output` are in such memory, or wherever CUDA's copies reach: GPU memory of this
+ * process's, or host memory. What does not lie in gw_memory_alloc()'s memory is copied, the input
+ * in the order of the stream; the output by the gw_test() or gw_wait() that reports the op, which
+ * waits for that copy. When the op is reported the result is in the output for every stream. Only
+ * what the stream was given before this call is waited for: an output that another stream still
+ * reads is the caller's to order.
+ *
+ * @param stream  a CUstream or cudaStream_t of the primary context of that GPU; NULL is its default
+ *                stream.
+ * @return as gw_all_reduce(); GW_UNSUPPORTED where the daemon's gradient memory is in host memory;
+ * GW_SYSTEM with CUDA's text where CUDA refuses, such as a stream of another GPU. */
+gw_status gw_all_reduce_on_stream(gw_group* group, const void* input, void* output, uint64_t count,
+                                  gw_datatype datatype, gw_redop redop, uint32_t tag, void* stream,
+                                  gw_work** work);
 
 /** Whether the op is done. Does not wait.
  * @param done  set to 0 or 1, also where the op failed.

@@ -5,11 +5,20 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <utility>
 
 namespace gradwire::client {
 
-Mapping::~Mapping() { ::munmap(address, bytes); }
+Mapping::~Mapping() {
+  if (on_gpu == nullptr) ::munmap(address, bytes);
+}
+
+Result<void> Mapping::copy(void* to, const void* from, std::uint64_t count) const {
+  if (on_gpu != nullptr) return on_gpu->device().copy(to, from, count);
+  std::memcpy(to, from, count);
+  return {};
+}
 
 std::size_t StagingPool::class_of(std::uint64_t bytes) noexcept {
   const std::uint64_t slot = std::bit_ceil(std::max(bytes, kSmallestSlot));

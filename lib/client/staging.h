@@ -12,20 +12,35 @@
 #include <optional>
 #include <vector>
 
+#include "base/result.h"
+#include "gpu/cuda_device.h"
+
 namespace gradwire::client {
 
-/// Shared memory mapped here. The destructor unmaps.
+/// Shared memory mapped here: of the host, or of a GPU.
 struct Mapping {
   Mapping(std::byte* start, std::uint64_t size, std::uint32_t daemon_handle, std::int32_t node)
       : address(start), bytes(size), handle(daemon_handle), numa_node(node) {}
+  Mapping(std::unique_ptr<gpu::ImportedMemory> memory, std::uint64_t size,
+          std::uint32_t daemon_handle, std::int32_t node)
+      : address(memory->address()),
+        bytes(size),
+        handle(daemon_handle),
+        numa_node(node),
+        on_gpu(std::move(memory)) {}
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
+  /// Unmaps, or closes.
   ~Mapping();
+
+  /// Bytes between here and anywhere. Waits for the end.
+  [[nodiscard]] Result<void> copy(void* to, const void* from, std::uint64_t count) const;
 
   std::byte* const address;
   const std::uint64_t bytes;
   const std::uint32_t handle;
   const std::int32_t numa_node;
+  std::unique_ptr<gpu::ImportedMemory> on_gpu;
   std::uint32_t users = 0;  ///< unfinished ops that use it; under the client's lock
 };
 

@@ -194,7 +194,7 @@ const std::array kKeys = {
     integer("gpu", "persistent_sms", "", 1, 64, "multiprocessors of each lane's persistent kernel",
             GRADWIRE_FIELD(gpu.persistent_sms)),
     choice("gpu", "client_memory", "host|gpu",
-           "where clients' gradient memory is made; gpu: with gpu_emu alone so far",
+           "where clients' gradient memory is made: in hugepages, or on the GPU of gpu.device",
            GRADWIRE_FIELD(gpu.client_memory)),
 
     text("faults", "port", 0, 63,

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Clients and their memory: open, allocate, free, and what happens when a client is gone.
 #include <fmt/format.h>
+#include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -18,6 +22,9 @@ namespace {
 constexpr std::uint8_t kCommandLane = 0;
 
 constexpr TimeNs kFaultCheckIntervalNs = 100'000'000;
+constexpr TimeNs kLingerCheckIntervalNs = 10'000'000;
+/// A process takes milliseconds to end; one that hangs up and goes on has no claim to memory.
+constexpr TimeNs kLingerNs = 5'000'000'000;
 
 /// Two ends of a wake-up: what is written to one is read from the other, 8 bytes at a time. Each
 /// end has its own O_NONBLOCK, unlike two descriptors of an eventfd.
@@ -201,6 +208,13 @@ void Manager::memory_added(Client& client, std::uint32_t handle) {
   body.bytes = memory.bytes();
   body.memory = handle;
   body.numa_node = memory.mapping.numa_node();
+  if (memory.gpu.cuda) {
+    ipc::CudaAllocateReply on_gpu;
+    on_gpu.memory = body;
+    std::memcpy(on_gpu.device_uuid, memory.gpu.cuda->uuid.bytes, sizeof on_gpu.device_uuid);
+    std::memcpy(on_gpu.handle, memory.gpu.cuda->handle.bytes, sizeof on_gpu.handle);
+    return reply(to, ipc::bytes_of(on_gpu));
+  }
   std::vector<ipc::UniqueFd> fds;
   fds.push_back(memory.duplicate_fd());
   if (!fds.front()) {
@@ -238,10 +252,74 @@ void Manager::remove_memory(Client& client, std::uint32_t handle) {
 void Manager::memory_removed(Client& client, std::uint32_t handle) {
   const auto found = client.memories.find(handle);
   if (found == client.memories.end()) return;
+  if (found->second.gpu.cuda && client.linger_until != kNever) {
+    found->second.state = Memory::State::kLingering;
+    return;
+  }
   const std::optional<PendingReply> to = found->second.reply;
   release(found->second);
   client.memories.erase(found);  // unmaps: nothing in the daemon refers to it any more
   if (to && !client.retired) reply(*to, {});
+}
+
+void Manager::watch_process(Client& client, TimeNs now) {
+  const bool has_some = std::any_of(client.memories.begin(), client.memories.end(),
+                                    [](const auto& entry) { return entry.second.gpu.cuda; });
+  if (!has_some || stop_ != StopState::kRunning) return;
+  client.process = ipc::UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, client.peer.pid, 0)));
+  // Of a process that cannot be watched the end is not known.
+  if (!client.process && errno == ESRCH) return;
+  client.linger_until = now + kLingerNs;
+}
+
+void Manager::release_lingering(TimeNs now) {
+  if (now < next_linger_check_) return;
+  next_linger_check_ = now + kLingerCheckIntervalNs;
+  for (auto at = clients_.begin(); at != clients_.end();) {
+    Client& client = *(at++)->second;
+    if (client.linger_until == kNever) continue;
+    pollfd process{client.process.get(), POLLIN, 0};
+    const bool ended = client.process && ::poll(&process, 1, 0) == 1;
+    const bool goes = ended || now >= client.linger_until || stop_ != StopState::kRunning;
+    if (!goes) continue;
+    client.linger_until = kNever;
+    std::vector<std::uint32_t> handles;
+    for (const auto& [handle, memory] : client.memories) {
+      if (memory.state == Memory::State::kLingering) handles.push_back(handle);
+    }
+    for (const std::uint32_t handle : handles) memory_removed(client, handle);
+    forget_if_gone(client.id);
+  }
+}
+
+void Manager::make_event(const PendingReply& to, Client& client) {
+  if (client.events.size() >= ipc::kCommandEntries) {
+    return reply_error(to, {ErrorCode::kResourceExhausted,
+                            fmt::format("the client has {} events, one for each command that can "
+                                        "be unfinished",
+                                        client.events.size())});
+  }
+  auto made = lanes_.make_ready_event();
+  if (!made) return reply_error(to, made.error());
+  lane::Request add;
+  add.type = lane::RequestType::kAddEvent;
+  add.client_id = client.id;
+  add.event = made->event.get();
+  client.events.push_back(std::move(made->event));
+  add.event_handle = static_cast<std::uint32_t>(client.events.size());
+  PendingEvent& pending = client.pending_events[add.event_handle];
+  pending.reply = to;
+  pending.body.event = add.event_handle;
+  std::memcpy(pending.body.handle, made->handle.bytes, sizeof pending.body.handle);
+  request(kCommandLane, add);
+}
+
+void Manager::event_added(Client& client, std::uint32_t handle) {
+  const auto found = client.pending_events.find(handle);
+  if (found == client.pending_events.end()) return;
+  const PendingEvent pending = found->second;
+  client.pending_events.erase(found);
+  if (!client.retired) reply(pending.reply, ipc::bytes_of(pending.body));
 }
 
 void Manager::on_client_fault(const lane::Notice& notice, TimeNs now) {
@@ -270,6 +348,7 @@ void Manager::retire(Client& client, const std::string& why, TimeNs now) {
   client.retired = true;
   client.open_reply.reset();
   for (auto& [handle, memory] : client.memories) memory.reply.reset();
+  watch_process(client, now);
   // The order is the lane's contract: groups end first, then what they referred to goes.
   for (const std::uint64_t handle : group_handles()) {
     Group* group = group_by_handle(handle);

@@ -60,6 +60,11 @@ Result<reduce::SharedGpuMemory> DatapathLanes::allocate_on_gpu(std::uint64_t byt
 
 void DatapathLanes::free_on_gpu(std::byte* address) { gpu_->device().free(address); }
 
+Result<reduce::SharedReadyEvent> DatapathLanes::make_ready_event() {
+  if (gpu_ == nullptr) return LaneControl::make_ready_event();
+  return gpu_->device().make_ready_event();
+}
+
 void DatapathLanes::poll(TimeNs now) {
   now_ = now;
   carry_frames();

@@ -54,6 +54,7 @@ class DatapathLanes final : public LaneControl {
   [[nodiscard]] bool makes_memory_on_gpu() const override;
   [[nodiscard]] Result<reduce::SharedGpuMemory> allocate_on_gpu(std::uint64_t bytes) override;
   void free_on_gpu(std::byte* address) override;
+  [[nodiscard]] Result<reduce::SharedReadyEvent> make_ready_event() override;
   [[nodiscard]] std::vector<ReduceTotal> reduce_totals() const override {
     return plan_maker_.totals();
   }

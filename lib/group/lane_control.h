@@ -121,6 +121,9 @@ class LaneControl {
     return fail(ErrorCode::kUnsupported, "there is no GPU");
   }
   virtual void free_on_gpu(std::byte* /*address*/) {}
+  [[nodiscard]] virtual Result<reduce::SharedReadyEvent> make_ready_event() {
+    return fail(ErrorCode::kUnsupported, "there is no GPU");
+  }
 
   /// What each port does wrong on purpose, by port. note_faults() is told with the lanes.
   [[nodiscard]] virtual const std::vector<PortFaults>& port_faults() const = 0;

@@ -67,6 +67,8 @@ void Manager::dispatch(const PendingReply& to, const ipc::PeerCredentials& peer,
       return allocate(to, *client, message.body);
     case MessageType::kFree:
       return free_memory(to, *client, message.body);
+    case MessageType::kMakeEvent:
+      return make_event(to, *client);
     case MessageType::kJoin:
       return join(to, *client, message.body, now);
     case MessageType::kLeave:
@@ -95,6 +97,7 @@ void Manager::poll(TimeNs now) {
     if (Group* group = group_by_handle(handle)) check_leave_deadline(*group, now);
   }
   check_memory_faults(now);
+  release_lingering(now);
   poll_stop(now);
   flush_requests();
 }
@@ -175,6 +178,9 @@ void Manager::on_request_done(const lane::Notice& notice, TimeNs now) {
       return forget_if_gone(request.client_id);
     case lane::RequestType::kAddMemory:
       if (client != nullptr) memory_added(*client, request.memory);
+      return;
+    case lane::RequestType::kAddEvent:
+      if (client != nullptr) event_added(*client, request.event_handle);
       return;
     case lane::RequestType::kRemoveMemory:
       if (client != nullptr) memory_removed(*client, request.memory);

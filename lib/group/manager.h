@@ -3,7 +3,7 @@
 /// The control plane of a daemon: its clients, their memory, and its part in groups. It takes
 /// clients' messages and lanes' notices, and sends replies (MessageSink) and requests
 /// (LaneControl). One object, on the control thread (the main lcore); time is a parameter; it
-/// allocates, and makes system calls only to make shared memory.
+/// allocates, and makes system calls only to make shared memory and to see a process end.
 ///
 /// How things end, since that is where the rules are:
 /// - A group ends when all its members have left. While some have left and others have not, the
@@ -98,7 +98,12 @@ class Manager {
   void memory_added(Client& client, std::uint32_t handle);
   void free_memory(const PendingReply& reply, Client& client, std::span<const std::byte> body);
   void remove_memory(Client& client, std::uint32_t handle);
+  void make_event(const PendingReply& reply, Client& client);
+  void event_added(Client& client, std::uint32_t handle);
   void memory_removed(Client& client, std::uint32_t handle);
+  /// CUDA wants an importer to have closed memory before its exporter frees it.
+  void watch_process(Client& client, TimeNs now);
+  void release_lingering(TimeNs now);
   void on_client_fault(const lane::Notice& notice, TimeNs now);
   void check_memory_faults(TimeNs now);
   /// The client's part is over: groups end, memory goes, in time the client itself. `why` goes on
@@ -199,6 +204,7 @@ class Manager {
   StopState stop_ = StopState::kRunning;
   TimeNs stop_deadline_ = kNever;
   TimeNs next_fault_check_ = 0;
+  TimeNs next_linger_check_ = 0;
 };
 
 }  // namespace gradwire::group

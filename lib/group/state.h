@@ -31,7 +31,12 @@ struct PendingReply {
 
 /// Client memory is unmapped only when the command lane has said that no op refers to it.
 struct Memory {
-  enum class State : std::uint8_t { kAdding, kLive, kRemoving };
+  enum class State : std::uint8_t {
+    kAdding,
+    kLive,
+    kRemoving,
+    kLingering,  ///< no lane has it; a process that is ending may still have it open
+  };
   ipc::SharedMemory mapping;
   reduce::SharedGpuMemory gpu;  ///< in its place, where memory is made on a GPU; no fd
   ipc::UniqueFd gpu_fd;
@@ -46,6 +51,11 @@ struct Memory {
   [[nodiscard]] ipc::UniqueFd duplicate_fd() const noexcept {
     return on_gpu() ? gpu_fd.duplicate() : mapping.duplicate_fd();
   }
+};
+
+struct PendingEvent {
+  PendingReply reply;
+  ipc::MakeEventReply body;
 };
 
 struct Client {
@@ -63,6 +73,11 @@ struct Client {
   lane::ClientPort port;
   std::optional<PendingReply> open_reply;
   std::map<std::uint32_t, Memory> memories;  ///< by handle
+  /// The handle is the place, from 1. They outlive what the command lane knows of the client.
+  std::vector<std::unique_ptr<reduce::ReadyEvent>> events;
+  std::map<std::uint32_t, PendingEvent> pending_events;  ///< by handle; not answered yet
+  ipc::UniqueFd process;         ///< once retired, with memory on a CUDA device: a pidfd
+  TimeNs linger_until = kNever;  ///< such memory goes by then, whatever the process does
   bool retired = false;  ///< died, was dropped, or the daemon stops: nothing is answered any more
   bool removed = false;  ///< the command lane has forgotten it
 

@@ -133,8 +133,9 @@ json Manager::ops_status(const Group& group, TimeNs now) const {
     wait.op_seq = members->op_seq;
     wait.rank = group.rank;
     wait.since = members->since;
-    wait.text = fmt::format("op {}: member {} of this rank, which has not called it",
-                            members->op_seq, members->member);
+    wait.text = fmt::format(
+        "op {}: member {} of this rank, {}", members->op_seq, members->member,
+        members->computes ? "whose stream still computes its input" : "which has not called it");
     ops.push_back(op_json(group, 0, wait, {}, now));
   }
   return ops;
@@ -216,7 +217,7 @@ json Manager::group_status(const Group& group, TimeNs now) const {
 
 json Manager::client_status(const Client& client, TimeNs now) const {
   json memories = json::array();
-  static constexpr const char* kStates[] = {"adding", "live", "removing"};
+  static constexpr const char* kStates[] = {"adding", "live", "removing", "lingering"};
   for (const auto& [handle, memory] : client.memories) {
     memories.push_back({{"memory", handle},
                         {"bytes", memory.bytes()},

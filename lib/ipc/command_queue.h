@@ -32,6 +32,8 @@ struct alignas(64) CommandEntry {
   std::uint8_t datatype = 0;  ///< gradwire::DataType
   std::uint8_t redop = 0;     ///< gradwire::RedOp
   std::uint8_t reserved = 0;
+  std::uint32_t ready_event = 0;  ///< the input is there when it has passed; 0: it is there
+  std::uint32_t reserved2 = 0;
 };
 static_assert(sizeof(CommandEntry) == 64);
 

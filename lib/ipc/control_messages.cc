@@ -45,6 +45,11 @@ std::optional<Error> error_of(const MessageHeader& header, std::span<const std::
                error ? text_of(error->text) : std::string("an error without a text")};
 }
 
+std::optional<AllocateReply> allocate_reply(std::span<const std::byte> body) noexcept {
+  if (const auto on_gpu = body_as<CudaAllocateReply>(body)) return on_gpu->memory;
+  return body_as<AllocateReply>(body);
+}
+
 Result<JoinBody> parse_join(std::span<const std::byte> body) {
   JoinBody join;
   if (body.size() < sizeof(JoinRequest)) {
@@ -123,6 +128,8 @@ const char* name_of(MessageType type) noexcept {
       return "trace";
     case MessageType::kDrain:
       return "drain";
+    case MessageType::kMakeEvent:
+      return "make-event";
     case MessageType::kInject:
       return "inject";
     case MessageType::kGroupAborted:

@@ -33,8 +33,10 @@ enum class MessageType : std::uint16_t {
                   ///< polls, and reads 8 bytes at a time until empty). The last two are used like
                   ///< eventfds but are sockets: an eventfd's O_NONBLOCK would be shared, so that a
                   ///< hostile client could make a lane block in it
-  kAllocate = 2,  ///< AllocateRequest. Reply: AllocateReply and 1 fd: hugepage memfd
-  kFree = 3,      ///< FreeRequest. The reply comes when no op refers to the memory
+  kAllocate = 2,  ///< AllocateRequest. Reply: AllocateReply and 1 fd: hugepage memfd; or, where
+                  ///< the memory is on a CUDA device, CudaAllocateReply and none
+  kFree = 3,      ///< FreeRequest. The reply comes when no op refers to the memory. Memory of a
+                  ///< CUDA device the client has closed before
   kDescribe = 4,  ///< no body. Reply: RankInfo of this daemon
   kJoin = 5,      ///< JoinRequest and nranks RankInfo. The reply comes when the group is formed
   kLeave = 6,     ///< GroupRequest. The reply comes when the group is closed here
@@ -44,8 +46,9 @@ enum class MessageType : std::uint16_t {
   kTrace = 9,     ///< as kStatus: the last events of ops
   kDrain = 10,    ///< DrainRequest; needs no kOpen, but root or the daemon's user. The reply, JSON
                   ///< text, comes when no op is under way any more
-  kInject = 16,   ///< InjectRequest; needs no kOpen, but root or the daemon's own user. Reply:
-                  ///< JSON text, the faults of every port
+  kMakeEvent = 11,  ///< no body. Reply: MakeEventReply. The event is the client's until it goes
+  kInject = 16,     ///< InjectRequest; needs no kOpen, but root or the daemon's own user. Reply:
+                    ///< JSON text, the faults of every port
   kGroupAborted = 100,  ///< event, request_id 0: GroupAbortedEvent
   kCutOff = 101,        ///< event, request_id 0: ErrorBody, why the daemon hangs up after this
 };
@@ -87,6 +90,21 @@ struct AllocateReply {
   std::uint32_t memory = 0;  ///< handle, never 0
   std::int32_t numa_node = -1;
 };
+/// Opened by CUDA IPC, on the GPU of that UUID.
+struct CudaAllocateReply {
+  AllocateReply memory;
+  std::uint8_t device_uuid[16] = {};
+  std::uint8_t handle[64] = {};  ///< CUipcMemHandle
+};
+static_assert(sizeof(CudaAllocateReply) == 96);
+/// An event of CUDA's that the client records on a stream before it posts a command that names it.
+struct MakeEventReply {
+  std::uint32_t event = 0;  ///< CommandEntry::ready_event, never 0
+  std::uint32_t reserved = 0;
+  std::uint8_t handle[64] = {};  ///< CUipcEventHandle
+};
+static_assert(sizeof(MakeEventReply) == 72);
+
 struct FreeRequest {
   std::uint32_t memory = 0;
   std::uint32_t reserved = 0;
@@ -188,6 +206,9 @@ void copy_text(std::span<char> field, std::string_view text) noexcept;
 /// The error that a reply carries; nothing where its error_code is 0.
 [[nodiscard]] std::optional<Error> error_of(const MessageHeader& header,
                                             std::span<const std::byte> body);
+
+/// Of an AllocateReply or a CudaAllocateReply what both have; nothing where it is neither.
+[[nodiscard]] std::optional<AllocateReply> allocate_reply(std::span<const std::byte> body) noexcept;
 
 struct JoinBody {
   JoinRequest request;

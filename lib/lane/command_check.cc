@@ -54,6 +54,10 @@ bool check_command(const ipc::CommandEntry& command, const OpLimits& limits,
                   "the reserved byte of a command is %u and must be 0",
                   static_cast<unsigned>(command.reserved));
   }
+  if (command.reserved2 != 0) {
+    return refuse(refusal, ErrorCode::kInvalidArgument,
+                  "the reserved word of a command is %" PRIu32 " and must be 0", command.reserved2);
+  }
   const auto datatype = static_cast<DataType>(command.datatype);
   if (!is_valid(datatype)) {
     return refuse(refusal, ErrorCode::kInvalidArgument, "datatype %u is not in 0 ... %d",

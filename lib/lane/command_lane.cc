@@ -59,6 +59,19 @@ void CommandLane::remove_memory(Request* request) {
   removals_ = true;
 }
 
+void CommandLane::add_event(std::uint32_t client_id, std::uint32_t handle,
+                            reduce::ReadyEvent* event) {
+  for (auto& client : clients_) {
+    if (client->port->client_id == client_id) client->events[handle] = event;
+  }
+}
+
+bool CommandLane::waits_for_input() const noexcept {
+  return std::any_of(groups_.begin(), groups_.end(), [](const auto& group) noexcept {
+    return group->ready_seq != group->called_seq && !group->aborted;
+  });
+}
+
 void CommandLane::add_group(std::uint64_t group_handle,
                             std::span<const std::uint32_t> member_clients, std::uint16_t rank,
                             const OpLimits& limits) {
@@ -108,8 +121,19 @@ MembersWait CommandLane::members_wait(std::uint64_t group_handle) const noexcept
     if (group->handle != group_handle || group->aborted) continue;
     const auto [least, most] =
         std::minmax_element(group->joined_seq.begin(), group->joined_seq.end());
-    if (least == group->joined_seq.end() || *least == *most) break;
-    return {*least + 1, static_cast<std::uint16_t>(least - group->joined_seq.begin()), 0};
+    if (least == group->joined_seq.end()) break;
+    if (group->ready_seq != group->called_seq) {
+      const std::uint64_t op_seq = group->ready_seq + 1;
+      const OpSlot& slot = group->slots[op_seq % kOpSlots];
+      std::uint16_t member = 0;
+      while (member + 1u < group->members.size() &&
+             group->members[member]->records[slot.records[member]].ready == nullptr) {
+        ++member;
+      }
+      return {op_seq, member, true, 0};
+    }
+    if (*least == *most) break;
+    return {*least + 1, static_cast<std::uint16_t>(least - group->joined_seq.begin()), false, 0};
   }
   return {};
 }

@@ -40,6 +40,8 @@ class CommandLane {
   ClientPort* remove_client(Request* request);
   void add_memory(const MemoryRegion& region);
   void remove_memory(Request* request);
+  /// It stays until the client is removed.
+  void add_event(std::uint32_t client_id, std::uint32_t handle, reduce::ReadyEvent* event);
   void add_group(std::uint64_t group_handle, std::span<const std::uint32_t> member_clients,
                  std::uint16_t rank, const OpLimits& limits);
   /// No more commands; finished when every lane has closed its shard and every command of the
@@ -70,6 +72,8 @@ class CommandLane {
   // Sleep: ipc/command_queue.h's protocol.
   void set_sleeping(bool sleeping) noexcept;
   [[nodiscard]] bool has_command() const noexcept;
+  /// Whether an op waits for an event, which rings no bell.
+  [[nodiscard]] bool waits_for_input() const noexcept;
   [[nodiscard]] std::size_t client_count() const noexcept { return clients_.size(); }
 
  private:
@@ -89,6 +93,11 @@ class CommandLane {
   void finish_op(Group& group, OpSlot& slot) noexcept;
   void end_group(Group& group) noexcept;
   bool hand_out(Group& group) noexcept;
+  /// Ops whose every input is there are ready.
+  bool look_at_inputs(Group& group) noexcept;
+  [[nodiscard]] reduce::ReadyEvent::State input_state(Group& group, OpSlot& slot,
+                                                      std::size_t& member) noexcept;
+  void abort(Group& group, const AbortReason& reason) noexcept;
   void release_finished() noexcept;
   [[nodiscard]] Group* find_group(std::uint64_t handle) noexcept;
   [[nodiscard]] Memory* find_memory(std::uint32_t client_id, std::uint32_t memory) noexcept;

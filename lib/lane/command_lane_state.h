@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <unordered_map>
 #include <vector>
 
 #include "lane/command_lane.h"
@@ -36,6 +37,7 @@ struct CommandLane::Record {
   CommandRanges ranges;
   Memory* input = nullptr;
   Memory* output = nullptr;
+  reduce::ReadyEvent* ready = nullptr;  // not seen to have passed yet
   std::uint32_t status = 0;
   std::uint16_t active_index = 0;  // its place in Client::active
   bool active = false;
@@ -50,6 +52,7 @@ struct CommandLane::Client {
   bool has_held = false;  // a command was read whose op slot is not free yet
   ipc::CommandEntry held;
   AbortReason fault;
+  std::unordered_map<std::uint32_t, reduce::ReadyEvent*> events;
 
   std::array<Record, kRecords> records{};
   std::array<std::uint16_t, kRecords> free{};
@@ -78,7 +81,8 @@ struct CommandLane::Group {
   std::vector<Client*> members;
   std::vector<std::uint64_t> joined_seq;  // by member: ops that it has called
   std::vector<std::uint64_t> sent_seq;    // by lane: ops handed out
-  std::uint64_t ready_seq = 0;            // all ops up to it are called by every member
+  std::uint64_t called_seq = 0;           // all ops up to it are called by every member
+  std::uint64_t ready_seq = 0;            // and their inputs are there
   std::uint64_t handed_seq = 0;           // all lanes have them
   std::uint16_t rank = 0;
   OpLimits limits;

@@ -16,7 +16,10 @@ namespace gradwire::lane {
 bool CommandLane::poll() noexcept {
   bool worked = false;
   for (auto& client : clients_) worked |= poll_client(*client);
-  for (auto& group : groups_) worked |= hand_out(*group);
+  for (auto& group : groups_) {
+    if (group->ready_seq != group->called_seq) worked |= look_at_inputs(*group);
+    worked |= hand_out(*group);
+  }
   if (removals_) release_finished();
   return worked;
 }
@@ -72,6 +75,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command)
   }
   Memory* input = find_memory(client.port->client_id, command.input_memory);
   Memory* output = find_memory(client.port->client_id, command.output_memory);
+  const auto event = client.events.find(command.ready_event);
   CommandRanges ranges;
   if (group == nullptr) {
     refusal.code = ErrorCode::kNotFound;
@@ -88,6 +92,10 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command)
     refuse_with(ErrorCode::kUnavailable, "the daemon is being drained: it begins no new op");
   } else if (group->formed != group->all_lanes()) {
     refuse_with(ErrorCode::kBusy, "the group is not formed yet: wait for the reply to join");
+  } else if (command.ready_event != 0 && event == client.events.end()) {
+    refusal.code = ErrorCode::kNotFound;
+    std::snprintf(refusal.text, sizeof refusal.text, "event %" PRIu32 " is not this client's",
+                  command.ready_event);
   } else {
     const auto view = [](const Memory* memory) noexcept {
       return memory == nullptr || memory->removal != nullptr
@@ -118,6 +126,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command)
   record.op_seq = 0;
   record.ranges = ranges;
   record.input = record.output = nullptr;
+  record.ready = nullptr;
   if (refusal.code != ErrorCode::kOk) {
     refuse(client, index, refusal);
     return true;
@@ -127,6 +136,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command)
     record.output = output;
     ++input->uses;
     ++output->uses;
+    if (command.ready_event != 0) record.ready = event->second;
   }
   record.active = true;
   record.active_index = static_cast<std::uint16_t>(client.active_count);
@@ -176,14 +186,59 @@ void CommandLane::join_op(Client& client, Group& group, std::size_t member, std:
         slot.tag, member, name_of(static_cast<RedOp>(command.redop)), command.count,
         name_of(static_cast<DataType>(command.datatype)), command.tag);
     *written.out = '\0';
-    group.aborted = true;
-    group.abort_wanted = true;
-    news_ = true;
-    group.set_reason(reason);
+    abort(group, reason);
     return;
   }
   // Members call in order, so ops become complete in order.
-  if (slot.joined == group.members.size()) group.ready_seq = op_seq;
+  if (slot.joined != group.members.size()) return;
+  group.called_seq = op_seq;
+  look_at_inputs(group);
+}
+
+void CommandLane::abort(Group& group, const AbortReason& reason) noexcept {
+  group.aborted = true;
+  group.abort_wanted = true;
+  news_ = true;
+  group.set_reason(reason);
+}
+
+bool CommandLane::look_at_inputs(Group& group) noexcept {
+  bool worked = false;
+  while (group.ready_seq != group.called_seq && !group.aborted) {
+    OpSlot& slot = group.slots[(group.ready_seq + 1) % kOpSlots];
+    std::size_t member = 0;
+    const auto state = input_state(group, slot, member);
+    if (state == reduce::ReadyEvent::State::kPending) break;
+    worked = true;
+    if (state == reduce::ReadyEvent::State::kReady) {
+      ++group.ready_seq;
+      continue;
+    }
+    AbortReason reason;
+    reason.code = AbortCode::kReduceFailed;
+    reason.culprit_rank = reason.reporter_rank = group.rank;
+    reason.op_seq = slot.op_seq;
+    const auto written = fmt::format_to_n(
+        reason.detail, AbortReason::kDetailBytes - 1,
+        "the stream that computes the input of member {} of rank {} failed", member, group.rank);
+    *written.out = '\0';
+    abort(group, reason);
+  }
+  return worked;
+}
+
+/// Of the first member whose input is not there, else kReady. What has passed is not asked again:
+/// by then it may have been marked for a later op.
+reduce::ReadyEvent::State CommandLane::input_state(Group& group, OpSlot& slot,
+                                                   std::size_t& member) noexcept {
+  for (member = 0; member < group.members.size(); ++member) {
+    Record& record = group.members[member]->records[slot.records[member]];
+    if (record.ready == nullptr) continue;
+    const auto state = record.ready->state();
+    if (state != reduce::ReadyEvent::State::kReady) return state;
+    record.ready = nullptr;
+  }
+  return reduce::ReadyEvent::State::kReady;
 }
 
 bool CommandLane::hand_out(Group& group) noexcept {
@@ -286,6 +341,7 @@ void CommandLane::complete(Client& client, std::uint16_t index, ErrorCode status
     if (memory->removal != nullptr) removals_ = true;
   }
   record.input = record.output = nullptr;
+  record.ready = nullptr;
   record.status = static_cast<std::uint32_t>(status);
   std::snprintf(record.text, sizeof record.text, "%s", text);
   client.done[(client.done_head + client.done_count++) % kRecords] = index;

@@ -14,6 +14,9 @@ namespace {
 // Every lane may pass the check for room at the same moment and then enqueue one notice.
 constexpr unsigned kNoticeReserve = 2 * kMaxLanes;
 
+// How late an input may be noticed that was still being computed.
+constexpr TimeNs kInputLookNs = 20'000;
+
 // A burst is received whole, then its payloads are read again to be checked and reduced: more than
 // the L1 cache holds would be fetched twice, and the neighbour would wait for the burst's end.
 std::uint16_t rx_burst(std::uint32_t frame_bytes, std::uint16_t most) noexcept {
@@ -123,6 +126,10 @@ TimeNs Lane::deadline(TimeNs now) const noexcept {
   for (const LanePort& port : ports_) {
     if (port.faults != nullptr) earliest = std::min(earliest, port.faults->deadline());
   }
+  // An event wakes nobody.
+  if (commands_ != nullptr && commands_->waits_for_input()) {
+    earliest = std::min(earliest, now + kInputLookNs);
+  }
   for (const std::uint16_t index : in_use_) {
     const GroupSlot& slot = slots_[index];
     if (slot.closed) continue;
@@ -170,6 +177,11 @@ void Lane::handle(Request& request, TimeNs now) noexcept {
       if (commands_ == nullptr) break;
       commands_->remove_memory(&request);
       return;
+    case RequestType::kAddEvent:
+      if (commands_ != nullptr) {
+        commands_->add_event(request.client_id, request.event_handle, request.event);
+      }
+      break;
     case RequestType::kAddGroup:
       if (!add_group(request, now)) {
         Notice notice;

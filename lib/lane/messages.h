@@ -16,6 +16,7 @@
 #include "base/abort_reason.h"
 #include "base/fault_settings.h"
 #include "ipc/command_queue.h"
+#include "reduce/ready_event.h"
 #include "ring/shard.h"
 
 namespace gradwire::lane {
@@ -55,6 +56,7 @@ enum class RequestType : std::uint8_t {
                   ///< and closes those first)
   kAddMemory,     ///< command lane only: memory
   kRemoveMemory,  ///< command lane only: comes back when no op refers to it
+  kAddEvent,      ///< command lane only: event, of client_id. It goes with its client
   kAddGroup,      ///< every lane of the group: plan; each lane starts its shard
   kAbortGroup,    ///< every lane of the group: group_handle, reason
   kLeaveGroup,    ///< every lane of the group: group_handle. Comes back from a lane when its shard
@@ -73,7 +75,9 @@ struct Request {
   std::uint32_t memory = 0;
   ClientPort* client = nullptr;
   MemoryRegion region;
-  GroupPlan* plan = nullptr;  ///< shared by the lanes; each touches its own shard only
+  std::uint32_t event_handle = 0;
+  reduce::ReadyEvent* event = nullptr;  ///< the control thread's
+  GroupPlan* plan = nullptr;            ///< shared by the lanes; each touches its own shard only
   AbortReason reason;
   std::uint16_t port = 0;  ///< index of the lane's port
   FaultSettings faults;
@@ -83,6 +87,7 @@ struct Request {
 struct MembersWait {
   std::uint64_t op_seq = 0;  ///< 0 = there is none
   std::uint16_t member = 0;  ///< the first that has not called it
+  bool computes = false;     ///< all have called it, but its input is not there yet
   TimeNs since = 0;
 };
 

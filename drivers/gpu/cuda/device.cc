@@ -12,23 +12,6 @@
 namespace gradwire::gpu_cuda {
 namespace {
 
-/// The device's context is the thread's while this lives.
-class Current {
- public:
-  Current(const CudaApi& api, CuContext context) : api_(api), result_(api.context_push(context)) {}
-  ~Current() {
-    CuContext ignored = nullptr;
-    if (result_ == kCuSuccess) api_.context_pop(&ignored);
-  }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
-  [[nodiscard]] CuResult result() const noexcept { return result_; }
-
- private:
-  const CudaApi& api_;
-  CuResult result_;
-};
-
 int numa_node_of(std::string bus_id) {
   std::ranges::transform(bus_id, bus_id.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -107,7 +90,7 @@ void Device::read_facts() {
 Device::~Device() {
   if (context_ == nullptr) return;
   {
-    const Current current(api_, context_);
+    const CurrentContext current(api_, context_);
     for (auto& [address, allocation] : allocations_) {
       if (allocation.mapping != nullptr) gdrcopy_->unmap(*allocation.mapping);
       static_cast<void>(told("cuMemFree", api_.mem_free(allocation.base)));
@@ -125,7 +108,7 @@ int Device::told(const char* call, CuResult result) const {
 }
 
 int Device::allocate(std::size_t size, unsigned align, void*& address) {
-  const Current current(api_, context_);
+  const CurrentContext current(api_, context_);
   if (const int failed = told("cuCtxPushCurrent", current.result()); failed != 0) return failed;
   // cuMemAlloc aligns to 256 bytes at least.
   const std::size_t extra = align > 256 ? align : 0;
@@ -152,7 +135,7 @@ int Device::allocate(std::size_t size, unsigned align, void*& address) {
 int Device::free(void* address) {
   const auto found = allocations_.find(reinterpret_cast<std::uintptr_t>(address));
   if (found == allocations_.end()) return -EINVAL;
-  const Current current(api_, context_);
+  const CurrentContext current(api_, context_);
   if (const int failed = told("cuCtxPushCurrent", current.result()); failed != 0) return failed;
   if (found->second.mapping != nullptr) gdrcopy_->unmap(*found->second.mapping);
   const int failed = told("cuMemFree", api_.mem_free(found->second.base));
@@ -161,13 +144,13 @@ int Device::free(void* address) {
 }
 
 int Device::register_host(std::size_t size, void* address) {
-  const Current current(api_, context_);
+  const CurrentContext current(api_, context_);
   if (const int failed = told("cuCtxPushCurrent", current.result()); failed != 0) return failed;
   return registry_.add(reinterpret_cast<std::uintptr_t>(address), size);
 }
 
 int Device::unregister_host(void* address) {
-  const Current current(api_, context_);
+  const CurrentContext current(api_, context_);
   if (const int failed = told("cuCtxPushCurrent", current.result()); failed != 0) return failed;
   return registry_.remove(reinterpret_cast<std::uintptr_t>(address));
 }
@@ -177,7 +160,7 @@ int Device::cpu_map(std::size_t size, void* address, void*& mapped) {
   const auto found = allocations_.find(reinterpret_cast<std::uintptr_t>(address));
   if (found == allocations_.end() || size > found->second.bytes) return -EINVAL;
   if (found->second.mapping != nullptr) return -EBUSY;
-  const Current current(api_, context_);
+  const CurrentContext current(api_, context_);
   if (const int failed = told("cuCtxPushCurrent", current.result()); failed != 0) return failed;
   // Memory that others than the GPU read and write has to be settled when a copy returns.
   const unsigned on = 1;
@@ -213,7 +196,7 @@ int Device::write_barrier() {
 #endif
   if (!needs_flush_) return 0;
   if (!can_flush_) return -ENOTSUP;
-  const Current current(api_, context_);
+  const CurrentContext current(api_, context_);
   if (const int failed = told("cuCtxPushCurrent", current.result()); failed != 0) return failed;
   return told("cuFlushGPUDirectRDMAWrites",
               api_.flush_rdma_writes(kFlushTargetCurrentContext, kFlushToAllDevices));

@@ -12,11 +12,13 @@
 #include <memory>
 #include <string>
 
-#include "cuda_api.h"
 #include "gdrcopy.h"
+#include "gpu/cuda_api.h"
 #include "host_registry.h"
 
 namespace gradwire::gpu_cuda {
+
+using namespace gpu;
 
 struct DeviceFacts {
   std::string model;

@@ -21,8 +21,8 @@
 
 namespace {
 
-using gradwire::gpu_cuda::CudaApi;
-using gradwire::gpu_cuda::CuDevice;
+using gradwire::gpu::CudaApi;
+using gradwire::gpu::CuDevice;
 using gradwire::gpu_cuda::Device;
 using gradwire::gpu_cuda::log;
 
@@ -129,14 +129,14 @@ int probe_pci(rte_pci_driver* /*driver*/, rte_pci_device* pci) {
   if (!is_primary(pci->device.name)) return -ENOTSUP;
   constexpr int kNotMine = 1;  // the EAL goes on, and starts without the device
   std::string why;
-  const CudaApi* api = gradwire::gpu_cuda::load_cuda(why);
+  const CudaApi* api = gradwire::gpu::load_cuda(why);
   if (api == nullptr) {
     log(RTE_LOG_WARNING, std::string(pci->device.name) + ": left alone: " + why);
     return kNotMine;
   }
   CuDevice ordinal = 0;
   const auto result = api->device_get_by_pci_bus_id(&ordinal, pci->device.name);
-  if (result != gradwire::gpu_cuda::kCuSuccess) {
+  if (result != gradwire::gpu::kCuSuccess) {
     log(RTE_LOG_WARNING, std::string(pci->device.name) +
                              ": left alone: cuDeviceGetByPCIBusId: " + describe(*api, result));
     return kNotMine;
@@ -175,14 +175,14 @@ int probe_vdev(rte_vdev_device* vdev) {
   int ordinal = 0;
   if (const int bad = parse_id(name, rte_vdev_device_args(vdev), ordinal); bad != 0) return bad;
   std::string why;
-  const CudaApi* api = gradwire::gpu_cuda::load_cuda(why);
+  const CudaApi* api = gradwire::gpu::load_cuda(why);
   if (api == nullptr) {
     log(RTE_LOG_ERR, std::string(name) + ": " + why);
     return -ENODEV;
   }
   CuDevice device = 0;
   const auto result = api->device_get(&device, ordinal);
-  if (result != gradwire::gpu_cuda::kCuSuccess) {
+  if (result != gradwire::gpu::kCuSuccess) {
     int count = 0;
     api->device_get_count(&count);
     log(RTE_LOG_ERR, std::string(name) + ": CUDA has no device " + std::to_string(ordinal) +

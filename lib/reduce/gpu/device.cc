@@ -17,6 +17,25 @@ constexpr const char* kEmulatedPrefix = "gpu_emu";
 /// A persistent kernel finishes the batches that it has and parks: milliseconds.
 constexpr TimeNs kPauseNs = 5'000'000'000;
 
+class CudaReadyEvent final : public ReadyEvent {
+ public:
+  explicit CudaReadyEvent(std::unique_ptr<gpu::Event> event) : event_(std::move(event)) {}
+  [[nodiscard]] State state() noexcept override {
+    switch (event_->state()) {
+      case gpu::Event::State::kPending:
+        return State::kPending;
+      case gpu::Event::State::kPassed:
+        return State::kReady;
+      case gpu::Event::State::kFailed:
+        break;
+    }
+    return State::kFailed;
+  }
+
+ private:
+  std::unique_ptr<gpu::Event> event_;
+};
+
 std::string device_names() {
   std::string names;
   std::int16_t id = 0;
@@ -50,12 +69,10 @@ class GpuDevice::Quiet {
 Result<std::unique_ptr<GpuDevice>> GpuDevice::open(const GpuOptions& options) {
   std::unique_ptr<GpuDevice> device(new GpuDevice(options));
   if (auto found = device->find(); !found) return tl::unexpected(found.error());
-  if (options.client_memory && !device->emulated_) {
-    return fail(ErrorCode::kUnsupported,
-                "gpu.client_memory = gpu: handing memory of a CUDA device to clients is not built "
-                "yet: use gpu.client_memory = host");
-  }
   if (auto chosen = device->choose_path(); !chosen) return tl::unexpected(chosen.error());
+  if (options.client_memory) {
+    if (auto shares = device->check_sharing(); !shares) return tl::unexpected(shares.error());
+  }
   return device;
 }
 
@@ -199,19 +216,69 @@ Result<std::byte*> GpuDevice::allocate(std::size_t bytes, std::uint32_t align) {
   return static_cast<std::byte*>(memory);
 }
 
+Result<void> GpuDevice::check_sharing() {
+  if (emulated_) return {};
+  auto opened = gpu::Device::of_context(context_);
+  if (!opened) {
+    return fail(opened.error().code, fmt::format("GPU {}: gpu.client_memory = gpu: {}",
+                                                 options_.device, opened.error().message));
+  }
+  cuda_ = std::move(*opened);
+  // Whether this GPU can shows now, not when the first client comes.
+  auto tried = allocate_shared(1);
+  if (!tried) return tl::unexpected(tried.error());
+  free(tried->address);
+  auto event = make_ready_event();
+  if (!event) return tl::unexpected(event.error());
+  return {};
+}
+
 Result<SharedGpuMemory> GpuDevice::allocate_shared(std::size_t bytes) {
   constexpr std::size_t kPageBytes = 4096;
+  const std::size_t unit = emulated_ ? kPageBytes : gpu::Device::kExportBytes;
+  if (bytes > SIZE_MAX - unit) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("{} bytes of GPU memory", bytes));
+  }
   SharedGpuMemory out;
-  out.bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-  auto memory = allocate(out.bytes, kPageBytes);
+  out.bytes = (bytes + unit - 1) / unit * unit;
+  // CUDA's own start of the allocation is what can be exported: no alignment beyond its own.
+  auto memory = allocate(out.bytes, emulated_ ? kPageBytes : 0);
   if (!memory) return tl::unexpected(memory.error());
   out.address = *memory;
-  const auto& face = *reinterpret_cast<const EmulatedDevice*>(context_);
-  out.fd = face.export_memory(face.self, out.address);
-  if (out.fd >= 0) return out;
-  free(out.address);
-  rte_errno = -out.fd;
-  return fail(ErrorCode::kSystem, error_text("its memory cannot be shared"));
+  auto shared = share(out);
+  if (!shared) free(out.address);
+  return shared;
+}
+
+Result<SharedGpuMemory> GpuDevice::share(SharedGpuMemory memory) {
+  if (emulated_) {
+    const auto& face = *reinterpret_cast<const EmulatedDevice*>(context_);
+    memory.fd = face.export_memory(face.self, memory.address);
+    if (memory.fd >= 0) return memory;
+    rte_errno = -memory.fd;
+    return fail(ErrorCode::kSystem, error_text("its memory cannot be shared"));
+  }
+  auto handle = cuda_->export_memory(memory.address);
+  if (!handle) {
+    return fail(handle.error().code, fmt::format("GPU {}: its memory cannot be shared: {}",
+                                                 options_.device, handle.error().message));
+  }
+  memory.cuda = CudaExport{cuda_->uuid(), *handle};
+  return memory;
+}
+
+Result<SharedReadyEvent> GpuDevice::make_ready_event() {
+  if (cuda_ == nullptr) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("GPU {}: clients' memory is not on a CUDA device, so no stream orders "
+                            "it",
+                            options_.device));
+  }
+  auto event = cuda_->make_event();
+  if (!event) return tl::unexpected(event.error());
+  auto handle = (*event)->handle();
+  if (!handle) return tl::unexpected(handle.error());
+  return SharedReadyEvent{std::make_unique<CudaReadyEvent>(std::move(*event)), *handle};
 }
 
 void GpuDevice::free(std::byte* memory) noexcept {

@@ -12,12 +12,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "gpu/cuda_device.h"
 #include "reduce/gpu/executor.h"
 #include "reduce/gpu/queue.h"
+#include "reduce/ready_event.h"
 
 namespace gradwire::reduce {
 
@@ -32,11 +35,24 @@ struct GpuOptions {
   bool client_memory = false;  ///< clients' gradient memory is made on the GPU
 };
 
+/// By which another process opens memory of a CUDA device.
+struct CudaExport {
+  gpu::CuUuid uuid;
+  gpu::CuIpcHandle handle;
+};
+
 /// GPU memory that another process can map.
 struct SharedGpuMemory {
   std::byte* address = nullptr;  ///< the GPU's
   std::size_t bytes = 0;
-  int fd = -1;  ///< the receiver's; the memory is the whole file
+  int fd = -1;  ///< emulated: the receiver's; the memory is the whole file
+  std::optional<CudaExport> cuda;
+};
+
+/// An event that a client marks on a stream of its own.
+struct SharedReadyEvent {
+  std::unique_ptr<ReadyEvent> event;
+  gpu::CuIpcHandle handle;
 };
 
 class GpuDevice {
@@ -70,6 +86,8 @@ class GpuDevice {
   [[nodiscard]] bool makes_client_memory() const noexcept { return options_.client_memory; }
   /// Gradient memory for a client, to be given to free().
   [[nodiscard]] Result<SharedGpuMemory> allocate_shared(std::size_t bytes);
+  /// On a CUDA device that makes clients' memory; an emulated one has no streams.
+  [[nodiscard]] Result<SharedReadyEvent> make_ready_event();
 
   // For queues.
   [[nodiscard]] Result<void*> allocate_host(std::size_t bytes);
@@ -92,6 +110,8 @@ class GpuDevice {
   [[nodiscard]] Result<void> choose_path();
   /// @return why the CPU cannot write its memory through a mapping; empty where it can.
   [[nodiscard]] Result<std::string> why_not_cpu_mapping() const;
+  [[nodiscard]] Result<void> check_sharing();
+  [[nodiscard]] Result<SharedGpuMemory> share(SharedGpuMemory memory);
   [[nodiscard]] std::string error_text(const std::string& what) const;
 
   GpuOptions options_;
@@ -105,6 +125,7 @@ class GpuDevice {
   std::string path_reason_;
   std::vector<std::string> warnings_;
   std::vector<GpuQueue*> queues_;
+  std::shared_ptr<gpu::Device> cuda_;  ///< where clients' memory is made on a CUDA device
 };
 
 }  // namespace gradwire::reduce

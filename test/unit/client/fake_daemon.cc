@@ -14,6 +14,33 @@ namespace gradwire::test {
 
 using ipc::MessageType;
 
+/// The primary context of CUDA's device 0.
+struct FakeGpu {
+  const gpu::CudaApi* api = nullptr;
+  gpu::CuContext context = nullptr;
+  std::shared_ptr<gpu::Device> device;
+
+  FakeGpu() {
+    std::string why;
+    api = gpu::load_cuda(why);
+    if (api == nullptr) throw std::runtime_error(why);
+    if (api->primary_context_retain(&context, 0) != gpu::kCuSuccess) {
+      throw std::runtime_error("no primary context");
+    }
+    device = gpu::Device::of_context(reinterpret_cast<std::uintptr_t>(context)).value();
+  }
+  ~FakeGpu() {
+    device.reset();
+    api->primary_context_release(0);
+  }
+};
+
+FakeMemory::~FakeMemory() {
+  if (gpu_ == nullptr) return;
+  const gpu::CurrentContext current(*gpu_->api, gpu_->context);
+  gpu_->api->mem_free(reinterpret_cast<std::uintptr_t>(address_));
+}
+
 FakeDaemon::FakeDaemon(const std::vector<std::string>& paths) {
   for (std::size_t i = 0; i < paths.size(); ++i) {
     ipc::ControlServerOptions options;
@@ -67,6 +94,10 @@ bool FakeDaemon::take_commands() {
     ipc::CommandEntry command;
     while (client.queue.pop_command(command) == ipc::PopResult::kEntry) {
       any = true;
+      if (command.ready_event != 0 && !client.events.contains(command.ready_event)) {
+        complete(place, command, 0, ErrorCode::kNotFound, "no such event");
+        continue;
+      }
       Group* group = group_by_handle(command.group_handle);
       const auto at =
           std::find_if(group->all.begin(), group->all.end(),
@@ -86,6 +117,11 @@ bool FakeDaemon::run_ops(Group& group) {
   while (group.formed && std::all_of(group.all.begin(), group.all.end(), [](const Member& member) {
            return !member.commands.empty();
          })) {
+    if (!std::all_of(group.all.begin(), group.all.end(), [this](const Member& member) {
+          return is_ready(clients_.at(member.place), member.commands.front());
+        })) {
+      break;
+    }
     std::vector<ipc::CommandEntry> commands;
     for (Member& member : group.all) {
       commands.push_back(member.commands.front());
@@ -95,6 +131,11 @@ bool FakeDaemon::run_ops(Group& group) {
     any = true;
   }
   return any;
+}
+
+bool FakeDaemon::is_ready(Client& client, const ipc::CommandEntry& command) const {
+  return command.ready_event == 0 ||
+         client.events.at(command.ready_event)->state() == gpu::Event::State::kPassed;
 }
 
 void FakeDaemon::run_op(Group& group, const std::vector<ipc::CommandEntry>& commands) {
@@ -232,6 +273,8 @@ void FakeDaemon::on_message(const Place& place, ipc::Message&& message) {
                         ipc::text_of(body.text)));
       return reply(place, header, {});
     }
+    case MessageType::kMakeEvent:
+      return make_event(place, message);
     case MessageType::kStatus:
       return status(place, message);
     case MessageType::kInject:
@@ -288,6 +331,7 @@ void FakeDaemon::open(const Place& place, const ipc::Message& message) {
 }
 
 void FakeDaemon::allocate(const Place& place, const ipc::Message& message) {
+  if (on_gpu) return allocate_on_gpu(place, message);
   Client& client = clients_.at(place);
   ipc::SharedMemoryOptions options;
   options.bytes = ipc::body_as<ipc::AllocateRequest>(message.body)->bytes;
@@ -305,8 +349,49 @@ void FakeDaemon::allocate(const Place& place, const ipc::Message& message) {
   std::vector<ipc::UniqueFd> fds;
   fds.push_back(memory->duplicate_fd());
   client.memory_bytes += body.bytes;
-  client.memories.emplace(body.memory, std::move(*memory));
+  client.memories.emplace(body.memory, FakeMemory(std::move(*memory)));
   reply(place, message.header, ipc::bytes_of(body), std::move(fds));
+}
+
+void FakeDaemon::allocate_on_gpu(const Place& place, const ipc::Message& message) {
+  Client& client = clients_.at(place);
+  if (gpu_ == nullptr) gpu_ = std::make_unique<FakeGpu>();
+  constexpr std::uint64_t kUnit = gpu::Device::kExportBytes;
+  const std::uint64_t bytes =
+      (ipc::body_as<ipc::AllocateRequest>(message.body)->bytes + kUnit - 1) / kUnit * kUnit;
+  const gpu::CurrentContext current(*gpu_->api, gpu_->context);
+  gpu::CuDevicePtr address = 0;
+  if (const auto got = gpu_->api->mem_alloc(&address, bytes); got != gpu::kCuSuccess) {
+    return refuse(place, message.header, ErrorCode::kResourceExhausted,
+                  gpu::describe(*gpu_->api, got));
+  }
+  auto* start = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));
+  gpu_->api->memset_d8(address, 0, bytes);
+  ipc::CudaAllocateReply body;
+  body.memory.bytes = lie == Lie::kTooLarge ? bytes + 1 : bytes;
+  body.memory.memory = next_id_++;
+  auto handle = gpu_->device->export_memory(start).value();
+  if (lie == Lie::kBadHandle) handle.bytes[0] ^= 0xff;
+  auto uuid = gpu_->device->uuid();
+  if (lie == Lie::kOtherGpu) uuid.bytes[0] ^= 0xff;
+  std::memcpy(body.device_uuid, uuid.bytes, sizeof body.device_uuid);
+  std::memcpy(body.handle, handle.bytes, sizeof body.handle);
+  client.memory_bytes += bytes;
+  client.memories.emplace(body.memory.memory, FakeMemory(*gpu_, start, bytes));
+  reply(place, message.header, ipc::bytes_of(body));
+}
+
+void FakeDaemon::make_event(const Place& place, const ipc::Message& message) {
+  if (gpu_ == nullptr) {
+    return refuse(place, message.header, ErrorCode::kUnsupported, "there is no GPU");
+  }
+  auto event = gpu_->device->make_event().value();
+  ipc::MakeEventReply body;
+  body.event = next_id_++;
+  const auto handle = event->handle().value();
+  std::memcpy(body.handle, handle.bytes, sizeof body.handle);
+  clients_.at(place).events.emplace(body.event, std::move(event));
+  reply(place, message.header, ipc::bytes_of(body));
 }
 
 void FakeDaemon::join(const Place& place, const ipc::Message& message) {

@@ -12,14 +12,42 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/types.h"
+#include "gpu/cuda_device.h"
 #include "ipc/command_queue.h"
 #include "ipc/control_server.h"
 #include "ipc/shared_memory.h"
 
 namespace gradwire::test {
+
+struct FakeGpu;
+
+/// A client's memory, in the host's or on the CUDA device.
+class FakeMemory {
+ public:
+  explicit FakeMemory(ipc::SharedMemory mapping) : mapping_(std::move(mapping)) {}
+  FakeMemory(FakeGpu& gpu, std::byte* address, std::uint64_t bytes)
+      : gpu_(&gpu), address_(address), bytes_(bytes) {}
+  FakeMemory(FakeMemory&& other) noexcept
+      : mapping_(std::move(other.mapping_)),
+        gpu_(std::exchange(other.gpu_, nullptr)),
+        address_(other.address_),
+        bytes_(other.bytes_) {}
+  FakeMemory& operator=(FakeMemory&&) = delete;
+  ~FakeMemory();
+
+  [[nodiscard]] std::byte* data() const { return gpu_ != nullptr ? address_ : mapping_.data(); }
+  [[nodiscard]] std::uint64_t bytes() const { return gpu_ != nullptr ? bytes_ : mapping_.bytes(); }
+
+ private:
+  ipc::SharedMemory mapping_;
+  FakeGpu* gpu_ = nullptr;
+  std::byte* address_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
 
 class FakeDaemon {
  public:
@@ -33,9 +61,13 @@ class FakeDaemon {
   std::atomic<std::uint64_t> memory_limit{1u << 30};  ///< bytes of one client
   std::atomic<bool> forge_completion{false};  ///< writes one completion of no op to every client
   std::atomic<bool> cut_off{false};           ///< hangs every client up, and says why
-  std::atomic<std::uint64_t> frees{0};        ///< kFree requests seen
-  std::atomic<std::uint64_t> leaves{0};       ///< kLeave requests seen
-  std::atomic<std::uint64_t> doorbells{0};    ///< rings seen
+  /// Memory is on the CUDA device 0, and what is wrong with what is said of it.
+  std::atomic<bool> on_gpu{false};
+  enum class Lie : int { kNone, kTooLarge, kBadHandle, kOtherGpu };
+  std::atomic<Lie> lie{Lie::kNone};
+  std::atomic<std::uint64_t> frees{0};      ///< kFree requests seen
+  std::atomic<std::uint64_t> leaves{0};     ///< kLeave requests seen
+  std::atomic<std::uint64_t> doorbells{0};  ///< rings seen
 
  private:
   struct Client {
@@ -43,7 +75,8 @@ class FakeDaemon {
     ipc::DaemonQueue queue;
     ipc::UniqueFd doorbell;
     ipc::UniqueFd completion;
-    std::map<std::uint32_t, ipc::SharedMemory> memories;
+    std::map<std::uint32_t, FakeMemory> memories;
+    std::map<std::uint32_t, std::unique_ptr<gpu::Event>> events;
     std::uint64_t memory_bytes = 0;
     std::uint32_t id = 0;
   };
@@ -82,6 +115,9 @@ class FakeDaemon {
   void on_hangup(const Place& place);
   void open(const Place& place, const ipc::Message& message);
   void allocate(const Place& place, const ipc::Message& message);
+  void allocate_on_gpu(const Place& place, const ipc::Message& message);
+  void make_event(const Place& place, const ipc::Message& message);
+  [[nodiscard]] bool is_ready(Client& client, const ipc::CommandEntry& command) const;
   void join(const Place& place, const ipc::Message& message);
   void status(const Place& place, const ipc::Message& message);
   void reply(const Place& place, const ipc::MessageHeader& to, std::span<const std::byte> body,
@@ -91,6 +127,7 @@ class FakeDaemon {
   [[nodiscard]] Group* group_by_handle(std::uint64_t handle);
 
   std::vector<std::unique_ptr<ipc::ControlServer>> servers_;
+  std::unique_ptr<FakeGpu> gpu_;  ///< outlives clients' memory
   std::map<Place, Client> clients_;
   std::map<std::pair<std::uint64_t, std::uint32_t>, Group> groups_;  ///< by id and epoch
   std::uint32_t next_id_ = 1;

@@ -1,14 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Fake daemons for tests of other languages: one per socket path of the command line. Prints
 // "ready", takes the commands "hold", "go", "forget" and "remember" line by line from standard
-// input, and ends with it, as if killed.
+// input, and ends with it, as if killed. "gpu": memory is on the CUDA device 0; "lie N": what is
+// said of it is wrong (FakeDaemon::Lie); "held": prints what it has of the fake CUDA.
+#include <dlfcn.h>
+
 #include <cstdio>
 #include <exception>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "../gpu/fake_cuda.h"
 #include "fake_daemon.h"
+
+namespace {
+
+void print_held() {
+  using gradwire::fake_cuda::Held;
+  Held held;
+  void* library = ::dlopen("libcuda.so.1", RTLD_NOW);
+  void* function = library == nullptr ? nullptr : ::dlsym(library, "fake_cuda_held");
+  if (function != nullptr) reinterpret_cast<void (*)(Held*)>(function)(&held);
+  std::printf("%d allocations, %d events\n", held.allocations, held.events);
+  std::fflush(stdout);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   try {
@@ -20,6 +38,11 @@ int main(int argc, char** argv) {
       if (line == "go") daemon.hold_ops = false;
       if (line == "forget") daemon.ignore_requests = true;
       if (line == "remember") daemon.ignore_requests = false;
+      if (line == "gpu") daemon.on_gpu = true;
+      if (line.starts_with("lie ")) {
+        daemon.lie = static_cast<gradwire::test::FakeDaemon::Lie>(std::stoi(line.substr(4)));
+      }
+      if (line == "held") print_held();
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -1,37 +1,39 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What gpu_cuda calls of CUDA's driver API, in host memory, with the rules that a real driver
+// What gradwire calls of CUDA's driver API, in host memory, with the rules that a real driver
 // keeps: a context has to be current, memory has to be freed at its start, a page of the host is
-// registered once. GRADWIRE_FAKE_CUDA_MEMORY is the device's memory in bytes.
-#include <cstdint>
+// registered once. Memory, streams and events, which processes share, are in fake_cuda_ipc.cc.
+#include "fake_cuda.h"
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 
 namespace {
 
-constexpr int kSuccess = 0;
-constexpr int kInvalidValue = 1;
-constexpr int kOutOfMemory = 2;
-constexpr int kInvalidDevice = 101;
-constexpr int kInvalidContext = 201;
-constexpr int kAlreadyRegistered = 712;
-constexpr int kNotRegistered = 713;
-constexpr std::uintptr_t kPage = 4096;
+using namespace gradwire::fake_cuda;
+
+constexpr std::uintptr_t kHostPage = 4096;
 
 int context_storage;
-int current = 0;
+thread_local int current = 0;
 int retained = 0;
-std::map<unsigned long long, std::size_t> memory;
+std::mutex host_mutex;
 std::map<std::uintptr_t, std::uintptr_t> registered;
-std::size_t used = 0;
 
-std::size_t total() {
+}  // namespace
+
+namespace gradwire::fake_cuda {
+
+bool has_context() { return current > 0; }
+
+std::size_t total_memory() {
   const char* text = std::getenv("GRADWIRE_FAKE_CUDA_MEMORY");
   return text == nullptr ? std::size_t{64} << 20 : std::strtoull(text, nullptr, 10);
 }
 
-}  // namespace
+}  // namespace gradwire::fake_cuda
 
 extern "C" {
 int cuInit(unsigned) { return kSuccess; }
@@ -64,54 +66,44 @@ int cuDeviceGetName(char* out, int bytes, int) {
   std::snprintf(out, static_cast<std::size_t>(bytes), "Fake GPU");
   return kSuccess;
 }
+// GRADWIRE_FAKE_CUDA_UUID is its first byte: another GPU for another process.
+int cuDeviceGetUuid_v2(unsigned char* out, int) {
+  const char* text = std::getenv("GRADWIRE_FAKE_CUDA_UUID");
+  for (int i = 0; i < 16; ++i) out[i] = static_cast<unsigned char>(0xf0 + i);
+  if (text != nullptr) out[0] = static_cast<unsigned char>(std::strtoul(text, nullptr, 10));
+  return kSuccess;
+}
 int cuDeviceTotalMem_v2(std::size_t* bytes, int) {
-  *bytes = total();
+  *bytes = total_memory();
   return kSuccess;
 }
 int cuDevicePrimaryCtxRetain(void** context, int) {
   *context = &context_storage;
+  const std::lock_guard lock(host_mutex);
   ++retained;
   return kSuccess;
 }
-int cuDevicePrimaryCtxRelease_v2(int) { return --retained >= 0 ? kSuccess : kInvalidContext; }
+int cuDevicePrimaryCtxRelease_v2(int) {
+  const std::lock_guard lock(host_mutex);
+  return --retained >= 0 ? kSuccess : kInvalidContext;
+}
 int cuCtxPushCurrent_v2(void* context) {
   if (context != &context_storage) return kInvalidContext;
   ++current;
   return kSuccess;
 }
 int cuCtxPopCurrent_v2(void**) { return --current >= 0 ? kSuccess : kInvalidContext; }
-int cuCtxSynchronize() { return current > 0 ? kSuccess : kInvalidContext; }
-int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
-  if (current == 0) return kInvalidContext;
-  if (bytes > total() - used) return kOutOfMemory;
-  // Filled with what a GPU's memory may hold: gpu_cuda has to clear it.
-  const std::size_t room = (bytes + 511) / 256 * 256;
-  void* made = std::aligned_alloc(256, room);
-  std::memset(made, 0xee, room);
-  // A second allocation may not begin at a page, as the first bytes of a real one often do not.
-  *address = reinterpret_cast<unsigned long long>(made);
-  memory[*address] = bytes;
-  used += bytes;
-  return kSuccess;
+int cuCtxGetDevice(int* device) {
+  *device = 0;
+  return has_context() ? kSuccess : kInvalidContext;
 }
-int cuMemFree_v2(unsigned long long address) {
-  const auto found = memory.find(address);
-  if (current == 0) return kInvalidContext;
-  if (found == memory.end()) return kInvalidValue;
-  used -= found->second;
-  std::free(reinterpret_cast<void*>(address));
-  memory.erase(found);
-  return kSuccess;
-}
-int cuMemsetD8_v2(unsigned long long address, unsigned char value, std::size_t bytes) {
-  if (current == 0) return kInvalidContext;
-  std::memset(reinterpret_cast<void*>(address), value, bytes);
-  return kSuccess;
-}
+int cuCtxSynchronize() { return has_context() ? kSuccess : kInvalidContext; }
 int cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned) {
-  if (current == 0) return kInvalidContext;
-  const auto begin = reinterpret_cast<std::uintptr_t>(address) / kPage * kPage;
-  const auto end = (reinterpret_cast<std::uintptr_t>(address) + bytes + kPage - 1) / kPage * kPage;
+  if (!has_context()) return kInvalidContext;
+  const auto begin = reinterpret_cast<std::uintptr_t>(address) / kHostPage * kHostPage;
+  const auto end =
+      (reinterpret_cast<std::uintptr_t>(address) + bytes + kHostPage - 1) / kHostPage * kHostPage;
+  const std::lock_guard lock(host_mutex);
   for (const auto& [other, other_end] : registered) {
     if (begin < other_end && other < end) return kAlreadyRegistered;
   }
@@ -119,6 +111,7 @@ int cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned) {
   return kSuccess;
 }
 int cuMemHostUnregister(void* address) {
+  const std::lock_guard lock(host_mutex);
   return registered.erase(reinterpret_cast<std::uintptr_t>(address)) == 1 ? kSuccess
                                                                           : kNotRegistered;
 }

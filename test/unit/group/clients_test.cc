@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 
 #include "fake_daemon.h"
 #include "ipc/command_queue.h"
@@ -209,6 +213,83 @@ TEST_CASE("memory on a GPU is the client's by its descriptor, and counts, until 
   daemon.lanes.finish(RequestType::kRemoveMemory);
   daemon.poll();
   CHECK(daemon.lanes.gpu_memory.empty());
+}
+
+TEST_CASE("memory on a CUDA device is the client's by CUDA's handle, and no descriptor") {
+  FakeDaemon daemon;
+  daemon.lanes.on_gpu = daemon.lanes.on_cuda = true;
+  daemon.open(1);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{12288});
+  const auto sent = daemon.take(1);
+  REQUIRE(sent.code() == ErrorCode::kOk);
+  CHECK(sent.fds.empty());
+  const auto reply = ipc::body_as<ipc::CudaAllocateReply>(sent.body).value();
+  CHECK(reply.memory.bytes == 12288);
+  CHECK(reply.memory.memory != 0);
+  CHECK(reply.device_uuid[3] == 0xab);
+  CHECK(reply.handle[63] == 0xcd);
+  CHECK(ipc::allocate_reply(sent.body)->memory == reply.memory.memory);
+  daemon.lanes.answers.insert(RequestType::kRemoveMemory);
+  daemon.send(1, MessageType::kFree, ipc::FreeRequest{reply.memory.memory, 0});
+  CHECK(daemon.take(1).code() == ErrorCode::kOk);
+  CHECK(daemon.lanes.gpu_memory.empty());
+}
+
+TEST_CASE("memory on a CUDA device goes when its client's process has ended, or in time") {
+  FakeDaemon daemon;
+  daemon.lanes.on_gpu = daemon.lanes.on_cuda = true;
+  daemon.lanes.answers.insert({RequestType::kRemoveMemory, RequestType::kRemoveClient});
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  const auto connection = static_cast<ipc::ConnectionId>(child - 1000);  // process 1000 + n
+  daemon.open(connection);
+  daemon.send(connection, MessageType::kAllocate, ipc::AllocateRequest{4096});
+  REQUIRE(daemon.take(connection).code() == ErrorCode::kOk);
+  daemon.hang_up(connection);
+  daemon.advance(1'000'000'000);
+  CHECK(daemon.lanes.gpu_memory.size() == 1);
+  CHECK(daemon.manager->status(daemon.now)["clients"][0]["memories"][0]["state"] == "lingering");
+  const bool dies = GENERATE(true, false);
+  if (dies) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    daemon.advance(20'000'000);
+  } else {
+    daemon.advance(3'900'000'000);
+    CHECK(daemon.lanes.gpu_memory.size() == 1);
+    daemon.advance(200'000'000);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+  CHECK(daemon.lanes.gpu_memory.empty());
+  CHECK(daemon.manager->client_count() == 0);
+}
+
+TEST_CASE("a client's events are as many as its commands, and go with it") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.send(1, MessageType::kMakeEvent, {});
+  daemon.refused(1, ErrorCode::kUnsupported, "no GPU");
+  daemon.lanes.on_cuda = true;
+  for (std::uint32_t i = 1; i <= ipc::kCommandEntries; ++i) {
+    daemon.send(1, MessageType::kMakeEvent, {});
+    const auto sent = daemon.take(1);
+    const auto reply = ipc::body_as<ipc::MakeEventReply>(sent.body).value();
+    REQUIRE(reply.event == i);
+    CHECK(reply.handle[0] == i % 256);
+  }
+  daemon.send(1, MessageType::kMakeEvent, {});
+  daemon.refused(1, ErrorCode::kResourceExhausted, "256 events");
+  CHECK(daemon.lanes.ready_events == 256);
+  daemon.hang_up(1);
+  CHECK(daemon.lanes.ready_events == 256);  // a lane may still ask one
+  daemon.lanes.finish(RequestType::kRemoveClient);
+  daemon.poll();
+  CHECK(daemon.lanes.ready_events == 0);
 }
 
 TEST_CASE("the quota counts whole pages") {

@@ -22,6 +22,17 @@ namespace gradwire::group::test {
 
 using lane::RequestType;
 
+/// Counts how many of its kind there are.
+class CountedEvent final : public reduce::ReadyEvent {
+ public:
+  explicit CountedEvent(int& count) : count_(count) { ++count_; }
+  ~CountedEvent() override { --count_; }
+  State state() noexcept override { return State::kReady; }
+
+ private:
+  int& count_;
+};
+
 class FakeLanes final : public LaneControl {
  public:
   ~FakeLanes() override {
@@ -93,9 +104,24 @@ class FakeLanes final : public LaneControl {
   }
   std::vector<ReduceTotal> reduce_totals() const override { return totals; }
   bool makes_memory_on_gpu() const override { return on_gpu; }
+  Result<reduce::SharedReadyEvent> make_ready_event() override {
+    if (!on_cuda) return LaneControl::make_ready_event();
+    reduce::SharedReadyEvent made;
+    made.event = std::make_unique<CountedEvent>(ready_events);
+    made.handle.bytes[0] = static_cast<unsigned char>(ready_events);
+    return made;
+  }
   Result<reduce::SharedGpuMemory> allocate_on_gpu(std::uint64_t bytes) override {
     reduce::SharedGpuMemory memory;
     memory.bytes = bytes;
+    if (on_cuda) {
+      memory.cuda.emplace();
+      memory.cuda->uuid.bytes[3] = 0xab;
+      memory.cuda->handle.bytes[63] = 0xcd;
+      memory.address = reinterpret_cast<std::byte*>(std::uintptr_t{0x7000} << 32);
+      gpu_memory.insert(memory.address);
+      return memory;
+    }
     memory.fd = ::memfd_create("fake_gpu", MFD_CLOEXEC);
     REQUIRE(::ftruncate(memory.fd, static_cast<off_t>(bytes)) == 0);
     // An address that nobody here may touch, as a GPU's is.
@@ -155,8 +181,8 @@ class FakeLanes final : public LaneControl {
 
   std::vector<LocalAddress> local = {local_address(0, "10.0.0.1")};
   std::set<RequestType> answers = {RequestType::kAddClient, RequestType::kAddMemory,
-                                   RequestType::kAddGroup, RequestType::kAbortGroup,
-                                   RequestType::kSetFaults};
+                                   RequestType::kAddGroup,  RequestType::kAbortGroup,
+                                   RequestType::kAddEvent,  RequestType::kSetFaults};
   std::vector<std::pair<std::uint8_t, RequestType>> log;
   std::deque<std::pair<std::uint8_t, lane::Request*>> held;
   std::deque<lane::Notice> notices;
@@ -177,6 +203,8 @@ class FakeLanes final : public LaneControl {
   std::vector<PortFaults> faults = {{"net_a", {}}, {"net_b", {}}};
   lane::FaultCounters fault_counts[2];
   bool on_gpu = false;
+  bool on_cuda = false;  ///< then that GPU is a CUDA device
+  int ready_events = 0;
   std::set<std::byte*> gpu_memory;
   bool full = false;
 };

@@ -27,6 +27,7 @@ const Hostile kHostile[] = {
      ErrorCode::kUnsupported, "type 9"},
     {"type 0", [](auto& c) { c.type = static_cast<ipc::CommandType>(0); }, ErrorCode::kUnsupported,
      "type 0"},
+    {"reserved word", [](auto& c) { c.reserved2 = 3; }, ErrorCode::kInvalidArgument, "word"},
     {"reserved byte", [](auto& c) { c.reserved = 3; }, ErrorCode::kInvalidArgument, "reserved"},
     {"datatype", [](auto& c) { c.datatype = kDataTypeCount; }, ErrorCode::kInvalidArgument,
      "datatype 8"},

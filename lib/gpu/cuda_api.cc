@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cuda_api.h"
+#include "gpu/cuda_api.h"
 
 #include <dlfcn.h>
 
@@ -7,36 +7,42 @@
 
 #if __has_include(<cuda.h>)
 #include <cuda.h>
-static_assert(gradwire::gpu_cuda::kCuInvalidValue == CUDA_ERROR_INVALID_VALUE);
-static_assert(gradwire::gpu_cuda::kCuOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
-static_assert(gradwire::gpu_cuda::kCuHostMemoryAlreadyRegistered ==
+static_assert(gradwire::gpu::kCuInvalidValue == CUDA_ERROR_INVALID_VALUE);
+static_assert(gradwire::gpu::kCuOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
+static_assert(gradwire::gpu::kCuHostMemoryAlreadyRegistered ==
               CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-static_assert(gradwire::gpu_cuda::kCuHostMemoryNotRegistered ==
-              CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-static_assert(gradwire::gpu_cuda::kCuNotSupported == CUDA_ERROR_NOT_SUPPORTED);
-static_assert(gradwire::gpu_cuda::kAttributeMultiprocessorCount ==
+static_assert(gradwire::gpu::kCuHostMemoryNotRegistered == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+static_assert(gradwire::gpu::kCuNotSupported == CUDA_ERROR_NOT_SUPPORTED);
+static_assert(gradwire::gpu::kAttributeMultiprocessorCount ==
               CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-static_assert(gradwire::gpu_cuda::kAttributeCanUseHostPointer ==
+static_assert(gradwire::gpu::kAttributeCanUseHostPointer ==
               CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
-static_assert(gradwire::gpu_cuda::kAttributeGpuDirectRdma ==
+static_assert(gradwire::gpu::kAttributeGpuDirectRdma ==
               CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED);
-static_assert(gradwire::gpu_cuda::kAttributeRdmaFlushOptions ==
+static_assert(gradwire::gpu::kAttributeRdmaFlushOptions ==
               CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS);
-static_assert(gradwire::gpu_cuda::kAttributeRdmaWritesOrdering ==
+static_assert(gradwire::gpu::kAttributeRdmaWritesOrdering ==
               CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
-static_assert(gradwire::gpu_cuda::kHostRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE);
-static_assert(gradwire::gpu_cuda::kHostRegisterDeviceMap == CU_MEMHOSTREGISTER_DEVICEMAP);
-static_assert(gradwire::gpu_cuda::kPointerAttributeSyncMemops == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
-static_assert(gradwire::gpu_cuda::kFlushOptionHost == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST);
-static_assert(gradwire::gpu_cuda::kWritesOrderingNone == CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE);
-static_assert(gradwire::gpu_cuda::kFlushTargetCurrentContext ==
+static_assert(gradwire::gpu::kHostRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE);
+static_assert(gradwire::gpu::kHostRegisterDeviceMap == CU_MEMHOSTREGISTER_DEVICEMAP);
+static_assert(gradwire::gpu::kPointerAttributeSyncMemops == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
+static_assert(gradwire::gpu::kFlushOptionHost == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST);
+static_assert(gradwire::gpu::kWritesOrderingNone == CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE);
+static_assert(gradwire::gpu::kFlushTargetCurrentContext ==
               CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX);
-static_assert(gradwire::gpu_cuda::kFlushToAllDevices ==
-              CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES);
-static_assert(sizeof(gradwire::gpu_cuda::CuDevicePtr) == sizeof(CUdeviceptr));
+static_assert(gradwire::gpu::kFlushToAllDevices == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES);
+static_assert(gradwire::gpu::kCuNotReady == CUDA_ERROR_NOT_READY);
+static_assert(gradwire::gpu::kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
+static_assert(gradwire::gpu::kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
+static_assert(gradwire::gpu::kEventInterprocess == CU_EVENT_INTERPROCESS);
+static_assert(gradwire::gpu::kIpcLazyPeerAccess == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+static_assert(sizeof(gradwire::gpu::CuUuid) == sizeof(CUuuid));
+static_assert(sizeof(gradwire::gpu::CuIpcHandle) == sizeof(CUipcMemHandle));
+static_assert(sizeof(gradwire::gpu::CuIpcHandle) == sizeof(CUipcEventHandle));
+static_assert(sizeof(gradwire::gpu::CuDevicePtr) == sizeof(CUdeviceptr));
 #endif
 
-namespace gradwire::gpu_cuda {
+namespace gradwire::gpu {
 namespace {
 
 constexpr const char* kLibrary = "libcuda.so.1";
@@ -78,7 +84,23 @@ bool load(CudaApi& api, std::string& why) {
          find(library, "cuMemHostUnregister", api.host_unregister, why) &&
          find(library, "cuMemHostGetDevicePointer_v2", api.host_get_device_pointer, why) &&
          find(library, "cuPointerSetAttribute", api.pointer_set_attribute, why) &&
-         find(library, "cuFlushGPUDirectRDMAWrites", api.flush_rdma_writes, why);
+         find(library, "cuFlushGPUDirectRDMAWrites", api.flush_rdma_writes, why) &&
+         find(library, "cuDeviceGetUuid_v2", api.device_get_uuid, why) &&
+         find(library, "cuCtxGetDevice", api.context_get_device, why) &&
+         find(library, "cuMemGetAddressRange_v2", api.mem_get_address_range, why) &&
+         find(library, "cuMemcpyAsync", api.memcpy_async, why) &&
+         find(library, "cuStreamCreate", api.stream_create, why) &&
+         find(library, "cuStreamDestroy_v2", api.stream_destroy, why) &&
+         find(library, "cuStreamSynchronize", api.stream_synchronize, why) &&
+         find(library, "cuEventCreate", api.event_create, why) &&
+         find(library, "cuEventDestroy_v2", api.event_destroy, why) &&
+         find(library, "cuEventRecord", api.event_record, why) &&
+         find(library, "cuEventQuery", api.event_query, why) &&
+         find(library, "cuIpcGetMemHandle", api.ipc_get_mem_handle, why) &&
+         find(library, "cuIpcOpenMemHandle_v2", api.ipc_open_mem_handle, why) &&
+         find(library, "cuIpcCloseMemHandle", api.ipc_close_mem_handle, why) &&
+         find(library, "cuIpcGetEventHandle", api.ipc_get_event_handle, why) &&
+         find(library, "cuIpcOpenEventHandle", api.ipc_open_event_handle, why);
 }
 
 }  // namespace
@@ -128,4 +150,4 @@ int to_errno(CuResult result) noexcept {
   }
 }
 
-}  // namespace gradwire::gpu_cuda
+}  // namespace gradwire::gpu

@@ -1,26 +1,38 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The part of CUDA's driver API that gpu_cuda calls, loaded from libcuda.so.1 when the first
-/// device is probed: so the driver builds without CUDA's headers, and loads where there is no GPU.
-/// The declarations are of the CUDA Driver API reference; where cuda.h is there when this is built,
-/// cuda_api.cc compares every number with it.
-/// Control thread. load() once; the functions stay for the life of the process.
+/// The part of CUDA's driver API that gpu_cuda, the daemon and the client library call, loaded from
+/// libcuda.so.1 when it is first needed: so all of them build without CUDA's headers, and load
+/// where there is no GPU. The declarations are of the CUDA Driver API reference; where cuda.h is
+/// there when this is built, cuda_api.cc compares every number with it. Any thread. load_cuda()
+/// allocates; the functions stay for the life of the process.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-namespace gradwire::gpu_cuda {
+namespace gradwire::gpu {
 
 using CuResult = int;
 using CuDevice = int;
 using CuContext = void*;
 using CuDevicePtr = unsigned long long;
+using CuStream = void*;
+using CuEvent = void*;
+
+struct CuUuid {
+  unsigned char bytes[16] = {};
+  friend bool operator==(const CuUuid&, const CuUuid&) = default;
+};
+/// CUDA's handle of memory or of an event, for another process to open. Opaque.
+struct CuIpcHandle {
+  unsigned char bytes[64] = {};
+};
 
 inline constexpr CuResult kCuSuccess = 0;
 inline constexpr CuResult kCuInvalidValue = 1;
 inline constexpr CuResult kCuOutOfMemory = 2;
+inline constexpr CuResult kCuNotReady = 600;
 inline constexpr CuResult kCuHostMemoryAlreadyRegistered = 712;
 inline constexpr CuResult kCuHostMemoryNotRegistered = 713;
 inline constexpr CuResult kCuNotSupported = 801;
@@ -36,6 +48,10 @@ inline constexpr unsigned kHostRegisterDeviceMap = 2;
 inline constexpr int kPointerAttributeSyncMemops = 6;
 inline constexpr int kFlushOptionHost = 1;
 inline constexpr int kWritesOrderingNone = 0;
+inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kEventDisableTiming = 2;
+inline constexpr unsigned kEventInterprocess = 4;
+inline constexpr unsigned kIpcLazyPeerAccess = 1;
 inline constexpr int kFlushTargetCurrentContext = 0;
 inline constexpr int kFlushToAllDevices = 200;
 
@@ -63,6 +79,22 @@ struct CudaApi {
   CuResult (*host_get_device_pointer)(CuDevicePtr*, void*, unsigned flags);
   CuResult (*pointer_set_attribute)(const void*, int attribute, CuDevicePtr);
   CuResult (*flush_rdma_writes)(int target, int scope);
+  CuResult (*device_get_uuid)(CuUuid*, CuDevice);
+  CuResult (*context_get_device)(CuDevice*);
+  CuResult (*mem_get_address_range)(CuDevicePtr* base, std::size_t* bytes, CuDevicePtr);
+  CuResult (*memcpy_async)(CuDevicePtr to, CuDevicePtr from, std::size_t, CuStream);
+  CuResult (*stream_create)(CuStream*, unsigned flags);
+  CuResult (*stream_destroy)(CuStream);
+  CuResult (*stream_synchronize)(CuStream);
+  CuResult (*event_create)(CuEvent*, unsigned flags);
+  CuResult (*event_destroy)(CuEvent);
+  CuResult (*event_record)(CuEvent, CuStream);
+  CuResult (*event_query)(CuEvent);
+  CuResult (*ipc_get_mem_handle)(CuIpcHandle*, CuDevicePtr);
+  CuResult (*ipc_open_mem_handle)(CuDevicePtr*, CuIpcHandle, unsigned flags);
+  CuResult (*ipc_close_mem_handle)(CuDevicePtr);
+  CuResult (*ipc_get_event_handle)(CuIpcHandle*, CuEvent);
+  CuResult (*ipc_open_event_handle)(CuEvent*, CuIpcHandle);
 };
 
 /// @return nullptr where the library or one of its functions is missing; `why` says which.
@@ -71,7 +103,25 @@ struct CudaApi {
 /// "CUDA_ERROR_OUT_OF_MEMORY: out of memory".
 [[nodiscard]] std::string describe(const CudaApi& api, CuResult result);
 
+/// The device's context is the calling thread's while this lives.
+class CurrentContext {
+ public:
+  CurrentContext(const CudaApi& api, CuContext context)
+      : api_(api), result_(api.context_push(context)) {}
+  ~CurrentContext() {
+    CuContext ignored = nullptr;
+    if (result_ == kCuSuccess) api_.context_pop(&ignored);
+  }
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+  [[nodiscard]] CuResult result() const noexcept { return result_; }
+
+ private:
+  const CudaApi& api_;
+  CuResult result_;
+};
+
 /// The errno that comes nearest, negative; 0 for success.
 [[nodiscard]] int to_errno(CuResult result) noexcept;
 
-}  // namespace gradwire::gpu_cuda
+}  // namespace gradwire::gpu

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What the parts of the fake libcuda.so.1 share, and what a test can ask of it by dlsym() in the
+/// library that is loaded already. For tests alone; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gradwire::fake_cuda {
+
+inline constexpr int kSuccess = 0;
+inline constexpr int kInvalidValue = 1;
+inline constexpr int kOutOfMemory = 2;
+inline constexpr int kInvalidDevice = 101;
+inline constexpr int kInvalidContext = 201;
+inline constexpr int kInvalidHandle = 400;
+inline constexpr int kNotReady = 600;
+inline constexpr int kAlreadyRegistered = 712;
+inline constexpr int kNotRegistered = 713;
+
+[[nodiscard]] bool has_context();
+[[nodiscard]] std::size_t total_memory();
+
+/// What this process has of the fake and did not give back.
+struct Held {
+  int allocations = 0;
+  int imports = 0;  ///< of memory and of events
+  int events = 0;
+  int streams = 0;
+};
+
+}  // namespace gradwire::fake_cuda
+
+extern "C" {
+/// 1: what streams are given stays undone until 0, which does it, or until one is waited for.
+void fake_cuda_hold_streams(int hold);
+void fake_cuda_held(gradwire::fake_cuda::Held* out);
+}
