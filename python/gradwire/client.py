@@ -3,13 +3,13 @@
 import ctypes
 import json
 import os
-import sys
 import time
 import weakref
 
 import numpy
 
 from . import _native
+from ._cuda import CudaView, cuda, handle_of, is_torch
 from ._native import GradwireError, Status, check, lib, milliseconds
 
 OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4}
@@ -33,6 +33,8 @@ _OF_NUMPY = {
     "uint8": "uint8",
 }
 _OF_TORCH = dict(_OF_NUMPY, bfloat16="bf16")
+
+_UNKNOWN = object()
 
 # A wait in C does not see Ctrl-C: it is taken in slices of so many seconds.
 _WAIT_SLICE_S = 1.0
@@ -61,6 +63,8 @@ def daemon_status(socket=None, timeout=5.0):
 class _Buffer:
     """What an array or tensor is to the C interface."""
 
+    on_gpu = False
+
     def __init__(self, value, dtype):
         if isinstance(value, numpy.ndarray):
             if not value.flags["C_CONTIGUOUS"]:
@@ -72,12 +76,14 @@ class _Buffer:
             self.address = value.ctypes.data
             self.count = value.size
             self.writable = value.flags.writeable
-        elif "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor):
-            if value.device.type != "cpu":
+        elif is_torch(value):
+            if value.device.type not in ("cpu", "cuda"):
                 raise GradwireError(
                     Status.UNSUPPORTED,
-                    "a tensor on %s: only CPU tensors can be reduced" % value.device,
+                    "a tensor on %s: those on the CPU and on CUDA devices can be reduced"
+                    % value.device,
                 )
+            self.on_gpu = value.device.type == "cuda"
             if not value.is_contiguous():
                 raise ValueError("the tensor is not contiguous: call contiguous() first")
             self.kind = str(value.dtype).replace("torch.", "")
@@ -85,8 +91,25 @@ class _Buffer:
             self.address = value.data_ptr()
             self.count = value.numel()
             self.writable = True
+        elif hasattr(value, "__cuda_array_interface__"):
+            face = value.__cuda_array_interface__
+            kind = numpy.dtype(face["typestr"])
+            count = int(numpy.prod(face["shape"], dtype=numpy.int64))
+            strides = face.get("strides")
+            if strides is not None and strides != numpy.empty(face["shape"], kind).strides:
+                raise ValueError("the array on the GPU is not contiguous: copy it first")
+            self.on_gpu = True
+            self.kind = kind.name
+            self.name = _OF_NUMPY.get(kind.name)
+            self.address, read_only = face["data"]
+            self.count = count
+            self.writable = not read_only
+            self.stream = face.get("stream")
         else:
-            raise TypeError("%s is neither a numpy array nor a torch tensor" % type(value).__name__)
+            raise TypeError(
+                "%s is neither a numpy array nor a torch tensor nor an array on a GPU"
+                % type(value).__name__
+            )
         if dtype is not None:
             # numpy has no bf16: its bits may come as another type of two bytes.
             if dtype != "bf16" or self.kind not in ("uint16", "int16", "bfloat16"):
@@ -134,31 +157,51 @@ class Memory:
         self.address = lib.gw_memory_address(self._region.handle)
         self.nbytes = lib.gw_memory_bytes(self._region.handle)
         self.numa_node = lib.gw_memory_numa_node(self._region.handle)
+        number = lib.gw_memory_device(self._region.handle)
+        # CUDA's number of the GPU that it is on, None where it is memory of the host.
+        self.device = None if number < 0 else number
 
     def _view(self):
         if self._region is None:
             raise GradwireError(Status.INVALID_ARGUMENT, "the memory has been freed")
         buffer = self._buffer() if self._buffer is not None else None
         if buffer is None:
-            buffer = (ctypes.c_char * self.nbytes).from_address(self.address)
-            buffer.region = self._region
+            if self.device is None:
+                buffer = (ctypes.c_char * self.nbytes).from_address(self.address)
+                buffer.region = self._region
+            else:
+                buffer = CudaView(self._region, self.address, self.nbytes)
             self._buffer = weakref.ref(buffer)
         return buffer
 
     def array(self, dtype="uint8", count=None, offset=0):
         """A numpy array of ``count`` elements (as many as fit, if None), ``offset`` bytes in."""
+        if self.device is not None:
+            raise GradwireError(
+                Status.UNSUPPORTED,
+                "the memory is on GPU %d, where numpy has no arrays: see tensor() and cuda_array()"
+                % self.device,
+            )
         dtype = numpy.dtype(dtype)
         if count is None:
             count = (self.nbytes - offset) // dtype.itemsize
         return numpy.frombuffer(self._view(), dtype=dtype, count=count, offset=offset)
 
     def tensor(self, dtype, count=None, offset=0):
-        """The same as a torch tensor; ``dtype`` is torch's."""
+        """The same as a torch tensor, on the GPU where the memory is; ``dtype`` is torch's."""
         import torch
 
         if count is None:
             count = (self.nbytes - offset) // torch.empty(0, dtype=dtype).element_size()
+        if self.device is not None:
+            return cuda.view(self._view(), self.device, dtype, count, offset)
         return torch.frombuffer(self._view(), dtype=dtype, count=count, offset=offset)
+
+    def cuda_array(self):
+        """Its bytes for cupy and others that take a __cuda_array_interface__."""
+        if self.device is None:
+            raise GradwireError(Status.UNSUPPORTED, "the memory is the host's, not a GPU's")
+        return self._view()
 
     def free(self):
         """Gives it back now; BUSY while views of it or ops on it are left. Without this it is given
@@ -181,10 +224,11 @@ class Work:
     """One op. It keeps its arrays alive until it is done. If it is dropped before that, the op goes
     on, and an output that is not shared memory is never written."""
 
-    def __init__(self, handle, input, output):
+    def __init__(self, handle, input, output, finish=None):
         self._handle = handle
         self._keep = (input, output)
         self._output = output
+        self._finish = finish  # brings the result to the output
 
     def wait(self, timeout=60.0):
         """Waits and returns the array or tensor that has the result. Raises what became of the op,
@@ -194,7 +238,7 @@ class Work:
             left = max(0.0, deadline - time.monotonic())
             status = lib.gw_wait(self._handle, milliseconds(min(left, _WAIT_SLICE_S)))
             if status == Status.OK:
-                return self._done()
+                return self._done(True)
             error = _native.error_of(status)
             if lib.gw_work_is_done(self._handle):
                 self._done()
@@ -212,10 +256,13 @@ class Work:
                 self._done()
             raise error
         if done.value:
-            self._done()
+            self._done(True)
         return bool(done.value)
 
-    def _done(self):
+    def _done(self, well=False):
+        finish, self._finish = self._finish, None
+        if well and finish is not None:
+            finish()
         self._keep = None
         return self._output
 
@@ -248,13 +295,20 @@ class Group:
             raise GradwireError(Status.INVALID_ARGUMENT, "the group has been closed")
         return self._handle
 
-    def all_reduce(self, value, op="sum", out=None, dtype=None, tag=0):
-        """Posts an all-reduce of a numpy array or CPU tensor and returns its Work at once.
+    def all_reduce(self, value, op="sum", out=None, dtype=None, tag=0, stream=None):
+        """Posts an all-reduce of an array or tensor and returns its Work at once: of numpy's, of
+        torch's on the CPU or a CUDA device, or of whatever has a __cuda_array_interface__.
 
         Every member of every rank posts the same ops in the same order. The result comes in
         ``out``, or in ``value`` itself where ``out`` is None; until the work is done do not write
         the one nor touch the other. ``dtype="bf16"`` takes 16-bit integers for bf16. Memory of
         Client.allocate is reduced where it lies; other memory is copied and counted.
+
+        What is on a GPU may still be computed: the daemon reads it when ``stream`` has come to this
+        call. None is torch's current stream of that device. That is where the daemon's gradient
+        memory is on a GPU, and for tensors of that GPU; elsewhere a tensor is copied through the
+        host's memory, which waits for its stream. When the work is done the result is there for
+        every stream.
         """
         if op not in OPS:
             raise ValueError("op %r: %s are possible" % (op, ", ".join(OPS)))
@@ -267,20 +321,56 @@ class Group:
             )
         if not target.writable:
             raise ValueError("the output array is read-only")
+        out = value if out is None else out
+        if source.on_gpu != target.on_gpu:
+            raise ValueError("input and output are not both on a GPU")
+        if source.on_gpu:
+            home = self._client.memory_device()
+            if is_torch(value) and (home is None or value.device.index != home):
+                return self._all_reduce_staged(value, op, out, tag)
+            if home is None:
+                raise GradwireError(
+                    Status.UNSUPPORTED,
+                    "an array on a GPU, while the daemon's gradient memory is the host's: copy it, "
+                    "or set gpu.client_memory = gpu at the daemon",
+                )
+            if stream is None:
+                stream = self._stream_of(value, source)
         handle = ctypes.c_void_p()
-        check(
-            lib.gw_all_reduce(
-                self._live_handle(),
-                source.address,
-                target.address,
-                source.count,
-                DATATYPES[source.name],
-                OPS[op],
-                tag,
-                ctypes.byref(handle),
-            )
+        arguments = (
+            self._live_handle(),
+            source.address,
+            target.address,
+            source.count,
+            DATATYPES[source.name],
+            OPS[op],
+            tag,
         )
-        return Work(handle, value, value if out is None else out)
+        if stream is None:
+            check(lib.gw_all_reduce(*arguments, ctypes.byref(handle)))
+        else:
+            check(
+                lib.gw_all_reduce_on_stream(*arguments, handle_of(stream), ctypes.byref(handle))
+            )
+        return Work(handle, value, out)
+
+    @staticmethod
+    def _stream_of(value, source):
+        if is_torch(value):
+            return cuda.current_stream(value.device)
+        return 0 if source.stream is None else source.stream
+
+    def _all_reduce_staged(self, value, op, out, tag):
+        """Of a tensor on a GPU that the daemon's gradient memory is not on."""
+        nbytes = value.numel() * value.element_size()
+        memory = self._client.allocate(max(nbytes, 1))
+        shared = memory.tensor(value.dtype, value.numel())
+        shared.copy_(value.view(-1))
+        work = self.all_reduce(shared, op, tag=tag)
+        work._output = out
+        work._keep = (shared, value, out)
+        work._finish = lambda: out.view(-1).copy_(shared)
+        return work
 
     def check(self):
         """Raises ABORTED with the reason once the group was aborted."""
@@ -326,6 +416,7 @@ class Client:
         the library's defaults."""
         self._handle = None
         self._unfreed = []
+        self._memory_device = _UNKNOWN
         options = _native.OpenOptions(
             struct_bytes=ctypes.sizeof(_native.OpenOptions),
             connect_timeout_ms=milliseconds(connect_timeout, "connect_timeout"),
@@ -343,8 +434,15 @@ class Client:
         return self._handle
 
     def allocate(self, nbytes):
-        """Memory shared with the daemon, zeroed, rounded up to hugepages."""
+        """Memory shared with the daemon, zeroed, rounded up to hugepages: the host's, or where the
+        daemon is configured so its GPU's (see Memory.device)."""
         return Memory(self, nbytes)
+
+    def memory_device(self):
+        """The GPU on which the daemon makes gradient memory, by CUDA's number; None: the host."""
+        if self._memory_device is _UNKNOWN:
+            self._memory_device = self.allocate(1).device
+        return self._memory_device
 
     def _free_unfreed(self):
         handles, self._unfreed = self._unfreed, []

@@ -24,7 +24,7 @@ def digest(values):
         # A view of the same bytes: numpy has no bf16.
         import torch
 
-        values = values.detach().contiguous().view(-1).view(torch.uint8).numpy()
+        values = values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
     # Nobody is to be kept from forging it: SHA-1 is the fastest here that spreads every bit.
     raw = hashlib.sha1(memoryview(values).cast("B"), usedforsecurity=False).digest()
     return numpy.frombuffer(raw[:8], dtype="<u4").astype(numpy.int64)
@@ -77,8 +77,11 @@ class Digests:
     def compare(self, values, op_seq, timeout):
         """Raises ABORTED where the digests differ, after the group was aborted for that."""
         places = self._group.nranks * self._group.members
-        table = self._memory.array("int64", 2 * places)
-        table[:] = 0
+        if self._memory.device is None:
+            table = self._memory.array("int64", 2 * places)
+            table[:] = 0
+        else:
+            table = numpy.zeros(2 * places, "int64")
         table[2 * self._place : 2 * self._place + 2] = digest(values)
         self._exchange.all_reduce(table, op="sum").wait(timeout)
         wrong = verdict(

@@ -9,17 +9,21 @@
     model.register_comm_hook(state, allreduce_hook)
 
 Every gradient bucket is copied into memory that the daemon shares, averaged over all processes by
-gradwire, and copied back: two copies per bucket, which ``state.stats()`` counts. The average is
+gradwire, and copied back: two copies per bucket, which ``state.stats()`` counts. A bucket on a CUDA
+device is copied in on the stream that computes it, and handed over before it is computed, where the
+daemon's gradient memory is on a GPU (gpu.client_memory); where it is the host's, the hook waits for
+the bucket. What uses the mean afterwards waits for it on its own stream. The average is
 taken by redop ``avg``: one division of the whole sum, in the accumulator's precision before its
 last rounding. For a power of two of processes these are the bits of DDP's own mean (which divides
 each gradient first), as far as the order of summation and the range allow; for others it rounds
 once where DDP rounds every gradient.
 
-CPU gradients only. An op that fails or takes longer than ``timeout`` makes the backward pass raise
-GradwireError's text, on every process of the group. Those that are left can go on as a smaller
-group: see GradwireState.shrink().
+Each process of a host is a member of its rank, whichever of the host's GPUs it has. An op that
+fails or takes longer than ``timeout`` makes the backward pass raise GradwireError's text, on every
+process of the group. Those that are left can go on as a smaller group: see GradwireState.shrink().
 """
 import collections
+import contextlib
 import os
 import queue
 import threading
@@ -29,6 +33,7 @@ import torch
 import torch.distributed as dist
 
 from . import rendezvous, survivors
+from ._cuda import cuda
 from ._native import GradwireError, Status
 from .client import Client
 from .digest import Digests
@@ -80,6 +85,7 @@ class _Bucket:
     def __init__(self, memory):
         self.memory = memory
         self.busy = False
+        self.copied_out = None  # on the GPU: the end of the copy that took the last sum away
 
 
 class GradwireState:
@@ -143,6 +149,7 @@ class GradwireState:
         self._compares = bool(digest)
         self._digests = None
         self._shrinks = 0
+        self._streams = {}  # by device: where sums are copied back
         self._thread = None
         self._queue = queue.SimpleQueue()
         self._join(rank, nranks, member, members, self._name)
@@ -182,23 +189,22 @@ class GradwireState:
 
     def _reduce(self, index, tensor):
         """Copies ``tensor`` in and posts it; the future gets the tensor when the mean is in it."""
-        if tensor.device.type != "cpu":
+        if tensor.device.type not in ("cpu", "cuda"):
             raise GradwireError(
                 Status.UNSUPPORTED,
-                "gradients on %s: this hook reduces CPU tensors only" % tensor.device,
+                "gradients on %s: this hook reduces CPU and CUDA tensors" % tensor.device,
             )
         nbytes = tensor.numel() * tensor.element_size()
         bucket = self._claim(index, max(nbytes, 1))
-        future = torch.futures.Future()
+        future = cuda.future(tensor) if cuda.holds(tensor) else torch.futures.Future()
         # A future of torch's has no way to be given an error, except by a callback that raises.
         result = future.then(lambda finished: _value_or_raise(finished.value()))
         try:
-            shared = bucket.memory.tensor(tensor.dtype, tensor.numel()) if nbytes else tensor
             start = time.monotonic()
-            if nbytes:
-                shared.copy_(tensor.view(-1))
+            shared, stream = self._feed(bucket, tensor) if nbytes else (tensor, None)
             posted = time.monotonic()
-            work = self._live_group().all_reduce(shared, op="avg")
+            group = self._live_group()
+            work = group.all_reduce(shared, op="avg", stream=stream)
         except BaseException:
             bucket.busy = False
             raise
@@ -207,6 +213,38 @@ class GradwireState:
             self._copied_bytes += nbytes
         self._queue.put((work, bucket, shared, tensor, future, start, posted))
         return result
+
+    def _feed(self, bucket, tensor):
+        """Copies a gradient to shared memory. @return that, and the stream of the copy; None where
+        it is over."""
+        memory = bucket.memory
+        shared = memory.tensor(tensor.dtype, tensor.numel())
+        if memory.device is None or not cuda.holds(tensor):
+            shared.copy_(tensor.view(-1))  # waits for the stream where one of them is on a GPU
+            return shared, None
+        stream = cuda.current_stream(memory.device)
+        if bucket.copied_out is not None:
+            stream.wait_event(bucket.copied_out)
+        shared.copy_(tensor.view(-1), non_blocking=True)
+        return shared, stream
+
+    def _side_stream(self, tensor):
+        device = cuda.device_of(tensor)
+        if device not in self._streams:
+            self._streams[device] = cuda.new_stream(device)
+        return self._streams[device]
+
+    def _fetch(self, bucket, shared, tensor):
+        """Copies a sum back. @return the stream of the copy; None where it is over."""
+        if not cuda.holds(tensor):
+            tensor.view(-1).copy_(shared)
+            return None
+        stream = self._side_stream(tensor)
+        with cuda.using(stream):
+            tensor.view(-1).copy_(shared, non_blocking=True)
+        cuda.keep(tensor, stream)
+        bucket.copied_out = stream.record_event()
+        return stream
 
     def _complete(self):
         """The thread that waits, in the order of posting, which is the order of finishing."""
@@ -217,13 +255,14 @@ class GradwireState:
             work, bucket, shared, tensor, future, start, posted = item
             del item
             outcome = tensor
+            stream = None
             try:
                 self._wait(work)
                 done = time.monotonic()
                 if self._digests is not None:
                     self._digests.compare(shared, work.op_seq, self.timeout)
                 if shared is not tensor:
-                    tensor.view(-1).copy_(shared)
+                    stream = self._fetch(bucket, shared, tensor)
                 nbytes = tensor.numel() * tensor.element_size()
                 with self._lock:
                     self._completed_op = max(self._completed_op, work.op_seq)
@@ -240,7 +279,9 @@ class GradwireState:
                         self._abort = error
             del work, shared, tensor
             bucket.busy = False
-            future.set_result(outcome)
+            # A future of CUDA's takes note of the streams that are current when it gets its value.
+            with contextlib.nullcontext() if stream is None else cuda.using(stream):
+                future.set_result(outcome)
             del future, outcome, bucket
 
     def _wait(self, work):
