@@ -6,20 +6,23 @@
 
 usage() {
   cat <<TEXT
-scripts/gpu-check.sh [--build FOLDER] [--out FILE] [--no-setup]
+scripts/gpu-check.sh [--build FOLDER] [--out FILE] [--no-setup] [--driver-headers FOLDER]
 
 On a host with an NVIDIA GPU, its driver and CUDA's compiler: builds for that GPU, runs DPDK's test
 of gpudev drivers on gpu_cuda, the reduce backend's cases on the GPU (once more under
 compute-sanitizer, memcheck and racecheck, where that is installed), an all-reduce of two daemons
 over memif that both reduce on the GPU, a client killed in the middle of its ops while another group
-goes on, and the benches of the kernels. Run it as root.
+goes on, the same with gradients in GPU memory, all-reduces of torch's CUDA tensors beside Gloo's,
+DDP with CUDA buckets, and the benches of the kernels. Run it as root.
 
   --build FOLDER  default build-gpu
   --out FILE      JSON with the results; default FOLDER/gpu-check.json
   --no-setup      neither install packages nor reserve hugepages: they are there
+  --driver-headers FOLDER  DPDK's driver headers, where no package source is to be had (as
+                  scripts/test.sh keeps them in /var/cache/gradwire elsewhere)
 
-Not in it, since clients' gradients on the GPU are not built yet: all-reduce of CUDA tensors, and
-its comparison with Gloo.
+Python is the first of GRADWIRE_PYTHON, Debian's and those in PATH that has numpy and a torch that
+finds the GPU; where none has, Debian's, and what needs torch is skipped.
 
 Exit status: 0 if nothing failed.
 TEXT
@@ -28,11 +31,13 @@ TEXT
 folder=$repo_root/build-gpu
 out=
 setup=1
+headers=
 while (($# > 0)); do
   case $1 in
     --build) folder=${2:?--build needs a value} && shift ;;
     --out) out=${2:?--out needs a value} && shift ;;
     --no-setup) setup=0 ;;
+    --driver-headers) headers=${2:?--driver-headers needs a value} && shift ;;
     --help) usage && exit 0 ;;
     *) usage >&2 && die "unknown option '$1'." ;;
   esac
@@ -47,20 +52,35 @@ export PATH=$PATH:/usr/local/cuda/bin
 command -v nvcc >/dev/null || die "there is no nvcc: install CUDA's compiler."
 if ((setup)); then
   [[ -f /etc/debian_version ]] && install_packages build run
-  fetch_dpdk_headers
+  [[ -n $headers ]] || fetch_dpdk_headers
   reserve_hugepages 512
   mount_hugetlbfs
 fi
+if [[ -n $headers ]]; then
+  headers=$(cd "$headers" && pwd)
+  [[ -f $headers/gpudev_driver.h ]] || die "$headers has no gpudev_driver.h."
+fi
+for candidate in "${GRADWIRE_PYTHON:-}" "$python" $(type -aP python3) /opt/conda/bin/python3; do
+  [[ -n $candidate ]] && "$candidate" - 2>/dev/null <<'PYTHON' || continue
+import sys
+import numpy, torch
+sys.exit(not torch.cuda.is_available())
+PYTHON
+  export GRADWIRE_PYTHON=$candidate
+  break
+done
+note "Python: ${GRADWIRE_PYTHON:-$python, without a torch that finds the GPU}"
 arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '. ')
 gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
 step "GPU: $gpu, sm_$arch"
 build_targets=(gradwired gradwire:shared_library cuda_backend_test gpu_bench rte_gpu_cuda
   rank_client)
 build_tree "$folder" gcc --buildtype debugoptimized -Dtests=true -Dcuda=enabled \
-  -Dgpu_architectures="$arch"
+  -Dgpu_architectures="$arch" -Ddpdk_driver_headers="$headers"
 
 gpu_cuda=$folder/drivers/gpu/cuda/librte_gpu_cuda.so
 export GRADWIRE_BUILD=$folder GRADWIRE_GPU_CUDA=$gpu_cuda GRADWIRE_DRIVERS=$gpu_cuda
+rm -f "$folder/gpu-bench.json" "$folder/gpu-gradients.json"
 names=()
 verdicts=()
 # check NAME COMMAND...
@@ -94,18 +114,23 @@ else
   note "compute-sanitizer is not installed: memcheck and racecheck did not run"
 fi
 check "two daemons over memif, sums on the GPU" "$repo_root/test/system/gpu_cuda_memif.sh"
+check "gradients in GPU memory, beside Gloo" "$repo_root/test/system/gpu_cuda_gradients.sh" \
+  "$folder/gpu-gradients.json"
+[[ ${verdicts[-1]} != passed ]] || grep -E 'MiB:|^DDP' "$folder/gpu-check.log" | sed 's/^/       /'
 check "benches" "$folder/test/gpu/gpu_bench" "$gpu_cuda" "$folder/gpu-bench.json"
 [[ ${verdicts[-1]} != passed ]] || sed 's/^/       /' "$folder/gpu-check.log"
 
-"$python" - "$out" "$folder/gpu-bench.json" "$gpu" "${names[@]}" -- "${verdicts[@]}" <<'PYTHON'
+"${GRADWIRE_PYTHON:-$python}" - "$out" "$folder/gpu-bench.json" "$folder/gpu-gradients.json" \
+  "$gpu" "${names[@]}" -- "${verdicts[@]}" <<'PYTHON'
 import json, os, sys
-out, bench, gpu = sys.argv[1:4]
-cut = sys.argv.index("--", 4)
-checks = dict(zip(sys.argv[4:cut], sys.argv[cut + 1:]))
+out, bench, gradients, gpu = sys.argv[1:5]
+cut = sys.argv.index("--", 5)
+checks = dict(zip(sys.argv[5:cut], sys.argv[cut + 1:]))
 result = {"gpu": gpu, "checks": checks}
-if os.path.exists(bench):
-    with open(bench, encoding="utf-8") as f:
-        result["bench"] = json.load(f)
+for name, path in (("bench", bench), ("gradients", gradients)):
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as f:
+            result[name] = json.load(f)
 with open(out, "w", encoding="utf-8") as f:
     json.dump(result, f, indent=1)
 PYTHON

@@ -3,7 +3,7 @@
 # dpdk_test_gpudev.sh DRIVER: DPDK's own test of gpudev drivers on gpu_cuda and a GPU. Without
 # GDRCopy exactly the subtest that maps GPU memory for the CPU may fail.
 set -euo pipefail
-if ! ldconfig -p | grep -q 'libcuda\.so\.1'; then
+if ! "$(dirname "$0")/../support/python.sh" -c 'import ctypes; ctypes.CDLL("libcuda.so.1")'; then
   echo "skipped: there is no libcuda.so.1, so no GPU"
   exit 77
 fi

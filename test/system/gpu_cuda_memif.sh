@@ -7,7 +7,8 @@
 
 gpu_cuda=${GRADWIRE_GPU_CUDA:-$build_folder/drivers/gpu/cuda/librte_gpu_cuda.so}
 [[ -f $gpu_cuda ]] || skip "this build has no drivers"
-ldconfig -p | grep -q 'libcuda\.so\.1' || skip "there is no libcuda.so.1, so no GPU"
+"$python" -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null ||
+  skip "there is no libcuda.so.1, so no GPU"
 
 daemon_eal=(-d "$gpu_cuda" --vdev gpu_cuda0,id=0)
 for way in 'mapped launch mapped' 'copy launch copy by' 'mapped persistent mapped'; do

@@ -65,13 +65,15 @@ def main():
     parser.add_argument("sockets", nargs="+")
     parser.add_argument("--backend", required=True)
     parser.add_argument("--path", required=True)
+    parser.add_argument("--copied", action="store_true",
+                        help="from the heap: gradient memory that numpy has no arrays in")
     arguments = parser.parse_args()
     before = [sum(r["chunks_reduced"] for r in gradwire.daemon_status(s)["reduce"])
               for s in arguments.sockets]
     expected = [0] * len(arguments.sockets)
     sums = 0
     for members, redops in ((1, reference.REDOPS), (2, ("sum", "avg"))):
-        with Ring(arguments.sockets, members) as ring:
+        with Ring(arguments.sockets, members, shared=not arguments.copied) as ring:
             sums += run(ring, redops, expected)
     for rank, socket in enumerate(arguments.sockets):
         # The last of a group's counters are published when its lanes have let go of it.

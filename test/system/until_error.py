@@ -20,7 +20,9 @@ WAIT_S = 30
 
 def sum_until_error(client, group, deadline, started):
     """@return the error, or None at the deadline."""
-    array = client.allocate(ELEMENTS * 4).array("float32")
+    memory = client.allocate(ELEMENTS * 4)
+    # numpy has no arrays on a GPU: the library copies there and back.
+    array = np.zeros(ELEMENTS, "float32") if memory.device is not None else memory.array("float32")
     # Everyone has to stop after the same op: the deadline is part of what is summed.
     first = True
     while True:

@@ -1,0 +1,200 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""cuda_gradients.py --rank R --meet FOLDER --json FILE SOCKET SOCKET: one of two ranks that
+all-reduce tensors on a CUDA device, which both may share: through gradwire in the group's GPU
+memory, through gradwire with a copy each way, and through torch's Gloo, the same tensors in the
+same run. Then DDP with the hook beside DDP without it. Rank 0 writes what came of it."""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import gradwire
+from gradwire import rendezvous
+from gradwire.torch import GradwireState, allreduce_hook
+
+MODULUS = 1021  # whole and small: sums are exact in whatever order
+WAIT_S = 60
+
+
+def fill(tensor, rank):
+    step = 1 << 22
+    for start in range(0, tensor.numel(), step):
+        part = tensor[start : start + step]
+        index = torch.arange(start, start + part.numel(), device=tensor.device)
+        part.copy_((index * 7919 + rank * 40503) % MODULUS)
+
+
+def count_wrong(tensor, nranks):
+    wrong = 0
+    step = 1 << 22
+    for start in range(0, tensor.numel(), step):
+        part = tensor[start : start + step]
+        index = torch.arange(start, start + part.numel(), device=tensor.device)
+        right = sum((index * 7919 + r * 40503) % MODULUS for r in range(nranks))
+        wrong += int((part != right.to(part.dtype)).sum())
+    return wrong
+
+
+def measure(reduce, tensor, rank, nranks, iterations):
+    """Times of ``reduce(tensor)``, each from an idle GPU to an idle GPU."""
+    fill(tensor, rank)
+    reduce(tensor)
+    wrong = count_wrong(tensor, nranks)
+    times = []
+    for i in range(iterations + 2):
+        # What is summed again and again would leave the exact integers.
+        tensor.zero_()
+        torch.cuda.synchronize()
+        dist.barrier()
+        begin = time.perf_counter()
+        reduce(tensor)
+        torch.cuda.synchronize()
+        if i >= 2:
+            times.append(time.perf_counter() - begin)
+    return {"p50_s": statistics.median(times), "min_s": min(times), "wrong": wrong}
+
+
+def check_readiness(group, tensor, rank, nranks):
+    """An op is posted while its stream is still busy, and sums what the stream computes later.
+    @return (wrong elements, seconds of the post, seconds that the stream was busy)."""
+    side = torch.cuda.Stream()
+    source = torch.empty_like(tensor)
+    fill(source, rank)
+    a = torch.ones(4096, 4096, device=tensor.device)
+    with torch.cuda.stream(side):
+        a = a @ a * 1e-4  # the first one on a stream sets its libraries up
+    tensor.zero_()
+    torch.cuda.synchronize()
+    dist.barrier()
+    begin = time.perf_counter()
+    with torch.cuda.stream(side):
+        for _ in range(60):
+            a = a @ a * 1e-4
+        tensor.copy_(source)
+        work = group.all_reduce(tensor)
+    posted = time.perf_counter() - begin
+    side.synchronize()
+    busy = time.perf_counter() - begin
+    work.wait(WAIT_S)
+    return count_wrong(tensor, nranks), posted, busy
+
+
+def train(model, hooked, rank, steps=4):
+    """Parameters after a few steps."""
+    model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=4)
+    if hooked is not None:
+        model.register_comm_hook(hooked, allreduce_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    generator = torch.Generator("cuda").manual_seed(100 + rank)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        batch = torch.randn(64, 512, device="cuda", generator=generator)
+        model(batch).square().mean().backward()
+        optimizer.step()
+    torch.cuda.synchronize()
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def make_model():
+    torch.manual_seed(1)
+    layers = [torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 512)]
+    return torch.nn.Sequential(*layers).cuda()
+
+
+def compare_ddp(socket, rank):
+    """The largest difference of a parameter between DDP with the hook and without, and whether
+    every parameter has moved."""
+    alone = train(make_model(), None, rank)
+    with GradwireState(socket=socket, members=1, timeout=WAIT_S, name="ddp") as state:
+        hooked = train(make_model(), state, rank)
+        stats = state.stats()
+    most = max(float((a - b).abs().max()) for a, b in zip(alone, hooked))
+    moved = all(not torch.equal(a, b) for a, b in zip(hooked, make_model().parameters()))
+    return {"largest_difference": most, "moved": moved, "ops": stats["ops"]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("sockets", nargs=2)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--meet", required=True, help="folder of torch's rendezvous")
+    parser.add_argument("--json", required=True)
+    parser.add_argument("--mib", type=int, nargs="+", default=[64, 256])
+    parser.add_argument("--iterations", type=int, default=7)
+    arguments = parser.parse_args()
+    rank, nranks = arguments.rank, len(arguments.sockets)
+    torch.cuda.set_device(0)
+    store = dist.FileStore(arguments.meet + "/store", nranks)
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=nranks, timeout=timedelta(seconds=WAIT_S)
+    )
+    rows = []
+    with gradwire.Client(arguments.sockets[rank]) as client:
+        group = rendezvous.form_group(
+            client, rendezvous.TorchStore(store), rank, nranks, timeout=WAIT_S, prefix="bench"
+        )
+        for mib in arguments.mib:
+            count = (mib << 20) // 4
+            memory = client.allocate(mib << 20)
+            if memory.device is None:
+                raise SystemExit("the daemon's gradient memory is not on the GPU")
+            inside = memory.tensor(torch.float32, count)
+            outside = torch.empty(count, device="cuda")
+
+            def through_gradwire(tensor):
+                group.all_reduce(tensor).wait(WAIT_S)
+
+            ways = (("gradwire", through_gradwire, inside),
+                    ("gradwire, copied", through_gradwire, outside),
+                    ("gloo", dist.all_reduce, outside))
+            row = {"mib": mib}
+            for name, reduce, tensor in ways:
+                row[name] = measure(reduce, tensor, rank, nranks, arguments.iterations)
+            row["times_gloo"] = row["gloo"]["p50_s"] / row["gradwire"]["p50_s"]
+            row["copied_times_gloo"] = row["gloo"]["p50_s"] / row["gradwire, copied"]["p50_s"]
+            wrong, posted, busy = check_readiness(group, inside, rank, nranks)
+            row["posted_early"] = {"wrong": wrong, "post_s": posted, "stream_busy_s": busy}
+            rows.append(row)
+            del inside, memory
+        group.leave()
+        group.close()
+    ddp = compare_ddp(arguments.sockets[rank], rank)
+    dist.barrier()
+
+    problems = []
+    for row in rows:
+        wrong = sum(row[way]["wrong"] for way in ("gradwire", "gradwire, copied", "gloo"))
+        if wrong or row["posted_early"]["wrong"]:
+            problems.append("%d MiB: wrong elements: %r" % (row["mib"], row))
+        early = row["posted_early"]
+        if early["post_s"] > early["stream_busy_s"] / 2:
+            problems.append("%d MiB: the post waited for the stream: %r" % (row["mib"], early))
+    if ddp["largest_difference"] > 1e-5 or not ddp["moved"] or ddp["ops"] == 0:
+        problems.append("DDP with the hook is not DDP: %r" % ddp)
+    if rank == 0:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump({"torch": torch.__version__, "all_reduce": rows, "ddp": ddp}, file, indent=1)
+        for row in rows:
+            print(
+                "%4d MiB: gradwire %.2f ms, copied %.2f ms, Gloo %.2f ms: %.1f times Gloo, "
+                "%.1f copied; posted in %.2f ms while the stream was busy for %.2f ms"
+                % (row["mib"], row["gradwire"]["p50_s"] * 1e3,
+                   row["gradwire, copied"]["p50_s"] * 1e3, row["gloo"]["p50_s"] * 1e3,
+                   row["times_gloo"], row["copied_times_gloo"],
+                   row["posted_early"]["post_s"] * 1e3, row["posted_early"]["stream_busy_s"] * 1e3)
+            )
+        print("DDP, %d ops: largest difference %g" % (ddp["ops"], ddp["largest_difference"]))
+    for problem in problems:
+        print("rank %d: %s" % (rank, problem))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

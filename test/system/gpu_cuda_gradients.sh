@@ -1,0 +1,47 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Gradients in GPU memory, on a real GPU that two daemons and their clients share:
+# scripts/gpu-check.sh runs it. Bits of all datatypes through GPU memory that the daemon made, a
+# client that is killed while another group goes on, and all-reduces of torch's CUDA tensors beside
+# Gloo's. $1: where the figures go, as JSON.
+. "$(dirname "$0")/_init.sh"
+. "$(dirname "$0")/_bystanders.sh"
+
+gpu_cuda=${GRADWIRE_GPU_CUDA:-$build_folder/drivers/gpu/cuda/librte_gpu_cuda.so}
+[[ -f $gpu_cuda ]] || skip "this build has no drivers"
+"$python" -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null ||
+  skip "there is no libcuda.so.1, so no GPU"
+figures=${1:-$run_dir/gradients.json}
+
+daemon_eal=(-d "$gpu_cuda" --vdev gpu_cuda0,id=0)
+gpu=(--gpu.device gpu_cuda0 --gpu.client_memory gpu)
+memif_ring_start 2 "${gpu[@]}" --gpu.staging mapped
+expect "sums through the daemon's GPU memory" "$python" "$repo_root/test/system/gpu_sums.py" \
+  --backend cuda --path mapped --copied $(sockets 2)
+step "a client with GPU memory open is killed while another group sums"
+kill_beside_bystanders 6
+for i in 0 1; do
+  eventually 10 "$python" "$repo_root/test/system/status.py" "$(daemon_socket "$i")" \
+    --expect-no-clients || fail "daemon $i still has a client, a group or memory"
+done
+for i in 0 1; do expect_stop "$i" TERM; done
+for i in 0 1; do
+  expect_text "daemon $i's GPU is left with nothing allocated and nothing registered" \
+    'closed: 0 allocations and 0 registrations left' "$(daemon_log "$i")"
+done
+
+"$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null ||
+  skip "torch, which the rest of this is for, is not here or finds no GPU"
+memif_ring_start 2 "${gpu[@]}" --gpu.staging auto
+mkdir "$run_dir/torch"
+for rank in 0 1; do
+  background "torch$rank" "$python" "$repo_root/test/gpu/cuda_gradients.py" --rank "$rank" \
+    --meet "$run_dir/torch" --json "$figures" $(sockets 2)
+done
+for rank in 0 1; do expect_ended "all-reduces of CUDA tensors, rank $rank" "torch$rank"; done
+for rank in 0 1; do cat "$run_dir/torch$rank.out"; done
+"$python" "$repo_root/test/system/status.py" "$(daemon_socket 0)" >"$run_dir/status"
+if grep -A 4 '"backend": "cpu' "$run_dir/status" | grep -q '"chunks_reduced": [1-9]'; then
+  fail "the CPU reduced chunks"
+fi
+for i in 0 1; do expect_stop "$i" TERM; done
