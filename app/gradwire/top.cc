@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include "table.h"
@@ -22,7 +25,12 @@ namespace {
 
 constexpr const char* kAlternateScreen = "\x1b[?1049h\x1b[?25l";
 constexpr const char* kNormalScreen = "\x1b[?25h\x1b[?1049l";
-constexpr const char* kHome = "\x1b[H\x1b[2J";
+constexpr const char* kHome = "\x1b[H";
+constexpr const char* kRestOfLine = "\x1b[K";
+constexpr const char* kRestOfScreen = "\x1b[J";
+constexpr char kCtrlC = 3;
+/// Rates need two looks: the first ones are shown after so long, whatever the interval.
+constexpr double kFirstLook = 0.2;
 
 /// The terminal gives each key at once and does not echo, while this lives.
 class RawTerminal {
@@ -30,7 +38,8 @@ class RawTerminal {
   RawTerminal() {
     if (tcgetattr(STDIN_FILENO, &before_) != 0) return;
     termios raw = before_;
-    raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+    // Ctrl-C comes as a key: as a signal it would leave the terminal without its cursor.
+    raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
     changed_ = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
     fmt::print("{}", kAlternateScreen);
   }
@@ -42,12 +51,13 @@ class RawTerminal {
   RawTerminal(const RawTerminal&) = delete;
   RawTerminal& operator=(const RawTerminal&) = delete;
 
-  /// @return whether q was pressed, or the terminal is gone, within `seconds`.
+  /// @return whether q or Ctrl-C was pressed, or the terminal is gone, within `seconds`.
   [[nodiscard]] static bool quit_within(double seconds) {
     pollfd key{STDIN_FILENO, POLLIN, 0};
     if (::poll(&key, 1, static_cast<int>(seconds * 1000)) <= 0) return false;
     char pressed = 0;
-    return read(STDIN_FILENO, &pressed, 1) != 1 || pressed == 'q' || pressed == 'Q';
+    return read(STDIN_FILENO, &pressed, 1) != 1 || pressed == 'q' || pressed == 'Q' ||
+           pressed == kCtrlC;
   }
 
  private:
@@ -93,20 +103,48 @@ int show_once(const Options& options) {
   return kOk;
 }
 
+/// As much of `text` as the terminal has room for, and below it how to end.
+void show_screen(const std::string& text) {
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row < 3 || size.ws_col < 20) {
+    size.ws_row = 24;
+    size.ws_col = 80;
+  }
+  std::string screen = kHome;
+  std::istringstream lines(text);
+  int row = 1;
+  for (std::string line; std::getline(lines, line);) {
+    // A long line takes several rows: whom an op waits for stands at its end.
+    const int rows = std::max(1, static_cast<int>((line.size() + size.ws_col - 1) / size.ws_col));
+    const bool more = lines.peek() != std::istringstream::traits_type::eof();
+    if (row + rows > size.ws_row - (more ? 1 : 0)) {
+      screen += fmt::format("...{}\n", kRestOfLine);
+      break;
+    }
+    row += rows;
+    screen += fmt::format("{}{}\n", line, kRestOfLine);
+  }
+  screen += fmt::format("q ends{}", kRestOfScreen);
+  fmt::print("{}", screen);
+  std::fflush(stdout);
+}
+
 int show_live(const Options& options) {
   Watch watch(options.target);
   std::string error;
   {
     const RawTerminal terminal;
-    while (true) {
+    const auto first = watch.look();
+    if (!first) error = first.error().message;
+    bool quit = !first || RawTerminal::quit_within(std::min(kFirstLook, options.interval_s));
+    while (!quit) {
       const auto rates = watch.look();
       if (!rates) {
         error = rates.error().message;
         break;
       }
-      fmt::print("{}{}\nq ends\n", kHome, top_text(*rates));
-      std::fflush(stdout);
-      if (RawTerminal::quit_within(options.interval_s)) break;
+      show_screen(top_text(*rates));
+      quit = RawTerminal::quit_within(options.interval_s);
     }
   }
   return error.empty() ? kOk : complain(error);
