@@ -9,12 +9,14 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "base/profile.h"
 #include "client/gradwire.h"
 #include "embedded/communicator.h"
 #include "lane/eal.h"
+#include "lane/xdp_steering.h"
 #include "rendezvous.h"
 
 namespace gradwire::perf {
@@ -23,6 +25,9 @@ namespace {
 static_assert(sizeof(ipc::RankInfo) == GW_RANK_INFO_BYTES);
 
 bool eal_started = false;
+
+/// What a bench that was killed left on an interface; see lane/xdp_steering.h.
+constexpr const char* kXdpRecord = "/run/gradwire-perf.xdp";
 
 /// Gradient memory: hugepages of this process.
 class HugeMemory {
@@ -78,6 +83,7 @@ class EmbeddedTransport final : public Transport {
   const TimeNs timeout_ns_;
   HugeMemory memory_;
   std::byte* scratch_ = nullptr;
+  std::optional<lane::XdpSteering> steering_;  ///< outlives the ports
   std::unique_ptr<embedded::Communicator> communicator_;
 };
 
@@ -86,6 +92,14 @@ Result<void> EmbeddedTransport::start() {
   const std::string name = fmt::format("gradwire-perf-{}", getpid());
   auto arguments = lane::make_eal_arguments("gradwire-perf", options_.eal_arguments, name);
   if (!arguments) return tl::unexpected(arguments.error());
+  std::vector<lane::XdpPort> steered;
+  for (const PortOption& port : wanted.ports) {
+    const lane::XdpTraffic traffic{*wire::parse_ip(port.ip), wanted.base_udp_port, wanted.lanes, 0};
+    steered.push_back({port.device, traffic, true});
+  }
+  auto steering = lane::XdpSteering::prepare(steered, *arguments, kXdpRecord);
+  if (!steering) return tl::unexpected(steering.error());
+  steering_.emplace(std::move(*steering));
   if (auto started = lane::start_eal(std::move(*arguments), wanted.lanes); !started) {
     return started;
   }
@@ -97,6 +111,7 @@ Result<void> EmbeddedTransport::start() {
     added.device = port.device;
     added.ip = *wire::parse_ip(port.ip);  // the options were checked
     added.prefix_bits = port.prefix_bits;
+    added.mtu = port.mtu;
     added.rx_descriptors = added.tx_descriptors = wanted.descriptors;
     added.rate_bps = static_cast<std::uint64_t>(wanted.port_rate_gbps * 1e9);
     added.faults = wanted.faults;
@@ -117,7 +132,7 @@ Result<void> EmbeddedTransport::start() {
   auto made = embedded::Communicator::create(config);
   if (!made) return tl::unexpected(made.error());
   communicator_ = std::move(*made);
-  return {};
+  return steering_->write_record();
 }
 
 Result<void> EmbeddedTransport::join() {

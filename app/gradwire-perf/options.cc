@@ -73,10 +73,12 @@ Result<std::vector<SizePlan>> parse_sizes(const std::vector<std::string>& texts,
   return plans;
 }
 
-/// Each of `texts` is DEVICE=ADDRESS/BITS.
+/// Each of `texts` is DEVICE=ADDRESS/BITS or DEVICE=ADDRESS/BITS,MTU.
 Result<std::vector<PortOption>> parse_ports(const std::vector<std::string>& texts) {
   std::vector<PortOption> ports;
-  for (const std::string& text : texts) {
+  for (const std::string& whole : texts) {
+    const std::size_t comma = std::min(whole.find(','), whole.size());
+    const std::string text = whole.substr(0, comma);
     const std::size_t equals = std::min(text.find('='), text.size());
     const std::size_t slash = std::min(text.find('/', equals), text.size());
     PortOption port;
@@ -85,11 +87,12 @@ Result<std::vector<PortOption>> parse_ports(const std::vector<std::string>& text
     in_addr address{};
     if (port.device.empty() || inet_pton(AF_INET, port.ip.c_str(), &address) != 1 ||
         (slash < text.size() && !read_number(text.substr(slash + 1), port.prefix_bits)) ||
-        port.prefix_bits < 1 || port.prefix_bits > 32) {
+        port.prefix_bits < 1 || port.prefix_bits > 32 ||
+        (comma < whole.size() && !read_number(whole.substr(comma + 1), port.mtu))) {
       return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("--port '{}': DEVICE=ADDRESS/BITS is possible, such as "
+                  fmt::format("--port '{}': DEVICE=ADDRESS/BITS[,MTU] is possible, such as "
                               "net_memif0=10.0.0.1/24",
-                              text));
+                              whole));
     }
     ports.push_back(port);
   }
@@ -182,7 +185,8 @@ void add_tcp_options(CLI::App& app, TcpOptions& tcp, std::string& wait) {
 
 void add_embedded_options(CLI::App& app, EmbeddedOptions& embedded,
                           std::vector<std::string>& ports) {
-  app.add_option("--port", ports, "Transport gradwire: DEVICE=ADDRESS/BITS, once for each port");
+  app.add_option("--port", ports,
+                 "Transport gradwire: DEVICE=ADDRESS/BITS[,MTU], once for each port");
   app.add_option("--lanes", embedded.lanes, "Lane 0 is this thread's, others take worker lcores")
       ->check(CLI::Range(1u, kMaxLanes));
   app.add_option("--udp-port", embedded.base_udp_port, "Of lane 0; lane i has the i-th after it");

@@ -37,6 +37,7 @@ struct PortOption {
   std::string device;
   std::string ip;  ///< IPv4
   int prefix_bits = 24;
+  std::uint32_t mtu = 0;  ///< 0: as large as the port carries
   friend bool operator==(const PortOption&, const PortOption&) = default;
 };
 

@@ -20,11 +20,12 @@ void add_ports(CLI::App& app, Action& action);
 void add_status(CLI::App& app, Action& action);
 void add_top(CLI::App& app, Action& action);
 void add_trace(CLI::App& app, Action& action);
+void add_tune(CLI::App& app, Action& action);
 
 /// In the order of --help.
 inline constexpr AddVerb kVerbs[] = {
-    add_status,   add_top,   add_groups, add_ops,    add_ports,
-    add_counters, add_trace, add_drain,  add_doctor, add_inject,
+    add_status, add_top,   add_groups, add_ops,    add_ports, add_counters,
+    add_trace,  add_drain, add_doctor, add_inject, add_tune,
 };
 
 }  // namespace gradwire::cli

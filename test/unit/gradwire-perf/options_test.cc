@@ -75,6 +75,13 @@ TEST_CASE("what stands before the dashes is the EAL's, and for lanes of the benc
   CHECK_FALSE(parse({"--no-pci", "--", "--transport", "tcp"}).has_value());
 }
 
+TEST_CASE("a port may have an MTU") {
+  const auto parsed = parse({"--transport", "gradwire", "--port", "net_memif0=10.9.0.1/24,4096"});
+  REQUIRE(parsed.has_value());
+  CHECK(parsed->options.embedded.ports.at(0).mtu == 4096);
+  CHECK_FALSE(parse({"--transport", "gradwire", "--port", "a=10.9.0.1/24,big"}).has_value());
+}
+
 TEST_CASE("an unknown transport is refused, and members where there can be none") {
   const auto unknown = parse({"--transport", "x"});
   REQUIRE_FALSE(unknown.has_value());

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What the two ends of gradwire tune say to each other: JSON, a line each, over one TCP
+/// connection of the kernel's. Every wait has a bound. One thread; allocates.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/result.h"
+
+namespace gradwire::cli {
+
+class TuneLink {
+ public:
+  /// Waits for the other end, for `seconds` at most. @param port  of all addresses.
+  [[nodiscard]] static Result<TuneLink> accept(std::uint16_t port, double seconds);
+  /// Tries until it is there, for `seconds` at most.
+  [[nodiscard]] static Result<TuneLink> connect(const std::string& host, std::uint16_t port,
+                                                double seconds);
+  TuneLink(TuneLink&& other) noexcept;
+  TuneLink& operator=(TuneLink&&) = delete;
+  TuneLink(const TuneLink&) = delete;
+  ~TuneLink();
+
+  [[nodiscard]] Result<void> send(const nlohmann::json& message);
+  [[nodiscard]] Result<nlohmann::json> receive(double seconds);
+  /// The address of the end that listened, as the other one reached it.
+  [[nodiscard]] const std::string& leader_address() const noexcept { return leader_address_; }
+
+ private:
+  explicit TuneLink(int fd) : fd_(fd) {}
+  [[nodiscard]] Result<void> find_leader(bool is_leader);
+  int fd_;
+  std::string leader_address_;
+  std::string received_;
+};
+
+}  // namespace gradwire::cli

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tune_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "table.h"
+
+namespace gradwire::cli {
+namespace {
+
+/// Two figures that differ by less are the same: a short run is no more exact.
+constexpr double kSame = 0.03;
+/// A lane is a core: it has to bring more than that.
+constexpr double kWorthALane = 0.10;
+/// Of the packets sent: fewer lost are repaired without being felt.
+constexpr double kLossy = 0.001;
+/// What 9000, 4096, 3072 and 1500 bytes of MTU carry.
+constexpr std::uint32_t kPayloads[] = {8896, 3968, 2944, 1408};
+
+double loss_of(const TuneTrial& trial) {
+  return trial.packets > 0 ? trial.retransmissions / trial.packets : 0;
+}
+
+/// The trials so far, and the one that leads.
+class Search {
+ public:
+  explicit Search(const RunTrial& run) : run_(run) {}
+
+  /// @return whether it ran; an error where the tuning cannot go on.
+  Result<bool> run(const std::string& step, const TuneSettings& settings) {
+    auto trial = run_(step, settings);
+    if (!trial) return tl::unexpected(trial.error());
+    outcome_.trials.push_back(std::move(*trial));
+    return outcome_.trials.back().ran();
+  }
+  [[nodiscard]] const TuneTrial& best() const { return outcome_.trials[outcome_.chosen]; }
+  [[nodiscard]] const TuneTrial& last() const { return outcome_.trials.back(); }
+  void choose_last() { outcome_.chosen = outcome_.trials.size() - 1; }
+  void choose(std::size_t index) { outcome_.chosen = index; }
+  TuneOutcome& outcome() { return outcome_; }
+
+ private:
+  const RunTrial& run_;
+  TuneOutcome outcome_;
+};
+
+/// The largest payload first, then the smallest: where neither goes, others will not.
+Result<void> try_payloads(Search& search, const std::vector<std::uint32_t>& payloads) {
+  std::vector<std::uint32_t> order(payloads.begin(), payloads.end());
+  if (order.size() > 2) std::rotate(order.begin() + 1, order.end() - 1, order.end());
+  bool any = false;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto ran = search.run("payload", {.payload_bytes = order[i]});
+    if (!ran) return tl::unexpected(ran.error());
+    if (!*ran) {
+      if (!any && i > 0) break;
+      continue;
+    }
+    // In doubt the larger one: fewer packets for the same bytes.
+    const TuneTrial& trial = search.last();
+    const double least = !any ? 0
+                         : trial.settings.payload_bytes > search.best().settings.payload_bytes
+                             ? search.best().busbw_gbps * (1 - kSame)
+                             : search.best().busbw_gbps * (1 + kSame);
+    if (trial.busbw_gbps >= least) search.choose_last();
+    any = true;
+  }
+  if (any) return {};
+  return fail(ErrorCode::kUnavailable,
+              fmt::format("no all-reduce with the peer ran, not even with packets of {} bytes: {}",
+                          search.last().settings.payload_bytes, search.last().error));
+}
+
+/// The smallest window that is as fast as any: what is in flight should stay in the cache.
+Result<void> try_windows(Search& search, const std::vector<std::uint32_t>& windows) {
+  std::vector<std::size_t> tried = {search.outcome().chosen};
+  for (const std::uint32_t window : windows) {
+    TuneSettings settings = search.best().settings;
+    if (window == settings.window_packets) continue;
+    settings.window_packets = window;
+    const auto ran = search.run("window", settings);
+    if (!ran) return tl::unexpected(ran.error());
+    if (*ran) tried.push_back(search.outcome().trials.size() - 1);
+  }
+  const auto& trials = search.outcome().trials;
+  double fastest = 0;
+  for (const std::size_t i : tried) fastest = std::max(fastest, trials[i].busbw_gbps);
+  std::erase_if(tried, [&](std::size_t i) { return trials[i].busbw_gbps < fastest * (1 - kSame); });
+  search.choose(*std::min_element(tried.begin(), tried.end(), [&](std::size_t a, std::size_t b) {
+    return trials[a].settings.window_packets < trials[b].settings.window_packets;
+  }));
+  return {};
+}
+
+Result<void> try_lanes(Search& search, std::uint32_t max_lanes) {
+  for (std::uint32_t lanes = 2; lanes <= max_lanes; ++lanes) {
+    TuneSettings settings = search.best().settings;
+    settings.lanes = lanes;
+    const auto ran = search.run("lanes", settings);
+    if (!ran) return tl::unexpected(ran.error());
+    if (!*ran) return {};  // as many queues or lcores there are not
+    if (search.last().busbw_gbps < search.best().busbw_gbps * (1 + kWorthALane)) return {};
+    search.choose_last();
+  }
+  return {};
+}
+
+/// Where packets are lost without pacing: the highest rate at which few are.
+Result<void> try_rates(Search& search) {
+  if (loss_of(search.best()) < kLossy) return {};
+  const double unpaced = search.best().busbw_gbps;
+  for (const double share : {0.95, 0.85, 0.7}) {
+    TuneSettings settings = search.best().settings;
+    settings.rate_gbps = std::max(0.001, unpaced * share);
+    const auto ran = search.run("rate", settings);
+    if (!ran) return tl::unexpected(ran.error());
+    if (!*ran) continue;
+    if (search.last().busbw_gbps >= unpaced * (share - kSame) &&
+        loss_of(search.last()) < loss_of(search.best())) {
+      search.choose_last();
+    }
+    if (loss_of(search.last()) < kLossy) break;
+  }
+  return {};
+}
+
+std::string pacing_text(double gbps) {
+  return gbps == 0 ? "not paced" : fmt::format("{:.3f}", gbps);
+}
+
+}  // namespace
+
+Result<TuneOutcome> find_settings(const TuneLimits& limits, const RunTrial& run) {
+  Search search(run);
+  if (auto tried = try_payloads(search, limits.payloads); !tried) {
+    return tl::unexpected(tried.error());
+  }
+  if (auto tried = try_windows(search, limits.windows); !tried) {
+    return tl::unexpected(tried.error());
+  }
+  if (auto tried = try_lanes(search, limits.max_lanes); !tried) {
+    return tl::unexpected(tried.error());
+  }
+  if (auto tried = try_rates(search); !tried) return tl::unexpected(tried.error());
+  return std::move(search.outcome());
+}
+
+std::vector<std::uint32_t> payload_candidates(std::uint32_t most) {
+  std::vector<std::uint32_t> out;
+  if (std::find(std::begin(kPayloads), std::end(kPayloads), most) == std::end(kPayloads)) {
+    out.push_back(most);
+  }
+  for (const std::uint32_t payload : kPayloads) {
+    if (payload <= most) out.push_back(payload);
+  }
+  return out;
+}
+
+std::string tune_table(const TuneOutcome& outcome) {
+  Table table({"step", "payload", "window", "lanes", "rate Gbit/s", "busbw Gbit/s", "64 B us",
+               "retransmitted", ""});
+  std::string errors;
+  for (std::size_t i = 0; i < outcome.trials.size(); ++i) {
+    const TuneTrial& trial = outcome.trials[i];
+    const TuneSettings& s = trial.settings;
+    const bool ran = trial.ran();
+    table.add({trial.step, fmt::format("{}", s.payload_bytes), fmt::format("{}", s.window_packets),
+               fmt::format("{}", s.lanes), pacing_text(s.rate_gbps),
+               ran ? fmt::format("{:.2f}", trial.busbw_gbps) : "-",
+               ran ? fmt::format("{:.1f}", trial.latency_us) : "-",
+               ran ? fmt::format("{:.3f} %", loss_of(trial) * 100) : "-",
+               i == outcome.chosen ? "<- proposed"
+               : ran               ? ""
+                                   : "failed"});
+    if (!ran) {
+      errors += fmt::format("{} {}: {}\n", trial.step,
+                            trial.step == "lanes" ? s.lanes : s.payload_bytes, trial.error);
+    }
+  }
+  return table.text() + errors;
+}
+
+std::string tune_fragment(const TuneOutcome& outcome) {
+  const TuneTrial& best = outcome.trials[outcome.chosen];
+  const TuneSettings& s = best.settings;
+  std::string out =
+      fmt::format("# Proposed by gradwire tune: {:.2f} Gbit/s of busbw, 64 B in {:.1f} us.\n",
+                  best.busbw_gbps, best.latency_us);
+  if (s.rate_gbps != 0) {
+    out += fmt::format("[[port]]\nrate_gbps = {:.3f}  # into your own [[port]]\n\n", s.rate_gbps);
+  }
+  out += fmt::format(
+      "[lanes]\ncount = {}\n\n[transport]\npayload_bytes = {}\nwindow_packets = {}\n"
+      "transit_packets = {}\n",
+      s.lanes, s.payload_bytes, s.window_packets, s.window_packets);
+  return out;
+}
+
+nlohmann::json to_json(const TuneOutcome& outcome) {
+  nlohmann::json trials = nlohmann::json::array();
+  for (const TuneTrial& trial : outcome.trials) {
+    trials.push_back({{"step", trial.step},
+                      {"payload_bytes", trial.settings.payload_bytes},
+                      {"window_packets", trial.settings.window_packets},
+                      {"lanes", trial.settings.lanes},
+                      {"rate_gbps", trial.settings.rate_gbps},
+                      {"busbw_gbps", trial.busbw_gbps},
+                      {"latency_us", trial.latency_us},
+                      {"retransmissions", trial.retransmissions},
+                      {"packets", trial.packets},
+                      {"error", trial.error}});
+  }
+  return {{"trials", trials}, {"chosen", outcome.chosen}, {"toml", tune_fragment(outcome)}};
+}
+
+Result<TuneOutcome> outcome_of(const nlohmann::json& json) {
+  TuneOutcome out;
+  try {
+    for (const nlohmann::json& one : json.at("trials")) {
+      TuneTrial trial;
+      one.at("step").get_to(trial.step);
+      one.at("payload_bytes").get_to(trial.settings.payload_bytes);
+      one.at("window_packets").get_to(trial.settings.window_packets);
+      one.at("lanes").get_to(trial.settings.lanes);
+      one.at("rate_gbps").get_to(trial.settings.rate_gbps);
+      one.at("busbw_gbps").get_to(trial.busbw_gbps);
+      one.at("latency_us").get_to(trial.latency_us);
+      one.at("retransmissions").get_to(trial.retransmissions);
+      one.at("packets").get_to(trial.packets);
+      one.at("error").get_to(trial.error);
+      out.trials.push_back(std::move(trial));
+    }
+    json.at("chosen").get_to(out.chosen);
+  } catch (const nlohmann::json::exception& error) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("no outcome of a tuning: {}", error.what()));
+  }
+  if (out.chosen >= out.trials.size()) {
+    return fail(ErrorCode::kInvalidArgument, "an outcome of a tuning without a proposal");
+  }
+  return out;
+}
+
+}  // namespace gradwire::cli

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What gradwire tune tries, in what order, and what it makes of the figures. Runs nothing itself:
+/// the caller's function does. One thread; allocates.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace gradwire::cli {
+
+struct TuneSettings {
+  std::uint32_t payload_bytes = 1408;
+  std::uint32_t window_packets = 64;
+  std::uint32_t lanes = 1;
+  double rate_gbps = 0;  ///< of each port; 0: not paced
+  friend bool operator==(const TuneSettings&, const TuneSettings&) = default;
+};
+
+/// One short all-reduce with some settings.
+struct TuneTrial {
+  std::string step;  ///< "payload", "window", "lanes", "rate"
+  TuneSettings settings;
+  std::string error;      ///< empty: it ran
+  double busbw_gbps = 0;  ///< of the large size
+  double latency_us = 0;  ///< of 64 B, median
+  double retransmissions = 0;
+  double packets = 0;
+  [[nodiscard]] bool ran() const noexcept { return error.empty(); }
+};
+
+struct TuneLimits {
+  std::vector<std::uint32_t> payloads;  ///< from large to small, at least one
+  std::vector<std::uint32_t> windows;   ///< from small to large
+  std::uint32_t max_lanes = 1;
+};
+
+struct TuneOutcome {
+  std::vector<TuneTrial> trials;
+  std::size_t chosen = 0;  ///< index of the trial whose settings are proposed
+};
+
+/// An error ends the tuning; a trial that failed is a TuneTrial with its error.
+using RunTrial =
+    std::function<Result<TuneTrial>(const std::string& step, const TuneSettings& settings)>;
+
+/// @return kUnavailable where no trial ran, with what the last one said.
+[[nodiscard]] Result<TuneOutcome> find_settings(const TuneLimits& limits, const RunTrial& run);
+
+/// Payloads worth trying, from large to small: what the usual MTUs carry, no more than `most`.
+[[nodiscard]] std::vector<std::uint32_t> payload_candidates(std::uint32_t most);
+
+/// The table of all trials.
+[[nodiscard]] std::string tune_table(const TuneOutcome& outcome);
+/// What to write into the configuration.
+[[nodiscard]] std::string tune_fragment(const TuneOutcome& outcome);
+
+[[nodiscard]] nlohmann::json to_json(const TuneOutcome& outcome);
+/// @return kInvalidArgument where `json` is not what to_json() makes.
+[[nodiscard]] Result<TuneOutcome> outcome_of(const nlohmann::json& json);
+
+}  // namespace gradwire::cli
