@@ -5,6 +5,8 @@
 . "$(dirname "$0")/_init.sh"
 
 command -v dpdk-dumpcap >/dev/null || skip "dpdk-dumpcap is not installed (package dpdk)"
+[[ $GRADWIRE_SANITIZE == none ]] ||
+  skip "dpdk-dumpcap has no sanitizer: it cannot map what a sanitized daemon has mapped elsewhere"
 command -v tshark >/dev/null || skip "tshark is not installed (packages.debian, [observe])"
 export XDG_CONFIG_HOME=$run_dir/config HOME=$run_dir
 
