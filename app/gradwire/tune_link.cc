@@ -6,14 +6,14 @@
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <thread>
-#include <utility>
+
+#include "base/system_error.h"
 
 namespace gradwire::cli {
 namespace {
@@ -39,27 +39,14 @@ bool wait_for(int fd, short events, Clock::time_point deadline) {
   }
 }
 
-tl::unexpected<Error> system_error(const std::string& what) {
-  return fail(ErrorCode::kSystem, fmt::format("{}: {}", what, std::strerror(errno)));
-}
-
 }  // namespace
-
-TuneLink::TuneLink(TuneLink&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)),
-      leader_address_(std::move(other.leader_address_)),
-      received_(std::move(other.received_)) {}
-
-TuneLink::~TuneLink() {
-  if (fd_ >= 0) close(fd_);
-}
 
 Result<void> TuneLink::find_leader(bool is_leader) {
   sockaddr_storage name{};
   socklen_t bytes = sizeof name;
   auto* const address = reinterpret_cast<sockaddr*>(&name);
   const int found =
-      is_leader ? getsockname(fd_, address, &bytes) : getpeername(fd_, address, &bytes);
+      is_leader ? getsockname(fd_.get(), address, &bytes) : getpeername(fd_.get(), address, &bytes);
   char text[INET_ADDRSTRLEN] = {};
   if (found != 0 || name.ss_family != AF_INET ||
       inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(&name)->sin_addr, text, sizeof text) ==
@@ -71,24 +58,24 @@ Result<void> TuneLink::find_leader(bool is_leader) {
 }
 
 Result<TuneLink> TuneLink::accept(std::uint16_t port, double seconds) {
-  const TuneLink listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const ipc::UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in any{};
   any.sin_family = AF_INET;
   any.sin_port = htons(port);
   const int on = 1;
-  if (listener.fd_ < 0 || setsockopt(listener.fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      bind(listener.fd_, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
-      listen(listener.fd_, 1) != 0) {
+  if (!listener || setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      bind(listener.get(), reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
+      listen(listener.get(), 1) != 0) {
     return system_error(fmt::format("listening on TCP port {}", port));
   }
-  if (!wait_for(listener.fd_, POLLIN, after(seconds))) {
+  if (!wait_for(listener.get(), POLLIN, after(seconds))) {
     return fail(ErrorCode::kTimedOut,
                 fmt::format("nobody came to TCP port {} within {} s: start gradwire tune --peer "
                             "THIS_HOST:{} on the other host",
                             port, seconds, port));
   }
-  TuneLink link(::accept4(listener.fd_, nullptr, nullptr, SOCK_CLOEXEC));
-  if (link.fd_ < 0) return system_error("accepting the peer");
+  TuneLink link(ipc::UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+  if (!link.fd_) return system_error("accepting the peer");
   if (auto found = link.find_leader(true); !found) return tl::unexpected(found.error());
   return link;
 }
@@ -107,16 +94,16 @@ Result<TuneLink> TuneLink::connect(const std::string& host, std::uint16_t port, 
   address.sin_port = htons(port);
   const Clock::time_point deadline = after(seconds);
   while (true) {
-    TuneLink link(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (link.fd_ < 0) return system_error("a socket");
+    TuneLink link(ipc::UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+    if (!link.fd_) return system_error("a socket");
     int error = 0;
-    if (::connect(link.fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    if (::connect(link.fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
       error = errno;
       if (error == EINPROGRESS) {
         socklen_t bytes = sizeof error;
         error = ETIMEDOUT;
-        if (wait_for(link.fd_, POLLOUT, deadline)) {
-          getsockopt(link.fd_, SOL_SOCKET, SO_ERROR, &error, &bytes);
+        if (wait_for(link.fd_.get(), POLLOUT, deadline)) {
+          getsockopt(link.fd_.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
         }
       }
     }
@@ -138,11 +125,11 @@ Result<void> TuneLink::send(const nlohmann::json& message) {
   const std::string line = message.dump() + '\n';
   const Clock::time_point deadline = after(kSendSeconds);
   for (std::size_t sent = 0; sent < line.size();) {
-    if (!wait_for(fd_, POLLOUT, deadline)) {
+    if (!wait_for(fd_.get(), POLLOUT, deadline)) {
       return fail(ErrorCode::kTimedOut, "the other end of gradwire tune takes nothing");
     }
     const ssize_t now =
-        ::send(fd_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ::send(fd_.get(), line.data() + sent, line.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (now < 0 && errno != EAGAIN && errno != EINTR) {
       return system_error("the other end of gradwire tune went away");
     }
@@ -163,12 +150,12 @@ Result<nlohmann::json> TuneLink::receive(double seconds) {
     if (received_.size() > kLineMax) {
       return fail(ErrorCode::kInvalidArgument, "the other end is no gradwire tune");
     }
-    if (!wait_for(fd_, POLLIN, deadline)) {
+    if (!wait_for(fd_.get(), POLLIN, deadline)) {
       return fail(ErrorCode::kTimedOut,
                   fmt::format("the other end of gradwire tune said nothing for {} s", seconds));
     }
     char buffer[4096];
-    const ssize_t got = ::recv(fd_, buffer, sizeof buffer, MSG_DONTWAIT);
+    const ssize_t got = ::recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (got > 0) received_.append(buffer, static_cast<std::size_t>(got));
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
       return fail(ErrorCode::kUnavailable, "the other end of gradwire tune went away");

@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "base/result.h"
+#include "ipc/unique_fd.h"
 
 namespace gradwire::cli {
 
@@ -19,10 +21,6 @@ class TuneLink {
   /// Tries until it is there, for `seconds` at most.
   [[nodiscard]] static Result<TuneLink> connect(const std::string& host, std::uint16_t port,
                                                 double seconds);
-  TuneLink(TuneLink&& other) noexcept;
-  TuneLink& operator=(TuneLink&&) = delete;
-  TuneLink(const TuneLink&) = delete;
-  ~TuneLink();
 
   [[nodiscard]] Result<void> send(const nlohmann::json& message);
   [[nodiscard]] Result<nlohmann::json> receive(double seconds);
@@ -30,9 +28,9 @@ class TuneLink {
   [[nodiscard]] const std::string& leader_address() const noexcept { return leader_address_; }
 
  private:
-  explicit TuneLink(int fd) : fd_(fd) {}
+  explicit TuneLink(ipc::UniqueFd fd) : fd_(std::move(fd)) {}
   [[nodiscard]] Result<void> find_leader(bool is_leader);
-  int fd_;
+  ipc::UniqueFd fd_;
   std::string leader_address_;
   std::string received_;
 };

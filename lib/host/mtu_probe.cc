@@ -18,6 +18,8 @@
 #include <cstring>
 #include <vector>
 
+#include "base/system_error.h"
+
 namespace gradwire::host {
 namespace {
 
@@ -38,10 +40,6 @@ class Socket {
  private:
   int fd_;
 };
-
-tl::unexpected<Error> system_error(const std::string& what) {
-  return fail(ErrorCode::kSystem, fmt::format("{}: {}", what, std::strerror(errno)));
-}
 
 std::uint16_t internet_checksum(const std::vector<std::uint8_t>& bytes) {
   std::uint32_t sum = 0;

@@ -11,8 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/system_error.h"
 #include "ipc/stale_socket.h"
-#include "ipc/system_error.h"
 
 namespace gradwire::ipc {
 namespace {

@@ -14,7 +14,7 @@
 #include <fstream>
 #include <utility>
 
-#include "ipc/system_error.h"
+#include "base/system_error.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23

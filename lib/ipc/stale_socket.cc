@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "ipc/system_error.h"
+#include "base/system_error.h"
 #include "ipc/unique_fd.h"
 
 namespace gradwire::ipc {

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/system_error.h"
 #include "lane/driver_table.h"
 
 namespace gradwire::lane {
@@ -23,15 +24,13 @@ constexpr std::string_view kDriver = "net_af_xdp";
 constexpr std::string_view kOption = "--vdev";
 
 /// A file without a name that holds `bytes`; readable as /proc/self/fd/N while the process lives.
-Result<int> memory_file(std::span<const std::byte> bytes) {
-  const int fd = memfd_create("gradwire-xdp", MFD_CLOEXEC);
-  if (fd < 0 || write(fd, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
-    const int error = errno;
-    if (fd >= 0) close(fd);
-    return fail(ErrorCode::kSystem,
-                fmt::format("a file in memory for the XDP program: {}", std::strerror(error)));
+Result<ipc::UniqueFd> memory_file(std::span<const std::byte> bytes) {
+  ipc::UniqueFd file(memfd_create("gradwire-xdp", MFD_CLOEXEC));
+  if (!file ||
+      write(file.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
+    return system_error("a file in memory for the XDP program");
   }
-  return fd;
+  return file;
 }
 
 /// @return 0 where the interface has no program.
@@ -103,10 +102,10 @@ Result<void> XdpSteering::add(const XdpPort& port, std::string& vdev) {
   if (attached.index != 0) {
     if (auto cleared = clear_interface(port.device, attached); !cleared) return cleared;
   }
-  const auto file = memory_file(*program);
+  auto file = memory_file(*program);
   if (!file) return tl::unexpected(file.error());
-  program_files_.push_back(*file);
-  vdev += fmt::format(",xdp_prog=/proc/self/fd/{}", *file);
+  vdev += fmt::format(",xdp_prog=/proc/self/fd/{}", file->get());
+  program_files_.push_back(std::move(*file));
   attached_.push_back(std::move(attached));
   facts_.push_back(
       fmt::format("port {}: gradwire's XDP program steers {} here; all else that {} receives "
@@ -136,15 +135,7 @@ Result<void> XdpSteering::clear_interface(const std::string& device, const Attac
   return {};
 }
 
-XdpSteering::XdpSteering(XdpSteering&& other) noexcept
-    : record_(std::exchange(other.record_, {})),
-      program_files_(std::exchange(other.program_files_, {})),
-      attached_(std::exchange(other.attached_, {})),
-      facts_(std::move(other.facts_)),
-      warnings_(std::move(other.warnings_)) {}
-
 XdpSteering::~XdpSteering() {
-  for (const int fd : program_files_) close(fd);
   for (const Attached& one : attached_) {
     if (one.program_id == 0 || program_on(one.index) != one.program_id) continue;
     bpf_xdp_detach(static_cast<int>(one.index), 0, nullptr);
@@ -161,10 +152,7 @@ Result<void> XdpSteering::write_record() {
     file << one.interface << ' ' << one.index << ' ' << one.program_id << '\n';
   }
   file.close();
-  if (!file) {
-    return fail(ErrorCode::kSystem,
-                fmt::format("{}: cannot be written: {}", record_, std::strerror(errno)));
-  }
+  if (!file) return system_error(fmt::format("{}: cannot be written", record_));
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "ipc/unique_fd.h"
 #include "lane/xdp_program.h"
 
 namespace gradwire::lane {
@@ -31,7 +32,7 @@ class XdpSteering {
   [[nodiscard]] static Result<XdpSteering> prepare(std::span<const XdpPort> ports,
                                                    std::vector<std::string>& eal_arguments,
                                                    std::string record);
-  XdpSteering(XdpSteering&& other) noexcept;
+  XdpSteering(XdpSteering&& other) noexcept = default;
   XdpSteering& operator=(XdpSteering&&) = delete;
   XdpSteering(const XdpSteering&) = delete;
   /// The ports are closed. Removes what is still attached, and the record.
@@ -59,7 +60,7 @@ class XdpSteering {
   [[nodiscard]] std::vector<Attached> read_record() const;
 
   std::string record_;
-  std::vector<int> program_files_;  ///< memfds that the driver reads by /proc/self/fd
+  std::vector<ipc::UniqueFd> program_files_;  ///< memfds that the driver reads by /proc/self/fd
   std::vector<Attached> attached_;
   std::vector<std::string> facts_;
   std::vector<std::string> warnings_;

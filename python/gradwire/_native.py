@@ -95,6 +95,16 @@ class GroupConfig(ctypes.Structure):
 
 _Handle = ctypes.c_void_p
 _HandleOut = ctypes.POINTER(ctypes.c_void_p)
+# group, input, output, count, datatype, redop, tag
+_OP = [
+    _Handle,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_uint64,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_uint32,
+]
 
 # name: (result, argument types). A result of None is nothing; Status is checked by call().
 _FUNCTIONS = {
@@ -131,33 +141,8 @@ _FUNCTIONS = {
     "gw_group_abort": (ctypes.c_int, [_Handle, ctypes.c_char_p]),
     "gw_group_error": (ctypes.c_int, [_Handle]),
     "gw_group_free": (None, [_Handle]),
-    "gw_all_reduce": (
-        ctypes.c_int,
-        [
-            _Handle,
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-            ctypes.c_uint64,
-            ctypes.c_int,
-            ctypes.c_int,
-            ctypes.c_uint32,
-            _HandleOut,
-        ],
-    ),
-    "gw_all_reduce_on_stream": (
-        ctypes.c_int,
-        [
-            _Handle,
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-            ctypes.c_uint64,
-            ctypes.c_int,
-            ctypes.c_int,
-            ctypes.c_uint32,
-            ctypes.c_void_p,
-            _HandleOut,
-        ],
-    ),
+    "gw_all_reduce": (ctypes.c_int, [*_OP, _HandleOut]),
+    "gw_all_reduce_on_stream": (ctypes.c_int, [*_OP, ctypes.c_void_p, _HandleOut]),
     "gw_test": (ctypes.c_int, [_Handle, ctypes.POINTER(ctypes.c_int)]),
     "gw_wait": (ctypes.c_int, [_Handle, ctypes.c_uint32]),
     "gw_work_is_done": (ctypes.c_int, [_Handle]),

@@ -13,8 +13,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-# As numbers on torch's side: whole and small, so that their sum is exact in whatever order.
-MODULUS = 1021
+from torch_pattern import count_wrong, fill
 
 
 def allocate(count):
@@ -25,25 +24,6 @@ def allocate(count):
     tensor = torch.frombuffer(pages, dtype=torch.float32, count=count)
     tensor.zero_()
     return tensor
-
-
-def fill(tensor, rank):
-    step = 1 << 20
-    for start in range(0, tensor.numel(), step):
-        part = tensor[start : start + step]
-        index = torch.arange(start, start + part.numel(), dtype=torch.int64)
-        part.copy_((index * 7919 + rank * 40503) % MODULUS)
-
-
-def count_wrong(tensor, nranks):
-    wrong = 0
-    step = 1 << 20
-    for start in range(0, tensor.numel(), step):
-        part = tensor[start : start + step]
-        index = torch.arange(start, start + part.numel(), dtype=torch.int64)
-        right = sum(((index * 7919 + r * 40503) % MODULUS) for r in range(nranks))
-        wrong += int((part != right.to(torch.float32)).sum())
-    return wrong
 
 
 def percentile(ordered, share):

@@ -14,32 +14,13 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch_pattern import count_wrong, fill
 
 import gradwire
 from gradwire import rendezvous
 from gradwire.torch import GradwireState, allreduce_hook
 
-MODULUS = 1021  # whole and small: sums are exact in whatever order
 WAIT_S = 60
-
-
-def fill(tensor, rank):
-    step = 1 << 22
-    for start in range(0, tensor.numel(), step):
-        part = tensor[start : start + step]
-        index = torch.arange(start, start + part.numel(), device=tensor.device)
-        part.copy_((index * 7919 + rank * 40503) % MODULUS)
-
-
-def count_wrong(tensor, nranks):
-    wrong = 0
-    step = 1 << 22
-    for start in range(0, tensor.numel(), step):
-        part = tensor[start : start + step]
-        index = torch.arange(start, start + part.numel(), device=tensor.device)
-        right = sum((index * 7919 + r * 40503) % MODULUS for r in range(nranks))
-        wrong += int((part != right.to(part.dtype)).sum())
-    return wrong
 
 
 def measure(reduce, tensor, rank, nranks, iterations):

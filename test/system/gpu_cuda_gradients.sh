@@ -5,15 +5,10 @@
 # client that is killed while another group goes on, and all-reduces of torch's CUDA tensors beside
 # Gloo's. $1: where the figures go, as JSON.
 . "$(dirname "$0")/_init.sh"
+. "$(dirname "$0")/_gpu_cuda.sh"
 . "$(dirname "$0")/_bystanders.sh"
 
-gpu_cuda=${GRADWIRE_GPU_CUDA:-$build_folder/drivers/gpu/cuda/librte_gpu_cuda.so}
-[[ -f $gpu_cuda ]] || skip "this build has no drivers"
-"$python" -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null ||
-  skip "there is no libcuda.so.1, so no GPU"
 figures=${1:-$run_dir/gradients.json}
-
-daemon_eal=(-d "$gpu_cuda" --vdev gpu_cuda0,id=0)
 gpu=(--gpu.device gpu_cuda0 --gpu.client_memory gpu)
 memif_ring_start 2 "${gpu[@]}" --gpu.staging mapped
 expect "sums through the daemon's GPU memory" "$python" "$repo_root/test/system/gpu_sums.py" \
@@ -34,6 +29,7 @@ done
   skip "torch, which the rest of this is for, is not here or finds no GPU"
 memif_ring_start 2 "${gpu[@]}" --gpu.staging auto
 mkdir "$run_dir/torch"
+export PYTHONPATH=$PYTHONPATH:$repo_root/scripts/compare
 for rank in 0 1; do
   background "torch$rank" "$python" "$repo_root/test/gpu/cuda_gradients.py" --rank "$rank" \
     --meet "$run_dir/torch" --json "$figures" $(sockets 2)

@@ -9,11 +9,11 @@
 
 #include "base/result.h"
 
-namespace gradwire::ipc {
+namespace gradwire {
 
 /// What failed, and errno's text.
 inline tl::unexpected<Error> system_error(const std::string& what) {
   return fail(ErrorCode::kSystem, fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
-}  // namespace gradwire::ipc
+}  // namespace gradwire
