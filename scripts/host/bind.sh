@@ -212,12 +212,19 @@ undo_bind() {
   rebind "$address" "$driver" || return 1
   [[ $override == - ]] || write_value "$pci_devices/$address/driver_override" "$override" || true
   [[ $interface != - ]] || return 0
-  # The driver makes the interface a little later, and udev names it.
+  # The driver makes the interface a little later, and udev names it within two seconds or not at all.
   while name=$(pci_interfaces "$address" | head -n 1) && [[ $name != "$interface" ]] &&
-    ((tries-- > 0)); do
+    ((tries-- > 0)) && [[ -z $name || $tries -ge 30 ]]; do
     sleep 0.1
   done
   [[ -n $name ]] || { printf '%s has no interface again\n' "$address" >&2 && return 1; }
+  # Where udev names nothing the kernel takes its first free name.
+  if [[ $name != "$interface" && ! -e $root/sys/class/net/$interface ]]; then
+    ip link set dev "$name" name "$interface" || return 1
+    name=$interface
+  fi
+  [[ $name == "$interface" ]] ||
+    printf "%s's interface is %s now: %s is another's\n" "$address" "$name" "$interface"
   [[ -z $mtu || $(read_value "/sys/class/net/$name/mtu") == "$mtu" ]] ||
     ip link set dev "$name" mtu "$mtu" || return 1
   [[ $up != up ]] || ip link set dev "$name" up

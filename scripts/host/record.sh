@@ -92,7 +92,7 @@ record_undo() {
   fi
   local folder folders=()
   mapfile -t folders <"$root$record_folder/folders"
-  rm -rf "${root:?}$record_folder/record" "$root$record_folder/copies" "$root$record_folder/folders"
+  (cd "$root$record_folder" && rm -rf record copies folders)
   for folder in "${folders[@]}"; do
     [[ -z $folder ]] || rmdir "$root$folder" 2>/dev/null || true
   done

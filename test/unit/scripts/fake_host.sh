@@ -104,6 +104,10 @@ if [[ ${driver:-} == vfio-pci ]]; then
   mv "$device/net" "$kept/"
 elif [[ -n ${driver:-} && -d $kept/net ]]; then
   mv "$kept/net" "$device/"
+  # A kernel whose interfaces udev does not name: the file says which name is free.
+  if [[ -e $tree.first_free_name ]]; then
+    "$(dirname "$0")/ip" link set dev "$(ls "$device/net")" name "$(cat "$tree.first_free_name")"
+  fi
   for name in "$device"/net/*; do
     printf '1500\n' >"$name/mtu"
     printf '0x1002\n' >"$name/flags"
@@ -119,6 +123,11 @@ case "$*" in
   *'route show dev'*) echo 'fe80::/64 proto kernel' ;;
   '-o addr show') echo '4: eth3    inet 192.0.2.7/24 brd 192.0.2.255 scope global eth3' ;;
   '-o route get 192.0.2.99') echo '192.0.2.99 dev eth3 src 192.0.2.7 uid 0' ;;
+  'link set dev '*' name '*)
+    device=$(readlink "$tree/sys/class/net/$4")
+    mv "$tree/sys/class/net/$device" "$(dirname "$tree/sys/class/net/$device")/$6"
+    ln -s "$(dirname "$device")/$6" "$tree/sys/class/net/$6"
+    rm "$tree/sys/class/net/$4" ;;
   'link set dev '*' mtu '*) printf '%s\n' "$6" >"$tree/sys/class/net/$4/mtu" ;;
   'link set dev '*' up') printf '0x1003\n' >"$tree/sys/class/net/$4/flags" ;;
   *) exit 1 ;;

@@ -161,6 +161,14 @@ call "undo when there is nothing" 0 --undo
 shows "nothing to undo"
 unchanged begin "undo when there is nothing"
 
+# Without udev the interface comes back under another name.
+call "bound where udev names nothing" 0 --bind eth1
+echo eth0x >"$tree.first_free_name"
+call "undo where udev names nothing" 0 --undo
+grep -q '^ip link set dev eth0x name eth1$' "$calls" || fail "the interface is not eth1 again"
+rm "$tree.first_free_name"
+unchanged begin "the interface has its name again"
+
 # A machine without IOMMU.
 mv "$tree/sys/kernel/iommu_groups" "$folder/iommu_groups"
 snapshot no-iommu
@@ -191,4 +199,14 @@ snapshot begin
 call "a file that was there" 0 --bind eth1
 call "undo of a file that was there" 0 --undo
 unchanged begin "the file that was there is back"
+# Without --root, as on a host: here with a record of its own.
+bash -euo pipefail -c '
+  for part in lib/log host/actions host/record; do . "$1/$part.sh"; done
+  root= dry_run=0 boot_file=none record_folder=$2/made/record
+  record value "$2/value" before
+  echo after >"$2/value"
+  record_undo' undo "$here/../../../scripts" "$folder" >"$output" 2>&1 || fail "undo without --root"
+shows "all undone"
+[[ $(cat "$folder/value") == before && ! -e $folder/made ]] || fail "not all undone without --root"
+
 printf '%d calls of setup-host.sh\n' "$cases"
