@@ -66,6 +66,9 @@ void check_hugepages(const Machine& machine, const Subject& subject, Findings& o
       finding.verdict = mib == 0 ? Verdict::kFail : Verdict::kWarn;
       finding.value += fmt::format("; the NIC is on this node, and {} MiB are wanted", wanted);
       finding.mend = fmt::format("scripts/setup-host.sh --hugepages {}:{}", node, wanted / 2);
+    } else if (mib == 0) {
+      finding.verdict = Verdict::kSkip;
+      finding.value += "; no NIC is known to be on this node";
     }
     nodes.push_back(std::move(finding));
   }

@@ -72,7 +72,12 @@ TEST_CASE("hugepages are judged on the NIC's node") {
 
   machine.node(0, 0, 0);
   machine.node(1, 0, 0);
-  CHECK_THAT(finding_of(examine(machine, {}), "hugepages").value, Contains("none on any node"));
+  const Findings empty = examine(machine, {});
+  CHECK(finding_of(empty, "hugepages").verdict == Verdict::kFail);
+  CHECK_THAT(finding_of(empty, "hugepages").value, Contains("none on any node"));
+  // Nothing of a host without pages is in order.
+  CHECK(finding_of(empty, "hugepages", "node 0").verdict == Verdict::kSkip);
+  CHECK(finding_of(empty, "hugepages", "node 1").verdict == Verdict::kSkip);
 }
 
 TEST_CASE("memlock below a gigabyte is told") {
