@@ -212,7 +212,7 @@ undo_bind() {
   rebind "$address" "$driver" || return 1
   [[ $override == - ]] || write_value "$pci_devices/$address/driver_override" "$override" || true
   [[ $interface != - ]] || return 0
-  # The driver makes the interface a little later, and udev names it within two seconds or not at all.
+  # The driver makes the interface a little later; udev names it within two seconds or not at all.
   while name=$(pci_interfaces "$address" | head -n 1) && [[ $name != "$interface" ]] &&
     ((tries-- > 0)) && [[ -z $name || $tries -ge 30 ]]; do
     sleep 0.1
