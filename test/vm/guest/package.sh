@@ -33,10 +33,6 @@ dpkg -i "$old" >"$work/install.out" 2>&1 || fail "dpkg -i: $(cat "$work/install.
 [[ $(unit UnitFileState) == enabled ]] || fail "the service is not enabled"
 [[ $(unit ActiveState) == inactive ]] || fail "it is $(unit ActiveState) without a configuration"
 say "installed: enabled, and waiting for a configuration"
-udevadm control --reload
-udevadm trigger --subsystem-match=vfio --action=change
-udevadm settle
-systemctl restart systemd-tmpfiles-setup.service
 
 cat >/etc/gradwire/gradwired.toml <<TEXT
 [[port]]
