@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # gradwire on NICs that are as good as physical ones: QEMU boots the distribution's kernel on an
 # emulated machine with an IOMMU, setup-host.sh gives e1000e and virtio NICs to vfio, and daemons
-# reduce over them. One machine at a time.
+# reduce over them.
 . "$(dirname "$0")/lib/setup.sh"
 . "$repo_root/scripts/vm/image.sh"
 . "$repo_root/scripts/vm/machine.sh"
@@ -14,11 +14,12 @@ scripts/vm-test.sh [--stories LIST] [--build FOLDER] [--cache FOLDER] [--save FI
 Boots virtual machines that run the stories of test/vm/guest:
   nics    two e1000e and two virtio NICs: doctor before and after, kernel TCP and gradwire side by
           side on them, --undo
+  pair    two machines, an e1000e NIC each: the same between them
   numa    two NUMA nodes and isolated cores: where lanes run, where their pages lie, how often they
           are preempted, against a run on shared cores
   package the Debian package under systemd: started, watched, upgraded, removed; needs --packages
 
-  --stories LIST   comma-separated; default nics,numa
+  --stories LIST   comma-separated; default nics,pair,numa
   --build FOLDER   what was built; default build
   --cache FOLDER   for the root and the kernel, which are made once; default FOLDER/vm of the build
   --packages FOLDER  revisions 1 and 2 of gradwire's Debian package (scripts/build-deb.sh)
@@ -31,7 +32,7 @@ emulated (GRADWIRE_VM_ACCEL=kvm uses /dev/kvm instead): figures compare with eac
 TEXT
 }
 
-stories=nics,numa vm_build=$repo_root/build vm_folder='' save='' setup=1 vm_packages_folder=''
+stories=nics,pair,numa vm_build=$repo_root/build vm_folder='' save='' setup=1 vm_packages_folder=''
 while (($# > 0)); do
   case $1 in
     --stories) stories=${2:?--stories needs a value} && shift ;;
@@ -59,7 +60,7 @@ fi
 for program in qemu-system-x86_64 debootstrap cpio depmod strip; do
   command -v "$program" >/dev/null || vm_cannot "there is no $program here"
 done
-for program in gradwired gradwire gradwire-perf; do
+for program in "${vm_programs[@]}"; do
   [[ -x $vm_build/app/$program/$program ]] ||
     die "there is no $vm_build/app/$program/$program: build first (scripts/test.sh)."
 done
@@ -94,6 +95,7 @@ for story in ${stories//,/ }; do
         -netdev hubport,id=n2,hubid=0 -device e1000e,netdev=n2,bus=rp2,mac=52:54:00:00:00:02 ||
         failed=1
       ;;
+    pair) vm_boot_pair 400 || failed=1 ;;
     package)
       vm_boot package 500 "gradwire.init=/sbin/init systemd.unit=gradwire-story.service" \
         -m 4096 -smp 2 "${nics[@]}" || failed=1
@@ -104,6 +106,7 @@ done
 step "stories: $((SECONDS - started)) s in virtual machines"
 if [[ -n $save ]]; then
   for story in ${stories//,/ }; do
+    [[ $story != pair ]] || story=pair0
     sed -n 's/^| /| /p; s/^table: /\n/p' "$vm_folder/$story.out"
   done >"$save"
 fi

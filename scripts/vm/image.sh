@@ -8,12 +8,12 @@
 vm_module_folders=(drivers/net/ethernet/intel/e1000e drivers/net/virtio_net.ko
   drivers/net/net_failover.ko net/core/failover.ko drivers/virtio drivers/vfio drivers/ptp
   drivers/pps virt/lib/irqbypass.ko arch/x86/kvm)
-# apt-get's names: what dpdk-devbind.py and setup-host.sh run, and what our programs are linked to.
+# apt-get's names: what dpdk-devbind.py and setup-host.sh run, and drivers, which no program names.
 vm_packages=(kmod iproute2 iputils-ping ethtool pciutils procps numactl python3-minimal dpdk
   systemd systemd-sysv udev adduser
   librte-net-e1000-23 librte-net-virtio23 librte-bus-pci23 librte-bus-vdev23
-  librte-mempool-ring23 librte-mempool-stack23 librte-gpudev23
-  libisal2 libspdlog1.10 libtomlplusplus3 libnuma1)
+  librte-mempool-ring23 librte-mempool-stack23)
+vm_programs=(gradwired gradwire gradwire-perf)
 
 # vm_archive: where this machine takes Debian from.
 vm_archive() {
@@ -42,10 +42,20 @@ vm_base_root() {
   cp -L /etc/resolv.conf "$into/etc/" 2>/dev/null || true
 }
 
+# vm_library_packages: the packages of the libraries that our programs are linked to, a name a line.
+# The smallest root has the C library's, which dpkg knows by another folder.
+vm_library_packages() {
+  local program
+  for program in "${vm_programs[@]}"; do ldd "$vm_build/app/$program/$program"; done |
+    awk '$3 ~ "^/" {print $3}' | sort -u | xargs readlink -f |
+    { xargs dpkg -S 2>/dev/null || true; } | cut -d: -f1 | sort -u
+}
+
 # vm_root: $vm_folder/root has the packages; $vm_folder/kernel the kernel and its modules.
 vm_root() {
-  local root=$vm_folder/root log=$vm_folder/packages.log wanted
-  wanted="$(cat "${BASH_SOURCE[0]}" | sha256sum | cut -d' ' -f1)"
+  local root=$vm_folder/root log=$vm_folder/packages.log wanted libraries
+  mapfile -t libraries < <(vm_library_packages)
+  wanted=$({ cat "${BASH_SOURCE[0]}" && echo "${libraries[*]}"; } | sha256sum | cut -d' ' -f1)
   if [[ $(cat "$vm_folder/made-of" 2>/dev/null) == "$wanted" ]]; then
     step "root and kernel: there from an earlier run"
     return
@@ -56,7 +66,8 @@ vm_root() {
   with_progress 30 "$log" "package lists" chroot "$root" apt-get update ||
     vm_cannot "the root's package lists do not come: $(tail -n 1 "$log")"
   with_progress 30 "$log" packages chroot "$root" env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
-    apt-get -y -q install --no-install-recommends "${vm_packages[@]}" ||
+    apt-get -y -q install --no-install-recommends "${vm_packages[@]}" \
+    "${libraries[@]}" ||
     vm_cannot "the guest's packages do not install: $(grep -m1 '^E:' "$log" || tail -n 1 "$log")"
   vm_kernel
   # What no story reads only makes the boot longer.
@@ -96,7 +107,7 @@ vm_initramfs() {
   fi
   rm -rf "$over"
   mkdir -p "$over/opt/gradwire/bin" "$over/opt/gradwire/vm"
-  for program in gradwired gradwire gradwire-perf; do
+  for program in "${vm_programs[@]}"; do
     strip -o "$over/opt/gradwire/bin/$program" "$vm_build/app/$program/$program"
   done
   cp "$vm_build"/lib/client/libgradwire.so* "$over/opt/gradwire/bin/" 2>/dev/null || true

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# Boots a virtual machine, one at a time, and has it run a story of test/vm/guest.
+# Boots virtual machines and has them run stories of test/vm/guest.
 
 # QEMU's emulated CPU by default: it is to be had wherever QEMU is. $vm_accel may be kvm.
 vm_accel=${GRADWIRE_VM_ACCEL:-tcg}
@@ -20,44 +20,79 @@ vm_base_arguments() {
     -kernel "$vm_folder/kernel/vmlinuz" -initrd "$vm_folder/initramfs"
 }
 
+vm_virtio_device() { printf 'virtio-net-pci,iommu_platform=on,disable-legacy=on,ats=on'; }
+
 # Two NICs of a kind on one hub, as on one switch: vm_nic_arguments e1000e|virtio HUB.
 vm_nic_arguments() {
   local kind=$1 hub=$2 end device
   for end in 1 2; do
     case $kind in
       e1000e) device=e1000e ;;
-      virtio) device=virtio-net-pci,iommu_platform=on,disable-legacy=on,ats=on ;;
+      virtio) device=$(vm_virtio_device) ;;
     esac
     printf '%s\n' -netdev "hubport,id=$kind$end,hubid=$hub" \
       -device "$device,netdev=$kind$end,mac=52:54:00:00:0$hub:0$end,addr=0x1$((hub * 2 + end))"
   done
 }
 
-# vm_boot STORY SECONDS KERNEL_ARGUMENTS QEMU_ARGUMENT...: what the story prints is in
-# $vm_folder/STORY.out, what the kernel and init print in STORY.console. Fails where the story does.
-vm_boot() {
-  local story=$1 seconds=$2 append=$3 pid status=0 out=$vm_folder/$1.out arguments
-  shift 3
+# vm_start NAME STORY SECONDS KERNEL_ARGUMENTS QEMU_ARGUMENT...: boots a machine that runs a story.
+# What it prints is in $vm_folder/NAME.out, what the kernel and init print in NAME.console.
+declare -A vm_pids=()
+vm_start() {
+  local name=$1 story=$2 seconds=$3 append=$4 out=$vm_folder/$1.out arguments
+  shift 4
   mapfile -t arguments < <(vm_base_arguments)
   : >"$out"
-  step "virtual machine: $story ($vm_accel)"
+  step "virtual machine: $name ($vm_accel)"
   nice -n "$vm_nice" timeout -k 10 $((seconds * vm_patience)) \
     qemu-system-x86_64 "${arguments[@]}" "$@" \
-    -serial "file:$vm_folder/$story.console" -serial "file:$out" \
+    -serial "file:$vm_folder/$name.console" -serial "file:$out" \
     -append "console=ttyS0 panic=-1 no_timer_check quiet loglevel=4 intel_iommu=on iommu=pt \
-gradwire.story=$story $append" >"$vm_folder/$story.qemu" 2>&1 </dev/null &
-  pid=$!
-  on_exit end_process "$pid"
-  wait "$pid" || status=$?
+gradwire.story=$story $append" >"$vm_folder/$name.qemu" 2>&1 </dev/null &
+  vm_pids[$name]=$!
+  on_exit end_process $!
+}
+
+# vm_wait NAME: until the machine is off. Fails where its story did.
+vm_wait() {
+  local name=$1 status=0 out=$vm_folder/$1.out
+  wait "${vm_pids[$name]}" || status=$?
   tr -d '\r' <"$out" >"$out.text"
   mv "$out.text" "$out"
   if ! grep -qx 'story: done' "$out"; then
     tail -n 40 "$out"
-    printf -- '--- end of the console\n'
-    tail -n 15 "$vm_folder/$story.console"
-    cat "$vm_folder/$story.qemu"
-    ((status != 124)) || printf 'it was ended after %s s\n' $((seconds * vm_patience))
+    printf -- '--- end of the console of %s\n' "$name"
+    tail -n 15 "$vm_folder/$name.console"
+    cat "$vm_folder/$name.qemu"
+    ((status != 124)) || printf 'it was ended after its time\n'
     return 1
   fi
   sed 's/^/       /' "$out"
+}
+
+# vm_boot STORY SECONDS KERNEL_ARGUMENTS QEMU_ARGUMENT...: one machine, to its end.
+vm_boot() {
+  vm_start "$1" "$@"
+  vm_wait "$1"
+}
+
+# vm_boot_pair SECONDS: two machines; the links between their NICs are sockets of this host.
+vm_boot_pair() {
+  local rank side status=0 tries=100
+  run_dir_make
+  for rank in 0 1; do
+    side=server=on
+    if ((rank)); then
+      # A socket can only be connected to once it is there.
+      while [[ ! -S $run_dir/beside ]] && ((tries-- > 0)); do sleep 0.1; done
+      side=server=off
+    fi
+    vm_start "pair$rank" pair "$1" "gradwire.rank=$rank" -m 2304 -smp 2 \
+      -netdev "stream,id=wire,$side,addr.type=unix,addr.path=$run_dir/wire" \
+      -device "e1000e,netdev=wire,mac=52:54:00:00:01:0$rank,addr=0x11" \
+      -netdev "stream,id=beside,$side,addr.type=unix,addr.path=$run_dir/beside" \
+      -device "$(vm_virtio_device),netdev=beside,mac=52:54:00:00:02:0$rank,addr=0x12"
+  done
+  for rank in 0 1; do vm_wait "pair$rank" || status=1; done
+  return $status
 }

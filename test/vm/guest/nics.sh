@@ -97,7 +97,7 @@ gradwire_over() {
   daemon "$kind-1" 0@2,1@3 "$2" 10.9.1.2 adaptive
   daemon_ready "$kind-0"
   daemon_ready "$kind-1"
-  grep -ohE '(port|mempool packet).*' "$work/$kind-0.log" | head -n 4 | sed 's/^/    /'
+  grep -ohE '(mempool|lane 0:) .*' "$work/$kind-0.log" | sed 's/^/    /'
   bench_rank() { printf '%s\n' gradwire-perf --socket "$work/$kind-$1.sock"; }
   say "gradwire over $kind by vfio"
   bench "gradwire-$kind" "${sizes[@]}"
@@ -112,18 +112,7 @@ state >"$work/after"
 diff "$work/before" "$work/after" || fail "--undo leaves another state than there was"
 say "--undo: drivers, interfaces, hugepages, mounts and /etc are as they were"
 
-printf 'table: all-reduce of two ranks, p50 in us; #wrong 0 everywhere\n'
-python3 - "$work" <<'EOS'
-import json, sys
-def row(name):
-    results = json.load(open(f"{sys.argv[1]}/{name}.0.json"))["results"]
-    return {r["size_bytes"]: r for r in results}
-print("| NIC | size | kernel TCP | gradwire by vfio | TCP / gradwire |")
-print("| --- | ---: | ---: | ---: | ---: |")
-for kind in ("e1000e", "virtio"):
-    tcp, own = row("tcp-" + kind), row("gradwire-" + kind)
-    for size in own:
-        a, b = tcp[size]["time_p50_us"], own[size]["time_p50_us"]
-        print(f"| {kind} | {size} | {a:.0f} | {b:.0f} | {a / b:.2f} |")
-EOS
+table "one machine, all-reduce of two ranks" \
+  e1000e "$work/tcp-e1000e.0.json" "$work/gradwire-e1000e.0.json" \
+  virtio "$work/tcp-virtio.0.json" "$work/gradwire-virtio.0.json"
 echo 'story: done'

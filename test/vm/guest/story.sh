@@ -69,25 +69,44 @@ daemons_end() {
   pids=()
 }
 
-# bench NAME OPTION...: both ranks; NAME.0.json and NAME.1.json. The words of rank R's command are
-# those that the function bench_rank R prints.
+# bench NAME OPTION...: both ranks, or those of this machine; NAME.0.json and NAME.1.json. The words
+# of rank R's command are those that the function bench_rank R prints.
+bench_ranks=(0 1) bench_meet=$work/meet
 bench() {
   local name=$1 rank ranks=() status=0
   shift
   rm -rf "$work/meet"
-  for rank in 0 1; do
+  for rank in "${bench_ranks[@]}"; do
     mapfile -t own < <(bench_rank "$rank")
-    "${own[@]}" --rank "$rank" --nranks 2 --rendezvous "$work/meet" --timeout 120 --check \
+    "${own[@]}" --rank "$rank" --nranks 2 --rendezvous "$bench_meet" --timeout 120 --check \
       --json "$work/$name.$rank.json" "$@" >"$work/$name.$rank.out" 2>&1 </dev/null &
     ranks+=($!)
   done
   for rank in "${ranks[@]}"; do wait "$rank" || status=$?; done
   ((status == 0)) || fail "$name: the bench left with $status"
-  sed 's/^/    /' "$work/$name.0.out"
+  sed 's/^/    /' "$work/$name.${bench_ranks[0]}.out"
   python3 - "$work/$name".[01].json <<'EOS' || fail "$name: #wrong is not 0 everywhere"
 import json, sys
 for name in sys.argv[1:]:
     results = json.load(open(name))["results"]
     assert results and all(size["wrong"] == 0 for size in results), results
+EOS
+}
+
+# table HEAD KIND TCP_JSON GRADWIRE_JSON [KIND TCP_JSON GRADWIRE_JSON]...
+table() {
+  printf 'table: %s; p50 in us, #wrong 0 everywhere\n' "$1"
+  python3 - "${@:2}" <<'EOS'
+import json, sys
+def times(name):
+    return {r["size_bytes"]: r["time_p50_us"] for r in json.load(open(name))["results"]}
+print("| NIC | size | kernel TCP | gradwire by vfio | TCP / gradwire |")
+print("| --- | ---: | ---: | ---: | ---: |")
+words = iter(sys.argv[1:])
+for kind, tcp, own in zip(words, words, words):
+    tcp, own = times(tcp), times(own)
+    for size in own:
+        a, b = tcp[size], own[size]
+        print(f"| {kind} | {size} | {a:.0f} | {b:.0f} | {a / b:.2f} |")
 EOS
 }
