@@ -36,12 +36,14 @@ void add_faults(std::string& out, const json& faults) {
   if (!line.empty()) out += fmt::format("  so far{}\n", line.substr(1));
 }
 
-void add_path(std::string& out, const char* name, const json& group) {
+void add_neighbour(std::string& out, const char* name, const json& group) {
   if (!group.contains(name) || !group[name].is_object()) return;
-  const json& path = group[name];
-  out += fmt::format("  {} rank {}: {} at {}, from {} of port {}\n", name, field(path, "rank"),
-                     field(path, "remote_ip"), field(path, "remote_mac"), field(path, "local_ip"),
-                     field(path, "port"));
+  const json& neighbour = group[name];
+  for (const json& path : elements(neighbour, "paths")) {
+    out += fmt::format("  {} rank {}: {} at {}, from {} of port {}\n", name,
+                       field(neighbour, "rank"), field(path, "remote_ip"),
+                       field(path, "remote_mac"), field(path, "local_ip"), field(path, "port"));
+  }
 }
 
 void add_group(std::string& out, const json& group) {
@@ -62,8 +64,11 @@ void add_group(std::string& out, const json& group) {
   if (group.contains("retransmissions") && group["retransmissions"] != 0) {
     out += fmt::format("  retransmissions: {}\n", text_of(group["retransmissions"]));
   }
-  add_path(out, "downstream", group);
-  add_path(out, "upstream", group);
+  add_neighbour(out, "downstream", group);
+  add_neighbour(out, "upstream", group);
+  if (group.contains("idle_networks") && group["idle_networks"] != 0) {
+    out += fmt::format("  idle networks for want of lanes: {}\n", text_of(group["idle_networks"]));
+  }
   for (const json& shard : elements(group, "shards")) {
     out += fmt::format(
         "  lane {}: {}, op {} posted, {} done, downstream posted {}, {} bytes in flight, rtt {} "

@@ -164,23 +164,26 @@ Error Communicator::aborted() const { return {ErrorCode::kAborted, describe(reas
 
 // --- formation ----------------------------------------------------------------------------------
 
-Result<void> Communicator::resolve(group::NeighbourPath& path, TimeNs deadline) {
-  group::Resolution found;
-  const auto asked = drive_until(
-      [&] {
-        found = control_->resolve(path.port, path.remote_ip);
-        return found.state != group::ResolveState::kPending;
-      },
-      deadline,
-      fmt::format("rank {} ({}) has not answered for its MAC address on port {}", path.rank,
-                  wire::to_string(path.remote_ip), datapath_->ports()[path.port]->config().device));
-  if (!asked) return asked;
-  if (found.state == group::ResolveState::kFailed) {
-    return fail(ErrorCode::kUnavailable,
-                fmt::format("rank {} ({}) cannot be reached: {}", path.rank,
-                            wire::to_string(path.remote_ip), found.error));
+Result<void> Communicator::resolve(std::span<group::NeighbourPath> paths, TimeNs deadline) {
+  for (group::NeighbourPath& path : paths) {
+    group::Resolution found;
+    const auto asked = drive_until(
+        [&] {
+          found = control_->resolve(path.port, path.remote_ip);
+          return found.state != group::ResolveState::kPending;
+        },
+        deadline,
+        fmt::format("rank {} ({}) has not answered for its MAC address on port {}", path.rank,
+                    wire::to_string(path.remote_ip),
+                    datapath_->ports()[path.port]->config().device));
+    if (!asked) return asked;
+    if (found.state == group::ResolveState::kFailed) {
+      return fail(ErrorCode::kUnavailable,
+                  fmt::format("rank {} ({}) cannot be reached: {}", path.rank,
+                              wire::to_string(path.remote_ip), found.error));
+    }
+    path.remote_mac = found.mac;
   }
-  path.remote_mac = found.mac;
   return {};
 }
 
@@ -222,19 +225,20 @@ Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
   wanted.table_digest = group::table_digest(key, 1, *agreement, table);
   wanted.incarnation = incarnation_;
   if (wanted.nranks > 1) {
-    const auto path = [&](int step) {
+    const auto paths = [&](int step) {
       const auto neighbour =
           static_cast<std::uint16_t>((rank + wanted.nranks + step) % wanted.nranks);
-      return group::neighbour_path(rank, neighbour, step > 0, table, info_, control_->addresses());
+      return group::neighbour_paths(rank, neighbour, step > 0, wanted.lanes, table, info_,
+                                    control_->addresses());
     };
-    auto down = path(1);
+    auto down = paths(1);
     if (!down) return tl::unexpected(down.error());
-    auto up = path(-1);
+    auto up = paths(-1);
     if (!up) return tl::unexpected(up.error());
     if (auto found = resolve(*down, deadline); !found) return found;
     if (auto found = resolve(*up, deadline); !found) return found;
-    wanted.downstream = *down;
-    wanted.upstream = *up;
+    wanted.downstream = std::move(*down);
+    wanted.upstream = std::move(*up);
   }
   wanted.formation_ns = std::max<TimeNs>(deadline - clock_.now(), 1);
   auto plan = control_->create_plan(wanted);

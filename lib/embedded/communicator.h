@@ -103,7 +103,7 @@ class Communicator {
   /// Drives until `done()`, the group is aborted, or `deadline`.
   template <class Done>
   Result<void> drive_until(Done&& done, TimeNs deadline, const std::string& what);
-  [[nodiscard]] Result<void> resolve(group::NeighbourPath& path, TimeNs deadline);
+  [[nodiscard]] Result<void> resolve(std::span<group::NeighbourPath> paths, TimeNs deadline);
   [[nodiscard]] Result<void> send(lane::RequestType type, TimeNs deadline);
   [[nodiscard]] Error aborted() const;
 

@@ -138,55 +138,63 @@ Result<void> Manager::check_member(const Group& group, const ipc::JoinBody& body
 }
 
 Result<void> Manager::choose_paths(Group& group) const {
-  if (group.nranks() == 1) {
-    group.downstream_resolved = group.upstream_resolved = true;
-    return {};
-  }
-  const auto path = [&](std::uint16_t neighbour, bool downstream) {
-    return neighbour_path(group.rank, neighbour, downstream, group.table, own_info_,
-                          lanes_.addresses());
+  if (group.nranks() == 1) return {};
+  const auto paths = [&](std::uint16_t neighbour, bool downstream) {
+    return neighbour_paths(group.rank, neighbour, downstream, group.agreement.lanes, group.table,
+                           own_info_, lanes_.addresses());
   };
-  auto down = path(group.downstream_rank(), true);
+  auto down = paths(group.downstream_rank(), true);
   if (!down) return tl::unexpected(down.error());
-  auto up = path(group.upstream_rank(), false);
+  auto up = paths(group.upstream_rank(), false);
   if (!up) return tl::unexpected(up.error());
-  group.downstream = *down;
-  group.upstream = *up;
+  group.downstream = std::move(*down);
+  group.upstream = std::move(*up);
+  const std::size_t networks =
+      common_addresses(own_info_, group.table[group.downstream_rank()]).size();
+  group.idle_networks = networks - group.downstream.size();
+  if (group.idle_networks > 0) {
+    spdlog::warn(
+        "{}: {} networks lead to rank {}, and {} lanes use {} of them: as many lanes as "
+        "networks use all",
+        key_text(group.key), networks, group.downstream_rank(), group.agreement.lanes,
+        group.downstream.size());
+  }
   return {};
 }
 
-Result<bool> Manager::resolve_path(NeighbourPath& path) {
-  const Resolution resolution = lanes_.resolve(path.port, path.remote_ip);
-  switch (resolution.state) {
-    case ResolveState::kPending:
-      return false;
-    case ResolveState::kResolved:
-      path.remote_mac = resolution.mac;
-      return true;
-    case ResolveState::kFailed:
-      break;
+Result<bool> Manager::resolve_paths(std::span<NeighbourPath> paths) {
+  bool all = true;
+  for (NeighbourPath& path : paths) {
+    if (path.remote_mac) continue;
+    const Resolution resolution = lanes_.resolve(path.port, path.remote_ip);
+    switch (resolution.state) {
+      case ResolveState::kPending:
+        all = false;
+        break;
+      case ResolveState::kResolved:
+        path.remote_mac = resolution.mac;
+        break;
+      case ResolveState::kFailed:
+        return fail(ErrorCode::kUnavailable,
+                    fmt::format("rank {} ({}) cannot be reached on port {}: {}", path.rank,
+                                wire::to_string(path.remote_ip), path.port, resolution.error));
+    }
   }
-  return fail(ErrorCode::kUnavailable,
-              fmt::format("rank {} ({}) cannot be reached on port {}: {}", path.rank,
-                          wire::to_string(path.remote_ip), path.port, resolution.error));
+  return all;
 }
 
 void Manager::resolve(Group& group, TimeNs now) {
   if (group.state != GroupState::kResolving) return;
-  const auto step = [&](std::optional<NeighbourPath>& path, bool& resolved) {
-    if (resolved) return true;
-    const auto done = resolve_path(*path);
+  bool all = true;
+  for (std::vector<NeighbourPath>* paths : {&group.downstream, &group.upstream}) {
+    const auto done = resolve_paths(*paths);
     if (!done) {
-      fail_formation(group, done.error(),
-                     reason_here(group, AbortCode::kFormation, done.error().message), now);
-      return false;
+      return fail_formation(group, done.error(),
+                            reason_here(group, AbortCode::kFormation, done.error().message), now);
     }
-    resolved = *done;
-    return true;
-  };
-  if (!step(group.downstream, group.downstream_resolved)) return;
-  if (!step(group.upstream, group.upstream_resolved)) return;
-  if (group.downstream_resolved && group.upstream_resolved) start_lanes(group, now);
+    all &= *done;
+  }
+  if (all) start_lanes(group, now);
 }
 
 void Manager::start_lanes(Group& group, TimeNs now) {
@@ -276,24 +284,29 @@ std::string Manager::what_is_missing(const Group& group, TimeNs now) const {
     return text;
   }
   if (group.state == GroupState::kResolving) {
-    const auto unresolved = [&add](const NeighbourPath& path, const char* side) {
-      add(fmt::format("{} rank {} ({}) has not answered for its MAC address on port {}", side,
-                      path.rank, wire::to_string(path.remote_ip), path.port));
+    const auto unresolved = [&add](std::span<const NeighbourPath> paths, const char* side) {
+      for (const NeighbourPath& path : paths) {
+        if (path.remote_mac) continue;
+        add(fmt::format("{} rank {} ({}) has not answered for its MAC address on port {}", side,
+                        path.rank, wire::to_string(path.remote_ip), path.port));
+      }
     };
-    if (!group.downstream_resolved) unresolved(*group.downstream, "downstream");
-    if (!group.upstream_resolved) unresolved(*group.upstream, "upstream");
+    unresolved(group.downstream, "downstream");
+    unresolved(group.upstream, "upstream");
     return text;
   }
   for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
     if (group.lanes_formed.test(lane)) continue;
     const ring::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
-    if (group.downstream && !status.downstream_heard) {
-      add(fmt::format("downstream rank {} ({}) has not answered the hello of lane {}",
-                      group.downstream->rank, wire::to_string(group.downstream->remote_ip), lane));
+    if (!group.downstream.empty() && !status.downstream_heard) {
+      const NeighbourPath& path = path_of(group.downstream, lane);
+      add(fmt::format("downstream rank {} ({}) has not answered the hello of lane {}", path.rank,
+                      wire::to_string(path.remote_ip), lane));
     }
-    if (group.upstream && !status.upstream_heard) {
-      add(fmt::format("upstream rank {} ({}) has sent no hello to lane {}", group.upstream->rank,
-                      wire::to_string(group.upstream->remote_ip), lane));
+    if (!group.upstream.empty() && !status.upstream_heard) {
+      const NeighbourPath& path = path_of(group.upstream, lane);
+      add(fmt::format("upstream rank {} ({}) has sent no hello to lane {}", path.rank,
+                      wire::to_string(path.remote_ip), lane));
     }
     if (status.downstream_heard && status.upstream_heard) {
       add(fmt::format("lane {} has not said that it formed", lane));

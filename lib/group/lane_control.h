@@ -31,17 +31,23 @@ struct LocalAddress {
   std::uint8_t prefix_bits = 0;
 };
 
-/// How frames reach a neighbour: both ends choose the same two addresses, since they choose from
-/// the same table by the same rule (see common_addresses).
+/// One way of frames to a neighbour: both ends choose the same two addresses, since they choose
+/// from the same table by the same rule (see common_addresses).
 struct NeighbourPath {
   std::uint16_t rank = 0;
   std::uint64_t incarnation = 0;
   std::uint16_t port = 0;
   wire::IpAddress local_ip;
   wire::IpAddress remote_ip;
-  wire::MacAddress remote_mac{};
-  std::uint16_t remote_base_udp_port = 0;  ///< its lane i listens there + i
+  std::optional<wire::MacAddress> remote_mac;  ///< none until it has answered
+  std::uint16_t remote_base_udp_port = 0;      ///< its lane i listens there + i
 };
+
+/// The ways to one neighbour are shared out among the lanes: rails. `paths` is not empty.
+[[nodiscard]] inline const NeighbourPath& path_of(std::span<const NeighbourPath> paths,
+                                                  std::uint8_t lane) noexcept {
+  return paths[lane % paths.size()];
+}
 
 struct PlanRequest {
   GroupKey key;
@@ -52,8 +58,8 @@ struct PlanRequest {
   std::uint32_t payload_bytes = 0;
   std::uint64_t table_digest = 0;
   std::uint64_t incarnation = 0;
-  std::optional<NeighbourPath> downstream;  ///< both set where nranks > 1
-  std::optional<NeighbourPath> upstream;
+  std::vector<NeighbourPath> downstream;  ///< as path_of() takes them; none where nranks is 1
+  std::vector<NeighbourPath> upstream;
   TimeNs formation_ns = 0;  ///< for ShardTimeouts: a little past the manager's own bound
 };
 

@@ -124,7 +124,8 @@ class Manager {
   [[nodiscard]] Result<TimeNs> formation_bound(const ipc::JoinRequest& request) const;
   [[nodiscard]] Result<void> choose_paths(Group& group) const;
   void resolve(Group& group, TimeNs now);
-  [[nodiscard]] Result<bool> resolve_path(NeighbourPath& path);
+  /// @return whether all are.
+  [[nodiscard]] Result<bool> resolve_paths(std::span<NeighbourPath> paths);
   void start_lanes(Group& group, TimeNs now);
   void on_lane_formed(Group& group, std::uint8_t lane, TimeNs now);
   void check_formation_deadline(Group& group, TimeNs now);

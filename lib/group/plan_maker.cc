@@ -24,7 +24,7 @@ Result<wire::FrameTemplate> PlanMaker::frames_to(const NeighbourPath& neighbour,
   const lane::Port& port = *datapath_.ports()[neighbour.port];
   wire::FrameAddresses addresses;
   addresses.source_mac = port.mac();
-  addresses.destination_mac = neighbour.remote_mac;
+  addresses.destination_mac = *neighbour.remote_mac;
   addresses.vlan_id = port.config().vlan_id;
   addresses.source_ip = neighbour.local_ip;
   addresses.destination_ip = neighbour.remote_ip;
@@ -60,21 +60,23 @@ Result<lane::ShardPlacement> PlanMaker::place(const PlanRequest& request, std::u
 
   lane::ShardPlacement placement;
   if (request.nranks > 1) {
-    if (!request.downstream || !request.upstream) {
+    if (request.downstream.empty() || request.upstream.empty()) {
       return fail(ErrorCode::kInternal, "a plan of several ranks lacks a neighbour");
     }
-    auto down = frames_to(*request.downstream, lane);
+    const NeighbourPath& downstream = path_of(request.downstream, lane);
+    const NeighbourPath& upstream = path_of(request.upstream, lane);
+    auto down = frames_to(downstream, lane);
     if (!down) return tl::unexpected(down.error());
-    auto up = frames_to(*request.upstream, lane);
+    auto up = frames_to(upstream, lane);
     if (!up) return tl::unexpected(up.error());
     config.to_downstream = *down;
     config.to_upstream = *up;
-    config.downstream_ip = request.downstream->remote_ip;
-    config.upstream_ip = request.upstream->remote_ip;
-    config.downstream_incarnation = request.downstream->incarnation;
-    config.upstream_incarnation = request.upstream->incarnation;
-    placement.down_port = request.downstream->port;
-    placement.up_port = request.upstream->port;
+    config.downstream_ip = downstream.remote_ip;
+    config.upstream_ip = upstream.remote_ip;
+    config.downstream_incarnation = downstream.incarnation;
+    config.upstream_incarnation = upstream.incarnation;
+    placement.down_port = downstream.port;
+    placement.up_port = upstream.port;
     config.received_mbufs_are_exclusive = datapath_.ports()[placement.up_port]->row().rx_exclusive;
     for (std::uint32_t* id : {&config.sender_connection_id, &config.receiver_connection_id}) {
       auto allocated = datapath_.connection_ids().allocate();

@@ -121,11 +121,10 @@ struct Group {
   TimeNs since = 0;  ///< in this state
   TimeNs formation_start = 0;
   TimeNs formation_deadline = 0;
-  TimeNs leave_deadline = kNever;  ///< a member has left: the others have until then
-  std::optional<NeighbourPath> downstream;
-  std::optional<NeighbourPath> upstream;
-  bool downstream_resolved = false;
-  bool upstream_resolved = false;
+  TimeNs leave_deadline = kNever;         ///< a member has left: the others have until then
+  std::vector<NeighbourPath> downstream;  ///< as path_of() takes them; none where nranks is 1
+  std::vector<NeighbourPath> upstream;
+  std::size_t idle_networks = 0;    ///< that lead downstream too, and no lane is left for them
   lane::GroupPlan* plan = nullptr;  ///< LaneControl's object; destroyed when every lane has left
   std::bitset<kMaxLanes> lanes_formed;
   std::bitset<kMaxLanes> lanes_closed;

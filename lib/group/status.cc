@@ -17,14 +17,20 @@ using nlohmann::json;
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
-json path_status(const std::optional<NeighbourPath>& path, bool resolved) {
-  if (!path) return nullptr;
-  return {{"rank", path->rank},
-          {"incarnation", hex(path->incarnation)},
-          {"port", path->port},
-          {"local_ip", wire::to_string(path->local_ip)},
-          {"remote_ip", wire::to_string(path->remote_ip)},
-          {"remote_mac", resolved ? json(wire::to_string(path->remote_mac)) : json(nullptr)}};
+/// Lane i takes path i modulo their number.
+json neighbour_status(std::span<const NeighbourPath> paths) {
+  if (paths.empty()) return nullptr;
+  json out = json::array();
+  for (const NeighbourPath& path : paths) {
+    out.push_back({{"port", path.port},
+                   {"local_ip", wire::to_string(path.local_ip)},
+                   {"remote_ip", wire::to_string(path.remote_ip)},
+                   {"remote_mac",
+                    path.remote_mac ? json(wire::to_string(*path.remote_mac)) : json(nullptr)}});
+  }
+  return {{"rank", paths.front().rank},
+          {"incarnation", hex(paths.front().incarnation)},
+          {"paths", std::move(out)}};
 }
 
 json reduce_json(const std::vector<ReduceTotal>& totals) {
@@ -210,8 +216,9 @@ json Manager::group_status(const Group& group, TimeNs now) const {
           {"table_digest", hex(group.digest)},
           {"retransmissions", retransmissions},
           {"members", std::move(members)},
-          {"downstream", path_status(group.downstream, group.downstream_resolved)},
-          {"upstream", path_status(group.upstream, group.upstream_resolved)},
+          {"downstream", neighbour_status(group.downstream)},
+          {"upstream", neighbour_status(group.upstream)},
+          {"idle_networks", group.idle_networks},
           {"shards", std::move(shards)}};
 }
 

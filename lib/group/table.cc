@@ -237,51 +237,62 @@ std::string difference(std::span<const ipc::RankInfo> a, std::span<const ipc::Ra
   return {};
 }
 
-std::optional<AddressPair> common_addresses(const ipc::RankInfo& upstream,
-                                            const ipc::RankInfo& downstream) {
+std::vector<AddressPair> common_addresses(const ipc::RankInfo& upstream,
+                                          const ipc::RankInfo& downstream) {
+  std::vector<AddressPair> pairs;
   for (const ipc::RankAddress& up : addresses_of(upstream)) {
     for (const ipc::RankAddress& down : addresses_of(downstream)) {
       if (up.family != down.family) continue;
       const AddressPair pair = {ip_of(up), ip_of(down)};
-      if (wire::same_network(pair.upstream, pair.downstream, up.prefix_bits) &&
-          wire::same_network(pair.upstream, pair.downstream, down.prefix_bits)) {
-        return pair;
+      if (!wire::same_network(pair.upstream, pair.downstream, up.prefix_bits) ||
+          !wire::same_network(pair.upstream, pair.downstream, down.prefix_bits) ||
+          std::ranges::find(pairs, pair.downstream, &AddressPair::downstream) != pairs.end()) {
+        continue;
       }
+      pairs.push_back(pair);
+      break;
     }
   }
-  return std::nullopt;
+  return pairs;
 }
 
-Result<NeighbourPath> neighbour_path(std::uint16_t rank, std::uint16_t neighbour, bool downstream,
-                                     std::span<const ipc::RankInfo> table, const ipc::RankInfo& own,
-                                     std::span<const LocalAddress> addresses) {
+Result<std::vector<NeighbourPath>> neighbour_paths(std::uint16_t rank, std::uint16_t neighbour,
+                                                   bool downstream, std::uint8_t lanes,
+                                                   std::span<const ipc::RankInfo> table,
+                                                   const ipc::RankInfo& own,
+                                                   std::span<const LocalAddress> addresses) {
   const ipc::RankInfo& remote = table[neighbour];
-  const auto pair = downstream ? common_addresses(own, remote) : common_addresses(remote, own);
-  if (!pair) {
+  auto pairs = downstream ? common_addresses(own, remote) : common_addresses(remote, own);
+  if (pairs.empty()) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("rank {} ({}) has no network in common with its {} neighbour rank {} "
                             "({}): neighbours must be in one IP network",
                             rank, addresses_text(own), downstream ? "downstream" : "upstream",
                             neighbour, addresses_text(remote)));
   }
-  NeighbourPath path;
-  path.rank = neighbour;
-  path.incarnation = remote.incarnation;
-  path.local_ip = downstream ? pair->upstream : pair->downstream;
-  path.remote_ip = downstream ? pair->downstream : pair->upstream;
-  path.remote_base_udp_port = remote.base_udp_port;
-  if (path.local_ip == path.remote_ip) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("ranks {} and {} have the same address {}", rank, neighbour,
-                            wire::to_string(path.local_ip)));
+  if (pairs.size() > lanes) pairs.resize(lanes);
+  std::vector<NeighbourPath> paths;
+  for (const AddressPair& pair : pairs) {
+    NeighbourPath path;
+    path.rank = neighbour;
+    path.incarnation = remote.incarnation;
+    path.local_ip = downstream ? pair.upstream : pair.downstream;
+    path.remote_ip = downstream ? pair.downstream : pair.upstream;
+    path.remote_base_udp_port = remote.base_udp_port;
+    if (path.local_ip == path.remote_ip) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("ranks {} and {} have the same address {}", rank, neighbour,
+                              wire::to_string(path.local_ip)));
+    }
+    const auto local = std::ranges::find(addresses, path.local_ip, &LocalAddress::ip);
+    if (local == addresses.end()) {
+      return fail(ErrorCode::kInternal, fmt::format("no port has this daemon's address {}",
+                                                    wire::to_string(path.local_ip)));
+    }
+    path.port = local->port;
+    paths.push_back(path);
   }
-  const auto local = std::ranges::find(addresses, path.local_ip, &LocalAddress::ip);
-  if (local == addresses.end()) {
-    return fail(ErrorCode::kInternal, fmt::format("no port has this daemon's address {}",
-                                                  wire::to_string(path.local_ip)));
-  }
-  path.port = local->port;
-  return path;
+  return paths;
 }
 
 std::string addresses_text(const ipc::RankInfo& info) {

@@ -6,9 +6,9 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/types.h"
@@ -52,19 +52,20 @@ struct AddressPair {
   wire::IpAddress upstream;
   wire::IpAddress downstream;
 };
-/// The first address of `upstream` that has one of `downstream` in its network (by both prefixes),
-/// and the first such one: what both ends use for the connection between them.
-[[nodiscard]] std::optional<AddressPair> common_addresses(const ipc::RankInfo& upstream,
-                                                          const ipc::RankInfo& downstream);
+/// Each address of `upstream`, in its order, with the first of `downstream` that is in its network
+/// (by both prefixes) and that none before it got: what both ends use for the connections between
+/// them, lane by lane. Empty where they have no network in common.
+[[nodiscard]] std::vector<AddressPair> common_addresses(const ipc::RankInfo& upstream,
+                                                        const ipc::RankInfo& downstream);
 
-/// How frames of `rank` reach its neighbour, without the neighbour's MAC address.
+/// How frames of `rank` reach its neighbour, without the neighbour's MAC address: a path for each
+/// pair of common addresses, as many as there are lanes to use them.
 /// @param addresses  this daemon's own; `own` its entry.
 /// @return an error that names both ranks where they have no network in common, or one address.
-[[nodiscard]] Result<NeighbourPath> neighbour_path(std::uint16_t rank, std::uint16_t neighbour,
-                                                   bool downstream,
-                                                   std::span<const ipc::RankInfo> table,
-                                                   const ipc::RankInfo& own,
-                                                   std::span<const LocalAddress> addresses);
+[[nodiscard]] Result<std::vector<NeighbourPath>> neighbour_paths(
+    std::uint16_t rank, std::uint16_t neighbour, bool downstream, std::uint8_t lanes,
+    std::span<const ipc::RankInfo> table, const ipc::RankInfo& own,
+    std::span<const LocalAddress> addresses);
 
 /// "10.0.0.1/24, 10.1.0.1/24"
 [[nodiscard]] std::string addresses_text(const ipc::RankInfo& info);

@@ -11,6 +11,7 @@ daemon_memory_mib=${daemon_memory_mib:-160}
 daemon_huge=--huge-unlink  # or --huge-unlink=existing, where dpdk-dumpcap shall attach
 daemon_telemetry=${daemon_telemetry:---no-telemetry}
 daemon_lanes=${daemon_lanes:-1}  # of each; a memif link has to have as many at both ends
+memif_rails=${memif_rails:-1}    # links between two daemons
 
 daemon_socket() { printf '%s/gw%s.sock' "$run_dir" "$1"; }
 daemon_log() { printf '%s/gw%s.log' "$run_dir" "$1"; }
@@ -91,8 +92,9 @@ daemon_end() {
   rm -rf "/run/dpdk/gw$$-$1" /dev/hugepages/"gw$$-$1"map_*
 }
 
-# memif_ring_start RANKS [FLAG...]: RANKS daemons with index 0 ... RANKS-1. Two share one link; more
-# have a link from each to the next, so two ports each; one has a link that nobody serves.
+# memif_ring_start RANKS [FLAG...]: RANKS daemons with index 0 ... RANKS-1. Two share memif_rails
+# links; more have a link from each to the next, so two ports each; one has a link that nobody
+# serves.
 memif_ring_start() {
   local ranks=$1 i
   shift
@@ -103,10 +105,12 @@ memif_ring_start() {
 # memif_rank_start INDEX RANKS [FLAG...]: one daemon of that ring; also after it has ended. Of each
 # link the lower index is the server.
 memif_rank_start() {
-  local i=$1 ranks=$2 ports=() vdevs=()
+  local i=$1 ranks=$2 rail ports=() vdevs=()
   shift 2
   if ((ranks <= 2)); then
-    memif_end 0 0 "$i" "$i" || return 1
+    for ((rail = 0; rail < memif_rails; rail++)); do
+      memif_end "$rail" "$rail" "$i" "$i" || return 1
+    done
   else
     # To the next, then to the one before; link L joins L and L+1, the last link closes the ring.
     memif_end 0 "$i" 0 $((i == ranks - 1)) || return 1

@@ -64,7 +64,8 @@ class PlayedLanes final : public LaneControl {
   Result<lane::GroupPlan*> create_plan(const PlanRequest& request) override {
     FUZZ_CHECK(request.nranks >= 1 && request.rank < request.nranks);
     FUZZ_CHECK(request.lanes >= 1 && request.lanes <= lanes());
-    FUZZ_CHECK((request.nranks > 1) == (request.downstream && request.upstream));
+    FUZZ_CHECK((request.nranks > 1) == !request.downstream.empty());
+    FUZZ_CHECK((request.nranks > 1) == !request.upstream.empty());
     auto* plan = new lane::GroupPlan;
     plan->shards.resize(request.lanes);
     plans.insert(plan);

@@ -16,10 +16,11 @@ end_ranks() {
 }
 on_exit end_ranks
 
-# pair LANES OPTION...: two ranks at once; fails if one does.
+# pair LANES OPTION...: two ranks at once, with as many links as $rails; fails if one does.
+rails=1
 pair_epoch=0
 pair() {
-  local lanes=$1 rank role lane lcores tries status=0
+  local lanes=$1 rank rail role lane lcores tries status=0 vdevs ports
   shift
   pair_epoch=$((pair_epoch + 1))
   local cpus
@@ -30,11 +31,16 @@ pair() {
   for rank in 0 1; do
     role=server
     ((rank == 0)) || role=client
+    vdevs=() ports=()
+    for ((rail = 0; rail < rails; rail++)); do
+      vdevs+=(--vdev "net_memif$rail,role=$role,id=$rail,$link")
+      ports+=(--port "net_memif$rail=10.9.$rail.$((rank + 1))/24")
+    done
     "$gradwire_perf" --lcores "$lcores" --no-pci --no-telemetry --log-level=error -m 64 \
       --file-prefix "gwp$$-$rank" \
-      --vdev "net_memif0,role=$role,$link" \
+      "${vdevs[@]}" \
       -- --transport gradwire --rank "$rank" --nranks 2 --rendezvous "$run_dir/meet" \
-      --epoch "$pair_epoch" --port "net_memif0=10.9.0.$((rank + 1))/24" --lanes "$lanes" \
+      --epoch "$pair_epoch" "${ports[@]}" --lanes "$lanes" \
       --timeout "$((30 * timeout_multiplier))" "$@" \
       >"$run_dir/pair-$rank.out" 2>"$run_dir/pair-$rank.err" &
     pids+=($!)
@@ -57,6 +63,9 @@ expect_text "the whole table is there" '^ *4000004 .* 0 ' "$run_dir/pair-0.out"
 expect "one lane, 1,408 B payloads, a window of 8" \
   pair 1 --payload 1408 --window 8 --transit 8 --sizes "$awkward" -n 3 -w 1
 expect "two lanes" pair 2 --sizes "$awkward" -n 3 -w 1
+rails=2
+expect "two lanes, a link for each" pair 2 --sizes "$awkward" -n 3 -w 1
+rails=1
 expect "results past the cache, in place" pair 1 --sizes 16M -n 2 -w 1 --in-place
 for what in "fp32 avg" "fp64 avg" "fp16 avg" "bf16 sum" "int8 max" "int32 prod" "int64 min" \
   "uint8 max"; do

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """status.py SOCKET: prints the daemon's status. With --expect-no-clients exit 1 while it has a
 client or a group, or maps gradient memory, as its own word and /proc/PID/maps have it; with
---expect-lanes N unless it has N lanes and each has received chunks."""
+--expect-lanes N unless it has N lanes and each has received chunks, with --expect-ports N the
+same of its ports."""
 
 import argparse
 import json
@@ -18,6 +19,7 @@ def main():
     parser.add_argument("socket")
     parser.add_argument("--expect-no-clients", action="store_true")
     parser.add_argument("--expect-lanes", type=int)
+    parser.add_argument("--expect-ports", type=int)
     arguments = parser.parse_args()
     try:
         status = gradwire.daemon_status(arguments.socket)
@@ -33,10 +35,12 @@ def main():
             print(f"{len(status['clients'])} clients, {len(status['groups'])} groups, mapped: "
                   f"{mapped}")
             return 1
-    if arguments.expect_lanes is not None:
-        received = [lane["counters"]["rx_bytes"] for lane in status["lanes"]]
-        print(f"bytes received by lane: {received}")
-        if len(received) != arguments.expect_lanes or min(received) < 100_000:
+    for what, wanted in ("lanes", arguments.expect_lanes), ("ports", arguments.expect_ports):
+        if wanted is None:
+            continue
+        received = [one["counters"]["rx_bytes"] for one in status[what]]
+        print(f"bytes received by {what}: {received}")
+        if len(received) != wanted or min(received) < 100_000:
             return 1
     return 0
 

@@ -14,8 +14,10 @@ TEST_CASE("the text says who waits for whom") {
                 "state_since_s": 1.5, "lanes": 2, "payload_bytes": 8192, "aborted": null,
                 "waits_for": ["op 7 on lane 0: upstream rank 0, silent for 0.500 s"],
                 "members": [{"member": 0, "client": 4, "pid": 99, "state": "joined"}],
-                "downstream": {"rank": 0, "remote_ip": "10.0.0.2", "remote_mac": null, "port": 0,
-                               "local_ip": "10.0.0.1"},
+                "downstream": {"rank": 0, "paths": [
+                  {"remote_ip": "10.0.0.2", "remote_mac": null, "port": 0, "local_ip": "10.0.0.1"},
+                  {"remote_ip": "10.1.0.2", "remote_mac": "02:00:00:00:00:02", "port": 1,
+                   "local_ip": "10.1.0.1"}]}, "idle_networks": 1,
                 "shards": [{"lane": 0, "state": "formed", "posted_op_seq": 7, "done_op_seq": 6}]}],
     "clients": [{"client": 4, "pid": 99, "uid": 1000, "state": "open", "since_s": 2.0,
                  "memory_bytes": 4194304, "memories": [{}, {}]}],
@@ -31,6 +33,8 @@ TEST_CASE("the text says who waits for whom") {
         "  waits for: op 7 on lane 0: upstream rank 0, silent for 0.500 s\n"
         "  member 0: client 4, pid 99, joined\n"
         "  downstream rank 0: 10.0.0.2 at ?, from 10.0.0.1 of port 0\n"
+        "  downstream rank 0: 10.1.0.2 at 02:00:00:00:00:02, from 10.1.0.1 of port 1\n"
+        "  idle networks for want of lanes: 1\n"
         "  lane 0: formed, op 7 posted, 6 done, downstream posted ?, ? bytes in flight, rtt ? us\n"
         "client 4: pid 99, uid 1000, open for 2.000 s, 4194304 bytes in 2 memories\n"
         "lane 0: short 2, rounds 5\n"

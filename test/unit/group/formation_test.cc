@@ -22,16 +22,17 @@ TEST_CASE("a group forms: addresses, plan, lanes, reply") {
   CHECK(plan.lanes == 2);
   CHECK(plan.payload_bytes == 8192);
   CHECK(plan.incarnation == 100);
-  REQUIRE(plan.downstream);
-  CHECK(plan.downstream->rank == 1);
-  CHECK(plan.downstream->incarnation == 101);
-  CHECK(wire::to_string(plan.downstream->remote_ip) == "10.0.0.2");
-  CHECK(wire::to_string(plan.downstream->local_ip) == "10.0.0.1");
-  CHECK(plan.downstream->remote_mac[5] == 2);
-  CHECK(plan.downstream->remote_base_udp_port == 18515);
-  REQUIRE(plan.upstream);
-  CHECK(plan.upstream->rank == 2);
-  CHECK(wire::to_string(plan.upstream->remote_ip) == "10.0.0.3");
+  REQUIRE(plan.downstream.size() == 1);
+  const NeighbourPath& down = plan.downstream[0];
+  CHECK(down.rank == 1);
+  CHECK(down.incarnation == 101);
+  CHECK(wire::to_string(down.remote_ip) == "10.0.0.2");
+  CHECK(wire::to_string(down.local_ip) == "10.0.0.1");
+  CHECK(down.remote_mac.value()[5] == 2);
+  CHECK(down.remote_base_udp_port == 18515);
+  REQUIRE(plan.upstream.size() == 1);
+  CHECK(plan.upstream[0].rank == 2);
+  CHECK(wire::to_string(plan.upstream[0].remote_ip) == "10.0.0.3");
   CHECK(daemon.lanes.count(RequestType::kAddGroup) == 2);
   const lane::GroupPlan* made = *daemon.lanes.plans.begin();
   CHECK(made->group_handle == 1);
@@ -80,8 +81,8 @@ TEST_CASE("one rank needs no neighbour") {
   daemon.open(1);
   daemon.form({1}, 1);
   const PlanRequest& plan = daemon.lanes.plan_requests.at(0);
-  CHECK_FALSE(plan.downstream);
-  CHECK_FALSE(plan.upstream);
+  CHECK(plan.downstream.empty());
+  CHECK(plan.upstream.empty());
   CHECK(daemon.lanes.resolved_ports.empty());
 }
 
@@ -93,8 +94,48 @@ TEST_CASE("the port is the one whose network leads there") {
   auto table = table_of(2);
   table[0] = make_rank_info(test::daemon_info(100), 2, daemon.lanes.local);
   daemon.join(1, join_body(0, table));
-  CHECK(daemon.lanes.plan_requests.at(0).downstream->port == 7);
-  CHECK(daemon.lanes.plan_requests.at(0).upstream->port == 7);
+  CHECK(daemon.lanes.plan_requests.at(0).downstream.at(0).port == 7);
+  CHECK(daemon.lanes.plan_requests.at(0).upstream.at(0).port == 7);
+}
+
+TEST_CASE("two networks in common are two rails, and both have to answer") {
+  FakeDaemon daemon;
+  daemon.lanes.local = {local_address(3, "10.0.0.1"), local_address(7, "10.5.0.1")};
+  daemon.lanes.silent = {"10.5.0.2"};
+  daemon.make();
+  daemon.open(1);
+  auto table = table_of(2);
+  table[0] = make_rank_info(test::daemon_info(100), 2, daemon.lanes.local);
+  const std::vector<LocalAddress> theirs = {local_address(0, "10.0.0.2"),
+                                            local_address(1, "10.5.0.2")};
+  table[1] = make_rank_info(test::daemon_info(101), 2, theirs);
+  daemon.join(1, join_body(0, table));
+  CHECK(daemon.lanes.plan_requests.empty());
+  CHECK_THAT(daemon.group_json()["waits_for"][0].get<std::string>(),
+             Catch::Contains("(10.5.0.2) has not answered for its MAC address on port 7"));
+  daemon.lanes.silent.clear();
+  daemon.poll();
+  const PlanRequest& plan = daemon.lanes.plan_requests.at(0);
+  REQUIRE(plan.downstream.size() == 2);
+  REQUIRE(plan.upstream.size() == 2);
+  CHECK(path_of(plan.downstream, 1).port == 7);
+  CHECK(path_of(plan.upstream, 0).port == 3);
+  CHECK(daemon.group_json()["upstream"]["paths"][1]["local_ip"] == "10.5.0.1");
+}
+
+TEST_CASE("a network that no lane is left for is said to be idle") {
+  FakeDaemon daemon;
+  daemon.lanes.local = {local_address(3, "10.0.0.1"), local_address(7, "10.5.0.1")};
+  daemon.make();
+  daemon.open(1);
+  auto table = table_of(2);
+  table[0] = make_rank_info(test::daemon_info(100), 2, daemon.lanes.local);
+  const std::vector<LocalAddress> theirs = {local_address(0, "10.0.0.2"),
+                                            local_address(1, "10.5.0.2")};
+  table[1] = make_rank_info(test::daemon_info(101), 1, theirs);
+  daemon.join(1, join_body(0, table));
+  CHECK(daemon.lanes.plan_requests.at(0).downstream.size() == 1);
+  CHECK(daemon.group_json()["idle_networks"] == 1);
 }
 
 TEST_CASE("all members of the rank are waited for, in any order") {

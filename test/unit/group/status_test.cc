@@ -77,8 +77,10 @@ TEST_CASE("a forming group says whom it waits for") {
   const json group = daemon.group_json();
   CHECK(group["state"] == "forming");
   CHECK(group["state_since_s"] == 1.0);
-  CHECK(group["downstream"]["remote_ip"] == "10.0.0.2");
-  CHECK(group["downstream"]["remote_mac"] == "02:00:00:00:00:02");
+  CHECK(group["downstream"]["rank"] == 1);
+  REQUIRE(group["downstream"]["paths"].size() == 1);
+  CHECK(group["downstream"]["paths"][0]["remote_ip"] == "10.0.0.2");
+  CHECK(group["downstream"]["paths"][0]["remote_mac"] == "02:00:00:00:00:02");
   CHECK_THAT(group["waits_for"][0].get<std::string>(),
              Catch::Contains("downstream rank 1 (10.0.0.2) has not answered"));
   CHECK(group["members"][0]["state"] == "joined");

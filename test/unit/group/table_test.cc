@@ -23,6 +23,16 @@ void refused(const ipc::JoinBody& join, ErrorCode code, const std::string& says)
   CHECK_THAT(result.error().message, Catch::Contains(says));
 }
 
+/// "10.0.0.1-10.0.0.2 ...": upstream's and downstream's address of each pair.
+std::string pairs(const ipc::RankInfo& upstream, const ipc::RankInfo& downstream) {
+  std::string text;
+  for (const AddressPair& pair : common_addresses(upstream, downstream)) {
+    text += (text.empty() ? "" : " ") + wire::to_string(pair.upstream) + "-" +
+            wire::to_string(pair.downstream);
+  }
+  return text;
+}
+
 }  // namespace
 
 TEST_CASE("an own entry has what the daemon is") {
@@ -144,14 +154,41 @@ TEST_CASE("both ends choose the same addresses") {
       local_address(0, "10.5.0.2"), local_address(1, "10.0.0.2"), local_address(2, "10.0.0.3")};
   const auto a = make_rank_info(test::daemon_info(1), 1, of_a);
   const auto b = make_rank_info(test::daemon_info(2), 1, of_b);
-  const auto down = common_addresses(a, b);
+  CHECK(pairs(a, b) == "10.0.0.1-10.0.0.2 10.5.0.1-10.5.0.2");
+  CHECK(pairs(b, a) == "10.5.0.2-10.5.0.1 10.0.0.2-10.0.0.1");
+}
+
+TEST_CASE("two ports of one network are two rails, each address once") {
+  const std::vector<LocalAddress> of_a = {local_address(0, "10.0.0.1"),
+                                          local_address(1, "10.0.0.3")};
+  const std::vector<LocalAddress> of_b = {
+      local_address(0, "10.0.0.2"), local_address(1, "10.0.0.4"), local_address(2, "10.0.0.6")};
+  const auto a = make_rank_info(test::daemon_info(1), 2, of_a);
+  const auto b = make_rank_info(test::daemon_info(2), 2, of_b);
+  CHECK(pairs(a, b) == "10.0.0.1-10.0.0.2 10.0.0.3-10.0.0.4");
+  CHECK(pairs(b, a) == "10.0.0.2-10.0.0.1 10.0.0.4-10.0.0.3");
+}
+
+TEST_CASE("a neighbour has a path for each common network, as far as there are lanes") {
+  const std::vector<LocalAddress> of_a = {local_address(4, "10.0.0.1"),
+                                          local_address(7, "10.5.0.1")};
+  const std::vector<LocalAddress> of_b = {local_address(0, "10.5.0.2"),
+                                          local_address(1, "10.0.0.2")};
+  const auto a = make_rank_info(test::daemon_info(1), 2, of_a);
+  const auto b = make_rank_info(test::daemon_info(2), 2, of_b);
+  const std::vector<ipc::RankInfo> table = {a, b};
+  const auto down = neighbour_paths(0, 1, true, 3, table, a, of_a);
   REQUIRE(down);
-  CHECK(wire::to_string(down->upstream) == "10.0.0.1");
-  CHECK(wire::to_string(down->downstream) == "10.0.0.2");
-  const auto up = common_addresses(b, a);
+  REQUIRE(down->size() == 2);
+  CHECK((*down)[0].port == 4);
+  CHECK((*down)[1].port == 7);
+  CHECK(wire::to_string((*down)[1].remote_ip) == "10.5.0.2");
+  CHECK(path_of(*down, 2).port == 4);
+  // Rank 1 sends here: its order counts.
+  const auto up = neighbour_paths(0, 1, false, 1, table, a, of_a);
   REQUIRE(up);
-  CHECK(wire::to_string(up->upstream) == "10.5.0.2");
-  CHECK(wire::to_string(up->downstream) == "10.5.0.1");
+  REQUIRE(up->size() == 1);
+  CHECK((*up)[0].port == 7);
 }
 
 TEST_CASE("a network counts only if both prefixes say so") {
@@ -159,9 +196,9 @@ TEST_CASE("a network counts only if both prefixes say so") {
   const std::vector<LocalAddress> narrow = {local_address(0, "10.0.2.1", 24)};
   const auto a = make_rank_info(test::daemon_info(1), 1, wide);
   const auto b = make_rank_info(test::daemon_info(2), 1, narrow);
-  CHECK_FALSE(common_addresses(a, b));
-  CHECK_FALSE(common_addresses(b, a));
-  CHECK_FALSE(common_addresses(a, make_rank_info(test::daemon_info(3), 1, {})));
+  CHECK(common_addresses(a, b).empty());
+  CHECK(common_addresses(b, a).empty());
+  CHECK(common_addresses(a, make_rank_info(test::daemon_info(3), 1, {})).empty());
 }
 
 }  // namespace gradwire::group
