@@ -43,6 +43,7 @@ bool is_mounted(const Machine& machine) {
 
 void check_hugepages(const Machine& machine, const Subject& subject, Findings& out) {
   constexpr std::int64_t kUsualMib = 2048;
+  constexpr std::int64_t kControlMib = 128;
   const auto wanted =
       subject.memory_mib != 0 ? static_cast<std::int64_t>(subject.memory_mib) : kUsualMib;
   const std::set<int> nic_nodes = nodes_of_nics(machine, subject);
@@ -67,20 +68,26 @@ void check_hugepages(const Machine& machine, const Subject& subject, Findings& o
       finding.value += fmt::format("; the NIC is on this node, and {} MiB are wanted", wanted);
       finding.mend = fmt::format("scripts/setup-host.sh --hugepages {}:{}", node, wanted / 2);
     } else if (mib == 0) {
-      finding.verdict = Verdict::kSkip;
-      finding.value += "; no NIC is known to be on this node";
+      finding.verdict = Verdict::kWarn;
+      finding.value += "; a daemon whose control CPU is on this node does not start";
+      finding.why = "the EAL keeps what all its threads share on the main lcore's node";
+      finding.mend = fmt::format(
+          "scripts/setup-host.sh --hugepages {}:{}, or a main lcore on a node that has pages", node,
+          kControlMib / 2);
     }
     nodes.push_back(std::move(finding));
   }
-  out.insert(out.end(), nodes.begin(), nodes.end());
   if (total_mib == 0) {
-    out.push_back({"hugepages", "", Verdict::kFail, "none on any node", kWhyPages,
-                   fmt::format("scripts/setup-host.sh --hugepages {}", wanted / 2)});
+    // Said once instead of for each node.
+    std::erase_if(nodes, [](const Finding& f) { return f.verdict != Verdict::kFail; });
+    nodes.push_back({"hugepages", "", Verdict::kFail, "none on any node", kWhyPages,
+                     fmt::format("scripts/setup-host.sh --hugepages {}", wanted / 2)});
   } else if (!is_mounted(machine)) {
-    out.push_back({"hugepages", "", Verdict::kFail, "no hugetlbfs is mounted",
-                   "DPDK takes its pages from a mounted hugetlbfs",
-                   "mount -t hugetlbfs -o pagesize=2M none /dev/hugepages"});
+    nodes.push_back({"hugepages", "", Verdict::kFail, "no hugetlbfs is mounted",
+                     "DPDK takes its pages from a mounted hugetlbfs",
+                     "mount -t hugetlbfs -o pagesize=2M none /dev/hugepages"});
   }
+  out.insert(out.end(), nodes.begin(), nodes.end());
 }
 
 void check_memlock(const Machine& machine, Findings& out) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "host/examine.h"
 
+#include <algorithm>
+
 #include "fake_machine.h"
 
 namespace gradwire::host {
@@ -14,7 +16,7 @@ constexpr const char* kNic = "0000:3b:00.0";
 void make_good(const FakeMachine& machine) {
   machine.write("/proc/sys/kernel/osrelease", "6.1.0");
   machine.write("/proc/mounts", "none /dev/hugepages hugetlbfs rw,pagesize=2M 0 0");
-  machine.node(0, 0, 0);
+  machine.node(0, 64, 0);
   machine.node(1, 1024, 2);
   machine.nic(kNic, "vfio-pci", "", 1);
   machine.folder("/sys/bus/pci/drivers/vfio-pci");
@@ -75,9 +77,13 @@ TEST_CASE("hugepages are judged on the NIC's node") {
   const Findings empty = examine(machine, {});
   CHECK(finding_of(empty, "hugepages").verdict == Verdict::kFail);
   CHECK_THAT(finding_of(empty, "hugepages").value, Contains("none on any node"));
-  // Nothing of a host without pages is in order.
-  CHECK(finding_of(empty, "hugepages", "node 0").verdict == Verdict::kSkip);
-  CHECK(finding_of(empty, "hugepages", "node 1").verdict == Verdict::kSkip);
+  CHECK(std::ranges::count(empty, "hugepages", &Finding::check) == 1);
+
+  machine.node(1, 1024, 0);
+  const Finding control = finding_of(examine(machine, good_subject()), "hugepages", "node 0");
+  CHECK(control.verdict == Verdict::kWarn);
+  CHECK_THAT(control.value, Contains("control CPU"));
+  CHECK_THAT(control.mend, Contains("--hugepages 0:64"));
 }
 
 TEST_CASE("memlock below a gigabyte is told") {
