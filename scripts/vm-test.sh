@@ -84,7 +84,7 @@ for story in ${stories//,/ }; do
   case $story in
     numa)
       # The NICs' bus is on node 1, whose CPUs are isolated.
-      vm_boot numa 400 "isolcpus=managed_irq,domain,2,3 nohz_full=2,3 rcu_nocbs=2,3" \
+      vm_boot numa 500 "isolcpus=managed_irq,domain,2,3 nohz_full=2,3 rcu_nocbs=2,3" \
         -m 4096 -smp 4,sockets=2,cores=2 \
         -object memory-backend-ram,id=m0,size=2G -object memory-backend-ram,id=m1,size=2G \
         -numa node,nodeid=0,cpus=0-1,memdev=m0 -numa node,nodeid=1,cpus=2-3,memdev=m1 \

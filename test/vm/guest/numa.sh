@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# Two NUMA nodes, NICs on node 1, CPUs 2 and 3 of node 1 isolated: lanes run there, their memory is
-# there, and next to nothing preempts them. The control run puts the lanes on CPUs 0 and 1, beside
-# programs that compute.
+# Two NUMA nodes, NICs on node 1, CPUs 2 and 3 of node 1 isolated: lanes run there, their buffers
+# are there though the control plane is on node 0, and next to nothing preempts them. The control
+# run puts the lanes on CPUs 0 and 1, beside programs that compute.
 . /opt/gradwire/vm/story.sh
 
 mapfile -t nics < <(for device in /sys/bus/pci/devices/*; do
@@ -18,8 +18,9 @@ say "isolated CPUs $(cat /sys/devices/system/cpu/isolated), tickless" \
   "$(cat /sys/devices/system/node/node1/cpulist)"
 [[ $(cat /sys/devices/system/cpu/isolated) == 2-3 ]] || fail "CPUs 2 and 3 are not isolated"
 
-"$setup_host" --hugepages 1:400 --memlock unlimited --bind "$(IFS=, && echo "${nics[*]}")" --now \
-  >"$work/setup.out" 2>&1 || fail "setup-host.sh: $(cat "$work/setup.out")"
+"$setup_host" --hugepages 0:64,1:400 --memlock unlimited --now \
+  --bind "$(IFS=, && echo "${nics[*]}")" >"$work/setup.out" 2>&1 ||
+  fail "setup-host.sh: $(cat "$work/setup.out")"
 ulimit -l unlimited
 gradwire doctor --nic "${nics[0]}" --nic "${nics[1]}" --cpus 2,3 >"$work/doctor" ||
   fail "doctor: $(cat "$work/doctor")"
@@ -32,21 +33,33 @@ gradwire doctor --nic "${nics[0]}" --cpus 0 |
   fail "doctor likes CPU 0"
 say "doctor: $(tail -n 1 "$work/doctor")"
 
-# lane_numbers NAME: involuntary switches and interrupts of a daemon's lane so far.
+# lane_switches NAME: involuntary switches of a daemon's lane so far.
 lane_switches() {
   gradwire status --json --socket "$work/$1.sock" | python3 -c '
 import json, sys
 print(sum(lane["involuntary_switches"] for lane in json.load(sys.stdin)["lanes"]))'
 }
-# pages NAME: a daemon's huge pages by node, gradient memory and mempools alike.
+# pages NAME PATTERN: a daemon's pages by node, of mappings that match.
 pages() {
-  grep -E ' huge |hugepages|gradwire' "/proc/${daemon_pid[$1]}/numa_maps" | tr ' ' '\n' |
+  grep -E "$2" "/proc/${daemon_pid[$1]}/numa_maps" | tr ' ' '\n' |
     awk -F= '/^N[0-9]+=/ {sum[$1] += $2} END {for (n in sum) printf "%s=%d ", n, sum[n]}'
 }
+# buffers NAME: pages by node of what gradients, commands and packets of both daemons lie in.
+buffers() {
+  local rank
+  for rank in 0 1; do
+    printf 'gradients %s' "$(pages "$1-$rank" gradwire-memory)"
+    printf 'rings %s' "$(pages "$1-$rank" gradwire-queue)"
+    grep -oE 'mempool .* on pages of .*' "$work/$1-$rank.log" |
+      sed -E 's/^mempool ([^:]+):.*of [0-9]+ [KMG]iB, /\1 /; s/,[^,]*$//
+        s/node ([0-9]+): ([0-9]+) pages?/N\1=\2/g' | tr '\n' ' '
+  done
+}
+daemon_memory=(--socket-mem 32,160)
 
 # run NAME LCORES_A LCORES_B POLLING: prints a row of the table into $work/rows.
 run() {
-  local name=$1 before after began=$SECONDS rank on_node
+  local name=$1 before after began=$SECONDS on_node
   daemon "$name-0" "$2" "${nics[0]}" 10.9.1.1 "$4"
   daemon "$name-1" "$3" "${nics[1]}" 10.9.1.2 "$4"
   daemon_ready "$name-0"
@@ -57,15 +70,24 @@ run() {
   run_name=$name
   before=$(($(lane_switches "$name-0") + $(lane_switches "$name-1")))
   # While it runs the clients' memory is there too.
-  (sleep 6 && for rank in 0 1; do pages "$name-$rank"; done >"$work/$name.pages") &
+  (
+    for ((tries = 0; tries < 300; tries++)); do
+      [[ -z $(pages "$name-0" gradwire-memory) || -z $(pages "$name-1" gradwire-memory) ]] || break
+      sleep 0.2
+    done
+    sleep 1
+    buffers "$name" >"$work/$name.pages"
+    for rank in 0 1; do pages "$name-$rank" hugepages; done >"$work/$name.eal"
+  ) &
+  local watcher=$!
   bench "$name" --sizes 64:400,64K:150,1M:30 -w 3
-  wait $!
+  wait "$watcher"
   after=$(($(lane_switches "$name-0") + $(lane_switches "$name-1")))
   on_node=$(cat "$work/$name.pages")
   say "$name: $((after - before)) involuntary switches of two lanes in $((SECONDS - began)) s," \
-    "pages $on_node"
+    "pages: $on_node"
+  say "the EAL's pages, the control plane's among them: $(cat "$work/$name.eal")"
   grep -hE 'lane 0: lcore' "$work/$name-0.log" "$work/$name-1.log" | sed 's/.*lane 0/    lane 0/'
-  grep -hoE 'mempool .* on pages of .*' "$work/$name-0.log" | sed 's/^/    /'
   printf '%s %s %s %s\n' "$name" $((after - before)) $((SECONDS - began)) "$on_node" >>"$work/rows"
   switches=$((after - before))
   daemons_end
@@ -73,8 +95,12 @@ run() {
 
 run isolated 0@0,1@2 0@1,1@3 busy
 isolated_switches=$switches
-[[ $(cat "$work/isolated.pages") != *N0=* && $(cat "$work/isolated.pages") == *N1=* ]] ||
-  fail "pages are not all on node 1: $(cat "$work/isolated.pages")"
+placed=$(cat "$work/isolated.pages")
+[[ $placed != *N0=* ]] || fail "not every buffer is on node 1: $placed"
+for buffer in gradients rings packet; do
+  (($(grep -oE "${buffer}[^ ]* N1=[0-9]+" <<<"$placed" | wc -l) == 2)) ||
+    fail "not known of both daemons: where their $buffer lie: $placed"
+done
 grep -q 'lane 0: lcore 1 on CPU 2, NUMA node 1, isolated' "$work/isolated-0.log" ||
   fail "the lane is not isolated"
 ! grep -q 'WARN.*lane 0' "$work/isolated-0.log" || fail "the daemon warns of its lane"

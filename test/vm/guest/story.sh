@@ -31,6 +31,7 @@ interface_of() {
 }
 
 # daemon NAME LCORES ADDRESS IP POLLING
+daemon_memory=(-m 192)
 daemon() {
   cat >"$work/$1.toml" <<TEXT
 [daemon]
@@ -47,7 +48,7 @@ polling = "$5"
 silence_ms = 20000
 ping_ms = 1000
 TEXT
-  gradwired --lcores "$2" -a "$3" --file-prefix "$1" -m 192 --no-telemetry -- \
+  gradwired --lcores "$2" -a "$3" --file-prefix "$1" "${daemon_memory[@]}" --no-telemetry -- \
     --config "$work/$1.toml" >"$work/$1.log" 2>&1 </dev/null &
   pids+=($!)
   daemon_pid[$1]=$!
