@@ -59,6 +59,13 @@ eventually 60 restarted ||
 [[ $(unit MainPID) != "$pid" ]] || fail "it is the same process"
 say "a daemon that hangs is killed by the watchdog, and started again"
 
+began=$SECONDS
+systemctl stop gradwired.service
+(($? == 0 && SECONDS - began < 20)) && [[ $(unit Result) == success ]] ||
+  fail "stopping took $((SECONDS - began)) s: $(unit Result), $(journalctl -u gradwired -n 30)"
+systemctl start gradwired.service || fail "it does not start again: $(unit Result)"
+say "stopped and started again in $((SECONDS - began)) s"
+
 pid=$(unit MainPID)
 dpkg -i "$new" >"$work/upgrade.out" 2>&1 || fail "upgrade: $(cat "$work/upgrade.out")"
 eventually 30 active || fail "it is $(unit ActiveState) after the upgrade"
