@@ -50,8 +50,8 @@ capabilities=$(awk '/^CapEff/ {print $2}' "/proc/$pid/status")
 [[ $user == gradwire && $capabilities == 0000000000000000 ]] ||
   fail "it runs as $user with capabilities $capabilities"
 /usr/bin/gradwire status >"$work/status.out" 2>&1 || fail "no status: $(cat "$work/status.out")"
-say "started by systemd (Type=$(unit Type)) as $user, capabilities $capabilities:" \
-  "$(unit StatusText | cut -c1-60)..."
+say "started by systemd (Type=$(unit Type)) as $user, capabilities $capabilities"
+systemctl status --no-pager -n 0 gradwired.service | grep -E '(Active|Status):'
 
 kill -STOP "$pid"
 eventually 60 restarted ||
