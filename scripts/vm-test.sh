@@ -84,7 +84,7 @@ for story in ${stories//,/ }; do
   case $story in
     numa)
       # The NICs' bus is on node 1, whose CPUs are isolated.
-      vm_boot numa 500 "isolcpus=managed_irq,domain,2,3 nohz_full=2,3 rcu_nocbs=2,3" \
+      vm_boot numa 700 "isolcpus=managed_irq,domain,2,3 nohz_full=2,3 rcu_nocbs=2,3" \
         -m 4096 -smp 4,sockets=2,cores=2 \
         -object memory-backend-ram,id=m0,size=2G -object memory-backend-ram,id=m1,size=2G \
         -numa node,nodeid=0,cpus=0-1,memdev=m0 -numa node,nodeid=1,cpus=2-3,memdev=m1 \
@@ -95,12 +95,12 @@ for story in ${stories//,/ }; do
         -netdev hubport,id=n2,hubid=0 -device e1000e,netdev=n2,bus=rp2,mac=52:54:00:00:00:02 ||
         failed=1
       ;;
-    pair) vm_boot_pair 400 || failed=1 ;;
+    pair) vm_boot_pair 700 || failed=1 ;;
     package)
-      vm_boot package 500 "gradwire.init=/sbin/init systemd.unit=gradwire-story.service" \
+      vm_boot package 700 "gradwire.init=/sbin/init systemd.unit=gradwire-story.service" \
         -m 4096 -smp 2 "${nics[@]}" || failed=1
       ;;
-    *) vm_boot "$story" 500 "" -m 4096 -smp 4 "${nics[@]}" || failed=1 ;;
+    *) vm_boot "$story" 700 "" -m 4096 -smp 4 "${nics[@]}" || failed=1 ;;
   esac
 done
 step "stories: $((SECONDS - started)) s in virtual machines"

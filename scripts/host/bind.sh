@@ -76,12 +76,13 @@ bind_refuse() {
 }
 
 bind_apply() {
-  local address
+  local address others=()
   ((${#bind_addresses[@]} > 0)) || return 0
   bind_load_modules
   for address in "${bind_addresses[@]}"; do
-    [[ $(pci_driver "$address") == "$bind_driver" ]] || bind_one "$address"
+    [[ $(pci_driver "$address") == "$bind_driver" ]] || others+=("$address")
   done
+  ((${#others[@]} == 0)) || bind_all "${others[@]}"
   ((now_only)) || bind_at_boot
 }
 
@@ -112,13 +113,27 @@ interface_facts() {
   printf '%s %s %s' "$name" "$up" "$(read_value "/sys/class/net/$name/mtu")"
 }
 
-bind_one() {
-  local address=$1 driver override facts member others=
-  driver=$(pci_driver "$address")
-  override=$(read_value "$pci_devices/$address/driver_override")
-  [[ $override != '(null)' ]] || override=
-  read -ra facts <<<"$(interface_facts "$address")"
-  say "run: dpdk-devbind.py --bind=$bind_driver $address (its driver is ${driver:-none})"
+# bind_all ADDRESS...: in one call, which looks at every device of the host.
+bind_all() {
+  local address
+  for address in "$@"; do
+    bind_group_check "$address"
+    say "run: dpdk-devbind.py --bind=$bind_driver $address" \
+      "(its driver is $(pci_driver "$address" | grep . || printf none))"
+  done
+  ((dry_run)) && return 0
+  for address in "$@"; do bind_record "$address"; done
+  # Its own warnings only: it refuses an interface that has routes without an error.
+  dpdk-devbind.py "--bind=$bind_driver" "$@" || die "dpdk-devbind.py failed for $*."
+  for address in "$@"; do
+    [[ $(pci_driver "$address") == "$bind_driver" ]] ||
+      die "$address has driver '$(pci_driver "$address")' after dpdk-devbind.py," \
+        "not $bind_driver: dmesg says why the kernel refused."
+  done
+}
+
+bind_group_check() {
+  local address=$1 member others=
   for member in $(pci_group_members "$address"); do
     [[ $member == "$address" || " ${bind_addresses[*]} " == *" $member "* ]] && continue
     case $(pci_driver "$member") in
@@ -128,13 +143,15 @@ bind_one() {
   done
   [[ -z $others ]] || die "$address shares its IOMMU group with$others:" \
     "vfio takes the group as a whole. Bind those too, or put the NIC into another slot."
-  ((dry_run)) && return 0
+}
+
+bind_record() {
+  local address=$1 driver override facts
+  driver=$(pci_driver "$address")
+  override=$(read_value "$pci_devices/$address/driver_override")
+  [[ $override != '(null)' ]] || override=
+  read -ra facts <<<"$(interface_facts "$address")"
   record bind "$address" "${driver:--}" "${override:--}" "${facts[@]}"
-  # Its own warnings only: it refuses an interface that has routes without an error.
-  dpdk-devbind.py "--bind=$bind_driver" "$address" || die "dpdk-devbind.py failed for $address."
-  [[ $(pci_driver "$address") == "$bind_driver" ]] ||
-    die "$address has driver '$(pci_driver "$address")' after dpdk-devbind.py, not $bind_driver:" \
-      "dmesg says why the kernel refused."
 }
 
 # Rules that name the address: udev sets them before the NIC's own driver is loaded.

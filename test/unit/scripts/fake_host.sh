@@ -90,29 +90,31 @@ esac
 TEXT
   # As the real one: it leaves devices with routes alone, and its exit status is 0 all the same.
   fake_command dpdk-devbind.py <<'TEXT'
-device=$tree/sys/bus/pci/devices/$2
-rm -f "$device/driver"
-if [[ $1 == --bind=* ]]; then
-  driver=${1#--bind=}
-  [[ -d $tree/sys/bus/pci/drivers/$driver ]] || exit 1
-  ln -s "../../../bus/pci/drivers/$driver" "$device/driver"
-fi
-printf '(null)\n' >"$device/driver_override"
-kept=$tree.interfaces/$2
-if [[ ${driver:-} == vfio-pci ]]; then
-  mkdir -p "$kept"
-  mv "$device/net" "$kept/"
-elif [[ -n ${driver:-} && -d $kept/net ]]; then
-  mv "$kept/net" "$device/"
-  # A kernel whose interfaces udev does not name: the file says which name is free.
-  if [[ -e $tree.first_free_name ]]; then
-    "$(dirname "$0")/ip" link set dev "$(ls "$device/net")" name "$(cat "$tree.first_free_name")"
+for address in "${@:2}"; do
+  device=$tree/sys/bus/pci/devices/$address
+  rm -f "$device/driver"
+  if [[ $1 == --bind=* ]]; then
+    driver=${1#--bind=}
+    [[ -d $tree/sys/bus/pci/drivers/$driver ]] || exit 1
+    ln -s "../../../bus/pci/drivers/$driver" "$device/driver"
   fi
-  for name in "$device"/net/*; do
-    printf '1500\n' >"$name/mtu"
-    printf '0x1002\n' >"$name/flags"
-  done
-fi
+  printf '(null)\n' >"$device/driver_override"
+  kept=$tree.interfaces/$address
+  if [[ ${driver:-} == vfio-pci ]]; then
+    mkdir -p "$kept"
+    mv "$device/net" "$kept/"
+  elif [[ -n ${driver:-} && -d $kept/net ]]; then
+    mv "$kept/net" "$device/"
+    # A kernel whose interfaces udev does not name: the file says which name is free.
+    if [[ -e $tree.first_free_name ]]; then
+      "$(dirname "$0")/ip" link set dev "$(ls "$device/net")" name "$(cat "$tree.first_free_name")"
+    fi
+    for name in "$device"/net/*; do
+      printf '1500\n' >"$name/mtu"
+      printf '0x1002\n' >"$name/flags"
+    done
+  fi
+done
 exit 0
 TEXT
   fake_command ip <<'TEXT'

@@ -169,6 +169,14 @@ grep -q '^ip link set dev eth0x name eth1$' "$calls" || fail "the interface is n
 rm "$tree.first_free_name"
 unchanged begin "the interface has its name again"
 
+# Several at once.
+call "bound together" 0 --bind eth1,0000:3b:00.1
+driver_is 0000:3b:00.0 vfio-pci
+driver_is 0000:3b:00.1 vfio-pci
+(($(grep -c '^dpdk-devbind.py' "$calls") == 1)) || fail "more calls than one"
+call "undo of both" 0 --undo
+unchanged begin "both are back"
+
 # A machine without IOMMU.
 mv "$tree/sys/kernel/iommu_groups" "$folder/iommu_groups"
 snapshot no-iommu
