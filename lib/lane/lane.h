@@ -190,6 +190,7 @@ class Lane {
   TimeNs next_publication_ = 0;
   std::unique_ptr<CommandLane> commands_;  // lane 0
   wire::Packet packet_;
+  wire::FrameView view_;  ///< of the frame that is being looked at
   ring::Outbox outbox_;
   bool expecting_ = false;  // an op is unfinished: packets will come
   Polling polling_;

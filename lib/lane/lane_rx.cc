@@ -4,6 +4,8 @@
 #include <rte_prefetch.h>
 #include <rte_ring.h>
 
+#include <array>
+#include <bit>
 #include <cstring>
 
 #include "base/profile.h"
@@ -16,6 +18,14 @@ namespace {
 
 std::span<std::byte> bytes_of(rte_mbuf* frame) noexcept {
   return {rte_pktmbuf_mtod(frame, std::byte*), rte_pktmbuf_data_len(frame)};
+}
+
+/// Without a call of memcmp, which std::array's operator is.
+bool same_mac(const wire::MacAddress& a, const wire::MacAddress& b) noexcept {
+  using Words = std::array<std::uint16_t, 3>;
+  const auto x = std::bit_cast<Words>(a);
+  const auto y = std::bit_cast<Words>(b);
+  return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2])) == 0;
 }
 
 bool is_multicast(const wire::MacAddress& mac) noexcept { return (mac[0] & 1) != 0; }
@@ -73,7 +83,7 @@ void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
     drop(frame, wire::Drop::kNoBuffer);
     return;
   }
-  wire::FrameView view;
+  wire::FrameView& view = view_;
   const wire::Drop why = wire::parse_frame(bytes_of(frame), view);
   if (why != wire::Drop::kNone) {
     drop(frame, why);
@@ -81,7 +91,7 @@ void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
   }
   const LanePort& port = ports_[port_index];
   if (view.vlan_id != port.vlan_id ||
-      (view.destination_mac != port.mac && !is_multicast(view.destination_mac))) {
+      (!same_mac(view.destination_mac, port.mac) && !is_multicast(view.destination_mac))) {
     drop(frame, wire::Drop::kForeign);
     return;
   }

@@ -87,6 +87,11 @@ class Backend {
   /// Fills `done` from its front with what finished since the last call, in any order.
   /// @return how many.
   [[nodiscard]] virtual std::size_t poll(std::span<Completion> done) noexcept = 0;
+  /// Whether run() may be called instead of submit() and poll().
+  [[nodiscard]] virtual bool runs_at_once() const noexcept { return false; }
+  /// Does one entry before it returns, and makes no completion of it.
+  /// @return as Completion::ok.
+  [[nodiscard]] virtual bool run(const Entry&) noexcept { return false; }
   /// What entries have written that are completed is visible to every thread that is told of it
   /// after this call.
   virtual void make_visible() noexcept {}

@@ -27,10 +27,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::size_t submit(std::span<const Entry> entries) noexcept override {
     const std::size_t taken = std::min(entries.size(), done_.size() - held_);
     for (const Entry& entry : entries.first(taken)) {
-      const bool ok = is_well_formed(entry);
-      if (ok) {
-        run(entry);
-      }
+      const bool ok = run(entry);
       std::size_t slot = first_ + held_;
       slot -= slot >= done_.size() ? done_.size() : 0;
       done_[slot] = {entry.cookie, ok};
@@ -49,6 +46,14 @@ class CpuBackend final : public Backend {
     return count;
   }
 
+  [[nodiscard]] bool runs_at_once() const noexcept override { return true; }
+
+  [[nodiscard]] bool run(const Entry& entry) noexcept override {
+    if (!is_well_formed(entry)) return false;
+    move(entry);
+    return true;
+  }
+
   void make_visible() noexcept override {
     if (!streamed_) return;
     streaming_fence();
@@ -58,7 +63,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] const BackendCounters& counters() const noexcept override { return counters_; }
 
  private:
-  void run(const Entry& entry) noexcept {
+  void move(const Entry& entry) noexcept {
     const std::size_t bytes = std::size_t{entry.count} * element_bytes(entry.datatype);
     counters_.bytes += bytes;
     ++(folds_packet(entry.kind) ? counters_.chunks_reduced : counters_.chunks_moved);

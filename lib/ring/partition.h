@@ -12,6 +12,13 @@
 
 namespace gradwire::ring {
 
+/// Where a chunk lies in its op.
+struct ChunkSpan {
+  std::uint64_t first_element = 0;
+  std::uint32_t elements = 0;
+  std::uint16_t segment = 0;
+};
+
 /// Segments are ceil(count/nranks) elements, rounded up to 64 bytes; later ones may be short or
 /// empty. A segment is cut into chunks of payload_bytes; chunk indexes run through the segments, so
 /// those that exist are 0 ... total_chunks()-1.
@@ -39,17 +46,24 @@ class Partition {
   [[nodiscard]] std::uint16_t segment_of(std::uint64_t chunk) const noexcept {
     return static_cast<std::uint16_t>(chunk / chunks_per_segment_);
   }
+  /// All of it by one division; `chunk` < total_chunks().
+  [[nodiscard]] ChunkSpan span_of(std::uint64_t chunk) const noexcept {
+    const std::uint64_t segment = chunk / chunks_per_segment_;
+    const std::uint64_t begin = segment * segment_elements_;
+    ChunkSpan span;
+    span.first_element = begin + (chunk - segment * chunks_per_segment_) * chunk_elements_;
+    const std::uint64_t end = std::min(begin + segment_elements_, count_);
+    span.elements = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(chunk_elements_, end - span.first_element));
+    span.segment = static_cast<std::uint16_t>(segment);
+    return span;
+  }
   /// First element of the chunk in the op.
   [[nodiscard]] std::uint64_t first_element(std::uint64_t chunk) const noexcept {
-    return chunk / chunks_per_segment_ * segment_elements_ +
-           chunk % chunks_per_segment_ * chunk_elements_;
+    return span_of(chunk).first_element;
   }
-  /// Elements of the chunk; `chunk` < total_chunks().
   [[nodiscard]] std::uint32_t elements(std::uint64_t chunk) const noexcept {
-    const std::uint64_t segment_end =
-        std::min((chunk / chunks_per_segment_ + 1) * segment_elements_, count_);
-    return static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(chunk_elements_, segment_end - first_element(chunk)));
+    return span_of(chunk).elements;
   }
   [[nodiscard]] std::uint64_t byte_offset(std::uint64_t chunk) const noexcept {
     return first_element(chunk) * element_bytes_;
@@ -96,7 +110,8 @@ struct RingPlace {
                                              std::uint16_t nranks) noexcept {
   RingPlace place;
   // The sender of hop h is rank segment + h; the receiver is one further.
-  const int distance = (rank + 2 * nranks - 1 - segment) % nranks;
+  const int ahead = rank - 1 - segment;
+  const int distance = ahead < 0 ? ahead + nranks : ahead;
   const int last_hop = 2 * nranks - 3;
   place.originates = rank == segment;
   if (!place.originates) {

@@ -139,6 +139,7 @@ Shard::Impl::Impl(const ShardConfig& config, std::unique_ptr<reduce::Backend> ba
       // Transit stops at its own bound, own and spilled chunks at the window.
       ready_(std::max(config.transit_packets, config.window_packets)),
       events_(config.max_active_ops + 8) {
+  at_once_ = config.batch_entries == 1 && backend_->runs_at_once();
   for (std::uint32_t i = config.pending_entries; i-- > 0;) pending_free_.push_back(i);
   for (std::uint32_t i = config.window_packets; i-- > 0;) records_free_.push_back(i);
   early_.reserve(config.eager_packets);

@@ -133,17 +133,25 @@ class Shard::Impl {
   void receive_ack(const wire::Packet& packet, TimeNs now) noexcept;
   /// Where a chunk of an active op stands at this rank.
   enum class Arrival : std::uint8_t { kReducing, kGathering, kDuplicate, kBad };
+  struct Site {
+    RingPlace place;
+    ChunkSpan span;
+    std::uint64_t index = 0;  ///< among the chunks of this lane
+  };
   [[nodiscard]] Arrival classify(const Op& op, const wire::DataHeader& header,
-                                 RingPlace& place) const noexcept;
+                                 Site& site) const noexcept;
+  [[nodiscard]] std::uint64_t lane_index(std::uint64_t chunk) const noexcept {
+    return config_.lanes == 1 ? chunk : chunk / config_.lanes;
+  }
   /// Claims the chunk and queues its work. Owns the mbuf unless it returns false (no buffer).
-  bool apply(Op& op, const wire::DataHeader& header, Arrival arrival, const RingPlace& place,
+  bool apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
              rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc, TimeNs now) noexcept;
   void apply_early(std::uint64_t op_seq, TimeNs now) noexcept;
   void report_mismatch(const OpDescriptor& ours, const wire::DataHeader& theirs,
                        TimeNs now) noexcept;
   [[nodiscard]] bool exclusive(const rte_mbuf* mbuf) const noexcept;
   PendingEntry* take_pending() noexcept;
-  void queue_entry(PendingEntry& pending, reduce::Kind kind, Op& op, std::uint64_t chunk,
+  void queue_entry(PendingEntry& pending, reduce::Kind kind, Op& op, const ChunkSpan& span,
                    bool finalize, TimeNs now) noexcept;
   void submit(TimeNs now) noexcept;
   void complete(PendingEntry& pending, bool ok, TimeNs now) noexcept;
@@ -224,6 +232,7 @@ class Shard::Impl {
   Neighbor upstream_;
   Neighbor downstream_;
 
+  bool at_once_ = false;  ///< the backend does an entry before it returns: no batch is made
   std::vector<PendingEntry> pending_;
   std::vector<std::uint32_t> pending_free_;
   std::vector<reduce::Entry> batch_;

@@ -116,13 +116,17 @@ void Shard::Impl::on_packet(rte_mbuf* frame, const wire::Packet& packet,
 }
 
 Shard::Impl::Arrival Shard::Impl::classify(const Op& op, const wire::DataHeader& header,
-                                           RingPlace& place) const noexcept {
-  if (header.chunk >= op.partition.total_chunks() || header.chunk % config_.lanes != config_.lane ||
-      header.count != op.partition.elements(header.chunk)) {
+                                           Site& site) const noexcept {
+  const std::uint64_t index = lane_index(header.chunk);
+  if (header.chunk >= op.partition.total_chunks() ||
+      header.chunk - index * config_.lanes != config_.lane) {
     return Arrival::kBad;
   }
-  place = ring_place(config_.rank, op.partition.segment_of(header.chunk), config_.nranks);
-  const std::uint64_t index = header.chunk / config_.lanes;
+  site.span = op.partition.span_of(header.chunk);
+  if (header.count != site.span.elements) return Arrival::kBad;
+  site.index = index;
+  site.place = ring_place(config_.rank, site.span.segment, config_.nranks);
+  const RingPlace& place = site.place;
   if (place.gets_reducing && header.hop == place.reducing_hop) {
     return test_bit(op.reduced, index) && !planted(PlantedBug::kSkippedDuplicateCheck)
                ? Arrival::kDuplicate
@@ -172,8 +176,8 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
     }
   }
   Op* op = ops_.find(header.op_seq);
-  RingPlace place;
-  const Arrival arrival = op == nullptr ? Arrival::kDuplicate : classify(*op, header, place);
+  Site site;
+  const Arrival arrival = op == nullptr ? Arrival::kDuplicate : classify(*op, header, site);
   if (arrival == Arrival::kBad) {
     count_drop(Drop::kBadChunk);
     return false;
@@ -190,7 +194,7 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
     return false;
   }
   auto* payload = const_cast<std::byte*>(packet.payload.data());
-  if (!apply(*op, header, arrival, place, frame, payload, packet.payload_crc, now)) {
+  if (!apply(*op, header, arrival, site, frame, payload, packet.payload_crc, now)) {
     count_drop(Drop::kNoBuffer);
     return false;
   }
@@ -253,12 +257,12 @@ void Shard::Impl::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
       return;
     }
     Op* op = ops_.find(op_seq);
-    RingPlace place;
-    const Arrival arrival = op == nullptr ? Arrival::kDuplicate : classify(*op, header, place);
+    Site site;
+    const Arrival arrival = op == nullptr ? Arrival::kDuplicate : classify(*op, header, site);
     if (arrival != Arrival::kReducing && arrival != Arrival::kGathering) {
       count_drop(arrival == Arrival::kBad ? Drop::kBadChunk : Drop::kDuplicate);
       rte_pktmbuf_free(packet.mbuf);
-    } else if (!apply(*op, header, arrival, place, packet.mbuf, packet.payload, packet.crc, now)) {
+    } else if (!apply(*op, header, arrival, site, packet.mbuf, packet.payload, packet.crc, now)) {
       early_.push_back(packet);  // No buffer now; it was acknowledged, so poll() tries again.
       return;
     }
@@ -305,9 +309,10 @@ PendingEntry* Shard::Impl::take_pending() noexcept {
   return entry;
 }
 
-bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival,
-                        const RingPlace& place, rte_mbuf* mbuf, std::byte* payload,
-                        std::uint32_t crc, TimeNs now) noexcept {
+bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
+                        rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc,
+                        TimeNs now) noexcept {
+  const RingPlace& place = site.place;
   const bool reducing = arrival == Arrival::kReducing;
   const bool goes_on = reducing || place.forwards_gather;
   const std::uint32_t bytes = header.count * element_bytes(header.datatype);
@@ -345,34 +350,43 @@ bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival,
 
   reduce::Kind kind = reduce::Kind::kStore;
   if (reducing) {
-    set_bit(op.reduced, header.chunk / config_.lanes);
+    set_bit(op.reduced, site.index);
     kind = !forward             ? reduce::Kind::kReduceToOutput
            : place.reduces_last ? reduce::Kind::kReduceAndStore
                                 : reduce::Kind::kReduceInPacket;
   } else {
-    set_bit(op.gathered, header.chunk / config_.lanes);
+    set_bit(op.gathered, site.index);
   }
-  queue_entry(*pending, kind, op, header.chunk, reducing && place.reduces_last, now);
+  queue_entry(*pending, kind, op, site.span, reducing && place.reduces_last, now);
   return true;
 }
 
-void Shard::Impl::queue_entry(PendingEntry& pending, reduce::Kind kind, Op& op, std::uint64_t chunk,
-                              bool finalize, TimeNs now) noexcept {
+void Shard::Impl::queue_entry(PendingEntry& pending, reduce::Kind kind, Op& op,
+                              const ChunkSpan& span, bool finalize, TimeNs now) noexcept {
   ++op.loads_pending;
-  reduce::Entry& entry = batch_[batch_count_++];
+  reduce::Entry& entry = batch_[batch_count_];
   entry.kind = kind;
   entry.datatype = op.spec.datatype;
   entry.redop = op.spec.redop;
   entry.finalize = finalize;
   entry.streaming = op.streaming;
   entry.member_count = config_.member_count;
-  entry.count = op.partition.elements(chunk);
+  entry.count = span.elements;
   entry.divisor = std::uint32_t{config_.nranks} * config_.member_count;
   entry.packet = pending.chunk.payload;
   entry.inputs = op.spec.inputs.data();
   entry.outputs = op.spec.outputs.data();
-  entry.offset_bytes = op.partition.byte_offset(chunk);
+  entry.offset_bytes = span.first_element * element_bytes(op.spec.datatype);
+  if (at_once_) {
+    const bool ok = [&] {
+      const profile::Stage stage(profile::StageId::kReduce);
+      return backend_->run(entry);
+    }();
+    complete(pending, ok, now);
+    return;
+  }
   entry.cookie = static_cast<std::uint64_t>(&pending - pending_.data());
+  ++batch_count_;
   if (batch_count_ >= config_.batch_entries || batch_count_ == batch_.size()) submit(now);
 }
 
@@ -428,8 +442,9 @@ void Shard::Impl::complete(PendingEntry& entry, bool ok, TimeNs now) noexcept {
     ready_.push(ready);
   } else {
     if (pending.spill && !planted(PlantedBug::kMissedSpill)) {
-      set_bit(op->spilled, chunk.id.chunk / config_.lanes);
-      op->spill_cursor = std::min<std::uint64_t>(op->spill_cursor, chunk.id.chunk / config_.lanes);
+      const std::uint64_t index = lane_index(chunk.id.chunk);
+      set_bit(op->spilled, index);
+      op->spill_cursor = std::min(op->spill_cursor, index);
       ++op->spilled_left;
       ++spilled_total_;
       ++counters_.spills;

@@ -234,10 +234,11 @@ bool Shard::Impl::start_outgoing(Op& op, std::uint64_t chunk, std::uint16_t hop,
   pending->role = PendingEntry::Role::kOutgoing;
   pending->chunk.mbuf = mbuf;
   pending->chunk.payload = payload;
-  pending->chunk.bytes = op.partition.elements(chunk) * element_bytes(op.spec.datatype);
+  const ChunkSpan span = op.partition.span_of(chunk);
+  pending->chunk.bytes = span.elements * element_bytes(op.spec.datatype);
   pending->chunk.id = ChunkId{op.spec.op_seq, static_cast<std::uint32_t>(chunk), hop};
   ++ready_promised_;
-  queue_entry(*pending, kind, op, chunk, false, now);
+  queue_entry(*pending, kind, op, span, false, now);
   return true;
 }
 
@@ -313,7 +314,7 @@ bool Shard::Impl::run_local(TimeNs now) noexcept {
       const std::uint64_t chunk = op->own_next;
       op->own_next += config_.lanes;
       const bool last = op->own_next >= op->own_end;
-      queue_entry(*pending, reduce::Kind::kLocal, *op, chunk, true, now);
+      queue_entry(*pending, reduce::Kind::kLocal, *op, op->partition.span_of(chunk), true, now);
       worked = true;
       if (last) break;
       if (chunk / config_.lanes % 64 == 63) {

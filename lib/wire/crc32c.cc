@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <isa-l/crc.h>
+#ifdef __SSE4_2__
+#include <nmmintrin.h>
+#endif
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "wire/crc32c_wide.h"
+#include "wire/layout.h"
 #include "wire/packet.h"
 
 namespace gradwire::wire {
@@ -28,5 +34,25 @@ std::uint32_t crc32c_extend(std::uint32_t crc, std::span<const std::byte> bytes)
 }
 
 std::uint32_t crc32c(std::span<const std::byte> bytes) noexcept { return crc32c_extend(0, bytes); }
+
+// For so few bytes two calls of ISA-L cost several times what the instruction does.
+std::uint32_t layout::header_crc(const std::byte* header) noexcept {
+  constexpr std::size_t kField = offsetof(Header, header_crc);
+  constexpr std::size_t kAfter = offsetof(Header, payload_crc);
+#ifdef __SSE4_2__
+  static_assert(kField % 8 == 0 && kAfter + 4 + 8 == kHeaderBytes);
+  const auto load = [header]<class T>(std::size_t offset, T value) {
+    std::memcpy(&value, header + offset, sizeof(T));
+    return value;
+  };
+  std::uint64_t state = 0xffffffff;
+  for (std::size_t i = 0; i < kField; i += 8) state = _mm_crc32_u64(state, load(i, state));
+  state = _mm_crc32_u32(static_cast<std::uint32_t>(state), load(kAfter, std::uint32_t{}));
+  return ~static_cast<std::uint32_t>(_mm_crc32_u64(state, load(kAfter + 4, state)));
+#else
+  const std::uint32_t front = crc32c({header, kField});
+  return crc32c_extend(front, {header + kAfter, kHeaderBytes - kAfter});
+#endif
+}
 
 }  // namespace gradwire::wire

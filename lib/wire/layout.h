@@ -143,12 +143,7 @@ struct Bye {
 static_assert(sizeof(Bye) == 8 && alignof(Bye) == 1);
 
 /// CRC32C of the header's 64 bytes without the field that holds it.
-[[nodiscard]] inline std::uint32_t header_crc(const std::byte* header) noexcept {
-  constexpr std::size_t kField = offsetof(Header, header_crc);
-  constexpr std::size_t kAfter = offsetof(Header, payload_crc);
-  const std::uint32_t front = crc32c({header, kField});
-  return crc32c_extend(front, {header + kAfter, kHeaderBytes - kAfter});
-}
+[[nodiscard]] std::uint32_t header_crc(const std::byte* header) noexcept;
 
 /// What kFlagFromUpstream must be for a type; types that go both ways are told by `both`.
 struct Direction {

@@ -8,11 +8,12 @@
 namespace gradwire::wire {
 namespace {
 
+/// A packet's bytes as a struct of alignment 1, where they lie: a copy of 64 bytes costs as much as
+/// all that is done with them.
 template <class T>
-T read(const void* bytes) noexcept {
-  T value;
-  std::memcpy(&value, bytes, sizeof(T));
-  return value;
+const T& view(const void* bytes) noexcept {
+  static_assert(alignof(T) == 1);
+  return *static_cast<const T*>(bytes);
 }
 
 template <std::size_t N>
@@ -43,7 +44,7 @@ Drop check_payload_bytes(std::size_t have, std::size_t want) noexcept {
 }
 
 Drop read_data(const layout::Header& header, Packet& out) noexcept {
-  const auto fields = read<layout::DataFields>(header.type_fields.data());
+  const auto& fields = view<layout::DataFields>(header.type_fields.data());
   DataHeader& data = out.data;
   data.op_seq = fields.op_seq.get();
   data.total_count = fields.total_count.get();
@@ -62,7 +63,7 @@ Drop read_data(const layout::Header& header, Packet& out) noexcept {
 }
 
 Drop read_ack(const layout::Header& header, Packet& out) noexcept {
-  const auto fields = read<layout::AckFields>(header.type_fields.data());
+  const auto& fields = view<layout::AckFields>(header.type_fields.data());
   AckHeader& ack = out.ack;
   if (fields.range_count > kMaxAckRanges || !all_zero(fields.reserved)) return Drop::kMalformed;
   ack.credit_chunks = fields.credit_chunks.get();
@@ -74,7 +75,7 @@ Drop read_ack(const layout::Header& header, Packet& out) noexcept {
       check_payload_bytes(out.payload.size(), ack.range_count * sizeof(layout::Range));
   if (length != Drop::kNone) return length;
   for (std::size_t i = 0; i < ack.range_count; ++i) {
-    const auto range = read<layout::Range>(out.payload.data() + i * sizeof(layout::Range));
+    const auto& range = view<layout::Range>(out.payload.data() + i * sizeof(layout::Range));
     ack.ranges[i] = {.first = range.first.get(), .last = range.last.get()};
     if (ack.ranges[i].first > ack.ranges[i].last) return Drop::kMalformed;
     // A number at least must lie between two ranges, or they would be one.
@@ -86,7 +87,7 @@ Drop read_ack(const layout::Header& header, Packet& out) noexcept {
 
 Drop read_hello(Packet& out) noexcept {
   if (out.payload.size() < sizeof(layout::Hello)) return Drop::kShort;
-  const auto hello = read<layout::Hello>(out.payload.data());
+  const auto& hello = view<layout::Hello>(out.payload.data());
   HelloBody& body = out.hello;
   body.key = {.group_id = hello.group_id.get(), .epoch = hello.epoch.get()};
   body.incarnation = hello.incarnation.get();
@@ -148,7 +149,7 @@ void clean_text(std::span<char> text) noexcept {
 Drop read_abort(Packet& out) noexcept {
   const Drop length = check_payload_bytes(out.payload.size(), sizeof(layout::Abort));
   if (length != Drop::kNone) return length;
-  const auto abort = read<layout::Abort>(out.payload.data());
+  const auto& abort = view<layout::Abort>(out.payload.data());
   if (abort.code == 0 || abort.code > static_cast<std::uint8_t>(AbortCode::kProtocol))
     return Drop::kMalformed;
   if (abort.reserved0 != 0 || !all_zero(abort.reserved1)) return Drop::kMalformed;
@@ -169,7 +170,7 @@ Drop read_abort(Packet& out) noexcept {
 Drop read_bye(Packet& out) noexcept {
   const Drop length = check_payload_bytes(out.payload.size(), sizeof(layout::Bye));
   if (length != Drop::kNone) return length;
-  out.bye.completed_op_seq = read<layout::Bye>(out.payload.data()).completed_op_seq.get();
+  out.bye.completed_op_seq = view<layout::Bye>(out.payload.data()).completed_op_seq.get();
   return Drop::kNone;
 }
 
@@ -203,7 +204,7 @@ Drop read_body(const layout::Header& header, Packet& out) noexcept {
 
 Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept {
   if (udp_payload.size() < kHeaderBytes) return Drop::kShort;
-  const auto header = read<layout::Header>(udp_payload.data());
+  const auto& header = view<layout::Header>(udp_payload.data());
   // The version comes first: another one may have its CRC elsewhere.
   if (header.version != kProtocolVersion) return Drop::kVersion;
   if (layout::header_crc(udp_payload.data()) != header.header_crc.get()) return Drop::kHeaderCrc;
