@@ -34,13 +34,18 @@ if ((setup)); then
   need_root
   need_debian_12
   install_packages build deb
+  fetch_dpdk_headers
 fi
 for program in dpkg-deb dpkg-shlibdeps strip; do
   command -v "$program" >/dev/null || die "there is no $program: apt-get install dpkg-dev binutils"
 done
 # What is installed, and nothing besides.
-build_targets=(gradwired gradwire:executable gradwire:shared_library gradwire-perf rte_gpu_emu
-  rte_gpu_cuda)
+build_targets=(gradwired gradwire:executable gradwire:shared_library gradwire-perf)
+if [[ -f $(dpdk_headers_folder)/gpudev_driver.h ]]; then
+  build_targets+=(rte_gpu_emu rte_gpu_cuda)
+else
+  note "the GPU drivers are left out: DPDK's driver headers are not here"
+fi
 build_tree "$folder" gcc --buildtype debugoptimized --prefix /usr --libdir lib/x86_64-linux-gnu \
   -Dtests=false
 mkdir -p "$output"
