@@ -39,6 +39,7 @@ enum class Kind : std::uint8_t {
   kStore,           ///< outputs = packet
   kLoadFromOutput,  ///< packet = outputs[0]
   kLocal,           ///< outputs = fold(inputs), final; no packet (a group of one rank)
+  kCheck,           ///< nothing is written: for the packet's CRC alone; no chunk for the counters
 };
 
 /// One chunk's work. Pointers need no alignment beyond 1 byte. `inputs` and `outputs` are the
@@ -50,6 +51,8 @@ struct Entry {
   bool finalize = false;   ///< last reducing hop: avg divides here
   bool streaming = false;  ///< final values in the outputs are not read again soon: they may be
                            ///< written past the cache. Changes no bit of them
+  bool crc = false;  ///< the completion brings the packet's CRC32C, as the entry leaves it: GPU
+                     ///< backends alone, for payloads that the CPU cannot read
   std::uint16_t member_count = 1;            ///< [1, kMaxMembers]: length of inputs and outputs
   std::uint32_t count = 0;                   ///< elements, from 1
   std::uint32_t divisor = 1;                 ///< nranks x members, for avg; [1, 4096]
@@ -64,6 +67,7 @@ struct Completion {
   std::uint64_t cookie = 0;
   bool ok = true;  ///< false: the batch failed, or the entry's fields are out of their bounds and
                    ///< it was not run; the group must abort
+  std::uint32_t crc = 0;  ///< CRC32C of the packet, where Entry::crc asked for it
 };
 
 struct BackendCounters {

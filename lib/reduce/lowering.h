@@ -16,7 +16,7 @@ namespace gradwire::reduce {
 
 /// Kinds whose sources are the members' inputs.
 [[nodiscard]] inline bool reads_inputs(Kind kind) noexcept {
-  return kind != Kind::kStore && kind != Kind::kLoadFromOutput;
+  return kind != Kind::kStore && kind != Kind::kLoadFromOutput && kind != Kind::kCheck;
 }
 
 [[nodiscard]] inline bool folds_packet(Kind kind) noexcept {
@@ -31,16 +31,17 @@ namespace gradwire::reduce {
 
 /// The packet is the first source.
 [[nodiscard]] inline bool reads_packet(Kind kind) noexcept {
-  return folds_packet(kind) || kind == Kind::kStore;
+  return folds_packet(kind) || kind == Kind::kStore || kind == Kind::kCheck;
 }
 
 /// The packet is the first target.
 [[nodiscard]] inline bool writes_packet(Kind kind) noexcept {
-  return has_packet(kind) && kind != Kind::kReduceToOutput && kind != Kind::kStore;
+  return has_packet(kind) && kind != Kind::kReduceToOutput && kind != Kind::kStore &&
+         kind != Kind::kCheck;
 }
 
 [[nodiscard]] inline bool is_well_formed(const Entry& entry) noexcept {
-  return static_cast<std::uint8_t>(entry.kind) <= static_cast<std::uint8_t>(Kind::kLocal) &&
+  return static_cast<std::uint8_t>(entry.kind) <= static_cast<std::uint8_t>(Kind::kCheck) &&
          is_valid(entry.datatype) && is_valid(entry.redop) && entry.member_count >= 1 &&
          entry.member_count <= kMaxMembers && entry.count >= 1 && entry.divisor >= 1 &&
          entry.divisor <= kMaxRanks * kMaxMembers &&

@@ -8,6 +8,15 @@
 namespace gradwire::reduce::cuda {
 namespace {
 
+/// The tile's CRC where it is asked for: of bytes that other threads of the block have written. Its
+/// registers are not the folds'.
+template <class Load>
+__noinline__ __device__ void sum_up(const Batch& batch, std::uint32_t tile) {
+  if (batch.items[item_of_tile(batch, tile)].crc == 0) return;  // for all of the block's threads
+  __syncthreads();
+  crc_tile<Load>(batch, tile, threadIdx.x);
+}
+
 // --- a launch a batch
 // ----------------------------------------------------------------------------
 
@@ -18,6 +27,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
     const BatchItem& item = batch.items[item_of_tile(batch, tile)];
     fold_tile<Ops, RedOp::kSum, PlainLoad>(item, batch.addresses + item.first_address,
                                            tile - item.first_tile, threadIdx.x, blockDim.x);
+    sum_up<PlainLoad>(batch, tile);
   }
 }
 
@@ -25,6 +35,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
     batch_kernel(const __grid_constant__ Batch batch) {
   for (std::uint32_t tile = blockIdx.x; tile < batch.tile_count; tile += gridDim.x) {
     run_tile<PlainLoad>(batch, tile, threadIdx.x, blockDim.x);
+    sum_up<PlainLoad>(batch, tile);
   }
 }
 
@@ -172,6 +183,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
     __syncthreads();
     for (std::uint32_t tile = blockIdx.x; tile < batch.tile_count; tile += gridDim.x) {
       run_tile<CoherentLoad>(batch, tile, threadIdx.x, blockDim.x);
+      sum_up<CoherentLoad>(batch, tile);
     }
     // Payloads before the status: each thread's stores, the block's barrier, one fence, and the
     // last block's release after it has seen all the others' arrivals.

@@ -15,11 +15,14 @@
 namespace gradwire::reduce {
 
 /// One fold: target[t][i] = round(source[0][i] op source[1][i] ... / divisor), or, with `copies`, a
-/// copy of bits. avg has become sum and a divisor.
+/// copy of bits. avg has become sum and a divisor. With `crc` the parts of a CRC32C come beside it,
+/// kCrcWordsPerTile for each tile: that of the first target, or of the source where there is none.
 struct BatchItem {
   std::uint32_t count = 0;          ///< elements; of a copy bytes
+  std::uint32_t bytes = 0;          ///< of a source
   std::uint32_t first_tile = 0;     ///< tiles of the items before this one
-  std::uint16_t first_address = 0;  ///< in Batch::addresses: the sources, then the targets
+  std::uint16_t first_address = 0;  ///< in Batch::addresses: the sources, the targets, with `crc`
+                                    ///< its words
   std::uint16_t divisor = 1;        ///< 1 = no division
   std::uint8_t source_count = 1;
   std::uint8_t target_count = 1;
@@ -27,14 +30,18 @@ struct BatchItem {
   RedOp redop = RedOp::kSum;
   std::uint8_t copies = 0;
   std::uint8_t alignment = 1;  ///< that all its addresses have: 16, the element's width, or 1
-  std::uint16_t reserved = 0;
+  std::uint8_t crc = 0;
+  std::uint8_t reserved = 0;
 };
-static_assert(sizeof(BatchItem) == 20);
+static_assert(sizeof(BatchItem) == 24);
 
 /// The work of one item is cut into tiles of so many bytes of a source; a block of threads takes a
 /// tile at a time.
 inline constexpr std::uint32_t kTileBytes = 4096;
 inline constexpr std::uint32_t kThreadsPerBlock = 128;
+/// A word of each warp: no two of them write the same.
+inline constexpr std::uint32_t kThreadsPerWarp = 32;
+inline constexpr std::uint32_t kCrcWordsPerTile = kThreadsPerBlock / kThreadsPerWarp;
 
 struct Batch {
   static constexpr std::size_t kItems = 32;

@@ -128,6 +128,9 @@ class EmulatedExecutor final : public Executor {
         for (std::uint32_t thread = 0; thread < kThreadsPerBlock; ++thread) {
           run_tile<PlainLoad>(batch, tile, thread, kThreadsPerBlock);
         }
+        for (std::uint32_t thread = 0; thread < kThreadsPerBlock; ++thread) {
+          crc_tile<PlainLoad>(batch, tile, thread);
+        }
       }
       for (std::uint32_t i = 0; i < copies.out_count; ++i) copy(copies.out[i]);
     }
@@ -151,10 +154,14 @@ class EmulatedExecutor final : public Executor {
     for (std::uint32_t i = 0; i < copies.out_count; ++i) check(copies.out[i]);
     for (std::uint32_t i = 0; i < batch.item_count; ++i) {
       const BatchItem& item = batch.items[i];
-      const std::size_t bytes =
-          item.copies != 0 ? item.count : std::size_t{item.count} * element_bytes(item.datatype);
+      const std::size_t bytes = item.bytes;
       for (std::uint32_t a = 0; a < std::uint32_t{item.source_count} + item.target_count; ++a) {
         fine = fine && reaches(at_address<void>(batch.addresses[item.first_address + a]), bytes);
+      }
+      if (item.crc != 0) {
+        const std::size_t tiles = (bytes + kTileBytes - 1) / kTileBytes;
+        fine = fine &&
+               reaches(crc_words_of(batch, item), tiles * kCrcWordsPerTile * sizeof(std::uint32_t));
       }
     }
     return fine;

@@ -25,7 +25,7 @@ std::size_t GpuBackend::submit(std::span<const Entry> entries) noexcept {
     const auto bad = std::find_if_not(rest.begin(), rest.end(), is_well_formed);
     const auto good = static_cast<std::size_t>(bad - rest.begin());
     if (good == 0) {
-      complete(rest.front().cookie, false);
+      complete({rest.front().cookie, false});
       ++taken;
       continue;
     }
@@ -50,16 +50,16 @@ std::size_t GpuBackend::poll(std::span<Completion> done) noexcept {
   return count;
 }
 
-void GpuBackend::complete(std::uint64_t cookie, bool ok) noexcept {
-  done_[(first_ + held_) % done_.size()] = {cookie, ok};
+void GpuBackend::complete(const Completion& entry) noexcept {
+  done_[(first_ + held_) % done_.size()] = entry;
   ++held_;
 }
 
-void GpuBackend::finished(std::span<const std::uint64_t> cookies, bool ok,
+void GpuBackend::finished(std::span<const Completion> entries, bool ok,
                           const BackendCounters& counters) noexcept {
   --batches_;
-  entries_in_queue_ -= static_cast<std::uint32_t>(cookies.size());
-  for (const std::uint64_t cookie : cookies) complete(cookie, ok);
+  entries_in_queue_ -= static_cast<std::uint32_t>(entries.size());
+  for (const Completion& entry : entries) complete({entry.cookie, ok, entry.crc});
   if (!ok) return;
   counters_.chunks_reduced += counters.chunks_reduced;
   counters_.chunks_moved += counters.chunks_moved;

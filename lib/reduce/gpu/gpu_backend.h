@@ -28,9 +28,9 @@ class GpuBackend final : public Backend {
  private:
   friend class GpuQueue;
   /// From the queue: a batch has ended.
-  void finished(std::span<const std::uint64_t> cookies, bool ok,
+  void finished(std::span<const Completion> entries, bool ok,
                 const BackendCounters& counters) noexcept;
-  void complete(std::uint64_t cookie, bool ok) noexcept;
+  void complete(const Completion& entry) noexcept;
 
   GpuQueue& queue_;
   std::uint32_t batches_ = 0;  ///< in the queue

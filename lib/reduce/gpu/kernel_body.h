@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "reduce/gpu/batch.h"
+#include "reduce/gpu/crc_ops.h"
 #include "reduce/scalar_ops.h"
 
 /// What is indexed in a loop stays in registers only where the loop is gone.
@@ -196,11 +197,12 @@ GRADWIRE_ANYWHERE void fold_tile(const BatchItem& item, const std::uint64_t* add
   }
 }
 
-/// Bits from one source to every target; `count` is bytes.
+/// Bits from one source to every target, if there is any; `count` is bytes.
 template <class Load>
 GRADWIRE_ANYWHERE void copy_tile(const BatchItem& item, const std::uint64_t* addresses,
                                  std::uint32_t tile, std::uint32_t thread,
                                  std::uint32_t threads) noexcept {
+  if (item.target_count == 0) return;
   const std::uint32_t begin = tile * kTileBytes;
   const std::uint32_t left = item.count - begin;
   const std::uint32_t end = begin + (left < kTileBytes ? left : kTileBytes);
@@ -286,6 +288,54 @@ GRADWIRE_ANYWHERE void run_tile(const Batch& batch, std::uint32_t tile, std::uin
       return fold_tile_by_redop<ScalarInteger<std::uint8_t>, Load>(item, addresses, tile, thread,
                                                                    threads);
   }
+}
+
+[[nodiscard]] GRADWIRE_ANYWHERE inline std::uint32_t* crc_words_of(const Batch& batch,
+                                                                   const BatchItem& item) noexcept {
+  return at_address<std::uint32_t>(
+      batch.addresses[item.first_address + item.source_count + item.target_count]);
+}
+
+/// One thread's share of the CRC of a tile's bytes, after all of the block's threads have run the
+/// tile. All threads of a warp call it together.
+template <class Load>
+GRADWIRE_ANYWHERE void crc_tile(const Batch& batch, std::uint32_t tile,
+                                std::uint32_t thread) noexcept {
+  const BatchItem& item = batch.items[item_of_tile(batch, tile)];
+  if (item.crc == 0) return;
+  tile -= item.first_tile;
+  constexpr std::uint32_t kPiece = kTileBytes / kThreadsPerBlock;
+  const std::uint32_t total = item.bytes;
+  const std::uint32_t at = tile * kTileBytes + thread * kPiece;
+  const std::uint32_t begin = at < total ? at : total;
+  const std::uint32_t end = total - begin < kPiece ? total : begin + kPiece;
+  const std::uint64_t bytes =
+      batch.addresses[item.first_address + (item.target_count != 0 ? item.source_count : 0)];
+  std::uint32_t state = begin == 0 ? ~0u : 0;
+  if (end - begin == kPiece && (bytes + begin) % sizeof(Vector16) == 0) {
+    for (std::uint32_t v = 0; v < kPiece / sizeof(Vector16); ++v) {
+      const Vector16 vector = Load::load(at_address<const Vector16>(bytes + begin) + v);
+      GRADWIRE_FLATTEN
+      for (std::uint32_t w = 0; w < 4; ++w) state = crc32c_bits<32>(state ^ vector.word[w]);
+    }
+  } else {
+    for (std::uint32_t i = begin; i < end; ++i) {
+      state = crc32c_bits<8>(state ^ Load::load(at_address<const unsigned char>(bytes + i)));
+    }
+  }
+  // The CRC is linear: a piece's part is its own, moved on by the bytes behind it.
+  std::uint32_t part = crc32c_move(state, total - end);
+  std::uint32_t* const word =
+      crc_words_of(batch, item) + tile * kCrcWordsPerTile + thread / kThreadsPerWarp;
+#if defined(__CUDA_ARCH__)
+  for (std::uint32_t lane = kThreadsPerWarp / 2; lane != 0; lane /= 2) {
+    part ^= __shfl_xor_sync(~0u, part, lane);
+  }
+  if (thread % kThreadsPerWarp == 0) *word = part;
+#else
+  if (thread % kThreadsPerWarp != 0) part ^= *word;
+  *word = part;
+#endif
 }
 
 }  // namespace gradwire::reduce

@@ -33,18 +33,21 @@ Result<std::unique_ptr<GpuQueue>> GpuQueue::create(GpuDevice& device, std::uint3
   queue->path_ = device.path();
   constexpr std::size_t kBatches = sizeof(QueueWords);
   constexpr std::size_t kCopies = kBatches + kQueueSlots * sizeof(Batch);
-  constexpr std::size_t kBytes = kCopies + kQueueSlots * sizeof(SlotCopies);
+  constexpr std::size_t kCrcs = kCopies + kQueueSlots * sizeof(SlotCopies);
   static_assert(kBatches % alignof(Batch) == 0 && kCopies % alignof(SlotCopies) == 0);
-  auto host = device.allocate_host(kBytes);
+  queue->crc_words_ = (payload_bytes + kTileBytes - 1) / kTileBytes * kCrcWordsPerTile;
+  const std::size_t crcs = std::size_t{kQueueSlots} * Batch::kItems * queue->crc_words_;
+  auto host = device.allocate_host(kCrcs + crcs * sizeof(std::uint32_t));
   if (!host) return tl::unexpected(host.error());
   queue->host_ = *host;
   auto* base = static_cast<std::byte*>(*host);
   queue->memory_.words = new (base) QueueWords{};
   queue->memory_.batches = new (base + kBatches) Batch[kQueueSlots]{};
   queue->memory_.copies = new (base + kCopies) SlotCopies[kQueueSlots]{};
+  queue->crcs_ = new (base + kCrcs) std::uint32_t[crcs]{};
 
   queue->stride_ = (payload_bytes + kStagingAlign - 1) / kStagingAlign * kStagingAlign;
-  if (queue->path_ != PayloadPath::kMapped) {
+  if (queue->stages()) {
     const std::size_t bytes = std::size_t{kQueueSlots} * Batch::kItems * queue->stride_;
     auto staging = device.allocate(bytes, kStagingAlign);
     if (!staging) return tl::unexpected(staging.error());
@@ -96,7 +99,7 @@ std::size_t GpuQueue::submit(GpuBackend& owner, std::span<const Entry> entries) 
   slot.counters = {};
   for (const Entry& entry : entries) {
     if (!add(index, entry)) break;
-    slot.cookies[slot.entries++] = entry.cookie;
+    slot.done[slot.entries++] = {entry.cookie};
   }
   free_ &= ~(1u << index);
   // Numbers of a slot differ from one batch to the next, and none is 0 or has the failure's bit.
@@ -113,12 +116,13 @@ bool GpuQueue::add(std::uint32_t index, const Entry& entry) noexcept {
   Fold fold;
   lower(entry, sources.data(), targets.data(), fold);
   if (batch.item_count == Batch::kItems ||
-      batch.address_count + fold.source_count + fold.target_count > Batch::kAddresses) {
+      batch.address_count + fold.source_count + fold.target_count + 1 > Batch::kAddresses) {
     return false;
   }
   const std::uint32_t width = element_bytes(entry.datatype);
   const std::uint32_t bytes = entry.count * width;
-  if (path_ != PayloadPath::kMapped && has_packet(entry.kind)) {
+  if (entry.crc && bytes > stride_) return false;
+  if (stages() && has_packet(entry.kind)) {
     if (bytes > stride_) return false;
     SlotCopies& copies = memory_.copies[index];
     const std::size_t offset = (std::size_t{index} * Batch::kItems + batch.item_count) * stride_;
@@ -148,6 +152,7 @@ bool GpuQueue::add(std::uint32_t index, const Entry& entry) noexcept {
   item.redop = entry.redop == RedOp::kAvg ? RedOp::kSum : entry.redop;
   item.copies = fold.source_count == 1 && fold.divisor == 1 ? 1 : 0;
   item.count = item.copies != 0 ? bytes : entry.count;
+  item.bytes = bytes;
   batch.tile_count += (bytes + kTileBytes - 1) / kTileBytes;
   std::uint64_t bits = 0;
   for (std::size_t s = 0; s < fold.source_count; ++s) {
@@ -157,6 +162,10 @@ bool GpuQueue::add(std::uint32_t index, const Entry& entry) noexcept {
     bits |= batch.addresses[batch.address_count++] = address_of(targets[t]);
   }
   item.alignment = alignment_of(bits, item.copies != 0 ? 1 : width);
+  if (entry.crc) {
+    item.crc = 1;
+    batch.addresses[batch.address_count++] = address_of(crc_words(index, batch.item_count - 1u));
+  }
   if (batch.item_count == 1) {
     batch.datatype = item.datatype;
     batch.redop = item.redop;
@@ -164,10 +173,24 @@ bool GpuQueue::add(std::uint32_t index, const Entry& entry) noexcept {
   if (item.copies != 0 || item.datatype != batch.datatype || item.redop != batch.redop) {
     batch.uniform = 0;
   }
+  if (entry.kind == Kind::kCheck) return true;
   BackendCounters& counters = slots_[index].counters;
   counters.bytes += bytes;
   ++(folds_packet(entry.kind) ? counters.chunks_reduced : counters.chunks_moved);
   return true;
+}
+
+void GpuQueue::take_crcs(std::uint32_t index) noexcept {
+  const Batch& batch = memory_.batches[index];
+  for (std::uint32_t i = 0; i < batch.item_count; ++i) {
+    if (batch.items[i].crc == 0) continue;
+    const std::uint32_t end =
+        i + 1 < batch.item_count ? batch.items[i + 1].first_tile : batch.tile_count;
+    const std::uint32_t words = (end - batch.items[i].first_tile) * kCrcWordsPerTile;
+    std::uint32_t state = 0;
+    for (std::uint32_t w = 0; w < words; ++w) state ^= crc_words(index, i)[w];
+    slots_[index].done[i].crc = ~state;
+  }
 }
 
 void GpuQueue::poll() noexcept {
@@ -182,7 +205,8 @@ void GpuQueue::poll() noexcept {
     if (state == Executor::State::kRunning) continue;
     free_ |= 1u << index;
     if (slot.owner != nullptr) {
-      slot.owner->finished({slot.cookies, slot.entries}, state == Executor::State::kDone,
+      take_crcs(index);
+      slot.owner->finished({slot.done, slot.entries}, state == Executor::State::kDone,
                            slot.counters);
     }
     slot.owner = nullptr;

@@ -29,6 +29,7 @@ enum class PayloadPath : std::uint8_t {
   kCopyMapped,  ///< the CPU writes it into GPU memory that is mapped for it; the kernel writes the
                 ///< result to the packet
   kCopyEngine,  ///< the GPU's copy engine moves it both ways
+  kGpuDirect,   ///< it lies in GPU memory, where ports receive it and send it from
 };
 [[nodiscard]] constexpr const char* name_of(PayloadPath path) noexcept {
   switch (path) {
@@ -38,6 +39,8 @@ enum class PayloadPath : std::uint8_t {
       return "copy by CPU mapping";
     case PayloadPath::kCopyEngine:
       return "copy by copy engine";
+    case PayloadPath::kGpuDirect:
+      return "gpudirect";
   }
   return "path?";
 }
@@ -70,20 +73,31 @@ class GpuQueue {
     std::uint32_t number = 0;
     std::uint32_t entries = 0;
     bool launched = false;
-    std::uint64_t cookies[Batch::kItems] = {};
+    Completion done[Batch::kItems];
     BackendCounters counters;
   };
 
   explicit GpuQueue(GpuDevice& device) : device_(device) {}
   /// @return false where the batch has no room for the entry.
   [[nodiscard]] bool add(std::uint32_t slot, const Entry& entry) noexcept;
+  /// @return the item's words, [crc_words_].
+  [[nodiscard]] std::uint32_t* crc_words(std::uint32_t slot, std::size_t item) const noexcept {
+    return crcs_ + (std::size_t{slot} * Batch::kItems + item) * crc_words_;
+  }
+  void take_crcs(std::uint32_t slot) noexcept;
+  /// Whether packets are copied into staging memory.
+  [[nodiscard]] bool stages() const noexcept {
+    return path_ == PayloadPath::kCopyMapped || path_ == PayloadPath::kCopyEngine;
+  }
   void enter() noexcept { backends_.fetch_add(1, std::memory_order_relaxed); }
   void leave(GpuBackend& owner) noexcept;
 
   GpuDevice& device_;
   PayloadPath path_ = PayloadPath::kMapped;
   QueueMemory memory_;
-  void* host_ = nullptr;              ///< one allocation: words, batches, copies
+  void* host_ = nullptr;           ///< one allocation: words, batches, copies, CRCs
+  std::uint32_t* crcs_ = nullptr;  ///< [kQueueSlots][kItems][crc_words_]
+  std::uint32_t crc_words_ = 0;
   std::byte* staging_ = nullptr;      ///< GPU memory: [kQueueSlots][kItems][stride_]
   std::byte* staging_cpu_ = nullptr;  ///< the same for the CPU; kCopyMapped
   std::uint32_t stride_ = 0;

@@ -4,6 +4,7 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <random>
 #include <set>
 #include <thread>
 #include <vector>
@@ -56,6 +57,85 @@ TEST_CASE("every way to the GPU and back, and both kinds of kernels, give the sa
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16, DataType::kInt8}) {
     for (const RedOp redop : {RedOp::kAvg, RedOp::kMax}) check_cases(gpu, type, redop, 7);
   }
+}
+
+/// CRC32C bit by bit, as RFC 3720 defines it.
+std::uint32_t crc32c_of(const std::byte* bytes, std::size_t count) {
+  std::uint32_t state = ~0u;
+  for (std::size_t i = 0; i < count; ++i) {
+    state ^= static_cast<std::uint32_t>(bytes[i]);
+    for (int bit = 0; bit < 8; ++bit) state = (state >> 1) ^ ((state & 1) != 0 ? 0x82f63b78u : 0);
+  }
+  return ~state;
+}
+
+Completion await(GpuBackend& backend) {
+  std::array<Completion, 4> done;
+  for (int i = 0; i < 5'000; ++i) {
+    if (backend.poll(done) == 1) return done[0];
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  FAIL("no completion");
+  return {};
+}
+
+TEST_CASE("the GPU makes CRCs of packets: of what it reads, and of what it has written") {
+  Emulated gpu("", GENERATE(Staging::kMapped, Staging::kCopy),
+               GENERATE(KernelMode::kLaunch, KernelMode::kPersistent));
+  constexpr std::size_t kRoom = 20'000;
+  std::vector<std::byte> packet(kRoom + 16);
+  std::vector<std::byte> input(kRoom);
+  std::mt19937 random(5);
+  for (auto* bytes : {&packet, &input}) {
+    for (std::byte& byte : *bytes) byte = static_cast<std::byte>(random());
+  }
+  // The check value of RFC 3720's polynomial.
+  CHECK(crc32c_of(reinterpret_cast<const std::byte*>("123456789"), 9) == 0xe3069283u);
+  REQUIRE(gpu.device->register_host(packet.data(), packet.size(), "packet"));
+  REQUIRE(gpu.device->register_host(input.data(), input.size(), "input"));
+  const std::byte* inputs[] = {input.data()};
+  for (const std::uint32_t count :
+       {1u, 3u, 31u, 32u, 33u, 4'095u, 4'096u, 4'128u, 8'999u, 19'999u}) {
+    for (const std::size_t offset : {0u, 1u}) {
+      for (const Kind kind : {Kind::kCheck, Kind::kLoad, Kind::kReduceInPacket}) {
+        const std::uint64_t bytes_before = gpu.backend->counters().bytes;
+        Entry entry;
+        entry.kind = kind;
+        entry.datatype = DataType::kUint8;
+        entry.count = count;
+        entry.packet = packet.data() + offset;
+        entry.inputs = inputs;
+        entry.crc = true;
+        const std::vector<std::byte> before = packet;
+        REQUIRE(gpu.backend->submit({&entry, 1}) == 1);
+        const Completion done = await(*gpu.backend);
+        INFO("kind " << static_cast<int>(kind) << ", " << count << " bytes at " << offset);
+        CHECK(done.ok);
+        CHECK(done.crc == crc32c_of(packet.data() + offset, count));
+        CHECK((packet == before) == (kind == Kind::kCheck));
+        CHECK(gpu.backend->counters().bytes - bytes_before == (kind == Kind::kCheck ? 0 : count));
+      }
+    }
+  }
+  CHECK(gpu.backend->counters().chunks_reduced == 20);
+  CHECK(gpu.backend->counters().chunks_moved == 20);
+  gpu.device->unregister_host(packet.data());
+  gpu.device->unregister_host(input.data());
+}
+
+TEST_CASE("the CPU backend refuses to make CRCs") {
+  const auto cpu = make_cpu_backend(4);
+  std::array<std::byte, 8> packet{};
+  Entry entry;
+  entry.kind = Kind::kCheck;
+  entry.datatype = DataType::kUint8;
+  entry.count = 8;
+  entry.packet = packet.data();
+  entry.crc = true;
+  REQUIRE(cpu->submit({&entry, 1}) == 1);
+  std::array<Completion, 1> done;
+  REQUIRE(cpu->poll(done) == 1);
+  CHECK_FALSE(done[0].ok);
 }
 
 /// Chunks of a few floats, each with a packet and an input of its own, in registered memory.
