@@ -65,11 +65,12 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const config::DaemonConfig& config
                                               lane::XdpSteering& steering) {
   std::unique_ptr<Daemon> daemon(new Daemon(config));
   if (auto guarded = ipc::install_bus_guard(); !guarded) return tl::unexpected(guarded.error());
+  if (auto opened = daemon->open_gpu(); !opened) return tl::unexpected(opened.error());
   if (auto opened = daemon->open_datapath(); !opened) return tl::unexpected(opened.error());
   if (auto written = steering.write_record(); !written) return tl::unexpected(written.error());
   daemon->report_.facts = steering.facts();
   daemon->report_.warnings = steering.warnings();
-  if (auto opened = daemon->open_gpu(); !opened) return tl::unexpected(opened.error());
+  if (auto opened = daemon->open_gpu_lanes(); !opened) return tl::unexpected(opened.error());
   if (config.daemon.capture) daemon->open_capture();
   if (auto measured = daemon->measure(); !measured) return tl::unexpected(measured.error());
   if (auto started = daemon->start_control(std::move(server)); !started) {
@@ -102,7 +103,16 @@ Result<void> Daemon::open_datapath() {
   datapath.mbufs_per_shard = ring::packet_mbufs_needed(shard_config(config_, 0));
   datapath.max_payload_bytes = static_cast<std::uint32_t>(config_.transport.payload_bytes);
   datapath.polling = polling_config(config_.lanes);
+  if (gpu_device_ != nullptr && gpu_device_->path() == reduce::PayloadPath::kGpuDirect) {
+    datapath.payload_memory = gpu_device_.get();
+  }
   auto opened = lane::Datapath::create(datapath);
+  if (!opened && datapath.payload_memory != nullptr && config_.gpu.staging == "auto") {
+    // A mempool in GPU memory, or its way for DMA, is had or not only when it is made.
+    if (auto next = gpu_device_->fall_back(opened.error().message); !next) return next;
+    datapath.payload_memory = nullptr;
+    opened = lane::Datapath::create(datapath);
+  }
   if (!opened) return tl::unexpected(opened.error());
   datapath_ = std::move(*opened);
   threads_ = std::make_unique<lane::LaneThreads>(*datapath_);
@@ -117,7 +127,17 @@ Result<void> Daemon::open_datapath() {
 
 Result<void> Daemon::open_gpu() {
   if (config_.gpu.device.empty()) return {};
-  auto opened = group::GpuLanes::open(gpu_options(config_.gpu), *datapath_);
+  reduce::GpuOptions options = gpu_options(config_.gpu);
+  options.why_no_gpudirect = why_no_gpudirect(config_);
+  auto opened = reduce::GpuDevice::open(options);
+  if (!opened) return tl::unexpected(opened.error());
+  gpu_device_.reset(opened->release());
+  return {};
+}
+
+Result<void> Daemon::open_gpu_lanes() {
+  if (gpu_device_ == nullptr) return {};
+  auto opened = group::GpuLanes::open(*gpu_device_, *datapath_);
   if (!opened) return tl::unexpected(opened.error());
   gpu_ = std::move(*opened);
   return {};

@@ -28,6 +28,14 @@
 
 namespace gradwire::gradwired {
 
+/// In the EAL too.
+struct CloseGpu {
+  void operator()(reduce::GpuDevice* device) const noexcept {
+    device->close();
+    delete device;
+  }
+};
+
 class Daemon {
  public:
   /// The EAL has started. Opens ports, measures, starts lanes.
@@ -51,8 +59,9 @@ class Daemon {
 
  private:
   explicit Daemon(const config::DaemonConfig& config) : config_(config) {}
-  [[nodiscard]] Result<void> open_datapath();
   [[nodiscard]] Result<void> open_gpu();
+  [[nodiscard]] Result<void> open_datapath();
+  [[nodiscard]] Result<void> open_gpu_lanes();
   void open_capture();
   [[nodiscard]] Result<void> measure();
   [[nodiscard]] Result<void> measure_cores();
@@ -72,9 +81,10 @@ class Daemon {
   std::vector<std::string> isolation_;       ///< by lane: "" or what is wrong
   // Destroyed from the last to the first: the server hangs up, the manager destroys its groups,
   // and only then the lanes and ports go that the groups' packets came from.
+  std::unique_ptr<reduce::GpuDevice, CloseGpu> gpu_device_;  ///< nullptr: the CPU reduces
   std::unique_ptr<lane::Datapath> datapath_;
   std::unique_ptr<lane::LaneThreads> threads_;
-  std::unique_ptr<group::GpuLanes> gpu_;  ///< nullptr: the CPU reduces
+  std::unique_ptr<group::GpuLanes> gpu_;
   std::unique_ptr<group::DatapathLanes> lanes_;
   std::unique_ptr<ipc::ControlServer> server_;
   std::unique_ptr<group::Manager> manager_;

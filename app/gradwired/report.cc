@@ -26,9 +26,10 @@ void report_port(const lane::Port& port, std::uint32_t payload_bytes, Report& re
       wire::to_string(r.mac), r.mtu, r.frame_bytes, node_name(r.numa_node)));
   report.facts.push_back(fmt::format(
       "port {}: {} queue pair{}, descriptors {} rx {} tx, rx interrupts {}, flow steering {}, "
-      "offloads rx {:#x} tx {:#x}, copies of each byte {} rx {} tx",
+      "payloads {}, offloads rx {:#x} tx {:#x}, copies of each byte {} rx {} tx",
       r.device, r.queues, r.queues == 1 ? "" : "s", r.rx_descriptors, r.tx_descriptors,
-      r.rx_interrupts ? "yes" : "no", r.flow_steering ? "yes" : "no", r.rx_offloads, r.tx_offloads,
+      r.rx_interrupts ? "yes" : "no", r.flow_steering ? "yes" : "no",
+      r.splits_payload ? "in GPU memory" : "behind their headers", r.rx_offloads, r.tx_offloads,
       r.rx_copies, r.tx_copies));
   if (r.rx_copies + r.tx_copies > 0) {
     report.warnings.push_back(fmt::format(

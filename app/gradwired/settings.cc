@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "lane/payload_split.h"
+
 namespace gradwire::gradwired {
 namespace {
 
@@ -123,12 +125,28 @@ ring::ShardConfig shard_config(const config::DaemonConfig& config, std::uint32_t
   return out;
 }
 
+std::string why_no_gpudirect(const config::DaemonConfig& config) {
+  // As lib/config refuses them where gpudirect is asked for by name.
+  if (config.daemon.capture) return "daemon.capture = true: the CPU copies what is captured";
+  if (config.faults.duplicate > 0 || config.faults.corrupt > 0) {
+    return "faults.duplicate and faults.corrupt: the CPU copies and changes frames";
+  }
+  if (config.ports.empty()) return "there is no port";
+  std::string reasons;
+  for (const config::PortSection& port : config.ports) {
+    const std::string why = lane::why_no_payload_split(port.device);
+    if (!why.empty()) reasons += (reasons.empty() ? "" : "; ") + why;
+  }
+  return reasons;
+}
+
 reduce::GpuOptions gpu_options(const config::GpuSection& gpu) {
   reduce::GpuOptions out;
   out.device = gpu.device;
-  out.staging = gpu.staging == "mapped" ? reduce::Staging::kMapped
-                : gpu.staging == "auto" ? reduce::Staging::kAuto
-                                        : reduce::Staging::kCopy;
+  out.staging = gpu.staging == "mapped"      ? reduce::Staging::kMapped
+                : gpu.staging == "gpudirect" ? reduce::Staging::kGpuDirect
+                : gpu.staging == "auto"      ? reduce::Staging::kAuto
+                                             : reduce::Staging::kCopy;
   out.kernel =
       gpu.kernel == "persistent" ? reduce::KernelMode::kPersistent : reduce::KernelMode::kLaunch;
   out.persistent_sms = static_cast<std::uint32_t>(gpu.persistent_sms);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -35,6 +36,9 @@ namespace gradwire::gradwired {
 [[nodiscard]] Result<std::uint8_t> lane_count(const config::DaemonConfig& config,
                                               unsigned worker_lcores);
 
+/// The EAL has made the ports' devices.
+/// @return why payloads cannot lie in GPU memory here, whatever the GPU; empty where they can.
+[[nodiscard]] std::string why_no_gpudirect(const config::DaemonConfig& config);
 [[nodiscard]] reduce::GpuOptions gpu_options(const config::GpuSection& gpu);
 
 /// All of a shard's configuration that is the same for every group of this daemon.

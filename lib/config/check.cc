@@ -75,6 +75,27 @@ void check_fault_port(const DaemonConfig& config, std::vector<Conflict>& found) 
       {"faults.port", fmt::format("no [[port]] has this device: there is {}", devices)});
 }
 
+/// What would have the CPU touch payloads that lie in GPU memory. Whether the ports can is seen
+/// when they are there.
+void check_gpudirect(const DaemonConfig& config, std::vector<Conflict>& found) {
+  if (config.gpu.device.empty() || config.gpu.staging != "gpudirect") return;
+  if (config.gpu.kernel == "persistent") {
+    found.push_back({"gpu.kernel",
+                     "gpu.staging = gpudirect needs launch: what a port writes into GPU memory is "
+                     "sure to be seen by kernels that start afterwards alone"});
+  }
+  if (config.daemon.capture) {
+    found.push_back({"daemon.capture",
+                     "the CPU copies what is captured, and with gpu.staging = gpudirect payloads "
+                     "lie in GPU memory: choose copy or mapped"});
+  }
+  if (config.faults.duplicate > 0 || config.faults.corrupt > 0) {
+    found.push_back({config.faults.duplicate > 0 ? "faults.duplicate" : "faults.corrupt",
+                     "the CPU copies and changes frames, and with gpu.staging = gpudirect payloads "
+                     "lie in GPU memory: drop, reorder or delay them"});
+  }
+}
+
 }  // namespace
 
 std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
@@ -87,11 +108,7 @@ std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
                                       "group has its part of the GPU's queue",
                                       kGpuGroups)});
   }
-  if (!config.gpu.device.empty() && config.gpu.staging == "gpudirect") {
-    found.push_back({"gpu.staging",
-                     "gpudirect: no driver that this build knows receives into GPU memory: choose "
-                     "copy or mapped"});
-  }
+  check_gpudirect(config, found);
   check_fault_port(config, found);
   // Without ECN there are no marks, and dctcp would see nothing but losses.
   if (config.transport.congestion == "dctcp" && !config.transport.ecn) {

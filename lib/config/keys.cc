@@ -184,8 +184,8 @@ const std::array kKeys = {
          GRADWIRE_FIELD(gpu.device)),
     choice("gpu", "staging", "copy|mapped|gpudirect|auto",
            "how payloads reach it. copy: into its memory and back; mapped: it reads and writes the "
-           "host's; gpudirect: ports receive into its memory; auto: the best that is to be had, "
-           "with a warning that says what was not",
+           "host's; gpudirect: ports receive into its memory and send from it, where their drivers "
+           "can; auto: the best that is to be had, with a warning that says what was not",
            GRADWIRE_FIELD(gpu.staging)),
     choice(
         "gpu", "kernel", "launch|persistent",

@@ -25,7 +25,7 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
     const lane::Port& port = *datapath.ports()[i];
     addresses_.push_back(
         {i, port.config().ip, static_cast<std::uint8_t>(port.config().prefix_bits)});
-    port_faults_.push_back({port.config().device, port.config().faults});
+    port_faults_.push_back({port.config().device, port.config().faults, port.splits_payload()});
     lane::NeighborsConfig config;
     config.mac = port.mac();
     config.ip = port.config().ip;
@@ -170,6 +170,9 @@ nlohmann::json DatapathLanes::lane_status(std::uint8_t lane) const {
   };
   add_pool("packet", pools.packet());
   add_pool("control", pools.control());
+  if (const lane::PayloadPool* payloads = datapath_.payloads(lane); payloads != nullptr) {
+    add_pool("payload", payloads->mempool());
+  }
   return out;
 }
 
@@ -190,6 +193,7 @@ nlohmann::json DatapathLanes::ports_status() const {
                    {"queues", report.queues},
                    {"rx_interrupts", report.rx_interrupts},
                    {"flow_steering", report.flow_steering},
+                   {"splits_payload", report.splits_payload},
                    {"counters",
                     {{"rx_packets", counters.rx_packets},
                      {"rx_bytes", counters.rx_bytes},

@@ -46,6 +46,15 @@ void Manager::inject(const PendingReply& to, const ipc::PeerCredentials& peer,
   for (std::uint16_t port = 0; port < ports.size(); ++port) {
     if (!device.empty() && device != ports[port].device) continue;
     found = true;
+    if (ports[port].splits_payload &&
+        (request->faults.duplicate > 0 || request->faults.corrupt > 0)) {
+      return reply_error(
+          to,
+          {ErrorCode::kUnsupported,
+           fmt::format("port {}: payloads lie in GPU memory, so that the CPU neither duplicates "
+                       "nor corrupts frames: drop, reorder or delay them",
+                       ports[port].device)});
+    }
     set_faults(port, ports[port].device, request->faults);
   }
   if (found) return reply_json(to, faults_status());

@@ -8,17 +8,16 @@
 
 namespace gradwire::group {
 
-Result<std::unique_ptr<GpuLanes>> GpuLanes::open(const reduce::GpuOptions& options,
+Result<std::unique_ptr<GpuLanes>> GpuLanes::open(reduce::GpuDevice& device,
                                                  const lane::Datapath& datapath) {
-  std::unique_ptr<GpuLanes> lanes(new GpuLanes);
-  auto device = reduce::GpuDevice::open(options);
-  if (!device) return tl::unexpected(device.error());
-  lanes->device_ = std::move(*device);
+  std::unique_ptr<GpuLanes> lanes(new GpuLanes(device));
   for (std::uint8_t lane = 0; lane < datapath.lanes(); ++lane) {
-    if (auto done = lanes->register_pool(*datapath.pools(lane).packet()); !done) {
-      return tl::unexpected(done.error());
+    // Headers are not for the GPU, and a pool in its own memory needs no registration.
+    if (device.path() != reduce::PayloadPath::kGpuDirect) {
+      auto done = lanes->register_pool(*datapath.pools(lane).packet());
+      if (!done) return tl::unexpected(done.error());
     }
-    auto queue = reduce::GpuQueue::create(*lanes->device_, datapath.max_payload_bytes());
+    auto queue = reduce::GpuQueue::create(device, datapath.max_payload_bytes());
     if (!queue) return tl::unexpected(queue.error());
     lanes->queues_.push_back(std::move(*queue));
   }
@@ -27,8 +26,7 @@ Result<std::unique_ptr<GpuLanes>> GpuLanes::open(const reduce::GpuOptions& optio
 
 GpuLanes::~GpuLanes() {
   queues_.clear();
-  for (void* memory : registered_) device_->unregister_host(memory);
-  if (device_ != nullptr) device_->close();
+  for (void* memory : registered_) device_.unregister_host(memory);
 }
 
 Result<void> GpuLanes::register_pool(rte_mempool& pool) {
@@ -41,7 +39,7 @@ Result<void> GpuLanes::register_pool(rte_mempool& pool) {
       },
       &parts);
   for (const auto& [address, bytes] : parts) {
-    auto done = device_->register_host(address, bytes, fmt::format("mempool {}", pool.name));
+    auto done = device_.register_host(address, bytes, fmt::format("mempool {}", pool.name));
     if (!done) return done;
     registered_.push_back(address);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The GPU of a datapath: the device, a queue for each lane, and the lanes' mempools registered
-/// with it. The control thread owns it; plans' shards hold on to the queues, so it outlives them,
-/// and the datapath outlives it.
+/// The GPU of a datapath: a queue for each lane, and the lanes' mempools registered with the
+/// device, where kernels go to the packets in them. The control thread owns it; plans' shards hold
+/// on to the queues, so it outlives them, and datapath and device outlive it.
 #pragma once
 
 #include <memory>
@@ -16,20 +16,20 @@ namespace gradwire::group {
 
 class GpuLanes {
  public:
-  [[nodiscard]] static Result<std::unique_ptr<GpuLanes>> open(const reduce::GpuOptions& options,
+  [[nodiscard]] static Result<std::unique_ptr<GpuLanes>> open(reduce::GpuDevice& device,
                                                               const lane::Datapath& datapath);
   ~GpuLanes();
   GpuLanes(const GpuLanes&) = delete;
   GpuLanes& operator=(const GpuLanes&) = delete;
 
-  [[nodiscard]] reduce::GpuDevice& device() noexcept { return *device_; }
+  [[nodiscard]] reduce::GpuDevice& device() noexcept { return device_; }
   [[nodiscard]] reduce::GpuQueue& queue(std::uint8_t lane) noexcept { return *queues_[lane]; }
 
  private:
-  GpuLanes() = default;
+  explicit GpuLanes(reduce::GpuDevice& device) : device_(device) {}
   [[nodiscard]] Result<void> register_pool(rte_mempool& pool);
 
-  std::unique_ptr<reduce::GpuDevice> device_;
+  reduce::GpuDevice& device_;
   std::vector<void*> registered_;
   std::vector<std::unique_ptr<reduce::GpuQueue>> queues_;
 };

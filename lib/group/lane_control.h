@@ -76,7 +76,8 @@ void add_to(std::vector<ReduceTotal>& totals, const char* backend, const char* p
 /// A port as fault injection knows it.
 struct PortFaults {
   std::string device;
-  FaultSettings faults;  ///< as they were set last
+  FaultSettings faults;         ///< as they were set last
+  bool splits_payload = false;  ///< payloads lie in a GPU's memory
 };
 
 enum class ResolveState : std::uint8_t { kPending, kResolved, kFailed };

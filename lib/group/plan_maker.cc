@@ -56,6 +56,9 @@ Result<lane::ShardPlacement> PlanMaker::place(const PlanRequest& request, std::u
   config.incarnation = request.incarnation;
   config.packet_pool = datapath_.pools(lane).packet();
   config.control_pool = datapath_.pools(lane).control();
+  if (const lane::PayloadPool* payloads = datapath_.payloads(lane); payloads != nullptr) {
+    config.payload_pool = payloads->mempool();
+  }
   config.timeouts.formation_ns = request.formation_ns;
 
   lane::ShardPlacement placement;

@@ -74,8 +74,8 @@ void check_gpus(const Machine& machine, const Subject& subject, Findings& out) {
                          : (open ? "dma-buf, of the open kernel module"
                                  : "neither nvidia-peermem "
                                    "nor dma-buf"),
-                 "with one of them a NIC can read and write GPU memory by itself; gradwire's "
-                 "gpudirect staging does not exist yet, copy and mapped do without",
+                 "with one of them a NIC can read and write GPU memory by itself, which "
+                 "gpu.staging = gpudirect needs; copy and mapped do without",
                  peermem || open ? "" : "modprobe nvidia-peermem, or the open kernel module"});
   const bool gdrcopy = machine.exists("/dev/gdrdrv");
   out.push_back({"GDRCopy", "", gdrcopy ? Verdict::kOk : Verdict::kWarn,

@@ -46,6 +46,7 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
   }
 
   std::uint32_t buffer_bytes = 2048;
+  std::uint32_t mtu = 0;
   PacketDemand demand{.shards = config.max_groups, .mbufs_per_shard = config.mbufs_per_shard};
   std::uint32_t payload = UINT32_MAX;
   int socket = -1;
@@ -54,6 +55,7 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     if (!port) return tl::unexpected(port.error());
     const Port& opened = **port;
     buffer_bytes = std::max(buffer_bytes, opened.limits().buffer_bytes);
+    mtu = std::max(mtu, opened.limits().mtu);
     payload = std::min(payload, wire::max_payload_bytes(opened.limits().mtu, 4));
     if (opened.row().keeps_rx_mbufs) demand.descriptors += port_config.rx_descriptors;
     if (!opened.row().tx_copies) demand.descriptors += port_config.tx_descriptors;
@@ -80,6 +82,7 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
   out->max_payload_bytes_ = payload;
 
   std::vector<rte_mempool*> rx_pools;
+  std::vector<rte_mempool*> payload_pools;
   for (std::uint8_t lane = 0; lane < config.lanes; ++lane) {
     PoolPlan plan{.lane = lane,
                   .socket = socket,
@@ -92,9 +95,19 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     if (!pools) return tl::unexpected(pools.error());
     rx_pools.push_back((*pools)->packet());
     out->pools_.push_back(std::move(*pools));
+    if (config.payload_memory == nullptr) continue;
+    // Whatever comes behind a header fits one mbuf.
+    auto payloads = PayloadPool::create({.name = fmt::format("{}_payload_{}", config.name, lane),
+                                         .mbufs = plan.packet_mbufs,
+                                         .room = std::min((mtu + 63) / 64 * 64, 65'472u),
+                                         .socket = socket},
+                                        *config.payload_memory, out->ports_);
+    if (!payloads) return tl::unexpected(payloads.error());
+    payload_pools.push_back((*payloads)->mempool());
+    out->payloads_.push_back(std::move(*payloads));
   }
   for (auto& port : out->ports_) {
-    auto started = port->start(rx_pools, config.base_udp_port);
+    auto started = port->start(rx_pools, config.base_udp_port, payload_pools);
     if (!started) return tl::unexpected(started.error());
   }
   if (auto made = out->make_rings(config); !made) return tl::unexpected(made.error());
@@ -104,6 +117,7 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     lane_config.lane = lane;
     lane_config.udp_port = static_cast<std::uint16_t>(config.base_udp_port + lane);
     for (const auto& port : out->ports_) lane_config.ports.push_back(port.get());
+    lane_config.payloads = out->payloads(lane);
     lane_config.rings = out->lane_rings_[lane];
     lane_config.shared = out->shared_;
     lane_config.command_lane = lane == 0 && config.command_lane;
@@ -187,6 +201,7 @@ Datapath::~Datapath() {
   }
   // The ports give their mbufs back before the mempools go.
   ports_.clear();
+  payloads_.clear();
   pools_.clear();
   for (rte_ring* ring : owned_rings_) rte_ring_free(ring);
   rte_mempool_free(shared_.exchange_pool);

@@ -19,6 +19,7 @@
 #include "lane/connection_ids.h"
 #include "lane/lane.h"
 #include "lane/messages.h"
+#include "lane/payload_pool.h"
 #include "lane/pools.h"
 #include "lane/port.h"
 
@@ -37,7 +38,9 @@ struct DatapathConfig {
   /// next_report().
   bool command_lane = true;
   std::size_t tx_trace_bursts = 0;  ///< kept for each lane and port; 0 = none
-  std::string name = "gw";          ///< of rings and mempools: unique in the process
+  /// Where payloads are received and sent from; outlives the datapath. nullptr: the host's memory.
+  reduce::DeviceMemory* payload_memory = nullptr;
+  std::string name = "gw";  ///< of rings and mempools: unique in the process
 };
 
 /// A frame that a lane passed to the control thread.
@@ -59,6 +62,10 @@ class Datapath {
   }
   [[nodiscard]] Lane& lane(std::uint8_t index) noexcept { return *lanes_[index]; }
   [[nodiscard]] const LanePools& pools(std::uint8_t lane) const noexcept { return *pools_[lane]; }
+  /// nullptr: payloads follow their headers, in mbufs of pools().
+  [[nodiscard]] const PayloadPool* payloads(std::uint8_t lane) const noexcept {
+    return payloads_.empty() ? nullptr : payloads_[lane].get();
+  }
   [[nodiscard]] std::span<const std::unique_ptr<Port>> ports() const noexcept { return ports_; }
   /// Chunk payload that every port carries.
   [[nodiscard]] std::uint32_t max_payload_bytes() const noexcept { return max_payload_bytes_; }
@@ -100,6 +107,7 @@ class Datapath {
 
   std::vector<std::unique_ptr<Port>> ports_;
   std::vector<std::unique_ptr<LanePools>> pools_;
+  std::vector<std::unique_ptr<PayloadPool>> payloads_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::unique_ptr<WakeBell>> bells_;
   WakeBell control_bell_;

@@ -38,6 +38,8 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .tx_copies_count = 1,
      .limit = FrameLimitRule::kMemifBuffer,
      .steering = Steering::kPaired,
+     .payload_split = PayloadSplit::kNone,
+     .why_no_split = "the CPU copies its frames to and from shared memory",
      .why = "copies frames through shared memory; no interrupts; bsize limits a frame"},
     // The mempool is the UMEM: a frame of that very pool goes out without a copy and is held until
     // the kernel completes it, a frame of another pool is copied. Only the first segment's address
@@ -60,6 +62,8 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .tx_copies_count = 1,
      .limit = FrameLimitRule::kXdpChunk,
      .steering = Steering::kNone,
+     .payload_split = PayloadSplit::kNone,
+     .why_no_split = "its buffers are the kernel's too, and a frame is one segment",
      .why = "the mempool is shared with the kernel; sent frames are held; one segment only"},
     // Frames are copied between mbufs and two rings shared with the kernel. When the transmit ring
     // is full, tx_burst calls poll() without a bound: bursts are short, so that the ring is never
@@ -81,6 +85,8 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .tx_copies_count = 2,
      .limit = FrameLimitRule::kPacketFrame,
      .steering = Steering::kNone,
+     .payload_split = PayloadSplit::kNone,
+     .why_no_split = "the CPU copies its frames to and from the kernel's rings",
      .why = "the kernel's packet socket; a full transmit ring waits without bound"},
     // A virtual machine's NIC, taken from the kernel by vfio. The host spreads packets over queues
     // as it likes, and there is no rte_flow. Seen by test/vm.
@@ -100,6 +106,8 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .tx_copies_count = 0,
      .limit = FrameLimitRule::kDeviceInfo,
      .steering = Steering::kNone,
+     .payload_split = PayloadSplit::kNone,
+     .why_no_split = "a virtual machine's NIC reaches the machine's own memory alone",
      .why = "a virtual machine's NIC: its host copies each frame, and has no flow steering"},
     // The very mbuf travels: the sender's other references are the receiver's too, and the bytes
     // are looked at long after tx_burst returned.
@@ -119,6 +127,8 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .tx_copies_count = 0,
      .limit = FrameLimitRule::kWhateverMbufs,
      .steering = Steering::kPaired,
+     .payload_split = PayloadSplit::kAsSent,
+     .why_no_split = nullptr,
      .why = "passes mbufs by pointer within one process"},
     // Frees what is sent; receives fresh mbufs of unset bytes, or none with no-rx=1.
     {.driver = "net_null",
@@ -137,29 +147,44 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .tx_copies_count = 0,
      .limit = FrameLimitRule::kWhateverMbufs,
      .steering = Steering::kPaired,
+     .payload_split = PayloadSplit::kNone,
+     .why_no_split = "it receives nothing",
      .why = "sends nowhere and receives nothing of use"},
 }};
 
 // A NIC reads a frame when it likes until its descriptor is recycled. Received mbufs are judged by
 // their refcnt: some drivers (mlx5 with its multi-packet queue) give slices of a shared buffer.
 // Chains and attached mbufs need offloads and registrations that are not asked for.
-constexpr DriverRow kPhysical = {.driver = "",
-                                 .rx_exclusive = false,
-                                 .rx_may_chain = false,
-                                 .rx_interrupts = true,
-                                 .tx_copies = false,
-                                 .tx_chains = false,
-                                 .tx_indirect = false,
-                                 .tx_may_block = false,
-                                 .sets_mtu = true,
-                                 .keeps_rx_mbufs = true,
-                                 .tx_burst = 64,
-                                 .held_mbufs = 64,
-                                 .rx_copies = 0,
-                                 .tx_copies_count = 0,
-                                 .limit = FrameLimitRule::kDeviceInfo,
-                                 .steering = Steering::kFlow,
-                                 .why = "taken for a NIC that reads and writes mbufs by DMA"};
+constexpr DriverRow kPhysical = {
+    .driver = "",
+    .rx_exclusive = false,
+    .rx_may_chain = false,
+    .rx_interrupts = true,
+    .tx_copies = false,
+    .tx_chains = false,
+    .tx_indirect = false,
+    .tx_may_block = false,
+    .sets_mtu = true,
+    .keeps_rx_mbufs = true,
+    .tx_burst = 64,
+    .held_mbufs = 64,
+    .rx_copies = 0,
+    .tx_copies_count = 0,
+    .limit = FrameLimitRule::kDeviceInfo,
+    .steering = Steering::kFlow,
+    .payload_split = PayloadSplit::kNone,
+    .why_no_split = "it is not known to reach a GPU's memory (mlx5_pci is)",
+    .why = "taken for a NIC that reads and writes mbufs by DMA"};
+
+// As any NIC, and by its memory keys it reaches whatever is registered with it, GPU memory too
+// (nvidia-peermem or dma-buf). Read in the driver of DPDK 22.11; not yet run.
+constexpr DriverRow kMlx5 = [] {
+  DriverRow row = kPhysical;
+  row.driver = "mlx5_pci";
+  row.payload_split = PayloadSplit::kDevice;
+  row.why_no_split = nullptr;
+  return row;
+}();
 
 // What the kernel puts before a frame in a TPACKET_V2 ring slot: the aligned header and socket
 // address, 16 bytes for the MAC header; the frame starts 14 bytes before the end of that.
@@ -190,6 +215,7 @@ const DriverRow& driver_row(std::string_view driver_name) noexcept {
   for (const DriverRow& row : kRows) {
     if (row.driver == driver_name) return row;
   }
+  if (kMlx5.driver == driver_name) return kMlx5;
   return kPhysical;
 }
 

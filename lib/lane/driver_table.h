@@ -30,6 +30,13 @@ enum class Steering : std::uint8_t {
   kNone,    ///< the kernel spreads flows by a hash of its own: one lane only
 };
 
+/// How payloads come to lie in a mempool of their own, in a GPU's memory.
+enum class PayloadSplit : std::uint8_t {
+  kNone,    ///< they do not
+  kDevice,  ///< RTE_ETH_RX_OFFLOAD_BUFFER_SPLIT, where the device says that it has it
+  kAsSent,  ///< pointers travel: a frame has the segments that it was sent with
+};
+
 struct DriverRow {
   std::string_view driver;   ///< rte_eth_dev_info::driver_name; empty = any other
   bool rx_exclusive;         ///< a received mbuf is nobody else's, whatever its refcnt
@@ -47,7 +54,9 @@ struct DriverRow {
   std::uint8_t tx_copies_count;
   FrameLimitRule limit;
   Steering steering;
-  const char* why;  ///< one sentence for the operator
+  PayloadSplit payload_split;
+  const char* why_no_split;  ///< nullptr where there is a split
+  const char* why;           ///< one sentence for the operator
 };
 
 /// @return the row of `driver_name`, or that of a physical NIC.

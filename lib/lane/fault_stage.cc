@@ -97,7 +97,9 @@ void FaultStage::take(rte_mbuf* frame, TimeNs now) noexcept {
     rte_pktmbuf_free(frame);
     return;
   }
-  if (duplicate < duplicate_) {
+  // What lies in a GPU's memory is neither copied nor changed by the CPU.
+  const bool whole = frame->nb_segs == 1;
+  if (whole && duplicate < duplicate_) {
     // A copy of the bytes: the lane writes into what it receives.
     if (rte_mbuf* copy = rte_pktmbuf_copy(frame, frame->pool, 0, UINT32_MAX); copy != nullptr) {
       count(counters_.duplicated);
@@ -106,7 +108,7 @@ void FaultStage::take(rte_mbuf* frame, TimeNs now) noexcept {
       count(counters_.no_mbuf);
     }
   }
-  if (corrupt < corrupt_) frame = corrupted(frame, where);
+  if (whole && corrupt < corrupt_) frame = corrupted(frame, where);
   if (delay < delay_ && hold(frame, now + delay_ns_, 0)) {
     count(counters_.delayed);
     return;

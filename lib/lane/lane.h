@@ -25,6 +25,7 @@
 #include "lane/fault_stage.h"
 #include "lane/links.h"
 #include "lane/messages.h"
+#include "lane/payload_pool.h"
 #include "lane/polling.h"
 #include "lane/port.h"
 #include "lane/port_share.h"
@@ -41,9 +42,10 @@ namespace gradwire::lane {
 
 struct LaneConfig {
   std::uint8_t lane = 0;
-  std::uint8_t lanes = 1;          ///< of the datapath: they divide each port's rate
-  std::uint16_t udp_port = 0;      ///< of this lane: the daemon's base port + lane
-  std::vector<const Port*> ports;  ///< started; queue `lane` of each is this lane's
+  std::uint8_t lanes = 1;                 ///< of the datapath: they divide each port's rate
+  std::uint16_t udp_port = 0;             ///< of this lane: the daemon's base port + lane
+  std::vector<const Port*> ports;         ///< started; queue `lane` of each is this lane's
+  const PayloadPool* payloads = nullptr;  ///< where ports split payloads off
   LaneRings rings;
   SharedRings shared;
   bool command_lane = false;         ///< takes the clients' commands: lane 0 of a daemon
@@ -165,6 +167,13 @@ class Lane {
                                                               TimeNs now) noexcept;
   void receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
   void receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept;
+  void deliver(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept;
+  /// Of several segments.
+  [[nodiscard]] bool is_whole_now(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
+  [[nodiscard]] bool receive_split_chunk(std::uint16_t port_index, rte_mbuf* frame,
+                                         TimeNs now) noexcept;
+  [[nodiscard]] bool gather(rte_mbuf* frame) noexcept;
+  [[nodiscard]] bool is_ours(const LanePort& port, const wire::FrameView& view) const noexcept;
   void drop(rte_mbuf* frame, wire::Drop why) noexcept;
   void pass_to_control(std::uint16_t port_index, rte_mbuf* frame) noexcept;
   void echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,

@@ -11,6 +11,7 @@
 #include "base/profile.h"
 #include "lane/lane.h"
 #include "lane/neighbors.h"
+#include "lane/payload_split.h"
 
 namespace gradwire::lane {
 
@@ -78,11 +79,8 @@ std::span<rte_mbuf* const> Lane::pass_faults(LanePort& port, std::span<rte_mbuf*
 
 void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
   const profile::Stage stage(profile::StageId::kDecode);
-  // A payload is reduced as one piece. Frames are sized so that a chain is the exception.
-  if (frame->nb_segs > 1 && rte_pktmbuf_linearize(frame) != 0) {
-    drop(frame, wire::Drop::kNoBuffer);
-    return;
-  }
+  // A payload is reduced as one piece. Where none is split off a chain is the exception.
+  if (frame->nb_segs > 1 && !is_whole_now(port_index, frame, now)) return;
   wire::FrameView& view = view_;
   const wire::Drop why = wire::parse_frame(bytes_of(frame), view);
   if (why != wire::Drop::kNone) {
@@ -127,6 +125,11 @@ void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs n
     drop(frame, why);
     return;
   }
+  deliver(frame, view, now);
+}
+
+/// `packet_` is decoded.
+void Lane::deliver(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept {
   std::uint16_t found = ConnectionTable::kNoSlot;
   if (packet_.common.type == wire::PacketType::kHello) {
     for (const std::uint16_t index : in_use_) {
@@ -150,6 +153,71 @@ void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs n
   }
   constexpr std::uint8_t kCongestionExperienced = 3;
   slot.shard->on_packet(frame, packet_, view.source_ip, view.ecn == kCongestionExperienced, now);
+}
+
+/// @return false where nothing is left to do with the frame.
+bool Lane::is_whole_now(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
+  const bool splits = ports_[port_index].port->splits_payload();
+  if (splits && receive_split_chunk(port_index, frame, now)) return false;
+  if (splits ? gather(frame) : rte_pktmbuf_linearize(frame) == 0) return true;
+  drop(frame, wire::Drop::kNoBuffer);
+  return false;
+}
+
+/// A chunk whose header is in the first segment and whose payload is the second. Nothing of the
+/// payload is read, which only the GPU can.
+/// @return false where it is something else.
+bool Lane::receive_split_chunk(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
+  const LanePort& port = ports_[port_index];
+  const rte_mbuf* const payload = frame->next;
+  const std::size_t header_bytes = rte_pktmbuf_data_len(frame);
+  if (frame->nb_segs != 2 || header_bytes != split_header_bytes(port.vlan_id.has_value())) {
+    return false;
+  }
+  // Parsing and decoding a chunk look at headers alone; of the rest they ask how much there is.
+  auto* const begin = rte_pktmbuf_mtod(frame, const std::byte*);
+  wire::FrameView& view = view_;
+  if (static_cast<wire::PacketType>(begin[header_bytes - wire::kHeaderBytes + 1]) !=
+          wire::PacketType::kData ||
+      wire::parse_frame({begin, frame->pkt_len}, view) != wire::Drop::kNone ||
+      view.kind != wire::FrameKind::kUdp || view.payload.size() < wire::kHeaderBytes ||
+      view.payload.data() + wire::kHeaderBytes != begin + header_bytes ||
+      view.payload.size() - wire::kHeaderBytes > payload->data_len || !is_ours(port, view)) {
+    return false;
+  }
+  const wire::Drop why = wire::decode(view.payload, packet_);
+  if (why != wire::Drop::kNone) {
+    drop(frame, why);
+    return true;
+  }
+  packet_.payload = {rte_pktmbuf_mtod(payload, const std::byte*), packet_.payload.size()};
+  deliver(frame, view, now);
+  return true;
+}
+
+/// Into the first segment, what lies in GPU memory by way of its mapping.
+bool Lane::gather(rte_mbuf* frame) noexcept {
+  if (frame->pkt_len - frame->data_len > rte_pktmbuf_tailroom(frame)) return false;
+  for (rte_mbuf* segment = frame->next; segment != nullptr; segment = segment->next) {
+    const void* from = rte_pktmbuf_mtod(segment, const void*);
+    if (RTE_MBUF_HAS_EXTBUF(segment)) {
+      from = config_.payloads->for_cpu(from, segment->data_len);
+      if (from == nullptr) return false;
+    }
+    std::memcpy(rte_pktmbuf_mtod_offset(frame, std::byte*, frame->data_len), from,
+                segment->data_len);
+    frame->data_len = static_cast<std::uint16_t>(frame->data_len + segment->data_len);
+  }
+  rte_pktmbuf_free(frame->next);
+  frame->next = nullptr;
+  frame->nb_segs = 1;
+  return true;
+}
+
+bool Lane::is_ours(const LanePort& port, const wire::FrameView& view) const noexcept {
+  return view.vlan_id == port.vlan_id &&
+         (same_mac(view.destination_mac, port.mac) || is_multicast(view.destination_mac)) &&
+         view.destination_ip == port.ip && view.destination_port == config_.udp_port;
 }
 
 void Lane::drop(rte_mbuf* frame, wire::Drop why) noexcept {

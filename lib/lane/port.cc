@@ -14,7 +14,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+
+#include "lane/payload_split.h"
 
 namespace gradwire::lane {
 
@@ -134,7 +137,32 @@ Result<void> Port::configure(std::uint16_t queues, bool interrupts) {
   return {};
 }
 
-Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base_udp_port) {
+/// The header's length never varies, so the split is behind so many bytes. What is longer and is no
+/// chunk (acknowledgements' ranges, hellos) is split there too.
+Result<void> Port::set_up_rx(std::uint16_t queue, const void* defaults, rte_mempool* pool,
+                             rte_mempool* payload_pool) {
+  rte_eth_rxconf rx = *static_cast<const rte_eth_rxconf*>(defaults);
+  rx.offloads = rx_offloads_;
+  std::array<rte_eth_rxseg, 2> segments{};
+  if (payload_pool != nullptr && row_->payload_split == PayloadSplit::kDevice) {
+    segments[0].split.mp = pool;
+    segments[0].split.length = split_header_bytes(config_.vlan_id.has_value());
+    segments[1].split.mp = payload_pool;
+    rx.rx_seg = segments.data();
+    rx.rx_nseg = static_cast<std::uint16_t>(segments.size());
+    pool = nullptr;
+  }
+  const int error = rte_eth_rx_queue_setup(id_, queue, rx_descriptors_,
+                                           static_cast<unsigned>(socket_), &rx, pool);
+  if (error != 0) {
+    return dpdk_error(config_.device,
+                      rx.rx_nseg != 0 ? "rx queue with payloads in GPU memory" : "rx queue", error);
+  }
+  return {};
+}
+
+Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base_udp_port,
+                         std::span<rte_mempool* const> payload_pools) {
   const auto queues = static_cast<std::uint16_t>(pools.size());
   rte_eth_dev_info info{};
   if (const int error = rte_eth_dev_info_get(id_, &info); error != 0) {
@@ -161,6 +189,16 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
     }
   }
 
+  if (!payload_pools.empty()) {
+    if (const std::string why = why_no_payload_split(config_.device); !why.empty()) {
+      return fail(ErrorCode::kUnsupported, why);
+    }
+    splits_payload_ = true;
+    if (row_->payload_split == PayloadSplit::kDevice) {
+      rx_offloads_ |= RTE_ETH_RX_OFFLOAD_BUFFER_SPLIT | RTE_ETH_RX_OFFLOAD_SCATTER;
+      tx_offloads_ |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+    }
+  }
   interrupts_ = row_->rx_interrupts;
   auto configured = configure(queues, interrupts_);
   if (!configured && interrupts_) {
@@ -177,14 +215,12 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
       error != 0) {
     return dpdk_error(config_.device, "descriptor counts", error);
   }
-  rte_eth_rxconf rx = info.default_rxconf;
-  rx.offloads = rx_offloads_;
   rte_eth_txconf tx = info.default_txconf;
   tx.offloads = tx_offloads_;
   for (std::uint16_t queue = 0; queue < queues; ++queue) {
-    const int rx_error = rte_eth_rx_queue_setup(id_, queue, rx_descriptors_,
-                                                static_cast<unsigned>(socket_), &rx, pools[queue]);
-    if (rx_error != 0) return dpdk_error(config_.device, "rx queue", rx_error);
+    auto rx = set_up_rx(queue, &info.default_rxconf, pools[queue],
+                        payload_pools.empty() ? nullptr : payload_pools[queue]);
+    if (!rx) return rx;
     const int tx_error =
         rte_eth_tx_queue_setup(id_, queue, tx_descriptors_, static_cast<unsigned>(socket_), &tx);
     if (tx_error != 0) return dpdk_error(config_.device, "tx queue", tx_error);
@@ -344,6 +380,7 @@ PortReport Port::report() const {
   out.flow_steering = flow_steering_;
   out.rx_offloads = rx_offloads_;
   out.tx_offloads = tx_offloads_;
+  out.splits_payload = splits_payload_;
   out.rx_copies = row_->rx_copies;
   out.tx_copies = row_->tx_copies_count;
   return out;

@@ -52,7 +52,8 @@ struct PortReport {
   bool flow_steering = false;  ///< rte_flow rules bring packets to their lane
   std::uint64_t rx_offloads = 0;
   std::uint64_t tx_offloads = 0;
-  std::uint8_t rx_copies = 0;  ///< of each byte
+  bool splits_payload = false;  ///< into mempools of their own, in a GPU's memory
+  std::uint8_t rx_copies = 0;   ///< of each byte
   std::uint8_t tx_copies = 0;
 };
 
@@ -79,8 +80,10 @@ class Port {
   /// One queue pair for each of `pools` (lane i uses queue i and receives into pools[i], whose data
   /// room is at least row().frame limit's buffer). Lane i's UDP port is `base_udp_port` + i. A
   /// memif client whose server does not listen yet is started by tend(), when it does.
-  [[nodiscard]] Result<void> start(std::span<rte_mempool* const> pools,
-                                   std::uint16_t base_udp_port);
+  /// @param payload_pools  as `pools`: payloads go there, behind headers in `pools`. Empty: frames
+  /// are received whole.
+  [[nodiscard]] Result<void> start(std::span<rte_mempool* const> pools, std::uint16_t base_udp_port,
+                                   std::span<rte_mempool* const> payload_pools = {});
   void stop() noexcept;
 
   /// Lanes ask every round, and leave a port alone that is not running.
@@ -100,6 +103,8 @@ class Port {
   [[nodiscard]] const FrameLimits& limits() const noexcept { return limits_; }
   [[nodiscard]] const wire::MacAddress& mac() const noexcept { return mac_; }
   [[nodiscard]] std::uint16_t id() const noexcept { return id_; }
+  /// Lanes: frames come in segments, and payloads are not for the CPU to read.
+  [[nodiscard]] bool splits_payload() const noexcept { return splits_payload_; }
   /// NUMA node that mempools for this port belong on; SOCKET_ID_ANY where there is none.
   [[nodiscard]] int socket() const noexcept { return socket_; }
   /// Asks the driver; does not wait.
@@ -111,6 +116,9 @@ class Port {
  private:
   Port() = default;
   [[nodiscard]] Result<void> configure(std::uint16_t queues, bool interrupts);
+  /// @param payload_pool  nullptr: frames are received whole.
+  [[nodiscard]] Result<void> set_up_rx(std::uint16_t queue, const void* defaults, rte_mempool* pool,
+                                       rte_mempool* payload_pool);
   [[nodiscard]] Result<void> steer(std::uint16_t queues, std::uint16_t base_udp_port);
 
   PortConfig config_;
@@ -122,12 +130,13 @@ class Port {
   std::uint16_t queues_ = 0;
   std::uint16_t rx_descriptors_ = 0;
   std::uint16_t tx_descriptors_ = 0;
-  // None: frames are one segment, checksums are made once per neighbour, and MBUF_FAST_FREE is
-  // forbidden, since sent mbufs have other owners.
+  // None, but for payloads of their own: else frames are one segment, checksums are made once per
+  // neighbour, and MBUF_FAST_FREE is forbidden, since sent mbufs have other owners.
   std::uint64_t rx_offloads_ = 0;
   std::uint64_t tx_offloads_ = 0;
   bool interrupts_ = false;
   bool flow_steering_ = false;
+  bool splits_payload_ = false;
   bool started_ = false;
   std::atomic<bool> running_{false};
 

@@ -69,6 +69,13 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
     return bad("a shard with neighbours needs its two mempools");
   if (c.nranks > 1 && (c.to_downstream.bytes() == 0 || c.to_upstream.bytes() == 0))
     return bad("a shard with neighbours needs the frames that lead to them");
+  if (c.payload_pool != nullptr && backend->runs_at_once())
+    return bad(
+        fmt::format("payloads in a GPU's memory are not for the backend {}", backend->name()));
+  if (c.nranks > 1 && c.payload_pool != nullptr &&
+      rte_pktmbuf_data_room_size(c.payload_pool) < c.payload_bytes)
+    return bad(fmt::format("a payload of {} bytes does not fit the payload mempool's {}",
+                           c.payload_bytes, rte_pktmbuf_data_room_size(c.payload_pool)));
   if (c.nranks > 1 &&
       rte_pktmbuf_data_room_size(c.packet_pool) <
           RTE_PKTMBUF_HEADROOM + c.to_downstream.bytes() + wire::kHeaderBytes + c.payload_bytes)
@@ -138,6 +145,8 @@ Shard::Impl::Impl(const ShardConfig& config, std::unique_ptr<reduce::Backend> ba
       records_(config.window_packets),
       // Transit stops at its own bound, own and spilled chunks at the window.
       ready_(std::max(config.transit_packets, config.window_packets)),
+      checks_(config.payload_pool != nullptr ? config.pending_entries : 0),
+      checked_(checks_.size()),
       events_(config.max_active_ops + 8) {
   at_once_ = config.batch_entries == 1 && backend_->runs_at_once();
   for (std::uint32_t i = config.pending_entries; i-- > 0;) pending_free_.push_back(i);
@@ -274,6 +283,7 @@ TimeNs Shard::Impl::deadline(TimeNs now) const noexcept {
   if (!ready_.empty() || lost_count_ > 0 || spilled_total_ > 0 || !early_.empty()) {
     return sender_.pacing_time(now, wire_bytes(config_.payload_bytes));
   }
+  if (!checked_.empty()) return now;
   TimeNs earliest =
       std::min({sender_.deadline(), receiver_.deadline(), next_abort_, close_at_, leave_deadline_});
   if (greets_downstream(now)) earliest = std::min(earliest, next_hello_);

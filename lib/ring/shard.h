@@ -67,7 +67,11 @@ struct ShardConfig {
   wire::FrameTemplate to_upstream;
   wire::IpAddress downstream_ip;  ///< packets from elsewhere are foreign
   wire::IpAddress upstream_ip;
-  rte_mempool* packet_pool = nullptr;   ///< data room >= frame headers + 64 + payload_bytes
+  rte_mempool* packet_pool = nullptr;  ///< data room >= frame headers + 64 + payload_bytes
+  /// Where payloads lie in mbufs of their own, in a GPU's memory: the CPU neither reads nor writes
+  /// them, frames are a header of packet_pool and a payload behind it, and the backend makes CRCs.
+  /// nullptr: a payload follows its header.
+  rte_mempool* payload_pool = nullptr;
   rte_mempool* control_pool = nullptr;  ///< acknowledgements, hellos, aborts: room for a hello
   transport::SenderConfig sender;
   transport::ReceiverConfig receiver;

@@ -5,6 +5,7 @@
 ///   shard_receive.cc    what a received packet does; early packets; batches
 ///   shard_send.cc       what goes out: retransmissions, transit, spilled and own chunks, acks
 ///   shard_lifecycle.cc  hello, silence, abort, bye
+///   shard_device.cc     payloads in a GPU's memory
 /// One lane owns it. Nothing allocates after the constructor.
 #pragma once
 
@@ -44,7 +45,7 @@ struct SentRecord {
 
 /// A batch entry on its way through the backend.
 struct PendingEntry {
-  enum class Role : std::uint8_t { kArrival, kOutgoing, kLocal };
+  enum class Role : std::uint8_t { kArrival, kOutgoing, kLocal, kCheck };
   Role role = Role::kArrival;
   bool forward = false;   ///< goes on in its own mbuf
   bool spill = false;     ///< goes on later, from the output
@@ -57,6 +58,17 @@ struct EarlyPacket {
   rte_mbuf* mbuf = nullptr;
   std::byte* payload = nullptr;
   std::uint32_t crc = 0;
+  wire::DataHeader header;
+};
+
+/// A data packet whose payload lies in a GPU's memory, while its CRC is made there, and after.
+struct CheckedPacket {
+  rte_mbuf* mbuf = nullptr;  ///< the payload's
+  std::byte* payload = nullptr;
+  std::uint32_t bytes = 0;
+  std::uint32_t crc = 0;
+  std::uint64_t packet_number = 0;
+  bool ecn_ce = false;
   wire::DataHeader header;
 };
 
@@ -128,8 +140,11 @@ class Shard::Impl {
 
   // shard_receive.cc
   /// Each takes a packet; the return says whether the frame was taken too.
-  bool receive_data(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept;
-  bool hold_early(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept;
+  /// @param checked  its payload is known to be right, and `frame` is the payload's mbuf.
+  bool receive_data(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce, bool checked,
+                    TimeNs now) noexcept;
+  bool hold_early(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce, bool checked,
+                  TimeNs now) noexcept;
   void receive_ack(const wire::Packet& packet, TimeNs now) noexcept;
   /// Where a chunk of an active op stands at this rank.
   enum class Arrival : std::uint8_t { kReducing, kGathering, kDuplicate, kBad };
@@ -154,8 +169,21 @@ class Shard::Impl {
   void queue_entry(PendingEntry& pending, reduce::Kind kind, Op& op, const ChunkSpan& span,
                    bool finalize, TimeNs now) noexcept;
   void submit(TimeNs now) noexcept;
-  void complete(PendingEntry& pending, bool ok, TimeNs now) noexcept;
+  /// @param crc  the packet's, where the entry asked for it.
+  void complete(PendingEntry& pending, bool ok, std::uint32_t crc, TimeNs now) noexcept;
   void apply_outcome(const transport::Outcome& outcome, TimeNs now) noexcept;
+
+  // shard_device.cc
+  /// Whether payloads are a GPU's to read and write.
+  [[nodiscard]] bool on_device() const noexcept { return config_.payload_pool != nullptr; }
+  /// Has the CRC of a received payload made. Takes the frame unless it returns false.
+  bool start_check(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept;
+  void end_check(PendingEntry& pending, bool ok, std::uint32_t crc, TimeNs now) noexcept;
+  /// Receives packets whose payloads have turned out right.
+  void receive_checked(TimeNs now) noexcept;
+  [[nodiscard]] rte_mbuf* alloc_payload(std::byte*& payload) noexcept;
+  /// @return a header's mbuf with the chunk's payload behind it; nullptr where none is to be had.
+  [[nodiscard]] rte_mbuf* chain_header(const ReadyChunk& chunk) noexcept;
 
   // shard_send.cc
   bool send_lost(TimeNs now, Outbox& out) noexcept;
@@ -180,6 +208,8 @@ class Shard::Impl {
   bool transmit_record(SentRecord& record, TimeNs now, Outbox& out) noexcept;
   void write_data_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
                         std::uint64_t packet_number) noexcept;
+  void write_headers(std::byte* frame, const ReadyChunk& chunk,
+                     std::uint64_t packet_number) noexcept;
   [[nodiscard]] rte_mbuf* alloc_packet(std::byte*& payload) noexcept;
   void sent_again(const SentRecord& record) noexcept;
   void free_record(SentRecord& record) noexcept;
@@ -246,6 +276,9 @@ class Shard::Impl {
   FixedQueue<ReadyChunk> ready_;      ///< transit, and own or spilled chunks that are loaded
   std::uint32_t ready_promised_ = 0;  ///< places in it that pending entries will take
   std::vector<EarlyPacket> early_;
+  std::vector<CheckedPacket> checks_;  ///< by pending entry; empty where the CPU reads payloads
+  FixedQueue<CheckedPacket> checked_;  ///< to be received
+  wire::Packet checked_packet_;
   FixedQueue<Event> events_;
 
   std::uint64_t own_op_ = 1;  ///< first op that may have own chunks to start

@@ -165,6 +165,7 @@ void Shard::Impl::drop_everything() noexcept {
   for (; !ready_.empty(); ready_.pop()) rte_pktmbuf_free(ready_.front().mbuf);
   for (const EarlyPacket& early : early_) rte_pktmbuf_free(early.mbuf);
   early_.clear();
+  for (; !checked_.empty(); checked_.pop()) rte_pktmbuf_free(checked_.front().mbuf);
   spilled_total_ = 0;
   probes_wanted_ = 0;
   sender_.forget_all();

@@ -74,7 +74,7 @@ void Shard::Impl::on_packet(rte_mbuf* frame, const wire::Packet& packet,
           drop = Drop::kState;
         } else {
           neighbor.silence_ns = 0;
-          taken = receive_data(frame, packet, ecn_ce, now);
+          taken = receive_data(frame, packet, ecn_ce, false, now);
         }
         break;
       case PacketType::kPing:
@@ -145,7 +145,7 @@ Shard::Impl::Arrival Shard::Impl::classify(const Op& op, const wire::DataHeader&
 }
 
 bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
-                               TimeNs now) noexcept {
+                               bool checked, TimeNs now) noexcept {
   const wire::DataHeader& header = packet.data;
   const std::uint64_t number = packet.common.packet_number;
   switch (receiver_.check(number)) {
@@ -164,7 +164,8 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
     count_drop(Drop::kMalformed);
     return false;
   }
-  if (header.op_seq > ops_.posted()) return hold_early(frame, packet, ecn_ce, now);
+  if (on_device() && !checked) return start_check(frame, packet, ecn_ce, now);
+  if (header.op_seq > ops_.posted()) return hold_early(frame, packet, ecn_ce, checked, now);
 
   if (const OpDescriptor* ours = ops_.descriptor(header.op_seq)) {
     const OpDescriptor theirs{header.op_seq, header.total_count, header.tag, header.datatype,
@@ -188,7 +189,7 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
     count_drop(Drop::kDuplicate);
     return false;
   }
-  if (!payload_is_whole(packet)) {
+  if (!checked && !payload_is_whole(packet)) {
     if (planted(PlantedBug::kLyingAck)) receiver_.accept(now, number, ecn_ce);
     count_drop(Drop::kPayloadCrc);
     return false;
@@ -208,7 +209,7 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
   return true;
 }
 
-bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
+bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce, bool checked,
                              TimeNs now) noexcept {
   const wire::DataHeader& header = packet.data;
   const bool held_already = std::any_of(early_.begin(), early_.end(), [&](const EarlyPacket& e) {
@@ -219,7 +220,7 @@ bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool e
     count_drop(Drop::kEagerOverflow);
     return false;
   }
-  if (!payload_is_whole(packet)) {
+  if (!checked && !payload_is_whole(packet)) {
     count_drop(Drop::kPayloadCrc);
     return false;
   }
@@ -297,7 +298,7 @@ void Shard::Impl::report_mismatch(const OpDescriptor& ours, const wire::DataHead
 
 bool Shard::Impl::exclusive(const rte_mbuf* mbuf) const noexcept {
   return config_.received_mbufs_are_exclusive ||
-         (rte_mbuf_refcnt_read(mbuf) == 1 && RTE_MBUF_DIRECT(mbuf));
+         (rte_mbuf_refcnt_read(mbuf) == 1 && (RTE_MBUF_DIRECT(mbuf) || on_device()));
 }
 
 PendingEntry* Shard::Impl::take_pending() noexcept {
@@ -325,9 +326,9 @@ bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival,
   bool forward = goes_on && room && has_grant(op);
   if (forward && !exclusive(mbuf)) {
     std::byte* copy_payload = nullptr;
-    rte_mbuf* copy = alloc_packet(copy_payload);
+    rte_mbuf* copy = on_device() ? nullptr : alloc_packet(copy_payload);
     if (copy == nullptr) {
-      forward = false;  // A spill needs no mbuf.
+      forward = false;  // A spill needs no mbuf, and no copy by the CPU.
     } else {
       std::memcpy(copy_payload, payload, bytes);
       rte_pktmbuf_free(mbuf);
@@ -382,9 +383,11 @@ void Shard::Impl::queue_entry(PendingEntry& pending, reduce::Kind kind, Op& op,
       const profile::Stage stage(profile::StageId::kReduce);
       return backend_->run(entry);
     }();
-    complete(pending, ok, now);
+    complete(pending, ok, 0, now);
     return;
   }
+  entry.crc = on_device() && !pending.keep_crc &&
+              (pending.forward || pending.role == PendingEntry::Role::kOutgoing);
   entry.cookie = static_cast<std::uint64_t>(&pending - pending_.data());
   ++batch_count_;
   if (batch_count_ >= config_.batch_entries || batch_count_ == batch_.size()) submit(now);
@@ -401,16 +404,17 @@ void Shard::Impl::submit(TimeNs now) noexcept {
   }
   if (pending_count_ == 0) return;
   for (std::size_t n = backend_->poll(completions_); n > 0; n = backend_->poll(completions_)) {
-    for (std::size_t i = 0; i < n; ++i) {
-      complete(pending_[completions_[i].cookie], completions_[i].ok, now);
+    for (const reduce::Completion& done : std::span(completions_).first(n)) {
+      complete(pending_[done.cookie], done.ok, done.crc, now);
     }
   }
 }
 
-void Shard::Impl::complete(PendingEntry& entry, bool ok, TimeNs now) noexcept {
+void Shard::Impl::complete(PendingEntry& entry, bool ok, std::uint32_t crc, TimeNs now) noexcept {
   const PendingEntry pending = entry;
   pending_free_.push_back(static_cast<std::uint32_t>(&entry - pending_.data()));
   --pending_count_;
+  if (pending.role == PendingEntry::Role::kCheck) return end_check(entry, ok, crc, now);
   const ReadyChunk& chunk = pending.chunk;
   const bool promised = pending.forward || pending.role == PendingEntry::Role::kOutgoing;
   if (promised) --ready_promised_;
@@ -437,7 +441,7 @@ void Shard::Impl::complete(PendingEntry& entry, bool ok, TimeNs now) noexcept {
     ReadyChunk ready = chunk;
     if (!pending.keep_crc) {
       const profile::Stage stage(profile::StageId::kIntegrity);
-      ready.crc = wire::crc32c({ready.payload, ready.bytes});
+      ready.crc = on_device() ? crc : wire::crc32c({ready.payload, ready.bytes});
     }
     ready_.push(ready);
   } else {
@@ -454,7 +458,10 @@ void Shard::Impl::complete(PendingEntry& entry, bool ok, TimeNs now) noexcept {
   finish_if_done(*op);
 }
 
-void Shard::Impl::flush(TimeNs now) noexcept { submit(now); }
+void Shard::Impl::flush(TimeNs now) noexcept {
+  submit(now);
+  if (!checked_.empty()) receive_checked(now);
+}
 
 void Shard::Impl::receive_ack(const wire::Packet& packet, TimeNs now) noexcept {
   ++counters_.acks_received;

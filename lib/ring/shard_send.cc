@@ -19,6 +19,7 @@ bool Shard::Impl::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   const profile::Stage stage(profile::StageId::kRing);
   if (state_ == ShardState::kIdle || state_ == ShardState::kClosed) return false;
   submit(now);
+  if (!checked_.empty()) receive_checked(now);
   bool worked = false;
   if (config_.nranks == 1) {
     worked = live() && run_local(now);
@@ -53,6 +54,7 @@ bool Shard::Impl::poll(TimeNs now, bool idle, Outbox& out) noexcept {
 }
 
 rte_mbuf* Shard::Impl::alloc_packet(std::byte*& payload) noexcept {
+  if (on_device()) return alloc_payload(payload);
   rte_mbuf* mbuf = rte_pktmbuf_alloc(config_.packet_pool);
   if (mbuf == nullptr) return nullptr;
   // The payload on a cache line of its own where the buffer has the room: best effort.
@@ -67,12 +69,17 @@ rte_mbuf* Shard::Impl::alloc_packet(std::byte*& payload) noexcept {
 void Shard::Impl::write_data_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
                                    std::uint64_t packet_number) noexcept {
   const std::size_t frame_bytes = config_.to_downstream.bytes();
-  std::byte* header = chunk.payload - wire::kHeaderBytes;
-  std::byte* frame = header - frame_bytes;
+  std::byte* frame = chunk.payload - wire::kHeaderBytes - frame_bytes;
   mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
   mbuf->data_len = static_cast<std::uint16_t>(frame_bytes + wire::kHeaderBytes + chunk.bytes);
   mbuf->pkt_len = mbuf->data_len;
   mbuf->ol_flags = 0;
+  write_headers(frame, chunk, packet_number);
+}
+
+void Shard::Impl::write_headers(std::byte* frame, const ReadyChunk& chunk,
+                                std::uint64_t packet_number) noexcept {
+  std::byte* header = frame + config_.to_downstream.bytes();
   config_.to_downstream.write(frame, wire::kHeaderBytes + chunk.bytes);
   const OpDescriptor& op = *ops_.descriptor(chunk.id.op_seq);
   wire::DataHeader data;
@@ -92,7 +99,12 @@ void Shard::Impl::write_data_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
 
 bool Shard::Impl::transmit_record(SentRecord& record, TimeNs now, Outbox& out) noexcept {
   ReadyChunk& chunk = record.chunk;
-  if (rte_mbuf_refcnt_read(chunk.mbuf) != 1 && !planted(PlantedBug::kEarlyReuse)) {
+  rte_mbuf* header = nullptr;
+  if (on_device()) {
+    // What a driver may still hold has a header of its own, and the payload does not change.
+    header = chain_header(chunk);
+    if (header == nullptr) return false;
+  } else if (rte_mbuf_refcnt_read(chunk.mbuf) != 1 && !planted(PlantedBug::kEarlyReuse)) {
     // A driver still holds the frame that went out before: its bytes must not change.
     std::byte* payload = nullptr;
     rte_mbuf* copy = alloc_packet(payload);
@@ -107,9 +119,13 @@ bool Shard::Impl::transmit_record(SentRecord& record, TimeNs now, Outbox& out) n
   const transport::Cookie cookie = std::uint64_t{record.generation} << 32 | index;
   record.last_packet_number = sender_.on_sent(now, wire_bytes(chunk.bytes), cookie);
   record.state = SentRecord::State::kInFlight;
-  write_data_frame(chunk.mbuf, chunk, record.last_packet_number);
+  if (header != nullptr) {
+    write_headers(rte_pktmbuf_mtod(header, std::byte*), chunk, record.last_packet_number);
+  } else {
+    write_data_frame(chunk.mbuf, chunk, record.last_packet_number);
+  }
   rte_mbuf_refcnt_update(chunk.mbuf, 1);
-  out.down[out.down_count++] = chunk.mbuf;
+  out.down[out.down_count++] = header != nullptr ? header : chunk.mbuf;
   GRADWIRE_PROBE6(chunk_sent, config_.key.group_id, chunk.id.op_seq, chunk.id.chunk, chunk.id.hop,
                   config_.rank, config_.lane);
   last_down_sent_ = now;
@@ -124,7 +140,11 @@ bool Shard::Impl::transmit_first(const ReadyChunk& chunk, TimeNs now, Outbox& ou
   record.chunk = chunk;
   ++record.generation;
   ++distinct_sent_;
-  return transmit_record(record, now, out);
+  if (transmit_record(record, now, out)) return true;
+  // No header is to be had (payloads on a device alone): as if it had been lost on its way.
+  record.state = SentRecord::State::kLost;
+  ++lost_count_;
+  return false;
 }
 
 void Shard::Impl::free_record(SentRecord& record) noexcept {

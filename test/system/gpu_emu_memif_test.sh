@@ -46,7 +46,8 @@ stop_ring
 
 gpu_ring 'cpu_map=0' --gpu.staging auto
 sums mapped
-expect_text "what auto could not have is a warning" 'falls back to mapped: .*no GDRCopy' \
+expect_text "what auto could not have is a warning" \
+  'falls back to mapped: gpudirect: port net_memif0: net_memif cannot: .*no GDRCopy' \
   "$(daemon_log 0)"
 "$gradwire_cli" status --socket "$(daemon_socket 0)" >"$run_dir/status" 2>&1
 expect_text "and the status says the path and why" 'payloads go mapped .*no GDRCopy' \
@@ -101,7 +102,28 @@ fi
 expect_text "the error says what failed" 'reduc' "$run_dir/failing.out"
 stop_ring
 
-step "a GPU that is not there"
+step "a port whose driver passes pointers puts payloads into GPU memory"
+daemon_eal=(-d "$gpu_emu" --vdev gpu_emu0,guard=1)
+daemon_write_config 0 net_ring0=10.77.0.1/24,9000
+daemon_start 0 --vdev net_ring0 -- --gpu.device gpu_emu0 --gpu.staging auto
+daemon_wait_ready 0 || fail "no daemon with gpudirect"
+expect_text "the path is reported" 'payloads go gpudirect .every port splits' "$(daemon_log 0)"
+expect_text "and for each port" 'net_ring0: .*payloads in GPU memory' "$(daemon_log 0)"
+"$gradwire_cli" status --socket "$(daemon_socket 0)" >"$run_dir/status" 2>&1
+expect_text "the status says it" 'payloads go gpudirect' "$run_dir/status"
+expect_stop 0 TERM
+expect_text "its mempool is given back before the GPU ends" \
+  'closed: 0 allocations and 0 registrations left' "$(daemon_log 0)"
+
+step "auto goes on where GPU memory has no room for payloads"
+daemon_eal=(-d "$gpu_emu" --vdev gpu_emu0,memory_mib=8)
+daemon_start 0 --vdev net_ring0 -- --gpu.device gpu_emu0 --gpu.staging auto
+eventually 20 grep -q 'falls back to copy' "$(daemon_log 0)" || daemon_wait_ready 0
+expect_text "with a warning that says so" 'falls back to .*gpudirect: .*cannot be had' \
+  "$(daemon_log 0)"
+daemon_stop 0 TERM
+
+step "a GPU that is not there, and a port that cannot give it payloads"
 daemon_eal=(-d "$gpu_emu" --vdev gpu_emu0)
 ports=()
 vdevs=()
@@ -110,3 +132,8 @@ daemon_write_config 0 "${ports[@]}"
 daemon_start 0 "${vdevs[@]}" -- --gpu.device gpu_cuda0
 eventually 20 daemon_gone 0 || fail "a daemon without its GPU runs"
 expect_text "the error names it and what there is" 'gpu_cuda0.*gpu_emu0' "$(daemon_log 0)"
+daemon_start 0 "${vdevs[@]}" -- --gpu.device gpu_emu0 --gpu.staging gpudirect
+eventually 20 daemon_gone 0 || fail "a daemon runs with gpudirect on memif"
+expect_text "the error says which port, and why" \
+  'gpu.staging = gpudirect: port net_memif0: net_memif cannot: .*choose copy or mapped' \
+  "$(daemon_log 0)"

@@ -80,7 +80,8 @@ int Device::allocate(std::size_t size, std::size_t align, void*& address) {
   const std::uintptr_t aligned =
       round_up(reinterpret_cast<std::uintptr_t>(base), align > kPageBytes ? align : kPageBytes);
   void* mapped = mmap(reinterpret_cast<void*>(aligned), round_up(size, kPageBytes),
-                      PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, made.fd, 0);
+                      behaviour_.guard ? PROT_NONE : PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                      made.fd, 0);
   if (mapped == MAP_FAILED) {
     release(made);
     return -ENOMEM;
@@ -219,6 +220,16 @@ int Device::begin() {
   return outcome;
 }
 
+/// A GPU's addresses mean nothing to the CPU: here they do while a kernel runs, by necessity.
+void Device::guard(bool closed) {
+  if (!behaviour_.guard) return;
+  const std::shared_lock lock(memory_mutex_);
+  for (const auto& [address, allocation] : allocations_) {
+    mprotect(reinterpret_cast<void*>(address), round_up(allocation.bytes, kPageBytes),
+             closed ? PROT_NONE : PROT_READ | PROT_WRITE);
+  }
+}
+
 void Device::wait_until(std::int64_t due_ns) {
   std::unique_lock lock(work_mutex_);
   while (!stop_) {
@@ -251,7 +262,9 @@ void Device::run() {
       if (behaviour_.hang_after != 0 && batches_ == behaviour_.hang_after) {
         wait_until(now_ns() + static_cast<std::int64_t>(behaviour_.hang_ms) * 1'000'000);
       }
+      guard(false);
       work->kernel(work->argument, outcome);
+      guard(true);
     }
   }
 }

@@ -27,6 +27,7 @@ struct Behaviour {
   std::uint64_t memory_mib = 1024;
   std::uint32_t sms = 16;         ///< rte_gpu_info::processor_count
   bool cpu_map = true;            ///< 0: no mapping for the CPU, as without GDRCopy
+  bool guard = false;             ///< 1: who reads its memory while no kernel runs is killed
   std::uint64_t delay_us = 0;     ///< each batch is so late
   std::uint64_t fail_every = 0;   ///< every so many'th batch fails; 0 = none
   std::uint64_t reorder = 1;      ///< so many batches are taken together and run last to first
@@ -79,6 +80,7 @@ class Device {
   }
   void run();
   void wait_until(std::int64_t due_ns);
+  void guard(bool closed);
   static void release(Allocation& allocation);
 
   const Behaviour behaviour_;

@@ -42,6 +42,7 @@ constexpr Argument kArguments[] = {
     {"memory_mib", 1 << 20, [](Behaviour& b, std::uint64_t v) { b.memory_mib = v; }},
     {"sms", 1024, [](Behaviour& b, std::uint64_t v) { b.sms = static_cast<std::uint32_t>(v); }},
     {"cpu_map", 1, [](Behaviour& b, std::uint64_t v) { b.cpu_map = v != 0; }},
+    {"guard", 1, [](Behaviour& b, std::uint64_t v) { b.guard = v != 0; }},
     {"delay_us", 60'000'000, [](Behaviour& b, std::uint64_t v) { b.delay_us = v; }},
     {"fail_every", 1 << 30, [](Behaviour& b, std::uint64_t v) { b.fail_every = v; }},
     {"reorder", 1024, [](Behaviour& b, std::uint64_t v) { b.reorder = v == 0 ? 1 : v; }},
@@ -190,5 +191,5 @@ constinit rte_vdev_driver gpu_emu_driver = [] {
 
 RTE_PMD_REGISTER_VDEV(gpu_emu, gpu_emu_driver);
 RTE_PMD_REGISTER_PARAM_STRING(gpu_emu,
-                              "memory_mib=<int> sms=<int> cpu_map=<0|1> delay_us=<int> "
+                              "memory_mib=<int> sms=<int> cpu_map=<0|1> guard=<0|1> delay_us=<int> "
                               "fail_every=<int> reorder=<int> hang_after=<int> hang_ms=<int>");

@@ -89,6 +89,7 @@ Result<void> GpuDevice::find() {
     context_ = info.context;
     processors_ = info.processor_count;
     memory_bytes_ = info.total_memory;
+    if (info.page_size != 0) page_bytes_ = info.page_size;
     numa_node_ = info.numa_node;
     emulated_ = options_.device.starts_with(kEmulatedPrefix);
     return {};
@@ -100,12 +101,33 @@ Result<void> GpuDevice::find() {
                           options_.device, device_names()));
 }
 
+Result<void> GpuDevice::fall_back(const std::string& why_no_gpudirect) {
+  options_.why_no_gpudirect = why_no_gpudirect;
+  path_ = PayloadPath::kMapped;
+  return choose_path();
+}
+
 Result<void> GpuDevice::choose_path() {
   path_reason_ = "as configured";
   if (options_.staging == Staging::kMapped) return {};  // kMapped is where path_ begins
   const auto why_not = why_not_cpu_mapping();
+  std::string passed_by;
   if (!why_not && options_.staging == Staging::kCopy) return tl::unexpected(why_not.error());
   const std::string reason = why_not ? *why_not : why_not.error().message;
+  if (options_.staging == Staging::kGpuDirect || options_.staging == Staging::kAuto) {
+    const std::string refused = why_not_gpudirect(reason);
+    if (refused.empty()) {
+      path_ = PayloadPath::kGpuDirect;
+      path_reason_ = "every port splits payloads off into its memory";
+      return {};
+    }
+    if (options_.staging == Staging::kGpuDirect) {
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("GPU {}: gpu.staging = gpudirect: {}: choose copy or mapped",
+                              options_.device, refused));
+    }
+    passed_by = "gpudirect: " + refused;
+  }
   if (reason.empty()) {
     path_ = PayloadPath::kCopyMapped;
     path_reason_ = "its memory can be mapped for the CPU";
@@ -116,7 +138,6 @@ Result<void> GpuDevice::choose_path() {
   if (options_.staging == Staging::kAuto) {
     // The copy engine is no step on this way: a copy for each packet costs the lane more than the
     // kernel's reads over the bus.
-    std::string passed_by = "gpudirect: no driver that this build knows receives into GPU memory";
     if (path_ == PayloadPath::kMapped) {
       passed_by += "; copy: " + reason;
       path_reason_ = "the next that is to be had: " + passed_by;
@@ -131,6 +152,19 @@ Result<void> GpuDevice::choose_path() {
                     "does not wait for a kernel that never ends; choose gpu.kernel = launch "
                     "or gpu.staging = mapped",
                     path_reason_));
+  }
+  return {};
+}
+
+std::string GpuDevice::why_not_gpudirect(const std::string& why_not_mapping) const {
+  if (!options_.why_no_gpudirect.empty()) return options_.why_no_gpudirect;
+  if (options_.kernel == KernelMode::kPersistent) {
+    return "gpu.kernel = persistent: what a port writes into GPU memory is sure to be seen by "
+           "kernels that start afterwards alone";
+  }
+  if (!why_not_mapping.empty()) {
+    return fmt::format("the CPU has to read what ports put there of packets that are no chunks: {}",
+                       why_not_mapping);
   }
   return {};
 }

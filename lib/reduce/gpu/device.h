@@ -18,6 +18,7 @@
 
 #include "base/result.h"
 #include "gpu/cuda_device.h"
+#include "reduce/device_memory.h"
 #include "reduce/gpu/executor.h"
 #include "reduce/gpu/queue.h"
 #include "reduce/ready_event.h"
@@ -25,7 +26,7 @@
 namespace gradwire::reduce {
 
 /// What was asked for; PayloadPath is what comes of it.
-enum class Staging : std::uint8_t { kCopy, kMapped, kAuto };
+enum class Staging : std::uint8_t { kCopy, kMapped, kGpuDirect, kAuto };
 
 struct GpuOptions {
   std::string device;  ///< gpudev name: "gpu_emu0", "gpu_cuda0", or a PCI address
@@ -33,6 +34,8 @@ struct GpuOptions {
   KernelMode kernel = KernelMode::kLaunch;
   std::uint32_t persistent_sms = 4;
   bool client_memory = false;  ///< clients' gradient memory is made on the GPU
+  /// Why the ports cannot receive into its memory; empty: they can.
+  std::string why_no_gpudirect = "no port splits payloads off";
 };
 
 /// By which another process opens memory of a CUDA device.
@@ -55,11 +58,11 @@ struct SharedReadyEvent {
   gpu::CuIpcHandle handle;
 };
 
-class GpuDevice {
+class GpuDevice final : public DeviceMemory {
  public:
   [[nodiscard]] static Result<std::unique_ptr<GpuDevice>> open(const GpuOptions& options);
   /// Queues and registered memory have been given back.
-  ~GpuDevice();
+  ~GpuDevice() override;
   GpuDevice(const GpuDevice&) = delete;
   GpuDevice& operator=(const GpuDevice&) = delete;
 
@@ -67,13 +70,17 @@ class GpuDevice {
   /// else is called after that.
   void close() noexcept;
 
+  /// With Staging::kAuto, and kGpuDirect chosen: takes the next way, since ports cannot after all.
+  [[nodiscard]] Result<void> fall_back(const std::string& why_no_gpudirect);
+
   /// Makes [address, address + bytes) of the host's usable by kernels.
   /// @param what  names it in an error.
   [[nodiscard]] Result<void> register_host(void* address, std::size_t bytes,
                                            const std::string& what);
   void unregister_host(void* address) noexcept;
 
-  [[nodiscard]] const std::string& name() const noexcept { return options_.device; }
+  [[nodiscard]] const std::string& name() const noexcept override { return options_.device; }
+  [[nodiscard]] std::size_t page_bytes() const noexcept override { return page_bytes_; }
   /// "emu" or "cuda": the backend's name in counters.
   [[nodiscard]] const char* kind() const noexcept { return emulated_ ? "emu" : "cuda"; }
   [[nodiscard]] PayloadPath path() const noexcept { return path_; }
@@ -89,13 +96,13 @@ class GpuDevice {
   /// On a CUDA device that makes clients' memory; an emulated one has no streams.
   [[nodiscard]] Result<SharedReadyEvent> make_ready_event();
 
-  // For queues.
+  // For queues, and mempools of payloads.
   [[nodiscard]] Result<void*> allocate_host(std::size_t bytes);
   void free_host(void* memory) noexcept;
-  [[nodiscard]] Result<std::byte*> allocate(std::size_t bytes, std::uint32_t align);
-  void free(std::byte* memory) noexcept;
-  [[nodiscard]] Result<std::byte*> map_for_cpu(std::byte* memory, std::size_t bytes);
-  void unmap_for_cpu(std::byte* memory) noexcept;
+  [[nodiscard]] Result<std::byte*> allocate(std::size_t bytes, std::uint32_t align) override;
+  void free(std::byte* memory) noexcept override;
+  [[nodiscard]] Result<std::byte*> map_for_cpu(std::byte* memory, std::size_t bytes) override;
+  void unmap_for_cpu(std::byte* memory) noexcept override;
   [[nodiscard]] Result<std::unique_ptr<Executor>> make_executor(const QueueMemory& memory);
   void add(GpuQueue& queue) { queues_.push_back(&queue); }
   void remove(GpuQueue& queue) noexcept;
@@ -108,6 +115,8 @@ class GpuDevice {
   explicit GpuDevice(const GpuOptions& options) : options_(options) {}
   [[nodiscard]] Result<void> find();
   [[nodiscard]] Result<void> choose_path();
+  /// @return why payloads cannot lie in its memory; empty where they can.
+  [[nodiscard]] std::string why_not_gpudirect(const std::string& why_not_mapping) const;
   /// @return why the CPU cannot write its memory through a mapping; empty where it can.
   [[nodiscard]] Result<std::string> why_not_cpu_mapping() const;
   [[nodiscard]] Result<void> check_sharing();
@@ -120,6 +129,7 @@ class GpuDevice {
   std::uint64_t context_ = 0;
   std::uint32_t processors_ = 0;
   std::size_t memory_bytes_ = 0;
+  std::size_t page_bytes_ = 4096;
   int numa_node_ = -1;
   PayloadPath path_ = PayloadPath::kMapped;
   std::string path_reason_;

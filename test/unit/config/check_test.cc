@@ -61,17 +61,28 @@ TEST_CASE("pings are more frequent than silence is long") {
   CHECK(load(ports + "[timeouts]\nping_ms = 500\n", "f").has_value());
 }
 
-TEST_CASE("a GPU serves so many groups, and receives no packets itself") {
+TEST_CASE("a GPU serves so many groups") {
   const std::string ports = kTwoPorts;
   const std::string gpu = "[gpu]\ndevice = \"gpu_emu0\"\n";
   CHECK(load(ports + gpu, "f").has_value());
   CHECK(load(ports + gpu + "staging = \"mapped\"\nkernel = \"persistent\"\n", "f").has_value());
-  CHECK_THAT(conflict_in(ports + gpu + "staging = \"gpudirect\"\n"),
-             Contains("gw.toml:10") && Contains("gpu.staging") && Contains("copy or mapped"));
   CHECK_THAT(conflict_in(ports + gpu + "[limits]\ngroups = 17\n"),
              Contains("limits.groups = 17") && Contains("gpu.device"));
   // Without a GPU neither matters.
   CHECK(load(ports + "[gpu]\nstaging = \"gpudirect\"\n[limits]\ngroups = 17\n", "f"));
+}
+
+TEST_CASE("with payloads in GPU memory nothing is asked of the CPU that needs them") {
+  const std::string gpu =
+      std::string(kTwoPorts) + "[gpu]\ndevice = \"gpu_emu0\"\nstaging = \"gpudirect\"\n";
+  CHECK(load(gpu, "f").has_value());
+  CHECK_THAT(conflict_in(gpu + "kernel = \"persistent\"\n"),
+             Contains("gw.toml:11") && Contains("gpu.kernel") && Contains("launch"));
+  CHECK_THAT(conflict_in(gpu + "[daemon]\ncapture = true\n"),
+             Contains("daemon.capture") && Contains("copy or mapped"));
+  CHECK_THAT(conflict_in(gpu + "[faults]\ncorrupt = 0.1\n"), Contains("faults.corrupt"));
+  CHECK_THAT(conflict_in(gpu + "[faults]\nduplicate = 0.1\n"), Contains("faults.duplicate"));
+  CHECK(load(gpu + "[faults]\ndrop = 0.1\n", "f").has_value());
 }
 
 TEST_CASE("faults are injected on a port that there is") {

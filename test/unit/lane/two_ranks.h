@@ -29,6 +29,13 @@ struct TwoRanksOptions {
   PollingConfig polling;
   std::uint64_t port_rate_bps = 0;
   std::size_t tx_trace_bursts = 0;
+  bool joined = true;  ///< else `carry` takes frames from port to port, after each round
+  std::function<void()> carry = [] {};
+  reduce::DeviceMemory* payload_memory = nullptr;  ///< of both ranks
+  std::uint32_t batch_entries = 1;
+  std::function<std::unique_ptr<reduce::Backend>(std::uint16_t rank)> backend = [](std::uint16_t) {
+    return reduce::make_cpu_backend(256);
+  };
 };
 
 class TwoRanks {
@@ -52,7 +59,7 @@ class TwoRanks {
   explicit TwoRanks(const TwoRanksOptions& options = {})
       : options_(options),
         name_("pair" + std::to_string(++instances())),
-        ports_(name_, options.lanes, options.ring_entries) {
+        ports_(name_, options.lanes, options.ring_entries, options.joined) {
     REQUIRE(ports_.made());
     for (std::uint16_t r = 0; r < 2; ++r) make_datapath(r);
     for (std::uint16_t r = 0; r < 2; ++r) make_plan(r);
@@ -107,6 +114,7 @@ class TwoRanks {
       }
       take_notices(r);
     }
+    options_.carry();
     now += step;
   }
   bool run_until(const std::function<bool()>& done, TimeNs limit = 10'000'000'000,
@@ -214,6 +222,8 @@ class TwoRanks {
         const LanePools& pools = ranks_[r].datapath->pools(lane);
         CHECK(rte_mempool_in_use_count(pools.packet()) == 0);
         CHECK(rte_mempool_in_use_count(pools.control()) == 0);
+        const PayloadPool* payloads = ranks_[r].datapath->payloads(lane);
+        if (payloads != nullptr) CHECK(rte_mempool_in_use_count(payloads->mempool()) == 0);
       }
     }
   }
@@ -263,6 +273,7 @@ class TwoRanks {
     config.max_active_ops = options_.max_active_ops;
     config.max_chunks = 1u << 16;
     config.timeouts.silence_ns = options_.silence_ns;
+    config.batch_entries = options_.batch_entries;
     return config;
   }
   void make_datapath(std::uint16_t r) {
@@ -280,6 +291,7 @@ class TwoRanks {
     config.mbufs_per_shard = ring::packet_mbufs_needed(shard_config(r, 0));
     config.polling = options_.polling;
     config.tx_trace_bursts = options_.tx_trace_bursts;
+    config.payload_memory = options_.payload_memory;
     config.name = name_ + std::to_string(r);
     auto made = Datapath::create(config);
     if (!made) FAIL(made.error().message);
@@ -308,8 +320,11 @@ class TwoRanks {
       config.downstream_ip = config.upstream_ip = ip_of(1 - r);
       config.packet_pool = rank.datapath->pools(lane).packet();
       config.control_pool = rank.datapath->pools(lane).control();
+      if (const PayloadPool* payloads = rank.datapath->payloads(lane); payloads != nullptr) {
+        config.payload_pool = payloads->mempool();
+      }
       config.received_mbufs_are_exclusive = own.row().rx_exclusive;
-      auto shard = ring::Shard::create(config, reduce::make_cpu_backend(256));
+      auto shard = ring::Shard::create(config, options_.backend(r));
       if (!shard) FAIL(shard.error().message);
       ShardPlacement placement;
       placement.shard = std::move(*shard);

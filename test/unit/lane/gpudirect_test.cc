@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Payloads in the memory of an emulated GPU, whose addresses the CPU may not touch (guard=1): two
+// ranks over net_ring ports, which carry headers and payloads as they were sent, or over a wire
+// that does what a NIC with buffer split does: it reads and writes GPU memory by itself, and cuts
+// every frame behind as many bytes as a chunk's headers have, whatever it is.
+#include <rte_ethdev.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "lane/payload_split.h"
+#include "reduce/gpu/device.h"
+#include "reduce/gpu/gpu_backend.h"
+#include "ring/partition.h"
+#include "support/plugged_gpu.h"
+#include "two_ranks.h"
+
+using namespace gradwire;
+using namespace gradwire::lane;
+using Catch::Matchers::Contains;
+using gradwire::test::AllReduceCase;
+
+namespace {
+
+constexpr std::uint32_t kPayload = 1024;
+
+struct Gpu {
+  explicit Gpu(const std::string& arguments = "guard=1") : plugged("gpu_emu6", arguments) {
+    REQUIRE(plugged.result() == 0);
+    reduce::GpuOptions options;
+    options.device = "gpu_emu6";
+    options.staging = reduce::Staging::kGpuDirect;
+    options.why_no_gpudirect = "";
+    auto opened = reduce::GpuDevice::open(options);
+    INFO((opened ? "" : opened.error().message));
+    REQUIRE(opened);
+    device = std::move(*opened);
+    CHECK(device->path() == reduce::PayloadPath::kGpuDirect);
+  }
+  /// @return bytes of its memory that are in use.
+  [[nodiscard]] bool gives(std::size_t mib) const {
+    auto memory = device->allocate(mib << 20, 4096);
+    if (memory) device->free(*memory);
+    return memory.has_value();
+  }
+  test::PluggedGpu plugged;
+  std::unique_ptr<reduce::GpuDevice> device;
+};
+
+/// A wire between two ports, with a NIC at each end.
+class SplitWire {
+ public:
+  std::uint32_t lose_every = 0;
+  std::uint32_t corrupt_every = 0;  ///< a bit of a chunk's payload
+  std::uint64_t corrupted = 0;
+  std::uint64_t control_tails = 0;  ///< ends of frames that are no chunks, put into GPU memory
+
+  void carry(TwoRanks& ranks) {
+    move(ranks, ranks.ports().from_a(), 0, ranks.ports().to_b(), 1);
+    move(ranks, ranks.ports().from_b(), 1, ranks.ports().to_a(), 0);
+  }
+
+ private:
+  static constexpr std::size_t kHeader = split_header_bytes(false);
+
+  void move(TwoRanks& ranks, rte_ring* from, std::uint16_t sender, rte_ring* to,
+            std::uint16_t receiver) {
+    const PayloadPool& sent = *ranks.rank(sender).datapath->payloads(0);
+    const PayloadPool& received = *ranks.rank(receiver).datapath->payloads(0);
+    void* object = nullptr;
+    while (rte_ring_dequeue(from, &object) == 0) {
+      auto* frame = static_cast<rte_mbuf*>(object);
+      std::vector<std::byte> bytes;
+      for (const rte_mbuf* s = frame; s != nullptr; s = s->next) {
+        const void* data = rte_pktmbuf_mtod(s, const void*);
+        if (RTE_MBUF_HAS_EXTBUF(s)) data = sent.for_cpu(data, s->data_len);
+        REQUIRE(data != nullptr);
+        const auto* first = static_cast<const std::byte*>(data);
+        bytes.insert(bytes.end(), first, first + s->data_len);
+      }
+      const bool chunk = frame->nb_segs == 2;
+      CHECK(bytes.size() == frame->pkt_len);
+      rte_pktmbuf_free(frame);
+      ++frames_;
+      if (lose_every != 0 && frames_ % lose_every == 0) continue;
+      if (corrupt_every != 0 && chunk && frames_ % corrupt_every == 0) {
+        bytes[kHeader + frames_ % (bytes.size() - kHeader)] ^= std::byte{4};
+        ++corrupted;
+      }
+      rte_mbuf* head = rte_pktmbuf_alloc(ranks.rank(receiver).datapath->pools(0).packet());
+      REQUIRE(head != nullptr);
+      head->data_len = static_cast<std::uint16_t>(std::min(bytes.size(), kHeader));
+      head->pkt_len = static_cast<std::uint32_t>(bytes.size());
+      std::memcpy(rte_pktmbuf_mtod(head, void*), bytes.data(), head->data_len);
+      if (bytes.size() > kHeader) {
+        rte_mbuf* tail = rte_pktmbuf_alloc(received.mempool());
+        REQUIRE(tail != nullptr);
+        tail->data_off = 0;
+        tail->data_len = static_cast<std::uint16_t>(bytes.size() - kHeader);
+        std::memcpy(received.for_cpu(rte_pktmbuf_mtod(tail, void*), tail->data_len),
+                    bytes.data() + kHeader, tail->data_len);
+        head->next = tail;
+        head->nb_segs = 2;
+        control_tails += chunk ? 0 : 1;
+      }
+      if (rte_ring_enqueue(to, head) != 0) rte_pktmbuf_free(head);
+    }
+  }
+
+  std::uint64_t frames_ = 0;
+};
+
+struct Totals {
+  reduce::BackendCounters gpu;  ///< of both ranks
+  ring::ShardCounters shards;
+};
+
+/// Two ranks reduce some ops on the GPU: the bits are the reference's.
+class Pair {
+ public:
+  Pair(Gpu& gpu, SplitWire* wire) : gpu_(gpu) {
+    for (auto& queue : queues_) {
+      auto made = reduce::GpuQueue::create(*gpu.device, kPayload);
+      REQUIRE(made);
+      queue = std::move(*made);
+    }
+    TwoRanksOptions options;
+    options.payload_bytes = kPayload;
+    options.payload_memory = gpu.device.get();
+    options.batch_entries = 8;
+    options.joined = wire == nullptr;
+    if (wire != nullptr) {
+      options.carry = [this, wire] {
+        if (ranks_ != nullptr) wire->carry(*ranks_);
+      };
+    }
+    options.backend = [this](std::uint16_t r) {
+      return std::make_unique<reduce::GpuBackend>(*queues_[r]);
+    };
+    ranks_ = std::make_unique<TwoRanks>(options);
+    REQUIRE(ranks_->form());
+  }
+  ~Pair() {
+    ranks_.reset();
+    for (auto& c : cases_) {
+      for (void* memory : c.registered) gpu_.device->unregister_host(memory);
+    }
+  }
+  TwoRanks& ranks() { return *ranks_; }
+
+  /// @return chunks of the op, each of which has one reducing hop.
+  std::uint64_t reduce(std::uint64_t count, DataType datatype, RedOp redop, std::uint64_t seed) {
+    Case& c = cases_.emplace_back();
+    c.all_reduce = std::make_unique<AllReduceCase>(2, 1, count, datatype, redop, seed, false);
+    const std::size_t bytes = count * element_bytes(datatype);
+    for (std::uint16_t r = 0; r < 2; ++r) {
+      const ring::OpSpec spec = c.all_reduce->spec(r, 1);
+      for (void* memory : {const_cast<void*>(static_cast<const void*>(spec.inputs[0])),
+                           static_cast<void*>(spec.outputs[0])}) {
+        REQUIRE(gpu_.device->register_host(memory, bytes, "gradients"));
+        c.registered.push_back(memory);
+      }
+      ranks_->post(r, *c.all_reduce);
+    }
+    // The GPU is as fast as it is: time is the clock's.
+    int open = 2;
+    auto before = std::chrono::steady_clock::now();
+    const auto give_up = before + std::chrono::seconds(30);
+    while (open > 0 && before < give_up) {
+      const auto now = std::chrono::steady_clock::now();
+      ranks_->round((now - before).count());
+      before = now;
+      for (std::uint16_t r = 0; r < 2; ++r) {
+        const auto entry = ranks_->rank(r).client->completion();
+        if (!entry) continue;
+        CHECK(static_cast<ErrorCode>(entry->status) == ErrorCode::kOk);
+        --open;
+      }
+    }
+    REQUIRE(open == 0);
+    CHECK(c.all_reduce->wrong(0) == "");
+    CHECK(c.all_reduce->wrong(1) == "");
+    return ring::Partition(count, datatype, 2, kPayload).total_chunks();
+  }
+
+  Totals result() {
+    Totals sum;
+    for (std::uint16_t r = 0; r < 2; ++r) {
+      const ring::ShardStatus status = ranks_->rank(r).plan.shards[0].shard->status(ranks_->now);
+      CHECK(std::string(status.backend_name) == "emu");
+      CHECK(std::string(status.backend_path) == "gpudirect");
+      sum.gpu.chunks_reduced += status.backend.chunks_reduced;
+      sum.gpu.chunks_moved += status.backend.chunks_moved;
+      sum.gpu.bytes += status.backend.bytes;
+      sum.shards += status.counters;
+    }
+    return sum;
+  }
+
+ private:
+  struct Case {
+    std::unique_ptr<AllReduceCase> all_reduce;
+    std::vector<void*> registered;
+  };
+  Gpu& gpu_;
+  std::array<std::unique_ptr<reduce::GpuQueue>, 2> queues_;
+  std::vector<Case> cases_;
+  std::unique_ptr<TwoRanks> ranks_;
+};
+
+std::uint64_t dropped(const ring::ShardCounters& counters, wire::Drop drop) {
+  return counters.drops[static_cast<std::size_t>(drop)];
+}
+
+}  // namespace
+
+TEST_CASE("payloads stay in GPU memory from rank to rank, and the GPU reduces every chunk") {
+  Gpu gpu;
+  SplitWire wire;
+  Pair pair(gpu, &wire);
+  std::uint64_t chunks = 0;
+  std::uint64_t bytes = 0;
+  const auto reduce = [&](std::uint64_t count, DataType datatype, RedOp redop) {
+    chunks += pair.reduce(count, datatype, redop, 3 + chunks);
+    bytes += count * element_bytes(datatype);
+  };
+  reduce(1, DataType::kFloat32, RedOp::kSum);
+  reduce(100'003, DataType::kFloat32, RedOp::kAvg);
+  reduce(50'001, DataType::kInt64, RedOp::kSum);
+  reduce(20'011, DataType::kInt8, RedOp::kMax);
+  const Totals result = pair.result();
+  CHECK(result.gpu.chunks_reduced == chunks);
+  // Loaded, reduced, stored: once each, but for chunks that had to wait in the output.
+  CHECK(result.gpu.chunks_moved == 2 * chunks + result.shards.spills);
+  if (result.shards.spills == 0) CHECK(result.gpu.bytes == 3 * bytes);
+  CHECK(result.shards.copies == 0);
+  // Hellos and acknowledgements were read from GPU memory, by its mapping.
+  CHECK(wire.control_tails > 0);
+  pair.ranks().leave_and_check();
+}
+
+TEST_CASE("frames that come as they were sent, and are the sender's too, are spilled, not copied") {
+  Gpu gpu;
+  Pair pair(gpu, nullptr);
+  const std::uint64_t chunks = pair.reduce(30'001, DataType::kFloat32, RedOp::kSum, 9);
+  const Totals result = pair.result();
+  CHECK(result.gpu.chunks_reduced == chunks);
+  CHECK(result.shards.spills > 0);
+  CHECK(result.shards.copies == 0);
+  pair.ranks().leave_and_check();
+}
+
+TEST_CASE("what the GPU finds to be corrupt is not applied, and comes again") {
+  Gpu gpu;
+  SplitWire wire;
+  Pair pair(gpu, &wire);
+  wire.corrupt_every = 13;
+  wire.lose_every = 31;
+  const std::uint64_t chunks = pair.reduce(60'000, DataType::kFloat32, RedOp::kSum, 5);
+  const Totals result = pair.result();
+  CHECK(wire.corrupted > 0);
+  CHECK(dropped(result.shards, wire::Drop::kPayloadCrc) > 0);
+  CHECK(dropped(result.shards, wire::Drop::kPayloadCrc) <= wire.corrupted);
+  CHECK(result.shards.retransmissions > 0);
+  CHECK(result.shards.copies == 0);
+  CHECK(result.gpu.chunks_reduced == chunks);
+  wire.corrupt_every = wire.lose_every = 0;
+  pair.ranks().leave_and_check();
+}
+
+TEST_CASE("a GPU that fails aborts the group, and everything comes back") {
+  Gpu gpu("guard=1,fail_every=20");
+  SplitWire wire;
+  Pair pair(gpu, &wire);
+  AllReduceCase all_reduce(2, 1, 100'000, DataType::kFloat32, RedOp::kSum, 2, false);
+  std::vector<void*> registered;
+  for (std::uint16_t r = 0; r < 2; ++r) {
+    const ring::OpSpec spec = all_reduce.spec(r, 1);
+    for (void* memory : {const_cast<void*>(static_cast<const void*>(spec.inputs[0])),
+                         static_cast<void*>(spec.outputs[0])}) {
+      REQUIRE(gpu.device->register_host(memory, 400'000, "gradients"));
+      registered.push_back(memory);
+    }
+    pair.ranks().post(r, all_reduce);
+  }
+  REQUIRE(pair.ranks().run_until([&] {
+    return pair.ranks().count_notices(0, NoticeType::kGroupAborted) == 1 &&
+           pair.ranks().count_notices(1, NoticeType::kGroupAborted) == 1;
+  }));
+  pair.ranks().leave_and_check();
+  for (void* memory : registered) gpu.device->unregister_host(memory);
+}
+
+TEST_CASE("a payload pool lies in GPU memory, and gives everything back") {
+  Gpu gpu("memory_mib=4");
+  RingPorts rings("pool");
+  REQUIRE(rings.made());
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::unique_ptr<Port>> ports;
+    PortConfig config;
+    config.device = rings.a();
+    config.ip = *wire::parse_ip("10.0.0.1");
+    auto opened = Port::open(config);
+    REQUIRE(opened);
+    ports.push_back(std::move(*opened));
+    auto made = PayloadPool::create({.name = "payloads", .mbufs = 1'000, .room = 2'048},
+                                    *gpu.device, ports);
+    INFO((made ? "" : made.error().message));
+    REQUIRE(made);
+    CHECK_FALSE(gpu.gives(3));
+    rte_mbuf* mbuf = rte_pktmbuf_alloc((*made)->mempool());
+    REQUIRE(mbuf != nullptr);
+    CHECK(RTE_MBUF_HAS_PINNED_EXTBUF(mbuf));
+    std::byte* const cpu = (*made)->for_cpu(mbuf->buf_addr, 2'048);
+    REQUIRE(cpu != nullptr);
+    CHECK(cpu != mbuf->buf_addr);
+    CHECK((*made)->for_cpu(mbuf, 1) == nullptr);
+    rte_pktmbuf_free(mbuf);
+    CHECK(rte_mempool_in_use_count((*made)->mempool()) == 0);
+    // The name is taken; what was made before that shows is given back.
+    const auto twice =
+        PayloadPool::create({.name = "payloads", .mbufs = 100, .room = 2'048}, *gpu.device, ports);
+    REQUIRE_FALSE(twice);
+    CHECK_THAT(twice.error().message, Contains("payloads") && Contains("gpu_emu6"));
+    made->reset();
+    CHECK(gpu.gives(4));
+  }
+  const auto large =
+      PayloadPool::create({.name = "large", .mbufs = 10'000, .room = 2'048}, *gpu.device, {});
+  REQUIRE_FALSE(large);
+  CHECK_THAT(large.error().message, Contains("gpu_emu6") && Contains("bytes"));
+}
+
+TEST_CASE("a CPU that reads a guarded GPU's memory is killed, so that these tests see it") {
+  Gpu gpu;
+  auto memory = gpu.device->allocate(4'096, 4'096);
+  REQUIRE(memory);
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);
+    _exit(static_cast<int>(*static_cast<volatile std::byte*>(*memory)));
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGSEGV);
+  gpu.device->free(*memory);
+}
+
+TEST_CASE("ports whose drivers put no payload into GPU memory say so") {
+  RingPorts rings("says");
+  CHECK(why_no_payload_split(rings.a()) == "");
+  CHECK_THAT(why_no_payload_split("net_ring_none"), Contains("net_ring_none"));
+  REQUIRE(rte_eal_hotplug_add("vdev", "net_null7", "") == 0);
+  CHECK_THAT(why_no_payload_split("net_null7"), Contains("net_null7") && Contains("cannot"));
+  PortConfig config;
+  config.device = "net_null7";
+  config.ip = *wire::parse_ip("10.0.0.1");
+  auto port = Port::open(config);
+  REQUIRE(port);
+  auto pools = LanePools::create(
+      {.buffer_bytes = 9'216, .packet_mbufs = 512, .control_mbufs = 64, .name_prefix = "says"});
+  REQUIRE(pools);
+  rte_mempool* pool = (*pools)->packet();
+  const auto started = (*port)->start({&pool, 1}, 4791, {&pool, 1});
+  REQUIRE_FALSE(started);
+  CHECK_THAT(started.error().message, Contains("receives nothing"));
+  port->reset();
+  rte_eal_hotplug_remove("vdev", "net_null7");
+}
