@@ -167,7 +167,6 @@ class Lane {
                                                               TimeNs now) noexcept;
   void receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
   void receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept;
-  void deliver(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept;
   /// Of several segments.
   [[nodiscard]] bool is_whole_now(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
   [[nodiscard]] bool receive_split_chunk(std::uint16_t port_index, rte_mbuf* frame,

@@ -125,11 +125,10 @@ void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs n
     drop(frame, why);
     return;
   }
-  deliver(frame, view, now);
-}
-
-/// `packet_` is decoded.
-void Lane::deliver(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept {
+  // decode() takes a payload to follow its header.
+  if (frame->nb_segs > 1) {
+    packet_.payload = {rte_pktmbuf_mtod(frame->next, const std::byte*), packet_.payload.size()};
+  }
   std::uint16_t found = ConnectionTable::kNoSlot;
   if (packet_.common.type == wire::PacketType::kHello) {
     for (const std::uint16_t index : in_use_) {
@@ -185,13 +184,7 @@ bool Lane::receive_split_chunk(std::uint16_t port_index, rte_mbuf* frame, TimeNs
       view.payload.size() - wire::kHeaderBytes > payload->data_len || !is_ours(port, view)) {
     return false;
   }
-  const wire::Drop why = wire::decode(view.payload, packet_);
-  if (why != wire::Drop::kNone) {
-    drop(frame, why);
-    return true;
-  }
-  packet_.payload = {rte_pktmbuf_mtod(payload, const std::byte*), packet_.payload.size()};
-  deliver(frame, view, now);
+  receive_packet(frame, view, now);
   return true;
 }
 

@@ -206,10 +206,9 @@ class Shard::Impl {
   void release_eager(std::uint64_t posted_before) noexcept;
   bool transmit_first(const ReadyChunk& chunk, TimeNs now, Outbox& out) noexcept;
   bool transmit_record(SentRecord& record, TimeNs now, Outbox& out) noexcept;
+  /// @param mbuf  the chunk's, or of its header alone.
   void write_data_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
                         std::uint64_t packet_number) noexcept;
-  void write_headers(std::byte* frame, const ReadyChunk& chunk,
-                     std::uint64_t packet_number) noexcept;
   [[nodiscard]] rte_mbuf* alloc_packet(std::byte*& payload) noexcept;
   void sent_again(const SentRecord& record) noexcept;
   void free_record(SentRecord& record) noexcept;

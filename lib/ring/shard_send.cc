@@ -69,17 +69,17 @@ rte_mbuf* Shard::Impl::alloc_packet(std::byte*& payload) noexcept {
 void Shard::Impl::write_data_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
                                    std::uint64_t packet_number) noexcept {
   const std::size_t frame_bytes = config_.to_downstream.bytes();
-  std::byte* frame = chunk.payload - wire::kHeaderBytes - frame_bytes;
-  mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
-  mbuf->data_len = static_cast<std::uint16_t>(frame_bytes + wire::kHeaderBytes + chunk.bytes);
-  mbuf->pkt_len = mbuf->data_len;
-  mbuf->ol_flags = 0;
-  write_headers(frame, chunk, packet_number);
-}
-
-void Shard::Impl::write_headers(std::byte* frame, const ReadyChunk& chunk,
-                                std::uint64_t packet_number) noexcept {
-  std::byte* header = frame + config_.to_downstream.bytes();
+  std::byte* frame = nullptr;
+  if (on_device()) {
+    frame = rte_pktmbuf_mtod(mbuf, std::byte*);
+  } else {
+    frame = chunk.payload - wire::kHeaderBytes - frame_bytes;
+    mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
+    mbuf->data_len = static_cast<std::uint16_t>(frame_bytes + wire::kHeaderBytes + chunk.bytes);
+    mbuf->pkt_len = mbuf->data_len;
+    mbuf->ol_flags = 0;
+  }
+  std::byte* header = frame + frame_bytes;
   config_.to_downstream.write(frame, wire::kHeaderBytes + chunk.bytes);
   const OpDescriptor& op = *ops_.descriptor(chunk.id.op_seq);
   wire::DataHeader data;
@@ -99,11 +99,11 @@ void Shard::Impl::write_headers(std::byte* frame, const ReadyChunk& chunk,
 
 bool Shard::Impl::transmit_record(SentRecord& record, TimeNs now, Outbox& out) noexcept {
   ReadyChunk& chunk = record.chunk;
-  rte_mbuf* header = nullptr;
+  rte_mbuf* frame = chunk.mbuf;
   if (on_device()) {
     // What a driver may still hold has a header of its own, and the payload does not change.
-    header = chain_header(chunk);
-    if (header == nullptr) return false;
+    frame = chain_header(chunk);
+    if (frame == nullptr) return false;
   } else if (rte_mbuf_refcnt_read(chunk.mbuf) != 1 && !planted(PlantedBug::kEarlyReuse)) {
     // A driver still holds the frame that went out before: its bytes must not change.
     std::byte* payload = nullptr;
@@ -111,7 +111,7 @@ bool Shard::Impl::transmit_record(SentRecord& record, TimeNs now, Outbox& out) n
     if (copy == nullptr) return false;
     std::memcpy(payload, chunk.payload, chunk.bytes);
     rte_pktmbuf_free(chunk.mbuf);
-    chunk.mbuf = copy;
+    frame = chunk.mbuf = copy;
     chunk.payload = payload;
     ++counters_.copies;
   }
@@ -119,13 +119,9 @@ bool Shard::Impl::transmit_record(SentRecord& record, TimeNs now, Outbox& out) n
   const transport::Cookie cookie = std::uint64_t{record.generation} << 32 | index;
   record.last_packet_number = sender_.on_sent(now, wire_bytes(chunk.bytes), cookie);
   record.state = SentRecord::State::kInFlight;
-  if (header != nullptr) {
-    write_headers(rte_pktmbuf_mtod(header, std::byte*), chunk, record.last_packet_number);
-  } else {
-    write_data_frame(chunk.mbuf, chunk, record.last_packet_number);
-  }
+  write_data_frame(frame, chunk, record.last_packet_number);
   rte_mbuf_refcnt_update(chunk.mbuf, 1);
-  out.down[out.down_count++] = header != nullptr ? header : chunk.mbuf;
+  out.down[out.down_count++] = frame;
   GRADWIRE_PROBE6(chunk_sent, config_.key.group_id, chunk.id.op_seq, chunk.id.chunk, chunk.id.hop,
                   config_.rank, config_.lane);
   last_down_sent_ = now;
