@@ -2,7 +2,8 @@
 /// @file
 /// The state of a shard, declared in one place; its code is split by concern:
 ///   shard.cc            creation, posting, events, status
-///   shard_receive.cc    what a received packet does; early packets; batches
+///   shard_receive.cc    what a received packet does; early packets
+///   shard_backend.cc    what is done with payloads: entries, batches, completions
 ///   shard_send.cc       what goes out: retransmissions, transit, spilled and own chunks, acks
 ///   shard_lifecycle.cc  hello, silence, abort, bye
 ///   shard_device.cc     payloads in a GPU's memory
@@ -99,6 +100,8 @@ class Shard::Impl {
   // shard_receive.cc
   void on_packet(rte_mbuf* frame, const wire::Packet& packet, const wire::IpAddress& source,
                  bool ecn_ce, TimeNs now) noexcept;
+
+  // shard_backend.cc
   void flush(TimeNs now) noexcept;
 
   // shard_send.cc
@@ -158,12 +161,15 @@ class Shard::Impl {
   [[nodiscard]] std::uint64_t lane_index(std::uint64_t chunk) const noexcept {
     return config_.lanes == 1 ? chunk : chunk / config_.lanes;
   }
-  /// Claims the chunk and queues its work. Owns the mbuf unless it returns false (no buffer).
-  bool apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
-             rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc, TimeNs now) noexcept;
   void apply_early(std::uint64_t op_seq, TimeNs now) noexcept;
   void report_mismatch(const OpDescriptor& ours, const wire::DataHeader& theirs,
                        TimeNs now) noexcept;
+  void apply_outcome(const transport::Outcome& outcome, TimeNs now) noexcept;
+
+  // shard_backend.cc
+  /// Claims the chunk and queues its work. Owns the mbuf unless it returns false (no buffer).
+  bool apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
+             rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc, TimeNs now) noexcept;
   [[nodiscard]] bool exclusive(const rte_mbuf* mbuf) const noexcept;
   PendingEntry* take_pending() noexcept;
   void queue_entry(PendingEntry& pending, reduce::Kind kind, Op& op, const ChunkSpan& span,
@@ -171,7 +177,6 @@ class Shard::Impl {
   void submit(TimeNs now) noexcept;
   /// @param crc  the packet's, where the entry asked for it.
   void complete(PendingEntry& pending, bool ok, std::uint32_t crc, TimeNs now) noexcept;
-  void apply_outcome(const transport::Outcome& outcome, TimeNs now) noexcept;
 
   // shard_device.cc
   /// Whether payloads are a GPU's to read and write.
