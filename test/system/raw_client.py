@@ -89,6 +89,9 @@ class RawClient:
         self.queue_fd, self.doorbell, self.completion_fd = fds
         self.queue_bytes = struct.unpack("=QIIIiQ", answer)[5]
         self.queue = mmap.mmap(self.queue_fd, self.queue_bytes)
+        # Indexes are written as one word: struct.pack_into() clears the bytes first, and a daemon
+        # that looks at that moment sees an index that cannot be.
+        self.words = memoryview(self.queue).cast("I")
         return self
 
     def allocate(self, size):
@@ -107,10 +110,10 @@ class RawClient:
     # --- the command queue -----------------------------------------------------------------------
 
     def word(self, at):
-        return struct.unpack_from("=I", self.queue, at)[0]
+        return self.words[at // 4]
 
     def set_word(self, at, value):
-        struct.pack_into("=I", self.queue, at, value & MASK)
+        self.words[at // 4] = value & MASK
 
     def ring_doorbell(self):
         with socket.socket(fileno=socket.dup(self.doorbell)) as bell:
