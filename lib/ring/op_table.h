@@ -35,6 +35,7 @@ struct Op {
   std::uint64_t spilled_left = 0;     ///< chunks to be sent from the output
   std::uint64_t spill_cursor = 0;     ///< lane chunk index from which to look for the next
   std::uint32_t loads_pending = 0;    ///< batch entries that read or write this op's memory
+  std::uint32_t spills_pending = 0;   ///< of these, chunks on their way to the output
   std::uint32_t eager_sent = 0;       ///< counted against the eager allowance
   OpRecord record;                    ///< its retransmissions: the shard's when it was posted
   bool streaming = false;             ///< too large for the cache: outputs are written past it

@@ -62,6 +62,7 @@ bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival,
       ReadyChunk{mbuf, payload, bytes, crc,
                  ChunkId{op.spec.op_seq, header.chunk, static_cast<std::uint16_t>(header.hop + 1)}};
   if (forward) ++ready_promised_;
+  if (pending->spill) ++op.spills_pending;
 
   reduce::Kind kind = reduce::Kind::kStore;
   if (reducing) {
@@ -126,6 +127,7 @@ void Shard::Impl::submit(TimeNs now) noexcept {
 
 void Shard::Impl::complete(PendingEntry& entry, bool ok, std::uint32_t crc, TimeNs now) noexcept {
   const PendingEntry pending = entry;
+  entry.spill = false;
   pending_free_.push_back(static_cast<std::uint32_t>(&entry - pending_.data()));
   --pending_count_;
   if (pending.role == PendingEntry::Role::kCheck) return end_check(entry, ok, crc, now);
@@ -138,6 +140,7 @@ void Shard::Impl::complete(PendingEntry& entry, bool ok, std::uint32_t crc, Time
     return;
   }
   --op->loads_pending;
+  if (pending.spill) --op->spills_pending;
   if (!ok) {
     if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
     AbortReason reason{.code = AbortCode::kReduceFailed,

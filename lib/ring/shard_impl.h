@@ -158,6 +158,8 @@ class Shard::Impl {
   };
   [[nodiscard]] Arrival classify(const Op& op, const wire::DataHeader& header,
                                  Site& site) const noexcept;
+  /// Whether the backend is still putting the chunk into the output, to be sent from there.
+  [[nodiscard]] bool is_spilling(const Op& op, std::uint32_t chunk) const noexcept;
   [[nodiscard]] std::uint64_t lane_index(std::uint64_t chunk) const noexcept {
     return config_.lanes == 1 ? chunk : chunk / config_.lanes;
   }

@@ -114,6 +114,14 @@ void Shard::Impl::on_packet(rte_mbuf* frame, const wire::Packet& packet,
   if (!taken) rte_pktmbuf_free(frame);
 }
 
+bool Shard::Impl::is_spilling(const Op& op, std::uint32_t chunk) const noexcept {
+  return op.spills_pending > 0 &&
+         std::any_of(pending_.begin(), pending_.end(), [&](const PendingEntry& entry) {
+           return entry.spill && entry.chunk.id.op_seq == op.spec.op_seq &&
+                  entry.chunk.id.chunk == chunk;
+         });
+}
+
 Shard::Impl::Arrival Shard::Impl::classify(const Op& op, const wire::DataHeader& header,
                                            Site& site) const noexcept {
   const std::uint64_t index = lane_index(header.chunk);
@@ -137,7 +145,8 @@ Shard::Impl::Arrival Shard::Impl::classify(const Op& op, const wire::DataHeader&
     // overwrite a contribution that is still to be read.
     const bool went_out = place.originates
                               ? header.chunk < op.own_next
-                              : test_bit(op.reduced, index) && !test_bit(op.spilled, index);
+                              : test_bit(op.reduced, index) && !test_bit(op.spilled, index) &&
+                                    !is_spilling(op, header.chunk);
     return went_out ? Arrival::kGathering : Arrival::kBad;
   }
   return Arrival::kBad;
