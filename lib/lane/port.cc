@@ -17,6 +17,7 @@
 #include <array>
 #include <cstring>
 
+#include "lane/interrupt_thread.h"
 #include "lane/payload_split.h"
 
 namespace gradwire::lane {
@@ -119,7 +120,16 @@ Result<std::unique_ptr<Port>> Port::open(const PortConfig& config) {
 
 Port::~Port() {
   stop();
-  if (queues_ != 0) rte_eth_dev_close(id_);
+  if (queues_ != 0) beside_no_interrupt([this] { rte_eth_dev_close(id_); });
+}
+
+/// Beside nothing that the driver does by itself, where it frees memory there.
+void Port::beside_no_interrupt(const std::function<void()>& work) const {
+  if (row_->limit == FrameLimitRule::kMemifBuffer) {
+    on_interrupt_thread(work);
+  } else {
+    work();
+  }
 }
 
 Result<void> Port::configure(std::uint16_t queues, bool interrupts) {
@@ -325,7 +335,7 @@ void Port::stop() noexcept {
   if (!started_) return;
   started_ = false;
   // The result tells nothing that could be acted on: the port is given up either way.
-  [[maybe_unused]] const int ignored = rte_eth_dev_stop(id_);
+  beside_no_interrupt([this] { [[maybe_unused]] const int ignored = rte_eth_dev_stop(id_); });
 }
 
 bool Port::link_up() const noexcept {

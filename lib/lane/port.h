@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -115,6 +116,7 @@ class Port {
 
  private:
   Port() = default;
+  void beside_no_interrupt(const std::function<void()>& work) const;
   [[nodiscard]] Result<void> configure(std::uint16_t queues, bool interrupts);
   /// @param payload_pool  nullptr: frames are received whole.
   [[nodiscard]] Result<void> set_up_rx(std::uint16_t queue, const void* defaults, rte_mempool* pool,

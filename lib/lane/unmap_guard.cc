@@ -12,6 +12,8 @@
 #include <ctime>
 #include <mutex>
 
+#include "lane/interrupt_thread.h"
+
 namespace gradwire::lane {
 namespace {
 
@@ -65,7 +67,10 @@ void wait_for_rounds() noexcept {
 #endif
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(GRADWIRE_SANITIZED)
 extern "C" [[gnu::visibility("default")]] int munmap(void* address, std::size_t bytes) noexcept {
-  if (rte_thread_is_intr() != 0) gradwire::lane::wait_for_rounds();
+  // A port that is stopped on purpose has no lane in it, and a lane may be what waits for that.
+  if (rte_thread_is_intr() != 0 && !gradwire::lane::is_work_asked_for()) {
+    gradwire::lane::wait_for_rounds();
+  }
   return static_cast<int>(syscall(SYS_munmap, address, bytes));
 }
 #endif
