@@ -172,7 +172,10 @@ class Lane {
   [[nodiscard]] bool receive_split_chunk(std::uint16_t port_index, rte_mbuf* frame,
                                          TimeNs now) noexcept;
   [[nodiscard]] bool gather(rte_mbuf* frame) noexcept;
-  [[nodiscard]] bool is_ours(const LanePort& port, const wire::FrameView& view) const noexcept;
+  /// By VLAN and MAC address.
+  [[nodiscard]] static bool comes_to(const LanePort& port, const wire::FrameView& view) noexcept;
+  /// A UDP datagram, by address and port.
+  [[nodiscard]] bool is_for_lane(const LanePort& port, const wire::FrameView& view) const noexcept;
   void drop(rte_mbuf* frame, wire::Drop why) noexcept;
   void pass_to_control(std::uint16_t port_index, rte_mbuf* frame) noexcept;
   void echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,

@@ -88,14 +88,13 @@ void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
     return;
   }
   const LanePort& port = ports_[port_index];
-  if (view.vlan_id != port.vlan_id ||
-      (!same_mac(view.destination_mac, port.mac) && !is_multicast(view.destination_mac))) {
+  if (!comes_to(port, view)) {
     drop(frame, wire::Drop::kForeign);
     return;
   }
   switch (view.kind) {
     case wire::FrameKind::kUdp:
-      if (view.destination_ip == port.ip && view.destination_port == config_.udp_port) {
+      if (is_for_lane(port, view)) {
         receive_packet(frame, view, now);
         return;
       }
@@ -181,7 +180,8 @@ bool Lane::receive_split_chunk(std::uint16_t port_index, rte_mbuf* frame, TimeNs
       wire::parse_frame({begin, frame->pkt_len}, view) != wire::Drop::kNone ||
       view.kind != wire::FrameKind::kUdp || view.payload.size() < wire::kHeaderBytes ||
       view.payload.data() + wire::kHeaderBytes != begin + header_bytes ||
-      view.payload.size() - wire::kHeaderBytes > payload->data_len || !is_ours(port, view)) {
+      view.payload.size() - wire::kHeaderBytes > payload->data_len || !comes_to(port, view) ||
+      !is_for_lane(port, view)) {
     return false;
   }
   receive_packet(frame, view, now);
@@ -207,10 +207,13 @@ bool Lane::gather(rte_mbuf* frame) noexcept {
   return true;
 }
 
-bool Lane::is_ours(const LanePort& port, const wire::FrameView& view) const noexcept {
+bool Lane::comes_to(const LanePort& port, const wire::FrameView& view) noexcept {
   return view.vlan_id == port.vlan_id &&
-         (same_mac(view.destination_mac, port.mac) || is_multicast(view.destination_mac)) &&
-         view.destination_ip == port.ip && view.destination_port == config_.udp_port;
+         (same_mac(view.destination_mac, port.mac) || is_multicast(view.destination_mac));
+}
+
+bool Lane::is_for_lane(const LanePort& port, const wire::FrameView& view) const noexcept {
+  return view.destination_ip == port.ip && view.destination_port == config_.udp_port;
 }
 
 void Lane::drop(rte_mbuf* frame, wire::Drop why) noexcept {

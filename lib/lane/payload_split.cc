@@ -2,11 +2,10 @@
 #include "lane/payload_split.h"
 
 #include <fmt/format.h>
-#include <rte_dev.h>
-#include <rte_devargs.h>
 #include <rte_ethdev.h>
 
 #include "lane/driver_table.h"
+#include "lane/port.h"
 
 namespace gradwire::lane {
 
@@ -34,9 +33,7 @@ std::string why_no_payload_split(const std::string& device) {
   if ((info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) == 0) {
     return fmt::format("port {}: {} sends no frame of several segments", device, driver);
   }
-  const rte_devargs* devargs = info.device != nullptr ? rte_dev_devargs(info.device) : nullptr;
-  const std::string arguments = devargs != nullptr && devargs->args != nullptr ? devargs->args : "";
-  if (devarg(arguments, "txq_inline_max").value_or("") != "0") {
+  if (devarg(device_arguments(info), "txq_inline_max").value_or("") != "0") {
     return fmt::format(
         "port {}: {} would copy small payloads into its descriptors by the CPU: give the device "
         "txq_inline_max=0",

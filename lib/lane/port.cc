@@ -88,8 +88,7 @@ Result<std::unique_ptr<Port>> Port::open(const PortConfig& config) {
   }
   port->row_ = &driver_row(info.driver_name != nullptr ? info.driver_name : "");
   DeviceFacts facts;
-  const rte_devargs* devargs = info.device != nullptr ? rte_dev_devargs(info.device) : nullptr;
-  if (devargs != nullptr && devargs->args != nullptr) facts.devargs = devargs->args;
+  facts.devargs = device_arguments(info);
   if (port->row_->limit == FrameLimitRule::kMemifBuffer &&
       devarg(facts.devargs, "zero-copy").value_or("no") == "yes") {
     return fail(ErrorCode::kUnsupported,
@@ -394,6 +393,11 @@ PortReport Port::report() const {
   out.rx_copies = row_->rx_copies;
   out.tx_copies = row_->tx_copies_count;
   return out;
+}
+
+std::string device_arguments(const rte_eth_dev_info& info) {
+  const rte_devargs* devargs = info.device != nullptr ? rte_dev_devargs(info.device) : nullptr;
+  return devargs != nullptr && devargs->args != nullptr ? devargs->args : "";
 }
 
 void close_all_ports() noexcept {

@@ -23,6 +23,8 @@
 #include "lane/memif_link.h"
 #include "wire/frame.h"
 
+struct rte_eth_dev_info;
+
 namespace gradwire::lane {
 
 struct PortConfig {
@@ -154,6 +156,10 @@ class Port {
   TimeNs next_look_ = 0;
   std::vector<std::uint64_t> rounds_at_release_;
 };
+
+/// @return what the EAL was told of the device, as in "role=server,bsize=9216"; empty where
+/// nothing.
+[[nodiscard]] std::string device_arguments(const rte_eth_dev_info& info);
 
 /// Closes every ethdev port of the process, opened here or not, the last thing before it ends: what
 /// a driver made when the EAL probed it (memif: its socket) goes with it. No Port is left and no

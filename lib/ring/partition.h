@@ -44,7 +44,7 @@ class Partition {
   [[nodiscard]] std::uint64_t chunks_per_segment() const noexcept { return chunks_per_segment_; }
   [[nodiscard]] std::uint64_t segment_elements() const noexcept { return segment_elements_; }
   [[nodiscard]] std::uint16_t segment_of(std::uint64_t chunk) const noexcept {
-    return static_cast<std::uint16_t>(chunk / chunks_per_segment_);
+    return span_of(chunk).segment;
   }
   /// All of it by one division; `chunk` < total_chunks().
   [[nodiscard]] ChunkSpan span_of(std::uint64_t chunk) const noexcept {

@@ -333,7 +333,7 @@ bool Shard::Impl::run_local(TimeNs now) noexcept {
       queue_entry(*pending, reduce::Kind::kLocal, *op, op->partition.span_of(chunk), true, now);
       worked = true;
       if (last) break;
-      if (chunk / config_.lanes % 64 == 63) {
+      if (lane_index(chunk) % 64 == 63) {
         submit(now);
         return true;
       }

@@ -10,6 +10,21 @@ using test::local_address;
 using test::RequestType;
 using test::table_of;
 
+namespace {
+
+/// Rank 0, on ports 3 and 7, joins a group with a rank 1 of so many lanes.
+void join_over_two_networks(FakeDaemon& daemon, std::uint8_t their_lanes) {
+  daemon.lanes.local = {local_address(3, "10.0.0.1"), local_address(7, "10.5.0.1")};
+  daemon.make();
+  daemon.open(1);
+  const std::vector<LocalAddress> theirs = {local_address(0, "10.0.0.2"),
+                                            local_address(1, "10.5.0.2")};
+  daemon.join(1, join_body(0, {make_rank_info(test::daemon_info(100), 2, daemon.lanes.local),
+                               make_rank_info(test::daemon_info(101), their_lanes, theirs)}));
+}
+
+}  // namespace
+
 TEST_CASE("a group forms: addresses, plan, lanes, reply") {
   FakeDaemon daemon;
   const std::uint32_t client = daemon.open(1);
@@ -100,16 +115,8 @@ TEST_CASE("the port is the one whose network leads there") {
 
 TEST_CASE("two networks in common are two rails, and both have to answer") {
   FakeDaemon daemon;
-  daemon.lanes.local = {local_address(3, "10.0.0.1"), local_address(7, "10.5.0.1")};
   daemon.lanes.silent = {"10.5.0.2"};
-  daemon.make();
-  daemon.open(1);
-  auto table = table_of(2);
-  table[0] = make_rank_info(test::daemon_info(100), 2, daemon.lanes.local);
-  const std::vector<LocalAddress> theirs = {local_address(0, "10.0.0.2"),
-                                            local_address(1, "10.5.0.2")};
-  table[1] = make_rank_info(test::daemon_info(101), 2, theirs);
-  daemon.join(1, join_body(0, table));
+  join_over_two_networks(daemon, 2);
   CHECK(daemon.lanes.plan_requests.empty());
   CHECK_THAT(daemon.group_json()["waits_for"][0].get<std::string>(),
              Catch::Contains("(10.5.0.2) has not answered for its MAC address on port 7"));
@@ -125,15 +132,7 @@ TEST_CASE("two networks in common are two rails, and both have to answer") {
 
 TEST_CASE("a network that no lane is left for is said to be idle") {
   FakeDaemon daemon;
-  daemon.lanes.local = {local_address(3, "10.0.0.1"), local_address(7, "10.5.0.1")};
-  daemon.make();
-  daemon.open(1);
-  auto table = table_of(2);
-  table[0] = make_rank_info(test::daemon_info(100), 2, daemon.lanes.local);
-  const std::vector<LocalAddress> theirs = {local_address(0, "10.0.0.2"),
-                                            local_address(1, "10.5.0.2")};
-  table[1] = make_rank_info(test::daemon_info(101), 1, theirs);
-  daemon.join(1, join_body(0, table));
+  join_over_two_networks(daemon, 1);
   CHECK(daemon.lanes.plan_requests.at(0).downstream.size() == 1);
   CHECK(daemon.group_json()["idle_networks"] == 1);
 }
