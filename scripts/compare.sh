@@ -9,11 +9,11 @@ scripts/compare.sh [--link memif|veth] [--reps N] [--sizes LIST] [--rate GBIT] [
 
 Two ranks, a core each, fp32 sums. Runs, in turns, several times over: gradwire embedded (its own
 lanes), gradwire through the daemon, gradwire-perf's ring over kernel TCP, Gloo, Open MPI over TCP
-(as it chooses, and with its ring; the better counts) and, on one machine, Open MPI over shared
-memory. Prints one table of times and bandwidths with ratios, and which bars are reached; writes
-JSON, a report and plots. What is not there is shown as unavailable, with the reason. Installs
-packages, reserves hugepages and builds first; ends and puts back what it started and changed. Run
-it as root, on a machine that does nothing else.
+(as it chooses, and with its ring; the better counts) and, over memif, the driver without a protocol
+and Open MPI over shared memory. Prints one table of times and bandwidths with ratios, and which
+bars are reached; writes JSON, a report and plots. What is not there is shown as unavailable, with
+the reason. Installs packages, reserves hugepages and builds first; ends and puts back what it
+started and changed. Run it as root, on a machine that does nothing else.
 
   --link memif     two processes on this machine, gradwire over memif, TCP over loopback (default)
   --link veth      two network namespaces joined by a veth: gradwire over af_xdp, TCP on the same
@@ -29,7 +29,8 @@ it as root, on a machine that does nothing else.
   --rate GBIT      rate of the link, for the theoretical minimum 2(n-1)/n x size / rate
   --mtu N          of the link; default 9000 (memif: payloads of 8 KiB), veth 1500
   --cores A,B      of rank 0 and rank 1; default the first two that are allowed
-  --rows LIST      only these: gradwire gradwire-1408 daemon tcp gloo mpi-tcp mpi-tcp-ring mpi-shm
+  --rows LIST      only these: gradwire gradwire-1408 daemon bare tcp gloo mpi-tcp mpi-tcp-ring
+                   mpi-shm
   --quick          few ops, and 2 repetitions unless --reps says otherwise: to see that all runs
   --out DIR        for JSON, report and plots; default BUILD/compare
   --save           keeps the report, and its plots, in doc/results too
@@ -106,12 +107,14 @@ mkdir "$run_dir/runs"
 on_exit end_started
 "link_up_$link"
 build_mpi_program
+build_cores_program
 
 step "$link, $reps repetitions of ${#run_rows[@]} rows in turns: ${run_rows[*]}"
 for ((rep = 1; rep <= reps; rep++)); do
   for variant in $(link_variants); do
     link_variant "$variant"
     for row in "${run_rows[@]}"; do
+      measure_cores
       run_row "$row" "$variant" "$rep"
     done
   done

@@ -2,20 +2,17 @@
 #include "embedded_transport.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <optional>
 #include <utility>
 
 #include "base/profile.h"
+#include "bench_eal.h"
 #include "client/gradwire.h"
 #include "embedded/communicator.h"
-#include "lane/eal.h"
 #include "lane/xdp_steering.h"
 #include "rendezvous.h"
 
@@ -24,40 +21,8 @@ namespace {
 
 static_assert(sizeof(ipc::RankInfo) == GW_RANK_INFO_BYTES);
 
-bool eal_started = false;
-
 /// What a bench that was killed left on an interface; see lane/xdp_steering.h.
 constexpr const char* kXdpRecord = "/run/gradwire-perf.xdp";
-
-/// Gradient memory: hugepages of this process.
-class HugeMemory {
- public:
-  HugeMemory() = default;
-  ~HugeMemory() {
-    if (address_ != nullptr) munmap(address_, bytes_);
-  }
-  HugeMemory(const HugeMemory&) = delete;
-  HugeMemory& operator=(const HugeMemory&) = delete;
-
-  [[nodiscard]] Result<std::byte*> allocate(std::uint64_t bytes) {
-    constexpr std::uint64_t kPage = 2u << 20;
-    bytes_ = (bytes + kPage - 1) / kPage * kPage;
-    void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_POPULATE, -1, 0);
-    if (mapped == MAP_FAILED) {
-      return fail(ErrorCode::kResourceExhausted,
-                  fmt::format("{} hugepages of 2 MB for the buffers cannot be had: {}; reserve "
-                              "more in /proc/sys/vm/nr_hugepages",
-                              bytes_ / kPage, std::strerror(errno)));
-    }
-    address_ = mapped;
-    return static_cast<std::byte*>(mapped);
-  }
-
- private:
-  void* address_ = nullptr;
-  std::uint64_t bytes_ = 0;
-};
 
 class EmbeddedTransport final : public Transport {
  public:
@@ -89,8 +54,7 @@ class EmbeddedTransport final : public Transport {
 
 Result<void> EmbeddedTransport::start() {
   const EmbeddedOptions& wanted = options_.embedded;
-  const std::string name = fmt::format("gradwire-perf-{}", getpid());
-  auto arguments = lane::make_eal_arguments("gradwire-perf", options_.eal_arguments, name);
+  auto arguments = bench_eal_arguments(options_.eal_arguments);
   if (!arguments) return tl::unexpected(arguments.error());
   std::vector<lane::XdpPort> steered;
   for (const PortOption& port : wanted.ports) {
@@ -100,10 +64,9 @@ Result<void> EmbeddedTransport::start() {
   auto steering = lane::XdpSteering::prepare(steered, *arguments, kXdpRecord);
   if (!steering) return tl::unexpected(steering.error());
   steering_.emplace(std::move(*steering));
-  if (auto started = lane::start_eal(std::move(*arguments), wanted.lanes); !started) {
+  if (auto started = start_bench_eal(std::move(*arguments), wanted.lanes); !started) {
     return started;
   }
-  eal_started = true;
 
   embedded::Config config;
   for (const PortOption& port : wanted.ports) {
@@ -211,11 +174,6 @@ Result<Counters> EmbeddedTransport::counters() {
 
 std::unique_ptr<Transport> make_embedded_transport(const Options& options) {
   return std::make_unique<EmbeddedTransport>(options);
-}
-
-bool leave_embedded() noexcept {
-  if (eal_started) lane::leave_eal();
-  return eal_started;
 }
 
 }  // namespace gradwire::perf

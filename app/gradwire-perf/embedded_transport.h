@@ -13,8 +13,4 @@ namespace gradwire::perf {
 
 [[nodiscard]] std::unique_ptr<Transport> make_embedded_transport(const Options& options);
 
-/// How the process has to end after it: without exit handlers, once the EAL ran (lane/eal.h).
-/// @return whether the EAL runs; its files are removed then.
-bool leave_embedded() noexcept;
-
 }  // namespace gradwire::perf

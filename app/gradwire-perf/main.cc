@@ -8,7 +8,7 @@
 #include <exception>
 #include <fstream>
 
-#include "embedded_transport.h"
+#include "bench_eal.h"
 #include "options.h"
 #include "report.h"
 #include "runner.h"
@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     fmt::print(stderr, "gradwire-perf: {}\n", error.what());
   }
-  if (gradwire::perf::leave_embedded()) {
+  if (gradwire::perf::leave_bench_eal()) {
     std::fflush(nullptr);
     _exit(status);
   }

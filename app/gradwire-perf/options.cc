@@ -17,7 +17,12 @@
 namespace gradwire::perf {
 namespace {
 
-constexpr std::array<std::string_view, 3> kTransports = {"daemon", "tcp", "gradwire"};
+constexpr std::array<std::string_view, 4> kTransports = {"daemon", "tcp", "gradwire", "bare"};
+
+/// Whether it has ports of its own.
+bool has_ports(const Options& options) {
+  return options.transport == "gradwire" || options.transport == "bare";
+}
 
 constexpr std::uint32_t kMaxIterations = 10'000'000;
 
@@ -30,11 +35,12 @@ bool read_number(const std::string& text, Number& number) {
 
 Result<void> check_transport(const Options& options) {
   if (std::find(kTransports.begin(), kTransports.end(), options.transport) == kTransports.end()) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("transport '{}' is unknown: daemon, tcp and gradwire are possible",
-                            options.transport));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("transport '{}' is unknown: daemon, tcp, gradwire and bare are possible",
+                    options.transport));
   }
-  if (!options.eal_arguments.empty() && options.transport != "gradwire") {
+  if (!options.eal_arguments.empty() && !has_ports(options)) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("'{}' stands before \"--\", where the EAL's arguments are: transport "
                             "{} starts no EAL",
@@ -101,14 +107,21 @@ Result<std::vector<PortOption>> parse_ports(const std::vector<std::string>& text
 
 Result<void> check_embedded(const Options& options) {
   const EmbeddedOptions& embedded = options.embedded;
-  if (options.transport != "gradwire") {
+  if (!has_ports(options)) {
     if (embedded.ports.empty()) return {};
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--port is for transport gradwire, not {}", options.transport));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--port is for transports gradwire and bare, not {}", options.transport));
   }
   if (embedded.ports.empty() && options.nranks > 1) {
     return fail(ErrorCode::kInvalidArgument,
-                "transport gradwire needs --port DEVICE=ADDRESS/BITS, once for each port");
+                fmt::format("transport {} needs --port DEVICE=ADDRESS/BITS, once for each port",
+                            options.transport));
+  }
+  if (options.transport == "bare" && (options.nranks != 2 || embedded.ports.size() != 1)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("transport bare is for 2 ranks with one --port each, not {} with {}",
+                            options.nranks, embedded.ports.size()));
   }
   if (embedded.payload_bytes % 64 != 0) {
     return fail(ErrorCode::kInvalidArgument,
@@ -239,7 +252,8 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   const CLI::AsSizeValue as_size(false);  // K, M, G are powers of 1024, as in nccl-tests
   app.add_option("--transport", options.transport,
                  "What carries the ops: daemon (daemon and client library), tcp (a ring over the\n"
-                 "kernel's TCP) or gradwire (lanes of its own, in this process)");
+                 "kernel's TCP), gradwire (lanes of its own, in this process) or bare (what the\n"
+                 "driver alone gives over a link that loses nothing: no protocol; 2 ranks)");
   app.add_option("--socket", options.socket, "The daemon's control socket");
   app.add_option("--rank", options.rank, "Of this process's daemon");
   app.add_option("--nranks", options.nranks, "Daemons")->check(CLI::Range(1u, kMaxRanks));

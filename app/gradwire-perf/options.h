@@ -32,7 +32,7 @@ struct TcpOptions {
   bool busy = true;  ///< spins for ever; else it sleeps after a while
 };
 
-/// One port of transport gradwire.
+/// One port of transports gradwire and bare.
 struct PortOption {
   std::string device;
   std::string ip;  ///< IPv4
@@ -41,7 +41,7 @@ struct PortOption {
   friend bool operator==(const PortOption&, const PortOption&) = default;
 };
 
-/// Of transport gradwire.
+/// Of transport gradwire; bare takes port, payload, window and descriptors.
 struct EmbeddedOptions {
   std::vector<PortOption> ports;
   std::uint8_t lanes = 1;  ///< lane 0 is this thread's, each other one takes a worker lcore
@@ -60,7 +60,7 @@ struct EmbeddedOptions {
 
 struct Options {
   std::vector<std::string> eal_arguments;  ///< what stands before "--"
-  std::string transport = "daemon";        ///< daemon, tcp or gradwire
+  std::string transport = "daemon";        ///< daemon, tcp, gradwire or bare
   std::string socket;                      ///< empty: the client library's default
   std::uint16_t rank = 0;
   std::uint16_t nranks = 1;

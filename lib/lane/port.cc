@@ -395,6 +395,14 @@ PortReport Port::report() const {
   return out;
 }
 
+std::uint16_t Port::receive(std::span<rte_mbuf*> out) const noexcept {
+  return rte_eth_rx_burst(id_, 0, out.data(), static_cast<std::uint16_t>(out.size()));
+}
+
+std::uint16_t Port::transmit(std::span<rte_mbuf*> mbufs) const noexcept {
+  return rte_eth_tx_burst(id_, 0, mbufs.data(), static_cast<std::uint16_t>(mbufs.size()));
+}
+
 std::string device_arguments(const rte_eth_dev_info& info) {
   const rte_devargs* devargs = info.device != nullptr ? rte_dev_devargs(info.device) : nullptr;
   return devargs != nullptr && devargs->args != nullptr ? devargs->args : "";

@@ -24,6 +24,7 @@
 #include "wire/frame.h"
 
 struct rte_eth_dev_info;
+struct rte_mbuf;
 
 namespace gradwire::lane {
 
@@ -100,6 +101,11 @@ class Port {
   /// alone
   /// @return what happened, for the log; empty where nothing did.
   [[nodiscard]] std::string tend(TimeNs now, std::span<const std::uint64_t> lane_rounds);
+
+  /// For one who has queue 0 to himself, without a lane. @return how many were received.
+  [[nodiscard]] std::uint16_t receive(std::span<rte_mbuf*> out) const noexcept;
+  /// Likewise. @return how many of `mbufs`, from the front, the driver took.
+  [[nodiscard]] std::uint16_t transmit(std::span<rte_mbuf*> mbufs) const noexcept;
 
   [[nodiscard]] const PortConfig& config() const noexcept { return config_; }
   [[nodiscard]] const DriverRow& row() const noexcept { return *row_; }

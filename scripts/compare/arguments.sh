@@ -3,7 +3,7 @@
 # The arguments of scripts/compare.sh, checked before anything is changed. Sets run_rows, plans (of
 # each size, its iterations), hugepages_wanted and core (of each rank).
 
-all_rows=(gradwire gradwire-1408 daemon tcp gloo mpi-tcp mpi-tcp-ring mpi-shm)
+all_rows=(gradwire gradwire-1408 daemon bare tcp gloo mpi-tcp mpi-tcp-ring mpi-shm)
 
 # bytes_of SIZE: with K, M, G as powers of 1024.
 bytes_of() {
@@ -140,10 +140,11 @@ check_rows() {
     run_rows+=("$row")
   done
   ((${#run_rows[@]} > 0)) || run_rows=("${all_rows[@]}")
-  # Between namespaces or hosts no memory is shared; 1,408-byte payloads are the veth's own.
+  # Between namespaces or hosts no memory is shared, and frames are lost; 1,408-byte payloads are
+  # the veth's own.
   [[ $link == memif ]] || mapfile -t run_rows < <(
     for row in "${run_rows[@]}"; do
-      [[ $row == mpi-shm || $row == gradwire-1408 ]] || printf '%s\n' "$row"
+      [[ $row == mpi-shm || $row == gradwire-1408 || $row == bare ]] || printf '%s\n' "$row"
     done
   )
   ((${#run_rows[@]} > 0)) || die "--rows leaves nothing to run over $link."

@@ -14,6 +14,12 @@ end_started() {
   started=()
 }
 
+# measure_cores: what the two cores are to each other now; as many lines as it takes 20 ms to see.
+measure_cores() {
+  [[ $link != hosts && -x ${cores_program:-} ]] || return 0
+  "$cores_program" "${core[0]}" "${core[1]}" 0.3 >>"$run_dir/runs/cores.txt" || true
+}
+
 # run_row ROW VARIANT REPETITION
 run_row() {
   local row=$1 variant=$2 key=$1.$2 begin=$SECONDS
@@ -93,10 +99,10 @@ row_tcp() {
   finish
 }
 
-# embedded PAYLOAD_BYTES PLAN...: the thread that reduces drives the lane.
-embedded() {
-  local payload=$1 i options devices port tries row_plans
-  shift
+# with_ports TRANSPORT PAYLOAD_BYTES PLAN...: the thread that reduces drives ports of its own.
+with_ports() {
+  local transport=$1 payload=$2 i options devices port tries row_plans
+  shift 2
   row_plans=("$@")
   rm -f "$run_dir/link0.sock"
   for i in 0 1; do
@@ -104,7 +110,7 @@ embedded() {
     mapfile -t devices < <(lane_devices $i)
     port=$(lane_port $i "$mtu")
     rank $i "$gradwire_perf" --lcores "0@${core[i]}" --file-prefix "gwc$$-$i" --no-telemetry \
-      --huge-unlink -m 128 "${devices[@]}" -- --transport gradwire \
+      --huge-unlink -m 128 "${devices[@]}" -- --transport "$transport" \
       --port "${port%,*}" --payload "$payload" "${options[@]}"
     # A memif's client end needs a server that listens.
     for ((tries = 0; tries < 200 && i == 0; tries++)); do
@@ -120,7 +126,10 @@ embedded() {
 }
 
 # Payloads of 8 KiB where the MTU has room for them and their headers, else what it carries.
-row_gradwire() { embedded "$((mtu >= 8400 ? 8192 : 0))" "${plans[@]}"; }
+row_gradwire() { with_ports gradwire "$((mtu >= 8400 ? 8192 : 0))" "${plans[@]}"; }
+
+# The driver alone, with the same payloads.
+row_bare() { with_ports bare "$((mtu >= 8400 ? 8192 : 0))" "${plans[@]}"; }
 
 # Payloads of 1,408 bytes: those of an MTU of 1500.
 row_gradwire_1408() {
@@ -128,7 +137,7 @@ row_gradwire_1408() {
   for plan in "${plans[@]}"; do
     ((${plan%:*} < 1 << 20)) || some+=("$plan")
   done
-  embedded 1408 "${some[@]:-${plans[@]}}"
+  with_ports gradwire 1408 "${some[@]:-${plans[@]}}"
 }
 
 row_daemon() {
@@ -184,6 +193,17 @@ row_gloo() {
       --master "${tcp_address[0]}:$port" --json "$rank_result" "${row_plans[@]}"
   done
   finish
+}
+
+# build_cores_program: $cores_program, or nothing where it cannot be built.
+build_cores_program() {
+  cores_program=$build/compare-core_distance
+  local source=$repo_root/scripts/compare/core_distance.cc
+  [[ -x $cores_program && $cores_program -nt $source ]] && return 0
+  g++ -O2 -std=c++20 -pthread -o "$cores_program" "$source" >"$run_dir/cores.log" 2>&1 || {
+    cores_program=
+    note "the distance of the cores is not measured: $(tail -n 1 "$run_dir/cores.log")"
+  }
 }
 
 # build_mpi_program: $mpi_program, or nothing where it cannot be built.

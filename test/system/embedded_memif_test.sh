@@ -16,8 +16,10 @@ end_ranks() {
 }
 on_exit end_ranks
 
-# pair LANES OPTION...: two ranks at once, with as many links as $rails; fails if one does.
+# pair LANES OPTION...: two ranks at once, with as many links as $rails, by $transport; fails if one
+# does.
 rails=1
+transport=gradwire
 pair_epoch=0
 pair() {
   local lanes=$1 rank rail role lane lcores tries status=0 vdevs ports
@@ -36,11 +38,12 @@ pair() {
       vdevs+=(--vdev "net_memif$rail,role=$role,id=$rail,$link")
       ports+=(--port "net_memif$rail=10.9.$rail.$((rank + 1))/24")
     done
+    [[ $transport != gradwire ]] || ports+=(--lanes "$lanes")
     "$gradwire_perf" --lcores "$lcores" --no-pci --no-telemetry --log-level=error -m 64 \
       --file-prefix "gwp$$-$rank" \
       "${vdevs[@]}" \
-      -- --transport gradwire --rank "$rank" --nranks 2 --rendezvous "$run_dir/meet" \
-      --epoch "$pair_epoch" "${ports[@]}" --lanes "$lanes" \
+      -- --transport "$transport" --rank "$rank" --nranks 2 --rendezvous "$run_dir/meet" \
+      --epoch "$pair_epoch" "${ports[@]}" \
       --timeout "$((30 * timeout_multiplier))" "$@" \
       >"$run_dir/pair-$rank.out" 2>"$run_dir/pair-$rank.err" &
     pids+=($!)
@@ -73,6 +76,11 @@ for what in "fp32 avg" "fp64 avg" "fp16 avg" "bf16 sum" "int8 max" "int32 prod" 
   expect "$datatype $redop" \
     pair 1 --sizes 8,1000,200008 -n 1 -w 0 -d "$datatype" -o "$redop"
 done
+
+transport=bare
+expect "the driver alone" pair 1 --payload 8192 --sizes "$awkward,16M" -n 3 -w 1
+expect "the driver alone, 1,408 B payloads, in place, avg" \
+  pair 1 --payload 1408 --window 8 --sizes "$awkward" -n 3 -w 1 --in-place -o avg
 
 step "an unknown device is named, with those that there are"
 if "$gradwire_perf" --lcores "0@($(allowed_cpus))" --no-pci --no-telemetry --log-level=error -m 64 \

@@ -77,6 +77,28 @@ class Report(unittest.TestCase):
         self.assertAlmostEqual(ring["value"], 50 / 29)
         self.assertEqual(ring["verdict"], "reached")
 
+    def test_best_repetitions_stand_beside_the_medians(self):
+        runs = {("gradwire", "plain", i): [result(64 * MB, us)] for i, us in
+                enumerate((30_000.0, 10_000.0, 30_000.0))}
+        runs |= {("tcp", "plain", i): [result(64 * MB, us)] for i, us in
+                 enumerate((20_000.0, 45_000.0, 45_000.0))}
+        runs |= {("bare", "plain", 1): [result(64 * MB, 6_000.0)]}
+        by_name = {b["what"]: b for b in self.make(runs)["bars"]}
+        over_tcp = by_name["busbw at 64 MB over the best kernel-TCP peer"]
+        self.assertAlmostEqual(over_tcp["value"], 1.5)
+        self.assertAlmostEqual(over_tcp["best"], 2.0)
+        over_bare = by_name["gradwire over the driver alone, 64 MB"]
+        self.assertAlmostEqual(over_bare["value"], 0.2)
+        self.assertAlmostEqual(over_bare["best"], 0.6)
+        self.assertEqual(over_bare["verdict"], "printed")
+        self.assertNotIn("TCP ring over the driver alone, 256 MB", by_name)
+
+    def test_cores_that_move_are_named(self):
+        self.assertNotIn("virtual", report.cores_text([50.0] * 30))
+        moving = report.cores_text(sorted([126.0] * 15 + [520.0] * 15))
+        self.assertIn("quartiles 126 and 520", moving)
+        self.assertIn("virtual cores that move", moving)
+
     def test_with_offloads_on_it_is_printed_and_never_a_failure(self):
         made = self.make({
             (row, variant, 1): [result(64 * MB, us)]

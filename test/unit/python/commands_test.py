@@ -119,8 +119,10 @@ class Perf(unittest.TestCase):
         for options, text in (
             (["--transport", "gradwire", "--nranks", "2"], "needs --port DEVICE=ADDRESS/BITS"),
             (["--transport", "gradwire", "--port", "x=y"], "--port 'x=y'"),
-            (["--port", "net_memif0=10.0.0.1/24"], "--port is for transport gradwire"),
-            (["--transport", "pigeon"], "transport 'pigeon' is unknown: daemon, tcp and gradwire"),
+            (["--port", "net_memif0=10.0.0.1/24"], "--port is for transports gradwire and bare"),
+            (["--transport", "pigeon"], "transport 'pigeon' is unknown: daemon, tcp, grad"),
+            (["--transport", "bare", "--nranks", "3", "--rank", "0", "--port", "m=10.0.0.1/24"],
+             "transport bare is for 2 ranks"),
             (["--no-pci", "--"], "'--no-pci' stands before \"--\""),
             (["--sizes", "1x"], "--sizes '1x'"),
             (["--rank", "2", "--nranks", "2"], "--rank 2 of --nranks 2"),

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// core_distance CORE CORE SECONDS: how long a cache line takes from one core to the other and back,
+// in nanoseconds: a line of text, the median, for every 20 ms. On one machine it says which cache
+// the two share; where the figures of one run differ, a hypervisor moves virtual cores about.
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kTripsInARow = 200;
+
+alignas(128) std::atomic<unsigned> there{0};
+alignas(128) std::atomic<unsigned> back{0};
+std::atomic<bool> stop{false};
+
+bool bind_to(int core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(core, &cores);
+  return pthread_setaffinity_np(pthread_self(), sizeof cores, &cores) == 0;
+}
+
+void answer() {
+  unsigned seen = 0;
+  while (!stop.load(std::memory_order_relaxed)) {
+    const unsigned now = there.load(std::memory_order_acquire);
+    if (now == seen) continue;
+    seen = now;
+    back.store(now, std::memory_order_release);
+  }
+}
+
+double nanoseconds_a_trip() {
+  static unsigned trip = 0;
+  const auto start = Clock::now();
+  for (int i = 0; i < kTripsInARow; ++i) {
+    there.store(++trip, std::memory_order_release);
+    while (back.load(std::memory_order_acquire) != trip) {
+    }
+  }
+  return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / kTripsInARow;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: core_distance CORE CORE SECONDS\n");
+    return 2;
+  }
+  std::atomic<int> bound{0};
+  std::thread other([&] {
+    bound = bind_to(std::atoi(argv[2])) ? 1 : -1;
+    if (bound == 1) answer();
+  });
+  while (bound == 0) {
+  }
+  if (bound != 1 || !bind_to(std::atoi(argv[1]))) {
+    std::fprintf(stderr, "core_distance: no thread may run on core %s or %s\n", argv[1], argv[2]);
+    stop = true;
+    other.join();
+    return 1;
+  }
+  const auto end = Clock::now() + std::chrono::duration<double>(std::atof(argv[3]));
+  std::vector<double> trips;
+  while (Clock::now() < end) {
+    trips.clear();
+    const auto until = Clock::now() + std::chrono::milliseconds(20);
+    while (Clock::now() < until) trips.push_back(nanoseconds_a_trip());
+    std::nth_element(trips.begin(), trips.begin() + static_cast<long>(trips.size() / 2),
+                     trips.end());
+    std::printf("%.0f\n", trips[trips.size() / 2]);
+  }
+  stop = true;
+  other.join();
+  return 0;
+}
