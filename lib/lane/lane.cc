@@ -13,13 +13,12 @@ namespace {
 // How late an input may be noticed that was still being computed.
 constexpr TimeNs kInputLookNs = 20'000;
 
-// A burst is received whole, then its payloads are read again to be checked and reduced: more than
-// the L1 cache holds would be fetched twice, and the neighbour would wait for the burst's end.
-std::uint16_t rx_burst(std::uint32_t frame_bytes, std::uint16_t most) noexcept {
-  constexpr std::uint32_t kBytes = 32u << 10;
+/// So many frames that they are no more than a round's bytes if all are full.
+std::uint16_t rx_burst(std::uint32_t frame_bytes, std::uint32_t round_bytes,
+                       std::uint16_t most) noexcept {
   constexpr std::uint32_t kLeast = 4;
   return static_cast<std::uint16_t>(
-      std::clamp<std::uint32_t>(kBytes / std::max(frame_bytes, 1u), kLeast, most));
+      std::clamp<std::uint32_t>(round_bytes / std::max(frame_bytes, 1u), kLeast, most));
 }
 
 }  // namespace
@@ -45,7 +44,7 @@ Lane::Lane(const LaneConfig& config)
     added.vlan_id = port->config().vlan_id;
     added.rx_exclusive = port->row().rx_exclusive;
     added.rx_interrupts = port->report().rx_interrupts;
-    added.rx_burst = rx_burst(port->limits().frame_bytes, kMaxBurst);
+    added.rx_burst = rx_burst(port->limits().frame_bytes, kRoundBytes, kMaxBurst);
     added.tx = TxQueue(port->id(), config.lane, port->row().tx_burst);
     added.stage = std::make_unique<FaultStage>(port->row().rx_exclusive,
                                                std::uint64_t{config.lane} << 16 | ports_.size());

@@ -187,6 +187,9 @@ class Lane {
   [[nodiscard]] bool has_messages() const noexcept;
 
   static constexpr std::uint16_t kMaxBurst = FaultStage::kBurst;
+  /// Frames are received whole, then their payloads are read again to be checked and reduced: more
+  /// than the L1 cache holds would be fetched twice, and the neighbour would wait for the end.
+  static constexpr std::uint32_t kRoundBytes = 32u << 10;
   static constexpr int kRequestsPerRound = 8;
 
   LaneConfig config_;

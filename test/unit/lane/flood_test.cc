@@ -28,6 +28,8 @@ Frame bytes_of(std::initializer_list<int> values, std::size_t size) {
 }
 
 struct Flooded {
+  explicit Flooded(const TwoRanksOptions& options = {}) : ranks(options) {}
+
   TwoRanks ranks;
 
   wire::MacAddress mac() { return ranks.rank(1).datapath->ports()[0]->mac(); }
@@ -77,17 +79,20 @@ struct Flooded {
     return udp(std::span(out).first(bytes));
   }
 
+  void send(const Frame& frame) {
+    rte_mbuf* mbuf = rte_pktmbuf_alloc(ranks.rank(0).datapath->pools(0).packet());
+    REQUIRE(mbuf != nullptr);
+    std::memcpy(rte_pktmbuf_append(mbuf, static_cast<std::uint16_t>(frame.size())), frame.data(),
+                frame.size());
+    REQUIRE(rte_ring_enqueue(ranks.ports().to_b(), mbuf) == 0);
+  }
+
   /// Sends it so often, rank 1 alone being awake; 10 us a frame. @return how many frames rank 1
   /// sent meanwhile that are not its group's own.
   int flood(const Frame& frame, int count = kFlood) {
     int answers = 0;
-    rte_mempool* pool = ranks.rank(0).datapath->pools(0).packet();
     for (int i = 0; i < count; ++i) {
-      rte_mbuf* mbuf = rte_pktmbuf_alloc(pool);
-      REQUIRE(mbuf != nullptr);
-      std::memcpy(rte_pktmbuf_append(mbuf, static_cast<std::uint16_t>(frame.size())), frame.data(),
-                  frame.size());
-      REQUIRE(rte_ring_enqueue(ranks.ports().to_b(), mbuf) == 0);
+      send(frame);
       ranks.rank(1).datapath->lane(0).poll_once(ranks.now += 10'000);
       void* object = nullptr;
       while (rte_ring_dequeue(ranks.ports().to_a(), &object) == 0) {
@@ -194,4 +199,25 @@ TEST_CASE("a flood of pings gets a burst of answers, and then so many a second")
   // To everybody is to nobody: no such ping is answered.
   std::memset(ping.data(), 0xff, 6);
   CHECK(host.flood(ping, 100) == 0);
+}
+
+// A group's own frames wait behind them in the port's queue.
+TEST_CASE("a round takes more small frames than frames as large as the port carries") {
+  TwoRanksOptions options;
+  options.payload_bytes = 8192;
+  options.mtu = 9000;
+  Flooded host(options);
+  REQUIRE(host.ranks.form());
+  const auto taken_in_a_round = [&](std::size_t payload_bytes) {
+    host.ranks.run_until([] { return false; }, 20'000'000);  // what is under way arrives
+    const Frame frame = host.udp(std::vector<std::byte>(payload_bytes, std::byte{0x5a}));
+    for (int i = 0; i < 60; ++i) host.send(frame);
+    const std::uint64_t before = host.counters().rx_packets;
+    host.ranks.rank(1).datapath->lane(0).poll_once(host.ranks.now);
+    return host.counters().rx_packets - before;
+  };
+  CHECK(taken_in_a_round(8'200) == 4);
+  CHECK(taken_in_a_round(1'400) >= 20);
+  CHECK(taken_in_a_round(20) == 32);
+  host.ranks.leave_and_check();
 }

@@ -23,6 +23,7 @@ namespace gradwire::lane {
 struct TwoRanksOptions {
   std::uint8_t lanes = 1;
   std::uint32_t payload_bytes = 1024;
+  std::uint32_t mtu = 1500;
   std::uint32_t max_active_ops = 16;
   unsigned ring_entries = 512;
   TimeNs silence_ns = 2'000'000'000;
@@ -281,7 +282,7 @@ class TwoRanks {
     PortConfig port;
     port.device = r == 0 ? ports_.a() : ports_.b();
     port.ip = ip_of(r);
-    port.mtu = 1500;
+    port.mtu = options_.mtu;
     port.rate_bps = options_.port_rate_bps;
     config.ports = {port};
     config.lanes = options_.lanes;
