@@ -57,10 +57,14 @@ bool Lane::receive(TimeNs now) noexcept {
       }
       std::span<rte_mbuf* const> passed(frames.data(), received);
       if (ports_[p].faults != nullptr) passed = pass_faults(ports_[p], passed, now);
-      for (std::size_t i = 0; i < passed.size(); ++i) {
-        if (i + 1 < passed.size()) rte_prefetch0(rte_pktmbuf_mtod(passed[i + 1], void*));
-        bytes += passed[i]->pkt_len;
-        receive_frame(p, passed[i], now);
+      // Headers take two lines. Waiting for them one by one is most of what a small frame costs.
+      for (rte_mbuf* frame : passed) {
+        rte_prefetch0(rte_pktmbuf_mtod(frame, void*));
+        rte_prefetch0(rte_pktmbuf_mtod_offset(frame, void*, RTE_CACHE_LINE_SIZE));
+      }
+      for (rte_mbuf* frame : passed) {
+        bytes += frame->pkt_len;
+        receive_frame(p, frame, now);
       }
       packets += passed.size();
     } while (received == burst && bytes < kRoundBytes && packets + burst <= kMaxBurst);
