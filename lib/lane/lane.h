@@ -38,6 +38,10 @@
 #include "wire/frame.h"
 #include "wire/packet.h"
 
+namespace gradwire::wire {
+struct Addressee;
+}
+
 namespace gradwire::lane {
 
 struct LaneConfig {
@@ -166,6 +170,8 @@ class Lane {
                                                               std::span<rte_mbuf* const> arrived,
                                                               TimeNs now) noexcept;
   void receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
+  /// Whether a group here has that connection, or that key.
+  [[nodiscard]] bool is_somebodys(const wire::Addressee& addressee) const noexcept;
   void receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept;
   /// Of several segments.
   [[nodiscard]] bool is_whole_now(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;

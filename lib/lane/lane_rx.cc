@@ -12,6 +12,7 @@
 #include "lane/lane.h"
 #include "lane/neighbors.h"
 #include "lane/payload_split.h"
+#include "wire/peek.h"
 
 namespace gradwire::lane {
 
@@ -130,7 +131,22 @@ void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
   drop(frame, wire::Drop::kForeign);
 }
 
+bool Lane::is_somebodys(const wire::Addressee& addressee) const noexcept {
+  if (!addressee.is_hello) {
+    return connections_->find(addressee.connection_id) != ConnectionTable::kNoSlot;
+  }
+  for (const std::uint16_t index : in_use_) {
+    if (slots_[index].shard->config().key == addressee.key) return true;
+  }
+  return false;
+}
+
 void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept {
+  if (!is_somebodys(wire::addressee_of(view.payload))) {
+    const wire::Drop wrong = wire::check_header(view.payload);
+    drop(frame, wrong != wire::Drop::kNone ? wrong : wire::Drop::kUnknownConnection);
+    return;
+  }
   const wire::Drop why = wire::decode(view.payload, packet_);
   if (why != wire::Drop::kNone) {
     drop(frame, why);

@@ -4,6 +4,7 @@
 
 #include "wire/layout.h"
 #include "wire/packet.h"
+#include "wire/peek.h"
 
 namespace gradwire::wire {
 namespace {
@@ -202,7 +203,22 @@ Drop read_body(const layout::Header& header, Packet& out) noexcept {
 
 }  // namespace
 
-Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept {
+Addressee addressee_of(std::span<const std::byte> udp_payload) noexcept {
+  Addressee out;
+  if (udp_payload.size() < kHeaderBytes) return out;
+  const auto& header = view<layout::Header>(udp_payload.data());
+  out.is_hello = header.type == static_cast<std::uint8_t>(PacketType::kHello) &&
+                 udp_payload.size() >= kHeaderBytes + sizeof(layout::Hello);
+  if (out.is_hello) {
+    const auto& hello = view<layout::Hello>(udp_payload.data() + kHeaderBytes);
+    out.key = {.group_id = hello.group_id.get(), .epoch = hello.epoch.get()};
+  } else {
+    out.connection_id = header.connection_id.get();
+  }
+  return out;
+}
+
+Drop check_header(std::span<const std::byte> udp_payload) noexcept {
   if (udp_payload.size() < kHeaderBytes) return Drop::kShort;
   const auto& header = view<layout::Header>(udp_payload.data());
   // The version comes first: another one may have its CRC elsewhere.
@@ -211,6 +227,13 @@ Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept {
   if (header.type < static_cast<std::uint8_t>(PacketType::kHello) ||
       header.type > static_cast<std::uint8_t>(PacketType::kByeAck))
     return Drop::kType;
+  return Drop::kNone;
+}
+
+Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept {
+  const Drop why = check_header(udp_payload);
+  if (why != Drop::kNone) return why;
+  const auto& header = view<layout::Header>(udp_payload.data());
 
   out.common.type = static_cast<PacketType>(header.type);
   out.common.flags = header.flags;

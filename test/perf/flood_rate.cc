@@ -146,6 +146,10 @@ class Bench {
                       flood.kind->name));
     }
     drop_ = flood.kind->drop;
+    constexpr std::size_t kHeaders = wire::kEthernetBytes + wire::kIpv4Bytes + wire::kUdpBytes;
+    if (drop_ == wire::Drop::kVersion && flood.frame_bytes < kHeaders + wire::kHeaderBytes) {
+      drop_ = wire::Drop::kShort;
+    }
     source_->set(std::move(*frame), flood.frames_per_second);
   }
 
