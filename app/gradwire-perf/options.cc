@@ -210,6 +210,9 @@ void add_embedded_options(CLI::App& app, EmbeddedOptions& embedded,
       ->check(CLI::Range(4u, 4096u));
   app.add_option("--eager", embedded.eager_packets, "Ahead of the grant; all the same")
       ->check(CLI::Range(1u, 4096u));
+  app.add_option("--exchange", embedded.exchange_bytes,
+                 "Up to so many bytes two ranks exchange whole inputs; all the same")
+      ->transform(CLI::AsSizeValue(false));
   app.add_option("--descriptors", embedded.descriptors, "Of each queue and direction")
       ->check(CLI::Range(32u, 8192u));
   app.add_option("--drop", embedded.faults.drop, "Share of received frames that is lost on purpose")

@@ -50,6 +50,7 @@ struct EmbeddedOptions {
   std::uint32_t window_packets = 64;
   std::uint32_t transit_packets = 64;
   std::uint32_t eager_packets = 32;
+  std::uint64_t exchange_bytes = 512u << 10;  ///< whole KiB; as the daemon's transport.exchange_kib
   std::uint16_t descriptors = 256;
   double rate_gbps = 0;       ///< pacing of each connection; 0: not paced
   double port_rate_gbps = 0;  ///< pacing of each port; 0: not paced

@@ -33,6 +33,7 @@ bool measure_scale(const Options& options) {
   for (const std::uint16_t ranks : {16, 256, 1024}) {
     if (options.ranks != 0 && options.ranks != ranks) continue;
     for (const CongestionKind controller : transport::kCongestionKinds) {
+      if (!options.controller.empty() && options.controller != name_of(controller)) continue;
       ExperimentOptions o;
       o.ranks = ranks;
       o.bytes = options.bytes != 0 ? options.bytes : 256'000'000;

@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "sim/scenario.h"
+#include "transport/congestion.h"
 
 namespace gradwire::sim {
 namespace {
@@ -55,6 +56,8 @@ Result<Options> parse_command_line(int argc, const char* const* argv) {
   app.add_option("--measure", options.measure,
                  "instead of seeds: scale, loss or sharing, as tables; failure: a trial a seed");
   app.add_option("--bytes", options.bytes, "of a measured op");
+  app.add_option("--controller", options.controller,
+                 "of --measure scale: static, dctcp or swift alone");
   app.add_flag("--trace", options.trace, "print what happens, line by line");
   app.add_flag("--keep-going", options.keep_going, "do not stop at the first seed that fails");
   app.add_option("--progress", options.progress_s, "print a line every so many seconds");
@@ -68,6 +71,10 @@ Result<Options> parse_command_line(int argc, const char* const* argv) {
     return fail(ErrorCode::kInvalidArgument, error.what());
   }
   if (auto parsed = parse_seeds(seeds, options); !parsed) return tl::unexpected(parsed.error());
+  if (!options.controller.empty() && !transport::parse_congestion(options.controller)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--controller {}: static, dctcp or swift", options.controller));
+  }
   return options;
 }
 

@@ -17,6 +17,7 @@ struct Options {
   std::string profile = "mixed";
   std::string measure;      ///< empty: seeds are run
   std::uint64_t bytes = 0;  ///< of a measured op; 0: as the measurement has it
+  std::string controller;   ///< of --measure scale; empty: each in turn
   bool trace = false;
   bool keep_going = false;
   double progress_s = 0;  ///< a line so often; 0: none

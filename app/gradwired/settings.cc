@@ -81,8 +81,8 @@ group::Limits group_limits(const config::DaemonConfig& config) {
   return out;
 }
 
-std::uint32_t features(const config::DaemonConfig& config) noexcept {
-  return static_cast<std::uint32_t>(config.transport.eager_packets);
+std::uint32_t features(const config::DaemonConfig& config) {
+  return ring::features_of(shard_config(config, 0));
 }
 
 Result<std::uint8_t> lane_count(const config::DaemonConfig& config, unsigned worker_lcores) {
@@ -105,6 +105,7 @@ ring::ShardConfig shard_config(const config::DaemonConfig& config, std::uint32_t
   out.window_packets = static_cast<std::uint32_t>(config.transport.window_packets);
   out.transit_packets = static_cast<std::uint32_t>(config.transport.transit_packets);
   out.eager_packets = static_cast<std::uint32_t>(config.transport.eager_packets);
+  out.exchange_bytes = config.transport.exchange_kib << 10;
   out.max_active_ops = static_cast<std::uint32_t>(config.limits.active_ops);
   out.max_chunks = static_cast<std::uint32_t>(config.limits.lane_chunks);
   out.congestion = transport::parse_congestion(config.transport.congestion).value();

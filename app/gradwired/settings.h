@@ -28,8 +28,8 @@ namespace gradwire::gradwired {
 [[nodiscard]] group::Limits group_limits(const config::DaemonConfig& config);
 
 /// What ranks must have in common beside what the table says: the eager allowance, since a sender
-/// uses what the receiver has to hold.
-[[nodiscard]] std::uint32_t features(const config::DaemonConfig& config) noexcept;
+/// uses what the receiver has to hold, and what is exchanged, which both ends have to know.
+[[nodiscard]] std::uint32_t features(const config::DaemonConfig& config);
 
 /// @param worker_lcores  all but the main one.
 /// @return how many lanes there are, or why not so many.

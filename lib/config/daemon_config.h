@@ -60,6 +60,7 @@ struct TransportSection {
   std::uint64_t window_packets = 64;
   std::uint64_t transit_packets = 64;
   std::uint64_t eager_packets = 32;
+  std::uint64_t exchange_kib = 512;
   std::uint64_t dscp = 0;
   bool ecn = false;
   friend bool operator==(const TransportSection&, const TransportSection&) = default;

@@ -74,7 +74,7 @@ Result<void> Communicator::open() {
   group::DaemonInfo self;
   self.incarnation = incarnation_;
   self.max_payload_bytes = datapath_->max_payload_bytes();
-  self.features = config_.shard.eager_packets;
+  self.features = ring::features_of(config_.shard);
   self.base_udp_port = datapath.base_udp_port;
   info_ = group::make_rank_info(self, datapath_->lanes(), control_->addresses());
 

@@ -38,10 +38,13 @@ struct Op {
   std::uint32_t spills_pending = 0;   ///< of these, chunks on their way to the output
   std::uint32_t eager_sent = 0;       ///< counted against the eager allowance
   OpRecord record;                    ///< its retransmissions: the shard's when it was posted
+  bool exchange = false;              ///< see exchanges()
+  bool in_place = false;              ///< its output is its input
   bool streaming = false;             ///< too large for the cache: outputs are written past it
   std::uint64_t bitmap_words = 0;     ///< of one of the three bitmaps
   std::uint64_t* reduced = nullptr;   ///< the chunk's reducing hop was accepted
-  std::uint64_t* gathered = nullptr;  ///< its gathering hop was accepted
+  std::uint64_t* gathered = nullptr;  ///< its gathering hop was accepted; of an exchange: this
+                                      ///< rank's part of it has been read, and may be overwritten
   std::uint64_t* spilled = nullptr;   ///< it waits in the output to be sent
 
   [[nodiscard]] bool finished() const noexcept {

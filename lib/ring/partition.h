@@ -93,6 +93,15 @@ class Partition {
   return below(end) - below(first);
 }
 
+/// Whether an op is an exchange: two ranks of one member each send each other their whole inputs,
+/// and each folds for itself. As many bytes cross the wire as in the ring, in one hop and not in
+/// two; the bits are the same on both and as in the ring, since every fold of two values gives the
+/// same bits either way round. With more members it would not: the order of three values counts.
+[[nodiscard]] constexpr bool exchanges(std::uint16_t nranks, std::uint16_t member_count,
+                                       std::uint64_t bytes, std::uint64_t most_bytes) noexcept {
+  return nranks == 2 && member_count == 1 && bytes <= most_bytes;
+}
+
 /// A rank's place on the way of a segment's chunks: segment s starts at rank s with hop 0, is fully
 /// reduced where hop nranks-2 arrives, and goes on from there until hop 2(nranks-1)-1 arrives.
 struct RingPlace {
@@ -104,6 +113,10 @@ struct RingPlace {
   bool reduces_last = false;     ///< the reducing hop that arrives is the last
   bool forwards_gather = false;  ///< the gathering hop that arrives goes on
 };
+
+/// Of any chunk of an exchange: it starts at both ranks, and is folded where it arrives.
+inline constexpr RingPlace kExchangePlace{
+    .originates = true, .gets_reducing = true, .reduces_last = true};
 
 /// nranks >= 2.
 [[nodiscard]] constexpr RingPlace ring_place(std::uint16_t rank, std::uint16_t segment,

@@ -60,6 +60,11 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
   if (!std::has_single_bit(c.max_active_ops) || c.max_active_ops > OpTable::kDescriptorsKept)
     return bad(fmt::format("max active ops is {}, must be a power of two up to {}",
                            c.max_active_ops, OpTable::kDescriptorsKept));
+  if (c.eager_packets > 0xffff || c.exchange_bytes % 1024 != 0 || c.exchange_bytes >> 10 > 0xffff)
+    return bad(
+        fmt::format("an eager allowance of {} packets and exchanges of {} bytes: 65,535 at "
+                    "most, and whole KiB up to 65,535",
+                    c.eager_packets, c.exchange_bytes));
   if (c.batch_entries < 1 || c.pending_entries < c.batch_entries)
     return bad(fmt::format("{} pending entries must be at least a batch of {}, which is 1 or more",
                            c.pending_entries, c.batch_entries));
@@ -91,6 +96,10 @@ std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
   // packet whose mbuf a driver still holds, and a hello both ways.
   return 2 * config.window_packets + config.transit_packets + config.pending_entries +
          config.eager_packets + 4;
+}
+
+std::uint32_t features_of(const ShardConfig& config) noexcept {
+  return config.eager_packets | static_cast<std::uint32_t>(config.exchange_bytes >> 10) << 16;
 }
 
 std::uint32_t pending_entries_wanted(const ShardConfig& config) noexcept {
@@ -171,7 +180,13 @@ PostResult Shard::Impl::post(const OpSpec& spec, TimeNs now) noexcept {
       !is_valid(spec.datatype) || !is_valid(spec.redop)) {
     return PostResult::kRefused;
   }
-  const Partition partition(spec.count, spec.datatype, config_.nranks, config_.payload_bytes);
+  const std::uint64_t bytes = spec.count * element_bytes(spec.datatype);
+  const bool exchange =
+      exchanges(config_.nranks, config_.member_count, bytes, config_.exchange_bytes);
+  // All chunks start here where there is one rank, and in an exchange.
+  const bool all_own = config_.nranks == 1 || exchange;
+  const Partition partition(spec.count, spec.datatype, all_own ? 1 : config_.nranks,
+                            config_.payload_bytes);
   const std::uint64_t total = partition.total_chunks();
   const std::uint64_t lane_total = chunks_on_lane(0, total, config_.lane, config_.lanes);
   if (total > UINT32_MAX || lane_total > config_.max_chunks) return PostResult::kTooLarge;
@@ -182,18 +197,19 @@ PostResult Shard::Impl::post(const OpSpec& spec, TimeNs now) noexcept {
   Op* op = ops_.open(spec, partition, lane_total);
   if (op == nullptr) return PostResult::kFull;
 
-  op->record =
-      OpRecord{now, 0, spec.count * element_bytes(spec.datatype), counters_.retransmissions};
+  op->record = OpRecord{now, 0, bytes, counters_.retransmissions};
   if (ops_.posted() == ops_.done() + 1) progress_at_ = now;
-  op->streaming = spec.count * element_bytes(spec.datatype) >= config_.streaming_bytes;
+  op->exchange = exchange;
+  op->in_place = spec.inputs[0] == spec.outputs[0];
+  op->streaming = bytes >= config_.streaming_bytes;
   const auto lane_share = [&](std::uint64_t first, std::uint64_t end) {
     return chunks_on_lane(first, end, config_.lane, config_.lanes);
   };
-  const std::uint64_t own_first = partition.first_chunk(config_.nranks == 1 ? 0 : config_.rank);
-  op->own_end = config_.nranks == 1 ? total : partition.end_chunk(config_.rank);
+  const std::uint64_t own_first = partition.first_chunk(all_own ? 0 : config_.rank);
+  op->own_end = all_own ? total : partition.end_chunk(config_.rank);
   op->own_next =
       own_first + (config_.lane + config_.lanes - own_first % config_.lanes) % config_.lanes;
-  if (config_.nranks == 1) {
+  if (all_own) {
     op->arrivals_left = lane_total;
   } else {
     // Every chunk arrives twice, but once only where its segment starts or is fully reduced.

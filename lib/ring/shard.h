@@ -91,8 +91,10 @@ struct ShardConfig {
   /// Chunks that the backend may have at once. One that finishes later than it is asked needs room
   /// for all that the credit lets in, and for own chunks: see pending_entries_wanted().
   std::uint32_t pending_entries = 128;
-  std::uint64_t streaming_bytes = 8u << 20;  ///< results of ops from this size on are written past
-                                             ///< the cache
+  std::uint64_t exchange_bytes = 512u << 10;  ///< most of an exchange (ring/partition.h), whole
+                                              ///< KiB; equal on all ranks
+  std::uint64_t streaming_bytes = 8u << 20;   ///< results of ops from this size on are written past
+                                              ///< the cache
   bool received_mbufs_are_exclusive =
       false;  ///< the driver's row: write in place even if refcnt > 1
   ShardTimeouts timeouts;
@@ -101,6 +103,9 @@ struct ShardConfig {
 /// mbufs of the packet pool that a shard of this configuration can hold at once: the lane's mempool
 /// has to have so many for each shard, and its receive descriptors beside them (design rule 3).
 [[nodiscard]] std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept;
+/// What every rank of a group must have alike, for the table (RankInfo::features): eager_packets,
+/// and exchange_bytes in KiB from bit 16 on.
+[[nodiscard]] std::uint32_t features_of(const ShardConfig& config) noexcept;
 /// So many entries that a slow backend makes neighbours wait for credit, and no packet is dropped.
 [[nodiscard]] std::uint32_t pending_entries_wanted(const ShardConfig& config) noexcept;
 /// Chunks of one op that fall to one lane; what max_chunks is compared with.

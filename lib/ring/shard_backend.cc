@@ -29,7 +29,7 @@ bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival,
                         TimeNs now) noexcept {
   const RingPlace& place = site.place;
   const bool reducing = arrival == Arrival::kReducing;
-  const bool goes_on = reducing || place.forwards_gather;
+  const bool goes_on = !op.exchange && (reducing || place.forwards_gather);
   const std::uint32_t bytes = header.count * element_bytes(header.datatype);
   if (pending_free_.empty()) return false;
   if (op.record.first_chunk_at == 0) op.record.first_chunk_at = now;
@@ -153,6 +153,8 @@ void Shard::Impl::complete(PendingEntry& entry, bool ok, std::uint32_t crc, Time
   if (pending.role != PendingEntry::Role::kOutgoing) {
     --op->arrivals_left;
     ++finished_chunks_;
+  } else if (op->exchange) {
+    set_bit(op->gathered, lane_index(chunk.id.chunk));
   }
   if (promised) {
     ReadyChunk ready = chunk;

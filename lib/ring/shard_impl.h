@@ -54,7 +54,7 @@ struct PendingEntry {
   ReadyChunk chunk;       ///< `id.hop` is the hop it will be sent with
 };
 
-/// A packet of an op that the client here has not posted yet.
+/// A packet of an op that the client here has not posted yet, or that waits_for_own().
 struct EarlyPacket {
   rte_mbuf* mbuf = nullptr;
   std::byte* payload = nullptr;
@@ -164,6 +164,11 @@ class Shard::Impl {
     return config_.lanes == 1 ? chunk : chunk / config_.lanes;
   }
   void apply_early(std::uint64_t op_seq, TimeNs now) noexcept;
+  /// Takes what came early and could not be taken when its op was posted.
+  void retry_early(TimeNs now) noexcept;
+  /// Whether the packet's fold would overwrite what this rank has still to send: an exchange in
+  /// place, and a chunk that its own backend has not read yet.
+  [[nodiscard]] bool waits_for_own(const wire::DataHeader& header) const noexcept;
   void report_mismatch(const OpDescriptor& ours, const wire::DataHeader& theirs,
                        TimeNs now) noexcept;
   void apply_outcome(const transport::Outcome& outcome, TimeNs now) noexcept;

@@ -132,7 +132,8 @@ Shard::Impl::Arrival Shard::Impl::classify(const Op& op, const wire::DataHeader&
   site.span = op.partition.span_of(header.chunk);
   if (header.count != site.span.elements) return Arrival::kBad;
   site.index = index;
-  site.place = ring_place(config_.rank, site.span.segment, config_.nranks);
+  site.place =
+      op.exchange ? kExchangePlace : ring_place(config_.rank, site.span.segment, config_.nranks);
   const RingPlace& place = site.place;
   if (place.gets_reducing && header.hop == place.reducing_hop) {
     return test_bit(op.reduced, index) && !planted(PlantedBug::kSkippedDuplicateCheck)
@@ -197,6 +198,9 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
     count_drop(Drop::kDuplicate);
     return false;
   }
+  if (op->exchange && waits_for_own(header)) {
+    return hold_early(frame, packet, ecn_ce, checked, now);
+  }
   if (!checked && !payload_is_whole(packet)) {
     if (planted(PlantedBug::kLyingAck)) receiver_.accept(now, number, ecn_ce);
     count_drop(Drop::kPayloadCrc);
@@ -246,9 +250,25 @@ bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool e
   return true;
 }
 
+bool Shard::Impl::waits_for_own(const wire::DataHeader& header) const noexcept {
+  const Op* op = ops_.find(header.op_seq);
+  return op != nullptr && op->exchange && op->in_place &&
+         header.chunk < op->partition.total_chunks() &&
+         !test_bit(op->gathered, lane_index(header.chunk));
+}
+
+void Shard::Impl::retry_early(TimeNs now) noexcept {
+  for (std::size_t i = 0; i < early_.size(); ++i) {
+    const wire::DataHeader& header = early_[i].header;
+    if (header.op_seq > ops_.posted() || waits_for_own(header)) continue;
+    apply_early(header.op_seq, now);
+    return;
+  }
+}
+
 void Shard::Impl::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
   for (std::size_t i = 0; i < early_.size() && live();) {
-    if (early_[i].header.op_seq != op_seq) {
+    if (early_[i].header.op_seq != op_seq || waits_for_own(early_[i].header)) {
       ++i;
       continue;
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What goes out, in this order: what was lost, what is in transit, what was spilled, what starts
 // here, and acknowledgements. Transit goes before own chunks, and own chunks may use half of the
-// window only, so that what is already on its way round the ring seldom has to wait or spill.
+// window only, so that what is already on its way round the ring seldom has to wait or spill. An
+// exchange has no transit, and takes the whole window.
 
 #include <algorithm>
 #include <cstring>
@@ -34,11 +35,7 @@ bool Shard::Impl::poll(TimeNs now, bool idle, Outbox& out) noexcept {
     apply_outcome(sender_.on_deadline(now), now);
     worked = true;
   }
-  for (std::size_t i = 0; i < early_.size(); ++i) {
-    if (early_[i].header.op_seq > ops_.posted()) continue;
-    apply_early(early_[i].header.op_seq, now);  // It had found no buffer before.
-    break;
-  }
+  if (!early_.empty()) retry_early(now);
   if (!live() || !downstream_.heard) return worked | send_ack(now, idle, out);
   if (probes_wanted_ > 0) send_probes(now, out);
   worked |= send_lost(now, out);
@@ -46,6 +43,8 @@ bool Shard::Impl::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   if (spilled_total_ > 0) worked |= start_spilled(now, out);
   worked |= start_own(now, out);
   submit(now);
+  // What waited for that.
+  if (!early_.empty()) retry_early(now);
   worked |= send_transit(now, out);
   notice_blocked(now);
   worked |= send_ping_if_quiet(now, out);
@@ -301,7 +300,8 @@ bool Shard::Impl::start_own(TimeNs now, Outbox& out) noexcept {
     while (op->own_next < op->own_end) {
       const std::size_t busy =
           records_.size() - records_free_.size() + ready_.size() + ready_promised_;
-      const bool transit_first = spilled_total_ > 0 || busy * 2 >= records_.size();
+      const bool transit_first =
+          spilled_total_ > 0 || (!op->exchange && busy * 2 >= records_.size());
       if (transit_first || !has_grant(*op) || !may_start(config_.payload_bytes, now, out) ||
           !start_outgoing(*op, op->own_next, 0, reduce::Kind::kLoad, now)) {
         return worked;
@@ -309,6 +309,7 @@ bool Shard::Impl::start_own(TimeNs now, Outbox& out) noexcept {
       op->own_next += config_.lanes;
       worked = true;
       if (!live()) return true;
+      finish_if_done(*op);  // All that was to arrive may have, in an exchange.
     }
   }
   return worked;

@@ -92,6 +92,7 @@ void draw_shards(Scenario& s, Random& random) {
   shard.window_packets = random.pick({2u, 4u, 16u, 64u});
   shard.transit_packets = random.pick({1u, 4u, 16u, 64u});
   shard.eager_packets = random.pick({1u, 4u, 16u});
+  shard.exchange_bytes = random.pick<std::uint64_t>({0, 512u << 10});
   shard.max_active_ops = random.pick({2u, 8u, 64u});
   shard.max_chunks = 4096;
   shard.received_mbufs_are_exclusive = random.chance(0.5);

@@ -74,6 +74,7 @@ ring::ShardConfig config_from(Input& input) {
   config.batch_entries = 1u + (backend & 3);
   config.pending_entries = config.batch_entries + (backend >> 2 & 15);
   config.received_mbufs_are_exclusive = (backend & 0x40) != 0;
+  if ((backend & 0x80) != 0) config.exchange_bytes = 1024;
   config.timeouts.silence_ns = 2'000'000'000;
   return config;
 }
@@ -287,13 +288,18 @@ class Run {
     header.op_seq = posted - std::min<std::uint64_t>(input_.pick(3), posted) + input_.pick(2);
     if (header.op_seq == 0) header.op_seq = 1;
     shape_of(header.op_seq, header);
-    const ring::Partition partition(header.total_count, header.datatype, config_.nranks,
-                                    config_.payload_bytes);
+    const bool exchange = ring::exchanges(config_.nranks, config_.member_count,
+                                          header.total_count * element_bytes(header.datatype),
+                                          config_.exchange_bytes);
+    const ring::Partition partition(header.total_count, header.datatype,
+                                    exchange ? 1 : config_.nranks, config_.payload_bytes);
     if (partition.total_chunks() == 0) return;
     header.chunk = static_cast<std::uint32_t>(input_.u8() % partition.total_chunks());
     header.count = static_cast<std::uint16_t>(partition.elements(header.chunk));
     const ring::RingPlace place =
-        ring::ring_place(config_.rank, partition.segment_of(header.chunk), config_.nranks);
+        exchange
+            ? ring::kExchangePlace
+            : ring::ring_place(config_.rank, partition.segment_of(header.chunk), config_.nranks);
     const bool gathering = place.gets_gathering && (!place.gets_reducing || input_.pick(2) != 0);
     header.hop = gathering ? place.gathering_hop : place.reducing_hop;
     data(header, header.count * element_bytes(header.datatype));

@@ -125,7 +125,8 @@ struct Totals {
 /// Two ranks reduce some ops on the GPU: the bits are the reference's.
 class Pair {
  public:
-  Pair(Gpu& gpu, SplitWire* wire) : gpu_(gpu) {
+  Pair(Gpu& gpu, SplitWire* wire, std::uint64_t exchange_bytes = 0)
+      : gpu_(gpu), exchange_bytes_(exchange_bytes) {
     for (auto& queue : queues_) {
       auto made = reduce::GpuQueue::create(*gpu.device, kPayload);
       REQUIRE(made);
@@ -135,6 +136,7 @@ class Pair {
     options.payload_bytes = kPayload;
     options.payload_memory = gpu.device.get();
     options.batch_entries = 8;
+    options.exchange_bytes = exchange_bytes;
     options.joined = wire == nullptr;
     if (wire != nullptr) {
       options.carry = [this, wire] {
@@ -155,7 +157,7 @@ class Pair {
   }
   TwoRanks& ranks() { return *ranks_; }
 
-  /// @return chunks of the op, each of which has one reducing hop.
+  /// @return chunks of the op, each of which has one reducing hop, or two in an exchange.
   std::uint64_t reduce(std::uint64_t count, DataType datatype, RedOp redop, std::uint64_t seed) {
     Case& c = cases_.emplace_back();
     c.all_reduce = std::make_unique<AllReduceCase>(2, 1, count, datatype, redop, seed, false);
@@ -187,7 +189,8 @@ class Pair {
     REQUIRE(open == 0);
     CHECK(c.all_reduce->wrong(0) == "");
     CHECK(c.all_reduce->wrong(1) == "");
-    return ring::Partition(count, datatype, 2, kPayload).total_chunks();
+    const bool exchange = ring::exchanges(2, 1, bytes, exchange_bytes_);
+    return ring::Partition(count, datatype, exchange ? 1 : 2, kPayload).total_chunks();
   }
 
   Totals result() {
@@ -210,6 +213,7 @@ class Pair {
     std::vector<void*> registered;
   };
   Gpu& gpu_;
+  std::uint64_t exchange_bytes_;
   std::array<std::unique_ptr<reduce::GpuQueue>, 2> queues_;
   std::vector<Case> cases_;
   std::unique_ptr<TwoRanks> ranks_;
@@ -243,6 +247,20 @@ TEST_CASE("payloads stay in GPU memory from rank to rank, and the GPU reduces ev
   CHECK(result.shards.copies == 0);
   // Hellos and acknowledgements were read from GPU memory, by its mapping.
   CHECK(wire.control_tails > 0);
+  pair.ranks().leave_and_check();
+}
+
+TEST_CASE("an exchange of payloads in GPU memory loads every chunk and folds it, at both ends") {
+  Gpu gpu;
+  SplitWire wire;
+  Pair pair(gpu, &wire, 1u << 20);
+  const std::uint64_t chunks = pair.reduce(100'003, DataType::kFloat32, RedOp::kAvg, 3) +
+                               pair.reduce(1, DataType::kFloat32, RedOp::kSum, 4);
+  const Totals result = pair.result();
+  CHECK(result.gpu.chunks_reduced == 2 * chunks);
+  CHECK(result.gpu.chunks_moved == 2 * chunks);
+  CHECK(result.shards.spills == 0);
+  CHECK(result.shards.copies == 0);
   pair.ranks().leave_and_check();
 }
 
