@@ -3,7 +3,7 @@
 """gpu_sums.py --backend NAME --path PATH SOCKET...: sums through daemons that reduce on a GPU,
 every datatype and redop, awkward counts, 1 and 2 members, compared with the reference bit by bit.
 Then each daemon's own counters have to say that the GPU reduced exactly the chunks that its rank's
-reducing hops are, by that path, and that the CPU reduced none."""
+reducing hops are (lib/ring/partition.h), by that path, and that the CPU reduced none."""
 
 import argparse
 import sys
@@ -14,6 +14,8 @@ import numpy as np
 import gradwire
 from reference import reference
 from ring import Ring, check
+
+EXCHANGE = 512 << 10  # transport.exchange_kib
 
 
 def chunks_of_segments(count, datatype, nranks, payload_bytes):
@@ -39,9 +41,13 @@ def run(ring, redops, expected):
                 outputs = ring.all_reduce(inputs, datatype, redop, in_place=sums % 2 == 1)
                 check(outputs, reference.all_reduce(inputs, datatype, redop),
                       f"{ring.members} members, {datatype} {redop} {count}")
-                chunks = chunks_of_segments(count, datatype, ring.nranks, payload)
+                # Two ranks of one member exchange whole inputs: each folds every chunk.
+                width = reference.NUMPY_TYPES[datatype].itemsize
+                exchange = (ring.nranks, ring.members) == (2, 1) and count * width <= EXCHANGE
+                chunks = chunks_of_segments(count, datatype, 1 if exchange else ring.nranks,
+                                            payload)
                 for rank in range(ring.nranks):
-                    expected[rank] += sum(chunks) - chunks[rank]
+                    expected[rank] += sum(chunks) - (0 if exchange else chunks[rank])
                 sums += 1
     return sums
 
