@@ -111,7 +111,7 @@ with_ports() {
     port=$(lane_port $i "$mtu")
     rank $i "$gradwire_perf" --lcores "0@${core[i]}" --file-prefix "gwc$$-$i" --no-telemetry \
       --huge-unlink -m 128 "${devices[@]}" -- --transport "$transport" \
-      --port "${port%,*}" --payload "$payload" "${options[@]}"
+      --port "${port%,*}" --payload "$payload" --busy "${options[@]}"
     # A memif's client end needs a server that listens.
     for ((tries = 0; tries < 200 && i == 0; tries++)); do
       [[ $link == memif && ! -S $run_dir/link0.sock && -n $(process_state "${started[0]}") ]] ||
@@ -126,6 +126,7 @@ with_ports() {
 }
 
 # Payloads of 8 KiB where the MTU has room for them and their headers, else what it carries.
+# The cores are its own, as those of all that spins here: it never yields them.
 row_gradwire() { with_ports gradwire "$((mtu >= 8400 ? 8192 : 0))" "${plans[@]}"; }
 
 # The driver alone, with the same payloads.
