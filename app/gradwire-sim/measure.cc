@@ -37,6 +37,7 @@ bool measure_scale(const Options& options) {
       ExperimentOptions o;
       o.ranks = ranks;
       o.bytes = options.bytes != 0 ? options.bytes : 256'000'000;
+      o.swift_target_ns = static_cast<TimeNs>(options.swift_target_us) * 1'000;
       o.congestion = controller;
       const ExperimentResult r = run_experiment(o);
       all &= good(r);

@@ -58,6 +58,9 @@ Result<Options> parse_command_line(int argc, const char* const* argv) {
   app.add_option("--bytes", options.bytes, "of a measured op");
   app.add_option("--controller", options.controller,
                  "of --measure scale: static, dctcp or swift alone");
+  app.add_option("--swift-target", options.swift_target_us, "of --measure scale, in microseconds")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
   app.add_flag("--trace", options.trace, "print what happens, line by line");
   app.add_flag("--keep-going", options.keep_going, "do not stop at the first seed that fails");
   app.add_option("--progress", options.progress_s, "print a line every so many seconds");

@@ -15,9 +15,10 @@ struct Options {
   std::uint64_t first_seed = 1;
   std::uint64_t last_seed = 100;
   std::string profile = "mixed";
-  std::string measure;      ///< empty: seeds are run
-  std::uint64_t bytes = 0;  ///< of a measured op; 0: as the measurement has it
-  std::string controller;   ///< of --measure scale; empty: each in turn
+  std::string measure;                 ///< empty: seeds are run
+  std::uint64_t bytes = 0;             ///< of a measured op; 0: as the measurement has it
+  std::string controller;              ///< of --measure scale; empty: each in turn
+  std::uint64_t swift_target_us = 30;  ///< of --measure scale
   bool trace = false;
   bool keep_going = false;
   double progress_s = 0;  ///< a line so often; 0: none

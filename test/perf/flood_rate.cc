@@ -60,6 +60,7 @@ struct Options {
   std::uint64_t op_bytes = 1u << 20;
   int turns = 100;
   int round_ms = 10;
+  double port_gbps = 0;  ///< the group's own ports are paced to it; 0: the core is the limit
   std::vector<std::string> floods;
 };
 
@@ -205,6 +206,7 @@ class Bench {
     port.device = r == 0 ? ports_.a() : ports_.b();
     port.ip = ip(r);
     port.mtu = options_.payload_bytes > 1'408 ? 9'000 : 1'500;
+    port.rate_bps = static_cast<std::uint64_t>(options_.port_gbps * 1e9);
     config.datapath.ports = {port};
     // These ports have no address: nothing to ask for.
     config.neighbors = {{ip(1 - r), {}}};
@@ -351,6 +353,9 @@ int run(int argc, char** argv) {
   app.add_option("--bytes", options.op_bytes, "of an op")->check(CLI::Range(64, 64 << 20));
   app.add_option("--turns", options.turns, "quiet, aside, flood")->check(CLI::Range(1, 1000));
   app.add_option("--round-ms", options.round_ms)->check(CLI::Range(1, 1000));
+  app.add_option("--port-rate", options.port_gbps,
+                 "Gbit/s that the group's ports are paced to; 0: the core is the limit")
+      ->check(CLI::Range(0.0, 400.0));
   app.add_option("--lcores", lcores, "the lanes' core and the flood's");
   std::string kinds;
   for (const FloodKind& kind : kFloodKinds) kinds += fmt::format("\n{}: {}", kind.name, kind.what);

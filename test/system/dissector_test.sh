@@ -23,7 +23,7 @@ done
 background capture ip netns exec "$netns_a" tshark -q -i gwa -f udp -w "$run_dir/gradwire.pcapng"
 eventually 20 grep -q "Capturing on" "$run_dir/capture.out" || fail "tshark does not capture"
 expect "sums while tshark captures" "$python" "$repo_root/test/system/sums.py" \
-  --sizes 1,1000,20000 $(sockets 2)
+  --sizes 1,1000,20000,140000 $(sockets 2)
 sleep 1
 kill -INT "${background[capture]}"
 ended capture || true

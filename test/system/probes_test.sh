@@ -10,11 +10,15 @@ timeout 20 bpftrace -e 'BEGIN { exit(); }' >"$run_dir/try" 2>&1 ||
   skip "bpftrace does not work on this kernel: $(tail -n 1 "$run_dir/try")"
 
 memif_ring_start 2
-mkdir "$run_dir/job"
-for rank in 0 1; do
-  background "job-$rank" "$gradwire_perf" --socket "$(daemon_socket $rank)" --rank $rank \
-    --nranks 2 --rendezvous "$run_dir/job" -b 64K -e 64K -n 1000000 -w 1
-done
+# job SIZE: all-reduces of that size, until it is ended.
+job() {
+  mkdir "$run_dir/job-$1"
+  for rank in 0 1; do
+    background "job-$1-$rank" "$gradwire_perf" --socket "$(daemon_socket $rank)" --rank $rank \
+      --nranks 2 --rendezvous "$run_dir/job-$1" -b "$1" -e "$1" -n 1000000 -w 1
+  done
+}
+job 1M
 
 # trace SCRIPT SECONDS: runs it on the daemons' binary, ends it as Ctrl-C does.
 trace() {
@@ -31,5 +35,17 @@ for step in '0, 1, 0' '1, 0, 0' '0, 1, 1' '1, 0, 1'; do
 done
 expect_text "how long a rank keeps a chunk" '^@kept_us\[0\]:' "$run_dir/ring-steps.out"
 trace ops 2
-expect_text "ops as they end" '^[0-9a-f]{18} +[0-9]+ +[01] +65536 +[0-9]+' "$run_dir/ops.out"
-kill -KILL "${background[job-1]}"
+expect_text "ops as they end" '^[0-9a-f]{18} +[0-9]+ +[01] +1048576 +[0-9]+' "$run_dir/ops.out"
+kill -KILL "${background[job-1M-1]}"
+ended job-1M-0 || true
+job 64K
+trace ring-steps 3
+# An exchange: a chunk goes each way, and that is all.
+for step in '0, 1, 0' '1, 0, 0'; do
+  expect_text "the latency of hop [$step] of an exchange" "^@hop_us\[$step\]:" \
+    "$run_dir/ring-steps.out"
+done
+if grep -E '^@hop_us\[(., ., 1|0, 0, 0|1, 1, 0)\]' "$run_dir/ring-steps.out"; then
+  fail "an exchange has hops that it has not"
+fi
+kill -KILL "${background[job-64K-1]}"
