@@ -73,10 +73,12 @@ class Communicator {
   /// @return its op_seq, 1, 2, 3, ...; kAborted with the reason, kInvalidArgument, kBusy when
   ///         kMaxPosted ops are unfinished.
   [[nodiscard]] Result<std::uint64_t> post(const AllReduce& op);
-  /// Drives the lane until `op_seq` and all before it are done.
+  /// Drives the lane until `op_seq` and all before it are done here. What a paced port still holds
+  /// back for the neighbours, and what has to be sent again, goes out when the lane is driven next:
+  /// who computes for long between ops calls test() meanwhile.
   /// @return kTimedOut (the op goes on), or the abort's reason.
   [[nodiscard]] Result<void> wait(std::uint64_t op_seq, TimeNs timeout_ns);
-  /// One round of the lane. @return whether `op_seq` and all before it are done.
+  /// One round of the lane, in any case. @return whether `op_seq` and all before it are done.
   [[nodiscard]] bool test(std::uint64_t op_seq) noexcept;
   /// post() and wait().
   [[nodiscard]] Result<void> all_reduce(const AllReduce& op, TimeNs timeout_ns);
