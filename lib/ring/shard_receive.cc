@@ -252,8 +252,10 @@ bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool e
 
 bool Shard::Impl::waits_for_own(const wire::DataHeader& header) const noexcept {
   const Op* op = ops_.find(header.op_seq);
+  // Of an early packet nothing was checked but its op_seq.
   return op != nullptr && op->exchange && op->in_place &&
          header.chunk < op->partition.total_chunks() &&
+         header.chunk % config_.lanes == config_.lane &&
          !test_bit(op->gathered, lane_index(header.chunk));
 }
 
