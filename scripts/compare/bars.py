@@ -54,6 +54,12 @@ def memif_bars(rows):
     bars.append(bar("p50 at 64 B, Open MPI over TCP / gradwire", over("mpi-tcp", 64), 3, 4.5))
     bars.append(bar("1,408 B payloads, busbw at 64 MB over the best kernel-TCP peer",
                     over_tcp("gradwire-1408", 64 * MB), 2.0, 2.7))
+    # The ring over TCP is ours, and twice as fast as what users would otherwise take.
+    for size in (64, 256):
+        value = ratio(busbw(rows, "gradwire", size * MB), best_of(rows, OTHERS_TCP, size * MB))
+        if value is not None:
+            bars.append(bar(f"busbw at {size} MB over the better of Gloo and Open MPI TCP", value,
+                            None, None))
     for row, name in (("gradwire", "gradwire"), ("tcp", "TCP ring")):
         for size in (64, 256):
             value = ratio(busbw(rows, row, size * MB), busbw(rows, "bare", size * MB))

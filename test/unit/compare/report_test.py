@@ -69,6 +69,8 @@ class Report(unittest.TestCase):
         first = by_name["busbw at 64 MB over the best kernel-TCP peer"]
         self.assertAlmostEqual(first["value"], 2.9)
         self.assertEqual(first["verdict"], "NOT REACHED")
+        others = by_name["busbw at 64 MB over the better of Gloo and Open MPI TCP"]
+        self.assertEqual((round(others["value"], 3), others["verdict"]), (5.0, "printed"))
         self.assertEqual(by_name["busbw at 256 MB over the best kernel-TCP peer"]["verdict"],
                          "not measured")
         daemon = by_name["through the daemon against embedded, 64 MB"]
