@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -62,12 +61,7 @@ class BareTransport final : public Transport {
   Result<Counters> counters() override {
     return Counters{{kTxPackets, tx_packets_}, {kRxPackets, rx_packets_}};
   }
-  Result<void> close() override {
-    // Frames of the last op may be on their way to the other rank; once it answers they are not.
-    auto all_done = sum_over_all(0);
-    if (!all_done) return tl::unexpected(all_done.error());
-    return {};
-  }
+  Result<void> close() override;
 
  private:
   struct Op {
@@ -119,13 +113,7 @@ void BareTransport::end_port() noexcept {
 Result<void> BareTransport::start_port() {
   const EmbeddedOptions& wanted = options_.embedded;
   const PortOption& option = wanted.ports.front();
-  lane::PortConfig config;
-  config.device = option.device;
-  config.ip = *wire::parse_ip(option.ip);  // the options were checked
-  config.prefix_bits = option.prefix_bits;
-  config.mtu = option.mtu;
-  config.rx_descriptors = config.tx_descriptors = wanted.descriptors;
-  auto opened = lane::Port::open(config);
+  auto opened = lane::Port::open(port_config(option, wanted));
   if (!opened) return tl::unexpected(opened.error());
   port_ = std::move(*opened);
   if (!port_->row().tx_copies) {
@@ -186,6 +174,18 @@ Result<Buffers> BareTransport::open() {
   if (auto both = sum_over_all(0); !both) return tl::unexpected(both.error());
   leave_no_trace(options_);
   return behind_scratch(scratch_, options_);
+}
+
+Result<void> BareTransport::close() {
+  if (auto both = sum_over_all(0); !both) return tl::unexpected(both.error());
+  // One element goes from rank 0 to rank 1 and comes back: rank 0 has all. What rank 1 sent last
+  // may be on its way, and goes with the link; so it waits for rank 0 to take the link down.
+  const auto give_up = Clock::now() + std::chrono::seconds(1);
+  while (options_.rank == 1 && port_->link_up() && Clock::now() < give_up) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  end_port();
+  return {};
 }
 
 bool BareTransport::send(Op& op) noexcept {

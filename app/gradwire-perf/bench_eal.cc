@@ -37,6 +37,16 @@ Result<std::byte*> HugeMemory::allocate(std::uint64_t bytes) {
   return static_cast<std::byte*>(mapped);
 }
 
+lane::PortConfig port_config(const PortOption& option, const EmbeddedOptions& wanted) {
+  lane::PortConfig config;
+  config.device = option.device;
+  config.ip = *wire::parse_ip(option.ip);
+  config.prefix_bits = option.prefix_bits;
+  config.mtu = option.mtu;
+  config.rx_descriptors = config.tx_descriptors = wanted.descriptors;
+  return config;
+}
+
 Result<std::vector<std::string>> bench_eal_arguments(const std::vector<std::string>& from_user) {
   return lane::make_eal_arguments("gradwire-perf", from_user,
                                   fmt::format("gradwire-perf-{}", getpid()));

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "lane/port.h"
+#include "options.h"
 
 namespace gradwire::perf {
 
@@ -28,6 +30,9 @@ class HugeMemory {
   void* address_ = nullptr;
   std::uint64_t bytes_ = 0;
 };
+
+/// What every transport takes of a port's options, which were checked.
+[[nodiscard]] lane::PortConfig port_config(const PortOption& option, const EmbeddedOptions& wanted);
 
 /// What the EAL is given: what the user said, and a file prefix of this process's own.
 [[nodiscard]] Result<std::vector<std::string>> bench_eal_arguments(

@@ -70,12 +70,7 @@ Result<void> EmbeddedTransport::start() {
 
   embedded::Config config;
   for (const PortOption& port : wanted.ports) {
-    lane::PortConfig added;
-    added.device = port.device;
-    added.ip = *wire::parse_ip(port.ip);  // the options were checked
-    added.prefix_bits = port.prefix_bits;
-    added.mtu = port.mtu;
-    added.rx_descriptors = added.tx_descriptors = wanted.descriptors;
+    lane::PortConfig added = port_config(port, wanted);
     added.rate_bps = static_cast<std::uint64_t>(wanted.port_rate_gbps * 1e9);
     added.faults = wanted.faults;
     config.datapath.ports.push_back(added);
