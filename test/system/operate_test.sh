@@ -47,7 +47,8 @@ gradwire drain --timeout 0.5 >"$run_dir/drain.out" 2>&1 || status=$?
 expect_text "what is under way is waited for" 'still under way' "$run_dir/drain.out"
 expect_text "the daemon says that it drains" '^gradwired .* draining' <(gradwire status)
 kill -CONT "${background[job-1]}"
-expect_text "drained" '^drained: no op is under way; 1 groups' <(gradwire drain --timeout 20)
+# The job's group may be gone with its process before the answer counts it.
+expect_text "drained" '^drained: no op is under way; [01] groups' <(gradwire drain --timeout 20)
 ended job-0 && fail "the job goes on in a drained daemon"
 expect_text "the job is told why" 'being drained' "$run_dir/job-0.out"
 end_process "${background[job-1]}"
