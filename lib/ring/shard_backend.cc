@@ -15,6 +15,18 @@ bool Shard::Impl::exclusive(const rte_mbuf* mbuf) const noexcept {
          (rte_mbuf_refcnt_read(mbuf) == 1 && (RTE_MBUF_DIRECT(mbuf) || on_device()));
 }
 
+/// The first member's part in a chunk: what a fold reads first.
+const std::byte* Shard::Impl::own_part(const Op& op, const ChunkSpan& span) noexcept {
+  return op.spec.inputs[0] + span.first_element * element_bytes(op.spec.datatype);
+}
+
+/// Behind an own chunk that goes out comes the next one; nullptr where none does.
+const std::byte* Shard::Impl::loaded_next(const Op& op, const ReadyChunk& chunk) const noexcept {
+  const std::uint64_t next = chunk.id.chunk + std::uint64_t{config_.lanes};
+  if (chunk.id.hop != 0 || next >= op.own_end) return nullptr;
+  return own_part(op, op.partition.span_of(next));
+}
+
 PendingEntry* Shard::Impl::take_pending() noexcept {
   if (pending_free_.empty()) return nullptr;
   PendingEntry* entry = &pending_[pending_free_.back()];
@@ -160,7 +172,8 @@ void Shard::Impl::complete(PendingEntry& entry, bool ok, std::uint32_t crc, Time
     ReadyChunk ready = chunk;
     if (!pending.keep_crc) {
       const profile::Stage stage(profile::StageId::kIntegrity);
-      ready.crc = on_device() ? crc : wire::crc32c({ready.payload, ready.bytes});
+      ready.crc =
+          on_device() ? crc : wire::crc32c({ready.payload, ready.bytes}, loaded_next(*op, chunk));
     }
     ready_.push(ready);
   } else {

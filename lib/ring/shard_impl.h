@@ -178,6 +178,8 @@ class Shard::Impl {
   bool apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
              rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc, TimeNs now) noexcept;
   [[nodiscard]] bool exclusive(const rte_mbuf* mbuf) const noexcept;
+  [[nodiscard]] static const std::byte* own_part(const Op& op, const ChunkSpan& span) noexcept;
+  [[nodiscard]] const std::byte* loaded_next(const Op& op, const ReadyChunk& chunk) const noexcept;
   PendingEntry* take_pending() noexcept;
   void queue_entry(PendingEntry& pending, reduce::Kind kind, Op& op, const ChunkSpan& span,
                    bool finalize, TimeNs now) noexcept;

@@ -20,9 +20,9 @@ using wire::PacketType;
 
 namespace {
 
-bool payload_is_whole(const wire::Packet& packet) noexcept {
+bool payload_is_whole(const wire::Packet& packet, const std::byte* ahead) noexcept {
   const profile::Stage stage(profile::StageId::kIntegrity);
-  return wire::payload_crc_ok(packet);
+  return wire::payload_crc_ok(packet, ahead);
 }
 
 }  // namespace
@@ -201,7 +201,9 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
   if (op->exchange && waits_for_own(header)) {
     return hold_early(frame, packet, ecn_ce, checked, now);
   }
-  if (!checked && !payload_is_whole(packet)) {
+  const std::byte* const next_read =
+      arrival == Arrival::kReducing ? own_part(*op, site.span) : nullptr;
+  if (!checked && !payload_is_whole(packet, next_read)) {
     if (planted(PlantedBug::kLyingAck)) receiver_.accept(now, number, ecn_ce);
     count_drop(Drop::kPayloadCrc);
     return false;
@@ -232,7 +234,7 @@ bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool e
     count_drop(Drop::kEagerOverflow);
     return false;
   }
-  if (!checked && !payload_is_whole(packet)) {
+  if (!checked && !payload_is_whole(packet, nullptr)) {
     count_drop(Drop::kPayloadCrc);
     return false;
   }

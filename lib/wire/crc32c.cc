@@ -17,9 +17,11 @@ namespace gradwire::wire {
 
 // ISA-L's function neither inverts its start nor its result; RFC 3720 does both. Inverting the
 // running value on the way in and out makes it extendable.
-std::uint32_t crc32c_extend(std::uint32_t crc, std::span<const std::byte> bytes) noexcept {
+std::uint32_t crc32c_extend(std::uint32_t crc, std::span<const std::byte> bytes,
+                            const std::byte* ahead) noexcept {
   std::uint32_t state = ~crc;
-  if (bytes.size() >= kWideLeastBytes && has_crc32c_wide()) state = crc32c_wide(state, bytes);
+  if (bytes.size() >= kWideLeastBytes && has_crc32c_wide())
+    state = crc32c_wide(state, bytes, ahead);
   // ISA-L takes an int and no const.
   constexpr std::size_t kMaxCallBytes = std::size_t{1} << 30;
   auto* data = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(bytes.data()));
@@ -33,7 +35,9 @@ std::uint32_t crc32c_extend(std::uint32_t crc, std::span<const std::byte> bytes)
   return ~state;
 }
 
-std::uint32_t crc32c(std::span<const std::byte> bytes) noexcept { return crc32c_extend(0, bytes); }
+std::uint32_t crc32c(std::span<const std::byte> bytes, const std::byte* ahead) noexcept {
+  return crc32c_extend(0, bytes, ahead);
+}
 
 // For so few bytes two calls of ISA-L cost several times what the instruction does.
 std::uint32_t layout::header_crc(const std::byte* header) noexcept {

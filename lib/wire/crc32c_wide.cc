@@ -45,7 +45,8 @@ constexpr std::uint32_t power_of_x(std::uint64_t n) noexcept {
 constexpr std::size_t kFolded = 128;  ///< bytes of a step: four registers
 constexpr std::size_t kRun = 48;      ///< bytes of a step in each of the three other runs
 constexpr std::size_t kStep = kFolded + 3 * kRun;
-constexpr std::size_t kMostSteps = 64;  ///< at once: what the table below reaches to
+constexpr std::size_t kMostSteps = 64;           ///< at once: what the table below reaches to
+constexpr std::size_t kAheadLines = kStep / 64;  ///< fetched in a step, for the caller
 static_assert(2 * kStep > kWideLeastBytes);
 
 /// [steps][r]: moves a value over r + 1 runs of so many steps.
@@ -133,7 +134,7 @@ GRADWIRE_WIDE_INLINE std::uint64_t reduce(__m256i a, __m256i b, __m256i c, __m25
 }
 
 GRADWIRE_WIDE std::uint32_t take_steps(std::uint32_t state, const std::byte* folded,
-                                       std::size_t steps) noexcept {
+                                       std::size_t steps, const std::byte* ahead) noexcept {
   const std::byte* const first_run = folded + steps * kFolded;
   Runs runs{first_run, first_run + steps * kRun, first_run + 2 * steps * kRun};
   const __m256i over_step = both_lanes(kOver1024);
@@ -146,6 +147,13 @@ GRADWIRE_WIDE std::uint32_t take_steps(std::uint32_t state, const std::byte* fol
   runs.next_step();
   for (std::size_t step = 1; step < steps; ++step) {
     folded += kFolded;
+    if (ahead != nullptr) {
+      // A few at a time: the core has room for some twenty lines that are under way.
+      for (std::size_t line = 0; line < kAheadLines; ++line) {
+        _mm_prefetch(reinterpret_cast<const char*>(ahead + 64 * line), _MM_HINT_T0);
+      }
+      ahead += 64 * kAheadLines;
+    }
     // Side by side, so that neither unit waits for the other.
     a = _mm256_xor_si256(moved(a, over_step), load(folded));
     runs.take(0);
@@ -174,10 +182,12 @@ bool has_crc32c_wide() noexcept {
   return has;
 }
 
-std::uint32_t crc32c_wide(std::uint32_t state, std::span<const std::byte>& bytes) noexcept {
+std::uint32_t crc32c_wide(std::uint32_t state, std::span<const std::byte>& bytes,
+                          const std::byte* ahead) noexcept {
   for (std::size_t steps = bytes.size() / kStep; steps != 0; steps = bytes.size() / kStep) {
     if (steps > kMostSteps) steps = kMostSteps;
-    state = take_steps(state, bytes.data(), steps);
+    state = take_steps(state, bytes.data(), steps, ahead);
+    if (ahead != nullptr) ahead += steps * 64 * kAheadLines;
     bytes = bytes.subspan(steps * kStep);
   }
   return state;

@@ -18,8 +18,9 @@ namespace gradwire::wire {
 inline constexpr std::size_t kWideLeastBytes = 512;
 /// Takes whole steps off the front of `bytes`.
 /// @param state  the running value, not inverted (ISA-L's crc32_iscsi takes and gives the same).
+/// @param ahead  as crc32c()'s.
 /// @return the running value behind what was taken.
-[[nodiscard]] std::uint32_t crc32c_wide(std::uint32_t state,
-                                        std::span<const std::byte>& bytes) noexcept;
+[[nodiscard]] std::uint32_t crc32c_wide(std::uint32_t state, std::span<const std::byte>& bytes,
+                                        const std::byte* ahead) noexcept;
 
 }  // namespace gradwire::wire

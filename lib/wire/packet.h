@@ -145,15 +145,20 @@ struct Packet {
 /// @return Drop::kNone, or why the packet is to be dropped (then `out` is unspecified).
 [[nodiscard]] Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept;
 
+/// @param ahead  memory that the caller reads next, about as much as the payload: a CRC keeps the
+///               core busy and the memory idle, so it is fetched into the cache meanwhile, where
+///               the CPU allows. It is not looked at, and may be anything; nullptr: none.
 /// @return whether the payload's CRC32C is the one in its header.
-[[nodiscard]] bool payload_crc_ok(const Packet& packet) noexcept;
+[[nodiscard]] bool payload_crc_ok(const Packet& packet, const std::byte* ahead = nullptr) noexcept;
 
-/// CRC32C (Castagnoli, RFC 3720 appendix B.4) of `bytes`, as in the integrity field.
-[[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes) noexcept;
+/// CRC32C (Castagnoli, RFC 3720 appendix B.4) of `bytes`, as in the integrity field. `ahead` as
+/// above.
+[[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes,
+                                   const std::byte* ahead = nullptr) noexcept;
 /// @return the CRC32C of what `crc` is of, followed by `bytes`: for a payload that is summed in
-/// pieces while each is in cache.
-[[nodiscard]] std::uint32_t crc32c_extend(std::uint32_t crc,
-                                          std::span<const std::byte> bytes) noexcept;
+/// pieces while each is in cache. `ahead` as above.
+[[nodiscard]] std::uint32_t crc32c_extend(std::uint32_t crc, std::span<const std::byte> bytes,
+                                          const std::byte* ahead = nullptr) noexcept;
 
 /// Writes the 64 bytes of a data packet's header before a payload of `payload_bytes` bytes whose
 /// CRC32C is `payload_crc`. `common.type` does not matter. Here and below, kFlagFromUpstream is set

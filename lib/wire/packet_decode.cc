@@ -251,8 +251,8 @@ Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept {
   return read_body(header, out);
 }
 
-bool payload_crc_ok(const Packet& packet) noexcept {
-  return crc32c(packet.payload) == packet.payload_crc;
+bool payload_crc_ok(const Packet& packet, const std::byte* ahead) noexcept {
+  return crc32c(packet.payload, ahead) == packet.payload_crc;
 }
 
 const char* name_of(Drop drop) noexcept {
