@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/window.h"
 #include "bench_eal.h"
 #include "lane/driver_table.h"
 #include "lane/pools.h"
@@ -257,8 +258,10 @@ bool BareTransport::receive(Op& op) noexcept {
 Result<void> BareTransport::all_reduce(const std::byte* input, std::byte* output,
                                        std::uint64_t count, DataType datatype, RedOp redop) {
   const ring::Partition partition(count, datatype, 2, payload_bytes_);
-  const auto lag = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
-      partition.chunks_per_segment(), 1, options_.embedded.window_packets));
+  const std::uint32_t wanted = options_.embedded.window_packets;
+  const auto lag = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(partition.chunks_per_segment(), 1,
+                                wanted != 0 ? wanted : window_packets_for(payload_bytes_)));
   Op op{input, output, count * element_bytes(datatype), datatype, redop, partition, lag, {}, {}};
   op.sending = StreamCursor(op.partition, options_.rank, 2, lag);
   op.receiving = StreamCursor(op.partition, static_cast<std::uint16_t>(1 - options_.rank), 2, lag);

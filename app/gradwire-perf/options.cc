@@ -204,10 +204,10 @@ void add_embedded_options(CLI::App& app, EmbeddedOptions& embedded,
       ->check(CLI::Range(1u, kMaxLanes));
   app.add_option("--udp-port", embedded.base_udp_port, "Of lane 0; lane i has the i-th after it");
   app.add_option("--payload", embedded.payload_bytes, "Bytes of a chunk; 0: what the ports carry");
-  app.add_option("--window", embedded.window_packets, "Packets in flight")
-      ->check(CLI::Range(4u, 4096u));
-  app.add_option("--transit", embedded.transit_packets, "Packets waiting to go on")
-      ->check(CLI::Range(4u, 4096u));
+  app.add_option("--window", embedded.window_packets, "Packets in flight; 0: what holds 512 KiB")
+      ->check(CLI::Range(4u, 4096u) | CLI::IsMember({0u}));
+  app.add_option("--transit", embedded.transit_packets, "Packets waiting to go on; 0: as --window")
+      ->check(CLI::Range(4u, 4096u) | CLI::IsMember({0u}));
   app.add_option("--eager", embedded.eager_packets, "Ahead of the grant; all the same")
       ->check(CLI::Range(1u, 4096u));
   app.add_option("--exchange", embedded.exchange_bytes,

@@ -46,9 +46,9 @@ struct EmbeddedOptions {
   std::vector<PortOption> ports;
   std::uint8_t lanes = 1;  ///< lane 0 is this thread's, each other one takes a worker lcore
   std::uint16_t base_udp_port = 4791;
-  std::uint32_t payload_bytes = 0;  ///< 0: what the ports carry
-  std::uint32_t window_packets = 64;
-  std::uint32_t transit_packets = 64;
+  std::uint32_t payload_bytes = 0;    ///< 0: what the ports carry
+  std::uint32_t window_packets = 0;   ///< 0: window_packets_for() the payload
+  std::uint32_t transit_packets = 0;  ///< 0: as the window
   std::uint32_t eager_packets = 32;
   std::uint64_t exchange_bytes = 512u << 10;  ///< whole KiB; as the daemon's transport.exchange_kib
   std::uint16_t descriptors = 256;

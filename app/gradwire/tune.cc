@@ -33,7 +33,7 @@ struct TuneOptions {
   double step_s = 20;
   std::uint64_t bytes = std::uint64_t{16} << 20;
   std::uint32_t iterations = 10;
-  std::vector<std::uint32_t> windows = {16, 32, 128, 256};
+  std::vector<std::uint32_t> windows = {16, 32, 64, 128, 256};
   std::uint32_t max_lanes = 0;
   bool json = false;
 };
@@ -285,7 +285,8 @@ void add_tune(CLI::App& app, Action& action) {
   verb->add_option("--iterations", options->iterations, "Timed all-reduces of a step")
       ->check(CLI::Range(1u, 100'000u))
       ->capture_default_str();
-  verb->add_option("--windows", options->windows, "Windows to try beside 64, in packets")
+  verb->add_option("--windows", options->windows,
+                   "Windows to try beside the payload's own, in packets")
       ->delimiter(',')
       ->check(CLI::Range(4u, 4096u))
       ->capture_default_str();

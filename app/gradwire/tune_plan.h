@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/window.h"
 
 namespace gradwire::cli {
 
 struct TuneSettings {
   std::uint32_t payload_bytes = 1408;
-  std::uint32_t window_packets = 64;
+  std::uint32_t window_packets = window_packets_for(payload_bytes);  ///< a daemon's default
   std::uint32_t lanes = 1;
   double rate_gbps = 0;  ///< of each port; 0: not paced
   friend bool operator==(const TuneSettings&, const TuneSettings&) = default;

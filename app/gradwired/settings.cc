@@ -102,8 +102,10 @@ Result<std::uint8_t> lane_count(const config::DaemonConfig& config, unsigned wor
 ring::ShardConfig shard_config(const config::DaemonConfig& config, std::uint32_t payload) {
   ring::ShardConfig out;
   out.payload_bytes = payload;
+  static_assert(config::kAuto == 0);
   out.window_packets = static_cast<std::uint32_t>(config.transport.window_packets);
   out.transit_packets = static_cast<std::uint32_t>(config.transport.transit_packets);
+  ring::settle_windows(out, payload);
   out.eager_packets = static_cast<std::uint32_t>(config.transport.eager_packets);
   out.exchange_bytes = config.transport.exchange_kib << 10;
   out.max_active_ops = static_cast<std::uint32_t>(config.limits.active_ops);

@@ -57,8 +57,8 @@ struct TransportSection {
   double rate_gbps = 0;                 ///< 0: not paced
   std::string congestion = "static";
   std::uint64_t swift_target_us = 100;
-  std::uint64_t window_packets = 64;
-  std::uint64_t transit_packets = 64;
+  std::uint64_t window_packets = kAuto;   ///< kAuto: window_packets_for() the payload
+  std::uint64_t transit_packets = kAuto;  ///< kAuto: as window_packets
   std::uint64_t eager_packets = 32;
   std::uint64_t exchange_kib = 512;
   std::uint64_t dscp = 0;

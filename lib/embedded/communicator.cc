@@ -48,7 +48,10 @@ Result<void> Communicator::open() {
 
   lane::DatapathConfig datapath = config_.datapath;
   datapath.max_groups = 1;
-  datapath.mbufs_per_shard = ring::packet_mbufs_needed(config_.shard);
+  datapath.mbufs_per_shard = [shard = config_.shard](std::uint32_t payload) mutable {
+    ring::settle_windows(shard, payload);
+    return ring::packet_mbufs_needed(shard);
+  };
   datapath.command_lane = false;
   const auto workers = lane::LaneThreads::worker_lcores().size();
   if (datapath.lanes > workers + 1) {
@@ -60,6 +63,7 @@ Result<void> Communicator::open() {
   auto opened = lane::Datapath::create(datapath);
   if (!opened) return tl::unexpected(opened.error());
   datapath_ = std::move(*opened);
+  ring::settle_windows(config_.shard, datapath_->max_payload_bytes());
 
   group::PlanSettings settings;
   settings.shard = config_.shard;

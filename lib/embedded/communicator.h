@@ -34,7 +34,9 @@ struct Config {
   /// Its `max_groups` and `mbufs_per_shard` are set from what a communicator needs. `polling` is
   /// that of every lane; lane 0, whose thread waits for an op, yields and never sleeps.
   lane::DatapathConfig datapath;
-  ring::ShardConfig shard;  ///< window, timeouts, pacing; identity and addresses are filled in
+  /// Window, which may be left to ring::settle_windows(), timeouts, pacing; identity and addresses
+  /// are filled in.
+  ring::ShardConfig shard;
   std::uint8_t dscp = 0;
   bool ecn = false;
   std::vector<group::StaticNeighbor> neighbors;

@@ -47,7 +47,7 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
 
   std::uint32_t buffer_bytes = 2048;
   std::uint32_t mtu = 0;
-  PacketDemand demand{.shards = config.max_groups, .mbufs_per_shard = config.mbufs_per_shard};
+  PacketDemand demand{.shards = config.max_groups};
   std::uint32_t payload = UINT32_MAX;
   int socket = -1;
   for (const PortConfig& port_config : config.ports) {
@@ -80,6 +80,7 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     payload = config.max_payload_bytes;
   }
   out->max_payload_bytes_ = payload;
+  demand.mbufs_per_shard = config.mbufs_per_shard(payload);
 
   std::vector<rte_mempool*> rx_pools;
   std::vector<rte_mempool*> payload_pools;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,8 +31,11 @@ struct DatapathConfig {
   std::uint8_t lanes = 1;
   std::uint16_t base_udp_port = 0;  ///< lane i listens on base_udp_port + i
   std::uint16_t max_groups = 16;    ///< at once; sizes the mempools
-  /// ring::packet_mbufs_needed() of the largest ShardConfig that groups are made with.
-  std::uint32_t mbufs_per_shard = 512;
+  /// ring::packet_mbufs_needed() of the largest ShardConfig that groups are made with, whose
+  /// payload is the argument. Asked once, by create().
+  std::function<std::uint32_t(std::uint32_t payload_bytes)> mbufs_per_shard = [](std::uint32_t) {
+    return 512u;
+  };
   std::uint32_t max_payload_bytes = 0;  ///< 0 = what the ports carry; else no more than that
   PollingConfig polling;
   /// false: no client's commands are taken; the embedding program posts with post_ops() and takes

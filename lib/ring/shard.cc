@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/probe.h"
+#include "base/window.h"
 #include "ring/shard_impl.h"
 
 namespace gradwire::ring {
@@ -96,6 +97,11 @@ std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
   // packet whose mbuf a driver still holds, and a hello both ways.
   return 2 * config.window_packets + config.transit_packets + config.pending_entries +
          config.eager_packets + 4;
+}
+
+void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept {
+  if (config.window_packets == 0) config.window_packets = window_packets_for(payload_bytes);
+  if (config.transit_packets == 0) config.transit_packets = config.window_packets;
 }
 
 std::uint32_t features_of(const ShardConfig& config) noexcept {

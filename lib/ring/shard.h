@@ -103,6 +103,9 @@ struct ShardConfig {
 /// mbufs of the packet pool that a shard of this configuration can hold at once: the lane's mempool
 /// has to have so many for each shard, and its receive descriptors beside them (design rule 3).
 [[nodiscard]] std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept;
+/// Where `window_packets` is 0 it becomes window_packets_for() the payload, where `transit_packets`
+/// is 0 the window.
+void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept;
 /// What every rank of a group must have alike, for the table (RankInfo::features): eager_packets,
 /// and exchange_bytes in KiB from bit 16 on.
 [[nodiscard]] std::uint32_t features_of(const ShardConfig& config) noexcept;

@@ -71,9 +71,9 @@ TEST_CASE("a wrong type names line, key, value and what would be right") {
              Contains("gw.toml:5") && Contains("daemon.name = 7") && Contains("a string"));
   CHECK_THAT(mistake_in(port + "[daemon]\nname = [\"a\"]\n"),
              Contains("gw.toml:5") && Contains("daemon.name") && Contains("a string"));
-  CHECK_THAT(mistake_in(port + "[transport]\nwindow_packets = \"auto\"\n"),
-             Contains("gw.toml:5") && Contains("transport.window_packets") &&
-                 Contains("an integer from 4"));
+  CHECK_THAT(mistake_in(port + "[transport]\neager_packets = \"auto\"\n"),
+             Contains("gw.toml:5") && Contains("transport.eager_packets") &&
+                 Contains("an integer from 1"));
 }
 
 TEST_CASE("a value out of its bounds names line, key, value and bounds") {

@@ -63,6 +63,10 @@ TEST_CASE("payloads that the path does not carry are left out") {
   const auto outcome = link.tune(kLimits);
   REQUIRE(outcome.has_value());
   CHECK(chosen(*outcome).payload_bytes == 2944);
+  // Each payload was tried with the window that a daemon gives it.
+  CHECK(link.asked.front().window_packets == 64);
+  CHECK(link.asked[1].payload_bytes == 1408);
+  CHECK(link.asked[1].window_packets == 128);
   CHECK_THAT(tune_table(*outcome),
              Contains("failed") && Contains("too large") && Contains("<- proposed"));
 }

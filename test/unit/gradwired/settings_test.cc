@@ -100,11 +100,16 @@ TEST_CASE("milliseconds, MiB and Gbit/s become what the libraries count in") {
 TEST_CASE("with a GPU chunks go in batches, and the shard has room for all that credit lets in") {
   config::DaemonConfig config;
   CHECK(shard_config(config, 8192).batch_entries == 1);
+  // Half a megabyte in flight, whatever the payload.
+  CHECK(shard_config(config, 8192).window_packets == 64);
+  CHECK(shard_config(config, 4608).window_packets == 113);
+  CHECK(shard_config(config, 4608).transit_packets == 113);
+  CHECK(shard_config(config, 1408).window_packets == 128);
   config.gpu.device = "gpu_emu0";
   config.transport.window_packets = 100;
   const ring::ShardConfig shard = shard_config(config, 8192);
   CHECK(shard.batch_entries == 32);
-  CHECK(shard.pending_entries == 2 * 100 + 64 + 32);
+  CHECK(shard.pending_entries == 2 * 100 + 100 + 32);
   CHECK(ring::packet_mbufs_needed(shard) >= shard.pending_entries + 2 * 100);
 
   CHECK(gpu_options(config.gpu).staging == reduce::Staging::kCopy);

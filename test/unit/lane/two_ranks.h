@@ -291,7 +291,9 @@ class TwoRanks {
     config.base_udp_port = kPort;
     config.max_groups = 2;
     config.max_payload_bytes = options_.payload_bytes;
-    config.mbufs_per_shard = ring::packet_mbufs_needed(shard_config(r, 0));
+    config.mbufs_per_shard = [this, r](std::uint32_t) {
+      return ring::packet_mbufs_needed(shard_config(r, 0));
+    };
     config.polling = options_.polling;
     config.tx_trace_bursts = options_.tx_trace_bursts;
     config.payload_memory = options_.payload_memory;
