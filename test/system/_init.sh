@@ -52,11 +52,14 @@ expect() {
   "$@" || fail "$what"
 }
 
-# expect_text WHAT PATTERN FILE: a line of the file matches the extended regular expression.
+# expect_text WHAT PATTERN FILE: a line of the file, which may be a pipe, matches the extended
+# regular expression.
 expect_text() {
+  local text
   step "$1"
-  grep -aqE -- "$2" "$3" || {
-    printf -- '--- %s\n' "$3" && tail -n 20 "$3"
+  text=$(tr -d '\0' <"$3")
+  grep -aqE -- "$2" <<<"$text" || {
+    printf -- '--- %s\n' "$3" && tail -n 20 <<<"$text"
     fail "$1: no line matches '$2'"
   }
 }

@@ -53,7 +53,10 @@ def hold(ring, socket, generator):
 
 
 def let_go(ring, socket, generator):
-    waiting, before = held(socket), unknown(socket)
+    # One that is let go between the two readings would be in both.
+    waiting = before = -1
+    while waiting != held(socket):
+        waiting, before = held(socket), unknown(socket)
     if waiting < HELD_LEAST:
         print(f"only {waiting} packets of the old epoch are still to come")
         return 1
