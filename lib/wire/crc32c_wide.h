@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// CRC32C by two units of the core at once: the crc32 instruction, of which one starts each cycle
-/// (8 bytes), and carry-less multiplication of 256 bits (VPCLMULQDQ), which folds about as much
-/// beside it. ISA-L 2.30 has the first alone, or the second alone with AVX-512. Private to
-/// lib/wire.
+/// (8 bytes), and carry-less multiplication of 256 or 512 bits (VPCLMULQDQ), which folds as much
+/// beside it, or twice that. ISA-L 2.30 has the first alone, or the second alone with AVX-512.
+/// Private to lib/wire.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,18 @@
 
 namespace gradwire::wire {
 
-/// Whether this CPU has the instructions; else crc32c_wide() must not be called.
-[[nodiscard]] bool has_crc32c_wide() noexcept;
-/// Below this many bytes it does nothing that ISA-L does not do as well.
-inline constexpr std::size_t kWideLeastBytes = 512;
-/// Takes whole steps off the front of `bytes`.
+/// Bits that one instruction of this CPU multiplies.
+enum class WideCrc : std::uint8_t { kNone, k256, k512 };
+[[nodiscard]] WideCrc wide_crc() noexcept;
+/// Below this many bytes, three steps, joining the runs costs more than they save over ISA-L.
+inline constexpr std::size_t kWideLeastBytes = 1056;
+/// Takes whole steps off the front of `bytes`, as long as there is one.
+/// @param width  wide_crc(), or less; not kNone.
 /// @param state  the running value, not inverted (ISA-L's crc32_iscsi takes and gives the same).
 /// @param ahead  as crc32c()'s.
 /// @return the running value behind what was taken.
-[[nodiscard]] std::uint32_t crc32c_wide(std::uint32_t state, std::span<const std::byte>& bytes,
+[[nodiscard]] std::uint32_t crc32c_wide(WideCrc width, std::uint32_t state,
+                                        std::span<const std::byte>& bytes,
                                         const std::byte* ahead) noexcept;
 
 }  // namespace gradwire::wire
