@@ -20,9 +20,9 @@ namespace gradwire::wire {
 std::uint32_t crc32c_extend(std::uint32_t crc, std::span<const std::byte> bytes,
                             const std::byte* ahead) noexcept {
   std::uint32_t state = ~crc;
-  if (const WideCrc width = wide_crc();
-      bytes.size() >= kWideLeastBytes && width != WideCrc::kNone) {
-    state = crc32c_wide(width, state, bytes, ahead);
+  if (bytes.size() >= kWideLeastBytes) {
+    const WideCrc width = wide_crc();
+    if (width != WideCrc::kNone) state = crc32c_wide(width, state, bytes, ahead);
   }
   // ISA-L takes an int and no const.
   constexpr std::size_t kMaxCallBytes = std::size_t{1} << 30;
