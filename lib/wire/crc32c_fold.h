@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "wire/crc32c_wide.h"
+
 #define GRADWIRE_WIDE __attribute__((target("avx2,pclmul,vpclmulqdq,sse4.2")))
 #define GRADWIRE_WIDE_INLINE GRADWIRE_WIDE inline __attribute__((always_inline))
 
@@ -139,16 +141,18 @@ GRADWIRE_WIDE_INLINE void fetch(const std::byte*& ahead) noexcept {
   ahead += 64 * lines;
 }
 
-/// A step takes `folded` bytes for the multiplier and `run` for each of the three runs.
-template <std::size_t folded, std::size_t run>
+/// A step takes `folded` bytes for the multiplier and `run` for each of the three runs. Below
+/// `least` bytes joining the runs costs more than they save over ISA-L.
+template <std::size_t folded, std::size_t run, std::size_t least>
 struct StepShape {
+  static constexpr std::size_t kLeastBytes = least;
   static constexpr std::size_t kFolded = folded;
   static constexpr std::size_t kRun = run;
   static constexpr std::size_t kBytes = folded + 3 * run;
   static constexpr std::size_t kAheadLines = kBytes / 64;
 };
-using Shape256 = StepShape<128, 48>;
-using Shape512 = StepShape<256, 32>;
+using Shape256 = StepShape<128, 48, kWideLeastBytes>;
+using Shape512 = StepShape<256, 32, 1056>;
 
 /// The running value behind `steps` steps, from 1 to kMostSteps, at `bytes`.
 [[nodiscard]] std::uint32_t take_steps_256(std::uint32_t state, const std::byte* bytes,

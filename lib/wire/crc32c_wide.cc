@@ -39,7 +39,8 @@ GRADWIRE_WIDE_INLINE std::uint64_t reduced(__m256i a, __m256i b, __m256i c, __m2
 template <class Shape>
 std::uint32_t take_all(std::uint32_t state, std::span<const std::byte>& bytes,
                        const std::byte* ahead, decltype(take_steps_256)& take_steps) noexcept {
-  static_assert(3 * Shape::kBytes <= kWideLeastBytes);
+  static_assert(Shape::kBytes <= Shape::kLeastBytes && kWideLeastBytes <= Shape::kLeastBytes);
+  if (bytes.size() < Shape::kLeastBytes) return state;
   for (std::size_t steps = bytes.size() / Shape::kBytes; steps != 0;
        steps = bytes.size() / Shape::kBytes) {
     if (steps > kMostSteps) steps = kMostSteps;

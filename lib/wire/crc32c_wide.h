@@ -15,8 +15,8 @@ namespace gradwire::wire {
 /// Bits that one instruction of this CPU multiplies.
 enum class WideCrc : std::uint8_t { kNone, k256, k512 };
 [[nodiscard]] WideCrc wide_crc() noexcept;
-/// Below this many bytes, three steps, joining the runs costs more than they save over ISA-L.
-inline constexpr std::size_t kWideLeastBytes = 1056;
+/// Below this many bytes it does nothing: ISA-L does as well.
+inline constexpr std::size_t kWideLeastBytes = 512;
 /// Takes whole steps off the front of `bytes`, as long as there is one.
 /// @param width  wide_crc(), or less; not kNone.
 /// @param state  the running value, not inverted (ISA-L's crc32_iscsi takes and gives the same).

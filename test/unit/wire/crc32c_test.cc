@@ -66,7 +66,7 @@ TEST_CASE("CRC32C by multiplication is ISA-L's, at every length, start and align
     const std::uint32_t ours = crc32c_wide(width, state, rest, ahead);
     const std::size_t taken = length - rest.size();
     INFO("start " << start << " length " << length << " taken " << taken);
-    REQUIRE(rest.size() < kWideLeastBytes);
+    REQUIRE(rest.size() < 1'056);
     REQUIRE(ours == crc32_iscsi(data, static_cast<int>(taken), state));
     // And the whole, as packets use it.
     REQUIRE(crc32c_extend(~state, std::span(bytes).subspan(start, length)) ==
