@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who may include whom: the one table, and its check over every #include of lib/, app/ and
-drivers/.
+"""Who may include whom: checks every #include of lib/, app/ and drivers/ against the table of
+layers in doc/architecture.md.
 
 A library may include itself and what its row names. What DPDK, the system and CUDA offer is
 narrower still, since it decides what can run in the simulator, in the client and without a GPU:
@@ -15,29 +15,23 @@ import sys
 
 from sources import ROOT, own_files
 
-# library: the libraries whose headers it may include, besides its own.
-TABLE = {
-    "base": [],
-    "wire": ["base"],
-    "transport": ["base", "wire"],
-    # CUDA's driver API, loaded at run time.
-    "gpu": ["base"],
-    "reduce": ["base", "gpu"],
-    "ring": ["base", "wire", "transport", "reduce"],
-    # Of gradwire-sim and tests alone: no other library may know it.
-    "sim": ["base", "wire", "transport", "reduce", "ring"],
-    "ipc": ["base"],
-    "client": ["base", "gpu", "ipc"],
-    # For the sizes of headers: what payload an MTU carries.
-    "config": ["base", "wire"],
-    "telemetry": ["base"],
-    "host": ["base", "telemetry"],
-    "lane": ["base", "wire", "transport", "reduce", "ring", "ipc", "telemetry"],
-    "group": ["base", "wire", "reduce", "ring", "ipc", "config", "telemetry", "lane"],
-    # Gets the status as JSON: it knows no manager, lane or port.
-    "operate": ["base"],
-    "embedded": ["base", "wire", "ring", "ipc", "lane", "group"],
-}
+PAGE = "doc/architecture.md"
+ROW = re.compile(r"^\| `(\w+)` \|.*\|([\w, ]*)\|$", re.MULTILINE)
+
+
+def read_table(text):
+    """The page's table of layers: library -> the libraries whose headers it may include, besides
+    its own."""
+    layers = text.split("\n## Layers\n", 1)[1].split("\n## ", 1)[0]
+    table = {name: row.replace(",", " ").split() for name, row in ROW.findall(layers)}
+    unknown = {other for row in table.values() for other in row} - set(table)
+    if not table or unknown:
+        sys.exit(f"{PAGE}: {len(table)} libraries in the table of layers, and rows name "
+                 f"{sorted(unknown) or 'no other'}: a row is | `library` | what it is | names |")
+    return table
+
+
+TABLE = read_table((ROOT / PAGE).read_text(encoding="utf-8"))
 
 # library: the DPDK headers that it may include. Libraries that are not here may include none.
 PACKETS = ["rte_mbuf.h", "rte_mempool.h"]
@@ -89,7 +83,7 @@ def check(path, text):
     name = path.as_posix()
     library = path.parts[1] if path.parts[0] == "lib" and len(path.parts) > 2 else None
     if library is not None and library not in TABLE:
-        yield 1, f"lib/{library} is not in the layer table of test/layers.py"
+        yield 1, f"lib/{library} is not in the table of layers of {PAGE}"
         return
     for number, line in enumerate(text.splitlines(), 1):
         match = INCLUDE.match(line)

@@ -25,8 +25,9 @@ namespace gradwire::lane {
 struct ClientPort {
   std::uint32_t client_id = 0;
   ipc::DaemonQueue queue;
-  int completion_fd = -1;  ///< eventfd, written when the client waits
-  int doorbell_fd = -1;    ///< eventfd, read by the sleeping lane
+  // Ends of socket pairs, used like eventfds (see ipc::MessageType::kOpen).
+  int completion_fd = -1;  ///< written when the client waits
+  int doorbell_fd = -1;    ///< read by the sleeping lane
 };
 
 struct MemoryRegion {
