@@ -85,7 +85,7 @@ check_arguments
 need_root
 if ((setup)); then
   need_debian_12
-  install_packages build run train compare
+  install_packages build run train plot compare
   reserve_hugepages "$hugepages_wanted"
   mount_hugetlbfs
   build_targets=(gradwired gradwire-perf)

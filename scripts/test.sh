@@ -15,7 +15,8 @@ fast (units), sim (the ring in virtual time), fuzz (inputs of any bytes, 10 s a 
   --sanitize KINDS  build with sanitizers: address,undefined or thread. thread covers the unit tests
                     of lib/ipc: both ends of the command queue and of the control socket. What runs
                     on DPDK's threads and rings cannot be judged by it, since DPDK is built without
-  --suites LIST     comma-separated; default fast,sim,fuzz,system
+  --suites LIST     comma-separated; default fast,sim,fuzz,system. Besides these there is cost:
+                    instructions of a lane beside idle groups, which take two minutes to count
   --build FOLDER    build folder; default build, build-clang, build-sanitize
   --no-setup        neither install packages nor reserve hugepages: they are there
   --help            this text
@@ -59,6 +60,8 @@ need_root
 if ((setup)); then
   need_debian_12
   sets=(build run train check)
+  # Stories that measure beside others, and look at daemons from outside.
+  [[ ,$suites, != *,system,* ]] || sets+=(plot compare observe)
   [[ $compiler == gcc ]] || sets+=(ci)
   install_packages "${sets[@]}"
   fetch_dpdk_headers

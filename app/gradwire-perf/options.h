@@ -45,7 +45,7 @@ struct PortOption {
 struct EmbeddedOptions {
   std::vector<PortOption> ports;
   std::uint8_t lanes = 1;  ///< lane 0 is this thread's, each other one takes a worker lcore
-  std::uint16_t base_udp_port = 4791;
+  std::uint16_t base_udp_port = 18515;
   std::uint32_t payload_bytes = 0;    ///< 0: what the ports carry
   std::uint32_t window_packets = 0;   ///< 0: window_packets_for() the payload
   std::uint32_t transit_packets = 0;  ///< 0: as the window

@@ -33,6 +33,10 @@ std::string info_key(std::uint32_t rank, std::uint32_t member) {
 Result<void> write_file(const std::string& path, std::span<const std::byte> value) {
   const std::string draft = fmt::format("{}.{}", path, ::getpid());
   std::ofstream file(draft, std::ios::binary);
+  // A rank info has a secret.
+  std::error_code ignored;
+  std::filesystem::permissions(
+      draft, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write, ignored);
   file.write(reinterpret_cast<const char*>(value.data()),
              static_cast<std::streamsize>(value.size()));
   file.close();

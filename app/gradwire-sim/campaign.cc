@@ -33,6 +33,8 @@ struct Sums {
   std::uint64_t early = 0;
   std::uint64_t hash = 0;
   double virtual_s = 0;
+  TimeNs longest_still_ns = 0;
+  TimeNs longest_op_ns = 0;
   std::vector<TimeNs> detection_ns;
 
   void add(const SeedResult& result) {
@@ -49,6 +51,8 @@ struct Sums {
     early += result.early_packets;
     hash = hash * 0x9e3779b97f4a7c15 ^ result.hash;
     virtual_s += static_cast<double>(result.virtual_ns) / 1e9;
+    longest_still_ns = std::max(longest_still_ns, result.longest_still_ns);
+    longest_op_ns = std::max(longest_op_ns, result.longest_op_ns);
     detection_ns.insert(detection_ns.end(), result.detection_ns.begin(), result.detection_ns.end());
   }
 };
@@ -72,11 +76,13 @@ void print_sums(const Options& options, Sums& sums, double seconds) {
       "profile {}: {} seeds, {} failed; {:.1f} s, {:.0f} seeds/s; traces {:016x}\n"
       "  {} frames, {:.0f} s of virtual time; {} ops completed, {} epochs ended early, {} ops "
       "one-sided\n"
-      "  {} retransmissions, {} spills, {} copies, {} early packets, {} packets of an old epoch\n",
+      "  {} retransmissions, {} spills, {} copies, {} early packets, {} packets of an old epoch\n"
+      "  once every rank has posted an op: at most {} ms until it ends, {} ms without movement\n",
       options.profile, sums.seeds, sums.failed, seconds,
       static_cast<double>(sums.seeds) / std::max(seconds, 1e-9), sums.hash, sums.frames,
       sums.virtual_s, sums.ops, sums.aborted, sums.one_sided, sums.retransmissions, sums.spills,
-      sums.copies, sums.early, sums.old_packets);
+      sums.copies, sums.early, sums.old_packets, sums.longest_op_ns / 1'000'000,
+      sums.longest_still_ns / 1'000'000);
   if (options.profile == "death" && !sums.detection_ns.empty()) {
     fmt::print(
         "  from the death to a survivor's error: p50 {:.1f} ms, p99 {:.1f} ms, "

@@ -28,8 +28,12 @@ Result<host::Subject> subject_of(const std::string& path) {
   if (path.empty()) return subject;
   const auto config = config::load_file(path);
   if (!config) return tl::unexpected(config.error());
+  subject.pci = false;
+  subject.nics = false;
   for (const config::PortSection& port : config->ports) {
     if (port.device.find(':') != std::string::npos) subject.devices.push_back(port.device);
+    subject.pci |= !port.device.starts_with("net_");
+    subject.nics |= !port.device.starts_with("net_memif");
     subject.mtu = std::max(subject.mtu, port.mtu);
   }
   subject.base_udp_port = static_cast<std::uint16_t>(config->lanes.base_udp_port);
@@ -46,6 +50,7 @@ int doctor(const DoctorOptions& options) {
   auto subject = subject_of(options.config);
   if (!subject) return complain(subject.error().message);
   subject->devices.insert(subject->devices.end(), options.nics.begin(), options.nics.end());
+  if (!options.nics.empty()) subject->pci = subject->nics = true;
   if (options.mtu != 0) subject->mtu = options.mtu;
   if (!options.cpus.empty()) {
     auto cpus = telemetry::parse_cpu_list(options.cpus);

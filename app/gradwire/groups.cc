@@ -9,6 +9,20 @@ namespace gradwire::cli {
 
 using nlohmann::json;
 
+std::string state_of(const json& group) {
+  const bool aborted =
+      group.is_object() && group.contains("aborted") && group["aborted"].is_string();
+  const std::string state = field(group, "state");
+  return aborted && state == "formed" ? "aborted" : state;
+}
+
+std::string rtt_of(const json& shard) {
+  // A sample is never 0: until the first one, the smoothed value is the initial guess.
+  const bool measured =
+      !shard.is_object() || !shard.contains("latest_rtt_us") || number(shard, "latest_rtt_us") > 0;
+  return measured ? field(shard, "smoothed_rtt_us") : "-";
+}
+
 json groups_of(const json& status) { return elements(status, "groups"); }
 
 std::string groups_text(const json& groups) {
@@ -20,10 +34,10 @@ std::string groups_text(const json& groups) {
     const json shard = shards.empty() ? json::object() : shards.front();
     table.add({field(group, "group_id"), field(group, "epoch"),
                fmt::format("{} of {}", field(group, "rank"), field(group, "nranks")),
-               field(group, "state"), field(group, "state_since_s"),
+               state_of(group), field(group, "state_since_s"),
                fmt::format("{}", elements(group, "members").size()), field(group, "lanes"),
                field(group, "payload_bytes"), field(shard, "posted_op_seq"),
-               field(shard, "done_op_seq"), field(shard, "smoothed_rtt_us")});
+               field(shard, "done_op_seq"), rtt_of(shard)});
     if (group.contains("aborted") && group["aborted"].is_string()) {
       below += fmt::format("group {} aborted: {}\n", field(group, "group_id"),
                            text_of(group["aborted"]));

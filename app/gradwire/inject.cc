@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "table.h"
 #include "verbs.h"
 
 namespace gradwire::cli {
@@ -48,6 +49,15 @@ Result<ipc::InjectRequest> inject_request(const InjectOptions& options) {
   return request;
 }
 
+std::string replaced_text(const nlohmann::json& answer) {
+  std::string text;
+  for (const nlohmann::json& port : answer) {
+    if (!port.is_object() || !port.contains("replaced") || !port["replaced"].is_string()) continue;
+    text += fmt::format("no longer on port {}: {}\n", field(port, "port"), field(port, "replaced"));
+  }
+  return text;
+}
+
 void add_inject(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "inject", "Make ports lose, repeat and damage what they receive, for tests of recovery");
@@ -73,6 +83,7 @@ void add_inject(CLI::App& app, Action& action) {
         fmt::print("faults on {}: {}\n",
                    options->inject.port.empty() ? "every port" : "port " + options->inject.port,
                    describe(request->faults));
+        fmt::print("{}", replaced_text(*answer));
       }
       return kOk;
     };

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/result.h"
@@ -23,5 +24,8 @@ void add_inject_options(CLI::App& inject, InjectOptions& options);
 
 /// What is sent to the daemon, or why these options make no sense.
 [[nodiscard]] Result<ipc::InjectRequest> inject_request(const InjectOptions& options);
+
+/// A line for each port on which the daemon's answer says that earlier faults ended.
+[[nodiscard]] std::string replaced_text(const nlohmann::json& answer);
 
 }  // namespace gradwire::cli

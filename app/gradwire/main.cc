@@ -5,12 +5,27 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "client/version.h"
+#include "config/nearest.h"
 #include "verbs.h"
 
 namespace gradwire::cli {
 namespace {
+
+/// @return what is wrong with that first word; empty where it is a verb.
+std::string unknown_verb(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands(nullptr)) {
+    if (verb->get_name() == word) return {};
+    names.push_back(verb->get_name());
+  }
+  const std::string close = config::nearest(word, names);
+  return fmt::format("there is no \"{}\"{} (gradwire --help lists all)", word,
+                     close.empty() ? "" : fmt::format(": did you mean \"{}\"?", close));
+}
 
 int run(int argc, char** argv) {
   CLI::App app("Operates a gradwire daemon.", "gradwire");
@@ -18,6 +33,13 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   Action action;
   for (const AddVerb add : kVerbs) add(app, action);
+  // CLI11 says only that it wants one of the verbs, not which word was none.
+  if (argc > 1 && argv[1][0] != '-') {
+    if (const std::string wrong = unknown_verb(app, argv[1]); !wrong.empty()) {
+      fmt::print(stderr, "gradwire: {}\n", wrong);
+      return kUsage;
+    }
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

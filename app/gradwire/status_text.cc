@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "table.h"
+#include "views.h"
 
 namespace gradwire::cli {
 namespace {
@@ -20,7 +21,17 @@ void add_daemon(std::string& out, const json& daemon) {
   for (const json& address : elements(daemon, "addresses")) {
     out += fmt::format("  port {}: {}\n", field(address, "port"), field(address, "address"));
   }
-  for (const json& line : elements(daemon, "datapath")) out += fmt::format("  {}\n", text_of(line));
+  const std::size_t warnings = elements(daemon, "warnings").size();
+  if (warnings > 0) {
+    out += fmt::format("  {} warning{}, at the end\n", warnings, warnings == 1 ? "" : "s");
+  }
+}
+
+void add_datapath(std::string& out, const json& daemon) {
+  for (const json& line : elements(daemon, "datapath")) out += fmt::format("{}\n", text_of(line));
+  for (const json& line : elements(daemon, "warnings")) {
+    out += fmt::format("warning: {}\n", text_of(line));
+  }
 }
 
 void add_faults(std::string& out, const json& faults) {
@@ -49,7 +60,7 @@ void add_neighbour(std::string& out, const char* name, const json& group) {
 void add_group(std::string& out, const json& group) {
   out += fmt::format("group {} epoch {}: rank {} of {}, {} for {} s, {} lanes, payload {} bytes\n",
                      field(group, "group_id"), field(group, "epoch"), field(group, "rank"),
-                     field(group, "nranks"), field(group, "state"), field(group, "state_since_s"),
+                     field(group, "nranks"), state_of(group), field(group, "state_since_s"),
                      field(group, "lanes"), field(group, "payload_bytes"));
   if (group.contains("aborted") && group["aborted"].is_string()) {
     out += fmt::format("  aborted: {}\n", text_of(group["aborted"]));
@@ -75,7 +86,7 @@ void add_group(std::string& out, const json& group) {
         "us\n",
         field(shard, "lane"), field(shard, "state"), field(shard, "posted_op_seq"),
         field(shard, "done_op_seq"), field(shard, "downstream_posted_op_seq"),
-        field(shard, "bytes_in_flight"), field(shard, "smoothed_rtt_us"));
+        field(shard, "bytes_in_flight"), rtt_of(shard));
   }
 }
 
@@ -109,7 +120,8 @@ void add_client(std::string& out, const json& client) {
 
 std::string status_text(const json& status) {
   std::string out;
-  add_daemon(out, status.is_object() && status.contains("daemon") ? status["daemon"] : json());
+  const json daemon = status.is_object() && status.contains("daemon") ? status["daemon"] : json();
+  add_daemon(out, daemon);
   for (const json& faults : elements(status, "faults")) add_faults(out, faults);
   const json groups = elements(status, "groups");
   for (const json& group : groups) add_group(out, group);
@@ -120,6 +132,7 @@ std::string status_text(const json& status) {
     add_values(line, lane);
     out += fmt::format("lane {}: {}\n", field(lane, "lane"), line.empty() ? "all zero" : line);
   }
+  add_datapath(out, daemon);
   return out;
 }
 

@@ -16,12 +16,29 @@ namespace gradwire::cli {
 
 using nlohmann::json;
 
-std::string trace_text(const json& trace) {
-  const json all = elements(trace, "events");
-  std::vector<json> events(all.begin(), all.end());
+json filter_trace(const json& trace, const TraceFilter& filter) {
+  json all = elements(trace, "events");
+  std::vector<json> events;
+  for (json& event : all) {
+    const bool of_group =
+        filter.group.empty() || field(event, "group_id").starts_with(filter.group);
+    const bool of_op = filter.op == 0 || number(event, "op_seq") == static_cast<double>(filter.op);
+    if (of_group && of_op) events.push_back(std::move(event));
+  }
   std::stable_sort(events.begin(), events.end(), [](const json& a, const json& b) {
     return number(a, "at_ns") < number(b, "at_ns");
   });
+  const std::size_t cut =
+      filter.last == 0 || events.size() <= filter.last ? 0 : events.size() - filter.last;
+  events.erase(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(cut));
+  json out = trace.is_object() ? trace : json::object();
+  out["events"] = std::move(events);
+  out["left_out"] = cut;
+  return out;
+}
+
+std::string trace_text(const json& trace) {
+  const json events = elements(trace, "events");
   const double now_ns = number(trace, "now_ns");
   Table table({"AGO s", "GROUP", "LANE", "OP", "EVENT", "WHAT"});
   for (const json& event : events) {
@@ -33,10 +50,18 @@ std::string trace_text(const json& trace) {
     table.add({fmt::format("{:.6f}", (now_ns - number(event, "at_ns")) / 1e9),
                field(event, "group_id"), field(event, "lane"), field(event, "op_seq"), type, what});
   }
-  return table.empty() ? "no op was posted yet\n" : table.text();
+  std::string out = table.empty() ? "no op was posted yet, or none like that\n" : table.text();
+  if (number(trace, "left_out") > 0) {
+    out += fmt::format("{} older events are not shown: --last 0 shows all\n",
+                       field(trace, "left_out"));
+  }
+  return out;
 }
 
 namespace {
+
+/// What the text shows, if not told otherwise: what fits a few screens.
+constexpr std::uint64_t kLastEvents = 100;
 
 int write_perfetto(const json& trace, const std::string& path) {
   const json converted = perfetto_of(trace);
@@ -55,6 +80,7 @@ void add_trace(CLI::App& app, Action& action) {
   struct Options {
     Target target;
     std::string perfetto;
+    TraceFilter filter;
   };
   auto options = std::make_shared<Options>();
   CLI::App* command =
@@ -64,10 +90,19 @@ void add_trace(CLI::App& app, Action& action) {
       ->add_option("--perfetto", options->perfetto,
                    "Write them to FILE for Perfetto or chrome://tracing")
       ->option_text("FILE");
-  command->callback([options, &action] {
+  command->add_option("--last", options->filter.last,
+                      fmt::format("So many of the last events, 0: all; default {}, and all with "
+                                  "--json or --perfetto",
+                                  kLastEvents));
+  command->add_option("--group", options->filter.group, "Of the group whose id begins so");
+  command->add_option("--op", options->filter.op, "Of the op of that number");
+  command->callback([options, command, &action] {
+    const bool whole = options->target.json || !options->perfetto.empty();
+    if (command->count("--last") == 0 && !whole) options->filter.last = kLastEvents;
     action = [options] {
-      const auto trace = ask(options->target, ipc::MessageType::kTrace);
+      auto trace = ask(options->target, ipc::MessageType::kTrace);
       if (!trace) return complain(trace.error().message);
+      trace = filter_trace(*trace, options->filter);
       if (!options->perfetto.empty()) return write_perfetto(*trace, options->perfetto);
       if (options->target.json) {
         fmt::print("{}\n", trace->dump(2));

@@ -24,6 +24,8 @@ namespace {
 /// longer, and whatever is urgent wakes it.
 constexpr int kSleepMs = 20;
 constexpr TimeNs kLaneStopNs = 2'000'000'000;
+/// Connections for the operator's tools, which ask one thing and go.
+constexpr std::size_t kReservedForRoot = 8;
 
 std::vector<group::StaticNeighbor> static_neighbors(const config::DaemonConfig& config) {
   std::vector<group::StaticNeighbor> out;
@@ -41,6 +43,9 @@ Result<ipc::ControlServerOptions> control_server_options(const config::DaemonCon
   options.path = config.daemon.control_socket;
   options.mode = static_cast<mode_t>(config.daemon.socket_mode);
   options.max_connections = config.limits.clients;
+  options.max_of_user = config.limits.user_clients;
+  options.reserved_for_root = kReservedForRoot;
+  options.silence = std::chrono::milliseconds(config.timeouts.open_ms);
   const std::string directory = options.path.substr(0, options.path.rfind('/'));
   constexpr mode_t kDirectoryMode = 0755;
   if (directory.size() < options.path.size() && !directory.empty() &&
@@ -50,12 +55,9 @@ Result<ipc::ControlServerOptions> control_server_options(const config::DaemonCon
                             options.path, std::strerror(errno)));
   }
   if (!config.daemon.socket_group.empty()) {
-    const struct ::group* const found = getgrnam(config.daemon.socket_group.c_str());
-    if (found == nullptr) {
-      return fail(ErrorCode::kNotFound, fmt::format("daemon.socket_group = {}: no such group",
-                                                    config.daemon.socket_group));
-    }
-    options.group = found->gr_gid;
+    const auto group = group_id(config.daemon.socket_group);
+    if (!group) return tl::unexpected(group.error());
+    options.group = *group;
   }
   return options;
 }
@@ -70,6 +72,9 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const config::DaemonConfig& config
   if (auto written = steering.write_record(); !written) return tl::unexpected(written.error());
   daemon->report_.facts = steering.facts();
   daemon->report_.warnings = steering.warnings();
+  for (std::string& warning : address_warnings(config)) {
+    daemon->report_.warnings.push_back(std::move(warning));
+  }
   if (auto opened = daemon->open_gpu_lanes(); !opened) return tl::unexpected(opened.error());
   if (config.daemon.capture) daemon->open_capture();
   if (auto measured = daemon->measure(); !measured) return tl::unexpected(measured.error());
@@ -183,6 +188,7 @@ Result<void> Daemon::measure() {
   }
   report_host(host::Machine(), host_subject(), report_);
   for (const std::string& fact : report_.facts) spdlog::info("{}", fact);
+  for (const std::string& fact : report_.passing) spdlog::info("{}", fact);
   for (const std::string& warning : report_.warnings) spdlog::warn("{}", warning);
   return {};
 }
@@ -252,20 +258,24 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
 
   const auto incarnation = group::random_incarnation();
   if (!incarnation) return tl::unexpected(incarnation.error());
+  const auto secret = group::random_secret();
+  if (!secret) return tl::unexpected(secret.error());
   group::ManagerOptions options;
   options.daemon.version = GRADWIRE_VERSION;
   options.daemon.incarnation = *incarnation;
+  options.daemon.secret = *secret;
   options.daemon.max_payload_bytes = datapath_->max_payload_bytes();
   options.daemon.features = features(config_);
   options.daemon.base_udp_port = settings.base_udp_port;
   options.daemon.numa_node = datapath_->ports().front()->socket();
   options.daemon.datapath = report_.facts;
-  options.daemon.datapath.insert(options.daemon.datapath.end(), report_.warnings.begin(),
-                                 report_.warnings.end());
+  options.daemon.warnings = report_.warnings;
   options.limits = group_limits(config_);
 
   server_ = std::move(server);
-  manager_ = std::make_unique<group::Manager>(options, *lanes_, *server_, clock_.now());
+  worker_ = std::make_unique<ipc::ThreadWorker>([this] { datapath_->wake_control(); });
+  manager_ =
+      std::make_unique<group::Manager>(options, *lanes_, *server_, clock_.now(), worker_.get());
   server_->set_callbacks({
       [this](ipc::ConnectionId connection, const ipc::PeerCredentials& peer,
              ipc::Message&& message) {

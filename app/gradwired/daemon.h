@@ -87,6 +87,7 @@ class Daemon {
   std::unique_ptr<group::GpuLanes> gpu_;
   std::unique_ptr<group::DatapathLanes> lanes_;
   std::unique_ptr<ipc::ControlServer> server_;
+  std::unique_ptr<ipc::Worker> worker_;
   std::unique_ptr<group::Manager> manager_;
   std::shared_ptr<operate::StatusBoard> board_ = std::make_shared<operate::StatusBoard>();
   std::unique_ptr<operate::MetricsServer> metrics_;  ///< nullptr: not configured

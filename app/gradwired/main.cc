@@ -3,6 +3,7 @@
 // of libraries end here.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -51,6 +52,17 @@ void count_signals() {
   sigaction(SIGPIPE, &ignore, nullptr);
 }
 
+/// A client has up to limits.client_regions descriptors and half a dozen, and without one nobody is
+/// accepted: the usual 1,024 are too few.
+void allow_descriptors() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    spdlog::warn("the limit of open files cannot be raised to its hard limit, {}", limit.rlim_max);
+  }
+}
+
 int serve(const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer> server,
           lane::XdpSteering& steering) {
   auto daemon = Daemon::start(config, std::move(server), steering);
@@ -83,6 +95,14 @@ int run(std::span<const char* const> arguments) {
   const auto config = config::load_file(command_line->config_path, command_line->overrides);
   if (!config) return complain(config.error(), kFailed);
   if (command_line->check) {
+    // What only this host can tell: the group of the socket, the kernel's addresses.
+    const std::string& name = config->daemon.socket_group;
+    if (!name.empty()) {
+      if (const auto group = group_id(name); !group) return complain(group.error(), kFailed);
+    }
+    for (const std::string& warning : address_warnings(*config)) {
+      fmt::print(stderr, "warning: {}\n", warning);
+    }
     fmt::print("{}", config::to_toml(*config));
     return kOk;
   }
@@ -108,6 +128,7 @@ int run(std::span<const char* const> arguments) {
   const auto started = lane::start_eal(std::move(*eal_arguments));
   if (!started) return complain(started.error(), kFailed);
   count_signals();
+  allow_descriptors();
   return serve(*config, std::move(*server), *steering);
 }
 

@@ -20,10 +20,10 @@ std::string page_size_name(std::size_t bytes) {
 
 void report_port(const lane::Port& port, std::uint32_t payload_bytes, Report& report) {
   const lane::PortReport r = port.report();
-  report.facts.push_back(fmt::format(
-      "port {}: driver {}, link {}, {}/{}, MAC {}, MTU {}, frames of {} bytes, NUMA node {}",
-      r.device, r.driver, r.link, wire::to_string(port.config().ip), port.config().prefix_bits,
-      wire::to_string(r.mac), r.mtu, r.frame_bytes, node_name(r.numa_node)));
+  report.facts.push_back(
+      fmt::format("port {}: driver {}, {}/{}, MAC {}, MTU {}, frames of {} bytes, NUMA node {}",
+                  r.device, r.driver, wire::to_string(port.config().ip), port.config().prefix_bits,
+                  wire::to_string(r.mac), r.mtu, r.frame_bytes, node_name(r.numa_node)));
   report.facts.push_back(fmt::format(
       "port {}: {} queue pair{}, descriptors {} rx {} tx, rx interrupts {}, flow steering {}, "
       "payloads {}, offloads rx {:#x} tx {:#x}, copies of each byte {} rx {} tx",
@@ -48,10 +48,9 @@ void report_port(const lane::Port& port, std::uint32_t payload_bytes, Report& re
         fmt::format("port {}: {} can wait in the kernel while it sends, which stalls its lane",
                     r.device, r.driver));
   }
-  if (!port.link_up()) {
-    report.warnings.push_back(
-        fmt::format("port {}: the link is down: groups over it form when it comes up", r.device));
-  }
+  report.passing.push_back(
+      fmt::format("port {}: link {}{}", r.device, r.link,
+                  port.link_up() ? "" : ": groups over it form when it comes up"));
   // Below this the fixed cost of a packet outweighs the bytes it carries.
   constexpr std::uint32_t kSmallPayload = 4096;
   if (payload_bytes < kSmallPayload) {

@@ -21,10 +21,11 @@ namespace gradwire::gradwired {
 
 struct Report {
   std::vector<std::string> facts;     ///< a line each
+  std::vector<std::string> passing;   ///< facts that are so now: logged, and not kept
   std::vector<std::string> warnings;  ///< what is slower than it could be, and what would help
 };
 
-/// Driver, link, MTU, node, queues, offloads, copies.
+/// Driver, link (which passes), MTU, node, queues, offloads, copies.
 void report_port(const lane::Port& port, std::uint32_t payload_bytes, Report& report);
 
 /// Where the GPU and a port are not near each other.

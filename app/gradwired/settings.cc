@@ -2,9 +2,11 @@
 #include "settings.h"
 
 #include <fmt/format.h>
+#include <grp.h>
 
 #include <algorithm>
 
+#include "host/kernel_address.h"
 #include "lane/payload_split.h"
 
 namespace gradwire::gradwired {
@@ -61,6 +63,30 @@ std::vector<lane::XdpPort> xdp_ports(const config::DaemonConfig& config) {
   return out;
 }
 
+Result<gid_t> group_id(const std::string& name) {
+  const struct ::group* const found = getgrnam(name.c_str());
+  if (found == nullptr) {
+    return fail(ErrorCode::kNotFound,
+                fmt::format("daemon.socket_group = {}: this host has no such group", name));
+  }
+  return found->gr_gid;
+}
+
+std::vector<std::string> address_warnings(const config::DaemonConfig& config) {
+  std::vector<std::string> out;
+  for (const config::PortSection& port : config.ports) {
+    if (port.device.starts_with("net_memif")) continue;  // the kernel sees no such link
+    const std::string interface = host::interface_with_address(port.ip);
+    if (interface.empty()) continue;
+    out.push_back(
+        fmt::format("port {}: ip = {} is the kernel's address too, on {}: both answer for "
+                    "it, and the kernel no longer gets what is the daemon's. Give the "
+                    "port an address of its own",
+                    port.device, port.ip, interface));
+  }
+  return out;
+}
+
 lane::PollingConfig polling_config(const config::LanesSection& lanes) {
   lane::PollingConfig out;
   out.mode = lane::parse_polling_mode(lanes.polling).value();
@@ -70,10 +96,12 @@ lane::PollingConfig polling_config(const config::LanesSection& lanes) {
 group::Limits group_limits(const config::DaemonConfig& config) {
   group::Limits out;
   out.clients = static_cast<std::uint32_t>(config.limits.clients);
+  out.clients_per_user = static_cast<std::uint32_t>(config.limits.user_clients);
   out.bytes_per_client = config.limits.client_memory_mib << 20;
   out.regions_per_client = static_cast<std::uint32_t>(config.limits.client_regions);
   out.groups_per_client = static_cast<std::uint32_t>(config.limits.client_groups);
   out.groups = static_cast<std::uint32_t>(config.limits.groups);
+  out.groups_per_user = static_cast<std::uint32_t>(config.limits.user_groups);
   out.formation_default_ns = ms(config.timeouts.formation_ms);
   out.leave_grace_ns = ms(config.timeouts.leave_grace_ms);
   out.stop_drain_ns = ms(config.timeouts.drain_ms);

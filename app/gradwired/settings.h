@@ -3,6 +3,8 @@
 /// From the configuration's words to those of the libraries. Pure functions; main thread; allocate.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -24,6 +26,10 @@ namespace gradwire::gradwired {
                                            const config::PortSection& port);
 /// What of an af_xdp port's traffic is ours, as far as it is known before the EAL starts.
 [[nodiscard]] std::vector<lane::XdpPort> xdp_ports(const config::DaemonConfig& config);
+/// @param name  of daemon.socket_group.
+[[nodiscard]] Result<gid_t> group_id(const std::string& name);
+/// A sentence for each port whose address the kernel has too, on a link that it may see.
+[[nodiscard]] std::vector<std::string> address_warnings(const config::DaemonConfig& config);
 [[nodiscard]] lane::PollingConfig polling_config(const config::LanesSection& lanes);
 [[nodiscard]] group::Limits group_limits(const config::DaemonConfig& config);
 

@@ -33,6 +33,11 @@ std::string cause(const AbortReason& reason) {
       return fmt::format("the group could not be formed with rank {}", culprit);
     case AbortCode::kProtocol:
       return fmt::format("rank {} broke the protocol", culprit);
+    case AbortCode::kStuck:
+      return fmt::format(
+          "stuck: every rank has posted it, and for {:.1f} s nothing moved. This is a bug of "
+          "gradwire: please report it with this line",
+          static_cast<double>(reason.duration_ns) / 1e9);
   }
   return fmt::format("rank {}: unknown abort code {}", culprit, static_cast<int>(reason.code));
 }

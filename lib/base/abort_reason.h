@@ -22,7 +22,10 @@ enum class AbortCode : std::uint8_t {
   kReduceFailed = 7,   ///< a batch failed on `culprit_rank`
   kFormation = 8,      ///< the group could not be formed in time or its ranks do not fit together
   kProtocol = 9,       ///< a neighbour broke the protocol in a way that cannot be dropped
+  kStuck = 10,         ///< nothing moved for `duration_ns` though every rank has posted the op: a
+                       ///< bug. `culprit_rank` is who found it; `detail` is that rank's state
 };
+inline constexpr AbortCode kLastAbortCode = AbortCode::kStuck;
 
 struct AbortReason {
   static constexpr std::size_t kDetailBytes = 160;

@@ -12,11 +12,13 @@ namespace gradwire {
 
 enum class PlantedBug : std::uint8_t {
   kNone,
-  kSkippedDuplicateCheck,  ///< a chunk that comes again is reduced again
-  kLyingAck,               ///< a packet with a wrong payload is acknowledged and dropped
-  kMissedSpill,            ///< a chunk that was finished to memory is not sent from there
-  kLostCreditUpdate,       ///< a limit is said once, and if that is lost, never again
-  kEarlyReuse,             ///< a sent mbuf is written to while a driver holds it
+  kSkippedDuplicateCheck,       ///< a chunk that comes again is reduced again
+  kLyingAck,                    ///< a packet with a wrong payload is acknowledged and dropped
+  kMissedSpill,                 ///< a chunk that was finished to memory is not sent from there
+  kLostCreditUpdate,            ///< a limit is said once, and if that is lost, never again
+  kEarlyReuse,                  ///< a sent mbuf is written to while a driver holds it
+  kSpillWithoutGrantHoldsBack,  ///< own chunks wait for spilled ones that may not go: a deadlock
+  kDescriptorOfForgottenOp,     ///< a frame sent again reads its op's descriptor, which is gone
 };
 
 #ifdef GRADWIRE_PLANTED_BUGS

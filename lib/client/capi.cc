@@ -218,6 +218,7 @@ void gw_close(gw_client* handle) {
 gw_status gw_client_get_info(const gw_client* handle, gw_client_info* info) {
   return guarded([&]() -> Result<void> {
     if (handle == nullptr) return null_argument("client");
+    if (is_forked(handle)) return forked();
     const ipc::OpenReply& reply = handle->client->open_reply();
     gw_client_info value{};
     value.client_id = reply.client_id;
@@ -346,6 +347,12 @@ gw_status gw_group_join(gw_client* handle, const gw_group_config* config, gw_gro
     if (is_forked(handle)) return forked();
     const auto given = read_struct(config, sizeof(gw_group_config), "gw_group_config");
     if (!given) return tl::unexpected(given.error());
+    if (given->reserved != 0) {
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("gw_group_config.reserved is {}: gradwire {} knows no use of it, set "
+                              "it to 0",
+                              given->reserved, GRADWIRE_VERSION));
+    }
     if (given->rank_infos == nullptr) return null_argument("rank_infos");
     if (given->rank_infos_bytes != std::uint64_t{given->nranks} * GW_RANK_INFO_BYTES) {
       return fail(ErrorCode::kInvalidArgument,

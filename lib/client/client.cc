@@ -134,6 +134,7 @@ Result<void> Client::finish_open(ipc::Message reply) {
 
 void Client::close() {
   const Lock lock(mutex_);
+  send_and_forget(ipc::MessageType::kClose, {});
   die(ErrorCode::kUnavailable, "this client was closed");
 }
 
@@ -241,9 +242,10 @@ Result<void> Client::free(gw_memory& memory) {
     const Mapping& mapping = *memory.mapping;
     if (mapping.users > 0) {
       return fail(ErrorCode::kBusy,
-                  fmt::format("{} unfinished ops use the {} bytes of shared memory at {}: wait for "
-                              "them first",
-                              mapping.users, mapping.bytes, fmt::ptr(mapping.address)));
+                  fmt::format("{} unfinished op{} the {} bytes of shared memory at {}: wait for "
+                              "{} first",
+                              mapping.users, mapping.users == 1 ? " uses" : "s use", mapping.bytes,
+                              fmt::ptr(mapping.address), mapping.users == 1 ? "it" : "them"));
     }
     // From here on no new op finds it, whatever the daemon says.
     shared_memory_.erase(reinterpret_cast<std::uintptr_t>(mapping.address));

@@ -264,7 +264,8 @@ class Client : public std::enable_shared_from_this<Client> {
 
   bool dead_ = false;
   Error dead_reason_;
-  std::string cut_off_reason_;  ///< told by the daemon before it hangs up
+  std::string cut_off_reason_;    ///< told by the daemon before it hangs up
+  std::optional<Error> refusal_;  ///< the same, of a connection that was not taken
   bool has_leader_ = false;
   Clock::time_point last_control_check_;
   std::uint32_t next_request_id_ = 1;

@@ -104,8 +104,17 @@ Result<void> Client::leave(gw_group& group) {
   const RequestPtr request = group.leave_request;
   if (auto done = await_request(lock, request, deadline, false); !done) {
     // A wait that ran out can be taken up again; an answer cannot.
-    if (request->done) group.leave_request.reset();
-    return done;
+    if (request->done) {
+      group.leave_request.reset();
+      return done;
+    }
+    if (dead_) return done;
+    const std::string waits_for = who_is_waited_for(lock, group);
+    return fail(done.error().code,
+                fmt::format("the group is not closed {:.1f} s after this client left; it is left "
+                            "nevertheless, and a second gw_group_leave() waits on{}{}",
+                            std::chrono::duration<double>(options_.request_timeout).count(),
+                            waits_for.empty() ? "" : "; the daemon waits for: ", waits_for));
   }
   group.left = true;
   groups_.erase(group.handle);

@@ -25,6 +25,14 @@ void pause_briefly() noexcept {
   }
 }
 
+/// An op counts once in each memory that it uses.
+void count_user(gw_work& work, int change) noexcept {
+  Mapping* const input = work.input_mapping.get();
+  Mapping* const output = work.output_mapping.get();
+  if (input != nullptr) input->users += static_cast<std::uint32_t>(change);
+  if (output != nullptr && output != input) output->users += static_cast<std::uint32_t>(change);
+}
+
 bool is_over(const gw_work& work) noexcept {
   return work.state == gw_work::State::kFinished || work.state == gw_work::State::kReported;
 }
@@ -201,8 +209,7 @@ Result<void> Client::claim_slot(const std::shared_ptr<gw_work>& work) {
   slots_[index] = work;
   work->in_flight_index = in_flight_.size();
   in_flight_.push_back(work.get());
-  if (work->input_mapping != nullptr) ++work->input_mapping->users;
-  if (work->output_mapping != nullptr) ++work->output_mapping->users;
+  count_user(*work, 1);
   return {};
 }
 
@@ -211,8 +218,7 @@ void Client::release_slot(gw_work& work) {
   in_flight_[work.in_flight_index] = in_flight_.back();
   in_flight_[work.in_flight_index]->in_flight_index = work.in_flight_index;
   in_flight_.pop_back();
-  if (work.input_mapping != nullptr) --work.input_mapping->users;
-  if (work.output_mapping != nullptr) --work.output_mapping->users;
+  count_user(work, -1);
   free_slots_.push_back(index);
   slots_[index].reset();
 }

@@ -94,6 +94,10 @@ bool Client::drain_control() {
     if (!received || *received == ipc::SocketStatus::kClosed) {
       // What was completed before the daemon went away is completed.
       drain_completions();
+      if (refusal_) {
+        die(refusal_->code, fmt::format("the daemon at {} hung up: {}", path_, refusal_->message));
+        return true;
+      }
       std::string text = fmt::format("the daemon at {} went away", path_);
       if (!cut_off_reason_.empty()) {
         text =
@@ -120,6 +124,8 @@ void Client::drain_control_sometimes() {
 
 void Client::dispatch(ipc::Message message) {
   if (message.header.request_id == 0) {
+    refusal_ = ipc::error_of(message.header, message.body);
+    if (refusal_) return;
     if (message.header.type == static_cast<std::uint16_t>(ipc::MessageType::kCutOff)) {
       if (const auto why = ipc::body_as<ipc::ErrorBody>(message.body)) {
         cut_off_reason_ = ipc::text_of(why->text);

@@ -91,7 +91,7 @@ Result<std::string> daemon_request(const std::string& path, ipc::MessageType typ
   // A fresh connection has room for one small message.
   const auto sent = ipc::send_message(socket->get(), header, body);
   if (!sent) return tl::unexpected(sent.error());
-  if (*sent != ipc::SocketStatus::kDone) return closed();
+  // Where the daemon has closed already, it may have said why: that is received below.
   while (true) {
     ipc::Message message;
     const auto received = ipc::receive_message(socket->get(), message);
@@ -101,6 +101,10 @@ Result<std::string> daemon_request(const std::string& path, ipc::MessageType typ
     }
     if (*received == ipc::SocketStatus::kClosed) return closed();
     if (*received == ipc::SocketStatus::kDone) {
+      if (auto why = ipc::error_of(message.header, message.body);
+          why && message.header.request_id == 0) {
+        return fail(why->code, fmt::format("the daemon at {} hung up: {}", path, why->message));
+      }
       if (message.header.request_id == kRequestId) return ipc::status_text(message);
       continue;
     }

@@ -24,8 +24,8 @@
  * memory stays mapped in the child. The child may gw_open() its own client. exec() closes all.
  *
  * Structs carry their size. Set `struct_bytes` to sizeof the struct, and zero what you do not set:
- * zero is every field's default. A field that a newer header added must be zero for an older
- * library, or the call is GW_UNSUPPORTED.
+ * zero is every field's default. A field that is reserved, or that a newer header added, must be
+ * zero for an older library, or the call is GW_UNSUPPORTED.
  *
  * Handles. Free order is free: groups, works and memory keep alive what they need. After
  * gw_close() the others give GW_UNAVAILABLE and still have to be freed.
@@ -65,7 +65,7 @@ enum {
   GW_BUSY = 4,               /**< in use, or too many at once: wait for an op, try again */
   GW_TIMED_OUT = 5,          /**< a bound passed; nothing was aborted */
   GW_ABORTED = 6,            /**< the group was aborted; the text says by whom and why */
-  GW_UNAVAILABLE = 7,        /**< the daemon is not there, or went away */
+  GW_UNAVAILABLE = 7,        /**< the daemon is not there, went away, stops or is being drained */
   GW_RESOURCE_EXHAUSTED = 8, /**< quota, hugepages */
   GW_MISMATCH = 9,           /**< ranks or members called different things */
   GW_UNSUPPORTED = 10,       /**< well-formed, and not to be had here */
@@ -164,7 +164,9 @@ gw_status gw_client_get_counters(const gw_client* client, gw_counters* counters)
 gw_status gw_client_get_completion_fd(gw_client* client, int* fd);
 
 /** This daemon as other daemons reach it, for the job's own rendezvous: GW_RANK_INFO_BYTES opaque
- * bytes, to be given to every other rank unchanged. Bound: request_timeout_ms.
+ * bytes, to be given to every other rank unchanged. They hold a secret of this user's, by which
+ * daemons tell a neighbour's packets from forged ones: give them to nobody else. The members of a
+ * rank are all told the same. Bound: request_timeout_ms.
  * @param info_bytes  size of `info`, at least GW_RANK_INFO_BYTES. */
 gw_status gw_client_describe(gw_client* client, void* info, size_t info_bytes);
 

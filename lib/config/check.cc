@@ -1,13 +1,114 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "config/check.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
 
 #include "config/load.h"
 #include "wire/frame.h"
 
 namespace gradwire::config {
 namespace {
+
+/// Of canonical text, in the host's byte order.
+std::uint32_t number_of(const std::string& ip) {
+  in_addr address{};
+  inet_pton(AF_INET, ip.c_str(), &address);
+  return ntohl(address.s_addr);
+}
+
+std::uint32_t host_mask(std::uint64_t prefix_bits) {
+  return prefix_bits >= 32 ? 0 : ~std::uint32_t{0} >> prefix_bits;
+}
+
+/// @return why no host of the port's network can have `ip`; nothing where one can.
+std::optional<std::string> why_no_host(const std::string& ip, const PortSection& port) {
+  constexpr std::uint32_t kLoopback = 127;
+  const std::uint32_t number = number_of(ip);
+  if (number >> 24 == kLoopback) {
+    return "is a loopback address, which no other host reaches: give the port one of its network";
+  }
+  // A link of /31 has two hosts and nothing else (RFC 3021).
+  const std::uint32_t mask = host_mask(port.prefix_bits);
+  if (port.prefix_bits > 30) return std::nullopt;
+  if ((number & mask) == 0) {
+    return fmt::format("is the network's own address with /{}, which no host has",
+                       port.prefix_bits);
+  }
+  if ((number & mask) == mask) {
+    return fmt::format("is the broadcast address of its network with /{}, which no host has",
+                       port.prefix_bits);
+  }
+  return std::nullopt;
+}
+
+bool in_network(const std::string& ip, const PortSection& port) {
+  return ((number_of(ip) ^ number_of(port.ip)) & ~host_mask(port.prefix_bits)) == 0;
+}
+
+void check_host_addresses(const DaemonConfig& config, std::vector<Conflict>& found) {
+  std::string networks;
+  for (std::size_t i = 0; i < config.ports.size(); ++i) {
+    const PortSection& port = config.ports[i];
+    networks += fmt::format("{}{}/{}", networks.empty() ? "" : ", ", port.ip, port.prefix_bits);
+    if (auto why = why_no_host(port.ip, port)) {
+      found.push_back({fmt::format("port.{}.ip", i), std::move(*why)});
+    }
+  }
+  for (std::size_t i = 0; i < config.neighbors.size(); ++i) {
+    const std::string& ip = config.neighbors[i].ip;
+    const std::string key = fmt::format("neighbor.{}.ip", i);
+    bool reached = false;
+    for (const PortSection& port : config.ports) {
+      if (!in_network(ip, port)) continue;
+      reached = true;
+      if (auto why = why_no_host(ip, port)) found.push_back({key, std::move(*why)});
+      break;
+    }
+    if (!reached) {
+      found.push_back({key, fmt::format("is in the network of no [[port]] ({}), and a neighbor is "
+                                        "on the link of one: nothing is routed",
+                                        networks)});
+    }
+  }
+}
+
+/// As operate::MetricsServer takes it.
+void check_metrics(const DaemonConfig& config, std::vector<Conflict>& found) {
+  const std::string& metrics = config.daemon.metrics;
+  if (metrics.empty()) return;
+  const std::size_t colon = std::min(metrics.rfind(':'), metrics.size());
+  const std::string host = metrics.substr(0, colon);
+  const std::string port = metrics.substr(std::min(colon + 1, metrics.size()));
+  in_addr address{};
+  const bool loopback = host == "[::1]" || (inet_pton(AF_INET, host.c_str(), &address) == 1 &&
+                                            host.starts_with("127."));
+  std::uint16_t number = 0;
+  const char* const end = port.data() + port.size();
+  const auto [stopped, error] = std::from_chars(port.data(), end, number);
+  if (!loopback || error != std::errc{} || stopped != end || number == 0) {
+    found.push_back({"daemon.metrics",
+                     "must be a loopback address with a port, as 127.0.0.1:9464: there is no "
+                     "authentication"});
+  }
+}
+
+/// The EAL makes a folder of this name.
+void check_name(const DaemonConfig& config, std::vector<Conflict>& found) {
+  const std::string& name = config.daemon.name;
+  const bool control = std::any_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+  if (control || name.find('/') != std::string::npos || name == "." || name == "..") {
+    found.push_back({"daemon.name",
+                     "names a folder in /run/dpdk: it must have no '/' and no control character, "
+                     "and not be \".\" or \"..\""});
+  }
+}
 
 void check_addresses(const DaemonConfig& config, std::vector<Conflict>& found) {
   for (std::size_t i = 0; i < config.ports.size(); ++i) {
@@ -78,7 +179,11 @@ void check_fault_port(const DaemonConfig& config, std::vector<Conflict>& found) 
 /// What would have the CPU touch payloads that lie in GPU memory. Whether the ports can is seen
 /// when they are there.
 void check_gpudirect(const DaemonConfig& config, std::vector<Conflict>& found) {
-  if (config.gpu.device.empty() || config.gpu.staging != "gpudirect") return;
+  if (config.gpu.staging != "gpudirect") return;
+  if (config.gpu.device.empty()) {
+    found.push_back({"gpu.staging", "gpudirect needs a GPU: name it in gpu.device"});
+    return;
+  }
   if (config.gpu.kernel == "persistent") {
     found.push_back({"gpu.kernel",
                      "gpu.staging = gpudirect needs launch: what a port writes into GPU memory is "
@@ -100,7 +205,10 @@ void check_gpudirect(const DaemonConfig& config, std::vector<Conflict>& found) {
 
 std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
   std::vector<Conflict> found;
+  check_name(config, found);
+  check_metrics(config, found);
   check_addresses(config, found);
+  check_host_addresses(config, found);
   check_payload(config, found);
   if (!config.gpu.device.empty() && config.limits.groups > kGpuGroups) {
     found.push_back(

@@ -69,6 +69,7 @@ struct TransportSection {
 struct TimeoutsSection {
   std::uint64_t silence_ms = kAuto;  ///< load() puts its default in kAuto's place
   std::uint64_t formation_ms = 30'000;
+  std::uint64_t open_ms = 5'000;
   std::uint64_t hello_ms = 20;
   std::uint64_t ping_ms = 50;
   std::uint64_t leave_ms = 2'000;
@@ -79,8 +80,10 @@ struct TimeoutsSection {
 };
 
 struct LimitsSection {
-  std::uint64_t clients = 64;
+  std::uint64_t clients = 128;
+  std::uint64_t user_clients = kAuto;  ///< load() puts three quarters of `clients` in its place
   std::uint64_t groups = 16;
+  std::uint64_t user_groups = kAuto;  ///< as user_clients
   std::uint64_t client_groups = 16;
   std::uint64_t client_regions = 64;
   std::uint64_t client_memory_mib = 65'536;

@@ -255,6 +255,11 @@ Result<DaemonConfig> Loader::finish() {
     const bool own_cores = config_.lanes.polling == "busy" && config_.daemon.require_isolated;
     config_.timeouts.silence_ms = own_cores ? 150 : 1'500;
   }
+  // Rounded up, so that a daemon for one client or group serves somebody.
+  const auto share = [](std::uint64_t all) { return (3 * all + 3) / 4; };
+  LimitsSection& limits = config_.limits;
+  if (limits.user_clients == kAuto) limits.user_clients = share(limits.clients);
+  if (limits.user_groups == kAuto) limits.user_groups = share(limits.groups);
   if (mistakes_.empty()) {
     for (const Conflict& conflict : find_conflicts(config_)) {
       const auto found = origins_.find(conflict.key);

@@ -5,6 +5,7 @@
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -45,6 +46,8 @@ Result<void> Communicator::open() {
   const auto incarnation = group::random_incarnation();
   if (!incarnation) return tl::unexpected(incarnation.error());
   incarnation_ = *incarnation;
+  const auto secret = group::random_secret();
+  if (!secret) return tl::unexpected(secret.error());
 
   lane::DatapathConfig datapath = config_.datapath;
   datapath.max_groups = 1;
@@ -81,6 +84,7 @@ Result<void> Communicator::open() {
   self.features = ring::features_of(config_.shard);
   self.base_udp_port = datapath.base_udp_port;
   info_ = group::make_rank_info(self, datapath_->lanes(), control_->addresses());
+  info_.secret = group::secret_for(*secret, ::geteuid());
 
   if (datapath_->lanes() > 1) {
     threads_ = std::make_unique<lane::LaneThreads>(*datapath_, 1);
@@ -228,6 +232,9 @@ Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
   wanted.payload_bytes = agreement->payload_bytes;
   wanted.table_digest = group::table_digest(key, 1, *agreement, table);
   wanted.incarnation = incarnation_;
+  wanted.upstream_token = group::link_token(
+      key, static_cast<std::uint16_t>((rank + wanted.nranks - 1) % wanted.nranks), table);
+  wanted.downstream_token = group::link_token(key, rank, table);
   if (wanted.nranks > 1) {
     const auto paths = [&](int step) {
       const auto neighbour =

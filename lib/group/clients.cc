@@ -21,6 +21,9 @@ namespace {
 /// Lane 0 alone reads the clients' queues and checks their memory.
 constexpr std::uint8_t kCommandLane = 0;
 
+/// Zeroing it takes some 10 ms: so long others wait for a worker that all share.
+constexpr std::uint64_t kPieceBytes = 64ull << 20;
+
 constexpr TimeNs kFaultCheckIntervalNs = 100'000'000;
 constexpr TimeNs kLingerCheckIntervalNs = 10'000'000;
 /// A process takes milliseconds to end; one that hangs up and goes on has no claim to memory.
@@ -38,6 +41,12 @@ Result<std::pair<ipc::UniqueFd, ipc::UniqueFd>> make_wakeup() {
 
 }  // namespace
 
+ipc::RankInfo Manager::info_for(uid_t uid) const {
+  ipc::RankInfo info = own_info_;
+  info.secret = secret_for(options_.daemon.secret, uid);
+  return info;
+}
+
 void Manager::open(const PendingReply& to, const ipc::PeerCredentials& peer,
                    std::span<const std::byte> body, TimeNs now) {
   const auto wanted = ipc::body_as<ipc::OpenRequest>(body);
@@ -53,11 +62,7 @@ void Manager::open(const PendingReply& to, const ipc::PeerCredentials& peer,
   if (client_of(to.connection) != nullptr) {
     return reply_error(to, {ErrorCode::kBusy, "this connection is open already"});
   }
-  if (clients_.size() >= options_.limits.clients) {
-    return reply_error(
-        to, {ErrorCode::kResourceExhausted,
-             fmt::format("the daemon has {} clients, its limit", options_.limits.clients)});
-  }
+  if (const auto room = room_for_client(peer.uid); !room) return reply_error(to, room.error());
   auto made = make_client(peer);
   if (!made) return reply_error(to, made.error());
   Client& client = **made;
@@ -65,11 +70,31 @@ void Manager::open(const PendingReply& to, const ipc::PeerCredentials& peer,
   client.since = now;
   client.open_reply = to;
   clients_.emplace(client.id, std::move(*made));
+  sink_.keep(to.connection);
   lane::Request add;
   add.type = lane::RequestType::kAddClient;
   add.client_id = client.id;
   add.client = &client.port;
   request(kCommandLane, add);
+}
+
+Result<void> Manager::room_for_client(uid_t uid) const {
+  const Limits& limits = options_.limits;
+  if (clients_.size() >= limits.clients) {
+    return fail(ErrorCode::kResourceExhausted,
+                fmt::format("the daemon has {} clients, and limits.clients = {}: close one, or "
+                            "raise limits.clients in the daemon's configuration",
+                            clients_.size(), limits.clients));
+  }
+  const auto of_user = std::ranges::count_if(
+      clients_, [uid](const auto& entry) { return entry.second->peer.uid == uid; });
+  if (static_cast<std::uint64_t>(of_user) >= limits.clients_per_user) {
+    return fail(ErrorCode::kResourceExhausted,
+                fmt::format("user {} has {} clients, and limits.user_clients = {}: close one, or "
+                            "raise limits.user_clients in the daemon's configuration",
+                            uid, of_user, limits.clients_per_user));
+  }
+  return {};
 }
 
 Result<std::unique_ptr<Client>> Manager::make_client(const ipc::PeerCredentials& peer) {
@@ -105,7 +130,7 @@ void Manager::client_added(Client& client) {
   body.client_id = client.id;
   body.lanes = lanes_.lanes();
   body.max_payload_bytes = options_.daemon.max_payload_bytes;
-  body.numa_node = client.queue.numa_node();
+  body.numa_node = options_.daemon.numa_node;
   body.queue_region_bytes = client.queue.bytes();
   std::vector<ipc::UniqueFd> fds;
   fds.push_back(client.queue.duplicate_fd());
@@ -132,59 +157,155 @@ void Manager::allocate(const PendingReply& to, Client& client, std::span<const s
   }
   if (client.memories.size() >= limits.regions_per_client) {
     return reply_error(to, {ErrorCode::kResourceExhausted,
-                            fmt::format("the client has {} memory regions, its limit",
-                                        limits.regions_per_client)});
+                            fmt::format("the client has {} memory regions, and "
+                                        "limits.client_regions = {}",
+                                        client.memories.size(), limits.regions_per_client)});
   }
   const std::uint64_t used = client.memory_bytes();
   if (wanted->bytes == 0 || wanted->bytes > limits.bytes_per_client - used) {
     const ErrorCode code =
         wanted->bytes == 0 ? ErrorCode::kInvalidArgument : ErrorCode::kResourceExhausted;
     return reply_error(to, {code, fmt::format("{} bytes wanted, must be 1 to {} (the client has {} "
-                                              "of its {} already)",
+                                              "of its {} already: limits.client_memory_mib)",
                                               wanted->bytes, limits.bytes_per_client - used, used,
                                               limits.bytes_per_client)});
   }
-  auto made = make_memory(client, wanted->bytes);
-  if (!made) return reply_error(to, made.error());
-  if (used + made->bytes() > limits.bytes_per_client) {
-    const std::uint64_t bytes = made->bytes();
-    release(*made);
-    return reply_error(
-        to, {ErrorCode::kResourceExhausted,
-             fmt::format("{} bytes in whole pages, the client has {} of its {} left", bytes,
-                         limits.bytes_per_client - used, limits.bytes_per_client)});
-  }
   const std::uint32_t handle = next_memory_++;
-  lane::Request add;
-  add.type = lane::RequestType::kAddMemory;
-  add.client_id = client.id;
-  add.memory = handle;
-  add.region = {client.id, handle, made->data(), made->bytes()};
-  made->reply = to;
-  client.memories.emplace(handle, std::move(*made));
-  request(kCommandLane, add);
+  if (lanes_.makes_memory_on_gpu()) {
+    auto made = make_memory_on_gpu(wanted->bytes);
+    if (!made) return reply_error(to, made.error());
+    if (auto fits = check_quota(used, made->bytes()); !fits) {
+      release(*made);
+      return reply_error(to, fits.error());
+    }
+    made->reply = to;
+    client.memories.emplace(handle, std::move(*made));
+    return add_memory(client, handle);
+  }
+  Memory& memory = client.memories[handle];
+  memory.state = Memory::State::kMaking;
+  memory.wanted_bytes = wanted->bytes;
+  memory.reply = to;
+  client.to_make.push_back(handle);
+  make_next_memory(client);
 }
 
-Result<Memory> Manager::make_memory(const Client& client, std::uint64_t bytes) {
-  Memory memory;
-  if (lanes_.makes_memory_on_gpu()) {
-    auto made = lanes_.allocate_on_gpu(bytes);
-    if (!made) return tl::unexpected(made.error());
-    memory.gpu = *made;
-    memory.gpu_fd = ipc::UniqueFd(std::exchange(memory.gpu.fd, -1));
-    return memory;
+void Manager::make_next_memory(Client& client) {
+  while (client.making == nullptr && !client.to_make.empty()) {
+    const std::uint32_t handle = client.to_make.front();
+    client.to_make.pop_front();
+    auto reserved = reserve_memory(client, client.memories.at(handle).wanted_bytes);
+    if (!reserved) {
+      memory_failed(client, handle, reserved.error());
+      continue;
+    }
+    client.memories.at(handle).wanted_bytes = reserved->bytes();
+    client.making = std::make_shared<Making>();
+    client.making->memory = std::move(*reserved);
+    const std::shared_ptr<Making> making = client.making;
+    worker_.submit(
+        ipc::Worker::Order::kInTurn,
+        [making] {
+          if (making->cancelled.load(std::memory_order_relaxed)) return true;
+          const auto all = making->memory.populate(kPieceBytes);
+          if (!all) making->error = all.error();
+          return !all || *all;
+        },
+        [this, making, id = client.id, handle] { memory_made(id, handle, *making); });
   }
+}
+
+Result<ipc::SharedMemory> Manager::reserve_memory(const Client& client, std::uint64_t bytes) const {
   ipc::SharedMemoryOptions options;
   options.name = fmt::format("gradwire-memory-{}", client.peer.pid);
   options.bytes = bytes;
   options.numa_node = options_.daemon.numa_node;
   options.pages = options_.pages;
-  auto mapping = ipc::SharedMemory::create(options);
-  if (!mapping) return tl::unexpected(mapping.error());
-  if (auto done = lanes_.register_memory(mapping->data(), mapping->bytes()); !done) {
-    return tl::unexpected(done.error());
+  auto memory = ipc::SharedMemory::reserve(options);
+  if (!memory) return memory;
+  if (auto fits = check_quota(client.memory_bytes() - bytes, memory->bytes()); !fits) {
+    return tl::unexpected(fits.error());
   }
-  memory.mapping = std::move(*mapping);
+  return memory;
+}
+
+Result<void> Manager::check_quota(std::uint64_t used, std::uint64_t bytes) const {
+  const std::uint64_t limit = options_.limits.bytes_per_client;
+  if (used + bytes <= limit) return {};
+  return fail(ErrorCode::kResourceExhausted,
+              fmt::format("{} bytes in whole pages, the client has {} of its {} left "
+                          "(limits.client_memory_mib)",
+                          bytes, limit - used, limit));
+}
+
+void Manager::memory_made(std::uint32_t client_id, std::uint32_t handle, Making& making) {
+  Client& client = *clients_.at(client_id);  // kept while it has memory, and this is some
+  client.making.reset();
+  const auto fail_with = [&](const Error& error) {
+    discard(std::move(making.memory), {});
+    memory_failed(client, handle, error);
+  };
+  if (client.retired) {
+    fail_with({});
+    return forget_if_gone(client_id);
+  }
+  auto finished =
+      making.error ? Result<void>(tl::unexpected(*making.error)) : making.memory.finish();
+  if (finished) {
+    finished = lanes_.register_memory(making.memory.data(), making.memory.bytes());
+  }
+  if (!finished) {
+    fail_with(finished.error());
+  } else {
+    client.memories.at(handle).mapping = std::move(making.memory);
+    add_memory(client, handle);
+  }
+  make_next_memory(client);
+}
+
+void Manager::add_memory(Client& client, std::uint32_t handle) {
+  Memory& memory = client.memories.at(handle);
+  memory.state = Memory::State::kAdding;
+  lane::Request add;
+  add.type = lane::RequestType::kAddMemory;
+  add.client_id = client.id;
+  add.memory = handle;
+  add.region = {client.id, handle, memory.data(), memory.bytes()};
+  request(kCommandLane, add);
+}
+
+void Manager::memory_failed(Client& client, std::uint32_t handle, const Error& error) {
+  const auto found = client.memories.find(handle);
+  const std::optional<PendingReply> to = found->second.reply;
+  client.memories.erase(found);
+  if (to) reply_error(*to, error);
+}
+
+void Manager::discard(ipc::SharedMemory memory, std::function<void()> done) {
+  memory.abandon();
+  if (memory.bytes() <= kPieceBytes) {
+    memory = {};
+    if (done) done();
+    return;
+  }
+  auto held = std::make_shared<ipc::SharedMemory>(std::move(memory));
+  worker_.submit(
+      ipc::Worker::Order::kInTurn,
+      [held] {
+        *held = {};
+        return true;
+      },
+      [done = std::move(done)] {
+        if (done) done();
+      });
+}
+
+Result<Memory> Manager::make_memory_on_gpu(std::uint64_t bytes) {
+  Memory memory;
+  auto made = lanes_.allocate_on_gpu(bytes);
+  if (!made) return tl::unexpected(made.error());
+  memory.gpu = *made;
+  memory.gpu_fd = ipc::UniqueFd(std::exchange(memory.gpu.fd, -1));
   return memory;
 }
 
@@ -240,7 +361,7 @@ void Manager::free_memory(const PendingReply& to, Client& client, std::span<cons
 
 void Manager::remove_memory(Client& client, std::uint32_t handle) {
   Memory& memory = client.memories.at(handle);
-  if (memory.state == Memory::State::kRemoving) return;
+  if (memory.state == Memory::State::kRemoving || memory.state == Memory::State::kMaking) return;
   memory.state = Memory::State::kRemoving;
   lane::Request remove;
   remove.type = lane::RequestType::kRemoveMemory;
@@ -258,8 +379,12 @@ void Manager::memory_removed(Client& client, std::uint32_t handle) {
   }
   const std::optional<PendingReply> to = found->second.reply;
   release(found->second);
-  client.memories.erase(found);  // unmaps: nothing in the daemon refers to it any more
-  if (to && !client.retired) reply(*to, {});
+  ipc::SharedMemory mapping = std::move(found->second.mapping);
+  client.memories.erase(found);
+  // Nothing in the daemon refers to it any more.
+  discard(std::move(mapping), [this, to] {
+    if (to) reply(*to, {});
+  });
 }
 
 void Manager::watch_process(Client& client, TimeNs now) {
@@ -342,18 +467,21 @@ void Manager::check_memory_faults(TimeNs now) {
   }
 }
 
-void Manager::retire(Client& client, const std::string& why, TimeNs now) {
+void Manager::retire(Client& client, const std::string& why, TimeNs now, AbortCode code) {
   if (client.retired) return;
   spdlog::info("client {} (pid {}) {}", client.id, client.peer.pid, why);
   client.retired = true;
   client.open_reply.reset();
   for (auto& [handle, memory] : client.memories) memory.reply.reset();
+  for (const std::uint32_t handle : client.to_make) client.memories.erase(handle);
+  client.to_make.clear();
+  if (client.making != nullptr) client.making->cancelled.store(true, std::memory_order_relaxed);
   watch_process(client, now);
   // The order is the lane's contract: groups end first, then what they referred to goes.
   for (const std::uint64_t handle : group_handles()) {
     Group* group = group_by_handle(handle);
     Member* member = group == nullptr ? nullptr : group->member_of(client.id);
-    if (member != nullptr) client_died(*group, *member, why, now);
+    if (member != nullptr) client_gone(*group, *member, code, why, now);
   }
   for (const auto& [handle, memory] : client.memories) remove_memory(client, handle);
   lane::Request remove;

@@ -86,7 +86,10 @@ void DatapathLanes::tend_links() {
 
 void DatapathLanes::carry_frames() {
   lane::ControlFrame frame;
-  while (datapath_.receive_frame(frame)) {
+  // What is there now and no more: whoever floods the lanes with ARP would keep this thread here.
+  // What comes later rings the bell.
+  for (std::size_t left = datapath_.frames_waiting(); left > 0; --left) {
+    if (!datapath_.receive_frame(frame)) break;
     if (frame.port >= neighbors_.size()) continue;
     neighbors_[frame.port].on_frame({frame.bytes.data(), frame.size}, now_);
   }
@@ -114,6 +117,31 @@ Resolution DatapathLanes::resolve(std::uint16_t port, const wire::IpAddress& ip)
     out.error = asked.error().message;
   }
   return out;
+}
+
+Result<void> DatapathLanes::check_path(const NeighbourPath& path,
+                                       std::uint32_t payload_bytes) const {
+  const lane::Port& port = *datapath_.ports()[path.port];
+  const std::uint32_t packet_bytes = wire::full_packet_bytes(payload_bytes);
+  if (!path.remote_mac || port.carries(*path.remote_mac, packet_bytes)) return {};
+  return fail(ErrorCode::kUnavailable,
+              fmt::format("port {}: the kernel drops full packets of {} bytes to rank {} ({}), and "
+                          "short ones pass: the MTU of its interface, or of the one at the other "
+                          "end, has become smaller than that. Set both to {} or more, or a smaller "
+                          "mtu in [[port]] and start the daemon anew",
+                          port.config().device, packet_bytes, path.rank,
+                          wire::to_string(path.remote_ip), packet_bytes));
+}
+
+Result<lane::GroupPlan*> DatapathLanes::create_plan(const PlanRequest& request) {
+  for (const auto* paths : {&request.downstream, &request.upstream}) {
+    for (const NeighbourPath& path : *paths) {
+      if (auto ok = check_path(path, request.payload_bytes); !ok) {
+        return tl::unexpected(ok.error());
+      }
+    }
+  }
+  return plan_maker_.create(request);
 }
 
 ring::ShardStatus DatapathLanes::shard_status(const lane::GroupPlan& plan, std::uint8_t lane,
@@ -147,6 +175,7 @@ nlohmann::json DatapathLanes::lane_status(std::uint8_t lane) const {
   add("bad_commands", counters.bad_commands);
   add("ops_done", counters.ops_done);
   add("aborts", counters.aborts);
+  add("stuck", counters.stuck);
   add("busy_ns", counters.busy_ns);
   add("idle_ns", counters.idle_ns);
   add("op_bytes", counters.op_bytes);

@@ -42,9 +42,7 @@ class DatapathLanes final : public LaneControl {
   }
   [[nodiscard]] bool next_notice(lane::Notice& out) override { return datapath_.receive(out); }
   [[nodiscard]] Resolution resolve(std::uint16_t port, const wire::IpAddress& ip) override;
-  [[nodiscard]] Result<lane::GroupPlan*> create_plan(const PlanRequest& request) override {
-    return plan_maker_.create(request);
-  }
+  [[nodiscard]] Result<lane::GroupPlan*> create_plan(const PlanRequest& request) override;
   void destroy_plan(lane::GroupPlan* plan) override { plan_maker_.destroy(plan); }
   /// As the lane published it last.
   [[nodiscard]] ring::ShardStatus shard_status(const lane::GroupPlan& plan, std::uint8_t lane,
@@ -81,6 +79,9 @@ class DatapathLanes final : public LaneControl {
 
  private:
   void carry_frames();
+  /// Full packets to it pass the kernel.
+  [[nodiscard]] Result<void> check_path(const NeighbourPath& path,
+                                        std::uint32_t payload_bytes) const;
   void tend_links();
 
   lane::Datapath& datapath_;

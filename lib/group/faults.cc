@@ -43,6 +43,7 @@ void Manager::inject(const PendingReply& to, const ipc::PeerCredentials& peer,
   const std::string device = ipc::text_of(request->device);
   const std::vector<PortFaults>& ports = lanes_.port_faults();
   bool found = false;
+  std::map<std::string, std::string> replaced;  ///< by device: a second injection ends the first
   for (std::uint16_t port = 0; port < ports.size(); ++port) {
     if (!device.empty() && device != ports[port].device) continue;
     found = true;
@@ -55,9 +56,17 @@ void Manager::inject(const PendingReply& to, const ipc::PeerCredentials& peer,
                        "nor corrupts frames: drop, reorder or delay them",
                        ports[port].device)});
     }
+    if (ports[port].faults.active()) replaced[ports[port].device] = describe(ports[port].faults);
     set_faults(port, ports[port].device, request->faults);
   }
-  if (found) return reply_json(to, faults_status());
+  if (found) {
+    json answer = faults_status();
+    for (json& entry : answer) {
+      const auto before = replaced.find(entry["port"].get<std::string>());
+      entry["replaced"] = before == replaced.end() ? json(nullptr) : json(before->second);
+    }
+    return reply_json(to, answer);
+  }
   std::string names;
   for (const PortFaults& port : ports) names += (names.empty() ? "" : ", ") + port.device;
   reply_error(to,

@@ -59,14 +59,15 @@ Result<TimeNs> Manager::formation_bound(const ipc::JoinRequest& request) const {
 }
 
 Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& client, TimeNs now) {
-  const auto agreement = check_join(body, own_info_);
+  const auto agreement = check_join(body, info_for(client.peer.uid));
   if (!agreement) return tl::unexpected(agreement.error());
   const std::uint32_t id = client.id;
   const auto mine = std::ranges::count_if(
       groups_, [id](const auto& entry) { return entry.second->member_of(id) != nullptr; });
   if (static_cast<std::uint64_t>(mine) >= options_.limits.groups_per_client) {
     return fail(ErrorCode::kResourceExhausted,
-                fmt::format("the client is a member of {} groups, its limit", mine));
+                fmt::format("the client is a member of {} groups, and limits.client_groups = {}",
+                            mine, options_.limits.groups_per_client));
   }
   const GroupKey key = {body.request.group_id, body.request.epoch};
   for (const auto& [handle, group] : groups_) {
@@ -77,10 +78,7 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
   if (drain_ != DrainState::kNone) {
     return fail(ErrorCode::kUnavailable, "the daemon is being drained: it forms no new group");
   }
-  if (groups_.size() >= options_.limits.groups) {
-    return fail(ErrorCode::kResourceExhausted,
-                fmt::format("the daemon has {} groups, its limit", options_.limits.groups));
-  }
+  if (auto room = room_for_group(client.peer.uid); !room) return tl::unexpected(room.error());
   auto group = std::make_unique<Group>();
   group->key = key;
   group->rank = body.request.rank;
@@ -97,6 +95,24 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
   Group* made = groups_.emplace(group->handle, std::move(group)).first->second.get();
   remember_name(*made);
   return made;
+}
+
+Result<void> Manager::room_for_group(uid_t uid) const {
+  const Limits& limits = options_.limits;
+  if (groups_.size() >= limits.groups) {
+    return fail(ErrorCode::kResourceExhausted,
+                fmt::format("the daemon has {} groups, and limits.groups = {}", groups_.size(),
+                            limits.groups));
+  }
+  const auto of_user =
+      std::ranges::count_if(groups_, [uid](const auto& entry) { return entry.second->uid == uid; });
+  if (static_cast<std::uint64_t>(of_user) >= limits.groups_per_user) {
+    return fail(ErrorCode::kResourceExhausted,
+                fmt::format("user {} has {} groups, and limits.user_groups = {}: leave one, or "
+                            "raise limits.user_groups in the daemon's configuration",
+                            uid, of_user, limits.groups_per_user));
+  }
+  return {};
 }
 
 Result<void> Manager::check_member(const Group& group, const ipc::JoinBody& body,
@@ -207,6 +223,8 @@ void Manager::start_lanes(Group& group, TimeNs now) {
   wanted.payload_bytes = group.agreement.payload_bytes;
   wanted.table_digest = group.digest;
   wanted.incarnation = options_.daemon.incarnation;
+  wanted.upstream_token = link_token(group.key, group.upstream_rank(), group.table);
+  wanted.downstream_token = link_token(group.key, group.rank, group.table);
   wanted.downstream = group.downstream;
   wanted.upstream = group.upstream;
   wanted.formation_ns = std::max<TimeNs>(group.formation_deadline - now, 0) + kShardGraceNs;
@@ -300,8 +318,11 @@ std::string Manager::what_is_missing(const Group& group, TimeNs now) const {
     const ring::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
     if (!group.downstream.empty() && !status.downstream_heard) {
       const NeighbourPath& path = path_of(group.downstream, lane);
-      add(fmt::format("downstream rank {} ({}) has not answered the hello of lane {}", path.rank,
-                      wire::to_string(path.remote_ip), lane));
+      add(
+          fmt::format("downstream rank {} ({}) has not answered the hello of lane {} (if it "
+                      "answers pings, an MTU on the way is below {})",
+                      path.rank, wire::to_string(path.remote_ip), lane,
+                      wire::full_packet_bytes(group.agreement.payload_bytes)));
     }
     if (!group.upstream.empty() && !status.upstream_heard) {
       const NeighbourPath& path = path_of(group.upstream, lane);

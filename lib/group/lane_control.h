@@ -58,6 +58,8 @@ struct PlanRequest {
   std::uint32_t payload_bytes = 0;
   std::uint64_t table_digest = 0;
   std::uint64_t incarnation = 0;
+  std::uint64_t upstream_token = 0;  ///< link_token() of the two links
+  std::uint64_t downstream_token = 0;
   std::vector<NeighbourPath> downstream;  ///< as path_of() takes them; none where nranks is 1
   std::vector<NeighbourPath> upstream;
   TimeNs formation_ns = 0;  ///< for ShardTimeouts: a little past the manager's own bound

@@ -166,14 +166,15 @@ void Manager::check_leave_deadline(Group& group, TimeNs now) {
   abort_group(group, reason_here(group, AbortCode::kPeerLeft, text), -1, now);
 }
 
-void Manager::client_died(Group& group, Member& member, const std::string& why, TimeNs now) {
+void Manager::client_gone(Group& group, Member& member, AbortCode code, const std::string& why,
+                          TimeNs now) {
   const bool had_left = member.left;
   member.left = true;
   member.join_reply.reset();
   member.leave_reply.reset();
   const std::string detail =
       fmt::format("member {} (pid {}) {}", &member - group.members.data(), member.pid, why);
-  const AbortReason reason = reason_here(group, AbortCode::kClientDied, detail);
+  const AbortReason reason = reason_here(group, code, detail);
   if (group.state <= GroupState::kForming) {
     return fail_formation(group, {ErrorCode::kAborted, describe(reason)}, reason, now);
   }

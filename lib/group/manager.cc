@@ -13,13 +13,14 @@ constexpr int kNoticesPerRound = 1024;
 }  // namespace
 
 Manager::Manager(const ManagerOptions& options, LaneControl& lanes, ipc::MessageSink& sink,
-                 TimeNs now)
+                 TimeNs now, ipc::Worker* worker)
     : options_(options),
       lanes_(lanes),
       sink_(sink),
       started_(now),
       own_info_(make_rank_info(options.daemon, lanes.lanes(), lanes.addresses())),
-      unsent_(lanes.lanes()) {}
+      unsent_(lanes.lanes()),
+      worker_(worker != nullptr ? *worker : inline_worker_) {}
 
 Manager::~Manager() {
   for (const auto& [handle, group] : groups_) {
@@ -27,7 +28,7 @@ Manager::~Manager() {
   }
   for (const auto& [id, client] : clients_) {
     for (const auto& [handle, memory] : client->memories) {
-      release(memory);
+      if (memory.state != Memory::State::kMaking) release(memory);
     }
   }
 }
@@ -44,11 +45,11 @@ void Manager::dispatch(const PendingReply& to, const ipc::PeerCredentials& peer,
     case MessageType::kOpen:
       return open(to, peer, message.body, now);
     case MessageType::kDescribe:
-      return reply(to, ipc::bytes_of(own_info_));
+      return reply(to, ipc::bytes_of(info_for(peer.uid)));
     case MessageType::kStatus:
-      return reply_json(to, status(now));
+      return ask(status_asks_, to, peer.uid);
     case MessageType::kTrace:
-      return reply_json(to, trace(now));
+      return ask(trace_asks_, to, peer.uid);
     case MessageType::kDrain:
       return drain(to, peer, message.body);
     case MessageType::kInject:
@@ -63,6 +64,9 @@ void Manager::dispatch(const PendingReply& to, const ipc::PeerCredentials& peer,
                                         ipc::name_of(to.type))});
   }
   switch (to.type) {
+    case MessageType::kClose:
+      retire(*client, "closed its client", now, AbortCode::kPeerLeft);
+      return sink_.hang_up(to.connection);
     case MessageType::kAllocate:
       return allocate(to, *client, message.body);
     case MessageType::kFree:
@@ -83,11 +87,14 @@ void Manager::dispatch(const PendingReply& to, const ipc::PeerCredentials& peer,
 }
 
 void Manager::on_hangup(ipc::ConnectionId connection, TimeNs now) {
+  status_asks_.waiting.erase(connection);
+  trace_asks_.waiting.erase(connection);
   Client* client = client_of(connection);
   if (client != nullptr) retire(*client, "hung up", now);
 }
 
 void Manager::poll(TimeNs now) {
+  worker_.finish();
   lane::Notice notice;
   for (int i = 0; i < kNoticesPerRound && lanes_.next_notice(notice); ++i) on_notice(notice, now);
   // By handle, since each of these may end the group.
@@ -99,6 +106,7 @@ void Manager::poll(TimeNs now) {
   check_memory_faults(now);
   release_lingering(now);
   poll_stop(now);
+  serve_texts(now);
   flush_requests();
 }
 

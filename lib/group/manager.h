@@ -11,7 +11,8 @@
 /// - When a shard aborts, or a member asks for it, every lane aborts, every member gets a
 ///   kGroupAborted event, and the group stays on the lanes until a member leaves, so that what they
 ///   still post is answered with the reason.
-/// - When a client dies, its groups abort with kClientDied and leave the lanes at once; for members
+/// - When a client dies, its groups abort with kClientDied (with kPeerLeft where it closed the
+///   client by itself) and leave the lanes at once; for members
 ///   that live, a closed group is kept until they leave. Its memory is unmapped, and the client
 ///   forgotten, when the command lane has said that nothing refers to them. Other groups go on.
 /// - Formation that fails leaves nothing behind: members get an error and no handle.
@@ -19,6 +20,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -33,13 +35,15 @@
 #include "group/state.h"
 #include "ipc/message_sink.h"
 #include "ipc/message_socket.h"
+#include "ipc/worker.h"
 
 namespace gradwire::group {
 
 class Manager {
  public:
-  /// `lanes` and `sink` outlive the manager.
-  Manager(const ManagerOptions& options, LaneControl& lanes, ipc::MessageSink& sink, TimeNs now);
+  /// `lanes`, `sink` and `worker` outlive the manager. Without a worker everything is done at once.
+  Manager(const ManagerOptions& options, LaneControl& lanes, ipc::MessageSink& sink, TimeNs now,
+          ipc::Worker* worker = nullptr);
   /// The lanes have been stopped by then: what they still held is destroyed here.
   ~Manager();
   Manager(const Manager&) = delete;
@@ -59,16 +63,25 @@ class Manager {
   /// What was not closed in time; empty where all was.
   [[nodiscard]] std::string leftovers() const;
 
-  /// The whole status, as in a kStatus reply.
-  [[nodiscard]] nlohmann::json status(TimeNs now) const;
-  /// The last events of ops, as in a kTrace reply.
-  [[nodiscard]] nlohmann::json trace(TimeNs now) const;
+  /// The whole status, as in a kStatus reply. Of other users' groups `viewer` does not get to know
+  /// what names them on the wire; root and the daemon's own user see all.
+  [[nodiscard]] nlohmann::json status(TimeNs now, uid_t viewer = 0) const;
+  /// The last events of ops, as in a kTrace reply; `viewer` as above.
+  [[nodiscard]] nlohmann::json trace(TimeNs now, uid_t viewer = 0) const {
+    return prepare_trace(now, viewer)();
+  }
 
   [[nodiscard]] std::size_t client_count() const noexcept { return clients_.size(); }
   [[nodiscard]] std::size_t group_count() const noexcept { return groups_.size(); }
 
  private:
   enum class StopState : std::uint8_t { kRunning, kDraining, kClosing };
+  struct GroupName {
+    GroupKey key;
+    uid_t uid = 0;
+    std::uint16_t rank = 0;
+    std::uint16_t nranks = 0;
+  };
   struct Outstanding {
     std::unique_ptr<lane::Request> request;
     std::uint8_t lane = 0;
@@ -86,13 +99,26 @@ class Manager {
   void on_request_done(const lane::Notice& notice, TimeNs now);
 
   // clients.cc: clients and their memory
+  /// This daemon's entry in a table, as processes of this user get and give it.
+  [[nodiscard]] ipc::RankInfo info_for(uid_t uid) const;
   void open(const PendingReply& reply, const ipc::PeerCredentials& peer,
             std::span<const std::byte> body, TimeNs now);
+  [[nodiscard]] Result<void> room_for_client(uid_t uid) const;
   [[nodiscard]] Result<std::unique_ptr<Client>> make_client(const ipc::PeerCredentials& peer);
   void client_added(Client& client);
   void allocate(const PendingReply& reply, Client& client, std::span<const std::byte> body);
   /// In hugepages, registered with the lanes, or on their GPU.
-  [[nodiscard]] Result<Memory> make_memory(const Client& client, std::uint64_t bytes);
+  [[nodiscard]] Result<Memory> make_memory_on_gpu(std::uint64_t bytes);
+  /// Starts the client's next, if the worker has none of it: its answers come in order.
+  void make_next_memory(Client& client);
+  [[nodiscard]] Result<ipc::SharedMemory> reserve_memory(const Client& client,
+                                                         std::uint64_t bytes) const;
+  [[nodiscard]] Result<void> check_quota(std::uint64_t used, std::uint64_t bytes) const;
+  void memory_made(std::uint32_t client_id, std::uint32_t handle, Making& making);
+  void add_memory(Client& client, std::uint32_t handle);
+  void memory_failed(Client& client, std::uint32_t handle, const Error& error);
+  /// Unmaps it; where that takes long, elsewhere. Then `done`.
+  void discard(ipc::SharedMemory memory, std::function<void()> done);
   /// Before the memory goes: nothing refers to it.
   void release(const Memory& memory);
   void memory_added(Client& client, std::uint32_t handle);
@@ -108,7 +134,8 @@ class Manager {
   void check_memory_faults(TimeNs now);
   /// The client's part is over: groups end, memory goes, in time the client itself. `why` goes on
   /// from "the client ...".
-  void retire(Client& client, const std::string& why, TimeNs now);
+  void retire(Client& client, const std::string& why, TimeNs now,
+              AbortCode code = AbortCode::kClientDied);
   /// The daemon ends it: the client is told why, retired and hung up.
   void cut_off(Client& client, const std::string& why, TimeNs now);
   void forget_if_gone(std::uint32_t client_id);
@@ -119,6 +146,7 @@ class Manager {
   void join(const PendingReply& reply, Client& client, std::span<const std::byte> body, TimeNs now);
   [[nodiscard]] Result<Group*> group_to_join(const ipc::JoinBody& join, const Client& client,
                                              TimeNs now);
+  [[nodiscard]] Result<void> room_for_group(uid_t uid) const;
   [[nodiscard]] Result<void> check_member(const Group& group, const ipc::JoinBody& join,
                                           const Client& client) const;
   [[nodiscard]] Result<TimeNs> formation_bound(const ipc::JoinRequest& request) const;
@@ -146,7 +174,8 @@ class Manager {
   void begin_close(Group& group, TimeNs now);
   void on_lane_closed(Group& group, std::uint8_t lane, TimeNs now);
   void check_leave_deadline(Group& group, TimeNs now);
-  void client_died(Group& group, Member& member, const std::string& why, TimeNs now);
+  void client_gone(Group& group, Member& member, AbortCode code, const std::string& why,
+                   TimeNs now);
   void forget_if_left(std::uint64_t handle);
   void poll_stop(TimeNs now);
   void set_state(Group& group, GroupState state, TimeNs now) const;
@@ -162,6 +191,10 @@ class Manager {
   [[nodiscard]] nlohmann::json faults_status() const;
 
   // operate.cc: the trace, and draining
+  [[nodiscard]] static nlohmann::json event_json(const lane::TraceEvent& event,
+                                                 const GroupName* name);
+  /// @return what makes the trace of copies, in whatever thread.
+  [[nodiscard]] std::function<nlohmann::json()> prepare_trace(TimeNs now, uid_t viewer) const;
   enum class DrainState : std::uint8_t { kNone, kDraining, kDrained };
   void drain(const PendingReply& reply, const ipc::PeerCredentials& peer,
              std::span<const std::byte> body);
@@ -172,6 +205,30 @@ class Manager {
 
   // status.cc
   void reply_json(const PendingReply& reply, const nlohmann::json& value);
+  /// JSON as it goes to a client: in a message, or in a file where it is too long for one.
+  struct Text {
+    Text() = default;
+    explicit Text(const nlohmann::json& value);
+    std::string text;
+    bool is_long = false;
+    ipc::UniqueFd file;
+  };
+  void reply_text(const PendingReply& reply, const Text& text);
+  /// One text at a time is made, for all of one user who asked, one answer a connection, and then
+  /// for the next user: whoever asks without end keeps nobody waiting.
+  struct Asker {
+    uid_t viewer = 0;
+    std::deque<PendingReply> replies;
+  };
+  struct Asks {
+    std::map<ipc::ConnectionId, Asker> waiting;
+    uid_t last_viewer = 0;
+    bool making = false;
+  };
+  void ask(Asks& asks, const PendingReply& reply, uid_t viewer);
+  /// @param prepare  is called here, with who asks; what it returns in the worker
+  void serve(Asks& asks, const std::function<std::function<nlohmann::json()>(uid_t)>& prepare);
+  void serve_texts(TimeNs now);
   [[nodiscard]] nlohmann::json lane_status(std::uint8_t lane, TimeNs now) const;
   [[nodiscard]] nlohmann::json ops_status(const Group& group, TimeNs now) const;
   [[nodiscard]] nlohmann::json daemon_status(TimeNs now) const;
@@ -182,7 +239,7 @@ class Manager {
   LaneControl& lanes_;
   ipc::MessageSink& sink_;
   TimeNs started_;
-  ipc::RankInfo own_info_;
+  ipc::RankInfo own_info_;  ///< without a secret
 
   std::map<std::uint32_t, std::unique_ptr<Client>> clients_;  ///< by client id
   std::map<std::uint64_t, std::unique_ptr<Group>> groups_;    ///< by handle
@@ -193,13 +250,13 @@ class Manager {
   std::unordered_map<lane::Request*, Outstanding> outstanding_;
   std::vector<std::deque<lane::Request*>> unsent_;  ///< by lane, in order
 
+  ipc::InlineWorker inline_worker_;
+  ipc::Worker& worker_;
+  Asks status_asks_;
+  Asks trace_asks_;
+
   DrainState drain_ = DrainState::kNone;
   std::vector<PendingReply> drain_replies_;
-  struct GroupName {
-    GroupKey key;
-    std::uint16_t rank = 0;
-    std::uint16_t nranks = 0;
-  };
   std::map<std::uint64_t, GroupName> names_;  ///< by handle; groups that are gone too
 
   StopState stop_ = StopState::kRunning;

@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "group/manager.h"
+#include "group/shard_json.h"
 
 namespace gradwire::group {
 
@@ -27,45 +28,59 @@ std::int64_t unix_now_ns() {
 }  // namespace
 
 void Manager::remember_name(const Group& group) {
-  names_[group.handle] = {group.key, group.rank, group.nranks()};
+  names_[group.handle] = {group.key, group.uid, group.rank, group.nranks()};
   // The oldest go, but never that of a group that is still here.
   for (auto name = names_.begin(); names_.size() > kNamesKept && name != names_.end();) {
     name = groups_.contains(name->first) ? std::next(name) : names_.erase(name);
   }
 }
 
-json Manager::trace(TimeNs now) const {
-  json events = json::array();
+std::function<json()> Manager::prepare_trace(TimeNs now, uid_t viewer) const {
+  std::vector<lane::TraceEvent> events;
   for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
-    for (const lane::TraceEvent& event : lanes_.trace(lane)) {
-      json entry = {{"at_ns", event.at},
-                    {"lane", event.lane},
-                    {"event", lane::name_of(event.type)},
-                    {"op_seq", event.op_seq},
-                    {"value", event.value}};
-      if (const auto name = names_.find(event.group_handle); name != names_.end()) {
-        entry["group_id"] = fmt::format("{:016x}", name->second.key.group_id);
-        entry["epoch"] = name->second.key.epoch;
-        entry["rank"] = name->second.rank;
-        entry["nranks"] = name->second.nranks;
-      }
-      if (event.type == lane::TraceType::kAborted) {
-        AbortReason reason;
-        reason.code = static_cast<AbortCode>(event.value);
-        reason.culprit_rank = event.culprit_rank;
-        reason.reporter_rank = event.reporter_rank;
-        reason.op_seq = event.op_seq;
-        entry["reason"] = describe(reason);
-      }
-      events.push_back(std::move(entry));
-    }
+    const std::vector<lane::TraceEvent> of_lane = lanes_.trace(lane);
+    events.insert(events.end(), of_lane.begin(), of_lane.end());
   }
-  return {{"pid", ::getpid()},
-          {"incarnation", fmt::format("{:016x}", options_.daemon.incarnation)},
-          {"lanes", lanes_.lanes()},
-          {"now_ns", now},
-          {"unix_now_ns", unix_now_ns()},
-          {"events", std::move(events)}};
+  json about = {{"pid", ::getpid()},
+                {"incarnation", fmt::format("{:016x}", options_.daemon.incarnation)},
+                {"lanes", lanes_.lanes()},
+                {"now_ns", now},
+                {"unix_now_ns", unix_now_ns()}};
+  return [events = std::move(events), names = names_, about = std::move(about), viewer] {
+    json out = about;
+    json& all = out["events"] = json::array();
+    for (const lane::TraceEvent& event : events) {
+      const auto name = names.find(event.group_handle);
+      all.push_back(event_json(event, name == names.end() ? nullptr : &name->second));
+      if (name != names.end() && !may_see(viewer, name->second.uid)) {
+        all.back()["group_id"] = hidden_name(event.group_handle);
+      }
+    }
+    return out;
+  };
+}
+
+json Manager::event_json(const lane::TraceEvent& event, const GroupName* name) {
+  json entry = {{"at_ns", event.at},
+                {"lane", event.lane},
+                {"event", lane::name_of(event.type)},
+                {"op_seq", event.op_seq},
+                {"value", event.value}};
+  if (name != nullptr) {
+    entry["group_id"] = fmt::format("{:016x}", name->key.group_id);
+    entry["epoch"] = name->key.epoch;
+    entry["rank"] = name->rank;
+    entry["nranks"] = name->nranks;
+  }
+  if (event.type == lane::TraceType::kAborted) {
+    AbortReason reason;
+    reason.code = static_cast<AbortCode>(event.value);
+    reason.culprit_rank = event.culprit_rank;
+    reason.reporter_rank = event.reporter_rank;
+    reason.op_seq = event.op_seq;
+    entry["reason"] = describe(reason);
+  }
+  return entry;
 }
 
 bool Manager::may_operate(const PendingReply& to, const ipc::PeerCredentials& peer) {
@@ -97,6 +112,7 @@ void Manager::drain(const PendingReply& to, const ipc::PeerCredentials& peer,
     return reply_json(to, {{"state", "running"}});
   }
   drain_replies_.push_back(to);
+  sink_.keep(to.connection);
   if (drain_ == DrainState::kNone) {
     spdlog::info("draining: no new group and no new op is accepted");
     drain_ = DrainState::kDraining;

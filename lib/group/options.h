@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "group/sip_hash.h"
 #include "ipc/shared_memory.h"
 
 namespace gradwire::group {
@@ -16,10 +17,12 @@ namespace gradwire::group {
 /// Bounds on what clients can take. Every one is enforced with an error that names it.
 struct Limits {
   std::uint32_t clients = 256;
+  std::uint32_t clients_per_user = 256;
   std::uint64_t bytes_per_client = 64ull << 30;
   std::uint32_t regions_per_client = 64;
   std::uint32_t groups_per_client = 16;
   std::uint32_t groups = 64;
+  std::uint32_t groups_per_user = 64;
   TimeNs formation_default_ns = 30'000'000'000;  ///< where a join names no timeout
   TimeNs formation_max_ns = 3'600'000'000'000;
   /// A member has left and others have not: so long until the group is aborted, since an op that
@@ -32,11 +35,13 @@ struct Limits {
 struct DaemonInfo {
   std::string version;
   std::uint64_t incarnation = 0;  ///< random at start, not 0
+  SipHashKey secret;              ///< random at start; secret_for() makes users' secrets of it
   std::uint32_t max_payload_bytes = 0;
   std::uint32_t features = 0;         ///< must be equal on all ranks of a group
   std::uint16_t base_udp_port = 0;    ///< lane i listens on base_udp_port + i
   int numa_node = -1;                 ///< where client memory goes
   std::vector<std::string> datapath;  ///< what was found at start, for the status: ports, drivers
+  std::vector<std::string> warnings;  ///< the same, what is not as it should be
 };
 
 struct ManagerOptions {

@@ -54,6 +54,8 @@ Result<lane::ShardPlacement> PlanMaker::place(const PlanRequest& request, std::u
   config.payload_bytes = request.payload_bytes;
   config.table_digest = request.table_digest;
   config.incarnation = request.incarnation;
+  config.upstream_token = request.upstream_token;
+  config.downstream_token = request.downstream_token;
   config.packet_pool = datapath_.pools(lane).packet();
   config.control_pool = datapath_.pools(lane).control();
   if (const lane::PayloadPool* payloads = datapath_.payloads(lane); payloads != nullptr) {

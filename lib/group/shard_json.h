@@ -14,6 +14,12 @@ namespace gradwire::group {
 
 [[nodiscard]] constexpr double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
 
+/// Whether a user may know what names a group of `owner` on the wire: its own user, root, and the
+/// daemon's own.
+[[nodiscard]] bool may_see(uid_t viewer, uid_t owner) noexcept;
+/// What others get in place of the group's id: "hidden-7".
+[[nodiscard]] std::string hidden_name(std::uint64_t handle);
+
 [[nodiscard]] nlohmann::json shard_json(std::uint8_t lane, const ring::ShardStatus& status);
 [[nodiscard]] nlohmann::json counters_json(const ring::ShardCounters& counters);
 

@@ -4,8 +4,10 @@
 /// thread owns all of it.
 #pragma once
 
+#include <atomic>
 #include <bitset>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,6 +34,7 @@ struct PendingReply {
 /// Client memory is unmapped only when the command lane has said that no op refers to it.
 struct Memory {
   enum class State : std::uint8_t {
+    kMaking,  ///< it is the client's turn, or the worker faults it in; no `mapping` yet
     kAdding,
     kLive,
     kRemoving,
@@ -41,16 +44,26 @@ struct Memory {
   reduce::SharedGpuMemory gpu;  ///< in its place, where memory is made on a GPU; no fd
   ipc::UniqueFd gpu_fd;
   State state = State::kAdding;
+  std::uint64_t wanted_bytes = 0;     ///< kMaking: for the quota
   std::optional<PendingReply> reply;  ///< to the allocate, later to the free
 
   [[nodiscard]] bool on_gpu() const noexcept { return gpu.address != nullptr; }
   [[nodiscard]] std::byte* data() const noexcept { return on_gpu() ? gpu.address : mapping.data(); }
   [[nodiscard]] std::uint64_t bytes() const noexcept {
+    if (state == State::kMaking) return wanted_bytes;
     return on_gpu() ? gpu.bytes : mapping.bytes();
   }
   [[nodiscard]] ipc::UniqueFd duplicate_fd() const noexcept {
     return on_gpu() ? gpu_fd.duplicate() : mapping.duplicate_fd();
   }
+};
+
+/// Memory that the worker faults in. Between the threads: the memory is the worker's until it is
+/// finished with it.
+struct Making {
+  ipc::SharedMemory memory;
+  std::optional<Error> error;
+  std::atomic<bool> cancelled{false};
 };
 
 struct PendingEvent {
@@ -73,6 +86,8 @@ struct Client {
   lane::ClientPort port;
   std::optional<PendingReply> open_reply;
   std::map<std::uint32_t, Memory> memories;  ///< by handle
+  std::deque<std::uint32_t> to_make;         ///< handles of kMaking in order, but for the first,
+  std::shared_ptr<Making> making;            ///< which the worker has
   /// The handle is the place, from 1. They outlive what the command lane knows of the client.
   std::vector<std::unique_ptr<reduce::ReadyEvent>> events;
   std::map<std::uint32_t, PendingEvent> pending_events;  ///< by handle; not answered yet

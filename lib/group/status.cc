@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
 #include "group/manager.h"
 #include "group/shard_json.h"
@@ -45,8 +46,33 @@ json reduce_json(const std::vector<ReduceTotal>& totals) {
   return out;
 }
 
-/// Members that have left before the others.
-std::string members_left(const Group& group) {
+OpWait members_op_wait(const Group& group, const lane::MembersWait& members) {
+  OpWait wait;
+  wait.op_seq = members.op_seq;
+  wait.rank = group.rank;
+  wait.since = members.since;
+  wait.text = fmt::format(
+      "op {}: member {} of this rank (pid {}), {}", members.op_seq, members.member,
+      members.member < group.members.size() ? group.members[members.member].pid : 0,
+      members.computes ? "whose stream still computes its input" : "which has not called it");
+  return wait;
+}
+
+/// Takes away what a packet that this group believes would need.
+void hide_names(const Group& group, json& status) {
+  status["group_id"] = hidden_name(group.handle);
+  status["table_digest"] = nullptr;
+  for (const char* neighbour : {"downstream", "upstream"}) {
+    if (status[neighbour].is_object()) status[neighbour]["incarnation"] = nullptr;
+  }
+  if (!group.reason.is_set()) return;
+  AbortReason reason = group.reason;
+  reason.detail[0] = '\0';  // it may tell a digest, or what a client wrote
+  status["aborted"] = describe(reason);
+}
+
+/// Members that the group is kept for: they have not left yet.
+std::string members_to_leave(const Group& group) {
   std::string text;
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     if (group.members[i].left) continue;
@@ -62,6 +88,9 @@ json lanes_to_close(const Group& group) {
   }
   return lanes;
 }
+
+/// Unanswered requests for a text that a connection may have; its threads wait for answers.
+constexpr std::size_t kAsksOfConnection = 64;
 
 /// A sealed memfd that holds `text`: for a status that no message can hold.
 ipc::UniqueFd text_file(const std::string& text) {
@@ -79,7 +108,14 @@ ipc::UniqueFd text_file(const std::string& text) {
 
 }  // namespace
 
-json Manager::status(TimeNs now) const {
+Manager::Text::Text(const json& value)
+    // Texts may come from clients: bytes that are no UTF-8 are replaced, not thrown at us.
+    : text(value.dump(-1, ' ', false, json::error_handler_t::replace)),
+      is_long(text.size() > ipc::kMaxMessageBytes - sizeof(ipc::MessageHeader)) {
+  if (is_long) file = text_file(text);
+}
+
+json Manager::status(TimeNs now, uid_t viewer) const {
   json result;
   result["daemon"] = daemon_status(now);
   result["lanes"] = json::array();
@@ -100,8 +136,13 @@ json Manager::status(TimeNs now) const {
   result["groups"] = json::array();
   result["ops"] = json::array();
   for (const auto& [handle, group] : groups_) {
+    const bool open = may_see(viewer, group->uid);
     result["groups"].push_back(group_status(*group, now));
-    for (json& op : ops_status(*group, now)) result["ops"].push_back(std::move(op));
+    if (!open) hide_names(*group, result["groups"].back());
+    for (json& op : ops_status(*group, now)) {
+      if (!open) op["group_id"] = hidden_name(handle);
+      result["ops"].push_back(std::move(op));
+    }
   }
   result["ports"] = lanes_.ports_status();
   result["clients"] = json::array();
@@ -135,14 +176,7 @@ json Manager::ops_status(const Group& group, TimeNs now) const {
     if (wait.op_seq != 0) ops.push_back(op_json(group, lane, wait, status, now));
   }
   if (const auto members = lanes_.members_wait(group.handle)) {
-    OpWait wait;
-    wait.op_seq = members->op_seq;
-    wait.rank = group.rank;
-    wait.since = members->since;
-    wait.text = fmt::format(
-        "op {}: member {} of this rank, {}", members->op_seq, members->member,
-        members->computes ? "whose stream still computes its input" : "which has not called it");
-    ops.push_back(op_json(group, 0, wait, {}, now));
+    ops.push_back(op_json(group, 0, members_op_wait(group, *members), {}, now));
   }
   return ops;
 }
@@ -154,6 +188,14 @@ json Manager::daemon_status(TimeNs now) const {
     addresses.push_back(
         {{"port", local.port},
          {"address", fmt::format("{}/{}", wire::to_string(local.ip), local.prefix_bits)}});
+  }
+  json warnings = daemon.warnings;
+  // What passes is told as it is now.
+  for (const json& port : lanes_.ports_status()) {
+    if (port.value("up", true)) continue;
+    warnings.push_back(
+        fmt::format("port {}: the link is down: groups over it form when it comes up",
+                    port.value("device", "?")));
   }
   static constexpr const char* kStates[] = {"running", "stopping", "closing"};
   static constexpr const char* kDrains[] = {"running", "draining", "drained"};
@@ -171,6 +213,7 @@ json Manager::daemon_status(TimeNs now) const {
           {"numa_node", daemon.numa_node},
           {"addresses", std::move(addresses)},
           {"datapath", daemon.datapath},
+          {"warnings", std::move(warnings)},
           {"requests_outstanding", outstanding_.size()}};
 }
 
@@ -195,11 +238,16 @@ json Manager::group_status(const Group& group, TimeNs now) const {
       if (wait.op_seq != 0) waits.push_back(std::move(wait.text));
     }
   }
+  if (group.state == GroupState::kFormed && !group.reason.is_set()) {
+    if (const auto late = lanes_.members_wait(group.handle)) {
+      waits.push_back(members_op_wait(group, *late).text);
+    }
+  }
   if (group.state < GroupState::kFormed) waits.push_back(what_is_missing(group, now));
   if (group.state == GroupState::kClosing) waits = lanes_to_close(group);
   const bool members_wait = group.leave_deadline != kNever || group.reason.is_set();
   if ((group.state == GroupState::kFormed && members_wait) || group.state == GroupState::kClosed) {
-    waits.push_back(members_left(group));
+    waits.push_back(members_to_leave(group));
   }
   return {{"group_id", hex(group.key.group_id)},
           {"epoch", group.key.epoch},
@@ -224,7 +272,7 @@ json Manager::group_status(const Group& group, TimeNs now) const {
 
 json Manager::client_status(const Client& client, TimeNs now) const {
   json memories = json::array();
-  static constexpr const char* kStates[] = {"adding", "live", "removing", "lingering"};
+  static constexpr const char* kStates[] = {"making", "adding", "live", "removing", "lingering"};
   for (const auto& [handle, memory] : client.memories) {
     memories.push_back({{"memory", handle},
                         {"bytes", memory.bytes()},
@@ -244,18 +292,66 @@ json Manager::client_status(const Client& client, TimeNs now) const {
           {"memories", std::move(memories)}};
 }
 
-void Manager::reply_json(const PendingReply& to, const json& value) {
-  // Texts may come from clients: bytes that are no UTF-8 are replaced, not thrown at us.
-  const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (text.size() <= ipc::kMaxMessageBytes - sizeof(ipc::MessageHeader)) {
-    return reply(to, std::as_bytes(std::span(text)));
-  }
+void Manager::reply_json(const PendingReply& to, const json& value) { reply_text(to, Text(value)); }
+
+void Manager::reply_text(const PendingReply& to, const Text& text) {
+  if (!text.is_long) return reply(to, std::as_bytes(std::span(text.text)));
   std::vector<ipc::UniqueFd> fds;
-  fds.push_back(text_file(text));
+  fds.push_back(text.file.duplicate());
   if (!fds.front()) {
     return reply_error(to, {ErrorCode::kSystem, "no memfd for the status could be made"});
   }
   reply(to, {}, std::move(fds));
+}
+
+void Manager::ask(Asks& asks, const PendingReply& to, uid_t viewer) {
+  Asker& asker = asks.waiting[to.connection];
+  asker.viewer = viewer == ::geteuid() ? 0 : viewer;  // who sees as much as root
+  std::deque<PendingReply>& mine = asker.replies;
+  if (mine.size() >= kAsksOfConnection) {
+    return reply_error(to, {ErrorCode::kBusy,
+                            fmt::format("{} requests for the {} of this connection are unanswered",
+                                        mine.size(), ipc::name_of(to.type))});
+  }
+  mine.push_back(to);
+}
+
+void Manager::serve(Asks& asks, const std::function<std::function<json()>(uid_t)>& prepare) {
+  if (asks.making || asks.waiting.empty()) return;
+  std::set<uid_t> viewers;
+  for (const auto& [connection, asker] : asks.waiting) viewers.insert(asker.viewer);
+  const auto next = viewers.upper_bound(asks.last_viewer);
+  const uid_t viewer = asks.last_viewer = next == viewers.end() ? *viewers.begin() : *next;
+  std::vector<PendingReply> to;
+  for (auto at = asks.waiting.begin(); at != asks.waiting.end();) {
+    if (at->second.viewer != viewer) {
+      ++at;
+      continue;
+    }
+    to.push_back(at->second.replies.front());
+    at->second.replies.pop_front();
+    at = at->second.replies.empty() ? asks.waiting.erase(at) : std::next(at);
+  }
+  asks.making = true;
+  const auto text = std::make_shared<Text>();
+  worker_.submit(
+      ipc::Worker::Order::kFirst,
+      [text, make = prepare(viewer)] {
+        *text = Text(make());
+        return true;
+      },
+      [this, &asks, text, to = std::move(to)] {
+        asks.making = false;
+        for (const PendingReply& one : to) reply_text(one, *text);
+      });
+}
+
+void Manager::serve_texts(TimeNs now) {
+  serve(status_asks_, [&](uid_t viewer) -> std::function<json()> {
+    // Of what changes all the time, so that it has to be looked at here.
+    return [value = std::make_shared<json>(status(now, viewer))] { return std::move(*value); };
+  });
+  serve(trace_asks_, [&](uid_t viewer) { return prepare_trace(now, viewer); });
 }
 
 }  // namespace gradwire::group

@@ -5,14 +5,20 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <vector>
 
 #include "group/sip_hash.h"
+#include "ring/shard.h"
 
 namespace gradwire::group {
 namespace {
+
+/// In a hash's input, so that no two uses of a key give the same.
+constexpr std::uint8_t kLinkTokenLabel = 1;
+constexpr std::uint8_t kUserSecretLabel = 2;
 
 /// Digest key: only to keep this hash apart from others, no secret ("gradwire", "table v1").
 constexpr SipHashKey kDigestKey = {0x6772616477697265, 0x7461626c65207631};
@@ -48,6 +54,7 @@ class Bytes {
     add(info.features);
     add(info.base_udp_port);
     add(info.address_count);
+    add(info.secret);
     for (const ipc::RankAddress& address : addresses_of(info)) {
       for (const std::uint8_t byte : address.ip) add(byte);
       add(address.family);
@@ -141,10 +148,18 @@ Result<void> check_own(const ipc::JoinBody& join, const ipc::RankInfo& own) {
                             "which is {}: each rank's entry must be what its own daemon describes",
                             rank, entry.incarnation, own.incarnation, where));
   }
-  if (!same(entry, own)) {
+  ipc::RankInfo ours = own;
+  ours.secret = entry.secret;
+  if (!same(entry, ours)) {
     return fail(ErrorCode::kMismatch,
                 fmt::format("rank {}'s entry is of this daemon and was changed on its way: it must "
                             "be carried as the daemon describes it",
+                            rank));
+  }
+  if (entry.secret != own.secret) {
+    return fail(ErrorCode::kPermission,
+                fmt::format("rank {}'s entry is of this daemon, but was described to a process of "
+                            "another user: the processes of a rank must be one user's",
                             rank));
   }
   return {};
@@ -160,6 +175,21 @@ Result<std::uint64_t> random_incarnation() {
     }
   }
   return value;
+}
+
+Result<SipHashKey> random_secret() {
+  SipHashKey secret;
+  if (getrandom(&secret, sizeof secret, 0) != sizeof secret) {
+    return fail(ErrorCode::kSystem, fmt::format("getrandom: {}", std::strerror(errno)));
+  }
+  return secret;
+}
+
+std::uint32_t secret_for(const SipHashKey& daemon_secret, uid_t uid) noexcept {
+  std::array<std::byte, 1 + sizeof uid> input{};
+  input[0] = std::byte{kUserSecretLabel};
+  std::memcpy(&input[1], &uid, sizeof uid);
+  return static_cast<std::uint32_t>(sip_hash(daemon_secret, input));
 }
 
 ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
@@ -195,10 +225,11 @@ Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own
       }
     }
     if (table[rank].features != table[0].features) {
-      return fail(ErrorCode::kMismatch,
-                  fmt::format("rank {} has features {:#x} and rank 0 has {:#x}: configure all "
-                              "daemons of a group alike",
-                              rank, table[rank].features, table[0].features));
+      return fail(
+          ErrorCode::kMismatch,
+          fmt::format("the daemons of a group must be of one release and configured "
+                      "alike: {}",
+                      ring::features_difference(rank, table[rank].features, 0, table[0].features)));
     }
     agreement.payload_bytes = std::min(agreement.payload_bytes, table[rank].max_payload_bytes);
     agreement.lanes = std::min(agreement.lanes, static_cast<std::uint8_t>(table[rank].lanes));
@@ -220,6 +251,19 @@ std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
   bytes.add(agreement.features);
   for (const ipc::RankInfo& info : table) bytes.add(info);
   return sip_hash(kDigestKey, bytes.get());
+}
+
+std::uint64_t link_token(const GroupKey& key, std::uint16_t upstream,
+                         std::span<const ipc::RankInfo> table) {
+  const auto downstream = static_cast<std::uint16_t>((upstream + 1u) % table.size());
+  const SipHashKey secrets = {table[upstream].secret, table[downstream].secret};
+  Bytes bytes;
+  bytes.add(kLinkTokenLabel);
+  bytes.add(key.group_id);
+  bytes.add(key.epoch);
+  bytes.add(upstream);
+  bytes.add(downstream);
+  return sip_hash(secrets, bytes.get());
 }
 
 std::string difference(std::span<const ipc::RankInfo> a, std::span<const ipc::RankInfo> b) {

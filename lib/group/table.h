@@ -5,6 +5,8 @@
 /// result without asking the others. Any thread; allocates.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <span>
 #include <string>
@@ -14,6 +16,7 @@
 #include "base/types.h"
 #include "group/lane_control.h"
 #include "group/options.h"
+#include "group/sip_hash.h"
 #include "ipc/control_messages.h"
 #include "wire/frame.h"
 
@@ -21,8 +24,13 @@ namespace gradwire::group {
 
 /// Of a daemon that starts: not 0. @return kSystem where the kernel gives no random number.
 [[nodiscard]] Result<std::uint64_t> random_incarnation();
+[[nodiscard]] Result<SipHashKey> random_secret();
 
-/// This daemon's own entry.
+/// The part of an entry that only this user's processes get to know: always the same to one user,
+/// as the members of a rank compare what they are told.
+[[nodiscard]] std::uint32_t secret_for(const SipHashKey& daemon_secret, uid_t uid) noexcept;
+
+/// This daemon's own entry, without a secret.
 [[nodiscard]] ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
                                            std::span<const LocalAddress> addresses);
 
@@ -47,6 +55,14 @@ struct Agreement {
 /// Where two tables of one group differ, for people; empty where they do not.
 [[nodiscard]] std::string difference(std::span<const ipc::RankInfo> a,
                                      std::span<const ipc::RankInfo> b);
+
+/// What packets between two neighbours carry, so that nobody can forge one who has not seen the
+/// table: a pseudo-random function of the group and the two ranks, keyed by their entries' secrets.
+/// Those of the others do not come in, so that two neighbours whose tables differ elsewhere still
+/// hear each other say so.
+/// @param upstream  the rank from which chunks go down the link, to the next one.
+[[nodiscard]] std::uint64_t link_token(const GroupKey& key, std::uint16_t upstream,
+                                       std::span<const ipc::RankInfo> table);
 
 struct AddressPair {
   wire::IpAddress upstream;

@@ -21,10 +21,12 @@ Findings examine(const Machine& machine, const Subject& subject) {
   check_versions(machine, out);
   check_hugepages(machine, subject, out);
   check_memlock(machine, out);
-  check_iommu(machine, subject, out);
-  check_nics(machine, subject, out);
-  check_pcie(machine, subject, out);
-  check_flow_control(machine, subject, out);
+  if (subject.pci) check_iommu(machine, subject, out);
+  if (subject.nics) {
+    check_nics(machine, subject, out);
+    check_pcie(machine, subject, out);
+    check_flow_control(machine, subject, out);
+  }
   check_cores(machine, subject, out);
   check_governor(machine, subject, out);
   check_gpus(machine, subject, out);

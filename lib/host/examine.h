@@ -17,6 +17,8 @@ namespace gradwire::host {
 /// What the daemon on this host uses or shall use; what is empty is not known.
 struct Subject {
   std::vector<std::string> devices;  ///< PCI addresses or interfaces; empty: every NIC there is
+  bool pci = true;   ///< a device may be one; else nothing is asked of IOMMU and vfio
+  bool nics = true;  ///< false: its links are in memory (memif), and no NIC matters
   std::vector<int> lane_cpus;
   std::uint64_t mtu = 0;         ///< wanted
   std::uint64_t memory_mib = 0;  ///< hugepages wanted, on the NICs' node

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -25,6 +26,7 @@ namespace {
 
 /// What IPv4 has to carry anywhere, so a peer that is there answers it.
 constexpr std::uint32_t kSmallest = 576;
+constexpr std::uint32_t kLargest = 65'535;
 constexpr int kTries = 3;
 
 class Socket {
@@ -78,7 +80,8 @@ Result<PathMtu> find_interface(const sockaddr_in& peer, const std::string& text)
   }
   std::memcpy(request.ifr_name, found.interface.c_str(), found.interface.size() + 1);
   if (ioctl(route.get(), SIOCGIFMTU, &request) != 0) return system_error(found.interface);
-  found.interface_mtu = static_cast<std::uint32_t>(request.ifr_mtu);
+  // lo carries a byte more than the length field of IP can say.
+  found.interface_mtu = std::min(static_cast<std::uint32_t>(request.ifr_mtu), kLargest);
   return found;
 }
 
@@ -209,15 +212,18 @@ Finding check_path_mtu(const std::string& peer, const Result<PathMtu>& probed,
     finding.value = fmt::format("no answer by {}", probed->interface);
     finding.why = "the peer is down, or something on the way drops echo requests";
     finding.mend = fmt::format("ping {}; then cable, VLAN and addresses", peer);
-  } else if (probed->path_mtu < probed->interface_mtu ||
-             (wanted_mtu != 0 && probed->path_mtu < wanted_mtu)) {
+    return finding;
+  }
+  // Where nobody says what the path shall carry it is what its first interface does.
+  const std::uint64_t needed = wanted_mtu != 0 ? wanted_mtu : probed->interface_mtu;
+  if (wanted_mtu != 0) finding.value += fmt::format(", {} wanted", wanted_mtu);
+  if (probed->path_mtu < needed) {
     finding.verdict = Verdict::kFail;
-    if (wanted_mtu != 0) finding.value += fmt::format(", {} wanted", wanted_mtu);
     finding.mend = fmt::format(
         "raise the MTU of the switch ports and of {} to {} and some for the Ethernet header, or "
         "set "
         "mtu = {} in [[port]] everywhere",
-        peer, std::max<std::uint64_t>(wanted_mtu, probed->interface_mtu), probed->path_mtu);
+        peer, needed, probed->path_mtu);
   }
   return finding;
 }

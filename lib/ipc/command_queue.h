@@ -56,9 +56,9 @@ struct QueueRegion {
   alignas(64) std::atomic<std::uint32_t> completion_tail;  ///< daemon writes
   alignas(64) std::atomic<std::uint32_t> completion_head;  ///< client writes
   alignas(64) std::atomic<std::uint32_t> daemon_sleeps;    ///< daemon sets; client then rings the
-                                                           ///< doorbell eventfd after a push
+                                                           ///< doorbell after a push
   alignas(64) std::atomic<std::uint32_t> client_waits;     ///< client sets; daemon then writes the
-                                                           ///< completion eventfd after a push
+                                                           ///< completion socket after a push
   alignas(64) CommandEntry commands[kCommandEntries];
   CompletionEntry completions[kCompletionEntries];
 };

@@ -130,6 +130,8 @@ const char* name_of(MessageType type) noexcept {
       return "drain";
     case MessageType::kMakeEvent:
       return "make-event";
+    case MessageType::kClose:
+      return "close";
     case MessageType::kInject:
       return "inject";
     case MessageType::kGroupAborted:

@@ -2,8 +2,9 @@
 /// @file
 /// Messages on the control socket (SOCK_SEQPACKET, AF_UNIX): fixed structs, host byte order, since
 /// both ends are on one host. A client sends requests; the daemon answers each with the same
-/// request_id, an error code, and text where it failed. File descriptors travel as SCM_RIGHTS.
-/// Neither end trusts a length or a count.
+/// request_id, an error code, and text where it failed. An error with request_id 0 says why the
+/// daemon hangs up on a connection that it does not take, or no longer. File descriptors travel as
+/// SCM_RIGHTS. Neither end trusts a length or a count.
 #pragma once
 
 #include <cstddef>
@@ -47,6 +48,7 @@ enum class MessageType : std::uint16_t {
   kDrain = 10,    ///< DrainRequest; needs no kOpen, but root or the daemon's user. The reply, JSON
                   ///< text, comes when no op is under way any more
   kMakeEvent = 11,  ///< no body. Reply: MakeEventReply. The event is the client's until it goes
+  kClose = 12,      ///< no body, no reply: the hang-up that follows is meant
   kInject = 16,     ///< InjectRequest; needs no kOpen, but root or the daemon's own user. Reply:
                     ///< JSON text, the faults of every port
   kGroupAborted = 100,  ///< event, request_id 0: GroupAbortedEvent
@@ -131,7 +133,7 @@ struct RankInfo {
   std::uint32_t features = 0;
   std::uint16_t base_udp_port = 0;  ///< lane i listens on base_udp_port + i
   std::uint16_t address_count = 0;
-  std::uint32_t reserved = 0;
+  std::uint32_t secret = 0;  ///< differs by user; packets carry a token made of it
   RankAddress addresses[kMaxAddresses] = {};
 };
 static_assert(sizeof(RankInfo) == 224);

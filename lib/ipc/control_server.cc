@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -119,6 +120,7 @@ void ControlServer::poll(int timeout_ms) {
     if ((seen & (POLLIN | POLLHUP | POLLERR)) != 0) receive_from(ids[i]);
   }
   close_finished();
+  close_silent();
   if ((fds[0].revents & POLLIN) != 0) accept_all();
 }
 
@@ -134,17 +136,53 @@ void ControlServer::accept_all() {
       continue;
     }
     connection.peer = {peer.pid, peer.uid, peer.gid};
-    if (connections_.size() >= options_.max_connections) {
+    connection.heard = Clock::now();
+    if (const std::string why = no_room_for(peer.uid); !why.empty()) {
       ++refused_;
       MessageHeader header;
       header.error_code = static_cast<std::uint32_t>(ErrorCode::kResourceExhausted);
-      const ErrorBody body = error_body(
-          fmt::format("the daemon has its {} connections already", options_.max_connections));
+      const ErrorBody body = error_body(why);
       // The connection is closed either way; whether the reason arrives does not change that.
       static_cast<void>(send_message(connection.socket.get(), header, bytes_of(body)));
       continue;
     }
     connections_.emplace(next_id_++, std::move(connection));
+  }
+}
+
+std::string ControlServer::no_room_for(uid_t uid) const {
+  const std::size_t reserve = uid == 0 || uid == ::geteuid() ? options_.reserved_for_root : 0;
+  const auto of_user = static_cast<std::size_t>(std::ranges::count_if(
+      connections_, [uid](const auto& entry) { return entry.second.peer.uid == uid; }));
+  if (of_user >= options_.max_of_user + reserve) {
+    return fmt::format(
+        "user {} has {} connections to the daemon, and limits.user_clients = {}: close one, or "
+        "raise limits.user_clients in the daemon's configuration",
+        uid, of_user, options_.max_of_user);
+  }
+  if (connections_.size() >= options_.max_connections + reserve) {
+    return fmt::format(
+        "the daemon has {} connections, and limits.clients = {}: close one, or raise "
+        "limits.clients in the daemon's configuration",
+        connections_.size(), options_.max_connections);
+  }
+  return {};
+}
+
+void ControlServer::close_silent() {
+  if (options_.silence.count() == 0) return;
+  const Clock::time_point bound = Clock::now() - options_.silence;
+  for (auto& [id, connection] : connections_) {
+    if (connection.kept || connection.closing || connection.heard > bound) continue;
+    ++refused_;
+    MessageHeader header;
+    header.error_code = static_cast<std::uint32_t>(ErrorCode::kTimedOut);
+    const ErrorBody body = error_body(
+        fmt::format("the connection was not opened as a client and said nothing for {} ms, and "
+                    "timeouts.open_ms = {}",
+                    options_.silence.count(), options_.silence.count()));
+    send(id, header, bytes_of(body), {});
+    connection.closing = true;
   }
 }
 
@@ -171,6 +209,7 @@ void ControlServer::receive_from(ConnectionId id) {
       connection.broken = true;
       return;
     }
+    connection.heard = Clock::now();
     if (callbacks_.on_message) {
       const PeerCredentials peer = connection.peer;
       callbacks_.on_message(id, peer, std::move(message));
@@ -219,6 +258,11 @@ void ControlServer::send(ConnectionId connection, const MessageHeader& header,
 void ControlServer::hang_up(ConnectionId connection) {
   const auto found = connections_.find(connection);
   if (found != connections_.end()) found->second.closing = true;
+}
+
+void ControlServer::keep(ConnectionId connection) {
+  const auto found = connections_.find(connection);
+  if (found != connections_.end()) found->second.kept = true;
 }
 
 }  // namespace gradwire::ipc

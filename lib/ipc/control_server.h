@@ -3,10 +3,14 @@
 /// The daemon's control socket: one listening SOCK_SEQPACKET socket at a path, and its connections.
 /// Non-blocking; the control thread calls poll() in its loop and gets callbacks from it. Nothing
 /// here knows what messages mean. It allocates; connections and their out-queues are bounded.
+///
+/// Nobody can lock the others out: a user has a share of the connections, root and the daemon's own
+/// user have some that nobody else gets, and who says nothing is hung up until keep() is called.
 #pragma once
 
 #include <sys/stat.h>
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <map>
@@ -22,11 +26,14 @@
 namespace gradwire::ipc {
 
 struct ControlServerOptions {
-  std::string path;            ///< its directory must be there
-  mode_t mode = 0660;          ///< of the socket: who may write to it may connect
-  std::optional<uid_t> owner;  ///< default: the process's
-  std::optional<gid_t> group;  ///< default: the process's
-  std::size_t max_connections = 256;
+  std::string path;                      ///< its directory must be there
+  mode_t mode = 0660;                    ///< of the socket: who may write to it may connect
+  std::optional<uid_t> owner;            ///< default: the process's
+  std::optional<gid_t> group;            ///< default: the process's
+  std::size_t max_connections = 256;     ///< limits.clients
+  std::size_t max_of_user = 256;         ///< limits.user_clients
+  std::size_t reserved_for_root = 0;     ///< above both, for root and the process's own user
+  std::chrono::milliseconds silence{};   ///< timeouts.open_ms; 0: no bound
   std::size_t max_queued_messages = 64;  ///< per connection, not yet taken by its reader
 };
 
@@ -57,9 +64,11 @@ class ControlServer final : public MessageSink {
   void send(ConnectionId connection, const MessageHeader& header, std::span<const std::byte> body,
             std::vector<UniqueFd> fds) override;
   void hang_up(ConnectionId connection) override;
+  void keep(ConnectionId connection) override;
 
   [[nodiscard]] std::size_t connections() const noexcept { return connections_.size(); }
-  /// Connections refused since all were taken, and those dropped for breaking the protocol.
+  /// Connections refused since all were taken or silent for too long, and those dropped for
+  /// breaking the protocol.
   [[nodiscard]] std::uint64_t refused() const noexcept { return refused_; }
   [[nodiscard]] std::uint64_t faults() const noexcept { return faults_; }
 
@@ -69,9 +78,12 @@ class ControlServer final : public MessageSink {
     std::vector<std::byte> body;
     std::vector<UniqueFd> fds;
   };
+  using Clock = std::chrono::steady_clock;
   struct Connection {
     UniqueFd socket;
     PeerCredentials peer;
+    Clock::time_point heard;  ///< accepted, or the last message
+    bool kept = false;        ///< may be silent
     std::deque<Queued> queue;
     bool closing = false;  ///< nothing more is read; closed in the next round, after a try to send
     bool broken = false;   ///< nothing can be sent any more
@@ -80,6 +92,9 @@ class ControlServer final : public MessageSink {
   explicit ControlServer(const ControlServerOptions& options) : options_(options) {}
   Result<void> listen();
   void accept_all();
+  /// @return why there is no room for one more of that user; empty where there is.
+  [[nodiscard]] std::string no_room_for(uid_t uid) const;
+  void close_silent();
   void receive_from(ConnectionId id);
   static void flush(Connection& connection);
   void close_finished();

@@ -36,6 +36,9 @@ class MessageSink {
   /// Hangs up; what is queued goes out as far as the socket takes it without waiting. The hang-up
   /// is reported later as any other.
   virtual void hang_up(ConnectionId connection) = 0;
+  /// The connection may be silent from now on: it is a client's, or waits for an answer that takes
+  /// its time. Others are hung up after a while.
+  virtual void keep(ConnectionId /*connection*/) {}
 };
 
 }  // namespace gradwire::ipc

@@ -103,9 +103,13 @@ Result<SocketStatus> receive_message(int socket, Message& out) {
   message.msg_control = control.bytes;
   message.msg_controllen = sizeof(control.bytes);
   ssize_t received = 0;
+  // A reset is told once, before what the other end said last: that it did not read all is no
+  // reason to miss why.
+  bool reset = false;
   do {
+    reset = received < 0 && errno == ECONNRESET;
     received = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  } while (received < 0 && errno == EINTR);
+  } while (received < 0 && (errno == EINTR || (errno == ECONNRESET && !reset)));
   if (received < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return SocketStatus::kWouldBlock;
     if (errno == ECONNRESET || errno == ENOTCONN) return SocketStatus::kClosed;

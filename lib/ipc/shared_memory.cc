@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -36,13 +37,12 @@ std::string free_hugepages(int node, std::uint64_t page_bytes) {
   return fmt::format("{} free{}", count, node < 0 ? "" : fmt::format(" on NUMA node {}", node));
 }
 
-tl::unexpected<Error> no_pages(const SharedMemoryOptions& options, std::uint64_t bytes,
-                               std::uint64_t page_bytes) {
+tl::unexpected<Error> no_pages(int numa_node, std::uint64_t bytes, std::uint64_t page_bytes) {
   return fail(ErrorCode::kResourceExhausted,
               fmt::format("{} bytes need {} pages of {} KiB, of which there are {}; reserve more "
                           "(vm.nr_hugepages, or the node's nr_hugepages)",
                           bytes, bytes / page_bytes, page_bytes >> 10,
-                          free_hugepages(options.numa_node, page_bytes)));
+                          free_hugepages(numa_node, page_bytes)));
 }
 
 /// mbind(2), without libnuma: see lib/ipc/meson.build.
@@ -73,6 +73,14 @@ int node_of(void* address) noexcept {
 }  // namespace
 
 Result<SharedMemory> SharedMemory::create(const SharedMemoryOptions& options) {
+  auto memory = reserve(options);
+  if (!memory) return memory;
+  if (auto all = memory->populate(memory->bytes()); !all) return tl::unexpected(all.error());
+  if (auto finished = memory->finish(); !finished) return tl::unexpected(finished.error());
+  return memory;
+}
+
+Result<SharedMemory> SharedMemory::reserve(const SharedMemoryOptions& options) {
   const bool huge = options.pages == PageKind::kHuge;
   SharedMemory memory;
   memory.fd_ = UniqueFd(::memfd_create(
@@ -95,30 +103,42 @@ Result<SharedMemory> SharedMemory::create(const SharedMemoryOptions& options) {
   }
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd(), 0);
   if (data == MAP_FAILED) {
-    if (errno == ENOMEM) return no_pages(options, bytes, page_bytes);
+    if (errno == ENOMEM) return no_pages(options.numa_node, bytes, page_bytes);
     return system_error(fmt::format("mmap of {} bytes", bytes));
   }
   memory.data_ = static_cast<std::byte*>(data);
   memory.bytes_ = bytes;
   memory.page_bytes_ = page_bytes;
+  memory.numa_node_ = options.numa_node;
   if (auto bound = bind_to_node(data, bytes, options.numa_node); !bound) {
     return tl::unexpected(bound.error());
   }
   // No child may share the pages: a copy-on-write in the daemon would move them.
   if (::madvise(data, bytes, MADV_DONTFORK) != 0) return system_error("madvise(MADV_DONTFORK)");
-  if (::madvise(data, bytes, MADV_POPULATE_WRITE) != 0) {
+  return memory;
+}
+
+Result<bool> SharedMemory::populate(std::uint64_t bytes) {
+  const std::uint64_t whole = (bytes + page_bytes_ - 1) / page_bytes_ * page_bytes_;
+  const std::uint64_t piece = std::min(whole, bytes_ - populated_bytes_);
+  if (piece > 0 && ::madvise(data_ + populated_bytes_, piece, MADV_POPULATE_WRITE) != 0) {
     if (errno == ENOMEM || errno == EFAULT || errno == EHWPOISON) {
-      return no_pages(options, bytes, page_bytes);
+      return no_pages(numa_node_, bytes_, page_bytes_);
     }
     return system_error("madvise(MADV_POPULATE_WRITE), which needs Linux 5.14");
   }
-  memory.numa_node_ = node_of(data);
-  memory.guard_ = GuardedRange(data, bytes, page_bytes);
-  if (!memory.guard_) {
+  populated_bytes_ += piece;
+  return populated_bytes_ == bytes_;
+}
+
+Result<void> SharedMemory::finish() {
+  numa_node_ = node_of(data_);
+  guard_ = GuardedRange(data_, bytes_, page_bytes_);
+  if (!guard_) {
     return fail(ErrorCode::kResourceExhausted,
                 fmt::format("the daemon has {} shared mappings already", kMaxGuardedRanges));
   }
-  return memory;
+  return {};
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
@@ -130,6 +150,7 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
   guard_ = std::move(other.guard_);
   data_ = std::exchange(other.data_, nullptr);
   bytes_ = std::exchange(other.bytes_, 0);
+  populated_bytes_ = std::exchange(other.populated_bytes_, 0);
   page_bytes_ = std::exchange(other.page_bytes_, 0);
   numa_node_ = std::exchange(other.numa_node_, -1);
   return *this;

@@ -2,7 +2,8 @@
 /// @file
 /// Memory that the daemon makes and a client maps too: a memfd of hugepages, sealed against growing
 /// and shrinking, bound to a NUMA node and faulted in before anyone gets it, so that a lack of
-/// hugepages is an error here and not a SIGBUS in a lane. The control thread makes and destroys it;
+/// hugepages is an error here and not a SIGBUS in a lane. The control thread makes and destroys it,
+/// but for what is said of single functions;
 /// the bytes belong to whoever the daemon gives them to. Linux 5.14 or later (MADV_POPULATE_WRITE).
 ///
 /// What seals cannot forbid: a client may punch holes into memory that it may write. The daemon's
@@ -38,6 +39,15 @@ class SharedMemory {
   /// are and where), kSystem where a call failed.
   [[nodiscard]] static Result<SharedMemory> create(const SharedMemoryOptions& options);
 
+  /// create() in parts, for whoever must not wait long: the control thread reserves the pages, any
+  /// one thread faults them in, piece by piece, and the control thread finishes.
+  [[nodiscard]] static Result<SharedMemory> reserve(const SharedMemoryOptions& options);
+  /// At most `bytes` more, in whole pages. @return whether all are there.
+  [[nodiscard]] Result<bool> populate(std::uint64_t bytes);
+  [[nodiscard]] Result<void> finish();
+  /// The opposite: from here on any thread may destroy it, and nobody touches it.
+  void abandon() noexcept { guard_ = GuardedRange(); }
+
   SharedMemory() = default;
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
@@ -61,6 +71,7 @@ class SharedMemory {
   GuardedRange guard_;
   std::byte* data_ = nullptr;
   std::uint64_t bytes_ = 0;
+  std::uint64_t populated_bytes_ = 0;
   std::uint64_t page_bytes_ = 0;
   int numa_node_ = -1;
 };

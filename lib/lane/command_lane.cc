@@ -29,6 +29,8 @@ void CommandLane::add_client(ClientPort* client) {
     added->free[i] = static_cast<std::uint16_t>(kRecords - 1 - i);
   }
   clients_.push_back(std::move(added));
+  awake_.reserve(clients_.size());
+  wake(*clients_.back());
 }
 
 ClientPort* CommandLane::remove_client(Request* request) {
@@ -91,7 +93,9 @@ void CommandLane::add_group(std::uint64_t group_handle,
   group->sent_seq.resize(lanes_.size());
   group->slots.resize(kOpSlots);
   group->specs.resize(kOpSlots);
+  group_index_[group_handle] = group.get();
   groups_.push_back(std::move(group));
+  handing_.reserve(groups_.size());
 }
 
 void CommandLane::leave_group(Request* request) {
@@ -157,6 +161,8 @@ void CommandLane::release_finished() noexcept {
       continue;
     }
     finished_.push_back(group.leave);
+    group_index_.erase(group.handle);
+    std::erase(handing_, &group);
     groups_.erase(groups_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   for (auto i = memories_.begin(); i != memories_.end();) {
@@ -177,6 +183,7 @@ void CommandLane::release_finished() noexcept {
       continue;
     }
     finished_.push_back(client.removal);
+    std::erase(awake_, &client);
     clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   removals_ = waiting;
@@ -215,18 +222,40 @@ void CommandLane::set_sleeping(bool sleeping) noexcept {
   for (auto& client : clients_) client->port->queue.set_daemon_sleeps(sleeping);
 }
 
+bool CommandLane::may_command(const Client& client) noexcept {
+  return client.removal == nullptr && !client.faulty && client.free_count != 0 &&
+         client.port->queue.has_command();
+}
+
 bool CommandLane::has_command() const noexcept {
-  return std::any_of(clients_.begin(), clients_.end(), [](const auto& client) noexcept {
-    return client->removal == nullptr && !client->faulty && client->free_count != 0 &&
-           client->port->queue.has_command();
-  });
+  return std::any_of(clients_.begin(), clients_.end(),
+                     [](const auto& client) noexcept { return may_command(*client); });
+}
+
+bool CommandLane::find_commands() noexcept {
+  if (awake_.size() == clients_.size()) return false;
+  bool found = false;
+  for (auto& client : clients_) {
+    if (client->awake || !may_command(*client)) continue;
+    wake(*client);
+    found = true;
+  }
+  return found;
+}
+
+void CommandLane::wake(Client& client) noexcept {
+  client.quiet_rounds = 0;
+  if (client.awake) return;
+  client.awake = true;
+  const auto place = std::lower_bound(
+      awake_.begin(), awake_.end(), client.port->client_id,
+      [](const Client* other, std::uint32_t id) noexcept { return other->port->client_id < id; });
+  awake_.insert(place, &client);
 }
 
 CommandLane::Group* CommandLane::find_group(std::uint64_t handle) noexcept {
-  for (auto& group : groups_) {
-    if (group->handle == handle) return group.get();
-  }
-  return nullptr;
+  const auto found = group_index_.find(handle);
+  return found == group_index_.end() ? nullptr : found->second;
 }
 
 CommandLane::Memory* CommandLane::find_memory(std::uint32_t client_id,

@@ -72,6 +72,10 @@ class CommandLane {
   // Sleep: ipc/command_queue.h's protocol.
   void set_sleeping(bool sleeping) noexcept;
   [[nodiscard]] bool has_command() const noexcept;
+  /// Looks into every queue, also those of clients that rest. A round looks into one of these:
+  /// where rounds are far apart, before and after a sleep or a yield, that would be late.
+  /// @return whether a client that rested has one.
+  bool find_commands() noexcept;
   /// Whether an op waits for an event, which rings no bell.
   [[nodiscard]] bool waits_for_input() const noexcept;
   [[nodiscard]] std::size_t client_count() const noexcept { return clients_.size(); }
@@ -84,6 +88,8 @@ class CommandLane {
   struct OpSlot;
 
   [[nodiscard]] bool poll_client(Client& client) noexcept;
+  [[nodiscard]] static bool may_command(const Client& client) noexcept;
+  void wake(Client& client) noexcept;
   [[nodiscard]] bool take_command(Client& client, const ipc::CommandEntry& command) noexcept;
   void join_op(Client& client, Group& group, std::size_t member, std::uint16_t record,
                const ipc::CommandEntry& command) noexcept;
@@ -105,9 +111,17 @@ class CommandLane {
 
   std::vector<LaneRings> lanes_;
   LaneCounters& counters_;
+  /// After so many rounds without a command a client rests: a round looks into the queue of one of
+  /// those, in turns, so that it costs the same however many they are.
+  static constexpr std::uint32_t kQuietRounds = 4096;
+
   std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<Client*> awake_;  // by id
+  std::size_t next_look_ = 0;   // into clients_
   std::vector<std::unique_ptr<Group>> groups_;
+  std::unordered_map<std::uint64_t, Group*> group_index_;                // by handle
   std::unordered_map<std::uint64_t, std::unique_ptr<Memory>> memories_;  // client and handle
+  std::vector<Group*> handing_;  // groups that may have an op that not every lane has yet
   std::vector<Request*> finished_;
   std::vector<Request*> drains_;
   bool draining_ = false;

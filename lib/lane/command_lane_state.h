@@ -49,7 +49,9 @@ struct CommandLane::Client {
   Request* removal = nullptr;
   bool faulty = false;
   bool fault_told = false;
-  bool has_held = false;  // a command was read whose op slot is not free yet
+  bool has_held = false;           // a command was read whose op slot is not free yet
+  bool awake = false;              // its queue is read each round
+  std::uint32_t quiet_rounds = 0;  // in a row in which it had no command
   ipc::CommandEntry held;
   AbortReason fault;
   std::unordered_map<std::uint32_t, reduce::ReadyEvent*> events;
@@ -58,6 +60,8 @@ struct CommandLane::Client {
   std::array<std::uint16_t, kRecords> free{};
   std::uint32_t free_count = kRecords;
   std::array<std::uint16_t, kRecords> active{};  // records of unfinished commands, in no order
+  std::array<CommandRanges, kRecords> active_ranges{};  // of each, side by side: all are compared
+                                                        // with every command that comes
   std::uint32_t active_count = 0;
   std::array<std::uint16_t, kRecords> done{};  // records whose completion waits for room, in order
   std::uint32_t done_head = 0;
@@ -91,6 +95,7 @@ struct CommandLane::Group {
   std::uint16_t closed = 0;
   bool aborted = false;
   bool abort_wanted = false;  // pop_abort() has not told yet
+  bool handing = false;       // in CommandLane::handing_
   bool ended = false;         // every record was answered; nothing comes any more
   Request* leave = nullptr;
   AbortReason reason;

@@ -15,10 +15,35 @@ namespace gradwire::lane {
 
 bool CommandLane::poll() noexcept {
   bool worked = false;
-  for (auto& client : clients_) worked |= poll_client(*client);
-  for (auto& group : groups_) {
-    if (group->ready_seq != group->called_seq) worked |= look_at_inputs(*group);
-    worked |= hand_out(*group);
+  if (!clients_.empty()) {
+    if (++next_look_ >= clients_.size()) next_look_ = 0;
+    Client& client = *clients_[next_look_];
+    if (!client.awake && may_command(client)) wake(client);
+  }
+  for (std::size_t i = 0; i < awake_.size();) {
+    Client& client = *awake_[i];
+    if (poll_client(client)) {
+      worked = true;
+      client.quiet_rounds = 0;
+    } else if (++client.quiet_rounds > kQuietRounds && !client.has_held && client.done_count == 0) {
+      client.awake = false;
+      awake_.erase(awake_.begin() + static_cast<std::ptrdiff_t>(i));
+      continue;
+    }
+    ++i;
+  }
+  // Only a command that makes an op complete gives a group something to hand out (join_op); it
+  // stays so until every lane has the op. Groups that rest are not looked at.
+  for (std::size_t i = 0; i < handing_.size();) {
+    Group& group = *handing_[i];
+    if (group.ready_seq != group.called_seq) worked |= look_at_inputs(group);
+    worked |= hand_out(group);
+    group.handing = !group.aborted && group.handed_seq != group.called_seq;
+    if (group.handing) {
+      ++i;
+    } else {
+      handing_.erase(handing_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
   }
   if (removals_) release_finished();
   return worked;
@@ -104,8 +129,8 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command)
     };
     if (check_command(command, group->limits, view(input), view(output), ranges, refusal)) {
       for (std::uint32_t i = 0; i < client.active_count; ++i) {
+        if (!ranges.conflicts(client.active_ranges[i])) continue;
         const Record& other = client.records[client.active[i]];
-        if (!ranges.conflicts(other.ranges)) continue;
         refusal.code = ErrorCode::kInvalidArgument;
         std::snprintf(refusal.text, sizeof refusal.text,
                       "its memory overlaps that of the unfinished request %" PRIu64
@@ -140,6 +165,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command)
   }
   record.active = true;
   record.active_index = static_cast<std::uint16_t>(client.active_count);
+  client.active_ranges[client.active_count] = ranges;
   client.active[client.active_count++] = index;
   join_op(client, *group, member, index, command);
   return true;
@@ -192,6 +218,10 @@ void CommandLane::join_op(Client& client, Group& group, std::size_t member, std:
   // Members call in order, so ops become complete in order.
   if (slot.joined != group.members.size()) return;
   group.called_seq = op_seq;
+  if (!group.handing) {
+    group.handing = true;
+    handing_.push_back(&group);
+  }
   look_at_inputs(group);
 }
 
@@ -332,6 +362,7 @@ void CommandLane::complete(Client& client, std::uint16_t index, ErrorCode status
   if (record.active) {
     const std::uint16_t last = client.active[--client.active_count];
     client.active[record.active_index] = last;
+    client.active_ranges[record.active_index] = client.active_ranges[client.active_count];
     client.records[last].active_index = record.active_index;
     record.active = false;
   }
@@ -346,6 +377,8 @@ void CommandLane::complete(Client& client, std::uint16_t index, ErrorCode status
   std::snprintf(record.text, sizeof record.text, "%s", text);
   client.done[(client.done_head + client.done_count++) % kRecords] = index;
   drain_completions(client);
+  // What found no room is tried again each round, and who gets an answer may have more to ask.
+  wake(client);
 }
 
 void CommandLane::drain_completions(Client& client) noexcept {

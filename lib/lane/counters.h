@@ -39,11 +39,12 @@ struct alignas(64) LaneCounters {
   std::uint64_t echo_replies = 0;
   std::uint64_t replies_withheld = 0;  ///< pings beyond what is answered (lane/reply_limit.h)
   std::uint64_t neighbor_frames = 0;   ///< ARP, passed to the control thread
-  std::uint64_t neighbor_drops = 0;    ///< ARP that the control thread had no room for
+  std::uint64_t neighbor_drops = 0;    ///< ARP beyond what is passed on, or without room there
   std::uint64_t commands = 0;          ///< taken from clients
   std::uint64_t bad_commands = 0;      ///< answered with an error at once
   std::uint64_t ops_done = 0;          ///< shares of ops finished on this lane
   std::uint64_t aborts = 0;            ///< groups that aborted here
+  std::uint64_t stuck = 0;             ///< of these, with AbortCode::kStuck
   std::uint64_t busy_ns = 0;           ///< in rounds that did something
   std::uint64_t idle_ns = 0;           ///< in others, and in what the polling policy did after them
   // Lane 0 alone counts these, of whole ops.

@@ -239,6 +239,10 @@ bool Datapath::receive_frame(ControlFrame& frame) noexcept {
   return true;
 }
 
+std::size_t Datapath::frames_waiting() const noexcept {
+  return rte_ring_count(shared_.neighbor_frames);
+}
+
 bool Datapath::send_frame(std::uint16_t port, std::span<const std::byte> frame) noexcept {
   rte_mbuf* mbuf = rte_pktmbuf_alloc(shared_.exchange_pool);
   if (mbuf == nullptr) return false;

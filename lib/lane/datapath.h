@@ -88,6 +88,8 @@ class Datapath {
 
   /// ARP that came in on a port.
   [[nodiscard]] bool receive_frame(ControlFrame& frame) noexcept;
+  /// How many receive_frame() would give now.
+  [[nodiscard]] std::size_t frames_waiting() const noexcept;
   /// Sends a frame out of a port, by lane 0. @return false where there is no room for now.
   [[nodiscard]] bool send_frame(std::uint16_t port, std::span<const std::byte> frame) noexcept;
 
@@ -100,6 +102,8 @@ class Datapath {
   /// event_fd() to be readable, sleeping(false), which also empties it.
   [[nodiscard]] int event_fd() const noexcept { return control_bell_.fd(); }
   void set_sleeping(bool sleeping) noexcept;
+  /// Any thread: makes event_fd() readable if the control thread sleeps.
+  void wake_control() noexcept { control_bell_.ring(); }
   /// Wakes a lane's run(), so that it looks at its stop flag.
   void wake(std::uint8_t lane) noexcept { bells_[lane]->force(); }
 

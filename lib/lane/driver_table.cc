@@ -2,6 +2,8 @@
 #include "lane/driver_table.h"
 
 #include <fmt/format.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +11,7 @@
 #include <charconv>
 
 #include "wire/frame.h"
+#include "wire/packet.h"
 
 namespace gradwire::lane {
 
@@ -197,7 +200,16 @@ constexpr std::uint32_t kMemifBufferDefault = 2048;
 // The kernel keeps this before a frame in a UMEM chunk; a chunk is at most a page, and the mbuf
 // header, the mempool's object header and our headroom lie in it too.
 constexpr std::uint32_t kXdpHeadroom = 256;
-constexpr std::uint32_t kXdpMaxBuffer = 4096 - 64 - 128 - 128;
+constexpr std::uint32_t kXdpChunk = 4096;
+
+/// What is left of a chunk for the kernel's headroom and the frame. A mempool makes its objects a
+/// line or two longer than was asked, so that they spread over the memory's channels.
+std::uint32_t xdp_max_buffer() noexcept {
+  constexpr std::uint32_t kBefore = sizeof(rte_mbuf) + RTE_PKTMBUF_HEADROOM;
+  std::uint32_t buffer = kXdpChunk - kBefore;
+  while (rte_mempool_calc_obj_size(kBefore + buffer, 0, nullptr) > kXdpChunk) buffer -= 64;
+  return buffer;
+}
 
 std::uint32_t number_or(std::optional<std::string_view> text, std::uint32_t fallback) {
   std::uint32_t value = fallback;
@@ -210,6 +222,10 @@ std::uint32_t number_or(std::optional<std::string_view> text, std::uint32_t fall
 }
 
 }  // namespace
+
+std::uint32_t xdp_max_mtu() noexcept {
+  return xdp_max_buffer() - kXdpHeadroom - static_cast<std::uint32_t>(wire::kEthernetBytes);
+}
 
 const DriverRow& driver_row(std::string_view driver_name) noexcept {
   for (const DriverRow& row : kRows) {
@@ -274,10 +290,10 @@ Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
       break;
     }
     case FrameLimitRule::kXdpChunk: {
-      frame_limit = kXdpMaxBuffer - kXdpHeadroom;
+      frame_limit = xdp_max_buffer() - kXdpHeadroom;
       if (facts.kernel_mtu != 0) frame_limit = std::min(frame_limit, facts.kernel_mtu + header);
       buffer_bytes = std::max<std::uint32_t>(2048, frame_limit + kXdpHeadroom);
-      raise = "an AF_XDP frame has to fit a page: set a smaller MTU";
+      raise = "an AF_XDP frame has to fit a page, with what the kernel and the mbuf put before it";
       break;
     }
     case FrameLimitRule::kDeviceInfo: {
@@ -313,6 +329,12 @@ Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
                               facts.wanted_mtu, out.mtu, raise));
     }
     out.mtu = facts.wanted_mtu;
+  }
+  if (out.mtu < wire::kMinMtu) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("port {}: its MTU of {} is too small: {} at least, or a full "
+                            "acknowledgement does not fit; raise it",
+                            device, out.mtu, wire::kMinMtu));
   }
   if (out.mtu > 65535) {
     return fail(ErrorCode::kInvalidArgument,

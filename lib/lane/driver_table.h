@@ -81,6 +81,9 @@ struct FrameLimits {
 /// The largest MTU where none is wanted and nothing else limits it.
 inline constexpr std::uint32_t kJumboMtu = 9000;
 
+/// The largest MTU of an interface that AF_XDP sockets work on.
+[[nodiscard]] std::uint32_t xdp_max_mtu() noexcept;
+
 /// @return the limits, or why `wanted_mtu` cannot be had and what would be right.
 [[nodiscard]] Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
                                                std::string_view device);

@@ -30,6 +30,7 @@ Lane::Lane(const LaneConfig& config)
       statuses_(config.max_groups),
       polling_(config.polling) {
   in_use_.reserve(config.max_groups);
+  awake_.reserve(config.max_groups);
   touched_.reserve(config.max_groups);
   for (const Port* port : config.ports) {
     // Every lane has its part of a port's rate.
@@ -165,7 +166,10 @@ bool Lane::poll_commands(TimeNs now) noexcept {
       notify(fault);
     } else if (commands_->pop_abort(handle, reason)) {
       GroupSlot* slot = find_group(handle);
-      if (slot != nullptr && !slot->closed) slot->shard->abort(reason, now);
+      if (slot != nullptr && !slot->closed) {
+        wake(*slot);
+        slot->shard->abort(reason, now);
+      }
     } else {
       commands_->clear_news();
     }
@@ -186,6 +190,7 @@ bool Lane::take_ops(TimeNs now) noexcept {
     worked = true;
     GroupSlot* slot = find_group(ops.group_handle);
     if (slot == nullptr || slot->closed) continue;  // left or aborted meanwhile
+    wake(*slot);
     slot->specs = ops.specs;
     slot->ready_seq = ops.op_seq;
     post_ops(*slot, now);
@@ -225,28 +230,100 @@ void Lane::post_ops(GroupSlot& slot, TimeNs now) noexcept {
 
 // --- shards -------------------------------------------------------------------------------------
 
-/// Where a paced port stopped a group in the middle of its turn, that group is asked first.
-std::size_t Lane::first_asked() const noexcept {
-  for (const LanePort& port : ports_) {
-    if (!port.share.paced()) continue;
-    const auto holder = std::find(in_use_.begin(), in_use_.end(), port.share.turn());
-    if (holder != in_use_.end()) return static_cast<std::size_t>(holder - in_use_.begin());
-  }
-  return 0;
+/// The place in awake_ of the group that is asked first of those that send by the port. Where a
+/// paced port stopped a group in the middle of its turn it is that group; where another is full,
+/// the one after whom it stopped first, so that no group always finds the room that others left.
+std::size_t Lane::first_asked(const LanePort& port) const noexcept {
+  if (!port.share.paced()) return port.next_first < awake_.size() ? port.next_first : 0;
+  const auto holder = std::find(awake_.begin(), awake_.end(), port.share.turn());
+  return holder == awake_.end() ? 0 : static_cast<std::size_t>(holder - awake_.begin());
 }
 
 bool Lane::poll_shards(TimeNs now, bool idle) noexcept {
+  if (now >= next_wake_) wake_due(now);
   bool worked = false;
-  expecting_ = false;
-  const std::size_t groups = in_use_.size();
-  const std::size_t first = first_asked();
-  for (std::size_t i = 0; i < groups; ++i) {
-    const std::uint16_t index = in_use_[(first + i) % groups];
-    if (!slots_[index].closed) worked |= poll_shard(index, now, idle);
+  expecting_ = resting_expecting_ > 0;
+  const std::size_t groups = awake_.size();
+  for (std::size_t p = 0; p < ports_.size(); ++p) {
+    LanePort& port = ports_[p];
+    const std::size_t first = first_asked(port);
+    bool stopped = false;
+    for (std::size_t i = 0; i < groups; ++i) {
+      const std::size_t at = first + i < groups ? first + i : first + i - groups;
+      const GroupSlot& slot = slots_[awake_[at]];
+      if (slot.closed || slot.down_port != p) continue;
+      worked |= poll_shard(awake_[at], now, idle);
+      // The group took all that the port left it.
+      if (stopped || outbox_.down_count == 0 || outbox_.down_count != outbox_.down_room) continue;
+      stopped = true;
+      port.next_first = at + 1;
+    }
   }
-  // Backwards: a group that is released leaves the list.
-  for (std::size_t i = groups; i-- > 0;) take_events(slots_[in_use_[i]], now);
+  // Backwards: a group that is released or rests leaves the list.
+  for (std::size_t i = groups; i-- > 0;) {
+    GroupSlot& slot = slots_[awake_[i]];
+    const bool all_told = take_events(slot, now);
+    if (all_told && slot.shard != nullptr && (slot.closed || slot.quiet_rounds >= kQuietRounds)) {
+      rest_if_idle(i, now);
+    }
+  }
   return worked;
+}
+
+// --- rest ------------------------------------------------------------------------------------
+//
+// A round asks no group to which nothing happens, so that it costs the same however many of them
+// there are. What can give a group something to do wakes it: a packet, an op, a request, an abort,
+// its shard's deadline. Should one be missing here, the group is late by kRestNs and no more: after
+// that it is asked in any case. That is also why silence and stalls are counted in full, of which a
+// shard believes 10 ms between two of its rounds. A backend that has work, and a port's rate, keep
+// a group awake: its deadline is near.
+
+void Lane::wake(GroupSlot& slot) noexcept {
+  slot.quiet_rounds = 0;
+  if (slot.awake) return;
+  slot.awake = true;
+  if (slot.expects) --resting_expecting_;
+  awake_.push_back(static_cast<std::uint16_t>(&slot - slots_.data()));
+}
+
+void Lane::wake_due(TimeNs now) noexcept {
+  next_wake_ = kNever;
+  for (const std::uint16_t index : in_use_) {
+    GroupSlot& slot = slots_[index];
+    if (slot.awake) continue;
+    if (slot.wake_at <= now) {
+      wake(slot);
+    } else {
+      next_wake_ = std::min(next_wake_, slot.wake_at);
+    }
+  }
+}
+
+void Lane::rest_if_idle(std::size_t place, TimeNs now) noexcept {
+  const std::uint16_t index = awake_[place];
+  GroupSlot& slot = slots_[index];
+  slot.quiet_rounds = 0;
+  if (slot.posted_seq != slot.ready_seq) return;
+  const TimeNs deadline = slot.closed ? kNever : slot.shard->deadline(now);
+  if (deadline < now + kRestNsMin) return;
+  slot.awake = false;
+  slot.wake_at = slot.closed ? kNever : std::min(deadline, now + kRestNs);
+  slot.expects = slot.done < slot.ready_seq;
+  if (slot.expects) ++resting_expecting_;
+  next_wake_ = std::min(next_wake_, slot.wake_at);
+  // It has nothing to send: others must not wait for the rest of its turn.
+  for (LanePort& port : ports_) port.share.forget(index);
+  awake_.erase(awake_.begin() + static_cast<std::ptrdiff_t>(place));
+}
+
+void Lane::forget_awake(std::uint16_t index) noexcept {
+  GroupSlot& slot = slots_[index];
+  if (slot.awake) {
+    awake_.erase(std::find(awake_.begin(), awake_.end(), index));
+  } else if (slot.expects) {
+    --resting_expecting_;
+  }
 }
 
 std::uint64_t Lane::push(LanePort& port, std::span<rte_mbuf* const> frames) noexcept {
@@ -280,6 +357,7 @@ bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
   up.share.on_sent(now, up_bytes);
   down.share.on_asked(index, now, outbox_.down_room, outbox_.down_count, down_bytes);
   expecting_ |= slot.done < slot.ready_seq;
+  slot.quiet_rounds = worked ? 0 : slot.quiet_rounds + 1;
   return worked;
 }
 
@@ -324,15 +402,15 @@ void Lane::op_done(const GroupSlot& slot, const ring::Event& event, TimeNs now) 
   count(counters_.bus_bytes, event.op.bytes / nranks * 2 * (nranks - 1));
 }
 
-void Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
+bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
   while (notices_have_room()) {
-    if (slot.has_report && !report(slot)) return;
+    if (slot.has_report && !report(slot)) return false;
     if (slot.closed) {
       if (slot.leave != nullptr) release(slot);
-      return;
+      return true;
     }
     ring::Event event;
-    if (!slot.shard->pop_event(event)) return;
+    if (!slot.shard->pop_event(event)) return true;
     slot.report = LaneReport{slot.handle, event.op_seq, event.type, config_.lane, {}};
     slot.has_report = true;
     Notice notice;
@@ -350,6 +428,7 @@ void Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
         slot.report.reason = notice.reason;
         slot.ready_seq = slot.posted_seq = slot.done;
         count(counters_.aborts);
+        if (notice.reason.code == AbortCode::kStuck) count(counters_.stuck);
         trace_abort(slot.handle, notice.reason, now);
         notify(notice);
         break;
@@ -363,6 +442,7 @@ void Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
       }
     }
   }
+  return false;
 }
 
 /// Sends the slot's report to the command lane. @return whether there was room.

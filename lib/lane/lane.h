@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "lane/command_lane.h"
@@ -107,9 +108,11 @@ class Lane {
     std::uint16_t rx_burst = 32;
     TxQueue tx;
     ReplyLimit echoes;
+    SenderLimit arp;
     std::unique_ptr<FaultStage> stage;
     FaultStage* faults = nullptr;  // the stage while it has something to do
     PortShare share{0, 0};         ///< of the port's rate, and among groups
+    std::size_t next_first = 0;    ///< place in awake_, if the port is not paced
     TxTrace trace;
   };
   /// One group on this lane.
@@ -121,6 +124,10 @@ class Lane {
     std::uint32_t full_frame_bytes = 0;
     bool closed = false;
     bool touched = false;
+    bool awake = true;
+    bool expects = false;            // while it rests: an op of it is unfinished
+    std::uint32_t quiet_rounds = 0;  // in a row in which nothing happened to it
+    TimeNs wake_at = kNever;         // while it rests
     const ring::OpSpec* specs = nullptr;
     std::uint64_t ready_seq = 0;   // may be posted
     std::uint64_t posted_seq = 0;  // were
@@ -150,8 +157,15 @@ class Lane {
   bool poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept;
   /// @return the bytes of the frames, as they leave.
   static std::uint64_t push(LanePort& port, std::span<rte_mbuf* const> frames) noexcept;
-  [[nodiscard]] std::size_t first_asked() const noexcept;
-  void take_events(GroupSlot& slot, TimeNs now) noexcept;
+  [[nodiscard]] std::size_t first_asked(const LanePort& port) const noexcept;
+  /// @return whether all were taken, and told.
+  bool take_events(GroupSlot& slot, TimeNs now) noexcept;
+  /// Rounds ask the group again, if it rested.
+  void wake(GroupSlot& slot) noexcept;
+  void wake_due(TimeNs now) noexcept;
+  /// Lets the group at that place of awake_ rest, if it has nothing to do for long enough.
+  void rest_if_idle(std::size_t place, TimeNs now) noexcept;
+  void forget_awake(std::uint16_t index) noexcept;
   void trace_op(TraceType type, TimeNs at, std::uint64_t handle, std::uint64_t op_seq,
                 std::uint64_t value) noexcept;
   void trace_abort(std::uint64_t handle, const AbortReason& reason, TimeNs now) noexcept;
@@ -183,7 +197,7 @@ class Lane {
   /// A UDP datagram, by address and port.
   [[nodiscard]] bool is_for_lane(const LanePort& port, const wire::FrameView& view) const noexcept;
   void drop(rte_mbuf* frame, wire::Drop why) noexcept;
-  void pass_to_control(std::uint16_t port_index, rte_mbuf* frame) noexcept;
+  void pass_to_control(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
   void echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
             TimeNs now) noexcept;
   bool take_control_frames() noexcept;
@@ -197,13 +211,22 @@ class Lane {
   /// than the L1 cache holds would be fetched twice, and the neighbour would wait for the end.
   static constexpr std::uint32_t kRoundBytes = 32u << 10;
   static constexpr int kRequestsPerRound = 8;
+  /// A group rests after so many quiet rounds, if it has nothing to do for kRestNsMin: longer than
+  /// an acknowledgement is put off, so that one that waits keeps it awake.
+  static constexpr std::uint32_t kQuietRounds = 64;
+  static constexpr TimeNs kRestNsMin = 1'000'000;
+  static constexpr TimeNs kRestNs = 5'000'000;
 
   LaneConfig config_;
   LaneCounters counters_;
   TraceRing trace_;
   std::vector<LanePort> ports_;
-  std::vector<GroupSlot> slots_;       // [max_groups], at fixed places: connections_ names them
-  std::vector<std::uint16_t> in_use_;  // indexes into slots_
+  std::vector<GroupSlot> slots_;         // [max_groups], at fixed places: connections_ names them
+  std::vector<std::uint16_t> in_use_;    // indexes into slots_
+  std::vector<std::uint16_t> awake_;     // those of in_use_ that a round asks; the others rest
+  TimeNs next_wake_ = kNever;            // not after the earliest wake_at
+  std::uint32_t resting_expecting_ = 0;  // groups that rest and have an unfinished op
+  std::unordered_map<std::uint64_t, std::uint16_t> group_index_;  // by handle: index into slots_
   std::vector<std::uint16_t> touched_;
   std::unique_ptr<ConnectionTable> connections_;
   std::vector<Snapshot<PublishedStatus>> statuses_;  // as slots_

@@ -77,7 +77,10 @@ void Lane::handle(Request& request, TimeNs now) noexcept {
       break;
     case RequestType::kAbortGroup: {
       GroupSlot* slot = find_group(request.group_handle);
-      if (slot != nullptr && !slot->closed) slot->shard->abort(request.reason, now);
+      if (slot != nullptr && !slot->closed) {
+        wake(*slot);
+        slot->shard->abort(request.reason, now);
+      }
       break;
     }
     case RequestType::kLeaveGroup:
@@ -115,6 +118,8 @@ bool Lane::add_group(Request& request, TimeNs now) noexcept {
       static_cast<std::uint32_t>(placement.shard->config().to_downstream.bytes() +
                                  wire::kHeaderBytes + placement.shard->config().payload_bytes);
   in_use_.push_back(index);
+  awake_.push_back(index);
+  group_index_[plan.group_handle] = index;
   const ring::ShardConfig& config = free->shard->config();
   connections_->insert(config.sender_connection_id, index);
   connections_->insert(config.receiver_connection_id, index);
@@ -143,6 +148,7 @@ void Lane::leave_group(Request& request, TimeNs now) noexcept {
   if (slot->closed) {
     release(*slot);
   } else {
+    wake(*slot);
     slot->shard->leave(now);
   }
 }
@@ -151,6 +157,8 @@ void Lane::release(GroupSlot& slot) noexcept {
   const auto index = static_cast<std::uint16_t>(&slot - slots_.data());
   if (commands_ == nullptr) request_done(*slot.leave);
   for (LanePort& port : ports_) port.share.forget(index);
+  group_index_.erase(slot.handle);
+  forget_awake(index);
   slot = GroupSlot{};
   statuses_[index].write({});
   in_use_.erase(std::find(in_use_.begin(), in_use_.end(), index));
@@ -180,10 +188,8 @@ void Lane::request_done(Request& request) noexcept {
 }
 
 Lane::GroupSlot* Lane::find_group(std::uint64_t handle) noexcept {
-  for (const std::uint16_t index : in_use_) {
-    if (slots_[index].handle == handle) return &slots_[index];
-  }
-  return nullptr;
+  const auto found = group_index_.find(handle);
+  return found == group_index_.end() ? nullptr : &slots_[found->second];
 }
 
 }  // namespace gradwire::lane

@@ -32,6 +32,8 @@ void Lane::run(const std::atomic<bool>& stop) noexcept {
     before = now;
     worked = poll_once(now);
     const IdleStep step = polling_.after_round(now, worked, expecting_, interrupts);
+    const bool goes_away = step.action == IdleAction::kYield || step.action == IdleAction::kSleep;
+    if (goes_away && commands_ != nullptr && commands_->find_commands()) continue;
     switch (step.action) {
       case IdleAction::kNone:
         break;
@@ -42,6 +44,7 @@ void Lane::run(const std::atomic<bool>& stop) noexcept {
         count(counters_.yields);
         sched_yield();
         polling_.yielded(now, clock.now() - now);
+        if (commands_ != nullptr) commands_->find_commands();
         break;
       case IdleAction::kSleep: {
         TimeNs sleep_ns = Polling::bound(step.sleep_ns, now, deadline(now));
@@ -50,6 +53,7 @@ void Lane::run(const std::atomic<bool>& stop) noexcept {
                                         [](const LanePort& port) { return !port.tx.empty(); });
         if (behind) sleep_ns = std::min<TimeNs>(sleep_ns, config_.polling.first_sleep_ns);
         if (sleep_ns > 0) sleep(sleep_ns, now);
+        if (commands_ != nullptr) commands_->find_commands();
         count(counters_.sleep_ns, static_cast<std::uint64_t>(clock.now() - now));
         break;
       }

@@ -38,6 +38,14 @@ bool is_arp_for(const wire::IpAddress& ip, std::span<const std::byte> arp) noexc
   return std::memcmp(arp.data() + kTargetOffset, ip.bytes.data(), 4) == 0;
 }
 
+/// Its IPv4 address, as four bytes.
+std::uint32_t arp_sender(std::span<const std::byte> arp) noexcept {
+  constexpr std::size_t kSenderOffset = 14;
+  std::uint32_t ip = 0;
+  std::memcpy(&ip, arp.data() + kSenderOffset, sizeof ip);
+  return ip;
+}
+
 }  // namespace
 
 bool Lane::receive(TimeNs now) noexcept {
@@ -115,7 +123,7 @@ void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
     case wire::FrameKind::kArp:
       // A network is full of requests for others; the control thread need not see them.
       if (is_arp_for(port.ip, view.payload)) {
-        pass_to_control(port_index, frame);
+        pass_to_control(port_index, frame, now);
         return;
       }
       break;
@@ -174,6 +182,7 @@ void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs n
   }
   GroupSlot& slot = slots_[found];
   if (!slot.touched) {
+    wake(slot);
     slot.touched = true;
     touched_.push_back(found);
   }
@@ -249,8 +258,14 @@ void Lane::drop(rte_mbuf* frame, wire::Drop why) noexcept {
   rte_pktmbuf_free(frame);
 }
 
-/// ARP is the control thread's: it gets a copy in an mbuf that is no lane's.
-void Lane::pass_to_control(std::uint16_t port_index, rte_mbuf* frame) noexcept {
+/// ARP is the control thread's: it gets a copy in an mbuf that is no lane's. Of a flood only as
+/// much as it would answer is copied.
+void Lane::pass_to_control(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
+  if (!ports_[port_index].arp.allow(arp_sender(view_.payload), now)) {
+    count(counters_.neighbor_drops);
+    rte_pktmbuf_free(frame);
+    return;
+  }
   rte_mbuf* copy = rte_pktmbuf_alloc(config_.shared.exchange_pool);
   const std::span<std::byte> bytes = bytes_of(frame);
   char* room = copy == nullptr || bytes.size() > UINT16_MAX

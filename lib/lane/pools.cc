@@ -11,6 +11,7 @@ namespace {
 
 // Of one lcore. It is LIFO too; half as much again may lie in it before it is emptied.
 constexpr unsigned kCacheMbufs = 64;
+constexpr unsigned kControlCacheMbufs = 32;
 constexpr std::uint32_t kBurst = 32;
 // Data room of an exchanged frame: ARP and its padding.
 constexpr std::uint16_t kExchangeRoom = RTE_PKTMBUF_HEADROOM + 256;
@@ -55,8 +56,10 @@ Result<std::unique_ptr<LanePools>> LanePools::create(const PoolPlan& plan) {
   if (!packet) return tl::unexpected(packet.error());
   pools->packet_ = packet->pool;
   pools->ops_ = packet->ops;
-  auto control = make_pool(fmt::format("{}_control_{}", plan.name_prefix, plan.lane),
-                           plan.control_mbufs, 0, room, plan.socket);
+  // The control thread that closes a port keeps some in a cache of its own: as many more.
+  auto control =
+      make_pool(fmt::format("{}_control_{}", plan.name_prefix, plan.lane),
+                plan.control_mbufs + 2 * kControlCacheMbufs, kControlCacheMbufs, room, plan.socket);
   if (!control) return tl::unexpected(control.error());
   pools->control_ = control->pool;
   return pools;

@@ -17,6 +17,7 @@
 #include <array>
 #include <cstring>
 
+#include "lane/frame_probe.h"
 #include "lane/interrupt_thread.h"
 #include "lane/payload_split.h"
 
@@ -35,6 +36,9 @@ std::string available_ports() {
   }
   return names.empty() ? "none; give the EAL an --allow or --vdev" : names;
 }
+
+// An XDP program works with it on every driver that takes one.
+constexpr std::uint32_t kEveryDriverMtu = 1500;
 
 // The MTU of the kernel interface below a device; DPDK's own figure is 1500 whatever it is.
 std::uint32_t kernel_mtu(unsigned if_index) noexcept {
@@ -101,6 +105,7 @@ Result<std::unique_ptr<Port>> Port::open(const PortConfig& config) {
   }
   facts.max_rx_pktlen = info.max_rx_pktlen;
   facts.max_mtu = info.max_mtu;
+  port->if_index_ = info.if_index;
   facts.kernel_mtu = kernel_mtu(info.if_index);
   facts.wanted_mtu = config.mtu;
   facts.vlan = config.vlan_id.has_value();
@@ -163,6 +168,17 @@ Result<void> Port::set_up_rx(std::uint16_t queue, const void* defaults, rte_memp
   }
   const int error = rte_eth_rx_queue_setup(id_, queue, rx_descriptors_,
                                            static_cast<unsigned>(socket_), &rx, pool);
+  const std::uint32_t interface_mtu = error != 0 ? kernel_mtu(if_index_) : 0;
+  if (row_->limit == FrameLimitRule::kXdpChunk && interface_mtu > kEveryDriverMtu) {
+    std::array<char, IF_NAMESIZE> name{};
+    if_indextoname(if_index_, name.data());
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("port {}: rx queue: {} ({}): the MTU of {} is {}, and XDP works up to "
+                            "{}, with some NICs up to less, whatever mtu says in [[port]]: ip link "
+                            "set dev {} mtu {} or less, of a veth at both ends",
+                            config_.device, rte_strerror(-error), error, name.data(), interface_mtu,
+                            xdp_max_mtu(), name.data(), xdp_max_mtu()));
+  }
   if (error != 0) {
     return dpdk_error(config_.device,
                       rx.rx_nseg != 0 ? "rx queue with payloads in GPU memory" : "rx queue", error);
@@ -335,6 +351,14 @@ void Port::stop() noexcept {
   started_ = false;
   // The result tells nothing that could be acted on: the port is given up either way.
   beside_no_interrupt([this] { [[maybe_unused]] const int ignored = rte_eth_dev_stop(id_); });
+}
+
+bool Port::carries(const wire::MacAddress& neighbour, std::uint32_t ip_bytes) const {
+  if (row_->limit != FrameLimitRule::kPacketFrame || if_index_ == 0) return true;
+  const std::size_t header =
+      wire::kEthernetBytes + (config_.vlan_id ? wire::kVlanBytes : std::size_t{0});
+  return probe_frame(if_index_, mac_, neighbour, config_.vlan_id, header + ip_bytes) !=
+         FrameVerdict::kTooLong;
 }
 
 bool Port::link_up() const noexcept {

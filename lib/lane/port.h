@@ -116,6 +116,9 @@ class Port {
   [[nodiscard]] bool splits_payload() const noexcept { return splits_payload_; }
   /// NUMA node that mempools for this port belong on; SOCKET_ID_ANY where there is none.
   [[nodiscard]] int socket() const noexcept { return socket_; }
+  /// Control thread: whether the kernel sends IP packets of so many bytes to that neighbour. Of
+  /// drivers beside the kernel nothing is known, and true.
+  [[nodiscard]] bool carries(const wire::MacAddress& neighbour, std::uint32_t ip_bytes) const;
   /// Asks the driver; does not wait.
   [[nodiscard]] bool link_up() const noexcept;
   [[nodiscard]] PortReport report() const;
@@ -136,6 +139,7 @@ class Port {
   FrameLimits limits_;
   wire::MacAddress mac_{};
   std::uint16_t id_ = 0;
+  unsigned if_index_ = 0;  ///< of the kernel's interface below it; 0 = none
   int socket_ = -1;
   std::uint16_t queues_ = 0;
   std::uint16_t rx_descriptors_ = 0;

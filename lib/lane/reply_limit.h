@@ -2,11 +2,13 @@
 /// @file
 /// How many answers strangers get: a burst, and on from there so many a second, whoever asks. A
 /// host that answers every ping and every ARP request is a mirror: whoever sends under another's
-/// address sends to that one through it. One thread owns it; time is a parameter; nothing
+/// address sends to that one through it. One thread owns a limit; time is a parameter; nothing
 /// allocates.
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/types.h"
@@ -29,6 +31,21 @@ class ReplyLimit {
 
  private:
   TimeNs next_ = 0;  ///< when the next would be due if there were no bursts
+};
+
+/// So much for each sender, as well as few bytes can tell senders apart: one that floods does not
+/// keep the others from being heard, and all of them together are bounded.
+class SenderLimit {
+ public:
+  static constexpr std::size_t kSenders = 32;
+
+  [[nodiscard]] bool allow(std::uint32_t sender, TimeNs now) noexcept {
+    constexpr std::uint32_t kGoldenRatio = 0x9e3779b1;
+    return limits_[(sender * kGoldenRatio) >> 27].allow(now);
+  }
+
+ private:
+  std::array<ReplyLimit, kSenders> limits_;
 };
 
 }  // namespace gradwire::lane

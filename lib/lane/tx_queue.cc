@@ -20,6 +20,11 @@ void TxQueue::push(rte_mbuf* frame) noexcept {
 
 bool TxQueue::flush(TimeNs now, LaneCounters& counters, TxTrace& trace) noexcept {
   const profile::Stage stage(profile::StageId::kTx);
+  if (stalled_since_ != kNever && now < next_try_ && now - stalled_since_ >= kSlow &&
+      now - stalled_since_ < kStall) {
+    return false;
+  }
+  next_try_ = now + kRetry;
   bool sent_any = false;
   while (count_ != 0) {
     const std::size_t contiguous = std::min(count_, kCapacity - head_);

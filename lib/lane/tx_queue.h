@@ -22,6 +22,10 @@ class TxQueue {
   /// A port that takes no frame for so long (its peer is gone) loses what waits: the frames are
   /// stale, the transport sends anew, and the mbufs are wanted elsewhere.
   static constexpr TimeNs kStall = 50'000'000;
+  /// One that took nothing for kSlow is not merely full, and is asked every kRetry from then on:
+  /// af_packet's every try is a system call, in which the kernel may try hundreds of frames again.
+  static constexpr TimeNs kSlow = 1'000'000;
+  static constexpr TimeNs kRetry = 100'000;
 
   TxQueue() = default;
   TxQueue(std::uint16_t port_id, std::uint16_t queue_id, std::uint16_t burst) noexcept
@@ -44,6 +48,7 @@ class TxQueue {
   std::uint16_t queue_id_ = 0;
   std::uint16_t burst_ = 32;
   TimeNs stalled_since_ = kNever;
+  TimeNs next_try_ = 0;  // while it stalls
 };
 
 }  // namespace gradwire::lane

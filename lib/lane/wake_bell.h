@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// How a thread that sleeps is woken by another that put something into one of its rings: a flag
-/// and an eventfd, so that a producer makes a system call only when somebody sleeps.
+/// and an eventfd, so that a producer makes a system call only when somebody sleeps, and only the
+/// first one that finds it asleep does.
 ///
 /// The sleeper: sleeping(true), looks at its rings once more, sleeps on fd(), sleeping(false),
 /// drain(). A producer: enqueues, then ring(). Any thread may ring.
@@ -34,7 +35,10 @@ class WakeBell {
   }
   void ring() noexcept {
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (sleeping_.load(std::memory_order_seq_cst) != 0) force();
+    if (sleeping_.load(std::memory_order_seq_cst) == 0) return;
+    // Who takes the flag down writes. The sleeper raises it again before it sleeps once more, and
+    // looks at its rings after that, so nothing that comes between is missed.
+    if (sleeping_.exchange(0, std::memory_order_seq_cst) != 0) force();
   }
   /// Rings whether anybody sleeps or not.
   void force() noexcept {

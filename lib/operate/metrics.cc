@@ -132,6 +132,8 @@ void add_lane(Families& out, const json& lane) {
         "tx_dropped");
   count("gradwire_ops_done_total", "Ops whose share on the lane is done.", "ops_done");
   count("gradwire_group_aborts_total", "Groups that aborted on the lane.", "aborts");
+  count("gradwire_group_stuck_total",
+        "Groups that aborted since nothing moved though every rank had posted: a bug.", "stuck");
   if (name.value == "0") {
     out.counter("gradwire_op_bytes_total", "Bytes of ops that are done; its rate is algbw.", {},
                 counters, "op_bytes");

@@ -26,6 +26,7 @@ class FixedQueue {
     ++size_;
     return true;
   }
+  void clear() noexcept { head_ = size_ = 0; }
   void pop() noexcept {
     if (++head_ == items_.size()) head_ = 0;
     --size_;

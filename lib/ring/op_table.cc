@@ -55,8 +55,7 @@ Op* OpTable::open(const OpSpec& spec, const Partition& partition,
   op.reduced = words;
   op.gathered = words + bitmap_words;
   op.spilled = words + 2 * bitmap_words;
-  descriptors_[spec.op_seq % kDescriptorsKept] =
-      OpDescriptor{spec.op_seq, spec.count, spec.tag, spec.datatype, spec.redop};
+  descriptors_[spec.op_seq % kDescriptorsKept] = OpDescriptor{spec.op_seq, call_of(spec)};
   posted_ = spec.op_seq;
   return &op;
 }

@@ -13,15 +13,22 @@
 
 namespace gradwire::ring {
 
-/// What must be equal on every rank.
-struct OpDescriptor {
-  std::uint64_t op_seq = 0;  ///< 0 = nothing kept here
-  std::uint64_t count = 0;
+/// What a rank called, and what must be equal on every rank.
+struct OpCall {
+  std::uint64_t count = 0;  ///< elements
   std::uint32_t tag = 0;
   DataType datatype = DataType::kFloat32;
   RedOp redop = RedOp::kSum;
 
-  friend bool operator==(const OpDescriptor&, const OpDescriptor&) = default;
+  friend bool operator==(const OpCall&, const OpCall&) = default;
+};
+[[nodiscard]] inline OpCall call_of(const OpSpec& spec) noexcept {
+  return {spec.count, spec.tag, spec.datatype, spec.redop};
+}
+
+struct OpDescriptor {
+  std::uint64_t op_seq = 0;  ///< 0 = nothing kept here
+  OpCall call;
 };
 
 struct Op {
@@ -81,10 +88,10 @@ class OpTable {
     return op.state == Op::State::kActive && op.spec.op_seq == op_seq ? &op : nullptr;
   }
   void close(Op& op) noexcept;
-  /// What was posted under that number; nullptr when it is too old or not posted yet.
-  [[nodiscard]] const OpDescriptor* descriptor(std::uint64_t op_seq) const noexcept {
+  /// What was posted under that number; nullptr if it is too old or not posted yet.
+  [[nodiscard]] const OpCall* call(std::uint64_t op_seq) const noexcept {
     const OpDescriptor& kept = descriptors_[op_seq % kDescriptorsKept];
-    return kept.op_seq == op_seq && op_seq != 0 ? &kept : nullptr;
+    return kept.op_seq == op_seq && op_seq != 0 ? &kept.call : nullptr;
   }
   [[nodiscard]] std::uint64_t posted() const noexcept { return posted_; }
   /// Every op up to this one is done.

@@ -41,6 +41,14 @@ transport::SenderConfig sender_config(const ShardConfig& config) {
   return sender;
 }
 
+/// The upstream rank is taken to have this rank's window. If its own is larger, a packet whose
+/// acknowledgement was lost is sent once more at worst.
+transport::ReceiverConfig receiver_config(const ShardConfig& config) {
+  transport::ReceiverConfig receiver = config.receiver;
+  receiver.reported_numbers = sender_config(config).max_packets_in_flight;
+  return receiver;
+}
+
 Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
   const auto bad = [](std::string text) {
     return fail(ErrorCode::kInvalidArgument, std::move(text));
@@ -61,9 +69,10 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
   if (!std::has_single_bit(c.max_active_ops) || c.max_active_ops > OpTable::kDescriptorsKept)
     return bad(fmt::format("max active ops is {}, must be a power of two up to {}",
                            c.max_active_ops, OpTable::kDescriptorsKept));
-  if (c.eager_packets > 0xffff || c.exchange_bytes % 1024 != 0 || c.exchange_bytes >> 10 > 0xffff)
+  if (c.eager_packets >= kTokenFeature || c.exchange_bytes % 1024 != 0 ||
+      c.exchange_bytes >> 10 > 0xffff)
     return bad(
-        fmt::format("an eager allowance of {} packets and exchanges of {} bytes: 65,535 at "
+        fmt::format("an eager allowance of {} packets and exchanges of {} bytes: 32,767 at "
                     "most, and whole KiB up to 65,535",
                     c.eager_packets, c.exchange_bytes));
   if (c.batch_entries < 1 || c.pending_entries < c.batch_entries)
@@ -105,11 +114,33 @@ void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept {
 }
 
 std::uint32_t features_of(const ShardConfig& config) noexcept {
-  return config.eager_packets | static_cast<std::uint32_t>(config.exchange_bytes >> 10) << 16;
+  return config.eager_packets | kTokenFeature |
+         static_cast<std::uint32_t>(config.exchange_bytes >> 10) << 16;
+}
+
+std::string features_difference(std::size_t rank, std::uint32_t features, std::size_t other_rank,
+                                std::uint32_t other) {
+  std::string text;
+  const auto add = [&text](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
+  const auto compare = [&](const char* what, std::uint32_t mine, std::uint32_t theirs) {
+    if (mine == theirs) return;
+    add(fmt::format("{} is {} at rank {} and {} at rank {}", what, mine, rank, theirs, other_rank));
+  };
+  compare("transport.eager_packets", features & (kTokenFeature - 1), other & (kTokenFeature - 1));
+  compare("transport.exchange_kib", features >> 16, other >> 16);
+  if (((features ^ other) & kTokenFeature) != 0) {
+    const bool without = (features & kTokenFeature) == 0;
+    add(
+        fmt::format("the gradwired of rank {} is of an older release than that of rank {}, and "
+                    "puts no token into its packets",
+                    without ? rank : other_rank, without ? other_rank : rank));
+  }
+  return text;
 }
 
 std::uint32_t pending_entries_wanted(const ShardConfig& config) noexcept {
-  return 2 * config.window_packets + config.transit_packets + config.eager_packets;
+  return std::max(config.batch_entries,
+                  2 * config.window_packets + config.transit_packets + config.eager_packets);
 }
 
 std::uint64_t lane_chunks(std::uint64_t count, DataType datatype, std::uint16_t nranks,
@@ -154,7 +185,7 @@ Shard::Impl::Impl(const ShardConfig& config, std::unique_ptr<reduce::Backend> ba
       backend_(std::move(backend)),
       ops_(config.max_active_ops, config.max_chunks),
       sender_(sender_config(config), controller(config)),
-      receiver_(config.receiver),
+      receiver_(receiver_config(config)),
       pending_(config.pending_entries),
       batch_(config.pending_entries),
       records_(config.window_packets),
@@ -162,11 +193,12 @@ Shard::Impl::Impl(const ShardConfig& config, std::unique_ptr<reduce::Backend> ba
       ready_(std::max(config.transit_packets, config.window_packets)),
       checks_(config.payload_pool != nullptr ? config.pending_entries : 0),
       checked_(checks_.size()),
-      events_(config.max_active_ops + 8) {
+      events_(config.max_active_ops + 8),
+      progress_checks_(config.nranks) {
   at_once_ = config.batch_entries == 1 && backend_->runs_at_once();
   for (std::uint32_t i = config.pending_entries; i-- > 0;) pending_free_.push_back(i);
   for (std::uint32_t i = config.window_packets; i-- > 0;) records_free_.push_back(i);
-  early_.reserve(config.eager_packets);
+  early_.reserve(config.eager_packets + config.transit_packets);
 }
 
 Shard::Impl::~Impl() { drop_everything(); }
@@ -302,17 +334,39 @@ ShardStatus Shard::Impl::status() const noexcept {
 
 TimeNs Shard::Impl::deadline(TimeNs now) const noexcept {
   if (state_ == ShardState::kIdle || state_ == ShardState::kClosed) return kNever;
-  if (!ready_.empty() || lost_count_ > 0 || spilled_total_ > 0 || !early_.empty()) {
-    return sender_.pacing_time(now, wire_bytes(config_.payload_bytes));
-  }
-  if (!checked_.empty()) return now;
-  TimeNs earliest =
-      std::min({sender_.deadline(), receiver_.deadline(), next_abort_, close_at_, leave_deadline_});
-  if (greets_downstream(now)) earliest = std::min(earliest, next_hello_);
-  if (state_ == ShardState::kLeaving) earliest = std::min(earliest, next_bye_);
+  // What only a packet, a post or a client can move is not in here: a lane must not spin for it.
+  TimeNs earliest = kNever;
   // A backend that finishes later tells nobody when it does.
-  if (pending_count_ > 0) earliest = std::min(earliest, now + kBackendPollNs);
-  if (config_.nranks > 1 && live()) {
+  if (pending_count_ > 0) earliest = now + kBackendPollNs;
+  if (state_ == ShardState::kAborted) {
+    earliest = std::min(earliest, next_abort_);
+    if (leave_wanted_ && !abort_event_wanted_) earliest = std::min(earliest, leave_deadline_);
+  } else if (state_ == ShardState::kLeaving) {
+    // Until then it waits for acknowledgements, and for the backend.
+    if (all_sent_acknowledged()) earliest = std::min(earliest, next_bye_);
+    if (pending_count_ == 0) earliest = std::min({earliest, close_at_, leave_deadline_});
+  } else if (state_ == ShardState::kForming) {
+    earliest = std::min(earliest, started_at_ + config_.timeouts.formation_ns);
+  }
+  if (greets_downstream(now)) earliest = std::min(earliest, next_hello_);
+  if (config_.nranks == 1) {
+    const bool room = pending_count_ < pending_.size() / 2;
+    return live() && room && next_own_op() != nullptr ? now : earliest;
+  }
+  // Replies that found no room are tried again, soon but not at once: the port is full.
+  if (hello_ack_wanted_ || bye_ack_up_wanted_ || bye_ack_down_wanted_ || abort_reply_up_ ||
+      abort_reply_down_ || !progress_checks_.empty() ||
+      (probes_wanted_ > 0 && sender_.has_number())) {
+    earliest = std::min(earliest, now + kBackendPollNs);
+  }
+  if (!live()) return earliest;
+  if (!checked_.empty() || early_may_go()) return now;
+  if (something_may_go()) {
+    earliest = std::min(earliest, sender_.pacing_time(now, wire_bytes(config_.payload_bytes)));
+  }
+  earliest = std::min(earliest, sender_.deadline());
+  if (upstream_.heard) earliest = std::min(earliest, receiver_.deadline());
+  if (downstream_.heard && !downstream_.left) {
     earliest = std::min(earliest, last_down_sent_ + config_.timeouts.ping_interval_ns);
   }
   return earliest;

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "base/abort_reason.h"
 #include "base/result.h"
@@ -47,6 +48,9 @@ struct ShardTimeouts {
   TimeNs ping_interval_ns = 50'000'000;   ///< nothing sent down for so long: ping
   TimeNs silence_ns = 2'000'000'000;      ///< a neighbour not heard for so long is dead
   TimeNs leave_ns = 2'000'000'000;        ///< leave() until closed whatever the neighbours say
+  /// An op that every rank has posted, and no rank moved for so long while it polled: a bug, and
+  /// the group aborts with AbortCode::kStuck.
+  TimeNs stuck_ns = 30'000'000'000;
 };
 
 struct ShardConfig {
@@ -61,6 +65,8 @@ struct ShardConfig {
   std::uint64_t incarnation = 0;           ///< of this daemon
   std::uint64_t upstream_incarnation = 0;  ///< from the table
   std::uint64_t downstream_incarnation = 0;
+  std::uint64_t upstream_token = 0;  ///< of the link to it, from the table: packets carry it
+  std::uint64_t downstream_token = 0;
   std::uint32_t sender_connection_id = 0;    ///< ours, for what comes up (acknowledgements)
   std::uint32_t receiver_connection_id = 0;  ///< ours, for what comes down (data)
   wire::FrameTemplate to_downstream;
@@ -107,8 +113,14 @@ struct ShardConfig {
 /// is 0 the window.
 void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept;
 /// What every rank of a group must have alike, for the table (RankInfo::features): eager_packets,
-/// and exchange_bytes in KiB from bit 16 on.
+/// kTokenFeature, and exchange_bytes in KiB from bit 16 on.
 [[nodiscard]] std::uint32_t features_of(const ShardConfig& config) noexcept;
+/// Packets carry the token of their link.
+inline constexpr std::uint32_t kTokenFeature = 1u << 15;
+/// Where the features of two ranks differ, for people: "transport.eager_packets is 32 at rank 1 and
+/// 16 at rank 0"; empty where they do not.
+[[nodiscard]] std::string features_difference(std::size_t rank, std::uint32_t features,
+                                              std::size_t other_rank, std::uint32_t other);
 /// So many entries that a slow backend makes neighbours wait for credit, and no packet is dropped.
 [[nodiscard]] std::uint32_t pending_entries_wanted(const ShardConfig& config) noexcept;
 /// Chunks of one op that fall to one lane; what max_chunks is compared with.

@@ -48,7 +48,7 @@ bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival,
 
   // On in its own mbuf where there is room to wait and the next rank has granted the op; else the
   // chunk is finished into the output and goes on from there.
-  const bool room = ready_.size() + ready_promised_ < config_.transit_packets;
+  const bool room = ready_.size() + ready_promised_ + transit_taken() < config_.transit_packets;
   bool forward = goes_on && room && has_grant(op);
   if (forward && !exclusive(mbuf)) {
     std::byte* copy_payload = nullptr;
@@ -71,8 +71,12 @@ bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival,
   pending->spill = goes_on && !forward;
   pending->keep_crc = !reducing;
   pending->chunk =
-      ReadyChunk{mbuf, payload, bytes, crc,
-                 ChunkId{op.spec.op_seq, header.chunk, static_cast<std::uint16_t>(header.hop + 1)}};
+      ReadyChunk{mbuf,
+                 payload,
+                 bytes,
+                 crc,
+                 ChunkId{op.spec.op_seq, header.chunk, static_cast<std::uint16_t>(header.hop + 1)},
+                 call_of(op.spec)};
   if (forward) ++ready_promised_;
   if (pending->spill) ++op.spills_pending;
 
@@ -152,6 +156,7 @@ void Shard::Impl::complete(PendingEntry& entry, bool ok, std::uint32_t crc, Time
     return;
   }
   --op->loads_pending;
+  progress_at_ = now;
   if (pending.spill) --op->spills_pending;
   if (!ok) {
     if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
@@ -165,6 +170,7 @@ void Shard::Impl::complete(PendingEntry& entry, bool ok, std::uint32_t crc, Time
   if (pending.role != PendingEntry::Role::kOutgoing) {
     --op->arrivals_left;
     ++finished_chunks_;
+    if (!at_once_) tell_credit();
   } else if (op->exchange) {
     set_bit(op->gathered, lane_index(chunk.id.chunk));
   }

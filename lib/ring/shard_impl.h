@@ -6,6 +6,7 @@
 ///   shard_backend.cc    what is done with payloads: entries, batches, completions
 ///   shard_send.cc       what goes out: retransmissions, transit, spilled and own chunks, acks
 ///   shard_lifecycle.cc  hello, silence, abort, bye
+///   shard_progress.cc   who stalls; a group in which nothing moves though all have posted
 ///   shard_device.cc     payloads in a GPU's memory
 /// One lane owns it. Nothing allocates after the constructor.
 #pragma once
@@ -33,6 +34,7 @@ struct ReadyChunk {
   std::uint32_t bytes = 0;
   std::uint32_t crc = 0;
   ChunkId id;
+  OpCall call;  ///< what its header says of its op, which may be long forgotten when it goes again
 };
 
 /// A first transmission and what is needed to repeat it. Its mbuf is held until it is acknowledged.
@@ -140,6 +142,13 @@ class Shard::Impl {
     return finished_chunks_ + config_.window_packets + config_.transit_packets +
            config_.eager_packets;
   }
+  /// A backend that finishes after the last acknowledgement frees buffers of which no packet would
+  /// tell the upstream rank: a quarter of the window of them is told at once.
+  void tell_credit() noexcept {
+    if (credit_limit() - credit_told_ >= std::max(config_.window_packets / 4, 1u)) {
+      receiver_.request_ack();
+    }
+  }
 
   // shard_receive.cc
   /// Each takes a packet; the return says whether the frame was taken too.
@@ -148,6 +157,11 @@ class Shard::Impl {
                     TimeNs now) noexcept;
   bool hold_early(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce, bool checked,
                   TimeNs now) noexcept;
+  [[nodiscard]] bool has_early_place(const wire::DataHeader& header) const noexcept;
+  /// Places of transit that early packets have taken.
+  [[nodiscard]] std::size_t transit_taken() const noexcept {
+    return early_.size() - std::min<std::size_t>(early_.size(), config_.eager_packets);
+  }
   void receive_ack(const wire::Packet& packet, TimeNs now) noexcept;
   /// Where a chunk of an active op stands at this rank.
   enum class Arrival : std::uint8_t { kReducing, kGathering, kDuplicate, kBad };
@@ -166,11 +180,12 @@ class Shard::Impl {
   void apply_early(std::uint64_t op_seq, TimeNs now) noexcept;
   /// Takes what came early and could not be taken when its op was posted.
   void retry_early(TimeNs now) noexcept;
+  /// Whether retry_early() would have something to do.
+  [[nodiscard]] bool early_may_go() const noexcept;
   /// Whether the packet's fold would overwrite what this rank has still to send: an exchange in
   /// place, and a chunk that its own backend has not read yet.
   [[nodiscard]] bool waits_for_own(const wire::DataHeader& header) const noexcept;
-  void report_mismatch(const OpDescriptor& ours, const wire::DataHeader& theirs,
-                       TimeNs now) noexcept;
+  void report_mismatch(const OpCall& ours, const wire::DataHeader& theirs, TimeNs now) noexcept;
   void apply_outcome(const transport::Outcome& outcome, TimeNs now) noexcept;
 
   // shard_backend.cc
@@ -186,6 +201,12 @@ class Shard::Impl {
   void submit(TimeNs now) noexcept;
   /// @param crc  the packet's, where the entry asked for it.
   void complete(PendingEntry& pending, bool ok, std::uint32_t crc, TimeNs now) noexcept;
+
+  // shard_progress.cc
+  void account_stall(TimeNs now, TimeNs round) noexcept;
+  void receive_progress_check(const wire::ProgressCheckBody& check, TimeNs now) noexcept;
+  bool send_progress_checks(Outbox& out) noexcept;
+  void become_stuck(TimeNs now) noexcept;
 
   // shard_device.cc
   /// Whether payloads are a GPU's to read and write.
@@ -217,6 +238,16 @@ class Shard::Impl {
   /// Whether a chunk of this op may go to the downstream rank; takes an eager place if needed.
   [[nodiscard]] bool take_grant(Op& op) noexcept;
   [[nodiscard]] bool has_grant(const Op& op) const noexcept;
+  /// Whether the oldest spilled chunk has a grant. One that has none waits for the downstream
+  /// rank's client, and must hold back nothing that this client may wait for.
+  [[nodiscard]] bool spilled_may_go() const noexcept;
+  /// The oldest op with chunks that still start here; nullptr if none has.
+  [[nodiscard]] const Op* next_own_op() const noexcept;
+  /// Whether the op has its grant, and own chunks leave half of the window to what is on its way.
+  [[nodiscard]] bool own_may_go(const Op& op) const noexcept;
+  /// Whether something is there to be sent, and nothing but pacing or this rank's own buffers
+  /// keep it: neither the downstream rank nor a client has to do anything first.
+  [[nodiscard]] bool something_may_go() const noexcept;
   void release_eager(std::uint64_t posted_before) noexcept;
   bool transmit_first(const ReadyChunk& chunk, TimeNs now, Outbox& out) noexcept;
   bool transmit_record(SentRecord& record, TimeNs now, Outbox& out) noexcept;
@@ -238,12 +269,14 @@ class Shard::Impl {
            now - started_at_ < config_.timeouts.formation_ns;
   }
   void account_silence(TimeNs now) noexcept;
-  void account_stall(TimeNs now, TimeNs round) noexcept;
   /// Whether the next step of the oldest op is the downstream rank's: to grant, to acknowledge.
   [[nodiscard]] bool waits_for_downstream() const noexcept {
     return sender_.packets_in_flight() > 0 || !ready_.empty() || spilled_total_ > 0 ||
            own_op_ <= ops_.posted();
   }
+  /// A neighbour's id is set once: a hello with another one is dropped.
+  /// @return whether `id` is the neighbour's.
+  bool learn_connection_id(Neighbor& neighbor, std::uint32_t id) noexcept;
   void receive_hello(const wire::Packet& packet, TimeNs now) noexcept;
   void receive_hello_ack(const wire::Packet& packet, TimeNs now) noexcept;
   void receive_bye(const wire::Packet& packet, bool from_upstream, TimeNs now) noexcept;
@@ -258,6 +291,14 @@ class Shard::Impl {
   bool send_bye(wire::PacketType type, bool down, Outbox& out) noexcept;
   [[nodiscard]] bool all_sent_acknowledged() const noexcept;
   [[nodiscard]] std::uint64_t control_number() noexcept;
+  /// What every packet to a neighbour begins with. A hello comes before its connection id is known.
+  [[nodiscard]] wire::CommonHeader common_header(wire::PacketType type, bool down,
+                                                 std::uint64_t packet_number) const noexcept {
+    const std::uint32_t connection_id = down ? downstream_.connection_id : upstream_.connection_id;
+    return {type,          down ? wire::kFlagFromUpstream : std::uint8_t{0},
+            config_.lane,  type == wire::PacketType::kHello ? 0 : connection_id,
+            packet_number, down ? config_.downstream_token : config_.upstream_token};
+  }
   [[nodiscard]] std::uint16_t upstream_rank() const noexcept {
     return static_cast<std::uint16_t>((config_.rank + config_.nranks - 1) % config_.nranks);
   }
@@ -299,10 +340,17 @@ class Shard::Impl {
   std::uint32_t eager_outstanding_ = 0;
   std::uint64_t distinct_sent_ = 0;    ///< first transmissions, what credit counts
   std::uint64_t finished_chunks_ = 0;  ///< arrivals that hold no buffer for lack of work any more
+  std::uint64_t credit_told_ = 0;      ///< credit_limit() as the last acknowledgement said it
   std::uint32_t probes_wanted_ = 0;
 
   TimeNs last_poll_ = 0;
-  TimeNs progress_at_ = 0;
+  TimeNs progress_at_ = 0;             ///< something arrived, was acknowledged or left the backend
+  TimeNs progress_seen_ = 0;           ///< progress_at_ when stalled_ns_ began
+  TimeNs stalled_ns_ = 0;              ///< since then, counted only while this lane polls
+  TimeNs next_check_ns_ = 0;           ///< of stalled_ns_
+  TimeNs next_return_ns_ = 0;          ///< of stalled_ns_: one that returns earlier does not count
+  std::uint32_t checks_returned_ = 0;  ///< round the ring since then
+  FixedQueue<wire::ProgressCheckBody> progress_checks_;  ///< to be sent or handed on
   TimeNs started_at_ = 0;
   TimeNs next_hello_ = 0;
   TimeNs last_down_sent_ = 0;
@@ -320,6 +368,7 @@ class Shard::Impl {
   bool abort_reply_up_ = false;
   bool abort_reply_down_ = false;
   std::uint64_t control_numbers_ = 0;
+  wire::AckHeader ack_;  // used by send_ack(), which sets what counts: clearing it costs 1 KiB
 #ifdef GRADWIRE_PLANTED_BUGS
   void say_limits_once(wire::AckHeader& ack) noexcept {
     if (ack.credit_chunks == said_credit_chunks_) ack.credit_chunks = 0;

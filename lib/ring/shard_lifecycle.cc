@@ -47,6 +47,7 @@ void Shard::Impl::account_silence(TimeNs now) noexcept {
   last_poll_ = now;
   if (state_ != ShardState::kFormed) return;
   account_stall(now, round);
+  if (config_.nranks == 1 || !live()) return;
   for (Neighbor* neighbor : {&upstream_, &downstream_}) {
     if (neighbor->left) continue;
     neighbor->silence_ns += round;
@@ -59,12 +60,6 @@ void Shard::Impl::account_silence(TimeNs now) noexcept {
     become_aborted(reason, now);
     return;
   }
-}
-
-void Shard::Impl::account_stall(TimeNs now, TimeNs round) noexcept {
-  if (ops_.posted() == ops_.done() || now - progress_at_ < kStallNs) return;
-  (waits_for_downstream() ? counters_.stalled_on_downstream_ns
-                          : counters_.stalled_on_upstream_ns) += static_cast<std::uint64_t>(round);
 }
 
 bool Shard::Impl::wants_hello(const wire::HelloBody& hello, std::uint8_t lane) const noexcept {
@@ -96,12 +91,21 @@ bool Shard::Impl::hello_fits(const wire::HelloBody& hello, std::uint16_t from_ra
   return false;
 }
 
+bool Shard::Impl::learn_connection_id(Neighbor& neighbor, std::uint32_t id) noexcept {
+  if (!neighbor.heard) {
+    neighbor.heard = true;
+    neighbor.connection_id = id;
+  } else if (neighbor.connection_id != id) {
+    count_drop(Drop::kState);
+  }
+  return neighbor.connection_id == id;
+}
+
 void Shard::Impl::receive_hello(const wire::Packet& packet, TimeNs now) noexcept {
   const wire::HelloBody& hello = packet.hello;
   if (!hello_fits(hello, upstream_rank(), config_.upstream_incarnation, now)) return;
-  upstream_.heard = true;
+  if (!learn_connection_id(upstream_, hello.connection_id)) return;
   upstream_.silence_ns = 0;
-  upstream_.connection_id = hello.connection_id;
   hello_ack_wanted_ = true;
   become_formed_if_ready(now);
 }
@@ -109,11 +113,8 @@ void Shard::Impl::receive_hello(const wire::Packet& packet, TimeNs now) noexcept
 void Shard::Impl::receive_hello_ack(const wire::Packet& packet, TimeNs now) noexcept {
   const wire::HelloBody& hello = packet.hello;
   if (!hello_fits(hello, downstream_rank(), config_.downstream_incarnation, now)) return;
+  if (!learn_connection_id(downstream_, hello.connection_id)) return;
   downstream_.silence_ns = 0;
-  if (!downstream_.heard) {
-    downstream_.heard = true;
-    downstream_.connection_id = hello.connection_id;
-  }
   const std::uint64_t posted_before = sender_.posted_op_seq();
   if (sender_.raise_limits(hello.credit_chunks, hello.posted_op_seq)) {
     release_eager(posted_before);
@@ -140,6 +141,7 @@ void Shard::Impl::become_aborted(const AbortReason& reason, TimeNs now) noexcept
   GRADWIRE_PROBE6(abort, config_.key.group_id, reason.op_seq, config_.rank, config_.lane,
                   static_cast<int>(reason.code), reason.culprit_rank);
   drop_everything();
+  bye_ack_up_wanted_ = bye_ack_down_wanted_ = false;  // It gets to hear of the abort instead.
   abort_event_wanted_ = true;
   next_abort_ = now;
   if (leave_wanted_) leave_deadline_ = now + config_.timeouts.leave_ns;
@@ -166,6 +168,7 @@ void Shard::Impl::drop_everything() noexcept {
   for (const EarlyPacket& early : early_) rte_pktmbuf_free(early.mbuf);
   early_.clear();
   for (; !checked_.empty(); checked_.pop()) rte_pktmbuf_free(checked_.front().mbuf);
+  progress_checks_.clear();
   spilled_total_ = 0;
   probes_wanted_ = 0;
   sender_.forget_all();
@@ -240,32 +243,24 @@ bool Shard::Impl::send_hello(PacketType type, TimeNs, Outbox& out) noexcept {
     body.lanes = config_.lanes;
     body.credit_chunks = credit_limit();
     body.posted_op_seq = ops_.posted();
-    const wire::CommonHeader common{type, down ? wire::kFlagFromUpstream : std::uint8_t{0},
-                                    config_.lane, down ? 0 : upstream_.connection_id,
-                                    control_number()};
-    return wire::encode_hello(room, type, common, body,
+    return wire::encode_hello(room, type, common_header(type, down, control_number()), body,
                               std::max<std::size_t>(wire::kHeaderBytes + config_.payload_bytes,
                                                     wire::kHeaderBytes + wire::kHelloBodyBytes));
   });
 }
 
 bool Shard::Impl::send_abort(bool down, TimeNs, Outbox& out) noexcept {
-  const Neighbor& neighbor = down ? downstream_ : upstream_;
-  if (!neighbor.heard) return false;
+  if (!(down ? downstream_ : upstream_).heard) return false;
   return send_control(config_.control_pool, down, out, [&](std::span<std::byte> room) {
-    const wire::CommonHeader common{PacketType::kAbort,
-                                    down ? wire::kFlagFromUpstream : std::uint8_t{0}, config_.lane,
-                                    neighbor.connection_id, control_number()};
-    return wire::encode_abort(room, common, reason_);
+    return wire::encode_abort(room, common_header(PacketType::kAbort, down, control_number()),
+                              reason_);
   });
 }
 
 bool Shard::Impl::send_bye(PacketType type, bool down, Outbox& out) noexcept {
-  const Neighbor& neighbor = down ? downstream_ : upstream_;
   return send_control(config_.control_pool, down, out, [&](std::span<std::byte> room) {
-    const wire::CommonHeader common{type, down ? wire::kFlagFromUpstream : std::uint8_t{0},
-                                    config_.lane, neighbor.connection_id, control_number()};
-    return wire::encode_bye(room, type, common, wire::ByeBody{ops_.done()});
+    return wire::encode_bye(room, type, common_header(type, down, control_number()),
+                            wire::ByeBody{ops_.done()});
   });
 }
 

@@ -25,6 +25,10 @@ bool payload_is_whole(const wire::Packet& packet, const std::byte* ahead) noexce
   return wire::payload_crc_ok(packet, ahead);
 }
 
+OpCall call_of(const wire::DataHeader& header) noexcept {
+  return {header.total_count, header.tag, header.datatype, header.redop};
+}
+
 }  // namespace
 
 void Shard::Impl::on_packet(rte_mbuf* frame, const wire::Packet& packet,
@@ -37,6 +41,9 @@ void Shard::Impl::on_packet(rte_mbuf* frame, const wire::Packet& packet,
   bool taken = false;
   if (!(source == expected)) {
     drop = Drop::kForeign;
+  } else if (packet.common.token !=
+             (from_upstream ? config_.upstream_token : config_.downstream_token)) {
+    drop = Drop::kToken;  // A source address can be forged.
   } else if (packet.common.lane != config_.lane || config_.nranks == 1) {
     drop = Drop::kMalformed;
   } else if (state_ == ShardState::kAborted) {
@@ -108,6 +115,14 @@ void Shard::Impl::on_packet(rte_mbuf* frame, const wire::Packet& packet,
         neighbor.silence_ns = 0;
         neighbor.bye_acked = true;
         break;
+      case PacketType::kProgressCheck:
+        if (!from_upstream || !upstream_.heard || packet.check.origin_rank >= config_.nranks) {
+          drop = Drop::kState;
+        } else {
+          neighbor.silence_ns = 0;
+          receive_progress_check(packet.check, now);
+        }
+        break;
     }
   }
   if (drop != Drop::kNone) count_drop(drop);
@@ -170,20 +185,17 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
       return false;
   }
   if (header.op_seq == 0 || header.op_seq > ops_.posted() + OpTable::kDescriptorsKept) {
+    receiver_.request_ack();  // It comes again and again: who refuses it is not to seem silent.
     count_drop(Drop::kMalformed);
     return false;
   }
   if (on_device() && !checked) return start_check(frame, packet, ecn_ce, now);
   if (header.op_seq > ops_.posted()) return hold_early(frame, packet, ecn_ce, checked, now);
 
-  if (const OpDescriptor* ours = ops_.descriptor(header.op_seq)) {
-    const OpDescriptor theirs{header.op_seq, header.total_count, header.tag, header.datatype,
-                              header.redop};
-    if (!(*ours == theirs)) {
-      // The header's CRC is right and so is the neighbour's address: it did call something else.
-      report_mismatch(*ours, header, now);
-      return false;
-    }
+  if (const OpCall* ours = ops_.call(header.op_seq); ours != nullptr && *ours != call_of(header)) {
+    // The header's CRC is right and so is the neighbour's address: it did call something else.
+    report_mismatch(*ours, header, now);
+    return false;
   }
   Op* op = ops_.find(header.op_seq);
   Site site;
@@ -210,6 +222,7 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
   }
   auto* payload = const_cast<std::byte*>(packet.payload.data());
   if (!apply(*op, header, arrival, site, frame, payload, packet.payload_crc, now)) {
+    receiver_.request_ack();
     count_drop(Drop::kNoBuffer);
     return false;
   }
@@ -230,7 +243,8 @@ bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool e
     return e.header.op_seq == header.op_seq && e.header.chunk == header.chunk &&
            e.header.hop == header.hop;
   });
-  if (!held_already && early_.size() >= config_.eager_packets) {
+  if (!held_already && !has_early_place(header)) {
+    receiver_.request_ack();
     count_drop(Drop::kEagerOverflow);
     return false;
   }
@@ -252,6 +266,19 @@ bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool e
   return true;
 }
 
+bool Shard::Impl::has_early_place(const wire::DataHeader& header) const noexcept {
+  // Those of ops that are posted wait for this rank's own reading, and may take what transit
+  // leaves: an exchange has none.
+  const std::size_t busy =
+      std::min<std::size_t>(ready_.size() + ready_promised_, config_.transit_packets);
+  if (early_.size() >= config_.eager_packets + config_.transit_packets - busy) return false;
+  if (header.op_seq <= ops_.posted() || early_.size() < config_.eager_packets) return true;
+  const auto ahead = std::count_if(early_.begin(), early_.end(), [&](const EarlyPacket& early) {
+    return early.header.op_seq > ops_.posted();
+  });
+  return static_cast<std::size_t>(ahead) < config_.eager_packets;
+}
+
 bool Shard::Impl::waits_for_own(const wire::DataHeader& header) const noexcept {
   const Op* op = ops_.find(header.op_seq);
   // Of an early packet nothing was checked but its op_seq.
@@ -270,6 +297,13 @@ void Shard::Impl::retry_early(TimeNs now) noexcept {
   }
 }
 
+bool Shard::Impl::early_may_go() const noexcept {
+  return !pending_free_.empty() &&
+         std::any_of(early_.begin(), early_.end(), [&](const EarlyPacket& early) {
+           return early.header.op_seq <= ops_.posted() && !waits_for_own(early.header);
+         });
+}
+
 void Shard::Impl::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
   for (std::size_t i = 0; i < early_.size() && live();) {
     if (early_[i].header.op_seq != op_seq || waits_for_own(early_[i].header)) {
@@ -281,10 +315,8 @@ void Shard::Impl::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
     early_[i] = early_.back();
     early_.pop_back();
     const wire::DataHeader& header = packet.header;
-    const OpDescriptor theirs{header.op_seq, header.total_count, header.tag, header.datatype,
-                              header.redop};
-    const OpDescriptor* ours = ops_.descriptor(op_seq);  // none where the op is long done
-    if (ours != nullptr && !(*ours == theirs)) {
+    const OpCall* ours = ops_.call(op_seq);  // none if the op is long done
+    if (ours != nullptr && *ours != call_of(header)) {
       rte_pktmbuf_free(packet.mbuf);
       report_mismatch(*ours, header, now);
       return;
@@ -302,20 +334,19 @@ void Shard::Impl::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
   }
 }
 
-void Shard::Impl::report_mismatch(const OpDescriptor& ours, const wire::DataHeader& theirs,
+void Shard::Impl::report_mismatch(const OpCall& ours, const wire::DataHeader& theirs,
                                   TimeNs now) noexcept {
   AbortReason reason{.code = AbortCode::kMismatch,
                      .culprit_rank = upstream_rank(),
                      .reporter_rank = config_.rank,
-                     .op_seq = ours.op_seq};
+                     .op_seq = theirs.op_seq};
   // Several ranks may see it at once, each its own pair: the lower rank first, so that two ranks
   // that see each other say the same.
   struct Call {
     std::uint16_t rank;
-    OpDescriptor op;
+    OpCall op;
   };
-  Call first{upstream_rank(),
-             {ours.op_seq, theirs.total_count, theirs.tag, theirs.datatype, theirs.redop}};
+  Call first{upstream_rank(), call_of(theirs)};
   Call second{config_.rank, ours};
   if (second.rank < first.rank) std::swap(first, second);
   const auto written = fmt::format_to_n(

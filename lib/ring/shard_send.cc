@@ -5,6 +5,7 @@
 // exchange has no transit, and takes the whole window.
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/planted_bug.h"
@@ -22,15 +23,16 @@ bool Shard::Impl::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   submit(now);
   if (!checked_.empty()) receive_checked(now);
   bool worked = false;
+  account_silence(now);
   if (config_.nranks == 1) {
     worked = live() && run_local(now);
     worked |= run_lifecycle(now, out);
     return worked;
   }
-  account_silence(now);
   worked |= run_lifecycle(now, out);
   if (!live()) return worked;
 
+  if (!progress_checks_.empty()) worked |= send_progress_checks(out);
   if (sender_.deadline() <= now) {
     apply_outcome(sender_.on_deadline(now), now);
     worked = true;
@@ -80,20 +82,21 @@ void Shard::Impl::write_data_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
   }
   std::byte* header = frame + frame_bytes;
   config_.to_downstream.write(frame, wire::kHeaderBytes + chunk.bytes);
-  const OpDescriptor& op = *ops_.descriptor(chunk.id.op_seq);
+  // As it was before the chunk kept it, but that a null pointer is not read.
+  if (planted(PlantedBug::kDescriptorOfForgottenOp) && ops_.call(chunk.id.op_seq) == nullptr) {
+    std::abort();
+  }
   wire::DataHeader data;
-  data.op_seq = op.op_seq;
-  data.total_count = op.count;
+  data.op_seq = chunk.id.op_seq;
+  data.total_count = chunk.call.count;
   data.chunk = chunk.id.chunk;
-  data.tag = op.tag;
-  data.count = static_cast<std::uint16_t>(chunk.bytes / element_bytes(op.datatype));
+  data.tag = chunk.call.tag;
+  data.count = static_cast<std::uint16_t>(chunk.bytes / element_bytes(chunk.call.datatype));
   data.hop = chunk.id.hop;
-  data.datatype = op.datatype;
-  data.redop = op.redop;
-  const wire::CommonHeader common{PacketType::kData, wire::kFlagFromUpstream, config_.lane,
-                                  downstream_.connection_id, packet_number};
-  wire::encode_data(std::span<std::byte, wire::kHeaderBytes>(header, wire::kHeaderBytes), common,
-                    data, chunk.crc);
+  data.datatype = chunk.call.datatype;
+  data.redop = chunk.call.redop;
+  wire::encode_data(std::span<std::byte, wire::kHeaderBytes>(header, wire::kHeaderBytes),
+                    common_header(PacketType::kData, true, packet_number), data, chunk.crc);
 }
 
 bool Shard::Impl::transmit_record(SentRecord& record, TimeNs now, Outbox& out) noexcept {
@@ -220,8 +223,9 @@ bool Shard::Impl::take_grant(Op& op) noexcept {
 
 void Shard::Impl::release_eager(std::uint64_t posted_before) noexcept {
   const std::uint64_t last = std::min(sender_.posted_op_seq(), ops_.posted());
-  for (std::uint64_t op_seq = posted_before + 1; op_seq <= last; ++op_seq) {
-    Op* op = ops_.find(op_seq);  // Those done have given their places back.
+  // Those done have given their places back, and may be millions: ops of no elements.
+  for (std::uint64_t op_seq = std::max(posted_before, ops_.done()) + 1; op_seq <= last; ++op_seq) {
+    Op* op = ops_.find(op_seq);
     if (op == nullptr) continue;
     eager_outstanding_ -= op->eager_sent;
     op->eager_sent = 0;
@@ -252,6 +256,7 @@ bool Shard::Impl::start_outgoing(Op& op, std::uint64_t chunk, std::uint16_t hop,
   const ChunkSpan span = op.partition.span_of(chunk);
   pending->chunk.bytes = span.elements * element_bytes(op.spec.datatype);
   pending->chunk.id = ChunkId{op.spec.op_seq, static_cast<std::uint32_t>(chunk), hop};
+  pending->chunk.call = call_of(op.spec);
   ++ready_promised_;
   queue_entry(*pending, kind, op, span, false, now);
   return true;
@@ -291,18 +296,55 @@ bool Shard::Impl::start_spilled(TimeNs now, Outbox& out) noexcept {
   return worked;
 }
 
+bool Shard::Impl::spilled_may_go() const noexcept {
+  if (spilled_total_ == 0) return false;
+  for (std::uint64_t op_seq = ops_.done() + 1; op_seq <= ops_.posted(); ++op_seq) {
+    const Op* op = ops_.find(op_seq);
+    if (op != nullptr && op->spilled_left > 0) return has_grant(*op);
+  }
+  return false;
+}
+
+const Op* Shard::Impl::next_own_op() const noexcept {
+  for (std::uint64_t op_seq = std::max(own_op_, ops_.done() + 1); op_seq <= ops_.posted();
+       ++op_seq) {
+    const Op* op = ops_.find(op_seq);
+    if (op != nullptr && op->own_next < op->own_end) return op;
+  }
+  return nullptr;
+}
+
+bool Shard::Impl::own_may_go(const Op& op) const noexcept {
+  const std::size_t busy = records_.size() - records_free_.size() + ready_.size() + ready_promised_;
+  return has_grant(op) && (op.exchange || busy * 2 < records_.size());
+}
+
+bool Shard::Impl::something_may_go() const noexcept {
+  // Window, credit and grants are opened by packets, which wake who sleeps, or by the probe
+  // timeout.
+  if (!live() || !downstream_.heard || !sender_.window_lets(wire_bytes(config_.payload_bytes))) {
+    return false;
+  }
+  if (lost_count_ > 0) return true;
+  if (distinct_sent_ + ready_promised_ >= sender_.credit_chunks()) return false;
+  if (records_free_.size() <= ready_promised_) return false;
+  if (!ready_.empty()) return true;
+  if (pending_free_.empty()) return false;  // deadline() asks the backend.
+  if (spilled_may_go()) return true;
+  const Op* own = next_own_op();
+  return own != nullptr && own_may_go(*own);
+}
+
 bool Shard::Impl::start_own(TimeNs now, Outbox& out) noexcept {
   bool worked = false;
+  const bool spilled_first =
+      planted(PlantedBug::kSpillWithoutGrantHoldsBack) ? spilled_total_ > 0 : spilled_may_go();
   own_op_ = std::max(own_op_, ops_.done() + 1);
   for (; own_op_ <= ops_.posted(); ++own_op_) {
     Op* op = ops_.find(own_op_);
     if (op == nullptr) continue;
     while (op->own_next < op->own_end) {
-      const std::size_t busy =
-          records_.size() - records_free_.size() + ready_.size() + ready_promised_;
-      const bool transit_first =
-          spilled_total_ > 0 || (!op->exchange && busy * 2 >= records_.size());
-      if (transit_first || !has_grant(*op) || !may_start(config_.payload_bytes, now, out) ||
+      if (spilled_first || !own_may_go(*op) || !may_start(config_.payload_bytes, now, out) ||
           !start_outgoing(*op, op->own_next, 0, reduce::Kind::kLoad, now)) {
         return worked;
       }
@@ -354,10 +396,8 @@ void Shard::Impl::notice_blocked(TimeNs now) noexcept {
 void Shard::Impl::send_ping(TimeNs now, Outbox& out) noexcept {
   if (!sender_.has_number()) return;
   send_control(config_.control_pool, true, out, [&](std::span<std::byte> room) {
-    const wire::CommonHeader common{PacketType::kPing, wire::kFlagFromUpstream, config_.lane,
-                                    downstream_.connection_id,
-                                    sender_.on_sent(now, wire_bytes(0), transport::kNoCookie)};
-    return wire::encode_ping(room, common);
+    const std::uint64_t number = sender_.on_sent(now, wire_bytes(0), transport::kNoCookie);
+    return wire::encode_ping(room, common_header(PacketType::kPing, true, number));
   });
   last_down_sent_ = now;
   ++counters_.pings_sent;
@@ -378,16 +418,15 @@ bool Shard::Impl::send_ack(TimeNs now, bool idle, Outbox& out) noexcept {
   }
   const profile::Stage stage(profile::StageId::kTransport);
   const bool sent = send_control(config_.control_pool, false, out, [&](std::span<std::byte> room) {
-    wire::AckHeader ack;
-    ack.credit_chunks = credit_limit();
+    wire::AckHeader& ack = ack_;
+    ack.credit_chunks = credit_told_ = credit_limit();
     ack.posted_op_seq = ops_.posted();
 #ifdef GRADWIRE_PLANTED_BUGS
     if (planted(PlantedBug::kLostCreditUpdate)) say_limits_once(ack);
 #endif
     receiver_.write_ack(now, ack);
-    const wire::CommonHeader common{PacketType::kAck, 0, config_.lane, upstream_.connection_id,
-                                    receiver_.next_packet_number()};
-    return wire::encode_ack(room, common, ack);
+    return wire::encode_ack(
+        room, common_header(PacketType::kAck, false, receiver_.next_packet_number()), ack);
   });
   if (sent) ++counters_.acks_sent;
   return sent;

@@ -50,6 +50,10 @@ std::string describe_packet(const wire::Packet& packet) {
       return fmt::format("bye {}: through up to op {}", number, packet.bye.completed_op_seq);
     case wire::PacketType::kByeAck:
       return fmt::format("bye-ack {}", number);
+    case wire::PacketType::kProgressCheck:
+      return fmt::format("progress check {}: rank {} asks for op {}, stalled for {} ms", number,
+                         packet.check.origin_rank, packet.check.op_seq,
+                         packet.check.stalled_ns / 1'000'000);
   }
   return "packet?";
 }

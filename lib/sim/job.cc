@@ -8,8 +8,11 @@
 namespace gradwire::sim {
 
 Job::Job(World& world, std::uint16_t nranks, std::uint16_t members, std::vector<PlannedOp> ops,
-         std::uint32_t ops_ahead)
-    : world_(world), ops_(std::move(ops)), ops_ahead_(ops_ahead), clients_(nranks) {
+         std::vector<std::uint32_t> ops_ahead)
+    : world_(world), ops_(std::move(ops)), ops_ahead_(std::move(ops_ahead)), clients_(nranks) {
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    if (ops_[i].plan.count != 0 && (middle_ == 0 || i <= ops_.size() / 2)) middle_ = i + 1;
+  }
   for (const PlannedOp& op : ops_) cases_.emplace_back(nranks, members, op.plan);
   for (Client& client : clients_) client.done_ops.assign(ops_.size() + 1, false);
 }
@@ -28,7 +31,7 @@ void Job::on_formed(std::uint16_t rank) {
 void Job::post_next(std::uint16_t rank) {
   Client& client = clients_[rank];
   if (client.post_scheduled || client.gone || client.failed || client.crashed ||
-      client.posted == ops_.size() || client.posted - client.done >= ops_ahead_) {
+      client.posted == ops_.size() || client.posted - client.done >= ops_ahead_[rank]) {
     return;
   }
   const TimeNs late_ns = ops_[client.posted].late_ns[rank];
@@ -54,6 +57,9 @@ void Job::on_done(std::uint16_t rank, std::uint64_t op_seq) {
   }
   client.done_ops[op_seq] = true;
   ++client.done;
+  while (client.first_unfinished <= ops_.size() && client.done_ops[client.first_unfinished]) {
+    ++client.first_unfinished;
+  }
   AllReduceCase& op = cases_[op_seq - 1];
   if (client.quiet) {
     fail(fmt::format("rank {} completed op {} after it had an error for it", rank, op_seq));
@@ -69,7 +75,7 @@ void Job::on_done(std::uint16_t rank, std::uint64_t op_seq) {
   if (when_first_done && op.plan().count != 0) {
     const bool first = std::count_if(clients_.begin(), clients_.end(),
                                      [&](const Client& c) { return c.done_ops[op_seq]; }) == 1;
-    if (first && op_seq == ops_.size() / 2 + 1) when_first_done(rank, op_seq);
+    if (first && op_seq == middle_) when_first_done(rank, op_seq);
   }
   post_next(rank);
   end_if_finished(rank);

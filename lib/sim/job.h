@@ -19,9 +19,9 @@ namespace gradwire::sim {
 
 class Job {
  public:
-  /// `ops` and `late_ns` as in a scenario; they are copied.
+  /// `ops` and `ops_ahead` as in a scenario; they are copied.
   Job(World& world, std::uint16_t nranks, std::uint16_t members, std::vector<PlannedOp> ops,
-      std::uint32_t ops_ahead);
+      std::vector<std::uint32_t> ops_ahead);
 
   /// The group whose clients these are; before the first event of it.
   void attach(GroupId group) { group_ = group; }
@@ -37,7 +37,7 @@ class Job {
   /// The rank's clients stop posting: what they said last is an abort, or nothing.
   void on_client_gone(std::uint16_t rank) { clients_[rank].gone = true; }
 
-  /// Called when the first rank is through with an op that another rank is not through with.
+  /// Called when the first rank is through with an op in the middle, and the others are not.
   std::function<void(std::uint16_t rank, std::uint64_t op_seq)> when_first_done;
 
   /// Every living rank's client has an end of each op.
@@ -56,8 +56,9 @@ class Job {
     bool quiet = false;  ///< has an error for everything unfinished
     bool left = false;
     bool post_scheduled = false;
-    std::uint64_t posted = 0;  ///< ops
-    std::uint64_t done = 0;    ///< ops, in any order
+    std::uint64_t posted = 0;            ///< ops
+    std::uint64_t done = 0;              ///< ops, in any order
+    std::uint64_t first_unfinished = 1;  ///< op_seq; one more than there are once all are done
     std::uint64_t posted_when_failed = 0;
     std::vector<bool> done_ops;  ///< [op_seq]
     AbortReason reason;
@@ -82,7 +83,8 @@ class Job {
   GroupId group_ = 0;
   std::vector<PlannedOp> ops_;
   std::deque<AllReduceCase> cases_;
-  std::uint32_t ops_ahead_;
+  std::vector<std::uint32_t> ops_ahead_;  ///< [nranks]
+  std::uint64_t middle_ = 0;              ///< the op whose first end when_first_done is told of
   std::vector<Client> clients_;
   /// The fewest ops that a rank had posted when it failed or died: no later one can be completed.
   std::uint64_t last_possible_ = UINT64_MAX;

@@ -18,6 +18,8 @@ constexpr std::uint32_t kAtHome = 0x484f4d45;
 constexpr std::size_t kPoisonBytes = 320;
 /// An acknowledgement of all its ranges fits, whatever the payload.
 constexpr std::uint32_t kSmallestRoom = 1280;
+/// And one that every payload of the configuration fits.
+constexpr std::uint32_t kLargeRoom = 10'240;
 
 /// Where an mbuf says that it is in its pool. No dynamic field is registered in the simulator.
 std::uint32_t& mark_of(void* object) noexcept {
@@ -134,19 +136,35 @@ PoolBank& PoolBank::instance() {
 
 std::unique_ptr<Pool> PoolBank::take(std::uint32_t mbufs, std::uint32_t room) {
   // Few sizes, so that what is kept fits the next run too.
-  const std::uint32_t wanted_room = std::max(room, kSmallestRoom);
+  const std::uint32_t wanted_room =
+      room <= kSmallestRoom ? kSmallestRoom : std::max(room, kLargeRoom);
   const std::uint32_t wanted = std::max(std::bit_ceil(mbufs), 256u);
-  std::unique_ptr<Pool> found;
+  std::unique_ptr<Pool>* smallest = nullptr;
   for (auto& pool : pools_) {
     if (pool->room() != wanted_room || pool->capacity() < wanted) continue;
-    found = std::move(pool);
-    std::swap(pool, pools_.back());
-    pools_.pop_back();
-    break;
+    if (smallest == nullptr || pool->capacity() < (*smallest)->capacity()) smallest = &pool;
   }
-  if (found == nullptr) found = std::make_unique<Pool>(wanted, wanted_room);
+  std::unique_ptr<Pool> found;
+  if (smallest != nullptr) {
+    found = std::move(*smallest);
+    std::swap(*smallest, pools_.back());
+    pools_.pop_back();
+  } else {
+    found = make(wanted, wanted_room);
+  }
   found->reset(mbufs);
   return found;
+}
+
+std::unique_ptr<Pool> PoolBank::make(std::uint32_t mbufs, std::uint32_t room) {
+  try {
+    return std::make_unique<Pool>(mbufs, room);
+  } catch (const std::runtime_error&) {
+    if (pools_.empty()) throw;
+  }
+  // What earlier runs of other sizes left takes the room.
+  pools_.clear();
+  return std::make_unique<Pool>(mbufs, room);
 }
 
 void PoolBank::put(std::unique_ptr<Pool> pool) {

@@ -73,6 +73,9 @@ class PoolBank {
   void clear() { pools_.clear(); }
 
  private:
+  /// Gives up what is kept where memory is short.
+  [[nodiscard]] std::unique_ptr<Pool> make(std::uint32_t mbufs, std::uint32_t room);
+
   std::vector<std::unique_ptr<Pool>> pools_;
 };
 

@@ -43,6 +43,16 @@ T fold(RedOp op, T a, T b) {
   throw std::logic_error("this reference has no such redop");
 }
 
+/// There may be more contributions than the type can say.
+template <class T>
+T mean(T sum, std::size_t contributions) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(std::int64_t{sum} / static_cast<std::int64_t>(contributions));
+  } else {
+    return sum / static_cast<T>(contributions);
+  }
+}
+
 template <class T>
 T load(const std::vector<std::byte>& bytes, std::uint64_t i) {
   T value;
@@ -126,7 +136,7 @@ void AllReduceCase::expect() {
       if (++from == contributions) from = 0;
       sum = fold(plan_.redop, sum, load<T>(buffers_[from].input, i));
     }
-    if (plan_.redop == RedOp::kAvg) sum = static_cast<T>(sum / static_cast<T>(contributions));
+    if (plan_.redop == RedOp::kAvg) sum = mean(sum, contributions);
     std::memcpy(expected_.data() + i * sizeof(T), &sum, sizeof(T));
   }
 }

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 
+#include "sim/sizes.h"
 #include "sim/units.h"
 
 namespace gradwire::sim {
@@ -65,15 +66,35 @@ void draw_hosts(Scenario& s, Random& random) {
   const bool dry = is(s, {"dry"}) || (is(s, {"mixed"}) && random.chance(0.3));
   if (dry) {
     common.driver_holds_ns = random.pick<TimeNs>({0, 100 * kUs, 2 * kMs, 20 * kMs});
-    common.tx_descriptors = random.pick({32u, 128u, 512u});
-    common.rx_descriptors = random.pick({8u, 64u});
+    // Each lane has rings of its own, but they are as long as memory allows.
+    common.tx_descriptors = std::min(random.pick({32u, 128u, 512u}) * s.group.lanes, 512u);
+    common.rx_descriptors = std::min(random.pick({8u, 64u}) * s.group.lanes, 128u);
     common.port_behind = random.pick({0.0, 0.2, 0.8});
   }
-  if (is(s, {"mixed", "dry"}) && random.chance(0.2)) {
-    common.slow_backend = random.pick({0.02, 0.3});
-    s.group.shard.batch_entries = random.pick({1u, 4u, 32u});
-  }
   s.hosts.assign(s.nranks, common);
+  if (!is(s, {"clean", "death"}) && random.chance(0.2)) {
+    // All of them, as GPUs are, or one that is slower than its neighbours.
+    const double slow = random.pick({0.02, 0.3});
+    const std::uint64_t only = random.below(s.nranks);
+    const bool all = is(s, {"mixed", "dry"}) && random.chance(0.5);
+    for (std::uint64_t i = 0; i < s.nranks; ++i) {
+      if (all || i == only) s.hosts[i].slow_backend = slow;
+    }
+    ring::ShardConfig& shard = s.group.shard;
+    shard.batch_entries = random.pick({1u, 4u, 32u});
+    if (random.chance(0.5)) {
+      shard.pending_entries = std::max(pending_entries_wanted(shard), shard.batch_entries);
+      fit_pools(s);
+    }
+  }
+  if (random.chance(0.15)) {
+    // Daemons of other configurations.
+    for (HostProfile& host : s.hosts) {
+      host.window_packets = random.pick({0u, 2u, 4u, 16u, 64u});
+      host.transit_packets = random.pick({0u, 1u, 4u, 16u, 64u});
+      host.max_active_ops = random.pick({0u, 1u, 2u, 8u, 64u});
+    }
+  }
   if (random.chance(0.5)) {
     for (HostProfile& host : s.hosts) {
       host.clock_offset_ns = random.between(-900 * kMs, 1'000'000 * kMs);
@@ -85,16 +106,8 @@ void draw_hosts(Scenario& s, Random& random) {
 
 void draw_shards(Scenario& s, Random& random) {
   ring::ShardConfig& shard = s.group.shard;
-  s.group.members = random.pick<std::uint16_t>({1, 1, 1, 2, 3});
-  s.group.lanes = random.pick<std::uint8_t>({1, 1, 1, 2, 3});
+  draw_sizes(s, random);
   s.group.fan_out_ns = random.pick<TimeNs>({10 * kUs, 1 * kMs});
-  shard.payload_bytes = random.pick({64u, 64u, 192u, 256u});
-  shard.window_packets = random.pick({2u, 4u, 16u, 64u});
-  shard.transit_packets = random.pick({1u, 4u, 16u, 64u});
-  shard.eager_packets = random.pick({1u, 4u, 16u});
-  shard.exchange_bytes = random.pick<std::uint64_t>({0, 512u << 10});
-  shard.max_active_ops = random.pick({2u, 8u, 64u});
-  shard.max_chunks = 4096;
   shard.received_mbufs_are_exclusive = random.chance(0.5);
   const bool short_limits = random.chance(0.7);
   shard.timeouts.silence_ns = short_limits ? 200 * kMs : 2'000 * kMs;
@@ -118,29 +131,36 @@ void draw_shards(Scenario& s, Random& random) {
   for (HostId host = 0; host < s.nranks; ++host) s.group.hosts.push_back(host);
 }
 
+/// How many ops a rank posts ahead: one may wait for each while another has posted all.
+void draw_depths(Scenario& s, Random& random) {
+  const auto all = static_cast<std::uint32_t>(s.ops.size());
+  const double one_waits = random.unit();
+  s.ops_ahead.assign(s.nranks, random.pick({1u, 2u, 8u, all}));
+  if (one_waits < 0.3) {
+    s.ops_ahead.assign(s.nranks, all);
+    s.ops_ahead[random.below(s.nranks)] = random.pick({1u, 1u, 2u});
+  } else if (one_waits < 0.8) {
+    for (std::uint32_t& ahead : s.ops_ahead) ahead = random.pick({1u, 2u, 8u, all});
+  }
+}
+
 void draw_ops(Scenario& s, Random& random) {
-  const std::uint64_t count = 1 + random.below(s.nranks > 8 ? 4 : 7);
-  // A chunk travels 2(n-1) hops: the more ranks, the fewer chunks.
-  const std::uint64_t chunks = std::max<std::uint64_t>(4, 120 / s.nranks);
+  draw_plans(s, random);
+  draw_depths(s, random);
   const bool late = is(s, {"late", "mixed"}) && random.chance(is(s, {"late"}) ? 1 : 0.4);
-  s.ops_ahead = random.pick({1u, 2u, 8u});
-  for (std::uint64_t i = 0; i < count; ++i) {
-    PlannedOp op;
-    op.plan.datatype = random.pick({DataType::kInt32, DataType::kInt32, DataType::kFloat32,
-                                    DataType::kFloat64, DataType::kInt8, DataType::kInt64});
-    op.plan.redop = random.pick({RedOp::kSum, RedOp::kSum, RedOp::kAvg, RedOp::kMin, RedOp::kMax});
-    op.plan.in_place = random.chance(0.5);
-    op.plan.seed = random.next();
-    op.plan.tag = static_cast<std::uint32_t>(i);
-    const std::uint64_t bytes =
-        random.chance(0.1) ? random.below(65) : random.below(chunks * s.group.shard.payload_bytes);
-    op.plan.count = bytes / element_bytes(op.plan.datatype);
+  const std::uint64_t straggler = random.chance(0.3) ? random.below(s.nranks) : s.nranks;
+  const double now_and_then = std::min(1.0, 7.0 / static_cast<double>(s.ops.size()));
+  for (PlannedOp& op : s.ops) {
     for (std::uint16_t rank = 0; rank < s.nranks; ++rank) {
-      TimeNs delay = random.chance(0.3) ? random.between(0, 200 * kUs) : 0;
-      if (late && random.chance(0.2)) delay = random.between(0, 300 * kMs);
+      TimeNs delay = 0;
+      // Of a series few are late, so that it ends.
+      if (random.chance(now_and_then)) {
+        if (random.chance(0.3)) delay = random.between(0, 200 * kUs);
+        if (rank == straggler) delay = random.between(0, 10 * kMs);
+        if (late && random.chance(0.2)) delay = random.between(0, 300 * kMs);
+      }
       op.late_ns.push_back(delay);
     }
-    s.ops.push_back(std::move(op));
   }
   for (std::uint16_t rank = 0; rank < s.nranks; ++rank) {
     s.start_late_ns.push_back(random.chance(0.3) ? random.between(0, 30 * kMs) : 0);
@@ -194,6 +214,8 @@ void draw_faults(Scenario& s, Random& random) {
                  random.chance(0.3));
     }
   }
+  // In every profile one way of a link may be dead, for less than the silence limit.
+  if (random.chance(0.25)) draw_fault(s, random, kCutEdge, false);
   if (is(s, {"crash"}) || (mixed && random.chance(0.1))) {
     draw_fault(s, random, kCrash, true);
     if (random.chance(0.2)) draw_fault(s, random, kCrash, true);
@@ -220,8 +242,8 @@ void draw_death(Scenario& s, Random& random) {
                       .duration_ns = 1'000 * kMs});
   s.may_abort = true;
   s.start_late_ns.assign(s.nranks, 0);
-  for (PlannedOp& op : s.ops) {
-    for (TimeNs& late : op.late_ns) late = random.between(0, 20 * kMs);
+  for (std::size_t i = 0; i < s.ops.size() && i < 8; ++i) {
+    for (TimeNs& late : s.ops[i].late_ns) late = random.between(0, 20 * kMs);
   }
 }
 
@@ -286,7 +308,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   draw_ops(s, random);
   if (is(s, {"death"})) {
     draw_death(s, random);
-  } else if (!is(s, {"clean", "loss"})) {
+  } else if (!is(s, {"clean"})) {
     draw_faults(s, random);
   }
   return s;
@@ -297,17 +319,33 @@ std::string describe(const Scenario& s) {
   const LinkProfile& link = s.world.link;
   std::string text = fmt::format(
       "seed {} profile {}: {} ranks, {} members, {} lanes, payload {}, window {}, transit {}, "
-      "eager {}, active ops {}, silence {} ms\n"
+      "eager {}, exchange {}, active ops {}, batches of {}, silence {} ms\n"
       "network: {} ns, jitter {} ns, {} bit/s, loss {}, bursts {} of {} ns, duplication {}, "
       "corruption {}, reordering {} by {} ns\n"
-      "hosts: round {} ns, drivers hold {} ns, {} and {} descriptors, behind {}, slow backend {}\n",
+      "hosts: round {} ns, drivers hold {} ns, {} and {} descriptors, behind {}\n",
       s.seed, s.profile, s.nranks, s.group.members, s.group.lanes, shard.payload_bytes,
-      shard.window_packets, shard.transit_packets, shard.eager_packets, shard.max_active_ops,
-      shard.timeouts.silence_ns / kMs, link.delay_ns, link.jitter_ns, s.world.port.rate_bps,
-      link.loss, link.burst_start, link.burst_ns, link.duplication, link.corruption, link.reorder,
-      link.reorder_ns, s.hosts[0].round_ns, s.hosts[0].driver_holds_ns, s.hosts[0].rx_descriptors,
-      s.hosts[0].tx_descriptors, s.hosts[0].port_behind, s.hosts[0].slow_backend);
+      shard.window_packets, shard.transit_packets, shard.eager_packets, shard.exchange_bytes,
+      shard.max_active_ops, shard.batch_entries, shard.timeouts.silence_ns / kMs, link.delay_ns,
+      link.jitter_ns, s.world.port.rate_bps, link.loss, link.burst_start, link.burst_ns,
+      link.duplication, link.corruption, link.reorder, link.reorder_ns, s.hosts[0].round_ns,
+      s.hosts[0].driver_holds_ns, s.hosts[0].rx_descriptors, s.hosts[0].tx_descriptors,
+      s.hosts[0].port_behind);
+  for (std::size_t rank = 0; rank < s.nranks; ++rank) {
+    const HostProfile& host = s.hosts[rank];
+    text += fmt::format("rank {}: posts {} ahead", rank, s.ops_ahead[rank]);
+    if (host.slow_backend > 0) text += fmt::format(", slow backend {}", host.slow_backend);
+    if (host.window_packets != 0) text += fmt::format(", window {}", host.window_packets);
+    if (host.transit_packets != 0) text += fmt::format(", transit {}", host.transit_packets);
+    if (host.max_active_ops != 0) text += fmt::format(", active ops {}", host.max_active_ops);
+    text += '\n';
+  }
+  constexpr std::size_t kOpsShown = 12;
   for (std::size_t i = 0; i < s.ops.size(); ++i) {
+    if (i == kOpsShown && s.ops.size() > 2 * kOpsShown) {
+      i = s.ops.size() - 2;
+      text += fmt::format("ops {} to {}: alike, of one packet at most\n", kOpsShown + 1, i);
+      continue;
+    }
     const OpPlan& plan = s.ops[i].plan;
     text += fmt::format("op {}: {} of {} {}{}\n", i + 1, name_of(plan.redop), plan.count,
                         name_of(plan.datatype), plan.in_place ? ", in place" : "");

@@ -52,7 +52,7 @@ struct Scenario {
   GroupOptions group;
   std::vector<TimeNs> start_late_ns;  ///< [nranks]
   std::vector<PlannedOp> ops;
-  std::uint32_t ops_ahead = 8;  ///< unfinished ops that a client has at most
+  std::vector<std::uint32_t> ops_ahead;  ///< [nranks]: unfinished ops that its client has at most
   std::vector<Fault> faults;
   /// Two things that no time can say: when the first rank is through with an op, cut one that is
   /// not off; and where this is, the next epoch is of the survivors alone.

@@ -3,6 +3,8 @@
 /// One scenario from its beginning to its end, under every oracle:
 /// - each op ends at each living rank with the reference's bits or with an error, in bounded time;
 ///   with no fault that may end the epoch, with the bits;
+/// - an op that every rank has posted moves and ends while packets get through (progress.h): a ring
+///   that waits for itself is a failure however much it pings;
 /// - after the first abort no op completes that a failed rank had not posted;
 /// - the culprit named is a rank, or an end of an edge, of what was made to fail;
 /// - each contribution is in the sum once (the bits say so);
@@ -36,6 +38,8 @@ struct SeedResult {
   std::uint64_t spills = 0;
   std::uint64_t copies = 0;
   std::uint64_t early_packets = 0;
+  TimeNs longest_still_ns = 0;  ///< nothing moved, though an op was due
+  TimeNs longest_op_ns = 0;     ///< from when every rank had posted it and packets got through
   /// Of a crash: from the death until each survivor's clients had their error.
   std::vector<TimeNs> detection_ns;
 };

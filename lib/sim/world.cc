@@ -19,6 +19,15 @@ constexpr std::uint32_t kControlMbufsPerShard = 64;
 constexpr std::uint32_t kControlRoom = 1280;
 constexpr std::uint32_t kHeaderRoom = 192;  ///< headers, and the payload on a cache line
 
+/// The group's configuration with what the host's daemon has otherwise.
+ring::ShardConfig config_of(const GroupOptions& options, const HostProfile& host) {
+  ring::ShardConfig config = options.shard;
+  if (host.window_packets != 0) config.window_packets = host.window_packets;
+  if (host.transit_packets != 0) config.transit_packets = host.transit_packets;
+  if (host.max_active_ops != 0) config.max_active_ops = host.max_active_ops;
+  return config;
+}
+
 }  // namespace
 
 World::World(const WorldOptions& options, Trace& trace, Observer& observer)
@@ -40,8 +49,8 @@ World::~World() {
   put_pools();
 }
 
-void World::make_pools(const ring::ShardConfig& config, std::uint8_t lanes) {
-  const std::uint32_t shards = lanes * options_.groups_per_host;
+void World::make_pools(const GroupOptions& options) {
+  const std::uint32_t shards = options.lanes * options_.groups_per_host;
   const auto make = [&](std::uint32_t mbufs, std::uint32_t room) {
     pools_.push_back(PoolBank::instance().take(mbufs, room));
     return pools_.back().get();
@@ -54,10 +63,11 @@ void World::make_pools(const ring::ShardConfig& config, std::uint8_t lanes) {
           host.profile.rx_descriptors +
           (host.profile.driver_holds_ns > 0 ? host.profile.tx_descriptors : 0);
       const std::uint32_t many = options_.one_pool ? static_cast<std::uint32_t>(hosts_.size()) : 1;
-      const std::uint32_t need = (packet_mbufs_needed(config) * shards + held) * many;
+      const std::uint32_t need =
+          (packet_mbufs_needed(config_of(options, host.profile)) * shards + held) * many;
       const std::uint32_t need_control = (kControlMbufsPerShard * shards + held) * many;
       packets = make(options_.packet_mbufs != 0 ? options_.packet_mbufs : need,
-                     config.payload_bytes + kHeaderRoom);
+                     options.shard.payload_bytes + kHeaderRoom);
       control =
           make(options_.control_mbufs != 0 ? options_.control_mbufs : need_control, kControlRoom);
     }
@@ -67,7 +77,7 @@ void World::make_pools(const ring::ShardConfig& config, std::uint8_t lanes) {
 }
 
 GroupId World::add_group(const GroupOptions& options) {
-  if (pools_.empty()) make_pools(options.shard, options.lanes);
+  if (pools_.empty()) make_pools(options);
   groups_.push_back(Group{options, std::vector<Rank>(options.hosts.size())});
   const GroupId group = groups_.size() - 1;
   for (std::uint16_t rank = 0; rank < options.hosts.size(); ++rank) make_rank(group, rank);
@@ -86,7 +96,7 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
   const HostId up = options.hosts[(rank_index + n - 1) % n];
   const HostId down = options.hosts[(rank_index + 1) % n];
   for (std::uint8_t lane = 0; lane < options.lanes; ++lane) {
-    ring::ShardConfig config = options.shard;
+    ring::ShardConfig config = config_of(options, host.profile);
     config.key = options.key;
     config.rank = rank_index;
     config.nranks = n;
@@ -96,6 +106,12 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     config.incarnation = host.incarnation;
     config.upstream_incarnation = hosts_[up].incarnation;
     config.downstream_incarnation = hosts_[down].incarnation;
+    // Any function of the two that both ends know.
+    const auto token = [&](HostId from, HostId to) {
+      return hosts_[from].incarnation * 0x9e3779b97f4a7c15 + hosts_[to].incarnation;
+    };
+    config.upstream_token = token(up, rank.host);
+    config.downstream_token = token(rank.host, down);
     config.sender_connection_id = ++host.next_connection_id;
     config.receiver_connection_id = ++host.next_connection_id;
     config.to_downstream = frame_between(rank.host, down, lane);
@@ -133,8 +149,8 @@ bool World::post(GroupId group, std::uint16_t rank, const ring::OpSpec& spec) {
   Rank& r = groups_[group].ranks[rank];
   if (r.failed || r.shards.empty()) return false;
   Host& host = hosts_[r.host];
+  if (r.waiting.empty()) host.posting.emplace_back(group, rank);
   r.waiting.push_back(spec);
-  host.posting.emplace_back(group, rank);
   trace_.mix(now_, 21, group, rank, spec.op_seq);
   trace_.line(now_, "host {:<3} group {} rank {} posts op {}: {} of {} {}", r.host, group, rank,
               spec.op_seq, name_of(spec.redop), spec.count, name_of(spec.datatype));

@@ -39,6 +39,10 @@ struct HostProfile {
   TimeNs driver_holds_ns = 0;           ///< and for how long it does
   double port_behind = 0;               ///< polls in which the port takes next to nothing
   double slow_backend = 0;              ///< chance per poll that a reduction finishes; 0 = at once
+  // Of its daemon's configuration, what need not be the same everywhere; 0 = the group's.
+  std::uint32_t window_packets = 0;
+  std::uint32_t transit_packets = 0;
+  std::uint32_t max_active_ops = 0;
 };
 
 struct WorldOptions {
@@ -176,6 +180,8 @@ class World {
   /// Puts the frames that were recorded on the wire again. @return how many.
   std::size_t replay();
   [[nodiscard]] std::uint64_t polls() const { return polls_; }
+  /// How long the rank's first lane may sleep if nothing comes; 0 or less: it wants a round now.
+  [[nodiscard]] TimeNs until_deadline(GroupId group, std::uint16_t rank) const;
   [[nodiscard]] std::uint64_t frames_received() const { return frames_received_; }
 
  private:
@@ -223,7 +229,7 @@ class World {
   };
 
   // world.cc
-  void make_pools(const ring::ShardConfig& config, std::uint8_t lanes);
+  void make_pools(const GroupOptions& options);
   void make_rank(GroupId group, std::uint16_t rank);
   void drop_rank(Rank& rank);
   void free_driver_memory(Host& host);

@@ -342,6 +342,13 @@ void World::schedule_next(Host& host, TimeNs local_now, bool worked) {
   wake(host, std::min(due, now_ + host.profile.idle_ns));
 }
 
+TimeNs World::until_deadline(GroupId group, std::uint16_t rank) const {
+  const Rank& r = groups_[group].ranks[rank];
+  const TimeNs local_now = local(hosts_[r.host], now_);
+  const TimeNs deadline = r.shards.front()->deadline(local_now);
+  return deadline == kNever ? kNever : deadline - local_now;
+}
+
 void World::transmit(Host& host, const Place& place, bool down, rte_mbuf* mbuf) {
   const auto& hosts = groups_[place.group].options.hosts;
   const std::size_t n = hosts.size();

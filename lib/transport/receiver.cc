@@ -121,8 +121,12 @@ bool Receiver::ack_due(TimeNs now, bool idle) const noexcept {
 TimeNs Receiver::deadline() const noexcept { return ack_deadline_; }
 
 void Receiver::write_ack(TimeNs now, wire::AckHeader& out) noexcept {
-  const std::size_t count = std::min(range_count_, wire::kMaxAckRanges);
-  for (std::size_t i = 0; i < count; ++i) out.ranges[i] = ranges_[range_count_ - 1 - i];
+  const std::uint64_t oldest = largest_ - std::min(largest_, config_.reported_numbers);
+  const std::size_t most = std::min(range_count_, wire::kMaxAckRanges);
+  std::size_t count = 0;
+  for (; count < most && ranges_[range_count_ - 1 - count].last >= oldest; ++count) {
+    out.ranges[count] = ranges_[range_count_ - 1 - count];
+  }
   out.range_count = static_cast<std::uint8_t>(count);
   const TimeNs delay_ns = count == 0 ? 0 : elapsed(largest_arrived_at_, now);
   out.delay_ns = static_cast<std::uint32_t>(

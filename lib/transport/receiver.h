@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "base/types.h"
 #include "wire/packet.h"
@@ -16,6 +17,9 @@ namespace gradwire::transport {
 struct ReceiverConfig {
   std::uint32_t ack_every_packets = 16;  ///< acknowledge at the latest after so many
   TimeNs max_ack_delay_ns = 200'000;     ///< and at the latest after this long
+  /// How far behind the newest packet number holes are reported: farther back the sender has
+  /// forgotten what it sent, and a hole is never filled, since each packet has a number of its own.
+  std::uint64_t reported_numbers = std::numeric_limits<std::uint64_t>::max();
 };
 
 class Receiver {

@@ -38,11 +38,10 @@ std::uint64_t Sender::free_numbers() const noexcept {
 
 bool Sender::has_number() const noexcept { return free_numbers() > 0; }
 
-bool Sender::can_send(TimeNs now, std::uint32_t bytes) const noexcept {
+bool Sender::window_lets(std::uint32_t bytes) const noexcept {
   if (free_numbers() <= kProbeReserve) return false;
   // A window below one packet would never open: nothing in flight, no acknowledgement to open it.
-  if (bytes_in_flight_ != 0 && bytes_in_flight_ + bytes > controller_->window_bytes()) return false;
-  return pacer_.may_send(now, bytes);
+  return bytes_in_flight_ == 0 || bytes_in_flight_ + bytes <= controller_->window_bytes();
 }
 
 std::uint64_t Sender::on_sent(TimeNs now, std::uint32_t bytes, Cookie cookie) noexcept {

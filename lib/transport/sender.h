@@ -65,7 +65,11 @@ class Sender {
   /// @return whether a packet of `bytes` (on the wire) may go now by window, pacing and the room
   /// for packet numbers. With nothing in flight the window lets one packet go, however small it is.
   /// Credit is the caller's: see credit_chunks() and posted_op_seq().
-  [[nodiscard]] bool can_send(TimeNs now, std::uint32_t bytes) const noexcept;
+  [[nodiscard]] bool can_send(TimeNs now, std::uint32_t bytes) const noexcept {
+    return window_lets(bytes) && pacer_.may_send(now, bytes);
+  }
+  /// The same but for pacing, which time alone opens.
+  [[nodiscard]] bool window_lets(std::uint32_t bytes) const noexcept;
 
   /// Takes the next packet number for a packet of `bytes` that goes out now, is ack-eliciting, and
   /// counts against window and pacing. Also valid when can_send() is false, for probes, as long as

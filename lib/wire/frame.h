@@ -47,6 +47,10 @@ inline constexpr std::size_t kMaxFrameHeaderBytes = kEthernetBytes + kVlanBytes 
 
 /// Chunk payload that fits `mtu` (the IP packet's bytes), rounded down to 64; 0 if none does.
 [[nodiscard]] std::uint32_t max_payload_bytes(std::uint32_t mtu, std::uint8_t ip_family) noexcept;
+/// Of a full packet over IPv4: the MTU that it needs.
+[[nodiscard]] constexpr std::uint32_t full_packet_bytes(std::uint32_t payload_bytes) noexcept {
+  return static_cast<std::uint32_t>(kIpv4Bytes + kUdpBytes + kHeaderBytes) + payload_bytes;
+}
 
 struct FrameAddresses {
   MacAddress source_mac{};

@@ -57,12 +57,12 @@ struct Header {
   std::array<std::uint8_t, kTypeFieldsBytes> type_fields;
   Big32 header_crc;
   Big32 payload_crc;
-  std::array<std::uint8_t, 8> reserved;
+  Big64 token;
 };
 static_assert(sizeof(Header) == kHeaderBytes && alignof(Header) == 1);
 static_assert(offsetof(Header, connection_id) == 4 && offsetof(Header, packet_number) == 8);
 static_assert(offsetof(Header, type_fields) == 16 && offsetof(Header, header_crc) == 48);
-static_assert(offsetof(Header, payload_crc) == 52 && offsetof(Header, reserved) == 56);
+static_assert(offsetof(Header, payload_crc) == 52 && offsetof(Header, token) == 56);
 
 struct DataFields {
   Big64 op_seq;
@@ -142,6 +142,16 @@ struct Bye {
 };
 static_assert(sizeof(Bye) == 8 && alignof(Bye) == 1);
 
+/// Payload of a progress check.
+struct ProgressCheck {
+  Big64 op_seq;
+  Big64 stalled_ns;
+  Big16 origin_rank;
+  std::array<std::uint8_t, 6> reserved;
+};
+static_assert(sizeof(ProgressCheck) == 24 && alignof(ProgressCheck) == 1);
+static_assert(offsetof(ProgressCheck, origin_rank) == 16);
+
 /// CRC32C of the header's 64 bytes without the field that holds it.
 [[nodiscard]] std::uint32_t header_crc(const std::byte* header) noexcept;
 
@@ -155,6 +165,7 @@ struct Direction {
     case PacketType::kHello:
     case PacketType::kData:
     case PacketType::kPing:
+    case PacketType::kProgressCheck:
       return {.down = true};
     case PacketType::kHelloAck:
     case PacketType::kAck:

@@ -9,7 +9,7 @@
 ///     8  packet number u64              never reused in its number space; those are told apart by
 ///                                       the number itself, see kFirstControlNumber
 ///    16  32 bytes, by type
-///    48  integrity, 16 bytes: header CRC32C u32 | payload CRC32C u32 | 8 bytes of zero
+///    48  integrity, 16 bytes: header CRC32C u32 | payload CRC32C u32 | token u64
 ///    64  payload
 ///
 /// Any thread; nothing here allocates; decode() trusts nothing it reads.
@@ -28,9 +28,11 @@ namespace gradwire::wire {
 inline constexpr std::uint8_t kProtocolVersion = 1;
 inline constexpr std::size_t kHeaderBytes = 64;
 /// Numbers of data, pings and acknowledgements start at 1 and stay below; control packets (hello,
-/// hello-ack, abort, bye, bye-ack) are numbered from here on. decode() refuses the former
-/// elsewhere.
+/// hello-ack, abort, bye, bye-ack, progress check) are numbered from here on. decode() refuses the
+/// former elsewhere.
 inline constexpr std::uint64_t kFirstControlNumber = std::uint64_t{1} << 63;
+/// The smallest MTU: a full acknowledgement of 1,088 bytes must fit, its headers and a tunnel's.
+inline constexpr std::uint32_t kMinMtu = 1280;
 /// Ranges in one acknowledgement: what a 1,280-byte packet could hold is far more than is useful.
 inline constexpr std::size_t kMaxAckRanges = 64;
 
@@ -43,7 +45,9 @@ enum class PacketType : std::uint8_t {
   kAbort = 6,     ///< both ways, not acknowledged, repeated
   kBye = 7,       ///< both ways: all ops up to `op_seq` are finished here; answered by kByeAck
   kByeAck = 8,
+  kProgressCheck = 9,  ///< down, round the whole ring and back to who asks; not acknowledged
 };
+inline constexpr PacketType kLastPacketType = PacketType::kProgressCheck;
 
 /// Flags of any packet.
 inline constexpr std::uint8_t kFlagFromUpstream = 0x01;  ///< sent by the upstream rank (goes down)
@@ -54,6 +58,7 @@ struct CommonHeader {
   std::uint8_t lane = 0;
   std::uint32_t connection_id = 0;
   std::uint64_t packet_number = 0;
+  std::uint64_t token = 0;  ///< of the two ranks' link; follows from the group's table
 };
 
 struct DataHeader {
@@ -105,6 +110,14 @@ struct ByeBody {
   std::uint64_t completed_op_seq = 0;  ///< every op up to this one is finished at the sender
 };
 
+/// Asks round the ring whether every rank has posted an op with which nothing moves. A rank that
+/// has not posted it lets the question go no further.
+struct ProgressCheckBody {
+  std::uint64_t op_seq = 0;       ///< oldest unfinished op of the rank that asks
+  std::uint64_t stalled_ns = 0;   ///< for so long nothing moved, on any rank that was asked so far
+  std::uint16_t origin_rank = 0;  ///< who asks
+};
+
 /// Why a packet was dropped; each has its counter.
 enum class Drop : std::uint8_t {
   kNone = 0,
@@ -122,6 +135,7 @@ enum class Drop : std::uint8_t {
   kEagerOverflow,  ///< sent ahead of the grant beyond the allowance
   kNoBuffer,
   kState,  ///< right, but not in this state of the group
+  kToken,  ///< not the token of this link: from somebody who has not seen the group's table
   kCount,
 };
 inline constexpr int kDropCount = static_cast<int>(Drop::kCount);
@@ -137,6 +151,7 @@ struct Packet {
   AckHeader ack;
   HelloBody hello;
   ByeBody bye;
+  ProgressCheckBody check;
   AbortReason abort;
 };
 
@@ -182,5 +197,7 @@ std::size_t encode_abort(std::span<std::byte> out, CommonHeader common,
 /// `type` is kBye or kByeAck.
 std::size_t encode_bye(std::span<std::byte> out, PacketType type, CommonHeader common,
                        const ByeBody& body) noexcept;
+std::size_t encode_progress_check(std::span<std::byte> out, CommonHeader common,
+                                  const ProgressCheckBody& body) noexcept;
 
 }  // namespace gradwire::wire

@@ -151,7 +151,7 @@ Drop read_abort(Packet& out) noexcept {
   const Drop length = check_payload_bytes(out.payload.size(), sizeof(layout::Abort));
   if (length != Drop::kNone) return length;
   const auto& abort = view<layout::Abort>(out.payload.data());
-  if (abort.code == 0 || abort.code > static_cast<std::uint8_t>(AbortCode::kProtocol))
+  if (abort.code == 0 || abort.code > static_cast<std::uint8_t>(kLastAbortCode))
     return Drop::kMalformed;
   if (abort.reserved0 != 0 || !all_zero(abort.reserved1)) return Drop::kMalformed;
   if (abort.detail.back() != '\0') return Drop::kMalformed;
@@ -175,6 +175,16 @@ Drop read_bye(Packet& out) noexcept {
   return Drop::kNone;
 }
 
+Drop read_progress_check(Packet& out) noexcept {
+  const Drop length = check_payload_bytes(out.payload.size(), sizeof(layout::ProgressCheck));
+  if (length != Drop::kNone) return length;
+  const auto& check = view<layout::ProgressCheck>(out.payload.data());
+  out.check = {check.op_seq.get(), check.stalled_ns.get(), check.origin_rank.get()};
+  const bool right =
+      all_zero(check.reserved) && out.check.op_seq != 0 && out.check.origin_rank < kMaxRingRanks;
+  return right ? Drop::kNone : Drop::kMalformed;
+}
+
 Drop read_body(const layout::Header& header, Packet& out) noexcept {
   switch (out.common.type) {
     case PacketType::kData:
@@ -196,6 +206,8 @@ Drop read_body(const layout::Header& header, Packet& out) noexcept {
     case PacketType::kBye:
     case PacketType::kByeAck:
       return read_bye(out);
+    case PacketType::kProgressCheck:
+      return read_progress_check(out);
     default:
       return Drop::kType;
   }
@@ -225,7 +237,7 @@ Drop check_header(std::span<const std::byte> udp_payload) noexcept {
   if (header.version != kProtocolVersion) return Drop::kVersion;
   if (layout::header_crc(udp_payload.data()) != header.header_crc.get()) return Drop::kHeaderCrc;
   if (header.type < static_cast<std::uint8_t>(PacketType::kHello) ||
-      header.type > static_cast<std::uint8_t>(PacketType::kByeAck))
+      header.type > static_cast<std::uint8_t>(kLastPacketType))
     return Drop::kType;
   return Drop::kNone;
 }
@@ -240,10 +252,11 @@ Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept {
   out.common.lane = header.lane;
   out.common.connection_id = header.connection_id.get();
   out.common.packet_number = header.packet_number.get();
+  out.common.token = header.token.get();
   out.payload_crc = header.payload_crc.get();
   out.payload = udp_payload.subspan(kHeaderBytes);
   if (!flags_fit(out.common.type, header.flags) || header.lane >= kMaxLanes ||
-      !number_fits(out.common.type, out.common.packet_number) || !all_zero(header.reserved))
+      !number_fits(out.common.type, out.common.packet_number))
     return Drop::kMalformed;
   // Nothing of a payload is read before its CRC, but for data: the lane checks that one where the
   // payload is in cache anyway, or not at all for a duplicate.
@@ -287,6 +300,8 @@ const char* name_of(Drop drop) noexcept {
       return "no_buffer";
     case Drop::kState:
       return "state";
+    case Drop::kToken:
+      return "token";
     case Drop::kCount:
       break;
   }

@@ -48,7 +48,7 @@ void write_header(std::byte* out, PacketType type, const CommonHeader& common, c
   for (std::size_t i = 0; i < words.size(); ++i)
     store64(out + offsetof(layout::Header, type_fields) + 8 * i, words[i]);
   store32(out + offsetof(layout::Header, payload_crc), payload_crc);
-  store64(out + offsetof(layout::Header, reserved), 0);
+  store64(out + offsetof(layout::Header, token), common.token);
   store32(out + offsetof(layout::Header, header_crc), layout::header_crc(out));
 }
 
@@ -145,6 +145,20 @@ std::size_t encode_bye(std::span<std::byte> out, PacketType type, CommonHeader c
   std::memcpy(payload, &bye, sizeof(bye));
   write_header(out.data(), type, common, kNoFields, crc32c({payload, sizeof(bye)}));
   return kHeaderBytes + sizeof(bye);
+}
+
+std::size_t encode_progress_check(std::span<std::byte> out, CommonHeader common,
+                                  const ProgressCheckBody& body) noexcept {
+  if (out.size() < kHeaderBytes + sizeof(layout::ProgressCheck)) return 0;
+  layout::ProgressCheck check{};
+  check.op_seq.set(body.op_seq);
+  check.stalled_ns.set(body.stalled_ns);
+  check.origin_rank.set(body.origin_rank);
+  std::byte* const payload = out.data() + kHeaderBytes;
+  std::memcpy(payload, &check, sizeof(check));
+  write_header(out.data(), PacketType::kProgressCheck, common, kNoFields,
+               crc32c({payload, sizeof(check)}));
+  return kHeaderBytes + sizeof(check);
 }
 
 }  // namespace gradwire::wire

@@ -4,9 +4,14 @@ import ctypes
 import ctypes.util
 import enum
 import glob
+import numbers
+import operator
 import os
 
 ABI_VERSION = 1
+MAX_U16 = 2**16 - 1
+MAX_U32 = 2**32 - 1
+MAX_U64 = 2**64 - 1
 RANK_INFO_BYTES = 224
 
 
@@ -202,8 +207,25 @@ def check(status):
         raise error_of(status)
 
 
+def integer(value, name, least, most):
+    """An argument as the integer that it has to be. ctypes would cut off what does not fit."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(
+            "%s is %r: an integer from %d to %d is possible" % (name, value, least, most)
+        ) from None
+    if not least <= number <= most:
+        raise ValueError("%s is %d: %d to %d are possible" % (name, number, least, most))
+    return number
+
+
 def milliseconds(seconds, name="timeout"):
     """Seconds as the C interface's milliseconds; at most an hour."""
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
+        raise TypeError(
+            "%s is %r: a number of seconds from 0 to 3600 is possible" % (name, seconds)
+        )
     if not 0 <= seconds <= 3600:
         raise ValueError("%s of %r s: 0 to 3600 are possible" % (name, seconds))
     return int(seconds * 1000 + 0.999)

@@ -10,7 +10,17 @@ import numpy
 
 from . import _native
 from ._cuda import CudaView, cuda, handle_of, is_torch
-from ._native import GradwireError, Status, check, lib, milliseconds
+from ._native import (
+    MAX_U16,
+    MAX_U32,
+    MAX_U64,
+    GradwireError,
+    Status,
+    check,
+    integer,
+    lib,
+    milliseconds,
+)
 
 OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4}
 DATATYPES = {
@@ -129,6 +139,7 @@ class _Region:
     def __init__(self, client, nbytes):
         self.client = client
         self.handle = None
+        nbytes = integer(nbytes, "nbytes", 0, MAX_U64)
         handle = ctypes.c_void_p()
         client._free_unfreed()
         check(lib.gw_memory_alloc(client._live_handle(), nbytes, ctypes.byref(handle)))
@@ -310,8 +321,11 @@ class Group:
         host's memory, which waits for its stream. When the work is done the result is there for
         every stream.
         """
-        if op not in OPS:
+        if not isinstance(op, str) or op not in OPS:
             raise ValueError("op %r: %s are possible" % (op, ", ".join(OPS)))
+        if dtype is not None and (not isinstance(dtype, str) or dtype not in DATATYPES):
+            raise ValueError("dtype %r: %s are possible" % (dtype, ", ".join(DATATYPES)))
+        tag = integer(tag, "tag", 0, MAX_U32)
         source = _Buffer(value, dtype)
         target = source if out is None else _Buffer(out, dtype)
         if (source.name, source.count) != (target.name, target.count):
@@ -421,8 +435,8 @@ class Client:
             struct_bytes=ctypes.sizeof(_native.OpenOptions),
             connect_timeout_ms=milliseconds(connect_timeout, "connect_timeout"),
             request_timeout_ms=milliseconds(request_timeout, "request_timeout"),
-            spin_us=spin_us,
-            staging_cache_bytes=staging_cache_bytes,
+            spin_us=integer(spin_us, "spin_us", 0, MAX_U32),
+            staging_cache_bytes=integer(staging_cache_bytes, "staging_cache_bytes", 0, MAX_U64),
         )
         handle = ctypes.c_void_p()
         check(lib.gw_open(_encode_path(socket), ctypes.byref(options), ctypes.byref(handle)))
@@ -459,12 +473,12 @@ class Client:
         blob = b"".join(rank_infos)
         config = _native.GroupConfig(
             struct_bytes=ctypes.sizeof(_native.GroupConfig),
-            epoch=epoch,
-            group_id=group_id,
-            rank=rank,
-            nranks=len(rank_infos),
-            member=member,
-            member_count=members,
+            epoch=integer(epoch, "epoch", 0, MAX_U32),
+            group_id=integer(group_id, "group_id", 0, MAX_U64),
+            rank=integer(rank, "rank", 0, MAX_U16),
+            nranks=integer(len(rank_infos), "the number of rank_infos", 1, MAX_U16),
+            member=integer(member, "member", 0, MAX_U16),
+            member_count=integer(members, "members", 1, MAX_U16),
             timeout_ms=milliseconds(timeout),
             rank_infos=blob,
             rank_infos_bytes=len(blob),

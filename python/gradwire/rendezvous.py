@@ -58,11 +58,11 @@ class DirectoryStore:
         return os.path.join(self._path, key.replace("/", "."))
 
     def set(self, key, value):
-        # Renamed into place, so that nobody reads half of it.
+        # Renamed into place, so that nobody reads half of it; mkstemp() makes it this user's alone,
+        # since a rank info has a secret.
         handle, name = tempfile.mkstemp(dir=self._path, prefix=".")
         with os.fdopen(handle, "wb") as file:
             file.write(value)
-        os.chmod(name, 0o644)
         os.replace(name, self._file(key))
 
     def get(self, key, timeout):
@@ -78,7 +78,7 @@ class DirectoryStore:
 
     def claim(self, key):
         try:
-            os.close(os.open(self._file(key), os.O_CREAT | os.O_EXCL, 0o644))
+            os.close(os.open(self._file(key), os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
             return False
         return True

@@ -17,6 +17,7 @@ from ._native import GradwireError, Status
 # What an abort's text says of a rank that will not come back (lib/base/abort_reason.cc).
 _LOST = re.compile(
     r"rank (\d+) was silent|a client process of rank (\d+) died|the daemon of rank (\d+) was"
+    r"|rank (\d+) left the group: member \d+ \(pid \d+\) closed"
 )
 # Between two looks at the store for one process.
 _LOOK_S = 0.02
@@ -74,7 +75,7 @@ def agree(
     if rank not in decision["ranks"]:
         raise GradwireError(
             Status.NOT_FOUND,
-            "rank %d is not among those that go on, %s: it or a member of it was late by more than "
-            "%.1f s, or was taken for lost" % (rank, decision["ranks"], patience),
+            "rank %d is not among those that go on, %s: it or another process of it was lost, or "
+            "did not report within %.1f s" % (rank, decision["ranks"], patience),
         )
     return Survivors(decision["ranks"], {(r, m): said for r, m, said in decision["reports"]})

@@ -374,18 +374,23 @@ class GradwireState:
         self._end_group()
         self._shrinks += 1
         name = "%s/%d/shrink%d" % (self._name, self._epoch, self._shrinks)
-        left = survivors.agree(
-            self._store,
-            name,
-            old.rank,
-            old.nranks,
-            old.member,
-            old.members,
-            {"progress": progress, "completed_op": self._completed_op},
-            lost=survivors.lost_rank(abort.text),
-            patience=patience,
-            timeout=self.timeout,
-        )
+        try:
+            left = survivors.agree(
+                self._store,
+                name,
+                old.rank,
+                old.nranks,
+                old.member,
+                old.members,
+                {"progress": progress, "completed_op": self._completed_op},
+                lost=survivors.lost_rank(abort.text),
+                patience=patience,
+                timeout=self.timeout,
+            )
+        except GradwireError as error:
+            if error.code != Status.NOT_FOUND:
+                raise
+            raise GradwireError(abort.code, abort.text) from error
         rank = left.ranks.index(old.rank)
         self._join(rank, len(left.ranks), old.member, old.members, name)
         places = sorted(left.reports)

@@ -59,8 +59,8 @@ check_arguments() {
     mtu=9000
     [[ $link != veth ]] || mtu=1500
   fi
-  [[ $mtu =~ ^[0-9]{3,5}$ ]] && ((mtu >= 576 && mtu <= 9100)) ||
-    die "--mtu is '$mtu': 576 to 9100 are possible."
+  [[ $mtu =~ ^[0-9]{3,5}$ ]] && ((mtu >= 1280 && mtu <= 9100)) ||
+    die "--mtu is '$mtu': 1280 to 9100 are possible."
   # An af_xdp frame lies in one page, with its headroom.
   if [[ $link == veth ]] && ((mtu > 3400)); then
     die "--mtu is $mtu: af_xdp on veth carries at most 3400."
@@ -88,7 +88,7 @@ check_hosts() {
   local one
   for one in "${host[@]}"; do
     "$ssh" -o BatchMode=yes -o ConnectTimeout=10 "$one" \
-      "test -x $build/app/gradwire-perf/gradwire-perf" ||
+      "test -x $(printf '%q' "$build/app/gradwire-perf/gradwire-perf")" ||
       die "--hosts: $one does not answer by ssh without a password, or has no program" \
         "$build/app/gradwire-perf/gradwire-perf: the tree has to be there, built, at the same path."
   done

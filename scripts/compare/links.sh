@@ -88,7 +88,9 @@ to_hosts() {
   local i mode=644
   [[ ! -x $1 ]] || mode=755
   for i in 0 1; do
-    on_host "$i" sh -c "cat >$1.part && chmod $mode $1.part && mv $1.part $1" <"$1"
+    # shellcheck disable=SC2016
+    on_host "$i" sh -c 'cat >"$1.part" && chmod "$2" "$1.part" && mv "$1.part" "$1"' to_hosts "$1" \
+      "$mode" <"$1"
   done
 }
 

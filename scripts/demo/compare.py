@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares the results of the demo's two runs: loss by step, time in all-reduce, final weights.
-Exit 1 where gradwire's processes differ in a bit, or its weights from Gloo's by more than the
-tolerance."""
+"""Compares the results of the demo's two runs: loss by step, time of a step and in all-reduce,
+characters a second, final weights; plots the first two. Exit 1 where gradwire's processes differ in
+a bit, or its weights from Gloo's by more than the tolerance."""
 
 import argparse
 import os
@@ -40,11 +40,46 @@ def print_losses(gradwire, gloo, rows_max):
             print(f"  {step + 1:4d}   {gradwire[step]:14.6f}   {gloo[step]:10.6f}")
 
 
+def step_ms(results):
+    """By step: processes wait for each other in all-reduce, so a step is as long as its longest."""
+    return [1e3 * max(step) for step in zip(*(r["steps_s"] for r in results))]
+
+
 def print_times(name, results, skip):
+    steps = step_ms(results)[skip:]
     least = by_step_ms(results, skip, min)
     most = by_step_ms(results, skip, max)
-    print(f"  {name:9s} {quantile(least, 0.5):8.2f} {quantile(least, 0.99):8.2f}     "
-          f"{quantile(most, 0.5):8.2f} {quantile(most, 0.99):8.2f}")
+    tokens = sum(r["tokens"] for r in results)
+    print(f"  {name:9s} {quantile(steps, 0.5):8.1f} {quantile(steps, 0.99):8.1f} "
+          f"{1e3 * tokens * len(steps) / sum(steps):10,.0f} "
+          f"{quantile(least, 0.5):12.1f} {quantile(least, 0.99):8.1f} "
+          f"{quantile(most, 0.5):12.1f} {quantile(most, 0.99):8.1f}")
+
+
+def plot(path, runs, skip):
+    """Loss and time of a step of each run, as PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (losses, times) = plt.subplots(1, 2, figsize=(13, 5))
+    for name, results, colour, style in runs:
+        loss = mean_losses(results)
+        losses.plot(range(1, len(loss) + 1), loss, color=colour, linestyle=style, label=name)
+        steps = step_ms(results)[skip:]
+        reduced = by_step_ms(results, skip, min)
+        numbers = range(skip + 1, skip + 1 + len(steps))
+        times.plot(numbers, steps, color=colour, label=f"{name}, whole step")
+        times.plot(numbers, reduced, color=colour, alpha=0.4, label=f"{name}, in all-reduce")
+    losses.set(xlabel="step", ylabel="loss", title="mean loss of the processes")
+    times.set(xlabel="step", ylabel="ms", ylim=(0, None),
+              title=f"{runs[0][1][0]['gradient_bytes'] / 1e6:.0f} MB of gradients a step")
+    for axis in (losses, times):
+        axis.grid(True, alpha=0.3)
+        axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=100)
 
 
 def main():
@@ -53,19 +88,25 @@ def main():
     parser.add_argument("--world", type=int, required=True, help="processes of each run")
     parser.add_argument("--tolerance", type=float, required=True,
                         help="greatest difference of a weight between gradwire and Gloo")
-    parser.add_argument("--rows", type=int, default=20, help="of the loss table, at most")
+    parser.add_argument("--plot", help="PNG to write: loss and time by step")
+    parser.add_argument("--rows", type=int, default=10, help="of the loss table, at most")
     parser.add_argument("--skip", type=int, default=2, help="steps that the times leave out")
     arguments = parser.parse_args()
     gradwire = load(arguments.folder, "gradwire", arguments.world)
     gloo = load(arguments.folder, "gloo", arguments.world)
 
     print_losses(mean_losses(gradwire), mean_losses(gloo), arguments.rows)
-    print(f"\n  time in all-reduce per step, ms: while at least one was under way (steps "
-          f"{arguments.skip + 1} to {len(gloo[0]['losses'])})"
-          "\n            last to come         first to come, waiting for the others"
-          "\n              median      p99       median      p99")
+    print(f"\n  {gradwire[0]['gradient_bytes'] / 1e6:.1f} MB of gradients a step; steps "
+          f"{arguments.skip + 1} to {len(gloo[0]['losses'])}"
+          "\n            time of a step, ms             in all-reduce, ms: while one is under way"
+          "\n                              characters  last to come          first to come, waits"
+          "\n              median      p99   a second       median      p99       median      p99")
     print_times("gradwire", gradwire, arguments.skip)
     print_times("Gloo", gloo, arguments.skip)
+
+    if arguments.plot:
+        plot(arguments.plot, (("gradwire", gradwire, "tab:purple", "-"),
+                              ("Gloo", gloo, "tab:green", "--")), arguments.skip)
 
     first = gradwire[0]["weights"]
     # As integers: bits, not values, so that NaN and -0 count as what they are.

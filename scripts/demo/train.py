@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from model import CONTEXT, CharacterModel, load_text, next_character_loss
+from model import CONTEXT, MODELS, load_text, next_character_loss
 
 SAY_S = 10  # a progress line at least so often
 
@@ -107,7 +107,8 @@ def train(arguments):
         dist.init_process_group("gloo")
         store = dist.distributed_c10d._get_default_store()
     text, characters = load_text(arguments.text)
-    module = CharacterModel(characters)
+    make_model, make_optimizer, rate = MODELS[arguments.model]
+    module = make_model(characters)
     hook, state, close = gradient_hook(arguments.backend, arguments.members)
     timed = TimedHook(hook)
 
@@ -117,7 +118,7 @@ def train(arguments):
         return model
 
     model = distributed()
-    optimizer = torch.optim.AdamW(module.parameters(), lr=arguments.lr, weight_decay=0.0)
+    optimizer = make_optimizer(module.parameters(), lr=arguments.lr or rate)
     order = torch.Generator().manual_seed(arguments.seed * 1_000_003 + rank)
     saved = Saved(module, optimizer, order)
     parameters = sum(p.numel() for p in module.parameters())
@@ -127,12 +128,14 @@ def train(arguments):
               flush=True)
 
     losses = []
+    steps_s = []
     said_s = 0.0
     speaks = rank == 0
     step = 0
     while step < arguments.steps:
         if arguments.shrink:
             saved.keep(step)
+        step_began_s = time.perf_counter()
         starts = torch.randint(len(text) - CONTEXT, (arguments.batch,), generator=order)
         optimizer.zero_grad(set_to_none=True)
         loss = next_character_loss(model, text, starts.tolist())
@@ -149,7 +152,7 @@ def train(arguments):
             saved.restore(left.progress)
             model = distributed()
             step = left.progress
-            del losses[step:]
+            del losses[step:], steps_s[step:]
             timed.forget_from(step)
             speaks = left.process == 0
             if speaks:
@@ -161,17 +164,20 @@ def train(arguments):
         timed.end_step()
         optimizer.step()
         losses.append(loss.item())
+        steps_s.append(time.perf_counter() - step_began_s)
         due = (step % arguments.say_every == 0 or step == arguments.steps - 1 or
                time.monotonic() - said_s > SAY_S)
         if speaks and due:
             said_s = time.monotonic()
             print(f"{arguments.backend}: step {step + 1:3d} of {arguments.steps}, "
-                  f"loss {losses[-1]:.4f}, all-reduce {timed.steps_s[-1] * 1e3:.1f} ms", flush=True)
+                  f"loss {losses[-1]:.4f}, {steps_s[-1] * 1e3:.0f} ms, of them "
+                  f"{timed.steps_s[-1] * 1e3:.0f} in all-reduce", flush=True)
         step += 1
 
     weights = torch.cat([p.detach().flatten() for p in module.parameters()])
-    torch.save({"losses": losses, "allreduce_s": timed.steps_s, "weights": weights,
-                "world": dist.get_world_size()},
+    torch.save({"losses": losses, "allreduce_s": timed.steps_s, "steps_s": steps_s,
+                "weights": weights, "world": dist.get_world_size(),
+                "tokens": arguments.batch * CONTEXT, "gradient_bytes": parameters * 4},
                os.path.join(arguments.out, f"{arguments.backend}-{rank}.pt"))
     dist.barrier()
     close()
@@ -186,7 +192,8 @@ def main():
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--members", type=int, default=1, help="processes on each daemon")
     parser.add_argument("--batch", type=int, default=8, help="windows of text in a step")
-    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--model", choices=list(MODELS), default="transformer")
+    parser.add_argument("--lr", type=float, help="learning rate, in place of the model's")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", help="file for the rendezvous, in place of MASTER_ADDR's")
     parser.add_argument("--shrink", action="store_true",

@@ -58,6 +58,37 @@ apt_run() {
     -o Dpkg::Options::=--force-confold "$@"
 }
 
+# Packages that bring a service of their own, where gradwire wants the program alone.
+packages_with_service=(prometheus)
+
+# services_hold: no package that is installed starts a service, until services_release. A policy
+# that the machine has already stays as it is.
+services_policy=/usr/sbin/policy-rc.d
+services_held=0
+services_hold() {
+  [[ ! -e $services_policy ]] || return 0
+  services_held=1
+  on_exit services_release
+  printf '#!/bin/sh\n# Of gradwire'"'"'s scripts, while they install packages.\nexit 101\n' \
+    >"$services_policy"
+  chmod 755 "$services_policy"
+}
+services_release() {
+  ((services_held)) || return 0
+  services_held=0
+  rm -f "$services_policy"
+}
+
+# services_disable NAME...: those of the packages that bring a service do not start at boot either.
+services_disable() {
+  local name service
+  for name in "$@"; do
+    for service in "${packages_with_service[@]}"; do
+      [[ $name != "$service" ]] || update-rc.d "$service" disable >/dev/null 2>&1 || true
+    done
+  done
+}
+
 # packages_refresh LOGFILE: the lists of what there is, when they are needed.
 packages_refresh() {
   step "fetching the package lists (apt-get update)"
@@ -68,7 +99,7 @@ packages_refresh() {
 
 # install_packages SET...
 install_packages() {
-  local missing logfile name
+  local missing installing logfile name
   mapfile -t missing < <(packages_missing "$@")
   if ((${#missing[@]} == 0)); then
     step "packages ($*): all there"
@@ -86,12 +117,16 @@ install_packages() {
     fi
   done
   step "installing ${#missing[@]} packages: ${missing[*]}"
+  installing=("${missing[@]}")
+  services_hold
   if ! apt_run "$logfile" "installing" install --no-install-recommends "${missing[@]}"; then
     if ((!refreshed)) && grep -qE 'Failed to fetch|Unable to (fetch|locate)' "$logfile"; then
       packages_refresh "$logfile"
       apt_run "$logfile" "installing" install --no-install-recommends "${missing[@]}" || true
     fi
   fi
+  services_release
+  services_disable "${installing[@]}"
   mapfile -t missing < <(packages_missing "$@")
   if ((${#missing[@]} > 0)); then
     die "these packages do not install: ${missing[*]}" \

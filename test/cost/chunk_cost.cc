@@ -84,6 +84,94 @@ constexpr int kFloodBurst = 16;
 /// One round of a lane that finds a burst of foreign frames. Callgrind looks at this one too.
 [[gnu::noinline]] void flooded_round(Lane& lane, TimeNs now) { lane.poll_once(now); }
 
+constexpr int kEmptyRounds = 10'000;
+constexpr int kCommands = 1'000;
+constexpr int kSmallOps = 20;
+
+/// Rounds of a lane that has nothing to do.
+[[gnu::noinline]] void empty_rounds(Lane& lane, TimeNs& now) {
+  for (int round = 0; round < kEmptyRounds; ++round) lane.poll_once(now += 20);
+}
+
+/// Ops of no elements: a command, handed out, posted, done, reported, answered. @return how many.
+[[gnu::noinline]] int commands_alone(TwoRanks& ranks) {
+  TwoRanks::Rank& rank = ranks.rank(0);
+  int done = 0;
+  for (int i = 0; i < kCommands; ++i) {
+    ipc::CommandEntry command;
+    command.request_id = 1'000 + rank.next_op++;
+    command.group_handle = TwoRanks::kGroup;
+    if (!rank.client->queue.push_command(command)) break;
+    for (int round = 0; round < 1'000; ++round) {
+      rank.datapath->lane(0).poll_once(ranks.now += 20);
+      if (!rank.client->completion()) continue;
+      ++done;
+      break;
+    }
+  }
+  return done;
+}
+
+/// An op of one packet each way, and its acknowledgements: rounds of both lanes.
+[[gnu::noinline]] bool small_op(TwoRanks& ranks) {
+  int open = 2;
+  int left = 10;  // rounds after both have their completion, for what is still to be acknowledged
+  for (int round = 0; round < 100'000 && left > 0; ++round) {
+    ranks.round(200);
+    for (std::uint16_t r = 0; r < 2; ++r) open -= ranks.rank(r).client->completion() ? 1 : 0;
+    if (open == 0) --left;
+  }
+  return open == 0;
+}
+
+/// Two lanes with `idle` groups, and rank 0's with as many clients, beside one that is measured.
+void cost_beside_idle(std::uint16_t idle) {
+  TwoRanksOptions options;
+  options.window_packets = 4;
+  options.max_groups = static_cast<std::uint16_t>(idle + 1);
+  TwoRanks ranks(options);
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (std::uint32_t id = 2; id < 2u + idle; ++id) {
+    clients.push_back(std::make_unique<TestClient>(id));
+    Request add;
+    add.type = RequestType::kAddClient;
+    add.client_id = id;
+    add.client = &clients.back()->port;
+    ranks.send(0, 0, add);
+  }
+  REQUIRE(ranks.form());
+  for (std::uint16_t i = 0; i < idle; ++i) REQUIRE(ranks.form_another());
+  for (int round = 0; round < 10'000; ++round) ranks.round(20);
+  empty_rounds(ranks.rank(0).datapath->lane(0), ranks.now);
+  ranks.rank(0).next_op = ranks.rank(1).next_op = 1;
+  REQUIRE(commands_alone(ranks) == kCommands);
+  // Rank 1 calls them too: the ops of the group stay in step.
+  for (int i = 0; i < kCommands; ++i) {
+    ipc::CommandEntry command;
+    command.request_id = 1'000 + ranks.rank(1).next_op++;
+    command.group_handle = TwoRanks::kGroup;
+    REQUIRE(ranks.rank(1).client->queue.push_command(command));
+    REQUIRE(ranks.run_until([&] { return ranks.rank(1).client->completion().has_value(); },
+                            100'000'000, 20));
+  }
+  std::vector<std::unique_ptr<AllReduceCase>> cases;
+  for (int i = 0; i < kSmallOps; ++i) {
+    cases.push_back(
+        std::make_unique<AllReduceCase>(2, 1, 16, DataType::kFloat32, RedOp::kSum, 7 + i, false));
+    for (std::uint16_t r = 0; r < 2; ++r) ranks.post(r, *cases.back(), TwoRanks::kGroup);
+    REQUIRE(small_op(ranks));
+    REQUIRE(cases.back()->wrong(0) == "");
+    REQUIRE(cases.back()->wrong(1) == "");
+  }
+  for (std::uint32_t id = 2; id < 2u + idle; ++id) {
+    Request remove;
+    remove.type = RequestType::kRemoveClient;
+    remove.client_id = id;
+    ranks.send(0, 0, remove);
+  }
+  ranks.leave_and_check();
+}
+
 struct Cost {
   double copies = 0;  ///< of each payload byte, by all ranks together
   std::uint64_t allocations = 0;
@@ -179,6 +267,9 @@ TEST_CASE("a flood of foreign frames allocates nothing") {
   ranks.ports().drain();
   ranks.leave_and_check();
 }
+
+TEST_CASE("beside 1 idle group and client") { cost_beside_idle(1); }
+TEST_CASE("beside 64 idle groups and clients") { cost_beside_idle(64); }
 
 TEST_CASE("a copy or an allocation that creeps in is found") {
   const Cost cost = cost_of_an_op(true);

@@ -31,7 +31,10 @@ constexpr std::uint32_t kSenderId = 11;
 constexpr std::uint32_t kReceiverId = 22;
 constexpr std::uint64_t kUpstream = 101;
 constexpr std::uint64_t kDownstream = 102;
+constexpr std::uint64_t kUpstreamToken = 103;
+constexpr std::uint64_t kDownstreamToken = 104;
 constexpr std::size_t kMaxOpBytes = 4096;
+constexpr std::size_t kTokenAt = 56;  ///< in the header
 
 rte_mempool* large_pool;
 rte_mempool* small_pool;  // runs dry
@@ -50,6 +53,8 @@ ring::ShardConfig config_from(Input& input) {
   config.incarnation = 100;
   config.upstream_incarnation = kUpstream;
   config.downstream_incarnation = kDownstream;
+  config.upstream_token = kUpstreamToken;
+  config.downstream_token = kDownstreamToken;
   config.sender_connection_id = kSenderId;
   config.receiver_connection_id = kReceiverId;
   wire::FrameAddresses addresses;
@@ -147,6 +152,7 @@ class Run {
       case 9:
         return abort_packet();
       case 10:
+        if (input_.pick(4) == 0) return progress_check();
         return bye(input_.pick(2) != 0 ? PacketType::kBye : PacketType::kByeAck);
       case 11:
         return raw();
@@ -211,6 +217,7 @@ class Run {
     header.flags = down ? wire::kFlagFromUpstream : std::uint8_t{0};
     header.connection_id = down ? kReceiverId : kSenderId;
     header.packet_number = wire::kFirstControlNumber | ++control_number_;
+    header.token = down ? kUpstreamToken : kDownstreamToken;
     return header;
   }
 
@@ -378,10 +385,23 @@ class Run {
     deliver({out.data(), encode_bye(out, type, common(input_.pick(2) != 0), body)});
   }
 
+  void progress_check() {
+    std::array<std::byte, 128> out{};
+    const wire::ProgressCheckBody body{input_.small_or_any() | 1, input_.small_or_any(),
+                                       static_cast<std::uint16_t>(input_.pick(4))};
+    deliver({out.data(), encode_progress_check(out, common(true), body)});
+  }
+
   void raw() {
     const auto bytes = input_.bytes(wire::kHeaderBytes + input_.u8());
     std::array<std::byte, wire::kHeaderBytes + 256> packet{};
     std::copy(bytes.begin(), bytes.end(), packet.begin());
+    // A packet without a token gets the right one: what is behind that check is to be reached.
+    const auto token = std::span(packet).subspan(kTokenAt, 8);
+    if (std::ranges::count(token, std::byte{}) == 8) {
+      const bool down = (packet[2] & std::byte{wire::kFlagFromUpstream}) != std::byte{};
+      token.back() = static_cast<std::byte>(down ? kUpstreamToken : kDownstreamToken);
+    }
     repair_packet({packet.data(), bytes.size()});
     deliver({packet.data(), bytes.size()});
   }

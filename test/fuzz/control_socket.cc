@@ -139,7 +139,9 @@ ipc::RankInfo rank_info(std::size_t rank) {
   daemon.incarnation = 100 + rank;
   wire::IpAddress ip{.family = 4, .bytes = {10, 0, 0, static_cast<std::uint8_t>(rank + 1)}};
   const std::vector<LocalAddress> addresses = {{0, ip, 24}};
-  return make_rank_info(daemon, 2, addresses);
+  ipc::RankInfo info = make_rank_info(daemon, 2, addresses);
+  info.secret = secret_for(daemon.secret, ::geteuid());
+  return info;
 }
 
 class Run {

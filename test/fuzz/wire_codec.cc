@@ -47,6 +47,9 @@ std::vector<std::byte> encode(const Packet& packet, std::size_t bytes) {
     case PacketType::kByeAck:
       written = encode_bye(out, packet.common.type, packet.common, packet.bye);
       break;
+    case PacketType::kProgressCheck:
+      written = encode_progress_check(out, packet.common, packet.check);
+      break;
   }
   FUZZ_CHECK(written == bytes);
   return out;

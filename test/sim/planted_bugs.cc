@@ -34,6 +34,8 @@ constexpr std::array kBugs = {
     Named{"missed-spill", PlantedBug::kMissedSpill},
     Named{"lost-credit-update", PlantedBug::kLostCreditUpdate},
     Named{"early-reuse", PlantedBug::kEarlyReuse},
+    Named{"spill-without-grant-holds-back", PlantedBug::kSpillWithoutGrantHoldsBack},
+    Named{"descriptor-of-forgotten-op", PlantedBug::kDescriptorOfForgottenOp},
 };
 
 /// Written before each seed, for the handler, which may do next to nothing.

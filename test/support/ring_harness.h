@@ -64,6 +64,15 @@ class RingHarness final : private sim::Observer {
   }
   [[nodiscard]] std::uint64_t drops(wire::Drop drop) const { return world_.drops(drop); }
   [[nodiscard]] TimeNs now() const { return world_.now(); }
+  /// How long the shard may sleep if no packet and no post comes; 0 or less: it wants a round now.
+  [[nodiscard]] TimeNs until_deadline(std::uint16_t rank) const {
+    return world_.until_deadline(group_, rank);
+  }
+  void abort(std::uint16_t rank, const AbortReason& reason) { world_.abort(group_, rank, reason); }
+  /// Nothing gets from one rank's host to the other's, while `down`.
+  void set_down(std::uint16_t from, std::uint16_t to, bool down) {
+    world_.network().set_down(from, to, down);
+  }
   /// Destroys the shards and everything on the way. @return mbufs that did not come back.
   std::uint32_t leaked_mbufs() { return world_.leaked_mbufs(); }
 

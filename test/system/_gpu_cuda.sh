@@ -5,4 +5,6 @@ gpu_cuda=${GRADWIRE_GPU_CUDA:-$build_folder/drivers/gpu/cuda/librte_gpu_cuda.so}
 [[ -f $gpu_cuda ]] || skip "this build has no drivers"
 "$python" -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null ||
   skip "there is no libcuda.so.1, so no GPU"
-daemon_eal=(-d "$gpu_cuda" --vdev gpu_cuda0,id=0)
+# By name alone: the EAL refuses a path that everybody may write to part of, as a clone's in /tmp.
+export LD_LIBRARY_PATH=${gpu_cuda%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+daemon_eal=(-d "${gpu_cuda##*/}" --vdev gpu_cuda0,id=0)

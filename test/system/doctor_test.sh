@@ -43,6 +43,9 @@ out=$run_dir/doctor.out
 expect "a path that carries 9000 is fit" doctor --peer 10.78.1.1 --mtu 9000
 expect_text "it says so" '^ok +path MTU, 10.78.1.1: 9000 of 9000 bytes by gwa' "$out"
 expect_text "and that the host is fit" '^fit: ' "$out"
+expect "so is one that carries more than is wanted" doctor --peer 127.0.0.1 --mtu 9000
+expect_text "lo has the most that IP can say" \
+  '^ok +path MTU, 127.0.0.1: 65535 of 65535 bytes by lo, 9000 wanted' "$out"
 
 step "a narrow place in the middle"
 ip -n "$netns_r" link set gwr mtu 1500
@@ -70,3 +73,24 @@ EOS
 ! doctor --config "$run_dir/doctor.toml" || fail "a NIC that is not there passed for fit"
 expect_text "the NIC is missing" '^fail +nic, 0000:3b:00.0: there is no such device' "$out"
 ! doctor --cpus 1-x || fail "a wrong list of CPUs passed"
+cat >"$run_dir/memif.toml" <<'EOS'
+[[port]]
+device = "net_memif0"
+ip = "10.78.9.1/24"
+EOS
+expect "a configuration of memif alone" doctor --config "$run_dir/memif.toml"
+! grep -E '^(warn|fail).*(IOMMU|vfio|nic)' "$out" || fail "links in memory were asked for NICs"
+
+step "the configuration check sees what only this host can tell"
+# check DEVICE FLAG...
+check() {
+  ip netns exec "$netns_a" "$gradwired" --check --port.device "$1" --port.ip 10.78.0.1/24 \
+    "${@:2}" >"$out" 2>&1
+}
+expect "the kernel's own address passes" check net_af_xdp0
+expect_text "with a warning" \
+  '^warning: port net_af_xdp0: ip = 10.78.0.1 is the kernel.s address too, on gwa' "$out"
+expect "over memif" check net_memif0
+! grep warning "$out" || fail "the kernel does not see memif"
+! check net_memif0 --daemon.socket_group gw-nobody || fail "a group that is not there passed"
+expect_text "by name" 'daemon.socket_group = gw-nobody: this host has no such group' "$out"

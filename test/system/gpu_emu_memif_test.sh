@@ -9,6 +9,9 @@
 
 gpu_emu=${GRADWIRE_GPU_EMU:-$build_folder/drivers/gpu/emu/librte_gpu_emu.so}
 [[ -f $gpu_emu ]] || skip "this build has no drivers: DPDK's driver headers were not to be had"
+# By name alone: the EAL refuses a path that everybody may write to part of, as a clone's in /tmp.
+export LD_LIBRARY_PATH=${gpu_emu%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+gpu_emu=${gpu_emu##*/}
 
 # gpu_ring DEVARGS FLAG...: two daemons with a GPU each.
 gpu_ring() {

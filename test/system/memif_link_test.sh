@@ -20,8 +20,14 @@ link0=$run_dir/link0.sock
 step "the client's daemon starts, though its server's is not there"
 start 1
 expect_text "and says that the link is down" "link down: nobody listens at $link0" "$(daemon_log 1)"
+link_warning() {
+  "$gradwire_cli" status --socket "$(daemon_socket 1)" >"$run_dir/status" &&
+    grep -q "warning: port net_memif0: the link is down" "$run_dir/status"
+}
+expect "its status too" link_warning
 start 0
 sums "they sum once the server is there"
+link_warning && fail "the status goes on about a link that is up"
 expect_text "the client's daemon has said so" "server at $link0 is there" "$(daemon_log 1)"
 
 step "the server's daemon is killed, and leaves its socket"

@@ -37,6 +37,13 @@ done
 gradwire trace --perfetto "$run_dir/trace.json"
 expect "the trace opens in Perfetto" check perfetto "$run_dir/trace.json"
 expect_text "trace, as text" '1 +done' <(gradwire trace | sed 's/  0 / 1 /')
+gradwire trace --last 5 >"$run_dir/trace.out"
+expect_text "and no more than asked for" '^[0-9]+ older events are not shown' "$run_dir/trace.out"
+(($(wc -l <"$run_dir/trace.out") == 7)) || fail "trace --last 5 does not show 5 events"
+status=0
+"$gradwire_cli" statsu >"$run_dir/statsu" 2>&1 || status=$?
+((status == 2)) || fail "gradwire statsu: status $status"
+expect_text "a verb that is none is named" '"statsu": did you mean "status"' "$run_dir/statsu"
 
 kill -STOP "${background[job-1]}"
 sleep 1
@@ -65,6 +72,18 @@ status=0
 expect_text "no new group" 'being drained: it forms no new group' "$run_dir/refused.out"
 expect_text "resumed" '^running' <(gradwire drain --resume)
 expect "a group again" "$python" "$repo_root/test/system/sums.py" --sizes 1,1000 $(sockets 2)
+
+# Of two members of one rank one is late: the other is told of it, by its number.
+"$python" "$repo_root/test/system/members.py" "$(daemon_socket 0)" >"$run_dir/members.out"
+node=$(gradwire status --json | "$python" -c 'import json, sys
+print(json.load(sys.stdin)["daemon"]["numa_node"])')
+expect_text "clients and the status agree on the node" "^node: $node\$" "$run_dir/members.out"
+expect_text "who is late with an op is named" '^op: .*member 1 of this rank .*has not called it' \
+  "$run_dir/members.out"
+expect_text "and who is late with leaving" '^leave: TIMED_OUT.*waits for: member 1 to leave' \
+  "$run_dir/members.out"
+expect_text "who closes its client did not die" \
+  '^close: .*rank 0 left the group: member 1 .* closed its client' "$run_dir/members.out"
 
 status=0
 setpriv --reuid 65534 --clear-groups --regid 65534 "$gradwire_cli" status \

@@ -54,7 +54,7 @@ mistake "a port without an address" "port.0.ip is missing" '/^ip/d'
 mistake "an address that is none" "bad.toml:7: port.0.ip = .10.77.0.300/24.* such as .10.0.0.1/24" \
   's|10.77.0.1/24|10.77.0.300/24|'
 mistake "an address without its prefix" "bad.toml:7: port.0.ip" 's|10.77.0.1/24|10.77.0.1|'
-mistake "a number out of its bounds" "bad.toml:8: port.0.mtu = 100.*576 to 9702" \
+mistake "a number out of its bounds" "bad.toml:8: port.0.mtu = 100.*1280 to 9702" \
   's|^mtu.*|mtu = 100|'
 mistake "a string for a number" "bad.toml:8: port.0.mtu" 's|^mtu.*|mtu = "large"|'
 mistake "a word that is no choice" "lanes.polling = .*lazy.*busy, adaptive" 's|adaptive|lazy|'
@@ -72,6 +72,13 @@ mistake "pings too rare for the silence" "timeouts.ping_ms = 900: .*a third of" 
   '$a [timeouts]\nping_ms = 900\nsilence_ms = 1000'
 mistake "a socket mode that is none" "daemon.socket_mode = .*octal" \
   's|^name = "gw"|name = "gw"\nsocket_mode = "rw"|'
+mistake "metrics for everybody" "bad.toml:3: daemon.metrics = .0.0.0.0:9464.* as 127.0.0.1:9464" \
+  's|^name = "gw"|name = "gw"\nmetrics = "0.0.0.0:9464"|'
+mistake "a name with a folder in it" "bad.toml:2: daemon.name = .a/b.*no '/'" 's|"gw"|"a/b"|'
+mistake "a broadcast address" "bad.toml:7: port.0.ip = .*broadcast" 's|10.77.0.1/24|10.77.0.255/24|'
+mistake "a neighbour on no link" "neighbor.0.ip = .10.78.0.2.*no \[\[port\]\] .10.77.0.1/24" \
+  '$a [[neighbor]]\nip = "10.78.0.2"\nmac = "02:00:00:00:00:01"'
+mistake "gpudirect without a GPU" "gpu.staging = .*needs a GPU" '$a [gpu]\nstaging = "gpudirect"'
 mistake "an Ethernet address that is none" "neighbor.0.mac = .*Ethernet address" \
   '$a [[neighbor]]\nip = "10.77.0.2"\nmac = "02:00:00:00:00"'
 
@@ -93,6 +100,10 @@ refused "no hugepages" "hugepages" --lcores "0@($cpus),1@($cpus)" "${base[@]}" -
   --vdev "$(memif_vdev 0 server 0)" -- --config "$good" --daemon.control_socket "$socket"
 refused "a device that is not there" "net_memif0" --lcores "0@($cpus),1@($cpus)" "${base[@]}" \
   -- --config "$good" --daemon.control_socket "$socket"
+vdev=$(memif_vdev 0 server 0)
+refused "a device whose frames are too short" "its MTU of 1186 is too small: 1280 at least" \
+  --lcores "0@($cpus),1@($cpus)" "${base[@]}" --vdev "${vdev/bsize=9216/bsize=1200}" \
+  -- --config "$good" --daemon.control_socket "$socket" --port.0.mtu auto
 refused "a socket in a place that cannot be made" "no-such/folder" \
   --lcores "0@($cpus),1@($cpus)" "${base[@]}" --vdev "$(memif_vdev 0 server 0)" \
   -- --config "$good" --daemon.control_socket "$run_dir/no-such/folder/gw.sock"

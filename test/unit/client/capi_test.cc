@@ -81,6 +81,28 @@ TEST_CASE("options of a newer caller are taken where they are zero, else refused
   CHECK_THAT(gw_last_error(), Catch::Contains("spin_us is 2000000"));
 }
 
+TEST_CASE("a reserved field that is not zero is refused by its name") {
+  Fixture fixture;
+  gw_client* client = fixture.open();
+  std::vector<std::byte> info(GW_RANK_INFO_BYTES);
+  REQUIRE(gw_client_describe(client, info.data(), info.size()) == GW_OK);
+  gw_group_config config{};
+  config.struct_bytes = sizeof(config);
+  config.group_id = 5;
+  config.epoch = 1;
+  config.nranks = 1;
+  config.reserved = 7;
+  config.rank_infos = info.data();
+  config.rank_infos_bytes = info.size();
+  gw_group* group = nullptr;
+  CHECK(gw_group_join(client, &config, &group) == GW_UNSUPPORTED);
+  CHECK_THAT(gw_last_error(), Catch::Contains("gw_group_config.reserved is 7"));
+  config.reserved = 0;
+  CHECK(gw_group_join(client, &config, &group) == GW_OK);
+  gw_group_free(group);
+  gw_close(client);
+}
+
 TEST_CASE("the library fills no more of a struct than its caller has") {
   Fixture fixture;
   gw_client* client = fixture.open();

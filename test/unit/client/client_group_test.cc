@@ -120,6 +120,19 @@ TEST_CASE("after leaving nothing is posted; freeing leaves where that was not do
   gw_close(client);
 }
 
+TEST_CASE("a leave that takes longer than its bound says that it goes on") {
+  Fixture fixture;
+  gw_open_options options{};
+  options.request_timeout_ms = 100;
+  gw_client* client = fixture.open(0, options);
+  gw_group* group = join_all({client})[0];
+  fixture.daemon().ignore_requests = true;
+  CHECK(gw_group_leave(group) == GW_TIMED_OUT);
+  CHECK_THAT(gw_last_error(), Catch::Contains("is not closed 0.1 s after this client left"));
+  gw_group_free(group);
+  gw_close(client);
+}
+
 TEST_CASE("the death of one client is the other's abort") {
   Fixture fixture(2);
   gw_client* clients[2] = {fixture.open(0), fixture.open(1)};

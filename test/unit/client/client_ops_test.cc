@@ -176,6 +176,8 @@ TEST_CASE("an op that overlaps an unfinished one is refused, unless both only re
   REQUIRE(gw_all_reduce(single.group, x, x + 2000, 1000, GW_FLOAT32, GW_SUM, 0, &works[1]) ==
           GW_OK);
   CHECK(gw_memory_free(shared.memory) == GW_BUSY);
+  // An op in place, or with both ends in this memory, is one.
+  CHECK_THAT(gw_last_error(), Catch::StartsWith("2 unfinished ops use"));
   single.fixture.daemon().hold_ops = false;
   for (gw_work* work : works) {
     CHECK(gw_wait(work, kLong) == GW_OK);

@@ -267,6 +267,9 @@ TEST_CASE("a fork's child cannot use its parent's handles, nor keep the connecti
     failures += gw_wait(work, 1000) != GW_UNAVAILABLE;
     failures += gw_memory_alloc(clients[0], 1, &memory) != GW_UNAVAILABLE;
     failures += std::string(gw_last_error()).find("fork") == std::string::npos;
+    gw_client_info info{};
+    info.struct_bytes = sizeof(info);
+    failures += gw_client_get_info(clients[0], &info) != GW_UNAVAILABLE;
     gw_work_free(work);
     gw_group_free(groups[0]);
     gw_close(clients[0]);

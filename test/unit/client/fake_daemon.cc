@@ -277,6 +277,8 @@ void FakeDaemon::on_message(const Place& place, ipc::Message&& message) {
       return make_event(place, message);
     case MessageType::kStatus:
       return status(place, message);
+    case MessageType::kClose:
+      return;
     case MessageType::kInject:
     case MessageType::kTrace:
     case MessageType::kDrain:

@@ -38,6 +38,58 @@ TEST_CASE("no address and no device twice") {
              Contains("gw.toml:12") && Contains("neighbor.1.ip"));
 }
 
+TEST_CASE("an address is one that a host can have, and a neighbor is on a port's link") {
+  const auto port = [](const std::string& ip) {
+    return "[[port]]\ndevice = \"a\"\nip = \"" + ip + "\"\n";
+  };
+  CHECK_THAT(conflict_in(port("10.0.0.255/24")),
+             Contains("gw.toml:3") && Contains("port.0.ip") && Contains("broadcast"));
+  CHECK_THAT(conflict_in(port("10.0.0.0/24")),
+             Contains("gw.toml:3") && Contains("the network's own"));
+  CHECK_THAT(conflict_in(port("127.0.0.1/8")), Contains("gw.toml:3") && Contains("loopback"));
+  for (const char* good : {"10.0.0.254/24", "10.0.1.0/23", "10.0.0.255/23", "10.0.0.0/31",
+                           "10.0.0.1/31", "10.0.0.0/32", "126.255.255.254/8", "10.0.0.1/1"}) {
+    INFO(good);
+    CHECK(load(port(good), "gw.toml").has_value());
+  }
+  const auto with_neighbor = [](const std::string& ip) {
+    return std::string(kTwoPorts) + "[[neighbor]]\nip = \"" + ip +
+           "\"\nmac = \"02:00:00:00:00:01\"\n";
+  };
+  CHECK(load(with_neighbor("10.0.1.2"), "gw.toml").has_value());
+  CHECK_THAT(conflict_in(with_neighbor("10.0.2.2")),
+             Contains("gw.toml:9") && Contains("neighbor.0.ip") &&
+                 Contains("no [[port]] (10.0.0.1/24, 10.0.1.1/24)"));
+  CHECK_THAT(conflict_in(with_neighbor("10.0.1.255")),
+             Contains("neighbor.0.ip") && Contains("broadcast"));
+  CHECK_THAT(conflict_in(with_neighbor("10.0.0.0")), Contains("the network's own"));
+}
+
+TEST_CASE("metrics are served on loopback, with a port") {
+  const auto served_at = [](const std::string& address) {
+    return std::string(kTwoPorts) + "[daemon]\nmetrics = \"" + address + "\"\n";
+  };
+  for (const char* good : {"", "127.0.0.1:9464", "127.1.2.3:1", "[::1]:65535"}) {
+    INFO(good);
+    CHECK(load(served_at(good), "gw.toml").has_value());
+  }
+  for (const char* bad : {"0.0.0.0:9464", "9464", ":9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0",
+                          "127.0.0.1:65536", "127.0.0.1:http", "127.evil:9464", "10.0.0.1:9464"}) {
+    INFO(bad);
+    CHECK_THAT(conflict_in(served_at(bad)),
+               Contains("gw.toml:9: daemon.metrics") && Contains("as 127.0.0.1:9464"));
+  }
+}
+
+TEST_CASE("the daemon's name can be a folder's") {
+  for (const char* bad : {"a/b", ".", "..", "/", "a\\u0001b"}) {
+    INFO(bad);
+    CHECK_THAT(conflict_in(std::string(kTwoPorts) + "[daemon]\nname = \"" + bad + "\"\n"),
+               Contains("gw.toml:9") && Contains("daemon.name") && Contains("/run/dpdk"));
+  }
+  CHECK(load(std::string(kTwoPorts) + "[daemon]\nname = \"a.b-1_\"\n", "f").has_value());
+}
+
 TEST_CASE("a payload fits the MTU and is a multiple of 64") {
   const std::string ports = kTwoPorts;
   // 1500 - 20 (IPv4) - 8 (UDP) - 64 (header) = 1408, which is 22 x 64.
@@ -69,7 +121,9 @@ TEST_CASE("a GPU serves so many groups") {
   CHECK_THAT(conflict_in(ports + gpu + "[limits]\ngroups = 17\n"),
              Contains("limits.groups = 17") && Contains("gpu.device"));
   // Without a GPU neither matters.
-  CHECK(load(ports + "[gpu]\nstaging = \"gpudirect\"\n[limits]\ngroups = 17\n", "f"));
+  CHECK(load(ports + "[gpu]\nstaging = \"mapped\"\n[limits]\ngroups = 17\n", "f"));
+  CHECK_THAT(conflict_in(ports + "[gpu]\nstaging = \"gpudirect\"\n"),
+             Contains("gw.toml:9") && Contains("gpu.staging") && Contains("gpu.device"));
 }
 
 TEST_CASE("with payloads in GPU memory nothing is asked of the CPU that needs them") {

@@ -48,6 +48,18 @@ TEST_CASE("silence is short where lanes have their cores to themselves, unless i
   CHECK(load(port + "[timeouts]\nsilence_ms = \"auto\"\n", "f")->timeouts.silence_ms == 1500);
 }
 
+TEST_CASE("a user may have three quarters of the clients and groups, unless it is given") {
+  const std::string port = kPort;
+  CHECK(load(port, "f")->limits.user_clients == 96);
+  CHECK(load(port, "f")->limits.user_groups == 12);
+  const auto few = load(port + "[limits]\nclients = 1\ngroups = 2\n", "f");
+  CHECK(few->limits.user_clients == 1);
+  CHECK(few->limits.user_groups == 2);
+  const auto given = load(port + "[limits]\nuser_clients = 7\nuser_groups = \"auto\"\n", "f");
+  CHECK(given->limits.user_clients == 7);
+  CHECK(given->limits.user_groups == 12);
+}
+
 TEST_CASE("an unknown key names its line and the nearest key") {
   const std::string message = mistake_in(std::string(kPort) + "[transport]\npayload_byte = 64\n");
   CHECK_THAT(message, Contains("gw.toml:5") && Contains("payload_byte") &&
@@ -80,6 +92,9 @@ TEST_CASE("a value out of its bounds names line, key, value and bounds") {
   const std::string port = kPort;
   CHECK_THAT(mistake_in(port + "[transport]\ndscp = 64\n"),
              Contains("gw.toml:5") && Contains("transport.dscp = 64") && Contains("from 0 to 63"));
+  // A full acknowledgement must fit: doc/protocol.md.
+  CHECK_THAT(mistake_in(port + "mtu = 1279\n"),
+             Contains("gw.toml:4") && Contains("port.0.mtu = 1279") && Contains("1280 to 9702"));
   CHECK_THAT(mistake_in(port + "[transport]\ndscp = -1\n"),
              Contains("gw.toml:5") && Contains("transport.dscp = -1"));
   CHECK_THAT(mistake_in(port + "[transport]\nrate_gbps = nan\n"),

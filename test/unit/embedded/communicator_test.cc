@@ -272,8 +272,8 @@ TEST_CASE("an op may not touch what an unfinished one writes, nor write what it 
 TEST_CASE("a table that does not fit is refused before anyone waits") {
   Pair pair(4);  // another eager allowance
   const auto errors = pair.form();
-  CHECK(errors[0].find("features") != std::string::npos);
-  CHECK(errors[1].find("features") != std::string::npos);
+  CHECK(errors[0].find("transport.eager_packets is 4 at rank 1") != std::string::npos);
+  CHECK(errors[1].find("transport.eager_packets is 4 at rank 1") != std::string::npos);
 }
 
 }  // namespace

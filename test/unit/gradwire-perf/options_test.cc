@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "config/daemon_config.h"
+
 using namespace gradwire;
 using namespace gradwire::perf;
 
@@ -20,6 +22,13 @@ std::vector<std::uint64_t> bytes_of(const Options& options) {
 }
 
 }  // namespace
+
+TEST_CASE("the bench's own lanes use the daemon's UDP ports, and not RoCEv2's") {
+  const auto parsed = parse({"-b", "4K"});
+  REQUIRE(parsed.has_value());
+  CHECK(parsed->options.embedded.base_udp_port == config::DaemonConfig{}.lanes.base_udp_port);
+  CHECK(parsed->options.embedded.base_udp_port != 4791);
+}
 
 TEST_CASE("sizes take K, M and G as powers of 1024") {
   const auto parsed = parse({"-b", "4K", "-e", "1G", "-f", "4", "-n", "7", "-w", "0", "-d", "bf16",

@@ -9,7 +9,8 @@ using nlohmann::json;
 TEST_CASE("the text says who waits for whom") {
   const json status = json::parse(R"({
     "daemon": {"version": "0.1.0", "pid": 12, "state": "running", "uptime_s": 3.25, "lanes": 2,
-               "addresses": [{"port": 0, "address": "10.0.0.1/24"}], "datapath": ["memif0: memif"]},
+               "addresses": [{"port": 0, "address": "10.0.0.1/24"}], "datapath": ["memif0: memif"],
+               "warnings": ["lane 0: it floats"]},
     "groups": [{"group_id": "00ff", "epoch": 3, "rank": 1, "nranks": 2, "state": "formed",
                 "state_since_s": 1.5, "lanes": 2, "payload_bytes": 8192, "aborted": null,
                 "waits_for": ["op 7 on lane 0: upstream rank 0, silent for 0.500 s"],
@@ -28,7 +29,7 @@ TEST_CASE("the text says who waits for whom") {
         "gradwired 0.1.0, pid 12, running, up 3.250 s, incarnation ?\n"
         "  2 lanes from UDP port ?, payload up to ? bytes, NUMA node ?\n"
         "  port 0: 10.0.0.1/24\n"
-        "  memif0: memif\n"
+        "  1 warning, at the end\n"
         "group 00ff epoch 3: rank 1 of 2, formed for 1.500 s, 2 lanes, payload 8192 bytes\n"
         "  waits for: op 7 on lane 0: upstream rank 0, silent for 0.500 s\n"
         "  member 0: client 4, pid 99, joined\n"
@@ -38,7 +39,9 @@ TEST_CASE("the text says who waits for whom") {
         "  lane 0: formed, op 7 posted, 6 done, downstream posted ?, ? bytes in flight, rtt ? us\n"
         "client 4: pid 99, uid 1000, open for 2.000 s, 4194304 bytes in 2 memories\n"
         "lane 0: short 2, rounds 5\n"
-        "lane 1: all zero\n");
+        "lane 1: all zero\n"
+        "memif0: memif\n"
+        "warning: lane 0: it floats\n");
 }
 
 TEST_CASE("faults that are injected stand above all groups") {

@@ -96,6 +96,40 @@ TEST_CASE("a trace opens in Perfetto: ops begin and end, unfinished and aborted 
   CHECK_THAT(trace_text(trace), Catch::Contains("rank 1 was silent"));
 }
 
+TEST_CASE("the trace is filtered, and says what it left out") {
+  json trace = {{"now_ns", 9000}, {"events", json::array()}};
+  for (int i = 0; i < 6; ++i) {
+    trace["events"].push_back({{"at_ns", 8000 - i * 1000},
+                               {"event", "done"},
+                               {"op_seq", i % 3},
+                               {"group_id", i % 2 == 0 ? "00aa" : "00bb"}});
+  }
+  const json last = filter_trace(trace, {"", 0, 2});
+  REQUIRE(last["events"].size() == 2);
+  CHECK(last["events"][1]["at_ns"] == 8000);  // sorted
+  CHECK_THAT(trace_text(last), Catch::Contains("4 older events are not shown: --last 0"));
+  CHECK(filter_trace(trace, {"00b", 0, 0})["events"].size() == 3);
+  CHECK(filter_trace(trace, {"", 2, 0})["events"].size() == 2);
+  CHECK(filter_trace(trace, {"00aa", 2, 9})["events"].size() == 1);
+  CHECK(trace_text(filter_trace(trace, {})).find("older") == std::string::npos);
+}
+
+TEST_CASE("an aborted group is called so, and an RTT without a sample is none") {
+  const json status = json::parse(R"({"groups": [
+    {"group_id": "1", "state": "formed", "aborted": "rank 1 was silent",
+     "shards": [{"smoothed_rtt_us": 10000.0, "latest_rtt_us": 0.0}]},
+    {"group_id": "2", "state": "formed", "aborted": null,
+     "shards": [{"smoothed_rtt_us": 12.0, "latest_rtt_us": 11.0}]}]})");
+  const std::string text = groups_text(groups_of(status));
+  CHECK(text.find("formed") == text.rfind("formed"));
+  CHECK_THAT(text, Catch::Contains(" aborted "));
+  CHECK(text.find("10000") == std::string::npos);
+  CHECK_THAT(text, Catch::Contains("12.000"));
+  const json& first = status["groups"][0];
+  CHECK(state_of(first) == "aborted");
+  CHECK(rtt_of(first["shards"][0]) == "-");
+}
+
 TEST_CASE("what is no answer of a daemon's does not break a view") {
   for (const char* text : {"null", "[]", "{}", R"({"lanes":[3]})", R"({"events":[null]})"}) {
     const json value = json::parse(text);

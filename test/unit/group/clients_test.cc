@@ -28,6 +28,7 @@ TEST_CASE("an open gives a queue and two wake-ups that work, once the lane knows
   CHECK(reply.incarnation == 100);
   CHECK(reply.lanes == 2);
   CHECK(reply.max_payload_bytes == 8192);
+  CHECK(reply.numa_node == -1);  // the ports', wherever the kernel put the queue
   REQUIRE(sent.fds.size() == 3);
   void* memory = ::mmap(nullptr, reply.queue_region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
                         sent.fds[0].get(), 0);
@@ -91,7 +92,21 @@ TEST_CASE("a second open, a wrong ABI and too many clients are refused") {
   daemon.refused(1, ErrorCode::kBusy, "open already");
   daemon.open(2);
   daemon.send(3, MessageType::kOpen, ipc::OpenRequest{});
-  daemon.refused(3, ErrorCode::kResourceExhausted, "2 clients");
+  daemon.refused(3, ErrorCode::kResourceExhausted, "2 clients, and limits.clients = 2");
+}
+
+TEST_CASE("a user has a bound on clients, which leaves room for others") {
+  Limits limits;
+  limits.clients = 3;
+  limits.clients_per_user = 2;
+  FakeDaemon daemon(limits);
+  daemon.open(1, 500);
+  daemon.open(2, 500);
+  daemon.send(3, MessageType::kOpen, ipc::bytes_of(ipc::OpenRequest{}), 500);
+  daemon.refused(3, ErrorCode::kResourceExhausted,
+                 "user 500 has 2 clients, and limits.user_clients = 2");
+  daemon.open(4, 501);
+  CHECK(daemon.sink.kept == std::set<ipc::ConnectionId>{1, 2, 4});
 }
 
 TEST_CASE("memory is there for the client only when the lane knows it") {
@@ -290,6 +305,59 @@ TEST_CASE("a client's events are as many as its commands, and go with it") {
   daemon.lanes.finish(RequestType::kRemoveClient);
   daemon.poll();
   CHECK(daemon.lanes.ready_events == 0);
+}
+
+TEST_CASE("memory is made while others are served, in order for each client") {
+  test::FakeWorker worker;
+  Limits limits;
+  limits.bytes_per_client = 20'000;
+  FakeDaemon daemon(limits, &worker);
+  daemon.open(1);
+  daemon.open(2);
+  const auto first = daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  const auto second = daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{4096});
+  // What is being made counts.
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  daemon.refused(1, ErrorCode::kResourceExhausted, "8192 bytes wanted");
+  daemon.send(2, MessageType::kAllocate, ipc::AllocateRequest{4096});
+  daemon.send(1, MessageType::kDescribe, {});
+  CHECK(daemon.take(1).code() == ErrorCode::kOk);
+  CHECK(daemon.waiting(1) == 0);
+  CHECK(worker.jobs.size() == 2);  // one of each client
+  CHECK(daemon.manager->status(daemon.now)["clients"][0]["memories"][0]["state"] == "making");
+  worker.run();
+  daemon.poll();
+  CHECK(daemon.take(1).header.request_id == first);
+  worker.run();
+  worker.run();
+  daemon.poll();
+  CHECK(daemon.take(1).header.request_id == second);
+  CHECK(daemon.take(2).code() == ErrorCode::kOk);
+  CHECK(worker.jobs.empty());
+  CHECK(daemon.lanes.registered.size() == 3);
+}
+
+TEST_CASE("a client that dies while its memory is made leaves nothing") {
+  test::FakeWorker worker;
+  FakeDaemon daemon({}, &worker);
+  daemon.lanes.answers.insert({RequestType::kRemoveClient, RequestType::kRemoveMemory});
+  daemon.open(1);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  daemon.hang_up(1);
+  CHECK(daemon.manager->client_count() == 1);  // until the worker has let go of its memory
+  worker.run();
+  CHECK(worker.jobs.empty());
+  CHECK(daemon.manager->client_count() == 0);
+  CHECK(daemon.waiting(1) == 0);
+  CHECK(daemon.lanes.registered.empty());
+  CHECK(daemon.lanes.count(RequestType::kAddMemory) == 0);
+
+  // Nor does a daemon that ends.
+  daemon.open(2);
+  daemon.send(2, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  daemon.manager.reset();
+  CHECK(worker.jobs.size() == 1);
 }
 
 TEST_CASE("the quota counts whole pages") {

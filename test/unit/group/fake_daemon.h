@@ -226,14 +226,34 @@ class FakeSink final : public ipc::MessageSink {
     sent[connection].push_back({header, {body.begin(), body.end()}, std::move(fds)});
   }
   void hang_up(ipc::ConnectionId connection) override { hung_up.insert(connection); }
+  void keep(ipc::ConnectionId connection) override { kept.insert(connection); }
 
   std::map<ipc::ConnectionId, std::deque<Sent>> sent;
   std::set<ipc::ConnectionId> hung_up;
+  std::set<ipc::ConnectionId> kept;
+};
+
+/// Does what it is given when the test says so.
+class FakeWorker final : public ipc::Worker {
+ public:
+  void submit(Order /*order*/, Work work, Done done) override {
+    jobs.push_back({std::move(work), std::move(done)});
+  }
+  /// The first job, to its end.
+  void run() {
+    REQUIRE_FALSE(jobs.empty());
+    auto [work, done] = std::move(jobs.front());
+    jobs.pop_front();
+    while (!work()) {
+    }
+    done();
+  }
+  std::deque<std::pair<Work, Done>> jobs;
 };
 
 /// Daemon 100, rank 0 of every table of table_support.h.
 struct FakeDaemon {
-  explicit FakeDaemon(const Limits& limits = {}) {
+  explicit FakeDaemon(const Limits& limits = {}, ipc::Worker* worker = nullptr) : worker(worker) {
     spdlog::set_level(spdlog::level::off);
     options.daemon = daemon_info(100);
     options.limits = limits;
@@ -242,7 +262,7 @@ struct FakeDaemon {
   }
   void make() {
     manager.reset();
-    manager = std::make_unique<Manager>(options, lanes, sink, now);
+    manager = std::make_unique<Manager>(options, lanes, sink, now, worker);
   }
   void poll(int rounds = 3) {
     for (int i = 0; i < rounds; ++i) manager->poll(now);
@@ -353,6 +373,7 @@ struct FakeDaemon {
   FakeLanes lanes;
   FakeSink sink;
   ManagerOptions options;
+  ipc::Worker* worker;
   std::unique_ptr<Manager> manager;
   std::uint32_t last_request = 0;
   std::uint64_t groups_made = 0;

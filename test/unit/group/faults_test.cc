@@ -43,7 +43,10 @@ TEST_CASE("faults go to every lane, show in the status, and are cleared") {
   CHECK(faults[0]["settings"] == "drop 0.25, seed 1");
 
   daemon.send(5, MessageType::kInject, ipc::bytes_of(InjectRequest{}), 0);
-  CHECK(daemon.take(5).code() == ErrorCode::kOk);
+  const auto cleared = daemon.take(5);
+  CHECK(cleared.code() == ErrorCode::kOk);
+  CHECK(json::parse(std::string(reinterpret_cast<const char*>(cleared.body.data()),
+                                cleared.body.size()))[0]["replaced"] == "drop 0.25, seed 1");
   CHECK(daemon.lanes.count(RequestType::kSetFaults) == 6);
   faults = faults_of(daemon);
   // What was done stays to be seen.

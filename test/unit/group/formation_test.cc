@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <set>
+
 #include "fake_daemon.h"
 
 namespace gradwire::group {
@@ -19,8 +21,8 @@ void join_over_two_networks(FakeDaemon& daemon, std::uint8_t their_lanes) {
   daemon.open(1);
   const std::vector<LocalAddress> theirs = {local_address(0, "10.0.0.2"),
                                             local_address(1, "10.5.0.2")};
-  daemon.join(1, join_body(0, {make_rank_info(test::daemon_info(100), 2, daemon.lanes.local),
-                               make_rank_info(test::daemon_info(101), their_lanes, theirs)}));
+  daemon.join(1, join_body(0, {test::described(100, 2, daemon.lanes.local),
+                               test::described(101, their_lanes, theirs)}));
 }
 
 }  // namespace
@@ -107,7 +109,7 @@ TEST_CASE("the port is the one whose network leads there") {
   daemon.make();
   daemon.open(1);
   auto table = table_of(2);
-  table[0] = make_rank_info(test::daemon_info(100), 2, daemon.lanes.local);
+  table[0] = test::described(100, 2, daemon.lanes.local);
   daemon.join(1, join_body(0, table));
   CHECK(daemon.lanes.plan_requests.at(0).downstream.at(0).port == 7);
   CHECK(daemon.lanes.plan_requests.at(0).upstream.at(0).port == 7);
@@ -135,6 +137,22 @@ TEST_CASE("a network that no lane is left for is said to be idle") {
   join_over_two_networks(daemon, 1);
   CHECK(daemon.lanes.plan_requests.at(0).downstream.size() == 1);
   CHECK(daemon.group_json()["idle_networks"] == 1);
+}
+
+TEST_CASE("the links' tokens follow from the table, and every user's processes get another entry") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.join(1, join_body(0, table_of(3)));
+  const PlanRequest& plan = daemon.lanes.plan_requests.at(0);
+  const GroupKey key = {0xfeed, 1};
+  CHECK(plan.downstream_token == link_token(key, 0, table_of(3)));
+  CHECK(plan.upstream_token == link_token(key, 2, table_of(3)));
+  std::set<std::uint32_t> secrets;
+  for (const uid_t uid : {500, 501, 500}) {
+    daemon.send(1, ipc::MessageType::kDescribe, {}, uid);
+    secrets.insert(ipc::body_as<ipc::RankInfo>(daemon.take(1).body).value().secret);
+  }
+  CHECK(secrets.size() == 2);
 }
 
 TEST_CASE("all members of the rank are waited for, in any order") {
@@ -242,7 +260,26 @@ TEST_CASE("the limits on groups are kept") {
   daemon.form({2}, 2, 12);
   body.request.group_id = 13;
   daemon.join(3, body);
-  daemon.refused(3, ErrorCode::kResourceExhausted, "2 groups");
+  daemon.refused(3, ErrorCode::kResourceExhausted, "2 groups, and limits.groups = 2");
+}
+
+TEST_CASE("a user has a bound on groups, which leaves room for others") {
+  Limits limits;
+  limits.groups = 3;
+  limits.groups_per_user = 2;
+  FakeDaemon daemon(limits);
+  for (const ipc::ConnectionId connection : {1, 2, 3}) daemon.open(connection);
+  daemon.open(4, 501);
+  daemon.form({1}, 2, 11);
+  daemon.form({2}, 2, 12);
+  auto body = join_body(0, table_of(2));
+  body.request.group_id = 13;
+  daemon.join(3, body);
+  daemon.refused(3, ErrorCode::kResourceExhausted,
+                 "user 500 has 2 groups, and limits.user_groups = 2");
+  body.table[0] = test::rank_info(0, 2, 501);
+  daemon.join(4, body, 501);
+  CHECK(daemon.manager->group_count() == 3);
 }
 
 TEST_CASE("a timeout names the members that are missing") {

@@ -224,6 +224,20 @@ TEST_CASE("a client that dies takes down its groups and nothing else") {
   CHECK(daemon.group_json()["aborted"].is_null());
 }
 
+TEST_CASE("a client that closes by itself is not called dead") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.open(2);
+  const std::uint64_t handle = daemon.form({1, 2});
+  daemon.send(1, MessageType::kClose, {});
+  CHECK(daemon.sink.hung_up.contains(1));
+  CHECK_THAT(daemon.take_abort_event(2, handle),
+             Catch::Contains("rank 0 left the group: member 0 (pid 1001) closed its client"));
+  daemon.hang_up(1);
+  CHECK(daemon.waiting(1) == 0);
+  CHECK(daemon.waiting(2) == 0);
+}
+
 TEST_CASE("a client that dies after it left aborts nothing") {
   FakeDaemon daemon;
   daemon.open(1);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <unistd.h>
+
 #include "fake_daemon.h"
 
 namespace gradwire::group {
@@ -49,6 +51,35 @@ TEST_CASE("what was reduced is told by backend and path, groups that are gone in
   CHECK(reduce[1]["chunks_moved"] == 26);
   CHECK(reduce[1]["bytes"] == 37);
   CHECK(daemon.group_json()["shards"][0]["backend"] == "emu");
+}
+
+TEST_CASE("what names a group on the wire is for its user, root and the daemon's user alone") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.form({1}, 3);
+  daemon.lanes.statuses[1].posted_op_seq = 1;
+  daemon.lanes.traces = {{}};
+  daemon.lanes.traces[0].group_handle = 1;
+  const uid_t stranger = 4711;
+  for (const uid_t viewer : {uid_t{0}, ::geteuid(), test::kUid, stranger}) {
+    INFO("uid " << viewer);
+    const bool sees = viewer != stranger;
+    for (const MessageType type : {MessageType::kStatus, MessageType::kTrace}) {
+      daemon.send(9, type, {}, viewer);
+      const auto sent = daemon.take(9);
+      const std::string text(reinterpret_cast<const char*>(sent.body.data()), sent.body.size());
+      INFO(text);
+      CHECK((text.find("000000000000feed") != std::string::npos) == sees);
+      CHECK((text.find("hidden-1") != std::string::npos) == !sees);
+      if (type == MessageType::kTrace) continue;
+      const json status = json::parse(text);
+      const json& group = status["groups"].at(0);
+      CHECK(group["table_digest"].is_null() == !sees);
+      CHECK(group["downstream"]["incarnation"].is_null() == !sees);
+      CHECK(group["upstream"]["incarnation"].is_null() == !sees);
+      CHECK(status["ops"].at(0)["rank"] == 0);
+    }
+  }
 }
 
 TEST_CASE("clients and their memory are shown") {
@@ -111,6 +142,25 @@ TEST_CASE("a formed group says which op waits for whom") {
   CHECK(shard["upstream_silence_s"] == 1.5);
 }
 
+TEST_CASE("a formed group names the member of this rank that is late") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.open(2);
+  const std::uint64_t handle = daemon.form({1, 2});
+  lane::MembersWait late;
+  late.op_seq = 3;
+  late.member = 1;
+  daemon.lanes.members = late;
+  CHECK(daemon.group_json()["waits_for"] ==
+        json::array({"op 3: member 1 of this rank (pid 1002), which has not called it"}));
+  daemon.lanes.members->computes = true;
+  CHECK_THAT(daemon.group_json()["waits_for"][0].get<std::string>(),
+             Catch::Contains("whose stream still computes its input"));
+  daemon.lanes.members.reset();
+  daemon.leave(1, handle);
+  CHECK(daemon.group_json()["waits_for"][0] == "member 1 to leave");
+}
+
 TEST_CASE("a closing group says which lanes it waits for, an aborted one why it ended") {
   FakeDaemon daemon;
   daemon.open(1);
@@ -139,6 +189,38 @@ TEST_CASE("text that is no UTF-8 does not break the status") {
   CHECK(sent.code() == ErrorCode::kOk);
   CHECK(
       json::accept(std::string(reinterpret_cast<const char*>(sent.body.data()), sent.body.size())));
+}
+
+TEST_CASE("whoever asks for the status without end keeps nobody waiting") {
+  test::FakeWorker worker;
+  FakeDaemon daemon({}, &worker);
+  daemon.open(1);
+  for (int i = 0; i < 64; ++i) daemon.send(2, MessageType::kStatus, {});
+  const auto mine = daemon.send(3, MessageType::kStatus, {});
+  daemon.send(4, MessageType::kTrace, {});
+  CHECK(worker.jobs.size() == 2);  // one status and one trace, whoever asks how often
+  worker.run();                    // the first one's
+  daemon.poll();
+  CHECK(daemon.waiting(2) == 1);
+  worker.run();  // the trace
+  CHECK(daemon.waiting(4) == 1);
+  worker.run();
+  CHECK(daemon.waiting(2) == 2);
+  CHECK(daemon.take(3).header.request_id == mine);
+  daemon.poll();
+  CHECK(worker.jobs.size() == 1);
+  // There is a bound, and who has gone is forgotten.
+  for (int i = 0; i < 3; ++i) daemon.send(2, MessageType::kStatus, {});
+  CHECK(daemon.waiting(2) == 2);
+  daemon.send(2, MessageType::kStatus, {});
+  CHECK(daemon.waiting(2) == 3);
+  daemon.take(2);
+  daemon.take(2);
+  daemon.refused(2, ErrorCode::kBusy, "64 requests for the status of this connection");
+  daemon.hang_up(2);
+  worker.run();
+  daemon.poll();
+  CHECK(worker.jobs.empty());
 }
 
 TEST_CASE("a status that no message can hold comes in a file") {

@@ -14,19 +14,30 @@ inline LocalAddress local_address(std::uint16_t port, const std::string& ip, int
   return {port, wire::parse_ip(ip).value(), static_cast<std::uint8_t>(prefix_bits)};
 }
 
+constexpr uid_t kUid = 500;  ///< whose processes the entries were described to
+
 inline DaemonInfo daemon_info(std::uint64_t incarnation) {
   DaemonInfo daemon;
   daemon.version = "test";
   daemon.incarnation = incarnation;
+  daemon.secret = {incarnation, 77};
   daemon.max_payload_bytes = 8192;
   daemon.base_udp_port = 18515;
   return daemon;
 }
 
-inline ipc::RankInfo rank_info(std::size_t rank, std::uint8_t lanes = 2) {
-  const std::vector<LocalAddress> addresses = {
-      local_address(0, "10.0.0." + std::to_string(rank + 1))};
-  return make_rank_info(daemon_info(100 + rank), lanes, addresses);
+/// As that daemon describes itself to a process of `uid`.
+inline ipc::RankInfo described(std::uint64_t incarnation, std::uint8_t lanes,
+                               const std::vector<LocalAddress>& addresses, uid_t uid = kUid) {
+  const DaemonInfo daemon = daemon_info(incarnation);
+  ipc::RankInfo info = make_rank_info(daemon, lanes, addresses);
+  info.secret = secret_for(daemon.secret, uid);
+  return info;
+}
+
+inline ipc::RankInfo rank_info(std::size_t rank, std::uint8_t lanes = 2, uid_t uid = kUid) {
+  return described(100 + rank, lanes, {local_address(0, "10.0.0." + std::to_string(rank + 1))},
+                   uid);
 }
 
 inline std::vector<ipc::RankInfo> table_of(std::size_t nranks) {

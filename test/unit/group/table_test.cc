@@ -90,7 +90,13 @@ TEST_CASE("a bad entry is refused by rank and field") {
   refused(with([](auto& e) { e.address_count = 9; }), invalid, "9 addresses");
   refused(with([](auto& e) { e.addresses[0].family = 5; }), invalid, "family 5");
   refused(with([](auto& e) { e.addresses[0].prefix_bits = 33; }), invalid, "33 prefix bits");
-  refused(with([](auto& e) { e.features = 1; }), ErrorCode::kMismatch, "rank 2 has features 0x1");
+  const auto features = [&](std::uint32_t value, const char* text) {
+    refused(with([&](auto& e) { e.features = value; }), ErrorCode::kMismatch, text);
+  };
+  features(1, "transport.eager_packets is 1 at rank 2 and 0 at rank 0");
+  features(512u << 16, "transport.exchange_kib is 512 at rank 2 and 0 at rank 0");
+  features(ring::kTokenFeature,
+           "the gradwired of rank 0 is of an older release than that of rank 2");
   refused(with([](auto& e) { e.incarnation = 101; }), invalid, "ranks 1 and 2 are the same daemon");
 }
 
@@ -102,6 +108,40 @@ TEST_CASE("this daemon must stand at its own rank, unchanged") {
   table = table_of(2);
   table[0].addresses[0].ip[3] = 77;
   refused(join_body(0, table), ErrorCode::kMismatch, "changed on its way");
+  table = table_of(2);
+  table[0].secret ^= 1;
+  refused(join_body(0, table), ErrorCode::kPermission, "described to a process of another user");
+}
+
+TEST_CASE("a link's token is one to both ends, and follows from what only a table's readers know") {
+  const auto table = table_of(3);
+  const GroupKey key = {1, 2};
+  std::set<std::uint64_t> seen;
+  const auto fresh = [&](std::uint64_t token) { CHECK(seen.insert(token).second); };
+  for (const std::uint16_t upstream : {0, 1, 2}) fresh(link_token(key, upstream, table));
+  CHECK(link_token(key, 0, table) == link_token(key, 0, table_of(3)));
+  fresh(link_token({2, 2}, 0, table));
+  fresh(link_token({1, 3}, 0, table));
+  auto changed = table;
+  changed[1].secret ^= 1;
+  fresh(link_token(key, 0, changed));
+  fresh(link_token(key, 1, changed));
+  // A rank that neither end is changes nothing: the two hear each other say what differs.
+  CHECK(link_token(key, 2, changed) == link_token(key, 2, table));
+  // Two ranks have two links, and they differ.
+  const auto two = table_of(2);
+  CHECK(link_token(key, 0, two) != link_token(key, 1, two));
+}
+
+TEST_CASE("a secret is one user's") {
+  const SipHashKey daemon = {1, 2};
+  CHECK(secret_for(daemon, 500) == secret_for(daemon, 500));
+  CHECK(secret_for(daemon, 500) != secret_for(daemon, 501));
+  CHECK(secret_for(daemon, 500) != secret_for({1, 3}, 500));
+  const auto one = random_secret();
+  const auto other = random_secret();
+  REQUIRE((one && other));
+  CHECK((one->k0 != other->k0 && one->k1 != other->k1));
 }
 
 TEST_CASE("the digest depends on everything, and on nothing else") {
@@ -126,11 +166,14 @@ TEST_CASE("the digest depends on everything, and on nothing else") {
   changed[2].addresses[0].ip[3] ^= 1;
   fresh(table_digest(key, 1, agreement, changed));
   changed = table;
+  changed[2].secret ^= 1;
+  fresh(table_digest(key, 1, agreement, changed));
+  changed = table;
   changed[2].base_udp_port ^= 1;
   fresh(table_digest(key, 1, agreement, changed));
   // What is not used says nothing.
   changed = table;
-  changed[1].reserved = 5;
+  changed[1].addresses[0].reserved[2] = 5;
   changed[1].addresses[3].ip[0] = 9;
   CHECK(table_digest(key, 1, agreement, changed) == digest);
 }

@@ -108,7 +108,9 @@ void whole_life(Wiring& daemon) {
   REQUIRE(reply.fds.size() == 1);
   const auto memory = ipc::body_as<ipc::AllocateReply>(reply.body).value();
   CHECK(memory.bytes >= 100'000);
-  const auto body = join_body(0, table_of(2));
+  auto table = table_of(2);
+  table[0] = test::rank_info(0, 2, ::geteuid());
+  const auto body = join_body(0, table);
   reply = daemon.ask(socket, MessageType::kJoin, ipc::encode_join(body.request, body.table));
   const auto joined = ipc::body_as<ipc::JoinReply>(reply.body).value();
   reply = daemon.ask(socket, MessageType::kStatus, {});

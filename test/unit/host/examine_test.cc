@@ -110,6 +110,26 @@ TEST_CASE("vfio needs the IOMMU, or its unsafe mode, or it is not wanted") {
   CHECK(finding_of(examine(machine, good_subject()), "IOMMU").verdict == Verdict::kSkip);
 }
 
+TEST_CASE("of links in memory nobody asks for NICs, and of the kernel's none for vfio") {
+  FakeMachine machine;
+  make_good(machine);
+  machine.remove("/sys/kernel/iommu_groups");
+  machine.remove("/sys/bus/pci/drivers/vfio-pci");
+  Subject subject;
+  CHECK(has(examine(machine, subject), "IOMMU"));
+  subject.pci = false;
+  const Findings by_kernel = examine(machine, subject);
+  CHECK_FALSE(has(by_kernel, "IOMMU"));
+  CHECK_FALSE(has(by_kernel, "vfio"));
+  CHECK(has(by_kernel, "nic driver"));
+  subject.nics = false;
+  const Findings in_memory = examine(machine, subject);
+  CHECK_FALSE(has(in_memory, "nic driver"));
+  CHECK_FALSE(has(in_memory, "PCIe"));
+  CHECK_FALSE(has(in_memory, "flow control"));
+  CHECK(has(in_memory, "hugepages"));
+}
+
 TEST_CASE("a group that others share cannot be opened") {
   FakeMachine machine;
   make_good(machine);

@@ -200,6 +200,79 @@ TEST_CASE("connections are bounded") {
   CHECK(f.server->refused() == 1);
 }
 
+TEST_CASE("a user has a share of the connections, and root has some that nobody else gets") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can connect as another user");
+    return;
+  }
+  Fixture f;
+  f.options.mode = 0666;
+  f.options.max_connections = 3;
+  f.options.max_of_user = 2;
+  f.options.reserved_for_root = 1;
+  f.start();
+  std::filesystem::permissions(f.directory.path, std::filesystem::perms{0755});
+  const auto connect_as = [&](uid_t user) {
+    REQUIRE(::seteuid(user) == 0);
+    UniqueFd socket = connect_to(f.options.path);
+    REQUIRE(::seteuid(0) == 0);
+    REQUIRE(socket);
+    f.poll();
+    return socket;
+  };
+  const auto refused = [](const UniqueFd& socket) {
+    Message reply;
+    REQUIRE(*receive_message(socket.get(), reply) == SocketStatus::kDone);
+    CHECK(reply.header.request_id == 0);
+    CHECK(error_of(reply.header, reply.body)->code == ErrorCode::kResourceExhausted);
+    return error_of(reply.header, reply.body)->message;
+  };
+  const UniqueFd a = connect_as(1001);
+  const UniqueFd b = connect_as(1001);
+  CHECK_THAT(refused(connect_as(1001)),
+             Catch::Contains("user 1001 has 2") && Catch::Contains("limits.user_clients = 2"));
+  const UniqueFd c = connect_as(1002);
+  CHECK_THAT(refused(connect_as(1003)),
+             Catch::Contains("3 connections") && Catch::Contains("limits.clients = 3"));
+  CHECK(f.server->connections() == 3);
+  const UniqueFd d = connect_as(0);
+  CHECK(f.server->connections() == 4);
+  CHECK_THAT(refused(connect_as(0)), Catch::Contains("limits.clients = 3"));
+}
+
+TEST_CASE("who is refused learns why, also where it has spoken already") {
+  Fixture f;
+  f.options.max_connections = 0;
+  f.start();
+  UniqueFd client = connect_to(f.options.path);
+  REQUIRE(*send_message(client.get(), header(MessageType::kOpen, 5), {}) == SocketStatus::kDone);
+  f.poll();
+  Message reply;
+  REQUIRE(*receive_message(client.get(), reply) == SocketStatus::kDone);
+  CHECK(error_of(reply.header, reply.body)->code == ErrorCode::kResourceExhausted);
+  CHECK(*receive_message(client.get(), reply) == SocketStatus::kClosed);
+}
+
+TEST_CASE("who says nothing is hung up, unless it is kept") {
+  Fixture f;
+  f.options.silence = std::chrono::milliseconds(20);
+  f.start();
+  UniqueFd kept = connect_to(f.options.path);
+  // The first round accepts; what is kept from then on is never too old.
+  f.poll(1);
+  f.server->keep(1);
+  UniqueFd silent = connect_to(f.options.path);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (f.hangups.empty() && std::chrono::steady_clock::now() < deadline) f.server->poll(5);
+  CHECK(f.hangups == std::vector<ConnectionId>{2});
+  Message reply;
+  REQUIRE(*receive_message(silent.get(), reply) == SocketStatus::kDone);
+  CHECK(error_of(reply.header, reply.body)->code == ErrorCode::kTimedOut);
+  CHECK_THAT(error_of(reply.header, reply.body)->message, Catch::Contains("timeouts.open_ms"));
+  CHECK(*receive_message(silent.get(), reply) == SocketStatus::kClosed);
+  CHECK(*receive_message(kept.get(), reply) == SocketStatus::kWouldBlock);
+}
+
 TEST_CASE("who does not read its answers is hung up, and the others go on") {
   Fixture f;
   f.options.max_queued_messages = 4;

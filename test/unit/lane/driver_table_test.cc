@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lane/driver_table.h"
 
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+
 #include <catch2/catch.hpp>
 
 using namespace gradwire;
@@ -121,8 +124,28 @@ TEST_CASE("an AF_XDP frame and all that is before it fit one page") {
   facts.kernel_mtu = 9000;
   limits = frame_limits(row, facts, "net_af_xdp0");
   REQUIRE(limits);
-  CHECK(limits->buffer_bytes + 64 + 128 + 128 <= 4096);
+  CHECK(rte_mempool_calc_obj_size(sizeof(rte_mbuf) + RTE_PKTMBUF_HEADROOM + limits->buffer_bytes, 0,
+                                  nullptr) <= 4096);
+  CHECK(limits->mtu == xdp_max_mtu());
+  CHECK(limits->mtu > 3'300);
   CHECK(limits->frame_bytes + 256 <= limits->buffer_bytes);
+}
+
+TEST_CASE("an MTU that no full acknowledgement fits is refused, configured or found") {
+  const DriverRow& row = driver_row("net_af_packet");
+  DeviceFacts facts;
+  facts.kernel_mtu = 1280;
+  CHECK(frame_limits(row, facts, "eth_af_packet0")->mtu == 1280);
+  facts.kernel_mtu = 1279;
+  auto limits = frame_limits(row, facts, "eth_af_packet0");
+  REQUIRE_FALSE(limits);
+  CHECK(limits.error().message.find("its MTU of 1279 is too small: 1280 at least") !=
+        std::string::npos);
+  facts.kernel_mtu = 1500;
+  facts.wanted_mtu = 600;
+  limits = frame_limits(row, facts, "eth_af_packet0");
+  REQUIRE_FALSE(limits);
+  CHECK(limits.error().message.find("600") != std::string::npos);
 }
 
 TEST_CASE("virtio's mbufs have room for what its driver counts to a frame") {

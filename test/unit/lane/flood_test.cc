@@ -201,6 +201,32 @@ TEST_CASE("a flood of pings gets a burst of answers, and then so many a second")
   CHECK(host.flood(ping, 100) == 0);
 }
 
+TEST_CASE("of a flood of ARP little is copied, and others are heard all the same") {
+  Flooded host;
+  Datapath& datapath = *host.ranks.rank(1).datapath;
+  // Who has 10.0.0.2? Tell 10.0.0.66.
+  Frame request =
+      bytes_of({0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 9,  9, 9, 9,  9, 8, 6, 0, 1, 8, 0,  6, 4, 0,
+                1,    2,    9,    9,    9,    9,    9, 10, 0, 0, 66, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2},
+               60);
+  const TimeNs begin = host.ranks.now;
+  CHECK(host.flood(request) == 0);  // The control thread would answer, and there is none.
+  const auto passes =
+      static_cast<std::uint64_t>((host.ranks.now - begin) / ReplyLimit::kIntervalNs) +
+      ReplyLimit::kBurst;
+  CHECK(host.counters().neighbor_frames <= passes);
+  CHECK(host.counters().neighbor_frames + host.counters().neighbor_drops == kFlood);
+  CHECK(datapath.frames_waiting() == host.counters().neighbor_frames);
+
+  request[31] = std::byte{1};  // 10.0.0.1
+  host.flood(request, 1);
+  ControlFrame frame;
+  std::size_t from_neighbour = 0;
+  while (datapath.receive_frame(frame)) from_neighbour += frame.bytes[31] == std::byte{1} ? 1 : 0;
+  CHECK(from_neighbour == 1);
+  CHECK(datapath.frames_waiting() == 0);
+}
+
 // A group's own frames wait behind them in the port's queue.
 TEST_CASE("a round takes more small frames than frames as large as the port carries") {
   TwoRanksOptions options;

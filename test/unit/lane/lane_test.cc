@@ -160,6 +160,54 @@ TEST_CASE("a paced port holds its rate, and the check finds out where it is not 
   }
 }
 
+// More is under way than the port's queue and the backlog before it hold.
+TEST_CASE("two groups on a port that is full get as much of it") {
+  TwoRanks* both = nullptr;
+  std::size_t frames_a_round = 512;
+  TwoRanksOptions options;
+  options.window_packets = 512;
+  options.ring_entries = 64;
+  options.joined = false;
+  options.carry = [&] {
+    const auto move = [](rte_ring* from, rte_ring* to, std::size_t most) {
+      void* frame = nullptr;
+      for (; most > 0 && !rte_ring_full(to) && rte_ring_dequeue(from, &frame) == 0; --most) {
+        REQUIRE(rte_ring_enqueue(to, frame) == 0);
+      }
+    };
+    move(both->ports().from_a(), both->ports().to_b(), frames_a_round);
+    move(both->ports().from_b(), both->ports().to_a(), 512);
+  };
+  TwoRanks ranks(options);
+  both = &ranks;
+  REQUIRE(ranks.form());
+  REQUIRE(ranks.form_another());
+  constexpr std::uint64_t kCount = 4'000'000;
+  std::vector<std::unique_ptr<AllReduceCase>> cases;
+  for (const std::uint64_t group : {TwoRanks::kGroup, TwoRanks::kGroup + 1}) {
+    cases.push_back(std::make_unique<AllReduceCase>(2, 1, kCount, DataType::kFloat32, RedOp::kSum,
+                                                    group, true));
+    for (std::uint16_t r = 0; r < 2; ++r) ranks.post(r, *cases.back(), group);
+  }
+  const auto sent = [&](int group) {
+    auto& rank = ranks.rank(0);
+    const GroupPlan& plan = group == 0 ? *rank.earlier_plans[0] : rank.plan;
+    return plan.shards[0].shard->counters().data_packets_sent;
+  };
+  frames_a_round = 8;
+  ranks.run_until([] { return false; }, 2'000'000);
+  const std::uint64_t before[] = {sent(0), sent(1)};
+  ranks.run_until([] { return false; }, 5'000'000);
+  const auto first = static_cast<double>(sent(0) - before[0]);
+  const auto second = static_cast<double>(sent(1) - before[1]);
+  INFO("packets " << first << " and " << second);
+  CHECK(first + second > 4'000);  // of 8,000 that the port took
+  CHECK(first / second < 1.25);
+  CHECK(second / first < 1.25);
+  frames_a_round = 512;
+  ranks.leave_and_check();
+}
+
 TEST_CASE("a group that aborted while a paced port held it up does not hold up the others") {
   TwoRanksOptions options;
   options.port_rate_bps = 2'000'000;  // a packet in more time than an abort takes
@@ -402,6 +450,67 @@ TEST_CASE("ARP goes to the control thread and back, and pings are answered by th
   auto* reply = static_cast<rte_mbuf*>(object);
   CHECK(rte_pktmbuf_mtod(reply, const unsigned char*)[34] == 0);
   rte_pktmbuf_free(reply);
+}
+
+TEST_CASE("groups that rest are woken by whatever they can wait for") {
+  TwoRanksOptions options;
+  options.max_groups = 3;
+  options.window_packets = 8;
+  TwoRanks ranks(options);
+  REQUIRE(ranks.form());
+  REQUIRE(ranks.form_another());
+  REQUIRE(ranks.form_another());
+  // Rounds so close together that no timer of a shard comes due.
+  const auto rest = [&] {
+    for (int round = 0; round < 10'000; ++round) ranks.round(20);
+  };
+  const auto completed = [&](std::uint16_t r) { return ranks.rank(r).client->completion(); };
+  for (int op = 0; op < 4; ++op) {
+    // By a command here, by packets there, at ranks that call at different times.
+    const auto first = static_cast<std::uint16_t>(op % 2);
+    AllReduceCase sum(2, 1, op % 2 == 0 ? 5'000 : 7, DataType::kFloat32, RedOp::kSum, 3 + op,
+                      op == 3);
+    rest();
+    ranks.post(first, sum);
+    rest();
+    ranks.post(static_cast<std::uint16_t>(1 - first), sum);
+    for (std::uint16_t r = 0; r < 2; ++r) {
+      std::optional<ipc::CompletionEntry> entry;
+      // Far sooner than a group that rests is asked in any case.
+      REQUIRE(ranks.run_until([&] { return (entry = completed(r)).has_value(); }, 1'000'000, 200));
+      CHECK(static_cast<ErrorCode>(entry->status) == ErrorCode::kOk);
+      CHECK(sum.wrong(r) == "");
+    }
+  }
+  // Pings go on meanwhile: silence of neighbours that rest is none.
+  REQUIRE_FALSE(ranks.run_until(
+      [&] { return ranks.count_notices(0, NoticeType::kGroupAborted) > 0; }, 5'000'000'000));
+  // By a request, and by what a neighbour says of it.
+  rest();
+  ranks.abort(0);
+  for (std::uint16_t r = 0; r < 2; ++r) {
+    REQUIRE(ranks.run_until([&] { return ranks.count_notices(r, NoticeType::kGroupAborted) == 1; },
+                            1'000'000, 200));
+  }
+  rest();
+  ranks.leave_and_check();
+}
+
+TEST_CASE("the silence of a neighbour is counted in full while the group rests") {
+  TwoRanks ranks;
+  REQUIRE(ranks.form());
+  ranks.run_until([] { return false; }, 100'000'000);
+  // Rank 1 is gone: only rank 0's lane goes on.
+  const TimeNs gone_at = ranks.now;
+  while (ranks.count_notices(0, NoticeType::kGroupAborted) == 0 &&
+         ranks.now < gone_at + 10'000'000'000) {
+    ranks.rank(0).datapath->lane(0).poll_once(ranks.now);
+    ranks.take_notices(0);
+    ranks.now += 5'000;
+  }
+  CHECK(ranks.now - gone_at < 2'000'000'000 + 60'000'000);
+  CHECK(ranks.now - gone_at > 2'000'000'000 - 60'000'000);
+  ranks.leave_and_check();
 }
 
 TEST_CASE("a lane that has as many groups as it can hold says so") {

@@ -141,6 +141,16 @@ TEST_CASE("a packet pool is LIFO where the stack ops are there") {
   rte_pktmbuf_free(first);
 }
 
+TEST_CASE("the control pool has a cache, and however small what was asked for is there") {
+  auto made = LanePools::create(
+      {.buffer_bytes = 2048, .packet_mbufs = 256, .control_mbufs = 1, .name_prefix = "smallest"});
+  REQUIRE(made);
+  rte_mempool* pool = (*made)->control();
+  CHECK(pool->cache_size != 0);
+  // Some lie in the caches of two threads besides.
+  CHECK(pool->size >= 1 + 2 * pool->cache_size);
+}
+
 TEST_CASE("a pool is sized for all that may hold its mbufs") {
   const std::uint32_t mbufs = packet_pool_mbufs({.shards = 4,
                                                  .mbufs_per_shard = 100,

@@ -25,6 +25,8 @@ struct TwoRanksOptions {
   std::uint32_t payload_bytes = 1024;
   std::uint32_t mtu = 1500;
   std::uint32_t max_active_ops = 16;
+  std::uint32_t window_packets = 32;
+  std::uint16_t max_groups = 2;
   unsigned ring_entries = 512;
   TimeNs silence_ns = 2'000'000'000;
   PollingConfig polling;
@@ -162,14 +164,15 @@ class TwoRanks {
     send_all_lanes(r, abort);
   }
 
-  /// Registers the case's memory with the rank's client and posts it.
-  void post(std::uint16_t r, test::AllReduceCase& all_reduce) {
+  /// Registers the case's memory with the rank's client and posts it, to the last group unless
+  /// another is named.
+  void post(std::uint16_t r, test::AllReduceCase& all_reduce, std::uint64_t group = 0) {
     Rank& rank = ranks_[r];
     const ring::OpSpec spec = all_reduce.spec(r, rank.next_op);
     const std::uint64_t bytes = spec.count * element_bytes(spec.datatype);
     ipc::CommandEntry command;
     command.request_id = 1'000 + rank.next_op++;
-    command.group_handle = group_;
+    command.group_handle = group != 0 ? group : group_;
     command.count = spec.count;
     command.tag = spec.tag;
     command.datatype = static_cast<std::uint8_t>(spec.datatype);
@@ -269,8 +272,7 @@ class TwoRanks {
     config.payload_bytes = options_.payload_bytes;
     config.incarnation = 100u + r;
     config.upstream_incarnation = config.downstream_incarnation = 101u - r;
-    config.window_packets = 32;
-    config.transit_packets = 32;
+    config.window_packets = config.transit_packets = options_.window_packets;
     config.eager_packets = 8;
     config.max_active_ops = options_.max_active_ops;
     config.max_chunks = 1u << 16;
@@ -289,7 +291,7 @@ class TwoRanks {
     config.ports = {port};
     config.lanes = options_.lanes;
     config.base_udp_port = kPort;
-    config.max_groups = 2;
+    config.max_groups = options_.max_groups;
     config.max_payload_bytes = options_.payload_bytes;
     config.mbufs_per_shard = [this, r](std::uint32_t) {
       return ring::packet_mbufs_needed(shard_config(r, 0));

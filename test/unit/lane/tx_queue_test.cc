@@ -125,6 +125,26 @@ TEST_CASE("a port that takes nothing for long loses its backlog, not the mbufs")
   CHECK(rte_mempool_avail_count(fixture.pools->packet()) == available);
 }
 
+TEST_CASE(
+    "a port that takes nothing is asked seldom after a while, and goes on when it takes some") {
+  Fixture fixture("txslow");
+  for (int i = 0; i < 100; ++i) fixture.queue.push(fixture.frame());
+  fixture.queue.flush(0, fixture.counters, fixture.trace);  // 63 go
+  constexpr TimeNs kRound = 1'000;
+  constexpr TimeNs kFor = 20'000'000;
+  for (TimeNs now = kRound; now < kFor; now += kRound) {
+    CHECK_FALSE(fixture.queue.flush(now, fixture.counters, fixture.trace));
+  }
+  const std::uint64_t tries = fixture.counters.tx_refused / 32;  // a burst is offered
+  CHECK(tries >= kFor / TxQueue::kRetry);
+  CHECK(tries <= TxQueue::kSlow / kRound + kFor / TxQueue::kRetry + 2);
+  CHECK(fixture.arrived().size() == 63);
+  fixture.queue.flush(kFor + TxQueue::kRetry, fixture.counters, fixture.trace);
+  CHECK(fixture.queue.empty());
+  CHECK(fixture.arrived().size() == 37);
+  CHECK(fixture.counters.tx_dropped == 0);
+}
+
 TEST_CASE("more than the backlog holds is freed, not leaked") {
   Fixture fixture("txover");
   const unsigned available = rte_mempool_avail_count(fixture.pools->packet());

@@ -22,6 +22,23 @@ TEST_CASE("a bell that nobody sleeps on makes no system call") {
   CHECK(sleeper.sleep(1'000'000'000));
 }
 
+TEST_CASE("of many rings that find it asleep one makes a system call") {
+  WakeBell bell;
+  bell.set_sleeping(true);
+  for (int i = 0; i < 1'000; ++i) bell.ring();
+  std::uint64_t written = 0;
+  REQUIRE(read(bell.fd(), &written, sizeof written) == sizeof written);
+  CHECK(written == 1);
+  // And again the next time.
+  bell.set_sleeping(false);
+  bell.ring();
+  bell.set_sleeping(true);
+  bell.ring();
+  bell.ring();
+  REQUIRE(read(bell.fd(), &written, sizeof written) == sizeof written);
+  CHECK(written == 1);
+}
+
 TEST_CASE("each ring ends one sleep, and the eventfd is never read") {
   WakeBell bell;
   Sleeper sleeper;

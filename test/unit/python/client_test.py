@@ -105,6 +105,38 @@ class Ops(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "read-only"):
             group.all_reduce(frozen)
 
+    def test_what_does_not_fit_the_c_interface_is_named(self):
+        array = numpy.ones(4)
+        group = self.groups[0]
+        for bad in (-1, 2**32, 2**70):
+            with self.assertRaisesRegex(ValueError, "tag is %d: 0 to 4294967295" % bad):
+                group.all_reduce(array, tag=bad)
+        for bad in ("3", 1.0, None):
+            with self.assertRaisesRegex(TypeError, "tag is %r: an integer" % bad):
+                group.all_reduce(array, tag=bad)
+        with self.assertRaisesRegex(ValueError, "op None: sum"):
+            group.all_reduce(array, op=None)
+        with self.assertRaisesRegex(ValueError, "dtype 'float31': fp32"):
+            group.all_reduce(array, dtype="float31")
+        client = self.clients[0]
+        for bad in (-1, 2**64, 2**70):
+            with self.assertRaisesRegex(ValueError, "nbytes is %d: 0 to" % bad):
+                client.allocate(bad)
+        with self.assertRaisesRegex(TypeError, "nbytes is '4K': an integer"):
+            client.allocate("4K")
+        with self.assertRaisesRegex(ValueError, "epoch is -1"):
+            client.join(1, -1, 0, [client.describe()])
+        with self.assertRaisesRegex(ValueError, "rank is 65536"):
+            client.join(1, 0, 65536, [client.describe()])
+        with self.assertRaisesRegex(ValueError, "spin_us is -1"):
+            gradwire.Client(self.daemons.paths[0], spin_us=-1)
+        works = [g.all_reduce(array.copy(), tag=2**32 - 1) for g in self.groups]
+        for bad in (None, "5"):
+            with self.assertRaisesRegex(TypeError, "timeout is %r: a number of seconds" % bad):
+                works[0].wait(bad)
+        for work in works:
+            self.assertEqual(work.wait(5).tolist(), [3.0] * 4)
+
     def test_a_timeout_leaves_the_op_running(self):
         arrays = [numpy.ones(4) for _ in range(3)]
         work = self.groups[0].all_reduce(arrays[0], tag=3)

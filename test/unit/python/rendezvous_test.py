@@ -37,6 +37,8 @@ class Stores(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             self.check_store(rendezvous.DirectoryStore(directory))
             self.assertIn("a.b", os.listdir(directory))
+            # A rank info has a secret.
+            self.assertEqual(os.stat(os.path.join(directory, "a.b")).st_mode & 0o777, 0o600)
 
     def test_torch(self):
         try:

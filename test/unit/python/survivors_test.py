@@ -83,6 +83,8 @@ class Agreement(unittest.TestCase):
         for text, rank in (
             ("rank 12 was silent for 2007 ms, op 8 (seen by rank 2)", 12),
             ("a client process of rank 1 died: hung up (seen by rank 1)", 1),
+            ("rank 2 left the group: member 0 (pid 7) closed its client (seen by rank 2)", 2),
+            ("rank 2 left the group: member 0 (pid 7) left, member 1 (pid 8) did not", None),
             ("the daemon of rank 3 was stopped, op 4", 3),
             ("a client of rank 1 aborted the group: no", None),
             ("calls that do not fit together, op 1", None),

@@ -134,6 +134,26 @@ def train_members(rank, paths):
     return close, [t.numpy().tobytes() for t in hooked], stats
 
 
+def shrink_after_a_siblings_death(rank, paths):
+    """Rank 1 loses one of its two processes; what shrink() says to the other three."""
+    os.environ["LOCAL_WORLD_SIZE"] = "2"
+    state = GradwireState(socket=paths[rank // 2])
+    if rank == 2:
+        state.group.abort("a client process of rank 1 died")
+        return None
+    try:
+        while True:
+            state.group.check()
+            time.sleep(0.01)
+    except GradwireError:
+        pass
+    try:
+        left = state.shrink(progress=rank, patience=30.0)
+    except GradwireError as error:
+        return error.code.name, error.text, error.__cause__.code.name
+    return left.processes, left.world, left.progress
+
+
 def abort_in_training(rank, paths):
     state = GradwireState(socket=paths[rank], members=1)
     outcome = "no error"
@@ -218,6 +238,14 @@ class Hook(unittest.TestCase):
         with FakeDaemons(2) as daemons:
             results = run(abort_in_training, daemons, 2)
         self.assertIn("loss is NaN", results[0])
+
+    def test_the_lost_ones_sibling_raises_the_abort_and_the_others_go_on(self):
+        with FakeDaemons(2) as daemons:
+            results = run(shrink_after_a_siblings_death, daemons, 4)
+        self.assertEqual(results[:2], [([0, 1], 2, 0)] * 2)
+        code, text, cause = results[3]
+        self.assertEqual((code, cause), ("ABORTED", "NOT_FOUND"))
+        self.assertIn("a client process of rank 1 died", text)
 
     def test_an_op_that_takes_too_long_ends_the_group(self):
         with FakeDaemons(2) as daemons:

@@ -31,7 +31,7 @@ TEST_CASE("ops open in order, as many as there are slots") {
   CHECK(table.done() == 2);
   CHECK(table.open(spec_of(5), {}, 1) != nullptr);
   CHECK(table.find(2) == nullptr);
-  CHECK(table.descriptor(2) != nullptr);
+  CHECK(table.call(2) != nullptr);
 }
 
 TEST_CASE("bitmaps of active ops never overlap and come clean") {

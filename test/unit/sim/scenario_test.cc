@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "sim/scenario.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
+#include <string>
+
+#include "sim/sizes.h"
 
 using namespace gradwire;
 using namespace gradwire::sim;
@@ -36,6 +40,74 @@ TEST_CASE("mixed seeds have 2 to 16 ranks and every kind of fault") {
   CHECK(*ranks.rbegin() == 16);
   CHECK(kinds.size() == 9);
   CHECK(one_sided > 50);
+}
+
+TEST_CASE("in every profile ranks post to different depths, and ops may be empty") {
+  for (const Profile& profile : profiles()) {
+    INFO(profile.name);
+    int uneven = 0;
+    int one_waits = 0;
+    int empty = 0;
+    int series = 0;
+    int one_slow = 0;
+    int one_way = 0;
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+      const auto s = make_scenario(seed, profile.name, 0);
+      REQUIRE(s->ops_ahead.size() == s->nranks);
+      const auto [least, most] = std::minmax_element(s->ops_ahead.begin(), s->ops_ahead.end());
+      uneven += *least != *most ? 1 : 0;
+      one_waits += *least == 1 && *most >= s->ops.size() ? 1 : 0;
+      empty += std::any_of(s->ops.begin(), s->ops.end(),
+                           [](const PlannedOp& op) { return op.plan.count == 0; })
+                   ? 1
+                   : 0;
+      series += s->ops.size() > ring::ShardConfig{}.max_active_ops * 2 ? 1 : 0;
+      one_slow += std::count_if(s->hosts.begin(), s->hosts.end(),
+                                [](const HostProfile& h) { return h.slow_backend > 0; }) == 1;
+      one_way +=
+          std::any_of(s->faults.begin(), s->faults.end(),
+                      [&](const Fault& f) {
+                        return f.kind == FaultKind::kCutEdge && f.duration_ns <= s->harmless_ns();
+                      })
+              ? 1
+              : 0;
+    }
+    CHECK(uneven > 100);
+    CHECK(one_waits > 30);
+    CHECK(empty > 50);
+    CHECK(series > 5);
+    const std::string name = profile.name;
+    const bool quiet = name == "clean" || name == "death";
+    CHECK((one_slow > 15) != quiet);
+    CHECK((one_way > 40) != quiet);
+  }
+}
+
+TEST_CASE("sizes go from the smallest to what the configuration allows, within a seed's memory") {
+  ring::ShardConfig most;
+  std::uint8_t lanes = 0;
+  std::uint16_t members = 0;
+  for (std::uint64_t seed = 1; seed <= 4000; ++seed) {
+    const auto s = make_scenario(seed, "mixed", 0);
+    const ring::ShardConfig& shard = s->group.shard;
+    most.payload_bytes = std::max(most.payload_bytes, shard.payload_bytes);
+    most.window_packets = std::max(most.window_packets, shard.window_packets);
+    most.transit_packets = std::max(most.transit_packets, shard.transit_packets);
+    most.eager_packets = std::max(most.eager_packets, shard.eager_packets);
+    most.max_active_ops = std::max(most.max_active_ops, shard.max_active_ops);
+    lanes = std::max(lanes, s->group.lanes);
+    members = std::max(members, s->group.members);
+    // What a scenario of small sizes takes with 16 ranks may be more, and was always so.
+    const bool small = shard.window_packets <= 64 && shard.payload_bytes <= 256;
+    CHECK((small || pool_bytes(*s) <= 2 * kPoolBytesMax));
+  }
+  CHECK(most.payload_bytes > 9000);
+  CHECK(most.window_packets > 2000);
+  CHECK(most.transit_packets > 2000);
+  CHECK(most.eager_packets > 900);
+  CHECK(most.max_active_ops == 256);
+  CHECK(lanes == kMaxLanes);
+  CHECK(members > kMaxMembers / 2);
 }
 
 TEST_CASE("ranks can be told, and nonsense is refused with its value") {

@@ -77,6 +77,26 @@ TEST_CASE("ranges and verdicts are those of a set, whatever the order") {
   }
 }
 
+TEST_CASE("holes that the sender has forgotten are not reported for ever") {
+  Receiver receiver({.reported_numbers = 1'000});
+  std::uint64_t n = 0;
+  const auto in_order = [&](int packets) {
+    for (int i = 0; i < packets; ++i) receiver.accept(0, ++n, false);
+  };
+  for (int loss = 0; loss < 70; ++loss) {
+    in_order(100);
+    ++n;
+  }
+  CHECK(ranges_of(receiver).size() == 10);
+  in_order(998);
+  CHECK(ranges_of(receiver).size() == 2);
+  in_order(2);
+  CHECK(ranges_of(receiver).size() == 1);
+  // It is still known what came, and what did not.
+  CHECK(receiver.check(100) == Verdict::kDuplicate);
+  CHECK(receiver.check(101) == Verdict::kNew);
+}
+
 TEST_CASE("an acknowledgement reports the newest ranges, and they decode") {
   Receiver receiver({});
   for (std::uint64_t n = 1; n <= 200; n += 2) receiver.accept(0, n, false);

@@ -37,12 +37,13 @@ inline std::string to_hex(std::span<const std::byte> bytes) {
 inline CommonHeader sample_common(PacketType type) {
   const bool down = type == PacketType::kHello || type == PacketType::kData ||
                     type == PacketType::kPing || type == PacketType::kAbort ||
-                    type == PacketType::kBye;
+                    type == PacketType::kBye || type == PacketType::kProgressCheck;
   return {.type = type,
           .flags = down ? kFlagFromUpstream : std::uint8_t{0},
           .lane = 3,
           .connection_id = type == PacketType::kHello ? 0 : 0xa1b2c3d4,
-          .packet_number = 0x1122334455667788};
+          .packet_number = 0x1122334455667788,
+          .token = 0xf1f2f3f4f5f6f7f8};
 }
 
 inline DataHeader sample_data() {
@@ -130,6 +131,11 @@ inline Bytes sample_packet(PacketType type) {
     case PacketType::kByeAck:
       length = encode_bye(bytes, type, common, kSampleBye);
       break;
+    case PacketType::kProgressCheck:
+      length = encode_progress_check(
+          bytes, common,
+          {.op_seq = 0x4142434445464748, .stalled_ns = 0x5152535455565758, .origin_rank = 0x0301});
+      break;
     case PacketType::kData:
       break;
   }
@@ -138,8 +144,9 @@ inline Bytes sample_packet(PacketType type) {
 }
 
 inline constexpr std::array kAllTypes = {
-    PacketType::kHello, PacketType::kHelloAck, PacketType::kData, PacketType::kPing,
-    PacketType::kAck,   PacketType::kAbort,    PacketType::kBye,  PacketType::kByeAck};
+    PacketType::kHello, PacketType::kHelloAck, PacketType::kData,
+    PacketType::kPing,  PacketType::kAck,      PacketType::kAbort,
+    PacketType::kBye,   PacketType::kByeAck,   PacketType::kProgressCheck};
 
 /// Puts both CRCs right after a change, so that a test reaches the checks behind them.
 inline void repair(Bytes& packet) {

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What addresses the kernel of this host has, in this network namespace. Control thread;
+/// allocates.
+#pragma once
+
+#include <string>
+
+namespace gradwire::host {
+
+/// @param ip  an IPv4 address, canonical text.
+/// @return the interface on which the kernel has this address; empty where it has not.
+[[nodiscard]] std::string interface_with_address(const std::string& ip);
+
+}  // namespace gradwire::host

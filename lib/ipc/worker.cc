@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "ipc/worker.h"
+
+#include <pthread.h>
+
+#include <csignal>
+#include <utility>
+
+namespace gradwire::ipc {
+
+ThreadWorker::ThreadWorker(std::function<void()> wake) : wake_(std::move(wake)) {
+  // Signals are the main thread's.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  // Not those of a fault: a SIGBUS must find its handler.
+  for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) ::sigdelset(&all, fault);
+  ::pthread_sigmask(SIG_BLOCK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_setname_np(thread_.native_handle(), "gw-worker");
+}
+
+ThreadWorker::~ThreadWorker() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void ThreadWorker::submit(Order order, Work work, Done done) {
+  {
+    const std::lock_guard lock(mutex_);
+    Job job{std::move(work), std::move(done)};
+    if (order == Order::kFirst) {
+      queue_.push_front(std::move(job));
+    } else {
+      queue_.push_back(std::move(job));
+    }
+  }
+  changed_.notify_one();
+}
+
+void ThreadWorker::finish() {
+  std::deque<Job> finished;
+  {
+    const std::lock_guard lock(mutex_);
+    finished.swap(finished_);
+  }
+  for (const Job& job : finished) job.done();
+}
+
+void ThreadWorker::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return;
+    Job job = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    const bool all = job.work();
+    // What the work holds is freed with the job, in the control thread.
+    lock.lock();
+    if (!all) {
+      queue_.push_back(std::move(job));
+      continue;
+    }
+    finished_.push_back(std::move(job));
+    lock.unlock();
+    wake_();
+    lock.lock();
+  }
+}
+
+}  // namespace gradwire::ipc

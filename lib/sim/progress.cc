@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "sim/progress.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/units.h"
+
+namespace gradwire::sim {
+namespace {
+
+/// Losses of 30 % and probes 200 ms apart: doc/results/2026-11-23-simulator-depths.md has the
+/// longest that was seen.
+constexpr TimeNs kStillLimit = 5'000 * kMs;
+constexpr TimeNs kOpLimit = 30'000 * kMs;
+
+}  // namespace
+
+void Progress::disturbed_until(TimeNs time) { disturbed_until_ = std::max(disturbed_until_, time); }
+
+bool Progress::may_expect() const {
+  if (world_.now() <= disturbed_until_) return false;
+  // Where a rank failed or died the others have an error to wait for, which has a limit of its own.
+  return std::all_of(job_.clients().begin(), job_.clients().end(), [](const Job::Client& client) {
+    return client.formed && !client.gone && !client.failed && !client.crashed;
+  });
+}
+
+std::uint64_t Progress::moved() const {
+  std::uint64_t sum = 0;
+  for (std::uint16_t rank = 0; rank < job_.clients().size(); ++rank) {
+    for (const auto& shard : world_.rank(job_.group(), rank).shards) {
+      const ring::ShardCounters& counters = shard->counters();
+      sum += counters.data_packets_received + counters.ops_done;
+    }
+  }
+  return sum;
+}
+
+std::string Progress::look() {
+  const TimeNs now = world_.now();
+  std::uint64_t first_unfinished = job_.ops() + 1;
+  std::uint64_t posted = job_.ops();
+  for (const Job::Client& client : job_.clients()) {
+    first_unfinished = std::min(first_unfinished, client.first_unfinished);
+    posted = std::min(posted, client.posted);
+  }
+  const bool due = first_unfinished <= posted && may_expect();
+  const std::uint64_t sum = moved();
+  if (!due || first_unfinished != op_seq_ || due_since_ == 0) {
+    op_seq_ = first_unfinished;
+    due_since_ = due ? now : 0;
+    moved_since_ = now;
+    moved_ = sum;
+    return {};
+  }
+  if (sum != moved_) {
+    moved_ = sum;
+    moved_since_ = now;
+  }
+  const TimeNs still = now - moved_since_;
+  const TimeNs took = now - due_since_;
+  longest_still_ns_ = std::max(longest_still_ns_, still);
+  longest_op_ns_ = std::max(longest_op_ns_, took);
+  if (still < kStillLimit && took < kOpLimit) return {};
+  return describe_still(op_seq_, still, took);
+}
+
+std::string Progress::describe_still(std::uint64_t op_seq, TimeNs still, TimeNs due) const {
+  std::string who;
+  std::string all;
+  for (std::uint16_t rank = 0; rank < job_.clients().size(); ++rank) {
+    const Job::Client& client = job_.clients()[rank];
+    if (client.first_unfinished <= op_seq)
+      who += fmt::format("{}{}", who.empty() ? "" : ", ", rank);
+    all += fmt::format(" {}: {} of {}", rank, client.done, client.posted);
+  }
+  return fmt::format(
+      "no progress: op {} has not ended at rank {}, though every rank has posted it for {} ms and "
+      "packets get through; nothing moved for {} ms. Done of posted by rank:{}",
+      op_seq, who, due / kMs, still / kMs, all);
+}
+
+}  // namespace gradwire::sim

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The oracle of progress. An op that every rank has posted needs no client any more: while packets
+/// get through, something of it has to move, and it has to end, within bounds of virtual time.
+/// Pings, acknowledgements and repeated packets are no movement: a ring that waits for itself sends
+/// them for ever. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "sim/job.h"
+#include "sim/world.h"
+
+namespace gradwire::sim {
+
+class Progress {
+ public:
+  /// Between looks, whose times are what the bounds are measured with.
+  static constexpr TimeNs kLookNs = 50'000'000;
+
+  Progress(const World& world, const Job& job) : world_(world), job_(job) {}
+
+  /// Until `time` packets may not get through, or a host may stand still: nothing is due.
+  void disturbed_until(TimeNs time);
+  /// Every kLookNs. @return empty, or what does not move or does not end: rank, op, for how long.
+  [[nodiscard]] std::string look();
+
+  /// The longest that nothing moved though an op was due, and the longest that a due op took.
+  [[nodiscard]] TimeNs longest_still_ns() const { return longest_still_ns_; }
+  [[nodiscard]] TimeNs longest_op_ns() const { return longest_op_ns_; }
+
+ private:
+  [[nodiscard]] bool may_expect() const;
+  /// Chunks that were taken for the first time, ops that ended: at all ranks, ever.
+  [[nodiscard]] std::uint64_t moved() const;
+  [[nodiscard]] std::string describe_still(std::uint64_t op_seq, TimeNs still, TimeNs due) const;
+
+  const World& world_;
+  const Job& job_;
+  TimeNs disturbed_until_ = 0;
+  std::uint64_t op_seq_ = 0;  ///< the oldest that a rank is not through with
+  std::uint64_t moved_ = 0;
+  TimeNs due_since_ = 0;    ///< every rank has posted op_seq_; 0: one has not
+  TimeNs moved_since_ = 0;  ///< the last movement seen
+  TimeNs longest_still_ns_ = 0;
+  TimeNs longest_op_ns_ = 0;
+};
+
+}  // namespace gradwire::sim

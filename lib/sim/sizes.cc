@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "sim/sizes.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace gradwire::sim {
+namespace {
+
+// What lib/config/keys.cc allows; where ring::Shard allows less or more, its bounds.
+constexpr std::uint32_t kWindowMax = 4096;
+constexpr std::uint32_t kTransitMax = 4096;
+constexpr std::uint32_t kEagerMax = 1024;
+constexpr std::uint32_t kPayloadMax = 9600;
+constexpr std::uint32_t kActiveOpsMax = 256;
+constexpr std::uint64_t kExchangeMaxKib = 65'535;
+constexpr std::uint32_t kLaneChunksMin = 1024;
+
+/// Ops of a series: more than descriptors are kept (ring::OpTable::kDescriptorsKept), by far.
+constexpr std::int64_t kSeriesMin = 260;
+constexpr std::int64_t kSeriesMax = 600;
+/// Elements of all ranks and members of an op, in bytes: the reference holds them twice.
+constexpr std::uint64_t kOpBytesMax = 4u << 20;
+
+/// Each power of two as likely as any other.
+std::uint32_t by_magnitude(Random& random, std::uint32_t first, std::uint32_t last) {
+  const auto shift = static_cast<std::uint32_t>(random.below(std::bit_width(last / first)));
+  const std::int64_t low = std::int64_t{first} << shift;
+  return static_cast<std::uint32_t>(random.between(low, std::min<std::int64_t>(2 * low, last)));
+}
+
+void draw_to_the_limits(Scenario& s, Random& random) {
+  ring::ShardConfig& shard = s.group.shard;
+  const auto often = [&] { return random.chance(0.4); };
+  if (often()) shard.payload_bytes = by_magnitude(random, 1, kPayloadMax / 64) * 64;
+  if (often()) shard.window_packets = by_magnitude(random, 2, kWindowMax);
+  if (often()) shard.transit_packets = by_magnitude(random, 1, kTransitMax);
+  if (often()) shard.eager_packets = by_magnitude(random, 1, kEagerMax);
+  if (often()) {
+    shard.exchange_bytes = random.pick<std::uint64_t>({1, 64, kExchangeMaxKib}) << 10;
+  }
+  if (often()) shard.max_active_ops = random.pick({1u, kActiveOpsMax});
+  if (often()) shard.max_chunks = random.pick({kLaneChunksMin, 1u << 16});
+  if (random.chance(0.2)) {
+    s.group.lanes = static_cast<std::uint8_t>(by_magnitude(random, 1, kMaxLanes));
+  }
+  if (random.chance(0.1)) {
+    s.group.members = static_cast<std::uint16_t>(by_magnitude(random, 1, kMaxMembers));
+  }
+}
+
+OpPlan draw_plan(Random& random, std::uint64_t i) {
+  OpPlan plan;
+  plan.datatype = random.pick({DataType::kInt32, DataType::kInt32, DataType::kFloat32,
+                               DataType::kFloat64, DataType::kInt8, DataType::kInt64});
+  plan.redop = random.pick({RedOp::kSum, RedOp::kSum, RedOp::kAvg, RedOp::kMin, RedOp::kMax});
+  plan.in_place = random.chance(0.5);
+  plan.seed = random.next();
+  plan.tag = static_cast<std::uint32_t>(i);
+  return plan;
+}
+
+}  // namespace
+
+std::uint64_t pool_bytes(const Scenario& s) noexcept {
+  // As World::make_pools() and PoolBank::take() do it, but for the drivers' rings.
+  constexpr std::uint64_t kRings = 640;
+  constexpr std::uint64_t kSmallestRoom = 1280 + 256;
+  constexpr std::uint64_t kLargeRoom = 10'240 + 256;
+  constexpr std::uint64_t kHeaders = 192 + 256;
+  constexpr std::uint64_t kControlOfShard = 64;
+  const std::uint64_t shards = std::uint64_t{s.group.lanes} * s.world.groups_per_host;
+  const std::uint64_t packets =
+      std::bit_ceil(packet_mbufs_needed(s.group.shard) * shards + kRings) *
+      (s.group.shard.payload_bytes + kHeaders > kSmallestRoom ? kLargeRoom : kSmallestRoom);
+  const std::uint64_t control = std::bit_ceil(kControlOfShard * shards + kRings) * kSmallestRoom;
+  return s.nranks * (packets + control);
+}
+
+void fit_pools(Scenario& s) {
+  ring::ShardConfig& shard = s.group.shard;
+  const std::uint64_t most = s.seed % 16 == 0 ? 2 * kPoolBytesMax : kPoolBytesMax;
+  while (pool_bytes(s) > most) {
+    std::uint32_t& packets =
+        std::max(2 * shard.window_packets, shard.transit_packets) > shard.eager_packets
+            ? (2 * shard.window_packets > shard.transit_packets ? shard.window_packets
+                                                                : shard.transit_packets)
+            : shard.eager_packets;
+    if (packets > 64) {
+      packets /= 2;
+    } else if (s.group.lanes > 3) {
+      s.group.lanes /= 2;
+    } else if (shard.payload_bytes > 256) {
+      shard.payload_bytes = shard.payload_bytes / 128 * 64;
+    } else {
+      return;
+    }
+  }
+}
+
+void draw_sizes(Scenario& s, Random& random) {
+  ring::ShardConfig& shard = s.group.shard;
+  s.group.members = random.pick<std::uint16_t>({1, 1, 1, 2, 3});
+  s.group.lanes = random.pick<std::uint8_t>({1, 1, 1, 2, 3});
+  shard.payload_bytes = random.pick({64u, 64u, 192u, 256u});
+  shard.window_packets = random.pick({2u, 4u, 16u, 64u});
+  shard.transit_packets = random.pick({1u, 4u, 16u, 64u});
+  shard.eager_packets = random.pick({1u, 4u, 16u, 32u});
+  shard.exchange_bytes = random.pick<std::uint64_t>({0, 512u << 10});
+  shard.max_active_ops = random.pick({2u, 8u, 64u, 256u});
+  shard.max_chunks = 4096;
+  if (random.chance(0.3)) draw_to_the_limits(s, random);
+  fit_pools(s);
+}
+
+void draw_plans(Scenario& s, Random& random) {
+  const ring::ShardConfig& shard = s.group.shard;
+  // A chunk travels 2(n-1) hops: the more ranks, the fewer chunks.
+  std::uint64_t chunks = std::max<std::uint64_t>(4, 120 / s.nranks);
+  std::uint64_t count = 1 + random.below(s.nranks > 8 ? 4 : 7);
+  if (shard.window_packets > 64 && s.nranks <= 4 && random.chance(0.3)) {
+    chunks = std::min<std::uint64_t>(2 * shard.window_packets, 1000);
+    count = std::min<std::uint64_t>(count, 2);
+  }
+  std::uint64_t bytes_max = chunks * shard.payload_bytes;
+  bytes_max = std::min(bytes_max, kOpBytesMax / s.nranks / s.group.members);
+  bytes_max = std::min(bytes_max, std::uint64_t{shard.max_chunks} / 2 * shard.payload_bytes);
+  const auto add = [&](double empty, std::uint64_t most) {
+    PlannedOp op;
+    op.plan = draw_plan(random, s.ops.size());
+    const std::uint64_t bytes = random.chance(empty) ? 0
+                                : random.chance(0.1) ? random.below(65)
+                                                     : random.below(most);
+    op.plan.count = bytes / element_bytes(op.plan.datatype);
+    s.ops.push_back(std::move(op));
+  };
+  for (std::uint64_t i = 0; i < count; ++i) add(0.12, bytes_max);
+  if (!random.chance(0.06)) return;
+  // A series of many ops, all without elements or each in one packet, and then something to do.
+  const double empty = random.pick({1.0, 0.9, 0.0});
+  const std::int64_t series =
+      random.between(kSeriesMin, kSeriesMax) / (empty < 0.5 && s.nranks > 6 ? 3 : 1);
+  for (std::int64_t i = 0; i < series; ++i) add(empty, 64);
+  add(0, bytes_max);
+}
+
+}  // namespace gradwire::sim

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// How large things are in a scenario: members, lanes, payloads, windows, ops. Mostly small, where
+/// every packet is a corner case, and in some seeds anything that the configuration allows, as far
+/// as a seed's memory and time go. Any thread; the scenario's vectors allocate.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/random.h"
+#include "sim/scenario.h"
+
+namespace gradwire::sim {
+
+/// Of a seed's mempools together, twice as much in one seed of 16; beyond it windows, lanes and
+/// payloads are halved.
+inline constexpr std::uint64_t kPoolBytesMax = 64u << 20;
+
+void draw_sizes(Scenario& scenario, Random& random);
+/// Elements, types and order of the ops; draw_sizes() comes first.
+void draw_plans(Scenario& scenario, Random& random);
+/// Halves what takes the most until the mempools fit.
+void fit_pools(Scenario& scenario);
+/// Bytes of the mempools that a world makes for the scenario.
+[[nodiscard]] std::uint64_t pool_bytes(const Scenario& scenario) noexcept;
+
+}  // namespace gradwire::sim

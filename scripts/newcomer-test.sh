@@ -1,0 +1,130 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The first ten minutes of a stranger: both commands of the README, in a fresh clone, on a root that
+# has nothing but Debian's smallest system.
+. "$(dirname "$0")/lib/setup.sh"
+. "$repo_root/scripts/vm/image.sh"
+
+usage() {
+  cat <<TEXT
+scripts/newcomer-test.sh [--commands LIST] [--cache FOLDER]
+
+Makes Debian 12's smallest root by debootstrap, clones this tree's last commit into a path with a
+space below its /tmp, and runs there what the README says: scripts/demo.sh, then scripts/test.sh.
+The root has /proc, /sys, /dev and /run of its own and no hugetlbfs; network, kernel and hugepages
+are this machine's. Passes where both commands do, no test was skipped but for want of hardware, and
+nothing is left behind. Takes some 25 minutes on two cores, most of them compiling and testing, and
+6 GB of disk. Run it as root.
+
+  --commands LIST  comma-separated, of demo,test; default both
+  --cache FOLDER   keeps the smallest root, which is made once; default build/newcomer
+  --keep           leaves the root, with the clone and its logs, in FOLDER/root
+  --no-setup       installs no debootstrap: it is there
+  --help           this text
+TEXT
+}
+
+commands=demo,test vm_folder=$repo_root/build/newcomer keep=0 setup=1
+while (($# > 0)); do
+  case $1 in
+    --commands) commands=${2:?--commands needs a value} && shift ;;
+    --cache) vm_folder=${2:?--cache needs a value} && shift ;;
+    --keep) keep=1 ;;
+    --no-setup) setup=0 ;;
+    --help) usage && exit 0 ;;
+    *) usage >&2 && die "unknown option '$1'." ;;
+  esac
+  shift
+done
+vm_cannot() { die "$@"; }
+
+need_root
+if ((setup)); then
+  need_debian_12
+  install_packages newcomer
+fi
+mkdir -p "$vm_folder"
+vm_folder=$(realpath "$vm_folder")
+root=$vm_folder/root
+rm -rf --one-file-system "$root"
+vm_base_root "$root"
+((keep)) || on_exit rm -rf --one-file-system "$root"
+# What an installed system has and debootstrap leaves to the installer.
+cp -L /etc/hosts /etc/hostname "$root/etc/"
+chmod 1777 "$root/tmp"
+
+clone="/tmp/a new clone/gradwire"
+mkdir -p "$root/tmp/a new clone"
+git clone -q --no-local "$repo_root" "$root$clone"
+step "a clone of $(git -C "$repo_root" log -1 --format='%h, %s')"
+[[ -z $(git -C "$repo_root" status --porcelain) ]] || note "without what is not committed here"
+
+# inside COMMAND...: in the root, in namespaces of its own for mounts and processes, which end with
+# it. The root is a mount, since "ip netns exec" changes how "/" passes mounts on.
+inside() {
+  # shellcheck disable=SC2016
+  unshare --mount --pid --fork --kill-child --propagation private bash -euc '
+    root=$1
+    shift
+    mount --bind "$root" "$root"
+    cd "$root"
+    mount -t proc proc proc
+    mount -t sysfs sysfs sys
+    for kind in tracefs:sys/kernel/tracing debugfs:sys/kernel/debug bpf:sys/fs/bpf; do
+      mount -t "${kind%%:*}" none "${kind#*:}" 2>/dev/null || true
+    done
+    mount -t tmpfs -o mode=755 none dev
+    mkdir -p dev/pts dev/shm
+    for device in null zero full random urandom tty; do
+      touch "dev/$device"
+      mount --bind "/dev/$device" "dev/$device"
+    done
+    mount -t devpts -o newinstance,ptmxmode=0666 none dev/pts
+    ln -s pts/ptmx dev/ptmx
+    ln -s /proc/self/fd dev/fd
+    for i in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${i%:*}" "dev/${i#*:}"; done
+    mount -t tmpfs -o mode=1777 none dev/shm
+    mount -t tmpfs -o mode=755 none run
+    exec chroot . env -i HOME=/root TERM=dumb PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+      ${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} \
+      ${no_proxy:+"no_proxy=$no_proxy"} "$@"' bash "$root" "$@" </dev/null
+}
+
+# as_newcomer NAME SCRIPT: runs it in the clone, and says how long it took.
+as_newcomer() {
+  local began=$SECONDS status=0
+  step "$2 in $clone"
+  # shellcheck disable=SC2016
+  inside bash -c 'cd "$1" && exec "$2"' bash "$clone" "$2" >"$vm_folder/$1.log" 2>&1 &
+  local pid=$!
+  on_exit end_process "$pid"
+  tail -n +1 -f --pid="$pid" "$vm_folder/$1.log" | sed -u 's/^/       /'
+  wait "$pid" || status=$?
+  ((status == 0)) || die "$2 ends with status $status; its output is in $vm_folder/$1.log."
+  step "$2 took $(((SECONDS - began) / 60)) min $(((SECONDS - began) % 60)) s"
+}
+
+pages_before=$(hugepages_read nr_hugepages)
+for name in ${commands//,/ }; do
+  case $name in
+    demo)
+      as_newcomer demo scripts/demo.sh
+      grep -q 'bit-equal' "$vm_folder/demo.log" || die "the demo does not compare weights."
+      [[ -s $root$clone/build/demo.png ]] || die "the demo leaves no plot."
+      ;;
+    test)
+      as_newcomer test scripts/test.sh
+      # A kernel or a CPU is hardware enough; a package is not.
+      if grep '^skipped: ' "$vm_folder/test.log" | grep -vE 'GPU|this (kernel|CPU)'; then
+        die "tests were skipped that need no hardware."
+      fi
+      ;;
+    *) die "--commands: '$name' is neither demo nor test." ;;
+  esac
+done
+[[ $(hugepages_read nr_hugepages) == "$pages_before" ]] ||
+  die "$(hugepages_read nr_hugepages) hugepages are reserved, and $pages_before were before."
+[[ ! -e $root/usr/sbin/policy-rc.d ]] || die "the root's services are still held back."
+! ls "$root"/etc/systemd/system/*/prometheus.service 2>/dev/null ||
+  die "prometheus would start at boot."
+step "passed: ${commands//,/ and } on a bare Debian 12"
