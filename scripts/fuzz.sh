@@ -6,13 +6,17 @@
 
 usage() {
   cat <<TEXT
-scripts/fuzz.sh [--seconds S] [--targets LIST] [--jobs N] [--keep]
+scripts/fuzz.sh [--seconds S] [--seed N] [--targets LIST] [--jobs N] [--keep]
 
 Builds the targets of test/fuzz with clang 14, libFuzzer, AddressSanitizer and
 UndefinedBehaviorSanitizer, and runs each for S seconds, from the inputs in test/fuzz/corpus. An
 input that ends a target is kept in FOLDER/findings, with the command that runs it again.
 
   --seconds S     for each target; default 60
+  --seed N        of the random numbers; default another one each time. With the same seed, build
+                  and inputs to begin with, a target tries the same inputs in the same order, and
+                  a longer run tries those of a shorter one first (control_socket does not: it
+                  has threads). Starts from test/fuzz/corpus alone.
   --targets LIST  comma-separated; default all: ack_ranges,command_ring,config,connection,
                   control_socket,wire_codec
   --jobs N        targets at once; default one for each core
@@ -29,12 +33,14 @@ seconds=60
 targets=ack_ranges,command_ring,config,connection,control_socket,wire_codec
 jobs=$(nproc)
 keep=0
+seed=0
 folder=$repo_root/build-fuzz
 setup=1
 while (($# > 0)); do
   case $1 in
     --seconds) seconds=${2:?--seconds needs a value} && shift ;;
     --targets) targets=${2:?--targets needs a value} && shift ;;
+    --seed) seed=${2:?--seed needs a value} && shift ;;
     --jobs) jobs=${2:?--jobs needs a value} && shift ;;
     --keep) keep=1 ;;
     --build) folder=${2:?--build needs a value} && shift ;;
@@ -47,6 +53,7 @@ done
 for number in "$seconds" "$jobs"; do
   [[ $number =~ ^[1-9][0-9]{0,5}$ ]] || die "'$number' is no number from 1 to 999999."
 done
+[[ $seed =~ ^[0-9]{1,9}$ ]] || die "--seed '$seed' is no number from 0 to 999999999."
 
 if ((setup)); then
   need_root
@@ -63,14 +70,28 @@ GRADWIRE_SANITIZE=address,undefined
 export ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0:allocator_may_return_null=1
 
 findings=$folder/findings
+grown_inputs=$folder/corpus
+same_addresses=()
+if ((seed != 0)); then
+  grown_inputs=$folder/seeded
+  # libFuzzer learns from operands of comparisons, addresses among them.
+  if setarch -R true 2>/dev/null; then
+    same_addresses=(setarch -R)
+  else
+    note "warning: addresses cannot be kept the same here: runs with this seed will differ"
+  fi
+fi
 mkdir -p "$findings"
 
-# fuzz TARGET: its inputs grow in FOLDER/corpus, and stay there for the next time.
+# fuzz TARGET: its inputs grow in a folder of their own, and without --seed stay for the next time.
 fuzz() {
-  local target=$1 grown=$folder/corpus/$1
+  local target=$1 grown=$grown_inputs/$1
+  # What an earlier run grew would make the next one with the same seed another.
+  ((seed == 0)) || rm -rf "$grown"
   mkdir -p "$grown"
-  "$folder/test/fuzz/fuzz_$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 \
-    -max_len=4096 -len_control=10 -artifact_prefix="$findings/$target-" \
+  "${same_addresses[@]}" "$folder/test/fuzz/fuzz_$target" -seed="$seed" -reload=0 \
+    -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -max_len=4096 -len_control=10 \
+    -artifact_prefix="$findings/$target-" \
     "$grown" "$repo_root/test/fuzz/corpus/$target" >"$findings/$target.log" 2>&1 </dev/null
 }
 
@@ -80,7 +101,7 @@ keep_inputs() {
   rm -rf "$least"
   mkdir -p "$least"
   "$folder/test/fuzz/fuzz_$target" -set_cover_merge=1 -max_len=512 "$least" "$corpus" \
-    "$folder/corpus/$target" >"$findings/$target.merge.log" 2>&1 </dev/null ||
+    "$grown_inputs/$target" >"$findings/$target.merge.log" 2>&1 </dev/null ||
     die "merging the inputs of $target failed; see $findings/$target.merge.log"
   rm -f "$corpus"/*
   # The longest reach most, and some dozens are enough to begin with.

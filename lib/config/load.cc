@@ -54,6 +54,16 @@ std::string path_of(std::string_view section, std::size_t index, std::string_vie
                                    : fmt::format("{}.{}", section, name);
 }
 
+/// Whether a file with this value can be read. The bytes of a flag need not be UTF-8, and a
+/// configuration that is shown must be one that can be used.
+bool can_be_written(const std::string& toml_value) {
+  try {
+    return !toml::parse("value = " + toml_value).empty();
+  } catch (const toml::parse_error&) {
+    return false;
+  }
+}
+
 class Loader {
  public:
   explicit Loader(std::string_view file_name) : file_name_(file_name) {}
@@ -209,6 +219,10 @@ void Loader::store(const Key& key, std::size_t index, const Value& value, Origin
   if (const auto wrong = assign(key, key.field(config_, index), value)) {
     // A flag's name says the key already, but the message should not depend on how it was given.
     mistake(origin.line, fmt::format("{}: {} = {}: {}", origin.place, path, origin.text, *wrong));
+  } else if (key.kind == Kind::kText &&
+             !can_be_written(to_toml_value(key, key.field(config_, index)))) {
+    mistake(origin.line, fmt::format("{}: {}: must be text in UTF-8, as a file would hold it",
+                                     origin.place, path));
   }
   origins_[path] = std::move(origin);
 }

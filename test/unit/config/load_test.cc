@@ -193,6 +193,23 @@ TEST_CASE("a wrong flag names itself") {
              Contains("--transport.payload_bytes") && Contains("multiple of 64"));
 }
 
+TEST_CASE("a text that no file can hold is refused, so that what is shown can be loaded") {
+  for (const char* const bytes : {"\xff", "net\xc3", "\xed\xa0\x80", "\xf5\x80\x80\x80"}) {
+    CAPTURE(bytes);
+    const std::string text = mistake_in("", {{"port.device", bytes}, {"port.ip", "10.0.0.1/24"}});
+    CHECK_THAT(text, Contains("--port.device") && Contains("UTF-8"));
+  }
+  for (const char* const bytes : {"\xc3\xa9\xe2\x80\xa8", "\x01\x1f\x7f\t\"\\", "\xef\xbf\xbe"}) {
+    CAPTURE(bytes);
+    const std::vector<Override> flags = {{"port.device", bytes}, {"port.ip", "10.0.0.1/24"}};
+    const auto config = load("", "gw.toml", flags);
+    REQUIRE(config.has_value());
+    const auto again = load(to_toml(*config), "again.toml");
+    REQUIRE(again.has_value());
+    CHECK(*again == *config);
+  }
+}
+
 TEST_CASE("the effective configuration loads to the same") {
   const std::string text =
       "[daemon]\nname = \"a \\\"b\\\" \\\\ c\"\nsocket_mode = \"0600\"\nsocket_group = \"gw\"\n"
