@@ -106,15 +106,13 @@ void DatapathLanes::carry_frames() {
 Resolution DatapathLanes::resolve(std::uint16_t port, const wire::IpAddress& ip) {
   Resolution out;
   lane::Neighbors& neighbors = neighbors_.at(port);
-  if (const auto mac = neighbors.lookup(ip)) {
-    out.state = ResolveState::kResolved;
-    out.mac = *mac;
-    return out;
-  }
   // Asks anew where nobody answered: the manager alone has the bound.
   if (auto asked = neighbors.resolve(ip, now_); !asked) {
     out.state = ResolveState::kFailed;
     out.error = asked.error().message;
+  } else if (const auto mac = neighbors.lookup(ip)) {
+    out.state = ResolveState::kResolved;
+    out.mac = *mac;
   }
   return out;
 }
@@ -141,7 +139,23 @@ Result<lane::GroupPlan*> DatapathLanes::create_plan(const PlanRequest& request) 
       }
     }
   }
-  return plan_maker_.create(request);
+  auto plan = plan_maker_.create(request);
+  if (!plan) return plan;
+  for (const auto* paths : {&request.downstream, &request.upstream}) {
+    for (const NeighbourPath& path : *paths) {
+      if (neighbors_[path.port].hold(path.remote_ip)) {
+        held_.emplace(*plan, HeldNeighbor{path.port, path.remote_ip});
+      }
+    }
+  }
+  return plan;
+}
+
+void DatapathLanes::destroy_plan(lane::GroupPlan* plan) {
+  const auto [begin, end] = held_.equal_range(plan);
+  for (auto it = begin; it != end; ++it) neighbors_[it->second.port].release(it->second.ip);
+  held_.erase(begin, end);
+  plan_maker_.destroy(plan);
 }
 
 ring::ShardStatus DatapathLanes::shard_status(const lane::GroupPlan& plan, std::uint8_t lane,
@@ -208,6 +222,7 @@ nlohmann::json DatapathLanes::lane_status(std::uint8_t lane) const {
 nlohmann::json DatapathLanes::ports_status() const {
   nlohmann::json out = nlohmann::json::array();
   for (const auto& port : datapath_.ports()) {
+    const lane::Neighbors& neighbors = neighbors_[out.size()];
     const lane::PortReport report = port->report();
     const lane::PortCounters counters = port->counters();
     out.push_back({{"device", report.device},
@@ -223,6 +238,7 @@ nlohmann::json DatapathLanes::ports_status() const {
                    {"rx_interrupts", report.rx_interrupts},
                    {"flow_steering", report.flow_steering},
                    {"splits_payload", report.splits_payload},
+                   {"neighbors", neighbors.size()},
                    {"counters",
                     {{"rx_packets", counters.rx_packets},
                      {"rx_bytes", counters.rx_bytes},
@@ -231,7 +247,9 @@ nlohmann::json DatapathLanes::ports_status() const {
                      {"rx_no_mbuf", counters.rx_no_mbuf},
                      {"tx_packets", counters.tx_packets},
                      {"tx_bytes", counters.tx_bytes},
-                     {"tx_errors", counters.tx_errors}}}});
+                     {"tx_errors", counters.tx_errors},
+                     {"neighbors_evicted", neighbors.counters().evicted},
+                     {"arp_refused", neighbors.counters().refused}}}});
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -43,7 +44,7 @@ class DatapathLanes final : public LaneControl {
   [[nodiscard]] bool next_notice(lane::Notice& out) override { return datapath_.receive(out); }
   [[nodiscard]] Resolution resolve(std::uint16_t port, const wire::IpAddress& ip) override;
   [[nodiscard]] Result<lane::GroupPlan*> create_plan(const PlanRequest& request) override;
-  void destroy_plan(lane::GroupPlan* plan) override { plan_maker_.destroy(plan); }
+  void destroy_plan(lane::GroupPlan* plan) override;
   /// As the lane published it last.
   [[nodiscard]] ring::ShardStatus shard_status(const lane::GroupPlan& plan, std::uint8_t lane,
                                                TimeNs now) const override;
@@ -84,6 +85,12 @@ class DatapathLanes final : public LaneControl {
                                         std::uint32_t payload_bytes) const;
   void tend_links();
 
+  /// One that a plan's group sends to.
+  struct HeldNeighbor {
+    std::uint16_t port = 0;
+    wire::IpAddress ip;
+  };
+
   lane::Datapath& datapath_;
   LaneFacts facts_;
   GpuLanes* gpu_;
@@ -91,7 +98,8 @@ class DatapathLanes final : public LaneControl {
   std::vector<LocalAddress> addresses_;
   std::vector<PortFaults> port_faults_;
   std::vector<lane::Neighbors> neighbors_;  ///< by port
-  std::vector<bool> link_up_;               ///< by port, as seen last
+  std::multimap<const lane::GroupPlan*, HeldNeighbor> held_;
+  std::vector<bool> link_up_;  ///< by port, as seen last
   TimeNs next_link_look_ = 0;
   TimeNs now_ = 0;
 };

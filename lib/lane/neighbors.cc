@@ -28,8 +28,16 @@ void store16(std::byte* p, std::uint16_t value) noexcept {
   p[1] = static_cast<std::byte>(value & 0xff);
 }
 
+bool is_group(const wire::MacAddress& mac) noexcept { return (mac[0] & 1) != 0; }
+
 bool is_unicast(const wire::MacAddress& mac) noexcept {
-  return (mac[0] & 1) == 0 && mac != wire::MacAddress{};
+  return !is_group(mac) && mac != wire::MacAddress{};
+}
+
+/// Whether a host may send from that IPv4 address (RFC 1122 section 3.2.1.3): 0/8, 127/8,
+/// multicast, reserved and broadcast addresses are nobody's.
+bool is_host(const wire::IpAddress& ip) noexcept {
+  return ip.bytes[0] != 0 && ip.bytes[0] != 127 && ip.bytes[0] < 224;
 }
 
 }  // namespace
@@ -55,20 +63,53 @@ Result<void> Neighbors::resolve(const wire::IpAddress& ip, TimeNs now) {
   }
   auto found = entries_.find(ip);
   if (found == entries_.end()) {
-    if (entries_.size() >= config_.max_entries) {
+    if (!make_room(now)) {
       return fail(ErrorCode::kResourceExhausted,
-                  fmt::format("{} cannot be resolved: {} neighbours are known already",
+                  fmt::format("{} cannot be resolved: {} neighbours are known already, and groups "
+                              "use or wait for each of them",
                               wire::to_string(ip), entries_.size()));
     }
     found = entries_.emplace(ip, Entry{}).first;
   }
   Entry& entry = found->second;
+  entry.asked_ns = now;
   if (entry.state == NeighborState::kUnknown || entry.state == NeighborState::kFailed) {
     entry.state = NeighborState::kResolving;
     entry.attempts = 0;
     ask(ip, entry, now);
   }
   return {};
+}
+
+bool Neighbors::make_room(TimeNs now) {
+  if (entries_.size() < config_.max_entries) return true;
+  auto oldest = entries_.end();
+  const auto goes_first = [](const Entry& a, const Entry& b) {
+    const bool a_lives = a.state == NeighborState::kReachable;
+    const bool b_lives = b.state == NeighborState::kReachable;
+    return a_lives != b_lives ? b_lives : a.asked_ns < b.asked_ns;
+  };
+  for (auto it = entries_.begin(); it != entries_.end(); ++it) {
+    const Entry& entry = it->second;
+    if (entry.is_static || entry.holds > 0 || now - entry.asked_ns < config_.wanted_ns) continue;
+    if (oldest == entries_.end() || goes_first(entry, oldest->second)) oldest = it;
+  }
+  if (oldest == entries_.end()) return false;
+  entries_.erase(oldest);
+  ++counters_.evicted;
+  return true;
+}
+
+bool Neighbors::hold(const wire::IpAddress& ip) noexcept {
+  const auto found = entries_.find(ip);
+  if (found == entries_.end()) return false;
+  ++found->second.holds;
+  return true;
+}
+
+void Neighbors::release(const wire::IpAddress& ip) noexcept {
+  const auto found = entries_.find(ip);
+  if (found != entries_.end() && found->second.holds > 0) --found->second.holds;
 }
 
 NeighborState Neighbors::state(const wire::IpAddress& ip) const noexcept {
@@ -122,7 +163,11 @@ void Neighbors::send_arp(std::uint16_t operation, const wire::MacAddress& destin
 
 void Neighbors::forget_learnt() noexcept {
   for (auto& [ip, entry] : entries_) {
-    if (!entry.is_static) entry = Entry{};
+    if (entry.is_static) continue;
+    Entry forgotten;
+    forgotten.holds = entry.holds;
+    forgotten.asked_ns = entry.asked_ns;
+    entry = forgotten;
   }
 }
 
@@ -143,7 +188,13 @@ void Neighbors::on_frame(std::span<const std::byte> frame, TimeNs now) {
   std::memcpy(sender_ip.bytes.data(), p + 14, 4);
   wire::IpAddress target_ip{.family = 4};
   std::memcpy(target_ip.bytes.data(), p + 24, 4);
-  if (target_ip != config_.ip || !is_unicast(sender_mac) || sender_ip == config_.ip) return;
+  if (target_ip != config_.ip || sender_ip == config_.ip) return;
+  // A host is no group of hosts (RFC 1812 section 3.3.2), and a reply goes to who asked.
+  if (!is_unicast(sender_mac) || !is_unicast(view.source_mac) ||
+      (operation == kArpReply && !is_unicast(view.destination_mac))) {
+    ++counters_.refused;
+    return;
+  }
 
   // Only addresses that were asked for are learnt: strangers cannot fill the table.
   const auto found = entries_.find(sender_ip);
@@ -211,6 +262,10 @@ bool answer_echo(std::span<std::byte> frame, const wire::FrameView& view) noexce
   constexpr std::size_t kIcmpBytes = 8;
   if (view.kind != wire::FrameKind::kIcmpEcho || view.payload.size() < kIcmpBytes) return false;
   if (view.ip_offset + wire::kIpv4Bytes > frame.size()) return false;
+  if (is_group(view.source_mac) || !is_host(view.source_ip) ||
+      view.source_ip == view.destination_ip) {
+    return false;
+  }
   const auto icmp_offset = static_cast<std::size_t>(view.payload.data() - frame.data());
   if (icmp_offset + view.payload.size() > frame.size()) return false;
 

@@ -4,6 +4,10 @@
 /// timeouts, static entries, and the answers that others want of us (ARP, ICMP echo). Sans-IO: the
 /// control thread gives it received frames and time, and takes frames to send. One object per port;
 /// the control thread owns it; it allocates when an address is first asked for.
+///
+/// The table is bounded, and clients choose the addresses that are asked for. So one that is full
+/// forgets an entry that no group uses or waits for: first those that nobody answers for, then
+/// the others, of each the one that was asked for longest ago.
 #pragma once
 
 #include <array>
@@ -30,6 +34,13 @@ struct NeighborsConfig {
   std::uint32_t attempts = 10;          ///< requests without an answer, then it failed
   TimeNs lifetime_ns = 60'000'000'000;  ///< of an answer; asked again before it ends
   std::size_t max_entries = 1024;
+  /// Who waits for an address asks again and again, well within this time.
+  TimeNs wanted_ns = 1'000'000'000;
+};
+
+struct NeighborCounters {
+  std::uint64_t evicted = 0;  ///< forgotten since the table was full
+  std::uint64_t refused = 0;  ///< ARP from a group address, or a reply to one
 };
 
 enum class NeighborState : std::uint8_t {
@@ -54,8 +65,13 @@ class Neighbors {
   void add_static(const wire::IpAddress& ip, const wire::MacAddress& mac);
 
   /// Starts to ask for `ip` unless it is known, and starts again where it failed. Refuses an
-  /// address that is not on the port's network.
+  /// address that is not on the port's network. Where the table is full it looks at each entry
+  /// once.
   [[nodiscard]] Result<void> resolve(const wire::IpAddress& ip, TimeNs now);
+  /// A group uses the neighbour from here on, until release(): it is not evicted.
+  /// @return false where it is not known; there is nothing to release then.
+  [[nodiscard]] bool hold(const wire::IpAddress& ip) noexcept;
+  void release(const wire::IpAddress& ip) noexcept;
   [[nodiscard]] NeighborState state(const wire::IpAddress& ip) const noexcept;
   /// @return the MAC address where state() is kReachable.
   [[nodiscard]] std::optional<wire::MacAddress> lookup(const wire::IpAddress& ip) const noexcept;
@@ -73,11 +89,16 @@ class Neighbors {
   /// @return whether there was a frame to send.
   [[nodiscard]] bool take_frame(NeighborFrame& out);
 
+  [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
+  [[nodiscard]] const NeighborCounters& counters() const noexcept { return counters_; }
+
  private:
   struct Entry {
     NeighborState state = NeighborState::kUnknown;
     bool is_static = false;
     std::uint32_t attempts = 0;
+    std::uint32_t holds = 0;  ///< groups that use it
+    TimeNs asked_ns = 0;      ///< by resolve(), last
     TimeNs next_ns = kNever;  ///< next request, or the end of waiting for the last
     TimeNs expires_ns = kNever;
     wire::MacAddress mac{};
@@ -91,17 +112,21 @@ class Neighbors {
   void send_arp(std::uint16_t operation, const wire::MacAddress& destination,
                 const wire::MacAddress& target_mac, const wire::IpAddress& target_ip);
   void ask(const wire::IpAddress& ip, Entry& entry, TimeNs now);
+  /// @return whether there is room for one more.
+  bool make_room(TimeNs now);
 
   NeighborsConfig config_;
   std::map<wire::IpAddress, Entry, IpOrder> entries_;
   std::deque<NeighborFrame> outgoing_;
   ReplyLimit strangers_;
   ReplyLimit neighbors_;
+  NeighborCounters counters_;
 };
 
 /// Turns an ICMP echo request (RFC 792), whole from Ethernet on, into its reply, where it lies.
 /// `view` is the frame as wire::parse_frame saw it, of kind kIcmpEcho.
-/// @return false where the frame is too short or its ICMP checksum is wrong; then it is unchanged.
+/// @return false where the frame is too short, its ICMP checksum is wrong, or it says that it comes
+/// from a group of hosts, from nobody or from us; then it is unchanged.
 [[nodiscard]] bool answer_echo(std::span<std::byte> frame, const wire::FrameView& view) noexcept;
 
 }  // namespace gradwire::lane
