@@ -174,7 +174,7 @@ SELF_TEST = [
     ("lib/client/x.cc", '#include "../ipc/command_queue.h"', False),
     ("lib/config/x.cc", "#include <rte_eal.h>", False),
     ("lib/ipc/x.cc", "#include <rte_ring.h>", False),
-    ("lib/host/x.cc", '#include "telemetry/isolation.h"', True),
+    ("lib/host/x.cc", '#include "host/isolation.h"', True),
     ("lib/host/x.cc", '#include "config/load.h"', False),
     ("lib/host/x.cc", "#include <rte_eal.h>", False),
     ("lib/sim/x.cc", '#include "ring/shard.h"', True),

@@ -3,8 +3,8 @@
 
 #include "config/load.h"
 #include "host/examine.h"
+#include "host/isolation.h"
 #include "host/mtu_probe.h"
-#include "telemetry/isolation.h"
 #include "verbs.h"
 
 namespace gradwire::cli {
@@ -53,7 +53,7 @@ int doctor(const DoctorOptions& options) {
   if (!options.nics.empty()) subject->pci = subject->nics = true;
   if (options.mtu != 0) subject->mtu = options.mtu;
   if (!options.cpus.empty()) {
-    auto cpus = telemetry::parse_cpu_list(options.cpus);
+    auto cpus = host::parse_cpu_list(options.cpus);
     if (!cpus) return complain(cpus.error().message);
     subject->lane_cpus = std::move(*cpus);
   }

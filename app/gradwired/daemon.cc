@@ -174,7 +174,7 @@ Result<void> Daemon::measure() {
   if (rte_eal_has_hugepages() == 0) {
     report_.warnings.emplace_back("no hugepages: this daemon is good for tests of logic alone");
   } else {
-    const auto mappings = telemetry::read_mappings();
+    const auto mappings = host::read_mappings();
     if (!mappings) return tl::unexpected(mappings.error());
     for (std::uint8_t lane = 0; lane < datapath_->lanes(); ++lane) {
       const lane::LanePools& pools = datapath_->pools(lane);
@@ -201,7 +201,7 @@ host::Subject Daemon::host_subject() const {
   }
   for (std::uint8_t lane = 0; lane < datapath_->lanes(); ++lane) {
     for (const auto& core :
-         cores_of_lcore(threads_->lcore(lane)).value_or(std::vector<telemetry::CoreFacts>{})) {
+         cores_of_lcore(threads_->lcore(lane)).value_or(std::vector<host::CoreFacts>{})) {
       subject.lane_cpus.push_back(core.cpu);
     }
   }
@@ -226,7 +226,7 @@ Result<void> Daemon::measure_cores() {
     const int node = datapath_->ports().front()->socket();
     report_core(lane, lcore, *cores, node, report_);
     isolation_.push_back(
-        fmt::format("{}", fmt::join(telemetry::isolation_problems(*cores, node), "; ")));
+        fmt::format("{}", fmt::join(host::isolation_problems(*cores, node), "; ")));
     if (config_.daemon.require_isolated && !isolation_.back().empty()) {
       return fail(ErrorCode::kUnsupported,
                   fmt::format("daemon.require_isolated = true, but lane {} on lcore {} has no core "
@@ -304,7 +304,7 @@ nlohmann::json Daemon::lane_facts(std::uint8_t lane) const {
   out["polling"] = config_.lanes.polling;
   out["isolated"] = isolation_[lane].empty();
   out["isolation_problems"] = isolation_[lane];
-  if (const auto switches = telemetry::read_involuntary_switches(threads_->thread_id(lane))) {
+  if (const auto switches = host::read_involuntary_switches(threads_->thread_id(lane))) {
     out["involuntary_switches"] = *switches;
   }
   for (const auto& port : datapath_->ports()) {

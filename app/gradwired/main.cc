@@ -18,12 +18,12 @@
 #include "command_line.h"
 #include "config/load.h"
 #include "daemon.h"
+#include "host/logging.h"
 #include "ipc/control_server.h"
 #include "lane/eal.h"
 #include "lane/memif_link.h"
 #include "lane/xdp_steering.h"
 #include "settings.h"
-#include "telemetry/logging.h"
 
 namespace gradwire::gradwired {
 namespace {
@@ -106,7 +106,7 @@ int run(std::span<const char* const> arguments) {
     fmt::print("{}", config::to_toml(*config));
     return kOk;
   }
-  if (const auto logging = telemetry::set_up_logging(config->daemon.log_level); !logging) {
+  if (const auto logging = host::set_up_logging(config->daemon.log_level); !logging) {
     return complain(logging.error(), kFailed);
   }
   auto eal_arguments = lane::make_eal_arguments(command_line->program, command_line->eal_arguments,

@@ -69,8 +69,8 @@ void report_gpu(const reduce::GpuDevice& gpu, const lane::Port& port, Report& re
                     "them",
                     gpu.name(), gpu.numa_node(), port.config().device, node));
   }
-  const std::string gpu_root = telemetry::pci_root(gpu.name());
-  const std::string port_root = telemetry::pci_root(port.config().device);
+  const std::string gpu_root = host::pci_root(gpu.name());
+  const std::string port_root = host::pci_root(port.config().device);
   if (!gpu_root.empty() && !port_root.empty() && gpu_root != port_root) {
     report.warnings.push_back(fmt::format("GPU {} is below PCIe root {}, port {} below {}",
                                           gpu.name(), gpu_root, port.config().device, port_root));
@@ -85,25 +85,25 @@ void report_host(const host::Machine& machine, const host::Subject& subject, Rep
   }
 }
 
-Result<std::vector<telemetry::CoreFacts>> cores_of_lcore(unsigned lcore) {
+Result<std::vector<host::CoreFacts>> cores_of_lcore(unsigned lcore) {
   const rte_cpuset_t cpus = rte_lcore_cpuset(lcore);
-  std::vector<telemetry::CoreFacts> cores;
+  std::vector<host::CoreFacts> cores;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &cpus)) continue;
-    auto facts = telemetry::read_core_facts(cpu);
+    auto facts = host::read_core_facts(cpu);
     if (!facts) return tl::unexpected(facts.error());
     cores.push_back(*facts);
   }
   return cores;
 }
 
-bool report_core(unsigned lane, unsigned lcore, std::span<const telemetry::CoreFacts> cores,
+bool report_core(unsigned lane, unsigned lcore, std::span<const host::CoreFacts> cores,
                  int port_node, Report& report) {
   std::vector<int> cpus;
-  for (const telemetry::CoreFacts& core : cores) cpus.push_back(core.cpu);
-  const auto problems = telemetry::isolation_problems(cores, port_node);
+  for (const host::CoreFacts& core : cores) cpus.push_back(core.cpu);
+  const auto problems = host::isolation_problems(cores, port_node);
   report.facts.push_back(fmt::format("lane {}: lcore {} on CPU {}, NUMA node {}, {}", lane, lcore,
-                                     telemetry::to_cpu_list(cpus),
+                                     host::to_cpu_list(cpus),
                                      node_name(cores.empty() ? -1 : cores.front().numa_node),
                                      problems.empty() ? "isolated" : "not isolated"));
   for (const std::string& problem : problems) {
@@ -112,12 +112,12 @@ bool report_core(unsigned lane, unsigned lcore, std::span<const telemetry::CoreF
   return problems.empty();
 }
 
-std::vector<telemetry::MemoryRange> memory_of(rte_mempool& pool) {
-  std::vector<telemetry::MemoryRange> ranges;
+std::vector<host::MemoryRange> memory_of(rte_mempool& pool) {
+  std::vector<host::MemoryRange> ranges;
   rte_mempool_mem_iter(
       &pool,
       [](rte_mempool* of, void* out, rte_mempool_memhdr* memory, unsigned) {
-        static_cast<std::vector<telemetry::MemoryRange>*>(out)->push_back(
+        static_cast<std::vector<host::MemoryRange>*>(out)->push_back(
             {fmt::format("mempool {}", of->name), memory->addr, memory->len});
       },
       &ranges);
@@ -125,16 +125,16 @@ std::vector<telemetry::MemoryRange> memory_of(rte_mempool& pool) {
 }
 
 Result<void> report_pool(rte_mempool& pool, const std::string& ops, int wanted_node,
-                         std::span<const telemetry::Mapping> mappings, Report& report) {
+                         std::span<const host::Mapping> mappings, Report& report) {
   const auto ranges = memory_of(pool);
-  if (auto verdict = telemetry::verify_hugepages(mappings, ranges); !verdict) return verdict;
-  telemetry::NodePlacement all;
+  if (auto verdict = host::verify_hugepages(mappings, ranges); !verdict) return verdict;
+  host::NodePlacement all;
   std::size_t bytes = 0;
   std::size_t page_bytes = 0;
-  for (const telemetry::MemoryRange& range : ranges) {
-    const auto size = telemetry::page_bytes_of(mappings, range);
+  for (const host::MemoryRange& range : ranges) {
+    const auto size = host::page_bytes_of(mappings, range);
     if (!size) return tl::unexpected(size.error());
-    const auto placement = telemetry::read_placement(range, *size);
+    const auto placement = host::read_placement(range, *size);
     if (!placement) return tl::unexpected(placement.error());
     for (const auto& [node, pages] : placement->pages_by_node) all.pages_by_node[node] += pages;
     all.pages_absent += placement->pages_absent;
@@ -143,7 +143,7 @@ Result<void> report_pool(rte_mempool& pool, const std::string& ops, int wanted_n
   }
   report.facts.push_back(fmt::format("mempool {}: {} mbufs, {:.1f} MiB on pages of {}, {}, {}",
                                      pool.name, pool.size, static_cast<double>(bytes) / (1 << 20),
-                                     page_size_name(page_bytes), telemetry::to_string(all), ops));
+                                     page_size_name(page_bytes), host::to_string(all), ops));
   for (const auto& [node, pages] : all.pages_by_node) {
     if (wanted_node >= 0 && node != wanted_node) {
       report.warnings.push_back(fmt::format(

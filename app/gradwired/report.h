@@ -12,10 +12,10 @@
 
 #include "base/result.h"
 #include "host/examine.h"
+#include "host/isolation.h"
+#include "host/placement.h"
 #include "lane/port.h"
 #include "reduce/gpu/device.h"
-#include "telemetry/isolation.h"
-#include "telemetry/placement.h"
 
 namespace gradwire::gradwired {
 
@@ -35,21 +35,20 @@ void report_gpu(const reduce::GpuDevice& gpu, const lane::Port& port, Report& re
 void report_host(const host::Machine& machine, const host::Subject& subject, Report& report);
 
 /// The CPUs that an lcore may run on, as sysfs has them.
-[[nodiscard]] Result<std::vector<telemetry::CoreFacts>> cores_of_lcore(unsigned lcore);
+[[nodiscard]] Result<std::vector<host::CoreFacts>> cores_of_lcore(unsigned lcore);
 
 /// @param port_node  -1: not known.
 /// @return whether the lane has its core to itself.
-bool report_core(unsigned lane, unsigned lcore, std::span<const telemetry::CoreFacts> cores,
+bool report_core(unsigned lane, unsigned lcore, std::span<const host::CoreFacts> cores,
                  int port_node, Report& report);
 
 /// The memory that a mempool's objects lie in.
-[[nodiscard]] std::vector<telemetry::MemoryRange> memory_of(rte_mempool& pool);
+[[nodiscard]] std::vector<host::MemoryRange> memory_of(rte_mempool& pool);
 
 /// Where a mempool truly lies.
 /// @param wanted_node  -1: any.
 /// @return kUnsupported where it is not on hugepages.
 [[nodiscard]] Result<void> report_pool(rte_mempool& pool, const std::string& ops, int wanted_node,
-                                       std::span<const telemetry::Mapping> mappings,
-                                       Report& report);
+                                       std::span<const host::Mapping> mappings, Report& report);
 
 }  // namespace gradwire::gradwired

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "host/examine.h"
-#include "telemetry/isolation.h"
+#include "host/isolation.h"
 
 namespace gradwire::host {
 namespace {
@@ -27,7 +27,7 @@ int node_of_nics(const Machine& machine, const Subject& subject) {
 /// The CPUs that are judged: the lanes', else those that are isolated.
 std::vector<int> cpus_of(const Machine& machine, const Subject& subject) {
   if (!subject.lane_cpus.empty()) return subject.lane_cpus;
-  return telemetry::parse_cpu_list(machine.text(std::string(kCpus) + "/isolated").value_or(""))
+  return host::parse_cpu_list(machine.text(std::string(kCpus) + "/isolated").value_or(""))
       .value_or(std::vector<int>{});
 }
 
@@ -46,7 +46,7 @@ void check_cores(const Machine& machine, const Subject& subject, Findings& out) 
   const int node = node_of_nics(machine, subject);
   for (const int cpu : cpus) {
     const std::string name = fmt::format("CPU {}", cpu);
-    const auto facts = telemetry::read_core_facts(cpu, machine.path("/sys"));
+    const auto facts = host::read_core_facts(cpu, machine.path("/sys"));
     if (!facts) {
       out.push_back({"cores", name, Verdict::kFail, facts.error().message, kWhy, ""});
       continue;
@@ -54,7 +54,7 @@ void check_cores(const Machine& machine, const Subject& subject, Findings& out) 
     std::string siblings =
         machine.text(fmt::format("{}/cpu{}/topology/thread_siblings_list", kCpus, cpu))
             .value_or("");
-    const auto problems = telemetry::isolation_problems({{*facts}}, node);
+    const auto problems = host::isolation_problems({{*facts}}, node);
     Finding finding{"cores",
                     name,
                     problems.empty() ? Verdict::kOk : Verdict::kWarn,
@@ -98,7 +98,7 @@ void check_governor(const Machine& machine, const Subject& subject, Findings& ou
     value.clear();
     for (const std::string& name : slow) value += (value.empty() ? "" : ", ") + name;
   }
-  out.push_back({"frequency", fmt::format("CPU {}", telemetry::to_cpu_list(cpus)),
+  out.push_back({"frequency", fmt::format("CPU {}", host::to_cpu_list(cpus)),
                  slow.empty() ? Verdict::kOk : Verdict::kWarn, "governor " + value, kWhy,
                  slow.empty() ? "" : "cpupower frequency-set -g performance"});
 }

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "host/examine.h"
-#include "telemetry/placement.h"
+#include "host/placement.h"
 
 namespace gradwire::host {
 namespace {
@@ -28,11 +28,10 @@ std::vector<std::string> find_gpus(const Machine& machine) {
 void check_place(const Machine& machine, const std::string& gpu, const Subject& subject,
                  Findings& out) {
   const auto node = machine.number(kDevices + gpu + "/numa_node").value_or(-1);
-  const std::string root = telemetry::pci_root(gpu, machine.path("/sys/bus/pci/devices"));
+  const std::string root = host::pci_root(gpu, machine.path("/sys/bus/pci/devices"));
   for (const Nic& nic : find_nics(machine, subject)) {
     if (nic.address.empty() || nic.default_route) continue;
-    const std::string nic_root =
-        telemetry::pci_root(nic.address, machine.path("/sys/bus/pci/devices"));
+    const std::string nic_root = host::pci_root(nic.address, machine.path("/sys/bus/pci/devices"));
     const bool far = node >= 0 && nic.numa_node >= 0 && node != nic.numa_node;
     const bool apart = !root.empty() && !nic_root.empty() && root != nic_root;
     out.push_back(

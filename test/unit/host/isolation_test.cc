@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "telemetry/isolation.h"
+#include "host/isolation.h"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace gradwire::telemetry {
+namespace gradwire::host {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -124,4 +124,4 @@ TEST_CASE("involuntary switches are read from the thread's status") {
 }
 
 }  // namespace
-}  // namespace gradwire::telemetry
+}  // namespace gradwire::host

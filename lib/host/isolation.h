@@ -13,7 +13,7 @@
 
 #include "base/result.h"
 
-namespace gradwire::telemetry {
+namespace gradwire::host {
 
 /// The kernel's list format: "0-3,8,10-11". Empty text and "(null)" are empty lists.
 /// @return kInvalidArgument where the text is something else.
@@ -40,4 +40,4 @@ struct CoreFacts {
 [[nodiscard]] Result<std::uint64_t> read_involuntary_switches(
     int thread_id, const std::string& procfs_root = "/proc");
 
-}  // namespace gradwire::telemetry
+}  // namespace gradwire::host

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "telemetry/placement.h"
+#include "host/placement.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 
-namespace gradwire::telemetry {
+namespace gradwire::host {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -100,4 +100,4 @@ TEST_CASE("a placement is told by node") {
 }
 
 }  // namespace
-}  // namespace gradwire::telemetry
+}  // namespace gradwire::host

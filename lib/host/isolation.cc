@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "telemetry/isolation.h"
+#include "host/isolation.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <optional>
 #include <sstream>
 
-namespace gradwire::telemetry {
+namespace gradwire::host {
 namespace {
 
 /// Far more than any machine has; a bound for what a damaged list can make us allocate.
@@ -156,4 +156,4 @@ Result<std::uint64_t> read_involuntary_switches(int thread_id, const std::string
   return fail(ErrorCode::kSystem, path + " has no number of nonvoluntary_ctxt_switches");
 }
 
-}  // namespace gradwire::telemetry
+}  // namespace gradwire::host

@@ -8,10 +8,10 @@
 
 #include "base/result.h"
 
-namespace gradwire::telemetry {
+namespace gradwire::host {
 
 /// Makes spdlog's default logger write to stderr.
 /// @param level  "trace", "debug", "info", "warn" or "error".
 [[nodiscard]] Result<void> set_up_logging(std::string_view level);
 
-}  // namespace gradwire::telemetry
+}  // namespace gradwire::host

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <memory>
 
-#include "telemetry/placement.h"
+#include "host/placement.h"
 
 namespace {
 
@@ -24,7 +24,7 @@ void expect(bool holds, const char* what, const std::string& detail = "") {
 }  // namespace
 
 int main() {
-  using namespace gradwire::telemetry;
+  using namespace gradwire::host;
   void* const huge =
       mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (21 << MAP_HUGE_SHIFT), -1, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "telemetry/logging.h"
+#include "host/logging.h"
 
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -8,7 +8,7 @@
 #include <array>
 #include <utility>
 
-namespace gradwire::telemetry {
+namespace gradwire::host {
 
 Result<void> set_up_logging(std::string_view level) {
   constexpr std::array kLevels = {
@@ -31,4 +31,4 @@ Result<void> set_up_logging(std::string_view level) {
               fmt::format("log level \"{}\": must be trace, debug, info, warn or error", level));
 }
 
-}  // namespace gradwire::telemetry
+}  // namespace gradwire::host

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "telemetry/placement.h"
+#include "host/placement.h"
 
 #include <fmt/format.h>
 #include <numaif.h>
@@ -14,7 +14,7 @@
 #include <optional>
 #include <sstream>
 
-namespace gradwire::telemetry {
+namespace gradwire::host {
 namespace {
 
 template <class T>
@@ -178,4 +178,4 @@ std::string pci_root(const std::string& address, const std::string& devices) {
   return {};
 }
 
-}  // namespace gradwire::telemetry
+}  // namespace gradwire::host

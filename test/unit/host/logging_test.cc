@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "telemetry/logging.h"
+#include "host/logging.h"
 
 #include <spdlog/spdlog.h>
 
 #include <catch2/catch.hpp>
 
-namespace gradwire::telemetry {
+namespace gradwire::host {
 namespace {
 
 TEST_CASE("the level decides what is logged") {
@@ -26,4 +26,4 @@ TEST_CASE("an unknown level is refused by name, and changes nothing") {
 }
 
 }  // namespace
-}  // namespace gradwire::telemetry
+}  // namespace gradwire::host

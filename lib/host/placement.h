@@ -14,7 +14,7 @@
 
 #include "base/result.h"
 
-namespace gradwire::telemetry {
+namespace gradwire::host {
 
 struct MemoryRange {
   std::string name;  ///< for messages
@@ -61,4 +61,4 @@ struct NodePlacement {
 [[nodiscard]] std::string pci_root(const std::string& address,
                                    const std::string& devices = "/sys/bus/pci/devices");
 
-}  // namespace gradwire::telemetry
+}  // namespace gradwire::host
