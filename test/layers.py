@@ -39,6 +39,7 @@ DPDK_ALLOWED = {
     "transport": PACKETS,
     "ring": PACKETS,
     "sim": PACKETS,
+    "port": ["*"],
     "lane": ["*"],
     "group": ["*"],
     "embedded": ["*"],
@@ -50,9 +51,10 @@ DPDK_FOLDERS = {
 }
 # Folders that meet a device of their own, with its clocks and threads.
 DEVICE_FOLDERS = ("lib/reduce/gpu/", "lib/reduce/cuda/")
-# Only lane drives ports, whatever the row above allows.
+# Only port and lane drive ports, whatever the row above allows.
 PORT_HEADERS = re.compile(r"rte_(ethdev|ethdev_driver|flow|eth_\w+|pmd_\w+)\.h$")
-PORT_LIBRARY = "lane"
+PORT_LIBRARIES = ("port", "lane")
+PORTS_ALONE = "lib/port and lib/lane alone drive ports"
 
 # Time is a parameter and waiting is the lane loop's: no clock, socket or thread below it, so that
 # the simulator runs the same code in virtual time.
@@ -104,7 +106,7 @@ def check_include(name, library, quoted, angled):
         yield f"{header}: CUDA appears in {' and '.join(CUDA_FOLDERS)} alone"
     if library is None:
         if PORT_HEADERS.match(base):
-            yield f"{header}: applications compose; lib/{PORT_LIBRARY} alone drives ports"
+            yield f"{header}: applications compose; {PORTS_ALONE}"
         return
     if quoted:
         target = header.split("/", 1)[0]
@@ -114,8 +116,8 @@ def check_include(name, library, quoted, angled):
         if target.startswith(("app", "test")) or ".." in header.split("/"):
             yield f"{header}: a library includes by its path below lib/"
     if base.startswith("rte_"):
-        if PORT_HEADERS.match(base) and library != PORT_LIBRARY:
-            yield f"{header}: lib/{PORT_LIBRARY} alone drives ports"
+        if PORT_HEADERS.match(base) and library not in PORT_LIBRARIES:
+            yield f"{header}: {PORTS_ALONE}"
         allowed = list(DPDK_ALLOWED.get(library, []))
         for folder, headers in DPDK_FOLDERS.items():
             allowed += headers if name.startswith(folder) else []
@@ -181,6 +183,8 @@ SELF_TEST = [
     ("lib/sim/x.cc", "#include <chrono>", False),
     ("lib/ring/x.cc", '#include "sim/world.h"', False),
     ("lib/lane/x.cc", "#include <rte_ethdev.h>", True),
+    ("lib/port/x.cc", "#include <rte_ethdev.h>", True),
+    ("lib/port/x.cc", '#include "lane/lane.h"', False),
     ("lib/lane/x.cc", '#include "group/manager.h"', False),
     ("lib/group/x.cc", "#include <rte_ethdev.h>", False),
     ("lib/group/x.cc", '#include "lane/messages.h"', True),
@@ -188,7 +192,7 @@ SELF_TEST = [
     ("lib/operate/x.cc", '#include "group/manager.h"', False),
     ("lib/novel/x.cc", "int x;", False),
     ("app/gradwired/main.cc", "#include <rte_ethdev.h>", False),
-    ("app/gradwired/main.cc", '#include "lane/port.h"', True),
+    ("app/gradwired/main.cc", '#include "port/port.h"', True),
     ("app/gradwired/main.cc", "#include <cuda.h>", False),
 ]
 

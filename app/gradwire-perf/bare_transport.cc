@@ -14,9 +14,9 @@
 
 #include "base/window.h"
 #include "bench_eal.h"
-#include "lane/driver_table.h"
-#include "lane/pools.h"
-#include "lane/port.h"
+#include "port/driver_table.h"
+#include "port/pools.h"
+#include "port/port.h"
 #include "reduce/backend.h"
 #include "rendezvous.h"
 #include "ring/partition.h"
@@ -89,8 +89,8 @@ class BareTransport final : public Transport {
   const std::unique_ptr<reduce::Backend> backend_;
   HugeMemory memory_;
   std::byte* scratch_ = nullptr;
-  std::unique_ptr<lane::LanePools> pools_;
-  std::unique_ptr<lane::Port> port_;
+  std::unique_ptr<port::LanePools> pools_;
+  std::unique_ptr<port::Port> port_;
   std::uint32_t payload_bytes_ = 0;
   std::array<rte_mbuf*, kBurst> unsent_{};
   std::uint16_t unsent_count_ = 0;
@@ -114,7 +114,7 @@ void BareTransport::end_port() noexcept {
 Result<void> BareTransport::start_port() {
   const EmbeddedOptions& wanted = options_.embedded;
   const PortOption& option = wanted.ports.front();
-  auto opened = lane::Port::open(port_config(option, wanted));
+  auto opened = port::Port::open(port_config(option, wanted));
   if (!opened) return tl::unexpected(opened.error());
   port_ = std::move(*opened);
   if (!port_->row().tx_copies) {
@@ -131,12 +131,12 @@ Result<void> BareTransport::start_port() {
   }
   rx_burst_ = static_cast<std::uint16_t>(
       std::clamp<std::uint32_t>(kBurstBytes / payload_bytes_, 1, kBurst));
-  const lane::PoolPlan plan{.socket = port_->socket(),
+  const port::PoolPlan plan{.socket = port_->socket(),
                             .buffer_bytes = port_->limits().buffer_bytes,
                             .packet_mbufs = 4u * kBurst + 2u * wanted.descriptors,
                             .control_mbufs = kBurst,
                             .name_prefix = "bare"};
-  auto pools = lane::LanePools::create(plan);
+  auto pools = port::LanePools::create(plan);
   if (!pools) return tl::unexpected(pools.error());
   pools_ = std::move(*pools);
   rte_mempool* const pool = pools_->packet();

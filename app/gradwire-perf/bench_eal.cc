@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "lane/eal.h"
+#include "port/eal.h"
 
 namespace gradwire::perf {
 namespace {
@@ -37,8 +37,8 @@ Result<std::byte*> HugeMemory::allocate(std::uint64_t bytes) {
   return static_cast<std::byte*>(mapped);
 }
 
-lane::PortConfig port_config(const PortOption& option, const EmbeddedOptions& wanted) {
-  lane::PortConfig config;
+port::PortConfig port_config(const PortOption& option, const EmbeddedOptions& wanted) {
+  port::PortConfig config;
   config.device = option.device;
   config.ip = *wire::parse_ip(option.ip);
   config.prefix_bits = option.prefix_bits;
@@ -48,18 +48,18 @@ lane::PortConfig port_config(const PortOption& option, const EmbeddedOptions& wa
 }
 
 Result<std::vector<std::string>> bench_eal_arguments(const std::vector<std::string>& from_user) {
-  return lane::make_eal_arguments("gradwire-perf", from_user,
+  return port::make_eal_arguments("gradwire-perf", from_user,
                                   fmt::format("gradwire-perf-{}", getpid()));
 }
 
 Result<void> start_bench_eal(std::vector<std::string> arguments, unsigned lanes) {
-  auto started = lane::start_eal(std::move(arguments), lanes);
+  auto started = port::start_eal(std::move(arguments), lanes);
   if (started) eal_started = true;
   return started;
 }
 
 bool leave_bench_eal() noexcept {
-  if (eal_started) lane::leave_eal();
+  if (eal_started) port::leave_eal();
   return eal_started;
 }
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "lane/port.h"
 #include "options.h"
+#include "port/port.h"
 
 namespace gradwire::perf {
 
@@ -32,7 +32,7 @@ class HugeMemory {
 };
 
 /// What every transport takes of a port's options, which were checked.
-[[nodiscard]] lane::PortConfig port_config(const PortOption& option, const EmbeddedOptions& wanted);
+[[nodiscard]] port::PortConfig port_config(const PortOption& option, const EmbeddedOptions& wanted);
 
 /// What the EAL is given: what the user said, and a file prefix of this process's own.
 [[nodiscard]] Result<std::vector<std::string>> bench_eal_arguments(
@@ -41,7 +41,7 @@ class HugeMemory {
 /// Once per process. @param lanes  lcores that are needed.
 [[nodiscard]] Result<void> start_bench_eal(std::vector<std::string> arguments, unsigned lanes);
 
-/// How the process has to end: without exit handlers, once the EAL ran (lane/eal.h).
+/// How the process has to end: without exit handlers, once the EAL ran (port/eal.h).
 /// @return whether the EAL runs; its files are removed then.
 bool leave_bench_eal() noexcept;
 

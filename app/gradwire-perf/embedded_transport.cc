@@ -13,7 +13,7 @@
 #include "bench_eal.h"
 #include "client/gradwire.h"
 #include "embedded/communicator.h"
-#include "lane/xdp_steering.h"
+#include "port/xdp_steering.h"
 #include "rendezvous.h"
 
 namespace gradwire::perf {
@@ -21,7 +21,7 @@ namespace {
 
 static_assert(sizeof(ipc::RankInfo) == GW_RANK_INFO_BYTES);
 
-/// What a bench that was killed left on an interface; see lane/xdp_steering.h.
+/// What a bench that was killed left on an interface; see port/xdp_steering.h.
 constexpr const char* kXdpRecord = "/run/gradwire-perf.xdp";
 
 class EmbeddedTransport final : public Transport {
@@ -48,7 +48,7 @@ class EmbeddedTransport final : public Transport {
   const TimeNs timeout_ns_;
   HugeMemory memory_;
   std::byte* scratch_ = nullptr;
-  std::optional<lane::XdpSteering> steering_;  ///< outlives the ports
+  std::optional<port::XdpSteering> steering_;  ///< outlives the ports
   std::unique_ptr<embedded::Communicator> communicator_;
 };
 
@@ -56,12 +56,12 @@ Result<void> EmbeddedTransport::start() {
   const EmbeddedOptions& wanted = options_.embedded;
   auto arguments = bench_eal_arguments(options_.eal_arguments);
   if (!arguments) return tl::unexpected(arguments.error());
-  std::vector<lane::XdpPort> steered;
+  std::vector<port::XdpPort> steered;
   for (const PortOption& port : wanted.ports) {
-    const lane::XdpTraffic traffic{*wire::parse_ip(port.ip), wanted.base_udp_port, wanted.lanes, 0};
+    const port::XdpTraffic traffic{*wire::parse_ip(port.ip), wanted.base_udp_port, wanted.lanes, 0};
     steered.push_back({port.device, traffic, true});
   }
-  auto steering = lane::XdpSteering::prepare(steered, *arguments, kXdpRecord);
+  auto steering = port::XdpSteering::prepare(steered, *arguments, kXdpRecord);
   if (!steering) return tl::unexpected(steering.error());
   steering_.emplace(std::move(*steering));
   if (auto started = start_bench_eal(std::move(*arguments), wanted.lanes); !started) {
@@ -70,7 +70,7 @@ Result<void> EmbeddedTransport::start() {
 
   embedded::Config config;
   for (const PortOption& port : wanted.ports) {
-    lane::PortConfig added = port_config(port, wanted);
+    port::PortConfig added = port_config(port, wanted);
     added.rate_bps = static_cast<std::uint64_t>(wanted.port_rate_gbps * 1e9);
     added.faults = wanted.faults;
     config.datapath.ports.push_back(added);
@@ -140,10 +140,10 @@ Result<Counters> EmbeddedTransport::counters() {
   std::uint64_t busy_rounds = 0;
   for (std::uint8_t i = 0; i < communicator_->datapath().lanes(); ++i) {
     const lane::LaneCounters& lane = communicator_->datapath().lane(i).counters();
-    tx_packets += lane::read_counter(lane.tx_packets);
-    rx_packets += lane::read_counter(lane.rx_packets);
-    rounds += lane::read_counter(lane.rounds);
-    busy_rounds += lane::read_counter(lane.busy_rounds);
+    tx_packets += read_counter(lane.tx_packets);
+    rx_packets += read_counter(lane.rx_packets);
+    rounds += read_counter(lane.rounds);
+    busy_rounds += read_counter(lane.busy_rounds);
   }
   const ring::ShardCounters shards = communicator_->counters();
   counters = {{kTxPackets, tx_packets},

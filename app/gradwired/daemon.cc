@@ -13,8 +13,8 @@
 
 #include "config/load.h"
 #include "ipc/bus_guard.h"
-#include "lane/eal.h"
 #include "operate/dpdk_telemetry.h"
+#include "port/eal.h"
 #include "settings.h"
 
 namespace gradwire::gradwired {
@@ -64,7 +64,7 @@ Result<ipc::ControlServerOptions> control_server_options(const config::DaemonCon
 
 Result<std::unique_ptr<Daemon>> Daemon::start(const config::DaemonConfig& config,
                                               std::unique_ptr<ipc::ControlServer> server,
-                                              lane::XdpSteering& steering) {
+                                              port::XdpSteering& steering) {
   std::unique_ptr<Daemon> daemon(new Daemon(config));
   if (auto guarded = ipc::install_bus_guard(); !guarded) return tl::unexpected(guarded.error());
   if (auto opened = daemon->open_gpu(); !opened) return tl::unexpected(opened.error());
@@ -154,7 +154,7 @@ Result<void> Daemon::open_gpu_lanes() {
 }
 
 void Daemon::open_capture() {
-  capture_.emplace(operate::Capture::start(lane::shared_runtime_folder()));
+  capture_.emplace(operate::Capture::start(port::shared_runtime_folder()));
   (capture_->available() ? report_.facts : report_.warnings).push_back(capture_->text());
 }
 
@@ -177,7 +177,7 @@ Result<void> Daemon::measure() {
     const auto mappings = host::read_mappings();
     if (!mappings) return tl::unexpected(mappings.error());
     for (std::uint8_t lane = 0; lane < datapath_->lanes(); ++lane) {
-      const lane::LanePools& pools = datapath_->pools(lane);
+      const port::LanePools& pools = datapath_->pools(lane);
       const int node = datapath_->ports().front()->socket();
       for (rte_mempool* pool : {pools.packet(), pools.control()}) {
         if (auto verdict = report_pool(*pool, pools.ops(), node, *mappings, report_); !verdict) {
@@ -308,7 +308,7 @@ nlohmann::json Daemon::lane_facts(std::uint8_t lane) const {
     out["involuntary_switches"] = *switches;
   }
   for (const auto& port : datapath_->ports()) {
-    const lane::PortReport report = port->report();
+    const port::PortReport report = port->report();
     out["ports"].push_back(
         {{"device", report.device}, {"driver", report.driver}, {"link", report.link}});
   }

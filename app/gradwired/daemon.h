@@ -20,10 +20,10 @@
 #include "lane/clock.h"
 #include "lane/datapath.h"
 #include "lane/lane_threads.h"
-#include "lane/xdp_steering.h"
 #include "operate/capture.h"
 #include "operate/metrics_server.h"
 #include "operate/status_board.h"
+#include "port/xdp_steering.h"
 #include "report.h"
 
 namespace gradwire::gradwired {
@@ -43,7 +43,7 @@ class Daemon {
   /// @param steering  of the af_xdp ports; outlives the daemon.
   [[nodiscard]] static Result<std::unique_ptr<Daemon>> start(
       const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer> server,
-      lane::XdpSteering& steering);
+      port::XdpSteering& steering);
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;

@@ -20,9 +20,9 @@
 #include "daemon.h"
 #include "host/logging.h"
 #include "ipc/control_server.h"
-#include "lane/eal.h"
-#include "lane/memif_link.h"
-#include "lane/xdp_steering.h"
+#include "port/eal.h"
+#include "port/memif_link.h"
+#include "port/xdp_steering.h"
 #include "settings.h"
 
 namespace gradwire::gradwired {
@@ -64,7 +64,7 @@ void allow_descriptors() {
 }
 
 int serve(const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer> server,
-          lane::XdpSteering& steering) {
+          port::XdpSteering& steering) {
   auto daemon = Daemon::start(config, std::move(server), steering);
   if (!daemon) return complain(daemon.error(), kFailed);
   fmt::print("{}\n", (*daemon)->ready_line());
@@ -73,7 +73,7 @@ int serve(const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer
     complain(served.error(), kFailed);
     // A lane still runs in memory that the destructors would free.
     unlink(config.daemon.control_socket.c_str());
-    lane::remove_eal_files();
+    port::remove_eal_files();
     std::fflush(nullptr);
     std::_Exit(kFailed);
   }
@@ -109,7 +109,7 @@ int run(std::span<const char* const> arguments) {
   if (const auto logging = host::set_up_logging(config->daemon.log_level); !logging) {
     return complain(logging.error(), kFailed);
   }
-  auto eal_arguments = lane::make_eal_arguments(command_line->program, command_line->eal_arguments,
+  auto eal_arguments = port::make_eal_arguments(command_line->program, command_line->eal_arguments,
                                                 config->daemon.name, config->daemon.capture);
   if (!eal_arguments) return complain(eal_arguments.error(), kUsage);
 
@@ -119,13 +119,13 @@ int run(std::span<const char* const> arguments) {
   auto server = ipc::ControlServer::create(*socket);
   if (!server) return complain(server.error(), kFailed);
 
-  const auto stale = lane::remove_stale_memif_sockets(*eal_arguments);
+  const auto stale = port::remove_stale_memif_sockets(*eal_arguments);
   if (!stale) return complain(stale.error(), kFailed);
   for (const std::string& path : *stale) spdlog::info("removed {}, left by a dead server", path);
-  auto steering = lane::XdpSteering::prepare(xdp_ports(*config), *eal_arguments,
+  auto steering = port::XdpSteering::prepare(xdp_ports(*config), *eal_arguments,
                                              config->daemon.control_socket + ".xdp");
   if (!steering) return complain(steering.error(), kFailed);
-  const auto started = lane::start_eal(std::move(*eal_arguments));
+  const auto started = port::start_eal(std::move(*eal_arguments));
   if (!started) return complain(started.error(), kFailed);
   count_signals();
   allow_descriptors();
@@ -144,8 +144,8 @@ int main(int argc, char** argv) {
   } catch (...) {
     fmt::print(stderr, "gradwired: an unknown exception\n");
   }
-  // Not by exit handlers: see lane::start_eal().
-  gradwire::lane::leave_eal();
+  // Not by exit handlers: see port::start_eal().
+  gradwire::port::leave_eal();
   std::fflush(nullptr);
   std::_Exit(status);
 }

@@ -18,8 +18,8 @@ std::string page_size_name(std::size_t bytes) {
 
 }  // namespace
 
-void report_port(const lane::Port& port, std::uint32_t payload_bytes, Report& report) {
-  const lane::PortReport r = port.report();
+void report_port(const port::Port& port, std::uint32_t payload_bytes, Report& report) {
+  const port::PortReport r = port.report();
   report.facts.push_back(
       fmt::format("port {}: driver {}, {}/{}, MAC {}, MTU {}, frames of {} bytes, NUMA node {}",
                   r.device, r.driver, wire::to_string(port.config().ip), port.config().prefix_bits,
@@ -61,7 +61,7 @@ void report_port(const lane::Port& port, std::uint32_t payload_bytes, Report& re
   }
 }
 
-void report_gpu(const reduce::GpuDevice& gpu, const lane::Port& port, Report& report) {
+void report_gpu(const reduce::GpuDevice& gpu, const port::Port& port, Report& report) {
   const int node = port.socket();
   if (node >= 0 && gpu.numa_node() >= 0 && node != gpu.numa_node()) {
     report.warnings.push_back(

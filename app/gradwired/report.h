@@ -14,7 +14,7 @@
 #include "host/examine.h"
 #include "host/isolation.h"
 #include "host/placement.h"
-#include "lane/port.h"
+#include "port/port.h"
 #include "reduce/gpu/device.h"
 
 namespace gradwire::gradwired {
@@ -26,10 +26,10 @@ struct Report {
 };
 
 /// Driver, link (which passes), MTU, node, queues, offloads, copies.
-void report_port(const lane::Port& port, std::uint32_t payload_bytes, Report& report);
+void report_port(const port::Port& port, std::uint32_t payload_bytes, Report& report);
 
 /// Where the GPU and a port are not near each other.
-void report_gpu(const reduce::GpuDevice& gpu, const lane::Port& port, Report& report);
+void report_gpu(const reduce::GpuDevice& gpu, const port::Port& port, Report& report);
 
 /// What of the host itself is not as it should be; nothing else of it is told.
 void report_host(const host::Machine& machine, const host::Subject& subject, Report& report);

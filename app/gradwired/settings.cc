@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "host/kernel_address.h"
-#include "lane/payload_split.h"
+#include "port/payload_split.h"
 
 namespace gradwire::gradwired {
 namespace {
@@ -18,8 +18,8 @@ TimeNs ms(std::uint64_t value) { return static_cast<TimeNs>(value) * kNsPerMs; }
 
 }  // namespace
 
-lane::PortConfig port_config(const config::PortSection& port) {
-  lane::PortConfig out;
+port::PortConfig port_config(const config::PortSection& port) {
+  port::PortConfig out;
   out.device = port.device;
   // The configuration holds canonical text, so this parses.
   out.ip = wire::parse_ip(port.ip).value();
@@ -46,12 +46,12 @@ FaultSettings fault_settings(const config::FaultsSection& faults, const config::
   return out;
 }
 
-std::vector<lane::XdpPort> xdp_ports(const config::DaemonConfig& config) {
-  std::vector<lane::XdpPort> out;
+std::vector<port::XdpPort> xdp_ports(const config::DaemonConfig& config) {
+  std::vector<port::XdpPort> out;
   // Left to the lcores, which only the EAL knows, it is one: the driver serves no more.
   const std::uint64_t lanes = config.lanes.count == config::kAuto ? 1 : config.lanes.count;
   for (const config::PortSection& port : config.ports) {
-    lane::XdpPort one;
+    port::XdpPort one;
     one.device = port.device;
     one.traffic.ip = wire::parse_ip(port.ip).value();
     one.traffic.first_udp_port = static_cast<std::uint16_t>(config.lanes.base_udp_port);
@@ -165,7 +165,7 @@ std::string why_no_gpudirect(const config::DaemonConfig& config) {
   if (config.ports.empty()) return "there is no port";
   std::string reasons;
   for (const config::PortSection& port : config.ports) {
-    const std::string why = lane::why_no_payload_split(port.device);
+    const std::string why = port::why_no_payload_split(port.device);
     if (!why.empty()) reasons += (reasons.empty() ? "" : "; ") + why;
   }
   return reasons;

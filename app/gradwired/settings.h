@@ -13,19 +13,19 @@
 #include "config/daemon_config.h"
 #include "group/options.h"
 #include "lane/polling.h"
-#include "lane/port.h"
-#include "lane/xdp_steering.h"
+#include "port/port.h"
+#include "port/xdp_steering.h"
 #include "reduce/gpu/device.h"
 #include "ring/shard.h"
 
 namespace gradwire::gradwired {
 
-[[nodiscard]] lane::PortConfig port_config(const config::PortSection& port);
+[[nodiscard]] port::PortConfig port_config(const config::PortSection& port);
 /// What this port does wrong on purpose: nothing, but for tests.
 [[nodiscard]] FaultSettings fault_settings(const config::FaultsSection& faults,
                                            const config::PortSection& port);
 /// What of an af_xdp port's traffic is ours, as far as it is known before the EAL starts.
-[[nodiscard]] std::vector<lane::XdpPort> xdp_ports(const config::DaemonConfig& config);
+[[nodiscard]] std::vector<port::XdpPort> xdp_ports(const config::DaemonConfig& config);
 /// @param name  of daemon.socket_group.
 [[nodiscard]] Result<gid_t> group_id(const std::string& name);
 /// A sentence for each port whose address the kernel has too, on a link that it may see.

@@ -22,17 +22,17 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
       gpu_(gpu),
       plan_maker_(settings, datapath, gpu) {
   for (std::uint16_t i = 0; i < datapath.ports().size(); ++i) {
-    const lane::Port& port = *datapath.ports()[i];
+    const port::Port& port = *datapath.ports()[i];
     addresses_.push_back(
         {i, port.config().ip, static_cast<std::uint8_t>(port.config().prefix_bits)});
     port_faults_.push_back({port.config().device, port.config().faults, port.splits_payload()});
-    lane::NeighborsConfig config;
+    port::NeighborsConfig config;
     config.mac = port.mac();
     config.ip = port.config().ip;
     config.prefix_bits = port.config().prefix_bits;
     config.vlan_id = port.config().vlan_id;
     link_up_.push_back(port.link_up());
-    lane::Neighbors& added = neighbors_.emplace_back(config);
+    port::Neighbors& added = neighbors_.emplace_back(config);
     for (const StaticNeighbor& neighbor : neighbors) {
       if (wire::same_network(neighbor.ip, config.ip, config.prefix_bits)) {
         added.add_static(neighbor.ip, neighbor.mac);
@@ -75,7 +75,7 @@ void DatapathLanes::tend_links() {
   next_link_look_ = now_ + kLinkLookIntervalNs;
   for (const std::string& text : datapath_.tend_links(now_)) spdlog::warn("{}", text);
   for (std::size_t i = 0; i < neighbors_.size(); ++i) {
-    const lane::Port& port = *datapath_.ports()[i];
+    const port::Port& port = *datapath_.ports()[i];
     const bool up = port.link_up();
     if (up == link_up_[i]) continue;
     link_up_[i] = up;
@@ -95,7 +95,7 @@ void DatapathLanes::carry_frames() {
   }
   for (std::uint16_t port = 0; port < neighbors_.size(); ++port) {
     neighbors_[port].poll(now_);
-    lane::NeighborFrame out;
+    port::NeighborFrame out;
     while (neighbors_[port].take_frame(out)) {
       // Where there is no room the frame is lost, as it may be on the wire: ARP asks again.
       if (!datapath_.send_frame(port, out.view())) break;
@@ -105,7 +105,7 @@ void DatapathLanes::carry_frames() {
 
 Resolution DatapathLanes::resolve(std::uint16_t port, const wire::IpAddress& ip) {
   Resolution out;
-  lane::Neighbors& neighbors = neighbors_.at(port);
+  port::Neighbors& neighbors = neighbors_.at(port);
   // Asks anew where nobody answered: the manager alone has the bound.
   if (auto asked = neighbors.resolve(ip, now_); !asked) {
     out.state = ResolveState::kFailed;
@@ -119,7 +119,7 @@ Resolution DatapathLanes::resolve(std::uint16_t port, const wire::IpAddress& ip)
 
 Result<void> DatapathLanes::check_path(const NeighbourPath& path,
                                        std::uint32_t payload_bytes) const {
-  const lane::Port& port = *datapath_.ports()[path.port];
+  const port::Port& port = *datapath_.ports()[path.port];
   const std::uint32_t packet_bytes = wire::full_packet_bytes(payload_bytes);
   if (!path.remote_mac || port.carries(*path.remote_mac, packet_bytes)) return {};
   return fail(ErrorCode::kUnavailable,
@@ -168,7 +168,7 @@ nlohmann::json DatapathLanes::lane_status(std::uint8_t lane) const {
   nlohmann::json out = facts_(lane);
   const lane::LaneCounters& counters = datapath_.lane(lane).counters();
   const auto add = [&](const char* name, const std::uint64_t& counter) {
-    out["counters"][name] = lane::read_counter(counter);
+    out["counters"][name] = read_counter(counter);
   };
   add("rounds", counters.rounds);
   add("busy_rounds", counters.busy_rounds);
@@ -196,24 +196,24 @@ nlohmann::json DatapathLanes::lane_status(std::uint8_t lane) const {
   add("bus_bytes", counters.bus_bytes);
   nlohmann::json drops = nlohmann::json::object();
   for (int i = 1; i < wire::kDropCount; ++i) {
-    const std::uint64_t dropped = lane::read_counter(counters.drops[static_cast<std::size_t>(i)]);
+    const std::uint64_t dropped = read_counter(counters.drops[static_cast<std::size_t>(i)]);
     drops[wire::name_of(static_cast<wire::Drop>(i))] = dropped;
   }
   out["counters"]["drops"] = std::move(drops);
-  nlohmann::json latency = {{"sum_ns", lane::read_counter(counters.op_latency_ns)}};
+  nlohmann::json latency = {{"sum_ns", read_counter(counters.op_latency_ns)}};
   for (std::size_t i = 0; i < lane::kLatencyBuckets; ++i) {
     latency["bounds_ns"].push_back(lane::latency_bound_ns(i));
-    latency["counts"].push_back(lane::read_counter(counters.op_latency[i]));
+    latency["counts"].push_back(read_counter(counters.op_latency[i]));
   }
   if (lane == 0) out["op_latency"] = std::move(latency);
-  const lane::LanePools& pools = datapath_.pools(lane);
+  const port::LanePools& pools = datapath_.pools(lane);
   const auto add_pool = [&](const char* name, rte_mempool* pool) {
     out["mempools"].push_back(
         {{"mempool", name}, {"free", rte_mempool_avail_count(pool)}, {"mbufs", pool->size}});
   };
   add_pool("packet", pools.packet());
   add_pool("control", pools.control());
-  if (const lane::PayloadPool* payloads = datapath_.payloads(lane); payloads != nullptr) {
+  if (const port::PayloadPool* payloads = datapath_.payloads(lane); payloads != nullptr) {
     add_pool("payload", payloads->mempool());
   }
   return out;
@@ -222,9 +222,9 @@ nlohmann::json DatapathLanes::lane_status(std::uint8_t lane) const {
 nlohmann::json DatapathLanes::ports_status() const {
   nlohmann::json out = nlohmann::json::array();
   for (const auto& port : datapath_.ports()) {
-    const lane::Neighbors& neighbors = neighbors_[out.size()];
-    const lane::PortReport report = port->report();
-    const lane::PortCounters counters = port->counters();
+    const port::Neighbors& neighbors = neighbors_[out.size()];
+    const port::PortReport report = port->report();
+    const port::PortCounters counters = port->counters();
     out.push_back({{"device", report.device},
                    {"driver", report.driver},
                    {"link", report.link},

@@ -13,7 +13,7 @@
 #include "group/lane_control.h"
 #include "group/plan_maker.h"
 #include "lane/datapath.h"
-#include "lane/neighbors.h"
+#include "port/neighbors.h"
 
 namespace gradwire::group {
 
@@ -73,7 +73,7 @@ class DatapathLanes final : public LaneControl {
   void note_faults(std::uint16_t port, const FaultSettings& faults) override {
     port_faults_.at(port).faults = faults;
   }
-  [[nodiscard]] const lane::FaultCounters* fault_counters(std::uint16_t port,
+  [[nodiscard]] const port::FaultCounters* fault_counters(std::uint16_t port,
                                                           std::uint8_t lane) const override {
     return &datapath_.lane(lane).fault_counters(port);
   }
@@ -97,7 +97,7 @@ class DatapathLanes final : public LaneControl {
   PlanMaker plan_maker_;
   std::vector<LocalAddress> addresses_;
   std::vector<PortFaults> port_faults_;
-  std::vector<lane::Neighbors> neighbors_;  ///< by port
+  std::vector<port::Neighbors> neighbors_;  ///< by port
   std::multimap<const lane::GroupPlan*, HeldNeighbor> held_;
   std::vector<bool> link_up_;  ///< by port, as seen last
   TimeNs next_link_look_ = 0;

@@ -13,16 +13,16 @@ namespace {
 using nlohmann::json;
 
 /// Each value is read on its own, as the lane last wrote it.
-void add(lane::FaultCounters& sum, const lane::FaultCounters& counters) {
-  sum.frames += lane::read_counter(counters.frames);
-  sum.dropped += lane::read_counter(counters.dropped);
-  sum.duplicated += lane::read_counter(counters.duplicated);
-  sum.reordered += lane::read_counter(counters.reordered);
-  sum.corrupted += lane::read_counter(counters.corrupted);
-  sum.delayed += lane::read_counter(counters.delayed);
-  sum.passed_full += lane::read_counter(counters.passed_full);
-  sum.no_mbuf += lane::read_counter(counters.no_mbuf);
-  sum.held += lane::read_counter(counters.held);
+void add(port::FaultCounters& sum, const port::FaultCounters& counters) {
+  sum.frames += read_counter(counters.frames);
+  sum.dropped += read_counter(counters.dropped);
+  sum.duplicated += read_counter(counters.duplicated);
+  sum.reordered += read_counter(counters.reordered);
+  sum.corrupted += read_counter(counters.corrupted);
+  sum.delayed += read_counter(counters.delayed);
+  sum.passed_full += read_counter(counters.passed_full);
+  sum.no_mbuf += read_counter(counters.no_mbuf);
+  sum.held += read_counter(counters.held);
 }
 
 }  // namespace
@@ -91,7 +91,7 @@ json Manager::faults_status() const {
   json out = json::array();
   const std::vector<PortFaults>& ports = lanes_.port_faults();
   for (std::uint16_t port = 0; port < ports.size(); ++port) {
-    lane::FaultCounters sum;
+    port::FaultCounters sum;
     for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
       if (const auto* counters = lanes_.fault_counters(port, lane)) add(sum, *counters);
     }

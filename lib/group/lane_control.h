@@ -14,9 +14,9 @@
 #include "base/fault_settings.h"
 #include "base/result.h"
 #include "base/types.h"
-#include "lane/fault_stage.h"
 #include "lane/messages.h"
 #include "lane/trace_ring.h"
+#include "port/fault_stage.h"
 #include "reduce/backend.h"
 #include "reduce/gpu/device.h"
 #include "ring/shard.h"
@@ -138,7 +138,7 @@ class LaneControl {
   [[nodiscard]] virtual const std::vector<PortFaults>& port_faults() const = 0;
   virtual void note_faults(std::uint16_t port, const FaultSettings& faults) = 0;
   /// nullptr where there is no such lane or port.
-  [[nodiscard]] virtual const lane::FaultCounters* fault_counters(std::uint16_t port,
+  [[nodiscard]] virtual const port::FaultCounters* fault_counters(std::uint16_t port,
                                                                   std::uint8_t lane) const = 0;
 
   /// What was reduced by groups that are gone, by backend and path.

@@ -21,7 +21,7 @@ constexpr std::uint8_t kEct0 = 2;
 
 Result<wire::FrameTemplate> PlanMaker::frames_to(const NeighbourPath& neighbour,
                                                  std::uint8_t lane) const {
-  const lane::Port& port = *datapath_.ports()[neighbour.port];
+  const port::Port& port = *datapath_.ports()[neighbour.port];
   wire::FrameAddresses addresses;
   addresses.source_mac = port.mac();
   addresses.destination_mac = *neighbour.remote_mac;
@@ -58,7 +58,7 @@ Result<lane::ShardPlacement> PlanMaker::place(const PlanRequest& request, std::u
   config.downstream_token = request.downstream_token;
   config.packet_pool = datapath_.pools(lane).packet();
   config.control_pool = datapath_.pools(lane).control();
-  if (const lane::PayloadPool* payloads = datapath_.payloads(lane); payloads != nullptr) {
+  if (const port::PayloadPool* payloads = datapath_.payloads(lane); payloads != nullptr) {
     config.payload_pool = payloads->mempool();
   }
   config.timeouts.formation_ns = request.formation_ns;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What one lane counts. The lane alone writes; others read each value on its own (relaxed). On
-/// x86-64 and arm64 these are plain loads and stores.
+/// What one lane counts, by base/counter.h.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
+#include "base/counter.h"
 #include "wire/packet.h"
 
 namespace gradwire::lane {
@@ -37,7 +37,7 @@ struct alignas(64) LaneCounters {
   std::uint64_t sleep_ns = 0;
   std::uint64_t yields = 0;
   std::uint64_t echo_replies = 0;
-  std::uint64_t replies_withheld = 0;  ///< pings beyond what is answered (lane/reply_limit.h)
+  std::uint64_t replies_withheld = 0;  ///< pings beyond what is answered (port/reply_limit.h)
   std::uint64_t neighbor_frames = 0;   ///< ARP, passed to the control thread
   std::uint64_t neighbor_drops = 0;    ///< ARP beyond what is passed on, or without room there
   std::uint64_t commands = 0;          ///< taken from clients
@@ -54,14 +54,5 @@ struct alignas(64) LaneCounters {
   std::array<std::uint64_t, kLatencyBuckets> op_latency{};
   std::array<std::uint64_t, wire::kDropCount> drops{};
 };
-
-/// The lane's side.
-inline void count(std::uint64_t& counter, std::uint64_t n = 1) noexcept {
-  __atomic_store_n(&counter, counter + n, __ATOMIC_RELAXED);
-}
-/// Anybody's side.
-[[nodiscard]] inline std::uint64_t read_counter(const std::uint64_t& counter) noexcept {
-  return __atomic_load_n(&counter, __ATOMIC_RELAXED);
-}
 
 }  // namespace gradwire::lane

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lane/unmap_guard.h"
+#include "port/unmap_guard.h"
 
 namespace gradwire::lane {
 
@@ -47,20 +47,20 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
 
   std::uint32_t buffer_bytes = 2048;
   std::uint32_t mtu = 0;
-  PacketDemand demand{.shards = config.max_groups};
+  port::PacketDemand demand{.shards = config.max_groups};
   std::uint32_t payload = UINT32_MAX;
   int socket = -1;
-  for (const PortConfig& port_config : config.ports) {
-    auto port = Port::open(port_config);
+  for (const port::PortConfig& port_config : config.ports) {
+    auto port = port::Port::open(port_config);
     if (!port) return tl::unexpected(port.error());
-    const Port& opened = **port;
+    const port::Port& opened = **port;
     buffer_bytes = std::max(buffer_bytes, opened.limits().buffer_bytes);
     mtu = std::max(mtu, opened.limits().mtu);
     payload = std::min(payload, wire::max_payload_bytes(opened.limits().mtu, 4));
     if (opened.row().keeps_rx_mbufs) demand.descriptors += port_config.rx_descriptors;
     if (!opened.row().tx_copies) demand.descriptors += port_config.tx_descriptors;
     demand.driver_mbufs += opened.row().held_mbufs;
-    demand.backlog += TxQueue::kCapacity + FaultStage::kHeld + FaultStage::kBurst;
+    demand.backlog += TxQueue::kCapacity + port::FaultStage::kHeld + port::FaultStage::kBurst;
     if (socket < 0) socket = opened.socket();
     out->ports_.push_back(std::move(*port));
   }
@@ -69,7 +69,7 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
                 "a port's MTU leaves no room for 64 bytes of payload: give it 256 or more");
   }
   // Without ports (groups of one rank only) the payload is a matter of taste.
-  if (config.ports.empty()) payload = wire::max_payload_bytes(kJumboMtu, 4);
+  if (config.ports.empty()) payload = wire::max_payload_bytes(port::kJumboMtu, 4);
   if (config.max_payload_bytes != 0) {
     if (config.max_payload_bytes > payload || config.max_payload_bytes % 64 != 0) {
       return fail(ErrorCode::kInvalidArgument,
@@ -85,24 +85,25 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
   std::vector<rte_mempool*> rx_pools;
   std::vector<rte_mempool*> payload_pools;
   for (std::uint8_t lane = 0; lane < config.lanes; ++lane) {
-    PoolPlan plan{.lane = lane,
-                  .socket = socket,
-                  .buffer_bytes = buffer_bytes,
-                  .packet_mbufs = packet_pool_mbufs(demand),
-                  .control_mbufs = kControlMbufsPerShard * config.max_groups + demand.descriptors +
-                                   demand.backlog,
-                  .name_prefix = config.name};
-    auto pools = LanePools::create(plan);
+    port::PoolPlan plan{.lane = lane,
+                        .socket = socket,
+                        .buffer_bytes = buffer_bytes,
+                        .packet_mbufs = port::packet_pool_mbufs(demand),
+                        .control_mbufs = kControlMbufsPerShard * config.max_groups +
+                                         demand.descriptors + demand.backlog,
+                        .name_prefix = config.name};
+    auto pools = port::LanePools::create(plan);
     if (!pools) return tl::unexpected(pools.error());
     rx_pools.push_back((*pools)->packet());
     out->pools_.push_back(std::move(*pools));
     if (config.payload_memory == nullptr) continue;
     // Whatever comes behind a header fits one mbuf.
-    auto payloads = PayloadPool::create({.name = fmt::format("{}_payload_{}", config.name, lane),
-                                         .mbufs = plan.packet_mbufs,
-                                         .room = std::min((mtu + 63) / 64 * 64, 65'472u),
-                                         .socket = socket},
-                                        *config.payload_memory, out->ports_);
+    auto payloads =
+        port::PayloadPool::create({.name = fmt::format("{}_payload_{}", config.name, lane),
+                                   .mbufs = plan.packet_mbufs,
+                                   .room = std::min((mtu + 63) / 64 * 64, 65'472u),
+                                   .socket = socket},
+                                  *config.payload_memory, out->ports_);
     if (!payloads) return tl::unexpected(payloads.error());
     payload_pools.push_back((*payloads)->mempool());
     out->payloads_.push_back(std::move(*payloads));
@@ -128,7 +129,7 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     lane_config.lanes = config.lanes;
     lane_config.tx_trace_bursts = config.tx_trace_bursts;
     out->lanes_.push_back(std::make_unique<Lane>(lane_config));
-    watch_rounds(&out->lanes_.back()->counters());
+    port::watch_rounds(&out->lanes_.back()->counters().rounds);
   }
   return out;
 }
@@ -147,7 +148,7 @@ Result<rte_ring*> Datapath::make_ring(const std::string& name, std::size_t eleme
 }
 
 Result<void> Datapath::make_rings(const DatapathConfig& config) {
-  auto exchange = make_exchange_pool(config.name, kExchangeMbufs);
+  auto exchange = port::make_exchange_pool(config.name, kExchangeMbufs);
   if (!exchange) return tl::unexpected(exchange.error());
   shared_.exchange_pool = *exchange;
   shared_.control_bell = &control_bell_;
@@ -187,7 +188,7 @@ Result<void> Datapath::make_rings(const DatapathConfig& config) {
 }
 
 Datapath::~Datapath() {
-  for (const auto& lane : lanes_) forget_rounds(&lane->counters());
+  for (const auto& lane : lanes_) port::forget_rounds(&lane->counters().rounds);
   lanes_.clear();
   ControlFrame frame;
   if (shared_.neighbor_frames != nullptr) {

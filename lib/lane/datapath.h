@@ -20,14 +20,14 @@
 #include "lane/connection_ids.h"
 #include "lane/lane.h"
 #include "lane/messages.h"
-#include "lane/payload_pool.h"
-#include "lane/pools.h"
-#include "lane/port.h"
+#include "port/payload_pool.h"
+#include "port/pools.h"
+#include "port/port.h"
 
 namespace gradwire::lane {
 
 struct DatapathConfig {
-  std::vector<PortConfig> ports;
+  std::vector<port::PortConfig> ports;
   std::uint8_t lanes = 1;
   std::uint16_t base_udp_port = 0;  ///< lane i listens on base_udp_port + i
   std::uint16_t max_groups = 16;    ///< at once; sizes the mempools
@@ -65,12 +65,16 @@ class Datapath {
     return static_cast<std::uint8_t>(lanes_.size());
   }
   [[nodiscard]] Lane& lane(std::uint8_t index) noexcept { return *lanes_[index]; }
-  [[nodiscard]] const LanePools& pools(std::uint8_t lane) const noexcept { return *pools_[lane]; }
+  [[nodiscard]] const port::LanePools& pools(std::uint8_t lane) const noexcept {
+    return *pools_[lane];
+  }
   /// nullptr: payloads follow their headers, in mbufs of pools().
-  [[nodiscard]] const PayloadPool* payloads(std::uint8_t lane) const noexcept {
+  [[nodiscard]] const port::PayloadPool* payloads(std::uint8_t lane) const noexcept {
     return payloads_.empty() ? nullptr : payloads_[lane].get();
   }
-  [[nodiscard]] std::span<const std::unique_ptr<Port>> ports() const noexcept { return ports_; }
+  [[nodiscard]] std::span<const std::unique_ptr<port::Port>> ports() const noexcept {
+    return ports_;
+  }
   /// Chunk payload that every port carries.
   [[nodiscard]] std::uint32_t max_payload_bytes() const noexcept { return max_payload_bytes_; }
   /// For ShardConfig::sender_connection_id and receiver_connection_id.
@@ -113,9 +117,9 @@ class Datapath {
   [[nodiscard]] Result<rte_ring*> make_ring(const std::string& name, std::size_t element,
                                             unsigned count, unsigned flags);
 
-  std::vector<std::unique_ptr<Port>> ports_;
-  std::vector<std::unique_ptr<LanePools>> pools_;
-  std::vector<std::unique_ptr<PayloadPool>> payloads_;
+  std::vector<std::unique_ptr<port::Port>> ports_;
+  std::vector<std::unique_ptr<port::LanePools>> pools_;
+  std::vector<std::unique_ptr<port::PayloadPool>> payloads_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::unique_ptr<WakeBell>> bells_;
   WakeBell control_bell_;

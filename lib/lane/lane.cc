@@ -32,7 +32,7 @@ Lane::Lane(const LaneConfig& config)
   in_use_.reserve(config.max_groups);
   awake_.reserve(config.max_groups);
   touched_.reserve(config.max_groups);
-  for (const Port* port : config.ports) {
+  for (const port::Port* port : config.ports) {
     // Every lane has its part of a port's rate.
     const std::uint64_t rate_bps = port->config().rate_bps / config.lanes;
     LanePort added;
@@ -47,8 +47,8 @@ Lane::Lane(const LaneConfig& config)
     added.rx_interrupts = port->report().rx_interrupts;
     added.rx_burst = rx_burst(port->limits().frame_bytes, kRoundBytes, kMaxBurst);
     added.tx = TxQueue(port->id(), config.lane, port->row().tx_burst);
-    added.stage = std::make_unique<FaultStage>(port->row().rx_exclusive,
-                                               std::uint64_t{config.lane} << 16 | ports_.size());
+    added.stage = std::make_unique<port::FaultStage>(
+        port->row().rx_exclusive, std::uint64_t{config.lane} << 16 | ports_.size());
     if (port->config().faults.active()) {
       added.stage->configure(port->config().faults);
       added.faults = added.stage.get();

@@ -23,19 +23,19 @@
 #include "lane/command_lane.h"
 #include "lane/connection_ids.h"
 #include "lane/counters.h"
-#include "lane/fault_stage.h"
 #include "lane/links.h"
 #include "lane/messages.h"
-#include "lane/payload_pool.h"
 #include "lane/polling.h"
-#include "lane/port.h"
 #include "lane/port_share.h"
-#include "lane/reply_limit.h"
 #include "lane/sleeper.h"
 #include "lane/snapshot.h"
 #include "lane/trace_ring.h"
 #include "lane/tx_queue.h"
 #include "lane/tx_trace.h"
+#include "port/fault_stage.h"
+#include "port/payload_pool.h"
+#include "port/port.h"
+#include "port/reply_limit.h"
 #include "wire/frame.h"
 #include "wire/packet.h"
 
@@ -47,10 +47,10 @@ namespace gradwire::lane {
 
 struct LaneConfig {
   std::uint8_t lane = 0;
-  std::uint8_t lanes = 1;                 ///< of the datapath: they divide each port's rate
-  std::uint16_t udp_port = 0;             ///< of this lane: the daemon's base port + lane
-  std::vector<const Port*> ports;         ///< started; queue `lane` of each is this lane's
-  const PayloadPool* payloads = nullptr;  ///< where ports split payloads off
+  std::uint8_t lanes = 1;                       ///< of the datapath: they divide each port's rate
+  std::uint16_t udp_port = 0;                   ///< of this lane: the daemon's base port + lane
+  std::vector<const port::Port*> ports;         ///< started; queue `lane` of each is this lane's
+  const port::PayloadPool* payloads = nullptr;  ///< where ports split payloads off
   LaneRings rings;
   SharedRings shared;
   bool command_lane = false;         ///< takes the clients' commands: lane 0 of a daemon
@@ -83,7 +83,7 @@ class Lane {
   /// Written by the lane; read with read_counter().
   [[nodiscard]] const LaneCounters& counters() const noexcept { return counters_; }
   /// The same, of the faults that were injected on one of its ports.
-  [[nodiscard]] const FaultCounters& fault_counters(std::uint16_t port) const noexcept {
+  [[nodiscard]] const port::FaultCounters& fault_counters(std::uint16_t port) const noexcept {
     return ports_[port].stage->counters();
   }
   /// What left by a port, for who has stopped the lane.
@@ -98,7 +98,7 @@ class Lane {
 
  private:
   struct LanePort {
-    const Port* port = nullptr;
+    const port::Port* port = nullptr;
     std::uint16_t port_id = 0;
     wire::MacAddress mac{};
     wire::IpAddress ip;
@@ -107,12 +107,12 @@ class Lane {
     bool rx_interrupts = false;
     std::uint16_t rx_burst = 32;
     TxQueue tx;
-    ReplyLimit echoes;
-    SenderLimit arp;
-    std::unique_ptr<FaultStage> stage;
-    FaultStage* faults = nullptr;  // the stage while it has something to do
-    PortShare share{0, 0};         ///< of the port's rate, and among groups
-    std::size_t next_first = 0;    ///< place in awake_, if the port is not paced
+    port::ReplyLimit echoes;
+    port::SenderLimit arp;
+    std::unique_ptr<port::FaultStage> stage;
+    port::FaultStage* faults = nullptr;  // the stage while it has something to do
+    PortShare share{0, 0};               ///< of the port's rate, and among groups
+    std::size_t next_first = 0;          ///< place in awake_, if the port is not paced
     TxTrace trace;
   };
   /// One group on this lane.
@@ -206,7 +206,7 @@ class Lane {
   void sleep(TimeNs sleep_ns, TimeNs now) noexcept;
   [[nodiscard]] bool has_messages() const noexcept;
 
-  static constexpr std::uint16_t kMaxBurst = FaultStage::kBurst;
+  static constexpr std::uint16_t kMaxBurst = port::FaultStage::kBurst;
   /// Frames are received whole, then their payloads are read again to be checked and reduced: more
   /// than the L1 cache holds would be fetched twice, and the neighbour would wait for the end.
   static constexpr std::uint32_t kRoundBytes = 32u << 10;

@@ -10,8 +10,8 @@
 
 #include "base/profile.h"
 #include "lane/lane.h"
-#include "lane/neighbors.h"
-#include "lane/payload_split.h"
+#include "port/neighbors.h"
+#include "port/payload_split.h"
 #include "wire/peek.h"
 
 namespace gradwire::lane {
@@ -206,7 +206,7 @@ bool Lane::receive_split_chunk(std::uint16_t port_index, rte_mbuf* frame, TimeNs
   const LanePort& port = ports_[port_index];
   const rte_mbuf* const payload = frame->next;
   const std::size_t header_bytes = rte_pktmbuf_data_len(frame);
-  if (frame->nb_segs != 2 || header_bytes != split_header_bytes(port.vlan_id.has_value())) {
+  if (frame->nb_segs != 2 || header_bytes != port::split_header_bytes(port.vlan_id.has_value())) {
     return false;
   }
   // Parsing and decoding a chunk look at headers alone; of the rest they ask how much there is.
@@ -293,7 +293,7 @@ void Lane::echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView
   const bool may = (ours || port.rx_exclusive) && port.tx.room() > TxQueue::kCapacity / 2;
   if (!may || !port.echoes.allow(now)) {
     count(counters_.replies_withheld);
-  } else if (answer_echo(bytes_of(frame), view)) {
+  } else if (port::answer_echo(bytes_of(frame), view)) {
     count(counters_.echo_replies);
     port.tx.push(frame);
     return;

@@ -94,7 +94,7 @@ class PlayedLanes final : public LaneControl {
     FUZZ_CHECK(faults.reorder_frames <= FaultSettings::kMaxReorderFrames);
     faults_.at(port).faults = faults;
   }
-  const lane::FaultCounters* fault_counters(std::uint16_t, std::uint8_t) const override {
+  const port::FaultCounters* fault_counters(std::uint16_t, std::uint8_t) const override {
     return &fault_counts_;
   }
 
@@ -115,7 +115,7 @@ class PlayedLanes final : public LaneControl {
 
  private:
   std::vector<PortFaults> faults_ = {{"net_fuzz0", {}}};
-  lane::FaultCounters fault_counts_;
+  port::FaultCounters fault_counts_;
   std::vector<LocalAddress> local_ = {{0, *wire::parse_ip("10.0.0.1"), 24}};
 };
 

@@ -28,7 +28,7 @@
 #include "embedded/communicator.h"
 #include "flood_frames.h"
 #include "flood_source.h"
-#include "lane/eal.h"
+#include "port/eal.h"
 #include "support/ring_ports.h"
 
 namespace gradwire::perf {
@@ -46,7 +46,7 @@ using Into = FloodSource::Into;
 [[noreturn]] void die(const std::string& why) {
   fmt::print(stderr, "flood_rate: {}\n", why);
   std::fflush(nullptr);
-  lane::leave_eal();
+  port::leave_eal();
   _exit(1);
 }
 template <class T>
@@ -202,7 +202,7 @@ class Bench {
   void make_rank(int r) {
     const auto ip = [](int rank) { return *wire::parse_ip(rank == 0 ? "10.0.0.1" : "10.0.0.2"); };
     embedded::Config config;
-    lane::PortConfig port;
+    port::PortConfig port;
     port.device = r == 0 ? ports_.a() : ports_.b();
     port.ip = ip(r);
     port.mtu = options_.payload_bytes > 1'408 ? 9'000 : 1'500;
@@ -270,7 +270,7 @@ class Bench {
   }
 
   const Options& options_;
-  lane::RingPorts ports_;
+  port::RingPorts ports_;
   std::array<std::unique_ptr<embedded::Communicator>, 2> ranks_;
   std::unique_ptr<FloodSource> source_;
   std::size_t count_ = 0;
@@ -371,11 +371,11 @@ int run(int argc, char** argv) {
   std::vector<Flood> floods;
   for (const std::string& text : options.floods) floods.push_back(parse_flood(text));
 
-  auto arguments = need(lane::make_eal_arguments("flood_rate",
+  auto arguments = need(port::make_eal_arguments("flood_rate",
                                                  {"--lcores=" + lcores, "--in-memory", "--no-pci",
                                                   "--no-telemetry", "-m", "512", "--log-level=4"},
                                                  "flood_rate"));
-  need(lane::start_eal(std::move(arguments)));
+  need(port::start_eal(std::move(arguments)));
   {
     Bench bench(options);
     fmt::print(
@@ -391,7 +391,7 @@ int run(int argc, char** argv) {
     for (const Flood& flood : floods) print_row(bench, options, flood);
   }
   std::fflush(nullptr);
-  lane::leave_eal();
+  port::leave_eal();
   return 0;
 }
 

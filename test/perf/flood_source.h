@@ -105,7 +105,7 @@ class FloodSource {
  private:
   static constexpr unsigned kBurst = 8;
   static constexpr unsigned kDescriptors = 512;
-  /// As a lane's own (lib/lane/pools.cc), which a driver would fill its queue from.
+  /// As a lane's own (lib/port/pools.cc), which a driver would fill its queue from.
   static constexpr unsigned kCache = 64;
   static constexpr unsigned kElsewhere = 2 * (kCache + kCache / 2) + 64;
   static constexpr double kMostBehind = 4'096;

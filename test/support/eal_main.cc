@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   const int result = gradwire::test::run_tests(argc, argv);
-  // The EAL is neither cleaned up nor left by exit handlers: lib/lane/eal.h says why. A handler of
+  // The EAL is neither cleaned up nor left by exit handlers: lib/port/eal.h says why. A handler of
   // LeakSanitizer's would be left out too.
   std::fflush(nullptr);
 #if defined(GRADWIRE_HAS_LSAN)

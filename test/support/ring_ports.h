@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace gradwire::lane {
+namespace gradwire::port {
 
 class RingPorts {
  public:
@@ -82,4 +82,4 @@ class RingPorts {
   int b_id_ = -1;
 };
 
-}  // namespace gradwire::lane
+}  // namespace gradwire::port

@@ -28,7 +28,7 @@ class Pair {
     REQUIRE(ports_.made());
     for (int r = 0; r < 2; ++r) {
       embedded::Config config;
-      lane::PortConfig port;
+      port::PortConfig port;
       port.device = r == 0 ? ports_.a() : ports_.b();
       port.ip = *wire::parse_ip(r == 0 ? "10.0.0.1" : "10.0.0.2");
       config.datapath.ports = {port};
@@ -83,7 +83,7 @@ class Pair {
     return count;
   }
   std::string name_;
-  lane::RingPorts ports_;
+  port::RingPorts ports_;
   std::array<std::unique_ptr<Communicator>, 2> ranks_;
   std::vector<ipc::RankInfo> table_;
 };

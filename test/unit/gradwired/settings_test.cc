@@ -27,7 +27,7 @@ TEST_CASE("a port's section becomes the port's configuration") {
                                     .mtu = 9000,
                                     .rx_descriptors = 128,
                                     .tx_descriptors = 64};
-  lane::PortConfig port = port_config(section);
+  port::PortConfig port = port_config(section);
   CHECK(port.device == "net_memif0");
   CHECK(wire::to_string(port.ip) == "10.0.0.1");
   CHECK(port.prefix_bits == 16);
@@ -45,7 +45,7 @@ TEST_CASE("an af_xdp port takes the lanes' UDP ports at its address") {
   config.ports.push_back({.device = "net_af_xdp0", .ip = "10.0.0.1", .prefix_bits = 24, .vlan = 7});
   config.ports.push_back({.device = "net_af_xdp1", .ip = "10.0.1.1", .xdp_program = "driver"});
   config.lanes.base_udp_port = 4000;
-  std::vector<lane::XdpPort> ports = xdp_ports(config);
+  std::vector<port::XdpPort> ports = xdp_ports(config);
   REQUIRE(ports.size() == 2);
   CHECK(ports[0].device == "net_af_xdp0");
   CHECK(wire::to_string(ports[0].traffic.ip) == "10.0.0.1");

@@ -99,7 +99,7 @@ class FakeLanes final : public LaneControl {
   void note_faults(std::uint16_t port, const FaultSettings& settings) override {
     faults.at(port).faults = settings;
   }
-  const lane::FaultCounters* fault_counters(std::uint16_t port, std::uint8_t) const override {
+  const port::FaultCounters* fault_counters(std::uint16_t port, std::uint8_t) const override {
     return &fault_counts[port];
   }
   std::vector<ReduceTotal> reduce_totals() const override { return totals; }
@@ -201,7 +201,7 @@ class FakeLanes final : public LaneControl {
   std::map<std::byte*, std::uint64_t> registered;
   std::vector<ReduceTotal> totals;
   std::vector<PortFaults> faults = {{"net_a", {}}, {"net_b", {}}};
-  lane::FaultCounters fault_counts[2];
+  port::FaultCounters fault_counts[2];
   bool on_gpu = false;
   bool on_cuda = false;  ///< then that GPU is a CUDA device
   int ready_events = 0;

@@ -193,7 +193,7 @@ TEST_CASE("a flood of pings gets a burst of answers, and then so many a second")
   std::memcpy(ping.data(), mac.data(), mac.size());
   const int answers = host.flood(ping, 50'000);  // for half a second
   CHECK(answers >= 500);
-  CHECK(answers <= 500 + static_cast<int>(ReplyLimit::kBurst));
+  CHECK(answers <= 500 + static_cast<int>(port::ReplyLimit::kBurst));
   CHECK(host.counters().echo_replies == static_cast<std::uint64_t>(answers));
   CHECK(host.counters().replies_withheld == 50'000u - static_cast<unsigned>(answers));
   // To everybody is to nobody: no such ping is answered.
@@ -212,8 +212,8 @@ TEST_CASE("of a flood of ARP little is copied, and others are heard all the same
   const TimeNs begin = host.ranks.now;
   CHECK(host.flood(request) == 0);  // The control thread would answer, and there is none.
   const auto passes =
-      static_cast<std::uint64_t>((host.ranks.now - begin) / ReplyLimit::kIntervalNs) +
-      ReplyLimit::kBurst;
+      static_cast<std::uint64_t>((host.ranks.now - begin) / port::ReplyLimit::kIntervalNs) +
+      port::ReplyLimit::kBurst;
   CHECK(host.counters().neighbor_frames <= passes);
   CHECK(host.counters().neighbor_frames + host.counters().neighbor_drops == kFlood);
   CHECK(datapath.frames_waiting() == host.counters().neighbor_frames);

@@ -15,7 +15,7 @@
 #include <memory>
 #include <vector>
 
-#include "lane/payload_split.h"
+#include "port/payload_split.h"
 #include "reduce/gpu/device.h"
 #include "reduce/gpu/gpu_backend.h"
 #include "ring/partition.h"
@@ -68,12 +68,12 @@ class SplitWire {
   }
 
  private:
-  static constexpr std::size_t kHeader = split_header_bytes(false);
+  static constexpr std::size_t kHeader = port::split_header_bytes(false);
 
   void move(TwoRanks& ranks, rte_ring* from, std::uint16_t sender, rte_ring* to,
             std::uint16_t receiver) {
-    const PayloadPool& sent = *ranks.rank(sender).datapath->payloads(0);
-    const PayloadPool& received = *ranks.rank(receiver).datapath->payloads(0);
+    const port::PayloadPool& sent = *ranks.rank(sender).datapath->payloads(0);
+    const port::PayloadPool& received = *ranks.rank(receiver).datapath->payloads(0);
     void* object = nullptr;
     while (rte_ring_dequeue(from, &object) == 0) {
       auto* frame = static_cast<rte_mbuf*>(object);
@@ -318,18 +318,18 @@ TEST_CASE("a GPU that fails aborts the group, and everything comes back") {
 
 TEST_CASE("a payload pool lies in GPU memory, and gives everything back") {
   Gpu gpu("memory_mib=4");
-  RingPorts rings("pool");
+  port::RingPorts rings("pool");
   REQUIRE(rings.made());
   for (int round = 0; round < 2; ++round) {
-    std::vector<std::unique_ptr<Port>> ports;
-    PortConfig config;
+    std::vector<std::unique_ptr<port::Port>> ports;
+    port::PortConfig config;
     config.device = rings.a();
     config.ip = *wire::parse_ip("10.0.0.1");
-    auto opened = Port::open(config);
+    auto opened = port::Port::open(config);
     REQUIRE(opened);
     ports.push_back(std::move(*opened));
-    auto made = PayloadPool::create({.name = "payloads", .mbufs = 1'000, .room = 2'048},
-                                    *gpu.device, ports);
+    auto made = port::PayloadPool::create({.name = "payloads", .mbufs = 1'000, .room = 2'048},
+                                          *gpu.device, ports);
     INFO((made ? "" : made.error().message));
     REQUIRE(made);
     CHECK_FALSE(gpu.gives(3));
@@ -343,15 +343,15 @@ TEST_CASE("a payload pool lies in GPU memory, and gives everything back") {
     rte_pktmbuf_free(mbuf);
     CHECK(rte_mempool_in_use_count((*made)->mempool()) == 0);
     // The name is taken; what was made before that shows is given back.
-    const auto twice =
-        PayloadPool::create({.name = "payloads", .mbufs = 100, .room = 2'048}, *gpu.device, ports);
+    const auto twice = port::PayloadPool::create({.name = "payloads", .mbufs = 100, .room = 2'048},
+                                                 *gpu.device, ports);
     REQUIRE_FALSE(twice);
     CHECK_THAT(twice.error().message, Contains("payloads") && Contains("gpu_emu6"));
     made->reset();
     CHECK(gpu.gives(4));
   }
   const auto large =
-      PayloadPool::create({.name = "large", .mbufs = 10'000, .room = 2'048}, *gpu.device, {});
+      port::PayloadPool::create({.name = "large", .mbufs = 10'000, .room = 2'048}, *gpu.device, {});
   REQUIRE_FALSE(large);
   CHECK_THAT(large.error().message, Contains("gpu_emu6") && Contains("bytes"));
 }
@@ -373,17 +373,17 @@ TEST_CASE("a CPU that reads a guarded GPU's memory is killed, so that these test
 }
 
 TEST_CASE("ports whose drivers put no payload into GPU memory say so") {
-  RingPorts rings("says");
-  CHECK(why_no_payload_split(rings.a()) == "");
-  CHECK_THAT(why_no_payload_split("net_ring_none"), Contains("net_ring_none"));
+  port::RingPorts rings("says");
+  CHECK(port::why_no_payload_split(rings.a()) == "");
+  CHECK_THAT(port::why_no_payload_split("net_ring_none"), Contains("net_ring_none"));
   REQUIRE(rte_eal_hotplug_add("vdev", "net_null7", "") == 0);
-  CHECK_THAT(why_no_payload_split("net_null7"), Contains("net_null7") && Contains("cannot"));
-  PortConfig config;
+  CHECK_THAT(port::why_no_payload_split("net_null7"), Contains("net_null7") && Contains("cannot"));
+  port::PortConfig config;
   config.device = "net_null7";
   config.ip = *wire::parse_ip("10.0.0.1");
-  auto port = Port::open(config);
+  auto port = port::Port::open(config);
   REQUIRE(port);
-  auto pools = LanePools::create(
+  auto pools = port::LanePools::create(
       {.buffer_bytes = 9'216, .packet_mbufs = 512, .control_mbufs = 64, .name_prefix = "says"});
   REQUIRE(pools);
   rte_mempool* pool = (*pools)->packet();

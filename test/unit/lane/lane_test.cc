@@ -555,7 +555,7 @@ TEST_CASE("frames that are lost, repeated, late and damaged leave the reference'
     cases.emplace_back(2, 1, count, DataType::kFloat32, RedOp::kSum, count, false);
   }
   check_all(ranks, cases);
-  const FaultCounters& counters = ranks.rank(0).datapath->lane(0).fault_counters(0);
+  const port::FaultCounters& counters = ranks.rank(0).datapath->lane(0).fault_counters(0);
   CHECK(counters.dropped > 0);
   CHECK(counters.duplicated > 0);
   CHECK(counters.reordered > 0);

@@ -79,7 +79,7 @@ class TwoRanks {
   }
 
   Rank& rank(std::uint16_t r) { return ranks_[r]; }
-  RingPorts& ports() { return ports_; }
+  port::RingPorts& ports() { return ports_; }
   TimeNs now = 1'000'000'000;
 
   Request* send(std::uint16_t r, std::uint8_t lane, Request request) {
@@ -224,10 +224,10 @@ class TwoRanks {
     ports_.drain();
     for (std::uint16_t r = 0; r < 2; ++r) {
       for (std::uint8_t lane = 0; lane < options_.lanes; ++lane) {
-        const LanePools& pools = ranks_[r].datapath->pools(lane);
+        const port::LanePools& pools = ranks_[r].datapath->pools(lane);
         CHECK(rte_mempool_in_use_count(pools.packet()) == 0);
         CHECK(rte_mempool_in_use_count(pools.control()) == 0);
-        const PayloadPool* payloads = ranks_[r].datapath->payloads(lane);
+        const port::PayloadPool* payloads = ranks_[r].datapath->payloads(lane);
         if (payloads != nullptr) CHECK(rte_mempool_in_use_count(payloads->mempool()) == 0);
       }
     }
@@ -283,7 +283,7 @@ class TwoRanks {
   }
   void make_datapath(std::uint16_t r) {
     DatapathConfig config;
-    PortConfig port;
+    port::PortConfig port;
     port.device = r == 0 ? ports_.a() : ports_.b();
     port.ip = ip_of(r);
     port.mtu = options_.mtu;
@@ -310,8 +310,8 @@ class TwoRanks {
     Rank& rank = ranks_[r];
     rank.plan.group_handle = group_;
     rank.plan.member_clients = {1};
-    const Port& own = *rank.datapath->ports()[0];
-    const Port& other = *ranks_[1 - r].datapath->ports()[0];
+    const port::Port& own = *rank.datapath->ports()[0];
+    const port::Port& other = *ranks_[1 - r].datapath->ports()[0];
     for (std::uint8_t lane = 0; lane < options_.lanes; ++lane) {
       ring::ShardConfig config = shard_config(r, lane);
       auto& ids = rank.datapath->connection_ids();
@@ -327,7 +327,7 @@ class TwoRanks {
       config.downstream_ip = config.upstream_ip = ip_of(1 - r);
       config.packet_pool = rank.datapath->pools(lane).packet();
       config.control_pool = rank.datapath->pools(lane).control();
-      if (const PayloadPool* payloads = rank.datapath->payloads(lane); payloads != nullptr) {
+      if (const port::PayloadPool* payloads = rank.datapath->payloads(lane); payloads != nullptr) {
         config.payload_pool = payloads->mempool();
       }
       config.received_mbufs_are_exclusive = own.row().rx_exclusive;
@@ -341,7 +341,7 @@ class TwoRanks {
 
   TwoRanksOptions options_;
   std::string name_;
-  RingPorts ports_;
+  port::RingPorts ports_;
   Rank ranks_[2];
   std::uint64_t group_ = kGroup;
   bool threads_ = false;

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "lane/pools.h"
-#include "lane/port.h"
+#include "port/pools.h"
+#include "port/port.h"
 #include "support/ring_ports.h"
 
 using namespace gradwire;
@@ -16,14 +16,14 @@ namespace {
 
 struct Fixture {
   explicit Fixture(const std::string& name) : rings(name, 1, 64) {
-    auto made = LanePools::create(
+    auto made = port::LanePools::create(
         {.buffer_bytes = 9216, .packet_mbufs = 1024, .control_mbufs = 64, .name_prefix = name});
     REQUIRE(made);
     pools = std::move(*made);
-    PortConfig config;
+    port::PortConfig config;
     config.device = rings.a();
     config.ip = *wire::parse_ip("10.0.0.1");
-    auto opened = Port::open(config);
+    auto opened = port::Port::open(config);
     REQUIRE(opened);
     port = std::move(*opened);
     rte_mempool* pool = pools->packet();
@@ -51,9 +51,9 @@ struct Fixture {
     return out;
   }
 
-  std::unique_ptr<LanePools> pools;
-  RingPorts rings;
-  std::unique_ptr<Port> port;
+  std::unique_ptr<port::LanePools> pools;
+  port::RingPorts rings;
+  std::unique_ptr<port::Port> port;
   TxQueue queue;
   LaneCounters counters;
   TxTrace trace{64};

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Counters that one thread writes and others read, each value on its own (relaxed). On x86-64 and
+/// arm64 these are plain loads and stores.
+#pragma once
+
+#include <cstdint>
+
+namespace gradwire {
+
+/// The writer's side.
+inline void count(std::uint64_t& counter, std::uint64_t n = 1) noexcept {
+  __atomic_store_n(&counter, counter + n, __ATOMIC_RELAXED);
+}
+/// Anybody's side.
+[[nodiscard]] inline std::uint64_t read_counter(const std::uint64_t& counter) noexcept {
+  return __atomic_load_n(&counter, __ATOMIC_RELAXED);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "port/driver_table.h"
+
+#include <fmt/format.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+
+#include "wire/frame.h"
+#include "wire/packet.h"
+
+namespace gradwire::port {
+
+namespace {
+
+// Facts of DPDK 22.11.11, each read in the driver and, but for the physical row, seen by
+// test/unit/port, test/unit/lane or test/system.
+constexpr std::array<DriverRow, 6> kRows = {{
+    // Frames are copied into and out of a shared region, so a received mbuf is always fresh and a
+    // sent one is free when tx_burst returns. A frame above `bsize` would be spread over several
+    // ring slots, and a slot once marked so is never unmarked: frames must stay below. tx_burst
+    // takes nothing while no peer is connected. Both ends always poll (their rings mask
+    // interrupts), and the driver has no rx interrupt call. Queue i is paired with the peer's.
+    {.driver = "net_memif",
+     .rx_exclusive = true,
+     .rx_may_chain = true,
+     .rx_interrupts = false,
+     .tx_copies = true,
+     .tx_chains = true,
+     .tx_indirect = true,
+     .tx_may_block = false,
+     .sets_mtu = false,
+     .keeps_rx_mbufs = false,
+     .tx_burst = 64,
+     .held_mbufs = 32,
+     .rx_copies = 1,
+     .tx_copies_count = 1,
+     .limit = FrameLimitRule::kMemifBuffer,
+     .steering = Steering::kPaired,
+     .payload_split = PayloadSplit::kNone,
+     .why_no_split = "the CPU copies its frames to and from shared memory",
+     .why = "copies frames through shared memory; no interrupts; bsize limits a frame"},
+    // The mempool is the UMEM: a frame of that very pool goes out without a copy and is held until
+    // the kernel completes it, a frame of another pool is copied. Only the first segment's address
+    // is given to the kernel, with the whole frame's length, and the address is worked out from the
+    // mbuf's own: chained and attached mbufs go out as garbage. The fill ring takes 2,048 mbufs.
+    // There is no rx interrupt call. tx_burst repeats the kick while the kernel says EAGAIN.
+    {.driver = "net_af_xdp",
+     .rx_exclusive = true,
+     .rx_may_chain = false,
+     .rx_interrupts = false,
+     .tx_copies = false,
+     .tx_chains = false,
+     .tx_indirect = false,
+     .tx_may_block = true,
+     .sets_mtu = false,
+     .keeps_rx_mbufs = true,
+     .tx_burst = 32,
+     .held_mbufs = 2048,
+     .rx_copies = 1,
+     .tx_copies_count = 1,
+     .limit = FrameLimitRule::kXdpChunk,
+     .steering = Steering::kNone,
+     .payload_split = PayloadSplit::kNone,
+     .why_no_split = "its buffers are the kernel's too, and a frame is one segment",
+     .why = "the mempool is shared with the kernel; sent frames are held; one segment only"},
+    // Frames are copied between mbufs and two rings shared with the kernel. When the transmit ring
+    // is full, tx_burst calls poll() without a bound: bursts are short, so that the ring is never
+    // filled by one round. An oversized frame is dropped without a word. Received VLAN tags are put
+    // back by the driver. `framesz` has to divide `blocksz`.
+    {.driver = "net_af_packet",
+     .rx_exclusive = true,
+     .rx_may_chain = false,
+     .rx_interrupts = false,
+     .tx_copies = true,
+     .tx_chains = true,
+     .tx_indirect = true,
+     .tx_may_block = true,
+     .sets_mtu = false,
+     .keeps_rx_mbufs = false,
+     .tx_burst = 16,
+     .held_mbufs = 0,
+     .rx_copies = 2,
+     .tx_copies_count = 2,
+     .limit = FrameLimitRule::kPacketFrame,
+     .steering = Steering::kNone,
+     .payload_split = PayloadSplit::kNone,
+     .why_no_split = "the CPU copies its frames to and from the kernel's rings",
+     .why = "the kernel's packet socket; a full transmit ring waits without bound"},
+    // A virtual machine's NIC, taken from the kernel by vfio. The host spreads packets over queues
+    // as it likes, and there is no rte_flow. Seen by test/vm.
+    {.driver = "net_virtio",
+     .rx_exclusive = false,
+     .rx_may_chain = false,
+     .rx_interrupts = true,
+     .tx_copies = false,
+     .tx_chains = false,
+     .tx_indirect = false,
+     .tx_may_block = false,
+     .sets_mtu = true,
+     .keeps_rx_mbufs = true,
+     .tx_burst = 64,
+     .held_mbufs = 64,
+     .rx_copies = 0,
+     .tx_copies_count = 0,
+     .limit = FrameLimitRule::kDeviceInfo,
+     .steering = Steering::kNone,
+     .payload_split = PayloadSplit::kNone,
+     .why_no_split = "a virtual machine's NIC reaches the machine's own memory alone",
+     .why = "a virtual machine's NIC: its host copies each frame, and has no flow steering"},
+    // The very mbuf travels: the sender's other references are the receiver's too, and the bytes
+    // are looked at long after tx_burst returned.
+    {.driver = "net_ring",
+     .rx_exclusive = false,
+     .rx_may_chain = true,
+     .rx_interrupts = false,
+     .tx_copies = false,
+     .tx_chains = true,
+     .tx_indirect = true,
+     .tx_may_block = false,
+     .sets_mtu = false,
+     .keeps_rx_mbufs = false,
+     .tx_burst = 64,
+     .held_mbufs = 0,
+     .rx_copies = 0,
+     .tx_copies_count = 0,
+     .limit = FrameLimitRule::kWhateverMbufs,
+     .steering = Steering::kPaired,
+     .payload_split = PayloadSplit::kAsSent,
+     .why_no_split = nullptr,
+     .why = "passes mbufs by pointer within one process"},
+    // Frees what is sent; receives fresh mbufs of unset bytes, or none with no-rx=1.
+    {.driver = "net_null",
+     .rx_exclusive = true,
+     .rx_may_chain = false,
+     .rx_interrupts = false,
+     .tx_copies = true,
+     .tx_chains = true,
+     .tx_indirect = true,
+     .tx_may_block = false,
+     .sets_mtu = false,
+     .keeps_rx_mbufs = false,
+     .tx_burst = 64,
+     .held_mbufs = 32,
+     .rx_copies = 0,
+     .tx_copies_count = 0,
+     .limit = FrameLimitRule::kWhateverMbufs,
+     .steering = Steering::kPaired,
+     .payload_split = PayloadSplit::kNone,
+     .why_no_split = "it receives nothing",
+     .why = "sends nowhere and receives nothing of use"},
+}};
+
+// A NIC reads a frame when it likes until its descriptor is recycled. Received mbufs are judged by
+// their refcnt: some drivers (mlx5 with its multi-packet queue) give slices of a shared buffer.
+// Chains and attached mbufs need offloads and registrations that are not asked for.
+constexpr DriverRow kPhysical = {
+    .driver = "",
+    .rx_exclusive = false,
+    .rx_may_chain = false,
+    .rx_interrupts = true,
+    .tx_copies = false,
+    .tx_chains = false,
+    .tx_indirect = false,
+    .tx_may_block = false,
+    .sets_mtu = true,
+    .keeps_rx_mbufs = true,
+    .tx_burst = 64,
+    .held_mbufs = 64,
+    .rx_copies = 0,
+    .tx_copies_count = 0,
+    .limit = FrameLimitRule::kDeviceInfo,
+    .steering = Steering::kFlow,
+    .payload_split = PayloadSplit::kNone,
+    .why_no_split = "it is not known to reach a GPU's memory (mlx5_pci is)",
+    .why = "taken for a NIC that reads and writes mbufs by DMA"};
+
+// As any NIC, and by its memory keys it reaches whatever is registered with it, GPU memory too
+// (nvidia-peermem or dma-buf). Read in the driver of DPDK 22.11; not yet run.
+constexpr DriverRow kMlx5 = [] {
+  DriverRow row = kPhysical;
+  row.driver = "mlx5_pci";
+  row.payload_split = PayloadSplit::kDevice;
+  row.why_no_split = nullptr;
+  return row;
+}();
+
+// What the kernel puts before a frame in a TPACKET_V2 ring slot: the aligned header and socket
+// address, 16 bytes for the MAC header; the frame starts 14 bytes before the end of that.
+constexpr std::uint32_t kPacketSlotHeader = 66;
+// What the driver asks of an mbuf is the slot less this.
+constexpr std::uint32_t kPacketSlotOverhead = 32;
+constexpr std::uint32_t kPacketSlotDefault = 2048;
+constexpr std::uint32_t kPacketBlockDefault = 4096;
+constexpr std::uint32_t kMemifBufferDefault = 2048;
+// The kernel keeps this before a frame in a UMEM chunk; a chunk is at most a page, and the mbuf
+// header, the mempool's object header and our headroom lie in it too.
+constexpr std::uint32_t kXdpHeadroom = 256;
+constexpr std::uint32_t kXdpChunk = 4096;
+
+/// What is left of a chunk for the kernel's headroom and the frame. A mempool makes its objects a
+/// line or two longer than was asked, so that they spread over the memory's channels.
+std::uint32_t xdp_max_buffer() noexcept {
+  constexpr std::uint32_t kBefore = sizeof(rte_mbuf) + RTE_PKTMBUF_HEADROOM;
+  std::uint32_t buffer = kXdpChunk - kBefore;
+  while (rte_mempool_calc_obj_size(kBefore + buffer, 0, nullptr) > kXdpChunk) buffer -= 64;
+  return buffer;
+}
+
+std::uint32_t number_or(std::optional<std::string_view> text, std::uint32_t fallback) {
+  std::uint32_t value = fallback;
+  if (text) {
+    std::uint32_t parsed = 0;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), parsed);
+    if (error == std::errc{} && end == text->data() + text->size()) value = parsed;
+  }
+  return value;
+}
+
+}  // namespace
+
+std::uint32_t xdp_max_mtu() noexcept {
+  return xdp_max_buffer() - kXdpHeadroom - static_cast<std::uint32_t>(wire::kEthernetBytes);
+}
+
+const DriverRow& driver_row(std::string_view driver_name) noexcept {
+  for (const DriverRow& row : kRows) {
+    if (row.driver == driver_name) return row;
+  }
+  if (kMlx5.driver == driver_name) return kMlx5;
+  return kPhysical;
+}
+
+std::optional<std::string_view> devarg(std::string_view devargs, std::string_view key) noexcept {
+  while (!devargs.empty()) {
+    const std::size_t comma = devargs.find(',');
+    const std::string_view item = devargs.substr(0, comma);
+    const std::size_t equals = item.find('=');
+    if (equals != std::string_view::npos && item.substr(0, equals) == key) {
+      return item.substr(equals + 1);
+    }
+    if (comma == std::string_view::npos) break;
+    devargs.remove_prefix(comma + 1);
+  }
+  return std::nullopt;
+}
+
+Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
+                                 std::string_view device) {
+  const auto header = static_cast<std::uint32_t>(wire::kEthernetBytes +
+                                                 (facts.vlan ? wire::kVlanBytes : std::size_t{0}));
+  std::uint32_t frame_limit = 0;
+  std::uint32_t buffer_bytes = 0;
+  std::string raise;  // what the operator would do for more
+
+  switch (row.limit) {
+    case FrameLimitRule::kMemifBuffer: {
+      frame_limit = number_or(devarg(facts.devargs, "bsize"), kMemifBufferDefault);
+      buffer_bytes = frame_limit;
+      raise =
+          fmt::format("give the device bsize={} or more, on both ends", facts.wanted_mtu + header);
+      break;
+    }
+    case FrameLimitRule::kPacketFrame: {
+      const std::uint32_t slot = number_or(devarg(facts.devargs, "framesz"), kPacketSlotDefault);
+      if (slot <= kPacketSlotHeader + header) {
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("port {}: framesz={} leaves no room for a frame", device, slot));
+      }
+      // The kernel starts each block anew; the driver counts on from the first slot. With a rest in
+      // each block they look for frames in different places, and nothing is ever received.
+      const std::uint32_t block = number_or(devarg(facts.devargs, "blocksz"), kPacketBlockDefault);
+      if (block % slot != 0) {
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("port {}: framesz={} does not divide blocksz={}: powers of two do",
+                                device, slot, block));
+      }
+      frame_limit = slot - kPacketSlotHeader;
+      if (facts.kernel_mtu != 0) frame_limit = std::min(frame_limit, facts.kernel_mtu + header);
+      buffer_bytes = slot - kPacketSlotOverhead;
+      const std::uint32_t wanted_slot =
+          std::bit_ceil(facts.wanted_mtu + header + kPacketSlotHeader);
+      raise =
+          fmt::format("set the interface's MTU to {} and give the device framesz={} and blocksz={}",
+                      facts.wanted_mtu, wanted_slot, std::max(wanted_slot, kPacketBlockDefault));
+      break;
+    }
+    case FrameLimitRule::kXdpChunk: {
+      frame_limit = xdp_max_buffer() - kXdpHeadroom;
+      if (facts.kernel_mtu != 0) frame_limit = std::min(frame_limit, facts.kernel_mtu + header);
+      buffer_bytes = std::max<std::uint32_t>(2048, frame_limit + kXdpHeadroom);
+      raise = "an AF_XDP frame has to fit a page, with what the kernel and the mbuf put before it";
+      break;
+    }
+    case FrameLimitRule::kDeviceInfo: {
+      std::uint32_t mtu = facts.max_mtu;
+      if (mtu == 0 || mtu >= 65535) {
+        // The driver does not say: Ethernet's header and CRC are in max_rx_pktlen.
+        mtu = facts.max_rx_pktlen > 18 ? facts.max_rx_pktlen - 18 : 0;
+      }
+      frame_limit = std::min(mtu, facts.wanted_mtu != 0 ? facts.wanted_mtu : kJumboMtu) + header;
+      // The CRC and a second VLAN tag that some NICs deliver; virtio counts a tag and its own
+      // header of 12 bytes, whether they come or not, and refuses a queue whose mbufs are smaller.
+      buffer_bytes = std::max<std::uint32_t>(2048, frame_limit + 20);
+      raise = fmt::format("the device takes {} at most", mtu);
+      break;
+    }
+    case FrameLimitRule::kWhateverMbufs: {
+      frame_limit = (facts.wanted_mtu != 0 ? facts.wanted_mtu : kJumboMtu) + header;
+      buffer_bytes = frame_limit;
+      break;
+    }
+  }
+
+  FrameLimits out;
+  if (frame_limit <= header) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("port {}: frames of {} bytes hold no packet", device, frame_limit));
+  }
+  out.mtu = frame_limit - header;
+  if (facts.wanted_mtu != 0) {
+    if (facts.wanted_mtu > out.mtu) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("port {}: mtu {} is more than the {} that it carries now: {}", device,
+                              facts.wanted_mtu, out.mtu, raise));
+    }
+    out.mtu = facts.wanted_mtu;
+  }
+  if (out.mtu < wire::kMinMtu) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("port {}: its MTU of {} is too small: {} at least, or a full "
+                            "acknowledgement does not fit; raise it",
+                            device, out.mtu, wire::kMinMtu));
+  }
+  if (out.mtu > 65535) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("port {}: mtu {} is more than 65535, the most of IP", device, out.mtu));
+  }
+  out.frame_bytes = out.mtu + header;
+  out.buffer_bytes = buffer_bytes;
+  return out;
+}
+
+}  // namespace gradwire::port

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "port/eal.h"
+
+#include <fmt/format.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_lcore.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "port/port.h"
+
+namespace gradwire::port {
+namespace {
+
+bool names_option(std::string_view argument, std::string_view option) {
+  return argument == option || (argument.starts_with(option) && argument[option.size()] == '=');
+}
+
+/// Names of files in /run/dpdk and /dev/hugepages are made of it.
+std::string to_file_prefix(const std::string& name) {
+  std::string prefix = name;
+  for (char& c : prefix) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_') c = '_';
+  }
+  return prefix;
+}
+
+/// This process has files in /run/dpdk: those of another process's prefix are not ours to remove.
+bool has_eal_files = false;
+
+/// Of the hugepages that this process has mapped: empty where they were unlinked, or never had any.
+std::vector<std::string> hugepage_files() {
+  // The EAL names them PREFIXmap_N, and its runtime folder PREFIX.
+  const std::string wanted =
+      '/' + std::filesystem::path(rte_eal_get_runtime_dir()).filename().string() + "map_";
+  std::vector<std::string> files;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const std::size_t path = line.find('/');
+    if (path == std::string::npos || line.ends_with(" (deleted)")) continue;
+    const std::size_t name = line.rfind('/');
+    if (line.compare(name, wanted.size(), wanted) != 0) continue;
+    if (files.empty() || files.back() != line.substr(path)) files.push_back(line.substr(path));
+  }
+  return files;
+}
+
+bool may_run_without_hugepages() {
+  const char* const value = std::getenv(kNoHugeVariable);
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> make_eal_arguments(const std::string& program,
+                                                    const std::vector<std::string>& given,
+                                                    const std::string& name, bool shared) {
+  const auto has = [&](std::string_view option) {
+    return std::any_of(given.begin(), given.end(),
+                       [&](const std::string& argument) { return names_option(argument, option); });
+  };
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (!names_option(given[i], "--proc-type")) continue;
+    const std::size_t equals = given[i].find('=');
+    const std::string type = equals != std::string::npos ? given[i].substr(equals + 1)
+                             : i + 1 < given.size()      ? given[i + 1]
+                                                         : "";
+    if (type != "primary") {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("--proc-type {}: a daemon is always primary: leave it out", type));
+    }
+  }
+  std::vector<std::string> arguments = {program};
+  arguments.insert(arguments.end(), given.begin(), given.end());
+  // --in-memory keeps no files that a prefix could name.
+  if (!has("--file-prefix") && !has("--in-memory")) {
+    arguments.push_back("--file-prefix=" + to_file_prefix(name));
+  }
+  // Otherwise the EAL leaves its hugepages in /dev/hugepages, taken, when the daemon ends; shared
+  // ones are removed by leave_eal(), those of a daemon that was killed by its next start.
+  if (!shared && !has("--huge-unlink") && !has("--in-memory") && !has("--no-huge")) {
+    arguments.push_back("--huge-unlink=always");
+  }
+  return arguments;
+}
+
+Result<void> start_eal(std::vector<std::string> given, unsigned least_lcores) {
+  // The EAL keeps pointers into its arguments as long as the process lives.
+  static std::vector<std::string> arguments;
+  arguments = std::move(given);
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  const int argc = static_cast<int>(arguments.size());
+  const int taken = rte_eal_init(argc, argv.data());
+  if (taken < 0) {
+    return fail(ErrorCode::kSystem,
+                fmt::format("the EAL did not start: {} (its own lines above say more; are there "
+                            "free hugepages, and is --file-prefix used by no other process?)",
+                            rte_strerror(rte_errno)));
+  }
+  has_eal_files = rte_eal_process_type() == RTE_PROC_PRIMARY;
+  if (taken + 1 < argc) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: not an EAL option; gradwire's own options stand after \"--\"",
+                            argv[static_cast<std::size_t>(taken) + 1]));
+  }
+  if (rte_eal_process_type() != RTE_PROC_PRIMARY) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the EAL started as a secondary process: a daemon is always primary");
+  }
+  if (rte_eal_has_hugepages() == 0 && !may_run_without_hugepages()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the EAL runs without hugepages (--no-huge): the datapath needs them; reserve "
+                "some in /sys/kernel/mm/hugepages and leave --no-huge out");
+  }
+  if (rte_lcore_count() < least_lcores) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} lcore{} not enough, {} are needed: the first is the control plane "
+                    "and each other one a lane; pass --lcores 0@0,1@1, or --lcores "
+                    "'0@(0-1),1@(0-1)' to let them float",
+                    rte_lcore_count(), rte_lcore_count() == 1 ? " is" : "s are", least_lcores));
+  }
+  return {};
+}
+
+Result<std::string> shared_runtime_folder() {
+  const std::filesystem::path folder = rte_eal_get_runtime_dir();
+  std::error_code ignored;
+  // What a secondary process reads first.
+  if (!has_eal_files || !std::filesystem::exists(folder / "config", ignored)) {
+    return fail(ErrorCode::kUnsupported,
+                "the EAL shares no configuration (--in-memory or --no-shconf)");
+  }
+  if (hugepage_files().empty()) {
+    return fail(ErrorCode::kUnsupported,
+                "the EAL's memory has no files that a second process could map (--no-huge, or "
+                "--huge-unlink: leave it out)");
+  }
+  return folder.string();
+}
+
+void leave_eal() noexcept {
+  if (!has_eal_files) return;
+  close_all_ports();
+  remove_eal_files();
+}
+
+void remove_eal_files() noexcept {
+  if (!has_eal_files) return;
+  std::error_code ignored;
+  for (const std::string& file : hugepage_files()) std::filesystem::remove(file, ignored);
+  std::filesystem::remove_all(rte_eal_get_runtime_dir(), ignored);
+}
+
+}  // namespace gradwire::port

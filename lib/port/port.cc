@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "port/port.h"
+
+#include <fmt/format.h>
+#include <net/if.h>
+#include <rte_dev.h>
+#include <rte_devargs.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_flow.h>
+#include <rte_mbuf.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "port/frame_probe.h"
+#include "port/interrupt_thread.h"
+#include "port/payload_split.h"
+
+namespace gradwire::port {
+
+namespace {
+
+std::string available_ports() {
+  std::string names;
+  std::uint16_t id = 0;
+  RTE_ETH_FOREACH_DEV(id) {
+    char name[RTE_ETH_NAME_MAX_LEN] = {};
+    if (rte_eth_dev_get_name_by_port(id, name) != 0) continue;
+    if (!names.empty()) names += ", ";
+    names += name;
+  }
+  return names.empty() ? "none; give the EAL an --allow or --vdev" : names;
+}
+
+// An XDP program works with it on every driver that takes one.
+constexpr std::uint32_t kEveryDriverMtu = 1500;
+
+// The MTU of the kernel interface below a device; DPDK's own figure is 1500 whatever it is.
+std::uint32_t kernel_mtu(unsigned if_index) noexcept {
+  ifreq request{};
+  if (if_index == 0 || if_indextoname(if_index, request.ifr_name) == nullptr) return 0;
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return 0;
+  const bool ok = ioctl(fd, SIOCGIFMTU, &request) == 0;
+  close(fd);
+  return ok && request.ifr_mtu > 0 ? static_cast<std::uint32_t>(request.ifr_mtu) : 0;
+}
+
+tl::unexpected<Error> dpdk_error(const std::string& device, const char* what, int error) {
+  return fail(ErrorCode::kSystem, fmt::format("port {}: {}: {} ({})", device, what,
+                                              rte_strerror(error < 0 ? -error : error), error));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Port>> Port::open(const PortConfig& config) {
+  std::unique_ptr<Port> port(new Port);
+  port->config_ = config;
+  if (config.ip.family != 4) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("port {}: its address must be IPv4 for now", config.device));
+  }
+  if (config.prefix_bits < 1 || config.prefix_bits > 32) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("port {}: prefix length {} is not in 1 ... 32", config.device,
+                            config.prefix_bits));
+  }
+  if (config.vlan_id && (*config.vlan_id < 1 || *config.vlan_id > 4094)) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("port {}: VLAN {} is not in 1 ... 4094",
+                                                         config.device, *config.vlan_id));
+  }
+  for (const std::uint16_t descriptors : {config.rx_descriptors, config.tx_descriptors}) {
+    if (descriptors < 32 || descriptors > 8192) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("port {}: {} descriptors are not in 32 ... 8192", config.device,
+                              descriptors));
+    }
+  }
+  if (rte_eth_dev_get_port_by_name(config.device.c_str(), &port->id_) != 0) {
+    return fail(ErrorCode::kNotFound, fmt::format("port {}: the EAL has no such device; it has: {}",
+                                                  config.device, available_ports()));
+  }
+
+  rte_eth_dev_info info{};
+  if (const int error = rte_eth_dev_info_get(port->id_, &info); error != 0) {
+    return dpdk_error(config.device, "no device info", error);
+  }
+  port->row_ = &driver_row(info.driver_name != nullptr ? info.driver_name : "");
+  DeviceFacts facts;
+  facts.devargs = device_arguments(info);
+  if (port->row_->limit == FrameLimitRule::kMemifBuffer &&
+      devarg(facts.devargs, "zero-copy").value_or("no") == "yes") {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("port {}: memif's zero-copy reckons every address from one memory "
+                            "region, so frames can go out as garbage: leave zero-copy=yes out",
+                            config.device));
+  }
+  if (port->row_->limit == FrameLimitRule::kMemifBuffer) {
+    if (MemifEnd end = memif_end(facts.devargs); end.client) port->client_end_ = std::move(end);
+  }
+  facts.max_rx_pktlen = info.max_rx_pktlen;
+  facts.max_mtu = info.max_mtu;
+  port->if_index_ = info.if_index;
+  facts.kernel_mtu = kernel_mtu(info.if_index);
+  facts.wanted_mtu = config.mtu;
+  facts.vlan = config.vlan_id.has_value();
+  auto limits = frame_limits(*port->row_, facts, config.device);
+  if (!limits) return tl::unexpected(limits.error());
+  port->limits_ = *limits;
+
+  rte_ether_addr mac{};
+  if (const int error = rte_eth_macaddr_get(port->id_, &mac); error != 0) {
+    return dpdk_error(config.device, "no MAC address", error);
+  }
+  std::copy_n(mac.addr_bytes, port->mac_.size(), port->mac_.begin());
+  port->socket_ = rte_eth_dev_socket_id(port->id_);
+  return port;
+}
+
+Port::~Port() {
+  stop();
+  if (queues_ != 0) beside_no_interrupt([this] { rte_eth_dev_close(id_); });
+}
+
+/// Beside nothing that the driver does by itself, where it frees memory there.
+void Port::beside_no_interrupt(const std::function<void()>& work) const {
+  if (row_->limit == FrameLimitRule::kMemifBuffer) {
+    on_interrupt_thread(work);
+  } else {
+    work();
+  }
+}
+
+Result<void> Port::configure(std::uint16_t queues, bool interrupts) {
+  rte_eth_conf conf{};
+  conf.rxmode.mq_mode = RTE_ETH_MQ_RX_NONE;
+  conf.rxmode.offloads = rx_offloads_;
+  conf.txmode.offloads = tx_offloads_;
+  conf.intr_conf.rxq = interrupts ? 1 : 0;
+  if (row_->sets_mtu) conf.rxmode.mtu = limits_.mtu;
+  if (const int error = rte_eth_dev_configure(id_, queues, queues, &conf); error != 0) {
+    return dpdk_error(config_.device,
+                      fmt::format("{} queue pairs with MTU {}", queues, limits_.mtu).c_str(),
+                      error);
+  }
+  return {};
+}
+
+/// The header's length never varies, so the split is behind so many bytes. What is longer and is no
+/// chunk (acknowledgements' ranges, hellos) is split there too.
+Result<void> Port::set_up_rx(std::uint16_t queue, const void* defaults, rte_mempool* pool,
+                             rte_mempool* payload_pool) {
+  rte_eth_rxconf rx = *static_cast<const rte_eth_rxconf*>(defaults);
+  rx.offloads = rx_offloads_;
+  std::array<rte_eth_rxseg, 2> segments{};
+  if (payload_pool != nullptr && row_->payload_split == PayloadSplit::kDevice) {
+    segments[0].split.mp = pool;
+    segments[0].split.length = split_header_bytes(config_.vlan_id.has_value());
+    segments[1].split.mp = payload_pool;
+    rx.rx_seg = segments.data();
+    rx.rx_nseg = static_cast<std::uint16_t>(segments.size());
+    pool = nullptr;
+  }
+  const int error = rte_eth_rx_queue_setup(id_, queue, rx_descriptors_,
+                                           static_cast<unsigned>(socket_), &rx, pool);
+  const std::uint32_t interface_mtu = error != 0 ? kernel_mtu(if_index_) : 0;
+  if (row_->limit == FrameLimitRule::kXdpChunk && interface_mtu > kEveryDriverMtu) {
+    std::array<char, IF_NAMESIZE> name{};
+    if_indextoname(if_index_, name.data());
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("port {}: rx queue: {} ({}): the MTU of {} is {}, and XDP works up to "
+                            "{}, with some NICs up to less, whatever mtu says in [[port]]: ip link "
+                            "set dev {} mtu {} or less, of a veth at both ends",
+                            config_.device, rte_strerror(-error), error, name.data(), interface_mtu,
+                            xdp_max_mtu(), name.data(), xdp_max_mtu()));
+  }
+  if (error != 0) {
+    return dpdk_error(config_.device,
+                      rx.rx_nseg != 0 ? "rx queue with payloads in GPU memory" : "rx queue", error);
+  }
+  return {};
+}
+
+Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base_udp_port,
+                         std::span<rte_mempool* const> payload_pools) {
+  const auto queues = static_cast<std::uint16_t>(pools.size());
+  rte_eth_dev_info info{};
+  if (const int error = rte_eth_dev_info_get(id_, &info); error != 0) {
+    return dpdk_error(config_.device, "no device info", error);
+  }
+  if (queues == 0 || queues > info.max_rx_queues || queues > info.max_tx_queues) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("port {}: {} lanes need as many queue pairs; the device has {} rx and "
+                            "{} tx queues",
+                            config_.device, queues, info.max_rx_queues, info.max_tx_queues));
+  }
+  if (queues > 1 && row_->steering == Steering::kNone) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("port {}: {} spreads packets over queues by a hash of its own, so it "
+                            "serves one lane, not {}",
+                            config_.device, row_->driver, queues));
+  }
+  for (rte_mempool* pool : pools) {
+    const std::uint32_t room = rte_pktmbuf_data_room_size(pool) - RTE_PKTMBUF_HEADROOM;
+    if (room < limits_.buffer_bytes) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("port {}: mbufs with room for {} bytes are too small: {} are needed",
+                              config_.device, room, limits_.buffer_bytes));
+    }
+  }
+
+  if (!payload_pools.empty()) {
+    if (const std::string why = why_no_payload_split(config_.device); !why.empty()) {
+      return fail(ErrorCode::kUnsupported, why);
+    }
+    splits_payload_ = true;
+    if (row_->payload_split == PayloadSplit::kDevice) {
+      rx_offloads_ |= RTE_ETH_RX_OFFLOAD_BUFFER_SPLIT | RTE_ETH_RX_OFFLOAD_SCATTER;
+      tx_offloads_ |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+    }
+  }
+  interrupts_ = row_->rx_interrupts;
+  auto configured = configure(queues, interrupts_);
+  if (!configured && interrupts_) {
+    // Drivers say that they have no interrupts only by refusing them.
+    interrupts_ = false;
+    configured = configure(queues, false);
+  }
+  if (!configured) return configured;
+  queues_ = queues;
+
+  rx_descriptors_ = config_.rx_descriptors;
+  tx_descriptors_ = config_.tx_descriptors;
+  if (const int error = rte_eth_dev_adjust_nb_rx_tx_desc(id_, &rx_descriptors_, &tx_descriptors_);
+      error != 0) {
+    return dpdk_error(config_.device, "descriptor counts", error);
+  }
+  rte_eth_txconf tx = info.default_txconf;
+  tx.offloads = tx_offloads_;
+  for (std::uint16_t queue = 0; queue < queues; ++queue) {
+    auto rx = set_up_rx(queue, &info.default_rxconf, pools[queue],
+                        payload_pools.empty() ? nullptr : payload_pools[queue]);
+    if (!rx) return rx;
+    const int tx_error =
+        rte_eth_tx_queue_setup(id_, queue, tx_descriptors_, static_cast<unsigned>(socket_), &tx);
+    if (tx_error != 0) return dpdk_error(config_.device, "tx queue", tx_error);
+  }
+  if (client_end_ && !memif_server_listens(*client_end_)) {
+    link_ = Link::kWaiting;
+    return {};
+  }
+  if (const int error = rte_eth_dev_start(id_); error != 0) {
+    return dpdk_error(config_.device, "start", error);
+  }
+  started_ = true;
+  running_.store(true, std::memory_order_release);
+  if (queues > 1 && row_->steering == Steering::kFlow) return steer(queues, base_udp_port);
+  return {};
+}
+
+Result<void> Port::steer(std::uint16_t queues, std::uint16_t base_udp_port) {
+  for (std::uint16_t queue = 0; queue < queues; ++queue) {
+    rte_flow_attr attr{};
+    attr.ingress = 1;
+    rte_flow_item_udp udp{};
+    udp.hdr.dst_port = rte_cpu_to_be_16(static_cast<std::uint16_t>(base_udp_port + queue));
+    rte_flow_item_udp udp_mask{};
+    udp_mask.hdr.dst_port = 0xffff;
+    rte_flow_item pattern[5] = {};
+    std::size_t items = 0;
+    pattern[items++].type = RTE_FLOW_ITEM_TYPE_ETH;
+    if (config_.vlan_id) pattern[items++].type = RTE_FLOW_ITEM_TYPE_VLAN;
+    pattern[items++].type = RTE_FLOW_ITEM_TYPE_IPV4;
+    pattern[items].type = RTE_FLOW_ITEM_TYPE_UDP;
+    pattern[items].spec = &udp;
+    pattern[items++].mask = &udp_mask;
+    pattern[items].type = RTE_FLOW_ITEM_TYPE_END;
+    rte_flow_action_queue to_queue{};
+    to_queue.index = queue;
+    rte_flow_action actions[2] = {};
+    actions[0].type = RTE_FLOW_ACTION_TYPE_QUEUE;
+    actions[0].conf = &to_queue;
+    actions[1].type = RTE_FLOW_ACTION_TYPE_END;
+    rte_flow_error error{};
+    if (rte_flow_create(id_, &attr, pattern, actions, &error) == nullptr) {
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("port {}: its driver refuses to steer UDP port {} to queue {} ({}): "
+                              "use one lane",
+                              config_.device, base_udp_port + queue, queue,
+                              error.message != nullptr ? error.message : "no reason given"));
+    }
+  }
+  flow_steering_ = true;
+  return {};
+}
+
+std::string Port::tend(TimeNs now, std::span<const std::uint64_t> lane_rounds) {
+  // A connection takes milliseconds on a quiet host. A port that is stopped while its driver is
+  // still connecting on the interrupt thread may be freed under it: hence seconds.
+  constexpr TimeNs kLinkLostNs = 300'000'000;
+  constexpr TimeNs kConnectNs = 3'000'000'000;
+  constexpr TimeNs kLookIntervalNs = 50'000'000;
+  if (!client_end_ || queues_ == 0 || now < next_look_) return {};
+  // A port that is started before the first look has its time to connect from then on.
+  if (next_look_ == 0) link_since_ = now;
+  next_look_ = now + kLookIntervalNs;
+  switch (link_) {
+    case Link::kWatched: {
+      if (link_up()) {
+        link_down_since_ = kNever;
+        return {};
+      }
+      if (link_down_since_ == kNever) link_down_since_ = now;
+      if (now - link_down_since_ < kLinkLostNs || now - link_since_ < kConnectNs) return {};
+      running_.store(false, std::memory_order_seq_cst);
+      rounds_at_release_.assign(lane_rounds.begin(), lane_rounds.end());
+      link_ = Link::kReleasing;
+      return {};
+    }
+    case Link::kReleasing: {
+      for (std::size_t lane = 0; lane < lane_rounds.size(); ++lane) {
+        if (lane_rounds[lane] - rounds_at_release_[lane] < 2) return {};
+      }
+      stop();
+      link_ = Link::kWaiting;
+      return fmt::format("port {}: the link is lost: waiting for a server at {}", config_.device,
+                         client_end_->socket);
+    }
+    case Link::kWaiting: {
+      if (!memif_server_listens(*client_end_) || rte_eth_dev_start(id_) != 0) return {};
+      started_ = true;
+      link_ = Link::kWatched;
+      link_since_ = now;
+      link_down_since_ = kNever;
+      running_.store(true, std::memory_order_release);
+      return fmt::format("port {}: the server at {} is there: connected", config_.device,
+                         client_end_->socket);
+    }
+  }
+  return {};
+}
+
+void Port::stop() noexcept {
+  running_.store(false, std::memory_order_release);
+  if (!started_) return;
+  started_ = false;
+  // The result tells nothing that could be acted on: the port is given up either way.
+  beside_no_interrupt([this] { [[maybe_unused]] const int ignored = rte_eth_dev_stop(id_); });
+}
+
+bool Port::carries(const wire::MacAddress& neighbour, std::uint32_t ip_bytes) const {
+  if (row_->limit != FrameLimitRule::kPacketFrame || if_index_ == 0) return true;
+  const std::size_t header =
+      wire::kEthernetBytes + (config_.vlan_id ? wire::kVlanBytes : std::size_t{0});
+  return probe_frame(if_index_, mac_, neighbour, config_.vlan_id, header + ip_bytes) !=
+         FrameVerdict::kTooLong;
+}
+
+bool Port::link_up() const noexcept {
+  rte_eth_link link{};
+  return rte_eth_link_get_nowait(id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+PortCounters Port::counters() const noexcept {
+  PortCounters out;
+  rte_eth_stats stats{};
+  if (rte_eth_stats_get(id_, &stats) != 0) return out;
+  out.rx_packets = stats.ipackets;
+  out.rx_bytes = stats.ibytes;
+  out.rx_missed = stats.imissed;
+  out.rx_errors = stats.ierrors;
+  out.rx_no_mbuf = stats.rx_nombuf;
+  out.tx_packets = stats.opackets;
+  out.tx_bytes = stats.obytes;
+  out.tx_errors = stats.oerrors;
+  return out;
+}
+
+PortReport Port::report() const {
+  PortReport out;
+  out.device = config_.device;
+  rte_eth_dev_info info{};
+  if (rte_eth_dev_info_get(id_, &info) == 0 && info.driver_name != nullptr) {
+    out.driver = info.driver_name;
+  }
+  rte_eth_link link{};
+  if (rte_eth_link_get_nowait(id_, &link) == 0) {
+    if (link.link_status != RTE_ETH_LINK_UP) {
+      out.link = link_ == Link::kWaiting
+                     ? fmt::format("down: nobody listens at {}", client_end_->socket)
+                     : "down";
+    } else if (link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ||
+               link.link_speed == RTE_ETH_SPEED_NUM_NONE) {
+      out.link = "up";
+    } else {
+      out.link = fmt::format("up {} Mbit/s {} duplex", link.link_speed,
+                             link.link_duplex == RTE_ETH_LINK_FULL_DUPLEX ? "full" : "half");
+    }
+  }
+  out.mac = mac_;
+  out.mtu = limits_.mtu;
+  out.frame_bytes = limits_.frame_bytes;
+  out.numa_node = socket_;
+  out.queues = queues_;
+  out.rx_descriptors = rx_descriptors_;
+  out.tx_descriptors = tx_descriptors_;
+  out.rx_interrupts = interrupts_;
+  out.flow_steering = flow_steering_;
+  out.rx_offloads = rx_offloads_;
+  out.tx_offloads = tx_offloads_;
+  out.splits_payload = splits_payload_;
+  out.rx_copies = row_->rx_copies;
+  out.tx_copies = row_->tx_copies_count;
+  return out;
+}
+
+std::uint16_t Port::receive(std::span<rte_mbuf*> out) const noexcept {
+  return rte_eth_rx_burst(id_, 0, out.data(), static_cast<std::uint16_t>(out.size()));
+}
+
+std::uint16_t Port::transmit(std::span<rte_mbuf*> mbufs) const noexcept {
+  return rte_eth_tx_burst(id_, 0, mbufs.data(), static_cast<std::uint16_t>(mbufs.size()));
+}
+
+std::string device_arguments(const rte_eth_dev_info& info) {
+  const rte_devargs* devargs = info.device != nullptr ? rte_dev_devargs(info.device) : nullptr;
+  return devargs != nullptr && devargs->args != nullptr ? devargs->args : "";
+}
+
+void close_all_ports() noexcept {
+  std::uint16_t id = 0;
+  RTE_ETH_FOREACH_DEV(id) { rte_eth_dev_close(id); }
+}
+
+}  // namespace gradwire::port

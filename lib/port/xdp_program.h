@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The XDP program that keeps an af_xdp port from taking the kernel's traffic (xdp/steer.bpf.c),
+/// as the daemon carries it. Any thread; make_xdp_program() allocates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "wire/frame.h"
+
+namespace gradwire::port {
+
+/// What of an interface's traffic is the daemon's: UDP to these ports of `ip`, ARP for `ip`, pings.
+struct XdpTraffic {
+  wire::IpAddress ip;
+  std::uint16_t first_udp_port = 0;
+  std::uint16_t udp_ports = 0;
+  std::uint16_t vlan_id = 0;  ///< 0: untagged
+};
+
+/// The compiled program, an ELF object; empty where clang was missing when gradwire was built.
+[[nodiscard]] std::span<const std::byte> xdp_program_object() noexcept;
+
+/// @return that object, told what is ours. kUnsupported where there is none, or for IPv6.
+[[nodiscard]] Result<std::vector<std::byte>> make_xdp_program(const XdpTraffic& traffic);
+
+}  // namespace gradwire::port
