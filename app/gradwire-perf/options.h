@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/defaults.h"
 #include "base/fault_settings.h"
 #include "base/result.h"
 #include "base/types.h"
@@ -45,13 +46,13 @@ struct PortOption {
 struct EmbeddedOptions {
   std::vector<PortOption> ports;
   std::uint8_t lanes = 1;  ///< lane 0 is this thread's, each other one takes a worker lcore
-  std::uint16_t base_udp_port = 18515;
+  std::uint16_t base_udp_port = defaults::kBaseUdpPort;
   std::uint32_t payload_bytes = 0;    ///< 0: what the ports carry
   std::uint32_t window_packets = 0;   ///< 0: window_packets_for() the payload
   std::uint32_t transit_packets = 0;  ///< 0: as the window
-  std::uint32_t eager_packets = 32;
-  std::uint64_t exchange_bytes = 512u << 10;  ///< whole KiB; as the daemon's transport.exchange_kib
-  std::uint16_t descriptors = 256;
+  std::uint32_t eager_packets = defaults::kEagerPackets;
+  std::uint64_t exchange_bytes = defaults::kExchangeKib << 10;  ///< whole KiB
+  std::uint16_t descriptors = defaults::kRxDescriptors;
   double rate_gbps = 0;       ///< pacing of each connection; 0: not paced
   double port_rate_gbps = 0;  ///< pacing of each port; 0: not paced
   std::string tx_trace;       ///< file for when what left each port; empty: none

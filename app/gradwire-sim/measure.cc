@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "base/defaults.h"
 #include "sim/experiment.h"
 #include "sim/failure_trial.h"
 
@@ -124,12 +125,12 @@ bool measure_failure(const Options& options) {
   struct Limit {
     const char* name;
     bool own_cores;
-    TimeNs silence_ns;  // as lib/config has them where timeouts.silence_ms is "auto"
+    TimeNs silence_ns;
     TimeNs bar_ns;
   };
   constexpr std::array kLimits = {
-      Limit{"own cores", true, 150'000'000, 200'000'000},
-      Limit{"adaptive, shared cores", false, 1'500'000'000, 2'000'000'000},
+      Limit{"own cores", true, defaults::ms(defaults::kSilenceOwnCoresMs), 200'000'000},
+      Limit{"adaptive, shared cores", false, defaults::ms(defaults::kSilenceMs), 2'000'000'000},
   };
   bool all = true;
   fmt::print(

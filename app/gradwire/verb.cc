@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/defaults.h"
 #include "client/control_socket.h"
 
 namespace gradwire::cli {
@@ -13,8 +14,8 @@ namespace gradwire::cli {
 void add_target(CLI::App& command, Target& target) {
   command.add_flag("--json", target.json, "The whole answer, as JSON");
   command.add_option("--socket", target.socket,
-                     "The daemon's control socket; default $GRADWIRE_SOCKET, else "
-                     "/run/gradwire/gradwired.sock");
+                     fmt::format("The daemon's control socket; default $GRADWIRE_SOCKET, else {}",
+                                 defaults::kControlSocket));
   command.add_option("--timeout", target.timeout_s, "Seconds to wait for the answer")
       ->check(CLI::Range(0.01, 86400.0))
       ->capture_default_str();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/defaults.h"
 #include "base/result.h"
 
 namespace gradwire {
@@ -16,15 +17,17 @@ struct FaultSettings {
   static constexpr std::uint32_t kMaxReorderFrames = 64;
   static constexpr std::uint32_t kMaxDelayUs = 60'000'000;
 
-  std::uint64_t seed = 1;  ///< the same seed and the same frames give the same faults
+  std::uint64_t seed =
+      defaults::kFaultSeed;  ///< the same seed and the same frames give the same faults
   // Probabilities of each received frame, 0 ... 1.
   double drop = 0;
   double duplicate = 0;
   double reorder = 0;
   double corrupt = 0;  ///< one bit is turned over
   double delay = 0;
-  std::uint32_t reorder_frames = 8;  ///< at most so many later frames overtake a reordered one
-  std::uint32_t delay_us = 1'000;    ///< by how much a delayed frame comes late
+  std::uint32_t reorder_frames =
+      defaults::kReorderFrames;  ///< at most so many later frames overtake a reordered one
+  std::uint32_t delay_us = defaults::kDelayUs;  ///< by how much a delayed frame comes late
 
   /// @return whether anything can go wrong.
   [[nodiscard]] bool active() const noexcept {

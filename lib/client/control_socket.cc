@@ -12,10 +12,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/defaults.h"
+
 namespace gradwire::client {
 namespace {
-
-constexpr const char* kDefaultSocketPath = "/run/gradwire/gradwired.sock";
 
 Error connect_error(const std::string& path, int error) {
   switch (error) {
@@ -42,7 +42,7 @@ std::string resolve_socket_path(const char* path) {
   if (path != nullptr) return path;
   const char* from_environment = std::getenv("GRADWIRE_SOCKET");
   if (from_environment != nullptr && *from_environment != '\0') return from_environment;
-  return kDefaultSocketPath;
+  return defaults::kControlSocket;
 }
 
 Result<ipc::UniqueFd> connect_to_daemon(const std::string& path, Deadline deadline) {

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/defaults.h"
 #include "config/check.h"
 #include "config/keys.h"
 #include "config/nearest.h"
@@ -129,20 +130,21 @@ void Loader::take_section(std::string_view section, const toml::node& node) {
     if (const auto* table = node.as_table()) {
       take_element(section, 0, *table);
     } else {
-      mistake(line, fmt::format("{}: {} = {}: is a section: write [{}] above its keys",
-                                place_of_line(line), section, text_of(node), section));
+      mistake(line,
+              fmt::format("{}: {} = {}: {} is a section, not a key: write [{}] above its keys",
+                          place_of_line(line), section, text_of(node), section, section));
     }
     return;
   }
   const auto* const array = node.as_array();
   if (array == nullptr || !array->is_array_of_tables()) {
-    mistake(line, fmt::format("{}: {} can be there more than once: write [[{}]] above its keys",
+    mistake(line, fmt::format("{}: there can be several sections {}: write [[{}]] above its keys",
                               place_of_line(line), section, section));
     return;
   }
   if (array->size() > max_elements(section)) {
-    mistake(line, fmt::format("{}: {} [[{}]] sections: must be at most {}", place_of_line(line),
-                              array->size(), section, max_elements(section)));
+    mistake(line, fmt::format("{}: there are {} [[{}]] sections: at most {} are allowed",
+                              place_of_line(line), array->size(), section, max_elements(section)));
     return;
   }
   for (std::size_t i = 0; i < array->size(); ++i) {
@@ -205,8 +207,11 @@ void Loader::take_flag(const Override& flag) {
     // One element past the last may be added, so that no element is made of nothing.
     if (!is_array_section(section) || error != std::errc{} || parsed != end ||
         index > elements(section) || index >= max_elements(section)) {
-      mistake(0, fmt::format("{}: \"{}\" is not the number of a [[{}]] section: there are {}",
-                             place, digits, section, elements(section)));
+      mistake(
+          0,
+          fmt::format(
+              "{}: \"{}\" is not the number of a [[{}]] section: there are {}, and the first is 0",
+              place, digits, section, elements(section)));
       return;
     }
   }
@@ -263,17 +268,12 @@ Result<DaemonConfig> Loader::finish() {
   // What could not be read would look missing.
   if (mistakes_.empty()) check_required();
   if (config_.timeouts.silence_ms == kAuto) {
-    // A busy lane on a core that others use too is heard when the scheduler gives it its turn: what
-    // is short there may be no more than a neighbour's turn. Every survivor's client is to know
-    // within 200 ms or 2 s of a death, so the silence itself may take three quarters of it.
     const bool own_cores = config_.lanes.polling == "busy" && config_.daemon.require_isolated;
-    config_.timeouts.silence_ms = own_cores ? 150 : 1'500;
+    config_.timeouts.silence_ms = own_cores ? defaults::kSilenceOwnCoresMs : defaults::kSilenceMs;
   }
-  // Rounded up, so that a daemon for one client or group serves somebody.
-  const auto share = [](std::uint64_t all) { return (3 * all + 3) / 4; };
   LimitsSection& limits = config_.limits;
-  if (limits.user_clients == kAuto) limits.user_clients = share(limits.clients);
-  if (limits.user_groups == kAuto) limits.user_groups = share(limits.groups);
+  if (limits.user_clients == kAuto) limits.user_clients = defaults::user_share(limits.clients);
+  if (limits.user_groups == kAuto) limits.user_groups = defaults::user_share(limits.groups);
   if (mistakes_.empty()) {
     for (const Conflict& conflict : find_conflicts(config_)) {
       const auto found = origins_.find(conflict.key);

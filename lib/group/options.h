@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/defaults.h"
 #include "base/types.h"
 #include "group/sip_hash.h"
 #include "ipc/shared_memory.h"
@@ -16,20 +17,24 @@ namespace gradwire::group {
 
 /// Bounds on what clients can take. Every one is enforced with an error that names it.
 struct Limits {
-  std::uint32_t clients = 256;
-  std::uint32_t clients_per_user = 256;
-  std::uint64_t bytes_per_client = 64ull << 30;
-  std::uint32_t regions_per_client = 64;
-  std::uint32_t groups_per_client = 16;
-  std::uint32_t groups = 64;
-  std::uint32_t groups_per_user = 64;
-  TimeNs formation_default_ns = 30'000'000'000;  ///< where a join names no timeout
+  std::uint32_t clients = defaults::kClients;
+  std::uint32_t clients_per_user = defaults::user_share(defaults::kClients);
+  std::uint64_t bytes_per_client = defaults::kClientMemoryMib << 20;
+  std::uint32_t regions_per_client = defaults::kClientRegions;
+  std::uint32_t groups_per_client = defaults::kClientGroups;
+  std::uint32_t groups = defaults::kGroups;
+  std::uint32_t groups_per_user = defaults::user_share(defaults::kGroups);
+  /// If a join names no timeout.
+  TimeNs formation_default_ns = defaults::ms(defaults::kFormationMs);
   TimeNs formation_max_ns = 3'600'000'000'000;
   /// A member has left and others have not: so long until the group is aborted, since an op that
   /// they post would wait for a contribution that never comes.
-  TimeNs leave_grace_ns = 60'000'000'000;
-  TimeNs stop_drain_ns = 5'000'000'000;  ///< after begin_stop(): for members to leave by themselves
-  TimeNs stop_close_ns = 5'000'000'000;  ///< after the drain: for the lanes to close
+  TimeNs leave_grace_ns = defaults::ms(defaults::kLeaveGraceMs);
+  /// After begin_stop(): for members to leave by themselves.
+  TimeNs stop_drain_ns = defaults::ms(defaults::kDrainMs);
+  /// After the drain: for the lanes to close.
+  TimeNs stop_close_ns = defaults::ms(defaults::kCloseMs);
+  friend bool operator==(const Limits&, const Limits&) = default;
 };
 
 struct DaemonInfo {

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "base/defaults.h"
 #include "base/result.h"
 #include "ipc/message_sink.h"
 #include "ipc/message_socket.h"
@@ -26,14 +27,14 @@
 namespace gradwire::ipc {
 
 struct ControlServerOptions {
-  std::string path;                      ///< its directory must be there
-  mode_t mode = 0660;                    ///< of the socket: who may write to it may connect
-  std::optional<uid_t> owner;            ///< default: the process's
-  std::optional<gid_t> group;            ///< default: the process's
-  std::size_t max_connections = 256;     ///< limits.clients
-  std::size_t max_of_user = 256;         ///< limits.user_clients
-  std::size_t reserved_for_root = 0;     ///< above both, for root and the process's own user
-  std::chrono::milliseconds silence{};   ///< timeouts.open_ms; 0: no bound
+  std::string path;                     ///< its directory must be there
+  mode_t mode = defaults::kSocketMode;  ///< of the socket: who may write to it may connect
+  std::optional<uid_t> owner;           ///< default: the process's
+  std::optional<gid_t> group;           ///< default: the process's
+  std::size_t max_connections = defaults::kClients;                    ///< limits.clients
+  std::size_t max_of_user = defaults::user_share(defaults::kClients);  ///< limits.user_clients
+  std::size_t reserved_for_root = 0;  ///< above both, for root and the process's own user
+  std::chrono::milliseconds silence{defaults::kOpenMs};  ///< timeouts.open_ms; 0: no bound
   std::size_t max_queued_messages = 64;  ///< per connection, not yet taken by its reader
 };
 

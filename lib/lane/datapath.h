@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/defaults.h"
 #include "base/result.h"
 #include "lane/connection_ids.h"
 #include "lane/lane.h"
@@ -29,8 +30,8 @@ namespace gradwire::lane {
 struct DatapathConfig {
   std::vector<port::PortConfig> ports;
   std::uint8_t lanes = 1;
-  std::uint16_t base_udp_port = 0;  ///< lane i listens on base_udp_port + i
-  std::uint16_t max_groups = 16;    ///< at once; sizes the mempools
+  std::uint16_t base_udp_port = defaults::kBaseUdpPort;  ///< lane i listens on base_udp_port + i
+  std::uint16_t max_groups = defaults::kGroups;          ///< at once; sizes the mempools
   /// ring::packet_mbufs_needed() of the largest ShardConfig that groups are made with, whose
   /// payload is the argument. Asked once, by create().
   std::function<std::uint32_t(std::uint32_t payload_bytes)> mbufs_per_shard = [](std::uint32_t) {

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/defaults.h"
 #include "base/types.h"
 
 namespace gradwire::lane {
@@ -25,7 +26,7 @@ enum class PollingMode : std::uint8_t { kBusy, kAdaptive };
 [[nodiscard]] std::optional<PollingMode> parse_polling_mode(std::string_view name) noexcept;
 
 struct PollingConfig {
-  PollingMode mode = PollingMode::kAdaptive;
+  PollingMode mode = parse_polling_mode(defaults::kPolling).value();
   TimeNs pause_ns = 3'000;              ///< since the last work: spin
   TimeNs yield_ns = 60'000;             ///< then give the core to whoever wants it
   TimeNs expecting_yield_ns = 500'000;  ///< the same while packets are expected
@@ -35,6 +36,7 @@ struct PollingConfig {
   TimeNs long_yield_ns = 100'000;       ///< a yield that took so long: somebody computes here
   TimeNs no_yield_ns = 20'000'000;      ///< for so long after that nothing is yielded
   TimeNs contended_sleep_ns = 20'000;   ///< the first sleep in that time
+  friend bool operator==(const PollingConfig&, const PollingConfig&) = default;
 };
 
 enum class IdleAction : std::uint8_t { kNone, kPause, kYield, kSleep };

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/defaults.h"
 #include "base/fault_settings.h"
 #include "base/result.h"
 #include "base/types.h"
@@ -33,11 +34,12 @@ struct PortConfig {
   wire::IpAddress ip;
   int prefix_bits = 24;
   std::optional<std::uint16_t> vlan_id;
-  std::uint32_t mtu = 0;               ///< bytes of an IP packet; 0 = as large as the port carries
-  std::uint64_t rate_bps = 0;          ///< of frames, all lanes and groups together; 0 = not paced
-  std::uint16_t rx_descriptors = 256;  ///< small: what is in flight should stay in the L2 cache
-  std::uint16_t tx_descriptors = 256;
+  std::uint32_t mtu = 0;       ///< bytes of an IP packet; 0 = as large as the port carries
+  std::uint64_t rate_bps = 0;  ///< of frames, all lanes and groups together; 0 = not paced
+  std::uint16_t rx_descriptors = defaults::kRxDescriptors;
+  std::uint16_t tx_descriptors = defaults::kTxDescriptors;
   FaultSettings faults;  ///< from the first frame on; changed by RequestType::kSetFaults
+  friend bool operator==(const PortConfig&, const PortConfig&) = default;
 };
 
 /// What was found and what was set, for the operator.

@@ -19,8 +19,10 @@
 #include <string>
 
 #include "base/abort_reason.h"
+#include "base/defaults.h"
 #include "base/result.h"
 #include "base/types.h"
+#include "base/window.h"
 #include "reduce/backend.h"
 #include "transport/receiver.h"
 #include "transport/sender.h"
@@ -43,14 +45,20 @@ struct OpSpec {
 };
 
 struct ShardTimeouts {
-  TimeNs formation_ns = 30'000'000'000;   ///< start() until formed
-  TimeNs hello_interval_ns = 20'000'000;  ///< between hellos
-  TimeNs ping_interval_ns = 50'000'000;   ///< nothing sent down for so long: ping
-  TimeNs silence_ns = 2'000'000'000;      ///< a neighbour not heard for so long is dead
-  TimeNs leave_ns = 2'000'000'000;        ///< leave() until closed whatever the neighbours say
+  /// From start() until formed.
+  TimeNs formation_ns = defaults::ms(defaults::kFormationMs);
+  /// Between hellos.
+  TimeNs hello_interval_ns = defaults::ms(defaults::kHelloMs);
+  /// After sending nothing down for so long: ping.
+  TimeNs ping_interval_ns = defaults::ms(defaults::kPingMs);
+  /// A neighbour not heard for so long is dead.
+  TimeNs silence_ns = defaults::ms(defaults::kSilenceMs);
+  /// From leave() until closed, whatever the neighbours say.
+  TimeNs leave_ns = defaults::ms(defaults::kLeaveMs);
   /// An op that every rank has posted, and no rank moved for so long while it polled: a bug, and
   /// the group aborts with AbortCode::kStuck.
   TimeNs stuck_ns = 30'000'000'000;
+  friend bool operator==(const ShardTimeouts&, const ShardTimeouts&) = default;
 };
 
 struct ShardConfig {
@@ -82,28 +90,34 @@ struct ShardConfig {
   transport::SenderConfig sender;
   transport::ReceiverConfig receiver;
   std::uint64_t window_bytes = 0;  ///< the most in flight; 0 = window_packets full
-  transport::CongestionKind congestion = transport::CongestionKind::kStatic;
-  TimeNs swift_target_ns = 100'000;  ///< of the controller `swift`
+  transport::CongestionKind congestion = transport::parse_congestion(defaults::kCongestion).value();
+  TimeNs swift_target_ns = defaults::us(defaults::kSwiftTargetUs);  ///< of the controller `swift`
   /// Of the simulator alone: bytes on the wire for each byte of payload held, so that windows and
   /// pacing see long packets that take little memory.
   std::uint32_t payload_scale = 1;
-  std::uint32_t window_packets = 64;    ///< unacknowledged data packets; bounds mbufs held
-  std::uint32_t transit_packets = 64;   ///< received, waiting to go on; beyond it chunks spill
-  std::uint32_t eager_packets = 32;     ///< ahead of the grant, both ways; equal on all ranks
-  std::uint32_t max_active_ops = 64;    ///< posted and unfinished; a power of two
-  std::uint32_t max_chunks = 1u << 21;  ///< of all active ops on this lane: bitmap room
+  /// Unacknowledged data packets; bounds the mbufs held.
+  std::uint32_t window_packets = window_packets_for(0);
+  /// Received and waiting to go on; beyond it chunks spill.
+  std::uint32_t transit_packets = window_packets_for(0);
+  /// Sent ahead of the grant, both ways; equal on all ranks.
+  std::uint32_t eager_packets = defaults::kEagerPackets;
+  /// Posted and unfinished; a power of two.
+  std::uint32_t max_active_ops = defaults::kActiveOps;
+  /// Of all active ops on this lane: room in bitmaps.
+  std::uint32_t max_chunks = defaults::kLaneChunks;
   std::uint32_t batch_entries = 1;  ///< chunks handed to the backend at once; 1 keeps a payload in
                                     ///< L1 between its reduction and its CRC
   /// Chunks that the backend may have at once. One that finishes later than it is asked needs room
   /// for all that the credit lets in, and for own chunks: see pending_entries_wanted().
   std::uint32_t pending_entries = 128;
-  std::uint64_t exchange_bytes = 512u << 10;  ///< most of an exchange (ring/partition.h), whole
-                                              ///< KiB; equal on all ranks
-  std::uint64_t streaming_bytes = 8u << 20;   ///< results of ops from this size on are written past
-                                              ///< the cache
+  /// The largest exchange (ring/partition.h), whole KiB; equal on all ranks.
+  std::uint64_t exchange_bytes = defaults::kExchangeKib * 1024;
+  std::uint64_t streaming_bytes = 8u << 20;  ///< results of ops from this size on are written past
+                                             ///< the cache
   bool received_mbufs_are_exclusive =
       false;  ///< the driver's row: write in place even if refcnt > 1
   ShardTimeouts timeouts;
+  friend bool operator==(const ShardConfig&, const ShardConfig&) = default;
 };
 
 /// mbufs of the packet pool that a shard of this configuration can hold at once: the lane's mempool

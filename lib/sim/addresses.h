@@ -5,11 +5,12 @@
 
 #include <cstdint>
 
+#include "base/defaults.h"
 #include "wire/frame.h"
 
 namespace gradwire::sim {
 
-inline constexpr std::uint16_t kBaseUdpPort = 18515;
+inline constexpr std::uint16_t kBaseUdpPort = defaults::kBaseUdpPort;
 
 [[nodiscard]] inline wire::IpAddress ip_of(std::uint16_t host) noexcept {
   wire::IpAddress ip;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/window.h"
 #include "sim/world.h"
 #include "transport/congestion.h"
 
@@ -28,7 +29,7 @@ struct ExperimentOptions {
   double loss = 0;
   transport::CongestionKind congestion = transport::CongestionKind::kStatic;
   TimeNs swift_target_ns = 30'000;
-  std::uint32_t window_packets = 64;
+  std::uint32_t window_packets = window_packets_for(0);
   std::uint64_t pace_bps = 0;  ///< of each connection; 0 = not paced
   /// Incast: every `cross_interval_ns` a port gets `cross_bytes` at once from elsewhere.
   std::uint64_t cross_bytes = 0;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/defaults.h"
 #include "base/types.h"
 
 namespace gradwire::sim {
@@ -16,8 +17,8 @@ namespace gradwire::sim {
 struct FailureTrialOptions {
   std::uint16_t ranks = 3;
   std::uint64_t seed = 1;
-  TimeNs silence_ns = 1'500'000'000;
-  TimeNs ping_interval_ns = 50'000'000;
+  TimeNs silence_ns = defaults::ms(defaults::kSilenceMs);
+  TimeNs ping_interval_ns = defaults::ms(defaults::kPingMs);
   /// Lanes run on their own cores, and are never put aside. Otherwise hosts sleep between polls and
   /// stand still, for up to 20 ms, when the scheduler gives their core to somebody else.
   bool own_cores = false;

@@ -20,6 +20,7 @@ struct ReceiverConfig {
   /// How far behind the newest packet number holes are reported: farther back the sender has
   /// forgotten what it sent, and a hole is never filled, since each packet has a number of its own.
   std::uint64_t reported_numbers = std::numeric_limits<std::uint64_t>::max();
+  friend bool operator==(const ReceiverConfig&, const ReceiverConfig&) = default;
 };
 
 class Receiver {

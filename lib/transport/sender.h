@@ -33,6 +33,7 @@ struct SenderConfig {
   TimeNs max_pto_ns = 200'000'000;  ///< cap of the backed-off PTO
   std::uint64_t rate_bps = 0;       ///< pacing; 0 = not paced
   std::uint32_t burst_bytes = 0;    ///< pacing burst; 0 = a default from the rate
+  friend bool operator==(const SenderConfig&, const SenderConfig&) = default;
 };
 
 /// Packet numbers that only packets past can_send() get: four probe timeouts' worth, so that what

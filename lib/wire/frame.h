@@ -74,6 +74,7 @@ class FrameTemplate {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// Writes bytes() bytes to `out` for a UDP payload of `udp_payload_bytes`.
   void write(std::byte* out, std::size_t udp_payload_bytes) const noexcept;
+  friend bool operator==(const FrameTemplate&, const FrameTemplate&) = default;
 
  private:
   std::array<std::byte, kMaxFrameHeaderBytes> template_{};

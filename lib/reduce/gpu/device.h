@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/defaults.h"
 #include "base/result.h"
 #include "gpu/cuda_device.h"
 #include "reduce/device_memory.h"
@@ -32,10 +33,11 @@ struct GpuOptions {
   std::string device;  ///< gpudev name: "gpu_emu0", "gpu_cuda0", or a PCI address
   Staging staging = Staging::kCopy;
   KernelMode kernel = KernelMode::kLaunch;
-  std::uint32_t persistent_sms = 4;
+  std::uint32_t persistent_sms = defaults::kPersistentSms;
   bool client_memory = false;  ///< clients' gradient memory is made on the GPU
   /// Why the ports cannot receive into its memory; empty: they can.
   std::string why_no_gpudirect = "no port splits payloads off";
+  friend bool operator==(const GpuOptions&, const GpuOptions&) = default;
 };
 
 /// By which another process opens memory of a CUDA device.
