@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ring_reference.h"
+#include "sim/ring_reference.h"
 
 namespace gradwire::perf {
 namespace {
@@ -46,11 +46,11 @@ void fill_pattern(DataType type, RedOp redop, std::uint32_t contributor, std::ui
                   [=](std::uint64_t bits) { return real_of(bits, redop); });
     case DataType::kFloat16:
       return fill(key, start, count, output, [=](std::uint64_t bits) {
-        return float_to_half(static_cast<float>(real_of(bits, redop)));
+        return sim::float_to_half(static_cast<float>(real_of(bits, redop)));
       });
     case DataType::kBfloat16:
       return fill(key, start, count, output, [=](std::uint64_t bits) {
-        return float_to_bfloat(static_cast<float>(real_of(bits, redop)));
+        return sim::float_to_bfloat(static_cast<float>(real_of(bits, redop)));
       });
     case DataType::kInt8:
     case DataType::kUint8:
@@ -76,18 +76,18 @@ std::uint64_t count_wrong(const Options& options, std::uint64_t seed, std::uint6
   std::vector<std::byte> expected(kBlock * element);
 
   std::uint64_t wrong = 0;
-  const std::uint64_t segment = segment_elements(count, options.datatype, options.nranks);
+  const std::uint64_t segment = sim::segment_elements(count, options.datatype, options.nranks);
   for (std::uint32_t s = 0; s < options.nranks; ++s) {
     const std::uint64_t end = std::min(count, (s + 1) * segment);
     for (std::uint64_t start = s * segment; start < end; start += kBlock) {
       const std::uint64_t part = std::min(kBlock, end - start);
       for (std::size_t at = 0; at < contributions; ++at) {
-        const std::size_t who = contribution_at(s, at, options.nranks, options.members);
+        const std::size_t who = sim::contribution_at(s, at, options.nranks, options.members);
         fill_pattern(options.datatype, options.redop, static_cast<std::uint32_t>(who), seed, start,
                      part, blocks[at].data());
       }
-      fold_in_order(options.datatype, options.redop, inputs, options.members, part,
-                    expected.data());
+      sim::fold_in_order(options.datatype, options.redop, inputs, options.members, part,
+                         expected.data());
       const std::byte* got = result + start * element;
       if (std::memcmp(got, expected.data(), part * element) == 0) continue;
       for (std::uint64_t i = 0; i < part; ++i) {

@@ -5,10 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <stdexcept>
-#include <type_traits>
 
 #include "sim/random.h"
+#include "sim/ring_reference.h"
 
 namespace gradwire::sim {
 namespace {
@@ -16,49 +15,6 @@ namespace {
 constexpr std::size_t kGuard = 64;
 constexpr std::byte kGuardByte{0xa5};
 constexpr std::byte kRetiredByte{0x5c};
-
-template <class T>
-T wrap_add(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    using U = std::make_unsigned_t<T>;
-    return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
-  } else {
-    return a + b;
-  }
-}
-
-template <class T>
-T fold(RedOp op, T a, T b) {
-  switch (op) {
-    case RedOp::kSum:
-    case RedOp::kAvg:
-      return wrap_add(a, b);
-    case RedOp::kMin:
-      return std::min(a, b);
-    case RedOp::kMax:
-      return std::max(a, b);
-    case RedOp::kProd:
-      break;
-  }
-  throw std::logic_error("this reference has no such redop");
-}
-
-/// There may be more contributions than the type can say.
-template <class T>
-T mean(T sum, std::size_t contributions) {
-  if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(std::int64_t{sum} / static_cast<std::int64_t>(contributions));
-  } else {
-    return sum / static_cast<T>(contributions);
-  }
-}
-
-template <class T>
-T load(const std::vector<std::byte>& bytes, std::uint64_t i) {
-  T value;
-  std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
-  return value;
-}
 
 void fill(std::vector<std::byte>& bytes, DataType type, Random& random) {
   const std::size_t width = element_bytes(type);
@@ -104,41 +60,10 @@ AllReduceCase::AllReduceCase(std::uint16_t nranks, std::uint16_t members, const 
 }
 
 void AllReduceCase::compute_expected() {
-  switch (plan_.datatype) {
-    case DataType::kFloat32:
-      return expect<float>();
-    case DataType::kFloat64:
-      return expect<double>();
-    case DataType::kInt32:
-      return expect<std::int32_t>();
-    case DataType::kInt64:
-      return expect<std::int64_t>();
-    case DataType::kInt8:
-      return expect<std::int8_t>();
-    case DataType::kUint8:
-      return expect<std::uint8_t>();
-    case DataType::kFloat16:
-    case DataType::kBfloat16:
-      break;
-  }
-  throw std::logic_error("this reference has no such datatype");
-}
-
-template <class T>
-void AllReduceCase::expect() {
-  const std::uint64_t line = 64 / sizeof(T);
-  const std::uint64_t segment = ((plan_.count + nranks_ - 1) / nranks_ + line - 1) / line * line;
-  const std::size_t contributions = buffers_.size();
-  for (std::uint64_t i = 0; i < plan_.count; ++i) {
-    std::size_t from = i / segment % nranks_ * members_;
-    T sum = load<T>(buffers_[from].input, i);
-    for (std::size_t step = 1; step < contributions; ++step) {
-      if (++from == contributions) from = 0;
-      sum = fold(plan_.redop, sum, load<T>(buffers_[from].input, i));
-    }
-    if (plan_.redop == RedOp::kAvg) sum = mean(sum, contributions);
-    std::memcpy(expected_.data() + i * sizeof(T), &sum, sizeof(T));
-  }
+  std::vector<const std::byte*> inputs;
+  for (const Buffers& each : buffers_) inputs.push_back(each.input.data());
+  ring_all_reduce(plan_.datatype, plan_.redop, inputs, nranks_, members_, plan_.count,
+                  expected_.data());
 }
 
 ring::OpSpec AllReduceCase::spec(std::uint16_t rank, std::uint64_t op_seq) {

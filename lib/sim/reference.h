@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// One all-reduce of every rank and member: inputs made from a seed, the result that they must
-/// give, summed in ring order and member order by plain loops that share nothing with the
-/// production code, and the clients' memory, with guards, so that it is seen when somebody writes
-/// where or when he must not. One thread; the constructor allocates.
+/// One all-reduce of every rank and member: inputs made from a seed, the result that they must give
+/// (sim/ring_reference.h), and the clients' memory, with guards, so that it is seen when somebody
+/// writes where or when he must not. One thread; the constructor allocates.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +17,7 @@ namespace gradwire::sim {
 struct OpPlan {
   std::uint64_t count = 0;
   DataType datatype = DataType::kFloat32;
-  RedOp redop = RedOp::kSum;  ///< not prod, which this reference has not
+  RedOp redop = RedOp::kSum;
   bool in_place = false;
   std::uint32_t tag = 99;
   std::uint64_t seed = 1;
@@ -49,8 +48,6 @@ class AllReduceCase {
     return buffers_[std::size_t{rank} * members_ + member];
   }
   void compute_expected();
-  template <class T>
-  void expect();
 
   std::uint16_t nranks_;
   std::uint16_t members_;

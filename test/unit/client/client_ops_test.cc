@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "fixture.h"
-#include "ring_reference.h"
+#include "sim/ring_reference.h"
 
 using namespace gradwire;
 using namespace gradwire::test;
@@ -314,8 +314,8 @@ TEST_CASE("members of a rank are summed in member order, every datatype and redo
                               &works[i]) == GW_OK);
       }
       std::vector<std::byte> expected(bytes);
-      perf::ring_all_reduce(static_cast<DataType>(type), static_cast<RedOp>(redop), pointers, 2, 2,
-                            kCount, expected.data());
+      sim::ring_all_reduce(static_cast<DataType>(type), static_cast<RedOp>(redop), pointers, 2, 2,
+                           kCount, expected.data());
       for (std::size_t i = 0; i < 4; ++i) {
         REQUIRE(gw_wait(works[i], kLong) == GW_OK);
         REQUIRE(outputs[i] == expected);

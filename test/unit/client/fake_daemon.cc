@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "ring_reference.h"
+#include "sim/ring_reference.h"
 
 namespace gradwire::test {
 
@@ -164,8 +164,8 @@ void FakeDaemon::run_op(Group& group, const std::vector<ipc::CommandEntry>& comm
   }
   std::vector<std::byte> result(bytes);
   if (bytes > 0) {
-    perf::ring_all_reduce(type, static_cast<RedOp>(first.redop), inputs, group.nranks,
-                          group.members, first.count, result.data());
+    sim::ring_all_reduce(type, static_cast<RedOp>(first.redop), inputs, group.nranks, group.members,
+                         first.count, result.data());
   }
   for (std::size_t i = 0; i < commands.size(); ++i) {
     const Place& place = group.all[i].place;

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ring_reference.h"
+#include "sim/ring_reference.h"
 
 using namespace gradwire;
 using namespace gradwire::perf;
@@ -46,7 +46,7 @@ TEST_CASE("right results have no wrong element, and each wrong bit is one") {
         pointers.push_back(inputs[i].data());
       }
       std::vector<std::byte> result(count * element);
-      ring_all_reduce(options.datatype, options.redop, pointers, 3, 2, count, result.data());
+      sim::ring_all_reduce(options.datatype, options.redop, pointers, 3, 2, count, result.data());
       REQUIRE(count_wrong(options, 9, count, result.data()) == 0);
       for (const std::size_t at : {0u, 7777u, 20000u}) result[at * element] ^= std::byte{1};
       CHECK(count_wrong(options, 9, count, result.data()) == 3);

@@ -12,7 +12,7 @@
 #include "exchange_op.h"
 #include "pattern.h"
 #include "ring_op.h"
-#include "ring_reference.h"
+#include "sim/ring_reference.h"
 
 using namespace gradwire;
 using namespace gradwire::perf;
@@ -107,8 +107,8 @@ Bytes expected(const World& world, std::uint64_t seed) {
   }
   for (const Bytes& input : inputs) pointers.push_back(input.data());
   Bytes output(world.bytes());
-  ring_all_reduce(world.datatype, world.redop, pointers, world.nranks, 1, world.count,
-                  output.data());
+  sim::ring_all_reduce(world.datatype, world.redop, pointers, world.nranks, 1, world.count,
+                       output.data());
   return output;
 }
 

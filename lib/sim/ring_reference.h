@@ -2,7 +2,8 @@
 /// @file
 /// What an all-reduce must give, bit for bit: segment by segment in ring order, by the rules of
 /// doc/architecture.md (Numbers), written apart from lib/reduce and lib/ring so that it can judge
-/// them. Any thread; slow next to the real thing.
+/// them. The simulator, gradwire-perf and the tests' daemon judge by it. Any thread; slow next to
+/// the real thing.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 #include "base/types.h"
 
-namespace gradwire::perf {
+namespace gradwire::sim {
 
 /// Elements of each segment but the last ones: ceil(count / nranks), rounded up to 64 bytes.
 [[nodiscard]] std::uint64_t segment_elements(std::uint64_t count, DataType type,
@@ -44,4 +45,4 @@ void ring_all_reduce(DataType type, RedOp redop, std::span<const std::byte* cons
 [[nodiscard]] float bfloat_to_float(std::uint16_t bits) noexcept;
 [[nodiscard]] std::uint16_t float_to_bfloat(float value) noexcept;
 
-}  // namespace gradwire::perf
+}  // namespace gradwire::sim

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "ring_reference.h"
+#include "sim/ring_reference.h"
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace gradwire::perf {
+namespace gradwire::sim {
 namespace {
 
 struct Half {
@@ -205,4 +205,4 @@ void ring_all_reduce(DataType type, RedOp redop, std::span<const std::byte* cons
   }
 }
 
-}  // namespace gradwire::perf
+}  // namespace gradwire::sim

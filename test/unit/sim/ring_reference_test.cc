@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The judge of gradwire-perf and of the fake daemon has to be judged itself, by hand.
-#include "ring_reference.h"
+// The judge of the simulator, of gradwire-perf and of the fake daemon has to be judged itself, by
+// hand.
+#include "sim/ring_reference.h"
 
 #include <bit>
 #include <catch2/catch.hpp>
@@ -9,7 +10,7 @@
 #include <vector>
 
 using namespace gradwire;
-using namespace gradwire::perf;
+using namespace gradwire::sim;
 
 namespace {
 
