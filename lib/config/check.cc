@@ -70,8 +70,8 @@ void check_host_addresses(const DaemonConfig& config, std::vector<Conflict>& fou
       break;
     }
     if (!reached) {
-      found.push_back({key, fmt::format("is in the network of no [[port]] ({}), and a neighbor is "
-                                        "on the link of one: nothing is routed",
+      found.push_back({key, fmt::format("is in the network of no [[port]] ({}): gradwire does not "
+                                        "route, so a neighbor must be on the link of a port",
                                         networks)});
     }
   }
@@ -91,9 +91,10 @@ void check_metrics(const DaemonConfig& config, std::vector<Conflict>& found) {
   const char* const end = port.data() + port.size();
   const auto [stopped, error] = std::from_chars(port.data(), end, number);
   if (!loopback || error != std::errc{} || stopped != end || number == 0) {
-    found.push_back({"daemon.metrics",
-                     "must be a loopback address with a port, as 127.0.0.1:9464: there is no "
-                     "authentication"});
+    found.push_back(
+        {"daemon.metrics",
+         "must be a loopback address with a port, such as 127.0.0.1:9464: the metrics are "
+         "served without authentication"});
   }
 }
 
@@ -105,8 +106,8 @@ void check_name(const DaemonConfig& config, std::vector<Conflict>& found) {
   });
   if (control || name.find('/') != std::string::npos || name == "." || name == "..") {
     found.push_back({"daemon.name",
-                     "names a folder in /run/dpdk: it must have no '/' and no control character, "
-                     "and not be \".\" or \"..\""});
+                     "must have no '/' and no control character, and must not be \".\" or \"..\": "
+                     "the EAL makes a folder of this name in /run/dpdk"});
   }
 }
 
@@ -117,11 +118,12 @@ void check_addresses(const DaemonConfig& config, std::vector<Conflict>& found) {
       if (config.ports[j].ip == port.ip) {
         found.push_back(
             {fmt::format("port.{}.ip", i),
-             fmt::format("port.{}.ip has the same address: each port needs its own", j)});
+             fmt::format("port.{}.ip has the same address: give each port its own", j)});
       }
       if (config.ports[j].device == port.device) {
-        found.push_back({fmt::format("port.{}.device", i),
-                         fmt::format("port.{}.device is the same device: use each once", j)});
+        found.push_back(
+            {fmt::format("port.{}.device", i),
+             fmt::format("port.{}.device is the same device: name each device once", j)});
       }
     }
   }
@@ -160,7 +162,9 @@ void check_payload(const DaemonConfig& config, std::vector<Conflict>& found) {
     const std::uint64_t most = max_payload_bytes(port.mtu, port.ip);
     if (payload > most) {
       found.push_back({"transport.payload_bytes",
-                       fmt::format("port.{}.mtu = {} carries at most {}", i, port.mtu, most)});
+                       fmt::format("port.{}.mtu = {} carries at most {}: raise the MTU, or lower "
+                                   "payload_bytes",
+                                   i, port.mtu, most)});
     }
   }
 }
@@ -173,7 +177,7 @@ void check_fault_port(const DaemonConfig& config, std::vector<Conflict>& found) 
     devices += (devices.empty() ? "" : ", ") + port.device;
   }
   found.push_back(
-      {"faults.port", fmt::format("no [[port]] has this device: there is {}", devices)});
+      {"faults.port", fmt::format("no [[port]] has this device: name one of {}", devices)});
 }
 
 /// What would have the CPU touch payloads that lie in GPU memory. Whether the ports can is seen
@@ -185,19 +189,22 @@ void check_gpudirect(const DaemonConfig& config, std::vector<Conflict>& found) {
     return;
   }
   if (config.gpu.kernel == "persistent") {
-    found.push_back({"gpu.kernel",
-                     "gpu.staging = gpudirect needs launch: what a port writes into GPU memory is "
-                     "sure to be seen by kernels that start afterwards alone"});
+    found.push_back(
+        {"gpu.kernel",
+         "gpu.staging = gpudirect needs gpu.kernel = launch: what a port writes into GPU "
+         "memory is certain to be seen only by kernels that start afterwards"});
   }
   if (config.daemon.capture) {
-    found.push_back({"daemon.capture",
-                     "the CPU copies what is captured, and with gpu.staging = gpudirect payloads "
-                     "lie in GPU memory: choose copy or mapped"});
+    found.push_back(
+        {"daemon.capture",
+         "does not go with gpu.staging = gpudirect, because the CPU copies what is captured "
+         "and payloads lie in GPU memory: set gpu.staging to copy or mapped"});
   }
   if (config.faults.duplicate > 0 || config.faults.corrupt > 0) {
-    found.push_back({config.faults.duplicate > 0 ? "faults.duplicate" : "faults.corrupt",
-                     "the CPU copies and changes frames, and with gpu.staging = gpudirect payloads "
-                     "lie in GPU memory: drop, reorder or delay them"});
+    found.push_back(
+        {config.faults.duplicate > 0 ? "faults.duplicate" : "faults.corrupt",
+         "does not go with gpu.staging = gpudirect, because the CPU would have to copy or "
+         "change payloads in GPU memory: set faults.drop, reorder or delay instead"});
   }
 }
 
@@ -212,21 +219,23 @@ std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
   check_payload(config, found);
   if (!config.gpu.device.empty() && config.limits.groups > kGpuGroups) {
     found.push_back(
-        {"limits.groups", fmt::format("must be at most {} with gpu.device, so that each "
-                                      "group has its part of the GPU's queue",
+        {"limits.groups", fmt::format("must be at most {} if gpu.device is set, so that "
+                                      "each group has its part of the GPU's queue",
                                       kGpuGroups)});
   }
   check_gpudirect(config, found);
   check_fault_port(config, found);
   // Without ECN there are no marks, and dctcp would see nothing but losses.
   if (config.transport.congestion == "dctcp" && !config.transport.ecn) {
-    found.push_back({"transport.congestion", "dctcp needs transport.ecn = true"});
+    found.push_back(
+        {"transport.congestion", "dctcp needs transport.ecn = true: it follows ECN marks"});
   }
   // Two pings have to be lost before a living neighbour can look dead.
   if (config.timeouts.ping_ms * 3 > config.timeouts.silence_ms) {
-    found.push_back(
-        {"timeouts.ping_ms", fmt::format("must be at most a third of timeouts.silence_ms = {}",
-                                         config.timeouts.silence_ms)});
+    found.push_back({"timeouts.ping_ms",
+                     fmt::format("must be at most a third of timeouts.silence_ms = {}, so that two "
+                                 "lost pings are not taken for a death",
+                                 config.timeouts.silence_ms)});
   }
   return found;
 }
