@@ -1,50 +1,58 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who may include whom: checks every #include of lib/, app/ and drivers/ against the table of
-layers in doc/architecture.md.
+"""Who may include whom: checks every #include of lib/, app/ and drivers/, and what each library's
+meson.build links, against the table of layers in doc/architecture.md.
 
-A library may include itself and what its row names. What DPDK, the system and CUDA offer is
-narrower still, since it decides what can run in the simulator, in the client and without a GPU:
-see RULES. `layers.py --self-test` shows that each rule fails on a line that breaks it.
+The table says which libraries and which headers of DPDK a library may include, and whether it runs
+in virtual time. Here stand the rules that are not one library's. `layers.py --self-test` shows that
+each rule fails on a line that breaks it.
 """
 
 import argparse
 import pathlib
 import re
 import sys
+from typing import NamedTuple
 
 from sources import ROOT, own_files
 
 PAGE = "doc/architecture.md"
-ROW = re.compile(r"^\| `(\w+)` \|.*\|([\w, ]*)\|$", re.MULTILINE)
+ROW = re.compile(r"^\| `(\w+)` \|.*\|([\w, ]*)\|([\w,. ]*)\|([\w ]*)\|$", re.MULTILINE)
+PACKETS = ["rte_mbuf.h", "rte_mempool.h"]
+
+
+class Row(NamedTuple):
+    libraries: list  # whose headers it may include, besides its own
+    dpdk: list       # headers of DPDK; "*" is all of them
+    virtual: bool    # time is a parameter
+
+
+def words(cell):
+    return cell.replace(",", " ").split()
+
+
+def dpdk_headers(cell):
+    return {"packets": PACKETS, "all": ["*"]}.get(cell.strip(), words(cell))
 
 
 def read_table(text):
-    """The page's table of layers: library -> the libraries whose headers it may include, besides
-    its own."""
+    """The page's table of layers: library -> Row."""
     layers = text.split("\n## Layers\n", 1)[1].split("\n## ", 1)[0]
-    table = {name: row.replace(",", " ").split() for name, row in ROW.findall(layers)}
-    unknown = {other for row in table.values() for other in row} - set(table)
-    if not table or unknown:
-        sys.exit(f"{PAGE}: {len(table)} libraries in the table of layers, and rows name "
-                 f"{sorted(unknown) or 'no other'}: a row is | `library` | what it is | names |")
+    table = {name: Row(words(libraries), dpdk_headers(dpdk), virtual.strip() == "yes")
+             for name, libraries, dpdk, virtual in ROW.findall(layers)}
+    lines = len(re.findall(r"^\| `", layers, re.MULTILINE))
+    unknown = {other for row in table.values() for other in row.libraries} - set(table)
+    odd = {header for row in table.values() for header in row.dpdk
+           if header != "*" and not re.match(r"rte_\w+\.h$", header)}
+    if not table or unknown or odd or len(table) != lines:
+        sys.exit(f"{PAGE}: {len(table)} of {lines} rows of the table of layers can be read, and "
+                 f"name {sorted(unknown | odd) or 'nothing unknown'}: a row is | `library` | what "
+                 "it is | libraries | DPDK's headers, packets or all | yes or nothing |")
     return table
 
 
 TABLE = read_table((ROOT / PAGE).read_text(encoding="utf-8"))
 
-# library: the DPDK headers that it may include. Libraries that are not here may include none.
-PACKETS = ["rte_mbuf.h", "rte_mempool.h"]
-DPDK_ALLOWED = {
-    "transport": PACKETS,
-    "ring": PACKETS,
-    "sim": PACKETS,
-    "port": ["*"],
-    "lane": ["*"],
-    "group": ["*"],
-    "embedded": ["*"],
-    "operate": ["rte_telemetry.h", "rte_pdump.h", "rte_errno.h"],
-}
 # folder of a library: DPDK headers beside what its library may include.
 DPDK_FOLDERS = {
     "lib/reduce/gpu/": ["rte_gpudev.h", "rte_malloc.h", "rte_errno.h"],
@@ -58,7 +66,6 @@ PORTS_ALONE = "lib/port and lib/lane alone drive ports"
 
 # Time is a parameter and waiting is the lane loop's: no clock, socket or thread below it, so that
 # the simulator runs the same code in virtual time.
-SANS_IO = ["base", "wire", "transport", "reduce", "ring", "sim"]
 SANS_IO_HEADERS = re.compile(
     r"^(chrono|ctime|time\.h|sys/time\.h|thread|mutex|shared_mutex|condition_variable|future|"
     r"pthread\.h|sys/socket\.h|netdb\.h|sys/epoll\.h|poll\.h|sys/select\.h|"
@@ -93,7 +100,7 @@ def check(path, text):
             yield from ((number, e) for e in check_include(name, library, *match.groups()))
         elif name in SANS_IO_EXEMPT:
             continue
-        elif (library in SANS_IO and not name.startswith(DEVICE_FOLDERS)
+        elif (library in TABLE and TABLE[library].virtual and not name.startswith(DEVICE_FOLDERS)
               and SANS_IO_CALLS.search(COMMENT.sub("", line))):
             call = SANS_IO_CALLS.search(line).group(1)
             yield number, f"lib/{library} calls {call}: time is a parameter there"
@@ -110,33 +117,69 @@ def check_include(name, library, quoted, angled):
         return
     if quoted:
         target = header.split("/", 1)[0]
-        if target in TABLE and target != library and target not in TABLE[library]:
-            allowed = ", ".join(TABLE[library]) or "no other library"
+        if target in TABLE and target != library and target not in TABLE[library].libraries:
+            allowed = ", ".join(TABLE[library].libraries) or "no other library"
             yield f"{header}: lib/{library} may include {allowed}"
         if target.startswith(("app", "test")) or ".." in header.split("/"):
             yield f"{header}: a library includes by its path below lib/"
     if base.startswith("rte_"):
         if PORT_HEADERS.match(base) and library not in PORT_LIBRARIES:
             yield f"{header}: {PORTS_ALONE}"
-        allowed = list(DPDK_ALLOWED.get(library, []))
+        allowed = list(TABLE[library].dpdk)
         for folder, headers in DPDK_FOLDERS.items():
             allowed += headers if name.startswith(folder) else []
         if "*" not in allowed and base not in allowed:
             yield f"{header}: of DPDK, lib/{library} may include {', '.join(allowed) or 'nothing'}"
-    if (library in SANS_IO and SANS_IO_HEADERS.match(header)
+    if (TABLE[library].virtual and SANS_IO_HEADERS.match(header)
             and not name.startswith(DEVICE_FOLDERS)):
         yield f"{header}: no clock, socket or thread in lib/{library}"
+
+
+def check_builds(library, text):
+    """Yields what a meson.build of the library links that its row does not name."""
+    for dependency in re.findall(r"'(\w+)'", "".join(re.findall(r"\bdeps \+?= (.*)", text))):
+        target = dependency.split("_", 1)[0]  # reduce_gpu is a folder of reduce
+        if target != library and target not in TABLE[library].libraries:
+            yield f"deps has {dependency}, which the row of {library} in {PAGE} does not name"
+
+
+def check_unused(used):
+    """Yields what rows name and no source includes. used: library -> headers that it includes."""
+    for library, row in TABLE.items():
+        headers = used.get(library, set())
+        if not headers:
+            yield f"{PAGE}: the table of layers has {library}, and lib/{library} has no source"
+            continue
+        for other in row.libraries:
+            if not any(header.startswith(other + "/") for header in headers):
+                yield f"{PAGE}: lib/{library} includes nothing of {other}, which its row names"
+        for header in row.dpdk:
+            if header != "*" and row.dpdk is not PACKETS and header not in headers:
+                yield f"{PAGE}: lib/{library} does not include {header}, which its row names"
 
 
 def check_tree():
     failures = 0
     sources = [p for p in own_files() if p.suffix in ENDINGS and
                p.parts[0] in ("lib", "app", "drivers")]
+    used = {}
     for path in sources:
         text = (ROOT / path).read_text(encoding="utf-8")
+        if path.parts[0] == "lib" and len(path.parts) > 2:
+            found = (INCLUDE.match(line) for line in text.splitlines())
+            headers = used.setdefault(path.parts[1], set())
+            headers.update(m.group(1) or m.group(2) for m in found if m)
         for number, wrong in check(path, text):
             print(f"{path}:{number}: {wrong}")
             failures += 1
+    for path in own_files():
+        if path.name == "meson.build" and path.parts[0] == "lib" and len(path.parts) > 2:
+            for wrong in check_builds(path.parts[1], (ROOT / path).read_text(encoding="utf-8")):
+                print(f"{path}: {wrong}")
+                failures += 1
+    for wrong in check_unused(used):
+        print(wrong)
+        failures += 1
     print(f"{len(sources)} sources, {failures} breaches of the layer table")
     return failures == 0 and len(sources) > 0
 
@@ -204,7 +247,20 @@ def self_test():
         if (not found) != fine:
             print(f"{name}: {line!r} should {'pass' if fine else 'fail'}, found {found}")
             wrong += 1
-    print(f"{len(SELF_TEST)} cases, {wrong} wrong")
+    for text, fine in (("deps = ['base', 'wire']", True), ("deps = ['base', 'lane']", False),
+                       ("deps = ['base']\ndeps += 'ipc'", False)):
+        if (not list(check_builds("transport", text))) != fine:
+            print(f"{text!r} should {'pass' if fine else 'fail'}")
+            wrong += 1
+    fully = {library: {f"{other}/x.h" for other in row.libraries} | set(row.dpdk)
+             for library, row in TABLE.items()}
+    fully["base"].add("cstdint")
+    less = {**fully, "ring": fully["ring"] - {"reduce/x.h"}}
+    none = {**fully, "ring": set()}
+    if list(check_unused(fully)) or not list(check_unused(less)) or not list(check_unused(none)):
+        print("the check of names that nothing uses is wrong")
+        wrong += 1
+    print(f"{len(SELF_TEST) + 4} cases, {wrong} wrong")
     return wrong == 0
 
 
