@@ -23,7 +23,7 @@ const json kStatus = json::parse(R"({
     "transport": {"retransmissions": 3, "stalled_on_upstream_ns": 500000000,
                   "stalled_on_downstream_ns": 0, "drops": {"short": 1, "duplicate": 4}},
     "mempools": [{"mempool": "packet", "free": 5, "mbufs": 9}]}],
-  "groups": [{"group_id": "ff", "epoch": 2, "state": "formed", "aborted": null,
+  "groups": [{"group_id": "ff", "handle": 7, "epoch": 2, "state": "formed", "aborted": null,
               "shards": [{"lane": 0, "smoothed_rtt_us": 50.0, "upstream_silence_s": 0.25}]},
              {"group_id": "fe", "epoch": 1, "state": "formed", "aborted": "rank 1", "shards": []}],
   "ports": [{"device": "net_memif0", "driver": "net_memif", "up": true,
@@ -59,7 +59,7 @@ TEST_CASE("counters and gauges carry base units and labels") {
   CHECK(values.at("gradwire_dropped_packets_total,lane=0,reason=duplicate") == 4);
   CHECK(values.at("gradwire_stall_seconds_total,lane=0,neighbor=upstream") == Approx(0.5));
   CHECK(values.at("gradwire_mempool_free_mbufs,lane=0,mempool=packet") == 5);
-  CHECK(values.at("gradwire_smoothed_rtt_seconds,group=ff,epoch=2,lane=0") == Approx(50e-6));
+  CHECK(values.at("gradwire_smoothed_rtt_seconds,group=hidden-7,epoch=2,lane=0") == Approx(50e-6));
   CHECK(values.at("gradwire_port_up,port=net_memif0,driver=net_memif") == 1);
   CHECK(values.at("gradwire_port_errors_total,port=net_memif0,reason=rx_missed") == 6);
   CHECK(values.at("gradwire_reduced_chunks_total,backend=cpu avx2,path=cpu") == 11);
