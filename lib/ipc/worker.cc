@@ -33,12 +33,8 @@ ThreadWorker::~ThreadWorker() {
 void ThreadWorker::submit(Order order, Work work, Done done) {
   {
     const std::lock_guard lock(mutex_);
-    Job job{std::move(work), std::move(done)};
-    if (order == Order::kFirst) {
-      queue_.push_front(std::move(job));
-    } else {
-      queue_.push_back(std::move(job));
-    }
+    (order == Order::kFirst ? first_ : in_turn_)
+        .push_back({std::move(work), std::move(done), order});
   }
   changed_.notify_one();
 }
@@ -52,19 +48,27 @@ void ThreadWorker::finish() {
   for (const Job& job : finished) job.done();
 }
 
+ThreadWorker::Job ThreadWorker::take_next() {
+  const bool takes_first = !first_.empty() && (!turn_is_due_ || in_turn_.empty());
+  std::deque<Job>& queue = takes_first ? first_ : in_turn_;
+  turn_is_due_ = takes_first;
+  Job job = std::move(queue.front());
+  queue.pop_front();
+  return job;
+}
+
 void ThreadWorker::run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    changed_.wait(lock, [this] { return stopping_ || !first_.empty() || !in_turn_.empty(); });
     if (stopping_) return;
-    Job job = std::move(queue_.front());
-    queue_.pop_front();
+    Job job = take_next();
     lock.unlock();
     const bool all = job.work();
     // What the work holds is freed with the job, in the control thread.
     lock.lock();
     if (!all) {
-      queue_.push_back(std::move(job));
+      (job.order == Order::kFirst ? first_ : in_turn_).push_back(std::move(job));
       continue;
     }
     finished_.push_back(std::move(job));

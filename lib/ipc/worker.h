@@ -16,6 +16,10 @@ namespace gradwire::ipc {
 
 class Worker {
  public:
+  /// What is first comes in the order in which it was submitted, before what is in turn; but after
+  /// each of it one piece of what is in turn is done, if there is any. So a short text waits for at
+  /// most one piece beside what was submitted first before it, and of n pieces that are in turn,
+  /// each waits for at most n - 1 others and n texts, however many are asked for.
   enum class Order { kFirst, kInTurn };
   /// @return whether all is done; else it is called again when the others in turn had theirs.
   using Work = std::function<bool()>;
@@ -54,13 +58,18 @@ class ThreadWorker final : public Worker {
   struct Job {
     Work work;
     Done done;
+    Order order;
   };
   void run();
+  /// With the lock; something is queued.
+  [[nodiscard]] Job take_next();
 
   const std::function<void()> wake_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Job> queue_;
+  std::deque<Job> first_;
+  std::deque<Job> in_turn_;
+  bool turn_is_due_ = false;  ///< what was done last was first
   std::deque<Job> finished_;
   bool stopping_ = false;
   std::thread thread_;

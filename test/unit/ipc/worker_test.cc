@@ -74,7 +74,36 @@ TEST_CASE("long work gives way after each piece, and what is first comes first")
   submit(Order::kFirst, 'c', 1);
   go = true;
   CHECK(soon(worker, [&] { return finished == 3; }));
-  CHECK(order == "cababa");
+  CHECK(order == "acbaba");  // a's turn was due: the one that held the worker was first
+}
+
+TEST_CASE("texts without end let memory have its turn, one piece after each") {
+  ThreadWorker worker([] {});
+  std::atomic<bool> go{false};
+  std::string order;  // the worker's until all is finished
+  int finished = 0;
+  const auto submit = [&](Order when, char name, int pieces) {
+    worker.submit(
+        when,
+        [&order, name, left = pieces]() mutable {
+          order += name;
+          return --left == 0;
+        },
+        [&] { ++finished; });
+  };
+  worker.submit(
+      Order::kFirst,
+      [&] {
+        while (!go) std::this_thread::yield();
+        return true;
+      },
+      [] {});
+  submit(Order::kInTurn, 'a', 2);
+  submit(Order::kInTurn, 'b', 1);
+  for (const char text : {'1', '2', '3', '4', '5'}) submit(Order::kFirst, text, 1);
+  go = true;
+  CHECK(soon(worker, [&] { return finished == 7; }));
+  CHECK(order == "a1b2a345");
 }
 
 TEST_CASE("a worker that ends waits for the piece in hand and drops the rest") {
