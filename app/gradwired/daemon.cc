@@ -90,6 +90,7 @@ Daemon::~Daemon() {
   board_->close();
   metrics_.reset();
   if (threads_ != nullptr) threads_->stop(kLaneStopNs);
+  worker_.reset();   // what it has in hand is the manager's to take apart
   manager_.reset();  // tells its sink, the server, that its clients are gone
 }
 

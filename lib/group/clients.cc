@@ -29,6 +29,26 @@ constexpr TimeNs kLingerCheckIntervalNs = 10'000'000;
 /// A process takes milliseconds to end; one that hangs up and goes on has no claim to memory.
 constexpr TimeNs kLingerNs = 5'000'000'000;
 
+/// Memory that nothing refers to. It goes with the job that has it, also if nobody does the job.
+class Discarded {
+ public:
+  Discarded(LaneControl& lanes, ipc::SharedMemory memory, bool registered)
+      : lanes_(lanes), memory_(std::move(memory)), registered_(registered) {}
+  ~Discarded() { go(); }
+  Discarded(const Discarded&) = delete;
+  Discarded& operator=(const Discarded&) = delete;
+
+  void go() {
+    if (std::exchange(registered_, false)) lanes_.unregister_memory(memory_.data());
+    memory_ = {};
+  }
+
+ private:
+  LaneControl& lanes_;
+  ipc::SharedMemory memory_;
+  bool registered_;
+};
+
 /// Two ends of a wake-up: what is written to one is read from the other, 8 bytes at a time. Each
 /// end has its own O_NONBLOCK, unlike two descriptors of an eventfd.
 Result<std::pair<ipc::UniqueFd, ipc::UniqueFd>> make_wakeup() {
@@ -115,12 +135,26 @@ Result<std::unique_ptr<Client>> Manager::make_client(const ipc::PeerCredentials&
   auto completion = make_wakeup();
   if (!completion) return tl::unexpected(completion.error());
   std::tie(client->completion, client->client_completion) = std::move(*completion);
-  client->id = next_client_id_++;
+  client->id = unused_client_id();
   client->port.client_id = client->id;
   client->port.queue = ipc::DaemonQueue(region);
   client->port.completion_fd = client->completion.get();
   client->port.doorbell_fd = client->doorbell.get();
   return client;
+}
+
+std::uint32_t Manager::unused_client_id() {
+  return next_unused(last_client_id_, [this](std::uint32_t id) {
+    // A group keeps the ids of members that are gone until its last member has left.
+    return clients_.contains(id) || std::ranges::any_of(groups_, [id](const auto& entry) {
+             return entry.second->member_of(id) != nullptr;
+           });
+  });
+}
+
+std::uint32_t Manager::unused_memory_handle(const Client& client) {
+  return next_unused(last_memory_,
+                     [&client](std::uint32_t handle) { return client.memories.contains(handle); });
 }
 
 void Manager::client_added(Client& client) {
@@ -170,12 +204,12 @@ void Manager::allocate(const PendingReply& to, Client& client, std::span<const s
                                               wanted->bytes, limits.bytes_per_client - used, used,
                                               limits.bytes_per_client)});
   }
-  const std::uint32_t handle = next_memory_++;
+  const std::uint32_t handle = unused_memory_handle(client);
   if (lanes_.makes_memory_on_gpu()) {
     auto made = make_memory_on_gpu(wanted->bytes);
     if (!made) return reply_error(to, made.error());
     if (auto fits = check_quota(used, made->bytes()); !fits) {
-      release(*made);
+      lanes_.free_on_gpu(made->gpu.address);
       return reply_error(to, fits.error());
     }
     made->reply = to;
@@ -205,14 +239,23 @@ void Manager::make_next_memory(Client& client) {
     const std::shared_ptr<Making> making = client.making;
     worker_.submit(
         ipc::Worker::Order::kInTurn,
-        [making] {
-          if (making->cancelled.load(std::memory_order_relaxed)) return true;
-          const auto all = making->memory.populate(kPieceBytes);
-          if (!all) making->error = all.error();
-          return !all || *all;
-        },
+        [making, &lanes = lanes_] { return make_piece(*making, lanes); },
         [this, making, id = client.id, handle] { memory_made(id, handle, *making); });
   }
+}
+
+bool Manager::make_piece(Making& making, LaneControl& lanes) {
+  if (making.cancelled.load(std::memory_order_relaxed)) return true;
+  if (!making.populated) {
+    const auto all = making.memory.populate(kPieceBytes);
+    if (!all) making.error = all.error();
+    making.populated = all.value_or(false);
+    return !all || (*all && !lanes.registers_memory());
+  }
+  const auto registered = lanes.register_memory(making.memory.data(), making.memory.bytes());
+  if (!registered) making.error = registered.error();
+  making.registered = registered.has_value();
+  return true;
 }
 
 Result<ipc::SharedMemory> Manager::reserve_memory(const Client& client, std::uint64_t bytes) const {
@@ -242,22 +285,21 @@ void Manager::memory_made(std::uint32_t client_id, std::uint32_t handle, Making&
   Client& client = *clients_.at(client_id);  // kept while it has memory, and this is some
   client.making.reset();
   const auto fail_with = [&](const Error& error) {
-    discard(std::move(making.memory), {});
+    discard(std::move(making.memory), making.registered, {});
     memory_failed(client, handle, error);
   };
   if (client.retired) {
     fail_with({});
     return forget_if_gone(client_id);
   }
-  auto finished =
+  const auto finished =
       making.error ? Result<void>(tl::unexpected(*making.error)) : making.memory.finish();
-  if (finished) {
-    finished = lanes_.register_memory(making.memory.data(), making.memory.bytes());
-  }
   if (!finished) {
     fail_with(finished.error());
   } else {
-    client.memories.at(handle).mapping = std::move(making.memory);
+    Memory& memory = client.memories.at(handle);
+    memory.mapping = std::move(making.memory);
+    memory.registered = making.registered;
     add_memory(client, handle);
   }
   make_next_memory(client);
@@ -281,18 +323,18 @@ void Manager::memory_failed(Client& client, std::uint32_t handle, const Error& e
   if (to) reply_error(*to, error);
 }
 
-void Manager::discard(ipc::SharedMemory memory, std::function<void()> done) {
+void Manager::discard(ipc::SharedMemory memory, bool registered, std::function<void()> done) {
   memory.abandon();
-  if (memory.bytes() <= kPieceBytes) {
+  if (memory.bytes() <= kPieceBytes && !registered) {
     memory = {};
     if (done) done();
     return;
   }
-  auto held = std::make_shared<ipc::SharedMemory>(std::move(memory));
+  auto held = std::make_shared<Discarded>(lanes_, std::move(memory), registered);
   worker_.submit(
       ipc::Worker::Order::kInTurn,
       [held] {
-        *held = {};
+        held->go();
         return true;
       },
       [done = std::move(done)] {
@@ -307,14 +349,6 @@ Result<Memory> Manager::make_memory_on_gpu(std::uint64_t bytes) {
   memory.gpu = *made;
   memory.gpu_fd = ipc::UniqueFd(std::exchange(memory.gpu.fd, -1));
   return memory;
-}
-
-void Manager::release(const Memory& memory) {
-  if (memory.on_gpu()) {
-    lanes_.free_on_gpu(memory.gpu.address);
-  } else {
-    lanes_.unregister_memory(memory.mapping.data());
-  }
 }
 
 void Manager::memory_added(Client& client, std::uint32_t handle) {
@@ -378,11 +412,12 @@ void Manager::memory_removed(Client& client, std::uint32_t handle) {
     return;
   }
   const std::optional<PendingReply> to = found->second.reply;
-  release(found->second);
+  if (found->second.on_gpu()) lanes_.free_on_gpu(found->second.gpu.address);
   ipc::SharedMemory mapping = std::move(found->second.mapping);
+  const bool registered = found->second.registered;
   client.memories.erase(found);
   // Nothing in the daemon refers to it any more.
-  discard(std::move(mapping), [this, to] {
+  discard(std::move(mapping), registered, [this, to] {
     if (to) reply(*to, {});
   });
 }

@@ -48,6 +48,9 @@ class DatapathLanes final : public LaneControl {
   /// As the lane published it last.
   [[nodiscard]] ring::ShardStatus shard_status(const lane::GroupPlan& plan, std::uint8_t lane,
                                                TimeNs now) const override;
+  [[nodiscard]] bool registers_memory() const override {
+    return gpu_ != nullptr && !makes_memory_on_gpu();
+  }
   [[nodiscard]] Result<void> register_memory(std::byte* address, std::uint64_t bytes) override;
   void unregister_memory(std::byte* address) override;
   [[nodiscard]] bool makes_memory_on_gpu() const override;

@@ -116,7 +116,10 @@ class LaneControl {
 
   [[nodiscard]] virtual ring::ShardStatus shard_status(const lane::GroupPlan& plan,
                                                        std::uint8_t lane, TimeNs now) const = 0;
-  /// Client memory, before any op may refer to it, and when none does any more.
+  /// Whether client memory is registered, as a GPU wants it, before any op may refer to it, until
+  /// none does any more. That takes the longer the more memory it is, so these two are the worker's
+  /// to call, and the control thread's only when there is no worker any more.
+  [[nodiscard]] virtual bool registers_memory() const { return false; }
   [[nodiscard]] virtual Result<void> register_memory(std::byte* /*address*/,
                                                      std::uint64_t /*bytes*/) {
     return {};

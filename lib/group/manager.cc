@@ -28,7 +28,12 @@ Manager::~Manager() {
   }
   for (const auto& [id, client] : clients_) {
     for (const auto& [handle, memory] : client->memories) {
-      if (memory.state != Memory::State::kMaking) release(memory);
+      if (memory.on_gpu()) lanes_.free_on_gpu(memory.gpu.address);
+      if (memory.registered) lanes_.unregister_memory(memory.mapping.data());
+    }
+    // The worker has ended, and may have left it half made.
+    if (client->making != nullptr && client->making->registered) {
+      lanes_.unregister_memory(client->making->memory.data());
     }
   }
 }
@@ -94,6 +99,8 @@ void Manager::on_hangup(ipc::ConnectionId connection, TimeNs now) {
 }
 
 void Manager::poll(TimeNs now) {
+  polled_at_ = now;
+  lent_.take_back(now);
   worker_.finish();
   lane::Notice notice;
   for (int i = 0; i < kNoticesPerRound && lanes_.next_notice(notice); ++i) on_notice(notice, now);

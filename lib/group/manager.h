@@ -31,6 +31,7 @@
 #include "base/abort_reason.h"
 #include "base/result.h"
 #include "group/lane_control.h"
+#include "group/lent_texts.h"
 #include "group/options.h"
 #include "group/state.h"
 #include "ipc/message_sink.h"
@@ -106,6 +107,16 @@ class Manager {
   [[nodiscard]] Result<void> room_for_client(uid_t uid) const;
   [[nodiscard]] Result<std::unique_ptr<Client>> make_client(const ipc::PeerCredentials& peer);
   void client_added(Client& client);
+  /// Ids that nothing has: they begin anew after ManagerOptions::last_id, and 0 is none.
+  [[nodiscard]] std::uint32_t unused_client_id();
+  [[nodiscard]] std::uint32_t unused_memory_handle(const Client& client);
+  template <class IsUsed>
+  [[nodiscard]] std::uint32_t next_unused(std::uint32_t& last, IsUsed&& is_used) const {
+    do {
+      last = last == options_.last_id ? 1 : last + 1;
+    } while (is_used(last));
+    return last;
+  }
   void allocate(const PendingReply& reply, Client& client, std::span<const std::byte> body);
   /// In hugepages, registered with the lanes, or on their GPU.
   [[nodiscard]] Result<Memory> make_memory_on_gpu(std::uint64_t bytes);
@@ -117,10 +128,10 @@ class Manager {
   void memory_made(std::uint32_t client_id, std::uint32_t handle, Making& making);
   void add_memory(Client& client, std::uint32_t handle);
   void memory_failed(Client& client, std::uint32_t handle, const Error& error);
-  /// Unmaps it; where that takes long, elsewhere. Then `done`.
-  void discard(ipc::SharedMemory memory, std::function<void()> done);
-  /// Before the memory goes: nothing refers to it.
-  void release(const Memory& memory);
+  /// One piece of it, in the worker. @return whether all is done.
+  [[nodiscard]] static bool make_piece(Making& making, LaneControl& lanes);
+  /// Unmaps it; if that takes long, elsewhere. Then `done`.
+  void discard(ipc::SharedMemory memory, bool registered, std::function<void()> done);
   void memory_added(Client& client, std::uint32_t handle);
   void free_memory(const PendingReply& reply, Client& client, std::span<const std::byte> body);
   void remove_memory(Client& client, std::uint32_t handle);
@@ -243,9 +254,9 @@ class Manager {
 
   std::map<std::uint32_t, std::unique_ptr<Client>> clients_;  ///< by client id
   std::map<std::uint64_t, std::unique_ptr<Group>> groups_;    ///< by handle
-  std::uint32_t next_client_id_ = 1;
-  std::uint32_t next_memory_ = 1;
-  std::uint64_t next_group_handle_ = 1;
+  std::uint32_t last_client_id_ = 0;
+  std::uint32_t last_memory_ = 0;
+  std::uint64_t next_group_handle_ = 1;  ///< 64 bits are never used up
 
   std::unordered_map<lane::Request*, Outstanding> outstanding_;
   std::vector<std::deque<lane::Request*>> unsent_;  ///< by lane, in order
@@ -254,6 +265,8 @@ class Manager {
   ipc::Worker& worker_;
   Asks status_asks_;
   Asks trace_asks_;
+  LentTexts lent_;
+  TimeNs polled_at_ = 0;
 
   DrainState drain_ = DrainState::kNone;
   std::vector<PendingReply> drain_replies_;

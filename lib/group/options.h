@@ -53,6 +53,8 @@ struct ManagerOptions {
   DaemonInfo daemon;
   Limits limits;
   ipc::PageKind pages = ipc::PageKind::kHuge;  ///< tests alone say otherwise
+  /// Ids of clients and of memory begin anew after it. Tests alone say otherwise; above all limits.
+  std::uint32_t last_id = UINT32_MAX;
 };
 
 }  // namespace gradwire::group

@@ -41,6 +41,7 @@ struct Memory {
     kLingering,  ///< no lane has it; a process that is ending may still have it open
   };
   ipc::SharedMemory mapping;
+  bool registered = false;      ///< `mapping`, with the lanes
   reduce::SharedGpuMemory gpu;  ///< in its place, where memory is made on a GPU; no fd
   ipc::UniqueFd gpu_fd;
   State state = State::kAdding;
@@ -62,6 +63,8 @@ struct Memory {
 /// finished with it.
 struct Making {
   ipc::SharedMemory memory;
+  bool populated = false;
+  bool registered = false;
   std::optional<Error> error;
   std::atomic<bool> cancelled{false};
 };

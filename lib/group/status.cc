@@ -2,7 +2,6 @@
 // The status as JSON: what an operator asks first is who waits for whom since when. 64-bit ids are
 // hexadecimal strings, since JSON numbers are doubles to many readers; times are seconds.
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -91,20 +90,6 @@ json lanes_to_close(const Group& group) {
 
 /// Unanswered requests for a text that a connection may have; its threads wait for answers.
 constexpr std::size_t kAsksOfConnection = 64;
-
-/// A sealed memfd that holds `text`: for a status that no message can hold.
-ipc::UniqueFd text_file(const std::string& text) {
-  ipc::UniqueFd fd(::memfd_create("gradwire-status", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) return {};
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t wrote = ::write(fd.get(), text.data() + done, text.size() - done);
-    if (wrote <= 0) return {};
-    done += static_cast<std::size_t>(wrote);
-  }
-  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
-  if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return {};
-  return fd;
-}
 
 }  // namespace
 
@@ -297,9 +282,11 @@ void Manager::reply_json(const PendingReply& to, const json& value) { reply_text
 void Manager::reply_text(const PendingReply& to, const Text& text) {
   if (!text.is_long) return reply(to, std::as_bytes(std::span(text.text)));
   std::vector<ipc::UniqueFd> fds;
-  fds.push_back(text.file.duplicate());
+  fds.push_back(for_reading(text.file));
   if (!fds.front()) {
-    return reply_error(to, {ErrorCode::kSystem, "no memfd for the status could be made"});
+    return reply_error(to, {ErrorCode::kSystem,
+                            fmt::format("the {} has {} bytes, and no file for it could be made",
+                                        ipc::name_of(to.type), text.text.size())});
   }
   reply(to, {}, std::move(fds));
 }
@@ -340,9 +327,10 @@ void Manager::serve(Asks& asks, const std::function<std::function<json()>(uid_t)
         *text = Text(make());
         return true;
       },
-      [this, &asks, text, to = std::move(to)] {
+      [this, &asks, text, to = std::move(to), viewer] {
         asks.making = false;
         for (const PendingReply& one : to) reply_text(one, *text);
+        if (text->file) lent_.lend(std::move(text->file), text->text.size(), viewer, polled_at_);
       });
 }
 

@@ -95,12 +95,16 @@ Result<std::string> status_text(const Message& reply) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("status of {} bytes, at most {}", info.st_size, kMaxStatusBytes));
   }
+  constexpr const char* kTakenBack =
+      "the daemon took its answer back before it was read, since it was too old or others were "
+      "asked for meanwhile: ask again";
+  if (info.st_size == 0) return fail(ErrorCode::kBusy, kTakenBack);
   std::string text(static_cast<std::size_t>(info.st_size), '\0');
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t got =
         ::pread(fd, text.data() + done, text.size() - done, static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return fail(ErrorCode::kSystem, "the status text ended early");
+    if (got <= 0) return fail(ErrorCode::kBusy, kTakenBack);
     done += static_cast<std::size_t>(got);
   }
   return text;

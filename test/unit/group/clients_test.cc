@@ -109,6 +109,30 @@ TEST_CASE("a user has a bound on clients, which leaves room for others") {
   CHECK(daemon.sink.kept == std::set<ipc::ConnectionId>{1, 2, 4});
 }
 
+TEST_CASE("ids begin anew in time, and pass over those that are in use") {
+  FakeDaemon daemon;
+  daemon.options.last_id = 4;
+  daemon.make();
+  daemon.lanes.answers.insert(RequestType::kRemoveClient);
+  daemon.lanes.answers.insert(RequestType::kRemoveMemory);
+  daemon.lanes.answers.insert(RequestType::kLeaveGroup);
+  for (std::uint32_t id = 1; id <= 4; ++id) CHECK(daemon.open(id) == id);
+  daemon.form({1, 2});
+  // Client 2 is gone, but its group stays, with its id, until client 1 has left too.
+  daemon.hang_up(2);
+  daemon.hang_up(4);
+  REQUIRE(daemon.manager->client_count() == 2);
+  REQUIRE(daemon.manager->group_count() == 1);
+  CHECK(daemon.open(5) == 4);
+
+  std::vector<std::uint32_t> memories;
+  for (int i = 0; i < 4; ++i) memories.push_back(daemon.allocate(3));
+  CHECK(memories == std::vector<std::uint32_t>{1, 2, 3, 4});
+  daemon.send(3, MessageType::kFree, ipc::FreeRequest{3, 0});
+  CHECK(daemon.take(3).code() == ErrorCode::kOk);
+  CHECK(daemon.allocate(3) == 3);
+}
+
 TEST_CASE("memory is there for the client only when the lane knows it") {
   FakeDaemon daemon;
   daemon.open(1);
@@ -358,6 +382,46 @@ TEST_CASE("a client that dies while its memory is made leaves nothing") {
   daemon.send(2, MessageType::kAllocate, ipc::AllocateRequest{8192});
   daemon.manager.reset();
   CHECK(worker.jobs.size() == 1);
+}
+
+TEST_CASE("the control thread does not wait while memory is registered, or given back") {
+  test::FakeWorker worker;
+  FakeDaemon daemon({}, &worker);
+  daemon.open(1);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  CHECK_FALSE(worker.run_piece());  // it is faulted in
+  CHECK(daemon.lanes.registered.empty());
+  CHECK(worker.run_piece());
+  CHECK(daemon.lanes.registered.size() == 1);
+  daemon.poll();
+  const auto memory = ipc::body_as<ipc::AllocateReply>(daemon.take(1).body).value().memory;
+  daemon.send(1, MessageType::kFree, ipc::FreeRequest{memory, 0});
+  daemon.lanes.finish(RequestType::kRemoveMemory);
+  daemon.poll();
+  CHECK(daemon.lanes.registered.size() == 1);
+  CHECK(daemon.waiting(1) == 0);
+  worker.run();
+  CHECK(daemon.lanes.registered.empty());
+  CHECK(daemon.take(1).code() == ErrorCode::kOk);
+
+  // The daemon stops between two pieces, and with memory that nobody gave back yet.
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  worker.run();
+  daemon.poll();
+  const auto second = ipc::body_as<ipc::AllocateReply>(daemon.take(1).body).value().memory;
+  daemon.send(1, MessageType::kFree, ipc::FreeRequest{second, 0});
+  daemon.lanes.finish(RequestType::kRemoveMemory);
+  daemon.poll();
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  CHECK(daemon.lanes.registered.size() == 1);
+  worker.jobs.pop_front();
+  CHECK(daemon.lanes.registered.empty());
+  CHECK_FALSE(worker.run_piece());
+  CHECK(worker.jobs.front().first());  // registered, and its end never told
+  CHECK(daemon.lanes.registered.size() == 1);
+  worker.jobs.clear();
+  daemon.manager.reset();
+  CHECK(daemon.lanes.registered.empty());
 }
 
 TEST_CASE("the quota counts whole pages") {

@@ -89,6 +89,7 @@ class FakeLanes final : public LaneControl {
   }
   std::optional<lane::MembersWait> members_wait(std::uint64_t) const override { return members; }
   nlohmann::json lane_status(std::uint8_t lane) const override { return {{"lcore", lane + 1}}; }
+  bool registers_memory() const override { return registers; }
   Result<void> register_memory(std::byte* address, std::uint64_t bytes) override {
     if (!register_error.empty()) return fail(ErrorCode::kResourceExhausted, register_error);
     REQUIRE(registered.emplace(address, bytes).second);
@@ -197,6 +198,7 @@ class FakeLanes final : public LaneControl {
   ring::ShardCounters gone;
   std::vector<lane::TraceEvent> traces;
   std::optional<lane::MembersWait> members;
+  bool registers = true;
   std::string register_error;
   std::map<std::byte*, std::uint64_t> registered;
   std::vector<ReduceTotal> totals;
@@ -238,6 +240,15 @@ class FakeWorker final : public ipc::Worker {
  public:
   void submit(Order /*order*/, Work work, Done done) override {
     jobs.push_back({std::move(work), std::move(done)});
+  }
+  /// One piece of the first job. @return whether it was the last.
+  bool run_piece() {
+    REQUIRE_FALSE(jobs.empty());
+    if (!jobs.front().first()) return false;
+    const auto done = std::move(jobs.front().second);
+    jobs.pop_front();
+    done();
+    return true;
   }
   /// The first job, to its end.
   void run() {

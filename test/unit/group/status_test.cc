@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fake_daemon.h"
@@ -237,6 +238,50 @@ TEST_CASE("a status that no message can hold comes in a file") {
   const auto text = ipc::status_text(message);
   REQUIRE(text);
   CHECK(json::parse(*text)["daemon"]["datapath"].size() == 3000);
+
+  // Who has it can neither change it nor keep its memory.
+  const int fd = message.fds.front().get();
+  CHECK(::ftruncate(fd, 0) == -1);
+  CHECK(::write(fd, "x", 1) == -1);
+  daemon.advance(LentTexts::kAge);
+  CHECK(ipc::status_text(message).error().code == ErrorCode::kBusy);
+  struct stat info = {};
+  REQUIRE(::fstat(fd, &info) == 0);
+  CHECK(info.st_size == 0);
+  CHECK(info.st_blocks == 0);
+}
+
+TEST_CASE("a user who is given long texts without end holds the newest of them") {
+  constexpr std::uint64_t kHalf = LentTexts::kBytesOfUser / 2;
+  LentTexts lent;
+  std::vector<ipc::UniqueFd> held;
+  const auto lend = [&](std::uint64_t bytes, uid_t user, TimeNs now) {
+    ipc::UniqueFd file = text_file("a text");
+    held.push_back(for_reading(file));
+    lent.lend(std::move(file), bytes, user, now);
+  };
+  const auto is_there = [&](std::size_t which) {
+    char first = 0;
+    return ::pread(held[which].get(), &first, 1, 0) == 1;
+  };
+  lend(kHalf, 7, 0);
+  lend(kHalf, 8, 0);
+  lend(kHalf, 7, 1);
+  lend(kHalf, 7, 2);  // two and the newest
+  CHECK(is_there(0));
+  lend(1, 7, 3);
+  CHECK_FALSE(is_there(0));
+  CHECK(is_there(1));  // another user's
+  CHECK(is_there(2));
+  CHECK(lent.bytes() == 3 * kHalf + 1);
+  for (std::size_t i = 0; i <= LentTexts::kFilesOfUser; ++i) lend(1, 7, 4);
+  CHECK_FALSE(is_there(4));
+  CHECK(is_there(5));
+  lent.take_back(LentTexts::kAge);
+  CHECK_FALSE(is_there(1));
+  CHECK(is_there(5));
+  lent.take_back(LentTexts::kAge + 4);
+  CHECK(lent.bytes() == 0);
 }
 
 }  // namespace gradwire::group
