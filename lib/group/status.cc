@@ -212,12 +212,19 @@ json Manager::group_status(const Group& group, TimeNs now) const {
   }
   json waits = json::array();
   json shards = json::array();
+  std::vector<std::string> held;  // after an abort
   std::uint64_t retransmissions = 0;
   if (group.plan != nullptr) {
     for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
       const ring::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
       shards.push_back(shard_json(lane, status));
       retransmissions += status.counters.retransmissions;
+      if (group.reason.is_set() && status.in_backend > 0) {
+        held.push_back(fmt::format(
+            "lane {}: the backend {} to give back {} chunks: memory of unfinished ops stays with "
+            "the daemon until then",
+            lane, status.backend_name, status.in_backend));
+      }
       if (group.state != GroupState::kFormed || group.reason.is_set()) continue;
       OpWait wait = op_wait(group, lane, status, now);
       if (wait.op_seq != 0) waits.push_back(std::move(wait.text));
@@ -234,6 +241,7 @@ json Manager::group_status(const Group& group, TimeNs now) const {
   if ((group.state == GroupState::kFormed && members_wait) || group.state == GroupState::kClosed) {
     waits.push_back(members_to_leave(group));
   }
+  for (std::string& what : held) waits.push_back(std::move(what));
   return {{"group_id", hex(group.key.group_id)},
           {"epoch", group.key.epoch},
           {"handle", group.handle},

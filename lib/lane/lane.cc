@@ -402,8 +402,23 @@ void Lane::op_done(const GroupSlot& slot, const ring::Event& event, TimeNs now) 
   count(counters_.bus_bytes, event.op.bytes / nranks * 2 * (nranks - 1));
 }
 
+/// The shard's own event comes when nothing refers to clients' memory, which a backend that hangs
+/// puts off for ever: the control thread, and so the clients, hear of the abort before that.
+void Lane::tell_abort(GroupSlot& slot, TimeNs now) noexcept {
+  slot.abort_told = true;
+  Notice notice;
+  notice.type = NoticeType::kGroupAborted;
+  notice.group_handle = slot.handle;
+  notice.reason = slot.shard->reason();
+  count(counters_.aborts);
+  if (notice.reason.code == AbortCode::kStuck) count(counters_.stuck);
+  trace_abort(slot.handle, notice.reason, now);
+  notify(notice);
+}
+
 bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
   while (notices_have_room()) {
+    if (!slot.abort_told && slot.shard->reason().is_set()) tell_abort(slot, now);
     if (slot.has_report && !report(slot)) return false;
     if (slot.closed) {
       if (slot.leave != nullptr) release(slot);
@@ -413,8 +428,6 @@ bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
     if (!slot.shard->pop_event(event)) return true;
     slot.report = LaneReport{slot.handle, event.op_seq, event.type, config_.lane, {}};
     slot.has_report = true;
-    Notice notice;
-    notice.group_handle = slot.handle;
     switch (event.type) {
       case ring::EventType::kFormed:
         break;  // the command lane tells the control thread
@@ -423,14 +436,8 @@ bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
         op_done(slot, event, now);
         break;
       case ring::EventType::kAborted:
-        notice.type = NoticeType::kGroupAborted;
-        notice.reason = slot.shard->reason();
-        slot.report.reason = notice.reason;
+        slot.report.reason = slot.shard->reason();
         slot.ready_seq = slot.posted_seq = slot.done;
-        count(counters_.aborts);
-        if (notice.reason.code == AbortCode::kStuck) count(counters_.stuck);
-        trace_abort(slot.handle, notice.reason, now);
-        notify(notice);
         break;
       case ring::EventType::kClosed: {
         slot.report.reason = slot.shard->reason();

@@ -123,6 +123,7 @@ class Lane {
     std::uint16_t up_port = 0;
     std::uint32_t full_frame_bytes = 0;
     bool closed = false;
+    bool abort_told = false;  // to the control thread
     bool touched = false;
     bool awake = true;
     bool expects = false;            // while it rests: an op of it is unfinished
@@ -158,6 +159,7 @@ class Lane {
   /// @return the bytes of the frames, as they leave.
   static std::uint64_t push(LanePort& port, std::span<rte_mbuf* const> frames) noexcept;
   [[nodiscard]] std::size_t first_asked(const LanePort& port) const noexcept;
+  void tell_abort(GroupSlot& slot, TimeNs now) noexcept;
   /// @return whether all were taken, and told.
   bool take_events(GroupSlot& slot, TimeNs now) noexcept;
   /// Rounds ask the group again, if it rested.

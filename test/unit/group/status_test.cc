@@ -172,6 +172,11 @@ TEST_CASE("a closing group says which lanes it waits for, an aborted one why it 
   daemon.send(1, MessageType::kAbort, abort);
   CHECK_THAT(daemon.group_json()["aborted"].get<std::string>(), Catch::Contains("enough"));
   CHECK(daemon.group_json()["waits_for"][0] == "member 0 to leave");
+  daemon.lanes.statuses[1].in_backend = 3;
+  daemon.lanes.statuses[1].backend_name = "emu";
+  CHECK_THAT(daemon.group_json()["waits_for"].at(1).get<std::string>(),
+             Catch::StartsWith("lane 1: the backend emu to give back 3 chunks"));
+  daemon.lanes.statuses[1].in_backend = 0;
   daemon.leave(1, handle);
   CHECK(daemon.group_json()["state"] == "closing");
   CHECK(daemon.group_json()["waits_for"] == json({"lane 0 to close", "lane 1 to close"}));

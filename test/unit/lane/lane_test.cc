@@ -20,6 +20,31 @@ using gradwire::test::AllReduceCase;
 
 namespace {
 
+/// Takes all and does nothing, until it is told to: then it fails everything.
+class StuckBackend final : public reduce::Backend {
+ public:
+  explicit StuckBackend(const bool& gives_back) : gives_back_(gives_back) {}
+  const char* name() const noexcept override { return "stuck"; }
+  std::size_t submit(std::span<const reduce::Entry> entries) noexcept override {
+    for (const reduce::Entry& entry : entries) held_.push_back(entry.cookie);
+    return entries.size();
+  }
+  std::size_t poll(std::span<reduce::Completion> done) noexcept override {
+    std::size_t count = 0;
+    for (; gives_back_ && count < done.size() && !held_.empty(); ++count) {
+      done[count] = {held_.back(), false};
+      held_.pop_back();
+    }
+    return count;
+  }
+  const reduce::BackendCounters& counters() const noexcept override { return counters_; }
+
+ private:
+  const bool& gives_back_;
+  std::vector<decltype(reduce::Entry::cookie)> held_;
+  reduce::BackendCounters counters_;
+};
+
 /// Posts every case on both ranks, runs to the end and checks the bits of both.
 void check_all(TwoRanks& ranks, std::vector<AllReduceCase>& cases) {
   for (auto& each : cases) {
@@ -323,6 +348,38 @@ TEST_CASE("an abort reaches both ranks, and every command is answered with its r
     return answer.has_value();
   }));
   CHECK(static_cast<ErrorCode>(answer->status) == ErrorCode::kAborted);
+  ranks.leave_and_check();
+}
+
+TEST_CASE("an abort is told although the backend gives nothing back; the memory stays until then") {
+  bool gives_back = false;
+  TwoRanksOptions options;
+  options.backend = [&](std::uint16_t) { return std::make_unique<StuckBackend>(gives_back); };
+  TwoRanks ranks(options);
+  REQUIRE(ranks.form());
+  AllReduceCase all_reduce(2, 1, 10'000, DataType::kFloat32, RedOp::kSum, 1, false);
+  for (const std::uint16_t rank : {0, 1}) ranks.post(rank, all_reduce);
+  for (int i = 0; i < 100; ++i) ranks.round();
+  ranks.abort(0);
+  REQUIRE(ranks.run_until([&] {
+    return ranks.count_notices(0, NoticeType::kGroupAborted) == 1 &&
+           ranks.count_notices(1, NoticeType::kGroupAborted) == 1;
+  }));
+  for (int i = 0; i < 1'000; ++i) ranks.round(20'000);  // lanes publish every 10 ms
+  for (const std::uint16_t rank : {0, 1}) {
+    CHECK_FALSE(ranks.rank(rank).client->completion());
+    CHECK(ranks.rank(rank).datapath->lane(0).shard_status(TwoRanks::kGroup)->in_backend > 0);
+  }
+  gives_back = true;
+  for (const std::uint16_t rank : {0, 1}) {
+    std::optional<ipc::CompletionEntry> answer;
+    REQUIRE(ranks.run_until([&] {
+      answer = ranks.rank(rank).client->completion();
+      return answer.has_value();
+    }));
+    CHECK(static_cast<ErrorCode>(answer->status) == ErrorCode::kAborted);
+    CHECK(ranks.count_notices(rank, NoticeType::kGroupAborted) == 1);
+  }
   ranks.leave_and_check();
 }
 
