@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """House rules that a program can check: an SPDX line in every file, lines of at most 100 columns
 and files of at most 800 lines in code, no path of a developer's machine and no package registry's
-host anywhere, every package with its reason. `house.py --self-test` shows that each rule fails on
-a text that breaks it."""
+host anywhere, every package with its reason, every test in a meson.build. `house.py --self-test`
+shows that each rule fails on a text that breaks it."""
 
 import argparse
 import pathlib
@@ -49,6 +49,22 @@ def check_packages(text):
             yield number, "a package without its reason: NAME # why"
 
 
+def check_registered(path, builds):
+    """Yields that no build runs the test. builds: texts of the meson.build of the folders above,
+    the nearest first."""
+    stem = path.stem.removesuffix("_test")
+    names = (f"'{path.name}'", f"'{path.stem}'", f"'{stem}'")
+    if re.search(r"_test$", path.stem) and not any(n in text for text in builds for n in names):
+        yield 1, f"no meson.build above it names {path.name}: nobody runs it"
+
+
+def builds_above(path):
+    for folder in list(path.parents)[:2]:
+        build = ROOT / folder / "meson.build"
+        if build.is_file():
+            yield build.read_text(encoding="utf-8")
+
+
 def check_tree():
     failures = 0
     files = own_files()
@@ -59,6 +75,8 @@ def check_tree():
         code = path.suffix in CODE or path.name in BUILD_FILES or is_script(path)
         text = data.decode("utf-8", errors="replace")
         wrongs = list(check(path, text, code))
+        if path.parts[0] == "test":
+            wrongs += check_registered(path, list(builds_above(path)))
         if path.as_posix() == "scripts/packages.debian":
             wrongs += check_packages(text)
         for number, wrong in wrongs:
@@ -91,7 +109,13 @@ def self_test():
     if not list(check_packages("gcc\n")) or list(check_packages("gcc  # compiler\n# [x]\n\n")):
         print("the check of the package list is wrong")
         wrong += 1
-    print(f"{len(cases) + 1} cases, {wrong} wrong")
+    story, unit = (pathlib.PurePosixPath(p) for p in ("test/s/leave_test.sh", "test/u/op_test.cc"))
+    for path, build, fine in ((story, "'leave': 60,", True), (story, "'leaves': 60,", False),
+                              (unit, "files('op_test.cc')", True), (unit, "files('x.cc')", False)):
+        if (not list(check_registered(path, [build]))) != fine:
+            print(f"{path} in {build!r} should {'pass' if fine else 'fail'}")
+            wrong += 1
+    print(f"{len(cases) + 5} cases, {wrong} wrong")
     return wrong == 0
 
 

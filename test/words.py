@@ -1,0 +1,144 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""What has a name in several languages has the same one in all: datatypes, redops, packet types,
+abort codes, drop reasons and packet fields in C++, C, Python, the Wireshark dissector, the numpy
+reference and doc/protocol.md; members of the configuration and keys; the default socket in C++ and
+in the texts of the interfaces."""
+
+import re
+import sys
+
+from sources import ROOT
+
+# Fields of lib/wire/layout.h whose name in the dissector is shorter.
+DISSECTOR = {
+    "packet_number": "number", "connection_id": "connection", "group_id": "group",
+    "culprit_rank": "culprit", "reporter_rank": "reporter",
+}
+# They are the room of another struct, or nothing.
+NO_FIELD = re.compile(r"^(type_fields|reserved\d*)$")
+
+
+def text(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def snake(name):
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def enumeration(path, name):
+    """Names and values of a C++ enum class, without kNone and kCount."""
+    body = re.search(r"enum class %s\b[^{]*\{(.*?)\};" % name, text(path), re.S).group(1)
+    body = re.sub(r"//.*", "", body)
+    found, value = {}, -1
+    for entry in filter(None, (e.strip() for e in body.split(","))):
+        word, _, number = (part.strip() for part in entry.partition("="))
+        value = int(number) if number else value + 1
+        if word not in ("kNone", "kCount"):
+            found[snake(word[1:])] = value
+    return found
+
+
+def strings(path, name):
+    """The words of an array or tuple of strings."""
+    body = re.search(r"\b%s\b[^=]*= ?[({](.*?)[)}]" % name, text(path), re.S).group(1)
+    return re.findall(r'"([^"]+)"', body)
+
+
+def lua_table(name):
+    body = re.search(r"local %s = \{(.*?)\n?\}" % name, text("scripts/wireshark/gradwire.lua"),
+                     re.S).group(1)
+    return {word: int(number) for number, word in re.findall(r'\[(\d+)\] = "([^"]+)"', body)}
+
+
+def python_table(name):
+    body = re.search(r"^%s = \{(.*?)\}" % name, text("python/gradwire/client.py"), re.S | re.M)
+    return {word: int(number) for word, number in re.findall(r'"(\w+)": (\d+)', body.group(1))}
+
+
+def c_values():
+    return {word.lower(): int(number)
+            for word, number in re.findall(r"\bGW_(\w+) = (\d+)", text("lib/client/gradwire.h"))}
+
+
+def pages():
+    """(what, where, names and values there, names and values that should be there)"""
+    datatypes = {w: i for i, w in enumerate(strings("lib/base/types.cc", "kDataTypeNames"))}
+    redops = {w: i for i, w in enumerate(strings("lib/base/types.cc", "kRedOpNames"))}
+    spaced = {"kPacketTypes": {}, "kAborts": {}}
+    for words, path, name in (("kPacketTypes", "lib/wire/packet.h", "PacketType"),
+                              ("kAborts", "lib/base/abort_reason.h", "AbortCode")):
+        spaced[words] = {w.replace("_", " "): n for w, n in enumeration(path, name).items()}
+    protocol = text("doc/protocol.md")
+    yield ("redops", "enum RedOp", enumeration("lib/base/types.h", "RedOp"), redops)
+    yield ("datatypes", "enum DataType",
+           dict(enumerate(enumeration("lib/base/types.h", "DataType").values())),
+           dict(enumerate(datatypes.values())))
+    yield ("redops", "python/gradwire/client.py", python_table("OPS"), redops)
+    yield ("datatypes", "python/gradwire/client.py", python_table("DATATYPES"), datatypes)
+    yield ("redops", "test/reference/reference.py",
+           {w: i for i, w in enumerate(strings("test/reference/reference.py", "REDOPS"))}, redops)
+    yield ("redops", "lib/client/gradwire.h",
+           {w: n for w, n in c_values().items() if w in redops}, redops)
+    yield ("redops", "the dissector", lua_table("REDOPS"), redops)
+    yield ("datatypes", "the dissector", lua_table("DATATYPES"), datatypes)
+    for what, table, words in (("packet types", "TYPES", "kPacketTypes"),
+                               ("abort codes", "ABORTS", "kAborts")):
+        yield (what, "the dissector", {w.replace("-", " "): n for w, n in lua_table(table).items()},
+               spaced[words])
+    rows = {name.replace("-", " "): int(number)
+            for number, name in re.findall(r"^\| (\d+) \| ([a-z -]+) \|", protocol, re.M)}
+    for words in spaced.values():
+        yield ("names and numbers", "tables of doc/protocol.md",
+               {w: rows.get(w) for w in words}, words)
+    table = dict(re.findall(r"\| (\d+) \| (\w+) \|$", protocol, re.M))
+    yield ("redops", "doc/protocol.md", {w: int(n) for n, w in table.items()}, redops)
+    drops = set(enumeration("lib/wire/packet.h", "Drop"))
+    listed = set(re.findall(r"`(\w+)`", re.search(r"\n## Drop reasons\n(.*?)\n## ", protocol,
+                                                   re.S).group(1)))
+    yield ("drop reasons", "doc/protocol.md", dict.fromkeys(drops & listed), dict.fromkeys(drops))
+
+
+def field_mistakes():
+    dissector, protocol = text("scripts/wireshark/gradwire.lua"), text("doc/protocol.md")
+    shown = {name.rsplit(".", 1)[-1] for name in re.findall(r'"(gradwire\.[\w.]+)"', dissector)}
+    for struct, body in re.findall(r"struct (\w+) \{\n(.*?)\n\};", text("lib/wire/layout.h"), re.S):
+        for field in re.findall(r"^  [\w:<>, ]+? (\w+);", body, re.M):
+            if NO_FIELD.match(field):
+                continue
+            if not {field, DISSECTOR.get(field)} & shown:
+                yield f"scripts/wireshark/gradwire.lua shows no field {field} (of {struct})"
+            if field not in protocol and field.replace("_", " ") not in protocol:
+                yield f"doc/protocol.md does not name {field} (of {struct})"
+
+
+def key_mistakes():
+    """Members of the configuration that no key sets: prefix_bits is part of port.ip."""
+    keys = text("lib/config/keys.cc")
+    for section, body in re.findall(r"struct (\w+)Section \{\n(.*?)\n\};",
+                                    text("lib/config/daemon_config.h"), re.S):
+        for member in re.findall(r"^  (?:std::\w+|bool|double) (\w+)[ ;{]", body, re.M):
+            if member != "prefix_bits" and not re.search(r'"%s",|\("%s",' % (member, member), keys):
+                yield f"lib/config/keys.cc has no key {section.lower()}.{member}"
+
+
+def mistakes():
+    for what, where, found, wanted in pages():
+        if not wanted or found != wanted:
+            differ = [k for k in {**wanted, **found} if found.get(k, -1) != wanted.get(k, -1)]
+            yield f"{what}: {where} differs in {', '.join(map(str, differ)) or 'everything'}"
+    yield from field_mistakes()
+    yield from key_mistakes()
+    path = re.search(r'kControlSocket = "([^"]+)"', text("lib/base/defaults.h")).group(1)
+    for page in ("lib/client/gradwire.h", "python/gradwire/client.py", "python/gradwire/torch.py"):
+        if path not in text(page):
+            yield f"{page} does not name the default socket {path}"
+
+
+if __name__ == "__main__":
+    found = list(mistakes())
+    for mistake in found:
+        print(mistake)
+    print(f"{len(found)} names differ")
+    sys.exit(1 if found else 0)
