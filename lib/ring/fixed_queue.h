@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/require.h"
+
 namespace gradwire::ring {
 
 template <class T>
@@ -18,7 +20,7 @@ class FixedQueue {
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] T& front() noexcept { return items_[head_]; }
   /// @return whether there was room.
-  bool push(const T& item) noexcept {
+  [[nodiscard]] bool push(const T& item) noexcept {
     if (full()) return false;
     std::size_t tail = head_ + size_;
     if (tail >= items_.size()) tail -= items_.size();
@@ -28,6 +30,7 @@ class FixedQueue {
   }
   void clear() noexcept { head_ = size_ = 0; }
   void pop() noexcept {
+    require(size_ > 0, "what is taken from a queue is in it");
     if (++head_ == items_.size()) head_ = 0;
     --size_;
   }

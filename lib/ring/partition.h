@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// How an op's elements fall into segments and chunks, and which hop of a chunk a rank gets. It
-/// depends on the count, the datatype, nranks and the payload size alone, so that every rank comes
-/// to the same answer. Any thread; pure arithmetic.
+/// How an op's elements fall into segments and chunks. It depends on the count, the datatype, the
+/// number of segments and the payload size alone, so that every rank comes to the same answer.
+/// Which of them come to a rank, and go where, the op's shape says (ring/shape.h). Any thread; pure
+/// arithmetic.
 #pragma once
 
 #include <algorithm>
@@ -91,54 +92,6 @@ class Partition {
                                                      std::uint8_t lanes) noexcept {
   const auto below = [&](std::uint64_t n) { return (n + lanes - 1 - lane) / lanes; };
   return below(end) - below(first);
-}
-
-/// Whether an op is an exchange: two ranks of one member each send each other their whole inputs,
-/// and each folds for itself. As many bytes cross the wire as in the ring, in one hop and not in
-/// two; the bits are the same on both and as in the ring, since every fold of two values gives the
-/// same bits either way round. With more members it would not: the order of three values counts.
-[[nodiscard]] constexpr bool exchanges(std::uint16_t nranks, std::uint16_t member_count,
-                                       std::uint64_t bytes, std::uint64_t most_bytes) noexcept {
-  return nranks == 2 && member_count == 1 && bytes <= most_bytes;
-}
-
-/// A rank's place on the way of a segment's chunks: segment s starts at rank s with hop 0, is fully
-/// reduced where hop nranks-2 arrives, and goes on from there until hop 2(nranks-1)-1 arrives.
-struct RingPlace {
-  bool originates = false;      ///< this rank sends hop 0
-  bool gets_reducing = false;   ///< one reducing hop arrives here: `reducing_hop`
-  bool gets_gathering = false;  ///< one gathering hop arrives here: `gathering_hop`
-  std::uint16_t reducing_hop = 0;
-  std::uint16_t gathering_hop = 0;
-  bool reduces_last = false;     ///< the reducing hop that arrives is the last
-  bool forwards_gather = false;  ///< the gathering hop that arrives goes on
-};
-
-/// Of any chunk of an exchange: it starts at both ranks, and is folded where it arrives.
-inline constexpr RingPlace kExchangePlace{
-    .originates = true, .gets_reducing = true, .reduces_last = true};
-
-/// nranks >= 2.
-[[nodiscard]] constexpr RingPlace ring_place(std::uint16_t rank, std::uint16_t segment,
-                                             std::uint16_t nranks) noexcept {
-  RingPlace place;
-  // The sender of hop h is rank segment + h; the receiver is one further.
-  const int ahead = rank - 1 - segment;
-  const int distance = ahead < 0 ? ahead + nranks : ahead;
-  const int last_hop = 2 * nranks - 3;
-  place.originates = rank == segment;
-  if (!place.originates) {
-    place.gets_reducing = true;
-    place.reducing_hop = static_cast<std::uint16_t>(distance);
-    place.reduces_last = distance == nranks - 2;
-  }
-  const int gathering_hop = place.originates ? nranks - 1 : distance + nranks;
-  if (gathering_hop <= last_hop) {
-    place.gets_gathering = true;
-    place.gathering_hop = static_cast<std::uint16_t>(gathering_hop);
-    place.forwards_gather = gathering_hop < last_hop;
-  }
-  return place;
 }
 
 }  // namespace gradwire::ring

@@ -7,35 +7,22 @@
 ///   shard_send.cc       what goes out: retransmissions, transit, spilled and own chunks, acks
 ///   shard_lifecycle.cc  hello, silence, abort, bye
 ///   shard_progress.cc   who stalls; a group in which nothing moves though all have posted
-///   shard_device.cc     payloads in a GPU's memory
 /// One lane owns it. Nothing allocates after the constructor.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
+#include "ring/arrival.h"
+#include "ring/early_packets.h"
 #include "ring/fixed_queue.h"
+#include "ring/fold_queue.h"
 #include "ring/op_table.h"
+#include "ring/packet_buffers.h"
+#include "ring/payload_checks.h"
 #include "ring/shard.h"
 
 namespace gradwire::ring {
-
-/// Everything about a packet of data but its bytes.
-struct ChunkId {
-  std::uint64_t op_seq = 0;
-  std::uint32_t chunk = 0;
-  std::uint16_t hop = 0;
-};
-
-/// A payload ready to go: it lies in `mbuf`, which is ours alone.
-struct ReadyChunk {
-  rte_mbuf* mbuf = nullptr;
-  std::byte* payload = nullptr;
-  std::uint32_t bytes = 0;
-  std::uint32_t crc = 0;
-  ChunkId id;
-  OpCall call;  ///< what its header says of its op, which may be long forgotten when it goes again
-};
 
 /// A first transmission and what is needed to repeat it. Its mbuf is held until it is acknowledged.
 struct SentRecord {
@@ -44,35 +31,6 @@ struct SentRecord {
   std::uint32_t generation = 0;
   std::uint64_t last_packet_number = 0;
   ReadyChunk chunk;
-};
-
-/// A batch entry on its way through the backend.
-struct PendingEntry {
-  enum class Role : std::uint8_t { kArrival, kOutgoing, kLocal, kCheck };
-  Role role = Role::kArrival;
-  bool forward = false;   ///< goes on in its own mbuf
-  bool spill = false;     ///< goes on later, from the output
-  bool keep_crc = false;  ///< the payload is as it came
-  ReadyChunk chunk;       ///< `id.hop` is the hop it will be sent with
-};
-
-/// A packet of an op that the client here has not posted yet, or that waits_for_own().
-struct EarlyPacket {
-  rte_mbuf* mbuf = nullptr;
-  std::byte* payload = nullptr;
-  std::uint32_t crc = 0;
-  wire::DataHeader header;
-};
-
-/// A data packet whose payload lies in a GPU's memory, while its CRC is made there, and after.
-struct CheckedPacket {
-  rte_mbuf* mbuf = nullptr;  ///< the payload's
-  std::byte* payload = nullptr;
-  std::uint32_t bytes = 0;
-  std::uint32_t crc = 0;
-  std::uint64_t packet_number = 0;
-  bool ecn_ce = false;
-  wire::DataHeader header;
 };
 
 /// One of the two neighbours.
@@ -117,7 +75,7 @@ class Shard::Impl {
   ShardConfig config_;
   ShardCounters counters_;
   AbortReason reason_;
-  std::unique_ptr<reduce::Backend> backend_;
+  FoldQueue folds_;
 
  private:
   // shard.cc
@@ -129,7 +87,7 @@ class Shard::Impl {
   void finish_if_done(Op& op) noexcept;
   void count_drop(wire::Drop drop) noexcept { ++counters_.drops[static_cast<int>(drop)]; }
   [[nodiscard]] std::uint64_t oldest_unfinished() const noexcept {
-    return ops_.posted() > ops_.done() ? ops_.done() + 1 : 0;
+    return ops_.oldest_unfinished();
   }
   [[nodiscard]] std::uint32_t wire_bytes(std::uint32_t payload_bytes) const noexcept {
     return static_cast<std::uint32_t>(config_.to_downstream.bytes() + wire::kHeaderBytes) +
@@ -139,8 +97,7 @@ class Shard::Impl {
   /// Absolute number of distinct chunks that the upstream rank may have sent: what was finished,
   /// and the buffers that this shard may hold beside it.
   [[nodiscard]] std::uint64_t credit_limit() const noexcept {
-    return finished_chunks_ + config_.window_packets + config_.transit_packets +
-           config_.eager_packets;
+    return finished_chunks_ + buffers_.chunks_held();
   }
   /// A backend that finishes after the last acknowledgement frees buffers of which no packet would
   /// tell the upstream rank: a quarter of the window of them is told at once.
@@ -157,34 +114,12 @@ class Shard::Impl {
                     TimeNs now) noexcept;
   bool hold_early(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce, bool checked,
                   TimeNs now) noexcept;
-  [[nodiscard]] bool has_early_place(const wire::DataHeader& header) const noexcept;
-  /// Places of transit that early packets have taken.
-  [[nodiscard]] std::size_t transit_taken() const noexcept {
-    return early_.size() - std::min<std::size_t>(early_.size(), config_.eager_packets);
-  }
   void receive_ack(const wire::Packet& packet, TimeNs now) noexcept;
-  /// Where a chunk of an active op stands at this rank.
-  enum class Arrival : std::uint8_t { kReducing, kGathering, kDuplicate, kBad };
-  struct Site {
-    RingPlace place;
-    ChunkSpan span;
-    std::uint64_t index = 0;  ///< among the chunks of this lane
-  };
-  [[nodiscard]] Arrival classify(const Op& op, const wire::DataHeader& header,
-                                 Site& site) const noexcept;
-  /// Whether the backend is still putting the chunk into the output, to be sent from there.
-  [[nodiscard]] bool is_spilling(const Op& op, std::uint32_t chunk) const noexcept;
-  [[nodiscard]] std::uint64_t lane_index(std::uint64_t chunk) const noexcept {
-    return config_.lanes == 1 ? chunk : chunk / config_.lanes;
-  }
   void apply_early(std::uint64_t op_seq, TimeNs now) noexcept;
   /// Takes what came early and could not be taken when its op was posted.
   void retry_early(TimeNs now) noexcept;
   /// Whether retry_early() would have something to do.
   [[nodiscard]] bool early_may_go() const noexcept;
-  /// Whether the packet's fold would overwrite what this rank has still to send: an exchange in
-  /// place, and a chunk that its own backend has not read yet.
-  [[nodiscard]] bool waits_for_own(const wire::DataHeader& header) const noexcept;
   void report_mismatch(const OpCall& ours, const wire::DataHeader& theirs, TimeNs now) noexcept;
   void apply_outcome(const transport::Outcome& outcome, TimeNs now) noexcept;
 
@@ -192,33 +127,25 @@ class Shard::Impl {
   /// Claims the chunk and queues its work. Owns the mbuf unless it returns false (no buffer).
   bool apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
              rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc, TimeNs now) noexcept;
-  [[nodiscard]] bool exclusive(const rte_mbuf* mbuf) const noexcept;
   [[nodiscard]] static const std::byte* own_part(const Op& op, const ChunkSpan& span) noexcept;
   [[nodiscard]] const std::byte* loaded_next(const Op& op, const ReadyChunk& chunk) const noexcept;
-  PendingEntry* take_pending() noexcept;
-  void queue_entry(PendingEntry& pending, reduce::Kind kind, Op& op, const ChunkSpan& span,
-                   bool finalize, TimeNs now) noexcept;
+  void queue_entry(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpan& span, bool finalize,
+                   TimeNs now) noexcept;
+  /// Gives the backend what waits for it, and does what follows of what it is through with.
   void submit(TimeNs now) noexcept;
-  /// @param crc  the packet's, where the entry asked for it.
-  void complete(PendingEntry& pending, bool ok, std::uint32_t crc, TimeNs now) noexcept;
+  void take_folded(TimeNs now) noexcept;
+  void complete(const Folded& done, TimeNs now) noexcept;
+  void complete_check(const Folded& done, TimeNs now) noexcept;
+  /// Receives packets whose payloads have turned out right.
+  void receive_checked(TimeNs now) noexcept;
+  void abort_for_fold(std::uint64_t op_seq, TimeNs now) noexcept;
 
   // shard_progress.cc
   void account_stall(TimeNs now, TimeNs round) noexcept;
   void receive_progress_check(const wire::ProgressCheckBody& check, TimeNs now) noexcept;
   bool send_progress_checks(Outbox& out) noexcept;
+  void ask(const wire::ProgressCheckBody& check) noexcept;
   void become_stuck(TimeNs now) noexcept;
-
-  // shard_device.cc
-  /// Whether payloads are a GPU's to read and write.
-  [[nodiscard]] bool on_device() const noexcept { return config_.payload_pool != nullptr; }
-  /// Has the CRC of a received payload made. Takes the frame unless it returns false.
-  bool start_check(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept;
-  void end_check(PendingEntry& pending, bool ok, std::uint32_t crc, TimeNs now) noexcept;
-  /// Receives packets whose payloads have turned out right.
-  void receive_checked(TimeNs now) noexcept;
-  [[nodiscard]] rte_mbuf* alloc_payload(std::byte*& payload) noexcept;
-  /// @return a header's mbuf with the chunk's payload behind it; nullptr where none is to be had.
-  [[nodiscard]] rte_mbuf* chain_header(const ReadyChunk& chunk) noexcept;
 
   // shard_send.cc
   bool send_lost(TimeNs now, Outbox& out) noexcept;
@@ -241,8 +168,6 @@ class Shard::Impl {
   /// Whether the oldest spilled chunk has a grant. One that has none waits for the downstream
   /// rank's client, and must hold back nothing that this client may wait for.
   [[nodiscard]] bool spilled_may_go() const noexcept;
-  /// The oldest op with chunks that still start here; nullptr if none has.
-  [[nodiscard]] const Op* next_own_op() const noexcept;
   /// Whether the op has its grant, and own chunks leave half of the window to what is on its way.
   [[nodiscard]] bool own_may_go(const Op& op) const noexcept;
   /// Whether something is there to be sent, and nothing but pacing or this rank's own buffers
@@ -254,7 +179,6 @@ class Shard::Impl {
   /// @param mbuf  the chunk's, or of its header alone.
   void write_data_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
                         std::uint64_t packet_number) noexcept;
-  [[nodiscard]] rte_mbuf* alloc_packet(std::byte*& payload) noexcept;
   void sent_again(const SentRecord& record) noexcept;
   void free_record(SentRecord& record) noexcept;
   void drop_everything() noexcept;
@@ -271,8 +195,8 @@ class Shard::Impl {
   void account_silence(TimeNs now) noexcept;
   /// Whether the next step of the oldest op is the downstream rank's: to grant, to acknowledge.
   [[nodiscard]] bool waits_for_downstream() const noexcept {
-    return sender_.packets_in_flight() > 0 || !ready_.empty() || spilled_total_ > 0 ||
-           own_op_ <= ops_.posted();
+    return sender_.packets_in_flight() > 0 || !ready_.empty() || ops_.spilled() > 0 ||
+           ops_.own_may_be_left();
   }
   /// A neighbour's id is set once: a hello with another one is dropped.
   /// @return whether `id` is the neighbour's.
@@ -300,10 +224,10 @@ class Shard::Impl {
             packet_number, down ? config_.downstream_token : config_.upstream_token};
   }
   [[nodiscard]] std::uint16_t upstream_rank() const noexcept {
-    return static_cast<std::uint16_t>((config_.rank + config_.nranks - 1) % config_.nranks);
+    return ring::upstream_rank(config_.rank, config_.nranks);
   }
   [[nodiscard]] std::uint16_t downstream_rank() const noexcept {
-    return static_cast<std::uint16_t>((config_.rank + 1) % config_.nranks);
+    return ring::downstream_rank(config_.rank, config_.nranks);
   }
   /// Encodes a packet without payload of its own class into a fresh mbuf and puts it in the box.
   template <class Encode>
@@ -316,27 +240,17 @@ class Shard::Impl {
   Neighbor upstream_;
   Neighbor downstream_;
 
-  bool at_once_ = false;  ///< the backend does an entry before it returns: no batch is made
-  std::vector<PendingEntry> pending_;
-  std::vector<std::uint32_t> pending_free_;
-  std::vector<reduce::Entry> batch_;
-  std::size_t batch_count_ = 0;
-  std::array<reduce::Completion, 32> completions_;  ///< submit()'s own, made once
-  std::uint32_t pending_count_ = 0;                 ///< entries queued or in the backend
-
   std::vector<SentRecord> records_;
   std::vector<std::uint32_t> records_free_;
   std::uint32_t lost_count_ = 0;      ///< records in state kLost
   FixedQueue<ReadyChunk> ready_;      ///< transit, and own or spilled chunks that are loaded
   std::uint32_t ready_promised_ = 0;  ///< places in it that pending entries will take
-  std::vector<EarlyPacket> early_;
-  std::vector<CheckedPacket> checks_;  ///< by pending entry; empty where the CPU reads payloads
-  FixedQueue<CheckedPacket> checked_;  ///< to be received
+  PacketBuffers buffers_;
+  EarlyPackets early_;
+  PayloadChecks checks_;
   wire::Packet checked_packet_;
   FixedQueue<Event> events_;
 
-  std::uint64_t own_op_ = 1;  ///< first op that may have own chunks to start
-  std::uint64_t spilled_total_ = 0;
   std::uint32_t eager_outstanding_ = 0;
   std::uint64_t distinct_sent_ = 0;    ///< first transmissions, what credit counts
   std::uint64_t finished_chunks_ = 0;  ///< arrivals that hold no buffer for lack of work any more

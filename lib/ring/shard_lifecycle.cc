@@ -153,23 +153,16 @@ bool Shard::Impl::knows_of_abort(const Neighbor& neighbor, std::uint16_t rank) c
 }
 
 void Shard::Impl::drop_everything() noexcept {
-  // Entries that the backend has are freed when it gives them back (complete() sees the state).
-  for (std::size_t i = 0; i < batch_count_; ++i) {
-    PendingEntry& pending = pending_[batch_[i].cookie];
-    if (pending.chunk.mbuf != nullptr) rte_pktmbuf_free(pending.chunk.mbuf);
-    pending_free_.push_back(static_cast<std::uint32_t>(batch_[i].cookie));
-    --pending_count_;
-  }
-  batch_count_ = 0;
+  // What the backend has is freed when it gives it back: complete() sees the state.
+  folds_.drop_waiting();
   for (SentRecord& record : records_) {
     if (record.state != SentRecord::State::kFree) free_record(record);
   }
   for (; !ready_.empty(); ready_.pop()) rte_pktmbuf_free(ready_.front().mbuf);
-  for (const EarlyPacket& early : early_) rte_pktmbuf_free(early.mbuf);
-  early_.clear();
-  for (; !checked_.empty(); checked_.pop()) rte_pktmbuf_free(checked_.front().mbuf);
+  early_.free_all();
+  checks_.free_all();
   progress_checks_.clear();
-  spilled_total_ = 0;
+  ops_.forget_spilled();
   probes_wanted_ = 0;
   sender_.forget_all();
 }
@@ -223,8 +216,8 @@ void Shard::Impl::check_left(const Neighbor& neighbor, std::uint16_t rank, TimeN
 }
 
 bool Shard::Impl::all_sent_acknowledged() const noexcept {
-  return records_free_.size() == records_.size() && ready_.empty() && pending_count_ == 0 &&
-         spilled_total_ == 0;
+  return records_free_.size() == records_.size() && ready_.empty() && folds_.size() == 0 &&
+         ops_.spilled() == 0;
 }
 
 bool Shard::Impl::send_hello(PacketType type, TimeNs, Outbox& out) noexcept {
@@ -267,7 +260,7 @@ bool Shard::Impl::send_bye(PacketType type, bool down, Outbox& out) noexcept {
 bool Shard::Impl::run_lifecycle(TimeNs now, Outbox& out) noexcept {
   bool worked = false;
   if (state_ == ShardState::kAborted) {
-    if (abort_event_wanted_ && pending_count_ == 0) {
+    if (abort_event_wanted_ && folds_.size() == 0) {
       abort_event_wanted_ = false;
       emit(EventType::kAborted);
       worked = true;
@@ -334,7 +327,7 @@ bool Shard::Impl::run_lifecycle(TimeNs now, Outbox& out) noexcept {
       close_at_ = config_.nranks == 1 ? now : now + 2 * config_.timeouts.hello_interval_ns;
     }
     // A backend that still has chunks refers to client memory, however late it is.
-    if ((now >= close_at_ || now >= leave_deadline_) && pending_count_ == 0) {
+    if ((now >= close_at_ || now >= leave_deadline_) && folds_.size() == 0) {
       drop_everything();
       state_ = ShardState::kClosed;
       emit(EventType::kClosed);

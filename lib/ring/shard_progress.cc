@@ -39,9 +39,13 @@ void Shard::Impl::account_stall(TimeNs now, TimeNs round) noexcept {
     if (stalled_ns_ >= stuck_ns) become_stuck(now);
   } else if (stalled_ns_ >= next_check_ns_) {
     next_check_ns_ = stalled_ns_ + stuck_ns / kChecks;
-    progress_checks_.push(
-        {oldest_unfinished(), static_cast<std::uint64_t>(stalled_ns_), config_.rank});
+    ask({oldest_unfinished(), static_cast<std::uint64_t>(stalled_ns_), config_.rank});
   }
+}
+
+void Shard::Impl::ask(const wire::ProgressCheckBody& check) noexcept {
+  // One that finds no room is lost, like a packet: who asks, asks again.
+  static_cast<void>(progress_checks_.push(check));
 }
 
 void Shard::Impl::receive_progress_check(const wire::ProgressCheckBody& check,
@@ -51,7 +55,7 @@ void Shard::Impl::receive_progress_check(const wire::ProgressCheckBody& check,
       std::min(check.stalled_ns, static_cast<std::uint64_t>(stalled_ns_));
   if (check.origin_rank != config_.rank) {
     if (ops_.posted() >= check.op_seq) {
-      progress_checks_.push({check.op_seq, stalled_ns, check.origin_rank});
+      ask({check.op_seq, stalled_ns, check.origin_rank});
     }
     return;
   }
@@ -96,8 +100,8 @@ void Shard::Impl::become_stuck(TimeNs now) noexcept {
       "lane {}: posted {}, done {}, downstream posted {}, in flight {}, lost {}, ready {}, spilled "
       "{}, early {}, in backend {}, sent {} of {}",
       config_.lane, ops_.posted(), ops_.done(), sender_.posted_op_seq(),
-      sender_.packets_in_flight(), lost_count_, ready_.size(), spilled_total_, early_.size(),
-      pending_count_, distinct_sent_, sender_.credit_chunks());
+      sender_.packets_in_flight(), lost_count_, ready_.size(), ops_.spilled(), early_.size(),
+      folds_.size(), distinct_sent_, sender_.credit_chunks());
   *written.out = '\0';
   become_aborted(reason, now);
 }

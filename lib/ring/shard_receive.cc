@@ -25,10 +25,6 @@ bool payload_is_whole(const wire::Packet& packet, const std::byte* ahead) noexce
   return wire::payload_crc_ok(packet, ahead);
 }
 
-OpCall call_of(const wire::DataHeader& header) noexcept {
-  return {header.total_count, header.tag, header.datatype, header.redop};
-}
-
 }  // namespace
 
 void Shard::Impl::on_packet(rte_mbuf* frame, const wire::Packet& packet,
@@ -129,45 +125,6 @@ void Shard::Impl::on_packet(rte_mbuf* frame, const wire::Packet& packet,
   if (!taken) rte_pktmbuf_free(frame);
 }
 
-bool Shard::Impl::is_spilling(const Op& op, std::uint32_t chunk) const noexcept {
-  return op.spills_pending > 0 &&
-         std::any_of(pending_.begin(), pending_.end(), [&](const PendingEntry& entry) {
-           return entry.spill && entry.chunk.id.op_seq == op.spec.op_seq &&
-                  entry.chunk.id.chunk == chunk;
-         });
-}
-
-Shard::Impl::Arrival Shard::Impl::classify(const Op& op, const wire::DataHeader& header,
-                                           Site& site) const noexcept {
-  const std::uint64_t index = lane_index(header.chunk);
-  if (header.chunk >= op.partition.total_chunks() ||
-      header.chunk - index * config_.lanes != config_.lane) {
-    return Arrival::kBad;
-  }
-  site.span = op.partition.span_of(header.chunk);
-  if (header.count != site.span.elements) return Arrival::kBad;
-  site.index = index;
-  site.place =
-      op.exchange ? kExchangePlace : ring_place(config_.rank, site.span.segment, config_.nranks);
-  const RingPlace& place = site.place;
-  if (place.gets_reducing && header.hop == place.reducing_hop) {
-    return test_bit(op.reduced, index) && !planted(PlantedBug::kSkippedDuplicateCheck)
-               ? Arrival::kDuplicate
-               : Arrival::kReducing;
-  }
-  if (place.gets_gathering && header.hop == place.gathering_hop) {
-    if (test_bit(op.gathered, index)) return Arrival::kDuplicate;
-    // A sum can come round only after what this rank added to it has gone out. Anything else would
-    // overwrite a contribution that is still to be read.
-    const bool went_out = place.originates
-                              ? header.chunk < op.own_next
-                              : test_bit(op.reduced, index) && !test_bit(op.spilled, index) &&
-                                    !is_spilling(op, header.chunk);
-    return went_out ? Arrival::kGathering : Arrival::kBad;
-  }
-  return Arrival::kBad;
-}
-
 bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
                                bool checked, TimeNs now) noexcept {
   const wire::DataHeader& header = packet.data;
@@ -189,7 +146,13 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
     count_drop(Drop::kMalformed);
     return false;
   }
-  if (on_device() && !checked) return start_check(frame, packet, ecn_ce, now);
+  if (buffers_.on_device() && !checked) {
+    bool may_be_done = false;
+    const Drop drop = checks_.start(frame, packet, kUpstream, ecn_ce, folds_, may_be_done);
+    if (drop != Drop::kNone) count_drop(drop);
+    if (may_be_done) take_folded(now);
+    return drop == Drop::kNone;
+  }
   if (header.op_seq > ops_.posted()) return hold_early(frame, packet, ecn_ce, checked, now);
 
   if (const OpCall* ours = ops_.call(header.op_seq); ours != nullptr && *ours != call_of(header)) {
@@ -199,7 +162,8 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
   }
   Op* op = ops_.find(header.op_seq);
   Site site;
-  const Arrival arrival = op == nullptr ? Arrival::kDuplicate : classify(*op, header, site);
+  const Arrival arrival =
+      op == nullptr ? Arrival::kDuplicate : classify(config_, ops_, folds_, *op, header, site);
   if (arrival == Arrival::kBad) {
     count_drop(Drop::kBadChunk);
     return false;
@@ -210,7 +174,7 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
     count_drop(Drop::kDuplicate);
     return false;
   }
-  if (op->exchange && waits_for_own(header)) {
+  if (op->keeps_own && ops_.waits_for_own(header)) {
     return hold_early(frame, packet, ecn_ce, checked, now);
   }
   const std::byte* const next_read =
@@ -239,11 +203,8 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
 bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce, bool checked,
                              TimeNs now) noexcept {
   const wire::DataHeader& header = packet.data;
-  const bool held_already = std::any_of(early_.begin(), early_.end(), [&](const EarlyPacket& e) {
-    return e.header.op_seq == header.op_seq && e.header.chunk == header.chunk &&
-           e.header.hop == header.hop;
-  });
-  if (!held_already && !has_early_place(header)) {
+  const bool held_already = early_.holds(header);
+  if (!held_already && !early_.has_place(header, ready_.size() + ready_promised_, ops_)) {
     receiver_.request_ack();
     count_drop(Drop::kEagerOverflow);
     return false;
@@ -257,8 +218,8 @@ bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool e
     count_drop(Drop::kDuplicate);
     return false;
   }
-  early_.push_back(EarlyPacket{frame, const_cast<std::byte*>(packet.payload.data()),
-                               packet.payload_crc, header});
+  early_.add(EarlyPacket{frame, const_cast<std::byte*>(packet.payload.data()), packet.payload_crc,
+                         header});
   ++counters_.early_packets;
   counters_.ecn_ce_received += ecn_ce ? 1 : 0;
   ++counters_.data_packets_received;
@@ -266,54 +227,15 @@ bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool e
   return true;
 }
 
-bool Shard::Impl::has_early_place(const wire::DataHeader& header) const noexcept {
-  // Those of ops that are posted wait for this rank's own reading, and may take what transit
-  // leaves: an exchange has none.
-  const std::size_t busy =
-      std::min<std::size_t>(ready_.size() + ready_promised_, config_.transit_packets);
-  if (early_.size() >= config_.eager_packets + config_.transit_packets - busy) return false;
-  if (header.op_seq <= ops_.posted() || early_.size() < config_.eager_packets) return true;
-  const auto ahead = std::count_if(early_.begin(), early_.end(), [&](const EarlyPacket& early) {
-    return early.header.op_seq > ops_.posted();
-  });
-  return static_cast<std::size_t>(ahead) < config_.eager_packets;
-}
-
-bool Shard::Impl::waits_for_own(const wire::DataHeader& header) const noexcept {
-  const Op* op = ops_.find(header.op_seq);
-  // Of an early packet nothing was checked but its op_seq.
-  return op != nullptr && op->exchange && op->in_place &&
-         header.chunk < op->partition.total_chunks() &&
-         header.chunk % config_.lanes == config_.lane &&
-         !test_bit(op->gathered, lane_index(header.chunk));
-}
-
 void Shard::Impl::retry_early(TimeNs now) noexcept {
-  for (std::size_t i = 0; i < early_.size(); ++i) {
-    const wire::DataHeader& header = early_[i].header;
-    if (header.op_seq > ops_.posted() || waits_for_own(header)) continue;
-    apply_early(header.op_seq, now);
-    return;
-  }
-}
-
-bool Shard::Impl::early_may_go() const noexcept {
-  return !pending_free_.empty() &&
-         std::any_of(early_.begin(), early_.end(), [&](const EarlyPacket& early) {
-           return early.header.op_seq <= ops_.posted() && !waits_for_own(early.header);
-         });
+  const std::uint64_t op_seq = early_.op_that_may_go(ops_);
+  if (op_seq != 0) apply_early(op_seq, now);
 }
 
 void Shard::Impl::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
-  for (std::size_t i = 0; i < early_.size() && live();) {
-    if (early_[i].header.op_seq != op_seq || waits_for_own(early_[i].header)) {
-      ++i;
-      continue;
-    }
-    // Out of the list before anything is done with it: an abort frees what is in the list.
-    const EarlyPacket packet = early_[i];
-    early_[i] = early_.back();
-    early_.pop_back();
+  // Out of the list before anything is done with it: an abort frees what is in the list.
+  EarlyPacket packet;
+  for (std::size_t from = 0; live() && early_.take(op_seq, ops_, from, packet);) {
     const wire::DataHeader& header = packet.header;
     const OpCall* ours = ops_.call(op_seq);  // none if the op is long done
     if (ours != nullptr && *ours != call_of(header)) {
@@ -323,12 +245,13 @@ void Shard::Impl::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
     }
     Op* op = ops_.find(op_seq);
     Site site;
-    const Arrival arrival = op == nullptr ? Arrival::kDuplicate : classify(*op, header, site);
+    const Arrival arrival =
+        op == nullptr ? Arrival::kDuplicate : classify(config_, ops_, folds_, *op, header, site);
     if (arrival != Arrival::kReducing && arrival != Arrival::kGathering) {
       count_drop(arrival == Arrival::kBad ? Drop::kBadChunk : Drop::kDuplicate);
       rte_pktmbuf_free(packet.mbuf);
     } else if (!apply(*op, header, arrival, site, packet.mbuf, packet.payload, packet.crc, now)) {
-      early_.push_back(packet);  // No buffer now; it was acknowledged, so poll() tries again.
+      early_.add(packet);  // No buffer now; it was acknowledged, so poll() tries again.
       return;
     }
   }

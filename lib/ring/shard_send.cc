@@ -21,7 +21,7 @@ bool Shard::Impl::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   const profile::Stage stage(profile::StageId::kRing);
   if (state_ == ShardState::kIdle || state_ == ShardState::kClosed) return false;
   submit(now);
-  if (!checked_.empty()) receive_checked(now);
+  if (!checks_.empty()) receive_checked(now);
   bool worked = false;
   account_silence(now);
   if (config_.nranks == 1) {
@@ -42,7 +42,7 @@ bool Shard::Impl::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   if (probes_wanted_ > 0) send_probes(now, out);
   worked |= send_lost(now, out);
   worked |= send_transit(now, out);
-  if (spilled_total_ > 0) worked |= start_spilled(now, out);
+  if (ops_.spilled() > 0) worked |= start_spilled(now, out);
   worked |= start_own(now, out);
   submit(now);
   // What waited for that.
@@ -54,24 +54,11 @@ bool Shard::Impl::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   return worked;
 }
 
-rte_mbuf* Shard::Impl::alloc_packet(std::byte*& payload) noexcept {
-  if (on_device()) return alloc_payload(payload);
-  rte_mbuf* mbuf = rte_pktmbuf_alloc(config_.packet_pool);
-  if (mbuf == nullptr) return nullptr;
-  // The payload on a cache line of its own where the buffer has the room: best effort.
-  const std::size_t headers = config_.to_downstream.bytes() + wire::kHeaderBytes;
-  std::size_t offset = RTE_PKTMBUF_HEADROOM + headers;
-  const std::size_t aligned = (offset + 63) / 64 * 64;
-  if (aligned + config_.payload_bytes <= mbuf->buf_len) offset = aligned;
-  payload = static_cast<std::byte*>(mbuf->buf_addr) + offset;
-  return mbuf;
-}
-
 void Shard::Impl::write_data_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
                                    std::uint64_t packet_number) noexcept {
   const std::size_t frame_bytes = config_.to_downstream.bytes();
   std::byte* frame = nullptr;
-  if (on_device()) {
+  if (buffers_.on_device()) {
     frame = rte_pktmbuf_mtod(mbuf, std::byte*);
   } else {
     frame = chunk.payload - wire::kHeaderBytes - frame_bytes;
@@ -102,14 +89,14 @@ void Shard::Impl::write_data_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
 bool Shard::Impl::transmit_record(SentRecord& record, TimeNs now, Outbox& out) noexcept {
   ReadyChunk& chunk = record.chunk;
   rte_mbuf* frame = chunk.mbuf;
-  if (on_device()) {
+  if (buffers_.on_device()) {
     // What a driver may still hold has a header of its own, and the payload does not change.
-    frame = chain_header(chunk);
+    frame = buffers_.chain_header(chunk);
     if (frame == nullptr) return false;
   } else if (rte_mbuf_refcnt_read(chunk.mbuf) != 1 && !planted(PlantedBug::kEarlyReuse)) {
     // A driver still holds the frame that went out before: its bytes must not change.
     std::byte* payload = nullptr;
-    rte_mbuf* copy = alloc_packet(payload);
+    rte_mbuf* copy = buffers_.alloc(payload);
     if (copy == nullptr) return false;
     std::memcpy(payload, chunk.payload, chunk.bytes);
     rte_pktmbuf_free(chunk.mbuf);
@@ -234,7 +221,7 @@ void Shard::Impl::release_eager(std::uint64_t posted_before) noexcept {
 
 bool Shard::Impl::may_start(std::uint32_t payload_bytes, TimeNs now,
                             const Outbox& out) const noexcept {
-  return !pending_free_.empty() && records_free_.size() > ready_.size() + ready_promised_ &&
+  return !folds_.full() && records_free_.size() > ready_.size() + ready_promised_ &&
          out.down_count + ready_.size() + ready_promised_ < out.down_room &&
          distinct_sent_ + ready_.size() + ready_promised_ < sender_.credit_chunks() &&
          sender_.can_send(now, wire_bytes(payload_bytes));
@@ -243,42 +230,37 @@ bool Shard::Impl::may_start(std::uint32_t payload_bytes, TimeNs now,
 bool Shard::Impl::start_outgoing(Op& op, std::uint64_t chunk, std::uint16_t hop, reduce::Kind kind,
                                  TimeNs now) noexcept {
   std::byte* payload = nullptr;
-  rte_mbuf* mbuf = alloc_packet(payload);
+  rte_mbuf* mbuf = buffers_.alloc(payload);
   if (mbuf == nullptr) return false;
   if (!take_grant(op)) {
     rte_pktmbuf_free(mbuf);
     return false;
   }
-  PendingEntry* pending = take_pending();
-  pending->role = PendingEntry::Role::kOutgoing;
-  pending->chunk.mbuf = mbuf;
-  pending->chunk.payload = payload;
+  FoldWork& work = folds_.take();
+  work.role = FoldWork::Role::kOutgoing;
+  work.chunk.mbuf = mbuf;
+  work.chunk.payload = payload;
   const ChunkSpan span = op.partition.span_of(chunk);
-  pending->chunk.bytes = span.elements * element_bytes(op.spec.datatype);
-  pending->chunk.id = ChunkId{op.spec.op_seq, static_cast<std::uint32_t>(chunk), hop};
-  pending->chunk.call = call_of(op.spec);
+  work.chunk.bytes = span.elements * element_bytes(op.spec.datatype);
+  work.chunk.id = ChunkId{op.spec.op_seq, static_cast<std::uint32_t>(chunk), hop};
+  work.chunk.call = call_of(op.spec);
   ++ready_promised_;
-  queue_entry(*pending, kind, op, span, false, now);
+  queue_entry(work, kind, op, span, false, now);
   return true;
 }
 
 bool Shard::Impl::start_spilled(TimeNs now, Outbox& out) noexcept {
   bool worked = false;
-  for (std::uint64_t op_seq = ops_.done() + 1; op_seq <= ops_.posted() && spilled_total_ > 0;
-       ++op_seq) {
-    Op* op = ops_.find(op_seq);
-    if (op == nullptr || op->spilled_left == 0) continue;
+  std::uint64_t next = 1;
+  while (Op* op = ops_.next_spilled(next)) {
+    next = op->spec.op_seq + 1;
     if (!has_grant(*op)) break;  // Later ops have none either.
     while (op->spilled_left > 0) {
-      std::uint64_t word = op->spill_cursor >> 6;
-      while (word < op->bitmap_words && op->spilled[word] == 0) ++word;
-      const std::uint64_t index =
-          word * 64 + static_cast<std::uint64_t>(__builtin_ctzll(op->spilled[word]));
-      op->spill_cursor = index;
+      const std::uint64_t index = OpTable::first_spilled(*op);
       if (!may_start(config_.payload_bytes, now, out) || !has_grant(*op)) return worked;
-      const std::uint64_t chunk = index * config_.lanes + config_.lane;
-      const RingPlace place =
-          ring_place(config_.rank, op->partition.segment_of(chunk), config_.nranks);
+      const std::uint64_t chunk = ops_.chunk_of(index);
+      const Place place =
+          place_of(op->shape, config_.rank, op->partition.segment_of(chunk), config_.nranks);
       const std::uint16_t arrived =
           test_bit(op->gathered, index) ? place.gathering_hop : place.reducing_hop;
       if (!start_outgoing(*op, chunk, static_cast<std::uint16_t>(arrived + 1),
@@ -286,9 +268,7 @@ bool Shard::Impl::start_spilled(TimeNs now, Outbox& out) noexcept {
         return worked;
       }
       if (!live()) return true;  // The backend failed at once: nothing is to be sent any more.
-      clear_bit(op->spilled, index);
-      --op->spilled_left;
-      --spilled_total_;
+      ops_.remove_spilled(*op, index);
       worked = true;
       finish_if_done(*op);  // A backend that is done at once was done before the lines above.
     }
@@ -297,26 +277,13 @@ bool Shard::Impl::start_spilled(TimeNs now, Outbox& out) noexcept {
 }
 
 bool Shard::Impl::spilled_may_go() const noexcept {
-  if (spilled_total_ == 0) return false;
-  for (std::uint64_t op_seq = ops_.done() + 1; op_seq <= ops_.posted(); ++op_seq) {
-    const Op* op = ops_.find(op_seq);
-    if (op != nullptr && op->spilled_left > 0) return has_grant(*op);
-  }
-  return false;
-}
-
-const Op* Shard::Impl::next_own_op() const noexcept {
-  for (std::uint64_t op_seq = std::max(own_op_, ops_.done() + 1); op_seq <= ops_.posted();
-       ++op_seq) {
-    const Op* op = ops_.find(op_seq);
-    if (op != nullptr && op->own_next < op->own_end) return op;
-  }
-  return nullptr;
+  const Op* op = ops_.oldest_spilled();
+  return op != nullptr && has_grant(*op);
 }
 
 bool Shard::Impl::own_may_go(const Op& op) const noexcept {
   const std::size_t busy = records_.size() - records_free_.size() + ready_.size() + ready_promised_;
-  return has_grant(op) && (op.exchange || busy * 2 < records_.size());
+  return has_grant(op) && (op.rules.whole_window || busy * 2 < records_.size());
 }
 
 bool Shard::Impl::something_may_go() const noexcept {
@@ -329,20 +296,17 @@ bool Shard::Impl::something_may_go() const noexcept {
   if (distinct_sent_ + ready_promised_ >= sender_.credit_chunks()) return false;
   if (records_free_.size() <= ready_promised_) return false;
   if (!ready_.empty()) return true;
-  if (pending_free_.empty()) return false;  // deadline() asks the backend.
+  if (folds_.full()) return false;  // deadline() asks the backend.
   if (spilled_may_go()) return true;
-  const Op* own = next_own_op();
+  const Op* own = ops_.peek_own();
   return own != nullptr && own_may_go(*own);
 }
 
 bool Shard::Impl::start_own(TimeNs now, Outbox& out) noexcept {
   bool worked = false;
   const bool spilled_first =
-      planted(PlantedBug::kSpillWithoutGrantHoldsBack) ? spilled_total_ > 0 : spilled_may_go();
-  own_op_ = std::max(own_op_, ops_.done() + 1);
-  for (; own_op_ <= ops_.posted(); ++own_op_) {
-    Op* op = ops_.find(own_op_);
-    if (op == nullptr) continue;
+      planted(PlantedBug::kSpillWithoutGrantHoldsBack) ? ops_.spilled() > 0 : spilled_may_go();
+  while (Op* op = ops_.next_own()) {
     while (op->own_next < op->own_end) {
       if (spilled_first || !own_may_go(*op) || !may_start(config_.payload_bytes, now, out) ||
           !start_outgoing(*op, op->own_next, 0, reduce::Kind::kLoad, now)) {
@@ -360,23 +324,20 @@ bool Shard::Impl::start_own(TimeNs now, Outbox& out) noexcept {
 bool Shard::Impl::run_local(TimeNs now) noexcept {
   // A group of one rank: as many chunks per round as a burst, so that other groups get their turn.
   bool worked = false;
-  own_op_ = std::max(own_op_, ops_.done() + 1);
-  for (; own_op_ <= ops_.posted(); ++own_op_) {
-    Op* op = ops_.find(own_op_);
-    if (op == nullptr) continue;
+  while (Op* op = ops_.next_own()) {
     while (op->own_next < op->own_end) {
-      if (pending_count_ >= pending_.size() / 2) return true;
-      PendingEntry* pending = take_pending();
-      pending->role = PendingEntry::Role::kLocal;
-      pending->chunk.id.op_seq = own_op_;
-      pending->chunk.id.chunk = static_cast<std::uint32_t>(op->own_next);
+      if (folds_.size() >= folds_.places() / 2) return true;
       const std::uint64_t chunk = op->own_next;
+      FoldWork& work = folds_.take();
+      work.role = FoldWork::Role::kLocal;
+      work.chunk.id.op_seq = op->spec.op_seq;
+      work.chunk.id.chunk = static_cast<std::uint32_t>(chunk);
       op->own_next += config_.lanes;
       const bool last = op->own_next >= op->own_end;
-      queue_entry(*pending, reduce::Kind::kLocal, *op, op->partition.span_of(chunk), true, now);
+      queue_entry(work, reduce::Kind::kLocal, *op, op->partition.span_of(chunk), true, now);
       worked = true;
       if (last) break;
-      if (lane_index(chunk) % 64 == 63) {
+      if (ops_.index_of(chunk) % 64 == 63) {
         submit(now);
         return true;
       }
@@ -388,8 +349,7 @@ bool Shard::Impl::run_local(TimeNs now) noexcept {
 
 void Shard::Impl::notice_blocked(TimeNs now) noexcept {
   if (sender_.packets_in_flight() != 0) return;
-  const bool waits_for_grant = !ready_.empty() || spilled_total_ > 0 ||
-                               (own_op_ <= ops_.posted() && ops_.find(own_op_) != nullptr);
+  const bool waits_for_grant = !ready_.empty() || ops_.spilled() > 0 || ops_.own_waits();
   if (waits_for_grant) sender_.set_blocked(now);
 }
 

@@ -179,22 +179,22 @@ struct Cost {
 
 /// One op of kChunks chunks, after one that nobody counts. `creeping`: somebody has put a copy and
 /// an allocation into the lanes' rounds.
-Cost cost_of_an_op(bool creeping) {
+Cost cost_of_an_op(bool creeping, std::uint32_t payload = kPayload) {
   TwoRanksOptions options;
-  options.payload_bytes = kPayload;
+  options.payload_bytes = payload;
   TwoRanks ranks(options);
   REQUIRE(ranks.form());
   std::vector<std::unique_ptr<AllReduceCase>> cases;
   Cost cost;
   for (int op = 0; op < 2; ++op) {
-    cases.push_back(std::make_unique<AllReduceCase>(
-        2, 1, kChunks * kPayload / 4, DataType::kFloat32, RedOp::kSum, 7 + op, false));
+    cases.push_back(std::make_unique<AllReduceCase>(2, 1, kChunks * payload / 4, DataType::kFloat32,
+                                                    RedOp::kSum, 7 + op, false));
     for (std::uint16_t r = 0; r < 2; ++r) ranks.post(r, *cases.back());
     bytes_copied = allocations = 0;
     counting = op == 1;
     if (creeping && counting) {
       // Called by name: a compiler may leave out the allocation of a new-expression or a vector.
-      const std::size_t bytes = kChunks * kPayload;
+      const std::size_t bytes = kChunks * payload;
       void* from = ::operator new(bytes);
       void* to = ::operator new(bytes);
       std::memset(from, 0, bytes);
@@ -207,7 +207,7 @@ Cost cost_of_an_op(bool creeping) {
     REQUIRE(done);
     CHECK(cases.back()->wrong(0) == "");
     CHECK(cases.back()->wrong(1) == "");
-    cost.copies = static_cast<double>(bytes_copied) / static_cast<double>(kChunks * kPayload);
+    cost.copies = static_cast<double>(bytes_copied) / static_cast<double>(kChunks * payload);
     cost.allocations = allocations;
   }
   ranks.leave_and_check();
@@ -224,6 +224,14 @@ TEST_CASE("a chunk is copied no more often than the design says, and nothing is 
   INFO("copies " << cost.copies << " allocations " << cost.allocations);
   CHECK(within_bounds(cost));
   CHECK(cost.copies > 1.9);  // The counting works: loads and stores are copies.
+}
+
+// Payloads of an MTU of 1,500 and of jumbo frames: for instructions.py --payloads.
+TEST_CASE("chunks of 1408 bytes cost no more copies") {
+  CHECK(within_bounds(cost_of_an_op(false, 1'408)));
+}
+TEST_CASE("chunks of 8192 bytes cost no more copies") {
+  CHECK(within_bounds(cost_of_an_op(false, 8'192)));
 }
 
 // The dearest frame that is dropped: all of its header is right, and nobody knows its connection.

@@ -4,8 +4,9 @@
 counted by callgrind: no clock, so the same on every machine and under every load. Fails above the
 bounds.
 
-usage: instructions.py CHUNK_COST [--idle]     the program that chunk_cost.cc makes, optimized by
-gcc; --idle: what rounds cost beside idle groups, in place of the others
+usage: instructions.py CHUNK_COST [--idle | --payloads]     the program that chunk_cost.cc makes,
+optimized by gcc; --idle: what rounds cost beside idle groups, in place of the others; --payloads:
+what a chunk costs at other payloads, to be compared with another build, in place of the others
 """
 import collections
 import re
@@ -26,6 +27,11 @@ COSTS = [
     Cost("a foreign frame", "a flood of foreign frames*", "flooded_round", 100 * 16, 800),
 ]
 
+
+PAYLOADS = [
+    Cost(f"a chunk of {payload} bytes", f"chunks of {payload} bytes*", "measured_rounds", 2 * 2000,
+         20_000) for payload in (1408, 8192)
+]
 
 # The same beside 1 and beside 64 groups and clients to which nothing happens, within SAME.
 SAME = 1.05
@@ -53,7 +59,8 @@ def main() -> int:
         return 77
     good = True
     idle = "--idle" in sys.argv
-    for cost in [] if idle else COSTS:
+    payloads = "--payloads" in sys.argv
+    for cost in PAYLOADS if payloads else [] if idle else COSTS:
         each = instructions(sys.argv[1], cost)
         print(f"{cost.what}: {each:.0f} instructions, {cost.most} allowed")
         good &= 0 < each <= cost.most

@@ -17,7 +17,7 @@
 #include "fuzz/eal.h"
 #include "fuzz/input.h"
 #include "fuzz/repair.h"
-#include "ring/partition.h"
+#include "ring/shape.h"
 #include "ring/shard.h"
 #include "sim/slow_backend.h"
 
@@ -295,18 +295,15 @@ class Run {
     header.op_seq = posted - std::min<std::uint64_t>(input_.pick(3), posted) + input_.pick(2);
     if (header.op_seq == 0) header.op_seq = 1;
     shape_of(header.op_seq, header);
-    const bool exchange = ring::exchanges(config_.nranks, config_.member_count,
-                                          header.total_count * element_bytes(header.datatype),
-                                          config_.exchange_bytes);
-    const ring::Partition partition(header.total_count, header.datatype,
-                                    exchange ? 1 : config_.nranks, config_.payload_bytes);
+    const ring::OpPlan plan =
+        ring::plan_op({config_.rank, config_.nranks, config_.member_count, config_.exchange_bytes},
+                      0, 1, config_.payload_bytes, header.total_count, header.datatype);
+    const ring::Partition& partition = plan.partition;
     if (partition.total_chunks() == 0) return;
     header.chunk = static_cast<std::uint32_t>(input_.u8() % partition.total_chunks());
     header.count = static_cast<std::uint16_t>(partition.elements(header.chunk));
-    const ring::RingPlace place =
-        exchange
-            ? ring::kExchangePlace
-            : ring::ring_place(config_.rank, partition.segment_of(header.chunk), config_.nranks);
+    const ring::Place place = ring::place_of(plan.shape, config_.rank,
+                                             partition.segment_of(header.chunk), config_.nranks);
     const bool gathering = place.gets_gathering && (!place.gets_reducing || input_.pick(2) != 0);
     header.hop = gathering ? place.gathering_hop : place.reducing_hop;
     data(header, header.count * element_bytes(header.datatype));

@@ -18,7 +18,7 @@
 #include "port/payload_split.h"
 #include "reduce/gpu/device.h"
 #include "reduce/gpu/gpu_backend.h"
-#include "ring/partition.h"
+#include "ring/shape.h"
 #include "support/plugged_gpu.h"
 #include "two_ranks.h"
 
@@ -189,8 +189,8 @@ class Pair {
     REQUIRE(open == 0);
     CHECK(c.all_reduce->wrong(0) == "");
     CHECK(c.all_reduce->wrong(1) == "");
-    const bool exchange = ring::exchanges(2, 1, bytes, exchange_bytes_);
-    return ring::Partition(count, datatype, exchange ? 1 : 2, kPayload).total_chunks();
+    return ring::plan_op({0, 2, 1, exchange_bytes_}, 0, 1, kPayload, count, datatype)
+        .partition.total_chunks();
   }
 
   Totals result() {

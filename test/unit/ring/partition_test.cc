@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
+#include "ring/shape.h"
+
 using namespace gradwire;
 using namespace gradwire::ring;
 
@@ -46,7 +48,7 @@ TEST_CASE("every chunk reaches every rank by the hops of its way") {
     for (std::uint16_t segment = 0; segment < nranks; ++segment) {
       for (int hop = 0; hop < 2 * (nranks - 1); ++hop) {
         const auto receiver = static_cast<std::uint16_t>((segment + hop + 1) % nranks);
-        const RingPlace place = ring_place(receiver, segment, nranks);
+        const Place place = ring_place(receiver, segment, nranks);
         if (hop < nranks - 1) {
           REQUIRE(place.gets_reducing);
           CHECK(place.reducing_hop == hop);
