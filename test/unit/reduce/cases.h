@@ -23,6 +23,7 @@ inline constexpr std::array kKinds = {
     Kind::kStore, Kind::kLoadFromOutput, Kind::kLocal};
 inline constexpr std::array kRedOps = {RedOp::kSum, RedOp::kAvg, RedOp::kMin, RedOp::kMax,
                                        RedOp::kProd};
+static_assert(kRedOps.size() == kRedOpCount);
 inline constexpr std::array kDataTypes = {
     DataType::kFloat32, DataType::kFloat64, DataType::kFloat16, DataType::kBfloat16,
     DataType::kInt8,    DataType::kInt32,   DataType::kInt64,   DataType::kUint8};

@@ -38,6 +38,7 @@ Bytes fold(const Kernels& kernels, DataType type, RedOp redop, const std::vector
 }
 
 constexpr std::array kRedOps = {RedOp::kSum, RedOp::kAvg, RedOp::kMin, RedOp::kMax, RedOp::kProd};
+static_assert(kRedOps.size() == kRedOpCount);
 
 /// Every 16-bit pattern, first as it is and then joined with each of some partners.
 void check_all_patterns(DataType type) {
