@@ -150,7 +150,7 @@ Result<Counters> DaemonTransport::counters() {
     if (!lane.contains("counters")) continue;
     add_up(lane["counters"],
            {kTxPackets, kRxPackets, "tx_bytes", "rx_bytes", "tx_refused", "sleeps", "sleep_ns",
-            "yields", "rounds", "busy_rounds"},
+            "rounds", "busy_rounds"},
            counters);
   }
   for (const json& group : parsed.value("groups", json::array())) {

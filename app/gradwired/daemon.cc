@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "config/load.h"
+#include "host/nice.h"
 #include "ipc/bus_guard.h"
 #include "operate/dpdk_telemetry.h"
 #include "port/eal.h"
@@ -171,6 +172,7 @@ Result<void> Daemon::measure() {
       report_.warnings.push_back(warning);
     }
   }
+  prioritize_lanes();
   if (auto measured = measure_cores(); !measured) return measured;
   if (rte_eal_has_hugepages() == 0) {
     report_.warnings.emplace_back("no hugepages: this daemon is good for tests of logic alone");
@@ -217,6 +219,25 @@ host::Subject Daemon::host_subject() const {
   // The emulated one is no device of the host's.
   subject.reduces_on_gpu = gpu_ != nullptr && !config_.gpu.device.starts_with("gpu_emu");
   return subject;
+}
+
+void Daemon::prioritize_lanes() {
+  // A busy lane never sleeps: with a nice value below 0 it would starve what else its core has.
+  if (config_.lanes.polling != "adaptive") return;
+  const host::Machine machine;
+  const int nice = static_cast<int>(config_.lanes.nice);
+  if (const int error = threads_->set_nice(nice); error != 0) {
+    const bool refused = error == EACCES || error == EPERM;
+    report_.warnings.push_back(fmt::format(
+        "lanes.nice = {}: the lanes keep nice {}: {}", nice, threads_->nice(0).value_or(0),
+        refused ? host::why_not_nice(machine) : std::strerror(error)));
+    return;
+  }
+  report_.facts.push_back(fmt::format("lanes: nice {}", nice));
+  if (nice >= 0) return;
+  if (std::string told = host::set_session_nice(machine, nice); !told.empty()) {
+    report_.warnings.push_back(std::move(told));
+  }
 }
 
 Result<void> Daemon::measure_cores() {
@@ -303,6 +324,7 @@ nlohmann::json Daemon::lane_facts(std::uint8_t lane) const {
   out["lane"] = lane;
   out["lcore"] = threads_->lcore(lane);
   out["polling"] = config_.lanes.polling;
+  if (const auto nice = threads_->nice(lane)) out["nice"] = *nice;
   out["isolated"] = isolation_[lane].empty();
   out["isolation_problems"] = isolation_[lane];
   if (const auto switches = host::read_involuntary_switches(threads_->thread_id(lane))) {

@@ -65,6 +65,7 @@ class Daemon {
   void open_capture();
   [[nodiscard]] Result<void> measure();
   [[nodiscard]] Result<void> measure_cores();
+  void prioritize_lanes();
   [[nodiscard]] host::Subject host_subject() const;
   [[nodiscard]] Result<void> start_operating();
   [[nodiscard]] Result<void> start_control(std::unique_ptr<ipc::ControlServer> server);

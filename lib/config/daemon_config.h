@@ -51,6 +51,7 @@ struct LanesSection {
   std::uint64_t count = kAuto;  ///< kAuto: one for each lcore but the main one
   std::uint64_t base_udp_port = defaults::kBaseUdpPort;
   std::string polling{defaults::kPolling};
+  std::int64_t nice = -20;  ///< of adaptive lanes' threads
   friend bool operator==(const LanesSection&, const LanesSection&) = default;
 };
 

@@ -119,8 +119,11 @@ const std::array kKeys = {
     integer("lanes", "base_udp_port", "", 1024, 65520, "lane i listens on this port + i",
             GRADWIRE_FIELD(lanes.base_udp_port)),
     choice("lanes", "polling", "busy|adaptive",
-           "busy: for isolated cores; adaptive: pause, yield, sleep, for shared ones",
+           "busy: for isolated cores; adaptive: spin shortly, then sleep, for shared ones",
            GRADWIRE_FIELD(lanes.polling)),
+    integer("lanes", "nice", "", -20, 19,
+            "nice value of adaptive lanes; below 0 it takes CAP_SYS_NICE or RLIMIT_NICE",
+            GRADWIRE_FIELD(lanes.nice)),
 
     auto_integer(
         "transport", "payload_bytes", "bytes", 64, 9600,
@@ -343,6 +346,9 @@ std::string to_toml_value(const Key& key, const Field& field) {
   }
   if (const auto* prefix_field = std::get_if<IpPrefixField>(&field)) {
     return quoted(fmt::format("{}/{}", *prefix_field->address, *prefix_field->prefix_bits));
+  }
+  if (const auto* const* signed_field = std::get_if<std::int64_t*>(&field)) {
+    return fmt::format("{}", **signed_field);
   }
   const std::uint64_t value = *std::get<std::uint64_t*>(field);
   if (key.kind == Kind::kMode) return fmt::format("\"{:04o}\"", value);

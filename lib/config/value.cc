@@ -165,6 +165,10 @@ std::optional<std::string> assign(const Key& key, const Field& field, const Valu
       !in_bounds) {
     return wrong;
   }
+  if (auto* const* signed_field = std::get_if<std::int64_t*>(&field)) {
+    **signed_field = *whole;
+    return std::nullopt;
+  }
   const auto unsigned_value = static_cast<std::uint64_t>(*whole);
   if (key.kind == Kind::kPowerOfTwo && !std::has_single_bit(unsigned_value)) return wrong;
   *std::get<std::uint64_t*>(field) = unsigned_value;

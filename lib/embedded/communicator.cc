@@ -2,9 +2,9 @@
 #include "embedded/communicator.h"
 
 #include <fmt/format.h>
+#include <rte_pause.h>
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace gradwire::embedded {
 namespace {
 
 constexpr TimeNs kLaneStopNs = 5'000'000'000;
-/// ARP and notices are looked at once in so many rounds: a round takes some 100 ns.
-constexpr std::uint32_t kControlRounds = 256;
+/// ARP and notices are looked at so often, not each round: a round takes some 100 ns.
+constexpr TimeNs kControlNs = 25'000;
 constexpr std::uint64_t kGroupHandle = 1;
 
 /// What an op reads and writes; nothing where it has no elements.
@@ -86,6 +86,7 @@ Result<void> Communicator::open() {
   info_ = group::make_rank_info(self, datapath_->lanes(), control_->addresses());
   info_.secret = group::secret_for(*secret, ::geteuid());
 
+  datapath_->lane(0).prepare_sleep();
   if (datapath_->lanes() > 1) {
     threads_ = std::make_unique<lane::LaneThreads>(*datapath_, 1);
     if (auto started = threads_->start(); !started) return started;
@@ -110,9 +111,11 @@ Communicator::~Communicator() {
 
 // --- driving ------------------------------------------------------------------------------------
 
-void Communicator::take_reports() noexcept {
+bool Communicator::take_reports() noexcept {
+  bool any = false;
   lane::LaneReport report;
   while (datapath_->next_report(report)) {
+    any = true;
     switch (report.type) {
       case ring::EventType::kFormed:
         ++lanes_formed_;
@@ -129,6 +132,7 @@ void Communicator::take_reports() noexcept {
         break;
     }
   }
+  return any;
 }
 
 void Communicator::take_notices() noexcept {
@@ -141,29 +145,39 @@ void Communicator::take_notices() noexcept {
   }
 }
 
-void Communicator::drive(TimeNs now) noexcept {
-  if (datapath_->lane(0).poll_once(now)) {
-    last_work_ns_ = now;
-  } else if (config_.datapath.polling.mode == lane::PollingMode::kAdaptive &&
-             now - last_work_ns_ > config_.datapath.polling.pause_ns) {
-    sched_yield();
-  }
-  take_reports();
-  if (++rounds_ % kControlRounds != 0) return;
+bool Communicator::drive(TimeNs now) noexcept {
+  bool worked = datapath_->lane(0).poll_once(now);
+  worked |= take_reports();
+  if (now < next_control_ns_) return worked;
+  next_control_ns_ = now + kControlNs;
   take_notices();
   control_->poll(now);
+  return worked;
+}
+
+void Communicator::idle(TimeNs now, bool worked,
+                        std::optional<lane::PreciseSleeps>& precise) noexcept {
+  lane::Lane& lane = datapath_->lane(0);
+  const lane::IdleStep step = lane.after_round(now, worked);
+  if (step.action == lane::IdleAction::kPause) rte_pause();
+  if (step.action != lane::IdleAction::kSleep) return;
+  if (!precise) precise.emplace();
+  lane.sleep(step.sleep_ns, now);
 }
 
 template <class Done>
 Result<void> Communicator::drive_until(Done&& done, TimeNs deadline, const std::string& what) {
   const FloatEnvironment defaults;
+  std::optional<lane::PreciseSleeps> precise;
   while (!done()) {
     const TimeNs now = clock_.now();
-    drive(now);
-    if (now >= deadline && !done()) {
+    const bool worked = drive(now);
+    if (done()) break;
+    if (now >= deadline) {
       take_notices();
-      return fail(ErrorCode::kTimedOut, what);
+      return done() ? Result<void>{} : fail(ErrorCode::kTimedOut, what);
     }
+    idle(now, worked, precise);
   }
   return {};
 }
@@ -339,7 +353,7 @@ Result<std::uint64_t> Communicator::post(const AllReduce& op) {
 
 bool Communicator::test(std::uint64_t op_seq) noexcept {
   const FloatEnvironment defaults;
-  drive(clock_.now());
+  static_cast<void>(drive(clock_.now()));
   return done_ >= op_seq;
 }
 
@@ -347,8 +361,10 @@ Result<void> Communicator::wait(std::uint64_t op_seq, TimeNs timeout_ns) {
   const TimeNs start = clock_.now();
   const FloatEnvironment defaults;
   TimeNs now = start;
+  std::optional<lane::PreciseSleeps> precise;
   while (done_ < op_seq && !reason_.is_set()) {
-    drive(now);
+    const bool worked = drive(now);
+    if (done_ < op_seq) idle(now, worked, precise);
     now = clock_.now();
     if (now - start > timeout_ns && done_ < op_seq) {
       take_notices();

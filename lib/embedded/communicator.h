@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,13 +27,15 @@
 #include "lane/clock.h"
 #include "lane/datapath.h"
 #include "lane/lane_threads.h"
+#include "lane/sleeper.h"
 #include "ring/shard.h"
 
 namespace gradwire::embedded {
 
 struct Config {
   /// Its `max_groups` and `mbufs_per_shard` are set from what a communicator needs. `polling` is
-  /// that of every lane; lane 0, whose thread waits for an op, yields and never sleeps.
+  /// that of every lane. A caller that waits for an op spins for a moment, then sleeps, as the
+  /// lanes do; it keeps its class and nice value, and its timer slack when the call returns.
   lane::DatapathConfig datapath;
   /// Window, which may be left to ring::settle_windows(), timeouts, pacing; identity and addresses
   /// are filled in.
@@ -99,10 +102,12 @@ class Communicator {
   explicit Communicator(const Config& config);
   [[nodiscard]] Result<void> open();
   [[nodiscard]] Result<void> check(const AllReduce& op) const;
-  /// One round of lane 0 and what the lanes reported. Where nothing came for a while, and polling
-  /// is adaptive, the core is offered to whoever waits for it.
-  void drive(TimeNs now) noexcept;
-  void take_reports() noexcept;
+  /// One round of lane 0 and what the lanes reported. @return whether there was anything.
+  bool drive(TimeNs now) noexcept;
+  /// After a round of a call that waits: spins or sleeps as the polling policy says.
+  void idle(TimeNs now, bool worked, std::optional<lane::PreciseSleeps>& precise) noexcept;
+  /// @return whether there was one.
+  bool take_reports() noexcept;
   void take_notices() noexcept;
   /// Drives until `done()`, the group is aborted, or `deadline`.
   template <class Done>
@@ -129,8 +134,7 @@ class Communicator {
   std::uint64_t posted_ = 0;
   std::uint64_t done_ = 0;  ///< all up to it are done on every lane
   AbortReason reason_;
-  std::uint32_t rounds_ = 0;
-  TimeNs last_work_ns_ = 0;
+  TimeNs next_control_ns_ = 0;
 };
 
 }  // namespace gradwire::embedded

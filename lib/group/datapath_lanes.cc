@@ -180,7 +180,6 @@ nlohmann::json DatapathLanes::lane_status(std::uint8_t lane) const {
   add("tx_dropped", counters.tx_dropped);
   add("sleeps", counters.sleeps);
   add("sleep_ns", counters.sleep_ns);
-  add("yields", counters.yields);
   add("echo_replies", counters.echo_replies);
   add("replies_withheld", counters.replies_withheld);
   add("neighbor_frames", counters.neighbor_frames);

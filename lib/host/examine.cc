@@ -28,6 +28,7 @@ Findings examine(const Machine& machine, const Subject& subject) {
     check_flow_control(machine, subject, out);
   }
   check_cores(machine, subject, out);
+  check_nice(machine, out);
   check_governor(machine, subject, out);
   check_gpus(machine, subject, out);
   check_udp_ports(machine, subject, out);

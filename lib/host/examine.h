@@ -50,6 +50,8 @@ void check_nics(const Machine& machine, const Subject& subject, Findings& out);
 void check_pcie(const Machine& machine, const Subject& subject, Findings& out);
 void check_flow_control(const Machine& machine, const Subject& subject, Findings& out);
 void check_cores(const Machine& machine, const Subject& subject, Findings& out);
+/// Of the user who asks: the daemon's may be another.
+void check_nice(const Machine& machine, Findings& out);
 void check_governor(const Machine& machine, const Subject& subject, Findings& out);
 void check_gpus(const Machine& machine, const Subject& subject, Findings& out);
 void check_udp_ports(const Machine& machine, const Subject& subject, Findings& out);

@@ -35,7 +35,6 @@ struct alignas(64) LaneCounters {
   std::uint64_t tx_dropped = 0;  ///< frames given up because a port took none for long
   std::uint64_t sleeps = 0;
   std::uint64_t sleep_ns = 0;
-  std::uint64_t yields = 0;
   std::uint64_t echo_replies = 0;
   std::uint64_t replies_withheld = 0;  ///< pings beyond what is answered (port/reply_limit.h)
   std::uint64_t neighbor_frames = 0;   ///< ARP, passed to the control thread

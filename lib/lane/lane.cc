@@ -67,6 +67,7 @@ bool Lane::poll_once(TimeNs now) noexcept {
   bool worked = take_requests(now);
   if (commands_ != nullptr) worked |= poll_commands(now);
   worked |= take_ops(now);
+  flowed_ = worked;
   const bool received = receive(now);
   worked |= received;
   worked |= take_control_frames();
@@ -351,7 +352,9 @@ bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
   outbox_.down_room =
       std::min(outbox_.down_room, down.share.packets_allowed(index, now, slot.full_frame_bytes));
   if (slot.posted_seq != slot.ready_seq) post_ops(slot, now);
+  const std::uint64_t data_before = slot.shard->counters().data_packets_sent;
   const bool worked = slot.shard->poll(now, idle, outbox_);
+  flowed_ |= slot.shard->counters().data_packets_sent != data_before;
   const std::uint64_t up_bytes = push(up, {outbox_.up.data(), outbox_.up_count});
   const std::uint64_t down_bytes = push(down, {outbox_.down.data(), outbox_.down_count});
   up.share.on_sent(now, up_bytes);

@@ -74,6 +74,14 @@ class Lane {
   /// Rounds by the polling policy until `stop` is set (ring the lane's bell then).
   void run(const std::atomic<bool>& stop) noexcept;
 
+  // What run() does between rounds, for a caller that drives the lane itself.
+  /// Once, before the first sleep, by the thread that drives the lane.
+  void prepare_sleep() noexcept;
+  /// What the polling policy says after a round, its sleep cut to the next deadline.
+  [[nodiscard]] IdleStep after_round(TimeNs now, bool worked) noexcept;
+  /// Sleeps until something comes that has a bell, but no longer; a PreciseSleeps should live.
+  void sleep(TimeNs sleep_ns, TimeNs now) noexcept;
+
   /// Earliest time at which poll_once() has something to do without a packet or a message.
   [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept;
   /// As it was at most kPublicationNs of the lane's time ago; any thread.
@@ -205,7 +213,6 @@ class Lane {
   bool take_control_frames() noexcept;
 
   // lane_run.cc
-  void sleep(TimeNs sleep_ns, TimeNs now) noexcept;
   [[nodiscard]] bool has_messages() const noexcept;
 
   static constexpr std::uint16_t kMaxBurst = port::FaultStage::kBurst;
@@ -238,8 +245,10 @@ class Lane {
   wire::FrameView view_;  ///< of the frame that is being looked at
   ring::Outbox outbox_;
   bool expecting_ = false;  // an op is unfinished: packets will come
+  bool flowed_ = false;     // in this round: data, ops or requests, not what keeps neighbours alive
   Polling polling_;
   Sleeper sleeper_;
+  bool interrupts_ = false;  // a packet on any port ends a sleep
 };
 
 }  // namespace gradwire::lane

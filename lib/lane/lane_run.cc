@@ -3,7 +3,6 @@
 #include <rte_ethdev.h>
 #include <rte_pause.h>
 #include <rte_ring.h>
-#include <sched.h>
 
 #include <algorithm>
 
@@ -12,18 +11,21 @@
 
 namespace gradwire::lane {
 
-void Lane::run(const std::atomic<bool>& stop) noexcept {
-  const TscClock clock;
-  set_precise_sleeps();
-  bool interrupts = !ports_.empty();
+void Lane::prepare_sleep() noexcept {
+  interrupts_ = !ports_.empty();
   for (LanePort& port : ports_) {
     if (port.rx_interrupts) {
       const int fd = rte_eth_dev_rx_intr_ctl_q_get_fd(port.port_id, config_.lane);
       port.rx_interrupts = fd >= 0 && sleeper_.add(fd);
     }
-    interrupts &= port.rx_interrupts;
+    interrupts_ &= port.rx_interrupts;
   }
+}
 
+void Lane::run(const std::atomic<bool>& stop) noexcept {
+  const TscClock clock;
+  const PreciseSleeps precise;
+  prepare_sleep();
   TimeNs before = clock.now();
   bool worked = false;
   while (!stop.load(std::memory_order_relaxed)) {
@@ -31,34 +33,26 @@ void Lane::run(const std::atomic<bool>& stop) noexcept {
     count(worked ? counters_.busy_ns : counters_.idle_ns, static_cast<std::uint64_t>(now - before));
     before = now;
     worked = poll_once(now);
-    const IdleStep step = polling_.after_round(now, worked, expecting_, interrupts);
-    const bool goes_away = step.action == IdleAction::kYield || step.action == IdleAction::kSleep;
-    if (goes_away && commands_ != nullptr && commands_->find_commands()) continue;
-    switch (step.action) {
-      case IdleAction::kNone:
-        break;
-      case IdleAction::kPause:
-        rte_pause();
-        break;
-      case IdleAction::kYield:
-        count(counters_.yields);
-        sched_yield();
-        polling_.yielded(now, clock.now() - now);
-        if (commands_ != nullptr) commands_->find_commands();
-        break;
-      case IdleAction::kSleep: {
-        TimeNs sleep_ns = Polling::bound(step.sleep_ns, now, deadline(now));
-        // A port that is behind is asked again soon.
-        const bool behind = std::any_of(ports_.begin(), ports_.end(),
-                                        [](const LanePort& port) { return !port.tx.empty(); });
-        if (behind) sleep_ns = std::min<TimeNs>(sleep_ns, config_.polling.first_sleep_ns);
-        if (sleep_ns > 0) sleep(sleep_ns, now);
-        if (commands_ != nullptr) commands_->find_commands();
-        count(counters_.sleep_ns, static_cast<std::uint64_t>(clock.now() - now));
-        break;
-      }
-    }
+    const IdleStep step = after_round(now, worked);
+    if (step.action == IdleAction::kPause) rte_pause();
+    if (step.action != IdleAction::kSleep) continue;
+    if (commands_ != nullptr && commands_->find_commands()) continue;
+    sleep(step.sleep_ns, now);
+    if (commands_ != nullptr) commands_->find_commands();
+    count(counters_.sleep_ns, static_cast<std::uint64_t>(clock.now() - now));
   }
+}
+
+IdleStep Lane::after_round(TimeNs now, bool worked) noexcept {
+  // A port that is behind takes frames again soon.
+  const bool behind = std::any_of(ports_.begin(), ports_.end(),
+                                  [](const LanePort& port) { return !port.tx.empty(); });
+  IdleStep step =
+      polling_.after_round(now, worked, flowed_, expecting_ || behind, interrupts_ && !behind);
+  if (step.action == IdleAction::kSleep) {
+    step.sleep_ns = polling_.bound(step.sleep_ns, now, deadline(now));
+  }
+  return step;
 }
 
 void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
@@ -89,8 +83,9 @@ void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
 bool Lane::has_messages() const noexcept {
   return rte_ring_empty(config_.rings.requests) == 0 || rte_ring_empty(config_.rings.ops) == 0 ||
          rte_ring_empty(config_.rings.frames) == 0 ||
-         (commands_ != nullptr &&
-          (rte_ring_empty(config_.shared.reports) == 0 || commands_->has_command()));
+         // Lane 0's thread reads what the lanes report, whether it takes commands or not.
+         (config_.lane == 0 && rte_ring_empty(config_.shared.reports) == 0) ||
+         (commands_ != nullptr && commands_->has_command());
 }
 
 }  // namespace gradwire::lane

@@ -186,6 +186,8 @@ void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs n
     slot.touched = true;
     touched_.push_back(found);
   }
+  const wire::PacketType type = packet_.common.type;
+  flowed_ |= type != wire::PacketType::kPing && type != wire::PacketType::kAck;
   constexpr std::uint8_t kCongestionExperienced = 3;
   slot.shard->on_packet(frame, packet_, view.source_ip, view.ecn == kCongestionExperienced, now);
 }

@@ -4,13 +4,50 @@
 #include <fmt/format.h>
 #include <rte_launch.h>
 #include <rte_lcore.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <thread>
 
 namespace gradwire::lane {
+namespace {
+
+/// sched_setattr(2)'s argument, which glibc 2.36 does not declare.
+struct SchedulingAttributes {
+  std::uint32_t size = sizeof(SchedulingAttributes);
+  std::uint32_t policy = SCHED_OTHER;
+  std::uint64_t flags = 0;
+  std::int32_t nice = 0;
+  std::uint32_t priority = 0;
+  std::uint64_t runtime = 0;
+  std::uint64_t deadline = 0;
+  std::uint64_t period = 0;
+};
+static_assert(sizeof(SchedulingAttributes) == 48);
+
+/// From Linux 6.12 on `runtime` is the slice that a thread asks for (0.1 to 100 ms), and one that
+/// wakes preempts another of a longer slice at once; with equal slices it waits, whatever its nice
+/// value, until the other has had its turn. Older kernels preempt by nice value and do not look at
+/// the slice.
+constexpr std::uint64_t kSliceNs = 100'000;
+
+/// Of the calling thread. @return 0 or errno.
+int set_own_nice(int nice) noexcept {
+  SchedulingAttributes attributes;
+  attributes.nice = nice;
+  attributes.runtime = nice < 0 ? kSliceNs : 0;
+  if (syscall(SYS_sched_setattr, 0, &attributes, 0u) == 0) return 0;
+  const int error = errno;
+  // A seccomp filter may know the older call alone.
+  return setpriority(PRIO_PROCESS, 0, nice) == 0 ? 0 : error;
+}
+
+}  // namespace
 
 std::vector<unsigned> LaneThreads::worker_lcores() {
   std::vector<unsigned> lcores;
@@ -41,6 +78,33 @@ int LaneThreads::run(void* thread) {
   self.thread_id.store(static_cast<int>(gettid()), std::memory_order_relaxed);
   self.lane->run(*self.stop);
   return 0;
+}
+
+int LaneThreads::set_nice(int nice) noexcept {
+  for (Thread& thread : threads_) {
+    thread.nice = nice;
+    // The kernel knows a thread's value by its id, so the thread asks for itself.
+    const auto ask = [](void* argument) {
+      auto& self = *static_cast<Thread*>(argument);
+      self.thread_id.store(static_cast<int>(gettid()), std::memory_order_relaxed);
+      self.nice_error = set_own_nice(self.nice);
+      return 0;
+    };
+    const int error = rte_eal_remote_launch(ask, &thread, thread.lcore);
+    if (error != 0) return -error;
+    rte_eal_wait_lcore(thread.lcore);
+    if (thread.nice_error != 0) return thread.nice_error;
+  }
+  return 0;
+}
+
+std::optional<int> LaneThreads::nice(std::uint8_t lane) const noexcept {
+  const int id = thread_id(lane);
+  if (id == 0) return std::nullopt;
+  errno = 0;  // -1 is a nice value too
+  const int value = getpriority(PRIO_PROCESS, static_cast<id_t>(id));
+  if (value == -1 && errno != 0) return std::nullopt;
+  return value;
 }
 
 Result<void> LaneThreads::start() {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -26,6 +27,10 @@ class LaneThreads {
   LaneThreads(const LaneThreads&) = delete;
   LaneThreads& operator=(const LaneThreads&) = delete;
 
+  /// Gives every lane's thread the nice value (setpriority(2)); before start(). Threads that the
+  /// caller drives are the caller's, and keep theirs.
+  /// @return 0, or errno of the first that was refused: those after it keep what they had.
+  [[nodiscard]] int set_nice(int nice) noexcept;
   [[nodiscard]] Result<void> start();
   /// @return whether every lane stopped within `bound_ns`. Again does nothing.
   bool stop(TimeNs bound_ns) noexcept;
@@ -33,6 +38,8 @@ class LaneThreads {
   [[nodiscard]] unsigned lcore(std::uint8_t lane) const {
     return threads_.at(lane - first_lane_).lcore;
   }
+  /// As the kernel has it now; nothing before the lane's thread is known.
+  [[nodiscard]] std::optional<int> nice(std::uint8_t lane) const noexcept;
   /// The kernel's id of the lane's thread; 0 until it runs.
   [[nodiscard]] int thread_id(std::uint8_t lane) const {
     return threads_.at(lane - first_lane_).thread_id.load(std::memory_order_relaxed);
@@ -44,6 +51,8 @@ class LaneThreads {
     const std::atomic<bool>* stop = nullptr;
     unsigned lcore = 0;
     std::atomic<int> thread_id{0};
+    int nice = 0;        ///< wanted
+    int nice_error = 0;  ///< errno of set_nice()
   };
   static int run(void* thread);
 

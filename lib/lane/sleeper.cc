@@ -40,6 +40,17 @@ bool Sleeper::sleep(TimeNs sleep_ns) noexcept {
   return ready > 0;
 }
 
-void set_precise_sleeps() noexcept { prctl(PR_SET_TIMERSLACK, 1'000UL, 0UL, 0UL, 0UL); }
+PreciseSleeps::PreciseSleeps() noexcept : before_ns_(prctl(PR_GET_TIMERSLACK, 0UL, 0UL, 0UL, 0UL)) {
+  constexpr long kSlackNs = 1'000;
+  if (before_ns_ > kSlackNs) {
+    prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(kSlackNs), 0UL, 0UL, 0UL);
+  }
+}
+
+PreciseSleeps::~PreciseSleeps() {
+  // 0 is what a thread of a real-time class has, and would mean "the default" here.
+  if (before_ns_ > 0)
+    prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(before_ns_), 0UL, 0UL, 0UL);
+}
 
 }  // namespace gradwire::lane

@@ -27,8 +27,18 @@ class Sleeper {
   int epoll_fd_;
 };
 
-/// Lets short sleeps of the calling thread end when they should: the kernel's default slack is
-/// 50 us.
-void set_precise_sleeps() noexcept;
+/// While it lives, short sleeps of the calling thread end when they should: the kernel's default
+/// slack is 50 us. Slack is a thread's own (PR_SET_TIMERSLACK), so a library may do this to its
+/// caller; the destructor puts back what was there. One thread makes and destroys it.
+class PreciseSleeps {
+ public:
+  PreciseSleeps() noexcept;
+  ~PreciseSleeps();
+  PreciseSleeps(const PreciseSleeps&) = delete;
+  PreciseSleeps& operator=(const PreciseSleeps&) = delete;
+
+ private:
+  long before_ns_;
+};
 
 }  // namespace gradwire::lane

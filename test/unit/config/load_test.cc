@@ -210,6 +210,16 @@ TEST_CASE("a text that no file can hold is refused, so that what is shown can be
   }
 }
 
+TEST_CASE("a nice value may be below 0") {
+  CHECK(load(kPort, "f")->lanes.nice == -20);
+  CHECK(load(kPort, "f", {{{"lanes.nice", "-3"}}})->lanes.nice == -3);
+  CHECK(load(std::string(kPort) + "[lanes]\nnice = 19\n", "f")->lanes.nice == 19);
+  CHECK_THAT(mistake_in(std::string(kPort) + "[lanes]\nnice = -21\n"),
+             Contains("lanes.nice") && Contains("from -20 to 19"));
+  CHECK_THAT(mistake_in(std::string(kPort) + "[lanes]\nnice = \"auto\"\n"),
+             Contains("lanes.nice") && Contains("from -20 to 19"));
+}
+
 TEST_CASE("the effective configuration loads to the same") {
   const std::string text =
       "[daemon]\nname = \"a \\\"b\\\" \\\\ c\"\nsocket_mode = \"0600\"\nsocket_group = \"gw\"\n"
@@ -217,7 +227,7 @@ TEST_CASE("the effective configuration loads to the same") {
       "[[port]]\ndevice = \"0000:01:00.0\"\nip = \"10.0.0.1/24\"\nvlan = 100\nmtu = 9000\n"
       "[[port]]\ndevice = \"0000:01:00.1\"\nip = \"10.0.1.1/24\"\nrx_descriptors = 1024\n"
       "[[neighbor]]\nip = \"10.0.0.2\"\nmac = \"02:00:00:00:00:02\"\n"
-      "[lanes]\ncount = 4\npolling = \"busy\"\n"
+      "[lanes]\ncount = 4\npolling = \"busy\"\nnice = -7\n"
       "[transport]\npayload_bytes = 8192\nrate_gbps = 12.345\necn = true\n"
       "[timeouts]\nsilence_ms = 333\n[limits]\nclient_groups = 2\ngroups = 3\n";
   const auto config = load(text, "gw.toml");

@@ -2,8 +2,13 @@
 // Two ranks in one process, each driven by a thread of its own, joined by net_ring ports.
 #include "embedded/communicator.h"
 
+#include <sys/prctl.h>
+
 #include <array>
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <ctime>
 #include <functional>
 #include <string>
 #include <thread>
@@ -128,6 +133,50 @@ TEST_CASE("two embedded ranks sum arrays of awkward sizes, in place and out of p
   CHECK(wrong[1] == std::vector<std::string>());
   CHECK(pair.rank(0).counters().ops_done == counts.size());
   CHECK(std::string(pair.rank(0).backend_name()).substr(0, 3) == "cpu");
+}
+
+TEST_CASE("a rank that waits for a late one leaves the core to others, and its thread as it was") {
+  Pair pair;
+  const auto errors = pair.form();
+  REQUIRE(errors[0] + errors[1] == "");
+  const auto cpu_ns = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * kSecond + time.tv_nsec;
+  };
+  constexpr TimeNs kLate = kSecond;
+  std::array<float, 2> data = {1, 2};
+  std::string wrong;
+  TimeNs used_ns = 0;
+  std::atomic<bool> waited{false};
+  pair.both([&](Communicator& rank, int r) {
+    if (r == 1) {
+      // Its own part is late; it answers what keeps it alive.
+      while (!waited.load()) {
+        static_cast<void>(rank.test(0));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      if (!rank.all_reduce({&data[1], &data[1], 1, DataType::kFloat32, RedOp::kSum, 0}, kTimeout)) {
+        wrong = "the late rank";
+      }
+      return;
+    }
+    const int slack_ns = prctl(PR_GET_TIMERSLACK, 0UL, 0UL, 0UL, 0UL);
+    const auto op = rank.post({&data[0], &data[0], 1, DataType::kFloat32, RedOp::kSum, 0});
+    if (!op) wrong = "post";
+    const TimeNs before = cpu_ns();
+    const auto early = rank.wait(1, kLate);
+    used_ns = cpu_ns() - before;
+    if (early || early.error().code != ErrorCode::kTimedOut) wrong = "the wait's end";
+    if (prctl(PR_GET_TIMERSLACK, 0UL, 0UL, 0UL, 0UL) != slack_ns) wrong = "the timer slack";
+    waited.store(true);
+    if (!rank.wait(1, kTimeout)) wrong = "the early rank";
+  });
+  CHECK(wrong == "");
+  CHECK(data[0] == 3);
+  CHECK(data[1] == 3);
+  // Less than 2 % of a core. Counted in CPU time, which no other load lengthens much.
+  CHECK(used_ns < kLate / 50);
 }
 
 TEST_CASE("several posted ops are done in order, and the next beyond the bound is refused") {

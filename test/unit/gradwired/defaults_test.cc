@@ -96,6 +96,7 @@ bool change(const config::Key& key, config::DaemonConfig& config) {
     value = value == first ? choices.substr(choices.rfind('|') + 1) : first;
     return true;
   }
+  if (std::int64_t* const* const value = std::get_if<std::int64_t*>(&field)) return ++**value, true;
   std::uint64_t* const* const value = std::get_if<std::uint64_t*>(&field);
   if (value == nullptr) return false;
   **value = **value == static_cast<std::uint64_t>(key.max) ? static_cast<std::uint64_t>(key.min)
@@ -106,9 +107,9 @@ bool change(const config::Key& key, config::DaemonConfig& config) {
 
 TEST_CASE("every key reaches the library that it is for") {
   // Read where the daemon is put together, not by a function of settings.h.
-  const std::vector<std::string> by_daemon = {"daemon.require_isolated", "daemon.log_level",
-                                              "daemon.capture",          "transport.payload_bytes",
-                                              "transport.dscp",          "transport.ecn"};
+  const std::vector<std::string> by_daemon = {
+      "daemon.require_isolated", "daemon.log_level", "daemon.capture", "transport.payload_bytes",
+      "transport.dscp",          "transport.ecn",    "lanes.nice"};
   const config::DaemonConfig config = untouched("[daemon]\ncontrol_socket = \"/tmp/gw.sock\"\n");
   const auto before = all_settings(config);
   std::size_t changed = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "fake_machine.h"
+#include "host/nice.h"
 
 namespace gradwire::host {
 namespace {
@@ -15,6 +16,7 @@ constexpr const char* kNic = "0000:3b:00.0";
 /// A host as it should be: one NIC with vfio on node 1, an isolated core there.
 void make_good(const FakeMachine& machine) {
   machine.write("/proc/sys/kernel/osrelease", "6.1.0");
+  machine.write("/proc/self/status", "CapEff:\t000001ffffffffff");
   machine.write("/proc/mounts", "none /dev/hugepages hugetlbfs rw,pagesize=2M 0 0");
   machine.node(0, 64, 0);
   machine.node(1, 1024, 2);
@@ -223,6 +225,46 @@ TEST_CASE("flow control, and ECN where the congestion control needs it") {
   CHECK(finding_of(examine(machine, subject), "ECN").verdict == Verdict::kFail);
   subject.ecn = true;
   CHECK(finding_of(examine(machine, subject), "ECN").verdict == Verdict::kOk);
+}
+
+TEST_CASE("the nice value that lanes may have") {
+  FakeMachine machine;
+  make_good(machine);
+  constexpr const char* kNone = "Name:\tx\nCapEff:\t0000000000000000\nThreads:\t1";
+  constexpr const char* kLimit = "Limit Soft Hard Units\nMax nice priority         ";
+  machine.write("/proc/self/status", "Name:\tx\nCapEff:\t0000000000800000\nThreads:\t1");
+  CHECK(least_nice(machine) == -20);
+  machine.write("/proc/self/status", kNone);
+  CHECK(least_nice(machine) == 0);
+  machine.write("/proc/self/limits", std::string(kLimit) + "0                    0");
+  CHECK(least_nice(machine) == 0);
+  const Finding none = finding_of(examine(machine, good_subject()), "nice value");
+  CHECK(none.verdict == Verdict::kWarn);
+  CHECK_THAT(none.mend, Contains("LimitNICE=-20") && Contains("SYS_NICE"));
+  CHECK_THAT(why_not_nice(machine), Contains("RLIMIT_NICE ends at 0"));
+  machine.write("/proc/self/limits", std::string(kLimit) + "30                   40");
+  CHECK(least_nice(machine) == -10);
+  machine.write("/proc/self/limits", std::string(kLimit) + "40                   40");
+  CHECK(least_nice(machine) == -20);
+  CHECK(finding_of(examine(machine, good_subject()), "nice value").verdict == Verdict::kOk);
+}
+
+TEST_CASE("a session's nice value is set if the kernel groups sessions and this one is its own") {
+  FakeMachine machine;
+  CHECK(set_session_nice(machine, -20).empty());
+  machine.write("/proc/sys/kernel/sched_autogroup_enabled", "0");
+  machine.write("/proc/self/autogroup", "/autogroup-7 nice 0");
+  CHECK(set_session_nice(machine, -20).empty());
+  CHECK(machine.text("/proc/self/autogroup") == "/autogroup-7 nice 0");
+  machine.write("/proc/sys/kernel/sched_autogroup_enabled", "1");
+  const std::string told = set_session_nice(machine, -20);
+  if (getsid(0) == getpid()) {
+    CHECK(told.empty());
+    CHECK(machine.text("/proc/self/autogroup") == "-20");
+  } else {
+    CHECK_THAT(told, Contains("does not lead its session"));
+    CHECK(machine.text("/proc/self/autogroup") == "/autogroup-7 nice 0");
+  }
 }
 
 TEST_CASE("lanes' cores, their node and their frequency") {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "lane/wake_bell.h"
 
+#include <sys/prctl.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <thread>
@@ -78,4 +81,14 @@ TEST_CASE("the clock scales cycles without losing any over years") {
   const TimeNs passed = real.now() - before;
   CHECK(passed >= 19'000'000);
   CHECK(passed < 10'000'000'000);
+}
+
+TEST_CASE("a caller's timer slack is its own again after precise sleeps") {
+  const int before = prctl(PR_GET_TIMERSLACK, 0UL, 0UL, 0UL, 0UL);
+  REQUIRE(before > 0);
+  {
+    const PreciseSleeps precise;
+    CHECK(prctl(PR_GET_TIMERSLACK, 0UL, 0UL, 0UL, 0UL) == std::min(before, 1'000));
+  }
+  CHECK(prctl(PR_GET_TIMERSLACK, 0UL, 0UL, 0UL, 0UL) == before);
 }
