@@ -29,6 +29,10 @@ started and changed. Run it as root, on a machine that does nothing else.
   --rate GBIT      rate of the link, for the theoretical minimum 2(n-1)/n x size / rate
   --mtu N          of the link; default 9000 (memif: payloads of 8 KiB), veth 1500
   --cores A,B      of rank 0 and rank 1; default the first two that are allowed
+  --beside busy    on cores that others use too: runs each row alone and beside one ordinary busy
+                   process pinned to each core, in turns. Nothing owns a core then: embedded ranks
+                   and lanes are adaptive, the TCP ring sleeps while it waits. Over memif; rows
+                   gradwire, daemon and tcp, sizes 64,64K,1M,16M unless others are named
   --rows LIST      only these: gradwire gradwire-1408 daemon bare tcp gloo mpi-tcp mpi-tcp-ring
                    mpi-shm
   --quick          few ops, and 2 repetitions unless --reps says otherwise: to see that all runs
@@ -42,7 +46,8 @@ TEXT
 
 link=memif
 reps=
-sizes=64,1K,64K,1M,16M,64M,256M
+sizes=
+beside=
 rate=
 mtu=
 cores=
@@ -61,6 +66,7 @@ while (($# > 0)); do
     --link) link=${2:-} && shift ;;
     --reps) reps=${2:-} && shift ;;
     --sizes) sizes=${2:-} && shift ;;
+    --beside) beside=${2:-} && shift ;;
     --rate) rate=${2:-} && shift ;;
     --mtu) mtu=${2:-} && shift ;;
     --cores) cores=${2:-} && shift ;;
@@ -105,6 +111,7 @@ out=$(cd "$out" && pwd)
 run_dir_make
 mkdir "$run_dir/runs"
 on_exit end_started
+on_exit end_busy
 "link_up_$link"
 build_mpi_program
 build_cores_program
@@ -122,15 +129,16 @@ done
 write_meta "$run_dir/runs/meta.json"
 
 step "report"
+name=compare-$link${beside:+-beside}
 report=("$python" "$repo_root/scripts/compare/report.py" "$run_dir/runs" --out "$out")
 ((!save)) || report+=(--save "$repo_root/doc/results")
 "${report[@]}"
-"$python" "$repo_root/scripts/plot_compare.py" "$out/compare-$link.json" \
-  --out "$out/compare-$link" | sed 's/^/       /'
+"$python" "$repo_root/scripts/plot_compare.py" "$out/$name.json" \
+  --out "$out/$name" | sed 's/^/       /'
 if ((save)); then
-  saved=$(date -u +%F)-compare-$link
-  cp "$out/compare-$link-busbw.png" "$repo_root/doc/results/$saved-busbw.png"
-  cp "$out/compare-$link-times.png" "$repo_root/doc/results/$saved-times.png"
+  saved=$(date -u +%F)-$name
+  cp "$out/$name-busbw.png" "$repo_root/doc/results/$saved-busbw.png"
+  cp "$out/$name-times.png" "$repo_root/doc/results/$saved-times.png"
   note "kept in doc/results: $saved.md and its plots"
 fi
 step "done; JSON, report and plots are in $out"

@@ -41,6 +41,13 @@ check_arguments() {
   [[ $reps =~ ^[1-9][0-9]?$ || $reps == 100 ]] || die "--reps is '$reps': 1 to 100 are possible."
   [[ -z $rate || $rate =~ ^[0-9]+(\.[0-9]+)?$ ]] || die "--rate is '$rate': Gbit/s, as in 100."
   check_hosts
+  if [[ -n $beside ]]; then
+    [[ $beside == busy ]] || die "--beside is '$beside': busy is possible."
+    [[ $link == memif ]] || die "--beside is of --link memif: its rows need no cores of their own."
+    sizes=${sizes:-64,64K,1M,16M}
+    rows=${rows:-gradwire,daemon,tcp}
+  fi
+  sizes=${sizes:-64,1K,64K,1M,16M,64M,256M}
   local size bytes
   plans=()
   largest_bytes=64
@@ -113,7 +120,7 @@ check_cores() {
   for first in $list; do
     [[ $first == "${core[0]}" || $first == "${core[1]}" ]] || others+=("$first")
   done
-  if ((${#others[@]} >= 2)); then
+  if ((${#others[@]} >= 2)) && [[ -z $beside ]]; then
     daemon_core=("${others[@]:0:2}")
     daemon_polling=busy
   fi

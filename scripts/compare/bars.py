@@ -103,11 +103,46 @@ def baseline_bars(rows, title):
                 f"{title}", ratios[worst], 0.9, None)]
 
 
+def at_most(what, value, most):
+    verdict = "not measured" if value is None else "reached" if value <= most else "NOT REACHED"
+    return {"what": what, "value": "not measured" if value is None else value, "bar": most,
+            "aim": None, "verdict": verdict, "most": True}
+
+
+def time_of(rows, row, size, key="time_p50_us"):
+    return rows.get(row, {}).get(size, {}).get(key)
+
+
+def beside_bars(alone, busy):
+    """What a busy process on each core may cost; --beside busy."""
+    names = {64: "64 B", 64 * KB: "64 KB", MB: "1 MB", 16 * MB: "16 MB"}
+    bars = []
+    for size, name in names.items():
+        for key, most in (("time_p50_us", 1.5), ("time_p99_us", 3)):
+            bars.append(at_most(
+                f"daemon beside busy over alone, {name}, {key[5:8]}",
+                ratio(time_of(busy, "daemon", size, key), time_of(alone, "daemon", size, key)),
+                most))
+        if size >= MB:
+            bars.append(at_most(
+                f"embedded beside busy over alone, {name}, p50",
+                ratio(time_of(busy, "gradwire", size), time_of(alone, "gradwire", size)), 2.2))
+        for row, title in (("daemon", "daemon"), ("gradwire", "embedded")):
+            bars.append(at_most(f"{title} over the TCP ring, both beside busy, {name}, p50",
+                                ratio(time_of(busy, row, size), time_of(busy, "tcp", size)), 1))
+    bars.append(at_most("daemon over embedded, alone, 64 KB, p50",
+                        ratio(time_of(alone, "daemon", 64 * KB),
+                              time_of(alone, "gradwire", 64 * KB)), 1.3))
+    return bars
+
+
 def of_best_repetitions(variants):
     """The same figures, of the repetition with the least median of each row and size."""
     def best(figures):
         faster = figures["time_p50_us"] / figures["time_p50_us_least"]
-        return {**figures, "busbw_bytes_per_s": figures["busbw_bytes_per_s"] * faster}
+        return {**figures, "busbw_bytes_per_s": figures["busbw_bytes_per_s"] * faster,
+                "time_p50_us": figures["time_p50_us_least"],
+                "time_p99_us": figures.get("time_p99_us_least")}
     return {
         variant: {"rows": {row: {size: best(figures) for size, figures in sizes.items()}
                            for row, sizes in measured["rows"].items()}}
@@ -125,6 +160,9 @@ def judge(meta, variants):
 
 def bars_of(meta, variants):
     bars = []
+    if meta.get("beside"):
+        alone, busy = (variants.get(v, {}).get("rows", {}) for v in ("plain", "busy"))
+        return beside_bars(alone, busy)
     for variant, measured in variants.items():
         rows = measured["rows"]
         title = f", offloads {variant}" if variant in ("on", "off") else ""

@@ -49,7 +49,7 @@ link_up_hosts() {
 
 # link_variants: what the link is run with.
 link_variants() {
-  if [[ $link == veth ]]; then printf 'off on'; else printf 'plain'; fi
+  if [[ $link == veth ]]; then printf 'off on'; else printf 'plain %s' "$beside"; fi
 }
 
 link_variant() {

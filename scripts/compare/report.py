@@ -96,6 +96,8 @@ def summarize(results, size, nranks):
         "time_p50_us": p50,
         "time_p99_us": median_of(results, "time_p99_us"),
         "time_p50_us_least": min(every),
+        "time_p99_us_least": min((r["time_p99_us"] for r in results
+                                  if r.get("time_p99_us") is not None), default=None),
         "time_p50_us_most": max(every),
         "busbw_bytes_per_s": size / (p50 / 1e6) * 2 * (nranks - 1) / nranks,
         "cpu_s_per_gb": median_of(results, "cpu_s_per_gb"),
@@ -214,12 +216,18 @@ def tables_of(report, variant):
     return out
 
 
+def wanted(bar):
+    if not bar["bar"]:
+        return "printed"
+    return f"{'at most ' if bar.get('most') else ''}{bar['bar']}x"
+
+
 def bars_text(report):
     if not report["bars"]:
         return "None: nothing that was run has one."
     lines = [[b["what"], b["value"] if isinstance(b["value"], str) else f"{b['value']:.2f}x",
               b["best"] if isinstance(b["best"], str) else f"{b['best']:.2f}x",
-              f"{b['bar']}x" if b["bar"] else "printed", f"{b['aim']}x" if b["aim"] else "-",
+              wanted(b), f"{b['aim']}x" if b["aim"] else "-",
               b["verdict"]] for b in report["bars"]]
     return table(["bar", "measured", "best repetitions", "wanted", "to aim for", "verdict"], lines)
 
@@ -247,11 +255,13 @@ def cores_text(round_trips_ns):
 
 
 def machine():
-    model = cores = ""
+    facts = {}
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
-            if line.startswith("model name") and not model:
-                model = line.split(":", 1)[1].strip()
+            name, _, value = line.partition(":")
+            facts.setdefault(name.strip(), value.strip())
+    model = (f"{facts.get('model name', 'CPU not known')} (family {facts.get('cpu family', '?')}, "
+             f"model {facts.get('model', '?')})")
     cores = os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     load = os.getloadavg()[2]
@@ -261,6 +271,7 @@ def machine():
 
 VARIANT_TITLES = {
     "plain": "", "off": "Segmentation offloads off", "on": "Segmentation offloads on",
+    "busy": "Beside one busy process pinned to each core",
 }
 
 
@@ -277,12 +288,16 @@ def text_of(report, stamp):
            if meta["daemon_shares"] else ": a core of their own"),
         "- gradwire, the TCP ring and Open MPI reduce out of place, Gloo in place (torch has "
         "nothing else), through Python",
-    ] + ([f"- The two cores: {cores_text(report['core_round_trips_ns'])}"]
+    ] + (["- Each row alone and beside busy processes, in turns; embedded ranks and lanes are "
+           "adaptive and the TCP ring sleeps while it waits, in both"]
+          if meta.get("beside") else [])
+      + ([f"- The two cores: {cores_text(report['core_round_trips_ns'])}"]
          if report["core_round_trips_ns"] else [])
       + (["- A quick run of few ops: its figures mean nothing"] if meta["quick"] else []))]
     for variant in report["variants"]:
-        if VARIANT_TITLES.get(variant):
-            parts.append(f"## {VARIANT_TITLES[variant]}")
+        title = VARIANT_TITLES.get(variant) or ("Alone" if meta.get("beside") else "")
+        if title:
+            parts.append(f"## {title}")
         parts += tables_of(report, variant)
     parts.append("## Bars")
     parts.append(bars_text(report))
@@ -306,7 +321,8 @@ def main():
     stamp = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
     text = text_of(report, stamp)
     print(text)
-    name = f"compare-{report['meta']['link']}"
+    name = f"compare-{report['meta']['link']}" + (
+        "-beside" if report["meta"].get("beside") else "")
     (arguments.out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
     whole = "<!-- SPDX-License-Identifier: BSD-3-Clause -->\n" + text
     (arguments.out / f"{name}.md").write_text(whole)

@@ -14,6 +14,21 @@ end_started() {
   started=()
 }
 
+busy_pids=()           # one for each core, with --beside busy
+# start_busy: what computes without end, as a training process does; bounded as the row is.
+start_busy() {
+  local i
+  for i in 0 1; do
+    timeout -k 5 $((limit_s + 60)) taskset -c "${core[i]}" "$python" -c 'while True: pass' &
+    busy_pids+=($!)
+  done
+}
+end_busy() {
+  local pid
+  for pid in "${busy_pids[@]}"; do end_process "$pid"; done
+  busy_pids=()
+}
+
 # measure_cores: what the two cores are to each other now; as many lines as it takes 20 ms to see.
 measure_cores() {
   [[ $link != hosts && -x ${cores_program:-} ]] || return 0
@@ -32,8 +47,10 @@ run_row() {
   local status=0 rank_result=$result
   [[ $link != hosts ]] || rank_result=/dev/stdout
   # In a shell that tests a function, errors do not end it: each row says itself what failed.
+  [[ $variant != busy ]] || start_busy
   "row_${row//-/_}" || status=$?
   end_started
+  end_busy
   [[ $link != hosts ]] || cp "$run_dir/rank-0.out" "$result"
   if ((status != 0)) || [[ ! -s $result ]]; then
     rm -f "$result"
@@ -94,6 +111,7 @@ row_tcp() {
   local i options row_plans=("${plans[@]}") pieces=()
   # What each link is fastest with: doc/performance.md.
   [[ $link != veth ]] || pieces=(--tcp-chunk 128K --tcp-lag 2 --tcp-exchange 128K)
+  [[ -z $beside ]] || pieces+=(--tcp-wait sleep)
   for i in 0 1; do
     mapfile -t options < <(perf_options $i)
     rank $i "$gradwire_perf" --transport tcp --tcp-address "${tcp_address[i]}" "${pieces[@]}" \
@@ -104,8 +122,9 @@ row_tcp() {
 
 # with_ports TRANSPORT PAYLOAD_BYTES PLAN...: the thread that reduces drives ports of its own.
 with_ports() {
-  local transport=$1 payload=$2 i options devices port tries row_plans
+  local transport=$1 payload=$2 i options devices port tries row_plans own_cores=(--busy)
   shift 2
+  [[ -z $beside ]] || own_cores=()
   row_plans=("$@")
   rm -f "$run_dir/link0.sock"
   for i in 0 1; do
@@ -114,7 +133,7 @@ with_ports() {
     port=$(lane_port $i "$mtu")
     rank $i "$gradwire_perf" --lcores "0@${core[i]}" --file-prefix "gwc$$-$i" --no-telemetry \
       --huge-unlink -m 128 "${devices[@]}" -- --transport "$transport" \
-      --port "${port%,*}" --payload "$payload" --busy "${options[@]}"
+      --port "${port%,*}" --payload "$payload" "${own_cores[@]}" "${options[@]}"
     # A memif's client end needs a server that listens.
     for ((tries = 0; tries < 200 && i == 0; tries++)); do
       [[ $link == memif && ! -S $run_dir/link0.sock && -n $(process_state "${started[0]}") ]] ||
@@ -129,7 +148,7 @@ with_ports() {
 }
 
 # Payloads of 8 KiB where the MTU has room for them and their headers, else what it carries.
-# The cores are its own, as those of all that spins here: it never yields them.
+# The cores are its own, as those of all that spins here, but for --beside.
 row_gradwire() { with_ports gradwire "$((mtu >= 8400 ? 8192 : 0))" "${plans[@]}"; }
 
 # The driver alone, with the same payloads.
@@ -279,7 +298,7 @@ import json, os, sys
 json.dump({
     "link": "$link", "mtu": $mtu, "reps": $reps, "rate_gbit": ${rate:-None}, "nranks": 2,
     "cores": "${core[*]}", "daemon_cores": "${daemon_core[*]}", "daemon_shares": "$shared" == "yes",
-    "daemon_polling": "$polling", "quick": $quick == 1,
+    "daemon_polling": "$polling", "beside": "$beside", "quick": $quick == 1,
     "commit": "$(git -C "$repo_root" rev-parse --short HEAD 2>/dev/null || echo unknown)",
     "changed": "$changed" != "0",
     "versions": {

@@ -29,6 +29,10 @@ report=$run_dir/out/compare-memif.md
 expect_text "all that can run did" '64 KB.*( \| +[0-9.,]+ (us|ms)){5,}' "$report"
 expect_text "the bars are there" 'Open MPI over TCP / gradwire' "$report"
 expect_text "and nothing is wrong" 'no element was wrong' "$report"
+expect "beside busy processes" compare --beside busy
+expect_text "the daemon is judged by its own time alone" \
+  'daemon beside busy over alone, 64 KB, p50' \
+  "$run_dir/out/compare-memif-beside.md"
 expect "over veth" compare --link veth --rows daemon,tcp,mpi-tcp
 expect_text "with offloads" 'Segmentation offloads on' "$run_dir/out/compare-veth.md"
 # Two namespaces as hosts, and what enters them instead of ssh.
@@ -59,6 +63,7 @@ done
 step "arguments are checked before anything runs"
 for bad in "--link tcp" "--sizes 3" "--reps 0" "--mtu 90000" "--cores 0" "--cores 0,0" \
   "--rows pigeon" "--hosts a,b" "--ports 0000:00:00.0,0000:00:00.1" "--rate fast" \
+  "--beside nobody" "--beside busy --link veth" \
   "--link veth --mtu 9000" "--hosts a,b --ports 0000:00:00.0 --addresses 1.1.1.1,2.2.2.2"; do
   # shellcheck disable=SC2086
   ! "$repo_root/scripts/compare.sh" --no-setup --build "$build" $bad >"$run_dir/bad.out" 2>&1 ||

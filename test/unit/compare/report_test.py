@@ -57,6 +57,23 @@ class Report(unittest.TestCase):
         self.assertEqual([rows["mpi-tcp"][s]["time_p50_us"] for s in (64, MB)], [5.0, 400.0])
         self.assertEqual(rows["mpi-tcp"][MB]["algorithm"], "its ring")
 
+    def test_beside_busy_processes_each_row_is_judged_by_its_own_time_alone(self):
+        made = self.make({
+            ("daemon", "plain", 1): [result(MB, 100.0)], ("daemon", "busy", 1): [result(MB, 149.0)],
+            ("gradwire", "plain", 1): [result(MB, 90.0)],
+            ("gradwire", "busy", 1): [result(MB, 200.0)],
+            ("tcp", "plain", 1): [result(MB, 150.0)], ("tcp", "busy", 1): [result(MB, 150.0)],
+        }, beside="busy")
+        by_name = {b["what"]: (b["verdict"], b["value"]) for b in made["bars"]}
+        self.assertEqual(by_name["daemon beside busy over alone, 1 MB, p50"], ("reached", 1.49))
+        self.assertEqual(by_name["embedded beside busy over alone, 1 MB, p50"][0], "NOT REACHED")
+        self.assertEqual(by_name["daemon over the TCP ring, both beside busy, 1 MB, p50"][0],
+                         "reached")
+        self.assertEqual(by_name["embedded over the TCP ring, both beside busy, 1 MB, p50"][0],
+                         "NOT REACHED")
+        self.assertEqual(by_name["daemon beside busy over alone, 64 B, p50"][0], "not measured")
+        self.assertIn("at most 1.5x", report.bars_text(made))
+
     def test_bars_are_against_the_best_tcp_peer(self):
         made = self.make({
             ("gradwire", "plain", 1): [result(64 * MB, 10_000.0)],
