@@ -23,27 +23,27 @@ void flatten(json& out, const std::string& prefix, const json& counters) {
 
 }  // namespace
 
-json counters_of(const json& status) {
+json counters_of(const status::DaemonStatus& status) {
   json out = json::object();
-  for (const json& lane : elements(status, "lanes")) {
-    flatten(out, "lane." + field(lane, "lane"), section(lane, "counters"));
+  for (const status::Lane& lane : status.lanes) {
+    flatten(out, fmt::format("lane.{}", lane.lane), lane.counters);
   }
-  for (const json& port : elements(status, "ports")) {
-    flatten(out, "port." + field(port, "device"), section(port, "counters"));
+  for (const status::Port& port : status.ports) {
+    flatten(out, "port." + port.device, port.counters);
   }
-  for (const json& group : elements(status, "groups")) {
-    for (const json& shard : elements(group, "shards")) {
-      const std::string prefix = fmt::format("group.{}.{}.lane.{}", field(group, "group_id"),
-                                             field(group, "epoch"), field(shard, "lane"));
-      flatten(out, prefix, section(shard, "counters"));
+  for (const status::Group& group : status.groups) {
+    for (const status::Shard& shard : group.shards) {
+      flatten(out, fmt::format("group.{}.{}.lane.{}", group.group_id, group.epoch, shard.lane),
+              shard.counters);
     }
   }
   return out;
 }
 
-std::string counters_text(const json& counters) {
+std::string counters_text(const status::DaemonStatus& status) {
   std::string out;
   std::size_t zero = 0;
+  const json counters = counters_of(status);
   for (const auto& [name, value] : counters.items()) {
     if (value == 0) {
       ++zero;
@@ -57,7 +57,8 @@ std::string counters_text(const json& counters) {
 
 void add_counters(CLI::App& app, Action& action) {
   add_view(app, action, "counters", "Every counter that is not zero, a line each",
-           {counters_of, counters_text});
+           {[](const json&, const status::DaemonStatus& status) { return counters_of(status); },
+            counters_text});
 }
 
 }  // namespace gradwire::cli

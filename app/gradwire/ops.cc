@@ -7,17 +7,17 @@
 
 namespace gradwire::cli {
 
-using nlohmann::json;
-
-json ops_of(const json& status) { return elements(status, "ops"); }
-
-std::string ops_text(const json& ops) {
+std::string ops_text(const std::vector<status::Op>& ops) {
   Table table({"GROUP", "OP", "LANE", "BYTES", "POSTED s", "SINCE s", "RETRANS", "WAITS FOR"});
-  for (const json& op : ops) {
-    std::string text = field(op, "text");
+  const auto seconds = [](const std::optional<double>& value) {
+    return value ? fmt::format("{:.3f}", *value) : "?";
+  };
+  for (const status::Op& op : ops) {
+    std::string text = op.text;
     if (const auto colon = text.find(": "); colon != std::string::npos) text.erase(0, colon + 2);
-    table.add({field(op, "group_id"), field(op, "op_seq"), field(op, "lane"), field(op, "bytes"),
-               field(op, "posted_s"), field(op, "since_s"), field(op, "retransmissions"), text});
+    table.add({op.group_id, std::to_string(op.op_seq), std::to_string(op.lane),
+               std::to_string(op.bytes), seconds(op.posted_s), seconds(op.since_s),
+               std::to_string(op.retransmissions), text});
   }
   return table.empty() ? "no op is under way\n" : table.text();
 }
@@ -25,7 +25,10 @@ std::string ops_text(const json& ops) {
 void add_ops(CLI::App& app, Action& action) {
   add_view(app, action, "ops",
            "The oldest unfinished op of each group and lane: who waits for whom",
-           {ops_of, ops_text});
+           {[](const nlohmann::json& answer, const status::DaemonStatus&) {
+              return elements(answer, "ops");
+            },
+            [](const status::DaemonStatus& status) { return ops_text(status.ops); }});
 }
 
 }  // namespace gradwire::cli

@@ -7,29 +7,27 @@
 
 namespace gradwire::cli {
 
-using nlohmann::json;
-
-json ports_of(const json& status) { return elements(status, "ports"); }
-
-std::string ports_text(const json& ports) {
+std::string ports_text(const status::DaemonStatus& status) {
   Table table({"PORT", "DRIVER", "ADDRESS", "MAC", "MTU", "NODE", "QUEUES", "RX", "TX", "MISSED",
                "ERRORS", "LINK"});
-  for (const json& port : ports) {
-    const json counters = section(port, "counters");
-    table.add(
-        {field(port, "device"), field(port, "driver"), field(port, "address"), field(port, "mac"),
-         field(port, "mtu"), field(port, "numa_node"), field(port, "queues"),
-         field(counters, "rx_packets"), field(counters, "tx_packets"), field(counters, "rx_missed"),
-         fmt::format("{:.0f}", number(counters, "rx_errors") + number(counters, "rx_no_mbuf") +
-                                   number(counters, "tx_errors")),
-         field(port, "link")});
+  for (const status::Port& port : status.ports) {
+    const status::PortCounters& counters = port.counters;
+    table.add({port.device, port.driver, port.address, port.mac, std::to_string(port.mtu),
+               std::to_string(port.numa_node), std::to_string(port.queues),
+               std::to_string(counters.rx_packets), std::to_string(counters.tx_packets),
+               std::to_string(counters.rx_missed),
+               std::to_string(counters.rx_errors + counters.rx_no_mbuf + counters.tx_errors),
+               port.link});
   }
   return table.empty() ? "no port\n" : table.text();
 }
 
 void add_ports(CLI::App& app, Action& action) {
   add_view(app, action, "ports", "The ports: driver, addresses, link, packets",
-           {ports_of, ports_text});
+           {[](const nlohmann::json& answer, const status::DaemonStatus&) {
+              return elements(answer, "ports");
+            },
+            ports_text});
 }
 
 }  // namespace gradwire::cli

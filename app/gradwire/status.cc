@@ -5,9 +5,9 @@
 namespace gradwire::cli {
 
 void add_status(CLI::App& app, Action& action) {
-  const auto all = [](const nlohmann::json& status) { return status; };
   add_view(app, action, "status", "What the daemon does, and who waits for whom",
-           {all, status_text});
+           {[](const nlohmann::json& answer, const status::DaemonStatus&) { return answer; },
+            status_text});
 }
 
 }  // namespace gradwire::cli

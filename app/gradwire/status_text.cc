@@ -11,82 +11,71 @@ namespace {
 
 using nlohmann::json;
 
-void add_daemon(std::string& out, const json& daemon) {
-  out += fmt::format("gradwired {}, pid {}, {}, up {} s, incarnation {}\n",
-                     field(daemon, "version"), field(daemon, "pid"), field(daemon, "state"),
-                     field(daemon, "uptime_s"), field(daemon, "incarnation"));
-  out += fmt::format("  {} lanes from UDP port {}, payload up to {} bytes, NUMA node {}\n",
-                     field(daemon, "lanes"), field(daemon, "base_udp_port"),
-                     field(daemon, "max_payload_bytes"), field(daemon, "numa_node"));
-  for (const json& address : elements(daemon, "addresses")) {
-    out += fmt::format("  port {}: {}\n", field(address, "port"), field(address, "address"));
+void add_daemon(std::string& out, const status::Daemon& daemon) {
+  out += fmt::format("gradwired {}, pid {}, {}, up {:.3f} s, incarnation {}\n", daemon.version,
+                     daemon.pid, daemon.state, daemon.uptime_s, daemon.incarnation);
+  out +=
+      fmt::format("  {} lanes from UDP port {}, payload up to {} bytes, NUMA node {}\n",
+                  daemon.lanes, daemon.base_udp_port, daemon.max_payload_bytes, daemon.numa_node);
+  for (const status::Address& address : daemon.addresses) {
+    out += fmt::format("  port {}: {}\n", address.port, address.address);
   }
-  const std::size_t warnings = elements(daemon, "warnings").size();
+  const std::size_t warnings = daemon.warnings.size();
   if (warnings > 0) {
     out += fmt::format("  {} warning{}, at the end\n", warnings, warnings == 1 ? "" : "s");
   }
 }
 
-void add_datapath(std::string& out, const json& daemon) {
-  for (const json& line : elements(daemon, "datapath")) out += fmt::format("{}\n", text_of(line));
-  for (const json& line : elements(daemon, "warnings")) {
-    out += fmt::format("warning: {}\n", text_of(line));
-  }
+void add_datapath(std::string& out, const status::Daemon& daemon) {
+  for (const std::string& line : daemon.datapath) out += line + "\n";
+  for (const std::string& line : daemon.warnings) out += fmt::format("warning: {}\n", line);
 }
 
-void add_faults(std::string& out, const json& faults) {
-  const char* state =
-      field(faults, "active") == "true" ? "FAULTS INJECTED" : "faults, now cleared,";
-  out +=
-      fmt::format("{} on port {}: {}\n", state, field(faults, "port"), field(faults, "settings"));
-  if (!faults.is_object() || !faults.contains("counters")) return;
+void add_faults(std::string& out, const status::Faults& faults) {
+  const char* state = faults.active ? "FAULTS INJECTED" : "faults, now cleared,";
+  out += fmt::format("{} on port {}: {}\n", state, faults.port, faults.settings);
   std::string line;
-  for (const auto& [name, value] : faults["counters"].items()) {
+  const json counters = faults.counters;
+  for (const auto& [name, value] : counters.items()) {
     if (value != 0) line += fmt::format(", {} {}", name, text_of(value));
   }
   if (!line.empty()) out += fmt::format("  so far{}\n", line.substr(1));
 }
 
-void add_neighbour(std::string& out, const char* name, const json& group) {
-  if (!group.contains(name) || !group[name].is_object()) return;
-  const json& neighbour = group[name];
-  for (const json& path : elements(neighbour, "paths")) {
-    out += fmt::format("  {} rank {}: {} at {}, from {} of port {}\n", name,
-                       field(neighbour, "rank"), field(path, "remote_ip"),
-                       field(path, "remote_mac"), field(path, "local_ip"), field(path, "port"));
+void add_neighbour(std::string& out, const char* name,
+                   const std::optional<status::Neighbour>& neighbour) {
+  if (!neighbour) return;
+  for (const status::Path& path : neighbour->paths) {
+    out += fmt::format("  {} rank {}: {} at {}, from {} of port {}\n", name, neighbour->rank,
+                       path.remote_ip, path.remote_mac.value_or("?"), path.local_ip, path.port);
   }
 }
 
-void add_group(std::string& out, const json& group) {
-  out += fmt::format("group {} epoch {}: rank {} of {}, {} for {} s, {} lanes, payload {} bytes\n",
-                     field(group, "group_id"), field(group, "epoch"), field(group, "rank"),
-                     field(group, "nranks"), state_of(group), field(group, "state_since_s"),
-                     field(group, "lanes"), field(group, "payload_bytes"));
-  if (group.contains("aborted") && group["aborted"].is_string()) {
-    out += fmt::format("  aborted: {}\n", text_of(group["aborted"]));
+void add_group(std::string& out, const status::Group& group) {
+  out +=
+      fmt::format("group {} epoch {}: rank {} of {}, {} for {:.3f} s, {} lanes, payload {} bytes\n",
+                  group.group_id, group.epoch, group.rank, group.nranks, state_of(group),
+                  group.state_since_s, group.lanes, group.payload_bytes);
+  if (group.aborted) out += fmt::format("  aborted: {}\n", *group.aborted);
+  for (const std::string& what : group.waits_for) out += fmt::format("  waits for: {}\n", what);
+  for (const status::Member& member : group.members) {
+    out += fmt::format("  member {}: client {}, pid {}, {}\n", member.member, member.client,
+                       member.pid, member.state);
   }
-  for (const json& what : elements(group, "waits_for")) {
-    out += fmt::format("  waits for: {}\n", text_of(what));
+  if (group.retransmissions != 0) {
+    out += fmt::format("  retransmissions: {}\n", group.retransmissions);
   }
-  for (const json& member : elements(group, "members")) {
-    out += fmt::format("  member {}: client {}, pid {}, {}\n", field(member, "member"),
-                       field(member, "client"), field(member, "pid"), field(member, "state"));
+  add_neighbour(out, "downstream", group.downstream);
+  add_neighbour(out, "upstream", group.upstream);
+  if (group.idle_networks != 0) {
+    out += fmt::format("  idle networks for want of lanes: {}\n", group.idle_networks);
   }
-  if (group.contains("retransmissions") && group["retransmissions"] != 0) {
-    out += fmt::format("  retransmissions: {}\n", text_of(group["retransmissions"]));
-  }
-  add_neighbour(out, "downstream", group);
-  add_neighbour(out, "upstream", group);
-  if (group.contains("idle_networks") && group["idle_networks"] != 0) {
-    out += fmt::format("  idle networks for want of lanes: {}\n", text_of(group["idle_networks"]));
-  }
-  for (const json& shard : elements(group, "shards")) {
+  for (const status::Shard& shard : group.shards) {
     out += fmt::format(
         "  lane {}: {}, op {} posted, {} done, downstream posted {}, {} bytes in flight, rtt {} "
         "us\n",
-        field(shard, "lane"), field(shard, "state"), field(shard, "posted_op_seq"),
-        field(shard, "done_op_seq"), field(shard, "downstream_posted_op_seq"),
-        field(shard, "bytes_in_flight"), rtt_of(shard));
+        shard.lane, shard.state, shard.posted_op_seq, shard.done_op_seq,
+        shard.downstream_posted_op_seq, shard.bytes_in_flight, rtt_of(shard));
   }
 }
 
@@ -95,7 +84,10 @@ void add_group(std::string& out, const json& group) {
 bool is_telling(const std::string& name, const json& value) {
   constexpr std::size_t kShort = 24;
   if (name == "lane" || value == 0 || value == false) return false;
-  if (value.is_string()) return value.get_ref<const std::string&>().size() <= kShort;
+  if (value.is_string()) {
+    const std::size_t size = value.get_ref<const std::string&>().size();
+    return size > 0 && size <= kShort;
+  }
   return value.is_number() || value.is_boolean();
 }
 
@@ -109,30 +101,27 @@ void add_values(std::string& line, const json& object) {
   }
 }
 
-void add_client(std::string& out, const json& client) {
-  out += fmt::format("client {}: pid {}, uid {}, {} for {} s, {} bytes in {} memories\n",
-                     field(client, "client"), field(client, "pid"), field(client, "uid"),
-                     field(client, "state"), field(client, "since_s"),
-                     field(client, "memory_bytes"), elements(client, "memories").size());
+void add_client(std::string& out, const status::Client& client) {
+  out += fmt::format("client {}: pid {}, uid {}, {} for {:.3f} s, {} bytes in {} memories\n",
+                     client.client, client.pid, client.uid, client.state, client.since_s,
+                     client.memory_bytes, client.memories.size());
 }
 
 }  // namespace
 
-std::string status_text(const json& status) {
+std::string status_text(const status::DaemonStatus& status) {
   std::string out;
-  const json daemon = status.is_object() && status.contains("daemon") ? status["daemon"] : json();
-  add_daemon(out, daemon);
-  for (const json& faults : elements(status, "faults")) add_faults(out, faults);
-  const json groups = elements(status, "groups");
-  for (const json& group : groups) add_group(out, group);
-  if (groups.empty()) out += "no group\n";
-  for (const json& client : elements(status, "clients")) add_client(out, client);
-  for (const json& lane : elements(status, "lanes")) {
+  add_daemon(out, status.daemon);
+  for (const status::Faults& faults : status.faults) add_faults(out, faults);
+  for (const status::Group& group : status.groups) add_group(out, group);
+  if (status.groups.empty()) out += "no group\n";
+  for (const status::Client& client : status.clients) add_client(out, client);
+  for (const status::Lane& lane : status.lanes) {
     std::string line;
     add_values(line, lane);
-    out += fmt::format("lane {}: {}\n", field(lane, "lane"), line.empty() ? "all zero" : line);
+    out += fmt::format("lane {}: {}\n", lane.lane, line.empty() ? "all zero" : line);
   }
-  add_datapath(out, daemon);
+  add_datapath(out, status.daemon);
   return out;
 }
 

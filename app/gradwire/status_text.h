@@ -3,12 +3,13 @@
 /// The daemon's status for people: what waits for whom first, then the rest. Pure; any thread.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include "status/daemon_status.h"
 
 namespace gradwire::cli {
 
-/// Lines of text. What a newer daemon adds is left out, what an older one lacks shows as "?".
-[[nodiscard]] std::string status_text(const nlohmann::json& status);
+/// Lines of text.
+[[nodiscard]] std::string status_text(const status::DaemonStatus& status);
 
 }  // namespace gradwire::cli

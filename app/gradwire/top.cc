@@ -19,8 +19,6 @@
 
 namespace gradwire::cli {
 
-using nlohmann::json;
-
 namespace {
 
 constexpr const char* kAlternateScreen = "\x1b[?1049h\x1b[?25l";
@@ -76,20 +74,22 @@ class Watch {
  public:
   explicit Watch(const Target& target) : target_(target) {}
 
-  [[nodiscard]] Result<json> look() {
-    auto status = ask(target_, ipc::MessageType::kStatus);
-    if (!status) return tl::unexpected(status.error());
+  [[nodiscard]] Result<Top> look() {
+    auto answer = ask_status(target_);
+    if (!answer) return tl::unexpected(answer.error());
     const auto now = std::chrono::steady_clock::now();
     const double seconds = std::chrono::duration<double>(now - before_at_).count();
-    json rates = top_of(before_, *status, before_.is_null() ? 0.0 : seconds);
-    before_ = std::move(*status);
+    Top rates = top_of(before_, answer->status, looked_ ? seconds : 0.0);
+    looked_ = true;
+    before_ = std::move(answer->status);
     before_at_ = now;
     return rates;
   }
 
  private:
   const Target& target_;
-  json before_;
+  bool looked_ = false;
+  status::DaemonStatus before_;
   std::chrono::steady_clock::time_point before_at_;
 };
 
@@ -99,7 +99,7 @@ int show_once(const Options& options) {
   std::this_thread::sleep_for(std::chrono::duration<double>(options.interval_s));
   const auto rates = watch.look();
   if (!rates) return complain(rates.error().message);
-  fmt::print("{}", options.target.json ? rates->dump(2) + "\n" : top_text(*rates));
+  fmt::print("{}", options.target.json ? nlohmann::json(*rates).dump(2) + "\n" : top_text(*rates));
   return kOk;
 }
 

@@ -3,129 +3,119 @@
 
 #include <algorithm>
 
+#include "status/fields.h"
 #include "table.h"
 #include "views.h"
 
 namespace gradwire::cli {
-
-using nlohmann::json;
-
 namespace {
 
-/// The element of `array` whose `name` is that of `like`.
-json same(const json& array, const char* name, const json& like) {
-  for (const json& element : array) {
-    if (field(element, name) == field(like, name)) return element;
-  }
-  return json::object();
+/// How much a counter went up, for each second; 0 where it went down, since the daemon is another.
+double rate(std::uint64_t before, std::uint64_t after, double seconds) {
+  return seconds > 0 && after > before ? static_cast<double>(after - before) / seconds : 0;
 }
 
-/// How much a counter went up, for each second; 0 where it went down, since the daemon is another.
-double rate(const json& before, const json& after, const char* name, double seconds) {
-  const double more = number(after, name) - number(before, name);
-  return seconds > 0 && more > 0 ? more / seconds : 0;
+double drops_rate(const status::Drops& before, const status::Drops& after, double seconds) {
+  double drops = 0;
+  for (const auto& [why, count] : after) {
+    const auto old = before.find(why);
+    drops += rate(old == before.end() ? 0 : old->second, count, seconds);
+  }
+  return drops;
 }
 
 /// Latency below which `part` of the ops between the two looks were, by the histogram's bounds.
-double quantile_us(const json& before, const json& after, double part) {
-  const json bounds = elements(after, "bounds_ns");
-  const json counts = elements(after, "counts");
-  const json old = elements(before, "counts");
+double quantile_us(const status::OpLatency& before, const status::OpLatency& after, double part) {
   double total = 0;
   std::vector<double> more;
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    const double earlier = i < old.size() ? old[i].get<double>() : 0;
-    more.push_back(std::max(counts[i].get<double>() - earlier, 0.0));
+  for (std::size_t i = 0; i < after.counts.size(); ++i) {
+    const std::uint64_t earlier = i < before.counts.size() ? before.counts[i] : 0;
+    more.push_back(static_cast<double>(after.counts[i] - std::min(after.counts[i], earlier)));
     total += more.back();
   }
   double below = 0;
-  for (std::size_t i = 0; i < more.size() && i < bounds.size(); ++i) {
+  for (std::size_t i = 0; i < more.size() && i < after.bounds_ns.size(); ++i) {
     below += more[i];
-    if (total > 0 && below >= part * total) return bounds[i].get<double>() / 1e3;
+    if (total > 0 && below >= part * total) return static_cast<double>(after.bounds_ns[i]) / 1e3;
   }
   return 0;
+}
+
+TopLane lane_of(const status::Lane& before, const status::Lane& after, double seconds) {
+  const status::LaneCounters& was = before.counters;
+  const status::LaneCounters& is = after.counters;
+  const status::Transport& moved_before = before.transport;
+  const status::Transport& moved = after.transport;
+  const double busy = rate(was.busy_ns, is.busy_ns, seconds);
+  const double idle = rate(was.idle_ns, is.idle_ns, seconds);
+  TopLane out;
+  out.lane = after.lane;
+  out.load = busy + idle > 0 ? busy / (busy + idle) : 0;
+  out.rx_packets_per_s = rate(was.rx_packets, is.rx_packets, seconds);
+  out.tx_packets_per_s = rate(was.tx_packets, is.tx_packets, seconds);
+  out.rx_bytes_per_s = rate(was.rx_bytes, is.rx_bytes, seconds);
+  out.tx_bytes_per_s = rate(was.tx_bytes, is.tx_bytes, seconds);
+  out.ops_per_s = rate(was.ops_done, is.ops_done, seconds);
+  out.retransmissions_per_s = rate(moved_before.retransmissions, moved.retransmissions, seconds);
+  out.drops_per_s = drops_rate(was.drops, is.drops, seconds);
+  out.stalled =
+      (rate(moved_before.stalled_on_downstream_ns, moved.stalled_on_downstream_ns, seconds) +
+       rate(moved_before.stalled_on_upstream_ns, moved.stalled_on_upstream_ns, seconds)) /
+      1e9;
+  if (!after.mempools.empty()) out.mbufs_free = after.mempools.front().free;
+  return out;
 }
 
 std::string rate_text(double bytes_per_s) { return fmt::format("{:.3f}", bytes_per_s / 1e9); }
 
 }  // namespace
 
-json top_of(const json& before, const json& after, double seconds) {
-  json lanes = json::array();
-  for (const json& lane : elements(after, "lanes")) {
-    const json old = same(elements(before, "lanes"), "lane", lane);
-    const json was = section(old, "counters");
-    const json is = section(lane, "counters");
-    const json moved = section(lane, "transport");
-    const json moved_before = section(old, "transport");
-    const double busy = rate(was, is, "busy_ns", seconds);
-    const double idle = rate(was, is, "idle_ns", seconds);
-    double drops = 0;
-    const json reasons = section(is, "drops");
-    for (const auto& [why, count] : reasons.items()) {
-      if (count.is_number())
-        drops += rate(section(was, "drops"), section(is, "drops"), why.c_str(), seconds);
-    }
-    const json pools = elements(lane, "mempools");
-    lanes.push_back(
-        {{"lane", lane.value("lane", 0)},
-         {"load", busy + idle > 0 ? busy / (busy + idle) : 0},
-         {"rx_packets_per_s", rate(was, is, "rx_packets", seconds)},
-         {"tx_packets_per_s", rate(was, is, "tx_packets", seconds)},
-         {"rx_bytes_per_s", rate(was, is, "rx_bytes", seconds)},
-         {"tx_bytes_per_s", rate(was, is, "tx_bytes", seconds)},
-         {"ops_per_s", rate(was, is, "ops_done", seconds)},
-         {"retransmissions_per_s", rate(moved_before, moved, "retransmissions", seconds)},
-         {"drops_per_s", drops},
-         {"stalled", (rate(moved_before, moved, "stalled_on_downstream_ns", seconds) +
-                      rate(moved_before, moved, "stalled_on_upstream_ns", seconds)) /
-                         1e9},
-         {"mbufs_free",
-          pools.empty() ? json(nullptr) : pools.front().value("free", json(nullptr))}});
+GRADWIRE_PUT_FIELDS(TopLane, lane, load, rx_packets_per_s, tx_packets_per_s, rx_bytes_per_s,
+                    tx_bytes_per_s, ops_per_s, retransmissions_per_s, drops_per_s, stalled,
+                    mbufs_free)
+GRADWIRE_PUT_FIELDS(Top, daemon, seconds, algbw_bytes_per_s, busbw_bytes_per_s, latency_p50_us,
+                    latency_p99_us, lanes, ops, groups, clients)
+
+Top top_of(const status::DaemonStatus& before, const status::DaemonStatus& after, double seconds) {
+  Top out;
+  out.daemon = after.daemon;
+  out.seconds = seconds;
+  for (const status::Lane& lane : after.lanes) {
+    const auto old = std::ranges::find(before.lanes, lane.lane, &status::Lane::lane);
+    out.lanes.push_back(lane_of(old == before.lanes.end() ? status::Lane{} : *old, lane, seconds));
   }
-  const json first =
-      elements(after, "lanes").empty() ? json::object() : elements(after, "lanes").front();
-  const json old =
-      elements(before, "lanes").empty() ? json::object() : elements(before, "lanes").front();
-  const json daemon = section(after, "daemon");
-  return {{"daemon", daemon},
-          {"seconds", seconds},
-          {"algbw_bytes_per_s",
-           rate(section(old, "counters"), section(first, "counters"), "op_bytes", seconds)},
-          {"busbw_bytes_per_s",
-           rate(section(old, "counters"), section(first, "counters"), "bus_bytes", seconds)},
-          {"latency_p50_us",
-           quantile_us(section(old, "op_latency"), section(first, "op_latency"), 0.5)},
-          {"latency_p99_us",
-           quantile_us(section(old, "op_latency"), section(first, "op_latency"), 0.99)},
-          {"lanes", std::move(lanes)},
-          {"ops", elements(after, "ops")},
-          {"groups", elements(after, "groups").size()},
-          {"clients", elements(after, "clients").size()}};
+  const status::Lane first = after.lanes.empty() ? status::Lane{} : after.lanes.front();
+  const status::Lane old = before.lanes.empty() ? status::Lane{} : before.lanes.front();
+  out.algbw_bytes_per_s = rate(old.counters.op_bytes, first.counters.op_bytes, seconds);
+  out.busbw_bytes_per_s = rate(old.counters.bus_bytes, first.counters.bus_bytes, seconds);
+  const status::OpLatency was = old.op_latency.value_or(status::OpLatency{});
+  const status::OpLatency is = first.op_latency.value_or(status::OpLatency{});
+  out.latency_p50_us = quantile_us(was, is, 0.5);
+  out.latency_p99_us = quantile_us(was, is, 0.99);
+  out.ops = after.ops;
+  out.groups = after.groups.size();
+  out.clients = after.clients.size();
+  return out;
 }
 
-std::string top_text(const json& top) {
-  const json daemon = section(top, "daemon");
+std::string top_text(const Top& top) {
   std::string out = fmt::format(
-      "gradwired {}, pid {}, {}, up {} s: {} groups, {} clients\n"
+      "gradwired {}, pid {}, {}, up {:.3f} s: {} groups, {} clients\n"
       "busbw {} GB/s, algbw {} GB/s, ops at most {:.0f} us (half), {:.0f} us (99 in 100)\n\n",
-      field(daemon, "version"), field(daemon, "pid"), field(daemon, "state"),
-      field(daemon, "uptime_s"), field(top, "groups"), field(top, "clients"),
-      rate_text(number(top, "busbw_bytes_per_s")), rate_text(number(top, "algbw_bytes_per_s")),
-      number(top, "latency_p50_us"), number(top, "latency_p99_us"));
+      top.daemon.version, top.daemon.pid, top.daemon.state, top.daemon.uptime_s, top.groups,
+      top.clients, rate_text(top.busbw_bytes_per_s), rate_text(top.algbw_bytes_per_s),
+      top.latency_p50_us, top.latency_p99_us);
   Table table({"LANE", "LOAD %", "OPS/s", "RX pkt/s", "TX pkt/s", "RX GB/s", "TX GB/s", "RETR/s",
                "DROPS/s", "STALLED %", "MBUFS"});
-  for (const json& lane : elements(top, "lanes")) {
-    const auto whole = [&](const char* name, double scale = 1) {
-      return fmt::format("{:.0f}", number(lane, name) * scale);
-    };
-    table.add({field(lane, "lane"), whole("load", 100), whole("ops_per_s"),
-               whole("rx_packets_per_s"), whole("tx_packets_per_s"),
-               rate_text(number(lane, "rx_bytes_per_s")), rate_text(number(lane, "tx_bytes_per_s")),
-               whole("retransmissions_per_s"), whole("drops_per_s"), whole("stalled", 100),
-               field(lane, "mbufs_free")});
+  const auto whole = [](double value) { return fmt::format("{:.0f}", value); };
+  for (const TopLane& lane : top.lanes) {
+    table.add(
+        {std::to_string(lane.lane), whole(lane.load * 100), whole(lane.ops_per_s),
+         whole(lane.rx_packets_per_s), whole(lane.tx_packets_per_s), rate_text(lane.rx_bytes_per_s),
+         rate_text(lane.tx_bytes_per_s), whole(lane.retransmissions_per_s), whole(lane.drops_per_s),
+         whole(lane.stalled * 100), lane.mbufs_free ? std::to_string(*lane.mbufs_free) : "?"});
   }
-  return out + table.text() + "\n" + ops_text(elements(top, "ops"));
+  return out + table.text() + "\n" + ops_text(top.ops);
 }
 
 }  // namespace gradwire::cli

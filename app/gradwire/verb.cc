@@ -2,6 +2,7 @@
 #include "verb.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <memory>
@@ -39,6 +40,22 @@ Result<nlohmann::json> ask(const Target& target, ipc::MessageType type,
   return answer;
 }
 
+Result<StatusAnswer> ask_status(const Target& target) {
+  auto answer = ask(target, ipc::MessageType::kStatus);
+  if (!answer) return tl::unexpected(answer.error());
+  StatusAnswer out;
+  out.status = *answer;
+  const auto missing = status::missing_in(*answer, out.status);
+  if (!missing.empty()) {
+    fmt::print(stderr,
+               "gradwire: the daemon is of another release and does not tell {}: shown as 0, or as "
+               "nothing\n",
+               fmt::join(missing, ", "));
+  }
+  out.json = std::move(*answer);
+  return out;
+}
+
 int complain(const std::string& text) {
   fmt::print(stderr, "gradwire: {}\n", text);
   return kFailed;
@@ -50,13 +67,12 @@ void add_view(CLI::App& app, Action& action, const char* name, const char* help,
   add_target(*command, *target);
   command->callback([target, view, &action] {
     action = [target, view] {
-      const auto status = ask(*target, ipc::MessageType::kStatus);
-      if (!status) return complain(status.error().message);
-      const nlohmann::json picked = view.pick(*status);
+      const auto answer = ask_status(*target);
+      if (!answer) return complain(answer.error().message);
       if (target->json) {
-        fmt::print("{}\n", picked.dump(2));
+        fmt::print("{}\n", view.pick(answer->json, answer->status).dump(2));
       } else {
-        fmt::print("{}", view.text(picked));
+        fmt::print("{}", view.text(answer->status));
       }
       return kOk;
     };

@@ -15,6 +15,7 @@
 
 #include "base/result.h"
 #include "ipc/control_messages.h"
+#include "status/daemon_status.h"
 
 namespace gradwire::cli {
 
@@ -41,10 +42,18 @@ void add_target(CLI::App& command, Target& target);
 /// Prints "gradwire: TEXT" to stderr. @return kFailed.
 int complain(const std::string& text);
 
-/// Asks, then prints what `pick` makes of the answer: as JSON with --json, else by `text`.
+/// The daemon's status: as it came, and read.
+struct StatusAnswer {
+  nlohmann::json json;
+  status::DaemonStatus status;
+};
+/// Says on stderr what a daemon of another release does not tell.
+[[nodiscard]] Result<StatusAnswer> ask_status(const Target& target);
+
+/// Asks, then prints with --json what `pick` makes of the answer, else `text`.
 struct View {
-  nlohmann::json (*pick)(const nlohmann::json& status);
-  std::string (*text)(const nlohmann::json& picked);
+  nlohmann::json (*pick)(const nlohmann::json& answer, const status::DaemonStatus& status);
+  std::string (*text)(const status::DaemonStatus& status);
 };
 /// Declares a verb that shows a part of the status, and sets `action` where it was called.
 void add_view(CLI::App& app, Action& action, const char* name, const char* help, View view);

@@ -1,32 +1,63 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What the verbs show of the daemon's status: the part that --json prints, and its text. What a
-/// newer daemon adds is left out, what an older one lacks shows as "?". Pure; any thread.
+/// What the verbs show of the daemon's status and trace, as text and where it is not the daemon's
+/// own JSON, as JSON. Pure; any thread.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
+
+#include "status/daemon_status.h"
 
 namespace gradwire::cli {
 
 /// "aborted" where it is and its members have not left, else as the daemon calls it.
-[[nodiscard]] std::string state_of(const nlohmann::json& group);
+[[nodiscard]] std::string state_of(const status::Group& group);
 /// "-" before there is a sample.
-[[nodiscard]] std::string rtt_of(const nlohmann::json& shard);
-[[nodiscard]] nlohmann::json groups_of(const nlohmann::json& status);
-[[nodiscard]] std::string groups_text(const nlohmann::json& groups);
+[[nodiscard]] std::string rtt_of(const status::Shard& shard);
+[[nodiscard]] std::string groups_text(const status::DaemonStatus& status);
 /// Every counter under a name with dots.
-[[nodiscard]] nlohmann::json counters_of(const nlohmann::json& status);
-[[nodiscard]] std::string counters_text(const nlohmann::json& counters);
-[[nodiscard]] nlohmann::json ops_of(const nlohmann::json& status);
-[[nodiscard]] std::string ops_text(const nlohmann::json& ops);
-[[nodiscard]] nlohmann::json ports_of(const nlohmann::json& status);
-[[nodiscard]] std::string ports_text(const nlohmann::json& ports);
+[[nodiscard]] nlohmann::json counters_of(const status::DaemonStatus& status);
+[[nodiscard]] std::string counters_text(const status::DaemonStatus& status);
+[[nodiscard]] std::string ops_text(const std::vector<status::Op>& ops);
+[[nodiscard]] std::string ports_text(const status::DaemonStatus& status);
+
+/// What a lane did between two looks.
+struct TopLane {
+  std::uint32_t lane = 0;
+  double load = 0;  ///< part of the time in rounds that did something
+  double rx_packets_per_s = 0;
+  double tx_packets_per_s = 0;
+  double rx_bytes_per_s = 0;
+  double tx_bytes_per_s = 0;
+  double ops_per_s = 0;
+  double retransmissions_per_s = 0;
+  double drops_per_s = 0;
+  double stalled = 0;  ///< part of the time
+  std::optional<std::uint32_t> mbufs_free;
+};
+struct Top {
+  status::Daemon daemon;
+  double seconds = 0;
+  double algbw_bytes_per_s = 0;
+  double busbw_bytes_per_s = 0;
+  double latency_p50_us = 0;
+  double latency_p99_us = 0;
+  std::vector<TopLane> lanes;
+  std::vector<status::Op> ops;
+  std::uint64_t groups = 0;
+  std::uint64_t clients = 0;
+};
+void to_json(nlohmann::json& out, const TopLane& value);
+void to_json(nlohmann::json& out, const Top& value);
 /// Rates between two looks `seconds` apart; all 0 where `seconds` is.
-[[nodiscard]] nlohmann::json top_of(const nlohmann::json& before, const nlohmann::json& after,
-                                    double seconds);
-[[nodiscard]] std::string top_text(const nlohmann::json& top);
+[[nodiscard]] Top top_of(const status::DaemonStatus& before, const status::DaemonStatus& after,
+                         double seconds);
+[[nodiscard]] std::string top_text(const Top& top);
+
 /// Which events of the trace: of the group, as its id begins; of the op; the last so many.
 struct TraceFilter {
   std::string group;

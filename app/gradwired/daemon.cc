@@ -319,24 +319,23 @@ Result<void> Daemon::start_operating() {
   return {};
 }
 
-nlohmann::json Daemon::lane_facts(std::uint8_t lane) const {
-  nlohmann::json out;
-  out["lane"] = lane;
-  out["lcore"] = threads_->lcore(lane);
-  out["polling"] = config_.lanes.polling;
-  if (const auto nice = threads_->nice(lane)) out["nice"] = *nice;
-  out["isolated"] = isolation_[lane].empty();
-  out["isolation_problems"] = isolation_[lane];
+status::Lane Daemon::lane_facts(std::uint8_t lane) const {
+  status::Lane out;
+  out.lane = lane;
+  out.lcore = threads_->lcore(lane);
+  out.polling = config_.lanes.polling;
+  if (const auto nice = threads_->nice(lane)) out.nice = *nice;
+  out.isolated = isolation_[lane].empty();
+  out.isolation_problems = isolation_[lane];
   if (const auto switches = host::read_involuntary_switches(threads_->thread_id(lane))) {
-    out["involuntary_switches"] = *switches;
+    out.involuntary_switches = *switches;
   }
   for (const auto& port : datapath_->ports()) {
     const port::PortReport report = port->report();
-    out["ports"].push_back(
-        {{"device", report.device}, {"driver", report.driver}, {"link", report.link}});
+    out.ports.push_back({report.device, report.driver, report.link});
   }
-  out["mempool_ops"] = datapath_->pools(lane).ops();
-  out["packet_mbufs_free"] = rte_mempool_avail_count(datapath_->pools(lane).packet());
+  out.mempool_ops = datapath_->pools(lane).ops();
+  out.packet_mbufs_free = rte_mempool_avail_count(datapath_->pools(lane).packet());
   return out;
 }
 

@@ -69,7 +69,7 @@ class Daemon {
   [[nodiscard]] host::Subject host_subject() const;
   [[nodiscard]] Result<void> start_operating();
   [[nodiscard]] Result<void> start_control(std::unique_ptr<ipc::ControlServer> server);
-  [[nodiscard]] nlohmann::json lane_facts(std::uint8_t lane) const;
+  [[nodiscard]] status::Lane lane_facts(std::uint8_t lane) const;
   void serve(const std::atomic<int>& signals);
   void feed_watchdog(TimeNs now);
 

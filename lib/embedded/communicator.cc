@@ -74,9 +74,7 @@ Result<void> Communicator::open() {
   settings.dscp = config_.dscp;
   settings.ecn = config_.ecn;
   control_ = std::make_unique<group::DatapathLanes>(*datapath_, settings, config_.neighbors,
-                                                    [](std::uint8_t lane) {
-                                                      return nlohmann::json{{"lane", lane}};
-                                                    });
+                                                    [](std::uint8_t) { return status::Lane{}; });
 
   group::DaemonInfo self;
   self.incarnation = incarnation_;

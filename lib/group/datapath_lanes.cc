@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 
 #include "group/gpu_lanes.h"
+#include "group/shard_status.h"
 
 namespace gradwire::group {
 namespace {
@@ -164,51 +165,22 @@ ring::ShardStatus DatapathLanes::shard_status(const lane::GroupPlan& plan, std::
   return datapath_.lane(lane).shard_status(plan.group_handle).value_or(ring::ShardStatus{});
 }
 
-nlohmann::json DatapathLanes::lane_status(std::uint8_t lane) const {
-  nlohmann::json out = facts_(lane);
+status::Lane DatapathLanes::lane_status(std::uint8_t lane) const {
+  status::Lane out = facts_(lane);
   const lane::LaneCounters& counters = datapath_.lane(lane).counters();
-  const auto add = [&](const char* name, const std::uint64_t& counter) {
-    out["counters"][name] = read_counter(counter);
-  };
-  add("rounds", counters.rounds);
-  add("busy_rounds", counters.busy_rounds);
-  add("rx_packets", counters.rx_packets);
-  add("rx_bytes", counters.rx_bytes);
-  add("tx_packets", counters.tx_packets);
-  add("tx_bytes", counters.tx_bytes);
-  add("tx_refused", counters.tx_refused);
-  add("tx_dropped", counters.tx_dropped);
-  add("sleeps", counters.sleeps);
-  add("sleep_ns", counters.sleep_ns);
-  add("echo_replies", counters.echo_replies);
-  add("replies_withheld", counters.replies_withheld);
-  add("neighbor_frames", counters.neighbor_frames);
-  add("neighbor_drops", counters.neighbor_drops);
-  add("commands", counters.commands);
-  add("bad_commands", counters.bad_commands);
-  add("ops_done", counters.ops_done);
-  add("aborts", counters.aborts);
-  add("stuck", counters.stuck);
-  add("busy_ns", counters.busy_ns);
-  add("idle_ns", counters.idle_ns);
-  add("op_bytes", counters.op_bytes);
-  add("bus_bytes", counters.bus_bytes);
-  nlohmann::json drops = nlohmann::json::object();
-  for (int i = 1; i < wire::kDropCount; ++i) {
-    const std::uint64_t dropped = read_counter(counters.drops[static_cast<std::size_t>(i)]);
-    drops[wire::name_of(static_cast<wire::Drop>(i))] = dropped;
+  out.counters = lane_counters_status(counters);
+  if (lane == 0) {
+    status::OpLatency latency;
+    latency.sum_ns = read_counter(counters.op_latency_ns);
+    for (std::size_t i = 0; i < lane::kLatencyBuckets; ++i) {
+      latency.bounds_ns.push_back(lane::latency_bound_ns(i));
+      latency.counts.push_back(read_counter(counters.op_latency[i]));
+    }
+    out.op_latency = std::move(latency);
   }
-  out["counters"]["drops"] = std::move(drops);
-  nlohmann::json latency = {{"sum_ns", read_counter(counters.op_latency_ns)}};
-  for (std::size_t i = 0; i < lane::kLatencyBuckets; ++i) {
-    latency["bounds_ns"].push_back(lane::latency_bound_ns(i));
-    latency["counts"].push_back(read_counter(counters.op_latency[i]));
-  }
-  if (lane == 0) out["op_latency"] = std::move(latency);
   const port::LanePools& pools = datapath_.pools(lane);
   const auto add_pool = [&](const char* name, rte_mempool* pool) {
-    out["mempools"].push_back(
-        {{"mempool", name}, {"free", rte_mempool_avail_count(pool)}, {"mbufs", pool->size}});
+    out.mempools.push_back({name, rte_mempool_avail_count(pool), pool->size});
   };
   add_pool("packet", pools.packet());
   add_pool("control", pools.control());
@@ -218,37 +190,37 @@ nlohmann::json DatapathLanes::lane_status(std::uint8_t lane) const {
   return out;
 }
 
-nlohmann::json DatapathLanes::ports_status() const {
-  nlohmann::json out = nlohmann::json::array();
+std::vector<status::Port> DatapathLanes::ports_status() const {
+  std::vector<status::Port> out;
   for (const auto& port : datapath_.ports()) {
     const port::Neighbors& neighbors = neighbors_[out.size()];
     const port::PortReport report = port->report();
     const port::PortCounters counters = port->counters();
-    out.push_back({{"device", report.device},
-                   {"driver", report.driver},
-                   {"link", report.link},
-                   {"up", port->link_up()},
-                   {"mac", wire::to_string(report.mac)},
-                   {"address", fmt::format("{}/{}", wire::to_string(port->config().ip),
-                                           port->config().prefix_bits)},
-                   {"mtu", report.mtu},
-                   {"numa_node", report.numa_node},
-                   {"queues", report.queues},
-                   {"rx_interrupts", report.rx_interrupts},
-                   {"flow_steering", report.flow_steering},
-                   {"splits_payload", report.splits_payload},
-                   {"neighbors", neighbors.size()},
-                   {"counters",
-                    {{"rx_packets", counters.rx_packets},
-                     {"rx_bytes", counters.rx_bytes},
-                     {"rx_missed", counters.rx_missed},
-                     {"rx_errors", counters.rx_errors},
-                     {"rx_no_mbuf", counters.rx_no_mbuf},
-                     {"tx_packets", counters.tx_packets},
-                     {"tx_bytes", counters.tx_bytes},
-                     {"tx_errors", counters.tx_errors},
-                     {"neighbors_evicted", neighbors.counters().evicted},
-                     {"arp_refused", neighbors.counters().refused}}}});
+    status::Port& entry = out.emplace_back();
+    entry.device = report.device;
+    entry.driver = report.driver;
+    entry.link = report.link;
+    entry.up = port->link_up();
+    entry.mac = wire::to_string(report.mac);
+    entry.address =
+        fmt::format("{}/{}", wire::to_string(port->config().ip), port->config().prefix_bits);
+    entry.mtu = report.mtu;
+    entry.numa_node = report.numa_node;
+    entry.queues = report.queues;
+    entry.rx_interrupts = report.rx_interrupts;
+    entry.flow_steering = report.flow_steering;
+    entry.splits_payload = report.splits_payload;
+    entry.neighbors = neighbors.size();
+    entry.counters.rx_packets = counters.rx_packets;
+    entry.counters.rx_bytes = counters.rx_bytes;
+    entry.counters.rx_missed = counters.rx_missed;
+    entry.counters.rx_errors = counters.rx_errors;
+    entry.counters.rx_no_mbuf = counters.rx_no_mbuf;
+    entry.counters.tx_packets = counters.tx_packets;
+    entry.counters.tx_bytes = counters.tx_bytes;
+    entry.counters.tx_errors = counters.tx_errors;
+    entry.counters.neighbors_evicted = neighbors.counters().evicted;
+    entry.counters.arp_refused = neighbors.counters().refused;
   }
   return out;
 }

@@ -24,7 +24,7 @@ struct StaticNeighbor {
 
 class DatapathLanes final : public LaneControl {
  public:
-  using LaneFacts = std::function<nlohmann::json(std::uint8_t lane)>;
+  using LaneFacts = std::function<status::Lane(std::uint8_t lane)>;
 
   /// `datapath` and `gpu` outlive the object.
   /// @param gpu  nullptr: the CPU reduces.
@@ -66,12 +66,11 @@ class DatapathLanes final : public LaneControl {
   [[nodiscard]] std::vector<lane::TraceEvent> trace(std::uint8_t lane) const override {
     return datapath_.lane(lane).trace().read();
   }
-  [[nodiscard]] std::optional<lane::MembersWait> members_wait(
-      std::uint64_t group_handle) const override {
-    return datapath_.lane(0).members_wait(group_handle);
+  [[nodiscard]] std::vector<lane::PublishedStatus> published(std::uint8_t lane) const override {
+    return datapath_.lane(lane).published();
   }
-  [[nodiscard]] nlohmann::json ports_status() const override;
-  [[nodiscard]] nlohmann::json lane_status(std::uint8_t lane) const override;
+  [[nodiscard]] std::vector<status::Port> ports_status() const override;
+  [[nodiscard]] status::Lane lane_status(std::uint8_t lane) const override;
   [[nodiscard]] const std::vector<PortFaults>& port_faults() const override { return port_faults_; }
   void note_faults(std::uint16_t port, const FaultSettings& faults) override {
     port_faults_.at(port).faults = faults;

@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 
 /// Each value is read on its own, as the lane last wrote it.
-void add(port::FaultCounters& sum, const port::FaultCounters& counters) {
+void add(status::FaultCounts& sum, const port::FaultCounters& counters) {
   sum.frames += read_counter(counters.frames);
   sum.dropped += read_counter(counters.dropped);
   sum.duplicated += read_counter(counters.duplicated);
@@ -87,37 +87,29 @@ void Manager::set_faults(std::uint16_t port, const std::string& device,
   }
 }
 
-json Manager::faults_status() const {
-  json out = json::array();
+std::vector<status::Faults> Manager::faults_status() const {
+  std::vector<status::Faults> out;
   const std::vector<PortFaults>& ports = lanes_.port_faults();
   for (std::uint16_t port = 0; port < ports.size(); ++port) {
-    port::FaultCounters sum;
+    status::FaultCounts sum;
     for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
       if (const auto* counters = lanes_.fault_counters(port, lane)) add(sum, *counters);
     }
     const FaultSettings& faults = ports[port].faults;
     if (!faults.active() && sum.frames == 0) continue;
-    out.push_back({{"port", ports[port].device},
-                   {"active", faults.active()},
-                   {"settings", describe(faults)},
-                   {"seed", faults.seed},
-                   {"drop", faults.drop},
-                   {"duplicate", faults.duplicate},
-                   {"reorder", faults.reorder},
-                   {"reorder_frames", faults.reorder_frames},
-                   {"corrupt", faults.corrupt},
-                   {"delay", faults.delay},
-                   {"delay_us", faults.delay_us},
-                   {"counters",
-                    {{"frames", sum.frames},
-                     {"dropped", sum.dropped},
-                     {"duplicated", sum.duplicated},
-                     {"reordered", sum.reordered},
-                     {"corrupted", sum.corrupted},
-                     {"delayed", sum.delayed},
-                     {"passed_full", sum.passed_full},
-                     {"no_mbuf", sum.no_mbuf},
-                     {"held", sum.held}}}});
+    status::Faults& entry = out.emplace_back();
+    entry.port = ports[port].device;
+    entry.active = faults.active();
+    entry.settings = describe(faults);
+    entry.seed = faults.seed;
+    entry.drop = faults.drop;
+    entry.duplicate = faults.duplicate;
+    entry.reorder = faults.reorder;
+    entry.reorder_frames = faults.reorder_frames;
+    entry.corrupt = faults.corrupt;
+    entry.delay = faults.delay;
+    entry.delay_us = faults.delay_us;
+    entry.counters = sum;
   }
   return out;
 }

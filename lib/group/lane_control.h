@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +19,7 @@
 #include "reduce/backend.h"
 #include "reduce/gpu/device.h"
 #include "ring/shard.h"
+#include "status/daemon_status.h"
 #include "wire/frame.h"
 
 namespace gradwire::group {
@@ -152,15 +152,12 @@ class LaneControl {
   [[nodiscard]] virtual std::vector<lane::TraceEvent> trace(std::uint8_t /*lane*/) const {
     return {};
   }
-  /// An op of the group that waits for a member of this rank.
-  [[nodiscard]] virtual std::optional<lane::MembersWait> members_wait(
-      std::uint64_t /*group_handle*/) const {
-    return std::nullopt;
-  }
+  /// What the lane published last of its groups, in one look: the status asks for all at once.
+  [[nodiscard]] virtual std::vector<lane::PublishedStatus> published(std::uint8_t lane) const = 0;
   /// Each port: what it is, and what its driver counts.
-  [[nodiscard]] virtual nlohmann::json ports_status() const { return nlohmann::json::array(); }
+  [[nodiscard]] virtual std::vector<status::Port> ports_status() const { return {}; }
   /// What the lane reports of itself, for the status: core, polling, ports, counters.
-  [[nodiscard]] virtual nlohmann::json lane_status(std::uint8_t lane) const = 0;
+  [[nodiscard]] virtual status::Lane lane_status(std::uint8_t lane) const = 0;
 };
 
 }  // namespace gradwire::group

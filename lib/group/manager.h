@@ -37,6 +37,7 @@
 #include "ipc/message_sink.h"
 #include "ipc/message_socket.h"
 #include "ipc/worker.h"
+#include "status/daemon_status.h"
 
 namespace gradwire::group {
 
@@ -64,9 +65,9 @@ class Manager {
   /// What was not closed in time; empty where all was.
   [[nodiscard]] std::string leftovers() const;
 
-  /// The whole status, as in a kStatus reply. Of other users' groups `viewer` does not get to know
-  /// what names them on the wire; root and the daemon's own user see all.
-  [[nodiscard]] nlohmann::json status(TimeNs now, uid_t viewer = 0) const;
+  /// The whole status. Of other users' groups `viewer` does not get to know what names them on the
+  /// wire; root and the daemon's own user see all.
+  [[nodiscard]] status::DaemonStatus status(TimeNs now, uid_t viewer = 0) const;
   /// The last events of ops, as in a kTrace reply; `viewer` as above.
   [[nodiscard]] nlohmann::json trace(TimeNs now, uid_t viewer = 0) const {
     return prepare_trace(now, viewer)();
@@ -199,7 +200,7 @@ class Manager {
   void inject(const PendingReply& reply, const ipc::PeerCredentials& peer,
               std::span<const std::byte> body);
   void set_faults(std::uint16_t port, const std::string& device, const FaultSettings& faults);
-  [[nodiscard]] nlohmann::json faults_status() const;
+  [[nodiscard]] std::vector<status::Faults> faults_status() const;
 
   // operate.cc: the trace, and draining
   [[nodiscard]] static nlohmann::json event_json(const lane::TraceEvent& event,
@@ -240,11 +241,21 @@ class Manager {
   /// @param prepare  is called here, with who asks; what it returns in the worker
   void serve(Asks& asks, const std::function<std::function<nlohmann::json()>(uid_t)>& prepare);
   void serve_texts(TimeNs now);
-  [[nodiscard]] nlohmann::json lane_status(std::uint8_t lane, TimeNs now) const;
-  [[nodiscard]] nlohmann::json ops_status(const Group& group, TimeNs now) const;
-  [[nodiscard]] nlohmann::json daemon_status(TimeNs now) const;
-  [[nodiscard]] nlohmann::json group_status(const Group& group, TimeNs now) const;
-  [[nodiscard]] nlohmann::json client_status(const Client& client, TimeNs now) const;
+  /// What each lane published last, by group handle: all parts of a status come from one look.
+  using Published = std::vector<std::unordered_map<std::uint64_t, lane::PublishedStatus>>;
+  [[nodiscard]] Published read_lanes() const;
+  [[nodiscard]] static const lane::PublishedStatus& published_of(const Published& published,
+                                                                 const Group& group,
+                                                                 std::uint8_t lane);
+  [[nodiscard]] status::Lane lane_status(std::uint8_t lane, const Published& published) const;
+  [[nodiscard]] std::vector<status::Op> ops_status(const Group& group, const Published& published,
+                                                   TimeNs now) const;
+  [[nodiscard]] status::Daemon daemon_status(std::span<const status::Port> ports, TimeNs now) const;
+  [[nodiscard]] status::Group group_status(const Group& group, const Published& published,
+                                           TimeNs now) const;
+  [[nodiscard]] std::vector<std::string> waits_of(const Group& group, const Published& published,
+                                                  TimeNs now) const;
+  [[nodiscard]] status::Client client_status(const Client& client, TimeNs now) const;
 
   ManagerOptions options_;
   LaneControl& lanes_;

@@ -7,7 +7,7 @@
 #include <ctime>
 
 #include "group/manager.h"
-#include "group/shard_json.h"
+#include "group/shard_status.h"
 
 namespace gradwire::group {
 
@@ -53,7 +53,7 @@ std::function<json()> Manager::prepare_trace(TimeNs now, uid_t viewer) const {
       const auto name = names.find(event.group_handle);
       all.push_back(event_json(event, name == names.end() ? nullptr : &name->second));
       if (name != names.end() && !may_see(viewer, name->second.uid)) {
-        all.back()["group_id"] = hidden_name(event.group_handle);
+        all.back()["group_id"] = status::hidden_name(event.group_handle);
       }
     }
     return out;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The status as JSON: what an operator asks first is who waits for whom since when. 64-bit ids are
-// hexadecimal strings, since JSON numbers are doubles to many readers; times are seconds.
+// The status: what an operator asks first is who waits for whom since when.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -8,7 +7,7 @@
 #include <set>
 
 #include "group/manager.h"
-#include "group/shard_json.h"
+#include "group/shard_status.h"
 
 namespace gradwire::group {
 namespace {
@@ -17,30 +16,29 @@ using nlohmann::json;
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
-/// Lane i takes path i modulo their number.
-json neighbour_status(std::span<const NeighbourPath> paths) {
-  if (paths.empty()) return nullptr;
-  json out = json::array();
+/// What a lane with nothing of the group published.
+const lane::PublishedStatus kNothing{};
+
+std::optional<status::Neighbour> neighbour_status(std::span<const NeighbourPath> paths) {
+  if (paths.empty()) return std::nullopt;
+  status::Neighbour out;
+  out.rank = paths.front().rank;
+  out.incarnation = hex(paths.front().incarnation);
   for (const NeighbourPath& path : paths) {
-    out.push_back({{"port", path.port},
-                   {"local_ip", wire::to_string(path.local_ip)},
-                   {"remote_ip", wire::to_string(path.remote_ip)},
-                   {"remote_mac",
-                    path.remote_mac ? json(wire::to_string(*path.remote_mac)) : json(nullptr)}});
+    status::Path& entry = out.paths.emplace_back();
+    entry.port = path.port;
+    entry.local_ip = wire::to_string(path.local_ip);
+    entry.remote_ip = wire::to_string(path.remote_ip);
+    if (path.remote_mac) entry.remote_mac = wire::to_string(*path.remote_mac);
   }
-  return {{"rank", paths.front().rank},
-          {"incarnation", hex(paths.front().incarnation)},
-          {"paths", std::move(out)}};
+  return out;
 }
 
-json reduce_json(const std::vector<ReduceTotal>& totals) {
-  json out = json::array();
+std::vector<status::Reduce> reduce_status(const std::vector<ReduceTotal>& totals) {
+  std::vector<status::Reduce> out;
   for (const ReduceTotal& total : totals) {
-    out.push_back({{"backend", total.backend},
-                   {"path", total.path},
-                   {"chunks_reduced", total.counters.chunks_reduced},
-                   {"chunks_moved", total.counters.chunks_moved},
-                   {"bytes", total.counters.bytes}});
+    out.push_back({total.backend, total.path, total.counters.chunks_reduced,
+                   total.counters.chunks_moved, total.counters.bytes});
   }
   return out;
 }
@@ -58,16 +56,16 @@ OpWait members_op_wait(const Group& group, const lane::MembersWait& members) {
 }
 
 /// Takes away what a packet that this group believes would need.
-void hide_names(const Group& group, json& status) {
-  status["group_id"] = hidden_name(group.handle);
-  status["table_digest"] = nullptr;
-  for (const char* neighbour : {"downstream", "upstream"}) {
-    if (status[neighbour].is_object()) status[neighbour]["incarnation"] = nullptr;
+void hide_names(const Group& group, status::Group& shown) {
+  shown.group_id = status::hidden_name(group.handle);
+  shown.table_digest.reset();
+  for (auto* neighbour : {&shown.downstream, &shown.upstream}) {
+    if (*neighbour) (*neighbour)->incarnation.reset();
   }
   if (!group.reason.is_set()) return;
   AbortReason reason = group.reason;
   reason.detail[0] = '\0';  // it may tell a digest, or what a client wrote
-  status["aborted"] = describe(reason);
+  shown.aborted = describe(reason);
 }
 
 /// Members that the group is kept for: they have not left yet.
@@ -80,8 +78,8 @@ std::string members_to_leave(const Group& group) {
   return text + " to leave";
 }
 
-json lanes_to_close(const Group& group) {
-  json lanes = json::array();
+std::vector<std::string> lanes_to_close(const Group& group) {
+  std::vector<std::string> lanes;
   for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
     if (!group.lanes_closed.test(lane)) lanes.push_back(fmt::format("lane {} to close", lane));
   }
@@ -100,140 +98,170 @@ Manager::Text::Text(const json& value)
   if (is_long) file = text_file(text);
 }
 
-json Manager::status(TimeNs now, uid_t viewer) const {
-  json result;
-  result["daemon"] = daemon_status(now);
-  result["lanes"] = json::array();
+Manager::Published Manager::read_lanes() const {
+  Published out(lanes_.lanes());
   for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
-    result["lanes"].push_back(lane_status(lane, now));
+    for (const lane::PublishedStatus& one : lanes_.published(lane)) {
+      out[lane].emplace(one.group_handle, one);
+    }
+  }
+  return out;
+}
+
+const lane::PublishedStatus& Manager::published_of(const Published& published, const Group& group,
+                                                   std::uint8_t lane) {
+  const auto found = published[lane].find(group.handle);
+  return found == published[lane].end() ? kNothing : found->second;
+}
+
+status::DaemonStatus Manager::status(TimeNs now, uid_t viewer) const {
+  const Published published = read_lanes();
+  status::DaemonStatus out;
+  out.ports = lanes_.ports_status();
+  out.daemon = daemon_status(out.ports, now);
+  for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
+    out.lanes.push_back(lane_status(lane, published));
   }
   std::vector<ReduceTotal> totals = lanes_.reduce_totals();
   for (const auto& [handle, group] : groups_) {
     if (group->plan == nullptr) continue;
     for (std::uint8_t lane = 0; lane < group->agreement.lanes; ++lane) {
-      const ring::ShardStatus shard = lanes_.shard_status(*group->plan, lane, now);
+      const ring::ShardStatus& shard = published_of(published, *group, lane).status;
       if (*shard.backend_name == '\0') continue;  // the lane has published nothing yet
       add_to(totals, shard.backend_name, shard.backend_path, shard.backend);
     }
   }
-  result["reduce"] = reduce_json(totals);
-  result["faults"] = faults_status();
-  result["groups"] = json::array();
-  result["ops"] = json::array();
+  out.reduce = reduce_status(totals);
+  out.faults = faults_status();
   for (const auto& [handle, group] : groups_) {
     const bool open = may_see(viewer, group->uid);
-    result["groups"].push_back(group_status(*group, now));
-    if (!open) hide_names(*group, result["groups"].back());
-    for (json& op : ops_status(*group, now)) {
-      if (!open) op["group_id"] = hidden_name(handle);
-      result["ops"].push_back(std::move(op));
+    out.groups.push_back(group_status(*group, published, now));
+    if (!open) hide_names(*group, out.groups.back());
+    for (status::Op& op : ops_status(*group, published, now)) {
+      if (!open) op.group_id = status::hidden_name(handle);
+      out.ops.push_back(std::move(op));
     }
   }
-  result["ports"] = lanes_.ports_status();
-  result["clients"] = json::array();
-  for (const auto& [id, client] : clients_)
-    result["clients"].push_back(client_status(*client, now));
-  return result;
+  for (const auto& [id, client] : clients_) out.clients.push_back(client_status(*client, now));
+  return out;
 }
 
-json Manager::lane_status(std::uint8_t lane, TimeNs now) const {
-  json entry = lanes_.lane_status(lane);
-  entry["lane"] = lane;
-  entry["requests_unsent"] = unsent_[lane].size();
+status::Lane Manager::lane_status(std::uint8_t lane, const Published& published) const {
+  status::Lane out = lanes_.lane_status(lane);
+  out.lane = lane;
+  out.requests_unsent = unsent_[lane].size();
   // Of all groups that were ever here, so that the sums never go down.
   ring::ShardCounters total = lanes_.shard_totals(lane);
   for (const auto& [handle, group] : groups_) {
     if (group->plan == nullptr || lane >= group->agreement.lanes) continue;
-    total += lanes_.shard_status(*group->plan, lane, now).counters;
+    total += published_of(published, *group, lane).status.counters;
   }
-  entry["transport"] = counters_json(total);
-  return entry;
+  out.transport = transport_status(total);
+  return out;
 }
 
-json Manager::ops_status(const Group& group, TimeNs now) const {
-  json ops = json::array();
+std::vector<status::Op> Manager::ops_status(const Group& group, const Published& published,
+                                            TimeNs now) const {
+  std::vector<status::Op> ops;
   if (group.plan == nullptr || group.state != GroupState::kFormed || group.reason.is_set()) {
     return ops;
   }
   for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
-    const ring::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
-    const OpWait wait = op_wait(group, lane, status, now);
-    if (wait.op_seq != 0) ops.push_back(op_json(group, lane, wait, status, now));
+    const ring::ShardStatus& shard = published_of(published, group, lane).status;
+    const OpWait wait = op_wait(group, lane, shard, now);
+    if (wait.op_seq != 0) ops.push_back(op_status(group, lane, wait, shard, now));
   }
-  if (const auto members = lanes_.members_wait(group.handle)) {
-    ops.push_back(op_json(group, 0, members_op_wait(group, *members), {}, now));
+  const lane::MembersWait& members = published_of(published, group, 0).members;
+  if (members.op_seq != 0) {
+    ops.push_back(op_status(group, 0, members_op_wait(group, members), {}, now));
   }
   return ops;
 }
 
-json Manager::daemon_status(TimeNs now) const {
+status::Daemon Manager::daemon_status(std::span<const status::Port> ports, TimeNs now) const {
   const DaemonInfo& daemon = options_.daemon;
-  json addresses = json::array();
-  for (const LocalAddress& local : lanes_.addresses()) {
-    addresses.push_back(
-        {{"port", local.port},
-         {"address", fmt::format("{}/{}", wire::to_string(local.ip), local.prefix_bits)}});
-  }
-  json warnings = daemon.warnings;
-  // What passes is told as it is now.
-  for (const json& port : lanes_.ports_status()) {
-    if (port.value("up", true)) continue;
-    warnings.push_back(
-        fmt::format("port {}: the link is down: groups over it form when it comes up",
-                    port.value("device", "?")));
-  }
   static constexpr const char* kStates[] = {"running", "stopping", "closing"};
   static constexpr const char* kDrains[] = {"running", "draining", "drained"};
-  const char* state = stop_ != StopState::kRunning ? kStates[static_cast<std::size_t>(stop_)]
-                                                   : kDrains[static_cast<std::size_t>(drain_)];
-  return {{"version", daemon.version},
-          {"pid", ::getpid()},
-          {"state", state},
-          {"uptime_s", seconds(now - started_)},
-          {"incarnation", hex(daemon.incarnation)},
-          {"lanes", lanes_.lanes()},
-          {"max_payload_bytes", daemon.max_payload_bytes},
-          {"features", daemon.features},
-          {"base_udp_port", daemon.base_udp_port},
-          {"numa_node", daemon.numa_node},
-          {"addresses", std::move(addresses)},
-          {"datapath", daemon.datapath},
-          {"warnings", std::move(warnings)},
-          {"requests_outstanding", outstanding_.size()}};
+  status::Daemon out;
+  out.version = daemon.version;
+  out.pid = ::getpid();
+  out.state = stop_ != StopState::kRunning ? kStates[static_cast<std::size_t>(stop_)]
+                                           : kDrains[static_cast<std::size_t>(drain_)];
+  out.uptime_s = seconds(now - started_);
+  out.incarnation = hex(daemon.incarnation);
+  out.lanes = lanes_.lanes();
+  out.max_payload_bytes = daemon.max_payload_bytes;
+  out.features = daemon.features;
+  out.base_udp_port = daemon.base_udp_port;
+  out.numa_node = daemon.numa_node;
+  for (const LocalAddress& local : lanes_.addresses()) {
+    out.addresses.push_back(
+        {local.port, fmt::format("{}/{}", wire::to_string(local.ip), local.prefix_bits)});
+  }
+  out.datapath = daemon.datapath;
+  out.warnings = daemon.warnings;
+  // What passes is told as it is now.
+  for (const status::Port& port : ports) {
+    if (port.up) continue;
+    out.warnings.push_back(fmt::format(
+        "port {}: the link is down: groups over it form when it comes up", port.device));
+  }
+  out.requests_outstanding = outstanding_.size();
+  return out;
 }
 
-json Manager::group_status(const Group& group, TimeNs now) const {
-  json members = json::array();
+status::Group Manager::group_status(const Group& group, const Published& published,
+                                    TimeNs now) const {
+  status::Group out;
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const Member& member = group.members[i];
     const char* state = !member.joined() ? "missing" : member.left ? "left" : "joined";
-    members.push_back(
-        {{"member", i}, {"client", member.client_id}, {"pid", member.pid}, {"state", state}});
+    out.members.push_back({i, member.client_id, member.pid, state});
   }
-  json waits = json::array();
-  json shards = json::array();
+  out.group_id = hex(group.key.group_id);
+  out.epoch = group.key.epoch;
+  out.handle = group.handle;
+  out.state = name_of(group.state);
+  out.state_since_s = seconds(now - group.since);
+  if (group.reason.is_set()) out.aborted = describe(group.reason);
+  out.rank = group.rank;
+  out.nranks = group.nranks();
+  out.uid = group.uid;
+  out.lanes = group.agreement.lanes;
+  out.payload_bytes = group.agreement.payload_bytes;
+  out.table_digest = hex(group.digest);
+  out.downstream = neighbour_status(group.downstream);
+  out.upstream = neighbour_status(group.upstream);
+  out.idle_networks = group.idle_networks;
+  for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.agreement.lanes; ++lane) {
+    const ring::ShardStatus& shard = published_of(published, group, lane).status;
+    out.shards.push_back(shard_status(lane, shard));
+    out.retransmissions += shard.counters.retransmissions;
+  }
+  out.waits_for = waits_of(group, published, now);
+  return out;
+}
+
+std::vector<std::string> Manager::waits_of(const Group& group, const Published& published,
+                                           TimeNs now) const {
+  std::vector<std::string> waits;
   std::vector<std::string> held;  // after an abort
-  std::uint64_t retransmissions = 0;
-  if (group.plan != nullptr) {
-    for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
-      const ring::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
-      shards.push_back(shard_json(lane, status));
-      retransmissions += status.counters.retransmissions;
-      if (group.reason.is_set() && status.in_backend > 0) {
-        held.push_back(fmt::format(
-            "lane {}: the backend {} to give back {} chunks: memory of unfinished ops stays with "
-            "the daemon until then",
-            lane, status.backend_name, status.in_backend));
-      }
-      if (group.state != GroupState::kFormed || group.reason.is_set()) continue;
-      OpWait wait = op_wait(group, lane, status, now);
-      if (wait.op_seq != 0) waits.push_back(std::move(wait.text));
+  const bool runs = group.state == GroupState::kFormed && !group.reason.is_set();
+  for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.agreement.lanes; ++lane) {
+    const ring::ShardStatus& shard = published_of(published, group, lane).status;
+    if (group.reason.is_set() && shard.in_backend > 0) {
+      held.push_back(fmt::format(
+          "lane {}: the backend {} to give back {} chunks: memory of unfinished ops stays with "
+          "the daemon until then",
+          lane, shard.backend_name, shard.in_backend));
     }
+    if (!runs) continue;
+    OpWait wait = op_wait(group, lane, shard, now);
+    if (wait.op_seq != 0) waits.push_back(std::move(wait.text));
   }
-  if (group.state == GroupState::kFormed && !group.reason.is_set()) {
-    if (const auto late = lanes_.members_wait(group.handle)) {
-      waits.push_back(members_op_wait(group, *late).text);
-    }
+  if (const lane::MembersWait& late = published_of(published, group, 0).members;
+      runs && late.op_seq != 0) {
+    waits.push_back(members_op_wait(group, late).text);
   }
   if (group.state < GroupState::kFormed) waits.push_back(what_is_missing(group, now));
   if (group.state == GroupState::kClosing) waits = lanes_to_close(group);
@@ -242,47 +270,24 @@ json Manager::group_status(const Group& group, TimeNs now) const {
     waits.push_back(members_to_leave(group));
   }
   for (std::string& what : held) waits.push_back(std::move(what));
-  return {{"group_id", hex(group.key.group_id)},
-          {"epoch", group.key.epoch},
-          {"handle", group.handle},
-          {"state", name_of(group.state)},
-          {"state_since_s", seconds(now - group.since)},
-          {"aborted", group.reason.is_set() ? json(describe(group.reason)) : json(nullptr)},
-          {"waits_for", std::move(waits)},
-          {"rank", group.rank},
-          {"nranks", group.nranks()},
-          {"uid", group.uid},
-          {"lanes", group.agreement.lanes},
-          {"payload_bytes", group.agreement.payload_bytes},
-          {"table_digest", hex(group.digest)},
-          {"retransmissions", retransmissions},
-          {"members", std::move(members)},
-          {"downstream", neighbour_status(group.downstream)},
-          {"upstream", neighbour_status(group.upstream)},
-          {"idle_networks", group.idle_networks},
-          {"shards", std::move(shards)}};
+  return waits;
 }
 
-json Manager::client_status(const Client& client, TimeNs now) const {
-  json memories = json::array();
+status::Client Manager::client_status(const Client& client, TimeNs now) const {
   static constexpr const char* kStates[] = {"making", "adding", "live", "removing", "lingering"};
+  status::Client out;
+  out.client = client.id;
+  out.pid = client.peer.pid;
+  out.uid = client.peer.uid;
+  out.since_s = seconds(now - client.since);
+  out.state = client.retired ? "retired" : client.open_reply ? "opening" : "open";
+  out.memory_bytes = client.memory_bytes();
   for (const auto& [handle, memory] : client.memories) {
-    memories.push_back({{"memory", handle},
-                        {"bytes", memory.bytes()},
-                        {"on_gpu", memory.on_gpu()},
-                        {"page_bytes", memory.mapping.page_bytes()},
-                        {"numa_node", memory.mapping.numa_node()},
-                        {"state", kStates[static_cast<std::size_t>(memory.state)]}});
+    out.memories.push_back({handle, memory.bytes(), memory.on_gpu(), memory.mapping.page_bytes(),
+                            memory.mapping.numa_node(),
+                            kStates[static_cast<std::size_t>(memory.state)]});
   }
-  return {{"client", client.id},
-          {"pid", client.peer.pid},
-          {"uid", client.peer.uid},
-          {"since_s", seconds(now - client.since)},
-          {"state", client.retired      ? "retired"
-                    : client.open_reply ? "opening"
-                                        : "open"},
-          {"memory_bytes", client.memory_bytes()},
-          {"memories", std::move(memories)}};
+  return out;
 }
 
 void Manager::reply_json(const PendingReply& to, const json& value) { reply_text(to, Text(value)); }
@@ -344,8 +349,10 @@ void Manager::serve(Asks& asks, const std::function<std::function<json()>(uid_t)
 
 void Manager::serve_texts(TimeNs now) {
   serve(status_asks_, [&](uid_t viewer) -> std::function<json()> {
-    // Of what changes all the time, so that it has to be looked at here.
-    return [value = std::make_shared<json>(status(now, viewer))] { return std::move(*value); };
+    // Of what changes all the time, so that it has to be looked at here; the text is long work.
+    return [value = std::make_shared<status::DaemonStatus>(status(now, viewer))] {
+      return json(*value);
+    };
   });
   serve(trace_asks_, [&](uid_t viewer) { return prepare_trace(now, viewer); });
 }

@@ -100,14 +100,13 @@ void Lane::publish(TimeNs now) noexcept {
   }
 }
 
-std::optional<MembersWait> Lane::members_wait(std::uint64_t group_handle) const noexcept {
+std::vector<PublishedStatus> Lane::published() const {
+  std::vector<PublishedStatus> out;
   for (const Snapshot<PublishedStatus>& snapshot : statuses_) {
     const PublishedStatus published = snapshot.read();
-    if (published.group_handle != group_handle || group_handle == 0) continue;
-    if (published.members.op_seq != 0) return published.members;
-    break;
+    if (published.group_handle != 0) out.push_back(published);
   }
-  return std::nullopt;
+  return out;
 }
 
 std::optional<ring::ShardStatus> Lane::shard_status(std::uint64_t group_handle) const noexcept {

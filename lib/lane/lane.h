@@ -100,9 +100,8 @@ class Lane {
   }
   /// Any thread.
   [[nodiscard]] const TraceRing& trace() const noexcept { return trace_; }
-  /// Ops of the group that some members have called and others not, as the command lane knows them;
-  /// any thread, as shard_status().
-  [[nodiscard]] std::optional<MembersWait> members_wait(std::uint64_t group_handle) const noexcept;
+  /// All groups here, in one look, each as shard_status(); any thread; it allocates.
+  [[nodiscard]] std::vector<PublishedStatus> published() const;
 
  private:
   struct LanePort {
@@ -145,12 +144,6 @@ class Lane {
     MembersWait members;
     bool has_report = false;  // one that found no room
     LaneReport report;
-  };
-
-  struct PublishedStatus {
-    std::uint64_t group_handle = 0;
-    ring::ShardStatus status;
-    MembersWait members;  // command lane
   };
 
   // lane.cc

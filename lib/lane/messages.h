@@ -92,6 +92,13 @@ struct MembersWait {
   TimeNs since = 0;
 };
 
+/// What a lane publishes of a group.
+struct PublishedStatus {
+  std::uint64_t group_handle = 0;  ///< 0 = no group
+  ring::ShardStatus status;
+  MembersWait members;  ///< the command lane's
+};
+
 enum class NoticeType : std::uint8_t {
   kRequestDone,   ///< `request` is through; free it
   kGroupFormed,   ///< shard `lane` of group_handle; comes by the command lane, which then takes

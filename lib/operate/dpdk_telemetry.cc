@@ -51,7 +51,7 @@ int handle(const char* parameter, rte_tel_data* data, Make&& make) noexcept {
   }
 }
 
-template <Answer (*kMake)(const nlohmann::json&, const std::string&)>
+template <Answer (*kMake)(const status::DaemonStatus&, const std::string&)>
 int on_part(const char* /*command*/, const char* parameter, rte_tel_data* data) {
   return handle(parameter, data, kMake);
 }

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cctype>
 
-#include "base/json_fields.h"
-
 namespace gradwire::operate {
 
 using nlohmann::json;
@@ -49,26 +47,26 @@ void add(FlatDict& out, const std::string& name, const json& value) {
   }
 }
 
-/// One element of the array, by its index or by its `key`; without a parameter the list of keys.
-Answer pick(const json& array, const char* key, const std::string& parameter) {
+/// One of `all`, by its index or by its name; without a parameter the list of names.
+template <class T, class NameOf, class Show>
+Answer pick(const std::vector<T>& all, const std::string& parameter, NameOf&& name_of,
+            Show&& show) {
   Answer answer;
-  const auto name_of = [&](const json& element) {
-    const json value = element.is_object() ? element.value(key, json()) : json();
-    return value.is_string() ? value.get<std::string>() : value.dump();
-  };
   if (parameter.empty()) {
     answer.valid = true;
-    for (const json& element : array) answer.list.push_back(name_of(element));
+    for (const T& one : all) answer.list.push_back(name_of(one));
     return answer;
   }
-  for (std::size_t i = 0; i < array.size(); ++i) {
-    if (parameter != std::to_string(i) && parameter != name_of(array[i])) continue;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (parameter != std::to_string(i) && parameter != name_of(all[i])) continue;
     answer.valid = true;
-    answer.dict = flatten(array[i]);
+    answer.dict = flatten(show(all[i]));
     return answer;
   }
   return answer;
 }
+
+std::string lane_name(const status::Lane& lane) { return std::to_string(lane.lane); }
 
 }  // namespace
 
@@ -79,44 +77,40 @@ FlatDict flatten(const json& object) {
   return out;
 }
 
-Answer answer_status(const json& status) {
+Answer answer_status(const status::DaemonStatus& status) {
   Answer answer;
   answer.valid = true;
-  if (status.is_object() && status.contains("daemon")) answer.dict = flatten(status["daemon"]);
-  answer.dict.emplace_back("groups", std::uint64_t{elements(status, "groups").size()});
-  answer.dict.emplace_back("clients", std::uint64_t{elements(status, "clients").size()});
-  answer.dict.emplace_back("unfinished_ops", std::uint64_t{elements(status, "ops").size()});
+  answer.dict = flatten(status.daemon);
+  answer.dict.emplace_back("groups", std::uint64_t{status.groups.size()});
+  answer.dict.emplace_back("clients", std::uint64_t{status.clients.size()});
+  answer.dict.emplace_back("unfinished_ops", std::uint64_t{status.ops.size()});
   return answer;
 }
 
-Answer answer_groups(const json& status, const std::string& parameter) {
-  return pick(elements(status, "groups"), "group_id", parameter);
+Answer answer_groups(const status::DaemonStatus& status, const std::string& parameter) {
+  return pick(
+      status.groups, parameter, [](const status::Group& group) { return group.group_id; },
+      [](const status::Group& group) { return json(group); });
 }
 
-Answer answer_ports(const json& status, const std::string& parameter) {
-  return pick(elements(status, "ports"), "device", parameter);
+Answer answer_ports(const status::DaemonStatus& status, const std::string& parameter) {
+  return pick(
+      status.ports, parameter, [](const status::Port& port) { return port.device; },
+      [](const status::Port& port) { return json(port); });
 }
 
-Answer answer_lanes(const json& status, const std::string& parameter) {
-  json lanes = elements(status, "lanes");
-  for (json& lane : lanes) {
-    if (!lane.is_object()) continue;
-    lane.erase("counters");
-    lane.erase("transport");
-    lane.erase("op_latency");
-  }
-  return pick(lanes, "lane", parameter);
+Answer answer_lanes(const status::DaemonStatus& status, const std::string& parameter) {
+  return pick(status.lanes, parameter, lane_name, [](const status::Lane& lane) {
+    json shown = lane;
+    for (const char* counted : {"counters", "transport", "op_latency"}) shown.erase(counted);
+    return shown;
+  });
 }
 
-Answer answer_counters(const json& status, const std::string& parameter) {
-  json counters = json::array();
-  for (const json& lane : elements(status, "lanes")) {
-    if (!lane.is_object()) continue;
-    counters.push_back({{"lane", lane.value("lane", json())},
-                        {"packets", lane.value("counters", json::object())},
-                        {"transport", lane.value("transport", json::object())}});
-  }
-  return pick(counters, "lane", parameter);
+Answer answer_counters(const status::DaemonStatus& status, const std::string& parameter) {
+  return pick(status.lanes, parameter, lane_name, [](const status::Lane& lane) {
+    return json{{"lane", lane.lane}, {"packets", lane.counters}, {"transport", lane.transport}};
+  });
 }
 
 }  // namespace gradwire::operate

@@ -11,6 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include "status/daemon_status.h"
+
 namespace gradwire::operate {
 
 using FlatValue = std::variant<std::uint64_t, std::string>;
@@ -27,12 +29,14 @@ struct Answer {
   std::vector<std::string> list;
   FlatDict dict;
 };
-[[nodiscard]] Answer answer_status(const nlohmann::json& status);
+[[nodiscard]] Answer answer_status(const status::DaemonStatus& status);
 /// `parameter`: nothing, an index, or a group's id.
-[[nodiscard]] Answer answer_groups(const nlohmann::json& status, const std::string& parameter);
-[[nodiscard]] Answer answer_ports(const nlohmann::json& status, const std::string& parameter);
-[[nodiscard]] Answer answer_lanes(const nlohmann::json& status, const std::string& parameter);
+[[nodiscard]] Answer answer_groups(const status::DaemonStatus& status,
+                                   const std::string& parameter);
+[[nodiscard]] Answer answer_ports(const status::DaemonStatus& status, const std::string& parameter);
+[[nodiscard]] Answer answer_lanes(const status::DaemonStatus& status, const std::string& parameter);
 /// A lane's counters: those of packets, and those of its groups' transport.
-[[nodiscard]] Answer answer_counters(const nlohmann::json& status, const std::string& parameter);
+[[nodiscard]] Answer answer_counters(const status::DaemonStatus& status,
+                                     const std::string& parameter);
 
 }  // namespace gradwire::operate

@@ -6,12 +6,12 @@
 
 #include <prometheus/metric_family.h>
 
-#include <nlohmann/json.hpp>
 #include <vector>
+
+#include "status/daemon_status.h"
 
 namespace gradwire::operate {
 
-/// What the status lacks is left out.
-[[nodiscard]] std::vector<prometheus::MetricFamily> metrics_of(const nlohmann::json& status);
+[[nodiscard]] std::vector<prometheus::MetricFamily> metrics_of(const status::DaemonStatus& status);
 
 }  // namespace gradwire::operate

@@ -5,11 +5,11 @@
 
 namespace gradwire::operate {
 
-std::optional<nlohmann::json> StatusBoard::ask(std::chrono::milliseconds timeout) {
+std::shared_ptr<const status::DaemonStatus> StatusBoard::ask(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const std::uint64_t mine = ++asked_;
   answered_.wait_for(lock, timeout, [&] { return closed_ || served_ >= mine; });
-  if (closed_ || served_ < mine) return std::nullopt;
+  if (closed_ || served_ < mine) return nullptr;
   return status_;
 }
 
@@ -21,14 +21,14 @@ void StatusBoard::close() {
   answered_.notify_all();
 }
 
-void StatusBoard::serve(const std::function<nlohmann::json()>& make) {
+void StatusBoard::serve(const std::function<status::DaemonStatus()>& make) {
   std::uint64_t asked = 0;
   {
     const std::lock_guard lock(mutex_);
     if (asked_ == served_) return;
     asked = asked_;
   }
-  nlohmann::json status = make();
+  auto status = std::make_shared<const status::DaemonStatus>(make());
   {
     const std::lock_guard lock(mutex_);
     status_ = std::move(status);

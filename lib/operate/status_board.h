@@ -9,19 +9,20 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
-#include <optional>
+
+#include "status/daemon_status.h"
 
 namespace gradwire::operate {
 
 class StatusBoard {
  public:
   /// Any thread but the control thread. Threads that ask at the same time share an answer.
-  /// @return nothing where no answer came within `timeout`: the daemon is busy, or stops.
-  [[nodiscard]] std::optional<nlohmann::json> ask(std::chrono::milliseconds timeout);
+  /// @return nullptr where no answer came within `timeout`: the daemon is busy, or stops.
+  [[nodiscard]] std::shared_ptr<const status::DaemonStatus> ask(std::chrono::milliseconds timeout);
   /// Control thread, every round. Calls `make` where somebody asks.
-  void serve(const std::function<nlohmann::json()>& make);
+  void serve(const std::function<status::DaemonStatus()>& make);
   /// Control thread: it answers no more. Who waits, or asks from here on, gets nothing at once.
   void close();
 
@@ -31,7 +32,7 @@ class StatusBoard {
   std::uint64_t asked_ = 0;
   std::uint64_t served_ = 0;
   bool closed_ = false;
-  nlohmann::json status_;
+  std::shared_ptr<const status::DaemonStatus> status_;
 };
 
 }  // namespace gradwire::operate

@@ -80,6 +80,7 @@ class PlayedLanes final : public LaneControl {
     FUZZ_CHECK(lane < plan.shards.size());
     return {};
   }
+  bool registers_memory() const override { return true; }
   Result<void> register_memory(std::byte* address, std::uint64_t) override {
     FUZZ_CHECK(registered.insert(address).second);
     return {};
@@ -87,7 +88,12 @@ class PlayedLanes final : public LaneControl {
   void unregister_memory(std::byte* address) override {
     FUZZ_CHECK(registered.erase(address) == 1);
   }
-  nlohmann::json lane_status(std::uint8_t lane) const override { return {{"lcore", lane + 1}}; }
+  status::Lane lane_status(std::uint8_t lane) const override {
+    status::Lane out;
+    out.lcore = lane + 1u;
+    return out;
+  }
+  std::vector<lane::PublishedStatus> published(std::uint8_t) const override { return {}; }
   const std::vector<PortFaults>& port_faults() const override { return faults_; }
   void note_faults(std::uint16_t port, const FaultSettings& faults) override {
     FUZZ_CHECK(faults.drop >= 0 && faults.drop <= 1 && faults.delay >= 0 && faults.delay <= 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a shard counts, the status shows, and what the status shows of it the metrics have: a
+// What a shard or a lane counts, the status shows, and what the status shows the metrics have: a
 // counter that was forgotten on the way fails here.
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-#include "group/shard_json.h"
+#include "group/shard_status.h"
 #include "operate/metrics.h"
 #include "ring/shard.h"
 
@@ -19,55 +19,117 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kWords = sizeof(ring::ShardCounters) / sizeof(std::uint64_t);
-constexpr std::size_t kNoDrop = offsetof(ring::ShardCounters, drops) / sizeof(std::uint64_t);
-
-/// Each word of it has a value that no other has: its place, in thousands of millions, from 1 on.
+/// Each 64-bit word of a struct of counters has a value that no other has: its place, in thousands
+/// of millions, from 1 on.
 std::uint64_t value_at(std::size_t word) { return (word + 1) * 1'000'000'000; }
-ring::ShardCounters counters_that_differ() {
-  std::array<std::uint64_t, kWords> words;
-  for (std::size_t i = 0; i < kWords; ++i) words[i] = value_at(i);
-  ring::ShardCounters counters;
+template <class T>
+T counters_that_differ() {
+  std::array<std::uint64_t, sizeof(T) / sizeof(std::uint64_t)> words;
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = value_at(i);
+  T counters;
   std::memcpy(static_cast<void*>(&counters), words.data(), sizeof counters);
   return counters;
 }
+std::set<std::uint64_t> values_in(const json& counters) {
+  std::set<std::uint64_t> values;
+  const json flat = counters.flatten();
+  for (const auto& [name, value] : flat.items()) values.insert(value.get<std::uint64_t>());
+  return values;
+}
+constexpr std::size_t word_of(std::size_t byte) { return byte / sizeof(std::uint64_t); }
 
 TEST_CASE("the status shows every counter of a shard") {
-  const json flat = group::counters_json(counters_that_differ()).flatten();
-  std::set<std::uint64_t> shown;
-  for (const auto& [name, value] : flat.items()) shown.insert(value.get<std::uint64_t>());
-  for (std::size_t i = 0; i < kWords; ++i) {
-    if (i == kNoDrop) continue;  // the reason that is none
-    INFO("64-bit word " << i << " of ShardCounters is not in counters_json()");
+  const auto shown =
+      values_in(group::transport_status(counters_that_differ<ring::ShardCounters>()));
+  for (std::size_t i = 0; i < word_of(sizeof(ring::ShardCounters)); ++i) {
+    // The reason that is none.
+    if (i == word_of(offsetof(ring::ShardCounters, drops))) continue;
+    INFO("64-bit word " << i << " of ShardCounters is not in transport_status()");
     CHECK(shown.contains(value_at(i)));
   }
 }
 
-TEST_CASE("the metrics have every counter of a shard that the status shows") {
-  // What an operator sees by `gradwire counters` alone: the rates of other metrics say the same.
-  const std::set<std::string> status_only = {"data_bytes_sent", "data_bytes_received", "acks_sent",
-                                             "acks_received",   "pings_sent",          "ops_done",
-                                             "early_packets"};
-  const json counters = group::counters_json(counters_that_differ());
-  const json status = {{"lanes", {{{"lane", 0}, {"transport", counters}}}}};
+TEST_CASE("the status shows every counter of a lane") {
+  using lane::LaneCounters;
+  const auto shown = values_in(group::lane_counters_status(counters_that_differ<LaneCounters>()));
+  // The latencies are a part of their own, and the struct fills whole cache lines.
+  constexpr std::size_t kLatency = word_of(offsetof(LaneCounters, op_latency_ns));
+  constexpr std::size_t kDrops = word_of(offsetof(LaneCounters, drops));
+  for (std::size_t i = 0; i < kDrops + wire::kDropCount; ++i) {
+    if (i >= kLatency && i <= kDrops) continue;
+    INFO("64-bit word " << i << " of LaneCounters is not in lane_counters_status()");
+    CHECK(shown.contains(value_at(i)));
+  }
+}
+
+/// Counters of the metrics, and seconds of what is counted in nanoseconds.
+std::set<std::uint64_t> exported_of(const status::DaemonStatus& status) {
   std::set<std::uint64_t> exported;
   for (const auto& family : operate::metrics_of(status)) {
     for (const auto& metric : family.metric) {
       const double value = metric.counter.value;
-      // Seconds of what is counted in nanoseconds.
       exported.insert(static_cast<std::uint64_t>(value));
       exported.insert(static_cast<std::uint64_t>(value * 1e9 + 0.5));
     }
   }
+  return exported;
+}
+
+/// Each number of `counters` is a metric, or `status_only` names it; that list has no name too
+/// many.
+void check_exported(const json& counters, const std::set<std::uint64_t>& exported,
+                    std::set<std::string> status_only) {
   for (const auto& [name, value] : counters.items()) {
     if (!value.is_number()) continue;
     INFO(fmt::format("{} is not in operate/metrics.cc", name));
-    CHECK(exported.contains(value.get<std::uint64_t>()) != status_only.contains(name));
+    CHECK(exported.contains(value.get<std::uint64_t>()) != (status_only.erase(name) == 1));
   }
+  for (const std::string& name : status_only) FAIL_CHECK("no counter is called " << name);
+}
+
+/// The struct with each of its counters another value.
+template <class T>
+T with_values() {
+  json counters = T{};
+  std::size_t place = 0;
+  for (auto& [name, value] : counters.items()) {
+    if (value.is_number()) value = value_at(place++);
+  }
+  return counters.get<T>();
+}
+
+// What an operator sees by `gradwire counters` alone: the rates of other metrics say the same.
+
+TEST_CASE("the metrics have every counter of a shard that the status shows") {
+  status::DaemonStatus status;
+  status.lanes.emplace_back().transport =
+      group::transport_status(counters_that_differ<ring::ShardCounters>());
+  const json counters = status.lanes[0].transport;
+  const auto exported = exported_of(status);
+  check_exported(counters, exported,
+                 {"data_bytes_sent", "data_bytes_received", "acks_sent", "acks_received",
+                  "pings_sent", "ops_done", "early_packets"});
   for (const auto& [reason, value] : counters["drops"].items()) {
     INFO("dropped for " << reason);
     CHECK(exported.contains(value.get<std::uint64_t>()));
   }
+}
+
+TEST_CASE("the metrics have every counter of a lane, a port and a backend that the status shows") {
+  status::DaemonStatus status;
+  status.lanes.emplace_back().counters = with_values<status::LaneCounters>();
+  check_exported(status.lanes[0].counters, exported_of(status),
+                 {"rounds", "busy_rounds", "sleeps", "echo_replies", "replies_withheld",
+                  "neighbor_frames", "neighbor_drops", "commands", "bad_commands"});
+  status = {};
+  status.ports.emplace_back().counters = with_values<status::PortCounters>();
+  // Lanes count what they receive and send.
+  check_exported(
+      status.ports[0].counters, exported_of(status),
+      {"rx_packets", "rx_bytes", "tx_packets", "tx_bytes", "neighbors_evicted", "arp_refused"});
+  status = {};
+  status.reduce.push_back(with_values<status::Reduce>());
+  check_exported(status.reduce[0], exported_of(status), {});
 }
 
 }  // namespace

@@ -241,7 +241,7 @@ TEST_CASE("memory on a GPU is the client's by its descriptor, and counts, until 
   CHECK(::lseek(sent.fds[0].get(), 0, SEEK_END) == 12288);
   CHECK(daemon.lanes.gpu_memory.size() == 1);
   CHECK(daemon.lanes.registered.empty());
-  const auto status = daemon.manager->status(daemon.now)["clients"].at(0);
+  const auto status = daemon.status_json()["clients"].at(0);
   CHECK(status["memories"][0]["on_gpu"] == true);
   CHECK(status["memory_bytes"] == 12288);
   daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
@@ -291,7 +291,7 @@ TEST_CASE("memory on a CUDA device goes when its client's process has ended, or 
   daemon.hang_up(connection);
   daemon.advance(1'000'000'000);
   CHECK(daemon.lanes.gpu_memory.size() == 1);
-  CHECK(daemon.manager->status(daemon.now)["clients"][0]["memories"][0]["state"] == "lingering");
+  CHECK(daemon.status_json()["clients"][0]["memories"][0]["state"] == "lingering");
   const bool dies = GENERATE(true, false);
   if (dies) {
     ::kill(child, SIGKILL);
@@ -348,7 +348,7 @@ TEST_CASE("memory is made while others are served, in order for each client") {
   CHECK(daemon.take(1).code() == ErrorCode::kOk);
   CHECK(daemon.waiting(1) == 0);
   CHECK(worker.jobs.size() == 2);  // one of each client
-  CHECK(daemon.manager->status(daemon.now)["clients"][0]["memories"][0]["state"] == "making");
+  CHECK(daemon.status_json()["clients"][0]["memories"][0]["state"] == "making");
   worker.run();
   daemon.poll();
   CHECK(daemon.take(1).header.request_id == first);

@@ -87,8 +87,20 @@ class FakeLanes final : public LaneControl {
   std::vector<lane::TraceEvent> trace(std::uint8_t lane) const override {
     return lane == 0 ? traces : std::vector<lane::TraceEvent>{};
   }
-  std::optional<lane::MembersWait> members_wait(std::uint64_t) const override { return members; }
-  nlohmann::json lane_status(std::uint8_t lane) const override { return {{"lcore", lane + 1}}; }
+  std::vector<lane::PublishedStatus> published(std::uint8_t lane) const override {
+    std::vector<lane::PublishedStatus> out;
+    for (const lane::GroupPlan* plan : plans) {
+      if (lane >= plan->shards.size()) continue;
+      out.push_back({plan->group_handle, statuses[lane], {}});
+      if (lane == 0 && members) out.back().members = *members;
+    }
+    return out;
+  }
+  status::Lane lane_status(std::uint8_t lane) const override {
+    status::Lane out;
+    out.lcore = lane + 1u;
+    return out;
+  }
   bool registers_memory() const override { return registers; }
   Result<void> register_memory(std::byte* address, std::uint64_t bytes) override {
     if (!register_error.empty()) return fail(ErrorCode::kResourceExhausted, register_error);
@@ -376,8 +388,10 @@ struct FakeDaemon {
     CHECK(event.group_handle == handle);
     return ipc::text_of(event.text);
   }
+  /// As root gets it.
+  nlohmann::json status_json() const { return manager->status(now); }
   nlohmann::json group_json(std::size_t index = 0) const {
-    return manager->status(now)["groups"].at(index);
+    return manager->status(now).groups.at(index);
   }
 
   TimeNs now = 1'000'000'000'000;

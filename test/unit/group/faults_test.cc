@@ -20,7 +20,7 @@ InjectRequest drop_on(const std::string& device, double share) {
   return request;
 }
 
-json faults_of(const FakeDaemon& daemon) { return daemon.manager->status(daemon.now)["faults"]; }
+json faults_of(const FakeDaemon& daemon) { return daemon.status_json()["faults"]; }
 
 }  // namespace
 

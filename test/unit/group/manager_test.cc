@@ -66,7 +66,7 @@ TEST_CASE("a full lane ring delays requests, and keeps their order") {
   daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
   daemon.send(2, MessageType::kOpen, ipc::OpenRequest{});
   CHECK(daemon.waiting(1) == 0);
-  CHECK(daemon.manager->status(daemon.now)["lanes"][0]["requests_unsent"] == 2);
+  CHECK(daemon.status_json()["lanes"][0]["requests_unsent"] == 2);
   daemon.hang_up(1);
   daemon.lanes.full = false;
   daemon.poll();

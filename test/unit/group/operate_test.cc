@@ -33,7 +33,7 @@ TEST_CASE("draining waits for the lane's word, and refuses new groups meanwhile 
   daemon.form({1});
   ask_drain(daemon, 9, false);
   CHECK(daemon.waiting(9) == 0);
-  CHECK(daemon.manager->status(daemon.now)["daemon"]["state"] == "draining");
+  CHECK(daemon.status_json()["daemon"]["state"] == "draining");
   auto other = join_body(0, table_of(2));
   other.request.group_id = 0xbeef;
   daemon.join(1, other);
@@ -42,14 +42,14 @@ TEST_CASE("draining waits for the lane's word, and refuses new groups meanwhile 
   REQUIRE(daemon.lanes.finish(RequestType::kDrain) == 1);
   daemon.poll();
   CHECK(json_of(daemon.take(9)) == json({{"state", "drained"}, {"groups", 1}, {"clients", 1}}));
-  CHECK(daemon.manager->status(daemon.now)["daemon"]["state"] == "drained");
+  CHECK(daemon.status_json()["daemon"]["state"] == "drained");
   daemon.join(1, other);
   daemon.refused(1, ErrorCode::kUnavailable, "being drained");
 
   ask_drain(daemon, 9, true);
   CHECK(json_of(daemon.take(9))["state"] == "running");
   CHECK(daemon.lanes.count(RequestType::kResume) == 1);
-  CHECK(daemon.manager->status(daemon.now)["daemon"]["state"] == "running");
+  CHECK(daemon.status_json()["daemon"]["state"] == "running");
 }
 
 TEST_CASE("who waits for a drain is told that the daemon resumes") {
@@ -59,7 +59,7 @@ TEST_CASE("who waits for a drain is told that the daemon resumes") {
   daemon.refused(9, ErrorCode::kAborted, "resume");
   daemon.lanes.finish(RequestType::kDrain);
   daemon.poll();
-  CHECK(daemon.manager->status(daemon.now)["daemon"]["state"] == "running");
+  CHECK(daemon.status_json()["daemon"]["state"] == "running");
 }
 
 TEST_CASE("only root and the daemon's user drain") {
@@ -106,14 +106,14 @@ TEST_CASE("ops say who waits for whom, and since when") {
   FakeDaemon daemon;
   daemon.open(1);
   daemon.form({1}, 3);
-  CHECK(daemon.manager->status(daemon.now)["ops"].empty());
+  CHECK(daemon.status_json()["ops"].empty());
   ring::ShardStatus& status = daemon.lanes.statuses[1];
   status.posted_op_seq = 8;
   status.done_op_seq = 6;
   status.downstream_posted_op_seq = 8;
   status.oldest_op = {daemon.now - 3'000'000'000, daemon.now - 2'500'000'000, 1 << 20, 4};
   status.progress_at = daemon.now - 2'000'000'000;
-  json ops = daemon.manager->status(daemon.now)["ops"];
+  json ops = daemon.status_json()["ops"];
   REQUIRE(ops.size() == 1);
   CHECK(ops[0]["op_seq"] == 7);
   CHECK(ops[0]["unfinished"] == 2);
@@ -128,11 +128,11 @@ TEST_CASE("ops say who waits for whom, and since when") {
 
   status.waits_for_downstream = true;
   status.chunks_sent = status.credit_chunks = 100;
-  CHECK_THAT(daemon.manager->status(daemon.now)["ops"][0]["text"].get<std::string>(),
+  CHECK_THAT(daemon.status_json()["ops"][0]["text"].get<std::string>(),
              Catch::Contains("downstream rank 1, which grants no credit"));
   status.credit_chunks = 200;
   status.bytes_in_flight = 9000;
-  CHECK_THAT(daemon.manager->status(daemon.now)["ops"][0]["text"].get<std::string>(),
+  CHECK_THAT(daemon.status_json()["ops"][0]["text"].get<std::string>(),
              Catch::Contains("downstream rank 1 to acknowledge 9000 bytes"));
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("an op that waits for a member of this rank says for which") {
   daemon.open(1);
   daemon.form({1}, 3);
   daemon.lanes.members = lane::MembersWait{9, 1, false, daemon.now - 500'000'000};
-  const json ops = daemon.manager->status(daemon.now)["ops"];
+  const json ops = daemon.status_json()["ops"];
   REQUIRE(ops.size() == 1);
   CHECK(ops[0]["waits_for"] == "this rank");
   CHECK(ops[0]["since_s"] == 0.5);
@@ -155,7 +155,7 @@ TEST_CASE("a lane's transport counters are those of all groups, gone ones too") 
   daemon.lanes.statuses[0].counters.retransmissions = 3;
   daemon.lanes.gone.retransmissions = 40;
   daemon.lanes.gone.drops[static_cast<int>(wire::Drop::kDuplicate)] = 5;
-  const json transport = daemon.manager->status(daemon.now)["lanes"][0]["transport"];
+  const json transport = daemon.status_json()["lanes"][0]["transport"];
   CHECK(transport["retransmissions"] == 43);
   CHECK(transport["drops"][wire::name_of(wire::Drop::kDuplicate)] == 5);
   CHECK(daemon.group_json()["shards"][0]["counters"]["retransmissions"] == 3);

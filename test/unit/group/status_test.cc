@@ -42,7 +42,7 @@ TEST_CASE("what was reduced is told by backend and path, groups that are gone in
   daemon.lanes.statuses[0].backend_path = "mapped";
   daemon.lanes.statuses[0].backend = {5, 6, 7};
   // Lane 1 has published nothing yet.
-  const json reduce = daemon.manager->status(daemon.now)["reduce"];
+  const json reduce = daemon.status_json()["reduce"];
   REQUIRE(reduce.size() == 2);
   CHECK(reduce[0]["backend"] == "cpu avx2");
   CHECK(reduce[0]["chunks_reduced"] == 1);
@@ -87,7 +87,7 @@ TEST_CASE("clients and their memory are shown") {
   FakeDaemon daemon;
   const std::uint32_t id = daemon.open(4);
   const std::uint32_t memory = daemon.allocate(4, 12288);
-  const json client = daemon.manager->status(daemon.now)["clients"].at(0);
+  const json client = daemon.status_json()["clients"].at(0);
   CHECK(client["client"] == id);
   CHECK(client["pid"] == 1004);
   CHECK(client["uid"] == 500);
@@ -96,7 +96,7 @@ TEST_CASE("clients and their memory are shown") {
   CHECK(client["memories"][0]["memory"] == memory);
   CHECK(client["memories"][0]["state"] == "live");
   daemon.hang_up(4);
-  const json after = daemon.manager->status(daemon.now)["clients"].at(0);
+  const json after = daemon.status_json()["clients"].at(0);
   CHECK(after["state"] == "retired");
   CHECK(after["memories"][0]["state"] == "removing");
 }

@@ -42,7 +42,11 @@ TEST_CASE("metrics are served on loopback, as the control thread answers") {
   std::atomic<bool> stop{false};
   std::thread control([&] {
     while (!stop) {
-      board->serve([] { return nlohmann::json{{"daemon", {{"version", "9.9"}}}}; });
+      board->serve([] {
+        status::DaemonStatus status;
+        status.daemon.version = "9.9";
+        return status;
+      });
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });

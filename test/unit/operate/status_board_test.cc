@@ -15,7 +15,11 @@ TEST_CASE("whoever asks gets a status that was made after the question") {
   std::atomic<bool> stop{false};
   std::thread control([&] {
     while (!stop) {
-      board.serve([&] { return nlohmann::json{{"n", ++made}}; });
+      board.serve([&] {
+        status::DaemonStatus status;
+        status.daemon.pid = ++made;
+        return status;
+      });
       std::this_thread::sleep_for(1ms);
     }
   });
@@ -23,7 +27,7 @@ TEST_CASE("whoever asks gets a status that was made after the question") {
   for (int i = 0; i < 5; ++i) {
     const auto status = board.ask(10s);
     REQUIRE(status);
-    const int n = (*status)["n"];
+    const auto n = static_cast<int>(status->daemon.pid);
     CHECK(n > last);
     last = n;
   }
@@ -43,7 +47,7 @@ TEST_CASE("an answer that comes late is for nobody") {
   StatusBoard board;
   CHECK_FALSE(board.ask(1ms));
   // A late answer is for those who ask next.
-  board.serve([] { return nlohmann::json(7); });
+  board.serve([] { return status::DaemonStatus{}; });
   CHECK_FALSE(board.ask(10ms));
 }
 

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Shards' numbers as JSON, and what an unfinished op waits for. Private to lib/group; pure.
+/// Shards' and lanes' numbers for the status, and what an unfinished op waits for. Private to
+/// lib/group; pure.
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "group/state.h"
+#include "lane/counters.h"
 #include "ring/shard.h"
+#include "status/daemon_status.h"
 
 namespace gradwire::group {
 
@@ -17,11 +19,11 @@ namespace gradwire::group {
 /// Whether a user may know what names a group of `owner` on the wire: its own user, root, and the
 /// daemon's own.
 [[nodiscard]] bool may_see(uid_t viewer, uid_t owner) noexcept;
-/// What others get in place of the group's id: "hidden-7".
-[[nodiscard]] std::string hidden_name(std::uint64_t handle);
 
-[[nodiscard]] nlohmann::json shard_json(std::uint8_t lane, const ring::ShardStatus& status);
-[[nodiscard]] nlohmann::json counters_json(const ring::ShardCounters& counters);
+[[nodiscard]] status::Shard shard_status(std::uint8_t lane, const ring::ShardStatus& shard);
+[[nodiscard]] status::Transport transport_status(const ring::ShardCounters& counters);
+/// Each value as the lane wrote it last.
+[[nodiscard]] status::LaneCounters lane_counters_status(const lane::LaneCounters& counters);
 
 /// The oldest unfinished op of a formed group on one lane, and who is to do something about it.
 struct OpWait {
@@ -31,10 +33,9 @@ struct OpWait {
   TimeNs since = 0;
   std::string text;  ///< one line: whom, and what for
 };
-[[nodiscard]] OpWait op_wait(const Group& group, std::uint8_t lane, const ring::ShardStatus& status,
+[[nodiscard]] OpWait op_wait(const Group& group, std::uint8_t lane, const ring::ShardStatus& shard,
                              TimeNs now);
-/// For `gradwire ops`.
-[[nodiscard]] nlohmann::json op_json(const Group& group, std::uint8_t lane, const OpWait& wait,
-                                     const ring::ShardStatus& status, TimeNs now);
+[[nodiscard]] status::Op op_status(const Group& group, std::uint8_t lane, const OpWait& wait,
+                                   const ring::ShardStatus& shard, TimeNs now);
 
 }  // namespace gradwire::group

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "status/daemon_status.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "status/fields.h"
+
+namespace gradwire::status {
+
+GRADWIRE_FIELDS(Address, port, address)
+GRADWIRE_FIELDS(Daemon, version, pid, state, uptime_s, incarnation, lanes, max_payload_bytes,
+                features, base_udp_port, numa_node, addresses, datapath, warnings,
+                requests_outstanding)
+GRADWIRE_FIELDS(Transport, data_packets_sent, data_bytes_sent, data_packets_received,
+                data_bytes_received, retransmissions, probes, acks_sent, acks_received, pings_sent,
+                spills, early_packets, copies, ops_done, ecn_ce_received, stalled_on_downstream_ns,
+                stalled_on_upstream_ns, drops)
+GRADWIRE_FIELDS(LaneCounters, rounds, busy_rounds, rx_packets, rx_bytes, tx_packets, tx_bytes,
+                tx_refused, tx_dropped, sleeps, sleep_ns, echo_replies, replies_withheld,
+                neighbor_frames, neighbor_drops, commands, bad_commands, ops_done, aborts, stuck,
+                busy_ns, idle_ns, op_bytes, bus_bytes, drops)
+GRADWIRE_FIELDS(OpLatency, sum_ns, bounds_ns, counts)
+GRADWIRE_FIELDS(Mempool, mempool, free, mbufs)
+GRADWIRE_FIELDS(LanePort, device, driver, link)
+GRADWIRE_FIELDS(Lane, lane, lcore, polling, nice, isolated, isolation_problems,
+                involuntary_switches, ports, mempool_ops, packet_mbufs_free, requests_unsent,
+                counters, op_latency, mempools, transport)
+GRADWIRE_FIELDS(Reduce, backend, path, chunks_reduced, chunks_moved, bytes)
+GRADWIRE_FIELDS(FaultCounts, frames, dropped, duplicated, reordered, corrupted, delayed,
+                passed_full, no_mbuf, held)
+GRADWIRE_FIELDS(Faults, port, active, settings, seed, drop, duplicate, reorder, reorder_frames,
+                corrupt, delay, delay_us, counters)
+GRADWIRE_FIELDS(Member, member, client, pid, state)
+GRADWIRE_FIELDS(Path, port, local_ip, remote_ip, remote_mac)
+GRADWIRE_FIELDS(Neighbour, rank, incarnation, paths)
+GRADWIRE_FIELDS(Shard, lane, state, posted_op_seq, done_op_seq, downstream_posted_op_seq,
+                upstream_silence_s, downstream_silence_s, bytes_in_flight, packets_in_flight,
+                window_bytes, credit_chunks, chunks_sent, transit_queued, early_held,
+                smoothed_rtt_us, latest_rtt_us, min_rtt_us, rttvar_us, pto_count, packets_lost,
+                ecn_ce_reported, upstream_heard, downstream_heard, in_backend, backend,
+                backend_path, counters)
+GRADWIRE_FIELDS(Group, group_id, epoch, handle, state, state_since_s, aborted, waits_for, rank,
+                nranks, uid, lanes, payload_bytes, table_digest, retransmissions, members,
+                downstream, upstream, idle_networks, shards)
+GRADWIRE_FIELDS(Op, group_id, epoch, rank, op_seq, unfinished, lane, bytes, posted_s, first_chunk_s,
+                retransmissions, waits_for, waits_for_rank, since_s, text)
+GRADWIRE_FIELDS(PortCounters, rx_packets, rx_bytes, rx_missed, rx_errors, rx_no_mbuf, tx_packets,
+                tx_bytes, tx_errors, neighbors_evicted, arp_refused)
+GRADWIRE_FIELDS(Port, device, driver, link, up, mac, address, mtu, numa_node, queues, rx_interrupts,
+                flow_steering, splits_payload, neighbors, counters)
+GRADWIRE_FIELDS(Memory, memory, bytes, on_gpu, page_bytes, numa_node, state)
+GRADWIRE_FIELDS(Client, client, pid, uid, since_s, state, memory_bytes, memories)
+GRADWIRE_FIELDS(DaemonStatus, daemon, lanes, reduce, faults, groups, ops, ports, clients)
+
+std::string hidden_name(std::uint64_t handle) { return fmt::format("hidden-{}", handle); }
+
+namespace {
+
+using nlohmann::json;
+
+void find_missing(std::vector<std::string>& out, const std::string& path, const json& in,
+                  const json& whole) {
+  if (whole.is_array()) {
+    for (std::size_t i = 0; i < whole.size() && in.is_array() && i < in.size(); ++i) {
+      find_missing(out, path, in[i], whole[i]);
+    }
+    return;
+  }
+  if (!whole.is_object()) return;
+  for (const auto& [name, value] : whole.items()) {
+    const std::string inner = path.empty() ? name : path + "." + name;
+    if (in.is_object() && in.contains(name)) {
+      find_missing(out, inner, in[name], value);
+    } else if (std::ranges::find(out, inner) == out.end()) {
+      out.push_back(inner);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> missing_in(const json& in, const DaemonStatus& value) {
+  std::vector<std::string> out;
+  find_missing(out, "", in, value);
+  return out;
+}
+
+}  // namespace gradwire::status

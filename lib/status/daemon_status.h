@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What a daemon tells of itself: one struct, which the control thread fills once for each who asks
+/// (group/status.cc), and from which everything that anybody reads is made: the JSON of the control
+/// socket (to_json() below), Prometheus' metrics, DPDK's telemetry, and the views of the operator's
+/// tool, which reads the JSON back into the same struct. Plain data; any thread; it allocates.
+///
+/// A member's name is its name in the JSON. daemon_status.cc lists each struct's members once, for
+/// both ways, and does not compile if one is missing there. 64-bit ids are hexadecimal texts, since
+/// JSON numbers are doubles to many readers; what other users may not know is none, or
+/// "hidden-HANDLE". Units stand last in a name; times of "since" are how long ago.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gradwire::status {
+
+/// Left out of the JSON if there is none; std::optional is null there.
+template <class T>
+struct Maybe : std::optional<T> {
+  using std::optional<T>::optional;
+};
+
+/// By reason.
+using Drops = std::map<std::string, std::uint64_t>;
+
+struct Address {
+  std::uint16_t port = 0;
+  std::string address;  ///< "10.0.0.1/24"
+};
+
+struct Daemon {
+  std::string version;
+  std::int64_t pid = 0;
+  std::string state;  ///< "running", "draining", "drained", "stopping", "closing"
+  double uptime_s = 0;
+  std::string incarnation;
+  std::uint32_t lanes = 0;
+  std::uint32_t max_payload_bytes = 0;
+  std::uint32_t features = 0;
+  std::uint32_t base_udp_port = 0;
+  int numa_node = -1;  ///< -1: none
+  std::vector<Address> addresses;
+  std::vector<std::string> datapath;  ///< facts of the start, a line each
+  std::vector<std::string> warnings;
+  std::uint64_t requests_outstanding = 0;  ///< that lanes have not answered
+};
+
+/// What shards of groups did on a lane, or one shard.
+struct Transport {
+  std::uint64_t data_packets_sent = 0;
+  std::uint64_t data_bytes_sent = 0;
+  std::uint64_t data_packets_received = 0;
+  std::uint64_t data_bytes_received = 0;
+  std::uint64_t retransmissions = 0;
+  std::uint64_t probes = 0;
+  std::uint64_t acks_sent = 0;
+  std::uint64_t acks_received = 0;
+  std::uint64_t pings_sent = 0;
+  std::uint64_t spills = 0;
+  std::uint64_t early_packets = 0;
+  std::uint64_t copies = 0;
+  std::uint64_t ops_done = 0;
+  std::uint64_t ecn_ce_received = 0;
+  std::uint64_t stalled_on_downstream_ns = 0;
+  std::uint64_t stalled_on_upstream_ns = 0;
+  Drops drops;
+};
+
+/// lane/counters.h says what they mean.
+struct LaneCounters {
+  std::uint64_t rounds = 0;
+  std::uint64_t busy_rounds = 0;
+  std::uint64_t rx_packets = 0;
+  std::uint64_t rx_bytes = 0;
+  std::uint64_t tx_packets = 0;
+  std::uint64_t tx_bytes = 0;
+  std::uint64_t tx_refused = 0;
+  std::uint64_t tx_dropped = 0;
+  std::uint64_t sleeps = 0;
+  std::uint64_t sleep_ns = 0;
+  std::uint64_t echo_replies = 0;
+  std::uint64_t replies_withheld = 0;
+  std::uint64_t neighbor_frames = 0;
+  std::uint64_t neighbor_drops = 0;
+  std::uint64_t commands = 0;
+  std::uint64_t bad_commands = 0;
+  std::uint64_t ops_done = 0;
+  std::uint64_t aborts = 0;
+  std::uint64_t stuck = 0;
+  std::uint64_t busy_ns = 0;
+  std::uint64_t idle_ns = 0;
+  std::uint64_t op_bytes = 0;
+  std::uint64_t bus_bytes = 0;
+  Drops drops;
+};
+
+/// counts[i] ops took at most bounds_ns[i] and more than the bound before; the last ones any time.
+struct OpLatency {
+  std::uint64_t sum_ns = 0;
+  std::vector<std::uint64_t> bounds_ns;
+  std::vector<std::uint64_t> counts;
+};
+
+struct Mempool {
+  std::string mempool;
+  std::uint32_t free = 0;
+  std::uint32_t mbufs = 0;
+};
+
+struct LanePort {
+  std::string device;
+  std::string driver;
+  std::string link;
+};
+
+struct Lane {
+  std::uint32_t lane = 0;
+  std::uint32_t lcore = 0;
+  std::string polling;
+  Maybe<int> nice;
+  bool isolated = false;
+  std::string isolation_problems;
+  Maybe<std::uint64_t> involuntary_switches;
+  std::vector<LanePort> ports;
+  std::string mempool_ops;
+  std::uint32_t packet_mbufs_free = 0;
+  std::uint64_t requests_unsent = 0;  ///< that its ring had no room for
+  LaneCounters counters;
+  Maybe<OpLatency> op_latency;  ///< lane 0's
+  std::vector<Mempool> mempools;
+  Transport transport;  ///< of all groups that were ever here, so that no sum goes down
+};
+
+/// What shards reduced, by backend and path.
+struct Reduce {
+  std::string backend;
+  std::string path;
+  std::uint64_t chunks_reduced = 0;
+  std::uint64_t chunks_moved = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct FaultCounts {
+  std::uint64_t frames = 0;
+  std::uint64_t dropped = 0;
+  std::uint64_t duplicated = 0;
+  std::uint64_t reordered = 0;
+  std::uint64_t corrupted = 0;
+  std::uint64_t delayed = 0;
+  std::uint64_t passed_full = 0;
+  std::uint64_t no_mbuf = 0;
+  std::uint64_t held = 0;
+};
+
+/// Of a port that does, or did, wrong on purpose.
+struct Faults {
+  std::string port;
+  bool active = false;
+  std::string settings;
+  std::uint64_t seed = 0;
+  double drop = 0;
+  double duplicate = 0;
+  double reorder = 0;
+  std::uint32_t reorder_frames = 0;
+  double corrupt = 0;
+  double delay = 0;
+  std::uint32_t delay_us = 0;
+  FaultCounts counters;
+};
+
+struct Member {
+  std::uint64_t member = 0;
+  std::uint32_t client = 0;
+  std::int64_t pid = 0;
+  std::string state;  ///< "missing", "joined", "left"
+};
+
+struct Path {
+  std::uint16_t port = 0;
+  std::string local_ip;
+  std::string remote_ip;
+  std::optional<std::string> remote_mac;  ///< none until it has answered
+};
+
+struct Neighbour {
+  std::uint16_t rank = 0;
+  std::optional<std::string> incarnation;  ///< none: hidden
+  std::vector<Path> paths;                 ///< lane i takes path i modulo their number
+};
+
+struct Shard {
+  std::uint32_t lane = 0;
+  std::string state;
+  std::uint64_t posted_op_seq = 0;
+  std::uint64_t done_op_seq = 0;
+  std::uint64_t downstream_posted_op_seq = 0;
+  double upstream_silence_s = 0;
+  double downstream_silence_s = 0;
+  std::uint64_t bytes_in_flight = 0;
+  std::uint64_t packets_in_flight = 0;
+  std::uint64_t window_bytes = 0;
+  std::uint64_t credit_chunks = 0;
+  std::uint64_t chunks_sent = 0;
+  std::uint64_t transit_queued = 0;
+  std::uint64_t early_held = 0;
+  double smoothed_rtt_us = 0;
+  double latest_rtt_us = 0;  ///< 0: no sample yet
+  double min_rtt_us = 0;
+  double rttvar_us = 0;
+  std::uint64_t pto_count = 0;
+  std::uint64_t packets_lost = 0;
+  std::uint64_t ecn_ce_reported = 0;
+  bool upstream_heard = false;
+  bool downstream_heard = false;
+  std::uint64_t in_backend = 0;
+  std::string backend;
+  std::string backend_path;
+  Transport counters;
+};
+
+struct Group {
+  std::string group_id;
+  std::uint32_t epoch = 0;
+  std::uint64_t handle = 0;
+  std::string state;
+  double state_since_s = 0;
+  std::optional<std::string> aborted;  ///< why
+  std::vector<std::string> waits_for;
+  std::uint16_t rank = 0;
+  std::uint16_t nranks = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t lanes = 0;
+  std::uint32_t payload_bytes = 0;
+  std::optional<std::string> table_digest;  ///< none: hidden
+  std::uint64_t retransmissions = 0;
+  std::vector<Member> members;
+  std::optional<Neighbour> downstream;
+  std::optional<Neighbour> upstream;
+  std::uint64_t idle_networks = 0;
+  std::vector<Shard> shards;  ///< by lane
+};
+
+/// The oldest unfinished op of a group on a lane.
+struct Op {
+  std::string group_id;
+  std::uint32_t epoch = 0;
+  std::uint16_t rank = 0;
+  std::uint64_t op_seq = 0;
+  std::uint64_t unfinished = 0;  ///< it, and those after it
+  std::uint32_t lane = 0;
+  std::uint64_t bytes = 0;
+  std::optional<double> posted_s;
+  std::optional<double> first_chunk_s;
+  std::uint64_t retransmissions = 0;
+  std::string waits_for;  ///< "upstream", "downstream", "this rank"
+  std::uint16_t waits_for_rank = 0;
+  std::optional<double> since_s;
+  std::string text;  ///< one line: whom, and what for
+};
+
+struct PortCounters {
+  std::uint64_t rx_packets = 0;
+  std::uint64_t rx_bytes = 0;
+  std::uint64_t rx_missed = 0;
+  std::uint64_t rx_errors = 0;
+  std::uint64_t rx_no_mbuf = 0;
+  std::uint64_t tx_packets = 0;
+  std::uint64_t tx_bytes = 0;
+  std::uint64_t tx_errors = 0;
+  std::uint64_t neighbors_evicted = 0;
+  std::uint64_t arp_refused = 0;
+};
+
+struct Port {
+  std::string device;
+  std::string driver;
+  std::string link;
+  bool up = false;
+  std::string mac;
+  std::string address;
+  std::uint32_t mtu = 0;
+  int numa_node = -1;
+  std::uint32_t queues = 0;
+  bool rx_interrupts = false;
+  bool flow_steering = false;
+  bool splits_payload = false;
+  std::uint64_t neighbors = 0;  ///< that ARP has found, or looks for
+  PortCounters counters;
+};
+
+struct Memory {
+  std::uint32_t memory = 0;
+  std::uint64_t bytes = 0;
+  bool on_gpu = false;
+  std::uint64_t page_bytes = 0;
+  int numa_node = -1;
+  std::string state;
+};
+
+struct Client {
+  std::uint32_t client = 0;
+  std::int64_t pid = 0;
+  std::uint32_t uid = 0;
+  double since_s = 0;
+  std::string state;  ///< "opening", "open", "retired"
+  std::uint64_t memory_bytes = 0;
+  std::vector<Memory> memories;
+};
+
+struct DaemonStatus {
+  Daemon daemon;
+  std::vector<Lane> lanes;
+  std::vector<Reduce> reduce;
+  std::vector<Faults> faults;
+  std::vector<Group> groups;
+  std::vector<Op> ops;
+  std::vector<Port> ports;
+  std::vector<Client> clients;
+};
+
+/// What others get in place of a group's id: "hidden-7".
+[[nodiscard]] std::string hidden_name(std::uint64_t handle);
+
+/// Of another daemon's JSON: what is missing or of another kind stays as it was in `value`; what
+/// `value` has no member for is left out. It throws nothing but for want of memory.
+#define GRADWIRE_STATUS_JSON(Type)                      \
+  void to_json(nlohmann::json& out, const Type& value); \
+  void from_json(const nlohmann::json& in, Type& value)
+GRADWIRE_STATUS_JSON(Address);
+GRADWIRE_STATUS_JSON(Daemon);
+GRADWIRE_STATUS_JSON(Transport);
+GRADWIRE_STATUS_JSON(LaneCounters);
+GRADWIRE_STATUS_JSON(OpLatency);
+GRADWIRE_STATUS_JSON(Mempool);
+GRADWIRE_STATUS_JSON(LanePort);
+GRADWIRE_STATUS_JSON(Lane);
+GRADWIRE_STATUS_JSON(Reduce);
+GRADWIRE_STATUS_JSON(FaultCounts);
+GRADWIRE_STATUS_JSON(Faults);
+GRADWIRE_STATUS_JSON(Member);
+GRADWIRE_STATUS_JSON(Path);
+GRADWIRE_STATUS_JSON(Neighbour);
+GRADWIRE_STATUS_JSON(Shard);
+GRADWIRE_STATUS_JSON(Group);
+GRADWIRE_STATUS_JSON(Op);
+GRADWIRE_STATUS_JSON(PortCounters);
+GRADWIRE_STATUS_JSON(Port);
+GRADWIRE_STATUS_JSON(Memory);
+GRADWIRE_STATUS_JSON(Client);
+GRADWIRE_STATUS_JSON(DaemonStatus);
+#undef GRADWIRE_STATUS_JSON
+
+/// The members that `value` has and `in`, from which it was read, lacks: "lanes.counters.stuck",
+/// each once. A daemon of another release tells less.
+[[nodiscard]] std::vector<std::string> missing_in(const nlohmann::json& in,
+                                                  const DaemonStatus& value);
+
+}  // namespace gradwire::status
