@@ -119,14 +119,14 @@ Result<void> BareTransport::start_port() {
   port_ = std::move(*opened);
   if (!port_->row().tx_copies) {
     return fail(ErrorCode::kUnsupported,
-                fmt::format("port {}: transport bare sends out of gradient memory, which {} would "
-                            "go on reading; memif copies",
+                fmt::format("port {}: transport bare overwrites gradient memory that it has sent, "
+                            "and the driver {} may still read it: use a memif port, which copies",
                             option.device, port_->row().driver));
   }
   const std::uint32_t room = port_->limits().frame_bytes / 64 * 64;
   payload_bytes_ = wanted.payload_bytes != 0 ? wanted.payload_bytes : room;
   if (payload_bytes_ > room) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("--payload {}: port {} carries {}",
+    return fail(ErrorCode::kInvalidArgument, fmt::format("--payload {}: port {} carries at most {}",
                                                          payload_bytes_, option.device, room));
   }
   rx_burst_ = static_cast<std::uint16_t>(

@@ -29,8 +29,8 @@ Result<std::byte*> HugeMemory::allocate(std::uint64_t bytes) {
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_POPULATE, -1, 0);
   if (mapped == MAP_FAILED) {
     return fail(ErrorCode::kResourceExhausted,
-                fmt::format("{} hugepages of 2 MB for the buffers cannot be had: {}; reserve "
-                            "more in /proc/sys/vm/nr_hugepages",
+                fmt::format("{} hugepages of 2 MB are needed for the buffers, and the kernel "
+                            "refuses them: {}; reserve more in /proc/sys/vm/nr_hugepages",
                             bytes_ / kPage, std::strerror(errno)));
   }
   address_ = mapped;

@@ -143,7 +143,9 @@ Result<Counters> DaemonTransport::counters() {
   if (auto ok = succeed(status, "status"); !ok) return tl::unexpected(ok.error());
   const json parsed = json::parse(text.c_str(), nullptr, false);
   if (!parsed.is_object() || !parsed["daemon"].is_object()) {
-    return fail(ErrorCode::kMismatch, "the daemon's status is not the JSON that it should be");
+    return fail(ErrorCode::kMismatch,
+                "the daemon's status is not the JSON that this bench knows: use the gradwire-perf "
+                "of the daemon's release");
   }
   Counters counters;
   for (const json& lane : parsed.value("lanes", json::array())) {

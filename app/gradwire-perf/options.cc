@@ -37,14 +37,14 @@ Result<void> check_transport(const Options& options) {
   if (std::find(kTransports.begin(), kTransports.end(), options.transport) == kTransports.end()) {
     return fail(
         ErrorCode::kInvalidArgument,
-        fmt::format("transport '{}' is unknown: daemon, tcp, gradwire and bare are possible",
-                    options.transport));
+        fmt::format("--transport '{}' must be daemon, tcp, gradwire or bare", options.transport));
   }
   if (!options.eal_arguments.empty() && !has_ports(options)) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("'{}' stands before \"--\", where the EAL's arguments are: transport "
-                            "{} starts no EAL",
-                            options.eal_arguments.front(), options.transport));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("'{}' stands before \"--\", but only the EAL's arguments do, and transport {} "
+                    "does not start the EAL: put it after \"--\", or leave \"--\" out",
+                    options.eal_arguments.front(), options.transport));
   }
   return {};
 }
@@ -69,7 +69,7 @@ Result<std::vector<SizePlan>> parse_sizes(const std::vector<std::string>& texts,
     if (colon < text.size()) good = good && read_number(text.substr(colon + 1), plan.iterations);
     if (!good || plan.iterations < 1 || plan.iterations > kMaxIterations) {
       return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("--sizes '{}': a size such as 64 or 16M is possible, or one with its "
+                  fmt::format("--sizes '{}': must be a size such as 64 or 16M, or a size with its "
                               "iterations such as 64:2000",
                               text));
     }
@@ -95,10 +95,11 @@ Result<std::vector<PortOption>> parse_ports(const std::vector<std::string>& text
         (slash < text.size() && !read_number(text.substr(slash + 1), port.prefix_bits)) ||
         port.prefix_bits < 1 || port.prefix_bits > 32 ||
         (comma < whole.size() && !read_number(whole.substr(comma + 1), port.mtu))) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("--port '{}': DEVICE=ADDRESS/BITS[,MTU] is possible, such as "
-                              "net_memif0=10.0.0.1/24",
-                              whole));
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format(
+              "--port '{}': must be DEVICE=ADDRESS/BITS[,MTU], such as net_memif0=10.0.0.1/24",
+              whole));
     }
     ports.push_back(port);
   }
@@ -119,14 +120,15 @@ Result<void> check_embedded(const Options& options) {
                             options.transport));
   }
   if (options.transport == "bare" && (options.nranks != 2 || embedded.ports.size() != 1)) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("transport bare is for 2 ranks with one --port each, not {} with {}",
-                            options.nranks, embedded.ports.size()));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "transport bare takes 2 ranks with one --port each, and was given {} ranks with {}",
+            options.nranks, embedded.ports.size()));
   }
   if (embedded.payload_bytes % 64 != 0) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--payload {}: multiples of 64 are possible, or 0 for what the ports "
-                            "carry",
+                fmt::format("--payload {}: must be a multiple of 64, or 0 for what the ports carry",
                             embedded.payload_bytes));
   }
   return {};
@@ -137,17 +139,17 @@ Result<void> check(const Options& options) {
     return fail(ErrorCode::kInvalidArgument, std::move(text));
   };
   if (options.rank >= options.nranks) {
-    return refuse(fmt::format("--rank {} of --nranks {}: 0 to {} are possible", options.rank,
+    return refuse(fmt::format("--rank {} with --nranks {}: must be 0 to {}", options.rank,
                               options.nranks, options.nranks - 1));
   }
   if (options.member >= options.members) {
-    return refuse(fmt::format("--member {} of --members {}: 0 to {} are possible", options.member,
+    return refuse(fmt::format("--member {} with --members {}: must be 0 to {}", options.member,
                               options.members, options.members - 1));
   }
   if (options.nranks * options.members > 1 && options.rendezvous.empty()) {
     return refuse(
-        "more than one process needs --rendezvous: a directory that all of them see, or "
-        "tcp://HOST:PORT where rank 0 runs");
+        "several processes need --rendezvous: a directory that all of them see, or tcp://HOST:PORT "
+        "of the host that runs rank 0");
   }
   if (is_tcp_rendezvous(options.rendezvous)) {
     if (auto place = parse_tcp_rendezvous(options.rendezvous); !place) {
@@ -155,22 +157,22 @@ Result<void> check(const Options& options) {
     }
   }
   if (options.transport != "daemon" && options.members > 1) {
-    return refuse(
-        fmt::format("--members {}: transport {} has one member a rank, only daemon has more",
-                    options.members, options.transport));
+    return refuse(fmt::format(
+        "--members {}: transport {} has one member a rank; only transport daemon has more",
+        options.members, options.transport));
   }
   constexpr std::uint64_t kMaxChunk = 64u << 20;
   const TcpOptions& tcp = options.tcp;
   if (tcp.chunk_bytes % 64 != 0 || tcp.chunk_bytes == 0 || tcp.chunk_bytes > kMaxChunk) {
-    return refuse(fmt::format("--tcp-chunk {}: multiples of 64 to {} are possible", tcp.chunk_bytes,
-                              kMaxChunk));
+    return refuse(fmt::format("--tcp-chunk {}: must be a multiple of 64, at most {}",
+                              tcp.chunk_bytes, kMaxChunk));
   }
   if (tcp.exchange_bytes > kMaxChunk || tcp.buffer_bytes > (1u << 30)) {
-    return refuse(fmt::format("--tcp-exchange {} and --tcp-buffer {}: at most {} and {}",
+    return refuse(fmt::format("--tcp-exchange {} and --tcp-buffer {}: must be at most {} and {}",
                               tcp.exchange_bytes, tcp.buffer_bytes, kMaxChunk, 1u << 30));
   }
   if (tcp.address.empty() || tcp.address.size() > 61) {
-    return refuse(fmt::format("--tcp-address '{}': 1 to 61 characters are possible", tcp.address));
+    return refuse(fmt::format("--tcp-address '{}': must have 1 to 61 characters", tcp.address));
   }
   if (options.end_bytes < options.begin_bytes) {
     return refuse(fmt::format("-e {} is less than -b {}", options.end_bytes, options.begin_bytes));
@@ -180,18 +182,20 @@ Result<void> check(const Options& options) {
 
 void add_tcp_options(CLI::App& app, TcpOptions& tcp, std::string& wait) {
   const CLI::AsSizeValue as_size(false);
-  app.add_option("--tcp-address", tcp.address, "Transport tcp: this rank, as others reach it");
-  app.add_option("--tcp-chunk", tcp.chunk_bytes, "Bytes that are folded at a time; all the same")
+  app.add_option("--tcp-address", tcp.address,
+                 "Transport tcp: this rank's address, as other ranks reach it");
+  app.add_option("--tcp-chunk", tcp.chunk_bytes,
+                 "Bytes that are summed at a time; the same on all ranks")
       ->transform(as_size);
-  app.add_option("--tcp-lag", tcp.lag, "Chunks of a hop in flight; all the same")
+  app.add_option("--tcp-lag", tcp.lag, "Chunks of a hop that are in flight; the same on all ranks")
       ->check(CLI::Range(1u, 1024u));
   app.add_option("--tcp-exchange", tcp.exchange_bytes,
-                 "Up to so many bytes all exchange all (by n ranks: 2/(n(n-1)) of it)")
+                 "Up to this size two ranks exchange whole inputs; n ranks up to 2/(n(n-1)) of it")
       ->transform(as_size);
   app.add_option("--tcp-buffer", tcp.buffer_bytes,
-                 "Of each socket and direction; 0: the kernel's own tuning")
+                 "Buffer of each socket and direction, in bytes; 0: the kernel's own tuning")
       ->transform(as_size);
-  app.add_option("--tcp-wait", wait, "busy spins; sleep gives the core away after a while")
+  app.add_option("--tcp-wait", wait, "busy: spin for ever; sleep: give the core away after a while")
       ->check(CLI::IsMember({"busy", "sleep"}));
   app.add_flag("--tcp-zerocopy", tcp.zerocopy, "Send large pieces with MSG_ZEROCOPY");
 }
@@ -199,29 +203,39 @@ void add_tcp_options(CLI::App& app, TcpOptions& tcp, std::string& wait) {
 void add_embedded_options(CLI::App& app, EmbeddedOptions& embedded,
                           std::vector<std::string>& ports) {
   app.add_option("--port", ports,
-                 "Transport gradwire: DEVICE=ADDRESS/BITS[,MTU], once for each port");
-  app.add_option("--lanes", embedded.lanes, "Lane 0 is this thread's, others take worker lcores")
+                 "Transports gradwire and bare: DEVICE=ADDRESS/BITS[,MTU], once for each port");
+  app.add_option("--lanes", embedded.lanes,
+                 "How many lanes; lane 0 is this thread's, each other one takes a worker lcore")
       ->check(CLI::Range(1u, kMaxLanes));
-  app.add_option("--udp-port", embedded.base_udp_port, "Of lane 0; lane i has the i-th after it");
-  app.add_option("--payload", embedded.payload_bytes, "Bytes of a chunk; 0: what the ports carry");
-  app.add_option("--window", embedded.window_packets, "Packets in flight; 0: what holds 512 KiB")
+  app.add_option("--udp-port", embedded.base_udp_port,
+                 "UDP port of lane 0; lane i has the i-th after it");
+  app.add_option("--payload", embedded.payload_bytes,
+                 "Payload of a full packet in bytes; 0: what the ports carry");
+  app.add_option("--window", embedded.window_packets,
+                 "Packets in flight; 0: as many as hold 512 KiB")
       ->check(CLI::Range(4u, 4096u) | CLI::IsMember({0u}));
-  app.add_option("--transit", embedded.transit_packets, "Packets waiting to go on; 0: as --window")
+  app.add_option("--transit", embedded.transit_packets,
+                 "Received packets that may wait to be sent on; 0: as --window")
       ->check(CLI::Range(4u, 4096u) | CLI::IsMember({0u}));
-  app.add_option("--eager", embedded.eager_packets, "Ahead of the grant; all the same")
+  app.add_option("--eager", embedded.eager_packets,
+                 "Packets sent ahead of the receiver's grant; the same on all ranks")
       ->check(CLI::Range(1u, 4096u));
   app.add_option("--exchange", embedded.exchange_bytes,
-                 "Up to so many bytes two ranks exchange whole inputs; all the same")
+                 "Up to this size two ranks exchange whole inputs; the same on all ranks")
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--descriptors", embedded.descriptors, "Of each queue and direction")
       ->check(CLI::Range(32u, 8192u));
-  app.add_option("--drop", embedded.faults.drop, "Share of received frames that is lost on purpose")
+  app.add_option("--drop", embedded.faults.drop,
+                 "Share of received frames that is dropped on purpose")
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--fault-seed", embedded.faults.seed, "The same seed loses the same frames");
-  app.add_flag("--busy", embedded.busy, "Never give a core away; for cores of its own");
-  app.add_option("--rate", embedded.rate_gbps, "Gbit/s of each connection; 0: not paced")
+  app.add_flag("--busy", embedded.busy,
+               "Never give the core away; for lanes with cores of their own");
+  app.add_option("--rate", embedded.rate_gbps,
+                 "The most that each connection sends, in Gbit/s; 0: no limit")
       ->check(CLI::Range(0.0, 1e4));
-  app.add_option("--port-rate", embedded.port_rate_gbps, "Gbit/s of each port; 0: not paced")
+  app.add_option("--port-rate", embedded.port_rate_gbps,
+                 "The most that each port sends, in Gbit/s; 0: no limit")
       ->check(CLI::Range(0.0, 1e4));
   app.add_option("--tx-trace", embedded.tx_trace,
                  "File for lane 0's last million bursts: port,time_ns,bytes");
@@ -258,19 +272,23 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
                  "kernel's TCP), gradwire (lanes of its own, in this process) or bare (what the\n"
                  "driver alone gives over a link that loses nothing: no protocol; 2 ranks)");
   app.add_option("--socket", options.socket, "The daemon's control socket");
-  app.add_option("--rank", options.rank, "Of this process's daemon");
-  app.add_option("--nranks", options.nranks, "Daemons")->check(CLI::Range(1u, kMaxRanks));
-  app.add_option("--member", options.member, "Of this process within its rank");
+  app.add_option("--rank", options.rank, "Rank of this process's daemon, from 0");
+  app.add_option("--nranks", options.nranks, "How many ranks: one for each daemon")
+      ->check(CLI::Range(1u, kMaxRanks));
+  app.add_option("--member", options.member, "Number of this process within its rank, from 0");
   app.add_option("--members", options.members, "Processes at each daemon")
       ->check(CLI::Range(1u, kMaxMembers));
   app.add_option("--rendezvous", options.rendezvous,
                  "Directory that all ranks see, or tcp://HOST:PORT of rank 0");
-  app.add_option("--epoch", options.epoch, "Another one for each run in the same directory");
-  app.add_option("-b,--begin", options.begin_bytes, "Smallest size in bytes; K, M, G")
+  app.add_option("--epoch", options.epoch,
+                 "A number that differs for each run with the same rendezvous");
+  app.add_option("-b,--begin", options.begin_bytes,
+                 "Smallest size in bytes; K, M and G are powers of 1024")
       ->transform(as_size);
-  app.add_option("-e,--end", options.end_bytes, "Largest size in bytes; K, M, G")
+  app.add_option("-e,--end", options.end_bytes,
+                 "Largest size in bytes; K, M and G are powers of 1024")
       ->transform(as_size);
-  app.add_option("-f,--factor", options.factor, "From one size to the next")
+  app.add_option("-f,--factor", options.factor, "Factor from one size to the next")
       ->check(CLI::Range(1.01, 1e6));
   app.add_option(
          "--sizes", sizes,
@@ -278,14 +296,15 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
       ->delimiter(',');
   app.add_option("-n,--iterations", options.iterations, "Timed ops of each size")
       ->check(CLI::Range(1u, kMaxIterations));
-  app.add_option("-w,--warmup", options.warmup, "Ops of each size before those")
+  app.add_option("-w,--warmup", options.warmup, "Untimed ops of each size before those")
       ->check(CLI::Range(0u, kMaxIterations));
   app.add_option("-d,--datatype", datatype, "fp32 fp64 fp16 bf16 int8 int32 int64 uint8");
   app.add_option("-o,--op", redop, "sum avg min max prod");
   app.add_flag("--check,!--no-check", options.check,
                "Compare every element of one result of each size with the reference");
-  app.add_flag("--in-place", options.in_place, "Output where the input is");
-  app.add_option("--timeout", options.timeout_s, "Seconds for the formation, and for each op")
+  app.add_flag("--in-place", options.in_place, "Write the output over the input");
+  app.add_option("--timeout", options.timeout_s,
+                 "Seconds that the formation, and each op, may take")
       ->check(CLI::Range(0.01, 3600.0));
   app.add_option("--json", options.json, "File for the results as JSON; - is standard output");
   add_tcp_options(app, options.tcp, wait);
@@ -303,15 +322,15 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   }
   const auto parsed_type = parse_datatype(datatype);
   if (!parsed_type) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("datatype '{}': fp32, fp64, fp16, bf16, int8, int32, int64 and uint8 "
-                            "are possible",
-                            datatype));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--datatype '{}': must be fp32, fp64, fp16, bf16, int8, int32, int64 or uint8",
+                    datatype));
   }
   const auto parsed_redop = parse_redop(redop);
   if (!parsed_redop) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("op '{}': sum, avg, min, max and prod are possible", redop));
+                fmt::format("--op '{}': must be sum, avg, min, max or prod", redop));
   }
   options.tcp.busy = wait == "busy";
   options.datatype = *parsed_type;

@@ -53,8 +53,10 @@ Result<std::vector<std::byte>> await_file(const std::string& path, std::size_t b
     if (file) {
       const std::string text((std::istreambuf_iterator<char>(file)), {});
       if (text.size() != bytes) {
-        return fail(ErrorCode::kMismatch,
-                    fmt::format("{} has {} bytes, {} are right", path, text.size(), bytes));
+        return fail(
+            ErrorCode::kMismatch,
+            fmt::format("{} has {} bytes, but should have {}: is another release running there?",
+                        path, text.size(), bytes));
       }
       std::vector<std::byte> value(bytes);
       std::memcpy(value.data(), text.data(), bytes);

@@ -82,20 +82,20 @@ class Host {
     if (said.nranks != options_.nranks || said.members != options_.members ||
         said.rank >= options_.nranks || said.member >= options_.members ||
         said.info_bytes != info_bytes_) {
-      return fail(ErrorCode::kMismatch,
-                  fmt::format("rank {} member {} has --nranks {} --members {} and {} bytes of "
-                              "info; here they are {}, {} and {}: the same transport and options "
-                              "on all ranks are right",
-                              said.rank, said.member, said.nranks, said.members, said.info_bytes,
-                              options_.nranks, options_.members, info_bytes_));
+      return fail(
+          ErrorCode::kMismatch,
+          fmt::format("rank {} member {} has --nranks {} --members {} and {} bytes of info, but "
+                      "rank 0 has {}, {} and {}: give all ranks the same transport and options",
+                      said.rank, said.member, said.nranks, said.members, said.info_bytes,
+                      options_.nranks, options_.members, info_bytes_));
     }
     std::vector<std::byte> info(info_bytes_);
     if (!tcp_receive_all(socket, info, deadline)) return false;
     auto& place = guests_[std::size_t{said.rank} * options_.members + said.member];
     const bool is_host = said.rank == 0 && said.member == 0;
     if (is_host || place.has_value()) {
-      return fail(ErrorCode::kMismatch, fmt::format("two processes say that they are rank {} "
-                                                    "member {}",
+      return fail(ErrorCode::kMismatch, fmt::format("two processes call themselves rank {} member "
+                                                    "{}: give each its own --rank and --member",
                                                     said.rank, said.member));
     }
     if (said.member == 0) {
@@ -138,7 +138,7 @@ Result<std::pair<std::string, std::uint16_t>> parse_tcp_rendezvous(const std::st
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   if (!good || host.empty()) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--rendezvous '{}': tcp://HOST:PORT is possible, such as "
+                fmt::format("--rendezvous '{}': must be a directory or tcp://HOST:PORT, such as "
                             "tcp://10.0.0.1:18500 or tcp://[fd00::1]:18500",
                             rendezvous));
   }
@@ -168,8 +168,9 @@ Result<Meeting> meet_by_tcp(const Options& options, std::uint64_t group_id,
   }
   if (moved) moved = tcp_receive_all(*socket, meeting.rank_infos, deadline);
   if (!moved) {
-    return fail(moved.error().code, fmt::format("rank 0 at {} did not tell who else is there: {}",
-                                                options.rendezvous, moved.error().message));
+    return fail(moved.error().code,
+                fmt::format("rank 0 at {} did not say who the other ranks are: {}",
+                            options.rendezvous, moved.error().message));
   }
   return meeting;
 }

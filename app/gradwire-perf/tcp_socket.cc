@@ -93,7 +93,7 @@ Result<void> TcpSocket::tune(const TcpTuning& tuning) {
   }
   if (tuning.zerocopy) {
     if (::setsockopt(fd_, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)) != 0) {
-      return fail_system("SO_ZEROCOPY, which --tcp-zerocopy needs");
+      return fail_system("the kernel refuses SO_ZEROCOPY, which --tcp-zerocopy needs");
     }
     zerocopy_ = true;
   }

@@ -227,7 +227,8 @@ Result<void> TcpTransport::run(StreamOp& op) {
   deadline = Clock::now() + timeout();
   while (!downstream().released()) {
     if (Clock::now() >= deadline) {
-      return fail(ErrorCode::kTimedOut, "the kernel still refers to what was sent (MSG_ZEROCOPY)");
+      return fail(ErrorCode::kTimedOut,
+                  "the kernel still reads what was sent with --tcp-zerocopy, after the timeout");
     }
   }
   return {};
@@ -243,7 +244,7 @@ Result<void> TcpTransport::wait(StreamOp& op, std::uint64_t idle_rounds,
   if (deadline == Clock::time_point::max()) deadline = now + timeout();
   if (now >= deadline) {
     return fail(ErrorCode::kTimedOut,
-                fmt::format("it did not end within {} s: rank {} or rank {} is gone or slow",
+                fmt::format("the op did not end within {} s: rank {} or rank {} is gone or slow",
                             options_.timeout_s, previous(), next()));
   }
   if (!sleeps) return {};

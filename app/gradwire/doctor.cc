@@ -74,19 +74,20 @@ int doctor(const DoctorOptions& options) {
 
 void add_doctor(CLI::App& app, Action& action) {
   const auto options = std::make_shared<DoctorOptions>();
-  CLI::App* const verb = app.add_subcommand(
-      "doctor",
-      "Whether this host is fit for gradwired: what was found, why it matters, what mends "
-      "it. Exit status 0: fit");
+  CLI::App* const verb =
+      app.add_subcommand("doctor",
+                         "Says whether this host is fit for gradwired: what was found, why it "
+                         "matters, what mends it. Exit status 0 if it is fit");
   verb->add_flag("--json", options->json, "As JSON");
-  verb->add_option("--config", options->config, "The daemon's configuration: judge what it uses");
+  verb->add_option("--config", options->config,
+                   "The daemon's configuration: only what it uses is judged");
   verb->add_option("--nic", options->nics,
-                   "A NIC that gradwired shall use: PCI address, interface");
+                   "A NIC that gradwired is to use: its PCI address or interface");
   verb->add_option("--cpus", options->cpus, "The lanes' CPUs, such as 3,4");
-  verb->add_option("--mtu", options->mtu, "The MTU that the path shall carry")
+  verb->add_option("--mtu", options->mtu, "The MTU that the path has to carry")
       ->check(CLI::Range(68, 65'535));
   verb->add_option("--peer", options->peers,
-                   "Probe the MTU of the path to this address, by the kernel's route");
+                   "Measure the MTU of the path to this address, over the kernel's route");
   verb->add_option("--root", options->root, "Look at the sysfs and procfs below this folder");
   verb->callback([options, &action] { action = [options] { return doctor(*options); }; });
 }

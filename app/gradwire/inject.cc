@@ -14,12 +14,12 @@ void add_inject_options(CLI::App& inject, InjectOptions& options) {
   FaultSettings& faults = options.faults;
   inject.add_option("--port", options.port, "Device of the port; default: every port");
   inject.add_flag("--clear", options.clear, "Nothing goes wrong any more");
-  inject.add_option("--drop", faults.drop, "Share of received frames that is lost, 0 to 1");
+  inject.add_option("--drop", faults.drop, "Share of received frames that is dropped, 0 to 1");
   inject.add_option("--duplicate", faults.duplicate, "... that comes twice");
-  inject.add_option("--reorder", faults.reorder, "... that is overtaken by later frames");
+  inject.add_option("--reorder", faults.reorder, "... that later frames overtake");
   inject.add_option("--reorder-frames", faults.reorder_frames, "By how many at most")
       ->capture_default_str();
-  inject.add_option("--corrupt", faults.corrupt, "... that has one bit turned over");
+  inject.add_option("--corrupt", faults.corrupt, "... that has one bit flipped");
   inject.add_option("--delay", faults.delay, "... that comes late");
   inject.add_option("--delay-us", faults.delay_us, "By how many microseconds")
       ->capture_default_str();
@@ -31,7 +31,8 @@ Result<ipc::InjectRequest> inject_request(const InjectOptions& options) {
   if (const auto checked = check(options.faults); !checked) return tl::unexpected(checked.error());
   if (options.clear && options.faults.active()) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--clear and {}: one or the other", describe(options.faults)));
+                fmt::format("--clear and {} exclude each other: give one of them",
+                            describe(options.faults)));
   }
   if (!options.clear && !options.faults.active()) {
     return fail(ErrorCode::kInvalidArgument,
@@ -60,7 +61,7 @@ std::string replaced_text(const nlohmann::json& answer) {
 
 void add_inject(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
-      "inject", "Make ports lose, repeat and damage what they receive, for tests of recovery");
+      "inject", "Make ports drop, repeat and damage what they receive, to test recovery");
   struct Options {
     Target target;
     InjectOptions inject;

@@ -154,7 +154,7 @@ int show_live(const Options& options) {
 
 void add_top(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("top", "What happens in the daemon, live; q ends");
+  CLI::App* command = app.add_subcommand("top", "What the daemon does, live; q ends it");
   add_target(*command, options->target);
   command->add_option("--interval", options->interval_s, "Seconds between two looks")
       ->check(CLI::Range(0.05, 3600.0))

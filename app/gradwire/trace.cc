@@ -50,7 +50,8 @@ std::string trace_text(const json& trace) {
     table.add({fmt::format("{:.6f}", (now_ns - number(event, "at_ns")) / 1e9),
                field(event, "group_id"), field(event, "lane"), field(event, "op_seq"), type, what});
   }
-  std::string out = table.empty() ? "no op was posted yet, or none like that\n" : table.text();
+  std::string out =
+      table.empty() ? "no op was posted yet, or none that fits --group and --op\n" : table.text();
   if (number(trace, "left_out") > 0) {
     out += fmt::format("{} older events are not shown: --last 0 shows all\n",
                        field(trace, "left_out"));
@@ -90,11 +91,13 @@ void add_trace(CLI::App& app, Action& action) {
       ->add_option("--perfetto", options->perfetto,
                    "Write them to FILE for Perfetto or chrome://tracing")
       ->option_text("FILE");
-  command->add_option("--last", options->filter.last,
-                      fmt::format("So many of the last events, 0: all; default {}, and all with "
-                                  "--json or --perfetto",
-                                  kLastEvents));
-  command->add_option("--group", options->filter.group, "Of the group whose id begins so");
+  command->add_option(
+      "--last", options->filter.last,
+      fmt::format(
+          "How many of the last events, 0: all; default {}, and all with --json or --perfetto",
+          kLastEvents));
+  command->add_option("--group", options->filter.group,
+                      "Only those of the group whose id begins with this");
   command->add_option("--op", options->filter.op, "Of the op of that number");
   command->callback([options, command, &action] {
     const bool whole = options->target.json || !options->perfetto.empty();

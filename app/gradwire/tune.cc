@@ -59,7 +59,7 @@ Result<std::pair<std::string, std::uint16_t>> parse_peer(const std::string& text
   const auto [stopped, error] = std::from_chars(text.data() + colon + 1, end, port);
   if (error != std::errc{} || stopped != end || port == 0 || colon == 0) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--peer {}: HOST:PORT is possible, such as 10.0.0.1:{}", text, kPort));
+                fmt::format("--peer {}: must be HOST:PORT, such as 10.0.0.1:{}", text, kPort));
   }
   return std::pair(text.substr(0, colon), port);
 }
@@ -69,9 +69,10 @@ Result<TuneHost> host_of(const TuneOptions& options) {
   if (!config) return tl::unexpected(config.error());
   for (const config::PortSection& port : config->ports) {
     if (port.vlan != 0) {
-      return fail(
-          ErrorCode::kUnsupported,
-          fmt::format("port {}: tune knows no VLAN, and this one has {}", port.device, port.vlan));
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("port {} has VLAN {}, and gradwire tune cannot send with a VLAN tag: "
+                              "take the key out for the measurement, or choose the values by hand",
+                              port.device, port.vlan));
     }
   }
   if (config->ports.empty()) {
@@ -79,7 +80,9 @@ Result<TuneHost> host_of(const TuneOptions& options) {
                 fmt::format("{}: without a [[port]] there is no link to tune", options.config));
   }
   if (!config->neighbors.empty()) {
-    return fail(ErrorCode::kUnsupported, "tune knows no [[neighbor]]: it asks by ARP");
+    return fail(ErrorCode::kUnsupported,
+                "the configuration has a [[neighbor]], and gradwire tune finds its peer by ARP "
+                "alone: use a link on which ARP is answered");
   }
   Target daemon{config->daemon.control_socket, 1.0, false};
   if (access(daemon.socket.c_str(), F_OK) == 0 && ask(daemon, ipc::MessageType::kStatus)) {
@@ -133,8 +136,8 @@ int lead(const TuneOptions& options, const TuneHost& host) {
   const auto hello = link->receive(kSlackSeconds);
   if (!hello) return complain(hello.error().message);
   if (hello->value("gradwire_tune", std::string()) != GRADWIRE_VERSION) {
-    return complain(
-        fmt::format("the peer is no gradwire tune " GRADWIRE_VERSION ": {}", hello->dump()));
+    return complain(fmt::format(
+        "the peer answers, but it is not gradwire tune " GRADWIRE_VERSION ": {}", hello->dump()));
   }
   TuneLimits limits;
   const auto peer_most = hello->value("most_payload_bytes", std::uint32_t{0});
@@ -203,12 +206,13 @@ Result<std::pair<TuneRound, TuneSettings>> told_trial(const nlohmann::json& mess
     message.at("rate_gbps").get_to(settings.rate_gbps);
   } catch (const nlohmann::json::exception& error) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("the peer says what is no trial: {}", error.what()));
+                fmt::format("the peer sent something that is no trial: {}", error.what()));
   }
   constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
   if (round.bytes > kMostBytes || !(round.seconds > 0 && round.seconds <= 600)) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("the peer wants {} bytes for {} s: 1 GiB and 600 s are possible",
+                fmt::format("the peer asks for an all-reduce of {} bytes within {} s: at most 1 "
+                            "GiB and 600 s are allowed",
                             round.bytes, round.seconds));
   }
   return std::pair(round, settings);
@@ -275,7 +279,7 @@ void add_tune(CLI::App& app, Action& action) {
   verb->add_option("--wait", options->wait_s, "Seconds to wait for the peer")
       ->check(CLI::Range(0.1, 86'400.0))
       ->capture_default_str();
-  verb->add_option("--step-seconds", options->step_s, "Seconds that one step may take at most")
+  verb->add_option("--step-seconds", options->step_s, "The most seconds that one step may take")
       ->check(CLI::Range(1.0, 600.0))
       ->capture_default_str();
   verb->add_option("--bytes", options->bytes, "Size of the all-reduce whose bandwidth counts")
@@ -286,14 +290,15 @@ void add_tune(CLI::App& app, Action& action) {
       ->check(CLI::Range(1u, 100'000u))
       ->capture_default_str();
   verb->add_option("--windows", options->windows,
-                   "Windows to try beside the payload's own, in packets")
+                   "Windows to try besides the payload's own, in packets")
       ->delimiter(',')
       ->check(CLI::Range(4u, 4096u))
       ->capture_default_str();
   verb->add_option("--max-lanes", options->max_lanes,
-                   "Lanes to try at most; default lanes.count of the configuration, else 1")
+                   "The most lanes to try; default: lanes.count of the configuration, else 1")
       ->check(CLI::Range(1u, 16u));
-  verb->add_option("--perf", options->perf, "The program gradwire-perf, where it is not beside");
+  verb->add_option("--perf", options->perf,
+                   "Path of gradwire-perf, if it is not beside this program");
   verb->add_flag("--json", options->json, "The outcome as JSON");
   verb->callback([options, &action] {
     action = [options] {

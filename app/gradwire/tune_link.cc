@@ -126,12 +126,13 @@ Result<void> TuneLink::send(const nlohmann::json& message) {
   const Clock::time_point deadline = after(kSendSeconds);
   for (std::size_t sent = 0; sent < line.size();) {
     if (!wait_for(fd_.get(), POLLOUT, deadline)) {
-      return fail(ErrorCode::kTimedOut, "the other end of gradwire tune takes nothing");
+      return fail(ErrorCode::kTimedOut,
+                  "the other end of gradwire tune does not read what is sent to it");
     }
     const ssize_t now =
         ::send(fd_.get(), line.data() + sent, line.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (now < 0 && errno != EAGAIN && errno != EINTR) {
-      return system_error("the other end of gradwire tune went away");
+      return system_error("the other end of gradwire tune closed the connection");
     }
     if (now > 0) sent += static_cast<std::size_t>(now);
   }
@@ -145,10 +146,10 @@ Result<nlohmann::json> TuneLink::receive(double seconds) {
       auto message = nlohmann::json::parse(received_.substr(0, end), nullptr, false);
       received_.erase(0, end + 1);
       if (message.is_object()) return message;
-      return fail(ErrorCode::kInvalidArgument, "the other end is no gradwire tune");
+      return fail(ErrorCode::kInvalidArgument, "the other end is not gradwire tune");
     }
     if (received_.size() > kLineMax) {
-      return fail(ErrorCode::kInvalidArgument, "the other end is no gradwire tune");
+      return fail(ErrorCode::kInvalidArgument, "the other end is not gradwire tune");
     }
     if (!wait_for(fd_.get(), POLLIN, deadline)) {
       return fail(ErrorCode::kTimedOut,
@@ -158,7 +159,7 @@ Result<nlohmann::json> TuneLink::receive(double seconds) {
     const ssize_t got = ::recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (got > 0) received_.append(buffer, static_cast<std::size_t>(got));
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
-      return fail(ErrorCode::kUnavailable, "the other end of gradwire tune went away");
+      return fail(ErrorCode::kUnavailable, "the other end of gradwire tune closed the connection");
     }
   }
 }

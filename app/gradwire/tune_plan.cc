@@ -68,9 +68,10 @@ Result<void> try_payloads(Search& search, const std::vector<std::uint32_t>& payl
     any = true;
   }
   if (any) return {};
-  return fail(ErrorCode::kUnavailable,
-              fmt::format("no all-reduce with the peer ran, not even with packets of {} bytes: {}",
-                          search.last().settings.payload_bytes, search.last().error));
+  return fail(
+      ErrorCode::kUnavailable,
+      fmt::format("no all-reduce with the peer succeeded, not even with payloads of {} bytes: {}",
+                  search.last().settings.payload_bytes, search.last().error));
 }
 
 /// The smallest window that is as fast as any: what is in flight should stay in the cache.

@@ -104,7 +104,7 @@ std::string read_figures(const std::string& path, TuneTrial& trial) {
   std::ifstream file(path);
   const auto json = nlohmann::json::parse(file, nullptr, false);
   const nlohmann::json results = json.is_object() ? elements(json, "results") : nlohmann::json();
-  if (results.size() != 2) return "gradwire-perf wrote no figures";
+  if (results.size() != 2) return "gradwire-perf ended well but wrote no figures";
   const nlohmann::json counters = section(results[1], "counters");
   trial.latency_us = number(results[0], "time_p50_us");
   trial.busbw_gbps = number(results[1], "busbw_bytes_per_s") * 8 / 1e9;

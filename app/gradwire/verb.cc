@@ -34,8 +34,9 @@ Result<nlohmann::json> ask(const Target& target, ipc::MessageType type,
   auto answer = nlohmann::json::parse(*text, nullptr, false);
   if (answer.is_discarded()) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("the daemon at {} answered with {} bytes that are no JSON", path,
-                            text->size()));
+                fmt::format("the daemon at {} answered with {} bytes that are not JSON: use the "
+                            "gradwire of the daemon's release",
+                            path, text->size()));
   }
   return answer;
 }

@@ -52,7 +52,7 @@ Result<ipc::ControlServerOptions> control_server_options(const config::DaemonCon
   if (directory.size() < options.path.size() && !directory.empty() &&
       mkdir(directory.c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
     return fail(ErrorCode::kSystem,
-                fmt::format("daemon.control_socket = {}: its directory cannot be made: {}",
+                fmt::format("daemon.control_socket = {}: its directory cannot be created: {}",
                             options.path, std::strerror(errno)));
   }
   if (!config.daemon.socket_group.empty()) {
@@ -175,7 +175,8 @@ Result<void> Daemon::measure() {
   prioritize_lanes();
   if (auto measured = measure_cores(); !measured) return measured;
   if (rte_eal_has_hugepages() == 0) {
-    report_.warnings.emplace_back("no hugepages: this daemon is good for tests of logic alone");
+    report_.warnings.emplace_back(
+        "the EAL runs without hugepages: this daemon is slow, and is for tests only");
   } else {
     const auto mappings = host::read_mappings();
     if (!mappings) return tl::unexpected(mappings.error());
@@ -251,17 +252,16 @@ Result<void> Daemon::measure_cores() {
         fmt::format("{}", fmt::join(host::isolation_problems(*cores, node), "; ")));
     if (config_.daemon.require_isolated && !isolation_.back().empty()) {
       return fail(ErrorCode::kUnsupported,
-                  fmt::format("daemon.require_isolated = true, but lane {} on lcore {} has no core "
-                              "to itself: {}",
+                  fmt::format("daemon.require_isolated = true, but lane {} on lcore {} does not "
+                              "have its core to itself: {}",
                               lane, lcore, isolation_.back()));
     }
     if (config_.lanes.polling == "busy" && !isolation_.back().empty()) {
-      report_.warnings.push_back(
-          fmt::format("lane {}: lanes.polling = busy on a core that others use too: whoever else "
-                      "wants it, another busy lane above all, gets it for milliseconds at a time, "
-                      "and so long each op waits: give the lane an isolated core, or set "
-                      "lanes.polling = adaptive",
-                      lane));
+      report_.warnings.push_back(fmt::format(
+          "lane {}: lanes.polling = busy, but other processes use its core too. Each of them, and "
+          "above all another busy lane, takes the core for milliseconds at a time, and ops wait "
+          "for so long: give the lane an isolated core, or set lanes.polling = adaptive",
+          lane));
     }
   }
   return {};
@@ -355,8 +355,8 @@ void Daemon::feed_watchdog(TimeNs now) {
   const auto standing = service_.feed(now, datapath_->lane_rounds());
   if (!standing.empty() && !lanes_stand_) {
     spdlog::error(
-        "lane {} stands still: its port's driver hangs, or its core is not given to it; "
-        "the service manager's watchdog is not fed meanwhile",
+        "lane {} stands still: its port's driver hangs, or its core runs something else. The "
+        "service manager's watchdog gets no sign of life until it moves",
         fmt::join(standing, ", "));
   }
   lanes_stand_ = !standing.empty();

@@ -121,7 +121,8 @@ int run(std::span<const char* const> arguments) {
 
   const auto stale = port::remove_stale_memif_sockets(*eal_arguments);
   if (!stale) return complain(stale.error(), kFailed);
-  for (const std::string& path : *stale) spdlog::info("removed {}, left by a dead server", path);
+  for (const std::string& path : *stale)
+    spdlog::info("removed {}, which a server that is gone had left", path);
   auto steering = port::XdpSteering::prepare(xdp_ports(*config), *eal_arguments,
                                              config->daemon.control_socket + ".xdp");
   if (!steering) return complain(steering.error(), kFailed);

@@ -44,9 +44,9 @@ void report_port(const port::Port& port, std::uint32_t payload_bytes, Report& re
                     r.device, describe(port.config().faults)));
   }
   if (port.row().tx_may_block) {
-    report.warnings.push_back(
-        fmt::format("port {}: {} can wait in the kernel while it sends, which stalls its lane",
-                    r.device, r.driver));
+    report.warnings.push_back(fmt::format(
+        "port {}: the driver {} may wait in the kernel while it sends, which stalls its lane",
+        r.device, r.driver));
   }
   report.passing.push_back(
       fmt::format("port {}: link {}{}", r.device, r.link,
@@ -55,8 +55,8 @@ void report_port(const port::Port& port, std::uint32_t payload_bytes, Report& re
   constexpr std::uint32_t kSmallPayload = 4096;
   if (payload_bytes < kSmallPayload) {
     report.warnings.push_back(
-        fmt::format("port {}: chunks carry {} bytes: an MTU of 9000 on the whole path would carry "
-                    "8896, for a sixth of the packets",
+        fmt::format("port {}: a packet carries {} bytes of gradient; with an MTU of 9000 on the "
+                    "whole path it would carry 8896, so a sixth of the packets would do",
                     r.device, payload_bytes));
   }
 }
@@ -146,9 +146,10 @@ Result<void> report_pool(rte_mempool& pool, const std::string& ops, int wanted_n
                                      page_size_name(page_bytes), host::to_string(all), ops));
   for (const auto& [node, pages] : all.pages_by_node) {
     if (wanted_node >= 0 && node != wanted_node) {
-      report.warnings.push_back(fmt::format(
-          "mempool {}: {} pages are on NUMA node {}, its port on node {}: reserve hugepages there",
-          pool.name, pages, node, wanted_node));
+      report.warnings.push_back(
+          fmt::format("mempool {}: {} pages are on NUMA node {}, but its port is on node {}: "
+                      "reserve hugepages on that node",
+                      pool.name, pages, node, wanted_node));
     }
   }
   if (ops != "stack") {

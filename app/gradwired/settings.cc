@@ -78,11 +78,10 @@ std::vector<std::string> address_warnings(const config::DaemonConfig& config) {
     if (port.device.starts_with("net_memif")) continue;  // the kernel sees no such link
     const std::string interface = host::interface_with_address(port.ip);
     if (interface.empty()) continue;
-    out.push_back(
-        fmt::format("port {}: ip = {} is the kernel's address too, on {}: both answer for "
-                    "it, and the kernel no longer gets what is the daemon's. Give the "
-                    "port an address of its own",
-                    port.device, port.ip, interface));
+    out.push_back(fmt::format(
+        "port {}: ip = {} is also an address of the kernel, on {}. Both answer for it, and packets "
+        "for the kernel may go to the daemon: give the port an address of its own",
+        port.device, port.ip, interface));
   }
   return out;
 }
@@ -120,8 +119,8 @@ Result<std::uint8_t> lane_count(const config::DaemonConfig& config, unsigned wor
   }
   if (wanted > worker_lcores) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("lanes.count = {}: the EAL has {} lcores beside the main one: pass "
-                            "{} in --lcores, or lower lanes.count",
+                fmt::format("lanes.count = {}, but the EAL has {} lcores besides the main one: "
+                            "name {} lcores in --lcores, or lower lanes.count",
                             wanted, worker_lcores, wanted + 1));
   }
   return static_cast<std::uint8_t>(wanted);

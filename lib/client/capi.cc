@@ -81,9 +81,10 @@ Result<T> read_struct(const T* given, std::size_t first_bytes, const char* name)
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (std::size_t i = sizeof(T); i < given->struct_bytes; ++i) {
     if (bytes[i] != 0) {
-      return fail(
-          ErrorCode::kUnsupported,
-          fmt::format("{} sets a field that gradwire {} does not know", name, GRADWIRE_VERSION));
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("{} sets a field that this library, gradwire {}, does not know: "
+                              "leave it 0, or install a newer one",
+                              name, GRADWIRE_VERSION));
     }
   }
   std::memcpy(&known, given, std::min<std::size_t>(sizeof(T), given->struct_bytes));
@@ -148,13 +149,13 @@ gw_status post(gw_group* group, const void* input, void* output, std::uint64_t c
     if (count > 0 && output == nullptr) return null_argument("output");
     if (static_cast<unsigned>(datatype) >= kDataTypeCount) {
       return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("datatype {}: 0 to {} are possible", static_cast<int>(datatype),
-                              kDataTypeCount - 1));
+                  fmt::format("datatype is {}: it must be 0 to {}, a gw_datatype",
+                              static_cast<int>(datatype), kDataTypeCount - 1));
     }
     if (static_cast<unsigned>(redop) >= kRedOpCount) {
-      return fail(
-          ErrorCode::kInvalidArgument,
-          fmt::format("redop {}: 0 to {} are possible", static_cast<int>(redop), kRedOpCount - 1));
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("redop is {}: it must be 0 to {}, a gw_redop",
+                              static_cast<int>(redop), kRedOpCount - 1));
     }
     if (is_forked(group)) return forked();
     auto result = group->client->post(
@@ -265,8 +266,8 @@ gw_status gw_client_describe(gw_client* handle, void* info, size_t info_bytes) {
     if (info == nullptr) return null_argument("info");
     if (info_bytes < GW_RANK_INFO_BYTES) {
       return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("info_bytes is {}: GW_RANK_INFO_BYTES are {}", info_bytes,
-                              GW_RANK_INFO_BYTES));
+                  fmt::format("info_bytes is {}: it must be at least GW_RANK_INFO_BYTES, {}",
+                              info_bytes, GW_RANK_INFO_BYTES));
     }
     if (is_forked(handle)) return forked();
     const auto result = handle->client->describe();
@@ -291,7 +292,9 @@ gw_status gw_daemon_status(const char* socket_path, uint32_t timeout_ms, char* t
     if (text_bytes < *needed_bytes) {
       return fail(
           ErrorCode::kResourceExhausted,
-          fmt::format("the status needs {} bytes, {} were given", *needed_bytes, text_bytes));
+          fmt::format(
+              "the status has {} bytes with its NUL, and text_bytes is {}: call again with more",
+              *needed_bytes, text_bytes));
     }
     std::memcpy(text, status->c_str(), *needed_bytes);
     return {};
@@ -348,17 +351,19 @@ gw_status gw_group_join(gw_client* handle, const gw_group_config* config, gw_gro
     const auto given = read_struct(config, sizeof(gw_group_config), "gw_group_config");
     if (!given) return tl::unexpected(given.error());
     if (given->reserved != 0) {
-      return fail(ErrorCode::kUnsupported,
-                  fmt::format("gw_group_config.reserved is {}: gradwire {} knows no use of it, set "
-                              "it to 0",
-                              given->reserved, GRADWIRE_VERSION));
+      return fail(
+          ErrorCode::kUnsupported,
+          fmt::format("gw_group_config.reserved is {}: gradwire {} has no use for it: set it to 0",
+                      given->reserved, GRADWIRE_VERSION));
     }
     if (given->rank_infos == nullptr) return null_argument("rank_infos");
     if (given->rank_infos_bytes != std::uint64_t{given->nranks} * GW_RANK_INFO_BYTES) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("rank_infos_bytes is {}: nranks {} x GW_RANK_INFO_BYTES are {}",
-                              given->rank_infos_bytes, given->nranks,
-                              std::uint64_t{given->nranks} * GW_RANK_INFO_BYTES));
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format(
+              "rank_infos_bytes is {}: for nranks = {} it must be nranks x GW_RANK_INFO_BYTES, {}",
+              given->rank_infos_bytes, given->nranks,
+              std::uint64_t{given->nranks} * GW_RANK_INFO_BYTES));
     }
     const auto timeout = bounded(given->timeout_ms, 30000, kMaxTimeoutMs, "timeout_ms");
     if (!timeout) return tl::unexpected(timeout.error());

@@ -35,12 +35,15 @@ Result<std::byte*> map_shared(int fd, std::uint64_t bytes) {
   if (::fstat(fd, &info) != 0 || static_cast<std::uint64_t>(info.st_size) < bytes) {
     return fail(
         ErrorCode::kUnavailable,
-        fmt::format("the daemon's shared memory is smaller than the {} bytes it claims", bytes));
+        fmt::format(
+            "the daemon sent shared memory that is smaller than the {} bytes that it announced",
+            bytes));
   }
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (address == MAP_FAILED) {
     return fail(ErrorCode::kSystem,
-                fmt::format("mmap of {} bytes of shared memory: {}", bytes, strerror(errno)));
+                fmt::format("{} bytes of the daemon's shared memory cannot be mapped: {}", bytes,
+                            strerror(errno)));
   }
   return static_cast<std::byte*>(address);
 }
@@ -105,10 +108,11 @@ Result<std::shared_ptr<Client>> Client::open(const std::string& path, const Open
 Result<void> Client::finish_open(ipc::Message reply) {
   const auto body = ipc::body_as<ipc::OpenReply>(reply.body);
   if (!body || reply.fds.size() != 3) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("its answer to open has {} bytes and {} descriptors; this library "
-                            "knows {} and 3",
-                            reply.body.size(), reply.fds.size(), sizeof(ipc::OpenReply)));
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("the daemon's answer to 'open' has {} bytes and {} descriptors, and this "
+                    "library expects {} and 3: install the library and the daemon of one release",
+                    reply.body.size(), reply.fds.size(), sizeof(ipc::OpenReply)));
   }
   open_reply_ = *body;
   auto address = map_shared(reply.fds[0].get(), body->queue_region_bytes);
@@ -117,7 +121,8 @@ Result<void> Client::finish_open(ipc::Message reply) {
   if (region == nullptr) {
     ::munmap(*address, body->queue_region_bytes);
     return fail(ErrorCode::kUnsupported,
-                fmt::format("its queue region of {} bytes is not one that this library knows",
+                fmt::format("this library does not know the layout of the daemon's queues, {} "
+                            "bytes: install the library and the daemon of one release",
                             body->queue_region_bytes));
   }
   region_ = region;
@@ -175,8 +180,8 @@ Result<ipc::RankInfo> Client::describe() {
   const auto info = ipc::body_as<ipc::RankInfo>((*request)->reply.body);
   if (!info || info->magic != ipc::RankInfo::kMagic) {
     return fail(ErrorCode::kInternal,
-                fmt::format("the daemon at {} described itself in {} bytes that are not a rank "
-                            "info",
+                fmt::format("the daemon at {} described itself in {} bytes that are no rank info: "
+                            "install the library and the daemon of one release",
                             path_, (*request)->reply.body.size()));
   }
   return *info;
@@ -205,11 +210,14 @@ Result<std::shared_ptr<Mapping>> Client::map_reply(ipc::Message& reply) {
     if (mapping) return mapping;
     forget_memory(on_gpu->memory.memory);
     return fail(mapping.error().code,
-                "the daemon's gradient memory is on a GPU: " + mapping.error().message);
+                "the daemon's gradient memory is on a GPU and cannot be opened here: " +
+                    mapping.error().message);
   }
   const auto body = ipc::body_as<ipc::AllocateReply>(reply.body);
   if (!body || reply.fds.size() != 1 || body->memory == 0 || body->bytes == 0) {
-    return fail(ErrorCode::kInternal, "the daemon's answer to allocate cannot be");
+    return fail(ErrorCode::kInternal,
+                "the daemon's answer to 'allocate' makes no sense: it needs one descriptor, a "
+                "region and a size");
   }
   auto address = map_shared(reply.fds[0].get(), body->bytes);
   if (!address) {
@@ -221,8 +229,9 @@ Result<std::shared_ptr<Mapping>> Client::map_reply(ipc::Message& reply) {
 
 Result<std::unique_ptr<gw_memory>> Client::allocate(std::uint64_t bytes) {
   if (bytes == 0 || bytes > (std::uint64_t{1} << 48)) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} bytes of shared memory: 1 to 2^48 are possible", bytes));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} bytes of shared memory were asked for: it must be 1 to 2^48", bytes));
   }
   Lock lock(mutex_);
   auto mapping = allocate_mapping(lock, bytes);
@@ -241,11 +250,11 @@ Result<void> Client::free(gw_memory& memory) {
   if (memory.mapping != nullptr) {
     const Mapping& mapping = *memory.mapping;
     if (mapping.users > 0) {
-      return fail(ErrorCode::kBusy,
-                  fmt::format("{} unfinished op{} the {} bytes of shared memory at {}: wait for "
-                              "{} first",
-                              mapping.users, mapping.users == 1 ? " uses" : "s use", mapping.bytes,
-                              fmt::ptr(mapping.address), mapping.users == 1 ? "it" : "them"));
+      return fail(
+          ErrorCode::kBusy,
+          fmt::format("{} unfinished op{} the {} bytes of shared memory at {}: wait for {} first",
+                      mapping.users, mapping.users == 1 ? " uses" : "s use", mapping.bytes,
+                      fmt::ptr(mapping.address), mapping.users == 1 ? "it" : "them"));
     }
     // From here on no new op finds it, whatever the daemon says.
     shared_memory_.erase(reinterpret_cast<std::uintptr_t>(mapping.address));

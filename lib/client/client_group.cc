@@ -19,18 +19,18 @@ Result<void> check(const GroupConfig& config) {
     return fail(ErrorCode::kInvalidArgument, std::move(text));
   };
   if (config.nranks < 1 || config.nranks > kMaxRanks) {
-    return refuse(fmt::format("nranks {}: 1 to {} are possible", config.nranks, kMaxRanks));
+    return refuse(fmt::format("nranks is {}: it must be 1 to {}", config.nranks, kMaxRanks));
   }
   if (config.rank >= config.nranks) {
-    return refuse(fmt::format("rank {} of {}: 0 to {} are possible", config.rank, config.nranks,
-                              config.nranks - 1));
+    return refuse(fmt::format("rank is {} of {} ranks: it must be 0 to {}", config.rank,
+                              config.nranks, config.nranks - 1));
   }
   if (config.member_count < 1 || config.member_count > kMaxMembers) {
     return refuse(
-        fmt::format("{} members: 1 to {} are possible", config.member_count, kMaxMembers));
+        fmt::format("member_count is {}: it must be 1 to {}", config.member_count, kMaxMembers));
   }
   if (config.member >= config.member_count) {
-    return refuse(fmt::format("member {} of {}: 0 to {} are possible", config.member,
+    return refuse(fmt::format("member is {} of {} members: it must be 0 to {}", config.member,
                               config.member_count, config.member_count - 1));
   }
   if (config.rank_infos.size() != config.nranks) {
@@ -39,8 +39,10 @@ Result<void> check(const GroupConfig& config) {
   }
   for (std::size_t i = 0; i < config.rank_infos.size(); ++i) {
     if (config.rank_infos[i].magic != ipc::RankInfo::kMagic) {
-      return refuse(fmt::format(
-          "the rank info of rank {} is not one: pass what gw_client_describe() gave there", i));
+      return refuse(
+          fmt::format("the rank info of rank {} is damaged: pass the bytes that "
+                      "gw_client_describe() gave on that rank, unchanged",
+                      i));
     }
   }
   return {};
@@ -85,7 +87,8 @@ Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config) {
     return tl::unexpected(done.error());
   }
   if (!ipc::body_as<ipc::JoinReply>((*request)->reply.body)) {
-    return fail(ErrorCode::kInternal, "the daemon's answer to join cannot be");
+    return fail(ErrorCode::kInternal,
+                "the daemon's answer to 'join' makes no sense: it names no group");
   }
   return group;
 }
@@ -111,8 +114,8 @@ Result<void> Client::leave(gw_group& group) {
     if (dead_) return done;
     const std::string waits_for = who_is_waited_for(lock, group);
     return fail(done.error().code,
-                fmt::format("the group is not closed {:.1f} s after this client left; it is left "
-                            "nevertheless, and a second gw_group_leave() waits on{}{}",
+                fmt::format("this client has left, but the daemon has not closed the group after "
+                            "{:.1f} s: call gw_group_leave() again to wait on{}{}",
                             std::chrono::duration<double>(options_.request_timeout).count(),
                             waits_for.empty() ? "" : "; the daemon waits for: ", waits_for));
   }

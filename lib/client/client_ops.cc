@@ -65,8 +65,9 @@ Result<StagingSlot> Client::take_staging(Lock& lock, std::uint64_t bytes) {
     mapping = allocate_mapping(lock, wanted);
   }
   if (!mapping) {
-    return fail(mapping.error().code, fmt::format("staging memory for an op of {} bytes: {}", bytes,
-                                                  mapping.error().message));
+    return fail(mapping.error().code,
+                fmt::format("no shared memory to copy an op of {} bytes through: {}", bytes,
+                            mapping.error().message));
   }
   return staging_.adopt(std::move(*mapping), bytes);
 }
@@ -106,8 +107,10 @@ Result<void> Client::check_overlap(const gw_work& work) const {
   for (const auto* works : {&in_flight_, &uncopied_}) {
     const auto it = std::find_if(works->begin(), works->end(), collides);
     if (it == works->end()) continue;
-    return fail(ErrorCode::kBusy,
-                fmt::format("its memory overlaps that of {}: wait for that first", describe(**it)));
+    return fail(
+        ErrorCode::kBusy,
+        fmt::format("the op's memory overlaps that of {}, which is not done: wait for that first",
+                    describe(**it)));
   }
   return {};
 }
@@ -149,9 +152,9 @@ Result<void> Client::take_event(Lock& lock, gw_work& work) {
   if (mapping == nullptr) return {};  // no elements, so nothing that a stream computes
   if (mapping->on_gpu == nullptr) {
     return fail(ErrorCode::kUnsupported,
-                "the daemon's gradient memory is in the host's memory, which no stream orders: "
-                "copy the input there, wait for the stream, and call gw_all_reduce(); or set "
-                "gpu.client_memory = gpu at the daemon");
+                "the daemon's gradient memory is the host's, so its ops cannot follow a CUDA "
+                "stream: copy the input there, wait for the stream, and call gw_all_reduce(); or "
+                "set gpu.client_memory = gpu in the daemon's configuration");
   }
   if (!free_events_.empty()) {
     work.ready = std::move(free_events_.back());
@@ -166,7 +169,8 @@ Result<void> Client::take_event(Lock& lock, gw_work& work) {
   }
   const auto reply = ipc::body_as<ipc::MakeEventReply>((*request)->reply.body);
   if (!reply || reply->event == 0) {
-    return fail(ErrorCode::kInternal, "the daemon's answer to make-event cannot be");
+    return fail(ErrorCode::kInternal,
+                "the daemon's answer to 'make-event' makes no sense: it names no event");
   }
   gpu::CuIpcHandle handle;
   std::memcpy(handle.bytes, reply->handle, sizeof handle.bytes);
@@ -199,9 +203,9 @@ Result<void> Client::claim_slot(const std::shared_ptr<gw_work>& work) {
   if (auto alive = check_alive(); !alive) return alive;
   if (auto apart = check_overlap(*work); !apart) return apart;
   if (free_slots_.empty()) {
-    return fail(
-        ErrorCode::kBusy,
-        fmt::format("{} ops are unfinished, which is the most: wait for one", GW_MAX_OUTSTANDING));
+    return fail(ErrorCode::kBusy,
+                fmt::format("{} ops are unfinished, and more are not allowed: wait for one of them",
+                            GW_MAX_OUTSTANDING));
   }
   const std::uint16_t index = free_slots_.back();
   free_slots_.pop_back();
@@ -238,12 +242,13 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   if (__builtin_mul_overflow(arguments.count, element_bytes(arguments.datatype), &work->bytes) ||
       work->bytes > (std::uint64_t{1} << 47)) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} elements of {}: an op has at most 2^47 bytes", arguments.count,
-                            name_of(arguments.datatype)));
+                fmt::format("{} elements of {} are more than an op can have: 2^47 bytes",
+                            arguments.count, name_of(arguments.datatype)));
   }
   if (work->input != work->output && overlap(work->input, work->output, work->bytes, work->bytes)) {
-    return fail(ErrorCode::kInvalidArgument,
-                "input and output overlap: they must be equal or disjoint");
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "input and output overlap in part: they must be the same memory, or have none in common");
   }
 
   Lock lock(mutex_);
@@ -288,8 +293,9 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   command.redop = static_cast<std::uint8_t>(work->redop);
   // There is room for as many commands as there are slots: else the daemon's index cannot be.
   if (!dead_ && !queue_.push_command(command)) {
-    die(ErrorCode::kUnavailable,
-        fmt::format("the daemon at {} wrote a queue index that cannot be", path_));
+    die(ErrorCode::kUnavailable, fmt::format("the daemon at {} wrote an impossible index into the "
+                                             "shared queue: the connection is closed",
+                                             path_));
   }
   if (auto alive = check_alive(); !alive) {
     release_slot(*work);

@@ -68,8 +68,9 @@ bool Client::drain_completions() {
     }
     if (work == nullptr || work->request_id != entry.request_id ||
         work->state != gw_work::State::kPosted) {
-      die(ErrorCode::kUnavailable,
-          fmt::format("the daemon at {} wrote a completion that cannot be", path_));
+      die(ErrorCode::kUnavailable, fmt::format("the daemon at {} reported the end of an op that "
+                                               "was not posted: the connection is closed",
+                                               path_));
       return true;
     }
     const bool known = entry.status <= static_cast<std::uint32_t>(ErrorCode::kInternal);
@@ -100,8 +101,8 @@ bool Client::drain_control() {
       }
       std::string text = fmt::format("the daemon at {} went away", path_);
       if (!cut_off_reason_.empty()) {
-        text =
-            fmt::format("the daemon at {} cut this client off, which {}", path_, cut_off_reason_);
+        text = fmt::format("the daemon at {} ended the connection: this client {}", path_,
+                           cut_off_reason_);
       } else if (!received) {
         text += ": " + received.error().message;
       }
@@ -211,7 +212,9 @@ Result<Client::RequestPtr> Client::begin_request(
     if (Clock::now() >= deadline) {
       return fail(
           ErrorCode::kTimedOut,
-          fmt::format("the daemon at {} does not take requests: its socket is full", path_));
+          fmt::format(
+              "the daemon at {} takes no requests: its socket has been full until the timeout",
+              path_));
     }
     lock.unlock();
     pollfd entry{socket_.get(), POLLOUT, 0};

@@ -22,8 +22,8 @@ Error connect_error(const std::string& path, int error) {
     case EACCES:
     case EPERM:
       return {ErrorCode::kPermission,
-              fmt::format("no permission to connect to the daemon's socket {}: be a member of the "
-                          "group that owns it",
+              fmt::format("permission denied: this user may not connect to the daemon's socket {}; "
+                          "become a member of the group that owns it",
                           path)};
     case EAGAIN:
       return {ErrorCode::kTimedOut,
@@ -50,7 +50,7 @@ Result<ipc::UniqueFd> connect_to_daemon(const std::string& path, Deadline deadli
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("socket path '{}' has {} bytes: 1 to {} are possible", path,
+                fmt::format("the socket path '{}' has {} bytes: it must have 1 to {}", path,
                             path.size(), sizeof(address.sun_path) - 1));
   }
   std::memcpy(address.sun_path, path.data(), path.size());

@@ -183,7 +183,8 @@ def _load():
     abi = library.gw_abi_version()
     if abi != ABI_VERSION:
         raise ImportError(
-            "%s has ABI version %d, this package needs %d" % (path, abi, ABI_VERSION)
+            "%s has ABI version %d, but this package needs %d: install both from one release"
+            % (path, abi, ABI_VERSION)
         )
     return library
 
@@ -213,10 +214,10 @@ def integer(value, name, least, most):
         number = operator.index(value)
     except TypeError:
         raise TypeError(
-            "%s is %r: an integer from %d to %d is possible" % (name, value, least, most)
+            "%s is %r: it must be an integer from %d to %d" % (name, value, least, most)
         ) from None
     if not least <= number <= most:
-        raise ValueError("%s is %d: %d to %d are possible" % (name, number, least, most))
+        raise ValueError("%s is %d: it must be %d to %d" % (name, number, least, most))
     return number
 
 
@@ -224,8 +225,8 @@ def milliseconds(seconds, name="timeout"):
     """Seconds as the C interface's milliseconds; at most an hour."""
     if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
         raise TypeError(
-            "%s is %r: a number of seconds from 0 to 3600 is possible" % (name, seconds)
+            "%s is %r: it must be a number of seconds from 0 to 3600" % (name, seconds)
         )
     if not 0 <= seconds <= 3600:
-        raise ValueError("%s of %r s: 0 to 3600 are possible" % (name, seconds))
+        raise ValueError("%s is %r s: it must be 0 to 3600" % (name, seconds))
     return int(seconds * 1000 + 0.999)

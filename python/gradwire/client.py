@@ -80,7 +80,8 @@ class _Buffer:
             if not value.flags["C_CONTIGUOUS"]:
                 raise ValueError("the array is not contiguous: copy it first")
             if not value.dtype.isnative:
-                raise TypeError("the array is not in this machine's byte order")
+                raise TypeError("the array is not in this machine's byte order: convert it with "
+                                "array.astype(array.dtype.newbyteorder('='))")
             self.name = _OF_NUMPY.get(value.dtype.name)
             self.kind = value.dtype.name
             self.address = value.ctypes.data
@@ -211,7 +212,9 @@ class Memory:
     def cuda_array(self):
         """Its bytes for cupy and others that take a __cuda_array_interface__."""
         if self.device is None:
-            raise GradwireError(Status.UNSUPPORTED, "the memory is the host's, not a GPU's")
+            raise GradwireError(
+                Status.UNSUPPORTED, "the memory is the host's, not a GPU's: use array()"
+            )
         return self._view()
 
     def free(self):
@@ -322,22 +325,24 @@ class Group:
         every stream.
         """
         if not isinstance(op, str) or op not in OPS:
-            raise ValueError("op %r: %s are possible" % (op, ", ".join(OPS)))
+            raise ValueError("op is %r: it must be one of %s" % (op, ", ".join(OPS)))
         if dtype is not None and (not isinstance(dtype, str) or dtype not in DATATYPES):
-            raise ValueError("dtype %r: %s are possible" % (dtype, ", ".join(DATATYPES)))
+            raise ValueError("dtype is %r: it must be one of %s" % (dtype, ", ".join(DATATYPES)))
         tag = integer(tag, "tag", 0, MAX_U32)
         source = _Buffer(value, dtype)
         target = source if out is None else _Buffer(out, dtype)
         if (source.name, source.count) != (target.name, target.count):
             raise ValueError(
-                "%d elements of %s cannot go to %d of %s"
+                "%d elements of %s cannot be reduced into %d of %s: out must have the input's "
+                "size and type"
                 % (source.count, source.name, target.count, target.name)
             )
         if not target.writable:
-            raise ValueError("the output array is read-only")
+            raise ValueError("the output array is read-only: pass a writable one")
         out = value if out is None else out
         if source.on_gpu != target.on_gpu:
-            raise ValueError("input and output are not both on a GPU")
+            raise ValueError("one of input and output is on a GPU and the other is not: put both "
+                             "on the same side")
         if source.on_gpu:
             home = self._client.memory_device()
             if is_torch(value) and (home is None or value.device.index != home):
@@ -345,8 +350,9 @@ class Group:
             if home is None:
                 raise GradwireError(
                     Status.UNSUPPORTED,
-                    "an array on a GPU, while the daemon's gradient memory is the host's: copy it, "
-                    "or set gpu.client_memory = gpu at the daemon",
+                    "the array is on a GPU, but the daemon's gradient memory is the host's: copy "
+                    "the array to the host, or set gpu.client_memory = gpu in the daemon's "
+                    "configuration",
                 )
             if stream is None:
                 stream = self._stream_of(value, source)

@@ -114,7 +114,8 @@ def form_group(
     this store with this prefix. Bound: ``timeout`` for the store and as long for the join."""
     if not 0 <= rank < nranks or not 0 <= member < members:
         raise ValueError(
-            "rank %d of %d, member %d of %d: count from 0" % (rank, nranks, member, members)
+            "rank %d of %d, member %d of %d: both are counted from 0 and must be below their "
+            "number" % (rank, nranks, member, members)
         )
     deadline = time.monotonic() + timeout
     base = "%s/%d" % (prefix, epoch)
@@ -130,8 +131,8 @@ def form_group(
     if infos[rank] != own:
         raise GradwireError(
             Status.MISMATCH,
-            "member %d of rank %d reaches another daemon than member 0 of that rank: the members "
-            "of a rank have to use one daemon" % (member, rank),
+            "member %d of rank %d uses another daemon than member 0 of that rank: all members of "
+            "a rank must use the same daemon" % (member, rank),
         )
     group_id = int.from_bytes(get("%s/id" % base), "little")
     return client.join(

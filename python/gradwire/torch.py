@@ -179,7 +179,8 @@ class GradwireState:
             bucket = self._buckets.get(index)
             if bucket is not None and bucket.busy:
                 raise GradwireError(
-                    Status.BUSY, "bucket %d is reduced again before its last sum is there" % index
+                    Status.BUSY, "bucket %d was passed to the hook again before its last sum was "
+                                 "there: wait for the future that the hook returned" % index
                 )
             if bucket is None or bucket.memory.nbytes < nbytes:
                 bucket = _Bucket(self.client.allocate(nbytes))
@@ -192,7 +193,8 @@ class GradwireState:
         if tensor.device.type not in ("cpu", "cuda"):
             raise GradwireError(
                 Status.UNSUPPORTED,
-                "gradients on %s: this hook reduces CPU and CUDA tensors" % tensor.device,
+                "the gradients are on %s, but this hook reduces CPU and CUDA tensors only"
+                % tensor.device,
             )
         nbytes = tensor.numel() * tensor.element_size()
         bucket = self._claim(index, max(nbytes, 1))
@@ -426,7 +428,10 @@ class GradwireState:
 
     def _live_group(self):
         if self.group is None:
-            raise GradwireError(Status.INVALID_ARGUMENT, "the state has no group any more")
+            raise GradwireError(
+                Status.INVALID_ARGUMENT,
+                "this GradwireState has no group any more: it was closed, or shrink() failed",
+            )
         return self.group
 
     def close(self):

@@ -89,7 +89,7 @@ check() {
 }
 expect "the kernel's own address passes" check net_af_xdp0
 expect_text "with a warning" \
-  '^warning: port net_af_xdp0: ip = 10.78.0.1 is the kernel.s address too, on gwa' "$out"
+  '^warning: port net_af_xdp0: ip = 10.78.0.1 is also an address of the kernel, on gwa' "$out"
 expect "over memif" check net_memif0
 ! grep warning "$out" || fail "the kernel does not see memif"
 ! check net_memif0 --daemon.socket_group gw-nobody || fail "a group that is not there passed"

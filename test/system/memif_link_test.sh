@@ -36,7 +36,7 @@ daemon_stop 0 KILL || true
 eventually 10 grep -q "link is lost: waiting for a server at $link0" "$(daemon_log 1)" ||
   fail "the client's daemon does not notice"
 start 0
-expect_text "a new one removes what it left" "removed $link0, left by a dead server" \
+expect_text "a new one removes what it left" "removed $link0, which a server that is gone" \
   "$(daemon_log 0)"
 sums "and they sum; the client's daemon was not started anew"
 

@@ -89,4 +89,4 @@ status=0
 setpriv --reuid 65534 --clear-groups --regid 65534 "$gradwire_cli" status \
   --socket "$(daemon_socket 0)" >"$run_dir/denied.out" 2>&1 || status=$?
 ((status == 1)) || fail "a stranger reads the status: status $status"
-expect_text "a stranger is refused" 'no permission' "$run_dir/denied.out"
+expect_text "a stranger is refused" 'may not connect' "$run_dir/denied.out"

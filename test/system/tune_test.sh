@@ -62,7 +62,7 @@ sed -i 's/10.77.0.2/10.78.0.2/' "$(daemon_config 1)"
 background follower tune 1 --peer "127.0.0.1:$port" --wait 20
 ! ended leader || fail "a proposal without a link"
 ! ended follower || fail "a proposal without a link"
-expect_text "rank 0 says so" 'no all-reduce with the peer ran' "$run_dir/leader.out"
+expect_text "rank 0 says so" 'no all-reduce with the peer succeeded' "$run_dir/leader.out"
 expect_text "rank 1 too" 'the peer gave up: no all-reduce' "$run_dir/follower.out"
 
 memif_rank_start 0 2

@@ -40,7 +40,7 @@ TEST_CASE("--clear leaves nothing that goes wrong") {
 TEST_CASE("what makes no sense is refused here") {
   CHECK_THAT(inject_request(parsed({})).error().message, Contains("nothing to inject"));
   CHECK_THAT(inject_request(parsed({"--clear", "--drop", "0.1"})).error().message,
-             Contains("one or the other"));
+             Contains("exclude each other"));
   CHECK_THAT(inject_request(parsed({"--drop", "7"})).error().message, Contains("drop = 7"));
   CHECK_THAT(
       inject_request(parsed({"--drop", "0.1", "--port", std::string(64, 'x')})).error().message,

@@ -94,9 +94,9 @@ class Ops(unittest.TestCase):
             group.all_reduce(numpy.zeros(2, dtype="complex64"))
         with self.assertRaisesRegex(ValueError, "contiguous"):
             group.all_reduce(numpy.zeros((4, 4))[:, 1])
-        with self.assertRaisesRegex(ValueError, "3 elements of fp32 cannot go to 2"):
+        with self.assertRaisesRegex(ValueError, "3 elements of fp32 cannot be reduced into 2"):
             group.all_reduce(numpy.zeros(3, "float32"), out=numpy.zeros(2, "float32"))
-        with self.assertRaisesRegex(ValueError, "op 'mean'"):
+        with self.assertRaisesRegex(ValueError, "op is 'mean'"):
             group.all_reduce(numpy.zeros(3), op="mean")
         with self.assertRaisesRegex(TypeError, "list"):
             group.all_reduce([1, 2])
@@ -109,20 +109,20 @@ class Ops(unittest.TestCase):
         array = numpy.ones(4)
         group = self.groups[0]
         for bad in (-1, 2**32, 2**70):
-            with self.assertRaisesRegex(ValueError, "tag is %d: 0 to 4294967295" % bad):
+            with self.assertRaisesRegex(ValueError, "tag is %d: it must be 0 to 4294967295" % bad):
                 group.all_reduce(array, tag=bad)
         for bad in ("3", 1.0, None):
-            with self.assertRaisesRegex(TypeError, "tag is %r: an integer" % bad):
+            with self.assertRaisesRegex(TypeError, "tag is %r: it must be an integer" % bad):
                 group.all_reduce(array, tag=bad)
-        with self.assertRaisesRegex(ValueError, "op None: sum"):
+        with self.assertRaisesRegex(ValueError, "op is None: it must be one of sum"):
             group.all_reduce(array, op=None)
-        with self.assertRaisesRegex(ValueError, "dtype 'float31': fp32"):
+        with self.assertRaisesRegex(ValueError, "dtype is 'float31': it must be one of fp32"):
             group.all_reduce(array, dtype="float31")
         client = self.clients[0]
         for bad in (-1, 2**64, 2**70):
-            with self.assertRaisesRegex(ValueError, "nbytes is %d: 0 to" % bad):
+            with self.assertRaisesRegex(ValueError, "nbytes is %d: it must be 0 to" % bad):
                 client.allocate(bad)
-        with self.assertRaisesRegex(TypeError, "nbytes is '4K': an integer"):
+        with self.assertRaisesRegex(TypeError, "nbytes is '4K': it must be an integer"):
             client.allocate("4K")
         with self.assertRaisesRegex(ValueError, "epoch is -1"):
             client.join(1, -1, 0, [client.describe()])
@@ -132,7 +132,7 @@ class Ops(unittest.TestCase):
             gradwire.Client(self.daemons.paths[0], spin_us=-1)
         works = [g.all_reduce(array.copy(), tag=2**32 - 1) for g in self.groups]
         for bad in (None, "5"):
-            with self.assertRaisesRegex(TypeError, "timeout is %r: a number of seconds" % bad):
+            with self.assertRaisesRegex(TypeError, "timeout is %r: it must be a number" % bad):
                 works[0].wait(bad)
         for work in works:
             self.assertEqual(work.wait(5).tolist(), [3.0] * 4)

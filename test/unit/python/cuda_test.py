@@ -136,7 +136,7 @@ class Arrays(unittest.TestCase):
 
     def test_what_cannot_be_is_refused(self):
         array = GpuArray.outside(numpy.zeros(10, "float32"))
-        with self.assertRaisesRegex(ValueError, "both on a GPU"):
+        with self.assertRaisesRegex(ValueError, "put both on the same side"):
             self.groups[0].all_reduce(array, out=numpy.zeros(10, "float32"))
         array.__cuda_array_interface__["strides"] = (8,)
         with self.assertRaisesRegex(ValueError, "not contiguous"):
