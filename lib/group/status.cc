@@ -349,7 +349,8 @@ void Manager::serve(Asks& asks, const std::function<std::function<json()>(uid_t)
 
 void Manager::serve_texts(TimeNs now) {
   serve(status_asks_, [&](uid_t viewer) -> std::function<json()> {
-    // Of what changes all the time, so that it has to be looked at here; the text is long work.
+    // Of what changes all the time, so that it has to be looked at here. 256 groups on 16 lanes
+    // take this thread 20 ms; their text of 6 MB takes the worker 0.4 s.
     return [value = std::make_shared<status::DaemonStatus>(status(now, viewer))] {
       return json(*value);
     };
