@@ -23,7 +23,7 @@ class HugeMemory {
   HugeMemory(const HugeMemory&) = delete;
   HugeMemory& operator=(const HugeMemory&) = delete;
 
-  /// Once. @return kResourceExhausted where too few are reserved.
+  /// Once. @return kResourceExhausted if too few are reserved.
   [[nodiscard]] Result<std::byte*> allocate(std::uint64_t bytes);
 
  private:

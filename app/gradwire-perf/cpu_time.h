@@ -11,10 +11,10 @@
 namespace gradwire::perf {
 
 /// CPU time that all threads of a process have used, in nanoseconds; 0 is this process.
-/// @return nothing where there is no such process.
+/// @return nothing if there is no such process.
 [[nodiscard]] std::optional<std::uint64_t> process_cpu_ns(pid_t pid) noexcept;
 
-/// @return nothing where this architecture's counter is not known here.
+/// @return nothing if this architecture's counter is not known here.
 [[nodiscard]] std::optional<std::uint64_t> time_stamp() noexcept;
 
 }  // namespace gradwire::perf

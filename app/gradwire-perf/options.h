@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The command line of gradwire-perf, named as nccl-tests names it where the two mean the same.
+/// The command line of gradwire-perf, named as nccl-tests names it if the two mean the same.
 #pragma once
 
 #include <cstdint>
@@ -91,7 +91,7 @@ struct CommandLine {
   bool finished = false;  ///< help or version was shown: nothing is to be done
 };
 
-/// Options stand after "--" where there is one, and the EAL's arguments before it. Prints help and
+/// Options stand after "--" if there is one, and the EAL's arguments before it. Prints help and
 /// version itself. @return what is wrong, with what would be right.
 [[nodiscard]] Result<CommandLine> parse_command_line(int argc, const char* const* argv);
 

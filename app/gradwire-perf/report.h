@@ -19,8 +19,8 @@ struct Cost {
   std::uint32_t ops = 0;
   double wall_s = 0;
   double cpu_s = 0;                    ///< of this process
-  std::optional<double> other_cpu_s;   ///< of the daemon, where there is one
-  std::optional<double> cycles_per_s;  ///< of the time-stamp counter, where it can be read
+  std::optional<double> other_cpu_s;   ///< of the daemon, if there is one
+  std::optional<double> cycles_per_s;  ///< of the time-stamp counter, if it can be read
   Counters counters;                   ///< what was added to each
 };
 
@@ -31,11 +31,11 @@ struct SizeResult {
   double p99_s = 0;
   double min_s = 0;
   double mean_s = 0;
-  std::optional<std::uint64_t> wrong;  ///< elements on all ranks; nothing where not checked
+  std::optional<std::uint64_t> wrong;  ///< elements on all ranks; nothing if not checked
   Cost cost;
 };
 
-/// What the costs come to. Nothing where it cannot be known.
+/// What the costs come to. Nothing if it cannot be known.
 struct Rates {
   /// CPU time of this rank, its daemon's too, in cycles of the time-stamp counter.
   std::optional<double> cycles_per_byte;
@@ -50,7 +50,7 @@ struct Rates {
 [[nodiscard]] SizeResult summarize(std::uint64_t bytes, std::uint64_t count,
                                    std::vector<double> times_s);
 
-/// Bytes per second of the median; 0 where that is 0.
+/// Bytes per second of the median; 0 if that is 0.
 [[nodiscard]] double algbw(const SizeResult& result) noexcept;
 /// algbw x 2(n-1)/n: what each rank's link carries.
 [[nodiscard]] double busbw(const SizeResult& result, std::uint32_t nranks) noexcept;

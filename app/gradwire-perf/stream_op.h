@@ -31,11 +31,11 @@ struct OpSpec {
 class StreamOp {
  public:
   virtual ~StreamOp() = default;
-  /// What can be sent now; empty where something has to be received first, or all was sent. The
+  /// What can be sent now; empty if something has to be received first, or all was sent. The
   /// bytes stay as they are until every rank has them.
   [[nodiscard]] virtual std::span<const std::byte> to_send() noexcept = 0;
   virtual void sent(std::size_t bytes) noexcept = 0;
-  /// Where what comes next belongs; empty where all has come.
+  /// Where what comes next belongs; empty if all has come.
   [[nodiscard]] virtual std::span<std::byte> to_receive() noexcept = 0;
   virtual void received(std::size_t bytes) noexcept = 0;
   /// All was sent and received, and the output is there.
@@ -46,7 +46,7 @@ class StreamOp {
 class Folder {
  public:
   Folder();
-  /// output = fold(first, second), divided for avg where `final`. `output` may be `second`.
+  /// output = fold(first, second), divided for avg if `final`. `output` may be `second`.
   void fold(const OpSpec& spec, const std::byte* first, const std::byte* second, std::byte* output,
             std::uint64_t count, bool final) noexcept;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Finding the other ranks where they share no directory: every process connects to rank 0's first
+/// Finding the other ranks if they share no directory: every process connects to rank 0's first
 /// member at tcp://HOST:PORT, tells who it is, and gets the whole table. One thread.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace gradwire::perf {
 /// Host and port of tcp://HOST:PORT; an IPv6 address stands in brackets.
 [[nodiscard]] Result<std::pair<std::string, std::uint16_t>> parse_tcp_rendezvous(
     const std::string& rendezvous);
-/// @param group_id  of the group, where this is rank 0's first member.
+/// @param group_id  of the group, if this is rank 0's first member.
 /// @return kTimedOut naming a process that did not come, or rank 0.
 [[nodiscard]] Result<Meeting> meet_by_tcp(const Options& options, std::uint64_t group_id,
                                           std::span<const std::byte> own_info,

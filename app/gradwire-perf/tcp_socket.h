@@ -44,7 +44,7 @@ class TcpSocket {
 
   /// Before it is connected, or once it was accepted.
   [[nodiscard]] Result<void> tune(const TcpTuning& tuning);
-  /// @return bytes taken, 0 where none can be now, nothing on an error that errno has.
+  /// @return bytes taken, 0 if none can be now, nothing on an error that errno has.
   [[nodiscard]] std::optional<std::size_t> send(std::span<const std::byte> bytes) noexcept;
   /// Likewise; a peer that closed is an error, ECONNRESET.
   [[nodiscard]] std::optional<std::size_t> receive(std::span<std::byte> bytes) noexcept;

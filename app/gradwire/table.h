@@ -13,9 +13,9 @@ namespace gradwire::cli {
 
 /// A value as text: numbers with a fraction to three places, objects as JSON.
 [[nodiscard]] std::string text_of(const nlohmann::json& value);
-/// The member of that name as text; "?" where there is none, or null.
+/// The member of that name as text; "?" if there is none, or null.
 [[nodiscard]] std::string field(const nlohmann::json& object, const char* name);
-/// The number of that name; 0 where there is none.
+/// The number of that name; 0 if there is none.
 [[nodiscard]] double number(const nlohmann::json& object, const char* name);
 
 /// Rows under a heading, each column as wide as its widest cell: numbers to the right.

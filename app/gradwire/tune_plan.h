@@ -50,7 +50,7 @@ struct TuneOutcome {
 using RunTrial =
     std::function<Result<TuneTrial>(const std::string& step, const TuneSettings& settings)>;
 
-/// @return kUnavailable where no trial ran, with what the last one said.
+/// @return kUnavailable if no trial ran, with what the last one said.
 [[nodiscard]] Result<TuneOutcome> find_settings(const TuneLimits& limits, const RunTrial& run);
 
 /// Payloads worth trying, from large to small: what the usual MTUs carry, no more than `most`.
@@ -62,7 +62,7 @@ using RunTrial =
 [[nodiscard]] std::string tune_fragment(const TuneOutcome& outcome);
 
 [[nodiscard]] nlohmann::json to_json(const TuneOutcome& outcome);
-/// @return kInvalidArgument where `json` is not what to_json() makes.
+/// @return kInvalidArgument if `json` is not what to_json() makes.
 [[nodiscard]] Result<TuneOutcome> outcome_of(const nlohmann::json& json);
 
 }  // namespace gradwire::cli

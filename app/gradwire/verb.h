@@ -55,7 +55,7 @@ struct View {
   nlohmann::json (*pick)(const nlohmann::json& answer, const status::DaemonStatus& status);
   std::string (*text)(const status::DaemonStatus& status);
 };
-/// Declares a verb that shows a part of the status, and sets `action` where it was called.
+/// Declares a verb that shows a part of the status, and sets `action` if it was called.
 void add_view(CLI::App& app, Action& action, const char* name, const char* help, View view);
 
 }  // namespace gradwire::cli

@@ -14,7 +14,7 @@
 
 namespace gradwire::cli {
 
-/// "aborted" where it is and its members have not left, else as the daemon calls it.
+/// "aborted" if it is and its members have not left, else as the daemon calls it.
 [[nodiscard]] std::string state_of(const status::Group& group);
 /// "-" before there is a sample.
 [[nodiscard]] std::string rtt_of(const status::Shard& shard);
@@ -53,7 +53,7 @@ struct Top {
 };
 void to_json(nlohmann::json& out, const TopLane& value);
 void to_json(nlohmann::json& out, const Top& value);
-/// Rates between two looks `seconds` apart; all 0 where `seconds` is.
+/// Rates between two looks `seconds` apart; all 0 if `seconds` is.
 [[nodiscard]] Top top_of(const status::DaemonStatus& before, const status::DaemonStatus& after,
                          double seconds);
 [[nodiscard]] std::string top_text(const Top& top);

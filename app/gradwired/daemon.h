@@ -54,7 +54,7 @@ class Daemon {
   /// Serves until `signals` (how often the daemon was told to stop) is not 0, then stops: members
   /// may leave, what is left aborts, all within the configuration's bounds. At 2 it waits for
   /// nobody.
-  /// @return an error where a lane does not stop.
+  /// @return an error if a lane does not stop.
   [[nodiscard]] Result<void> run(const std::atomic<int>& signals);
 
  private:
@@ -94,7 +94,7 @@ class Daemon {
   std::unique_ptr<operate::MetricsServer> metrics_;  ///< nullptr: not configured
 };
 
-/// @return options of the control socket: its directory is made where it is missing.
+/// @return options of the control socket: its directory is made if it is missing.
 [[nodiscard]] Result<ipc::ControlServerOptions> control_server_options(
     const config::DaemonConfig& config);
 

@@ -47,7 +47,7 @@ bool report_core(unsigned lane, unsigned lcore, std::span<const host::CoreFacts>
 
 /// Where a mempool truly lies.
 /// @param wanted_node  -1: any.
-/// @return kUnsupported where it is not on hugepages.
+/// @return kUnsupported if it is not on hugepages.
 [[nodiscard]] Result<void> report_pool(rte_mempool& pool, const std::string& ops, int wanted_node,
                                        std::span<const host::Mapping> mappings, Report& report);
 

@@ -43,7 +43,7 @@ namespace gradwire::gradwired {
                                               unsigned worker_lcores);
 
 /// The EAL has made the ports' devices.
-/// @return why payloads cannot lie in GPU memory here, whatever the GPU; empty where they can.
+/// @return why payloads cannot lie in GPU memory here, whatever the GPU; empty if they can.
 [[nodiscard]] std::string why_no_gpudirect(const config::DaemonConfig& config);
 [[nodiscard]] reduce::GpuOptions gpu_options(const config::GpuSection& gpu);
 

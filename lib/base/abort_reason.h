@@ -42,7 +42,7 @@ struct AbortReason {
   void set_detail(const char* text) noexcept;
 };
 
-/// One sentence for people: names rank, op and duration where they apply.
+/// One sentence for people: names rank, op and duration if they apply.
 [[nodiscard]] std::string describe(const AbortReason& reason);
 
 }  // namespace gradwire

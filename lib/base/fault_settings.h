@@ -38,7 +38,7 @@ struct FaultSettings {
 
 /// @return an error that names the first value that is out of its bounds.
 [[nodiscard]] Result<void> check(const FaultSettings& settings);
-/// "drop 0.01, reorder 0.001 by up to 8 frames, seed 7"; "none" where nothing is set.
+/// "drop 0.01, reorder 0.001 by up to 8 frames, seed 7"; "none" if nothing is set.
 [[nodiscard]] std::string describe(const FaultSettings& settings);
 
 }  // namespace gradwire

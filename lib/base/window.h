@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// How many packets a connection may have in flight where nobody says. Pure; any thread.
+/// How many packets a connection may have in flight if nobody says. Pure; any thread.
 #pragma once
 
 #include <algorithm>

@@ -230,7 +230,7 @@ class Client : public std::enable_shared_from_this<Client> {
                                                              const char* what) const;
   [[nodiscard]] Result<void> check_overlap(const gw_work& work) const;
   [[nodiscard]] Result<void> place_memory(Lock& lock, gw_work& work, ipc::CommandEntry& command);
-  /// The input's copy, where it needs one, and the mark on its stream. Without the lock.
+  /// The input's copy, if it needs one, and the mark on its stream. Without the lock.
   [[nodiscard]] static Result<void> feed(const gw_work& work);
   [[nodiscard]] Result<void> take_event(Lock& lock, gw_work& work);
   [[nodiscard]] Result<void> claim_slot(const std::shared_ptr<gw_work>& work);

@@ -68,7 +68,7 @@ enum {
   GW_UNAVAILABLE = 7,        /**< the daemon is not there, went away, stops or is being drained */
   GW_RESOURCE_EXHAUSTED = 8, /**< quota, hugepages */
   GW_MISMATCH = 9,           /**< ranks or members called different things */
-  GW_UNSUPPORTED = 10,       /**< well-formed, and not to be had here */
+  GW_UNSUPPORTED = 10,       /**< well-formed, but not available here */
   GW_SYSTEM = 11,            /**< a system call failed; the text has its error */
   GW_INTERNAL = 12           /**< a bug of gradwire's */
 };
@@ -118,8 +118,8 @@ typedef struct gw_open_options {
 /** Connects to the daemon of this host.
  * @param socket_path  NULL: the environment's GRADWIRE_SOCKET, else /run/gradwire/gradwired.sock.
  * @param options      NULL: the defaults.
- * @return GW_UNAVAILABLE where no daemon listens, GW_PERMISSION where the socket's mode forbids it,
- * GW_UNSUPPORTED where the daemon speaks another version. Bound: connect_timeout_ms. */
+ * @return GW_UNAVAILABLE if no daemon listens, GW_PERMISSION if the socket's mode forbids it,
+ * GW_UNSUPPORTED if the daemon speaks another version. Bound: connect_timeout_ms. */
 gw_status gw_open(const char* socket_path, const gw_open_options* options, gw_client** client);
 
 /** Closes the connection and frees the handle; NULL is allowed. The daemon ends this client's ops
@@ -174,7 +174,7 @@ gw_status gw_client_describe(gw_client* client, void* info, size_t info_bytes);
  * @param socket_path  as for gw_open().
  * @param timeout_ms   0 = 5000.
  * @param text         [text_bytes]; gets the text and a NUL. May be NULL if text_bytes is 0.
- * @param needed_bytes gets the size that the text needs, the NUL included, also where `text_bytes`
+ * @param needed_bytes gets the size that the text needs, the NUL included, even if `text_bytes`
  *                     was too small; the call is GW_RESOURCE_EXHAUSTED then. */
 gw_status gw_daemon_status(const char* socket_path, uint32_t timeout_ms, char* text,
                            size_t text_bytes, size_t* needed_bytes);
@@ -182,12 +182,12 @@ gw_status gw_daemon_status(const char* socket_path, uint32_t timeout_ms, char* t
 /* ---- Memory ---- */
 
 /** Allocates memory that the daemon reads and writes in place: zeroed hugepages on the daemon's
- * NUMA node, aligned to a hugepage; or, where the daemon is configured so, zeroed memory of its
+ * NUMA node, aligned to a hugepage; or, if the daemon is configured so, zeroed memory of its
  * GPU, which CUDA opens for this process (see gw_memory_device()). An op whose input and output
  * both lie in such memory copies nothing. Bound: request_timeout_ms.
  * @param bytes  from 1; rounded up to hugepages.
- * @return GW_RESOURCE_EXHAUSTED where the quota, the hugepages or the GPU's memory do not suffice;
- * GW_UNSUPPORTED where the memory is a GPU's and CUDA is not to be had here, GW_NOT_FOUND where
+ * @return GW_RESOURCE_EXHAUSTED if the quota, the hugepages or the GPU's memory do not suffice;
+ * GW_UNSUPPORTED if the memory is a GPU's and CUDA is not available here, GW_NOT_FOUND if
  * this process does not see that GPU. */
 gw_status gw_memory_alloc(gw_client* client, uint64_t bytes, gw_memory** memory);
 
@@ -228,7 +228,7 @@ typedef struct gw_group_config {
 /** Joins a group; returns when every member of every rank has joined. Collective. Each rank is one
  * daemon; the member_count clients of one daemon are its members.
  * Bound: timeout_ms and request_timeout_ms.
- * @return GW_TIMED_OUT or GW_ABORTED where the group was not formed: the text names who is
+ * @return GW_TIMED_OUT or GW_ABORTED if the group was not formed: the text names who is
  * missing, as far as the daemon knows. */
 gw_status gw_group_join(gw_client* client, const gw_group_config* config, gw_group** group);
 
@@ -285,21 +285,21 @@ gw_status gw_all_reduce(gw_group* group, const void* input, void* output, uint64
  *
  * @param stream  a CUstream or cudaStream_t of the primary context of that GPU; NULL is its default
  *                stream.
- * @return as gw_all_reduce(); GW_UNSUPPORTED where the daemon's gradient memory is in host memory;
- * GW_SYSTEM with CUDA's text where CUDA refuses, such as a stream of another GPU. */
+ * @return as gw_all_reduce(); GW_UNSUPPORTED if the daemon's gradient memory is in host memory;
+ * GW_SYSTEM with CUDA's text if CUDA refuses, such as a stream of another GPU. */
 gw_status gw_all_reduce_on_stream(gw_group* group, const void* input, void* output, uint64_t count,
                                   gw_datatype datatype, gw_redop redop, uint32_t tag, void* stream,
                                   gw_work** work);
 
 /** Whether the op is done. Does not wait.
- * @param done  set to 0 or 1, also where the op failed.
+ * @param done  set to 0 or 1, even if the op failed.
  * @return the op's own outcome once it is done, the same at each call; GW_OK before. */
 gw_status gw_test(gw_work* work, int* done);
 
 /** Waits until the op is done: spins for spin_us, then sleeps.
  * @param timeout_ms  0 asks once.
  * @return the op's own outcome, or GW_TIMED_OUT: then the op goes on as if nothing had been asked,
- * and the text says which op it is, how long it has run and, where the daemon can tell, whom it
+ * and the text says which op it is, how long it has run and, if the daemon can tell, whom it
  * waits for (asking for that takes up to 0.2 s more). gw_work_is_done() tells the two apart. */
 gw_status gw_wait(gw_work* work, uint32_t timeout_ms);
 

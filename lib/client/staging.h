@@ -61,7 +61,7 @@ class StagingPool {
 
   explicit StagingPool(std::uint64_t cache_bytes) : cache_bytes_(cache_bytes) {}
 
-  /// A free piece of at least `bytes`; nothing where allocation_bytes(bytes) must be allocated and
+  /// A free piece of at least `bytes`; nothing if allocation_bytes(bytes) must be allocated and
   /// given to adopt().
   [[nodiscard]] std::optional<StagingSlot> take(std::uint64_t bytes);
   [[nodiscard]] static std::uint64_t allocation_bytes(std::uint64_t bytes) noexcept;

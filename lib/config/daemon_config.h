@@ -13,7 +13,7 @@
 
 namespace gradwire::config {
 
-/// The value of a number that was given as "auto", or left out where "auto" is the default.
+/// The value of a number that was given as "auto", or left out if "auto" is the default.
 inline constexpr std::uint64_t kAuto = 0;
 
 struct DaemonSection {

@@ -23,7 +23,7 @@ enum class Kind : std::uint8_t {
   kText,
   kChoice,  ///< one of the words in `choices`, separated by '|'
   kBool,
-  kInteger,     ///< in [min, max]; or "auto" where `may_be_auto`, stored as kAuto
+  kInteger,     ///< in [min, max]; or "auto" if `may_be_auto`, stored as kAuto
   kPowerOfTwo,  ///< an integer, and a power of two
   kReal,        ///< in [min, max]
   kMode,        ///< file mode, as text of octal digits
@@ -44,7 +44,7 @@ struct Key {
   const char* section;
   const char* name;
   Kind kind;
-  const char* unit;  ///< "" where it has none
+  const char* unit;  ///< "" if it has none
   double min;        ///< numbers; of kText the least and most characters
   double max;
   bool may_be_auto;
@@ -56,7 +56,7 @@ struct Key {
 };
 
 [[nodiscard]] std::span<const Key> keys() noexcept;
-/// @return nullptr where there is no such key.
+/// @return nullptr if there is no such key.
 [[nodiscard]] const Key* find_key(std::string_view section, std::string_view name) noexcept;
 [[nodiscard]] bool is_section(std::string_view section) noexcept;
 /// Sections that are written [[section]]: "port" and "neighbor".
@@ -65,7 +65,7 @@ struct Key {
 
 /// "an integer from 1 to 16, or \"auto\"": what a value of `key` must be, for messages.
 [[nodiscard]] std::string describe_bounds(const Key& key);
-/// The default as TOML writes it; "required" or "none" where there is none.
+/// The default as TOML writes it; "required" or "none" if there is none.
 [[nodiscard]] std::string describe_default(const Key& key);
 /// The value at `field` as TOML writes it.
 [[nodiscard]] std::string to_toml_value(const Key& key, const Field& field);

@@ -14,7 +14,7 @@ namespace gradwire::config {
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 
 /// @return the candidate with the smallest edit distance to `word`, the first of equals; empty
-/// where none is nearer than half of the word's length or 2, whichever is more.
+/// if none is nearer than half of the word's length or 2, whichever is more.
 [[nodiscard]] std::string nearest(std::string_view word, std::span<const std::string> candidates);
 
 }  // namespace gradwire::config

@@ -16,7 +16,7 @@ namespace gradwire::config {
 
 using Value = std::variant<std::string, std::int64_t, double, bool>;
 
-/// A flag's text as a value of the type that `key` wants, or as a string where it is none of these.
+/// A flag's text as a value of the type that `key` wants, or as a string if it is none of these.
 [[nodiscard]] Value value_of_flag(const Key& key, std::string_view text);
 
 /// Checks type and bounds, and stores.

@@ -32,7 +32,7 @@ struct Subject {
 /// A NIC of the host, as sysfs has it.
 struct Nic {
   std::string address;    ///< PCI; empty for an interface without such a device
-  std::string interface;  ///< empty where no kernel driver has it
+  std::string interface;  ///< empty if no kernel driver has it
   std::string driver;     ///< empty: none
   int numa_node = -1;
   bool default_route = false;

@@ -27,7 +27,7 @@ struct Finding {
   Verdict verdict = Verdict::kSkip;
   std::string value;  ///< what was found
   std::string why;    ///< why it matters, a sentence
-  std::string mend;   ///< the command or setting that mends it; empty where nothing has to be
+  std::string mend;   ///< the command or setting that mends it; empty if nothing has to be
 };
 
 using Findings = std::vector<Finding>;

@@ -16,7 +16,7 @@
 namespace gradwire::host {
 
 /// The kernel's list format: "0-3,8,10-11". Empty text and "(null)" are empty lists.
-/// @return kInvalidArgument where the text is something else.
+/// @return kInvalidArgument if the text is something else.
 [[nodiscard]] Result<std::vector<int>> parse_cpu_list(std::string_view text);
 /// The inverse, shortest form.
 [[nodiscard]] std::string to_cpu_list(std::span<const int> sorted_cpus);
@@ -28,11 +28,11 @@ struct CoreFacts {
   int numa_node = -1;      ///< -1: the kernel does not say
 };
 
-/// @return kNotFound where there is no such CPU.
+/// @return kNotFound if there is no such CPU.
 [[nodiscard]] Result<CoreFacts> read_core_facts(int cpu, const std::string& sysfs_root = "/sys");
 
 /// What keeps a lane that may run on `cpus` from having a core to itself, a sentence each, with
-/// what would be right; empty where nothing does. `port_numa_node` -1: not known.
+/// what would be right; empty if nothing does. `port_numa_node` -1: not known.
 [[nodiscard]] std::vector<std::string> isolation_problems(std::span<const CoreFacts> cpus,
                                                           int port_numa_node);
 

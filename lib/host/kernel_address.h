@@ -9,7 +9,7 @@
 namespace gradwire::host {
 
 /// @param ip  an IPv4 address, canonical text.
-/// @return the interface on which the kernel has this address; empty where it has not.
+/// @return the interface on which the kernel has this address; empty if it has not.
 [[nodiscard]] std::string interface_with_address(const std::string& ip);
 
 }  // namespace gradwire::host

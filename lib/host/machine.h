@@ -29,21 +29,21 @@ class Machine {
   Machine& operator=(const Machine&) = delete;
 
   [[nodiscard]] std::string path(const std::string& path) const { return root_ + path; }
-  /// The file's text without blanks at its ends; nothing where it cannot be read.
+  /// The file's text without blanks at its ends; nothing if it cannot be read.
   [[nodiscard]] std::optional<std::string> text(const std::string& path) const;
-  /// Its first number; nothing where there is none.
+  /// Its first number; nothing if there is none.
   [[nodiscard]] std::optional<std::int64_t> number(const std::string& path) const;
   [[nodiscard]] bool exists(const std::string& path) const;
-  /// Sorted names of what the folder holds; empty where there is no folder.
+  /// Sorted names of what the folder holds; empty if there is no folder.
   [[nodiscard]] std::vector<std::string> names(const std::string& path) const;
-  /// The last part of what a link points to; empty where there is no link.
+  /// The last part of what a link points to; empty if there is no link.
   [[nodiscard]] std::string link_name(const std::string& path) const;
 
   /// RLIMIT_MEMLOCK of this process; kUnlimited.
   [[nodiscard]] virtual std::uint64_t memlock_bytes() const;
-  /// Nothing where the driver does not tell.
+  /// Nothing if the driver does not tell.
   [[nodiscard]] virtual std::optional<Pause> pause(const std::string& interface) const;
-  /// What a program prints; nothing where it cannot be run or fails. No shell is in between.
+  /// What a program prints; nothing if it cannot be run or fails. No shell is in between.
   [[nodiscard]] virtual std::optional<std::string> output(
       const std::vector<std::string>& command) const;
 

@@ -29,14 +29,14 @@ struct Mapping {
   std::size_t page_bytes = 0;  ///< KernelPageSize
 };
 
-/// @return the mappings in the order of the text; kInvalidArgument where it is not of smaps' form.
+/// @return the mappings in the order of the text; kInvalidArgument if it is not of smaps' form.
 [[nodiscard]] Result<std::vector<Mapping>> parse_smaps(std::string_view text);
 /// Those of this process.
 [[nodiscard]] Result<std::vector<Mapping>> read_mappings(
     const std::string& smaps_path = "/proc/self/smaps");
 
-/// @return the smallest page size behind `range`; kNotFound where part of it is not mapped,
-/// kInvalidArgument where it is empty.
+/// @return the smallest page size behind `range`; kNotFound if part of it is not mapped,
+/// kInvalidArgument if it is empty.
 [[nodiscard]] Result<std::size_t> page_bytes_of(std::span<const Mapping> mappings,
                                                 const MemoryRange& range);
 
@@ -57,7 +57,7 @@ struct NodePlacement {
 [[nodiscard]] std::string to_string(const NodePlacement& placement);
 
 /// The PCIe root that the device at a PCI address is below, such as "pci0000:3a", as sysfs has it.
-/// @return "" where `address` is none, or there is no such device.
+/// @return "" if `address` is none, or there is no such device.
 [[nodiscard]] std::string pci_root(const std::string& address,
                                    const std::string& devices = "/sys/bus/pci/devices");
 
