@@ -200,8 +200,7 @@ Finding check_path_mtu(const std::string& peer, const Result<PathMtu>& probed,
     finding.verdict = Verdict::kFail;
     finding.value = probed.error().message;
     finding.mend =
-        "where the kernel has no part in the NIC (vfio), probe from another host of the segment, "
-        "or "
+        "if the kernel has no part in the NIC (vfio), probe from another host of the segment, or "
         "form a group: its hellos are of full size and name what does not come through";
     return finding;
   }

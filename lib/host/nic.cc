@@ -300,8 +300,8 @@ void check_flow_control(const Machine& machine, const Subject& subject, Findings
     out.push_back(
         {"flow control", name_of(nic), one_way ? Verdict::kWarn : Verdict::kOk,
          fmt::format("pause rx {}, tx {}", pause->rx ? "on" : "off", pause->tx ? "on" : "off"),
-         "gradwire does without it (losses are repaired); where the switch does priority "
-         "flow control, link-level pause stops everything else on the link too",
+         "gradwire does without it (losses are repaired); if the switch does priority flow "
+         "control, link-level pause stops everything else on the link too",
          one_way ? fmt::format("scripts/setup-host.sh --nic {} --pause off (or on)", nic.interface)
                  : ""});
   }

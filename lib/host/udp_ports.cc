@@ -65,8 +65,8 @@ void check_firewall(const Machine& machine, const Subject& subject, Findings& ou
                  "our packets pass it by on vfio, mlx5 and af_xdp; between hosts every firewall on "
                  "the way has to let them through",
                  drops
-                     ? fmt::format("nft add rule inet filter input udp dport {}-{} accept, where "
-                                   "the port is af_packet's",
+                     ? fmt::format("nft add rule inet filter input udp dport {}-{} accept, if the "
+                                   "port is af_packet's",
                                    subject.base_udp_port, subject.base_udp_port + subject.lanes - 1)
                      : ""});
 }
