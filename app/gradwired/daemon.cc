@@ -304,6 +304,7 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
         manager_->on_message(connection, peer, message, clock_.now());
       },
       [this](ipc::ConnectionId connection) { manager_->on_hangup(connection, clock_.now()); },
+      [](const std::string& text) { spdlog::warn("{}", text); },
   });
   server_->set_wake_fd(datapath_->event_fd());
   return {};

@@ -20,6 +20,7 @@ namespace {
 
 /// Messages taken from one connection per round, so that a chatty one does not starve the others.
 constexpr int kMessagesPerRound = 16;
+constexpr std::chrono::seconds kBetweenComplaints(60);
 
 Result<sockaddr_un> address_of(const std::string& path) {
   sockaddr_un address = {};
@@ -105,7 +106,13 @@ void ControlServer::poll(int timeout_ms) {
   std::vector<ConnectionId> ids;
   fds.reserve(connections_.size() + 2);
   ids.reserve(connections_.size());
-  fds.push_back({listener_.get(), POLLIN, 0});
+  // Who cannot be accepted stays in the listener's queue, which would end every wait at once.
+  const auto paused = std::chrono::ceil<std::chrono::milliseconds>(accept_again_ - Clock::now());
+  const bool accepts = paused.count() <= 0;
+  fds.push_back({accepts ? listener_.get() : -1, POLLIN, 0});
+  if (!accepts && (timeout_ms < 0 || paused.count() < timeout_ms)) {
+    timeout_ms = static_cast<int>(paused.count());
+  }
   for (const auto& [id, connection] : connections_) {
     const auto events = static_cast<short>(POLLIN | (connection.queue.empty() ? 0 : POLLOUT));
     fds.push_back({connection.socket.get(), events, 0});
@@ -129,7 +136,11 @@ void ControlServer::accept_all() {
     Connection connection;
     connection.socket =
         UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!connection.socket) return;
+    if (!connection.socket) {
+      if (errno == ECONNABORTED) continue;
+      if (errno != EAGAIN && errno != EINTR) pause_accepting(errno);
+      return;
+    }
     ucred peer = {};
     socklen_t bytes = sizeof(peer);
     if (::getsockopt(connection.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
@@ -148,6 +159,19 @@ void ControlServer::accept_all() {
     }
     connections_.emplace(next_id_++, std::move(connection));
   }
+}
+
+void ControlServer::pause_accepting(int error) {
+  const Clock::time_point now = Clock::now();
+  accept_again_ = now + options_.accept_pause;
+  if (now < next_complaint_) return;
+  next_complaint_ = now + kBetweenComplaints;
+  if (!callbacks_.on_trouble) return;
+  callbacks_.on_trouble(fmt::format(
+      "a client waits at {} and cannot be accepted: {}; it is tried again every {} ms "
+      "and when a connection closes ({} are open). Raise the daemon's limit of open "
+      "files (LimitNOFILE= of the unit, ulimit -n)",
+      options_.path, std::strerror(error), options_.accept_pause.count(), connections_.size()));
 }
 
 std::string ControlServer::no_room_for(uid_t uid) const {
@@ -238,6 +262,7 @@ void ControlServer::close_finished() {
   }
   for (const ConnectionId id : ended) {
     connections_.erase(id);
+    accept_again_ = {};  // its descriptor is free
     if (callbacks_.on_hangup) callbacks_.on_hangup(id);
   }
 }

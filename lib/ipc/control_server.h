@@ -36,12 +36,16 @@ struct ControlServerOptions {
   std::size_t reserved_for_root = 0;  ///< above both, for root and the process's own user
   std::chrono::milliseconds silence{defaults::kOpenMs};  ///< timeouts.open_ms; 0: no bound
   std::size_t max_queued_messages = 64;  ///< per connection, not yet taken by its reader
+  /// How long nobody is accepted after the process or the system had no descriptor for it.
+  std::chrono::milliseconds accept_pause{1'000};
 };
 
 struct ControlCallbacks {
   std::function<void(ConnectionId, const PeerCredentials&, Message&&)> on_message;
   /// Once per connection, however it ended; also after hang_up(). Never from inside send().
   std::function<void(ConnectionId)> on_hangup;
+  /// Something that the operator should mend, in words. Of one kind at most one a minute.
+  std::function<void(const std::string&)> on_trouble = {};
 };
 
 class ControlServer final : public MessageSink {
@@ -93,6 +97,8 @@ class ControlServer final : public MessageSink {
   explicit ControlServer(const ControlServerOptions& options) : options_(options) {}
   Result<void> listen();
   void accept_all();
+  /// Connections wait until one that is here closes, or for options_.accept_pause.
+  void pause_accepting(int error);
   /// @return why there is no room for one more of that user; empty where there is.
   [[nodiscard]] std::string no_room_for(uid_t uid) const;
   void close_silent();
@@ -110,6 +116,8 @@ class ControlServer final : public MessageSink {
   ConnectionId next_id_ = 1;
   std::uint64_t refused_ = 0;
   std::uint64_t faults_ = 0;
+  Clock::time_point accept_again_;  ///< the listener is not watched before
+  Clock::time_point next_complaint_;
 };
 
 }  // namespace gradwire::ipc

@@ -2,11 +2,14 @@
 #include "ipc/control_server.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "raw_socket.h"
 
@@ -238,6 +241,64 @@ TEST_CASE("a user has a share of the connections, and root has some that nobody 
   const UniqueFd d = connect_as(0);
   CHECK(f.server->connections() == 4);
   CHECK_THAT(refused(connect_as(0)), Catch::Contains("limits.clients = 3"));
+}
+
+namespace {
+
+/// No more descriptors for this process, while it lives.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const UniqueFd next(::dup(STDERR_FILENO));  // the lowest that is free
+    rlimit few = before_;
+    few.rlim_cur = static_cast<rlim_t>(next.get());
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_ = {};
+};
+
+}  // namespace
+
+TEST_CASE("without a descriptor for a client the server waits, says so once, and goes on") {
+  Fixture f;
+  const bool long_pause = GENERATE(true, false);
+  f.options.accept_pause = std::chrono::milliseconds(long_pause ? 600'000 : 1);
+  f.start();
+  std::vector<std::string> troubles;
+  f.server->set_callbacks({{}, {}, [&](const std::string& text) { troubles.push_back(text); }});
+  std::optional<UniqueFd> first = connect_to(f.options.path);
+  f.poll();
+  REQUIRE(f.server->connections() == 1);
+  const UniqueFd second = connect_to(f.options.path);
+  REQUIRE(second);
+  {
+    const NoDescriptors none;
+    f.server->poll(0);
+    CHECK(f.server->connections() == 1);
+    if (long_pause) {
+      // A poll that has nothing to do lasts as long as it may.
+      const auto begin = std::chrono::steady_clock::now();
+      f.server->poll(30);
+      CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(30));
+      // Who is there is served, and makes room when it goes.
+      first.reset();
+      f.poll();
+      CHECK(f.server->connections() == 1);
+    } else {
+      for (int i = 0; i < 20; ++i) f.server->poll(5);
+    }
+  }
+  REQUIRE(troubles.size() == 1);
+  CHECK_THAT(troubles[0], Catch::Contains("Too many open files"));
+  CHECK_THAT(troubles[0], Catch::Contains("LimitNOFILE"));
+  if (!long_pause) {
+    for (int i = 0; i < 1'000 && f.server->connections() < 2; ++i) f.server->poll(5);
+    CHECK(f.server->connections() == 2);
+  }
 }
 
 TEST_CASE("who is refused learns why, also where it has spoken already") {
