@@ -73,6 +73,8 @@ inline constexpr std::uint32_t kMaxRanks = 64;
 inline constexpr std::uint32_t kMaxRingRanks = 1024;
 inline constexpr std::uint32_t kMaxMembers = 64;
 inline constexpr std::uint32_t kMaxLanes = 16;
+/// The smallest MTU: a full acknowledgement of 1,088 bytes must fit, its headers and a tunnel's.
+inline constexpr std::uint32_t kMinMtu = 1280;
 
 /// A group and its epoch: what a packet must belong to.
 struct GroupKey {

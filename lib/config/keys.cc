@@ -93,7 +93,7 @@ const std::array kKeys = {
             }),
     integer("port", "vlan", "", 0, 4094, "VLAN id of every frame; 0: untagged",
             GRADWIRE_FIELD(ports[i].vlan)),
-    auto_integer("port", "mtu", "bytes", 1280, 9702,
+    auto_integer("port", "mtu", "bytes", kMinMtu, 9702,
                  "largest IP packet; auto: as the device has it", GRADWIRE_FIELD(ports[i].mtu)),
     Key{"port", "rate_gbps", Kind::kReal, "Gbit/s", 0, 800, false, false, "",
         "the most that the port sends, in bits of frames; groups share it evenly; 0: no limit",

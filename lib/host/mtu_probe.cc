@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/system_error.h"
+#include "base/types.h"
 
 namespace gradwire::host {
 namespace {
@@ -214,9 +215,18 @@ Finding check_path_mtu(const std::string& peer, const Result<PathMtu>& probed,
     return finding;
   }
   // Where nobody says what the path shall carry it is what its first interface does.
-  const std::uint64_t needed = wanted_mtu != 0 ? wanted_mtu : probed->interface_mtu;
+  const std::uint64_t asked = wanted_mtu != 0 ? wanted_mtu : probed->interface_mtu;
+  const std::uint64_t needed = std::max<std::uint64_t>(asked, kMinMtu);
   if (wanted_mtu != 0) finding.value += fmt::format(", {} wanted", wanted_mtu);
-  if (probed->path_mtu < needed) {
+  if (probed->path_mtu < kMinMtu) {
+    // A smaller mtu than that the configuration refuses.
+    finding.verdict = Verdict::kFail;
+    finding.why = fmt::format("it is {} bytes too small: gradwire needs {} at least",
+                              kMinMtu - probed->path_mtu, kMinMtu);
+    finding.mend = fmt::format(
+        "raise the MTU of {}, of the switch ports and of {} to {} and some for the Ethernet header",
+        probed->interface, peer, needed);
+  } else if (probed->path_mtu < needed) {
     finding.verdict = Verdict::kFail;
     finding.mend = fmt::format(
         "raise the MTU of the switch ports and of {} to {} and some for the Ethernet header, or "

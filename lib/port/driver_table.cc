@@ -330,11 +330,11 @@ Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
     }
     out.mtu = facts.wanted_mtu;
   }
-  if (out.mtu < wire::kMinMtu) {
+  if (out.mtu < kMinMtu) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("port {}: its MTU of {} is too small: {} at least, or a full "
                             "acknowledgement does not fit; raise it",
-                            device, out.mtu, wire::kMinMtu));
+                            device, out.mtu, kMinMtu));
   }
   if (out.mtu > 65535) {
     return fail(ErrorCode::kInvalidArgument,

@@ -29,6 +29,22 @@ TEST_CASE("without one it has to carry what its first interface does") {
   CHECK(judged(9000, 8504, 0).verdict == Verdict::kFail);
 }
 
+TEST_CASE("no mtu is advised that the configuration refuses") {
+  for (const std::uint64_t wanted : {0, 1280, 9000}) {
+    for (const std::uint32_t path : {576u, 1000u, 1279u}) {
+      for (const std::uint32_t interface : {path, 1500u, 9000u}) {
+        const Finding finding = judged(interface, path, wanted);
+        INFO(finding.mend << "; " << finding.why);
+        CHECK(finding.verdict == Verdict::kFail);
+        CHECK_THAT(finding.mend, !Contains("mtu ="));
+        CHECK_THAT(finding.why, Contains(std::to_string(1280 - path) + " bytes too small"));
+      }
+    }
+  }
+  CHECK(judged(1500, 1280, 1280).verdict == Verdict::kOk);
+  CHECK_THAT(judged(1500, 1280, 0).mend, Contains("mtu = 1280"));
+}
+
 TEST_CASE("a peer that does not answer is a failure") {
   CHECK(judged(9000, 0, 0).verdict == Verdict::kFail);
   CHECK_THAT(judged(9000, 0, 8000).value, Contains("no answer by eth0"));
