@@ -141,9 +141,9 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
       count_drop(Drop::kReplay);
       return false;
   }
-  if (header.op_seq == 0 || header.op_seq > ops_.posted() + OpTable::kDescriptorsKept) {
+  if (header.op_seq > ops_.posted() + OpTable::kDescriptorsKept) {
     receiver_.request_ack();  // It comes again and again: who refuses it is not to seem silent.
-    count_drop(Drop::kMalformed);
+    count_drop(Drop::kOpAhead);
     return false;
   }
   if (buffers_.on_device() && !checked) {

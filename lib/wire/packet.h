@@ -31,8 +31,6 @@ inline constexpr std::size_t kHeaderBytes = 64;
 /// hello-ack, abort, bye, bye-ack, progress check) are numbered from here on. decode() refuses the
 /// former elsewhere.
 inline constexpr std::uint64_t kFirstControlNumber = std::uint64_t{1} << 63;
-/// The smallest MTU: a full acknowledgement of 1,088 bytes must fit, its headers and a tunnel's.
-inline constexpr std::uint32_t kMinMtu = 1280;
 /// Ranges in one acknowledgement: what a 1,280-byte packet could hold is far more than is useful.
 inline constexpr std::size_t kMaxAckRanges = 64;
 
@@ -134,8 +132,9 @@ enum class Drop : std::uint8_t {
   kBadChunk,       ///< chunk, hop, count or lane that this rank cannot get
   kEagerOverflow,  ///< sent ahead of the grant beyond the allowance
   kNoBuffer,
-  kState,  ///< right, but not in this state of the group
-  kToken,  ///< not the token of this link: from somebody who has not seen the group's table
+  kState,    ///< right, but not in this state of the group
+  kToken,    ///< not the token of this link: from somebody who has not seen the group's table
+  kOpAhead,  ///< of an op so far ahead of this rank's that its descriptor has no place
   kCount,
 };
 inline constexpr int kDropCount = static_cast<int>(Drop::kCount);

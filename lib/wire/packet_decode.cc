@@ -302,6 +302,8 @@ const char* name_of(Drop drop) noexcept {
       return "state";
     case Drop::kToken:
       return "token";
+    case Drop::kOpAhead:
+      return "op_ahead";
     case Drop::kCount:
       break;
   }

@@ -253,7 +253,8 @@ TEST_CASE("a rank that is more than 256 ops behind is not taken for a silent one
   for (std::size_t i = 0; i < empty.size(); ++i) ring.post(0, empty[i]->spec(0, i + 1));
   ring.post(0, last[0]->spec(0, 301));
   ring.run_for(5'000'000'000);
-  CHECK(ring.drops(wire::Drop::kMalformed) > 0);
+  CHECK(ring.drops(wire::Drop::kOpAhead) > 0);
+  CHECK(ring.drops(wire::Drop::kMalformed) == 0);
   for (std::size_t i = 0; i < empty.size(); ++i) ring.post(1, empty[i]->spec(1, i + 1));
   ring.post(1, last[0]->spec(1, 301));
   for (std::uint16_t rank = 0; rank < 2; ++rank) {
