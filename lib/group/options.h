@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/defaults.h"
+#include "base/sip_hash.h"
 #include "base/types.h"
-#include "group/sip_hash.h"
 #include "ipc/shared_memory.h"
 
 namespace gradwire::group {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <vector>
 
-#include "group/sip_hash.h"
+#include "base/sip_hash.h"
 #include "ring/shard.h"
 
 namespace gradwire::group {

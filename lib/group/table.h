@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/sip_hash.h"
 #include "base/types.h"
 #include "group/lane_control.h"
 #include "group/options.h"
-#include "group/sip_hash.h"
 #include "ipc/control_messages.h"
 #include "wire/frame.h"
 

@@ -6,6 +6,7 @@
 #include <rte_mbuf.h>
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
+#include <sys/random.h>
 
 #include <algorithm>
 #include <cstring>
@@ -18,7 +19,6 @@ namespace {
 
 constexpr unsigned kRequests = 1024;
 constexpr unsigned kFrames = 256;
-constexpr unsigned kExchangeMbufs = 1023;  // both directions; a ring holds one less than its size
 // Of every group: formed, aborted, closed, and ops that may be done at once.
 constexpr unsigned kNotices = 4096;
 constexpr unsigned kReports = 8192;
@@ -48,6 +48,10 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
   std::uint32_t buffer_bytes = 2048;
   std::uint32_t mtu = 0;
   port::PacketDemand demand{.shards = config.max_groups};
+  // What the rings of both directions hold. A frame for a port is then in lane 0's backlog, and in
+  // a descriptor of its queue until the driver frees it, which may be as late as when the
+  // descriptor is wanted again.
+  std::uint32_t exchange_mbufs = 2 * kFrames;
   std::uint32_t payload = UINT32_MAX;
   int socket = -1;
   for (const port::PortConfig& port_config : config.ports) {
@@ -58,7 +62,11 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     mtu = std::max(mtu, opened.limits().mtu);
     payload = std::min(payload, wire::max_payload_bytes(opened.limits().mtu, 4));
     if (opened.row().keeps_rx_mbufs) demand.descriptors += port_config.rx_descriptors;
-    if (!opened.row().tx_copies) demand.descriptors += port_config.tx_descriptors;
+    if (!opened.row().tx_copies) {
+      demand.descriptors += port_config.tx_descriptors;
+      exchange_mbufs += port_config.tx_descriptors;
+    }
+    exchange_mbufs += opened.row().held_mbufs + TxQueue::kCapacity;
     demand.driver_mbufs += opened.row().held_mbufs;
     demand.backlog += TxQueue::kCapacity + port::FaultStage::kHeld + port::FaultStage::kBurst;
     if (socket < 0) socket = opened.socket();
@@ -112,8 +120,13 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     auto started = port->start(rx_pools, config.base_udp_port, payload_pools);
     if (!started) return tl::unexpected(started.error());
   }
-  if (auto made = out->make_rings(config); !made) return tl::unexpected(made.error());
+  if (auto made = out->make_rings(config, exchange_mbufs); !made)
+    return tl::unexpected(made.error());
 
+  SipHashKey hash_secret;
+  if (getrandom(&hash_secret, sizeof hash_secret, 0) != sizeof hash_secret) {
+    return fail(ErrorCode::kSystem, "getrandom failed: the lanes have no secret to hash with");
+  }
   for (std::uint8_t lane = 0; lane < config.lanes; ++lane) {
     LaneConfig lane_config;
     lane_config.lane = lane;
@@ -122,6 +135,7 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     lane_config.payloads = out->payloads(lane);
     lane_config.rings = out->lane_rings_[lane];
     lane_config.shared = out->shared_;
+    lane_config.hash_secret = hash_secret;
     lane_config.command_lane = lane == 0 && config.command_lane;
     if (lane_config.command_lane) lane_config.all_lanes = out->lane_rings_;
     lane_config.max_groups = config.max_groups;
@@ -147,8 +161,8 @@ Result<rte_ring*> Datapath::make_ring(const std::string& name, std::size_t eleme
   return ring;
 }
 
-Result<void> Datapath::make_rings(const DatapathConfig& config) {
-  auto exchange = port::make_exchange_pool(config.name, kExchangeMbufs);
+Result<void> Datapath::make_rings(const DatapathConfig& config, std::uint32_t exchange_mbufs) {
+  auto exchange = port::make_exchange_pool(config.name, exchange_mbufs);
   if (!exchange) return tl::unexpected(exchange.error());
   shared_.exchange_pool = *exchange;
   shared_.control_bell = &control_bell_;

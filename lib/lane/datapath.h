@@ -114,7 +114,7 @@ class Datapath {
 
  private:
   Datapath() = default;
-  [[nodiscard]] Result<void> make_rings(const DatapathConfig& config);
+  [[nodiscard]] Result<void> make_rings(const DatapathConfig& config, std::uint32_t exchange_mbufs);
   [[nodiscard]] Result<rte_ring*> make_ring(const std::string& name, std::size_t element,
                                             unsigned count, unsigned flags);
 

@@ -26,6 +26,7 @@ std::uint16_t rx_burst(std::uint32_t frame_bytes, std::uint32_t round_bytes,
 Lane::Lane(const LaneConfig& config)
     : config_(config),
       slots_(config.max_groups),
+      groups_(config.hash_secret, config.max_groups),
       connections_(std::make_unique<ConnectionTable>()),
       statuses_(config.max_groups),
       polling_(config.polling) {
@@ -36,6 +37,7 @@ Lane::Lane(const LaneConfig& config)
     // Every lane has its part of a port's rate.
     const std::uint64_t rate_bps = port->config().rate_bps / config.lanes;
     LanePort added;
+    added.arp = port::SenderLimit(config.hash_secret);
     added.share = PortShare(rate_bps, config.max_groups);
     added.trace = TxTrace(config.tx_trace_bursts);
     added.port = port;
@@ -68,10 +70,10 @@ bool Lane::poll_once(TimeNs now) noexcept {
   if (commands_ != nullptr) worked |= poll_commands(now);
   worked |= take_ops(now);
   flowed_ = worked;
-  const bool received = receive(now);
-  worked |= received;
+  worked |= receive(now);
   worked |= take_control_frames();
-  worked |= poll_shards(now, !received);
+  // Shards acknowledge when their neighbours pause, whatever strangers send meanwhile.
+  worked |= poll_shards(now, !neighbours_spoke_);
   for (LanePort& port : ports_) {
     if (port.tx.empty()) continue;
     if (port.port->is_running()) {
@@ -447,6 +449,7 @@ bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
         const ring::ShardConfig& config = slot.shard->config();
         connections_->erase(config.sender_connection_id);
         connections_->erase(config.receiver_connection_id);
+        groups_.remove(config);
         break;
       }
     }

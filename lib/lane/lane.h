@@ -20,9 +20,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/sip_hash.h"
 #include "lane/command_lane.h"
 #include "lane/connection_ids.h"
 #include "lane/counters.h"
+#include "lane/group_index.h"
 #include "lane/links.h"
 #include "lane/messages.h"
 #include "lane/polling.h"
@@ -53,6 +55,7 @@ struct LaneConfig {
   const port::PayloadPool* payloads = nullptr;  ///< where ports split payloads off
   LaneRings rings;
   SharedRings shared;
+  SipHashKey hash_secret;            ///< random, so that no stranger knows what collides
   bool command_lane = false;         ///< takes the clients' commands: lane 0 of a daemon
   std::vector<LaneRings> all_lanes;  ///< command lane only: every lane's rings, to hand ops out
   std::uint16_t max_groups = 64;
@@ -98,6 +101,8 @@ class Lane {
   [[nodiscard]] const TxTrace& tx_trace(std::uint16_t port) const noexcept {
     return ports_[port].trace;
   }
+  /// How many groups a round asks, for who drives the lane.
+  [[nodiscard]] std::size_t groups_awake() const noexcept { return awake_.size(); }
   /// Any thread.
   [[nodiscard]] const TraceRing& trace() const noexcept { return trace_; }
   /// All groups here, in one look, each as shard_status(); any thread; it allocates.
@@ -115,7 +120,7 @@ class Lane {
     std::uint16_t rx_burst = 32;
     TxQueue tx;
     port::ReplyLimit echoes;
-    port::SenderLimit arp;
+    port::SenderLimit arp{SipHashKey{}};
     std::unique_ptr<port::FaultStage> stage;
     port::FaultStage* faults = nullptr;  // the stage while it has something to do
     PortShare share{0, 0};               ///< of the port's rate, and among groups
@@ -187,13 +192,15 @@ class Lane {
                                                               std::span<rte_mbuf* const> arrived,
                                                               TimeNs now) noexcept;
   void receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
-  /// Whether a group here has that connection, or that key.
-  [[nodiscard]] bool is_somebodys(const wire::Addressee& addressee) const noexcept;
+  /// @return the slot of the group that has that connection, or that key; kNoSlot if none has.
+  [[nodiscard]] std::uint16_t slot_of(const wire::Addressee& addressee) const noexcept;
   void receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept;
   /// Of several segments.
-  [[nodiscard]] bool is_whole_now(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
-  [[nodiscard]] bool receive_split_chunk(std::uint16_t port_index, rte_mbuf* frame,
-                                         TimeNs now) noexcept;
+  void receive_segments(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
+  void receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
+  void receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
+  [[nodiscard]] static bool is_split_chunk(const rte_mbuf* frame,
+                                           const wire::FrameView& view) noexcept;
   [[nodiscard]] bool gather(rte_mbuf* frame) noexcept;
   /// By VLAN and MAC address.
   [[nodiscard]] static bool comes_to(const LanePort& port, const wire::FrameView& view) noexcept;
@@ -230,6 +237,8 @@ class Lane {
   std::uint32_t resting_expecting_ = 0;  // groups that rest and have an unfinished op
   std::unordered_map<std::uint64_t, std::uint16_t> group_index_;  // by handle: index into slots_
   std::vector<std::uint16_t> touched_;
+  bool neighbours_spoke_ = false;  // in this round
+  GroupIndex groups_;              // those that are not closed
   std::unique_ptr<ConnectionTable> connections_;
   std::vector<Snapshot<PublishedStatus>> statuses_;  // as slots_
   TimeNs next_publication_ = 0;

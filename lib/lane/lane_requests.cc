@@ -123,6 +123,7 @@ bool Lane::add_group(Request& request, TimeNs now) noexcept {
   const ring::ShardConfig& config = free->shard->config();
   connections_->insert(config.sender_connection_id, index);
   connections_->insert(config.receiver_connection_id, index);
+  groups_.add(config, index);
   if (commands_ != nullptr) {
     commands_->add_group(plan.group_handle, plan.member_clients, config.rank,
                          OpLimits{.nranks = config.nranks,

@@ -82,6 +82,7 @@ bool Lane::receive(TimeNs now) noexcept {
     count(counters_.rx_packets, packets);
     count(counters_.rx_bytes, bytes);
   }
+  neighbours_spoke_ = !touched_.empty();
   for (const std::uint16_t index : touched_) {
     slots_[index].touched = false;
     slots_[index].shard->flush(now);
@@ -101,7 +102,14 @@ std::span<rte_mbuf* const> Lane::pass_faults(LanePort& port, std::span<rte_mbuf*
 void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
   const profile::Stage stage(profile::StageId::kDecode);
   // A payload is reduced as one piece. Where none is split off a chain is the exception.
-  if (frame->nb_segs > 1 && !is_whole_now(port_index, frame, now)) return;
+  if (frame->nb_segs > 1) {
+    receive_segments(port_index, frame, now);
+  } else {
+    receive_whole(port_index, frame, now);
+  }
+}
+
+void Lane::receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
   wire::FrameView& view = view_;
   const wire::Drop why = wire::parse_frame(bytes_of(frame), view);
   if (why != wire::Drop::kNone) {
@@ -139,18 +147,15 @@ void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
   drop(frame, wire::Drop::kForeign);
 }
 
-bool Lane::is_somebodys(const wire::Addressee& addressee) const noexcept {
-  if (!addressee.is_hello) {
-    return connections_->find(addressee.connection_id) != ConnectionTable::kNoSlot;
-  }
-  for (const std::uint16_t index : in_use_) {
-    if (slots_[index].shard->config().key == addressee.key) return true;
-  }
-  return false;
+std::uint16_t Lane::slot_of(const wire::Addressee& addressee) const noexcept {
+  static_assert(GroupIndex::kNoSlot == ConnectionTable::kNoSlot);
+  return addressee.is_hello ? groups_.find(addressee.key)
+                            : connections_->find(addressee.connection_id);
 }
 
 void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept {
-  if (!is_somebodys(wire::addressee_of(view.payload))) {
+  const std::uint16_t found = slot_of(wire::addressee_of(view.payload));
+  if (found == ConnectionTable::kNoSlot) {
     const wire::Drop wrong = wire::check_header(view.payload);
     drop(frame, wrong != wire::Drop::kNone ? wrong : wire::Drop::kUnknownConnection);
     return;
@@ -164,67 +169,70 @@ void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs n
   if (frame->nb_segs > 1) {
     packet_.payload = {rte_pktmbuf_mtod(frame->next, const std::byte*), packet_.payload.size()};
   }
-  std::uint16_t found = ConnectionTable::kNoSlot;
-  if (packet_.common.type == wire::PacketType::kHello) {
-    for (const std::uint16_t index : in_use_) {
-      if (!slots_[index].closed &&
-          slots_[index].shard->wants_hello(packet_.hello, packet_.common.lane)) {
-        found = index;
-        break;
-      }
-    }
-  } else {
-    found = connections_->find(packet_.common.connection_id);
-  }
-  if (found == ConnectionTable::kNoSlot) {
+  GroupSlot& slot = slots_[found];
+  if (packet_.common.type == wire::PacketType::kHello &&
+      !slot.shard->wants_hello(packet_.hello, packet_.common.lane)) {
     drop(frame, wire::Drop::kUnknownConnection);
     return;
   }
-  GroupSlot& slot = slots_[found];
-  if (!slot.touched) {
+  // One that the shard counts and drops, since it is no neighbour's, lets a resting group rest.
+  if (!slot.touched && slot.shard->is_neighbours(packet_, view.source_ip)) {
     wake(slot);
     slot.touched = true;
     touched_.push_back(found);
   }
   const wire::PacketType type = packet_.common.type;
-  flowed_ |= type != wire::PacketType::kPing && type != wire::PacketType::kAck;
+  flowed_ |= slot.touched && type != wire::PacketType::kPing && type != wire::PacketType::kAck;
   constexpr std::uint8_t kCongestionExperienced = 3;
   slot.shard->on_packet(frame, packet_, view.source_ip, view.ecn == kCongestionExperienced, now);
 }
 
-/// @return false where nothing is left to do with the frame.
-bool Lane::is_whole_now(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
-  const bool splits = ports_[port_index].port->splits_payload();
-  if (splits && receive_split_chunk(port_index, frame, now)) return false;
-  if (splits ? gather(frame) : rte_pktmbuf_linearize(frame) == 0) return true;
-  drop(frame, wire::Drop::kNoBuffer);
-  return false;
+void Lane::receive_segments(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
+  const LanePort& port = ports_[port_index];
+  const bool splits = port.port->splits_payload();
+  if (splits && rte_pktmbuf_data_len(frame) >= port::split_header_bytes(port.vlan_id.has_value())) {
+    receive_split(port_index, frame, now);
+  } else if (splits ? gather(frame) : rte_pktmbuf_linearize(frame) == 0) {
+    receive_whole(port_index, frame, now);
+  } else {
+    drop(frame, wire::Drop::kNoBuffer);
+  }
 }
 
-/// A chunk whose header is in the first segment and whose payload is the second. Nothing of the
-/// payload is read, which only the GPU can.
-/// @return false where it is something else.
-bool Lane::receive_split_chunk(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
+/// A frame whose first segment has all headers up to a packet's. What lies behind may be in GPU
+/// memory, which is slow to read: it is read for neighbours alone, and for as many pings as are
+/// answered.
+void Lane::receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
   const LanePort& port = ports_[port_index];
-  const rte_mbuf* const payload = frame->next;
-  const std::size_t header_bytes = rte_pktmbuf_data_len(frame);
-  if (frame->nb_segs != 2 || header_bytes != port::split_header_bytes(port.vlan_id.has_value())) {
-    return false;
-  }
-  // Parsing and decoding a chunk look at headers alone; of the rest they ask how much there is.
-  auto* const begin = rte_pktmbuf_mtod(frame, const std::byte*);
+  // Parsing looks at headers alone; of the rest it asks how much there is.
   wire::FrameView& view = view_;
-  if (static_cast<wire::PacketType>(begin[header_bytes - wire::kHeaderBytes + 1]) !=
-          wire::PacketType::kData ||
-      wire::parse_frame({begin, frame->pkt_len}, view) != wire::Drop::kNone ||
-      view.kind != wire::FrameKind::kUdp || view.payload.size() < wire::kHeaderBytes ||
-      view.payload.data() + wire::kHeaderBytes != begin + header_bytes ||
-      view.payload.size() - wire::kHeaderBytes > payload->data_len || !comes_to(port, view) ||
-      !is_for_lane(port, view)) {
-    return false;
+  const wire::Drop why =
+      wire::parse_frame({rte_pktmbuf_mtod(frame, const std::byte*), frame->pkt_len}, view);
+  if (why != wire::Drop::kNone) {
+    drop(frame, why);
+  } else if (!comes_to(port, view)) {
+    drop(frame, wire::Drop::kForeign);
+  } else if (view.kind == wire::FrameKind::kIcmpEcho && view.destination_ip == port.ip &&
+             !is_multicast(view.destination_mac)) {
+    echo(port_index, frame, view, now);
+  } else if (view.kind != wire::FrameKind::kUdp || !is_for_lane(port, view) ||
+             !groups_.has_neighbour(view.source_ip)) {
+    drop(frame, wire::Drop::kForeign);
+  } else if (is_split_chunk(frame, view) || gather(frame)) {
+    receive_packet(frame, view, now);
+  } else {
+    drop(frame, wire::Drop::kNoBuffer);
   }
-  receive_packet(frame, view, now);
-  return true;
+}
+
+/// Whether it is a chunk whose header ends the first segment and whose payload is the second.
+/// Nothing of that payload is read, which only the GPU can.
+bool Lane::is_split_chunk(const rte_mbuf* frame, const wire::FrameView& view) noexcept {
+  const auto* const end = rte_pktmbuf_mtod_offset(frame, const std::byte*, frame->data_len);
+  return frame->nb_segs == 2 && view.payload.size() >= wire::kHeaderBytes &&
+         view.payload.data() + wire::kHeaderBytes == end &&
+         view.payload[1] == static_cast<std::byte>(wire::PacketType::kData) &&
+         view.payload.size() - wire::kHeaderBytes <= frame->next->data_len;
 }
 
 /// Into the first segment, what lies in GPU memory by way of its mapping.
@@ -295,7 +303,7 @@ void Lane::echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView
   const bool may = (ours || port.rx_exclusive) && port.tx.room() > TxQueue::kCapacity / 2;
   if (!may || !port.echoes.allow(now)) {
     count(counters_.replies_withheld);
-  } else if (port::answer_echo(bytes_of(frame), view)) {
+  } else if ((frame->nb_segs == 1 || gather(frame)) && port::answer_echo(bytes_of(frame), view)) {
     count(counters_.echo_replies);
     port.tx.push(frame);
     return;

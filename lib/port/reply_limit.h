@@ -10,7 +10,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
+#include "base/sip_hash.h"
 #include "base/types.h"
 
 namespace gradwire::port {
@@ -34,17 +36,23 @@ class ReplyLimit {
 };
 
 /// So much for each sender, as well as few bytes can tell senders apart: one that floods does not
-/// keep the others from being heard, and all of them together are bounded.
+/// keep the others from being heard, and all of them together are bounded. Which of them share a
+/// limit depends on a secret, so that nobody can choose an address that shares a neighbour's.
 class SenderLimit {
  public:
   static constexpr std::size_t kSenders = 32;
 
+  explicit SenderLimit(const SipHashKey& secret) noexcept : secret_(secret) {}
+
   [[nodiscard]] bool allow(std::uint32_t sender, TimeNs now) noexcept {
-    constexpr std::uint32_t kGoldenRatio = 0x9e3779b1;
-    return limits_[(sender * kGoldenRatio) >> 27].allow(now);
+    return limits_[place_of(sender)].allow(now);
+  }
+  [[nodiscard]] std::size_t place_of(std::uint32_t sender) const noexcept {
+    return sip_hash(secret_, std::as_bytes(std::span(&sender, 1))) % kSenders;
   }
 
  private:
+  SipHashKey secret_;
   std::array<ReplyLimit, kSenders> limits_;
 };
 

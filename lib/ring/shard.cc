@@ -223,6 +223,11 @@ PostResult Shard::post(const OpSpec& spec, TimeNs now) noexcept { return impl_->
 bool Shard::wants_hello(const wire::HelloBody& hello, std::uint8_t lane) const noexcept {
   return impl_->wants_hello(hello, lane);
 }
+bool Shard::is_neighbours(const wire::Packet& packet,
+                          const wire::IpAddress& source) const noexcept {
+  return impl_->check_sender(packet, source) == wire::Drop::kNone;
+}
+
 void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const wire::IpAddress& source,
                       bool ecn_ce, TimeNs now) noexcept {
   impl_->on_packet(frame, packet, source, ecn_ce, now);

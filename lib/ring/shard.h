@@ -41,6 +41,11 @@ class Shard {
   /// @return whether a hello (it carries no connection id yet) is for this shard.
   [[nodiscard]] bool wants_hello(const wire::HelloBody& hello, std::uint8_t lane) const noexcept;
 
+  /// @return whether it comes from a neighbour's address with the link's token. on_packet() counts
+  /// and drops any other.
+  [[nodiscard]] bool is_neighbours(const wire::Packet& packet,
+                                   const wire::IpAddress& source) const noexcept;
+
   /// Takes a received frame and owns it from then on. `packet` is its decoded form, pointing into
   /// it; `source` the IP address it came from. Work on payloads waits for flush().
   void on_packet(rte_mbuf* frame, const wire::Packet& packet, const wire::IpAddress& source,

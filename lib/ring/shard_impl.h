@@ -58,6 +58,9 @@ class Shard::Impl {
   TimeNs deadline(TimeNs now) const noexcept;
 
   // shard_receive.cc
+  /// @return why it is no neighbour's.
+  [[nodiscard]] wire::Drop check_sender(const wire::Packet& packet,
+                                        const wire::IpAddress& source) const noexcept;
   void on_packet(rte_mbuf* frame, const wire::Packet& packet, const wire::IpAddress& source,
                  bool ecn_ce, TimeNs now) noexcept;
 

@@ -27,19 +27,26 @@ bool payload_is_whole(const wire::Packet& packet, const std::byte* ahead) noexce
 
 }  // namespace
 
+Drop Shard::Impl::check_sender(const wire::Packet& packet,
+                               const wire::IpAddress& source) const noexcept {
+  const bool from_upstream = (packet.common.flags & wire::kFlagFromUpstream) != 0;
+  if (!(source == (from_upstream ? config_.upstream_ip : config_.downstream_ip))) {
+    return Drop::kForeign;
+  }
+  // A source address can be forged.
+  const std::uint64_t token = from_upstream ? config_.upstream_token : config_.downstream_token;
+  return packet.common.token == token ? Drop::kNone : Drop::kToken;
+}
+
 void Shard::Impl::on_packet(rte_mbuf* frame, const wire::Packet& packet,
                             const wire::IpAddress& source, bool ecn_ce, TimeNs now) noexcept {
   const profile::Stage stage(profile::StageId::kRing);
   const bool from_upstream = (packet.common.flags & wire::kFlagFromUpstream) != 0;
   Neighbor& neighbor = from_upstream ? upstream_ : downstream_;
-  const wire::IpAddress& expected = from_upstream ? config_.upstream_ip : config_.downstream_ip;
-  Drop drop = Drop::kNone;
+  Drop drop = check_sender(packet, source);
   bool taken = false;
-  if (!(source == expected)) {
-    drop = Drop::kForeign;
-  } else if (packet.common.token !=
-             (from_upstream ? config_.upstream_token : config_.downstream_token)) {
-    drop = Drop::kToken;  // A source address can be forged.
+  if (drop != Drop::kNone) {
+    // Nothing of it takes effect.
   } else if (packet.common.lane != config_.lane || config_.nranks == 1) {
     drop = Drop::kMalformed;
   } else if (state_ == ShardState::kAborted) {

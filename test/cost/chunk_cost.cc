@@ -276,6 +276,65 @@ TEST_CASE("a flood of foreign frames allocates nothing") {
   ranks.leave_and_check();
 }
 
+// A hello that a stranger makes: it names a group that is not there, or one that is and that does
+// not want it. Its payload's CRC is wrong, so that looking for the group is most of the cost.
+void forged_hellos_beside(std::uint16_t idle) {
+  TwoRanksOptions options;
+  options.max_groups = static_cast<std::uint16_t>(idle + 1);
+  TwoRanks ranks(options);
+  REQUIRE(ranks.form());
+  for (std::uint16_t i = 0; i < idle; ++i) REQUIRE(ranks.form_another());
+  for (int round = 0; round < 10'000; ++round) ranks.round(20);
+  wire::FrameAddresses addresses;
+  addresses.destination_mac = ranks.rank(1).datapath->ports()[0]->mac();
+  addresses.source_ip = ranks.ip_of(0);
+  addresses.destination_ip = ranks.ip_of(1);
+  addresses.source_port = addresses.destination_port = TwoRanks::kPort;
+  const auto header = wire::FrameTemplate::make(addresses);
+  REQUIRE(header);
+  const ring::ShardConfig& config = ranks.rank(1).plan.shards[0].shard->config();
+  std::array<std::array<std::byte, 256>, 2> packets{};
+  for (int known = 0; known < 2; ++known) {
+    wire::CommonHeader common;
+    common.flags = wire::kFlagFromUpstream;
+    common.packet_number = wire::kFirstControlNumber;
+    wire::HelloBody hello;
+    hello.key = {config.key.group_id, known == 1 ? config.key.epoch : 1'000'000};
+    hello.payload_bytes = config.payload_bytes;
+    hello.to_rank = 1;
+    hello.nranks = 2;
+    hello.lanes = 1;
+    auto& packet = packets[known];
+    REQUIRE(encode_hello(packet, wire::PacketType::kHello, common, hello, packet.size()) ==
+            packet.size());
+    packet.back() ^= std::byte{1};
+  }
+  Lane& lane = ranks.rank(1).datapath->lane(0);
+  const auto drops = [&](wire::Drop why) {
+    return read_counter(lane.counters().drops[static_cast<std::size_t>(why)]);
+  };
+  for (int round = 0; round < kFloodRounds; ++round) {
+    for (int i = 0; i < kFloodBurst; ++i) {
+      const auto& packet = packets[i % 2];
+      rte_mbuf* mbuf = rte_pktmbuf_alloc(ranks.rank(0).datapath->pools(0).packet());
+      REQUIRE(mbuf != nullptr);
+      auto* frame = reinterpret_cast<std::byte*>(
+          rte_pktmbuf_append(mbuf, static_cast<std::uint16_t>(header->bytes() + packet.size())));
+      header->write(frame, packet.size());
+      std::copy(packet.begin(), packet.end(), frame + header->bytes());
+      REQUIRE(rte_ring_enqueue(ranks.ports().to_b(), mbuf) == 0);
+    }
+    flooded_round(lane, ranks.now += 20);
+  }
+  CHECK(drops(wire::Drop::kUnknownConnection) == kFloodRounds * kFloodBurst / 2);
+  CHECK(drops(wire::Drop::kPayloadCrc) == kFloodRounds * kFloodBurst / 2);
+  ranks.ports().drain();
+  ranks.leave_and_check();
+}
+
+TEST_CASE("forged hellos beside 1 more group") { forged_hellos_beside(1); }
+TEST_CASE("forged hellos beside 64 more groups") { forged_hellos_beside(64); }
+
 TEST_CASE("beside 1 idle group and client") { cost_beside_idle(1); }
 TEST_CASE("beside 64 idle groups and clients") { cost_beside_idle(64); }
 

@@ -38,6 +38,8 @@ SAME = 1.05
 FEW, MANY = "beside 1 idle group and client", "beside 64 idle groups and clients"
 IDLE = [("an empty round", "empty_rounds", 10000), ("a command", "commands_alone", 1000),
         ("a packet each way and its acknowledgement", "small_op", 20)]
+# A stranger's hello, which is looked for by its group's key.
+HELLOS = ("forged hellos beside 1 more group", "forged hellos beside 64 more groups")
 
 
 def instructions(program: str, cost: Cost) -> float:
@@ -64,10 +66,13 @@ def main() -> int:
         each = instructions(sys.argv[1], cost)
         print(f"{cost.what}: {each:.0f} instructions, {cost.most} allowed")
         good &= 0 < each <= cost.most
-    for what, function, number in IDLE if idle else []:
+    pairs = [(FEW, MANY, *each) for each in IDLE] if idle else []
+    if idle:
+        pairs.append((*HELLOS, "a stranger's hello", "flooded_round", 100 * 16))
+    for few_test, many_test, what, function, number in pairs:
         few, many = (instructions(sys.argv[1], Cost(what, test, function, number, 0))
-                     for test in (FEW, MANY))
-        print(f"{what}: {few:.0f} instructions {FEW}, {many:.0f} {MANY}, "
+                     for test in (few_test, many_test))
+        print(f"{what}: {few:.0f} instructions {few_test}, {many:.0f} {many_test}, "
               f"{SAME:.2f} times as many allowed")
         good &= 0 < many <= SAME * few
     return 0 if good else 1

@@ -227,6 +227,66 @@ TEST_CASE("of a flood of ARP little is copied, and others are heard all the same
   CHECK(datapath.frames_waiting() == 0);
 }
 
+TEST_CASE("what strangers send puts off no acknowledgement") {
+  // How long an op of a few packets takes, to the last acknowledgement, in rounds.
+  const auto rounds = [](bool flooded) {
+    Flooded host;
+    REQUIRE(host.ranks.form());
+    host.ranks.run_until([] { return false; }, 20'000'000);
+    const Frame frame = host.udp(std::vector<std::byte>(64, std::byte{0x5a}));
+    test::AllReduceCase sum(2, 1, 600, DataType::kFloat32, RedOp::kSum, 3, false);
+    for (std::uint16_t r = 0; r < 2; ++r) host.ranks.post(r, sum);
+    const auto in_flight = [&] {
+      return host.ranks.rank(0).plan.shards[0].shard->status(host.ranks.now).packets_in_flight;
+    };
+    int completions = 0;
+    int count = 0;
+    for (; count < 100'000 && (completions < 2 || in_flight() > 0); ++count) {
+      if (flooded) host.send(frame);
+      host.ranks.round(1'000);
+      for (std::uint16_t r = 0; r < 2; ++r) {
+        completions += host.ranks.rank(r).client->completion() ? 1 : 0;
+      }
+    }
+    CHECK(completions == 2);
+    CHECK(sum.wrong(0) == "");
+    host.ranks.leave_and_check();
+    return count;
+  };
+  CHECK(rounds(true) == rounds(false));
+}
+
+TEST_CASE("which senders share a limit depends on a secret") {
+  // Each of these shared the limit of 10.0.0.1 while the hash had no key.
+  std::vector<std::uint32_t> colliding;
+  constexpr std::uint32_t kNeighbour = 0x0100000a;  // as it lies in a frame, on x86 and arm64
+  constexpr std::uint32_t kGoldenRatio = 0x9e3779b1;
+  for (std::uint32_t i = 1; colliding.size() < 64; ++i) {
+    const std::uint32_t sender = kNeighbour + (i << 8);
+    if ((sender * kGoldenRatio) >> 27 == (kNeighbour * kGoldenRatio) >> 27) {
+      colliding.push_back(sender);
+    }
+  }
+  // One in 32 does by chance: of 64 hardly ever more than 20.
+  for (std::uint64_t key = 1; key <= 100; ++key) {
+    port::SenderLimit limit(SipHashKey{key, ~key});
+    int sharing = 0;
+    for (const std::uint32_t sender : colliding) {
+      sharing += limit.place_of(sender) == limit.place_of(kNeighbour) ? 1 : 0;
+    }
+    CHECK(sharing <= 20);
+    for (const std::uint32_t sender : colliding) {
+      if (limit.place_of(sender) == limit.place_of(kNeighbour)) continue;
+      while (limit.allow(sender, 0)) {
+      }
+    }
+    CHECK(limit.allow(kNeighbour, 0));
+  }
+  // And no two daemons have the same.
+  CHECK(port::SenderLimit(SipHashKey{1, 2}).place_of(kNeighbour) !=
+        port::SenderLimit(SipHashKey{2, 2}).place_of(kNeighbour));
+}
+
 // A group's own frames wait behind them in the port's queue.
 TEST_CASE("a round takes more small frames than frames as large as the port carries") {
   TwoRanksOptions options;

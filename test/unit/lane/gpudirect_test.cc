@@ -293,6 +293,50 @@ TEST_CASE("what the GPU finds to be corrupt is not applied, and comes again") {
   pair.ranks().leave_and_check();
 }
 
+// Its end could not be gathered: who tries, counts that there was no buffer.
+TEST_CASE("of a stranger's frame nothing is read from GPU memory") {
+  Gpu gpu;
+  SplitWire wire;
+  Pair pair(gpu, &wire);
+  TwoRanks& ranks = pair.ranks();
+  pair.reduce(10'000, DataType::kFloat32, RedOp::kSum, 3);
+  const LaneCounters& counters = ranks.rank(1).datapath->lane(0).counters();
+  const auto dropped_by_lane = [&](wire::Drop why) {
+    return read_counter(counters.drops[static_cast<std::size_t>(why)]);
+  };
+  const auto send = [&](const char* source, std::uint16_t port) {
+    wire::FrameAddresses addresses;
+    addresses.destination_mac = ranks.rank(1).datapath->ports()[0]->mac();
+    addresses.source_ip = *wire::parse_ip(source);
+    addresses.destination_ip = ranks.ip_of(1);
+    addresses.source_port = addresses.destination_port = port;
+    const auto header = wire::FrameTemplate::make(addresses);
+    REQUIRE(header);
+    rte_mbuf* head = rte_pktmbuf_alloc(ranks.rank(0).datapath->pools(0).packet());
+    REQUIRE(head != nullptr);
+    constexpr std::size_t kHeader = port::split_header_bytes(false);
+    const std::size_t tail_bytes = rte_pktmbuf_tailroom(head);  // more than is left behind a header
+    std::vector<std::byte> bytes(kHeader);
+    header->write(bytes.data(), kHeader - header->bytes() + tail_bytes);
+    std::memcpy(rte_pktmbuf_append(head, kHeader), bytes.data(), kHeader);
+    rte_mbuf* tail = rte_pktmbuf_alloc(ranks.rank(0).datapath->pools(0).packet());
+    REQUIRE(tail != nullptr);
+    REQUIRE(rte_pktmbuf_append(tail, static_cast<std::uint16_t>(tail_bytes)) != nullptr);
+    REQUIRE(rte_pktmbuf_chain(head, tail) == 0);
+    REQUIRE(rte_ring_enqueue(ranks.ports().to_b(), head) == 0);
+    ranks.round();
+  };
+  const std::uint64_t foreign = dropped_by_lane(wire::Drop::kForeign);
+  send("10.0.0.66", TwoRanks::kPort);
+  send("10.0.0.1", TwoRanks::kPort + 1);
+  CHECK(dropped_by_lane(wire::Drop::kForeign) == foreign + 2);
+  CHECK(dropped_by_lane(wire::Drop::kNoBuffer) == 0);
+  // The neighbour's is.
+  send("10.0.0.1", TwoRanks::kPort);
+  CHECK(dropped_by_lane(wire::Drop::kNoBuffer) == 1);
+  ranks.leave_and_check();
+}
+
 TEST_CASE("a GPU that fails aborts the group, and everything comes back") {
   Gpu gpu("guard=1,fail_every=20");
   SplitWire wire;

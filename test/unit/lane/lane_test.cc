@@ -97,11 +97,12 @@ void inject(TwoRanks& ranks, const std::vector<std::byte>& frame, std::size_t se
 /// A UDP frame to rank 1 with a ping for connection `id` in it.
 std::vector<std::byte> ping_frame(TwoRanks& ranks, std::uint32_t id,
                                   std::uint16_t udp_port = TwoRanks::kPort,
-                                  const char* destination = "10.0.0.2") {
+                                  const char* destination = "10.0.0.2", std::uint64_t token = 0,
+                                  const char* source = "10.0.0.1") {
   wire::FrameAddresses addresses;
   addresses.source_mac = ranks.rank(0).datapath->ports()[0]->mac();
   addresses.destination_mac = ranks.rank(1).datapath->ports()[0]->mac();
-  addresses.source_ip = *wire::parse_ip("10.0.0.1");
+  addresses.source_ip = *wire::parse_ip(source);
   addresses.destination_ip = *wire::parse_ip(destination);
   addresses.source_port = addresses.destination_port = udp_port;
   const auto header = wire::FrameTemplate::make(addresses);
@@ -111,6 +112,7 @@ std::vector<std::byte> ping_frame(TwoRanks& ranks, std::uint32_t id,
   wire::CommonHeader common;
   common.connection_id = id;
   common.packet_number = 1;
+  common.token = token;
   common.flags = wire::kFlagFromUpstream;
   REQUIRE(wire::encode_ping({frame.data() + header->bytes(), wire::kHeaderBytes}, common) ==
           wire::kHeaderBytes);
@@ -509,6 +511,46 @@ TEST_CASE("ARP goes to the control thread and back, and pings are answered by th
   rte_pktmbuf_free(reply);
 }
 
+// net_ring keeps what was sent until somebody takes it from the ring, as a NIC may keep it in its
+// descriptors until they are wanted again.
+TEST_CASE("a driver that keeps what it sent leaves ARP its buffers") {
+  TwoRanksOptions options;
+  options.ring_entries = 2048;
+  options.tx_descriptors = 2048;
+  options.joined = false;
+  TwoRanks ranks(options);
+  Datapath& first = *ranks.rank(0).datapath;
+  std::vector<std::byte> arp(60);
+  int sent = 0;
+  while (sent < 2'047 && first.send_frame(0, arp)) {
+    ++sent;
+    if (sent % 32 == 0) ranks.round();
+  }
+  ranks.round();
+  CHECK(sent == 2'047);
+  CHECK(rte_ring_count(ranks.ports().from_a()) == 2'047);
+  // Then the backlog is full, too, and so is the ring to the lane.
+  for (sent = 0; sent < 1'000 && first.send_frame(0, arp); ++sent) {
+    if (sent % 32 == 31 && sent < 256) ranks.round(1);
+  }
+  CHECK(sent == 256 + 255);
+
+  // 10.0.0.9 asks who has 10.0.0.1.
+  const unsigned char request[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0,  9, 8, 6,
+                                   0,    1,    8,    0,    6,    4,    0, 1, 2, 0, 0,  0, 0, 9,
+                                   10,   0,    0,    9,    0,    0,    0, 0, 0, 0, 10, 0, 0, 1};
+  std::memcpy(arp.data(), request, sizeof request);
+  rte_mbuf* mbuf = rte_pktmbuf_alloc(ranks.rank(1).datapath->pools(0).packet());
+  REQUIRE(mbuf != nullptr);
+  std::memcpy(rte_pktmbuf_append(mbuf, 60), arp.data(), arp.size());
+  REQUIRE(rte_ring_enqueue(ranks.ports().to_a(), mbuf) == 0);
+  ranks.round(1);
+  ControlFrame frame;
+  CHECK(first.receive_frame(frame));
+  CHECK(first.lane(0).counters().neighbor_drops == 0);
+  ranks.ports().drain();
+}
+
 TEST_CASE("groups that rest are woken by whatever they can wait for") {
   TwoRanksOptions options;
   options.max_groups = 3;
@@ -550,6 +592,39 @@ TEST_CASE("groups that rest are woken by whatever they can wait for") {
                             1'000'000, 200));
   }
   rest();
+  ranks.leave_and_check();
+}
+
+TEST_CASE("what is forged in a neighbour's name wakes no group that rests") {
+  TwoRanksOptions options;
+  options.token = 0x1122334455667788;
+  TwoRanks ranks(options);
+  REQUIRE(ranks.form());
+  const auto rest = [&] {
+    for (int round = 0; round < 10'000; ++round) ranks.round(20);
+  };
+  rest();
+  Lane& lane = ranks.rank(1).datapath->lane(0);
+  REQUIRE(lane.groups_awake() == 0);
+  const ring::Shard& shard = *ranks.rank(1).plan.shards[0].shard;
+  const auto dropped = [&] {
+    return shard.counters().drops[static_cast<std::size_t>(wire::Drop::kToken)];
+  };
+  const std::uint32_t id = shard.config().receiver_connection_id;
+  // Right in all but the token.
+  inject(ranks, ping_frame(ranks, id));
+  lane.poll_once(ranks.now += 20);
+  CHECK(dropped() == 1);
+  CHECK(lane.groups_awake() == 0);
+  // By another source with the token.
+  inject(ranks, ping_frame(ranks, id, TwoRanks::kPort, "10.0.0.2", options.token, "10.0.0.66"));
+  lane.poll_once(ranks.now += 20);
+  CHECK(lane.groups_awake() == 0);
+  CHECK(shard.counters().drops[static_cast<std::size_t>(wire::Drop::kForeign)] == 1);
+  // With both it is the neighbour's.
+  inject(ranks, ping_frame(ranks, id, TwoRanks::kPort, "10.0.0.2", options.token));
+  lane.poll_once(ranks.now += 20);
+  CHECK(lane.groups_awake() == 1);
   ranks.leave_and_check();
 }
 

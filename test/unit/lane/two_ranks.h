@@ -28,7 +28,9 @@ struct TwoRanksOptions {
   std::uint32_t window_packets = 32;
   std::uint16_t max_groups = 2;
   unsigned ring_entries = 512;
+  std::uint16_t tx_descriptors = port::PortConfig{}.tx_descriptors;
   TimeNs silence_ns = 2'000'000'000;
+  std::uint64_t token = 0;  ///< of both links
   PollingConfig polling;
   std::uint64_t port_rate_bps = 0;
   std::size_t tx_trace_bursts = 0;
@@ -274,6 +276,7 @@ class TwoRanks {
     config.upstream_incarnation = config.downstream_incarnation = 101u - r;
     config.window_packets = config.transit_packets = options_.window_packets;
     config.eager_packets = 8;
+    config.upstream_token = config.downstream_token = options_.token;
     config.max_active_ops = options_.max_active_ops;
     config.max_chunks = 1u << 16;
     config.timeouts.silence_ns = options_.silence_ns;
@@ -287,6 +290,7 @@ class TwoRanks {
     port.device = r == 0 ? ports_.a() : ports_.b();
     port.ip = ip_of(r);
     port.mtu = options_.mtu;
+    port.tx_descriptors = options_.tx_descriptors;
     port.rate_bps = options_.port_rate_bps;
     config.ports = {port};
     config.lanes = options_.lanes;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "support/forger.h"
 #include "support/ring_harness.h"
 
 using namespace gradwire;
@@ -33,104 +34,6 @@ void check_all(RingHarness& ring, std::uint16_t nranks, std::vector<AllReduceCas
     for (auto& c : cases) REQUIRE(c.wrong(r) == "");
   }
 }
-
-constexpr std::array kAllTypes = {
-    wire::PacketType::kHello, wire::PacketType::kHelloAck, wire::PacketType::kData,
-    wire::PacketType::kPing,  wire::PacketType::kAck,      wire::PacketType::kAbort,
-    wire::PacketType::kBye,   wire::PacketType::kByeAck,   wire::PacketType::kProgressCheck};
-
-bool goes(wire::PacketType type, bool down) {
-  switch (type) {
-    case wire::PacketType::kHello:
-    case wire::PacketType::kData:
-    case wire::PacketType::kPing:
-    case wire::PacketType::kProgressCheck:
-      return down;
-    case wire::PacketType::kHelloAck:
-    case wire::PacketType::kAck:
-      return !down;
-    default:
-      return true;
-  }
-}
-
-/// Packets to a shard that its neighbour did not send.
-class Forger {
- public:
-  /// @param down   from the upstream neighbour, else from the downstream one.
-  /// @param wrong  bits of the token that are not the link's.
-  Forger(ring::Shard& shard, bool down, std::uint64_t wrong) : shard_(shard), down_(down) {
-    const ring::ShardConfig& config = shard.config();
-    common_.flags = down ? wire::kFlagFromUpstream : std::uint8_t{0};
-    common_.lane = config.lane;
-    common_.connection_id = down ? config.receiver_connection_id : config.sender_connection_id;
-    common_.token = (down ? config.upstream_token : config.downstream_token) ^ wrong;
-  }
-  void send(wire::PacketType type, TimeNs now) {
-    const ring::ShardConfig& config = shard_.config();
-    rte_mbuf* frame = rte_pktmbuf_alloc(config.packet_pool);
-    REQUIRE(frame != nullptr);
-    auto* room = reinterpret_cast<std::byte*>(rte_pktmbuf_append(frame, 320));
-    REQUIRE(room != nullptr);
-    const std::size_t bytes = write(type, {room, 320});
-    REQUIRE(bytes > 0);
-    wire::Packet packet;
-    REQUIRE(wire::decode({room, bytes}, packet) == wire::Drop::kNone);
-    shard_.on_packet(frame, packet, down_ ? config.upstream_ip : config.downstream_ip, false, now);
-    shard_.flush(now);
-  }
-
- private:
-  std::size_t write(wire::PacketType type, std::span<std::byte> out) {
-    const ring::ShardConfig& config = shard_.config();
-    const std::uint16_t n = config.nranks;
-    common_.packet_number = wire::kFirstControlNumber + 7;
-    switch (type) {
-      case wire::PacketType::kHello:
-      case wire::PacketType::kHelloAck: {
-        wire::HelloBody body;
-        body.key = config.key;
-        body.incarnation = down_ ? config.upstream_incarnation : config.downstream_incarnation;
-        body.table_digest = config.table_digest;
-        body.payload_bytes = config.payload_bytes;
-        body.connection_id = 0xbad;
-        body.from_rank = static_cast<std::uint16_t>((config.rank + (down_ ? n - 1 : 1)) % n);
-        body.to_rank = config.rank;
-        body.nranks = n;
-        body.lanes = config.lanes;
-        body.credit_chunks = 1u << 20;
-        return wire::encode_hello(out, type, common_, body, 320);
-      }
-      case wire::PacketType::kData: {
-        common_.packet_number = 1'000;
-        const wire::DataHeader data{.op_seq = 1, .total_count = 1, .tag = 66, .count = 1};
-        wire::encode_data(out.first<wire::kHeaderBytes>(), common_, data, 0);
-        return wire::kHeaderBytes + 4;
-      }
-      case wire::PacketType::kPing:
-        common_.packet_number = 1'000;
-        return wire::encode_ping(out, common_);
-      case wire::PacketType::kAck: {
-        common_.packet_number = 1'000;
-        wire::AckHeader ack{.credit_chunks = 1u << 20, .posted_op_seq = 99, .range_count = 1};
-        ack.ranges[0] = {1, 1};
-        return wire::encode_ack(out, common_, ack);
-      }
-      case wire::PacketType::kAbort:
-        return wire::encode_abort(out, common_, {.code = AbortCode::kClientAbort});
-      case wire::PacketType::kBye:
-      case wire::PacketType::kByeAck:
-        return wire::encode_bye(out, type, common_, {.completed_op_seq = 1});
-      case wire::PacketType::kProgressCheck:
-        return wire::encode_progress_check(out, common_, {.op_seq = 1});
-    }
-    return 0;
-  }
-
-  ring::Shard& shard_;
-  bool down_;
-  wire::CommonHeader common_;
-};
 
 }  // namespace
 

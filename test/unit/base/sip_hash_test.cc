@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "group/sip_hash.h"
+#include "base/sip_hash.h"
 
 #include <array>
 #include <catch2/catch.hpp>
 
-namespace gradwire::group {
+namespace gradwire {
 namespace {
 
 /// The paper's key: bytes 0 to 15.
@@ -32,4 +32,4 @@ TEST_CASE("length and key matter") {
   CHECK(sip_hash(kKey, zeros) != sip_hash({1, 2}, zeros));
 }
 
-}  // namespace gradwire::group
+}  // namespace gradwire

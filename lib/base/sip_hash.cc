@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "group/sip_hash.h"
+#include "base/sip_hash.h"
 
 #include <bit>
 
-namespace gradwire::group {
+namespace gradwire {
 namespace {
 
 struct State {
@@ -56,4 +56,4 @@ std::uint64_t sip_hash(const SipHashKey& key, std::span<const std::byte> bytes) 
   return state.v0 ^ state.v1 ^ state.v2 ^ state.v3;
 }
 
-}  // namespace gradwire::group
+}  // namespace gradwire

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace gradwire::group {
+namespace gradwire {
 
 struct SipHashKey {
   std::uint64_t k0 = 0;
@@ -18,4 +18,4 @@ struct SipHashKey {
 [[nodiscard]] std::uint64_t sip_hash(const SipHashKey& key,
                                      std::span<const std::byte> bytes) noexcept;
 
-}  // namespace gradwire::group
+}  // namespace gradwire
