@@ -182,6 +182,7 @@ struct Cost {
 Cost cost_of_an_op(bool creeping, std::uint32_t payload = kPayload) {
   TwoRanksOptions options;
   options.payload_bytes = payload;
+  if (payload > kPayload) options.mtu = 9000;
   TwoRanks ranks(options);
   REQUIRE(ranks.form());
   std::vector<std::unique_ptr<AllReduceCase>> cases;
