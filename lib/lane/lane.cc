@@ -70,10 +70,10 @@ bool Lane::poll_once(TimeNs now) noexcept {
   if (commands_ != nullptr) worked |= poll_commands(now);
   worked |= take_ops(now);
   flowed_ = worked;
-  worked |= receive(now);
+  const bool received = receive(now);
+  worked |= received;
   worked |= take_control_frames();
-  // Shards acknowledge when their neighbours pause, whatever strangers send meanwhile.
-  worked |= poll_shards(now, !neighbours_spoke_);
+  worked |= poll_shards(now, !received);
   for (LanePort& port : ports_) {
     if (port.tx.empty()) continue;
     if (port.port->is_running()) {

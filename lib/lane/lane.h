@@ -237,8 +237,7 @@ class Lane {
   std::uint32_t resting_expecting_ = 0;  // groups that rest and have an unfinished op
   std::unordered_map<std::uint64_t, std::uint16_t> group_index_;  // by handle: index into slots_
   std::vector<std::uint16_t> touched_;
-  bool neighbours_spoke_ = false;  // in this round
-  GroupIndex groups_;              // those that are not closed
+  GroupIndex groups_;  // those that are not closed
   std::unique_ptr<ConnectionTable> connections_;
   std::vector<Snapshot<PublishedStatus>> statuses_;  // as slots_
   TimeNs next_publication_ = 0;

@@ -82,7 +82,6 @@ bool Lane::receive(TimeNs now) noexcept {
     count(counters_.rx_packets, packets);
     count(counters_.rx_bytes, bytes);
   }
-  neighbours_spoke_ = !touched_.empty();
   for (const std::uint16_t index : touched_) {
     slots_[index].touched = false;
     slots_[index].shard->flush(now);

@@ -227,35 +227,6 @@ TEST_CASE("of a flood of ARP little is copied, and others are heard all the same
   CHECK(datapath.frames_waiting() == 0);
 }
 
-TEST_CASE("what strangers send puts off no acknowledgement") {
-  // How long an op of a few packets takes, to the last acknowledgement, in rounds.
-  const auto rounds = [](bool flooded) {
-    Flooded host;
-    REQUIRE(host.ranks.form());
-    host.ranks.run_until([] { return false; }, 20'000'000);
-    const Frame frame = host.udp(std::vector<std::byte>(64, std::byte{0x5a}));
-    test::AllReduceCase sum(2, 1, 600, DataType::kFloat32, RedOp::kSum, 3, false);
-    for (std::uint16_t r = 0; r < 2; ++r) host.ranks.post(r, sum);
-    const auto in_flight = [&] {
-      return host.ranks.rank(0).plan.shards[0].shard->status(host.ranks.now).packets_in_flight;
-    };
-    int completions = 0;
-    int count = 0;
-    for (; count < 100'000 && (completions < 2 || in_flight() > 0); ++count) {
-      if (flooded) host.send(frame);
-      host.ranks.round(1'000);
-      for (std::uint16_t r = 0; r < 2; ++r) {
-        completions += host.ranks.rank(r).client->completion() ? 1 : 0;
-      }
-    }
-    CHECK(completions == 2);
-    CHECK(sum.wrong(0) == "");
-    host.ranks.leave_and_check();
-    return count;
-  };
-  CHECK(rounds(true) == rounds(false));
-}
-
 TEST_CASE("which senders share a limit depends on a secret") {
   // Each of these shared the limit of 10.0.0.1 while the hash had no key.
   std::vector<std::uint32_t> colliding;
