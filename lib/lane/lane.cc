@@ -256,7 +256,8 @@ bool Lane::poll_shards(TimeNs now, bool idle) noexcept {
       if (slot.closed || slot.down_port != p) continue;
       worked |= poll_shard(awake_[at], now, idle);
       // The group took all that the port left it.
-      if (stopped || outbox_.down_count == 0 || outbox_.down_count != outbox_.down_room) continue;
+      if (stopped || outbox_.down().count == 0 || outbox_.down().count != outbox_.down().room)
+        continue;
       stopped = true;
       port.next_first = at + 1;
     }
@@ -347,19 +348,19 @@ bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
     up_room /= 2;
     down_room -= up_room;
   }
-  outbox_.down_count = outbox_.up_count = 0;
-  outbox_.down_room = std::min(down_room, ring::Outbox::kCapacity);
-  outbox_.up_room = std::min(up_room, ring::Outbox::kCapacity);
-  outbox_.down_room =
-      std::min(outbox_.down_room, down.share.packets_allowed(index, now, slot.full_frame_bytes));
+  outbox_.down().count = outbox_.up().count = 0;
+  outbox_.down().room = std::min(down_room, ring::OutboxSide::kCapacity);
+  outbox_.up().room = std::min(up_room, ring::OutboxSide::kCapacity);
+  outbox_.down().room =
+      std::min(outbox_.down().room, down.share.packets_allowed(index, now, slot.full_frame_bytes));
   if (slot.posted_seq != slot.ready_seq) post_ops(slot, now);
   const std::uint64_t data_before = slot.shard->counters().data_packets_sent;
   const bool worked = slot.shard->poll(now, idle, outbox_);
   flowed_ |= slot.shard->counters().data_packets_sent != data_before;
-  const std::uint64_t up_bytes = push(up, {outbox_.up.data(), outbox_.up_count});
-  const std::uint64_t down_bytes = push(down, {outbox_.down.data(), outbox_.down_count});
+  const std::uint64_t up_bytes = push(up, {outbox_.up().frames.data(), outbox_.up().count});
+  const std::uint64_t down_bytes = push(down, {outbox_.down().frames.data(), outbox_.down().count});
   up.share.on_sent(now, up_bytes);
-  down.share.on_asked(index, now, outbox_.down_room, outbox_.down_count, down_bytes);
+  down.share.on_asked(index, now, outbox_.down().room, outbox_.down().count, down_bytes);
   expecting_ |= slot.done < slot.ready_seq;
   slot.quiet_rounds = worked ? 0 : slot.quiet_rounds + 1;
   return worked;

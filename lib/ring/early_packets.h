@@ -21,6 +21,7 @@ struct EarlyPacket {
   rte_mbuf* mbuf = nullptr;
   std::byte* payload = nullptr;
   std::uint32_t crc = 0;
+  LinkIndex link = 0;  ///< by which it came
   wire::DataHeader header;
 };
 

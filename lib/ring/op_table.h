@@ -50,6 +50,10 @@ struct Op {
                                       ///< this rank's part has been read, and may be overwritten
   std::uint64_t* spilled = nullptr;   ///< it waits in the output to be sent
 
+  /// The first member's part in a chunk: what a fold reads first.
+  [[nodiscard]] const std::byte* own_part(const ChunkSpan& span) const noexcept {
+    return spec.inputs[0] + span.first_element * element_bytes(spec.datatype);
+  }
   [[nodiscard]] bool finished() const noexcept {
     return arrivals_left == 0 && spilled_left == 0 && loads_pending == 0 && own_next >= own_end;
   }

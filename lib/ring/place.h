@@ -36,7 +36,8 @@ struct Place {
 
 /// What holds for all chunks of an op.
 struct OpRules {
-  LinkIndex to = 0;           ///< where chunks go from here
+  LinkIndex to = 0;           ///< the link by which chunks go from here
+  LinkIndex from = 0;         ///< the link by which they come
   bool sends = false;         ///< chunks go anywhere: else each is folded here, from own inputs
   bool whole_window = false;  ///< no transit has to find room beside own chunks
   /// What arrives is folded to where this rank's own part lies, if the op is in place: it waits

@@ -15,8 +15,11 @@ namespace gradwire::ring::exchange {
 [[nodiscard]] constexpr bool fits(const ShapeGroup& group, std::uint64_t bytes) noexcept {
   return group.nranks == 2 && group.member_count == 1 && bytes <= group.exchange_bytes;
 }
-inline constexpr OpRules kRules{
-    .to = kDownstream, .sends = true, .whole_window = true, .folds_over_own = true};
+inline constexpr OpRules kRules{.to = kDownstream,
+                                .from = kUpstream,
+                                .sends = true,
+                                .whole_window = true,
+                                .folds_over_own = true};
 inline constexpr std::uint16_t kSegments = 1;
 [[nodiscard]] inline ChunkRange own_chunks(const Partition& partition) noexcept {
   return {0, partition.total_chunks()};

@@ -15,8 +15,9 @@ namespace gradwire::ring {
 /// none in a group of one.
 inline constexpr LinkIndex kDownstream = 0;
 inline constexpr LinkIndex kUpstream = 1;
+inline constexpr std::size_t kMostLinks = 2;
 [[nodiscard]] constexpr std::size_t link_count(std::uint16_t nranks) noexcept {
-  return nranks > 1 ? 2 : 0;
+  return nranks > 1 ? kMostLinks : 0;
 }
 [[nodiscard]] constexpr std::uint16_t upstream_rank(std::uint16_t rank,
                                                     std::uint16_t nranks) noexcept {
@@ -57,7 +58,7 @@ inline constexpr LinkIndex kUpstream = 1;
 
 namespace whole_ring {
 
-inline constexpr OpRules kRules{.to = kDownstream, .sends = true};
+inline constexpr OpRules kRules{.to = kDownstream, .from = kUpstream, .sends = true};
 [[nodiscard]] inline ChunkRange own_chunks(const Partition& partition,
                                            std::uint16_t rank) noexcept {
   return {partition.first_chunk(rank), partition.end_chunk(rank)};

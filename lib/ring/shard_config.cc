@@ -9,10 +9,12 @@
 #include "base/window.h"
 #include "ring/op_table.h"
 #include "ring/partition.h"
+#include "ring/shape_ring.h"
 
 namespace gradwire::ring {
 
 Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
+  const bool has_neighbours = link_count(c.nranks) > 0;
   const auto bad = [](std::string text) {
     return fail(ErrorCode::kInvalidArgument, std::move(text));
   };
@@ -43,23 +45,31 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
                            c.pending_entries, c.batch_entries));
   if (c.window_packets < 2 || c.transit_packets < 1 || c.eager_packets < 1 || c.max_chunks < 1)
     return bad("window needs 2 packets, transit, eager and chunks 1 at least");
-  if (c.nranks > 1 && (c.packet_pool == nullptr || c.control_pool == nullptr))
+  if (has_neighbours && (c.packet_pool == nullptr || c.control_pool == nullptr))
     return bad("a shard with neighbours needs its two mempools");
-  if (c.nranks > 1 && (c.to_downstream.bytes() == 0 || c.to_upstream.bytes() == 0))
+  if (has_neighbours && (c.to_downstream.bytes() == 0 || c.to_upstream.bytes() == 0))
     return bad("a shard with neighbours needs the frames that lead to them");
   if (c.payload_pool != nullptr && backend->runs_at_once())
     return bad(
         fmt::format("payloads in a GPU's memory are not for the backend {}", backend->name()));
-  if (c.nranks > 1 && c.payload_pool != nullptr &&
+  if (has_neighbours && c.payload_pool != nullptr &&
       rte_pktmbuf_data_room_size(c.payload_pool) < c.payload_bytes)
     return bad(fmt::format("a payload of {} bytes does not fit the payload mempool's {}",
                            c.payload_bytes, rte_pktmbuf_data_room_size(c.payload_pool)));
-  if (c.nranks > 1 &&
+  if (has_neighbours &&
       rte_pktmbuf_data_room_size(c.packet_pool) <
           RTE_PKTMBUF_HEADROOM + c.to_downstream.bytes() + wire::kHeaderBytes + c.payload_bytes)
     return bad(fmt::format("a payload of {} bytes does not fit the mempool's data room of {}",
                            c.payload_bytes, rte_pktmbuf_data_room_size(c.packet_pool)));
   return {};
+}
+
+transport::SenderConfig sender_config(const ShardConfig& config) noexcept {
+  transport::SenderConfig sender = config.sender;
+  // Room for numbers of packets that were repeated and not yet resolved, beside the window.
+  const std::uint32_t numbers = std::bit_ceil(config.window_packets * 4);
+  sender.max_packets_in_flight = std::max(sender.max_packets_in_flight, numbers);
+  return sender;
 }
 
 std::uint32_t full_packet_wire_bytes(const ShardConfig& config) noexcept {

@@ -98,6 +98,8 @@ struct ShardConfig {
 
 /// Whether a shard can be made of it and of `backend`; if not, the error names value and bound.
 [[nodiscard]] Result<void> check(const ShardConfig& config, const reduce::Backend* backend);
+/// The transport's, with room for the window.
+[[nodiscard]] transport::SenderConfig sender_config(const ShardConfig& config) noexcept;
 /// Of the congestion controller: the most in flight.
 [[nodiscard]] std::uint64_t window_bytes(const ShardConfig& config) noexcept;
 /// Of a full packet on the wire, as windows and pacing see it.

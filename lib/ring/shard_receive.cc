@@ -5,13 +5,12 @@
 // bitmap in the same step, so that it is applied once however often it comes.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "base/planted_bug.h"
 #include "base/probe.h"
 #include "base/profile.h"
-#include "ring/shard_impl.h"
+#include "ring/shard.h"
 
 namespace gradwire::ring {
 
@@ -27,144 +26,128 @@ bool payload_is_whole(const wire::Packet& packet, const std::byte* ahead) noexce
 
 }  // namespace
 
-Drop Shard::Impl::check_sender(const wire::Packet& packet,
-                               const wire::IpAddress& source) const noexcept {
-  const bool from_upstream = (packet.common.flags & wire::kFlagFromUpstream) != 0;
-  if (!(source == (from_upstream ? config_.upstream_ip : config_.downstream_ip))) {
-    return Drop::kForeign;
+inline Drop Shard::receive(LinkIndex index, rte_mbuf* frame, const wire::Packet& packet,
+                           bool ecn_ce, TimeNs now, bool& taken) noexcept {
+  Link& link = *links_[index];
+  const bool open = link.end.open();
+  // What only one direction may carry is refused in the other.
+  switch (packet.common.type) {
+    case PacketType::kHello:
+    case PacketType::kHelloAck: {
+      const bool is_answer = packet.common.type == PacketType::kHelloAck;
+      if (is_answer ? !link.gets_data() : !link.brings_data()) break;
+      bool fits = false;
+      abort_if(membership_.on_hello(index, packet.hello, is_answer, now, fits), now);
+      if (fits && is_answer) {
+        link.sender().raise_limits(packet.hello.credit_chunks, packet.hello.posted_op_seq);
+      }
+      break;
+    }
+    case PacketType::kData:
+      if (!link.brings_data() || !open) return Drop::kState;
+      membership_.heard(index);
+      taken = receive_data(link, frame, packet, ecn_ce, false, now);
+      break;
+    case PacketType::kPing:
+      if (!link.brings_data() || !open) return Drop::kState;
+      membership_.heard(index);
+      link.receiver().on_ping(packet.common.packet_number, ecn_ce, now);
+      break;
+    case PacketType::kAck:
+      if (!link.gets_data() || !open) return Drop::kState;
+      membership_.heard(index);
+      receive_ack(link, packet.ack, now);
+      break;
+    case PacketType::kAbort:
+      membership_.heard(index);
+      membership_.on_abort(index);
+      abort(packet.abort, now);
+      break;
+    case PacketType::kBye:
+      membership_.heard(index);
+      receive_bye(index, packet.bye, now);
+      break;
+    case PacketType::kByeAck:
+      membership_.heard(index);
+      membership_.on_bye_ack(index);
+      break;
+    case PacketType::kProgressCheck:
+      if (!link.brings_data() || !open || packet.check.origin_rank >= config_.nranks) {
+        return Drop::kState;
+      }
+      membership_.heard(index);
+      receive_question(packet.check, now);
+      break;
   }
-  // A source address can be forged.
-  const std::uint64_t token = from_upstream ? config_.upstream_token : config_.downstream_token;
-  return packet.common.token == token ? Drop::kNone : Drop::kToken;
+  return Drop::kNone;
 }
 
-void Shard::Impl::on_packet(rte_mbuf* frame, const wire::Packet& packet,
-                            const wire::IpAddress& source, bool ecn_ce, TimeNs now) noexcept {
+Drop Shard::check_sender(const wire::Packet& packet, const wire::IpAddress& source) const noexcept {
+  const LinkIndex index = link_of(packet.common.flags);
+  if (index >= links_.size()) return Drop::kForeign;  // A group of one rank has no neighbours.
+  const LinkAddress& address = links_[index]->end.address();
+  if (!(source == address.ip)) return Drop::kForeign;
+  // A source address can be forged.
+  return packet.common.token == address.token ? Drop::kNone : Drop::kToken;
+}
+
+void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const wire::IpAddress& source,
+                      bool ecn_ce, TimeNs now) noexcept {
   const profile::Stage stage(profile::StageId::kRing);
-  const bool from_upstream = (packet.common.flags & wire::kFlagFromUpstream) != 0;
-  Neighbor& neighbor = from_upstream ? upstream_ : downstream_;
+  const LinkIndex index = link_of(packet.common.flags);
   Drop drop = check_sender(packet, source);
   bool taken = false;
   if (drop != Drop::kNone) {
     // Nothing of it takes effect.
-  } else if (packet.common.lane != config_.lane || config_.nranks == 1) {
+  } else if (packet.common.lane != config_.lane) {
     drop = Drop::kMalformed;
-  } else if (state_ == ShardState::kAborted) {
-    neighbor.aborted |= packet.common.type == PacketType::kAbort;
-    // Whoever still talks to us has not heard: tell again, but never faster than this.
-    if (packet.common.type != PacketType::kAbort && now >= neighbor.next_abort_reply) {
-      neighbor.next_abort_reply = now + config_.timeouts.hello_interval_ns;
-      (from_upstream ? abort_reply_up_ : abort_reply_down_) = true;
-      const bool greets =
-          packet.common.type == (from_upstream ? PacketType::kHello : PacketType::kHelloAck);
-      if (greets && !neighbor.heard &&
-          packet.hello.incarnation ==
-              (from_upstream ? config_.upstream_incarnation : config_.downstream_incarnation)) {
-        neighbor.heard = true;
-        neighbor.connection_id = packet.hello.connection_id;
-      }
-      // And whoever greets gets to know where to tell us.
-      hello_ack_wanted_ |= greets && from_upstream && neighbor.heard;
-    }
-    drop = Drop::kState;
-  } else if (!live()) {
-    drop = Drop::kState;
+  } else if (live()) {
+    drop = receive(index, frame, packet, ecn_ce, now, taken);
   } else {
-    // What only one direction may carry is refused in the other.
-    switch (packet.common.type) {
-      case PacketType::kHello:
-        if (from_upstream) receive_hello(packet, now);
-        break;
-      case PacketType::kHelloAck:
-        if (!from_upstream) receive_hello_ack(packet, now);
-        break;
-      case PacketType::kData:
-        if (!from_upstream || !upstream_.heard) {
-          drop = Drop::kState;
-        } else {
-          neighbor.silence_ns = 0;
-          taken = receive_data(frame, packet, ecn_ce, false, now);
-        }
-        break;
-      case PacketType::kPing:
-        if (!from_upstream || !upstream_.heard) {
-          drop = Drop::kState;
-        } else {
-          neighbor.silence_ns = 0;
-          if (receiver_.check(packet.common.packet_number) == transport::Receiver::Verdict::kNew) {
-            receiver_.accept(now, packet.common.packet_number, ecn_ce);
-          }
-          receiver_.request_ack();
-        }
-        break;
-      case PacketType::kAck:
-        if (from_upstream || !downstream_.heard) {
-          drop = Drop::kState;
-        } else {
-          neighbor.silence_ns = 0;
-          receive_ack(packet, now);
-        }
-        break;
-      case PacketType::kAbort:
-        neighbor.silence_ns = 0;
-        neighbor.aborted = true;
-        become_aborted(packet.abort, now);
-        break;
-      case PacketType::kBye:
-        neighbor.silence_ns = 0;
-        receive_bye(packet, from_upstream, now);
-        break;
-      case PacketType::kByeAck:
-        neighbor.silence_ns = 0;
-        neighbor.bye_acked = true;
-        break;
-      case PacketType::kProgressCheck:
-        if (!from_upstream || !upstream_.heard || packet.check.origin_rank >= config_.nranks) {
-          drop = Drop::kState;
-        } else {
-          neighbor.silence_ns = 0;
-          receive_progress_check(packet.check, now);
-        }
-        break;
+    if (membership_.state() == ShardState::kAborted) {
+      membership_.on_packet_after_abort(index, packet, now);
     }
+    drop = Drop::kState;
   }
   if (drop != Drop::kNone) count_drop(drop);
   if (!taken) rte_pktmbuf_free(frame);
 }
 
-bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
-                               bool checked, TimeNs now) noexcept {
+bool Shard::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
+                         bool checked, TimeNs now) noexcept {
   const wire::DataHeader& header = packet.data;
   const std::uint64_t number = packet.common.packet_number;
-  switch (receiver_.check(number)) {
+  transport::Receiver& receiver = link.receiver().transport();
+  switch (receiver.check(number)) {
     case transport::Receiver::Verdict::kNew:
       break;
     case transport::Receiver::Verdict::kDuplicate:
-      receiver_.on_duplicate(now);
+      receiver.on_duplicate(now);
       count_drop(Drop::kDuplicate);
       return false;
     case transport::Receiver::Verdict::kTooOld:
-      receiver_.on_duplicate(now);
+      receiver.on_duplicate(now);
       count_drop(Drop::kReplay);
       return false;
   }
   if (header.op_seq > ops_.posted() + OpTable::kDescriptorsKept) {
-    receiver_.request_ack();  // It comes again and again: who refuses it is not to seem silent.
+    receiver.request_ack();  // It comes again and again: who refuses it is not to seem silent.
     count_drop(Drop::kOpAhead);
     return false;
   }
   if (buffers_.on_device() && !checked) {
     bool may_be_done = false;
-    const Drop drop = checks_.start(frame, packet, kUpstream, ecn_ce, folds_, may_be_done);
+    const Drop drop =
+        checks_.start(frame, packet, link.end.address().index, ecn_ce, folds_, may_be_done);
     if (drop != Drop::kNone) count_drop(drop);
     if (may_be_done) take_folded(now);
     return drop == Drop::kNone;
   }
-  if (header.op_seq > ops_.posted()) return hold_early(frame, packet, ecn_ce, checked, now);
+  if (!ops_.was_posted(header.op_seq)) return hold_early(link, frame, packet, ecn_ce, checked, now);
 
   if (const OpCall* ours = ops_.call(header.op_seq); ours != nullptr && *ours != call_of(header)) {
     // The header's CRC is right and so is the neighbour's address: it did call something else.
-    report_mismatch(*ours, header, now);
+    report_mismatch(link, *ours, header, now);
     return false;
   }
   Op* op = ops_.find(header.op_seq);
@@ -176,43 +159,48 @@ bool Shard::Impl::receive_data(rte_mbuf* frame, const wire::Packet& packet, bool
     return false;
   }
   if (arrival == Arrival::kDuplicate) {
-    receiver_.accept(now, number, ecn_ce);
-    receiver_.on_duplicate(now);
+    receiver.accept(now, number, ecn_ce);
+    receiver.on_duplicate(now);
     count_drop(Drop::kDuplicate);
     return false;
   }
   if (op->keeps_own && ops_.waits_for_own(header)) {
-    return hold_early(frame, packet, ecn_ce, checked, now);
+    return hold_early(link, frame, packet, ecn_ce, checked, now);
   }
   const std::byte* const next_read =
-      arrival == Arrival::kReducing ? own_part(*op, site.span) : nullptr;
+      arrival == Arrival::kReducing ? op->own_part(site.span) : nullptr;
   if (!checked && !payload_is_whole(packet, next_read)) {
-    if (planted(PlantedBug::kLyingAck)) receiver_.accept(now, number, ecn_ce);
+    if (planted(PlantedBug::kLyingAck)) receiver.accept(now, number, ecn_ce);
     count_drop(Drop::kPayloadCrc);
     return false;
   }
   auto* payload = const_cast<std::byte*>(packet.payload.data());
   if (!apply(*op, header, arrival, site, frame, payload, packet.payload_crc, now)) {
-    receiver_.request_ack();
+    receiver.request_ack();
     count_drop(Drop::kNoBuffer);
     return false;
   }
-  receiver_.accept(now, number, ecn_ce);
+  receiver.accept(now, number, ecn_ce);
   GRADWIRE_PROBE6(chunk_received, config_.key.group_id, header.op_seq, header.chunk, header.hop,
                   config_.rank, config_.lane);
-  progress_at_ = now;
-  counters_.ecn_ce_received += ecn_ce ? 1 : 0;
-  ++counters_.data_packets_received;
-  counters_.data_bytes_received += packet.payload.size();
+  stall_.moved(now);
+  count_received(packet, ecn_ce);
   return true;
 }
 
-bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce, bool checked,
-                             TimeNs now) noexcept {
+void Shard::count_received(const wire::Packet& packet, bool ecn_ce) noexcept {
+  counters_.ecn_ce_received += ecn_ce ? 1 : 0;
+  ++counters_.data_packets_received;
+  counters_.data_bytes_received += packet.payload.size();
+}
+
+bool Shard::hold_early(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
+                       bool checked, TimeNs now) noexcept {
   const wire::DataHeader& header = packet.data;
+  transport::Receiver& receiver = link.receiver().transport();
   const bool held_already = early_.holds(header);
-  if (!held_already && !early_.has_place(header, ready_.size() + ready_promised_, ops_)) {
-    receiver_.request_ack();
+  if (!held_already && !early_.has_place(header, in_transit(), ops_)) {
+    receiver.request_ack();
     count_drop(Drop::kEagerOverflow);
     return false;
   }
@@ -220,26 +208,24 @@ bool Shard::Impl::hold_early(rte_mbuf* frame, const wire::Packet& packet, bool e
     count_drop(Drop::kPayloadCrc);
     return false;
   }
-  receiver_.accept(now, packet.common.packet_number, ecn_ce);
+  receiver.accept(now, packet.common.packet_number, ecn_ce);
   if (held_already) {
     count_drop(Drop::kDuplicate);
     return false;
   }
   early_.add(EarlyPacket{frame, const_cast<std::byte*>(packet.payload.data()), packet.payload_crc,
-                         header});
+                         link.end.address().index, header});
   ++counters_.early_packets;
-  counters_.ecn_ce_received += ecn_ce ? 1 : 0;
-  ++counters_.data_packets_received;
-  counters_.data_bytes_received += packet.payload.size();
+  count_received(packet, ecn_ce);
   return true;
 }
 
-void Shard::Impl::retry_early(TimeNs now) noexcept {
+void Shard::retry_early(TimeNs now) noexcept {
   const std::uint64_t op_seq = early_.op_that_may_go(ops_);
   if (op_seq != 0) apply_early(op_seq, now);
 }
 
-void Shard::Impl::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
+void Shard::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
   // Out of the list before anything is done with it: an abort frees what is in the list.
   EarlyPacket packet;
   for (std::size_t from = 0; live() && early_.take(op_seq, ops_, from, packet);) {
@@ -247,7 +233,7 @@ void Shard::Impl::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
     const OpCall* ours = ops_.call(op_seq);  // none if the op is long done
     if (ours != nullptr && *ours != call_of(header)) {
       rte_pktmbuf_free(packet.mbuf);
-      report_mismatch(*ours, header, now);
+      report_mismatch(*links_[packet.link], *ours, header, now);
       return;
     }
     Op* op = ops_.find(op_seq);
@@ -264,10 +250,10 @@ void Shard::Impl::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
   }
 }
 
-void Shard::Impl::report_mismatch(const OpCall& ours, const wire::DataHeader& theirs,
-                                  TimeNs now) noexcept {
+void Shard::report_mismatch(const Link& link, const OpCall& ours, const wire::DataHeader& theirs,
+                            TimeNs now) noexcept {
   AbortReason reason{.code = AbortCode::kMismatch,
-                     .culprit_rank = upstream_rank(),
+                     .culprit_rank = link.end.rank(),
                      .reporter_rank = config_.rank,
                      .op_seq = theirs.op_seq};
   // Several ranks may see it at once, each its own pair: the lower rank first, so that two ranks
@@ -276,7 +262,7 @@ void Shard::Impl::report_mismatch(const OpCall& ours, const wire::DataHeader& th
     std::uint16_t rank;
     OpCall op;
   };
-  Call first{upstream_rank(), call_of(theirs)};
+  Call first{link.end.rank(), call_of(theirs)};
   Call second{config_.rank, ours};
   if (second.rank < first.rank) std::swap(first, second);
   const auto written = fmt::format_to_n(
@@ -289,40 +275,31 @@ void Shard::Impl::report_mismatch(const OpCall& ours, const wire::DataHeader& th
   abort(reason, now);
 }
 
-void Shard::Impl::receive_ack(const wire::Packet& packet, TimeNs now) noexcept {
+void Shard::receive_ack(Link& link, const wire::AckHeader& ack, TimeNs now) noexcept {
   ++counters_.acks_received;
-  const std::uint64_t posted_before = sender_.posted_op_seq();
   const profile::Stage stage(profile::StageId::kTransport);
-  const transport::Outcome outcome = sender_.on_ack(now, packet.ack);
-  if (outcome.malformed) {
-    count_drop(Drop::kMalformed);
-    return;
-  }
-  if (outcome.limits_changed) release_eager(posted_before);
-  apply_outcome(outcome, now);
+  const SendOutcome outcome = link.sender().on_ack(ack, now);
+  if (outcome.malformed) count_drop(Drop::kMalformed);
+  if (outcome.acknowledged) stall_.moved(now);
 }
 
-void Shard::Impl::apply_outcome(const transport::Outcome& outcome, TimeNs now) noexcept {
-  if (!outcome.acked.empty()) progress_at_ = now;
-  const auto record_of = [&](transport::Cookie cookie) -> SentRecord* {
-    if (cookie == transport::kNoCookie) return nullptr;
-    SentRecord& record = records_[static_cast<std::uint32_t>(cookie)];
-    const bool current = record.state != SentRecord::State::kFree &&
-                         record.generation == static_cast<std::uint32_t>(cookie >> 32);
-    return current ? &record : nullptr;
-  };
-  for (const transport::Cookie cookie : outcome.acked) {
-    if (SentRecord* record = record_of(cookie)) free_record(*record);
+void Shard::receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) noexcept {
+  if (membership_.has_left(index)) {
+    membership_.answer_bye(index);
+    return;
   }
-  for (const transport::Cookie cookie : outcome.lost) {
-    SentRecord* record = record_of(cookie);
-    // It may have been repeated since by a probe and be lost under its old number only: sending it
-    // once more than needed is harmless.
-    if (record == nullptr || record->state != SentRecord::State::kInFlight) continue;
-    record->state = SentRecord::State::kLost;
-    ++lost_count_;
+  abort_if(membership_.on_bye(index, bye), now);
+  // It finished every op, so whatever it did not acknowledge it has.
+  if (live() && links_[index]->gets_data()) links_[index]->sender().drop_all();
+}
+
+void Shard::receive_question(const wire::ProgressCheckBody& check, TimeNs now) noexcept {
+  if (check.origin_rank != config_.rank) {
+    stall_.hand_on(check, ops_.posted());
+  } else if (membership_.state() == ShardState::kFormed &&
+             check.op_seq == ops_.oldest_unfinished() && stall_.on_return(check)) {
+    become_stuck(now);
   }
-  probes_wanted_ = std::max(probes_wanted_, outcome.probes);
 }
 
 }  // namespace gradwire::ring

@@ -10,9 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/require.h"
 #include "base/types.h"
 #include "reduce/backend.h"
 #include "ring/op_spec.h"
+#include "ring/shape_ring.h"
 #include "wire/packet.h"
 
 namespace gradwire::ring {
@@ -36,15 +38,26 @@ struct Event {
   OpRecord op;  ///< kOpDone
 };
 
-/// Frames to transmit, whole (L2 on). The lane gives a fresh one per poll; it owns the mbufs then.
-struct Outbox {
+/// Frames to transmit by one link, whole (L2 on).
+struct OutboxSide {
   static constexpr std::size_t kCapacity = 64;
-  std::array<rte_mbuf*, kCapacity> down{};
-  std::array<rte_mbuf*, kCapacity> up{};
-  std::size_t down_count = 0;
-  std::size_t up_count = 0;
-  std::size_t down_room = kCapacity;  ///< set lower by the lane while its port is behind
-  std::size_t up_room = kCapacity;
+  std::array<rte_mbuf*, kCapacity> frames{};
+  std::size_t count = 0;
+  std::size_t room = kCapacity;  ///< set lower by the lane while its port is behind
+
+  [[nodiscard]] bool full() const noexcept { return count >= room; }
+  void put(rte_mbuf* frame) noexcept {
+    require(count < kCapacity, "a frame is put into an outbox that has room");
+    frames[count++] = frame;
+  }
+};
+
+/// What a shard sends in a round. The lane gives a fresh one per poll; it owns the mbufs then.
+struct Outbox {
+  std::array<OutboxSide, kMostLinks> links;
+
+  [[nodiscard]] OutboxSide& down() noexcept { return links[kDownstream]; }
+  [[nodiscard]] OutboxSide& up() noexcept { return links[kUpstream]; }
 };
 
 /// Written by the lane that owns the shard, read by others for display (relaxed, each on its own).

@@ -225,16 +225,17 @@ bool World::poll_place(Host& host, const Place& place_given, TimeNs local_now, b
   const std::size_t free_descriptors =
       holds ? host.profile.tx_descriptors -
                   std::min<std::size_t>(host.profile.tx_descriptors, host.held.size())
-            : 2 * ring::Outbox::kCapacity;
-  out.down_room = out.up_room = std::min(ring::Outbox::kCapacity, free_descriptors / 2);
+            : 2 * ring::OutboxSide::kCapacity;
+  out.down().room = out.up().room = std::min(ring::OutboxSide::kCapacity, free_descriptors / 2);
   if (random_.chance(host.profile.port_behind)) {
-    out.down_room = std::min<std::size_t>(out.down_room, random_.below(3));
-    out.up_room = std::min<std::size_t>(out.up_room, random_.below(3));
+    out.down().room = std::min<std::size_t>(out.down().room, random_.below(3));
+    out.up().room = std::min<std::size_t>(out.up().room, random_.below(3));
   }
   bool worked = place.shard->poll(local_now, idle, out);
-  for (std::size_t i = 0; i < out.down_count; ++i) transmit(host, place, true, out.down[i]);
-  for (std::size_t i = 0; i < out.up_count; ++i) transmit(host, place, false, out.up[i]);
-  worked |= out.down_count + out.up_count > 0;
+  for (std::size_t i = 0; i < out.down().count; ++i)
+    transmit(host, place, true, out.down().frames[i]);
+  for (std::size_t i = 0; i < out.up().count; ++i) transmit(host, place, false, out.up().frames[i]);
+  worked |= out.down().count + out.up().count > 0;
   for (ring::Event event; place.shard->pop_event(event);) {
     handle_event(place, event);
     worked = true;

@@ -194,7 +194,7 @@ class Run {
     if (backend_ != nullptr) backend_->hurry();
     shard_->leave(now_);
     for (int round = 0; round < 400 && !closed_; ++round) {
-      poll(true, ring::Outbox::kCapacity, ring::Outbox::kCapacity);
+      poll(true, ring::OutboxSide::kCapacity, ring::OutboxSide::kCapacity);
       now_ += 10'000'000;
     }
     FUZZ_CHECK(closed_);
@@ -439,13 +439,13 @@ class Run {
 
   void poll(bool idle, std::size_t down_room, std::size_t up_room) {
     auto out = std::make_unique<ring::Outbox>();
-    out->down_room = std::min(down_room, ring::Outbox::kCapacity);
-    out->up_room = std::min(up_room, ring::Outbox::kCapacity);
+    out->down().room = std::min(down_room, ring::OutboxSide::kCapacity);
+    out->up().room = std::min(up_room, ring::OutboxSide::kCapacity);
     shard_->flush(now_);
     static_cast<void>(shard_->poll(now_, idle, *out));
-    FUZZ_CHECK(out->down_count <= out->down_room && out->up_count <= out->up_room);
-    for (std::size_t i = 0; i < out->down_count; ++i) sent(out->down[i], true);
-    for (std::size_t i = 0; i < out->up_count; ++i) sent(out->up[i], false);
+    FUZZ_CHECK(out->down().count <= out->down().room && out->up().count <= out->up().room);
+    for (std::size_t i = 0; i < out->down().count; ++i) sent(out->down().frames[i], true);
+    for (std::size_t i = 0; i < out->up().count; ++i) sent(out->up().frames[i], false);
     release_held(16);
     static_cast<void>(shard_->deadline(now_));
     ring::Event event;

@@ -81,8 +81,9 @@ class Pair {
       for (std::size_t rank = 0; rank < 2; ++rank) {
         auto out = std::make_unique<ring::Outbox>();
         static_cast<void>(shards_[rank]->poll(now_, true, *out));
-        for (std::size_t i = 0; i < out->down_count; ++i) deliver(out->down[i], 1 - rank);
-        for (std::size_t i = 0; i < out->up_count; ++i) deliver(out->up[i], 1 - rank);
+        for (std::size_t i = 0; i < out->down().count; ++i)
+          deliver(out->down().frames[i], 1 - rank);
+        for (std::size_t i = 0; i < out->up().count; ++i) deliver(out->up().frames[i], 1 - rank);
         shards_[1 - rank]->flush(now_);
       }
     }

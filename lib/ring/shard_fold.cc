@@ -1,30 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What is done with payloads: the work of a claimed chunk is an entry of the backend, and what it
 // comes to is sent on, spilled or finished when the backend is through with it.
-#include <algorithm>
 #include <cstring>
 
 #include "base/planted_bug.h"
 #include "base/profile.h"
-#include "ring/shard_impl.h"
+#include "ring/shard.h"
 
 namespace gradwire::ring {
 
-/// The first member's part in a chunk: what a fold reads first.
-const std::byte* Shard::Impl::own_part(const Op& op, const ChunkSpan& span) noexcept {
-  return op.spec.inputs[0] + span.first_element * element_bytes(op.spec.datatype);
+std::size_t Shard::in_transit() const noexcept {
+  std::size_t waiting = 0;
+  for (const auto& link : links_) {
+    if (link->gets_data()) waiting += link->sender().waiting();
+  }
+  return waiting;
 }
 
-/// Behind an own chunk that goes out comes the next one; nullptr where none does.
-const std::byte* Shard::Impl::loaded_next(const Op& op, const ReadyChunk& chunk) const noexcept {
-  const std::uint64_t next = chunk.id.chunk + std::uint64_t{config_.lanes};
-  if (chunk.id.hop != 0 || next >= op.own_end) return nullptr;
-  return own_part(op, op.partition.span_of(next));
-}
-
-bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
-                        rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc,
-                        TimeNs now) noexcept {
+bool Shard::apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
+                  rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc, TimeNs now) noexcept {
   const Place& place = site.place;
   const bool reducing = arrival == Arrival::kReducing;
   const bool goes_on = reducing ? place.forwards_reduced : place.forwards_gather;
@@ -32,11 +26,10 @@ bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival,
   if (folds_.full()) return false;
   if (op.record.first_chunk_at == 0) op.record.first_chunk_at = now;
 
-  // On in its own mbuf where there is room to wait and the next rank has granted the op; else the
+  // On in its own mbuf if there is room to wait and the next rank has granted the op; else the
   // chunk is finished into the output and goes on from there.
-  const bool room =
-      ready_.size() + ready_promised_ + early_.transit_taken() < config_.transit_packets;
-  bool forward = goes_on && room && has_grant(op);
+  LinkSender& to = sender_of(op);
+  bool forward = goes_on && has_transit_room(to) && to.has_grant(op);
   if (forward && !buffers_.exclusive(mbuf)) {
     std::byte* copy_payload = nullptr;
     rte_mbuf* copy = buffers_.on_device() ? nullptr : buffers_.alloc(copy_payload);
@@ -50,7 +43,7 @@ bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival,
       ++counters_.copies;
     }
   }
-  if (forward && !take_grant(op)) forward = false;
+  if (forward && !to.take_grant(op)) forward = false;
 
   FoldWork& work = folds_.take();
   work.role = FoldWork::Role::kArrival;
@@ -64,7 +57,7 @@ bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival,
                  crc,
                  ChunkId{op.spec.op_seq, header.chunk, static_cast<std::uint16_t>(header.hop + 1)},
                  call_of(op.spec)};
-  if (forward) ++ready_promised_;
+  if (forward) to.promise();
   if (work.spill) ++op.spills_pending;
 
   reduce::Kind kind = reduce::Kind::kStore;
@@ -76,12 +69,12 @@ bool Shard::Impl::apply(Op& op, const wire::DataHeader& header, Arrival arrival,
   } else {
     set_bit(op.gathered, site.index);
   }
-  queue_entry(work, kind, op, site.span, reducing && place.reduces_last, now);
+  queue_fold(work, kind, op, site.span, reducing && place.reduces_last, now);
   return true;
 }
 
-void Shard::Impl::queue_entry(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpan& span,
-                              bool finalize, TimeNs now) noexcept {
+void Shard::queue_fold(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpan& span,
+                       bool finalize, TimeNs now) noexcept {
   ++op.loads_pending;
   reduce::Entry& entry = folds_.entry();
   entry.kind = kind;
@@ -105,12 +98,12 @@ void Shard::Impl::queue_entry(FoldWork& work, reduce::Kind kind, Op& op, const C
   if (folds_.add(work)) take_folded(now);
 }
 
-void Shard::Impl::submit(TimeNs now) noexcept {
+void Shard::fold(TimeNs now) noexcept {
   folds_.submit();
   if (folds_.size() != 0) take_folded(now);
 }
 
-void Shard::Impl::take_folded(TimeNs now) noexcept {
+void Shard::take_folded(TimeNs now) noexcept {
   for (Folded done; folds_.pop(done);) {
     if (done.work->role == FoldWork::Role::kCheck) {
       complete_check(done, now);
@@ -121,19 +114,18 @@ void Shard::Impl::take_folded(TimeNs now) noexcept {
   }
 }
 
-void Shard::Impl::complete(const Folded& done, TimeNs now) noexcept {
+void Shard::complete(const Folded& done, TimeNs now) noexcept {
   const FoldWork& work = *done.work;
   const ReadyChunk& chunk = work.chunk;
-  const bool promised = work.gets_ready();
-  if (promised) --ready_promised_;
-  Op* op = ops_.find(chunk.id.op_seq);
-  if (!live() || op == nullptr) {
+  if (!live()) {
     if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
     return;
   }
-  require(op->loads_pending > 0, "an op counts the work that reads or writes its memory");
+  Op* op = ops_.find(chunk.id.op_seq);
+  require(op != nullptr && op->loads_pending > 0,
+          "an op stays as long as the backend reads or writes its memory");
   --op->loads_pending;
-  progress_at_ = now;
+  stall_.moved(now);
   if (work.spill) --op->spills_pending;
   if (!done.ok) {
     if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
@@ -143,12 +135,11 @@ void Shard::Impl::complete(const Folded& done, TimeNs now) noexcept {
     require(op->arrivals_left > 0 || planted(PlantedBug::kSkippedDuplicateCheck),
             "no more chunks arrive than an op has");
     --op->arrivals_left;
-    ++finished_chunks_;
-    if (!folds_.runs_at_once()) tell_credit();
+    if (work.role == FoldWork::Role::kArrival) finish_arrival(*op);
   } else if (op->keeps_own) {
     set_bit(op->gathered, ops_.index_of(chunk.id.chunk));
   }
-  if (promised) {
+  if (work.gets_ready()) {
     ReadyChunk ready = chunk;
     if (!work.keep_crc) {
       const profile::Stage stage(profile::StageId::kIntegrity);
@@ -156,7 +147,7 @@ void Shard::Impl::complete(const Folded& done, TimeNs now) noexcept {
                       ? done.crc
                       : wire::crc32c({ready.payload, ready.bytes}, loaded_next(*op, chunk));
     }
-    require(ready_.push(ready), "a chunk that was promised a place among the ready has it");
+    sender_of(*op).add_promised(ready);
   } else {
     if (work.spill && !planted(PlantedBug::kMissedSpill)) {
       ops_.add_spilled(*op, ops_.index_of(chunk.id.chunk));
@@ -167,7 +158,14 @@ void Shard::Impl::complete(const Folded& done, TimeNs now) noexcept {
   finish_if_done(*op);
 }
 
-void Shard::Impl::complete_check(const Folded& done, TimeNs now) noexcept {
+/// Behind an own chunk that goes out comes the next one; nullptr if none does.
+const std::byte* Shard::loaded_next(const Op& op, const ReadyChunk& chunk) const noexcept {
+  const std::uint64_t next = chunk.id.chunk + std::uint64_t{config_.lanes};
+  if (chunk.id.hop != 0 || next >= op.own_end) return nullptr;
+  return op.own_part(op.partition.span_of(next));
+}
+
+void Shard::complete_check(const Folded& done, TimeNs now) noexcept {
   const CheckedPacket& check = checks_.packet(folds_.place_of(*done.work));
   const bool right = done.crc == check.crc;
   if (live() && done.ok && right && checks_.keep(check)) return;
@@ -176,7 +174,7 @@ void Shard::Impl::complete_check(const Folded& done, TimeNs now) noexcept {
   if (live() && !done.ok) abort_for_fold(check.header.op_seq, now);
 }
 
-void Shard::Impl::abort_for_fold(std::uint64_t op_seq, TimeNs now) noexcept {
+void Shard::abort_for_fold(std::uint64_t op_seq, TimeNs now) noexcept {
   const AbortReason reason{.code = AbortCode::kReduceFailed,
                            .culprit_rank = config_.rank,
                            .reporter_rank = config_.rank,
@@ -184,22 +182,22 @@ void Shard::Impl::abort_for_fold(std::uint64_t op_seq, TimeNs now) noexcept {
   abort(reason, now);
 }
 
-void Shard::Impl::receive_checked(TimeNs now) noexcept {
+void Shard::receive_checked(TimeNs now) noexcept {
   while (!checks_.empty()) {  // an abort empties it
     const CheckedPacket check = checks_.take();
     checked_packet_.common.packet_number = check.packet_number;
     checked_packet_.data = check.header;
     checked_packet_.payload = {check.payload, check.bytes};
     checked_packet_.payload_crc = check.crc;
-    if (!receive_data(check.mbuf, checked_packet_, check.ecn_ce, true, now)) {
+    if (!receive_data(*links_[check.link], check.mbuf, checked_packet_, check.ecn_ce, true, now)) {
       rte_pktmbuf_free(check.mbuf);
     }
   }
-  submit(now);
+  fold(now);
 }
 
-void Shard::Impl::flush(TimeNs now) noexcept {
-  submit(now);
+void Shard::flush(TimeNs now) noexcept {
+  fold(now);
   if (!checks_.empty()) receive_checked(now);
 }
 
