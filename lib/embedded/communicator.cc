@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "command/command_check.h"
 #include "embedded/float_environment.h"
 #include "group/table.h"
-#include "lane/command_check.h"
 
 namespace gradwire::embedded {
 namespace {
@@ -23,13 +23,14 @@ constexpr TimeNs kControlNs = 25'000;
 constexpr std::uint64_t kGroupHandle = 1;
 
 /// What an op reads and writes; nothing where it has no elements.
-lane::CommandRanges ranges_of(const void* input, const void* output, std::uint64_t count,
-                              DataType datatype) noexcept {
+command::CommandRanges ranges_of(const void* input, const void* output, std::uint64_t count,
+                                 DataType datatype) noexcept {
   const auto range = [&](const void* base) {
     const auto* begin = static_cast<const std::byte*>(base);
-    return lane::Range{begin, begin + count * element_bytes(datatype)};
+    return command::Range{begin, begin + count * element_bytes(datatype)};
   };
-  return count == 0 ? lane::CommandRanges{} : lane::CommandRanges{range(input), range(output)};
+  return count == 0 ? command::CommandRanges{}
+                    : command::CommandRanges{range(input), range(output)};
 }
 
 }  // namespace
@@ -111,7 +112,7 @@ Communicator::~Communicator() {
 
 bool Communicator::take_reports() noexcept {
   bool any = false;
-  lane::LaneReport report;
+  command::LaneReport report;
   while (datapath_->next_report(report)) {
     any = true;
     switch (report.type) {
@@ -119,9 +120,9 @@ bool Communicator::take_reports() noexcept {
         ++lanes_formed_;
         break;
       case ring::EventType::kOpDone: {
-        ++lanes_done_[report.op_seq % lane::kOpSlots];
+        ++lanes_done_[report.op_seq % command::kOpSlots];
         const auto lanes = static_cast<std::uint8_t>(plan_->shards.size());
-        while (done_ < posted_ && lanes_done_[(done_ + 1) % lane::kOpSlots] == lanes) ++done_;
+        while (done_ < posted_ && lanes_done_[(done_ + 1) % command::kOpSlots] == lanes) ++done_;
         break;
       }
       case ring::EventType::kAborted:
@@ -134,10 +135,10 @@ bool Communicator::take_reports() noexcept {
 }
 
 void Communicator::take_notices() noexcept {
-  lane::Notice notice;
+  command::Notice notice;
   while (datapath_->receive(notice)) {
-    if (notice.type == lane::NoticeType::kRequestDone) --requests_open_;
-    if (notice.type == lane::NoticeType::kGroupAborted && !reason_.is_set()) {
+    if (notice.type == command::NoticeType::kRequestDone) --requests_open_;
+    if (notice.type == command::NoticeType::kGroupAborted && !reason_.is_set()) {
       reason_ = notice.reason;
     }
   }
@@ -207,7 +208,7 @@ Result<void> Communicator::resolve(std::span<group::NeighbourPath> paths, TimeNs
   return {};
 }
 
-Result<void> Communicator::send(lane::RequestType type, TimeNs deadline) {
+Result<void> Communicator::send(command::RequestType type, TimeNs deadline) {
   requests_.assign(plan_->shards.size(), {});
   requests_open_ = requests_.size();
   for (std::uint8_t lane = 0; lane < requests_.size(); ++lane) {
@@ -271,7 +272,7 @@ Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
   plan_->member_clients = {0};
 
   joined_ = true;
-  if (auto added = send(lane::RequestType::kAddGroup, deadline); !added) return added;
+  if (auto added = send(command::RequestType::kAddGroup, deadline); !added) return added;
   const auto formed = drive_until(
       [&] { return lanes_formed_ == plan_->shards.size() || reason_.is_set(); }, deadline,
       fmt::format("rank {}: its neighbours have not answered on {} of {} lanes", rank,
@@ -305,12 +306,12 @@ Result<void> Communicator::check(const AllReduce& op) const {
                 fmt::format("{} elements are {} chunks on a lane, at most {}", op.count, chunks,
                             config.max_chunks));
   }
-  const lane::CommandRanges ranges = ranges_of(op.input, op.output, op.count, op.datatype);
+  const command::CommandRanges ranges = ranges_of(op.input, op.output, op.count, op.datatype);
   if (op.input != op.output && ranges.input.overlaps(ranges.output)) {
     return fail(ErrorCode::kInvalidArgument, "input and output overlap and are not the same");
   }
   for (std::uint64_t op_seq = done_ + 1; op_seq <= posted_; ++op_seq) {
-    const ring::OpSpec& other = specs_[op_seq % lane::kOpSlots];
+    const ring::OpSpec& other = specs_[op_seq % command::kOpSlots];
     if (!ranges.conflicts(
             ranges_of(other.inputs[0], other.outputs[0], other.count, other.datatype))) {
       continue;
@@ -330,7 +331,7 @@ Result<std::uint64_t> Communicator::post(const AllReduce& op) {
     return fail(ErrorCode::kBusy, fmt::format("{} ops are unfinished: wait for one", kMaxPosted));
   }
   const std::uint64_t op_seq = posted_ + 1;
-  ring::OpSpec& spec = specs_[op_seq % lane::kOpSlots];
+  ring::OpSpec& spec = specs_[op_seq % command::kOpSlots];
   spec.op_seq = op_seq;
   spec.count = op.count;
   spec.tag = op.tag;
@@ -338,7 +339,7 @@ Result<std::uint64_t> Communicator::post(const AllReduce& op) {
   spec.redop = op.redop;
   spec.inputs[0] = static_cast<const std::byte*>(op.input);
   spec.outputs[0] = static_cast<std::byte*>(op.output);
-  lanes_done_[op_seq % lane::kOpSlots] = 0;
+  lanes_done_[op_seq % command::kOpSlots] = 0;
   posted_ = op_seq;
   for (std::uint8_t lane = 0; lane < plan_->shards.size(); ++lane) {
     // As many as may be posted fit: the rings are larger than kMaxPosted.
@@ -384,7 +385,7 @@ Result<void> Communicator::all_reduce(const AllReduce& op, TimeNs timeout_ns) {
 Result<void> Communicator::leave(TimeNs timeout_ns) {
   if (!joined_) return {};
   joined_ = false;
-  return send(lane::RequestType::kLeaveGroup, clock_.now() + timeout_ns);
+  return send(command::RequestType::kLeaveGroup, clock_.now() + timeout_ns);
 }
 
 // --- display ------------------------------------------------------------------------------------
@@ -392,7 +393,7 @@ Result<void> Communicator::leave(TimeNs timeout_ns) {
 ring::ShardCounters Communicator::counters() const noexcept {
   ring::ShardCounters sum;
   if (plan_ == nullptr) return sum;
-  for (const lane::ShardPlacement& placement : plan_->shards) {
+  for (const command::ShardPlacement& placement : plan_->shards) {
     sum += placement.shard->counters();
   }
   return sum;

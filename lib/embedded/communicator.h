@@ -113,7 +113,7 @@ class Communicator {
   template <class Done>
   Result<void> drive_until(Done&& done, TimeNs deadline, const std::string& what);
   [[nodiscard]] Result<void> resolve(std::span<group::NeighbourPath> paths, TimeNs deadline);
-  [[nodiscard]] Result<void> send(lane::RequestType type, TimeNs deadline);
+  [[nodiscard]] Result<void> send(command::RequestType type, TimeNs deadline);
   [[nodiscard]] Error aborted() const;
 
   Config config_;
@@ -124,13 +124,13 @@ class Communicator {
   ipc::RankInfo info_;
   std::uint64_t incarnation_ = 0;
 
-  lane::GroupPlan* plan_ = nullptr;
-  std::vector<lane::Request> requests_;  ///< [lanes of the group], those under way
+  command::GroupPlan* plan_ = nullptr;
+  std::vector<command::Request> requests_;  ///< [lanes of the group], those under way
   std::size_t requests_open_ = 0;
   bool joined_ = false;  ///< the lanes know the plan
   std::uint8_t lanes_formed_ = 0;
-  std::array<ring::OpSpec, lane::kOpSlots> specs_{};
-  std::array<std::uint8_t, lane::kOpSlots> lanes_done_{};
+  std::array<ring::OpSpec, command::kOpSlots> specs_{};
+  std::array<std::uint8_t, command::kOpSlots> lanes_done_{};
   std::uint64_t posted_ = 0;
   std::uint64_t done_ = 0;  ///< all up to it are done on every lane
   AbortReason reason_;

@@ -91,8 +91,8 @@ void Manager::open(const PendingReply& to, const ipc::PeerCredentials& peer,
   client.open_reply = to;
   clients_.emplace(client.id, std::move(*made));
   sink_.keep(to.connection);
-  lane::Request add;
-  add.type = lane::RequestType::kAddClient;
+  command::Request add;
+  add.type = command::RequestType::kAddClient;
   add.client_id = client.id;
   add.client = &client.port;
   request(kCommandLane, add);
@@ -308,8 +308,8 @@ void Manager::memory_made(std::uint32_t client_id, std::uint32_t handle, Making&
 void Manager::add_memory(Client& client, std::uint32_t handle) {
   Memory& memory = client.memories.at(handle);
   memory.state = Memory::State::kAdding;
-  lane::Request add;
-  add.type = lane::RequestType::kAddMemory;
+  command::Request add;
+  add.type = command::RequestType::kAddMemory;
   add.client_id = client.id;
   add.memory = handle;
   add.region = {client.id, handle, memory.data(), memory.bytes()};
@@ -397,8 +397,8 @@ void Manager::remove_memory(Client& client, std::uint32_t handle) {
   Memory& memory = client.memories.at(handle);
   if (memory.state == Memory::State::kRemoving || memory.state == Memory::State::kMaking) return;
   memory.state = Memory::State::kRemoving;
-  lane::Request remove;
-  remove.type = lane::RequestType::kRemoveMemory;
+  command::Request remove;
+  remove.type = command::RequestType::kRemoveMemory;
   remove.client_id = client.id;
   remove.memory = handle;
   request(kCommandLane, remove);
@@ -461,8 +461,8 @@ void Manager::make_event(const PendingReply& to, Client& client) {
   }
   auto made = lanes_.make_ready_event();
   if (!made) return reply_error(to, made.error());
-  lane::Request add;
-  add.type = lane::RequestType::kAddEvent;
+  command::Request add;
+  add.type = command::RequestType::kAddEvent;
   add.client_id = client.id;
   add.event = made->event.get();
   client.events.push_back(std::move(made->event));
@@ -482,7 +482,7 @@ void Manager::event_added(Client& client, std::uint32_t handle) {
   if (!client.retired) reply(pending.reply, ipc::bytes_of(pending.body));
 }
 
-void Manager::on_client_fault(const lane::Notice& notice, TimeNs now) {
+void Manager::on_client_fault(const command::Notice& notice, TimeNs now) {
   Client* client = client_by_id(notice.client_id);
   if (client == nullptr || client->retired) return;
   cut_off(*client,
@@ -519,8 +519,8 @@ void Manager::retire(Client& client, const std::string& why, TimeNs now, AbortCo
     if (member != nullptr) client_gone(*group, *member, code, why, now);
   }
   for (const auto& [handle, memory] : client.memories) remove_memory(client, handle);
-  lane::Request remove;
-  remove.type = lane::RequestType::kRemoveClient;
+  command::Request remove;
+  remove.type = command::RequestType::kRemoveClient;
   remove.client_id = client.id;
   request(kCommandLane, remove);
 }

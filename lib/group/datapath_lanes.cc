@@ -132,7 +132,7 @@ Result<void> DatapathLanes::check_path(const NeighbourPath& path,
                           wire::to_string(path.remote_ip), packet_bytes));
 }
 
-Result<lane::GroupPlan*> DatapathLanes::create_plan(const PlanRequest& request) {
+Result<command::GroupPlan*> DatapathLanes::create_plan(const PlanRequest& request) {
   for (const auto* paths : {&request.downstream, &request.upstream}) {
     for (const NeighbourPath& path : *paths) {
       if (auto ok = check_path(path, request.payload_bytes); !ok) {
@@ -152,14 +152,14 @@ Result<lane::GroupPlan*> DatapathLanes::create_plan(const PlanRequest& request) 
   return plan;
 }
 
-void DatapathLanes::destroy_plan(lane::GroupPlan* plan) {
+void DatapathLanes::destroy_plan(command::GroupPlan* plan) {
   const auto [begin, end] = held_.equal_range(plan);
   for (auto it = begin; it != end; ++it) neighbors_[it->second.port].release(it->second.ip);
   held_.erase(begin, end);
   plan_maker_.destroy(plan);
 }
 
-ring::ShardStatus DatapathLanes::shard_status(const lane::GroupPlan& plan, std::uint8_t lane,
+ring::ShardStatus DatapathLanes::shard_status(const command::GroupPlan& plan, std::uint8_t lane,
                                               TimeNs /*now*/) const {
   // Nothing was published yet, or the lane has let go of the group: an idle shard's status.
   return datapath_.lane(lane).shard_status(plan.group_handle).value_or(ring::ShardStatus{});

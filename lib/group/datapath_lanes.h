@@ -38,15 +38,15 @@ class DatapathLanes final : public LaneControl {
 
   [[nodiscard]] std::uint8_t lanes() const override { return datapath_.lanes(); }
   [[nodiscard]] std::span<const LocalAddress> addresses() const override { return addresses_; }
-  [[nodiscard]] bool send(std::uint8_t lane, lane::Request* request) override {
+  [[nodiscard]] bool send(std::uint8_t lane, command::Request* request) override {
     return datapath_.send(lane, request);
   }
-  [[nodiscard]] bool next_notice(lane::Notice& out) override { return datapath_.receive(out); }
+  [[nodiscard]] bool next_notice(command::Notice& out) override { return datapath_.receive(out); }
   [[nodiscard]] Resolution resolve(std::uint16_t port, const wire::IpAddress& ip) override;
-  [[nodiscard]] Result<lane::GroupPlan*> create_plan(const PlanRequest& request) override;
-  void destroy_plan(lane::GroupPlan* plan) override;
+  [[nodiscard]] Result<command::GroupPlan*> create_plan(const PlanRequest& request) override;
+  void destroy_plan(command::GroupPlan* plan) override;
   /// As the lane published it last.
-  [[nodiscard]] ring::ShardStatus shard_status(const lane::GroupPlan& plan, std::uint8_t lane,
+  [[nodiscard]] ring::ShardStatus shard_status(const command::GroupPlan& plan, std::uint8_t lane,
                                                TimeNs now) const override;
   [[nodiscard]] bool registers_memory() const override {
     return gpu_ != nullptr && !makes_memory_on_gpu();
@@ -66,7 +66,7 @@ class DatapathLanes final : public LaneControl {
   [[nodiscard]] std::vector<lane::TraceEvent> trace(std::uint8_t lane) const override {
     return datapath_.lane(lane).trace().read();
   }
-  [[nodiscard]] std::vector<lane::PublishedStatus> published(std::uint8_t lane) const override {
+  [[nodiscard]] std::vector<command::PublishedStatus> published(std::uint8_t lane) const override {
     return datapath_.lane(lane).published();
   }
   [[nodiscard]] std::vector<status::Port> ports_status() const override;
@@ -100,7 +100,7 @@ class DatapathLanes final : public LaneControl {
   std::vector<LocalAddress> addresses_;
   std::vector<PortFaults> port_faults_;
   std::vector<port::Neighbors> neighbors_;  ///< by port
-  std::multimap<const lane::GroupPlan*, HeldNeighbor> held_;
+  std::multimap<const command::GroupPlan*, HeldNeighbor> held_;
   std::vector<bool> link_up_;  ///< by port, as seen last
   TimeNs next_link_look_ = 0;
   TimeNs now_ = 0;

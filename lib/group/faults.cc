@@ -79,8 +79,8 @@ void Manager::set_faults(std::uint16_t port, const std::string& device,
   spdlog::warn("FAULT INJECTION on port {}: {}", device, describe(faults));
   lanes_.note_faults(port, faults);
   for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
-    lane::Request change;
-    change.type = lane::RequestType::kSetFaults;
+    command::Request change;
+    change.type = command::RequestType::kSetFaults;
     change.port = port;
     change.faults = faults;
     request(lane, std::move(change));

@@ -241,8 +241,8 @@ void Manager::start_lanes(Group& group, TimeNs now) {
   }
   set_state(group, GroupState::kForming, now);
   for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
-    lane::Request add;
-    add.type = lane::RequestType::kAddGroup;
+    command::Request add;
+    add.type = command::RequestType::kAddGroup;
     add.group_handle = group.handle;
     add.plan = group.plan;
     request(lane, add);

@@ -13,7 +13,7 @@
 #include "base/fault_settings.h"
 #include "base/result.h"
 #include "base/types.h"
-#include "lane/messages.h"
+#include "command/messages.h"
 #include "lane/trace_ring.h"
 #include "port/fault_stage.h"
 #include "reduce/backend.h"
@@ -99,9 +99,9 @@ class LaneControl {
   /// Puts `request` into the lane's ring. It stays the manager's object, and comes back in a
   /// kRequestDone notice.
   /// @return false where the ring is full: the manager tries again.
-  [[nodiscard]] virtual bool send(std::uint8_t lane, lane::Request* request) = 0;
+  [[nodiscard]] virtual bool send(std::uint8_t lane, command::Request* request) = 0;
   /// @return whether there was a notice.
-  [[nodiscard]] virtual bool next_notice(lane::Notice& out) = 0;
+  [[nodiscard]] virtual bool next_notice(command::Notice& out) = 0;
 
   /// Starts to find the MAC address of `ip` behind `port`, or tells how far that is. Called again
   /// until it says more than kPending; it repeats ARP requests without end, the manager has the
@@ -110,11 +110,11 @@ class LaneControl {
 
   /// Makes a plan with `request.lanes` shards: frame templates, connection ids, mempools, backends.
   /// The manager fills group_handle and member_clients.
-  [[nodiscard]] virtual Result<lane::GroupPlan*> create_plan(const PlanRequest& request) = 0;
+  [[nodiscard]] virtual Result<command::GroupPlan*> create_plan(const PlanRequest& request) = 0;
   /// Destroys a plan that no lane refers to, and takes its connection ids back.
-  virtual void destroy_plan(lane::GroupPlan* plan) = 0;
+  virtual void destroy_plan(command::GroupPlan* plan) = 0;
 
-  [[nodiscard]] virtual ring::ShardStatus shard_status(const lane::GroupPlan& plan,
+  [[nodiscard]] virtual ring::ShardStatus shard_status(const command::GroupPlan& plan,
                                                        std::uint8_t lane, TimeNs now) const = 0;
   /// Whether client memory is registered, as a GPU wants it, before any op may refer to it, until
   /// none does any more. That takes the longer the more memory it is, so these two are the worker's
@@ -153,7 +153,8 @@ class LaneControl {
     return {};
   }
   /// What the lane published last of its groups, in one look: the status asks for all at once.
-  [[nodiscard]] virtual std::vector<lane::PublishedStatus> published(std::uint8_t lane) const = 0;
+  [[nodiscard]] virtual std::vector<command::PublishedStatus> published(
+      std::uint8_t lane) const = 0;
   /// Each port: what it is, and what its driver counts.
   [[nodiscard]] virtual std::vector<status::Port> ports_status() const { return {}; }
   /// What the lane reports of itself, for the status: core, polling, ports, counters.

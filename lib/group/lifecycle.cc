@@ -102,8 +102,8 @@ void Manager::abort_group(Group& group, const AbortReason& reason, int from_lane
   if (group.plan != nullptr) {
     for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
       if (lane == from_lane || group.lanes_closed.test(lane)) continue;
-      lane::Request abort;
-      abort.type = lane::RequestType::kAbortGroup;
+      command::Request abort;
+      abort.type = command::RequestType::kAbortGroup;
       abort.group_handle = group.handle;
       abort.reason = reason;
       request(lane, abort);
@@ -133,8 +133,8 @@ void Manager::begin_close(Group& group, TimeNs now) {
   if (group.state >= GroupState::kClosing || group.plan == nullptr) return;
   set_state(group, GroupState::kClosing, now);
   for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
-    lane::Request leave;
-    leave.type = lane::RequestType::kLeaveGroup;
+    command::Request leave;
+    leave.type = command::RequestType::kLeaveGroup;
     leave.group_handle = group.handle;
     request(lane, leave);
   }

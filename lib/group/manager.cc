@@ -102,7 +102,7 @@ void Manager::poll(TimeNs now) {
   polled_at_ = now;
   lent_.take_back(now);
   worker_.finish();
-  lane::Notice notice;
+  command::Notice notice;
   for (int i = 0; i < kNoticesPerRound && lanes_.next_notice(notice); ++i) on_notice(notice, now);
   // By handle, since each of these may end the group.
   for (const std::uint64_t handle : group_handles()) {
@@ -134,9 +134,9 @@ void Manager::reply_error(const PendingReply& to, const Error& error) {
   sink_.send(to.connection, header, ipc::bytes_of(body), {});
 }
 
-void Manager::request(std::uint8_t lane, lane::Request request) {
-  auto owned = std::make_unique<lane::Request>(std::move(request));
-  lane::Request* pointer = owned.get();
+void Manager::request(std::uint8_t lane, command::Request request) {
+  auto owned = std::make_unique<command::Request>(std::move(request));
+  command::Request* pointer = owned.get();
   outstanding_.emplace(pointer, Outstanding{std::move(owned), lane});
   unsent_[lane].push_back(pointer);
   flush_requests();
@@ -151,16 +151,16 @@ void Manager::flush_requests() {
   }
 }
 
-void Manager::on_notice(const lane::Notice& notice, TimeNs now) {
+void Manager::on_notice(const command::Notice& notice, TimeNs now) {
   switch (notice.type) {
-    case lane::NoticeType::kRequestDone:
+    case command::NoticeType::kRequestDone:
       return on_request_done(notice, now);
-    case lane::NoticeType::kGroupFormed:
+    case command::NoticeType::kGroupFormed:
       if (Group* group = group_by_handle(notice.group_handle)) {
         on_lane_formed(*group, notice.lane, now);
       }
       return;
-    case lane::NoticeType::kGroupAborted:
+    case command::NoticeType::kGroupAborted:
       if (Group* group = group_by_handle(notice.group_handle)) {
         if (group->state == GroupState::kForming) {
           return fail_formation(*group, {ErrorCode::kAborted, describe(notice.reason)},
@@ -169,12 +169,12 @@ void Manager::on_notice(const lane::Notice& notice, TimeNs now) {
         abort_group(*group, notice.reason, notice.lane, now);
       }
       return;
-    case lane::NoticeType::kClientFault:
+    case command::NoticeType::kClientFault:
       return on_client_fault(notice, now);
   }
 }
 
-void Manager::on_request_done(const lane::Notice& notice, TimeNs now) {
+void Manager::on_request_done(const command::Notice& notice, TimeNs now) {
   const auto found = outstanding_.find(notice.request);
   if (found == outstanding_.end()) {
     spdlog::error("lane {} returned a request that the control thread did not send", notice.lane);
@@ -182,32 +182,32 @@ void Manager::on_request_done(const lane::Notice& notice, TimeNs now) {
   }
   const Outstanding done = std::move(found->second);
   outstanding_.erase(found);
-  const lane::Request& request = *done.request;
+  const command::Request& request = *done.request;
   Client* client = client_by_id(request.client_id);
   switch (request.type) {
-    case lane::RequestType::kAddClient:
+    case command::RequestType::kAddClient:
       if (client != nullptr) client_added(*client);
       return;
-    case lane::RequestType::kRemoveClient:
+    case command::RequestType::kRemoveClient:
       if (client != nullptr) client->removed = true;
       return forget_if_gone(request.client_id);
-    case lane::RequestType::kAddMemory:
+    case command::RequestType::kAddMemory:
       if (client != nullptr) memory_added(*client, request.memory);
       return;
-    case lane::RequestType::kAddEvent:
+    case command::RequestType::kAddEvent:
       if (client != nullptr) event_added(*client, request.event_handle);
       return;
-    case lane::RequestType::kRemoveMemory:
+    case command::RequestType::kRemoveMemory:
       if (client != nullptr) memory_removed(*client, request.memory);
       return forget_if_gone(request.client_id);
-    case lane::RequestType::kDrain:
+    case command::RequestType::kDrain:
       return on_drained();
-    case lane::RequestType::kResume:
-    case lane::RequestType::kAddGroup:
-    case lane::RequestType::kAbortGroup:
-    case lane::RequestType::kSetFaults:
+    case command::RequestType::kResume:
+    case command::RequestType::kAddGroup:
+    case command::RequestType::kAbortGroup:
+    case command::RequestType::kSetFaults:
       return;  // what comes of them are notices of their own, or nothing
-    case lane::RequestType::kLeaveGroup:
+    case command::RequestType::kLeaveGroup:
       if (Group* group = group_by_handle(request.group_handle)) {
         on_lane_closed(*group, done.lane, now);
       }

@@ -85,7 +85,7 @@ class Manager {
     std::uint16_t nranks = 0;
   };
   struct Outstanding {
-    std::unique_ptr<lane::Request> request;
+    std::unique_ptr<command::Request> request;
     std::uint8_t lane = 0;
   };
 
@@ -95,10 +95,10 @@ class Manager {
   void reply(const PendingReply& to, std::span<const std::byte> body,
              std::vector<ipc::UniqueFd> fds = {});
   void reply_error(const PendingReply& to, const Error& error);
-  void request(std::uint8_t lane, lane::Request request);
+  void request(std::uint8_t lane, command::Request request);
   void flush_requests();
-  void on_notice(const lane::Notice& notice, TimeNs now);
-  void on_request_done(const lane::Notice& notice, TimeNs now);
+  void on_notice(const command::Notice& notice, TimeNs now);
+  void on_request_done(const command::Notice& notice, TimeNs now);
 
   // clients.cc: clients and their memory
   /// This daemon's entry in a table, as processes of this user get and give it.
@@ -142,7 +142,7 @@ class Manager {
   /// CUDA wants an importer to have closed memory before its exporter frees it.
   void watch_process(Client& client, TimeNs now);
   void release_lingering(TimeNs now);
-  void on_client_fault(const lane::Notice& notice, TimeNs now);
+  void on_client_fault(const command::Notice& notice, TimeNs now);
   void check_memory_faults(TimeNs now);
   /// The client's part is over: groups end, memory goes, in time the client itself. `why` goes on
   /// from "the client ...".
@@ -242,11 +242,11 @@ class Manager {
   void serve(Asks& asks, const std::function<std::function<nlohmann::json()>(uid_t)>& prepare);
   void serve_texts(TimeNs now);
   /// What each lane published last, by group handle: all parts of a status come from one look.
-  using Published = std::vector<std::unordered_map<std::uint64_t, lane::PublishedStatus>>;
+  using Published = std::vector<std::unordered_map<std::uint64_t, command::PublishedStatus>>;
   [[nodiscard]] Published read_lanes() const;
-  [[nodiscard]] static const lane::PublishedStatus& published_of(const Published& published,
-                                                                 const Group& group,
-                                                                 std::uint8_t lane);
+  [[nodiscard]] static const command::PublishedStatus& published_of(const Published& published,
+                                                                    const Group& group,
+                                                                    std::uint8_t lane);
   [[nodiscard]] status::Lane lane_status(std::uint8_t lane, const Published& published) const;
   [[nodiscard]] std::vector<status::Op> ops_status(const Group& group, const Published& published,
                                                    TimeNs now) const;
@@ -269,8 +269,8 @@ class Manager {
   std::uint32_t last_memory_ = 0;
   std::uint64_t next_group_handle_ = 1;  ///< 64 bits are never used up
 
-  std::unordered_map<lane::Request*, Outstanding> outstanding_;
-  std::vector<std::deque<lane::Request*>> unsent_;  ///< by lane, in order
+  std::unordered_map<command::Request*, Outstanding> outstanding_;
+  std::vector<std::deque<command::Request*>> unsent_;  ///< by lane, in order
 
   ipc::InlineWorker inline_worker_;
   ipc::Worker& worker_;

@@ -99,7 +99,7 @@ void Manager::drain(const PendingReply& to, const ipc::PeerCredentials& peer,
     return reply_error(to,
                        {ErrorCode::kInvalidArgument, "a drain request of another size or kind"});
   }
-  lane::Request message;
+  command::Request message;
   if (request->resume == 1) {
     spdlog::info("drained no more: groups and ops are accepted again");
     drain_ = DrainState::kNone;
@@ -107,7 +107,7 @@ void Manager::drain(const PendingReply& to, const ipc::PeerCredentials& peer,
       reply_error(waiting, {ErrorCode::kAborted, "the daemon was told to resume meanwhile"});
     }
     drain_replies_.clear();
-    message.type = lane::RequestType::kResume;
+    message.type = command::RequestType::kResume;
     this->request(kCommandLane, message);
     return reply_json(to, {{"state", "running"}});
   }
@@ -117,7 +117,7 @@ void Manager::drain(const PendingReply& to, const ipc::PeerCredentials& peer,
     spdlog::info("draining: no new group and no new op is accepted");
     drain_ = DrainState::kDraining;
   }
-  message.type = lane::RequestType::kDrain;
+  message.type = command::RequestType::kDrain;
   this->request(kCommandLane, message);
 }
 

@@ -42,8 +42,8 @@ Result<wire::FrameTemplate> PlanMaker::frames_to(const NeighbourPath& neighbour,
   return *made;
 }
 
-Result<lane::ShardPlacement> PlanMaker::place(const PlanRequest& request, std::uint8_t lane,
-                                              std::vector<std::uint32_t>& ids) {
+Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request, std::uint8_t lane,
+                                                 std::vector<std::uint32_t>& ids) {
   ring::ShardConfig config = settings_.shard;
   config.key = request.key;
   config.rank = request.rank;
@@ -63,7 +63,7 @@ Result<lane::ShardPlacement> PlanMaker::place(const PlanRequest& request, std::u
   }
   config.timeouts.formation_ns = request.formation_ns;
 
-  lane::ShardPlacement placement;
+  command::ShardPlacement placement;
   if (request.nranks > 1) {
     if (request.downstream.empty() || request.upstream.empty()) {
       return fail(ErrorCode::kInternal, "a plan of several ranks lacks a neighbour");
@@ -116,12 +116,12 @@ void add_to(std::vector<ReduceTotal>& totals, const char* backend, const char* p
   found->counters.bytes += counters.bytes;
 }
 
-Result<lane::GroupPlan*> PlanMaker::create(const PlanRequest& request) {
+Result<command::GroupPlan*> PlanMaker::create(const PlanRequest& request) {
   if (request.lanes < 1 || request.lanes > datapath_.lanes()) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("a group of {} lanes: this daemon has {}",
                                                          request.lanes, datapath_.lanes()));
   }
-  auto plan = std::make_unique<lane::GroupPlan>();
+  auto plan = std::make_unique<command::GroupPlan>();
   std::vector<std::uint32_t> ids;
   for (std::uint8_t lane = 0; lane < request.lanes; ++lane) {
     auto placement = place(request, lane, ids);
@@ -134,10 +134,10 @@ Result<lane::GroupPlan*> PlanMaker::create(const PlanRequest& request) {
   return plan.release();
 }
 
-void PlanMaker::destroy(lane::GroupPlan* plan) noexcept {
-  const std::unique_ptr<lane::GroupPlan> owned(plan);
+void PlanMaker::destroy(command::GroupPlan* plan) noexcept {
+  const std::unique_ptr<command::GroupPlan> owned(plan);
   if (owned == nullptr) return;
-  for (const lane::ShardPlacement& placement : owned->shards) {
+  for (const command::ShardPlacement& placement : owned->shards) {
     if (placement.shard != nullptr) {
       const ring::ShardStatus status = placement.shard->status(0);
       add_to(totals_, status.backend_name, status.backend_path, status.backend);

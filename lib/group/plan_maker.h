@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "command/messages.h"
 #include "group/lane_control.h"
 #include "lane/datapath.h"
-#include "lane/messages.h"
 #include "reduce/backend.h"
 #include "ring/shard.h"
 
@@ -35,9 +35,9 @@ class PlanMaker {
       : settings_(settings), datapath_(datapath), gpu_(gpu) {}
 
   /// A plan with request.lanes shards, to be given to destroy().
-  [[nodiscard]] Result<lane::GroupPlan*> create(const PlanRequest& request);
+  [[nodiscard]] Result<command::GroupPlan*> create(const PlanRequest& request);
   /// No lane refers to the plan any more.
-  void destroy(lane::GroupPlan* plan) noexcept;
+  void destroy(command::GroupPlan* plan) noexcept;
   /// Of all plans that were destroyed.
   [[nodiscard]] const std::vector<ReduceTotal>& totals() const noexcept { return totals_; }
   [[nodiscard]] const ring::ShardCounters& shard_totals(std::uint8_t lane) const noexcept {
@@ -45,8 +45,8 @@ class PlanMaker {
   }
 
  private:
-  [[nodiscard]] Result<lane::ShardPlacement> place(const PlanRequest& request, std::uint8_t lane,
-                                                   std::vector<std::uint32_t>& ids);
+  [[nodiscard]] Result<command::ShardPlacement> place(const PlanRequest& request, std::uint8_t lane,
+                                                      std::vector<std::uint32_t>& ids);
   [[nodiscard]] Result<wire::FrameTemplate> frames_to(const NeighbourPath& neighbour,
                                                       std::uint8_t lane) const;
 

@@ -94,8 +94,8 @@ status::LaneCounters lane_counters_status(const lane::LaneCounters& counters) {
   out.replies_withheld = read_counter(counters.replies_withheld);
   out.neighbor_frames = read_counter(counters.neighbor_frames);
   out.neighbor_drops = read_counter(counters.neighbor_drops);
-  out.commands = read_counter(counters.commands);
-  out.bad_commands = read_counter(counters.bad_commands);
+  out.commands = read_counter(counters.command.commands);
+  out.bad_commands = read_counter(counters.command.bad_commands);
   out.ops_done = read_counter(counters.ops_done);
   out.aborts = read_counter(counters.aborts);
   out.stuck = read_counter(counters.stuck);

@@ -16,11 +16,11 @@
 
 #include "base/abort_reason.h"
 #include "base/types.h"
+#include "command/messages.h"
 #include "group/lane_control.h"
 #include "group/table.h"
 #include "ipc/message_sink.h"
 #include "ipc/shared_memory.h"
-#include "lane/messages.h"
 
 namespace gradwire::group {
 
@@ -86,7 +86,7 @@ struct Client {
   /// SIGPIPE and a lane that sleeps on its doorbell is not woken by a hang-up without end.
   ipc::UniqueFd client_doorbell;
   ipc::UniqueFd client_completion;
-  lane::ClientPort port;
+  command::ClientPort port;
   std::optional<PendingReply> open_reply;
   std::map<std::uint32_t, Memory> memories;  ///< by handle
   std::deque<std::uint32_t> to_make;         ///< handles of kMaking in order, but for the first,
@@ -142,8 +142,8 @@ struct Group {
   TimeNs leave_deadline = kNever;         ///< a member has left: the others have until then
   std::vector<NeighbourPath> downstream;  ///< as path_of() takes them; none where nranks is 1
   std::vector<NeighbourPath> upstream;
-  std::size_t idle_networks = 0;    ///< that lead downstream too, and no lane is left for them
-  lane::GroupPlan* plan = nullptr;  ///< LaneControl's object; destroyed when every lane has left
+  std::size_t idle_networks = 0;       ///< that lead downstream too, and no lane is left for them
+  command::GroupPlan* plan = nullptr;  ///< LaneControl's object; destroyed when every lane has left
   std::bitset<kMaxLanes> lanes_formed;
   std::bitset<kMaxLanes> lanes_closed;
   AbortReason reason;  ///< set once aborted

@@ -17,7 +17,7 @@ using nlohmann::json;
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
 /// What a lane with nothing of the group published.
-const lane::PublishedStatus kNothing{};
+const command::PublishedStatus kNothing{};
 
 std::optional<status::Neighbour> neighbour_status(std::span<const NeighbourPath> paths) {
   if (paths.empty()) return std::nullopt;
@@ -43,7 +43,7 @@ std::vector<status::Reduce> reduce_status(const std::vector<ReduceTotal>& totals
   return out;
 }
 
-OpWait members_op_wait(const Group& group, const lane::MembersWait& members) {
+OpWait members_op_wait(const Group& group, const command::MembersWait& members) {
   OpWait wait;
   wait.op_seq = members.op_seq;
   wait.rank = group.rank;
@@ -101,15 +101,15 @@ Manager::Text::Text(const json& value)
 Manager::Published Manager::read_lanes() const {
   Published out(lanes_.lanes());
   for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
-    for (const lane::PublishedStatus& one : lanes_.published(lane)) {
+    for (const command::PublishedStatus& one : lanes_.published(lane)) {
       out[lane].emplace(one.group_handle, one);
     }
   }
   return out;
 }
 
-const lane::PublishedStatus& Manager::published_of(const Published& published, const Group& group,
-                                                   std::uint8_t lane) {
+const command::PublishedStatus& Manager::published_of(const Published& published,
+                                                      const Group& group, std::uint8_t lane) {
   const auto found = published[lane].find(group.handle);
   return found == published[lane].end() ? kNothing : found->second;
 }
@@ -171,7 +171,7 @@ std::vector<status::Op> Manager::ops_status(const Group& group, const Published&
     const OpWait wait = op_wait(group, lane, shard, now);
     if (wait.op_seq != 0) ops.push_back(op_status(group, lane, wait, shard, now));
   }
-  const lane::MembersWait& members = published_of(published, group, 0).members;
+  const command::MembersWait& members = published_of(published, group, 0).members;
   if (members.op_seq != 0) {
     ops.push_back(op_status(group, 0, members_op_wait(group, members), {}, now));
   }
@@ -259,7 +259,7 @@ std::vector<std::string> Manager::waits_of(const Group& group, const Published& 
     OpWait wait = op_wait(group, lane, shard, now);
     if (wait.op_seq != 0) waits.push_back(std::move(wait.text));
   }
-  if (const lane::MembersWait& late = published_of(published, group, 0).members;
+  if (const command::MembersWait& late = published_of(published, group, 0).members;
       runs && late.op_seq != 0) {
     waits.push_back(members_op_wait(group, late).text);
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/counter.h"
+#include "command/counters.h"
 #include "wire/packet.h"
 
 namespace gradwire::lane {
@@ -39,8 +40,7 @@ struct alignas(64) LaneCounters {
   std::uint64_t replies_withheld = 0;  ///< pings beyond what is answered (port/reply_limit.h)
   std::uint64_t neighbor_frames = 0;   ///< ARP, passed to the control thread
   std::uint64_t neighbor_drops = 0;    ///< ARP beyond what is passed on, or without room there
-  std::uint64_t commands = 0;          ///< taken from clients
-  std::uint64_t bad_commands = 0;      ///< answered with an error at once
+  command::CommandCounters command;    ///< of the command lane alone
   std::uint64_t ops_done = 0;          ///< shares of ops finished on this lane
   std::uint64_t aborts = 0;            ///< groups that aborted here
   std::uint64_t stuck = 0;             ///< of these, with AbortCode::kStuck

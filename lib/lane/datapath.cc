@@ -176,20 +176,21 @@ Result<void> Datapath::make_rings(const DatapathConfig& config, std::uint32_t ex
   };
   lane_rings_.resize(config.lanes);
   std::vector<Wanted> wanted = {
-      {&shared_.notices, "notices", sizeof(Notice), kNotices, RING_F_SC_DEQ},
-      {&shared_.reports, "reports", sizeof(LaneReport), kReports, RING_F_SC_DEQ},
+      {&shared_.notices, "notices", sizeof(command::Notice), kNotices, RING_F_SC_DEQ},
+      {&shared_.reports, "reports", sizeof(command::LaneReport), kReports, RING_F_SC_DEQ},
       {&shared_.neighbor_frames, "arp", sizeof(void*), kFrames, RING_F_SC_DEQ},
   };
   constexpr unsigned kOneToOne = RING_F_SP_ENQ | RING_F_SC_DEQ;
   for (std::uint8_t lane = 0; lane < config.lanes; ++lane) {
-    bells_.push_back(std::make_unique<WakeBell>());
-    LaneRings& rings = lane_rings_[lane];
+    bells_.push_back(std::make_unique<command::WakeBell>());
+    command::LaneRings& rings = lane_rings_[lane];
     rings.bell = bells_.back().get();
     wanted.push_back(
         {&rings.requests, fmt::format("requests_{}", lane), sizeof(void*), kRequests, kOneToOne});
     wanted.push_back(
         {&rings.frames, fmt::format("frames_{}", lane), sizeof(void*), kFrames, kOneToOne});
-    wanted.push_back({&rings.ops, fmt::format("ops_{}", lane), sizeof(LaneOps), kOps, kOneToOne});
+    wanted.push_back(
+        {&rings.ops, fmt::format("ops_{}", lane), sizeof(command::LaneOps), kOps, kOneToOne});
   }
   shared_.command_bell = bells_.front().get();
   for (const Wanted& each : wanted) {
@@ -209,7 +210,7 @@ Datapath::~Datapath() {
     while (receive_frame(frame)) {
     }
   }
-  for (const LaneRings& rings : lane_rings_) {
+  for (const command::LaneRings& rings : lane_rings_) {
     void* object = nullptr;
     while (rings.frames != nullptr && rte_ring_sc_dequeue(rings.frames, &object) == 0) {
       rte_pktmbuf_free(static_cast<rte_mbuf*>(object));
@@ -223,23 +224,23 @@ Datapath::~Datapath() {
   rte_mempool_free(shared_.exchange_pool);
 }
 
-bool Datapath::send(std::uint8_t lane, Request* request) noexcept {
+bool Datapath::send(std::uint8_t lane, command::Request* request) noexcept {
   if (rte_ring_sp_enqueue(lane_rings_[lane].requests, request) != 0) return false;
   bells_[lane]->ring();
   return true;
 }
 
-bool Datapath::receive(Notice& notice) noexcept {
+bool Datapath::receive(command::Notice& notice) noexcept {
   return rte_ring_sc_dequeue_elem(shared_.notices, &notice, sizeof notice) == 0;
 }
 
-bool Datapath::post_ops(std::uint8_t lane, LaneOps ops) noexcept {
+bool Datapath::post_ops(std::uint8_t lane, command::LaneOps ops) noexcept {
   if (rte_ring_sp_enqueue_elem(lane_rings_[lane].ops, &ops, sizeof ops) != 0) return false;
   bells_[lane]->ring();
   return true;
 }
 
-bool Datapath::next_report(LaneReport& report) noexcept {
+bool Datapath::next_report(command::LaneReport& report) noexcept {
   return rte_ring_sc_dequeue_elem(shared_.reports, &report, sizeof report) == 0;
 }
 

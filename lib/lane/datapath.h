@@ -18,9 +18,9 @@
 
 #include "base/defaults.h"
 #include "base/result.h"
+#include "command/messages.h"
 #include "lane/connection_ids.h"
 #include "lane/lane.h"
-#include "lane/messages.h"
 #include "port/payload_pool.h"
 #include "port/pools.h"
 #include "port/port.h"
@@ -83,13 +83,13 @@ class Datapath {
 
   /// The request is the lane's until its kRequestDone notice brings it back.
   /// @return false where the lane's ring is full: receive notices, then try again.
-  [[nodiscard]] bool send(std::uint8_t lane, Request* request) noexcept;
-  [[nodiscard]] bool receive(Notice& notice) noexcept;
+  [[nodiscard]] bool send(std::uint8_t lane, command::Request* request) noexcept;
+  [[nodiscard]] bool receive(command::Notice& notice) noexcept;
 
   /// Without a command lane only: the thread that drives lane 0 calls both.
   /// @return false where the lane's ring is full.
-  [[nodiscard]] bool post_ops(std::uint8_t lane, LaneOps ops) noexcept;
-  [[nodiscard]] bool next_report(LaneReport& report) noexcept;
+  [[nodiscard]] bool post_ops(std::uint8_t lane, command::LaneOps ops) noexcept;
+  [[nodiscard]] bool next_report(command::LaneReport& report) noexcept;
 
   /// ARP that came in on a port.
   [[nodiscard]] bool receive_frame(ControlFrame& frame) noexcept;
@@ -122,10 +122,10 @@ class Datapath {
   std::vector<std::unique_ptr<port::LanePools>> pools_;
   std::vector<std::unique_ptr<port::PayloadPool>> payloads_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::vector<std::unique_ptr<WakeBell>> bells_;
-  WakeBell control_bell_;
-  std::vector<LaneRings> lane_rings_;
-  SharedRings shared_;
+  std::vector<std::unique_ptr<command::WakeBell>> bells_;
+  command::WakeBell control_bell_;
+  std::vector<command::LaneRings> lane_rings_;
+  command::SharedRings shared_;
   std::vector<rte_ring*> owned_rings_;
   ConnectionIds ids_;
   std::uint32_t max_payload_bytes_ = 0;

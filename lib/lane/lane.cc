@@ -58,7 +58,8 @@ Lane::Lane(const LaneConfig& config)
     ports_.push_back(std::move(added));
   }
   sleeper_.add(config.rings.bell->fd());
-  if (config.command_lane) commands_ = std::make_unique<CommandLane>(config.all_lanes, counters_);
+  if (config.command_lane)
+    commands_ = std::make_unique<command::CommandLane>(config.all_lanes, counters_.command);
 }
 
 Lane::~Lane() {
@@ -93,7 +94,7 @@ void Lane::publish(TimeNs now) noexcept {
   for (const std::uint16_t index : in_use_) {
     GroupSlot& slot = slots_[index];
     if (commands_ != nullptr) {
-      const MembersWait wait = commands_->members_wait(slot.handle);
+      const command::MembersWait wait = commands_->members_wait(slot.handle);
       const TimeNs since = wait.op_seq == slot.members.op_seq ? slot.members.since : now;
       slot.members = wait;
       slot.members.since = since;
@@ -102,18 +103,18 @@ void Lane::publish(TimeNs now) noexcept {
   }
 }
 
-std::vector<PublishedStatus> Lane::published() const {
-  std::vector<PublishedStatus> out;
-  for (const Snapshot<PublishedStatus>& snapshot : statuses_) {
-    const PublishedStatus published = snapshot.read();
+std::vector<command::PublishedStatus> Lane::published() const {
+  std::vector<command::PublishedStatus> out;
+  for (const Snapshot<command::PublishedStatus>& snapshot : statuses_) {
+    const command::PublishedStatus published = snapshot.read();
     if (published.group_handle != 0) out.push_back(published);
   }
   return out;
 }
 
 std::optional<ring::ShardStatus> Lane::shard_status(std::uint64_t group_handle) const noexcept {
-  for (const Snapshot<PublishedStatus>& snapshot : statuses_) {
-    const PublishedStatus published = snapshot.read();
+  for (const Snapshot<command::PublishedStatus>& snapshot : statuses_) {
+    const command::PublishedStatus published = snapshot.read();
     if (published.group_handle == group_handle && group_handle != 0) return published.status;
   }
   return std::nullopt;
@@ -143,7 +144,7 @@ TimeNs Lane::deadline(TimeNs now) const noexcept {
 // --- commands and ops ---------------------------------------------------------------------------
 
 bool Lane::poll_commands(TimeNs now) noexcept {
-  LaneReport report;
+  command::LaneReport report;
   bool worked = false;
   while (notices_have_room() &&
          rte_ring_sc_dequeue_elem(config_.shared.reports, &report, sizeof report) == 0) {
@@ -152,16 +153,16 @@ bool Lane::poll_commands(TimeNs now) noexcept {
     if (report.type == ring::EventType::kFormed) {
       // Not told by the lane itself: the client that hears of it may post at once, and this lane
       // has to know by then that its commands may be taken.
-      Notice notice;
-      notice.type = NoticeType::kGroupFormed;
+      command::Notice notice;
+      notice.type = command::NoticeType::kGroupFormed;
       notice.group_handle = report.group_handle;
       notify(notice, report.lane);
     }
   }
   worked |= commands_->poll();
   if (commands_->has_news() && notices_have_room()) {
-    Notice fault;
-    fault.type = NoticeType::kClientFault;
+    command::Notice fault;
+    fault.type = command::NoticeType::kClientFault;
     std::uint64_t handle = 0;
     AbortReason reason;
     if (commands_->pop_fault(fault.client_id, fault.reason)) {
@@ -177,7 +178,7 @@ bool Lane::poll_commands(TimeNs now) noexcept {
     }
     worked = true;
   }
-  Request* request = nullptr;
+  command::Request* request = nullptr;
   while (notices_have_room() && commands_->pop_finished(request)) {
     request_done(*request);
     worked = true;
@@ -187,7 +188,7 @@ bool Lane::poll_commands(TimeNs now) noexcept {
 
 bool Lane::take_ops(TimeNs now) noexcept {
   bool worked = false;
-  LaneOps ops;
+  command::LaneOps ops;
   while (rte_ring_sc_dequeue_elem(config_.rings.ops, &ops, sizeof ops) == 0) {
     worked = true;
     GroupSlot* slot = find_group(ops.group_handle);
@@ -202,7 +203,7 @@ bool Lane::take_ops(TimeNs now) noexcept {
 
 void Lane::post_ops(GroupSlot& slot, TimeNs now) noexcept {
   while (slot.posted_seq != slot.ready_seq) {
-    const ring::OpSpec& spec = slot.specs[(slot.posted_seq + 1) % kOpSlots];
+    const ring::OpSpec& spec = slot.specs[(slot.posted_seq + 1) % command::kOpSlots];
     switch (slot.shard->post(spec, now)) {
       case ring::PostResult::kOk:
         ++slot.posted_seq;
@@ -411,8 +412,8 @@ void Lane::op_done(const GroupSlot& slot, const ring::Event& event, TimeNs now) 
 /// puts off for ever: the control thread, and so the clients, hear of the abort before that.
 void Lane::tell_abort(GroupSlot& slot, TimeNs now) noexcept {
   slot.abort_told = true;
-  Notice notice;
-  notice.type = NoticeType::kGroupAborted;
+  command::Notice notice;
+  notice.type = command::NoticeType::kGroupAborted;
   notice.group_handle = slot.handle;
   notice.reason = slot.shard->reason();
   count(counters_.aborts);
@@ -431,7 +432,7 @@ bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
     }
     ring::Event event;
     if (!slot.shard->pop_event(event)) return true;
-    slot.report = LaneReport{slot.handle, event.op_seq, event.type, config_.lane, {}};
+    slot.report = command::LaneReport{slot.handle, event.op_seq, event.type, config_.lane, {}};
     slot.has_report = true;
     switch (event.type) {
       case ring::EventType::kFormed:

@@ -21,12 +21,12 @@
 #include <vector>
 
 #include "base/sip_hash.h"
-#include "lane/command_lane.h"
+#include "command/command_lane.h"
+#include "command/links.h"
+#include "command/messages.h"
 #include "lane/connection_ids.h"
 #include "lane/counters.h"
 #include "lane/group_index.h"
-#include "lane/links.h"
-#include "lane/messages.h"
 #include "lane/polling.h"
 #include "lane/port_share.h"
 #include "lane/sleeper.h"
@@ -53,11 +53,12 @@ struct LaneConfig {
   std::uint16_t udp_port = 0;                   ///< of this lane: the daemon's base port + lane
   std::vector<const port::Port*> ports;         ///< started; queue `lane` of each is this lane's
   const port::PayloadPool* payloads = nullptr;  ///< where ports split payloads off
-  LaneRings rings;
-  SharedRings shared;
-  SipHashKey hash_secret;            ///< random, so that no stranger knows what collides
-  bool command_lane = false;         ///< takes the clients' commands: lane 0 of a daemon
-  std::vector<LaneRings> all_lanes;  ///< command lane only: every lane's rings, to hand ops out
+  command::LaneRings rings;
+  command::SharedRings shared;
+  SipHashKey hash_secret;     ///< random, so that no stranger knows what collides
+  bool command_lane = false;  ///< takes the clients' commands: lane 0 of a daemon
+  std::vector<command::LaneRings>
+      all_lanes;  ///< command lane only: every lane's rings, to hand ops out
   std::uint16_t max_groups = 64;
   PollingConfig polling;
   std::size_t tx_trace_bursts = 0;  ///< kept for each port; 0 = none
@@ -106,7 +107,7 @@ class Lane {
   /// Any thread.
   [[nodiscard]] const TraceRing& trace() const noexcept { return trace_; }
   /// All groups here, in one look, each as shard_status(); any thread; it allocates.
-  [[nodiscard]] std::vector<PublishedStatus> published() const;
+  [[nodiscard]] std::vector<command::PublishedStatus> published() const;
 
  private:
   struct LanePort {
@@ -145,18 +146,18 @@ class Lane {
     std::uint64_t ready_seq = 0;   // may be posted
     std::uint64_t posted_seq = 0;  // were
     std::uint64_t done = 0;        // finished, in any order
-    Request* leave = nullptr;
-    MembersWait members;
+    command::Request* leave = nullptr;
+    command::MembersWait members;
     bool has_report = false;  // one that found no room
-    LaneReport report;
+    command::LaneReport report;
   };
 
   // lane.cc
   void publish(TimeNs now) noexcept;
   bool take_requests(TimeNs now) noexcept;
-  void handle(Request& request, TimeNs now) noexcept;
-  bool add_group(Request& request, TimeNs now) noexcept;
-  void leave_group(Request& request, TimeNs now) noexcept;
+  void handle(command::Request& request, TimeNs now) noexcept;
+  bool add_group(command::Request& request, TimeNs now) noexcept;
+  void leave_group(command::Request& request, TimeNs now) noexcept;
   bool take_ops(TimeNs now) noexcept;
   void post_ops(GroupSlot& slot, TimeNs now) noexcept;
   bool poll_commands(TimeNs now) noexcept;
@@ -180,9 +181,9 @@ class Lane {
   void op_done(const GroupSlot& slot, const ring::Event& event, TimeNs now) noexcept;
   void release(GroupSlot& slot) noexcept;
   bool report(GroupSlot& slot) noexcept;
-  void notify(const Notice& notice) noexcept;
-  void notify(const Notice& notice, std::uint8_t lane) noexcept;
-  void request_done(Request& request) noexcept;
+  void notify(const command::Notice& notice) noexcept;
+  void notify(const command::Notice& notice, std::uint8_t lane) noexcept;
+  void request_done(command::Request& request) noexcept;
   [[nodiscard]] bool notices_have_room() const noexcept;
   [[nodiscard]] GroupSlot* find_group(std::uint64_t handle) noexcept;
 
@@ -239,9 +240,9 @@ class Lane {
   std::vector<std::uint16_t> touched_;
   GroupIndex groups_;  // those that are not closed
   std::unique_ptr<ConnectionTable> connections_;
-  std::vector<Snapshot<PublishedStatus>> statuses_;  // as slots_
+  std::vector<Snapshot<command::PublishedStatus>> statuses_;  // as slots_
   TimeNs next_publication_ = 0;
-  std::unique_ptr<CommandLane> commands_;  // lane 0
+  std::unique_ptr<command::CommandLane> commands_;  // lane 0
   wire::Packet packet_;
   wire::FrameView view_;  ///< of the frame that is being looked at
   ring::Outbox outbox_;

@@ -23,43 +23,43 @@ bool Lane::take_requests(TimeNs now) noexcept {
   for (int i = 0; i < kRequestsPerRound && notices_have_room(); ++i) {
     void* request = nullptr;
     if (rte_ring_sc_dequeue(config_.rings.requests, &request) != 0) break;
-    handle(*static_cast<Request*>(request), now);
+    handle(*static_cast<command::Request*>(request), now);
     worked = true;
   }
   return worked;
 }
 
-void Lane::handle(Request& request, TimeNs now) noexcept {
+void Lane::handle(command::Request& request, TimeNs now) noexcept {
   switch (request.type) {
-    case RequestType::kAddClient:
+    case command::RequestType::kAddClient:
       if (commands_ != nullptr) {
         commands_->add_client(request.client);
         if (request.client->doorbell_fd >= 0) sleeper_.add(request.client->doorbell_fd);
       }
       break;
-    case RequestType::kRemoveClient:
+    case command::RequestType::kRemoveClient:
       if (commands_ == nullptr) break;
-      if (const ClientPort* client = commands_->remove_client(&request);
+      if (const command::ClientPort* client = commands_->remove_client(&request);
           client != nullptr && client->doorbell_fd >= 0) {
         sleeper_.remove(client->doorbell_fd);
       }
       return;
-    case RequestType::kAddMemory:
+    case command::RequestType::kAddMemory:
       if (commands_ != nullptr) commands_->add_memory(request.region);
       break;
-    case RequestType::kRemoveMemory:
+    case command::RequestType::kRemoveMemory:
       if (commands_ == nullptr) break;
       commands_->remove_memory(&request);
       return;
-    case RequestType::kAddEvent:
+    case command::RequestType::kAddEvent:
       if (commands_ != nullptr) {
         commands_->add_event(request.client_id, request.event_handle, request.event);
       }
       break;
-    case RequestType::kAddGroup:
+    case command::RequestType::kAddGroup:
       if (!add_group(request, now)) {
-        Notice notice;
-        notice.type = NoticeType::kGroupAborted;
+        command::Notice notice;
+        notice.type = command::NoticeType::kGroupAborted;
         notice.group_handle = request.plan->group_handle;
         notice.reason.code = AbortCode::kFormation;
         std::snprintf(notice.reason.detail, sizeof notice.reason.detail,
@@ -68,14 +68,14 @@ void Lane::handle(Request& request, TimeNs now) noexcept {
         notify(notice);
       }
       break;
-    case RequestType::kDrain:
+    case command::RequestType::kDrain:
       if (commands_ == nullptr) break;
       commands_->drain(&request);
       return;
-    case RequestType::kResume:
+    case command::RequestType::kResume:
       if (commands_ != nullptr) commands_->resume();
       break;
-    case RequestType::kAbortGroup: {
+    case command::RequestType::kAbortGroup: {
       GroupSlot* slot = find_group(request.group_handle);
       if (slot != nullptr && !slot->closed) {
         wake(*slot);
@@ -83,10 +83,10 @@ void Lane::handle(Request& request, TimeNs now) noexcept {
       }
       break;
     }
-    case RequestType::kLeaveGroup:
+    case command::RequestType::kLeaveGroup:
       leave_group(request, now);
       return;
-    case RequestType::kSetFaults:
+    case command::RequestType::kSetFaults:
       if (request.port < ports_.size()) {
         LanePort& port = ports_[request.port];
         port.stage->configure(request.faults);
@@ -97,15 +97,15 @@ void Lane::handle(Request& request, TimeNs now) noexcept {
   request_done(request);
 }
 
-bool Lane::add_group(Request& request, TimeNs now) noexcept {
-  GroupPlan& plan = *request.plan;
+bool Lane::add_group(command::Request& request, TimeNs now) noexcept {
+  command::GroupPlan& plan = *request.plan;
   if (config_.lane >= plan.shards.size() || plan.shards[config_.lane].shard == nullptr) {
     return false;
   }
   const auto free = std::find_if(slots_.begin(), slots_.end(),
                                  [](const GroupSlot& slot) { return slot.shard == nullptr; });
   if (free == slots_.end()) return false;
-  const ShardPlacement& placement = plan.shards[config_.lane];
+  const command::ShardPlacement& placement = plan.shards[config_.lane];
   if (placement.down_port >= ports_.size() || placement.up_port >= ports_.size()) return false;
 
   const auto index = static_cast<std::uint16_t>(free - slots_.begin());
@@ -126,17 +126,17 @@ bool Lane::add_group(Request& request, TimeNs now) noexcept {
   groups_.add(config, index);
   if (commands_ != nullptr) {
     commands_->add_group(plan.group_handle, plan.member_clients, config.rank,
-                         OpLimits{.nranks = config.nranks,
-                                  .lanes = config.lanes,
-                                  .payload_bytes = config.payload_bytes,
-                                  .max_chunks = config.max_chunks});
+                         command::OpLimits{.nranks = config.nranks,
+                                           .lanes = config.lanes,
+                                           .payload_bytes = config.payload_bytes,
+                                           .max_chunks = config.max_chunks});
   }
   free->shard->start(now);
   next_publication_ = now;
   return true;
 }
 
-void Lane::leave_group(Request& request, TimeNs now) noexcept {
+void Lane::leave_group(command::Request& request, TimeNs now) noexcept {
   GroupSlot* slot = find_group(request.group_handle);
   // The command lane answers the request itself, when every lane has closed and every command of
   // the group is answered.
@@ -169,19 +169,19 @@ bool Lane::notices_have_room() const noexcept {
   return rte_ring_free_count(config_.shared.notices) > kNoticeReserve;
 }
 
-void Lane::notify(const Notice& notice) noexcept { notify(notice, config_.lane); }
+void Lane::notify(const command::Notice& notice) noexcept { notify(notice, config_.lane); }
 
-void Lane::notify(const Notice& notice, std::uint8_t lane) noexcept {
-  Notice sent = notice;
+void Lane::notify(const command::Notice& notice, std::uint8_t lane) noexcept {
+  command::Notice sent = notice;
   sent.lane = lane;
   // There is room: whoever makes a notice asked notices_have_room() first.
   rte_ring_mp_enqueue_elem(config_.shared.notices, &sent, sizeof sent);
   config_.shared.control_bell->ring();
 }
 
-void Lane::request_done(Request& request) noexcept {
-  Notice notice;
-  notice.type = NoticeType::kRequestDone;
+void Lane::request_done(command::Request& request) noexcept {
+  command::Notice notice;
+  notice.type = command::NoticeType::kRequestDone;
   notice.group_handle = request.group_handle;
   notice.client_id = request.client_id;
   notice.request = &request;

@@ -130,11 +130,11 @@ void cost_beside_idle(std::uint16_t idle) {
   options.window_packets = 4;
   options.max_groups = static_cast<std::uint16_t>(idle + 1);
   TwoRanks ranks(options);
-  std::vector<std::unique_ptr<TestClient>> clients;
+  std::vector<std::unique_ptr<command::TestClient>> clients;
   for (std::uint32_t id = 2; id < 2u + idle; ++id) {
-    clients.push_back(std::make_unique<TestClient>(id));
-    Request add;
-    add.type = RequestType::kAddClient;
+    clients.push_back(std::make_unique<command::TestClient>(id));
+    command::Request add;
+    add.type = command::RequestType::kAddClient;
     add.client_id = id;
     add.client = &clients.back()->port;
     ranks.send(0, 0, add);
@@ -164,8 +164,8 @@ void cost_beside_idle(std::uint16_t idle) {
     REQUIRE(cases.back()->wrong(1) == "");
   }
   for (std::uint32_t id = 2; id < 2u + idle; ++id) {
-    Request remove;
-    remove.type = RequestType::kRemoveClient;
+    command::Request remove;
+    remove.type = command::RequestType::kRemoveClient;
     remove.client_id = id;
     ranks.send(0, 0, remove);
   }

@@ -16,16 +16,16 @@
 #include <string>
 #include <vector>
 
+#include "command/command_lane.h"
 #include "fuzz/eal.h"
 #include "fuzz/input.h"
 #include "ipc/command_queue.h"
-#include "lane/command_lane.h"
 
 namespace {
 
 using namespace gradwire;
 using namespace gradwire::fuzz;
-using namespace gradwire::lane;
+using namespace gradwire::command;
 
 constexpr std::uint8_t kLanes = 2;
 constexpr std::uint32_t kClients = 2;
@@ -293,7 +293,7 @@ class Run {
     static_cast<void>(commands_->remove_client(wish));
   }
 
-  LaneCounters counters_;
+  CommandCounters counters_;
   std::vector<std::unique_ptr<WakeBell>> bells_;
   std::array<LaneRings, kLanes> lanes_{};
   std::vector<std::unique_ptr<HostileClient>> clients_;

@@ -42,15 +42,15 @@ class PlayedLanes final : public LaneControl {
   ~PlayedLanes() override { FUZZ_CHECK(plans.empty() && registered.empty()); }
   std::uint8_t lanes() const override { return 2; }
   std::span<const LocalAddress> addresses() const override { return local_; }
-  bool send(std::uint8_t lane, lane::Request* request) override {
-    if (request->type == lane::RequestType::kAddGroup) groups.insert(request->group_handle);
-    lane::Notice notice;
+  bool send(std::uint8_t lane, command::Request* request) override {
+    if (request->type == command::RequestType::kAddGroup) groups.insert(request->group_handle);
+    command::Notice notice;
     notice.lane = lane;
     notice.request = request;
     notices.push_back(notice);
     return true;
   }
-  bool next_notice(lane::Notice& out) override {
+  bool next_notice(command::Notice& out) override {
     if (notices.empty()) return false;
     out = notices.front();
     notices.pop_front();
@@ -61,21 +61,21 @@ class PlayedLanes final : public LaneControl {
     if (ip.bytes[3] == 9) return {};
     return {ResolveState::kResolved, {2, 0, 0, 0, 0, ip.bytes[3]}, {}};
   }
-  Result<lane::GroupPlan*> create_plan(const PlanRequest& request) override {
+  Result<command::GroupPlan*> create_plan(const PlanRequest& request) override {
     FUZZ_CHECK(request.nranks >= 1 && request.rank < request.nranks);
     FUZZ_CHECK(request.lanes >= 1 && request.lanes <= lanes());
     FUZZ_CHECK((request.nranks > 1) == !request.downstream.empty());
     FUZZ_CHECK((request.nranks > 1) == !request.upstream.empty());
-    auto* plan = new lane::GroupPlan;
+    auto* plan = new command::GroupPlan;
     plan->shards.resize(request.lanes);
     plans.insert(plan);
     return plan;
   }
-  void destroy_plan(lane::GroupPlan* plan) override {
+  void destroy_plan(command::GroupPlan* plan) override {
     FUZZ_CHECK(plans.erase(plan) == 1);
     delete plan;
   }
-  ring::ShardStatus shard_status(const lane::GroupPlan& plan, std::uint8_t lane,
+  ring::ShardStatus shard_status(const command::GroupPlan& plan, std::uint8_t lane,
                                  TimeNs) const override {
     FUZZ_CHECK(lane < plan.shards.size());
     return {};
@@ -93,7 +93,7 @@ class PlayedLanes final : public LaneControl {
     out.lcore = lane + 1u;
     return out;
   }
-  std::vector<lane::PublishedStatus> published(std::uint8_t) const override { return {}; }
+  std::vector<command::PublishedStatus> published(std::uint8_t) const override { return {}; }
   const std::vector<PortFaults>& port_faults() const override { return faults_; }
   void note_faults(std::uint16_t port, const FaultSettings& faults) override {
     FUZZ_CHECK(faults.drop >= 0 && faults.drop <= 1 && faults.delay >= 0 && faults.delay <= 1);
@@ -104,9 +104,9 @@ class PlayedLanes final : public LaneControl {
     return &fault_counts_;
   }
 
-  void say(lane::NoticeType type, std::uint64_t handle, std::uint8_t lane,
+  void say(command::NoticeType type, std::uint64_t handle, std::uint8_t lane,
            const AbortReason& reason = {}) {
-    lane::Notice notice;
+    command::Notice notice;
     notice.type = type;
     notice.lane = lane;
     notice.group_handle = handle;
@@ -114,9 +114,9 @@ class PlayedLanes final : public LaneControl {
     notices.push_back(notice);
   }
 
-  std::deque<lane::Notice> notices;
+  std::deque<command::Notice> notices;
   std::set<std::uint64_t> groups;  // that the lanes ever had
-  std::set<lane::GroupPlan*> plans;
+  std::set<command::GroupPlan*> plans;
   std::set<std::byte*> registered;
 
  private:
@@ -334,11 +334,11 @@ class Run {
     const auto lane = static_cast<std::uint8_t>(input_.pick(2));
     if (!lanes_.groups.contains(handle)) return;
     if (input_.pick(4) != 0) {
-      lanes_.say(lane::NoticeType::kGroupFormed, handle, 0);
-      lanes_.say(lane::NoticeType::kGroupFormed, handle, 1);
+      lanes_.say(command::NoticeType::kGroupFormed, handle, 0);
+      lanes_.say(command::NoticeType::kGroupFormed, handle, 1);
     } else {
       AbortReason reason{.code = AbortCode::kSilence, .culprit_rank = 1, .op_seq = 1};
-      lanes_.say(lane::NoticeType::kGroupAborted, handle, lane, reason);
+      lanes_.say(command::NoticeType::kGroupAborted, handle, lane, reason);
     }
     round();
   }

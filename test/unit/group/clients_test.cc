@@ -20,7 +20,7 @@ TEST_CASE("an open gives a queue and two wake-ups that work, once the lane knows
   daemon.lanes.answers.clear();
   daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
   CHECK(daemon.waiting(1) == 0);
-  lane::ClientPort* port = daemon.lanes.holding(RequestType::kAddClient).at(0)->client;
+  command::ClientPort* port = daemon.lanes.holding(RequestType::kAddClient).at(0)->client;
   daemon.lanes.finish(RequestType::kAddClient);
   daemon.poll();
   const auto sent = daemon.take(1);
@@ -61,7 +61,7 @@ TEST_CASE("a client can neither block a lane nor end it by SIGPIPE") {
   FakeDaemon daemon;
   daemon.lanes.answers.clear();
   daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
-  lane::ClientPort* port = daemon.lanes.holding(RequestType::kAddClient).at(0)->client;
+  command::ClientPort* port = daemon.lanes.holding(RequestType::kAddClient).at(0)->client;
   daemon.lanes.finish(RequestType::kAddClient);
   daemon.poll();
   auto sent = daemon.take(1);
@@ -139,7 +139,7 @@ TEST_CASE("memory is there for the client only when the lane knows it") {
   daemon.lanes.answers.clear();
   daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{5000});
   CHECK(daemon.waiting(1) == 0);
-  const lane::Request* add = daemon.lanes.holding(RequestType::kAddMemory).at(0);
+  const command::Request* add = daemon.lanes.holding(RequestType::kAddMemory).at(0);
   CHECK(add->region.bytes == 8192);
   CHECK(add->region.client_id == add->client_id);
   std::byte* base = add->region.base;
@@ -501,8 +501,8 @@ TEST_CASE("a client that breaks the queue's rules is told so and hung up") {
   const std::uint32_t id = daemon.open(1);
   daemon.open(2);
   const std::uint64_t handle = daemon.form({1});
-  lane::Notice fault;
-  fault.type = lane::NoticeType::kClientFault;
+  command::Notice fault;
+  fault.type = command::NoticeType::kClientFault;
   fault.client_id = id;
   fault.reason.set_detail("command tail 77");
   daemon.lanes.notices.push_back(fault);

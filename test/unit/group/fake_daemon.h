@@ -20,7 +20,7 @@
 
 namespace gradwire::group::test {
 
-using lane::RequestType;
+using command::RequestType;
 
 /// Counts how many of its kind there are.
 class CountedEvent final : public reduce::ReadyEvent {
@@ -36,11 +36,11 @@ class CountedEvent final : public reduce::ReadyEvent {
 class FakeLanes final : public LaneControl {
  public:
   ~FakeLanes() override {
-    for (lane::GroupPlan* plan : plans) delete plan;
+    for (command::GroupPlan* plan : plans) delete plan;
   }
   std::uint8_t lanes() const override { return 2; }
   std::span<const LocalAddress> addresses() const override { return local; }
-  bool send(std::uint8_t lane, lane::Request* request) override {
+  bool send(std::uint8_t lane, command::Request* request) override {
     if (full) return false;
     log.push_back({lane, request->type});
     if (answers.contains(request->type)) {
@@ -50,7 +50,7 @@ class FakeLanes final : public LaneControl {
     }
     return true;
   }
-  bool next_notice(lane::Notice& out) override {
+  bool next_notice(command::Notice& out) override {
     if (notices.empty()) return false;
     out = notices.front();
     notices.pop_front();
@@ -63,20 +63,20 @@ class FakeLanes final : public LaneControl {
     if (silent.contains(text)) return {};
     return {ResolveState::kResolved, {2, 0, 0, 0, 0, ip.bytes[3]}, {}};
   }
-  Result<lane::GroupPlan*> create_plan(const PlanRequest& request) override {
+  Result<command::GroupPlan*> create_plan(const PlanRequest& request) override {
     if (!plan_error.empty()) return fail(ErrorCode::kResourceExhausted, plan_error);
     plan_requests.push_back(request);
-    auto* plan = new lane::GroupPlan;
+    auto* plan = new command::GroupPlan;
     plan->shards.resize(request.lanes);
     plans.insert(plan);
     return plan;
   }
-  void destroy_plan(lane::GroupPlan* plan) override {
+  void destroy_plan(command::GroupPlan* plan) override {
     REQUIRE(plans.erase(plan) == 1);
     delete plan;
     ++plans_destroyed;
   }
-  ring::ShardStatus shard_status(const lane::GroupPlan& plan, std::uint8_t lane,
+  ring::ShardStatus shard_status(const command::GroupPlan& plan, std::uint8_t lane,
                                  TimeNs) const override {
     REQUIRE(lane < plan.shards.size());
     return statuses[lane];
@@ -87,9 +87,9 @@ class FakeLanes final : public LaneControl {
   std::vector<lane::TraceEvent> trace(std::uint8_t lane) const override {
     return lane == 0 ? traces : std::vector<lane::TraceEvent>{};
   }
-  std::vector<lane::PublishedStatus> published(std::uint8_t lane) const override {
-    std::vector<lane::PublishedStatus> out;
-    for (const lane::GroupPlan* plan : plans) {
+  std::vector<command::PublishedStatus> published(std::uint8_t lane) const override {
+    std::vector<command::PublishedStatus> out;
+    for (const command::GroupPlan* plan : plans) {
       if (lane >= plan->shards.size()) continue;
       out.push_back({plan->group_handle, statuses[lane], {}});
       if (lane == 0 && members) out.back().members = *members;
@@ -144,8 +144,8 @@ class FakeLanes final : public LaneControl {
   }
   void free_on_gpu(std::byte* address) override { REQUIRE(gpu_memory.erase(address) == 1); }
 
-  void done(std::uint8_t lane, lane::Request* request) {
-    lane::Notice notice;
+  void done(std::uint8_t lane, command::Request* request) {
+    command::Notice notice;
     notice.lane = lane;
     notice.request = request;
     notices.push_back(notice);
@@ -169,23 +169,23 @@ class FakeLanes final : public LaneControl {
         std::ranges::count_if(log, [type](const auto& entry) { return entry.second == type; }));
   }
   /// Requests of `type` that are held: what a lane has and has not answered.
-  std::vector<lane::Request*> holding(RequestType type) const {
-    std::vector<lane::Request*> found;
+  std::vector<command::Request*> holding(RequestType type) const {
+    std::vector<command::Request*> found;
     for (const auto& [lane, request] : held) {
       if (request->type == type) found.push_back(request);
     }
     return found;
   }
   void formed(std::uint64_t handle, std::uint8_t lane) {
-    lane::Notice notice;
-    notice.type = lane::NoticeType::kGroupFormed;
+    command::Notice notice;
+    notice.type = command::NoticeType::kGroupFormed;
     notice.lane = lane;
     notice.group_handle = handle;
     notices.push_back(notice);
   }
   void aborted(std::uint64_t handle, std::uint8_t lane, const AbortReason& reason) {
-    lane::Notice notice;
-    notice.type = lane::NoticeType::kGroupAborted;
+    command::Notice notice;
+    notice.type = command::NoticeType::kGroupAborted;
     notice.lane = lane;
     notice.group_handle = handle;
     notice.reason = reason;
@@ -197,19 +197,19 @@ class FakeLanes final : public LaneControl {
                                    RequestType::kAddGroup,  RequestType::kAbortGroup,
                                    RequestType::kAddEvent,  RequestType::kSetFaults};
   std::vector<std::pair<std::uint8_t, RequestType>> log;
-  std::deque<std::pair<std::uint8_t, lane::Request*>> held;
-  std::deque<lane::Notice> notices;
+  std::deque<std::pair<std::uint8_t, command::Request*>> held;
+  std::deque<command::Notice> notices;
   std::set<std::string> unreachable;
   std::set<std::string> silent;
   std::set<std::uint16_t> resolved_ports;
   std::string plan_error;
   std::vector<PlanRequest> plan_requests;
-  std::set<lane::GroupPlan*> plans;
+  std::set<command::GroupPlan*> plans;
   int plans_destroyed = 0;
   ring::ShardStatus statuses[2];
   ring::ShardCounters gone;
   std::vector<lane::TraceEvent> traces;
-  std::optional<lane::MembersWait> members;
+  std::optional<command::MembersWait> members;
   bool registers = true;
   std::string register_error;
   std::map<std::byte*, std::uint64_t> registered;

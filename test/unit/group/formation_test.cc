@@ -51,7 +51,7 @@ TEST_CASE("a group forms: addresses, plan, lanes, reply") {
   CHECK(plan.upstream[0].rank == 2);
   CHECK(wire::to_string(plan.upstream[0].remote_ip) == "10.0.0.3");
   CHECK(daemon.lanes.count(RequestType::kAddGroup) == 2);
-  const lane::GroupPlan* made = *daemon.lanes.plans.begin();
+  const command::GroupPlan* made = *daemon.lanes.plans.begin();
   CHECK(made->group_handle == 1);
   CHECK(made->member_clients == std::vector<std::uint32_t>{client});
 

@@ -283,7 +283,7 @@ TEST_CASE("two groups of one client are independent") {
   daemon.poll();
   daemon.take_abort_event(1, a);
   daemon.leave(1, b);
-  for (const lane::Request* request : daemon.lanes.holding(RequestType::kLeaveGroup)) {
+  for (const command::Request* request : daemon.lanes.holding(RequestType::kLeaveGroup)) {
     CHECK(request->group_handle == b);
   }
   daemon.lanes.finish(RequestType::kLeaveGroup);

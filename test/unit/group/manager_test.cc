@@ -80,12 +80,12 @@ TEST_CASE("a full lane ring delays requests, and keeps their order") {
 TEST_CASE("notices about what is unknown change nothing") {
   FakeDaemon daemon;
   daemon.open(1);
-  lane::Request foreign;
+  command::Request foreign;
   daemon.lanes.done(0, &foreign);
   daemon.lanes.formed(99, 0);
   daemon.lanes.aborted(99, 0, {});
-  lane::Notice fault;
-  fault.type = lane::NoticeType::kClientFault;
+  command::Notice fault;
+  fault.type = command::NoticeType::kClientFault;
   fault.client_id = 99;
   daemon.lanes.notices.push_back(fault);
   daemon.hang_up(77);

@@ -140,7 +140,7 @@ TEST_CASE("an op that waits for a member of this rank says for which") {
   FakeDaemon daemon;
   daemon.open(1);
   daemon.form({1}, 3);
-  daemon.lanes.members = lane::MembersWait{9, 1, false, daemon.now - 500'000'000};
+  daemon.lanes.members = command::MembersWait{9, 1, false, daemon.now - 500'000'000};
   const json ops = daemon.status_json()["ops"];
   REQUIRE(ops.size() == 1);
   CHECK(ops[0]["waits_for"] == "this rank");

@@ -148,7 +148,7 @@ TEST_CASE("a formed group names the member of this rank that is late") {
   daemon.open(1);
   daemon.open(2);
   const std::uint64_t handle = daemon.form({1, 2});
-  lane::MembersWait late;
+  command::MembersWait late;
   late.op_seq = 3;
   late.member = 1;
   daemon.lanes.members = late;

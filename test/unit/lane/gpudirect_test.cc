@@ -353,8 +353,8 @@ TEST_CASE("a GPU that fails aborts the group, and everything comes back") {
     pair.ranks().post(r, all_reduce);
   }
   REQUIRE(pair.ranks().run_until([&] {
-    return pair.ranks().count_notices(0, NoticeType::kGroupAborted) == 1 &&
-           pair.ranks().count_notices(1, NoticeType::kGroupAborted) == 1;
+    return pair.ranks().count_notices(0, command::NoticeType::kGroupAborted) == 1 &&
+           pair.ranks().count_notices(1, command::NoticeType::kGroupAborted) == 1;
   }));
   pair.ranks().leave_and_check();
   for (void* memory : registered) gpu.device->unregister_host(memory);

@@ -81,8 +81,8 @@ TEST_CASE("running lanes sleep when idle, wake by the doorbell, and finish ops")
   for (std::uint16_t r = 0; r < 2; ++r) ranks.add_client_and_group(r);
   REQUIRE(wait_for([&] {
     for (std::uint16_t r = 0; r < 2; ++r) ranks.take_notices(r);
-    return ranks.count_notices(0, NoticeType::kGroupFormed) == 2 &&
-           ranks.count_notices(1, NoticeType::kGroupFormed) == 2;
+    return ranks.count_notices(0, command::NoticeType::kGroupFormed) == 2 &&
+           ranks.count_notices(1, command::NoticeType::kGroupFormed) == 2;
   }));
 
   std::vector<AllReduceCase> cases;

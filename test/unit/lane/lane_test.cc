@@ -137,7 +137,7 @@ TEST_CASE("two ranks form a group and all-reduce to the bit, round by round") {
     }
     check_all(ranks, cases);
     CHECK(ranks.counter(0, &LaneCounters::ops_done) == cases.size() * lanes);
-    CHECK(ranks.counter(0, &LaneCounters::commands) == cases.size());
+    CHECK(ranks.commands(0) == cases.size());
     CHECK(ranks.counter(0, &LaneCounters::tx_packets) > 0);
     CHECK(ranks.counter(0, &LaneCounters::rx_packets) > 0);
     ranks.leave_and_check();
@@ -218,7 +218,7 @@ TEST_CASE("two groups on a port that is full get as much of it") {
   }
   const auto sent = [&](int group) {
     auto& rank = ranks.rank(0);
-    const GroupPlan& plan = group == 0 ? *rank.earlier_plans[0] : rank.plan;
+    const command::GroupPlan& plan = group == 0 ? *rank.earlier_plans[0] : rank.plan;
     return plan.shards[0].shard->counters().data_packets_sent;
   };
   frames_a_round = 8;
@@ -246,8 +246,8 @@ TEST_CASE("a group that aborted while a paced port held it up does not hold up t
   REQUIRE(ranks.counter(0, &LaneCounters::tx_packets) > 8);  // In the middle of it.
   ranks.abort(0);
   REQUIRE(ranks.run_until([&] {
-    return ranks.count_notices(0, NoticeType::kGroupAborted) == 1 &&
-           ranks.count_notices(1, NoticeType::kGroupAborted) == 1;
+    return ranks.count_notices(0, command::NoticeType::kGroupAborted) == 1 &&
+           ranks.count_notices(1, command::NoticeType::kGroupAborted) == 1;
   }));
   // Nobody has left it: its slots are taken until its clients do.
   for (std::uint16_t r = 0; r < 2; ++r) {
@@ -267,7 +267,7 @@ TEST_CASE("the command lane tells that a group is formed, so that its client may
   for (std::uint16_t r = 0; r < 2; ++r) ranks.add_client_and_group(r);
   const auto formed = [&](std::uint16_t r) {
     ranks.take_notices(r);
-    return ranks.count_notices(r, NoticeType::kGroupFormed);
+    return ranks.count_notices(r, command::NoticeType::kGroupFormed);
   };
   for (int i = 0; i < 100'000 && (formed(0) < 2 || formed(1) < 2); ++i) {
     for (std::uint16_t r = 0; r < 2; ++r) {
@@ -320,14 +320,15 @@ TEST_CASE("an abort reaches both ranks, and every command is answered with its r
   for (int i = 0; i < 100; ++i) ranks.round();
   CHECK_FALSE(ranks.rank(0).client->completion());
 
-  Request abort;
-  abort.type = RequestType::kAbortGroup;
+  command::Request abort;
+  abort.type = command::RequestType::kAbortGroup;
   abort.group_handle = TwoRanks::kGroup;
   abort.reason.code = AbortCode::kClientAbort;
   abort.reason.culprit_rank = 0;
   abort.reason.set_detail("had enough");
   ranks.send(0, 1, abort);  // one lane; the control thread aborts the others when it is told
-  REQUIRE(ranks.run_until([&] { return ranks.count_notices(0, NoticeType::kGroupAborted) == 1; }));
+  REQUIRE(ranks.run_until(
+      [&] { return ranks.count_notices(0, command::NoticeType::kGroupAborted) == 1; }));
   CHECK(ranks.rank(0).notices.back().reason.code == AbortCode::kClientAbort);
   for (int i = 0; i < 100; ++i) ranks.round();
   CHECK_FALSE(ranks.rank(0).client->completion());  // lane 0 may still touch the memory
@@ -339,7 +340,8 @@ TEST_CASE("an abort reaches both ranks, and every command is answered with its r
   }));
   CHECK(static_cast<ErrorCode>(answer->status) == ErrorCode::kAborted);
   CHECK_THAT(std::string(answer->text), Catch::Contains("had enough"));
-  REQUIRE(ranks.run_until([&] { return ranks.count_notices(1, NoticeType::kGroupAborted) == 2; }));
+  REQUIRE(ranks.run_until(
+      [&] { return ranks.count_notices(1, command::NoticeType::kGroupAborted) == 2; }));
   CHECK_THAT(std::string(ranks.rank(1).notices.back().reason.detail),
              Catch::Contains("had enough"));
 
@@ -364,8 +366,8 @@ TEST_CASE("an abort is told although the backend gives nothing back; the memory 
   for (int i = 0; i < 100; ++i) ranks.round();
   ranks.abort(0);
   REQUIRE(ranks.run_until([&] {
-    return ranks.count_notices(0, NoticeType::kGroupAborted) == 1 &&
-           ranks.count_notices(1, NoticeType::kGroupAborted) == 1;
+    return ranks.count_notices(0, command::NoticeType::kGroupAborted) == 1 &&
+           ranks.count_notices(1, command::NoticeType::kGroupAborted) == 1;
   }));
   for (int i = 0; i < 1'000; ++i) ranks.round(20'000);  // lanes publish every 10 ms
   for (const std::uint16_t rank : {0, 1}) {
@@ -380,7 +382,7 @@ TEST_CASE("an abort is told although the backend gives nothing back; the memory 
       return answer.has_value();
     }));
     CHECK(static_cast<ErrorCode>(answer->status) == ErrorCode::kAborted);
-    CHECK(ranks.count_notices(rank, NoticeType::kGroupAborted) == 1);
+    CHECK(ranks.count_notices(rank, command::NoticeType::kGroupAborted) == 1);
   }
   ranks.leave_and_check();
 }
@@ -413,7 +415,7 @@ TEST_CASE("a neighbour that is silent is found, and the status says who was wait
     ranks.ports().drain();
   }
   ranks.take_notices(0);
-  REQUIRE(ranks.count_notices(0, NoticeType::kGroupAborted) == 1);
+  REQUIRE(ranks.count_notices(0, command::NoticeType::kGroupAborted) == 1);
   const AbortReason& reason = ranks.rank(0).notices.back().reason;
   CHECK(reason.code == AbortCode::kSilence);
   CHECK(reason.culprit_rank == 1);
@@ -583,13 +585,15 @@ TEST_CASE("groups that rest are woken by whatever they can wait for") {
   }
   // Pings go on meanwhile: silence of neighbours that rest is none.
   REQUIRE_FALSE(ranks.run_until(
-      [&] { return ranks.count_notices(0, NoticeType::kGroupAborted) > 0; }, 5'000'000'000));
+      [&] { return ranks.count_notices(0, command::NoticeType::kGroupAborted) > 0; },
+      5'000'000'000));
   // By a request, and by what a neighbour says of it.
   rest();
   ranks.abort(0);
   for (std::uint16_t r = 0; r < 2; ++r) {
-    REQUIRE(ranks.run_until([&] { return ranks.count_notices(r, NoticeType::kGroupAborted) == 1; },
-                            1'000'000, 200));
+    REQUIRE(ranks.run_until(
+        [&] { return ranks.count_notices(r, command::NoticeType::kGroupAborted) == 1; }, 1'000'000,
+        200));
   }
   rest();
   ranks.leave_and_check();
@@ -634,7 +638,7 @@ TEST_CASE("the silence of a neighbour is counted in full while the group rests")
   ranks.run_until([] { return false; }, 100'000'000);
   // Rank 1 is gone: only rank 0's lane goes on.
   const TimeNs gone_at = ranks.now;
-  while (ranks.count_notices(0, NoticeType::kGroupAborted) == 0 &&
+  while (ranks.count_notices(0, command::NoticeType::kGroupAborted) == 0 &&
          ranks.now < gone_at + 10'000'000'000) {
     ranks.rank(0).datapath->lane(0).poll_once(ranks.now);
     ranks.take_notices(0);
@@ -648,18 +652,18 @@ TEST_CASE("the silence of a neighbour is counted in full while the group rests")
 TEST_CASE("a lane that has as many groups as it can hold says so") {
   TwoRanks ranks;  // two groups at most
   {
-    GroupPlan empty;
+    command::GroupPlan empty;
     empty.group_handle = 55;
-    Request group;
-    group.type = RequestType::kAddGroup;
+    command::Request group;
+    group.type = command::RequestType::kAddGroup;
     group.group_handle = 55;
     group.plan = &empty;
     ranks.send(0, 0, group);
     REQUIRE(ranks.run_until([&] { return ranks.all_back(0); }));
-    REQUIRE(ranks.count_notices(0, NoticeType::kGroupAborted) == 1);
+    REQUIRE(ranks.count_notices(0, command::NoticeType::kGroupAborted) == 1);
     CHECK(ranks.rank(0).notices.front().reason.code == AbortCode::kFormation);
-    Request leave;
-    leave.type = RequestType::kLeaveGroup;
+    command::Request leave;
+    leave.type = command::RequestType::kLeaveGroup;
     leave.group_handle = 55;
     ranks.send(0, 0, leave);
     REQUIRE(ranks.run_until([&] { return ranks.all_back(0); }));
@@ -677,8 +681,8 @@ TEST_CASE("frames that are lost, repeated, late and damaged leave the reference'
                              .delay = 0.02,
                              .delay_us = 100};
   for (std::uint16_t r = 0; r < 2; ++r) {
-    Request request;
-    request.type = RequestType::kSetFaults;
+    command::Request request;
+    request.type = command::RequestType::kSetFaults;
     request.faults = faults;
     ranks.send_all_lanes(r, request);
   }
@@ -696,8 +700,8 @@ TEST_CASE("frames that are lost, repeated, late and damaged leave the reference'
   CHECK(ranks.rank(0).plan.shards[0].shard->counters().retransmissions > 0);
   const std::uint64_t frames = counters.frames;
   for (std::uint16_t r = 0; r < 2; ++r) {
-    Request request;
-    request.type = RequestType::kSetFaults;
+    command::Request request;
+    request.type = command::RequestType::kSetFaults;
     ranks.send_all_lanes(r, request);
   }
   AllReduceCase after(2, 1, 50'000, DataType::kFloat32, RedOp::kSum, 9, false);

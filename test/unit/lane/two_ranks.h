@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "command_fixture.h"
 #include "lane/datapath.h"
 #include "support/ring_harness.h"
 #include "support/ring_ports.h"
+#include "unit/command/command_fixture.h"
 #include "wire/frame.h"
 
 namespace gradwire::lane {
@@ -51,13 +51,14 @@ class TwoRanks {
 
   struct Rank {
     std::unique_ptr<Datapath> datapath;
-    std::unique_ptr<TestClient> client;
-    GroupPlan plan;
-    std::vector<std::unique_ptr<GroupPlan>> earlier_plans;  // of groups that nobody has left
+    std::unique_ptr<command::TestClient> client;
+    command::GroupPlan plan;
+    std::vector<std::unique_ptr<command::GroupPlan>>
+        earlier_plans;  // of groups that nobody has left
     std::vector<std::uint32_t> ids;
-    std::vector<std::unique_ptr<Request>> requests;
-    std::vector<Notice> notices;
-    std::map<const Request*, int> back;  // requests that came back, and how often
+    std::vector<std::unique_ptr<command::Request>> requests;
+    std::vector<command::Notice> notices;
+    std::map<const command::Request*, int> back;  // requests that came back, and how often
     std::uint32_t next_memory = 1;
     std::uint64_t next_op = 1;
   };
@@ -84,25 +85,25 @@ class TwoRanks {
   port::RingPorts& ports() { return ports_; }
   TimeNs now = 1'000'000'000;
 
-  Request* send(std::uint16_t r, std::uint8_t lane, Request request) {
+  command::Request* send(std::uint16_t r, std::uint8_t lane, command::Request request) {
     Rank& rank = ranks_[r];
-    rank.requests.push_back(std::make_unique<Request>(std::move(request)));
+    rank.requests.push_back(std::make_unique<command::Request>(std::move(request)));
     REQUIRE(rank.datapath->send(lane, rank.requests.back().get()));
     return rank.requests.back().get();
   }
-  void send_all_lanes(std::uint16_t r, const Request& request) {
+  void send_all_lanes(std::uint16_t r, const command::Request& request) {
     for (std::uint8_t lane = 0; lane < options_.lanes; ++lane) send(r, lane, request);
   }
   void take_notices(std::uint16_t r) {
-    Notice notice;
+    command::Notice notice;
     while (ranks_[r].datapath->receive(notice)) {
-      if (notice.type == NoticeType::kRequestDone) ++ranks_[r].back[notice.request];
+      if (notice.type == command::NoticeType::kRequestDone) ++ranks_[r].back[notice.request];
       ranks_[r].notices.push_back(notice);
     }
   }
-  int count_notices(std::uint16_t r, NoticeType type) {
+  int count_notices(std::uint16_t r, command::NoticeType type) {
     int n = 0;
-    for (const Notice& notice : ranks_[r].notices) n += notice.type == type ? 1 : 0;
+    for (const command::Notice& notice : ranks_[r].notices) n += notice.type == type ? 1 : 0;
     return n;
   }
   bool all_back(std::uint16_t r) {
@@ -132,8 +133,8 @@ class TwoRanks {
   }
 
   void add_client_and_group(std::uint16_t r) {
-    Request client;
-    client.type = RequestType::kAddClient;
+    command::Request client;
+    client.type = command::RequestType::kAddClient;
     client.client_id = 1;
     client.client = &ranks_[r].client->port;
     send(r, 0, client);
@@ -147,8 +148,8 @@ class TwoRanks {
   bool form_another() {
     for (std::uint16_t r = 0; r < 2; ++r) {
       Rank& rank = ranks_[r];
-      rank.earlier_plans.push_back(std::make_unique<GroupPlan>(std::move(rank.plan)));
-      rank.plan = GroupPlan{};
+      rank.earlier_plans.push_back(std::make_unique<command::GroupPlan>(std::move(rank.plan)));
+      rank.plan = command::GroupPlan{};
       rank.next_op = 1;
     }
     ++group_;
@@ -159,8 +160,8 @@ class TwoRanks {
     return run_until([&] { return all_formed(static_cast<int>(group_ - kGroup) + 1); });
   }
   void abort(std::uint16_t r) {
-    Request abort;
-    abort.type = RequestType::kAbortGroup;
+    command::Request abort;
+    abort.type = command::RequestType::kAbortGroup;
     abort.group_handle = group_;
     abort.reason.code = AbortCode::kClientAbort;
     send_all_lanes(r, abort);
@@ -187,13 +188,13 @@ class TwoRanks {
     REQUIRE(rank.client->queue.push_command(command));
   }
   void add_memory(std::uint16_t r, std::uint32_t handle, std::byte* base, std::uint64_t bytes) {
-    Request memory;
-    memory.type = RequestType::kAddMemory;
+    command::Request memory;
+    memory.type = command::RequestType::kAddMemory;
     memory.client_id = memory.region.client_id = 1;
     memory.memory = memory.region.memory = handle;
     memory.region.base = base;
     memory.region.bytes = bytes;
-    Request* sent = send(r, 0, memory);
+    command::Request* sent = send(r, 0, memory);
     if (threads_) {
       while (ranks_[r].back[sent] == 0) take_notices(r);
     } else {
@@ -202,8 +203,8 @@ class TwoRanks {
   }
   void leave(std::uint16_t r) {
     for (std::uint64_t group = kGroup; group <= group_; ++group) {
-      Request leave;
-      leave.type = RequestType::kLeaveGroup;
+      command::Request leave;
+      leave.type = command::RequestType::kLeaveGroup;
       leave.group_handle = group;
       send_all_lanes(r, leave);
     }
@@ -213,8 +214,8 @@ class TwoRanks {
     for (std::uint16_t r = 0; r < 2; ++r) leave(r);
     REQUIRE(run_until([&] { return all_back(0) && all_back(1); }));
     for (Rank& rank : ranks_) {
-      Request remove;
-      remove.type = RequestType::kRemoveClient;
+      command::Request remove;
+      remove.type = command::RequestType::kRemoveClient;
       remove.client_id = 1;
       send(static_cast<std::uint16_t>(&rank - ranks_), 0, remove);
     }
@@ -235,6 +236,10 @@ class TwoRanks {
     }
   }
   void set_threads(bool threads) { threads_ = threads; }
+  /// Taken from the rank's client.
+  std::uint64_t commands(std::uint16_t r) {
+    return read_counter(ranks_[r].datapath->lane(0).counters().command.commands);
+  }
   std::uint64_t counter(std::uint16_t r, std::uint64_t LaneCounters::*which) {
     std::uint64_t sum = 0;
     for (std::uint8_t lane = 0; lane < options_.lanes; ++lane) {
@@ -253,15 +258,15 @@ class TwoRanks {
   }
 
   void add_group(std::uint16_t r) {
-    Request group;
-    group.type = RequestType::kAddGroup;
+    command::Request group;
+    group.type = command::RequestType::kAddGroup;
     group.group_handle = group_;
     group.plan = &ranks_[r].plan;
     send_all_lanes(r, group);
   }
   bool all_formed(int groups) {
-    return count_notices(0, NoticeType::kGroupFormed) == groups * options_.lanes &&
-           count_notices(1, NoticeType::kGroupFormed) == groups * options_.lanes;
+    return count_notices(0, command::NoticeType::kGroupFormed) == groups * options_.lanes &&
+           count_notices(1, command::NoticeType::kGroupFormed) == groups * options_.lanes;
   }
 
   [[nodiscard]] ring::ShardConfig shard_config(std::uint16_t r, std::uint8_t lane) {
@@ -307,7 +312,7 @@ class TwoRanks {
     auto made = Datapath::create(config);
     if (!made) FAIL(made.error().message);
     ranks_[r].datapath = std::move(*made);
-    ranks_[r].client = std::make_unique<TestClient>(1);
+    ranks_[r].client = std::make_unique<command::TestClient>(1);
     ranks_[r].client->port.doorbell_fd = eventfd(0, EFD_NONBLOCK);
   }
   void make_plan(std::uint16_t r) {
@@ -337,7 +342,7 @@ class TwoRanks {
       config.received_mbufs_are_exclusive = own.row().rx_exclusive;
       auto shard = ring::Shard::create(config, options_.backend(r));
       if (!shard) FAIL(shard.error().message);
-      ShardPlacement placement;
+      command::ShardPlacement placement;
       placement.shard = std::move(*shard);
       rank.plan.shards.push_back(std::move(placement));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lane/wake_bell.h"
+#include "command/wake_bell.h"
 
 #include <sys/prctl.h>
 
@@ -15,7 +15,7 @@ using namespace gradwire;
 using namespace gradwire::lane;
 
 TEST_CASE("a bell that nobody sleeps on makes no system call") {
-  WakeBell bell;
+  command::WakeBell bell;
   Sleeper sleeper;
   REQUIRE(sleeper.add(bell.fd()));
   bell.ring();
@@ -26,7 +26,7 @@ TEST_CASE("a bell that nobody sleeps on makes no system call") {
 }
 
 TEST_CASE("of many rings that find it asleep one makes a system call") {
-  WakeBell bell;
+  command::WakeBell bell;
   bell.set_sleeping(true);
   for (int i = 0; i < 1'000; ++i) bell.ring();
   std::uint64_t written = 0;
@@ -43,7 +43,7 @@ TEST_CASE("of many rings that find it asleep one makes a system call") {
 }
 
 TEST_CASE("each ring ends one sleep, and the eventfd is never read") {
-  WakeBell bell;
+  command::WakeBell bell;
   Sleeper sleeper;
   REQUIRE(sleeper.add(bell.fd()));
   for (int i = 0; i < 3; ++i) {
@@ -57,7 +57,7 @@ TEST_CASE("each ring ends one sleep, and the eventfd is never read") {
 }
 
 TEST_CASE("a ring from another thread ends a sleep early") {
-  WakeBell bell;
+  command::WakeBell bell;
   Sleeper sleeper;
   REQUIRE(sleeper.add(bell.fd()));
   bell.set_sleeping(true);

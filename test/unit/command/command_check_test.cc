@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Hostile commands, one by one: each field on its own, each answered with an error that names it.
-#include "lane/command_check.h"
+#include "command/command_check.h"
 
 #include <catch2/catch.hpp>
 #include <functional>
@@ -9,7 +9,7 @@
 #include "command_fixture.h"
 
 using namespace gradwire;
-using namespace gradwire::lane;
+using namespace gradwire::command;
 
 namespace {
 

@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "command/command_lane.h"
 #include "ipc/command_queue.h"
-#include "lane/command_lane.h"
 
-namespace gradwire::lane {
+namespace gradwire::command {
 
 struct TestClient {
   explicit TestClient(std::uint32_t id)
@@ -128,7 +128,7 @@ struct CommandFixture {
     return entry;
   }
 
-  LaneCounters counters;
+  CommandCounters counters;
   std::vector<std::unique_ptr<WakeBell>> bells;
   std::vector<LaneRings> lanes;
   std::vector<std::unique_ptr<TestClient>> clients;
@@ -136,4 +136,4 @@ struct CommandFixture {
   std::unique_ptr<CommandLane> commands;
 };
 
-}  // namespace gradwire::lane
+}  // namespace gradwire::command

@@ -12,7 +12,7 @@
 #include "base/types.h"
 #include "ipc/command_queue.h"
 
-namespace gradwire::lane {
+namespace gradwire::command {
 
 /// Bytes [begin, end) of client memory.
 struct Range {
@@ -61,4 +61,4 @@ struct Refusal {
                                  const MemoryView& input, const MemoryView& output,
                                  CommandRanges& ranges, Refusal& refusal) noexcept;
 
-}  // namespace gradwire::lane
+}  // namespace gradwire::command

@@ -17,9 +17,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "lane/command_lane.h"
+#include "command/command_lane.h"
 
-namespace gradwire::lane {
+namespace gradwire::command {
 
 inline constexpr std::uint16_t kNoRecord = 0xffff;
 inline constexpr std::uint32_t kRecords = ipc::kCompletionEntries;
@@ -114,4 +114,4 @@ struct CommandLane::Group {
   }
 };
 
-}  // namespace gradwire::lane
+}  // namespace gradwire::command

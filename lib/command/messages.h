@@ -19,7 +19,7 @@
 #include "reduce/ready_event.h"
 #include "ring/shard.h"
 
-namespace gradwire::lane {
+namespace gradwire::command {
 
 /// A client as the command lane sees it. Made and destroyed by the control thread.
 struct ClientPort {
@@ -116,4 +116,4 @@ struct Notice {
   AbortReason reason;
 };
 
-}  // namespace gradwire::lane
+}  // namespace gradwire::command

@@ -14,7 +14,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace gradwire::lane {
+namespace gradwire::command {
 
 class WakeBell {
  public:
@@ -55,4 +55,4 @@ class WakeBell {
   std::atomic<std::uint32_t> sleeping_{0};
 };
 
-}  // namespace gradwire::lane
+}  // namespace gradwire::command

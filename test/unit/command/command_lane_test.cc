@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lane/command_lane.h"
+#include "command/command_lane.h"
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -7,7 +7,7 @@
 #include "command_fixture.h"
 
 using namespace gradwire;
-using namespace gradwire::lane;
+using namespace gradwire::command;
 
 namespace {
 

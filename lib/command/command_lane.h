@@ -16,12 +16,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "lane/command_check.h"
-#include "lane/counters.h"
-#include "lane/links.h"
-#include "lane/messages.h"
+#include "command/command_check.h"
+#include "command/counters.h"
+#include "command/links.h"
+#include "command/messages.h"
 
-namespace gradwire::lane {
+namespace gradwire::command {
 
 class CommandLane {
  public:
@@ -29,7 +29,7 @@ class CommandLane {
   static constexpr int kCommandsPerRound = 16;
 
   /// `lanes`: every lane of the daemon, this one too.
-  CommandLane(std::span<const LaneRings> lanes, LaneCounters& counters);
+  CommandLane(std::span<const LaneRings> lanes, CommandCounters& counters);
   ~CommandLane();
   CommandLane(const CommandLane&) = delete;
   CommandLane& operator=(const CommandLane&) = delete;
@@ -110,7 +110,7 @@ class CommandLane {
   [[nodiscard]] bool is_member(std::uint32_t client_id) const noexcept;
 
   std::vector<LaneRings> lanes_;
-  LaneCounters& counters_;
+  CommandCounters& counters_;
   /// After so many rounds without a command a client rests: a round looks into the queue of one of
   /// those, in turns, so that it costs the same however many they are.
   static constexpr std::uint32_t kQuietRounds = 4096;
@@ -129,4 +129,4 @@ class CommandLane {
   bool news_ = false;      // pop_fault() or pop_abort() has something to tell
 };
 
-}  // namespace gradwire::lane
+}  // namespace gradwire::command

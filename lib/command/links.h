@@ -13,11 +13,11 @@
 
 #include "base/abort_reason.h"
 #include "base/types.h"
-#include "lane/messages.h"
-#include "lane/wake_bell.h"
+#include "command/messages.h"
+#include "command/wake_bell.h"
 #include "ring/shard.h"
 
-namespace gradwire::lane {
+namespace gradwire::command {
 
 /// Ops that can be open in a group at once: a member has at most one command for each.
 inline constexpr std::uint32_t kOpSlots = 256;
@@ -64,4 +64,4 @@ template <class T>
 inline constexpr bool kFitsRing = std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0;
 static_assert(kFitsRing<LaneOps> && kFitsRing<LaneReport> && kFitsRing<Notice>);
 
-}  // namespace gradwire::lane
+}  // namespace gradwire::command

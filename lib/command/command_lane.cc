@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lane/command_lane.h"
+#include "command/command_lane.h"
 
 #include <algorithm>
 
-#include "lane/command_lane_state.h"
+#include "command/command_lane_state.h"
 
-namespace gradwire::lane {
+namespace gradwire::command {
 
 namespace {
 
@@ -15,7 +15,7 @@ std::uint64_t memory_key(std::uint32_t client_id, std::uint32_t memory) noexcept
 
 }  // namespace
 
-CommandLane::CommandLane(std::span<const LaneRings> lanes, LaneCounters& counters)
+CommandLane::CommandLane(std::span<const LaneRings> lanes, CommandCounters& counters)
     : lanes_(lanes.begin(), lanes.end()), counters_(counters) {
   finished_.reserve(256);
 }
@@ -273,4 +273,4 @@ bool CommandLane::is_member(std::uint32_t client_id) const noexcept {
   });
 }
 
-}  // namespace gradwire::lane
+}  // namespace gradwire::command

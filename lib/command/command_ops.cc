@@ -8,10 +8,11 @@
 #include <cinttypes>
 #include <cstring>
 
-#include "lane/command_lane.h"
-#include "lane/command_lane_state.h"
+#include "base/counter.h"
+#include "command/command_lane.h"
+#include "command/command_lane_state.h"
 
-namespace gradwire::lane {
+namespace gradwire::command {
 
 bool CommandLane::poll() noexcept {
   bool worked = false;
@@ -404,4 +405,4 @@ void CommandLane::drain_completions(Client& client) noexcept {
   }
 }
 
-}  // namespace gradwire::lane
+}  // namespace gradwire::command

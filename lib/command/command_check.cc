@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lane/command_check.h"
+#include "command/command_check.h"
 
 #include <cinttypes>
 #include <cstdarg>
@@ -7,7 +7,7 @@
 
 #include "ring/shard.h"
 
-namespace gradwire::lane {
+namespace gradwire::command {
 
 namespace {
 
@@ -99,4 +99,4 @@ bool check_command(const ipc::CommandEntry& command, const OpLimits& limits,
   return true;
 }
 
-}  // namespace gradwire::lane
+}  // namespace gradwire::command
