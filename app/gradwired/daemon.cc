@@ -28,8 +28,8 @@ constexpr TimeNs kLaneStopNs = 2'000'000'000;
 /// Connections for the operator's tools, which ask one thing and go.
 constexpr std::size_t kReservedForRoot = 8;
 
-std::vector<group::StaticNeighbor> static_neighbors(const config::DaemonConfig& config) {
-  std::vector<group::StaticNeighbor> out;
+std::vector<control::StaticNeighbor> static_neighbors(const config::DaemonConfig& config) {
+  std::vector<control::StaticNeighbor> out;
   for (const config::NeighborSection& neighbor : config.neighbors) {
     // The configuration holds canonical text, so both parse.
     out.push_back({wire::parse_ip(neighbor.ip).value(), wire::parse_mac(neighbor.mac).value()});
@@ -149,7 +149,7 @@ Result<void> Daemon::open_gpu() {
 
 Result<void> Daemon::open_gpu_lanes() {
   if (gpu_device_ == nullptr) return {};
-  auto opened = group::GpuLanes::open(*gpu_device_, *datapath_);
+  auto opened = control::GpuLanes::open(*gpu_device_, *datapath_);
   if (!opened) return tl::unexpected(opened.error());
   gpu_ = std::move(*opened);
   return {};
@@ -268,21 +268,21 @@ Result<void> Daemon::measure_cores() {
 }
 
 Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
-  group::PlanSettings settings;
+  control::PlanSettings settings;
   settings.shard = shard_config(config_, datapath_->max_payload_bytes());
   settings.base_udp_port = static_cast<std::uint16_t>(config_.lanes.base_udp_port);
   settings.dscp = static_cast<std::uint8_t>(config_.transport.dscp);
   settings.ecn = config_.transport.ecn;
   const auto neighbors = static_neighbors(config_);
-  lanes_ = std::make_unique<group::DatapathLanes>(
+  lanes_ = std::make_unique<control::DatapathLanes>(
       *datapath_, settings, neighbors, [this](std::uint8_t lane) { return lane_facts(lane); },
       gpu_.get());
 
-  const auto incarnation = group::random_incarnation();
+  const auto incarnation = control::random_incarnation();
   if (!incarnation) return tl::unexpected(incarnation.error());
-  const auto secret = group::random_secret();
+  const auto secret = control::random_secret();
   if (!secret) return tl::unexpected(secret.error());
-  group::ManagerOptions options;
+  control::ManagerOptions options;
   options.daemon.version = GRADWIRE_VERSION;
   options.daemon.incarnation = *incarnation;
   options.daemon.secret = *secret;
@@ -297,7 +297,7 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   server_ = std::move(server);
   worker_ = std::make_unique<ipc::ThreadWorker>([this] { datapath_->wake_control(); });
   manager_ =
-      std::make_unique<group::Manager>(options, *lanes_, *server_, clock_.now(), worker_.get());
+      std::make_unique<control::Manager>(options, *lanes_, *server_, clock_.now(), worker_.get());
   server_->set_callbacks({
       [this](ipc::ConnectionId connection, const ipc::PeerCredentials& peer,
              ipc::Message&& message) {

@@ -11,9 +11,9 @@
 
 #include "base/result.h"
 #include "config/daemon_config.h"
-#include "group/datapath_lanes.h"
-#include "group/gpu_lanes.h"
-#include "group/manager.h"
+#include "control/datapath_lanes.h"
+#include "control/gpu_lanes.h"
+#include "control/manager.h"
 #include "host/examine.h"
 #include "host/notify.h"
 #include "ipc/control_server.h"
@@ -85,11 +85,11 @@ class Daemon {
   std::unique_ptr<reduce::GpuDevice, CloseGpu> gpu_device_;  ///< nullptr: the CPU reduces
   std::unique_ptr<lane::Datapath> datapath_;
   std::unique_ptr<lane::LaneThreads> threads_;
-  std::unique_ptr<group::GpuLanes> gpu_;
-  std::unique_ptr<group::DatapathLanes> lanes_;
+  std::unique_ptr<control::GpuLanes> gpu_;
+  std::unique_ptr<control::DatapathLanes> lanes_;
   std::unique_ptr<ipc::ControlServer> server_;
   std::unique_ptr<ipc::Worker> worker_;
-  std::unique_ptr<group::Manager> manager_;
+  std::unique_ptr<control::Manager> manager_;
   std::shared_ptr<operate::StatusBoard> board_ = std::make_shared<operate::StatusBoard>();
   std::unique_ptr<operate::MetricsServer> metrics_;  ///< nullptr: not configured
 };

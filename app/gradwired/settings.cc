@@ -92,8 +92,8 @@ lane::PollingConfig polling_config(const config::LanesSection& lanes) {
   return out;
 }
 
-group::Limits group_limits(const config::DaemonConfig& config) {
-  group::Limits out;
+control::Limits group_limits(const config::DaemonConfig& config) {
+  control::Limits out;
   out.clients = static_cast<std::uint32_t>(config.limits.clients);
   out.clients_per_user = static_cast<std::uint32_t>(config.limits.user_clients);
   out.bytes_per_client = config.limits.client_memory_mib << 20;

@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "config/daemon_config.h"
-#include "group/options.h"
+#include "control/options.h"
 #include "lane/polling.h"
 #include "port/port.h"
 #include "port/xdp_steering.h"
@@ -31,7 +31,7 @@ namespace gradwire::gradwired {
 /// A sentence for each port whose address the kernel has too, on a link that it may see.
 [[nodiscard]] std::vector<std::string> address_warnings(const config::DaemonConfig& config);
 [[nodiscard]] lane::PollingConfig polling_config(const config::LanesSection& lanes);
-[[nodiscard]] group::Limits group_limits(const config::DaemonConfig& config);
+[[nodiscard]] control::Limits group_limits(const config::DaemonConfig& config);
 
 /// What ranks must have in common beside what the table says: the eager allowance, since a sender
 /// uses what the receiver has to hold, and what is exchanged, which both ends have to know.

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "command/command_check.h"
+#include "control/table.h"
 #include "embedded/float_environment.h"
-#include "group/table.h"
 
 namespace gradwire::embedded {
 namespace {
@@ -44,10 +44,10 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const Config& config)
 }
 
 Result<void> Communicator::open() {
-  const auto incarnation = group::random_incarnation();
+  const auto incarnation = control::random_incarnation();
   if (!incarnation) return tl::unexpected(incarnation.error());
   incarnation_ = *incarnation;
-  const auto secret = group::random_secret();
+  const auto secret = control::random_secret();
   if (!secret) return tl::unexpected(secret.error());
 
   lane::DatapathConfig datapath = config_.datapath;
@@ -69,21 +69,21 @@ Result<void> Communicator::open() {
   datapath_ = std::move(*opened);
   ring::settle_windows(config_.shard, datapath_->max_payload_bytes());
 
-  group::PlanSettings settings;
+  control::PlanSettings settings;
   settings.shard = config_.shard;
   settings.base_udp_port = datapath.base_udp_port;
   settings.dscp = config_.dscp;
   settings.ecn = config_.ecn;
-  control_ = std::make_unique<group::DatapathLanes>(*datapath_, settings, config_.neighbors,
-                                                    [](std::uint8_t) { return status::Lane{}; });
+  control_ = std::make_unique<control::DatapathLanes>(*datapath_, settings, config_.neighbors,
+                                                      [](std::uint8_t) { return status::Lane{}; });
 
-  group::DaemonInfo self;
+  control::DaemonInfo self;
   self.incarnation = incarnation_;
   self.max_payload_bytes = datapath_->max_payload_bytes();
   self.features = ring::features_of(config_.shard);
   self.base_udp_port = datapath.base_udp_port;
-  info_ = group::make_rank_info(self, datapath_->lanes(), control_->addresses());
-  info_.secret = group::secret_for(*secret, ::geteuid());
+  info_ = control::make_rank_info(self, datapath_->lanes(), control_->addresses());
+  info_.secret = control::secret_for(*secret, ::geteuid());
 
   datapath_->lane(0).prepare_sleep();
   if (datapath_->lanes() > 1) {
@@ -185,20 +185,20 @@ Error Communicator::aborted() const { return {ErrorCode::kAborted, describe(reas
 
 // --- formation ----------------------------------------------------------------------------------
 
-Result<void> Communicator::resolve(std::span<group::NeighbourPath> paths, TimeNs deadline) {
-  for (group::NeighbourPath& path : paths) {
-    group::Resolution found;
+Result<void> Communicator::resolve(std::span<control::NeighbourPath> paths, TimeNs deadline) {
+  for (control::NeighbourPath& path : paths) {
+    control::Resolution found;
     const auto asked = drive_until(
         [&] {
           found = control_->resolve(path.port, path.remote_ip);
-          return found.state != group::ResolveState::kPending;
+          return found.state != control::ResolveState::kPending;
         },
         deadline,
         fmt::format("rank {} ({}) has not answered for its MAC address on port {}", path.rank,
                     wire::to_string(path.remote_ip),
                     datapath_->ports()[path.port]->config().device));
     if (!asked) return asked;
-    if (found.state == group::ResolveState::kFailed) {
+    if (found.state == control::ResolveState::kFailed) {
       return fail(ErrorCode::kUnavailable,
                   fmt::format("rank {} ({}) cannot be reached: {}", path.rank,
                               wire::to_string(path.remote_ip), found.error));
@@ -234,26 +234,26 @@ Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
   join.request.rank = rank;
   join.request.nranks = static_cast<std::uint16_t>(table.size());
   join.table.assign(table.begin(), table.end());
-  const auto agreement = group::check_join(join, info_);
+  const auto agreement = control::check_join(join, info_);
   if (!agreement) return tl::unexpected(agreement.error());
 
-  group::PlanRequest wanted;
+  control::PlanRequest wanted;
   wanted.key = key;
   wanted.rank = rank;
   wanted.nranks = join.request.nranks;
   wanted.lanes = agreement->lanes;
   wanted.payload_bytes = agreement->payload_bytes;
-  wanted.table_digest = group::table_digest(key, 1, *agreement, table);
+  wanted.table_digest = control::table_digest(key, 1, *agreement, table);
   wanted.incarnation = incarnation_;
-  wanted.upstream_token = group::link_token(
+  wanted.upstream_token = control::link_token(
       key, static_cast<std::uint16_t>((rank + wanted.nranks - 1) % wanted.nranks), table);
-  wanted.downstream_token = group::link_token(key, rank, table);
+  wanted.downstream_token = control::link_token(key, rank, table);
   if (wanted.nranks > 1) {
     const auto paths = [&](int step) {
       const auto neighbour =
           static_cast<std::uint16_t>((rank + wanted.nranks + step) % wanted.nranks);
-      return group::neighbour_paths(rank, neighbour, step > 0, wanted.lanes, table, info_,
-                                    control_->addresses());
+      return control::neighbour_paths(rank, neighbour, step > 0, wanted.lanes, table, info_,
+                                      control_->addresses());
     };
     auto down = paths(1);
     if (!down) return tl::unexpected(down.error());

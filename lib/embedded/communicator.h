@@ -22,7 +22,7 @@
 #include "base/abort_reason.h"
 #include "base/result.h"
 #include "base/types.h"
-#include "group/datapath_lanes.h"
+#include "control/datapath_lanes.h"
 #include "ipc/control_messages.h"
 #include "lane/clock.h"
 #include "lane/datapath.h"
@@ -42,7 +42,7 @@ struct Config {
   ring::ShardConfig shard;
   std::uint8_t dscp = 0;
   bool ecn = false;
-  std::vector<group::StaticNeighbor> neighbors;
+  std::vector<control::StaticNeighbor> neighbors;
 };
 
 /// What a caller hands over. `input` and `output` are [count] of `datatype`; they are equal or do
@@ -112,7 +112,7 @@ class Communicator {
   /// Drives until `done()`, the group is aborted, or `deadline`.
   template <class Done>
   Result<void> drive_until(Done&& done, TimeNs deadline, const std::string& what);
-  [[nodiscard]] Result<void> resolve(std::span<group::NeighbourPath> paths, TimeNs deadline);
+  [[nodiscard]] Result<void> resolve(std::span<control::NeighbourPath> paths, TimeNs deadline);
   [[nodiscard]] Result<void> send(command::RequestType type, TimeNs deadline);
   [[nodiscard]] Error aborted() const;
 
@@ -120,7 +120,7 @@ class Communicator {
   lane::TscClock clock_;
   std::unique_ptr<lane::Datapath> datapath_;
   std::unique_ptr<lane::LaneThreads> threads_;
-  std::unique_ptr<group::DatapathLanes> control_;
+  std::unique_ptr<control::DatapathLanes> control_;
   ipc::RankInfo info_;
   std::uint64_t incarnation_ = 0;
 

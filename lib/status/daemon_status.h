@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// What a daemon tells of itself: one struct, which the control thread fills once for each who asks
-/// (group/status.cc), and from which everything that anybody reads is made: the JSON of the control
-/// socket (to_json() below), Prometheus' metrics, DPDK's telemetry, and the views of the operator's
-/// tool, which reads the JSON back into the same struct. Plain data; any thread; it allocates.
+/// (control/status.cc), and from which everything that anybody reads is made: the JSON of the
+/// control socket (to_json() below), Prometheus' metrics, DPDK's telemetry, and the views of the
+/// operator's tool, which reads the JSON back into the same struct. Plain data; any thread; it
+/// allocates.
 ///
 /// A member's name is its name in the JSON. daemon_status.cc lists each struct's members once, for
 /// both ways, and does not compile if one is missing there. 64-bit ids are hexadecimal texts, since

@@ -20,15 +20,15 @@
 #include <string>
 #include <vector>
 
+#include "control/manager.h"
 #include "fuzz/input.h"
-#include "group/manager.h"
 #include "ipc/control_server.h"
 
 namespace {
 
 using namespace gradwire;
 using namespace gradwire::fuzz;
-using namespace gradwire::group;
+using namespace gradwire::control;
 using ipc::MessageType;
 
 constexpr std::size_t kSockets = 4;

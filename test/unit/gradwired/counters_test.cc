@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-#include "group/shard_status.h"
+#include "control/shard_status.h"
 #include "operate/metrics.h"
 #include "ring/shard.h"
 
@@ -40,7 +40,7 @@ constexpr std::size_t word_of(std::size_t byte) { return byte / sizeof(std::uint
 
 TEST_CASE("the status shows every counter of a shard") {
   const auto shown =
-      values_in(group::transport_status(counters_that_differ<ring::ShardCounters>()));
+      values_in(control::transport_status(counters_that_differ<ring::ShardCounters>()));
   for (std::size_t i = 0; i < word_of(sizeof(ring::ShardCounters)); ++i) {
     // The reason that is none.
     if (i == word_of(offsetof(ring::ShardCounters, drops))) continue;
@@ -51,7 +51,7 @@ TEST_CASE("the status shows every counter of a shard") {
 
 TEST_CASE("the status shows every counter of a lane") {
   using lane::LaneCounters;
-  const auto shown = values_in(group::lane_counters_status(counters_that_differ<LaneCounters>()));
+  const auto shown = values_in(control::lane_counters_status(counters_that_differ<LaneCounters>()));
   // The latencies are a part of their own, and the struct fills whole cache lines.
   constexpr std::size_t kLatency = word_of(offsetof(LaneCounters, op_latency_ns));
   constexpr std::size_t kDrops = word_of(offsetof(LaneCounters, drops));
@@ -103,7 +103,7 @@ T with_values() {
 TEST_CASE("the metrics have every counter of a shard that the status shows") {
   status::DaemonStatus status;
   status.lanes.emplace_back().transport =
-      group::transport_status(counters_that_differ<ring::ShardCounters>());
+      control::transport_status(counters_that_differ<ring::ShardCounters>());
   const json counters = status.lanes[0].transport;
   const auto exported = exported_of(status);
   check_exported(counters, exported,

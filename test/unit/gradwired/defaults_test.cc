@@ -56,7 +56,7 @@ TEST_CASE("ports, lanes and faults are the same by configuration and without one
 
 TEST_CASE("the bounds on clients are the same by configuration and without one") {
   const config::DaemonConfig config = untouched("[daemon]\ncontrol_socket = \"/tmp/gw.sock\"\n");
-  CHECK(group_limits(config) == group::Limits{});
+  CHECK(group_limits(config) == control::Limits{});
   const auto server = control_server_options(config);
   REQUIRE(server.has_value());
   const ipc::ControlServerOptions alone;

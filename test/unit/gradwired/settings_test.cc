@@ -92,7 +92,7 @@ TEST_CASE("milliseconds, MiB and Gbit/s become what the libraries count in") {
   CHECK(shard.sender.rate_bps == 2'500'000'000);
   CHECK(shard.eager_packets == 7);
   CHECK(features(config) == (512u << 16 | ring::kTokenFeature | 7));
-  const group::Limits limits = group_limits(config);
+  const control::Limits limits = group_limits(config);
   CHECK(limits.bytes_per_client == 3u << 20);
   CHECK(limits.stop_drain_ns == 3'000'000);
 }

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Formation: members gather, neighbours' addresses are resolved, lanes say hello, members get their
+// handles. Bounded as a whole; whatever fails names what is missing.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "control/manager.h"
+
+namespace gradwire::control {
+namespace {
+
+/// The manager's bound comes first, since it can name what is missing; the shard's is behind it.
+constexpr TimeNs kShardGraceNs = 1'000'000'000;
+
+std::string seconds_text(TimeNs ns) {
+  return fmt::format("{:.1f} s", static_cast<double>(ns) / 1e9);
+}
+
+std::string key_text(const GroupKey& key) {
+  return fmt::format("group {:016x} epoch {}", key.group_id, key.epoch);
+}
+
+}  // namespace
+
+void Manager::join(const PendingReply& to, Client& client, std::span<const std::byte> body,
+                   TimeNs now) {
+  if (stop_ != StopState::kRunning) {
+    return reply_error(to, {ErrorCode::kUnavailable, "the daemon is stopping"});
+  }
+  const auto parsed = ipc::parse_join(body);
+  if (!parsed) return reply_error(to, parsed.error());
+  const auto bound = formation_bound(parsed->request);
+  if (!bound) return reply_error(to, bound.error());
+  const auto found = group_to_join(*parsed, client, now);
+  if (!found) return reply_error(to, found.error());
+  Group& group = **found;
+  Member& member = group.members[parsed->request.member];
+  member.client_id = client.id;
+  member.pid = client.peer.pid;
+  member.join_reply = to;
+  group.formation_deadline = std::min(group.formation_deadline, now + *bound);
+  if (group.all_joined()) {
+    set_state(group, GroupState::kResolving, now);
+    resolve(group, now);
+  }
+}
+
+Result<TimeNs> Manager::formation_bound(const ipc::JoinRequest& request) const {
+  if (request.timeout_ms == 0) return options_.limits.formation_default_ns;
+  const TimeNs bound = static_cast<TimeNs>(request.timeout_ms) * 1'000'000;
+  if (bound > options_.limits.formation_max_ns) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("timeout of {} ms, at most {}", request.timeout_ms,
+                            options_.limits.formation_max_ns / 1'000'000));
+  }
+  return bound;
+}
+
+Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& client, TimeNs now) {
+  const auto agreement = check_join(body, info_for(client.peer.uid));
+  if (!agreement) return tl::unexpected(agreement.error());
+  const std::uint32_t id = client.id;
+  const auto mine = std::ranges::count_if(
+      groups_, [id](const auto& entry) { return entry.second->member_of(id) != nullptr; });
+  if (static_cast<std::uint64_t>(mine) >= options_.limits.groups_per_client) {
+    return fail(ErrorCode::kResourceExhausted,
+                fmt::format("the client is a member of {} groups, and limits.client_groups = {}",
+                            mine, options_.limits.groups_per_client));
+  }
+  const GroupKey key = {body.request.group_id, body.request.epoch};
+  for (const auto& [handle, group] : groups_) {
+    if (!(group->key == key)) continue;
+    if (auto ok = check_member(*group, body, client); !ok) return tl::unexpected(ok.error());
+    return group.get();
+  }
+  if (drain_ != DrainState::kNone) {
+    return fail(ErrorCode::kUnavailable, "the daemon is being drained: it forms no new group");
+  }
+  if (auto room = room_for_group(client.peer.uid); !room) return tl::unexpected(room.error());
+  auto group = std::make_unique<Group>();
+  group->key = key;
+  group->rank = body.request.rank;
+  group->uid = client.peer.uid;
+  group->table = body.table;
+  group->agreement = *agreement;
+  group->digest = table_digest(key, body.request.member_count, *agreement, body.table);
+  group->members.resize(body.request.member_count);
+  group->since = group->formation_start = now;
+  group->formation_deadline = kNever;
+  // Ranks that have no common network can be told before anyone waits.
+  if (auto ok = choose_paths(*group); !ok) return tl::unexpected(ok.error());
+  group->handle = next_group_handle_++;
+  Group* made = groups_.emplace(group->handle, std::move(group)).first->second.get();
+  remember_name(*made);
+  return made;
+}
+
+Result<void> Manager::room_for_group(uid_t uid) const {
+  const Limits& limits = options_.limits;
+  if (groups_.size() >= limits.groups) {
+    return fail(ErrorCode::kResourceExhausted,
+                fmt::format("the daemon has {} groups, and limits.groups = {}", groups_.size(),
+                            limits.groups));
+  }
+  const auto of_user =
+      std::ranges::count_if(groups_, [uid](const auto& entry) { return entry.second->uid == uid; });
+  if (static_cast<std::uint64_t>(of_user) >= limits.groups_per_user) {
+    return fail(ErrorCode::kResourceExhausted,
+                fmt::format("user {} has {} groups, and limits.user_groups = {}: leave one, or "
+                            "raise limits.user_groups in the daemon's configuration",
+                            uid, of_user, limits.groups_per_user));
+  }
+  return {};
+}
+
+Result<void> Manager::check_member(const Group& group, const ipc::JoinBody& body,
+                                   const Client& client) const {
+  if (group.uid != client.peer.uid) {
+    return fail(ErrorCode::kPermission,
+                fmt::format("{} belongs to another user here", key_text(group.key)));
+  }
+  if (group.state != GroupState::kGathering) {
+    return fail(ErrorCode::kBusy,
+                fmt::format("{} is {} on this daemon: use the next epoch, or wait until all its "
+                            "members have left",
+                            key_text(group.key), name_of(group.state)));
+  }
+  if (body.request.member_count != group.members.size()) {
+    return fail(ErrorCode::kMismatch,
+                fmt::format("member {} says {} members a rank, the others here say {}",
+                            body.request.member, body.request.member_count, group.members.size()));
+  }
+  if (const std::string text = difference(group.table, body.table); !text.empty()) {
+    return fail(ErrorCode::kMismatch,
+                fmt::format("the table of member {} differs from that of the members before it: {}",
+                            body.request.member, text));
+  }
+  const Member& member = group.members[body.request.member];
+  if (member.joined()) {
+    return fail(ErrorCode::kBusy, fmt::format("member {} has joined already (pid {})",
+                                              body.request.member, member.pid));
+  }
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    if (group.members[i].joined() && group.members[i].client_id == client.id) {
+      return fail(ErrorCode::kBusy,
+                  fmt::format("this connection has joined as member {}: member {} needs a "
+                              "connection of its own",
+                              i, body.request.member));
+    }
+  }
+  return {};
+}
+
+Result<void> Manager::choose_paths(Group& group) const {
+  if (group.nranks() == 1) return {};
+  const auto paths = [&](std::uint16_t neighbour, bool downstream) {
+    return neighbour_paths(group.rank, neighbour, downstream, group.agreement.lanes, group.table,
+                           own_info_, lanes_.addresses());
+  };
+  auto down = paths(group.downstream_rank(), true);
+  if (!down) return tl::unexpected(down.error());
+  auto up = paths(group.upstream_rank(), false);
+  if (!up) return tl::unexpected(up.error());
+  group.downstream = std::move(*down);
+  group.upstream = std::move(*up);
+  const std::size_t networks =
+      common_addresses(own_info_, group.table[group.downstream_rank()]).size();
+  group.idle_networks = networks - group.downstream.size();
+  if (group.idle_networks > 0) {
+    spdlog::warn(
+        "{}: {} networks lead to rank {}, and {} lanes use {} of them: as many lanes as "
+        "networks use all",
+        key_text(group.key), networks, group.downstream_rank(), group.agreement.lanes,
+        group.downstream.size());
+  }
+  return {};
+}
+
+Result<bool> Manager::resolve_paths(std::span<NeighbourPath> paths) {
+  bool all = true;
+  for (NeighbourPath& path : paths) {
+    if (path.remote_mac) continue;
+    const Resolution resolution = lanes_.resolve(path.port, path.remote_ip);
+    switch (resolution.state) {
+      case ResolveState::kPending:
+        all = false;
+        break;
+      case ResolveState::kResolved:
+        path.remote_mac = resolution.mac;
+        break;
+      case ResolveState::kFailed:
+        return fail(ErrorCode::kUnavailable,
+                    fmt::format("rank {} ({}) cannot be reached on port {}: {}", path.rank,
+                                wire::to_string(path.remote_ip), path.port, resolution.error));
+    }
+  }
+  return all;
+}
+
+void Manager::resolve(Group& group, TimeNs now) {
+  if (group.state != GroupState::kResolving) return;
+  bool all = true;
+  for (std::vector<NeighbourPath>* paths : {&group.downstream, &group.upstream}) {
+    const auto done = resolve_paths(*paths);
+    if (!done) {
+      return fail_formation(group, done.error(),
+                            reason_here(group, AbortCode::kFormation, done.error().message), now);
+    }
+    all &= *done;
+  }
+  if (all) start_lanes(group, now);
+}
+
+void Manager::start_lanes(Group& group, TimeNs now) {
+  PlanRequest wanted;
+  wanted.key = group.key;
+  wanted.rank = group.rank;
+  wanted.nranks = group.nranks();
+  wanted.member_count = static_cast<std::uint16_t>(group.members.size());
+  wanted.lanes = group.agreement.lanes;
+  wanted.payload_bytes = group.agreement.payload_bytes;
+  wanted.table_digest = group.digest;
+  wanted.incarnation = options_.daemon.incarnation;
+  wanted.upstream_token = link_token(group.key, group.upstream_rank(), group.table);
+  wanted.downstream_token = link_token(group.key, group.rank, group.table);
+  wanted.downstream = group.downstream;
+  wanted.upstream = group.upstream;
+  wanted.formation_ns = std::max<TimeNs>(group.formation_deadline - now, 0) + kShardGraceNs;
+  const auto plan = lanes_.create_plan(wanted);
+  if (!plan) {
+    return fail_formation(group, plan.error(),
+                          reason_here(group, AbortCode::kFormation, plan.error().message), now);
+  }
+  group.plan = *plan;
+  group.plan->group_handle = group.handle;
+  group.plan->member_clients.clear();
+  for (const Member& member : group.members) {
+    group.plan->member_clients.push_back(member.client_id);
+  }
+  set_state(group, GroupState::kForming, now);
+  for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+    command::Request add;
+    add.type = command::RequestType::kAddGroup;
+    add.group_handle = group.handle;
+    add.plan = group.plan;
+    request(lane, add);
+  }
+}
+
+void Manager::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
+  if (group.state != GroupState::kForming || lane >= group.agreement.lanes) return;
+  group.lanes_formed.set(lane);
+  if (group.lanes_formed.count() < group.agreement.lanes) return;
+  set_state(group, GroupState::kFormed, now);
+  spdlog::info("{} formed: rank {} of {}, {} members, {} lanes, payload {}", key_text(group.key),
+               group.rank, group.nranks(), group.members.size(), group.agreement.lanes,
+               group.agreement.payload_bytes);
+  ipc::JoinReply body;
+  body.group_handle = group.handle;
+  body.payload_bytes = group.agreement.payload_bytes;
+  body.lanes = group.agreement.lanes;
+  for (Member& member : group.members) {
+    if (member.join_reply) reply(*member.join_reply, ipc::bytes_of(body));
+    member.join_reply.reset();
+  }
+}
+
+void Manager::check_formation_deadline(Group& group, TimeNs now) {
+  if (group.state > GroupState::kForming || now < group.formation_deadline) return;
+  const std::string missing = what_is_missing(group, now);
+  AbortReason reason = reason_here(group, AbortCode::kFormation, missing);
+  reason.culprit_rank = late_rank(group, now);
+  reason.duration_ns = static_cast<std::uint64_t>(now - group.formation_start);
+  fail_formation(
+      group,
+      {ErrorCode::kTimedOut, fmt::format("{} was not formed within {}: {}", key_text(group.key),
+                                         seconds_text(now - group.formation_start), missing)},
+      reason, now);
+}
+
+std::uint16_t Manager::late_rank(const Group& group, TimeNs now) const {
+  if (group.state != GroupState::kForming || group.nranks() == 1) return group.rank;
+  for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+    if (group.lanes_formed.test(lane)) continue;
+    const ring::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
+    if (!status.downstream_heard) return group.downstream_rank();
+    if (!status.upstream_heard) return group.upstream_rank();
+  }
+  return group.rank;
+}
+
+std::string Manager::what_is_missing(const Group& group, TimeNs now) const {
+  std::string text;
+  const auto add = [&text](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
+  if (group.state == GroupState::kGathering) {
+    for (std::size_t i = 0; i < group.members.size(); ++i) {
+      if (group.members[i].joined()) continue;
+      add(fmt::format("member {} of {} has not joined", i, group.members.size()));
+    }
+    return text;
+  }
+  if (group.state == GroupState::kResolving) {
+    const auto unresolved = [&add](std::span<const NeighbourPath> paths, const char* side) {
+      for (const NeighbourPath& path : paths) {
+        if (path.remote_mac) continue;
+        add(fmt::format("{} rank {} ({}) has not answered for its MAC address on port {}", side,
+                        path.rank, wire::to_string(path.remote_ip), path.port));
+      }
+    };
+    unresolved(group.downstream, "downstream");
+    unresolved(group.upstream, "upstream");
+    return text;
+  }
+  for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+    if (group.lanes_formed.test(lane)) continue;
+    const ring::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
+    if (!group.downstream.empty() && !status.downstream_heard) {
+      const NeighbourPath& path = path_of(group.downstream, lane);
+      add(
+          fmt::format("downstream rank {} ({}) has not answered the hello of lane {} (if it "
+                      "answers pings, an MTU on the way is below {})",
+                      path.rank, wire::to_string(path.remote_ip), lane,
+                      wire::full_packet_bytes(group.agreement.payload_bytes)));
+    }
+    if (!group.upstream.empty() && !status.upstream_heard) {
+      const NeighbourPath& path = path_of(group.upstream, lane);
+      add(fmt::format("upstream rank {} ({}) has sent no hello to lane {}", path.rank,
+                      wire::to_string(path.remote_ip), lane));
+    }
+    if (status.downstream_heard && status.upstream_heard) {
+      add(fmt::format("lane {} has not said that it formed", lane));
+    }
+  }
+  return text.empty() ? "the lanes have not said that they formed" : text;
+}
+
+void Manager::fail_formation(Group& group, const Error& error, const AbortReason& reason,
+                             TimeNs now) {
+  spdlog::warn("{}: {}", key_text(group.key), error.message);
+  for (Member& member : group.members) {
+    if (member.join_reply) reply_error(*member.join_reply, error);
+    member.join_reply.reset();
+    member.left = true;
+  }
+  if (group.state == GroupState::kForming) {
+    abort_group(group, reason, -1, now);
+    begin_close(group, now);
+    return;
+  }
+  forget_if_left(group.handle);
+}
+
+}  // namespace gradwire::control

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/gpu_lanes.h"
+
+#include <fmt/format.h>
+#include <rte_mempool.h>
+
+#include <utility>
+
+namespace gradwire::control {
+
+Result<std::unique_ptr<GpuLanes>> GpuLanes::open(reduce::GpuDevice& device,
+                                                 const lane::Datapath& datapath) {
+  std::unique_ptr<GpuLanes> lanes(new GpuLanes(device));
+  for (std::uint8_t lane = 0; lane < datapath.lanes(); ++lane) {
+    // Headers are not for the GPU, and a pool in its own memory needs no registration.
+    if (device.path() != reduce::PayloadPath::kGpuDirect) {
+      auto done = lanes->register_pool(*datapath.pools(lane).packet());
+      if (!done) return tl::unexpected(done.error());
+    }
+    auto queue = reduce::GpuQueue::create(device, datapath.max_payload_bytes());
+    if (!queue) return tl::unexpected(queue.error());
+    lanes->queues_.push_back(std::move(*queue));
+  }
+  return lanes;
+}
+
+GpuLanes::~GpuLanes() {
+  queues_.clear();
+  for (void* memory : registered_) device_.unregister_host(memory);
+}
+
+Result<void> GpuLanes::register_pool(rte_mempool& pool) {
+  std::vector<std::pair<void*, std::size_t>> parts;
+  rte_mempool_mem_iter(
+      &pool,
+      [](rte_mempool*, void* out, rte_mempool_memhdr* memory, unsigned) {
+        static_cast<std::vector<std::pair<void*, std::size_t>>*>(out)->emplace_back(memory->addr,
+                                                                                    memory->len);
+      },
+      &parts);
+  for (const auto& [address, bytes] : parts) {
+    auto done = device_.register_host(address, bytes, fmt::format("mempool {}", pool.name));
+    if (!done) return done;
+    registered_.push_back(address);
+  }
+  return {};
+}
+
+}  // namespace gradwire::control

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What happens to a group after it was handed to the lanes: abort, leave, close; and the daemon's
+// own stop.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "control/bodies.h"
+#include "control/manager.h"
+
+namespace gradwire::control {
+namespace {
+
+/// Text from a client, for other ranks, logs and terminals: no control characters.
+std::string printable(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return text;
+}
+
+}  // namespace
+
+const char* name_of(GroupState state) noexcept {
+  switch (state) {
+    case GroupState::kGathering:
+      return "gathering";
+    case GroupState::kResolving:
+      return "resolving";
+    case GroupState::kForming:
+      return "forming";
+    case GroupState::kFormed:
+      return "formed";
+    case GroupState::kClosing:
+      return "closing";
+    case GroupState::kClosed:
+      return "closed";
+  }
+  return "group state?";
+}
+
+Result<Group*> Manager::group_of(Client& client, std::uint64_t handle) {
+  Group* group = group_by_handle(handle);
+  Member* member = group == nullptr ? nullptr : group->member_of(client.id);
+  // A handle counts from its join reply on, until its member has left.
+  if (member == nullptr || member->left || member->join_reply) {
+    return fail(
+        ErrorCode::kNotFound,
+        fmt::format("group handle {} is not of a group that this client is a member of", handle));
+  }
+  return group;
+}
+
+void Manager::leave(const PendingReply& to, Client& client, std::span<const std::byte> body,
+                    TimeNs now) {
+  const auto wanted = ipc::body_as<ipc::GroupRequest>(body);
+  if (!wanted) return reply_error(to, wrong_size<ipc::GroupRequest>(to.type, body));
+  const auto found = group_of(client, wanted->group_handle);
+  if (!found) return reply_error(to, found.error());
+  Group& group = **found;
+  Member& member = *group.member_of(client.id);
+  member.left = true;
+  if (group.state == GroupState::kClosed) {
+    reply(to, {});
+    return forget_if_left(group.handle);
+  }
+  member.leave_reply = to;
+  if (group.state == GroupState::kClosing) return;
+  // After an abort nobody waits for the other members: they have nothing left to post.
+  if (group.all_left() || group.reason.is_set()) return begin_close(group, now);
+  group.leave_deadline = std::min(group.leave_deadline, now + options_.limits.leave_grace_ns);
+}
+
+void Manager::abort(const PendingReply& to, Client& client, std::span<const std::byte> body,
+                    TimeNs now) {
+  const auto wanted = ipc::body_as<ipc::AbortRequest>(body);
+  if (!wanted) return reply_error(to, wrong_size<ipc::AbortRequest>(to.type, body));
+  const auto found = group_of(client, wanted->group_handle);
+  if (!found) return reply_error(to, found.error());
+  reply(to, {});
+  abort_group(**found,
+              reason_here(**found, AbortCode::kClientAbort, printable(ipc::text_of(wanted->text))),
+              -1, now);
+}
+
+AbortReason Manager::reason_here(const Group& group, AbortCode code,
+                                 const std::string& detail) const {
+  AbortReason reason;
+  reason.code = code;
+  reason.culprit_rank = group.rank;
+  reason.reporter_rank = group.rank;
+  ipc::copy_text(reason.detail, detail);
+  return reason;
+}
+
+void Manager::abort_group(Group& group, const AbortReason& reason, int from_lane, TimeNs now) {
+  if (group.reason.is_set() || group.state == GroupState::kClosed) return;
+  group.reason = reason;
+  const std::string text = describe(reason);
+  spdlog::warn("group {:016x} epoch {} aborted while {}: {}", group.key.group_id, group.key.epoch,
+               name_of(group.state), text);
+  if (group.plan != nullptr) {
+    for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+      if (lane == from_lane || group.lanes_closed.test(lane)) continue;
+      command::Request abort;
+      abort.type = command::RequestType::kAbortGroup;
+      abort.group_handle = group.handle;
+      abort.reason = reason;
+      request(lane, abort);
+    }
+  }
+  ipc::GroupAbortedEvent event;
+  event.group_handle = group.handle;
+  ipc::copy_text(event.text, text);
+  ipc::MessageHeader header;
+  header.type = static_cast<std::uint16_t>(ipc::MessageType::kGroupAborted);
+  for (const Member& member : group.members) {
+    // A member that still waits for its join reply learns of it there; one that has left and waits
+    // for the close is told, since its ops may have been cut off.
+    const Client* client = client_by_id(member.client_id);
+    if (client == nullptr || client->retired || (member.left && !member.leave_reply)) continue;
+    sink_.send(client->connection, header, ipc::bytes_of(event), {});
+  }
+  // Who has left already waits for the close, and now there is nothing else to wait for.
+  group.leave_deadline = kNever;
+  const auto leaving = [](const Member& member) { return member.left; };
+  if (group.state == GroupState::kFormed && std::ranges::any_of(group.members, leaving)) {
+    begin_close(group, now);
+  }
+}
+
+void Manager::begin_close(Group& group, TimeNs now) {
+  if (group.state >= GroupState::kClosing || group.plan == nullptr) return;
+  set_state(group, GroupState::kClosing, now);
+  for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+    command::Request leave;
+    leave.type = command::RequestType::kLeaveGroup;
+    leave.group_handle = group.handle;
+    request(lane, leave);
+  }
+}
+
+void Manager::on_lane_closed(Group& group, std::uint8_t lane, TimeNs now) {
+  if (group.state != GroupState::kClosing) return;
+  group.lanes_closed.set(lane);
+  if (group.lanes_closed.count() < group.agreement.lanes) return;
+  lanes_.destroy_plan(group.plan);
+  group.plan = nullptr;
+  set_state(group, GroupState::kClosed, now);
+  spdlog::info("group {:016x} epoch {} closed", group.key.group_id, group.key.epoch);
+  for (Member& member : group.members) {
+    if (member.leave_reply) reply(*member.leave_reply, {});
+    member.leave_reply.reset();
+  }
+  forget_if_left(group.handle);
+}
+
+void Manager::check_leave_deadline(Group& group, TimeNs now) {
+  if (group.state != GroupState::kFormed || now < group.leave_deadline) return;
+  std::string text;
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    const Member& member = group.members[i];
+    text += fmt::format("{}member {} (pid {}) {}", text.empty() ? "" : ", ", i, member.pid,
+                        member.left ? "left" : "did not");
+  }
+  abort_group(group, reason_here(group, AbortCode::kPeerLeft, text), -1, now);
+}
+
+void Manager::client_gone(Group& group, Member& member, AbortCode code, const std::string& why,
+                          TimeNs now) {
+  const bool had_left = member.left;
+  member.left = true;
+  member.join_reply.reset();
+  member.leave_reply.reset();
+  const std::string detail =
+      fmt::format("member {} (pid {}) {}", &member - group.members.data(), member.pid, why);
+  const AbortReason reason = reason_here(group, code, detail);
+  if (group.state <= GroupState::kForming) {
+    return fail_formation(group, {ErrorCode::kAborted, describe(reason)}, reason, now);
+  }
+  if (group.state == GroupState::kFormed && !had_left) {
+    abort_group(group, reason, -1, now);
+    // At once, also where members live: nothing may refer to the dead one's memory any more.
+    begin_close(group, now);
+  }
+  if (group.state == GroupState::kClosed) forget_if_left(group.handle);
+}
+
+void Manager::forget_if_left(std::uint64_t handle) {
+  const Group* group = group_by_handle(handle);
+  if (group != nullptr && group->plan == nullptr && group->all_left()) groups_.erase(handle);
+}
+
+void Manager::begin_stop(TimeNs now) {
+  if (stop_ != StopState::kRunning) return;
+  spdlog::info("stopping: {} groups and {} clients have {} ms to leave", groups_.size(),
+               clients_.size(), options_.limits.stop_drain_ns / 1'000'000);
+  stop_ = StopState::kDraining;
+  stop_deadline_ = now + options_.limits.stop_drain_ns;
+  for (const std::uint64_t handle : group_handles()) {
+    Group* group = group_by_handle(handle);
+    if (group == nullptr || group->state > GroupState::kForming) continue;
+    const AbortReason reason = reason_here(*group, AbortCode::kDaemonStopped, "");
+    fail_formation(*group, {ErrorCode::kUnavailable, describe(reason)}, reason, now);
+  }
+}
+
+void Manager::poll_stop(TimeNs now) {
+  if (stop_ != StopState::kDraining) return;
+  if (now < stop_deadline_ && !groups_.empty()) return;
+  stop_ = StopState::kClosing;
+  stop_deadline_ = now + options_.limits.stop_close_ns;
+  for (const std::uint64_t handle : group_handles()) {
+    Group* group = group_by_handle(handle);
+    if (group == nullptr || group->state != GroupState::kFormed) continue;
+    abort_group(*group, reason_here(*group, AbortCode::kDaemonStopped, ""), -1, now);
+    begin_close(*group, now);
+  }
+  std::vector<Client*> clients;
+  for (const auto& [id, client] : clients_) clients.push_back(client.get());
+  for (Client* client : clients) cut_off(*client, "is let go since the daemon stops", now);
+}
+
+bool Manager::stopped(TimeNs now) const noexcept {
+  if (stop_ != StopState::kClosing) return false;
+  return (clients_.empty() && groups_.empty()) || now >= stop_deadline_;
+}
+
+std::string Manager::leftovers() const {
+  std::string text;
+  for (const auto& [handle, group] : groups_) {
+    text += fmt::format("{}group {:016x} epoch {} is {} (closed on {} of {} lanes)",
+                        text.empty() ? "" : "; ", group->key.group_id, group->key.epoch,
+                        name_of(group->state), group->lanes_closed.count(), group->agreement.lanes);
+  }
+  for (const auto& [id, client] : clients_) {
+    text += fmt::format("{}client {} (pid {}) has {} memory regions", text.empty() ? "" : "; ", id,
+                        client->peer.pid, client->memories.size());
+  }
+  return text;
+}
+
+void Manager::set_state(Group& group, GroupState state, TimeNs now) const {
+  group.state = state;
+  group.since = now;
+}
+
+Group* Manager::group_by_handle(std::uint64_t handle) noexcept {
+  const auto found = groups_.find(handle);
+  return found == groups_.end() ? nullptr : found->second.get();
+}
+
+std::vector<std::uint64_t> Manager::group_handles() const {
+  std::vector<std::uint64_t> handles;
+  handles.reserve(groups_.size());
+  for (const auto& [handle, group] : groups_) handles.push_back(handle);
+  return handles;
+}
+
+}  // namespace gradwire::control

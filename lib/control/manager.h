@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The control plane of a daemon: its clients, their memory, and its part in groups. It takes
+/// clients' messages and lanes' notices, and sends replies (MessageSink) and requests
+/// (LaneControl). One object, on the control thread (the main lcore); time is a parameter; it
+/// allocates, and makes system calls only to make shared memory and to see a process end.
+///
+/// How things end, since that is where the rules are:
+/// - A group ends when all its members have left. While some have left and others have not, the
+///   others have Limits::leave_grace_ns; then the group aborts with kPeerLeft.
+/// - When a shard aborts, or a member asks for it, every lane aborts, every member gets a
+///   kGroupAborted event, and the group stays on the lanes until a member leaves, so that what they
+///   still post is answered with the reason.
+/// - When a client dies, its groups abort with kClientDied (with kPeerLeft where it closed the
+///   client by itself) and leave the lanes at once; for members
+///   that live, a closed group is kept until they leave. Its memory is unmapped, and the client
+///   forgotten, when the command lane has said that nothing refers to them. Other groups go on.
+/// - Formation that fails leaves nothing behind: members get an error and no handle.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/abort_reason.h"
+#include "base/result.h"
+#include "control/lane_control.h"
+#include "control/lent_texts.h"
+#include "control/options.h"
+#include "control/state.h"
+#include "ipc/message_sink.h"
+#include "ipc/message_socket.h"
+#include "ipc/worker.h"
+#include "status/daemon_status.h"
+
+namespace gradwire::control {
+
+class Manager {
+ public:
+  /// `lanes`, `sink` and `worker` outlive the manager. Without a worker everything is done at once.
+  Manager(const ManagerOptions& options, LaneControl& lanes, ipc::MessageSink& sink, TimeNs now,
+          ipc::Worker* worker = nullptr);
+  /// The lanes have been stopped by then: what they still held is destroyed here.
+  ~Manager();
+  Manager(const Manager&) = delete;
+  Manager& operator=(const Manager&) = delete;
+
+  void on_message(ipc::ConnectionId connection, const ipc::PeerCredentials& peer,
+                  const ipc::Message& message, TimeNs now);
+  void on_hangup(ipc::ConnectionId connection, TimeNs now);
+  /// Takes notices, asks for addresses, keeps the bounds. Call it every round of the control loop.
+  void poll(TimeNs now);
+
+  /// The daemon is to stop: nothing new is accepted; members have Limits::stop_drain_ns to leave,
+  /// then every group aborts with kDaemonStopped and every client is hung up.
+  void begin_stop(TimeNs now);
+  /// @return whether everything is closed, or the bound for it has passed.
+  [[nodiscard]] bool stopped(TimeNs now) const noexcept;
+  /// What was not closed in time; empty where all was.
+  [[nodiscard]] std::string leftovers() const;
+
+  /// The whole status. Of other users' groups `viewer` does not get to know what names them on the
+  /// wire; root and the daemon's own user see all.
+  [[nodiscard]] status::DaemonStatus status(TimeNs now, uid_t viewer = 0) const;
+  /// The last events of ops, as in a kTrace reply; `viewer` as above.
+  [[nodiscard]] nlohmann::json trace(TimeNs now, uid_t viewer = 0) const {
+    return prepare_trace(now, viewer)();
+  }
+
+  [[nodiscard]] std::size_t client_count() const noexcept { return clients_.size(); }
+  [[nodiscard]] std::size_t group_count() const noexcept { return groups_.size(); }
+
+ private:
+  enum class StopState : std::uint8_t { kRunning, kDraining, kClosing };
+  struct GroupName {
+    GroupKey key;
+    uid_t uid = 0;
+    std::uint16_t rank = 0;
+    std::uint16_t nranks = 0;
+  };
+  struct Outstanding {
+    std::unique_ptr<command::Request> request;
+    std::uint8_t lane = 0;
+  };
+
+  // manager.cc: messages in, replies and requests out, notices
+  void dispatch(const PendingReply& reply, const ipc::PeerCredentials& peer,
+                const ipc::Message& message, TimeNs now);
+  void reply(const PendingReply& to, std::span<const std::byte> body,
+             std::vector<ipc::UniqueFd> fds = {});
+  void reply_error(const PendingReply& to, const Error& error);
+  void request(std::uint8_t lane, command::Request request);
+  void flush_requests();
+  void on_notice(const command::Notice& notice, TimeNs now);
+  void on_request_done(const command::Notice& notice, TimeNs now);
+
+  // clients.cc: clients and their memory
+  /// This daemon's entry in a table, as processes of this user get and give it.
+  [[nodiscard]] ipc::RankInfo info_for(uid_t uid) const;
+  void open(const PendingReply& reply, const ipc::PeerCredentials& peer,
+            std::span<const std::byte> body, TimeNs now);
+  [[nodiscard]] Result<void> room_for_client(uid_t uid) const;
+  [[nodiscard]] Result<std::unique_ptr<Client>> make_client(const ipc::PeerCredentials& peer);
+  void client_added(Client& client);
+  /// Ids that nothing has: they begin anew after ManagerOptions::last_id, and 0 is none.
+  [[nodiscard]] std::uint32_t unused_client_id();
+  [[nodiscard]] std::uint32_t unused_memory_handle(const Client& client);
+  template <class IsUsed>
+  [[nodiscard]] std::uint32_t next_unused(std::uint32_t& last, IsUsed&& is_used) const {
+    do {
+      last = last == options_.last_id ? 1 : last + 1;
+    } while (is_used(last));
+    return last;
+  }
+  void allocate(const PendingReply& reply, Client& client, std::span<const std::byte> body);
+  /// In hugepages, registered with the lanes, or on their GPU.
+  [[nodiscard]] Result<Memory> make_memory_on_gpu(std::uint64_t bytes);
+  /// Starts the client's next, if the worker has none of it: its answers come in order.
+  void make_next_memory(Client& client);
+  [[nodiscard]] Result<ipc::SharedMemory> reserve_memory(const Client& client,
+                                                         std::uint64_t bytes) const;
+  [[nodiscard]] Result<void> check_quota(std::uint64_t used, std::uint64_t bytes) const;
+  void memory_made(std::uint32_t client_id, std::uint32_t handle, Making& making);
+  void add_memory(Client& client, std::uint32_t handle);
+  void memory_failed(Client& client, std::uint32_t handle, const Error& error);
+  /// One piece of it, in the worker. @return whether all is done.
+  [[nodiscard]] static bool make_piece(Making& making, LaneControl& lanes);
+  /// Unmaps it; if that takes long, elsewhere. Then `done`.
+  void discard(ipc::SharedMemory memory, bool registered, std::function<void()> done);
+  void memory_added(Client& client, std::uint32_t handle);
+  void free_memory(const PendingReply& reply, Client& client, std::span<const std::byte> body);
+  void remove_memory(Client& client, std::uint32_t handle);
+  void make_event(const PendingReply& reply, Client& client);
+  void event_added(Client& client, std::uint32_t handle);
+  void memory_removed(Client& client, std::uint32_t handle);
+  /// CUDA wants an importer to have closed memory before its exporter frees it.
+  void watch_process(Client& client, TimeNs now);
+  void release_lingering(TimeNs now);
+  void on_client_fault(const command::Notice& notice, TimeNs now);
+  void check_memory_faults(TimeNs now);
+  /// The client's part is over: groups end, memory goes, in time the client itself. `why` goes on
+  /// from "the client ...".
+  void retire(Client& client, const std::string& why, TimeNs now,
+              AbortCode code = AbortCode::kClientDied);
+  /// The daemon ends it: the client is told why, retired and hung up.
+  void cut_off(Client& client, const std::string& why, TimeNs now);
+  void forget_if_gone(std::uint32_t client_id);
+  [[nodiscard]] Client* client_of(ipc::ConnectionId connection) noexcept;
+  [[nodiscard]] Client* client_by_id(std::uint32_t client_id) noexcept;
+
+  // formation.cc: from the first join to the join replies
+  void join(const PendingReply& reply, Client& client, std::span<const std::byte> body, TimeNs now);
+  [[nodiscard]] Result<Group*> group_to_join(const ipc::JoinBody& join, const Client& client,
+                                             TimeNs now);
+  [[nodiscard]] Result<void> room_for_group(uid_t uid) const;
+  [[nodiscard]] Result<void> check_member(const Group& group, const ipc::JoinBody& join,
+                                          const Client& client) const;
+  [[nodiscard]] Result<TimeNs> formation_bound(const ipc::JoinRequest& request) const;
+  [[nodiscard]] Result<void> choose_paths(Group& group) const;
+  void resolve(Group& group, TimeNs now);
+  /// @return whether all are.
+  [[nodiscard]] Result<bool> resolve_paths(std::span<NeighbourPath> paths);
+  void start_lanes(Group& group, TimeNs now);
+  void on_lane_formed(Group& group, std::uint8_t lane, TimeNs now);
+  void check_formation_deadline(Group& group, TimeNs now);
+  /// The rank that formation waits for: a neighbour that was not heard, else this one.
+  [[nodiscard]] std::uint16_t late_rank(const Group& group, TimeNs now) const;
+  [[nodiscard]] std::string what_is_missing(const Group& group, TimeNs now) const;
+  /// Members get the error; what the lanes have of the group closes.
+  void fail_formation(Group& group, const Error& error, const AbortReason& reason, TimeNs now);
+
+  // lifecycle.cc: abort, leave, close, stop
+  void leave(const PendingReply& reply, Client& client, std::span<const std::byte> body,
+             TimeNs now);
+  void abort(const PendingReply& reply, Client& client, std::span<const std::byte> body,
+             TimeNs now);
+  [[nodiscard]] Result<Group*> group_of(Client& client, std::uint64_t handle);
+  /// `from_lane` knows already; -1 = none does.
+  void abort_group(Group& group, const AbortReason& reason, int from_lane, TimeNs now);
+  void begin_close(Group& group, TimeNs now);
+  void on_lane_closed(Group& group, std::uint8_t lane, TimeNs now);
+  void check_leave_deadline(Group& group, TimeNs now);
+  void client_gone(Group& group, Member& member, AbortCode code, const std::string& why,
+                   TimeNs now);
+  void forget_if_left(std::uint64_t handle);
+  void poll_stop(TimeNs now);
+  void set_state(Group& group, GroupState state, TimeNs now) const;
+  [[nodiscard]] Group* group_by_handle(std::uint64_t handle) noexcept;
+  [[nodiscard]] std::vector<std::uint64_t> group_handles() const;
+  [[nodiscard]] AbortReason reason_here(const Group& group, AbortCode code,
+                                        const std::string& detail) const;
+
+  // faults.cc
+  void inject(const PendingReply& reply, const ipc::PeerCredentials& peer,
+              std::span<const std::byte> body);
+  void set_faults(std::uint16_t port, const std::string& device, const FaultSettings& faults);
+  [[nodiscard]] std::vector<status::Faults> faults_status() const;
+
+  // operate.cc: the trace, and draining
+  [[nodiscard]] static nlohmann::json event_json(const lane::TraceEvent& event,
+                                                 const GroupName* name);
+  /// @return what makes the trace of copies, in whatever thread.
+  [[nodiscard]] std::function<nlohmann::json()> prepare_trace(TimeNs now, uid_t viewer) const;
+  enum class DrainState : std::uint8_t { kNone, kDraining, kDrained };
+  void drain(const PendingReply& reply, const ipc::PeerCredentials& peer,
+             std::span<const std::byte> body);
+  void on_drained();
+  /// Whether the peer is root or the daemon's own user; else it is told.
+  [[nodiscard]] bool may_operate(const PendingReply& reply, const ipc::PeerCredentials& peer);
+  void remember_name(const Group& group);
+
+  // status.cc
+  void reply_json(const PendingReply& reply, const nlohmann::json& value);
+  /// JSON as it goes to a client: in a message, or in a file where it is too long for one.
+  struct Text {
+    Text() = default;
+    explicit Text(const nlohmann::json& value);
+    std::string text;
+    bool is_long = false;
+    ipc::UniqueFd file;
+  };
+  void reply_text(const PendingReply& reply, const Text& text);
+  /// One text at a time is made, for all of one user who asked, one answer a connection, and then
+  /// for the next user: whoever asks without end keeps nobody waiting.
+  struct Asker {
+    uid_t viewer = 0;
+    std::deque<PendingReply> replies;
+  };
+  struct Asks {
+    std::map<ipc::ConnectionId, Asker> waiting;
+    uid_t last_viewer = 0;
+    bool making = false;
+  };
+  void ask(Asks& asks, const PendingReply& reply, uid_t viewer);
+  /// @param prepare  is called here, with who asks; what it returns in the worker
+  void serve(Asks& asks, const std::function<std::function<nlohmann::json()>(uid_t)>& prepare);
+  void serve_texts(TimeNs now);
+  /// What each lane published last, by group handle: all parts of a status come from one look.
+  using Published = std::vector<std::unordered_map<std::uint64_t, command::PublishedStatus>>;
+  [[nodiscard]] Published read_lanes() const;
+  [[nodiscard]] static const command::PublishedStatus& published_of(const Published& published,
+                                                                    const Group& group,
+                                                                    std::uint8_t lane);
+  [[nodiscard]] status::Lane lane_status(std::uint8_t lane, const Published& published) const;
+  [[nodiscard]] std::vector<status::Op> ops_status(const Group& group, const Published& published,
+                                                   TimeNs now) const;
+  [[nodiscard]] status::Daemon daemon_status(std::span<const status::Port> ports, TimeNs now) const;
+  [[nodiscard]] status::Group group_status(const Group& group, const Published& published,
+                                           TimeNs now) const;
+  [[nodiscard]] std::vector<std::string> waits_of(const Group& group, const Published& published,
+                                                  TimeNs now) const;
+  [[nodiscard]] status::Client client_status(const Client& client, TimeNs now) const;
+
+  ManagerOptions options_;
+  LaneControl& lanes_;
+  ipc::MessageSink& sink_;
+  TimeNs started_;
+  ipc::RankInfo own_info_;  ///< without a secret
+
+  std::map<std::uint32_t, std::unique_ptr<Client>> clients_;  ///< by client id
+  std::map<std::uint64_t, std::unique_ptr<Group>> groups_;    ///< by handle
+  std::uint32_t last_client_id_ = 0;
+  std::uint32_t last_memory_ = 0;
+  std::uint64_t next_group_handle_ = 1;  ///< 64 bits are never used up
+
+  std::unordered_map<command::Request*, Outstanding> outstanding_;
+  std::vector<std::deque<command::Request*>> unsent_;  ///< by lane, in order
+
+  ipc::InlineWorker inline_worker_;
+  ipc::Worker& worker_;
+  Asks status_asks_;
+  Asks trace_asks_;
+  LentTexts lent_;
+  TimeNs polled_at_ = 0;
+
+  DrainState drain_ = DrainState::kNone;
+  std::vector<PendingReply> drain_replies_;
+  std::map<std::uint64_t, GroupName> names_;  ///< by handle; groups that are gone too
+
+  StopState stop_ = StopState::kRunning;
+  TimeNs stop_deadline_ = kNever;
+  TimeNs next_fault_check_ = 0;
+  TimeNs next_linger_check_ = 0;
+};
+
+}  // namespace gradwire::control

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What the daemon tells its control plane at start: who it is, and the bounds it enforces. Plain
+/// data; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/defaults.h"
+#include "base/sip_hash.h"
+#include "base/types.h"
+#include "ipc/shared_memory.h"
+
+namespace gradwire::control {
+
+/// Bounds on what clients can take. Every one is enforced with an error that names it.
+struct Limits {
+  std::uint32_t clients = defaults::kClients;
+  std::uint32_t clients_per_user = defaults::user_share(defaults::kClients);
+  std::uint64_t bytes_per_client = defaults::kClientMemoryMib << 20;
+  std::uint32_t regions_per_client = defaults::kClientRegions;
+  std::uint32_t groups_per_client = defaults::kClientGroups;
+  std::uint32_t groups = defaults::kGroups;
+  std::uint32_t groups_per_user = defaults::user_share(defaults::kGroups);
+  /// If a join names no timeout.
+  TimeNs formation_default_ns = defaults::ms(defaults::kFormationMs);
+  TimeNs formation_max_ns = 3'600'000'000'000;
+  /// A member has left and others have not: so long until the group is aborted, since an op that
+  /// they post would wait for a contribution that never comes.
+  TimeNs leave_grace_ns = defaults::ms(defaults::kLeaveGraceMs);
+  /// After begin_stop(): for members to leave by themselves.
+  TimeNs stop_drain_ns = defaults::ms(defaults::kDrainMs);
+  /// After the drain: for the lanes to close.
+  TimeNs stop_close_ns = defaults::ms(defaults::kCloseMs);
+  friend bool operator==(const Limits&, const Limits&) = default;
+};
+
+struct DaemonInfo {
+  std::string version;
+  std::uint64_t incarnation = 0;  ///< random at start, not 0
+  SipHashKey secret;              ///< random at start; secret_for() makes users' secrets of it
+  std::uint32_t max_payload_bytes = 0;
+  std::uint32_t features = 0;         ///< must be equal on all ranks of a group
+  std::uint16_t base_udp_port = 0;    ///< lane i listens on base_udp_port + i
+  int numa_node = -1;                 ///< where client memory goes
+  std::vector<std::string> datapath;  ///< what was found at start, for the status: ports, drivers
+  std::vector<std::string> warnings;  ///< the same, what is not as it should be
+};
+
+struct ManagerOptions {
+  DaemonInfo daemon;
+  Limits limits;
+  ipc::PageKind pages = ipc::PageKind::kHuge;  ///< tests alone say otherwise
+  /// Ids of clients and of memory begin anew after it. Tests alone say otherwise; above all limits.
+  std::uint32_t last_id = UINT32_MAX;
+};
+
+}  // namespace gradwire::control

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/plan_maker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "control/gpu_lanes.h"
+#include "reduce/backend.h"
+#include "reduce/gpu/gpu_backend.h"
+
+namespace gradwire::control {
+namespace {
+
+/// Completions that a shard's backend holds at once; the shard submits no more.
+constexpr std::size_t kBackendEntries = 128;
+constexpr std::uint8_t kEct0 = 2;
+
+}  // namespace
+
+Result<wire::FrameTemplate> PlanMaker::frames_to(const NeighbourPath& neighbour,
+                                                 std::uint8_t lane) const {
+  const port::Port& port = *datapath_.ports()[neighbour.port];
+  wire::FrameAddresses addresses;
+  addresses.source_mac = port.mac();
+  addresses.destination_mac = *neighbour.remote_mac;
+  addresses.vlan_id = port.config().vlan_id;
+  addresses.source_ip = neighbour.local_ip;
+  addresses.destination_ip = neighbour.remote_ip;
+  addresses.source_port = static_cast<std::uint16_t>(settings_.base_udp_port + lane);
+  addresses.destination_port = static_cast<std::uint16_t>(neighbour.remote_base_udp_port + lane);
+  addresses.dscp = settings_.dscp;
+  addresses.ecn = settings_.ecn ? kEct0 : 0;
+  const auto made = wire::FrameTemplate::make(addresses);
+  if (!made) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("no frame leads from {} to rank {} at {}: both must be IPv4",
+                            wire::to_string(neighbour.local_ip), neighbour.rank,
+                            wire::to_string(neighbour.remote_ip)));
+  }
+  return *made;
+}
+
+Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request, std::uint8_t lane,
+                                                 std::vector<std::uint32_t>& ids) {
+  ring::ShardConfig config = settings_.shard;
+  config.key = request.key;
+  config.rank = request.rank;
+  config.nranks = request.nranks;
+  config.member_count = request.member_count;
+  config.lane = lane;
+  config.lanes = request.lanes;
+  config.payload_bytes = request.payload_bytes;
+  config.table_digest = request.table_digest;
+  config.incarnation = request.incarnation;
+  config.upstream_token = request.upstream_token;
+  config.downstream_token = request.downstream_token;
+  config.packet_pool = datapath_.pools(lane).packet();
+  config.control_pool = datapath_.pools(lane).control();
+  if (const port::PayloadPool* payloads = datapath_.payloads(lane); payloads != nullptr) {
+    config.payload_pool = payloads->mempool();
+  }
+  config.timeouts.formation_ns = request.formation_ns;
+
+  command::ShardPlacement placement;
+  if (request.nranks > 1) {
+    if (request.downstream.empty() || request.upstream.empty()) {
+      return fail(ErrorCode::kInternal, "a plan of several ranks lacks a neighbour");
+    }
+    const NeighbourPath& downstream = path_of(request.downstream, lane);
+    const NeighbourPath& upstream = path_of(request.upstream, lane);
+    auto down = frames_to(downstream, lane);
+    if (!down) return tl::unexpected(down.error());
+    auto up = frames_to(upstream, lane);
+    if (!up) return tl::unexpected(up.error());
+    config.to_downstream = *down;
+    config.to_upstream = *up;
+    config.downstream_ip = downstream.remote_ip;
+    config.upstream_ip = upstream.remote_ip;
+    config.downstream_incarnation = downstream.incarnation;
+    config.upstream_incarnation = upstream.incarnation;
+    placement.down_port = downstream.port;
+    placement.up_port = upstream.port;
+    config.received_mbufs_are_exclusive = datapath_.ports()[placement.up_port]->row().rx_exclusive;
+    for (std::uint32_t* id : {&config.sender_connection_id, &config.receiver_connection_id}) {
+      auto allocated = datapath_.connection_ids().allocate();
+      if (!allocated) return tl::unexpected(allocated.error());
+      ids.push_back(*allocated);
+      *id = *allocated;
+    }
+  }
+  auto backend = make_backend(lane);
+  if (backend == nullptr) {
+    return fail(ErrorCode::kInternal, "the CPU backend has no code for this CPU");
+  }
+  auto shard = ring::Shard::create(config, std::move(backend));
+  if (!shard) return tl::unexpected(shard.error());
+  placement.shard = std::move(*shard);
+  return placement;
+}
+
+std::unique_ptr<reduce::Backend> PlanMaker::make_backend(std::uint8_t lane) const {
+  if (gpu_ != nullptr) return std::make_unique<reduce::GpuBackend>(gpu_->queue(lane));
+  return reduce::make_cpu_backend(kBackendEntries);
+}
+
+void add_to(std::vector<ReduceTotal>& totals, const char* backend, const char* path,
+            const reduce::BackendCounters& counters) {
+  auto found = std::find_if(totals.begin(), totals.end(), [&](const ReduceTotal& total) {
+    return total.backend == backend && total.path == path;
+  });
+  if (found == totals.end()) found = totals.insert(found, ReduceTotal{backend, path, {}});
+  found->counters.chunks_reduced += counters.chunks_reduced;
+  found->counters.chunks_moved += counters.chunks_moved;
+  found->counters.bytes += counters.bytes;
+}
+
+Result<command::GroupPlan*> PlanMaker::create(const PlanRequest& request) {
+  if (request.lanes < 1 || request.lanes > datapath_.lanes()) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("a group of {} lanes: this daemon has {}",
+                                                         request.lanes, datapath_.lanes()));
+  }
+  auto plan = std::make_unique<command::GroupPlan>();
+  std::vector<std::uint32_t> ids;
+  for (std::uint8_t lane = 0; lane < request.lanes; ++lane) {
+    auto placement = place(request, lane, ids);
+    if (!placement) {
+      for (const std::uint32_t id : ids) datapath_.connection_ids().release(id);
+      return tl::unexpected(placement.error());
+    }
+    plan->shards.push_back(std::move(*placement));
+  }
+  return plan.release();
+}
+
+void PlanMaker::destroy(command::GroupPlan* plan) noexcept {
+  const std::unique_ptr<command::GroupPlan> owned(plan);
+  if (owned == nullptr) return;
+  for (const command::ShardPlacement& placement : owned->shards) {
+    if (placement.shard != nullptr) {
+      const ring::ShardStatus status = placement.shard->status(0);
+      add_to(totals_, status.backend_name, status.backend_path, status.backend);
+      shard_totals_[placement.shard->config().lane] += status.counters;
+    }
+    if (placement.shard == nullptr || placement.shard->config().nranks < 2) continue;
+    datapath_.connection_ids().release(placement.shard->config().sender_connection_id);
+    datapath_.connection_ids().release(placement.shard->config().receiver_connection_id);
+  }
+}
+
+}  // namespace gradwire::control

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Makes a group's shards, one a lane: frame templates to both neighbours, connection ids, the
+/// lane's mempools, a reduce backend. The control thread owns it; it allocates.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "command/messages.h"
+#include "control/lane_control.h"
+#include "lane/datapath.h"
+#include "reduce/backend.h"
+#include "ring/shard.h"
+
+namespace gradwire::control {
+
+struct PlanSettings {
+  ring::ShardConfig shard;  ///< what is the same for every group
+  std::uint16_t base_udp_port = 0;
+  std::uint8_t dscp = 0;
+  bool ecn = false;
+};
+
+class GpuLanes;
+
+class PlanMaker {
+ public:
+  /// `datapath` and `gpu` outlive the maker and its plans.
+  /// @param gpu  nullptr: the CPU reduces.
+  PlanMaker(const PlanSettings& settings, lane::Datapath& datapath, GpuLanes* gpu = nullptr)
+      : settings_(settings), datapath_(datapath), gpu_(gpu) {}
+
+  /// A plan with request.lanes shards, to be given to destroy().
+  [[nodiscard]] Result<command::GroupPlan*> create(const PlanRequest& request);
+  /// No lane refers to the plan any more.
+  void destroy(command::GroupPlan* plan) noexcept;
+  /// Of all plans that were destroyed.
+  [[nodiscard]] const std::vector<ReduceTotal>& totals() const noexcept { return totals_; }
+  [[nodiscard]] const ring::ShardCounters& shard_totals(std::uint8_t lane) const noexcept {
+    return shard_totals_[lane];
+  }
+
+ private:
+  [[nodiscard]] Result<command::ShardPlacement> place(const PlanRequest& request, std::uint8_t lane,
+                                                      std::vector<std::uint32_t>& ids);
+  [[nodiscard]] Result<wire::FrameTemplate> frames_to(const NeighbourPath& neighbour,
+                                                      std::uint8_t lane) const;
+
+  PlanSettings settings_;
+  [[nodiscard]] std::unique_ptr<reduce::Backend> make_backend(std::uint8_t lane) const;
+
+  lane::Datapath& datapath_;
+  GpuLanes* gpu_;
+  std::vector<ReduceTotal> totals_;
+  std::array<ring::ShardCounters, kMaxLanes> shard_totals_{};  ///< by lane
+};
+
+}  // namespace gradwire::control

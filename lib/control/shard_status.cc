@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/shard_status.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace gradwire::control {
+
+namespace {
+
+/// Silence of a neighbour that is worth a word.
+constexpr TimeNs kNotableSilenceNs = 100'000'000;
+
+double microseconds(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
+
+}  // namespace
+
+bool may_see(uid_t viewer, uid_t owner) noexcept {
+  return viewer == owner || viewer == 0 || viewer == ::geteuid();
+}
+
+status::Shard shard_status(std::uint8_t lane, const ring::ShardStatus& shard) {
+  status::Shard out;
+  out.lane = lane;
+  out.state = ring::name_of(shard.state);
+  out.posted_op_seq = shard.posted_op_seq;
+  out.done_op_seq = shard.done_op_seq;
+  out.downstream_posted_op_seq = shard.downstream_posted_op_seq;
+  out.upstream_silence_s = seconds(shard.upstream_silence_ns);
+  out.downstream_silence_s = seconds(shard.downstream_silence_ns);
+  out.bytes_in_flight = shard.bytes_in_flight;
+  out.packets_in_flight = shard.packets_in_flight;
+  out.window_bytes = shard.window_bytes;
+  out.credit_chunks = shard.credit_chunks;
+  out.chunks_sent = shard.chunks_sent;
+  out.transit_queued = shard.transit_queued;
+  out.early_held = shard.early_held;
+  out.smoothed_rtt_us = microseconds(shard.smoothed_rtt_ns);
+  out.latest_rtt_us = microseconds(shard.latest_rtt_ns);
+  out.min_rtt_us = microseconds(shard.min_rtt_ns);
+  out.rttvar_us = microseconds(shard.rttvar_ns);
+  out.pto_count = shard.pto_count;
+  out.packets_lost = shard.packets_lost;
+  out.ecn_ce_reported = shard.ecn_ce_reported;
+  out.upstream_heard = shard.upstream_heard;
+  out.downstream_heard = shard.downstream_heard;
+  out.in_backend = shard.in_backend;
+  out.backend = shard.backend_name;
+  out.backend_path = shard.backend_path;
+  out.counters = transport_status(shard.counters);
+  return out;
+}
+
+status::Transport transport_status(const ring::ShardCounters& counters) {
+  status::Transport out;
+  out.data_packets_sent = counters.data_packets_sent;
+  out.data_bytes_sent = counters.data_bytes_sent;
+  out.data_packets_received = counters.data_packets_received;
+  out.data_bytes_received = counters.data_bytes_received;
+  out.retransmissions = counters.retransmissions;
+  out.probes = counters.probes;
+  out.acks_sent = counters.acks_sent;
+  out.acks_received = counters.acks_received;
+  out.pings_sent = counters.pings_sent;
+  out.spills = counters.spills;
+  out.early_packets = counters.early_packets;
+  out.copies = counters.copies;
+  out.ops_done = counters.ops_done;
+  out.ecn_ce_received = counters.ecn_ce_received;
+  out.stalled_on_downstream_ns = counters.stalled_on_downstream_ns;
+  out.stalled_on_upstream_ns = counters.stalled_on_upstream_ns;
+  for (int i = 1; i < wire::kDropCount; ++i) {
+    out.drops[wire::name_of(static_cast<wire::Drop>(i))] =
+        counters.drops[static_cast<std::size_t>(i)];
+  }
+  return out;
+}
+
+status::LaneCounters lane_counters_status(const lane::LaneCounters& counters) {
+  status::LaneCounters out;
+  out.rounds = read_counter(counters.rounds);
+  out.busy_rounds = read_counter(counters.busy_rounds);
+  out.rx_packets = read_counter(counters.rx_packets);
+  out.rx_bytes = read_counter(counters.rx_bytes);
+  out.tx_packets = read_counter(counters.tx_packets);
+  out.tx_bytes = read_counter(counters.tx_bytes);
+  out.tx_refused = read_counter(counters.tx_refused);
+  out.tx_dropped = read_counter(counters.tx_dropped);
+  out.sleeps = read_counter(counters.sleeps);
+  out.sleep_ns = read_counter(counters.sleep_ns);
+  out.echo_replies = read_counter(counters.echo_replies);
+  out.replies_withheld = read_counter(counters.replies_withheld);
+  out.neighbor_frames = read_counter(counters.neighbor_frames);
+  out.neighbor_drops = read_counter(counters.neighbor_drops);
+  out.commands = read_counter(counters.command.commands);
+  out.bad_commands = read_counter(counters.command.bad_commands);
+  out.ops_done = read_counter(counters.ops_done);
+  out.aborts = read_counter(counters.aborts);
+  out.stuck = read_counter(counters.stuck);
+  out.busy_ns = read_counter(counters.busy_ns);
+  out.idle_ns = read_counter(counters.idle_ns);
+  out.op_bytes = read_counter(counters.op_bytes);
+  out.bus_bytes = read_counter(counters.bus_bytes);
+  for (int i = 1; i < wire::kDropCount; ++i) {
+    out.drops[wire::name_of(static_cast<wire::Drop>(i))] =
+        read_counter(counters.drops[static_cast<std::size_t>(i)]);
+  }
+  return out;
+}
+
+OpWait op_wait(const Group& group, std::uint8_t lane, const ring::ShardStatus& status, TimeNs now) {
+  OpWait wait;
+  if (status.posted_op_seq <= status.done_op_seq) return wait;
+  wait.op_seq = status.done_op_seq + 1;
+  wait.rank = group.rank;
+  wait.since = status.progress_at != 0 ? status.progress_at : status.oldest_op.posted_at;
+  wait.text = fmt::format("op {} on lane {}: ", wait.op_seq, lane);
+  if (group.nranks() == 1) {
+    wait.text += "local reduction";
+    return wait;
+  }
+  const auto downstream = [&](const std::string& what) {
+    wait.neighbour = "downstream";
+    wait.rank = group.downstream_rank();
+    wait.text += fmt::format("downstream rank {}{}", wait.rank, what);
+  };
+  if (status.upstream_silence_ns >= kNotableSilenceNs) {
+    wait.neighbour = "upstream";
+    wait.rank = group.upstream_rank();
+    wait.since = now - status.upstream_silence_ns;
+    wait.text += fmt::format("upstream rank {}, silent for {:.3f} s", wait.rank,
+                             seconds(status.upstream_silence_ns));
+  } else if (status.downstream_silence_ns >= kNotableSilenceNs) {
+    wait.since = now - status.downstream_silence_ns;
+    downstream(fmt::format(", silent for {:.3f} s", seconds(status.downstream_silence_ns)));
+  } else if (status.downstream_posted_op_seq < wait.op_seq) {
+    downstream(
+        fmt::format(", whose clients have posted only op {}", status.downstream_posted_op_seq));
+  } else if (status.in_backend > 0) {
+    wait.text += fmt::format("{} chunks in the backend {}", status.in_backend, status.backend_name);
+  } else if (status.waits_for_downstream && status.chunks_sent >= status.credit_chunks) {
+    downstream(", which grants no credit");
+  } else if (status.waits_for_downstream) {
+    downstream(fmt::format(" to acknowledge {} bytes", status.bytes_in_flight));
+  } else {
+    wait.neighbour = "upstream";
+    wait.rank = group.upstream_rank();
+    wait.text += fmt::format("data from upstream rank {}", wait.rank);
+  }
+  return wait;
+}
+
+status::Op op_status(const Group& group, std::uint8_t lane, const OpWait& wait,
+                     const ring::ShardStatus& shard, TimeNs now) {
+  const auto age = [now](TimeNs at) {
+    return at == 0 ? std::nullopt : std::optional(seconds(std::max<TimeNs>(now - at, 0)));
+  };
+  status::Op out;
+  out.group_id = fmt::format("{:016x}", group.key.group_id);
+  out.epoch = group.key.epoch;
+  out.rank = group.rank;
+  out.op_seq = wait.op_seq;
+  out.unfinished = shard.posted_op_seq - shard.done_op_seq;
+  out.lane = lane;
+  out.bytes = shard.oldest_op.bytes;
+  out.posted_s = age(shard.oldest_op.posted_at);
+  out.first_chunk_s = age(shard.oldest_op.first_chunk_at);
+  out.retransmissions = shard.oldest_op.retransmissions;
+  out.waits_for = *wait.neighbour == '\0' ? "this rank" : wait.neighbour;
+  out.waits_for_rank = wait.rank;
+  out.since_s = age(wait.since);
+  out.text = wait.text;
+  return out;
+}
+
+}  // namespace gradwire::control

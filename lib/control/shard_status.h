@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Shards' and lanes' numbers for the status, and what an unfinished op waits for. Private to
+/// lib/control; pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "control/state.h"
+#include "lane/counters.h"
+#include "ring/shard.h"
+#include "status/daemon_status.h"
+
+namespace gradwire::control {
+
+[[nodiscard]] constexpr double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
+
+/// Whether a user may know what names a group of `owner` on the wire: its own user, root, and the
+/// daemon's own.
+[[nodiscard]] bool may_see(uid_t viewer, uid_t owner) noexcept;
+
+[[nodiscard]] status::Shard shard_status(std::uint8_t lane, const ring::ShardStatus& shard);
+[[nodiscard]] status::Transport transport_status(const ring::ShardCounters& counters);
+/// Each value as the lane wrote it last.
+[[nodiscard]] status::LaneCounters lane_counters_status(const lane::LaneCounters& counters);
+
+/// The oldest unfinished op of a formed group on one lane, and who is to do something about it.
+struct OpWait {
+  std::uint64_t op_seq = 0;    ///< 0 = there is none
+  const char* neighbour = "";  ///< "upstream", "downstream", or "" where it is this rank itself
+  std::uint16_t rank = 0;      ///< the neighbour's
+  TimeNs since = 0;
+  std::string text;  ///< one line: whom, and what for
+};
+[[nodiscard]] OpWait op_wait(const Group& group, std::uint8_t lane, const ring::ShardStatus& shard,
+                             TimeNs now);
+[[nodiscard]] status::Op op_status(const Group& group, std::uint8_t lane, const OpWait& wait,
+                                   const ring::ShardStatus& shard, TimeNs now);
+
+}  // namespace gradwire::control

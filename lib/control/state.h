@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What the manager keeps of clients, their memory and groups. Private to lib/control; the control
+/// thread owns all of it.
+#pragma once
+
+#include <atomic>
+#include <bitset>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/abort_reason.h"
+#include "base/types.h"
+#include "command/messages.h"
+#include "control/lane_control.h"
+#include "control/table.h"
+#include "ipc/message_sink.h"
+#include "ipc/shared_memory.h"
+
+namespace gradwire::control {
+
+/// A request of a client that is still to be answered.
+struct PendingReply {
+  ipc::ConnectionId connection = 0;
+  ipc::MessageType type = ipc::MessageType::kOpen;
+  std::uint32_t request_id = 0;
+};
+
+/// Client memory is unmapped only when the command lane has said that no op refers to it.
+struct Memory {
+  enum class State : std::uint8_t {
+    kMaking,  ///< it is the client's turn, or the worker faults it in; no `mapping` yet
+    kAdding,
+    kLive,
+    kRemoving,
+    kLingering,  ///< no lane has it; a process that is ending may still have it open
+  };
+  ipc::SharedMemory mapping;
+  bool registered = false;      ///< `mapping`, with the lanes
+  reduce::SharedGpuMemory gpu;  ///< in its place, where memory is made on a GPU; no fd
+  ipc::UniqueFd gpu_fd;
+  State state = State::kAdding;
+  std::uint64_t wanted_bytes = 0;     ///< kMaking: for the quota
+  std::optional<PendingReply> reply;  ///< to the allocate, later to the free
+
+  [[nodiscard]] bool on_gpu() const noexcept { return gpu.address != nullptr; }
+  [[nodiscard]] std::byte* data() const noexcept { return on_gpu() ? gpu.address : mapping.data(); }
+  [[nodiscard]] std::uint64_t bytes() const noexcept {
+    if (state == State::kMaking) return wanted_bytes;
+    return on_gpu() ? gpu.bytes : mapping.bytes();
+  }
+  [[nodiscard]] ipc::UniqueFd duplicate_fd() const noexcept {
+    return on_gpu() ? gpu_fd.duplicate() : mapping.duplicate_fd();
+  }
+};
+
+/// Memory that the worker faults in. Between the threads: the memory is the worker's until it is
+/// finished with it.
+struct Making {
+  ipc::SharedMemory memory;
+  bool populated = false;
+  bool registered = false;
+  std::optional<Error> error;
+  std::atomic<bool> cancelled{false};
+};
+
+struct PendingEvent {
+  PendingReply reply;
+  ipc::MakeEventReply body;
+};
+
+struct Client {
+  std::uint32_t id = 0;
+  ipc::ConnectionId connection = 0;
+  ipc::PeerCredentials peer;
+  TimeNs since = 0;
+  ipc::SharedMemory queue;
+  ipc::UniqueFd doorbell;    ///< the daemon's end
+  ipc::UniqueFd completion;  ///< the daemon's end
+  /// The client's ends stay open here too, so that a lane that writes to a dead client gets no
+  /// SIGPIPE and a lane that sleeps on its doorbell is not woken by a hang-up without end.
+  ipc::UniqueFd client_doorbell;
+  ipc::UniqueFd client_completion;
+  command::ClientPort port;
+  std::optional<PendingReply> open_reply;
+  std::map<std::uint32_t, Memory> memories;  ///< by handle
+  std::deque<std::uint32_t> to_make;         ///< handles of kMaking in order, but for the first,
+  std::shared_ptr<Making> making;            ///< which the worker has
+  /// The handle is the place, from 1. They outlive what the command lane knows of the client.
+  std::vector<std::unique_ptr<reduce::ReadyEvent>> events;
+  std::map<std::uint32_t, PendingEvent> pending_events;  ///< by handle; not answered yet
+  ipc::UniqueFd process;         ///< once retired, with memory on a CUDA device: a pidfd
+  TimeNs linger_until = kNever;  ///< such memory goes by then, whatever the process does
+  bool retired = false;  ///< died, was dropped, or the daemon stops: nothing is answered any more
+  bool removed = false;  ///< the command lane has forgotten it
+
+  [[nodiscard]] std::uint64_t memory_bytes() const noexcept {
+    std::uint64_t bytes = 0;
+    for (const auto& [handle, memory] : memories) bytes += memory.bytes();
+    return bytes;
+  }
+};
+
+struct Member {
+  std::uint32_t client_id = 0;  ///< 0: has not joined yet
+  pid_t pid = 0;
+  std::optional<PendingReply> join_reply;
+  std::optional<PendingReply> leave_reply;
+  bool left = false;  ///< left, or is dead: posts no more
+
+  [[nodiscard]] bool joined() const noexcept { return client_id != 0; }
+};
+
+enum class GroupState : std::uint8_t {
+  kGathering,  ///< waits for members to join
+  kResolving,  ///< waits for the neighbours' MAC addresses
+  kForming,    ///< the lanes have it and say hello
+  kFormed,     ///< ops run; after an abort it stays here until its members have left
+  kClosing,    ///< the lanes were told to leave
+  kClosed,     ///< no lane has it; kept for members of an aborted group that have not left yet
+};
+[[nodiscard]] const char* name_of(GroupState state) noexcept;
+
+struct Group {
+  std::uint64_t handle = 0;
+  GroupKey key;
+  std::uint16_t rank = 0;
+  uid_t uid = 0;
+  std::vector<ipc::RankInfo> table;
+  Agreement agreement;
+  std::uint64_t digest = 0;
+  std::vector<Member> members;
+  GroupState state = GroupState::kGathering;
+  TimeNs since = 0;  ///< in this state
+  TimeNs formation_start = 0;
+  TimeNs formation_deadline = 0;
+  TimeNs leave_deadline = kNever;         ///< a member has left: the others have until then
+  std::vector<NeighbourPath> downstream;  ///< as path_of() takes them; none where nranks is 1
+  std::vector<NeighbourPath> upstream;
+  std::size_t idle_networks = 0;       ///< that lead downstream too, and no lane is left for them
+  command::GroupPlan* plan = nullptr;  ///< LaneControl's object; destroyed when every lane has left
+  std::bitset<kMaxLanes> lanes_formed;
+  std::bitset<kMaxLanes> lanes_closed;
+  AbortReason reason;  ///< set once aborted
+
+  [[nodiscard]] std::uint16_t nranks() const noexcept {
+    return static_cast<std::uint16_t>(table.size());
+  }
+  [[nodiscard]] std::uint16_t downstream_rank() const noexcept {
+    return static_cast<std::uint16_t>((rank + 1u) % nranks());
+  }
+  [[nodiscard]] std::uint16_t upstream_rank() const noexcept {
+    return static_cast<std::uint16_t>((rank + nranks() - 1u) % nranks());
+  }
+  [[nodiscard]] bool all_joined() const noexcept {
+    for (const Member& member : members) {
+      if (!member.joined()) return false;
+    }
+    return true;
+  }
+  /// Nobody will post or leave any more.
+  [[nodiscard]] bool all_left() const noexcept {
+    for (const Member& member : members) {
+      if (member.joined() && !member.left) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] Member* member_of(std::uint32_t client_id) noexcept {
+    for (Member& member : members) {
+      if (member.joined() && member.client_id == client_id) return &member;
+    }
+    return nullptr;
+  }
+};
+
+}  // namespace gradwire::control

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The status: what an operator asks first is who waits for whom since when.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "control/manager.h"
+#include "control/shard_status.h"
+
+namespace gradwire::control {
+namespace {
+
+using nlohmann::json;
+
+std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
+
+/// What a lane with nothing of the group published.
+const command::PublishedStatus kNothing{};
+
+std::optional<status::Neighbour> neighbour_status(std::span<const NeighbourPath> paths) {
+  if (paths.empty()) return std::nullopt;
+  status::Neighbour out;
+  out.rank = paths.front().rank;
+  out.incarnation = hex(paths.front().incarnation);
+  for (const NeighbourPath& path : paths) {
+    status::Path& entry = out.paths.emplace_back();
+    entry.port = path.port;
+    entry.local_ip = wire::to_string(path.local_ip);
+    entry.remote_ip = wire::to_string(path.remote_ip);
+    if (path.remote_mac) entry.remote_mac = wire::to_string(*path.remote_mac);
+  }
+  return out;
+}
+
+std::vector<status::Reduce> reduce_status(const std::vector<ReduceTotal>& totals) {
+  std::vector<status::Reduce> out;
+  for (const ReduceTotal& total : totals) {
+    out.push_back({total.backend, total.path, total.counters.chunks_reduced,
+                   total.counters.chunks_moved, total.counters.bytes});
+  }
+  return out;
+}
+
+OpWait members_op_wait(const Group& group, const command::MembersWait& members) {
+  OpWait wait;
+  wait.op_seq = members.op_seq;
+  wait.rank = group.rank;
+  wait.since = members.since;
+  wait.text = fmt::format(
+      "op {}: member {} of this rank (pid {}), {}", members.op_seq, members.member,
+      members.member < group.members.size() ? group.members[members.member].pid : 0,
+      members.computes ? "whose stream still computes its input" : "which has not called it");
+  return wait;
+}
+
+/// Takes away what a packet that this group believes would need.
+void hide_names(const Group& group, status::Group& shown) {
+  shown.group_id = status::hidden_name(group.handle);
+  shown.table_digest.reset();
+  for (auto* neighbour : {&shown.downstream, &shown.upstream}) {
+    if (*neighbour) (*neighbour)->incarnation.reset();
+  }
+  if (!group.reason.is_set()) return;
+  AbortReason reason = group.reason;
+  reason.detail[0] = '\0';  // it may tell a digest, or what a client wrote
+  shown.aborted = describe(reason);
+}
+
+/// Members that the group is kept for: they have not left yet.
+std::string members_to_leave(const Group& group) {
+  std::string text;
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    if (group.members[i].left) continue;
+    text += fmt::format("{}{}", text.empty() ? "member " : ", ", i);
+  }
+  return text + " to leave";
+}
+
+std::vector<std::string> lanes_to_close(const Group& group) {
+  std::vector<std::string> lanes;
+  for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+    if (!group.lanes_closed.test(lane)) lanes.push_back(fmt::format("lane {} to close", lane));
+  }
+  return lanes;
+}
+
+/// Unanswered requests for a text that a connection may have; its threads wait for answers.
+constexpr std::size_t kAsksOfConnection = 64;
+
+}  // namespace
+
+Manager::Text::Text(const json& value)
+    // Texts may come from clients: bytes that are no UTF-8 are replaced, not thrown at us.
+    : text(value.dump(-1, ' ', false, json::error_handler_t::replace)),
+      is_long(text.size() > ipc::kMaxMessageBytes - sizeof(ipc::MessageHeader)) {
+  if (is_long) file = text_file(text);
+}
+
+Manager::Published Manager::read_lanes() const {
+  Published out(lanes_.lanes());
+  for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
+    for (const command::PublishedStatus& one : lanes_.published(lane)) {
+      out[lane].emplace(one.group_handle, one);
+    }
+  }
+  return out;
+}
+
+const command::PublishedStatus& Manager::published_of(const Published& published,
+                                                      const Group& group, std::uint8_t lane) {
+  const auto found = published[lane].find(group.handle);
+  return found == published[lane].end() ? kNothing : found->second;
+}
+
+status::DaemonStatus Manager::status(TimeNs now, uid_t viewer) const {
+  const Published published = read_lanes();
+  status::DaemonStatus out;
+  out.ports = lanes_.ports_status();
+  out.daemon = daemon_status(out.ports, now);
+  for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
+    out.lanes.push_back(lane_status(lane, published));
+  }
+  std::vector<ReduceTotal> totals = lanes_.reduce_totals();
+  for (const auto& [handle, group] : groups_) {
+    if (group->plan == nullptr) continue;
+    for (std::uint8_t lane = 0; lane < group->agreement.lanes; ++lane) {
+      const ring::ShardStatus& shard = published_of(published, *group, lane).status;
+      if (*shard.backend_name == '\0') continue;  // the lane has published nothing yet
+      add_to(totals, shard.backend_name, shard.backend_path, shard.backend);
+    }
+  }
+  out.reduce = reduce_status(totals);
+  out.faults = faults_status();
+  for (const auto& [handle, group] : groups_) {
+    const bool open = may_see(viewer, group->uid);
+    out.groups.push_back(group_status(*group, published, now));
+    if (!open) hide_names(*group, out.groups.back());
+    for (status::Op& op : ops_status(*group, published, now)) {
+      if (!open) op.group_id = status::hidden_name(handle);
+      out.ops.push_back(std::move(op));
+    }
+  }
+  for (const auto& [id, client] : clients_) out.clients.push_back(client_status(*client, now));
+  return out;
+}
+
+status::Lane Manager::lane_status(std::uint8_t lane, const Published& published) const {
+  status::Lane out = lanes_.lane_status(lane);
+  out.lane = lane;
+  out.requests_unsent = unsent_[lane].size();
+  // Of all groups that were ever here, so that the sums never go down.
+  ring::ShardCounters total = lanes_.shard_totals(lane);
+  for (const auto& [handle, group] : groups_) {
+    if (group->plan == nullptr || lane >= group->agreement.lanes) continue;
+    total += published_of(published, *group, lane).status.counters;
+  }
+  out.transport = transport_status(total);
+  return out;
+}
+
+std::vector<status::Op> Manager::ops_status(const Group& group, const Published& published,
+                                            TimeNs now) const {
+  std::vector<status::Op> ops;
+  if (group.plan == nullptr || group.state != GroupState::kFormed || group.reason.is_set()) {
+    return ops;
+  }
+  for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+    const ring::ShardStatus& shard = published_of(published, group, lane).status;
+    const OpWait wait = op_wait(group, lane, shard, now);
+    if (wait.op_seq != 0) ops.push_back(op_status(group, lane, wait, shard, now));
+  }
+  const command::MembersWait& members = published_of(published, group, 0).members;
+  if (members.op_seq != 0) {
+    ops.push_back(op_status(group, 0, members_op_wait(group, members), {}, now));
+  }
+  return ops;
+}
+
+status::Daemon Manager::daemon_status(std::span<const status::Port> ports, TimeNs now) const {
+  const DaemonInfo& daemon = options_.daemon;
+  static constexpr const char* kStates[] = {"running", "stopping", "closing"};
+  static constexpr const char* kDrains[] = {"running", "draining", "drained"};
+  status::Daemon out;
+  out.version = daemon.version;
+  out.pid = ::getpid();
+  out.state = stop_ != StopState::kRunning ? kStates[static_cast<std::size_t>(stop_)]
+                                           : kDrains[static_cast<std::size_t>(drain_)];
+  out.uptime_s = seconds(now - started_);
+  out.incarnation = hex(daemon.incarnation);
+  out.lanes = lanes_.lanes();
+  out.max_payload_bytes = daemon.max_payload_bytes;
+  out.features = daemon.features;
+  out.base_udp_port = daemon.base_udp_port;
+  out.numa_node = daemon.numa_node;
+  for (const LocalAddress& local : lanes_.addresses()) {
+    out.addresses.push_back(
+        {local.port, fmt::format("{}/{}", wire::to_string(local.ip), local.prefix_bits)});
+  }
+  out.datapath = daemon.datapath;
+  out.warnings = daemon.warnings;
+  // What passes is told as it is now.
+  for (const status::Port& port : ports) {
+    if (port.up) continue;
+    out.warnings.push_back(fmt::format(
+        "port {}: the link is down: groups over it form when it comes up", port.device));
+  }
+  out.requests_outstanding = outstanding_.size();
+  return out;
+}
+
+status::Group Manager::group_status(const Group& group, const Published& published,
+                                    TimeNs now) const {
+  status::Group out;
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    const Member& member = group.members[i];
+    const char* state = !member.joined() ? "missing" : member.left ? "left" : "joined";
+    out.members.push_back({i, member.client_id, member.pid, state});
+  }
+  out.group_id = hex(group.key.group_id);
+  out.epoch = group.key.epoch;
+  out.handle = group.handle;
+  out.state = name_of(group.state);
+  out.state_since_s = seconds(now - group.since);
+  if (group.reason.is_set()) out.aborted = describe(group.reason);
+  out.rank = group.rank;
+  out.nranks = group.nranks();
+  out.uid = group.uid;
+  out.lanes = group.agreement.lanes;
+  out.payload_bytes = group.agreement.payload_bytes;
+  out.table_digest = hex(group.digest);
+  out.downstream = neighbour_status(group.downstream);
+  out.upstream = neighbour_status(group.upstream);
+  out.idle_networks = group.idle_networks;
+  for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.agreement.lanes; ++lane) {
+    const ring::ShardStatus& shard = published_of(published, group, lane).status;
+    out.shards.push_back(shard_status(lane, shard));
+    out.retransmissions += shard.counters.retransmissions;
+  }
+  out.waits_for = waits_of(group, published, now);
+  return out;
+}
+
+std::vector<std::string> Manager::waits_of(const Group& group, const Published& published,
+                                           TimeNs now) const {
+  std::vector<std::string> waits;
+  std::vector<std::string> held;  // after an abort
+  const bool runs = group.state == GroupState::kFormed && !group.reason.is_set();
+  for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.agreement.lanes; ++lane) {
+    const ring::ShardStatus& shard = published_of(published, group, lane).status;
+    if (group.reason.is_set() && shard.in_backend > 0) {
+      held.push_back(fmt::format(
+          "lane {}: the backend {} to give back {} chunks: memory of unfinished ops stays with "
+          "the daemon until then",
+          lane, shard.backend_name, shard.in_backend));
+    }
+    if (!runs) continue;
+    OpWait wait = op_wait(group, lane, shard, now);
+    if (wait.op_seq != 0) waits.push_back(std::move(wait.text));
+  }
+  if (const command::MembersWait& late = published_of(published, group, 0).members;
+      runs && late.op_seq != 0) {
+    waits.push_back(members_op_wait(group, late).text);
+  }
+  if (group.state < GroupState::kFormed) waits.push_back(what_is_missing(group, now));
+  if (group.state == GroupState::kClosing) waits = lanes_to_close(group);
+  const bool members_wait = group.leave_deadline != kNever || group.reason.is_set();
+  if ((group.state == GroupState::kFormed && members_wait) || group.state == GroupState::kClosed) {
+    waits.push_back(members_to_leave(group));
+  }
+  for (std::string& what : held) waits.push_back(std::move(what));
+  return waits;
+}
+
+status::Client Manager::client_status(const Client& client, TimeNs now) const {
+  static constexpr const char* kStates[] = {"making", "adding", "live", "removing", "lingering"};
+  status::Client out;
+  out.client = client.id;
+  out.pid = client.peer.pid;
+  out.uid = client.peer.uid;
+  out.since_s = seconds(now - client.since);
+  out.state = client.retired ? "retired" : client.open_reply ? "opening" : "open";
+  out.memory_bytes = client.memory_bytes();
+  for (const auto& [handle, memory] : client.memories) {
+    out.memories.push_back({handle, memory.bytes(), memory.on_gpu(), memory.mapping.page_bytes(),
+                            memory.mapping.numa_node(),
+                            kStates[static_cast<std::size_t>(memory.state)]});
+  }
+  return out;
+}
+
+void Manager::reply_json(const PendingReply& to, const json& value) { reply_text(to, Text(value)); }
+
+void Manager::reply_text(const PendingReply& to, const Text& text) {
+  if (!text.is_long) return reply(to, std::as_bytes(std::span(text.text)));
+  std::vector<ipc::UniqueFd> fds;
+  fds.push_back(for_reading(text.file));
+  if (!fds.front()) {
+    return reply_error(to, {ErrorCode::kSystem,
+                            fmt::format("the {} has {} bytes, and no file for it could be made",
+                                        ipc::name_of(to.type), text.text.size())});
+  }
+  reply(to, {}, std::move(fds));
+}
+
+void Manager::ask(Asks& asks, const PendingReply& to, uid_t viewer) {
+  Asker& asker = asks.waiting[to.connection];
+  asker.viewer = viewer == ::geteuid() ? 0 : viewer;  // who sees as much as root
+  std::deque<PendingReply>& mine = asker.replies;
+  if (mine.size() >= kAsksOfConnection) {
+    return reply_error(to, {ErrorCode::kBusy,
+                            fmt::format("{} requests for the {} of this connection are unanswered",
+                                        mine.size(), ipc::name_of(to.type))});
+  }
+  mine.push_back(to);
+}
+
+void Manager::serve(Asks& asks, const std::function<std::function<json()>(uid_t)>& prepare) {
+  if (asks.making || asks.waiting.empty()) return;
+  std::set<uid_t> viewers;
+  for (const auto& [connection, asker] : asks.waiting) viewers.insert(asker.viewer);
+  const auto next = viewers.upper_bound(asks.last_viewer);
+  const uid_t viewer = asks.last_viewer = next == viewers.end() ? *viewers.begin() : *next;
+  std::vector<PendingReply> to;
+  for (auto at = asks.waiting.begin(); at != asks.waiting.end();) {
+    if (at->second.viewer != viewer) {
+      ++at;
+      continue;
+    }
+    to.push_back(at->second.replies.front());
+    at->second.replies.pop_front();
+    at = at->second.replies.empty() ? asks.waiting.erase(at) : std::next(at);
+  }
+  asks.making = true;
+  const auto text = std::make_shared<Text>();
+  worker_.submit(
+      ipc::Worker::Order::kFirst,
+      [text, make = prepare(viewer)] {
+        *text = Text(make());
+        return true;
+      },
+      [this, &asks, text, to = std::move(to), viewer] {
+        asks.making = false;
+        for (const PendingReply& one : to) reply_text(one, *text);
+        if (text->file) lent_.lend(std::move(text->file), text->text.size(), viewer, polled_at_);
+      });
+}
+
+void Manager::serve_texts(TimeNs now) {
+  serve(status_asks_, [&](uid_t viewer) -> std::function<json()> {
+    // Of what changes all the time, so that it has to be looked at here. 256 groups on 16 lanes
+    // take this thread 20 ms; their text of 6 MB takes the worker 0.4 s.
+    return [value = std::make_shared<status::DaemonStatus>(status(now, viewer))] {
+      return json(*value);
+    };
+  });
+  serve(trace_asks_, [&](uid_t viewer) { return prepare_trace(now, viewer); });
+}
+
+}  // namespace gradwire::control

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/table.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "base/sip_hash.h"
+#include "ring/shard.h"
+
+namespace gradwire::control {
+namespace {
+
+/// In a hash's input, so that no two uses of a key give the same.
+constexpr std::uint8_t kLinkTokenLabel = 1;
+constexpr std::uint8_t kUserSecretLabel = 2;
+
+/// Digest key: only to keep this hash apart from others, no secret ("gradwire", "table v1").
+constexpr SipHashKey kDigestKey = {0x6772616477697265, 0x7461626c65207631};
+
+wire::IpAddress ip_of(const ipc::RankAddress& address) noexcept {
+  wire::IpAddress ip;
+  ip.family = address.family;
+  std::copy(std::begin(address.ip), std::end(address.ip), ip.bytes.begin());
+  return ip;
+}
+
+std::span<const ipc::RankAddress> addresses_of(const ipc::RankInfo& info) noexcept {
+  return std::span(info.addresses)
+      .first(std::min<std::size_t>(info.address_count, ipc::RankInfo::kMaxAddresses));
+}
+
+/// Bytes for the digest: fields one by one, lowest byte first, so that neither padding nor the
+/// machine's byte order comes in.
+class Bytes {
+ public:
+  template <class T>
+  void add(T value) {
+    for (std::size_t i = 0; i < sizeof(T); ++i) {
+      bytes_.push_back(static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i)));
+    }
+  }
+  void add(const ipc::RankInfo& info) {
+    add(info.magic);
+    add(info.version);
+    add(info.lanes);
+    add(info.incarnation);
+    add(info.max_payload_bytes);
+    add(info.features);
+    add(info.base_udp_port);
+    add(info.address_count);
+    add(info.secret);
+    for (const ipc::RankAddress& address : addresses_of(info)) {
+      for (const std::uint8_t byte : address.ip) add(byte);
+      add(address.family);
+      add(address.prefix_bits);
+    }
+  }
+  [[nodiscard]] std::span<const std::byte> get() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+bool same(const ipc::RankInfo& a, const ipc::RankInfo& b) {
+  Bytes bytes_a;
+  Bytes bytes_b;
+  bytes_a.add(a);
+  bytes_b.add(b);
+  return std::ranges::equal(bytes_a.get(), bytes_b.get());
+}
+
+tl::unexpected<Error> bad(std::string text) {
+  return fail(ErrorCode::kInvalidArgument, std::move(text));
+}
+
+Result<void> check_addresses(std::size_t rank, const ipc::RankInfo& info) {
+  if (info.address_count > ipc::RankInfo::kMaxAddresses) {
+    return bad(fmt::format("rank {} has {} addresses, at most {}", rank, info.address_count,
+                           ipc::RankInfo::kMaxAddresses));
+  }
+  for (const ipc::RankAddress& address : addresses_of(info)) {
+    const int most = address.family == 4 ? 32 : 128;
+    if ((address.family != 4 && address.family != 6) || address.prefix_bits > most) {
+      return bad(
+          fmt::format("rank {} has an address of family {} with {} prefix bits, must be "
+                      "family 4 with at most 32 or family 6 with at most 128",
+                      rank, address.family, address.prefix_bits));
+    }
+  }
+  return {};
+}
+
+Result<void> check_entry(std::size_t rank, const ipc::RankInfo& info) {
+  if (info.magic != ipc::RankInfo::kMagic || info.version != 1) {
+    return bad(
+        fmt::format("rank {}'s entry has magic {:#010x} and version {}, must have {:#010x} "
+                    "and 1: it is not the description of a daemon of this release",
+                    rank, info.magic, info.version, ipc::RankInfo::kMagic));
+  }
+  if (info.incarnation == 0) return bad(fmt::format("rank {} has incarnation 0", rank));
+  if (info.lanes == 0 || info.lanes > kMaxLanes) {
+    return bad(fmt::format("rank {} has {} lanes, must be 1 to {}", rank, info.lanes, kMaxLanes));
+  }
+  if (info.max_payload_bytes < 64) {
+    return bad(fmt::format("rank {} has payloads of {} bytes, must be at least 64", rank,
+                           info.max_payload_bytes));
+  }
+  if (info.base_udp_port == 0 || info.base_udp_port + info.lanes - 1 > 0xffff) {
+    return bad(fmt::format("rank {} has base UDP port {} for {} lanes, must be 1 to {}", rank,
+                           info.base_udp_port, info.lanes, 0x10000 - info.lanes));
+  }
+  return check_addresses(rank, info);
+}
+
+Result<void> check_bounds(const ipc::JoinRequest& request) {
+  if (request.group_id == 0) return bad("group id 0, must be a random number that is not 0");
+  if (request.rank >= request.nranks) {
+    return bad(
+        fmt::format("rank {} of a group of {}, must be below it", request.rank, request.nranks));
+  }
+  if (request.member_count == 0 || request.member_count > kMaxMembers) {
+    return bad(
+        fmt::format("{} members a rank, must be 1 to {}", request.member_count, kMaxMembers));
+  }
+  if (request.member >= request.member_count) {
+    return bad(fmt::format("member {} of a rank of {}, must be below it", request.member,
+                           request.member_count));
+  }
+  return {};
+}
+
+Result<void> check_own(const ipc::JoinBody& join, const ipc::RankInfo& own) {
+  const std::size_t rank = join.request.rank;
+  const ipc::RankInfo& entry = join.table[rank];
+  if (entry.incarnation != own.incarnation) {
+    const auto found = std::ranges::find(join.table, own.incarnation, &ipc::RankInfo::incarnation);
+    const std::string where = found == join.table.end()
+                                  ? "nowhere in the table"
+                                  : fmt::format("at rank {}", found - join.table.begin());
+    return fail(ErrorCode::kMismatch,
+                fmt::format("rank {} of the table is daemon {:016x}, but this is daemon {:016x}, "
+                            "which is {}: each rank's entry must be what its own daemon describes",
+                            rank, entry.incarnation, own.incarnation, where));
+  }
+  ipc::RankInfo ours = own;
+  ours.secret = entry.secret;
+  if (!same(entry, ours)) {
+    return fail(ErrorCode::kMismatch,
+                fmt::format("rank {}'s entry is of this daemon and was changed on its way: it must "
+                            "be carried as the daemon describes it",
+                            rank));
+  }
+  if (entry.secret != own.secret) {
+    return fail(ErrorCode::kPermission,
+                fmt::format("rank {}'s entry is of this daemon, but was described to a process of "
+                            "another user: the processes of a rank must be one user's",
+                            rank));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::uint64_t> random_incarnation() {
+  std::uint64_t value = 0;
+  while (value == 0) {
+    if (getrandom(&value, sizeof value, 0) != sizeof value) {
+      return fail(ErrorCode::kSystem, fmt::format("getrandom: {}", std::strerror(errno)));
+    }
+  }
+  return value;
+}
+
+Result<SipHashKey> random_secret() {
+  SipHashKey secret;
+  if (getrandom(&secret, sizeof secret, 0) != sizeof secret) {
+    return fail(ErrorCode::kSystem, fmt::format("getrandom: {}", std::strerror(errno)));
+  }
+  return secret;
+}
+
+std::uint32_t secret_for(const SipHashKey& daemon_secret, uid_t uid) noexcept {
+  std::array<std::byte, 1 + sizeof uid> input{};
+  input[0] = std::byte{kUserSecretLabel};
+  std::memcpy(&input[1], &uid, sizeof uid);
+  return static_cast<std::uint32_t>(sip_hash(daemon_secret, input));
+}
+
+ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
+                             std::span<const LocalAddress> addresses) {
+  ipc::RankInfo info;
+  info.lanes = lanes;
+  info.incarnation = daemon.incarnation;
+  info.max_payload_bytes = daemon.max_payload_bytes;
+  info.features = daemon.features;
+  info.base_udp_port = daemon.base_udp_port;
+  for (const LocalAddress& local : addresses) {
+    if (info.address_count == ipc::RankInfo::kMaxAddresses) break;
+    ipc::RankAddress& address = info.addresses[info.address_count++];
+    std::copy(local.ip.bytes.begin(), local.ip.bytes.end(), address.ip);
+    address.family = local.ip.family;
+    address.prefix_bits = local.prefix_bits;
+  }
+  return info;
+}
+
+Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own) {
+  if (auto ok = check_bounds(join.request); !ok) return tl::unexpected(ok.error());
+  const std::vector<ipc::RankInfo>& table = join.table;
+  Agreement agreement = {UINT32_MAX, static_cast<std::uint8_t>(kMaxLanes), own.features};
+  for (std::size_t rank = 0; rank < table.size(); ++rank) {
+    if (auto ok = check_entry(rank, table[rank]); !ok) return tl::unexpected(ok.error());
+    for (std::size_t before = 0; before < rank; ++before) {
+      if (table[before].incarnation == table[rank].incarnation) {
+        return bad(
+            fmt::format("ranks {} and {} are the same daemon {:016x}: one daemon is one "
+                        "rank, more processes on its host are its members",
+                        before, rank, table[rank].incarnation));
+      }
+    }
+    if (table[rank].features != table[0].features) {
+      return fail(
+          ErrorCode::kMismatch,
+          fmt::format("the daemons of a group must be of one release and configured "
+                      "alike: {}",
+                      ring::features_difference(rank, table[rank].features, 0, table[0].features)));
+    }
+    agreement.payload_bytes = std::min(agreement.payload_bytes, table[rank].max_payload_bytes);
+    agreement.lanes = std::min(agreement.lanes, static_cast<std::uint8_t>(table[rank].lanes));
+  }
+  if (auto ok = check_own(join, own); !ok) return tl::unexpected(ok.error());
+  agreement.payload_bytes = agreement.payload_bytes / 64 * 64;
+  return agreement;
+}
+
+std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
+                           const Agreement& agreement, std::span<const ipc::RankInfo> table) {
+  Bytes bytes;
+  bytes.add(key.group_id);
+  bytes.add(key.epoch);
+  bytes.add(static_cast<std::uint16_t>(table.size()));
+  bytes.add(member_count);
+  bytes.add(agreement.payload_bytes);
+  bytes.add(agreement.lanes);
+  bytes.add(agreement.features);
+  for (const ipc::RankInfo& info : table) bytes.add(info);
+  return sip_hash(kDigestKey, bytes.get());
+}
+
+std::uint64_t link_token(const GroupKey& key, std::uint16_t upstream,
+                         std::span<const ipc::RankInfo> table) {
+  const auto downstream = static_cast<std::uint16_t>((upstream + 1u) % table.size());
+  const SipHashKey secrets = {table[upstream].secret, table[downstream].secret};
+  Bytes bytes;
+  bytes.add(kLinkTokenLabel);
+  bytes.add(key.group_id);
+  bytes.add(key.epoch);
+  bytes.add(upstream);
+  bytes.add(downstream);
+  return sip_hash(secrets, bytes.get());
+}
+
+std::string difference(std::span<const ipc::RankInfo> a, std::span<const ipc::RankInfo> b) {
+  if (a.size() != b.size()) return fmt::format("{} ranks and {}", a.size(), b.size());
+  for (std::size_t rank = 0; rank < a.size(); ++rank) {
+    if (a[rank].incarnation != b[rank].incarnation) {
+      return fmt::format("rank {} is daemon {:016x} and {:016x}", rank, a[rank].incarnation,
+                         b[rank].incarnation);
+    }
+    if (!same(a[rank], b[rank])) {
+      return fmt::format("rank {} has addresses {} and {}, or other properties that differ", rank,
+                         addresses_text(a[rank]), addresses_text(b[rank]));
+    }
+  }
+  return {};
+}
+
+std::vector<AddressPair> common_addresses(const ipc::RankInfo& upstream,
+                                          const ipc::RankInfo& downstream) {
+  std::vector<AddressPair> pairs;
+  for (const ipc::RankAddress& up : addresses_of(upstream)) {
+    for (const ipc::RankAddress& down : addresses_of(downstream)) {
+      if (up.family != down.family) continue;
+      const AddressPair pair = {ip_of(up), ip_of(down)};
+      if (!wire::same_network(pair.upstream, pair.downstream, up.prefix_bits) ||
+          !wire::same_network(pair.upstream, pair.downstream, down.prefix_bits) ||
+          std::ranges::find(pairs, pair.downstream, &AddressPair::downstream) != pairs.end()) {
+        continue;
+      }
+      pairs.push_back(pair);
+      break;
+    }
+  }
+  return pairs;
+}
+
+Result<std::vector<NeighbourPath>> neighbour_paths(std::uint16_t rank, std::uint16_t neighbour,
+                                                   bool downstream, std::uint8_t lanes,
+                                                   std::span<const ipc::RankInfo> table,
+                                                   const ipc::RankInfo& own,
+                                                   std::span<const LocalAddress> addresses) {
+  const ipc::RankInfo& remote = table[neighbour];
+  auto pairs = downstream ? common_addresses(own, remote) : common_addresses(remote, own);
+  if (pairs.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("rank {} ({}) has no network in common with its {} neighbour rank {} "
+                            "({}): neighbours must be in one IP network",
+                            rank, addresses_text(own), downstream ? "downstream" : "upstream",
+                            neighbour, addresses_text(remote)));
+  }
+  if (pairs.size() > lanes) pairs.resize(lanes);
+  std::vector<NeighbourPath> paths;
+  for (const AddressPair& pair : pairs) {
+    NeighbourPath path;
+    path.rank = neighbour;
+    path.incarnation = remote.incarnation;
+    path.local_ip = downstream ? pair.upstream : pair.downstream;
+    path.remote_ip = downstream ? pair.downstream : pair.upstream;
+    path.remote_base_udp_port = remote.base_udp_port;
+    if (path.local_ip == path.remote_ip) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("ranks {} and {} have the same address {}", rank, neighbour,
+                              wire::to_string(path.local_ip)));
+    }
+    const auto local = std::ranges::find(addresses, path.local_ip, &LocalAddress::ip);
+    if (local == addresses.end()) {
+      return fail(ErrorCode::kInternal, fmt::format("no port has this daemon's address {}",
+                                                    wire::to_string(path.local_ip)));
+    }
+    path.port = local->port;
+    paths.push_back(path);
+  }
+  return paths;
+}
+
+std::string addresses_text(const ipc::RankInfo& info) {
+  std::string text;
+  for (const ipc::RankAddress& address : addresses_of(info)) {
+    if (!text.empty()) text += ", ";
+    text += fmt::format("{}/{}", wire::to_string(ip_of(address)), address.prefix_bits);
+  }
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace gradwire::control

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The table of a group: one RankInfo a rank, the same on every rank, carried there by the clients'
+/// own rendezvous. What is here is a function of the table alone, so every rank comes to the same
+/// result without asking the others. Any thread; allocates.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/sip_hash.h"
+#include "base/types.h"
+#include "control/lane_control.h"
+#include "control/options.h"
+#include "ipc/control_messages.h"
+#include "wire/frame.h"
+
+namespace gradwire::control {
+
+/// Of a daemon that starts: not 0. @return kSystem where the kernel gives no random number.
+[[nodiscard]] Result<std::uint64_t> random_incarnation();
+[[nodiscard]] Result<SipHashKey> random_secret();
+
+/// The part of an entry that only this user's processes get to know: always the same to one user,
+/// as the members of a rank compare what they are told.
+[[nodiscard]] std::uint32_t secret_for(const SipHashKey& daemon_secret, uid_t uid) noexcept;
+
+/// This daemon's own entry, without a secret.
+[[nodiscard]] ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
+                                           std::span<const LocalAddress> addresses);
+
+/// What all ranks of a table have in common.
+struct Agreement {
+  std::uint32_t payload_bytes = 0;  ///< the least of all, rounded down to 64
+  std::uint8_t lanes = 0;           ///< the fewest of all
+  std::uint32_t features = 0;
+};
+
+/// Checks a join against its bounds and its table, and the table against `own`, this daemon's
+/// entry.
+/// @return the agreement, or an error that names the rank and the field.
+[[nodiscard]] Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own);
+
+/// Hash over key, member_count, agreement and every entry, field by field: equal digests in the
+/// hellos mean equal tables.
+[[nodiscard]] std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
+                                         const Agreement& agreement,
+                                         std::span<const ipc::RankInfo> table);
+
+/// Where two tables of one group differ, for people; empty where they do not.
+[[nodiscard]] std::string difference(std::span<const ipc::RankInfo> a,
+                                     std::span<const ipc::RankInfo> b);
+
+/// What packets between two neighbours carry, so that nobody can forge one who has not seen the
+/// table: a pseudo-random function of the group and the two ranks, keyed by their entries' secrets.
+/// Those of the others do not come in, so that two neighbours whose tables differ elsewhere still
+/// hear each other say so.
+/// @param upstream  the rank from which chunks go down the link, to the next one.
+[[nodiscard]] std::uint64_t link_token(const GroupKey& key, std::uint16_t upstream,
+                                       std::span<const ipc::RankInfo> table);
+
+struct AddressPair {
+  wire::IpAddress upstream;
+  wire::IpAddress downstream;
+};
+/// Each address of `upstream`, in its order, with the first of `downstream` that is in its network
+/// (by both prefixes) and that none before it got: what both ends use for the connections between
+/// them, lane by lane. Empty where they have no network in common.
+[[nodiscard]] std::vector<AddressPair> common_addresses(const ipc::RankInfo& upstream,
+                                                        const ipc::RankInfo& downstream);
+
+/// How frames of `rank` reach its neighbour, without the neighbour's MAC address: a path for each
+/// pair of common addresses, as many as there are lanes to use them.
+/// @param addresses  this daemon's own; `own` its entry.
+/// @return an error that names both ranks where they have no network in common, or one address.
+[[nodiscard]] Result<std::vector<NeighbourPath>> neighbour_paths(
+    std::uint16_t rank, std::uint16_t neighbour, bool downstream, std::uint8_t lanes,
+    std::span<const ipc::RankInfo> table, const ipc::RankInfo& own,
+    std::span<const LocalAddress> addresses);
+
+/// "10.0.0.1/24, 10.1.0.1/24"
+[[nodiscard]] std::string addresses_text(const ipc::RankInfo& info);
+
+}  // namespace gradwire::control

@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "fake_daemon.h"
+#include "ipc/command_queue.h"
+
+namespace gradwire::control {
+
+using ipc::MessageType;
+using test::FakeDaemon;
+using test::is_mapped;
+using test::RequestType;
+
+TEST_CASE("an open gives a queue and two wake-ups that work, once the lane knows the client") {
+  FakeDaemon daemon;
+  daemon.lanes.answers.clear();
+  daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
+  CHECK(daemon.waiting(1) == 0);
+  command::ClientPort* port = daemon.lanes.holding(RequestType::kAddClient).at(0)->client;
+  daemon.lanes.finish(RequestType::kAddClient);
+  daemon.poll();
+  const auto sent = daemon.take(1);
+  const auto reply = ipc::body_as<ipc::OpenReply>(sent.body).value();
+  CHECK(reply.incarnation == 100);
+  CHECK(reply.lanes == 2);
+  CHECK(reply.max_payload_bytes == 8192);
+  CHECK(reply.numa_node == -1);  // the ports', wherever the kernel put the queue
+  REQUIRE(sent.fds.size() == 3);
+  void* memory = ::mmap(nullptr, reply.queue_region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                        sent.fds[0].get(), 0);
+  REQUIRE(memory != MAP_FAILED);
+  ipc::QueueRegion* region = ipc::open_queue_region(memory, reply.queue_region_bytes);
+  REQUIRE(region != nullptr);
+  ipc::ClientQueue queue(region);
+  ipc::CommandEntry command;
+  command.request_id = 55;
+  REQUIRE(queue.push_command(command));
+  ipc::CommandEntry seen;
+  REQUIRE(port->queue.pop_command(seen) == ipc::PopResult::kEntry);
+  CHECK(seen.request_id == 55);
+  ::munmap(memory, reply.queue_region_bytes);
+
+  const auto wakes = [](int writer, int reader) {
+    const std::uint64_t one = 1;
+    std::uint64_t got = 0;
+    REQUIRE(::write(writer, &one, sizeof(one)) == sizeof(one));
+    pollfd p = {reader, POLLIN, 0};
+    CHECK(::poll(&p, 1, 0) == 1);
+    CHECK(::read(reader, &got, sizeof(got)) == sizeof(got));
+    CHECK(::read(reader, &got, sizeof(got)) == -1);
+  };
+  wakes(sent.fds[1].get(), port->doorbell_fd);
+  wakes(port->completion_fd, sent.fds[2].get());
+}
+
+TEST_CASE("a client can neither block a lane nor end it by SIGPIPE") {
+  FakeDaemon daemon;
+  daemon.lanes.answers.clear();
+  daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
+  command::ClientPort* port = daemon.lanes.holding(RequestType::kAddClient).at(0)->client;
+  daemon.lanes.finish(RequestType::kAddClient);
+  daemon.poll();
+  auto sent = daemon.take(1);
+  // The client makes its own end blocking and reads nothing.
+  REQUIRE(::fcntl(sent.fds[2].get(), F_SETFL, 0) == 0);
+  const std::uint64_t one = 1;
+  ssize_t wrote = 8;
+  for (int i = 0; i < 100'000 && wrote > 0; ++i) {
+    wrote = ::write(port->completion_fd, &one, sizeof(one));
+  }
+  CHECK(wrote == -1);
+  CHECK((errno == EAGAIN || errno == EWOULDBLOCK));
+  sent.fds.clear();  // it dies
+  CHECK(::write(port->completion_fd, &one, sizeof(one)) == -1);
+  CHECK(errno != EPIPE);
+}
+
+TEST_CASE("a second open, a wrong ABI and too many clients are refused") {
+  Limits limits;
+  limits.clients = 2;
+  FakeDaemon daemon(limits);
+  ipc::OpenRequest future;
+  future.abi_version = 9;
+  daemon.send(1, MessageType::kOpen, future);
+  daemon.refused(1, ErrorCode::kUnsupported, "ABI version 9");
+  daemon.open(1);
+  daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
+  daemon.refused(1, ErrorCode::kBusy, "open already");
+  daemon.open(2);
+  daemon.send(3, MessageType::kOpen, ipc::OpenRequest{});
+  daemon.refused(3, ErrorCode::kResourceExhausted, "2 clients, and limits.clients = 2");
+}
+
+TEST_CASE("a user has a bound on clients, which leaves room for others") {
+  Limits limits;
+  limits.clients = 3;
+  limits.clients_per_user = 2;
+  FakeDaemon daemon(limits);
+  daemon.open(1, 500);
+  daemon.open(2, 500);
+  daemon.send(3, MessageType::kOpen, ipc::bytes_of(ipc::OpenRequest{}), 500);
+  daemon.refused(3, ErrorCode::kResourceExhausted,
+                 "user 500 has 2 clients, and limits.user_clients = 2");
+  daemon.open(4, 501);
+  CHECK(daemon.sink.kept == std::set<ipc::ConnectionId>{1, 2, 4});
+}
+
+TEST_CASE("ids begin anew in time, and pass over those that are in use") {
+  FakeDaemon daemon;
+  daemon.options.last_id = 4;
+  daemon.make();
+  daemon.lanes.answers.insert(RequestType::kRemoveClient);
+  daemon.lanes.answers.insert(RequestType::kRemoveMemory);
+  daemon.lanes.answers.insert(RequestType::kLeaveGroup);
+  for (std::uint32_t id = 1; id <= 4; ++id) CHECK(daemon.open(id) == id);
+  daemon.form({1, 2});
+  // Client 2 is gone, but its group stays, with its id, until client 1 has left too.
+  daemon.hang_up(2);
+  daemon.hang_up(4);
+  REQUIRE(daemon.manager->client_count() == 2);
+  REQUIRE(daemon.manager->group_count() == 1);
+  CHECK(daemon.open(5) == 4);
+
+  std::vector<std::uint32_t> memories;
+  for (int i = 0; i < 4; ++i) memories.push_back(daemon.allocate(3));
+  CHECK(memories == std::vector<std::uint32_t>{1, 2, 3, 4});
+  daemon.send(3, MessageType::kFree, ipc::FreeRequest{3, 0});
+  CHECK(daemon.take(3).code() == ErrorCode::kOk);
+  CHECK(daemon.allocate(3) == 3);
+}
+
+TEST_CASE("memory is there for the client only when the lane knows it") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.lanes.answers.clear();
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{5000});
+  CHECK(daemon.waiting(1) == 0);
+  const command::Request* add = daemon.lanes.holding(RequestType::kAddMemory).at(0);
+  CHECK(add->region.bytes == 8192);
+  CHECK(add->region.client_id == add->client_id);
+  std::byte* base = add->region.base;
+  const std::uint32_t handle = add->memory;
+  daemon.lanes.finish(RequestType::kAddMemory);
+  daemon.poll();
+  const auto sent = daemon.take(1);
+  const auto reply = ipc::body_as<ipc::AllocateReply>(sent.body).value();
+  CHECK(reply.memory == handle);
+  CHECK(reply.memory != 0);
+  CHECK(reply.bytes == 8192);
+  REQUIRE(sent.fds.size() == 1);
+  void* mine =
+      ::mmap(nullptr, reply.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, sent.fds[0].get(), 0);
+  REQUIRE(mine != MAP_FAILED);
+  static_cast<std::byte*>(mine)[100] = std::byte{9};
+  CHECK(base[100] == std::byte{9});
+  ::munmap(mine, reply.bytes);
+}
+
+TEST_CASE("memory is unmapped, and its free answered, only when the lane lets go") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.lanes.answers.clear();
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  std::byte* base = daemon.lanes.holding(RequestType::kAddMemory).at(0)->region.base;
+  daemon.lanes.finish(RequestType::kAddMemory);
+  daemon.poll();
+  const auto handle = ipc::body_as<ipc::AllocateReply>(daemon.take(1).body).value().memory;
+  const std::uint32_t id = daemon.send(1, MessageType::kFree, ipc::FreeRequest{handle, 0});
+  CHECK(daemon.waiting(1) == 0);
+  CHECK(is_mapped(base));
+  // While it goes it is no region any more.
+  daemon.send(1, MessageType::kFree, ipc::FreeRequest{handle, 0});
+  daemon.refused(1, ErrorCode::kNotFound, "not a live region");
+  REQUIRE(daemon.lanes.finish(RequestType::kRemoveMemory) == 1);
+  daemon.poll();
+  const auto sent = daemon.take(1);
+  CHECK(sent.code() == ErrorCode::kOk);
+  CHECK(sent.header.request_id == id);
+  CHECK_FALSE(is_mapped(base));
+}
+
+TEST_CASE("quotas for memory are kept, and freed memory counts no more") {
+  Limits limits;
+  limits.bytes_per_client = 16384;
+  limits.regions_per_client = 3;
+  FakeDaemon daemon(limits);
+  daemon.lanes.answers.insert(RequestType::kRemoveMemory);
+  daemon.open(1);
+  for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{16385}, UINT64_MAX}) {
+    daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{bytes});
+    CHECK_THAT(daemon.take(1).error(), Catch::Contains("must be 1 to 16384"));
+  }
+  const std::uint32_t first = daemon.allocate(1, 12288);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{4097});
+  daemon.refused(1, ErrorCode::kResourceExhausted, "must be 1 to 4096");
+  daemon.send(1, MessageType::kFree, ipc::FreeRequest{first, 0});
+  CHECK(daemon.take(1).code() == ErrorCode::kOk);
+  for (int i = 0; i < 3; ++i) daemon.allocate(1, 4096);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{4096});
+  daemon.refused(1, ErrorCode::kResourceExhausted, "3 memory regions");
+  // Another client has its own.
+  daemon.open(2);
+  daemon.allocate(2, 16384);
+}
+
+TEST_CASE("memory is registered before a lane may use it, until no lane does") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  const std::uint32_t first = daemon.allocate(1);
+  daemon.allocate(1, 12288);
+  CHECK(daemon.lanes.registered.size() == 2);
+  daemon.send(1, MessageType::kFree, ipc::FreeRequest{first, 0});
+  CHECK(daemon.lanes.registered.size() == 2);  // the lane has it still
+  daemon.lanes.finish(RequestType::kRemoveMemory);
+  daemon.poll();
+  CHECK(daemon.lanes.registered.size() == 1);
+  daemon.lanes.register_error = "GPU gpu_emu0: no room";
+  daemon.take(1);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  daemon.refused(1, ErrorCode::kResourceExhausted, "gpu_emu0");
+  daemon.manager.reset();
+  CHECK(daemon.lanes.registered.empty());
+}
+
+TEST_CASE("memory on a GPU is the client's by its descriptor, and counts, until no lane has it") {
+  Limits limits;
+  limits.bytes_per_client = 16384;
+  FakeDaemon daemon(limits);
+  daemon.lanes.on_gpu = true;
+  daemon.open(1);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{12288});
+  const auto sent = daemon.take(1);
+  REQUIRE(sent.code() == ErrorCode::kOk);
+  const auto reply = ipc::body_as<ipc::AllocateReply>(sent.body).value();
+  CHECK(reply.bytes == 12288);
+  REQUIRE(sent.fds.size() == 1);
+  CHECK(::lseek(sent.fds[0].get(), 0, SEEK_END) == 12288);
+  CHECK(daemon.lanes.gpu_memory.size() == 1);
+  CHECK(daemon.lanes.registered.empty());
+  const auto status = daemon.status_json()["clients"].at(0);
+  CHECK(status["memories"][0]["on_gpu"] == true);
+  CHECK(status["memory_bytes"] == 12288);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  daemon.refused(1, ErrorCode::kResourceExhausted, "its 16384");
+  CHECK(daemon.lanes.gpu_memory.size() == 1);
+  daemon.hang_up(1);
+  CHECK(daemon.lanes.gpu_memory.size() == 1);  // a lane has it still
+  daemon.lanes.finish(RequestType::kRemoveMemory);
+  daemon.poll();
+  CHECK(daemon.lanes.gpu_memory.empty());
+}
+
+TEST_CASE("memory on a CUDA device is the client's by CUDA's handle, and no descriptor") {
+  FakeDaemon daemon;
+  daemon.lanes.on_gpu = daemon.lanes.on_cuda = true;
+  daemon.open(1);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{12288});
+  const auto sent = daemon.take(1);
+  REQUIRE(sent.code() == ErrorCode::kOk);
+  CHECK(sent.fds.empty());
+  const auto reply = ipc::body_as<ipc::CudaAllocateReply>(sent.body).value();
+  CHECK(reply.memory.bytes == 12288);
+  CHECK(reply.memory.memory != 0);
+  CHECK(reply.device_uuid[3] == 0xab);
+  CHECK(reply.handle[63] == 0xcd);
+  CHECK(ipc::allocate_reply(sent.body)->memory == reply.memory.memory);
+  daemon.lanes.answers.insert(RequestType::kRemoveMemory);
+  daemon.send(1, MessageType::kFree, ipc::FreeRequest{reply.memory.memory, 0});
+  CHECK(daemon.take(1).code() == ErrorCode::kOk);
+  CHECK(daemon.lanes.gpu_memory.empty());
+}
+
+TEST_CASE("memory on a CUDA device goes when its client's process has ended, or in time") {
+  FakeDaemon daemon;
+  daemon.lanes.on_gpu = daemon.lanes.on_cuda = true;
+  daemon.lanes.answers.insert({RequestType::kRemoveMemory, RequestType::kRemoveClient});
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  const auto connection = static_cast<ipc::ConnectionId>(child - 1000);  // process 1000 + n
+  daemon.open(connection);
+  daemon.send(connection, MessageType::kAllocate, ipc::AllocateRequest{4096});
+  REQUIRE(daemon.take(connection).code() == ErrorCode::kOk);
+  daemon.hang_up(connection);
+  daemon.advance(1'000'000'000);
+  CHECK(daemon.lanes.gpu_memory.size() == 1);
+  CHECK(daemon.status_json()["clients"][0]["memories"][0]["state"] == "lingering");
+  const bool dies = GENERATE(true, false);
+  if (dies) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    daemon.advance(20'000'000);
+  } else {
+    daemon.advance(3'900'000'000);
+    CHECK(daemon.lanes.gpu_memory.size() == 1);
+    daemon.advance(200'000'000);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+  CHECK(daemon.lanes.gpu_memory.empty());
+  CHECK(daemon.manager->client_count() == 0);
+}
+
+TEST_CASE("a client's events are as many as its commands, and go with it") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.send(1, MessageType::kMakeEvent, {});
+  daemon.refused(1, ErrorCode::kUnsupported, "no GPU");
+  daemon.lanes.on_cuda = true;
+  for (std::uint32_t i = 1; i <= ipc::kCommandEntries; ++i) {
+    daemon.send(1, MessageType::kMakeEvent, {});
+    const auto sent = daemon.take(1);
+    const auto reply = ipc::body_as<ipc::MakeEventReply>(sent.body).value();
+    REQUIRE(reply.event == i);
+    CHECK(reply.handle[0] == i % 256);
+  }
+  daemon.send(1, MessageType::kMakeEvent, {});
+  daemon.refused(1, ErrorCode::kResourceExhausted, "256 events");
+  CHECK(daemon.lanes.ready_events == 256);
+  daemon.hang_up(1);
+  CHECK(daemon.lanes.ready_events == 256);  // a lane may still ask one
+  daemon.lanes.finish(RequestType::kRemoveClient);
+  daemon.poll();
+  CHECK(daemon.lanes.ready_events == 0);
+}
+
+TEST_CASE("memory is made while others are served, in order for each client") {
+  test::FakeWorker worker;
+  Limits limits;
+  limits.bytes_per_client = 20'000;
+  FakeDaemon daemon(limits, &worker);
+  daemon.open(1);
+  daemon.open(2);
+  const auto first = daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  const auto second = daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{4096});
+  // What is being made counts.
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  daemon.refused(1, ErrorCode::kResourceExhausted, "8192 bytes wanted");
+  daemon.send(2, MessageType::kAllocate, ipc::AllocateRequest{4096});
+  daemon.send(1, MessageType::kDescribe, {});
+  CHECK(daemon.take(1).code() == ErrorCode::kOk);
+  CHECK(daemon.waiting(1) == 0);
+  CHECK(worker.jobs.size() == 2);  // one of each client
+  CHECK(daemon.status_json()["clients"][0]["memories"][0]["state"] == "making");
+  worker.run();
+  daemon.poll();
+  CHECK(daemon.take(1).header.request_id == first);
+  worker.run();
+  worker.run();
+  daemon.poll();
+  CHECK(daemon.take(1).header.request_id == second);
+  CHECK(daemon.take(2).code() == ErrorCode::kOk);
+  CHECK(worker.jobs.empty());
+  CHECK(daemon.lanes.registered.size() == 3);
+}
+
+TEST_CASE("a client that dies while its memory is made leaves nothing") {
+  test::FakeWorker worker;
+  FakeDaemon daemon({}, &worker);
+  daemon.lanes.answers.insert({RequestType::kRemoveClient, RequestType::kRemoveMemory});
+  daemon.open(1);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  daemon.hang_up(1);
+  CHECK(daemon.manager->client_count() == 1);  // until the worker has let go of its memory
+  worker.run();
+  CHECK(worker.jobs.empty());
+  CHECK(daemon.manager->client_count() == 0);
+  CHECK(daemon.waiting(1) == 0);
+  CHECK(daemon.lanes.registered.empty());
+  CHECK(daemon.lanes.count(RequestType::kAddMemory) == 0);
+
+  // Nor does a daemon that ends.
+  daemon.open(2);
+  daemon.send(2, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  daemon.manager.reset();
+  CHECK(worker.jobs.size() == 1);
+}
+
+TEST_CASE("the control thread does not wait while memory is registered, or given back") {
+  test::FakeWorker worker;
+  FakeDaemon daemon({}, &worker);
+  daemon.open(1);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  CHECK_FALSE(worker.run_piece());  // it is faulted in
+  CHECK(daemon.lanes.registered.empty());
+  CHECK(worker.run_piece());
+  CHECK(daemon.lanes.registered.size() == 1);
+  daemon.poll();
+  const auto memory = ipc::body_as<ipc::AllocateReply>(daemon.take(1).body).value().memory;
+  daemon.send(1, MessageType::kFree, ipc::FreeRequest{memory, 0});
+  daemon.lanes.finish(RequestType::kRemoveMemory);
+  daemon.poll();
+  CHECK(daemon.lanes.registered.size() == 1);
+  CHECK(daemon.waiting(1) == 0);
+  worker.run();
+  CHECK(daemon.lanes.registered.empty());
+  CHECK(daemon.take(1).code() == ErrorCode::kOk);
+
+  // The daemon stops between two pieces, and with memory that nobody gave back yet.
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  worker.run();
+  daemon.poll();
+  const auto second = ipc::body_as<ipc::AllocateReply>(daemon.take(1).body).value().memory;
+  daemon.send(1, MessageType::kFree, ipc::FreeRequest{second, 0});
+  daemon.lanes.finish(RequestType::kRemoveMemory);
+  daemon.poll();
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
+  CHECK(daemon.lanes.registered.size() == 1);
+  worker.jobs.pop_front();
+  CHECK(daemon.lanes.registered.empty());
+  CHECK_FALSE(worker.run_piece());
+  CHECK(worker.jobs.front().first());  // registered, and its end never told
+  CHECK(daemon.lanes.registered.size() == 1);
+  worker.jobs.clear();
+  daemon.manager.reset();
+  CHECK(daemon.lanes.registered.empty());
+}
+
+TEST_CASE("the quota counts whole pages") {
+  Limits limits;
+  limits.bytes_per_client = 10'000;
+  FakeDaemon daemon(limits);
+  daemon.open(1);
+  daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{9'000});
+  daemon.refused(1, ErrorCode::kResourceExhausted, "12288 bytes in whole pages");
+  CHECK(daemon.lanes.count(RequestType::kAddMemory) == 0);
+  daemon.allocate(1, 8'000);
+}
+
+TEST_CASE("a client names only its own memory") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.open(2);
+  const std::uint32_t memory = daemon.allocate(1);
+  daemon.send(2, MessageType::kFree, ipc::FreeRequest{memory, 0});
+  daemon.refused(2, ErrorCode::kNotFound, "not a live region of this client");
+  CHECK(daemon.lanes.count(RequestType::kRemoveMemory) == 0);
+}
+
+TEST_CASE("a client that dies goes when the lane has let go of it and of its memory") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.open(2);
+  daemon.allocate(1);
+  daemon.allocate(1);
+  daemon.hang_up(1);
+  CHECK(daemon.manager->client_count() == 2);
+  CHECK(daemon.lanes.holding(RequestType::kRemoveMemory).size() == 2);
+  daemon.lanes.finish(RequestType::kRemoveClient);
+  daemon.poll();
+  CHECK(daemon.manager->client_count() == 2);
+  daemon.lanes.finish(RequestType::kRemoveMemory);
+  daemon.poll();
+  CHECK(daemon.manager->client_count() == 1);
+  daemon.allocate(2);
+}
+
+TEST_CASE("a client may die before its open, its allocation or its free is answered") {
+  FakeDaemon daemon;
+  daemon.lanes.answers.clear();
+  daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
+  daemon.hang_up(1);
+  daemon.lanes.finish(RequestType::kAddClient);
+  daemon.lanes.finish(RequestType::kRemoveClient);
+  daemon.poll();
+  CHECK(daemon.manager->client_count() == 0);
+
+  daemon.lanes.answers = {RequestType::kAddClient};
+  daemon.open(2);
+  daemon.send(2, MessageType::kAllocate, ipc::AllocateRequest{4096});
+  daemon.hang_up(2);
+  for (const auto type :
+       {RequestType::kAddMemory, RequestType::kRemoveMemory, RequestType::kRemoveClient}) {
+    CHECK(daemon.lanes.finish(type) == 1);
+  }
+  daemon.poll();
+  CHECK(daemon.manager->client_count() == 0);
+
+  daemon.lanes.answers.insert(RequestType::kAddMemory);
+  daemon.open(3);
+  const std::uint32_t memory = daemon.allocate(3);
+  daemon.send(3, MessageType::kFree, ipc::FreeRequest{memory, 0});
+  daemon.hang_up(3);
+  CHECK(daemon.lanes.finish(RequestType::kRemoveMemory) == 1);  // once, not twice
+  daemon.lanes.finish(RequestType::kRemoveClient);
+  daemon.poll();
+  CHECK(daemon.manager->client_count() == 0);
+  for (const ipc::ConnectionId connection : {1, 2, 3}) CHECK(daemon.waiting(connection) == 0);
+}
+
+TEST_CASE("a client that breaks the queue's rules is told so and hung up") {
+  FakeDaemon daemon;
+  const std::uint32_t id = daemon.open(1);
+  daemon.open(2);
+  const std::uint64_t handle = daemon.form({1});
+  command::Notice fault;
+  fault.type = command::NoticeType::kClientFault;
+  fault.client_id = id;
+  fault.reason.set_detail("command tail 77");
+  daemon.lanes.notices.push_back(fault);
+  daemon.poll();
+  const auto last = daemon.take(1);
+  CHECK(last.header.type == static_cast<std::uint16_t>(ipc::MessageType::kCutOff));
+  CHECK(last.header.request_id == 0);
+  CHECK(ipc::text_of(ipc::body_as<ipc::ErrorBody>(last.body).value().text) ==
+        "broke the command queue's rules: command tail 77");
+  CHECK(daemon.waiting(1) == 0);
+  CHECK(daemon.waiting(2) == 0);
+  CHECK(daemon.sink.hung_up == std::set<ipc::ConnectionId>{1});
+  CHECK(daemon.lanes.count(RequestType::kRemoveClient) == 1);
+  CHECK_THAT(daemon.group_json()["aborted"].get<std::string>(), Catch::Contains("command tail 77"));
+  CHECK(daemon.group_json()["handle"] == handle);
+  daemon.hang_up(1);  // the server reports it in its time
+  CHECK(daemon.lanes.count(RequestType::kRemoveClient) == 1);
+}
+
+}  // namespace gradwire::control

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <set>
+
+#include "fake_daemon.h"
+
+namespace gradwire::control {
+
+using ipc::MessageType;
+using test::FakeDaemon;
+using test::join_body;
+using test::local_address;
+using test::RequestType;
+using test::table_of;
+
+namespace {
+
+/// Rank 0, on ports 3 and 7, joins a group with a rank 1 of so many lanes.
+void join_over_two_networks(FakeDaemon& daemon, std::uint8_t their_lanes) {
+  daemon.lanes.local = {local_address(3, "10.0.0.1"), local_address(7, "10.5.0.1")};
+  daemon.make();
+  daemon.open(1);
+  const std::vector<LocalAddress> theirs = {local_address(0, "10.0.0.2"),
+                                            local_address(1, "10.5.0.2")};
+  daemon.join(1, join_body(0, {test::described(100, 2, daemon.lanes.local),
+                               test::described(101, their_lanes, theirs)}));
+}
+
+}  // namespace
+
+TEST_CASE("a group forms: addresses, plan, lanes, reply") {
+  FakeDaemon daemon;
+  const std::uint32_t client = daemon.open(1);
+  daemon.join(1, join_body(0, table_of(3)));
+  REQUIRE(daemon.lanes.plan_requests.size() == 1);
+  const PlanRequest& plan = daemon.lanes.plan_requests[0];
+  CHECK(plan.key == GroupKey{0xfeed, 1});
+  CHECK(plan.rank == 0);
+  CHECK(plan.nranks == 3);
+  CHECK(plan.lanes == 2);
+  CHECK(plan.payload_bytes == 8192);
+  CHECK(plan.incarnation == 100);
+  REQUIRE(plan.downstream.size() == 1);
+  const NeighbourPath& down = plan.downstream[0];
+  CHECK(down.rank == 1);
+  CHECK(down.incarnation == 101);
+  CHECK(wire::to_string(down.remote_ip) == "10.0.0.2");
+  CHECK(wire::to_string(down.local_ip) == "10.0.0.1");
+  CHECK(down.remote_mac.value()[5] == 2);
+  CHECK(down.remote_base_udp_port == 18515);
+  REQUIRE(plan.upstream.size() == 1);
+  CHECK(plan.upstream[0].rank == 2);
+  CHECK(wire::to_string(plan.upstream[0].remote_ip) == "10.0.0.3");
+  CHECK(daemon.lanes.count(RequestType::kAddGroup) == 2);
+  const command::GroupPlan* made = *daemon.lanes.plans.begin();
+  CHECK(made->group_handle == 1);
+  CHECK(made->member_clients == std::vector<std::uint32_t>{client});
+
+  daemon.lanes.formed(1, 0);
+  daemon.lanes.formed(1, 0);  // twice is not two lanes
+  daemon.poll();
+  CHECK(daemon.waiting(1) == 0);
+  daemon.lanes.formed(1, 1);
+  daemon.poll();
+  const auto sent = daemon.take(1);
+  const auto reply = ipc::body_as<ipc::JoinReply>(sent.body).value();
+  CHECK(reply.group_handle == 1);
+  CHECK(reply.payload_bytes == 8192);
+  CHECK(reply.lanes == 2);
+  CHECK(daemon.group_json()["state"] == "formed");
+}
+
+TEST_CASE("the digest in the plan is the table's") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  const auto table = table_of(3);
+  daemon.join(1, join_body(0, table));
+  CHECK(daemon.lanes.plan_requests.at(0).table_digest ==
+        table_digest({0xfeed, 1}, 1, {8192, 2, 0}, table));
+}
+
+TEST_CASE("fewer lanes elsewhere are fewer lanes here") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  auto table = table_of(2);
+  table[1].lanes = 1;
+  daemon.join(1, join_body(0, table));
+  CHECK(daemon.lanes.count(RequestType::kAddGroup) == 1);
+  daemon.lanes.formed(1, 1);  // a lane that has no part in it
+  daemon.poll();
+  CHECK(daemon.waiting(1) == 0);
+  daemon.lanes.formed(1, 0);
+  daemon.poll();
+  CHECK(ipc::body_as<ipc::JoinReply>(daemon.take(1).body).value().lanes == 1);
+}
+
+TEST_CASE("one rank needs no neighbour") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.form({1}, 1);
+  const PlanRequest& plan = daemon.lanes.plan_requests.at(0);
+  CHECK(plan.downstream.empty());
+  CHECK(plan.upstream.empty());
+  CHECK(daemon.lanes.resolved_ports.empty());
+}
+
+TEST_CASE("the port is the one whose network leads there") {
+  FakeDaemon daemon;
+  daemon.lanes.local = {local_address(3, "192.168.0.1"), local_address(7, "10.0.0.1")};
+  daemon.make();
+  daemon.open(1);
+  auto table = table_of(2);
+  table[0] = test::described(100, 2, daemon.lanes.local);
+  daemon.join(1, join_body(0, table));
+  CHECK(daemon.lanes.plan_requests.at(0).downstream.at(0).port == 7);
+  CHECK(daemon.lanes.plan_requests.at(0).upstream.at(0).port == 7);
+}
+
+TEST_CASE("two networks in common are two rails, and both have to answer") {
+  FakeDaemon daemon;
+  daemon.lanes.silent = {"10.5.0.2"};
+  join_over_two_networks(daemon, 2);
+  CHECK(daemon.lanes.plan_requests.empty());
+  CHECK_THAT(daemon.group_json()["waits_for"][0].get<std::string>(),
+             Catch::Contains("(10.5.0.2) has not answered for its MAC address on port 7"));
+  daemon.lanes.silent.clear();
+  daemon.poll();
+  const PlanRequest& plan = daemon.lanes.plan_requests.at(0);
+  REQUIRE(plan.downstream.size() == 2);
+  REQUIRE(plan.upstream.size() == 2);
+  CHECK(path_of(plan.downstream, 1).port == 7);
+  CHECK(path_of(plan.upstream, 0).port == 3);
+  CHECK(daemon.group_json()["upstream"]["paths"][1]["local_ip"] == "10.5.0.1");
+}
+
+TEST_CASE("a network that no lane is left for is said to be idle") {
+  FakeDaemon daemon;
+  join_over_two_networks(daemon, 1);
+  CHECK(daemon.lanes.plan_requests.at(0).downstream.size() == 1);
+  CHECK(daemon.group_json()["idle_networks"] == 1);
+}
+
+TEST_CASE("the links' tokens follow from the table, and every user's processes get another entry") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.join(1, join_body(0, table_of(3)));
+  const PlanRequest& plan = daemon.lanes.plan_requests.at(0);
+  const GroupKey key = {0xfeed, 1};
+  CHECK(plan.downstream_token == link_token(key, 0, table_of(3)));
+  CHECK(plan.upstream_token == link_token(key, 2, table_of(3)));
+  std::set<std::uint32_t> secrets;
+  for (const uid_t uid : {500, 501, 500}) {
+    daemon.send(1, ipc::MessageType::kDescribe, {}, uid);
+    secrets.insert(ipc::body_as<ipc::RankInfo>(daemon.take(1).body).value().secret);
+  }
+  CHECK(secrets.size() == 2);
+}
+
+TEST_CASE("all members of the rank are waited for, in any order") {
+  FakeDaemon daemon;
+  std::vector<std::uint32_t> clients;
+  for (const ipc::ConnectionId connection : {1, 2, 3}) clients.push_back(daemon.open(connection));
+  daemon.join(2, join_body(0, table_of(2), 1, 3));
+  daemon.join(3, join_body(0, table_of(2), 2, 3));
+  CHECK(daemon.lanes.plan_requests.empty());
+  CHECK(daemon.group_json()["waits_for"][0] == "member 0 of 3 has not joined");
+  daemon.join(1, join_body(0, table_of(2), 0, 3));
+  REQUIRE(daemon.lanes.plan_requests.size() == 1);
+  CHECK((*daemon.lanes.plans.begin())->member_clients == clients);
+  daemon.all_lanes_formed(1);
+  for (const ipc::ConnectionId connection : {1, 2, 3}) {
+    CHECK(daemon.take_join_reply(connection) == 1);
+  }
+}
+
+TEST_CASE("a member that does not fit the others is refused, and they go on") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.open(2);
+  daemon.open(3, 777);
+  daemon.join(1, join_body(0, table_of(2), 0, 2));
+  daemon.join(2, join_body(0, table_of(2), 0, 2));
+  daemon.refused(2, ErrorCode::kBusy, "member 0 has joined already (pid 1001)");
+  daemon.join(1, join_body(0, table_of(2), 1, 2));
+  daemon.refused(1, ErrorCode::kBusy, "this connection has joined as member 0");
+  daemon.join(2, join_body(0, table_of(2), 1, 3));
+  daemon.refused(2, ErrorCode::kMismatch, "says 3 members a rank, the others here say 2");
+  daemon.join(2, join_body(0, table_of(3), 1, 2));
+  daemon.refused(2, ErrorCode::kMismatch, "2 ranks and 3");
+  auto table = table_of(2);
+  table[1].incarnation = 555;
+  daemon.join(2, join_body(0, table, 1, 2));
+  daemon.refused(2, ErrorCode::kMismatch, "rank 1 is daemon");
+  daemon.join(3, join_body(0, table_of(2), 1, 2), 777);
+  daemon.refused(3, ErrorCode::kPermission, "another user");
+  CHECK(daemon.waiting(1) == 0);
+  daemon.join(2, join_body(0, table_of(2), 1, 2));
+  daemon.all_lanes_formed(1);
+  CHECK(daemon.take_join_reply(1) == 1);
+  CHECK(daemon.take_join_reply(2) == 1);
+}
+
+TEST_CASE("a bad table is refused before anybody waits") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.join(1, join_body(1, table_of(2)));
+  daemon.refused(1, ErrorCode::kMismatch, "this is daemon");
+  auto table = table_of(2);
+  table[1].incarnation = 100;
+  daemon.join(1, join_body(0, table));
+  daemon.refused(1, ErrorCode::kInvalidArgument, "same daemon");
+  table = table_of(2);
+  table[1].addresses[0].ip[0] = 11;
+  daemon.join(1, join_body(0, table));
+  daemon.refused(1, ErrorCode::kInvalidArgument, "no network in common");
+  table = table_of(2);
+  table[1].addresses[0] = table[0].addresses[0];
+  daemon.join(1, join_body(0, table));
+  daemon.refused(1, ErrorCode::kInvalidArgument, "same address 10.0.0.1");
+  auto body = join_body(0, table_of(2));
+  body.request.timeout_ms = 0xffffffff;
+  daemon.join(1, body);
+  daemon.refused(1, ErrorCode::kInvalidArgument, "timeout of 4294967295 ms");
+  CHECK(daemon.manager->group_count() == 0);
+}
+
+TEST_CASE("the same key is refused until it is closed; the next epoch is not") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.open(2);
+  const std::uint64_t first = daemon.form({1});
+  daemon.join(2, join_body(0, table_of(2)));
+  daemon.refused(2, ErrorCode::kBusy, "formed on this daemon");
+  auto next = join_body(0, table_of(2));
+  next.request.epoch = 2;
+  daemon.join(2, next);
+  daemon.all_lanes_formed(2);
+  CHECK(daemon.take_join_reply(2) == 2);
+  daemon.leave(1, first);
+  daemon.join(1, join_body(0, table_of(2)));
+  daemon.refused(1, ErrorCode::kBusy, "closing");
+  daemon.lanes.finish(RequestType::kLeaveGroup);
+  daemon.poll();
+  CHECK(daemon.take(1).code() == ErrorCode::kOk);
+  daemon.join(1, join_body(0, table_of(2)));
+  daemon.all_lanes_formed(3);
+  CHECK(daemon.take_join_reply(1) == 3);
+}
+
+TEST_CASE("the limits on groups are kept") {
+  Limits limits;
+  limits.groups_per_client = 1;
+  limits.groups = 2;
+  FakeDaemon daemon(limits);
+  for (const ipc::ConnectionId connection : {1, 2, 3}) daemon.open(connection);
+  daemon.form({1}, 2, 11);
+  auto body = join_body(0, table_of(2));
+  body.request.group_id = 12;
+  daemon.join(1, body);
+  daemon.refused(1, ErrorCode::kResourceExhausted, "member of 1 groups");
+  daemon.form({2}, 2, 12);
+  body.request.group_id = 13;
+  daemon.join(3, body);
+  daemon.refused(3, ErrorCode::kResourceExhausted, "2 groups, and limits.groups = 2");
+}
+
+TEST_CASE("a user has a bound on groups, which leaves room for others") {
+  Limits limits;
+  limits.groups = 3;
+  limits.groups_per_user = 2;
+  FakeDaemon daemon(limits);
+  for (const ipc::ConnectionId connection : {1, 2, 3}) daemon.open(connection);
+  daemon.open(4, 501);
+  daemon.form({1}, 2, 11);
+  daemon.form({2}, 2, 12);
+  auto body = join_body(0, table_of(2));
+  body.request.group_id = 13;
+  daemon.join(3, body);
+  daemon.refused(3, ErrorCode::kResourceExhausted,
+                 "user 500 has 2 groups, and limits.user_groups = 2");
+  body.table[0] = test::rank_info(0, 2, 501);
+  daemon.join(4, body, 501);
+  CHECK(daemon.manager->group_count() == 3);
+}
+
+TEST_CASE("a timeout names the members that are missing") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  auto body = join_body(0, table_of(2), 1, 3);
+  body.request.timeout_ms = 500;
+  daemon.join(1, body);
+  daemon.advance(499'000'000);
+  CHECK(daemon.waiting(1) == 0);
+  daemon.advance(1'000'000);
+  daemon.refused(1, ErrorCode::kTimedOut,
+                 "member 0 of 3 has not joined; member 2 of 3 has not joined");
+  CHECK(daemon.manager->group_count() == 0);
+  CHECK(daemon.lanes.count(RequestType::kAbortGroup) == 0);
+}
+
+TEST_CASE("the shortest timeout of the members counts, whoever it comes from") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.open(2);
+  const bool first_is_shorter = GENERATE(false, true);
+  auto body = join_body(0, table_of(2), 0, 3);
+  body.request.timeout_ms = first_is_shorter ? 100 : 10'000;
+  daemon.join(1, body);
+  body.request.member = 1;
+  body.request.timeout_ms = first_is_shorter ? 10'000 : 100;
+  daemon.join(2, body);
+  daemon.advance(100'000'000);
+  CHECK(daemon.take(1).code() == ErrorCode::kTimedOut);
+  CHECK(daemon.take(2).code() == ErrorCode::kTimedOut);
+}
+
+TEST_CASE("a timeout names the neighbour whose MAC address is unknown") {
+  FakeDaemon daemon;
+  daemon.lanes.silent = {"10.0.0.3"};
+  daemon.open(1);
+  daemon.join(1, join_body(0, table_of(3)));
+  CHECK(daemon.group_json()["state"] == "resolving");
+  daemon.advance(daemon.options.limits.formation_default_ns);
+  const auto sent = daemon.take(1);
+  CHECK(sent.code() == ErrorCode::kTimedOut);
+  CHECK_THAT(sent.error(), Catch::Contains("upstream rank 2 (10.0.0.3) has not answered"));
+  CHECK_THAT(sent.error(), !Catch::Contains("10.0.0.2"));
+}
+
+TEST_CASE("a neighbour that answers late is no error") {
+  FakeDaemon daemon;
+  daemon.lanes.silent = {"10.0.0.2", "10.0.0.3"};
+  daemon.open(1);
+  daemon.join(1, join_body(0, table_of(3)));
+  daemon.lanes.silent = {"10.0.0.3"};
+  daemon.advance(1'000'000'000);
+  CHECK(daemon.lanes.plan_requests.empty());
+  daemon.lanes.silent.clear();
+  daemon.advance(1'000'000'000);
+  REQUIRE(daemon.lanes.plan_requests.size() == 1);
+  // The shards' bound lies a little behind what is left of the manager's.
+  CHECK(daemon.lanes.plan_requests[0].formation_ns == 29'000'000'000);
+}
+
+TEST_CASE("what can never resolve, and what no plan can be made of, fails at once") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.lanes.unreachable = {"10.0.0.2"};
+  daemon.join(1, join_body(0, table_of(2)));
+  daemon.refused(1, ErrorCode::kUnavailable, "rank 1 (10.0.0.2) cannot be reached on port 0: no");
+  daemon.lanes.unreachable.clear();
+  daemon.lanes.plan_error = "no mbufs for another shard";
+  daemon.join(1, join_body(0, table_of(2)));
+  daemon.refused(1, ErrorCode::kResourceExhausted, "no mbufs for another shard");
+  CHECK(daemon.manager->group_count() == 0);
+}
+
+TEST_CASE("a timeout names the rank and the lane that were not heard") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.join(1, join_body(0, table_of(3)));
+  daemon.lanes.formed(1, 0);
+  daemon.lanes.statuses[1].upstream_heard = true;
+  daemon.advance(daemon.options.limits.formation_default_ns);
+  const auto sent = daemon.take(1);
+  CHECK(sent.code() == ErrorCode::kTimedOut);
+  CHECK_THAT(sent.error(),
+             Catch::Contains("downstream rank 1 (10.0.0.2) has not answered the hello of lane 1"));
+  CHECK_THAT(sent.error(), !Catch::Contains("lane 0") && !Catch::Contains("upstream"));
+  // What the lanes have of it is aborted and closed, and only then gone.
+  CHECK(daemon.lanes.count(RequestType::kAbortGroup) == 2);
+  CHECK(daemon.lanes.holding(RequestType::kLeaveGroup).size() == 2);
+  CHECK(daemon.lanes.plans_destroyed == 0);
+  daemon.lanes.finish(RequestType::kLeaveGroup);
+  daemon.poll();
+  CHECK(daemon.lanes.plans_destroyed == 1);
+  CHECK(daemon.manager->group_count() == 0);
+  CHECK(daemon.waiting(1) == 0);
+}
+
+TEST_CASE("a shard that aborts while forming fails the join with its reason") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.join(1, join_body(0, table_of(2)));
+  AbortReason reason;
+  reason.code = AbortCode::kFormation;
+  reason.culprit_rank = 1;
+  reason.set_detail("its table differs");
+  daemon.lanes.aborted(1, 0, reason);
+  daemon.poll();
+  daemon.refused(1, ErrorCode::kAborted, "its table differs");
+  // Late news of the other lane changes nothing.
+  daemon.lanes.formed(1, 0);
+  daemon.lanes.formed(1, 1);
+  daemon.lanes.aborted(1, 1, reason);
+  daemon.poll();
+  CHECK(daemon.waiting(1) == 0);
+  daemon.lanes.finish(RequestType::kLeaveGroup);
+  daemon.poll();
+  CHECK(daemon.manager->group_count() == 0);
+}
+
+TEST_CASE("a member that dies before the group is formed fails it for the others") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.open(2);
+  SECTION("while gathering") {
+    daemon.join(1, join_body(0, table_of(2), 0, 3));
+    daemon.join(2, join_body(0, table_of(2), 1, 3));
+    daemon.hang_up(2);
+    CHECK(daemon.manager->group_count() == 0);
+  }
+  SECTION("while resolving") {
+    daemon.lanes.silent = {"10.0.0.2"};
+    daemon.join(1, join_body(0, table_of(2), 0, 2));
+    daemon.join(2, join_body(0, table_of(2), 1, 2));
+    daemon.hang_up(2);
+    CHECK(daemon.manager->group_count() == 0);
+  }
+  SECTION("while forming") {
+    daemon.join(1, join_body(0, table_of(2), 0, 2));
+    daemon.join(2, join_body(0, table_of(2), 1, 2));
+    daemon.hang_up(2);
+    CHECK(daemon.manager->group_count() == 1);
+    CHECK(daemon.lanes.count(RequestType::kAbortGroup) == 2);
+    daemon.lanes.finish(RequestType::kLeaveGroup);
+    daemon.poll();
+    CHECK(daemon.manager->group_count() == 0);
+  }
+  daemon.refused(1, ErrorCode::kAborted, "member 1 (pid 1002) hung up");
+  // And it can be tried again.
+  daemon.lanes.silent.clear();
+  daemon.join(1, join_body(0, table_of(2)));
+  CHECK(daemon.group_json()["state"] == "forming");
+}
+
+}  // namespace gradwire::control

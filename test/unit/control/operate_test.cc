@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <unistd.h>
+
+#include "fake_daemon.h"
+
+namespace gradwire::control {
+
+using ipc::MessageType;
+using nlohmann::json;
+using test::FakeDaemon;
+using test::join_body;
+using test::RequestType;
+using test::table_of;
+
+namespace {
+
+json json_of(const test::FakeSink::Sent& sent) {
+  return json::parse(
+      std::string(reinterpret_cast<const char*>(sent.body.data()), sent.body.size()));
+}
+
+void ask_drain(FakeDaemon& daemon, ipc::ConnectionId connection, bool resume, uid_t uid = 0) {
+  ipc::DrainRequest request;
+  request.resume = resume ? 1 : 0;
+  daemon.send(connection, MessageType::kDrain, ipc::bytes_of(request), uid);
+}
+
+}  // namespace
+
+TEST_CASE("draining waits for the lane's word, and refuses new groups meanwhile and after") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.form({1});
+  ask_drain(daemon, 9, false);
+  CHECK(daemon.waiting(9) == 0);
+  CHECK(daemon.status_json()["daemon"]["state"] == "draining");
+  auto other = join_body(0, table_of(2));
+  other.request.group_id = 0xbeef;
+  daemon.join(1, other);
+  daemon.refused(1, ErrorCode::kUnavailable, "being drained: it forms no new group");
+
+  REQUIRE(daemon.lanes.finish(RequestType::kDrain) == 1);
+  daemon.poll();
+  CHECK(json_of(daemon.take(9)) == json({{"state", "drained"}, {"groups", 1}, {"clients", 1}}));
+  CHECK(daemon.status_json()["daemon"]["state"] == "drained");
+  daemon.join(1, other);
+  daemon.refused(1, ErrorCode::kUnavailable, "being drained");
+
+  ask_drain(daemon, 9, true);
+  CHECK(json_of(daemon.take(9))["state"] == "running");
+  CHECK(daemon.lanes.count(RequestType::kResume) == 1);
+  CHECK(daemon.status_json()["daemon"]["state"] == "running");
+}
+
+TEST_CASE("who waits for a drain is told that the daemon resumes") {
+  FakeDaemon daemon;
+  ask_drain(daemon, 9, false);
+  ask_drain(daemon, 8, true);
+  daemon.refused(9, ErrorCode::kAborted, "resume");
+  daemon.lanes.finish(RequestType::kDrain);
+  daemon.poll();
+  CHECK(daemon.status_json()["daemon"]["state"] == "running");
+}
+
+TEST_CASE("only root and the daemon's user drain") {
+  FakeDaemon daemon;
+  ask_drain(daemon, 9, false, 4711);
+  daemon.refused(9, ErrorCode::kPermission, "uid 4711");
+  CHECK(daemon.lanes.count(RequestType::kDrain) == 0);
+  daemon.send(9, MessageType::kDrain, {}, 0);
+  daemon.refused(9, ErrorCode::kInvalidArgument, "drain request");
+}
+
+TEST_CASE("the trace names groups that are gone, and an abort's reason") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  const std::uint64_t handle = daemon.form({1}, 3);
+  lane::TraceEvent posted;
+  posted.at = 5;
+  posted.group_handle = handle;
+  posted.op_seq = 7;
+  posted.value = 4096;
+  lane::TraceEvent aborted = posted;
+  aborted.type = lane::TraceType::kAborted;
+  aborted.value = static_cast<std::uint64_t>(AbortCode::kClientDied);
+  aborted.culprit_rank = 2;
+  daemon.lanes.traces = {posted, aborted};
+  daemon.send(9, MessageType::kTrace, {});
+  const json trace = json_of(daemon.take(9));
+  CHECK(trace["now_ns"] == daemon.now);
+  CHECK(trace["pid"] == ::getpid());
+  REQUIRE(trace["events"].size() == 2);
+  CHECK(trace["events"][0]["event"] == "posted");
+  CHECK(trace["events"][0]["group_id"] == "000000000000feed");
+  CHECK(trace["events"][0]["value"] == 4096);
+  CHECK(trace["events"][1]["event"] == "aborted");
+  CHECK_THAT(trace["events"][1]["reason"].get<std::string>(),
+             Catch::Contains("a client process of rank 2 died"));
+  daemon.leave(1, handle);
+  daemon.lanes.finish(RequestType::kLeaveGroup);
+  daemon.poll();
+  CHECK(daemon.manager->trace(daemon.now)["events"][0]["group_id"] == "000000000000feed");
+}
+
+TEST_CASE("ops say who waits for whom, and since when") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.form({1}, 3);
+  CHECK(daemon.status_json()["ops"].empty());
+  ring::ShardStatus& status = daemon.lanes.statuses[1];
+  status.posted_op_seq = 8;
+  status.done_op_seq = 6;
+  status.downstream_posted_op_seq = 8;
+  status.oldest_op = {daemon.now - 3'000'000'000, daemon.now - 2'500'000'000, 1 << 20, 4};
+  status.progress_at = daemon.now - 2'000'000'000;
+  json ops = daemon.status_json()["ops"];
+  REQUIRE(ops.size() == 1);
+  CHECK(ops[0]["op_seq"] == 7);
+  CHECK(ops[0]["unfinished"] == 2);
+  CHECK(ops[0]["lane"] == 1);
+  CHECK(ops[0]["bytes"] == 1 << 20);
+  CHECK(ops[0]["posted_s"] == 3.0);
+  CHECK(ops[0]["first_chunk_s"] == 2.5);
+  CHECK(ops[0]["since_s"] == 2.0);
+  CHECK(ops[0]["retransmissions"] == 4);
+  CHECK(ops[0]["waits_for"] == "upstream");
+  CHECK(ops[0]["waits_for_rank"] == 2);
+
+  status.waits_for_downstream = true;
+  status.chunks_sent = status.credit_chunks = 100;
+  CHECK_THAT(daemon.status_json()["ops"][0]["text"].get<std::string>(),
+             Catch::Contains("downstream rank 1, which grants no credit"));
+  status.credit_chunks = 200;
+  status.bytes_in_flight = 9000;
+  CHECK_THAT(daemon.status_json()["ops"][0]["text"].get<std::string>(),
+             Catch::Contains("downstream rank 1 to acknowledge 9000 bytes"));
+}
+
+TEST_CASE("an op that waits for a member of this rank says for which") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.form({1}, 3);
+  daemon.lanes.members = command::MembersWait{9, 1, false, daemon.now - 500'000'000};
+  const json ops = daemon.status_json()["ops"];
+  REQUIRE(ops.size() == 1);
+  CHECK(ops[0]["waits_for"] == "this rank");
+  CHECK(ops[0]["since_s"] == 0.5);
+  CHECK_THAT(ops[0]["text"].get<std::string>(), Catch::Contains("member 1 of this rank"));
+}
+
+TEST_CASE("a lane's transport counters are those of all groups, gone ones too") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.form({1}, 3);
+  daemon.lanes.statuses[0].counters.retransmissions = 3;
+  daemon.lanes.gone.retransmissions = 40;
+  daemon.lanes.gone.drops[static_cast<int>(wire::Drop::kDuplicate)] = 5;
+  const json transport = daemon.status_json()["lanes"][0]["transport"];
+  CHECK(transport["retransmissions"] == 43);
+  CHECK(transport["drops"][wire::name_of(wire::Drop::kDuplicate)] == 5);
+  CHECK(daemon.group_json()["shards"][0]["counters"]["retransmissions"] == 3);
+}
+
+}  // namespace gradwire::control

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/table.h"
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "table_support.h"
+
+namespace gradwire::control {
+namespace {
+
+using test::join_body;
+using test::local_address;
+using test::rank_info;
+using test::table_of;
+
+/// Wants the join refused with `code` and a text that has `says`.
+void refused(const ipc::JoinBody& join, ErrorCode code, const std::string& says) {
+  const auto result = check_join(join, rank_info(0));
+  INFO("expected: " << says);
+  REQUIRE_FALSE(result);
+  CHECK(result.error().code == code);
+  CHECK_THAT(result.error().message, Catch::Contains(says));
+}
+
+/// "10.0.0.1-10.0.0.2 ...": upstream's and downstream's address of each pair.
+std::string pairs(const ipc::RankInfo& upstream, const ipc::RankInfo& downstream) {
+  std::string text;
+  for (const AddressPair& pair : common_addresses(upstream, downstream)) {
+    text += (text.empty() ? "" : " ") + wire::to_string(pair.upstream) + "-" +
+            wire::to_string(pair.downstream);
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("an own entry has what the daemon is") {
+  const std::vector<LocalAddress> addresses = {local_address(0, "10.0.0.1"),
+                                               local_address(1, "10.1.0.1", 16)};
+  const ipc::RankInfo info = make_rank_info(test::daemon_info(7), 3, addresses);
+  CHECK(info.magic == ipc::RankInfo::kMagic);
+  CHECK(info.incarnation == 7);
+  CHECK(info.lanes == 3);
+  CHECK(info.base_udp_port == 18515);
+  CHECK(info.address_count == 2);
+  CHECK(addresses_text(info) == "10.0.0.1/24, 10.1.0.1/16");
+  const std::vector<LocalAddress> many(20, local_address(0, "10.0.0.1"));
+  CHECK(make_rank_info(test::daemon_info(7), 1, many).address_count ==
+        ipc::RankInfo::kMaxAddresses);
+}
+
+TEST_CASE("a good table is agreed on: the least payload, the fewest lanes") {
+  auto table = table_of(4);
+  table[2].max_payload_bytes = 1400;
+  table[3].lanes = 1;
+  const auto agreement = check_join(join_body(0, table), rank_info(0));
+  REQUIRE(agreement);
+  CHECK(agreement->payload_bytes == 1344);
+  CHECK(agreement->lanes == 1);
+}
+
+TEST_CASE("a join out of bounds is refused by name") {
+  auto join = join_body(0, table_of(2));
+  join.request.group_id = 0;
+  refused(join, ErrorCode::kInvalidArgument, "group id 0");
+  join = join_body(0, table_of(2));
+  join.request.rank = 2;
+  refused(join, ErrorCode::kInvalidArgument, "rank 2 of a group of 2");
+  refused(join_body(0, table_of(2), 0, 0), ErrorCode::kInvalidArgument, "0 members");
+  refused(join_body(0, table_of(2), 0, kMaxMembers + 1), ErrorCode::kInvalidArgument, "65 members");
+  refused(join_body(0, table_of(2), 3, 3), ErrorCode::kInvalidArgument, "member 3 of a rank of 3");
+}
+
+TEST_CASE("a bad entry is refused by rank and field") {
+  const auto with = [](auto change) {
+    auto table = table_of(3);
+    change(table[2]);
+    return join_body(0, table);
+  };
+  const ErrorCode invalid = ErrorCode::kInvalidArgument;
+  refused(with([](auto& e) { e.magic = 1; }), invalid, "rank 2's entry has magic");
+  refused(with([](auto& e) { e.version = 2; }), invalid, "version 2");
+  refused(with([](auto& e) { e.incarnation = 0; }), invalid, "rank 2 has incarnation 0");
+  refused(with([](auto& e) { e.lanes = 0; }), invalid, "rank 2 has 0 lanes");
+  refused(with([](auto& e) { e.lanes = kMaxLanes + 1; }), invalid, "rank 2 has 17 lanes");
+  refused(with([](auto& e) { e.max_payload_bytes = 63; }), invalid, "payloads of 63");
+  refused(with([](auto& e) { e.base_udp_port = 0; }), invalid, "base UDP port 0");
+  refused(with([](auto& e) { e.base_udp_port = 65535; }), invalid, "base UDP port 65535");
+  refused(with([](auto& e) { e.address_count = 9; }), invalid, "9 addresses");
+  refused(with([](auto& e) { e.addresses[0].family = 5; }), invalid, "family 5");
+  refused(with([](auto& e) { e.addresses[0].prefix_bits = 33; }), invalid, "33 prefix bits");
+  const auto features = [&](std::uint32_t value, const char* text) {
+    refused(with([&](auto& e) { e.features = value; }), ErrorCode::kMismatch, text);
+  };
+  features(1, "transport.eager_packets is 1 at rank 2 and 0 at rank 0");
+  features(512u << 16, "transport.exchange_kib is 512 at rank 2 and 0 at rank 0");
+  features(ring::kTokenFeature,
+           "the gradwired of rank 0 is of an older release than that of rank 2");
+  refused(with([](auto& e) { e.incarnation = 101; }), invalid, "ranks 1 and 2 are the same daemon");
+}
+
+TEST_CASE("this daemon must stand at its own rank, unchanged") {
+  refused(join_body(1, table_of(2)), ErrorCode::kMismatch, "at rank 0");
+  auto table = table_of(2);
+  table[0].incarnation = 999;
+  refused(join_body(0, table), ErrorCode::kMismatch, "nowhere in the table");
+  table = table_of(2);
+  table[0].addresses[0].ip[3] = 77;
+  refused(join_body(0, table), ErrorCode::kMismatch, "changed on its way");
+  table = table_of(2);
+  table[0].secret ^= 1;
+  refused(join_body(0, table), ErrorCode::kPermission, "described to a process of another user");
+}
+
+TEST_CASE("a link's token is one to both ends, and follows from what only a table's readers know") {
+  const auto table = table_of(3);
+  const GroupKey key = {1, 2};
+  std::set<std::uint64_t> seen;
+  const auto fresh = [&](std::uint64_t token) { CHECK(seen.insert(token).second); };
+  for (const std::uint16_t upstream : {0, 1, 2}) fresh(link_token(key, upstream, table));
+  CHECK(link_token(key, 0, table) == link_token(key, 0, table_of(3)));
+  fresh(link_token({2, 2}, 0, table));
+  fresh(link_token({1, 3}, 0, table));
+  auto changed = table;
+  changed[1].secret ^= 1;
+  fresh(link_token(key, 0, changed));
+  fresh(link_token(key, 1, changed));
+  // A rank that neither end is changes nothing: the two hear each other say what differs.
+  CHECK(link_token(key, 2, changed) == link_token(key, 2, table));
+  // Two ranks have two links, and they differ.
+  const auto two = table_of(2);
+  CHECK(link_token(key, 0, two) != link_token(key, 1, two));
+}
+
+TEST_CASE("a secret is one user's") {
+  const SipHashKey daemon = {1, 2};
+  CHECK(secret_for(daemon, 500) == secret_for(daemon, 500));
+  CHECK(secret_for(daemon, 500) != secret_for(daemon, 501));
+  CHECK(secret_for(daemon, 500) != secret_for({1, 3}, 500));
+  const auto one = random_secret();
+  const auto other = random_secret();
+  REQUIRE((one && other));
+  CHECK((one->k0 != other->k0 && one->k1 != other->k1));
+}
+
+TEST_CASE("the digest depends on everything, and on nothing else") {
+  const auto table = table_of(3);
+  const GroupKey key = {1, 2};
+  const Agreement agreement = {8192, 2, 0};
+  const std::uint64_t digest = table_digest(key, 1, agreement, table);
+  CHECK(digest == table_digest(key, 1, agreement, table));
+  std::set<std::uint64_t> seen = {digest};
+  const auto fresh = [&](std::uint64_t d) { CHECK(seen.insert(d).second); };
+  fresh(table_digest({2, 2}, 1, agreement, table));
+  fresh(table_digest({1, 3}, 1, agreement, table));
+  fresh(table_digest(key, 2, agreement, table));
+  fresh(table_digest(key, 1, {4096, 2, 0}, table));
+  fresh(table_digest(key, 1, {8192, 1, 0}, table));
+  fresh(table_digest(key, 1, {8192, 2, 1}, table));
+  fresh(table_digest(key, 1, agreement, std::span(table).first(2)));
+  auto changed = table;
+  std::swap(changed[1], changed[2]);
+  fresh(table_digest(key, 1, agreement, changed));
+  changed = table;
+  changed[2].addresses[0].ip[3] ^= 1;
+  fresh(table_digest(key, 1, agreement, changed));
+  changed = table;
+  changed[2].secret ^= 1;
+  fresh(table_digest(key, 1, agreement, changed));
+  changed = table;
+  changed[2].base_udp_port ^= 1;
+  fresh(table_digest(key, 1, agreement, changed));
+  // What is not used says nothing.
+  changed = table;
+  changed[1].addresses[0].reserved[2] = 5;
+  changed[1].addresses[3].ip[0] = 9;
+  CHECK(table_digest(key, 1, agreement, changed) == digest);
+}
+
+TEST_CASE("a difference is told by rank") {
+  const auto table = table_of(3);
+  CHECK(difference(table, table).empty());
+  auto other = table;
+  other[1].incarnation = 5;
+  CHECK_THAT(difference(table, other), Catch::Contains("rank 1 is daemon"));
+  other = table;
+  other[2].addresses[0].ip[3] = 200;
+  CHECK_THAT(difference(table, other), Catch::Contains("10.0.0.200/24"));
+  CHECK_THAT(difference(table, table_of(2)), Catch::Contains("3 ranks and 2"));
+}
+
+TEST_CASE("both ends choose the same addresses") {
+  const std::vector<LocalAddress> of_a = {
+      local_address(0, "192.168.1.1"), local_address(1, "10.0.0.1"), local_address(2, "10.5.0.1")};
+  const std::vector<LocalAddress> of_b = {
+      local_address(0, "10.5.0.2"), local_address(1, "10.0.0.2"), local_address(2, "10.0.0.3")};
+  const auto a = make_rank_info(test::daemon_info(1), 1, of_a);
+  const auto b = make_rank_info(test::daemon_info(2), 1, of_b);
+  CHECK(pairs(a, b) == "10.0.0.1-10.0.0.2 10.5.0.1-10.5.0.2");
+  CHECK(pairs(b, a) == "10.5.0.2-10.5.0.1 10.0.0.2-10.0.0.1");
+}
+
+TEST_CASE("two ports of one network are two rails, each address once") {
+  const std::vector<LocalAddress> of_a = {local_address(0, "10.0.0.1"),
+                                          local_address(1, "10.0.0.3")};
+  const std::vector<LocalAddress> of_b = {
+      local_address(0, "10.0.0.2"), local_address(1, "10.0.0.4"), local_address(2, "10.0.0.6")};
+  const auto a = make_rank_info(test::daemon_info(1), 2, of_a);
+  const auto b = make_rank_info(test::daemon_info(2), 2, of_b);
+  CHECK(pairs(a, b) == "10.0.0.1-10.0.0.2 10.0.0.3-10.0.0.4");
+  CHECK(pairs(b, a) == "10.0.0.2-10.0.0.1 10.0.0.4-10.0.0.3");
+}
+
+TEST_CASE("a neighbour has a path for each common network, as far as there are lanes") {
+  const std::vector<LocalAddress> of_a = {local_address(4, "10.0.0.1"),
+                                          local_address(7, "10.5.0.1")};
+  const std::vector<LocalAddress> of_b = {local_address(0, "10.5.0.2"),
+                                          local_address(1, "10.0.0.2")};
+  const auto a = make_rank_info(test::daemon_info(1), 2, of_a);
+  const auto b = make_rank_info(test::daemon_info(2), 2, of_b);
+  const std::vector<ipc::RankInfo> table = {a, b};
+  const auto down = neighbour_paths(0, 1, true, 3, table, a, of_a);
+  REQUIRE(down);
+  REQUIRE(down->size() == 2);
+  CHECK((*down)[0].port == 4);
+  CHECK((*down)[1].port == 7);
+  CHECK(wire::to_string((*down)[1].remote_ip) == "10.5.0.2");
+  CHECK(path_of(*down, 2).port == 4);
+  // Rank 1 sends here: its order counts.
+  const auto up = neighbour_paths(0, 1, false, 1, table, a, of_a);
+  REQUIRE(up);
+  REQUIRE(up->size() == 1);
+  CHECK((*up)[0].port == 7);
+}
+
+TEST_CASE("a network counts only if both prefixes say so") {
+  const std::vector<LocalAddress> wide = {local_address(0, "10.0.1.1", 16)};
+  const std::vector<LocalAddress> narrow = {local_address(0, "10.0.2.1", 24)};
+  const auto a = make_rank_info(test::daemon_info(1), 1, wide);
+  const auto b = make_rank_info(test::daemon_info(2), 1, narrow);
+  CHECK(common_addresses(a, b).empty());
+  CHECK(common_addresses(b, a).empty());
+  CHECK(common_addresses(a, make_rank_info(test::daemon_info(3), 1, {})).empty());
+}
+
+}  // namespace gradwire::control
