@@ -14,7 +14,7 @@
 #include "config/load.h"
 #include "host/nice.h"
 #include "ipc/bus_guard.h"
-#include "operate/dpdk_telemetry.h"
+#include "metrics/dpdk_telemetry.h"
 #include "port/eal.h"
 #include "settings.h"
 
@@ -156,7 +156,7 @@ Result<void> Daemon::open_gpu_lanes() {
 }
 
 void Daemon::open_capture() {
-  capture_.emplace(operate::Capture::start(port::shared_runtime_folder()));
+  capture_.emplace(metrics::Capture::start(port::shared_runtime_folder()));
   (capture_->available() ? report_.facts : report_.warnings).push_back(capture_->text());
 }
 
@@ -311,9 +311,9 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
 }
 
 Result<void> Daemon::start_operating() {
-  if (auto registered = operate::register_dpdk_telemetry(board_); !registered) return registered;
+  if (auto registered = metrics::register_dpdk_telemetry(board_); !registered) return registered;
   if (config_.daemon.metrics.empty()) return {};
-  auto started = operate::MetricsServer::start(config_.daemon.metrics, board_);
+  auto started = metrics::MetricsServer::start(config_.daemon.metrics, board_);
   if (!started) return tl::unexpected(started.error());
   metrics_ = std::move(*started);
   spdlog::info("metrics at http://{}/metrics", config_.daemon.metrics);

@@ -20,9 +20,9 @@
 #include "lane/clock.h"
 #include "lane/datapath.h"
 #include "lane/lane_threads.h"
-#include "operate/capture.h"
-#include "operate/metrics_server.h"
-#include "operate/status_board.h"
+#include "metrics/capture.h"
+#include "metrics/metrics_server.h"
+#include "metrics/status_board.h"
 #include "port/xdp_steering.h"
 #include "report.h"
 
@@ -78,7 +78,7 @@ class Daemon {
   host::ServiceManager service_ = host::ServiceManager::from_environment();
   bool lanes_stand_ = false;  ///< and it was said
   Report report_;
-  std::optional<operate::Capture> capture_;  ///< none: not configured
+  std::optional<metrics::Capture> capture_;  ///< none: not configured
   std::vector<std::string> isolation_;       ///< by lane: "" or what is wrong
   // Destroyed from the last to the first: the server hangs up, the manager destroys its groups,
   // and only then the lanes and ports go that the groups' packets came from.
@@ -90,8 +90,8 @@ class Daemon {
   std::unique_ptr<ipc::ControlServer> server_;
   std::unique_ptr<ipc::Worker> worker_;
   std::unique_ptr<control::Manager> manager_;
-  std::shared_ptr<operate::StatusBoard> board_ = std::make_shared<operate::StatusBoard>();
-  std::unique_ptr<operate::MetricsServer> metrics_;  ///< nullptr: not configured
+  std::shared_ptr<metrics::StatusBoard> board_ = std::make_shared<metrics::StatusBoard>();
+  std::unique_ptr<metrics::MetricsServer> metrics_;  ///< nullptr: not configured
 };
 
 /// @return options of the control socket: its directory is made if it is missing.

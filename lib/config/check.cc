@@ -77,7 +77,7 @@ void check_host_addresses(const DaemonConfig& config, std::vector<Conflict>& fou
   }
 }
 
-/// As operate::MetricsServer takes it.
+/// As metrics::MetricsServer takes it.
 void check_metrics(const DaemonConfig& config, std::vector<Conflict>& found) {
   const std::string& metrics = config.daemon.metrics;
   if (metrics.empty()) return;

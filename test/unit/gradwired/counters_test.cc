@@ -11,7 +11,7 @@
 #include <string>
 
 #include "control/shard_status.h"
-#include "operate/metrics.h"
+#include "metrics/metrics.h"
 #include "ring/shard.h"
 
 namespace gradwire::gradwired {
@@ -65,7 +65,7 @@ TEST_CASE("the status shows every counter of a lane") {
 /// Counters of the metrics, and seconds of what is counted in nanoseconds.
 std::set<std::uint64_t> exported_of(const status::DaemonStatus& status) {
   std::set<std::uint64_t> exported;
-  for (const auto& family : operate::metrics_of(status)) {
+  for (const auto& family : metrics::metrics_of(status)) {
     for (const auto& metric : family.metric) {
       const double value = metric.counter.value;
       exported.insert(static_cast<std::uint64_t>(value));
@@ -81,7 +81,7 @@ void check_exported(const json& counters, const std::set<std::uint64_t>& exporte
                     std::set<std::string> status_only) {
   for (const auto& [name, value] : counters.items()) {
     if (!value.is_number()) continue;
-    INFO(fmt::format("{} is not in operate/metrics.cc", name));
+    INFO(fmt::format("{} is not in metrics/metrics.cc", name));
     CHECK(exported.contains(value.get<std::uint64_t>()) != (status_only.erase(name) == 1));
   }
   for (const std::string& name : status_only) FAIL_CHECK("no counter is called " << name);

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "base/result.h"
-#include "operate/status_board.h"
+#include "metrics/status_board.h"
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 
 class MetricsServer {
  public:
@@ -30,4 +30,4 @@ class MetricsServer {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

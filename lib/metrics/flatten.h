@@ -13,7 +13,7 @@
 
 #include "status/daemon_status.h"
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 
 using FlatValue = std::variant<std::uint64_t, std::string>;
 using FlatDict = std::vector<std::pair<std::string, FlatValue>>;
@@ -39,4 +39,4 @@ struct Answer {
 [[nodiscard]] Answer answer_counters(const status::DaemonStatus& status,
                                      const std::string& parameter);
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

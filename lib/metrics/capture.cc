@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "operate/capture.h"
+#include "metrics/capture.h"
 
 #include <fmt/format.h>
 #include <rte_errno.h>
@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <utility>
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 
 std::string capture_command(const std::string& runtime_folder) {
   const std::filesystem::path folder = runtime_folder;
@@ -38,4 +38,4 @@ Capture::~Capture() {
   if (available_) rte_pdump_uninit();
 }
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 
 class Capture {
  public:
@@ -36,4 +36,4 @@ class Capture {
 /// FOLDER/dpdk/PREFIX.
 [[nodiscard]] std::string capture_command(const std::string& runtime_folder);
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "operate/status_board.h"
+#include "metrics/status_board.h"
 
 #include <utility>
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 
 std::shared_ptr<const status::DaemonStatus> StatusBoard::ask(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
@@ -37,4 +37,4 @@ void StatusBoard::serve(const std::function<status::DaemonStatus()>& make) {
   answered_.notify_all();
 }
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

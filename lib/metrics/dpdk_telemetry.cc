@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "operate/dpdk_telemetry.h"
+#include "metrics/dpdk_telemetry.h"
 
 #include <fmt/format.h>
 #include <rte_errno.h>
@@ -9,9 +9,9 @@
 #include <chrono>
 #include <string>
 
-#include "operate/flatten.h"
+#include "metrics/flatten.h"
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 namespace {
 
 /// Longer than a round of the control thread by far, shorter than a person's patience.
@@ -91,4 +91,4 @@ Result<void> register_dpdk_telemetry(std::shared_ptr<StatusBoard> board) {
   return {};
 }
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

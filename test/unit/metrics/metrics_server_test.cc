@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "operate/metrics_server.h"
+#include "metrics/metrics_server.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 namespace {
 
 std::string get(int port) {
@@ -73,4 +73,4 @@ TEST_CASE("an address of the network is refused, one that is taken too") {
   CHECK_THAT(second.error().message, Catch::Contains("cannot be served"));
 }
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

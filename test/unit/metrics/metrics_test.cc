@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "operate/metrics.h"
+#include "metrics/metrics.h"
 
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 
 using prometheus::MetricFamily;
 using prometheus::MetricType;
@@ -118,4 +118,4 @@ TEST_CASE("names follow Prometheus' rules, and each has its help once") {
   }
 }
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

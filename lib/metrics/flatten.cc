@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "operate/flatten.h"
+#include "metrics/flatten.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 
 using nlohmann::json;
 
@@ -113,4 +113,4 @@ Answer answer_counters(const status::DaemonStatus& status, const std::string& pa
   });
 }
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

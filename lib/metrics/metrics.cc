@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "operate/metrics.h"
+#include "metrics/metrics.h"
 
 #include <algorithm>
 #include <map>
 #include <string>
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
@@ -219,4 +219,4 @@ std::vector<MetricFamily> metrics_of(const status::DaemonStatus& status) {
   return out.take();
 }
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

@@ -8,13 +8,13 @@
 #include <memory>
 
 #include "base/result.h"
-#include "operate/status_board.h"
+#include "metrics/status_board.h"
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 
 /// Control thread, once, after the EAL started. Where the EAL runs with --no-telemetry the
 /// endpoints are registered and nobody can ask. DPDK cannot forget an endpoint: `board` lives on
 /// with them.
 [[nodiscard]] Result<void> register_dpdk_telemetry(std::shared_ptr<StatusBoard> board);
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

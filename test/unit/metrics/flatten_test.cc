@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "operate/flatten.h"
+#include "metrics/flatten.h"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 
 using nlohmann::json;
 
@@ -76,4 +76,4 @@ TEST_CASE("a daemon with nothing has nothing to list") {
   CHECK(answer_status(status).valid);
 }
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

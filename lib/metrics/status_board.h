@@ -14,7 +14,7 @@
 
 #include "status/daemon_status.h"
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 
 class StatusBoard {
  public:
@@ -35,4 +35,4 @@ class StatusBoard {
   std::shared_ptr<const status::DaemonStatus> status_;
 };
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

@@ -10,8 +10,8 @@
 
 #include "status/daemon_status.h"
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 
 [[nodiscard]] std::vector<prometheus::MetricFamily> metrics_of(const status::DaemonStatus& status);
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "operate/capture.h"
+#include "metrics/capture.h"
 
 #include <catch2/catch.hpp>
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 namespace {
 
 TEST_CASE("the command names the prefix, and the folder where it is not the usual one") {
@@ -19,4 +19,4 @@ TEST_CASE("where nothing is shared capture is not available, and says why") {
 }
 
 }  // namespace
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "operate/metrics_server.h"
+#include "metrics/metrics_server.h"
 
 #include <fmt/format.h>
 #include <prometheus/collectable.h>
@@ -9,9 +9,9 @@
 #include <exception>
 #include <utility>
 
-#include "operate/metrics.h"
+#include "metrics/metrics.h"
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 namespace {
 
 /// Below Prometheus' usual timeout of 10 s.
@@ -73,4 +73,4 @@ int MetricsServer::port() const {
   return ports.empty() ? 0 : ports.front();
 }
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "operate/status_board.h"
+#include "metrics/status_board.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <thread>
 
-namespace gradwire::operate {
+namespace gradwire::metrics {
 
 using namespace std::chrono_literals;
 
@@ -51,4 +51,4 @@ TEST_CASE("an answer that comes late is for nobody") {
   CHECK_FALSE(board.ask(10ms));
 }
 
-}  // namespace gradwire::operate
+}  // namespace gradwire::metrics
