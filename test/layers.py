@@ -197,11 +197,11 @@ SELF_TEST = [
     ("lib/transport/x.cc", "#include <rte_mbuf.h>", True),
     ("lib/transport/x.cc", "#include <rte_ethdev.h>", False),
     ("lib/transport/x.cc", '#include "reduce/backend.h"', False),
-    ("lib/ring/x.cc", '#include "reduce/backend.h"', True),
-    ("lib/ring/x.cc", '#include "lane/lane.h"', False),
-    ("lib/ring/x.cc", "const auto now = rte_rdtsc();", False),
-    ("lib/ring/x.cc", "// clock_gettime() is the lane's business.", True),
-    ("lib/ring/x.cc", "clock_gettime(CLOCK_MONOTONIC, &t);", False),
+    ("lib/collective/x.cc", '#include "reduce/backend.h"', True),
+    ("lib/collective/x.cc", '#include "lane/lane.h"', False),
+    ("lib/collective/x.cc", "const auto now = rte_rdtsc();", False),
+    ("lib/collective/x.cc", "// clock_gettime() is the lane's business.", True),
+    ("lib/collective/x.cc", "clock_gettime(CLOCK_MONOTONIC, &t);", False),
     ("lib/reduce/x.cc", "#include <cuda_runtime.h>", False),
     ("lib/reduce/cuda/x.cc", "#include <cuda_runtime.h>", True),
     ("lib/reduce/x.cc", "#include <rte_gpudev.h>", False),
@@ -222,9 +222,9 @@ SELF_TEST = [
     ("lib/host/x.cc", '#include "host/isolation.h"', True),
     ("lib/host/x.cc", '#include "config/load.h"', False),
     ("lib/host/x.cc", "#include <rte_eal.h>", False),
-    ("lib/sim/x.cc", '#include "ring/shard.h"', True),
+    ("lib/sim/x.cc", '#include "collective/shard.h"', True),
     ("lib/sim/x.cc", "#include <chrono>", False),
-    ("lib/ring/x.cc", '#include "sim/world.h"', False),
+    ("lib/collective/x.cc", '#include "sim/world.h"', False),
     ("lib/lane/x.cc", "#include <rte_ethdev.h>", True),
     ("lib/port/x.cc", "#include <rte_ethdev.h>", True),
     ("lib/port/x.cc", '#include "lane/lane.h"', False),
@@ -254,8 +254,8 @@ def self_test():
             wrong += 1
     fully = {library: {"cstdint", *(f"{other}/x.h" for other in row.libraries), *row.dpdk}
              for library, row in TABLE.items()}
-    less = {**fully, "ring": fully["ring"] - {"reduce/x.h"}}
-    none = {**fully, "ring": set()}
+    less = {**fully, "collective": fully["collective"] - {"reduce/x.h"}}
+    none = {**fully, "collective": set()}
     if list(check_unused(fully)) or not list(check_unused(less)) or not list(check_unused(none)):
         print("the check of names that nothing uses is wrong")
         wrong += 1

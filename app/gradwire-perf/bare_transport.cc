@@ -14,12 +14,12 @@
 
 #include "base/window.h"
 #include "bench_eal.h"
+#include "collective/partition.h"
 #include "port/driver_table.h"
 #include "port/pools.h"
 #include "port/port.h"
 #include "reduce/backend.h"
 #include "rendezvous.h"
-#include "ring/partition.h"
 #include "ring_op.h"
 
 namespace gradwire::perf {
@@ -71,7 +71,7 @@ class BareTransport final : public Transport {
     std::uint64_t bytes;
     DataType datatype;
     RedOp redop;
-    ring::Partition partition;
+    collective::Partition partition;
     std::uint32_t lag;
     StreamCursor sending;
     StreamCursor receiving;
@@ -195,7 +195,7 @@ bool BareTransport::send(Op& op) noexcept {
     if (item.hop > 0 && !op.receiving.is_past(item.tick - op.lag, item.hop - 1)) break;
     rte_mbuf* const mbuf = rte_pktmbuf_alloc(pools_->packet());
     if (mbuf == nullptr) break;
-    const ring::ChunkSpan span = op.partition.span_of(item.chunk);
+    const collective::ChunkSpan span = op.partition.span_of(item.chunk);
     const std::uint32_t element = element_bytes(op.datatype);
     const auto bytes = static_cast<std::uint16_t>(span.elements * element);
     const std::byte* const from =
@@ -217,7 +217,7 @@ bool BareTransport::send(Op& op) noexcept {
 
 void BareTransport::take(Op& op, const rte_mbuf* mbuf) noexcept {
   const StreamItem& item = op.receiving.item();
-  const ring::ChunkSpan span = op.partition.span_of(item.chunk);
+  const collective::ChunkSpan span = op.partition.span_of(item.chunk);
   reduce::Entry entry;
   // With two ranks hop 0 is the last reducing hop, and hop 1 the only gathering one.
   entry.kind = item.hop == 0 ? reduce::Kind::kReduceToOutput : reduce::Kind::kStore;
@@ -257,7 +257,7 @@ bool BareTransport::receive(Op& op) noexcept {
 
 Result<void> BareTransport::all_reduce(const std::byte* input, std::byte* output,
                                        std::uint64_t count, DataType datatype, RedOp redop) {
-  const ring::Partition partition(count, datatype, 2, payload_bytes_);
+  const collective::Partition partition(count, datatype, 2, payload_bytes_);
   const std::uint32_t wanted = options_.embedded.window_packets;
   const auto lag = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(partition.chunks_per_segment(), 1,

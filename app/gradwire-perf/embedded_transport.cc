@@ -145,7 +145,7 @@ Result<Counters> EmbeddedTransport::counters() {
     rounds += read_counter(lane.rounds);
     busy_rounds += read_counter(lane.busy_rounds);
   }
-  const ring::ShardCounters shards = communicator_->counters();
+  const collective::ShardCounters shards = communicator_->counters();
   counters = {{kTxPackets, tx_packets},
               {kRxPackets, rx_packets},
               {kRetransmissions, shards.retransmissions},

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ring/partition.h"
+#include "collective/partition.h"
 
 namespace gradwire::perf {
 
@@ -54,7 +54,7 @@ bool ExchangeOp::finished() noexcept {
 
 void ExchangeOp::fold_all() noexcept {
   // One chunk is a segment then: segments are all that matters here.
-  const ring::Partition partition(spec_.count, spec_.datatype, spec_.nranks, 64);
+  const collective::Partition partition(spec_.count, spec_.datatype, spec_.nranks, 64);
   const std::uint64_t segment_elements = partition.segment_elements();
   for (std::uint64_t segment = 0; segment * segment_elements < spec_.count; ++segment) {
     const std::uint64_t first = segment * segment_elements;

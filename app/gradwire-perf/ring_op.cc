@@ -3,7 +3,7 @@
 
 namespace gradwire::perf {
 
-StreamCursor::StreamCursor(const ring::Partition& partition, std::uint16_t sender,
+StreamCursor::StreamCursor(const collective::Partition& partition, std::uint16_t sender,
                            std::uint16_t nranks, std::uint32_t lag) noexcept
     : partition_(&partition), sender_(sender), nranks_(nranks), lag_(lag) {
   if (partition.total_chunks() == 0) return;

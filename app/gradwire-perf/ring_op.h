@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "ring/partition.h"
+#include "collective/partition.h"
 #include "stream_op.h"
 
 namespace gradwire::perf {
@@ -35,7 +35,7 @@ struct StreamItem {
 class StreamCursor {
  public:
   StreamCursor() = default;
-  StreamCursor(const ring::Partition& partition, std::uint16_t sender, std::uint16_t nranks,
+  StreamCursor(const collective::Partition& partition, std::uint16_t sender, std::uint16_t nranks,
                std::uint32_t lag) noexcept;
   [[nodiscard]] bool at_end() const noexcept { return at_end_; }
   [[nodiscard]] const StreamItem& item() const noexcept { return item_; }  ///< not at the end
@@ -47,7 +47,7 @@ class StreamCursor {
   bool settle() noexcept;  ///< makes item_ of tick and hop, if there is such a chunk
   void step() noexcept;
 
-  const ring::Partition* partition_ = nullptr;
+  const collective::Partition* partition_ = nullptr;
   std::uint16_t sender_ = 0;
   std::uint16_t nranks_ = 2;
   std::uint32_t lag_ = 1;
@@ -78,7 +78,7 @@ class RingOp final : public StreamOp {
 
   const OpSpec spec_;
   const std::uint32_t lag_;
-  const ring::Partition partition_;
+  const collective::Partition partition_;
   const std::span<std::byte> staging_;
   Folder& folder_;
   StreamCursor sending_;

@@ -108,7 +108,7 @@ Result<void> Daemon::open_datapath() {
   datapath.base_udp_port = static_cast<std::uint16_t>(config_.lanes.base_udp_port);
   datapath.max_groups = static_cast<std::uint16_t>(config_.limits.groups);
   datapath.mbufs_per_shard = [this](std::uint32_t payload) {
-    return ring::packet_mbufs_needed(shard_config(config_, payload));
+    return collective::packet_mbufs_needed(shard_config(config_, payload));
   };
   datapath.max_payload_bytes = static_cast<std::uint32_t>(config_.transport.payload_bytes);
   datapath.polling = polling_config(config_.lanes);
@@ -127,7 +127,7 @@ Result<void> Daemon::open_datapath() {
   threads_ = std::make_unique<lane::LaneThreads>(*datapath_);
 
   config_.lanes.count = *lanes;
-  const ring::ShardConfig shard = shard_config(config_, datapath_->max_payload_bytes());
+  const collective::ShardConfig shard = shard_config(config_, datapath_->max_payload_bytes());
   config_.transport.payload_bytes = shard.payload_bytes;
   config_.transport.window_packets = shard.window_packets;
   config_.transport.transit_packets = shard.transit_packets;

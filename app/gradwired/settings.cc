@@ -109,7 +109,7 @@ control::Limits group_limits(const config::DaemonConfig& config) {
 }
 
 std::uint32_t features(const config::DaemonConfig& config) {
-  return ring::features_of(shard_config(config, 0));
+  return collective::features_of(shard_config(config, 0));
 }
 
 Result<std::uint8_t> lane_count(const config::DaemonConfig& config, unsigned worker_lcores) {
@@ -126,13 +126,13 @@ Result<std::uint8_t> lane_count(const config::DaemonConfig& config, unsigned wor
   return static_cast<std::uint8_t>(wanted);
 }
 
-ring::ShardConfig shard_config(const config::DaemonConfig& config, std::uint32_t payload) {
-  ring::ShardConfig out;
+collective::ShardConfig shard_config(const config::DaemonConfig& config, std::uint32_t payload) {
+  collective::ShardConfig out;
   out.payload_bytes = payload;
   static_assert(config::kAuto == 0);
   out.window_packets = static_cast<std::uint32_t>(config.transport.window_packets);
   out.transit_packets = static_cast<std::uint32_t>(config.transport.transit_packets);
-  ring::settle_windows(out, payload);
+  collective::settle_windows(out, payload);
   out.eager_packets = static_cast<std::uint32_t>(config.transport.eager_packets);
   out.exchange_bytes = config.transport.exchange_kib << 10;
   out.max_active_ops = static_cast<std::uint32_t>(config.limits.active_ops);
@@ -150,7 +150,7 @@ ring::ShardConfig shard_config(const config::DaemonConfig& config, std::uint32_t
   out.timeouts.leave_ns = ms(config.timeouts.leave_ms);
   if (!config.gpu.device.empty()) {
     out.batch_entries = reduce::Batch::kItems;
-    out.pending_entries = ring::pending_entries_wanted(out);
+    out.pending_entries = collective::pending_entries_wanted(out);
   }
   return out;
 }

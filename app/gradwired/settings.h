@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "base/result.h"
+#include "collective/shard.h"
 #include "config/daemon_config.h"
 #include "control/options.h"
 #include "lane/polling.h"
 #include "port/port.h"
 #include "port/xdp_steering.h"
 #include "reduce/gpu/device.h"
-#include "ring/shard.h"
 
 namespace gradwire::gradwired {
 
@@ -48,7 +48,7 @@ namespace gradwire::gradwired {
 [[nodiscard]] reduce::GpuOptions gpu_options(const config::GpuSection& gpu);
 
 /// All of a shard's configuration that is the same for every group of this daemon.
-[[nodiscard]] ring::ShardConfig shard_config(const config::DaemonConfig& config,
-                                             std::uint32_t payload);
+[[nodiscard]] collective::ShardConfig shard_config(const config::DaemonConfig& config,
+                                                   std::uint32_t payload);
 
 }  // namespace gradwire::gradwired

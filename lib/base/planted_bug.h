@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// Bugs that are put in on purpose, to see that the simulator finds them. They exist only in a
-/// variant of lib/transport and lib/ring that is built for test/sim/planted_bugs.cc with
+/// variant of lib/transport and lib/collective that is built for test/sim/planted_bugs.cc with
 /// GRADWIRE_PLANTED_BUGS; everywhere else planted() is false at compile time, and what it guards is
 /// gone.
 #pragma once

@@ -5,7 +5,7 @@
 #include <cstdarg>
 #include <cstdio>
 
-#include "ring/shard.h"
+#include "collective/shard.h"
 
 namespace gradwire::command {
 
@@ -88,8 +88,8 @@ bool check_command(const ipc::CommandEntry& command, const OpLimits& limits,
                   " overlap in part: they must be the same or disjoint",
                   command.input_offset, command.output_offset, command.input_memory);
   }
-  const std::uint64_t chunks =
-      ring::lane_chunks(command.count, datatype, limits.nranks, limits.payload_bytes, limits.lanes);
+  const std::uint64_t chunks = collective::lane_chunks(command.count, datatype, limits.nranks,
+                                                       limits.payload_bytes, limits.lanes);
   if (chunks > limits.max_chunks) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
                   "count %" PRIu64 " makes %" PRIu64 " chunks on a lane; %" PRIu32

@@ -100,8 +100,8 @@ struct CommandLane::Group {
   Request* leave = nullptr;
   AbortReason reason;
   char reason_text[ipc::CompletionEntry::kTextBytes] = {};
-  std::vector<OpSlot> slots;        // [kOpSlots]
-  std::vector<ring::OpSpec> specs;  // [kOpSlots]
+  std::vector<OpSlot> slots;              // [kOpSlots]
+  std::vector<collective::OpSpec> specs;  // [kOpSlots]
 
   /// Every lane that has a shard of the group, a bit each.
   [[nodiscard]] std::uint16_t all_lanes() const noexcept {

@@ -178,7 +178,7 @@ void CommandLane::join_op(Client& client, Group& group, std::size_t member, std:
   const std::uint64_t op_seq = ++group.joined_seq[member];
   record.op_seq = op_seq;
   OpSlot& slot = group.slots[op_seq % kOpSlots];
-  ring::OpSpec& spec = group.specs[op_seq % kOpSlots];
+  collective::OpSpec& spec = group.specs[op_seq % kOpSlots];
   if (slot.op_seq == 0) {
     slot = {};
     slot.op_seq = op_seq;
@@ -298,22 +298,22 @@ void CommandLane::on_report(const LaneReport& report) noexcept {
   if (group == nullptr) return;
   const auto lane_bit = static_cast<std::uint16_t>(1u << report.lane);
   switch (report.type) {
-    case ring::EventType::kFormed:
+    case collective::EventType::kFormed:
       group->formed |= lane_bit;
       return;
-    case ring::EventType::kOpDone: {
+    case collective::EventType::kOpDone: {
       OpSlot& slot = group->slots[report.op_seq % kOpSlots];
       if (slot.op_seq != report.op_seq || group->ended) return;
       slot.lanes_done |= lane_bit;
       if (slot.lanes_done == group->all_lanes()) finish_op(*group, slot);
       return;
     }
-    case ring::EventType::kAborted:
+    case collective::EventType::kAborted:
       group->aborted = true;
       group->set_reason(report.reason);
       group->quiet |= lane_bit;
       break;
-    case ring::EventType::kClosed:
+    case collective::EventType::kClosed:
       if (report.reason.is_set()) group->set_reason(report.reason);
       group->quiet |= lane_bit;
       group->closed |= lane_bit;

@@ -13,9 +13,9 @@
 
 #include "base/abort_reason.h"
 #include "base/types.h"
+#include "collective/shard.h"
 #include "command/messages.h"
 #include "command/wake_bell.h"
-#include "ring/shard.h"
 
 namespace gradwire::command {
 
@@ -27,15 +27,15 @@ static_assert(kOpSlots >= ipc::kCompletionEntries && (kOpSlots & (kOpSlots - 1))
 struct LaneOps {
   std::uint64_t group_handle = 0;
   std::uint64_t op_seq = 0;
-  const ring::OpSpec* specs = nullptr;  ///< [kOpSlots], op n at n % kOpSlots; valid until the lane
-                                        ///< reported the op done or its shard closed
+  const collective::OpSpec* specs = nullptr;  ///< [kOpSlots], op n at n % kOpSlots; valid until the
+                                              ///< lane reported the op done or its shard closed
 };
 
 /// Lane -> command lane.
 struct LaneReport {
   std::uint64_t group_handle = 0;
   std::uint64_t op_seq = 0;  ///< kOpDone
-  ring::EventType type = ring::EventType::kOpDone;
+  collective::EventType type = collective::EventType::kOpDone;
   std::uint8_t lane = 0;
   AbortReason reason;  ///< kAborted, kClosed
 };

@@ -15,9 +15,9 @@
 
 #include "base/abort_reason.h"
 #include "base/fault_settings.h"
+#include "collective/shard.h"
 #include "ipc/command_queue.h"
 #include "reduce/ready_event.h"
-#include "ring/shard.h"
 
 namespace gradwire::command {
 
@@ -39,7 +39,7 @@ struct MemoryRegion {
 
 /// One lane's part of a group.
 struct ShardPlacement {
-  std::unique_ptr<ring::Shard> shard;
+  std::unique_ptr<collective::Shard> shard;
   std::uint16_t down_port = 0;  ///< index of the lane's port that leads to the downstream rank
   std::uint16_t up_port = 0;
 };
@@ -95,7 +95,7 @@ struct MembersWait {
 /// What a lane publishes of a group.
 struct PublishedStatus {
   std::uint64_t group_handle = 0;  ///< 0 = no group
-  ring::ShardStatus status;
+  collective::ShardStatus status;
   MembersWait members;  ///< the command lane's
 };
 

@@ -159,10 +159,10 @@ void DatapathLanes::destroy_plan(command::GroupPlan* plan) {
   plan_maker_.destroy(plan);
 }
 
-ring::ShardStatus DatapathLanes::shard_status(const command::GroupPlan& plan, std::uint8_t lane,
-                                              TimeNs /*now*/) const {
+collective::ShardStatus DatapathLanes::shard_status(const command::GroupPlan& plan,
+                                                    std::uint8_t lane, TimeNs /*now*/) const {
   // Nothing was published yet, or the lane has let go of the group: an idle shard's status.
-  return datapath_.lane(lane).shard_status(plan.group_handle).value_or(ring::ShardStatus{});
+  return datapath_.lane(lane).shard_status(plan.group_handle).value_or(collective::ShardStatus{});
 }
 
 status::Lane DatapathLanes::lane_status(std::uint8_t lane) const {

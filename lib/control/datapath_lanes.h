@@ -46,8 +46,8 @@ class DatapathLanes final : public LaneControl {
   [[nodiscard]] Result<command::GroupPlan*> create_plan(const PlanRequest& request) override;
   void destroy_plan(command::GroupPlan* plan) override;
   /// As the lane published it last.
-  [[nodiscard]] ring::ShardStatus shard_status(const command::GroupPlan& plan, std::uint8_t lane,
-                                               TimeNs now) const override;
+  [[nodiscard]] collective::ShardStatus shard_status(const command::GroupPlan& plan,
+                                                     std::uint8_t lane, TimeNs now) const override;
   [[nodiscard]] bool registers_memory() const override {
     return gpu_ != nullptr && !makes_memory_on_gpu();
   }
@@ -60,7 +60,7 @@ class DatapathLanes final : public LaneControl {
   [[nodiscard]] std::vector<ReduceTotal> reduce_totals() const override {
     return plan_maker_.totals();
   }
-  [[nodiscard]] ring::ShardCounters shard_totals(std::uint8_t lane) const override {
+  [[nodiscard]] collective::ShardCounters shard_totals(std::uint8_t lane) const override {
     return plan_maker_.shard_totals(lane);
   }
   [[nodiscard]] std::vector<lane::TraceEvent> trace(std::uint8_t lane) const override {

@@ -284,7 +284,7 @@ std::uint16_t Manager::late_rank(const Group& group, TimeNs now) const {
   if (group.state != GroupState::kForming || group.nranks() == 1) return group.rank;
   for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
     if (group.lanes_formed.test(lane)) continue;
-    const ring::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
+    const collective::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
     if (!status.downstream_heard) return group.downstream_rank();
     if (!status.upstream_heard) return group.upstream_rank();
   }
@@ -315,7 +315,7 @@ std::string Manager::what_is_missing(const Group& group, TimeNs now) const {
   }
   for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
     if (group.lanes_formed.test(lane)) continue;
-    const ring::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
+    const collective::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
     if (!group.downstream.empty() && !status.downstream_heard) {
       const NeighbourPath& path = path_of(group.downstream, lane);
       add(

@@ -13,12 +13,12 @@
 #include "base/fault_settings.h"
 #include "base/result.h"
 #include "base/types.h"
+#include "collective/shard.h"
 #include "command/messages.h"
 #include "lane/trace_ring.h"
 #include "port/fault_stage.h"
 #include "reduce/backend.h"
 #include "reduce/gpu/device.h"
-#include "ring/shard.h"
 #include "status/daemon_status.h"
 #include "wire/frame.h"
 
@@ -114,8 +114,9 @@ class LaneControl {
   /// Destroys a plan that no lane refers to, and takes its connection ids back.
   virtual void destroy_plan(command::GroupPlan* plan) = 0;
 
-  [[nodiscard]] virtual ring::ShardStatus shard_status(const command::GroupPlan& plan,
-                                                       std::uint8_t lane, TimeNs now) const = 0;
+  [[nodiscard]] virtual collective::ShardStatus shard_status(const command::GroupPlan& plan,
+                                                             std::uint8_t lane,
+                                                             TimeNs now) const = 0;
   /// Whether client memory is registered, as a GPU wants it, before any op may refer to it, until
   /// none does any more. That takes the longer the more memory it is, so these two are the worker's
   /// to call, and the control thread's only when there is no worker any more.
@@ -147,7 +148,9 @@ class LaneControl {
   /// What was reduced by groups that are gone, by backend and path.
   [[nodiscard]] virtual std::vector<ReduceTotal> reduce_totals() const { return {}; }
   /// What shards of groups that are gone counted on the lane.
-  [[nodiscard]] virtual ring::ShardCounters shard_totals(std::uint8_t /*lane*/) const { return {}; }
+  [[nodiscard]] virtual collective::ShardCounters shard_totals(std::uint8_t /*lane*/) const {
+    return {};
+  }
   /// The lane's last events of ops, oldest first.
   [[nodiscard]] virtual std::vector<lane::TraceEvent> trace(std::uint8_t /*lane*/) const {
     return {};

@@ -44,7 +44,7 @@ Result<wire::FrameTemplate> PlanMaker::frames_to(const NeighbourPath& neighbour,
 
 Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request, std::uint8_t lane,
                                                  std::vector<std::uint32_t>& ids) {
-  ring::ShardConfig config = settings_.shard;
+  collective::ShardConfig config = settings_.shard;
   config.key = request.key;
   config.rank = request.rank;
   config.nranks = request.nranks;
@@ -94,7 +94,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request, std
   if (backend == nullptr) {
     return fail(ErrorCode::kInternal, "the CPU backend has no code for this CPU");
   }
-  auto shard = ring::Shard::create(config, std::move(backend));
+  auto shard = collective::Shard::create(config, std::move(backend));
   if (!shard) return tl::unexpected(shard.error());
   placement.shard = std::move(*shard);
   return placement;
@@ -139,7 +139,7 @@ void PlanMaker::destroy(command::GroupPlan* plan) noexcept {
   if (owned == nullptr) return;
   for (const command::ShardPlacement& placement : owned->shards) {
     if (placement.shard != nullptr) {
-      const ring::ShardStatus status = placement.shard->status(0);
+      const collective::ShardStatus status = placement.shard->status(0);
       add_to(totals_, status.backend_name, status.backend_path, status.backend);
       shard_totals_[placement.shard->config().lane] += status.counters;
     }

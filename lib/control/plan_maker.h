@@ -10,16 +10,16 @@
 #include <vector>
 
 #include "base/result.h"
+#include "collective/shard.h"
 #include "command/messages.h"
 #include "control/lane_control.h"
 #include "lane/datapath.h"
 #include "reduce/backend.h"
-#include "ring/shard.h"
 
 namespace gradwire::control {
 
 struct PlanSettings {
-  ring::ShardConfig shard;  ///< what is the same for every group
+  collective::ShardConfig shard;  ///< what is the same for every group
   std::uint16_t base_udp_port = 0;
   std::uint8_t dscp = 0;
   bool ecn = false;
@@ -40,7 +40,7 @@ class PlanMaker {
   void destroy(command::GroupPlan* plan) noexcept;
   /// Of all plans that were destroyed.
   [[nodiscard]] const std::vector<ReduceTotal>& totals() const noexcept { return totals_; }
-  [[nodiscard]] const ring::ShardCounters& shard_totals(std::uint8_t lane) const noexcept {
+  [[nodiscard]] const collective::ShardCounters& shard_totals(std::uint8_t lane) const noexcept {
     return shard_totals_[lane];
   }
 
@@ -56,7 +56,7 @@ class PlanMaker {
   lane::Datapath& datapath_;
   GpuLanes* gpu_;
   std::vector<ReduceTotal> totals_;
-  std::array<ring::ShardCounters, kMaxLanes> shard_totals_{};  ///< by lane
+  std::array<collective::ShardCounters, kMaxLanes> shard_totals_{};  ///< by lane
 };
 
 }  // namespace gradwire::control

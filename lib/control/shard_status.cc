@@ -21,10 +21,10 @@ bool may_see(uid_t viewer, uid_t owner) noexcept {
   return viewer == owner || viewer == 0 || viewer == ::geteuid();
 }
 
-status::Shard shard_status(std::uint8_t lane, const ring::ShardStatus& shard) {
+status::Shard shard_status(std::uint8_t lane, const collective::ShardStatus& shard) {
   status::Shard out;
   out.lane = lane;
-  out.state = ring::name_of(shard.state);
+  out.state = collective::name_of(shard.state);
   out.posted_op_seq = shard.posted_op_seq;
   out.done_op_seq = shard.done_op_seq;
   out.downstream_posted_op_seq = shard.downstream_posted_op_seq;
@@ -53,7 +53,7 @@ status::Shard shard_status(std::uint8_t lane, const ring::ShardStatus& shard) {
   return out;
 }
 
-status::Transport transport_status(const ring::ShardCounters& counters) {
+status::Transport transport_status(const collective::ShardCounters& counters) {
   status::Transport out;
   out.data_packets_sent = counters.data_packets_sent;
   out.data_bytes_sent = counters.data_bytes_sent;
@@ -110,7 +110,8 @@ status::LaneCounters lane_counters_status(const lane::LaneCounters& counters) {
   return out;
 }
 
-OpWait op_wait(const Group& group, std::uint8_t lane, const ring::ShardStatus& status, TimeNs now) {
+OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardStatus& status,
+               TimeNs now) {
   OpWait wait;
   if (status.posted_op_seq <= status.done_op_seq) return wait;
   wait.op_seq = status.done_op_seq + 1;
@@ -153,7 +154,7 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const ring::ShardStatus& s
 }
 
 status::Op op_status(const Group& group, std::uint8_t lane, const OpWait& wait,
-                     const ring::ShardStatus& shard, TimeNs now) {
+                     const collective::ShardStatus& shard, TimeNs now) {
   const auto age = [now](TimeNs at) {
     return at == 0 ? std::nullopt : std::optional(seconds(std::max<TimeNs>(now - at, 0)));
   };

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <string>
 
+#include "collective/shard.h"
 #include "control/state.h"
 #include "lane/counters.h"
-#include "ring/shard.h"
 #include "status/daemon_status.h"
 
 namespace gradwire::control {
@@ -20,8 +20,8 @@ namespace gradwire::control {
 /// daemon's own.
 [[nodiscard]] bool may_see(uid_t viewer, uid_t owner) noexcept;
 
-[[nodiscard]] status::Shard shard_status(std::uint8_t lane, const ring::ShardStatus& shard);
-[[nodiscard]] status::Transport transport_status(const ring::ShardCounters& counters);
+[[nodiscard]] status::Shard shard_status(std::uint8_t lane, const collective::ShardStatus& shard);
+[[nodiscard]] status::Transport transport_status(const collective::ShardCounters& counters);
 /// Each value as the lane wrote it last.
 [[nodiscard]] status::LaneCounters lane_counters_status(const lane::LaneCounters& counters);
 
@@ -33,9 +33,9 @@ struct OpWait {
   TimeNs since = 0;
   std::string text;  ///< one line: whom, and what for
 };
-[[nodiscard]] OpWait op_wait(const Group& group, std::uint8_t lane, const ring::ShardStatus& shard,
-                             TimeNs now);
+[[nodiscard]] OpWait op_wait(const Group& group, std::uint8_t lane,
+                             const collective::ShardStatus& shard, TimeNs now);
 [[nodiscard]] status::Op op_status(const Group& group, std::uint8_t lane, const OpWait& wait,
-                                   const ring::ShardStatus& shard, TimeNs now);
+                                   const collective::ShardStatus& shard, TimeNs now);
 
 }  // namespace gradwire::control

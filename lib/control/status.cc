@@ -126,7 +126,7 @@ status::DaemonStatus Manager::status(TimeNs now, uid_t viewer) const {
   for (const auto& [handle, group] : groups_) {
     if (group->plan == nullptr) continue;
     for (std::uint8_t lane = 0; lane < group->agreement.lanes; ++lane) {
-      const ring::ShardStatus& shard = published_of(published, *group, lane).status;
+      const collective::ShardStatus& shard = published_of(published, *group, lane).status;
       if (*shard.backend_name == '\0') continue;  // the lane has published nothing yet
       add_to(totals, shard.backend_name, shard.backend_path, shard.backend);
     }
@@ -151,7 +151,7 @@ status::Lane Manager::lane_status(std::uint8_t lane, const Published& published)
   out.lane = lane;
   out.requests_unsent = unsent_[lane].size();
   // Of all groups that were ever here, so that the sums never go down.
-  ring::ShardCounters total = lanes_.shard_totals(lane);
+  collective::ShardCounters total = lanes_.shard_totals(lane);
   for (const auto& [handle, group] : groups_) {
     if (group->plan == nullptr || lane >= group->agreement.lanes) continue;
     total += published_of(published, *group, lane).status.counters;
@@ -167,7 +167,7 @@ std::vector<status::Op> Manager::ops_status(const Group& group, const Published&
     return ops;
   }
   for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
-    const ring::ShardStatus& shard = published_of(published, group, lane).status;
+    const collective::ShardStatus& shard = published_of(published, group, lane).status;
     const OpWait wait = op_wait(group, lane, shard, now);
     if (wait.op_seq != 0) ops.push_back(op_status(group, lane, wait, shard, now));
   }
@@ -234,7 +234,7 @@ status::Group Manager::group_status(const Group& group, const Published& publish
   out.upstream = neighbour_status(group.upstream);
   out.idle_networks = group.idle_networks;
   for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.agreement.lanes; ++lane) {
-    const ring::ShardStatus& shard = published_of(published, group, lane).status;
+    const collective::ShardStatus& shard = published_of(published, group, lane).status;
     out.shards.push_back(shard_status(lane, shard));
     out.retransmissions += shard.counters.retransmissions;
   }
@@ -248,7 +248,7 @@ std::vector<std::string> Manager::waits_of(const Group& group, const Published& 
   std::vector<std::string> held;  // after an abort
   const bool runs = group.state == GroupState::kFormed && !group.reason.is_set();
   for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.agreement.lanes; ++lane) {
-    const ring::ShardStatus& shard = published_of(published, group, lane).status;
+    const collective::ShardStatus& shard = published_of(published, group, lane).status;
     if (group.reason.is_set() && shard.in_backend > 0) {
       held.push_back(fmt::format(
           "lane {}: the backend {} to give back {} chunks: memory of unfinished ops stays with "

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/sip_hash.h"
-#include "ring/shard.h"
+#include "collective/shard.h"
 
 namespace gradwire::control {
 namespace {
@@ -225,11 +225,11 @@ Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own
       }
     }
     if (table[rank].features != table[0].features) {
-      return fail(
-          ErrorCode::kMismatch,
-          fmt::format("the daemons of a group must be of one release and configured "
-                      "alike: {}",
-                      ring::features_difference(rank, table[rank].features, 0, table[0].features)));
+      return fail(ErrorCode::kMismatch,
+                  fmt::format("the daemons of a group must be of one release and configured "
+                              "alike: {}",
+                              collective::features_difference(rank, table[rank].features, 0,
+                                                              table[0].features)));
     }
     agreement.payload_bytes = std::min(agreement.payload_bytes, table[rank].max_payload_bytes);
     agreement.lanes = std::min(agreement.lanes, static_cast<std::uint8_t>(table[rank].lanes));

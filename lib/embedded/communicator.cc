@@ -53,8 +53,8 @@ Result<void> Communicator::open() {
   lane::DatapathConfig datapath = config_.datapath;
   datapath.max_groups = 1;
   datapath.mbufs_per_shard = [shard = config_.shard](std::uint32_t payload) mutable {
-    ring::settle_windows(shard, payload);
-    return ring::packet_mbufs_needed(shard);
+    collective::settle_windows(shard, payload);
+    return collective::packet_mbufs_needed(shard);
   };
   datapath.command_lane = false;
   const auto workers = lane::LaneThreads::worker_lcores().size();
@@ -67,7 +67,7 @@ Result<void> Communicator::open() {
   auto opened = lane::Datapath::create(datapath);
   if (!opened) return tl::unexpected(opened.error());
   datapath_ = std::move(*opened);
-  ring::settle_windows(config_.shard, datapath_->max_payload_bytes());
+  collective::settle_windows(config_.shard, datapath_->max_payload_bytes());
 
   control::PlanSettings settings;
   settings.shard = config_.shard;
@@ -80,7 +80,7 @@ Result<void> Communicator::open() {
   control::DaemonInfo self;
   self.incarnation = incarnation_;
   self.max_payload_bytes = datapath_->max_payload_bytes();
-  self.features = ring::features_of(config_.shard);
+  self.features = collective::features_of(config_.shard);
   self.base_udp_port = datapath.base_udp_port;
   info_ = control::make_rank_info(self, datapath_->lanes(), control_->addresses());
   info_.secret = control::secret_for(*secret, ::geteuid());
@@ -116,17 +116,17 @@ bool Communicator::take_reports() noexcept {
   while (datapath_->next_report(report)) {
     any = true;
     switch (report.type) {
-      case ring::EventType::kFormed:
+      case collective::EventType::kFormed:
         ++lanes_formed_;
         break;
-      case ring::EventType::kOpDone: {
+      case collective::EventType::kOpDone: {
         ++lanes_done_[report.op_seq % command::kOpSlots];
         const auto lanes = static_cast<std::uint8_t>(plan_->shards.size());
         while (done_ < posted_ && lanes_done_[(done_ + 1) % command::kOpSlots] == lanes) ++done_;
         break;
       }
-      case ring::EventType::kAborted:
-      case ring::EventType::kClosed:
+      case collective::EventType::kAborted:
+      case collective::EventType::kClosed:
         if (!reason_.is_set() && report.reason.is_set()) reason_ = report.reason;
         break;
     }
@@ -298,9 +298,9 @@ Result<void> Communicator::check(const AllReduce& op) const {
   if (op.count != 0 && (op.input == nullptr || op.output == nullptr)) {
     return fail(ErrorCode::kInvalidArgument, "no input or no output");
   }
-  const ring::ShardConfig& config = plan_->shards.front().shard->config();
-  const std::uint64_t chunks =
-      ring::lane_chunks(op.count, op.datatype, config.nranks, config.payload_bytes, config.lanes);
+  const collective::ShardConfig& config = plan_->shards.front().shard->config();
+  const std::uint64_t chunks = collective::lane_chunks(op.count, op.datatype, config.nranks,
+                                                       config.payload_bytes, config.lanes);
   if (chunks > config.max_chunks) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} elements are {} chunks on a lane, at most {}", op.count, chunks,
@@ -311,7 +311,7 @@ Result<void> Communicator::check(const AllReduce& op) const {
     return fail(ErrorCode::kInvalidArgument, "input and output overlap and are not the same");
   }
   for (std::uint64_t op_seq = done_ + 1; op_seq <= posted_; ++op_seq) {
-    const ring::OpSpec& other = specs_[op_seq % command::kOpSlots];
+    const collective::OpSpec& other = specs_[op_seq % command::kOpSlots];
     if (!ranges.conflicts(
             ranges_of(other.inputs[0], other.outputs[0], other.count, other.datatype))) {
       continue;
@@ -331,7 +331,7 @@ Result<std::uint64_t> Communicator::post(const AllReduce& op) {
     return fail(ErrorCode::kBusy, fmt::format("{} ops are unfinished: wait for one", kMaxPosted));
   }
   const std::uint64_t op_seq = posted_ + 1;
-  ring::OpSpec& spec = specs_[op_seq % command::kOpSlots];
+  collective::OpSpec& spec = specs_[op_seq % command::kOpSlots];
   spec.op_seq = op_seq;
   spec.count = op.count;
   spec.tag = op.tag;
@@ -390,8 +390,8 @@ Result<void> Communicator::leave(TimeNs timeout_ns) {
 
 // --- display ------------------------------------------------------------------------------------
 
-ring::ShardCounters Communicator::counters() const noexcept {
-  ring::ShardCounters sum;
+collective::ShardCounters Communicator::counters() const noexcept {
+  collective::ShardCounters sum;
   if (plan_ == nullptr) return sum;
   for (const command::ShardPlacement& placement : plan_->shards) {
     sum += placement.shard->counters();

@@ -22,13 +22,13 @@
 #include "base/abort_reason.h"
 #include "base/result.h"
 #include "base/types.h"
+#include "collective/shard.h"
 #include "control/datapath_lanes.h"
 #include "ipc/control_messages.h"
 #include "lane/clock.h"
 #include "lane/datapath.h"
 #include "lane/lane_threads.h"
 #include "lane/sleeper.h"
-#include "ring/shard.h"
 
 namespace gradwire::embedded {
 
@@ -37,9 +37,9 @@ struct Config {
   /// that of every lane. A caller that waits for an op spins for a moment, then sleeps, as the
   /// lanes do; it keeps its class and nice value, and its timer slack when the call returns.
   lane::DatapathConfig datapath;
-  /// Window, which may be left to ring::settle_windows(), timeouts, pacing; identity and addresses
-  /// are filled in.
-  ring::ShardConfig shard;
+  /// Window, which may be left to collective::settle_windows(), timeouts, pacing; identity and
+  /// addresses are filled in.
+  collective::ShardConfig shard;
   std::uint8_t dscp = 0;
   bool ecn = false;
   std::vector<control::StaticNeighbor> neighbors;
@@ -93,7 +93,7 @@ class Communicator {
 
   [[nodiscard]] lane::Datapath& datapath() noexcept { return *datapath_; }
   /// Sum over lanes; valid after form().
-  [[nodiscard]] ring::ShardCounters counters() const noexcept;
+  [[nodiscard]] collective::ShardCounters counters() const noexcept;
   [[nodiscard]] const char* backend_name() const noexcept;
 
   static constexpr std::uint64_t kMaxPosted = 64;
@@ -129,7 +129,7 @@ class Communicator {
   std::size_t requests_open_ = 0;
   bool joined_ = false;  ///< the lanes know the plan
   std::uint8_t lanes_formed_ = 0;
-  std::array<ring::OpSpec, command::kOpSlots> specs_{};
+  std::array<collective::OpSpec, command::kOpSlots> specs_{};
   std::array<std::uint8_t, command::kOpSlots> lanes_done_{};
   std::uint64_t posted_ = 0;
   std::uint64_t done_ = 0;  ///< all up to it are done on every lane

@@ -32,7 +32,7 @@ struct DatapathConfig {
   std::uint8_t lanes = 1;
   std::uint16_t base_udp_port = defaults::kBaseUdpPort;  ///< lane i listens on base_udp_port + i
   std::uint16_t max_groups = defaults::kGroups;          ///< at once; sizes the mempools
-  /// ring::packet_mbufs_needed() of the largest ShardConfig that groups are made with, whose
+  /// collective::packet_mbufs_needed() of the largest ShardConfig that groups are made with, whose
   /// payload is the argument. Asked once, by create().
   std::function<std::uint32_t(std::uint32_t payload_bytes)> mbufs_per_shard = [](std::uint32_t) {
     return 512u;

@@ -14,7 +14,7 @@
 
 #include "base/sip_hash.h"
 #include "base/types.h"
-#include "ring/shard.h"
+#include "collective/shard.h"
 #include "wire/frame.h"
 
 namespace gradwire::lane {
@@ -39,13 +39,13 @@ class GroupIndex {
       : keys_(groups, KeyedHash{secret}), sources_(2 * groups, KeyedHash{secret}) {}
 
   /// Once for each group. One that has no neighbours is not found.
-  void add(const ring::ShardConfig& config, std::uint16_t slot) {
+  void add(const collective::ShardConfig& config, std::uint16_t slot) {
     if (config.nranks < 2) return;
     keys_[config.key] = slot;
     ++sources_[config.upstream_ip];
     ++sources_[config.downstream_ip];
   }
-  void remove(const ring::ShardConfig& config) noexcept {
+  void remove(const collective::ShardConfig& config) noexcept {
     if (config.nranks < 2) return;
     keys_.erase(config.key);
     for (const wire::IpAddress& ip : {config.upstream_ip, config.downstream_ip}) {

@@ -112,7 +112,8 @@ std::vector<command::PublishedStatus> Lane::published() const {
   return out;
 }
 
-std::optional<ring::ShardStatus> Lane::shard_status(std::uint64_t group_handle) const noexcept {
+std::optional<collective::ShardStatus> Lane::shard_status(
+    std::uint64_t group_handle) const noexcept {
   for (const Snapshot<command::PublishedStatus>& snapshot : statuses_) {
     const command::PublishedStatus published = snapshot.read();
     if (published.group_handle == group_handle && group_handle != 0) return published.status;
@@ -150,7 +151,7 @@ bool Lane::poll_commands(TimeNs now) noexcept {
          rte_ring_sc_dequeue_elem(config_.shared.reports, &report, sizeof report) == 0) {
     commands_->on_report(report);
     worked = true;
-    if (report.type == ring::EventType::kFormed) {
+    if (report.type == collective::EventType::kFormed) {
       // Not told by the lane itself: the client that hears of it may post at once, and this lane
       // has to know by then that its commands may be taken.
       command::Notice notice;
@@ -203,20 +204,20 @@ bool Lane::take_ops(TimeNs now) noexcept {
 
 void Lane::post_ops(GroupSlot& slot, TimeNs now) noexcept {
   while (slot.posted_seq != slot.ready_seq) {
-    const ring::OpSpec& spec = slot.specs[(slot.posted_seq + 1) % command::kOpSlots];
+    const collective::OpSpec& spec = slot.specs[(slot.posted_seq + 1) % command::kOpSlots];
     switch (slot.shard->post(spec, now)) {
-      case ring::PostResult::kOk:
+      case collective::PostResult::kOk:
         ++slot.posted_seq;
         trace_op(TraceType::kPosted, now, slot.handle, spec.op_seq,
                  spec.count * element_bytes(spec.datatype));
         continue;
-      case ring::PostResult::kFull:
+      case collective::PostResult::kFull:
         return;  // again when an op is done
-      case ring::PostResult::kRefused:
+      case collective::PostResult::kRefused:
         // Aborted or leaving: the command lane answers when the shard says so.
         slot.ready_seq = slot.posted_seq;
         return;
-      case ring::PostResult::kTooLarge: {
+      case collective::PostResult::kTooLarge: {
         // The command lane checked the size against this very shard's limits.
         AbortReason reason;
         reason.code = AbortCode::kProtocol;
@@ -350,8 +351,8 @@ bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
     down_room -= up_room;
   }
   outbox_.down().count = outbox_.up().count = 0;
-  outbox_.down().room = std::min(down_room, ring::OutboxSide::kCapacity);
-  outbox_.up().room = std::min(up_room, ring::OutboxSide::kCapacity);
+  outbox_.down().room = std::min(down_room, collective::OutboxSide::kCapacity);
+  outbox_.up().room = std::min(up_room, collective::OutboxSide::kCapacity);
   outbox_.down().room =
       std::min(outbox_.down().room, down.share.packets_allowed(index, now, slot.full_frame_bytes));
   if (slot.posted_seq != slot.ready_seq) post_ops(slot, now);
@@ -393,7 +394,7 @@ void Lane::trace_abort(std::uint64_t handle, const AbortReason& reason, TimeNs n
 }
 
 /// The op's share on this lane is finished.
-void Lane::op_done(const GroupSlot& slot, const ring::Event& event, TimeNs now) noexcept {
+void Lane::op_done(const GroupSlot& slot, const collective::Event& event, TimeNs now) noexcept {
   count(counters_.ops_done);
   if (event.op.first_chunk_at != 0) {
     trace_op(TraceType::kFirstChunk, event.op.first_chunk_at, slot.handle, event.op_seq, 0);
@@ -430,25 +431,25 @@ bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
       if (slot.leave != nullptr) release(slot);
       return true;
     }
-    ring::Event event;
+    collective::Event event;
     if (!slot.shard->pop_event(event)) return true;
     slot.report = command::LaneReport{slot.handle, event.op_seq, event.type, config_.lane, {}};
     slot.has_report = true;
     switch (event.type) {
-      case ring::EventType::kFormed:
+      case collective::EventType::kFormed:
         break;  // the command lane tells the control thread
-      case ring::EventType::kOpDone:
+      case collective::EventType::kOpDone:
         ++slot.done;
         op_done(slot, event, now);
         break;
-      case ring::EventType::kAborted:
+      case collective::EventType::kAborted:
         slot.report.reason = slot.shard->reason();
         slot.ready_seq = slot.posted_seq = slot.done;
         break;
-      case ring::EventType::kClosed: {
+      case collective::EventType::kClosed: {
         slot.report.reason = slot.shard->reason();
         slot.closed = true;
-        const ring::ShardConfig& config = slot.shard->config();
+        const collective::ShardConfig& config = slot.shard->config();
         connections_->erase(config.sender_connection_id);
         connections_->erase(config.receiver_connection_id);
         groups_.remove(config);

@@ -89,7 +89,7 @@ class Lane {
   /// Earliest time at which poll_once() has something to do without a packet or a message.
   [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept;
   /// As it was at most kPublicationNs of the lane's time ago; any thread.
-  [[nodiscard]] std::optional<ring::ShardStatus> shard_status(
+  [[nodiscard]] std::optional<collective::ShardStatus> shard_status(
       std::uint64_t group_handle) const noexcept;
   static constexpr TimeNs kPublicationNs = 10'000'000;
   /// Written by the lane; read with read_counter().
@@ -130,7 +130,7 @@ class Lane {
   };
   /// One group on this lane.
   struct GroupSlot {
-    ring::Shard* shard = nullptr;  // nullptr = free
+    collective::Shard* shard = nullptr;  // nullptr = free
     std::uint64_t handle = 0;
     std::uint16_t down_port = 0;
     std::uint16_t up_port = 0;
@@ -142,7 +142,7 @@ class Lane {
     bool expects = false;            // while it rests: an op of it is unfinished
     std::uint32_t quiet_rounds = 0;  // in a row in which nothing happened to it
     TimeNs wake_at = kNever;         // while it rests
-    const ring::OpSpec* specs = nullptr;
+    const collective::OpSpec* specs = nullptr;
     std::uint64_t ready_seq = 0;   // may be posted
     std::uint64_t posted_seq = 0;  // were
     std::uint64_t done = 0;        // finished, in any order
@@ -178,7 +178,7 @@ class Lane {
   void trace_op(TraceType type, TimeNs at, std::uint64_t handle, std::uint64_t op_seq,
                 std::uint64_t value) noexcept;
   void trace_abort(std::uint64_t handle, const AbortReason& reason, TimeNs now) noexcept;
-  void op_done(const GroupSlot& slot, const ring::Event& event, TimeNs now) noexcept;
+  void op_done(const GroupSlot& slot, const collective::Event& event, TimeNs now) noexcept;
   void release(GroupSlot& slot) noexcept;
   bool report(GroupSlot& slot) noexcept;
   void notify(const command::Notice& notice) noexcept;
@@ -245,7 +245,7 @@ class Lane {
   std::unique_ptr<command::CommandLane> commands_;  // lane 0
   wire::Packet packet_;
   wire::FrameView view_;  ///< of the frame that is being looked at
-  ring::Outbox outbox_;
+  collective::Outbox outbox_;
   bool expecting_ = false;  // an op is unfinished: packets will come
   bool flowed_ = false;     // in this round: data, ops or requests, not what keeps neighbours alive
   Polling polling_;

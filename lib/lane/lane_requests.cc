@@ -120,7 +120,7 @@ bool Lane::add_group(command::Request& request, TimeNs now) noexcept {
   in_use_.push_back(index);
   awake_.push_back(index);
   group_index_[plan.group_handle] = index;
-  const ring::ShardConfig& config = free->shard->config();
+  const collective::ShardConfig& config = free->shard->config();
   connections_->insert(config.sender_connection_id, index);
   connections_->insert(config.receiver_connection_id, index);
   groups_.add(config, index);

@@ -28,7 +28,7 @@ struct PoolPlan {
 /// descriptors and drivers hold, what waits in its transmit backlogs, and a burst in hand.
 struct PacketDemand {
   std::uint32_t shards = 0;
-  std::uint32_t mbufs_per_shard = 0;  ///< ring::packet_mbufs_needed()
+  std::uint32_t mbufs_per_shard = 0;  ///< collective::packet_mbufs_needed()
   std::uint32_t descriptors = 0;      ///< rx and tx of all ports, where they hold mbufs
   std::uint32_t driver_mbufs = 0;     ///< DriverRow::held_mbufs of all ports
   std::uint32_t backlog = 0;          ///< of all ports: TxQueue, and what a FaultStage holds

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ring/partition.h"
+#include "collective/partition.h"
 #include "sim/units.h"
 
 namespace gradwire::sim {
@@ -79,7 +79,7 @@ GroupOptions Experiment::group_options(std::uint16_t index) const {
   GroupOptions group;
   group.key.group_id = 1000u + index;
   for (HostId host = 0; host < o().ranks; ++host) group.hosts.push_back(host);
-  ring::ShardConfig& shard = group.shard;
+  collective::ShardConfig& shard = group.shard;
   shard.payload_bytes = o().payload_bytes;
   shard.payload_scale = o().payload_scale;
   shard.window_packets = o().window_packets;
@@ -94,13 +94,15 @@ GroupOptions Experiment::group_options(std::uint16_t index) const {
   shard.receiver.max_ack_delay_ns = 20'000;
   shard.max_active_ops = 2;
   shard.max_chunks = static_cast<std::uint32_t>(
-      ring::Partition(count(), DataType::kInt32, o().ranks, o().payload_bytes).total_chunks() + 64);
+      collective::Partition(count(), DataType::kInt32, o().ranks, o().payload_bytes)
+          .total_chunks() +
+      64);
   return group;
 }
 
 void Experiment::post(std::uint16_t group) {
   for (std::uint16_t rank = 0; rank < o().ranks; ++rank) {
-    ring::OpSpec spec;
+    collective::OpSpec spec;
     spec.op_seq = 1;
     spec.count = count();
     spec.datatype = DataType::kInt32;
@@ -160,7 +162,7 @@ void Experiment::check() {
 }
 
 void Experiment::fill_ideal() {
-  const ring::Partition partition(count(), DataType::kInt32, o().ranks, o().payload_bytes);
+  const collective::Partition partition(count(), DataType::kInt32, o().ranks, o().payload_bytes);
   constexpr double kHeaders = wire::kEthernetBytes + wire::kIpv4Bytes + wire::kUdpBytes +
                               wire::kHeaderBytes + 24;  // and what Ethernet adds
   const double packet = kHeaders + double{1} * o().payload_bytes * o().payload_scale;
@@ -226,8 +228,8 @@ ExperimentResult Experiment::run() {
   result_.overflow = stats.overflow;
   result_.marked = stats.marked;
   result_.frames = stats.frames - frames_before;
-  result_.retransmissions = world_.counter(&ring::ShardCounters::retransmissions);
-  result_.spills = world_.counter(&ring::ShardCounters::spills);
+  result_.retransmissions = world_.counter(&collective::ShardCounters::retransmissions);
+  result_.spills = world_.counter(&collective::ShardCounters::spills);
   const double n = o().ranks;
   result_.goodput_bps = 2 * (n - 1) / n * static_cast<double>(count() * kElement) *
                         o().payload_scale * 8e9 / static_cast<double>(result_.time_ns);

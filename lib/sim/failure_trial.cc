@@ -86,7 +86,7 @@ WorldOptions Trial::world_options(const FailureTrialOptions& o) {
 GroupOptions Trial::group_options() const {
   GroupOptions group;
   for (HostId host = 0; host < options_.ranks; ++host) group.hosts.push_back(host);
-  ring::ShardConfig& shard = group.shard;
+  collective::ShardConfig& shard = group.shard;
   shard.payload_bytes = kPayload;
   shard.window_packets = 16;
   shard.transit_packets = 16;
@@ -101,7 +101,7 @@ GroupOptions Trial::group_options() const {
 
 void Trial::post(std::uint16_t rank) {
   while (posted_[rank] < done_[rank] + kOpsAhead && reasons_[rank].code == AbortCode::kNone) {
-    ring::OpSpec spec;
+    collective::OpSpec spec;
     spec.op_seq = ++posted_[rank];
     spec.count = count_;
     spec.datatype = DataType::kInt32;

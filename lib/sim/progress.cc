@@ -31,7 +31,7 @@ std::uint64_t Progress::moved() const {
   std::uint64_t sum = 0;
   for (std::uint16_t rank = 0; rank < job_.clients().size(); ++rank) {
     for (const auto& shard : world_.rank(job_.group(), rank).shards) {
-      const ring::ShardCounters& counters = shard->counters();
+      const collective::ShardCounters& counters = shard->counters();
       sum += counters.data_packets_received + counters.ops_done;
     }
   }

@@ -66,8 +66,8 @@ void AllReduceCase::compute_expected() {
                   expected_.data());
 }
 
-ring::OpSpec AllReduceCase::spec(std::uint16_t rank, std::uint64_t op_seq) {
-  ring::OpSpec spec;
+collective::OpSpec AllReduceCase::spec(std::uint16_t rank, std::uint64_t op_seq) {
+  collective::OpSpec spec;
   spec.op_seq = op_seq;
   spec.count = plan_.count;
   spec.tag = plan_.tag;

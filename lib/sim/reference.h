@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "ring/shard.h"
+#include "collective/shard.h"
 
 namespace gradwire::sim {
 
@@ -27,7 +27,7 @@ class AllReduceCase {
  public:
   AllReduceCase(std::uint16_t nranks, std::uint16_t members, const OpPlan& plan);
 
-  [[nodiscard]] ring::OpSpec spec(std::uint16_t rank, std::uint64_t op_seq);
+  [[nodiscard]] collective::OpSpec spec(std::uint16_t rank, std::uint64_t op_seq);
   [[nodiscard]] const OpPlan& plan() const { return plan_; }
   /// Empty if the outputs of the rank's members are right to the bit; else where they are not.
   [[nodiscard]] std::string wrong(std::uint16_t rank) const;

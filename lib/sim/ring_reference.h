@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// What an all-reduce must give, bit for bit: segment by segment in ring order, by the rules of
-/// doc/architecture.md (Numbers), written apart from lib/reduce and lib/ring so that it can judge
-/// them. The simulator, gradwire-perf and the tests' daemon judge by it. Any thread; slow next to
-/// the real thing.
+/// doc/architecture.md (Numbers), written apart from lib/reduce and lib/collective so that it can
+/// judge them. The simulator, gradwire-perf and the tests' daemon judge by it. Any thread; slow
+/// next to the real thing.
 #pragma once
 
 #include <cstddef>

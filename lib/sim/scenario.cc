@@ -80,7 +80,7 @@ void draw_hosts(Scenario& s, Random& random) {
     for (std::uint64_t i = 0; i < s.nranks; ++i) {
       if (all || i == only) s.hosts[i].slow_backend = slow;
     }
-    ring::ShardConfig& shard = s.group.shard;
+    collective::ShardConfig& shard = s.group.shard;
     shard.batch_entries = random.pick({1u, 4u, 32u});
     if (random.chance(0.5)) {
       shard.pending_entries = std::max(pending_entries_wanted(shard), shard.batch_entries);
@@ -105,7 +105,7 @@ void draw_hosts(Scenario& s, Random& random) {
 }
 
 void draw_shards(Scenario& s, Random& random) {
-  ring::ShardConfig& shard = s.group.shard;
+  collective::ShardConfig& shard = s.group.shard;
   draw_sizes(s, random);
   s.group.fan_out_ns = random.pick<TimeNs>({10 * kUs, 1 * kMs});
   shard.received_mbufs_are_exclusive = random.chance(0.5);
@@ -315,7 +315,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
 }
 
 std::string describe(const Scenario& s) {
-  const ring::ShardConfig& shard = s.group.shard;
+  const collective::ShardConfig& shard = s.group.shard;
   const LinkProfile& link = s.world.link;
   std::string text = fmt::format(
       "seed {} profile {}: {} ranks, {} members, {} lanes, payload {}, window {}, transit {}, "

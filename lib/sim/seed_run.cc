@@ -289,10 +289,10 @@ void SeedRun::end_epoch(Job& job) {
   if (job.failure().empty() && !world_.run_until([&] { return job.closed(); }, limit)) {
     job.fail("a rank that left is not closed within its limit");
   }
-  result_.retransmissions += world_.counter(&ring::ShardCounters::retransmissions);
-  result_.spills += world_.counter(&ring::ShardCounters::spills);
-  result_.copies += world_.counter(&ring::ShardCounters::copies);
-  result_.early_packets += world_.counter(&ring::ShardCounters::early_packets);
+  result_.retransmissions += world_.counter(&collective::ShardCounters::retransmissions);
+  result_.spills += world_.counter(&collective::ShardCounters::spills);
+  result_.copies += world_.counter(&collective::ShardCounters::copies);
+  result_.early_packets += world_.counter(&collective::ShardCounters::early_packets);
   world_.remove_group(job.group());
   job.check_memory();
 }

@@ -7,7 +7,7 @@
 namespace gradwire::sim {
 namespace {
 
-// What lib/config/keys.cc allows; where ring::Shard allows less or more, its bounds.
+// What lib/config/keys.cc allows; where collective::Shard allows less or more, its bounds.
 constexpr std::uint32_t kWindowMax = 4096;
 constexpr std::uint32_t kTransitMax = 4096;
 constexpr std::uint32_t kEagerMax = 1024;
@@ -16,7 +16,7 @@ constexpr std::uint32_t kActiveOpsMax = 256;
 constexpr std::uint64_t kExchangeMaxKib = 65'535;
 constexpr std::uint32_t kLaneChunksMin = 1024;
 
-/// Ops of a series: more than descriptors are kept (ring::OpTable::kDescriptorsKept), by far.
+/// Ops of a series: more than descriptors are kept (collective::OpTable::kDescriptorsKept), by far.
 constexpr std::int64_t kSeriesMin = 260;
 constexpr std::int64_t kSeriesMax = 600;
 /// Elements of all ranks and members of an op, in bytes: the reference holds them twice.
@@ -30,7 +30,7 @@ std::uint32_t by_magnitude(Random& random, std::uint32_t first, std::uint32_t la
 }
 
 void draw_to_the_limits(Scenario& s, Random& random) {
-  ring::ShardConfig& shard = s.group.shard;
+  collective::ShardConfig& shard = s.group.shard;
   const auto often = [&] { return random.chance(0.4); };
   if (often()) shard.payload_bytes = by_magnitude(random, 1, kPayloadMax / 64) * 64;
   if (often()) shard.window_packets = by_magnitude(random, 2, kWindowMax);
@@ -78,7 +78,7 @@ std::uint64_t pool_bytes(const Scenario& s) noexcept {
 }
 
 void fit_pools(Scenario& s) {
-  ring::ShardConfig& shard = s.group.shard;
+  collective::ShardConfig& shard = s.group.shard;
   const std::uint64_t most = s.seed % 16 == 0 ? 2 * kPoolBytesMax : kPoolBytesMax;
   while (pool_bytes(s) > most) {
     std::uint32_t& packets =
@@ -99,7 +99,7 @@ void fit_pools(Scenario& s) {
 }
 
 void draw_sizes(Scenario& s, Random& random) {
-  ring::ShardConfig& shard = s.group.shard;
+  collective::ShardConfig& shard = s.group.shard;
   s.group.members = random.pick<std::uint16_t>({1, 1, 1, 2, 3});
   s.group.lanes = random.pick<std::uint8_t>({1, 1, 1, 2, 3});
   shard.payload_bytes = random.pick({64u, 64u, 192u, 256u});
@@ -114,7 +114,7 @@ void draw_sizes(Scenario& s, Random& random) {
 }
 
 void draw_plans(Scenario& s, Random& random) {
-  const ring::ShardConfig& shard = s.group.shard;
+  const collective::ShardConfig& shard = s.group.shard;
   // A chunk travels 2(n-1) hops: the more ranks, the fewer chunks.
   std::uint64_t chunks = std::max<std::uint64_t>(4, 120 / s.nranks);
   std::uint64_t count = 1 + random.below(s.nranks > 8 ? 4 : 7);

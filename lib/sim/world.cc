@@ -20,8 +20,8 @@ constexpr std::uint32_t kControlRoom = 1280;
 constexpr std::uint32_t kHeaderRoom = 192;  ///< headers, and the payload on a cache line
 
 /// The group's configuration with what the host's daemon has otherwise.
-ring::ShardConfig config_of(const GroupOptions& options, const HostProfile& host) {
-  ring::ShardConfig config = options.shard;
+collective::ShardConfig config_of(const GroupOptions& options, const HostProfile& host) {
+  collective::ShardConfig config = options.shard;
   if (host.window_packets != 0) config.window_packets = host.window_packets;
   if (host.transit_packets != 0) config.transit_packets = host.transit_packets;
   if (host.max_active_ops != 0) config.max_active_ops = host.max_active_ops;
@@ -96,7 +96,7 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
   const HostId up = options.hosts[(rank_index + n - 1) % n];
   const HostId down = options.hosts[(rank_index + 1) % n];
   for (std::uint8_t lane = 0; lane < options.lanes; ++lane) {
-    ring::ShardConfig config = config_of(options, host.profile);
+    collective::ShardConfig config = config_of(options, host.profile);
     config.key = options.key;
     config.rank = rank_index;
     config.nranks = n;
@@ -129,7 +129,7 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     } else {
       backend = reduce::make_cpu_backend(kBackendEntries);
     }
-    auto shard = ring::Shard::create(config, std::move(backend));
+    auto shard = collective::Shard::create(config, std::move(backend));
     if (!shard) throw std::runtime_error(shard.error().message);
     host.places.push_back({group, rank_index, lane, shard->get()});
     rank.shards.push_back(std::move(*shard));
@@ -145,7 +145,7 @@ void World::start(GroupId group, std::uint16_t rank) {
   wake(host, now_);
 }
 
-bool World::post(GroupId group, std::uint16_t rank, const ring::OpSpec& spec) {
+bool World::post(GroupId group, std::uint16_t rank, const collective::OpSpec& spec) {
   Rank& r = groups_[group].ranks[rank];
   if (r.failed || r.shards.empty()) return false;
   Host& host = hosts_[r.host];
@@ -280,7 +280,7 @@ void World::at(TimeNs time, std::function<void()> action) {
   events_.push(std::max(time, now_), QueuedEvent::Kind::kTimer, index);
 }
 
-std::uint64_t World::counter(std::uint64_t ring::ShardCounters::*member) const {
+std::uint64_t World::counter(std::uint64_t collective::ShardCounters::*member) const {
   std::uint64_t sum = 0;
   for (const Host& host : hosts_) {
     for (const Place& place : host.places) sum += place.shard->counters().*member;

@@ -17,7 +17,7 @@
 #include <memory>
 #include <vector>
 
-#include "ring/shard.h"
+#include "collective/shard.h"
 #include "sim/event_queue.h"
 #include "sim/network.h"
 #include "sim/pool.h"
@@ -65,8 +65,8 @@ struct GroupOptions {
   std::vector<HostId> hosts;  ///< [nranks], each once
   std::uint16_t members = 1;
   std::uint8_t lanes = 1;
-  ring::ShardConfig shard;     ///< payload, window, timeouts, ...: what is not of one rank
-  TimeNs fan_out_ns = 50'000;  ///< until a rank's other lanes hear of an abort
+  collective::ShardConfig shard;  ///< payload, window, timeouts, ...: what is not of one rank
+  TimeNs fan_out_ns = 50'000;     ///< until a rank's other lanes hear of an abort
 };
 
 using GroupId = std::size_t;
@@ -87,11 +87,12 @@ class Observer {
 /// One rank of one group, as its daemon sees it.
 struct Rank {
   HostId host = 0;
-  std::vector<std::unique_ptr<ring::Shard>> shards;  ///< [lanes]; empty once its host has died
-  std::vector<SlowBackend*> slow;                    ///< [lanes] or empty; owned by the shards
-  std::vector<std::uint64_t> lane_posted;            ///< [lanes] op_seq
-  std::deque<ring::OpSpec> waiting;                  ///< not taken by every lane yet
-  std::vector<std::uint8_t> lanes_done;              ///< [op_seq]
+  std::vector<std::unique_ptr<collective::Shard>>
+      shards;                              ///< [lanes]; empty once its host has died
+  std::vector<SlowBackend*> slow;          ///< [lanes] or empty; owned by the shards
+  std::vector<std::uint64_t> lane_posted;  ///< [lanes] op_seq
+  std::deque<collective::OpSpec> waiting;  ///< not taken by every lane yet
+  std::vector<std::uint8_t> lanes_done;    ///< [op_seq]
   std::uint8_t lanes_formed = 0;
   std::uint8_t lanes_quiet = 0;
   std::uint8_t lanes_closed = 0;
@@ -113,7 +114,7 @@ class World {
   GroupId add_group(const GroupOptions& options);
   void start(GroupId group, std::uint16_t rank);
   /// Posts to every lane as soon as each takes it. Refused (false) once the rank failed.
-  bool post(GroupId group, std::uint16_t rank, const ring::OpSpec& spec);
+  bool post(GroupId group, std::uint16_t rank, const collective::OpSpec& spec);
   void leave(GroupId group, std::uint16_t rank);
   void abort(GroupId group, std::uint16_t rank, const AbortReason& reason);
   /// Destroys the shards of a group, whatever their state.
@@ -162,7 +163,7 @@ class World {
   void run_for(TimeNs duration);
 
   // Accounts.
-  [[nodiscard]] std::uint64_t counter(std::uint64_t ring::ShardCounters::*member) const;
+  [[nodiscard]] std::uint64_t counter(std::uint64_t collective::ShardCounters::*member) const;
   [[nodiscard]] std::uint64_t drops(wire::Drop drop) const;
   /// Packets that no shard wanted: of an old epoch, mostly.
   [[nodiscard]] std::uint64_t unknown_packets() const { return unknown_packets_; }
@@ -198,7 +199,7 @@ class World {
     GroupId group;
     std::uint16_t rank;
     std::uint8_t lane;
-    ring::Shard* shard;
+    collective::Shard* shard;
   };
   struct Host {
     HostProfile profile;
@@ -245,7 +246,7 @@ class World {
   std::size_t receive_burst(Host& host, TimeNs local_now);
   void dispatch(Host& host, const Received& received, TimeNs local_now);
   bool poll_place(Host& host, const Place& place, TimeNs local_now, bool idle);
-  void handle_event(const Place& place, const ring::Event& event);
+  void handle_event(const Place& place, const collective::Event& event);
   bool retry_posts(GroupId group, std::uint16_t rank);
   void schedule_next(Host& host, TimeNs local_now, bool worked);
   void transmit(Host& host, const Place& place, bool down, rte_mbuf* mbuf);

@@ -193,7 +193,7 @@ void World::dispatch(Host& host, const Received& received, TimeNs local_now) {
     return;
   }
   for (const Place& place : host.places) {
-    const ring::ShardConfig& config = place.shard->config();
+    const collective::ShardConfig& config = place.shard->config();
     const std::uint32_t id = packet.common.connection_id;
     const bool wanted =
         frame.destination_port == kBaseUdpPort + place.lane &&
@@ -220,13 +220,14 @@ void World::dispatch(Host& host, const Received& received, TimeNs local_now) {
 
 bool World::poll_place(Host& host, const Place& place_given, TimeNs local_now, bool idle) {
   const Place place = place_given;
-  ring::Outbox out;
+  collective::Outbox out;
   const bool holds = host.profile.driver_holds_ns > 0;
   const std::size_t free_descriptors =
       holds ? host.profile.tx_descriptors -
                   std::min<std::size_t>(host.profile.tx_descriptors, host.held.size())
-            : 2 * ring::OutboxSide::kCapacity;
-  out.down().room = out.up().room = std::min(ring::OutboxSide::kCapacity, free_descriptors / 2);
+            : 2 * collective::OutboxSide::kCapacity;
+  out.down().room = out.up().room =
+      std::min(collective::OutboxSide::kCapacity, free_descriptors / 2);
   if (random_.chance(host.profile.port_behind)) {
     out.down().room = std::min<std::size_t>(out.down().room, random_.below(3));
     out.up().room = std::min<std::size_t>(out.up().room, random_.below(3));
@@ -236,14 +237,14 @@ bool World::poll_place(Host& host, const Place& place_given, TimeNs local_now, b
     transmit(host, place, true, out.down().frames[i]);
   for (std::size_t i = 0; i < out.up().count; ++i) transmit(host, place, false, out.up().frames[i]);
   worked |= out.down().count + out.up().count > 0;
-  for (ring::Event event; place.shard->pop_event(event);) {
+  for (collective::Event event; place.shard->pop_event(event);) {
     handle_event(place, event);
     worked = true;
   }
   return worked;
 }
 
-void World::handle_event(const Place& place, const ring::Event& event) {
+void World::handle_event(const Place& place, const collective::Event& event) {
   Rank& rank = groups_[place.group].ranks[place.rank];
   const std::uint8_t lanes = groups_[place.group].options.lanes;
   trace_.mix(now_, 34, place.group, place.rank, place.lane, event.type, event.op_seq);
@@ -254,12 +255,12 @@ void World::handle_event(const Place& place, const ring::Event& event) {
     if (++rank.lanes_quiet == lanes) observer_.on_quiet(place.group, place.rank);
   };
   switch (event.type) {
-    case ring::EventType::kFormed:
+    case collective::EventType::kFormed:
       trace_.line(now_, "host {:<3} group {} rank {} lane {} is formed", rank.host, place.group,
                   place.rank, place.lane);
       if (++rank.lanes_formed == lanes) observer_.on_formed(place.group, place.rank);
       break;
-    case ring::EventType::kOpDone: {
+    case collective::EventType::kOpDone: {
       trace_.line(now_, "host {:<3} group {} rank {} lane {} is through with op {}", rank.host,
                   place.group, place.rank, place.lane, event.op_seq);
       if (rank.lanes_done.size() <= event.op_seq) rank.lanes_done.resize(event.op_seq + 1);
@@ -268,7 +269,7 @@ void World::handle_event(const Place& place, const ring::Event& event) {
       }
       break;
     }
-    case ring::EventType::kAborted: {
+    case collective::EventType::kAborted: {
       const AbortReason reason = place.shard->reason();
       trace_.line(now_, "host {:<3} group {} rank {} lane {} aborts: {}", rank.host, place.group,
                   place.rank, place.lane, describe(reason));
@@ -289,7 +290,7 @@ void World::handle_event(const Place& place, const ring::Event& event) {
       quiet();
       break;
     }
-    case ring::EventType::kClosed:
+    case collective::EventType::kClosed:
       trace_.line(now_, "host {:<3} group {} rank {} lane {} is closed", rank.host, place.group,
                   place.rank, place.lane);
       quiet();
@@ -302,10 +303,10 @@ bool World::retry_posts(GroupId group, std::uint16_t rank_index) {
   Rank& rank = groups_[group].ranks[rank_index];
   if (rank.waiting.empty()) return true;
   for (std::size_t lane = 0; lane < rank.shards.size(); ++lane) {
-    for (const ring::OpSpec& spec : rank.waiting) {
+    for (const collective::OpSpec& spec : rank.waiting) {
       if (spec.op_seq <= rank.lane_posted[lane]) continue;
       const TimeNs local_now = local(hosts_[rank.host], now_);
-      if (rank.shards[lane]->post(spec, local_now) != ring::PostResult::kOk) break;
+      if (rank.shards[lane]->post(spec, local_now) != collective::PostResult::kOk) break;
       rank.lane_posted[lane] = spec.op_seq;
     }
   }

@@ -293,7 +293,7 @@ void forged_hellos_beside(std::uint16_t idle) {
   addresses.source_port = addresses.destination_port = TwoRanks::kPort;
   const auto header = wire::FrameTemplate::make(addresses);
   REQUIRE(header);
-  const ring::ShardConfig& config = ranks.rank(1).plan.shards[0].shard->config();
+  const collective::ShardConfig& config = ranks.rank(1).plan.shards[0].shard->config();
   std::array<std::array<std::byte, 256>, 2> packets{};
   for (int known = 0; known < 2; ++known) {
     wire::CommonHeader common;

@@ -139,7 +139,7 @@ class Run {
       leave(handle);
       for (std::uint8_t lane = 0; lane < kLanes; ++lane) {
         lane_works(lane, 255);
-        report(handle, lane, ring::EventType::kClosed);
+        report(handle, lane, collective::EventType::kClosed);
       }
     }
     for (const auto& [key, memory] : memories_) {
@@ -157,7 +157,7 @@ class Run {
     std::vector<std::uint32_t> members;
     std::array<std::uint64_t, kLanes> handed{};
     std::array<std::uint64_t, kLanes> worked{};
-    const ring::OpSpec* specs = nullptr;
+    const collective::OpSpec* specs = nullptr;
     std::array<bool, kLanes> ended{};  // the lane touches nothing of it any more
   };
 
@@ -174,13 +174,13 @@ class Run {
     commands_->add_group(handle, members, 0, limits);
     groups_[handle].members = std::move(members);
   }
-  void report(std::uint64_t handle, std::uint8_t lane, ring::EventType type,
+  void report(std::uint64_t handle, std::uint8_t lane, collective::EventType type,
               std::uint64_t op_seq = 0, AbortReason reason = {}) {
     commands_->on_report({handle, op_seq, type, lane, reason});
   }
   void form(std::uint64_t handle) {
     for (std::uint8_t lane = 0; lane < kLanes; ++lane)
-      report(handle, lane, ring::EventType::kFormed);
+      report(handle, lane, collective::EventType::kFormed);
   }
   Request* request(RequestType type) {
     requests_.push_back(std::make_unique<Request>());
@@ -242,15 +242,15 @@ class Run {
       for (; !group.ended[lane] && ops_done > 0 && group.worked[lane] < group.handed[lane];
            --ops_done) {
         const std::uint64_t op_seq = ++group.worked[lane];
-        const ring::OpSpec& spec = group.specs[op_seq % kOpSlots];
+        const collective::OpSpec& spec = group.specs[op_seq % kOpSlots];
         FUZZ_CHECK(spec.op_seq == op_seq && is_valid(spec.datatype) && is_valid(spec.redop));
         for (std::size_t member = 0; member < group.members.size() && spec.count != 0; ++member)
           touch(group.members[member], spec, member);
-        report(handle, lane, ring::EventType::kOpDone, op_seq);
+        report(handle, lane, collective::EventType::kOpDone, op_seq);
       }
     }
   }
-  void touch(std::uint32_t client, const ring::OpSpec& spec, std::size_t member) {
+  void touch(std::uint32_t client, const collective::OpSpec& spec, std::size_t member) {
     const std::size_t bytes = spec.count * element_bytes(spec.datatype);
     FUZZ_CHECK(inside(client, spec.inputs[member], bytes));
     FUZZ_CHECK(inside(client, spec.outputs[member], bytes));
@@ -271,7 +271,7 @@ class Run {
     group.ended[lane] = true;
     AbortReason reason{.code = AbortCode::kClientAbort, .op_seq = 1};
     reason.set_detail("the input says so");
-    report(handle, lane, ring::EventType::kAborted, 0, reason);
+    report(handle, lane, collective::EventType::kAborted, 0, reason);
   }
   void leave(std::uint64_t handle) {
     Request* wish = request(RequestType::kLeaveGroup);

@@ -14,11 +14,11 @@
 #include <memory>
 #include <vector>
 
+#include "collective/shape.h"
+#include "collective/shard.h"
 #include "fuzz/eal.h"
 #include "fuzz/input.h"
 #include "fuzz/repair.h"
-#include "ring/shape.h"
-#include "ring/shard.h"
 #include "sim/slow_backend.h"
 
 namespace {
@@ -42,8 +42,8 @@ rte_mempool* control_pool;
 
 wire::IpAddress ip(std::uint8_t last) { return {.family = 4, .bytes = {10, 0, 0, last}}; }
 
-ring::ShardConfig config_from(Input& input) {
-  ring::ShardConfig config;
+collective::ShardConfig config_from(Input& input) {
+  collective::ShardConfig config;
   config.key = {7, 1};
   config.nranks = static_cast<std::uint16_t>(2 + input.pick(4));
   config.rank = static_cast<std::uint16_t>(input.pick(config.nranks));
@@ -121,7 +121,7 @@ class Run {
       backend_ = failing.get();
       backend = std::move(failing);
     }
-    auto made = ring::Shard::create(config_, std::move(backend));
+    auto made = collective::Shard::create(config_, std::move(backend));
     FUZZ_CHECK(made.has_value());
     shard_ = std::move(*made);
     shard_->start(now_);
@@ -194,7 +194,7 @@ class Run {
     if (backend_ != nullptr) backend_->hurry();
     shard_->leave(now_);
     for (int round = 0; round < 400 && !closed_; ++round) {
-      poll(true, ring::OutboxSide::kCapacity, ring::OutboxSide::kCapacity);
+      poll(true, collective::OutboxSide::kCapacity, collective::OutboxSide::kCapacity);
       now_ += 10'000'000;
     }
     FUZZ_CHECK(closed_);
@@ -295,15 +295,15 @@ class Run {
     header.op_seq = posted - std::min<std::uint64_t>(input_.pick(3), posted) + input_.pick(2);
     if (header.op_seq == 0) header.op_seq = 1;
     shape_of(header.op_seq, header);
-    const ring::OpPlan plan =
-        ring::plan_op({config_.rank, config_.nranks, config_.member_count, config_.exchange_bytes},
-                      0, 1, config_.payload_bytes, header.total_count, header.datatype);
-    const ring::Partition& partition = plan.partition;
+    const collective::OpPlan plan = collective::plan_op(
+        {config_.rank, config_.nranks, config_.member_count, config_.exchange_bytes}, 0, 1,
+        config_.payload_bytes, header.total_count, header.datatype);
+    const collective::Partition& partition = plan.partition;
     if (partition.total_chunks() == 0) return;
     header.chunk = static_cast<std::uint32_t>(input_.u8() % partition.total_chunks());
     header.count = static_cast<std::uint16_t>(partition.elements(header.chunk));
-    const ring::Place place = ring::place_of(plan.shape, config_.rank,
-                                             partition.segment_of(header.chunk), config_.nranks);
+    const collective::Place place = collective::place_of(
+        plan.shape, config_.rank, partition.segment_of(header.chunk), config_.nranks);
     const bool gathering = place.gets_gathering && (!place.gets_reducing || input_.pick(2) != 0);
     header.hop = gathering ? place.gathering_hop : place.reducing_hop;
     data(header, header.count * element_bytes(header.datatype));
@@ -420,7 +420,7 @@ class Run {
     const std::uint64_t op_seq = shard_->status(now_).posted_op_seq + 1;
     wire::DataHeader shape;
     shape_of(op_seq, shape);
-    ring::OpSpec spec;
+    collective::OpSpec spec;
     spec.op_seq = op_seq;
     spec.count = shape.total_count;
     spec.datatype = shape.datatype;
@@ -434,13 +434,14 @@ class Run {
       if (!in_place) memory.buffers.push_back(std::make_unique<std::byte[]>(bytes));
       spec.inputs[member] = memory.buffers.back().get();
     }
-    if (shard_->post(spec, now_) == ring::PostResult::kOk) memories_.push_back(std::move(memory));
+    if (shard_->post(spec, now_) == collective::PostResult::kOk)
+      memories_.push_back(std::move(memory));
   }
 
   void poll(bool idle, std::size_t down_room, std::size_t up_room) {
-    auto out = std::make_unique<ring::Outbox>();
-    out->down().room = std::min(down_room, ring::OutboxSide::kCapacity);
-    out->up().room = std::min(up_room, ring::OutboxSide::kCapacity);
+    auto out = std::make_unique<collective::Outbox>();
+    out->down().room = std::min(down_room, collective::OutboxSide::kCapacity);
+    out->up().room = std::min(up_room, collective::OutboxSide::kCapacity);
     shard_->flush(now_);
     static_cast<void>(shard_->poll(now_, idle, *out));
     FUZZ_CHECK(out->down().count <= out->down().room && out->up().count <= out->up().room);
@@ -448,17 +449,17 @@ class Run {
     for (std::size_t i = 0; i < out->up().count; ++i) sent(out->up().frames[i], false);
     release_held(16);
     static_cast<void>(shard_->deadline(now_));
-    ring::Event event;
+    collective::Event event;
     while (shard_->pop_event(event)) {
       FUZZ_CHECK(!closed_);
-      if (event.type == ring::EventType::kOpDone) {
+      if (event.type == collective::EventType::kOpDone) {
         FUZZ_CHECK(std::erase_if(memories_, [&](const OpMemory& memory) {
                      return memory.op_seq == event.op_seq;
                    }) == 1);
       }
       // Nothing refers to client memory once an abort was told.
-      if (event.type == ring::EventType::kAborted) memories_.clear();
-      if (event.type == ring::EventType::kClosed) {
+      if (event.type == collective::EventType::kAborted) memories_.clear();
+      if (event.type == collective::EventType::kClosed) {
         closed_ = true;
         memories_.clear();
       }
@@ -486,10 +487,10 @@ class Run {
   }
 
   Input& input_;
-  ring::ShardConfig config_;
+  collective::ShardConfig config_;
   FailingBackend* backend_ = nullptr;
   std::deque<OpMemory> memories_;  // outlives the shard
-  std::unique_ptr<ring::Shard> shard_;
+  std::unique_ptr<collective::Shard> shard_;
   wire::Packet decoded_;
   std::deque<rte_mbuf*> held_;
   std::vector<std::byte> last_;

@@ -75,8 +75,8 @@ class PlayedLanes final : public LaneControl {
     FUZZ_CHECK(plans.erase(plan) == 1);
     delete plan;
   }
-  ring::ShardStatus shard_status(const command::GroupPlan& plan, std::uint8_t lane,
-                                 TimeNs) const override {
+  collective::ShardStatus shard_status(const command::GroupPlan& plan, std::uint8_t lane,
+                                       TimeNs) const override {
     FUZZ_CHECK(lane < plan.shards.size());
     return {};
   }

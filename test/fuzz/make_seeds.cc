@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "collective/shard.h"
 #include "fuzz/eal.h"
-#include "ring/shard.h"
 
 namespace {
 
@@ -53,7 +53,7 @@ class Pair {
  public:
   explicit Pair(rte_mempool* pool) {
     for (std::uint16_t rank = 0; rank < 2; ++rank) {
-      ring::ShardConfig config;
+      collective::ShardConfig config;
       config.key = {7, 1};
       config.rank = rank;
       config.nranks = 2;
@@ -70,7 +70,7 @@ class Pair {
       config.to_downstream = config.to_upstream = *wire::FrameTemplate::make(addresses);
       config.downstream_ip = config.upstream_ip = addresses.destination_ip;
       config.packet_pool = config.control_pool = pool;
-      auto made = ring::Shard::create(config, reduce::make_cpu_backend(16));
+      auto made = collective::Shard::create(config, reduce::make_cpu_backend(16));
       FUZZ_CHECK(made.has_value());
       shards_[rank] = std::move(*made);
       shards_[rank]->start(now_);
@@ -79,7 +79,7 @@ class Pair {
   void rounds(int count) {
     for (; count > 0; --count, now_ += 1'000'000) {
       for (std::size_t rank = 0; rank < 2; ++rank) {
-        auto out = std::make_unique<ring::Outbox>();
+        auto out = std::make_unique<collective::Outbox>();
         static_cast<void>(shards_[rank]->poll(now_, true, *out));
         for (std::size_t i = 0; i < out->down().count; ++i)
           deliver(out->down().frames[i], 1 - rank);
@@ -90,11 +90,11 @@ class Pair {
   }
   void post(std::uint64_t op_seq) {
     for (std::size_t rank = 0; rank < 2; ++rank) {
-      ring::OpSpec spec;
+      collective::OpSpec spec;
       spec.op_seq = op_seq;
       spec.count = 100;
       spec.inputs[0] = spec.outputs[0] = memory_[rank].data();
-      FUZZ_CHECK(shards_[rank]->post(spec, now_) == ring::PostResult::kOk);
+      FUZZ_CHECK(shards_[rank]->post(spec, now_) == collective::PostResult::kOk);
     }
   }
   void abort() {
@@ -121,7 +121,7 @@ class Pair {
     FUZZ_CHECK(wire::decode(view.payload, *packet) == wire::Drop::kNone);
     shards_[to]->on_packet(copy, *packet, view.source_ip, false, now_);
   }
-  std::array<std::unique_ptr<ring::Shard>, 2> shards_;
+  std::array<std::unique_ptr<collective::Shard>, 2> shards_;
   std::array<std::array<std::byte, 400>, 2> memory_{};
   TimeNs now_ = 1'000'000'000;
 };

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <span>
 
-#include "ring/shard.h"
+#include "collective/shard.h"
 #include "wire/packet.h"
 
 namespace gradwire::test {
@@ -42,15 +42,15 @@ class Forger {
  public:
   /// @param down   from the upstream neighbour, else from the downstream one.
   /// @param wrong  bits of the token that are not the link's.
-  Forger(ring::Shard& shard, bool down, std::uint64_t wrong) : shard_(shard), down_(down) {
-    const ring::ShardConfig& config = shard.config();
+  Forger(collective::Shard& shard, bool down, std::uint64_t wrong) : shard_(shard), down_(down) {
+    const collective::ShardConfig& config = shard.config();
     common_.flags = down ? wire::kFlagFromUpstream : std::uint8_t{0};
     common_.lane = config.lane;
     common_.connection_id = down ? config.receiver_connection_id : config.sender_connection_id;
     common_.token = (down ? config.upstream_token : config.downstream_token) ^ wrong;
   }
   void send(wire::PacketType type, TimeNs now) {
-    const ring::ShardConfig& config = shard_.config();
+    const collective::ShardConfig& config = shard_.config();
     rte_mbuf* frame = rte_pktmbuf_alloc(config.packet_pool);
     REQUIRE(frame != nullptr);
     auto* room = reinterpret_cast<std::byte*>(rte_pktmbuf_append(frame, 320));
@@ -64,7 +64,7 @@ class Forger {
 
  private:
   std::size_t write(wire::PacketType type, std::span<std::byte> out) {
-    const ring::ShardConfig& config = shard_.config();
+    const collective::ShardConfig& config = shard_.config();
     const std::uint16_t n = config.nranks;
     common_.packet_number = wire::kFirstControlNumber + 7;
     switch (type) {
@@ -109,7 +109,7 @@ class Forger {
     return 0;
   }
 
-  ring::Shard& shard_;
+  collective::Shard& shard_;
   bool down_;
   wire::CommonHeader common_;
 };

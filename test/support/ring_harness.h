@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "ring/shard.h"
+#include "collective/shard.h"
 #include "sim/reference.h"
 #include "sim/world.h"
 
@@ -27,7 +27,7 @@ struct RingOptions {
   TimeNs step_ns = 2'000;      ///< between the polls of a busy shard
   double slow_backend = 0;     ///< chance per poll that a reduction finishes; 0 = at once
   std::uint32_t pool_mbufs = 2048;
-  ring::ShardConfig shard;  ///< window, transit, eager, timeouts are taken from here
+  collective::ShardConfig shard;  ///< window, transit, eager, timeouts are taken from here
 };
 
 class RingHarness final : private sim::Observer {
@@ -44,12 +44,12 @@ class RingHarness final : private sim::Observer {
   void run_for(TimeNs duration) { world_.run_for(duration); }
 
   /// Posts to every lane of the rank, as soon as each takes it.
-  void post(std::uint16_t rank, const ring::OpSpec& spec) { world_.post(group_, rank, spec); }
+  void post(std::uint16_t rank, const collective::OpSpec& spec) { world_.post(group_, rank, spec); }
   void leave(std::uint16_t rank) { world_.leave(group_, rank); }
   /// Neither polls nor receives any more.
   void freeze(std::uint16_t rank, bool frozen = true);
 
-  [[nodiscard]] ring::Shard& shard(std::uint16_t rank, std::uint8_t lane = 0) {
+  [[nodiscard]] collective::Shard& shard(std::uint16_t rank, std::uint8_t lane = 0) {
     return *world_.rank(group_, rank).shards[lane];
   }
   /// Every lane of the rank is through with the op.
@@ -59,7 +59,7 @@ class RingHarness final : private sim::Observer {
   [[nodiscard]] bool formed(std::uint16_t rank) const { return world_.formed(group_, rank); }
   [[nodiscard]] bool aborted(std::uint16_t rank) const { return world_.rank(group_, rank).failed; }
   [[nodiscard]] bool closed(std::uint16_t rank) const { return world_.closed(group_, rank); }
-  [[nodiscard]] std::uint64_t counter(std::uint64_t ring::ShardCounters::*member) const {
+  [[nodiscard]] std::uint64_t counter(std::uint64_t collective::ShardCounters::*member) const {
     return world_.counter(member);
   }
   [[nodiscard]] std::uint64_t drops(wire::Drop drop) const { return world_.drops(drop); }

@@ -92,17 +92,17 @@ struct CommandFixture {
     commands->add_group(handle, members, 1, limits);
     if (!formed) return;
     for (std::uint8_t lane = 0; lane < lanes.size(); ++lane) {
-      report(lane, ring::EventType::kFormed, 0, handle);
+      report(lane, collective::EventType::kFormed, 0, handle);
     }
   }
   /// What a lane would say.
-  void report(std::uint8_t lane, ring::EventType type, std::uint64_t op_seq = 0,
+  void report(std::uint8_t lane, collective::EventType type, std::uint64_t op_seq = 0,
               std::uint64_t handle = kGroup, AbortReason reason = {}) {
     commands->on_report({handle, op_seq, type, lane, reason});
   }
   void op_done(std::uint64_t op_seq) {
     for (std::uint8_t lane = 0; lane < lanes.size(); ++lane) {
-      report(lane, ring::EventType::kOpDone, op_seq);
+      report(lane, collective::EventType::kOpDone, op_seq);
     }
   }
   /// The last message in a lane's ring; nothing if it is empty.

@@ -92,7 +92,7 @@ TEST_CASE("the nth command is op n, on every lane, and is answered when all lane
     REQUIRE(ops);
     CHECK(ops->group_handle == CommandFixture::kGroup);
     CHECK(ops->op_seq == 2);
-    const ring::OpSpec& spec = ops->specs[1];
+    const collective::OpSpec& spec = ops->specs[1];
     CHECK(spec.op_seq == 1);
     CHECK(spec.count == 100);
     CHECK(spec.tag == 7);
@@ -103,11 +103,11 @@ TEST_CASE("the nth command is op n, on every lane, and is answered when all lane
     CHECK(ops->specs[2].op_seq == 2);
   }
 
-  fixture.report(0, ring::EventType::kOpDone, 1);
+  fixture.report(0, collective::EventType::kOpDone, 1);
   CHECK_FALSE(client.completion());
-  fixture.report(0, ring::EventType::kOpDone, 1);  // the same lane twice is not two lanes
+  fixture.report(0, collective::EventType::kOpDone, 1);  // the same lane twice is not two lanes
   CHECK_FALSE(client.completion());
-  fixture.report(1, ring::EventType::kOpDone, 1);
+  fixture.report(1, collective::EventType::kOpDone, 1);
   const auto answer = client.completion();
   CHECK(status_of(answer) == ErrorCode::kOk);
   CHECK(answer->request_id == 11);
@@ -233,7 +233,7 @@ TEST_CASE("an abort does not wait for an input, and its event is not asked again
   REQUIRE(client.queue.push_command(command));
   fixture.commands->poll();
   for (std::uint8_t lane = 0; lane < 2; ++lane) {
-    fixture.report(lane, ring::EventType::kAborted, 0, CommandFixture::kGroup, silence());
+    fixture.report(lane, collective::EventType::kAborted, 0, CommandFixture::kGroup, silence());
   }
   CHECK(status_of(client.completion()) == ErrorCode::kAborted);
   const int asked = event.asked;
@@ -295,9 +295,9 @@ TEST_CASE("members that call different things abort the group, with both values"
 
     // Nobody is answered while a lane may still touch memory.
     CHECK_FALSE(first.completion());
-    fixture.report(0, ring::EventType::kAborted, 0, CommandFixture::kGroup, reason);
+    fixture.report(0, collective::EventType::kAborted, 0, CommandFixture::kGroup, reason);
     CHECK_FALSE(first.completion());
-    fixture.report(1, ring::EventType::kAborted, 0, CommandFixture::kGroup, reason);
+    fixture.report(1, collective::EventType::kAborted, 0, CommandFixture::kGroup, reason);
     CHECK(status_of(first.completion()) == ErrorCode::kAborted);
     const auto answer = second.completion();
     CHECK(status_of(answer) == ErrorCode::kAborted);
@@ -315,7 +315,7 @@ TEST_CASE("after an abort commands are answered at once with the reason") {
   fixture.add_group({1});
   REQUIRE(client.queue.push_command(CommandFixture::command(1)));
   fixture.commands->poll();
-  fixture.report(1, ring::EventType::kAborted, 0, CommandFixture::kGroup, silence());
+  fixture.report(1, collective::EventType::kAborted, 0, CommandFixture::kGroup, silence());
   CHECK_FALSE(client.completion());  // lane 0 has not let go yet
   REQUIRE(client.queue.push_command(CommandFixture::command(2)));
   fixture.commands->poll();
@@ -325,7 +325,7 @@ TEST_CASE("after an abort commands are answered at once with the reason") {
   CHECK(std::string(second->text) == describe(silence()));
 
   // An op that was done before lane 0 heard of the abort is done.
-  fixture.report(0, ring::EventType::kAborted, 0, CommandFixture::kGroup, silence());
+  fixture.report(0, collective::EventType::kAborted, 0, CommandFixture::kGroup, silence());
   const auto first = client.completion();
   CHECK(status_of(first) == ErrorCode::kAborted);
   CHECK(first->request_id == 1);
@@ -344,9 +344,9 @@ TEST_CASE("a group takes no commands before every lane formed it, nor after it i
     return client.completion();
   };
   CHECK(status_of(ask(1)) == ErrorCode::kBusy);
-  fixture.report(0, ring::EventType::kFormed);
+  fixture.report(0, collective::EventType::kFormed);
   CHECK(status_of(ask(2)) == ErrorCode::kBusy);
-  fixture.report(1, ring::EventType::kFormed);
+  fixture.report(1, collective::EventType::kFormed);
   CHECK_FALSE(ask(3));
 
   Request leave;
@@ -355,10 +355,10 @@ TEST_CASE("a group takes no commands before every lane formed it, nor after it i
   fixture.commands->leave_group(&leave);
   CHECK(status_of(ask(4)) == ErrorCode::kNotFound);
   CHECK(fixture.finished() == nullptr);
-  fixture.report(0, ring::EventType::kClosed);
+  fixture.report(0, collective::EventType::kClosed);
   CHECK(fixture.finished() == nullptr);
   CHECK_FALSE(client.completion());
-  fixture.report(1, ring::EventType::kClosed);
+  fixture.report(1, collective::EventType::kClosed);
   CHECK(status_of(client.completion()) == ErrorCode::kAborted);  // request 3 was unfinished
   CHECK(fixture.finished() == &leave);
   CHECK(status_of(ask(5)) == ErrorCode::kNotFound);
@@ -374,15 +374,15 @@ TEST_CASE("a group of fewer lanes than the daemon waits for its own only") {
   const std::vector<std::uint32_t> members = {1};
   OpLimits limits = CommandFixture::kLimits;  // two lanes
   fixture.commands->add_group(CommandFixture::kGroup, members, 0, limits);
-  fixture.report(0, ring::EventType::kFormed);
-  fixture.report(1, ring::EventType::kFormed);
+  fixture.report(0, collective::EventType::kFormed);
+  fixture.report(1, collective::EventType::kFormed);
   REQUIRE(client.queue.push_command(CommandFixture::command(1)));
   fixture.commands->poll();
   CHECK(fixture.ops(0));
   CHECK(fixture.ops(1));
   CHECK_FALSE(fixture.ops(2));
-  fixture.report(0, ring::EventType::kOpDone, 1);
-  fixture.report(1, ring::EventType::kOpDone, 1);
+  fixture.report(0, collective::EventType::kOpDone, 1);
+  fixture.report(1, collective::EventType::kOpDone, 1);
   CHECK(status_of(client.completion()) == ErrorCode::kOk);
 }
 
@@ -456,7 +456,7 @@ TEST_CASE("a removed client is read no more, and comes back when its groups are 
   leave.type = RequestType::kLeaveGroup;
   leave.group_handle = CommandFixture::kGroup;
   fixture.commands->leave_group(&leave);
-  fixture.report(0, ring::EventType::kClosed);
+  fixture.report(0, collective::EventType::kClosed);
   CHECK(fixture.finished() == &leave);
   CHECK(fixture.finished() == &remove);
   CHECK(fixture.commands->client_count() == 0);

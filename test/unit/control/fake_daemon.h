@@ -76,13 +76,13 @@ class FakeLanes final : public LaneControl {
     delete plan;
     ++plans_destroyed;
   }
-  ring::ShardStatus shard_status(const command::GroupPlan& plan, std::uint8_t lane,
-                                 TimeNs) const override {
+  collective::ShardStatus shard_status(const command::GroupPlan& plan, std::uint8_t lane,
+                                       TimeNs) const override {
     REQUIRE(lane < plan.shards.size());
     return statuses[lane];
   }
-  ring::ShardCounters shard_totals(std::uint8_t lane) const override {
-    return lane == 0 ? gone : ring::ShardCounters{};
+  collective::ShardCounters shard_totals(std::uint8_t lane) const override {
+    return lane == 0 ? gone : collective::ShardCounters{};
   }
   std::vector<lane::TraceEvent> trace(std::uint8_t lane) const override {
     return lane == 0 ? traces : std::vector<lane::TraceEvent>{};
@@ -206,8 +206,8 @@ class FakeLanes final : public LaneControl {
   std::vector<PlanRequest> plan_requests;
   std::set<command::GroupPlan*> plans;
   int plans_destroyed = 0;
-  ring::ShardStatus statuses[2];
-  ring::ShardCounters gone;
+  collective::ShardStatus statuses[2];
+  collective::ShardCounters gone;
   std::vector<lane::TraceEvent> traces;
   std::optional<command::MembersWait> members;
   bool registers = true;

@@ -107,7 +107,7 @@ TEST_CASE("ops say who waits for whom, and since when") {
   daemon.open(1);
   daemon.form({1}, 3);
   CHECK(daemon.status_json()["ops"].empty());
-  ring::ShardStatus& status = daemon.lanes.statuses[1];
+  collective::ShardStatus& status = daemon.lanes.statuses[1];
   status.posted_op_seq = 8;
   status.done_op_seq = 6;
   status.downstream_posted_op_seq = 8;

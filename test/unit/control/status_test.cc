@@ -124,7 +124,7 @@ TEST_CASE("a formed group says which op waits for whom") {
   daemon.open(1);
   daemon.form({1}, 3);
   CHECK(daemon.group_json()["waits_for"].empty());
-  ring::ShardStatus& status = daemon.lanes.statuses[1];
+  collective::ShardStatus& status = daemon.lanes.statuses[1];
   status.posted_op_seq = 8;
   status.done_op_seq = 6;
   status.downstream_posted_op_seq = 6;

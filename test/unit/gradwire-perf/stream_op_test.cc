@@ -171,7 +171,7 @@ TEST_CASE("a stream carries every chunk of every hop once, each after it has arr
   for (const std::uint16_t nranks : {2, 3, 6}) {
     for (const std::uint64_t count : {1, 16, 300, 999}) {
       const std::uint32_t lag = 3;
-      const ring::Partition partition(count, DataType::kFloat32, nranks, 64);
+      const collective::Partition partition(count, DataType::kFloat32, nranks, 64);
       std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint16_t> senders;
       for (std::uint16_t rank = 0; rank < nranks; ++rank) {
         std::uint64_t tick = 0;

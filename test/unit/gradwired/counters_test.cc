@@ -10,9 +10,9 @@
 #include <set>
 #include <string>
 
+#include "collective/shard.h"
 #include "control/shard_status.h"
 #include "metrics/metrics.h"
-#include "ring/shard.h"
 
 namespace gradwire::gradwired {
 namespace {
@@ -40,10 +40,10 @@ constexpr std::size_t word_of(std::size_t byte) { return byte / sizeof(std::uint
 
 TEST_CASE("the status shows every counter of a shard") {
   const auto shown =
-      values_in(control::transport_status(counters_that_differ<ring::ShardCounters>()));
-  for (std::size_t i = 0; i < word_of(sizeof(ring::ShardCounters)); ++i) {
+      values_in(control::transport_status(counters_that_differ<collective::ShardCounters>()));
+  for (std::size_t i = 0; i < word_of(sizeof(collective::ShardCounters)); ++i) {
     // The reason that is none.
-    if (i == word_of(offsetof(ring::ShardCounters, drops))) continue;
+    if (i == word_of(offsetof(collective::ShardCounters, drops))) continue;
     INFO("64-bit word " << i << " of ShardCounters is not in transport_status()");
     CHECK(shown.contains(value_at(i)));
   }
@@ -103,7 +103,7 @@ T with_values() {
 TEST_CASE("the metrics have every counter of a shard that the status shows") {
   status::DaemonStatus status;
   status.lanes.emplace_back().transport =
-      control::transport_status(counters_that_differ<ring::ShardCounters>());
+      control::transport_status(counters_that_differ<collective::ShardCounters>());
   const json counters = status.lanes[0].transport;
   const auto exported = exported_of(status);
   check_exported(counters, exported,

@@ -27,18 +27,18 @@ config::DaemonConfig untouched(const std::string& more = "") {
 }
 
 TEST_CASE("a shard is the same by configuration and without one") {
-  ring::ShardConfig alone;
+  collective::ShardConfig alone;
   // What only an open port can tell.
   const std::uint32_t payload = 8192;
   alone.payload_bytes = payload;
   alone.window_packets = alone.transit_packets = 0;
-  ring::settle_windows(alone, payload);
+  collective::settle_windows(alone, payload);
   // The daemon asks ten times within the silence limit, whatever that is.
   alone.sender.max_pto_ns = alone.timeouts.silence_ns / 10;
   CHECK(shard_config(untouched(), payload) == alone);
   // Where nobody settles them they fit every payload.
-  CHECK(ring::ShardConfig{}.window_packets == window_packets_for(0));
-  CHECK(ring::ShardConfig{}.transit_packets == window_packets_for(0));
+  CHECK(collective::ShardConfig{}.window_packets == window_packets_for(0));
+  CHECK(collective::ShardConfig{}.transit_packets == window_packets_for(0));
 }
 
 TEST_CASE("ports, lanes and faults are the same by configuration and without one") {

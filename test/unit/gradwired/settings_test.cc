@@ -84,14 +84,14 @@ TEST_CASE("milliseconds, MiB and Gbit/s become what the libraries count in") {
   config.transport.rate_gbps = 2.5;
   config.transport.eager_packets = 7;
   config.limits.client_memory_mib = 3;
-  const ring::ShardConfig shard = shard_config(config, 8192);
+  const collective::ShardConfig shard = shard_config(config, 8192);
   CHECK(shard.payload_bytes == 8192);
   CHECK(shard.timeouts.silence_ns == 200'000'000);
   CHECK(shard.timeouts.ping_interval_ns == 20'000'000);
   CHECK(shard.sender.max_pto_ns == 20'000'000);
   CHECK(shard.sender.rate_bps == 2'500'000'000);
   CHECK(shard.eager_packets == 7);
-  CHECK(features(config) == (512u << 16 | ring::kTokenFeature | 7));
+  CHECK(features(config) == (512u << 16 | collective::kTokenFeature | 7));
   const control::Limits limits = group_limits(config);
   CHECK(limits.bytes_per_client == 3u << 20);
   CHECK(limits.stop_drain_ns == 3'000'000);
@@ -107,10 +107,10 @@ TEST_CASE("with a GPU chunks go in batches, and the shard has room for all that 
   CHECK(shard_config(config, 1408).window_packets == 128);
   config.gpu.device = "gpu_emu0";
   config.transport.window_packets = 100;
-  const ring::ShardConfig shard = shard_config(config, 8192);
+  const collective::ShardConfig shard = shard_config(config, 8192);
   CHECK(shard.batch_entries == 32);
   CHECK(shard.pending_entries == 2 * 100 + 100 + 32);
-  CHECK(ring::packet_mbufs_needed(shard) >= shard.pending_entries + 2 * 100);
+  CHECK(collective::packet_mbufs_needed(shard) >= shard.pending_entries + 2 * 100);
 
   CHECK(gpu_options(config.gpu).staging == reduce::Staging::kCopy);
   CHECK(gpu_options(config.gpu).kernel == reduce::KernelMode::kLaunch);

@@ -15,10 +15,10 @@
 #include <memory>
 #include <vector>
 
+#include "collective/shape.h"
 #include "port/payload_split.h"
 #include "reduce/gpu/device.h"
 #include "reduce/gpu/gpu_backend.h"
-#include "ring/shape.h"
 #include "support/plugged_gpu.h"
 #include "two_ranks.h"
 
@@ -119,7 +119,7 @@ class SplitWire {
 
 struct Totals {
   reduce::BackendCounters gpu;  ///< of both ranks
-  ring::ShardCounters shards;
+  collective::ShardCounters shards;
 };
 
 /// Two ranks reduce some ops on the GPU: the bits are the reference's.
@@ -163,7 +163,7 @@ class Pair {
     c.all_reduce = std::make_unique<AllReduceCase>(2, 1, count, datatype, redop, seed, false);
     const std::size_t bytes = count * element_bytes(datatype);
     for (std::uint16_t r = 0; r < 2; ++r) {
-      const ring::OpSpec spec = c.all_reduce->spec(r, 1);
+      const collective::OpSpec spec = c.all_reduce->spec(r, 1);
       for (void* memory : {const_cast<void*>(static_cast<const void*>(spec.inputs[0])),
                            static_cast<void*>(spec.outputs[0])}) {
         REQUIRE(gpu_.device->register_host(memory, bytes, "gradients"));
@@ -189,14 +189,15 @@ class Pair {
     REQUIRE(open == 0);
     CHECK(c.all_reduce->wrong(0) == "");
     CHECK(c.all_reduce->wrong(1) == "");
-    return ring::plan_op({0, 2, 1, exchange_bytes_}, 0, 1, kPayload, count, datatype)
+    return collective::plan_op({0, 2, 1, exchange_bytes_}, 0, 1, kPayload, count, datatype)
         .partition.total_chunks();
   }
 
   Totals result() {
     Totals sum;
     for (std::uint16_t r = 0; r < 2; ++r) {
-      const ring::ShardStatus status = ranks_->rank(r).plan.shards[0].shard->status(ranks_->now);
+      const collective::ShardStatus status =
+          ranks_->rank(r).plan.shards[0].shard->status(ranks_->now);
       CHECK(std::string(status.backend_name) == "emu");
       CHECK(std::string(status.backend_path) == "gpudirect");
       sum.gpu.chunks_reduced += status.backend.chunks_reduced;
@@ -219,7 +220,7 @@ class Pair {
   std::unique_ptr<TwoRanks> ranks_;
 };
 
-std::uint64_t dropped(const ring::ShardCounters& counters, wire::Drop drop) {
+std::uint64_t dropped(const collective::ShardCounters& counters, wire::Drop drop) {
   return counters.drops[static_cast<std::size_t>(drop)];
 }
 
@@ -344,7 +345,7 @@ TEST_CASE("a GPU that fails aborts the group, and everything comes back") {
   AllReduceCase all_reduce(2, 1, 100'000, DataType::kFloat32, RedOp::kSum, 2, false);
   std::vector<void*> registered;
   for (std::uint16_t r = 0; r < 2; ++r) {
-    const ring::OpSpec spec = all_reduce.spec(r, 1);
+    const collective::OpSpec spec = all_reduce.spec(r, 1);
     for (void* memory : {const_cast<void*>(static_cast<const void*>(spec.inputs[0])),
                          static_cast<void*>(spec.outputs[0])}) {
       REQUIRE(gpu.device->register_host(memory, 400'000, "gradients"));

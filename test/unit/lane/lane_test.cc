@@ -407,7 +407,7 @@ TEST_CASE("a neighbour that is silent is found, and the status says who was wait
   ranks.run_until([] { return false; }, 2 * Lane::kPublicationNs);
   const auto status = ranks.rank(0).datapath->lane(0).shard_status(TwoRanks::kGroup);
   REQUIRE(status);
-  CHECK(status->state == ring::ShardState::kFormed);
+  CHECK(status->state == collective::ShardState::kFormed);
   CHECK_FALSE(ranks.rank(0).datapath->lane(0).shard_status(99));
   // Only rank 0's lane goes on.
   for (TimeNs end = ranks.now + 300'000'000; ranks.now < end; ranks.now += 100'000) {
@@ -610,7 +610,7 @@ TEST_CASE("what is forged in a neighbour's name wakes no group that rests") {
   rest();
   Lane& lane = ranks.rank(1).datapath->lane(0);
   REQUIRE(lane.groups_awake() == 0);
-  const ring::Shard& shard = *ranks.rank(1).plan.shards[0].shard;
+  const collective::Shard& shard = *ranks.rank(1).plan.shards[0].shard;
   const auto dropped = [&] {
     return shard.counters().drops[static_cast<std::size_t>(wire::Drop::kToken)];
   };

@@ -38,7 +38,7 @@ struct TwoRanksOptions {
   std::function<void()> carry = [] {};
   reduce::DeviceMemory* payload_memory = nullptr;  ///< of both ranks
   std::uint32_t batch_entries = 1;
-  std::uint64_t exchange_bytes = ring::ShardConfig{}.exchange_bytes;
+  std::uint64_t exchange_bytes = collective::ShardConfig{}.exchange_bytes;
   std::function<std::unique_ptr<reduce::Backend>(std::uint16_t rank)> backend = [](std::uint16_t) {
     return reduce::make_cpu_backend(256);
   };
@@ -171,7 +171,7 @@ class TwoRanks {
   /// another is named.
   void post(std::uint16_t r, test::AllReduceCase& all_reduce, std::uint64_t group = 0) {
     Rank& rank = ranks_[r];
-    const ring::OpSpec spec = all_reduce.spec(r, rank.next_op);
+    const collective::OpSpec spec = all_reduce.spec(r, rank.next_op);
     const std::uint64_t bytes = spec.count * element_bytes(spec.datatype);
     ipc::CommandEntry command;
     command.request_id = 1'000 + rank.next_op++;
@@ -269,8 +269,8 @@ class TwoRanks {
            count_notices(1, command::NoticeType::kGroupFormed) == groups * options_.lanes;
   }
 
-  [[nodiscard]] ring::ShardConfig shard_config(std::uint16_t r, std::uint8_t lane) {
-    ring::ShardConfig config;
+  [[nodiscard]] collective::ShardConfig shard_config(std::uint16_t r, std::uint8_t lane) {
+    collective::ShardConfig config;
     config.key = {0x1234, static_cast<std::uint32_t>(group_ - kGroup) + 1};
     config.rank = r;
     config.nranks = 2;
@@ -303,7 +303,7 @@ class TwoRanks {
     config.max_groups = options_.max_groups;
     config.max_payload_bytes = options_.payload_bytes;
     config.mbufs_per_shard = [this, r](std::uint32_t) {
-      return ring::packet_mbufs_needed(shard_config(r, 0));
+      return collective::packet_mbufs_needed(shard_config(r, 0));
     };
     config.polling = options_.polling;
     config.tx_trace_bursts = options_.tx_trace_bursts;
@@ -322,7 +322,7 @@ class TwoRanks {
     const port::Port& own = *rank.datapath->ports()[0];
     const port::Port& other = *ranks_[1 - r].datapath->ports()[0];
     for (std::uint8_t lane = 0; lane < options_.lanes; ++lane) {
-      ring::ShardConfig config = shard_config(r, lane);
+      collective::ShardConfig config = shard_config(r, lane);
       auto& ids = rank.datapath->connection_ids();
       config.sender_connection_id = *ids.allocate();
       config.receiver_connection_id = *ids.allocate();
@@ -340,7 +340,7 @@ class TwoRanks {
         config.payload_pool = payloads->mempool();
       }
       config.received_mbufs_are_exclusive = own.row().rx_exclusive;
-      auto shard = ring::Shard::create(config, options_.backend(r));
+      auto shard = collective::Shard::create(config, options_.backend(r));
       if (!shard) FAIL(shard.error().message);
       command::ShardPlacement placement;
       placement.shard = std::move(*shard);

@@ -77,7 +77,7 @@ TEST_CASE("a ring that only pings is none, and the op and the ranks are named") 
   INFO(wrong);
   CHECK(wrong.find("no progress: op 1 has not ended at rank 0, 1, 2, though every rank") == 0);
   CHECK(wrong.find("nothing moved for 5000 ms") != std::string::npos);
-  CHECK(ring.world.counter(&ring::ShardCounters::pings_sent) > 100);
+  CHECK(ring.world.counter(&collective::ShardCounters::pings_sent) > 100);
   // The way is open again, and the same op ends.
   ring.world.network().heal();
   ring.world.run_for(2 * kSecond);

@@ -21,13 +21,13 @@ void sum_all(AllReduceCase& op, std::uint16_t nranks, std::uint16_t members, std
   for (std::uint64_t i = 0; i < count; ++i) {
     std::uint32_t sum = 0;
     for (std::uint16_t r = 0; r < nranks; ++r) {
-      const ring::OpSpec spec = op.spec(r, 1);
+      const collective::OpSpec spec = op.spec(r, 1);
       for (std::uint16_t m = 0; m < members; ++m) {
         sum += static_cast<std::uint32_t>(value_at(spec.inputs[m], i));
       }
     }
     for (std::uint16_t r = 0; r < nranks; ++r) {
-      const ring::OpSpec spec = op.spec(r, 1);
+      const collective::OpSpec spec = op.spec(r, 1);
       for (std::uint16_t m = 0; m < members; ++m) std::memcpy(spec.outputs[m] + 4 * i, &sum, 4);
     }
   }
@@ -54,7 +54,7 @@ TEST_CASE("a write beside an output is seen") {
 
 TEST_CASE("memory is watched once its op has ended") {
   AllReduceCase op(2, 1, {.count = 10, .datatype = DataType::kInt32, .seed = 4});
-  const ring::OpSpec spec = op.spec(0, 1);
+  const collective::OpSpec spec = op.spec(0, 1);
   op.retire(0);
   CHECK(op.touched(0) == "");
   *(spec.outputs[0] + 3) = std::byte{1};
@@ -63,7 +63,7 @@ TEST_CASE("memory is watched once its op has ended") {
 
 TEST_CASE("in place, an input is its output") {
   AllReduceCase op(2, 1, {.count = 10, .datatype = DataType::kInt8, .in_place = true, .seed = 4});
-  const ring::OpSpec spec = op.spec(1, 7);
+  const collective::OpSpec spec = op.spec(1, 7);
   CHECK(spec.inputs[0] == spec.outputs[0]);
   CHECK(spec.op_seq == 7);
 }

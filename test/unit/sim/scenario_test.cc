@@ -61,7 +61,7 @@ TEST_CASE("in every profile ranks post to different depths, and ops may be empty
                            [](const PlannedOp& op) { return op.plan.count == 0; })
                    ? 1
                    : 0;
-      series += s->ops.size() > ring::ShardConfig{}.max_active_ops * 2 ? 1 : 0;
+      series += s->ops.size() > collective::ShardConfig{}.max_active_ops * 2 ? 1 : 0;
       one_slow += std::count_if(s->hosts.begin(), s->hosts.end(),
                                 [](const HostProfile& h) { return h.slow_backend > 0; }) == 1;
       one_way +=
@@ -84,12 +84,12 @@ TEST_CASE("in every profile ranks post to different depths, and ops may be empty
 }
 
 TEST_CASE("sizes go from the smallest to what the configuration allows, within a seed's memory") {
-  ring::ShardConfig most;
+  collective::ShardConfig most;
   std::uint8_t lanes = 0;
   std::uint16_t members = 0;
   for (std::uint64_t seed = 1; seed <= 4000; ++seed) {
     const auto s = make_scenario(seed, "mixed", 0);
-    const ring::ShardConfig& shard = s->group.shard;
+    const collective::ShardConfig& shard = s->group.shard;
     most.payload_bytes = std::max(most.payload_bytes, shard.payload_bytes);
     most.window_packets = std::max(most.window_packets, shard.window_packets);
     most.transit_packets = std::max(most.transit_packets, shard.transit_packets);

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Where a chunk that arrives stands at this rank: what its op's claims and shape say of it. Looks,
+/// and changes nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "collective/fold_queue.h"
+#include "collective/op_table.h"
+#include "collective/shard_config.h"
+
+namespace gradwire::collective {
+
+enum class Arrival : std::uint8_t { kReducing, kGathering, kDuplicate, kBad };
+
+/// What classify() found out of a chunk that is to be taken.
+struct Site {
+  Place place;
+  ChunkSpan span;
+  std::uint64_t index = 0;  ///< among the chunks of this lane
+};
+
+/// @param site  set unless the chunk is bad.
+[[nodiscard]] Arrival classify(const ShardConfig& config, const OpTable& ops,
+                               const FoldQueue& folds, const Op& op, const wire::DataHeader& header,
+                               Site& site) noexcept;
+
+}  // namespace gradwire::collective

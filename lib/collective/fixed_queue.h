@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// A FIFO of fixed capacity, allocated once. One lane owns it.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/require.h"
+
+namespace gradwire::collective {
+
+template <class T>
+class FixedQueue {
+ public:
+  explicit FixedQueue(std::size_t capacity) : items_(capacity) {}
+
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] bool full() const noexcept { return size_ == items_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] T& front() noexcept { return items_[head_]; }
+  /// @return whether there was room.
+  [[nodiscard]] bool push(const T& item) noexcept {
+    if (full()) return false;
+    std::size_t tail = head_ + size_;
+    if (tail >= items_.size()) tail -= items_.size();
+    items_[tail] = item;
+    ++size_;
+    return true;
+  }
+  void clear() noexcept { head_ = size_ = 0; }
+  void pop() noexcept {
+    require(size_ > 0, "what is taken from a queue is in it");
+    if (++head_ == items_.size()) head_ = 0;
+    --size_;
+  }
+
+ private:
+  std::vector<T> items_;
+  std::size_t head_ = 0;
+  std::size_t size_ = 0;
+};
+
+}  // namespace gradwire::collective

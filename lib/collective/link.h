@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// One other rank of the group on one lane: its end, and the directions in which data goes. A shard
+/// has as many as its ops' shapes use. One lane owns it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "collective/link_end.h"
+#include "collective/link_receiver.h"
+#include "collective/link_sender.h"
+
+namespace gradwire::collective {
+
+class Link {
+ public:
+  Link(const LinkAddress& address, const ShardConfig& config, const PacketBuffers& buffers,
+       OpTable& ops, ShardCounters& counters, ControlNumbers& numbers)
+      : end(address, numbers) {
+    if (address.gets_data) sender_.emplace(config, end, buffers, ops, counters);
+    if (address.brings_data) receiver_.emplace(config, end, buffers);
+  }
+  // Its parts refer to each other.
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  [[nodiscard]] bool gets_data() const noexcept { return sender_.has_value(); }
+  [[nodiscard]] bool brings_data() const noexcept { return receiver_.has_value(); }
+  /// Of a link that gets_data().
+  [[nodiscard]] LinkSender& sender() noexcept {
+    require(sender_.has_value(), "data goes only to links that get data");
+    return *sender_;
+  }
+  [[nodiscard]] const LinkSender& sender() const noexcept {
+    require(sender_.has_value(), "data goes only to links that get data");
+    return *sender_;
+  }
+  /// Of a link that brings_data().
+  [[nodiscard]] LinkReceiver& receiver() noexcept {
+    require(receiver_.has_value(), "data comes only from links that bring data");
+    return *receiver_;
+  }
+  [[nodiscard]] const LinkReceiver& receiver() const noexcept {
+    require(receiver_.has_value(), "data comes only from links that bring data");
+    return *receiver_;
+  }
+
+  LinkEnd end;
+
+ private:
+  std::optional<LinkSender> sender_;
+  std::optional<LinkReceiver> receiver_;
+};
+
+/// By LinkIndex. A link stays where it is as long as its shard lives.
+using Links = std::vector<std::unique_ptr<Link>>;
+
+}  // namespace gradwire::collective

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collective/link_receiver.h"
+
+#include "base/planted_bug.h"
+#include "base/profile.h"
+
+namespace gradwire::collective {
+namespace {
+
+/// The other rank is taken to have this rank's window. If its own is larger, a packet whose
+/// acknowledgement was lost is sent once more at worst.
+transport::ReceiverConfig receiver_config(const ShardConfig& config) {
+  transport::ReceiverConfig receiver = config.receiver;
+  receiver.reported_numbers = sender_config(config).max_packets_in_flight;
+  return receiver;
+}
+
+}  // namespace
+
+LinkReceiver::LinkReceiver(const ShardConfig& config, const LinkEnd& end,
+                           const PacketBuffers& buffers) noexcept
+    : config_(config), end_(end), buffers_(buffers), receiver_(receiver_config(config)) {}
+
+void LinkReceiver::on_ping(std::uint64_t packet_number, bool ecn_ce, TimeNs now) noexcept {
+  if (receiver_.check(packet_number) == transport::Receiver::Verdict::kNew) {
+    receiver_.accept(now, packet_number, ecn_ce);
+  }
+  receiver_.request_ack();
+}
+
+bool LinkReceiver::send_ack(std::uint64_t posted_op_seq, bool idle, TimeNs now,
+                            OutboxSide& box) noexcept {
+  if (!end_.open() || box.full() || !receiver_.ack_due(now, idle)) return false;
+  const profile::Stage stage(profile::StageId::kTransport);
+  return end_.send(config_.control_pool, box, [&](std::span<std::byte> room) {
+    wire::AckHeader& ack = ack_;
+    ack.credit_chunks = credit_told_ = credit_limit();
+    ack.posted_op_seq = posted_op_seq;
+#ifdef GRADWIRE_PLANTED_BUGS
+    if (planted(PlantedBug::kLostCreditUpdate)) say_limits_once(ack);
+#endif
+    receiver_.write_ack(now, ack);
+    return wire::encode_ack(
+        room, end_.header(wire::PacketType::kAck, receiver_.next_packet_number()), ack);
+  });
+}
+
+}  // namespace gradwire::collective

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Data from the rank at the other end of a link: packet numbers, acknowledgements, and the credit
+/// that is granted to it. One lane owns it; it allocates nothing.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "collective/link_end.h"
+#include "collective/packet_buffers.h"
+#include "collective/shard_config.h"
+#include "transport/receiver.h"
+
+namespace gradwire::collective {
+
+class LinkReceiver {
+ public:
+  LinkReceiver(const ShardConfig& config, const LinkEnd& end,
+               const PacketBuffers& buffers) noexcept;
+
+  [[nodiscard]] transport::Receiver& transport() noexcept { return receiver_; }
+  [[nodiscard]] const transport::Receiver& transport() const noexcept { return receiver_; }
+  /// Somebody asks whether this rank is there.
+  void on_ping(std::uint64_t packet_number, bool ecn_ce, TimeNs now) noexcept;
+
+  /// A chunk that arrived holds no buffer for lack of work any more.
+  void finish_chunk() noexcept { ++finished_; }
+  /// Absolute number of distinct chunks that the rank may have sent: what was finished, and the
+  /// buffers that this shard may hold beside it.
+  [[nodiscard]] std::uint64_t credit_limit() const noexcept {
+    return finished_ + buffers_.chunks_held();
+  }
+  /// A backend that finishes after the last acknowledgement frees buffers of which no packet would
+  /// tell the other rank: a quarter of the window of them is told at once.
+  void tell_credit() noexcept {
+    if (credit_limit() - credit_told_ >= std::max(config_.window_packets / 4, 1u)) {
+      receiver_.request_ack();
+    }
+  }
+  /// @param idle  no packet came in this round.
+  /// @return whether an acknowledgement was due, and went.
+  bool send_ack(std::uint64_t posted_op_seq, bool idle, TimeNs now, OutboxSide& box) noexcept;
+
+ private:
+  const ShardConfig& config_;
+  const LinkEnd& end_;
+  const PacketBuffers& buffers_;
+  transport::Receiver receiver_;
+  std::uint64_t finished_ = 0;
+  std::uint64_t credit_told_ = 0;  ///< credit_limit() as the last acknowledgement said it
+  wire::AckHeader ack_;  ///< send_ack()'s, which sets what counts: clearing it costs 1 KiB
+#ifdef GRADWIRE_PLANTED_BUGS
+  void say_limits_once(wire::AckHeader& ack) noexcept {
+    if (ack.credit_chunks == said_credit_chunks_) ack.credit_chunks = 0;
+    if (ack.posted_op_seq == said_posted_op_seq_) ack.posted_op_seq = 0;
+    said_credit_chunks_ = std::max(said_credit_chunks_, ack.credit_chunks);
+    said_posted_op_seq_ = std::max(said_posted_op_seq_, ack.posted_op_seq);
+  }
+  std::uint64_t said_credit_chunks_ = 0;
+  std::uint64_t said_posted_op_seq_ = 0;
+#endif
+};
+
+}  // namespace gradwire::collective

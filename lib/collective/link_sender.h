@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Data to the rank at the other end of a link: chunks that are ready to go, grants and credit, and
+/// what is in flight. One lane owns it; it allocates at construction only.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "collective/fixed_queue.h"
+#include "collective/in_flight.h"
+#include "collective/link_end.h"
+#include "collective/op_table.h"
+#include "collective/packet_buffers.h"
+#include "collective/shard_config.h"
+#include "transport/sender.h"
+
+namespace gradwire::collective {
+
+/// What an acknowledgement or a timer brought.
+struct SendOutcome {
+  bool malformed = false;     ///< nothing was changed
+  bool acknowledged = false;  ///< of what was in flight
+};
+
+class LinkSender {
+ public:
+  LinkSender(const ShardConfig& config, const LinkEnd& end, const PacketBuffers& buffers,
+             OpTable& ops, ShardCounters& counters);
+
+  /// Nothing was sent before `now`: pings count from there.
+  void quiet_from(TimeNs now) noexcept { last_sent_ = now; }
+
+  // Grants: the rank tells which ops its client has posted; some packets may go ahead of that.
+  [[nodiscard]] bool has_grant(const Op& op) const noexcept {
+    return op.spec.op_seq <= sender_.posted_op_seq() || eager_ < config_.eager_packets;
+  }
+  /// @return whether a chunk of the op may go; takes an eager place if it needs one.
+  [[nodiscard]] bool take_grant(Op& op) noexcept {
+    if (op.spec.op_seq <= sender_.posted_op_seq()) return true;
+    if (eager_ >= config_.eager_packets) return false;
+    ++eager_;
+    ++op.eager_sent;
+    return true;
+  }
+  /// The op's chunks are not ahead of their grant any more.
+  void give_back_eager(Op& op) noexcept {
+    require(eager_ >= op.eager_sent, "an op gives back the eager places that it took");
+    eager_ -= op.eager_sent;
+    op.eager_sent = 0;
+  }
+  /// The hello-ack's limits.
+  void raise_limits(std::uint64_t credit_chunks, std::uint64_t posted_op_seq) noexcept;
+
+  // Chunks that are ready, or promised: those that the backend still has.
+  [[nodiscard]] std::size_t waiting() const noexcept { return ready_.size() + promised_; }
+  void promise() noexcept { ++promised_; }
+  void add_promised(const ReadyChunk& chunk) noexcept {
+    require(promised_ > 0 && ready_.push(chunk),
+            "a chunk that was promised a place among the ready has it");
+    --promised_;
+  }
+
+  /// Whether one more chunk of full length may be started now: it has a record, room and credit.
+  [[nodiscard]] bool may_start(TimeNs now, const OutboxSide& box) const noexcept {
+    return in_flight_.free() > waiting() && box.count + waiting() < box.room &&
+           distinct_sent_ + waiting() < sender_.credit_chunks() &&
+           sender_.can_send(now, wire_bytes(config_.payload_bytes));
+  }
+  /// Whether the op has its grant, and own chunks leave half of the window to what is on its way.
+  [[nodiscard]] bool own_may_go(const Op& op) const noexcept {
+    const std::size_t busy = in_flight_.size() - in_flight_.free() + waiting();
+    return has_grant(op) && (op.rules.whole_window || busy * 2 < in_flight_.size());
+  }
+  /// The same without time and room: whether nothing but pacing keeps a chunk that would be
+  /// started, or one that is ready.
+  enum class Blocked : std::uint8_t { kYes, kIfNothingStarts, kNo };
+  [[nodiscard]] Blocked blocked() const noexcept;
+
+  [[nodiscard]] SendOutcome on_ack(const wire::AckHeader& ack, TimeNs now) noexcept;
+  [[nodiscard]] SendOutcome on_deadline(TimeNs now) noexcept;
+  /// Retransmissions, and then probes for which the transport has asked.
+  void send_probes(TimeNs now, OutboxSide& box) noexcept;
+  bool send_lost(TimeNs now, OutboxSide& box) noexcept;
+  bool send_ready(TimeNs now, OutboxSide& box) noexcept;
+  /// @param more_to_go  chunks wait for a grant, or for credit.
+  void notice_blocked(bool more_to_go, TimeNs now) noexcept;
+  bool send_ping_if_quiet(TimeNs now, OutboxSide& box) noexcept;
+
+  [[nodiscard]] bool wants_probes() const noexcept { return probes_wanted_ > 0; }
+  [[nodiscard]] bool can_probe() const noexcept {
+    return probes_wanted_ > 0 && sender_.has_number();
+  }
+  /// Whether a packet or a chunk waits for the other end: to acknowledge, to grant.
+  [[nodiscard]] bool waits() const noexcept {
+    return sender_.packets_in_flight() > 0 || !ready_.empty();
+  }
+  [[nodiscard]] bool idle() const noexcept { return in_flight_.empty() && ready_.empty(); }
+  [[nodiscard]] TimeNs ping_at() const noexcept {
+    return last_sent_ + config_.timeouts.ping_interval_ns;
+  }
+  [[nodiscard]] TimeNs pacing_time(TimeNs now) const noexcept {
+    return sender_.pacing_time(now, wire_bytes(config_.payload_bytes));
+  }
+  [[nodiscard]] const transport::Sender& transport() const noexcept { return sender_; }
+  [[nodiscard]] std::uint32_t lost() const noexcept { return in_flight_.lost(); }
+  [[nodiscard]] std::size_t ready() const noexcept { return ready_.size(); }
+  /// First transmissions: what credit counts.
+  [[nodiscard]] std::uint64_t chunks_sent() const noexcept { return distinct_sent_; }
+
+  /// The rank has all that it did not acknowledge, or nobody waits for it any more.
+  void drop_all() noexcept;
+  void forget_probes() noexcept { probes_wanted_ = 0; }
+
+ private:
+  [[nodiscard]] std::uint32_t wire_bytes(std::uint32_t payload_bytes) const noexcept {
+    return static_cast<std::uint32_t>(end_.address().frame.bytes() + wire::kHeaderBytes) +
+           payload_bytes * config_.payload_scale;
+  }
+  void release_grants(std::uint64_t posted_before) noexcept;
+  [[nodiscard]] SendOutcome apply(const transport::Outcome& outcome) noexcept;
+  void transmit_first(const ReadyChunk& chunk, TimeNs now, OutboxSide& box) noexcept;
+  bool transmit(SentRecord& record, TimeNs now, OutboxSide& box) noexcept;
+  /// @param mbuf  the chunk's, or of its header alone.
+  void write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
+                   std::uint64_t packet_number) const noexcept;
+  void sent_again(const SentRecord& record) noexcept;
+  void send_ping(TimeNs now, OutboxSide& box) noexcept;
+
+  const ShardConfig& config_;
+  const LinkEnd& end_;
+  const PacketBuffers& buffers_;
+  OpTable& ops_;
+  ShardCounters& counters_;
+  transport::Sender sender_;
+  InFlight in_flight_;
+  FixedQueue<ReadyChunk> ready_;     ///< transit, and own or spilled chunks that are loaded
+  std::uint32_t promised_ = 0;       ///< places in it that work in the backend will take
+  std::uint32_t eager_ = 0;          ///< chunks that went ahead of their grant
+  std::uint64_t distinct_sent_ = 0;  ///< first transmissions
+  std::uint32_t probes_wanted_ = 0;
+  TimeNs last_sent_ = 0;
+};
+
+}  // namespace gradwire::collective

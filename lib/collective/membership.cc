@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What changes the state: packets, time, the lane. membership_run.cc has what is sent.
+#include "collective/membership.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/probe.h"
+
+namespace gradwire::collective {
+
+using wire::Drop;
+using wire::PacketType;
+
+namespace {
+
+template <class... Args>
+void tell(AbortReason& reason, fmt::format_string<Args...> text, Args&&... args) noexcept {
+  const auto written = fmt::format_to_n(reason.detail, AbortReason::kDetailBytes - 1, text,
+                                        std::forward<Args>(args)...);
+  *written.out = '\0';
+}
+
+}  // namespace
+
+Membership::Membership(const ShardConfig& config, const Links& links, const OpTable& ops,
+                       const FoldQueue& folds, EventQueue& events, ShardCounters& counters)
+    : config_(config),
+      links_(links),
+      ops_(ops),
+      folds_(folds),
+      events_(events),
+      counters_(counters),
+      neighbours_(links.size()) {}
+
+void Membership::start(TimeNs now) noexcept {
+  require(state_ == ShardState::kIdle, "a shard is started once");
+  started_at_ = now;
+  next_hello_ = now;
+  state_ = ShardState::kForming;
+  become_formed_if_ready(now);
+}
+
+void Membership::become_formed_if_ready(TimeNs now) noexcept {
+  if (state_ != ShardState::kForming) return;
+  for (const auto& link : links_) {
+    if (!link->end.open()) return;
+  }
+  state_ = ShardState::kFormed;
+  for (LinkIndex i = 0; i < count(); ++i) {
+    neighbours_[i].silence_ns = 0;
+    if (links_[i]->gets_data()) links_[i]->sender().quiet_from(now);
+  }
+  events_.put({EventType::kFormed, 0, {}});
+}
+
+bool Membership::abort(const AbortReason& reason, TimeNs now) noexcept {
+  if (!live()) return false;
+  state_ = ShardState::kAborted;
+  reason_ = reason;
+  GRADWIRE_PROBE6(abort, config_.key.group_id, reason.op_seq, config_.rank, config_.lane,
+                  static_cast<int>(reason.code), reason.culprit_rank);
+  // It gets to hear of the abort instead.
+  for (Neighbour& neighbour : neighbours_) neighbour.bye_ack_wanted = false;
+  abort_event_wanted_ = true;
+  next_abort_ = now;
+  if (leave_wanted_) leave_deadline_ = now + config_.timeouts.leave_ns;
+  return true;
+}
+
+Membership::Cause Membership::leave(TimeNs now) noexcept {
+  if (leave_wanted_) return {};
+  leave_wanted_ = true;
+  leave_deadline_ = now + config_.timeouts.leave_ns;
+  next_bye_ = now;
+  const std::uint64_t unfinished = ops_.oldest_unfinished();
+  if (state_ == ShardState::kForming || (state_ == ShardState::kFormed && unfinished != 0)) {
+    return AbortReason{.code = AbortCode::kPeerLeft,
+                       .culprit_rank = config_.rank,
+                       .reporter_rank = config_.rank,
+                       .op_seq = unfinished};
+  }
+  if (state_ == ShardState::kFormed) state_ = ShardState::kLeaving;
+  return {};
+}
+
+bool Membership::wants_hello(const wire::HelloBody& hello, std::uint8_t lane) const noexcept {
+  return !links_.empty() && hello.key == config_.key && hello.to_rank == config_.rank &&
+         lane == config_.lane && state_ != ShardState::kClosed && state_ != ShardState::kIdle;
+}
+
+bool Membership::is_neighbour(LinkIndex link, const wire::HelloBody& hello) const noexcept {
+  const LinkAddress& address = end(link).address();
+  return hello.key == config_.key && hello.to_rank == config_.rank &&
+         hello.from_rank == address.rank && hello.incarnation == address.incarnation;
+}
+
+Membership::Cause Membership::table_differs(LinkIndex link,
+                                            const wire::HelloBody& hello) const noexcept {
+  if (hello.table_digest == config_.table_digest && hello.nranks == config_.nranks &&
+      hello.lanes == config_.lanes && hello.payload_bytes == config_.payload_bytes) {
+    return {};
+  }
+  AbortReason reason{.code = AbortCode::kFormation,
+                     .culprit_rank = end(link).rank(),
+                     .reporter_rank = config_.rank};
+  tell(
+      reason,
+      "its table of the group differs: {} ranks, {} lanes, payload {}, digest {:x}; here {} ranks, "
+      "{} lanes, payload {}, digest {:x}",
+      hello.nranks, hello.lanes, hello.payload_bytes, hello.table_digest, config_.nranks,
+      config_.lanes, config_.payload_bytes, config_.table_digest);
+  return reason;
+}
+
+Membership::Cause Membership::on_hello(LinkIndex link, const wire::HelloBody& hello, bool is_answer,
+                                       TimeNs now, bool& taken) noexcept {
+  taken = false;
+  if (!is_neighbour(link, hello)) {
+    // A daemon that was there before, or one that is not in our table.
+    ++counters_.drops[static_cast<int>(Drop::kState)];
+    return {};
+  }
+  if (Cause cause = table_differs(link, hello)) return cause;
+  if (!end(link).learn_connection_id(hello.connection_id)) {
+    ++counters_.drops[static_cast<int>(Drop::kState)];
+    return {};
+  }
+  taken = true;
+  neighbours_[link].silence_ns = 0;
+  if (!is_answer) neighbours_[link].hello_ack_wanted = true;
+  become_formed_if_ready(now);
+  return {};
+}
+
+void Membership::on_packet_after_abort(LinkIndex link, const wire::Packet& packet,
+                                       TimeNs now) noexcept {
+  Neighbour& neighbour = neighbours_[link];
+  if (packet.common.type == PacketType::kAbort) {
+    neighbour.aborted = true;
+    return;
+  }
+  // Whoever still talks to us has not heard: tell again, but never faster than this.
+  if (now < neighbour.next_abort_reply) return;
+  neighbour.next_abort_reply = now + config_.timeouts.hello_interval_ns;
+  neighbour.abort_reply_wanted = true;
+  const bool brings_data = links_[link]->brings_data();
+  const bool greets =
+      packet.common.type == (brings_data ? PacketType::kHello : PacketType::kHelloAck);
+  if (greets && !end(link).open() && packet.hello.incarnation == end(link).address().incarnation) {
+    end(link).learn_connection_id(packet.hello.connection_id);
+  }
+  // And whoever greets gets to know where to tell us.
+  neighbour.hello_ack_wanted |= greets && brings_data && end(link).open();
+}
+
+Membership::Cause Membership::on_bye(LinkIndex link, const wire::ByeBody& bye) noexcept {
+  Neighbour& neighbour = neighbours_[link];
+  require(!neighbour.left, "a neighbour leaves once");
+  answer_bye(link);
+  neighbour.left = true;
+  neighbour.left_after_op_seq = bye.completed_op_seq;
+  return missed_by(link);
+}
+
+Membership::Cause Membership::missed_by(LinkIndex link) const noexcept {
+  const Neighbour& neighbour = neighbours_[link];
+  if (!neighbour.left || ops_.oldest_unfinished() == 0 ||
+      ops_.posted() <= neighbour.left_after_op_seq) {
+    return {};
+  }
+  AbortReason reason{.code = AbortCode::kPeerLeft,
+                     .culprit_rank = end(link).rank(),
+                     .reporter_rank = config_.rank,
+                     .op_seq = ops_.oldest_unfinished()};
+  tell(reason, "its last op was {}, here {} were posted", neighbour.left_after_op_seq,
+       ops_.posted());
+  return reason;
+}
+
+Membership::Cause Membership::missed_by_who_left() const noexcept {
+  // Here and in silent(): whom data comes from is judged before whom it goes to.
+  for (LinkIndex i = count(); i-- > 0;) {
+    if (Cause cause = missed_by(i)) return cause;
+  }
+  return {};
+}
+
+Membership::Cause Membership::silent(TimeNs round) noexcept {
+  for (LinkIndex i = count(); i-- > 0;) {
+    Neighbour& neighbour = neighbours_[i];
+    if (neighbour.left) continue;
+    neighbour.silence_ns += round;
+    if (neighbour.silence_ns < config_.timeouts.silence_ns) continue;
+    return AbortReason{.code = AbortCode::kSilence,
+                       .culprit_rank = end(i).rank(),
+                       .reporter_rank = config_.rank,
+                       .op_seq = ops_.oldest_unfinished(),
+                       .duration_ns = static_cast<std::uint64_t>(neighbour.silence_ns)};
+  }
+  return {};
+}
+
+Membership::Cause Membership::overdue(TimeNs now) const noexcept {
+  if (state_ != ShardState::kForming || now - started_at_ < config_.timeouts.formation_ns)
+    return {};
+  for (const auto& link : links_) {
+    if (link->end.open()) continue;
+    AbortReason reason{.code = AbortCode::kFormation,
+                       .culprit_rank = link->end.rank(),
+                       .reporter_rank = config_.rank,
+                       .duration_ns = static_cast<std::uint64_t>(now - started_at_)};
+    tell(reason, "{} in {} ms (lane {}, payload {})",
+         link->gets_data() ? "it did not answer our hello" : "no hello came from it",
+         (now - started_at_) / 1'000'000, config_.lane, config_.payload_bytes);
+    return reason;
+  }
+  require(false, "a group is formed when all its links are open");
+  return {};
+}
+
+}  // namespace gradwire::collective

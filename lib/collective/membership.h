@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// A shard's part in its group: how it begins and ends, and who was lost.
+///
+/// Forming: each rank repeats its hello to the ranks that its data goes to until their hello-acks
+/// come; a shard is formed when all its links are open. Both are as long as a full packet.
+///
+/// Silence: a rank sends data or pings, the other acknowledges them, so each side hears the other
+/// within a ping interval. Silence adds up only over the rounds in which this lane polls: a lane
+/// that was paused must not take its own pause for its neighbour's.
+///
+/// Abort: the first cause wins; it is told to all neighbours, and they tell theirs, this rank too:
+/// a neighbour that did so knows. Until then it is told again and again, at the ping's interval at
+/// least, since it would take silence here for a death. A rank is not closed before all know, or
+/// cannot (they left, or are the ones that fell silent), the leave limit apart.
+///
+/// Leave: when nothing is unacknowledged, a bye says up to which op everything is finished here.
+/// It is repeated until it is answered; a neighbour that left is no longer listened for.
+///
+/// It finds causes to abort and returns them; its shard aborts, since that frees what others hold.
+/// One lane owns it; it allocates at construction only; time is a parameter.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/abort_reason.h"
+#include "collective/event_queue.h"
+#include "collective/fold_queue.h"
+#include "collective/link.h"
+#include "collective/op_table.h"
+#include "collective/shard_config.h"
+#include "collective/shard_status.h"
+
+namespace gradwire::collective {
+
+class Membership {
+ public:
+  using Cause = std::optional<AbortReason>;
+
+  Membership(const ShardConfig& config, const Links& links, const OpTable& ops,
+             const FoldQueue& folds, EventQueue& events, ShardCounters& counters);
+
+  [[nodiscard]] ShardState state() const noexcept { return state_; }
+  /// Whether packets and ops are taken: forming, formed or leaving.
+  [[nodiscard]] bool live() const noexcept {
+    return state_ == ShardState::kForming || state_ == ShardState::kFormed ||
+           state_ == ShardState::kLeaving;
+  }
+  /// Why the group was aborted.
+  [[nodiscard]] const AbortReason& reason() const noexcept { return reason_; }
+  [[nodiscard]] TimeNs silence_ns(LinkIndex link) const noexcept {
+    return neighbours_[link].silence_ns;
+  }
+  [[nodiscard]] bool has_left(LinkIndex link) const noexcept { return neighbours_[link].left; }
+
+  void start(TimeNs now) noexcept;
+  /// @return whether it was live: then nothing here may be held any longer.
+  bool abort(const AbortReason& reason, TimeNs now) noexcept;
+  [[nodiscard]] Cause leave(TimeNs now) noexcept;
+
+  // Packets.
+  [[nodiscard]] bool wants_hello(const wire::HelloBody& hello, std::uint8_t lane) const noexcept;
+  /// @param[out] taken  it is the neighbour's, and of this group.
+  [[nodiscard]] Cause on_hello(LinkIndex link, const wire::HelloBody& hello, bool is_answer,
+                               TimeNs now, bool& taken) noexcept;
+  /// Its first bye. @return what is wrong with it: it misses an op.
+  [[nodiscard]] Cause on_bye(LinkIndex link, const wire::ByeBody& bye) noexcept;
+  void answer_bye(LinkIndex link) noexcept { neighbours_[link].bye_ack_wanted = true; }
+  void on_bye_ack(LinkIndex link) noexcept { neighbours_[link].bye_acked = true; }
+  /// Before abort() with what it tells.
+  void on_abort(LinkIndex link) noexcept { neighbours_[link].aborted = true; }
+  /// Any packet that comes after an abort.
+  void on_packet_after_abort(LinkIndex link, const wire::Packet& packet, TimeNs now) noexcept;
+  /// The neighbour is there.
+  void heard(LinkIndex link) noexcept { neighbours_[link].silence_ns = 0; }
+
+  // Time.
+  /// @param round  time that this lane has polled since the last call, while formed.
+  [[nodiscard]] Cause silent(TimeNs round) noexcept;
+  /// Sends what is due; closes.
+  bool run(TimeNs now, Outbox& out) noexcept;
+  /// After run(): whether the group should have formed long since.
+  [[nodiscard]] Cause overdue(TimeNs now) const noexcept;
+  /// Whether a neighbour that left misses an op that was posted here.
+  [[nodiscard]] Cause missed_by_who_left() const noexcept;
+  /// Earliest time at which run() has something to do without a packet; kNever if none.
+  [[nodiscard]] TimeNs deadline(TimeNs now, TimeNs soon) const noexcept;
+
+ private:
+  struct Neighbour {
+    bool left = false;              ///< its bye came
+    bool bye_acked = false;         ///< it has our bye
+    bool aborted = false;           ///< it told us of an abort, so it knows of one
+    bool hello_ack_wanted = false;  ///< answers that are to be sent
+    bool bye_ack_wanted = false;
+    bool abort_reply_wanted = false;
+    std::uint64_t left_after_op_seq = 0;
+    TimeNs silence_ns = 0;  ///< counted only while this lane polls
+    TimeNs next_abort_reply = 0;
+  };
+
+  [[nodiscard]] LinkEnd& end(LinkIndex link) const noexcept { return links_[link]->end; }
+  /// Whether hellos go there: until they are answered, by an aborted rank too.
+  [[nodiscard]] bool greets(LinkIndex link, TimeNs now) const noexcept;
+  [[nodiscard]] bool greets_anyone(TimeNs now) const noexcept;
+  [[nodiscard]] bool all_acknowledged() const noexcept;
+  [[nodiscard]] bool knows_of_abort(LinkIndex link) const noexcept;
+  [[nodiscard]] Cause missed_by(LinkIndex link) const noexcept;
+  [[nodiscard]] bool is_neighbour(LinkIndex link, const wire::HelloBody& hello) const noexcept;
+  [[nodiscard]] Cause table_differs(LinkIndex link, const wire::HelloBody& hello) const noexcept;
+  void become_formed_if_ready(TimeNs now) noexcept;
+  bool run_aborted(TimeNs now, Outbox& out) noexcept;
+  bool run_leaving(TimeNs now, Outbox& out) noexcept;
+  void close() noexcept;
+  bool greet(TimeNs now, Outbox& out) noexcept;
+  void answer_hellos(Outbox& out) noexcept;
+  bool send_hello(LinkIndex link, wire::PacketType type, Outbox& out) noexcept;
+  bool send_abort(LinkIndex link, Outbox& out) noexcept;
+  bool send_bye(LinkIndex link, wire::PacketType type, Outbox& out) noexcept;
+  [[nodiscard]] LinkIndex count() const noexcept { return static_cast<LinkIndex>(links_.size()); }
+
+  const ShardConfig& config_;
+  const Links& links_;
+  const OpTable& ops_;
+  const FoldQueue& folds_;
+  EventQueue& events_;
+  ShardCounters& counters_;
+  ShardState state_ = ShardState::kIdle;
+  AbortReason reason_;
+  std::vector<Neighbour> neighbours_;  ///< by link
+  TimeNs started_at_ = 0;
+  TimeNs next_hello_ = 0;
+  bool leave_wanted_ = false;
+  TimeNs leave_deadline_ = kNever;
+  TimeNs next_bye_ = 0;
+  bool bye_sent_ = false;
+  TimeNs close_at_ = kNever;
+  bool abort_event_wanted_ = false;
+  std::uint32_t aborts_sent_ = 0;
+  TimeNs next_abort_ = kNever;
+};
+
+}  // namespace gradwire::collective

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a shard sends about itself, and when: hellos, aborts, byes and the answers to them.
+#include <algorithm>
+
+#include "collective/membership.h"
+
+namespace gradwire::collective {
+
+using wire::PacketType;
+
+namespace {
+
+constexpr std::uint32_t kAbortRepeats = 5;       ///< however soon the neighbours answer
+constexpr std::uint32_t kAbortRepeatsMax = 400;  ///< if one does not
+constexpr TimeNs kAbortSpacingNs = 4'000'000;    ///< doubled with each repetition
+
+}  // namespace
+
+bool Membership::greets(LinkIndex link, TimeNs now) const noexcept {
+  return links_[link]->gets_data() && !end(link).open() && !neighbours_[link].aborted &&
+         (state_ == ShardState::kForming || state_ == ShardState::kAborted) &&
+         now - started_at_ < config_.timeouts.formation_ns;
+}
+
+bool Membership::greets_anyone(TimeNs now) const noexcept {
+  for (LinkIndex i = 0; i < count(); ++i) {
+    if (greets(i, now)) return true;
+  }
+  return false;
+}
+
+bool Membership::all_acknowledged() const noexcept {
+  return std::all_of(
+             links_.begin(), links_.end(),
+             [](const auto& link) { return !link->gets_data() || link->sender().idle(); }) &&
+         folds_.size() == 0 && ops_.spilled() == 0;
+}
+
+bool Membership::knows_of_abort(LinkIndex link) const noexcept {
+  const Neighbour& neighbour = neighbours_[link];
+  return neighbour.aborted || neighbour.left ||
+         (reason_.code == AbortCode::kSilence && reason_.culprit_rank == end(link).rank());
+}
+
+TimeNs Membership::deadline(TimeNs now, TimeNs soon) const noexcept {
+  TimeNs earliest = kNever;
+  if (state_ == ShardState::kAborted) {
+    earliest = next_abort_;
+    if (leave_wanted_ && !abort_event_wanted_) earliest = std::min(earliest, leave_deadline_);
+  } else if (state_ == ShardState::kLeaving) {
+    // Until then it waits for acknowledgements, and for the backend.
+    if (all_acknowledged()) earliest = next_bye_;
+    if (folds_.size() == 0) earliest = std::min({earliest, close_at_, leave_deadline_});
+  } else if (state_ == ShardState::kForming) {
+    earliest = started_at_ + config_.timeouts.formation_ns;
+  }
+  if (greets_anyone(now)) earliest = std::min(earliest, next_hello_);
+  // Replies that found no room are tried again, soon but not at once: the port is full.
+  for (const Neighbour& neighbour : neighbours_) {
+    if (neighbour.hello_ack_wanted || neighbour.bye_ack_wanted || neighbour.abort_reply_wanted) {
+      earliest = std::min(earliest, now + soon);
+    }
+  }
+  return earliest;
+}
+
+bool Membership::run(TimeNs now, Outbox& out) noexcept {
+  if (state_ == ShardState::kAborted) return run_aborted(now, out);
+  answer_hellos(out);
+  for (LinkIndex i = 0; i < count(); ++i) {
+    bool& wanted = neighbours_[i].bye_ack_wanted;
+    if (wanted) wanted = !send_bye(i, PacketType::kByeAck, out);
+  }
+  if (state_ == ShardState::kForming) return greet(now, out);
+  return state_ == ShardState::kLeaving && run_leaving(now, out);
+}
+
+bool Membership::greet(TimeNs now, Outbox& out) noexcept {
+  if (now < next_hello_ || !greets_anyone(now)) return false;
+  bool worked = false;
+  for (LinkIndex i = 0; i < count(); ++i) {
+    if (greets(i, now)) worked |= send_hello(i, PacketType::kHello, out);
+  }
+  next_hello_ = now + config_.timeouts.hello_interval_ns;
+  return worked;
+}
+
+void Membership::answer_hellos(Outbox& out) noexcept {
+  for (LinkIndex i = 0; i < count(); ++i) {
+    bool& wanted = neighbours_[i].hello_ack_wanted;
+    if (wanted) wanted = !send_hello(i, PacketType::kHelloAck, out);
+  }
+}
+
+bool Membership::run_aborted(TimeNs now, Outbox& out) noexcept {
+  bool worked = false;
+  if (abort_event_wanted_ && folds_.size() == 0) {
+    abort_event_wanted_ = false;
+    events_.put({EventType::kAborted, 0, {}});
+    worked = true;
+  }
+  bool told = true;
+  for (LinkIndex i = 0; i < count(); ++i) told &= knows_of_abort(i);
+  if (now >= next_abort_) {
+    for (LinkIndex i = 0; i < count(); ++i) send_abort(i, out);
+    const TimeNs spacing_ns = std::min(kAbortSpacingNs << std::min(++aborts_sent_, kAbortRepeats),
+                                       config_.timeouts.ping_interval_ns);
+    const bool more = aborts_sent_ < (told ? kAbortRepeats : kAbortRepeatsMax);
+    next_abort_ = more ? now + spacing_ns : kNever;
+    worked = true;
+  }
+  // Whoever is not known yet cannot be told: a hello makes it answer, and then it is.
+  worked |= greet(now, out);
+  answer_hellos(out);
+  for (LinkIndex i = 0; i < count(); ++i) {
+    bool& wanted = neighbours_[i].abort_reply_wanted;
+    if (wanted) wanted = !send_abort(i, out) && end(i).open();
+  }
+  const bool last_word = told && next_abort_ == kNever;
+  if (leave_wanted_ && !abort_event_wanted_ && (last_word || now >= leave_deadline_)) close();
+  return worked;
+}
+
+bool Membership::run_leaving(TimeNs now, Outbox& out) noexcept {
+  bool worked = false;
+  if (!links_.empty() && now >= next_bye_ && all_acknowledged()) {
+    for (LinkIndex i = 0; i < count(); ++i) {
+      if (!neighbours_[i].bye_acked) worked |= send_bye(i, PacketType::kBye, out);
+    }
+    next_bye_ = now + config_.timeouts.hello_interval_ns;
+    bye_sent_ = true;
+  }
+  const bool done = std::all_of(neighbours_.begin(), neighbours_.end(), [&](const Neighbour& each) {
+    return bye_sent_ && (each.bye_acked || each.left);
+  });
+  if (done && close_at_ == kNever) {
+    // After the last word a short while more, to answer a neighbour whose bye is on its way.
+    close_at_ = bye_sent_ ? now + 2 * config_.timeouts.hello_interval_ns : now;
+  }
+  // A backend that still has chunks refers to client memory, however late it is.
+  if ((now >= close_at_ || now >= leave_deadline_) && folds_.size() == 0) {
+    close();
+    worked = true;
+  }
+  return worked;
+}
+
+void Membership::close() noexcept {
+  state_ = ShardState::kClosed;
+  events_.put({EventType::kClosed, 0, {}});
+}
+
+bool Membership::send_hello(LinkIndex link, PacketType type, Outbox& out) noexcept {
+  // A hello is as long as a data packet, so it needs a packet's buffer.
+  return end(link).send(config_.packet_pool, end(link).side(out), [&](std::span<std::byte> room) {
+    wire::HelloBody body;
+    body.key = config_.key;
+    body.incarnation = config_.incarnation;
+    body.table_digest = config_.table_digest;
+    body.payload_bytes = config_.payload_bytes;
+    body.connection_id = end(link).address().own_id;
+    body.from_rank = config_.rank;
+    body.to_rank = end(link).rank();
+    body.nranks = config_.nranks;
+    body.lanes = config_.lanes;
+    for (const auto& each : links_) {
+      if (each->brings_data()) body.credit_chunks = each->receiver().credit_limit();
+    }
+    body.posted_op_seq = ops_.posted();
+    return wire::encode_hello(room, type, end(link).control_header(type), body,
+                              std::max<std::size_t>(wire::kHeaderBytes + config_.payload_bytes,
+                                                    wire::kHeaderBytes + wire::kHelloBodyBytes));
+  });
+}
+
+bool Membership::send_abort(LinkIndex link, Outbox& out) noexcept {
+  if (!end(link).open()) return false;
+  return end(link).send(config_.control_pool, end(link).side(out), [&](std::span<std::byte> room) {
+    return wire::encode_abort(room, end(link).control_header(PacketType::kAbort), reason_);
+  });
+}
+
+bool Membership::send_bye(LinkIndex link, PacketType type, Outbox& out) noexcept {
+  return end(link).send(config_.control_pool, end(link).side(out), [&](std::span<std::byte> room) {
+    return wire::encode_bye(room, type, end(link).control_header(type), wire::ByeBody{ops_.done()});
+  });
+}
+
+}  // namespace gradwire::collective

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What a shape says of a chunk and of an op: the words that all shapes have in common. Plain data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collective/partition.h"
+
+namespace gradwire::collective {
+
+/// Index of a link among those of a shard. Which rank is at its other end the shape knows.
+using LinkIndex = std::uint8_t;
+
+/// What a shape depends on beside the op.
+struct ShapeGroup {
+  std::uint16_t rank = 0;
+  std::uint16_t nranks = 1;
+  std::uint16_t member_count = 1;
+  std::uint64_t exchange_bytes = 0;  ///< most bytes of an exchange
+};
+
+/// What a rank has to do with a chunk: its role, the hops by which the chunk comes, and whether it
+/// goes on. What goes on goes to OpRules::to.
+struct Place {
+  bool originates = false;      ///< this rank sends hop 0
+  bool gets_reducing = false;   ///< one reducing hop arrives here: `reducing_hop`
+  bool gets_gathering = false;  ///< one gathering hop arrives here: `gathering_hop`
+  std::uint16_t reducing_hop = 0;
+  std::uint16_t gathering_hop = 0;
+  bool reduces_last = false;      ///< the reducing hop that arrives is the last
+  bool forwards_reduced = false;  ///< what the reducing hop comes to goes on
+  bool forwards_gather = false;   ///< the gathering hop that arrives goes on
+};
+
+/// What holds for all chunks of an op.
+struct OpRules {
+  LinkIndex to = 0;           ///< the link by which chunks go from here
+  LinkIndex from = 0;         ///< the link by which they come
+  bool sends = false;         ///< chunks go anywhere: else each is folded here, from own inputs
+  bool whole_window = false;  ///< no transit has to find room beside own chunks
+  /// What arrives is folded to where this rank's own part lies, if the op is in place: it waits
+  /// until that part has been read.
+  bool folds_over_own = false;
+};
+
+/// Chunks [first, end) of an op.
+struct ChunkRange {
+  std::uint64_t first = 0;
+  std::uint64_t end = 0;
+};
+
+}  // namespace gradwire::collective

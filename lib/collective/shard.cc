@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collective/shard.h"
+
+#include <algorithm>
+
+#include "base/probe.h"
+#include "base/profile.h"
+#include "collective/ring_links.h"
+
+namespace gradwire::collective {
+namespace {
+
+Links make_links(const ShardConfig& config, const PacketBuffers& buffers, OpTable& ops,
+                 ShardCounters& counters, ControlNumbers& numbers) {
+  Links links;
+  for (std::size_t i = 0; i < link_count(config.nranks); ++i) {
+    links.push_back(std::make_unique<Link>(ring_link(config, static_cast<LinkIndex>(i)), config,
+                                           buffers, ops, counters, numbers));
+  }
+  return links;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Shard>> Shard::create(const ShardConfig& config,
+                                             std::unique_ptr<reduce::Backend> backend) {
+  if (auto checked = check(config, backend.get()); !checked) {
+    return tl::unexpected<Error>(checked.error());
+  }
+  return std::unique_ptr<Shard>(new Shard(config, std::move(backend)));
+}
+
+Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend)
+    : config_(config),
+      buffers_(config_, data_frame_bytes(config)),
+      folds_(std::move(backend), config.pending_entries, config.batch_entries),
+      ops_(config.max_active_ops, config.max_chunks, config.lane, config.lanes),
+      links_(make_links(config_, buffers_, ops_, counters_, control_numbers_)),
+      early_(config.eager_packets, config.transit_packets),
+      checks_(config.payload_pool != nullptr ? config.pending_entries : 0),
+      events_(config.max_active_ops),
+      membership_(config_, links_, ops_, folds_, events_, counters_),
+      stall_(config.rank, config.nranks, config.timeouts.stuck_ns) {}
+
+Shard::~Shard() { drop_everything(); }
+
+void Shard::start(TimeNs now) noexcept {
+  last_poll_ = now;
+  for (const auto& link : links_) {
+    if (link->gets_data()) link->sender().quiet_from(now);
+  }
+  membership_.start(now);
+}
+
+PostResult Shard::post(const OpSpec& spec, TimeNs now) noexcept {
+  if (membership_.state() != ShardState::kFormed || spec.op_seq != ops_.posted() + 1 ||
+      !is_valid(spec.datatype) || !is_valid(spec.redop)) {
+    return PostResult::kRefused;
+  }
+  const OpPlan plan =
+      plan_op({config_.rank, config_.nranks, config_.member_count, config_.exchange_bytes},
+              config_.lane, config_.lanes, config_.payload_bytes, spec.count, spec.datatype);
+  if (plan.partition.total_chunks() > UINT32_MAX || plan.lane_chunks > config_.max_chunks) {
+    return PostResult::kTooLarge;
+  }
+  // Each active op will need a place for its done event, beside those not taken yet.
+  if (ops_.posted() - ops_.done() + events_.size() >= config_.max_active_ops) {
+    return PostResult::kFull;
+  }
+  Op* op = ops_.open(spec, plan);
+  if (op == nullptr) return PostResult::kFull;
+
+  const std::uint64_t bytes = spec.count * element_bytes(spec.datatype);
+  op->record = OpRecord{now, 0, bytes, counters_.retransmissions};
+  if (ops_.posted() == ops_.done() + 1) stall_.moved(now);
+  op->streaming = bytes >= config_.streaming_bytes;
+  GRADWIRE_PROBE5(op_posted, config_.key.group_id, spec.op_seq, config_.rank, config_.lane,
+                  op->record.bytes);
+  for (const auto& link : links_) {
+    if (link->brings_data()) link->receiver().transport().request_ack();
+  }
+  apply_early(spec.op_seq, now);
+  if (live()) finish_if_done(*op);
+  if (live()) abort_if(membership_.missed_by_who_left(), now);
+  return PostResult::kOk;
+}
+
+void Shard::finish_if_done(Op& op) noexcept {
+  if (op.state != Op::State::kActive || !op.finished()) return;
+  const std::uint64_t op_seq = op.spec.op_seq;
+  // A finished sum has every rank's part in it, so the other ranks have posted the op.
+  if (op.eager_sent > 0) sender_of(op).give_back_eager(op);
+  folds_.backend().make_visible();
+  ops_.close(op);
+  ++counters_.ops_done;
+  OpRecord record = op.record;
+  record.retransmissions = counters_.retransmissions - record.retransmissions;
+  GRADWIRE_PROBE6(op_done, config_.key.group_id, op_seq, config_.rank, config_.lane, record.bytes,
+                  record.retransmissions);
+  events_.put({EventType::kOpDone, op_seq, record});
+}
+
+void Shard::abort(const AbortReason& reason, TimeNs now) noexcept {
+  if (membership_.abort(reason, now)) drop_everything();
+}
+
+void Shard::abort_if(const Membership::Cause& cause, TimeNs now) noexcept {
+  if (cause) abort(*cause, now);
+}
+
+void Shard::leave(TimeNs now) noexcept { abort_if(membership_.leave(now), now); }
+
+void Shard::drop_everything() noexcept {
+  // What the backend has is freed when it gives it back: complete() sees the state.
+  folds_.drop_waiting();
+  for (const auto& link : links_) {
+    if (!link->gets_data()) continue;
+    link->sender().drop_all();
+    link->sender().forget_probes();
+  }
+  early_.free_all();
+  checks_.free_all();
+  stall_.questions().clear();
+  ops_.forget_spilled();
+}
+
+bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
+  const profile::Stage stage(profile::StageId::kRing);
+  if (membership_.state() == ShardState::kIdle || membership_.state() == ShardState::kClosed) {
+    return false;
+  }
+  fold(now);
+  if (!checks_.empty()) receive_checked(now);
+  account_round(now);
+  bool worked = membership_.run(now, out);
+  if (membership_.state() == ShardState::kForming) abort_if(membership_.overdue(now), now);
+  if (membership_.state() == ShardState::kClosed) drop_everything();
+  if (!live()) return worked;
+  if (links_.empty()) return worked | fold_local(now);
+
+  if (stall_.asks()) worked |= send_questions(out);
+  for (const auto& link : links_) {
+    if (!link->gets_data() || link->sender().transport().deadline() > now) continue;
+    if (link->sender().on_deadline(now).acknowledged) stall_.moved(now);
+    worked = true;
+  }
+  if (!early_.empty()) retry_early(now);
+  if (live() && may_send_data()) worked |= send_data(now, out);
+  for (const auto& link : links_) {
+    if (!link->brings_data()) continue;
+    if (!link->receiver().send_ack(ops_.posted(), idle, now, link->end.side(out))) continue;
+    ++counters_.acks_sent;
+    worked = true;
+  }
+  return worked;
+}
+
+}  // namespace gradwire::collective

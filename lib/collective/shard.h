@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// One group's share on one lane: it puts together the links to other ranks, membership, ops and
+/// folds, each a class of its own, and decides what is done with a packet and what goes out next.
+/// It takes decoded packets and time, and gives frames ready to transmit and events. It knows no
+/// port, clock, socket or thread, so the simulator runs the very same object.
+///
+/// create() runs on the control thread and is the only place that allocates (mempools apart); from
+/// then on one lane owns the object; every other call is noexcept and bounded.
+///
+///   shard.cc          creation, posting, lifecycle, rounds
+///   shard_receive.cc  what a received packet does
+///   shard_fold.cc     what is done with payloads, and what follows when the backend is through
+///   shard_send.cc     what starts, in which order
+///   shard_watch.cc    status, the next deadline, and a group in which nothing moves
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "base/abort_reason.h"
+#include "base/result.h"
+#include "collective/arrival.h"
+#include "collective/early_packets.h"
+#include "collective/event_queue.h"
+#include "collective/fold_queue.h"
+#include "collective/link.h"
+#include "collective/membership.h"
+#include "collective/op_spec.h"
+#include "collective/op_table.h"
+#include "collective/packet_buffers.h"
+#include "collective/payload_checks.h"
+#include "collective/shard_config.h"
+#include "collective/shard_status.h"
+#include "collective/stall_watch.h"
+#include "reduce/backend.h"
+#include "wire/packet.h"
+
+namespace gradwire::collective {
+
+class Shard {
+ public:
+  /// Checks the configuration's bounds. nranks 1 has no neighbours: templates and ids are unused.
+  [[nodiscard]] static Result<std::unique_ptr<Shard>> create(
+      const ShardConfig& config, std::unique_ptr<reduce::Backend> backend);
+  ~Shard();
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+
+  void start(TimeNs now) noexcept;
+
+  /// Posts the next op. Copies `spec`.
+  [[nodiscard]] PostResult post(const OpSpec& spec, TimeNs now) noexcept;
+
+  /// @return whether a hello (it carries no connection id yet) is for this shard.
+  [[nodiscard]] bool wants_hello(const wire::HelloBody& hello, std::uint8_t lane) const noexcept {
+    return membership_.wants_hello(hello, lane);
+  }
+
+  /// @return whether it comes from a neighbour's address with the link's token. on_packet() counts
+  /// and drops any other.
+  [[nodiscard]] bool is_neighbours(const wire::Packet& packet,
+                                   const wire::IpAddress& source) const noexcept {
+    return check_sender(packet, source) == wire::Drop::kNone;
+  }
+
+  /// Takes a received frame and owns it from then on. `packet` is its decoded form, pointing into
+  /// it; `source` the IP address it came from. Work on payloads waits for flush().
+  void on_packet(rte_mbuf* frame, const wire::Packet& packet, const wire::IpAddress& source,
+                 bool ecn_ce, TimeNs now) noexcept;
+  /// End of a receive burst: reduces and stores what it brought.
+  void flush(TimeNs now) noexcept;
+
+  /// Sends what may go: acknowledgements, retransmissions, transit, spilled chunks, own chunks;
+  /// handles timers. `idle`: no packet came in this round. Call it every round of the loop.
+  /// @return whether it did anything.
+  bool poll(TimeNs now, bool idle, Outbox& out) noexcept;
+  /// Earliest time at which poll() has something to do without a packet or a post; kNever if none.
+  [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept;
+
+  /// Ends the group on this rank with an error and tells both neighbours.
+  void abort(const AbortReason& reason, TimeNs now) noexcept;
+  /// Nothing more will be posted: finish, say bye, close. Unfinished ops at that time abort.
+  void leave(TimeNs now) noexcept;
+
+  /// @return whether an event was taken.
+  [[nodiscard]] bool pop_event(Event& out) noexcept { return events_.pop(out); }
+
+  [[nodiscard]] const AbortReason& reason() const noexcept { return membership_.reason(); }
+  [[nodiscard]] const ShardConfig& config() const noexcept { return config_; }
+  [[nodiscard]] const ShardCounters& counters() const noexcept { return counters_; }
+  [[nodiscard]] const char* backend_name() const noexcept { return folds_.backend().name(); }
+  [[nodiscard]] const reduce::BackendCounters& backend_counters() const noexcept {
+    return folds_.backend().counters();
+  }
+  [[nodiscard]] ShardStatus status(TimeNs now) const noexcept;
+
+ private:
+  Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend);
+
+  // shard.cc
+  [[nodiscard]] bool live() const noexcept { return membership_.live(); }
+  void count_drop(wire::Drop drop) noexcept { ++counters_.drops[static_cast<int>(drop)]; }
+  void finish_if_done(Op& op) noexcept;
+  void abort_if(const Membership::Cause& cause, TimeNs now) noexcept;
+  void drop_everything() noexcept;
+
+  // shard_receive.cc
+  /// @return why it is no neighbour's.
+  [[nodiscard]] wire::Drop check_sender(const wire::Packet& packet,
+                                        const wire::IpAddress& source) const noexcept;
+  /// What is done with a packet whose token, address and state are right.
+  /// @param[out] taken  the frame was taken too.
+  [[nodiscard, gnu::always_inline]] inline wire::Drop receive(LinkIndex index, rte_mbuf* frame,
+                                                              const wire::Packet& packet,
+                                                              bool ecn_ce, TimeNs now,
+                                                              bool& taken) noexcept;
+  /// @param checked  its payload is known to be right, and `frame` is the payload's mbuf.
+  /// @return whether the frame was taken.
+  bool receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
+                    bool checked, TimeNs now) noexcept;
+  bool hold_early(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
+                  bool checked, TimeNs now) noexcept;
+  void count_received(const wire::Packet& packet, bool ecn_ce) noexcept;
+  void receive_ack(Link& link, const wire::AckHeader& ack, TimeNs now) noexcept;
+  void receive_question(const wire::ProgressCheckBody& check, TimeNs now) noexcept;
+  void receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) noexcept;
+  void apply_early(std::uint64_t op_seq, TimeNs now) noexcept;
+  /// Takes what came early and could not be taken when its op was posted.
+  void retry_early(TimeNs now) noexcept;
+  /// @param link  by which it came.
+  void report_mismatch(const Link& link, const OpCall& ours, const wire::DataHeader& theirs,
+                       TimeNs now) noexcept;
+
+  // shard_fold.cc
+  /// Claims the chunk and queues its work. Owns the mbuf unless it returns false (no buffer).
+  bool apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
+             rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc, TimeNs now) noexcept;
+  /// Chunks that wait to go on, or will.
+  [[nodiscard]] std::size_t in_transit() const noexcept;
+  /// Whether a chunk that goes on may wait in its own mbuf: the budget of buffers has room for it.
+  [[nodiscard]] bool has_transit_room(const LinkSender& to) const noexcept {
+    return to.waiting() + early_.transit_taken() < config_.transit_packets;
+  }
+  void queue_fold(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpan& span, bool finalize,
+                  TimeNs now) noexcept;
+  /// Gives the backend what waits for it, and does what follows of what it is through with.
+  void fold(TimeNs now) noexcept;
+  void take_folded(TimeNs now) noexcept;
+  void complete(const Folded& done, TimeNs now) noexcept;
+  /// The buffer of a chunk that another rank sent is free, or holds what goes on.
+  void finish_arrival(const Op& op) noexcept {
+    LinkReceiver& from = links_[op.rules.from]->receiver();
+    from.finish_chunk();
+    if (!folds_.runs_at_once()) from.tell_credit();
+  }
+  [[nodiscard]] const std::byte* loaded_next(const Op& op, const ReadyChunk& chunk) const noexcept;
+  void complete_check(const Folded& done, TimeNs now) noexcept;
+  void abort_for_fold(std::uint64_t op_seq, TimeNs now) noexcept;
+  /// Receives packets whose payloads have turned out right.
+  void receive_checked(TimeNs now) noexcept;
+
+  // shard_send.cc
+  /// Whether every rank that data goes to has said where to.
+  [[nodiscard]] bool may_send_data() const noexcept;
+  bool send_data(TimeNs now, Outbox& out) noexcept;
+  bool start_spilled(TimeNs now, Outbox& out) noexcept;
+  bool start_own(TimeNs now, Outbox& out) noexcept;
+  bool fold_local(TimeNs now) noexcept;
+  /// Takes an mbuf for chunk `chunk` and queues the entry that fills it.
+  bool start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, std::uint16_t hop,
+                      reduce::Kind kind, TimeNs now) noexcept;
+  /// Whether the oldest spilled chunk has a grant. One that has none waits for another rank's
+  /// client, and must hold back nothing that this client may wait for.
+  [[nodiscard]] bool spilled_may_go() const noexcept;
+  [[nodiscard]] LinkSender& sender_of(const Op& op) const noexcept {
+    return links_[op.rules.to]->sender();
+  }
+
+  // shard_watch.cc
+  /// Whether something is there to be sent, and nothing but pacing or this rank's own buffers
+  /// keep it: neither another rank nor a client has to do anything first.
+  [[nodiscard]] bool something_may_go(const LinkSender& to) const noexcept;
+  /// Whether the next step of the oldest op is another rank's: to grant, to acknowledge.
+  [[nodiscard]] bool waits_for_others() const noexcept;
+  void account_round(TimeNs now) noexcept;
+  bool send_questions(Outbox& out) noexcept;
+  void become_stuck(TimeNs now) noexcept;
+
+  const ShardConfig config_;
+  ShardCounters counters_;
+  ControlNumbers control_numbers_;
+  PacketBuffers buffers_;
+  FoldQueue folds_;
+  OpTable ops_;
+  Links links_;
+  EarlyPackets early_;
+  PayloadChecks checks_;
+  wire::Packet checked_packet_;  ///< receive_checked()'s: it is large
+  EventQueue events_;
+  Membership membership_;
+  StallWatch stall_;
+  TimeNs last_poll_ = 0;
+};
+
+}  // namespace gradwire::collective

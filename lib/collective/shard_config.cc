@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collective/shard_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "base/window.h"
+#include "collective/op_table.h"
+#include "collective/partition.h"
+#include "collective/shape_ring.h"
+
+namespace gradwire::collective {
+
+Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
+  const bool has_neighbours = link_count(c.nranks) > 0;
+  const auto bad = [](std::string text) {
+    return fail(ErrorCode::kInvalidArgument, std::move(text));
+  };
+  if (backend == nullptr) return bad("a shard needs a reduce backend");
+  if (c.nranks < 1 || c.nranks > kMaxRingRanks)
+    return bad(fmt::format("nranks is {}, must be 1 to {}", c.nranks, kMaxRingRanks));
+  if (c.rank >= c.nranks)
+    return bad(fmt::format("rank is {}, must be below nranks, {}", c.rank, c.nranks));
+  if (c.member_count < 1 || c.member_count > kMaxMembers)
+    return bad(fmt::format("member count is {}, must be 1 to {}", c.member_count, kMaxMembers));
+  if (c.lanes < 1 || c.lanes > kMaxLanes || c.lane >= c.lanes)
+    return bad(
+        fmt::format("lane {} of {}: must be below a count of 1 to {}", c.lane, c.lanes, kMaxLanes));
+  if (c.payload_bytes < 64 || c.payload_bytes % 64 != 0 || c.payload_bytes > 65'472)
+    return bad(fmt::format("payload is {} bytes, must be a multiple of 64 from 64 to 65472",
+                           c.payload_bytes));
+  if (!std::has_single_bit(c.max_active_ops) || c.max_active_ops > OpTable::kDescriptorsKept)
+    return bad(fmt::format("max active ops is {}, must be a power of two up to {}",
+                           c.max_active_ops, OpTable::kDescriptorsKept));
+  if (c.eager_packets >= kTokenFeature || c.exchange_bytes % 1024 != 0 ||
+      c.exchange_bytes >> 10 > 0xffff)
+    return bad(
+        fmt::format("an eager allowance of {} packets and exchanges of {} bytes: 32,767 at "
+                    "most, and whole KiB up to 65,535",
+                    c.eager_packets, c.exchange_bytes));
+  if (c.batch_entries < 1 || c.pending_entries < c.batch_entries)
+    return bad(fmt::format("{} pending entries must be at least a batch of {}, which is 1 or more",
+                           c.pending_entries, c.batch_entries));
+  if (c.window_packets < 2 || c.transit_packets < 1 || c.eager_packets < 1 || c.max_chunks < 1)
+    return bad("window needs 2 packets, transit, eager and chunks 1 at least");
+  if (has_neighbours && (c.packet_pool == nullptr || c.control_pool == nullptr))
+    return bad("a shard with neighbours needs its two mempools");
+  if (has_neighbours && (c.to_downstream.bytes() == 0 || c.to_upstream.bytes() == 0))
+    return bad("a shard with neighbours needs the frames that lead to them");
+  if (c.payload_pool != nullptr && backend->runs_at_once())
+    return bad(
+        fmt::format("payloads in a GPU's memory are not for the backend {}", backend->name()));
+  if (has_neighbours && c.payload_pool != nullptr &&
+      rte_pktmbuf_data_room_size(c.payload_pool) < c.payload_bytes)
+    return bad(fmt::format("a payload of {} bytes does not fit the payload mempool's {}",
+                           c.payload_bytes, rte_pktmbuf_data_room_size(c.payload_pool)));
+  if (has_neighbours &&
+      rte_pktmbuf_data_room_size(c.packet_pool) <
+          RTE_PKTMBUF_HEADROOM + c.to_downstream.bytes() + wire::kHeaderBytes + c.payload_bytes)
+    return bad(fmt::format("a payload of {} bytes does not fit the mempool's data room of {}",
+                           c.payload_bytes, rte_pktmbuf_data_room_size(c.packet_pool)));
+  return {};
+}
+
+transport::SenderConfig sender_config(const ShardConfig& config) noexcept {
+  transport::SenderConfig sender = config.sender;
+  // Room for numbers of packets that were repeated and not yet resolved, beside the window.
+  const std::uint32_t numbers = std::bit_ceil(config.window_packets * 4);
+  sender.max_packets_in_flight = std::max(sender.max_packets_in_flight, numbers);
+  return sender;
+}
+
+std::uint32_t full_packet_wire_bytes(const ShardConfig& config) noexcept {
+  return config.payload_bytes * config.payload_scale +
+         static_cast<std::uint32_t>(wire::kHeaderBytes + config.to_downstream.bytes());
+}
+
+std::uint64_t window_bytes(const ShardConfig& config) noexcept {
+  if (config.window_bytes != 0) return config.window_bytes;
+  return std::uint64_t{config.window_packets} * full_packet_wire_bytes(config);
+}
+
+std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
+  // Unacknowledged, waiting to go on, in batches, early; and one retransmission's copy for each
+  // packet whose mbuf a driver still holds, and a hello both ways.
+  return 2 * config.window_packets + config.transit_packets + config.pending_entries +
+         config.eager_packets + 4;
+}
+
+void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept {
+  if (config.window_packets == 0) config.window_packets = window_packets_for(payload_bytes);
+  if (config.transit_packets == 0) config.transit_packets = config.window_packets;
+}
+
+std::uint32_t features_of(const ShardConfig& config) noexcept {
+  return config.eager_packets | kTokenFeature |
+         static_cast<std::uint32_t>(config.exchange_bytes >> 10) << 16;
+}
+
+std::string features_difference(std::size_t rank, std::uint32_t features, std::size_t other_rank,
+                                std::uint32_t other) {
+  std::string text;
+  const auto add = [&text](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
+  const auto compare = [&](const char* what, std::uint32_t mine, std::uint32_t theirs) {
+    if (mine == theirs) return;
+    add(fmt::format("{} is {} at rank {} and {} at rank {}", what, mine, rank, theirs, other_rank));
+  };
+  compare("transport.eager_packets", features & (kTokenFeature - 1), other & (kTokenFeature - 1));
+  compare("transport.exchange_kib", features >> 16, other >> 16);
+  if (((features ^ other) & kTokenFeature) != 0) {
+    const bool without = (features & kTokenFeature) == 0;
+    add(
+        fmt::format("the gradwired of rank {} is of an older release than that of rank {}, and "
+                    "puts no token into its packets",
+                    without ? rank : other_rank, without ? other_rank : rank));
+  }
+  return text;
+}
+
+std::uint32_t pending_entries_wanted(const ShardConfig& config) noexcept {
+  return std::max(config.batch_entries,
+                  2 * config.window_packets + config.transit_packets + config.eager_packets);
+}
+
+std::uint64_t lane_chunks(std::uint64_t count, DataType datatype, std::uint16_t nranks,
+                          std::uint32_t payload_bytes, std::uint8_t lanes) noexcept {
+  const Partition partition(count, datatype, nranks, payload_bytes);
+  return (partition.total_chunks() + lanes - 1) / lanes;
+}
+
+}  // namespace gradwire::collective

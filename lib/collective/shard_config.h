@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What a shard is made from, and what follows from it before there is one. Plain data; any thread.
+#pragma once
+
+#include <rte_mempool.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/defaults.h"
+#include "base/result.h"
+#include "base/types.h"
+#include "base/window.h"
+#include "reduce/backend.h"
+#include "transport/receiver.h"
+#include "transport/sender.h"
+#include "wire/frame.h"
+
+namespace gradwire::collective {
+
+struct ShardTimeouts {
+  /// From start() until formed.
+  TimeNs formation_ns = defaults::ms(defaults::kFormationMs);
+  /// Between hellos.
+  TimeNs hello_interval_ns = defaults::ms(defaults::kHelloMs);
+  /// After sending nothing down for so long: ping.
+  TimeNs ping_interval_ns = defaults::ms(defaults::kPingMs);
+  /// A neighbour not heard for so long is dead.
+  TimeNs silence_ns = defaults::ms(defaults::kSilenceMs);
+  /// From leave() until closed, whatever the neighbours say.
+  TimeNs leave_ns = defaults::ms(defaults::kLeaveMs);
+  /// An op that every rank has posted, and no rank moved for so long while it polled: a bug, and
+  /// the group aborts with AbortCode::kStuck.
+  TimeNs stuck_ns = 30'000'000'000;
+  friend bool operator==(const ShardTimeouts&, const ShardTimeouts&) = default;
+};
+
+struct ShardConfig {
+  GroupKey key;
+  std::uint16_t rank = 0;
+  std::uint16_t nranks = 1;
+  std::uint16_t member_count = 1;
+  std::uint8_t lane = 0;
+  std::uint8_t lanes = 1;
+  std::uint32_t payload_bytes = 0;         ///< multiple of 64, the same on every rank
+  std::uint64_t table_digest = 0;          ///< of the group's table, the same on every rank
+  std::uint64_t incarnation = 0;           ///< of this daemon
+  std::uint64_t upstream_incarnation = 0;  ///< from the table
+  std::uint64_t downstream_incarnation = 0;
+  std::uint64_t upstream_token = 0;  ///< of the link to it, from the table: packets carry it
+  std::uint64_t downstream_token = 0;
+  std::uint32_t sender_connection_id = 0;    ///< ours, for what comes up (acknowledgements)
+  std::uint32_t receiver_connection_id = 0;  ///< ours, for what comes down (data)
+  wire::FrameTemplate to_downstream;
+  wire::FrameTemplate to_upstream;
+  wire::IpAddress downstream_ip;  ///< packets from elsewhere are foreign
+  wire::IpAddress upstream_ip;
+  rte_mempool* packet_pool = nullptr;  ///< data room >= frame headers + 64 + payload_bytes
+  /// Where payloads lie in mbufs of their own, in a GPU's memory: the CPU neither reads nor writes
+  /// them, frames are a header of packet_pool and a payload behind it, and the backend makes CRCs.
+  /// nullptr: a payload follows its header.
+  rte_mempool* payload_pool = nullptr;
+  rte_mempool* control_pool = nullptr;  ///< acknowledgements, hellos, aborts: room for a hello
+  transport::SenderConfig sender;
+  transport::ReceiverConfig receiver;
+  std::uint64_t window_bytes = 0;  ///< the most in flight; 0 = window_packets full
+  transport::CongestionKind congestion = transport::parse_congestion(defaults::kCongestion).value();
+  TimeNs swift_target_ns = defaults::us(defaults::kSwiftTargetUs);  ///< of the controller `swift`
+  /// Of the simulator alone: bytes on the wire for each byte of payload held, so that windows and
+  /// pacing see long packets that take little memory.
+  std::uint32_t payload_scale = 1;
+  /// Unacknowledged data packets; bounds the mbufs held.
+  std::uint32_t window_packets = window_packets_for(0);
+  /// Received and waiting to go on; beyond it chunks spill.
+  std::uint32_t transit_packets = window_packets_for(0);
+  /// Sent ahead of the grant, both ways; equal on all ranks.
+  std::uint32_t eager_packets = defaults::kEagerPackets;
+  /// Posted and unfinished; a power of two.
+  std::uint32_t max_active_ops = defaults::kActiveOps;
+  /// Of all active ops on this lane: room in bitmaps.
+  std::uint32_t max_chunks = defaults::kLaneChunks;
+  std::uint32_t batch_entries = 1;  ///< chunks handed to the backend at once; 1 keeps a payload in
+                                    ///< L1 between its reduction and its CRC
+  /// Chunks that the backend may have at once. One that finishes later than it is asked needs room
+  /// for all that the credit lets in, and for own chunks: see pending_entries_wanted().
+  std::uint32_t pending_entries = 128;
+  /// The largest exchange (collective/shape_exchange.h), whole KiB; equal on all ranks.
+  std::uint64_t exchange_bytes = defaults::kExchangeKib * 1024;
+  std::uint64_t streaming_bytes = 8u << 20;  ///< results of ops from this size on are written past
+                                             ///< the cache
+  bool received_mbufs_are_exclusive =
+      false;  ///< the driver's row: write in place even if refcnt > 1
+  ShardTimeouts timeouts;
+  friend bool operator==(const ShardConfig&, const ShardConfig&) = default;
+};
+
+/// Whether a shard can be made of it and of `backend`; if not, the error names value and bound.
+[[nodiscard]] Result<void> check(const ShardConfig& config, const reduce::Backend* backend);
+/// The transport's, with room for the window.
+[[nodiscard]] transport::SenderConfig sender_config(const ShardConfig& config) noexcept;
+/// Of the congestion controller: the most in flight.
+[[nodiscard]] std::uint64_t window_bytes(const ShardConfig& config) noexcept;
+/// Of a full packet on the wire, as windows and pacing see it.
+[[nodiscard]] std::uint32_t full_packet_wire_bytes(const ShardConfig& config) noexcept;
+/// mbufs of the packet pool that a shard of this configuration can hold at once: the lane's mempool
+/// has to have so many for each shard, and its receive descriptors beside them (design rule 3).
+[[nodiscard]] std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept;
+/// Where `window_packets` is 0 it becomes window_packets_for() the payload, where `transit_packets`
+/// is 0 the window.
+void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept;
+/// What every rank of a group must have alike, for the table (RankInfo::features): eager_packets,
+/// kTokenFeature, and exchange_bytes in KiB from bit 16 on.
+[[nodiscard]] std::uint32_t features_of(const ShardConfig& config) noexcept;
+/// Packets carry the token of their link.
+inline constexpr std::uint32_t kTokenFeature = 1u << 15;
+/// Where the features of two ranks differ, for people: "transport.eager_packets is 32 at rank 1 and
+/// 16 at rank 0"; empty where they do not.
+[[nodiscard]] std::string features_difference(std::size_t rank, std::uint32_t features,
+                                              std::size_t other_rank, std::uint32_t other);
+/// So many entries that a slow backend makes neighbours wait for credit, and no packet is dropped.
+[[nodiscard]] std::uint32_t pending_entries_wanted(const ShardConfig& config) noexcept;
+/// Chunks of one op that fall to one lane; what max_chunks is compared with.
+[[nodiscard]] std::uint64_t lane_chunks(std::uint64_t count, DataType datatype,
+                                        std::uint16_t nranks, std::uint32_t payload_bytes,
+                                        std::uint8_t lanes) noexcept;
+
+}  // namespace gradwire::collective

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is done with payloads: the work of a claimed chunk is an entry of the backend, and what it
+// comes to is sent on, spilled or finished when the backend is through with it.
+#include <cstring>
+
+#include "base/planted_bug.h"
+#include "base/profile.h"
+#include "collective/shard.h"
+
+namespace gradwire::collective {
+
+std::size_t Shard::in_transit() const noexcept {
+  std::size_t waiting = 0;
+  for (const auto& link : links_) {
+    if (link->gets_data()) waiting += link->sender().waiting();
+  }
+  return waiting;
+}
+
+bool Shard::apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
+                  rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc, TimeNs now) noexcept {
+  const Place& place = site.place;
+  const bool reducing = arrival == Arrival::kReducing;
+  const bool goes_on = reducing ? place.forwards_reduced : place.forwards_gather;
+  const std::uint32_t bytes = header.count * element_bytes(header.datatype);
+  if (folds_.full()) return false;
+  if (op.record.first_chunk_at == 0) op.record.first_chunk_at = now;
+
+  // On in its own mbuf if there is room to wait and the next rank has granted the op; else the
+  // chunk is finished into the output and goes on from there.
+  LinkSender& to = sender_of(op);
+  bool forward = goes_on && has_transit_room(to) && to.has_grant(op);
+  if (forward && !buffers_.exclusive(mbuf)) {
+    std::byte* copy_payload = nullptr;
+    rte_mbuf* copy = buffers_.on_device() ? nullptr : buffers_.alloc(copy_payload);
+    if (copy == nullptr) {
+      forward = false;  // A spill needs no mbuf, and no copy by the CPU.
+    } else {
+      std::memcpy(copy_payload, payload, bytes);
+      rte_pktmbuf_free(mbuf);
+      mbuf = copy;
+      payload = copy_payload;
+      ++counters_.copies;
+    }
+  }
+  if (forward && !to.take_grant(op)) forward = false;
+
+  FoldWork& work = folds_.take();
+  work.role = FoldWork::Role::kArrival;
+  work.forward = forward;
+  work.spill = goes_on && !forward;
+  work.keep_crc = !reducing;
+  work.chunk =
+      ReadyChunk{mbuf,
+                 payload,
+                 bytes,
+                 crc,
+                 ChunkId{op.spec.op_seq, header.chunk, static_cast<std::uint16_t>(header.hop + 1)},
+                 call_of(op.spec)};
+  if (forward) to.promise();
+  if (work.spill) ++op.spills_pending;
+
+  reduce::Kind kind = reduce::Kind::kStore;
+  if (reducing) {
+    set_bit(op.reduced, site.index);
+    kind = !forward             ? reduce::Kind::kReduceToOutput
+           : place.reduces_last ? reduce::Kind::kReduceAndStore
+                                : reduce::Kind::kReduceInPacket;
+  } else {
+    set_bit(op.gathered, site.index);
+  }
+  queue_fold(work, kind, op, site.span, reducing && place.reduces_last, now);
+  return true;
+}
+
+void Shard::queue_fold(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpan& span,
+                       bool finalize, TimeNs now) noexcept {
+  ++op.loads_pending;
+  reduce::Entry& entry = folds_.entry();
+  entry.kind = kind;
+  entry.datatype = op.spec.datatype;
+  entry.redop = op.spec.redop;
+  entry.finalize = finalize;
+  entry.streaming = op.streaming;
+  entry.member_count = config_.member_count;
+  entry.count = span.elements;
+  entry.divisor = std::uint32_t{config_.nranks} * config_.member_count;
+  entry.packet = work.chunk.payload;
+  entry.inputs = op.spec.inputs.data();
+  entry.outputs = op.spec.outputs.data();
+  entry.offset_bytes = span.first_element * element_bytes(op.spec.datatype);
+  if (folds_.runs_at_once()) {
+    complete(folds_.run(work), now);
+    folds_.release(work);
+    return;
+  }
+  entry.crc = buffers_.on_device() && !work.keep_crc && work.gets_ready();
+  if (folds_.add(work)) take_folded(now);
+}
+
+void Shard::fold(TimeNs now) noexcept {
+  folds_.submit();
+  if (folds_.size() != 0) take_folded(now);
+}
+
+void Shard::take_folded(TimeNs now) noexcept {
+  for (Folded done; folds_.pop(done);) {
+    if (done.work->role == FoldWork::Role::kCheck) {
+      complete_check(done, now);
+    } else {
+      complete(done, now);
+    }
+    folds_.release(*done.work);
+  }
+}
+
+void Shard::complete(const Folded& done, TimeNs now) noexcept {
+  const FoldWork& work = *done.work;
+  const ReadyChunk& chunk = work.chunk;
+  if (!live()) {
+    if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
+    return;
+  }
+  Op* op = ops_.find(chunk.id.op_seq);
+  require(op != nullptr && op->loads_pending > 0,
+          "an op stays as long as the backend reads or writes its memory");
+  --op->loads_pending;
+  stall_.moved(now);
+  if (work.spill) --op->spills_pending;
+  if (!done.ok) {
+    if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
+    return abort_for_fold(chunk.id.op_seq, now);
+  }
+  if (work.role != FoldWork::Role::kOutgoing) {
+    require(op->arrivals_left > 0 || planted(PlantedBug::kSkippedDuplicateCheck),
+            "no more chunks arrive than an op has");
+    --op->arrivals_left;
+    if (work.role == FoldWork::Role::kArrival) finish_arrival(*op);
+  } else if (op->keeps_own) {
+    set_bit(op->gathered, ops_.index_of(chunk.id.chunk));
+  }
+  if (work.gets_ready()) {
+    ReadyChunk ready = chunk;
+    if (!work.keep_crc) {
+      const profile::Stage stage(profile::StageId::kIntegrity);
+      ready.crc = buffers_.on_device()
+                      ? done.crc
+                      : wire::crc32c({ready.payload, ready.bytes}, loaded_next(*op, chunk));
+    }
+    sender_of(*op).add_promised(ready);
+  } else {
+    if (work.spill && !planted(PlantedBug::kMissedSpill)) {
+      ops_.add_spilled(*op, ops_.index_of(chunk.id.chunk));
+      ++counters_.spills;
+    }
+    if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
+  }
+  finish_if_done(*op);
+}
+
+/// Behind an own chunk that goes out comes the next one; nullptr if none does.
+const std::byte* Shard::loaded_next(const Op& op, const ReadyChunk& chunk) const noexcept {
+  const std::uint64_t next = chunk.id.chunk + std::uint64_t{config_.lanes};
+  if (chunk.id.hop != 0 || next >= op.own_end) return nullptr;
+  return op.own_part(op.partition.span_of(next));
+}
+
+void Shard::complete_check(const Folded& done, TimeNs now) noexcept {
+  const CheckedPacket& check = checks_.packet(folds_.place_of(*done.work));
+  const bool right = done.crc == check.crc;
+  if (live() && done.ok && right && checks_.keep(check)) return;
+  if (live() && done.ok) count_drop(right ? wire::Drop::kNoBuffer : wire::Drop::kPayloadCrc);
+  rte_pktmbuf_free(check.mbuf);
+  if (live() && !done.ok) abort_for_fold(check.header.op_seq, now);
+}
+
+void Shard::abort_for_fold(std::uint64_t op_seq, TimeNs now) noexcept {
+  const AbortReason reason{.code = AbortCode::kReduceFailed,
+                           .culprit_rank = config_.rank,
+                           .reporter_rank = config_.rank,
+                           .op_seq = op_seq};
+  abort(reason, now);
+}
+
+void Shard::receive_checked(TimeNs now) noexcept {
+  while (!checks_.empty()) {  // an abort empties it
+    const CheckedPacket check = checks_.take();
+    checked_packet_.common.packet_number = check.packet_number;
+    checked_packet_.data = check.header;
+    checked_packet_.payload = {check.payload, check.bytes};
+    checked_packet_.payload_crc = check.crc;
+    if (!receive_data(*links_[check.link], check.mbuf, checked_packet_, check.ecn_ce, true, now)) {
+      rte_pktmbuf_free(check.mbuf);
+    }
+  }
+  fold(now);
+}
+
+void Shard::flush(TimeNs now) noexcept {
+  fold(now);
+  if (!checks_.empty()) receive_checked(now);
+}
+
+}  // namespace gradwire::collective

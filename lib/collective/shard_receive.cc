@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a received packet does. The order of the checks is the point: nothing is changed before a
+// packet is known to be right, its packet number is taken as received only when the packet is kept
+// for good (an acknowledged packet is never dropped afterwards), and a chunk is claimed in its
+// bitmap in the same step, so that it is applied once however often it comes.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/planted_bug.h"
+#include "base/probe.h"
+#include "base/profile.h"
+#include "collective/shard.h"
+
+namespace gradwire::collective {
+
+using wire::Drop;
+using wire::PacketType;
+
+namespace {
+
+bool payload_is_whole(const wire::Packet& packet, const std::byte* ahead) noexcept {
+  const profile::Stage stage(profile::StageId::kIntegrity);
+  return wire::payload_crc_ok(packet, ahead);
+}
+
+}  // namespace
+
+inline Drop Shard::receive(LinkIndex index, rte_mbuf* frame, const wire::Packet& packet,
+                           bool ecn_ce, TimeNs now, bool& taken) noexcept {
+  Link& link = *links_[index];
+  const bool open = link.end.open();
+  // What only one direction may carry is refused in the other.
+  switch (packet.common.type) {
+    case PacketType::kHello:
+    case PacketType::kHelloAck: {
+      const bool is_answer = packet.common.type == PacketType::kHelloAck;
+      if (is_answer ? !link.gets_data() : !link.brings_data()) break;
+      bool fits = false;
+      abort_if(membership_.on_hello(index, packet.hello, is_answer, now, fits), now);
+      if (fits && is_answer) {
+        link.sender().raise_limits(packet.hello.credit_chunks, packet.hello.posted_op_seq);
+      }
+      break;
+    }
+    case PacketType::kData:
+      if (!link.brings_data() || !open) return Drop::kState;
+      membership_.heard(index);
+      taken = receive_data(link, frame, packet, ecn_ce, false, now);
+      break;
+    case PacketType::kPing:
+      if (!link.brings_data() || !open) return Drop::kState;
+      membership_.heard(index);
+      link.receiver().on_ping(packet.common.packet_number, ecn_ce, now);
+      break;
+    case PacketType::kAck:
+      if (!link.gets_data() || !open) return Drop::kState;
+      membership_.heard(index);
+      receive_ack(link, packet.ack, now);
+      break;
+    case PacketType::kAbort:
+      membership_.heard(index);
+      membership_.on_abort(index);
+      abort(packet.abort, now);
+      break;
+    case PacketType::kBye:
+      membership_.heard(index);
+      receive_bye(index, packet.bye, now);
+      break;
+    case PacketType::kByeAck:
+      membership_.heard(index);
+      membership_.on_bye_ack(index);
+      break;
+    case PacketType::kProgressCheck:
+      if (!link.brings_data() || !open || packet.check.origin_rank >= config_.nranks) {
+        return Drop::kState;
+      }
+      membership_.heard(index);
+      receive_question(packet.check, now);
+      break;
+  }
+  return Drop::kNone;
+}
+
+Drop Shard::check_sender(const wire::Packet& packet, const wire::IpAddress& source) const noexcept {
+  const LinkIndex index = link_of(packet.common.flags);
+  if (index >= links_.size()) return Drop::kForeign;  // A group of one rank has no neighbours.
+  const LinkAddress& address = links_[index]->end.address();
+  if (!(source == address.ip)) return Drop::kForeign;
+  // A source address can be forged.
+  return packet.common.token == address.token ? Drop::kNone : Drop::kToken;
+}
+
+void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const wire::IpAddress& source,
+                      bool ecn_ce, TimeNs now) noexcept {
+  const profile::Stage stage(profile::StageId::kRing);
+  const LinkIndex index = link_of(packet.common.flags);
+  Drop drop = check_sender(packet, source);
+  bool taken = false;
+  if (drop != Drop::kNone) {
+    // Nothing of it takes effect.
+  } else if (packet.common.lane != config_.lane) {
+    drop = Drop::kMalformed;
+  } else if (live()) {
+    drop = receive(index, frame, packet, ecn_ce, now, taken);
+  } else {
+    if (membership_.state() == ShardState::kAborted) {
+      membership_.on_packet_after_abort(index, packet, now);
+    }
+    drop = Drop::kState;
+  }
+  if (drop != Drop::kNone) count_drop(drop);
+  if (!taken) rte_pktmbuf_free(frame);
+}
+
+bool Shard::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
+                         bool checked, TimeNs now) noexcept {
+  const wire::DataHeader& header = packet.data;
+  const std::uint64_t number = packet.common.packet_number;
+  transport::Receiver& receiver = link.receiver().transport();
+  switch (receiver.check(number)) {
+    case transport::Receiver::Verdict::kNew:
+      break;
+    case transport::Receiver::Verdict::kDuplicate:
+      receiver.on_duplicate(now);
+      count_drop(Drop::kDuplicate);
+      return false;
+    case transport::Receiver::Verdict::kTooOld:
+      receiver.on_duplicate(now);
+      count_drop(Drop::kReplay);
+      return false;
+  }
+  if (header.op_seq > ops_.posted() + OpTable::kDescriptorsKept) {
+    receiver.request_ack();  // It comes again and again: who refuses it is not to seem silent.
+    count_drop(Drop::kOpAhead);
+    return false;
+  }
+  if (buffers_.on_device() && !checked) {
+    bool may_be_done = false;
+    const Drop drop =
+        checks_.start(frame, packet, link.end.address().index, ecn_ce, folds_, may_be_done);
+    if (drop != Drop::kNone) count_drop(drop);
+    if (may_be_done) take_folded(now);
+    return drop == Drop::kNone;
+  }
+  if (!ops_.was_posted(header.op_seq)) return hold_early(link, frame, packet, ecn_ce, checked, now);
+
+  if (const OpCall* ours = ops_.call(header.op_seq); ours != nullptr && *ours != call_of(header)) {
+    // The header's CRC is right and so is the neighbour's address: it did call something else.
+    report_mismatch(link, *ours, header, now);
+    return false;
+  }
+  Op* op = ops_.find(header.op_seq);
+  Site site;
+  const Arrival arrival =
+      op == nullptr ? Arrival::kDuplicate : classify(config_, ops_, folds_, *op, header, site);
+  if (arrival == Arrival::kBad) {
+    count_drop(Drop::kBadChunk);
+    return false;
+  }
+  if (arrival == Arrival::kDuplicate) {
+    receiver.accept(now, number, ecn_ce);
+    receiver.on_duplicate(now);
+    count_drop(Drop::kDuplicate);
+    return false;
+  }
+  if (op->keeps_own && ops_.waits_for_own(header)) {
+    return hold_early(link, frame, packet, ecn_ce, checked, now);
+  }
+  const std::byte* const next_read =
+      arrival == Arrival::kReducing ? op->own_part(site.span) : nullptr;
+  if (!checked && !payload_is_whole(packet, next_read)) {
+    if (planted(PlantedBug::kLyingAck)) receiver.accept(now, number, ecn_ce);
+    count_drop(Drop::kPayloadCrc);
+    return false;
+  }
+  auto* payload = const_cast<std::byte*>(packet.payload.data());
+  if (!apply(*op, header, arrival, site, frame, payload, packet.payload_crc, now)) {
+    receiver.request_ack();
+    count_drop(Drop::kNoBuffer);
+    return false;
+  }
+  receiver.accept(now, number, ecn_ce);
+  GRADWIRE_PROBE6(chunk_received, config_.key.group_id, header.op_seq, header.chunk, header.hop,
+                  config_.rank, config_.lane);
+  stall_.moved(now);
+  count_received(packet, ecn_ce);
+  return true;
+}
+
+void Shard::count_received(const wire::Packet& packet, bool ecn_ce) noexcept {
+  counters_.ecn_ce_received += ecn_ce ? 1 : 0;
+  ++counters_.data_packets_received;
+  counters_.data_bytes_received += packet.payload.size();
+}
+
+bool Shard::hold_early(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
+                       bool checked, TimeNs now) noexcept {
+  const wire::DataHeader& header = packet.data;
+  transport::Receiver& receiver = link.receiver().transport();
+  const bool held_already = early_.holds(header);
+  if (!held_already && !early_.has_place(header, in_transit(), ops_)) {
+    receiver.request_ack();
+    count_drop(Drop::kEagerOverflow);
+    return false;
+  }
+  if (!checked && !payload_is_whole(packet, nullptr)) {
+    count_drop(Drop::kPayloadCrc);
+    return false;
+  }
+  receiver.accept(now, packet.common.packet_number, ecn_ce);
+  if (held_already) {
+    count_drop(Drop::kDuplicate);
+    return false;
+  }
+  early_.add(EarlyPacket{frame, const_cast<std::byte*>(packet.payload.data()), packet.payload_crc,
+                         link.end.address().index, header});
+  ++counters_.early_packets;
+  count_received(packet, ecn_ce);
+  return true;
+}
+
+void Shard::retry_early(TimeNs now) noexcept {
+  const std::uint64_t op_seq = early_.op_that_may_go(ops_);
+  if (op_seq != 0) apply_early(op_seq, now);
+}
+
+void Shard::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
+  // Out of the list before anything is done with it: an abort frees what is in the list.
+  EarlyPacket packet;
+  for (std::size_t from = 0; live() && early_.take(op_seq, ops_, from, packet);) {
+    const wire::DataHeader& header = packet.header;
+    const OpCall* ours = ops_.call(op_seq);  // none if the op is long done
+    if (ours != nullptr && *ours != call_of(header)) {
+      rte_pktmbuf_free(packet.mbuf);
+      report_mismatch(*links_[packet.link], *ours, header, now);
+      return;
+    }
+    Op* op = ops_.find(op_seq);
+    Site site;
+    const Arrival arrival =
+        op == nullptr ? Arrival::kDuplicate : classify(config_, ops_, folds_, *op, header, site);
+    if (arrival != Arrival::kReducing && arrival != Arrival::kGathering) {
+      count_drop(arrival == Arrival::kBad ? Drop::kBadChunk : Drop::kDuplicate);
+      rte_pktmbuf_free(packet.mbuf);
+    } else if (!apply(*op, header, arrival, site, packet.mbuf, packet.payload, packet.crc, now)) {
+      early_.add(packet);  // No buffer now; it was acknowledged, so poll() tries again.
+      return;
+    }
+  }
+}
+
+void Shard::report_mismatch(const Link& link, const OpCall& ours, const wire::DataHeader& theirs,
+                            TimeNs now) noexcept {
+  AbortReason reason{.code = AbortCode::kMismatch,
+                     .culprit_rank = link.end.rank(),
+                     .reporter_rank = config_.rank,
+                     .op_seq = theirs.op_seq};
+  // Several ranks may see it at once, each its own pair: the lower rank first, so that two ranks
+  // that see each other say the same.
+  struct Call {
+    std::uint16_t rank;
+    OpCall op;
+  };
+  Call first{link.end.rank(), call_of(theirs)};
+  Call second{config_.rank, ours};
+  if (second.rank < first.rank) std::swap(first, second);
+  const auto written = fmt::format_to_n(
+      reason.detail, AbortReason::kDetailBytes - 1,
+      "rank {} called {} of {} {} with tag {}, rank {} called {} of {} {} with tag {}", first.rank,
+      name_of(first.op.redop), first.op.count, name_of(first.op.datatype), first.op.tag,
+      second.rank, name_of(second.op.redop), second.op.count, name_of(second.op.datatype),
+      second.op.tag);
+  *written.out = '\0';
+  abort(reason, now);
+}
+
+void Shard::receive_ack(Link& link, const wire::AckHeader& ack, TimeNs now) noexcept {
+  ++counters_.acks_received;
+  const profile::Stage stage(profile::StageId::kTransport);
+  const SendOutcome outcome = link.sender().on_ack(ack, now);
+  if (outcome.malformed) count_drop(Drop::kMalformed);
+  if (outcome.acknowledged) stall_.moved(now);
+}
+
+void Shard::receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) noexcept {
+  if (membership_.has_left(index)) {
+    membership_.answer_bye(index);
+    return;
+  }
+  abort_if(membership_.on_bye(index, bye), now);
+  // It finished every op, so whatever it did not acknowledge it has.
+  if (live() && links_[index]->gets_data()) links_[index]->sender().drop_all();
+}
+
+void Shard::receive_question(const wire::ProgressCheckBody& check, TimeNs now) noexcept {
+  if (check.origin_rank != config_.rank) {
+    stall_.hand_on(check, ops_.posted());
+  } else if (membership_.state() == ShardState::kFormed &&
+             check.op_seq == ops_.oldest_unfinished() && stall_.on_return(check)) {
+    become_stuck(now);
+  }
+}
+
+}  // namespace gradwire::collective

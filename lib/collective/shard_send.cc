@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What goes out, in this order: what was lost, what is in transit, what was spilled, what starts
+// here, and acknowledgements. Transit goes before own chunks, and own chunks may use half of the
+// window only, so that what is already on its way round the ring seldom has to wait or spill. An
+// exchange has no transit, and takes the whole window.
+#include "base/planted_bug.h"
+#include "collective/shard.h"
+
+namespace gradwire::collective {
+
+bool Shard::may_send_data() const noexcept {
+  for (const auto& link : links_) {
+    if (link->gets_data() && !link->end.open()) return false;
+  }
+  return true;
+}
+
+bool Shard::send_data(TimeNs now, Outbox& out) noexcept {
+  bool worked = false;
+  for (const auto& link : links_) {
+    if (!link->gets_data()) continue;
+    LinkSender& to = link->sender();
+    OutboxSide& box = link->end.side(out);
+    if (to.wants_probes()) to.send_probes(now, box);
+    worked |= to.send_lost(now, box);
+    worked |= to.send_ready(now, box);
+  }
+  if (ops_.spilled() > 0) worked |= start_spilled(now, out);
+  worked |= start_own(now, out);
+  fold(now);
+  // What waited for that.
+  if (!early_.empty()) retry_early(now);
+  const bool more_to_go = ops_.spilled() > 0 || ops_.own_waits();
+  for (LinkIndex i = 0; i < links_.size(); ++i) {
+    if (!links_[i]->gets_data()) continue;
+    LinkSender& to = links_[i]->sender();
+    OutboxSide& box = links_[i]->end.side(out);
+    worked |= to.send_ready(now, box);
+    to.notice_blocked(more_to_go, now);
+    if (!membership_.has_left(i)) worked |= to.send_ping_if_quiet(now, box);
+  }
+  return worked;
+}
+
+bool Shard::start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, std::uint16_t hop,
+                           reduce::Kind kind, TimeNs now) noexcept {
+  std::byte* payload = nullptr;
+  rte_mbuf* mbuf = buffers_.alloc(payload);
+  if (mbuf == nullptr) return false;
+  if (!to.take_grant(op)) {
+    rte_pktmbuf_free(mbuf);
+    return false;
+  }
+  FoldWork& work = folds_.take();
+  work.role = FoldWork::Role::kOutgoing;
+  work.chunk.mbuf = mbuf;
+  work.chunk.payload = payload;
+  const ChunkSpan span = op.partition.span_of(chunk);
+  work.chunk.bytes = span.elements * element_bytes(op.spec.datatype);
+  work.chunk.id = ChunkId{op.spec.op_seq, static_cast<std::uint32_t>(chunk), hop};
+  work.chunk.call = call_of(op.spec);
+  to.promise();
+  queue_fold(work, kind, op, span, false, now);
+  return true;
+}
+
+bool Shard::start_spilled(TimeNs now, Outbox& out) noexcept {
+  bool worked = false;
+  std::uint64_t next = 1;
+  while (Op* op = ops_.next_spilled(next)) {
+    next = op->spec.op_seq + 1;
+    LinkSender& to = sender_of(*op);
+    const OutboxSide& box = links_[op->rules.to]->end.side(out);
+    if (!to.has_grant(*op)) break;  // Later ops have none either.
+    while (op->spilled_left > 0) {
+      const std::uint64_t index = OpTable::first_spilled(*op);
+      if (folds_.full() || !to.may_start(now, box) || !to.has_grant(*op)) return worked;
+      const std::uint64_t chunk = ops_.chunk_of(index);
+      const Place place =
+          place_of(op->shape, config_.rank, op->partition.segment_of(chunk), config_.nranks);
+      const std::uint16_t arrived =
+          test_bit(op->gathered, index) ? place.gathering_hop : place.reducing_hop;
+      if (!start_outgoing(*op, to, chunk, static_cast<std::uint16_t>(arrived + 1),
+                          reduce::Kind::kLoadFromOutput, now)) {
+        return worked;
+      }
+      if (!live()) return true;  // The backend failed at once: nothing is to be sent any more.
+      ops_.remove_spilled(*op, index);
+      worked = true;
+      finish_if_done(*op);  // A backend that is done at once was done before the lines above.
+    }
+  }
+  return worked;
+}
+
+bool Shard::spilled_may_go() const noexcept {
+  const Op* op = ops_.oldest_spilled();
+  return op != nullptr && sender_of(*op).has_grant(*op);
+}
+
+bool Shard::start_own(TimeNs now, Outbox& out) noexcept {
+  bool worked = false;
+  const bool spilled_first =
+      planted(PlantedBug::kSpillWithoutGrantHoldsBack) ? ops_.spilled() > 0 : spilled_may_go();
+  while (Op* op = ops_.next_own()) {
+    LinkSender& to = sender_of(*op);
+    const OutboxSide& box = links_[op->rules.to]->end.side(out);
+    while (op->own_next < op->own_end) {
+      if (spilled_first || !to.own_may_go(*op) || folds_.full() || !to.may_start(now, box) ||
+          !start_outgoing(*op, to, op->own_next, 0, reduce::Kind::kLoad, now)) {
+        return worked;
+      }
+      op->own_next += config_.lanes;
+      worked = true;
+      if (!live()) return true;
+      finish_if_done(*op);  // All that was to arrive may have, in an exchange.
+    }
+  }
+  return worked;
+}
+
+bool Shard::fold_local(TimeNs now) noexcept {
+  // A group of one rank: as many chunks per round as a burst, so that other groups get their turn.
+  bool worked = false;
+  while (Op* op = ops_.next_own()) {
+    while (op->own_next < op->own_end) {
+      if (folds_.size() >= folds_.places() / 2) return true;
+      const std::uint64_t chunk = op->own_next;
+      FoldWork& work = folds_.take();
+      work.role = FoldWork::Role::kLocal;
+      work.chunk.id.op_seq = op->spec.op_seq;
+      work.chunk.id.chunk = static_cast<std::uint32_t>(chunk);
+      op->own_next += config_.lanes;
+      const bool last = op->own_next >= op->own_end;
+      queue_fold(work, reduce::Kind::kLocal, *op, op->partition.span_of(chunk), true, now);
+      worked = true;
+      if (last) break;
+      if (ops_.index_of(chunk) % 64 == 63) {
+        fold(now);
+        return true;
+      }
+    }
+  }
+  fold(now);
+  return worked;
+}
+
+}  // namespace gradwire::collective

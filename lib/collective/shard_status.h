@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What a shard tells those around it: states, events, frames to transmit, counters, status. Plain
+/// data.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/require.h"
+#include "base/types.h"
+#include "collective/op_spec.h"
+#include "collective/shape_ring.h"
+#include "reduce/backend.h"
+#include "wire/packet.h"
+
+namespace gradwire::collective {
+
+enum class ShardState : std::uint8_t { kIdle, kForming, kFormed, kLeaving, kAborted, kClosed };
+[[nodiscard]] const char* name_of(ShardState state) noexcept;
+
+/// kFull: try again after an op is done. kTooLarge: never fits. kRefused: not formed, aborted, or
+/// op_seq is not the next.
+enum class PostResult : std::uint8_t { kOk, kFull, kTooLarge, kRefused };
+
+enum class EventType : std::uint8_t {
+  kFormed,   ///< both neighbours are there
+  kOpDone,   ///< this lane's share of `op_seq` is finished: nobody here refers to its memory
+  kAborted,  ///< `reason`; every unfinished op is lost; comes once
+  kClosed,   ///< after leave() or after an abort: nothing refers to client memory, destroy me
+};
+struct Event {
+  EventType type = EventType::kFormed;
+  std::uint64_t op_seq = 0;
+  OpRecord op;  ///< kOpDone
+};
+
+/// Frames to transmit by one link, whole (L2 on).
+struct OutboxSide {
+  static constexpr std::size_t kCapacity = 64;
+  std::array<rte_mbuf*, kCapacity> frames{};
+  std::size_t count = 0;
+  std::size_t room = kCapacity;  ///< set lower by the lane while its port is behind
+
+  [[nodiscard]] bool full() const noexcept { return count >= room; }
+  void put(rte_mbuf* frame) noexcept {
+    require(count < kCapacity, "a frame is put into an outbox that has room");
+    frames[count++] = frame;
+  }
+};
+
+/// What a shard sends in a round. The lane gives a fresh one per poll; it owns the mbufs then.
+struct Outbox {
+  std::array<OutboxSide, kMostLinks> links;
+
+  [[nodiscard]] OutboxSide& down() noexcept { return links[kDownstream]; }
+  [[nodiscard]] OutboxSide& up() noexcept { return links[kUpstream]; }
+};
+
+/// Written by the lane that owns the shard, read by others for display (relaxed, each on its own).
+struct ShardCounters {
+  std::uint64_t data_packets_sent = 0;
+  std::uint64_t data_bytes_sent = 0;        ///< payload
+  std::uint64_t data_packets_received = 0;  ///< accepted, duplicates not counted
+  std::uint64_t data_bytes_received = 0;
+  std::uint64_t retransmissions = 0;
+  std::uint64_t probes = 0;
+  std::uint64_t acks_sent = 0;
+  std::uint64_t acks_received = 0;
+  std::uint64_t pings_sent = 0;
+  std::uint64_t spills = 0;         ///< chunks finished to memory, to be sent from there
+  std::uint64_t early_packets = 0;  ///< came before their op was posted here
+  std::uint64_t copies = 0;         ///< payloads copied because an mbuf was shared
+  std::uint64_t ops_done = 0;
+  std::uint64_t ecn_ce_received = 0;  ///< data packets that came with Congestion Experienced
+  /// Time for which an op was unfinished and nothing arrived and nothing was acknowledged for
+  /// kStallNs: with something left to send, or unacknowledged, it is the downstream rank's; else
+  /// the upstream rank's.
+  std::uint64_t stalled_on_downstream_ns = 0;
+  std::uint64_t stalled_on_upstream_ns = 0;
+  std::array<std::uint64_t, wire::kDropCount> drops{};
+
+  ShardCounters& operator+=(const ShardCounters& other) noexcept;
+};
+
+/// A pause that is no stall yet: several round trips, and a sleeping lane's sleep.
+inline constexpr TimeNs kStallNs = 5'000'000;
+
+/// What an operator asks: who waits for whom since when.
+struct ShardStatus {
+  ShardState state = ShardState::kIdle;
+  std::uint64_t posted_op_seq = 0;             ///< by the client here
+  std::uint64_t done_op_seq = 0;               ///< all up to it are done
+  std::uint64_t downstream_posted_op_seq = 0;  ///< as the downstream rank said last
+  TimeNs upstream_silence_ns = 0;
+  TimeNs downstream_silence_ns = 0;
+  std::uint64_t bytes_in_flight = 0;
+  std::uint32_t transit_queued = 0;
+  std::uint32_t early_held = 0;
+  TimeNs smoothed_rtt_ns = 0;
+  std::uint32_t pto_count = 0;
+  bool upstream_heard = false;    ///< its hello came
+  bool downstream_heard = false;  ///< its hello-ack came
+  std::uint32_t in_backend = 0;   ///< chunks that the backend has, or waits for room in it
+  const char* backend_name = "";
+  const char* backend_path = "";
+  reduce::BackendCounters backend;
+  // The connection to the downstream rank, in RFC 9002's words.
+  TimeNs latest_rtt_ns = 0;
+  TimeNs min_rtt_ns = 0;
+  TimeNs rttvar_ns = 0;
+  std::uint64_t window_bytes = 0;
+  std::uint32_t packets_in_flight = 0;
+  std::uint32_t ecn_ce_reported = 0;  ///< packets that the downstream rank says came with CE
+  std::uint64_t packets_lost = 0;     ///< spurious losses too
+  std::uint64_t credit_chunks = 0;    ///< may be sent in all, and were
+  std::uint64_t chunks_sent = 0;
+  // The oldest unfinished op; none where posted_op_seq is done_op_seq.
+  OpRecord oldest_op;
+  TimeNs progress_at = 0;  ///< something arrived or was acknowledged, or an op was posted
+  bool waits_for_downstream = false;
+  ShardCounters counters;
+};
+
+}  // namespace gradwire::collective

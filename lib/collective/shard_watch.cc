@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is seen of a shard: its status, when it has something to do next, and whether the group
+// moves.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collective/shard.h"
+
+namespace gradwire::collective {
+namespace {
+
+/// Between looks at a backend that has work, if nothing else calls for one.
+constexpr TimeNs kBackendPollNs = 20'000;
+/// The most that a round counts for: a lane that was paused did not poll.
+constexpr TimeNs kRoundNsMax = 10'000'000;
+
+void fill_sender(const LinkSender& to, ShardStatus& status) {
+  const transport::Sender& sender = to.transport();
+  status.downstream_posted_op_seq = sender.posted_op_seq();
+  status.bytes_in_flight = sender.bytes_in_flight();
+  status.transit_queued = static_cast<std::uint32_t>(to.ready());
+  status.smoothed_rtt_ns = sender.rtt().smoothed_ns();
+  status.pto_count = sender.pto_count();
+  status.latest_rtt_ns = sender.rtt().latest_ns();
+  status.min_rtt_ns = sender.rtt().min_ns();
+  status.rttvar_ns = sender.rtt().variance_ns();
+  status.window_bytes = sender.window_bytes();
+  status.packets_in_flight = sender.packets_in_flight();
+  status.ecn_ce_reported = sender.ecn_ce_count();
+  status.packets_lost = sender.packets_lost();
+  status.credit_chunks = sender.credit_chunks();
+  status.chunks_sent = to.chunks_sent();
+}
+
+}  // namespace
+
+ShardStatus Shard::status(TimeNs) const noexcept {
+  ShardStatus status;
+  status.state = membership_.state();
+  status.posted_op_seq = ops_.posted();
+  status.done_op_seq = ops_.done();
+  for (LinkIndex i = 0; i < links_.size(); ++i) {
+    const Link& link = *links_[i];
+    if (link.gets_data()) {
+      status.downstream_silence_ns = membership_.silence_ns(i);
+      status.downstream_heard = link.end.open();
+      fill_sender(link.sender(), status);
+    } else {
+      status.upstream_silence_ns = membership_.silence_ns(i);
+      status.upstream_heard = link.end.open();
+    }
+  }
+  status.early_held = static_cast<std::uint32_t>(early_.size());
+  status.in_backend = folds_.size();
+  status.backend_name = folds_.backend().name();
+  status.backend_path = folds_.backend().path();
+  status.backend = folds_.backend().counters();
+  if (const Op* oldest = ops_.find(ops_.done() + 1)) {
+    status.oldest_op = oldest->record;
+    status.oldest_op.retransmissions = counters_.retransmissions - oldest->record.retransmissions;
+  }
+  status.progress_at = stall_.moved_at();
+  status.waits_for_downstream = waits_for_others();
+  status.counters = counters_;
+  return status;
+}
+
+TimeNs Shard::deadline(TimeNs now) const noexcept {
+  const ShardState state = membership_.state();
+  if (state == ShardState::kIdle || state == ShardState::kClosed) return kNever;
+  // What only a packet, a post or a client can move is not in here: a lane must not spin for it.
+  TimeNs earliest = membership_.deadline(now, kBackendPollNs);
+  // A backend that finishes later tells nobody when it does.
+  if (folds_.size() > 0) earliest = std::min(earliest, now + kBackendPollNs);
+  if (links_.empty()) {
+    const bool room = folds_.size() < folds_.places() / 2;
+    return live() && room && ops_.peek_own() != nullptr ? now : earliest;
+  }
+  bool probes = false;
+  for (const auto& link : links_) probes |= link->gets_data() && link->sender().can_probe();
+  if (stall_.asks() || probes) earliest = std::min(earliest, now + kBackendPollNs);
+  if (!live()) return earliest;
+  if (!checks_.empty() || (!folds_.full() && early_.op_that_may_go(ops_) != 0)) return now;
+  for (LinkIndex i = 0; i < links_.size(); ++i) {
+    const Link& link = *links_[i];
+    if (link.gets_data()) {
+      const LinkSender& to = link.sender();
+      if (link.end.open() && something_may_go(to)) {
+        earliest = std::min(earliest, to.pacing_time(now));
+      }
+      earliest = std::min(earliest, to.transport().deadline());
+      if (link.end.open() && !membership_.has_left(i)) earliest = std::min(earliest, to.ping_at());
+    }
+    if (link.brings_data() && link.end.open()) {
+      earliest = std::min(earliest, link.receiver().transport().deadline());
+    }
+  }
+  return earliest;
+}
+
+bool Shard::something_may_go(const LinkSender& to) const noexcept {
+  switch (to.blocked()) {
+    case LinkSender::Blocked::kYes:
+      return false;
+    case LinkSender::Blocked::kNo:
+      return true;
+    case LinkSender::Blocked::kIfNothingStarts:
+      break;
+  }
+  if (folds_.full()) return false;  // deadline() asks the backend.
+  if (spilled_may_go()) return true;
+  const Op* own = ops_.peek_own();
+  return own != nullptr && to.own_may_go(*own);
+}
+
+bool Shard::waits_for_others() const noexcept {
+  if (ops_.spilled() > 0 || ops_.own_may_be_left()) return true;
+  return std::any_of(links_.begin(), links_.end(),
+                     [](const auto& link) { return link->gets_data() && link->sender().waits(); });
+}
+
+void Shard::account_round(TimeNs now) noexcept {
+  const TimeNs round = std::clamp<TimeNs>(now - last_poll_, 0, kRoundNsMax);
+  last_poll_ = now;
+  if (membership_.state() != ShardState::kFormed) return;
+  stall_.count(round);
+  if (ops_.oldest_unfinished() != 0 && now - stall_.moved_at() >= kStallNs) {
+    (waits_for_others() ? counters_.stalled_on_downstream_ns : counters_.stalled_on_upstream_ns) +=
+        static_cast<std::uint64_t>(round);
+    if (stall_.look(ops_.oldest_unfinished(), links_.empty())) become_stuck(now);
+  }
+  if (live()) abort_if(membership_.silent(round), now);
+}
+
+bool Shard::send_questions(Outbox& out) noexcept {
+  bool worked = false;
+  auto& questions = stall_.questions();
+  for (LinkIndex i = 0; i < links_.size(); ++i) {
+    const Link& link = *links_[i];
+    if (!link.gets_data()) continue;
+    if (!link.end.open() || membership_.has_left(i)) {
+      questions.clear();
+      return false;
+    }
+    while (!questions.empty() &&
+           link.end.send(config_.control_pool, link.end.side(out), [&](std::span<std::byte> room) {
+             return wire::encode_progress_check(
+                 room, link.end.control_header(wire::PacketType::kProgressCheck),
+                 questions.front());
+           })) {
+      questions.pop();
+      worked = true;
+    }
+  }
+  return worked;
+}
+
+void Shard::become_stuck(TimeNs now) noexcept {
+  AbortReason reason{.code = AbortCode::kStuck,
+                     .culprit_rank = config_.rank,
+                     .reporter_rank = config_.rank,
+                     .op_seq = ops_.oldest_unfinished(),
+                     .duration_ns = static_cast<std::uint64_t>(stall_.stalled_ns())};
+  const ShardStatus here = status(now);
+  std::uint32_t lost = 0;
+  for (const auto& link : links_) lost += link->gets_data() ? link->sender().lost() : 0;
+  const auto written = fmt::format_to_n(
+      reason.detail, AbortReason::kDetailBytes - 1,
+      "lane {}: posted {}, done {}, downstream posted {}, in flight {}, lost {}, ready {}, spilled "
+      "{}, early {}, in backend {}, sent {} of {}",
+      config_.lane, ops_.posted(), ops_.done(), here.downstream_posted_op_seq,
+      here.packets_in_flight, lost, here.transit_queued, ops_.spilled(), early_.size(),
+      folds_.size(), here.chunks_sent, here.credit_chunks);
+  *written.out = '\0';
+  abort(reason, now);
+}
+
+}  // namespace gradwire::collective

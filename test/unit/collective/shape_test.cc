@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collective/shape.h"
+
+#include <catch2/catch.hpp>
+
+using namespace gradwire;
+using namespace gradwire::collective;
+
+namespace {
+
+constexpr std::uint32_t kPayload = 192;
+constexpr std::uint64_t kExchangeBytes = 4096;
+
+OpPlan plan(std::uint16_t rank, std::uint16_t nranks, std::uint8_t lane, std::uint8_t lanes,
+            std::uint64_t count) {
+  return plan_op({rank, nranks, 1, kExchangeBytes}, lane, lanes, kPayload, count,
+                 DataType::kFloat32);
+}
+
+/// Packets that come to this rank's lane, chunk by chunk.
+std::uint64_t arrivals_counted(const OpPlan& plan, std::uint16_t rank, std::uint16_t nranks,
+                               std::uint8_t lane, std::uint8_t lanes) {
+  std::uint64_t arrivals = 0;
+  for (std::uint64_t chunk = lane; chunk < plan.partition.total_chunks(); chunk += lanes) {
+    const Place place = place_of(plan.shape, rank, plan.partition.segment_of(chunk), nranks);
+    arrivals += (place.gets_reducing ? 1 : 0) + (place.gets_gathering ? 1 : 0);
+  }
+  return arrivals;
+}
+
+}  // namespace
+
+TEST_CASE("the shape follows from ranks, members and bytes") {
+  const auto shape = [](std::uint16_t nranks, std::uint16_t members, std::uint64_t bytes) {
+    return shape_for({0, nranks, members, kExchangeBytes}, bytes);
+  };
+  CHECK(shape(1, 1, 0) == Shape::kLocal);
+  CHECK(shape(1, 2, 1 << 20) == Shape::kLocal);
+  CHECK(shape(2, 1, kExchangeBytes) == Shape::kExchange);
+  CHECK(shape(2, 1, kExchangeBytes + 1) == Shape::kRing);
+  CHECK(shape(2, 2, 4) == Shape::kRing);
+  CHECK(shape(3, 1, 4) == Shape::kRing);
+  CHECK_FALSE(rules_of(Shape::kLocal).sends);
+  CHECK(rules_of(Shape::kExchange).folds_over_own);
+  CHECK_FALSE(rules_of(Shape::kRing).folds_over_own);
+}
+
+TEST_CASE("a plan counts what its shape sends to a rank, and all ranks start all chunks") {
+  for (const std::uint16_t nranks : {2, 3, 5}) {
+    for (const std::uint8_t lanes : {1, 3}) {
+      for (const std::uint64_t count : {0, 1, 64, 1000, 20'000}) {
+        std::uint64_t started = 0;
+        std::uint64_t total = 0;
+        for (std::uint16_t rank = 0; rank < nranks; ++rank) {
+          for (std::uint8_t lane = 0; lane < lanes; ++lane) {
+            INFO(nranks << " ranks, " << int{lanes} << " lanes, count " << count);
+            const OpPlan here = plan(rank, nranks, lane, lanes, count);
+            total = here.partition.total_chunks();
+            CHECK(here.arrivals == arrivals_counted(here, rank, nranks, lane, lanes));
+            for (std::uint64_t c = here.own.first; c < here.own.end; c += lanes) {
+              CHECK(c % lanes == lane);
+              const std::uint16_t segment = here.partition.segment_of(c);
+              CHECK(place_of(here.shape, rank, segment, nranks).originates);
+              ++started;
+            }
+          }
+        }
+        const bool exchange = nranks == 2 && count * 4 <= kExchangeBytes;
+        CHECK(started == (exchange ? 2 * total : total));
+      }
+    }
+  }
+}
+
+TEST_CASE("an op of one rank is folded here, each chunk once") {
+  for (const std::uint8_t lane : {0, 1}) {
+    const OpPlan here = plan(0, 1, lane, 2, 1000);
+    CHECK(here.arrivals == here.lane_chunks);
+    CHECK(here.own.first == lane);
+    CHECK(here.own.end == here.partition.total_chunks());
+  }
+}
+
+TEST_CASE("a group of one rank has no links, any other two, to its neighbours") {
+  CHECK(link_count(1) == 0);
+  CHECK(link_count(2) == kMostLinks);
+  CHECK(downstream_rank(3, 4) == 0);
+  CHECK(upstream_rank(0, 4) == 3);
+  CHECK(link_of(wire::kFlagFromUpstream) == kUpstream);
+  CHECK(link_of(0) == kDownstream);
+}

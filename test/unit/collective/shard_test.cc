@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collective/shard.h"
+
+#include <algorithm>
+#include <array>
+#include <catch2/catch.hpp>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/forger.h"
+#include "support/ring_harness.h"
+
+using namespace gradwire;
+using namespace gradwire::test;
+
+namespace {
+
+/// Posts the cases as ops 1, 2, ... on every rank, runs to the end, checks the bits of every rank.
+void check_all(RingHarness& ring, std::uint16_t nranks, std::vector<AllReduceCase>& cases,
+               TimeNs limit = 20'000'000'000) {
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    for (std::uint16_t r = 0; r < nranks; ++r) ring.post(r, cases[i].spec(r, i + 1));
+  }
+  for (std::uint16_t r = 0; r < nranks; ++r) {
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      INFO("rank " << r << " op " << i + 1);
+      REQUIRE(ring.run_until([&] { return ring.done(r, i + 1) || ring.aborted(r); }, limit));
+      REQUIRE_FALSE(ring.aborted(r));
+    }
+  }
+  for (std::uint16_t r = 0; r < nranks; ++r) {
+    for (auto& c : cases) REQUIRE(c.wrong(r) == "");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("rings of every size sum right to the bit, at awkward counts") {
+  for (const std::uint16_t nranks : {1, 2, 3, 4, 5, 8}) {
+    for (const std::uint16_t members : {1, 2}) {
+      RingOptions options;
+      options.nranks = nranks;
+      options.members = members;
+      RingHarness ring(options);
+      REQUIRE(ring.form());
+      std::vector<AllReduceCase> cases;
+      std::uint64_t seed = 1;
+      for (const std::uint64_t count : {0, 1, 2, 15, 63, 64, 65, 127, 128, 129, 1000, 5003}) {
+        cases.emplace_back(nranks, members, count, DataType::kFloat32, RedOp::kSum, ++seed, true);
+        cases.emplace_back(nranks, members, count, DataType::kInt64, RedOp::kMax, ++seed, false);
+      }
+      INFO("nranks " << nranks << " members " << members);
+      check_all(ring, nranks, cases);
+      CHECK(ring.leaked_mbufs() == 0);
+    }
+  }
+}
+
+TEST_CASE("64 ranks form a ring and sum") {
+  RingOptions options;
+  options.nranks = 64;
+  options.pool_mbufs = 640;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  std::vector<AllReduceCase> cases;
+  cases.emplace_back(64, 1, 10'001, DataType::kFloat32, RedOp::kSum, 5, true);
+  check_all(ring, 64, cases);
+}
+
+TEST_CASE("several lanes share an op") {
+  for (const std::uint8_t lanes : {2, 3, 4}) {
+    RingOptions options;
+    options.nranks = 3;
+    options.lanes = lanes;
+    RingHarness ring(options);
+    REQUIRE(ring.form());
+    std::vector<AllReduceCase> cases;
+    for (const std::uint64_t count : {1, 64, 10'000}) {
+      cases.emplace_back(3, 1, count, DataType::kFloat32, RedOp::kSum, count, true);
+    }
+    check_all(ring, 3, cases);
+  }
+}
+
+TEST_CASE("a rank that posts late gets what came early, and others spill meanwhile") {
+  RingOptions options;
+  options.nranks = 3;
+  options.shard.eager_packets = 4;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  AllReduceCase big(3, 1, 20'000, DataType::kFloat32, RedOp::kSum, 3, true);
+  AllReduceCase small(3, 1, 10, DataType::kFloat32, RedOp::kSum, 4, false);
+  for (const std::uint16_t r : {0, 1}) {
+    ring.post(r, big.spec(r, 1));
+    ring.post(r, small.spec(r, 2));
+  }
+  ring.run_for(100'000'000);
+  CHECK_FALSE(ring.done(0, 1));
+  CHECK(ring.counter(&collective::ShardCounters::early_packets) > 0);
+  CHECK(ring.drops(wire::Drop::kEagerOverflow) == 0);
+  ring.post(2, big.spec(2, 1));
+  ring.post(2, small.spec(2, 2));
+  for (std::uint16_t r = 0; r < 3; ++r) {
+    REQUIRE(ring.run_until([&] { return ring.done(r, 1) && ring.done(r, 2); }));
+    CHECK(big.wrong(r) == "");
+    CHECK(small.wrong(r) == "");
+  }
+  CHECK(ring.leaked_mbufs() == 0);
+}
+
+TEST_CASE("with no room for transit everything spills, and the bits stay the same") {
+  RingOptions options;
+  options.nranks = 4;
+  options.shard.transit_packets = 1;
+  options.shard.window_packets = 4;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  std::vector<AllReduceCase> cases;
+  cases.emplace_back(4, 2, 30'000, DataType::kFloat32, RedOp::kSum, 7, true);
+  options.members = 2;
+  RingHarness two(options);
+  REQUIRE(two.form());
+  check_all(two, 4, cases, 60'000'000'000);
+  CHECK(two.counter(&collective::ShardCounters::spills) > 100);
+  CHECK(two.leaked_mbufs() == 0);
+}
+
+TEST_CASE("an mbuf that a driver still holds is not changed") {
+  RingOptions options;
+  options.nranks = 3;
+  options.driver_holds_ns = 50'000'000;
+  options.loss = 0.05;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  std::vector<AllReduceCase> cases;
+  cases.emplace_back(3, 1, 20'000, DataType::kFloat32, RedOp::kSum, 7, true);
+  check_all(ring, 3, cases, 100'000'000'000);
+  CHECK(ring.counter(&collective::ShardCounters::copies) > 0);
+  CHECK(ring.leaked_mbufs() == 0);
+}
+
+TEST_CASE("ranks that call different things abort, naming both and their values") {
+  RingOptions options;
+  options.nranks = 2;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  AllReduceCase a(2, 1, 100, DataType::kFloat32, RedOp::kSum, 1, true);
+  AllReduceCase b(2, 1, 200, DataType::kFloat32, RedOp::kSum, 1, true);
+  ring.post(0, a.spec(0, 1));
+  ring.post(1, b.spec(1, 1));
+  REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(1); }));
+  for (const std::uint16_t r : {0, 1}) {
+    const std::string text = describe(ring.shard(r).reason());
+    CHECK(text.find("op 1") != std::string::npos);
+    CHECK(text.find("rank 0 called sum of 100 fp32") != std::string::npos);
+    CHECK(text.find("rank 1 called sum of 200 fp32") != std::string::npos);
+  }
+}
+
+TEST_CASE("ranks that all call different things at once each name a pair, in rank order") {
+  RingOptions options;
+  options.nranks = 3;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  std::vector<AllReduceCase> cases;
+  for (std::uint16_t r = 0; r < 3; ++r) {
+    cases.emplace_back(3, 1, 1000 + r, DataType::kFloat32, RedOp::kSum, 1, true);
+  }
+  for (std::uint16_t r = 0; r < 3; ++r) ring.post(r, cases[r].spec(r, 1));
+  REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(1) && ring.aborted(2); }));
+  const char* const pairs[] = {
+      "rank 0 called sum of 1000 fp32 with tag 99, rank 1 called sum of 1001 fp32 with tag 99",
+      "rank 1 called sum of 1001 fp32 with tag 99, rank 2 called sum of 1002 fp32 with tag 99",
+      "rank 0 called sum of 1000 fp32 with tag 99, rank 2 called sum of 1002 fp32 with tag 99"};
+  for (std::uint16_t r = 0; r < 3; ++r) {
+    const AbortReason& reason = ring.shard(r).reason();
+    CHECK(reason.code == AbortCode::kMismatch);
+    const std::string detail = reason.detail;
+    CAPTURE(r, detail);
+    CHECK(std::count(std::begin(pairs), std::end(pairs), detail) == 1);
+  }
+}
+
+TEST_CASE("an op that one rank finished at once is still found to differ") {
+  RingOptions options;
+  options.nranks = 2;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  AllReduceCase none(2, 1, 0, DataType::kFloat32, RedOp::kSum, 1, true);
+  AllReduceCase some(2, 1, 200, DataType::kFloat32, RedOp::kSum, 1, true);
+  ring.post(1, none.spec(1, 1));
+  CHECK(ring.run_until([&] { return ring.done(1, 1); }));
+  ring.post(0, some.spec(0, 1));
+  REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(1); }));
+  CHECK(ring.shard(0).reason().code == AbortCode::kMismatch);
+}
+
+TEST_CASE("a rank that falls silent is named on every other rank, with op and time") {
+  RingOptions options;
+  options.nranks = 4;
+  options.shard.timeouts.silence_ns = 200'000'000;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  std::vector<AllReduceCase> cases;
+  cases.emplace_back(4, 1, 200'000, DataType::kFloat32, RedOp::kSum, 1, true);
+  for (std::uint16_t r = 0; r < 4; ++r) ring.post(r, cases[0].spec(r, 1));
+  ring.run_for(1'000'000);
+  ring.freeze(2);
+  const TimeNs frozen_at = ring.now();
+  REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(1) && ring.aborted(3); }));
+  CHECK(ring.now() - frozen_at < 300'000'000);
+  for (const std::uint16_t r : {0, 1, 3}) {
+    const AbortReason& reason = ring.shard(r).reason();
+    CHECK(reason.code == AbortCode::kSilence);
+    CHECK(reason.culprit_rank == 2);
+    CHECK(reason.op_seq == 1);
+    CHECK(reason.duration_ns >= 200'000'000);
+  }
+}
+
+TEST_CASE("a pause shorter than the limit aborts nothing") {
+  RingOptions options;
+  options.nranks = 3;
+  options.shard.timeouts.silence_ns = 200'000'000;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  std::vector<AllReduceCase> cases;
+  cases.emplace_back(3, 1, 100'000, DataType::kFloat32, RedOp::kSum, 1, true);
+  for (std::uint16_t r = 0; r < 3; ++r) ring.post(r, cases[0].spec(r, 1));
+  ring.run_for(500'000);
+  ring.freeze(1);
+  ring.run_for(100'000'000);
+  ring.freeze(1, false);
+  for (std::uint16_t r = 0; r < 3; ++r) {
+    REQUIRE(ring.run_until([&] { return ring.done(r, 1); }));
+    CHECK(cases[0].wrong(r) == "");
+  }
+}
+
+TEST_CASE("ranks leave one after the other without an error; an op after that has one") {
+  RingOptions options;
+  options.nranks = 3;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  std::vector<AllReduceCase> cases;
+  cases.emplace_back(3, 1, 1000, DataType::kFloat32, RedOp::kSum, 1, true);
+  check_all(ring, 3, cases);
+  ring.leave(1);
+  REQUIRE(ring.run_until([&] { return ring.closed(1); }, 1'000'000'000));
+  ring.run_for(5'000'000'000);
+  CHECK_FALSE(ring.aborted(0));
+  CHECK_FALSE(ring.aborted(2));
+  SECTION("the others leave too") {
+    ring.leave(0);
+    ring.leave(2);
+    CHECK(ring.run_until([&] { return ring.closed(0) && ring.closed(2); }, 1'000'000'000));
+  }
+  SECTION("the others go on") {
+    AllReduceCase next(3, 1, 1000, DataType::kFloat32, RedOp::kSum, 1, true);
+    ring.post(0, next.spec(0, 2));
+    REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(2); }));
+    CHECK(ring.shard(0).reason().code == AbortCode::kPeerLeft);
+    CHECK(ring.shard(0).reason().culprit_rank == 1);
+    CHECK(ring.shard(2).reason().culprit_rank == 1);
+  }
+  CHECK(ring.leaked_mbufs() == 0);
+}
+
+TEST_CASE("a neighbour that is not there fails formation by its rank") {
+  RingOptions options;
+  options.nranks = 3;
+  options.shard.timeouts.formation_ns = 500'000'000;
+  RingHarness ring(options);
+  ring.freeze(2);
+  CHECK_FALSE(ring.form(2'000'000'000));
+  CHECK(ring.aborted(1));
+  CHECK(ring.shard(1).reason().code == AbortCode::kFormation);
+  CHECK(ring.shard(1).reason().culprit_rank == 2);
+}
+
+TEST_CASE("a rank that comes late learns why there is no group, not that nobody answered") {
+  RingOptions options;
+  options.nranks = 3;
+  RingHarness ring(options);
+  ring.freeze(2);
+  CHECK_FALSE(ring.form(10'000'000));
+  AbortReason reason{.code = AbortCode::kClientAbort};
+  ring.shard(0).abort(reason, ring.now());
+  REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(1); }, 1'000'000'000));
+  ring.leave(0);
+  ring.leave(1);
+  ring.run_for(500'000'000);
+  CHECK_FALSE(ring.closed(1));
+  ring.freeze(2, false);
+  REQUIRE(ring.run_until([&] { return ring.aborted(2); }, 1'000'000'000));
+  CHECK(ring.shard(2).reason().code == AbortCode::kClientAbort);
+  CHECK(ring.shard(2).reason().culprit_rank == 0);
+  ring.leave(2);
+  CHECK(ring.run_until([&] { return ring.closed(0) && ring.closed(1) && ring.closed(2); },
+                       1'000'000'000));
+}
+
+// What an attacker can send who has learned all of a group but what its table holds: each packet is
+// right but for its token, and comes from the neighbour's address.
+TEST_CASE("packets without the link's token are dropped, counted, and change nothing") {
+  RingOptions options;
+  options.nranks = 3;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  std::vector<AllReduceCase> cases;
+  cases.emplace_back(3, 1, 1000, DataType::kFloat32, RedOp::kSum, 1, true);
+  check_all(ring, 3, cases);
+  std::uint64_t forged = 0;
+  for (const std::uint64_t wrong : {std::uint64_t{1}, std::uint64_t{1} << 63}) {
+    for (const wire::PacketType type : kAllTypes) {
+      for (const bool down : {true, false}) {
+        if (!goes(type, down)) continue;
+        INFO("type " << static_cast<int>(type) << ", down " << down);
+        Forger(ring.shard(1), down, wrong).send(type, ring.now());
+        CHECK(ring.drops(wire::Drop::kToken) == ++forged);
+      }
+    }
+  }
+  CHECK(forged == 24);
+  ring.run_for(5'000'000'000);
+  for (const std::uint16_t r : {0, 1, 2}) CHECK_FALSE(ring.aborted(r));
+  AllReduceCase next(3, 1, 5000, DataType::kInt64, RedOp::kMax, 2, false);
+  for (std::uint16_t r = 0; r < 3; ++r) ring.post(r, next.spec(r, 2));
+  REQUIRE(ring.run_until([&] { return ring.done(0, 2) && ring.done(1, 2) && ring.done(2, 2); }));
+  for (std::uint16_t r = 0; r < 3; ++r) CHECK(next.wrong(r) == "");
+  CHECK(ring.drops(wire::Drop::kToken) == forged);
+  // The same with the right token is believed, so the token is all that was wrong.
+  Forger(ring.shard(1), true, 0).send(wire::PacketType::kAbort, ring.now());
+  REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(1) && ring.aborted(2); }));
+  CHECK(ring.leaked_mbufs() == 0);
+}
+
+TEST_CASE("a neighbour's connection id is set once") {
+  RingOptions options;
+  options.nranks = 3;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  for (const bool down : {true, false}) {
+    const std::uint64_t before = ring.drops(wire::Drop::kState);
+    Forger(ring.shard(1), down, 0)
+        .send(down ? wire::PacketType::kHello : wire::PacketType::kHelloAck, ring.now());
+    CHECK(ring.drops(wire::Drop::kState) == before + 1);
+  }
+  std::vector<AllReduceCase> cases;
+  cases.emplace_back(3, 1, 5000, DataType::kFloat32, RedOp::kSum, 1, true);
+  check_all(ring, 3, cases);
+  CHECK(ring.drops(wire::Drop::kUnknownConnection) == 0);
+}
+
+TEST_CASE("a backend's batch fits, however small the window") {
+  collective::ShardConfig config;
+  config.batch_entries = 32;
+  config.window_packets = config.transit_packets = 4;
+  config.eager_packets = 1;
+  CHECK(collective::pending_entries_wanted(config) == 32);
+  config.window_packets = config.transit_packets = 64;
+  CHECK(collective::pending_entries_wanted(config) == 193);
+}
+
+TEST_CASE("a configuration out of bounds is refused with its value") {
+  collective::ShardConfig config;
+  config.nranks = 0;
+  auto shard = collective::Shard::create(config, reduce::make_cpu_backend(8));
+  REQUIRE_FALSE(shard.has_value());
+  CHECK(shard.error().message.find("nranks is 0") != std::string::npos);
+  config.nranks = 1;
+  config.payload_bytes = 100;
+  shard = collective::Shard::create(config, reduce::make_cpu_backend(8));
+  REQUIRE_FALSE(shard.has_value());
+  CHECK(shard.error().message.find("100 bytes") != std::string::npos);
+}
