@@ -6,9 +6,9 @@
 
 namespace gradwire {
 
-void violated(const char* what, const std::source_location& where) noexcept {
-  std::fprintf(stderr, "gradwire: this must hold and does not: %s (%s:%u, %s)\n", what,
-               where.file_name(), static_cast<unsigned>(where.line()), where.function_name());
+void violated(const char* what, const char* file, unsigned line, const char* function) noexcept {
+  std::fprintf(stderr, "gradwire: this must hold and does not: %s (%s:%u, %s)\n", what, file, line,
+               function);
   std::abort();
 }
 

@@ -5,18 +5,19 @@
 /// with a state that nobody has thought of. A test and a jump each. Any thread.
 #pragma once
 
-#include <source_location>
-
 namespace gradwire {
 
 /// Writes `what` and the place to standard error and aborts.
-[[noreturn, gnu::cold]] void violated(const char* what, const std::source_location& where) noexcept;
+[[noreturn, gnu::cold]] void violated(const char* what, const char* file, unsigned line,
+                                      const char* function) noexcept;
 
-/// @param what  what must hold, as a sentence for people.
-inline void require(bool holds, const char* what,
-                    const std::source_location& where = std::source_location::current()) noexcept {
+/// @param what  what must hold, as a sentence for people. The others are the caller's place:
+///              clang 14 has no std::source_location.
+inline void require(bool holds, const char* what, const char* file = __builtin_FILE(),
+                    unsigned line = __builtin_LINE(),
+                    const char* function = __builtin_FUNCTION()) noexcept {
   if (!holds) [[unlikely]] {
-    violated(what, where);
+    violated(what, file, line, function);
   }
 }
 

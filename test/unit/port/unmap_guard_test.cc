@@ -57,10 +57,10 @@ TEST_CASE("the interrupt thread unmaps after every lane has ended its round") {
   };
   std::this_thread::sleep_for(milliseconds(60));
   CHECK(still_waits());
-  count(lanes[0]);
+  gradwire::count(lanes[0]);
   std::this_thread::sleep_for(milliseconds(20));
   CHECK(still_waits());  // the other is still in its round
-  count(lanes[1]);
+  gradwire::count(lanes[1]);
   for (int i = 0; i < 5'000 && !unmapped; ++i) std::this_thread::sleep_for(milliseconds(1));
   CHECK(unmapped);
   CHECK_FALSE(is_mapped(page));
