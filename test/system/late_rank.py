@@ -1,10 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""late_rank.py SOCKET SOCKET PID PID: rank 0 posts an op, rank 1 computes for a second and posts it
-then. Prints what the lanes of both daemons, whose process ids follow, cost meanwhile, in percent of
-a core, and how much slower rank 1 computed than when nobody waited for it. Exit 1 if a lane cost
-2 % or more, or a sum is wrong. The kernel counts CPU time, so another load changes nothing."""
+"""late_rank.py [--most PERCENT] SOCKET SOCKET PID PID: rank 0 posts an op, rank 1 computes for a
+second and posts it then. Prints what the lanes of both daemons, whose process ids follow, cost
+meanwhile, in percent of a core, and how much slower rank 1 computed than when nobody waited for it.
+Exit 1 if a lane cost that much or more, or a sum is wrong. The kernel counts CPU time: another load
+changes it only as far as it takes caches and the hypervisor's favour away. So the bound is some
+times what a lane takes (1 % on an Intel Xeon of 2.6 GHz), and far below what lanes that yielded
+took (18 %)."""
 
+import argparse
 import os
 import sys
 import time
@@ -15,7 +19,6 @@ from reference import reference
 from ring import WAIT_S, Ring, check
 
 COMPUTES_S = 1.0
-MOST_PERCENT = 2.0
 
 
 def lane_threads(pid):
@@ -44,7 +47,12 @@ def compute(seconds):
 
 
 def main():
-    sockets, pids = sys.argv[1:3], [int(pid) for pid in sys.argv[3:5]]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--most", type=float, default=6.0)
+    parser.add_argument("sockets", nargs=2)
+    parser.add_argument("pids", nargs=2, type=int)
+    arguments = parser.parse_args()
+    sockets, pids = arguments.sockets, arguments.pids
     threads = [(pid, path) for pid in pids for path in lane_threads(pid)]
     if not threads:
         raise SystemExit("the daemons have no lanes")
@@ -76,7 +84,7 @@ def main():
     for (pid, _), percent in zip(threads, percents):
         print(f"daemon {pid}: a lane used {percent:.2f} % of a core")
     print(f"the late rank computed {100 * (1 - awaited / alone):+.1f} % slower than alone")
-    return 0 if max(percents) < MOST_PERCENT else 1
+    return 0 if max(percents) < arguments.most else 1
 
 
 if __name__ == "__main__":

@@ -175,8 +175,9 @@ TEST_CASE("a rank that waits for a late one leaves the core to others, and its t
   CHECK(wrong == "");
   CHECK(data[0] == 3);
   CHECK(data[1] == 3);
-  // Less than 2 % of a core. Counted in CPU time, which no other load lengthens much.
-  CHECK(used_ns < kLate / 50);
+  // Counted in CPU time, which no other load lengthens much: 1 % of a core is usual, without
+  // optimization and with a sanitizer 3 %; a thread that spins takes all of it.
+  CHECK(used_ns < kLate / 8);
 }
 
 TEST_CASE("several posted ops are done in order, and the next beyond the bound is refused") {
