@@ -26,6 +26,44 @@ bool soon(Worker& worker, Condition condition) {
   return condition();
 }
 
+/// A worker that is held until release(), so that all jobs are queued before the first is done.
+class HeldWorker {
+ public:
+  HeldWorker() {
+    worker_.submit(
+        Order::kFirst,
+        [this] {
+          while (!go_) std::this_thread::yield();
+          return true;
+        },
+        [] {});
+  }
+  /// @param pieces  of the job: each appends `name` to the order.
+  void submit(Order when, char name, int pieces) {
+    ++submitted_;
+    worker_.submit(
+        when,
+        [this, name, left = pieces]() mutable {
+          order_ += name;
+          return --left == 0;
+        },
+        [this] { ++finished_; });
+  }
+  /// @return the names in the order in which the pieces were done, once all are.
+  const std::string& release() {
+    go_ = true;
+    CHECK(soon(worker_, [this] { return finished_ == submitted_; }));
+    return order_;
+  }
+
+ private:
+  std::atomic<bool> go_{false};
+  std::string order_;  // the worker's until all is finished
+  int submitted_ = 0;
+  int finished_ = 0;
+  ThreadWorker worker_{[] {}};  // ends first
+};
+
 }  // namespace
 
 TEST_CASE("work is done elsewhere, and finished here") {
@@ -48,62 +86,19 @@ TEST_CASE("work is done elsewhere, and finished here") {
 }
 
 TEST_CASE("long work gives way after each piece, and what is first comes first") {
-  ThreadWorker worker([] {});
-  std::atomic<bool> go{false};
-  std::string order;  // the worker's until all is finished
-  int finished = 0;
-  const auto submit = [&](Order when, char name, int pieces) {
-    worker.submit(
-        when,
-        [&order, name, left = pieces]() mutable {
-          order += name;
-          return --left == 0;
-        },
-        [&] { ++finished; });
-  };
-  // Holds the worker until the rest is queued.
-  worker.submit(
-      Order::kFirst,
-      [&] {
-        while (!go) std::this_thread::yield();
-        return true;
-      },
-      [] {});
-  submit(Order::kInTurn, 'a', 3);
-  submit(Order::kInTurn, 'b', 2);
-  submit(Order::kFirst, 'c', 1);
-  go = true;
-  CHECK(soon(worker, [&] { return finished == 3; }));
-  CHECK(order == "acbaba");  // a's turn was due: the one that held the worker was first
+  HeldWorker worker;
+  worker.submit(Order::kInTurn, 'a', 3);
+  worker.submit(Order::kInTurn, 'b', 2);
+  worker.submit(Order::kFirst, 'c', 1);
+  CHECK(worker.release() == "acbaba");  // a's turn was due: the one that held the worker was first
 }
 
 TEST_CASE("texts without end let memory have its turn, one piece after each") {
-  ThreadWorker worker([] {});
-  std::atomic<bool> go{false};
-  std::string order;  // the worker's until all is finished
-  int finished = 0;
-  const auto submit = [&](Order when, char name, int pieces) {
-    worker.submit(
-        when,
-        [&order, name, left = pieces]() mutable {
-          order += name;
-          return --left == 0;
-        },
-        [&] { ++finished; });
-  };
-  worker.submit(
-      Order::kFirst,
-      [&] {
-        while (!go) std::this_thread::yield();
-        return true;
-      },
-      [] {});
-  submit(Order::kInTurn, 'a', 2);
-  submit(Order::kInTurn, 'b', 1);
-  for (const char text : {'1', '2', '3', '4', '5'}) submit(Order::kFirst, text, 1);
-  go = true;
-  CHECK(soon(worker, [&] { return finished == 7; }));
-  CHECK(order == "a1b2a345");
+  HeldWorker worker;
+  worker.submit(Order::kInTurn, 'a', 2);
+  worker.submit(Order::kInTurn, 'b', 1);
+  for (const char text : {'1', '2', '3', '4', '5'}) worker.submit(Order::kFirst, text, 1);
+  CHECK(worker.release() == "a1b2a345");
 }
 
 TEST_CASE("a worker that ends waits for the piece in hand and drops the rest") {
