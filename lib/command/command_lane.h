@@ -73,7 +73,7 @@ class CommandLane {
   void set_sleeping(bool sleeping) noexcept;
   [[nodiscard]] bool has_command() const noexcept;
   /// Looks into every queue, also those of clients that rest. A round looks into one of these:
-  /// where rounds are far apart, before and after a sleep or a yield, that would be late.
+  /// if rounds are far apart, before and after a sleep, that would be late.
   /// @return whether a client that rested has one.
   bool find_commands() noexcept;
   /// Whether an op waits for an event, which rings no bell.
