@@ -78,7 +78,7 @@ bool Lane::poll_once(TimeNs now) noexcept {
   for (LanePort& port : ports_) {
     if (port.tx.empty()) continue;
     if (port.port->is_running()) {
-      worked |= port.tx.flush(now, counters_, port.trace);
+      worked |= port.tx.flush(now, port.takes_bursts, counters_, port.trace);
     } else {
       count(counters_.tx_dropped, port.tx.clear());
     }

@@ -120,6 +120,7 @@ class Lane {
     bool rx_interrupts = false;
     std::uint16_t rx_burst = 32;
     TxQueue tx;
+    bool takes_bursts = false;  // since this round began
     port::ReplyLimit echoes;
     port::SenderLimit arp{SipHashKey{}};
     std::unique_ptr<port::FaultStage> stage;

@@ -18,7 +18,7 @@ void TxQueue::push(rte_mbuf* frame) noexcept {
   ++count_;
 }
 
-bool TxQueue::flush(TimeNs now, LaneCounters& counters, TxTrace& trace) noexcept {
+bool TxQueue::flush(TimeNs now, bool link_up, LaneCounters& counters, TxTrace& trace) noexcept {
   const profile::Stage stage(profile::StageId::kTx);
   if (stalled_since_ != kNever && now < next_try_ && now - stalled_since_ >= kSlow &&
       now - stalled_since_ < kStall) {
@@ -32,7 +32,9 @@ bool TxQueue::flush(TimeNs now, LaneCounters& counters, TxTrace& trace) noexcept
     std::uint64_t bytes = 0;  // the driver may free a frame at once, so its length is read before
     std::array<std::uint32_t, kCapacity> lengths;
     for (std::uint16_t i = 0; i < offered; ++i) lengths[i] = frames_[head_ + i]->pkt_len;
-    const std::uint16_t sent = rte_eth_tx_burst(port_id_, queue_id_, &frames_[head_], offered);
+    const std::uint16_t sent = link_up
+                                   ? rte_eth_tx_burst(port_id_, queue_id_, &frames_[head_], offered)
+                                   : std::uint16_t{0};
     for (std::uint16_t i = 0; i < sent; ++i) bytes += lengths[i];
     head_ = (head_ + sent) % kCapacity;
     count_ -= sent;

@@ -35,8 +35,9 @@ class TxQueue {
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
   /// Takes the mbuf. There must be room().
   void push(rte_mbuf* frame) noexcept;
-  /// Gives the port what it takes. @return whether it took any.
-  bool flush(TimeNs now, LaneCounters& counters, TxTrace& trace) noexcept;
+  /// Gives the port what it takes. A port whose link is down takes nothing, and is not asked.
+  /// @return whether it took any.
+  bool flush(TimeNs now, bool link_up, LaneCounters& counters, TxTrace& trace) noexcept;
   /// Frees what waits. @return how many frames that were.
   std::size_t clear() noexcept;
 

@@ -48,6 +48,7 @@ struct DriverRow {
   bool tx_may_block;         ///< tx_burst can wait in the kernel
   bool sets_mtu;             ///< rte_eth_dev_set_mtu() works and is wanted
   bool keeps_rx_mbufs;       ///< rx descriptors hold mbufs of the packet pool
+  bool bursts_need_link;     ///< while the link is down, rx_burst and tx_burst can crash
   std::uint16_t tx_burst;    ///< frames per tx_burst call
   std::uint32_t held_mbufs;  ///< that the driver holds per queue beside its descriptors
   std::uint8_t rx_copies;    ///< of each byte, by the driver and the kernel's socket layer

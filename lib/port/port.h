@@ -96,6 +96,13 @@ class Port {
   [[nodiscard]] bool is_running() const noexcept {
     return running_.load(std::memory_order_acquire);
   }
+  /// Lanes, every round: whether the driver's bursts may be called. DPDK 22.11's memif driver works
+  /// out where a queue's ring lies before it asks whether the link is up, while the interrupt
+  /// thread maps that ring. A lane that loses its core between the two reads near address zero. The
+  /// driver reports the link as up last of all, so until then the lane leaves the port alone.
+  [[nodiscard]] bool takes_bursts() const noexcept {
+    return is_running() && (!row_->bursts_need_link || link_up());
+  }
   /// Control thread, every few milliseconds: looks after the link of a memif client (other ports
   /// need nothing). Where the link is down the port is taken out of the lanes' hands, and started
   /// anew when its server listens.

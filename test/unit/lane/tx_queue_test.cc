@@ -69,7 +69,7 @@ TEST_CASE("frames leave in order and are counted") {
     fixture.queue.push(sent.back());
   }
   CHECK(fixture.queue.room() == TxQueue::kCapacity - 50);
-  CHECK(fixture.queue.flush(0, fixture.counters, fixture.trace));
+  CHECK(fixture.queue.flush(0, true, fixture.counters, fixture.trace));
   CHECK(fixture.queue.empty());
   CHECK(fixture.arrived() == sent);
   CHECK(fixture.counters.tx_packets == 50);
@@ -89,7 +89,7 @@ TEST_CASE("what a full port refuses waits, in order, round the end of the backlo
       sent.push_back(fixture.frame());
       fixture.queue.push(sent.back());
     }
-    fixture.queue.flush(round, fixture.counters, fixture.trace);
+    fixture.queue.flush(round, true, fixture.counters, fixture.trace);
     // The ring has 63 places; half of what is in it is taken out each round.
     for (int i = 0; i < 30; ++i) {
       void* object = nullptr;
@@ -100,7 +100,7 @@ TEST_CASE("what a full port refuses waits, in order, round the end of the backlo
   }
   CHECK(fixture.counters.tx_refused > 0);
   while (!fixture.queue.empty()) {
-    fixture.queue.flush(100, fixture.counters, fixture.trace);
+    fixture.queue.flush(100, true, fixture.counters, fixture.trace);
     const auto more = fixture.arrived();
     arrived.insert(arrived.end(), more.begin(), more.end());
   }
@@ -114,32 +114,43 @@ TEST_CASE("a port that takes nothing for long loses its backlog, not the mbufs")
   Fixture fixture("txstall");
   const unsigned available = rte_mempool_avail_count(fixture.pools->packet());
   for (int i = 0; i < 100; ++i) fixture.queue.push(fixture.frame());
-  fixture.queue.flush(0, fixture.counters, fixture.trace);  // 63 go
-  CHECK_FALSE(fixture.queue.flush(1'000, fixture.counters, fixture.trace));
-  CHECK_FALSE(fixture.queue.flush(TxQueue::kStall, fixture.counters, fixture.trace));
+  fixture.queue.flush(0, true, fixture.counters, fixture.trace);  // 63 go
+  CHECK_FALSE(fixture.queue.flush(1'000, true, fixture.counters, fixture.trace));
+  CHECK_FALSE(fixture.queue.flush(TxQueue::kStall, true, fixture.counters, fixture.trace));
   CHECK_FALSE(fixture.queue.empty());
-  CHECK_FALSE(fixture.queue.flush(1'000 + TxQueue::kStall, fixture.counters, fixture.trace));
+  CHECK_FALSE(fixture.queue.flush(1'000 + TxQueue::kStall, true, fixture.counters, fixture.trace));
   CHECK(fixture.queue.empty());
   CHECK(fixture.counters.tx_dropped == 37);
   (void)fixture.arrived();
   CHECK(rte_mempool_avail_count(fixture.pools->packet()) == available);
 }
 
+TEST_CASE("a port whose link is down is not asked, and what waits goes when the link is up") {
+  Fixture fixture("txdown");
+  for (int i = 0; i < 10; ++i) fixture.queue.push(fixture.frame());
+  CHECK_FALSE(fixture.queue.flush(0, false, fixture.counters, fixture.trace));
+  CHECK(fixture.arrived().empty());
+  CHECK(fixture.counters.tx_refused == 10);
+  CHECK(fixture.queue.flush(1'000, true, fixture.counters, fixture.trace));
+  CHECK(fixture.arrived().size() == 10);
+  CHECK(fixture.counters.tx_packets == 10);
+}
+
 TEST_CASE(
     "a port that takes nothing is asked seldom after a while, and goes on when it takes some") {
   Fixture fixture("txslow");
   for (int i = 0; i < 100; ++i) fixture.queue.push(fixture.frame());
-  fixture.queue.flush(0, fixture.counters, fixture.trace);  // 63 go
+  fixture.queue.flush(0, true, fixture.counters, fixture.trace);  // 63 go
   constexpr TimeNs kRound = 1'000;
   constexpr TimeNs kFor = 20'000'000;
   for (TimeNs now = kRound; now < kFor; now += kRound) {
-    CHECK_FALSE(fixture.queue.flush(now, fixture.counters, fixture.trace));
+    CHECK_FALSE(fixture.queue.flush(now, true, fixture.counters, fixture.trace));
   }
   const std::uint64_t tries = fixture.counters.tx_refused / 32;  // a burst is offered
   CHECK(tries >= kFor / TxQueue::kRetry);
   CHECK(tries <= TxQueue::kSlow / kRound + kFor / TxQueue::kRetry + 2);
   CHECK(fixture.arrived().size() == 63);
-  fixture.queue.flush(kFor + TxQueue::kRetry, fixture.counters, fixture.trace);
+  fixture.queue.flush(kFor + TxQueue::kRetry, true, fixture.counters, fixture.trace);
   CHECK(fixture.queue.empty());
   CHECK(fixture.arrived().size() == 37);
   CHECK(fixture.counters.tx_dropped == 0);

@@ -7,7 +7,9 @@
 
 #include <array>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include "port/pools.h"
 #include "support/ring_ports.h"
@@ -128,7 +130,37 @@ TEST_CASE("a memif port takes its frame limit from bsize, and refuses zero-copy"
   REQUIRE((*port)->start({&pool, 1}, 4791));
   CHECK_FALSE((*port)->link_up());  // nobody connected
   CHECK((*port)->report().link == "down");
+  CHECK_FALSE((*port)->takes_bursts());
   port->reset();
+}
+
+TEST_CASE("a memif port's bursts are not called before its link is up, nor after it went down") {
+  const std::string socket = "socket-abstract=yes,socket=@gradwire_burst_test";
+  REQUIRE(rte_eal_hotplug_add("vdev", "net_memif8", ("role=server,id=8," + socket).c_str()) == 0);
+  REQUIRE(rte_eal_hotplug_add("vdev", "net_memif9", ("role=client,id=8," + socket).c_str()) == 0);
+  auto made = pools("bursts", 9216);
+  rte_mempool* pool = made->packet();
+  auto server = Port::open(config_for("net_memif8"));
+  auto client = Port::open(config_for("net_memif9"));
+  REQUIRE(server);
+  REQUIRE(client);
+  REQUIRE((*server)->start({&pool, 1}, 4791));
+  CHECK((*server)->is_running());
+  CHECK_FALSE((*server)->takes_bursts());
+
+  const auto becomes = [](const Port& port, bool up) {
+    for (int i = 0; i < 1'000 && port.takes_bursts() != up; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return port.takes_bursts() == up;
+  };
+  REQUIRE((*client)->start({&pool, 1}, 4791));
+  CHECK(becomes(**server, true));
+  CHECK(becomes(**client, true));
+  client->reset();
+  CHECK(becomes(**server, false));
+  CHECK((*server)->is_running());
+  server->reset();
 }
 
 TEST_CASE("a packet pool is LIFO where the stack ops are there") {
