@@ -19,14 +19,16 @@
 
 namespace gradwire::lane {
 
+/// Not noexcept, so that libstdc++ keeps each entry's hash beside it: else a look-up hashes every
+/// entry that it passes in its bucket.
 struct KeyedHash {
   SipHashKey secret;
 
-  [[nodiscard]] std::size_t operator()(const GroupKey& key) const noexcept {
+  [[nodiscard]] std::size_t operator()(const GroupKey& key) const {
     const std::array<std::uint64_t, 2> words = {key.group_id, key.epoch};
     return sip_hash(secret, std::as_bytes(std::span(words)));
   }
-  [[nodiscard]] std::size_t operator()(const wire::IpAddress& ip) const noexcept {
+  [[nodiscard]] std::size_t operator()(const wire::IpAddress& ip) const {
     return sip_hash(secret, std::as_bytes(std::span(ip.bytes)));
   }
 };

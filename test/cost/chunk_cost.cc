@@ -294,18 +294,20 @@ void forged_hellos_beside(std::uint16_t idle) {
   const auto header = wire::FrameTemplate::make(addresses);
   REQUIRE(header);
   const collective::ShardConfig& config = ranks.rank(1).plan.shards[0].shard->config();
-  std::array<std::array<std::byte, 256>, 2> packets{};
-  for (int known = 0; known < 2; ++known) {
+  // Every second one is of the group that is there; the others name a group each, since what a
+  // look-up meets in its bucket depends on the lane's random secret.
+  std::array<std::array<std::byte, 256>, kFloodBurst> packets{};
+  for (std::uint32_t i = 0; i < packets.size(); ++i) {
     wire::CommonHeader common;
     common.flags = wire::kFlagFromUpstream;
     common.packet_number = wire::kFirstControlNumber;
     wire::HelloBody hello;
-    hello.key = {config.key.group_id, known == 1 ? config.key.epoch : 1'000'000};
+    hello.key = {config.key.group_id, i % 2 == 1 ? config.key.epoch : 1'000'000 + i};
     hello.payload_bytes = config.payload_bytes;
     hello.to_rank = 1;
     hello.nranks = 2;
     hello.lanes = 1;
-    auto& packet = packets[known];
+    auto& packet = packets[i];
     REQUIRE(encode_hello(packet, wire::PacketType::kHello, common, hello, packet.size()) ==
             packet.size());
     packet.back() ^= std::byte{1};
@@ -316,7 +318,7 @@ void forged_hellos_beside(std::uint16_t idle) {
   };
   for (int round = 0; round < kFloodRounds; ++round) {
     for (int i = 0; i < kFloodBurst; ++i) {
-      const auto& packet = packets[i % 2];
+      const auto& packet = packets[i];
       rte_mbuf* mbuf = rte_pktmbuf_alloc(ranks.rank(0).datapath->pools(0).packet());
       REQUIRE(mbuf != nullptr);
       auto* frame = reinterpret_cast<std::byte*>(
