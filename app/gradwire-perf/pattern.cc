@@ -61,6 +61,8 @@ void fill_pattern(DataType type, RedOp redop, std::uint32_t contributor, std::ui
                   [](std::uint64_t bits) { return static_cast<std::uint32_t>(bits); });
     case DataType::kInt64:
       return fill(key, start, count, output, [](std::uint64_t bits) { return bits; });
+    case DataType::kBytes:
+      break;
   }
 }
 

@@ -11,6 +11,18 @@ constexpr std::array<std::string_view, kDataTypeCount> kDataTypeNames = {
 constexpr std::array<std::string_view, kRedOpCount> kRedOpNames = {"sum", "avg", "min", "max",
                                                                    "prod"};
 
+struct NamedCollective {
+  Collective collective;
+  std::string_view name;
+};
+constexpr std::array<NamedCollective, 6> kCollectiveNames = {
+    {{Collective::kAllReduce, "all-reduce"},
+     {Collective::kReduce, "reduce"},
+     {Collective::kBroadcast, "broadcast"},
+     {Collective::kAllGather, "all-gather"},
+     {Collective::kReduceScatter, "reduce-scatter"},
+     {Collective::kBarrier, "barrier"}}};
+
 template <class Enum, std::size_t N>
 std::optional<Enum> parse(const std::array<std::string_view, N>& names, std::string_view name) {
   for (std::size_t i = 0; i < N; ++i) {
@@ -21,12 +33,27 @@ std::optional<Enum> parse(const std::array<std::string_view, N>& names, std::str
 
 }  // namespace
 
+std::string_view name_of(Collective collective) noexcept {
+  for (const NamedCollective& each : kCollectiveNames) {
+    if (each.collective == collective) return each.name;
+  }
+  return "collective?";
+}
+
 std::string_view name_of(DataType type) noexcept {
+  if (type == DataType::kBytes) return "bytes";
   return is_valid(type) ? kDataTypeNames[static_cast<std::size_t>(type)] : "datatype?";
 }
 
 std::string_view name_of(RedOp op) noexcept {
   return is_valid(op) ? kRedOpNames[static_cast<std::size_t>(op)] : "redop?";
+}
+
+std::optional<Collective> parse_collective(std::string_view name) noexcept {
+  for (const NamedCollective& each : kCollectiveNames) {
+    if (each.name == name) return each.collective;
+  }
+  return std::nullopt;
 }
 
 std::optional<DataType> parse_datatype(std::string_view name) noexcept {

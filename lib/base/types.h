@@ -17,6 +17,16 @@ using TimeNs = std::int64_t;
 
 inline constexpr TimeNs kNever = INT64_MAX;
 
+/// What an op does. The values go on the wire and across the C ABI: never renumber.
+enum class Collective : std::uint8_t {
+  kAllReduce = 1,
+  kReduce = 2,
+  kBroadcast = 3,
+  kAllGather = 4,
+  kReduceScatter = 5,
+  kBarrier = 11,
+};
+
 /// Element type of an op. The values go on the wire and across the C ABI: never renumber.
 enum class DataType : std::uint8_t {
   kFloat32 = 0,
@@ -27,13 +37,29 @@ enum class DataType : std::uint8_t {
   kInt32 = 5,
   kInt64 = 6,
   kUint8 = 7,
+  kBytes = 8,  ///< of any size, which the op says; only moved, never reduced
 };
+/// Those that can be reduced: kBytes is not one of them.
 inline constexpr int kDataTypeCount = 8;
 
 /// Reduction of an op. The values go on the wire and across the C ABI: never renumber.
 enum class RedOp : std::uint8_t { kSum = 0, kAvg = 1, kMin = 2, kMax = 3, kProd = 4 };
 inline constexpr int kRedOpCount = 5;
 
+[[nodiscard]] constexpr bool is_valid(Collective collective) noexcept {
+  const auto value = static_cast<std::uint8_t>(collective);
+  return (value >= 1 && value <= 5) || collective == Collective::kBarrier;
+}
+/// Whether it makes one value of several, by the op's redop; else it only moves data, or none.
+[[nodiscard]] constexpr bool reduces(Collective collective) noexcept {
+  return collective == Collective::kAllReduce || collective == Collective::kReduce ||
+         collective == Collective::kReduceScatter;
+}
+/// Whether one process has a part of its own in it.
+[[nodiscard]] constexpr bool has_root(Collective collective) noexcept {
+  return collective == Collective::kReduce || collective == Collective::kBroadcast;
+}
+/// Whether it can be reduced. kBytes cannot.
 [[nodiscard]] constexpr bool is_valid(DataType type) noexcept {
   return static_cast<int>(type) < kDataTypeCount;
 }
@@ -41,7 +67,7 @@ inline constexpr int kRedOpCount = 5;
   return static_cast<int>(op) < kRedOpCount;
 }
 
-/// Bytes of one element; 0 for a value outside the enumeration.
+/// Bytes of one element; 0 for kBytes, and for a value outside the enumeration.
 [[nodiscard]] constexpr std::uint32_t element_bytes(DataType type) noexcept {
   switch (type) {
     case DataType::kFloat32:
@@ -56,14 +82,20 @@ inline constexpr int kRedOpCount = 5;
     case DataType::kInt8:
     case DataType::kUint8:
       return 1;
+    case DataType::kBytes:
+      break;
   }
   return 0;
 }
 
+/// "all-reduce", "broadcast", ...; "collective?" outside the enumeration.
+[[nodiscard]] std::string_view name_of(Collective collective) noexcept;
 /// "fp32", "bf16", ...; "datatype?" outside the enumeration.
 [[nodiscard]] std::string_view name_of(DataType type) noexcept;
 /// "sum", "avg", ...; "redop?" outside the enumeration.
 [[nodiscard]] std::string_view name_of(RedOp op) noexcept;
+[[nodiscard]] std::optional<Collective> parse_collective(std::string_view name) noexcept;
+/// Of those that can be reduced.
 [[nodiscard]] std::optional<DataType> parse_datatype(std::string_view name) noexcept;
 [[nodiscard]] std::optional<RedOp> parse_redop(std::string_view name) noexcept;
 

@@ -9,21 +9,27 @@
 #include <cstdint>
 
 #include "base/types.h"
+#include "collective/op_spec.h"
 #include "wire/packet.h"
 
 namespace gradwire::collective {
 
 /// What a rank called, and what must be equal on every rank.
 struct OpCall {
-  std::uint64_t count = 0;  ///< elements
+  std::uint64_t count = 0;  ///< elements, as in OpSpec
   std::uint32_t tag = 0;
+  std::uint32_t root = kNoRoot;
+  Collective collective = Collective::kAllReduce;
   DataType datatype = DataType::kFloat32;
   RedOp redop = RedOp::kSum;
 
   friend bool operator==(const OpCall&, const OpCall&) = default;
 };
 [[nodiscard]] inline OpCall call_of(const wire::DataHeader& header) noexcept {
-  return {header.total_count, header.tag, header.datatype, header.redop};
+  return {.count = header.total_count,
+          .tag = header.tag,
+          .datatype = header.datatype,
+          .redop = header.redop};
 }
 
 /// Everything about a packet of data but its bytes.

@@ -11,18 +11,39 @@
 
 namespace gradwire::collective {
 
+/// Processes are numbered by rank, then by member: member m of rank r is r x members + m.
+inline constexpr std::uint32_t kNoRoot = UINT32_MAX;
+
 /// One op as the lane posts it; the same on every lane of the rank.
 struct OpSpec {
   std::uint64_t op_seq = 0;  ///< 1, 2, 3, ... without a gap
-  std::uint64_t count = 0;   ///< elements
+  /// Elements: of all-gather those that each process gives, of reduce-scatter those that each
+  /// process gets, else those of the whole op.
+  std::uint64_t count = 0;
   std::uint32_t tag = 0;
+  Collective collective = Collective::kAllReduce;
   DataType datatype = DataType::kFloat32;
-  RedOp redop = RedOp::kSum;
-  /// [member_count of the group] bases of [count] elements each. They stay valid until the op's
+  RedOp redop = RedOp::kSum;        ///< of a collective that reduces
+  std::uint32_t root = kNoRoot;     ///< a process, of a collective that has a root
+  std::uint32_t element_bytes = 0;  ///< of kBytes, else 0
+  /// [member_count of the group], and how many elements each has. They stay valid until the op's
   /// done event of this shard, or until the shard is closed.
+  ///   all-reduce      inputs [count], outputs [count]
+  ///   reduce          inputs [count], outputs [count], of the root alone
+  ///   broadcast       inputs [count], of the root alone, outputs [count]
+  ///   all-gather      inputs [count], outputs [processes x count]
+  ///   reduce-scatter  inputs [processes x count], outputs [count]
+  ///   barrier         none
+  /// What is not named may be nullptr. In place: an input is where the output is, or is the part
+  /// of it that is the member's own, and the other way round.
   std::array<const std::byte*, kMaxMembers> inputs{};
   std::array<std::byte*, kMaxMembers> outputs{};
 };
+
+/// Whether shards can do it yet. Shard::post() refuses the others: PostResult::kUnsupported.
+[[nodiscard]] constexpr bool is_supported(Collective collective) noexcept {
+  return collective == Collective::kAllReduce;
+}
 
 /// When things happened to an op on this lane, and what it took.
 struct OpRecord {

@@ -18,7 +18,12 @@
 namespace gradwire::collective {
 
 [[nodiscard]] inline OpCall call_of(const OpSpec& spec) noexcept {
-  return {spec.count, spec.tag, spec.datatype, spec.redop};
+  return {.count = spec.count,
+          .tag = spec.tag,
+          .root = spec.root,
+          .collective = spec.collective,
+          .datatype = spec.datatype,
+          .redop = spec.redop};
 }
 
 struct OpDescriptor {

@@ -57,6 +57,7 @@ PostResult Shard::post(const OpSpec& spec, TimeNs now) noexcept {
       !is_valid(spec.datatype) || !is_valid(spec.redop)) {
     return PostResult::kRefused;
   }
+  if (!is_supported(spec.collective)) return PostResult::kUnsupported;
   const OpPlan plan =
       plan_op({config_.rank, config_.nranks, config_.member_count, config_.exchange_bytes},
               config_.lane, config_.lanes, config_.payload_bytes, spec.count, spec.datatype);

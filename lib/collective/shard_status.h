@@ -23,8 +23,8 @@ enum class ShardState : std::uint8_t { kIdle, kForming, kFormed, kLeaving, kAbor
 [[nodiscard]] const char* name_of(ShardState state) noexcept;
 
 /// kFull: try again after an op is done. kTooLarge: never fits. kRefused: not formed, aborted, or
-/// op_seq is not the next.
-enum class PostResult : std::uint8_t { kOk, kFull, kTooLarge, kRefused };
+/// op_seq is not the next. kUnsupported: is_supported() says no.
+enum class PostResult : std::uint8_t { kOk, kFull, kTooLarge, kRefused, kUnsupported };
 
 enum class EventType : std::uint8_t {
   kFormed,   ///< both neighbours are there

@@ -217,13 +217,16 @@ void Lane::post_ops(GroupSlot& slot, TimeNs now) noexcept {
         // Aborted or leaving: the command lane answers when the shard says so.
         slot.ready_seq = slot.posted_seq;
         return;
-      case collective::PostResult::kTooLarge: {
-        // The command lane checked the size against this very shard's limits.
+      case collective::PostResult::kTooLarge:
+      case collective::PostResult::kUnsupported: {
+        // The command lane checked this against this very shard's limits.
         AbortReason reason;
         reason.code = AbortCode::kProtocol;
         reason.culprit_rank = reason.reporter_rank = slot.shard->config().rank;
         reason.op_seq = spec.op_seq;
-        reason.set_detail("an op was accepted that is larger than a shard takes");
+        reason.set_detail(collective::is_supported(spec.collective)
+                              ? "an op was accepted that is larger than a shard takes"
+                              : "an op was accepted of a collective that shards do not do yet");
         slot.shard->abort(reason, now);
         slot.ready_seq = slot.posted_seq;
         return;

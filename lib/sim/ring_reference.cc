@@ -187,6 +187,8 @@ void fold_in_order(DataType type, RedOp redop, std::span<const std::byte* const>
       return fold<std::int64_t>(redop, inputs, members, count, output);
     case DataType::kUint8:
       return fold<std::uint8_t>(redop, inputs, members, count, output);
+    case DataType::kBytes:
+      break;
   }
 }
 

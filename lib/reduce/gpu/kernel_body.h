@@ -287,6 +287,8 @@ GRADWIRE_ANYWHERE void run_tile(const Batch& batch, std::uint32_t tile, std::uin
     case DataType::kUint8:
       return fold_tile_by_redop<ScalarInteger<std::uint8_t>, Load>(item, addresses, tile, thread,
                                                                    threads);
+    case DataType::kBytes:
+      break;
   }
 }
 

@@ -216,6 +216,8 @@ std::uint64_t expected_fold(DataType type, RedOp redop, std::span<const std::uin
       return fold_integer(redop, values, divisor, 64, true);
     case DataType::kUint8:
       return fold_integer(redop, values, divisor, 8, false);
+    case DataType::kBytes:
+      break;
   }
   return 0;
 }
