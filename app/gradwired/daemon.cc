@@ -274,9 +274,11 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   settings.dscp = static_cast<std::uint8_t>(config_.transport.dscp);
   settings.ecn = config_.transport.ecn;
   const auto neighbors = static_neighbors(config_);
-  lanes_ = std::make_unique<control::DatapathLanes>(
-      *datapath_, settings, neighbors, [this](std::uint8_t lane) { return lane_facts(lane); },
-      gpu_.get());
+  lanes_ = std::make_unique<control::DatapathLanes>(*datapath_, settings, neighbors, gpu_.get());
+  reports_ = std::make_unique<control::DatapathReports>(
+      *datapath_, *lanes_, [this](std::uint8_t lane) { return lane_facts(lane); });
+  control::ClientMemory* memory = &host_memory_;
+  if (gpu_ != nullptr) memory = gpu_.get();
 
   const auto incarnation = control::random_incarnation();
   if (!incarnation) return tl::unexpected(incarnation.error());
@@ -296,8 +298,8 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
 
   server_ = std::move(server);
   worker_ = std::make_unique<ipc::ThreadWorker>([this] { datapath_->wake_control(); });
-  manager_ =
-      std::make_unique<control::Manager>(options, *lanes_, *server_, clock_.now(), worker_.get());
+  manager_ = std::make_unique<control::Manager>(options, *lanes_, *memory, *reports_, *server_,
+                                                clock_.now(), worker_.get());
   server_->set_callbacks({
       [this](ipc::ConnectionId connection, const ipc::PeerCredentials& peer,
              ipc::Message&& message) {

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "config/daemon_config.h"
 #include "control/datapath_lanes.h"
+#include "control/datapath_reports.h"
 #include "control/gpu_lanes.h"
 #include "control/manager.h"
 #include "host/examine.h"
@@ -86,7 +87,9 @@ class Daemon {
   std::unique_ptr<lane::Datapath> datapath_;
   std::unique_ptr<lane::LaneThreads> threads_;
   std::unique_ptr<control::GpuLanes> gpu_;
+  control::HostMemory host_memory_;  ///< without a GPU
   std::unique_ptr<control::DatapathLanes> lanes_;
+  std::unique_ptr<control::DatapathReports> reports_;
   std::unique_ptr<ipc::ControlServer> server_;
   std::unique_ptr<ipc::Worker> worker_;
   std::unique_ptr<control::Manager> manager_;

@@ -32,19 +32,19 @@ constexpr TimeNs kLingerNs = 5'000'000'000;
 /// Memory that nothing refers to. It goes with the job that has it, also if nobody does the job.
 class Discarded {
  public:
-  Discarded(LaneControl& lanes, ipc::SharedMemory memory, bool registered)
-      : lanes_(lanes), memory_(std::move(memory)), registered_(registered) {}
+  Discarded(ClientMemory& registry, ipc::SharedMemory memory, bool registered)
+      : registry_(registry), memory_(std::move(memory)), registered_(registered) {}
   ~Discarded() { go(); }
   Discarded(const Discarded&) = delete;
   Discarded& operator=(const Discarded&) = delete;
 
   void go() {
-    if (std::exchange(registered_, false)) lanes_.unregister_memory(memory_.data());
+    if (std::exchange(registered_, false)) registry_.unregister_host(memory_.data());
     memory_ = {};
   }
 
  private:
-  LaneControl& lanes_;
+  ClientMemory& registry_;
   ipc::SharedMemory memory_;
   bool registered_;
 };
@@ -205,11 +205,11 @@ void Manager::allocate(const PendingReply& to, Client& client, std::span<const s
                                               limits.bytes_per_client)});
   }
   const std::uint32_t handle = unused_memory_handle(client);
-  if (lanes_.makes_memory_on_gpu()) {
+  if (memory_.is_on_gpu()) {
     auto made = make_memory_on_gpu(wanted->bytes);
     if (!made) return reply_error(to, made.error());
     if (auto fits = check_quota(used, made->bytes()); !fits) {
-      lanes_.free_on_gpu(made->gpu.address);
+      memory_.free_on_gpu(made->gpu.address);
       return reply_error(to, fits.error());
     }
     made->reply = to;
@@ -239,20 +239,20 @@ void Manager::make_next_memory(Client& client) {
     const std::shared_ptr<Making> making = client.making;
     worker_.submit(
         ipc::Worker::Order::kInTurn,
-        [making, &lanes = lanes_] { return make_piece(*making, lanes); },
+        [making, &memory = memory_] { return make_piece(*making, memory); },
         [this, making, id = client.id, handle] { memory_made(id, handle, *making); });
   }
 }
 
-bool Manager::make_piece(Making& making, LaneControl& lanes) {
+bool Manager::make_piece(Making& making, ClientMemory& memory) {
   if (making.cancelled.load(std::memory_order_relaxed)) return true;
   if (!making.populated) {
     const auto all = making.memory.populate(kPieceBytes);
     if (!all) making.error = all.error();
     making.populated = all.value_or(false);
-    return !all || (*all && !lanes.registers_memory());
+    return !all || (*all && !memory.is_registered());
   }
-  const auto registered = lanes.register_memory(making.memory.data(), making.memory.bytes());
+  const auto registered = memory.register_host(making.memory.data(), making.memory.bytes());
   if (!registered) making.error = registered.error();
   making.registered = registered.has_value();
   return true;
@@ -330,7 +330,7 @@ void Manager::discard(ipc::SharedMemory memory, bool registered, std::function<v
     if (done) done();
     return;
   }
-  auto held = std::make_shared<Discarded>(lanes_, std::move(memory), registered);
+  auto held = std::make_shared<Discarded>(memory_, std::move(memory), registered);
   worker_.submit(
       ipc::Worker::Order::kInTurn,
       [held] {
@@ -344,7 +344,7 @@ void Manager::discard(ipc::SharedMemory memory, bool registered, std::function<v
 
 Result<Memory> Manager::make_memory_on_gpu(std::uint64_t bytes) {
   Memory memory;
-  auto made = lanes_.allocate_on_gpu(bytes);
+  auto made = memory_.allocate_on_gpu(bytes);
   if (!made) return tl::unexpected(made.error());
   memory.gpu = *made;
   memory.gpu_fd = ipc::UniqueFd(std::exchange(memory.gpu.fd, -1));
@@ -412,7 +412,7 @@ void Manager::memory_removed(Client& client, std::uint32_t handle) {
     return;
   }
   const std::optional<PendingReply> to = found->second.reply;
-  if (found->second.on_gpu()) lanes_.free_on_gpu(found->second.gpu.address);
+  if (found->second.on_gpu()) memory_.free_on_gpu(found->second.gpu.address);
   ipc::SharedMemory mapping = std::move(found->second.mapping);
   const bool registered = found->second.registered;
   client.memories.erase(found);
@@ -459,7 +459,7 @@ void Manager::make_event(const PendingReply& to, Client& client) {
                                         "be unfinished",
                                         client.events.size())});
   }
-  auto made = lanes_.make_ready_event();
+  auto made = memory_.make_ready_event();
   if (!made) return reply_error(to, made.error());
   command::Request add;
   add.type = command::RequestType::kAddEvent;

@@ -2,11 +2,7 @@
 #include "control/datapath_lanes.h"
 
 #include <fmt/format.h>
-#include <rte_mempool.h>
 #include <spdlog/spdlog.h>
-
-#include "control/gpu_lanes.h"
-#include "control/shard_status.h"
 
 namespace gradwire::control {
 namespace {
@@ -16,17 +12,12 @@ constexpr TimeNs kLinkLookIntervalNs = 20'000'000;
 }  // namespace
 
 DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& settings,
-                             std::span<const StaticNeighbor> neighbors, LaneFacts facts,
-                             GpuLanes* gpu)
-    : datapath_(datapath),
-      facts_(std::move(facts)),
-      gpu_(gpu),
-      plan_maker_(settings, datapath, gpu) {
+                             std::span<const StaticNeighbor> neighbors, GpuLanes* gpu)
+    : datapath_(datapath), plan_maker_(settings, datapath, gpu) {
   for (std::uint16_t i = 0; i < datapath.ports().size(); ++i) {
     const port::Port& port = *datapath.ports()[i];
     addresses_.push_back(
         {i, port.config().ip, static_cast<std::uint8_t>(port.config().prefix_bits)});
-    port_faults_.push_back({port.config().device, port.config().faults, port.splits_payload()});
     port::NeighborsConfig config;
     config.mac = port.mac();
     config.ip = port.config().ip;
@@ -40,30 +31,6 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
       }
     }
   }
-}
-
-Result<void> DatapathLanes::register_memory(std::byte* address, std::uint64_t bytes) {
-  if (gpu_ == nullptr) return {};
-  return gpu_->device().register_host(address, bytes, "client memory");
-}
-
-void DatapathLanes::unregister_memory(std::byte* address) {
-  if (gpu_ != nullptr) gpu_->device().unregister_host(address);
-}
-
-bool DatapathLanes::makes_memory_on_gpu() const {
-  return gpu_ != nullptr && gpu_->device().makes_client_memory();
-}
-
-Result<reduce::SharedGpuMemory> DatapathLanes::allocate_on_gpu(std::uint64_t bytes) {
-  return gpu_->device().allocate_shared(bytes);
-}
-
-void DatapathLanes::free_on_gpu(std::byte* address) { gpu_->device().free(address); }
-
-Result<reduce::SharedReadyEvent> DatapathLanes::make_ready_event() {
-  if (gpu_ == nullptr) return LaneControl::make_ready_event();
-  return gpu_->device().make_ready_event();
 }
 
 void DatapathLanes::poll(TimeNs now) {
@@ -157,72 +124,6 @@ void DatapathLanes::destroy_plan(command::GroupPlan* plan) {
   for (auto it = begin; it != end; ++it) neighbors_[it->second.port].release(it->second.ip);
   held_.erase(begin, end);
   plan_maker_.destroy(plan);
-}
-
-collective::ShardStatus DatapathLanes::shard_status(const command::GroupPlan& plan,
-                                                    std::uint8_t lane, TimeNs /*now*/) const {
-  // Nothing was published yet, or the lane has let go of the group: an idle shard's status.
-  return datapath_.lane(lane).shard_status(plan.group_handle).value_or(collective::ShardStatus{});
-}
-
-status::Lane DatapathLanes::lane_status(std::uint8_t lane) const {
-  status::Lane out = facts_(lane);
-  const lane::LaneCounters& counters = datapath_.lane(lane).counters();
-  out.counters = lane_counters_status(counters);
-  if (lane == 0) {
-    status::OpLatency latency;
-    latency.sum_ns = read_counter(counters.op_latency_ns);
-    for (std::size_t i = 0; i < lane::kLatencyBuckets; ++i) {
-      latency.bounds_ns.push_back(lane::latency_bound_ns(i));
-      latency.counts.push_back(read_counter(counters.op_latency[i]));
-    }
-    out.op_latency = std::move(latency);
-  }
-  const port::LanePools& pools = datapath_.pools(lane);
-  const auto add_pool = [&](const char* name, rte_mempool* pool) {
-    out.mempools.push_back({name, rte_mempool_avail_count(pool), pool->size});
-  };
-  add_pool("packet", pools.packet());
-  add_pool("control", pools.control());
-  if (const port::PayloadPool* payloads = datapath_.payloads(lane); payloads != nullptr) {
-    add_pool("payload", payloads->mempool());
-  }
-  return out;
-}
-
-std::vector<status::Port> DatapathLanes::ports_status() const {
-  std::vector<status::Port> out;
-  for (const auto& port : datapath_.ports()) {
-    const port::Neighbors& neighbors = neighbors_[out.size()];
-    const port::PortReport report = port->report();
-    const port::PortCounters counters = port->counters();
-    status::Port& entry = out.emplace_back();
-    entry.device = report.device;
-    entry.driver = report.driver;
-    entry.link = report.link;
-    entry.up = port->link_up();
-    entry.mac = wire::to_string(report.mac);
-    entry.address =
-        fmt::format("{}/{}", wire::to_string(port->config().ip), port->config().prefix_bits);
-    entry.mtu = report.mtu;
-    entry.numa_node = report.numa_node;
-    entry.queues = report.queues;
-    entry.rx_interrupts = report.rx_interrupts;
-    entry.flow_steering = report.flow_steering;
-    entry.splits_payload = report.splits_payload;
-    entry.neighbors = neighbors.size();
-    entry.counters.rx_packets = counters.rx_packets;
-    entry.counters.rx_bytes = counters.rx_bytes;
-    entry.counters.rx_missed = counters.rx_missed;
-    entry.counters.rx_errors = counters.rx_errors;
-    entry.counters.rx_no_mbuf = counters.rx_no_mbuf;
-    entry.counters.tx_packets = counters.tx_packets;
-    entry.counters.tx_bytes = counters.tx_bytes;
-    entry.counters.tx_errors = counters.tx_errors;
-    entry.counters.neighbors_evicted = neighbors.counters().evicted;
-    entry.counters.arp_refused = neighbors.counters().refused;
-  }
-  return out;
 }
 
 }  // namespace gradwire::control

@@ -41,23 +41,22 @@ void Manager::inject(const PendingReply& to, const ipc::PeerCredentials& peer,
     return reply_error(to, checked.error());
   }
   const std::string device = ipc::text_of(request->device);
-  const std::vector<PortFaults>& ports = lanes_.port_faults();
   bool found = false;
   std::map<std::string, std::string> replaced;  ///< by device: a second injection ends the first
-  for (std::uint16_t port = 0; port < ports.size(); ++port) {
-    if (!device.empty() && device != ports[port].device) continue;
+  for (std::uint16_t i = 0; i < port_faults_.size(); ++i) {
+    const PortFaults& port = port_faults_[i];
+    if (!device.empty() && device != port.device) continue;
     found = true;
-    if (ports[port].splits_payload &&
-        (request->faults.duplicate > 0 || request->faults.corrupt > 0)) {
+    if (port.splits_payload && (request->faults.duplicate > 0 || request->faults.corrupt > 0)) {
       return reply_error(
           to,
           {ErrorCode::kUnsupported,
            fmt::format("port {}: payloads lie in GPU memory, so that the CPU neither duplicates "
                        "nor corrupts frames: drop, reorder or delay them",
-                       ports[port].device)});
+                       port.device)});
     }
-    if (ports[port].faults.active()) replaced[ports[port].device] = describe(ports[port].faults);
-    set_faults(port, ports[port].device, request->faults);
+    if (port.faults.active()) replaced[port.device] = describe(port.faults);
+    set_faults(i, request->faults);
   }
   if (found) {
     json answer = faults_status();
@@ -68,16 +67,15 @@ void Manager::inject(const PendingReply& to, const ipc::PeerCredentials& peer,
     return reply_json(to, answer);
   }
   std::string names;
-  for (const PortFaults& port : ports) names += (names.empty() ? "" : ", ") + port.device;
+  for (const PortFaults& port : port_faults_) names += (names.empty() ? "" : ", ") + port.device;
   reply_error(to,
               {ErrorCode::kNotFound, fmt::format("no port \"{}\" to inject faults on: there is {}",
                                                  device, names.empty() ? "none" : names)});
 }
 
-void Manager::set_faults(std::uint16_t port, const std::string& device,
-                         const FaultSettings& faults) {
-  spdlog::warn("FAULT INJECTION on port {}: {}", device, describe(faults));
-  lanes_.note_faults(port, faults);
+void Manager::set_faults(std::uint16_t port, const FaultSettings& faults) {
+  spdlog::warn("FAULT INJECTION on port {}: {}", port_faults_[port].device, describe(faults));
+  port_faults_[port].faults = faults;
   for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
     command::Request change;
     change.type = command::RequestType::kSetFaults;
@@ -89,16 +87,15 @@ void Manager::set_faults(std::uint16_t port, const std::string& device,
 
 std::vector<status::Faults> Manager::faults_status() const {
   std::vector<status::Faults> out;
-  const std::vector<PortFaults>& ports = lanes_.port_faults();
-  for (std::uint16_t port = 0; port < ports.size(); ++port) {
+  for (std::uint16_t port = 0; port < port_faults_.size(); ++port) {
     status::FaultCounts sum;
     for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
-      if (const auto* counters = lanes_.fault_counters(port, lane)) add(sum, *counters);
+      add(sum, reports_.fault_counters(port, lane));
     }
-    const FaultSettings& faults = ports[port].faults;
+    const FaultSettings& faults = port_faults_[port].faults;
     if (!faults.active() && sum.frames == 0) continue;
     status::Faults& entry = out.emplace_back();
-    entry.port = ports[port].device;
+    entry.port = port_faults_[port].device;
     entry.active = faults.active();
     entry.settings = describe(faults);
     entry.seed = faults.seed;

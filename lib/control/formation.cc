@@ -269,9 +269,10 @@ void Manager::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
 
 void Manager::check_formation_deadline(Group& group, TimeNs now) {
   if (group.state > GroupState::kForming || now < group.formation_deadline) return;
-  const std::string missing = what_is_missing(group, now);
+  const Published published = read_lanes();
+  const std::string missing = what_is_missing(group, published);
   AbortReason reason = reason_here(group, AbortCode::kFormation, missing);
-  reason.culprit_rank = late_rank(group, now);
+  reason.culprit_rank = late_rank(group, published);
   reason.duration_ns = static_cast<std::uint64_t>(now - group.formation_start);
   fail_formation(
       group,
@@ -280,18 +281,18 @@ void Manager::check_formation_deadline(Group& group, TimeNs now) {
       reason, now);
 }
 
-std::uint16_t Manager::late_rank(const Group& group, TimeNs now) const {
+std::uint16_t Manager::late_rank(const Group& group, const Published& published) const {
   if (group.state != GroupState::kForming || group.nranks() == 1) return group.rank;
   for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
     if (group.lanes_formed.test(lane)) continue;
-    const collective::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
+    const collective::ShardStatus& status = published_of(published, group, lane).status;
     if (!status.downstream_heard) return group.downstream_rank();
     if (!status.upstream_heard) return group.upstream_rank();
   }
   return group.rank;
 }
 
-std::string Manager::what_is_missing(const Group& group, TimeNs now) const {
+std::string Manager::what_is_missing(const Group& group, const Published& published) const {
   std::string text;
   const auto add = [&text](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
   if (group.state == GroupState::kGathering) {
@@ -315,7 +316,7 @@ std::string Manager::what_is_missing(const Group& group, TimeNs now) const {
   }
   for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
     if (group.lanes_formed.test(lane)) continue;
-    const collective::ShardStatus status = lanes_.shard_status(*group.plan, lane, now);
+    const collective::ShardStatus& status = published_of(published, group, lane).status;
     if (!group.downstream.empty() && !status.downstream_heard) {
       const NeighbourPath& path = path_of(group.downstream, lane);
       add(

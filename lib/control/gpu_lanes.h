@@ -1,29 +1,46 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The GPU of a datapath: a queue for each lane, and the lanes' mempools registered with the
-/// device, where kernels go to the packets in them. The control thread owns it; plans' shards hold
-/// on to the queues, so it outlives them, and datapath and device outlive it.
+/// The GPU of a datapath: a queue for each lane, the lanes' mempools registered with the device,
+/// where kernels go to the packets in them, and clients' memory as the device wants it. The control
+/// thread owns it; plans' shards hold on to the queues, so it outlives them, and datapath and
+/// device outlive it.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "base/result.h"
+#include "control/client_memory.h"
 #include "lane/datapath.h"
 #include "reduce/gpu/device.h"
 
 namespace gradwire::control {
 
-class GpuLanes {
+class GpuLanes final : public ClientMemory {
  public:
   [[nodiscard]] static Result<std::unique_ptr<GpuLanes>> open(reduce::GpuDevice& device,
                                                               const lane::Datapath& datapath);
-  ~GpuLanes();
+  ~GpuLanes() override;
   GpuLanes(const GpuLanes&) = delete;
   GpuLanes& operator=(const GpuLanes&) = delete;
 
   [[nodiscard]] reduce::GpuDevice& device() noexcept { return device_; }
   [[nodiscard]] reduce::GpuQueue& queue(std::uint8_t lane) noexcept { return *queues_[lane]; }
+
+  /// Memory that the device makes itself is not registered.
+  [[nodiscard]] bool is_registered() const override { return !is_on_gpu(); }
+  [[nodiscard]] Result<void> register_host(std::byte* address, std::uint64_t bytes) override {
+    return device_.register_host(address, bytes, "client memory");
+  }
+  void unregister_host(std::byte* address) override { device_.unregister_host(address); }
+  [[nodiscard]] bool is_on_gpu() const override { return device_.makes_client_memory(); }
+  [[nodiscard]] Result<reduce::SharedGpuMemory> allocate_on_gpu(std::uint64_t bytes) override {
+    return device_.allocate_shared(bytes);
+  }
+  void free_on_gpu(std::byte* address) override { device_.free(address); }
+  [[nodiscard]] Result<reduce::SharedReadyEvent> make_ready_event() override {
+    return device_.make_ready_event();
+  }
 
  private:
   explicit GpuLanes(reduce::GpuDevice& device) : device_(device) {}

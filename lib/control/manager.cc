@@ -12,15 +12,19 @@ constexpr int kNoticesPerRound = 1024;
 
 }  // namespace
 
-Manager::Manager(const ManagerOptions& options, LaneControl& lanes, ipc::MessageSink& sink,
-                 TimeNs now, ipc::Worker* worker)
+Manager::Manager(const ManagerOptions& options, LaneControl& lanes, ClientMemory& memory,
+                 const LaneReports& reports, ipc::MessageSink& sink, TimeNs now,
+                 ipc::Worker* worker)
     : options_(options),
       lanes_(lanes),
+      memory_(memory),
+      reports_(reports),
       sink_(sink),
       started_(now),
       own_info_(make_rank_info(options.daemon, lanes.lanes(), lanes.addresses())),
       unsent_(lanes.lanes()),
-      worker_(worker != nullptr ? *worker : inline_worker_) {}
+      worker_(worker != nullptr ? *worker : inline_worker_),
+      port_faults_(reports.port_faults()) {}
 
 Manager::~Manager() {
   for (const auto& [handle, group] : groups_) {
@@ -28,12 +32,12 @@ Manager::~Manager() {
   }
   for (const auto& [id, client] : clients_) {
     for (const auto& [handle, memory] : client->memories) {
-      if (memory.on_gpu()) lanes_.free_on_gpu(memory.gpu.address);
-      if (memory.registered) lanes_.unregister_memory(memory.mapping.data());
+      if (memory.on_gpu()) memory_.free_on_gpu(memory.gpu.address);
+      if (memory.registered) memory_.unregister_host(memory.mapping.data());
     }
     // The worker has ended, and may have left it half made.
     if (client->making != nullptr && client->making->registered) {
-      lanes_.unregister_memory(client->making->memory.data());
+      memory_.unregister_host(client->making->memory.data());
     }
   }
 }

@@ -30,7 +30,9 @@
 
 #include "base/abort_reason.h"
 #include "base/result.h"
+#include "control/client_memory.h"
 #include "control/lane_control.h"
+#include "control/lane_reports.h"
 #include "control/lent_texts.h"
 #include "control/options.h"
 #include "control/state.h"
@@ -43,8 +45,9 @@ namespace gradwire::control {
 
 class Manager {
  public:
-  /// `lanes`, `sink` and `worker` outlive the manager. Without a worker everything is done at once.
-  Manager(const ManagerOptions& options, LaneControl& lanes, ipc::MessageSink& sink, TimeNs now,
+  /// All but the options outlive the manager. Without a worker everything is done at once.
+  Manager(const ManagerOptions& options, LaneControl& lanes, ClientMemory& memory,
+          const LaneReports& reports, ipc::MessageSink& sink, TimeNs now,
           ipc::Worker* worker = nullptr);
   /// The lanes have been stopped by then: what they still held is destroyed here.
   ~Manager();
@@ -77,6 +80,8 @@ class Manager {
   [[nodiscard]] std::size_t group_count() const noexcept { return groups_.size(); }
 
  private:
+  /// What each lane published last, by group handle: all parts of a status come from one look.
+  using Published = std::vector<std::unordered_map<std::uint64_t, command::PublishedStatus>>;
   enum class StopState : std::uint8_t { kRunning, kDraining, kClosing };
   struct GroupName {
     GroupKey key;
@@ -130,7 +135,7 @@ class Manager {
   void add_memory(Client& client, std::uint32_t handle);
   void memory_failed(Client& client, std::uint32_t handle, const Error& error);
   /// One piece of it, in the worker. @return whether all is done.
-  [[nodiscard]] static bool make_piece(Making& making, LaneControl& lanes);
+  [[nodiscard]] static bool make_piece(Making& making, ClientMemory& memory);
   /// Unmaps it; if that takes long, elsewhere. Then `done`.
   void discard(ipc::SharedMemory memory, bool registered, std::function<void()> done);
   void memory_added(Client& client, std::uint32_t handle);
@@ -170,8 +175,8 @@ class Manager {
   void on_lane_formed(Group& group, std::uint8_t lane, TimeNs now);
   void check_formation_deadline(Group& group, TimeNs now);
   /// The rank that formation waits for: a neighbour that was not heard, else this one.
-  [[nodiscard]] std::uint16_t late_rank(const Group& group, TimeNs now) const;
-  [[nodiscard]] std::string what_is_missing(const Group& group, TimeNs now) const;
+  [[nodiscard]] std::uint16_t late_rank(const Group& group, const Published& published) const;
+  [[nodiscard]] std::string what_is_missing(const Group& group, const Published& published) const;
   /// Members get the error; what the lanes have of the group closes.
   void fail_formation(Group& group, const Error& error, const AbortReason& reason, TimeNs now);
 
@@ -199,7 +204,7 @@ class Manager {
   // faults.cc
   void inject(const PendingReply& reply, const ipc::PeerCredentials& peer,
               std::span<const std::byte> body);
-  void set_faults(std::uint16_t port, const std::string& device, const FaultSettings& faults);
+  void set_faults(std::uint16_t port, const FaultSettings& faults);
   [[nodiscard]] std::vector<status::Faults> faults_status() const;
 
   // operate.cc: the trace, and draining
@@ -241,8 +246,6 @@ class Manager {
   /// @param prepare  is called here, with who asks; what it returns in the worker
   void serve(Asks& asks, const std::function<std::function<nlohmann::json()>(uid_t)>& prepare);
   void serve_texts(TimeNs now);
-  /// What each lane published last, by group handle: all parts of a status come from one look.
-  using Published = std::vector<std::unordered_map<std::uint64_t, command::PublishedStatus>>;
   [[nodiscard]] Published read_lanes() const;
   [[nodiscard]] static const command::PublishedStatus& published_of(const Published& published,
                                                                     const Group& group,
@@ -259,6 +262,8 @@ class Manager {
 
   ManagerOptions options_;
   LaneControl& lanes_;
+  ClientMemory& memory_;
+  const LaneReports& reports_;
   ipc::MessageSink& sink_;
   TimeNs started_;
   ipc::RankInfo own_info_;  ///< without a secret
@@ -278,6 +283,8 @@ class Manager {
   Asks trace_asks_;
   LentTexts lent_;
   TimeNs polled_at_ = 0;
+
+  std::vector<PortFaults> port_faults_;
 
   DrainState drain_ = DrainState::kNone;
   std::vector<PendingReply> drain_replies_;

@@ -38,7 +38,7 @@ void Manager::remember_name(const Group& group) {
 std::function<json()> Manager::prepare_trace(TimeNs now, uid_t viewer) const {
   std::vector<lane::TraceEvent> events;
   for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
-    const std::vector<lane::TraceEvent> of_lane = lanes_.trace(lane);
+    const std::vector<lane::TraceEvent> of_lane = reports_.trace(lane);
     events.insert(events.end(), of_lane.begin(), of_lane.end());
   }
   json about = {{"pid", ::getpid()},

@@ -13,6 +13,7 @@
 #include "collective/shard.h"
 #include "command/messages.h"
 #include "control/lane_control.h"
+#include "control/lane_reports.h"
 #include "lane/datapath.h"
 #include "reduce/backend.h"
 

@@ -17,10 +17,11 @@
 #include "base/abort_reason.h"
 #include "base/types.h"
 #include "command/messages.h"
-#include "control/lane_control.h"
+#include "control/paths.h"
 #include "control/table.h"
 #include "ipc/message_sink.h"
 #include "ipc/shared_memory.h"
+#include "reduce/gpu/device.h"
 
 namespace gradwire::control {
 
@@ -143,7 +144,7 @@ struct Group {
   std::vector<NeighbourPath> downstream;  ///< as path_of() takes them; none where nranks is 1
   std::vector<NeighbourPath> upstream;
   std::size_t idle_networks = 0;       ///< that lead downstream too, and no lane is left for them
-  command::GroupPlan* plan = nullptr;  ///< LaneControl's object; destroyed when every lane has left
+  command::GroupPlan* plan = nullptr;  ///< LaneControl's; destroyed when every lane has left
   std::bitset<kMaxLanes> lanes_formed;
   std::bitset<kMaxLanes> lanes_closed;
   AbortReason reason;  ///< set once aborted

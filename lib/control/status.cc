@@ -101,7 +101,7 @@ Manager::Text::Text(const json& value)
 Manager::Published Manager::read_lanes() const {
   Published out(lanes_.lanes());
   for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
-    for (const command::PublishedStatus& one : lanes_.published(lane)) {
+    for (const command::PublishedStatus& one : reports_.published(lane)) {
       out[lane].emplace(one.group_handle, one);
     }
   }
@@ -117,12 +117,12 @@ const command::PublishedStatus& Manager::published_of(const Published& published
 status::DaemonStatus Manager::status(TimeNs now, uid_t viewer) const {
   const Published published = read_lanes();
   status::DaemonStatus out;
-  out.ports = lanes_.ports_status();
+  out.ports = reports_.ports_status();
   out.daemon = daemon_status(out.ports, now);
   for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
     out.lanes.push_back(lane_status(lane, published));
   }
-  std::vector<ReduceTotal> totals = lanes_.reduce_totals();
+  std::vector<ReduceTotal> totals = reports_.reduce_totals();
   for (const auto& [handle, group] : groups_) {
     if (group->plan == nullptr) continue;
     for (std::uint8_t lane = 0; lane < group->agreement.lanes; ++lane) {
@@ -147,11 +147,11 @@ status::DaemonStatus Manager::status(TimeNs now, uid_t viewer) const {
 }
 
 status::Lane Manager::lane_status(std::uint8_t lane, const Published& published) const {
-  status::Lane out = lanes_.lane_status(lane);
+  status::Lane out = reports_.lane_status(lane);
   out.lane = lane;
   out.requests_unsent = unsent_[lane].size();
   // Of all groups that were ever here, so that the sums never go down.
-  collective::ShardCounters total = lanes_.shard_totals(lane);
+  collective::ShardCounters total = reports_.shard_totals(lane);
   for (const auto& [handle, group] : groups_) {
     if (group->plan == nullptr || lane >= group->agreement.lanes) continue;
     total += published_of(published, *group, lane).status.counters;
@@ -263,7 +263,7 @@ std::vector<std::string> Manager::waits_of(const Group& group, const Published& 
       runs && late.op_seq != 0) {
     waits.push_back(members_op_wait(group, late).text);
   }
-  if (group.state < GroupState::kFormed) waits.push_back(what_is_missing(group, now));
+  if (group.state < GroupState::kFormed) waits.push_back(what_is_missing(group, published));
   if (group.state == GroupState::kClosing) waits = lanes_to_close(group);
   const bool members_wait = group.leave_deadline != kNever || group.reason.is_set();
   if ((group.state == GroupState::kFormed && members_wait) || group.state == GroupState::kClosed) {

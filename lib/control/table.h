@@ -15,8 +15,8 @@
 #include "base/result.h"
 #include "base/sip_hash.h"
 #include "base/types.h"
-#include "control/lane_control.h"
 #include "control/options.h"
+#include "control/paths.h"
 #include "ipc/control_messages.h"
 #include "wire/frame.h"
 

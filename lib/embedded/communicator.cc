@@ -74,8 +74,7 @@ Result<void> Communicator::open() {
   settings.base_udp_port = datapath.base_udp_port;
   settings.dscp = config_.dscp;
   settings.ecn = config_.ecn;
-  control_ = std::make_unique<control::DatapathLanes>(*datapath_, settings, config_.neighbors,
-                                                      [](std::uint8_t) { return status::Lane{}; });
+  control_ = std::make_unique<control::DatapathLanes>(*datapath_, settings, config_.neighbors);
 
   control::DaemonInfo self;
   self.incarnation = incarnation_;

@@ -112,15 +112,6 @@ std::vector<command::PublishedStatus> Lane::published() const {
   return out;
 }
 
-std::optional<collective::ShardStatus> Lane::shard_status(
-    std::uint64_t group_handle) const noexcept {
-  for (const Snapshot<command::PublishedStatus>& snapshot : statuses_) {
-    const command::PublishedStatus published = snapshot.read();
-    if (published.group_handle == group_handle && group_handle != 0) return published.status;
-  }
-  return std::nullopt;
-}
-
 TimeNs Lane::deadline(TimeNs now) const noexcept {
   TimeNs earliest = kNever;
   for (const LanePort& port : ports_) {

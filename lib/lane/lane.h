@@ -88,9 +88,6 @@ class Lane {
 
   /// Earliest time at which poll_once() has something to do without a packet or a message.
   [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept;
-  /// As it was at most kPublicationNs of the lane's time ago; any thread.
-  [[nodiscard]] std::optional<collective::ShardStatus> shard_status(
-      std::uint64_t group_handle) const noexcept;
   static constexpr TimeNs kPublicationNs = 10'000'000;
   /// Written by the lane; read with read_counter().
   [[nodiscard]] const LaneCounters& counters() const noexcept { return counters_; }
@@ -106,7 +103,8 @@ class Lane {
   [[nodiscard]] std::size_t groups_awake() const noexcept { return awake_.size(); }
   /// Any thread.
   [[nodiscard]] const TraceRing& trace() const noexcept { return trace_; }
-  /// All groups here, in one look, each as shard_status(); any thread; it allocates.
+  /// All groups here, in one look, each as it was at most kPublicationNs of the lane's time ago;
+  /// any thread; it allocates.
   [[nodiscard]] std::vector<command::PublishedStatus> published() const;
 
  private:

@@ -39,11 +39,14 @@ int null_fd = -1;
 /// Lanes that answer at once, and say of groups what the input says.
 class PlayedLanes final : public LaneControl {
  public:
-  ~PlayedLanes() override { FUZZ_CHECK(plans.empty() && registered.empty()); }
+  ~PlayedLanes() override { FUZZ_CHECK(plans.empty()); }
   std::uint8_t lanes() const override { return 2; }
   std::span<const LocalAddress> addresses() const override { return local_; }
   bool send(std::uint8_t lane, command::Request* request) override {
     if (request->type == command::RequestType::kAddGroup) groups.insert(request->group_handle);
+    const FaultSettings& faults = request->faults;
+    FUZZ_CHECK(faults.drop >= 0 && faults.drop <= 1 && faults.delay >= 0 && faults.delay <= 1);
+    FUZZ_CHECK(faults.reorder_frames <= FaultSettings::kMaxReorderFrames);
     command::Notice notice;
     notice.lane = lane;
     notice.request = request;
@@ -75,34 +78,6 @@ class PlayedLanes final : public LaneControl {
     FUZZ_CHECK(plans.erase(plan) == 1);
     delete plan;
   }
-  collective::ShardStatus shard_status(const command::GroupPlan& plan, std::uint8_t lane,
-                                       TimeNs) const override {
-    FUZZ_CHECK(lane < plan.shards.size());
-    return {};
-  }
-  bool registers_memory() const override { return true; }
-  Result<void> register_memory(std::byte* address, std::uint64_t) override {
-    FUZZ_CHECK(registered.insert(address).second);
-    return {};
-  }
-  void unregister_memory(std::byte* address) override {
-    FUZZ_CHECK(registered.erase(address) == 1);
-  }
-  status::Lane lane_status(std::uint8_t lane) const override {
-    status::Lane out;
-    out.lcore = lane + 1u;
-    return out;
-  }
-  std::vector<command::PublishedStatus> published(std::uint8_t) const override { return {}; }
-  const std::vector<PortFaults>& port_faults() const override { return faults_; }
-  void note_faults(std::uint16_t port, const FaultSettings& faults) override {
-    FUZZ_CHECK(faults.drop >= 0 && faults.drop <= 1 && faults.delay >= 0 && faults.delay <= 1);
-    FUZZ_CHECK(faults.reorder_frames <= FaultSettings::kMaxReorderFrames);
-    faults_.at(port).faults = faults;
-  }
-  const port::FaultCounters* fault_counters(std::uint16_t, std::uint8_t) const override {
-    return &fault_counts_;
-  }
 
   void say(command::NoticeType type, std::uint64_t handle, std::uint8_t lane,
            const AbortReason& reason = {}) {
@@ -117,12 +92,51 @@ class PlayedLanes final : public LaneControl {
   std::deque<command::Notice> notices;
   std::set<std::uint64_t> groups;  // that the lanes ever had
   std::set<command::GroupPlan*> plans;
+
+ private:
+  std::vector<LocalAddress> local_ = {{0, *wire::parse_ip("10.0.0.1"), 24}};
+};
+
+/// Host memory that has to be registered.
+class PlayedMemory final : public ClientMemory {
+ public:
+  ~PlayedMemory() override { FUZZ_CHECK(registered.empty()); }
+  bool is_registered() const override { return true; }
+  Result<void> register_host(std::byte* address, std::uint64_t) override {
+    FUZZ_CHECK(registered.insert(address).second);
+    return {};
+  }
+  void unregister_host(std::byte* address) override { FUZZ_CHECK(registered.erase(address) == 1); }
+  bool is_on_gpu() const override { return false; }
+  Result<reduce::SharedGpuMemory> allocate_on_gpu(std::uint64_t) override { return no_gpu(); }
+  void free_on_gpu(std::byte*) override { FUZZ_CHECK(false); }
+  Result<reduce::SharedReadyEvent> make_ready_event() override { return no_gpu(); }
+
   std::set<std::byte*> registered;
 
  private:
-  std::vector<PortFaults> faults_ = {{"net_fuzz0", {}}};
+  static tl::unexpected<Error> no_gpu() { return fail(ErrorCode::kUnsupported, "there is no GPU"); }
+};
+
+class PlayedReports final : public LaneReports {
+ public:
+  std::vector<command::PublishedStatus> published(std::uint8_t) const override { return {}; }
+  status::Lane lane_status(std::uint8_t lane) const override {
+    status::Lane out;
+    out.lcore = lane + 1u;
+    return out;
+  }
+  std::vector<status::Port> ports_status() const override { return {}; }
+  std::vector<lane::TraceEvent> trace(std::uint8_t) const override { return {}; }
+  std::vector<ReduceTotal> reduce_totals() const override { return {}; }
+  collective::ShardCounters shard_totals(std::uint8_t) const override { return {}; }
+  std::vector<PortFaults> port_faults() const override { return {{"net_fuzz0", {}}}; }
+  const port::FaultCounters& fault_counters(std::uint16_t, std::uint8_t) const override {
+    return fault_counts_;
+  }
+
+ private:
   port::FaultCounters fault_counts_;
-  std::vector<LocalAddress> local_ = {{0, *wire::parse_ip("10.0.0.1"), 24}};
 };
 
 ManagerOptions manager_options() {
@@ -210,7 +224,7 @@ class Run {
     FUZZ_CHECK(server->connections() == 0);
     FUZZ_CHECK(manager_->client_count() == 0);
     FUZZ_CHECK(manager_->group_count() == 0);
-    FUZZ_CHECK(lanes_.plans.empty() && lanes_.registered.empty());
+    FUZZ_CHECK(lanes_.plans.empty() && memory_.registered.empty());
     server->set_callbacks({});
   }
 
@@ -346,8 +360,10 @@ class Run {
   Input& input_;
   TimeNs now_ = 1'000'000'000'000;
   PlayedLanes lanes_;
+  PlayedMemory memory_;
+  PlayedReports reports_;
   std::unique_ptr<Manager> manager_ =
-      std::make_unique<Manager>(manager_options(), lanes_, *server, now_);
+      std::make_unique<Manager>(manager_options(), lanes_, memory_, reports_, *server, now_);
   std::array<ipc::UniqueFd, kSockets> sockets_;
   std::uint32_t request_ = 0;
 };

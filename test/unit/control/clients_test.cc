@@ -212,25 +212,25 @@ TEST_CASE("memory is registered before a lane may use it, until no lane does") {
   daemon.open(1);
   const std::uint32_t first = daemon.allocate(1);
   daemon.allocate(1, 12288);
-  CHECK(daemon.lanes.registered.size() == 2);
+  CHECK(daemon.memory.registered.size() == 2);
   daemon.send(1, MessageType::kFree, ipc::FreeRequest{first, 0});
-  CHECK(daemon.lanes.registered.size() == 2);  // the lane has it still
+  CHECK(daemon.memory.registered.size() == 2);  // the lane has it still
   daemon.lanes.finish(RequestType::kRemoveMemory);
   daemon.poll();
-  CHECK(daemon.lanes.registered.size() == 1);
-  daemon.lanes.register_error = "GPU gpu_emu0: no room";
+  CHECK(daemon.memory.registered.size() == 1);
+  daemon.memory.register_error = "GPU gpu_emu0: no room";
   daemon.take(1);
   daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
   daemon.refused(1, ErrorCode::kResourceExhausted, "gpu_emu0");
   daemon.manager.reset();
-  CHECK(daemon.lanes.registered.empty());
+  CHECK(daemon.memory.registered.empty());
 }
 
 TEST_CASE("memory on a GPU is the client's by its descriptor, and counts, until no lane has it") {
   Limits limits;
   limits.bytes_per_client = 16384;
   FakeDaemon daemon(limits);
-  daemon.lanes.on_gpu = true;
+  daemon.memory.on_gpu = true;
   daemon.open(1);
   daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{12288});
   const auto sent = daemon.take(1);
@@ -239,24 +239,24 @@ TEST_CASE("memory on a GPU is the client's by its descriptor, and counts, until 
   CHECK(reply.bytes == 12288);
   REQUIRE(sent.fds.size() == 1);
   CHECK(::lseek(sent.fds[0].get(), 0, SEEK_END) == 12288);
-  CHECK(daemon.lanes.gpu_memory.size() == 1);
-  CHECK(daemon.lanes.registered.empty());
+  CHECK(daemon.memory.gpu_memory.size() == 1);
+  CHECK(daemon.memory.registered.empty());
   const auto status = daemon.status_json()["clients"].at(0);
   CHECK(status["memories"][0]["on_gpu"] == true);
   CHECK(status["memory_bytes"] == 12288);
   daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
   daemon.refused(1, ErrorCode::kResourceExhausted, "its 16384");
-  CHECK(daemon.lanes.gpu_memory.size() == 1);
+  CHECK(daemon.memory.gpu_memory.size() == 1);
   daemon.hang_up(1);
-  CHECK(daemon.lanes.gpu_memory.size() == 1);  // a lane has it still
+  CHECK(daemon.memory.gpu_memory.size() == 1);  // a lane has it still
   daemon.lanes.finish(RequestType::kRemoveMemory);
   daemon.poll();
-  CHECK(daemon.lanes.gpu_memory.empty());
+  CHECK(daemon.memory.gpu_memory.empty());
 }
 
 TEST_CASE("memory on a CUDA device is the client's by CUDA's handle, and no descriptor") {
   FakeDaemon daemon;
-  daemon.lanes.on_gpu = daemon.lanes.on_cuda = true;
+  daemon.memory.on_gpu = daemon.memory.on_cuda = true;
   daemon.open(1);
   daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{12288});
   const auto sent = daemon.take(1);
@@ -271,12 +271,12 @@ TEST_CASE("memory on a CUDA device is the client's by CUDA's handle, and no desc
   daemon.lanes.answers.insert(RequestType::kRemoveMemory);
   daemon.send(1, MessageType::kFree, ipc::FreeRequest{reply.memory.memory, 0});
   CHECK(daemon.take(1).code() == ErrorCode::kOk);
-  CHECK(daemon.lanes.gpu_memory.empty());
+  CHECK(daemon.memory.gpu_memory.empty());
 }
 
 TEST_CASE("memory on a CUDA device goes when its client's process has ended, or in time") {
   FakeDaemon daemon;
-  daemon.lanes.on_gpu = daemon.lanes.on_cuda = true;
+  daemon.memory.on_gpu = daemon.memory.on_cuda = true;
   daemon.lanes.answers.insert({RequestType::kRemoveMemory, RequestType::kRemoveClient});
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
@@ -290,7 +290,7 @@ TEST_CASE("memory on a CUDA device goes when its client's process has ended, or 
   REQUIRE(daemon.take(connection).code() == ErrorCode::kOk);
   daemon.hang_up(connection);
   daemon.advance(1'000'000'000);
-  CHECK(daemon.lanes.gpu_memory.size() == 1);
+  CHECK(daemon.memory.gpu_memory.size() == 1);
   CHECK(daemon.status_json()["clients"][0]["memories"][0]["state"] == "lingering");
   const bool dies = GENERATE(true, false);
   if (dies) {
@@ -299,12 +299,12 @@ TEST_CASE("memory on a CUDA device goes when its client's process has ended, or 
     daemon.advance(20'000'000);
   } else {
     daemon.advance(3'900'000'000);
-    CHECK(daemon.lanes.gpu_memory.size() == 1);
+    CHECK(daemon.memory.gpu_memory.size() == 1);
     daemon.advance(200'000'000);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
   }
-  CHECK(daemon.lanes.gpu_memory.empty());
+  CHECK(daemon.memory.gpu_memory.empty());
   CHECK(daemon.manager->client_count() == 0);
 }
 
@@ -313,7 +313,7 @@ TEST_CASE("a client's events are as many as its commands, and go with it") {
   daemon.open(1);
   daemon.send(1, MessageType::kMakeEvent, {});
   daemon.refused(1, ErrorCode::kUnsupported, "no GPU");
-  daemon.lanes.on_cuda = true;
+  daemon.memory.on_cuda = true;
   for (std::uint32_t i = 1; i <= ipc::kCommandEntries; ++i) {
     daemon.send(1, MessageType::kMakeEvent, {});
     const auto sent = daemon.take(1);
@@ -323,12 +323,12 @@ TEST_CASE("a client's events are as many as its commands, and go with it") {
   }
   daemon.send(1, MessageType::kMakeEvent, {});
   daemon.refused(1, ErrorCode::kResourceExhausted, "256 events");
-  CHECK(daemon.lanes.ready_events == 256);
+  CHECK(daemon.memory.ready_events == 256);
   daemon.hang_up(1);
-  CHECK(daemon.lanes.ready_events == 256);  // a lane may still ask one
+  CHECK(daemon.memory.ready_events == 256);  // a lane may still ask one
   daemon.lanes.finish(RequestType::kRemoveClient);
   daemon.poll();
-  CHECK(daemon.lanes.ready_events == 0);
+  CHECK(daemon.memory.ready_events == 0);
 }
 
 TEST_CASE("memory is made while others are served, in order for each client") {
@@ -358,7 +358,7 @@ TEST_CASE("memory is made while others are served, in order for each client") {
   CHECK(daemon.take(1).header.request_id == second);
   CHECK(daemon.take(2).code() == ErrorCode::kOk);
   CHECK(worker.jobs.empty());
-  CHECK(daemon.lanes.registered.size() == 3);
+  CHECK(daemon.memory.registered.size() == 3);
 }
 
 TEST_CASE("a client that dies while its memory is made leaves nothing") {
@@ -374,7 +374,7 @@ TEST_CASE("a client that dies while its memory is made leaves nothing") {
   CHECK(worker.jobs.empty());
   CHECK(daemon.manager->client_count() == 0);
   CHECK(daemon.waiting(1) == 0);
-  CHECK(daemon.lanes.registered.empty());
+  CHECK(daemon.memory.registered.empty());
   CHECK(daemon.lanes.count(RequestType::kAddMemory) == 0);
 
   // Nor does a daemon that ends.
@@ -390,18 +390,18 @@ TEST_CASE("the control thread does not wait while memory is registered, or given
   daemon.open(1);
   daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
   CHECK_FALSE(worker.run_piece());  // it is faulted in
-  CHECK(daemon.lanes.registered.empty());
+  CHECK(daemon.memory.registered.empty());
   CHECK(worker.run_piece());
-  CHECK(daemon.lanes.registered.size() == 1);
+  CHECK(daemon.memory.registered.size() == 1);
   daemon.poll();
   const auto memory = ipc::body_as<ipc::AllocateReply>(daemon.take(1).body).value().memory;
   daemon.send(1, MessageType::kFree, ipc::FreeRequest{memory, 0});
   daemon.lanes.finish(RequestType::kRemoveMemory);
   daemon.poll();
-  CHECK(daemon.lanes.registered.size() == 1);
+  CHECK(daemon.memory.registered.size() == 1);
   CHECK(daemon.waiting(1) == 0);
   worker.run();
-  CHECK(daemon.lanes.registered.empty());
+  CHECK(daemon.memory.registered.empty());
   CHECK(daemon.take(1).code() == ErrorCode::kOk);
 
   // The daemon stops between two pieces, and with memory that nobody gave back yet.
@@ -413,15 +413,15 @@ TEST_CASE("the control thread does not wait while memory is registered, or given
   daemon.lanes.finish(RequestType::kRemoveMemory);
   daemon.poll();
   daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
-  CHECK(daemon.lanes.registered.size() == 1);
+  CHECK(daemon.memory.registered.size() == 1);
   worker.jobs.pop_front();
-  CHECK(daemon.lanes.registered.empty());
+  CHECK(daemon.memory.registered.empty());
   CHECK_FALSE(worker.run_piece());
   CHECK(worker.jobs.front().first());  // registered, and its end never told
-  CHECK(daemon.lanes.registered.size() == 1);
+  CHECK(daemon.memory.registered.size() == 1);
   worker.jobs.clear();
   daemon.manager.reset();
-  CHECK(daemon.lanes.registered.empty());
+  CHECK(daemon.memory.registered.empty());
 }
 
 TEST_CASE("the quota counts whole pages") {

@@ -76,73 +76,6 @@ class FakeLanes final : public LaneControl {
     delete plan;
     ++plans_destroyed;
   }
-  collective::ShardStatus shard_status(const command::GroupPlan& plan, std::uint8_t lane,
-                                       TimeNs) const override {
-    REQUIRE(lane < plan.shards.size());
-    return statuses[lane];
-  }
-  collective::ShardCounters shard_totals(std::uint8_t lane) const override {
-    return lane == 0 ? gone : collective::ShardCounters{};
-  }
-  std::vector<lane::TraceEvent> trace(std::uint8_t lane) const override {
-    return lane == 0 ? traces : std::vector<lane::TraceEvent>{};
-  }
-  std::vector<command::PublishedStatus> published(std::uint8_t lane) const override {
-    std::vector<command::PublishedStatus> out;
-    for (const command::GroupPlan* plan : plans) {
-      if (lane >= plan->shards.size()) continue;
-      out.push_back({plan->group_handle, statuses[lane], {}});
-      if (lane == 0 && members) out.back().members = *members;
-    }
-    return out;
-  }
-  status::Lane lane_status(std::uint8_t lane) const override {
-    status::Lane out;
-    out.lcore = lane + 1u;
-    return out;
-  }
-  bool registers_memory() const override { return registers; }
-  Result<void> register_memory(std::byte* address, std::uint64_t bytes) override {
-    if (!register_error.empty()) return fail(ErrorCode::kResourceExhausted, register_error);
-    REQUIRE(registered.emplace(address, bytes).second);
-    return {};
-  }
-  void unregister_memory(std::byte* address) override { REQUIRE(registered.erase(address) == 1); }
-  const std::vector<PortFaults>& port_faults() const override { return faults; }
-  void note_faults(std::uint16_t port, const FaultSettings& settings) override {
-    faults.at(port).faults = settings;
-  }
-  const port::FaultCounters* fault_counters(std::uint16_t port, std::uint8_t) const override {
-    return &fault_counts[port];
-  }
-  std::vector<ReduceTotal> reduce_totals() const override { return totals; }
-  bool makes_memory_on_gpu() const override { return on_gpu; }
-  Result<reduce::SharedReadyEvent> make_ready_event() override {
-    if (!on_cuda) return LaneControl::make_ready_event();
-    reduce::SharedReadyEvent made;
-    made.event = std::make_unique<CountedEvent>(ready_events);
-    made.handle.bytes[0] = static_cast<unsigned char>(ready_events);
-    return made;
-  }
-  Result<reduce::SharedGpuMemory> allocate_on_gpu(std::uint64_t bytes) override {
-    reduce::SharedGpuMemory memory;
-    memory.bytes = bytes;
-    if (on_cuda) {
-      memory.cuda.emplace();
-      memory.cuda->uuid.bytes[3] = 0xab;
-      memory.cuda->handle.bytes[63] = 0xcd;
-      memory.address = reinterpret_cast<std::byte*>(std::uintptr_t{0x7000} << 32);
-      gpu_memory.insert(memory.address);
-      return memory;
-    }
-    memory.fd = ::memfd_create("fake_gpu", MFD_CLOEXEC);
-    REQUIRE(::ftruncate(memory.fd, static_cast<off_t>(bytes)) == 0);
-    // An address that nobody here may touch, as a GPU's is.
-    memory.address = reinterpret_cast<std::byte*>(std::uintptr_t{0x7000} << 32) + gpu_memory.size();
-    gpu_memory.insert(memory.address);
-    return memory;
-  }
-  void free_on_gpu(std::byte* address) override { REQUIRE(gpu_memory.erase(address) == 1); }
 
   void done(std::uint8_t lane, command::Request* request) {
     command::Notice notice;
@@ -206,21 +139,94 @@ class FakeLanes final : public LaneControl {
   std::vector<PlanRequest> plan_requests;
   std::set<command::GroupPlan*> plans;
   int plans_destroyed = 0;
-  collective::ShardStatus statuses[2];
-  collective::ShardCounters gone;
-  std::vector<lane::TraceEvent> traces;
-  std::optional<command::MembersWait> members;
+  bool full = false;
+};
+
+class FakeMemory final : public ClientMemory {
+ public:
+  bool is_registered() const override { return registers; }
+  Result<void> register_host(std::byte* address, std::uint64_t bytes) override {
+    if (!register_error.empty()) return fail(ErrorCode::kResourceExhausted, register_error);
+    REQUIRE(registered.emplace(address, bytes).second);
+    return {};
+  }
+  void unregister_host(std::byte* address) override { REQUIRE(registered.erase(address) == 1); }
+  bool is_on_gpu() const override { return on_gpu; }
+  Result<reduce::SharedReadyEvent> make_ready_event() override {
+    if (!on_cuda) return fail(ErrorCode::kUnsupported, "there is no GPU");
+    reduce::SharedReadyEvent made;
+    made.event = std::make_unique<CountedEvent>(ready_events);
+    made.handle.bytes[0] = static_cast<unsigned char>(ready_events);
+    return made;
+  }
+  Result<reduce::SharedGpuMemory> allocate_on_gpu(std::uint64_t bytes) override {
+    reduce::SharedGpuMemory memory;
+    memory.bytes = bytes;
+    if (on_cuda) {
+      memory.cuda.emplace();
+      memory.cuda->uuid.bytes[3] = 0xab;
+      memory.cuda->handle.bytes[63] = 0xcd;
+      memory.address = reinterpret_cast<std::byte*>(std::uintptr_t{0x7000} << 32);
+      gpu_memory.insert(memory.address);
+      return memory;
+    }
+    memory.fd = ::memfd_create("fake_gpu", MFD_CLOEXEC);
+    REQUIRE(::ftruncate(memory.fd, static_cast<off_t>(bytes)) == 0);
+    // An address that nobody here may touch, as a GPU's is.
+    memory.address = reinterpret_cast<std::byte*>(std::uintptr_t{0x7000} << 32) + gpu_memory.size();
+    gpu_memory.insert(memory.address);
+    return memory;
+  }
+  void free_on_gpu(std::byte* address) override { REQUIRE(gpu_memory.erase(address) == 1); }
+
   bool registers = true;
   std::string register_error;
   std::map<std::byte*, std::uint64_t> registered;
-  std::vector<ReduceTotal> totals;
-  std::vector<PortFaults> faults = {{"net_a", {}}, {"net_b", {}}};
-  port::FaultCounters fault_counts[2];
   bool on_gpu = false;
   bool on_cuda = false;  ///< then that GPU is a CUDA device
   int ready_events = 0;
   std::set<std::byte*> gpu_memory;
-  bool full = false;
+};
+
+class FakeReports final : public LaneReports {
+ public:
+  explicit FakeReports(const FakeLanes& lanes) : lanes_(lanes) {}
+  collective::ShardCounters shard_totals(std::uint8_t lane) const override {
+    return lane == 0 ? gone : collective::ShardCounters{};
+  }
+  std::vector<lane::TraceEvent> trace(std::uint8_t lane) const override {
+    return lane == 0 ? traces : std::vector<lane::TraceEvent>{};
+  }
+  std::vector<command::PublishedStatus> published(std::uint8_t lane) const override {
+    std::vector<command::PublishedStatus> out;
+    for (const command::GroupPlan* plan : lanes_.plans) {
+      if (lane >= plan->shards.size()) continue;
+      out.push_back({plan->group_handle, statuses[lane], {}});
+      if (lane == 0 && members) out.back().members = *members;
+    }
+    return out;
+  }
+  status::Lane lane_status(std::uint8_t lane) const override {
+    status::Lane out;
+    out.lcore = lane + 1u;
+    return out;
+  }
+  std::vector<ReduceTotal> reduce_totals() const override { return totals; }
+  std::vector<status::Port> ports_status() const override { return {}; }
+  std::vector<PortFaults> port_faults() const override { return {{"net_a", {}}, {"net_b", {}}}; }
+  const port::FaultCounters& fault_counters(std::uint16_t port, std::uint8_t) const override {
+    return fault_counts[port];
+  }
+
+  collective::ShardStatus statuses[2];
+  collective::ShardCounters gone;
+  std::vector<lane::TraceEvent> traces;
+  std::optional<command::MembersWait> members;
+  std::vector<ReduceTotal> totals;
+  port::FaultCounters fault_counts[2];
+
+ private:
+  const FakeLanes& lanes_;
 };
 
 class FakeSink final : public ipc::MessageSink {
@@ -285,7 +291,7 @@ struct FakeDaemon {
   }
   void make() {
     manager.reset();
-    manager = std::make_unique<Manager>(options, lanes, sink, now, worker);
+    manager = std::make_unique<Manager>(options, lanes, memory, reports, sink, now, worker);
   }
   void poll(int rounds = 3) {
     for (int i = 0; i < rounds; ++i) manager->poll(now);
@@ -396,6 +402,8 @@ struct FakeDaemon {
 
   TimeNs now = 1'000'000'000'000;
   FakeLanes lanes;
+  FakeMemory memory;
+  FakeReports reports{lanes};
   FakeSink sink;
   ManagerOptions options;
   ipc::Worker* worker;

@@ -31,8 +31,8 @@ TEST_CASE("faults go to every lane, show in the status, and are cleared") {
   daemon.send(5, MessageType::kInject, ipc::bytes_of(drop_on("net_b", 0.25)), 0);
   CHECK(daemon.take(5).code() == ErrorCode::kOk);
   CHECK(daemon.lanes.count(RequestType::kSetFaults) == 2);
-  daemon.lanes.fault_counts[1].frames = 100;
-  daemon.lanes.fault_counts[1].dropped = 25;
+  daemon.reports.fault_counts[1].frames = 100;
+  daemon.reports.fault_counts[1].dropped = 25;
   json faults = faults_of(daemon);
   REQUIRE(faults.size() == 1);
   CHECK(faults[0]["port"] == "net_b");
@@ -76,9 +76,9 @@ TEST_CASE("a group's status has what was sent again, of all its lanes") {
   FakeDaemon daemon;
   daemon.open(1);
   daemon.form({1}, 3);
-  daemon.lanes.statuses[0].counters.retransmissions = 3;
-  daemon.lanes.statuses[1].counters.retransmissions = 4;
-  daemon.lanes.statuses[1].counters.drops[static_cast<int>(wire::Drop::kPayloadCrc)] = 2;
+  daemon.reports.statuses[0].counters.retransmissions = 3;
+  daemon.reports.statuses[1].counters.retransmissions = 4;
+  daemon.reports.statuses[1].counters.drops[static_cast<int>(wire::Drop::kPayloadCrc)] = 2;
   const json group = daemon.group_json();
   CHECK(group["retransmissions"] == 7);
   CHECK(group["shards"][1]["counters"]["retransmissions"] == 4);

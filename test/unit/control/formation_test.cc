@@ -359,7 +359,7 @@ TEST_CASE("a timeout names the rank and the lane that were not heard") {
   daemon.open(1);
   daemon.join(1, join_body(0, table_of(3)));
   daemon.lanes.formed(1, 0);
-  daemon.lanes.statuses[1].upstream_heard = true;
+  daemon.reports.statuses[1].upstream_heard = true;
   daemon.advance(daemon.options.limits.formation_default_ns);
   const auto sent = daemon.take(1);
   CHECK(sent.code() == ErrorCode::kTimedOut);

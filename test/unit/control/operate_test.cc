@@ -84,7 +84,7 @@ TEST_CASE("the trace names groups that are gone, and an abort's reason") {
   aborted.type = lane::TraceType::kAborted;
   aborted.value = static_cast<std::uint64_t>(AbortCode::kClientDied);
   aborted.culprit_rank = 2;
-  daemon.lanes.traces = {posted, aborted};
+  daemon.reports.traces = {posted, aborted};
   daemon.send(9, MessageType::kTrace, {});
   const json trace = json_of(daemon.take(9));
   CHECK(trace["now_ns"] == daemon.now);
@@ -107,7 +107,7 @@ TEST_CASE("ops say who waits for whom, and since when") {
   daemon.open(1);
   daemon.form({1}, 3);
   CHECK(daemon.status_json()["ops"].empty());
-  collective::ShardStatus& status = daemon.lanes.statuses[1];
+  collective::ShardStatus& status = daemon.reports.statuses[1];
   status.posted_op_seq = 8;
   status.done_op_seq = 6;
   status.downstream_posted_op_seq = 8;
@@ -140,7 +140,7 @@ TEST_CASE("an op that waits for a member of this rank says for which") {
   FakeDaemon daemon;
   daemon.open(1);
   daemon.form({1}, 3);
-  daemon.lanes.members = command::MembersWait{9, 1, false, daemon.now - 500'000'000};
+  daemon.reports.members = command::MembersWait{9, 1, false, daemon.now - 500'000'000};
   const json ops = daemon.status_json()["ops"];
   REQUIRE(ops.size() == 1);
   CHECK(ops[0]["waits_for"] == "this rank");
@@ -152,9 +152,9 @@ TEST_CASE("a lane's transport counters are those of all groups, gone ones too") 
   FakeDaemon daemon;
   daemon.open(1);
   daemon.form({1}, 3);
-  daemon.lanes.statuses[0].counters.retransmissions = 3;
-  daemon.lanes.gone.retransmissions = 40;
-  daemon.lanes.gone.drops[static_cast<int>(wire::Drop::kDuplicate)] = 5;
+  daemon.reports.statuses[0].counters.retransmissions = 3;
+  daemon.reports.gone.retransmissions = 40;
+  daemon.reports.gone.drops[static_cast<int>(wire::Drop::kDuplicate)] = 5;
   const json transport = daemon.status_json()["lanes"][0]["transport"];
   CHECK(transport["retransmissions"] == 43);
   CHECK(transport["drops"][wire::name_of(wire::Drop::kDuplicate)] == 5);

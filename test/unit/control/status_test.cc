@@ -37,10 +37,10 @@ TEST_CASE("what was reduced is told by backend and path, groups that are gone in
   FakeDaemon daemon;
   daemon.open(1);
   daemon.form({1}, 3);
-  daemon.lanes.totals = {{"cpu avx2", "cpu", {1, 2, 3}}, {"emu", "mapped", {10, 20, 30}}};
-  daemon.lanes.statuses[0].backend_name = "emu";
-  daemon.lanes.statuses[0].backend_path = "mapped";
-  daemon.lanes.statuses[0].backend = {5, 6, 7};
+  daemon.reports.totals = {{"cpu avx2", "cpu", {1, 2, 3}}, {"emu", "mapped", {10, 20, 30}}};
+  daemon.reports.statuses[0].backend_name = "emu";
+  daemon.reports.statuses[0].backend_path = "mapped";
+  daemon.reports.statuses[0].backend = {5, 6, 7};
   // Lane 1 has published nothing yet.
   const json reduce = daemon.status_json()["reduce"];
   REQUIRE(reduce.size() == 2);
@@ -58,9 +58,9 @@ TEST_CASE("what names a group on the wire is for its user, root and the daemon's
   FakeDaemon daemon;
   daemon.open(1);
   daemon.form({1}, 3);
-  daemon.lanes.statuses[1].posted_op_seq = 1;
-  daemon.lanes.traces = {{}};
-  daemon.lanes.traces[0].group_handle = 1;
+  daemon.reports.statuses[1].posted_op_seq = 1;
+  daemon.reports.traces = {{}};
+  daemon.reports.traces[0].group_handle = 1;
   const uid_t stranger = 4711;
   for (const uid_t viewer : {uid_t{0}, ::geteuid(), test::kUid, stranger}) {
     INFO("uid " << viewer);
@@ -124,7 +124,7 @@ TEST_CASE("a formed group says which op waits for whom") {
   daemon.open(1);
   daemon.form({1}, 3);
   CHECK(daemon.group_json()["waits_for"].empty());
-  collective::ShardStatus& status = daemon.lanes.statuses[1];
+  collective::ShardStatus& status = daemon.reports.statuses[1];
   status.posted_op_seq = 8;
   status.done_op_seq = 6;
   status.downstream_posted_op_seq = 6;
@@ -151,13 +151,13 @@ TEST_CASE("a formed group names the member of this rank that is late") {
   command::MembersWait late;
   late.op_seq = 3;
   late.member = 1;
-  daemon.lanes.members = late;
+  daemon.reports.members = late;
   CHECK(daemon.group_json()["waits_for"] ==
         json::array({"op 3: member 1 of this rank (pid 1002), which has not called it"}));
-  daemon.lanes.members->computes = true;
+  daemon.reports.members->computes = true;
   CHECK_THAT(daemon.group_json()["waits_for"][0].get<std::string>(),
              Catch::Contains("whose stream still computes its input"));
-  daemon.lanes.members.reset();
+  daemon.reports.members.reset();
   daemon.leave(1, handle);
   CHECK(daemon.group_json()["waits_for"][0] == "member 1 to leave");
 }
@@ -172,11 +172,11 @@ TEST_CASE("a closing group says which lanes it waits for, an aborted one why it 
   daemon.send(1, MessageType::kAbort, abort);
   CHECK_THAT(daemon.group_json()["aborted"].get<std::string>(), Catch::Contains("enough"));
   CHECK(daemon.group_json()["waits_for"][0] == "member 0 to leave");
-  daemon.lanes.statuses[1].in_backend = 3;
-  daemon.lanes.statuses[1].backend_name = "emu";
+  daemon.reports.statuses[1].in_backend = 3;
+  daemon.reports.statuses[1].backend_name = "emu";
   CHECK_THAT(daemon.group_json()["waits_for"].at(1).get<std::string>(),
              Catch::StartsWith("lane 1: the backend emu to give back 3 chunks"));
-  daemon.lanes.statuses[1].in_backend = 0;
+  daemon.reports.statuses[1].in_backend = 0;
   daemon.leave(1, handle);
   CHECK(daemon.group_json()["state"] == "closing");
   CHECK(daemon.group_json()["waits_for"] == json({"lane 0 to close", "lane 1 to close"}));

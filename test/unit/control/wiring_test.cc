@@ -35,7 +35,7 @@ class Wiring {
     options.pages = pages;
     lanes.answers.insert(
         {RequestType::kRemoveClient, RequestType::kRemoveMemory, RequestType::kLeaveGroup});
-    manager = std::make_unique<Manager>(options, lanes, *server, now);
+    manager = std::make_unique<Manager>(options, lanes, memory, reports, *server, now);
     server->set_callbacks(
         {[this](ipc::ConnectionId id, const ipc::PeerCredentials& peer, ipc::Message&& message) {
            manager->on_message(id, peer, message, now);
@@ -82,6 +82,8 @@ class Wiring {
 
   TimeNs now = 1;
   test::FakeLanes lanes;
+  test::FakeMemory memory;
+  test::FakeReports reports{lanes};
   std::unique_ptr<ipc::ControlServer> server;
   std::unique_ptr<Manager> manager;
 

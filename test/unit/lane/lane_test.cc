@@ -372,7 +372,7 @@ TEST_CASE("an abort is told although the backend gives nothing back; the memory 
   for (int i = 0; i < 1'000; ++i) ranks.round(20'000);  // lanes publish every 10 ms
   for (const std::uint16_t rank : {0, 1}) {
     CHECK_FALSE(ranks.rank(rank).client->completion());
-    CHECK(ranks.rank(rank).datapath->lane(0).shard_status(TwoRanks::kGroup)->in_backend > 0);
+    CHECK(ranks.rank(rank).datapath->lane(0).published().at(0).status.in_backend > 0);
   }
   gives_back = true;
   for (const std::uint16_t rank : {0, 1}) {
@@ -405,10 +405,10 @@ TEST_CASE("a neighbour that is silent is found, and the status says who was wait
   TwoRanks ranks(options);
   REQUIRE(ranks.form());
   ranks.run_until([] { return false; }, 2 * Lane::kPublicationNs);
-  const auto status = ranks.rank(0).datapath->lane(0).shard_status(TwoRanks::kGroup);
-  REQUIRE(status);
-  CHECK(status->state == collective::ShardState::kFormed);
-  CHECK_FALSE(ranks.rank(0).datapath->lane(0).shard_status(99));
+  const auto published = ranks.rank(0).datapath->lane(0).published();
+  REQUIRE(published.size() == 1);
+  CHECK(published[0].group_handle == TwoRanks::kGroup);
+  CHECK(published[0].status.state == collective::ShardState::kFormed);
   // Only rank 0's lane goes on.
   for (TimeNs end = ranks.now + 300'000'000; ranks.now < end; ranks.now += 100'000) {
     ranks.rank(0).datapath->lane(0).poll_once(ranks.now);

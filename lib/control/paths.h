@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Addresses of this daemon, and the ways of a group's frames to its neighbours. Plain data; any
+/// thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "wire/frame.h"
+
+namespace gradwire::control {
+
+/// One address of this daemon. `port` is what ShardPlacement's down_port and up_port mean.
+struct LocalAddress {
+  std::uint16_t port = 0;
+  wire::IpAddress ip;
+  std::uint8_t prefix_bits = 0;
+};
+
+/// One way of frames to a neighbour: both ends choose the same two addresses, since they choose
+/// from the same table by the same rule (see common_addresses).
+struct NeighbourPath {
+  std::uint16_t rank = 0;
+  std::uint64_t incarnation = 0;
+  std::uint16_t port = 0;
+  wire::IpAddress local_ip;
+  wire::IpAddress remote_ip;
+  std::optional<wire::MacAddress> remote_mac;  ///< none until it has answered
+  std::uint16_t remote_base_udp_port = 0;      ///< its lane i listens there + i
+};
+
+/// The ways to one neighbour are shared out among the lanes: rails. `paths` is not empty.
+[[nodiscard]] inline const NeighbourPath& path_of(std::span<const NeighbourPath> paths,
+                                                  std::uint8_t lane) noexcept {
+  return paths[lane % paths.size()];
+}
+
+}  // namespace gradwire::control
