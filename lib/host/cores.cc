@@ -36,10 +36,10 @@ std::vector<int> cpus_of(const Machine& machine, const Subject& subject) {
 void check_cores(const Machine& machine, const Subject& subject, Findings& out) {
   const auto cpus = cpus_of(machine, subject);
   constexpr const char* kWhy =
-      "a lane that is preempted for a millisecond stalls the whole ring for it";
+      "if a lane is preempted for a millisecond, the whole ring stalls that long";
   if (cpus.empty()) {
     out.push_back({"cores", "", Verdict::kWarn, "no CPU is isolated", kWhy,
-                   "scripts/setup-host.sh --isolate CPUS, and a reboot; on shared cores "
+                   "scripts/setup-host.sh --isolate CPUS, then reboot; or, on shared cores, set "
                    "lanes.polling = \"adaptive\""});
     return;
   }
@@ -58,13 +58,13 @@ void check_cores(const Machine& machine, const Subject& subject, Findings& out) 
     Finding finding{"cores",
                     name,
                     problems.empty() ? Verdict::kOk : Verdict::kWarn,
-                    fmt::format("isolated {}, tickless {}, NUMA node {}, threads of its core {}",
+                    fmt::format("isolated: {}, tickless: {}, NUMA node {}, CPUs of its core: {}",
                                 facts->isolated ? "yes" : "no", facts->nohz_full ? "yes" : "no",
-                                facts->numa_node, siblings.empty() ? "not known" : siblings),
+                                facts->numa_node, siblings.empty() ? "unknown" : siblings),
                     kWhy,
                     ""};
     if (!facts->isolated || !facts->nohz_full) {
-      finding.mend = fmt::format("scripts/setup-host.sh --isolate {}, and a reboot", cpu);
+      finding.mend = fmt::format("scripts/setup-host.sh --isolate {}, then reboot", cpu);
     }
     if (node >= 0 && facts->numa_node >= 0 && facts->numa_node != node) {
       finding.value += fmt::format("; the NIC is on node {}", node);
@@ -79,7 +79,7 @@ void check_governor(const Machine& machine, const Subject& subject, Findings& ou
   auto cpus = cpus_of(machine, subject);
   if (cpus.empty()) cpus.push_back(0);
   constexpr const char* kWhy =
-      "a core that saves power takes tens of microseconds to come back to full speed";
+      "a core in power saving needs tens of microseconds to return to full speed";
   std::set<std::string> slow;
   bool told = false;
   for (const int cpu : cpus) {
@@ -90,7 +90,7 @@ void check_governor(const Machine& machine, const Subject& subject, Findings& ou
   }
   if (!told) {
     out.push_back({"frequency", "", Verdict::kSkip,
-                   "the kernel does not set it here, as in most virtual machines", kWhy, ""});
+                   "the kernel does not control it here, as in most virtual machines", kWhy, ""});
     return;
   }
   std::string value = "performance";

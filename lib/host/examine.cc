@@ -8,12 +8,12 @@ namespace gradwire::host {
 void check_versions(const Machine& machine, Findings& out) {
   std::string value = fmt::format("gradwire {}, built with DPDK {}, kernel {}", GRADWIRE_VERSION,
                                   GRADWIRE_DPDK_VERSION,
-                                  machine.text("/proc/sys/kernel/osrelease").value_or("not known"));
+                                  machine.text("/proc/sys/kernel/osrelease").value_or("unknown"));
   if (const auto driver = machine.text("/sys/module/nvidia/version")) {
     value += fmt::format(", NVIDIA driver {}", *driver);
   }
   out.push_back({"versions", "", Verdict::kOk, value,
-                 "the daemons of a group have to be of one version", ""});
+                 "the daemons of a group must have the same version", ""});
 }
 
 Findings examine(const Machine& machine, const Subject& subject) {

@@ -36,11 +36,10 @@ std::string to_text(std::span<const Finding> findings) {
                        finding.subject.empty() ? "" : ", ", finding.subject, finding.value);
     if (finding.verdict != Verdict::kWarn && finding.verdict != Verdict::kFail) continue;
     if (!finding.why.empty()) out += fmt::format("      why:  {}\n", finding.why);
-    if (!finding.mend.empty()) out += fmt::format("      mend: {}\n", finding.mend);
+    if (!finding.mend.empty()) out += fmt::format("      fix:  {}\n", finding.mend);
   }
-  out +=
-      fmt::format("{}: {} ok, {} to look at, {} failed, {} skipped\n",
-                  is_fit(findings) ? "fit" : "not fit", counts[0], counts[1], counts[2], counts[3]);
+  out += fmt::format("{}: {} ok, {} warn, {} fail, {} skip\n", is_fit(findings) ? "fit" : "not fit",
+                     counts[0], counts[1], counts[2], counts[3]);
   return out;
 }
 
@@ -60,7 +59,7 @@ nlohmann::json to_json(std::span<const Finding> findings) {
 std::string to_sentence(const Finding& finding) {
   return fmt::format("{}{}{}: {}{}{}{}{}", finding.check, finding.subject.empty() ? "" : ", ",
                      finding.subject, finding.value, finding.why.empty() ? "" : ": ", finding.why,
-                     finding.mend.empty() ? "" : "; mend: ", finding.mend);
+                     finding.mend.empty() ? "" : "; fix: ", finding.mend);
 }
 
 }  // namespace gradwire::host

@@ -34,13 +34,12 @@ void check_place(const Machine& machine, const std::string& gpu, const Subject& 
     const std::string nic_root = host::pci_root(nic.address, machine.path("/sys/bus/pci/devices"));
     const bool far = node >= 0 && nic.numa_node >= 0 && node != nic.numa_node;
     const bool apart = !root.empty() && !nic_root.empty() && root != nic_root;
-    out.push_back(
-        {"GPU and NIC", fmt::format("{} and {}", gpu, nic.address),
-         far ? Verdict::kWarn : Verdict::kOk,
-         fmt::format("NUMA nodes {} and {}, PCIe roots {}", node, nic.numa_node,
-                     apart ? fmt::format("{} and {}", root, nic_root) : "the same"),
-         "each payload crosses from one to the other, and between nodes that is a narrow way",
-         far ? "choose a NIC of the GPU's node: nvidia-smi topo -m shows which" : ""});
+    out.push_back({"GPU and NIC", fmt::format("{} and {}", gpu, nic.address),
+                   far ? Verdict::kWarn : Verdict::kOk,
+                   fmt::format("NUMA nodes {} and {}, PCIe roots {}", node, nic.numa_node,
+                               apart ? fmt::format("{} and {}", root, nic_root) : "the same"),
+                   "every payload moves between the two, and the link between NUMA nodes is slow",
+                   far ? "choose a NIC on the GPU's node (nvidia-smi topo -m shows it)" : ""});
   }
 }
 
@@ -50,8 +49,8 @@ void check_gpus(const Machine& machine, const Subject& subject, Findings& out) {
   const auto gpus = find_gpus(machine);
   if (gpus.empty()) {
     out.push_back({"GPU", "", subject.reduces_on_gpu ? Verdict::kFail : Verdict::kSkip,
-                   "no NVIDIA GPU is here", "the CPU reduces without one",
-                   subject.reduces_on_gpu ? "gpu.device = \"\"" : ""});
+                   "this host has no NVIDIA GPU", "without a GPU the CPU reduces",
+                   subject.reduces_on_gpu ? "set gpu.device = \"\"" : ""});
     return;
   }
   const auto version = machine.text("/proc/driver/nvidia/version");
@@ -68,20 +67,21 @@ void check_gpus(const Machine& machine, const Subject& subject, Findings& out) {
   const bool peermem = machine.exists("/sys/module/nvidia_peermem");
   // The open kernel module exports dma-buf; the other does not.
   const bool open = version && version->find("Open Kernel Module") != std::string::npos;
-  out.push_back({"GPUDirect", "", peermem || open ? Verdict::kOk : Verdict::kWarn,
-                 peermem ? "nvidia-peermem is loaded"
-                         : (open ? "dma-buf, of the open kernel module"
-                                 : "neither nvidia-peermem "
-                                   "nor dma-buf"),
-                 "with one of them a NIC can read and write GPU memory by itself, which "
-                 "gpu.staging = gpudirect needs; copy and mapped do without",
-                 peermem || open ? "" : "modprobe nvidia-peermem, or the open kernel module"});
+  out.push_back(
+      {"GPUDirect", "", peermem || open ? Verdict::kOk : Verdict::kWarn,
+       peermem ? "nvidia-peermem is loaded"
+               : (open ? "the open kernel module offers dma-buf"
+                       : "neither nvidia-peermem "
+                         "nor dma-buf"),
+       "gpu.staging = gpudirect needs one of them so that a NIC can read and write GPU memory; "
+       "copy and mapped need neither",
+       peermem || open ? "" : "modprobe nvidia-peermem, or install the open kernel module"});
   const bool gdrcopy = machine.exists("/dev/gdrdrv");
   out.push_back({"GDRCopy", "", gdrcopy ? Verdict::kOk : Verdict::kWarn,
-                 gdrcopy ? "/dev/gdrdrv is there" : "/dev/gdrdrv is not there",
-                 "the CPU writes small payloads into GPU memory through it, faster than a copy "
-                 "engine is started",
-                 gdrcopy ? "" : "install GDRCopy and modprobe gdrdrv"});
+                 gdrcopy ? "/dev/gdrdrv exists" : "/dev/gdrdrv does not exist",
+                 "with it the CPU can write small payloads into GPU memory, which is faster than "
+                 "starting a copy engine",
+                 gdrcopy ? "" : "install GDRCopy, then modprobe gdrdrv"});
 }
 
 }  // namespace gradwire::host

@@ -71,7 +71,7 @@ Result<std::vector<int>> parse_cpu_list(std::string_view text) {
     const auto last = dash == std::string_view::npos ? first : to_int(item.substr(dash + 1));
     if (!first || !last || *first < 0 || *last < *first || *last > kMaxCpu) {
       return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("CPU list \"{}\": \"{}\" is no CPU and no range such as 0-3",
+                  fmt::format("CPU list \"{}\": \"{}\" is neither a CPU nor a range such as 0-3",
                               trimmed(text), item));
     }
     for (int cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
@@ -100,7 +100,8 @@ Result<CoreFacts> read_core_facts(int cpu, const std::string& sysfs_root) {
   const std::string own = fmt::format("{}/cpu{}", cpus, cpu);
   std::error_code ignored;
   if (!std::filesystem::is_directory(own, ignored)) {
-    return fail(ErrorCode::kNotFound, fmt::format("{} is not there: no CPU {}", own, cpu));
+    return fail(ErrorCode::kNotFound,
+                fmt::format("this host has no CPU {1} ({0} does not exist)", own, cpu));
   }
   const auto isolated = is_listed(cpu, cpus + "/isolated");
   if (!isolated) return tl::unexpected(isolated.error());
@@ -115,24 +116,24 @@ std::vector<std::string> isolation_problems(std::span<const CoreFacts> cpus, int
     std::vector<int> list;
     for (const CoreFacts& core : cpus) list.push_back(core.cpu);
     std::sort(list.begin(), list.end());
-    problems.push_back(fmt::format("it floats over {} CPUs ({}): pin it to one, as in --lcores 1@1",
+    problems.push_back(fmt::format("it may run on {} CPUs ({}): pin it to one, as in --lcores 1@1",
                                    list.size(), to_cpu_list(list)));
   }
   for (const CoreFacts& core : cpus) {
     if (!core.isolated) {
-      problems.push_back(fmt::format(
-          "CPU {} is shared with other tasks: isolate it (kernel parameter isolcpus={})", core.cpu,
-          core.cpu));
-    }
-    if (!core.nohz_full) {
       problems.push_back(
-          fmt::format("CPU {} takes timer ticks: make it tickless (kernel parameter nohz_full={})",
+          fmt::format("other tasks may run on CPU {}: isolate it (kernel parameter isolcpus={})",
                       core.cpu, core.cpu));
     }
+    if (!core.nohz_full) {
+      problems.push_back(fmt::format(
+          "timer ticks interrupt CPU {}: make it tickless (kernel parameter nohz_full={})",
+          core.cpu, core.cpu));
+    }
     if (port_numa_node >= 0 && core.numa_node >= 0 && core.numa_node != port_numa_node) {
-      problems.push_back(
-          fmt::format("CPU {} is on NUMA node {}, its port on node {}: choose a core of node {}",
-                      core.cpu, core.numa_node, port_numa_node, port_numa_node));
+      problems.push_back(fmt::format(
+          "CPU {} is on NUMA node {}, but its port is on node {}: choose a core of node {}",
+          core.cpu, core.numa_node, port_numa_node, port_numa_node));
     }
   }
   return problems;
@@ -141,7 +142,7 @@ std::vector<std::string> isolation_problems(std::span<const CoreFacts> cpus, int
 Result<std::uint64_t> read_involuntary_switches(int thread_id, const std::string& procfs_root) {
   const std::string path = fmt::format("{}/self/task/{}/status", procfs_root, thread_id);
   std::ifstream in(path);
-  if (!in) return fail(ErrorCode::kNotFound, path + " cannot be read: no such thread here");
+  if (!in) return fail(ErrorCode::kNotFound, path + " cannot be read: no such thread");
   constexpr std::string_view kLabel = "nonvoluntary_ctxt_switches:";
   std::string line;
   while (std::getline(in, line)) {
@@ -153,7 +154,7 @@ Result<std::uint64_t> read_involuntary_switches(int thread_id, const std::string
     if (error == std::errc{} && parsed == end) return count;
     break;
   }
-  return fail(ErrorCode::kSystem, path + " has no number of nonvoluntary_ctxt_switches");
+  return fail(ErrorCode::kSystem, path + " does not show nonvoluntary_ctxt_switches as a number");
 }
 
 }  // namespace gradwire::host

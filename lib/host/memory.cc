@@ -12,7 +12,8 @@ namespace {
 
 constexpr const char* kNodes = "/sys/devices/system/node";
 constexpr const char* kWhyPages =
-    "packets and gradients lie in hugepages, on the node of their NIC: without them nothing starts";
+    "packets and gradients live in hugepages on the NUMA node of their NIC; the daemon does not "
+    "start without them";
 
 struct Pages {
   std::int64_t total = 0;
@@ -65,15 +66,17 @@ void check_hugepages(const Machine& machine, const Subject& subject, Findings& o
     const int node = std::stoi(name.substr(4));
     if (nic_nodes.contains(node) && mib < wanted) {
       finding.verdict = mib == 0 ? Verdict::kFail : Verdict::kWarn;
-      finding.value += fmt::format("; the NIC is on this node, and {} MiB are wanted", wanted);
+      finding.value +=
+          fmt::format("; the NIC is on this node, and the daemon wants {} MiB here", wanted);
       finding.mend = fmt::format("scripts/setup-host.sh --hugepages {}:{}", node, wanted / 2);
     } else if (mib == 0) {
       finding.verdict = Verdict::kWarn;
-      finding.value += "; a daemon whose control CPU is on this node does not start";
-      finding.why = "the EAL keeps what all its threads share on the main lcore's node";
+      finding.value += "; a daemon cannot start if its main lcore is on this node";
+      finding.why = "the EAL keeps the memory that all its threads share on the main lcore's node";
       finding.mend = fmt::format(
-          "scripts/setup-host.sh --hugepages {}:{}, or a main lcore on a node that has pages", node,
-          kControlMib / 2);
+          "scripts/setup-host.sh --hugepages {}:{}, or put the main lcore on a node that has "
+          "hugepages",
+          node, kControlMib / 2);
     }
     nodes.push_back(std::move(finding));
   }
@@ -84,7 +87,7 @@ void check_hugepages(const Machine& machine, const Subject& subject, Findings& o
                      fmt::format("scripts/setup-host.sh --hugepages {}", wanted / 2)});
   } else if (!is_mounted(machine)) {
     nodes.push_back({"hugepages", "", Verdict::kFail, "no hugetlbfs is mounted",
-                     "DPDK takes its pages from a mounted hugetlbfs",
+                     "DPDK allocates hugepages from a mounted hugetlbfs",
                      "mount -t hugetlbfs -o pagesize=2M none /dev/hugepages"});
   }
   out.insert(out.end(), nodes.begin(), nodes.end());
@@ -94,12 +97,11 @@ void check_memlock(const Machine& machine, Findings& out) {
   constexpr std::uint64_t kEnough = std::uint64_t{1} << 30;
   const std::uint64_t limit = machine.memlock_bytes();
   const bool enough = limit >= kEnough;
-  out.push_back(
-      {"memlock", "", enough ? Verdict::kOk : Verdict::kWarn,
-       limit == kUnlimited ? "unlimited" : fmt::format("{} MiB", limit >> 20),
-       "vfio counts memory that a NIC reaches as locked: a daemon that is not root cannot "
-       "start below the size of its hugepages",
-       enough ? "" : "scripts/setup-host.sh --memlock unlimited, and log in again"});
+  out.push_back({"memlock", "", enough ? Verdict::kOk : Verdict::kWarn,
+                 limit == kUnlimited ? "unlimited" : fmt::format("{} MiB", limit >> 20),
+                 "vfio counts all memory that a NIC can access as locked: unless it runs as root, "
+                 "a daemon needs a limit as large as its hugepages",
+                 enough ? "" : "scripts/setup-host.sh --memlock unlimited, then log in again"});
 }
 
 }  // namespace gradwire::host

@@ -62,7 +62,7 @@ Result<PathMtu> find_interface(const sockaddr_in& peer, const std::string& text)
   if (route.get() < 0 ||
       connect(route.get(), reinterpret_cast<const sockaddr*>(&peer), sizeof peer) != 0 ||
       getsockname(route.get(), reinterpret_cast<sockaddr*>(&local), &length) != 0) {
-    return system_error(fmt::format("no route of the kernel's to {}", text));
+    return system_error(fmt::format("the kernel has no route to {}", text));
   }
   PathMtu found;
   ifaddrs* all = nullptr;
@@ -76,8 +76,9 @@ Result<PathMtu> find_interface(const sockaddr_in& peer, const std::string& text)
   freeifaddrs(all);
   ifreq request{};
   if (found.interface.empty() || found.interface.size() >= sizeof request.ifr_name) {
-    return fail(ErrorCode::kNotFound,
-                fmt::format("no interface has the local address to {}", text));
+    return fail(
+        ErrorCode::kNotFound,
+        fmt::format("no interface has the address that the kernel would use to reach {}", text));
   }
   std::memcpy(request.ifr_name, found.interface.c_str(), found.interface.size() + 1);
   if (ioctl(route.get(), SIOCGIFMTU, &request) != 0) return system_error(found.interface);
@@ -165,7 +166,8 @@ Result<PathMtu> probe_path_mtu(const std::string& peer, int timeout_ms) {
   auto found = find_interface(address, peer);
   if (!found) return found;
   const Socket raw(socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_ICMP));
-  if (raw.get() < 0) return system_error("a raw socket for echo requests needs CAP_NET_RAW");
+  if (raw.get() < 0)
+    return system_error("opening a raw socket for echo requests, which needs CAP_NET_RAW");
   // Nobody may split it, and what the kernel remembers of the path is not believed.
   const int probe = IP_PMTUDISC_PROBE;
   if (setsockopt(raw.get(), IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof probe) != 0) {
@@ -194,24 +196,23 @@ Finding check_path_mtu(const std::string& peer, const Result<PathMtu>& probed,
       peer,
       Verdict::kOk,
       "",
-      "one switch port or host that carries less drops every full packet, and groups do "
-      "not form",
+      "if one switch port or host carries less, it drops every full packet and groups do not form",
       ""};
   if (!probed) {
     finding.verdict = Verdict::kFail;
     finding.value = probed.error().message;
     finding.mend =
-        "if the kernel has no part in the NIC (vfio), probe from another host of the segment, or "
-        "form a group: its hellos are of full size and name what does not come through";
+        "if the NIC is bound to vfio, probe from another host of the segment, or form a group: it "
+        "tells which rank full-size packets do not reach";
     return finding;
   }
-  finding.value = fmt::format("{} of {} bytes by {}", probed->path_mtu, probed->interface_mtu,
+  finding.value = fmt::format("{} of {} bytes through {}", probed->path_mtu, probed->interface_mtu,
                               probed->interface);
   if (probed->path_mtu == 0) {
     finding.verdict = Verdict::kFail;
-    finding.value = fmt::format("no answer by {}", probed->interface);
-    finding.why = "the peer is down, or something on the way drops echo requests";
-    finding.mend = fmt::format("ping {}; then cable, VLAN and addresses", peer);
+    finding.value = fmt::format("no answer through {}", probed->interface);
+    finding.why = "the peer is down, or something on the path drops echo requests";
+    finding.mend = fmt::format("ping {}; then check cable, VLAN and addresses", peer);
     return finding;
   }
   // Where nobody says what the path shall carry it is what its first interface does.
@@ -221,17 +222,17 @@ Finding check_path_mtu(const std::string& peer, const Result<PathMtu>& probed,
   if (probed->path_mtu < kMinMtu) {
     // A smaller mtu than that the configuration refuses.
     finding.verdict = Verdict::kFail;
-    finding.why = fmt::format("it is {} bytes too small: gradwire needs {} at least",
+    finding.why = fmt::format("it is {} bytes too small: gradwire needs at least {}",
                               kMinMtu - probed->path_mtu, kMinMtu);
     finding.mend = fmt::format(
-        "raise the MTU of {}, of the switch ports and of {} to {} and some for the Ethernet header",
+        "raise the MTU of {}, of the switch ports and of {} to {} (switches often count the "
+        "Ethernet header too)",
         probed->interface, peer, needed);
   } else if (probed->path_mtu < needed) {
     finding.verdict = Verdict::kFail;
     finding.mend = fmt::format(
-        "raise the MTU of the switch ports and of {} to {} and some for the Ethernet header, or "
-        "set "
-        "mtu = {} in [[port]] everywhere",
+        "raise the MTU of the switch ports and of {} to {} (switches often count the Ethernet "
+        "header too), or set mtu = {} in [[port]] on every host",
         peer, needed, probed->path_mtu);
   }
   return finding;

@@ -80,28 +80,29 @@ void check_driver(const Machine& machine, const Nic& nic, bool asked_for, Findin
                   name_of(nic),
                   Verdict::kOk,
                   nic.driver.empty() ? "none" : nic.driver,
-                  "DPDK drives a NIC through vfio-pci, or through mlx5's own kernel driver",
+                  "DPDK needs vfio-pci as the NIC's kernel driver, or for mlx5 its own",
                   ""};
   const std::string bind = fmt::format("scripts/setup-host.sh --bind {}", nic.address);
   if (nic.address.empty()) {
-    finding.value = "no PCI device";
+    finding.value = "not a PCI device";
     finding.verdict = Verdict::kSkip;
-    finding.why = "it can be an af_xdp or af_packet port, which the kernel serves";
+    finding.why = "it can still be an af_xdp or af_packet port";
   } else if (is_bifurcated(nic.driver)) {
-    finding.value += ", which DPDK shares with the kernel";
+    finding.value += ", which DPDK and the kernel use together";
   } else if (is_userspace(nic.driver)) {
     if (nic.driver != "vfio-pci") {
       finding.verdict = Verdict::kWarn;
-      finding.why = "without vfio the NIC can write anywhere in memory";
+      finding.why = "without vfio the NIC can write to any memory of the host";
       finding.mend = bind;
     }
   } else if (nic.default_route) {
     finding.verdict = asked_for ? Verdict::kFail : Verdict::kSkip;
-    finding.value += ": it carries the default route, and has to stay with the kernel";
+    finding.value += ": it carries the default route and must stay with the kernel";
     finding.mend = "choose another NIC, or a virtual function: scripts/setup-host.sh --vfs";
   } else {
     finding.verdict = asked_for ? Verdict::kFail : Verdict::kSkip;
-    finding.value += asked_for ? ": the kernel has it" : ": the kernel's; for gradwire: " + bind;
+    finding.value += asked_for ? ": in use by the kernel"
+                               : ": in use by the kernel; to give it to gradwire: " + bind;
     finding.mend = bind;
   }
   if (nic.driver == "vfio-pci") {
@@ -115,7 +116,7 @@ void check_link(const Machine& machine, const Nic& nic, const Subject& subject, 
   constexpr std::int64_t kJumbo = 9000;
   if (nic.interface.empty()) {
     out.push_back({"link and MTU", name_of(nic), Verdict::kSkip,
-                   "the kernel does not see them: gradwired prints both when it starts", "", ""});
+                   "the kernel does not see them; gradwired prints both when it starts", "", ""});
     return;
   }
   const std::string folder = kInterfaces + nic.interface;
@@ -126,11 +127,11 @@ void check_link(const Machine& machine, const Nic& nic, const Subject& subject, 
                name_of(nic),
                Verdict::kOk,
                carrier ? (speed > 0 ? fmt::format("up, {} Mbit/s", speed) : "up") : "down",
-               "a group forms over links that are up",
+               "a group forms only over links that are up",
                ""};
   if (!carrier) {
     link.verdict = Verdict::kWarn;
-    link.mend = fmt::format("ip link set dev {} up; then cable, transceiver and switch port",
+    link.mend = fmt::format("ip link set dev {} up; then check cable, transceiver and switch port",
                             nic.interface);
   }
   out.push_back(std::move(link));
@@ -139,14 +140,15 @@ void check_link(const Machine& machine, const Nic& nic, const Subject& subject, 
                  name_of(nic),
                  Verdict::kOk,
                  fmt::format("{}", mtu),
-                 "a packet costs the same whatever it carries: at 1500 there are six times as many",
+                 "the cost of a packet does not depend on its size, and an MTU of 1500 needs six "
+                 "times as many packets as 9000",
                  ""};
   if (mtu < wanted) {
     frames.verdict = subject.mtu != 0 ? Verdict::kFail : Verdict::kWarn;
     frames.value += fmt::format(", {} wanted", wanted);
     frames.mend = fmt::format(
-        "ip link set dev {} mtu {}, and on the switch and the peer; then "
-        "gradwire doctor --peer ADDRESS",
+        "ip link set dev {} mtu {}, the same on the switch and the peer; then gradwire doctor "
+        "--peer ADDRESS",
         nic.interface, wanted);
   }
   out.push_back(std::move(frames));
@@ -181,7 +183,7 @@ void check_nics(const Machine& machine, const Subject& subject, Findings& out) {
   bool usable = false;
   for (const Nic& nic : nics) {
     if (!nic.address.empty() && !machine.exists(kDevices + nic.address)) {
-      out.push_back({"nic", nic.address, Verdict::kFail, "there is no such device",
+      out.push_back({"nic", nic.address, Verdict::kFail, "this host has no such device",
                      "the daemon cannot open it", "dpdk-devbind.py --status-dev net"});
       continue;
     }
@@ -193,11 +195,12 @@ void check_nics(const Machine& machine, const Subject& subject, Findings& out) {
     }
   }
   if (!asked_for && !usable) {
-    out.push_back({"nic", "", Verdict::kWarn,
-                   nics.empty() ? "this host has no PCI network device" : "DPDK has none",
-                   "without a NIC of its own gradwire joins daemons of one host only, or goes "
-                   "through the kernel (af_xdp, af_packet)",
-                   nics.empty() ? "" : "scripts/setup-host.sh --bind ADDRESS"});
+    out.push_back(
+        {"nic", "", Verdict::kWarn,
+         nics.empty() ? "this host has no PCI network device" : "no NIC is bound for DPDK",
+         "without a NIC of its own gradwire can only join daemons on one host, or go through the "
+         "kernel (af_xdp, af_packet)",
+         nics.empty() ? "" : "scripts/setup-host.sh --bind ADDRESS"});
   }
 }
 
@@ -215,27 +218,30 @@ void check_iommu(const Machine& machine, const Subject& subject, Findings& out) 
                   "",
                   Verdict::kOk,
                   fmt::format("on, {} groups", groups),
-                  "it keeps a NIC from writing where it was not told to, and vfio needs it",
+                  "it stops a NIC from writing to memory that is not its own, and vfio needs it",
                   ""};
   if (groups == 0 && all_bifurcated) {
     finding.verdict = Verdict::kSkip;
-    finding.value = "off, and mlx5 does not need it";
+    finding.value = "off; mlx5 does not need it";
   } else if (groups == 0) {
     finding.verdict = unsafe || !wanted ? Verdict::kWarn : Verdict::kFail;
-    finding.value = unsafe ? "off; vfio runs in its unsafe mode" : "off";
+    finding.value = unsafe ? "off; vfio runs in its unsafe no-IOMMU mode" : "off";
     finding.mend =
-        "scripts/setup-host.sh --iommu, VT-d or AMD-Vi on in the BIOS, and a reboot; in a virtual "
-        "machine without one: setup-host.sh --bind ... --no-iommu";
+        "scripts/setup-host.sh --iommu, turn VT-d or AMD-Vi on in the BIOS, then reboot; in a "
+        "virtual machine without an IOMMU: setup-host.sh --bind ... --no-iommu";
   } else if (unsafe) {
     finding.verdict = Verdict::kWarn;
-    finding.value += ", but vfio allows its unsafe mode";
+    finding.value += ", but vfio also allows its unsafe no-IOMMU mode";
     finding.mend = "echo N > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
   }
   out.push_back(std::move(finding));
   const bool loaded = machine.exists("/sys/bus/pci/drivers/vfio-pci");
-  Finding vfio{
-      "vfio", "", Verdict::kOk, loaded ? "loaded" : "not loaded", "vfio-pci hands a NIC to DPDK",
-      ""};
+  Finding vfio{"vfio",
+               "",
+               Verdict::kOk,
+               loaded ? "loaded" : "not loaded",
+               "DPDK accesses a NIC through vfio-pci",
+               ""};
   if (!loaded) {
     vfio.verdict = all_bifurcated ? Verdict::kSkip : Verdict::kWarn;
     vfio.mend = "modprobe vfio-pci";
@@ -253,7 +259,7 @@ void check_iommu(const Machine& machine, const Subject& subject, Findings& out) 
     }
     if (others.empty()) continue;
     out.push_back({"IOMMU group", name_of(nic), Verdict::kFail, "shared with" + others,
-                   "vfio takes a group as a whole",
+                   "vfio can only take all devices of an IOMMU group together",
                    "bind the others to vfio-pci too, or put the NIC into another slot"});
   }
 }
@@ -274,13 +280,14 @@ void check_pcie(const Machine& machine, const Subject& subject, Findings& out) {
                     name_of(nic),
                     Verdict::kOk,
                     fmt::format("x{} at {}", *width, *speed),
-                    "the slot bounds what the NIC carries: x8 at 8 GT/s is some 60 Gbit/s",
+                    "the slot limits the NIC's bandwidth: x8 at 8 GT/s carries about 60 Gbit/s",
                     ""};
     if (*width != *width_max || *speed != *speed_max) {
       finding.verdict = Verdict::kWarn;
-      finding.value += fmt::format(", it could x{} at {}", *width_max, *speed_max);
+      finding.value += fmt::format(", but it can do x{} at {}", *width_max, *speed_max);
       finding.mend =
-          "another slot, or the slot's width and speed in the BIOS: lspci -vvs " + nic.address;
+          "use another slot, or check the slot's width and speed in the BIOS: lspci -vvs " +
+          nic.address;
     }
     out.push_back(std::move(finding));
   }
@@ -293,23 +300,25 @@ void check_flow_control(const Machine& machine, const Subject& subject, Findings
     const auto pause = machine.pause(nic.interface);
     if (!pause) {
       out.push_back(
-          {"flow control", name_of(nic), Verdict::kSkip, "the driver does not tell", "", ""});
+          {"flow control", name_of(nic), Verdict::kSkip, "the driver does not report it", "", ""});
       continue;
     }
     const bool one_way = pause->rx != pause->tx;
     out.push_back(
         {"flow control", name_of(nic), one_way ? Verdict::kWarn : Verdict::kOk,
          fmt::format("pause rx {}, tx {}", pause->rx ? "on" : "off", pause->tx ? "on" : "off"),
-         "gradwire does without it (losses are repaired); if the switch does priority flow "
-         "control, link-level pause stops everything else on the link too",
+         "gradwire does not need it because it repairs losses; with priority flow control on the "
+         "switch, link-level pause also stops all other traffic of the link",
          one_way ? fmt::format("scripts/setup-host.sh --nic {} --pause off (or on)", nic.interface)
                  : ""});
   }
   if (subject.congestion == "dctcp") {
-    out.push_back({"ECN", "", subject.ecn ? Verdict::kOk : Verdict::kFail,
-                   subject.ecn ? "packets are marked as capable" : "transport.ecn = false",
-                   "dctcp follows the marks of the switch, and there are none without it",
-                   subject.ecn ? "" : "transport.ecn = true, and ECN marking on in the switch"});
+    out.push_back(
+        {"ECN", "", subject.ecn ? Verdict::kOk : Verdict::kFail,
+         subject.ecn ? "packets are marked as ECN-capable" : "transport.ecn = false",
+         "dctcp reacts to ECN marks of the switch, and the switch marks only packets that are "
+         "ECN-capable",
+         subject.ecn ? "" : "set transport.ecn = true and turn ECN marking on in the switch"});
   }
 }
 

@@ -20,8 +20,8 @@ namespace {
 constexpr const char* kAutogroupSwitch = "/proc/sys/kernel/sched_autogroup_enabled";
 constexpr const char* kAutogroup = "/proc/self/autogroup";
 constexpr const char* kMend =
-    "the package's unit grants it (LimitNICE=-20); a container: --cap-add=SYS_NICE; by hand: as "
-    "root, or with RLIMIT_NICE";
+    "start the daemon by the package's unit (LimitNICE=-20), in a container with "
+    "--cap-add=SYS_NICE, by hand as root or with RLIMIT_NICE";
 
 /// The bit of CAP_SYS_NICE is set in /proc/self/status's effective set.
 bool has_capability(const Machine& machine) {
@@ -57,17 +57,18 @@ int least_nice(const Machine& machine) {
 
 std::string why_not_nice(const Machine& machine) {
   return fmt::format(
-      "the kernel refuses it: this process has no CAP_SYS_NICE, and RLIMIT_NICE ends at {}. Beside "
-      "programs that compute, an op then waits for their time slices. Mend it: {}",
+      "the kernel refuses it: this process has no CAP_SYS_NICE, and its RLIMIT_NICE allows {} at "
+      "best. If other programs compute on the same cores, ops wait for their time slices. To fix "
+      "it: {}",
       nice_limit(machine), kMend);
 }
 
 std::string set_session_nice(const Machine& machine, int nice) {
   if (machine.number(kAutogroupSwitch).value_or(0) != 1 || !machine.exists(kAutogroup)) return "";
   if (getsid(0) != getpid()) {
-    return "the nice value of lanes counts among the processes of this session alone "
+    return "the nice value of lanes counts only against processes of the same session "
            "(kernel.sched_autogroup_enabled = 1, and the daemon does not lead its session): start "
-           "the daemon by the service manager, or with setsid";
+           "the daemon by the service manager or with setsid";
   }
   // Who is not root may change one every 100 ms, all processes of the host together.
   constexpr int kTries = 20;
@@ -80,23 +81,23 @@ std::string set_session_nice(const Machine& machine, int nice) {
     std::this_thread::sleep_for(kPause);
   }
   return fmt::format(
-      "the session of the daemon keeps its nice value, and that of lanes counts "
-      "among its processes alone: {} cannot be written: {}",
+      "the nice value of lanes counts only against processes of the same session, because the "
+      "daemon cannot change that of its session: {} cannot be written: {}",
       kAutogroup, std::strerror(errno));
 }
 
 void check_nice(const Machine& machine, Findings& out) {
   if (!machine.exists("/proc/self/status")) {
-    out.push_back({"nice value", "", Verdict::kSkip, "/proc does not tell", "", ""});
+    out.push_back({"nice value", "", Verdict::kSkip, "/proc does not show it", "", ""});
     return;
   }
   const int least = least_nice(machine);
   Finding finding{"nice value",
                   "",
                   Verdict::kOk,
-                  fmt::format("this user may give threads {} and more", least),
-                  "on cores that others use too a lane needs -20 (lanes.nice): else each op waits "
-                  "for the others' time slices",
+                  fmt::format("this user may set {} or more", least),
+                  "on a core that other programs use, a lane needs -20 (lanes.nice), or else each "
+                  "op waits for their time slices",
                   ""};
   if (least > -20) {
     finding.verdict = Verdict::kWarn;

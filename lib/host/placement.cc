@@ -62,9 +62,9 @@ Result<std::vector<Mapping>> parse_smaps(std::string_view text) {
     } else if (line.starts_with("KernelPageSize:")) {
       const auto page_bytes = parse_page_size(line);
       if (!page_bytes || mappings.empty()) {
-        return fail(
-            ErrorCode::kInvalidArgument,
-            fmt::format("smaps line {}: \"{}\" is no page size of a mapping", line_number, line));
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("smaps line {}: \"{}\" is not the page size of a mapping",
+                                line_number, line));
       }
       mappings.back().page_bytes = *page_bytes;
     }
@@ -91,7 +91,8 @@ Result<std::vector<Mapping>> read_mappings(const std::string& smaps_path) {
 
 Result<std::size_t> page_bytes_of(std::span<const Mapping> mappings, const MemoryRange& range) {
   if (range.base == nullptr || range.bytes == 0) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("{}: an empty range", range.name));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: the memory range is empty", range.name));
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(range.base);
   const std::uintptr_t end = begin + range.bytes;
@@ -105,8 +106,8 @@ Result<std::size_t> page_bytes_of(std::span<const Mapping> mappings, const Memor
     smallest = smallest == 0 ? mapping.page_bytes : std::min(smallest, mapping.page_bytes);
   }
   if (covered != range.bytes) {
-    return fail(ErrorCode::kNotFound, fmt::format("{}: {} of {} bytes at {} are mapped", range.name,
-                                                  covered, range.bytes, range.base));
+    return fail(ErrorCode::kNotFound, fmt::format("{}: only {} of {} bytes at {} are mapped",
+                                                  range.name, covered, range.bytes, range.base));
   }
   return smallest;
 }
@@ -119,7 +120,7 @@ Result<void> verify_hugepages(std::span<const Mapping> mappings,
     if (!page_bytes) return tl::unexpected(page_bytes.error());
     if (*page_bytes <= base_page) {
       return fail(ErrorCode::kUnsupported,
-                  fmt::format("{}: {} bytes at {} lie on pages of {} bytes: must be hugepages",
+                  fmt::format("{}: {} bytes at {} are on pages of {} bytes, must be on hugepages",
                               range.name, range.bytes, range.base, *page_bytes));
     }
   }
@@ -129,7 +130,7 @@ Result<void> verify_hugepages(std::span<const Mapping> mappings,
 Result<NodePlacement> read_placement(const MemoryRange& range, std::size_t page_bytes) {
   if (range.base == nullptr || range.bytes == 0 || page_bytes == 0) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: an empty range or pages of no size", range.name));
+                fmt::format("{}: the memory range is empty, or its page size is 0", range.name));
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(range.base) / page_bytes * page_bytes;
   const auto end = reinterpret_cast<std::uintptr_t>(range.base) + range.bytes;
@@ -162,7 +163,8 @@ std::string to_string(const NodePlacement& placement) {
                        pages == 1 ? "" : "s");
   }
   if (placement.pages_absent > 0) {
-    out += fmt::format("{}not touched yet: {}", out.empty() ? "" : ", ", placement.pages_absent);
+    out +=
+        fmt::format("{}pages not touched yet: {}", out.empty() ? "" : ", ", placement.pages_absent);
   }
   return out;
 }

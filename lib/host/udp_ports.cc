@@ -45,30 +45,30 @@ void check_udp_ports(const Machine& machine, const Subject& subject, Findings& o
   const std::string taken = taken_ports(machine, subject.base_udp_port, subject.lanes);
   out.push_back(
       {"UDP ports", range, taken.empty() ? Verdict::kOk : Verdict::kWarn,
-       taken.empty() ? "free" : "another program has " + taken,
-       "on an interface that the kernel shares (af_xdp, af_packet) that program's packets "
-       "and ours are mixed up",
-       taken.empty() ? "" : "ss -ulnp shows which; or lanes.base_udp_port"});
+       taken.empty() ? "free" : "another program uses " + taken,
+       "on an interface shared with the kernel (af_xdp, af_packet) its packets and gradwire's get "
+       "mixed up",
+       taken.empty() ? "" : "find it by ss -ulnp and stop it, or set another lanes.base_udp_port"});
 }
 
 void check_firewall(const Machine& machine, const Subject& subject, Findings& out) {
   const auto rules = machine.output({"nft", "-s", "list", "ruleset"});
   if (!rules) {
     out.push_back(
-        {"firewall", "", Verdict::kSkip, "nftables does not tell (nft list ruleset)", "", ""});
+        {"firewall", "", Verdict::kSkip, "the rules cannot be read (nft list ruleset)", "", ""});
     return;
   }
   const bool drops = rules->find("policy drop") != std::string::npos;
-  out.push_back({"firewall", "", drops ? Verdict::kWarn : Verdict::kOk,
-                 drops ? "a chain drops what no rule accepts"
-                       : (rules->empty() ? "no rules" : "no chain drops by default"),
-                 "our packets pass it by on vfio, mlx5 and af_xdp; between hosts every firewall on "
-                 "the way has to let them through",
-                 drops
-                     ? fmt::format("nft add rule inet filter input udp dport {}-{} accept, if the "
-                                   "port is af_packet's",
-                                   subject.base_udp_port, subject.base_udp_port + subject.lanes - 1)
-                     : ""});
+  out.push_back(
+      {"firewall", "", drops ? Verdict::kWarn : Verdict::kOk,
+       drops ? "a chain drops every packet that no rule accepts"
+             : (rules->empty() ? "no rules" : "no chain drops by default"),
+       "it does not see gradwire's packets on vfio, mlx5 and af_xdp ports; every firewall between "
+       "the hosts must let them through",
+       drops ? fmt::format(
+                   "for an af_packet port: nft add rule inet filter input udp dport {}-{} accept",
+                   subject.base_udp_port, subject.base_udp_port + subject.lanes - 1)
+             : ""});
 }
 
 }  // namespace gradwire::host

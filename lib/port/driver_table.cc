@@ -68,8 +68,9 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .limit = FrameLimitRule::kXdpChunk,
      .steering = Steering::kNone,
      .payload_split = PayloadSplit::kNone,
-     .why_no_split = "its buffers are the kernel's too, and a frame is one segment",
-     .why = "the mempool is shared with the kernel; sent frames are held; one segment only"},
+     .why_no_split = "its buffers are shared with the kernel, and a frame must be one segment",
+     .why = "shares its mempool with the kernel, which holds sent frames; a frame must be one "
+            "segment"},
     // Frames are copied between mbufs and two rings shared with the kernel. When the transmit ring
     // is full, tx_burst calls poll() without a bound: bursts are short, so that the ring is never
     // filled by one round. An oversized frame is dropped without a word. Received VLAN tags are put
@@ -93,7 +94,7 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .steering = Steering::kNone,
      .payload_split = PayloadSplit::kNone,
      .why_no_split = "the CPU copies its frames to and from the kernel's rings",
-     .why = "the kernel's packet socket; a full transmit ring waits without bound"},
+     .why = "uses a packet socket of the kernel; sending into a full ring waits without a limit"},
     // A virtual machine's NIC, taken from the kernel by vfio. The host spreads packets over queues
     // as it likes, and there is no rte_flow. Seen by test/vm.
     {.driver = "net_virtio",
@@ -114,8 +115,8 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .limit = FrameLimitRule::kDeviceInfo,
      .steering = Steering::kNone,
      .payload_split = PayloadSplit::kNone,
-     .why_no_split = "a virtual machine's NIC reaches the machine's own memory alone",
-     .why = "a virtual machine's NIC: its host copies each frame, and has no flow steering"},
+     .why_no_split = "a virtual machine's NIC reaches only the memory of that machine",
+     .why = "is a virtual machine's NIC: the host copies each frame and offers no flow steering"},
     // The very mbuf travels: the sender's other references are the receiver's too, and the bytes
     // are looked at long after tx_burst returned.
     {.driver = "net_ring",
@@ -158,7 +159,7 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .steering = Steering::kPaired,
      .payload_split = PayloadSplit::kNone,
      .why_no_split = "it receives nothing",
-     .why = "sends nowhere and receives nothing of use"},
+     .why = "drops what it is given to send and receives nothing useful"},
 }};
 
 // A NIC reads a frame when it likes until its descriptor is recycled. Received mbufs are judged by
@@ -183,8 +184,8 @@ constexpr DriverRow kPhysical = {
     .limit = FrameLimitRule::kDeviceInfo,
     .steering = Steering::kFlow,
     .payload_split = PayloadSplit::kNone,
-    .why_no_split = "it is not known to reach a GPU's memory (mlx5_pci is)",
-    .why = "taken for a NIC that reads and writes mbufs by DMA"};
+    .why_no_split = "gradwire supports this only with the driver mlx5_pci",
+    .why = "is treated as a NIC that reads and writes mbufs by DMA"};
 
 // As any NIC, and by its memory keys it reaches whatever is registered with it, GPU memory too
 // (nvidia-peermem or dma-buf). Read in the driver of DPDK 22.11; not yet run.
@@ -283,7 +284,7 @@ Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
       const std::uint32_t block = number_or(devarg(facts.devargs, "blocksz"), kPacketBlockDefault);
       if (block % slot != 0) {
         return fail(ErrorCode::kInvalidArgument,
-                    fmt::format("port {}: framesz={} does not divide blocksz={}: powers of two do",
+                    fmt::format("port {}: framesz={} does not divide blocksz={}: use powers of two",
                                 device, slot, block));
       }
       frame_limit = slot - kPacketSlotHeader;
@@ -300,7 +301,9 @@ Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
       frame_limit = xdp_max_buffer() - kXdpHeadroom;
       if (facts.kernel_mtu != 0) frame_limit = std::min(frame_limit, facts.kernel_mtu + header);
       buffer_bytes = std::max<std::uint32_t>(2048, frame_limit + kXdpHeadroom);
-      raise = "an AF_XDP frame has to fit a page, with what the kernel and the mbuf put before it";
+      raise =
+          "an AF_XDP frame must fit in one page together with the headroom of the kernel and the "
+          "mbuf";
       break;
     }
     case FrameLimitRule::kDeviceInfo: {
@@ -313,7 +316,7 @@ Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
       // The CRC and a second VLAN tag that some NICs deliver; virtio counts a tag and its own
       // header of 12 bytes, whether they come or not, and refuses a queue whose mbufs are smaller.
       buffer_bytes = std::max<std::uint32_t>(2048, frame_limit + 20);
-      raise = fmt::format("the device takes {} at most", mtu);
+      raise = fmt::format("the device supports {} at most", mtu);
       break;
     }
     case FrameLimitRule::kWhateverMbufs: {
@@ -326,26 +329,29 @@ Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
   FrameLimits out;
   if (frame_limit <= header) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("port {}: frames of {} bytes hold no packet", device, frame_limit));
+                fmt::format("port {}: frames of {} bytes are too small for any packet", device,
+                            frame_limit));
   }
   out.mtu = frame_limit - header;
   if (facts.wanted_mtu != 0) {
     if (facts.wanted_mtu > out.mtu) {
       return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("port {}: mtu {} is more than the {} that it carries now: {}", device,
-                              facts.wanted_mtu, out.mtu, raise));
+                  fmt::format("port {}: mtu = {} is more than the {} bytes that the port carries "
+                              "as it is set up now: {}",
+                              device, facts.wanted_mtu, out.mtu, raise));
     }
     out.mtu = facts.wanted_mtu;
   }
   if (out.mtu < kMinMtu) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("port {}: its MTU of {} is too small: {} at least, or a full "
-                            "acknowledgement does not fit; raise it",
+                fmt::format("port {}: its MTU of {} is too small for a full acknowledgement: raise "
+                            "it to {} or more",
                             device, out.mtu, kMinMtu));
   }
   if (out.mtu > 65535) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("port {}: mtu {} is more than 65535, the most of IP", device, out.mtu));
+                fmt::format("port {}: mtu = {} is more than 65535, the largest IP packet", device,
+                            out.mtu));
   }
   out.frame_bytes = out.mtu + header;
   out.buffer_bytes = buffer_bytes;

@@ -74,8 +74,10 @@ Result<std::vector<std::string>> make_eal_arguments(const std::string& program,
                              : i + 1 < given.size()      ? given[i + 1]
                                                          : "";
     if (type != "primary") {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("--proc-type {}: a daemon is always primary: leave it out", type));
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("--proc-type {}: the daemon must be a primary process: leave the option out",
+                      type));
     }
   }
   std::vector<std::string> arguments = {program};
@@ -102,32 +104,33 @@ Result<void> start_eal(std::vector<std::string> given, unsigned least_lcores) {
   const int argc = static_cast<int>(arguments.size());
   const int taken = rte_eal_init(argc, argv.data());
   if (taken < 0) {
-    return fail(ErrorCode::kSystem,
-                fmt::format("the EAL did not start: {} (its own lines above say more; are there "
-                            "free hugepages, and is --file-prefix used by no other process?)",
-                            rte_strerror(rte_errno)));
+    return fail(
+        ErrorCode::kSystem,
+        fmt::format("the EAL did not start: {} (see its own messages above; check that hugepages "
+                    "are free and that no other process uses the same --file-prefix)",
+                    rte_strerror(rte_errno)));
   }
   has_eal_files = rte_eal_process_type() == RTE_PROC_PRIMARY;
   if (taken + 1 < argc) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: not an EAL option; gradwire's own options stand after \"--\"",
+                fmt::format("{} is not an EAL option; put gradwire's own options after \"--\"",
                             argv[static_cast<std::size_t>(taken) + 1]));
   }
   if (rte_eal_process_type() != RTE_PROC_PRIMARY) {
     return fail(ErrorCode::kInvalidArgument,
-                "the EAL started as a secondary process: a daemon is always primary");
+                "the EAL started as a secondary process, but the daemon must be a primary one");
   }
   if (rte_eal_has_hugepages() == 0 && !may_run_without_hugepages()) {
     return fail(ErrorCode::kInvalidArgument,
-                "the EAL runs without hugepages (--no-huge): the datapath needs them; reserve "
+                "the EAL runs without hugepages (--no-huge), but the datapath needs them: reserve "
                 "some in /sys/kernel/mm/hugepages and leave --no-huge out");
   }
   if (rte_lcore_count() < least_lcores) {
     return fail(
         ErrorCode::kInvalidArgument,
-        fmt::format("{} lcore{} not enough, {} are needed: the first is the control plane "
-                    "and each other one a lane; pass --lcores 0@0,1@1, or --lcores "
-                    "'0@(0-1),1@(0-1)' to let them float",
+        fmt::format("{} lcore{} not enough, {} are needed: the first runs the control plane and "
+                    "each other one a lane; pass --lcores 0@0,1@1, or --lcores '0@(0-1),1@(0-1)' "
+                    "to leave them unpinned",
                     rte_lcore_count(), rte_lcore_count() == 1 ? " is" : "s are", least_lcores));
   }
   return {};
@@ -139,12 +142,13 @@ Result<std::string> shared_runtime_folder() {
   // What a secondary process reads first.
   if (!has_eal_files || !std::filesystem::exists(folder / "config", ignored)) {
     return fail(ErrorCode::kUnsupported,
-                "the EAL shares no configuration (--in-memory or --no-shconf)");
+                "the EAL does not share its configuration with other processes: leave --in-memory "
+                "or --no-shconf out");
   }
   if (hugepage_files().empty()) {
     return fail(ErrorCode::kUnsupported,
-                "the EAL's memory has no files that a second process could map (--no-huge, or "
-                "--huge-unlink: leave it out)");
+                "the EAL's memory has no files that a second process could map: leave --no-huge or "
+                "--huge-unlink out");
   }
   return folder.string();
 }

@@ -53,20 +53,22 @@ void Neighbors::add_static(const wire::IpAddress& ip, const wire::MacAddress& ma
 Result<void> Neighbors::resolve(const wire::IpAddress& ip, TimeNs now) {
   if (ip.family != 4) {
     return fail(ErrorCode::kUnsupported,
-                fmt::format("{} cannot be resolved: neighbours are IPv4", wire::to_string(ip)));
+                fmt::format("{} cannot be resolved to a MAC address: neighbours must be IPv4",
+                            wire::to_string(ip)));
   }
   if (!wire::same_network(ip, config_.ip, config_.prefix_bits)) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} is not on the port's network {}/{}: neighbours in a ring share a "
-                            "network",
-                            wire::to_string(ip), wire::to_string(config_.ip), config_.prefix_bits));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "{} is not in the port's network {}/{}: neighbours in a ring must share a network",
+            wire::to_string(ip), wire::to_string(config_.ip), config_.prefix_bits));
   }
   auto found = entries_.find(ip);
   if (found == entries_.end()) {
     if (!make_room(now)) {
       return fail(ErrorCode::kResourceExhausted,
-                  fmt::format("{} cannot be resolved: {} neighbours are known already, and groups "
-                              "use or wait for each of them",
+                  fmt::format("{} cannot be resolved: the table of neighbours is full, and groups "
+                              "use all its {} entries",
                               wire::to_string(ip), entries_.size()));
     }
     found = entries_.emplace(ip, Entry{}).first;

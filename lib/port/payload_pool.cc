@@ -49,7 +49,7 @@ Result<void> PayloadPool::make(const PayloadPlan& plan,
   const std::string what = fmt::format("{} bytes of {}'s memory", bytes_, memory_.name());
   // Nobody but the device knows where in the machine it lies: drivers find it by its address.
   if (rte_extmem_register(base_, bytes_, nullptr, 0, page) != 0) {
-    return pool_error(plan.name, what + " cannot be registered with the EAL");
+    return pool_error(plan.name, what + " could not be registered with the EAL");
   }
   registered_ = true;
   for (const auto& port : ports) {
@@ -58,7 +58,7 @@ Result<void> PayloadPool::make(const PayloadPlan& plan,
       continue;
     }
     if (rte_dev_dma_map(device, base_, RTE_BAD_IOVA, bytes_) != 0) {
-      return pool_error(plan.name, fmt::format("port {} cannot reach {} (rte_dev_dma_map)",
+      return pool_error(plan.name, fmt::format("port {} cannot access {} by DMA (rte_dev_dma_map)",
                                                port->config().device, what));
     }
     mapped_.push_back(device);
@@ -73,7 +73,8 @@ Result<void> PayloadPool::make(const PayloadPlan& plan,
       rte_pktmbuf_pool_create_extbuf(plan.name.c_str(), plan.mbufs, kPayloadCacheMbufs, 0,
                                      static_cast<std::uint16_t>(plan.room), plan.socket, &place, 1);
   if (mempool_ == nullptr) {
-    return pool_error(plan.name, fmt::format("{} mbufs in {} cannot be had", plan.mbufs, what));
+    return pool_error(plan.name,
+                      fmt::format("{} mbufs in {} could not be allocated", plan.mbufs, what));
   }
   return {};
 }

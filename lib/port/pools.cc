@@ -24,8 +24,10 @@ struct Made {
 Result<Made> make_pool(const std::string& name, std::uint32_t mbufs, unsigned cache,
                        std::uint32_t room, int socket) {
   if (room > UINT16_MAX) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("mempool {}: data room {} is more than 65535", name, room));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("mempool {}: mbufs of {} bytes are needed, but 65535 is the largest size", name,
+                    room));
   }
   for (const char* ops : {"stack", "ring_mp_mc"}) {
     rte_mempool* pool = rte_pktmbuf_pool_create_by_ops(
@@ -34,8 +36,8 @@ Result<Made> make_pool(const std::string& name, std::uint32_t mbufs, unsigned ca
     if (rte_errno != EINVAL) break;  // anything but unknown ops fails again
   }
   return fail(ErrorCode::kResourceExhausted,
-              fmt::format("mempool {}: {} mbufs of {} bytes on NUMA node {} cannot be had: {}; "
-                          "reserve more hugepages or allow fewer groups",
+              fmt::format("mempool {}: {} mbufs of {} bytes could not be allocated on NUMA node "
+                          "{}: {}; reserve more hugepages there or lower limits.groups",
                           name, mbufs, room, socket, rte_strerror(rte_errno)));
 }
 

@@ -34,7 +34,7 @@ std::string available_ports() {
     if (!names.empty()) names += ", ";
     names += name;
   }
-  return names.empty() ? "none; give the EAL an --allow or --vdev" : names;
+  return names.empty() ? "none; name one by the EAL's --allow or --vdev" : names;
 }
 
 // An XDP program works with it on every driver that takes one.
@@ -67,28 +67,29 @@ Result<std::unique_ptr<Port>> Port::open(const PortConfig& config) {
   }
   if (config.prefix_bits < 1 || config.prefix_bits > 32) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("port {}: prefix length {} is not in 1 ... 32", config.device,
+                fmt::format("port {}: prefix length {} must be 1 to 32", config.device,
                             config.prefix_bits));
   }
   if (config.vlan_id && (*config.vlan_id < 1 || *config.vlan_id > 4094)) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("port {}: VLAN {} is not in 1 ... 4094",
-                                                         config.device, *config.vlan_id));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("port {}: VLAN {} must be 1 to 4094", config.device, *config.vlan_id));
   }
   for (const std::uint16_t descriptors : {config.rx_descriptors, config.tx_descriptors}) {
     if (descriptors < 32 || descriptors > 8192) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("port {}: {} descriptors are not in 32 ... 8192", config.device,
-                              descriptors));
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("port {}: {} descriptors, must be 32 to 8192", config.device, descriptors));
     }
   }
   if (rte_eth_dev_get_port_by_name(config.device.c_str(), &port->id_) != 0) {
-    return fail(ErrorCode::kNotFound, fmt::format("port {}: the EAL has no such device; it has: {}",
-                                                  config.device, available_ports()));
+    return fail(ErrorCode::kNotFound,
+                fmt::format("port {}: the EAL has no device of this name; it has: {}",
+                            config.device, available_ports()));
   }
 
   rte_eth_dev_info info{};
   if (const int error = rte_eth_dev_info_get(port->id_, &info); error != 0) {
-    return dpdk_error(config.device, "no device info", error);
+    return dpdk_error(config.device, "reading the device info failed", error);
   }
   port->row_ = &driver_row(info.driver_name != nullptr ? info.driver_name : "");
   DeviceFacts facts;
@@ -96,8 +97,8 @@ Result<std::unique_ptr<Port>> Port::open(const PortConfig& config) {
   if (port->row_->limit == FrameLimitRule::kMemifBuffer &&
       devarg(facts.devargs, "zero-copy").value_or("no") == "yes") {
     return fail(ErrorCode::kUnsupported,
-                fmt::format("port {}: memif's zero-copy reckons every address from one memory "
-                            "region, so frames can go out as garbage: leave zero-copy=yes out",
+                fmt::format("port {}: with zero-copy=yes, memif assumes that all memory is one "
+                            "region and may send garbage: leave zero-copy=yes out",
                             config.device));
   }
   if (port->row_->limit == FrameLimitRule::kMemifBuffer) {
@@ -115,7 +116,7 @@ Result<std::unique_ptr<Port>> Port::open(const PortConfig& config) {
 
   rte_ether_addr mac{};
   if (const int error = rte_eth_macaddr_get(port->id_, &mac); error != 0) {
-    return dpdk_error(config.device, "no MAC address", error);
+    return dpdk_error(config.device, "reading the MAC address failed", error);
   }
   std::copy_n(mac.addr_bytes, port->mac_.size(), port->mac_.begin());
   port->socket_ = rte_eth_dev_socket_id(port->id_);
@@ -144,9 +145,13 @@ Result<void> Port::configure(std::uint16_t queues, bool interrupts) {
   conf.intr_conf.rxq = interrupts ? 1 : 0;
   if (row_->sets_mtu) conf.rxmode.mtu = limits_.mtu;
   if (const int error = rte_eth_dev_configure(id_, queues, queues, &conf); error != 0) {
-    return dpdk_error(config_.device,
-                      fmt::format("{} queue pairs with MTU {}", queues, limits_.mtu).c_str(),
-                      error);
+    return dpdk_error(
+        config_.device,
+        fmt::format(
+            "configuring configuring configuring {} queue pairs with MTU {} failed failed failed",
+            queues, limits_.mtu)
+            .c_str(),
+        error);
   }
   return {};
 }
@@ -172,16 +177,21 @@ Result<void> Port::set_up_rx(std::uint16_t queue, const void* defaults, rte_memp
   if (row_->limit == FrameLimitRule::kXdpChunk && interface_mtu > kEveryDriverMtu) {
     std::array<char, IF_NAMESIZE> name{};
     if_indextoname(if_index_, name.data());
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("port {}: rx queue: {} ({}): the MTU of {} is {}, and XDP works up to "
-                            "{}, with some NICs up to less, whatever mtu says in [[port]]: ip link "
-                            "set dev {} mtu {} or less, of a veth at both ends",
-                            config_.device, rte_strerror(-error), error, name.data(), interface_mtu,
-                            xdp_max_mtu(), name.data(), xdp_max_mtu()));
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format(
+            "port {}: setting up the rx queue failed: {} ({}). The MTU of {} is {}, but XDP works "
+            "only up to {}, with some NICs only below that, and mtu in [[port]] does not change "
+            "this. Run: ip link set dev {} mtu {} (or less; for a veth at both ends)",
+            config_.device, rte_strerror(-error), error, name.data(), interface_mtu, xdp_max_mtu(),
+            name.data(), xdp_max_mtu()));
   }
   if (error != 0) {
     return dpdk_error(config_.device,
-                      rx.rx_nseg != 0 ? "rx queue with payloads in GPU memory" : "rx queue", error);
+                      rx.rx_nseg != 0 ? "setting up the setting up the setting up the rx queue "
+                                        "with payloads in GPU memory failed failed failed"
+                                      : "setting up the rx queue failed",
+                      error);
   }
   return {};
 }
@@ -191,18 +201,19 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
   const auto queues = static_cast<std::uint16_t>(pools.size());
   rte_eth_dev_info info{};
   if (const int error = rte_eth_dev_info_get(id_, &info); error != 0) {
-    return dpdk_error(config_.device, "no device info", error);
+    return dpdk_error(config_.device, "reading the device info failed", error);
   }
   if (queues == 0 || queues > info.max_rx_queues || queues > info.max_tx_queues) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("port {}: {} lanes need as many queue pairs; the device has {} rx and "
-                            "{} tx queues",
-                            config_.device, queues, info.max_rx_queues, info.max_tx_queues));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "port {}: {} lanes need one queue pair each, but the device has {} rx and {} tx queues",
+            config_.device, queues, info.max_rx_queues, info.max_tx_queues));
   }
   if (queues > 1 && row_->steering == Steering::kNone) {
     return fail(ErrorCode::kUnsupported,
-                fmt::format("port {}: {} spreads packets over queues by a hash of its own, so it "
-                            "serves one lane, not {}",
+                fmt::format("port {}: driver {} cannot steer packets to lanes by UDP port, so it "
+                            "supports 1 lane, not {}",
                             config_.device, row_->driver, queues));
   }
   for (rte_mempool* pool : pools) {
@@ -238,7 +249,7 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
   tx_descriptors_ = config_.tx_descriptors;
   if (const int error = rte_eth_dev_adjust_nb_rx_tx_desc(id_, &rx_descriptors_, &tx_descriptors_);
       error != 0) {
-    return dpdk_error(config_.device, "descriptor counts", error);
+    return dpdk_error(config_.device, "adjusting the number of descriptors failed", error);
   }
   rte_eth_txconf tx = info.default_txconf;
   tx.offloads = tx_offloads_;
@@ -248,14 +259,15 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
     if (!rx) return rx;
     const int tx_error =
         rte_eth_tx_queue_setup(id_, queue, tx_descriptors_, static_cast<unsigned>(socket_), &tx);
-    if (tx_error != 0) return dpdk_error(config_.device, "tx queue", tx_error);
+    if (tx_error != 0)
+      return dpdk_error(config_.device, "setting up the tx queue failed", tx_error);
   }
   if (client_end_ && !memif_server_listens(*client_end_)) {
     link_ = Link::kWaiting;
     return {};
   }
   if (const int error = rte_eth_dev_start(id_); error != 0) {
-    return dpdk_error(config_.device, "start", error);
+    return dpdk_error(config_.device, "starting the device failed", error);
   }
   started_ = true;
   running_.store(true, std::memory_order_release);
@@ -290,9 +302,9 @@ Result<void> Port::steer(std::uint16_t queues, std::uint16_t base_udp_port) {
     if (rte_flow_create(id_, &attr, pattern, actions, &error) == nullptr) {
       return fail(ErrorCode::kUnsupported,
                   fmt::format("port {}: its driver refuses to steer UDP port {} to queue {} ({}): "
-                              "use one lane",
+                              "set lanes.count = 1",
                               config_.device, base_udp_port + queue, queue,
-                              error.message != nullptr ? error.message : "no reason given"));
+                              error.message != nullptr ? error.message : "it gives no reason"));
     }
   }
   flow_steering_ = true;
@@ -328,8 +340,8 @@ std::string Port::tend(TimeNs now, std::span<const std::uint64_t> lane_rounds) {
       }
       stop();
       link_ = Link::kWaiting;
-      return fmt::format("port {}: the link is lost: waiting for a server at {}", config_.device,
-                         client_end_->socket);
+      return fmt::format("port {}: the memif link went down: waiting for a server at {}",
+                         config_.device, client_end_->socket);
     }
     case Link::kWaiting: {
       if (!memif_server_listens(*client_end_) || rte_eth_dev_start(id_) != 0) return {};
@@ -338,7 +350,7 @@ std::string Port::tend(TimeNs now, std::span<const std::uint64_t> lane_rounds) {
       link_since_ = now;
       link_down_since_ = kNever;
       running_.store(true, std::memory_order_release);
-      return fmt::format("port {}: the server at {} is there: connected", config_.device,
+      return fmt::format("port {}: connected to the memif server at {}", config_.device,
                          client_end_->socket);
     }
   }
@@ -392,7 +404,7 @@ PortReport Port::report() const {
   if (rte_eth_link_get_nowait(id_, &link) == 0) {
     if (link.link_status != RTE_ETH_LINK_UP) {
       out.link = link_ == Link::kWaiting
-                     ? fmt::format("down: nobody listens at {}", client_end_->socket)
+                     ? fmt::format("down: no memif server listens at {}", client_end_->socket)
                      : "down";
     } else if (link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ||
                link.link_speed == RTE_ETH_SPEED_NUM_NONE) {

@@ -12,10 +12,10 @@ Result<std::vector<std::byte>> make_xdp_program(const XdpTraffic& traffic) {
   const auto object = xdp_program_object();
   if (object.empty()) {
     return fail(ErrorCode::kUnsupported,
-                "gradwire was built without its XDP program, since clang was missing");
+                "gradwire was built without its XDP program because clang was missing");
   }
   if (traffic.ip.family != 4) {
-    return fail(ErrorCode::kUnsupported, "gradwire's XDP program knows IPv4 alone");
+    return fail(ErrorCode::kUnsupported, "gradwire's XDP program supports only IPv4");
   }
   gradwire_xdp_settings settings{};
   static_assert(sizeof(GRADWIRE_XDP_MARK) == GRADWIRE_XDP_MARK_BYTES);
@@ -31,7 +31,9 @@ Result<std::vector<std::byte>> make_xdp_program(const XdpTraffic& traffic) {
   const auto room = static_cast<std::size_t>(program.end() - found);
   if (found == program.end() || room < sizeof settings ||
       std::search(found + 1, program.end(), mark.begin(), mark.end()) != program.end()) {
-    return fail(ErrorCode::kInternal, "the XDP program's settings are not where they should be");
+    return fail(ErrorCode::kInternal,
+                "the settings were not found in the built-in XDP program: this is a bug of "
+                "gradwire's build");
   }
   std::memcpy(&*found, &settings, sizeof settings);
   return program;

@@ -28,7 +28,7 @@ Result<ipc::UniqueFd> memory_file(std::span<const std::byte> bytes) {
   ipc::UniqueFd file(memfd_create("gradwire-xdp", MFD_CLOEXEC));
   if (!file ||
       write(file.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
-    return system_error("a file in memory for the XDP program");
+    return system_error("writing the XDP program to a memory file");
   }
   return file;
 }
@@ -74,15 +74,16 @@ Result<XdpSteering> XdpSteering::prepare(std::span<const XdpPort> ports,
 Result<void> XdpSteering::add(const XdpPort& port, std::string& vdev) {
   const std::string interface(devarg(vdev, "iface").value_or(""));
   if (const auto given = devarg(vdev, "xdp_prog")) {
-    facts_.push_back(fmt::format("port {}: the XDP program {} of its --vdev says what it receives",
-                                 port.device, *given));
+    facts_.push_back(
+        fmt::format("port {}: the XDP program {} given in its --vdev decides what it receives",
+                    port.device, *given));
     return {};
   }
   const auto takes_all = [&](const std::string& why) {
-    warnings_.push_back(fmt::format(
-        "port {}: takes every frame that {} receives on its queue, SSH among them: the kernel "
-        "loses that traffic, since {}",
-        port.device, interface, why));
+    warnings_.push_back(
+        fmt::format("port {}: takes every frame that {} receives on its queue, SSH included, and "
+                    "the kernel no longer gets them, because {}",
+                    port.device, interface, why));
   };
   if (!port.steer) {
     takes_all("its xdp_program is \"driver\"");
@@ -108,8 +109,8 @@ Result<void> XdpSteering::add(const XdpPort& port, std::string& vdev) {
   program_files_.push_back(std::move(*file));
   attached_.push_back(std::move(attached));
   facts_.push_back(
-      fmt::format("port {}: gradwire's XDP program steers {} here; all else that {} receives "
-                  "stays the kernel's",
+      fmt::format("port {}: gradwire's XDP program takes {}; everything else that {} receives "
+                  "still goes to the kernel",
                   port.device, describe(port.traffic), interface));
   return {};
 }
@@ -120,17 +121,18 @@ Result<void> XdpSteering::clear_interface(const std::string& device, const Attac
   if (there.program_id == 0) return {};
   const auto left = read_record();
   if (std::find(left.begin(), left.end(), there) == left.end()) {
-    return fail(ErrorCode::kBusy,
-                fmt::format("port {}: {} has an XDP program already, number {}, which this daemon "
-                            "did not leave there: if nobody needs it, remove it by: ip link set "
-                            "dev {} xdp off",
-                            device, there.interface, there.program_id, there.interface));
+    return fail(
+        ErrorCode::kBusy,
+        fmt::format("port {}: {} already has an XDP program (id {}) that gradwire did not put "
+                    "there. If nobody needs it, remove it by: ip link set dev {} xdp off",
+                    device, there.interface, there.program_id, there.interface));
   }
   if (const int error = bpf_xdp_detach(static_cast<int>(there.index), 0, nullptr); error != 0) {
-    return fail(ErrorCode::kSystem,
-                fmt::format("port {}: the XDP program that a killed daemon left on {} cannot be "
-                            "removed: {}",
-                            device, there.interface, std::strerror(-error)));
+    return fail(
+        ErrorCode::kSystem,
+        fmt::format(
+            "port {}: the XDP program that a killed daemon left on {} could not be removed: {}",
+            device, there.interface, std::strerror(-error)));
   }
   return {};
 }
@@ -152,7 +154,7 @@ Result<void> XdpSteering::write_record() {
     file << one.interface << ' ' << one.index << ' ' << one.program_id << '\n';
   }
   file.close();
-  if (!file) return system_error(fmt::format("{}: cannot be written", record_));
+  if (!file) return system_error(fmt::format("{} could not be written", record_));
   return {};
 }
 

@@ -52,7 +52,7 @@ ready 0
 ready 1
 grep -q 'built without its XDP program' "$(daemon_log 0)" &&
   skip "this build has no XDP program: clang was missing"
-expect_text "the daemon says what it takes" 'steers UDP port 18515 of 10.79.0.1' "$(daemon_log 0)"
+expect_text "the daemon says what it takes" 'takes UDP port 18515 of 10.79.0.1' "$(daemon_log 0)"
 expect "sums over af_xdp beside a TCP session" sums 1,1000,100000,1000000
 expect "a new TCP connection" talk 0.2
 
@@ -72,7 +72,7 @@ wait "${daemon_pids[1]}" 2>/dev/null || true
 mv "$(daemon_socket 1).xdp" "$run_dir/record"
 start 1
 eventually 20 daemon_gone 1 || fail "the daemon starts over somebody else's program"
-expect_text "with what mends it" 'ip link set dev gwb xdp off' "$(daemon_log 1)"
+expect_text "with the fix" 'ip link set dev gwb xdp off' "$(daemon_log 1)"
 mv "$run_dir/record" "$(daemon_socket 1).xdp"
 start 1
 ready 1
@@ -89,7 +89,7 @@ expect "TCP after the daemons" talk 0.2
 # What would be without it; so that the story can fail.
 start 1 --port.0.xdp_program driver
 ready 1
-expect_text "the driver's own program is warned of" 'the kernel loses that traffic' \
+expect_text "the driver's own program is warned of" 'and the kernel no longer gets them' \
   "$(daemon_log 1)"
 step "with the driver's own program TCP is dead"
 ! talk 0.2 --patience 1 || fail "TCP lives without gradwire's program: the story shows nothing"

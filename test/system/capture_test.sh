@@ -53,6 +53,6 @@ daemon_eal=(--in-memory)
 daemon_huge=--no-telemetry
 memif_rank_start 0 2 --daemon.capture true
 daemon_wait_ready 0 || fail "the daemon does not start with --in-memory"
-expect_text "it says why" 'capture is not available: the EAL shares no configuration' \
+expect_text "it says why" 'capture is not available: the EAL does not share its configuration' \
   "$(daemon_log 0)"
 expect_stop 0 TERM

@@ -41,18 +41,18 @@ doctor() {
 out=$run_dir/doctor.out
 
 expect "a path that carries 9000 is fit" doctor --peer 10.78.1.1 --mtu 9000
-expect_text "it says so" '^ok +path MTU, 10.78.1.1: 9000 of 9000 bytes by gwa' "$out"
+expect_text "it says so" '^ok +path MTU, 10.78.1.1: 9000 of 9000 bytes through gwa' "$out"
 expect_text "and that the host is fit" '^fit: ' "$out"
 expect "so is one that carries more than is wanted" doctor --peer 127.0.0.1 --mtu 9000
 expect_text "lo has the most that IP can say" \
-  '^ok +path MTU, 127.0.0.1: 65535 of 65535 bytes by lo, 9000 wanted' "$out"
+  '^ok +path MTU, 127.0.0.1: 65535 of 65535 bytes through lo, 9000 wanted' "$out"
 
 step "a narrow place in the middle"
 ip -n "$netns_r" link set gwr mtu 1500
 ip -n "$netns_b" link set gwb mtu 1500
 ! doctor --peer 10.78.1.1 || fail "1500 of 9000 passed for fit"
 expect_text "its size" '^fail +path MTU, 10.78.1.1: 1500 of 9000 bytes' "$out"
-expect_text "and what mends it" 'mtu = 1500' "$out"
+expect_text "and the fix" 'mtu = 1500' "$out"
 
 step "a peer that does not answer"
 ! doctor --peer 10.78.0.9 --json || fail "a silent peer passed for fit"
@@ -71,7 +71,7 @@ device = "0000:3b:00.0"
 ip = "10.0.0.1/24"
 EOS
 ! doctor --config "$run_dir/doctor.toml" || fail "a NIC that is not there passed for fit"
-expect_text "the NIC is missing" '^fail +nic, 0000:3b:00.0: there is no such device' "$out"
+expect_text "the NIC is missing" '^fail +nic, 0000:3b:00.0: this host has no such device' "$out"
 ! doctor --cpus 1-x || fail "a wrong list of CPUs passed"
 cat >"$run_dir/memif.toml" <<'EOS'
 [[port]]

@@ -19,7 +19,8 @@ link0=$run_dir/link0.sock
 
 step "the client's daemon starts, though its server's is not there"
 start 1
-expect_text "and says that the link is down" "link down: nobody listens at $link0" "$(daemon_log 1)"
+expect_text "and says that the link is down" "link down: no memif server listens at $link0" \
+  "$(daemon_log 1)"
 link_warning() {
   "$gradwire_cli" status --socket "$(daemon_socket 1)" >"$run_dir/status" &&
     grep -q "warning: port net_memif0: the link is down" "$run_dir/status"
@@ -28,12 +29,13 @@ expect "its status too" link_warning
 start 0
 sums "they sum once the server is there"
 link_warning && fail "the status goes on about a link that is up"
-expect_text "the client's daemon has said so" "server at $link0 is there" "$(daemon_log 1)"
+expect_text "the client's daemon has said so" "connected to the memif server at $link0" \
+  "$(daemon_log 1)"
 
 step "the server's daemon is killed, and leaves its socket"
 daemon_stop 0 KILL || true
 [[ -S $link0 ]] || fail "a daemon that was killed cannot have removed its socket"
-eventually 10 grep -q "link is lost: waiting for a server at $link0" "$(daemon_log 1)" ||
+eventually 10 grep -q "memif link went down: waiting for a server at $link0" "$(daemon_log 1)" ||
   fail "the client's daemon does not notice"
 start 0
 expect_text "a new one removes what it left" "removed $link0, which a server that is gone" \

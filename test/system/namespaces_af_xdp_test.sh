@@ -17,8 +17,8 @@ if daemon_wait_ready 0 2>/dev/null; then fail "an MTU of 9000 works with AF_XDP"
 wait "${daemon_pids[0]}" || true
 grep -qiE 'libbpf.*(not supported|Operation not permitted)|XDP.*not supported' \
   "$(daemon_log 0)" && skip "this kernel or container does not allow AF_XDP sockets"
-expect_text "by name" 'the MTU of gwa is 9000, and XDP works up to [0-9]+,' "$(daemon_log 0)"
-mtu=$(sed -n 's/.*XDP works up to \([0-9]*\),.*/\1/p' "$(daemon_log 0)")
+expect_text "by name" 'The MTU of gwa is 9000, but XDP works only up to [0-9]+,' "$(daemon_log 0)"
+mtu=$(sed -n 's/.*XDP works only up to \([0-9]*\),.*/\1/p' "$(daemon_log 0)")
 ip -n "$netns_a" link set gwa mtu "$mtu"
 ip -n "$netns_b" link set gwb mtu "$mtu"
 

@@ -101,7 +101,7 @@ refused "no hugepages" "hugepages" --lcores "0@($cpus),1@($cpus)" "${base[@]}" -
 refused "a device that is not there" "net_memif0" --lcores "0@($cpus),1@($cpus)" "${base[@]}" \
   -- --config "$good" --daemon.control_socket "$socket"
 vdev=$(memif_vdev 0 server 0)
-refused "a device whose frames are too short" "its MTU of 1186 is too small: 1280 at least" \
+refused "a device whose frames are too short" "its MTU of 1186 is too small for" \
   --lcores "0@($cpus),1@($cpus)" "${base[@]}" --vdev "${vdev/bsize=9216/bsize=1200}" \
   -- --config "$good" --daemon.control_socket "$socket" --port.0.mtu auto
 refused "a socket in a place that cannot be made" "no-such/folder" \

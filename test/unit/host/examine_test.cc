@@ -84,7 +84,7 @@ TEST_CASE("hugepages are judged on the NIC's node") {
   machine.node(1, 1024, 0);
   const Finding control = finding_of(examine(machine, good_subject()), "hugepages", "node 0");
   CHECK(control.verdict == Verdict::kWarn);
-  CHECK_THAT(control.value, Contains("control CPU"));
+  CHECK_THAT(control.value, Contains("main lcore"));
   CHECK_THAT(control.mend, Contains("--hugepages 0:64"));
 }
 
@@ -206,7 +206,7 @@ TEST_CASE("a slot narrower than the NIC") {
   machine.write(folder + "current_link_width", "8");
   const Finding narrow = finding_of(examine(machine, good_subject()), "PCIe", kNic);
   CHECK(narrow.verdict == Verdict::kWarn);
-  CHECK_THAT(narrow.value, Contains("x8") && Contains("could x16"));
+  CHECK_THAT(narrow.value, Contains("x8") && Contains("it can do x16"));
 }
 
 TEST_CASE("flow control, and ECN where the congestion control needs it") {
@@ -241,7 +241,7 @@ TEST_CASE("the nice value that lanes may have") {
   const Finding none = finding_of(examine(machine, good_subject()), "nice value");
   CHECK(none.verdict == Verdict::kWarn);
   CHECK_THAT(none.mend, Contains("LimitNICE=-20") && Contains("SYS_NICE"));
-  CHECK_THAT(why_not_nice(machine), Contains("RLIMIT_NICE ends at 0"));
+  CHECK_THAT(why_not_nice(machine), Contains("RLIMIT_NICE allows 0"));
   machine.write("/proc/self/limits", std::string(kLimit) + "30                   40");
   CHECK(least_nice(machine) == -10);
   machine.write("/proc/self/limits", std::string(kLimit) + "40                   40");
@@ -276,7 +276,7 @@ TEST_CASE("lanes' cores, their node and their frequency") {
   const Findings findings = examine(machine, subject);
   const Finding shared = finding_of(findings, "cores", "CPU 0");
   CHECK(shared.verdict == Verdict::kWarn);
-  CHECK_THAT(shared.value, Contains("isolated no") && Contains("the NIC is on node 1"));
+  CHECK_THAT(shared.value, Contains("isolated: no") && Contains("the NIC is on node 1"));
   CHECK(finding_of(findings, "cores", "CPU 3").verdict == Verdict::kOk);
   CHECK(finding_of(findings, "cores", "CPU 9").verdict == Verdict::kFail);
   const Finding slow = finding_of(findings, "frequency", "CPU 0,3,9");
@@ -330,7 +330,7 @@ TEST_CASE("UDP ports of others, and a firewall") {
   const Findings findings = examine(machine, good_subject());
   const Finding taken = finding_of(findings, "UDP ports", "18515 to 18516");
   CHECK(taken.verdict == Verdict::kWarn);
-  CHECK(taken.value == "another program has 18516");
+  CHECK(taken.value == "another program uses 18516");
   const Finding firewall = finding_of(findings, "firewall");
   CHECK(firewall.verdict == Verdict::kWarn);
   CHECK_THAT(firewall.mend, Contains("18515-18516"));

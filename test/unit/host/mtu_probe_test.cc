@@ -17,7 +17,8 @@ Finding judged(std::uint32_t interface_mtu, std::uint32_t path_mtu, std::uint64_
 TEST_CASE("a path is judged by the MTU that is wanted of it") {
   CHECK(judged(9000, 9000, 9000).verdict == Verdict::kOk);
   CHECK(judged(9000, 8504, 8000).verdict == Verdict::kOk);
-  CHECK_THAT(judged(9000, 8504, 8000).value, Contains("8504 of 9000 bytes by eth0, 8000 wanted"));
+  CHECK_THAT(judged(9000, 8504, 8000).value,
+             Contains("8504 of 9000 bytes through eth0, 8000 wanted"));
   CHECK(judged(65'535, 65'535, 9000).verdict == Verdict::kOk);
   CHECK(judged(9000, 8504, 9000).verdict == Verdict::kFail);
   CHECK_THAT(judged(9000, 8504, 9000).mend, Contains("9000") && Contains("mtu = 8504"));
@@ -47,7 +48,7 @@ TEST_CASE("no mtu is advised that the configuration refuses") {
 
 TEST_CASE("a peer that does not answer is a failure") {
   CHECK(judged(9000, 0, 0).verdict == Verdict::kFail);
-  CHECK_THAT(judged(9000, 0, 8000).value, Contains("no answer by eth0"));
+  CHECK_THAT(judged(9000, 0, 8000).value, Contains("no answer through eth0"));
 }
 
 TEST_CASE("the interface that has an address of the kernel's") {

@@ -96,7 +96,7 @@ TEST_CASE("what is not smaps is refused") {
 
 TEST_CASE("a placement is told by node") {
   CHECK(to_string(NodePlacement{{{0, 12}, {1, 1}}, 0}) == "node 0: 12 pages, node 1: 1 page");
-  CHECK(to_string(NodePlacement{{}, 3}) == "not touched yet: 3");
+  CHECK(to_string(NodePlacement{{}, 3}) == "pages not touched yet: 3");
 }
 
 }  // namespace

@@ -303,7 +303,7 @@ TEST_CASE("a full table keeps what is static, used by a group, or waited for") {
   const auto none = neighbors.resolve(address("10.0.0.5"), now);
   REQUIRE_FALSE(none);
   CHECK(none.error().code == ErrorCode::kResourceExhausted);
-  CHECK(none.error().message.find("use or wait for") != std::string::npos);
+  CHECK(none.error().message.find("the table of neighbours is full") != std::string::npos);
   CHECK(neighbors.state(waited) == NeighborState::kResolving);
 
   neighbors.release(used);

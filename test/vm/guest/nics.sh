@@ -34,7 +34,8 @@ state >"$work/before"
 nics=$(printf -- '--nic %s ' "${all[@]}")
 gradwire doctor $nics >"$work/doctor-before" && fail "doctor: fit before anything was set up"
 grep -q '^fail  hugepages: none on any node' "$work/doctor-before" || fail "doctor: hugepages"
-grep -q "^fail  nic driver, ${e1000e[0]} (.*): e1000e: the kernel has it" "$work/doctor-before" ||
+grep -q "^fail  nic driver, ${e1000e[0]} (.*): e1000e: in use by the kernel" \
+  "$work/doctor-before" ||
   fail "doctor: the driver"
 grep -q '^ok    IOMMU: on' "$work/doctor-before" || fail "doctor: the IOMMU"
 grep -q '^warn  vfio: not loaded' "$work/doctor-before" || fail "doctor: vfio"

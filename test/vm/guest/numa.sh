@@ -25,7 +25,7 @@ ulimit -l unlimited
 gradwire doctor --nic "${nics[0]}" --nic "${nics[1]}" --cpus 2,3 >"$work/doctor" ||
   fail "doctor: $(cat "$work/doctor")"
 for cpu in 2 3; do
-  grep -q "^ok    cores, CPU $cpu: isolated yes, tickless yes, NUMA node 1" "$work/doctor" ||
+  grep -q "^ok    cores, CPU $cpu: isolated: yes, tickless: yes, NUMA node 1" "$work/doctor" ||
     fail "doctor does not like CPU $cpu: $(cat "$work/doctor")"
 done
 gradwire doctor --nic "${nics[0]}" --cpus 0 |
