@@ -82,6 +82,8 @@ class Manager {
  private:
   /// What each lane published last, by group handle: all parts of a status come from one look.
   using Published = std::vector<std::unordered_map<std::uint64_t, command::PublishedStatus>>;
+  /// Lane 0 alone reads the clients' queues and checks their memory.
+  static constexpr std::uint8_t kCommandLane = 0;
   enum class StopState : std::uint8_t { kRunning, kDraining, kClosing };
   struct GroupName {
     GroupKey key;
@@ -105,7 +107,7 @@ class Manager {
   void on_notice(const command::Notice& notice, TimeNs now);
   void on_request_done(const command::Notice& notice, TimeNs now);
 
-  // clients.cc: clients and their memory
+  // clients.cc: clients come and go
   /// This daemon's entry in a table, as processes of this user get and give it.
   [[nodiscard]] ipc::RankInfo info_for(uid_t uid) const;
   void open(const PendingReply& reply, const ipc::PeerCredentials& peer,
@@ -115,7 +117,6 @@ class Manager {
   void client_added(Client& client);
   /// Ids that nothing has: they begin anew after ManagerOptions::last_id, and 0 is none.
   [[nodiscard]] std::uint32_t unused_client_id();
-  [[nodiscard]] std::uint32_t unused_memory_handle(const Client& client);
   template <class IsUsed>
   [[nodiscard]] std::uint32_t next_unused(std::uint32_t& last, IsUsed&& is_used) const {
     do {
@@ -123,6 +124,20 @@ class Manager {
     } while (is_used(last));
     return last;
   }
+  void on_client_fault(const command::Notice& notice, TimeNs now);
+  void check_memory_faults(TimeNs now);
+  /// The client's part is over: groups end, memory goes, in time the client itself. `why` goes on
+  /// from "the client ...".
+  void retire(Client& client, const std::string& why, TimeNs now,
+              AbortCode code = AbortCode::kClientDied);
+  /// The daemon ends it: the client is told why, retired and hung up.
+  void cut_off(Client& client, const std::string& why, TimeNs now);
+  void forget_if_gone(std::uint32_t client_id);
+  [[nodiscard]] Client* client_of(ipc::ConnectionId connection) noexcept;
+  [[nodiscard]] Client* client_by_id(std::uint32_t client_id) noexcept;
+
+  // memories.cc: clients' memory, and events
+  [[nodiscard]] std::uint32_t unused_memory_handle(const Client& client);
   void allocate(const PendingReply& reply, Client& client, std::span<const std::byte> body);
   /// In hugepages, registered with the lanes, or on their GPU.
   [[nodiscard]] Result<Memory> make_memory_on_gpu(std::uint64_t bytes);
@@ -147,17 +162,6 @@ class Manager {
   /// CUDA wants an importer to have closed memory before its exporter frees it.
   void watch_process(Client& client, TimeNs now);
   void release_lingering(TimeNs now);
-  void on_client_fault(const command::Notice& notice, TimeNs now);
-  void check_memory_faults(TimeNs now);
-  /// The client's part is over: groups end, memory goes, in time the client itself. `why` goes on
-  /// from "the client ...".
-  void retire(Client& client, const std::string& why, TimeNs now,
-              AbortCode code = AbortCode::kClientDied);
-  /// The daemon ends it: the client is told why, retired and hung up.
-  void cut_off(Client& client, const std::string& why, TimeNs now);
-  void forget_if_gone(std::uint32_t client_id);
-  [[nodiscard]] Client* client_of(ipc::ConnectionId connection) noexcept;
-  [[nodiscard]] Client* client_by_id(std::uint32_t client_id) noexcept;
 
   // formation.cc: from the first join to the join replies
   void join(const PendingReply& reply, Client& client, std::span<const std::byte> body, TimeNs now);

@@ -17,7 +17,6 @@ namespace {
 
 /// Groups that the trace can name after they are gone.
 constexpr std::size_t kNamesKept = 256;
-constexpr std::uint8_t kCommandLane = 0;
 
 std::int64_t unix_now_ns() {
   timespec now{};

@@ -153,13 +153,11 @@ class Lane {
 
   // lane.cc
   void publish(TimeNs now) noexcept;
-  bool take_requests(TimeNs now) noexcept;
-  void handle(command::Request& request, TimeNs now) noexcept;
-  bool add_group(command::Request& request, TimeNs now) noexcept;
-  void leave_group(command::Request& request, TimeNs now) noexcept;
   bool take_ops(TimeNs now) noexcept;
   void post_ops(GroupSlot& slot, TimeNs now) noexcept;
   bool poll_commands(TimeNs now) noexcept;
+
+  // lane_shards.cc
   bool poll_shards(TimeNs now, bool idle) noexcept;
   bool poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept;
   /// @return the bytes of the frames, as they leave.
@@ -178,8 +176,14 @@ class Lane {
                 std::uint64_t value) noexcept;
   void trace_abort(std::uint64_t handle, const AbortReason& reason, TimeNs now) noexcept;
   void op_done(const GroupSlot& slot, const collective::Event& event, TimeNs now) noexcept;
-  void release(GroupSlot& slot) noexcept;
   bool report(GroupSlot& slot) noexcept;
+
+  // lane_requests.cc
+  bool take_requests(TimeNs now) noexcept;
+  void handle(command::Request& request, TimeNs now) noexcept;
+  bool add_group(command::Request& request, TimeNs now) noexcept;
+  void leave_group(command::Request& request, TimeNs now) noexcept;
+  void release(GroupSlot& slot) noexcept;
   void notify(const command::Notice& notice) noexcept;
   void notify(const command::Notice& notice, std::uint8_t lane) noexcept;
   void request_done(command::Request& request) noexcept;

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Clients' memory, from allocate to the last that refers to it, and the events of its streams.
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "control/bodies.h"
+#include "control/manager.h"
+
+namespace gradwire::control {
+namespace {
+
+/// Zeroing it takes some 10 ms: so long others wait for a worker that all share.
+constexpr std::uint64_t kPieceBytes = 64ull << 20;
+
+constexpr TimeNs kLingerCheckIntervalNs = 10'000'000;
+/// A process takes milliseconds to end; one that hangs up and goes on has no claim to memory.
+constexpr TimeNs kLingerNs = 5'000'000'000;
+
+/// Memory that nothing refers to. It goes with the job that has it, also if nobody does the job.
+class Discarded {
+ public:
+  Discarded(ClientMemory& registry, ipc::SharedMemory memory, bool registered)
+      : registry_(registry), memory_(std::move(memory)), registered_(registered) {}
+  ~Discarded() { go(); }
+  Discarded(const Discarded&) = delete;
+  Discarded& operator=(const Discarded&) = delete;
+
+  void go() {
+    if (std::exchange(registered_, false)) registry_.unregister_host(memory_.data());
+    memory_ = {};
+  }
+
+ private:
+  ClientMemory& registry_;
+  ipc::SharedMemory memory_;
+  bool registered_;
+};
+
+}  // namespace
+
+std::uint32_t Manager::unused_memory_handle(const Client& client) {
+  return next_unused(last_memory_,
+                     [&client](std::uint32_t handle) { return client.memories.contains(handle); });
+}
+
+void Manager::allocate(const PendingReply& to, Client& client, std::span<const std::byte> body) {
+  const auto wanted = ipc::body_as<ipc::AllocateRequest>(body);
+  if (!wanted) return reply_error(to, wrong_size<ipc::AllocateRequest>(to.type, body));
+  const Limits& limits = options_.limits;
+  if (stop_ != StopState::kRunning) {
+    return reply_error(to, {ErrorCode::kUnavailable, "the daemon is stopping"});
+  }
+  if (client.memories.size() >= limits.regions_per_client) {
+    return reply_error(to, {ErrorCode::kResourceExhausted,
+                            fmt::format("the client has {} memory regions, and "
+                                        "limits.client_regions = {}",
+                                        client.memories.size(), limits.regions_per_client)});
+  }
+  const std::uint64_t used = client.memory_bytes();
+  if (wanted->bytes == 0 || wanted->bytes > limits.bytes_per_client - used) {
+    const ErrorCode code =
+        wanted->bytes == 0 ? ErrorCode::kInvalidArgument : ErrorCode::kResourceExhausted;
+    return reply_error(to, {code, fmt::format("{} bytes wanted, must be 1 to {} (the client has {} "
+                                              "of its {} already: limits.client_memory_mib)",
+                                              wanted->bytes, limits.bytes_per_client - used, used,
+                                              limits.bytes_per_client)});
+  }
+  const std::uint32_t handle = unused_memory_handle(client);
+  if (memory_.is_on_gpu()) {
+    auto made = make_memory_on_gpu(wanted->bytes);
+    if (!made) return reply_error(to, made.error());
+    if (auto fits = check_quota(used, made->bytes()); !fits) {
+      memory_.free_on_gpu(made->gpu.address);
+      return reply_error(to, fits.error());
+    }
+    made->reply = to;
+    client.memories.emplace(handle, std::move(*made));
+    return add_memory(client, handle);
+  }
+  Memory& memory = client.memories[handle];
+  memory.state = Memory::State::kMaking;
+  memory.wanted_bytes = wanted->bytes;
+  memory.reply = to;
+  client.to_make.push_back(handle);
+  make_next_memory(client);
+}
+
+void Manager::make_next_memory(Client& client) {
+  while (client.making == nullptr && !client.to_make.empty()) {
+    const std::uint32_t handle = client.to_make.front();
+    client.to_make.pop_front();
+    auto reserved = reserve_memory(client, client.memories.at(handle).wanted_bytes);
+    if (!reserved) {
+      memory_failed(client, handle, reserved.error());
+      continue;
+    }
+    client.memories.at(handle).wanted_bytes = reserved->bytes();
+    client.making = std::make_shared<Making>();
+    client.making->memory = std::move(*reserved);
+    const std::shared_ptr<Making> making = client.making;
+    worker_.submit(
+        ipc::Worker::Order::kInTurn,
+        [making, &memory = memory_] { return make_piece(*making, memory); },
+        [this, making, id = client.id, handle] { memory_made(id, handle, *making); });
+  }
+}
+
+bool Manager::make_piece(Making& making, ClientMemory& memory) {
+  if (making.cancelled.load(std::memory_order_relaxed)) return true;
+  if (!making.populated) {
+    const auto all = making.memory.populate(kPieceBytes);
+    if (!all) making.error = all.error();
+    making.populated = all.value_or(false);
+    return !all || (*all && !memory.is_registered());
+  }
+  const auto registered = memory.register_host(making.memory.data(), making.memory.bytes());
+  if (!registered) making.error = registered.error();
+  making.registered = registered.has_value();
+  return true;
+}
+
+Result<ipc::SharedMemory> Manager::reserve_memory(const Client& client, std::uint64_t bytes) const {
+  ipc::SharedMemoryOptions options;
+  options.name = fmt::format("gradwire-memory-{}", client.peer.pid);
+  options.bytes = bytes;
+  options.numa_node = options_.daemon.numa_node;
+  options.pages = options_.pages;
+  auto memory = ipc::SharedMemory::reserve(options);
+  if (!memory) return memory;
+  if (auto fits = check_quota(client.memory_bytes() - bytes, memory->bytes()); !fits) {
+    return tl::unexpected(fits.error());
+  }
+  return memory;
+}
+
+Result<void> Manager::check_quota(std::uint64_t used, std::uint64_t bytes) const {
+  const std::uint64_t limit = options_.limits.bytes_per_client;
+  if (used + bytes <= limit) return {};
+  return fail(ErrorCode::kResourceExhausted,
+              fmt::format("{} bytes in whole pages, the client has {} of its {} left "
+                          "(limits.client_memory_mib)",
+                          bytes, limit - used, limit));
+}
+
+void Manager::memory_made(std::uint32_t client_id, std::uint32_t handle, Making& making) {
+  Client& client = *clients_.at(client_id);  // kept while it has memory, and this is some
+  client.making.reset();
+  const auto fail_with = [&](const Error& error) {
+    discard(std::move(making.memory), making.registered, {});
+    memory_failed(client, handle, error);
+  };
+  if (client.retired) {
+    fail_with({});
+    return forget_if_gone(client_id);
+  }
+  const auto finished =
+      making.error ? Result<void>(tl::unexpected(*making.error)) : making.memory.finish();
+  if (!finished) {
+    fail_with(finished.error());
+  } else {
+    Memory& memory = client.memories.at(handle);
+    memory.mapping = std::move(making.memory);
+    memory.registered = making.registered;
+    add_memory(client, handle);
+  }
+  make_next_memory(client);
+}
+
+void Manager::add_memory(Client& client, std::uint32_t handle) {
+  Memory& memory = client.memories.at(handle);
+  memory.state = Memory::State::kAdding;
+  command::Request add;
+  add.type = command::RequestType::kAddMemory;
+  add.client_id = client.id;
+  add.memory = handle;
+  add.region = {client.id, handle, memory.data(), memory.bytes()};
+  request(kCommandLane, add);
+}
+
+void Manager::memory_failed(Client& client, std::uint32_t handle, const Error& error) {
+  const auto found = client.memories.find(handle);
+  const std::optional<PendingReply> to = found->second.reply;
+  client.memories.erase(found);
+  if (to) reply_error(*to, error);
+}
+
+void Manager::discard(ipc::SharedMemory memory, bool registered, std::function<void()> done) {
+  memory.abandon();
+  if (memory.bytes() <= kPieceBytes && !registered) {
+    memory = {};
+    if (done) done();
+    return;
+  }
+  auto held = std::make_shared<Discarded>(memory_, std::move(memory), registered);
+  worker_.submit(
+      ipc::Worker::Order::kInTurn,
+      [held] {
+        held->go();
+        return true;
+      },
+      [done = std::move(done)] {
+        if (done) done();
+      });
+}
+
+Result<Memory> Manager::make_memory_on_gpu(std::uint64_t bytes) {
+  Memory memory;
+  auto made = memory_.allocate_on_gpu(bytes);
+  if (!made) return tl::unexpected(made.error());
+  memory.gpu = *made;
+  memory.gpu_fd = ipc::UniqueFd(std::exchange(memory.gpu.fd, -1));
+  return memory;
+}
+
+void Manager::memory_added(Client& client, std::uint32_t handle) {
+  const auto found = client.memories.find(handle);
+  if (found == client.memories.end() || found->second.state != Memory::State::kAdding) return;
+  Memory& memory = found->second;
+  memory.state = Memory::State::kLive;
+  if (!memory.reply) return;
+  const PendingReply to = *memory.reply;
+  memory.reply.reset();
+  ipc::AllocateReply body;
+  body.bytes = memory.bytes();
+  body.memory = handle;
+  body.numa_node = memory.mapping.numa_node();
+  if (memory.gpu.cuda) {
+    ipc::CudaAllocateReply on_gpu;
+    on_gpu.memory = body;
+    std::memcpy(on_gpu.device_uuid, memory.gpu.cuda->uuid.bytes, sizeof on_gpu.device_uuid);
+    std::memcpy(on_gpu.handle, memory.gpu.cuda->handle.bytes, sizeof on_gpu.handle);
+    return reply(to, ipc::bytes_of(on_gpu));
+  }
+  std::vector<ipc::UniqueFd> fds;
+  fds.push_back(memory.duplicate_fd());
+  if (!fds.front()) {
+    remove_memory(client, handle);
+    return reply_error(to,
+                       {ErrorCode::kResourceExhausted, "the daemon has no file descriptors left"});
+  }
+  reply(to, ipc::bytes_of(body), std::move(fds));
+}
+
+void Manager::free_memory(const PendingReply& to, Client& client, std::span<const std::byte> body) {
+  const auto wanted = ipc::body_as<ipc::FreeRequest>(body);
+  if (!wanted) return reply_error(to, wrong_size<ipc::FreeRequest>(to.type, body));
+  const auto found = client.memories.find(wanted->memory);
+  if (found == client.memories.end() || found->second.state != Memory::State::kLive) {
+    return reply_error(
+        to, {ErrorCode::kNotFound,
+             fmt::format("memory {} is not a live region of this client", wanted->memory)});
+  }
+  found->second.reply = to;
+  remove_memory(client, wanted->memory);
+}
+
+void Manager::remove_memory(Client& client, std::uint32_t handle) {
+  Memory& memory = client.memories.at(handle);
+  if (memory.state == Memory::State::kRemoving || memory.state == Memory::State::kMaking) return;
+  memory.state = Memory::State::kRemoving;
+  command::Request remove;
+  remove.type = command::RequestType::kRemoveMemory;
+  remove.client_id = client.id;
+  remove.memory = handle;
+  request(kCommandLane, remove);
+}
+
+void Manager::memory_removed(Client& client, std::uint32_t handle) {
+  const auto found = client.memories.find(handle);
+  if (found == client.memories.end()) return;
+  if (found->second.gpu.cuda && client.linger_until != kNever) {
+    found->second.state = Memory::State::kLingering;
+    return;
+  }
+  const std::optional<PendingReply> to = found->second.reply;
+  if (found->second.on_gpu()) memory_.free_on_gpu(found->second.gpu.address);
+  ipc::SharedMemory mapping = std::move(found->second.mapping);
+  const bool registered = found->second.registered;
+  client.memories.erase(found);
+  // Nothing in the daemon refers to it any more.
+  discard(std::move(mapping), registered, [this, to] {
+    if (to) reply(*to, {});
+  });
+}
+
+void Manager::watch_process(Client& client, TimeNs now) {
+  const bool has_some = std::any_of(client.memories.begin(), client.memories.end(),
+                                    [](const auto& entry) { return entry.second.gpu.cuda; });
+  if (!has_some || stop_ != StopState::kRunning) return;
+  client.process = ipc::UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, client.peer.pid, 0)));
+  // Of a process that cannot be watched the end is not known.
+  if (!client.process && errno == ESRCH) return;
+  client.linger_until = now + kLingerNs;
+}
+
+void Manager::release_lingering(TimeNs now) {
+  if (now < next_linger_check_) return;
+  next_linger_check_ = now + kLingerCheckIntervalNs;
+  for (auto at = clients_.begin(); at != clients_.end();) {
+    Client& client = *(at++)->second;
+    if (client.linger_until == kNever) continue;
+    pollfd process{client.process.get(), POLLIN, 0};
+    const bool ended = client.process && ::poll(&process, 1, 0) == 1;
+    const bool goes = ended || now >= client.linger_until || stop_ != StopState::kRunning;
+    if (!goes) continue;
+    client.linger_until = kNever;
+    std::vector<std::uint32_t> handles;
+    for (const auto& [handle, memory] : client.memories) {
+      if (memory.state == Memory::State::kLingering) handles.push_back(handle);
+    }
+    for (const std::uint32_t handle : handles) memory_removed(client, handle);
+    forget_if_gone(client.id);
+  }
+}
+
+void Manager::make_event(const PendingReply& to, Client& client) {
+  if (client.events.size() >= ipc::kCommandEntries) {
+    return reply_error(to, {ErrorCode::kResourceExhausted,
+                            fmt::format("the client has {} events, one for each command that can "
+                                        "be unfinished",
+                                        client.events.size())});
+  }
+  auto made = memory_.make_ready_event();
+  if (!made) return reply_error(to, made.error());
+  command::Request add;
+  add.type = command::RequestType::kAddEvent;
+  add.client_id = client.id;
+  add.event = made->event.get();
+  client.events.push_back(std::move(made->event));
+  add.event_handle = static_cast<std::uint32_t>(client.events.size());
+  PendingEvent& pending = client.pending_events[add.event_handle];
+  pending.reply = to;
+  pending.body.event = add.event_handle;
+  std::memcpy(pending.body.handle, made->handle.bytes, sizeof pending.body.handle);
+  request(kCommandLane, add);
+}
+
+void Manager::event_added(Client& client, std::uint32_t handle) {
+  const auto found = client.pending_events.find(handle);
+  if (found == client.pending_events.end()) return;
+  const PendingEvent pending = found->second;
+  client.pending_events.erase(found);
+  if (!client.retired) reply(pending.reply, ipc::bytes_of(pending.body));
+}
+
+}  // namespace gradwire::control

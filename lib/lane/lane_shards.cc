@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A lane and its shards: whom a round asks, what they send, when they rest, and what they say.
+#include <rte_ring_elem.h>
+
+#include <algorithm>
+
+#include "lane/lane.h"
+
+namespace gradwire::lane {
+
+/// The place in awake_ of the group that is asked first of those that send by the port. Where a
+/// paced port stopped a group in the middle of its turn it is that group; where another is full,
+/// the one after whom it stopped first, so that no group always finds the room that others left.
+std::size_t Lane::first_asked(const LanePort& port) const noexcept {
+  if (!port.share.paced()) return port.next_first < awake_.size() ? port.next_first : 0;
+  const auto holder = std::find(awake_.begin(), awake_.end(), port.share.turn());
+  return holder == awake_.end() ? 0 : static_cast<std::size_t>(holder - awake_.begin());
+}
+
+bool Lane::poll_shards(TimeNs now, bool idle) noexcept {
+  if (now >= next_wake_) wake_due(now);
+  bool worked = false;
+  expecting_ = resting_expecting_ > 0;
+  const std::size_t groups = awake_.size();
+  for (std::size_t p = 0; p < ports_.size(); ++p) {
+    LanePort& port = ports_[p];
+    const std::size_t first = first_asked(port);
+    bool stopped = false;
+    for (std::size_t i = 0; i < groups; ++i) {
+      const std::size_t at = first + i < groups ? first + i : first + i - groups;
+      const GroupSlot& slot = slots_[awake_[at]];
+      if (slot.closed || slot.down_port != p) continue;
+      worked |= poll_shard(awake_[at], now, idle);
+      // The group took all that the port left it.
+      if (stopped || outbox_.down().count == 0 || outbox_.down().count != outbox_.down().room)
+        continue;
+      stopped = true;
+      port.next_first = at + 1;
+    }
+  }
+  // Backwards: a group that is released or rests leaves the list.
+  for (std::size_t i = groups; i-- > 0;) {
+    GroupSlot& slot = slots_[awake_[i]];
+    const bool all_told = take_events(slot, now);
+    if (all_told && slot.shard != nullptr && (slot.closed || slot.quiet_rounds >= kQuietRounds)) {
+      rest_if_idle(i, now);
+    }
+  }
+  return worked;
+}
+
+// --- rest ------------------------------------------------------------------------------------
+//
+// A round asks no group to which nothing happens, so that it costs the same however many of them
+// there are. What can give a group something to do wakes it: a packet, an op, a request, an abort,
+// its shard's deadline. Should one be missing here, the group is late by kRestNs and no more: after
+// that it is asked in any case. That is also why silence and stalls are counted in full, of which a
+// shard believes 10 ms between two of its rounds. A backend that has work, and a port's rate, keep
+// a group awake: its deadline is near.
+
+void Lane::wake(GroupSlot& slot) noexcept {
+  slot.quiet_rounds = 0;
+  if (slot.awake) return;
+  slot.awake = true;
+  if (slot.expects) --resting_expecting_;
+  awake_.push_back(static_cast<std::uint16_t>(&slot - slots_.data()));
+}
+
+void Lane::wake_due(TimeNs now) noexcept {
+  next_wake_ = kNever;
+  for (const std::uint16_t index : in_use_) {
+    GroupSlot& slot = slots_[index];
+    if (slot.awake) continue;
+    if (slot.wake_at <= now) {
+      wake(slot);
+    } else {
+      next_wake_ = std::min(next_wake_, slot.wake_at);
+    }
+  }
+}
+
+void Lane::rest_if_idle(std::size_t place, TimeNs now) noexcept {
+  const std::uint16_t index = awake_[place];
+  GroupSlot& slot = slots_[index];
+  slot.quiet_rounds = 0;
+  if (slot.posted_seq != slot.ready_seq) return;
+  const TimeNs deadline = slot.closed ? kNever : slot.shard->deadline(now);
+  if (deadline < now + kRestNsMin) return;
+  slot.awake = false;
+  slot.wake_at = slot.closed ? kNever : std::min(deadline, now + kRestNs);
+  slot.expects = slot.done < slot.ready_seq;
+  if (slot.expects) ++resting_expecting_;
+  next_wake_ = std::min(next_wake_, slot.wake_at);
+  // It has nothing to send: others must not wait for the rest of its turn.
+  for (LanePort& port : ports_) port.share.forget(index);
+  awake_.erase(awake_.begin() + static_cast<std::ptrdiff_t>(place));
+}
+
+void Lane::forget_awake(std::uint16_t index) noexcept {
+  GroupSlot& slot = slots_[index];
+  if (slot.awake) {
+    awake_.erase(std::find(awake_.begin(), awake_.end(), index));
+  } else if (slot.expects) {
+    --resting_expecting_;
+  }
+}
+
+std::uint64_t Lane::push(LanePort& port, std::span<rte_mbuf* const> frames) noexcept {
+  std::uint64_t bytes = 0;
+  for (rte_mbuf* frame : frames) {
+    bytes += frame->pkt_len;
+    port.tx.push(frame);
+  }
+  return bytes;
+}
+
+bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
+  GroupSlot& slot = slots_[index];
+  LanePort& down = ports_[slot.down_port];
+  LanePort& up = ports_[slot.up_port];
+  std::size_t down_room = down.tx.room();
+  std::size_t up_room = up.tx.room();
+  if (&down == &up) {
+    up_room /= 2;
+    down_room -= up_room;
+  }
+  outbox_.down().count = outbox_.up().count = 0;
+  outbox_.down().room = std::min(down_room, collective::OutboxSide::kCapacity);
+  outbox_.up().room = std::min(up_room, collective::OutboxSide::kCapacity);
+  outbox_.down().room =
+      std::min(outbox_.down().room, down.share.packets_allowed(index, now, slot.full_frame_bytes));
+  if (slot.posted_seq != slot.ready_seq) post_ops(slot, now);
+  const std::uint64_t data_before = slot.shard->counters().data_packets_sent;
+  const bool worked = slot.shard->poll(now, idle, outbox_);
+  flowed_ |= slot.shard->counters().data_packets_sent != data_before;
+  const std::uint64_t up_bytes = push(up, {outbox_.up().frames.data(), outbox_.up().count});
+  const std::uint64_t down_bytes = push(down, {outbox_.down().frames.data(), outbox_.down().count});
+  up.share.on_sent(now, up_bytes);
+  down.share.on_asked(index, now, outbox_.down().room, outbox_.down().count, down_bytes);
+  expecting_ |= slot.done < slot.ready_seq;
+  slot.quiet_rounds = worked ? 0 : slot.quiet_rounds + 1;
+  return worked;
+}
+
+void Lane::trace_op(TraceType type, TimeNs at, std::uint64_t handle, std::uint64_t op_seq,
+                    std::uint64_t value) noexcept {
+  TraceEvent event;
+  event.at = at;
+  event.group_handle = handle;
+  event.op_seq = op_seq;
+  event.value = value;
+  event.type = type;
+  event.lane = config_.lane;
+  trace_.push(event);
+}
+
+void Lane::trace_abort(std::uint64_t handle, const AbortReason& reason, TimeNs now) noexcept {
+  TraceEvent event;
+  event.at = now;
+  event.group_handle = handle;
+  event.op_seq = reason.op_seq;
+  event.value = static_cast<std::uint64_t>(reason.code);
+  event.type = TraceType::kAborted;
+  event.lane = config_.lane;
+  event.culprit_rank = reason.culprit_rank;
+  event.reporter_rank = reason.reporter_rank;
+  trace_.push(event);
+}
+
+/// The op's share on this lane is finished.
+void Lane::op_done(const GroupSlot& slot, const collective::Event& event, TimeNs now) noexcept {
+  count(counters_.ops_done);
+  if (event.op.first_chunk_at != 0) {
+    trace_op(TraceType::kFirstChunk, event.op.first_chunk_at, slot.handle, event.op_seq, 0);
+  }
+  trace_op(TraceType::kDone, now, slot.handle, event.op_seq, event.op.retransmissions);
+  if (config_.lane != 0) return;
+  const auto latency = static_cast<std::uint64_t>(std::max<TimeNs>(now - event.op.posted_at, 0));
+  count(counters_.op_latency[latency_bucket(latency)]);
+  count(counters_.op_latency_ns, latency);
+  count(counters_.op_bytes, event.op.bytes);
+  const std::uint64_t nranks = slot.shard->config().nranks;
+  count(counters_.bus_bytes, event.op.bytes / nranks * 2 * (nranks - 1));
+}
+
+/// The shard's own event comes when nothing refers to clients' memory, which a backend that hangs
+/// puts off for ever: the control thread, and so the clients, hear of the abort before that.
+void Lane::tell_abort(GroupSlot& slot, TimeNs now) noexcept {
+  slot.abort_told = true;
+  command::Notice notice;
+  notice.type = command::NoticeType::kGroupAborted;
+  notice.group_handle = slot.handle;
+  notice.reason = slot.shard->reason();
+  count(counters_.aborts);
+  if (notice.reason.code == AbortCode::kStuck) count(counters_.stuck);
+  trace_abort(slot.handle, notice.reason, now);
+  notify(notice);
+}
+
+bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
+  while (notices_have_room()) {
+    if (!slot.abort_told && slot.shard->reason().is_set()) tell_abort(slot, now);
+    if (slot.has_report && !report(slot)) return false;
+    if (slot.closed) {
+      if (slot.leave != nullptr) release(slot);
+      return true;
+    }
+    collective::Event event;
+    if (!slot.shard->pop_event(event)) return true;
+    slot.report = command::LaneReport{slot.handle, event.op_seq, event.type, config_.lane, {}};
+    slot.has_report = true;
+    switch (event.type) {
+      case collective::EventType::kFormed:
+        break;  // the command lane tells the control thread
+      case collective::EventType::kOpDone:
+        ++slot.done;
+        op_done(slot, event, now);
+        break;
+      case collective::EventType::kAborted:
+        slot.report.reason = slot.shard->reason();
+        slot.ready_seq = slot.posted_seq = slot.done;
+        break;
+      case collective::EventType::kClosed: {
+        slot.report.reason = slot.shard->reason();
+        slot.closed = true;
+        const collective::ShardConfig& config = slot.shard->config();
+        connections_->erase(config.sender_connection_id);
+        connections_->erase(config.receiver_connection_id);
+        groups_.remove(config);
+        break;
+      }
+    }
+  }
+  return false;
+}
+
+/// Sends the slot's report to the command lane. @return whether there was room.
+bool Lane::report(GroupSlot& slot) noexcept {
+  if (rte_ring_mp_enqueue_elem(config_.shared.reports, &slot.report, sizeof slot.report) != 0) {
+    return false;
+  }
+  slot.has_report = false;
+  if (commands_ == nullptr) config_.shared.command_bell->ring();
+  return true;
+}
+
+}  // namespace gradwire::lane
