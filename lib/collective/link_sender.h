@@ -33,12 +33,12 @@ class LinkSender {
 
   // Grants: the rank tells which ops its client has posted; some packets may go ahead of that.
   [[nodiscard]] bool has_grant(const Op& op) const noexcept {
-    return op.spec.op_seq <= sender_.posted_op_seq() || eager_ < config_.eager_packets;
+    return op.spec.op_seq <= sender_.posted_op_seq() || may_go_early(op);
   }
   /// @return whether a chunk of the op may go; takes an eager place if it needs one.
   [[nodiscard]] bool take_grant(Op& op) noexcept {
     if (op.spec.op_seq <= sender_.posted_op_seq()) return true;
-    if (eager_ >= config_.eager_packets) return false;
+    if (!may_go_early(op)) return false;
     ++eager_;
     ++op.eager_sent;
     return true;
@@ -113,6 +113,13 @@ class LinkSender {
   void forget_probes() noexcept { probes_wanted_ = 0; }
 
  private:
+  /// The rank would refuse a chunk of an op that is further ahead than its descriptors are kept.
+  /// Such a chunk would be sent again and again, and take the window, the records and the path from
+  /// the older ops that the rank needs before it can post that one.
+  [[nodiscard]] bool may_go_early(const Op& op) const noexcept {
+    return eager_ < config_.eager_packets &&
+           op.spec.op_seq <= sender_.posted_op_seq() + OpTable::kDescriptorsKept;
+  }
   [[nodiscard]] std::uint32_t wire_bytes(std::uint32_t payload_bytes) const noexcept {
     return static_cast<std::uint32_t>(end_.address().frame.bytes() + wire::kHeaderBytes) +
            payload_bytes * config_.payload_scale;
