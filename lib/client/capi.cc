@@ -139,28 +139,43 @@ bool is_forked(const Handle* handle) noexcept {
   return handle->client->is_forked();
 }
 
-gw_status post(gw_group* group, const void* input, void* output, std::uint64_t count,
-               gw_datatype datatype, gw_redop redop, std::uint32_t tag, std::optional<void*> stream,
-               gw_work** work) {
+/// What a caller gives of an op; what its function has no parameter for stays 0.
+struct Given {
+  Collective collective = Collective::kAllReduce;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::uint64_t count = 0;
+  gw_datatype datatype = GW_FLOAT32;
+  gw_redop redop = GW_SUM;
+  std::uint32_t root = 0;
+  std::uint32_t tag = 0;
+  std::optional<void*> stream = std::nullopt;
+};
+
+gw_status post(gw_group* group, const Given& given, gw_work** work) {
   return guarded([&]() -> Result<void> {
     if (group == nullptr) return null_argument("group");
     if (work == nullptr) return null_argument("work");
-    if (count > 0 && input == nullptr) return null_argument("input");
-    if (count > 0 && output == nullptr) return null_argument("output");
-    if (static_cast<unsigned>(datatype) >= kDataTypeCount) {
+    if (static_cast<unsigned>(given.datatype) >= kDataTypeCount) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("datatype is {}: it must be 0 to {}, a gw_datatype",
-                              static_cast<int>(datatype), kDataTypeCount - 1));
+                              static_cast<int>(given.datatype), kDataTypeCount - 1));
     }
-    if (static_cast<unsigned>(redop) >= kRedOpCount) {
+    if (static_cast<unsigned>(given.redop) >= kRedOpCount) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("redop is {}: it must be 0 to {}, a gw_redop",
-                              static_cast<int>(redop), kRedOpCount - 1));
+                              static_cast<int>(given.redop), kRedOpCount - 1));
     }
     if (is_forked(group)) return forked();
-    auto result = group->client->post(
-        group->self, {static_cast<const std::byte*>(input), static_cast<std::byte*>(output), count,
-                      static_cast<DataType>(datatype), static_cast<RedOp>(redop), tag, stream});
+    const CollectiveCall call{given.collective,
+                              static_cast<DataType>(given.datatype),
+                              static_cast<RedOp>(given.redop),
+                              given.count,
+                              given.root,
+                              given.tag};
+    auto result = group->client->post(group->self,
+                                      {static_cast<const std::byte*>(given.input),
+                                       static_cast<std::byte*>(given.output), call, given.stream});
     if (!result) return tl::unexpected(result.error());
     *work = result->get();
     return {};
@@ -423,13 +438,87 @@ void gw_group_free(gw_group* group) {
 
 gw_status gw_all_reduce(gw_group* group, const void* input, void* output, uint64_t count,
                         gw_datatype datatype, gw_redop redop, uint32_t tag, gw_work** work) {
-  return post(group, input, output, count, datatype, redop, tag, std::nullopt, work);
+  return post(group,
+              {.collective = Collective::kAllReduce,
+               .input = input,
+               .output = output,
+               .count = count,
+               .datatype = datatype,
+               .redop = redop,
+               .tag = tag},
+              work);
 }
 
 gw_status gw_all_reduce_on_stream(gw_group* group, const void* input, void* output, uint64_t count,
                                   gw_datatype datatype, gw_redop redop, uint32_t tag, void* stream,
                                   gw_work** work) {
-  return post(group, input, output, count, datatype, redop, tag, stream, work);
+  return post(group,
+              {.collective = Collective::kAllReduce,
+               .input = input,
+               .output = output,
+               .count = count,
+               .datatype = datatype,
+               .redop = redop,
+               .tag = tag,
+               .stream = stream},
+              work);
+}
+
+gw_status gw_reduce_scatter(gw_group* group, const void* input, void* output, uint64_t count,
+                            gw_datatype datatype, gw_redop redop, uint32_t tag, gw_work** work) {
+  return post(group,
+              {.collective = Collective::kReduceScatter,
+               .input = input,
+               .output = output,
+               .count = count,
+               .datatype = datatype,
+               .redop = redop,
+               .tag = tag},
+              work);
+}
+
+gw_status gw_all_gather(gw_group* group, const void* input, void* output, uint64_t count,
+                        gw_datatype datatype, uint32_t tag, gw_work** work) {
+  return post(group,
+              {.collective = Collective::kAllGather,
+               .input = input,
+               .output = output,
+               .count = count,
+               .datatype = datatype,
+               .tag = tag},
+              work);
+}
+
+gw_status gw_broadcast(gw_group* group, const void* input, void* output, uint64_t count,
+                       gw_datatype datatype, uint32_t root, uint32_t tag, gw_work** work) {
+  return post(group,
+              {.collective = Collective::kBroadcast,
+               .input = input,
+               .output = output,
+               .count = count,
+               .datatype = datatype,
+               .root = root,
+               .tag = tag},
+              work);
+}
+
+gw_status gw_reduce(gw_group* group, const void* input, void* output, uint64_t count,
+                    gw_datatype datatype, gw_redop redop, uint32_t root, uint32_t tag,
+                    gw_work** work) {
+  return post(group,
+              {.collective = Collective::kReduce,
+               .input = input,
+               .output = output,
+               .count = count,
+               .datatype = datatype,
+               .redop = redop,
+               .root = root,
+               .tag = tag},
+              work);
+}
+
+gw_status gw_barrier(gw_group* group, uint32_t tag, gw_work** work) {
+  return post(group, {.collective = Collective::kBarrier, .tag = tag}, work);
 }
 
 gw_status gw_test(gw_work* work, int* done) {

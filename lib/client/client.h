@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/collective_call.h"
 #include "base/result.h"
 #include "base/types.h"
 #include "client/control_socket.h"
@@ -112,17 +113,16 @@ struct gw_work {
   std::shared_ptr<gw_group> group;
   std::uint64_t number = 0;  ///< this client's count of ops in the group, from 1
   std::uint64_t request_id = 0;
-  const std::byte* input = nullptr;
+  gradwire::CollectiveCall call;
+  gradwire::CollectiveExtent extent;  ///< of `input` and `output`
+  const std::byte* input = nullptr;   ///< the caller's; nullptr if this process reads nothing
   std::byte* output = nullptr;
-  std::uint64_t bytes = 0;
-  std::uint64_t count = 0;
-  gradwire::DataType datatype = gradwire::DataType::kFloat32;
-  gradwire::RedOp redop = gradwire::RedOp::kSum;
-  std::uint32_t tag = 0;
+  std::byte* fed = nullptr;           ///< shared memory that the input is copied to, if it is
+  const std::byte* result = nullptr;  ///< shared memory that the output is copied from, if it is
   gradwire::client::Clock::time_point posted_at;
   std::size_t in_flight_index = 0;  ///< in the client's in_flight_, while posting or posted
   State state = State::kPosting;
-  bool copy_out = false;    ///< the result has to be copied from `staging` to `output`
+  bool copy_out = false;    ///< `result` has to be copied to `output`
   bool unreported = false;  ///< counted in the client's unreported_
   gradwire::client::StagingSlot staging;
   std::shared_ptr<gradwire::client::Mapping> input_mapping;
@@ -168,10 +168,7 @@ class Client : public std::enable_shared_from_this<Client> {
   struct PostArguments {
     const std::byte* input;
     std::byte* output;
-    std::uint64_t count;
-    DataType datatype;
-    RedOp redop;
-    std::uint32_t tag;
+    CollectiveCall call;
     std::optional<void*> stream = std::nullopt;  ///< CUDA's; nullptr is its default stream
   };
   [[nodiscard]] Result<std::shared_ptr<gw_work>> post(const std::shared_ptr<gw_group>& group,
@@ -229,6 +226,9 @@ class Client : public std::enable_shared_from_this<Client> {
                                                              std::uint64_t bytes,
                                                              const char* what) const;
   [[nodiscard]] Result<void> check_overlap(const gw_work& work) const;
+  /// What `arguments` ask for, if a group's process may ask for it.
+  [[nodiscard]] static Result<std::shared_ptr<gw_work>> make_work(const gw_group& group,
+                                                                  const PostArguments& arguments);
   [[nodiscard]] Result<void> place_memory(Lock& lock, gw_work& work, ipc::CommandEntry& command);
   /// The input's copy, if it needs one, and the mark on its stream. Without the lock.
   [[nodiscard]] static Result<void> feed(const gw_work& work);

@@ -14,7 +14,7 @@ bool overlap(const std::byte* a, const std::byte* b, std::uint64_t a_bytes,
              std::uint64_t b_bytes) noexcept {
   const auto a_start = reinterpret_cast<std::uintptr_t>(a);
   const auto b_start = reinterpret_cast<std::uintptr_t>(b);
-  return a_start < b_start + b_bytes && b_start < a_start + a_bytes;
+  return a_bytes != 0 && b_bytes != 0 && a_start < b_start + b_bytes && b_start < a_start + a_bytes;
 }
 
 void pause_briefly() noexcept {
@@ -31,6 +31,17 @@ void count_user(gw_work& work, int change) noexcept {
   Mapping* const output = work.output_mapping.get();
   if (input != nullptr) input->users += static_cast<std::uint32_t>(change);
   if (output != nullptr && output != input) output->users += static_cast<std::uint32_t>(change);
+}
+
+/// "..., or be the same memory": by the extents alone, which tell the collectives apart.
+const char* in_place_rule(const CollectiveExtent& extent) noexcept {
+  if (extent.output > extent.input) {
+    return "the input must be this process's own block of the output";
+  }
+  if (extent.output < extent.input) {
+    return "the output must be this process's own block of the input";
+  }
+  return "be the same memory";
 }
 
 bool is_over(const gw_work& work) noexcept {
@@ -100,9 +111,11 @@ Result<std::shared_ptr<Mapping>> Client::find_shared(const std::byte* start, std
 Result<void> Client::check_overlap(const gw_work& work) const {
   const auto collides = [&work](const gw_work* other) {
     if (other == &work) return false;
-    return overlap(work.output, other->output, work.bytes, other->bytes) ||
-           overlap(work.output, other->input, work.bytes, other->bytes) ||
-           overlap(work.input, other->output, work.bytes, other->bytes);
+    const CollectiveExtent& ours = work.extent;
+    const CollectiveExtent& theirs = other->extent;
+    return overlap(work.output, other->output, ours.output, theirs.output) ||
+           overlap(work.output, other->input, ours.output, theirs.input) ||
+           overlap(work.input, other->output, ours.input, theirs.output);
   };
   for (const auto* works : {&in_flight_, &uncopied_}) {
     const auto it = std::find_if(works->begin(), works->end(), collides);
@@ -116,32 +129,52 @@ Result<void> Client::check_overlap(const gw_work& work) const {
 }
 
 Result<void> Client::place_memory(Lock& lock, gw_work& work, ipc::CommandEntry& command) {
-  if (work.bytes == 0) return {};  // an op without elements touches no memory
-  auto input = find_shared(work.input, work.bytes, "input");
-  if (!input) return tl::unexpected(input.error());
-  auto output = find_shared(work.output, work.bytes, "output");
-  if (!output) return tl::unexpected(output.error());
-  work.input_mapping = std::move(*input);
-  work.output_mapping = std::move(*output);
-
-  if (work.output_mapping != nullptr) {
-    command.output_memory = work.output_mapping->handle;
-    command.output_offset = static_cast<std::uint64_t>(work.output - work.output_mapping->address);
-  } else {
-    auto slot = take_staging(lock, work.bytes);
+  const CollectiveExtent& extent = work.extent;
+  if (extent.input != 0) {
+    auto mapping = find_shared(work.input, extent.input, "input");
+    if (!mapping) return tl::unexpected(mapping.error());
+    work.input_mapping = std::move(*mapping);
+  }
+  if (extent.output != 0) {
+    auto mapping = find_shared(work.output, extent.output, "output");
+    if (!mapping) return tl::unexpected(mapping.error());
+    work.output_mapping = std::move(*mapping);
+  }
+  const bool copy_in = extent.input != 0 && work.input_mapping == nullptr;
+  work.copy_out = extent.output != 0 && work.output_mapping == nullptr;
+  // An input that is copied goes to where the op is then in place, if the output has room for it.
+  const bool fits_output = extent.output >= extent.input;
+  std::uint64_t staged = work.copy_out ? extent.output : 0;
+  if (copy_in && !fits_output) staged = extent.input;
+  if (staged != 0) {
+    auto slot = take_staging(lock, staged);
     if (!slot) return tl::unexpected(slot.error());
     work.staging = std::move(*slot);
-    work.copy_out = true;
-    command.output_memory = work.staging.mapping->handle;
-    command.output_offset = work.staging.offset;
   }
-  if (work.input_mapping != nullptr) {
-    command.input_memory = work.input_mapping->handle;
-    command.input_offset = static_cast<std::uint64_t>(work.input - work.input_mapping->address);
-  } else {
-    // The input is copied to where the result will be: the op is in place there.
-    command.input_memory = command.output_memory;
-    command.input_offset = command.output_offset;
+  const std::byte* input = work.input;
+  std::byte* output = work.output;
+  if (work.copy_out) {
+    output = work.staging.address() + (copy_in && !fits_output ? extent.in_place_at : 0);
+    work.result = output;
+  }
+  if (copy_in) {
+    work.fed = fits_output ? output + extent.in_place_at : work.staging.address();
+    input = work.fed;
+  }
+  const auto tell = [&work](const std::byte* start, const Mapping* shared, std::uint32_t& memory,
+                            std::uint64_t& offset) {
+    const Mapping& mapping = shared != nullptr ? *shared : *work.staging.mapping;
+    memory = mapping.handle;
+    offset = static_cast<std::uint64_t>(start - mapping.address);
+  };
+  const Mapping* const fed_in =
+      work.staging.mapping != nullptr ? nullptr : work.output_mapping.get();
+  if (extent.input != 0) {
+    tell(input, copy_in ? fed_in : work.input_mapping.get(), command.input_memory,
+         command.input_offset);
+  }
+  if (extent.output != 0) {
+    tell(output, work.output_mapping.get(), command.output_memory, command.output_offset);
   }
   return {};
 }
@@ -149,6 +182,7 @@ Result<void> Client::place_memory(Lock& lock, gw_work& work, ipc::CommandEntry& 
 Result<void> Client::take_event(Lock& lock, gw_work& work) {
   const Mapping* mapping =
       work.output_mapping != nullptr ? work.output_mapping.get() : work.staging.mapping.get();
+  if (mapping == nullptr) mapping = work.input_mapping.get();
   if (mapping == nullptr) return {};  // no elements, so nothing that a stream computes
   if (mapping->on_gpu == nullptr) {
     return fail(ErrorCode::kUnsupported,
@@ -182,17 +216,16 @@ Result<void> Client::take_event(Lock& lock, gw_work& work) {
 }
 
 Result<void> Client::feed(const gw_work& work) {
-  if (work.bytes == 0) return {};
-  if (work.input_mapping == nullptr) {
+  if (work.fed != nullptr) {
     const Mapping& mapping =
-        work.output_mapping != nullptr ? *work.output_mapping : *work.staging.mapping;
-    std::byte* target = work.output_mapping != nullptr ? work.output : work.staging.address();
+        work.staging.mapping != nullptr ? *work.staging.mapping : *work.output_mapping;
+    const std::uint64_t bytes = work.extent.input;
     const Result<void> copied =
-        work.stream ? mapping.on_gpu->device().copy_on(*work.stream, target, work.input, work.bytes)
-                    : mapping.copy(target, work.input, work.bytes);
+        work.stream ? mapping.on_gpu->device().copy_on(*work.stream, work.fed, work.input, bytes)
+                    : mapping.copy(work.fed, work.input, bytes);
     if (!copied) return copied;
   }
-  return work.stream ? work.ready.event->record(*work.stream) : Result<void>{};
+  return work.ready.event != nullptr ? work.ready.event->record(*work.stream) : Result<void>{};
 }
 
 void Client::give_back_event(ReadyEvent ready) {
@@ -227,29 +260,59 @@ void Client::release_slot(gw_work& work) {
   slots_[index].reset();
 }
 
-Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& group,
-                                              const PostArguments& arguments) {
-  auto work = std::make_shared<gw_work>();
-  work->client = shared_from_this();
-  work->group = group;
-  work->input = arguments.input;
-  work->output = arguments.output;
-  work->count = arguments.count;
-  work->datatype = arguments.datatype;
-  work->redop = arguments.redop;
-  work->tag = arguments.tag;
-  work->stream = arguments.stream;
-  if (__builtin_mul_overflow(arguments.count, element_bytes(arguments.datatype), &work->bytes) ||
-      work->bytes > (std::uint64_t{1} << 47)) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} elements of {} are more than an op can have: 2^47 bytes",
-                            arguments.count, name_of(arguments.datatype)));
-  }
-  if (work->input != work->output && overlap(work->input, work->output, work->bytes, work->bytes)) {
+Result<std::shared_ptr<gw_work>> Client::make_work(const gw_group& group,
+                                                   const PostArguments& arguments) {
+  const CollectiveCall& call = arguments.call;
+  const GroupConfig& config = group.config;
+  const std::uint32_t members = config.member_count;
+  const ProcessPlace place{config.rank * members + config.member, config.nranks * members};
+  if (call.root >= place.processes) {
     return fail(
         ErrorCode::kInvalidArgument,
-        "input and output overlap in part: they must be the same memory, or have none in common");
+        fmt::format("root of {} is {}: it must be one of the group's {} processes, 0 to "
+                    "{}: rank x member_count + member",
+                    name_of(call.collective), call.root, place.processes, place.processes - 1));
   }
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 47;
+  const auto extent = extent_of(call, place);
+  if (!extent || std::max(extent->input, extent->output) > kMaxBytes) {
+    const auto whole = whole_count(call, place.processes);
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} elements of {}{} are more than an op can have: 2^47 bytes",
+                            call.count, name_of(call.datatype),
+                            !whole || *whole != call.count
+                                ? fmt::format(" for each of {} processes", place.processes)
+                                : std::string{}));
+  }
+  if (extent->input != 0 && arguments.input == nullptr) {
+    return fail(ErrorCode::kInvalidArgument, "input is NULL");
+  }
+  if (extent->output != 0 && arguments.output == nullptr) {
+    return fail(ErrorCode::kInvalidArgument, "output is NULL");
+  }
+  auto work = std::make_shared<gw_work>();
+  work->call = call;
+  work->extent = *extent;
+  work->input = extent->input != 0 ? arguments.input : nullptr;
+  work->output = extent->output != 0 ? arguments.output : nullptr;
+  work->stream = arguments.stream;
+  if (!may_lie(reinterpret_cast<std::uintptr_t>(work->input),
+               reinterpret_cast<std::uintptr_t>(work->output), *extent)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("input and output of {} overlap in part: they must have no memory in "
+                            "common, or {}",
+                            name_of(call.collective), in_place_rule(*extent)));
+  }
+  return work;
+}
+
+Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& group,
+                                              const PostArguments& arguments) {
+  auto made = make_work(*group, arguments);
+  if (!made) return made;
+  const std::shared_ptr<gw_work> work = std::move(*made);
+  work->client = shared_from_this();
+  work->group = group;
 
   Lock lock(mutex_);
   if (auto alive = check_alive(); !alive) return tl::unexpected(alive.error());
@@ -269,7 +332,7 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
     give_back_event(std::move(work->ready));
     return tl::unexpected(claimed.error());
   }
-  if (work->bytes > 0 && (work->input_mapping == nullptr || work->stream)) {
+  if (work->fed != nullptr || work->ready.event != nullptr) {
     lock.unlock();
     const Result<void> fed = feed(*work);
     lock.lock();
@@ -279,18 +342,20 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
       give_back_event(std::move(work->ready));
       return tl::unexpected(fed.error());
     }
-    if (work->input_mapping == nullptr) {
+    if (work->fed != nullptr) {
       ++counters_.copies;
-      counters_.copied_bytes += work->bytes;
+      counters_.copied_bytes += work->extent.input;
     }
   }
   command.ready_event = work->ready.handle;
   command.request_id = work->request_id;
   command.group_handle = group->handle;
-  command.count = work->count;
-  command.tag = work->tag;
-  command.datatype = static_cast<std::uint8_t>(work->datatype);
-  command.redop = static_cast<std::uint8_t>(work->redop);
+  command.collective = work->call.collective;
+  command.count = work->call.count;
+  command.tag = work->call.tag;
+  command.datatype = static_cast<std::uint8_t>(work->call.datatype);
+  command.redop = static_cast<std::uint8_t>(work->call.redop);
+  command.root = work->call.root;
   // There is room for as many commands as there are slots: else the daemon's index cannot be.
   if (!dead_ && !queue_.push_command(command)) {
     die(ErrorCode::kUnavailable, fmt::format("the daemon at {} wrote an impossible index into the "
@@ -357,12 +422,12 @@ void Client::report(Lock& lock, gw_work& work) {
     work.state = gw_work::State::kCopying;
     lock.unlock();
     const Result<void> copied =
-        work.staging.mapping->copy(work.output, work.staging.address(), work.bytes);
+        work.staging.mapping->copy(work.output, work.result, work.extent.output);
     lock.lock();
     std::erase(uncopied_, &work);
     if (copied) {
       ++counters_.copies;
-      counters_.copied_bytes += work.bytes;
+      counters_.copied_bytes += work.extent.output;
     } else {
       work.code = copied.error().code;
       work.text = copied.error().message;
@@ -388,10 +453,17 @@ Result<void> Client::outcome(const gw_work& work) {
 
 std::string Client::describe(const gw_work& work) const {
   const GroupConfig& group = work.group->config;
-  return fmt::format(
-      "all-reduce {} of rank {} in group {:016x} epoch {} ({} of {} {}, {} bytes, tag {})",
-      work.number, group.rank, group.key.group_id, group.key.epoch, name_of(work.redop), work.count,
-      name_of(work.datatype), work.bytes, work.tag);
+  const CollectiveCall& call = work.call;
+  std::string what;
+  if (reduces(call.collective)) what += fmt::format("{} of ", name_of(call.redop));
+  if (call.collective != Collective::kBarrier) {
+    what += fmt::format("{} {}, {} bytes, ", call.count, name_of(call.datatype),
+                        std::max(work.extent.input, work.extent.output));
+  }
+  if (has_root(call.collective)) what += fmt::format("root {}, ", call.root);
+  return fmt::format("{} {} of rank {} in group {:016x} epoch {} ({}tag {})",
+                     name_of(call.collective), work.number, group.rank, group.key.group_id,
+                     group.key.epoch, what, call.tag);
 }
 
 Result<bool> Client::test(gw_work& work) {

@@ -2,7 +2,7 @@
 /**
  * @file
  * The C interface of gradwire's client library: open the daemon of this host, share memory with
- * it, form a group with the clients of other daemons, all-reduce.
+ * it, form a group with the clients of other daemons, all-reduce and the other collectives.
  *
  * Link with -lgradwire (`pkg-config --libs gradwire`). C99 or C++. Every symbol has a version,
  * GRADWIRE_1.0 or the later one that brought it. No exception crosses this interface.
@@ -251,6 +251,11 @@ void gw_group_free(gw_group* group);
 
 /* ---- Ops ---- */
 
+/* What holds for every op stands at gw_all_reduce(): order, memory, copies, errors.
+ *
+ * Processes. Those of a group are numbered rank x member_count + member. P is how many there are;
+ * a root, and the blocks of an all-gather and a reduce-scatter, go by these numbers. */
+
 /** Posts an all-reduce. Every member of every rank posts the same ops in the same order with equal
  * count, datatype, redop and tag; what differs is told as GW_MISMATCH or GW_ABORTED. Does not wait
  * for anyone (it may ask the daemon for staging memory: then its bound is request_timeout_ms).
@@ -290,6 +295,54 @@ gw_status gw_all_reduce(gw_group* group, const void* input, void* output, uint64
 gw_status gw_all_reduce_on_stream(gw_group* group, const void* input, void* output, uint64_t count,
                                   gw_datatype datatype, gw_redop redop, uint32_t tag, void* stream,
                                   gw_work** work);
+
+/** Posts a reduce-scatter: the inputs of all processes are reduced, and process p gets block p.
+ *
+ * `input` is [P x count], `output` [count]: they are disjoint, or the output is this process's own
+ * block of the input, `input` + process x count elements.
+ *
+ * @param count  elements that each process gets; the same on all.
+ * @return as gw_all_reduce(); GW_UNSUPPORTED, by the op's outcome, if the daemon cannot do it. */
+gw_status gw_reduce_scatter(gw_group* group, const void* input, void* output, uint64_t count,
+                            gw_datatype datatype, gw_redop redop, uint32_t tag, gw_work** work);
+
+/** Posts an all-gather: every process gets the inputs of all, block p from process p. Bytes are
+ * moved as they are: what has no gw_datatype goes as GW_UINT8.
+ *
+ * `input` is [count], `output` [P x count]: they are disjoint, or the input is this process's own
+ * block of the output, `output` + process x count elements.
+ *
+ * @param count  elements that each process gives; the same on all.
+ * @return as gw_reduce_scatter(). */
+gw_status gw_all_gather(gw_group* group, const void* input, void* output, uint64_t count,
+                        gw_datatype datatype, uint32_t tag, gw_work** work);
+
+/** Posts a broadcast: every process gets the root's input, the root too. Bytes are moved as they
+ * are.
+ *
+ * `input` is [count] and read on the root only: elsewhere it may be NULL. `output` is [count];
+ * on the root equal to `input` or disjoint from it.
+ *
+ * @param root  a process, below P; the same on all.
+ * @return as gw_reduce_scatter(). */
+gw_status gw_broadcast(gw_group* group, const void* input, void* output, uint64_t count,
+                       gw_datatype datatype, uint32_t root, uint32_t tag, gw_work** work);
+
+/** Posts a reduce: the inputs of all processes are reduced, and the root gets the result.
+ *
+ * `input` is [count]. `output` is [count] and written on the root only: elsewhere it may be NULL.
+ * On the root it is equal to `input` or disjoint from it.
+ *
+ * @param root  a process, below P; the same on all.
+ * @return as gw_reduce_scatter(). */
+gw_status gw_reduce(gw_group* group, const void* input, void* output, uint64_t count,
+                    gw_datatype datatype, gw_redop redop, uint32_t root, uint32_t tag,
+                    gw_work** work);
+
+/** Posts a barrier: it is done when every process has posted it. It says nothing of the ops before
+ * it: wait for those by their own works.
+ * @return as gw_reduce_scatter(). */
+gw_status gw_barrier(gw_group* group, uint32_t tag, gw_work** work);
 
 /** Whether the op is done. Does not wait.
  * @param done  set to 0 or 1, even if the op failed.

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/collective_call.h"
 #include "base/types.h"
 #include "collective/op_spec.h"
 #include "wire/packet.h"
@@ -25,6 +26,10 @@ struct OpCall {
 
   friend bool operator==(const OpCall&, const OpCall&) = default;
 };
+[[nodiscard]] inline CallText text_of(const OpCall& call) noexcept {
+  return gradwire::text_of({call.collective, call.datatype, call.redop, call.count,
+                            call.root == kNoRoot ? 0 : call.root, call.tag});
+}
 [[nodiscard]] inline OpCall call_of(const wire::DataHeader& header) noexcept {
   return {.count = header.total_count,
           .tag = header.tag,

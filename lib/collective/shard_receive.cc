@@ -266,11 +266,8 @@ void Shard::report_mismatch(const Link& link, const OpCall& ours, const wire::Da
   Call second{config_.rank, ours};
   if (second.rank < first.rank) std::swap(first, second);
   const auto written = fmt::format_to_n(
-      reason.detail, AbortReason::kDetailBytes - 1,
-      "rank {} called {} of {} {} with tag {}, rank {} called {} of {} {} with tag {}", first.rank,
-      name_of(first.op.redop), first.op.count, name_of(first.op.datatype), first.op.tag,
-      second.rank, name_of(second.op.redop), second.op.count, name_of(second.op.datatype),
-      second.op.tag);
+      reason.detail, AbortReason::kDetailBytes - 1, "rank {} called {}, rank {} called {}",
+      first.rank, text_of(first.op).text, second.rank, text_of(second.op).text);
   *written.out = '\0';
   abort(reason, now);
 }

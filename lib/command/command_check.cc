@@ -39,27 +39,33 @@ bool check_bounds(const char* which, std::uint32_t handle, std::uint64_t offset,
   return true;
 }
 
-}  // namespace
-
-bool check_command(const ipc::CommandEntry& command, const OpLimits& limits,
-                   const MemoryView& input, const MemoryView& output, CommandRanges& ranges,
-                   Refusal& refusal) noexcept {
-  ranges = {};
-  if (command.type != ipc::CommandType::kAllReduce) {
-    return refuse(refusal, ErrorCode::kUnsupported, "command type %u is unknown; 1 is all-reduce",
-                  static_cast<unsigned>(command.type));
+const char* in_place_rule(Collective collective) noexcept {
+  switch (collective) {
+    case Collective::kAllGather:
+      return "that the input is this process's block of the output";
+    case Collective::kReduceScatter:
+      return "that the output is this process's block of the input";
+    default:
+      return "the same offset";
   }
+}
+
+/// What can be said without looking at memory.
+bool check_fields(const ipc::CommandEntry& command, const ProcessPlace& place,
+                  Refusal& refusal) noexcept {
+  if (!is_valid(command.collective)) {
+    return refuse(refusal, ErrorCode::kUnsupported,
+                  "command type %u is unknown; 1 is all-reduce, 2 reduce, 3 broadcast, 4 "
+                  "all-gather, 5 reduce-scatter, 11 barrier",
+                  static_cast<unsigned>(command.collective));
+  }
+  const char* const name = name_of(command.collective).data();  // of a literal: it ends with NUL
   if (command.reserved != 0) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
                   "the reserved byte of a command is %u and must be 0",
                   static_cast<unsigned>(command.reserved));
   }
-  if (command.reserved2 != 0) {
-    return refuse(refusal, ErrorCode::kInvalidArgument,
-                  "the reserved word of a command is %" PRIu32 " and must be 0", command.reserved2);
-  }
-  const auto datatype = static_cast<DataType>(command.datatype);
-  if (!is_valid(datatype)) {
+  if (!is_valid(static_cast<DataType>(command.datatype))) {
     return refuse(refusal, ErrorCode::kInvalidArgument, "datatype %u is not in 0 ... %d",
                   static_cast<unsigned>(command.datatype), kDataTypeCount - 1);
   }
@@ -67,34 +73,81 @@ bool check_command(const ipc::CommandEntry& command, const OpLimits& limits,
     return refuse(refusal, ErrorCode::kInvalidArgument, "redop %u is not in 0 ... %d",
                   static_cast<unsigned>(command.redop), kRedOpCount - 1);
   }
-  if (command.count == 0) return true;  // touches no memory, so handles and offsets mean nothing
-
-  const std::uint64_t element = element_bytes(datatype);
-  if (command.count > UINT64_MAX / element) {
+  if (command.redop != 0 && !reduces(command.collective)) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
-                  "count %" PRIu64 " of %" PRIu64 "-byte elements is more than memory can be",
-                  command.count, element);
+                  "redop %u: %s reduces nothing, it must be 0",
+                  static_cast<unsigned>(command.redop), name);
   }
-  const std::uint64_t bytes = command.count * element;
-  if (!check_bounds("input", command.input_memory, command.input_offset, bytes, input, ranges.input,
-                    refusal) ||
-      !check_bounds("output", command.output_memory, command.output_offset, bytes, output,
-                    ranges.output, refusal)) {
+  if (command.root != 0 && !has_root(command.collective)) {
+    return refuse(refusal, ErrorCode::kInvalidArgument,
+                  "root %" PRIu32 ": %s has no root, it must be 0", command.root, name);
+  }
+  if (command.root >= place.processes) {
+    return refuse(refusal, ErrorCode::kInvalidArgument,
+                  "root %" PRIu32 " of %s is none of the group's %" PRIu32
+                  " processes, which are 0 ... %" PRIu32,
+                  command.root, name, place.processes, place.processes - 1);
+  }
+  if (command.collective == Collective::kBarrier && (command.count != 0 || command.datatype != 0)) {
+    return refuse(refusal, ErrorCode::kInvalidArgument,
+                  "count %" PRIu64 " and datatype %u: a barrier has no elements, both must be 0",
+                  command.count, static_cast<unsigned>(command.datatype));
+  }
+  return true;
+}
+
+bool check_memory(const ipc::CommandEntry& command, const OpLimits& limits,
+                  const ProcessPlace& place, const MemoryView& input, const MemoryView& output,
+                  CommandRanges& ranges, Refusal& refusal) noexcept {
+  const CollectiveCall call = command.call();
+  const auto extent = extent_of(call, place);
+  if (!extent) {
+    return refuse(refusal, ErrorCode::kInvalidArgument,
+                  "count %" PRIu64 " of %" PRIu32 "-byte elements, of %" PRIu32
+                  " processes, is more than memory can be",
+                  command.count, element_bytes(call.datatype), place.processes);
+  }
+  if (extent->input != 0 && !check_bounds("input", command.input_memory, command.input_offset,
+                                          extent->input, input, ranges.input, refusal)) {
     return false;
   }
-  if (ranges.input.begin != ranges.output.begin && ranges.input.overlaps(ranges.output)) {
+  if (extent->output != 0 && !check_bounds("output", command.output_memory, command.output_offset,
+                                           extent->output, output, ranges.output, refusal)) {
+    return false;
+  }
+  if (!may_lie(reinterpret_cast<std::uintptr_t>(ranges.input.begin),
+               reinterpret_cast<std::uintptr_t>(ranges.output.begin), *extent)) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
                   "input at offset %" PRIu64 " and output at offset %" PRIu64 " of memory %" PRIu32
-                  " overlap in part: they must be the same or disjoint",
-                  command.input_offset, command.output_offset, command.input_memory);
+                  " overlap in part: they must be disjoint or in place, which for %s means %s",
+                  command.input_offset, command.output_offset, command.input_memory,
+                  name_of(command.collective).data(), in_place_rule(command.collective));
   }
-  const std::uint64_t chunks = collective::lane_chunks(command.count, datatype, limits.nranks,
-                                                       limits.payload_bytes, limits.lanes);
+  const std::uint64_t chunks =
+      collective::lane_chunks(*whole_count(call, place.processes), call.datatype, limits.nranks,
+                              limits.payload_bytes, limits.lanes);
   if (chunks > limits.max_chunks) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
                   "count %" PRIu64 " makes %" PRIu64 " chunks on a lane; %" PRIu32
-                  " are allowed: reduce in parts",
+                  " are allowed: call it in parts",
                   command.count, chunks, limits.max_chunks);
+  }
+  return true;
+}
+
+}  // namespace
+
+bool check_command(const ipc::CommandEntry& command, const OpLimits& limits,
+                   const ProcessPlace& place, const MemoryView& input, const MemoryView& output,
+                   CommandRanges& ranges, Refusal& refusal) noexcept {
+  ranges = {};
+  if (!check_fields(command, place, refusal)) return false;
+  if (command.count != 0 && !check_memory(command, limits, place, input, output, ranges, refusal)) {
+    return false;  // without elements it touches no memory, so handles and offsets mean nothing
+  }
+  if (!collective::is_supported(command.collective)) {
+    return refuse(refusal, ErrorCode::kUnsupported, "this daemon does not do %s yet",
+                  name_of(command.collective).data());
   }
   return true;
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/collective_call.h"
 #include "base/result.h"
 #include "base/types.h"
 #include "ipc/command_queue.h"
@@ -54,11 +55,14 @@ struct Refusal {
   char text[ipc::CompletionEntry::kTextBytes] = {};
 };
 
-/// Checks type, datatype, redop, count, offsets, bounds, size and whether input and output are the
-/// same or disjoint. Does not look at other commands (see CommandRanges::conflicts).
-/// @return false with `refusal` filled, or true with `ranges` filled.
+/// Checks collective, datatype, redop, root, count, offsets, bounds, size and how input and output
+/// lie. Does not look at other commands (see CommandRanges::conflicts).
+/// @param place  of the process that calls, in its group.
+/// @return false with `refusal` filled, or true with `ranges` filled: an empty range for what this
+/// process does not read or write.
 [[nodiscard]] bool check_command(const ipc::CommandEntry& command, const OpLimits& limits,
-                                 const MemoryView& input, const MemoryView& output,
-                                 CommandRanges& ranges, Refusal& refusal) noexcept;
+                                 const ProcessPlace& place, const MemoryView& input,
+                                 const MemoryView& output, CommandRanges& ranges,
+                                 Refusal& refusal) noexcept;
 
 }  // namespace gradwire::command

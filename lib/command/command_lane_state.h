@@ -70,10 +70,7 @@ struct CommandLane::Client {
 
 struct CommandLane::OpSlot {
   std::uint64_t op_seq = 0;  // 0 = free
-  std::uint64_t count = 0;
-  std::uint32_t tag = 0;
-  std::uint8_t datatype = 0;
-  std::uint8_t redop = 0;
+  CollectiveCall call;       // the first member's, and every other's
   std::uint16_t joined = 0;
   std::uint16_t first_member = 0;
   std::uint16_t lanes_done = 0;  // a bit each
@@ -103,6 +100,11 @@ struct CommandLane::Group {
   std::vector<OpSlot> slots;              // [kOpSlots]
   std::vector<collective::OpSpec> specs;  // [kOpSlots]
 
+  /// A member among the group's processes.
+  [[nodiscard]] ProcessPlace place_of(std::size_t member) const noexcept {
+    const auto count = static_cast<std::uint32_t>(members.size());
+    return {rank * count + static_cast<std::uint32_t>(member), limits.nranks * count};
+  }
   /// Every lane that has a shard of the group, a bit each.
   [[nodiscard]] std::uint16_t all_lanes() const noexcept {
     return static_cast<std::uint16_t>((1u << limits.lanes) - 1);

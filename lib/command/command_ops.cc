@@ -128,7 +128,8 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command)
                  ? MemoryView{}
                  : MemoryView{memory->region.base, memory->region.bytes};
     };
-    if (check_command(command, group->limits, view(input), view(output), ranges, refusal)) {
+    if (check_command(command, group->limits, group->place_of(member), view(input), view(output),
+                      ranges, refusal)) {
       for (std::uint32_t i = 0; i < client.active_count; ++i) {
         if (!ranges.conflicts(client.active_ranges[i])) continue;
         const Record& other = client.records[client.active[i]];
@@ -157,12 +158,14 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command)
     refuse(client, index, refusal);
     return true;
   }
-  if (command.count != 0) {
+  if (command.ready_event != 0 && command.count != 0) record.ready = event->second;
+  if (ranges.input.begin != nullptr) {
     record.input = input;
-    record.output = output;
     ++input->uses;
+  }
+  if (ranges.output.begin != nullptr) {
+    record.output = output;
     ++output->uses;
-    if (command.ready_event != 0) record.ready = event->second;
   }
   record.active = true;
   record.active_index = static_cast<std::uint16_t>(client.active_count);
@@ -179,39 +182,35 @@ void CommandLane::join_op(Client& client, Group& group, std::size_t member, std:
   record.op_seq = op_seq;
   OpSlot& slot = group.slots[op_seq % kOpSlots];
   collective::OpSpec& spec = group.specs[op_seq % kOpSlots];
+  const CollectiveCall call = command.call();
   if (slot.op_seq == 0) {
     slot = {};
     slot.op_seq = op_seq;
-    slot.count = command.count;
-    slot.tag = command.tag;
-    slot.datatype = command.datatype;
-    slot.redop = command.redop;
+    slot.call = call;
     slot.first_member = static_cast<std::uint16_t>(member);
     slot.records.fill(kNoRecord);
     spec.op_seq = op_seq;
-    spec.count = command.count;
-    spec.tag = command.tag;
-    spec.datatype = static_cast<DataType>(command.datatype);
-    spec.redop = static_cast<RedOp>(command.redop);
+    spec.collective = call.collective;
+    spec.root = has_root(call.collective) ? call.root : collective::kNoRoot;
+    spec.count = call.count;
+    spec.tag = call.tag;
+    spec.datatype = call.datatype;
+    spec.redop = call.redop;
   }
   slot.records[member] = index;
   spec.inputs[member] = record.ranges.input.begin;
   spec.outputs[member] = const_cast<std::byte*>(record.ranges.output.begin);
   ++slot.joined;
 
-  if (slot.count != command.count || slot.tag != command.tag || slot.datatype != command.datatype ||
-      slot.redop != command.redop) {
+  if (slot.call != call) {
     AbortReason reason;
     reason.code = AbortCode::kMismatch;
     reason.culprit_rank = reason.reporter_rank = group.rank;
     reason.op_seq = op_seq;
-    const auto written = fmt::format_to_n(
-        reason.detail, AbortReason::kDetailBytes - 1,
-        "member {} of rank {} called {} of {} {} with tag {}, member {} called {} of {} {} with "
-        "tag {}",
-        slot.first_member, group.rank, name_of(spec.redop), slot.count, name_of(spec.datatype),
-        slot.tag, member, name_of(static_cast<RedOp>(command.redop)), command.count,
-        name_of(static_cast<DataType>(command.datatype)), command.tag);
+    const auto written =
+        fmt::format_to_n(reason.detail, AbortReason::kDetailBytes - 1,
+                         "member {} of rank {} called {}, member {} called {}", slot.first_member,
+                         group.rank, text_of(slot.call).text, member, text_of(call).text);
     *written.out = '\0';
     abort(group, reason);
     return;

@@ -11,29 +11,39 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/collective_call.h"
+#include "base/types.h"
+
 namespace gradwire::ipc {
 
 inline constexpr std::uint32_t kQueueMagic = 0x47575131;  // "GWQ1"
 inline constexpr std::uint32_t kCommandEntries = 256;     ///< power of two
 inline constexpr std::uint32_t kCompletionEntries = 256;  ///< >= outstanding commands
 
-enum class CommandType : std::uint8_t { kAllReduce = 1 };
-
+/// One call. A field that its collective does not take is 0: the redop of what is only moved, the
+/// root but of a reduce and a broadcast, everything but the tag of a barrier. Memory that the
+/// process neither reads nor writes, such as the output of a reduce that is not its root's, is not
+/// looked at. A daemon that does not know a collective refuses it by its number.
 struct alignas(64) CommandEntry {
   std::uint64_t request_id = 0;    ///< the client's own; comes back in the completion
   std::uint64_t group_handle = 0;  ///< from the join reply
-  std::uint64_t count = 0;         ///< elements; 0 is an op too
+  std::uint64_t count = 0;         ///< elements, as CollectiveCall::count; 0 is an op too
   std::uint64_t input_offset = 0;  ///< bytes into the input memory
   std::uint64_t output_offset = 0;
   std::uint32_t input_memory = 0;   ///< handle from the allocate reply
-  std::uint32_t output_memory = 0;  ///< equal handle and offset: in place
+  std::uint32_t output_memory = 0;  ///< in place: see may_lie() in base/collective_call.h
   std::uint32_t tag = 0;
-  CommandType type = CommandType::kAllReduce;
+  Collective collective = Collective::kAllReduce;
   std::uint8_t datatype = 0;  ///< gradwire::DataType
   std::uint8_t redop = 0;     ///< gradwire::RedOp
   std::uint8_t reserved = 0;
   std::uint32_t ready_event = 0;  ///< the input is there when it has passed; 0: it is there
-  std::uint32_t reserved2 = 0;
+  std::uint32_t root = 0;         ///< process: rank x members + member
+
+  [[nodiscard]] CollectiveCall call() const noexcept {
+    return {collective, static_cast<DataType>(datatype), static_cast<RedOp>(redop), count, root,
+            tag};
+  }
 };
 static_assert(sizeof(CommandEntry) == 64);
 

@@ -30,6 +30,7 @@ using namespace gradwire::command;
 constexpr std::uint8_t kLanes = 2;
 constexpr std::uint32_t kClients = 2;
 constexpr std::size_t kMemoryBytes = 512;
+constexpr std::uint16_t kRanks = 2;  // this daemon is rank 0
 std::array<rte_ring*, kLanes> op_rings;
 
 struct Freed {
@@ -80,8 +81,18 @@ class Run {
     switch (input.pick(12)) {
       case 0:
       case 1:
-      case 2:
-        return push(client, input);
+        return push(client, input, Collective::kAllReduce, 0);
+      case 2: {
+        static constexpr Collective kOthers[] = {Collective::kReduce,        Collective::kBroadcast,
+                                                 Collective::kAllGather,     Collective::kAllReduce,
+                                                 Collective::kReduceScatter, Collective::kBarrier};
+        const std::uint32_t which = input.pick(std::size(kOthers) + 1);
+        const std::uint32_t root = input.pick(6);
+        // The last has any number, and any root.
+        return which < std::size(kOthers)
+                   ? push(client, input, kOthers[which], root)
+                   : push(client, input, static_cast<Collective>(input.u8()), input.u32());
+      }
       case 3: {  // anywhere in the region, its indexes too
         const std::size_t at = input.u32() % sizeof(ipc::QueueRegion);
         const auto bytes =
@@ -170,7 +181,7 @@ class Run {
     commands_->add_memory({client, handle, memory.get(), kMemoryBytes});
   }
   void add_group(std::uint64_t handle, std::vector<std::uint32_t> members) {
-    OpLimits limits{.nranks = 2, .lanes = kLanes, .payload_bytes = 64, .max_chunks = 4};
+    OpLimits limits{.nranks = kRanks, .lanes = kLanes, .payload_bytes = 64, .max_chunks = 4};
     commands_->add_group(handle, members, 0, limits);
     groups_[handle].members = std::move(members);
   }
@@ -188,8 +199,10 @@ class Run {
     return requests_.back().get();
   }
 
-  void push(HostileClient& client, Input& input) {
+  void push(HostileClient& client, Input& input, Collective collective, std::uint32_t root) {
     ipc::CommandEntry entry;
+    entry.collective = collective;
+    entry.root = root;
     entry.request_id = input.u8();
     entry.group_handle = 1 + input.pick(2);
     entry.count = input.pick(64);
@@ -244,17 +257,38 @@ class Run {
         const std::uint64_t op_seq = ++group.worked[lane];
         const collective::OpSpec& spec = group.specs[op_seq % kOpSlots];
         FUZZ_CHECK(spec.op_seq == op_seq && is_valid(spec.datatype) && is_valid(spec.redop));
+        FUZZ_CHECK(is_valid(spec.collective) && collective::is_supported(spec.collective));
+        FUZZ_CHECK(has_root(spec.collective) == (spec.root != collective::kNoRoot));
         for (std::size_t member = 0; member < group.members.size() && spec.count != 0; ++member)
-          touch(group.members[member], spec, member);
+          touch(group, spec, member);
         report(handle, lane, collective::EventType::kOpDone, op_seq);
       }
     }
   }
-  void touch(std::uint32_t client, const collective::OpSpec& spec, std::size_t member) {
-    const std::size_t bytes = spec.count * element_bytes(spec.datatype);
-    FUZZ_CHECK(inside(client, spec.inputs[member], bytes));
-    FUZZ_CHECK(inside(client, spec.outputs[member], bytes));
-    std::memmove(spec.outputs[member], spec.inputs[member], bytes);
+  /// Reads and writes what the op says that the member brings.
+  void touch(const Group& group, const collective::OpSpec& spec, std::size_t member) {
+    const auto members = static_cast<std::uint32_t>(group.members.size());
+    CollectiveCall call;
+    call.collective = spec.collective;
+    call.datatype = spec.datatype;
+    call.count = spec.count;
+    if (has_root(spec.collective)) call.root = spec.root;
+    FUZZ_CHECK(call.root < kRanks * members);
+    const auto extent = extent_of(call, {static_cast<std::uint32_t>(member), kRanks * members});
+    FUZZ_CHECK(extent.has_value());
+    const std::uint32_t client = group.members[member];
+    std::uint8_t sum = 0;
+    FUZZ_CHECK((extent->input != 0) == (spec.inputs[member] != nullptr));
+    FUZZ_CHECK((extent->output != 0) == (spec.outputs[member] != nullptr));
+    if (extent->input != 0) {
+      FUZZ_CHECK(inside(client, spec.inputs[member], extent->input));
+      for (std::size_t i = 0; i < extent->input; ++i)
+        sum = static_cast<std::uint8_t>(sum + std::to_integer<int>(spec.inputs[member][i]));
+    }
+    if (extent->output != 0) {
+      FUZZ_CHECK(inside(client, spec.outputs[member], extent->output));
+      std::memset(spec.outputs[member], sum, extent->output);
+    }
   }
   bool inside(std::uint32_t client, const std::byte* at, std::size_t bytes) {
     for (const auto& [key, memory] : memories_) {

@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 
-from raw_client import (ABORT, ALLOCATE, COMMAND_HEAD, COMMAND_TAIL, COMMANDS, COMPLETION_HEAD,
-                        DESCRIBE, ENTRIES, FREE, HEADER, JOIN, JOIN_REQUEST, LEAVE, MAGIC, OPEN,
-                        Closed, RawClient, Refused)
+from raw_client import (ABORT, ALL_GATHER, ALL_REDUCE, ALLOCATE, BARRIER, BROADCAST, COMMAND_HEAD,
+                        COMMAND_TAIL, COMMANDS, COMPLETION_HEAD, DESCRIBE, ENTRIES, FREE, HEADER,
+                        JOIN, JOIN_REQUEST, LEAVE, MAGIC, OPEN, REDUCE, REDUCE_SCATTER, Closed,
+                        RawClient, Refused)
 
 TOP = 2**64 - 1
 
@@ -153,6 +154,35 @@ def wrong_requests(sockets):
         one.socket.close()
 
 
+def wrong_collectives(try_command, handle, memory, size):
+    """Of two processes; what an all-reduce has no field for."""
+    for kind, name in ((REDUCE, "reduce"), (BROADCAST, "broadcast")):
+        for root in (2, 2**16, 2**32 - 1):
+            try_command(f"{name} with root {root}", "none of the group's 2 processes", handle, 1,
+                        input_memory=memory, kind=kind, root=root)
+    for kind, name in ((ALL_REDUCE, "all-reduce"), (ALL_GATHER, "all-gather"),
+                       (REDUCE_SCATTER, "reduce-scatter"), (BARRIER, "barrier")):
+        try_command(f"{name} with a root", "has no root", handle, 0, input_memory=memory, kind=kind,
+                    root=1)
+    for kind, name in ((BROADCAST, "broadcast"), (ALL_GATHER, "all-gather"), (BARRIER, "barrier")):
+        try_command(f"{name} with a redop", "reduces nothing", handle, 0, input_memory=memory,
+                    kind=kind, redop=1)
+    try_command("a barrier of an element", "has no elements", handle, 1, input_memory=memory,
+                kind=BARRIER)
+    half = size // 8  # so many fp32 of each process fill the memory
+    try_command("an all-gather past the end", "leaves memory", handle, half + 1, kind=ALL_GATHER,
+                input_memory=memory)
+    try_command("a reduce-scatter past the end", "leaves memory", handle, half + 1,
+                kind=REDUCE_SCATTER, input_memory=memory)
+    for count in (2**61 + 1, 2**62, 2**63, TOP):
+        for kind in (ALL_GATHER, REDUCE_SCATTER):
+            try_command(f"collective {kind}, count {count:#x}", "", handle, count, kind=kind,
+                        input_memory=memory)
+    for kind in (ALL_GATHER, REDUCE_SCATTER):
+        try_command(f"collective {kind} across blocks", "overlap in part", handle, 100, kind=kind,
+                    input_memory=memory, output_offset=4)
+
+
 def wrong_commands(sockets):
     """Commands that no op can come of: each answered with its reason; memory is left alone."""
     (client, honest), (handle, _) = form(sockets)
@@ -185,8 +215,9 @@ def wrong_commands(sockets):
     for value in (8, 100, 255):
         try_command(f"datatype {value}", "datatype", handle, 1, input_memory=memory, datatype=value)
         try_command(f"redop {value}", "redop", handle, 1, input_memory=memory, redop=value)
-    for value in (0, 2, 255):
+    for value in (0, 6, 10, 12, 255):
         try_command(f"type {value}", "type", handle, 1, input_memory=memory, kind=value)
+    wrong_collectives(try_command, handle, memory, size)
     try_command("a reserved byte", "reserved", handle, 1, input_memory=memory, reserved=1)
     for mapped, value in ((fd, 0x5a), (foreign_fd, 0xa5)):
         with mmap.mmap(mapped, size, prot=mmap.PROT_READ) as view:

@@ -15,7 +15,7 @@ from ring import Ring
 
 WAIT_S = 30
 COMMON = {"count": 1000, "datatype": "fp32", "redop": "sum", "tag": 7}
-CALL = r"called (\w+) of (\d+) (\w+) with tag (\d+)"
+CALL = r"called all-reduce (\w+) of (\d+) (\w+) with tag (\d+)"
 OF_RANKS = re.compile(rf"rank (\d+) {CALL}, rank (\d+) {CALL}")
 OF_MEMBERS = re.compile(rf"member (\d+) of rank (\d+) {CALL}, member (\d+) {CALL}")
 

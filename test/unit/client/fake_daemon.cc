@@ -41,6 +41,40 @@ FakeMemory::~FakeMemory() {
   gpu_->api->mem_free(reinterpret_cast<std::uintptr_t>(address_));
 }
 
+namespace {
+
+/// What process `process` gets. A reduce and a reduce-scatter end at the rank that gets the result.
+std::vector<std::byte> result_of(const CollectiveCall& call,
+                                 const std::vector<std::vector<std::byte>>& inputs,
+                                 std::uint32_t process, std::uint32_t nranks,
+                                 std::uint32_t members) {
+  std::vector<std::byte> result;
+  if (call.collective == Collective::kBroadcast) return inputs[call.root];
+  if (call.collective == Collective::kAllGather) {
+    for (const auto& input : inputs) result.insert(result.end(), input.begin(), input.end());
+    return result;
+  }
+  const std::uint64_t bytes = call.count * element_bytes(call.datatype);
+  const std::uint64_t at = call.collective == Collective::kReduceScatter ? process * bytes : 0;
+  std::vector<const std::byte*> sources;
+  for (const auto& input : inputs) sources.push_back(input.data() + at);
+  result.resize(bytes);
+  if (call.collective == Collective::kAllReduce) {
+    sim::ring_all_reduce(call.datatype, call.redop, sources, nranks, members, call.count,
+                         result.data());
+    return result;
+  }
+  const std::uint32_t first = process / members + 1;
+  std::vector<const std::byte*> ordered;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    ordered.push_back(sources[sim::contribution_at(first, i, nranks, members)]);
+  }
+  sim::fold_in_order(call.datatype, call.redop, ordered, members, call.count, result.data());
+  return result;
+}
+
+}  // namespace
+
 FakeDaemon::FakeDaemon(const std::vector<std::string>& paths) {
   for (std::size_t i = 0; i < paths.size(); ++i) {
     ipc::ControlServerOptions options;
@@ -143,35 +177,33 @@ void FakeDaemon::run_op(Group& group, const std::vector<ipc::CommandEntry>& comm
   const ipc::CommandEntry& first = commands.front();
   for (std::size_t i = 1; i < commands.size(); ++i) {
     const ipc::CommandEntry& other = commands[i];
-    if (other.count == first.count && other.datatype == first.datatype &&
-        other.redop == first.redop && other.tag == first.tag) {
-      continue;
-    }
+    if (other.call() == first.call()) continue;
     const std::string text =
-        fmt::format("op {}: rank 0 called count {} tag {}, rank {} {} tag {}", group.op_seq,
-                    first.count, first.tag, i / group.members, other.count, other.tag);
+        fmt::format("op {}: rank 0 called {}, rank {} called {}", group.op_seq,
+                    text_of(first.call()).text, i / group.members, text_of(other.call()).text);
     for (std::size_t j = 0; j < commands.size(); ++j) {
       complete(group.all[j].place, commands[j], group.op_seq, ErrorCode::kMismatch, text);
     }
     return abort(group, text);
   }
-  const auto type = static_cast<DataType>(first.datatype);
-  const std::size_t bytes = first.count * element_bytes(type);
-  std::vector<const std::byte*> inputs;
-  for (std::size_t i = 0; i < commands.size() && bytes > 0; ++i) {
-    auto& memory = clients_.at(group.all[i].place).memories.at(commands[i].input_memory);
-    inputs.push_back(memory.data() + commands[i].input_offset);
+  const CollectiveCall call = first.call();
+  const auto processes = static_cast<std::uint32_t>(commands.size());
+  // Whole inputs before any output is written: some are in place.
+  std::vector<std::vector<std::byte>> inputs(processes);
+  std::vector<CollectiveExtent> extents;
+  for (std::uint32_t i = 0; i < processes; ++i) {
+    extents.push_back(extent_of(call, {i, processes}).value());
+    if (extents[i].input == 0) continue;
+    const auto& memory = clients_.at(group.all[i].place).memories.at(commands[i].input_memory);
+    const std::byte* start = memory.data() + commands[i].input_offset;
+    inputs[i].assign(start, start + extents[i].input);
   }
-  std::vector<std::byte> result(bytes);
-  if (bytes > 0) {
-    sim::ring_all_reduce(type, static_cast<RedOp>(first.redop), inputs, group.nranks, group.members,
-                         first.count, result.data());
-  }
-  for (std::size_t i = 0; i < commands.size(); ++i) {
+  for (std::uint32_t i = 0; i < processes; ++i) {
     const Place& place = group.all[i].place;
-    if (bytes > 0) {
-      auto& memory = clients_.at(place).memories.at(commands[i].output_memory);
-      std::memcpy(memory.data() + commands[i].output_offset, result.data(), bytes);
+    if (extents[i].output != 0) {
+      const auto& memory = clients_.at(place).memories.at(commands[i].output_memory);
+      const auto result = result_of(call, inputs, i, group.nranks, group.members);
+      std::memcpy(memory.data() + commands[i].output_offset, result.data(), result.size());
     }
     complete(place, commands[i], group.op_seq, ErrorCode::kOk, "");
   }

@@ -154,8 +154,8 @@ TEST_CASE("ranks that call different things abort, naming both and their values"
   for (const std::uint16_t r : {0, 1}) {
     const std::string text = describe(ring.shard(r).reason());
     CHECK(text.find("op 1") != std::string::npos);
-    CHECK(text.find("rank 0 called sum of 100 fp32") != std::string::npos);
-    CHECK(text.find("rank 1 called sum of 200 fp32") != std::string::npos);
+    CHECK(text.find("rank 0 called all-reduce sum of 100 fp32") != std::string::npos);
+    CHECK(text.find("rank 1 called all-reduce sum of 200 fp32") != std::string::npos);
   }
 }
 
@@ -171,9 +171,12 @@ TEST_CASE("ranks that all call different things at once each name a pair, in ran
   for (std::uint16_t r = 0; r < 3; ++r) ring.post(r, cases[r].spec(r, 1));
   REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(1) && ring.aborted(2); }));
   const char* const pairs[] = {
-      "rank 0 called sum of 1000 fp32 with tag 99, rank 1 called sum of 1001 fp32 with tag 99",
-      "rank 1 called sum of 1001 fp32 with tag 99, rank 2 called sum of 1002 fp32 with tag 99",
-      "rank 0 called sum of 1000 fp32 with tag 99, rank 2 called sum of 1002 fp32 with tag 99"};
+      "rank 0 called all-reduce sum of 1000 fp32 with tag 99, rank 1 called all-reduce sum of 1001 "
+      "fp32 with tag 99",
+      "rank 1 called all-reduce sum of 1001 fp32 with tag 99, rank 2 called all-reduce sum of 1002 "
+      "fp32 with tag 99",
+      "rank 0 called all-reduce sum of 1000 fp32 with tag 99, rank 2 called all-reduce sum of 1002 "
+      "fp32 with tag 99"};
   for (std::uint16_t r = 0; r < 3; ++r) {
     const AbortReason& reason = ring.shard(r).reason();
     CHECK(reason.code == AbortCode::kMismatch);

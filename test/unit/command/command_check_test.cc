@@ -22,12 +22,17 @@ struct Hostile {
   const char* names;  // what the text has to say
 };
 
+constexpr ProcessPlace kPlace{1, 2};  // as the fixture's group of one client on rank 1 of 2
+
 const Hostile kHostile[] = {
-    {"unknown type", [](auto& c) { c.type = static_cast<ipc::CommandType>(9); },
+    {"unknown type", [](auto& c) { c.collective = static_cast<Collective>(9); },
      ErrorCode::kUnsupported, "type 9"},
-    {"type 0", [](auto& c) { c.type = static_cast<ipc::CommandType>(0); }, ErrorCode::kUnsupported,
+    {"type 0", [](auto& c) { c.collective = static_cast<Collective>(0); }, ErrorCode::kUnsupported,
      "type 0"},
-    {"reserved word", [](auto& c) { c.reserved2 = 3; }, ErrorCode::kInvalidArgument, "word"},
+    {"type 255", [](auto& c) { c.collective = static_cast<Collective>(255); },
+     ErrorCode::kUnsupported, "type 255"},
+    {"root of an all-reduce", [](auto& c) { c.root = 1; }, ErrorCode::kInvalidArgument,
+     "root 1: all-reduce has no root"},
     {"reserved byte", [](auto& c) { c.reserved = 3; }, ErrorCode::kInvalidArgument, "reserved"},
     {"datatype", [](auto& c) { c.datatype = kDataTypeCount; }, ErrorCode::kInvalidArgument,
      "datatype 8"},
@@ -69,6 +74,96 @@ const Hostile kHostile[] = {
        c.output_offset = 4;
      },
      ErrorCode::kInvalidArgument, "overlap in part"},
+    {"root of a broadcast outside the group",
+     [](auto& c) {
+       c.collective = Collective::kBroadcast;
+       c.root = 2;
+     },
+     ErrorCode::kInvalidArgument, "root 2 of broadcast is none of the group's 2 processes"},
+    {"root of a reduce far outside",
+     [](auto& c) {
+       c.collective = Collective::kReduce;
+       c.root = UINT32_MAX;
+     },
+     ErrorCode::kInvalidArgument, "root 4294967295 of reduce"},
+    {"root outside, of an op without elements",
+     [](auto& c) {
+       c.collective = Collective::kReduce;
+       c.count = 0;
+       c.root = 9;
+     },
+     ErrorCode::kInvalidArgument, "root 9 of reduce"},
+    {"root of an all-gather",
+     [](auto& c) {
+       c.collective = Collective::kAllGather;
+       c.root = 1;
+     },
+     ErrorCode::kInvalidArgument, "root 1: all-gather has no root"},
+    {"redop of a broadcast",
+     [](auto& c) {
+       c.collective = Collective::kBroadcast;
+       c.redop = 1;
+     },
+     ErrorCode::kInvalidArgument, "redop 1: broadcast reduces nothing"},
+    {"redop of an all-gather",
+     [](auto& c) {
+       c.collective = Collective::kAllGather;
+       c.redop = 2;
+     },
+     ErrorCode::kInvalidArgument, "redop 2: all-gather reduces nothing"},
+    {"count of a barrier", [](auto& c) { c.collective = Collective::kBarrier; },
+     ErrorCode::kInvalidArgument, "count 256"},
+    {"datatype of a barrier",
+     [](auto& c) {
+       c.collective = Collective::kBarrier;
+       c.count = 0;
+       c.datatype = 3;
+     },
+     ErrorCode::kInvalidArgument, "datatype 3: a barrier has no elements"},
+    {"redop of a barrier",
+     [](auto& c) {
+       c.collective = Collective::kBarrier;
+       c.count = 0;
+       c.redop = 3;
+     },
+     ErrorCode::kInvalidArgument, "redop 3: barrier reduces nothing"},
+    {"an all-gather's output of all blocks leaves its memory",
+     [](auto& c) {
+       c.collective = Collective::kAllGather;
+       c.count = CommandFixture::kBytes / 4;
+     },
+     ErrorCode::kInvalidArgument, "output of 2097152 bytes at offset 0 leaves memory 2"},
+    {"a reduce-scatter's input of all blocks leaves its memory",
+     [](auto& c) {
+       c.collective = Collective::kReduceScatter;
+       c.count = CommandFixture::kBytes / 4;
+     },
+     ErrorCode::kInvalidArgument, "input of 2097152 bytes at offset 0 leaves memory 1"},
+    {"an all-gather whose bytes wrap over all processes",
+     [](auto& c) {
+       c.collective = Collective::kAllGather;
+       c.count = (std::uint64_t{1} << 61) + 1;  // x 2 processes x 4 bytes = 8
+     },
+     ErrorCode::kInvalidArgument, "more than memory can be"},
+    {"a reduce-scatter whose elements wrap over all processes",
+     [](auto& c) {
+       c.collective = Collective::kReduceScatter;
+       c.datatype = 4;
+       c.count = (std::uint64_t{1} << 63) + 1;  // x 2 processes = 2
+     },
+     ErrorCode::kInvalidArgument, "more than memory can be"},
+    {"an all-gather in place of another's block",
+     [](auto& c) {
+       c.collective = Collective::kAllGather;
+       c.output_memory = 1;  // block 0 of the output; this is process 1
+     },
+     ErrorCode::kInvalidArgument, "the input is this process's block of the output"},
+    {"a reduce-scatter in place of another's block",
+     [](auto& c) {
+       c.collective = Collective::kReduceScatter;
+       c.output_memory = 1;
+     },
+     ErrorCode::kInvalidArgument, "the output is this process's block of the input"},
 };
 
 }  // namespace
@@ -118,16 +213,83 @@ TEST_CASE("commands at the very edges of memory are accepted") {
   command.input_offset = 0;
   command.output_offset = 2048;
   command.output_memory = command.input_memory;
-  CHECK(check_command(command, CommandFixture::kLimits, view, view, ranges, refusal));
+  CHECK(check_command(command, CommandFixture::kLimits, kPlace, view, view, ranges, refusal));
   CHECK(ranges.output.end == memory.data() + memory.size());
   command.output_offset = 0;
-  CHECK(check_command(command, CommandFixture::kLimits, view, view, ranges, refusal));  // in place
+  CHECK(check_command(command, CommandFixture::kLimits, kPlace, view, view, ranges,
+                      refusal));  // in place
   command.input_offset = 4096;
   command.output_offset = 4096;
   command.count = 0;
-  CHECK(check_command(command, CommandFixture::kLimits, view, view, ranges, refusal));
+  CHECK(check_command(command, CommandFixture::kLimits, kPlace, view, view, ranges, refusal));
   command.count = 1;
-  CHECK_FALSE(check_command(command, CommandFixture::kLimits, view, view, ranges, refusal));
+  CHECK_FALSE(check_command(command, CommandFixture::kLimits, kPlace, view, view, ranges, refusal));
+}
+
+TEST_CASE("each collective's ranges are what this process reads and writes, and no memory else") {
+  std::vector<std::byte> memory(4096);
+  const MemoryView view{memory.data(), memory.size()};
+  struct Case {
+    Collective collective;
+    std::uint32_t root;
+    std::uint64_t input_bytes, output_bytes;
+  };
+  // Process 1 of 2.
+  const Case cases[] = {
+      {Collective::kAllReduce, 0, 400, 400},    {Collective::kReduce, 1, 400, 400},
+      {Collective::kReduce, 0, 400, 0},         {Collective::kBroadcast, 1, 400, 400},
+      {Collective::kBroadcast, 0, 0, 400},      {Collective::kAllGather, 0, 400, 800},
+      {Collective::kReduceScatter, 0, 800, 400}};
+  for (const Case& each : cases) {
+    INFO(name_of(each.collective) << ", root " << each.root);
+    ipc::CommandEntry command = CommandFixture::command();
+    command.collective = each.collective;
+    command.root = each.root;
+    command.count = 100;
+    command.input_offset = 0;
+    command.output_offset = 1024;
+    // What it does not touch need not be its own.
+    const MemoryView input = each.input_bytes == 0 ? MemoryView{} : view;
+    const MemoryView output = each.output_bytes == 0 ? MemoryView{} : view;
+    CommandRanges ranges;
+    Refusal refusal;
+    const bool accepted =
+        check_command(command, CommandFixture::kLimits, kPlace, input, output, ranges, refusal);
+    CHECK(accepted == collective::is_supported(each.collective));
+    if (!accepted) {
+      CHECK(refusal.code == ErrorCode::kUnsupported);
+      CHECK_THAT(std::string(refusal.text),
+                 Catch::Contains("does not do " + std::string(name_of(each.collective))));
+    }
+    CHECK(static_cast<std::uint64_t>(ranges.input.end - ranges.input.begin) == each.input_bytes);
+    CHECK(static_cast<std::uint64_t>(ranges.output.end - ranges.output.begin) == each.output_bytes);
+  }
+}
+
+TEST_CASE("an all-gather and a reduce-scatter may be in place in this process's own block") {
+  std::vector<std::byte> memory(4096);
+  const MemoryView view{memory.data(), memory.size()};
+  for (std::uint32_t process = 0; process < 4; ++process) {
+    ipc::CommandEntry command = CommandFixture::command();
+    const auto code = [&] {
+      CommandRanges ranges;
+      Refusal refusal;
+      const bool accepted = check_command(command, CommandFixture::kLimits, {process, 4}, view,
+                                          view, ranges, refusal);
+      CHECK(accepted == (refusal.code == ErrorCode::kOk));
+      return refusal.code;
+    };
+    command.count = 100;
+    command.collective = Collective::kAllGather;
+    command.output_offset = 64;
+    command.input_offset = 64 + std::uint64_t{process} * 400;
+    CHECK(code() != ErrorCode::kInvalidArgument);
+    std::swap(command.input_offset, command.output_offset);
+    command.collective = Collective::kReduceScatter;
+    CHECK(code() != ErrorCode::kInvalidArgument);
+    command.output_offset += 4;
+    CHECK(code() == ErrorCode::kInvalidArgument);
+  }
 }
 
 TEST_CASE("an op of more chunks than a shard takes is refused with both numbers") {
@@ -140,9 +302,9 @@ TEST_CASE("an op of more chunks than a shard takes is refused with both numbers"
   command.output_memory = command.input_memory;
   OpLimits limits = CommandFixture::kLimits;
   limits.max_chunks = 32;  // 64 chunks of 1 KiB over two lanes
-  CHECK(check_command(command, limits, view, view, ranges, refusal));
+  CHECK(check_command(command, limits, kPlace, view, view, ranges, refusal));
   limits.max_chunks = 31;
-  CHECK_FALSE(check_command(command, limits, view, view, ranges, refusal));
+  CHECK_FALSE(check_command(command, limits, kPlace, view, view, ranges, refusal));
   CHECK_THAT(std::string(refusal.text), Catch::Contains("32 chunks") && Catch::Contains("31"));
 }
 
