@@ -6,9 +6,9 @@
 ///
 /// Numbers (doc/architecture.md, Numbers): fp16 and bf16 are computed in fp32, fp32 in fp32, fp64
 /// in fp64, integers in their own width with wrap-around. An entry folds the members' values in
-/// member order onto the packet's value (hop > 0) or onto the first member's (hop 0), all in the
-/// accumulator's type, divides by `divisor` where the redop is avg and the entry is final (with
-/// `finalize`, and always for kReduceAndStore and kLocal), and rounds once, to nearest even.
+/// member order and, at hop > 0, the packet's value last, all in the accumulator's type, divides by
+/// `divisor` if the redop is avg and the entry is final (with `finalize`, and always for
+/// kReduceAndStore and kLocal), and rounds once, to nearest even.
 /// - A NaN result of a fold is the canonical positive quiet NaN (fp32 0x7fc00000, fp64
 ///   0x7ff8000000000000, fp16 0x7e00, bf16 0x7fc0); min and max propagate NaN and order -0 below
 ///   +0. fp16 and bf16 beyond their largest value round to infinity.
@@ -32,9 +32,9 @@ namespace gradwire::reduce {
 
 enum class Kind : std::uint8_t {
   kLoad,            ///< packet = fold(inputs)                               hop 0
-  kReduceInPacket,  ///< packet = fold(packet, inputs)
-  kReduceAndStore,  ///< packet = fold(packet, inputs), final; outputs = packet; one pass
-  kReduceToOutput,  ///< outputs[0] = fold(packet, inputs); the packet is left alone (spill). With
+  kReduceInPacket,  ///< packet = fold(inputs, packet)
+  kReduceAndStore,  ///< packet = fold(inputs, packet), final; outputs = packet; one pass
+  kReduceToOutput,  ///< outputs[0] = fold(inputs, packet); the packet is left alone (spill). With
                     ///< `finalize`: every output
   kStore,           ///< outputs = packet
   kLoadFromOutput,  ///< packet = outputs[0]

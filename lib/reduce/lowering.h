@@ -29,7 +29,7 @@ namespace gradwire::reduce {
          kind == Kind::kLocal;
 }
 
-/// The packet is the first source.
+/// The packet is the last source: the members' inputs come before it.
 [[nodiscard]] inline bool reads_packet(Kind kind) noexcept {
   return folds_packet(kind) || kind == Kind::kStore || kind == Kind::kCheck;
 }
@@ -69,7 +69,6 @@ inline void lower(const Entry& entry, const std::byte** sources, std::byte** tar
       finalize && entry.redop == RedOp::kAvg && reads_inputs(entry.kind) ? entry.divisor : 1;
   fold.source_count = 0;
   fold.target_count = 0;
-  if (reads_packet(entry.kind)) sources[fold.source_count++] = entry.packet;
   if (entry.kind == Kind::kLoadFromOutput) {
     sources[fold.source_count++] = entry.outputs[0] + entry.offset_bytes;
   }
@@ -78,6 +77,7 @@ inline void lower(const Entry& entry, const std::byte** sources, std::byte** tar
       sources[fold.source_count++] = entry.inputs[m] + entry.offset_bytes;
     }
   }
+  if (reads_packet(entry.kind)) sources[fold.source_count++] = entry.packet;
   if (writes_packet(entry.kind)) targets[fold.target_count++] = entry.packet;
   if (writes_outputs(entry.kind)) {
     // A spill keeps a partial sum in one output; a final value goes to every member.

@@ -107,18 +107,25 @@ void fold(RedOp redop, std::span<const std::byte* const> inputs, std::uint32_t m
   const std::size_t total = inputs.size();
   const bool divides = redop == RedOp::kAvg && total > 1;
   for (std::uint64_t i = 0; i < count; ++i) {
-    T packet;
-    std::memcpy(&packet, inputs[0] + i * sizeof(T), sizeof(T));
-    auto value = A::load(packet);
-    for (std::size_t at = 1; at < total; ++at) {
-      // A rank's members are folded before the one rounding that sends it on.
-      if (at % members == 0) value = A::load(A::round(value));
-      T next;
-      std::memcpy(&next, inputs[at] + i * sizeof(T), sizeof(T));
-      value = combine(redop, value, A::load(next));
+    const auto element = [&](std::size_t at) {
+      T stored;
+      std::memcpy(&stored, inputs[at] + i * sizeof(T), sizeof(T));
+      return stored;
+    };
+    T packet{};
+    for (std::size_t first = 0; first < total; first += members) {
+      auto value = A::load(element(first));
+      for (std::size_t m = 1; m < members; ++m) {
+        value = combine(redop, value, A::load(element(first + m)));
+      }
+      // What came from the ranks before is the last of this rank's sources.
+      if (first != 0) value = combine(redop, value, A::load(packet));
+      if (divides && first + members == total) {
+        value = divide(value, static_cast<std::uint32_t>(total));
+      }
+      const bool copies = first == 0 && members == 1;  // nothing is folded: a NaN keeps its bits
+      packet = copies ? element(first) : A::round(value);
     }
-    if (divides) value = divide(value, static_cast<std::uint32_t>(total));
-    if (total > 1) packet = A::round(value);
     std::memcpy(output + i * sizeof(T), &packet, sizeof(T));
   }
 }

@@ -20,7 +20,8 @@ namespace gradwire::sim {
 
 /// Folds `count` elements of one segment.
 /// @param inputs  [nranks * members] in folding order: the rank that the segment starts at first,
-///                each rank's members in member order; each [count] of `type`.
+///                each rank's members in member order; each [count] of `type`. A rank's members
+///                are folded first, and then what came from the ranks before it.
 /// @param output  [count] of `type`; may be none of the inputs.
 void fold_in_order(DataType type, RedOp redop, std::span<const std::byte* const> inputs,
                    std::uint32_t members, std::uint64_t count, std::byte* output);

@@ -71,7 +71,7 @@ def all_reduce(inputs, datatype, redop):
             for hop in range(nranks):
                 members = [array[part] for array in arrays[(segment + hop) % nranks]]
                 is_last = hop == nranks - 1
-                values = members if partial is None else [partial] + members
+                values = members if partial is None else members + [partial]
                 partial = _hop(values, datatype, redop, divisor if is_last else 1)
             output[part] = partial
     return output
@@ -226,7 +226,8 @@ def _plain_all_reduce(inputs, datatype, redop):
         order = [(i // length + hop) % nranks for hop in range(nranks)]
         values = []
         for rank in order:
-            values += [array[i] for array in plain[rank]]
+            # A rank's members first, then what came from the ranks before it.
+            values = [array[i] for array in plain[rank]] + values
             values = [_plain_hop(values, datatype, redop, divisor if rank == order[-1] else 1)]
         output.append(values[0])
     return output

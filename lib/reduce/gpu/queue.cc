@@ -133,7 +133,7 @@ bool GpuQueue::add(std::uint32_t index, const Entry& entry) noexcept {
       } else {
         copies.in[copies.in_count++] = {staged, entry.packet, bytes};
       }
-      sources[0] = staged;
+      sources[fold.source_count - 1] = staged;
     }
     if (writes_packet(entry.kind) && path_ == PayloadPath::kCopyEngine) {
       copies.out[copies.out_count++] = {entry.packet, staged, bytes};

@@ -121,19 +121,19 @@ class Reached {
 inline void expect(const Case& c, World& world) {
   const std::uint32_t width = element_bytes(c.type);
   const bool last = c.finalize || c.kind == Kind::kReduceAndStore || c.kind == Kind::kLocal;
-  const bool from_packet = c.kind != Kind::kLoad && c.kind != Kind::kLocal;
+  const bool from_packet =
+      c.kind != Kind::kLoad && c.kind != Kind::kLocal && c.kind != Kind::kLoadFromOutput;
   const bool from_inputs = c.kind != Kind::kStore && c.kind != Kind::kLoadFromOutput;
   std::vector<std::uint64_t> values;
   for (std::size_t i = 0; i < c.count; ++i) {
     values.clear();
     if (c.kind == Kind::kLoadFromOutput) {
       values.push_back(load_element(world.output(0).data(), i, width));
-    } else if (from_packet) {
-      values.push_back(load_element(world.packet.data(), i, width));
     }
     for (std::size_t m = 0; from_inputs && m < c.members; ++m) {
       values.push_back(load_element(world.inputs[m].data(), i, width));
     }
+    if (from_packet) values.push_back(load_element(world.packet.data(), i, width));
     const std::uint64_t result =
         expected_fold(c.type, c.redop, values, last && from_inputs ? c.divisor : 1);
     switch (c.kind) {

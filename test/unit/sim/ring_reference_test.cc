@@ -15,8 +15,8 @@ using namespace gradwire::sim;
 namespace {
 
 template <class T>
-std::vector<T> reduce(DataType type, RedOp redop, const std::vector<std::vector<T>>& inputs,
-                      std::uint32_t nranks, std::uint32_t members) {
+std::vector<T> reduced(DataType type, RedOp redop, const std::vector<std::vector<T>>& inputs,
+                       std::uint32_t nranks, std::uint32_t members) {
   std::vector<const std::byte*> pointers;
   for (const auto& input : inputs) {
     pointers.push_back(reinterpret_cast<const std::byte*>(input.data()));
@@ -65,7 +65,7 @@ TEST_CASE("a segment is summed from the rank of its number on") {
   const std::vector<std::vector<float>> inputs = {std::vector<float>(48, 1.0f),
                                                   std::vector<float>(48, 0x1p24f),
                                                   std::vector<float>(48, -0x1p24f)};
-  const auto sum = reduce<float>(DataType::kFloat32, RedOp::kSum, inputs, 3, 1);
+  const auto sum = reduced<float>(DataType::kFloat32, RedOp::kSum, inputs, 3, 1);
   CHECK(sum[0] == 0.0f);   // 0, 1, 2
   CHECK(sum[16] == 1.0f);  // 1, 2, 0
   CHECK(sum[47] == 1.0f);  // 2, 0, 1: -2^24 + 1 is exact
@@ -76,23 +76,23 @@ TEST_CASE("16-bit sums round once for each rank, members before that") {
   const std::uint16_t tiny = 0x3b00;  // 2^-9: half a unit of one's last place is 2^-8
   const std::vector<std::vector<std::uint16_t>> inputs = {{one}, {tiny}, {tiny}, {tiny}};
   // Ranks: 1 + 2^-9 rounds back to 1 each time.
-  CHECK(reduce<std::uint16_t>(DataType::kBfloat16, RedOp::kSum, inputs, 4, 1)[0] == one);
+  CHECK(reduced<std::uint16_t>(DataType::kBfloat16, RedOp::kSum, inputs, 4, 1)[0] == one);
   // Members of one rank: 1 + 3 x 2^-9 in fp32 rounds to 1 + 2^-7.
-  CHECK(reduce<std::uint16_t>(DataType::kBfloat16, RedOp::kSum, inputs, 1, 4)[0] == 0x3f81);
+  CHECK(reduced<std::uint16_t>(DataType::kBfloat16, RedOp::kSum, inputs, 1, 4)[0] == 0x3f81);
 }
 
 TEST_CASE("integers wrap, their average truncates toward zero") {
   using Bytes = std::vector<std::int8_t>;
   const std::vector<Bytes> inputs = {Bytes{100, -3, -7}, Bytes{100, 0, 0}};
-  CHECK(reduce<std::int8_t>(DataType::kInt8, RedOp::kSum, inputs, 2, 1) == Bytes{-56, -3, -7});
-  CHECK(reduce<std::int8_t>(DataType::kInt8, RedOp::kAvg, inputs, 2, 1) == Bytes{-28, -1, -3});
+  CHECK(reduced<std::int8_t>(DataType::kInt8, RedOp::kSum, inputs, 2, 1) == Bytes{-56, -3, -7});
+  CHECK(reduced<std::int8_t>(DataType::kInt8, RedOp::kAvg, inputs, 2, 1) == Bytes{-28, -1, -3});
 }
 
 TEST_CASE("min and max order the zeros and pass NaN on as the canonical one") {
   const float nan = std::bit_cast<float>(0xffc00123u);
   const std::vector<std::vector<float>> inputs = {{0.0f, nan, 2.0f}, {-0.0f, 1.0f, 3.0f}};
-  const auto low = reduce<float>(DataType::kFloat32, RedOp::kMin, inputs, 2, 1);
-  const auto high = reduce<float>(DataType::kFloat32, RedOp::kMax, inputs, 2, 1);
+  const auto low = reduced<float>(DataType::kFloat32, RedOp::kMin, inputs, 2, 1);
+  const auto high = reduced<float>(DataType::kFloat32, RedOp::kMax, inputs, 2, 1);
   CHECK(std::bit_cast<std::uint32_t>(low[0]) == 0x80000000u);
   CHECK(std::bit_cast<std::uint32_t>(high[0]) == 0u);
   CHECK(std::bit_cast<std::uint32_t>(low[1]) == 0x7fc00000u);
@@ -102,5 +102,5 @@ TEST_CASE("min and max order the zeros and pass NaN on as the canonical one") {
 
 TEST_CASE("one contribution is copied as it is") {
   const std::vector<std::vector<std::uint16_t>> inputs = {{0xfe01, 0x3c00}};
-  CHECK(reduce<std::uint16_t>(DataType::kFloat16, RedOp::kAvg, inputs, 1, 1) == inputs[0]);
+  CHECK(reduced<std::uint16_t>(DataType::kFloat16, RedOp::kAvg, inputs, 1, 1) == inputs[0]);
 }
