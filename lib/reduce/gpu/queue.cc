@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 
+#include "reduce/gpu/append.h"
 #include "reduce/gpu/device.h"
 #include "reduce/gpu/gpu_backend.h"
 #include "reduce/lowering.h"
@@ -16,15 +17,6 @@ namespace {
 
 /// As the GPU's caches have it, and a multiple of what its vectors need.
 constexpr std::uint32_t kStagingAlign = 256;
-
-std::uint64_t address_of(const void* pointer) noexcept {
-  return reinterpret_cast<std::uintptr_t>(pointer);
-}
-
-std::uint8_t alignment_of(std::uint64_t bits, std::uint32_t width) noexcept {
-  if (bits % 16 == 0) return 16;
-  return bits % width == 0 ? static_cast<std::uint8_t>(width) : std::uint8_t{1};
-}
 
 }  // namespace
 
@@ -91,8 +83,7 @@ std::size_t GpuQueue::submit(GpuBackend& owner, std::span<const Entry> entries) 
   Slot& slot = slots_[index];
   Batch& batch = memory_.batches[index];
   SlotCopies& copies = memory_.copies[index];
-  batch.item_count = batch.tile_count = batch.address_count = 0;
-  batch.uniform = 1;
+  clear(batch);
   copies.in_count = copies.out_count = 0;
   slot.owner = &owner;
   slot.entries = 0;
@@ -115,12 +106,8 @@ bool GpuQueue::add(std::uint32_t index, const Entry& entry) noexcept {
   std::array<std::byte*, kMaxTargets> targets;
   Fold fold;
   lower(entry, sources.data(), targets.data(), fold);
-  if (batch.item_count == Batch::kItems ||
-      batch.address_count + fold.source_count + fold.target_count + 1 > Batch::kAddresses) {
-    return false;
-  }
-  const std::uint32_t width = element_bytes(entry.datatype);
-  const std::uint32_t bytes = entry.count * width;
+  if (!has_room(batch, fold)) return false;
+  const std::uint32_t bytes = entry.count * element_bytes(entry.datatype);
   if (entry.crc && bytes > stride_) return false;
   if (stages() && has_packet(entry.kind)) {
     if (bytes > stride_) return false;
@@ -141,38 +128,7 @@ bool GpuQueue::add(std::uint32_t index, const Entry& entry) noexcept {
     }
   }
 
-  BatchItem& item = batch.items[batch.item_count++];
-  item = {};
-  item.first_address = static_cast<std::uint16_t>(batch.address_count);
-  item.first_tile = batch.tile_count;
-  item.divisor = static_cast<std::uint16_t>(fold.divisor);
-  item.source_count = static_cast<std::uint8_t>(fold.source_count);
-  item.target_count = static_cast<std::uint8_t>(fold.target_count);
-  item.datatype = entry.datatype;
-  item.redop = entry.redop == RedOp::kAvg ? RedOp::kSum : entry.redop;
-  item.copies = fold.source_count == 1 && fold.divisor == 1 ? 1 : 0;
-  item.count = item.copies != 0 ? bytes : entry.count;
-  item.bytes = bytes;
-  batch.tile_count += (bytes + kTileBytes - 1) / kTileBytes;
-  std::uint64_t bits = 0;
-  for (std::size_t s = 0; s < fold.source_count; ++s) {
-    bits |= batch.addresses[batch.address_count++] = address_of(sources[s]);
-  }
-  for (std::size_t t = 0; t < fold.target_count; ++t) {
-    bits |= batch.addresses[batch.address_count++] = address_of(targets[t]);
-  }
-  item.alignment = alignment_of(bits, item.copies != 0 ? 1 : width);
-  if (entry.crc) {
-    item.crc = 1;
-    batch.addresses[batch.address_count++] = address_of(crc_words(index, batch.item_count - 1u));
-  }
-  if (batch.item_count == 1) {
-    batch.datatype = item.datatype;
-    batch.redop = item.redop;
-  }
-  if (item.copies != 0 || item.datatype != batch.datatype || item.redop != batch.redop) {
-    batch.uniform = 0;
-  }
+  append(batch, entry, fold, crc_words(index, batch.item_count));
   if (entry.kind == Kind::kCheck) return true;
   BackendCounters& counters = slots_[index].counters;
   counters.bytes += bytes;
@@ -183,13 +139,7 @@ bool GpuQueue::add(std::uint32_t index, const Entry& entry) noexcept {
 void GpuQueue::take_crcs(std::uint32_t index) noexcept {
   const Batch& batch = memory_.batches[index];
   for (std::uint32_t i = 0; i < batch.item_count; ++i) {
-    if (batch.items[i].crc == 0) continue;
-    const std::uint32_t end =
-        i + 1 < batch.item_count ? batch.items[i + 1].first_tile : batch.tile_count;
-    const std::uint32_t words = (end - batch.items[i].first_tile) * kCrcWordsPerTile;
-    std::uint32_t state = 0;
-    for (std::uint32_t w = 0; w < words; ++w) state ^= crc_words(index, i)[w];
-    slots_[index].done[i].crc = ~state;
+    if (batch.items[i].crc != 0) slots_[index].done[i].crc = crc_of(batch, i, crc_words(index, i));
   }
 }
 

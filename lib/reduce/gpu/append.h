@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// How an entry becomes an item of a batch. Private to lib/reduce and its tests. Any thread;
+/// nothing here allocates.
+#pragma once
+
+#include "reduce/backend.h"
+#include "reduce/gpu/batch.h"
+#include "reduce/kernels.h"
+
+namespace gradwire::reduce {
+
+inline void clear(Batch& batch) noexcept {
+  batch.item_count = batch.tile_count = batch.address_count = 0;
+  batch.uniform = 1;
+}
+
+[[nodiscard]] inline bool has_room(const Batch& batch, const Fold& fold) noexcept {
+  return batch.item_count < Batch::kItems &&
+         batch.address_count + fold.source_count + fold.target_count + 1 <= Batch::kAddresses;
+}
+
+/// @param fold       what lower() made of the entry, perhaps with other addresses.
+/// @param crc_words  kCrcWordsPerTile for each tile, if the entry asks for its CRC.
+/// @param batch      has room.
+inline void append(Batch& batch, const Entry& entry, const Fold& fold,
+                   const std::uint32_t* crc_words) noexcept {
+  const std::uint32_t width = element_bytes(entry.datatype);
+  const std::uint32_t bytes = entry.count * width;
+  BatchItem& item = batch.items[batch.item_count++];
+  item = {};
+  item.first_address = static_cast<std::uint16_t>(batch.address_count);
+  item.first_tile = batch.tile_count;
+  item.divisor = static_cast<std::uint16_t>(fold.divisor);
+  item.source_count = static_cast<std::uint8_t>(fold.source_count);
+  item.target_count = static_cast<std::uint8_t>(fold.target_count);
+  item.datatype = entry.datatype;
+  item.redop = entry.redop == RedOp::kAvg ? RedOp::kSum : entry.redop;
+  item.copies = fold.source_count == 1 && fold.divisor == 1 ? 1 : 0;
+  item.count = item.copies != 0 ? bytes : entry.count;
+  item.bytes = bytes;
+  batch.tile_count += (bytes + kTileBytes - 1) / kTileBytes;
+  std::uint64_t bits = 0;
+  const auto add = [&](const void* pointer) {
+    bits |= batch.addresses[batch.address_count++] = reinterpret_cast<std::uintptr_t>(pointer);
+  };
+  for (std::size_t s = 0; s < fold.source_count; ++s) add(fold.sources[s]);
+  for (std::size_t t = 0; t < fold.target_count; ++t) add(fold.targets[t]);
+  const std::uint32_t natural = item.copies != 0 ? 1 : width;
+  item.alignment = bits % 16 == 0        ? std::uint8_t{16}
+                   : bits % natural == 0 ? static_cast<std::uint8_t>(natural)
+                                         : std::uint8_t{1};
+  if (entry.crc) {
+    item.crc = 1;
+    add(crc_words);
+  }
+  if (batch.item_count == 1) {
+    batch.datatype = item.datatype;
+    batch.redop = item.redop;
+  }
+  if (item.copies != 0 || item.datatype != batch.datatype || item.redop != batch.redop) {
+    batch.uniform = 0;
+  }
+}
+
+/// @return the CRC32C that the words of an item's tiles come to.
+[[nodiscard]] inline std::uint32_t crc_of(const Batch& batch, std::uint32_t item,
+                                          const std::uint32_t* words) noexcept {
+  const std::uint32_t end =
+      item + 1 < batch.item_count ? batch.items[item + 1].first_tile : batch.tile_count;
+  std::uint32_t state = 0;
+  for (std::uint32_t w = 0; w < (end - batch.items[item].first_tile) * kCrcWordsPerTile; ++w) {
+    state ^= words[w];
+  }
+  return ~state;
+}
+
+}  // namespace gradwire::reduce
