@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""gradwire: all-reduce over Ethernet, through the daemon of this host.
+"""gradwire: collectives over Ethernet, through the daemon of this host.
 
     import gradwire, numpy
     from gradwire import rendezvous
@@ -10,8 +10,10 @@
     gradients = client.allocate(4 << 20).array("float32")
     group.all_reduce(gradients, op="avg").wait()
 
-Arrays in memory of ``Client.allocate`` are reduced where they lie; others are copied (see
-``Client.counters``). ``gradwire.torch`` has a communication hook for PyTorch's DDP; it is imported
+A group has ``all_reduce``, ``reduce_scatter``, ``all_gather``, ``broadcast``, ``reduce`` and
+``barrier``. Arrays in memory of ``Client.allocate`` are used where they lie;
+others are copied (see ``Client.counters``). ``gradwire.torch`` has a communication hook for
+PyTorch's DDP; it is imported
 only when asked for, so that this package needs no torch.
 
 Every call has a bound; what fails raises ``GradwireError``. Objects may be used from any thread.

@@ -147,6 +147,11 @@ _FUNCTIONS = {
     "gw_group_error": (ctypes.c_int, [_Handle]),
     "gw_group_free": (None, [_Handle]),
     "gw_all_reduce": (ctypes.c_int, [*_OP, _HandleOut]),
+    "gw_reduce_scatter": (ctypes.c_int, [*_OP, _HandleOut]),
+    "gw_all_gather": (ctypes.c_int, [*_OP[:5], ctypes.c_uint32, _HandleOut]),
+    "gw_broadcast": (ctypes.c_int, [*_OP[:5], ctypes.c_uint32, ctypes.c_uint32, _HandleOut]),
+    "gw_reduce": (ctypes.c_int, [*_OP[:6], ctypes.c_uint32, ctypes.c_uint32, _HandleOut]),
+    "gw_barrier": (ctypes.c_int, [_Handle, ctypes.c_uint32, _HandleOut]),
     "gw_all_reduce_on_stream": (ctypes.c_int, [*_OP, ctypes.c_void_p, _HandleOut]),
     "gw_test": (ctypes.c_int, [_Handle, ctypes.POINTER(ctypes.c_int)]),
     "gw_wait": (ctypes.c_int, [_Handle, ctypes.c_uint32]),
@@ -177,7 +182,12 @@ def _load():
             % error
         ) from None
     for name, (result, arguments) in _FUNCTIONS.items():
-        function = getattr(library, name)
+        function = getattr(library, name, None)
+        if function is None:
+            raise ImportError(
+                "%s, gradwire %s, has no %s: it is older than this package: install both from one "
+                "release" % (path, library.gw_version().decode(), name)
+            )
         function.restype = result
         function.argtypes = arguments
     abi = library.gw_abi_version()

@@ -75,17 +75,19 @@ class _Buffer:
 
     on_gpu = False
 
-    def __init__(self, value, dtype):
+    def __init__(self, value, dtype, moved=False):
+        """``moved``: its elements are not computed with, so that they may be of any type."""
         if isinstance(value, numpy.ndarray):
             if not value.flags["C_CONTIGUOUS"]:
                 raise ValueError("the array is not contiguous: copy it first")
-            if not value.dtype.isnative:
+            if not value.dtype.isnative and not moved:
                 raise TypeError("the array is not in this machine's byte order: convert it with "
                                 "array.astype(array.dtype.newbyteorder('='))")
             self.name = _OF_NUMPY.get(value.dtype.name)
             self.kind = value.dtype.name
             self.address = value.ctypes.data
             self.count = value.size
+            self.itemsize = value.dtype.itemsize
             self.writable = value.flags.writeable
         elif is_torch(value):
             if value.device.type not in ("cpu", "cuda"):
@@ -101,6 +103,7 @@ class _Buffer:
             self.name = _OF_TORCH.get(self.kind)
             self.address = value.data_ptr()
             self.count = value.numel()
+            self.itemsize = value.element_size()
             self.writable = True
         elif hasattr(value, "__cuda_array_interface__"):
             face = value.__cuda_array_interface__
@@ -114,6 +117,7 @@ class _Buffer:
             self.name = _OF_NUMPY.get(kind.name)
             self.address, read_only = face["data"]
             self.count = count
+            self.itemsize = kind.itemsize
             self.writable = not read_only
             self.stream = face.get("stream")
         else:
@@ -127,6 +131,11 @@ class _Buffer:
                 if dtype != self.name:
                     raise TypeError("elements of %s cannot be taken for %s" % (self.kind, dtype))
             self.name = dtype
+        if self.name is None and moved:
+            if self.kind == "object":
+                raise TypeError("elements of object are pointers: they mean nothing elsewhere")
+            self.name = "uint8"
+            self.count *= self.itemsize
         if self.name is None:
             raise TypeError(
                 "elements of %s cannot be reduced: %s can, and 16-bit integers with dtype='bf16'"
@@ -293,6 +302,20 @@ class Work:
             self._handle = None
 
 
+def _check_op(op):
+    if not isinstance(op, str) or op not in OPS:
+        raise ValueError("op is %r: it must be one of %s" % (op, ", ".join(OPS)))
+
+
+def _check_dtype(dtype):
+    if dtype is not None and (not isinstance(dtype, str) or dtype not in DATATYPES):
+        raise ValueError("dtype is %r: it must be one of %s" % (dtype, ", ".join(DATATYPES)))
+
+
+def _flat(value):
+    return value.view(-1) if is_torch(value) else value.reshape(-1)
+
+
 class Group:
     """This client's part in a group. Made by Client.join or rendezvous.form_group."""
 
@@ -324,10 +347,8 @@ class Group:
         host's memory, which waits for its stream. When the work is done the result is there for
         every stream.
         """
-        if not isinstance(op, str) or op not in OPS:
-            raise ValueError("op is %r: it must be one of %s" % (op, ", ".join(OPS)))
-        if dtype is not None and (not isinstance(dtype, str) or dtype not in DATATYPES):
-            raise ValueError("dtype is %r: it must be one of %s" % (dtype, ", ".join(DATATYPES)))
+        _check_op(op)
+        _check_dtype(dtype)
         tag = integer(tag, "tag", 0, MAX_U32)
         source = _Buffer(value, dtype)
         target = source if out is None else _Buffer(out, dtype)
@@ -373,6 +394,154 @@ class Group:
                 lib.gw_all_reduce_on_stream(*arguments, handle_of(stream), ctypes.byref(handle))
             )
         return Work(handle, value, out)
+
+    @property
+    def processes(self):
+        """How many processes the group has: ranks x members."""
+        return self.nranks * self.members
+
+    @property
+    def process(self):
+        """This one's number among them: rank x members + member. Roots and blocks go by it."""
+        return self.rank * self.members + self.member
+
+    def reduce_scatter(self, value, out=None, op="sum", dtype=None, tag=0):
+        """Posts a reduce-scatter and returns its Work at once: process p gets block p of what the
+        inputs of all processes come to. ``value`` has ``processes`` blocks of equal size, one after
+        the other. ``out`` gets this process's block; None: it is written over this process's block
+        of ``value``, and wait() returns that, flat. ``out`` may be that block too. For the rest see
+        all_reduce."""
+        _check_op(op)
+        if out is None:
+            self._single(value, dtype, "reduce-scatter")
+            count = (value.numel() if is_torch(value) else value.size) // self.processes
+            out = _flat(value)[self.process * count : (self.process + 1) * count]
+        source, target = self._pair(value, out, dtype, "reduce-scatter", self.processes, 1)
+        return self._post(
+            lib.gw_reduce_scatter, value, out, source, target, target.count, (OPS[op],), tag
+        )
+
+    def all_gather(self, value, out, dtype=None, tag=0):
+        """Posts an all-gather and returns its Work at once: ``out`` gets the ``value`` of every
+        process, block p from process p. ``value`` may be this process's block of ``out``; None is
+        that block. Elements of any type: they are moved as they are."""
+        if value is None:
+            self._single(out, dtype, "all-gather", True)
+            count = (out.numel() if is_torch(out) else out.size) // self.processes
+            value = _flat(out)[self.process * count : (self.process + 1) * count]
+        source, target = self._pair(value, out, dtype, "all-gather", 1, self.processes, True)
+        return self._post(lib.gw_all_gather, value, out, source, target, source.count, (), tag)
+
+    def broadcast(self, value, root=0, dtype=None, tag=0):
+        """Posts a broadcast and returns its Work at once: every process's ``value`` becomes that of
+        process ``root``. Elements of any type: they are moved as they are."""
+        source, target = self._pair(value, value, dtype, "broadcast", 1, 1, True)
+        return self._post(
+            lib.gw_broadcast, value, value, source, target, source.count, (self._root(root),), tag
+        )
+
+    def reduce(self, value, root=0, op="sum", out=None, dtype=None, tag=0):
+        """Posts a reduce and returns its Work at once: process ``root`` gets in ``out``, or in
+        ``value`` itself if that is None, what the inputs of all come to. Elsewhere ``out`` is not
+        used, ``value`` stays as it is, and wait() returns None."""
+        _check_op(op)
+        root = self._root(root)
+        if self.process != root:
+            source = self._single(value, dtype, "reduce")
+            return self._post(
+                lib.gw_reduce, value, None, source, None, source.count, (OPS[op], root), tag
+            )
+        out = value if out is None else out
+        source, target = self._pair(value, out, dtype, "reduce", 1, 1)
+        return self._post(
+            lib.gw_reduce, value, out, source, target, source.count, (OPS[op], root), tag
+        )
+
+    def barrier(self, tag=0):
+        """Posts a barrier and returns its Work at once: it is done when every process has posted
+        it. It says nothing of other ops: wait for those by their own works."""
+        handle = ctypes.c_void_p()
+        check(
+            lib.gw_barrier(
+                self._live_handle(), integer(tag, "tag", 0, MAX_U32), ctypes.byref(handle)
+            )
+        )
+        return Work(handle, None, None)
+
+    def _root(self, root):
+        return integer(root, "root", 0, self.processes - 1)
+
+    def _single(self, value, dtype, what, moved=False):
+        _check_dtype(dtype)
+        buffer = _Buffer(value, dtype, moved)
+        if buffer.on_gpu and (not is_torch(value) or self._client.memory_device() is not None):
+            raise GradwireError(
+                Status.UNSUPPORTED,
+                "%s of an array on a GPU: only torch's tensors can be, and only if the daemon's "
+                "gradient memory is the host's; copy it to the host" % what,
+            )
+        return buffer
+
+    def _pair(self, value, out, dtype, what, inputs, outputs, moved=False):
+        """Input and output as buffers. Their sizes must be as ``inputs`` to ``outputs``."""
+        source = self._single(value, dtype, what, moved)
+        target = source if out is value else self._single(out, dtype, what, moved)
+        if source.name != target.name or source.count * outputs != target.count * inputs:
+            wanted = "output must have the input's size"
+            if inputs > 1:
+                wanted = "input must have %d times the output's size" % inputs
+            elif outputs > 1:
+                wanted = "output must have %d times the input's size" % outputs
+            raise ValueError(
+                "%s of %d elements of %s into %d of %s: among %d processes the %s, and its type"
+                % (what, source.count, source.name, target.count, target.name, self.processes,
+                   wanted)
+            )
+        if not target.writable:
+            raise ValueError("the output array is read-only: pass a writable one")
+        if source.on_gpu != target.on_gpu:
+            raise ValueError("one of input and output is on a GPU and the other is not: put both "
+                             "on the same side")
+        return source, target
+
+    def _post(self, function, value, out, source, target, count, more, tag):
+        tag = integer(tag, "tag", 0, MAX_U32)
+        finish = None
+        keep = (value, out)
+        addresses = (source.address, None if target is None else target.address)
+        if source.on_gpu:
+            addresses, keep, finish = self._stage(value, out)
+        handle = ctypes.c_void_p()
+        check(
+            function(
+                self._live_handle(),
+                *addresses,
+                count,
+                DATATYPES[source.name],
+                *more,
+                tag,
+                ctypes.byref(handle),
+            )
+        )
+        return Work(handle, keep, out, finish)
+
+    def _stage(self, value, out):
+        """Of tensors on a GPU: memory of the daemon's in their place. Waits for their stream."""
+        sides = []
+        for tensor in (value, out):
+            if tensor is None or (sides and tensor is value):
+                sides.append(sides[0] if tensor is value else None)
+                continue
+            nbytes = max(tensor.numel() * tensor.element_size(), 1)
+            sides.append(self._client.allocate(nbytes).tensor(tensor.dtype, tensor.numel()))
+        shared, result = sides
+        shared.copy_(value.view(-1))
+        addresses = (shared.data_ptr(), None if result is None else result.data_ptr())
+        finish = None
+        if out is not None:
+            def finish():
+                out.view(-1).copy_(result)
+        return addresses, (shared, result, value, out), finish
 
     @staticmethod
     def _stream_of(value, source):
