@@ -8,10 +8,10 @@ usage() {
   cat <<TEXT
 scripts/build-deb.sh [--build FOLDER] [--output FOLDER] [--revision N] [--no-setup]
 
-  --build FOLDER   build folder, of its own since its prefix is /usr; default build-deb
-  --output FOLDER  where gradwire_VERSION_amd64.deb goes; default the build folder
-  --revision N     Debian's revision; default 1
-  --no-setup       installs nothing
+  --build FOLDER   a separate build folder, because its prefix is /usr; default build-deb
+  --output FOLDER  where to write gradwire_VERSION_amd64.deb; default the build folder
+  --revision N     Debian revision; default 1
+  --no-setup       do not install packages
 TEXT
 }
 folder=$repo_root/build-deb output='' revision=1 setup=1
@@ -28,7 +28,7 @@ while (($# > 0)); do
 done
 folder=$(realpath -m "$folder")
 output=$(realpath -m "${output:-$folder}")
-[[ $revision =~ ^[0-9]+$ ]] || die "--revision $revision is no number."
+[[ $revision =~ ^[0-9]+$ ]] || die "--revision $revision must be a number."
 
 if ((setup)); then
   need_root
@@ -44,7 +44,7 @@ build_targets=(gradwired gradwire:executable gradwire:shared_library gradwire-pe
 if [[ -f $(dpdk_headers_folder)/gpudev_driver.h ]]; then
   build_targets+=(rte_gpu_emu rte_gpu_cuda)
 else
-  note "the GPU drivers are left out: DPDK's driver headers are not here"
+  note "the package has no GPU drivers: DPDK's driver headers are missing"
 fi
 build_tree "$folder" gcc --buildtype debugoptimized --prefix /usr --libdir lib/x86_64-linux-gnu \
   -Dtests=false

@@ -7,39 +7,39 @@ usage() {
   cat <<TEXT
 scripts/compare.sh [--link memif|veth] [--reps N] [--sizes LIST] [--rate GBIT] [--quick] ...
 
-Two ranks, a core each, fp32 sums. Runs, in turns, several times over: gradwire embedded (its own
-lanes), gradwire through the daemon, gradwire-perf's ring over kernel TCP, Gloo, Open MPI over TCP
-(as it chooses, and with its ring; the better counts) and, over memif, the driver without a protocol
-and Open MPI over shared memory. Prints one table of times and bandwidths with ratios, and which
-bars are reached; writes JSON, a report and plots. What is not there is shown as unavailable, with
-the reason. Installs packages, reserves hugepages and builds first; ends and puts back what it
-started and changed. Run it as root, on a machine that does nothing else.
+Compares fp32 all-reduce of two ranks, on one core each. Runs these in turn, several times: gradwire
+embedded (its own lanes), gradwire through the daemon, gradwire-perf's ring over kernel TCP, Gloo,
+Open MPI over TCP (with its own choice of algorithm and with its ring; the better counts) and, over
+memif, the driver without a protocol and Open MPI over shared memory. Prints a table of times and
+bandwidths with ratios, and which bars are reached; writes JSON, a report and plots. If something is
+unavailable, the table says why. First installs packages, reserves hugepages and builds; at the end
+stops and restores everything it started or changed. Run it as root on an idle machine.
 
   --link memif     two processes on this machine, gradwire over memif, TCP over loopback (default)
   --link veth      two network namespaces joined by a veth: gradwire over af_xdp, TCP on the same
                    device, with segmentation offloads off and on
-  --hosts A,B      two real hosts by ssh (or what GRADWIRE_SSH names), which have this tree, built,
-                   at this path, and hugepages; needs --ports and --addresses. The row of the daemon
-                   is of daemons that run there already, at the default socket
-  --ports P,Q      their NICs' PCI addresses, for gradwire
-  --addresses X,Y  their kernel's addresses, for TCP, on the same network
-  --lane-ips X/N,Y/N  the lanes' own addresses there; default 10.78.0.1/24,10.78.0.2/24
-  --reps N         times that everything is run, 1 to 100; default 5
+  --hosts A,B      two real hosts over ssh (or the command in GRADWIRE_SSH) that have this tree
+                   built at this path, and hugepages; needs --ports and --addresses. The daemon's
+                   row uses daemons that already run there, at the default socket
+  --ports P,Q      PCI addresses of their NICs, for gradwire
+  --addresses X,Y  addresses of their kernels in one network, for TCP
+  --lane-ips X/N,Y/N  addresses of the lanes; default 10.78.0.1/24,10.78.0.2/24
+  --reps N         how often to run everything, 1 to 100; default 5
   --sizes LIST     bytes, with K, M, G; default 64,1K,64K,1M,16M,64M,256M
   --rate GBIT      rate of the link, for the theoretical minimum 2(n-1)/n x size / rate
   --mtu N          of the link; default 9000 (memif: payloads of 8 KiB), veth 1500
-  --cores A,B      of rank 0 and rank 1; default the first two that are allowed
-  --beside busy    on cores that others use too: runs each row alone and beside one ordinary busy
-                   process pinned to each core, in turns. Nothing owns a core then: embedded ranks
-                   and lanes are adaptive, the TCP ring sleeps while it waits. Over memif; rows
-                   gradwire, daemon and tcp, sizes 64,64K,1M,16M unless others are named
+  --cores A,B      cores of rank 0 and rank 1; default the first two allowed ones
+  --beside busy    measure shared cores: run each row alone and beside one ordinary busy process
+                   pinned to each core, in turn. Embedded ranks and lanes are then adaptive, and
+                   the TCP ring sleeps while it waits. Over memif; default rows gradwire, daemon
+                   and tcp, default sizes 64,64K,1M,16M
   --rows LIST      only these: gradwire gradwire-1408 daemon bare tcp gloo mpi-tcp mpi-tcp-ring
                    mpi-shm
-  --quick          few ops, and 2 repetitions unless --reps says otherwise: to see that all runs
-  --out DIR        for JSON, report and plots; default BUILD/compare
-  --save           keeps the report, and its plots, in doc/results too
+  --quick          few ops and 2 repetitions (or --reps): checks only that everything runs
+  --out DIR        folder for JSON, report and plots; default BUILD/compare
+  --save           also keep the report and its plots in doc/results
   --build DIR      build folder; default build
-  --no-setup       neither install packages nor reserve hugepages nor build: all is there
+  --no-setup       do not install packages, reserve hugepages or build
   --help           this text
 TEXT
 }

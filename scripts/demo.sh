@@ -8,30 +8,31 @@ usage() {
   cat <<TEXT
 scripts/demo.sh [--model wide|transformer] [--ranks N] [--members M] [--steps S]
 
-Trains a model that says which character comes next, on the licence texts of this machine, twice,
-from the same seed: once with the gradients summed by N gradwire daemons joined by memif links, once
-with Gloo. Says for both the loss, the time of a step, the characters trained on a second and the
-time in all-reduce, and whether the final weights agree; plots loss and time. Installs packages,
-reserves hugepages and builds first; ends and puts back what it started and changed. Run it as root.
+Trains a model that predicts the next character, on the licence texts of this machine, twice from
+the same seed: once with N gradwire daemons, joined by memif links, summing the gradients, once with
+Gloo. Prints for both the loss, the time per step, the characters trained per second and the time in
+all-reduce, and whether the final weights agree; plots loss and time. First installs packages,
+reserves hugepages and builds; at the end stops and restores everything it started or changed. Run
+it as root.
 
-  --model NAME  wide (default): tables of n-grams, 34 MB of gradients a step and little to compute;
-                transformer: 3 MB of gradients and much to compute
-  --ranks N     daemons, 1 to 8; default 2. Two share a link, more make a ring of links
-  --members M   training processes on each daemon, 1 to 4; default 1
+  --model NAME  wide (default): tables of n-grams, 34 MB of gradients per step, little computation;
+                transformer: 3 MB of gradients per step, much computation
+  --ranks N     number of daemons, 1 to 8; default 2. Two share a link, more form a ring of links
+  --members M   training processes per daemon, 1 to 4; default 1
   --steps S     training steps, 5 to 10000; default 120, transformer 60
-  --plot FILE   the plot, a PNG; default demo.png in the build folder
+  --plot FILE   where to write the plot, a PNG; default demo.png in the build folder
   --build DIR   build folder; default build
-  --no-setup    neither install packages nor reserve hugepages: they are there
+  --no-setup    do not install packages or reserve hugepages
   --help        this text
 
-GRADWIRE_KEEP_LOGS=1 keeps the folder with the daemons' logs.
+With GRADWIRE_KEEP_LOGS=1 the folder with the daemons' logs is kept.
 TEXT
 }
 
 # number NAME VALUE MIN MAX
 number() {
   if ! [[ $2 =~ ^[1-9][0-9]{0,5}$ ]] || (($2 < $3 || $2 > $4)); then
-    die "$1 is '$2': it takes a number from $3 to $4."
+    die "$1 is '$2', must be a number from $3 to $4."
   fi
 }
 
@@ -61,7 +62,7 @@ number --members "$members" 1 4
 case $model in
   wide) batch=16 && steps=${steps:-120} ;;
   transformer) batch=8 && steps=${steps:-60} ;;
-  *) die "--model is '$model': wide and transformer are possible." ;;
+  *) die "--model is '$model', must be wide or transformer." ;;
 esac
 number --steps "$steps" 5 10000
 plot=${plot:-$build/demo.png}

@@ -9,20 +9,21 @@ usage() {
 scripts/fuzz.sh [--seconds S] [--seed N] [--targets LIST] [--jobs N] [--keep]
 
 Builds the targets of test/fuzz with clang 14, libFuzzer, AddressSanitizer and
-UndefinedBehaviorSanitizer, and runs each for S seconds, from the inputs in test/fuzz/corpus. An
-input that ends a target is kept in FOLDER/findings, with the command that runs it again.
+UndefinedBehaviorSanitizer, and runs each for S seconds, starting from the inputs in
+test/fuzz/corpus. If an input crashes a target, it is kept in FOLDER/findings, and the command that
+runs it again is printed.
 
-  --seconds S     for each target; default 60
-  --seed N        of the random numbers; default another one each time. With the same seed, build
-                  and inputs to begin with, a target tries the same inputs in the same order, and
-                  a longer run tries those of a shorter one first (control_socket does not: it
-                  has threads). Starts from test/fuzz/corpus alone.
+  --seconds S     seconds for each target; default 60
+  --seed N        random seed; default another one each time. With the same seed, build and first
+                  inputs, a target tries the same inputs in the same order, and a longer run begins
+                  with those of a shorter one (except control_socket, which has threads). Starts
+                  only from test/fuzz/corpus.
   --targets LIST  comma-separated; default all: ack_ranges,command_ring,config,connection,
                   control_socket,wire_codec
-  --jobs N        targets at once; default one for each core
-  --keep          take new inputs into test/fuzz/corpus: the fewest that reach what was reached
+  --jobs N        how many targets to run at once; default one for each core
+  --keep          add new inputs to test/fuzz/corpus: the fewest that reach the same code
   --build FOLDER  build folder; default build-fuzz
-  --no-setup      do not install packages: they are there
+  --no-setup      do not install packages
   --help          this text
 
 Exit status: 0 if nothing was found.
@@ -51,9 +52,9 @@ while (($# > 0)); do
   shift
 done
 for number in "$seconds" "$jobs"; do
-  [[ $number =~ ^[1-9][0-9]{0,5}$ ]] || die "'$number' is no number from 1 to 999999."
+  [[ $number =~ ^[1-9][0-9]{0,5}$ ]] || die "'$number' must be a number from 1 to 999999."
 done
-[[ $seed =~ ^[0-9]{1,9}$ ]] || die "--seed '$seed' is no number from 0 to 999999999."
+[[ $seed =~ ^[0-9]{1,9}$ ]] || die "--seed '$seed' must be a number from 0 to 999999999."
 
 if ((setup)); then
   need_root

@@ -8,21 +8,21 @@ usage() {
   cat <<TEXT
 scripts/gpu-check.sh [--build FOLDER] [--out FILE] [--no-setup] [--driver-headers FOLDER]
 
-On a host with an NVIDIA GPU, its driver and CUDA's compiler: builds for that GPU, runs DPDK's test
-of gpudev drivers on gpu_cuda, the reduce backend's cases on the GPU (once more under
-compute-sanitizer, memcheck and racecheck, where that is installed), an all-reduce of two daemons
-over memif that both reduce on the GPU, a client killed in the middle of its ops while another group
-goes on, the same with gradients in GPU memory, all-reduces of torch's CUDA tensors beside Gloo's,
-DDP with CUDA buckets, and the benches of the kernels. Run it as root.
+Run it as root on a host with an NVIDIA GPU, its driver and CUDA's compiler. It builds for that GPU
+and runs: DPDK's test of gpudev drivers on gpu_cuda; the reduce backend's cases on the GPU (also
+under compute-sanitizer, memcheck and racecheck, if installed); an all-reduce of two daemons over
+memif that both reduce on the GPU; a client killed in the middle of its ops while another group
+continues; the same with gradients in GPU memory; all-reduces of torch's CUDA tensors compared with
+Gloo's; DDP with CUDA buckets; and the benchmarks of the kernels.
 
-  --build FOLDER  default build-gpu
+  --build FOLDER  build folder; default build-gpu
   --out FILE      JSON with the results; default FOLDER/gpu-check.json
-  --no-setup      neither install packages nor reserve hugepages: they are there
-  --driver-headers FOLDER  DPDK's driver headers, where no package source is to be had (as
-                  scripts/test.sh keeps them in /var/cache/gradwire elsewhere)
+  --no-setup      do not install packages or reserve hugepages
+  --driver-headers FOLDER  DPDK's driver headers, if no package source is available (another host
+                  has them in /var/cache/gradwire after scripts/test.sh)
 
-Python is the first of GRADWIRE_PYTHON, Debian's and those in PATH that has numpy and a torch that
-finds the GPU; where none has, Debian's, and what needs torch is skipped.
+Uses the first Python of GRADWIRE_PYTHON, Debian's and those in PATH that has numpy and a torch that
+finds the GPU. If there is none, it uses Debian's and skips what needs torch.
 
 Exit status: 0 if nothing failed.
 TEXT
@@ -47,7 +47,7 @@ out=${out:-$folder/gpu-check.json}
 
 need_root
 command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1 ||
-  die "nvidia-smi finds no GPU on this machine: this script is for one that has one."
+  die "nvidia-smi finds no GPU on this machine, but this script needs one."
 export PATH=$PATH:/usr/local/cuda/bin
 command -v nvcc >/dev/null || die "there is no nvcc: install CUDA's compiler."
 if ((setup)); then

@@ -9,17 +9,17 @@ usage() {
   cat <<TEXT
 scripts/newcomer-test.sh [--commands LIST] [--cache FOLDER]
 
-Makes Debian 12's smallest root by debootstrap, clones this tree's last commit into a path with a
-space below its /tmp, and runs there what the README says: scripts/demo.sh, then scripts/test.sh.
-The root has /proc, /sys, /dev and /run of its own and no hugetlbfs; network, kernel and hugepages
-are this machine's. Passes where both commands do, no test was skipped but for want of hardware, and
-nothing is left behind. Takes some 25 minutes on two cores, most of them compiling and testing, and
-6 GB of disk. Run it as root.
+Creates a minimal Debian 12 root by debootstrap, clones this tree's last commit into a path with
+a space below its /tmp, and runs the commands of the README there: scripts/demo.sh, then
+scripts/test.sh. The root has its own /proc, /sys, /dev and /run and no hugetlbfs; it uses network,
+kernel and hugepages of this machine. Passes if both commands pass, tests are skipped only if they
+need missing hardware, and nothing is left behind. Takes about 25 minutes on two cores, mostly
+compiling and testing, and 6 GB of disk. Run it as root.
 
-  --commands LIST  comma-separated, of demo,test; default both
-  --cache FOLDER   keeps the smallest root, which is made once; default build/newcomer
-  --keep           leaves the root, with the clone and its logs, in FOLDER/root
-  --no-setup       installs no debootstrap: it is there
+  --commands LIST  comma-separated list of demo,test; default both
+  --cache FOLDER   where to keep the minimal root, which is created once; default build/newcomer
+  --keep           keep the root, with the clone and its logs, in FOLDER/root
+  --no-setup       do not install debootstrap
   --help           this text
 TEXT
 }

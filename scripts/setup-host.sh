@@ -16,29 +16,29 @@ usage() {
   cat <<TEXT
 scripts/setup-host.sh OPTION...
 
-Does what the options ask for, in this order, and records what was so before. What is already so is
-left alone. Run it as root.
+Does what the options ask for, in this order, and records the previous state. Leaves alone what is
+already as it should be. Run it as root.
 
   --hugepages LIST     pages of 2 MB: COUNT on each NUMA node, or NODE:COUNT,NODE:COUNT
-  --hugepages-1g LIST  pages of 1 GB, likewise; few are to be had after boot, so they are also asked
-                       for on the kernel's command line
+  --hugepages-1g LIST  pages of 1 GB, likewise; after boot few are available, so the kernel's
+                       command line asks for them too
   --memlock LIMIT      memory that members of the group gradwire may lock: MiB, or unlimited
-  --iommu              boot arguments that turn the IOMMU on, in pass-through for the kernel
+  --iommu              boot arguments that turn the IOMMU on, in pass-through mode for the kernel
   --isolate CPUS       boot arguments that keep everything else off these CPUs: 3,4 or 2-5
-  --vfs DEVICE=COUNT   makes virtual functions of an SR-IOV NIC; once for each NIC
-  --bind DEVICES       gives NICs to DPDK: PCI addresses or interfaces, separated by commas
-  --driver NAME        for --bind; default vfio-pci
-  --no-iommu           for --bind on a machine without IOMMU: vfio without protection of memory
-  --unbind DEVICES     gives NICs back to the kernel's driver
-  --nic DEVICE         the NIC that the four below are for: one that its kernel driver keeps
-    --mtu BYTES        its MTU
-    --pause on|off     link-level flow control, both ways
-    --pfc PRIORITIES   priority flow control for these priorities, and for no others
-    --dscp DSCP=PRIO   packets of this DSCP have this priority
-  --now                changes nothing that outlasts a reboot
-  --undo               puts everything back that was recorded, the last change first
-  --dry-run            shows each step and does none
-  --root DIR           works on the tree below DIR instead of /, for tests
+  --vfs DEVICE=COUNT   create virtual functions of an SR-IOV NIC; once for each NIC
+  --bind DEVICES       give NICs to DPDK: PCI addresses or interfaces, separated by commas
+  --driver NAME        driver for --bind; default vfio-pci
+  --no-iommu           --bind on a machine without IOMMU: vfio without memory protection
+  --unbind DEVICES     give NICs back to their kernel driver
+  --nic DEVICE         the NIC for the four options below, which keeps its kernel driver
+    --mtu BYTES        set its MTU
+    --pause on|off     set link-level flow control, in both directions
+    --pfc PRIORITIES   set priority flow control for exactly these priorities
+    --dscp DSCP=PRIO   give packets with this DSCP this priority
+  --now                change nothing that outlasts a reboot
+  --undo               restore everything that was recorded, the last change first
+  --dry-run            show each step but do nothing
+  --root DIR           work on the tree below DIR instead of /, for tests
   --help               this text
 
 Exit status: 0 done, 1 refused or failed, 2 wrong usage. The record is
@@ -47,7 +47,7 @@ TEXT
 }
 
 usage_error() {
-  printf 'error: %s\n       scripts/setup-host.sh --help says what there is.\n' "$1" >&2
+  printf 'error: %s\n       scripts/setup-host.sh --help lists all options.\n' "$1" >&2
   exit 2
 }
 
@@ -71,9 +71,9 @@ while (($# > 0)); do
     --no-iommu) no_iommu=1 && shift && continue ;;
     --help) usage && exit 0 ;;
     --*) ;;
-    *) usage_error "'$1' is no option." ;;
+    *) usage_error "'$1' is not an option." ;;
   esac
-  (($# > 1)) || usage_error "'$1' is no option, or lacks its value."
+  (($# > 1)) || usage_error "'$1' is not an option, or its value is missing."
   case $1 in
     --hugepages) hugepages_2m=$2 asked=1 ;;
     --hugepages-1g) hugepages_1g=$2 asked=1 ;;
@@ -89,11 +89,11 @@ while (($# > 0)); do
     --pfc) nic_pfc=$2 ;;
     --dscp) nic_dscp+=("$2") ;;
     --root) root=${2%/} ;;
-    *) usage_error "'$1' is no option." ;;
+    *) usage_error "'$1' is not an option." ;;
   esac
   shift 2
 done
-((asked)) || usage_error "nothing is asked for."
+((asked)) || usage_error "give at least one option that changes something."
 if [[ -z $nic && -n $nic_mtu$nic_pause$nic_pfc${nic_dscp[*]} ]]; then
   usage_error "--mtu, --pause, --pfc and --dscp need --nic DEVICE."
 fi

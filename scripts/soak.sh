@@ -12,10 +12,10 @@ slots=2
 usage() {
   cat <<TEXT
 scripts/soak.sh [--minutes M] [--seed N] [--loss P] [--jobs N]
-  --minutes M  default $minutes
-  --seed N     of jobs, kills and losses; default: random, and printed
-  --loss P     share of received packets that is lost; default $loss
-  --jobs N     at a time; default $slots
+  --minutes M  how long to run; default $minutes
+  --seed N     seed of jobs, kills and losses; default: random, and printed
+  --loss P     share of received packets to drop; default $loss
+  --jobs N     how many jobs at a time; default $slots
 Needs root, hugepages and a build (GRADWIRE_BUILD, default build).
 TEXT
 }
@@ -54,7 +54,7 @@ for i in 0 1; do
   expect "daemon $i lives" daemon_alive $i
   step "daemon $i's mbufs are home: ${free_before[i]} free"
   eventually 10 mbufs_home $i ||
-    fail "of daemon $i's mbufs ${free_before[i]} were free, and now $(mbufs_free $i)"
+    fail "daemon $i lost mbufs: ${free_before[i]} were free before, now $(mbufs_free $i)"
   expect "daemon $i has no client and no group left" eventually 10 \
     "$python" "$repo_root/test/system/status.py" --expect-no-clients "$(daemon_socket $i)"
   "$gradwire_cli" status --socket "$(daemon_socket $i)" | grep -A1 '^FAULTS'

@@ -8,17 +8,17 @@ usage() {
 scripts/test.sh [--clang] [--sanitize KINDS] [--suites LIST] [--build FOLDER]
 
 Installs what is missing, reserves hugepages, builds, and runs the tests of the default suites:
-fast (units), sim (the ring in virtual time), fuzz (inputs of any bytes, 10 s a target), system
-(daemons, one shell story a file). Hugepages and mounts are put back at the end. Run it as root.
+fast (units), sim (the ring in virtual time), fuzz (arbitrary input, 10 s per target), system
+(daemons, one shell story per file). Restores hugepages and mounts at the end. Run it as root.
 
   --clang           build with clang 14 instead of gcc 12
   --sanitize KINDS  build with sanitizers: address,undefined or thread. thread covers the unit tests
-                    of lib/ipc: both ends of the command queue and of the control socket. What runs
-                    on DPDK's threads and rings cannot be judged by it, since DPDK is built without
-  --suites LIST     comma-separated; default fast,sim,fuzz,system. Besides these there is cost:
-                    instructions of a lane beside idle groups, which take two minutes to count
+                    of lib/ipc: both ends of the command queue and of the control socket. It cannot
+                    check code on DPDK's threads and rings, because DPDK is not instrumented
+  --suites LIST     comma-separated; default fast,sim,fuzz,system. There is also cost, which counts
+                    the instructions of a lane beside idle groups and takes two minutes
   --build FOLDER    build folder; default build, build-clang, build-sanitize
-  --no-setup        neither install packages nor reserve hugepages: they are there
+  --no-setup        do not install packages or reserve hugepages
   --help            this text
 
 Exit status: 0 if no test failed. Logs: FOLDER/meson-logs.
@@ -104,6 +104,6 @@ for suite in ${suites//,/ }; do
     die "suite $suite did not run: $(tail -n 1 "$output")"
   logs+=("$folder/meson-logs/suite-$suite.json")
 done
-((${#logs[@]} > 0)) || die "none of the suites '$suites' has a test."
+((${#logs[@]} > 0)) || die "this build has no tests in the suites '$suites'."
 step "sum of ${suites} ($compiler, sanitizers: $sanitize)"
 "$python" "$repo_root/scripts/lib/count_tests.py" "${logs[@]}"

@@ -12,23 +12,24 @@ usage() {
 scripts/vm-test.sh [--stories LIST] [--build FOLDER] [--cache FOLDER] [--save FILE]
 
 Boots virtual machines that run the stories of test/vm/guest:
-  nics    two e1000e and two virtio NICs: doctor before and after, kernel TCP and gradwire side by
-          side on them, --undo
-  pair    two machines, an e1000e NIC each: the same between them
-  numa    two NUMA nodes and isolated cores: where lanes run, where their pages lie, how often they
-          are preempted, against a run on shared cores
+  nics    two e1000e and two virtio NICs: doctor before and after, kernel TCP and gradwire on the
+          same NICs, --undo
+  pair    two machines with an e1000e NIC each: the same between them
+  numa    two NUMA nodes and isolated cores: where lanes run, where their pages are, how often they
+          are preempted, compared with a run on shared cores
   package the Debian package under systemd: started, watched, upgraded, removed; needs --packages
 
   --stories LIST   comma-separated; default nics,pair,numa
-  --build FOLDER   what was built; default build
-  --cache FOLDER   for the root and the kernel, which are made once; default FOLDER/vm of the build
+  --build FOLDER   build folder to test; default build
+  --cache FOLDER   where to keep the root and the kernel, which are made once; default FOLDER/vm of
+                   the build
   --packages FOLDER  revisions 1 and 2 of gradwire's Debian package (scripts/build-deb.sh)
-  --save FILE      writes the tables to FILE
-  --no-setup       installs nothing
+  --save FILE      write the tables to FILE
+  --no-setup       do not install packages
   --help           this text
 
-Exit status: 0 passed, 77 skipped (QEMU, debootstrap or packages are not to be had here). The CPU is
-emulated (GRADWIRE_VM_ACCEL=kvm uses /dev/kvm instead): figures compare with each other only.
+Exit status: 0 passed, 77 skipped (QEMU, debootstrap or packages are not available). The CPU is
+emulated (GRADWIRE_VM_ACCEL=kvm uses /dev/kvm instead), so figures compare only with each other.
 TEXT
 }
 

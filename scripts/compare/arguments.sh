@@ -32,7 +32,8 @@ iterations_of() {
 
 # pair NAME VALUE PATTERN: two, separated by a comma.
 pair() {
-  [[ $2 =~ ^($3),($3)$ ]] || die "$1 is '$2': it takes two, separated by a comma, rank 0's first."
+  [[ $2 =~ ^($3),($3)$ ]] ||
+    die "$1 is '$2': must be two values, separated by a comma, rank 0's first."
 }
 
 check_arguments() {

@@ -24,13 +24,13 @@ read_value() {
 # set_value PATH VALUE WHY: writes to a file of sysfs or procfs, unless it says so already.
 set_value() {
   local path=$1 value=$2 why=$3 old
-  [[ -e $root$path ]] || die "$path is not there, and $why needs it."
+  [[ -e $root$path ]] || die "$path does not exist, but $why needs it."
   old=$(read_value "$path")
   [[ $old != "$value" ]] || return 0
   say "write $value to $path (it was ${old:-empty}): $why"
   ((dry_run)) && return 0
   record value "$path" "$old"
-  write_value "$path" "$value" || die "$path does not take $value."
+  write_value "$path" "$value" || die "$path refuses the value $value."
 }
 
 write_value() { { printf '%s\n' "$2" >"$root$1"; } 2>/dev/null; }
@@ -101,15 +101,15 @@ run_plain() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 need_command() {
-  have "$1" || die "$1 is not installed, and $2 needs it." "On Debian: apt-get install $3"
+  have "$1" || die "$1 is not installed, but $2 needs it." "On Debian: apt-get install $3"
 }
 
 actions_summary() {
-  ((actions_done)) || printf 'nothing to do: all of it is so already\n'
+  ((actions_done)) || printf 'nothing to do: everything is already set up\n'
   if ((actions_reload)) && [[ -z $root ]] && have systemctl && [[ -d /run/systemd/system ]]; then
     run_plain "systemd reads its files" systemctl daemon-reload
   fi
   if ((actions_reboot)); then
-    printf 'reboot for the boot arguments; %s\n' "gradwire doctor says afterwards what they did"
+    printf 'reboot for the boot arguments; %s\n' "then run gradwire doctor to check them"
   fi
 }

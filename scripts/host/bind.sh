@@ -13,7 +13,7 @@ unbind_addresses=()
 bind_check() {
   local device address
   for device in "${bind_devices[@]}" "${unbind_devices[@]}"; do
-    [[ -n $device ]] || die "an empty name is no device."
+    [[ -n $device ]] || die "the name of a device is empty."
   done
   for device in "${bind_devices[@]}"; do
     address=$(pci_resolve "$device")
@@ -27,7 +27,7 @@ bind_check() {
   ((${#bind_addresses[@]} + ${#unbind_addresses[@]} == 0)) ||
     need_command dpdk-devbind.py "binding NICs" "dpdk pciutils"
   ((${#bind_addresses[@]} > 0)) || return 0
-  [[ $bind_driver =~ ^[a-z0-9_-]+$ ]] || die "'$bind_driver' is no name of a driver."
+  [[ $bind_driver =~ ^[a-z0-9_-]+$ ]] || die "'$bind_driver' is not the name of a driver."
   if ((!no_iommu)) && [[ $bind_driver == vfio-pci ]] && ! iommu_is_on; then
     die "the IOMMU is off: vfio-pci cannot take a NIC." \
       "On a machine that has one: setup-host.sh --iommu, reboot, and again." \
@@ -45,24 +45,24 @@ iommu_is_on() {
 # bind_refuse ADDRESS: ends the script where the NIC must stay, with the reason.
 bind_refuse() {
   local address=$1 driver interface route
-  pci_is_network "$address" || die "$address is no network device: its class is" \
+  pci_is_network "$address" || die "$address is not a network device: its class is" \
     "$(read_value "$pci_devices/$address/class")."
   driver=$(pci_driver "$address")
   [[ $driver != "$bind_driver" ]] || return 0
   case $driver in
     mlx5_core)
-      die "$address stays with mlx5_core: DPDK drives it through that driver (bifurcated)." \
+      die "$address must stay with mlx5_core: DPDK uses it through that driver (bifurcated)." \
         "Give it to gradwired as it is: -a $address, and device = \"$address\"."
       ;;
     mlx4_core)
-      die "$address stays with mlx4_core: DPDK drives it through that driver (bifurcated)." ;;
+      die "$address must stay with mlx4_core: DPDK uses it through that driver (bifurcated)." ;;
     hv_netvsc | mana)
-      die "$address stays with $driver: DPDK drives it beside the kernel." ;;
+      die "$address must stay with $driver: DPDK uses it together with the kernel." ;;
   esac
   while read -r interface; do
     [[ -n $interface ]] || continue
     if default_route_interfaces | interfaces_below | grep -qxF -- "$interface"; then
-      die "$address ($interface) carries the default route: without it this host is cut off." \
+      die "$address ($interface) carries the default route: this host would be cut off." \
         "Choose another NIC, or a virtual function of it (--vfs)."
     fi
     if ssh_interfaces | interfaces_below | grep -qxF -- "$interface"; then
@@ -93,9 +93,9 @@ bind_load_modules() {
   fi
   if ((no_iommu)) && ! iommu_is_on; then
     if ((dry_run)) && [[ ! -e $root$noiommu_parameter ]]; then
-      say "write Y to $noiommu_parameter: no IOMMU is there"
+      say "write Y to $noiommu_parameter: this host has no IOMMU"
     elif [[ $(read_value "$noiommu_parameter") != [Y1] ]]; then
-      set_value "$noiommu_parameter" Y "no IOMMU is there"
+      set_value "$noiommu_parameter" Y "this host has no IOMMU"
     fi
   fi
 }

@@ -21,7 +21,7 @@ boot_check() {
   local cpu online isolated node pages arguments
   if [[ -n $isolate ]]; then
     isolated=$(cpu_list_expand "$isolate") ||
-      die "--isolate $isolate is no list of CPUs, such as 3,4 or 2-5."
+      die "--isolate $isolate must be a list of CPUs, such as 3,4 or 2-5."
     online=$(cpu_list_expand "$(read_value /sys/devices/system/cpu/online)")
     for cpu in $isolated; do
       grep -qx "$cpu" <<<"$online" || die "--isolate $isolate: there is no CPU $cpu; there are" \
@@ -29,7 +29,7 @@ boot_check() {
       boot_siblings "$cpu" "$isolated"
     done
     ! grep -qx 0 <<<"$isolated" ||
-      die "--isolate $isolate: CPU 0 boots the kernel and keeps its time; leave it to the system."
+      die "--isolate $isolate: CPU 0 boots the kernel and keeps its time: leave it out."
     node=$(grep -vxF -f <(printf '%s\n' "$isolated") <<<"$online" | paste -sd,) || true
     [[ -n $node ]] || die "--isolate $isolate leaves the system no CPU."
     boot_arguments+=("isolcpus=managed_irq,domain,$isolate" "nohz_full=$isolate"
@@ -91,6 +91,6 @@ boot_update_grub() {
   if have update-grub; then
     run_plain "the next boot has the arguments of $boot_file" update-grub
   else
-    printf 'there is no update-grub here: give the boot loader by hand what %s says\n' "$boot_file"
+    printf 'no update-grub here: give the arguments in %s to the boot loader by hand\n' "$boot_file"
   fi
 }

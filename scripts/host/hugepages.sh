@@ -30,7 +30,7 @@ hugepages_parse() {
     IFS=, read -ra items <<<"$list"
     for item in "${items[@]}"; do
       [[ $item =~ ^([0-9]+):([0-9]+)$ ]] ||
-        die "'$item' is no number of hugepages: COUNT, or NODE:COUNT,NODE:COUNT."
+        die "'$item' must be a number of hugepages: COUNT, or NODE:COUNT,NODE:COUNT."
       node=${BASH_REMATCH[1]}
       [[ " ${nodes[*]} " == *" $node "* ]] ||
         die "there is no NUMA node $node; there are: ${nodes[*]}."
@@ -39,7 +39,7 @@ hugepages_parse() {
   fi
   for node in "${nodes[@]}"; do
     [[ -z ${hugepages_wanted[$kib $node]:-} || -d $root$(hugepages_path "$kib" "$node") ]] ||
-      die "this CPU or kernel has no hugepages of $kib kB on node $node." \
+      die "this CPU or kernel supports no hugepages of $kib kB on node $node." \
         "Pages of 1 GB need the CPU's flag pdpe1gb."
   done
 }
@@ -118,7 +118,7 @@ hugepages_reserve() {
   fi
   die "node $node gives $now of $want hugepages of $((kib / 1024)) MB." \
     "Its free memory in MB: $(awk '/MemFree/ {print int($4 / 1024)}' \
-      "$root/sys/devices/system/node/node$node/meminfo" 2>/dev/null || printf 'not known')." \
+      "$root/sys/devices/system/node/node$node/meminfo" 2>/dev/null || printf 'unknown')." \
     "Close programs, ask for fewer, or reboot: at boot memory is in one piece."
 }
 
@@ -143,5 +143,5 @@ hugepages_mount() {
   say "run: mount -t hugetlbfs -o pagesize=$size none $folder"
   ((dry_run)) && return 0
   record mount "$folder"
-  mount -t hugetlbfs -o "pagesize=$size" none "$root$folder" || die "$folder cannot be mounted."
+  mount -t hugetlbfs -o "pagesize=$size" none "$root$folder" || die "mounting $folder failed."
 }

@@ -7,14 +7,14 @@ memlock_file=/etc/security/limits.d/90-gradwire.conf
 
 memlock_check() {
   [[ -z $memlock || $memlock == unlimited || $memlock =~ ^[1-9][0-9]*$ ]] ||
-    die "--memlock $memlock is neither a number of MiB nor 'unlimited'."
+    die "--memlock $memlock must be a number of MiB or 'unlimited'."
 }
 
 memlock_apply() {
   local limit=$memlock
   [[ -n $memlock ]] || return 0
   if ((now_only)); then
-    printf '%s\n' "--memlock says what holds from the next login on: nothing done because of --now"
+    printf '%s\n' "--memlock takes effect only at the next login, so with --now it does nothing"
     return 0
   fi
   [[ $limit == unlimited ]] || limit=$((memlock * 1024))

@@ -20,8 +20,9 @@ nic_check() {
     [[ -n $nic_interface ]] || die "$address has no interface: its driver is ${driver:-none}." \
       "Flow control is set while the kernel has it, or on its physical function."
   fi
-  [[ -z $nic_mtu || $nic_mtu =~ ^[1-9][0-9]{2,4}$ ]] || die "--mtu $nic_mtu is no MTU."
-  [[ $nic_pause =~ ^(on|off|)$ ]] || die "--pause $nic_pause is neither on nor off."
+  [[ -z $nic_mtu || $nic_mtu =~ ^[1-9][0-9]{2,4}$ ]] ||
+    die "--mtu $nic_mtu: must be in bytes, as 9000."
+  [[ $nic_pause =~ ^(on|off|)$ ]] || die "--pause $nic_pause must be on or off."
   [[ -z $nic_pfc || $nic_pfc =~ ^[0-7](,[0-7])*$ ]] ||
     die "--pfc $nic_pfc: priorities are 0 to 7, separated by commas."
   if [[ -n $nic_pfc && $nic_pause == on ]]; then
@@ -29,13 +30,13 @@ nic_check() {
   fi
   for item in "${nic_dscp[@]}"; do
     [[ $item =~ ^([0-9]+)=([0-7])$ ]] && ((BASH_REMATCH[1] <= 63)) ||
-      die "--dscp $item: it takes DSCP=PRIORITY, 0 to 63 and 0 to 7, such as 26=3."
+      die "--dscp $item must be DSCP=PRIORITY, 0 to 63 and 0 to 7, such as 26=3."
   done
   [[ -z $nic_pause$nic_pfc ]] || need_command ethtool "--pause and --pfc" ethtool
   [[ -z $nic_pfc${nic_dscp[*]} ]] || need_command dcb "--pfc and --dscp" iproute2
   if [[ -n $nic_pause$nic_pfc ]]; then
     nic_pause_shown=$(ethtool -a "$nic_interface" 2>/dev/null) ||
-      die "$nic_interface: its driver does not tell of flow control (ethtool -a)."
+      die "$nic_interface: its driver does not report flow control (ethtool -a)."
   fi
   if [[ -n $nic_pfc ]]; then
     # "prio-pfc 0:off 1:off ..."

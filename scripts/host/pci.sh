@@ -18,12 +18,12 @@ pci_resolve() {
     while [[ -n $target && $target != / && ! -e $root$pci_devices/$(basename "$target") ]]; do
       target=$(dirname "$target")
     done
-    [[ -n $target && $target != / ]] || die "$device is no PCI device: there is nothing to bind."
+    [[ -n $target && $target != / ]] || die "$device is not a PCI device, so it cannot be bound."
     basename "$target"
   elif record_address "$device"; then
     return 0
   else
-    die "there is no device '$device'." "dpdk-devbind.py --status-dev net lists what there is."
+    die "there is no device '$device'." "dpdk-devbind.py --status-dev net lists all devices."
   fi
 }
 

@@ -87,7 +87,7 @@ record_undo() {
   ((dry_run)) && return 0
   ((!boot)) || boot_update_grub
   if ((failed)); then
-    die "some of it is not undone; the record stays at $record_folder/record." \
+    die "some changes were not undone; the record stays at $record_folder/record." \
       "Mend what is named above and run --undo again."
   fi
   local folder folders=()

@@ -10,7 +10,7 @@ sriov_check() {
   for request in "${vf_requests[@]}"; do
     device=${request%=*} count=${request##*=}
     [[ $request == *=* && $count =~ ^[0-9]+$ ]] ||
-      die "--vfs $request: it takes DEVICE=COUNT, such as eth1=4."
+      die "--vfs $request must be DEVICE=COUNT, such as eth1=4."
     address=$(pci_resolve "$device")
     [[ -e $root$pci_devices/$address/sriov_numvfs ]] ||
       die "$address has no virtual functions: SR-IOV is off in its firmware or the BIOS, or its" \

@@ -52,7 +52,7 @@ fetch_dpdk_headers() {
   if dpdk_headers_unpack "$version" "$folder" "$temporary" >"$log" 2>&1; then
     note "kept in $folder"
   else
-    note "they cannot be had: $(grep -m1 -E '^E:' "$log" || tail -n 1 "$log")"
+    note "they could not be fetched: $(grep -m1 -E '^E:' "$log" || tail -n 1 "$log")"
     note "the build leaves the GPU drivers out"
   fi
   rm -rf "$temporary"

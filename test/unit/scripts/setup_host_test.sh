@@ -69,20 +69,20 @@ call_as_sudo() {
 ! call_as_sudo >"$output" 2>&1 </dev/null || fail "the caller's own, by way of sudo"
 shows "carries the SSH connection"
 unchanged begin "the caller's own, by way of sudo"
-refused "a bifurcated driver" "stays with mlx5_core" --bind 0000:5e:00.0
+refused "a bifurcated driver" "must stay with mlx5_core" --bind 0000:5e:00.0
 refused "one with routes" "10.6.0.0/24 is reached through it" --bind eth6
-refused "no NIC" "is no network device" --bind 0000:00:02.0
+refused "no NIC" "is not a network device" --bind 0000:00:02.0
 refused "no such device" "there is no device 'eth9'" --bind eth9
 refused "a node that is not there" "no NUMA node 2" --hugepages 2:100
-refused "no number of pages" "is no number of hugepages" --hugepages 0:x
+refused "no number of pages" "must be a number of hugepages" --hugepages 0:x
 refused "the boot CPU" "CPU 0 boots the kernel" --isolate 0-3
 refused "a CPU that is not there" "there is no CPU 8" --isolate 8
-refused "a list that runs backwards" "is no list of CPUs" --isolate 4-2
+refused "a list that runs backwards" "must be a list of CPUs" --isolate 4-2
 refused "boot arguments now" "take effect at boot only" --isolate 3 --now
 refused "too many functions" "8 virtual functions at most" --vfs eth2=9
 refused "functions of a NIC without" "has no virtual functions" --vfs eth1=2
 refused "two kinds of flow control" "exclude each other" --nic eth4 --pfc 3 --pause on
-refused "a DSCP that is none" "it takes DSCP=PRIORITY" --nic eth4 --dscp 64=3
+refused "a DSCP that is none" "must be DSCP=PRIORITY" --nic eth4 --dscp 64=3
 refused "a NIC without priority flow control" "has no priority flow control" --nic eth1 --pfc 3
 call "an option without value" 2 --bind
 call "an option that is none" 2 --bnd eth1
