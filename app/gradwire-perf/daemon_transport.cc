@@ -43,7 +43,14 @@ class DaemonTransport final : public Transport {
 
   Result<Buffers> open() override;
   Result<void> all_reduce(const std::byte* input, std::byte* output, std::uint64_t count,
-                          DataType datatype, RedOp redop) override;
+                          DataType datatype, RedOp redop) override {
+    CollectiveCall call;
+    call.count = count;
+    call.datatype = datatype;
+    call.redop = redop;
+    return run(call, input, output);
+  }
+  Result<void> run(const CollectiveCall& call, const std::byte* input, std::byte* output) override;
   Result<std::uint64_t> sum_over_all(std::uint64_t value) override {
     return sum_by_all_reduce(*this, scratch_, value);
   }
@@ -52,6 +59,8 @@ class DaemonTransport final : public Transport {
 
  private:
   Result<void> join();
+  gw_status post(const CollectiveCall& call, const std::byte* input, std::byte* output,
+                 gw_work** work);
   [[nodiscard]] const char* socket_path() const {
     return options_.socket.empty() ? nullptr : options_.socket.c_str();
   }
@@ -106,15 +115,35 @@ Result<void> DaemonTransport::join() {
   return joined;
 }
 
-Result<void> DaemonTransport::all_reduce(const std::byte* input, std::byte* output,
-                                         std::uint64_t count, DataType datatype, RedOp redop) {
+gw_status DaemonTransport::post(const CollectiveCall& call, const std::byte* input,
+                                std::byte* output, gw_work** work) {
+  gw_group* const group = group_.get();
+  const auto type = static_cast<gw_datatype>(call.datatype);
+  const auto redop = static_cast<gw_redop>(call.redop);
+  switch (call.collective) {
+    case Collective::kAllReduce:
+      break;
+    case Collective::kReduce:
+      return gw_reduce(group, input, output, call.count, type, redop, call.root, 0, work);
+    case Collective::kBroadcast:
+      return gw_broadcast(group, input, output, call.count, type, call.root, 0, work);
+    case Collective::kAllGather:
+      return gw_all_gather(group, input, output, call.count, type, 0, work);
+    case Collective::kReduceScatter:
+      return gw_reduce_scatter(group, input, output, call.count, type, redop, 0, work);
+    case Collective::kBarrier:
+      return gw_barrier(group, 0, work);
+  }
+  return gw_all_reduce(group, input, output, call.count, type, redop, 0, work);
+}
+
+Result<void> DaemonTransport::run(const CollectiveCall& call, const std::byte* input,
+                                  std::byte* output) {
   gw_work* work = nullptr;
-  const gw_status posted =
-      gw_all_reduce(group_.get(), input, output, count, static_cast<gw_datatype>(datatype),
-                    static_cast<gw_redop>(redop), 0, &work);
-  if (auto ok = succeed(posted, "all-reduce"); !ok) return ok;
+  const char* const name = name_of(call.collective).data();  // of a literal: it ends with NUL
+  if (auto ok = succeed(post(call, input, output, &work), name); !ok) return ok;
   const WorkPtr owner(work);
-  return succeed(gw_wait(work, timeout_ms_), "all-reduce");
+  return succeed(gw_wait(work, timeout_ms_), name);
 }
 
 /// Adds what `object` has of `names` to the sums in `counters`.

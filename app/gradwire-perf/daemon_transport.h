@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// All-reduce through a daemon and the C interface, as any job would. One thread.
+/// Collectives through a daemon and the C interface, as any job would. One thread.
 #pragma once
 
 #include <memory>

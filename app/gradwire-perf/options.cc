@@ -134,6 +134,30 @@ Result<void> check_embedded(const Options& options) {
   return {};
 }
 
+Result<void> check_collective(const Options& options) {
+  const auto refuse = [](std::string text) {
+    return fail(ErrorCode::kInvalidArgument, std::move(text));
+  };
+  const std::string_view name = name_of(options.collective);
+  if (options.collective != Collective::kAllReduce && options.transport != "daemon") {
+    return refuse(fmt::format(
+        "--collective {}: transport {} does all-reduce only; transport daemon does all collectives",
+        name, options.transport));
+  }
+  if (options.root != 0 && !has_root(options.collective)) {
+    return refuse(fmt::format("--root {}: {} has no root", options.root, name));
+  }
+  const std::uint32_t processes = place_of(options).processes;
+  if (options.root >= processes) {
+    return refuse(fmt::format("--root {}: must be one of the {} processes, 0 to {}", options.root,
+                              processes, processes - 1));
+  }
+  if (options.redop != RedOp::kSum && !reduces(options.collective)) {
+    return refuse(fmt::format("--op {}: {} reduces nothing", name_of(options.redop), name));
+  }
+  return {};
+}
+
 Result<void> check(const Options& options) {
   const auto refuse = [](std::string text) {
     return fail(ErrorCode::kInvalidArgument, std::move(text));
@@ -248,6 +272,7 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   Options& options = result.options;
   std::string datatype = "fp32";
   std::string redop = "sum";
+  std::string collective = "all-reduce";
   std::vector<std::string> sizes;
   std::string wait = "busy";
   // What stands before "--" is the EAL's.
@@ -259,7 +284,7 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
     argv = dashes;
   }
   CLI::App app(
-      "Times all-reduce as nccl-tests does, and checks every bit of it against a reference.\n"
+      "Times collectives as nccl-tests does, and checks every bit of them against a reference.\n"
       "Run it once for each member of each rank, with the same options but --rank, --member and\n"
       "what tells the processes' own addresses. Transport gradwire takes the EAL's arguments too:\n"
       "gradwire-perf [EAL arguments] -- [options].",
@@ -298,6 +323,12 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
       ->check(CLI::Range(1u, kMaxIterations));
   app.add_option("-w,--warmup", options.warmup, "Untimed ops of each size before those")
       ->check(CLI::Range(0u, kMaxIterations));
+  app.add_option(
+      "--collective", collective,
+      "all-reduce reduce-scatter all-gather broadcast reduce barrier; a size is that of\n"
+      "the larger buffer, as in nccl-tests");
+  app.add_option("--root", options.root,
+                 "Process of a broadcast or a reduce: its rank x members + its member");
   app.add_option("-d,--datatype", datatype, "fp32 fp64 fp16 bf16 int8 int32 int64 uint8");
   app.add_option("-o,--op", redop, "sum avg min max prod");
   app.add_flag("--check,!--no-check", options.check,
@@ -332,6 +363,14 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--op '{}': must be sum, avg, min, max or prod", redop));
   }
+  const auto parsed_collective = parse_collective(collective);
+  if (!parsed_collective) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--collective '{}': must be all-reduce, reduce-scatter, all-gather, "
+                            "broadcast, reduce or barrier",
+                            collective));
+  }
+  options.collective = *parsed_collective;
   options.tcp.busy = wait == "busy";
   options.datatype = *parsed_type;
   options.redop = *parsed_redop;
@@ -342,21 +381,55 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   if (!parsed_ports) return tl::unexpected(parsed_ports.error());
   options.embedded.ports = std::move(*parsed_ports);
   if (auto known = check_transport(options); !known) return tl::unexpected(known.error());
+  if (auto valid = check_collective(options); !valid) return tl::unexpected(valid.error());
   if (auto valid = check_embedded(options); !valid) return tl::unexpected(valid.error());
   if (auto valid = check(options); !valid) return tl::unexpected(valid.error());
   return result;
 }
 
+ProcessPlace place_of(const Options& options) noexcept {
+  return {std::uint32_t{options.rank} * options.members + options.member,
+          std::uint32_t{options.nranks} * options.members};
+}
+
+namespace {
+
+/// Sizes are multiples of it.
+std::uint64_t unit_bytes(const Options& options) noexcept {
+  CollectiveCall call;
+  call.collective = options.collective;
+  call.count = 1;
+  return *whole_count(call, place_of(options).processes) * element_bytes(options.datatype);
+}
+
+}  // namespace
+
+CollectiveCall call_of(const Options& options, std::uint64_t bytes) noexcept {
+  CollectiveCall call;
+  call.collective = options.collective;
+  call.root = options.root;
+  call.redop = options.redop;
+  if (options.collective == Collective::kBarrier) return call;
+  call.datatype = options.datatype;
+  call.count = bytes / unit_bytes(options);
+  return call;
+}
+
 std::vector<SizePlan> sizes_of(const Options& options) {
-  if (!options.sizes.empty()) return options.sizes;
-  const std::uint64_t element = element_bytes(options.datatype);
+  if (options.collective == Collective::kBarrier) return {{0, options.iterations}};
+  const std::uint64_t unit = unit_bytes(options);
   std::vector<SizePlan> plans;
+  if (!options.sizes.empty()) {
+    plans = options.sizes;
+    for (SizePlan& plan : plans) plan.bytes -= plan.bytes % unit;
+    return plans;
+  }
   double exact = static_cast<double>(options.begin_bytes);
   while (exact <= static_cast<double>(options.end_bytes)) {
-    const std::uint64_t bytes = static_cast<std::uint64_t>(exact) / element * element;
+    const std::uint64_t bytes = static_cast<std::uint64_t>(exact) / unit * unit;
     if (plans.empty() || plans.back().bytes != bytes) plans.push_back({bytes, options.iterations});
     // From nothing, or from so little that the factor is lost in rounding, one element is next.
-    exact = std::max(exact * options.factor, exact + static_cast<double>(element));
+    exact = std::max(exact * options.factor, exact + static_cast<double>(unit));
   }
   return plans;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/collective_call.h"
 #include "base/defaults.h"
 #include "base/fault_settings.h"
 #include "base/result.h"
@@ -75,8 +76,10 @@ struct Options {
   double factor = 2.0;
   std::uint32_t iterations = 20;
   std::uint32_t warmup = 5;
+  Collective collective = Collective::kAllReduce;
+  std::uint32_t root = 0;  ///< process of a reduce or a broadcast
   DataType datatype = DataType::kFloat32;
-  RedOp redop = RedOp::kSum;
+  RedOp redop = RedOp::kSum;    ///< kSum for what reduces nothing
   std::vector<SizePlan> sizes;  ///< empty: from begin to end by the factor
   bool check = true;
   bool in_place = false;
@@ -95,8 +98,14 @@ struct CommandLine {
 /// version itself. @return what is wrong, with what would be right.
 [[nodiscard]] Result<CommandLine> parse_command_line(int argc, const char* const* argv);
 
+/// This process among those of the group.
+[[nodiscard]] ProcessPlace place_of(const Options& options) noexcept;
+/// What an op of a size is. As in nccl-tests, a size is that of the larger buffer: of an all-gather
+/// and a reduce-scatter what all processes have together.
+[[nodiscard]] CollectiveCall call_of(const Options& options, std::uint64_t bytes) noexcept;
+
 /// The sizes asked for one by one, or those from begin to end, each `factor` times the one before,
-/// whole elements, each once.
+/// whole elements of each process, each once; of a barrier, which has no sizes, one of 0.
 [[nodiscard]] std::vector<SizePlan> sizes_of(const Options& options);
 
 }  // namespace gradwire::perf

@@ -66,36 +66,100 @@ void fill_pattern(DataType type, RedOp redop, std::uint32_t contributor, std::ui
   }
 }
 
-std::uint64_t count_wrong(const Options& options, std::uint64_t seed, std::uint64_t count,
-                          const std::byte* result) {
-  constexpr std::uint64_t kBlock = 4096;
-  const std::uint32_t element = element_bytes(options.datatype);
-  const std::size_t contributions = std::size_t{options.nranks} * options.members;
-  std::vector<std::vector<std::byte>> blocks(contributions,
-                                             std::vector<std::byte>(kBlock * element));
-  std::vector<const std::byte*> inputs(contributions);
-  for (std::size_t i = 0; i < contributions; ++i) inputs[i] = blocks[i].data();
-  std::vector<std::byte> expected(kBlock * element);
+namespace {
 
-  std::uint64_t wrong = 0;
-  const std::uint64_t segment = sim::segment_elements(count, options.datatype, options.nranks);
-  for (std::uint32_t s = 0; s < options.nranks; ++s) {
-    const std::uint64_t end = std::min(count, (s + 1) * segment);
-    for (std::uint64_t start = s * segment; start < end; start += kBlock) {
-      const std::uint64_t part = std::min(kBlock, end - start);
-      for (std::size_t at = 0; at < contributions; ++at) {
-        const std::size_t who = sim::contribution_at(s, at, options.nranks, options.members);
-        fill_pattern(options.datatype, options.redop, static_cast<std::uint32_t>(who), seed, start,
-                     part, blocks[at].data());
+/// Makes the reference block by block and counts what differs from it.
+class Judge {
+ public:
+  Judge(const Options& options, std::uint64_t seed)
+      : options_(options),
+        seed_(seed),
+        element_(element_bytes(options.datatype)),
+        blocks_(place_of(options).processes, std::vector<std::byte>(kBlock * element_)),
+        expected_(kBlock * element_) {
+    for (const auto& block : blocks_) inputs_.push_back(block.data());
+  }
+
+  /// Elements [start, end) of the inputs, folded from the members of `first_rank` on.
+  std::uint64_t folded(std::uint32_t first_rank, std::uint64_t start, std::uint64_t end,
+                       const std::byte* result) {
+    return compare(start, end, result, [&](std::uint64_t at, std::uint64_t count) {
+      for (std::size_t i = 0; i < blocks_.size(); ++i) {
+        const std::size_t who =
+            sim::contribution_at(first_rank, i, options_.nranks, options_.members);
+        fill_pattern(options_.datatype, options_.redop, static_cast<std::uint32_t>(who), seed_, at,
+                     count, blocks_[i].data());
       }
-      sim::fold_in_order(options.datatype, options.redop, inputs, options.members, part,
-                         expected.data());
-      const std::byte* got = result + start * element;
-      if (std::memcmp(got, expected.data(), part * element) == 0) continue;
+      sim::fold_in_order(options_.datatype, options_.redop, inputs_, options_.members, count,
+                         expected_.data());
+    });
+  }
+  /// Elements [0, count) of one process's input.
+  std::uint64_t moved(std::uint32_t process, std::uint64_t count, const std::byte* result) {
+    return compare(0, count, result, [&](std::uint64_t at, std::uint64_t part) {
+      fill_pattern(options_.datatype, options_.redop, process, seed_, at, part, expected_.data());
+    });
+  }
+
+ private:
+  static constexpr std::uint64_t kBlock = 4096;
+
+  template <class Make>
+  std::uint64_t compare(std::uint64_t start, std::uint64_t end, const std::byte* result,
+                        Make make) {
+    std::uint64_t wrong = 0;
+    for (std::uint64_t at = start; at < end; at += kBlock) {
+      const std::uint64_t part = std::min(kBlock, end - at);
+      make(at, part);
+      const std::byte* got = result + (at - start) * element_;
+      if (std::memcmp(got, expected_.data(), part * element_) == 0) continue;
       for (std::uint64_t i = 0; i < part; ++i) {
-        wrong += std::memcmp(got + i * element, &expected[i * element], element) != 0;
+        wrong += std::memcmp(got + i * element_, &expected_[i * element_], element_) != 0;
       }
     }
+    return wrong;
+  }
+
+  const Options& options_;
+  const std::uint64_t seed_;
+  const std::uint32_t element_;
+  std::vector<std::vector<std::byte>> blocks_;
+  std::vector<const std::byte*> inputs_;
+  std::vector<std::byte> expected_;
+};
+
+}  // namespace
+
+std::uint64_t count_wrong(const Options& options, std::uint64_t seed, std::uint64_t count,
+                          const std::byte* result) {
+  Judge judge(options, seed);
+  const ProcessPlace place = place_of(options);
+  const std::uint32_t element = element_bytes(options.datatype);
+  std::uint64_t wrong = 0;
+  switch (options.collective) {
+    case Collective::kAllReduce: {
+      const std::uint64_t segment = sim::segment_elements(count, options.datatype, options.nranks);
+      for (std::uint32_t s = 0; s < options.nranks; ++s) {
+        const std::uint64_t start = std::min(count, s * segment);
+        wrong += judge.folded(s, start, std::min(count, start + segment), result + start * element);
+      }
+      return wrong;
+    }
+    // These end at the rank that gets the result, so the one after it begins.
+    case Collective::kReduce:
+      return judge.folded(options.root / options.members + 1, 0, count, result);
+    case Collective::kReduceScatter:
+      return judge.folded(options.rank + 1u, place.process * count, (place.process + 1) * count,
+                          result);
+    case Collective::kBroadcast:
+      return judge.moved(options.root, count, result);
+    case Collective::kAllGather:
+      for (std::uint32_t process = 0; process < place.processes; ++process) {
+        wrong += judge.moved(process, count, result + process * count * element);
+      }
+      return wrong;
+    case Collective::kBarrier:
+      break;
   }
   return wrong;
 }

@@ -76,14 +76,47 @@ double algbw(const SizeResult& result) noexcept {
   return result.p50_s > 0 ? static_cast<double>(result.bytes) / result.p50_s : 0;
 }
 
-double busbw(const SizeResult& result, std::uint32_t nranks) noexcept {
-  return algbw(result) * 2.0 * (nranks - 1.0) / nranks;
+double busbw(const SizeResult& result, std::uint32_t nranks, Collective collective) noexcept {
+  const double others = (nranks - 1.0) / nranks;
+  switch (collective) {
+    case Collective::kAllReduce:
+      return algbw(result) * 2.0 * others;
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+      return algbw(result) * others;
+    case Collective::kReduce:
+    case Collective::kBroadcast:
+      return nranks > 1 ? algbw(result) : 0;
+    case Collective::kBarrier:
+      break;
+  }
+  return 0;
 }
+
+namespace {
+
+/// "all-reduce", "broadcast from process 3".
+std::string title_of(const Options& options) {
+  std::string title(name_of(options.collective));
+  if (has_root(options.collective)) {
+    title += fmt::format(" {} process {}",
+                         options.collective == Collective::kReduce ? "to" : "from", options.root);
+  }
+  return title;
+}
+
+/// As nccl-tests has it.
+std::string_view redop_of(const Options& options) {
+  return reduces(options.collective) ? name_of(options.redop) : "none";
+}
+
+}  // namespace
 
 std::string table_head(const Options& options) {
   std::string text = fmt::format(
-      "# gradwire-perf {}: {} ranks of {} members, transport {}, {}, {} warm-up and {} timed ops\n",
-      GRADWIRE_VERSION, options.nranks, options.members, options.transport,
+      "# gradwire-perf {}: {}, {} ranks of {} members, transport {}, {}, {} warm-up and {} timed "
+      "ops\n",
+      GRADWIRE_VERSION, title_of(options), options.nranks, options.members, options.transport,
       options.in_place ? "in place" : "out of place", options.warmup, options.iterations);
   // The first column starts with the sign of a comment.
   const auto line = [&](auto... names) {
@@ -101,47 +134,56 @@ std::string table_row(const Options& options, const SizeResult& result) {
   const Rates rates = rates_of(result);
   return fmt::format(
       fmt::runtime(kRowFormat), result.bytes, result.count, name_of(options.datatype),
-      name_of(options.redop), fmt::format("{:.2f}", result.p50_s * 1e6),
+      redop_of(options), fmt::format("{:.2f}", result.p50_s * 1e6),
       fmt::format("{:.2f}", result.p99_s * 1e6), fmt::format("{:.3f}", algbw(result) / 1e9),
-      fmt::format("{:.3f}", busbw(result, options.nranks) / 1e9), text_of(result.wrong, "{}"),
-      text_of(rates.cycles_per_byte, "{:.3f}"), text_of(rates.cycles_per_packet, "{:.0f}"),
-      text_of(rates.packets_per_s, "{:.0f}"), text_of(rates.retransmissions, "{}"),
-      text_of(rates.cpu_s_per_gb, "{:.3f}"));
+      fmt::format("{:.3f}", busbw(result, options.nranks, options.collective) / 1e9),
+      text_of(result.wrong, "{}"), text_of(rates.cycles_per_byte, "{:.3f}"),
+      text_of(rates.cycles_per_packet, "{:.0f}"), text_of(rates.packets_per_s, "{:.0f}"),
+      text_of(rates.retransmissions, "{}"), text_of(rates.cpu_s_per_gb, "{:.3f}"));
 }
 
 nlohmann::json to_json(const Options& options, const std::vector<SizeResult>& results) {
   nlohmann::json out = {
-      {"program", "gradwire-perf"},        {"version", GRADWIRE_VERSION},
-      {"transport", options.transport},    {"rank", options.rank},
-      {"nranks", options.nranks},          {"member", options.member},
-      {"members", options.members},        {"datatype", name_of(options.datatype)},
-      {"redop", name_of(options.redop)},   {"in_place", options.in_place},
-      {"warmup", options.warmup},          {"iterations", options.iterations},
+      {"program", "gradwire-perf"},
+      {"version", GRADWIRE_VERSION},
+      {"transport", options.transport},
+      {"rank", options.rank},
+      {"nranks", options.nranks},
+      {"member", options.member},
+      {"members", options.members},
+      {"datatype", name_of(options.datatype)},
+      {"redop", redop_of(options)},
+      {"in_place", options.in_place},
+      {"collective", name_of(options.collective)},
+      {"root", has_root(options.collective) ? nlohmann::json(options.root) : nlohmann::json()},
+      {"warmup", options.warmup},
+      {"iterations", options.iterations},
       {"results", nlohmann::json::array()}};
   for (const SizeResult& result : results) {
     const Rates rates = rates_of(result);
     nlohmann::json counters = nlohmann::json::object();
     for (const Counter& one : result.cost.counters) counters[one.name] = one.value;
-    out["results"].push_back({{"size_bytes", result.bytes},
-                              {"count", result.count},
-                              {"time_p50_us", result.p50_s * 1e6},
-                              {"time_p99_us", result.p99_s * 1e6},
-                              {"time_min_us", result.min_s * 1e6},
-                              {"time_mean_us", result.mean_s * 1e6},
-                              {"algbw_bytes_per_s", algbw(result)},
-                              {"busbw_bytes_per_s", busbw(result, options.nranks)},
-                              {"wrong", json_of(result.wrong)},
-                              {"iterations", result.cost.ops},
-                              {"cycles_per_byte", json_of(rates.cycles_per_byte)},
-                              {"cycles_per_packet", json_of(rates.cycles_per_packet)},
-                              {"packets_per_s", json_of(rates.packets_per_s)},
-                              {"retransmissions", json_of(rates.retransmissions)},
-                              {"cpu_s_per_gb", json_of(rates.cpu_s_per_gb)},
-                              {"cpu_s", result.cost.cpu_s},
-                              {"other_cpu_s", json_of(result.cost.other_cpu_s)},
-                              {"wall_s", result.cost.wall_s},
-                              {"cycles_per_s", json_of(result.cost.cycles_per_s)},
-                              {"counters", std::move(counters)}});
+    out["results"].push_back(
+        {{"size_bytes", result.bytes},
+         {"count", result.count},
+         {"time_p50_us", result.p50_s * 1e6},
+         {"time_p99_us", result.p99_s * 1e6},
+         {"time_min_us", result.min_s * 1e6},
+         {"time_mean_us", result.mean_s * 1e6},
+         {"algbw_bytes_per_s", algbw(result)},
+         {"busbw_bytes_per_s", busbw(result, options.nranks, options.collective)},
+         {"wrong", json_of(result.wrong)},
+         {"iterations", result.cost.ops},
+         {"cycles_per_byte", json_of(rates.cycles_per_byte)},
+         {"cycles_per_packet", json_of(rates.cycles_per_packet)},
+         {"packets_per_s", json_of(rates.packets_per_s)},
+         {"retransmissions", json_of(rates.retransmissions)},
+         {"cpu_s_per_gb", json_of(rates.cpu_s_per_gb)},
+         {"cpu_s", result.cost.cpu_s},
+         {"other_cpu_s", json_of(result.cost.other_cpu_s)},
+         {"wall_s", result.cost.wall_s},
+         {"cycles_per_s", json_of(result.cost.cycles_per_s)},
+         {"counters", std::move(counters)}});
   }
   return out;
 }

@@ -52,8 +52,10 @@ struct Rates {
 
 /// Bytes per second of the median; 0 if that is 0.
 [[nodiscard]] double algbw(const SizeResult& result) noexcept;
-/// algbw x 2(n-1)/n: what each rank's link carries.
-[[nodiscard]] double busbw(const SizeResult& result, std::uint32_t nranks) noexcept;
+/// What each rank's link carries: algbw x 2(n-1)/n of an all-reduce, x (n-1)/n of an all-gather and
+/// a reduce-scatter, x 1 of a broadcast and a reduce, as in nccl-tests; n are ranks.
+[[nodiscard]] double busbw(const SizeResult& result, std::uint32_t nranks,
+                           Collective collective = Collective::kAllReduce) noexcept;
 
 [[nodiscard]] std::string table_head(const Options& options);
 [[nodiscard]] std::string table_row(const Options& options, const SizeResult& result);

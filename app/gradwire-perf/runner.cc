@@ -77,58 +77,74 @@ class Measurement {
   Result<SizeResult> measure(const SizePlan& plan, std::uint64_t seed);
 
  private:
-  Result<void> reduce(std::uint64_t count) {
-    return transport_.all_reduce(buffers_.input, buffers_.output, count, options_.datatype,
-                                 options_.redop);
+  /// The ops of this size, and where this process has what they read and write.
+  void prepare(std::uint64_t bytes);
+  Result<void> run_op() { return transport_.run(call_, input_, output_); }
+  void fill(std::uint64_t seed) {
+    fill_pattern(options_.datatype, options_.redop, place_of(options_).process, seed, 0,
+                 extent_.input / element_bytes(options_.datatype), input_);
   }
-  void fill(std::uint64_t count, std::uint64_t seed) {
-    const std::uint32_t contributor = options_.rank * options_.members + options_.member;
-    fill_pattern(options_.datatype, options_.redop, contributor, seed, 0, count, buffers_.input);
-  }
-  Result<std::uint64_t> wrong_elements(std::uint64_t count, std::uint64_t seed);
+  Result<std::uint64_t> wrong_elements(std::uint64_t seed);
 
   const Options& options_;
   Transport& transport_;
   const Buffers buffers_;
+  CollectiveCall call_;
+  CollectiveExtent extent_;
+  std::byte* input_ = nullptr;
+  std::byte* output_ = nullptr;
 };
 
+void Measurement::prepare(std::uint64_t bytes) {
+  call_ = call_of(options_, bytes);
+  extent_ = extent_of(call_, place_of(options_)).value_or(CollectiveExtent{});
+  input_ = buffers_.input;
+  output_ = buffers_.output;
+  if (!options_.in_place) return;
+  (extent_.output >= extent_.input ? input_ : output_) += extent_.in_place_at;
+}
+
 Result<SizeResult> Measurement::measure(const SizePlan& plan, std::uint64_t seed) {
-  const std::uint64_t count = plan.bytes / element_bytes(options_.datatype);
-  fill(count, seed);
+  prepare(plan.bytes);
+  fill(seed);
   for (std::uint32_t i = 0; i < options_.warmup; ++i) {
-    if (auto reduced = reduce(count); !reduced) return tl::unexpected(reduced.error());
+    if (auto done = run_op(); !done) return tl::unexpected(done.error());
   }
   // What is checked has to come from a timed op.
-  if (!options_.in_place) std::memset(buffers_.output, 0xa5, plan.bytes);
+  if (!options_.in_place) std::memset(output_, 0xa5, extent_.output);
   std::vector<double> times_s;
   times_s.reserve(plan.iterations);
   const auto before = usage_at_start(transport_);
   if (!before) return tl::unexpected(before.error());
   for (std::uint32_t i = 0; i < plan.iterations; ++i) {
     const auto start = Clock::now();
-    const auto reduced = reduce(count);
+    const auto done = run_op();
     times_s.push_back(seconds_since(start));
-    if (!reduced) return tl::unexpected(reduced.error());
+    if (!done) return tl::unexpected(done.error());
   }
   auto cost = cost_since(*before, transport_, plan.iterations);
   if (!cost) return tl::unexpected(cost.error());
-  SizeResult result = summarize(plan.bytes, count, std::move(times_s));
+  SizeResult result = summarize(plan.bytes, call_.count, std::move(times_s));
   result.cost = std::move(*cost);
-  if (options_.check) {
-    const auto wrong = wrong_elements(count, seed);
+  if (options_.check && call_.collective != Collective::kBarrier) {
+    const auto wrong = wrong_elements(seed);
     if (!wrong) return tl::unexpected(wrong.error());
     result.wrong = *wrong;
   }
   return result;
 }
 
-Result<std::uint64_t> Measurement::wrong_elements(std::uint64_t count, std::uint64_t seed) {
+Result<std::uint64_t> Measurement::wrong_elements(std::uint64_t seed) {
   if (options_.in_place) {
-    // The timed ops have reduced their own results again and again: one more, from known inputs.
-    fill(count, seed);
-    if (auto reduced = reduce(count); !reduced) return tl::unexpected(reduced.error());
+    // The timed ops have used their own results again and again: one more, from known inputs, with
+    // nothing left of what it has to bring.
+    std::memset(output_, 0xa5, extent_.output);
+    fill(seed);
+    if (auto done = run_op(); !done) return tl::unexpected(done.error());
   }
-  return transport_.sum_over_all(count_wrong(options_, seed, count, buffers_.output));
+  const std::uint64_t wrong =
+      extent_.output == 0 ? 0 : count_wrong(options_, seed, call_.count, output_);
+  return transport_.sum_over_all(wrong);
 }
 
 }  // namespace

@@ -21,6 +21,14 @@ Result<std::unique_ptr<Transport>> make_transport(const Options& options) {
   return fail(ErrorCode::kUnsupported, fmt::format("transport '{}' is unknown", options.transport));
 }
 
+Result<void> Transport::run(const CollectiveCall& call, const std::byte* input, std::byte* output) {
+  if (call.collective == Collective::kAllReduce) {
+    return all_reduce(input, output, call.count, call.datatype, call.redop);
+  }
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("this transport does not do {}", name_of(call.collective)));
+}
+
 namespace {
 
 constexpr std::uint64_t kPage = 4096;

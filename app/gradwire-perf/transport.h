@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What gradwire-perf times: a way to all-reduce among `nranks` processes. One thread, the
-/// caller's; implementations may allocate in open() and nowhere in all_reduce().
+/// What gradwire-perf times: a way to all-reduce among `nranks` processes, and perhaps to do other
+/// collectives. One thread, the caller's; implementations may allocate in open() and nowhere in
+/// all_reduce() and run().
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/collective_call.h"
 #include "base/result.h"
 #include "base/types.h"
 #include "options.h"
@@ -48,6 +50,11 @@ class Transport {
   [[nodiscard]] virtual Result<void> all_reduce(const std::byte* input, std::byte* output,
                                                 std::uint64_t count, DataType datatype,
                                                 RedOp redop) = 0;
+
+  /// Collective. Any other than all-reduce, likewise; what this process does not read or write may
+  /// be nullptr. @return kUnsupported, by name, from a transport that does not do it.
+  [[nodiscard]] virtual Result<void> run(const CollectiveCall& call, const std::byte* input,
+                                         std::byte* output);
 
   /// Collective: the sum of every process's `value`; so it is a barrier too.
   [[nodiscard]] virtual Result<std::uint64_t> sum_over_all(std::uint64_t value) = 0;

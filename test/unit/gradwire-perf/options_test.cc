@@ -73,6 +73,46 @@ TEST_CASE("sizes can be named one by one, with iterations of their own") {
   }
 }
 
+TEST_CASE("a size is that of the larger buffer, whole elements of each process") {
+  const auto parsed =
+      parse({"--collective", "all-gather", "--nranks", "3", "--rank", "2", "--members", "2",
+             "--member", "1", "--rendezvous", "x", "-b", "1000", "-e", "5000", "-f", "4"});
+  REQUIRE(parsed.has_value());
+  const Options& options = parsed->options;
+  CHECK(bytes_of(options) == std::vector<std::uint64_t>{984, 3984});  // multiples of 6 x 4
+  CHECK(call_of(options, 984).count == 41);
+  CHECK(call_of(options, 984).collective == Collective::kAllGather);
+  CHECK(place_of(options).process == 5);
+  CHECK(place_of(options).processes == 6);
+  const auto barrier = parse({"--collective", "barrier", "-n", "7"});
+  REQUIRE(barrier.has_value());
+  CHECK(sizes_of(barrier->options) == std::vector<SizePlan>{{0, 7}});
+  CHECK(call_of(barrier->options, 0) ==
+        CollectiveCall{Collective::kBarrier, DataType::kFloat32, RedOp::kSum, 0, 0, 0});
+}
+
+TEST_CASE("a collective is refused by name where it, its root or its redop cannot be") {
+  const auto says = [](std::vector<const char*> arguments) {
+    const auto parsed = parse(std::move(arguments));
+    return parsed.has_value() ? std::string{} : parsed.error().message;
+  };
+  CHECK_THAT(says({"--collective", "scatter"}), Catch::Contains("'scatter': must be all-reduce"));
+  for (const char* transport : {"tcp", "gradwire", "bare"}) {
+    CHECK_THAT(says({"--collective", "reduce-scatter", "--transport", transport}),
+               Catch::Contains("--collective reduce-scatter: transport " + std::string(transport) +
+                               " does all-reduce only"));
+  }
+  CHECK_THAT(says({"--collective", "reduce", "--root", "1"}),
+             Catch::Contains("--root 1: must be one of the 1 processes"));
+  CHECK_THAT(says({"--root", "1", "--nranks", "2", "--rendezvous", "x"}),
+             Catch::Contains("all-reduce has no root"));
+  CHECK_THAT(says({"--collective", "broadcast", "-o", "max"}),
+             Catch::Contains("--op max: broadcast reduces nothing"));
+  CHECK(says({"--collective", "reduce", "-o", "max", "--root", "1", "--nranks", "2", "--rendezvous",
+              "x"})
+            .empty());
+}
+
 TEST_CASE("what stands before the dashes is the EAL's, and for lanes of the bench's own alone") {
   const auto parsed = parse({"-l", "1", "--no-pci", "--", "--transport", "gradwire", "-b", "8"});
   REQUIRE(parsed.has_value());

@@ -54,6 +54,46 @@ TEST_CASE("right results have no wrong element, and each wrong bit is one") {
   }
 }
 
+TEST_CASE("each collective is judged by what its process is to get") {
+  // Integers, so that a plain sum is right; process 3 is member 1 of rank 1 of 3.
+  Options options;
+  options.nranks = 3;
+  options.members = 2;
+  options.rank = 1;
+  options.member = 1;
+  options.root = 3;
+  options.datatype = DataType::kInt32;
+  constexpr std::uint64_t kCount = 5001;
+  std::vector<std::vector<std::uint32_t>> inputs(6, std::vector<std::uint32_t>(6 * kCount));
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    fill_pattern(options.datatype, options.redop, i, 9, 0, 6 * kCount,
+                 reinterpret_cast<std::byte*>(inputs[i].data()));
+  }
+  std::vector<std::uint32_t> sum(6 * kCount);
+  for (const auto& input : inputs) {
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += input[i];
+  }
+  std::vector<std::uint32_t> all;
+  for (const auto& input : inputs) all.insert(all.end(), input.begin(), input.begin() + kCount);
+  const auto judge = [&](Collective collective, std::vector<std::uint32_t> result) {
+    INFO(name_of(collective));
+    options.collective = collective;
+    const auto wrong = [&] {
+      return count_wrong(options, 9, kCount, reinterpret_cast<const std::byte*>(result.data()));
+    };
+    CHECK(wrong() == 0);
+    for (const std::size_t at : {std::size_t{0}, result.size() / 2, result.size() - 1}) {
+      result[at] ^= 1;
+    }
+    CHECK(wrong() == 3);
+  };
+  judge(Collective::kAllReduce, {sum.begin(), sum.begin() + kCount});
+  judge(Collective::kReduce, {sum.begin(), sum.begin() + kCount});
+  judge(Collective::kReduceScatter, {sum.begin() + 3 * kCount, sum.begin() + 4 * kCount});
+  judge(Collective::kBroadcast, {inputs[3].begin(), inputs[3].begin() + kCount});
+  judge(Collective::kAllGather, all);
+}
+
 TEST_CASE("another order of summation is seen") {
   // What the check is for: a plain sum in rank order is not what the ring gives.
   Options options;

@@ -23,6 +23,31 @@ TEST_CASE("bandwidths are those of nccl-tests") {
   CHECK(algbw(result) == Approx(1e9));
   CHECK(busbw(result, 4) == Approx(1.5e9));
   CHECK(busbw(result, 1) == 0);
+  using gradwire::Collective;
+  CHECK(busbw(result, 4, Collective::kAllReduce) == Approx(1.5e9));
+  CHECK(busbw(result, 4, Collective::kAllGather) == Approx(0.75e9));
+  CHECK(busbw(result, 4, Collective::kReduceScatter) == Approx(0.75e9));
+  CHECK(busbw(result, 4, Collective::kBroadcast) == Approx(1e9));
+  CHECK(busbw(result, 4, Collective::kReduce) == Approx(1e9));
+  CHECK(busbw(result, 4, Collective::kBarrier) == 0);
+  CHECK(busbw(result, 1, Collective::kBroadcast) == 0);
+}
+
+TEST_CASE("the head, a row and the JSON say which collective it was") {
+  Options options;
+  options.nranks = 2;
+  options.members = 2;
+  options.collective = gradwire::Collective::kBroadcast;
+  options.root = 3;
+  const SizeResult result = summarize(1024, 256, {2e-6});
+  CHECK_THAT(table_head(options), Catch::Contains("broadcast from process 3, 2 ranks of 2"));
+  CHECK_THAT(table_row(options, result), Catch::Contains("fp32   none"));
+  CHECK(to_json(options, {})["collective"] == "broadcast");
+  CHECK(to_json(options, {})["root"] == 3);
+  options.collective = gradwire::Collective::kReduce;
+  CHECK_THAT(table_head(options), Catch::Contains("reduce to process 3"));
+  CHECK(to_json(Options{}, {})["collective"] == "all-reduce");
+  CHECK(to_json(Options{}, {})["root"].is_null());
 }
 
 TEST_CASE("a row has the columns of the head") {
