@@ -51,12 +51,12 @@ std::string counters_text(const status::DaemonStatus& status) {
       out += fmt::format("{} {}\n", name, text_of(value));
     }
   }
-  out += fmt::format("({} more are zero; --json shows them)\n", zero);
+  out += fmt::format("({} more counters are zero; --json shows them)\n", zero);
   return out;
 }
 
 void add_counters(CLI::App& app, Action& action) {
-  add_view(app, action, "counters", "Every counter that is not zero, a line each",
+  add_view(app, action, "counters", "Every counter that is not zero, one per line",
            {[](const json&, const status::DaemonStatus& status) { return counters_of(status); },
             counters_text});
 }

@@ -76,19 +76,19 @@ void add_doctor(CLI::App& app, Action& action) {
   const auto options = std::make_shared<DoctorOptions>();
   CLI::App* const verb =
       app.add_subcommand("doctor",
-                         "Says whether this host is fit for gradwired: what was found, why it "
-                         "matters, what mends it. Exit status 0 if it is fit");
-  verb->add_flag("--json", options->json, "As JSON");
+                         "Check whether this host is fit for gradwired: show what was found, why "
+                         "it matters and how to fix it. Exit status 0 if it is fit");
+  verb->add_flag("--json", options->json, "Print JSON");
   verb->add_option("--config", options->config,
-                   "The daemon's configuration: only what it uses is judged");
+                   "The daemon's configuration file: check only what it uses");
   verb->add_option("--nic", options->nics,
-                   "A NIC that gradwired is to use: its PCI address or interface");
+                   "A NIC that gradwired will use: its PCI address or interface");
   verb->add_option("--cpus", options->cpus, "The lanes' CPUs, such as 3,4");
-  verb->add_option("--mtu", options->mtu, "The MTU that the path has to carry")
+  verb->add_option("--mtu", options->mtu, "The MTU that the path must carry")
       ->check(CLI::Range(68, 65'535));
   verb->add_option("--peer", options->peers,
-                   "Measure the MTU of the path to this address, over the kernel's route");
-  verb->add_option("--root", options->root, "Look at the sysfs and procfs below this folder");
+                   "Measure the path MTU to this address, over the kernel's route");
+  verb->add_option("--root", options->root, "Read sysfs and procfs below this folder");
   verb->callback([options, &action] { action = [options] { return doctor(*options); }; });
 }
 

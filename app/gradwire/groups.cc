@@ -40,7 +40,7 @@ std::string groups_text(const status::DaemonStatus& status) {
 }
 
 void add_groups(CLI::App& app, Action& action) {
-  add_view(app, action, "groups", "The groups that this daemon has a rank in",
+  add_view(app, action, "groups", "The groups of this daemon",
            {[](const nlohmann::json& answer, const status::DaemonStatus&) {
               return elements(answer, "groups");
             },

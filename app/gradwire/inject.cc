@@ -12,16 +12,19 @@ namespace gradwire::cli {
 
 void add_inject_options(CLI::App& inject, InjectOptions& options) {
   FaultSettings& faults = options.faults;
-  inject.add_option("--port", options.port, "Device of the port; default: every port");
-  inject.add_flag("--clear", options.clear, "Nothing goes wrong any more");
-  inject.add_option("--drop", faults.drop, "Share of received frames that is dropped, 0 to 1");
-  inject.add_option("--duplicate", faults.duplicate, "... that comes twice");
-  inject.add_option("--reorder", faults.reorder, "... that later frames overtake");
-  inject.add_option("--reorder-frames", faults.reorder_frames, "By how many at most")
+  inject.add_option("--port", options.port, "Device name of the port; default: every port");
+  inject.add_flag("--clear", options.clear, "Stop injecting faults");
+  inject.add_option("--drop", faults.drop, "Probability that a received frame is dropped, 0 to 1");
+  inject.add_option("--duplicate", faults.duplicate, "Probability that it is duplicated");
+  inject.add_option("--reorder", faults.reorder,
+                    "Probability that it is delivered after later frames");
+  inject
+      .add_option("--reorder-frames", faults.reorder_frames,
+                  "How many frames may overtake it at most")
       ->capture_default_str();
-  inject.add_option("--corrupt", faults.corrupt, "... that has one bit flipped");
-  inject.add_option("--delay", faults.delay, "... that comes late");
-  inject.add_option("--delay-us", faults.delay_us, "By how many microseconds")
+  inject.add_option("--corrupt", faults.corrupt, "Probability that one of its bits is flipped");
+  inject.add_option("--delay", faults.delay, "Probability that it is delayed");
+  inject.add_option("--delay-us", faults.delay_us, "By how many microseconds it is delayed")
       ->capture_default_str();
   inject.add_option("--seed", faults.seed, "The same seed gives the same faults")
       ->capture_default_str();
@@ -41,7 +44,7 @@ Result<ipc::InjectRequest> inject_request(const InjectOptions& options) {
   }
   if (options.port.size() >= ipc::InjectRequest::kDeviceBytes) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--port {}: {} characters, at most {}", options.port,
+                fmt::format("--port {}: {} characters, must be at most {}", options.port,
                             options.port.size(), ipc::InjectRequest::kDeviceBytes - 1));
   }
   ipc::InjectRequest request;
@@ -54,14 +57,15 @@ std::string replaced_text(const nlohmann::json& answer) {
   std::string text;
   for (const nlohmann::json& port : answer) {
     if (!port.is_object() || !port.contains("replaced") || !port["replaced"].is_string()) continue;
-    text += fmt::format("no longer on port {}: {}\n", field(port, "port"), field(port, "replaced"));
+    text += fmt::format("replaced on port {}: {}\n", field(port, "port"), field(port, "replaced"));
   }
   return text;
 }
 
 void add_inject(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
-      "inject", "Make ports drop, repeat and damage what they receive, to test recovery");
+      "inject",
+      "Make ports drop, duplicate, reorder, corrupt or delay received frames, to test recovery");
   struct Options {
     Target target;
     InjectOptions inject;

@@ -23,12 +23,12 @@ std::string unknown_verb(const CLI::App& app, const std::string& word) {
     names.push_back(verb->get_name());
   }
   const std::string close = config::nearest(word, names);
-  return fmt::format("there is no \"{}\"{} (gradwire --help lists all)", word,
+  return fmt::format("unknown command \"{}\"{} (gradwire --help lists all)", word,
                      close.empty() ? "" : fmt::format(": did you mean \"{}\"?", close));
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Operates a gradwire daemon.", "gradwire");
+  CLI::App app("Inspects and operates a gradwire daemon.", "gradwire");
   app.set_version_flag("--version", "gradwire " GRADWIRE_VERSION);
   app.require_subcommand(1);
   Action action;

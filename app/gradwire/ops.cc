@@ -19,12 +19,12 @@ std::string ops_text(const std::vector<status::Op>& ops) {
                std::to_string(op.bytes), seconds(op.posted_s), seconds(op.since_s),
                std::to_string(op.retransmissions), text});
   }
-  return table.empty() ? "no op is under way\n" : table.text();
+  return table.empty() ? "no op is in progress\n" : table.text();
 }
 
 void add_ops(CLI::App& app, Action& action) {
   add_view(app, action, "ops",
-           "The oldest unfinished op of each group and lane: who waits for whom",
+           "The oldest unfinished op of each group and lane, and what it waits for",
            {[](const nlohmann::json& answer, const status::DaemonStatus&) {
               return elements(answer, "ops");
             },

@@ -23,7 +23,7 @@ std::string ports_text(const status::DaemonStatus& status) {
 }
 
 void add_ports(CLI::App& app, Action& action) {
-  add_view(app, action, "ports", "The ports: driver, addresses, link, packets",
+  add_view(app, action, "ports", "The ports: driver, addresses, link and packet counts",
            {[](const nlohmann::json& answer, const status::DaemonStatus&) {
               return elements(answer, "ports");
             },

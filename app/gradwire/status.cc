@@ -5,7 +5,7 @@
 namespace gradwire::cli {
 
 void add_status(CLI::App& app, Action& action) {
-  add_view(app, action, "status", "What the daemon does, and who waits for whom",
+  add_view(app, action, "status", "What the daemon is doing, and which rank waits for which",
            {[](const nlohmann::json& answer, const status::DaemonStatus&) { return answer; },
             status_text});
 }

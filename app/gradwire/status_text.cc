@@ -22,7 +22,7 @@ void add_daemon(std::string& out, const status::Daemon& daemon) {
   }
   const std::size_t warnings = daemon.warnings.size();
   if (warnings > 0) {
-    out += fmt::format("  {} warning{}, at the end\n", warnings, warnings == 1 ? "" : "s");
+    out += fmt::format("  {} warning{}, see the end\n", warnings, warnings == 1 ? "" : "s");
   }
 }
 
@@ -68,7 +68,8 @@ void add_group(std::string& out, const status::Group& group) {
   add_neighbour(out, "downstream", group.downstream);
   add_neighbour(out, "upstream", group.upstream);
   if (group.idle_networks != 0) {
-    out += fmt::format("  idle networks for want of lanes: {}\n", group.idle_networks);
+    out += fmt::format("  networks that stay idle because there are too few lanes: {}\n",
+                       group.idle_networks);
   }
   for (const status::Shard& shard : group.shards) {
     out += fmt::format(

@@ -124,7 +124,7 @@ void show_screen(const std::string& text) {
     row += rows;
     screen += fmt::format("{}{}\n", line, kRestOfLine);
   }
-  screen += fmt::format("q ends{}", kRestOfScreen);
+  screen += fmt::format("press q to quit{}", kRestOfScreen);
   fmt::print("{}", screen);
   std::fflush(stdout);
 }
@@ -154,12 +154,13 @@ int show_live(const Options& options) {
 
 void add_top(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("top", "What the daemon does, live; q ends it");
+  CLI::App* command = app.add_subcommand("top", "What the daemon is doing, live; press q to quit");
   add_target(*command, options->target);
-  command->add_option("--interval", options->interval_s, "Seconds between two looks")
+  command->add_option("--interval", options->interval_s, "Seconds between two updates")
       ->check(CLI::Range(0.05, 3600.0))
       ->capture_default_str();
-  command->add_flag("--once", options->once, "One interval, as text or JSON, for scripts");
+  command->add_flag("--once", options->once,
+                    "Print one interval as text or JSON and exit, for scripts");
   command->callback([options, &action] {
     action = [options] {
       // Without a terminal, or as JSON, there is nothing to be live on.

@@ -101,7 +101,7 @@ Top top_of(const status::DaemonStatus& before, const status::DaemonStatus& after
 std::string top_text(const Top& top) {
   std::string out = fmt::format(
       "gradwired {}, pid {}, {}, up {:.3f} s: {} groups, {} clients\n"
-      "busbw {} GB/s, algbw {} GB/s, ops at most {:.0f} us (half), {:.0f} us (99 in 100)\n\n",
+      "busbw {} GB/s, algbw {} GB/s, ops take at most {:.0f} us (p50), {:.0f} us (p99)\n\n",
       top.daemon.version, top.daemon.pid, top.daemon.state, top.daemon.uptime_s, top.groups,
       top.clients, rate_text(top.busbw_bytes_per_s), rate_text(top.algbw_bytes_per_s),
       top.latency_p50_us, top.latency_p99_us);

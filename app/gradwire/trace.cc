@@ -51,7 +51,7 @@ std::string trace_text(const json& trace) {
                field(event, "group_id"), field(event, "lane"), field(event, "op_seq"), type, what});
   }
   std::string out =
-      table.empty() ? "no op was posted yet, or none that fits --group and --op\n" : table.text();
+      table.empty() ? "no op was posted yet, or none matches --group and --op\n" : table.text();
   if (number(trace, "left_out") > 0) {
     out += fmt::format("{} older events are not shown: --last 0 shows all\n",
                        field(trace, "left_out"));
@@ -69,7 +69,8 @@ int write_perfetto(const json& trace, const std::string& path) {
   std::ofstream file(path, std::ios::trunc);
   file << converted.dump(1, ' ', false, json::error_handler_t::replace) << "\n";
   file.close();
-  if (!file) return complain(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  if (!file)
+    return complain(fmt::format("{} could not be written: {}", path, std::strerror(errno)));
   fmt::print("{} events in {}: open it in ui.perfetto.dev or chrome://tracing\n",
              converted["traceEvents"].size(), path);
   return kOk;
@@ -84,21 +85,20 @@ void add_trace(CLI::App& app, Action& action) {
     TraceFilter filter;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("trace", "The last ops: posted, first chunk, done, aborted, and when");
+  CLI::App* command = app.add_subcommand(
+      "trace", "The last ops: when each was posted, got its first chunk, was done or aborted");
   add_target(*command, options->target);
   command
       ->add_option("--perfetto", options->perfetto,
-                   "Write them to FILE for Perfetto or chrome://tracing")
+                   "Write the events to FILE for Perfetto or chrome://tracing")
       ->option_text("FILE");
-  command->add_option(
-      "--last", options->filter.last,
-      fmt::format(
-          "How many of the last events, 0: all; default {}, and all with --json or --perfetto",
-          kLastEvents));
+  command->add_option("--last", options->filter.last,
+                      fmt::format("How many of the last events to show, 0: all; default {}, or all "
+                                  "with --json or --perfetto",
+                                  kLastEvents));
   command->add_option("--group", options->filter.group,
-                      "Only those of the group whose id begins with this");
-  command->add_option("--op", options->filter.op, "Of the op of that number");
+                      "Only events of groups whose id begins with this");
+  command->add_option("--op", options->filter.op, "Only events of the op with this number");
   command->callback([options, command, &action] {
     const bool whole = options->target.json || !options->perfetto.empty();
     if (command->count("--last") == 0 && !whole) options->filter.last = kLastEvents;

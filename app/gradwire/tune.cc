@@ -70,26 +70,25 @@ Result<TuneHost> host_of(const TuneOptions& options) {
   for (const config::PortSection& port : config->ports) {
     if (port.vlan != 0) {
       return fail(ErrorCode::kUnsupported,
-                  fmt::format("port {} has VLAN {}, and gradwire tune cannot send with a VLAN tag: "
-                              "take the key out for the measurement, or choose the values by hand",
+                  fmt::format("port {} has vlan = {}, but gradwire tune cannot send VLAN tags: "
+                              "remove the key while you measure, or choose the values by hand",
                               port.device, port.vlan));
     }
   }
   if (config->ports.empty()) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: without a [[port]] there is no link to tune", options.config));
+                fmt::format("{} has no [[port]], so there is no link to tune", options.config));
   }
   if (!config->neighbors.empty()) {
     return fail(ErrorCode::kUnsupported,
-                "the configuration has a [[neighbor]], and gradwire tune finds its peer by ARP "
-                "alone: use a link on which ARP is answered");
+                "the configuration has a [[neighbor]], but gradwire tune finds its peer only by "
+                "ARP: use a link on which ARP is answered");
   }
   Target daemon{config->daemon.control_socket, 1.0, false};
   if (access(daemon.socket.c_str(), F_OK) == 0 && ask(daemon, ipc::MessageType::kStatus)) {
-    return fail(ErrorCode::kBusy,
-                fmt::format("a daemon runs at {} and has the ports: stop it first (systemctl stop "
-                            "gradwired)",
-                            daemon.socket));
+    return fail(ErrorCode::kBusy, fmt::format("a daemon is running at {} and holds the ports: stop "
+                                              "it first (systemctl stop gradwired)",
+                                              daemon.socket));
   }
   TuneHost host;
   host.perf = options.perf.empty() ? find_perf() : options.perf;
@@ -206,13 +205,13 @@ Result<std::pair<TuneRound, TuneSettings>> told_trial(const nlohmann::json& mess
     message.at("rate_gbps").get_to(settings.rate_gbps);
   } catch (const nlohmann::json::exception& error) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("the peer sent something that is no trial: {}", error.what()));
+                fmt::format("the peer sent a message that is not a trial: {}", error.what()));
   }
   constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
   if (round.bytes > kMostBytes || !(round.seconds > 0 && round.seconds <= 600)) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("the peer asks for an all-reduce of {} bytes within {} s: at most 1 "
-                            "GiB and 600 s are allowed",
+                fmt::format("the peer asks for an all-reduce of {} bytes within {} s, must be at "
+                            "most 1 GiB and 600 s",
                             round.bytes, round.seconds));
   }
   return std::pair(round, settings);
@@ -259,47 +258,51 @@ int follow(const TuneOptions& options, const TuneHost& host) {
 void add_tune(CLI::App& app, Action& action) {
   const auto options = std::make_shared<TuneOptions>();
   if (const char* const eal = std::getenv("GRADWIRED_EAL")) options->eal = eal;
-  CLI::App* const verb = app.add_subcommand(
-      "tune",
-      "Measure the link to a peer by short all-reduces, and propose payload, window, lanes and "
-      "rate. Run it on both hosts, with the daemons stopped: --listen on one, --peer on the other");
-  verb->add_option("--config", options->config, "The daemon's configuration: its ports are used")
+  CLI::App* const verb =
+      app.add_subcommand("tune",
+                         "Measure the link to a peer by short all-reduces and propose payload, "
+                         "window, lanes and rate. Run it on both hosts while the daemons are "
+                         "stopped: with --listen on one, with --peer on the other");
+  verb->add_option("--config", options->config,
+                   "The daemon's configuration file; tune uses its ports")
       ->required();
-  verb->add_option("--eal", options->eal,
-                   "The EAL's arguments, as the daemon has them before \"--\"; default "
-                   "$GRADWIRED_EAL");
+  verb->add_option(
+      "--eal", options->eal,
+      "The EAL's arguments, as the daemon gets them before \"--\"; default $GRADWIRED_EAL");
   CLI::Option* const peer = verb->add_option(
       "--peer", options->peer,
-      fmt::format("HOST[:PORT] that listens, by the kernel's network; port {}", kPort));
+      fmt::format("HOST[:PORT] of the listening side, over the kernel's network; default port {}",
+                  kPort));
   CLI::Option* const listen =
       verb->add_option("--listen", options->listen,
-                       "Wait for the peer at this TCP port; the next one is used too")
+                       "Wait for the peer on this TCP port; tune uses the next port too")
           ->check(CLI::Range(1024, 65'534));
   peer->excludes(listen);
   verb->add_option("--wait", options->wait_s, "Seconds to wait for the peer")
       ->check(CLI::Range(0.1, 86'400.0))
       ->capture_default_str();
-  verb->add_option("--step-seconds", options->step_s, "The most seconds that one step may take")
+  verb->add_option("--step-seconds", options->step_s, "Limit for one step, in seconds")
       ->check(CLI::Range(1.0, 600.0))
       ->capture_default_str();
-  verb->add_option("--bytes", options->bytes, "Size of the all-reduce whose bandwidth counts")
+  verb->add_option("--bytes", options->bytes, "Size of the all-reduces whose bandwidth is measured")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::uint64_t{1024}, std::uint64_t{1} << 30))
       ->capture_default_str();
-  verb->add_option("--iterations", options->iterations, "Timed all-reduces of a step")
+  verb->add_option("--iterations", options->iterations, "Timed all-reduces per step")
       ->check(CLI::Range(1u, 100'000u))
       ->capture_default_str();
   verb->add_option("--windows", options->windows,
-                   "Windows to try besides the payload's own, in packets")
+                   "Windows to try besides the default of the payload, in packets")
       ->delimiter(',')
       ->check(CLI::Range(4u, 4096u))
       ->capture_default_str();
-  verb->add_option("--max-lanes", options->max_lanes,
-                   "The most lanes to try; default: lanes.count of the configuration, else 1")
+  verb->add_option(
+          "--max-lanes", options->max_lanes,
+          "How many lanes to try at most; default: lanes.count of the configuration, else 1")
       ->check(CLI::Range(1u, 16u));
   verb->add_option("--perf", options->perf,
-                   "Path of gradwire-perf, if it is not beside this program");
-  verb->add_flag("--json", options->json, "The outcome as JSON");
+                   "Path of gradwire-perf, unless it is beside this program");
+  verb->add_flag("--json", options->json, "Print the outcome as JSON");
   verb->callback([options, &action] {
     action = [options] {
       if (options->peer.empty() && options->listen == 0) options->listen = kPort;

@@ -51,7 +51,7 @@ Result<void> TuneLink::find_leader(bool is_leader) {
   if (found != 0 || name.ss_family != AF_INET ||
       inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(&name)->sin_addr, text, sizeof text) ==
           nullptr) {
-    return system_error("the address of the connection");
+    return system_error("reading the address of the connection");
   }
   leader_address_ = text;
   return {};
@@ -70,8 +70,8 @@ Result<TuneLink> TuneLink::accept(std::uint16_t port, double seconds) {
   }
   if (!wait_for(listener.get(), POLLIN, after(seconds))) {
     return fail(ErrorCode::kTimedOut,
-                fmt::format("nobody came to TCP port {} within {} s: start gradwire tune --peer "
-                            "THIS_HOST:{} on the other host",
+                fmt::format("no peer connected to TCP port {} within {} s: start gradwire tune "
+                            "--peer THIS_HOST:{} on the other host",
                             port, seconds, port));
   }
   TuneLink link(ipc::UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
@@ -95,7 +95,7 @@ Result<TuneLink> TuneLink::connect(const std::string& host, std::uint16_t port, 
   const Clock::time_point deadline = after(seconds);
   while (true) {
     TuneLink link(ipc::UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
-    if (!link.fd_) return system_error("a socket");
+    if (!link.fd_) return system_error("creating a socket");
     int error = 0;
     if (::connect(link.fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
       error = errno;
@@ -126,8 +126,7 @@ Result<void> TuneLink::send(const nlohmann::json& message) {
   const Clock::time_point deadline = after(kSendSeconds);
   for (std::size_t sent = 0; sent < line.size();) {
     if (!wait_for(fd_.get(), POLLOUT, deadline)) {
-      return fail(ErrorCode::kTimedOut,
-                  "the other end of gradwire tune does not read what is sent to it");
+      return fail(ErrorCode::kTimedOut, "the other end of gradwire tune stopped reading");
     }
     const ssize_t now =
         ::send(fd_.get(), line.data() + sent, line.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -153,7 +152,7 @@ Result<nlohmann::json> TuneLink::receive(double seconds) {
     }
     if (!wait_for(fd_.get(), POLLIN, deadline)) {
       return fail(ErrorCode::kTimedOut,
-                  fmt::format("the other end of gradwire tune said nothing for {} s", seconds));
+                  fmt::format("the other end of gradwire tune sent nothing for {} s", seconds));
     }
     char buffer[4096];
     const ssize_t got = ::recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);

@@ -236,10 +236,10 @@ Result<TuneOutcome> outcome_of(const nlohmann::json& json) {
     json.at("chosen").get_to(out.chosen);
   } catch (const nlohmann::json::exception& error) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("no outcome of a tuning: {}", error.what()));
+                fmt::format("this is not the outcome of gradwire tune: {}", error.what()));
   }
   if (out.chosen >= out.trials.size()) {
-    return fail(ErrorCode::kInvalidArgument, "an outcome of a tuning without a proposal");
+    return fail(ErrorCode::kInvalidArgument, "the outcome of gradwire tune has no proposal");
   }
   return out;
 }

@@ -94,7 +94,7 @@ Result<int> run_process(const std::vector<std::string>& command, const std::stri
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
     return fail(ErrorCode::kSystem,
-                fmt::format("{} does not start: {}", command[0], std::strerror(error)));
+                fmt::format("{} could not be started: {}", command[0], std::strerror(error)));
   }
   return wait_bounded(pid, deadline);
 }
@@ -104,7 +104,7 @@ std::string read_figures(const std::string& path, TuneTrial& trial) {
   std::ifstream file(path);
   const auto json = nlohmann::json::parse(file, nullptr, false);
   const nlohmann::json results = json.is_object() ? elements(json, "results") : nlohmann::json();
-  if (results.size() != 2) return "gradwire-perf ended well but wrote no figures";
+  if (results.size() != 2) return "gradwire-perf succeeded but wrote no results";
   const nlohmann::json counters = section(results[1], "counters");
   trial.latency_us = number(results[0], "time_p50_us");
   trial.busbw_gbps = number(results[1], "busbw_bytes_per_s") * 8 / 1e9;
@@ -163,7 +163,7 @@ TuneTrial run_trial(const TuneHost& host, const TuneRound& round, const std::str
   trial.settings = settings;
   const Folder folder;
   if (folder.path().empty()) {
-    trial.error = fmt::format("a folder in /tmp: {}", std::strerror(errno));
+    trial.error = fmt::format("creating a folder in /tmp: {}", std::strerror(errno));
     return trial;
   }
   const std::string json = folder.path() + "/figures.json";

@@ -13,11 +13,11 @@
 namespace gradwire::cli {
 
 void add_target(CLI::App& command, Target& target) {
-  command.add_flag("--json", target.json, "The whole answer, as JSON");
+  command.add_flag("--json", target.json, "Print the whole answer as JSON");
   command.add_option("--socket", target.socket,
                      fmt::format("The daemon's control socket; default $GRADWIRE_SOCKET, else {}",
                                  defaults::kControlSocket));
-  command.add_option("--timeout", target.timeout_s, "Seconds to wait for the answer")
+  command.add_option("--timeout", target.timeout_s, "How many seconds to wait for the answer")
       ->check(CLI::Range(0.01, 86400.0))
       ->capture_default_str();
 }
@@ -34,8 +34,8 @@ Result<nlohmann::json> ask(const Target& target, ipc::MessageType type,
   auto answer = nlohmann::json::parse(*text, nullptr, false);
   if (answer.is_discarded()) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("the daemon at {} answered with {} bytes that are not JSON: use the "
-                            "gradwire of the daemon's release",
+                fmt::format("the daemon at {} sent {} bytes that are not JSON: use the gradwire of "
+                            "the daemon's release",
                             path, text->size()));
   }
   return answer;
@@ -49,7 +49,7 @@ Result<StatusAnswer> ask_status(const Target& target) {
   const auto missing = status::missing_in(*answer, out.status);
   if (!missing.empty()) {
     fmt::print(stderr,
-               "gradwire: the daemon is of another release and does not tell {}: shown as 0, or as "
+               "gradwire: the daemon has another release and does not report {}: shown as 0, or as "
                "nothing\n",
                fmt::join(missing, ", "));
   }

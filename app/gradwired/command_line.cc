@@ -15,8 +15,8 @@ namespace {
 constexpr const char* kUsage =
     "gradwired [EAL options] -- [options]\n"
     "\n"
-    "The gradwire daemon: sums gradients over Ethernet, past the kernel. EAL options (lcores,\n"
-    "memory, devices: see DPDK's guide) stand before the two dashes, gradwire's after them:\n"
+    "The gradwire daemon: sums gradients over Ethernet, bypassing the kernel. EAL options\n"
+    "(lcores, memory, devices: see DPDK's guide) go before the two dashes, gradwire's after them:\n"
     "\n"
     "  gradwired --lcores 2@2,3@3 -a 0000:3b:00.0 -- --config /etc/gradwire/gradwired.toml\n"
     "  gradwired --check --config FILE\n";
@@ -27,8 +27,8 @@ void declare(CLI::App& app, CommandLine& out) {
   app.allow_extras();   // the keys: lib/config knows them, and suggests where one is misspelt
   app.add_option("--config,-c", out.config_path, "read the configuration from this TOML file")
       ->option_text("FILE");
-  app.add_flag("--check", out.check, "check the configuration, print it, start nothing");
-  app.add_flag("--help,-h", out.show_help, "print this and exit");
+  app.add_flag("--check", out.check, "check the configuration, print it and exit");
+  app.add_flag("--help,-h", out.show_help, "print this help and exit");
   app.add_flag("--version,-V", out.show_version, "print the version and exit");
 }
 
@@ -40,10 +40,11 @@ Result<std::vector<config::Override>> to_overrides(const std::vector<std::string
     const std::size_t equals = word.find('=');
     const std::string name = word.substr(0, equals);
     if (!name.starts_with("--") || name.find('.') == std::string::npos) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: not an option of gradwired (see --help); options of the EAL "
-                              "stand before \"--\"",
-                              word));
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format(
+              "{} is not an option of gradwired (see --help); put options of the EAL before \"--\"",
+              word));
     }
     if (equals != std::string::npos) {
       overrides.push_back({name.substr(2), word.substr(equals + 1)});

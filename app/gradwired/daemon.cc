@@ -52,7 +52,7 @@ Result<ipc::ControlServerOptions> control_server_options(const config::DaemonCon
   if (directory.size() < options.path.size() && !directory.empty() &&
       mkdir(directory.c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
     return fail(ErrorCode::kSystem,
-                fmt::format("daemon.control_socket = {}: its directory cannot be created: {}",
+                fmt::format("daemon.control_socket = {}: its directory could not be created: {}",
                             options.path, std::strerror(errno)));
   }
   if (!config.daemon.socket_group.empty()) {
@@ -176,7 +176,7 @@ Result<void> Daemon::measure() {
   if (auto measured = measure_cores(); !measured) return measured;
   if (rte_eal_has_hugepages() == 0) {
     report_.warnings.emplace_back(
-        "the EAL runs without hugepages: this daemon is slow, and is for tests only");
+        "the EAL runs without hugepages: this daemon is slow and only for tests");
   } else {
     const auto mappings = host::read_mappings();
     if (!mappings) return tl::unexpected(mappings.error());
@@ -251,16 +251,16 @@ Result<void> Daemon::measure_cores() {
     isolation_.push_back(
         fmt::format("{}", fmt::join(host::isolation_problems(*cores, node), "; ")));
     if (config_.daemon.require_isolated && !isolation_.back().empty()) {
-      return fail(ErrorCode::kUnsupported,
-                  fmt::format("daemon.require_isolated = true, but lane {} on lcore {} does not "
-                              "have its core to itself: {}",
-                              lane, lcore, isolation_.back()));
+      return fail(
+          ErrorCode::kUnsupported,
+          fmt::format("daemon.require_isolated = true, but lane {} on lcore {} shares its core: {}",
+                      lane, lcore, isolation_.back()));
     }
     if (config_.lanes.polling == "busy" && !isolation_.back().empty()) {
       report_.warnings.push_back(fmt::format(
-          "lane {}: lanes.polling = busy, but other processes use its core too. Each of them, and "
-          "above all another busy lane, takes the core for milliseconds at a time, and ops wait "
-          "for so long: give the lane an isolated core, or set lanes.polling = adaptive",
+          "lane {}: lanes.polling = busy, but its core is not isolated. Each other process on it, "
+          "above all another busy lane, takes the core for milliseconds, and ops wait that long: "
+          "give the lane an isolated core or set lanes.polling = adaptive",
           lane));
     }
   }
@@ -358,8 +358,8 @@ void Daemon::feed_watchdog(TimeNs now) {
   const auto standing = service_.feed(now, datapath_->lane_rounds());
   if (!standing.empty() && !lanes_stand_) {
     spdlog::error(
-        "lane {} stands still: its port's driver hangs, or its core runs something else. The "
-        "service manager's watchdog gets no sign of life until it moves",
+        "lane {} does not run: its port's driver hangs, or its core runs something else. The "
+        "daemon does not feed the service manager's watchdog until the lane runs again",
         fmt::join(standing, ", "));
   }
   lanes_stand_ = !standing.empty();
@@ -393,7 +393,7 @@ void Daemon::serve(const std::atomic<int>& signals) {
 Result<void> Daemon::run(const std::atomic<int>& signals) {
   serve(signals);
   if (const std::string left = manager_->leftovers(); !left.empty()) {
-    spdlog::warn("not closed in time: {}", left);
+    spdlog::warn("stopped before all was closed: {}", left);
   }
   if (!threads_->stop(kLaneStopNs)) {
     return fail(ErrorCode::kInternal, "a lane did not stop within 2 s: its port's driver hangs");

@@ -59,7 +59,8 @@ void allow_descriptors() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    spdlog::warn("the limit of open files cannot be raised to its hard limit, {}", limit.rlim_max);
+    spdlog::warn("the limit of open files could not be raised to the hard limit of {}",
+                 limit.rlim_max);
   }
 }
 
@@ -122,7 +123,7 @@ int run(std::span<const char* const> arguments) {
   const auto stale = port::remove_stale_memif_sockets(*eal_arguments);
   if (!stale) return complain(stale.error(), kFailed);
   for (const std::string& path : *stale)
-    spdlog::info("removed {}, which a server that is gone had left", path);
+    spdlog::info("removed {}, left behind by a server that has ended", path);
   auto steering = port::XdpSteering::prepare(xdp_ports(*config), *eal_arguments,
                                              config->daemon.control_socket + ".xdp");
   if (!steering) return complain(steering.error(), kFailed);

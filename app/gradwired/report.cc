@@ -8,7 +8,7 @@
 namespace gradwire::gradwired {
 namespace {
 
-std::string node_name(int node) { return node < 0 ? "not known" : fmt::format("{}", node); }
+std::string node_name(int node) { return node < 0 ? "unknown" : fmt::format("{}", node); }
 
 std::string page_size_name(std::size_t bytes) {
   if (bytes >= 1u << 30) return fmt::format("{} GiB", bytes >> 30);
@@ -33,30 +33,31 @@ void report_port(const port::Port& port, std::uint32_t payload_bytes, Report& re
       r.rx_copies, r.tx_copies));
   if (r.rx_copies + r.tx_copies > 0) {
     report.warnings.push_back(fmt::format(
-        "port {}: {} copies each byte {} time{} when received and {} when sent ({}): a NIC with a "
-        "poll-mode driver copies none",
+        "port {0}: the CPU copies each byte {2} time{3} when received and {4} when sent (driver "
+        "{1} "
+        "{5}); a NIC with a poll-mode driver needs no copies",
         r.device, r.driver, r.rx_copies, r.rx_copies == 1 ? "" : "s", r.tx_copies, port.row().why));
   }
   if (port.config().faults.active()) {
     report.warnings.push_back(
-        fmt::format("FAULT INJECTION on port {}: {}: for tests alone; clear [faults] in the "
+        fmt::format("FAULT INJECTION on port {}: {}: only for tests; remove [faults] from the "
                     "configuration, or run gradwire inject --clear",
                     r.device, describe(port.config().faults)));
   }
   if (port.row().tx_may_block) {
     report.warnings.push_back(fmt::format(
-        "port {}: the driver {} may wait in the kernel while it sends, which stalls its lane",
+        "port {}: the driver {} may block in the kernel while it sends, which stalls its lane",
         r.device, r.driver));
   }
   report.passing.push_back(
       fmt::format("port {}: link {}{}", r.device, r.link,
-                  port.link_up() ? "" : ": groups over it form when it comes up"));
+                  port.link_up() ? "" : ": groups that use it form when it comes up"));
   // Below this the fixed cost of a packet outweighs the bytes it carries.
   constexpr std::uint32_t kSmallPayload = 4096;
   if (payload_bytes < kSmallPayload) {
     report.warnings.push_back(
         fmt::format("port {}: a packet carries {} bytes of gradient; with an MTU of 9000 on the "
-                    "whole path it would carry 8896, so a sixth of the packets would do",
+                    "whole path it would carry 8896, and a sixth of the packets would be enough",
                     r.device, payload_bytes));
   }
 }
@@ -147,14 +148,14 @@ Result<void> report_pool(rte_mempool& pool, const std::string& ops, int wanted_n
   for (const auto& [node, pages] : all.pages_by_node) {
     if (wanted_node >= 0 && node != wanted_node) {
       report.warnings.push_back(
-          fmt::format("mempool {}: {} pages are on NUMA node {}, but its port is on node {}: "
-                      "reserve hugepages on that node",
+          fmt::format("mempool {}: {} of its pages are on NUMA node {}, but its port is on node "
+                      "{}: reserve hugepages there",
                       pool.name, pages, node, wanted_node));
     }
   }
   if (ops != "stack") {
     report.warnings.push_back(
-        fmt::format("mempool {}: {} instead of stack: packets leave the core's cache; load "
+        fmt::format("mempool {}: uses {} instead of stack, so packets leave the core's cache: load "
                     "librte_mempool_stack (EAL -d)",
                     pool.name, ops));
   }

@@ -79,8 +79,8 @@ std::vector<std::string> address_warnings(const config::DaemonConfig& config) {
     const std::string interface = host::interface_with_address(port.ip);
     if (interface.empty()) continue;
     out.push_back(fmt::format(
-        "port {}: ip = {} is also an address of the kernel, on {}. Both answer for it, and packets "
-        "for the kernel may go to the daemon: give the port an address of its own",
+        "port {}: ip = {} is also an address of the kernel, on {}. Both answer ARP for it, so "
+        "packets for the kernel may go to the daemon: give the port an address of its own",
         port.device, port.ip, interface));
   }
   return out;
@@ -157,11 +157,11 @@ collective::ShardConfig shard_config(const config::DaemonConfig& config, std::ui
 
 std::string why_no_gpudirect(const config::DaemonConfig& config) {
   // As lib/config refuses them where gpudirect is asked for by name.
-  if (config.daemon.capture) return "daemon.capture = true: the CPU copies what is captured";
+  if (config.daemon.capture) return "daemon.capture = true makes the CPU copy frames";
   if (config.faults.duplicate > 0 || config.faults.corrupt > 0) {
-    return "faults.duplicate and faults.corrupt: the CPU copies and changes frames";
+    return "faults.duplicate and faults.corrupt make the CPU copy and change frames";
   }
-  if (config.ports.empty()) return "there is no port";
+  if (config.ports.empty()) return "the daemon has no port";
   std::string reasons;
   for (const config::PortSection& port : config.ports) {
     const std::string why = port::why_no_payload_split(port.device);

@@ -14,7 +14,7 @@ namespace gradwire::control {
 
 template <class T>
 [[nodiscard]] Error wrong_size(ipc::MessageType type, std::span<const std::byte> body) {
-  return {ErrorCode::kInvalidArgument, fmt::format("{} request of {} bytes, must have {}",
+  return {ErrorCode::kInvalidArgument, fmt::format("request '{}' of {} bytes, must have {}",
                                                    ipc::name_of(type), body.size(), sizeof(T))};
 }
 

@@ -49,11 +49,10 @@ void Manager::inject(const PendingReply& to, const ipc::PeerCredentials& peer,
     found = true;
     if (port.splits_payload && (request->faults.duplicate > 0 || request->faults.corrupt > 0)) {
       return reply_error(
-          to,
-          {ErrorCode::kUnsupported,
-           fmt::format("port {}: payloads lie in GPU memory, so that the CPU neither duplicates "
-                       "nor corrupts frames: drop, reorder or delay them",
-                       port.device)});
+          to, {ErrorCode::kUnsupported,
+               fmt::format("port {}: payloads are in GPU memory, so the CPU cannot duplicate or "
+                           "corrupt frames: drop, reorder or delay them instead",
+                           port.device)});
     }
     if (port.faults.active()) replaced[port.device] = describe(port.faults);
     set_faults(i, request->faults);
@@ -68,9 +67,9 @@ void Manager::inject(const PendingReply& to, const ipc::PeerCredentials& peer,
   }
   std::string names;
   for (const PortFaults& port : port_faults_) names += (names.empty() ? "" : ", ") + port.device;
-  reply_error(to,
-              {ErrorCode::kNotFound, fmt::format("no port \"{}\" to inject faults on: there is {}",
-                                                 device, names.empty() ? "none" : names)});
+  reply_error(to, {ErrorCode::kNotFound,
+                   fmt::format("there is no port \"{}\" to inject faults on; the ports are: {}",
+                               device, names.empty() ? "none" : names)});
 }
 
 void Manager::set_faults(std::uint16_t port, const FaultSettings& faults) {

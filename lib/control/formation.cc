@@ -52,7 +52,7 @@ Result<TimeNs> Manager::formation_bound(const ipc::JoinRequest& request) const {
   const TimeNs bound = static_cast<TimeNs>(request.timeout_ms) * 1'000'000;
   if (bound > options_.limits.formation_max_ns) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("timeout of {} ms, at most {}", request.timeout_ms,
+                fmt::format("timeout of {} ms, must be at most {}", request.timeout_ms,
                             options_.limits.formation_max_ns / 1'000'000));
   }
   return bound;
@@ -65,9 +65,10 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
   const auto mine = std::ranges::count_if(
       groups_, [id](const auto& entry) { return entry.second->member_of(id) != nullptr; });
   if (static_cast<std::uint64_t>(mine) >= options_.limits.groups_per_client) {
-    return fail(ErrorCode::kResourceExhausted,
-                fmt::format("the client is a member of {} groups, and limits.client_groups = {}",
-                            mine, options_.limits.groups_per_client));
+    return fail(
+        ErrorCode::kResourceExhausted,
+        fmt::format("the client is already a member of {} groups, and limits.client_groups = {}",
+                    mine, options_.limits.groups_per_client));
   }
   const GroupKey key = {body.request.group_id, body.request.epoch};
   for (const auto& [handle, group] : groups_) {
@@ -76,7 +77,7 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
     return group.get();
   }
   if (drain_ != DrainState::kNone) {
-    return fail(ErrorCode::kUnavailable, "the daemon is being drained: it forms no new group");
+    return fail(ErrorCode::kUnavailable, "the daemon is draining and forms no new group");
   }
   if (auto room = room_for_group(client.peer.uid); !room) return tl::unexpected(room.error());
   auto group = std::make_unique<Group>();
@@ -101,15 +102,15 @@ Result<void> Manager::room_for_group(uid_t uid) const {
   const Limits& limits = options_.limits;
   if (groups_.size() >= limits.groups) {
     return fail(ErrorCode::kResourceExhausted,
-                fmt::format("the daemon has {} groups, and limits.groups = {}", groups_.size(),
-                            limits.groups));
+                fmt::format("the daemon already has {} groups, and limits.groups = {}",
+                            groups_.size(), limits.groups));
   }
   const auto of_user =
       std::ranges::count_if(groups_, [uid](const auto& entry) { return entry.second->uid == uid; });
   if (static_cast<std::uint64_t>(of_user) >= limits.groups_per_user) {
     return fail(ErrorCode::kResourceExhausted,
-                fmt::format("user {} has {} groups, and limits.user_groups = {}: leave one, or "
-                            "raise limits.user_groups in the daemon's configuration",
+                fmt::format("user {} already has {} groups, and limits.user_groups = {}: leave "
+                            "one, or raise limits.user_groups in the daemon's configuration",
                             uid, of_user, limits.groups_per_user));
   }
   return {};
@@ -119,35 +120,37 @@ Result<void> Manager::check_member(const Group& group, const ipc::JoinBody& body
                                    const Client& client) const {
   if (group.uid != client.peer.uid) {
     return fail(ErrorCode::kPermission,
-                fmt::format("{} belongs to another user here", key_text(group.key)));
+                fmt::format("{} belongs to another user on this daemon", key_text(group.key)));
   }
   if (group.state != GroupState::kGathering) {
     return fail(ErrorCode::kBusy,
-                fmt::format("{} is {} on this daemon: use the next epoch, or wait until all its "
-                            "members have left",
+                fmt::format("{} already exists on this daemon (it is {}): use the next epoch, or "
+                            "wait until all its members have left",
                             key_text(group.key), name_of(group.state)));
   }
   if (body.request.member_count != group.members.size()) {
-    return fail(ErrorCode::kMismatch,
-                fmt::format("member {} says {} members a rank, the others here say {}",
-                            body.request.member, body.request.member_count, group.members.size()));
+    return fail(
+        ErrorCode::kMismatch,
+        fmt::format("member {} joined with {} members per rank, the others on this daemon with {}",
+                    body.request.member, body.request.member_count, group.members.size()));
   }
   if (const std::string text = difference(group.table, body.table); !text.empty()) {
-    return fail(ErrorCode::kMismatch,
-                fmt::format("the table of member {} differs from that of the members before it: {}",
-                            body.request.member, text));
+    return fail(
+        ErrorCode::kMismatch,
+        fmt::format(
+            "the rank table of member {} differs from that of the members that joined before: {}",
+            body.request.member, text));
   }
   const Member& member = group.members[body.request.member];
   if (member.joined()) {
-    return fail(ErrorCode::kBusy, fmt::format("member {} has joined already (pid {})",
+    return fail(ErrorCode::kBusy, fmt::format("member {} has already joined (pid {})",
                                               body.request.member, member.pid));
   }
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     if (group.members[i].joined() && group.members[i].client_id == client.id) {
-      return fail(ErrorCode::kBusy,
-                  fmt::format("this connection has joined as member {}: member {} needs a "
-                              "connection of its own",
-                              i, body.request.member));
+      return fail(ErrorCode::kBusy, fmt::format("this connection has already joined as member {}: "
+                                                "member {} needs a connection of its own",
+                                                i, body.request.member));
     }
   }
   return {};
@@ -170,8 +173,8 @@ Result<void> Manager::choose_paths(Group& group) const {
   group.idle_networks = networks - group.downstream.size();
   if (group.idle_networks > 0) {
     spdlog::warn(
-        "{}: {} networks lead to rank {}, and {} lanes use {} of them: as many lanes as "
-        "networks use all",
+        "{}: {} networks lead to rank {}, but {} lanes use only {} of them: set lanes.count to the "
+        "number of networks or more",
         key_text(group.key), networks, group.downstream_rank(), group.agreement.lanes,
         group.downstream.size());
   }
@@ -306,8 +309,8 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
     const auto unresolved = [&add](std::span<const NeighbourPath> paths, const char* side) {
       for (const NeighbourPath& path : paths) {
         if (path.remote_mac) continue;
-        add(fmt::format("{} rank {} ({}) has not answered for its MAC address on port {}", side,
-                        path.rank, wire::to_string(path.remote_ip), path.port));
+        add(fmt::format("{} rank {} ({}) does not answer ARP on port {}", side, path.rank,
+                        wire::to_string(path.remote_ip), path.port));
       }
     };
     unresolved(group.downstream, "downstream");
@@ -321,7 +324,7 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
       const NeighbourPath& path = path_of(group.downstream, lane);
       add(
           fmt::format("downstream rank {} ({}) has not answered the hello of lane {} (if it "
-                      "answers pings, an MTU on the way is below {})",
+                      "answers pings, an MTU on the path is below {})",
                       path.rank, wire::to_string(path.remote_ip), lane,
                       wire::full_packet_bytes(group.agreement.payload_bytes)));
     }
@@ -331,10 +334,10 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
                       wire::to_string(path.remote_ip), lane));
     }
     if (status.downstream_heard && status.upstream_heard) {
-      add(fmt::format("lane {} has not said that it formed", lane));
+      add(fmt::format("lane {} has not finished forming", lane));
     }
   }
-  return text.empty() ? "the lanes have not said that they formed" : text;
+  return text.empty() ? "the lanes have not finished forming" : text;
 }
 
 void Manager::fail_formation(Group& group, const Error& error, const AbortReason& reason,

@@ -44,9 +44,9 @@ Result<Group*> Manager::group_of(Client& client, std::uint64_t handle) {
   Member* member = group == nullptr ? nullptr : group->member_of(client.id);
   // A handle counts from its join reply on, until its member has left.
   if (member == nullptr || member->left || member->join_reply) {
-    return fail(
-        ErrorCode::kNotFound,
-        fmt::format("group handle {} is not of a group that this client is a member of", handle));
+    return fail(ErrorCode::kNotFound,
+                fmt::format("group handle {} does not name a group that this client is a member of",
+                            handle));
   }
   return group;
 }
@@ -161,7 +161,7 @@ void Manager::check_leave_deadline(Group& group, TimeNs now) {
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const Member& member = group.members[i];
     text += fmt::format("{}member {} (pid {}) {}", text.empty() ? "" : ", ", i, member.pid,
-                        member.left ? "left" : "did not");
+                        member.left ? "left" : "did not leave");
   }
   abort_group(group, reason_here(group, AbortCode::kPeerLeft, text), -1, now);
 }
@@ -218,7 +218,7 @@ void Manager::poll_stop(TimeNs now) {
   }
   std::vector<Client*> clients;
   for (const auto& [id, client] : clients_) clients.push_back(client.get());
-  for (Client* client : clients) cut_off(*client, "is let go since the daemon stops", now);
+  for (Client* client : clients) cut_off(*client, "is disconnected because the daemon stops", now);
 }
 
 bool Manager::stopped(TimeNs now) const noexcept {

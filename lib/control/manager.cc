@@ -69,7 +69,7 @@ void Manager::dispatch(const PendingReply& to, const ipc::PeerCredentials& peer,
   Client* client = client_of(to.connection);
   if (client == nullptr || client->open_reply) {
     return reply_error(to, {ErrorCode::kInvalidArgument,
-                            fmt::format("{} before an open was answered on this connection",
+                            fmt::format("'{}' came before 'open' was answered on this connection",
                                         ipc::name_of(to.type))});
   }
   switch (to.type) {
@@ -89,9 +89,9 @@ void Manager::dispatch(const PendingReply& to, const ipc::PeerCredentials& peer,
     case MessageType::kAbort:
       return abort(to, *client, message.body, now);
     default:
-      return reply_error(
-          to, {ErrorCode::kUnsupported, fmt::format("control message of type {} is unknown here",
-                                                    static_cast<unsigned>(to.type))});
+      return reply_error(to, {ErrorCode::kUnsupported,
+                              fmt::format("this daemon does not know control messages of type {}",
+                                          static_cast<unsigned>(to.type))});
   }
 }
 
@@ -181,7 +181,7 @@ void Manager::on_notice(const command::Notice& notice, TimeNs now) {
 void Manager::on_request_done(const command::Notice& notice, TimeNs now) {
   const auto found = outstanding_.find(notice.request);
   if (found == outstanding_.end()) {
-    spdlog::error("lane {} returned a request that the control thread did not send", notice.lane);
+    spdlog::error("lane {} answered a request that the control thread did not send", notice.lane);
     return;
   }
   const Outstanding done = std::move(found->second);

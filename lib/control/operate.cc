@@ -84,9 +84,11 @@ json Manager::event_json(const lane::TraceEvent& event, const GroupName* name) {
 
 bool Manager::may_operate(const PendingReply& to, const ipc::PeerCredentials& peer) {
   if (peer.uid == 0 || peer.uid == ::geteuid()) return true;
-  reply_error(to, {ErrorCode::kPermission,
-                   fmt::format("{} is for root and the daemon's own user (uid {}); this is uid {}",
-                               ipc::name_of(to.type), ::geteuid(), peer.uid)});
+  reply_error(
+      to,
+      {ErrorCode::kPermission,
+       fmt::format("only root and the daemon's own user (uid {1}) may use '{0}'; this is uid {2}",
+                   ipc::name_of(to.type), ::geteuid(), peer.uid)});
   return false;
 }
 
@@ -95,15 +97,15 @@ void Manager::drain(const PendingReply& to, const ipc::PeerCredentials& peer,
   if (!may_operate(to, peer)) return;
   const auto request = ipc::body_as<ipc::DrainRequest>(body);
   if (!request || request->resume > 1) {
-    return reply_error(to,
-                       {ErrorCode::kInvalidArgument, "a drain request of another size or kind"});
+    return reply_error(
+        to, {ErrorCode::kInvalidArgument, "the drain request has a wrong size or an unknown kind"});
   }
   command::Request message;
   if (request->resume == 1) {
-    spdlog::info("drained no more: groups and ops are accepted again");
+    spdlog::info("resumed: groups and ops are accepted again");
     drain_ = DrainState::kNone;
     for (const PendingReply& waiting : drain_replies_) {
-      reply_error(waiting, {ErrorCode::kAborted, "the daemon was told to resume meanwhile"});
+      reply_error(waiting, {ErrorCode::kAborted, "the daemon was resumed before it was drained"});
     }
     drain_replies_.clear();
     message.type = command::RequestType::kResume;
@@ -113,7 +115,7 @@ void Manager::drain(const PendingReply& to, const ipc::PeerCredentials& peer,
   drain_replies_.push_back(to);
   sink_.keep(to.connection);
   if (drain_ == DrainState::kNone) {
-    spdlog::info("draining: no new group and no new op is accepted");
+    spdlog::info("draining: new groups and ops are refused");
     drain_ = DrainState::kDraining;
   }
   message.type = command::RequestType::kDrain;
@@ -122,7 +124,7 @@ void Manager::drain(const PendingReply& to, const ipc::PeerCredentials& peer,
 
 void Manager::on_drained() {
   if (drain_ == DrainState::kNone) return;  // resumed meanwhile
-  if (drain_ == DrainState::kDraining) spdlog::info("drained: no op is under way");
+  if (drain_ == DrainState::kDraining) spdlog::info("drained: no op is in progress");
   drain_ = DrainState::kDrained;
   for (const PendingReply& to : drain_replies_) {
     reply_json(to,

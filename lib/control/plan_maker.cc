@@ -35,7 +35,7 @@ Result<wire::FrameTemplate> PlanMaker::frames_to(const NeighbourPath& neighbour,
   const auto made = wire::FrameTemplate::make(addresses);
   if (!made) {
     return fail(ErrorCode::kUnsupported,
-                fmt::format("no frame leads from {} to rank {} at {}: both must be IPv4",
+                fmt::format("{} cannot reach rank {} at {}: both addresses must be IPv4",
                             wire::to_string(neighbour.local_ip), neighbour.rank,
                             wire::to_string(neighbour.remote_ip)));
   }
@@ -66,7 +66,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request, std
   command::ShardPlacement placement;
   if (request.nranks > 1) {
     if (request.downstream.empty() || request.upstream.empty()) {
-      return fail(ErrorCode::kInternal, "a plan of several ranks lacks a neighbour");
+      return fail(ErrorCode::kInternal, "a group of several ranks was planned without a neighbour");
     }
     const NeighbourPath& downstream = path_of(request.downstream, lane);
     const NeighbourPath& upstream = path_of(request.upstream, lane);
@@ -92,7 +92,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request, std
   }
   auto backend = make_backend(lane);
   if (backend == nullptr) {
-    return fail(ErrorCode::kInternal, "the CPU backend has no code for this CPU");
+    return fail(ErrorCode::kInternal, "the CPU backend has no kernels for this CPU");
   }
   auto shard = collective::Shard::create(config, std::move(backend));
   if (!shard) return tl::unexpected(shard.error());
@@ -118,8 +118,9 @@ void add_to(std::vector<ReduceTotal>& totals, const char* backend, const char* p
 
 Result<command::GroupPlan*> PlanMaker::create(const PlanRequest& request) {
   if (request.lanes < 1 || request.lanes > datapath_.lanes()) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("a group of {} lanes: this daemon has {}",
-                                                         request.lanes, datapath_.lanes()));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the group needs {} lanes, but this daemon has {}", request.lanes,
+                            datapath_.lanes()));
   }
   auto plan = std::make_unique<command::GroupPlan>();
   std::vector<std::uint32_t> ids;

@@ -137,10 +137,11 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
     wait.since = now - status.downstream_silence_ns;
     downstream(fmt::format(", silent for {:.3f} s", seconds(status.downstream_silence_ns)));
   } else if (status.downstream_posted_op_seq < wait.op_seq) {
-    downstream(
-        fmt::format(", whose clients have posted only op {}", status.downstream_posted_op_seq));
+    downstream(fmt::format(", whose clients have posted ops only up to {}",
+                           status.downstream_posted_op_seq));
   } else if (status.in_backend > 0) {
-    wait.text += fmt::format("{} chunks in the backend {}", status.in_backend, status.backend_name);
+    wait.text +=
+        fmt::format("backend {1} to reduce {0} chunks", status.in_backend, status.backend_name);
   } else if (status.waits_for_downstream && status.chunks_sent >= status.credit_chunks) {
     downstream(", which grants no credit");
   } else if (status.waits_for_downstream) {

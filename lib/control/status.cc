@@ -51,7 +51,7 @@ OpWait members_op_wait(const Group& group, const command::MembersWait& members) 
   wait.text = fmt::format(
       "op {}: member {} of this rank (pid {}), {}", members.op_seq, members.member,
       members.member < group.members.size() ? group.members[members.member].pid : 0,
-      members.computes ? "whose stream still computes its input" : "which has not called it");
+      members.computes ? "whose stream is still computing its input" : "which has not posted it");
   return wait;
 }
 
@@ -204,7 +204,7 @@ status::Daemon Manager::daemon_status(std::span<const status::Port> ports, TimeN
   for (const status::Port& port : ports) {
     if (port.up) continue;
     out.warnings.push_back(fmt::format(
-        "port {}: the link is down: groups over it form when it comes up", port.device));
+        "port {}: the link is down: groups that use it form when it comes up", port.device));
   }
   out.requests_outstanding = outstanding_.size();
   return out;
@@ -250,10 +250,10 @@ std::vector<std::string> Manager::waits_of(const Group& group, const Published& 
   for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.agreement.lanes; ++lane) {
     const collective::ShardStatus& shard = published_of(published, group, lane).status;
     if (group.reason.is_set() && shard.in_backend > 0) {
-      held.push_back(fmt::format(
-          "lane {}: the backend {} to give back {} chunks: memory of unfinished ops stays with "
-          "the daemon until then",
-          lane, shard.backend_name, shard.in_backend));
+      held.push_back(
+          fmt::format("lane {}: backend {} to return {} chunks; until then the daemon keeps the "
+                      "memory of unfinished ops",
+                      lane, shard.backend_name, shard.in_backend));
     }
     if (!runs) continue;
     OpWait wait = op_wait(group, lane, shard, now);
@@ -297,9 +297,10 @@ void Manager::reply_text(const PendingReply& to, const Text& text) {
   std::vector<ipc::UniqueFd> fds;
   fds.push_back(for_reading(text.file));
   if (!fds.front()) {
-    return reply_error(to, {ErrorCode::kSystem,
-                            fmt::format("the {} has {} bytes, and no file for it could be made",
-                                        ipc::name_of(to.type), text.text.size())});
+    return reply_error(
+        to, {ErrorCode::kSystem,
+             fmt::format("the answer to '{}' has {} bytes, and creating a file for it failed",
+                         ipc::name_of(to.type), text.text.size())});
   }
   reply(to, {}, std::move(fds));
 }
@@ -309,9 +310,10 @@ void Manager::ask(Asks& asks, const PendingReply& to, uid_t viewer) {
   asker.viewer = viewer == ::geteuid() ? 0 : viewer;  // who sees as much as root
   std::deque<PendingReply>& mine = asker.replies;
   if (mine.size() >= kAsksOfConnection) {
-    return reply_error(to, {ErrorCode::kBusy,
-                            fmt::format("{} requests for the {} of this connection are unanswered",
-                                        mine.size(), ipc::name_of(to.type))});
+    return reply_error(
+        to, {ErrorCode::kBusy,
+             fmt::format("this connection already has {} unanswered requests for '{}'", mine.size(),
+                         ipc::name_of(to.type))});
   }
   mine.push_back(to);
 }

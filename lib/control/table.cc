@@ -81,8 +81,8 @@ tl::unexpected<Error> bad(std::string text) {
 
 Result<void> check_addresses(std::size_t rank, const ipc::RankInfo& info) {
   if (info.address_count > ipc::RankInfo::kMaxAddresses) {
-    return bad(fmt::format("rank {} has {} addresses, at most {}", rank, info.address_count,
-                           ipc::RankInfo::kMaxAddresses));
+    return bad(fmt::format("rank {} has {} addresses, must have at most {}", rank,
+                           info.address_count, ipc::RankInfo::kMaxAddresses));
   }
   for (const ipc::RankAddress& address : addresses_of(info)) {
     const int most = address.family == 4 ? 32 : 128;
@@ -99,11 +99,13 @@ Result<void> check_addresses(std::size_t rank, const ipc::RankInfo& info) {
 Result<void> check_entry(std::size_t rank, const ipc::RankInfo& info) {
   if (info.magic != ipc::RankInfo::kMagic || info.version != 1) {
     return bad(
-        fmt::format("rank {}'s entry has magic {:#010x} and version {}, must have {:#010x} "
-                    "and 1: it is not the description of a daemon of this release",
+        fmt::format("the entry of rank {} has magic {:#010x} and version {}, must have {:#010x} "
+                    "and 1: it does not come from a daemon of this release",
                     rank, info.magic, info.version, ipc::RankInfo::kMagic));
   }
-  if (info.incarnation == 0) return bad(fmt::format("rank {} has incarnation 0", rank));
+  if (info.incarnation == 0)
+    return bad(
+        fmt::format("rank {} has incarnation 0, must be a random number that is not 0", rank));
   if (info.lanes == 0 || info.lanes > kMaxLanes) {
     return bad(fmt::format("rank {} has {} lanes, must be 1 to {}", rank, info.lanes, kMaxLanes));
   }
@@ -121,16 +123,16 @@ Result<void> check_entry(std::size_t rank, const ipc::RankInfo& info) {
 Result<void> check_bounds(const ipc::JoinRequest& request) {
   if (request.group_id == 0) return bad("group id 0, must be a random number that is not 0");
   if (request.rank >= request.nranks) {
-    return bad(
-        fmt::format("rank {} of a group of {}, must be below it", request.rank, request.nranks));
+    return bad(fmt::format("rank {} in a group of {} ranks: ranks count from 0", request.rank,
+                           request.nranks));
   }
   if (request.member_count == 0 || request.member_count > kMaxMembers) {
     return bad(
-        fmt::format("{} members a rank, must be 1 to {}", request.member_count, kMaxMembers));
+        fmt::format("{} members per rank, must be 1 to {}", request.member_count, kMaxMembers));
   }
   if (request.member >= request.member_count) {
-    return bad(fmt::format("member {} of a rank of {}, must be below it", request.member,
-                           request.member_count));
+    return bad(fmt::format("member {} in a rank of {} members: members count from 0",
+                           request.member, request.member_count));
   }
   return {};
 }
@@ -141,25 +143,25 @@ Result<void> check_own(const ipc::JoinBody& join, const ipc::RankInfo& own) {
   if (entry.incarnation != own.incarnation) {
     const auto found = std::ranges::find(join.table, own.incarnation, &ipc::RankInfo::incarnation);
     const std::string where = found == join.table.end()
-                                  ? "nowhere in the table"
-                                  : fmt::format("at rank {}", found - join.table.begin());
+                                  ? "not in the table"
+                                  : fmt::format("rank {} there", found - join.table.begin());
     return fail(ErrorCode::kMismatch,
-                fmt::format("rank {} of the table is daemon {:016x}, but this is daemon {:016x}, "
-                            "which is {}: each rank's entry must be what its own daemon describes",
+                fmt::format("the table has daemon {1:016x} as rank {0}, but this is daemon "
+                            "{2:016x}, which is {3}: each rank must describe its own daemon",
                             rank, entry.incarnation, own.incarnation, where));
   }
   ipc::RankInfo ours = own;
   ours.secret = entry.secret;
   if (!same(entry, ours)) {
     return fail(ErrorCode::kMismatch,
-                fmt::format("rank {}'s entry is of this daemon and was changed on its way: it must "
-                            "be carried as the daemon describes it",
+                fmt::format("the entry of rank {} comes from this daemon but was changed: pass it "
+                            "on exactly as the daemon described it",
                             rank));
   }
   if (entry.secret != own.secret) {
     return fail(ErrorCode::kPermission,
-                fmt::format("rank {}'s entry is of this daemon, but was described to a process of "
-                            "another user: the processes of a rank must be one user's",
+                fmt::format("the entry of rank {} comes from this daemon but was made for another "
+                            "user: all processes of a rank must run as one user",
                             rank));
   }
   return {};
@@ -219,15 +221,14 @@ Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own
     for (std::size_t before = 0; before < rank; ++before) {
       if (table[before].incarnation == table[rank].incarnation) {
         return bad(
-            fmt::format("ranks {} and {} are the same daemon {:016x}: one daemon is one "
-                        "rank, more processes on its host are its members",
+            fmt::format("ranks {} and {} are the same daemon {:016x}: one daemon is one rank, and "
+                        "several processes on its host join as members of it",
                         before, rank, table[rank].incarnation));
       }
     }
     if (table[rank].features != table[0].features) {
       return fail(ErrorCode::kMismatch,
-                  fmt::format("the daemons of a group must be of one release and configured "
-                              "alike: {}",
+                  fmt::format("the daemons of a group must have the same release and settings: {}",
                               collective::features_difference(rank, table[rank].features, 0,
                                                               table[0].features)));
     }
@@ -267,15 +268,16 @@ std::uint64_t link_token(const GroupKey& key, std::uint16_t upstream,
 }
 
 std::string difference(std::span<const ipc::RankInfo> a, std::span<const ipc::RankInfo> b) {
-  if (a.size() != b.size()) return fmt::format("{} ranks and {}", a.size(), b.size());
+  if (a.size() != b.size()) return fmt::format("{} ranks against {}", a.size(), b.size());
   for (std::size_t rank = 0; rank < a.size(); ++rank) {
     if (a[rank].incarnation != b[rank].incarnation) {
-      return fmt::format("rank {} is daemon {:016x} and {:016x}", rank, a[rank].incarnation,
-                         b[rank].incarnation);
+      return fmt::format("rank {} is daemon {:016x} in one and {:016x} in the other", rank,
+                         a[rank].incarnation, b[rank].incarnation);
     }
     if (!same(a[rank], b[rank])) {
-      return fmt::format("rank {} has addresses {} and {}, or other properties that differ", rank,
-                         addresses_text(a[rank]), addresses_text(b[rank]));
+      return fmt::format(
+          "rank {} has addresses {} in one and {} in the other, or other properties differ", rank,
+          addresses_text(a[rank]), addresses_text(b[rank]));
     }
   }
   return {};
@@ -309,8 +311,8 @@ Result<std::vector<NeighbourPath>> neighbour_paths(std::uint16_t rank, std::uint
   auto pairs = downstream ? common_addresses(own, remote) : common_addresses(remote, own);
   if (pairs.empty()) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("rank {} ({}) has no network in common with its {} neighbour rank {} "
-                            "({}): neighbours must be in one IP network",
+                fmt::format("rank {} ({}) shares no IP network with its {} neighbour, rank {} "
+                            "({}): give both an address in the same network",
                             rank, addresses_text(own), downstream ? "downstream" : "upstream",
                             neighbour, addresses_text(remote)));
   }

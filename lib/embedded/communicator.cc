@@ -60,8 +60,8 @@ Result<void> Communicator::open() {
   const auto workers = lane::LaneThreads::worker_lcores().size();
   if (datapath.lanes > workers + 1) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} lanes: the caller drives one, and the EAL has {} worker lcores for "
-                            "the others",
+                fmt::format("{} lanes need one worker lcore each except the first, which the "
+                            "caller runs; the EAL has {}",
                             datapath.lanes, workers));
   }
   auto opened = lane::Datapath::create(datapath);
@@ -193,7 +193,7 @@ Result<void> Communicator::resolve(std::span<control::NeighbourPath> paths, Time
           return found.state != control::ResolveState::kPending;
         },
         deadline,
-        fmt::format("rank {} ({}) has not answered for its MAC address on port {}", path.rank,
+        fmt::format("rank {} ({}) does not answer ARP on port {}", path.rank,
                     wire::to_string(path.remote_ip),
                     datapath_->ports()[path.port]->config().device));
     if (!asked) return asked;
@@ -216,7 +216,7 @@ Result<void> Communicator::send(command::RequestType type, TimeNs deadline) {
     requests_[lane].plan = plan_;
     // A lane's ring has room: there are never two requests under way.
     if (!datapath_->send(lane, &requests_[lane])) {
-      return fail(ErrorCode::kInternal, fmt::format("lane {} takes no request", lane));
+      return fail(ErrorCode::kInternal, fmt::format("the request queue of lane {} is full", lane));
     }
   }
   return drive_until([&] { return requests_open_ == 0; }, deadline,
@@ -225,7 +225,8 @@ Result<void> Communicator::send(command::RequestType type, TimeNs deadline) {
 
 Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
                                 std::span<const ipc::RankInfo> table, TimeNs timeout_ns) {
-  if (plan_ != nullptr) return fail(ErrorCode::kInvalidArgument, "this communicator was formed");
+  if (plan_ != nullptr)
+    return fail(ErrorCode::kInvalidArgument, "this communicator has already been formed");
   const TimeNs deadline = clock_.now() + timeout_ns;
   ipc::JoinBody join;
   join.request.group_id = key.group_id;
@@ -274,7 +275,7 @@ Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
   if (auto added = send(command::RequestType::kAddGroup, deadline); !added) return added;
   const auto formed = drive_until(
       [&] { return lanes_formed_ == plan_->shards.size() || reason_.is_set(); }, deadline,
-      fmt::format("rank {}: its neighbours have not answered on {} of {} lanes", rank,
+      fmt::format("rank {}: the neighbours have not answered on {} of {} lanes", rank,
                   plan_->shards.size() - lanes_formed_, plan_->shards.size()));
   if (!formed) return formed;
   if (reason_.is_set()) return tl::unexpected(aborted());
@@ -285,29 +286,32 @@ Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
 
 Result<void> Communicator::check(const AllReduce& op) const {
   if (plan_ == nullptr || !joined_) {
-    return fail(ErrorCode::kInvalidArgument, "an op before form() or after leave()");
+    return fail(ErrorCode::kInvalidArgument, "an op was posted before form() or after leave()");
   }
   if (!is_valid(op.datatype) || !is_valid(op.redop)) {
     return fail(ErrorCode::kInvalidArgument, "unknown datatype or redop");
   }
   const std::uint64_t element = element_bytes(op.datatype);
   if (op.count > UINT64_MAX / 2 / element) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("{} elements are too many", op.count));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} elements are more than memory can hold", op.count));
   }
   if (op.count != 0 && (op.input == nullptr || op.output == nullptr)) {
-    return fail(ErrorCode::kInvalidArgument, "no input or no output");
+    return fail(ErrorCode::kInvalidArgument, "the input or the output pointer is null");
   }
   const collective::ShardConfig& config = plan_->shards.front().shard->config();
   const std::uint64_t chunks = collective::lane_chunks(op.count, op.datatype, config.nranks,
                                                        config.payload_bytes, config.lanes);
   if (chunks > config.max_chunks) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} elements are {} chunks on a lane, at most {}", op.count, chunks,
-                            config.max_chunks));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} elements make {} chunks on a lane, must be at most {}: reduce in parts",
+                    op.count, chunks, config.max_chunks));
   }
   const command::CommandRanges ranges = ranges_of(op.input, op.output, op.count, op.datatype);
   if (op.input != op.output && ranges.input.overlaps(ranges.output)) {
-    return fail(ErrorCode::kInvalidArgument, "input and output overlap and are not the same");
+    return fail(ErrorCode::kInvalidArgument,
+                "input and output overlap in part: they must be the same or disjoint");
   }
   for (std::uint64_t op_seq = done_ + 1; op_seq <= posted_; ++op_seq) {
     const collective::OpSpec& other = specs_[op_seq % command::kOpSlots];
@@ -316,8 +320,8 @@ Result<void> Communicator::check(const AllReduce& op) const {
       continue;
     }
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("its memory overlaps that of op {}, which is not done, and one of the "
-                            "two writes: wait for that one first",
+                fmt::format("its memory overlaps that of the unfinished op {}, and one of the two "
+                            "writes: wait for that one first",
                             op_seq));
   }
   return {};
@@ -327,7 +331,8 @@ Result<std::uint64_t> Communicator::post(const AllReduce& op) {
   if (reason_.is_set()) return tl::unexpected(aborted());
   if (auto ok = check(op); !ok) return tl::unexpected(ok.error());
   if (posted_ - done_ >= kMaxPosted) {
-    return fail(ErrorCode::kBusy, fmt::format("{} ops are unfinished: wait for one", kMaxPosted));
+    return fail(ErrorCode::kBusy,
+                fmt::format("{} ops are unfinished, which is the limit: wait for one", kMaxPosted));
   }
   const std::uint64_t op_seq = posted_ + 1;
   collective::OpSpec& spec = specs_[op_seq % command::kOpSlots];
@@ -343,7 +348,7 @@ Result<std::uint64_t> Communicator::post(const AllReduce& op) {
   for (std::uint8_t lane = 0; lane < plan_->shards.size(); ++lane) {
     // As many as may be posted fit: the rings are larger than kMaxPosted.
     if (!datapath_->post_ops(lane, {kGroupHandle, op_seq, specs_.data()})) {
-      return fail(ErrorCode::kInternal, fmt::format("lane {} takes no op", lane));
+      return fail(ErrorCode::kInternal, fmt::format("the op queue of lane {} is full", lane));
     }
   }
   return op_seq;
@@ -367,8 +372,8 @@ Result<void> Communicator::wait(std::uint64_t op_seq, TimeNs timeout_ns) {
     if (now - start > timeout_ns && done_ < op_seq) {
       take_notices();
       return fail(ErrorCode::kTimedOut,
-                  fmt::format("op {} is not done after {:.3f} s; done are all up to {}", op_seq,
-                              static_cast<double>(timeout_ns) / 1e9, done_));
+                  fmt::format("op {} was not done after {:.3f} s; the last op that is done is {}",
+                              op_seq, static_cast<double>(timeout_ns) / 1e9, done_));
     }
   }
   if (done_ < op_seq) return tl::unexpected(aborted());

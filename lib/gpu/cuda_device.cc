@@ -9,7 +9,7 @@ namespace {
 Result<const CudaApi*> load() {
   std::string why;
   const CudaApi* api = load_cuda(why);
-  if (api == nullptr) return fail(ErrorCode::kUnsupported, "CUDA is not to be had: " + why);
+  if (api == nullptr) return fail(ErrorCode::kUnsupported, "CUDA is not available:  " + why);
   return api;
 }
 

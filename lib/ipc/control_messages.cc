@@ -41,8 +41,9 @@ ErrorBody error_body(std::string_view text) noexcept {
 std::optional<Error> error_of(const MessageHeader& header, std::span<const std::byte> body) {
   if (header.error_code == 0) return std::nullopt;
   const auto error = body_as<ErrorBody>(body);
-  return Error{static_cast<ErrorCode>(header.error_code),
-               error ? text_of(error->text) : std::string("an error without a text")};
+  return Error{
+      static_cast<ErrorCode>(header.error_code),
+      error ? text_of(error->text) : std::string("the daemon sent an error without a text")};
 }
 
 std::optional<AllocateReply> allocate_reply(std::span<const std::byte> body) noexcept {
@@ -53,8 +54,9 @@ std::optional<AllocateReply> allocate_reply(std::span<const std::byte> body) noe
 Result<JoinBody> parse_join(std::span<const std::byte> body) {
   JoinBody join;
   if (body.size() < sizeof(JoinRequest)) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("join request of {} bytes, at least {}",
-                                                         body.size(), sizeof(JoinRequest)));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("join request of {} bytes, must have at least {}", body.size(),
+                            sizeof(JoinRequest)));
   }
   std::memcpy(&join.request, body.data(), sizeof(JoinRequest));
   const std::size_t nranks = join.request.nranks;
@@ -93,11 +95,12 @@ Result<std::string> status_text(const Message& reply) {
   if (::fstat(fd, &info) != 0 || info.st_size < 0 ||
       static_cast<std::uint64_t>(info.st_size) > kMaxStatusBytes) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("status of {} bytes, at most {}", info.st_size, kMaxStatusBytes));
+                fmt::format("the daemon's answer has {} bytes, must be at most {}", info.st_size,
+                            kMaxStatusBytes));
   }
   constexpr const char* kTakenBack =
-      "the daemon took its answer back before it was read, since it was too old or others were "
-      "asked for meanwhile: ask again";
+      "the daemon deleted its answer before it was read, because it was too old or newer ones "
+      "needed the room: ask again";
   if (info.st_size == 0) return fail(ErrorCode::kBusy, kTakenBack);
   std::string text(static_cast<std::size_t>(info.st_size), '\0');
   for (std::size_t done = 0; done < text.size();) {

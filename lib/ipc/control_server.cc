@@ -46,9 +46,10 @@ Result<UniqueFd> take_lock(const std::string& path) {
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     char pid[32] = {};
     const ssize_t got = ::pread(lock.get(), pid, sizeof(pid) - 1, 0);
-    return fail(ErrorCode::kBusy,
-                fmt::format("another daemon (pid {}) has {}: stop it, or use another path",
-                            got > 0 ? std::string(pid, ::strcspn(pid, "\n")) : "unknown", path));
+    return fail(
+        ErrorCode::kBusy,
+        fmt::format("another daemon (pid {}) holds the lock {}: stop it, or use another path",
+                    got > 0 ? std::string(pid, ::strcspn(pid, "\n")) : "unknown", path));
   }
   const std::string pid = fmt::format("{}\n", ::getpid());
   if (::ftruncate(lock.get(), 0) != 0 ||
@@ -76,7 +77,7 @@ Result<void> ControlServer::listen() {
   // With the lock held, what is at the path is a dead instance's, unless somebody answers there.
   if (auto ok = remove_stale_socket(path); !ok) return tl::unexpected(ok.error());
   listener_ = make_socket();
-  if (!listener_) return system_error("making the control socket");
+  if (!listener_) return system_error("creating the control socket");
   if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) !=
       0) {
     return system_error(fmt::format("binding the control socket to {}", path));
@@ -86,7 +87,7 @@ Result<void> ControlServer::listen() {
   if ((options_.owner || options_.group) &&
       ::chown(path.c_str(), options_.owner.value_or(static_cast<uid_t>(-1)),
               options_.group.value_or(static_cast<gid_t>(-1))) != 0) {
-    return system_error(fmt::format("giving {} its owner", path));
+    return system_error(fmt::format("setting the owner of {}", path));
   }
   if (::chmod(path.c_str(), options_.mode) != 0) {
     return system_error(fmt::format("setting mode {:o} of {}", options_.mode, path));
@@ -168,9 +169,9 @@ void ControlServer::pause_accepting(int error) {
   next_complaint_ = now + kBetweenComplaints;
   if (!callbacks_.on_trouble) return;
   callbacks_.on_trouble(fmt::format(
-      "a client waits at {} and cannot be accepted: {}; it is tried again every {} ms "
-      "and when a connection closes ({} are open). Raise the daemon's limit of open "
-      "files (LimitNOFILE= of the unit, ulimit -n)",
+      "a client is waiting at {} and cannot be accepted: {}. The daemon tries again every {} ms "
+      "and when a connection closes ({} are open). Raise the daemon's limit of open files "
+      "(LimitNOFILE= of the unit, ulimit -n)",
       options_.path, std::strerror(error), options_.accept_pause.count(), connections_.size()));
 }
 
@@ -180,13 +181,13 @@ std::string ControlServer::no_room_for(uid_t uid) const {
       connections_, [uid](const auto& entry) { return entry.second.peer.uid == uid; }));
   if (of_user >= options_.max_of_user + reserve) {
     return fmt::format(
-        "user {} has {} connections to the daemon, and limits.user_clients = {}: close one, or "
-        "raise limits.user_clients in the daemon's configuration",
+        "user {} already has {} connections to the daemon, and limits.user_clients = {}: close "
+        "one, or raise limits.user_clients in the daemon's configuration",
         uid, of_user, options_.max_of_user);
   }
   if (connections_.size() >= options_.max_connections + reserve) {
     return fmt::format(
-        "the daemon has {} connections, and limits.clients = {}: close one, or raise "
+        "the daemon already has {} connections, and limits.clients = {}: close one, or raise "
         "limits.clients in the daemon's configuration",
         connections_.size(), options_.max_connections);
   }
@@ -201,10 +202,10 @@ void ControlServer::close_silent() {
     ++refused_;
     MessageHeader header;
     header.error_code = static_cast<std::uint32_t>(ErrorCode::kTimedOut);
-    const ErrorBody body = error_body(
-        fmt::format("the connection was not opened as a client and said nothing for {} ms, and "
-                    "timeouts.open_ms = {}",
-                    options_.silence.count(), options_.silence.count()));
+    const ErrorBody body =
+        error_body(fmt::format("the connection sent nothing for {} ms before it opened a client, "
+                               "and timeouts.open_ms = {}",
+                               options_.silence.count(), options_.silence.count()));
     send(id, header, bytes_of(body), {});
     connection.closing = true;
   }

@@ -36,18 +36,20 @@ std::vector<UniqueFd> take_fds(msghdr& header) {
 Result<void> check_header(const MessageHeader& header, std::size_t received) {
   if (header.magic != kControlMagic) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("control message with magic {:#010x}, expected {:#010x}", header.magic,
-                            kControlMagic));
+                fmt::format("a control message has magic {:#010x}, must have {:#010x}: the other "
+                            "end is not gradwire",
+                            header.magic, kControlMagic));
   }
   if (header.version != kControlVersion) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("control message of version {}, this end speaks version {}: use the "
+                fmt::format("a control message has version {}, this end speaks version {}: use the "
                             "same release of daemon and library",
                             header.version, kControlVersion));
   }
   if (header.bytes != received) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("control message says {} bytes and has {}", header.bytes, received));
+                fmt::format("a control message has {1} bytes, but its header says {0}",
+                            header.bytes, received));
   }
   return {};
 }
@@ -59,8 +61,9 @@ Result<SocketStatus> send_message(int socket, MessageHeader header, std::span<co
   if (body.size() > kMaxMessageBytes - sizeof(header) || fds.size() > kMaxMessageFds) {
     return fail(
         ErrorCode::kInvalidArgument,
-        fmt::format("control message of {} bytes and {} descriptors, at most {} and {}",
-                    body.size() + sizeof(header), fds.size(), kMaxMessageBytes, kMaxMessageFds));
+        fmt::format(
+            "a control message would have {} bytes and {} descriptors, must have at most {} and {}",
+            body.size() + sizeof(header), fds.size(), kMaxMessageBytes, kMaxMessageFds));
   }
   header.magic = kControlMagic;
   header.version = kControlVersion;
@@ -121,18 +124,18 @@ Result<SocketStatus> receive_message(int socket, Message& out) {
   const auto bytes = static_cast<std::size_t>(received);
   if (bytes < sizeof(MessageHeader)) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("control message of {} bytes, shorter than its header of {}", bytes,
+                fmt::format("a control message has {} bytes, shorter than its header of {}", bytes,
                             sizeof(MessageHeader)));
   }
   std::memcpy(&out.header, buffer.get(), sizeof(out.header));
   if ((message.msg_flags & MSG_TRUNC) != 0) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("control message of more than {} bytes", kMaxMessageBytes));
+                fmt::format("a control message has more than {} bytes", kMaxMessageBytes));
   }
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("control message with more than {} descriptors, or more than this "
-                            "process may open",
+                fmt::format("a control message carries more than {} file descriptors, or more than "
+                            "this process may open",
                             kMaxMessageFds));
   }
   if (auto ok = check_header(out.header, bytes); !ok) return tl::unexpected(ok.error());

@@ -39,8 +39,8 @@ std::string free_hugepages(int node, std::uint64_t page_bytes) {
 
 tl::unexpected<Error> no_pages(int numa_node, std::uint64_t bytes, std::uint64_t page_bytes) {
   return fail(ErrorCode::kResourceExhausted,
-              fmt::format("{} bytes need {} pages of {} KiB, of which there are {}; reserve more "
-                          "(vm.nr_hugepages, or the node's nr_hugepages)",
+              fmt::format("{} bytes need {} hugepages of {} KiB, but there are only {}; reserve "
+                          "more (vm.nr_hugepages, or the node's nr_hugepages)",
                           bytes, bytes / page_bytes, page_bytes >> 10,
                           free_hugepages(numa_node, page_bytes)));
 }
@@ -136,7 +136,8 @@ Result<void> SharedMemory::finish() {
   guard_ = GuardedRange(data_, bytes_, page_bytes_);
   if (!guard_) {
     return fail(ErrorCode::kResourceExhausted,
-                fmt::format("the daemon has {} shared mappings already", kMaxGuardedRanges));
+                fmt::format("the daemon already has {} shared mappings, which is the limit",
+                            kMaxGuardedRanges));
   }
   return {};
 }

@@ -44,23 +44,24 @@ Result<bool> remove_stale_socket(const std::string& path) {
   struct stat info = {};
   if (::lstat(path.c_str(), &info) != 0) {
     if (errno == ENOENT) return false;
-    return system_error(fmt::format("looking at {}", path));
+    return system_error(fmt::format("inspecting {}", path));
   }
   if (!S_ISSOCK(info.st_mode)) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{} is there and is not a socket: remove it, or use another path", path));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} exists and is not a socket: remove it, or use another path", path));
   }
   const int error = probe_error(address);
   if (error == EPROTOTYPE || error == EAGAIN || error == 0) {
-    return fail(ErrorCode::kBusy,
-                fmt::format("something listens on {} already: stop it, or use another path", path));
+    return fail(
+        ErrorCode::kBusy,
+        fmt::format("another process already listens on {}: stop it, or use another path", path));
   }
   if (error != ECONNREFUSED) {
     errno = error;
     return system_error(fmt::format("testing whether {} is in use", path));
   }
-  if (::unlink(path.c_str()) != 0) return system_error(fmt::format("removing the stale {}", path));
+  if (::unlink(path.c_str()) != 0)
+    return system_error(fmt::format("removing the stale socket {}", path));
   return true;
 }
 

@@ -70,12 +70,14 @@ Result<void> register_dpdk_telemetry(std::shared_ptr<StatusBoard> board) {
     const char* help;
   };
   static constexpr Endpoint kEndpoints[] = {
-      {"/gradwire/status", on_status, "The daemon: state, version, groups. No parameters"},
-      {"/gradwire/groups", on_part<answer_groups>, "Group ids, or a group. Parameter: index or id"},
-      {"/gradwire/ports", on_part<answer_ports>, "Ports, or a port. Parameter: index or device"},
-      {"/gradwire/lanes", on_part<answer_lanes>, "Lanes, or a lane. Parameter: lane"},
+      {"/gradwire/status", on_status, "State, version and groups of the daemon. No parameters"},
+      {"/gradwire/groups", on_part<answer_groups>,
+       "All group ids, or one group. Parameter: index or id"},
+      {"/gradwire/ports", on_part<answer_ports>,
+       "All ports, or one port. Parameter: index or device"},
+      {"/gradwire/lanes", on_part<answer_lanes>, "All lanes, or one lane. Parameter: lane"},
       {"/gradwire/counters", on_part<answer_counters>,
-       "Lanes, or a lane's counters. Parameter: lane"},
+       "All lanes, or the counters of one. Parameter: lane"},
   };
   const bool first = the_board == nullptr;
   the_board = std::move(board);

@@ -49,9 +49,9 @@ void add_daemon(Families& out, const status::DaemonStatus& status) {
             {{"version", status.daemon.version}}, 1);
   out.gauge("gradwire_uptime_seconds", "Time since the daemon started.", {},
             status.daemon.uptime_s);
-  out.gauge("gradwire_accepting", "1 where new groups and ops are accepted, 0 while draining.", {},
+  out.gauge("gradwire_accepting", "1 if new groups and ops are accepted, 0 while draining.", {},
             status.daemon.state == "running" ? 1 : 0);
-  out.gauge("gradwire_clients", "Client processes that are connected.", {}, status.clients.size());
+  out.gauge("gradwire_clients", "Connected client processes.", {}, status.clients.size());
   std::map<std::string, int> states;
   for (const status::Group& group : status.groups) {
     ++states[group.aborted ? "aborted" : group.state];
@@ -75,7 +75,7 @@ void add_latency(Families& out, const status::OpLatency& latency) {
   const auto& [sum_ns, bounds_ns, counts] = latency;
   if (counts.empty() || counts.size() != bounds_ns.size()) return;
   auto& histogram = out.add("gradwire_op_latency_seconds",
-                            "Time from an op's posting by every member to its end on lane 0.",
+                            "Time from when every member has posted an op until it ends on lane 0.",
                             MetricType::Histogram, {})
                         .histogram;
   std::uint64_t below = 0;
@@ -95,35 +95,37 @@ void add_lane(Families& out, const status::Lane& lane) {
   const status::LaneCounters& counters = lane.counters;
   const auto count = [&](const char* metric, const char* help, std::uint64_t value,
                          double scale = 1) { out.counter(metric, help, {name}, value, scale); };
-  count("gradwire_lane_busy_seconds_total", "Time in rounds of the lane that did something.",
+  count("gradwire_lane_busy_seconds_total", "Time in rounds of the lane that did some work.",
         counters.busy_ns, kNs);
-  count("gradwire_lane_idle_seconds_total", "Time in rounds that found nothing, sleeps included.",
-        counters.idle_ns, kNs);
+  count("gradwire_lane_idle_seconds_total",
+        "Time in rounds of the lane that found no work, including sleep.", counters.idle_ns, kNs);
   count("gradwire_lane_sleep_seconds_total", "Time that the lane slept.", counters.sleep_ns, kNs);
   count("gradwire_lane_receive_packets_total", "Frames received.", counters.rx_packets);
   count("gradwire_lane_receive_bytes_total", "Bytes of frames received.", counters.rx_bytes);
   count("gradwire_lane_transmit_packets_total", "Frames sent.", counters.tx_packets);
   count("gradwire_lane_transmit_bytes_total", "Bytes of frames sent.", counters.tx_bytes);
-  count("gradwire_lane_transmit_refused_total", "Frames that a full port put off.",
+  count("gradwire_lane_transmit_refused_total", "Frames that waited because the port was full.",
         counters.tx_refused);
-  count("gradwire_lane_transmit_dropped_total", "Frames given up since a port took none for long.",
-        counters.tx_dropped);
-  count("gradwire_ops_done_total", "Ops whose share on the lane is done.", counters.ops_done);
+  count("gradwire_lane_transmit_dropped_total",
+        "Frames dropped because the port accepted none for too long.", counters.tx_dropped);
+  count("gradwire_ops_done_total", "Ops whose part on the lane is done.", counters.ops_done);
   count("gradwire_group_aborts_total", "Groups that aborted on the lane.", counters.aborts);
   count("gradwire_group_stuck_total",
-        "Groups that aborted since nothing moved though every rank had posted: a bug.",
+        "Groups aborted because nothing moved although every rank had posted: a bug.",
         counters.stuck);
   if (lane.lane == 0) {
-    out.counter("gradwire_op_bytes_total", "Bytes of ops that are done; its rate is algbw.", {},
+    out.counter("gradwire_op_bytes_total",
+                "Bytes of ops that are done; the rate of this counter is algbw.", {},
                 counters.op_bytes);
-    out.counter("gradwire_bus_bytes_total", "Bytes of ops x 2(n-1)/n; its rate is busbw.", {},
+    out.counter("gradwire_bus_bytes_total",
+                "Bytes of ops x 2(n-1)/n; the rate of this counter is busbw.", {},
                 counters.bus_bytes);
     if (lane.op_latency) add_latency(out, *lane.op_latency);
   }
   for (const status::Mempool& pool : lane.mempools) {
     const Labels labels = {name, {"mempool", pool.mempool}};
-    out.gauge("gradwire_mempool_free_mbufs", "Mbufs that are free.", labels, pool.free);
-    out.gauge("gradwire_mempool_mbufs", "Mbufs in all.", labels, pool.mbufs);
+    out.gauge("gradwire_mempool_free_mbufs", "Free mbufs.", labels, pool.free);
+    out.gauge("gradwire_mempool_mbufs", "All mbufs.", labels, pool.mbufs);
   }
 }
 
@@ -133,20 +135,20 @@ void add_transport(Families& out, const status::Lane& lane) {
   const auto count = [&](const char* metric, const char* help, std::uint64_t value) {
     out.counter(metric, help, {name}, value);
   };
-  count("gradwire_data_packets_sent_total", "Data packets sent, again or for the first time.",
+  count("gradwire_data_packets_sent_total", "Data packets sent, including retransmissions.",
         transport.data_packets_sent);
   count("gradwire_data_packets_received_total", "Data packets accepted.",
         transport.data_packets_received);
-  count("gradwire_retransmissions_total", "Data packets sent again.", transport.retransmissions);
+  count("gradwire_retransmissions_total", "Data packets retransmitted.", transport.retransmissions);
   count("gradwire_probes_total", "Probes sent at a probe timeout.", transport.probes);
-  count("gradwire_ecn_ce_packets_total", "Data packets that came with Congestion Experienced.",
+  count("gradwire_ecn_ce_packets_total", "Data packets received with Congestion Experienced.",
         transport.ecn_ce_received);
-  count("gradwire_spilled_chunks_total", "Chunks finished to memory, to be sent from there.",
+  count("gradwire_spilled_chunks_total", "Chunks finished into memory, to be sent from there.",
         transport.spills);
-  count("gradwire_copied_payloads_total", "Payloads copied since an mbuf was shared.",
+  count("gradwire_copied_payloads_total", "Payloads copied because their mbuf was shared.",
         transport.copies);
   constexpr const char* kStall =
-      "Time with an unfinished op in which nothing arrived and nothing was acknowledged.";
+      "Time with an unfinished op during which nothing arrived and nothing was acknowledged.";
   out.counter("gradwire_stall_seconds_total", kStall, {name, {"neighbor", "upstream"}},
               transport.stalled_on_upstream_ns, kNs);
   out.counter("gradwire_stall_seconds_total", kStall, {name, {"neighbor", "downstream"}},
@@ -162,7 +164,7 @@ void add_transport(Families& out, const status::Lane& lane) {
 
 void add_port(Families& out, const status::Port& port) {
   const ClientMetric::Label name = {"port", port.device};
-  out.gauge("gradwire_port_up", "1 where the link is up.", {name, {"driver", port.driver}},
+  out.gauge("gradwire_port_up", "1 if the link is up.", {name, {"driver", port.driver}},
             port.up ? 1 : 0);
   constexpr const char* kHelp = "Packets that the port lost or refused, as its driver counts them.";
   const auto errors = [&](const char* reason, std::uint64_t value) {
@@ -180,20 +182,21 @@ void add_group(Families& out, const status::Group& group) {
     const Labels labels = {{"group", status::hidden_name(group.handle)},
                            {"epoch", std::to_string(group.epoch)},
                            {"lane", std::to_string(shard.lane)}};
-    out.gauge("gradwire_smoothed_rtt_seconds", "smoothed_rtt to the downstream rank (RFC 9002).",
-              labels, shard.smoothed_rtt_us, kUs);
-    out.gauge("gradwire_min_rtt_seconds", "min_rtt to the downstream rank (RFC 9002).", labels,
-              shard.min_rtt_us, kUs);
+    out.gauge("gradwire_smoothed_rtt_seconds",
+              "Smoothed RTT to the downstream rank (smoothed_rtt of RFC 9002).", labels,
+              shard.smoothed_rtt_us, kUs);
+    out.gauge("gradwire_min_rtt_seconds", "Least RTT to the downstream rank (min_rtt of RFC 9002).",
+              labels, shard.min_rtt_us, kUs);
     out.gauge("gradwire_in_flight_bytes", "Bytes sent downstream and not acknowledged.", labels,
               shard.bytes_in_flight);
-    out.gauge("gradwire_window_bytes", "The most that congestion control lets be in flight.",
+    out.gauge("gradwire_window_bytes", "How many bytes congestion control allows in flight.",
               labels, shard.window_bytes);
-    out.gauge("gradwire_probe_timeouts_in_a_row", "pto_count of RFC 9002.", labels,
-              shard.pto_count);
+    out.gauge("gradwire_probe_timeouts_in_a_row",
+              "Probe timeouts in a row (pto_count of RFC 9002).", labels, shard.pto_count);
     Labels neighbor = labels;
     neighbor.push_back({"neighbor", "upstream"});
     constexpr const char* kSilence =
-        "Time since a neighbor was heard last, while this lane polled.";
+        "Time since the last packet from a neighbor, while this lane polled.";
     out.gauge("gradwire_neighbor_silence_seconds", kSilence, neighbor, shard.upstream_silence_s);
     neighbor.back().value = "downstream";
     out.gauge("gradwire_neighbor_silence_seconds", kSilence, neighbor, shard.downstream_silence_s);
@@ -214,8 +217,8 @@ std::vector<MetricFamily> metrics_of(const status::DaemonStatus& status) {
   double oldest_s = 0;
   for (const status::Op& op : status.ops) oldest_s = std::max(oldest_s, op.since_s.value_or(0));
   out.gauge("gradwire_oldest_wait_seconds",
-            "How long the unfinished op that waits longest has made no progress; 0 without one.",
-            {}, oldest_s);
+            "How long the slowest unfinished op has made no progress; 0 if there is none.", {},
+            oldest_s);
   return out.take();
 }
 

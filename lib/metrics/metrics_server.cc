@@ -52,16 +52,17 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& a
                                                             std::shared_ptr<StatusBoard> board) {
   if (address.rfind(':') == std::string::npos || !is_loopback(address)) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("daemon.metrics = {}: must be a loopback address with a port, as "
-                            "127.0.0.1:9464: there is no authentication",
+                fmt::format("daemon.metrics = {}: must be a loopback address with a port, such as "
+                            "127.0.0.1:9464, because there is no authentication",
                             address));
   }
   try {
     return std::unique_ptr<MetricsServer>(
         new MetricsServer(std::make_unique<Impl>(address, std::move(board))));
   } catch (const std::exception& error) {
-    return fail(ErrorCode::kSystem,
-                fmt::format("daemon.metrics = {}: cannot be served: {}", address, error.what()));
+    return fail(
+        ErrorCode::kSystem,
+        fmt::format("daemon.metrics = {}: starting the server failed: {}", address, error.what()));
   }
 }
 

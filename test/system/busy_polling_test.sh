@@ -7,7 +7,7 @@
 daemon_lanes=2
 memif_ring_start 2 --lanes.polling busy --limits.groups 4
 for i in 0 1; do
-  expect_text "daemon $i warns" "lanes.polling = busy, but other processes use its core too" \
+  expect_text "daemon $i warns" "lanes.polling = busy, but its core is not isolated" \
     "$(daemon_log $i)"
 done
 # A handful of ops: each takes some turns of 4 to 20 ms.

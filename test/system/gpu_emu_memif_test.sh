@@ -32,7 +32,7 @@ sums() {
 }
 
 gpu_ring '' --gpu.staging mapped --gpu.kernel launch
-expect_text "the path is reported at start" 'payloads go mapped .*kernels by launch' \
+expect_text "the path is reported at start" 'path of payloads: mapped .*kernels: launch' \
   "$(daemon_log 0)"
 sums mapped
 stop_ring
@@ -50,10 +50,10 @@ stop_ring
 gpu_ring 'cpu_map=0' --gpu.staging auto
 sums mapped
 expect_text "what auto could not have is a warning" \
-  'falls back to mapped: gpudirect: port net_memif0: net_memif cannot: .*no GDRCopy' \
+  'falls back to mapped: gpudirect: port net_memif0: driver net_memif cannot .*: .*no GDRCopy' \
   "$(daemon_log 0)"
 "$gradwire_cli" status --socket "$(daemon_socket 0)" >"$run_dir/status" 2>&1
-expect_text "and the status says the path and why" 'payloads go mapped .*no GDRCopy' \
+expect_text "and the status says the path and why" 'path of payloads: mapped .*no GDRCopy' \
   "$run_dir/status"
 stop_ring
 
@@ -110,10 +110,11 @@ daemon_eal=(-d "$gpu_emu" --vdev gpu_emu0,guard=1)
 daemon_write_config 0 net_ring0=10.77.0.1/24,9000
 daemon_start 0 --vdev net_ring0 -- --gpu.device gpu_emu0 --gpu.staging auto
 daemon_wait_ready 0 || fail "no daemon with gpudirect"
-expect_text "the path is reported" 'payloads go gpudirect .every port splits' "$(daemon_log 0)"
+expect_text "the path is reported" 'path of payloads: gpudirect .every port receives' \
+  "$(daemon_log 0)"
 expect_text "and for each port" 'net_ring0: .*payloads in GPU memory' "$(daemon_log 0)"
 "$gradwire_cli" status --socket "$(daemon_socket 0)" >"$run_dir/status" 2>&1
-expect_text "the status says it" 'payloads go gpudirect' "$run_dir/status"
+expect_text "the status says it" 'path of payloads: gpudirect' "$run_dir/status"
 expect_stop 0 TERM
 expect_text "its mempool is given back before the GPU ends" \
   'closed: 0 allocations and 0 registrations left' "$(daemon_log 0)"
@@ -122,7 +123,7 @@ step "auto goes on where GPU memory has no room for payloads"
 daemon_eal=(-d "$gpu_emu" --vdev gpu_emu0,memory_mib=8)
 daemon_start 0 --vdev net_ring0 -- --gpu.device gpu_emu0 --gpu.staging auto
 eventually 20 grep -q 'falls back to copy' "$(daemon_log 0)" || daemon_wait_ready 0
-expect_text "with a warning that says so" 'falls back to .*gpudirect: .*cannot be had' \
+expect_text "with a warning that says so" 'falls back to .*gpudirect: .*could not be allocated' \
   "$(daemon_log 0)"
 daemon_stop 0 TERM
 
@@ -138,5 +139,5 @@ expect_text "the error names it and what there is" 'gpu_cuda0.*gpu_emu0' "$(daem
 daemon_start 0 "${vdevs[@]}" -- --gpu.device gpu_emu0 --gpu.staging gpudirect
 eventually 20 daemon_gone 0 || fail "a daemon runs with gpudirect on memif"
 expect_text "the error says which port, and why" \
-  'gpu.staging = gpudirect: port net_memif0: net_memif cannot: .*choose copy or mapped' \
+  'gpu.staging = gpudirect: port net_memif0: driver net_memif cannot .*: .*choose copy or mapped' \
   "$(daemon_log 0)"

@@ -64,8 +64,8 @@ def broken_messages(path):
         ("one byte", "shorter than its header", lambda c: c.send_bytes(b"G")),
         ("a wrong magic", "magic 0x", lambda c: c.send(DESCRIBE, magic=0x21212121)),
         ("another version", "version 2", lambda c: c.send(DESCRIBE, version=2)),
-        ("a length too large", "says 4096 bytes", lambda c: c.send(DESCRIBE, size=4096)),
-        ("a length too small", "says 3 bytes", lambda c: c.send(DESCRIBE, size=3)),
+        ("a length too large", "header says 4096", lambda c: c.send(DESCRIBE, size=4096)),
+        ("a length too small", "header says 3", lambda c: c.send(DESCRIBE, size=3)),
         ("a message of 140 kB", "more than 131072 bytes", lambda c: c.send(JOIN, bytes(140_000))),
         ("twelve descriptors", "descriptors", lambda c: c.send(OPEN, fds=[pipe[0]] * 12)),
     ]
@@ -87,7 +87,7 @@ def wrong_requests(sockets):
     path = sockets[0]
     early = RawClient(path)
     for kind in (ALLOCATE, FREE, JOIN, LEAVE, ABORT, 77, 65535):
-        refused(f"type {kind} before open", "before an open", lambda k=kind: early.call(k))
+        refused(f"type {kind} before open", "came before 'open'", lambda k=kind: early.call(k))
     refused("open of no bytes", "must have 8", lambda: early.call(OPEN))
     refused("open of another ABI", "ABI version 9",
             lambda: early.call(OPEN, struct.pack("=II", 9, 0)))
@@ -96,7 +96,7 @@ def wrong_requests(sockets):
     bystander = RawClient(path).open()
     foreign = bystander.allocate(4096)[0]
     refused("open twice", "open already", client.open)
-    refused("an unknown type", "unknown", lambda: client.call(77))
+    refused("an unknown type", "does not know", lambda: client.call(77))
     for kind, size in ((ALLOCATE, 8), (FREE, 8), (LEAVE, 8), (ABORT, 168)):
         for body in (b"", bytes(size - 1), bytes(size + 1), bytes(5000)):
             refused(f"type {kind} of {len(body)} bytes", f"must have {size}",
@@ -109,11 +109,11 @@ def wrong_requests(sockets):
                 lambda m=memory: client.call(FREE, struct.pack("=II", m, 0)))
     for group in (0, TOP, handle + 1000):
         for kind in (LEAVE, ABORT):
-            refused(f"type {kind} of group {group}", "not of a group",
+            refused(f"type {kind} of group {group}", "does not name a group",
                     lambda k=kind, g=group: client.call(
                         k, struct.pack("=Q", g) + bytes(160 if k == ABORT else 0)))
     for kind in (LEAVE, ABORT):
-        refused(f"type {kind} of a group of others", "not of a group",
+        refused(f"type {kind} of a group of others", "does not name a group",
                 lambda k=kind: bystander.call(
                     k, struct.pack("=Q", handle) + bytes(160 if k == ABORT else 0)))
 
@@ -131,12 +131,12 @@ def wrong_requests(sockets):
     join("no ranks", "", nranks=0, table=b"")
     join("65535 ranks", "", nranks=65535)
     join("65535 ranks of no table", "", nranks=65535, table=b"")
-    join("a rank outside", "rank 9 of a group of 2", rank=9)
+    join("a rank outside", "rank 9 in a group of 2", rank=9)
     join("no members", "0 members", members=0)
     join("60000 members", "60000 members", members=60000)
-    join("a member outside", "member 5 of a rank of 1", member=5)
+    join("a member outside", "member 5 in a rank of 1", member=5)
     join("group 0", "group id 0", group=0)
-    join("a timeout of weeks", "ms, at most", timeout=2**32 - 1)
+    join("a timeout of weeks", "ms, must be at most", timeout=2**32 - 1)
     join("the same daemon twice", "the same daemon", table=own + own)
     join("another's place", "", rank=1)
     join("a table of zeros", "", table=bytes(448))

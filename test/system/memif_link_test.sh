@@ -38,7 +38,7 @@ daemon_stop 0 KILL || true
 eventually 10 grep -q "memif link went down: waiting for a server at $link0" "$(daemon_log 1)" ||
   fail "the client's daemon does not notice"
 start 0
-expect_text "a new one removes what it left" "removed $link0, which a server that is gone" \
+expect_text "a new one removes what it left" "removed $link0, left behind by a server" \
   "$(daemon_log 0)"
 sums "and they sum; the client's daemon was not started anew"
 
@@ -57,10 +57,10 @@ refused() {
   ((status == 1)) || { cat "$run_dir/refused" && fail "it ended with status $status, not 1"; }
 }
 refused "$(memif_vdev 0 server 0)"
-expect_text "somebody listens there" "something listens on $link0 already" "$run_dir/refused"
+expect_text "somebody listens there" "another process already listens on $link0" "$run_dir/refused"
 echo precious >"$run_dir/link9.sock"
 refused "$(memif_vdev 0 server 9)"
-expect_text "a file" "link9.sock is there and is not a socket" "$run_dir/refused"
+expect_text "a file" "link9.sock exists and is not a socket" "$run_dir/refused"
 [[ $(<"$run_dir/link9.sock") == precious ]] || fail "the file was touched"
 sums "the first goes on"
 for i in 0 1; do expect_stop $i TERM; done

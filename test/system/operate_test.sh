@@ -9,7 +9,7 @@ check() { "$python" "$repo_root/test/system/operate.py" "$@"; }
 
 memif_ring_start 2
 expect_text "an idle daemon has no group" '^no group' <(gradwire groups)
-expect_text "and no op" '^no op is under way' <(gradwire ops)
+expect_text "and no op" '^no op is in progress' <(gradwire ops)
 
 mkdir "$run_dir/job"
 for rank in 0 1; do
@@ -54,11 +54,11 @@ expect_text "ops, as text" 'rank 1' <(gradwire ops)
 status=0
 gradwire drain --timeout 0.5 >"$run_dir/drain.out" 2>&1 || status=$?
 ((status == 1)) || fail "draining with an op under way: status $status"
-expect_text "what is under way is waited for" 'still under way' "$run_dir/drain.out"
+expect_text "what is under way is waited for" 'still in progress' "$run_dir/drain.out"
 expect_text "the daemon says that it drains" '^gradwired .* draining' <(gradwire status)
 kill -CONT "${background[job-1]}"
 # The job's group may be gone with its process before the answer counts it.
-expect_text "drained" '^drained: no op is under way; [01] groups' <(gradwire drain --timeout 20)
+expect_text "drained" '^drained: no op is in progress; [01] groups' <(gradwire drain --timeout 20)
 ended job-0 && fail "the job goes on in a drained daemon"
 expect_text "the job is told why" 'being drained' "$run_dir/job-0.out"
 end_process "${background[job-1]}"
@@ -69,7 +69,7 @@ status=0
 "$gradwire_perf" --socket "$(daemon_socket 0)" --rank 0 --nranks 1 --rendezvous "$run_dir/refused" \
   -b 64 -e 64 -n 1 >"$run_dir/refused.out" 2>&1 || status=$?
 ((status != 0)) || fail "a group was formed in a drained daemon"
-expect_text "no new group" 'being drained: it forms no new group' "$run_dir/refused.out"
+expect_text "no new group" 'draining and forms no new group' "$run_dir/refused.out"
 expect_text "resumed" '^running' <(gradwire drain --resume)
 expect "a group again" "$python" "$repo_root/test/system/sums.py" --sizes 1,1000 $(sockets 2)
 
@@ -78,7 +78,7 @@ expect "a group again" "$python" "$repo_root/test/system/sums.py" --sizes 1,1000
 node=$(gradwire status --json | "$python" -c 'import json, sys
 print(json.load(sys.stdin)["daemon"]["numa_node"])')
 expect_text "clients and the status agree on the node" "^node: $node\$" "$run_dir/members.out"
-expect_text "who is late with an op is named" '^op: .*member 1 of this rank .*has not called it' \
+expect_text "who is late with an op is named" '^op: .*member 1 of this rank .*has not posted it' \
   "$run_dir/members.out"
 expect_text "and who is late with leaving" '^leave: TIMED_OUT.*waits for: member 1 to leave' \
   "$run_dir/members.out"

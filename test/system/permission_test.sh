@@ -51,7 +51,7 @@ quotas() { "$python" "$repo_root/test/system/quotas.py" "$1" "$(daemon_socket 0)
 "${as_nobody[@]}" "$python" "$repo_root/test/system/quotas.py" groups "$(daemon_socket 0)" \
   >"$run_dir/groups.out"
 expect_text "its first group is formed" '^formed' "$run_dir/groups.out"
-expect_text "the next is refused" 'user 65534 has 1 groups, and limits.user_groups = 1' \
+expect_text "the next is refused" 'user 65534 already has 1 groups, and limits.user_groups = 1' \
   "$run_dir/groups.out"
 # A client counts until the lanes have let go of what it had.
 clients_are() {
@@ -63,13 +63,13 @@ eventually 30 clients_are 0 || fail "the daemon keeps what nobody had"
 background hoard "${as_nobody[@]}" "$python" "$repo_root/test/system/quotas.py" hold \
   "$(daemon_socket 0)" 2
 eventually 30 grep -q 'one more' "$run_dir/hoard.out" || fail "nobody gets no client"
-expect_text "its third client is refused" 'user 65534 has 2 .*limits.user_clients = 2' \
+expect_text "its third client is refused" 'user 65534 already has 2 .*limits.user_clients = 2' \
   "$run_dir/hoard.out"
 status=0
 "${as_nobody[@]}" "$gradwire_cli" status --socket "$(daemon_socket 0)" >"$run_dir/out" 2>&1 ||
   status=$?
 ((status == 1)) || fail "nobody's status is answered beyond its quota: status $status"
-expect_text "its tools are told so too" 'hung up: user 65534 has .*limits.user_clients = 2' \
+expect_text "its tools are told too" 'hung up: user 65534 already has .*limits.user_clients = 2' \
   "$run_dir/out"
 expect_text "root's group is formed" '^formed' <(quotas groups)
 eventually 30 clients_are 2 || fail "the daemon keeps what root had"

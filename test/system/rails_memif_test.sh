@@ -25,4 +25,4 @@ memif_ring_start 2
 expect "sums over the first link" "$python" "$repo_root/test/system/sums.py" \
   --sizes 1,300001 $(sockets 2)
 expect_text "a lane too few for two links is warned of" \
-  'warn.*2 networks lead to rank 1, and 1 lanes use 1 of them' "$(daemon_log 0)"
+  'warn.*2 networks lead to rank 1, but 1 lanes use only 1 of them' "$(daemon_log 0)"

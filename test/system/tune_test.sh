@@ -53,7 +53,7 @@ step "nobody listens"
 expect_text "and where is said" "127.0.0.1:$port does not answer within 0.5 s" "$run_dir/alone"
 step "nobody comes"
 ! tune 0 --listen "$port" --wait 0.5 >"$run_dir/alone" 2>&1 || fail "it found a peer"
-expect_text "and what to do is said" "nobody came to TCP port $port" "$run_dir/alone"
+expect_text "and what to do is said" "no peer connected to TCP port $port" "$run_dir/alone"
 
 step "the control connection stands, and the link does not"
 step_seconds=1
@@ -68,4 +68,4 @@ expect_text "rank 1 too" 'the peer gave up: no all-reduce' "$run_dir/follower.ou
 memif_rank_start 0 2
 daemon_wait_ready 0 || fail "the daemon does not start"
 ! tune 0 --listen "$port" >"$run_dir/busy" 2>&1 || fail "it tunes under a daemon"
-expect_text "a daemon in the way is named" 'a daemon runs at .*gw0.sock' "$run_dir/busy"
+expect_text "a daemon in the way is named" 'a daemon is running at .*gw0.sock' "$run_dir/busy"

@@ -94,11 +94,11 @@ Result<void> GpuDevice::find() {
     emulated_ = options_.device.starts_with(kEmulatedPrefix);
     return {};
   }
-  return fail(ErrorCode::kNotFound,
-              fmt::format("gpu.device = {}: the EAL knows no such GPU (it knows: {}); load its "
-                          "driver and make it, such as with -d librte_gpu_cuda.so --vdev "
-                          "gpu_cuda0,id=0",
-                          options_.device, device_names()));
+  return fail(
+      ErrorCode::kNotFound,
+      fmt::format("gpu.device = {}: the EAL has no GPU of this name (it has: {}); load its driver "
+                  "and create it, such as by -d librte_gpu_cuda.so --vdev gpu_cuda0,id=0",
+                  options_.device, device_names()));
 }
 
 Result<void> GpuDevice::fall_back(const std::string& why_no_gpudirect) {
@@ -118,7 +118,7 @@ Result<void> GpuDevice::choose_path() {
     const std::string refused = why_not_gpudirect(reason);
     if (refused.empty()) {
       path_ = PayloadPath::kGpuDirect;
-      path_reason_ = "every port splits payloads off into its memory";
+      path_reason_ = "every port receives payloads into its memory";
       return {};
     }
     if (options_.staging == Staging::kGpuDirect) {
@@ -140,18 +140,17 @@ Result<void> GpuDevice::choose_path() {
     // kernel's reads over the bus.
     if (path_ == PayloadPath::kMapped) {
       passed_by += "; copy: " + reason;
-      path_reason_ = "the next that is to be had: " + passed_by;
+      path_reason_ = "the next best that works:  " + passed_by;
     }
     warnings_.push_back(fmt::format("GPU {}: gpu.staging = auto falls back to {}: {}",
                                     options_.device, name_of(path_), passed_by));
   }
   if (path_ == PayloadPath::kCopyEngine && options_.kernel == KernelMode::kPersistent) {
-    return fail(
-        ErrorCode::kUnsupported,
-        fmt::format("gpu.kernel = persistent with gpu.staging = copy: {}, and a copy engine "
-                    "does not wait for a kernel that never ends; choose gpu.kernel = launch "
-                    "or gpu.staging = mapped",
-                    path_reason_));
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("gpu.kernel = persistent with gpu.staging = copy: {}, and a copy "
+                            "engine waits for a kernel to end, which a persistent one never does; "
+                            "choose gpu.kernel = launch or gpu.staging = mapped",
+                            path_reason_));
   }
   return {};
 }
@@ -159,12 +158,13 @@ Result<void> GpuDevice::choose_path() {
 std::string GpuDevice::why_not_gpudirect(const std::string& why_not_mapping) const {
   if (!options_.why_no_gpudirect.empty()) return options_.why_no_gpudirect;
   if (options_.kernel == KernelMode::kPersistent) {
-    return "gpu.kernel = persistent: what a port writes into GPU memory is sure to be seen by "
-           "kernels that start afterwards alone";
+    return "gpu.kernel = persistent: only kernels that start after a port has written into GPU "
+           "memory are sure to see it";
   }
   if (!why_not_mapping.empty()) {
-    return fmt::format("the CPU has to read what ports put there of packets that are no chunks: {}",
-                       why_not_mapping);
+    return fmt::format(
+        "the CPU must be able to read packets other than chunks that ports put there: {}",
+        why_not_mapping);
   }
   return {};
 }
@@ -174,8 +174,9 @@ Result<std::string> GpuDevice::why_not_cpu_mapping() const {
   constexpr std::size_t kProbeBytes = 65'536;
   void* probe = rte_gpu_mem_alloc(id_, kProbeBytes, 65'536);
   if (probe == nullptr) {
-    return fail(ErrorCode::kResourceExhausted,
-                error_text(fmt::format("{} bytes of its memory cannot be had", kProbeBytes)));
+    return fail(
+        ErrorCode::kResourceExhausted,
+        error_text(fmt::format("{} bytes of its memory could not be allocated", kProbeBytes)));
   }
   const bool mapped = rte_gpu_mem_cpu_map(id_, kProbeBytes, probe) != nullptr;
   const bool ordered = mapped && rte_gpu_wmb(id_) == 0;
@@ -194,21 +195,22 @@ std::vector<std::string> GpuDevice::facts() const {
   return {
       fmt::format("GPU {}: {}, {} multiprocessors, {} MiB, NUMA node {}", options_.device,
                   emulated_ ? "emulated in host memory" : "CUDA", processors_, memory_bytes_ >> 20,
-                  numa_node_ < 0 ? "not known" : fmt::format("{}", numa_node_)),
-      fmt::format("GPU {}: reduces every chunk; payloads go {} ({}), kernels by {}",
+                  numa_node_ < 0 ? "unknown" : fmt::format("{}", numa_node_)),
+      fmt::format("GPU {}: reduces every chunk; path of payloads: {} ({}); kernels: {}",
                   options_.device, name_of(path_), path_reason_, name_of(options_.kernel))};
 }
 
 Result<void> GpuDevice::register_host(void* address, std::size_t bytes, const std::string& what) {
   const Quiet quiet(*this);
   if (!quiet.ok()) {
-    return fail(ErrorCode::kUnavailable,
-                fmt::format("GPU {}: {} cannot be registered: its kernel does not park",
-                            options_.device, what));
+    return fail(
+        ErrorCode::kUnavailable,
+        fmt::format("GPU {}: {} could not be registered: its persistent kernel did not pause",
+                    options_.device, what));
   }
   if (rte_gpu_mem_register(id_, bytes, address) == 0) return {};
   return fail(ErrorCode::kResourceExhausted,
-              error_text(fmt::format("{} ({} bytes) cannot be registered", what, bytes)));
+              error_text(fmt::format("{} ({} bytes) could not be registered", what, bytes)));
 }
 
 void GpuDevice::unregister_host(void* address) noexcept {
@@ -223,10 +225,11 @@ Result<void*> GpuDevice::allocate_host(std::size_t bytes) {
   bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   void* memory = rte_zmalloc("gpu_queue", bytes, kPageBytes);
   if (memory == nullptr) {
-    return fail(ErrorCode::kResourceExhausted,
-                fmt::format("{} bytes of EAL memory for a GPU queue cannot be had: give the EAL "
-                            "more (-m)",
-                            bytes));
+    return fail(
+        ErrorCode::kResourceExhausted,
+        fmt::format(
+            "{} bytes of EAL memory for a GPU queue could not be allocated: give the EAL more (-m)",
+            bytes));
   }
   if (auto registered = register_host(memory, bytes, "a queue"); !registered) {
     rte_free(memory);
@@ -245,7 +248,7 @@ Result<std::byte*> GpuDevice::allocate(std::size_t bytes, std::uint32_t align) {
   void* memory = quiet.ok() ? rte_gpu_mem_alloc(id_, bytes, align) : nullptr;
   if (memory == nullptr) {
     return fail(ErrorCode::kResourceExhausted,
-                error_text(fmt::format("{} bytes of its memory cannot be had", bytes)));
+                error_text(fmt::format("{} bytes of its memory could not be allocated", bytes)));
   }
   return static_cast<std::byte*>(memory);
 }
@@ -271,7 +274,8 @@ Result<SharedGpuMemory> GpuDevice::allocate_shared(std::size_t bytes) {
   constexpr std::size_t kPageBytes = 4096;
   const std::size_t unit = emulated_ ? kPageBytes : gpu::Device::kExportBytes;
   if (bytes > SIZE_MAX - unit) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("{} bytes of GPU memory", bytes));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} bytes of GPU memory are more than there can be", bytes));
   }
   SharedGpuMemory out;
   out.bytes = (bytes + unit - 1) / unit * unit;
@@ -294,7 +298,7 @@ Result<SharedGpuMemory> GpuDevice::share(SharedGpuMemory memory) {
   }
   auto handle = cuda_->export_memory(memory.address);
   if (!handle) {
-    return fail(handle.error().code, fmt::format("GPU {}: its memory cannot be shared: {}",
+    return fail(handle.error().code, fmt::format("GPU {}: its memory could not be shared: {}",
                                                  options_.device, handle.error().message));
   }
   memory.cuda = CudaExport{cuda_->uuid(), *handle};
@@ -304,8 +308,8 @@ Result<SharedGpuMemory> GpuDevice::share(SharedGpuMemory memory) {
 Result<SharedReadyEvent> GpuDevice::make_ready_event() {
   if (cuda_ == nullptr) {
     return fail(ErrorCode::kUnsupported,
-                fmt::format("GPU {}: clients' memory is not on a CUDA device, so no stream orders "
-                            "it",
+                fmt::format("GPU {}: the memory of clients is not on a CUDA device, so no CUDA "
+                            "stream can order access to it",
                             options_.device));
   }
   auto event = cuda_->make_event();

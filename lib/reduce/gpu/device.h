@@ -36,7 +36,7 @@ struct GpuOptions {
   std::uint32_t persistent_sms = defaults::kPersistentSms;
   bool client_memory = false;  ///< clients' gradient memory is made on the GPU
   /// Why the ports cannot receive into its memory; empty: they can.
-  std::string why_no_gpudirect = "no port splits payloads off";
+  std::string why_no_gpudirect = "no port receives payloads into GPU memory";
   friend bool operator==(const GpuOptions&, const GpuOptions&) = default;
 };
 

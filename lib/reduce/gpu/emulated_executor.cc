@@ -192,7 +192,7 @@ Result<std::unique_ptr<Executor>> make_emulated_executor(const QueueMemory& memo
       device->version != EmulatedDevice::kVersion) {
     return fail(
         ErrorCode::kUnsupported,
-        "the gpu_emu driver that is loaded is not of this build: load this build's with -d");
+        "the loaded gpu_emu driver is from another build: load the one of this build with -d");
   }
   return std::make_unique<EmulatedExecutor>(memory, options);
 }

@@ -121,7 +121,7 @@ TEST_CASE("two networks in common are two rails, and both have to answer") {
   join_over_two_networks(daemon, 2);
   CHECK(daemon.lanes.plan_requests.empty());
   CHECK_THAT(daemon.group_json()["waits_for"][0].get<std::string>(),
-             Catch::Contains("(10.5.0.2) has not answered for its MAC address on port 7"));
+             Catch::Contains("(10.5.0.2) does not answer ARP on port 7"));
   daemon.lanes.silent.clear();
   daemon.poll();
   const PlanRequest& plan = daemon.lanes.plan_requests.at(0);
@@ -179,13 +179,14 @@ TEST_CASE("a member that does not fit the others is refused, and they go on") {
   daemon.open(3, 777);
   daemon.join(1, join_body(0, table_of(2), 0, 2));
   daemon.join(2, join_body(0, table_of(2), 0, 2));
-  daemon.refused(2, ErrorCode::kBusy, "member 0 has joined already (pid 1001)");
+  daemon.refused(2, ErrorCode::kBusy, "member 0 has already joined (pid 1001)");
   daemon.join(1, join_body(0, table_of(2), 1, 2));
-  daemon.refused(1, ErrorCode::kBusy, "this connection has joined as member 0");
+  daemon.refused(1, ErrorCode::kBusy, "this connection has already joined as member 0");
   daemon.join(2, join_body(0, table_of(2), 1, 3));
-  daemon.refused(2, ErrorCode::kMismatch, "says 3 members a rank, the others here say 2");
+  daemon.refused(2, ErrorCode::kMismatch,
+                 "joined with 3 members per rank, the others on this daemon with 2");
   daemon.join(2, join_body(0, table_of(3), 1, 2));
-  daemon.refused(2, ErrorCode::kMismatch, "2 ranks and 3");
+  daemon.refused(2, ErrorCode::kMismatch, "2 ranks against 3");
   auto table = table_of(2);
   table[1].incarnation = 555;
   daemon.join(2, join_body(0, table, 1, 2));
@@ -211,7 +212,7 @@ TEST_CASE("a bad table is refused before anybody waits") {
   table = table_of(2);
   table[1].addresses[0].ip[0] = 11;
   daemon.join(1, join_body(0, table));
-  daemon.refused(1, ErrorCode::kInvalidArgument, "no network in common");
+  daemon.refused(1, ErrorCode::kInvalidArgument, "shares no IP network");
   table = table_of(2);
   table[1].addresses[0] = table[0].addresses[0];
   daemon.join(1, join_body(0, table));
@@ -229,7 +230,7 @@ TEST_CASE("the same key is refused until it is closed; the next epoch is not") {
   daemon.open(2);
   const std::uint64_t first = daemon.form({1});
   daemon.join(2, join_body(0, table_of(2)));
-  daemon.refused(2, ErrorCode::kBusy, "formed on this daemon");
+  daemon.refused(2, ErrorCode::kBusy, "already exists on this daemon (it is formed)");
   auto next = join_body(0, table_of(2));
   next.request.epoch = 2;
   daemon.join(2, next);
@@ -276,7 +277,7 @@ TEST_CASE("a user has a bound on groups, which leaves room for others") {
   body.request.group_id = 13;
   daemon.join(3, body);
   daemon.refused(3, ErrorCode::kResourceExhausted,
-                 "user 500 has 2 groups, and limits.user_groups = 2");
+                 "user 500 already has 2 groups, and limits.user_groups = 2");
   body.table[0] = test::rank_info(0, 2, 501);
   daemon.join(4, body, 501);
   CHECK(daemon.manager->group_count() == 3);
@@ -322,7 +323,7 @@ TEST_CASE("a timeout names the neighbour whose MAC address is unknown") {
   daemon.advance(daemon.options.limits.formation_default_ns);
   const auto sent = daemon.take(1);
   CHECK(sent.code() == ErrorCode::kTimedOut);
-  CHECK_THAT(sent.error(), Catch::Contains("upstream rank 2 (10.0.0.3) has not answered"));
+  CHECK_THAT(sent.error(), Catch::Contains("upstream rank 2 (10.0.0.3) does not answer ARP"));
   CHECK_THAT(sent.error(), !Catch::Contains("10.0.0.2"));
 }
 

@@ -50,7 +50,7 @@ TEST_CASE("a client names only its own groups, and only once they are formed") {
   daemon.open(2);
   const std::uint64_t handle = daemon.form({1});
   daemon.leave(2, handle);
-  daemon.refused(2, ErrorCode::kNotFound, "not of a group that this client is a member of");
+  daemon.refused(2, ErrorCode::kNotFound, "does not name a group that this client is a member of");
   ipc::AbortRequest abort;
   abort.group_handle = handle;
   daemon.send(2, MessageType::kAbort, abort);
@@ -94,7 +94,7 @@ TEST_CASE("members that do not follow one that left abort the group in bounded t
   daemon.advance(1);
   CHECK(daemon.lanes.count(RequestType::kAbortGroup) == 2);
   const std::string text = daemon.take_abort_event(1, handle);
-  CHECK_THAT(text, Catch::Contains("member 0 (pid 1001) did not, member 1 (pid 1002) left"));
+  CHECK_THAT(text, Catch::Contains("member 0 (pid 1001) did not leave, member 1 (pid 1002) left"));
   daemon.take_abort_event(2, handle);
   daemon.lanes.finish(RequestType::kLeaveGroup);
   daemon.poll();

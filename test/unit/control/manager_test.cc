@@ -25,19 +25,19 @@ TEST_CASE("everything else needs an open first") {
   for (const auto type : {MessageType::kAllocate, MessageType::kFree, MessageType::kJoin,
                           MessageType::kLeave, MessageType::kAbort}) {
     daemon.send(1, type, {});
-    daemon.refused(1, ErrorCode::kInvalidArgument, "before an open");
+    daemon.refused(1, ErrorCode::kInvalidArgument, "came before 'open'");
   }
   // Nor does one help whose answer is still to come.
   daemon.lanes.answers.clear();
   daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
   daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{4096});
-  daemon.refused(1, ErrorCode::kInvalidArgument, "before an open");
+  daemon.refused(1, ErrorCode::kInvalidArgument, "came before 'open'");
 }
 
 TEST_CASE("bodies of wrong size are refused, whatever the type") {
   FakeDaemon daemon;
   daemon.send(1, MessageType::kOpen, {});
-  daemon.refused(1, ErrorCode::kInvalidArgument, "open request of 0 bytes");
+  daemon.refused(1, ErrorCode::kInvalidArgument, "request 'open' of 0 bytes");
   daemon.open(1);
   const std::vector<std::byte> bytes(1000);
   for (const auto type : {MessageType::kOpen, MessageType::kAllocate, MessageType::kFree,

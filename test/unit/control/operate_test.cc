@@ -37,14 +37,14 @@ TEST_CASE("draining waits for the lane's word, and refuses new groups meanwhile 
   auto other = join_body(0, table_of(2));
   other.request.group_id = 0xbeef;
   daemon.join(1, other);
-  daemon.refused(1, ErrorCode::kUnavailable, "being drained: it forms no new group");
+  daemon.refused(1, ErrorCode::kUnavailable, "draining and forms no new group");
 
   REQUIRE(daemon.lanes.finish(RequestType::kDrain) == 1);
   daemon.poll();
   CHECK(json_of(daemon.take(9)) == json({{"state", "drained"}, {"groups", 1}, {"clients", 1}}));
   CHECK(daemon.status_json()["daemon"]["state"] == "drained");
   daemon.join(1, other);
-  daemon.refused(1, ErrorCode::kUnavailable, "being drained");
+  daemon.refused(1, ErrorCode::kUnavailable, "draining and forms");
 
   ask_drain(daemon, 9, true);
   CHECK(json_of(daemon.take(9))["state"] == "running");

@@ -129,7 +129,7 @@ TEST_CASE("a formed group says which op waits for whom") {
   status.done_op_seq = 6;
   status.downstream_posted_op_seq = 6;
   CHECK(daemon.group_json()["waits_for"][0] ==
-        "op 7 on lane 1: downstream rank 1, whose clients have posted only op 6");
+        "op 7 on lane 1: downstream rank 1, whose clients have posted ops only up to 6");
   status.downstream_posted_op_seq = 8;
   CHECK(daemon.group_json()["waits_for"][0] == "op 7 on lane 1: data from upstream rank 2");
   status.downstream_silence_ns = 200'000'000;
@@ -153,10 +153,10 @@ TEST_CASE("a formed group names the member of this rank that is late") {
   late.member = 1;
   daemon.reports.members = late;
   CHECK(daemon.group_json()["waits_for"] ==
-        json::array({"op 3: member 1 of this rank (pid 1002), which has not called it"}));
+        json::array({"op 3: member 1 of this rank (pid 1002), which has not posted it"}));
   daemon.reports.members->computes = true;
   CHECK_THAT(daemon.group_json()["waits_for"][0].get<std::string>(),
-             Catch::Contains("whose stream still computes its input"));
+             Catch::Contains("whose stream is still computing its input"));
   daemon.reports.members.reset();
   daemon.leave(1, handle);
   CHECK(daemon.group_json()["waits_for"][0] == "member 1 to leave");
@@ -175,7 +175,7 @@ TEST_CASE("a closing group says which lanes it waits for, an aborted one why it 
   daemon.reports.statuses[1].in_backend = 3;
   daemon.reports.statuses[1].backend_name = "emu";
   CHECK_THAT(daemon.group_json()["waits_for"].at(1).get<std::string>(),
-             Catch::StartsWith("lane 1: the backend emu to give back 3 chunks"));
+             Catch::StartsWith("lane 1: backend emu to return 3 chunks"));
   daemon.reports.statuses[1].in_backend = 0;
   daemon.leave(1, handle);
   CHECK(daemon.group_json()["state"] == "closing");
@@ -222,7 +222,8 @@ TEST_CASE("whoever asks for the status without end keeps nobody waiting") {
   CHECK(daemon.waiting(2) == 3);
   daemon.take(2);
   daemon.take(2);
-  daemon.refused(2, ErrorCode::kBusy, "64 requests for the status of this connection");
+  daemon.refused(2, ErrorCode::kBusy,
+                 "this connection already has 64 unanswered requests for 'status'");
   daemon.hang_up(2);
   worker.run();
   daemon.poll();

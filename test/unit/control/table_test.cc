@@ -66,10 +66,10 @@ TEST_CASE("a join out of bounds is refused by name") {
   refused(join, ErrorCode::kInvalidArgument, "group id 0");
   join = join_body(0, table_of(2));
   join.request.rank = 2;
-  refused(join, ErrorCode::kInvalidArgument, "rank 2 of a group of 2");
+  refused(join, ErrorCode::kInvalidArgument, "rank 2 in a group of 2");
   refused(join_body(0, table_of(2), 0, 0), ErrorCode::kInvalidArgument, "0 members");
   refused(join_body(0, table_of(2), 0, kMaxMembers + 1), ErrorCode::kInvalidArgument, "65 members");
-  refused(join_body(0, table_of(2), 3, 3), ErrorCode::kInvalidArgument, "member 3 of a rank of 3");
+  refused(join_body(0, table_of(2), 3, 3), ErrorCode::kInvalidArgument, "member 3 in a rank of 3");
 }
 
 TEST_CASE("a bad entry is refused by rank and field") {
@@ -79,7 +79,7 @@ TEST_CASE("a bad entry is refused by rank and field") {
     return join_body(0, table);
   };
   const ErrorCode invalid = ErrorCode::kInvalidArgument;
-  refused(with([](auto& e) { e.magic = 1; }), invalid, "rank 2's entry has magic");
+  refused(with([](auto& e) { e.magic = 1; }), invalid, "entry of rank 2 has magic");
   refused(with([](auto& e) { e.version = 2; }), invalid, "version 2");
   refused(with([](auto& e) { e.incarnation = 0; }), invalid, "rank 2 has incarnation 0");
   refused(with([](auto& e) { e.lanes = 0; }), invalid, "rank 2 has 0 lanes");
@@ -101,16 +101,16 @@ TEST_CASE("a bad entry is refused by rank and field") {
 }
 
 TEST_CASE("this daemon must stand at its own rank, unchanged") {
-  refused(join_body(1, table_of(2)), ErrorCode::kMismatch, "at rank 0");
+  refused(join_body(1, table_of(2)), ErrorCode::kMismatch, "rank 0 there");
   auto table = table_of(2);
   table[0].incarnation = 999;
-  refused(join_body(0, table), ErrorCode::kMismatch, "nowhere in the table");
+  refused(join_body(0, table), ErrorCode::kMismatch, "not in the table");
   table = table_of(2);
   table[0].addresses[0].ip[3] = 77;
-  refused(join_body(0, table), ErrorCode::kMismatch, "changed on its way");
+  refused(join_body(0, table), ErrorCode::kMismatch, "was changed");
   table = table_of(2);
   table[0].secret ^= 1;
-  refused(join_body(0, table), ErrorCode::kPermission, "described to a process of another user");
+  refused(join_body(0, table), ErrorCode::kPermission, "made for another user");
 }
 
 TEST_CASE("a link's token is one to both ends, and follows from what only a table's readers know") {
@@ -187,7 +187,7 @@ TEST_CASE("a difference is told by rank") {
   other = table;
   other[2].addresses[0].ip[3] = 200;
   CHECK_THAT(difference(table, other), Catch::Contains("10.0.0.200/24"));
-  CHECK_THAT(difference(table, table_of(2)), Catch::Contains("3 ranks and 2"));
+  CHECK_THAT(difference(table, table_of(2)), Catch::Contains("3 ranks against 2"));
 }
 
 TEST_CASE("both ends choose the same addresses") {

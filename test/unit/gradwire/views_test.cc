@@ -40,12 +40,12 @@ TEST_CASE("counters have names with dots, and zeros are only counted") {
   CHECK(counters["port.net_memif0.rx_packets"] == 3);
   CHECK(counters["group.ff.2.lane.1.probes"] == 4);
   CHECK_THAT(counters_text(status), Catch::Contains("lane.1.rounds 5\n"));
-  CHECK_THAT(counters_text(status), Catch::Contains(" more are zero; --json shows them)"));
+  CHECK_THAT(counters_text(status), Catch::Contains(" more counters are zero; --json shows them)"));
   CHECK(counters_text(status).find("sleeps") == std::string::npos);
 }
 
 TEST_CASE("ops say whom they wait for") {
-  CHECK(ops_text({}) == "no op is under way\n");
+  CHECK(ops_text({}) == "no op is in progress\n");
   status::Op op;
   op.text = "op 7 on lane 0: upstream rank 3, silent for 1.200 s";
   op.since_s = 1.25;

@@ -232,8 +232,8 @@ TEST_CASE("a user has a share of the connections, and root has some that nobody 
   };
   const UniqueFd a = connect_as(1001);
   const UniqueFd b = connect_as(1001);
-  CHECK_THAT(refused(connect_as(1001)),
-             Catch::Contains("user 1001 has 2") && Catch::Contains("limits.user_clients = 2"));
+  CHECK_THAT(refused(connect_as(1001)), Catch::Contains("user 1001 already has 2") &&
+                                            Catch::Contains("limits.user_clients = 2"));
   const UniqueFd c = connect_as(1002);
   CHECK_THAT(refused(connect_as(1003)),
              Catch::Contains("3 connections") && Catch::Contains("limits.clients = 3"));

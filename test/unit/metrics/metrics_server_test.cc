@@ -70,7 +70,7 @@ TEST_CASE("an address of the network is refused, one that is taken too") {
   REQUIRE(first);
   const auto second = MetricsServer::start("127.0.0.1:" + std::to_string((*first)->port()), board);
   REQUIRE_FALSE(second);
-  CHECK_THAT(second.error().message, Catch::Contains("cannot be served"));
+  CHECK_THAT(second.error().message, Catch::Contains("starting the server failed"));
 }
 
 }  // namespace gradwire::metrics

@@ -95,8 +95,9 @@ TEST_CASE("before the EAL starts, what killed memif servers left is removed") {
   const auto refused = remove({"--vdev", device});
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == ErrorCode::kBusy);
-  CHECK_THAT(refused.error().message, Catch::Contains("net_memif0") &&
-                                          Catch::Contains("something listens on " + end.socket));
+  CHECK_THAT(refused.error().message,
+             Catch::Contains("net_memif0") &&
+                 Catch::Contains("another process already listens on " + end.socket));
   std::filesystem::remove(end.socket);
 }
 

@@ -70,7 +70,8 @@ TEST_CASE("the path follows from what was asked for and what the GPU can") {
     REQUIRE((*opened)->warnings().size() == 1);
     CHECK_THAT((*opened)->warnings()[0], Contains("falls back to mapped: gpudirect") &&
                                              Contains("copy: its memory cannot be mapped"));
-    CHECK_THAT((*opened)->facts().at(1), Contains("payloads go mapped") && Contains("no GDRCopy"));
+    CHECK_THAT((*opened)->facts().at(1),
+               Contains("path of payloads: mapped") && Contains("no GDRCopy"));
   }
   SECTION("what was asked for and is there needs no warning") {
     const PluggedGpu gpu("gpu_emu4");
