@@ -15,7 +15,7 @@
 namespace gradwire::cli {
 namespace {
 
-/// @return what is wrong with that first word; empty where it is a verb.
+/// @return what is wrong with that first word; empty if it is a verb.
 std::string unknown_verb(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names;
   for (const CLI::App* verb : app.get_subcommands(nullptr)) {

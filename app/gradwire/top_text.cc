@@ -10,7 +10,7 @@
 namespace gradwire::cli {
 namespace {
 
-/// How much a counter went up, for each second; 0 where it went down, since the daemon is another.
+/// How much a counter went up, for each second; 0 if it went down, since the daemon is another.
 double rate(std::uint64_t before, std::uint64_t after, double seconds) {
   return seconds > 0 && after > before ? static_cast<double>(after - before) / seconds : 0;
 }

@@ -28,7 +28,7 @@ class Search {
  public:
   explicit Search(const RunTrial& run) : run_(run) {}
 
-  /// @return whether it ran; an error where the tuning cannot go on.
+  /// @return whether it ran; an error if the tuning cannot go on.
   Result<bool> run(const std::string& step, const TuneSettings& settings) {
     auto trial = run_(step, settings);
     if (!trial) return tl::unexpected(trial.error());
@@ -108,7 +108,7 @@ Result<void> try_lanes(Search& search, std::uint32_t max_lanes) {
   return {};
 }
 
-/// Where packets are lost without pacing: the highest rate at which few are.
+/// If packets are lost without pacing: the highest rate at which few are.
 Result<void> try_rates(Search& search) {
   if (loss_of(search.best()) < kLossy) return {};
   const double unpaced = search.best().busbw_gbps;

@@ -180,7 +180,8 @@ void Manager::client_gone(Group& group, Member& member, AbortCode code, const st
   }
   if (group.state == GroupState::kFormed && !had_left) {
     abort_group(group, reason, -1, now);
-    // At once, also where members live: nothing may refer to the dead one's memory any more.
+    // At once, even if other members are alive: nothing may refer to the dead one's memory any
+    // more.
     begin_close(group, now);
   }
   if (group.state == GroupState::kClosed) forget_if_left(group.handle);

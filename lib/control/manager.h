@@ -11,7 +11,7 @@
 /// - When a shard aborts, or a member asks for it, every lane aborts, every member gets a
 ///   kGroupAborted event, and the group stays on the lanes until a member leaves, so that what they
 ///   still post is answered with the reason.
-/// - When a client dies, its groups abort with kClientDied (with kPeerLeft where it closed the
+/// - When a client dies, its groups abort with kClientDied (with kPeerLeft if it closed the
 ///   client by itself) and leave the lanes at once; for members
 ///   that live, a closed group is kept until they leave. Its memory is unmapped, and the client
 ///   forgotten, when the command lane has said that nothing refers to them. Other groups go on.
@@ -65,7 +65,7 @@ class Manager {
   void begin_stop(TimeNs now);
   /// @return whether everything is closed, or the bound for it has passed.
   [[nodiscard]] bool stopped(TimeNs now) const noexcept;
-  /// What was not closed in time; empty where all was.
+  /// What was not closed in time; empty if all was.
   [[nodiscard]] std::string leftovers() const;
 
   /// The whole status. Of other users' groups `viewer` does not get to know what names them on the

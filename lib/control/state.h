@@ -141,7 +141,7 @@ struct Group {
   TimeNs formation_start = 0;
   TimeNs formation_deadline = 0;
   TimeNs leave_deadline = kNever;         ///< a member has left: the others have until then
-  std::vector<NeighbourPath> downstream;  ///< as path_of() takes them; none where nranks is 1
+  std::vector<NeighbourPath> downstream;  ///< as path_of() takes them; none if nranks is 1
   std::vector<NeighbourPath> upstream;
   std::size_t idle_networks = 0;       ///< that lead downstream too, and no lane is left for them
   command::GroupPlan* plan = nullptr;  ///< LaneControl's; destroyed when every lane has left

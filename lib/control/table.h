@@ -22,7 +22,7 @@
 
 namespace gradwire::control {
 
-/// Of a daemon that starts: not 0. @return kSystem where the kernel gives no random number.
+/// Of a daemon that starts: not 0. @return kSystem if the kernel gives no random number.
 [[nodiscard]] Result<std::uint64_t> random_incarnation();
 [[nodiscard]] Result<SipHashKey> random_secret();
 
@@ -52,7 +52,7 @@ struct Agreement {
                                          const Agreement& agreement,
                                          std::span<const ipc::RankInfo> table);
 
-/// Where two tables of one group differ, for people; empty where they do not.
+/// Where two tables of one group differ, for people; empty if they do not.
 [[nodiscard]] std::string difference(std::span<const ipc::RankInfo> a,
                                      std::span<const ipc::RankInfo> b);
 
@@ -70,14 +70,14 @@ struct AddressPair {
 };
 /// Each address of `upstream`, in its order, with the first of `downstream` that is in its network
 /// (by both prefixes) and that none before it got: what both ends use for the connections between
-/// them, lane by lane. Empty where they have no network in common.
+/// them, lane by lane. Empty if they have no network in common.
 [[nodiscard]] std::vector<AddressPair> common_addresses(const ipc::RankInfo& upstream,
                                                         const ipc::RankInfo& downstream);
 
 /// How frames of `rank` reach its neighbour, without the neighbour's MAC address: a path for each
 /// pair of common addresses, as many as there are lanes to use them.
 /// @param addresses  this daemon's own; `own` its entry.
-/// @return an error that names both ranks where they have no network in common, or one address.
+/// @return an error that names both ranks if they have no network in common, or one address.
 [[nodiscard]] Result<std::vector<NeighbourPath>> neighbour_paths(
     std::uint16_t rank, std::uint16_t neighbour, bool downstream, std::uint8_t lanes,
     std::span<const ipc::RankInfo> table, const ipc::RankInfo& own,

@@ -22,7 +22,7 @@ constexpr TimeNs kLaneStopNs = 5'000'000'000;
 constexpr TimeNs kControlNs = 25'000;
 constexpr std::uint64_t kGroupHandle = 1;
 
-/// What an op reads and writes; nothing where it has no elements.
+/// What an op reads and writes; nothing if it has no elements.
 command::CommandRanges ranges_of(const void* input, const void* output, std::uint64_t count,
                                  DataType datatype) noexcept {
   const auto range = [&](const void* base) {

@@ -97,7 +97,7 @@ struct CudaApi {
   CuResult (*ipc_open_event_handle)(CuEvent*, CuIpcHandle);
 };
 
-/// @return nullptr where the library or one of its functions is missing; `why` says which.
+/// @return nullptr if the library or one of its functions is missing; `why` says which.
 [[nodiscard]] const CudaApi* load_cuda(std::string& why);
 
 /// "CUDA_ERROR_OUT_OF_MEMORY: out of memory".

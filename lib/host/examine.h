@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Whether a host is fit for gradwired: what a good engineer would look at, each with a verdict.
-/// `gradwire doctor` runs all of it, the daemon at its start what concerns its ports and lanes.
-/// Control thread; reads files, allocates.
+/// Checks whether a host is fit for gradwired. Each check gives a verdict. `gradwire doctor` runs
+/// all checks, the daemon at its start those that concern its ports and lanes. Control thread;
+/// reads files, allocates.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace gradwire::host {
 
-/// What the daemon on this host uses or shall use; what is empty is not known.
+/// What the daemon on this host uses or will use; an empty member is not known.
 struct Subject {
   std::vector<std::string> devices;  ///< PCI addresses or interfaces; empty: every NIC there is
-  bool pci = true;   ///< a device may be one; else nothing is asked of IOMMU and vfio
-  bool nics = true;  ///< false: its links are in memory (memif), and no NIC matters
+  bool pci = true;   ///< a device may be a PCI device; if not, IOMMU and vfio are not checked
+  bool nics = true;  ///< false: the links are in memory (memif), so NICs are not checked
   std::vector<int> lane_cpus;
   std::uint64_t mtu = 0;         ///< wanted
   std::uint64_t memory_mib = 0;  ///< hugepages wanted, on the NICs' node
@@ -38,7 +38,7 @@ struct Nic {
   bool default_route = false;
 };
 
-/// The subject's NICs; those that are not there have neither driver nor interface.
+/// The subject's NICs; a NIC that does not exist has neither driver nor interface.
 [[nodiscard]] std::vector<Nic> find_nics(const Machine& machine, const Subject& subject);
 
 // One check each; in the order of a day's work.
@@ -50,7 +50,7 @@ void check_nics(const Machine& machine, const Subject& subject, Findings& out);
 void check_pcie(const Machine& machine, const Subject& subject, Findings& out);
 void check_flow_control(const Machine& machine, const Subject& subject, Findings& out);
 void check_cores(const Machine& machine, const Subject& subject, Findings& out);
-/// Of the user who asks: the daemon's may be another.
+/// Checks the user who asks; the daemon may run as another one.
 void check_nice(const Machine& machine, Findings& out);
 void check_governor(const Machine& machine, const Subject& subject, Findings& out);
 void check_gpus(const Machine& machine, const Subject& subject, Findings& out);
@@ -59,8 +59,8 @@ void check_firewall(const Machine& machine, const Subject& subject, Findings& ou
 
 /// All of them.
 [[nodiscard]] Findings examine(const Machine& machine, const Subject& subject);
-/// Those that the daemon does not see better by itself: it knows its ports' links, its lanes' cores
-/// and its own memory. A subject without devices has ports that are no NICs.
+/// Only checks of what the daemon does not know better by itself: it knows its ports' links, its
+/// lanes' cores and its own memory. If the subject has no devices, its ports are not NICs.
 [[nodiscard]] Findings examine_for_daemon(const Machine& machine, const Subject& subject);
 
 }  // namespace gradwire::host

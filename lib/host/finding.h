@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What a check of the host found: a verdict, the value, why it matters and what mends it; and how
-/// findings are shown. Control thread; allocates.
+/// What a check of the host found: a verdict, the value, why it matters and how to fix it; and how
+/// to show findings. Control thread; allocates.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace gradwire::host {
 
 enum class Verdict : std::uint8_t {
   kOk,
-  kWarn,  ///< it runs, slower or less safe than it could
-  kFail,  ///< it does not run, or not as asked
+  kWarn,  ///< works, but slower or less safely than it could
+  kFail,  ///< does not work, or not as configured
   kSkip,  ///< does not apply, or cannot be seen from here: the value says which
 };
 [[nodiscard]] std::string_view to_string(Verdict verdict) noexcept;
@@ -26,8 +26,8 @@ struct Finding {
   std::string subject;  ///< "node 0", "0000:3b:00.0", "CPU 3"; empty: the host
   Verdict verdict = Verdict::kSkip;
   std::string value;  ///< what was found
-  std::string why;    ///< why it matters, a sentence
-  std::string mend;   ///< the command or setting that mends it; empty if nothing has to be
+  std::string why;    ///< why it matters, one sentence
+  std::string mend;   ///< the command or setting that fixes it; empty if nothing is wrong
 };
 
 using Findings = std::vector<Finding>;
@@ -35,11 +35,11 @@ using Findings = std::vector<Finding>;
 /// No check failed; warnings do not count.
 [[nodiscard]] bool is_fit(std::span<const Finding> findings) noexcept;
 
-/// A line a finding, and below one that is not in order why it matters and what mends it.
+/// One line per finding; a warning or failure is followed by why it matters and how to fix it.
 [[nodiscard]] std::string to_text(std::span<const Finding> findings);
 /// {"fit": bool, "findings": [{"check", "subject", "verdict", "value", "why", "mend"}]}
 [[nodiscard]] nlohmann::json to_json(std::span<const Finding> findings);
-/// "CHECK of SUBJECT: VALUE. WHY Mend it: MEND", for a log.
+/// "CHECK, SUBJECT: VALUE: WHY; fix: MEND", for a log.
 [[nodiscard]] std::string to_sentence(const Finding& finding);
 
 }  // namespace gradwire::host

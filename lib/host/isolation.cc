@@ -30,7 +30,7 @@ std::optional<int> to_int(std::string_view text) {
   return value;
 }
 
-/// Empty where the file is not there: a kernel without the feature has no file for it.
+/// Empty if the file is not there: a kernel without the feature has no file for it.
 std::string read_text(const std::string& path) {
   std::ifstream in(path);
   std::ostringstream out;

@@ -31,8 +31,8 @@ struct CoreFacts {
 /// @return kNotFound if there is no such CPU.
 [[nodiscard]] Result<CoreFacts> read_core_facts(int cpu, const std::string& sysfs_root = "/sys");
 
-/// What keeps a lane that may run on `cpus` from having a core to itself, a sentence each, with
-/// what would be right; empty if nothing does. `port_numa_node` -1: not known.
+/// Why a lane that may run on `cpus` does not have a core to itself: one sentence per problem, with
+/// its fix; empty if it does. `port_numa_node` -1: not known.
 [[nodiscard]] std::vector<std::string> isolation_problems(std::span<const CoreFacts> cpus,
                                                           int port_numa_node);
 

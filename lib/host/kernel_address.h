@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What addresses the kernel of this host has, in this network namespace. Control thread;
+/// Which addresses the kernel of this host has in this network namespace. Control thread;
 /// allocates.
 #pragma once
 
@@ -9,7 +9,7 @@
 namespace gradwire::host {
 
 /// @param ip  an IPv4 address, canonical text.
-/// @return the interface on which the kernel has this address; empty if it has not.
+/// @return the interface on which the kernel has this address; empty if it has none.
 [[nodiscard]] std::string interface_with_address(const std::string& ip);
 
 }  // namespace gradwire::host

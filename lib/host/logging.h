@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Where the control plane's log goes: stderr, a line each, with time and level. The datapath never
+/// The control plane logs to stderr, one line per entry, with time and level. The datapath never
 /// logs. Call once, before any other thread starts.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What the checks look at: files of sysfs and procfs below a root that tests choose, and the few
-/// facts that are no files. Control thread; reads files, makes system calls, allocates.
+/// What the checks read: files of sysfs and procfs below a root that tests choose, and a few facts
+/// that are not in files. Control thread; reads files, makes system calls, allocates.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Pause {
 
 class Machine {
  public:
-  /// @param root  stands before every path: "" is this host.
+  /// @param root  put before every path; "" is this host.
   explicit Machine(std::string root = {}) : root_(std::move(root)) {}
   virtual ~Machine() = default;
   Machine(const Machine&) = delete;

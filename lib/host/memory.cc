@@ -26,7 +26,7 @@ Pages pages_of(const Machine& machine, const std::string& node, int kib) {
           machine.number(folder + "/free_hugepages").value_or(0)};
 }
 
-/// The nodes that NICs of the subject are on; empty where that is not known.
+/// The nodes that NICs of the subject are on; empty if that is not known.
 std::set<int> nodes_of_nics(const Machine& machine, const Subject& subject) {
   std::set<int> nodes;
   if (subject.devices.empty()) return nodes;

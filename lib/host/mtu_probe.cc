@@ -215,7 +215,7 @@ Finding check_path_mtu(const std::string& peer, const Result<PathMtu>& probed,
     finding.mend = fmt::format("ping {}; then check cable, VLAN and addresses", peer);
     return finding;
   }
-  // Where nobody says what the path shall carry it is what its first interface does.
+  // If nobody says what the path shall carry it is what its first interface does.
   const std::uint64_t asked = wanted_mtu != 0 ? wanted_mtu : probed->interface_mtu;
   const std::uint64_t needed = std::max<std::uint64_t>(asked, kMinMtu);
   if (wanted_mtu != 0) finding.value += fmt::format(", {} wanted", wanted_mtu);

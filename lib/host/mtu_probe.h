@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The largest IP packet that comes to a peer and back in one piece, found by echo requests that
-/// nobody on the way may split. It goes by the kernel's route to the peer. Control thread; needs
-/// CAP_NET_RAW, waits for answers, allocates.
+/// Finds the largest IP packet that reaches a peer and returns without fragmentation, by echo
+/// requests that must not be fragmented. It uses the kernel's route to the peer. Control thread;
+/// needs CAP_NET_RAW, waits for answers, allocates.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 namespace gradwire::host {
 
 struct PathMtu {
-  std::string interface;  ///< that the route leaves by
+  std::string interface;  ///< through which the route leaves
   std::uint32_t interface_mtu = 0;
-  std::uint32_t path_mtu = 0;  ///< 0: the peer does not answer the smallest either
+  std::uint32_t path_mtu = 0;  ///< 0: the peer does not even answer the smallest
 };
 
 /// @param peer        an IPv4 address.

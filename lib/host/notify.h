@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What systemd is told of the daemon: that it is ready, that it stops, and, for as long as every
-/// lane goes round, that it is alive (sd_notify(3); a datagram, so no library is needed). Without a
+/// Tells systemd that the daemon is ready, that it stops, and, as long as every lane makes
+/// progress, that it is alive (sd_notify(3); a datagram, so no library is needed). Without a
 /// service manager it does nothing. Control thread; system calls, allocates.
 #pragma once
 
@@ -18,8 +18,8 @@ class ServiceManager {
  public:
   /// From $NOTIFY_SOCKET, $WATCHDOG_USEC and $WATCHDOG_PID.
   [[nodiscard]] static ServiceManager from_environment();
-  /// @param socket       a path, or '@' and an abstract name; "": nobody listens.
-  /// @param watchdog_ns  the service is killed when it is not fed for so long; 0: no watchdog.
+  /// @param socket       a path, or '@' and an abstract name; "": no service manager.
+  /// @param watchdog_ns  after this long without feed() the service is killed; 0: no watchdog.
   explicit ServiceManager(std::string socket = {}, TimeNs watchdog_ns = 0);
 
   [[nodiscard]] bool listens() const { return !socket_.empty(); }
@@ -29,11 +29,11 @@ class ServiceManager {
   void ready(const std::string& status) const;
   void stopping() const;
 
-  /// Whether it is time for feed(): four times within the watchdog's limit.
+  /// Whether feed() is due; it is four times within the watchdog's limit.
   [[nodiscard]] bool is_due(TimeNs now) const;
-  /// Feeds the watchdog if each number moved since the last call.
-  /// @param heartbeats  of each lane; as many on each call.
-  /// @return the lanes that stand still: while there are any it is not fed.
+  /// Feeds the watchdog if every lane's number has changed since the last call.
+  /// @param heartbeats  one number per lane; the same lanes on each call.
+  /// @return the lanes whose number has not changed; if there are any, the watchdog is not fed.
   std::vector<std::size_t> feed(TimeNs now, std::span<const std::uint64_t> heartbeats);
 
  private:

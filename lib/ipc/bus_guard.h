@@ -22,7 +22,7 @@ inline constexpr std::size_t kMaxGuardedRanges = 16384;
 /// by itself; without the handler that has no effect.
 [[nodiscard]] Result<void> install_bus_guard();
 
-/// One guarded mapping, in whole pages of `page_bytes`. Empty where the table was full.
+/// One guarded mapping, in whole pages of `page_bytes`. Empty if the table was full.
 class GuardedRange {
  public:
   GuardedRange() = default;

@@ -2,7 +2,7 @@
 /// @file
 /// Messages on the control socket (SOCK_SEQPACKET, AF_UNIX): fixed structs, host byte order, since
 /// both ends are on one host. A client sends requests; the daemon answers each with the same
-/// request_id, an error code, and text where it failed. An error with request_id 0 says why the
+/// request_id, an error code, and text if it failed. An error with request_id 0 says why the
 /// daemon hangs up on a connection that it does not take, or no longer. File descriptors travel as
 /// SCM_RIGHTS. Neither end trusts a length or a count.
 #pragma once
@@ -180,7 +180,7 @@ struct GroupAbortedEvent {
 
 // Bodies to and from bytes. Nothing is cast in place: a body is copied, its size checked first.
 
-/// @return nothing where `body` has not exactly the size of a T.
+/// @return nothing if `body` has not exactly the size of a T.
 template <class T>
 [[nodiscard]] std::optional<T> body_as(std::span<const std::byte> body) noexcept {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -205,11 +205,11 @@ template <std::size_t N>
 void copy_text(std::span<char> field, std::string_view text) noexcept;
 
 [[nodiscard]] ErrorBody error_body(std::string_view text) noexcept;
-/// The error that a reply carries; nothing where its error_code is 0.
+/// The error that a reply carries; nothing if its error_code is 0.
 [[nodiscard]] std::optional<Error> error_of(const MessageHeader& header,
                                             std::span<const std::byte> body);
 
-/// Of an AllocateReply or a CudaAllocateReply what both have; nothing where it is neither.
+/// Of an AllocateReply or a CudaAllocateReply what both have; nothing if it is neither.
 [[nodiscard]] std::optional<AllocateReply> allocate_reply(std::span<const std::byte> body) noexcept;
 
 struct JoinBody {

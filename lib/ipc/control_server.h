@@ -51,8 +51,8 @@ struct ControlCallbacks {
 class ControlServer final : public MessageSink {
  public:
   /// Takes the lock file `path`.lock, removes a socket that a dead instance left, and listens.
-  /// @return kBusy where another instance has the path (the text names its pid where it is known);
-  /// kInvalidArgument where the path holds something else than a socket.
+  /// @return kBusy if another instance has the path (the text names its pid if it is known);
+  /// kInvalidArgument if the path holds something else than a socket.
   [[nodiscard]] static Result<std::unique_ptr<ControlServer>> create(
       const ControlServerOptions& options);
   /// Closes every connection without callbacks and removes the socket.
@@ -99,7 +99,7 @@ class ControlServer final : public MessageSink {
   void accept_all();
   /// Connections wait until one that is here closes, or for options_.accept_pause.
   void pause_accepting(int error);
-  /// @return why there is no room for one more of that user; empty where there is.
+  /// @return why there is no room for one more of that user; empty if there is.
   [[nodiscard]] std::string no_room_for(uid_t uid) const;
   void close_silent();
   void receive_from(ConnectionId id);

@@ -37,13 +37,13 @@ enum class SocketStatus : std::uint8_t {
 
 /// Sends one message. `header.type`, `request_id` and `error_code` are the caller's; the rest is
 /// filled in. `fds` stay the caller's.
-/// @return kInvalidArgument where the message is too large or has too many descriptors.
+/// @return kInvalidArgument if the message is too large or has too many descriptors.
 [[nodiscard]] Result<SocketStatus> send_message(int socket, MessageHeader header,
                                                 std::span<const std::byte> body,
                                                 std::span<const int> fds = {});
 
 /// Receives one message into `out`.
-/// @return kInvalidArgument where the other end broke the protocol: nothing more can be expected of
+/// @return kInvalidArgument if the other end broke the protocol: nothing more can be expected of
 /// it, so close. `out.header` then holds what could be read of a header, for an answer.
 [[nodiscard]] Result<SocketStatus> receive_message(int socket, Message& out);
 

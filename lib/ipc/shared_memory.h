@@ -35,8 +35,8 @@ struct SharedMemoryOptions {
 
 class SharedMemory {
  public:
-  /// @return kResourceExhausted where there are not enough hugepages (the text says how many there
-  /// are and where), kSystem where a call failed.
+  /// @return kResourceExhausted if there are not enough hugepages (the text says how many there
+  /// are and where), kSystem if a call failed.
   [[nodiscard]] static Result<SharedMemory> create(const SharedMemoryOptions& options);
 
   /// create() in parts, for whoever must not wait long: the control thread reserves the pages, any

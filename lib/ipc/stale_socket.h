@@ -20,7 +20,7 @@ namespace gradwire::ipc {
 
 /// Removes the SOCK_SEQPACKET socket at `path` if nobody listens there. Two processes that do this
 /// for one path at the same moment need a lock between them.
-/// @return whether one was removed; kBusy where somebody listens, kInvalidArgument where something
+/// @return whether one was removed; kBusy if somebody listens, kInvalidArgument if something
 /// else than a socket is there.
 [[nodiscard]] Result<bool> remove_stale_socket(const std::string& path);
 

@@ -32,7 +32,7 @@ class UniqueFd {
   void reset() noexcept {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
-  /// A second descriptor of the same open file, closed on exec; empty where the system refuses.
+  /// A second descriptor of the same open file, closed on exec; empty if the system refuses.
   [[nodiscard]] UniqueFd duplicate() const noexcept {
     return UniqueFd(::fcntl(fd_, F_DUPFD_CLOEXEC, 0));
   }

@@ -14,7 +14,7 @@ namespace gradwire::metrics {
 class Capture {
  public:
   /// After the EAL started.
-  /// @param runtime_folder  where a second process finds the EAL's files; the error where there is
+  /// @param runtime_folder  where a second process finds the EAL's files; the error if there is
   /// nothing to find. Then capture is not available, which is no error of the daemon's.
   [[nodiscard]] static Capture start(const Result<std::string>& runtime_folder);
   ~Capture();

@@ -12,7 +12,7 @@
 
 namespace gradwire::metrics {
 
-/// Control thread, once, after the EAL started. Where the EAL runs with --no-telemetry the
+/// Control thread, once, after the EAL started. If the EAL runs with --no-telemetry the
 /// endpoints are registered and nobody can ask. DPDK cannot forget an endpoint: `board` lives on
 /// with them.
 [[nodiscard]] Result<void> register_dpdk_telemetry(std::shared_ptr<StatusBoard> board);

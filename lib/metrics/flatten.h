@@ -23,7 +23,7 @@ using FlatDict = std::vector<std::pair<std::string, FlatValue>>;
 [[nodiscard]] FlatDict flatten(const nlohmann::json& object);
 
 /// What /gradwire/NAME,PARAMETER answers: a list of names where there are several objects and none
-/// is named, else one object. kInvalid where the parameter names none.
+/// is named, else one object. kInvalid if the parameter names none.
 struct Answer {
   bool valid = false;
   std::vector<std::string> list;

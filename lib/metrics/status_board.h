@@ -19,7 +19,7 @@ namespace gradwire::metrics {
 class StatusBoard {
  public:
   /// Any thread but the control thread. Threads that ask at the same time share an answer.
-  /// @return nullptr where no answer came within `timeout`: the daemon is busy, or stops.
+  /// @return nullptr if no answer came within `timeout`: the daemon is busy, or stops.
   [[nodiscard]] std::shared_ptr<const status::DaemonStatus> ask(std::chrono::milliseconds timeout);
   /// Control thread, every round. Calls `make` where somebody asks.
   void serve(const std::function<status::DaemonStatus()>& make);

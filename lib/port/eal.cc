@@ -36,7 +36,7 @@ std::string to_file_prefix(const std::string& name) {
 /// This process has files in /run/dpdk: those of another process's prefix are not ours to remove.
 bool has_eal_files = false;
 
-/// Of the hugepages that this process has mapped: empty where they were unlinked, or never had any.
+/// Of the hugepages that this process has mapped: empty if they were unlinked, or never had any.
 std::vector<std::string> hugepage_files() {
   // The EAL names them PREFIXmap_N, and its runtime folder PREFIX.
   const std::string wanted =

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Stands between a port's receive queue and the lane, and does to frames what a bad network does:
-/// it drops, duplicates, reorders, corrupts and delays them, each with a probability, from a seed.
-/// A lane without faults never enters it.
+/// Injects faults between a port's receive queue and the lane, as a bad network would: it drops,
+/// duplicates, reorders, corrupts and delays frames, each with a probability, from a seed. A lane
+/// without faults does not call it.
 ///
-/// Each frame draws one number for each kind, in the same order whatever is set, so that turning
-/// one kind on does not move the others. What is held back is bounded (kHeld frames; more pass at
-/// once and are counted), and the mempool is sized for it. A copy that is made of a frame comes
-/// from the frame's own mempool.
+/// For each frame it draws one random number per kind of fault, always in the same order, so that
+/// turning one kind on does not change the others. It holds back at most kHeld frames (further ones
+/// pass at once and are counted), and the mempool is sized for that. A copy of a frame comes from
+/// the frame's own mempool.
 ///
 /// One lane owns it; only the counters may be read by others. It allocates mbufs only.
 #pragma once
@@ -25,14 +25,14 @@ namespace gradwire::port {
 
 /// Written by the lane; read with read_counter().
 struct alignas(64) FaultCounters {
-  std::uint64_t frames = 0;  ///< that came in while faults were on
+  std::uint64_t frames = 0;  ///< received while faults were on
   std::uint64_t dropped = 0;
   std::uint64_t duplicated = 0;
   std::uint64_t reordered = 0;
   std::uint64_t corrupted = 0;
   std::uint64_t delayed = 0;
-  std::uint64_t passed_full = 0;  ///< were to be held back, and there was no room
-  std::uint64_t no_mbuf = 0;      ///< were to be copied, and there was no mbuf
+  std::uint64_t passed_full = 0;  ///< not held back because there was no room
+  std::uint64_t no_mbuf = 0;      ///< not copied because there was no mbuf
   std::uint64_t held = 0;         ///< held back now
 };
 
@@ -40,28 +40,29 @@ class FaultStage {
  public:
   static constexpr std::size_t kBurst = 32;
   static constexpr std::size_t kHeld = 256;
-  /// A reordered frame that nobody overtakes goes on after so long: it would be lost otherwise.
+  /// A reordered frame that no other frame overtakes is delivered after this time; otherwise it
+  /// would be lost.
   static constexpr TimeNs kOvertakeNs = 500'000;
 
-  /// @param exclusive  the driver's row: a received mbuf is nobody else's.
-  /// @param salt  what tells this stage's faults from those of others with the same seed.
+  /// @param exclusive  from the driver's row: a received mbuf is not shared.
+  /// @param salt  makes the faults of this stage differ from those of others with the same seed.
   FaultStage(bool exclusive, std::uint64_t salt) noexcept : exclusive_(exclusive), salt_(salt) {}
   ~FaultStage() { clear(); }
   FaultStage(const FaultStage&) = delete;
   FaultStage& operator=(const FaultStage&) = delete;
 
-  /// From the next frame on. What is held stays until it is due.
+  /// Takes effect from the next frame on. Frames already held stay until they are due.
   void configure(const FaultSettings& settings) noexcept;
-  /// @return whether it may be left out: nothing is set, and nothing held.
+  /// @return whether the lane may skip it: no fault is set and no frame is held.
   [[nodiscard]] bool idle() const noexcept { return !active_ && held_count_ == 0; }
 
-  /// @param arrived  at most kBurst frames, which it owns from then on; none at all is fine.
-  /// @return what the lane gets, valid until the next call.
+  /// @param arrived  at most kBurst frames, which it then owns; may be empty.
+  /// @return the frames for the lane, valid until the next call.
   [[nodiscard]] std::span<rte_mbuf* const> pass(std::span<rte_mbuf* const> arrived,
                                                 TimeNs now) noexcept;
-  /// When the next frame that is held is due; kNever if none is.
+  /// When the next held frame is due; kNever if there is none.
   [[nodiscard]] TimeNs deadline() const noexcept;
-  /// Frees what is held.
+  /// Frees all held frames.
   void clear() noexcept;
 
   [[nodiscard]] const FaultCounters& counters() const noexcept { return counters_; }

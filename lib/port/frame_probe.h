@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Whether the kernel sends a frame of a length by an interface. af_packet's driver cannot say: a
-/// frame that is too long for the other end of a veth stays in the socket's ring, the kernel tries
-/// it again and again, and whatever comes behind it never leaves. A plain packet socket is told.
-/// The control thread calls it; no call waits.
+/// Tests whether the kernel sends frames of a given length through an interface. The af_packet
+/// driver cannot tell: if a frame is too long for the other end of a veth, it stays in the socket's
+/// ring, the kernel retries it for ever, and no later frame leaves. A plain packet socket gets an
+/// error. The control thread calls it; no call waits.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace gradwire::port {
 
 enum class FrameVerdict : std::uint8_t {
   kPasses,
-  kTooLong,  ///< short frames pass
-  kUnknown,  ///< neither passes, or there is no such socket
+  kTooLong,  ///< only shorter frames pass
+  kUnknown,  ///< no frame passes, or the socket could not be opened
 };
 
-/// Sends a frame of `frame_bytes` that nobody takes for anything (EtherType 0x88b5, for experiments
-/// on a local network), and if the kernel refuses it a short one.
+/// Sends a frame of `frame_bytes` that no receiver interprets (EtherType 0x88b5, for local
+/// experiments), and, if the kernel refuses it, a short one.
 [[nodiscard]] FrameVerdict probe_frame(unsigned if_index, const wire::MacAddress& from,
                                        const wire::MacAddress& to,
                                        std::optional<std::uint16_t> vlan_id,

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Drivers handle what happens by itself on the EAL's interrupt thread: DPDK 22.11's memif frees a
-/// link's memory there when the peer goes. Whoever stops or closes such a port on another thread
-/// frees the same memory at the same moment (seen: a segmentation fault of a bench whose two ranks
-/// ended together). Control thread.
+/// Drivers handle asynchronous events on the EAL's interrupt thread: DPDK 22.11's memif frees the
+/// memory of a link there when the peer disconnects. If another thread stops or closes such a port
+/// at the same moment, both free the same memory (observed: a segmentation fault of a benchmark
+/// whose two ranks ended together). Control thread.
 #pragma once
 
 #include <functional>
 
 namespace gradwire::port {
 
-/// Does `work` on the interrupt thread, and waits for its end. Where that thread does not come to
-/// it for two seconds, or takes no work, the caller does it.
+/// Runs `work` on the interrupt thread and waits until it is done. If that thread does not start it
+/// within two seconds, or accepts no work, the caller runs it.
 void on_interrupt_thread(const std::function<void()>& work);
 
-/// On the interrupt thread: whether it does such work, for a caller that waits.
+/// On the interrupt thread: whether it is running such work for a caller that waits.
 [[nodiscard]] bool is_work_asked_for() noexcept;
 
 }  // namespace gradwire::port

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What the memif driver of DPDK 22.11 leaves to whoever uses it. Its server end does not start
-/// where a killed one left its socket. Its client end connects once, when its port is started, and
-/// cannot start before its server listens; when the server goes, the link is down for good, unless
-/// the port is stopped and started anew. Control thread; allocates; makes system calls.
+/// Works around limits of the memif driver of DPDK 22.11. A server end does not start if a killed
+/// one left its socket behind. A client end connects only once, when its port is started, and
+/// cannot start before its server listens; if the server ends, the link stays down until the port
+/// is stopped and started again. Control thread; allocates; makes system calls.
 #pragma once
 
 #include <span>
@@ -23,12 +23,13 @@ struct MemifEnd {
 };
 [[nodiscard]] MemifEnd memif_end(std::string_view devargs);
 
-/// @return whether a server listens where `end` would connect. The server does not notice.
+/// @return whether a server listens at the socket that `end` would connect to. The server does not
+/// notice the test.
 [[nodiscard]] bool memif_server_listens(const MemifEnd& end);
 
-/// Before the EAL makes its devices: removes the socket files that killed servers left where
-/// `eal_arguments` have a server end (--vdev net_memif...).
-/// @return what was removed; an error where somebody else listens there, or where something else
+/// Call it before the EAL creates its devices: removes socket files of killed servers at the paths
+/// that `eal_arguments` give to server ends (--vdev net_memif...).
+/// @return what was removed; an error if somebody else listens there, or where something else
 /// than a socket is in the way.
 [[nodiscard]] Result<std::vector<std::string>> remove_stale_memif_sockets(
     std::span<const std::string> eal_arguments);

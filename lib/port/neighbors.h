@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Which MAC address an IP address on a port's network has: ARP (RFC 826) with retries and
-/// timeouts, static entries, and the answers that others want of us (ARP, ICMP echo). Sans-IO: the
-/// control thread gives it received frames and time, and takes frames to send. One object per port;
-/// the control thread owns it; it allocates when an address is first asked for.
+/// Resolves IP addresses of a port's network to MAC addresses by ARP (RFC 826) with retries and
+/// timeouts, or by static entries, and answers ARP and ICMP echo requests. Sans-IO: the control
+/// thread passes received frames and time in, and takes out frames to send. One object per port;
+/// the control thread owns it; it allocates when an address is first requested.
 ///
-/// The table is bounded, and clients choose the addresses that are asked for. So one that is full
-/// forgets an entry that no group uses or waits for: first those that nobody answers for, then
-/// the others, of each the one that was asked for longest ago.
+/// The table is bounded, but clients choose the addresses. So a full table evicts entries that no
+/// group uses or waits for: first those without an answer, then the others, in both cases the one
+/// that was requested longest ago.
 #pragma once
 
 #include <array>
@@ -31,23 +31,24 @@ struct NeighborsConfig {
   int prefix_bits = 24;
   std::optional<std::uint16_t> vlan_id;
   TimeNs retry_ns = 200'000'000;        ///< between two requests for one address
-  std::uint32_t attempts = 10;          ///< requests without an answer, then it failed
-  TimeNs lifetime_ns = 60'000'000'000;  ///< of an answer; asked again before it ends
+  std::uint32_t attempts = 10;          ///< requests without an answer before the address counts as
+                                        ///< failed
+  TimeNs lifetime_ns = 60'000'000'000;  ///< of an answer; it is requested again before that
   std::size_t max_entries = 1024;
-  /// Who waits for an address asks again and again, well within this time.
+  /// Whoever waits for an address repeats resolve() well within this time.
   TimeNs wanted_ns = 1'000'000'000;
 };
 
 struct NeighborCounters {
-  std::uint64_t evicted = 0;  ///< forgotten since the table was full
+  std::uint64_t evicted = 0;  ///< evicted because the table was full
   std::uint64_t refused = 0;  ///< ARP from a group address, or a reply to one
 };
 
 enum class NeighborState : std::uint8_t {
-  kUnknown,    ///< never asked for
-  kResolving,  ///< asked, no answer yet
+  kUnknown,    ///< never requested
+  kResolving,  ///< requested, no answer yet
   kReachable,
-  kFailed,  ///< nobody answered; resolve() asks again
+  kFailed,  ///< no answer came; resolve() tries again
 };
 
 /// A frame to send: ARP needs no more than 64 bytes.
@@ -61,29 +62,29 @@ class Neighbors {
  public:
   explicit Neighbors(const NeighborsConfig& config) : config_(config) {}
 
-  /// A fixed answer, never asked for and never forgotten.
+  /// A fixed answer, never requested and never forgotten.
   void add_static(const wire::IpAddress& ip, const wire::MacAddress& mac);
 
-  /// Starts to ask for `ip` unless it is known, and starts again where it failed. Refuses an
-  /// address that is not on the port's network. Where the table is full it looks at each entry
-  /// once.
+  /// Starts to resolve `ip` unless it is known, and starts again if it failed. Refuses an address
+  /// outside of the port's network. If the table is full, it scans all entries once.
   [[nodiscard]] Result<void> resolve(const wire::IpAddress& ip, TimeNs now);
-  /// A group uses the neighbour from here on, until release(): it is not evicted.
-  /// @return false where it is not known; there is nothing to release then.
+  /// A group uses the neighbour from now on until release(), so it is not evicted.
+  /// @return false if it is not known; there is nothing to release then.
   [[nodiscard]] bool hold(const wire::IpAddress& ip) noexcept;
   void release(const wire::IpAddress& ip) noexcept;
   [[nodiscard]] NeighborState state(const wire::IpAddress& ip) const noexcept;
-  /// @return the MAC address where state() is kReachable.
+  /// @return the MAC address if state() is kReachable.
   [[nodiscard]] std::optional<wire::MacAddress> lookup(const wire::IpAddress& ip) const noexcept;
 
-  /// The link was down: whoever is at the other end now may have another address.
+  /// Call it after the link was down: the other end may now be a different host.
   void forget_learnt() noexcept;
 
-  /// A frame that came in on the port: ARP is learnt from and answered, others are ignored.
-  /// Strangers are answered up to ReplyLimit's bound, and those whose address was asked for up to
-  /// one of their own, so that a flood of the former leaves neighbours their answers.
+  /// Handles a frame received on the port: learns from ARP and answers it, ignores other frames.
+  /// Answers to strangers are limited by a ReplyLimit, and answers to resolved or requested
+  /// neighbours by another one, so that a flood of strangers does not keep neighbours from their
+  /// answers.
   void on_frame(std::span<const std::byte> frame, TimeNs now);
-  /// Repeats and gives up; call it at deadline() or later.
+  /// Repeats requests and gives up on them; call it at deadline() or later.
   void poll(TimeNs now);
   [[nodiscard]] TimeNs deadline() const noexcept;
   /// @return whether there was a frame to send.
@@ -125,7 +126,7 @@ class Neighbors {
 
 /// Turns an ICMP echo request (RFC 792), whole from Ethernet on, into its reply, where it lies.
 /// `view` is the frame as wire::parse_frame saw it, of kind kIcmpEcho.
-/// @return false where the frame is too short, its ICMP checksum is wrong, or it says that it comes
+/// @return false if the frame is too short, its ICMP checksum is wrong, or it says that it comes
 /// from a group of hosts, from nobody or from us; then it is unchanged.
 [[nodiscard]] bool answer_echo(std::span<std::byte> frame, const wire::FrameView& view) noexcept;
 

@@ -41,7 +41,7 @@ class PayloadPool {
 
   [[nodiscard]] rte_mempool* mempool() const noexcept { return mempool_; }
   /// Where the CPU finds [address, address + bytes) of the pool's memory: over the bus, slowly.
-  /// @return nullptr where that is not the pool's.
+  /// @return nullptr if that is not the pool's.
   [[nodiscard]] std::byte* for_cpu(const void* address, std::size_t bytes) const noexcept {
     const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - base_);
     return offset < bytes_ && bytes <= bytes_ - offset ? cpu_ + offset : nullptr;

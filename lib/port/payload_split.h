@@ -11,7 +11,7 @@
 
 namespace gradwire::port {
 
-/// @return why the ethdev `device` cannot; empty where it can.
+/// @return why the ethdev `device` cannot; empty if it can.
 [[nodiscard]] std::string why_no_payload_split(const std::string& device);
 
 /// Bytes before a payload, which never vary: Ethernet, a VLAN tag if there is one, IPv4 without

@@ -63,7 +63,7 @@ struct PortReport {
   std::uint8_t tx_copies = 0;
 };
 
-/// What the driver counts; 0 where it does not.
+/// What the driver counts; 0 if it does not.
 struct PortCounters {
   std::uint64_t rx_packets = 0;
   std::uint64_t rx_bytes = 0;
@@ -104,11 +104,11 @@ class Port {
     return is_running() && (!row_->bursts_need_link || link_up());
   }
   /// Control thread, every few milliseconds: looks after the link of a memif client (other ports
-  /// need nothing). Where the link is down the port is taken out of the lanes' hands, and started
+  /// need nothing). If the link is down the port is taken out of the lanes' hands, and started
   /// anew when its server listens.
   /// @param lane_rounds  how many rounds each lane has made: after two more it leaves the port
   /// alone
-  /// @return what happened, for the log; empty where nothing did.
+  /// @return what happened, for the log; empty if nothing did.
   [[nodiscard]] std::string tend(TimeNs now, std::span<const std::uint64_t> lane_rounds);
 
   /// For one who has queue 0 to himself, without a lane. @return how many were received.
@@ -123,7 +123,7 @@ class Port {
   [[nodiscard]] std::uint16_t id() const noexcept { return id_; }
   /// Lanes: frames come in segments, and payloads are not for the CPU to read.
   [[nodiscard]] bool splits_payload() const noexcept { return splits_payload_; }
-  /// NUMA node that mempools for this port belong on; SOCKET_ID_ANY where there is none.
+  /// NUMA node that mempools for this port belong on; SOCKET_ID_ANY if there is none.
   [[nodiscard]] int socket() const noexcept { return socket_; }
   /// Control thread: whether the kernel sends IP packets of so many bytes to that neighbour. Of
   /// drivers beside the kernel nothing is known, and true.
@@ -176,7 +176,7 @@ class Port {
   std::vector<std::uint64_t> rounds_at_release_;
 };
 
-/// @return what the EAL was told of the device, as in "role=server,bsize=9216"; empty where
+/// @return what the EAL was told of the device, as in "role=server,bsize=9216"; empty if
 /// nothing.
 [[nodiscard]] std::string device_arguments(const rte_eth_dev_info& info);
 

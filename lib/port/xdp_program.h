@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The XDP program that keeps an af_xdp port from taking the kernel's traffic (xdp/steer.bpf.c),
-/// as the daemon carries it. Any thread; make_xdp_program() allocates.
+/// The XDP program (xdp/steer.bpf.c), built into the daemon, that keeps an af_xdp port from taking
+/// the kernel's traffic. Any thread; make_xdp_program() allocates.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace gradwire::port {
 
-/// What of an interface's traffic is the daemon's: UDP to these ports of `ip`, ARP for `ip`, pings.
+/// The daemon's part of an interface's traffic: UDP to these ports of `ip`, ARP for `ip`, pings.
 struct XdpTraffic {
   wire::IpAddress ip;
   std::uint16_t first_udp_port = 0;
@@ -22,10 +22,10 @@ struct XdpTraffic {
   std::uint16_t vlan_id = 0;  ///< 0: untagged
 };
 
-/// The compiled program, an ELF object; empty where clang was missing when gradwire was built.
+/// The compiled program, an ELF object; empty if clang was missing when gradwire was built.
 [[nodiscard]] std::span<const std::byte> xdp_program_object() noexcept;
 
-/// @return that object, told what is ours. kUnsupported where there is none, or for IPv6.
+/// @return that object, configured for `traffic`. kUnsupported if there is no object, or for IPv6.
 [[nodiscard]] Result<std::vector<std::byte>> make_xdp_program(const XdpTraffic& traffic);
 
 }  // namespace gradwire::port

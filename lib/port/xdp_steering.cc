@@ -33,7 +33,7 @@ Result<ipc::UniqueFd> memory_file(std::span<const std::byte> bytes) {
   return file;
 }
 
-/// @return 0 where the interface has no program.
+/// @return 0 if the interface has no program.
 std::uint32_t program_on(unsigned interface_index) noexcept {
   std::uint32_t id = 0;
   return bpf_xdp_query_id(static_cast<int>(interface_index), 0, &id) == 0 ? id : 0;
@@ -99,7 +99,7 @@ Result<void> XdpSteering::add(const XdpPort& port, std::string& vdev) {
                 fmt::format("port {}: {}", port.device, program.error().message));
   }
   Attached attached{interface, if_nametoindex(interface.c_str()), 0};
-  // Where there is no such interface, the driver says so.
+  // If there is no such interface, the driver says so.
   if (attached.index != 0) {
     if (auto cleared = clear_interface(port.device, attached); !cleared) return cleared;
   }

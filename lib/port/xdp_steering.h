@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Gives af_xdp ports gradwire's own XDP program, and takes it off again. DPDK's driver loads and
-/// attaches it: it is told where by the device's argument xdp_prog. Main thread; prepare() before
-/// the EAL starts. Allocates, calls the kernel.
+/// Attaches gradwire's XDP program to af_xdp ports and removes it again. DPDK's driver loads and
+/// attaches the program that the device's argument xdp_prog names. Main thread; call prepare()
+/// before the EAL starts. Allocates, calls the kernel.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ struct XdpPort {
 
 class XdpSteering {
  public:
-  /// Adds xdp_prog to each of `eal_arguments` that makes an af_xdp device of `ports` and does not
-  /// name a program itself. A program that an earlier run left, since it was killed, is removed.
-  /// @param record  file that outlives a killed daemon and names what it attached; "": none, then
-  /// nothing that was left is removed.
-  /// @return kBusy where an interface has somebody else's program.
+  /// Adds xdp_prog to each of `eal_arguments` that creates an af_xdp device of `ports` and does not
+  /// name a program itself. Removes a program left behind by an earlier run that was killed.
+  /// @param record  a file that survives a killed daemon and lists what it attached; "": no file,
+  /// so nothing left behind is removed.
+  /// @return kBusy if an interface has somebody else's program.
   [[nodiscard]] static Result<XdpSteering> prepare(std::span<const XdpPort> ports,
                                                    std::vector<std::string>& eal_arguments,
                                                    std::string record);
@@ -41,7 +41,7 @@ class XdpSteering {
   /// The ports are open: writes down which programs are attached now.
   [[nodiscard]] Result<void> write_record();
 
-  /// For the operator: what is steered where, and who takes the kernel's traffic.
+  /// For the operator: which port takes which traffic, and which ones take the kernel's traffic.
   [[nodiscard]] const std::vector<std::string>& facts() const noexcept { return facts_; }
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept { return warnings_; }
 

@@ -98,7 +98,7 @@ class CudaExecutor final : public Executor {
     for (std::uint32_t i = 0; i < copies.out_count && result == cudaSuccess; ++i) {
       result = copy(copies.out[i], cudaMemcpyDeviceToHost, stream);
     }
-    // The event also where something failed: what has started has to end before the slot is free.
+    // The event also if something failed: what has started has to end before the slot is free.
     const cudaError_t recorded = cudaEventRecord(events_[slot], stream);
     failed_[slot] = result != cudaSuccess;
     return recorded == cudaSuccess;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// What the host tells a GPU to do: a batch of folds and copies over scattered memory, as plain
-/// data. It is small enough to be a kernel's parameter, and lies in registered memory where a
+/// data. It is small enough to be a kernel's parameter, and lies in registered memory if a
 /// persistent kernel fetches it. The emulated device takes the same batches.
 ///
 /// CUDA's compiler takes this header too. Nothing here allocates.

@@ -117,9 +117,9 @@ class GpuDevice final : public DeviceMemory {
   explicit GpuDevice(const GpuOptions& options) : options_(options) {}
   [[nodiscard]] Result<void> find();
   [[nodiscard]] Result<void> choose_path();
-  /// @return why payloads cannot lie in its memory; empty where they can.
+  /// @return why payloads cannot lie in its memory; empty if they can.
   [[nodiscard]] std::string why_not_gpudirect(const std::string& why_not_mapping) const;
-  /// @return why the CPU cannot write its memory through a mapping; empty where it can.
+  /// @return why the CPU cannot write its memory through a mapping; empty if it can.
   [[nodiscard]] Result<std::string> why_not_cpu_mapping() const;
   [[nodiscard]] Result<void> check_sharing();
   [[nodiscard]] Result<SharedGpuMemory> share(SharedGpuMemory memory);

@@ -57,14 +57,14 @@ class Executor {
 
   virtual ~Executor() = default;
   /// The slot's batch and copies are filled, and words->doorbell[slot] is to become `number`.
-  /// @return false where the batch did not start, and will not.
+  /// @return false if the batch did not start, and will not.
   [[nodiscard]] virtual bool launch(std::uint32_t slot, std::uint32_t number) noexcept = 0;
   /// Of the slot's last batch. Once it is not kRunning, no kernel and no copy touches its memory.
   [[nodiscard]] virtual State state(std::uint32_t slot) noexcept = 0;
   /// While batches are out: call it every round.
   virtual void poll() noexcept {}
   /// Control thread: lets no kernel live on between batches until resume().
-  /// @return false where one did not end within `bound_ns`.
+  /// @return false if one did not end within `bound_ns`.
   [[nodiscard]] virtual bool pause(TimeNs /*bound_ns*/) noexcept { return true; }
   virtual void resume() noexcept {}
 };
@@ -73,7 +73,7 @@ class Executor {
 [[nodiscard]] Result<std::unique_ptr<Executor>> make_emulated_executor(
     const QueueMemory& memory, const ExecutorOptions& options);
 
-/// @return kUnsupported where this build has no CUDA.
+/// @return kUnsupported if this build has no CUDA.
 [[nodiscard]] Result<std::unique_ptr<Executor>> make_cuda_executor(const QueueMemory& memory,
                                                                    const ExecutorOptions& options);
 

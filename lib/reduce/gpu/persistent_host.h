@@ -25,7 +25,7 @@ class PersistentHost {
   }
 
   /// Lane. `start(run)` starts a kernel that says `run` when it parks. @return what it returned;
-  /// true where nothing was to start.
+  /// true if nothing was to start.
   template <class Start>
   [[nodiscard]] bool run_if_needed(Start&& start) noexcept {
     if (!parked()) return true;

@@ -56,7 +56,7 @@ class GpuQueue {
   GpuQueue& operator=(const GpuQueue&) = delete;
 
   /// Starts one batch of the first of `entries`, all of them well-formed.
-  /// @return how many it took; 0 where no slot is free.
+  /// @return how many it took; 0 if no slot is free.
   [[nodiscard]] std::size_t submit(GpuBackend& owner, std::span<const Entry> entries) noexcept;
   /// Tells owners what has finished.
   void poll() noexcept;
@@ -78,7 +78,7 @@ class GpuQueue {
   };
 
   explicit GpuQueue(GpuDevice& device) : device_(device) {}
-  /// @return false where the batch has no room for the entry.
+  /// @return false if the batch has no room for the entry.
   [[nodiscard]] bool add(std::uint32_t slot, const Entry& entry) noexcept;
   /// @return the item's words, [crc_words_].
   [[nodiscard]] std::uint32_t* crc_words(std::uint32_t slot, std::size_t item) const noexcept {
