@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Where clients' gradient memory lies, and who has to know of it before an op may refer to it: the
-/// host's hugepages, or what a GPU wants instead. The control thread calls it, but for the two
-/// calls that say otherwise.
+/// Where clients' gradient memory is, and what must register it before an op may use it: the host's
+/// hugepages, or GPU memory. Only the control thread calls it, except for the two calls that say
+/// otherwise.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The GPU of a datapath: a queue for each lane, the lanes' mempools registered with the device,
-/// where kernels go to the packets in them, and clients' memory as the device wants it. The control
-/// thread owns it; plans' shards hold on to the queues, so it outlives them, and datapath and
+/// The GPU of a datapath: a queue for each lane, the lanes' mempools (registered with the device if
+/// kernels access packets in them), and clients' memory in the form that the device needs. The
+/// control thread owns it; shards of plans use the queues, so it outlives them, and datapath and
 /// device outlive it.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What the status, the trace and fault injection read of lanes and ports. Nothing here changes
-/// anything. The control thread alone calls it, and no call blocks.
+/// What the status, the trace and fault injection read from lanes and ports. Nothing here changes
+/// anything. Only the control thread calls it, and no call blocks.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class LaneReports {
  public:
   virtual ~LaneReports() = default;
 
-  /// What the lane published last of its groups, in one look: the status asks for all at once.
+  /// What the lane last published about all its groups, as one snapshot.
   [[nodiscard]] virtual std::vector<command::PublishedStatus> published(
       std::uint8_t lane) const = 0;
   /// What the lane reports of itself: core, polling, ports, counters.
@@ -49,9 +49,9 @@ class LaneReports {
   /// The lane's last events of ops, oldest first.
   [[nodiscard]] virtual std::vector<lane::TraceEvent> trace(std::uint8_t lane) const = 0;
 
-  /// What was reduced by groups that are gone, by backend and path.
+  /// What ended groups reduced, by backend and path.
   [[nodiscard]] virtual std::vector<ReduceTotal> reduce_totals() const = 0;
-  /// What shards of groups that are gone counted on the lane.
+  /// The counters of ended groups' shards on the lane.
   [[nodiscard]] virtual collective::ShardCounters shard_totals(std::uint8_t lane) const = 0;
 
   /// By port, as configured.

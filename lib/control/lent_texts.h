@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Long texts that clients were given as files. Whoever has a file may keep it, but not its memory,
-/// which is the daemon's: a file that is too old is emptied, and so is the oldest of a user who has
-/// had too much. So each user who asks holds at most kBytesOfUser in kFilesOfUser files and one
-/// text more, for kAge. The control thread owns it; it makes system calls and allocates.
+/// Long texts that clients get as files. A client may keep a file, but its memory belongs to the
+/// daemon: a file that is too old is emptied, and so are the oldest files of a user who holds too
+/// much. So each user holds at most kBytesOfUser in kFilesOfUser files plus one text, for at most
+/// kAge. The control thread owns it; it makes system calls and allocates.
 #pragma once
 
 #include <sys/types.h>
@@ -17,9 +17,10 @@
 
 namespace gradwire::control {
 
-/// A memfd that holds `text` and can only be emptied. None: the system has none left. Any thread.
+/// A memfd that holds `text` and can only be emptied. Empty if the system has no descriptor left.
+/// Any thread.
 [[nodiscard]] ipc::UniqueFd text_file(const std::string& text);
-/// The same file for somebody who may read it and no more.
+/// The same file, opened read-only.
 [[nodiscard]] ipc::UniqueFd for_reading(const ipc::UniqueFd& file);
 
 class LentTexts {
@@ -30,7 +31,7 @@ class LentTexts {
   static constexpr std::size_t kFilesOfUser = 16;             ///< the same
 
   void lend(ipc::UniqueFd file, std::uint64_t bytes, uid_t user, TimeNs now);
-  /// Empties what is too old.
+  /// Empties files that are too old.
   void take_back(TimeNs now);
   [[nodiscard]] std::uint64_t bytes() const noexcept;
 

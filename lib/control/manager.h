@@ -60,16 +60,16 @@ class Manager {
   /// Takes notices, asks for addresses, keeps the bounds. Call it every round of the control loop.
   void poll(TimeNs now);
 
-  /// The daemon is to stop: nothing new is accepted; members have Limits::stop_drain_ns to leave,
-  /// then every group aborts with kDaemonStopped and every client is hung up.
+  /// Begins to stop the daemon: it accepts nothing new; members have Limits::stop_drain_ns to
+  /// leave, then every group aborts with kDaemonStopped and every client is disconnected.
   void begin_stop(TimeNs now);
   /// @return whether everything is closed, or the bound for it has passed.
   [[nodiscard]] bool stopped(TimeNs now) const noexcept;
   /// What was not closed in time; empty if all was.
   [[nodiscard]] std::string leftovers() const;
 
-  /// The whole status. Of other users' groups `viewer` does not get to know what names them on the
-  /// wire; root and the daemon's own user see all.
+  /// The whole status. For groups of other users it hides from `viewer` what identifies them on the
+  /// wire; root and the daemon's own user see everything.
   [[nodiscard]] status::DaemonStatus status(TimeNs now, uid_t viewer = 0) const;
   /// The last events of ops, as in a kTrace reply; `viewer` as above.
   [[nodiscard]] nlohmann::json trace(TimeNs now, uid_t viewer = 0) const {

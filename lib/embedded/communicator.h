@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// One rank without a daemon: the program that reduces opens the ports itself, and its own thread
-/// drives lane 0 (the EAL's worker lcores drive the others). The lanes, shards and formation rules
-/// are the daemon's; what is not here is what needs a control plane: clients of other processes,
+/// drives lane 0 (the EAL's worker lcores drive the others). It uses the same lanes, shards and
+/// formation rules as the daemon, but lacks what needs a control plane: clients in other processes,
 /// quotas, several groups, a status socket.
 ///
-/// The EAL has been started by the program. One thread owns a Communicator and makes every call;
-/// calls that wait drive the lane meanwhile and have a bound. Between calls nothing moves on lane
-/// 0: a program that stays away for longer than the silence timeout is taken for dead by its
-/// neighbours. Floating-point control (MXCSR) is set to the default inside each call and restored.
+/// The program has started the EAL. One thread owns a Communicator and makes every call; calls that
+/// wait drive the lane and have a time limit. Between calls lane 0 does nothing: if the program
+/// makes no call for longer than the silence timeout, its neighbours take it for dead. Each call
+/// sets floating-point control (MXCSR) to the default and restores it.
 #pragma once
 
 #include <array>
@@ -45,8 +45,8 @@ struct Config {
   std::vector<control::StaticNeighbor> neighbors;
 };
 
-/// What a caller hands over. `input` and `output` are [count] of `datatype`; they are equal or do
-/// not overlap, and stay untouched until the op is done.
+/// An op as the caller posts it. `input` and `output` are [count] of `datatype`; they are the same
+/// or do not overlap, and the caller does not touch them until the op is done.
 struct AllReduce {
   const void* input = nullptr;
   void* output = nullptr;
@@ -58,14 +58,14 @@ struct AllReduce {
 
 class Communicator {
  public:
-  /// Opens ports, makes mempools, starts the lanes beside lane 0. Worker lcores are needed for
-  /// those lanes only.
+  /// Opens ports, creates mempools and starts all lanes but lane 0. Only those lanes need worker
+  /// lcores.
   [[nodiscard]] static Result<std::unique_ptr<Communicator>> create(const Config& config);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// This rank's entry of the table, to be carried to every other rank.
+  /// This rank's entry of the table; pass it to every other rank.
   [[nodiscard]] const ipc::RankInfo& info() const noexcept { return info_; }
 
   /// Joins the ring; collective. Once per Communicator.
@@ -78,17 +78,17 @@ class Communicator {
   /// @return its op_seq, 1, 2, 3, ...; kAborted with the reason, kInvalidArgument, kBusy when
   ///         kMaxPosted ops are unfinished.
   [[nodiscard]] Result<std::uint64_t> post(const AllReduce& op);
-  /// Drives the lane until `op_seq` and all before it are done here. What a paced port still holds
-  /// back for the neighbours, and what has to be sent again, goes out when the lane is driven next:
-  /// who computes for long between ops calls test() meanwhile.
-  /// @return kTimedOut (the op goes on), or the abort's reason.
+  /// Drives the lane until `op_seq` and all ops before it are done at this rank. Packets that a
+  /// paced port holds back, and retransmissions, leave only when the lane is driven again: a
+  /// program that computes for long between ops should call test() in between.
+  /// @return kTimedOut (the op continues), or the reason of the abort.
   [[nodiscard]] Result<void> wait(std::uint64_t op_seq, TimeNs timeout_ns);
   /// One round of the lane, in any case. @return whether `op_seq` and all before it are done.
   [[nodiscard]] bool test(std::uint64_t op_seq) noexcept;
   /// post() and wait().
   [[nodiscard]] Result<void> all_reduce(const AllReduce& op, TimeNs timeout_ns);
 
-  /// Says bye and waits until the neighbours have it; then only destruction is left.
+  /// Says bye and waits until the neighbours have received it; afterwards only destroy the object.
   [[nodiscard]] Result<void> leave(TimeNs timeout_ns);
 
   [[nodiscard]] lane::Datapath& datapath() noexcept { return *datapath_; }
@@ -104,7 +104,7 @@ class Communicator {
   [[nodiscard]] Result<void> check(const AllReduce& op) const;
   /// One round of lane 0 and what the lanes reported. @return whether there was anything.
   bool drive(TimeNs now) noexcept;
-  /// After a round of a call that waits: spins or sleeps as the polling policy says.
+  /// Called after each round of a waiting call: spins or sleeps as the polling policy says.
   void idle(TimeNs now, bool worked, std::optional<lane::PreciseSleeps>& precise) noexcept;
   /// @return whether there was one.
   bool take_reports() noexcept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The floating-point control that lib/reduce expects (round to nearest, denormals kept), for the
-/// time of a call from a program that may have set it otherwise.
+/// Sets the floating-point control that lib/reduce expects (round to nearest, denormals kept)
+/// during a call from a program that may use other settings.
 #pragma once
 
 #if defined(__x86_64__)

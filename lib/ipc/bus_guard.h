@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Keeps a client from killing the daemon through memory that both map: a page that is gone (a hole
-/// punched by the client, and no hugepage left to fill it) makes the next access a SIGBUS. The
-/// handler puts an ordinary page of zeros there and remembers the range, so that the lane goes on
-/// and the control thread drops the client. A SIGBUS anywhere else is fatal as ever.
+/// Keeps a client from killing the daemon through memory that both map: if a page is missing (the
+/// client punched a hole and no hugepage is left to fill it), the next access raises SIGBUS. The
+/// handler maps an ordinary page of zeros there and remembers the range, so that the lane continues
+/// and the control thread drops the client. A SIGBUS anywhere else is still fatal.
 ///
 /// Ranges are added and removed by the control thread; the handler runs in whichever thread faults
 /// and takes no lock. Nothing here allocates.
@@ -18,8 +18,8 @@ namespace gradwire::ipc {
 
 inline constexpr std::size_t kMaxGuardedRanges = 16384;
 
-/// Installs the handler for the whole process; again does nothing. SharedMemory guards its mappings
-/// by itself; without the handler that has no effect.
+/// Installs the handler for the whole process; a second call does nothing. SharedMemory guards its
+/// mappings itself, but without the handler that has no effect.
 [[nodiscard]] Result<void> install_bus_guard();
 
 /// One guarded mapping, in whole pages of `page_bytes`. Empty if the table was full.

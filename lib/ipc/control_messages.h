@@ -2,9 +2,9 @@
 /// @file
 /// Messages on the control socket (SOCK_SEQPACKET, AF_UNIX): fixed structs, host byte order, since
 /// both ends are on one host. A client sends requests; the daemon answers each with the same
-/// request_id, an error code, and text if it failed. An error with request_id 0 says why the
-/// daemon hangs up on a connection that it does not take, or no longer. File descriptors travel as
-/// SCM_RIGHTS. Neither end trusts a length or a count.
+/// request_id, an error code, and text if it failed. An error with request_id 0 says why the daemon
+/// closes a connection. File descriptors are passed as SCM_RIGHTS. Neither end trusts a length or a
+/// count.
 #pragma once
 
 #include <cstddef>
@@ -120,7 +120,7 @@ struct RankAddress {
   std::uint8_t reserved[6] = {};
 };
 
-/// How the other ranks reach a daemon and what it can do: opaque to clients, who carry it to each
+/// How other ranks reach a daemon and what it supports: opaque to clients, which pass it to each
 /// other through their own rendezvous.
 struct RankInfo {
   static constexpr std::uint32_t kMagic = 0x47575249;  // "GWRI"
@@ -170,7 +170,7 @@ struct AbortRequest {
 struct InjectRequest {
   static constexpr std::size_t kDeviceBytes = 64;
   char device[kDeviceBytes] = {};  ///< of the port; "" = every port
-  FaultSettings faults;            ///< none active: the port is to be left in peace
+  FaultSettings faults;            ///< none active: stop injecting on the port
 };
 static_assert(sizeof(InjectRequest) == 120);
 struct GroupAbortedEvent {

@@ -4,8 +4,9 @@
 /// Non-blocking; the control thread calls poll() in its loop and gets callbacks from it. Nothing
 /// here knows what messages mean. It allocates; connections and their out-queues are bounded.
 ///
-/// Nobody can lock the others out: a user has a share of the connections, root and the daemon's own
-/// user have some that nobody else gets, and who says nothing is hung up until keep() is called.
+/// Nobody can lock out the others: each user has a share of the connections, some are reserved for
+/// root and the daemon's own user, and a silent connection is closed unless keep() was called for
+/// it.
 #pragma once
 
 #include <sys/stat.h>
@@ -27,7 +28,7 @@
 namespace gradwire::ipc {
 
 struct ControlServerOptions {
-  std::string path;                     ///< its directory must be there
+  std::string path;                     ///< its directory must exist
   mode_t mode = defaults::kSocketMode;  ///< of the socket: who may write to it may connect
   std::optional<uid_t> owner;           ///< default: the process's
   std::optional<gid_t> group;           ///< default: the process's
@@ -36,7 +37,8 @@ struct ControlServerOptions {
   std::size_t reserved_for_root = 0;  ///< above both, for root and the process's own user
   std::chrono::milliseconds silence{defaults::kOpenMs};  ///< timeouts.open_ms; 0: no bound
   std::size_t max_queued_messages = 64;  ///< per connection, not yet taken by its reader
-  /// How long nobody is accepted after the process or the system had no descriptor for it.
+  /// How long to wait after accept() failed because the process or the system had no descriptor
+  /// left.
   std::chrono::milliseconds accept_pause{1'000};
 };
 
@@ -44,7 +46,7 @@ struct ControlCallbacks {
   std::function<void(ConnectionId, const PeerCredentials&, Message&&)> on_message;
   /// Once per connection, however it ended; also after hang_up(). Never from inside send().
   std::function<void(ConnectionId)> on_hangup;
-  /// Something that the operator should mend, in words. Of one kind at most one a minute.
+  /// A problem that the operator should fix, as text. At most one a minute of each kind.
   std::function<void(const std::string&)> on_trouble = {};
 };
 
@@ -52,7 +54,7 @@ class ControlServer final : public MessageSink {
  public:
   /// Takes the lock file `path`.lock, removes a socket that a dead instance left, and listens.
   /// @return kBusy if another instance has the path (the text names its pid if it is known);
-  /// kInvalidArgument if the path holds something else than a socket.
+  /// kInvalidArgument if the path is something else than a socket.
   [[nodiscard]] static Result<std::unique_ptr<ControlServer>> create(
       const ControlServerOptions& options);
   /// Closes every connection without callbacks and removes the socket.
@@ -72,8 +74,8 @@ class ControlServer final : public MessageSink {
   void keep(ConnectionId connection) override;
 
   [[nodiscard]] std::size_t connections() const noexcept { return connections_.size(); }
-  /// Connections refused since all were taken or silent for too long, and those dropped for
-  /// breaking the protocol.
+  /// Connections refused because all were in use, closed because they were silent for too long, or
+  /// dropped for breaking the protocol.
   [[nodiscard]] std::uint64_t refused() const noexcept { return refused_; }
   [[nodiscard]] std::uint64_t faults() const noexcept { return faults_; }
 

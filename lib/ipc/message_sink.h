@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Where the control plane sends its answers: implemented by ControlServer, and by tests. Called by
-/// the control thread alone.
+/// Where the control plane sends its answers; implemented by ControlServer and by tests. Only the
+/// control thread calls it.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,7 @@ namespace gradwire::ipc {
 /// One connection to the control socket; never reused while the daemon lives.
 using ConnectionId = std::uint64_t;
 
-/// Who is at the other end, as the kernel says (SO_PEERCRED).
+/// The process at the other end, according to the kernel (SO_PEERCRED).
 struct PeerCredentials {
   pid_t pid = 0;
   uid_t uid = 0;
@@ -29,15 +29,15 @@ struct PeerCredentials {
 class MessageSink {
  public:
   virtual ~MessageSink() = default;
-  /// Sends or queues a message. `header.type`, `request_id` and `error_code` are the caller's. A
-  /// connection that is gone, or whose queue overflows (then it is hung up), loses it.
+  /// Sends or queues a message. `header.type`, `request_id` and `error_code` are the caller's. If
+  /// the connection is closed or its queue overflows (which closes it), the message is lost.
   virtual void send(ConnectionId connection, const MessageHeader& header,
                     std::span<const std::byte> body, std::vector<UniqueFd> fds) = 0;
-  /// Hangs up; what is queued goes out as far as the socket takes it without waiting. The hang-up
-  /// is reported later as any other.
+  /// Closes the connection; queued messages are sent as far as the socket accepts them without
+  /// waiting. The close is reported later like any other.
   virtual void hang_up(ConnectionId connection) = 0;
-  /// The connection may be silent from now on: it is a client's, or waits for an answer that takes
-  /// its time. Others are hung up after a while.
+  /// The connection may be silent from now on: it belongs to a client, or waits for an answer that
+  /// takes long. Others are closed after a while.
   virtual void keep(ConnectionId /*connection*/) {}
 };
 

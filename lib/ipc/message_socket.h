@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// One control message with its file descriptors over a SOCK_SEQPACKET socket, both ways. Used by
-/// clients and the daemon; any thread, one at a time per socket; allocates. A message is checked
-/// before it is handed out: length, magic, version, number of descriptors. Descriptors that came
-/// with a message that is refused are closed.
+/// clients and the daemon; any thread, one at a time per socket; allocates. Each received message
+/// is checked first: length, magic, version, number of descriptors. If it is refused, its
+/// descriptors are closed.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ struct Message {
 enum class SocketStatus : std::uint8_t {
   kDone,        ///< the message was sent or received
   kWouldBlock,  ///< a non-blocking socket has no message, or no room
-  kClosed,      ///< the other end is gone
+  kClosed,      ///< the other end has closed
 };
 
 /// Sends one message. `header.type`, `request_id` and `error_code` are the caller's; the rest is

@@ -2,13 +2,13 @@
 /// @file
 /// Memory that the daemon makes and a client maps too: a memfd of hugepages, sealed against growing
 /// and shrinking, bound to a NUMA node and faulted in before anyone gets it, so that a lack of
-/// hugepages is an error here and not a SIGBUS in a lane. The control thread makes and destroys it,
-/// but for what is said of single functions;
-/// the bytes belong to whoever the daemon gives them to. Linux 5.14 or later (MADV_POPULATE_WRITE).
+/// hugepages is an error here and not a SIGBUS in a lane. The control thread creates and destroys
+/// it, unless a function says otherwise; the bytes belong to whoever the daemon gives them to.
+/// Linux 5.14 or later (MADV_POPULATE_WRITE).
 ///
-/// What seals cannot forbid: a client may punch holes into memory that it may write. The daemon's
-/// next access then takes a new page from the pool; with none free it would be a SIGBUS, which
-/// lib/ipc/bus_guard.h turns into an ordinary page of zeros.
+/// Seals cannot prevent a client from punching holes into memory that it may write. The daemon's
+/// next access then takes a new page from the pool; if none is free, it raises SIGBUS, and
+/// lib/ipc/bus_guard.h maps an ordinary page of zeros.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,13 @@ namespace gradwire::ipc {
 
 enum class PageKind : std::uint8_t {
   kHuge,              ///< the system's default hugepage size
-  kOrdinaryForTests,  ///< for tests where no hugepages are; a daemon never asks for it
+  kOrdinaryForTests,  ///< for tests without hugepages; a daemon never uses it
 };
 
 struct SharedMemoryOptions {
   std::string name = "gradwire";  ///< shown in /proc/PID/maps
   std::uint64_t bytes = 0;        ///< rounded up to whole pages; not 0
-  int numa_node = -1;             ///< -1: wherever the kernel takes it
+  int numa_node = -1;             ///< -1: the kernel chooses
   PageKind pages = PageKind::kHuge;
 };
 
@@ -39,8 +39,8 @@ class SharedMemory {
   /// are and where), kSystem if a call failed.
   [[nodiscard]] static Result<SharedMemory> create(const SharedMemoryOptions& options);
 
-  /// create() in parts, for whoever must not wait long: the control thread reserves the pages, any
-  /// one thread faults them in, piece by piece, and the control thread finishes.
+  /// create() in parts, for callers that must not wait long: the control thread reserves the pages,
+  /// any one thread faults them in piece by piece, and the control thread finishes.
   [[nodiscard]] static Result<SharedMemory> reserve(const SharedMemoryOptions& options);
   /// At most `bytes` more, in whole pages. @return whether all are there.
   [[nodiscard]] Result<bool> populate(std::uint64_t bytes);
@@ -59,9 +59,9 @@ class SharedMemory {
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   /// A second descriptor, to be sent to the client.
   [[nodiscard]] UniqueFd duplicate_fd() const noexcept { return fd_.duplicate(); }
-  /// Where the first page really is, as the kernel says; -1 where it does not say.
+  /// The node of the first page according to the kernel; -1 if it does not tell.
   [[nodiscard]] int numa_node() const noexcept { return numa_node_; }
-  /// @return whether a page was taken away under the daemon: the client is hostile, drop it.
+  /// @return whether a client removed a page under the daemon: it is hostile, so drop it.
   [[nodiscard]] bool was_hit() const noexcept { return guard_.was_hit(); }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What a process that was killed leaves of a listening socket: its file, which keeps the next one
-/// from listening there. Any thread; allocates; makes system calls.
+/// Removes the socket file of a listener that was killed, which would keep the next one from
+/// listening there. Any thread; allocates; makes system calls.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,9 +13,9 @@
 
 namespace gradwire::ipc {
 
-/// @return whether a SOCK_SEQPACKET socket of a living process has `address`, which is a path. That
-/// process does not notice: who only connects and goes again looks to some like a peer that broke
-/// off (the memif driver of DPDK 22.11 then uses what it has freed).
+/// @return whether a SOCK_SEQPACKET socket of a living process is bound to `address`, a path. The
+/// test makes no connection (the kernel refuses a stream socket), because some servers take one
+/// that is closed at once for a lost peer (the memif driver of DPDK 22.11 then uses freed memory).
 [[nodiscard]] bool is_socket_alive(const sockaddr_un& address) noexcept;
 
 /// Removes the SOCK_SEQPACKET socket at `path` if nobody listens there. Two processes that do this

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Takes off the control thread what would keep it from everybody else: faulting in gradient
-/// memory, long texts. Work comes in pieces, so that what is long does not hold up what is short.
-/// The control thread calls submit() and finish(); the work itself must touch nothing that the
-/// control thread does. It locks and allocates.
+/// Runs work that would block the control thread for too long: faulting in gradient memory, making
+/// long texts. Work is split into pieces, so that long work does not delay short work. The control
+/// thread calls submit() and finish(); the work itself must not touch the control thread's data. It
+/// locks and allocates.
 #pragma once
 
 #include <condition_variable>
@@ -16,12 +16,13 @@ namespace gradwire::ipc {
 
 class Worker {
  public:
-  /// What is first comes in the order in which it was submitted, before what is in turn; but after
-  /// each of it one piece of what is in turn is done, if there is any. So a short text waits for at
-  /// most one piece beside what was submitted first before it, and of n pieces that are in turn,
-  /// each waits for at most n - 1 others and n texts, however many are asked for.
+  /// kFirst work runs in the order of submission, before kInTurn work; but after each kFirst item
+  /// the worker runs one piece of kInTurn work, if there is any. So a short text waits for at most
+  /// one piece besides the kFirst items submitted before it, and each of n kInTurn pieces waits for
+  /// at most n - 1 others and n texts.
   enum class Order { kFirst, kInTurn };
-  /// @return whether all is done; else it is called again when the others in turn had theirs.
+  /// @return whether all is done; if not, it is called again after the other kInTurn work had its
+  /// turn.
   using Work = std::function<bool()>;
   using Done = std::function<void()>;
 
@@ -46,7 +47,7 @@ class ThreadWorker final : public Worker {
  public:
   /// @param wake  called by the thread when there is something for finish().
   explicit ThreadWorker(std::function<void()> wake);
-  /// Waits for the piece that is being done; what is queued is dropped, its `done` never called.
+  /// Waits for the running piece; drops queued work, whose `done` is never called.
   ~ThreadWorker() override;
   ThreadWorker(const ThreadWorker&) = delete;
   ThreadWorker& operator=(const ThreadWorker&) = delete;
@@ -69,7 +70,7 @@ class ThreadWorker final : public Worker {
   std::condition_variable changed_;
   std::deque<Job> first_;
   std::deque<Job> in_turn_;
-  bool turn_is_due_ = false;  ///< what was done last was first
+  bool turn_is_due_ = false;  ///< the last work was kFirst
   std::deque<Job> finished_;
   bool stopping_ = false;
   std::thread thread_;

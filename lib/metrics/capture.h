@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Packet capture by DPDK's own means: dpdk-dumpcap attaches to the daemon as a secondary process
-/// and asks it to copy what passes a port (rte_pdump). Control thread; nothing is copied, and
-/// nothing costs, until somebody captures.
+/// Packet capture by DPDK's own tool: dpdk-dumpcap attaches to the daemon as a secondary process
+/// and asks it to copy the packets of a port (rte_pdump). Control thread; without a running capture
+/// nothing is copied, at no cost.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ namespace gradwire::metrics {
 class Capture {
  public:
   /// After the EAL started.
-  /// @param runtime_folder  where a second process finds the EAL's files; the error if there is
-  /// nothing to find. Then capture is not available, which is no error of the daemon's.
+  /// @param runtime_folder  where a second process finds the EAL's files, or the error if there are
+  /// none. Capture is then not available, but the daemon runs.
   [[nodiscard]] static Capture start(const Result<std::string>& runtime_folder);
   ~Capture();
   Capture(Capture&& other) noexcept;
@@ -23,7 +23,7 @@ class Capture {
   Capture(const Capture&) = delete;
 
   [[nodiscard]] bool available() const noexcept { return available_; }
-  /// One line for the operator: how to capture, or why that cannot be.
+  /// One line for the operator: how to capture, or why it is not possible.
   [[nodiscard]] const std::string& text() const noexcept { return text_; }
 
  private:

@@ -2,7 +2,7 @@
 /// @file
 /// Endpoints of DPDK's own telemetry socket, for dpdk-telemetry.py and whatever else reads it:
 /// /gradwire/status, groups, ports, lanes and counters. Without a parameter the last four list what
-/// there is; with one (an index, or a name of that list) they show it.
+/// exists; with one (an index, or a name of that list) they show it.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The status as DPDK's telemetry can carry it: one level of names, strings and whole numbers.
+/// The status in the form that DPDK's telemetry supports: one level of names, strings and integers.
 /// Pure.
 #pragma once
 
@@ -19,11 +19,11 @@ using FlatValue = std::variant<std::uint64_t, std::string>;
 using FlatDict = std::vector<std::pair<std::string, FlatValue>>;
 
 /// Members of objects in it are named OUTER_INNER, arrays of objects are left out, arrays of texts
-/// are joined. Names keep letters, digits and underscores; what else is in them becomes "_".
+/// are joined. Names keep letters, digits and underscores; any other character becomes "_".
 [[nodiscard]] FlatDict flatten(const nlohmann::json& object);
 
-/// What /gradwire/NAME,PARAMETER answers: a list of names where there are several objects and none
-/// is named, else one object. kInvalid if the parameter names none.
+/// The answer to /gradwire/NAME,PARAMETER: a list of names if there are several objects and the
+/// parameter names none, else one object. kInvalid if the parameter matches no object.
 struct Answer {
   bool valid = false;
   std::vector<std::string> list;

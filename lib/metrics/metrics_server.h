@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Prometheus' metrics over HTTP, on a loopback address: whoever may reach it may read them, so it
-/// is not for the network (a scraper on the host, or a proxy with authentication, is). It has
-/// threads of its own, which ask the control thread by the StatusBoard.
+/// Serves Prometheus metrics over HTTP on a loopback address. There is no authentication, so it
+/// must not be reachable from the network; use a scraper on the host or an authenticating proxy. It
+/// has its own threads, which ask the control thread through the StatusBoard.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// How other threads of the daemon (DPDK's telemetry, the metrics' HTTP server) get the status:
-/// they ask, and the control thread, which alone may look at its objects, answers in its next
+/// they ask, and the control thread, the only one that may access its objects, answers in its next
 /// round. Control plane only; it locks and allocates.
 #pragma once
 
@@ -21,9 +21,9 @@ class StatusBoard {
   /// Any thread but the control thread. Threads that ask at the same time share an answer.
   /// @return nullptr if no answer came within `timeout`: the daemon is busy, or stops.
   [[nodiscard]] std::shared_ptr<const status::DaemonStatus> ask(std::chrono::milliseconds timeout);
-  /// Control thread, every round. Calls `make` where somebody asks.
+  /// Control thread, every round. Calls `make` if somebody asks.
   void serve(const std::function<status::DaemonStatus()>& make);
-  /// Control thread: it answers no more. Who waits, or asks from here on, gets nothing at once.
+  /// Control thread: it stops answering. Whoever waits, or asks later, gets nullptr at once.
   void close();
 
  private:

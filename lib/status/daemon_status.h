@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What a daemon tells of itself: one struct, which the control thread fills once for each who asks
-/// (control/status.cc), and from which everything that anybody reads is made: the JSON of the
-/// control socket (to_json() below), Prometheus' metrics, DPDK's telemetry, and the views of the
-/// operator's tool, which reads the JSON back into the same struct. Plain data; any thread; it
-/// allocates.
+/// The status of a daemon in one struct. The control thread fills it for each request
+/// (control/status.cc), and everything that anybody reads is made from it: the JSON of the control
+/// socket (to_json() below), Prometheus metrics, DPDK's telemetry, and the views of the operator's
+/// tool, which reads the JSON back into the same struct. Plain data; any thread; it allocates.
 ///
-/// A member's name is its name in the JSON. daemon_status.cc lists each struct's members once, for
-/// both ways, and does not compile if one is missing there. 64-bit ids are hexadecimal texts, since
-/// JSON numbers are doubles to many readers; what other users may not know is none, or
-/// "hidden-HANDLE". Units stand last in a name; times of "since" are how long ago.
+/// A member has the same name in the JSON. daemon_status.cc lists each struct's members once, for
+/// writing and reading, and does not compile if one is missing. 64-bit ids are hexadecimal texts,
+/// because many JSON readers turn numbers into doubles; what other users may not know is null or
+/// "hidden-HANDLE". Names end in their unit; a "since" time says how long ago.
 #pragma once
 
 #include <cstdint>
@@ -47,12 +46,12 @@ struct Daemon {
   std::uint32_t base_udp_port = 0;
   int numa_node = -1;  ///< -1: none
   std::vector<Address> addresses;
-  std::vector<std::string> datapath;  ///< facts of the start, a line each
+  std::vector<std::string> datapath;  ///< facts found at the start, one line each
   std::vector<std::string> warnings;
   std::uint64_t requests_outstanding = 0;  ///< that lanes have not answered
 };
 
-/// What shards of groups did on a lane, or one shard.
+/// Counters of all shards on a lane, or of one shard.
 struct Transport {
   std::uint64_t data_packets_sent = 0;
   std::uint64_t data_bytes_sent = 0;
@@ -101,7 +100,8 @@ struct LaneCounters {
   Drops drops;
 };
 
-/// counts[i] ops took at most bounds_ns[i] and more than the bound before; the last ones any time.
+/// counts[i] ops took at most bounds_ns[i] and more than the bound before; the last count has no
+/// upper bound.
 struct OpLatency {
   std::uint64_t sum_ns = 0;
   std::vector<std::uint64_t> bounds_ns;
@@ -131,11 +131,11 @@ struct Lane {
   std::vector<LanePort> ports;
   std::string mempool_ops;
   std::uint32_t packet_mbufs_free = 0;
-  std::uint64_t requests_unsent = 0;  ///< that its ring had no room for
+  std::uint64_t requests_unsent = 0;  ///< not sent because its ring was full
   LaneCounters counters;
   Maybe<OpLatency> op_latency;  ///< lane 0's
   std::vector<Mempool> mempools;
-  Transport transport;  ///< of all groups that were ever here, so that no sum goes down
+  Transport transport;  ///< of all groups so far, including ended ones, so that no sum decreases
 };
 
 /// What shards reduced, by backend and path.
@@ -159,7 +159,7 @@ struct FaultCounts {
   std::uint64_t held = 0;
 };
 
-/// Of a port that does, or did, wrong on purpose.
+/// Faults injected on a port, now or earlier.
 struct Faults {
   std::string port;
   bool active = false;
@@ -262,7 +262,7 @@ struct Op {
   std::string waits_for;  ///< "upstream", "downstream", "this rank"
   std::uint16_t waits_for_rank = 0;
   std::optional<double> since_s;
-  std::string text;  ///< one line: whom, and what for
+  std::string text;  ///< one line: which rank it waits for, and why
 };
 
 struct PortCounters {
@@ -291,7 +291,7 @@ struct Port {
   bool rx_interrupts = false;
   bool flow_steering = false;
   bool splits_payload = false;
-  std::uint64_t neighbors = 0;  ///< that ARP has found, or looks for
+  std::uint64_t neighbors = 0;  ///< that ARP has found or is looking for
   PortCounters counters;
 };
 
@@ -325,11 +325,11 @@ struct DaemonStatus {
   std::vector<Client> clients;
 };
 
-/// What others get in place of a group's id: "hidden-7".
+/// What other users see in place of a group's id: "hidden-7".
 [[nodiscard]] std::string hidden_name(std::uint64_t handle);
 
-/// Of another daemon's JSON: what is missing or of another kind stays as it was in `value`; what
-/// `value` has no member for is left out. It throws nothing but for want of memory.
+/// Reads another daemon's JSON: a member that is missing or has another type keeps its value;
+/// members that the struct does not have are ignored. It throws only if memory runs out.
 #define GRADWIRE_STATUS_JSON(Type)                      \
   void to_json(nlohmann::json& out, const Type& value); \
   void from_json(const nlohmann::json& in, Type& value)
@@ -357,8 +357,8 @@ GRADWIRE_STATUS_JSON(Client);
 GRADWIRE_STATUS_JSON(DaemonStatus);
 #undef GRADWIRE_STATUS_JSON
 
-/// The members that `value` has and `in`, from which it was read, lacks: "lanes.counters.stuck",
-/// each once. A daemon of another release tells less.
+/// The members of `value` that are missing in `in`, the JSON it was read from:
+/// "lanes.counters.stuck", each once. A daemon of another release may report fewer.
 [[nodiscard]] std::vector<std::string> missing_in(const nlohmann::json& in,
                                                   const DaemonStatus& value);
 
