@@ -171,41 +171,38 @@ inline std::string describe(const Case& c, const char* backend) {
          std::to_string(c.streaming) + " divisor " + std::to_string(c.divisor);
 }
 
-/// Runs the case on `backend`. @return what is wrong, or an empty string. Not by assertions of
-/// Catch, which would cost more than the rest.
-inline std::string run(const Case& c, Backend& backend, World world, const World& expected,
-                       Reach& reach) {
-  // A chunk somewhere in the middle of gradient memory: the bases lie before it.
-  constexpr std::size_t kOffsetBytes = 32;
+/// A case's entry on the arrays of a world, which has to outlive it.
+struct Work {
+  Entry entry;
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
-  for (std::size_t m = 0; m < c.members; ++m) {
-    inputs.push_back(world.inputs[m].data() - kOffsetBytes);
-    outputs.push_back(world.output(m).data() - kOffsetBytes);
+
+  Work(const Case& c, World& world) {
+    // A chunk somewhere in the middle of gradient memory: the bases lie before it.
+    constexpr std::size_t kOffsetBytes = 32;
+    for (std::size_t m = 0; m < c.members; ++m) {
+      inputs.push_back(world.inputs[m].data() - kOffsetBytes);
+      outputs.push_back(world.output(m).data() - kOffsetBytes);
+    }
+    entry.kind = c.kind;
+    entry.datatype = c.type;
+    entry.redop = c.redop;
+    entry.finalize = c.finalize;
+    entry.streaming = c.streaming;
+    entry.member_count = static_cast<std::uint16_t>(c.members);
+    entry.count = static_cast<std::uint32_t>(c.count);
+    entry.divisor = c.divisor;
+    entry.packet = c.kind == Kind::kLocal ? nullptr : world.packet.data();
+    entry.inputs = inputs.data();
+    entry.outputs = outputs.data();
+    entry.offset_bytes = kOffsetBytes;
+    entry.cookie = 77;
   }
-  Entry entry;
-  entry.kind = c.kind;
-  entry.datatype = c.type;
-  entry.redop = c.redop;
-  entry.finalize = c.finalize;
-  entry.streaming = c.streaming;
-  entry.member_count = static_cast<std::uint16_t>(c.members);
-  entry.count = static_cast<std::uint32_t>(c.count);
-  entry.divisor = c.divisor;
-  entry.packet = c.kind == Kind::kLocal ? nullptr : world.packet.data();
-  entry.inputs = inputs.data();
-  entry.outputs = outputs.data();
-  entry.offset_bytes = kOffsetBytes;
-  entry.cookie = 77;
-  const Reached reached(world, reach);
-  Completion done;
-  if (backend.submit({&entry, 1}) != 1) return describe(c, backend.name()) + ": not taken";
-  while (backend.poll({&done, 1}) == 0) {
-    if (!reach.asynchronous()) return describe(c, backend.name()) + ": not completed";
-    std::this_thread::yield();
-  }
-  backend.make_visible();
-  if (!done.ok || done.cookie != 77) return describe(c, backend.name()) + ": failed";
+};
+
+/// @return where the world is not as it should be, or an empty string. Not by assertions of Catch,
+/// which would cost more than the rest.
+inline std::string compare(const Case& c, const World& world, const World& expected) {
   const auto differs = [&](const Array& got, const Array& want, const std::string& what) {
     const std::uint32_t width = element_bytes(c.type);
     for (std::size_t i = 0; i < got.storage.size(); ++i) {
@@ -233,6 +230,23 @@ inline std::string run(const Case& c, Backend& backend, World world, const World
       wrong = differs(world.outputs[m], expected.outputs[m], "output " + std::to_string(m));
     }
   }
+  return wrong;
+}
+
+/// Runs the case on `backend`. @return what is wrong, or an empty string.
+inline std::string run(const Case& c, Backend& backend, World world, const World& expected,
+                       Reach& reach) {
+  const Work work(c, world);
+  const Reached reached(world, reach);
+  Completion done;
+  if (backend.submit({&work.entry, 1}) != 1) return describe(c, backend.name()) + ": not taken";
+  while (backend.poll({&done, 1}) == 0) {
+    if (!reach.asynchronous()) return describe(c, backend.name()) + ": not completed";
+    std::this_thread::yield();
+  }
+  backend.make_visible();
+  if (!done.ok || done.cookie != 77) return describe(c, backend.name()) + ": failed";
+  const std::string wrong = compare(c, world, expected);
   return wrong.empty() ? wrong : describe(c, backend.name()) + ": " + wrong;
 }
 

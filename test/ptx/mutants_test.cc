@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the stand is worth: kernels with one instruction changed are caught, each of them.
+#include <catch2/catch.hpp>
+
+#include "stand.h"
+
+namespace {
+
+using namespace gradwire;
+using namespace gradwire::test;
+using ptx::PtxBackend;
+using ptx::Way;
+
+struct Mutant {
+  const char* what;
+  const char* function;  ///< part of its name
+  const char* opcode;
+  int which;            ///< of those in the function, from 0
+  const char* instead;  ///< nullptr: the instruction is left out
+};
+
+/// In sm_90's text; remade PTX may move them.
+constexpr Mutant kMutants[] = {
+    {"no barrier before a tile's CRC", "sum_upINS1_9PlainLoadE", "bar.sync", 0, nullptr},
+    {"a CRC's parts summed over one lane's", "sum_upINS1_9PlainLoadE", "shfl.sync.bfly.b32", 0,
+     "shfl.sync.idx.b32"},
+    {"one step of a CRC's sum left out", "sum_upINS1_9PlainLoadE", "shfl.sync.bfly.b32", 3,
+     nullptr},
+    {"a vector too many at a tile's end", "sum_kernelINS0_11ScalarFloatIfE", "setp.ge.u32", 1,
+     "setp.gt.u32"},
+    {"a last tile that is whole", "sum_kernelINS0_12ScalarBfloatE", "min.u32", 0, "max.u32"},
+    {"a sum where avg divides", "sum_kernelINS0_11ScalarFloatIfE", "div.rn.f32", 0, "add.rn.f32"},
+    {"nobody waits for the entry", "persistent_kernel", "bar.sync", 0, nullptr},
+    {"the entry changes while it is read", "persistent_kernel", "bar.sync", 1, nullptr},
+    {"nobody waits for the batch's copy", "persistent_kernel", "bar.sync", 2, nullptr},
+    {"a block arrives before its threads are through", "persistent_kernel", "bar.sync", 3, nullptr},
+    {"the host is never told", "persistent_kernel", "st.release.sys.global.u32", 0, nullptr},
+    {"what is passed on is not said", "persistent_kernel", "st.release.gpu.global.u32", 0, nullptr},
+    {"lanes that go by what each has read", "persistent_kernel", "vote.sync.ballot.b32", 0,
+     nullptr},
+};
+
+/// @return the text with the mutant in it.
+std::string mutated(const std::string& text, const Mutant& mutant) {
+  // The last that is named so is the function itself; before it, it is announced and called.
+  std::size_t at = 0;
+  for (std::size_t found = 0;
+       (found = text.find(mutant.function, found + 1)) != std::string::npos;) {
+    const std::size_t line = text.rfind('\n', found) + 1;
+    const bool begins = text.compare(line, 5, ".func") == 0 || text.compare(line, 6, ".entry") == 0;
+    if (begins) at = found;
+  }
+  const std::string wanted = std::string("\t") + mutant.opcode + " ";
+  at = text.find("\n{", at);
+  const std::size_t end = text.find("\n}\n", at);
+  const std::size_t tries = static_cast<std::size_t>(mutant.which) + 1;
+  for (std::size_t i = 0; i < tries; ++i) at = text.find(mutant.opcode, at + 1);
+  if (at == std::string::npos || at > end) return text;
+  std::string result = text;
+  const std::size_t length =
+      mutant.instead == nullptr ? text.find(';', at) + 1 - at : std::string(mutant.opcode).size();
+  // A guard before it would be left without an instruction: a move that does nothing takes it.
+  return result.replace(at, length, mutant.instead == nullptr ? "mov.u32 _, 0;" : mutant.instead);
+}
+
+/// Batch after batch, with threads that are cut off every few instructions; looks at each sum as
+/// soon as the kernel says that it is done.
+std::string judge_serving(const ptx::Module& module, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  ptx::Machine machine(module, {.seed = seed, .turn = 3});
+  try {
+    ptx::PersistentKernel kernel(machine, 4, ~std::uint64_t{0});
+    for (int batch = 0; batch < 6; ++batch) {
+      const ptx::OneSum sum(machine);
+      for (std::uint64_t steps = random() % 60; steps > 0; --steps) machine.step();
+      const auto slot = static_cast<std::uint32_t>(random() % kQueueSlots);
+      kernel.ring(slot, sum.batch);
+      kernel.wait_for(slot);
+      if (!sum.is_right()) return "a batch that is said to be done is not";
+    }
+    kernel.stop();
+  } catch (const ptx::Fault& fault) {
+    return fault.what();
+  }
+  return {};
+}
+
+/// @return what is wrong with the kernels, or an empty string.
+std::string judge(const std::string& text) {
+  const ptx::Module module = ptx::parse(text);
+  std::mt19937_64 random(3);
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+    for (const std::size_t count : {1u, 1027u, 4095u}) {
+      PtxBackend backend(module, Way::kLaunch, {});
+      Case c{type, RedOp::kAvg, Kind::kReduceAndStore, 2, count, 0, true, true, false, 6};
+      std::string wrong = ptx::check(c, backend, random);
+      if (wrong.empty()) wrong = ptx::check_batch({c, c, c, c}, backend, random);
+      if (!wrong.empty()) return wrong;
+    }
+  }
+  for (std::uint64_t seed = 1; seed < 9; ++seed) {
+    const std::string wrong = judge_serving(module, seed);
+    if (!wrong.empty()) return wrong;
+  }
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    PtxBackend backend(module, Way::kPersistent, {.seed = seed, .turn = 300});
+    const std::string wrong =
+        ptx::check_batch(ptx::random_cases(6, false, random), backend, random);
+    if (!wrong.empty()) return wrong;
+  }
+  return {};
+}
+
+TEST_CASE("every mutant of the kernels is caught", "[mutants]") {
+  const std::string text = ptx::text_of("sm_90");
+  REQUIRE(judge(text) == "");
+  for (const Mutant& mutant : kMutants) {
+    INFO(mutant.what);
+    const std::string changed = mutated(text, mutant);
+    CHECK(changed != text);
+    const std::string caught = judge(changed);
+    CHECK(caught != "");
+  }
+}
+
+}  // namespace

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The reduce kernels as nvcc compiled them, on the interpreter: every datatype, redop and kind, the
+// bits compared with the reference's; batches of many entries; CRCs; the persistent kernel.
+#include <catch2/catch.hpp>
+
+#include "stand.h"
+
+namespace {
+
+using namespace gradwire;
+using namespace gradwire::test;
+using ptx::MachineOptions;
+using ptx::PtxBackend;
+using ptx::Way;
+
+/// Every case that for_each_case() has, but for the largest and for those that `step` leaves out.
+void check_cases(const char* architecture, Way way, const MachineOptions& options,
+                 std::size_t step) {
+  const ptx::Module module = ptx::parse(ptx::text_of(architecture));
+  PtxBackend backend(module, way, options);
+  std::size_t index = 0;
+  for (const DataType type : kDataTypes) {
+    for (const RedOp redop : kRedOps) {
+      for_each_case(type, redop, [&](const Case& c, std::mt19937_64& random) {
+        if ((c.members == 64 && c.count > 65) || ++index % step != 0) return;
+        const std::string wrong = ptx::check(c, backend, random);
+        if (!wrong.empty()) FAIL(architecture << ": " << wrong);
+      });
+    }
+  }
+  CHECK(backend.machine().instructions() > 1'000'000);
+}
+
+TEST_CASE("launched kernels give the reference's bits for every datatype, redop and kind") {
+  check_cases("sm_90", Way::kLaunch, {}, 1);
+  check_cases("sm_100", Way::kLaunch, {.seed = 3}, 3);
+}
+
+TEST_CASE("the kernel for all datatypes gives a sum's bits too") {
+  check_cases("sm_90", Way::kGeneral, {}, 11);
+  check_cases("sm_100", Way::kGeneral, {}, 11);
+}
+
+TEST_CASE("the persistent kernel gives the reference's bits, in any order of threads") {
+  check_cases("sm_90", Way::kPersistent, {}, 31);
+  check_cases("sm_100", Way::kPersistent, {.seed = 5, .turn = 500}, 31);
+}
+
+TEST_CASE("batches of many entries touch nothing else, and give the packets' CRCs") {
+  for (const char* architecture : ptx::kArchitectures) {
+    const ptx::Module module = ptx::parse(ptx::text_of(architecture));
+    for (const Way way : {Way::kLaunch, Way::kPersistent}) {
+      std::mt19937_64 random(static_cast<std::uint64_t>(way) + 20);
+      for (std::uint64_t seed = 0; seed < 8; ++seed) {
+        PtxBackend backend(module, way, {.seed = seed, .turn = 2'000});
+        const auto cases = ptx::random_cases(1 + random() % 24, seed % 2 == 0, random);
+        INFO(architecture << " seed " << seed);
+        CHECK(ptx::check_batch(cases, backend, random) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("the persistent kernel serves slots in any order, and ends when it is told to or idle") {
+  for (const char* architecture : ptx::kArchitectures) {
+    const ptx::Module module = ptx::parse(ptx::text_of(architecture));
+    for (std::uint64_t seed = 0; seed < 4; ++seed) {
+      ptx::Machine machine(module, {.seed = seed, .turn = 1'000});
+      ptx::PersistentKernel kernel(machine, 4, seed % 2 == 0 ? ~std::uint64_t{0} : 50'000);
+      ptx::OneSum first(machine), second(machine), third(machine);
+      kernel.ring(9, first.batch);
+      kernel.ring(2, second.batch);
+      kernel.wait_for(2);
+      CHECK(second.is_right());
+      kernel.wait_for(9);
+      CHECK(first.is_right());
+      CHECK_FALSE(kernel.parked());
+      kernel.ring(9, third.batch);
+      kernel.wait_for(9);
+      CHECK(third.is_right());
+      seed % 2 == 0 ? kernel.stop() : kernel.wait_until_idle();
+      CHECK(kernel.parked());
+    }
+  }
+}
+
+TEST_CASE("a tail is not read past its end, nor memory that nobody has registered") {
+  const ptx::Module module = ptx::parse(ptx::text_of("sm_90"));
+  ptx::Machine machine(module, {});
+  ptx::OneSum sum(machine);
+  machine.memory.add(sum.arrays[1].data(), (ptx::OneSum::kCount - 1) * sizeof(float));
+  const auto launch = [&] {
+    machine.run(module.function("sum_kernelINS0_11ScalarFloatIfE"),
+                std::as_bytes(std::span(&sum.batch, 1)), 2, kThreadsPerBlock);
+  };
+  CHECK_THROWS_WITH(launch(), Catch::Contains("an illegal address"));
+  machine.memory.add(sum.arrays[1].data(), ptx::OneSum::kCount * sizeof(float));
+  sum.batch.addresses[0] += 4;  // said to be aligned to 16 bytes
+  CHECK_THROWS_WITH(launch(), Catch::Contains("misaligned"));
+}
+
+TEST_CASE("what the interpreter does not know fails by name") {
+  const auto kernel = [](const std::string& body) {
+    return ".version 9.0\n.target sm_90\n.entry k(\n.param .b64 a\n)\n{\n.reg .f32 %f<9>;\n" +
+           body + "\nret;\n}\n";
+  };
+  CHECK_NOTHROW(ptx::parse(kernel("add.rn.f32 %f1, %f2, %f3;")));
+  CHECK_THROWS_WITH(ptx::parse(kernel("fma.rn.f32 %f1, %f2, %f3, %f4;")),
+                    "PTX line 8: unknown opcode fma.rn.f32");
+  CHECK_THROWS_WITH(ptx::parse(kernel("ld.weak.f32 %f1, [%f2];")),
+                    "PTX line 8: unknown opcode ld.weak.f32");
+  CHECK_THROWS_WITH(ptx::parse(kernel("add.rn.f32 %f1, %f2, %laneid;")),
+                    "PTX line 8: unknown operand %laneid");
+  CHECK_THROWS_WITH(ptx::parse(kernel("bra nowhere;")), Catch::Contains("no label nowhere"));
+  CHECK_THROWS_WITH(ptx::parse(".global .b32 x;"), Catch::Contains("unknown directive .global"));
+}
+
+}  // namespace

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What the tests on the interpreter share: the PTX, and entries whose arrays it may touch.
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "backend.h"
+#include "cases.h"
+
+namespace gradwire::ptx {
+
+/// sm_80's text is sm_90's.
+inline constexpr std::array kArchitectures = {"sm_90", "sm_100"};
+
+/// @return the PTX that test/ptx/ptx.py has unpacked.
+[[nodiscard]] std::string text_of(const std::string& architecture);
+
+/// The guards about an array are out of bounds, as memory that is not registered is.
+struct InMachine final : test::Reach {
+  InMachine(PtxBackend& of, const test::Case& c)
+      : backend(of), bytes(c.count * element_bytes(c.type)) {}
+  void add(test::Array& array) override { backend.machine().memory.add(array.data(), bytes); }
+  void remove(test::Array& array) override { backend.machine().memory.remove(array.data()); }
+  PtxBackend& backend;
+  const std::size_t bytes;
+};
+
+/// Runs one case. @return what is wrong, or an empty string.
+[[nodiscard]] std::string check(const test::Case& c, PtxBackend& backend, std::mt19937_64& random);
+
+/// Runs cases as one batch, with the packets' CRCs. @return what is wrong, or an empty string.
+[[nodiscard]] std::string check_batch(const std::vector<test::Case>& cases, PtxBackend& backend,
+                                      std::mt19937_64& random);
+
+/// @return cases of any kind, of one datatype and redop if `uniform`; few elements, or a few tiles.
+[[nodiscard]] std::vector<test::Case> random_cases(std::size_t count, bool uniform,
+                                                   std::mt19937_64& random);
+
+/// A batch of one sum of fp32, of 1 and 2, into one array.
+struct OneSum {
+  static constexpr std::uint32_t kCount = 2500;  ///< three tiles, the last one short
+  explicit OneSum(Machine& of) : machine(of), arrays(3, std::vector<float>(kCount)) {
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      std::fill(arrays[i].begin(), arrays[i].end(), static_cast<float>(i + 1));
+      machine.memory.add(arrays[i].data(), arrays[i].size() * sizeof(float));
+      pointers.push_back(reinterpret_cast<std::byte*>(arrays[i].data()));
+    }
+    const std::byte* const sources[] = {pointers[0], pointers[1]};
+    reduce::Entry entry;
+    entry.count = kCount;
+    clear(batch);
+    append(batch, entry, reduce::Fold{sources, &pointers[2], 2, 1, kCount, 1}, nullptr);
+  }
+  ~OneSum() {
+    for (const auto& array : arrays) machine.memory.remove(array.data());
+  }
+  [[nodiscard]] bool is_right() const { return arrays[2] == std::vector<float>(kCount, 3.0f); }
+  OneSum(const OneSum&) = delete;
+  OneSum& operator=(const OneSum&) = delete;
+
+  Machine& machine;
+  std::vector<std::vector<float>> arrays;
+  std::vector<std::byte*> pointers;
+  reduce::Batch batch;
+};
+
+}  // namespace gradwire::ptx
