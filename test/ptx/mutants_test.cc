@@ -90,12 +90,14 @@ std::string judge(const std::string& text) {
   const ptx::Module module = ptx::parse(text);
   std::mt19937_64 random(3);
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
-    for (const std::size_t count : {1u, 1027u, 4095u}) {
-      PtxBackend backend(module, Way::kLaunch, {});
-      Case c{type, RedOp::kAvg, Kind::kReduceAndStore, 2, count, 0, true, true, false, 6};
-      std::string wrong = ptx::check(c, backend, random);
-      if (wrong.empty()) wrong = ptx::check_batch({c, c, c, c}, backend, random);
-      if (!wrong.empty()) return wrong;
+    for (const std::size_t members : {1u, 2u}) {  // two sources, and more
+      for (const std::size_t count : {1u, 1027u, 4095u}) {
+        PtxBackend backend(module, Way::kLaunch, {});
+        Case c{type, RedOp::kAvg, Kind::kReduceAndStore, members, count, 0, true, true, false, 6};
+        std::string wrong = ptx::check(c, backend, random);
+        if (wrong.empty()) wrong = ptx::check_batch({c, c, c, c}, backend, random);
+        if (!wrong.empty()) return wrong;
+      }
     }
   }
   for (std::uint64_t seed = 1; seed < 9; ++seed) {

@@ -61,6 +61,35 @@ TEST_CASE("batches of many entries touch nothing else, and give the packets' CRC
   }
 }
 
+TEST_CASE("a CRC costs a thread less than 2,500 instructions, in a tail too") {
+  for (const char* architecture : ptx::kArchitectures) {
+    const ptx::Module module = ptx::parse(ptx::text_of(architecture));
+    for (const std::uint32_t bytes : {8192u, 8176u, 100u}) {
+      PtxBackend backend(module, Way::kLaunch, {});
+      std::vector<std::uint64_t> packet(bytes / 8 + 1);
+      backend.machine().memory.add(packet.data(), packet.size() * 8);
+      Entry entry;
+      entry.kind = Kind::kCheck;
+      entry.datatype = DataType::kUint8;
+      entry.count = bytes;
+      entry.packet = reinterpret_cast<std::byte*>(packet.data());
+      const auto instructions = [&](bool crc) {
+        entry.crc = crc;
+        const std::uint64_t before = backend.machine().instructions();
+        CHECK(backend.submit({&entry, 1}) == 1);
+        CHECK(backend.fault() == "");
+        return backend.machine().instructions() - before;
+      };
+      const std::uint64_t tiles = (bytes + kTileBytes - 1) / kTileBytes;
+      const std::uint64_t without = instructions(false);
+      const std::uint64_t each = (instructions(true) - without) / (tiles * kThreadsPerBlock);
+      INFO(architecture << ", " << bytes << " bytes: " << each);
+      CHECK(each < 2500);
+      CHECK(each > 100);
+    }
+  }
+}
+
 TEST_CASE("the persistent kernel serves slots in any order, and ends when it is told to or idle") {
   for (const char* architecture : ptx::kArchitectures) {
     const ptx::Module module = ptx::parse(ptx::text_of(architecture));

@@ -6,6 +6,7 @@
 
 #include "reduce/backend.h"
 #include "reduce/gpu/batch.h"
+#include "reduce/gpu/crc_ops.h"
 #include "reduce/kernels.h"
 
 namespace gradwire::reduce {
@@ -63,14 +64,16 @@ inline void append(Batch& batch, const Entry& entry, const Fold& fold,
   }
 }
 
-/// @return the CRC32C that the words of an item's tiles come to.
+/// @return the CRC32C that the words of an item's tiles come to: those of a tile are each moved on
+/// to its end.
 [[nodiscard]] inline std::uint32_t crc_of(const Batch& batch, std::uint32_t item,
                                           const std::uint32_t* words) noexcept {
-  const std::uint32_t end =
-      item + 1 < batch.item_count ? batch.items[item + 1].first_tile : batch.tile_count;
   std::uint32_t state = 0;
-  for (std::uint32_t w = 0; w < (end - batch.items[item].first_tile) * kCrcWordsPerTile; ++w) {
-    state ^= words[w];
+  for (std::uint32_t left = batch.items[item].bytes; left > 0; words += kCrcWordsPerTile) {
+    const std::uint32_t bytes = left < kTileBytes ? left : kTileBytes;
+    state = bytes == kTileBytes ? crc32c_move_by<kTileBytes>(state) : crc32c_move(state, bytes);
+    for (std::uint32_t w = 0; w < kCrcWordsPerTile; ++w) state ^= words[w];
+    left -= bytes;
   }
   return ~state;
 }

@@ -34,7 +34,7 @@ GRADWIRE_ANYWHERE constexpr std::uint32_t crc32c_multiply(std::uint32_t a,
   return product;
 }
 
-/// @return `state` moved on by `bytes` bytes of zero.
+/// @return `state` moved on by `bytes` bytes of zero. Costs thousands of instructions.
 GRADWIRE_ANYWHERE constexpr std::uint32_t crc32c_move(std::uint32_t state,
                                                       std::uint32_t bytes) noexcept {
   std::uint32_t power = 0x80000000u >> 8;  // x^8, squared for each bit of the count
@@ -43,6 +43,13 @@ GRADWIRE_ANYWHERE constexpr std::uint32_t crc32c_move(std::uint32_t state,
     power = crc32c_multiply(power, power);
   }
   return state;
+}
+
+/// The same for a number that is known beforehand, at three instructions a bit.
+template <std::uint32_t kBytes>
+GRADWIRE_ANYWHERE constexpr std::uint32_t crc32c_move_by(std::uint32_t state) noexcept {
+  constexpr std::uint32_t kPower = crc32c_move(0x80000000u, kBytes);
+  return crc32c_multiply(kPower, state);
 }
 
 }  // namespace gradwire::reduce

@@ -298,8 +298,20 @@ GRADWIRE_ANYWHERE void run_tile(const Batch& batch, std::uint32_t tile, std::uin
       batch.addresses[item.first_address + item.source_count + item.target_count]);
 }
 
+#if defined(__CUDA_ARCH__)
+/// The state of the bytes of this lane and of the one that is kLanes away, each of which has that
+/// of kLanes pieces.
+template <std::uint32_t kLanes, std::uint32_t kPiece>
+__device__ inline std::uint32_t join_lanes(std::uint32_t part, std::uint32_t lane) noexcept {
+  const std::uint32_t other = __shfl_xor_sync(~0u, part, kLanes);
+  const bool first = (lane & kLanes) == 0;
+  return crc32c_move_by<kLanes * kPiece>(first ? part : other) ^ (first ? other : part);
+}
+#endif
+
 /// One thread's share of the CRC of a tile's bytes, after all of the block's threads have run the
-/// tile. All threads of a warp call it together.
+/// tile. All threads of a warp call it together. Pieces are counted from the tile's end, so that
+/// only the first is short, which takes no time to move on: its missing bytes are zeros before it.
 template <class Load>
 GRADWIRE_ANYWHERE void crc_tile(const Batch& batch, std::uint32_t tile,
                                 std::uint32_t thread) noexcept {
@@ -307,37 +319,48 @@ GRADWIRE_ANYWHERE void crc_tile(const Batch& batch, std::uint32_t tile,
   if (item.crc == 0) return;
   tile -= item.first_tile;
   constexpr std::uint32_t kPiece = kTileBytes / kThreadsPerBlock;
-  const std::uint32_t total = item.bytes;
-  const std::uint32_t at = tile * kTileBytes + thread * kPiece;
-  const std::uint32_t begin = at < total ? at : total;
-  const std::uint32_t end = total - begin < kPiece ? total : begin + kPiece;
+  constexpr std::uint32_t kWarpBytes = kPiece * kThreadsPerWarp;
+  const std::uint32_t tile_begin = tile * kTileBytes;
+  const std::uint32_t left = item.bytes - tile_begin;
+  const std::uint32_t length = left < kTileBytes ? left : kTileBytes;
+  const std::uint32_t behind = (kThreadsPerBlock - 1 - thread) * kPiece;
+  const std::uint32_t end = tile_begin + (length > behind ? length - behind : 0);
+  const std::uint32_t begin = end - tile_begin > kPiece ? end - kPiece : tile_begin;
   const std::uint64_t bytes =
       batch.addresses[item.first_address + (item.target_count != 0 ? item.source_count : 0)];
-  std::uint32_t state = begin == 0 ? ~0u : 0;
+  std::uint32_t part = begin == 0 && end != 0 ? ~0u : 0;
   if (end - begin == kPiece && (bytes + begin) % sizeof(Vector16) == 0) {
     for (std::uint32_t v = 0; v < kPiece / sizeof(Vector16); ++v) {
       const Vector16 vector = Load::load(at_address<const Vector16>(bytes + begin) + v);
       GRADWIRE_FLATTEN
-      for (std::uint32_t w = 0; w < 4; ++w) state = crc32c_bits<32>(state ^ vector.word[w]);
+      for (std::uint32_t w = 0; w < 4; ++w) part = crc32c_bits<32>(part ^ vector.word[w]);
     }
   } else {
     for (std::uint32_t i = begin; i < end; ++i) {
-      state = crc32c_bits<8>(state ^ Load::load(at_address<const unsigned char>(bytes + i)));
+      part = crc32c_bits<8>(part ^ Load::load(at_address<const unsigned char>(bytes + i)));
     }
   }
   // The CRC is linear: a piece's part is its own, moved on by the bytes behind it.
-  std::uint32_t part = crc32c_move(state, total - end);
-  std::uint32_t* const word =
-      crc_words_of(batch, item) + tile * kCrcWordsPerTile + thread / kThreadsPerWarp;
+  const std::uint32_t warp = thread / kThreadsPerWarp;
+  const std::uint32_t lane = thread % kThreadsPerWarp;
+  std::uint32_t* const word = crc_words_of(batch, item) + tile * kCrcWordsPerTile + warp;
 #if defined(__CUDA_ARCH__)
-  for (std::uint32_t lane = kThreadsPerWarp / 2; lane != 0; lane /= 2) {
-    part ^= __shfl_xor_sync(~0u, part, lane);
-  }
-  if (thread % kThreadsPerWarp == 0) *word = part;
+  part = join_lanes<1, kPiece>(part, lane);
+  part = join_lanes<2, kPiece>(part, lane);
+  part = join_lanes<4, kPiece>(part, lane);
+  part = join_lanes<8, kPiece>(part, lane);
+  part = join_lanes<16, kPiece>(part, lane);
+  const bool is_last = lane == 0;  // of them all: they have the same
 #else
-  if (thread % kThreadsPerWarp != 0) part ^= *word;
+  if (lane != 0) part ^= crc32c_move_by<kPiece>(*word);
   *word = part;
+  const bool is_last = lane == kThreadsPerWarp - 1;
 #endif
+  if (!is_last) return;
+  for (std::uint32_t w = warp + 1; w < kCrcWordsPerTile; ++w) {
+    part = crc32c_move_by<kWarpBytes>(part);
+  }
+  *word = part;
 }
 
 }  // namespace gradwire::reduce

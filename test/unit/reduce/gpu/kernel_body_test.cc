@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "reduce/gpu/append.h"
 #include "reference.h"
 
 namespace {
@@ -115,6 +116,38 @@ TEST_CASE("tiles, tails and alignments cover every element once and nothing else
         }
         CHECK(arrays == before);
       }
+    }
+  }
+}
+
+TEST_CASE("the parts of a CRC come to that of the whole, whatever the length and alignment") {
+  std::mt19937_64 random(4);
+  std::vector<std::byte> packet(3 * kTileBytes + 64);
+  for (std::byte& byte : packet) byte = static_cast<std::byte>(random());
+  for (const std::uint32_t bytes :
+       {1u, 31u, 32u, 33u, 1000u, 1024u, 1025u, 4095u, 4096u, 4097u, 8176u, 8192u, 12'288u}) {
+    for (const std::uint32_t shift : {0u, 3u}) {
+      const std::byte* const source = packet.data() + shift;
+      std::vector<std::uint32_t> words(4 * kCrcWordsPerTile, 0x5a5a5a5a);
+      Entry entry;
+      entry.datatype = DataType::kUint8;
+      entry.count = bytes;
+      entry.crc = true;
+      Batch batch;
+      clear(batch);
+      append(batch, entry, Fold{&source, nullptr, 1, 0, bytes, 1}, words.data());
+      for (std::uint32_t tile = 0; tile < batch.tile_count; ++tile) {
+        for (std::uint32_t thread = 0; thread < kThreadsPerBlock; ++thread) {
+          crc_tile<PlainLoad>(batch, tile, thread);
+        }
+      }
+      std::uint32_t whole = ~0u;
+      for (std::uint32_t i = 0; i < bytes; ++i) {
+        whole ^= std::to_integer<std::uint32_t>(source[i]);
+        for (int bit = 0; bit < 8; ++bit) whole = whole >> 1 ^ (whole % 2 != 0 ? 0x82f63b78 : 0);
+      }
+      INFO(bytes << " bytes, shifted by " << shift);
+      CHECK(crc_of(batch, 0, words.data()) == ~whole);
     }
   }
 }
