@@ -101,7 +101,7 @@ Result<void> Daemon::open_datapath() {
   if (!lanes) return tl::unexpected(lanes.error());
   lane::DatapathConfig datapath;
   for (const config::PortSection& port : config_.ports) {
-    datapath.ports.push_back(port_config(port));
+    datapath.ports.push_back(port_config(port, config_.routes));
     datapath.ports.back().faults = fault_settings(config_.faults, port);
   }
   datapath.lanes = *lanes;

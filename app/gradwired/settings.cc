@@ -18,12 +18,24 @@ TimeNs ms(std::uint64_t value) { return static_cast<TimeNs>(value) * kNsPerMs; }
 
 }  // namespace
 
-port::PortConfig port_config(const config::PortSection& port) {
+port::PortConfig port_config(const config::PortSection& port,
+                             std::span<const config::RouteSection> routes) {
   port::PortConfig out;
   out.device = port.device;
   // The configuration holds canonical text, so this parses.
   out.ip = wire::parse_ip(port.ip).value();
   out.prefix_bits = static_cast<int>(port.prefix_bits);
+  for (const config::RouteSection& route : routes) {
+    const wire::IpAddress via = wire::parse_ip(route.via).value();
+    if (!wire::same_network(via, out.ip, out.prefix_bits)) continue;
+    out.routes.push_back(
+        {wire::parse_ip(route.to).value(), static_cast<int>(route.prefix_bits), via});
+  }
+  if (!port.gateway.empty()) {
+    out.routes.push_back(
+        {wire::IpAddress{.family = out.ip.family}, 0, wire::parse_ip(port.gateway).value()});
+  }
+  out.rail = port.rail;
   if (port.vlan != 0) out.vlan_id = static_cast<std::uint16_t>(port.vlan);
   out.mtu = static_cast<std::uint32_t>(port.mtu);  // both say 0 for "as large as can be"
   out.rate_bps = static_cast<std::uint64_t>(port.rate_gbps * 1e9);

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@
 
 namespace gradwire::gradwired {
 
-[[nodiscard]] port::PortConfig port_config(const config::PortSection& port);
+[[nodiscard]] port::PortConfig port_config(const config::PortSection& port,
+                                           std::span<const config::RouteSection> routes);
 /// What this port does wrong on purpose: nothing, but for tests.
 [[nodiscard]] FaultSettings fault_settings(const config::FaultsSection& faults,
                                            const config::PortSection& port);

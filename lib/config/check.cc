@@ -70,9 +70,67 @@ void check_host_addresses(const DaemonConfig& config, std::vector<Conflict>& fou
       break;
     }
     if (!reached) {
-      found.push_back({key, fmt::format("is in the network of no [[port]] ({}): gradwire does not "
-                                        "route, so a neighbor must be on the link of a port",
+      found.push_back({key, fmt::format("is in the network of no [[port]] ({}): a neighbor must be "
+                                        "on the link of a port. A host behind a router needs a "
+                                        "port.gateway or a [[route]], and no [[neighbor]]",
                                         networks)});
+    }
+  }
+}
+
+/// @return why `router` cannot be a router on the port's network; nothing if it can.
+std::optional<std::string> why_no_router(const std::string& router, const PortSection& port) {
+  if (!in_network(router, port)) {
+    return fmt::format("is not in the port's network {}/{}: a router must be on the port's link",
+                       port.ip, port.prefix_bits);
+  }
+  if (router == port.ip) {
+    return "is the port's own address: name the router of its network";
+  }
+  return why_no_host(router, port);
+}
+
+void check_routes(const DaemonConfig& config, std::vector<Conflict>& found) {
+  for (std::size_t i = 0; i < config.ports.size(); ++i) {
+    const PortSection& port = config.ports[i];
+    if (!port.gateway.empty()) {
+      if (auto why = why_no_router(port.gateway, port)) {
+        found.push_back({fmt::format("port.{}.gateway", i), std::move(*why)});
+      }
+    }
+    for (std::size_t j = 0; j < i && !port.rail.empty(); ++j) {
+      if (config.ports[j].rail != port.rail) continue;
+      found.push_back({fmt::format("port.{}.rail", i),
+                       fmt::format("port.{}.rail has the same name: a rail is one port of each "
+                                   "host, so give each port its own",
+                                   j)});
+    }
+  }
+  for (std::size_t i = 0; i < config.routes.size(); ++i) {
+    const RouteSection& route = config.routes[i];
+    const auto on_link = std::ranges::find_if(
+        config.ports, [&](const PortSection& port) { return in_network(route.via, port); });
+    if (on_link == config.ports.end()) {
+      found.push_back({fmt::format("route.{}.via", i),
+                       "is in the network of no [[port]]: a router must be on the link of a port"});
+    } else if (auto why = why_no_router(route.via, *on_link)) {
+      found.push_back({fmt::format("route.{}.via", i), std::move(*why)});
+    }
+    if ((number_of(route.to) & host_mask(route.prefix_bits)) != 0) {
+      found.push_back(
+          {fmt::format("route.{}.to", i),
+           fmt::format("is a host's address with /{}: a route leads to a network, whose "
+                       "bits behind the prefix are zero",
+                       route.prefix_bits)});
+    }
+    for (std::size_t j = 0; j < i; ++j) {
+      const RouteSection& before = config.routes[j];
+      if (before.to != route.to || before.prefix_bits != route.prefix_bits) continue;
+      if (on_link == config.ports.end() || !in_network(before.via, *on_link)) continue;
+      found.push_back({fmt::format("route.{}.to", i),
+                       fmt::format("route.{}.to is the same network on the same port: one router "
+                                   "leads to each network",
+                                   j)});
     }
   }
 }
@@ -216,6 +274,7 @@ std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
   check_metrics(config, found);
   check_addresses(config, found);
   check_host_addresses(config, found);
+  check_routes(config, found);
   check_payload(config, found);
   if (!config.gpu.device.empty() && config.limits.groups > kGpuGroups) {
     found.push_back(

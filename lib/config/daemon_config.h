@@ -32,6 +32,8 @@ struct PortSection {
   std::string device;  ///< ethdev name or PCI address
   std::string ip;      ///< canonical text, without the prefix
   std::uint64_t prefix_bits = 0;
+  std::string gateway{};      ///< canonical text; empty: there is none
+  std::string rail{};         ///< empty: the port's network names it
   std::uint64_t vlan = 0;     ///< 0: untagged
   std::uint64_t mtu = kAuto;  ///< kAuto: as the device has it
   double rate_gbps = 0;       ///< 0: not paced
@@ -39,6 +41,13 @@ struct PortSection {
   std::uint64_t tx_descriptors = defaults::kTxDescriptors;
   std::string xdp_program = "gradwire";
   friend bool operator==(const PortSection&, const PortSection&) = default;
+};
+
+struct RouteSection {
+  std::string to;  ///< canonical text of an address in the network that is reached
+  std::uint64_t prefix_bits = 0;
+  std::string via;  ///< canonical text of a router on a port's network
+  friend bool operator==(const RouteSection&, const RouteSection&) = default;
 };
 
 struct NeighborSection {
@@ -121,6 +130,7 @@ struct FaultsSection {
 struct DaemonConfig {
   DaemonSection daemon;
   std::vector<PortSection> ports;
+  std::vector<RouteSection> routes;
   std::vector<NeighborSection> neighbors;
   LanesSection lanes;
   TransportSection transport;

@@ -91,6 +91,14 @@ const std::array kKeys = {
             [](DaemonConfig& c, std::size_t i) -> Field {
               return IpPrefixField{&c.ports[i].ip, &c.ports[i].prefix_bits};
             }),
+    special("port", "gateway", Kind::kIp, false,
+            "router on the port's network, through which hosts of other networks are reached; "
+            "\"\": none, so only hosts of the port's network and of [[route]] sections are reached",
+            GRADWIRE_FIELD(ports[i].gateway)),
+    text("port", "rail", 0, 32,
+         "name of the port's rail, if hosts have several: ports of one name exchange packets. "
+         "\"\": those of one network do, and then those with a gateway, in their order",
+         GRADWIRE_FIELD(ports[i].rail)),
     integer("port", "vlan", "", 0, 4094, "VLAN id of every frame; 0: untagged",
             GRADWIRE_FIELD(ports[i].vlan)),
     auto_integer("port", "mtu", "bytes", kMinMtu, 9702,
@@ -106,6 +114,14 @@ const std::array kKeys = {
            "for an af_xdp port. gradwire: takes this daemon's packets and leaves the rest to the "
            "kernel; driver: takes every frame of the queue",
            GRADWIRE_FIELD(ports[i].xdp_program)),
+
+    special("route", "to", Kind::kIpPrefix, true, "network that is reached through `via`",
+            [](DaemonConfig& c, std::size_t i) -> Field {
+              return IpPrefixField{&c.routes[i].to, &c.routes[i].prefix_bits};
+            }),
+    special("route", "via", Kind::kIp, true,
+            "router on the network of a port; that port sends what goes to the network `to`",
+            GRADWIRE_FIELD(routes[i].via)),
 
     special("neighbor", "ip", Kind::kIp, true,
             "address of another rank's port that does not answer ARP",
@@ -288,11 +304,28 @@ bool is_section(std::string_view section) noexcept {
 }
 
 bool is_array_section(std::string_view section) noexcept {
-  return section == "port" || section == "neighbor";
+  return section == "port" || section == "route" || section == "neighbor";
 }
 
 std::size_t max_elements(std::string_view array_section) noexcept {
-  return array_section == "port" ? kMaxPorts : kMaxNeighbors;
+  if (array_section == "port") return kMaxPorts;
+  return array_section == "route" ? kMaxRoutes : kMaxNeighbors;
+}
+
+std::size_t elements_in(const DaemonConfig& config, std::string_view section) noexcept {
+  if (section == "port") return config.ports.size();
+  if (section == "route") return config.routes.size();
+  if (section == "neighbor") return config.neighbors.size();
+  return 1;
+}
+
+void resize_at_least(DaemonConfig& config, std::string_view section, std::size_t elements) {
+  const auto resize = [elements](auto& vector) {
+    if (vector.size() < elements) vector.resize(elements);
+  };
+  if (section == "port") resize(config.ports);
+  if (section == "route") resize(config.routes);
+  if (section == "neighbor") resize(config.neighbors);
 }
 
 std::string describe_bounds(const Key& key) {
@@ -326,7 +359,7 @@ std::string describe_bounds(const Key& key) {
     case Kind::kIpPrefix:
       return "an address with its prefix, such as \"10.0.0.1/24\"";
     case Kind::kIp:
-      return "an address, such as \"10.0.0.1\"";
+      return fmt::format("an address, such as \"10.0.0.1\"{}", !key.required ? ", or \"\"" : "");
     case Kind::kMac:
       return "a unicast Ethernet address, such as \"02:00:00:00:00:01\"";
   }
@@ -359,8 +392,7 @@ std::string to_toml_value(const Key& key, const Field& field) {
 std::string describe_default(const Key& key) {
   if (key.required) return "required";
   DaemonConfig defaults;
-  defaults.ports.resize(1);
-  defaults.neighbors.resize(1);
+  resize_at_least(defaults, key.section, 1);
   return to_toml_value(key, key.field(defaults, 0));
 }
 

@@ -17,6 +17,7 @@
 namespace gradwire::config {
 
 inline constexpr std::size_t kMaxPorts = 8;
+inline constexpr std::size_t kMaxRoutes = 64;
 inline constexpr std::size_t kMaxNeighbors = 64;
 
 enum class Kind : std::uint8_t {
@@ -28,7 +29,7 @@ enum class Kind : std::uint8_t {
   kReal,        ///< in [min, max]
   kMode,        ///< file mode, as text of octal digits
   kIpPrefix,    ///< "10.0.0.1/24"
-  kIp,          ///< "10.0.0.1"
+  kIp,          ///< "10.0.0.1"; or "" if it is not required
   kMac,         ///< "02:00:00:00:00:01"
 };
 
@@ -59,9 +60,14 @@ struct Key {
 /// @return nullptr if there is no such key.
 [[nodiscard]] const Key* find_key(std::string_view section, std::string_view name) noexcept;
 [[nodiscard]] bool is_section(std::string_view section) noexcept;
-/// Sections that are written [[section]]: "port" and "neighbor".
+/// Sections that are written [[section]]: "port", "route" and "neighbor".
 [[nodiscard]] bool is_array_section(std::string_view section) noexcept;
 [[nodiscard]] std::size_t max_elements(std::string_view array_section) noexcept;
+/// How many elements `section` has in `config`; 1 if it is no array.
+[[nodiscard]] std::size_t elements_in(const DaemonConfig& config,
+                                      std::string_view section) noexcept;
+/// Makes the array section at least so long; changes no other.
+void resize_at_least(DaemonConfig& config, std::string_view section, std::size_t elements);
 
 /// "an integer from 1 to 16, or \"auto\"": what a value of `key` must be, for messages.
 [[nodiscard]] std::string describe_bounds(const Key& key);

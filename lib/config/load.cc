@@ -91,8 +91,9 @@ class Loader {
                 const toml::node& node);
   void store(const Key& key, std::size_t index, const Value& value, Origin origin);
   void check_required();
-  void ensure_element(std::string_view section, std::size_t index);
-  [[nodiscard]] std::size_t elements(std::string_view section) const;
+  [[nodiscard]] std::size_t elements(std::string_view section) const {
+    return elements_in(config_, section);
+  }
   [[nodiscard]] std::string place_of_line(std::uint32_t line) const {
     return fmt::format("{}:{}", file_name_, line);
   }
@@ -153,7 +154,7 @@ void Loader::take_section(std::string_view section, const toml::node& node) {
 }
 
 void Loader::take_element(std::string_view section, std::size_t index, const toml::table& table) {
-  ensure_element(section, index);
+  resize_at_least(config_, section, index + 1);
   element_lines_[path_of(section, index, "")] = table.source().begin.line;
   for (const auto& [name, node] : table) take_key(section, index, name.str(), node);
 }
@@ -215,7 +216,7 @@ void Loader::take_flag(const Override& flag) {
       return;
     }
   }
-  ensure_element(section, index);
+  resize_at_least(config_, section, index + 1);
   store(*key, index, value_of_flag(*key, flag.value), Origin{0, place, flag.value});
 }
 
@@ -230,19 +231,6 @@ void Loader::store(const Key& key, std::size_t index, const Value& value, Origin
                                      origin.place, path));
   }
   origins_[path] = std::move(origin);
-}
-
-void Loader::ensure_element(std::string_view section, std::size_t index) {
-  if (section == "port" && config_.ports.size() <= index) config_.ports.resize(index + 1);
-  if (section == "neighbor" && config_.neighbors.size() <= index) {
-    config_.neighbors.resize(index + 1);
-  }
-}
-
-std::size_t Loader::elements(std::string_view section) const {
-  if (section == "port") return config_.ports.size();
-  if (section == "neighbor") return config_.neighbors.size();
-  return 1;
 }
 
 void Loader::check_required() {
@@ -321,9 +309,7 @@ std::string to_toml(const DaemonConfig& config) {
   std::string out;
   for (const std::string& section : section_names()) {
     const bool is_array = is_array_section(section);
-    const std::size_t count = section == "port"       ? copy.ports.size()
-                              : section == "neighbor" ? copy.neighbors.size()
-                                                      : 1;
+    const std::size_t count = elements_in(copy, section);
     for (std::size_t i = 0; i < count; ++i) {
       if (!out.empty()) out += "\n";
       out += is_array ? fmt::format("[[{}]]\n", section) : fmt::format("[{}]\n", section);

@@ -104,6 +104,10 @@ std::optional<std::string> assign_text(const Key& key, const Field& field,
     case Kind::kIpPrefix:
       return assign_ip_prefix(key, std::get<IpPrefixField>(field), text);
     case Kind::kIp: {
+      if (text.empty() && !key.required) {
+        std::get<std::string*>(field)->clear();
+        return std::nullopt;
+      }
       const auto ip = canonical_ip(text);
       if (!ip) return ip_mistake(key, text);
       *std::get<std::string*>(field) = *ip;

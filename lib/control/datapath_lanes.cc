@@ -16,8 +16,8 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
     : datapath_(datapath), plan_maker_(settings, datapath, gpu) {
   for (std::uint16_t i = 0; i < datapath.ports().size(); ++i) {
     const port::Port& port = *datapath.ports()[i];
-    addresses_.push_back(
-        {i, port.config().ip, static_cast<std::uint8_t>(port.config().prefix_bits)});
+    addresses_.push_back({i, port.config().ip, static_cast<std::uint8_t>(port.config().prefix_bits),
+                          !port.config().routes.empty(), rail_hash(port.config().rail)});
     port::NeighborsConfig config;
     config.mac = port.mac();
     config.ip = port.config().ip;
@@ -71,14 +71,31 @@ void DatapathLanes::carry_frames() {
   }
 }
 
+std::optional<wire::IpAddress> DatapathLanes::hop_to(std::uint16_t port,
+                                                     const wire::IpAddress& ip) const {
+  const port::PortConfig& config = datapath_.ports()[port]->config();
+  return port::next_hop(ip, config.ip, config.prefix_bits, config.routes);
+}
+
 Resolution DatapathLanes::resolve(std::uint16_t port, const wire::IpAddress& ip) {
   Resolution out;
   port::Neighbors& neighbors = neighbors_.at(port);
-  // Asks anew where nobody answered: the manager alone has the bound.
-  if (auto asked = neighbors.resolve(ip, now_); !asked) {
+  const auto hop = hop_to(port, ip);
+  if (!hop) {
+    const port::PortConfig& config = datapath_.ports()[port]->config();
+    out.state = ResolveState::kFailed;
+    out.error = fmt::format(
+        "{} is not on the network {}/{} of port {}, and no [[route]] leads there: set the port's "
+        "gateway, or add a [[route]]",
+        wire::to_string(ip), wire::to_string(config.ip), config.prefix_bits, config.device);
+    return out;
+  }
+  out.hop = *hop;
+  // Asks anew if nobody answered: the manager alone has the bound.
+  if (auto asked = neighbors.resolve(*hop, now_); !asked) {
     out.state = ResolveState::kFailed;
     out.error = asked.error().message;
-  } else if (const auto mac = neighbors.lookup(ip)) {
+  } else if (const auto mac = neighbors.lookup(*hop)) {
     out.state = ResolveState::kResolved;
     out.mac = *mac;
   }
@@ -111,8 +128,9 @@ Result<command::GroupPlan*> DatapathLanes::create_plan(const PlanRequest& reques
   if (!plan) return plan;
   for (const auto* paths : {&request.downstream, &request.upstream}) {
     for (const NeighbourPath& path : *paths) {
-      if (neighbors_[path.port].hold(path.remote_ip)) {
-        held_.emplace(*plan, HeldNeighbor{path.port, path.remote_ip});
+      const auto hop = hop_to(path.port, path.remote_ip);
+      if (hop && neighbors_[path.port].hold(*hop)) {
+        held_.emplace(*plan, HeldNeighbor{path.port, *hop});
       }
     }
   }

@@ -49,6 +49,9 @@ class DatapathLanes final : public LaneControl {
  private:
   void carry_frames();
   /// Full packets to it pass the kernel.
+  /// @return whom port sends frames for `ip` to; nothing if no route leads there.
+  [[nodiscard]] std::optional<wire::IpAddress> hop_to(std::uint16_t port,
+                                                      const wire::IpAddress& ip) const;
   [[nodiscard]] Result<void> check_path(const NeighbourPath& path,
                                         std::uint32_t payload_bytes) const;
   void tend_links();

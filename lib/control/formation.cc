@@ -186,6 +186,7 @@ Result<bool> Manager::resolve_paths(std::span<NeighbourPath> paths) {
   for (NeighbourPath& path : paths) {
     if (path.remote_mac) continue;
     const Resolution resolution = lanes_.resolve(path.port, path.remote_ip);
+    path.hop = resolution.hop;
     switch (resolution.state) {
       case ResolveState::kPending:
         all = false;
@@ -309,8 +310,7 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
     const auto unresolved = [&add](std::span<const NeighbourPath> paths, const char* side) {
       for (const NeighbourPath& path : paths) {
         if (path.remote_mac) continue;
-        add(fmt::format("{} rank {} ({}) does not answer ARP on port {}", side, path.rank,
-                        wire::to_string(path.remote_ip), path.port));
+        add(unanswered_text(path, side));
       }
     };
     unresolved(group.downstream, "downstream");

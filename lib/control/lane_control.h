@@ -37,7 +37,8 @@ enum class ResolveState : std::uint8_t { kPending, kResolved, kFailed };
 struct Resolution {
   ResolveState state = ResolveState::kPending;
   wire::MacAddress mac{};
-  std::string error;  ///< kFailed: what can never work, such as an unsupported family
+  std::string error;      ///< kFailed: what can never work, such as an unsupported family
+  wire::IpAddress hop{};  ///< who is asked for it: the address itself, or a router
 };
 
 class LaneControl {

@@ -17,6 +17,8 @@ struct LocalAddress {
   std::uint16_t port = 0;
   wire::IpAddress ip;
   std::uint8_t prefix_bits = 0;
+  bool routed = false;     ///< the port has a route to hosts of other networks
+  std::uint32_t rail = 0;  ///< rail_hash() of the port's rail
 };
 
 /// One way of frames to a neighbour: both ends choose the same two addresses, since they choose
@@ -27,8 +29,9 @@ struct NeighbourPath {
   std::uint16_t port = 0;
   wire::IpAddress local_ip;
   wire::IpAddress remote_ip;
-  std::optional<wire::MacAddress> remote_mac;  ///< none until it has answered
-  std::uint16_t remote_base_udp_port = 0;      ///< its lane i listens there + i
+  std::optional<wire::MacAddress> remote_mac;  ///< of `hop`; none until it has answered
+  wire::IpAddress hop;  ///< remote_ip, or the router that leads there; set when it is asked
+  std::uint16_t remote_base_udp_port = 0;  ///< its lane i listens there + i
 };
 
 /// The ways to one neighbour are shared out among the lanes: rails. `paths` is not empty.

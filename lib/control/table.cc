@@ -20,6 +20,8 @@ namespace {
 constexpr std::uint8_t kLinkTokenLabel = 1;
 constexpr std::uint8_t kUserSecretLabel = 2;
 
+/// As the digest's, for names of rails ("gradwire", "rail v1").
+constexpr SipHashKey kRailKey = {0x6772616477697265, 0x7261696c20763100};
 /// Digest key: only to keep this hash apart from others, no secret ("gradwire", "table v1").
 constexpr SipHashKey kDigestKey = {0x6772616477697265, 0x7461626c65207631};
 
@@ -59,6 +61,8 @@ class Bytes {
       for (const std::uint8_t byte : address.ip) add(byte);
       add(address.family);
       add(address.prefix_bits);
+      add(address.routed);
+      add(address.rail);
     }
   }
   [[nodiscard]] std::span<const std::byte> get() const { return bytes_; }
@@ -66,6 +70,28 @@ class Bytes {
  private:
   std::vector<std::byte> bytes_;
 };
+
+/// By what two addresses are one another's.
+enum class Pairing : std::uint8_t { kRail, kNetwork, kRoute };
+
+bool can_pair(const ipc::RankAddress& up, const ipc::RankAddress& down, Pairing by) noexcept {
+  if (up.family != down.family) return false;
+  const bool same_network = wire::same_network(ip_of(up), ip_of(down), up.prefix_bits) &&
+                            wire::same_network(ip_of(up), ip_of(down), down.prefix_bits);
+  // Both need a route: packets there are useless without acknowledgements back.
+  const bool reachable = same_network || (up.routed != 0 && down.routed != 0);
+  const bool named = up.rail != 0 && down.rail != 0;
+  if (named && up.rail != down.rail) return false;
+  switch (by) {
+    case Pairing::kRail:
+      return named && reachable;
+    case Pairing::kNetwork:
+      return same_network;
+    case Pairing::kRoute:
+      return reachable;
+  }
+  return false;
+}
 
 bool same(const ipc::RankInfo& a, const ipc::RankInfo& b) {
   Bytes bytes_a;
@@ -167,6 +193,13 @@ Result<void> check_own(const ipc::JoinBody& join, const ipc::RankInfo& own) {
   return {};
 }
 
+bool has_rail(const ipc::RankInfo& info) noexcept {
+  return std::ranges::any_of(addresses_of(info), [](const auto& one) { return one.rail != 0; });
+}
+bool rails_matter(const ipc::RankInfo& a, const ipc::RankInfo& b) noexcept {
+  return has_rail(a) && has_rail(b);
+}
+
 }  // namespace
 
 Result<std::uint64_t> random_incarnation() {
@@ -208,6 +241,8 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
     std::copy(local.ip.bytes.begin(), local.ip.bytes.end(), address.ip);
     address.family = local.ip.family;
     address.prefix_bits = local.prefix_bits;
+    address.routed = local.routed ? 1 : 0;
+    address.rail = local.rail;
   }
   return info;
 }
@@ -283,21 +318,31 @@ std::string difference(std::span<const ipc::RankInfo> a, std::span<const ipc::Ra
   return {};
 }
 
+std::uint32_t rail_hash(std::string_view name) noexcept {
+  if (name.empty()) return 0;
+  const std::uint64_t hash = sip_hash(kRailKey, std::as_bytes(std::span(name)));
+  return std::max<std::uint32_t>(static_cast<std::uint32_t>(hash), 1);
+}
+
 std::vector<AddressPair> common_addresses(const ipc::RankInfo& upstream,
                                           const ipc::RankInfo& downstream) {
-  std::vector<AddressPair> pairs;
-  for (const ipc::RankAddress& up : addresses_of(upstream)) {
-    for (const ipc::RankAddress& down : addresses_of(downstream)) {
-      if (up.family != down.family) continue;
-      const AddressPair pair = {ip_of(up), ip_of(down)};
-      if (!wire::same_network(pair.upstream, pair.downstream, up.prefix_bits) ||
-          !wire::same_network(pair.upstream, pair.downstream, down.prefix_bits) ||
-          std::ranges::find(pairs, pair.downstream, &AddressPair::downstream) != pairs.end()) {
-        continue;
+  const auto ups = addresses_of(upstream);
+  const auto downs = addresses_of(downstream);
+  constexpr std::size_t kNone = ipc::RankInfo::kMaxAddresses;
+  std::array<std::size_t, ipc::RankInfo::kMaxAddresses> chosen;
+  chosen.fill(kNone);
+  // Names first, then networks, then whoever is left: what comes later takes nothing from before.
+  for (const Pairing by : {Pairing::kRail, Pairing::kNetwork, Pairing::kRoute}) {
+    for (std::size_t u = 0; u < ups.size(); ++u) {
+      for (std::size_t d = 0; d < downs.size() && chosen[u] == kNone; ++d) {
+        const bool taken = std::ranges::find(chosen, d) != chosen.end();
+        if (!taken && can_pair(ups[u], downs[d], by)) chosen[u] = d;
       }
-      pairs.push_back(pair);
-      break;
     }
+  }
+  std::vector<AddressPair> pairs;
+  for (std::size_t u = 0; u < ups.size(); ++u) {
+    if (chosen[u] != kNone) pairs.push_back({ip_of(ups[u]), ip_of(downs[chosen[u]])});
   }
   return pairs;
 }
@@ -310,11 +355,14 @@ Result<std::vector<NeighbourPath>> neighbour_paths(std::uint16_t rank, std::uint
   const ipc::RankInfo& remote = table[neighbour];
   auto pairs = downstream ? common_addresses(own, remote) : common_addresses(remote, own);
   if (pairs.empty()) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("rank {} ({}) shares no IP network with its {} neighbour, rank {} "
-                            "({}): give both an address in the same network",
-                            rank, addresses_text(own), downstream ? "downstream" : "upstream",
-                            neighbour, addresses_text(remote)));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "rank {} ({}) cannot reach its {} neighbour, rank {} ({}): give both an address in "
+            "the same network, or both a gateway{}",
+            rank, addresses_text(own), downstream ? "downstream" : "upstream", neighbour,
+            addresses_text(remote),
+            rails_matter(own, remote) ? ", on rails of the same name" : ""));
   }
   if (pairs.size() > lanes) pairs.resize(lanes);
   std::vector<NeighbourPath> paths;
@@ -339,6 +387,16 @@ Result<std::vector<NeighbourPath>> neighbour_paths(std::uint16_t rank, std::uint
     paths.push_back(path);
   }
   return paths;
+}
+
+std::string unanswered_text(const NeighbourPath& path, std::string_view side) {
+  const std::string rank =
+      fmt::format("{} rank {} ({})", side, path.rank, wire::to_string(path.remote_ip));
+  if (path.hop.family == 0 || path.hop == path.remote_ip) {
+    return fmt::format("{} does not answer ARP on port {}", rank, path.port);
+  }
+  return fmt::format("the router {}, which leads to {}, does not answer ARP on port {}",
+                     wire::to_string(path.hop), rank, path.port);
 }
 
 std::string addresses_text(const ipc::RankInfo& info) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -68,20 +69,29 @@ struct AddressPair {
   wire::IpAddress upstream;
   wire::IpAddress downstream;
 };
-/// Each address of `upstream`, in its order, with the first of `downstream` that is in its network
-/// (by both prefixes) and that none before it got: what both ends use for the connections between
-/// them, lane by lane. Empty if they have no network in common.
+/// What a rail's name is in a table. @return 0 if it is empty.
+[[nodiscard]] std::uint32_t rail_hash(std::string_view name) noexcept;
+
+/// Which addresses of two neighbours belong to each other, in the order of `upstream`: what both
+/// ends use for the connections between them, lane by lane. Those of rails with one name come
+/// first, if a network or routes connect them; then, in order, those in one network (by both
+/// prefixes); then, in order, those that both have a route beyond their network. Rails with
+/// different names are never paired. Empty if nothing connects them.
 [[nodiscard]] std::vector<AddressPair> common_addresses(const ipc::RankInfo& upstream,
                                                         const ipc::RankInfo& downstream);
 
 /// How frames of `rank` reach its neighbour, without the neighbour's MAC address: a path for each
 /// pair of common addresses, as many as there are lanes to use them.
 /// @param addresses  this daemon's own; `own` its entry.
-/// @return an error that names both ranks if they have no network in common, or one address.
+/// @return an error that names both ranks if nothing connects them, or if they have one address.
 [[nodiscard]] Result<std::vector<NeighbourPath>> neighbour_paths(
     std::uint16_t rank, std::uint16_t neighbour, bool downstream, std::uint8_t lanes,
     std::span<const ipc::RankInfo> table, const ipc::RankInfo& own,
     std::span<const LocalAddress> addresses);
+
+/// Whose MAC address is still asked for: the rank, or the router that leads to it.
+/// @param side  "upstream" or "downstream".
+[[nodiscard]] std::string unanswered_text(const NeighbourPath& path, std::string_view side);
 
 /// "10.0.0.1/24, 10.1.0.1/24"
 [[nodiscard]] std::string addresses_text(const ipc::RankInfo& info);

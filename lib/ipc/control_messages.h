@@ -117,8 +117,11 @@ struct RankAddress {
   std::uint8_t ip[16] = {};
   std::uint8_t family = 0;  ///< 4, 6; 0 = unused entry
   std::uint8_t prefix_bits = 0;
-  std::uint8_t reserved[6] = {};
+  std::uint8_t routed = 0;  ///< 1: the port has a route to hosts of other networks
+  std::uint8_t reserved = 0;
+  std::uint32_t rail = 0;  ///< hash of the rail's name; 0 = it has none
 };
+static_assert(sizeof(RankAddress) == 24);
 
 /// How other ranks reach a daemon and what it supports: opaque to clients, which pass it to each
 /// other through their own rendezvous.

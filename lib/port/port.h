@@ -22,6 +22,7 @@
 #include "base/types.h"
 #include "port/driver_table.h"
 #include "port/memif_link.h"
+#include "port/routes.h"
 #include "wire/frame.h"
 
 struct rte_eth_dev_info;
@@ -33,6 +34,8 @@ struct PortConfig {
   std::string device;  ///< "net_memif0", "eth_af_packet0", "0000:01:00.0"
   wire::IpAddress ip;
   int prefix_bits = 24;
+  std::vector<Route> routes;  ///< to hosts beyond the port's network; empty: they are not reached
+  std::string rail;           ///< ports of one name are neighbours; empty: those of one network are
   std::optional<std::uint16_t> vlan_id;
   std::uint32_t mtu = 0;       ///< bytes of an IP packet; 0 = as large as the port carries
   std::uint64_t rate_bps = 0;  ///< of frames, all lanes and groups together; 0 = not paced

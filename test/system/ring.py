@@ -96,10 +96,11 @@ def meet_in_folder(folder, rank, nranks, infos, group_id):
 class Ring:
     """A client for each member of each rank, all in this process, joined in one group."""
 
-    def __init__(self, sockets, members=1, shared=True):
+    def __init__(self, sockets, members=1, shared=True, join_timeout=30.0):
         self.nranks = len(sockets)
         self.members = members
         self.shared = shared
+        self.join_timeout = join_timeout
         self.clients = [[gradwire.Client(socket) for _ in range(members)] for socket in sockets]
         infos = [members_[0].describe() for members_ in self.clients]
         self.payload_bytes = min(m[0].info()["max_payload_bytes"] for m in self.clients)
@@ -115,7 +116,7 @@ class Ring:
         def join(rank, member):
             try:
                 groups[rank][member] = self.clients[rank][member].join(
-                    group_id, EPOCH, rank, infos, member, self.members)
+                    group_id, EPOCH, rank, infos, member, self.members, self.join_timeout)
             except gradwire.GradwireError as error:
                 errors.append(f"rank {rank} member {member}: {error}")
 

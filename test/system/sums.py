@@ -24,10 +24,12 @@ def main():
     parser.add_argument("--twice", action="store_true", help="again, in a new group")
     parser.add_argument("--until", help="first again and again until this file is there")
     parser.add_argument("--copied", action="store_true", help="memory that is not shared")
+    parser.add_argument("--join-timeout", type=float, default=30.0, help="seconds")
     arguments = parser.parse_args()
     sizes = [int(s) for s in arguments.sizes.split(",")]
     for run in range(2 if arguments.twice else 1):
-        with Ring(arguments.sockets, arguments.members, shared=not arguments.copied) as ring:
+        with Ring(arguments.sockets, arguments.members, shared=not arguments.copied,
+                  join_timeout=arguments.join_timeout) as ring:
             generator = np.random.default_rng(7)
             rounds = 0
             while arguments.until and not os.path.exists(arguments.until):

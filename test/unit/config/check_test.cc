@@ -65,6 +65,41 @@ TEST_CASE("an address is one that a host can have, and a neighbor is on a port's
   CHECK_THAT(conflict_in(with_neighbor("10.0.0.0")), Contains("the network's own"));
 }
 
+TEST_CASE("a router is on a port's link, and leads to networks, each once") {
+  const auto with_gateway = [](const std::string& gateway) {
+    return std::string(kTwoPorts) + "gateway = \"" + gateway + "\"\n";
+  };
+  const auto good = load(with_gateway("10.0.1.254"), "gw.toml");
+  REQUIRE(good);
+  CHECK(good->ports[1].gateway == "10.0.1.254");
+  CHECK(good->ports[0].gateway.empty());
+  CHECK(load(to_toml(*good), "again").value() == *good);
+  CHECK_THAT(conflict_in(with_gateway("10.0.0.254")),
+             Contains("gw.toml:8: port.1.gateway = '10.0.0.254'") &&
+                 Contains("not in the port's network 10.0.1.1/24"));
+  CHECK_THAT(conflict_in(with_gateway("10.0.1.1")), Contains("the port's own address"));
+  CHECK_THAT(conflict_in(with_gateway("10.0.1.255")), Contains("broadcast"));
+
+  const auto with_route = [](const std::string& to, const std::string& via) {
+    return "[[route]]\nto = \"" + to + "\"\nvia = \"" + via + "\"\n";
+  };
+  const std::string ports = kTwoPorts;
+  const std::string first = with_route("10.9.0.0/16", "10.0.0.254");
+  CHECK(load(ports + first + with_route("10.9.1.0/24", "10.0.0.253"), "f").has_value());
+  CHECK(load(ports + first + with_route("10.9.0.0/16", "10.0.1.254"), "f").has_value());
+  CHECK_THAT(conflict_in(ports + first + with_route("10.9.0.0/16", "10.0.0.253")),
+             Contains("route.1.to") && Contains("route.0.to is the same network"));
+  CHECK_THAT(conflict_in(ports + with_route("10.9.0.1/16", "10.0.0.254")),
+             Contains("gw.toml:9") && Contains("bits behind the prefix are zero"));
+  CHECK_THAT(conflict_in(ports + with_route("10.9.0.0/16", "10.7.0.1")),
+             Contains("gw.toml:10") && Contains("route.0.via") && Contains("no [[port]]"));
+  CHECK_THAT(conflict_in(ports + with_route("10.9.0.0/16", "10.0.1.1")),
+             Contains("the port's own address"));
+  CHECK_THAT(conflict_in("[[port]]\ndevice = \"a\"\nip = \"10.0.0.1/24\"\nrail = \"x\"\n"
+                         "[[port]]\ndevice = \"b\"\nip = \"10.0.1.1/24\"\nrail = \"x\"\n"),
+             Contains("gw.toml:8") && Contains("port.1.rail") && Contains("port.0.rail"));
+}
+
 TEST_CASE("metrics are served on loopback, with a port") {
   const auto served_at = [](const std::string& address) {
     return std::string(kTwoPorts) + "[daemon]\nmetrics = \"" + address + "\"\n";
@@ -167,7 +202,11 @@ TEST_CASE("the last lane's UDP port exists whatever the bounds allow") {
 
 TEST_CASE("conflicts can be looked for without a file") {
   DaemonConfig config;
-  config.ports = {{.device = "a", .ip = "10.0.0.1", .prefix_bits = 24, .mtu = 1500}};
+  config.ports.resize(1);
+  config.ports[0].device = "a";
+  config.ports[0].ip = "10.0.0.1";
+  config.ports[0].prefix_bits = 24;
+  config.ports[0].mtu = 1500;
   config.timeouts.silence_ms = 2000;
   CHECK(find_conflicts(config).empty());
   config.timeouts.ping_ms = 1000;

@@ -25,8 +25,7 @@ TEST_CASE("every key is there once, and has help") {
 
 TEST_CASE("every key has a place of its own") {
   DaemonConfig config;
-  config.ports.resize(2);
-  config.neighbors.resize(2);
+  for (const Key& key : keys()) resize_at_least(config, key.section, 2);
   std::set<const void*> places;
   for (const Key& key : keys()) {
     INFO(key.section << "." << key.name);
@@ -53,8 +52,7 @@ TEST_CASE("every default is within its own bounds") {
     std::string text = describe_default(key);
     if (text.front() == '"') text = text.substr(1, text.size() - 2);
     DaemonConfig config;
-    config.ports.resize(1);
-    config.neighbors.resize(1);
+    resize_at_least(config, key.section, 1);
     CHECK_FALSE(assign(key, key.field(config, 0), value_of_flag(key, text)).has_value());
   }
 }

@@ -59,9 +59,16 @@ class FakeLanes final : public LaneControl {
   Resolution resolve(std::uint16_t port, const wire::IpAddress& ip) override {
     resolved_ports.insert(port);
     const std::string text = wire::to_string(ip);
-    if (unreachable.contains(text)) return {ResolveState::kFailed, {}, "no such family"};
-    if (silent.contains(text)) return {};
-    return {ResolveState::kResolved, {2, 0, 0, 0, 0, ip.bytes[3]}, {}};
+    Resolution out;
+    out.hop = hops.contains(text) ? wire::parse_ip(hops.at(text)).value() : ip;
+    if (unreachable.contains(text)) {
+      out.state = ResolveState::kFailed;
+      out.error = "no such family";
+    } else if (!silent.contains(text)) {
+      out.state = ResolveState::kResolved;
+      out.mac = {2, 0, 0, 0, 0, ip.bytes[3]};
+    }
+    return out;
   }
   Result<command::GroupPlan*> create_plan(const PlanRequest& request) override {
     if (!plan_error.empty()) return fail(ErrorCode::kResourceExhausted, plan_error);
@@ -134,6 +141,7 @@ class FakeLanes final : public LaneControl {
   std::deque<command::Notice> notices;
   std::set<std::string> unreachable;
   std::set<std::string> silent;
+  std::map<std::string, std::string> hops;  ///< routers, by the address that they lead to
   std::set<std::uint16_t> resolved_ports;
   std::string plan_error;
   std::vector<PlanRequest> plan_requests;

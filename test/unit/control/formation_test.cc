@@ -200,6 +200,29 @@ TEST_CASE("a member that does not fit the others is refused, and they go on") {
   CHECK(daemon.take_join_reply(2) == 1);
 }
 
+TEST_CASE("a router that does not answer is named, with the rank that it leads to") {
+  FakeDaemon daemon;
+  daemon.lanes.local = {local_address(3, "192.168.0.1"), local_address(7, "10.0.0.1")};
+  daemon.lanes.local[1].routed = true;
+  daemon.lanes.hops["10.9.0.2"] = "10.0.0.254";
+  daemon.lanes.silent = {"10.9.0.2"};
+  daemon.make();
+  daemon.open(1);
+  auto table = table_of(2);
+  table[0] = test::described(100, 2, daemon.lanes.local);
+  auto remote = local_address(0, "10.9.0.2");
+  remote.routed = true;
+  table[1] = test::described(101, 2, {remote});
+  daemon.join(1, join_body(0, table));
+  CHECK_THAT(daemon.group_json()["waits_for"][0].get<std::string>(),
+             Catch::Contains("the router 10.0.0.254, which leads to downstream rank 1 (10.9.0.2), "
+                             "does not answer ARP on port 7"));
+  daemon.lanes.silent.clear();
+  daemon.poll();
+  CHECK(daemon.lanes.plan_requests.at(0).downstream.at(0).port == 7);
+  CHECK(wire::to_string(daemon.lanes.plan_requests.at(0).downstream.at(0).hop) == "10.0.0.254");
+}
+
 TEST_CASE("a bad table is refused before anybody waits") {
   FakeDaemon daemon;
   daemon.open(1);
@@ -212,7 +235,7 @@ TEST_CASE("a bad table is refused before anybody waits") {
   table = table_of(2);
   table[1].addresses[0].ip[0] = 11;
   daemon.join(1, join_body(0, table));
-  daemon.refused(1, ErrorCode::kInvalidArgument, "shares no IP network");
+  daemon.refused(1, ErrorCode::kInvalidArgument, "cannot reach its downstream neighbour, rank 1");
   table = table_of(2);
   table[1].addresses[0] = table[0].addresses[0];
   daemon.join(1, join_body(0, table));

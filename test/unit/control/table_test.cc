@@ -173,7 +173,7 @@ TEST_CASE("the digest depends on everything, and on nothing else") {
   fresh(table_digest(key, 1, agreement, changed));
   // What is not used says nothing.
   changed = table;
-  changed[1].addresses[0].reserved[2] = 5;
+  changed[1].addresses[0].reserved = 5;
   changed[1].addresses[3].ip[0] = 9;
   CHECK(table_digest(key, 1, agreement, changed) == digest);
 }
@@ -232,6 +232,64 @@ TEST_CASE("a neighbour has a path for each common network, as far as there are l
   REQUIRE(up);
   REQUIRE(up->size() == 1);
   CHECK((*up)[0].port == 7);
+}
+
+TEST_CASE("addresses of different networks are paired if both have a route, in their order") {
+  auto routed = [](std::uint16_t port, const std::string& ip, std::string_view rail = {}) {
+    LocalAddress address = local_address(port, ip);
+    address.routed = true;
+    address.rail = rail_hash(rail);
+    return address;
+  };
+  const auto info = [](std::uint64_t incarnation, std::vector<LocalAddress> addresses) {
+    return make_rank_info(test::daemon_info(incarnation), 2, addresses);
+  };
+  const auto a = info(1, {routed(0, "10.1.0.1"), routed(1, "10.2.0.1")});
+  CHECK(pairs(a, info(2, {routed(0, "10.3.0.1"), routed(1, "10.4.0.1")})) ==
+        "10.1.0.1-10.3.0.1 10.2.0.1-10.4.0.1");
+  // One network in common: it is used, and routes take what is left.
+  CHECK(pairs(a, info(2, {routed(0, "10.3.0.1"), routed(1, "10.1.0.2")})) ==
+        "10.1.0.1-10.1.0.2 10.2.0.1-10.3.0.1");
+  // No route back.
+  CHECK(pairs(a, info(2, {local_address(0, "10.3.0.1")})).empty());
+  CHECK(pairs(info(2, {local_address(0, "10.3.0.1")}), a).empty());
+
+  // Names go before networks and order; different ones are never paired.
+  const auto named = info(3, {routed(0, "10.1.0.1", "left"), routed(1, "10.2.0.1", "right")});
+  CHECK(pairs(named, info(4, {routed(0, "10.2.0.9", "left"), routed(1, "10.1.0.9", "right")})) ==
+        "10.1.0.1-10.2.0.9 10.2.0.1-10.1.0.9");
+  CHECK(pairs(named, info(4, {routed(0, "10.1.0.9", "middle")})).empty());
+  CHECK(pairs(named, info(4, {routed(0, "10.9.0.9")})) == "10.1.0.1-10.9.0.9");
+  CHECK(rail_hash("") == 0);
+  CHECK(rail_hash("left") != rail_hash("right"));
+}
+
+TEST_CASE("an error says that rails' names keep two ranks apart, if they do") {
+  std::vector<LocalAddress> left = {local_address(0, "10.1.0.1")};
+  std::vector<LocalAddress> right = {local_address(0, "10.1.0.2")};
+  const auto why = [&] {
+    const std::vector<ipc::RankInfo> table = {make_rank_info(test::daemon_info(1), 1, left),
+                                              make_rank_info(test::daemon_info(2), 1, right)};
+    return neighbour_paths(0, 1, true, 1, table, table[0], left).error().message;
+  };
+  left[0].rail = rail_hash("left");
+  right[0].rail = rail_hash("right");
+  CHECK_THAT(why(), Catch::Contains("on rails of the same name"));
+  left[0].rail = right[0].rail = 0;
+  right[0].ip = wire::parse_ip("10.2.0.2").value();
+  CHECK_THAT(why(),
+             Catch::Contains("cannot reach its downstream neighbour, rank 1 (10.2.0.2/24)") &&
+                 !Catch::Contains("rails"));
+}
+
+TEST_CASE("an entry that says another route or rail is another table") {
+  auto table = table_of(2);
+  const auto before = table_digest({1, 1}, 1, {}, table);
+  table[1].addresses[0].routed = 1;
+  const auto routed = table_digest({1, 1}, 1, {}, table);
+  table[1].addresses[0].rail = 7;
+  CHECK(before != routed);
+  CHECK(routed != table_digest({1, 1}, 1, {}, table));
 }
 
 TEST_CASE("a network counts only if both prefixes say so") {

@@ -123,7 +123,10 @@ TEST_CASE("gradwire-perf is told the configuration's ports and the trial's setti
   TuneHost host;
   host.perf = "gradwire-perf";
   host.eal = split_words(" --lcores  0@0,1@1 --no-pci ");
-  host.config.ports.push_back({.device = "net_memif0", .ip = "10.0.0.1", .prefix_bits = 24});
+  host.config.ports.resize(1);
+  host.config.ports.back().device = "net_memif0";
+  host.config.ports.back().ip = "10.0.0.1";
+  host.config.ports.back().prefix_bits = 24;
   host.config.ports.back().mtu = 4000;
   host.config.lanes.base_udp_port = 5000;
   host.rank = 1;

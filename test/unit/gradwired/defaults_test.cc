@@ -46,7 +46,7 @@ TEST_CASE("ports, lanes and faults are the same by configuration and without one
   port::PortConfig port;
   port.device = "net_null0";
   port.ip = wire::parse_ip("10.0.0.1").value();
-  CHECK(port_config(config.ports[0]) == port);
+  CHECK(port_config(config.ports[0], {}) == port);
   CHECK(polling_config(config.lanes) == lane::PollingConfig{});
   CHECK(fault_settings(config.faults, config.ports[0]) == FaultSettings{});
   const lane::DatapathConfig datapath;
@@ -77,7 +77,7 @@ auto all_settings(const config::DaemonConfig& config) {
   if (!server) FAIL(server.error().message);
   const std::vector<port::XdpPort> xdp = xdp_ports(config);
   return std::tuple(
-      shard_config(config, 8192), port_config(config.ports[0]), polling_config(config.lanes),
+      shard_config(config, 8192), port_config(config.ports[0], {}), polling_config(config.lanes),
       group_limits(config), gpu_options(config.gpu), fault_settings(config.faults, config.ports[0]),
       lane_count(config, 12).value_or(0),
       std::tuple(server->mode, server->max_connections, server->max_of_user, server->silence),

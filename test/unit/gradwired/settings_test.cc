@@ -27,7 +27,7 @@ TEST_CASE("a port's section becomes the port's configuration") {
                                     .mtu = 9000,
                                     .rx_descriptors = 128,
                                     .tx_descriptors = 64};
-  port::PortConfig port = port_config(section);
+  port::PortConfig port = port_config(section, {});
   CHECK(port.device == "net_memif0");
   CHECK(wire::to_string(port.ip) == "10.0.0.1");
   CHECK(port.prefix_bits == 16);
@@ -37,7 +37,32 @@ TEST_CASE("a port's section becomes the port's configuration") {
   CHECK(port.tx_descriptors == 64);
   config::PortSection tagged = section;
   tagged.vlan = 7;
-  CHECK(port_config(tagged).vlan_id == 7);
+  CHECK(port_config(tagged, {}).vlan_id == 7);
+}
+
+TEST_CASE("a port has the routes whose router is on its network, and its gateway for all else") {
+  config::DaemonConfig config;
+  config.ports.push_back({.device = "a", .ip = "10.0.0.1", .prefix_bits = 24});
+  config.ports.push_back(
+      {.device = "b", .ip = "10.0.1.1", .prefix_bits = 24, .gateway = "10.0.1.254", .rail = "r"});
+  config.routes.push_back({.to = "10.9.0.0", .prefix_bits = 16, .via = "10.0.0.254"});
+  config.routes.push_back({.to = "10.9.1.0", .prefix_bits = 24, .via = "10.0.0.253"});
+  const port::PortConfig a = port_config(config.ports[0], config.routes);
+  const port::PortConfig b = port_config(config.ports[1], config.routes);
+  const auto hop = [](const port::PortConfig& port, const char* to) -> std::string {
+    const auto found =
+        port::next_hop(wire::parse_ip(to).value(), port.ip, port.prefix_bits, port.routes);
+    return found ? wire::to_string(*found) : "none";
+  };
+  CHECK(a.rail.empty());
+  CHECK(hop(a, "10.0.0.77") == "10.0.0.77");
+  CHECK(hop(a, "10.9.7.1") == "10.0.0.254");
+  CHECK(hop(a, "10.9.1.1") == "10.0.0.253");
+  CHECK(hop(a, "10.8.0.1") == "none");
+  CHECK(b.rail == "r");
+  CHECK(hop(b, "10.0.1.9") == "10.0.1.9");
+  CHECK(hop(b, "10.9.1.1") == "10.0.1.254");
+  CHECK(hop(b, "192.0.2.1") == "10.0.1.254");
 }
 
 TEST_CASE("an af_xdp port takes the lanes' UDP ports at its address") {
