@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "lane/client_commands.h"
+
 namespace gradwire::lane {
 
 namespace {
@@ -25,6 +27,7 @@ std::uint16_t rx_burst(std::uint32_t frame_bytes, std::uint32_t round_bytes,
 
 Lane::Lane(const LaneConfig& config)
     : config_(config),
+      notices_(config.shared, config.lane),
       slots_(config.max_groups),
       groups_(config.hash_secret, config.max_groups),
       connections_(std::make_unique<ConnectionTable>()),
@@ -58,8 +61,15 @@ Lane::Lane(const LaneConfig& config)
     ports_.push_back(std::move(added));
   }
   sleeper_.add(config.rings.bell->fd());
-  if (config.command_lane)
-    commands_ = std::make_unique<command::CommandLane>(config.all_lanes, counters_.command);
+  if (config.command_lane) {
+    commands_ = std::make_unique<ClientCommands>(
+        config.all_lanes, config.shared.reports, counters_.command, notices_, sleeper_,
+        [this](std::uint64_t handle, const AbortReason& reason, TimeNs now) {
+          abort_group(handle, reason, now);
+        });
+  } else {
+    commands_ = std::make_unique<NoCommands>();
+  }
 }
 
 Lane::~Lane() {
@@ -68,7 +78,7 @@ Lane::~Lane() {
 
 bool Lane::poll_once(TimeNs now) noexcept {
   bool worked = take_requests(now);
-  if (commands_ != nullptr) worked |= poll_commands(now);
+  worked |= commands_->poll(now);
   worked |= take_ops(now);
   flowed_ = worked;
   const bool received = receive(now);
@@ -93,12 +103,10 @@ void Lane::publish(TimeNs now) noexcept {
   next_publication_ = now + kPublicationNs;
   for (const std::uint16_t index : in_use_) {
     GroupSlot& slot = slots_[index];
-    if (commands_ != nullptr) {
-      const command::MembersWait wait = commands_->members_wait(slot.handle);
-      const TimeNs since = wait.op_seq == slot.members.op_seq ? slot.members.since : now;
-      slot.members = wait;
-      slot.members.since = since;
-    }
+    const command::MembersWait wait = commands_->members_wait(slot.handle);
+    const TimeNs since = wait.op_seq == slot.members.op_seq ? slot.members.since : now;
+    slot.members = wait;
+    slot.members.since = since;
     statuses_[index].write({slot.handle, slot.shard->status(now), slot.members});
   }
 }
@@ -118,7 +126,7 @@ TimeNs Lane::deadline(TimeNs now) const noexcept {
     if (port.faults != nullptr) earliest = std::min(earliest, port.faults->deadline());
   }
   // An event wakes nobody.
-  if (commands_ != nullptr && commands_->waits_for_input()) {
+  if (commands_->waits_for_input()) {
     earliest = std::min(earliest, now + kInputLookNs);
   }
   for (const std::uint16_t index : in_use_) {
@@ -131,49 +139,6 @@ TimeNs Lane::deadline(TimeNs now) const noexcept {
                         own <= now && refused_until != kNever ? std::max(own, refused_until) : own);
   }
   return earliest;
-}
-
-bool Lane::poll_commands(TimeNs now) noexcept {
-  command::LaneReport report;
-  bool worked = false;
-  while (notices_have_room() &&
-         rte_ring_sc_dequeue_elem(config_.shared.reports, &report, sizeof report) == 0) {
-    commands_->on_report(report);
-    worked = true;
-    if (report.type == collective::EventType::kFormed) {
-      // Not told by the lane itself: the client that hears of it may post at once, and this lane
-      // has to know by then that its commands may be taken.
-      command::Notice notice;
-      notice.type = command::NoticeType::kGroupFormed;
-      notice.group_handle = report.group_handle;
-      notify(notice, report.lane);
-    }
-  }
-  worked |= commands_->poll();
-  if (commands_->has_news() && notices_have_room()) {
-    command::Notice fault;
-    fault.type = command::NoticeType::kClientFault;
-    std::uint64_t handle = 0;
-    AbortReason reason;
-    if (commands_->pop_fault(fault.client_id, fault.reason)) {
-      notify(fault);
-    } else if (commands_->pop_abort(handle, reason)) {
-      GroupSlot* slot = find_group(handle);
-      if (slot != nullptr && !slot->closed) {
-        wake(*slot);
-        slot->shard->abort(reason, now);
-      }
-    } else {
-      commands_->clear_news();
-    }
-    worked = true;
-  }
-  command::Request* request = nullptr;
-  while (notices_have_room() && commands_->pop_finished(request)) {
-    request_done(*request);
-    worked = true;
-  }
-  return worked;
 }
 
 bool Lane::take_ops(TimeNs now) noexcept {

@@ -21,12 +21,13 @@
 #include <vector>
 
 #include "base/sip_hash.h"
-#include "command/command_lane.h"
 #include "command/links.h"
 #include "command/messages.h"
+#include "lane/command_port.h"
 #include "lane/connection_ids.h"
 #include "lane/counters.h"
 #include "lane/group_index.h"
+#include "lane/notices.h"
 #include "lane/polling.h"
 #include "lane/port_share.h"
 #include "lane/sleeper.h"
@@ -145,7 +146,8 @@ class Lane {
     std::uint64_t ready_seq = 0;   // may be posted
     std::uint64_t posted_seq = 0;  // were
     std::uint64_t done = 0;        // finished, in any order
-    command::Request* leave = nullptr;
+    bool leaving = false;
+    command::Request* leave = nullptr;  // that this lane gives back
     command::MembersWait members;
     bool has_report = false;  // one that found no room
     command::LaneReport report;
@@ -155,7 +157,6 @@ class Lane {
   void publish(TimeNs now) noexcept;
   bool take_ops(TimeNs now) noexcept;
   void post_ops(GroupSlot& slot, TimeNs now) noexcept;
-  bool poll_commands(TimeNs now) noexcept;
 
   // lane_shards.cc
   bool poll_shards(TimeNs now, bool idle) noexcept;
@@ -182,12 +183,9 @@ class Lane {
   bool take_requests(TimeNs now) noexcept;
   void handle(command::Request& request, TimeNs now) noexcept;
   bool add_group(command::Request& request, TimeNs now) noexcept;
+  void abort_group(std::uint64_t handle, const AbortReason& reason, TimeNs now) noexcept;
   void leave_group(command::Request& request, TimeNs now) noexcept;
   void release(GroupSlot& slot) noexcept;
-  void notify(const command::Notice& notice) noexcept;
-  void notify(const command::Notice& notice, std::uint8_t lane) noexcept;
-  void request_done(command::Request& request) noexcept;
-  [[nodiscard]] bool notices_have_room() const noexcept;
   [[nodiscard]] GroupSlot* find_group(std::uint64_t handle) noexcept;
 
   // lane_rx.cc
@@ -231,6 +229,7 @@ class Lane {
   static constexpr TimeNs kRestNs = 5'000'000;
 
   LaneConfig config_;
+  Notices notices_;
   LaneCounters counters_;
   TraceRing trace_;
   std::vector<LanePort> ports_;
@@ -245,7 +244,7 @@ class Lane {
   std::unique_ptr<ConnectionTable> connections_;
   std::vector<Snapshot<command::PublishedStatus>> statuses_;  // as slots_
   TimeNs next_publication_ = 0;
-  std::unique_ptr<command::CommandLane> commands_;  // lane 0
+  std::unique_ptr<CommandPort> commands_;
   wire::Packet packet_;
   wire::FrameView view_;  ///< of the frame that is being looked at
   collective::Outbox outbox_;

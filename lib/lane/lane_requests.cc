@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the control thread asks of a lane, and what the lane tells it: groups that come and go,
-// clients and their memory, faults.
+// faults. What is about clients goes to the command port.
 #include <rte_ring.h>
-#include <rte_ring_elem.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -11,16 +10,9 @@
 
 namespace gradwire::lane {
 
-namespace {
-
-// Every lane may pass the check for room at the same moment and then enqueue one notice.
-constexpr unsigned kNoticeReserve = 2 * kMaxLanes;
-
-}  // namespace
-
 bool Lane::take_requests(TimeNs now) noexcept {
   bool worked = false;
-  for (int i = 0; i < kRequestsPerRound && notices_have_room(); ++i) {
+  for (int i = 0; i < kRequestsPerRound && notices_.have_room(); ++i) {
     void* request = nullptr;
     if (rte_ring_sc_dequeue(config_.rings.requests, &request) != 0) break;
     handle(*static_cast<command::Request*>(request), now);
@@ -31,31 +23,6 @@ bool Lane::take_requests(TimeNs now) noexcept {
 
 void Lane::handle(command::Request& request, TimeNs now) noexcept {
   switch (request.type) {
-    case command::RequestType::kAddClient:
-      if (commands_ != nullptr) {
-        commands_->add_client(request.client);
-        if (request.client->doorbell_fd >= 0) sleeper_.add(request.client->doorbell_fd);
-      }
-      break;
-    case command::RequestType::kRemoveClient:
-      if (commands_ == nullptr) break;
-      if (const command::ClientPort* client = commands_->remove_client(&request);
-          client != nullptr && client->doorbell_fd >= 0) {
-        sleeper_.remove(client->doorbell_fd);
-      }
-      return;
-    case command::RequestType::kAddMemory:
-      if (commands_ != nullptr) commands_->add_memory(request.region);
-      break;
-    case command::RequestType::kRemoveMemory:
-      if (commands_ == nullptr) break;
-      commands_->remove_memory(&request);
-      return;
-    case command::RequestType::kAddEvent:
-      if (commands_ != nullptr) {
-        commands_->add_event(request.client_id, request.event_handle, request.event);
-      }
-      break;
     case command::RequestType::kAddGroup:
       if (!add_group(request, now)) {
         command::Notice notice;
@@ -65,24 +32,12 @@ void Lane::handle(command::Request& request, TimeNs now) noexcept {
         std::snprintf(notice.reason.detail, sizeof notice.reason.detail,
                       "lane %u has %zu of %u groups, or was given no shard", config_.lane,
                       in_use_.size(), config_.max_groups);
-        notify(notice);
+        notices_.send(notice);
       }
       break;
-    case command::RequestType::kDrain:
-      if (commands_ == nullptr) break;
-      commands_->drain(&request);
-      return;
-    case command::RequestType::kResume:
-      if (commands_ != nullptr) commands_->resume();
+    case command::RequestType::kAbortGroup:
+      abort_group(request.group_handle, request.reason, now);
       break;
-    case command::RequestType::kAbortGroup: {
-      GroupSlot* slot = find_group(request.group_handle);
-      if (slot != nullptr && !slot->closed) {
-        wake(*slot);
-        slot->shard->abort(request.reason, now);
-      }
-      break;
-    }
     case command::RequestType::kLeaveGroup:
       leave_group(request, now);
       return;
@@ -93,8 +48,17 @@ void Lane::handle(command::Request& request, TimeNs now) noexcept {
         port.faults = port.stage.get();
       }
       break;
+    case command::RequestType::kAddClient:
+    case command::RequestType::kRemoveClient:
+    case command::RequestType::kAddMemory:
+    case command::RequestType::kRemoveMemory:
+    case command::RequestType::kAddEvent:
+    case command::RequestType::kDrain:
+    case command::RequestType::kResume:
+      if (commands_->take(request)) return;
+      break;
   }
-  request_done(request);
+  notices_.send_done(request);
 }
 
 bool Lane::add_group(command::Request& request, TimeNs now) noexcept {
@@ -124,28 +88,28 @@ bool Lane::add_group(command::Request& request, TimeNs now) noexcept {
   connections_->insert(config.sender_connection_id, index);
   connections_->insert(config.receiver_connection_id, index);
   groups_.add(config, index);
-  if (commands_ != nullptr) {
-    commands_->add_group(plan.group_handle, plan.member_clients, config.rank,
-                         command::OpLimits{.nranks = config.nranks,
-                                           .lanes = config.lanes,
-                                           .payload_bytes = config.payload_bytes,
-                                           .max_chunks = config.max_chunks});
-  }
+  commands_->add_group(plan, config);
   free->shard->start(now);
   next_publication_ = now;
   return true;
 }
 
+void Lane::abort_group(std::uint64_t handle, const AbortReason& reason, TimeNs now) noexcept {
+  GroupSlot* slot = find_group(handle);
+  if (slot == nullptr || slot->closed) return;
+  wake(*slot);
+  slot->shard->abort(reason, now);
+}
+
 void Lane::leave_group(command::Request& request, TimeNs now) noexcept {
   GroupSlot* slot = find_group(request.group_handle);
-  // The command lane answers the request itself, when every lane has closed and every command of
-  // the group is answered.
-  if (commands_ != nullptr) commands_->leave_group(&request);
-  if (slot == nullptr || slot->leave != nullptr) {
-    if (commands_ == nullptr) request_done(request);
+  const bool port_gives_back = commands_->take(request);
+  if (slot == nullptr || slot->leaving) {
+    if (!port_gives_back) notices_.send_done(request);
     return;
   }
-  slot->leave = &request;
+  slot->leaving = true;
+  if (!port_gives_back) slot->leave = &request;
   if (slot->closed) {
     release(*slot);
   } else {
@@ -156,36 +120,13 @@ void Lane::leave_group(command::Request& request, TimeNs now) noexcept {
 
 void Lane::release(GroupSlot& slot) noexcept {
   const auto index = static_cast<std::uint16_t>(&slot - slots_.data());
-  if (commands_ == nullptr) request_done(*slot.leave);
+  if (slot.leave != nullptr) notices_.send_done(*slot.leave);
   for (LanePort& port : ports_) port.share.forget(index);
   group_index_.erase(slot.handle);
   forget_awake(index);
   slot = GroupSlot{};
   statuses_[index].write({});
   in_use_.erase(std::find(in_use_.begin(), in_use_.end(), index));
-}
-
-bool Lane::notices_have_room() const noexcept {
-  return rte_ring_free_count(config_.shared.notices) > kNoticeReserve;
-}
-
-void Lane::notify(const command::Notice& notice) noexcept { notify(notice, config_.lane); }
-
-void Lane::notify(const command::Notice& notice, std::uint8_t lane) noexcept {
-  command::Notice sent = notice;
-  sent.lane = lane;
-  // There is room: whoever makes a notice asked notices_have_room() first.
-  rte_ring_mp_enqueue_elem(config_.shared.notices, &sent, sizeof sent);
-  config_.shared.control_bell->ring();
-}
-
-void Lane::request_done(command::Request& request) noexcept {
-  command::Notice notice;
-  notice.type = command::NoticeType::kRequestDone;
-  notice.group_handle = request.group_handle;
-  notice.client_id = request.client_id;
-  notice.request = &request;
-  notify(notice);
 }
 
 Lane::GroupSlot* Lane::find_group(std::uint64_t handle) noexcept {

@@ -36,9 +36,9 @@ void Lane::run(const std::atomic<bool>& stop) noexcept {
     const IdleStep step = after_round(now, worked);
     if (step.action == IdleAction::kPause) rte_pause();
     if (step.action != IdleAction::kSleep) continue;
-    if (commands_ != nullptr && commands_->find_commands()) continue;
+    if (commands_->find_commands()) continue;
     sleep(step.sleep_ns, now);
-    if (commands_ != nullptr) commands_->find_commands();
+    commands_->find_commands();
     count(counters_.sleep_ns, static_cast<std::uint64_t>(clock.now() - now));
   }
 }
@@ -57,7 +57,7 @@ IdleStep Lane::after_round(TimeNs now, bool worked) noexcept {
 
 void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
   config_.rings.bell->set_sleeping(true);
-  if (commands_ != nullptr) commands_->set_sleeping(true);
+  commands_->set_sleeping(true);
   for (const LanePort& port : ports_) {
     if (port.rx_interrupts) rte_eth_dev_rx_intr_enable(port.port_id, config_.lane);
   }
@@ -76,7 +76,7 @@ void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
   for (const LanePort& port : ports_) {
     if (port.rx_interrupts) rte_eth_dev_rx_intr_disable(port.port_id, config_.lane);
   }
-  if (commands_ != nullptr) commands_->set_sleeping(false);
+  commands_->set_sleeping(false);
   config_.rings.bell->set_sleeping(false);
 }
 
@@ -85,7 +85,7 @@ bool Lane::has_messages() const noexcept {
          rte_ring_empty(config_.rings.frames) == 0 ||
          // Lane 0's thread reads what the lanes report, whether it takes commands or not.
          (config_.lane == 0 && rte_ring_empty(config_.shared.reports) == 0) ||
-         (commands_ != nullptr && commands_->has_command());
+         commands_->has_command();
 }
 
 }  // namespace gradwire::lane

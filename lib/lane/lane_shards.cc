@@ -194,15 +194,15 @@ void Lane::tell_abort(GroupSlot& slot, TimeNs now) noexcept {
   count(counters_.aborts);
   if (notice.reason.code == AbortCode::kStuck) count(counters_.stuck);
   trace_abort(slot.handle, notice.reason, now);
-  notify(notice);
+  notices_.send(notice);
 }
 
 bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
-  while (notices_have_room()) {
+  while (notices_.have_room()) {
     if (!slot.abort_told && slot.shard->reason().is_set()) tell_abort(slot, now);
     if (slot.has_report && !report(slot)) return false;
     if (slot.closed) {
-      if (slot.leave != nullptr) release(slot);
+      if (slot.leaving) release(slot);
       return true;
     }
     collective::Event event;
@@ -240,7 +240,7 @@ bool Lane::report(GroupSlot& slot) noexcept {
     return false;
   }
   slot.has_report = false;
-  if (commands_ == nullptr) config_.shared.command_bell->ring();
+  if (config_.lane != 0) config_.shared.command_bell->ring();
   return true;
 }
 

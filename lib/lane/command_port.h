@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Who takes the clients' commands on a lane: lane 0 of a daemon has ClientCommands, all other
+/// lanes have NoCommands. The lane owns it. poll() and what sleep needs allocate nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "base/types.h"
+#include "collective/shard.h"
+#include "command/messages.h"
+
+namespace gradwire::lane {
+
+class CommandPort {
+ public:
+  virtual ~CommandPort() = default;
+
+  /// A request of the control thread that is about clients or ops, or kLeaveGroup.
+  /// @return whether the port gives the request back, later. Else the lane does.
+  [[nodiscard]] virtual bool take(command::Request& request) noexcept = 0;
+  /// A group that the lane has from now on.
+  virtual void add_group(const command::GroupPlan& plan,
+                         const collective::ShardConfig& config) noexcept = 0;
+  /// `since` is not set.
+  [[nodiscard]] virtual command::MembersWait members_wait(
+      std::uint64_t group_handle) const noexcept = 0;
+  /// Commands, ops and answers, once a round. @return whether there was anything to do.
+  virtual bool poll(TimeNs now) noexcept = 0;
+  /// Whether an op waits for an event, which rings no bell.
+  [[nodiscard]] virtual bool waits_for_input() const noexcept = 0;
+
+  // Sleep, as CommandLane has it.
+  virtual bool find_commands() noexcept = 0;
+  virtual void set_sleeping(bool sleeping) noexcept = 0;
+  [[nodiscard]] virtual bool has_command() const noexcept = 0;
+};
+
+class NoCommands final : public CommandPort {
+ public:
+  [[nodiscard]] bool take(command::Request&) noexcept override { return false; }
+  void add_group(const command::GroupPlan&, const collective::ShardConfig&) noexcept override {}
+  [[nodiscard]] command::MembersWait members_wait(std::uint64_t) const noexcept override {
+    return {};
+  }
+  bool poll(TimeNs) noexcept override { return false; }
+  [[nodiscard]] bool waits_for_input() const noexcept override { return false; }
+  bool find_commands() noexcept override { return false; }
+  void set_sleeping(bool) noexcept override {}
+  [[nodiscard]] bool has_command() const noexcept override { return false; }
+};
+
+}  // namespace gradwire::lane
