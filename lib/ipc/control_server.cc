@@ -147,7 +147,7 @@ void ControlServer::accept_all() {
     if (::getsockopt(connection.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
       continue;
     }
-    connection.peer = {peer.pid, peer.uid, peer.gid};
+    connection.peer = {peer.pid, peer.uid};
     connection.heard = Clock::now();
     if (const std::string why = no_room_for(peer.uid); !why.empty()) {
       ++refused_;

@@ -23,7 +23,6 @@ using ConnectionId = std::uint64_t;
 struct PeerCredentials {
   pid_t pid = 0;
   uid_t uid = 0;
-  gid_t gid = 0;
 };
 
 class MessageSink {

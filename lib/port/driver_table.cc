@@ -27,7 +27,6 @@ constexpr std::array<DriverRow, 6> kRows = {{
     // interrupts), and the driver has no rx interrupt call. Queue i is paired with the peer's.
     {.driver = "net_memif",
      .rx_exclusive = true,
-     .rx_may_chain = true,
      .rx_interrupts = false,
      .tx_copies = true,
      .tx_chains = true,
@@ -52,7 +51,6 @@ constexpr std::array<DriverRow, 6> kRows = {{
     // There is no rx interrupt call. tx_burst repeats the kick while the kernel says EAGAIN.
     {.driver = "net_af_xdp",
      .rx_exclusive = true,
-     .rx_may_chain = false,
      .rx_interrupts = false,
      .tx_copies = false,
      .tx_chains = false,
@@ -77,7 +75,6 @@ constexpr std::array<DriverRow, 6> kRows = {{
     // back by the driver. `framesz` has to divide `blocksz`.
     {.driver = "net_af_packet",
      .rx_exclusive = true,
-     .rx_may_chain = false,
      .rx_interrupts = false,
      .tx_copies = true,
      .tx_chains = true,
@@ -99,7 +96,6 @@ constexpr std::array<DriverRow, 6> kRows = {{
     // as it likes, and there is no rte_flow. Seen by test/vm.
     {.driver = "net_virtio",
      .rx_exclusive = false,
-     .rx_may_chain = false,
      .rx_interrupts = true,
      .tx_copies = false,
      .tx_chains = false,
@@ -121,7 +117,6 @@ constexpr std::array<DriverRow, 6> kRows = {{
     // are looked at long after tx_burst returned.
     {.driver = "net_ring",
      .rx_exclusive = false,
-     .rx_may_chain = true,
      .rx_interrupts = false,
      .tx_copies = false,
      .tx_chains = true,
@@ -142,7 +137,6 @@ constexpr std::array<DriverRow, 6> kRows = {{
     // Frees what is sent; receives fresh mbufs of unset bytes, or none with no-rx=1.
     {.driver = "net_null",
      .rx_exclusive = true,
-     .rx_may_chain = false,
      .rx_interrupts = false,
      .tx_copies = true,
      .tx_chains = true,
@@ -168,7 +162,6 @@ constexpr std::array<DriverRow, 6> kRows = {{
 constexpr DriverRow kPhysical = {
     .driver = "",
     .rx_exclusive = false,
-    .rx_may_chain = false,
     .rx_interrupts = true,
     .tx_copies = false,
     .tx_chains = false,

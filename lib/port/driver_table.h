@@ -41,7 +41,6 @@ enum class PayloadSplit : std::uint8_t {
 struct DriverRow {
   std::string_view driver;   ///< rte_eth_dev_info::driver_name; empty = any other
   bool rx_exclusive;         ///< a received mbuf is not shared, whatever its refcnt
-  bool rx_may_chain;         ///< a received frame may have several segments
   bool rx_interrupts;        ///< rte_eth_dev_rx_intr_enable() may work
   bool tx_copies;            ///< the driver no longer reads a frame's bytes after tx_burst returns
   bool tx_chains;            ///< frames of several segments are sent correctly

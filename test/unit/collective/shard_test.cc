@@ -17,23 +17,42 @@ using namespace gradwire::test;
 
 namespace {
 
-/// Posts the cases as ops 1, 2, ... on every rank, runs to the end, checks the bits of every rank.
-void check_all(RingHarness& ring, std::uint16_t nranks, std::vector<AllReduceCase>& cases,
-               TimeNs limit = 20'000'000'000) {
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    for (std::uint16_t r = 0; r < nranks; ++r) ring.post(r, cases[i].spec(r, i + 1));
+/// A ring that is formed, and the sums that it is to do: ops 1, 2, ... of every rank.
+struct Sums {
+  explicit Sums(const RingOptions& options) : options(options), ring(options) {
+    REQUIRE(ring.form());
   }
-  for (std::uint16_t r = 0; r < nranks; ++r) {
+  void add(std::uint64_t count, std::uint64_t seed = 1, DataType datatype = DataType::kFloat32,
+           RedOp redop = RedOp::kSum, bool in_place = true) {
+    cases.emplace_back(options.nranks, options.members, count, datatype, redop, seed, in_place);
+  }
+  void post() {
     for (std::size_t i = 0; i < cases.size(); ++i) {
-      INFO("rank " << r << " op " << i + 1);
-      REQUIRE(ring.run_until([&] { return ring.done(r, i + 1) || ring.aborted(r); }, limit));
-      REQUIRE_FALSE(ring.aborted(r));
+      for (std::uint16_t r = 0; r < options.nranks; ++r) ring.post(r, cases[i].spec(r, i + 1));
     }
   }
-  for (std::uint16_t r = 0; r < nranks; ++r) {
-    for (auto& c : cases) REQUIRE(c.wrong(r) == "");
+  /// Runs to the end, and checks the bits of every rank.
+  void finish(TimeNs limit = 20'000'000'000) {
+    for (std::uint16_t r = 0; r < options.nranks; ++r) {
+      for (std::size_t i = 0; i < cases.size(); ++i) {
+        INFO("rank " << r << " op " << i + 1);
+        REQUIRE(ring.run_until([&] { return ring.done(r, i + 1) || ring.aborted(r); }, limit));
+        REQUIRE_FALSE(ring.aborted(r));
+      }
+    }
+    for (std::uint16_t r = 0; r < options.nranks; ++r) {
+      for (auto& c : cases) REQUIRE(c.wrong(r) == "");
+    }
   }
-}
+  void run(TimeNs limit = 20'000'000'000) {
+    post();
+    finish(limit);
+  }
+
+  RingOptions options;
+  RingHarness ring;
+  std::vector<AllReduceCase> cases;
+};
 
 }  // namespace
 
@@ -43,17 +62,15 @@ TEST_CASE("rings of every size sum right to the bit, at awkward counts") {
       RingOptions options;
       options.nranks = nranks;
       options.members = members;
-      RingHarness ring(options);
-      REQUIRE(ring.form());
-      std::vector<AllReduceCase> cases;
+      INFO("nranks " << nranks << " members " << members);
+      Sums sums(options);
       std::uint64_t seed = 1;
       for (const std::uint64_t count : {0, 1, 2, 15, 63, 64, 65, 127, 128, 129, 1000, 5003}) {
-        cases.emplace_back(nranks, members, count, DataType::kFloat32, RedOp::kSum, ++seed, true);
-        cases.emplace_back(nranks, members, count, DataType::kInt64, RedOp::kMax, ++seed, false);
+        sums.add(count, ++seed);
+        sums.add(count, ++seed, DataType::kInt64, RedOp::kMax, false);
       }
-      INFO("nranks " << nranks << " members " << members);
-      check_all(ring, nranks, cases);
-      CHECK(ring.leaked_mbufs() == 0);
+      sums.run();
+      CHECK(sums.ring.leaked_mbufs() == 0);
     }
   }
 }
@@ -62,11 +79,9 @@ TEST_CASE("64 ranks form a ring and sum") {
   RingOptions options;
   options.nranks = 64;
   options.pool_mbufs = 640;
-  RingHarness ring(options);
-  REQUIRE(ring.form());
-  std::vector<AllReduceCase> cases;
-  cases.emplace_back(64, 1, 10'001, DataType::kFloat32, RedOp::kSum, 5, true);
-  check_all(ring, 64, cases);
+  Sums sums(options);
+  sums.add(10'001);
+  sums.run();
 }
 
 TEST_CASE("several lanes share an op") {
@@ -74,13 +89,9 @@ TEST_CASE("several lanes share an op") {
     RingOptions options;
     options.nranks = 3;
     options.lanes = lanes;
-    RingHarness ring(options);
-    REQUIRE(ring.form());
-    std::vector<AllReduceCase> cases;
-    for (const std::uint64_t count : {1, 64, 10'000}) {
-      cases.emplace_back(3, 1, count, DataType::kFloat32, RedOp::kSum, count, true);
-    }
-    check_all(ring, 3, cases);
+    Sums sums(options);
+    for (const std::uint64_t count : {1, 64, 10'000}) sums.add(count, count);
+    sums.run();
   }
 }
 
@@ -115,16 +126,12 @@ TEST_CASE("with no room for transit everything spills, and the bits stay the sam
   options.nranks = 4;
   options.shard.transit_packets = 1;
   options.shard.window_packets = 4;
-  RingHarness ring(options);
-  REQUIRE(ring.form());
-  std::vector<AllReduceCase> cases;
-  cases.emplace_back(4, 2, 30'000, DataType::kFloat32, RedOp::kSum, 7, true);
   options.members = 2;
-  RingHarness two(options);
-  REQUIRE(two.form());
-  check_all(two, 4, cases, 60'000'000'000);
-  CHECK(two.counter(&collective::ShardCounters::spills) > 100);
-  CHECK(two.leaked_mbufs() == 0);
+  Sums sums(options);
+  sums.add(30'000);
+  sums.run(60'000'000'000);
+  CHECK(sums.ring.counter(&collective::ShardCounters::spills) > 100);
+  CHECK(sums.ring.leaked_mbufs() == 0);
 }
 
 TEST_CASE("an mbuf that a driver still holds is not changed") {
@@ -132,13 +139,11 @@ TEST_CASE("an mbuf that a driver still holds is not changed") {
   options.nranks = 3;
   options.driver_holds_ns = 50'000'000;
   options.loss = 0.05;
-  RingHarness ring(options);
-  REQUIRE(ring.form());
-  std::vector<AllReduceCase> cases;
-  cases.emplace_back(3, 1, 20'000, DataType::kFloat32, RedOp::kSum, 7, true);
-  check_all(ring, 3, cases, 100'000'000'000);
-  CHECK(ring.counter(&collective::ShardCounters::copies) > 0);
-  CHECK(ring.leaked_mbufs() == 0);
+  Sums sums(options);
+  sums.add(20'000);
+  sums.run(100'000'000'000);
+  CHECK(sums.ring.counter(&collective::ShardCounters::copies) > 0);
+  CHECK(sums.ring.leaked_mbufs() == 0);
 }
 
 TEST_CASE("ranks that call different things abort, naming both and their values") {
@@ -204,11 +209,10 @@ TEST_CASE("a rank that falls silent is named on every other rank, with op and ti
   RingOptions options;
   options.nranks = 4;
   options.shard.timeouts.silence_ns = 200'000'000;
-  RingHarness ring(options);
-  REQUIRE(ring.form());
-  std::vector<AllReduceCase> cases;
-  cases.emplace_back(4, 1, 200'000, DataType::kFloat32, RedOp::kSum, 1, true);
-  for (std::uint16_t r = 0; r < 4; ++r) ring.post(r, cases[0].spec(r, 1));
+  Sums sums(options);
+  RingHarness& ring = sums.ring;
+  sums.add(200'000);
+  sums.post();
   ring.run_for(1'000'000);
   ring.freeze(2);
   const TimeNs frozen_at = ring.now();
@@ -227,29 +231,23 @@ TEST_CASE("a pause shorter than the limit aborts nothing") {
   RingOptions options;
   options.nranks = 3;
   options.shard.timeouts.silence_ns = 200'000'000;
-  RingHarness ring(options);
-  REQUIRE(ring.form());
-  std::vector<AllReduceCase> cases;
-  cases.emplace_back(3, 1, 100'000, DataType::kFloat32, RedOp::kSum, 1, true);
-  for (std::uint16_t r = 0; r < 3; ++r) ring.post(r, cases[0].spec(r, 1));
-  ring.run_for(500'000);
-  ring.freeze(1);
-  ring.run_for(100'000'000);
-  ring.freeze(1, false);
-  for (std::uint16_t r = 0; r < 3; ++r) {
-    REQUIRE(ring.run_until([&] { return ring.done(r, 1); }));
-    CHECK(cases[0].wrong(r) == "");
-  }
+  Sums sums(options);
+  sums.add(100'000);
+  sums.post();
+  sums.ring.run_for(500'000);
+  sums.ring.freeze(1);
+  sums.ring.run_for(100'000'000);
+  sums.ring.freeze(1, false);
+  sums.finish();
 }
 
 TEST_CASE("ranks leave one after the other without an error; an op after that has one") {
   RingOptions options;
   options.nranks = 3;
-  RingHarness ring(options);
-  REQUIRE(ring.form());
-  std::vector<AllReduceCase> cases;
-  cases.emplace_back(3, 1, 1000, DataType::kFloat32, RedOp::kSum, 1, true);
-  check_all(ring, 3, cases);
+  Sums sums(options);
+  RingHarness& ring = sums.ring;
+  sums.add(1000);
+  sums.run();
   ring.leave(1);
   REQUIRE(ring.run_until([&] { return ring.closed(1); }, 1'000'000'000));
   ring.run_for(5'000'000'000);
@@ -310,11 +308,10 @@ TEST_CASE("a rank that comes late learns why there is no group, not that nobody 
 TEST_CASE("packets without the link's token are dropped, counted, and change nothing") {
   RingOptions options;
   options.nranks = 3;
-  RingHarness ring(options);
-  REQUIRE(ring.form());
-  std::vector<AllReduceCase> cases;
-  cases.emplace_back(3, 1, 1000, DataType::kFloat32, RedOp::kSum, 1, true);
-  check_all(ring, 3, cases);
+  Sums sums(options);
+  RingHarness& ring = sums.ring;
+  sums.add(1000);
+  sums.run();
   std::uint64_t forged = 0;
   for (const std::uint64_t wrong : {std::uint64_t{1}, std::uint64_t{1} << 63}) {
     for (const wire::PacketType type : kAllTypes) {
@@ -343,17 +340,16 @@ TEST_CASE("packets without the link's token are dropped, counted, and change not
 TEST_CASE("a neighbour's connection id is set once") {
   RingOptions options;
   options.nranks = 3;
-  RingHarness ring(options);
-  REQUIRE(ring.form());
+  Sums sums(options);
+  RingHarness& ring = sums.ring;
   for (const bool down : {true, false}) {
     const std::uint64_t before = ring.drops(wire::Drop::kState);
     Forger(ring.shard(1), down, 0)
         .send(down ? wire::PacketType::kHello : wire::PacketType::kHelloAck, ring.now());
     CHECK(ring.drops(wire::Drop::kState) == before + 1);
   }
-  std::vector<AllReduceCase> cases;
-  cases.emplace_back(3, 1, 5000, DataType::kFloat32, RedOp::kSum, 1, true);
-  check_all(ring, 3, cases);
+  sums.add(5000);
+  sums.run();
   CHECK(ring.drops(wire::Drop::kUnknownConnection) == 0);
 }
 

@@ -316,8 +316,7 @@ struct FakeDaemon {
     message.header.type = static_cast<std::uint16_t>(type);
     message.header.request_id = ++last_request;
     message.body.assign(body.begin(), body.end());
-    manager->on_message(connection, {static_cast<pid_t>(1000 + connection), uid, uid}, message,
-                        now);
+    manager->on_message(connection, {static_cast<pid_t>(1000 + connection), uid}, message, now);
     poll();
     return last_request;
   }
