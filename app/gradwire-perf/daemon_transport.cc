@@ -3,15 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
-#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "client/gradwire.h"
 #include "cpu_time.h"
 #include "rendezvous.h"
+#include "status/daemon_status.h"
 
 namespace gradwire::perf {
 namespace {
@@ -146,20 +145,6 @@ Result<void> DaemonTransport::run(const CollectiveCall& call, const std::byte* i
   return succeed(gw_wait(work, timeout_ms_), name);
 }
 
-/// Adds what `object` has of `names` to the sums in `counters`.
-void add_up(const json& object, std::initializer_list<const char*> names, Counters& counters) {
-  for (const char* name : names) {
-    if (!object.contains(name) || !object[name].is_number_unsigned()) continue;
-    const auto at = std::find_if(counters.begin(), counters.end(),
-                                 [&](const Counter& counter) { return counter.name == name; });
-    if (at == counters.end()) {
-      counters.push_back({name, object[name].get<std::uint64_t>()});
-    } else {
-      at->value += object[name].get<std::uint64_t>();
-    }
-  }
-}
-
 Result<Counters> DaemonTransport::counters() {
   constexpr std::uint32_t kTimeoutMs = 5000;
   std::string text(1 << 16, '\0');
@@ -170,26 +155,32 @@ Result<Counters> DaemonTransport::counters() {
     status = gw_daemon_status(socket_path(), kTimeoutMs, text.data(), text.size(), &needed);
   }
   if (auto ok = succeed(status, "status"); !ok) return tl::unexpected(ok.error());
-  const json parsed = json::parse(text.c_str(), nullptr, false);
-  if (!parsed.is_object() || !parsed["daemon"].is_object()) {
+  const auto parsed = json::parse(text.c_str(), nullptr, false).get<status::DaemonStatus>();
+  if (parsed.daemon.pid == 0) {
     return fail(ErrorCode::kMismatch,
                 "the daemon's status is not the JSON that this bench knows: use the gradwire-perf "
                 "of the daemon's release");
   }
-  Counters counters;
-  for (const json& lane : parsed.value("lanes", json::array())) {
-    if (!lane.contains("counters")) continue;
-    add_up(lane["counters"],
-           {kTxPackets, kRxPackets, "tx_bytes", "rx_bytes", "tx_refused", "sleeps", "sleep_ns",
-            "rounds", "busy_rounds"},
-           counters);
+  status::LaneCounters sum;
+  for (const status::Lane& lane : parsed.lanes) {
+    sum.tx_packets += lane.counters.tx_packets;
+    sum.rx_packets += lane.counters.rx_packets;
+    sum.tx_bytes += lane.counters.tx_bytes;
+    sum.rx_bytes += lane.counters.rx_bytes;
+    sum.tx_refused += lane.counters.tx_refused;
+    sum.sleeps += lane.counters.sleeps;
+    sum.sleep_ns += lane.counters.sleep_ns;
+    sum.rounds += lane.counters.rounds;
+    sum.busy_rounds += lane.counters.busy_rounds;
   }
-  for (const json& group : parsed.value("groups", json::array())) {
-    for (const json& shard : group.value("shards", json::array())) {
-      add_up(shard.value("counters", json::object()), {kRetransmissions}, counters);
-    }
-  }
-  if (const auto cpu_ns = process_cpu_ns(parsed["daemon"].value("pid", 0))) {
+  std::uint64_t retransmissions = 0;
+  for (const status::Group& group : parsed.groups) retransmissions += group.retransmissions;
+  Counters counters = {{kTxPackets, sum.tx_packets},     {kRxPackets, sum.rx_packets},
+                       {"tx_bytes", sum.tx_bytes},       {"rx_bytes", sum.rx_bytes},
+                       {"tx_refused", sum.tx_refused},   {"sleeps", sum.sleeps},
+                       {"sleep_ns", sum.sleep_ns},       {"rounds", sum.rounds},
+                       {"busy_rounds", sum.busy_rounds}, {kRetransmissions, retransmissions}};
+  if (const auto cpu_ns = process_cpu_ns(static_cast<pid_t>(parsed.daemon.pid))) {
     counters.push_back({kOtherCpuNs, *cpu_ns});
   }
   return counters;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/client.h"
+#include "status/fields.h"
 
 namespace gradwire::client {
 namespace {
@@ -177,18 +178,15 @@ std::string Client::who_is_waited_for(Lock& lock, const gw_group& group) {
   if (!request || !await_request(lock, *request, deadline, true)) return {};
   const auto text = ipc::status_text((*request)->reply);
   if (!text) return {};
-  const auto status = nlohmann::json::parse(*text, nullptr, false);
-  if (!status.is_object() || !status.contains("groups") || !status["groups"].is_array()) return {};
-  for (const auto& entry : status["groups"]) {
-    if (!entry.is_object() || !entry.contains("handle") || entry["handle"] != group.handle)
-      continue;
-    if (!entry.contains("waits_for") || !entry["waits_for"].is_array()) continue;
-    std::string result;
-    for (const auto& what : entry["waits_for"]) {
-      if (!what.is_string()) continue;
-      result += (result.empty() ? "" : "; ") + what.get<std::string>();
-    }
-    return result;
+  const auto answer = nlohmann::json::parse(*text, nullptr, false);
+  const auto groups = answer.find(GRADWIRE_FIELD_NAME(status::DaemonStatus, groups));
+  if (groups == answer.end()) return {};
+  for (const auto& in : *groups) {
+    // Not all of it: what reads a whole DaemonStatus is two thirds as large as this library.
+    status::Group value;
+    GRADWIRE_TAKE_FIELD(handle)
+    GRADWIRE_TAKE_FIELD(waits_for)
+    if (value.handle == group.handle) return fmt::format("{}", fmt::join(value.waits_for, "; "));
   }
   return {};
 }

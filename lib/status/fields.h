@@ -54,6 +54,8 @@ void take(const nlohmann::json& in, const char* name, T& value) {
 
 #define GRADWIRE_PUT_FIELD(name) ::gradwire::status::put(out, #name, value.name);
 #define GRADWIRE_TAKE_FIELD(name) ::gradwire::status::take(in, #name, value.name);
+/// A member's name in the JSON; does not compile if there is no such member.
+#define GRADWIRE_FIELD_NAME(Type, name) (static_cast<void>(&Type::name), #name)
 
 /// Defines to_json() of `Type` by the names of all its members; the binding is what does not
 /// compile if there are more or fewer of them.
