@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "control/table.h"
+
 namespace gradwire::control {
 namespace {
 
