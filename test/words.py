@@ -12,11 +12,11 @@ from sources import ROOT
 
 # Fields of lib/wire/layout.h whose name in the dissector is shorter.
 DISSECTOR = {
-    "packet_number": "number", "connection_id": "connection", "group_id": "group",
+    "packet_number": "number", "group_id": "group",
     "culprit_rank": "culprit", "reporter_rank": "reporter",
 }
-# They are the room of another struct, or nothing.
-NO_FIELD = re.compile(r"^(type_fields|reserved\d*)$")
+# They are the room of another struct, parts of an integer, or nothing.
+NO_FIELD = re.compile(r"^(type_fields|reserved\d*|high|low)$")
 
 
 def text(path):

@@ -17,8 +17,8 @@ namespace gradwire::collective {
 class Link {
  public:
   Link(const LinkAddress& address, const ShardConfig& config, const PacketBuffers& buffers,
-       OpTable& ops, ShardCounters& counters, ControlNumbers& numbers)
-      : end(address, numbers) {
+       OpTable& ops, ShardCounters& counters)
+      : end(address) {
     if (address.gets_data) sender_.emplace(config, end, buffers, ops, counters);
     if (address.brings_data) receiver_.emplace(config, end, buffers);
   }

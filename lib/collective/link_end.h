@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// The other end of a link: which rank it is, how packets get there and how those from there are
-/// told from others. The table of the group gives it, but for the connection id, which the rank's
-/// hello brings. One lane owns it.
+/// told from others. The table of the group gives it. One lane owns it.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -12,7 +11,9 @@
 #include <span>
 
 #include "collective/place.h"
+#include "collective/shard_config.h"
 #include "collective/shard_status.h"
+#include "transport/packet_numbers.h"
 #include "wire/frame.h"
 #include "wire/packet.h"
 
@@ -21,58 +22,53 @@ namespace gradwire::collective {
 /// What the group's table says of a link.
 struct LinkAddress {
   LinkIndex index = 0;
+  std::uint16_t own_rank = 0;
   std::uint16_t rank = 0;
   std::uint8_t lane = 0;
-  std::uint8_t flags = 0;         ///< of packets that go there
+  std::uint32_t group_tag = 0;
   bool gets_data = false;         ///< data goes there, acknowledgements come from there
   bool brings_data = false;       ///< the other way round
-  std::uint32_t own_id = 0;       ///< our connection id, for packets from there
+  std::uint8_t box = 0;           ///< of the outbox: what goes there
+  std::uint8_t ack_box = 0;       ///< and acknowledgements, which data's pacing must not hold back
   std::uint64_t incarnation = 0;  ///< of its daemon
-  std::uint64_t token = 0;        ///< of the link: packets carry it both ways
-  wire::IpAddress ip;             ///< where packets from there come from
-  wire::FrameTemplate frame;      ///< before packets that go there
-};
-
-/// Numbers of control packets: above every number that a sender or receiver ever takes, so that no
-/// number is used twice.
-class ControlNumbers {
- public:
-  [[nodiscard]] std::uint64_t next() noexcept { return wire::kFirstControlNumber | ++last_; }
-
- private:
-  std::uint64_t last_ = 0;
+  LinkTokens tokens;
+  wire::IpAddress ip;         ///< where packets from there come from
+  wire::FrameTemplate frame;  ///< before packets that go there
 };
 
 class LinkEnd {
  public:
-  LinkEnd(const LinkAddress& address, ControlNumbers& numbers) noexcept
-      : address_(address), numbers_(numbers) {}
+  explicit LinkEnd(const LinkAddress& address) noexcept : address_(address) {}
 
   [[nodiscard]] const LinkAddress& address() const noexcept { return address_; }
   [[nodiscard]] std::uint16_t rank() const noexcept { return address_.rank; }
-  /// Whether its hello or hello-ack came: its connection id is known.
-  [[nodiscard]] bool open() const noexcept { return open_; }
-  /// The id is set once. @return whether `id` is it.
-  bool learn_connection_id(std::uint32_t id) noexcept {
-    if (!open_) {
-      open_ = true;
-      connection_id_ = id;
-    }
-    return connection_id_ == id;
+  /// Its hello came: data from there is taken.
+  [[nodiscard]] bool greeted() const noexcept { return greeted_; }
+  void on_hello() noexcept { greeted_ = true; }
+  /// It answered our hello: data may go there.
+  [[nodiscard]] bool answered() const noexcept { return answered_; }
+  void on_hello_ack() noexcept { answered_ = true; }
+  /// All that was awaited from there came.
+  [[nodiscard]] bool open() const noexcept {
+    return (answered_ || !address_.gets_data) && (greeted_ || !address_.brings_data);
   }
 
-  /// What every packet that goes there begins with. A hello comes before its connection id is
-  /// known.
+  /// Of packets that go there.
+  [[nodiscard]] transport::PacketNumbers& numbers() noexcept { return numbers_; }
+  /// What every packet that goes there begins with.
   [[nodiscard]] wire::CommonHeader header(wire::PacketType type,
                                           std::uint64_t packet_number) const noexcept {
-    return {type,          address_.flags,
-            address_.lane, type == wire::PacketType::kHello ? 0 : connection_id_,
-            packet_number, address_.token};
+    return {type,          address_.lane,     address_.group_tag,
+            packet_number, address_.own_rank, address_.tokens.to};
   }
-  [[nodiscard]] wire::CommonHeader control_header(wire::PacketType type) const noexcept {
-    return header(type, numbers_.next());
+  /// Of a packet of which its sender remembers nothing.
+  [[nodiscard]] wire::CommonHeader header(wire::PacketType type) noexcept {
+    return header(type, numbers_.take());
   }
-  [[nodiscard]] OutboxSide& side(Outbox& out) const noexcept { return out.links[address_.index]; }
+  [[nodiscard]] OutboxSide& side(Outbox& out) const noexcept { return out.boxes[address_.box]; }
+  [[nodiscard]] OutboxSide& ack_side(Outbox& out) const noexcept {
+    return out.boxes[address_.ack_box];
+  }
 
   /// Encodes a packet without payload of its own class into a fresh mbuf and puts it in the box.
   /// @param encode  bytes that it wrote into the span it got; 0 if they do not fit.
@@ -102,9 +98,9 @@ class LinkEnd {
 
  private:
   const LinkAddress address_;
-  ControlNumbers& numbers_;
-  std::uint32_t connection_id_ = 0;
-  bool open_ = false;
+  transport::PacketNumbers numbers_;
+  bool greeted_ = false;
+  bool answered_ = false;
 };
 
 }  // namespace gradwire::collective

@@ -17,7 +17,7 @@ transport::ReceiverConfig receiver_config(const ShardConfig& config) {
 
 }  // namespace
 
-LinkReceiver::LinkReceiver(const ShardConfig& config, const LinkEnd& end,
+LinkReceiver::LinkReceiver(const ShardConfig& config, LinkEnd& end,
                            const PacketBuffers& buffers) noexcept
     : config_(config), end_(end), buffers_(buffers), receiver_(receiver_config(config)) {}
 
@@ -30,7 +30,7 @@ void LinkReceiver::on_ping(std::uint64_t packet_number, bool ecn_ce, TimeNs now)
 
 bool LinkReceiver::send_ack(std::uint64_t posted_op_seq, bool idle, TimeNs now,
                             OutboxSide& box) noexcept {
-  if (!end_.open() || box.full() || !receiver_.ack_due(now, idle)) return false;
+  if (!end_.greeted() || box.full() || !receiver_.ack_due(now, idle)) return false;
   const profile::Stage stage(profile::StageId::kTransport);
   return end_.send(config_.control_pool, box, [&](std::span<std::byte> room) {
     wire::AckHeader& ack = ack_;
@@ -40,8 +40,7 @@ bool LinkReceiver::send_ack(std::uint64_t posted_op_seq, bool idle, TimeNs now,
     if (planted(PlantedBug::kLostCreditUpdate)) say_limits_once(ack);
 #endif
     receiver_.write_ack(now, ack);
-    return wire::encode_ack(
-        room, end_.header(wire::PacketType::kAck, receiver_.next_packet_number()), ack);
+    return wire::encode_ack(room, end_.header(wire::PacketType::kAck), ack);
   });
 }
 

@@ -16,8 +16,7 @@ namespace gradwire::collective {
 
 class LinkReceiver {
  public:
-  LinkReceiver(const ShardConfig& config, const LinkEnd& end,
-               const PacketBuffers& buffers) noexcept;
+  LinkReceiver(const ShardConfig& config, LinkEnd& end, const PacketBuffers& buffers) noexcept;
 
   [[nodiscard]] transport::Receiver& transport() noexcept { return receiver_; }
   [[nodiscard]] const transport::Receiver& transport() const noexcept { return receiver_; }
@@ -44,7 +43,7 @@ class LinkReceiver {
 
  private:
   const ShardConfig& config_;
-  const LinkEnd& end_;
+  LinkEnd& end_;
   const PacketBuffers& buffers_;
   transport::Receiver receiver_;
   std::uint64_t finished_ = 0;

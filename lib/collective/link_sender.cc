@@ -24,14 +24,14 @@ std::unique_ptr<transport::CongestionController> controller(const ShardConfig& c
 
 }  // namespace
 
-LinkSender::LinkSender(const ShardConfig& config, const LinkEnd& end, const PacketBuffers& buffers,
+LinkSender::LinkSender(const ShardConfig& config, LinkEnd& end, const PacketBuffers& buffers,
                        OpTable& ops, ShardCounters& counters)
     : config_(config),
       end_(end),
       buffers_(buffers),
       ops_(ops),
       counters_(counters),
-      sender_(sender_config(config), controller(config)),
+      sender_(sender_config(config), controller(config), end.numbers()),
       in_flight_(config.window_packets),
       // Transit stops at its own bound, own and spilled chunks at the window.
       ready_(std::max(config.transit_packets, config.window_packets)) {}
@@ -109,7 +109,6 @@ void LinkSender::write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
   data.total_count = chunk.call.count;
   data.chunk = chunk.id.chunk;
   data.tag = chunk.call.tag;
-  data.count = static_cast<std::uint16_t>(chunk.bytes / element_bytes(chunk.call.datatype));
   data.hop = chunk.id.hop;
   data.datatype = chunk.call.datatype;
   data.redop = chunk.call.redop;
@@ -179,7 +178,7 @@ bool LinkSender::send_lost(TimeNs now, OutboxSide& box) noexcept {
 }
 
 void LinkSender::send_probes(TimeNs now, OutboxSide& box) noexcept {
-  while (probes_wanted_ > 0 && !box.full() && sender_.has_number()) {
+  while (probes_wanted_ > 0 && !box.full() && sender_.has_room()) {
     --probes_wanted_;
     ++counters_.probes;
     // The oldest chunk that is not acknowledged is the most useful probe.
@@ -211,7 +210,7 @@ void LinkSender::notice_blocked(bool more_to_go, TimeNs now) noexcept {
 }
 
 void LinkSender::send_ping(TimeNs now, OutboxSide& box) noexcept {
-  if (!sender_.has_number()) return;
+  if (!sender_.has_room()) return;
   end_.send(config_.control_pool, box, [&](std::span<std::byte> room) {
     const std::uint64_t number = sender_.on_sent(now, wire_bytes(0), transport::kNoCookie);
     return wire::encode_ping(room, end_.header(PacketType::kPing, number));

@@ -25,8 +25,8 @@ struct SendOutcome {
 
 class LinkSender {
  public:
-  LinkSender(const ShardConfig& config, const LinkEnd& end, const PacketBuffers& buffers,
-             OpTable& ops, ShardCounters& counters);
+  LinkSender(const ShardConfig& config, LinkEnd& end, const PacketBuffers& buffers, OpTable& ops,
+             ShardCounters& counters);
 
   /// Nothing was sent before `now`: pings count from there.
   void quiet_from(TimeNs now) noexcept { last_sent_ = now; }
@@ -88,9 +88,7 @@ class LinkSender {
   bool send_ping_if_quiet(TimeNs now, OutboxSide& box) noexcept;
 
   [[nodiscard]] bool wants_probes() const noexcept { return probes_wanted_ > 0; }
-  [[nodiscard]] bool can_probe() const noexcept {
-    return probes_wanted_ > 0 && sender_.has_number();
-  }
+  [[nodiscard]] bool can_probe() const noexcept { return probes_wanted_ > 0 && sender_.has_room(); }
   /// Whether a packet or a chunk waits for the other end: to acknowledge, to grant.
   [[nodiscard]] bool waits() const noexcept {
     return sender_.packets_in_flight() > 0 || !ready_.empty();
@@ -135,7 +133,7 @@ class LinkSender {
   void send_ping(TimeNs now, OutboxSide& box) noexcept;
 
   const ShardConfig& config_;
-  const LinkEnd& end_;
+  LinkEnd& end_;
   const PacketBuffers& buffers_;
   OpTable& ops_;
   ShardCounters& counters_;

@@ -85,11 +85,6 @@ Membership::Cause Membership::leave(TimeNs now) noexcept {
   return {};
 }
 
-bool Membership::wants_hello(const wire::HelloBody& hello, std::uint8_t lane) const noexcept {
-  return !links_.empty() && hello.key == config_.key && hello.to_rank == config_.rank &&
-         lane == config_.lane && state_ != ShardState::kClosed && state_ != ShardState::kIdle;
-}
-
 bool Membership::is_neighbour(LinkIndex link, const wire::HelloBody& hello) const noexcept {
   const LinkAddress& address = end(link).address();
   return hello.key == config_.key && hello.to_rank == config_.rank &&
@@ -115,23 +110,20 @@ Membership::Cause Membership::table_differs(LinkIndex link,
 }
 
 Membership::Cause Membership::on_hello(LinkIndex link, const wire::HelloBody& hello, bool is_answer,
-                                       TimeNs now, bool& taken) noexcept {
-  taken = false;
-  if (!is_neighbour(link, hello)) {
-    // A daemon that was there before, or one that is not in our table.
-    ++counters_.drops[static_cast<int>(Drop::kState)];
-    return {};
-  }
+                                       TimeNs now) noexcept {
   if (Cause cause = table_differs(link, hello)) return cause;
-  if (!end(link).learn_connection_id(hello.connection_id)) {
-    ++counters_.drops[static_cast<int>(Drop::kState)];
-    return {};
-  }
-  taken = true;
+  is_answer ? end(link).on_hello_ack() : end(link).on_hello();
   neighbours_[link].silence_ns = 0;
   if (!is_answer) neighbours_[link].hello_ack_wanted = true;
   become_formed_if_ready(now);
   return {};
+}
+
+void Membership::on_other_version(const wire::IpAddress& source, std::uint8_t version) noexcept {
+  if (state_ != ShardState::kForming) return;
+  for (LinkIndex i = 0; i < count(); ++i) {
+    if (end(i).address().ip == source) neighbours_[i].other_version = version;
+  }
 }
 
 void Membership::on_packet_after_abort(LinkIndex link, const wire::Packet& packet,
@@ -145,22 +137,19 @@ void Membership::on_packet_after_abort(LinkIndex link, const wire::Packet& packe
   if (now < neighbour.next_abort_reply) return;
   neighbour.next_abort_reply = now + config_.timeouts.hello_interval_ns;
   neighbour.abort_reply_wanted = true;
-  const bool brings_data = links_[link]->brings_data();
-  const bool greets =
-      packet.common.type == (brings_data ? PacketType::kHello : PacketType::kHelloAck);
-  if (greets && !end(link).open() && packet.hello.incarnation == end(link).address().incarnation) {
-    end(link).learn_connection_id(packet.hello.connection_id);
-  }
-  // And whoever greets gets to know where to tell us.
-  neighbour.hello_ack_wanted |= greets && brings_data && end(link).open();
 }
 
-Membership::Cause Membership::on_bye(LinkIndex link, const wire::ByeBody& bye) noexcept {
+Membership::Cause Membership::on_bye(LinkIndex link, const wire::ByeBody& bye,
+                                     TimeNs now) noexcept {
   Neighbour& neighbour = neighbours_[link];
   require(!neighbour.left, "a neighbour leaves once");
   answer_bye(link);
   neighbour.left = true;
   neighbour.left_after_op_seq = bye.completed_op_seq;
+  // It was formed, so our hello came there, and it will answer none any more: the ops had nothing
+  // to send.
+  if (links_[link]->gets_data()) end(link).on_hello_ack();
+  become_formed_if_ready(now);
   return missed_by(link);
 }
 
@@ -211,9 +200,18 @@ Membership::Cause Membership::overdue(TimeNs now) const noexcept {
                        .culprit_rank = link->end.rank(),
                        .reporter_rank = config_.rank,
                        .duration_ns = static_cast<std::uint64_t>(now - started_at_)};
-    tell(reason, "{} in {} ms (lane {}, payload {})",
-         link->gets_data() ? "it did not answer our hello" : "no hello came from it",
-         (now - started_at_) / 1'000'000, config_.lane, config_.payload_bytes);
+    const bool unanswered = link->gets_data() && !link->end.answered();
+    const char* const missing =
+        unanswered ? "it did not answer our hello" : "no hello came from it";
+    const std::uint8_t version = neighbours_[link->end.address().index].other_version;
+    if (version != 0) {
+      tell(reason, "rank {} at {} sends version {} of the chunk protocol, rank {} version {}; {}",
+           link->end.rank(), wire::to_string(link->end.address().ip), version, config_.rank,
+           wire::kProtocolVersion, missing);
+    } else {
+      tell(reason, "{} in {} ms (lane {}, payload {})", missing, (now - started_at_) / 1'000'000,
+           config_.lane, config_.payload_bytes);
+    }
     return reason;
   }
   require(false, "a group is formed when all its links are open");

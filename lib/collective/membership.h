@@ -2,8 +2,8 @@
 /// @file
 /// A shard's part in its group: how it begins and ends, and who was lost.
 ///
-/// Forming: each rank repeats its hello to the ranks that its data goes to until their hello-acks
-/// come; a shard is formed when all its links are open. Both are as long as a full packet.
+/// Forming: each rank repeats its hello to the rank that its data goes to until its hello-ack
+/// comes; a shard is formed when all its links are open. Both are as long as a full packet.
 ///
 /// Silence: a rank sends data or pings, the other acknowledges them, so each side hears the other
 /// within a ping interval. Silence adds up only over the rounds in which this lane polls: a lane
@@ -61,12 +61,13 @@ class Membership {
   [[nodiscard]] Cause leave(TimeNs now) noexcept;
 
   // Packets.
-  [[nodiscard]] bool wants_hello(const wire::HelloBody& hello, std::uint8_t lane) const noexcept;
-  /// @param[out] taken  it is the neighbour's, and of this group.
+  /// Whether a hello is of this group, from the rank and the daemon at the other end.
+  [[nodiscard]] bool is_neighbour(LinkIndex link, const wire::HelloBody& hello) const noexcept;
   [[nodiscard]] Cause on_hello(LinkIndex link, const wire::HelloBody& hello, bool is_answer,
-                               TimeNs now, bool& taken) noexcept;
+                               TimeNs now) noexcept;
+  void on_other_version(const wire::IpAddress& source, std::uint8_t version) noexcept;
   /// Its first bye. @return what is wrong with it: it misses an op.
-  [[nodiscard]] Cause on_bye(LinkIndex link, const wire::ByeBody& bye) noexcept;
+  [[nodiscard]] Cause on_bye(LinkIndex link, const wire::ByeBody& bye, TimeNs now) noexcept;
   void answer_bye(LinkIndex link) noexcept { neighbours_[link].bye_ack_wanted = true; }
   void on_bye_ack(LinkIndex link) noexcept { neighbours_[link].bye_acked = true; }
   /// Before abort() with what it tells.
@@ -96,19 +97,21 @@ class Membership {
     bool hello_ack_wanted = false;  ///< answers that are to be sent
     bool bye_ack_wanted = false;
     bool abort_reply_wanted = false;
+    std::uint8_t other_version = 0;  ///< that somebody at its address speaks; 0 = none
     std::uint64_t left_after_op_seq = 0;
     TimeNs silence_ns = 0;  ///< counted only while this lane polls
     TimeNs next_abort_reply = 0;
   };
 
   [[nodiscard]] LinkEnd& end(LinkIndex link) const noexcept { return links_[link]->end; }
-  /// Whether hellos go there: until they are answered, by an aborted rank too.
-  [[nodiscard]] bool greets(LinkIndex link, TimeNs now) const noexcept;
-  [[nodiscard]] bool greets_anyone(TimeNs now) const noexcept;
+  /// Whether hellos go there: until they are answered.
+  [[nodiscard]] bool greets(LinkIndex link) const noexcept;
+  [[nodiscard]] bool greets_anyone() const noexcept;
   [[nodiscard]] bool all_acknowledged() const noexcept;
   [[nodiscard]] bool knows_of_abort(LinkIndex link) const noexcept;
   [[nodiscard]] Cause missed_by(LinkIndex link) const noexcept;
-  [[nodiscard]] bool is_neighbour(LinkIndex link, const wire::HelloBody& hello) const noexcept;
+  /// Whether one that does not know of the abort may still be about to join.
+  [[nodiscard]] bool may_join(TimeNs now) const noexcept;
   [[nodiscard]] Cause table_differs(LinkIndex link, const wire::HelloBody& hello) const noexcept;
   void become_formed_if_ready(TimeNs now) noexcept;
   bool run_aborted(TimeNs now, Outbox& out) noexcept;

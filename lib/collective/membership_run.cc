@@ -16,17 +16,21 @@ constexpr TimeNs kAbortSpacingNs = 4'000'000;    ///< doubled with each repetiti
 
 }  // namespace
 
-bool Membership::greets(LinkIndex link, TimeNs now) const noexcept {
-  return links_[link]->gets_data() && !end(link).open() && !neighbours_[link].aborted &&
-         (state_ == ShardState::kForming || state_ == ShardState::kAborted) &&
-         now - started_at_ < config_.timeouts.formation_ns;
+bool Membership::greets(LinkIndex link) const noexcept {
+  return links_[link]->gets_data() && !end(link).answered();
 }
 
-bool Membership::greets_anyone(TimeNs now) const noexcept {
+bool Membership::greets_anyone() const noexcept {
   for (LinkIndex i = 0; i < count(); ++i) {
-    if (greets(i, now)) return true;
+    if (greets(i)) return true;
   }
   return false;
+}
+
+bool Membership::may_join(TimeNs now) const noexcept {
+  return now - started_at_ < config_.timeouts.formation_ns &&
+         std::any_of(links_.begin(), links_.end(),
+                     [](const auto& link) { return !link->end.open(); });
 }
 
 bool Membership::all_acknowledged() const noexcept {
@@ -53,8 +57,8 @@ TimeNs Membership::deadline(TimeNs now, TimeNs soon) const noexcept {
     if (folds_.size() == 0) earliest = std::min({earliest, close_at_, leave_deadline_});
   } else if (state_ == ShardState::kForming) {
     earliest = started_at_ + config_.timeouts.formation_ns;
+    if (greets_anyone()) earliest = std::min(earliest, next_hello_);
   }
-  if (greets_anyone(now)) earliest = std::min(earliest, next_hello_);
   // Replies that found no room are tried again, soon but not at once: the port is full.
   for (const Neighbour& neighbour : neighbours_) {
     if (neighbour.hello_ack_wanted || neighbour.bye_ack_wanted || neighbour.abort_reply_wanted) {
@@ -76,10 +80,10 @@ bool Membership::run(TimeNs now, Outbox& out) noexcept {
 }
 
 bool Membership::greet(TimeNs now, Outbox& out) noexcept {
-  if (now < next_hello_ || !greets_anyone(now)) return false;
+  if (now < next_hello_ || !greets_anyone()) return false;
   bool worked = false;
   for (LinkIndex i = 0; i < count(); ++i) {
-    if (greets(i, now)) worked |= send_hello(i, PacketType::kHello, out);
+    if (greets(i)) worked |= send_hello(i, PacketType::kHello, out);
   }
   next_hello_ = now + config_.timeouts.hello_interval_ns;
   return worked;
@@ -105,16 +109,14 @@ bool Membership::run_aborted(TimeNs now, Outbox& out) noexcept {
     for (LinkIndex i = 0; i < count(); ++i) send_abort(i, out);
     const TimeNs spacing_ns = std::min(kAbortSpacingNs << std::min(++aborts_sent_, kAbortRepeats),
                                        config_.timeouts.ping_interval_ns);
-    const bool more = aborts_sent_ < (told ? kAbortRepeats : kAbortRepeatsMax);
+    const bool more =
+        aborts_sent_ < (told ? kAbortRepeats : kAbortRepeatsMax) || (!told && may_join(now));
     next_abort_ = more ? now + spacing_ns : kNever;
     worked = true;
   }
-  // Whoever is not known yet cannot be told: a hello makes it answer, and then it is.
-  worked |= greet(now, out);
-  answer_hellos(out);
   for (LinkIndex i = 0; i < count(); ++i) {
     bool& wanted = neighbours_[i].abort_reply_wanted;
-    if (wanted) wanted = !send_abort(i, out) && end(i).open();
+    if (wanted) wanted = !send_abort(i, out);
   }
   const bool last_word = told && next_abort_ == kNever;
   if (leave_wanted_ && !abort_event_wanted_ && (last_word || now >= leave_deadline_)) close();
@@ -158,7 +160,6 @@ bool Membership::send_hello(LinkIndex link, PacketType type, Outbox& out) noexce
     body.incarnation = config_.incarnation;
     body.table_digest = config_.table_digest;
     body.payload_bytes = config_.payload_bytes;
-    body.connection_id = end(link).address().own_id;
     body.from_rank = config_.rank;
     body.to_rank = end(link).rank();
     body.nranks = config_.nranks;
@@ -167,22 +168,21 @@ bool Membership::send_hello(LinkIndex link, PacketType type, Outbox& out) noexce
       if (each->brings_data()) body.credit_chunks = each->receiver().credit_limit();
     }
     body.posted_op_seq = ops_.posted();
-    return wire::encode_hello(room, type, end(link).control_header(type), body,
+    return wire::encode_hello(room, type, end(link).header(type), body,
                               std::max<std::size_t>(wire::kHeaderBytes + config_.payload_bytes,
                                                     wire::kHeaderBytes + wire::kHelloBodyBytes));
   });
 }
 
 bool Membership::send_abort(LinkIndex link, Outbox& out) noexcept {
-  if (!end(link).open()) return false;
   return end(link).send(config_.control_pool, end(link).side(out), [&](std::span<std::byte> room) {
-    return wire::encode_abort(room, end(link).control_header(PacketType::kAbort), reason_);
+    return wire::encode_abort(room, end(link).header(PacketType::kAbort), reason_);
   });
 }
 
 bool Membership::send_bye(LinkIndex link, PacketType type, Outbox& out) noexcept {
   return end(link).send(config_.control_pool, end(link).side(out), [&](std::span<std::byte> room) {
-    return wire::encode_bye(room, type, end(link).control_header(type), wire::ByeBody{ops_.done()});
+    return wire::encode_bye(room, type, end(link).header(type), wire::ByeBody{ops_.done()});
   });
 }
 

@@ -56,7 +56,7 @@ Op* OpTable::open(const OpSpec& spec, const OpPlan& plan) noexcept {
   op.spec = spec;
   op.partition = plan.partition;
   op.shape = plan.shape;
-  op.rules = rules_of(plan.shape);
+  op.rules = plan.rules;
   op.keeps_own = op.rules.folds_over_own && spec.inputs[0] == spec.outputs[0];
   op.arrivals_left = plan.arrivals;
   op.own_next = plan.own.first;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The links of a ring, from a shard's configuration: one to the next rank, one to the rank before.
-/// With shape_ring.h it is all that knows what is up and down. Pure; any thread.
+/// The links of a ring, from a shard's configuration: one to the next rank, one to the rank before;
+/// with two ranks that is the same rank, and one link has both directions. With shape_ring.h it is
+/// all that knows what is up and down. Pure; any thread.
 #pragma once
 
 #include "collective/link_end.h"
@@ -14,25 +15,28 @@ namespace gradwire::collective {
 [[nodiscard]] inline LinkAddress ring_link(const ShardConfig& config, LinkIndex index) noexcept {
   LinkAddress link;
   link.index = index;
+  link.own_rank = config.rank;
   link.lane = config.lane;
-  if (index == kDownstream) {
+  link.group_tag = wire::group_tag(config.key);
+  link.gets_data = index == kDownstream;
+  link.brings_data = index == upstream_link(config.nranks);
+  link.box = link.gets_data ? Outbox::kDown : Outbox::kUp;
+  link.ack_box = link.brings_data ? Outbox::kUp : Outbox::kDown;
+  if (link.gets_data) {
     link.rank = downstream_rank(config.rank, config.nranks);
-    link.flags = wire::kFlagFromUpstream;
-    link.gets_data = true;
-    link.own_id = config.sender_connection_id;
     link.incarnation = config.downstream_incarnation;
-    link.token = config.downstream_token;
+    link.tokens = config.downstream_tokens;
     link.ip = config.downstream_ip;
     link.frame = config.to_downstream;
   } else {
     link.rank = upstream_rank(config.rank, config.nranks);
-    link.brings_data = true;
-    link.own_id = config.receiver_connection_id;
     link.incarnation = config.upstream_incarnation;
-    link.token = config.upstream_token;
-    link.ip = config.upstream_ip;
+    link.tokens = config.upstream_tokens;
     link.frame = config.to_upstream;
   }
+  // What comes from the rank before comes the way that its data takes, acknowledgements too if it
+  // is the next rank as well.
+  if (link.brings_data) link.ip = config.upstream_ip;
   return link;
 }
 

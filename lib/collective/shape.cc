@@ -7,6 +7,7 @@ OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
                std::uint32_t payload_bytes, std::uint64_t count, DataType datatype) noexcept {
   OpPlan plan;
   plan.shape = shape_for(group, count * element_bytes(datatype));
+  plan.rules = rules_of(plan.shape, group.nranks);
   const auto cut = [&](std::uint16_t segments) {
     return Partition(count, datatype, segments, payload_bytes);
   };

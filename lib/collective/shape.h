@@ -21,7 +21,7 @@ enum class Shape : std::uint8_t { kLocal, kExchange, kRing };
   return exchange::fits(group, bytes) ? Shape::kExchange : Shape::kRing;
 }
 
-[[nodiscard]] constexpr OpRules rules_of(Shape shape) noexcept {
+[[nodiscard]] constexpr OpRules rules_of(Shape shape, std::uint16_t nranks) noexcept {
   switch (shape) {
     case Shape::kLocal:
       return local::kRules;
@@ -30,7 +30,7 @@ enum class Shape : std::uint8_t { kLocal, kExchange, kRing };
     case Shape::kRing:
       break;
   }
-  return whole_ring::kRules;
+  return whole_ring::rules(nranks);
 }
 
 /// What a rank has to do with a chunk of that segment. Not of a local op, of which none travels.
@@ -42,6 +42,7 @@ enum class Shape : std::uint8_t { kLocal, kExchange, kRing };
 /// What a rank's lane has to do for an op.
 struct OpPlan {
   Shape shape = Shape::kRing;
+  OpRules rules;
   Partition partition;
   std::uint64_t lane_chunks = 0;  ///< chunks of the op that fall to this lane
   std::uint64_t arrivals = 0;     ///< chunks that this rank's lane has to finish

@@ -16,7 +16,7 @@ namespace gradwire::collective::exchange {
   return group.nranks == 2 && group.member_count == 1 && bytes <= group.exchange_bytes;
 }
 inline constexpr OpRules kRules{.to = kDownstream,
-                                .from = kUpstream,
+                                .from = upstream_link(2),
                                 .sends = true,
                                 .whole_window = true,
                                 .folds_over_own = true};

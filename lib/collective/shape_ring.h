@@ -7,17 +7,18 @@
 #pragma once
 
 #include "collective/place.h"
-#include "wire/packet.h"
 
 namespace gradwire::collective {
 
-/// The ring's links, which all shapes of today use. Both exist in every group of two ranks or more,
-/// none in a group of one.
+/// The ring's links, which all shapes of today use: one for each other rank that is a neighbour. A
+/// group of one rank has none.
 inline constexpr LinkIndex kDownstream = 0;
-inline constexpr LinkIndex kUpstream = 1;
-inline constexpr std::size_t kMostLinks = 2;
+/// That of the rank before: with two ranks it is the next one, too.
+[[nodiscard]] constexpr LinkIndex upstream_link(std::uint16_t nranks) noexcept {
+  return nranks == 2 ? kDownstream : 1;
+}
 [[nodiscard]] constexpr std::size_t link_count(std::uint16_t nranks) noexcept {
-  return nranks > 1 ? kMostLinks : 0;
+  return nranks > 2 ? 2 : nranks - 1;
 }
 [[nodiscard]] constexpr std::uint16_t upstream_rank(std::uint16_t rank,
                                                     std::uint16_t nranks) noexcept {
@@ -26,10 +27,6 @@ inline constexpr std::size_t kMostLinks = 2;
 [[nodiscard]] constexpr std::uint16_t downstream_rank(std::uint16_t rank,
                                                       std::uint16_t nranks) noexcept {
   return static_cast<std::uint16_t>((rank + 1) % nranks);
-}
-/// The link by which a packet with these flags came.
-[[nodiscard]] constexpr LinkIndex link_of(std::uint8_t flags) noexcept {
-  return (flags & wire::kFlagFromUpstream) != 0 ? kUpstream : kDownstream;
 }
 
 /// nranks >= 2.
@@ -58,7 +55,9 @@ inline constexpr std::size_t kMostLinks = 2;
 
 namespace whole_ring {
 
-inline constexpr OpRules kRules{.to = kDownstream, .from = kUpstream, .sends = true};
+[[nodiscard]] constexpr OpRules rules(std::uint16_t nranks) noexcept {
+  return {.to = kDownstream, .from = upstream_link(nranks), .sends = true};
+}
 [[nodiscard]] inline ChunkRange own_chunks(const Partition& partition,
                                            std::uint16_t rank) noexcept {
   return {partition.first_chunk(rank), partition.end_chunk(rank)};

@@ -11,11 +11,11 @@ namespace gradwire::collective {
 namespace {
 
 Links make_links(const ShardConfig& config, const PacketBuffers& buffers, OpTable& ops,
-                 ShardCounters& counters, ControlNumbers& numbers) {
+                 ShardCounters& counters) {
   Links links;
   for (std::size_t i = 0; i < link_count(config.nranks); ++i) {
     links.push_back(std::make_unique<Link>(ring_link(config, static_cast<LinkIndex>(i)), config,
-                                           buffers, ops, counters, numbers));
+                                           buffers, ops, counters));
   }
   return links;
 }
@@ -35,7 +35,7 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       buffers_(config_, data_frame_bytes(config)),
       folds_(std::move(backend), config.pending_entries, config.batch_entries),
       ops_(config.max_active_ops, config.max_chunks, config.lane, config.lanes),
-      links_(make_links(config_, buffers_, ops_, counters_, control_numbers_)),
+      links_(make_links(config_, buffers_, ops_, counters_)),
       early_(config.eager_packets, config.transit_packets),
       checks_(config.payload_pool != nullptr ? config.pending_entries : 0),
       events_(config.max_active_ops),
@@ -149,7 +149,7 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   if (live() && may_send_data()) worked |= send_data(now, out);
   for (const auto& link : links_) {
     if (!link->brings_data()) continue;
-    if (!link->receiver().send_ack(ops_.posted(), idle, now, link->end.side(out))) continue;
+    if (!link->receiver().send_ack(ops_.posted(), idle, now, link->end.ack_side(out))) continue;
     ++counters_.acks_sent;
     worked = true;
   }

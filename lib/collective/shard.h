@@ -40,9 +40,16 @@
 
 namespace gradwire::collective {
 
+/// Who sent a packet, or why it is no neighbour's.
+struct PacketSource {
+  wire::Drop drop = wire::Drop::kForeign;
+  LinkIndex link = 0;  ///< if `drop` is kNone
+};
+
 class Shard {
  public:
-  /// Checks the configuration's bounds. nranks 1 has no neighbours: templates and ids are unused.
+  /// Checks the configuration's bounds. nranks 1 has no neighbours: templates and tokens are
+  /// unused.
   [[nodiscard]] static Result<std::unique_ptr<Shard>> create(
       const ShardConfig& config, std::unique_ptr<reduce::Backend> backend);
   ~Shard();
@@ -54,22 +61,20 @@ class Shard {
   /// Posts the next op. Copies `spec`.
   [[nodiscard]] PostResult post(const OpSpec& spec, TimeNs now) noexcept;
 
-  /// @return whether a hello (it carries no connection id yet) is for this shard.
-  [[nodiscard]] bool wants_hello(const wire::HelloBody& hello, std::uint8_t lane) const noexcept {
-    return membership_.wants_hello(hello, lane);
-  }
-
-  /// @return whether it comes from a neighbour's address with the link's token. on_packet() counts
-  /// and drops any other.
-  [[nodiscard]] bool is_neighbours(const wire::Packet& packet,
-                                   const wire::IpAddress& source) const noexcept {
-    return check_sender(packet, source) == wire::Drop::kNone;
-  }
-
+  /// Whose a packet of this group's tag is, by its rank, address and token.
+  /// @param source  the IP address it came from.
+  [[nodiscard]] PacketSource source_of(const wire::CommonHeader& header,
+                                       const wire::IpAddress& source) const noexcept;
   /// Takes a received frame and owns it from then on. `packet` is its decoded form, pointing into
-  /// it; `source` the IP address it came from. Work on payloads waits for flush().
-  void on_packet(rte_mbuf* frame, const wire::Packet& packet, const wire::IpAddress& source,
-                 bool ecn_ce, TimeNs now) noexcept;
+  /// it; one that no neighbour sent is counted and dropped, and its body need not be decoded. Work
+  /// on payloads waits for flush().
+  void on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketSource& from, bool ecn_ce,
+                 TimeNs now) noexcept;
+  /// Somebody at `source` speaks another version: if a neighbour has that address, the error of a
+  /// group that does not form says so.
+  void on_other_version(const wire::IpAddress& source, std::uint8_t version) noexcept {
+    membership_.on_other_version(source, version);
+  }
   /// End of a receive burst: reduces and stores what it brought.
   void flush(TimeNs now) noexcept;
 
@@ -108,9 +113,6 @@ class Shard {
   void drop_everything() noexcept;
 
   // shard_receive.cc
-  /// @return why it is no neighbour's.
-  [[nodiscard]] wire::Drop check_sender(const wire::Packet& packet,
-                                        const wire::IpAddress& source) const noexcept;
   /// What is done with a packet whose token, address and state are right.
   /// @param[out] taken  the frame was taken too.
   [[nodiscard, gnu::always_inline]] inline wire::Drop receive(LinkIndex index, rte_mbuf* frame,
@@ -191,7 +193,6 @@ class Shard {
 
   const ShardConfig config_;
   ShardCounters counters_;
-  ControlNumbers control_numbers_;
   PacketBuffers buffers_;
   FoldQueue folds_;
   OpTable ops_;

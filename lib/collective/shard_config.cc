@@ -47,7 +47,8 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
     return bad("window needs 2 packets, transit, eager and chunks 1 at least");
   if (has_neighbours && (c.packet_pool == nullptr || c.control_pool == nullptr))
     return bad("a shard with neighbours needs its two mempools");
-  if (has_neighbours && (c.to_downstream.bytes() == 0 || c.to_upstream.bytes() == 0))
+  if (has_neighbours &&
+      (c.to_downstream.bytes() == 0 || (c.nranks > 2 && c.to_upstream.bytes() == 0)))
     return bad("a shard with neighbours needs the frames that lead to them");
   if (c.payload_pool != nullptr && backend->runs_at_once())
     return bad(

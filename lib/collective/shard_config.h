@@ -37,6 +37,13 @@ struct ShardTimeouts {
   friend bool operator==(const ShardTimeouts&, const ShardTimeouts&) = default;
 };
 
+/// What packets of the links between two ranks carry, from the table.
+struct LinkTokens {
+  std::uint64_t to = 0;    ///< packets that go there
+  std::uint64_t from = 0;  ///< packets from there
+  friend bool operator==(const LinkTokens&, const LinkTokens&) = default;
+};
+
 struct ShardConfig {
   GroupKey key;
   std::uint16_t rank = 0;
@@ -49,14 +56,12 @@ struct ShardConfig {
   std::uint64_t incarnation = 0;           ///< of this daemon
   std::uint64_t upstream_incarnation = 0;  ///< from the table
   std::uint64_t downstream_incarnation = 0;
-  std::uint64_t upstream_token = 0;  ///< of the link to it, from the table: packets carry it
-  std::uint64_t downstream_token = 0;
-  std::uint32_t sender_connection_id = 0;    ///< ours, for what comes up (acknowledgements)
-  std::uint32_t receiver_connection_id = 0;  ///< ours, for what comes down (data)
+  LinkTokens upstream_tokens;
+  LinkTokens downstream_tokens;
   wire::FrameTemplate to_downstream;
-  wire::FrameTemplate to_upstream;
-  wire::IpAddress downstream_ip;  ///< packets from elsewhere are foreign
-  wire::IpAddress upstream_ip;
+  wire::FrameTemplate to_upstream;     ///< not with two ranks: all goes downstream
+  wire::IpAddress downstream_ip;       ///< packets from elsewhere are foreign
+  wire::IpAddress upstream_ip;         ///< with two ranks the one that counts
   rte_mempool* packet_pool = nullptr;  ///< data room >= frame headers + 64 + payload_bytes
   /// Where payloads lie in mbufs of their own, in a GPU's memory: the CPU neither reads nor writes
   /// them, frames are a header of packet_pool and a payload behind it, and the backend makes CRCs.

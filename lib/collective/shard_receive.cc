@@ -29,32 +29,33 @@ bool payload_is_whole(const wire::Packet& packet, const std::byte* ahead) noexce
 inline Drop Shard::receive(LinkIndex index, rte_mbuf* frame, const wire::Packet& packet,
                            bool ecn_ce, TimeNs now, bool& taken) noexcept {
   Link& link = *links_[index];
-  const bool open = link.end.open();
+  const LinkEnd& end = link.end;
+  const PacketType type = packet.common.type;
   // What only one direction may carry is refused in the other.
-  switch (packet.common.type) {
+  switch (type) {
     case PacketType::kHello:
     case PacketType::kHelloAck: {
-      const bool is_answer = packet.common.type == PacketType::kHelloAck;
-      if (is_answer ? !link.gets_data() : !link.brings_data()) break;
-      bool fits = false;
-      abort_if(membership_.on_hello(index, packet.hello, is_answer, now, fits), now);
-      if (fits && is_answer) {
+      const bool is_answer = type == PacketType::kHelloAck;
+      if (is_answer ? !link.gets_data() : !link.brings_data()) return Drop::kState;
+      if (!membership_.is_neighbour(index, packet.hello)) return Drop::kState;
+      abort_if(membership_.on_hello(index, packet.hello, is_answer, now), now);
+      if (live() && is_answer) {
         link.sender().raise_limits(packet.hello.credit_chunks, packet.hello.posted_op_seq);
       }
       break;
     }
     case PacketType::kData:
-      if (!link.brings_data() || !open) return Drop::kState;
+      if (!link.brings_data() || !end.greeted()) return Drop::kState;
       membership_.heard(index);
       taken = receive_data(link, frame, packet, ecn_ce, false, now);
-      break;
+      return Drop::kNone;  // It took the number, or did not.
     case PacketType::kPing:
-      if (!link.brings_data() || !open) return Drop::kState;
+      if (!link.brings_data() || !end.greeted()) return Drop::kState;
       membership_.heard(index);
       link.receiver().on_ping(packet.common.packet_number, ecn_ce, now);
-      break;
+      return Drop::kNone;
     case PacketType::kAck:
-      if (!link.gets_data() || !open) return Drop::kState;
+      if (!link.gets_data() || !end.answered()) return Drop::kState;
       membership_.heard(index);
       receive_ack(link, packet.ack, now);
       break;
@@ -72,40 +73,46 @@ inline Drop Shard::receive(LinkIndex index, rte_mbuf* frame, const wire::Packet&
       membership_.on_bye_ack(index);
       break;
     case PacketType::kProgressCheck:
-      if (!link.brings_data() || !open || packet.check.origin_rank >= config_.nranks) {
+      if (!link.brings_data() || !end.greeted() || packet.check.origin_rank >= config_.nranks) {
         return Drop::kState;
       }
       membership_.heard(index);
       receive_question(packet.check, now);
       break;
   }
+  // Those that want no acknowledgement have numbers of the same row.
+  if (link.brings_data()) link.receiver().transport().note(packet.common.packet_number);
   return Drop::kNone;
 }
 
-Drop Shard::check_sender(const wire::Packet& packet, const wire::IpAddress& source) const noexcept {
-  const LinkIndex index = link_of(packet.common.flags);
-  if (index >= links_.size()) return Drop::kForeign;  // A group of one rank has no neighbours.
-  const LinkAddress& address = links_[index]->end.address();
-  if (!(source == address.ip)) return Drop::kForeign;
-  // A source address can be forged.
-  return packet.common.token == address.token ? Drop::kNone : Drop::kToken;
+PacketSource Shard::source_of(const wire::CommonHeader& header,
+                              const wire::IpAddress& source) const noexcept {
+  // A ring has two links at most.
+  for (const auto& link : links_) {
+    const LinkAddress& address = link->end.address();
+    if (address.rank != header.from_rank) continue;
+    if (!(source == address.ip)) return {Drop::kForeign};
+    // A source address can be forged.
+    if (header.token != address.tokens.from) return {Drop::kToken};
+    return {Drop::kNone, address.index};
+  }
+  return {Drop::kForeign};
 }
 
-void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const wire::IpAddress& source,
+void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketSource& from,
                       bool ecn_ce, TimeNs now) noexcept {
   const profile::Stage stage(profile::StageId::kRing);
-  const LinkIndex index = link_of(packet.common.flags);
-  Drop drop = check_sender(packet, source);
+  Drop drop = from.drop;
   bool taken = false;
   if (drop != Drop::kNone) {
     // Nothing of it takes effect.
   } else if (packet.common.lane != config_.lane) {
     drop = Drop::kMalformed;
   } else if (live()) {
-    drop = receive(index, frame, packet, ecn_ce, now, taken);
+    drop = receive(from.link, frame, packet, ecn_ce, now, taken);
   } else {
     if (membership_.state() == ShardState::kAborted) {
-      membership_.on_packet_after_abort(index, packet, now);
+      membership_.on_packet_after_abort(from.link, packet, now);
     }
     drop = Drop::kState;
   }
@@ -285,7 +292,7 @@ void Shard::receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) n
     membership_.answer_bye(index);
     return;
   }
-  abort_if(membership_.on_bye(index, bye), now);
+  abort_if(membership_.on_bye(index, bye, now), now);
   // It finished every op, so whatever it did not acknowledge it has.
   if (live() && links_[index]->gets_data()) links_[index]->sender().drop_all();
 }

@@ -10,7 +10,7 @@ namespace gradwire::collective {
 
 bool Shard::may_send_data() const noexcept {
   for (const auto& link : links_) {
-    if (link->gets_data() && !link->end.open()) return false;
+    if (link->gets_data() && !link->end.answered()) return false;
   }
   return true;
 }

@@ -13,7 +13,6 @@
 #include "base/require.h"
 #include "base/types.h"
 #include "collective/op_spec.h"
-#include "collective/shape_ring.h"
 #include "reduce/backend.h"
 #include "wire/packet.h"
 
@@ -38,7 +37,7 @@ struct Event {
   OpRecord op;  ///< kOpDone
 };
 
-/// Frames to transmit by one link, whole (L2 on).
+/// Frames to transmit to one neighbour, whole (L2 on).
 struct OutboxSide {
   static constexpr std::size_t kCapacity = 64;
   std::array<rte_mbuf*, kCapacity> frames{};
@@ -54,10 +53,12 @@ struct OutboxSide {
 
 /// What a shard sends in a round. The lane gives a fresh one per poll; it owns the mbufs then.
 struct Outbox {
-  std::array<OutboxSide, kMostLinks> links;
+  static constexpr std::uint8_t kDown = 0;  ///< to the next rank: paced
+  static constexpr std::uint8_t kUp = 1;    ///< to the rank before
+  std::array<OutboxSide, 2> boxes;
 
-  [[nodiscard]] OutboxSide& down() noexcept { return links[kDownstream]; }
-  [[nodiscard]] OutboxSide& up() noexcept { return links[kUpstream]; }
+  [[nodiscard]] OutboxSide& down() noexcept { return boxes[kDown]; }
+  [[nodiscard]] OutboxSide& up() noexcept { return boxes[kUp]; }
 };
 
 /// Written by the lane that owns the shard, read by others for display (relaxed, each on its own).
@@ -108,7 +109,7 @@ struct ShardStatus {
   const char* backend_name = "";
   const char* backend_path = "";
   reduce::BackendCounters backend;
-  // The connection to the downstream rank, in RFC 9002's words.
+  // The link to the downstream rank, in RFC 9002's words.
   TimeNs latest_rtt_ns = 0;
   TimeNs min_rtt_ns = 0;
   TimeNs rttvar_ns = 0;

@@ -44,11 +44,12 @@ ShardStatus Shard::status(TimeNs) const noexcept {
     const Link& link = *links_[i];
     if (link.gets_data()) {
       status.downstream_silence_ns = membership_.silence_ns(i);
-      status.downstream_heard = link.end.open();
+      status.downstream_heard = link.end.answered();
       fill_sender(link.sender(), status);
-    } else {
+    }
+    if (link.brings_data()) {
       status.upstream_silence_ns = membership_.silence_ns(i);
-      status.upstream_heard = link.end.open();
+      status.upstream_heard = link.end.greeted();
     }
   }
   status.early_held = static_cast<std::uint32_t>(early_.size());
@@ -86,13 +87,14 @@ TimeNs Shard::deadline(TimeNs now) const noexcept {
     const Link& link = *links_[i];
     if (link.gets_data()) {
       const LinkSender& to = link.sender();
-      if (link.end.open() && something_may_go(to)) {
+      if (link.end.answered() && something_may_go(to)) {
         earliest = std::min(earliest, to.pacing_time(now));
       }
       earliest = std::min(earliest, to.transport().deadline());
-      if (link.end.open() && !membership_.has_left(i)) earliest = std::min(earliest, to.ping_at());
+      if (link.end.answered() && !membership_.has_left(i))
+        earliest = std::min(earliest, to.ping_at());
     }
-    if (link.brings_data() && link.end.open()) {
+    if (link.brings_data() && link.end.greeted()) {
       earliest = std::min(earliest, link.receiver().transport().deadline());
     }
   }
@@ -137,17 +139,16 @@ bool Shard::send_questions(Outbox& out) noexcept {
   bool worked = false;
   auto& questions = stall_.questions();
   for (LinkIndex i = 0; i < links_.size(); ++i) {
-    const Link& link = *links_[i];
+    Link& link = *links_[i];
     if (!link.gets_data()) continue;
-    if (!link.end.open() || membership_.has_left(i)) {
+    if (!link.end.answered() || membership_.has_left(i)) {
       questions.clear();
       return false;
     }
     while (!questions.empty() &&
            link.end.send(config_.control_pool, link.end.side(out), [&](std::span<std::byte> room) {
              return wire::encode_progress_check(
-                 room, link.end.control_header(wire::PacketType::kProgressCheck),
-                 questions.front());
+                 room, link.end.header(wire::PacketType::kProgressCheck), questions.front());
            })) {
       questions.pop();
       worked = true;

@@ -227,8 +227,7 @@ void Manager::start_lanes(Group& group, TimeNs now) {
   wanted.payload_bytes = group.agreement.payload_bytes;
   wanted.table_digest = group.digest;
   wanted.incarnation = options_.daemon.incarnation;
-  wanted.upstream_token = link_token(group.key, group.upstream_rank(), group.table);
-  wanted.downstream_token = link_token(group.key, group.rank, group.table);
+  wanted.tokens = neighbour_tokens(group.key, wanted.lanes, group.rank, group.table);
   wanted.downstream = group.downstream;
   wanted.upstream = group.upstream;
   wanted.formation_ns = std::max<TimeNs>(group.formation_deadline - now, 0) + kShardGraceNs;

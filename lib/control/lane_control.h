@@ -26,8 +26,7 @@ struct PlanRequest {
   std::uint32_t payload_bytes = 0;
   std::uint64_t table_digest = 0;
   std::uint64_t incarnation = 0;
-  std::uint64_t upstream_token = 0;  ///< link_token() of the two links
-  std::uint64_t downstream_token = 0;
+  std::vector<NeighbourTokens> tokens;    ///< by lane
   std::vector<NeighbourPath> downstream;  ///< as path_of() takes them; none where nranks is 1
   std::vector<NeighbourPath> upstream;
   TimeNs formation_ns = 0;  ///< for ShardTimeouts: a little past the manager's own bound
@@ -60,10 +59,10 @@ class LaneControl {
   /// bound.
   [[nodiscard]] virtual Resolution resolve(std::uint16_t port, const wire::IpAddress& ip) = 0;
 
-  /// Makes a plan with `request.lanes` shards: frame templates, connection ids, mempools, backends.
+  /// Makes a plan with `request.lanes` shards: frame templates, mempools, backends.
   /// The manager fills group_handle and member_clients.
   [[nodiscard]] virtual Result<command::GroupPlan*> create_plan(const PlanRequest& request) = 0;
-  /// Destroys a plan that no lane refers to, and takes its connection ids back.
+  /// Destroys a plan that no lane refers to.
   virtual void destroy_plan(command::GroupPlan* plan) = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Addresses of this daemon, and the ways of a group's frames to its neighbours. Plain data; any
+/// Addresses of this daemon, and how packets of a group get to its neighbours. Plain data; any
 /// thread.
 #pragma once
 
@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "collective/shard_config.h"
 #include "wire/frame.h"
 
 namespace gradwire::control {
@@ -39,5 +40,11 @@ struct NeighbourPath {
                                                   std::uint8_t lane) noexcept {
   return paths[lane % paths.size()];
 }
+
+/// What packets of one lane carry, to and from the neighbours: control/table.h makes them.
+struct NeighbourTokens {
+  collective::LinkTokens upstream;
+  collective::LinkTokens downstream;
+};
 
 }  // namespace gradwire::control

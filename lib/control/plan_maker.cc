@@ -42,8 +42,7 @@ Result<wire::FrameTemplate> PlanMaker::frames_to(const NeighbourPath& neighbour,
   return *made;
 }
 
-Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request, std::uint8_t lane,
-                                                 std::vector<std::uint32_t>& ids) {
+Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request, std::uint8_t lane) {
   collective::ShardConfig config = settings_.shard;
   config.key = request.key;
   config.rank = request.rank;
@@ -54,8 +53,6 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request, std
   config.payload_bytes = request.payload_bytes;
   config.table_digest = request.table_digest;
   config.incarnation = request.incarnation;
-  config.upstream_token = request.upstream_token;
-  config.downstream_token = request.downstream_token;
   config.packet_pool = datapath_.pools(lane).packet();
   config.control_pool = datapath_.pools(lane).control();
   if (const port::PayloadPool* payloads = datapath_.payloads(lane); payloads != nullptr) {
@@ -65,9 +62,11 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request, std
 
   command::ShardPlacement placement;
   if (request.nranks > 1) {
-    if (request.downstream.empty() || request.upstream.empty()) {
+    if (request.downstream.empty() || request.upstream.empty() || lane >= request.tokens.size()) {
       return fail(ErrorCode::kInternal, "a group of several ranks was planned without a neighbour");
     }
+    config.upstream_tokens = request.tokens[lane].upstream;
+    config.downstream_tokens = request.tokens[lane].downstream;
     const NeighbourPath& downstream = path_of(request.downstream, lane);
     const NeighbourPath& upstream = path_of(request.upstream, lane);
     auto down = frames_to(downstream, lane);
@@ -81,14 +80,9 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request, std
     config.downstream_incarnation = downstream.incarnation;
     config.upstream_incarnation = upstream.incarnation;
     placement.down_port = downstream.port;
-    placement.up_port = upstream.port;
-    config.received_mbufs_are_exclusive = datapath_.ports()[placement.up_port]->row().rx_exclusive;
-    for (std::uint32_t* id : {&config.sender_connection_id, &config.receiver_connection_id}) {
-      auto allocated = datapath_.connection_ids().allocate();
-      if (!allocated) return tl::unexpected(allocated.error());
-      ids.push_back(*allocated);
-      *id = *allocated;
-    }
+    // With two ranks one link goes both ways, and all that is sent there goes downstream.
+    placement.up_port = request.nranks > 2 ? upstream.port : downstream.port;
+    config.received_mbufs_are_exclusive = datapath_.ports()[upstream.port]->row().rx_exclusive;
   }
   auto backend = make_backend(lane);
   if (backend == nullptr) {
@@ -123,13 +117,9 @@ Result<command::GroupPlan*> PlanMaker::create(const PlanRequest& request) {
                             datapath_.lanes()));
   }
   auto plan = std::make_unique<command::GroupPlan>();
-  std::vector<std::uint32_t> ids;
   for (std::uint8_t lane = 0; lane < request.lanes; ++lane) {
-    auto placement = place(request, lane, ids);
-    if (!placement) {
-      for (const std::uint32_t id : ids) datapath_.connection_ids().release(id);
-      return tl::unexpected(placement.error());
-    }
+    auto placement = place(request, lane);
+    if (!placement) return tl::unexpected(placement.error());
     plan->shards.push_back(std::move(*placement));
   }
   return plan.release();
@@ -139,14 +129,10 @@ void PlanMaker::destroy(command::GroupPlan* plan) noexcept {
   const std::unique_ptr<command::GroupPlan> owned(plan);
   if (owned == nullptr) return;
   for (const command::ShardPlacement& placement : owned->shards) {
-    if (placement.shard != nullptr) {
-      const collective::ShardStatus status = placement.shard->status(0);
-      add_to(totals_, status.backend_name, status.backend_path, status.backend);
-      shard_totals_[placement.shard->config().lane] += status.counters;
-    }
-    if (placement.shard == nullptr || placement.shard->config().nranks < 2) continue;
-    datapath_.connection_ids().release(placement.shard->config().sender_connection_id);
-    datapath_.connection_ids().release(placement.shard->config().receiver_connection_id);
+    if (placement.shard == nullptr) continue;
+    const collective::ShardStatus status = placement.shard->status(0);
+    add_to(totals_, status.backend_name, status.backend_path, status.backend);
+    shard_totals_[placement.shard->config().lane] += status.counters;
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Makes a group's shards, one a lane: frame templates to both neighbours, connection ids, the
+/// Makes a group's shards, one a lane: frame templates to both neighbours, the
 /// lane's mempools, a reduce backend. The control thread owns it; it allocates.
 #pragma once
 
@@ -46,8 +46,8 @@ class PlanMaker {
   }
 
  private:
-  [[nodiscard]] Result<command::ShardPlacement> place(const PlanRequest& request, std::uint8_t lane,
-                                                      std::vector<std::uint32_t>& ids);
+  [[nodiscard]] Result<command::ShardPlacement> place(const PlanRequest& request,
+                                                      std::uint8_t lane);
   [[nodiscard]] Result<wire::FrameTemplate> frames_to(const NeighbourPath& neighbour,
                                                       std::uint8_t lane) const;
 

@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "base/sip_hash.h"
+#include "collective/shape_ring.h"
 #include "collective/shard.h"
 
 namespace gradwire::control {
 namespace {
 
 /// In a hash's input, so that no two uses of a key give the same.
-constexpr std::uint8_t kLinkTokenLabel = 1;
+constexpr std::uint8_t kLinkTokenLabel = 3;
 constexpr std::uint8_t kUserSecretLabel = 2;
 
 /// As the digest's, for names of rails ("gradwire", "rail v1").
@@ -289,17 +290,36 @@ std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
   return sip_hash(kDigestKey, bytes.get());
 }
 
-std::uint64_t link_token(const GroupKey& key, std::uint16_t upstream,
-                         std::span<const ipc::RankInfo> table) {
-  const auto downstream = static_cast<std::uint16_t>((upstream + 1u) % table.size());
-  const SipHashKey secrets = {table[upstream].secret, table[downstream].secret};
+std::uint64_t link_token(const GroupKey& key, std::uint8_t lane, std::uint16_t from,
+                         std::uint16_t to, std::span<const ipc::RankInfo> table) {
+  const SipHashKey secrets = {table[from].secret, table[to].secret};
   Bytes bytes;
   bytes.add(kLinkTokenLabel);
   bytes.add(key.group_id);
   bytes.add(key.epoch);
-  bytes.add(upstream);
-  bytes.add(downstream);
+  bytes.add(lane);
+  bytes.add(table[from].incarnation);
+  bytes.add(table[to].incarnation);
+  bytes.add(from);
+  bytes.add(to);
   return sip_hash(secrets, bytes.get());
+}
+
+std::vector<NeighbourTokens> neighbour_tokens(const GroupKey& key, std::uint8_t lanes,
+                                              std::uint16_t rank,
+                                              std::span<const ipc::RankInfo> table) {
+  const auto nranks = static_cast<std::uint16_t>(table.size());
+  const std::uint16_t up = collective::upstream_rank(rank, nranks);
+  const std::uint16_t down = collective::downstream_rank(rank, nranks);
+  std::vector<NeighbourTokens> tokens(lanes);
+  for (std::uint8_t lane = 0; lane < lanes; ++lane) {
+    const auto both = [&](std::uint16_t other) {
+      return collective::LinkTokens{link_token(key, lane, rank, other, table),
+                                    link_token(key, lane, other, rank, table)};
+    };
+    tokens[lane] = {both(up), both(down)};
+  }
+  return tokens;
 }
 
 std::string difference(std::span<const ipc::RankInfo> a, std::span<const ipc::RankInfo> b) {

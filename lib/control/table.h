@@ -57,13 +57,16 @@ struct Agreement {
 [[nodiscard]] std::string difference(std::span<const ipc::RankInfo> a,
                                      std::span<const ipc::RankInfo> b);
 
-/// What packets between two neighbours carry, so that nobody can forge one who has not seen the
-/// table: a pseudo-random function of the group and the two ranks, keyed by their entries' secrets.
-/// Those of the others do not come in, so that two neighbours whose tables differ elsewhere still
-/// hear each other say so.
-/// @param upstream  the rank from which chunks go down the link, to the next one.
-[[nodiscard]] std::uint64_t link_token(const GroupKey& key, std::uint16_t upstream,
-                                       std::span<const ipc::RankInfo> table);
+/// What packets from one rank to another carry on a lane, so that nobody can forge one who has not
+/// seen the table: a pseudo-random function of the group, the lane, and the two ranks and their
+/// daemons, keyed by their entries' secrets. Those of the others do not come in, so that two
+/// neighbours whose tables differ elsewhere still hear each other say so.
+[[nodiscard]] std::uint64_t link_token(const GroupKey& key, std::uint8_t lane, std::uint16_t from,
+                                       std::uint16_t to, std::span<const ipc::RankInfo> table);
+/// Of the neighbours of `rank`, by lane.
+[[nodiscard]] std::vector<NeighbourTokens> neighbour_tokens(const GroupKey& key, std::uint8_t lanes,
+                                                            std::uint16_t rank,
+                                                            std::span<const ipc::RankInfo> table);
 
 struct AddressPair {
   wire::IpAddress upstream;

@@ -245,9 +245,7 @@ Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
   wanted.payload_bytes = agreement->payload_bytes;
   wanted.table_digest = control::table_digest(key, 1, *agreement, table);
   wanted.incarnation = incarnation_;
-  wanted.upstream_token = control::link_token(
-      key, static_cast<std::uint16_t>((rank + wanted.nranks - 1) % wanted.nranks), table);
-  wanted.downstream_token = control::link_token(key, rank, table);
+  wanted.tokens = control::neighbour_tokens(key, wanted.lanes, rank, table);
   if (wanted.nranks > 1) {
     const auto paths = [&](int step) {
       const auto neighbour =

@@ -19,7 +19,6 @@
 #include "base/defaults.h"
 #include "base/result.h"
 #include "command/messages.h"
-#include "lane/connection_ids.h"
 #include "lane/lane.h"
 #include "port/payload_pool.h"
 #include "port/pools.h"
@@ -78,8 +77,6 @@ class Datapath {
   }
   /// Chunk payload that every port carries.
   [[nodiscard]] std::uint32_t max_payload_bytes() const noexcept { return max_payload_bytes_; }
-  /// For ShardConfig::sender_connection_id and receiver_connection_id.
-  [[nodiscard]] ConnectionIds& connection_ids() noexcept { return ids_; }
 
   /// The request is the lane's until its kRequestDone notice brings it back.
   /// @return false where the lane's ring is full: receive notices, then try again.
@@ -127,7 +124,6 @@ class Datapath {
   std::vector<command::LaneRings> lane_rings_;
   command::SharedRings shared_;
   std::vector<rte_ring*> owned_rings_;
-  ConnectionIds ids_;
   std::uint32_t max_payload_bytes_ = 0;
 };
 

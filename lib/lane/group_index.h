@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// A lane's groups as a stranger's packet names them: by the key that a hello carries, and by the
-/// addresses that neighbours send from. A look-up costs the same however many groups there are and
-/// allocates nothing; adding a group does. Keyed hashes: clients choose keys, and whoever sends
-/// chooses addresses. One lane owns it.
+/// A lane's groups as packets name them: by the tag that every packet carries, and by the addresses
+/// that neighbours send from. A look-up costs the same however many groups there are and allocates
+/// nothing; adding a group does. Keyed hashes: clients choose groups, and whoever sends chooses
+/// tags and addresses. Groups of one tag stand in one chain: the token of a link tells them apart,
+/// and only this host's own users can make them. One lane owns it.
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
+#include "base/require.h"
 #include "base/sip_hash.h"
 #include "base/types.h"
-#include "collective/shard.h"
+#include "collective/shard_config.h"
 #include "wire/frame.h"
+#include "wire/packet.h"
 
 namespace gradwire::lane {
 
@@ -24,10 +29,6 @@ namespace gradwire::lane {
 struct KeyedHash {
   SipHashKey secret;
 
-  [[nodiscard]] std::size_t operator()(const GroupKey& key) const {
-    const std::array<std::uint64_t, 2> words = {key.group_id, key.epoch};
-    return sip_hash(secret, std::as_bytes(std::span(words)));
-  }
   [[nodiscard]] std::size_t operator()(const wire::IpAddress& ip) const {
     return sip_hash(secret, std::as_bytes(std::span(ip.bytes)));
   }
@@ -37,29 +38,44 @@ class GroupIndex {
  public:
   static constexpr std::uint16_t kNoSlot = 0xffff;
 
+  /// @param groups  how many slots there are, below kNoSlot.
   GroupIndex(const SipHashKey& secret, std::size_t groups)
-      : keys_(groups, KeyedHash{secret}), sources_(2 * groups, KeyedHash{secret}) {}
+      : multiplier_(secret.k0 | 1),
+        shift_(64 - std::bit_width(std::bit_ceil(2 * groups + 1)) + 1),
+        first_(std::bit_ceil(2 * groups + 1), kNoSlot),
+        entries_(groups),
+        sources_(2 * groups, KeyedHash{secret}) {}
 
   /// Once for each group. One that has no neighbours is not found.
   void add(const collective::ShardConfig& config, std::uint16_t slot) {
     if (config.nranks < 2) return;
-    keys_[config.key] = slot;
+    const std::uint32_t tag = wire::group_tag(config.key);
+    std::uint16_t& first = first_[bucket_of(tag)];
+    entries_[slot] = {tag, first};
+    first = slot;
     ++sources_[config.upstream_ip];
     ++sources_[config.downstream_ip];
   }
-  void remove(const collective::ShardConfig& config) noexcept {
+  void remove(const collective::ShardConfig& config, std::uint16_t slot) noexcept {
     if (config.nranks < 2) return;
-    keys_.erase(config.key);
+    std::uint16_t* at = &first_[bucket_of(entries_[slot].tag)];
+    while (*at != slot) {
+      require(*at != kNoSlot, "a group that is removed is in its chain");
+      at = &entries_[*at].next;
+    }
+    *at = entries_[slot].next;
     for (const wire::IpAddress& ip : {config.upstream_ip, config.downstream_ip}) {
       const auto found = sources_.find(ip);
       if (found != sources_.end() && --found->second == 0) sources_.erase(found);
     }
   }
 
-  /// @return the slot of the group, or kNoSlot.
-  [[nodiscard]] std::uint16_t find(const GroupKey& key) const noexcept {
-    const auto found = keys_.find(key);
-    return found == keys_.end() ? kNoSlot : found->second;
+  /// @return the slot of a group of that tag, or kNoSlot; next() has the others.
+  [[nodiscard]] std::uint16_t find(std::uint32_t tag) const noexcept {
+    return with_tag(tag, first_[bucket_of(tag)]);
+  }
+  [[nodiscard]] std::uint16_t next(std::uint16_t slot) const noexcept {
+    return with_tag(entries_[slot].tag, entries_[slot].next);
   }
   /// Whether a neighbour of some group sends from that address.
   [[nodiscard]] bool has_neighbour(const wire::IpAddress& ip) const noexcept {
@@ -67,7 +83,24 @@ class GroupIndex {
   }
 
  private:
-  std::unordered_map<GroupKey, std::uint16_t, KeyedHash> keys_;
+  struct Entry {
+    std::uint32_t tag = 0;
+    std::uint16_t next = kNoSlot;  ///< of its bucket
+  };
+  /// Dietzfelbinger et al., "A reliable randomized algorithm for the closest-pair problem", 1997:
+  /// whoever does not know the multiplier finds no tags that fall together more often than others.
+  [[nodiscard]] std::size_t bucket_of(std::uint32_t tag) const noexcept {
+    return tag * multiplier_ >> shift_;
+  }
+  [[nodiscard]] std::uint16_t with_tag(std::uint32_t tag, std::uint16_t slot) const noexcept {
+    while (slot != kNoSlot && entries_[slot].tag != tag) slot = entries_[slot].next;
+    return slot;
+  }
+
+  std::uint64_t multiplier_;
+  int shift_;
+  std::vector<std::uint16_t> first_;  ///< by bucket
+  std::vector<Entry> entries_;        ///< by slot
   std::unordered_map<wire::IpAddress, std::uint32_t, KeyedHash> sources_;
 };
 

@@ -30,7 +30,6 @@ Lane::Lane(const LaneConfig& config)
       notices_(config.shared, config.lane),
       slots_(config.max_groups),
       groups_(config.hash_secret, config.max_groups),
-      connections_(std::make_unique<ConnectionTable>()),
       statuses_(config.max_groups),
       polling_(config.polling) {
   in_use_.reserve(config.max_groups);

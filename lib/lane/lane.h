@@ -24,7 +24,6 @@
 #include "command/links.h"
 #include "command/messages.h"
 #include "lane/command_port.h"
-#include "lane/connection_ids.h"
 #include "lane/counters.h"
 #include "lane/group_index.h"
 #include "lane/notices.h"
@@ -41,10 +40,6 @@
 #include "port/reply_limit.h"
 #include "wire/frame.h"
 #include "wire/packet.h"
-
-namespace gradwire::wire {
-struct Addressee;
-}
 
 namespace gradwire::lane {
 
@@ -194,8 +189,11 @@ class Lane {
                                                               std::span<rte_mbuf* const> arrived,
                                                               TimeNs now) noexcept;
   void receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
-  /// @return the slot of the group that has that connection, or that key; kNoSlot if none has.
-  [[nodiscard]] std::uint16_t slot_of(const wire::Addressee& addressee) const noexcept;
+  /// The group of packet_'s tag whose neighbour sent it; if none did, any group of that tag.
+  /// @return its slot; kNoSlot if there is none.
+  [[nodiscard]] std::uint16_t slot_of(const wire::IpAddress& source,
+                                      collective::PacketSource& from) const noexcept;
+  void note_other_version(const wire::FrameView& view, TimeNs now) noexcept;
   void receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept;
   /// Of several segments.
   void receive_segments(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
@@ -233,20 +231,20 @@ class Lane {
   LaneCounters counters_;
   TraceRing trace_;
   std::vector<LanePort> ports_;
-  std::vector<GroupSlot> slots_;         // [max_groups], at fixed places: connections_ names them
+  std::vector<GroupSlot> slots_;         // [max_groups], at fixed places: groups_ names them
   std::vector<std::uint16_t> in_use_;    // indexes into slots_
   std::vector<std::uint16_t> awake_;     // those of in_use_ that a round asks; the others rest
   TimeNs next_wake_ = kNever;            // not after the earliest wake_at
   std::uint32_t resting_expecting_ = 0;  // groups that rest and have an unfinished op
   std::unordered_map<std::uint64_t, std::uint16_t> group_index_;  // by handle: index into slots_
   std::vector<std::uint16_t> touched_;
-  GroupIndex groups_;  // those that are not closed
-  std::unique_ptr<ConnectionTable> connections_;
+  GroupIndex groups_;                                         // those that are not closed
   std::vector<Snapshot<command::PublishedStatus>> statuses_;  // as slots_
   TimeNs next_publication_ = 0;
   std::unique_ptr<CommandPort> commands_;
   wire::Packet packet_;
   wire::FrameView view_;  ///< of the frame that is being looked at
+  TimeNs next_version_note_ = 0;
   collective::Outbox outbox_;
   bool expecting_ = false;  // an op is unfinished: packets will come
   bool flowed_ = false;     // in this round: data, ops or requests, not what keeps neighbours alive

@@ -85,8 +85,6 @@ bool Lane::add_group(command::Request& request, TimeNs now) noexcept {
   awake_.push_back(index);
   group_index_[plan.group_handle] = index;
   const collective::ShardConfig& config = free->shard->config();
-  connections_->insert(config.sender_connection_id, index);
-  connections_->insert(config.receiver_connection_id, index);
   groups_.add(config, index);
   commands_->add_group(plan, config);
   free->shard->start(now);

@@ -12,7 +12,6 @@
 #include "lane/lane.h"
 #include "port/neighbors.h"
 #include "port/payload_split.h"
-#include "wire/peek.h"
 
 namespace gradwire::lane {
 
@@ -147,36 +146,53 @@ void Lane::receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
   drop(frame, wire::Drop::kForeign);
 }
 
-std::uint16_t Lane::slot_of(const wire::Addressee& addressee) const noexcept {
-  static_assert(GroupIndex::kNoSlot == ConnectionTable::kNoSlot);
-  return addressee.is_hello ? groups_.find(addressee.key)
-                            : connections_->find(addressee.connection_id);
+std::uint16_t Lane::slot_of(const wire::IpAddress& source,
+                            collective::PacketSource& from) const noexcept {
+  std::uint16_t found = GroupIndex::kNoSlot;
+  for (std::uint16_t slot = groups_.find(packet_.common.group_tag); slot != GroupIndex::kNoSlot;
+       slot = groups_.next(slot)) {
+    found = slot;
+    from = slots_[slot].shard->source_of(packet_.common, source);
+    if (from.drop == wire::Drop::kNone) break;
+  }
+  return found;
+}
+
+/// A group that does not form should say so if its neighbour speaks another version. Seldom asked:
+/// whoever sends such packets may send many.
+void Lane::note_other_version(const wire::FrameView& view, TimeNs now) noexcept {
+  constexpr TimeNs kNoteNs = 1'000'000;
+  if (now < next_version_note_ || !groups_.has_neighbour(view.source_ip)) return;
+  next_version_note_ = now + kNoteNs;
+  for (const std::uint16_t index : in_use_) {
+    slots_[index].shard->on_other_version(view.source_ip, wire::version_of(view.payload));
+  }
 }
 
 void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept {
-  const std::uint16_t found = slot_of(wire::addressee_of(view.payload));
-  if (found == ConnectionTable::kNoSlot) {
-    const wire::Drop wrong = wire::check_header(view.payload);
-    drop(frame, wrong != wire::Drop::kNone ? wrong : wire::Drop::kUnknownConnection);
-    return;
+  wire::Drop why = wire::decode_header(view.payload, packet_);
+  if (why == wire::Drop::kVersion) note_other_version(view, now);
+  collective::PacketSource from;
+  std::uint16_t found = GroupIndex::kNoSlot;
+  if (why == wire::Drop::kNone) {
+    found = slot_of(view.source_ip, from);
+    if (found == GroupIndex::kNoSlot) {
+      why = wire::Drop::kUnknownGroup;
+    } else if (from.drop == wire::Drop::kNone) {
+      why = wire::decode_body(view.payload, packet_);
+    }
   }
-  const wire::Drop why = wire::decode(view.payload, packet_);
   if (why != wire::Drop::kNone) {
     drop(frame, why);
     return;
   }
-  // decode() takes a payload to follow its header.
+  // decode_body() takes a payload to follow its header.
   if (frame->nb_segs > 1) {
     packet_.payload = {rte_pktmbuf_mtod(frame->next, const std::byte*), packet_.payload.size()};
   }
   GroupSlot& slot = slots_[found];
-  if (packet_.common.type == wire::PacketType::kHello &&
-      !slot.shard->wants_hello(packet_.hello, packet_.common.lane)) {
-    drop(frame, wire::Drop::kUnknownConnection);
-    return;
-  }
   // One that the shard counts and drops, since it is no neighbour's, lets a resting group rest.
-  if (!slot.touched && slot.shard->is_neighbours(packet_, view.source_ip)) {
+  if (!slot.touched && from.drop == wire::Drop::kNone) {
     wake(slot);
     slot.touched = true;
     touched_.push_back(found);
@@ -184,7 +200,7 @@ void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs n
   const wire::PacketType type = packet_.common.type;
   flowed_ |= slot.touched && type != wire::PacketType::kPing && type != wire::PacketType::kAck;
   constexpr std::uint8_t kCongestionExperienced = 3;
-  slot.shard->on_packet(frame, packet_, view.source_ip, view.ecn == kCongestionExperienced, now);
+  slot.shard->on_packet(frame, packet_, from, view.ecn == kCongestionExperienced, now);
 }
 
 void Lane::receive_segments(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {

@@ -133,8 +133,10 @@ bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
   const std::uint64_t data_before = slot.shard->counters().data_packets_sent;
   const bool worked = slot.shard->poll(now, idle, outbox_);
   flowed_ |= slot.shard->counters().data_packets_sent != data_before;
-  const std::uint64_t up_bytes = push(up, {outbox_.up().frames.data(), outbox_.up().count});
+  // With two ranks both are one link's, and an acknowledgement has a higher number than the data of
+  // its round: if it went first the other rank would take the data for overtaken.
   const std::uint64_t down_bytes = push(down, {outbox_.down().frames.data(), outbox_.down().count});
+  const std::uint64_t up_bytes = push(up, {outbox_.up().frames.data(), outbox_.up().count});
   up.share.on_sent(now, up_bytes);
   down.share.on_asked(index, now, outbox_.down().room, outbox_.down().count, down_bytes);
   expecting_ |= slot.done < slot.ready_seq;
@@ -220,15 +222,11 @@ bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
         slot.report.reason = slot.shard->reason();
         slot.ready_seq = slot.posted_seq = slot.done;
         break;
-      case collective::EventType::kClosed: {
+      case collective::EventType::kClosed:
         slot.report.reason = slot.shard->reason();
         slot.closed = true;
-        const collective::ShardConfig& config = slot.shard->config();
-        connections_->erase(config.sender_connection_id);
-        connections_->erase(config.receiver_connection_id);
-        groups_.remove(config);
+        groups_.remove(slot.shard->config(), static_cast<std::uint16_t>(&slot - slots_.data()));
         break;
-      }
     }
   }
   return false;

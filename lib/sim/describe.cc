@@ -8,12 +8,6 @@
 namespace gradwire::sim {
 namespace {
 
-/// Control packets have numbers of their own, from 2^63 on.
-std::string number_of(const wire::CommonHeader& common) {
-  const bool control = common.packet_number >= wire::kFirstControlNumber;
-  return fmt::format("{}{}", control ? "c" : "", common.packet_number & ~wire::kFirstControlNumber);
-}
-
 std::string describe_ack(const wire::AckHeader& ack) {
   std::string text;
   for (std::size_t i = 0; i < ack.range_count; ++i) {
@@ -26,7 +20,7 @@ std::string describe_ack(const wire::AckHeader& ack) {
 }  // namespace
 
 std::string describe_packet(const wire::Packet& packet) {
-  const std::string number = number_of(packet.common);
+  const std::uint64_t number = packet.common.packet_number;
   switch (packet.common.type) {
     case wire::PacketType::kHello:
     case wire::PacketType::kHelloAck:

@@ -30,7 +30,7 @@ struct ExperimentOptions {
   transport::CongestionKind congestion = transport::CongestionKind::kStatic;
   TimeNs swift_target_ns = 30'000;
   std::uint32_t window_packets = window_packets_for(0);
-  std::uint64_t pace_bps = 0;  ///< of each connection; 0 = not paced
+  std::uint64_t pace_bps = 0;  ///< of each link; 0 = not paced
   /// Incast: every `cross_interval_ns` a port gets `cross_bytes` at once from elsewhere.
   std::uint64_t cross_bytes = 0;
   TimeNs cross_interval_ns = 0;

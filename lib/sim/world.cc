@@ -40,7 +40,6 @@ World::World(const WorldOptions& options, Trace& trace, Observer& observer)
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     hosts_[i].profile = options.host;
     hosts_[i].incarnation = 100 + i;
-    hosts_[i].next_connection_id = 0x1000;
   }
 }
 
@@ -106,14 +105,17 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     config.incarnation = host.incarnation;
     config.upstream_incarnation = hosts_[up].incarnation;
     config.downstream_incarnation = hosts_[down].incarnation;
-    // Any function of the two that both ends know.
+    // Any function of group, lane and the two that both ends know.
     const auto token = [&](HostId from, HostId to) {
-      return hosts_[from].incarnation * 0x9e3779b97f4a7c15 + hosts_[to].incarnation;
+      std::uint64_t value = lane;
+      for (const std::uint64_t part : {hosts_[from].incarnation, hosts_[to].incarnation,
+                                       options.key.group_id, std::uint64_t{options.key.epoch}}) {
+        value = (value + part) * 0x9e3779b97f4a7c15;
+      }
+      return value;
     };
-    config.upstream_token = token(up, rank.host);
-    config.downstream_token = token(rank.host, down);
-    config.sender_connection_id = ++host.next_connection_id;
-    config.receiver_connection_id = ++host.next_connection_id;
+    config.upstream_tokens = {token(rank.host, up), token(up, rank.host)};
+    config.downstream_tokens = {token(rank.host, down), token(down, rank.host)};
     config.to_downstream = frame_between(rank.host, down, lane);
     config.to_upstream = frame_between(rank.host, up, lane);
     config.upstream_ip = ip_of(up);

@@ -210,7 +210,6 @@ class World {
     TimeNs last_poll = 0;
     TimeNs backoff_ns = 0;
     std::uint64_t incarnation = 0;
-    std::uint32_t next_connection_id = 0;
     Pool* packets = nullptr;
     Pool* control = nullptr;
     std::vector<rte_mbuf*> stock;  ///< the receive ring's empty mbufs

@@ -192,21 +192,25 @@ void World::dispatch(Host& host, const Received& received, TimeNs local_now) {
     rte_pktmbuf_free(received.mbuf);
     return;
   }
+  // As a lane finds it: by port, tag, rank and address, and token.
+  const Place* found = nullptr;
+  collective::PacketSource from;
   for (const Place& place : host.places) {
-    const collective::ShardConfig& config = place.shard->config();
-    const std::uint32_t id = packet.common.connection_id;
-    const bool wanted =
-        frame.destination_port == kBaseUdpPort + place.lane &&
-        (packet.common.type == wire::PacketType::kHello
-             ? place.shard->wants_hello(packet.hello, packet.common.lane)
-             : id == config.sender_connection_id || id == config.receiver_connection_id);
-    if (!wanted) continue;
+    if (frame.destination_port != kBaseUdpPort + place.lane ||
+        packet.common.group_tag != wire::group_tag(place.shard->config().key)) {
+      continue;
+    }
+    found = &place;
+    from = place.shard->source_of(packet.common, frame.source_ip);
+    if (from.drop == wire::Drop::kNone) break;
+  }
+  if (found != nullptr) {
     trace_.mix(now_, 32, host_id(host), packet.common.type, packet.common.packet_number);
     if (trace_.prints()) {
       trace_.line(now_, "host {:<3} <- {}{}", host_id(host), describe_packet(packet),
                   received.marked ? " CE" : "");
     }
-    place.shard->on_packet(received.mbuf, packet, frame.source_ip, received.marked, local_now);
+    found->shard->on_packet(received.mbuf, packet, from, received.marked, local_now);
     return;
   }
   ++unknown_packets_;

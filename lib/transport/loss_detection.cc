@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // When is a packet lost, and what if nobody says anything.
 //
-// Three rules, as RFC 9002 section 6, with one deadline per connection and no timer per packet:
+// Three rules, as RFC 9002 section 6, with one deadline per link and no timer per packet:
 //
 // - Packet threshold: a packet is lost when one sent packet_threshold (3) later is acknowledged.
-//   Within one lane's queue pair, on one 5-tuple, Ethernet does not reorder; 3 tolerates what
-//   little a bond or a driver may do, and finds a loss within three packets' time, some
-//   microseconds.
+//   Packets that want no acknowledgement take numbers too, but are not counted: else
+//   acknowledgements that go the same way would make one overtaken packet a loss. Within one lane's
+//   queue pair, on one 5-tuple, Ethernet does not reorder; 3 tolerates what little a bond or a
+//   driver may do, and finds a loss within three packets' time, some microseconds.
 // - Time threshold: a packet older than a later one that was acknowledged is lost 9/8 of an RTT
 //   (the larger of smoothed and latest) after it was sent. It finds what the packet threshold
 //   cannot: the last two packets before a gap in sending. It is never shorter than granularity_ns.
@@ -30,11 +31,11 @@
 // PTO, whichever is latest: after a clock jump (a paused process) it fires once, not once for every
 // period that passed.
 //
-// Room for numbers: numbers from the oldest packet in flight to the newest are bounded by the
-// slots. can_send() leaves kProbeReserve of them to probes. Were more probes lost than that, a PTO
+// Room to remember: packets from the oldest in flight to the newest are bounded by the slots.
+// can_send() leaves kProbeReserve of them to probes. Were more probes lost than that, a PTO
 // gives up the oldest packets in flight (tells them lost: the caller sends them again under new
 // numbers, a late acknowledgement of the old ones may go unnoticed), so that a probe can always be
-// sent and a connection always recovers when the network does.
+// sent and a link always recovers when the network does.
 //
 // Persistent congestion (RFC 9002 section 7.6) has no counterpart: the window of a congestion
 // controller here never collapses below what the group needs to make progress.
@@ -91,7 +92,7 @@ Outcome Sender::make_outcome() const noexcept {
 
 bool Sender::is_well_formed(const wire::AckHeader& ack) const noexcept {
   if (ack.range_count > wire::kMaxAckRanges) return false;
-  std::uint64_t above = next_packet_number_;  // one more than the largest that may come
+  std::uint64_t above = numbers_.next();  // one more than the largest that may come
   for (std::size_t i = 0; i < ack.range_count; ++i) {
     const wire::AckRange& range = ack.ranges[i];
     if (range.first == 0 || range.first > range.last || range.last >= above) return false;
@@ -100,8 +101,20 @@ bool Sender::is_well_formed(const wire::AckHeader& ack) const noexcept {
   return true;
 }
 
+Sender::Index Sender::first_reaching(std::uint64_t number) const noexcept {
+  // Ranges mostly begin with what is long known.
+  if (oldest_unacked_ == next_ || at(oldest_unacked_).number >= number) return oldest_unacked_;
+  Index below = oldest_unacked_;
+  Index reaching = next_;
+  while (reaching - below > 1) {
+    const Index middle = below + (reaching - below) / 2;
+    (at(middle).number < number ? below : reaching) = middle;
+  }
+  return reaching;
+}
+
 void Sender::skip_resolved() noexcept {
-  while (oldest_in_flight_ < next_packet_number_ && at(oldest_in_flight_).state != State::kInFlight)
+  while (oldest_in_flight_ < next_ && at(oldest_in_flight_).state != State::kInFlight)
     ++oldest_in_flight_;
   while (oldest_unacked_ < oldest_in_flight_ && at(oldest_unacked_).state == State::kAcked)
     ++oldest_unacked_;
@@ -112,9 +125,13 @@ Sender::Acknowledged Sender::acknowledge_ranges(const wire::AckHeader& ack) noex
   for (std::size_t i = 0; i < ack.range_count; ++i) {
     const wire::AckRange& range = ack.ranges[i];
     // Ranges repeat what is long known: nothing below oldest_unacked_ is looked at again.
-    for (std::uint64_t n = std::max(range.first, oldest_unacked_); n <= range.last; ++n) {
-      InFlight& packet = at(n);
-      if (packet.state != State::kInFlight && packet.state != State::kLost) continue;
+    const Index first = first_reaching(range.first);
+    bool last_is_new = false;
+    Index index = first;
+    for (; index < next_ && at(index).number <= range.last; ++index) {
+      InFlight& packet = at(index);
+      last_is_new = packet.state == State::kInFlight || packet.state == State::kLost;
+      if (!last_is_new) continue;
       if (packet.state == State::kInFlight) {
         result.bytes += packet.bytes;
         bytes_in_flight_ -= packet.bytes;
@@ -124,7 +141,11 @@ Sender::Acknowledged Sender::acknowledge_ranges(const wire::AckHeader& ack) noex
       result.any = true;
       if (packet.cookie != kNoCookie) acked_.push_back(packet.cookie);
     }
-    if (range.first <= oldest_unacked_) break;
+    if (result.largest == 0 && index > first) {
+      result.largest = index - 1;
+      result.largest_is_new = last_is_new;
+    }
+    if (first == oldest_unacked_) break;
   }
   return result;
 }
@@ -150,11 +171,11 @@ void Sender::declare_lost(InFlight& packet) noexcept {
 void Sender::detect_lost(TimeNs now) noexcept {
   loss_time_ = kNever;
   const TimeNs delay_ns = loss_delay();
-  for (std::uint64_t n = oldest_in_flight_; n < largest_acked_; ++n) {
-    InFlight& packet = at(n);
+  for (Index i = oldest_in_flight_; i < largest_acked_; ++i) {
+    InFlight& packet = at(i);
     if (packet.state != State::kInFlight) continue;
     const TimeNs lost_at = later(packet.sent_at, delay_ns);
-    if (largest_acked_ - n >= config_.packet_threshold || now >= lost_at) {
+    if (largest_acked_ - i >= config_.packet_threshold || now >= lost_at) {
       declare_lost(packet);
     } else {
       loss_time_ = std::min(loss_time_, lost_at);
@@ -175,18 +196,14 @@ Outcome Sender::on_ack(TimeNs now, const wire::AckHeader& ack) noexcept {
   const std::uint32_t ce_packets = newly_marked(ack.ecn_ce_count);
   blocked_ = false;
 
-  const std::uint64_t largest = ack.range_count == 0 ? 0 : ack.ranges[0].last;
-  // RFC 9002 section 5.1: only a largest that is new tells the time of this very exchange. All of
-  // ours elicit acknowledgements.
-  const bool has_sample = largest >= oldest_unacked_ && at(largest).state != State::kAcked &&
-                          at(largest).state != State::kNone;
-  const TimeNs latest_rtt_ns = has_sample ? elapsed(at(largest).sent_at, now) : 0;
-
+  const Acknowledged acknowledged = acknowledge_ranges(ack);
+  largest_acked_ = std::max(largest_acked_, acknowledged.largest);
+  // RFC 9002 section 5.1: only a largest that is new tells the time of this very exchange. It is
+  // the largest of those that want an acknowledgement: from its arrival on the delay counts.
+  const bool has_sample = acknowledged.largest_is_new;
+  const TimeNs latest_rtt_ns = has_sample ? elapsed(at(acknowledged.largest).sent_at, now) : 0;
   const TimeNs waited_ns = std::min<TimeNs>(ack.delay_ns, config_.max_ack_delay_ns);
   const TimeNs delay_ns = std::max<TimeNs>(latest_rtt_ns - waited_ns, 1);
-
-  const Acknowledged acknowledged = acknowledge_ranges(ack);
-  largest_acked_ = std::max(largest_acked_, largest);
   if (has_sample) rtt_.sample(latest_rtt_ns, waited_ns);
   if (acknowledged.any) {
     pto_count_ = 0;
@@ -202,10 +219,10 @@ Outcome Sender::on_ack(TimeNs now, const wire::AckHeader& ack) noexcept {
   return outcome;
 }
 
-/// Asks for probes, and sees to it that they can have numbers.
+/// Asks for probes, and sees to it that there is room for them.
 Outcome Sender::on_probe_timeout(TimeNs now) noexcept {
   const std::uint32_t probes = packets_in_flight_ > 1 ? kMaxProbes : 1;
-  while (free_numbers() < probes) {
+  while (free_slots() < probes) {
     declare_lost(at(oldest_in_flight_));
     skip_resolved();
   }

@@ -79,6 +79,12 @@ void Receiver::insert(std::uint64_t packet_number) noexcept {
 
 void Receiver::want_ack_by(TimeNs time) noexcept { ack_deadline_ = std::min(ack_deadline_, time); }
 
+void Receiver::note(std::uint64_t packet_number) noexcept {
+  if (check(packet_number) != Verdict::kNew) return;
+  largest_ = std::max(largest_, packet_number);
+  insert(packet_number);
+}
+
 void Receiver::accept(TimeNs now, std::uint64_t packet_number, bool ecn_ce) noexcept {
   assert(check(packet_number) == Verdict::kNew);
   last_event_at_ = now;
@@ -87,8 +93,9 @@ void Receiver::accept(TimeNs now, std::uint64_t packet_number, bool ecn_ce) noex
   // RFC 9000 section 13.2.1: a packet that opens, fills or lies behind a hole is told at once,
   // since the peer's loss detection waits for it.
   const bool in_order = packet_number == largest_ + 1;
-  if (packet_number > largest_) {
-    largest_ = packet_number;
+  largest_ = std::max(largest_, packet_number);
+  if (packet_number > largest_accepted_) {
+    largest_accepted_ = packet_number;
     largest_arrived_at_ = now;
   }
   insert(packet_number);
@@ -128,7 +135,7 @@ void Receiver::write_ack(TimeNs now, wire::AckHeader& out) noexcept {
     out.ranges[count] = ranges_[range_count_ - 1 - count];
   }
   out.range_count = static_cast<std::uint8_t>(count);
-  const TimeNs delay_ns = count == 0 ? 0 : elapsed(largest_arrived_at_, now);
+  const TimeNs delay_ns = largest_accepted_ == 0 ? 0 : elapsed(largest_arrived_at_, now);
   out.delay_ns = static_cast<std::uint32_t>(
       std::min<TimeNs>(delay_ns, std::numeric_limits<std::uint32_t>::max()));
   out.ecn_ce_count = ecn_ce_count_;

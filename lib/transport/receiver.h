@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The receiving half of a connection: which packet numbers were accepted, and when to acknowledge
+/// The receiving half of a link: which packet numbers were accepted, and when to acknowledge
 /// them. One lane owns it; it allocates nothing; time is a parameter.
 #pragma once
 
@@ -31,6 +31,9 @@ class Receiver {
 
   /// Looks, and changes nothing.
   [[nodiscard]] Verdict check(std::uint64_t packet_number) const noexcept;
+  /// A packet came that wants no acknowledgement: its number counts as received, and nothing is
+  /// due.
+  void note(std::uint64_t packet_number) noexcept;
   /// The packet was accepted for good: it will be acknowledged and must not be dropped any more.
   /// `ecn_ce`: it came with CE. Out-of-order arrival makes an acknowledgement due at once.
   void accept(TimeNs now, std::uint64_t packet_number, bool ecn_ce) noexcept;
@@ -46,9 +49,7 @@ class Receiver {
   /// Fills ranges, delay and ECN count (credit is the caller's), and takes the acknowledgement as
   /// sent.
   void write_ack(TimeNs now, wire::AckHeader& out) noexcept;
-  /// Number for the next packet that goes up (acknowledgements, hello-acks): a space of its own.
-  [[nodiscard]] std::uint64_t next_packet_number() noexcept { return next_packet_number_++; }
-
+  /// Those alone that want an acknowledgement.
   [[nodiscard]] std::uint64_t packets_accepted() const noexcept { return packets_accepted_; }
 
  private:
@@ -62,7 +63,6 @@ class Receiver {
   void want_ack_by(TimeNs time) noexcept;
 
   ReceiverConfig config_;
-  std::uint64_t next_packet_number_ = 1;
   std::uint64_t packets_accepted_ = 0;
 
   /// [0, range_count_) ascending, disjoint, not adjacent. Only the newest grows without a hole, and
@@ -71,8 +71,9 @@ class Receiver {
   std::size_t range_count_ = 0;
   std::uint64_t floor_ = 0;  ///< below it nobody knows any more what arrived
 
-  std::uint64_t largest_ = 0;  ///< numbers start at 1
-  TimeNs largest_arrived_at_ = 0;
+  std::uint64_t largest_ = 0;           ///< numbers start at 1
+  std::uint64_t largest_accepted_ = 0;  ///< of those that want an acknowledgement
+  TimeNs largest_arrived_at_ = 0;       ///< when that one came
   TimeNs last_event_at_ = 0;
   TimeNs ack_deadline_ = kNever;
   std::uint32_t unacknowledged_packets_ = 0;

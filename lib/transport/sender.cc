@@ -13,16 +13,18 @@
 namespace gradwire::transport {
 namespace {
 
-constexpr std::uint32_t kMinNumbers = 32;
-constexpr std::uint32_t kMaxNumbers = 65536;
+constexpr std::uint32_t kMinSlots = 32;
+constexpr std::uint32_t kMaxSlots = 65536;
 
 }  // namespace
 
-Sender::Sender(const SenderConfig& config, std::unique_ptr<CongestionController> controller)
+Sender::Sender(const SenderConfig& config, std::unique_ptr<CongestionController> controller,
+               PacketNumbers& numbers)
     : config_(config),
       controller_(std::move(controller)),
       pacer_(config.rate_bps, config.burst_bytes),
-      slots_(std::bit_ceil(std::clamp(config.max_packets_in_flight, kMinNumbers, kMaxNumbers))),
+      numbers_(numbers),
+      slots_(std::bit_ceil(std::clamp(config.max_packets_in_flight, kMinSlots, kMaxSlots))),
       rtt_(config.initial_rtt_ns) {
   assert(controller_ != nullptr);
   // An outcome names each slot at most once in each list.
@@ -32,24 +34,28 @@ Sender::Sender(const SenderConfig& config, std::unique_ptr<CongestionController>
 
 Sender::~Sender() = default;
 
-std::uint64_t Sender::free_numbers() const noexcept {
-  return slots_.size() - (next_packet_number_ - oldest_in_flight_);
+std::uint64_t Sender::free_slots() const noexcept {
+  return slots_.size() - (next_ - oldest_in_flight_);
 }
 
-bool Sender::has_number() const noexcept { return free_numbers() > 0; }
+bool Sender::has_room() const noexcept { return free_slots() > 0; }
 
 bool Sender::window_lets(std::uint32_t bytes) const noexcept {
-  if (free_numbers() <= kProbeReserve) return false;
+  if (free_slots() <= kProbeReserve) return false;
   // A window below one packet would never open: nothing in flight, no acknowledgement to open it.
   return bytes_in_flight_ == 0 || bytes_in_flight_ + bytes <= controller_->window_bytes();
 }
 
 std::uint64_t Sender::on_sent(TimeNs now, std::uint32_t bytes, Cookie cookie) noexcept {
-  assert(has_number());
-  const std::uint64_t packet_number = next_packet_number_++;
-  at(packet_number) = {.cookie = cookie, .sent_at = now, .bytes = bytes, .state = State::kInFlight};
+  assert(has_room());
+  const std::uint64_t packet_number = numbers_.take();
+  at(next_++) = {.cookie = cookie,
+                 .number = packet_number,
+                 .sent_at = now,
+                 .bytes = bytes,
+                 .state = State::kInFlight};
   // The slot's former packet, a whole turn ago, is beyond memory now.
-  if (next_packet_number_ - oldest_unacked_ > slots_.size()) ++oldest_unacked_;
+  if (next_ - oldest_unacked_ > slots_.size()) ++oldest_unacked_;
   bytes_in_flight_ += bytes;
   ++packets_in_flight_;
   pto_base_ = std::max(pto_base_, now);
@@ -80,9 +86,9 @@ bool Sender::raise_limits(std::uint64_t credit_chunks, std::uint64_t posted_op_s
 }
 
 void Sender::forget_all() noexcept {
-  for (std::uint64_t n = oldest_unacked_; n < next_packet_number_; ++n) at(n).state = State::kNone;
-  oldest_in_flight_ = next_packet_number_;
-  oldest_unacked_ = next_packet_number_;
+  for (Index i = oldest_unacked_; i < next_; ++i) at(i).state = State::kNone;
+  oldest_in_flight_ = next_;
+  oldest_unacked_ = next_;
   bytes_in_flight_ = 0;
   packets_in_flight_ = 0;
   loss_time_ = kNever;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The sending half of a connection: numbers packets, keeps what is in flight, finds losses as
-/// RFC 9002 does (packet threshold, time threshold, probe timeout), paces, and asks a congestion
-/// controller for the window. It knows nothing of chunks: what was sent is a cookie of the
-/// caller's, and a loss is a cookie given back. One lane owns it; it allocates at construction
-/// only; time is a parameter.
+/// The sending half of a link: keeps what is in flight, finds losses as RFC 9002 does (packet
+/// threshold, time threshold, probe timeout), paces, and asks a congestion controller for the
+/// window. It knows nothing of chunks: what was sent is a cookie of the caller's, and a loss is a
+/// cookie given back. One lane owns it; it allocates at construction only; time is a parameter.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +14,7 @@
 #include "base/types.h"
 #include "transport/congestion.h"
 #include "transport/pacer.h"
+#include "transport/packet_numbers.h"
 #include "transport/rtt.h"
 #include "wire/packet.h"
 
@@ -23,8 +23,9 @@ namespace gradwire::transport {
 /// Constants of loss detection; the reasons for the defaults stand at the top of loss_detection.cc
 /// and in doc/protocol.md.
 struct SenderConfig {
-  /// Packet numbers from the oldest in flight to the newest; rounded up to a power of two, [32,
-  /// 65536]. can_send() leaves the last kProbeReserve of them to probes.
+  /// Packets from the oldest in flight to the newest that are remembered, those alone that want an
+  /// acknowledgement; rounded up to a power of two, [32, 65536]. can_send() leaves the last
+  /// kProbeReserve of them to probes.
   std::uint32_t max_packets_in_flight = 256;
   std::uint32_t packet_threshold = 3;  ///< RFC 9002 section 6.1.1
   TimeNs granularity_ns = 1'000'000;   ///< kGranularity; also the floor of the PTO's variance
@@ -36,7 +37,7 @@ struct SenderConfig {
   friend bool operator==(const SenderConfig&, const SenderConfig&) = default;
 };
 
-/// Packet numbers that only packets past can_send() get: four probe timeouts' worth, so that what
+/// Places that only packets past can_send() get: four probe timeouts' worth, so that what
 /// was in flight before a blackout is still known when the first answer comes back.
 inline constexpr std::uint32_t kProbeReserve = 8;
 
@@ -51,20 +52,22 @@ struct Outcome {
   std::span<const Cookie> acked;
   std::span<const Cookie> lost;
   std::uint32_t probes = 0;     ///< ack-eliciting packets to send now, past window and pacing;
-                                ///< has_number() holds for them
+                                ///< has_room() holds for them
   bool limits_changed = false;  ///< credit_chunks or posted_op_seq went up
   bool malformed = false;       ///< acknowledged what was never sent: nothing changed, count it
 };
 
 class Sender {
  public:
-  Sender(const SenderConfig& config, std::unique_ptr<CongestionController> controller);
+  /// @param numbers  of the link, from which other packets take theirs too.
+  Sender(const SenderConfig& config, std::unique_ptr<CongestionController> controller,
+         PacketNumbers& numbers);
   ~Sender();
   Sender(const Sender&) = delete;
   Sender& operator=(const Sender&) = delete;
 
   /// @return whether a packet of `bytes` (on the wire) may go now by window, pacing and the room
-  /// for packet numbers. With nothing in flight the window lets one packet go, however small it is.
+  /// to remember it. With nothing in flight the window lets one packet go, however small it is.
   /// Credit is the caller's: see credit_chunks() and posted_op_seq().
   [[nodiscard]] bool can_send(TimeNs now, std::uint32_t bytes) const noexcept {
     return window_lets(bytes) && pacer_.may_send(now, bytes);
@@ -74,9 +77,9 @@ class Sender {
 
   /// Takes the next packet number for a packet of `bytes` that goes out now, is ack-eliciting, and
   /// counts against window and pacing. Also valid when can_send() is false, for probes, as long as
-  /// has_number() holds.
+  /// has_room() holds.
   std::uint64_t on_sent(TimeNs now, std::uint32_t bytes, Cookie cookie) noexcept;
-  [[nodiscard]] bool has_number() const noexcept;
+  [[nodiscard]] bool has_room() const noexcept;
 
   Outcome on_ack(TimeNs now, const wire::AckHeader& ack) noexcept;
 
@@ -120,18 +123,22 @@ class Sender {
   enum class State : std::uint8_t { kNone, kInFlight, kAcked, kLost };
   struct InFlight {
     Cookie cookie = kNoCookie;
+    std::uint64_t number = 0;
     TimeNs sent_at = 0;
     std::uint32_t bytes = 0;
     State state = State::kNone;
   };
+  /// Which of the packets that want an acknowledgement: 1, 2, 3, ... Their numbers rise with it,
+  /// but not one by one.
+  using Index = std::uint64_t;
 
-  [[nodiscard]] InFlight& at(std::uint64_t packet_number) noexcept {
-    return slots_[packet_number & (slots_.size() - 1)];
+  [[nodiscard]] InFlight& at(Index index) noexcept { return slots_[index & (slots_.size() - 1)]; }
+  [[nodiscard]] const InFlight& at(Index index) const noexcept {
+    return slots_[index & (slots_.size() - 1)];
   }
-  [[nodiscard]] const InFlight& at(std::uint64_t packet_number) const noexcept {
-    return slots_[packet_number & (slots_.size() - 1)];
-  }
-  [[nodiscard]] std::uint64_t free_numbers() const noexcept;
+  /// @return the first that is remembered and whose number is `number` or more; next_ if none is.
+  [[nodiscard]] Index first_reaching(std::uint64_t number) const noexcept;
+  [[nodiscard]] std::uint64_t free_slots() const noexcept;
   [[nodiscard]] bool is_well_formed(const wire::AckHeader& ack) const noexcept;
   [[nodiscard]] TimeNs loss_delay() const noexcept;
   [[nodiscard]] TimeNs pto_period() const noexcept;
@@ -141,6 +148,8 @@ class Sender {
   struct Acknowledged {
     std::uint64_t bytes = 0;  ///< that were in flight
     bool any = false;         ///< a packet was acknowledged for the first time, lost ones included
+    Index largest = 0;        ///< of those that the ranges name; 0 = they name none
+    bool largest_is_new = false;
   };
   Acknowledged acknowledge_ranges(const wire::AckHeader& ack) noexcept;
   [[nodiscard]] Outcome on_probe_timeout(TimeNs now) noexcept;
@@ -153,13 +162,14 @@ class Sender {
   std::unique_ptr<CongestionController> controller_;
   Pacer pacer_;
 
-  /// Slot of packet number n: n modulo the size, a power of two. A slot keeps what became of its
-  /// packet until the number a whole turn later is sent.
+  PacketNumbers& numbers_;
+  /// Slot of packet i: i modulo the size, a power of two. A slot keeps what became of its packet
+  /// until the one a whole turn later is sent.
   std::vector<InFlight> slots_;
-  std::uint64_t next_packet_number_ = 1;
-  std::uint64_t oldest_in_flight_ = 1;  ///< nothing below it is in flight
-  std::uint64_t oldest_unacked_ = 1;    ///< everything below it is acknowledged, or out of memory
-  std::uint64_t largest_acked_ = 0;     ///< 0 = none yet
+  Index next_ = 1;
+  Index oldest_in_flight_ = 1;  ///< nothing below it is in flight
+  Index oldest_unacked_ = 1;    ///< everything below it is acknowledged, or out of memory
+  Index largest_acked_ = 0;     ///< 0 = none yet
   std::uint64_t bytes_in_flight_ = 0;
   std::uint32_t packets_in_flight_ = 0;
 

@@ -43,8 +43,16 @@ class Big {
 using Big16 = Big<std::uint16_t>;
 using Big32 = Big<std::uint32_t>;
 using Big64 = Big<std::uint64_t>;
+/// One of 48 bits.
+struct Big48 {
+  [[nodiscard]] std::uint64_t get() const noexcept {
+    return std::uint64_t{high.get()} << 16 | low.get();
+  }
+  Big32 high;
+  Big16 low;
+};
 
-inline constexpr std::size_t kTypeFieldsBytes = 32;
+inline constexpr std::size_t kTypeFieldsBytes = 30;
 
 /// The 64 bytes that every packet starts with.
 struct Header {
@@ -52,33 +60,34 @@ struct Header {
   std::uint8_t type;
   std::uint8_t flags;
   std::uint8_t lane;
-  Big32 connection_id;
+  Big32 group_tag;
   Big64 packet_number;
   std::array<std::uint8_t, kTypeFieldsBytes> type_fields;
+  Big16 from_rank;
   Big32 header_crc;
   Big32 payload_crc;
   Big64 token;
 };
 static_assert(sizeof(Header) == kHeaderBytes && alignof(Header) == 1);
-static_assert(offsetof(Header, connection_id) == 4 && offsetof(Header, packet_number) == 8);
-static_assert(offsetof(Header, type_fields) == 16 && offsetof(Header, header_crc) == 48);
+static_assert(offsetof(Header, group_tag) == 4 && offsetof(Header, packet_number) == 8);
+static_assert(offsetof(Header, type_fields) == 16 && offsetof(Header, from_rank) == 46);
+static_assert(offsetof(Header, header_crc) == 48);
 static_assert(offsetof(Header, payload_crc) == 52 && offsetof(Header, token) == 56);
 
 struct DataFields {
   Big64 op_seq;
-  Big64 total_count;
+  Big48 total_count;
+  Big16 hop;
   Big32 chunk;
   Big32 tag;
-  Big16 count;
-  Big16 hop;
   std::uint8_t datatype;
   std::uint8_t redop;
-  std::array<std::uint8_t, 2> reserved;
+  std::array<std::uint8_t, 4> reserved;
 };
 static_assert(sizeof(DataFields) == kTypeFieldsBytes && alignof(DataFields) == 1);
+static_assert(offsetof(DataFields, total_count) == 8 && offsetof(DataFields, hop) == 14);
 static_assert(offsetof(DataFields, chunk) == 16 && offsetof(DataFields, tag) == 20);
-static_assert(offsetof(DataFields, count) == 24 && offsetof(DataFields, hop) == 26);
-static_assert(offsetof(DataFields, datatype) == 28 && offsetof(DataFields, redop) == 29);
+static_assert(offsetof(DataFields, datatype) == 24 && offsetof(DataFields, redop) == 25);
 
 struct AckFields {
   Big64 credit_chunks;
@@ -86,7 +95,7 @@ struct AckFields {
   Big32 delay_ns;
   Big32 ecn_ce_count;
   std::uint8_t range_count;
-  std::array<std::uint8_t, 7> reserved;
+  std::array<std::uint8_t, 5> reserved;
 };
 static_assert(sizeof(AckFields) == kTypeFieldsBytes && alignof(AckFields) == 1);
 static_assert(offsetof(AckFields, delay_ns) == 16 && offsetof(AckFields, ecn_ce_count) == 20);
@@ -107,19 +116,19 @@ struct Hello {
   Big64 incarnation;
   Big64 table_digest;
   Big32 payload_bytes;
-  Big32 connection_id;
+  std::array<std::uint8_t, 4> reserved0;
   Big16 from_rank;
   Big16 to_rank;
   Big16 nranks;
   Big16 lanes;
   Big64 credit_chunks;
   Big64 posted_op_seq;
-  std::array<std::uint8_t, 8> reserved;
+  std::array<std::uint8_t, 8> reserved1;
 };
 static_assert(sizeof(Hello) == kHelloBodyBytes && alignof(Hello) == 1);
 static_assert(offsetof(Hello, incarnation) == 16 && offsetof(Hello, payload_bytes) == 32);
 static_assert(offsetof(Hello, from_rank) == 40 && offsetof(Hello, credit_chunks) == 48);
-static_assert(offsetof(Hello, reserved) == 64);
+static_assert(offsetof(Hello, reserved1) == 64);
 
 /// Payload of an abort.
 struct Abort {
@@ -154,28 +163,5 @@ static_assert(offsetof(ProgressCheck, origin_rank) == 16);
 
 /// CRC32C of the header's 64 bytes without the field that holds it.
 [[nodiscard]] std::uint32_t header_crc(const std::byte* header) noexcept;
-
-/// What kFlagFromUpstream must be for a type; types that go both ways are told by `both`.
-struct Direction {
-  bool down = false;
-  bool both = false;
-};
-[[nodiscard]] constexpr Direction direction_of(PacketType type) noexcept {
-  switch (type) {
-    case PacketType::kHello:
-    case PacketType::kData:
-    case PacketType::kPing:
-    case PacketType::kProgressCheck:
-      return {.down = true};
-    case PacketType::kHelloAck:
-    case PacketType::kAck:
-      return {};
-    case PacketType::kAbort:
-    case PacketType::kBye:
-    case PacketType::kByeAck:
-      return {.both = true};
-  }
-  return {.both = true};
-}
 
 }  // namespace gradwire::wire::layout

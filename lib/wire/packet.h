@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The chunk protocol, version 1: what one UDP payload holds. doc/protocol.md is the
+/// The chunk protocol, version 2: what one UDP payload holds. doc/protocol.md is the
 /// specification, with byte diagrams; this header follows it. Every packet starts with the same 64
 /// bytes, in network byte order:
 ///
 ///     0  version u8 | type u8 | flags u8 | lane u8
-///     4  connection id u32              the receiver's; 0 in a hello
-///     8  packet number u64              never reused in its number space; those are told apart by
-///                                       the number itself, see kFirstControlNumber
-///    16  32 bytes, by type
+///     4  group tag u32                  group_tag() of the group's id and epoch
+///     8  packet number u64              from 1, never used twice on a link, whatever the type
+///    16  30 bytes, by type
+///    46  from rank u16
 ///    48  integrity, 16 bytes: header CRC32C u32 | payload CRC32C u32 | token u64
 ///    64  payload
 ///
@@ -25,12 +25,10 @@
 
 namespace gradwire::wire {
 
-inline constexpr std::uint8_t kProtocolVersion = 1;
+inline constexpr std::uint8_t kProtocolVersion = 2;
 inline constexpr std::size_t kHeaderBytes = 64;
-/// Numbers of data, pings and acknowledgements start at 1 and stay below; control packets (hello,
-/// hello-ack, abort, bye, bye-ack, progress check) are numbered from here on. decode() refuses the
-/// former elsewhere.
-inline constexpr std::uint64_t kFirstControlNumber = std::uint64_t{1} << 63;
+/// Packet numbers go from 1 to here; decode() refuses others.
+inline constexpr std::uint64_t kLastPacketNumber = std::uint64_t{1} << 62;
 /// Ranges in one acknowledgement: what a 1,280-byte packet could hold is far more than is useful.
 inline constexpr std::size_t kMaxAckRanges = 64;
 
@@ -38,33 +36,38 @@ enum class PacketType : std::uint8_t {
   kHello = 1,     ///< upstream -> downstream, padded to the full packet size
   kHelloAck = 2,  ///< downstream -> upstream, padded likewise
   kData = 3,      ///< down: a chunk; acknowledged
-  kPing = 4,      ///< down: no payload; in the data's number space; acknowledged
-  kAck = 5,       ///< up: ranges, delay, credit; has a number space of its own
+  kPing = 4,      ///< down: no payload; acknowledged
+  kAck = 5,       ///< up: ranges, delay, credit
   kAbort = 6,     ///< both ways, not acknowledged, repeated
   kBye = 7,       ///< both ways: all ops up to `op_seq` are finished here; answered by kByeAck
   kByeAck = 8,
   kProgressCheck = 9,  ///< down, round the whole ring and back to who asks; not acknowledged
 };
 inline constexpr PacketType kLastPacketType = PacketType::kProgressCheck;
-
-/// Flags of any packet.
-inline constexpr std::uint8_t kFlagFromUpstream = 0x01;  ///< sent by the upstream rank (goes down)
+/// Whether a packet of that type makes its receiver send an acknowledgement.
+[[nodiscard]] constexpr bool wants_ack(PacketType type) noexcept {
+  return type == PacketType::kData || type == PacketType::kPing;
+}
 
 struct CommonHeader {
   PacketType type = PacketType::kPing;
-  std::uint8_t flags = 0;
   std::uint8_t lane = 0;
-  std::uint32_t connection_id = 0;
+  std::uint32_t group_tag = 0;
   std::uint64_t packet_number = 0;
-  std::uint64_t token = 0;  ///< of the two ranks' link; follows from the group's table
+  std::uint16_t from_rank = 0;
+  std::uint64_t token = 0;  ///< of the link, from its sender to its receiver; the table gives it
 };
+
+/// What every packet of the group carries, so that its receiver finds the group. Two groups may
+/// have the same one, by chance or since a user looked for it: the token of the link decides then.
+[[nodiscard]] std::uint32_t group_tag(const GroupKey& key) noexcept;
 
 struct DataHeader {
   std::uint64_t op_seq = 0;       ///< first op of a group is 1
-  std::uint64_t total_count = 0;  ///< elements of the whole op
+  std::uint64_t total_count = 0;  ///< elements of the whole op, below 2^48
   std::uint32_t chunk = 0;        ///< chunk index in the op: segment * chunks_per_segment + i
   std::uint32_t tag = 0;          ///< the caller's, equal on every rank
-  std::uint16_t count = 0;        ///< elements in this packet
+  std::uint16_t count = 0;        ///< elements in this packet: as many as its payload has
   std::uint16_t hop = 0;          ///< 0 ... 2(nranks-1)-1
   DataType datatype = DataType::kFloat32;
   RedOp redop = RedOp::kSum;
@@ -80,7 +83,8 @@ struct AckRange {
 struct AckHeader {
   std::uint64_t credit_chunks = 0;  ///< absolute: distinct chunks the peer may have sent so far
   std::uint64_t posted_op_seq = 0;  ///< highest op_seq that the client here has posted
-  std::uint32_t delay_ns = 0;       ///< since the largest packet arrived (saturating)
+  std::uint32_t delay_ns = 0;       ///< since the largest number arrived whose packet wants an
+                                    ///< acknowledgement (saturating)
   std::uint32_t ecn_ce_count = 0;   ///< packets seen with CE, modulo 2^32
   std::uint8_t range_count = 0;     ///< descending, disjoint, not adjacent; the first has the
                                     ///< largest packet number; 0 = nothing received yet
@@ -94,7 +98,6 @@ struct HelloBody {
   std::uint64_t table_digest = 0;  ///< of the group's table: ranks, addresses, payload, lanes
   std::uint32_t features = 0;
   std::uint32_t payload_bytes = 0;  ///< the group's agreed chunk payload
-  std::uint32_t connection_id = 0;  ///< the sender's own, for packets towards it
   std::uint16_t from_rank = 0;
   std::uint16_t to_rank = 0;
   std::uint16_t nranks = 0;
@@ -125,8 +128,8 @@ enum class Drop : std::uint8_t {
   kType,
   kHeaderCrc,
   kPayloadCrc,
-  kMalformed,          ///< a field out of its bounds
-  kUnknownConnection,  ///< no such connection id: also every packet of an old epoch
+  kMalformed,     ///< a field out of its bounds
+  kUnknownGroup,  ///< nobody here has a group of this tag: also every packet of an old epoch
   kDuplicate,
   kReplay,         ///< packet number too old to tell
   kBadChunk,       ///< chunk, hop, count or lane that this rank cannot get
@@ -154,10 +157,17 @@ struct Packet {
   AbortReason abort;
 };
 
-/// Decodes one UDP payload. Checks version, type, header CRC, lengths, enumerations and, for every
-/// type but data, the payload's CRC; fills only the body of the packet's type.
+/// Decodes what says whose a packet is: checks length, version, header CRC and type, and fills
+/// out.common, so that nothing dear is done with a stranger's packet.
 /// @return Drop::kNone, or why the packet is to be dropped (then `out` is unspecified).
+[[nodiscard]] Drop decode_header(std::span<const std::byte> udp_payload, Packet& out) noexcept;
+/// Decodes the rest of a packet whose header decode_header() took: checks lengths, enumerations
+/// and, for every type but data, the payload's CRC; fills only the body of the packet's type.
+[[nodiscard]] Drop decode_body(std::span<const std::byte> udp_payload, Packet& out) noexcept;
+/// Both.
 [[nodiscard]] Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept;
+/// The version byte; 0 if there is none.
+[[nodiscard]] std::uint8_t version_of(std::span<const std::byte> udp_payload) noexcept;
 
 /// @param ahead  memory that the caller reads next, about as much as the payload: a CRC keeps the
 ///               core busy and the memory idle, so it is fetched into the cache meanwhile, where
@@ -175,9 +185,8 @@ struct Packet {
                                           const std::byte* ahead = nullptr) noexcept;
 
 /// Writes the 64 bytes of a data packet's header before a payload of `payload_bytes` bytes whose
-/// CRC32C is `payload_crc`. `common.type` does not matter. Here and below, kFlagFromUpstream is set
-/// by the function for a type that goes one way only; for abort, bye and bye-ack the caller sets
-/// it.
+/// CRC32C is `payload_crc`. `common.type` does not matter. data.count is not written: the payload's
+/// length says it.
 void encode_data(std::span<std::byte, kHeaderBytes> out, const CommonHeader& common,
                  const DataHeader& data, std::uint32_t payload_crc) noexcept;
 

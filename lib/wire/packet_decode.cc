@@ -4,7 +4,6 @@
 
 #include "wire/layout.h"
 #include "wire/packet.h"
-#include "wire/peek.h"
 
 namespace gradwire::wire {
 namespace {
@@ -24,17 +23,8 @@ bool all_zero(const std::array<std::uint8_t, N>& bytes) noexcept {
   return any == 0;
 }
 
-bool flags_fit(PacketType type, std::uint8_t flags) noexcept {
-  if ((flags & ~kFlagFromUpstream) != 0) return false;
-  const layout::Direction direction = layout::direction_of(type);
-  return direction.both || ((flags & kFlagFromUpstream) != 0) == direction.down;
-}
-
-/// What is acknowledged, and acknowledgements, have numbers that a receiver keeps account of.
-bool number_fits(PacketType type, std::uint64_t packet_number) noexcept {
-  if (type != PacketType::kData && type != PacketType::kPing && type != PacketType::kAck)
-    return true;
-  return packet_number != 0 && packet_number < kFirstControlNumber;
+bool number_fits(std::uint64_t packet_number) noexcept {
+  return packet_number != 0 && packet_number <= kLastPacketNumber;
 }
 
 /// A packet must be as long as its fields say: Ethernet's padding is cut off before by IP's length,
@@ -49,18 +39,20 @@ Drop read_data(const layout::Header& header, Packet& out) noexcept {
   DataHeader& data = out.data;
   data.op_seq = fields.op_seq.get();
   data.total_count = fields.total_count.get();
+  data.hop = fields.hop.get();
   data.chunk = fields.chunk.get();
   data.tag = fields.tag.get();
-  data.count = fields.count.get();
-  data.hop = fields.hop.get();
   data.datatype = static_cast<DataType>(fields.datatype);
   data.redop = static_cast<RedOp>(fields.redop);
   if (!is_valid(data.datatype) || !is_valid(data.redop)) return Drop::kMalformed;
   if (!all_zero(fields.reserved) || data.op_seq == 0) return Drop::kMalformed;
-  if (data.count == 0 || data.count > data.total_count) return Drop::kMalformed;
   if (data.hop >= 2 * (kMaxRingRanks - 1)) return Drop::kMalformed;
-  return check_payload_bytes(out.payload.size(),
-                             std::size_t{data.count} * element_bytes(data.datatype));
+  // Its length says how many elements it has: a UDP payload has less than 2^16 bytes.
+  const std::size_t bytes = out.payload.size();
+  if (bytes < element_bytes(data.datatype)) return Drop::kShort;
+  if (bytes % element_bytes(data.datatype) != 0 || bytes > UINT16_MAX) return Drop::kMalformed;
+  data.count = static_cast<std::uint16_t>(bytes / element_bytes(data.datatype));
+  return data.count <= data.total_count ? Drop::kNone : Drop::kMalformed;
 }
 
 Drop read_ack(const layout::Header& header, Packet& out) noexcept {
@@ -95,14 +87,13 @@ Drop read_hello(Packet& out) noexcept {
   body.table_digest = hello.table_digest.get();
   body.features = hello.features.get();
   body.payload_bytes = hello.payload_bytes.get();
-  body.connection_id = hello.connection_id.get();
   body.from_rank = hello.from_rank.get();
   body.to_rank = hello.to_rank.get();
   body.nranks = hello.nranks.get();
   body.lanes = hello.lanes.get();
   body.credit_chunks = hello.credit_chunks.get();
   body.posted_op_seq = hello.posted_op_seq.get();
-  if (!all_zero(hello.reserved)) return Drop::kMalformed;
+  if (!all_zero(hello.reserved0) || !all_zero(hello.reserved1)) return Drop::kMalformed;
   if (body.nranks < 2 || body.nranks > kMaxRingRanks) return Drop::kMalformed;
   if (body.from_rank >= body.nranks || body.to_rank >= body.nranks) return Drop::kMalformed;
   if (body.from_rank == body.to_rank) return Drop::kMalformed;
@@ -215,22 +206,11 @@ Drop read_body(const layout::Header& header, Packet& out) noexcept {
 
 }  // namespace
 
-Addressee addressee_of(std::span<const std::byte> udp_payload) noexcept {
-  Addressee out;
-  if (udp_payload.size() < kHeaderBytes) return out;
-  const auto& header = view<layout::Header>(udp_payload.data());
-  out.is_hello = header.type == static_cast<std::uint8_t>(PacketType::kHello) &&
-                 udp_payload.size() >= kHeaderBytes + sizeof(layout::Hello);
-  if (out.is_hello) {
-    const auto& hello = view<layout::Hello>(udp_payload.data() + kHeaderBytes);
-    out.key = {.group_id = hello.group_id.get(), .epoch = hello.epoch.get()};
-  } else {
-    out.connection_id = header.connection_id.get();
-  }
-  return out;
+std::uint8_t version_of(std::span<const std::byte> udp_payload) noexcept {
+  return udp_payload.empty() ? 0 : std::to_integer<std::uint8_t>(udp_payload[0]);
 }
 
-Drop check_header(std::span<const std::byte> udp_payload) noexcept {
+Drop decode_header(std::span<const std::byte> udp_payload, Packet& out) noexcept {
   if (udp_payload.size() < kHeaderBytes) return Drop::kShort;
   const auto& header = view<layout::Header>(udp_payload.data());
   // The version comes first: another one may have its CRC elsewhere.
@@ -239,29 +219,30 @@ Drop check_header(std::span<const std::byte> udp_payload) noexcept {
   if (header.type < static_cast<std::uint8_t>(PacketType::kHello) ||
       header.type > static_cast<std::uint8_t>(kLastPacketType))
     return Drop::kType;
+  out.common.type = static_cast<PacketType>(header.type);
+  out.common.lane = header.lane;
+  out.common.group_tag = header.group_tag.get();
+  out.common.packet_number = header.packet_number.get();
+  out.common.from_rank = header.from_rank.get();
+  out.common.token = header.token.get();
   return Drop::kNone;
 }
 
-Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept {
-  const Drop why = check_header(udp_payload);
-  if (why != Drop::kNone) return why;
+Drop decode_body(std::span<const std::byte> udp_payload, Packet& out) noexcept {
   const auto& header = view<layout::Header>(udp_payload.data());
-
-  out.common.type = static_cast<PacketType>(header.type);
-  out.common.flags = header.flags;
-  out.common.lane = header.lane;
-  out.common.connection_id = header.connection_id.get();
-  out.common.packet_number = header.packet_number.get();
-  out.common.token = header.token.get();
   out.payload_crc = header.payload_crc.get();
   out.payload = udp_payload.subspan(kHeaderBytes);
-  if (!flags_fit(out.common.type, header.flags) || header.lane >= kMaxLanes ||
-      !number_fits(out.common.type, out.common.packet_number))
+  if (header.flags != 0 || header.lane >= kMaxLanes || !number_fits(out.common.packet_number))
     return Drop::kMalformed;
   // Nothing of a payload is read before its CRC, but for data: the lane checks that one where the
   // payload is in cache anyway, or not at all for a duplicate.
   if (out.common.type != PacketType::kData && !payload_crc_ok(out)) return Drop::kPayloadCrc;
   return read_body(header, out);
+}
+
+Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept {
+  const Drop why = decode_header(udp_payload, out);
+  return why == Drop::kNone ? decode_body(udp_payload, out) : why;
 }
 
 bool payload_crc_ok(const Packet& packet, const std::byte* ahead) noexcept {
@@ -286,8 +267,8 @@ const char* name_of(Drop drop) noexcept {
       return "payload_crc";
     case Drop::kMalformed:
       return "malformed";
-    case Drop::kUnknownConnection:
-      return "unknown_connection";
+    case Drop::kUnknownGroup:
+      return "unknown_group";
     case Drop::kDuplicate:
       return "duplicate";
     case Drop::kReplay:

@@ -3,16 +3,18 @@
 #include <cassert>
 #include <cstring>
 
+#include "base/sip_hash.h"
 #include "wire/layout.h"
 #include "wire/packet.h"
 
 namespace gradwire::wire {
 namespace {
 
-/// The 32 bytes of a type as four words, so that every store is as wide as the loads of the CRC
-/// that follow it at once: narrower ones would each stall until they have left the store buffer.
-/// The layout is that of layout.h, and the golden packets of the tests hold the two together.
-using Words = std::array<std::uint64_t, layout::kTypeFieldsBytes / 8>;
+/// The 30 bytes of a type and the rank as four words, so that every store is as wide as the loads
+/// of the CRC that follow it at once: narrower ones would each stall until they have left the store
+/// buffer. The layout is that of layout.h, and the golden packets of the tests hold the two
+/// together. The lowest 16 bits of the last word are the rank's: zero here.
+using Words = std::array<std::uint64_t, (layout::kTypeFieldsBytes + sizeof(layout::Big16)) / 8>;
 
 void store64(std::byte* at, std::uint64_t value) noexcept {
   layout::Big64 big;
@@ -30,23 +32,18 @@ constexpr std::uint64_t word(std::uint64_t high32, std::uint64_t low32) noexcept
   return high32 << 32 | low32;
 }
 
-std::uint8_t flags_for(PacketType type, std::uint8_t flags) noexcept {
-  const layout::Direction direction = layout::direction_of(type);
-  if (direction.both) return flags;
-  flags = static_cast<std::uint8_t>(flags & ~kFlagFromUpstream);
-  return direction.down ? flags | kFlagFromUpstream : flags;
-}
-
 void write_header(std::byte* out, PacketType type, const CommonHeader& common, const Words& words,
                   std::uint32_t payload_crc) noexcept {
-  assert(common.lane < kMaxLanes);
+  assert(common.lane < kMaxLanes && words.back() << 48 == 0);
+  constexpr std::uint32_t kNoFlags = 0;
   const std::uint32_t kind = std::uint32_t{kProtocolVersion} << 24 |
-                             std::uint32_t{static_cast<std::uint8_t>(type)} << 16 |
-                             std::uint32_t{flags_for(type, common.flags)} << 8 | common.lane;
-  store64(out, word(kind, common.connection_id));
+                             std::uint32_t{static_cast<std::uint8_t>(type)} << 16 | kNoFlags << 8 |
+                             common.lane;
+  store64(out, word(kind, common.group_tag));
   store64(out + offsetof(layout::Header, packet_number), common.packet_number);
-  for (std::size_t i = 0; i < words.size(); ++i)
-    store64(out + offsetof(layout::Header, type_fields) + 8 * i, words[i]);
+  std::byte* const fields = out + offsetof(layout::Header, type_fields);
+  for (std::size_t i = 0; i < words.size() - 1; ++i) store64(fields + 8 * i, words[i]);
+  store64(fields + 8 * (words.size() - 1), words.back() | common.from_rank);
   store32(out + offsetof(layout::Header, payload_crc), payload_crc);
   store64(out + offsetof(layout::Header, token), common.token);
   store32(out + offsetof(layout::Header, header_crc), layout::header_crc(out));
@@ -56,13 +53,19 @@ constexpr Words kNoFields{};
 
 }  // namespace
 
+std::uint32_t group_tag(const GroupKey& key) noexcept {
+  std::array<std::byte, 12> bytes;
+  for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<std::byte>(key.group_id >> 8 * i);
+  for (std::size_t i = 0; i < 4; ++i) bytes[8 + i] = static_cast<std::byte>(key.epoch >> 8 * i);
+  return static_cast<std::uint32_t>(sip_hash({}, bytes) >> 32);
+}
+
 void encode_data(std::span<std::byte, kHeaderBytes> out, const CommonHeader& common,
                  const DataHeader& data, std::uint32_t payload_crc) noexcept {
-  const std::uint32_t count_and_hop = std::uint32_t{data.count} << 16 | data.hop;
-  const std::uint32_t kinds = std::uint32_t{static_cast<std::uint8_t>(data.datatype)} << 24 |
-                              std::uint32_t{static_cast<std::uint8_t>(data.redop)} << 16;
-  const Words words = {data.op_seq, data.total_count, word(data.chunk, data.tag),
-                       word(count_and_hop, kinds)};
+  assert(data.total_count >> 48 == 0);
+  const Words words = {data.op_seq, data.total_count << 16 | data.hop, word(data.chunk, data.tag),
+                       std::uint64_t{static_cast<std::uint8_t>(data.datatype)} << 56 |
+                           std::uint64_t{static_cast<std::uint8_t>(data.redop)} << 48};
   write_header(out.data(), PacketType::kData, common, words, payload_crc);
 }
 
@@ -102,7 +105,6 @@ std::size_t encode_hello(std::span<std::byte> out, PacketType type, CommonHeader
   hello.incarnation.set(body.incarnation);
   hello.table_digest.set(body.table_digest);
   hello.payload_bytes.set(body.payload_bytes);
-  hello.connection_id.set(body.connection_id);
   hello.from_rank.set(body.from_rank);
   hello.to_rank.set(body.to_rank);
   hello.nranks.set(body.nranks);

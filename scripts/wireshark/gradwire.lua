@@ -30,9 +30,8 @@ local f = {
   version = ProtoField.uint8("gradwire.version", "Version"),
   type = ProtoField.uint8("gradwire.type", "Type", base.DEC, TYPES),
   flags = ProtoField.uint8("gradwire.flags", "Flags", base.HEX),
-  down = ProtoField.bool("gradwire.flags.down", "From upstream", 8, nil, 0x01),
   lane = ProtoField.uint8("gradwire.lane", "Lane"),
-  connection = ProtoField.uint32("gradwire.connection", "Connection id", base.HEX),
+  group_tag = ProtoField.uint32("gradwire.group_tag", "Group tag", base.HEX),
   number = ProtoField.uint64("gradwire.number", "Packet number"),
   header_crc = ProtoField.uint32("gradwire.header_crc", "CRC32C of the header", base.HEX),
   payload_crc = ProtoField.uint32("gradwire.payload_crc", "CRC32C of the payload", base.HEX),
@@ -43,7 +42,6 @@ local f = {
   total_count = ProtoField.uint64("gradwire.total_count", "Total count"),
   chunk = ProtoField.uint32("gradwire.chunk", "Chunk"),
   tag = ProtoField.uint32("gradwire.tag", "Tag"),
-  count = ProtoField.uint16("gradwire.count", "Elements in here"),
   hop = ProtoField.uint16("gradwire.hop", "Hop"),
   datatype = ProtoField.uint8("gradwire.datatype", "Datatype", base.DEC, DATATYPES),
   redop = ProtoField.uint8("gradwire.redop", "Redop", base.DEC, REDOPS),
@@ -62,8 +60,6 @@ local f = {
   incarnation = ProtoField.uint64("gradwire.incarnation", "Incarnation", base.HEX),
   digest = ProtoField.uint64("gradwire.table_digest", "Table digest", base.HEX),
   payload_bytes = ProtoField.uint32("gradwire.payload_bytes", "Payload bytes of the group"),
-  own_connection = ProtoField.uint32("gradwire.own_connection", "The sender's connection id",
-                                     base.HEX),
   from_rank = ProtoField.uint16("gradwire.from_rank", "From rank"),
   to_rank = ProtoField.uint16("gradwire.to_rank", "To rank"),
   nranks = ProtoField.uint16("gradwire.nranks", "Ranks"),
@@ -141,19 +137,19 @@ local function header_crc_fits(buffer)
   return crc32c(bytes) == bit.tobit(buffer(48, 4):uint())
 end
 
--- The 32 bytes by type, from byte 16; each returns what stands in the info column.
+-- The 30 bytes by type, from byte 16; each returns what stands in the info column.
 local function data_fields(buffer, tree)
   tree:add(f.op_seq, buffer(16, 8))
-  tree:add(f.total_count, buffer(24, 8))
+  tree:add(f.total_count, buffer(24, 6), buffer(24, 8):uint64():rshift(16))
+  tree:add(f.hop, buffer(30, 2))
   tree:add(f.chunk, buffer(32, 4))
   tree:add(f.tag, buffer(36, 4))
-  tree:add(f.count, buffer(40, 2))
-  tree:add(f.hop, buffer(42, 2))
-  tree:add(f.datatype, buffer(44, 1))
-  tree:add(f.redop, buffer(45, 1))
-  return string.format("op %s chunk %u hop %u, %u of %s %s", tostring(buffer(16, 8):uint64()),
-                       buffer(32, 4):uint(), buffer(42, 2):uint(), buffer(40, 2):uint(),
-                       REDOPS[buffer(45, 1):uint()] or "?", DATATYPES[buffer(44, 1):uint()] or "?")
+  tree:add(f.datatype, buffer(40, 1))
+  tree:add(f.redop, buffer(41, 1))
+  return string.format("op %s chunk %u hop %u, %u bytes of %s %s",
+                       tostring(buffer(16, 8):uint64()), buffer(32, 4):uint(),
+                       buffer(30, 2):uint(), buffer:reported_len() - HEADER_BYTES,
+                       REDOPS[buffer(41, 1):uint()] or "?", DATATYPES[buffer(40, 1):uint()] or "?")
 end
 
 local function ack_fields(buffer, tree)
@@ -190,7 +186,6 @@ local function hello_fields(buffer, tree)
   tree:add(f.incarnation, buffer(p + 16, 8))
   tree:add(f.digest, buffer(p + 24, 8))
   tree:add(f.payload_bytes, buffer(p + 32, 4))
-  tree:add(f.own_connection, buffer(p + 36, 4))
   tree:add(f.from_rank, buffer(p + 40, 2))
   tree:add(f.to_rank, buffer(p + 42, 2))
   tree:add(f.nranks, buffer(p + 44, 2))
@@ -243,10 +238,11 @@ function gradwire.dissector(buffer, pinfo, root)
   local name = TYPES[type] or ("type " .. type)
   tree:add(f.version, buffer(0, 1))
   tree:add(f.type, buffer(1, 1))
-  tree:add(f.flags, buffer(2, 1)):add(f.down, buffer(2, 1))
+  tree:add(f.flags, buffer(2, 1))
   tree:add(f.lane, buffer(3, 1))
-  tree:add(f.connection, buffer(4, 4))
+  tree:add(f.group_tag, buffer(4, 4))
   tree:add(f.number, buffer(8, 8))
+  tree:add(f.from_rank, buffer(46, 2))
   local body = BODIES[type]
   local info = ""
   if body and buffer:len() < HEADER_BYTES + body[1] then
@@ -272,14 +268,13 @@ function gradwire.dissector(buffer, pinfo, root)
       info = info .. " [payload CRC wrong]"
     end
   end
-  local way = bit.band(buffer(2, 1):uint(), 1) == 1 and "down" or "up"
-  pinfo.cols.info = string.format("%s %s lane %u #%s%s", name, way, buffer(3, 1):uint(),
-                                  tostring(buffer(8, 8):uint64()), info)
+  pinfo.cols.info = string.format("%s from rank %u lane %u #%s%s", name, buffer(46, 2):uint(),
+                                  buffer(3, 1):uint(), tostring(buffer(8, 8):uint64()), info)
   return buffer:len()
 end
 
 local function looks_like_ours(buffer, pinfo, root)
-  if buffer:len() < HEADER_BYTES or buffer(0, 1):uint() ~= 1 then return false end
+  if buffer:len() < HEADER_BYTES or buffer(0, 1):uint() ~= 2 then return false end
   if TYPES[buffer(1, 1):uint()] == nil or not header_crc_fits(buffer) then return false end
   gradwire.dissector(buffer, pinfo, root)
   return true

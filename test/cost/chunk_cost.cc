@@ -235,7 +235,7 @@ TEST_CASE("chunks of 8192 bytes cost no more copies") {
   CHECK(within_bounds(cost_of_an_op(false, 8'192)));
 }
 
-// The dearest frame that is dropped: all of its header is right, and nobody knows its connection.
+// The dearest frame that is dropped: all of its header is right, and nobody knows its group.
 TEST_CASE("a flood of foreign frames allocates nothing") {
   TwoRanks ranks;
   REQUIRE(ranks.form());
@@ -247,8 +247,7 @@ TEST_CASE("a flood of foreign frames allocates nothing") {
   addresses.source_port = addresses.destination_port = TwoRanks::kPort;
   std::array<std::byte, 256> packet{};
   wire::CommonHeader common;
-  common.connection_id = 0x40000001;
-  common.flags = wire::kFlagFromUpstream;
+  common.group_tag = 0x40000001;
   common.packet_number = 1;
   const std::size_t bytes = encode_ping(packet, common);
   const auto header = wire::FrameTemplate::make(addresses);
@@ -299,10 +298,10 @@ void forged_hellos_beside(std::uint16_t idle) {
   std::array<std::array<std::byte, 256>, kFloodBurst> packets{};
   for (std::uint32_t i = 0; i < packets.size(); ++i) {
     wire::CommonHeader common;
-    common.flags = wire::kFlagFromUpstream;
-    common.packet_number = wire::kFirstControlNumber;
     wire::HelloBody hello;
     hello.key = {config.key.group_id, i % 2 == 1 ? config.key.epoch : 1'000'000 + i};
+    common.packet_number = 1;
+    common.group_tag = wire::group_tag(hello.key);
     hello.payload_bytes = config.payload_bytes;
     hello.to_rank = 1;
     hello.nranks = 2;
@@ -329,7 +328,7 @@ void forged_hellos_beside(std::uint16_t idle) {
     }
     flooded_round(lane, ranks.now += 20);
   }
-  CHECK(drops(wire::Drop::kUnknownConnection) == kFloodRounds * kFloodBurst / 2);
+  CHECK(drops(wire::Drop::kUnknownGroup) == kFloodRounds * kFloodBurst / 2);
   CHECK(drops(wire::Drop::kPayloadCrc) == kFloodRounds * kFloodBurst / 2);
   ranks.ports().drain();
   ranks.leave_and_check();

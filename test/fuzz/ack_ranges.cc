@@ -36,13 +36,19 @@ class Receiving {
         number = input.u64();
     }
     // What decode() lets through.
-    number = std::clamp<std::uint64_t>(number, 1, wire::kFirstControlNumber - 1);
+    number = std::clamp<std::uint64_t>(number, 1, wire::kLastPacketNumber);
     const Receiver::Verdict verdict = receiver_.check(number);
     const bool accepted = accepted_.contains(number);
     if (verdict == Receiver::Verdict::kNew) FUZZ_CHECK(!accepted);
     if (verdict == Receiver::Verdict::kDuplicate) FUZZ_CHECK(accepted);
     if (verdict == Receiver::Verdict::kNew) {
-      receiver_.accept(now, number, input.pick(2) != 0);
+      const std::uint32_t kind = input.pick(3);
+      if (kind == 2) {
+        receiver_.note(number);
+        ++noted_;
+      } else {
+        receiver_.accept(now, number, kind != 0);
+      }
       accepted_.insert(number);
       newest_ = std::max(newest_, number);
       FUZZ_CHECK(receiver_.check(number) != Receiver::Verdict::kNew);
@@ -50,7 +56,7 @@ class Receiving {
       receiver_.on_duplicate(now);
       FUZZ_CHECK(receiver_.ack_due(now, false));
     }
-    FUZZ_CHECK(receiver_.packets_accepted() == accepted_.size());
+    FUZZ_CHECK(receiver_.packets_accepted() + noted_ == accepted_.size());
   }
 
   /// Every number in it was accepted, and it is one that the codec and a sender take.
@@ -87,27 +93,32 @@ class Receiving {
   Receiver receiver_{ReceiverConfig{}};
   std::set<std::uint64_t> accepted_;
   std::uint64_t newest_ = 0;
+  std::size_t noted_ = 0;  ///< of those that were accepted
 };
 
 class Sending {
  public:
   Sending(std::uint32_t numbers, CongestionKind kind)
-      : sender_(
-            {.max_packets_in_flight = numbers},
-            make_controller({.kind = kind, .max_window_bytes = 32'000, .packet_bytes = 1'000})) {}
+      : sender_({.max_packets_in_flight = numbers},
+                make_controller({.kind = kind, .max_window_bytes = 32'000, .packet_bytes = 1'000}),
+                numbers_) {}
 
   void send(TimeNs now, bool past) {
-    if (past ? !sender_.has_number() : !sender_.can_send(now, kBytes)) return;
-    const std::uint64_t number = sender_.on_sent(now, kBytes, next_);
-    FUZZ_CHECK(number == next_);
-    open_.insert(next_++);
+    if (past ? !sender_.has_room() : !sender_.can_send(now, kBytes)) return;
+    const std::uint64_t next = numbers_.next();
+    const std::uint64_t number = sender_.on_sent(now, kBytes, next);
+    FUZZ_CHECK(number == next);
+    open_.insert(number);
+    sent_.insert(number);
     check();
   }
+  /// A packet that wants no acknowledgement.
+  void send_other() { static_cast<void>(numbers_.take()); }
 
   void acknowledge(Input& input, TimeNs now) {
     wire::AckHeader ack;
     ack.range_count = static_cast<std::uint8_t>(input.pick(6));
-    std::uint64_t at = next_ - 1 + input.pick(2) * input.pick(3);
+    std::uint64_t at = numbers_.next() - 1 + input.pick(2) * input.pick(3);
     for (std::size_t i = 0; i < ack.range_count; ++i) {
       at -= std::min<std::uint64_t>(input.small_or_any() % 64, at);
       ack.ranges[i].last = at;
@@ -130,7 +141,7 @@ class Sending {
       FUZZ_CHECK(sender_.bytes_in_flight() == in_flight);
     }
     for (const Cookie cookie : outcome.acked) {
-      FUZZ_CHECK(cookie >= 1 && cookie < next_ && acked_.insert(cookie).second);
+      FUZZ_CHECK(sent_.contains(cookie) && acked_.insert(cookie).second);
       const bool named = std::any_of(
           ack.ranges.begin(), ack.ranges.begin() + ack.range_count,
           [&](const wire::AckRange& r) { return r.first <= cookie && cookie <= r.last; });
@@ -147,7 +158,7 @@ class Sending {
     FUZZ_CHECK(outcome.acked.empty());
     settle(outcome);
     for (std::uint32_t i = 0; i < outcome.probes; ++i) {
-      FUZZ_CHECK(sender_.has_number());
+      FUZZ_CHECK(sender_.has_room());
       send(now, true);
     }
   }
@@ -163,7 +174,7 @@ class Sending {
 
   void settle(const Outcome& outcome) {
     for (const Cookie cookie : outcome.lost) {
-      FUZZ_CHECK(cookie >= 1 && cookie < next_ && !acked_.contains(cookie));
+      FUZZ_CHECK(sent_.contains(cookie) && !acked_.contains(cookie));
       FUZZ_CHECK(open_.erase(cookie) == 1);
     }
     check();
@@ -175,8 +186,9 @@ class Sending {
     FUZZ_CHECK(sender_.window_bytes() > 0);
   }
 
+  PacketNumbers numbers_;
   Sender sender_;
-  std::uint64_t next_ = 1;
+  std::set<Cookie> sent_;
   std::set<Cookie> open_;   ///< in flight
   std::set<Cookie> acked_;  ///< told once
 };
@@ -207,7 +219,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         for (std::uint32_t n = input.pick(32) + 1; n > 0; --n) sending.send(now, false);
         break;
       case 5:
-        sending.send(now, true);
+        if (input.pick(2) != 0) {
+          sending.send_other();
+        } else {
+          sending.send(now, true);
+        }
         break;
       case 6:
         sending.acknowledge(input, now);

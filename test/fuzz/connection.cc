@@ -12,6 +12,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "collective/shape.h"
@@ -27,14 +28,14 @@ using namespace gradwire;
 using namespace gradwire::fuzz;
 using wire::PacketType;
 
-constexpr std::uint32_t kSenderId = 11;
-constexpr std::uint32_t kReceiverId = 22;
 constexpr std::uint64_t kUpstream = 101;
 constexpr std::uint64_t kDownstream = 102;
-constexpr std::uint64_t kUpstreamToken = 103;
+constexpr std::uint64_t kUpstreamToken = 103;  ///< of packets from there
 constexpr std::uint64_t kDownstreamToken = 104;
 constexpr std::size_t kMaxOpBytes = 4096;
-constexpr std::size_t kTokenAt = 56;  ///< in the header
+constexpr std::size_t kTagAt = 4;  ///< in the header
+constexpr std::size_t kFromRankAt = 46;
+constexpr std::size_t kTokenAt = 56;
 
 rte_mempool* large_pool;
 rte_mempool* small_pool;  // runs dry
@@ -51,19 +52,19 @@ collective::ShardConfig config_from(Input& input) {
   config.lanes = static_cast<std::uint8_t>(1 + input.pick(2));
   config.payload_bytes = 64 * (1 + input.pick(4));
   config.incarnation = 100;
+  // With two ranks both are one.
+  const bool one = config.nranks == 2;
   config.upstream_incarnation = kUpstream;
-  config.downstream_incarnation = kDownstream;
-  config.upstream_token = kUpstreamToken;
-  config.downstream_token = kDownstreamToken;
-  config.sender_connection_id = kSenderId;
-  config.receiver_connection_id = kReceiverId;
+  config.downstream_incarnation = one ? kUpstream : kDownstream;
+  config.upstream_tokens = {203, kUpstreamToken};
+  config.downstream_tokens = {one ? 203u : 204u, one ? kUpstreamToken : kDownstreamToken};
   wire::FrameAddresses addresses;
   addresses.source_ip = ip(1);
   addresses.destination_ip = ip(2);
   config.to_downstream = *wire::FrameTemplate::make(addresses);
   addresses.destination_ip = ip(3);
   config.to_upstream = *wire::FrameTemplate::make(addresses);
-  config.downstream_ip = ip(2);
+  config.downstream_ip = ip(one ? 3 : 2);
   config.upstream_ip = ip(3);
   const std::uint8_t room = input.u8();
   config.packet_pool = (room & 1) != 0 ? small_pool : large_pool;
@@ -214,11 +215,16 @@ class Run {
   wire::CommonHeader common(bool down) {
     wire::CommonHeader header;
     header.lane = config_.lane;
-    header.flags = down ? wire::kFlagFromUpstream : std::uint8_t{0};
-    header.connection_id = down ? kReceiverId : kSenderId;
-    header.packet_number = wire::kFirstControlNumber | ++control_number_;
-    header.token = down ? kUpstreamToken : kDownstreamToken;
+    header.group_tag = wire::group_tag(config_.key);
+    header.from_rank = rank_of(down);
+    header.packet_number = number();
+    header.token = (down ? config_.upstream_tokens : config_.downstream_tokens).from;
     return header;
+  }
+  /// The neighbour that sends down, or up.
+  std::uint16_t rank_of(bool down) const {
+    return down ? collective::upstream_rank(config_.rank, config_.nranks)
+                : collective::downstream_rank(config_.rank, config_.nranks);
   }
 
   /// Into an mbuf and through the codec, as the lane does it.
@@ -230,13 +236,14 @@ class Run {
     FUZZ_CHECK(room != nullptr);
     std::memcpy(room, packet.data(), packet.size());
     const wire::Drop why = wire::decode({room, packet.size()}, decoded_);
-    const bool from_upstream = (decoded_.common.flags & wire::kFlagFromUpstream) != 0;
     if (why != wire::Drop::kNone) {
       rte_pktmbuf_free(frame);
       return;
     }
     last_.assign(packet.begin(), packet.end());
-    shard_->on_packet(frame, decoded_, ip(from_upstream ? 3 : 2), false, now_);
+    const bool from_upstream = decoded_.common.from_rank == rank_of(true);
+    const auto from = shard_->source_of(decoded_.common, ip(from_upstream ? 3 : 2));
+    shard_->on_packet(frame, decoded_, from, false, now_);
   }
 
   void hello(PacketType type, std::uint8_t change) {
@@ -244,10 +251,9 @@ class Run {
     const std::uint16_t n = config_.nranks;
     wire::HelloBody body;
     body.key = config_.key;
-    body.incarnation = down ? kUpstream : kDownstream;
+    body.incarnation = down ? config_.upstream_incarnation : config_.downstream_incarnation;
     body.payload_bytes = config_.payload_bytes;
-    body.connection_id = down ? 33 : 44;
-    body.from_rank = static_cast<std::uint16_t>((config_.rank + (down ? n - 1 : 1)) % n);
+    body.from_rank = rank_of(down);
     body.to_rank = config_.rank;
     body.nranks = n;
     body.lanes = config_.lanes;
@@ -262,17 +268,16 @@ class Run {
     deliver({out.data(), bytes});
   }
 
-  std::uint64_t data_number() {
+  std::uint64_t number() {
     switch (input_.pick(8)) {
       case 0:
-        return std::max<std::uint64_t>(
-            data_number_ - std::min<std::uint64_t>(input_.u8(), data_number_), 1);
+        return std::max<std::uint64_t>(number_ - std::min<std::uint64_t>(input_.u8(), number_), 1);
       case 1:
-        return data_number_ += 1 + input_.u8();
+        return number_ += 1 + input_.u8();
       case 2:
-        return 1 + input_.u64() % (wire::kFirstControlNumber - 1);
+        return 1 + input_.u64() % wire::kLastPacketNumber;
       default:
-        return ++data_number_;
+        return ++number_;
     }
   }
 
@@ -281,8 +286,7 @@ class Run {
     std::array<std::byte, wire::kHeaderBytes + 1024> out{};
     const std::span<std::byte> payload(out.data() + wire::kHeaderBytes, bytes);
     std::fill(payload.begin(), payload.end(), static_cast<std::byte>(input_.u8()));
-    wire::CommonHeader head = common(true);
-    head.packet_number = data_number();
+    const wire::CommonHeader head = common(true);
     encode_data(std::span<std::byte, wire::kHeaderBytes>(out.data(), wire::kHeaderBytes), head,
                 header, wire::crc32c(payload) + (input_.pick(32) == 31 ? 1 : 0));
     deliver({out.data(), wire::kHeaderBytes + bytes});
@@ -314,7 +318,7 @@ class Run {
     header.op_seq = input_.small_or_any();
     shape_of(header.op_seq, header);
     const std::uint8_t change = input_.u8();
-    if ((change & 1) != 0) header.total_count = input_.u64();
+    if ((change & 1) != 0) header.total_count = input_.u64() >> 16;
     if ((change & 2) != 0) header.datatype = static_cast<DataType>(input_.pick(kDataTypeCount + 1));
     if ((change & 4) != 0) header.redop = static_cast<RedOp>(input_.pick(kRedOpCount + 1));
     if ((change & 8) != 0) header.tag = input_.u32();
@@ -327,16 +331,12 @@ class Run {
 
   void ping() {
     std::array<std::byte, wire::kHeaderBytes> out{};
-    wire::CommonHeader head = common(true);
-    head.packet_number = data_number();
-    deliver({out.data(), encode_ping(out, head)});
+    deliver({out.data(), encode_ping(out, common(true))});
   }
 
   void acknowledge(const wire::AckHeader& ack) {
     std::array<std::byte, 1280> out{};
-    wire::CommonHeader head = common(false);
-    head.packet_number = ++ack_number_;
-    deliver({out.data(), encode_ack(out, head, ack)});
+    deliver({out.data(), encode_ack(out, common(false), ack)});
   }
   void acknowledge_all() {
     wire::AckHeader ack;
@@ -396,8 +396,12 @@ class Run {
     // A packet without a token gets the right one: what is behind that check is to be reached.
     const auto token = std::span(packet).subspan(kTokenAt, 8);
     if (std::ranges::count(token, std::byte{}) == 8) {
-      const bool down = (packet[2] & std::byte{wire::kFlagFromUpstream}) != std::byte{};
+      const bool down = packet[kFromRankAt + 1] == static_cast<std::byte>(rank_of(true));
       token.back() = static_cast<std::byte>(down ? kUpstreamToken : kDownstreamToken);
+      const std::uint32_t tag = wire::group_tag(config_.key);
+      for (std::size_t i = 0; i < 4; ++i) {
+        packet[kTagAt + i] = static_cast<std::byte>(tag >> (24 - 8 * i));
+      }
     }
     repair_packet({packet.data(), bytes.size()});
     deliver({packet.data(), bytes.size()});
@@ -472,13 +476,17 @@ class Run {
                                            rte_pktmbuf_data_len(frame));
     FUZZ_CHECK(wire::parse_frame(bytes, view) == wire::Drop::kNone);
     FUZZ_CHECK(wire::decode(view.payload, decoded_) == wire::Drop::kNone);
-    FUZZ_CHECK(((decoded_.common.flags & wire::kFlagFromUpstream) != 0) == down);
-    const bool numbered =
-        decoded_.common.type == PacketType::kData || decoded_.common.type == PacketType::kPing;
-    if (numbered) {
+    const wire::CommonHeader& header = decoded_.common;
+    FUZZ_CHECK(header.from_rank == config_.rank);
+    FUZZ_CHECK(header.group_tag == wire::group_tag(config_.key));
+    FUZZ_CHECK(header.token == (down ? config_.downstream_tokens : config_.upstream_tokens).to);
+    // None is used twice on a link, whatever the type. Two boxes of one link go out in turn.
+    const std::size_t link = down || config_.nranks == 2 ? 0 : 1;
+    FUZZ_CHECK(numbers_sent_[link].insert(header.packet_number).second);
+    if (wire::wants_ack(header.type)) {
       FUZZ_CHECK(wire::payload_crc_ok(decoded_));
-      FUZZ_CHECK(decoded_.common.packet_number > largest_sent_);
-      largest_sent_ = decoded_.common.packet_number;
+      FUZZ_CHECK(header.packet_number > largest_sent_);
+      largest_sent_ = header.packet_number;
     }
     held_.push_back(frame);  // as a driver does, for a while
   }
@@ -495,10 +503,9 @@ class Run {
   std::deque<rte_mbuf*> held_;
   std::vector<std::byte> last_;
   TimeNs now_ = 1'000'000'000;
-  std::uint64_t control_number_ = 0;
-  std::uint64_t data_number_ = 0;
-  std::uint64_t ack_number_ = 0;
+  std::uint64_t number_ = 0;
   std::uint64_t largest_sent_ = 0;
+  std::array<std::set<std::uint64_t>, 2> numbers_sent_;
   std::uint64_t credit_ = 0;
   bool closed_ = false;
 };

@@ -60,8 +60,7 @@ class Pair {
       config.payload_bytes = 128;
       config.incarnation = 100u + rank;
       config.upstream_incarnation = config.downstream_incarnation = 101u - rank;
-      config.sender_connection_id = 10u + rank;
-      config.receiver_connection_id = 20u + rank;
+      config.upstream_tokens = config.downstream_tokens = {10u + rank, 11u - rank};
       wire::FrameAddresses addresses;
       addresses.source_ip = {.family = 4, .bytes = {10, 0, 0, static_cast<std::uint8_t>(rank)}};
       addresses.destination_ip = {.family = 4,
@@ -119,7 +118,8 @@ class Pair {
     FUZZ_CHECK(wire::parse_frame({rte_pktmbuf_mtod(copy, const std::byte*), copy->data_len},
                                  view) == wire::Drop::kNone);
     FUZZ_CHECK(wire::decode(view.payload, *packet) == wire::Drop::kNone);
-    shards_[to]->on_packet(copy, *packet, view.source_ip, false, now_);
+    const auto from = shards_[to]->source_of(packet->common, view.source_ip);
+    shards_[to]->on_packet(copy, *packet, from, false, now_);
   }
   std::array<std::unique_ptr<collective::Shard>, 2> shards_;
   std::array<std::array<std::byte, 400>, 2> memory_{};

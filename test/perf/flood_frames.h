@@ -33,8 +33,8 @@ struct FloodKind {
   wire::Drop drop = wire::Drop::kNone;
 };
 inline constexpr std::array<FloodKind, 7> kFloodKinds = {{
-    {"data", "a chunk, header right to its CRC, of no connection", wire::Drop::kUnknownConnection},
-    {"hello", "a hello, right to both CRCs, of no group", wire::Drop::kUnknownConnection},
+    {"data", "a chunk, header right to its CRC, of no group here", wire::Drop::kUnknownGroup},
+    {"hello", "a hello, right to both CRCs, of no group here", wire::Drop::kUnknownGroup},
     {"garbage", "another protocol to the lane's UDP port", wire::Drop::kVersion},
     {"port", "another UDP port", wire::Drop::kForeign},
     {"mac", "another MAC address", wire::Drop::kForeign},
@@ -108,15 +108,14 @@ inline std::optional<std::vector<std::byte>> flood_frame(std::string_view kind,
     return frame;
   }
   wire::CommonHeader common;
-  common.connection_id = 0x40000001;
-  common.flags = wire::kFlagFromUpstream;
+  common.group_tag = 0x40000001;
   common.packet_number = 1;
   if (kind == "data") {
     if (payload.size() < wire::kHeaderBytes + 4) return std::nullopt;
     const std::size_t count = (payload.size() - wire::kHeaderBytes) / 4;
     wire::DataHeader data;
     data.op_seq = 1;
-    data.total_count = data.count = static_cast<std::uint16_t>(count);
+    data.total_count = count;
     header->write(frame.data(), wire::kHeaderBytes + 4 * count);
     wire::encode_data(payload.first<wire::kHeaderBytes>(), common, data, 0);
   } else if (kind == "hello") {
@@ -126,8 +125,7 @@ inline std::optional<std::vector<std::byte>> flood_frame(std::string_view kind,
     hello.to_rank = 1;
     hello.nranks = 2;
     hello.lanes = 1;
-    common.connection_id = 0;
-    common.packet_number = wire::kFirstControlNumber;
+    common.group_tag = wire::group_tag(hello.key);
     if (wire::encode_hello(payload, wire::PacketType::kHello, common, hello, payload.size()) !=
         payload.size()) {
       return std::nullopt;

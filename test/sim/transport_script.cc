@@ -68,7 +68,7 @@ class Story {
 
   Sender& sender() {
     if (!sender_) {
-      sender_ = std::make_unique<Sender>(SenderConfig{}, make_static_controller(window_));
+      sender_ = std::make_unique<Sender>(SenderConfig{}, make_static_controller(window_), numbers_);
     }
     return *sender_;
   }
@@ -89,6 +89,9 @@ class Story {
         if (!past && !sender().can_send(now_, kBytes)) throw std::runtime_error("may not send");
         last_ = sender().on_sent(now_, kBytes, last_ + 1);
       }
+    } else if (what == "unacknowledged") {
+      // Packets of the same link that want no acknowledgement.
+      for (std::uint64_t i = std::stoull(words.at(0)); i > 0; --i) last_ = numbers_.take();
     } else if (what == "ack") {
       ack(words);
     } else if (what == "timer") {
@@ -99,7 +102,9 @@ class Story {
       sender().forget_all();
     } else if (what == "receive") {
       const std::uint64_t number = std::stoull(words.at(0));
-      if (receiver_.check(number) == Receiver::Verdict::kNew) {
+      if (words.size() > 1 && words[1] == "unacknowledged") {
+        receiver_.note(number);
+      } else if (receiver_.check(number) == Receiver::Verdict::kNew) {
         receiver_.accept(now_, number, words.size() > 1);
       } else {
         receiver_.on_duplicate(now_);
@@ -170,6 +175,7 @@ class Story {
   }
 
   std::uint64_t window_ = 1'000'000;
+  PacketNumbers numbers_;
   std::unique_ptr<Sender> sender_;
   Receiver receiver_{ReceiverConfig{}};
   TimeNs now_ = 0;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include "collective/shape_ring.h"
 #include "collective/shard.h"
 #include "wire/packet.h"
 
@@ -44,10 +45,11 @@ class Forger {
   /// @param wrong  bits of the token that are not the link's.
   Forger(collective::Shard& shard, bool down, std::uint64_t wrong) : shard_(shard), down_(down) {
     const collective::ShardConfig& config = shard.config();
-    common_.flags = down ? wire::kFlagFromUpstream : std::uint8_t{0};
     common_.lane = config.lane;
-    common_.connection_id = down ? config.receiver_connection_id : config.sender_connection_id;
-    common_.token = (down ? config.upstream_token : config.downstream_token) ^ wrong;
+    common_.group_tag = wire::group_tag(config.key);
+    common_.from_rank = down ? collective::upstream_rank(config.rank, config.nranks)
+                             : collective::downstream_rank(config.rank, config.nranks);
+    common_.token = (down ? config.upstream_tokens : config.downstream_tokens).from ^ wrong;
   }
   void send(wire::PacketType type, TimeNs now) {
     const collective::ShardConfig& config = shard_.config();
@@ -59,14 +61,17 @@ class Forger {
     REQUIRE(bytes > 0);
     wire::Packet packet;
     REQUIRE(wire::decode({room, bytes}, packet) == wire::Drop::kNone);
-    shard_.on_packet(frame, packet, down_ ? config.upstream_ip : config.downstream_ip, false, now);
+    const bool from_upstream = down_ || config.nranks == 2;
+    const auto from =
+        shard_.source_of(packet.common, from_upstream ? config.upstream_ip : config.downstream_ip);
+    shard_.on_packet(frame, packet, from, false, now);
   }
 
  private:
   std::size_t write(wire::PacketType type, std::span<std::byte> out) {
     const collective::ShardConfig& config = shard_.config();
     const std::uint16_t n = config.nranks;
-    common_.packet_number = wire::kFirstControlNumber + 7;
+    common_.packet_number = wire::wants_ack(type) ? 1'000 : 1;
     switch (type) {
       case wire::PacketType::kHello:
       case wire::PacketType::kHelloAck: {
@@ -75,8 +80,7 @@ class Forger {
         body.incarnation = down_ ? config.upstream_incarnation : config.downstream_incarnation;
         body.table_digest = config.table_digest;
         body.payload_bytes = config.payload_bytes;
-        body.connection_id = 0xbad;
-        body.from_rank = static_cast<std::uint16_t>((config.rank + (down_ ? n - 1 : 1)) % n);
+        body.from_rank = common_.from_rank;
         body.to_rank = config.rank;
         body.nranks = n;
         body.lanes = config.lanes;
@@ -84,16 +88,13 @@ class Forger {
         return wire::encode_hello(out, type, common_, body, 320);
       }
       case wire::PacketType::kData: {
-        common_.packet_number = 1'000;
-        const wire::DataHeader data{.op_seq = 1, .total_count = 1, .tag = 66, .count = 1};
+        const wire::DataHeader data{.op_seq = 1, .total_count = 1, .tag = 66};
         wire::encode_data(out.first<wire::kHeaderBytes>(), common_, data, 0);
         return wire::kHeaderBytes + 4;
       }
       case wire::PacketType::kPing:
-        common_.packet_number = 1'000;
         return wire::encode_ping(out, common_);
       case wire::PacketType::kAck: {
-        common_.packet_number = 1'000;
         wire::AckHeader ack{.credit_chunks = 1u << 20, .posted_op_seq = 99, .range_count = 1};
         ack.ranges[0] = {1, 1};
         return wire::encode_ack(out, common_, ack);

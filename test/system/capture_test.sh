@@ -33,7 +33,7 @@ expect_ended "it ends" capture
 cat "$run_dir/capture.out"
 
 fields=()
-for field in type flags.down lane number op_seq chunk hop count datatype redop from_rank to_rank \
+for field in type lane number group_tag op_seq chunk hop datatype redop from_rank to_rank \
   nranks range.last completed_op_seq; do
   fields+=(-e "gradwire.$field")
 done

@@ -33,7 +33,7 @@ read_capture() {
   tshark -X "lua_script:$dissector" -r "$1" "${@:2}" 2>"$run_dir/tshark.err"
 }
 fields=()
-for field in type flags.down lane number op_seq chunk hop count datatype redop from_rank to_rank \
+for field in type lane number group_tag op_seq chunk hop datatype redop from_rank to_rank \
   nranks range.last completed_op_seq; do
   fields+=(-e "gradwire.$field")
 done
@@ -47,7 +47,7 @@ expect "every packet is what doc/protocol.md says" \
   "$python" "$repo_root/test/system/dissector.py" "$run_dir/fields"
 read_capture "$run_dir/gradwire.pcapng" >"$run_dir/lines"
 expect_text "the info column says what it is" \
-  'gradwire .*data down lane 0 #[0-9]+: op [0-9]+ chunk [0-9]+ hop 0, [0-9]+ of sum fp32' \
+  'gradwire .*data from rank [01] lane 0 #[0-9]+: op 1 chunk [0-9]+ hop 0, [0-9]+ bytes of sum' \
   "$run_dir/lines"
 
 # One payload byte of a data packet is changed: its CRC says so.

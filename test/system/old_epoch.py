@@ -3,7 +3,7 @@
 """old_epoch.py --group ID --epoch N [--hold] SOCKET...: a ring under that epoch. With --hold it
 sums until daemon 0 holds packets back, says "holding", and goes on until it is told of an error.
 Without, it sums until what daemon 0 held back was let go, and compares what daemon 0 dropped as of
-an unknown connection with what it had held: packets of the old epoch, every one."""
+an unknown group with what it had held: packets of the old epoch, every one."""
 
 import argparse
 import sys
@@ -25,9 +25,9 @@ def held(socket):
 
 
 def unknown(socket):
-    """Packets dropped because no connection is theirs."""
+    """Packets dropped because no group here is theirs."""
     lanes = gradwire.daemon_status(socket)["lanes"]
-    return sum(lane["counters"]["drops"]["unknown_connection"] for lane in lanes)
+    return sum(lane["counters"]["drops"]["unknown_group"] for lane in lanes)
 
 
 def sum_once(ring, generator):

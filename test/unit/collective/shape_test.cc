@@ -40,9 +40,9 @@ TEST_CASE("the shape follows from ranks, members and bytes") {
   CHECK(shape(2, 1, kExchangeBytes + 1) == Shape::kRing);
   CHECK(shape(2, 2, 4) == Shape::kRing);
   CHECK(shape(3, 1, 4) == Shape::kRing);
-  CHECK_FALSE(rules_of(Shape::kLocal).sends);
-  CHECK(rules_of(Shape::kExchange).folds_over_own);
-  CHECK_FALSE(rules_of(Shape::kRing).folds_over_own);
+  CHECK_FALSE(rules_of(Shape::kLocal, 1).sends);
+  CHECK(rules_of(Shape::kExchange, 2).folds_over_own);
+  CHECK_FALSE(rules_of(Shape::kRing, 3).folds_over_own);
 }
 
 TEST_CASE("a plan counts what its shape sends to a rank, and all ranks start all chunks") {
@@ -81,11 +81,15 @@ TEST_CASE("an op of one rank is folded here, each chunk once") {
   }
 }
 
-TEST_CASE("a group of one rank has no links, any other two, to its neighbours") {
+TEST_CASE("a rank has a link to each other rank that is a neighbour") {
   CHECK(link_count(1) == 0);
-  CHECK(link_count(2) == kMostLinks);
+  CHECK(link_count(2) == 1);
+  CHECK(link_count(3) == 2);
+  CHECK(link_count(1024) == 2);
   CHECK(downstream_rank(3, 4) == 0);
   CHECK(upstream_rank(0, 4) == 3);
-  CHECK(link_of(wire::kFlagFromUpstream) == kUpstream);
-  CHECK(link_of(0) == kDownstream);
+  for (const Shape shape : {Shape::kExchange, Shape::kRing}) {
+    CHECK(rules_of(shape, 2).to == rules_of(shape, 2).from);
+  }
+  CHECK(rules_of(Shape::kRing, 3).to != rules_of(Shape::kRing, 3).from);
 }

@@ -145,8 +145,11 @@ TEST_CASE("the links' tokens follow from the table, and every user's processes g
   daemon.join(1, join_body(0, table_of(3)));
   const PlanRequest& plan = daemon.lanes.plan_requests.at(0);
   const GroupKey key = {0xfeed, 1};
-  CHECK(plan.downstream_token == link_token(key, 0, table_of(3)));
-  CHECK(plan.upstream_token == link_token(key, 2, table_of(3)));
+  REQUIRE(plan.tokens.size() == plan.lanes);
+  CHECK(plan.tokens[0].downstream.to == link_token(key, 0, 0, 1, table_of(3)));
+  CHECK(plan.tokens[0].downstream.from == link_token(key, 0, 1, 0, table_of(3)));
+  CHECK(plan.tokens[0].upstream.to == link_token(key, 0, 0, 2, table_of(3)));
+  CHECK(plan.tokens[0].upstream.from == link_token(key, 0, 2, 0, table_of(3)));
   std::set<std::uint32_t> secrets;
   for (const uid_t uid : {500, 501, 500}) {
     daemon.send(1, ipc::MessageType::kDescribe, {}, uid);

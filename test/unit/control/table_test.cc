@@ -113,24 +113,50 @@ TEST_CASE("this daemon must stand at its own rank, unchanged") {
   refused(join_body(0, table), ErrorCode::kPermission, "made for another user");
 }
 
-TEST_CASE("a link's token is one to both ends, and follows from what only a table's readers know") {
+TEST_CASE("each link has its own token, and it follows from what only a table's readers know") {
   const auto table = table_of(3);
   const GroupKey key = {1, 2};
   std::set<std::uint64_t> seen;
   const auto fresh = [&](std::uint64_t token) { CHECK(seen.insert(token).second); };
-  for (const std::uint16_t upstream : {0, 1, 2}) fresh(link_token(key, upstream, table));
-  CHECK(link_token(key, 0, table) == link_token(key, 0, table_of(3)));
-  fresh(link_token({2, 2}, 0, table));
-  fresh(link_token({1, 3}, 0, table));
+  for (const std::uint16_t from : {0, 1, 2}) {
+    for (const std::uint16_t to : {0, 1, 2}) {
+      for (const std::uint8_t lane : {0, 1}) {
+        if (from != to) fresh(link_token(key, lane, from, to, table));
+      }
+    }
+  }
+  CHECK(link_token(key, 0, 0, 1, table) == link_token(key, 0, 0, 1, table_of(3)));
+  fresh(link_token({2, 2}, 0, 0, 1, table));
+  fresh(link_token({1, 3}, 0, 0, 1, table));
   auto changed = table;
   changed[1].secret ^= 1;
-  fresh(link_token(key, 0, changed));
-  fresh(link_token(key, 1, changed));
+  fresh(link_token(key, 0, 0, 1, changed));
+  fresh(link_token(key, 0, 1, 2, changed));
+  // A daemon that was started again has other links.
+  auto restarted = table;
+  restarted[1].incarnation ^= 1;
+  fresh(link_token(key, 0, 0, 1, restarted));
+  fresh(link_token(key, 0, 1, 0, restarted));
   // A rank that neither end is changes nothing: the two hear each other say what differs.
-  CHECK(link_token(key, 2, changed) == link_token(key, 2, table));
-  // Two ranks have two links, and they differ.
-  const auto two = table_of(2);
-  CHECK(link_token(key, 0, two) != link_token(key, 1, two));
+  CHECK(link_token(key, 0, 2, 0, changed) == link_token(key, 0, 2, 0, table));
+}
+
+TEST_CASE("what one rank sends is what the other expects, on every lane") {
+  const GroupKey key = {1, 2};
+  for (const std::uint16_t nranks : {2, 3}) {
+    const auto table = table_of(nranks);
+    for (std::uint16_t rank = 0; rank < nranks; ++rank) {
+      const auto next = static_cast<std::uint16_t>((rank + 1) % nranks);
+      const auto here = neighbour_tokens(key, 2, rank, table);
+      const auto there = neighbour_tokens(key, 2, next, table);
+      REQUIRE(here.size() == 2);
+      for (std::size_t lane = 0; lane < 2; ++lane) {
+        CHECK(here[lane].downstream.to == there[lane].upstream.from);
+        CHECK(here[lane].downstream.from == there[lane].upstream.to);
+        CHECK((here[lane].downstream == here[lane].upstream) == (nranks == 2));
+      }
+    }
+  }
 }
 
 TEST_CASE("a secret is one user's") {

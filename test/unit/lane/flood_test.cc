@@ -52,12 +52,11 @@ struct Flooded {
     return frame;
   }
 
-  Frame packet(wire::PacketType type, std::uint32_t id) {
+  Frame packet(wire::PacketType type, std::uint32_t tag) {
     std::vector<std::byte> out(512);
     wire::CommonHeader common;
-    common.connection_id = id;
-    common.flags = wire::kFlagFromUpstream;
-    common.packet_number = wire::kFirstControlNumber;
+    common.group_tag = tag;
+    common.packet_number = 1;
     std::size_t bytes = 0;
     if (type == wire::PacketType::kHello) {
       wire::HelloBody hello;
@@ -73,7 +72,6 @@ struct Flooded {
     } else if (type == wire::PacketType::kBye) {
       bytes = encode_bye(out, type, common, {});
     } else {
-      common.packet_number = 1;
       bytes = encode_ping(out, common);
     }
     return udp(std::span(out).first(bytes));
@@ -115,7 +113,7 @@ struct Flooded {
 TEST_CASE("a flood of foreign frames is counted by reason, and none is answered") {
   Flooded host;
   REQUIRE(host.ranks.form());
-  const std::uint32_t id = host.ranks.rank(1).plan.shards[0].shard->config().receiver_connection_id;
+  const std::uint32_t tag = wire::group_tag(host.ranks.rank(1).plan.shards[0].shard->config().key);
   struct Kind {
     const char* name;
     Frame frame;
@@ -139,15 +137,15 @@ TEST_CASE("a flood of foreign frames is counted by reason, and none is answered"
       {"another port", host.udp(garbage, 53), wire::Drop::kForeign},
       {"another address", host.udp(garbage, TwoRanks::kPort, "10.0.0.99"), wire::Drop::kForeign},
       {"a hello of no group here", host.packet(wire::PacketType::kHello, 0),
-       wire::Drop::kUnknownConnection},
-      {"a ping of no connection", host.packet(wire::PacketType::kPing, id ^ 0x40000000),
-       wire::Drop::kUnknownConnection},
+       wire::Drop::kUnknownGroup},
+      {"a ping of no group here", host.packet(wire::PacketType::kPing, tag ^ 0x40000000),
+       wire::Drop::kUnknownGroup},
       {"a damaged packet", damaged, wire::Drop::kHeaderCrc},
-      {"a connection's, from elsewhere", host.packet(wire::PacketType::kPing, id),
+      {"a group's, from elsewhere", host.packet(wire::PacketType::kPing, tag), wire::Drop::kForeign,
+       true},
+      {"an abort of a group, from elsewhere", host.packet(wire::PacketType::kAbort, tag),
        wire::Drop::kForeign, true},
-      {"an abort of a connection, from elsewhere", host.packet(wire::PacketType::kAbort, id),
-       wire::Drop::kForeign, true},
-      {"a bye of a connection, from elsewhere", host.packet(wire::PacketType::kBye, id),
+      {"a bye of a group, from elsewhere", host.packet(wire::PacketType::kBye, tag),
        wire::Drop::kForeign, true},
       {"TCP", tcp, wire::Drop::kForeign},
       {"ARP for another", arp, wire::Drop::kForeign},

@@ -94,8 +94,8 @@ void inject(TwoRanks& ranks, const std::vector<std::byte>& frame, std::size_t se
   REQUIRE(rte_ring_enqueue(ranks.ports().to_b(), head) == 0);
 }
 
-/// A UDP frame to rank 1 with a ping for connection `id` in it.
-std::vector<std::byte> ping_frame(TwoRanks& ranks, std::uint32_t id,
+/// A UDP frame to rank 1 with a ping from rank 0 for the group of that tag in it.
+std::vector<std::byte> ping_frame(TwoRanks& ranks, std::uint32_t tag,
                                   std::uint16_t udp_port = TwoRanks::kPort,
                                   const char* destination = "10.0.0.2", std::uint64_t token = 0,
                                   const char* source = "10.0.0.1") {
@@ -110,10 +110,9 @@ std::vector<std::byte> ping_frame(TwoRanks& ranks, std::uint32_t id,
   std::vector<std::byte> frame(header->bytes() + wire::kHeaderBytes);
   header->write(frame.data(), wire::kHeaderBytes);
   wire::CommonHeader common;
-  common.connection_id = id;
+  common.group_tag = tag;
   common.packet_number = 1;
   common.token = token;
-  common.flags = wire::kFlagFromUpstream;
   REQUIRE(wire::encode_ping({frame.data() + header->bytes(), wire::kHeaderBytes}, common) ==
           wire::kHeaderBytes);
   return frame;
@@ -431,13 +430,12 @@ TEST_CASE("foreign frames are counted by reason and change nothing") {
     ranks.round();
     return drops(ranks, 1, why) - before == 1;
   };
-  const std::uint32_t id = ranks.rank(1).plan.shards[0].shard->config().receiver_connection_id;
+  const std::uint32_t id = wire::group_tag(ranks.rank(1).plan.shards[0].shard->config().key);
   CHECK(dropped(std::vector<std::byte>(6), wire::Drop::kShort));
   CHECK(dropped(std::vector<std::byte>(60), wire::Drop::kForeign));
   CHECK(dropped(ping_frame(ranks, id, TwoRanks::kPort + 1), wire::Drop::kForeign));
   CHECK(dropped(ping_frame(ranks, id, TwoRanks::kPort, "10.0.0.9"), wire::Drop::kForeign));
-  CHECK(dropped(ping_frame(ranks, 0), wire::Drop::kUnknownConnection));
-  CHECK(dropped(ping_frame(ranks, id ^ 0x80000000), wire::Drop::kUnknownConnection));
+  CHECK(dropped(ping_frame(ranks, id ^ 0x80000000), wire::Drop::kUnknownGroup));
   auto other_mac = ping_frame(ranks, id);
   other_mac[0] = std::byte{2};
   other_mac[5] = std::byte{9};
@@ -455,13 +453,37 @@ TEST_CASE("foreign frames are counted by reason and change nothing") {
   ranks.leave_and_check();
 }
 
+TEST_CASE("a lane keeps which version a neighbour speaks that a group waits for") {
+  TwoRanks ranks;
+  // Rank 0 is of another release: it sends what it sends, and takes no hello.
+  ranks.add_client_and_group(1);
+  for (int i = 0; i < 20; ++i) ranks.round();
+  auto older = ping_frame(ranks, 0x1234);
+  older[14 + 20 + 8] = std::byte{1};
+  auto stranger = ping_frame(ranks, 0x1234, TwoRanks::kPort, "10.0.0.2", 0, "10.0.0.66");
+  stranger[14 + 20 + 8] = std::byte{3};
+  for (const auto* frame : {&stranger, &older, &stranger}) {
+    inject(ranks, *frame);
+    ranks.round(2'000'000);
+  }
+  CHECK(drops(ranks, 1, wire::Drop::kVersion) == 3);
+  REQUIRE(ranks.run_until(
+      [&] { return ranks.count_notices(1, command::NoticeType::kGroupAborted) == 1; },
+      40'000'000'000, 1'000'000));
+  const AbortReason reason = ranks.rank(1).plan.shards[0].shard->reason();
+  CHECK(reason.code == AbortCode::kFormation);
+  CHECK(std::string(reason.detail).starts_with("rank 0 at 10.0.0.1 sends version 1 of"));
+  ranks.add_client_and_group(0);
+  ranks.leave_and_check();
+}
+
 TEST_CASE("a frame in several segments is read as one") {
   TwoRanks ranks;
   REQUIRE(ranks.form());
-  const std::uint64_t before = drops(ranks, 1, wire::Drop::kUnknownConnection);
+  const std::uint64_t before = drops(ranks, 1, wire::Drop::kUnknownGroup);
   inject(ranks, ping_frame(ranks, 0), 3);
   ranks.round();
-  CHECK(drops(ranks, 1, wire::Drop::kUnknownConnection) == before + 1);
+  CHECK(drops(ranks, 1, wire::Drop::kUnknownGroup) == before + 1);
   ranks.leave_and_check();
 }
 
@@ -614,7 +636,7 @@ TEST_CASE("what is forged in a neighbour's name wakes no group that rests") {
   const auto dropped = [&] {
     return shard.counters().drops[static_cast<std::size_t>(wire::Drop::kToken)];
   };
-  const std::uint32_t id = shard.config().receiver_connection_id;
+  const std::uint32_t id = wire::group_tag(shard.config().key);
   // Right in all but the token.
   inject(ranks, ping_frame(ranks, id));
   lane.poll_once(ranks.now += 20);

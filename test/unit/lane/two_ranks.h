@@ -281,7 +281,7 @@ class TwoRanks {
     config.upstream_incarnation = config.downstream_incarnation = 101u - r;
     config.window_packets = config.transit_packets = options_.window_packets;
     config.eager_packets = 8;
-    config.upstream_token = config.downstream_token = options_.token;
+    config.upstream_tokens = config.downstream_tokens = {options_.token, options_.token};
     config.max_active_ops = options_.max_active_ops;
     config.max_chunks = 1u << 16;
     config.timeouts.silence_ns = options_.silence_ns;
@@ -323,9 +323,6 @@ class TwoRanks {
     const port::Port& other = *ranks_[1 - r].datapath->ports()[0];
     for (std::uint8_t lane = 0; lane < options_.lanes; ++lane) {
       collective::ShardConfig config = shard_config(r, lane);
-      auto& ids = rank.datapath->connection_ids();
-      config.sender_connection_id = *ids.allocate();
-      config.receiver_connection_id = *ids.allocate();
       wire::FrameAddresses addresses;
       addresses.source_mac = own.mac();
       addresses.destination_mac = other.mac();

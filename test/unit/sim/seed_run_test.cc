@@ -44,7 +44,7 @@ TEST_CASE("the same seed gives the same trace, whatever ran before, printed or n
   CHECK(printed.hash == run(3, "mixed").hash);
   const std::string trace(text, size);
   std::free(text);
-  CHECK(trace.find("hello c1: epoch 7") != std::string::npos);
+  CHECK(trace.find("hello 1: epoch 7") != std::string::npos);
   CHECK(trace.find("is through with op 1") != std::string::npos);
 }
 

@@ -169,14 +169,14 @@ TEST_CASE("a sender that is blocked with nothing in flight probes") {
 TEST_CASE("a full space of numbers gives up its oldest for probes at a PTO") {
   Fixture f({.max_packets_in_flight = 32});
   f.send(0, 32);
-  CHECK_FALSE(f.sender->has_number());
+  CHECK_FALSE(f.sender->has_room());
   const TimeNs now = f.sender->deadline();
   const Outcome outcome = f.sender->on_deadline(now);
   CHECK(outcome.probes == 2);
   CHECK(Fixture::list(outcome.lost) == Cookies{100, 200});
-  CHECK(f.sender->has_number());
+  CHECK(f.sender->has_room());
   f.send(now, 2);
-  CHECK_FALSE(f.sender->has_number());
+  CHECK_FALSE(f.sender->has_room());
   // Only the probes arrived: everything before them is lost, and the space is free again.
   const Outcome answer = f.ack(now + 40'000, {{33, 34}});
   CHECK(answer.acked.size() == 2);
@@ -195,7 +195,7 @@ TEST_CASE("a blackout of any length ends when the network does answer") {
     const Outcome outcome = f.sender->on_deadline(now);
     REQUIRE(outcome.probes >= 1);
     for (std::uint32_t k = 0; k < outcome.probes; ++k) {
-      REQUIRE(f.sender->has_number());
+      REQUIRE(f.sender->has_room());
       f.last = f.sender->on_sent(now, 64, kNoCookie);
     }
   }
@@ -233,4 +233,52 @@ TEST_CASE("a loss found by the timer after a jump leaves the deadline in the fut
   const TimeNs now = 5'000 * kMs;
   CHECK(Fixture::list(f.sender->on_deadline(now).lost) == Cookies{100});
   CHECK(f.sender->deadline() > now);
+}
+
+TEST_CASE("the packet threshold counts packets that want an acknowledgement, not numbers") {
+  Fixture f;
+  std::vector<std::uint64_t> numbers;
+  for (Cookie cookie = 1; cookie <= 4; ++cookie) {
+    numbers.push_back(f.sender->on_sent(kMs, 1'000, cookie));
+    for (int i = 0; i < 5; ++i) static_cast<void>(f.numbers.take());
+  }
+  CHECK(numbers == std::vector<std::uint64_t>{1, 7, 13, 19});
+  // The third is two behind, though six numbers lie between.
+  Outcome outcome = f.ack(kMs + 1'000, {{13, 18}});
+  CHECK(f.list(outcome.acked) == Cookies{3});
+  CHECK(outcome.lost.empty());
+  outcome = f.ack(kMs + 2'000, {{13, 19}});
+  CHECK(f.list(outcome.acked) == Cookies{4});
+  CHECK(f.list(outcome.lost) == Cookies{1});
+  // The others' numbers were sent, later ones were not.
+  CHECK_FALSE(f.ack(kMs + 3'000, {{24, 24}}).malformed);
+  CHECK(f.ack(kMs + 3'000, {{25, 25}}).malformed);
+}
+
+TEST_CASE("ranges of numbers with holes acknowledge just what they name") {
+  Fixture f({.max_packets_in_flight = 32});
+  std::vector<std::uint64_t> numbers;
+  for (Cookie cookie = 0; cookie < 20; ++cookie) {
+    numbers.push_back(f.sender->on_sent(kMs, 1'000, cookie));
+    for (Cookie i = 0; i < cookie % 3; ++i) static_cast<void>(f.numbers.take());
+  }
+  const auto all_but = [&](std::size_t first, std::size_t last) {
+    return f.ack(kMs + 500, {{numbers[last] + 1, numbers.back()}, {1, numbers[first] - 1}});
+  };
+  const Outcome outcome = all_but(4, 6);
+  CHECK(outcome.acked.size() == 17);
+  CHECK(f.list(outcome.lost) == Cookies{4, 5, 6});
+  CHECK(f.sender->packets_in_flight() == 0);
+  const Outcome late = f.ack(kMs + 600, {{numbers[5], numbers[5]}});
+  CHECK(f.list(late.acked) == Cookies{5});
+}
+
+TEST_CASE("the round trip is that of the newest packet that wants an acknowledgement") {
+  Fixture f;
+  const std::uint64_t number = f.sender->on_sent(kMs, 1'000, 1);
+  const std::uint64_t other = f.numbers.take();
+  CHECK_FALSE(f.ack(2 * kMs, {{other, other}}).malformed);
+  CHECK(f.sender->rtt().latest_ns() == 0);
+  f.ack(3 * kMs, {{number, other}});
+  CHECK(f.sender->rtt().latest_ns() == 2 * kMs);
 }

@@ -58,7 +58,7 @@ struct Run {
     }
     for (const Cookie c : outcome.lost) again.push_back(c);
     for (std::uint32_t i = 0; i < outcome.probes; ++i) {
-      REQUIRE(f.sender->has_number());
+      REQUIRE(f.sender->has_room());
       send(kNoCookie);
     }
   }

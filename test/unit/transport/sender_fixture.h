@@ -46,13 +46,13 @@ struct Fixture {
   explicit Fixture(const SenderConfig& config = {}, std::uint64_t window = 1'000'000) {
     auto owned = std::make_unique<RecordingController>(window);
     controller = owned.get();
-    sender = std::make_unique<Sender>(config, std::move(owned));
+    sender = std::make_unique<Sender>(config, std::move(owned), numbers);
   }
 
   /// Sends `count` packets of 1,000 bytes whose cookie is 100 x their number.
   void send(TimeNs now, int count) {
     for (int i = 0; i < count; ++i) {
-      REQUIRE(sender->has_number());
+      REQUIRE(sender->has_room());
       const std::uint64_t number = sender->on_sent(now, 1'000, 100 * (last + 1));
       REQUIRE(number == last + 1);
       last = number;
@@ -65,6 +65,7 @@ struct Fixture {
     return {cookies.begin(), cookies.end()};
   }
 
+  PacketNumbers numbers;
   std::unique_ptr<Sender> sender;
   RecordingController* controller = nullptr;
   std::uint64_t last = 0;  ///< packet number sent last

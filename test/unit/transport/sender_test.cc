@@ -50,16 +50,16 @@ TEST_CASE("the last numbers are left to probes") {
   CHECK(f.sender->can_send(0, 1'000));
   f.send(0, 1);
   CHECK_FALSE(f.sender->can_send(0, 1'000));
-  CHECK(f.sender->has_number());
+  CHECK(f.sender->has_room());
   f.send(0, kProbeReserve);
-  CHECK_FALSE(f.sender->has_number());
+  CHECK_FALSE(f.sender->has_room());
   // The oldest decides: others that are acknowledged give no number back ...
   f.ack(1'000, {{2, 2}});
-  CHECK_FALSE(f.sender->has_number());
+  CHECK_FALSE(f.sender->has_room());
   // ... and with the oldest all that follow it do.
   f.ack(2'000, {{1, 1}});
   f.send(2'000, 2);
-  CHECK_FALSE(f.sender->has_number());
+  CHECK_FALSE(f.sender->has_room());
 }
 
 TEST_CASE("a malformed acknowledgement changes nothing") {

@@ -35,20 +35,17 @@ inline std::string to_hex(std::span<const std::byte> bytes) {
 }
 
 inline CommonHeader sample_common(PacketType type) {
-  const bool down = type == PacketType::kHello || type == PacketType::kData ||
-                    type == PacketType::kPing || type == PacketType::kAbort ||
-                    type == PacketType::kBye || type == PacketType::kProgressCheck;
   return {.type = type,
-          .flags = down ? kFlagFromUpstream : std::uint8_t{0},
           .lane = 3,
-          .connection_id = type == PacketType::kHello ? 0 : 0xa1b2c3d4,
+          .group_tag = 0xa1b2c3d4,
           .packet_number = 0x1122334455667788,
+          .from_rank = 0x0102,
           .token = 0xf1f2f3f4f5f6f7f8};
 }
 
 inline DataHeader sample_data() {
   return {.op_seq = 0x0102030405060708,
-          .total_count = 0xdeadbeef,
+          .total_count = 0x9192deadbeef,
           .chunk = 0x11121314,
           .tag = 0x21222324,
           .count = 3,
@@ -74,7 +71,6 @@ inline HelloBody sample_hello() {
           .table_digest = 0xb1b2b3b4b5b6b7b8,
           .features = 0x91929394,
           .payload_bytes = 8192,
-          .connection_id = 0xc1c2c3c4,
           .from_rank = 4,
           .to_rank = 5,
           .nranks = 6,
