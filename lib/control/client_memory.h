@@ -39,11 +39,11 @@ class HostMemory final : public ClientMemory {
   void unregister_host(std::byte*) override {}
   [[nodiscard]] bool is_on_gpu() const override { return false; }
   [[nodiscard]] Result<reduce::SharedGpuMemory> allocate_on_gpu(std::uint64_t) override {
-    return fail(ErrorCode::kUnsupported, "there is no GPU");
+    return fail(ErrorCode::kUnsupported, "the daemon has no GPU");
   }
   void free_on_gpu(std::byte*) override {}
   [[nodiscard]] Result<reduce::SharedReadyEvent> make_ready_event() override {
-    return fail(ErrorCode::kUnsupported, "there is no GPU");
+    return fail(ErrorCode::kUnsupported, "the daemon has no GPU");
   }
 };
 

@@ -48,7 +48,7 @@ void Manager::open(const PendingReply& to, const ipc::PeerCredentials& peer,
     return reply_error(to, {ErrorCode::kUnavailable, "the daemon is stopping"});
   }
   if (client_of(to.connection) != nullptr) {
-    return reply_error(to, {ErrorCode::kBusy, "this connection is open already"});
+    return reply_error(to, {ErrorCode::kBusy, "this connection has already been opened"});
   }
   if (const auto room = room_for_client(peer.uid); !room) return reply_error(to, room.error());
   auto made = make_client(peer);
@@ -70,16 +70,16 @@ Result<void> Manager::room_for_client(uid_t uid) const {
   const Limits& limits = options_.limits;
   if (clients_.size() >= limits.clients) {
     return fail(ErrorCode::kResourceExhausted,
-                fmt::format("the daemon has {} clients, and limits.clients = {}: close one, or "
-                            "raise limits.clients in the daemon's configuration",
+                fmt::format("the daemon already has {} clients, and limits.clients = {}: close "
+                            "one, or raise limits.clients in the daemon's configuration",
                             clients_.size(), limits.clients));
   }
   const auto of_user = std::ranges::count_if(
       clients_, [uid](const auto& entry) { return entry.second->peer.uid == uid; });
   if (static_cast<std::uint64_t>(of_user) >= limits.clients_per_user) {
     return fail(ErrorCode::kResourceExhausted,
-                fmt::format("user {} has {} clients, and limits.user_clients = {}: close one, or "
-                            "raise limits.user_clients in the daemon's configuration",
+                fmt::format("user {} already has {} clients, and limits.user_clients = {}: close "
+                            "one, or raise limits.user_clients in the daemon's configuration",
                             uid, of_user, limits.clients_per_user));
   }
   return {};
@@ -160,7 +160,7 @@ void Manager::check_memory_faults(TimeNs now) {
     bool hit = client->queue.was_hit();
     for (const auto& [handle, memory] : client->memories) hit = hit || memory.mapping.was_hit();
     if (!hit || client->retired) continue;
-    cut_off(*client, "took pages out of the memory that it shares with the daemon", now);
+    cut_off(*client, "removed pages from the memory that it shares with the daemon", now);
     return;  // the map may have changed: the others are looked at next time
   }
 }

@@ -109,13 +109,14 @@ Result<void> DatapathLanes::check_path(const NeighbourPath& path,
   const port::Port& port = *datapath_.ports()[path.port];
   const std::uint32_t packet_bytes = wire::full_packet_bytes(payload_bytes);
   if (!path.remote_mac || port.carries(*path.remote_mac, packet_bytes)) return {};
-  return fail(ErrorCode::kUnavailable,
-              fmt::format("port {}: the kernel drops full packets of {} bytes to rank {} ({}), and "
-                          "short ones pass: the MTU of its interface, or of the one at the other "
-                          "end, has become smaller than that. Set both to {} or more, or a smaller "
-                          "mtu in [[port]] and start the daemon anew",
-                          port.config().device, packet_bytes, path.rank,
-                          wire::to_string(path.remote_ip), packet_bytes));
+  return fail(
+      ErrorCode::kUnavailable,
+      fmt::format(
+          "port {}: the kernel drops full packets of {} bytes to rank {} ({}) but sends short "
+          "ones: the MTU of this port's interface, or of the one at the other end, is now too "
+          "small. Set both to {} or more, or set a smaller mtu in [[port]] and restart the daemon",
+          port.config().device, packet_bytes, path.rank, wire::to_string(path.remote_ip),
+          packet_bytes));
 }
 
 Result<command::GroupPlan*> DatapathLanes::create_plan(const PlanRequest& request) {

@@ -32,17 +32,17 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
   std::unique_ptr<Datapath> out(new Datapath);
   if (config.lanes < 1 || config.lanes > kMaxLanes) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} lanes are not in 1 ... {}", config.lanes, kMaxLanes));
+                fmt::format("{} lanes, must be 1 to {}", config.lanes, kMaxLanes));
   }
   if (config.base_udp_port == 0 || config.base_udp_port > 65535 - config.lanes) {
     return fail(
         ErrorCode::kInvalidArgument,
-        fmt::format("UDP ports {} ... {} of {} lanes are not in 1 ... 65535", config.base_udp_port,
-                    config.base_udp_port + config.lanes - 1, config.lanes));
+        fmt::format("UDP ports {} to {} of {} lanes must be within 1 to 65535",
+                    config.base_udp_port, config.base_udp_port + config.lanes - 1, config.lanes));
   }
   if (config.max_groups < 1 || config.max_groups > 1024) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} groups are not in 1 ... 1024", config.max_groups));
+                fmt::format("{} groups, must be 1 to 1024", config.max_groups));
   }
 
   std::uint32_t buffer_bytes = 2048;
@@ -74,16 +74,17 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
   }
   if (!config.ports.empty() && payload < 64) {
     return fail(ErrorCode::kInvalidArgument,
-                "a port's MTU leaves no room for 64 bytes of payload: give it 256 or more");
+                "the MTU of a port has no room for 64 bytes of payload: raise it to 256 or more");
   }
   // Without ports (groups of one rank only) the payload is a matter of taste.
   if (config.ports.empty()) payload = wire::max_payload_bytes(port::kJumboMtu, 4);
   if (config.max_payload_bytes != 0) {
     if (config.max_payload_bytes > payload || config.max_payload_bytes % 64 != 0) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("payload of {} bytes: it must be a multiple of 64 and no more than "
-                              "{}, which the ports carry",
-                              config.max_payload_bytes, payload));
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format(
+              "payload of {} bytes, must be a multiple of 64 and at most {}, which the ports carry",
+              config.max_payload_bytes, payload));
     }
     payload = config.max_payload_bytes;
   }
@@ -125,7 +126,7 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
 
   SipHashKey hash_secret;
   if (getrandom(&hash_secret, sizeof hash_secret, 0) != sizeof hash_secret) {
-    return fail(ErrorCode::kSystem, "getrandom failed: the lanes have no secret to hash with");
+    return fail(ErrorCode::kSystem, "getrandom failed, so the lanes have no key for their hashes");
   }
   for (std::uint8_t lane = 0; lane < config.lanes; ++lane) {
     LaneConfig lane_config;
@@ -154,8 +155,8 @@ Result<rte_ring*> Datapath::make_ring(const std::string& name, std::size_t eleme
                                         SOCKET_ID_ANY, flags);
   if (ring == nullptr) {
     return fail(ErrorCode::kResourceExhausted,
-                fmt::format("ring {} of {} elements of {} bytes cannot be had: {}", name, count,
-                            element, rte_strerror(rte_errno)));
+                fmt::format("ring {} of {} elements of {} bytes could not be allocated: {}", name,
+                            count, element, rte_strerror(rte_errno)));
   }
   owned_rings_.push_back(ring);
   return ring;

@@ -111,7 +111,7 @@ Result<void> LaneThreads::start() {
   for (Thread& thread : threads_) {
     const int error = rte_eal_remote_launch(&LaneThreads::run, &thread, thread.lcore);
     if (error != 0) {
-      return fail(ErrorCode::kSystem, fmt::format("lcore {} does not start a lane: {}",
+      return fail(ErrorCode::kSystem, fmt::format("starting a lane on lcore {} failed: {}",
                                                   thread.lcore, std::strerror(-error)));
     }
     ++started_;

@@ -95,7 +95,7 @@ def wrong_requests(sockets):
     (client, honest), (handle, honest_handle) = form(sockets)
     bystander = RawClient(path).open()
     foreign = bystander.allocate(4096)[0]
-    refused("open twice", "open already", client.open)
+    refused("open twice", "already been opened", client.open)
     refused("an unknown type", "does not know", lambda: client.call(77))
     for kind, size in ((ALLOCATE, 8), (FREE, 8), (LEAVE, 8), (ABORT, 168)):
         for body in (b"", bytes(size - 1), bytes(size + 1), bytes(5000)):

@@ -89,7 +89,7 @@ TEST_CASE("a second open, a wrong ABI and too many clients are refused") {
   daemon.refused(1, ErrorCode::kUnsupported, "ABI version 9");
   daemon.open(1);
   daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
-  daemon.refused(1, ErrorCode::kBusy, "open already");
+  daemon.refused(1, ErrorCode::kBusy, "already been opened");
   daemon.open(2);
   daemon.send(3, MessageType::kOpen, ipc::OpenRequest{});
   daemon.refused(3, ErrorCode::kResourceExhausted, "2 clients, and limits.clients = 2");
@@ -104,7 +104,7 @@ TEST_CASE("a user has a bound on clients, which leaves room for others") {
   daemon.open(2, 500);
   daemon.send(3, MessageType::kOpen, ipc::bytes_of(ipc::OpenRequest{}), 500);
   daemon.refused(3, ErrorCode::kResourceExhausted,
-                 "user 500 has 2 clients, and limits.user_clients = 2");
+                 "user 500 already has 2 clients, and limits.user_clients = 2");
   daemon.open(4, 501);
   CHECK(daemon.sink.kept == std::set<ipc::ConnectionId>{1, 2, 4});
 }
