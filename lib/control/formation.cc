@@ -76,6 +76,14 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
     if (auto ok = check_member(*group, body, client); !ok) return tl::unexpected(ok.error());
     return group.get();
   }
+  if (const auto last = epochs_.last(client.peer.uid, key.group_id); last && key.epoch <= *last) {
+    return fail(
+        ErrorCode::kBusy,
+        fmt::format("{}: this daemon has begun to form epoch {} of the group already. Packets "
+                    "of that time may still be on their way, so the epoch must be higher each "
+                    "time that a group is formed: use {} or more",
+                    key_text(key), *last, std::uint64_t{*last} + 1));
+  }
   if (drain_ != DrainState::kNone) {
     return fail(ErrorCode::kUnavailable, "the daemon is draining and forms no new group");
   }
@@ -218,6 +226,7 @@ void Manager::resolve(Group& group, TimeNs now) {
 }
 
 void Manager::start_lanes(Group& group, TimeNs now) {
+  if (group.nranks() > 1) epochs_.begin(group.uid, group.key.group_id, group.key.epoch);
   PlanRequest wanted;
   wanted.key = group.key;
   wanted.rank = group.rank;

@@ -31,6 +31,7 @@
 #include "base/abort_reason.h"
 #include "base/result.h"
 #include "control/client_memory.h"
+#include "control/epochs.h"
 #include "control/lane_control.h"
 #include "control/lane_reports.h"
 #include "control/lent_texts.h"
@@ -270,6 +271,7 @@ class Manager {
   const LaneReports& reports_;
   ipc::MessageSink& sink_;
   TimeNs started_;
+  Epochs epochs_;
   ipc::RankInfo own_info_;  ///< without a secret
 
   std::map<std::uint32_t, std::unique_ptr<Client>> clients_;  ///< by client id

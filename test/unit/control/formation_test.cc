@@ -250,7 +250,35 @@ TEST_CASE("a bad table is refused before anybody waits") {
   CHECK(daemon.manager->group_count() == 0);
 }
 
-TEST_CASE("the same key is refused until it is closed; the next epoch is not") {
+TEST_CASE("epochs are kept by user and group id, and the oldest is forgotten first") {
+  Epochs epochs;
+  CHECK_FALSE(epochs.last(1, 7));
+  epochs.begin(1, 7, 3);
+  epochs.begin(1, 7, 2);
+  CHECK(epochs.last(1, 7) == 3);
+  CHECK_FALSE(epochs.last(2, 7));
+  epochs.begin(1, 8, 1);
+  epochs.begin(1, 7, 4);
+  for (std::uint64_t id = 0; id < Epochs::kKept - 1; ++id) epochs.begin(2, id, 1);
+  CHECK_FALSE(epochs.last(1, 8));
+  CHECK(epochs.last(1, 7) == 4);
+  epochs.begin(3, 1, 1);
+  CHECK_FALSE(epochs.last(1, 7));
+  CHECK(epochs.last(2, 0) == 1);
+}
+
+TEST_CASE("a key that failed before its lanes began may be tried again") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.lanes.unreachable = {"10.0.0.2"};
+  daemon.join(1, join_body(0, table_of(2)));
+  CHECK(daemon.take(1).code() == ErrorCode::kUnavailable);
+  daemon.lanes.unreachable.clear();
+  daemon.join(1, join_body(0, table_of(2)));
+  CHECK(daemon.lanes.plan_requests.size() == 1);
+}
+
+TEST_CASE("a key is used once; the next epoch is another key") {
   FakeDaemon daemon;
   daemon.open(1);
   daemon.open(2);
@@ -269,6 +297,9 @@ TEST_CASE("the same key is refused until it is closed; the next epoch is not") {
   daemon.poll();
   CHECK(daemon.take(1).code() == ErrorCode::kOk);
   daemon.join(1, join_body(0, table_of(2)));
+  daemon.refused(1, ErrorCode::kBusy, "use 3 or more");
+  next.request.epoch = 3;
+  daemon.join(1, next);
   daemon.all_lanes_formed(3);
   CHECK(daemon.take_join_reply(1) == 3);
 }
@@ -454,9 +485,11 @@ TEST_CASE("a member that dies before the group is formed fails it for the others
     CHECK(daemon.manager->group_count() == 0);
   }
   daemon.refused(1, ErrorCode::kAborted, "member 1 (pid 1002) hung up");
-  // And it can be tried again.
+  // And it can be tried again, under the next epoch, since packets of the first may have gone out.
   daemon.lanes.silent.clear();
-  daemon.join(1, join_body(0, table_of(2)));
+  auto next = join_body(0, table_of(2));
+  next.request.epoch = 2;
+  daemon.join(1, next);
   CHECK(daemon.group_json()["state"] == "forming");
 }
 
