@@ -21,6 +21,7 @@ from reference import reference
 from ring import Ring, check
 
 ETHERNET, UDP_PAYLOAD, HEADER, TOKEN = 14, 42, 64, 56
+VERSION = 2
 HELLO, HELLO_ACK, DATA, PING, ACK, ABORT, BYE, BYE_ACK, CHECK = range(1, 10)
 COUNT = 1003
 LIMIT_S = 60
@@ -110,19 +111,17 @@ class Network:
             raise SystemExit(f"no packet of the types {missing} was seen on the network")
 
     def templates(self):
-        """@return a frame and a packet of every type and way that goes to the first daemon."""
+        """@return a frame and a packet of every type."""
         for kind in HELLO, HELLO_ACK, DATA, PING, ACK:
             yield self.samples[kind], self.samples[kind][UDP_PAYLOAD:]
-        for down, sample in (True, self.samples[PING]), (False, self.samples[ACK]):
-            start = sample[UDP_PAYLOAD:UDP_PAYLOAD + 8]
-            number = struct.pack(">Q", 1 << 63 | 99)
-            for kind, body in ((ABORT, struct.pack(">BxHHxxQQ160s", 4, 1, 1, 0, 0, b"forged")),
-                               (BYE, bytes(8)), (BYE_ACK, bytes(8)),
-                               (CHECK, struct.pack(">QQQ", 1, 1 << 60, 0))):
-                if kind == CHECK and not down:
-                    continue
-                header = bytes([1, kind, int(down), start[3]]) + start[4:] + number
-                yield sample, header + bytes(48) + body
+        sample = self.samples[PING]
+        ping = sample[UDP_PAYLOAD:]
+        lane_and_tag, from_rank = ping[3:8], ping[46:48]
+        for kind, body in ((ABORT, struct.pack(">BxHHxxQQ160s", 4, 1, 1, 0, 0, b"forged")),
+                           (BYE, bytes(8)), (BYE_ACK, bytes(8)),
+                           (CHECK, struct.pack(">QQQ", 1, 1 << 60, 0))):
+            header = bytes([VERSION, kind, 0]) + lane_and_tag + struct.pack(">Q", 1 << 40)
+            yield sample, header + bytes(30) + from_rank + bytes(16) + body
 
 
 def drops(path):
