@@ -10,6 +10,7 @@ namespace {
 /// overwrite a contribution that is still to be read.
 bool went_out(const FoldQueue& folds, const Op& op, const Site& site,
               std::uint32_t chunk) noexcept {
+  if (!site.place.originates && !site.place.gets_reducing) return true;  // it adds nothing
   if (site.place.originates) return chunk < op.own_next;
   return test_bit(op.reduced, site.index) && !test_bit(op.spilled, site.index) &&
          !(op.spills_pending > 0 && folds.is_spilling(op.spec.op_seq, chunk));
@@ -17,8 +18,8 @@ bool went_out(const FoldQueue& folds, const Op& op, const Site& site,
 
 }  // namespace
 
-Arrival classify(const ShardConfig& config, const OpTable& ops, const FoldQueue& folds,
-                 const Op& op, const wire::DataHeader& header, Site& site) noexcept {
+Arrival classify(const OpTable& ops, const FoldQueue& folds, const Op& op,
+                 const wire::DataHeader& header, Site& site) noexcept {
   const std::uint64_t index = ops.index_of(header.chunk);
   if (header.chunk >= op.partition.total_chunks() || ops.chunk_of(index) != header.chunk) {
     return Arrival::kBad;
@@ -26,7 +27,7 @@ Arrival classify(const ShardConfig& config, const OpTable& ops, const FoldQueue&
   site.span = op.partition.span_of(header.chunk);
   if (header.count != site.span.elements) return Arrival::kBad;
   site.index = index;
-  site.place = place_of(op.shape, config.rank, site.span.segment, config.nranks);
+  site.place = place_of(op.shape, op.route, site.span.segment);
   const Place& place = site.place;
   if (place.gets_reducing && header.hop == place.reducing_hop) {
     return test_bit(op.reduced, index) && !planted(PlantedBug::kSkippedDuplicateCheck)

@@ -8,7 +8,6 @@
 
 #include "collective/fold_queue.h"
 #include "collective/op_table.h"
-#include "collective/shard_config.h"
 
 namespace gradwire::collective {
 
@@ -22,8 +21,7 @@ struct Site {
 };
 
 /// @param site  set unless the chunk is bad.
-[[nodiscard]] Arrival classify(const ShardConfig& config, const OpTable& ops,
-                               const FoldQueue& folds, const Op& op, const wire::DataHeader& header,
-                               Site& site) noexcept;
+[[nodiscard]] Arrival classify(const OpTable& ops, const FoldQueue& folds, const Op& op,
+                               const wire::DataHeader& header, Site& site) noexcept;
 
 }  // namespace gradwire::collective

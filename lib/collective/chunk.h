@@ -5,6 +5,8 @@
 
 #include <rte_mbuf.h>
 
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -15,26 +17,38 @@
 
 namespace gradwire::collective {
 
-/// What a rank called, and what must be equal on every rank.
+/// What a rank called, and what must be equal on every rank. As small as it can be, since every
+/// packet's is compared and each chunk has one.
 struct OpCall {
   std::uint64_t count = 0;  ///< elements, as in OpSpec
   std::uint32_t tag = 0;
-  std::uint32_t root = kNoRoot;
-  Collective collective = Collective::kAllReduce;
-  DataType datatype = DataType::kFloat32;
+  std::uint16_t root = wire::kNoRoot;
+  std::uint8_t kinds = 0;  ///< collective and datatype, 4 bits each
   RedOp redop = RedOp::kSum;
 
-  friend bool operator==(const OpCall&, const OpCall&) = default;
+  [[nodiscard]] Collective collective() const noexcept {
+    return static_cast<Collective>(kinds >> 4);
+  }
+  [[nodiscard]] DataType datatype() const noexcept { return static_cast<DataType>(kinds & 0xf); }
+  friend bool operator==(const OpCall& a, const OpCall& b) noexcept {
+    using Words = std::array<std::uint64_t, 2>;
+    const auto x = std::bit_cast<Words>(a);
+    const auto y = std::bit_cast<Words>(b);
+    return ((x[0] ^ y[0]) | (x[1] ^ y[1])) == 0;
+  }
 };
+static_assert(sizeof(OpCall) == 16);
+[[nodiscard]] constexpr std::uint8_t kinds_of(Collective collective, DataType datatype) noexcept {
+  return static_cast<std::uint8_t>(static_cast<unsigned>(collective) << 4 |
+                                   static_cast<unsigned>(datatype));
+}
 [[nodiscard]] inline CallText text_of(const OpCall& call) noexcept {
-  return gradwire::text_of({call.collective, call.datatype, call.redop, call.count,
-                            call.root == kNoRoot ? 0 : call.root, call.tag});
+  return gradwire::text_of({call.collective(), call.datatype(), call.redop, call.count,
+                            call.root == wire::kNoRoot ? 0u : call.root, call.tag});
 }
 [[nodiscard]] inline OpCall call_of(const wire::DataHeader& header) noexcept {
-  return {.count = header.total_count,
-          .tag = header.tag,
-          .datatype = header.datatype,
-          .redop = header.redop};
+  return {header.total_count, header.tag, header.root, kinds_of(header.collective, header.datatype),
+          header.redop};
 }
 
 /// Everything about a packet of data but its bytes.
@@ -42,6 +56,7 @@ struct ChunkId {
   std::uint64_t op_seq = 0;
   std::uint32_t chunk = 0;
   std::uint16_t hop = 0;
+  bool holds_credit = false;  ///< until it is acknowledged: see OpRules::holds
 };
 
 /// A payload ready to go: it lies in `mbuf`, which is ours alone.

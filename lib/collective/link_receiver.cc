@@ -28,14 +28,17 @@ void LinkReceiver::on_ping(std::uint64_t packet_number, bool ecn_ce, TimeNs now)
   receiver_.request_ack();
 }
 
-bool LinkReceiver::send_ack(std::uint64_t posted_op_seq, bool idle, TimeNs now,
+bool LinkReceiver::send_ack(const PostedByAll& heard, std::uint64_t posted, bool idle, TimeNs now,
                             OutboxSide& box) noexcept {
   if (!end_.greeted() || box.full() || !receiver_.ack_due(now, idle)) return false;
   const profile::Stage stage(profile::StageId::kTransport);
   return end_.send(config_.control_pool, box, [&](std::span<std::byte> room) {
     wire::AckHeader& ack = ack_;
     ack.credit_chunks = credit_told_ = credit_limit();
-    ack.posted_op_seq = posted_op_seq;
+    words_told_ = heard.words(posted);
+    ack.posted_op_seq = words_told_.here;
+    ack.posted_onwards = words_told_.onwards;
+    ack.posted_by_all = words_told_.everyone;
 #ifdef GRADWIRE_PLANTED_BUGS
     if (planted(PlantedBug::kLostCreditUpdate)) say_limits_once(ack);
 #endif

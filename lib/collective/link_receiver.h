@@ -9,6 +9,7 @@
 
 #include "collective/link_end.h"
 #include "collective/packet_buffers.h"
+#include "collective/posted_words.h"
 #include "collective/shard_config.h"
 #include "transport/receiver.h"
 
@@ -25,6 +26,7 @@ class LinkReceiver {
 
   /// A chunk that arrived holds no buffer for lack of work any more.
   void finish_chunk() noexcept { ++finished_; }
+  void finish_chunks(std::uint32_t chunks) noexcept { finished_ += chunks; }
   /// Absolute number of distinct chunks that the rank may have sent: what was finished, and the
   /// buffers that this shard may hold beside it.
   [[nodiscard]] std::uint64_t credit_limit() const noexcept {
@@ -39,7 +41,10 @@ class LinkReceiver {
   }
   /// @param idle  no packet came in this round.
   /// @return whether an acknowledgement was due, and went.
-  bool send_ack(std::uint64_t posted_op_seq, bool idle, TimeNs now, OutboxSide& box) noexcept;
+  bool send_ack(const PostedByAll& heard, std::uint64_t posted, bool idle, TimeNs now,
+                OutboxSide& box) noexcept;
+  /// The words as the last acknowledgement said them, which may have been lost.
+  [[nodiscard]] const PostedWords& words_told() const noexcept { return words_told_; }
 
  private:
   const ShardConfig& config_;
@@ -48,6 +53,7 @@ class LinkReceiver {
   transport::Receiver receiver_;
   std::uint64_t finished_ = 0;
   std::uint64_t credit_told_ = 0;  ///< credit_limit() as the last acknowledgement said it
+  PostedWords words_told_;
   wire::AckHeader ack_;  ///< send_ack()'s, which sets what counts: clearing it costs 1 KiB
 #ifdef GRADWIRE_PLANTED_BUGS
   void say_limits_once(wire::AckHeader& ack) noexcept {

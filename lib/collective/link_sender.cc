@@ -71,7 +71,10 @@ SendOutcome LinkSender::on_deadline(TimeNs now) noexcept { return apply(sender_.
 
 SendOutcome LinkSender::apply(const transport::Outcome& outcome) noexcept {
   for (const transport::Cookie cookie : outcome.acked) {
-    if (SentRecord* record = in_flight_.find(cookie)) in_flight_.release(*record);
+    SentRecord* record = in_flight_.find(cookie);
+    if (record == nullptr) continue;
+    freed_ += record->chunk.id.holds_credit ? 1 : 0;
+    in_flight_.release(*record);
   }
   for (const transport::Cookie cookie : outcome.lost) {
     SentRecord* record = in_flight_.find(cookie);
@@ -110,8 +113,10 @@ void LinkSender::write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
   data.chunk = chunk.id.chunk;
   data.tag = chunk.call.tag;
   data.hop = chunk.id.hop;
-  data.datatype = chunk.call.datatype;
+  data.datatype = chunk.call.datatype();
   data.redop = chunk.call.redop;
+  data.collective = chunk.call.collective();
+  data.root = chunk.call.root;
   wire::encode_data(std::span<std::byte, wire::kHeaderBytes>(header, wire::kHeaderBytes),
                     end_.header(PacketType::kData, packet_number), data, chunk.crc);
 }
@@ -226,8 +231,14 @@ bool LinkSender::send_ping_if_quiet(TimeNs now, OutboxSide& box) noexcept {
 }
 
 void LinkSender::drop_all() noexcept {
+  for (const SentRecord& record : in_flight_.records()) {
+    if (record.state != SentRecord::State::kFree) freed_ += record.chunk.id.holds_credit ? 1 : 0;
+  }
   in_flight_.release_all();
-  for (; !ready_.empty(); ready_.pop()) rte_pktmbuf_free(ready_.front().mbuf);
+  for (; !ready_.empty(); ready_.pop()) {
+    freed_ += ready_.front().id.holds_credit ? 1 : 0;
+    rte_pktmbuf_free(ready_.front().mbuf);
+  }
   sender_.forget_all();
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "collective/fixed_queue.h"
 #include "collective/in_flight.h"
@@ -68,9 +69,13 @@ class LinkSender {
            sender_.can_send(now, wire_bytes(config_.payload_bytes));
   }
   /// Whether the op has its grant, and own chunks leave half of the window to what is on its way.
+  /// Of an op that holds its packets they leave room for one more at the next rank, too: while
+  /// there is one somewhere in the ring, what is on its way moves.
   [[nodiscard]] bool own_may_go(const Op& op) const noexcept {
     const std::size_t busy = in_flight_.size() - in_flight_.free() + waiting();
-    return has_grant(op) && (op.rules.whole_window || busy * 2 < in_flight_.size());
+    return op.admitted && has_grant(op) &&
+           (op.rules.whole_window || busy * 2 < in_flight_.size()) &&
+           (!op.rules.holds || distinct_sent_ + waiting() + 1 < sender_.credit_chunks());
   }
   /// The same without time and room: whether nothing but pacing keeps a chunk that would be
   /// started, or one that is ready.
@@ -106,6 +111,8 @@ class LinkSender {
   /// First transmissions: what credit counts.
   [[nodiscard]] std::uint64_t chunks_sent() const noexcept { return distinct_sent_; }
 
+  /// Chunks that held the credit by which they came, and were acknowledged since the last call.
+  [[nodiscard]] std::uint32_t take_freed() noexcept { return std::exchange(freed_, 0); }
   /// The rank has all that it did not acknowledge, or nobody waits for it any more.
   void drop_all() noexcept;
   void forget_probes() noexcept { probes_wanted_ = 0; }
@@ -144,6 +151,7 @@ class LinkSender {
   std::uint32_t eager_ = 0;          ///< chunks that went ahead of their grant
   std::uint64_t distinct_sent_ = 0;  ///< first transmissions
   std::uint32_t probes_wanted_ = 0;
+  std::uint32_t freed_ = 0;
   TimeNs last_sent_ = 0;
 };
 

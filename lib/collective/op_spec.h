@@ -40,9 +40,9 @@ struct OpSpec {
   std::array<std::byte*, kMaxMembers> outputs{};
 };
 
-/// Whether shards can do it yet. Shard::post() refuses the others: PostResult::kUnsupported.
+/// Whether shards can do it. Shard::post() refuses the others: PostResult::kUnsupported.
 [[nodiscard]] constexpr bool is_supported(Collective collective) noexcept {
-  return collective == Collective::kAllReduce;
+  return is_valid(collective);
 }
 
 /// When things happened to an op on this lane, and what it took.

@@ -54,9 +54,12 @@ Op* OpTable::open(const OpSpec& spec, const OpPlan& plan) noexcept {
   op = Op{};
   op.state = Op::State::kActive;
   op.spec = spec;
+  op.call = call_of(spec);
   op.partition = plan.partition;
   op.shape = plan.shape;
   op.rules = plan.rules;
+  op.route = plan.route;
+  op.admitted = !plan.rules.waits_for_all;
   op.keeps_own = op.rules.folds_over_own && spec.inputs[0] == spec.outputs[0];
   op.arrivals_left = plan.arrivals;
   op.own_next = plan.own.first;

@@ -18,12 +18,8 @@
 namespace gradwire::collective {
 
 [[nodiscard]] inline OpCall call_of(const OpSpec& spec) noexcept {
-  return {.count = spec.count,
-          .tag = spec.tag,
-          .root = spec.root,
-          .collective = spec.collective,
-          .datatype = spec.datatype,
-          .redop = spec.redop};
+  return {spec.count, spec.tag, static_cast<std::uint16_t>(spec.root),
+          kinds_of(spec.collective, spec.datatype), spec.redop};
 }
 
 struct OpDescriptor {
@@ -35,6 +31,7 @@ struct Op {
   enum class State : std::uint8_t { kEmpty, kActive, kDone };
   State state = State::kEmpty;
   OpSpec spec;
+  OpCall call;  ///< of the spec
   Partition partition;
   std::uint64_t arrivals_left = 0;  ///< packets that this rank's lane still has to finish
   std::uint64_t own_next = 0;       ///< next chunk that starts here, and where they end
@@ -46,7 +43,9 @@ struct Op {
   std::uint32_t eager_sent = 0;      ///< counted against the eager allowance
   OpRecord record;                   ///< its retransmissions: the shard's when it was posted
   Shape shape = Shape::kRing;
-  OpRules rules;                      ///< of the shape
+  OpRules rules;  ///< of the shape
+  Route route;
+  bool admitted = true;               ///< all ranks have posted it, or it does not wait for that
   bool keeps_own = false;             ///< what arrives waits until own input is read: OpRules
   bool streaming = false;             ///< too large for the cache: outputs are written past it
   std::uint64_t bitmap_words = 0;     ///< of one of the three bitmaps
@@ -55,12 +54,18 @@ struct Op {
                                       ///< this rank's part has been read, and may be overwritten
   std::uint64_t* spilled = nullptr;   ///< it waits in the output to be sent
 
-  /// The first member's part in a chunk: what a fold reads first.
+  /// The first member's part in a chunk, if it is folded: what a fold reads first.
   [[nodiscard]] const std::byte* own_part(const ChunkSpan& span) const noexcept {
+    if (spec.inputs[0] == nullptr) return nullptr;
     return spec.inputs[0] + span.first_element * element_bytes(spec.datatype);
   }
+  /// Whether nothing is left to be done here; the next rank may still have to post it.
+  [[nodiscard]] bool worked_off() const noexcept {
+    return arrivals_left == 0 && spilled_left == 0 && loads_pending == 0 && own_next >= own_end &&
+           admitted;
+  }
   [[nodiscard]] bool finished() const noexcept {
-    return arrivals_left == 0 && spilled_left == 0 && loads_pending == 0 && own_next >= own_end;
+    return worked_off() && !(rules.one_way && eager_sent > 0);
   }
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// How an op's elements fall into segments and chunks. It depends on the count, the datatype, the
+/// How an op's elements fall into segments and chunks: a segment is a rank's share of the whole, or
+/// the block of a process. It depends on the count, the datatype, the
 /// number of segments and the payload size alone, so that every rank comes to the same answer.
 /// Which of them come to a rank, and go where, the op's shape says (collective/shape.h). Any
 /// thread; pure arithmetic.
@@ -20,25 +21,22 @@ struct ChunkSpan {
   std::uint16_t segment = 0;
 };
 
-/// Segments are ceil(count/nranks) elements, rounded up to 64 bytes; later ones may be short or
-/// empty. A segment is cut into chunks of payload_bytes; chunk indexes run through the segments, so
-/// those that exist are 0 ... total_chunks()-1.
+/// A segment is cut into chunks of payload_bytes, so no chunk crosses segments; chunk indexes run
+/// through the segments, so those that exist are 0 ... total_chunks()-1.
 class Partition {
  public:
   Partition() = default;
-  /// `payload_bytes` is a multiple of 64, so that no element crosses chunks.
+  /// Segments of ceil(count/nranks) elements, rounded up to 64 bytes; later ones may be short or
+  /// empty. `payload_bytes` is a multiple of 64, so that no element crosses chunks.
   Partition(std::uint64_t count, DataType datatype, std::uint16_t nranks,
             std::uint32_t payload_bytes) noexcept
-      : count_(count), element_bytes_(element_bytes(datatype)) {
-    const std::uint64_t per_line = 64 / element_bytes_;
-    const std::uint64_t even = count / nranks + (count % nranks != 0 ? 1 : 0);
-    segment_elements_ = (even + per_line - 1) / per_line * per_line;
-    chunk_elements_ = payload_bytes / element_bytes_;
-    chunks_per_segment_ = (segment_elements_ + chunk_elements_ - 1) / chunk_elements_;
-    if (count_ == 0) return;
-    const std::uint64_t full = count_ / segment_elements_;
-    const std::uint64_t rest = count_ % segment_elements_;
-    total_chunks_ = full * chunks_per_segment_ + (rest + chunk_elements_ - 1) / chunk_elements_;
+      : Partition(count, datatype, rounded_share(count, datatype, nranks), payload_bytes, Exact{}) {
+  }
+  /// A segment of exactly `count` elements for each of `blocks` processes, 65,536 at most.
+  [[nodiscard]] static Partition of_blocks(std::uint32_t blocks, std::uint64_t count,
+                                           DataType datatype,
+                                           std::uint32_t payload_bytes) noexcept {
+    return Partition(blocks * count, datatype, count, payload_bytes, Exact{});
   }
 
   [[nodiscard]] std::uint64_t total_chunks() const noexcept { return total_chunks_; }
@@ -78,6 +76,26 @@ class Partition {
   }
 
  private:
+  struct Exact {};
+  Partition(std::uint64_t count, DataType datatype, std::uint64_t segment_elements,
+            std::uint32_t payload_bytes, Exact) noexcept
+      : count_(count),
+        element_bytes_(element_bytes(datatype)),
+        segment_elements_(segment_elements),
+        chunk_elements_(payload_bytes / element_bytes_),
+        chunks_per_segment_((segment_elements + chunk_elements_ - 1) / chunk_elements_) {
+    if (count_ == 0) return;
+    const std::uint64_t full = count_ / segment_elements_;
+    const std::uint64_t rest = count_ % segment_elements_;
+    total_chunks_ = full * chunks_per_segment_ + (rest + chunk_elements_ - 1) / chunk_elements_;
+  }
+  [[nodiscard]] static std::uint64_t rounded_share(std::uint64_t count, DataType datatype,
+                                                   std::uint16_t nranks) noexcept {
+    const std::uint64_t per_line = 64 / element_bytes(datatype);
+    const std::uint64_t even = count / nranks + (count % nranks != 0 ? 1 : 0);
+    return (even + per_line - 1) / per_line * per_line;
+  }
+
   std::uint64_t count_ = 0;
   std::uint32_t element_bytes_ = 1;
   std::uint64_t segment_elements_ = 0;

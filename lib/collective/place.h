@@ -21,6 +21,19 @@ struct ShapeGroup {
   std::uint64_t exchange_bytes = 0;  ///< most bytes of an exchange
 };
 
+/// What the way of an op's chunks depends on, beside the chunk's segment.
+struct Route {
+  std::uint16_t rank = 0;
+  std::uint16_t nranks = 1;
+  std::uint16_t segments_per_rank = 1;  ///< of segments that are processes' blocks
+  std::uint16_t first_home = 0;         ///< the rank of segment 0
+
+  /// The rank that a segment belongs to: where it starts, or ends.
+  [[nodiscard]] constexpr std::uint16_t home(std::uint16_t segment) const noexcept {
+    return static_cast<std::uint16_t>(first_home + segment / segments_per_rank);
+  }
+};
+
 /// What a rank has to do with a chunk: its role, the hops by which the chunk comes, and whether it
 /// goes on. What goes on goes to OpRules::to.
 struct Place {
@@ -43,6 +56,13 @@ struct OpRules {
   /// What arrives is folded to where this rank's own part lies, if the op is in place: it waits
   /// until that part has been read.
   bool folds_over_own = false;
+  /// What goes on has no output to wait in: it keeps its packet until the next rank has the chunk.
+  bool holds = false;
+  bool waits_for_all = false;  ///< nothing starts or is done before all ranks have posted the op
+  /// A rank may be through with it before the next rank has posted it. Then it is done only when
+  /// that rank has, if it sent chunks ahead of that.
+  bool one_way = false;
+  bool copies_own = false;  ///< what starts here is stored here too, from the input
 };
 
 /// Chunks [first, end) of an op.

@@ -2,36 +2,92 @@
 #include "collective/shape.h"
 
 namespace gradwire::collective {
+namespace {
+
+/// Chunks of the segments that belong to `rank`.
+ChunkRange chunks_of(const Partition& partition, const Route& route, std::uint16_t rank) noexcept {
+  if (rank < route.first_home) return {};
+  const std::uint64_t first =
+      std::uint64_t{route.segments_per_rank} * std::uint64_t(rank - route.first_home);
+  return {partition.first_chunk(first), partition.first_chunk(first + route.segments_per_rank)};
+}
+
+}  // namespace
+
+Place half_place(Shape shape, const Route& route, std::uint16_t segment) noexcept {
+  const std::uint16_t home = route.home(segment);
+  return shape == Shape::kReducingHalf ? reducing_half::place(route.rank, home, route.nranks)
+                                       : gathering_half::place(route.rank, home, route.nranks);
+}
+
+Partition partition_of(const ShapeGroup& group, std::uint32_t payload_bytes,
+                       const ShapeCall& call) noexcept {
+  const std::uint64_t bytes = call.count * element_bytes(call.datatype);
+  switch (call.collective) {
+    case Collective::kBarrier:
+      return {};
+    case Collective::kReduce:
+    case Collective::kBroadcast:
+      return Partition(call.count, call.datatype, 1, payload_bytes);
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+      return Partition::of_blocks(std::uint32_t{group.nranks} * group.member_count, call.count,
+                                  call.datatype, payload_bytes);
+    case Collective::kAllReduce:
+      break;
+  }
+  const bool whole = shape_for(group, bytes) != Shape::kRing;
+  return Partition(call.count, call.datatype, whole ? 1 : group.nranks, payload_bytes);
+}
 
 OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
-               std::uint32_t payload_bytes, std::uint64_t count, DataType datatype) noexcept {
+               std::uint32_t payload_bytes, const ShapeCall& call) noexcept {
   OpPlan plan;
-  plan.shape = shape_for(group, count * element_bytes(datatype));
-  plan.rules = rules_of(plan.shape, group.nranks);
-  const auto cut = [&](std::uint16_t segments) {
-    return Partition(count, datatype, segments, payload_bytes);
-  };
+  const std::uint32_t processes = std::uint32_t{group.nranks} * group.member_count;
+  plan.bytes = whole_count(call.collective, call.count, processes) * element_bytes(call.datatype);
+  plan.shape = shape_for(group, plan.bytes, call.collective);
+  plan.rules = rules_of(plan.shape, group.nranks, has_root(call.collective));
+  plan.partition = partition_of(group, payload_bytes, call);
+  plan.route.rank = group.rank;
+  plan.route.nranks = group.nranks;
+  if (has_root(call.collective)) {
+    plan.route.first_home = static_cast<std::uint16_t>(call.root / group.member_count);
+  } else if (call.collective != Collective::kAllReduce) {
+    plan.route.segments_per_rank = group.member_count;
+  }
+  // An op of no elements ends at each rank by itself, but for a barrier.
+  if (call.count == 0 && call.collective != Collective::kBarrier) plan.rules.waits_for_all = false;
+
+  const Partition& partition = plan.partition;
   const auto on_lane = [&](const ChunkRange& range) {
     return chunks_on_lane(range.first, range.end, lane, lanes);
   };
+  plan.lane_chunks = on_lane({0, partition.total_chunks()});
   switch (plan.shape) {
     case Shape::kLocal:
-      plan.partition = cut(local::kSegments);
-      plan.own = local::own_chunks(plan.partition);
+      plan.own = local::own_chunks(partition);
       plan.arrivals = local::arrivals(on_lane(plan.own));
       break;
     case Shape::kExchange:
-      plan.partition = cut(exchange::kSegments);
-      plan.own = exchange::own_chunks(plan.partition);
+      plan.own = exchange::own_chunks(partition);
       plan.arrivals = exchange::arrivals(on_lane(plan.own));
       break;
     case Shape::kRing:
-      plan.partition = cut(group.nranks);
-      plan.own = whole_ring::own_chunks(plan.partition, group.rank);
-      plan.arrivals = whole_ring::arrivals(plan.partition, group, on_lane);
+      plan.own = whole_ring::own_chunks(partition, group.rank);
+      plan.arrivals = whole_ring::arrivals(partition, group, on_lane);
+      break;
+    case Shape::kReducingHalf:
+      plan.own =
+          chunks_of(partition, plan.route, reducing_half::starts_for(group.rank, group.nranks));
+      plan.arrivals = plan.lane_chunks - on_lane(plan.own);
+      break;
+    case Shape::kGatheringHalf:
+      plan.own = chunks_of(partition, plan.route, group.rank);
+      plan.arrivals = plan.lane_chunks;  // its own are copied, which finishes them
+      break;
+    case Shape::kWord:
       break;
   }
-  plan.lane_chunks = on_lane({0, plan.partition.total_chunks()});
   plan.own.first += (lane + lanes - plan.own.first % lanes) % lanes;
   return plan;
 }

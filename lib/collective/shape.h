@@ -7,49 +7,111 @@
 #pragma once
 
 #include "base/types.h"
+#include "collective/op_spec.h"
 #include "collective/place.h"
 #include "collective/shape_exchange.h"
+#include "collective/shape_gathering_half.h"
 #include "collective/shape_local.h"
+#include "collective/shape_reducing_half.h"
 #include "collective/shape_ring.h"
 
 namespace gradwire::collective {
 
-enum class Shape : std::uint8_t { kLocal, kExchange, kRing };
+enum class Shape : std::uint8_t {
+  kLocal,
+  kExchange,
+  kRing,
+  kReducingHalf,
+  kGatheringHalf,
+  kWord,  ///< no chunks: all ranks have posted it, and each comes to know that
+};
 
-[[nodiscard]] constexpr Shape shape_for(const ShapeGroup& group, std::uint64_t bytes) noexcept {
+/// What a shape follows from, beside the group.
+struct ShapeCall {
+  Collective collective = Collective::kAllReduce;
+  DataType datatype = DataType::kFloat32;
+  std::uint32_t root = kNoRoot;
+  std::uint64_t count = 0;  ///< as in OpSpec
+};
+
+/// @param bytes  of the whole op.
+[[nodiscard]] constexpr Shape shape_for(const ShapeGroup& group, std::uint64_t bytes,
+                                        Collective collective = Collective::kAllReduce) noexcept {
   if (local::fits(group)) return Shape::kLocal;
+  switch (collective) {
+    case Collective::kReduce:
+    case Collective::kReduceScatter:
+      return Shape::kReducingHalf;
+    case Collective::kBroadcast:
+    case Collective::kAllGather:
+      return Shape::kGatheringHalf;
+    case Collective::kBarrier:
+      return Shape::kWord;
+    case Collective::kAllReduce:
+      break;
+  }
   return exchange::fits(group, bytes) ? Shape::kExchange : Shape::kRing;
 }
 
-[[nodiscard]] constexpr OpRules rules_of(Shape shape, std::uint16_t nranks) noexcept {
+[[nodiscard]] constexpr OpRules rules_of(Shape shape, std::uint16_t nranks,
+                                         bool has_root = false) noexcept {
   switch (shape) {
     case Shape::kLocal:
       return local::kRules;
     case Shape::kExchange:
       return exchange::kRules;
+    case Shape::kReducingHalf:
+      return reducing_half::rules(nranks, has_root);
+    case Shape::kGatheringHalf:
+      return gathering_half::rules(nranks);
+    case Shape::kWord: {
+      OpRules rules = whole_ring::rules(nranks);
+      rules.waits_for_all = true;
+      return rules;
+    }
     case Shape::kRing:
       break;
   }
   return whole_ring::rules(nranks);
 }
 
+/// Of the halves, apart: what is called for each packet of an all-reduce stays small.
+[[nodiscard]] Place half_place(Shape shape, const Route& route, std::uint16_t segment) noexcept;
+
 /// What a rank has to do with a chunk of that segment. Not of a local op, of which none travels.
-[[nodiscard]] constexpr Place place_of(Shape shape, std::uint16_t rank, std::uint16_t segment,
-                                       std::uint16_t nranks) noexcept {
-  return shape == Shape::kExchange ? exchange::kPlace : ring_place(rank, segment, nranks);
+[[nodiscard, gnu::always_inline]] inline Place place_of(Shape shape, const Route& route,
+                                                        std::uint16_t segment) noexcept {
+  if (shape == Shape::kRing) return ring_place(route.rank, segment, route.nranks);
+  return shape == Shape::kExchange ? exchange::kPlace : half_place(shape, route, segment);
 }
 
 /// What a rank's lane has to do for an op.
 struct OpPlan {
   Shape shape = Shape::kRing;
   OpRules rules;
+  Route route;
   Partition partition;
+  std::uint64_t bytes = 0;        ///< of the whole op
   std::uint64_t lane_chunks = 0;  ///< chunks of the op that fall to this lane
   std::uint64_t arrivals = 0;     ///< chunks that this rank's lane has to finish
   ChunkRange own;                 ///< that start here; the first of them that falls to this lane
 };
 [[nodiscard]] OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
-                             std::uint32_t payload_bytes, std::uint64_t count,
-                             DataType datatype) noexcept;
+                             std::uint32_t payload_bytes, const ShapeCall& call) noexcept;
+/// Of an all-reduce.
+[[nodiscard]] inline OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
+                                    std::uint32_t payload_bytes, std::uint64_t count,
+                                    DataType datatype) noexcept {
+  return plan_op(group, lane, lanes, payload_bytes, {.datatype = datatype, .count = count});
+}
+/// How many elements the whole op has.
+[[nodiscard]] constexpr std::uint64_t whole_count(Collective collective, std::uint64_t count,
+                                                  std::uint32_t processes) noexcept {
+  const bool of_blocks =
+      collective == Collective::kAllGather || collective == Collective::kReduceScatter;
+  return of_blocks ? count * processes : count;
+}
+[[nodiscard]] Partition partition_of(const ShapeGroup& group, std::uint32_t payload_bytes,
+                                     const ShapeCall& call) noexcept;
 
 }  // namespace gradwire::collective

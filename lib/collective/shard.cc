@@ -20,6 +20,26 @@ Links make_links(const ShardConfig& config, const PacketBuffers& buffers, OpTabl
   return links;
 }
 
+/// Of an op: more than any memory holds, and far from where a product of it overflows.
+constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;
+
+/// An op that moves elements, whatever they are, moves bytes.
+OpSpec as_moved(const OpSpec& called) noexcept {
+  OpSpec spec = called;
+  if (!has_root(spec.collective)) spec.root = kNoRoot;
+  if (spec.collective == Collective::kBarrier) {
+    spec.count = 0;
+    spec.datatype = DataType::kUint8;
+  }
+  if (reduces(spec.collective)) return spec;
+  spec.redop = RedOp::kSum;
+  if (spec.datatype == DataType::kBytes) {
+    spec.datatype = DataType::kUint8;
+    spec.count *= spec.element_bytes;
+  }
+  return spec;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Shard>> Shard::create(const ShardConfig& config,
@@ -37,6 +57,8 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       ops_(config.max_active_ops, config.max_chunks, config.lane, config.lanes),
       links_(make_links(config_, buffers_, ops_, counters_)),
       early_(config.eager_packets, config.transit_packets),
+      held_(config.nranks > 2 ? buffers_.chunks_held() : 0),
+      posted_by_all_(config.rank, config.nranks),
       checks_(config.payload_pool != nullptr ? config.pending_entries : 0),
       events_(config.max_active_ops),
       membership_(config_, links_, ops_, folds_, events_, counters_),
@@ -52,15 +74,21 @@ void Shard::start(TimeNs now) noexcept {
   membership_.start(now);
 }
 
-PostResult Shard::post(const OpSpec& spec, TimeNs now) noexcept {
+PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
+  const OpSpec spec = as_moved(called);
   if (membership_.state() != ShardState::kFormed || spec.op_seq != ops_.posted() + 1 ||
       !is_valid(spec.datatype) || !is_valid(spec.redop)) {
     return PostResult::kRefused;
   }
-  if (!is_supported(spec.collective)) return PostResult::kUnsupported;
+  const std::uint32_t processes = std::uint32_t{config_.nranks} * config_.member_count;
+  if (!is_supported(spec.collective) || (has_root(spec.collective) && spec.root >= processes)) {
+    return PostResult::kUnsupported;
+  }
+  if (spec.count > kMostElements / processes) return PostResult::kTooLarge;
   const OpPlan plan =
       plan_op({config_.rank, config_.nranks, config_.member_count, config_.exchange_bytes},
-              config_.lane, config_.lanes, config_.payload_bytes, spec.count, spec.datatype);
+              config_.lane, config_.lanes, config_.payload_bytes,
+              {spec.collective, spec.datatype, spec.root, spec.count});
   if (plan.partition.total_chunks() > UINT32_MAX || plan.lane_chunks > config_.max_chunks) {
     return PostResult::kTooLarge;
   }
@@ -71,25 +99,57 @@ PostResult Shard::post(const OpSpec& spec, TimeNs now) noexcept {
   Op* op = ops_.open(spec, plan);
   if (op == nullptr) return PostResult::kFull;
 
-  const std::uint64_t bytes = spec.count * element_bytes(spec.datatype);
-  op->record = OpRecord{now, 0, bytes, counters_.retransmissions};
+  op->record = OpRecord{now, 0, plan.bytes, counters_.retransmissions};
   if (ops_.posted() == ops_.done() + 1) stall_.moved(now);
-  op->streaming = bytes >= config_.streaming_bytes;
+  op->streaming = plan.bytes >= config_.streaming_bytes;
   GRADWIRE_PROBE5(op_posted, config_.key.group_id, spec.op_seq, config_.rank, config_.lane,
                   op->record.bytes);
   for (const auto& link : links_) {
     if (link->brings_data()) link->receiver().transport().request_ack();
   }
+  if (plan.rules.waits_for_all) last_waiting_ = spec.op_seq;
+  if (plan.rules.one_way) last_one_way_ = spec.op_seq;
+  on_words(now);
   apply_early(spec.op_seq, now);
   if (live()) finish_if_done(*op);
   if (live()) abort_if(membership_.missed_by_who_left(), now);
   return PostResult::kOk;
 }
 
+void Shard::admit(TimeNs now) noexcept {
+  const PostedWords words = posted_by_all_.words(ops_.posted());
+  for (const auto& link : links_) {
+    if (!link->brings_data()) continue;
+    const PostedWords& told = link->receiver().words_told();
+    if (std::min(words.onwards, last_waiting_) > told.onwards ||
+        std::min(words.everyone, last_waiting_) > told.everyone) {
+      link->receiver().transport().request_ack();
+    }
+  }
+  const std::uint64_t last = std::min(words.everyone, last_waiting_);
+  std::uint64_t op_seq = std::max(admitted_up_to_, ops_.done()) + 1;
+  admitted_up_to_ = std::max(admitted_up_to_, last);
+  for (; op_seq <= last; ++op_seq) {
+    Op* op = ops_.find(op_seq);
+    if (op == nullptr || op->admitted) continue;
+    op->admitted = true;
+    stall_.moved(now);
+    finish_if_done(*op);
+  }
+}
+
+bool Shard::waits_for_word() const noexcept {
+  if (admitted_up_to_ < last_waiting_) return true;
+  if (last_one_way_ <= ops_.done()) return false;
+  const Op* oldest = ops_.find(ops_.done() + 1);
+  return oldest != nullptr && oldest->worked_off() && !oldest->finished();
+}
+
 void Shard::finish_if_done(Op& op) noexcept {
   if (op.state != Op::State::kActive || !op.finished()) return;
   const std::uint64_t op_seq = op.spec.op_seq;
-  // A finished sum has every rank's part in it, so the other ranks have posted the op.
+  // The next rank has posted it: there is a part of each rank in it, or it is one_way and has
+  // waited for that.
   if (op.eager_sent > 0) sender_of(op).give_back_eager(op);
   folds_.backend().make_visible();
   ops_.close(op);
@@ -120,6 +180,7 @@ void Shard::drop_everything() noexcept {
     link->sender().forget_probes();
   }
   early_.free_all();
+  for (; !held_.empty(); held_.pop()) rte_pktmbuf_free(held_.front().mbuf);
   checks_.free_all();
   stall_.questions().clear();
   ops_.forget_spilled();
@@ -146,10 +207,12 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
     worked = true;
   }
   if (!early_.empty()) retry_early(now);
+  if (live() && held_may_go()) release_held(now);
   if (live() && may_send_data()) worked |= send_data(now, out);
   for (const auto& link : links_) {
     if (!link->brings_data()) continue;
-    if (!link->receiver().send_ack(ops_.posted(), idle, now, link->end.ack_side(out))) continue;
+    LinkReceiver& from = link->receiver();
+    if (!from.send_ack(posted_by_all_, ops_.posted(), idle, now, link->end.ack_side(out))) continue;
     ++counters_.acks_sent;
     worked = true;
   }

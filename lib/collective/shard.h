@@ -32,6 +32,7 @@
 #include "collective/op_table.h"
 #include "collective/packet_buffers.h"
 #include "collective/payload_checks.h"
+#include "collective/posted_words.h"
 #include "collective/shard_config.h"
 #include "collective/shard_status.h"
 #include "collective/stall_watch.h"
@@ -58,8 +59,8 @@ class Shard {
 
   void start(TimeNs now) noexcept;
 
-  /// Posts the next op. Copies `spec`.
-  [[nodiscard]] PostResult post(const OpSpec& spec, TimeNs now) noexcept;
+  /// Posts the next op. Copies `called`.
+  [[nodiscard]] PostResult post(const OpSpec& called, TimeNs now) noexcept;
 
   /// Whose a packet of this group's tag is, by its rank, address and token.
   /// @param source  the IP address it came from.
@@ -111,6 +112,13 @@ class Shard {
   void finish_if_done(Op& op) noexcept;
   void abort_if(const Membership::Cause& cause, TimeNs now) noexcept;
   void drop_everything() noexcept;
+  /// What all ranks have posted may have become more.
+  void on_words(TimeNs now) noexcept {
+    if (admitted_up_to_ < last_waiting_) admit(now);
+  }
+  void admit(TimeNs now) noexcept;
+  /// Whether the next rank has to say something before an op here can go on or end.
+  [[nodiscard]] bool waits_for_word() const noexcept;
 
   // shard_receive.cc
   /// What is done with a packet whose token, address and state are right.
@@ -126,6 +134,8 @@ class Shard {
   bool hold_early(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
                   bool checked, TimeNs now) noexcept;
   void count_received(const wire::Packet& packet, bool ecn_ce) noexcept;
+  /// The next rank has posted more: ops above `granted_before` may have waited for that alone.
+  void finish_granted(const LinkSender& to, std::uint64_t granted_before) noexcept;
   void receive_ack(Link& link, const wire::AckHeader& ack, TimeNs now) noexcept;
   void receive_question(const wire::ProgressCheckBody& check, TimeNs now) noexcept;
   void receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) noexcept;
@@ -140,6 +150,15 @@ class Shard {
   /// Claims the chunk and queues its work. Owns the mbuf unless it returns false (no buffer).
   bool apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
              rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc, TimeNs now) noexcept;
+  /// Claims a chunk that goes on, and keeps its packet. @return whether there was room.
+  [[gnu::noinline]] bool hold(Op& op, const Site& site, const EarlyPacket& packet) noexcept;
+  /// Applies what is held, as far as it may go on now.
+  void release_held(TimeNs now) noexcept;
+  [[nodiscard]] bool held_may_go() const noexcept {
+    return !held_.empty() && !folds_.full() && has_transit_room(links_[held_to_]->sender());
+  }
+  /// Credit that chunks held until the next rank acknowledged them.
+  void return_credit(LinkSender& from) noexcept;
   /// Chunks that wait to go on, or will.
   [[nodiscard]] std::size_t in_transit() const noexcept;
   /// Whether a chunk that goes on may wait in its own mbuf: the budget of buffers has room for it.
@@ -177,6 +196,8 @@ class Shard {
   /// Whether the oldest spilled chunk has a grant. One that has none waits for another rank's
   /// client, and must hold back nothing that this client may wait for.
   [[nodiscard]] bool spilled_may_go() const noexcept;
+  /// What starts here is copied to where it ends here, too. There is a place in the fold queue.
+  void copy_own(Op& op, std::uint64_t chunk, TimeNs now) noexcept;
   [[nodiscard]] LinkSender& sender_of(const Op& op) const noexcept {
     return links_[op.rules.to]->sender();
   }
@@ -198,6 +219,12 @@ class Shard {
   OpTable ops_;
   Links links_;
   EarlyPackets early_;
+  FixedQueue<EarlyPacket> held_;  ///< claimed chunks that wait in their packets to go on
+  LinkIndex held_to_ = 0;         ///< the link by which they will go
+  PostedByAll posted_by_all_;
+  std::uint64_t last_waiting_ = 0;  ///< the last op posted that waits for all
+  std::uint64_t last_one_way_ = 0;
+  std::uint64_t admitted_up_to_ = 0;
   PayloadChecks checks_;
   wire::Packet checked_packet_;  ///< receive_checked()'s: it is large
   EventQueue events_;

@@ -9,7 +9,7 @@
 #include "base/window.h"
 #include "collective/op_table.h"
 #include "collective/partition.h"
-#include "collective/shape_ring.h"
+#include "collective/shape.h"
 
 namespace gradwire::collective {
 
@@ -84,10 +84,10 @@ std::uint64_t window_bytes(const ShardConfig& config) noexcept {
 }
 
 std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
-  // Unacknowledged, waiting to go on, in batches, early; and one retransmission's copy for each
-  // packet whose mbuf a driver still holds, and a hello both ways.
-  return 2 * config.window_packets + config.transit_packets + config.pending_entries +
-         config.eager_packets + 4;
+  // Unacknowledged, waiting to go on, in batches or held (which no batch has), early; and one
+  // retransmission's copy for each packet whose mbuf a driver still holds, and a hello both ways.
+  return 2 * config.window_packets + config.transit_packets +
+         std::max(config.pending_entries, config.window_packets) + config.eager_packets + 4;
 }
 
 void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept {
@@ -123,6 +123,11 @@ std::string features_difference(std::size_t rank, std::uint32_t features, std::s
 std::uint32_t pending_entries_wanted(const ShardConfig& config) noexcept {
   return std::max(config.batch_entries,
                   2 * config.window_packets + config.transit_packets + config.eager_packets);
+}
+
+std::uint64_t lane_chunks(const ShapeGroup& group, std::uint32_t payload_bytes, std::uint8_t lanes,
+                          const ShapeCall& call) noexcept {
+  return (partition_of(group, payload_bytes, call).total_chunks() + lanes - 1) / lanes;
 }
 
 std::uint64_t lane_chunks(std::uint64_t count, DataType datatype, std::uint16_t nranks,

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "base/types.h"
 #include "base/window.h"
+#include "collective/shape.h"
 #include "reduce/backend.h"
 #include "transport/receiver.h"
 #include "transport/sender.h"
@@ -126,7 +127,11 @@ inline constexpr std::uint32_t kTokenFeature = 1u << 15;
                                               std::size_t other_rank, std::uint32_t other);
 /// So many entries that a slow backend makes neighbours wait for credit, and no packet is dropped.
 [[nodiscard]] std::uint32_t pending_entries_wanted(const ShardConfig& config) noexcept;
-/// Chunks of one op that fall to one lane; what max_chunks is compared with.
+/// Chunks of one op that fall to one lane; what max_chunks is compared with. A count of kBytes is
+/// one of bytes here: an op that moves elements of any size moves uint8.
+[[nodiscard]] std::uint64_t lane_chunks(const ShapeGroup& group, std::uint32_t payload_bytes,
+                                        std::uint8_t lanes, const ShapeCall& call) noexcept;
+/// Of an all-reduce that is no exchange.
 [[nodiscard]] std::uint64_t lane_chunks(std::uint64_t count, DataType datatype,
                                         std::uint16_t nranks, std::uint32_t payload_bytes,
                                         std::uint8_t lanes) noexcept;

@@ -5,9 +5,27 @@
 
 #include "base/planted_bug.h"
 #include "base/profile.h"
+#include "collective/op_memory.h"
 #include "collective/shard.h"
 
 namespace gradwire::collective {
+
+namespace {
+
+[[gnu::noinline]] void point_to(const OpSpec& spec, const ChunkSpan& span, std::uint16_t members,
+                                reduce::Entry& entry) noexcept {
+  const ChunkMemory memory = memory_of(spec, span, members);
+  const std::uint32_t width = element_bytes(spec.datatype);
+  entry.member_count = memory.input_count;
+  entry.output_count = memory.output_count;
+  entry.inputs = memory.inputs;
+  entry.outputs = memory.outputs;
+  entry.offset_bytes = memory.first_input * width;
+  entry.output_shift_bytes = static_cast<std::int64_t>(memory.first_output * width) -
+                             static_cast<std::int64_t>(entry.offset_bytes);
+}
+
+}  // namespace
 
 std::size_t Shard::in_transit() const noexcept {
   std::size_t waiting = 0;
@@ -44,6 +62,10 @@ bool Shard::apply(Op& op, const wire::DataHeader& header, Arrival arrival, const
     }
   }
   if (forward && !to.take_grant(op)) forward = false;
+  if (goes_on && !forward && op.rules.holds) [[unlikely]] {
+    return hold(op, site, {mbuf, payload, crc, op.rules.from, header});
+  }
+  set_bit(reducing ? op.reduced : op.gathered, site.index);
 
   FoldWork& work = folds_.take();
   work.role = FoldWork::Role::kArrival;
@@ -55,22 +77,56 @@ bool Shard::apply(Op& op, const wire::DataHeader& header, Arrival arrival, const
                  payload,
                  bytes,
                  crc,
-                 ChunkId{op.spec.op_seq, header.chunk, static_cast<std::uint16_t>(header.hop + 1)},
-                 call_of(op.spec)};
+                 ChunkId{op.spec.op_seq, header.chunk, static_cast<std::uint16_t>(header.hop + 1),
+                         forward && op.rules.holds},
+                 op.call};
   if (forward) to.promise();
   if (work.spill) ++op.spills_pending;
 
   reduce::Kind kind = reduce::Kind::kStore;
   if (reducing) {
-    set_bit(op.reduced, site.index);
     kind = !forward             ? reduce::Kind::kReduceToOutput
            : place.reduces_last ? reduce::Kind::kReduceAndStore
                                 : reduce::Kind::kReduceInPacket;
-  } else {
-    set_bit(op.gathered, site.index);
   }
   queue_fold(work, kind, op, site.span, reducing && place.reduces_last, now);
   return true;
+}
+
+bool Shard::hold(Op& op, const Site& site, const EarlyPacket& packet) noexcept {
+  // There is room for all that credit lets in, but not all keep to it.
+  if (!held_.push(packet)) return false;
+  held_to_ = op.rules.to;
+  set_bit(op.reduced, site.index);
+  return true;
+}
+
+void Shard::release_held(TimeNs now) noexcept {
+  while (held_may_go()) {
+    const EarlyPacket packet = held_.front();
+    held_.pop();
+    Op* op = ops_.find(packet.header.op_seq);
+    require(op != nullptr, "an op stays as long as a chunk of it is held");
+    Site site;
+    site.index = ops_.index_of(packet.header.chunk);
+    site.span = op->partition.span_of(packet.header.chunk);
+    site.place = place_of(op->shape, op->route, site.span.segment);
+    const std::size_t held = held_.size();
+    const bool applied = apply(*op, packet.header, Arrival::kReducing, site, packet.mbuf,
+                               packet.payload, packet.crc, now);
+    require(applied, "a held chunk is applied if the fold queue has a place");
+    if (held_.size() > held) return;  // No buffer for a copy of it: held again.
+  }
+}
+
+void Shard::return_credit(LinkSender& from) noexcept {
+  const std::uint32_t freed = from.take_freed();
+  if (freed == 0) return;
+  for (const auto& link : links_) {
+    if (!link->brings_data()) continue;
+    link->receiver().finish_chunks(freed);
+    link->receiver().tell_credit();
+  }
 }
 
 void Shard::queue_fold(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpan& span,
@@ -82,13 +138,19 @@ void Shard::queue_fold(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpa
   entry.redop = op.spec.redop;
   entry.finalize = finalize;
   entry.streaming = op.streaming;
+  const std::uint32_t width = element_bytes(op.spec.datatype);
   entry.member_count = config_.member_count;
+  entry.output_count = 0;
   entry.count = span.elements;
   entry.divisor = std::uint32_t{config_.nranks} * config_.member_count;
   entry.packet = work.chunk.payload;
   entry.inputs = op.spec.inputs.data();
   entry.outputs = op.spec.outputs.data();
-  entry.offset_bytes = span.first_element * element_bytes(op.spec.datatype);
+  entry.offset_bytes = span.first_element * width;
+  entry.output_shift_bytes = 0;
+  if (op.spec.collective != Collective::kAllReduce) [[unlikely]] {
+    point_to(op.spec, span, config_.member_count, entry);
+  }
   if (folds_.runs_at_once()) {
     complete(folds_.run(work), now);
     folds_.release(work);
@@ -135,7 +197,7 @@ void Shard::complete(const Folded& done, TimeNs now) noexcept {
     require(op->arrivals_left > 0 || planted(PlantedBug::kSkippedDuplicateCheck),
             "no more chunks arrive than an op has");
     --op->arrivals_left;
-    if (work.role == FoldWork::Role::kArrival) finish_arrival(*op);
+    if (work.role == FoldWork::Role::kArrival && !chunk.id.holds_credit) finish_arrival(*op);
   } else if (op->keeps_own) {
     set_bit(op->gathered, ops_.index_of(chunk.id.chunk));
   }

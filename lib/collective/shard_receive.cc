@@ -5,6 +5,7 @@
 // bitmap in the same step, so that it is applied once however often it comes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/planted_bug.h"
@@ -160,7 +161,7 @@ bool Shard::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet
   Op* op = ops_.find(header.op_seq);
   Site site;
   const Arrival arrival =
-      op == nullptr ? Arrival::kDuplicate : classify(config_, ops_, folds_, *op, header, site);
+      op == nullptr ? Arrival::kDuplicate : classify(ops_, folds_, *op, header, site);
   if (arrival == Arrival::kBad) {
     count_drop(Drop::kBadChunk);
     return false;
@@ -246,7 +247,7 @@ void Shard::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
     Op* op = ops_.find(op_seq);
     Site site;
     const Arrival arrival =
-        op == nullptr ? Arrival::kDuplicate : classify(config_, ops_, folds_, *op, header, site);
+        op == nullptr ? Arrival::kDuplicate : classify(ops_, folds_, *op, header, site);
     if (arrival != Arrival::kReducing && arrival != Arrival::kGathering) {
       count_drop(arrival == Arrival::kBad ? Drop::kBadChunk : Drop::kDuplicate);
       rte_pktmbuf_free(packet.mbuf);
@@ -282,9 +283,22 @@ void Shard::report_mismatch(const Link& link, const OpCall& ours, const wire::Da
 void Shard::receive_ack(Link& link, const wire::AckHeader& ack, TimeNs now) noexcept {
   ++counters_.acks_received;
   const profile::Stage stage(profile::StageId::kTransport);
-  const SendOutcome outcome = link.sender().on_ack(ack, now);
+  LinkSender& sender = link.sender();
+  const std::uint64_t granted_before = sender.transport().posted_op_seq();
+  const SendOutcome outcome = sender.on_ack(ack, now);
   if (outcome.malformed) count_drop(Drop::kMalformed);
+  if (outcome.malformed) return;
   if (outcome.acknowledged) stall_.moved(now);
+  return_credit(sender);
+  if (posted_by_all_.hear(ack.posted_onwards, ack.posted_by_all)) on_words(now);
+  if (sender.transport().posted_op_seq() > granted_before) finish_granted(sender, granted_before);
+}
+
+void Shard::finish_granted(const LinkSender& to, std::uint64_t granted_before) noexcept {
+  const std::uint64_t last = std::min(to.transport().posted_op_seq(), ops_.posted());
+  for (std::uint64_t op_seq = std::max(granted_before, ops_.done()) + 1; op_seq <= last; ++op_seq) {
+    if (Op* op = ops_.find(op_seq)) finish_if_done(*op);
+  }
 }
 
 void Shard::receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) noexcept {
@@ -294,7 +308,21 @@ void Shard::receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) n
   }
   abort_if(membership_.on_bye(index, bye, now), now);
   // It finished every op, so whatever it did not acknowledge it has.
-  if (live() && links_[index]->gets_data()) links_[index]->sender().drop_all();
+  if (!live() || !links_[index]->gets_data()) return;
+  LinkSender& to = links_[index]->sender();
+  to.drop_all();
+  return_credit(to);
+  // It had posted all that it finished, and what waits for all ranks they all had.
+  std::uint64_t posted_by_all = 0;
+  const std::uint64_t last = std::min(bye.completed_op_seq, ops_.posted());
+  for (std::uint64_t op_seq = ops_.done() + 1; op_seq <= last; ++op_seq) {
+    const Op* op = ops_.find(op_seq);
+    if (op != nullptr && op->rules.waits_for_all) posted_by_all = op_seq;
+  }
+  if (posted_by_all_.hear(posted_by_all, posted_by_all)) on_words(now);
+  const std::uint64_t granted_before = to.transport().posted_op_seq();
+  to.raise_limits(0, bye.completed_op_seq);
+  finish_granted(to, granted_before);
 }
 
 void Shard::receive_question(const wire::ProgressCheckBody& check, TimeNs now) noexcept {

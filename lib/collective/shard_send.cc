@@ -30,7 +30,7 @@ bool Shard::send_data(TimeNs now, Outbox& out) noexcept {
   fold(now);
   // What waited for that.
   if (!early_.empty()) retry_early(now);
-  const bool more_to_go = ops_.spilled() > 0 || ops_.own_waits();
+  const bool more_to_go = ops_.spilled() > 0 || ops_.own_waits() || waits_for_word();
   for (LinkIndex i = 0; i < links_.size(); ++i) {
     if (!links_[i]->gets_data()) continue;
     LinkSender& to = links_[i]->sender();
@@ -58,7 +58,7 @@ bool Shard::start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, std::uin
   const ChunkSpan span = op.partition.span_of(chunk);
   work.chunk.bytes = span.elements * element_bytes(op.spec.datatype);
   work.chunk.id = ChunkId{op.spec.op_seq, static_cast<std::uint32_t>(chunk), hop};
-  work.chunk.call = call_of(op.spec);
+  work.chunk.call = op.call;
   to.promise();
   queue_fold(work, kind, op, span, false, now);
   return true;
@@ -76,8 +76,7 @@ bool Shard::start_spilled(TimeNs now, Outbox& out) noexcept {
       const std::uint64_t index = OpTable::first_spilled(*op);
       if (folds_.full() || !to.may_start(now, box) || !to.has_grant(*op)) return worked;
       const std::uint64_t chunk = ops_.chunk_of(index);
-      const Place place =
-          place_of(op->shape, config_.rank, op->partition.segment_of(chunk), config_.nranks);
+      const Place place = place_of(op->shape, op->route, op->partition.segment_of(chunk));
       const std::uint16_t arrived =
           test_bit(op->gathered, index) ? place.gathering_hop : place.reducing_hop;
       if (!start_outgoing(*op, to, chunk, static_cast<std::uint16_t>(arrived + 1),
@@ -106,17 +105,30 @@ bool Shard::start_own(TimeNs now, Outbox& out) noexcept {
     LinkSender& to = sender_of(*op);
     const OutboxSide& box = links_[op->rules.to]->end.side(out);
     while (op->own_next < op->own_end) {
-      if (spilled_first || !to.own_may_go(*op) || folds_.full() || !to.may_start(now, box) ||
+      if (spilled_first || !to.own_may_go(*op) || folds_.full() ||
+          (op->rules.copies_own && folds_.size() + 1 == folds_.places()) ||
+          !to.may_start(now, box) ||
           !start_outgoing(*op, to, op->own_next, 0, reduce::Kind::kLoad, now)) {
         return worked;
       }
+      const std::uint64_t chunk = op->own_next;
       op->own_next += config_.lanes;
       worked = true;
+      if (!live()) return true;
+      if (op->rules.copies_own) copy_own(*op, chunk, now);
       if (!live()) return true;
       finish_if_done(*op);  // All that was to arrive may have, in an exchange.
     }
   }
   return worked;
+}
+
+void Shard::copy_own(Op& op, std::uint64_t chunk, TimeNs now) noexcept {
+  FoldWork& work = folds_.take();
+  work.role = FoldWork::Role::kLocal;
+  work.chunk.id.op_seq = op.spec.op_seq;
+  work.chunk.id.chunk = static_cast<std::uint32_t>(chunk);
+  queue_fold(work, reduce::Kind::kLocal, op, op.partition.span_of(chunk), true, now);
 }
 
 bool Shard::fold_local(TimeNs now) noexcept {
@@ -126,13 +138,9 @@ bool Shard::fold_local(TimeNs now) noexcept {
     while (op->own_next < op->own_end) {
       if (folds_.size() >= folds_.places() / 2) return true;
       const std::uint64_t chunk = op->own_next;
-      FoldWork& work = folds_.take();
-      work.role = FoldWork::Role::kLocal;
-      work.chunk.id.op_seq = op->spec.op_seq;
-      work.chunk.id.chunk = static_cast<std::uint32_t>(chunk);
       op->own_next += config_.lanes;
       const bool last = op->own_next >= op->own_end;
-      queue_fold(work, reduce::Kind::kLocal, *op, op->partition.span_of(chunk), true, now);
+      copy_own(*op, chunk, now);
       worked = true;
       if (last) break;
       if (ops_.index_of(chunk) % 64 == 63) {

@@ -82,7 +82,9 @@ TimeNs Shard::deadline(TimeNs now) const noexcept {
   for (const auto& link : links_) probes |= link->gets_data() && link->sender().can_probe();
   if (stall_.asks() || probes) earliest = std::min(earliest, now + kBackendPollNs);
   if (!live()) return earliest;
-  if (!checks_.empty() || (!folds_.full() && early_.op_that_may_go(ops_) != 0)) return now;
+  if (!checks_.empty() || (!folds_.full() && early_.op_that_may_go(ops_) != 0) || held_may_go()) {
+    return now;
+  }
   for (LinkIndex i = 0; i < links_.size(); ++i) {
     const Link& link = *links_[i];
     if (link.gets_data()) {
@@ -111,7 +113,7 @@ bool Shard::something_may_go(const LinkSender& to) const noexcept {
       break;
   }
   if (folds_.full()) return false;  // deadline() asks the backend.
-  if (spilled_may_go()) return true;
+  if (held_may_go() || spilled_may_go()) return true;
   const Op* own = ops_.peek_own();
   return own != nullptr && to.own_may_go(*own);
 }

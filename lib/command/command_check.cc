@@ -123,9 +123,10 @@ bool check_memory(const ipc::CommandEntry& command, const OpLimits& limits,
                   command.input_offset, command.output_offset, command.input_memory,
                   name_of(command.collective).data(), in_place_rule(command.collective));
   }
-  const std::uint64_t chunks =
-      collective::lane_chunks(*whole_count(call, place.processes), call.datatype, limits.nranks,
-                              limits.payload_bytes, limits.lanes);
+  const std::uint64_t chunks = collective::lane_chunks(
+      {.nranks = limits.nranks,
+       .member_count = static_cast<std::uint16_t>(place.processes / limits.nranks)},
+      limits.payload_bytes, limits.lanes, {call.collective, call.datatype, call.root, call.count});
   if (chunks > limits.max_chunks) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
                   "count %" PRIu64 " makes %" PRIu64 " chunks on a lane; %" PRIu32

@@ -54,12 +54,14 @@ struct Entry {
   bool crc = false;  ///< the completion brings the packet's CRC32C, as the entry leaves it: GPU
                      ///< backends alone, for payloads that the CPU cannot read
   std::uint16_t member_count = 1;            ///< [1, kMaxMembers]: length of inputs and outputs
+  std::uint16_t output_count = 0;            ///< length of outputs if it is another; 0 = it is not
   std::uint32_t count = 0;                   ///< elements, from 1
   std::uint32_t divisor = 1;                 ///< nranks x members, for avg; [1, 4096]
   std::byte* packet = nullptr;               ///< payload: [count] of datatype
   const std::byte* const* inputs = nullptr;  ///< [member_count] bases of the members' inputs
   std::byte* const* outputs = nullptr;       ///< [member_count] bases of the members' outputs
   std::uint64_t offset_bytes = 0;            ///< of the chunk in each input and output
+  std::int64_t output_shift_bytes = 0;       ///< in each output it starts so much further on
   std::uint64_t cookie = 0;                  ///< the caller's; comes back in the completion
 };
 

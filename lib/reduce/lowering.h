@@ -43,8 +43,8 @@ namespace gradwire::reduce {
 [[nodiscard]] inline bool is_well_formed(const Entry& entry) noexcept {
   return static_cast<std::uint8_t>(entry.kind) <= static_cast<std::uint8_t>(Kind::kCheck) &&
          is_valid(entry.datatype) && is_valid(entry.redop) && entry.member_count >= 1 &&
-         entry.member_count <= kMaxMembers && entry.count >= 1 && entry.divisor >= 1 &&
-         entry.divisor <= kMaxRanks * kMaxMembers &&
+         entry.member_count <= kMaxMembers && entry.output_count <= kMaxMembers &&
+         entry.count >= 1 && entry.divisor >= 1 && entry.divisor <= kMaxRanks * kMaxMembers &&
          (!has_packet(entry.kind) || entry.packet != nullptr) &&
          (!reads_inputs(entry.kind) || entry.inputs != nullptr) &&
          ((!writes_outputs(entry.kind) && entry.kind != Kind::kLoadFromOutput) ||
@@ -54,6 +54,11 @@ namespace gradwire::reduce {
 /// Room for the sources, and for the targets, of any entry.
 inline constexpr std::size_t kMaxSources = kMaxMembers + 1;
 inline constexpr std::size_t kMaxTargets = kMaxMembers + 1;
+
+/// Where the chunk starts in each output.
+[[nodiscard]] inline std::ptrdiff_t output_offset(const Entry& entry) noexcept {
+  return static_cast<std::ptrdiff_t>(entry.offset_bytes) + entry.output_shift_bytes;
+}
 
 /// Fills `fold`, whose arrays are `sources` and `targets`. With one source and a divisor of 1 bits
 /// are to be copied.
@@ -70,7 +75,7 @@ inline void lower(const Entry& entry, const std::byte** sources, std::byte** tar
   fold.source_count = 0;
   fold.target_count = 0;
   if (entry.kind == Kind::kLoadFromOutput) {
-    sources[fold.source_count++] = entry.outputs[0] + entry.offset_bytes;
+    sources[fold.source_count++] = entry.outputs[0] + output_offset(entry);
   }
   if (reads_inputs(entry.kind)) {
     for (std::size_t m = 0; m < entry.member_count; ++m) {
@@ -81,10 +86,11 @@ inline void lower(const Entry& entry, const std::byte** sources, std::byte** tar
   if (writes_packet(entry.kind)) targets[fold.target_count++] = entry.packet;
   if (writes_outputs(entry.kind)) {
     // A spill keeps a partial sum in one output; a final value goes to every member.
-    const std::size_t outputs =
-        entry.kind == Kind::kReduceToOutput && !finalize ? 1 : entry.member_count;
+    const std::size_t all = entry.output_count != 0 ? entry.output_count : entry.member_count;
+    const std::size_t outputs = entry.kind == Kind::kReduceToOutput && !finalize ? 1 : all;
+    const std::ptrdiff_t offset = output_offset(entry);
     for (std::size_t m = 0; m < outputs; ++m) {
-      targets[fold.target_count++] = entry.outputs[m] + entry.offset_bytes;
+      targets[fold.target_count++] = entry.outputs[m] + offset;
     }
   }
 }

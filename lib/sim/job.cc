@@ -60,12 +60,13 @@ void Job::on_done(std::uint16_t rank, std::uint64_t op_seq) {
   while (client.first_unfinished <= ops_.size() && client.done_ops[client.first_unfinished]) {
     ++client.first_unfinished;
   }
-  AllReduceCase& op = cases_[op_seq - 1];
+  OpCase& op = cases_[op_seq - 1];
   if (client.quiet) {
     fail(fmt::format("rank {} completed op {} after it had an error for it", rank, op_seq));
   }
-  // An op without elements is done where it is posted and says nothing of other ranks.
-  if (op.plan().count != 0 && op_seq > last_possible_) {
+  // An op without elements is done where it is posted, a broadcast where it has come: neither says
+  // anything of all other ranks.
+  if (op.plan().needs_all() && op_seq > last_possible_) {
     fail(fmt::format("rank {} completed op {}, though a rank failed that had posted {} only", rank,
                      op_seq, last_possible_));
   }

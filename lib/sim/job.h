@@ -82,7 +82,7 @@ class Job {
   World& world_;
   GroupId group_ = 0;
   std::vector<PlannedOp> ops_;
-  std::deque<AllReduceCase> cases_;
+  std::deque<OpCase> cases_;
   std::vector<std::uint32_t> ops_ahead_;  ///< [nranks]
   std::uint64_t middle_ = 0;              ///< the op whose first end when_first_done is told of
   std::vector<Client> clients_;

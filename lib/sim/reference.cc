@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "sim/random.h"
-#include "sim/ring_reference.h"
 
 namespace gradwire::sim {
 namespace {
@@ -17,7 +16,7 @@ constexpr std::byte kGuardByte{0xa5};
 constexpr std::byte kRetiredByte{0x5c};
 
 void fill(std::vector<std::byte>& bytes, DataType type, Random& random) {
-  const std::size_t width = element_bytes(type);
+  const std::size_t width = type == DataType::kBytes ? 1 : element_bytes(type);
   for (std::size_t at = 0; at < bytes.size(); at += width) {
     if (type == DataType::kFloat32) {
       const auto value = static_cast<float>(random.unit() * 2000 - 1000);
@@ -32,6 +31,14 @@ void fill(std::vector<std::byte>& bytes, DataType type, Random& random) {
   }
 }
 
+std::uint64_t hash_of(const std::vector<std::byte>& bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const std::byte byte : bytes) {
+    hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3u;
+  }
+  return hash;
+}
+
 std::string first_other(const std::vector<std::byte>& bytes, std::byte wanted) {
   const auto other =
       std::find_if(bytes.begin(), bytes.end(), [&](std::byte b) { return b != wanted; });
@@ -42,75 +49,106 @@ std::string first_other(const std::vector<std::byte>& bytes, std::byte wanted) {
 
 }  // namespace
 
-AllReduceCase::AllReduceCase(std::uint16_t nranks, std::uint16_t members, const OpPlan& plan)
-    : nranks_(nranks),
-      members_(members),
+OpCase::OpCase(std::uint16_t nranks, std::uint16_t members, const OpPlan& plan)
+    : members_(members),
       plan_(plan),
-      buffers_(std::size_t{nranks} * members),
-      expected_(plan.count * element_bytes(plan.datatype)) {
+      call_{plan.collective, plan.datatype, plan.redop, plan.count,
+            plan.root,       plan.width(),  nranks,     members},
+      buffers_(std::size_t{nranks} * members) {
   Random random(plan.seed);
-  for (Buffers& each : buffers_) {
-    each.input.resize(expected_.size());
-    fill(each.input, plan.datatype, random);
-    each.output.assign(expected_.size() + 2 * kGuard, kGuardByte);
-    if (plan.in_place)
-      std::copy(each.input.begin(), each.input.end(), each.output.begin() + kGuard);
-  }
-  compute_expected();
-}
-
-void AllReduceCase::compute_expected() {
   std::vector<const std::byte*> inputs;
-  for (const Buffers& each : buffers_) inputs.push_back(each.input.data());
-  ring_all_reduce(plan_.datatype, plan_.redop, inputs, nranks_, members_, plan_.count,
-                  expected_.data());
+  for (std::uint32_t process = 0; process < buffers_.size(); ++process) {
+    Buffers& each = buffers_[process];
+    each.input.resize(input_bytes(call_, process));
+    fill(each.input, plan.datatype, random);
+    each.input_hash = hash_of(each.input);
+    inputs.push_back(each.input.data());
+    lay_out(each, process);
+  }
+  expected_ = collective_results(call_, inputs);
 }
 
-collective::OpSpec AllReduceCase::spec(std::uint16_t rank, std::uint64_t op_seq) {
+void OpCase::lay_out(Buffers& each, std::uint32_t process) const {
+  const std::size_t out = output_bytes(call_, process);
+  const std::size_t bytes = plan_.in_place ? std::max(each.input.size(), out) : out;
+  each.memory.assign(bytes + 2 * kGuard, kGuardByte);
+  each.input_at = each.output_at = kGuard;
+  if (!plan_.in_place) return;
+  if (out > each.input.size()) each.input_at += process * each.input.size();
+  if (out < each.input.size()) each.output_at += process * out;
+  std::copy(each.input.begin(), each.input.end(),
+            each.memory.begin() + static_cast<std::ptrdiff_t>(each.input_at));
+}
+
+collective::OpSpec OpCase::spec(std::uint16_t rank, std::uint64_t op_seq) {
   collective::OpSpec spec;
   spec.op_seq = op_seq;
   spec.count = plan_.count;
   spec.tag = plan_.tag;
+  spec.collective = plan_.collective;
   spec.datatype = plan_.datatype;
   spec.redop = plan_.redop;
+  spec.root = plan_.root;
+  spec.element_bytes = plan_.element_bytes;
   for (std::uint16_t member = 0; member < members_; ++member) {
     Buffers& buffers = at(rank, member);
-    spec.outputs[member] = buffers.output.data() + kGuard;
-    spec.inputs[member] = plan_.in_place ? spec.outputs[member] : buffers.input.data();
+    const std::uint32_t process = std::uint32_t{rank} * members_ + member;
+    if (output_bytes(call_, process) != 0 || plan_.count == 0) {
+      spec.outputs[member] = buffers.memory.data() + buffers.output_at;
+    }
+    if (buffers.input.empty() && plan_.count != 0) continue;
+    spec.inputs[member] =
+        plan_.in_place ? buffers.memory.data() + buffers.input_at : buffers.input.data();
   }
   return spec;
 }
 
-std::string AllReduceCase::wrong(std::uint16_t rank) const {
-  for (std::uint16_t member = 0; member < members_; ++member) {
-    const auto& output = at(rank, member).output;
-    const auto start = output.begin() + kGuard;
-    const auto [expected, actual] = std::mismatch(expected_.begin(), expected_.end(), start);
-    if (expected != expected_.end()) {
-      return fmt::format("rank {} member {}: byte {} of {} is {:#x}, expected {:#x}", rank, member,
-                         expected - expected_.begin(), expected_.size(),
-                         static_cast<unsigned>(*actual), static_cast<unsigned>(*expected));
-    }
-    const auto is_guard = [](std::byte b) { return b == kGuardByte; };
-    if (!std::all_of(output.begin(), start, is_guard) ||
-        !std::all_of(output.end() - kGuard, output.end(), is_guard)) {
-      return fmt::format("rank {} member {}: wrote outside its output", rank, member);
+/// Where memory that no output is has changed.
+std::string OpCase::changed(const Buffers& each, std::uint32_t process) const {
+  if (!plan_.in_place && hash_of(each.input) != each.input_hash) return "wrote into its input";
+  const std::size_t out = output_bytes(call_, process);
+  for (std::size_t i = 0; i < each.memory.size(); ++i) {
+    if (i >= each.output_at && i < each.output_at + out) continue;
+    const bool is_input =
+        plan_.in_place && i >= each.input_at && i < each.input_at + each.input.size();
+    if (each.memory[i] != (is_input ? each.input[i - each.input_at] : kGuardByte)) {
+      return fmt::format(
+          "wrote outside its output, {} bytes from where that starts",
+          static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(each.output_at));
     }
   }
   return {};
 }
 
-void AllReduceCase::retire(std::uint16_t rank) {
+std::string OpCase::wrong(std::uint16_t rank) const {
+  for (std::uint16_t member = 0; member < members_; ++member) {
+    const std::uint32_t process = std::uint32_t{rank} * members_ + member;
+    const Buffers& each = at(rank, member);
+    const auto right = output_of(call_, expected_, process);
+    const auto start = each.memory.begin() + static_cast<std::ptrdiff_t>(each.output_at);
+    const auto [expected, actual] = std::mismatch(right.begin(), right.end(), start);
+    if (expected != right.end()) {
+      return fmt::format("rank {} member {}: byte {} of {} is {:#x}, expected {:#x}", rank, member,
+                         expected - right.begin(), right.size(), static_cast<unsigned>(*actual),
+                         static_cast<unsigned>(*expected));
+    }
+    const std::string other = changed(each, process);
+    if (!other.empty()) return fmt::format("rank {} member {}: {}", rank, member, other);
+  }
+  return {};
+}
+
+void OpCase::retire(std::uint16_t rank) {
   for (std::uint16_t member = 0; member < members_; ++member) {
     Buffers& buffers = at(rank, member);
     std::fill(buffers.input.begin(), buffers.input.end(), kRetiredByte);
-    std::fill(buffers.output.begin(), buffers.output.end(), kRetiredByte);
+    std::fill(buffers.memory.begin(), buffers.memory.end(), kRetiredByte);
   }
 }
 
-std::string AllReduceCase::touched(std::uint16_t rank) const {
+std::string OpCase::touched(std::uint16_t rank) const {
   for (std::uint16_t member = 0; member < members_; ++member) {
-    for (const auto* bytes : {&at(rank, member).input, &at(rank, member).output}) {
+    for (const auto* bytes : {&at(rank, member).input, &at(rank, member).memory}) {
       const std::string found = first_other(*bytes, kRetiredByte);
       if (!found.empty()) return fmt::format("rank {} member {}: {}", rank, member, found);
     }

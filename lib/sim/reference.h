@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// One all-reduce of every rank and member: inputs made from a seed, the result that they must give
-/// (sim/ring_reference.h), and the clients' memory, with guards, so that it is seen when somebody
-/// writes where or when he must not. One thread; the constructor allocates.
+/// One op of every rank and member: inputs made from a seed, the result that they must give
+/// (sim/collective_reference.h), and the clients' memory, with guards, so that it is seen when
+/// somebody writes where or when he must not. One thread; the constructor allocates.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collective/shard.h"
+#include "sim/collective_reference.h"
 
 namespace gradwire::sim {
 
@@ -21,15 +22,28 @@ struct OpPlan {
   bool in_place = false;
   std::uint32_t tag = 99;
   std::uint64_t seed = 1;
+  Collective collective = Collective::kAllReduce;
+  std::uint32_t root = collective::kNoRoot;
+  std::uint32_t element_bytes = 0;  ///< of kBytes
+
+  [[nodiscard]] std::uint32_t width() const noexcept {
+    return datatype == DataType::kBytes ? element_bytes : gradwire::element_bytes(datatype);
+  }
+  /// Whether nobody can be done with it before all have posted it.
+  [[nodiscard]] bool needs_all() const noexcept {
+    return collective == Collective::kBarrier ||
+           (count != 0 && collective != Collective::kBroadcast);
+  }
 };
 
-class AllReduceCase {
+class OpCase {
  public:
-  AllReduceCase(std::uint16_t nranks, std::uint16_t members, const OpPlan& plan);
+  OpCase(std::uint16_t nranks, std::uint16_t members, const OpPlan& plan);
 
   [[nodiscard]] collective::OpSpec spec(std::uint16_t rank, std::uint64_t op_seq);
   [[nodiscard]] const OpPlan& plan() const { return plan_; }
-  /// Empty if the outputs of the rank's members are right to the bit; else where they are not.
+  /// Empty if the outputs of the rank's members are right to the bit, and nothing else of their
+  /// memory has changed; else where not.
   [[nodiscard]] std::string wrong(std::uint16_t rank) const;
   /// The rank's op ended and its clients use the memory for something else.
   void retire(std::uint16_t rank);
@@ -39,7 +53,10 @@ class AllReduceCase {
  private:
   struct Buffers {
     std::vector<std::byte> input;
-    std::vector<std::byte> output;  ///< with a guard before and behind
+    std::uint64_t input_hash = 0;
+    std::vector<std::byte> memory;  ///< the output, in place the input too, with guards around it
+    std::size_t input_at = 0;       ///< in memory, if it is in place
+    std::size_t output_at = 0;      ///< in memory
   };
   [[nodiscard]] Buffers& at(std::uint16_t rank, std::uint16_t member) {
     return buffers_[std::size_t{rank} * members_ + member];
@@ -47,13 +64,16 @@ class AllReduceCase {
   [[nodiscard]] const Buffers& at(std::uint16_t rank, std::uint16_t member) const {
     return buffers_[std::size_t{rank} * members_ + member];
   }
-  void compute_expected();
+  void lay_out(Buffers& each, std::uint32_t process) const;
+  [[nodiscard]] std::string changed(const Buffers& each, std::uint32_t process) const;
 
-  std::uint16_t nranks_;
   std::uint16_t members_;
   OpPlan plan_;
+  CollectiveCall call_;
   std::vector<Buffers> buffers_;  ///< [rank x members + member]
   std::vector<std::byte> expected_;
 };
+/// Most tests have all-reduces alone.
+using AllReduceCase = OpCase;
 
 }  // namespace gradwire::sim

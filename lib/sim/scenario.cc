@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::array kProfiles = {
     Profile{"mixed", "everything at once, by the seed"},
+    Profile{"all-reduce", "as mixed, but every op is an all-reduce"},
     Profile{"clean", "nothing goes wrong"},
     Profile{"loss", "loss to 30 %, bursts, duplicates, reordering, corruption; nothing else"},
     Profile{"pause", "hosts that stand still, shorter and longer than the silence limit"},
@@ -33,8 +34,9 @@ constexpr std::array kProfiles = {
 };
 
 bool is(const Scenario& s, std::initializer_list<const char*> names) {
-  return std::any_of(names.begin(), names.end(),
-                     [&](const char* name) { return s.profile == name; });
+  return std::any_of(names.begin(), names.end(), [&](const char* name) {
+    return (s.profile == "all-reduce" ? "mixed" : s.profile) == name;
+  });
 }
 
 void draw_network(Scenario& s, Random& random) {

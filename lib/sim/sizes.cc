@@ -60,6 +60,31 @@ OpPlan draw_plan(Random& random, std::uint64_t i) {
   return plan;
 }
 
+/// What each op does, and its root. Drawn apart, so that all else of a seed stays as it is without.
+void draw_collectives(Scenario& s) {
+  Random random(s.seed * 0x9e3779b97f4a7c15u + 4);
+  const std::uint32_t processes = std::uint32_t{s.nranks} * s.group.members;
+  for (PlannedOp& op : s.ops) {
+    OpPlan& plan = op.plan;
+    plan.collective =
+        random.pick({Collective::kAllReduce, Collective::kAllReduce, Collective::kReduceScatter,
+                     Collective::kReduceScatter, Collective::kReduce, Collective::kBroadcast,
+                     Collective::kAllGather, Collective::kBarrier});
+    if (has_root(plan.collective)) plan.root = static_cast<std::uint32_t>(random.below(processes));
+    if (plan.collective == Collective::kAllGather ||
+        plan.collective == Collective::kReduceScatter) {
+      // Each process's block takes a chunk at least.
+      if (processes > s.group.shard.max_chunks / 2) plan.collective = Collective::kAllReduce;
+      plan.count = (plan.count + processes - 1) / processes;
+    }
+    if (plan.collective == Collective::kBarrier) plan.count = 0;
+    if (reduces(plan.collective) || !random.chance(0.3)) continue;
+    plan.element_bytes = static_cast<std::uint32_t>(random.between(1, 24));
+    plan.count = plan.count * element_bytes(plan.datatype) / plan.element_bytes;
+    plan.datatype = DataType::kBytes;
+  }
+}
+
 }  // namespace
 
 std::uint64_t pool_bytes(const Scenario& s) noexcept {
@@ -134,14 +159,17 @@ void draw_plans(Scenario& s, Random& random) {
     op.plan.count = bytes / element_bytes(op.plan.datatype);
     s.ops.push_back(std::move(op));
   };
+  const auto add_series = [&] {
+    // A series of many ops, all without elements or each in one packet, and then something to do.
+    const double empty = random.pick({1.0, 0.9, 0.0});
+    const std::int64_t series =
+        random.between(kSeriesMin, kSeriesMax) / (empty < 0.5 && s.nranks > 6 ? 3 : 1);
+    for (std::int64_t i = 0; i < series; ++i) add(empty, 64);
+    add(0, bytes_max);
+  };
   for (std::uint64_t i = 0; i < count; ++i) add(0.12, bytes_max);
-  if (!random.chance(0.06)) return;
-  // A series of many ops, all without elements or each in one packet, and then something to do.
-  const double empty = random.pick({1.0, 0.9, 0.0});
-  const std::int64_t series =
-      random.between(kSeriesMin, kSeriesMax) / (empty < 0.5 && s.nranks > 6 ? 3 : 1);
-  for (std::int64_t i = 0; i < series; ++i) add(empty, 64);
-  add(0, bytes_max);
+  if (random.chance(0.06)) add_series();
+  if (s.profile != "all-reduce") draw_collectives(s);
 }
 
 }  // namespace gradwire::sim

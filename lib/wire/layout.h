@@ -80,14 +80,16 @@ struct DataFields {
   Big16 hop;
   Big32 chunk;
   Big32 tag;
-  std::uint8_t datatype;
+  std::uint8_t collective_and_datatype;  ///< 4 bits each; collective 0 is all-reduce
   std::uint8_t redop;
-  std::array<std::uint8_t, 4> reserved;
+  Big16 root;  ///< one more than it is, 0 = none
+  std::array<std::uint8_t, 2> reserved;
 };
 static_assert(sizeof(DataFields) == kTypeFieldsBytes && alignof(DataFields) == 1);
 static_assert(offsetof(DataFields, total_count) == 8 && offsetof(DataFields, hop) == 14);
 static_assert(offsetof(DataFields, chunk) == 16 && offsetof(DataFields, tag) == 20);
-static_assert(offsetof(DataFields, datatype) == 24 && offsetof(DataFields, redop) == 25);
+static_assert(offsetof(DataFields, collective_and_datatype) == 24 &&
+              offsetof(DataFields, redop) == 25);
 
 struct AckFields {
   Big64 credit_chunks;
@@ -95,7 +97,9 @@ struct AckFields {
   Big32 delay_ns;
   Big32 ecn_ce_count;
   std::uint8_t range_count;
-  std::array<std::uint8_t, 5> reserved;
+  std::uint8_t reserved;
+  Big16 posted_onwards;  ///< how much less than posted_op_seq it is, and 1; 0 = not said
+  Big16 posted_by_all;   ///< likewise
 };
 static_assert(sizeof(AckFields) == kTypeFieldsBytes && alignof(AckFields) == 1);
 static_assert(offsetof(AckFields, delay_ns) == 16 && offsetof(AckFields, ecn_ce_count) == 20);

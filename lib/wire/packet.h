@@ -62,16 +62,23 @@ struct CommonHeader {
 /// have the same one, by chance or since a user looked for it: the token of the link decides then.
 [[nodiscard]] std::uint32_t group_tag(const GroupKey& key) noexcept;
 
+inline constexpr std::uint16_t kNoRoot = 0xffff;
+
 struct DataHeader {
   std::uint64_t op_seq = 0;       ///< first op of a group is 1
-  std::uint64_t total_count = 0;  ///< elements of the whole op, below 2^48
+  std::uint64_t total_count = 0;  ///< elements, as the collective counts them, below 2^48
   std::uint32_t chunk = 0;        ///< chunk index in the op: segment * chunks_per_segment + i
   std::uint32_t tag = 0;          ///< the caller's, equal on every rank
   std::uint16_t count = 0;        ///< elements in this packet: as many as its payload has
   std::uint16_t hop = 0;          ///< 0 ... 2(nranks-1)-1
   DataType datatype = DataType::kFloat32;
   RedOp redop = RedOp::kSum;
+  Collective collective = Collective::kAllReduce;
+  std::uint16_t root = kNoRoot;  ///< a process, of a collective that has a root
 };
+
+/// See AckHeader::posted_onwards.
+inline constexpr std::uint64_t kWordSpan = 0xffff;
 
 /// Packet numbers [first, last], both included.
 struct AckRange {
@@ -83,11 +90,15 @@ struct AckRange {
 struct AckHeader {
   std::uint64_t credit_chunks = 0;  ///< absolute: distinct chunks the peer may have sent so far
   std::uint64_t posted_op_seq = 0;  ///< highest op_seq that the client here has posted
-  std::uint32_t delay_ns = 0;       ///< since the largest number arrived whose packet wants an
-                                    ///< acknowledgement (saturating)
-  std::uint32_t ecn_ce_count = 0;   ///< packets seen with CE, modulo 2^32
-  std::uint8_t range_count = 0;     ///< descending, disjoint, not adjacent; the first has the
-                                    ///< largest packet number; 0 = nothing received yet
+  /// Highest that the clients of this rank and of all ranks after it, up to the last, have posted,
+  /// and that all ranks' clients have. Less than kWordSpan below posted_op_seq; else 0: not said.
+  std::uint64_t posted_onwards = 0;
+  std::uint64_t posted_by_all = 0;
+  std::uint32_t delay_ns = 0;      ///< since the largest number arrived whose packet wants an
+                                   ///< acknowledgement (saturating)
+  std::uint32_t ecn_ce_count = 0;  ///< packets seen with CE, modulo 2^32
+  std::uint8_t range_count = 0;    ///< descending, disjoint, not adjacent; the first has the
+                                   ///< largest packet number; 0 = nothing received yet
   std::array<AckRange, kMaxAckRanges> ranges{};  ///< travel as payload, under its CRC
 };
 

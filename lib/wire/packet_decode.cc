@@ -34,6 +34,17 @@ Drop check_payload_bytes(std::size_t have, std::size_t want) noexcept {
   return have == want ? Drop::kNone : Drop::kMalformed;
 }
 
+bool read_kinds(const layout::DataFields& fields, DataHeader& data) noexcept {
+  data.datatype = static_cast<DataType>(fields.collective_and_datatype & 0xf);
+  data.collective = Collective::kAllReduce;
+  data.root = static_cast<std::uint16_t>(fields.root.get() - 1u);
+  if (fields.collective_and_datatype < kDataTypeCount && data.root == kNoRoot) return true;
+  const auto collective = static_cast<Collective>(fields.collective_and_datatype >> 4);
+  if (collective != Collective{}) data.collective = collective;
+  return is_valid(data.datatype) && is_valid(data.collective) &&
+         has_root(data.collective) == (data.root != kNoRoot);
+}
+
 Drop read_data(const layout::Header& header, Packet& out) noexcept {
   const auto& fields = view<layout::DataFields>(header.type_fields.data());
   DataHeader& data = out.data;
@@ -42,10 +53,11 @@ Drop read_data(const layout::Header& header, Packet& out) noexcept {
   data.hop = fields.hop.get();
   data.chunk = fields.chunk.get();
   data.tag = fields.tag.get();
-  data.datatype = static_cast<DataType>(fields.datatype);
   data.redop = static_cast<RedOp>(fields.redop);
-  if (!is_valid(data.datatype) || !is_valid(data.redop)) return Drop::kMalformed;
-  if (!all_zero(fields.reserved) || data.op_seq == 0) return Drop::kMalformed;
+  if (data.op_seq == 0 || !is_valid(data.redop) || !read_kinds(fields, data)) {
+    return Drop::kMalformed;
+  }
+  if (!all_zero(fields.reserved)) return Drop::kMalformed;
   if (data.hop >= 2 * (kMaxRingRanks - 1)) return Drop::kMalformed;
   // Its length says how many elements it has: a UDP payload has less than 2^16 bytes.
   const std::size_t bytes = out.payload.size();
@@ -55,12 +67,21 @@ Drop read_data(const layout::Header& header, Packet& out) noexcept {
   return data.count <= data.total_count ? Drop::kNone : Drop::kMalformed;
 }
 
+/// @param below  how much less than `posted` it is, and 1; 0: it is not said.
+std::uint64_t read_word(std::uint64_t posted, std::uint16_t below) noexcept {
+  return below == 0 || below - 1u > posted ? 0 : posted - (below - 1u);
+}
+
 Drop read_ack(const layout::Header& header, Packet& out) noexcept {
   const auto& fields = view<layout::AckFields>(header.type_fields.data());
   AckHeader& ack = out.ack;
-  if (fields.range_count > kMaxAckRanges || !all_zero(fields.reserved)) return Drop::kMalformed;
+  if (fields.range_count > kMaxAckRanges || fields.reserved != 0) {
+    return Drop::kMalformed;
+  }
   ack.credit_chunks = fields.credit_chunks.get();
   ack.posted_op_seq = fields.posted_op_seq.get();
+  ack.posted_onwards = read_word(ack.posted_op_seq, fields.posted_onwards.get());
+  ack.posted_by_all = read_word(ack.posted_op_seq, fields.posted_by_all.get());
   ack.delay_ns = fields.delay_ns.get();
   ack.ecn_ce_count = fields.ecn_ce_count.get();
   ack.range_count = fields.range_count;

@@ -51,6 +51,10 @@ void write_header(std::byte* out, PacketType type, const CommonHeader& common, c
 
 constexpr Words kNoFields{};
 
+std::uint64_t word_below(std::uint64_t posted, std::uint64_t word) noexcept {
+  return word == 0 || word > posted || posted - word >= kWordSpan ? 0 : posted - word + 1;
+}
+
 }  // namespace
 
 std::uint32_t group_tag(const GroupKey& key) noexcept {
@@ -63,9 +67,14 @@ std::uint32_t group_tag(const GroupKey& key) noexcept {
 void encode_data(std::span<std::byte, kHeaderBytes> out, const CommonHeader& common,
                  const DataHeader& data, std::uint32_t payload_crc) noexcept {
   assert(data.total_count >> 48 == 0);
+  std::uint64_t kinds = std::uint64_t{static_cast<std::uint8_t>(data.datatype)} << 56 |
+                        std::uint64_t{static_cast<std::uint8_t>(data.redop)} << 48;
+  if (data.collective != Collective::kAllReduce) [[unlikely]] {
+    kinds |= std::uint64_t{static_cast<std::uint8_t>(data.collective)} << 60;
+    kinds |= std::uint64_t{(data.root + 1u) & 0xffff} << 32;
+  }
   const Words words = {data.op_seq, data.total_count << 16 | data.hop, word(data.chunk, data.tag),
-                       std::uint64_t{static_cast<std::uint8_t>(data.datatype)} << 56 |
-                           std::uint64_t{static_cast<std::uint8_t>(data.redop)} << 48};
+                       kinds};
   write_header(out.data(), PacketType::kData, common, words, payload_crc);
 }
 
@@ -88,7 +97,9 @@ std::size_t encode_ack(std::span<std::byte> out, CommonHeader common,
     std::memcpy(payload + i * sizeof(range), &range, sizeof(range));
   }
   const Words words = {ack.credit_chunks, ack.posted_op_seq, word(ack.delay_ns, ack.ecn_ce_count),
-                       std::uint64_t{ack.range_count} << 56};
+                       std::uint64_t{ack.range_count} << 56 |
+                           word_below(ack.posted_op_seq, ack.posted_onwards) << 32 |
+                           word_below(ack.posted_op_seq, ack.posted_by_all) << 16};
   write_header(out.data(), PacketType::kAck, common, words, crc32c({payload, ranges_bytes}));
   return kHeaderBytes + ranges_bytes;
 }

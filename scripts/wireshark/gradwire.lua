@@ -18,6 +18,9 @@ local DATATYPES = {
   [0] = "fp32", [1] = "fp64", [2] = "fp16", [3] = "bf16",
   [4] = "int8", [5] = "int32", [6] = "int64", [7] = "uint8",
 }
+local COLLECTIVES = {
+  [0] = "all-reduce", [2] = "reduce", [3] = "broadcast", [4] = "all-gather", [5] = "reduce-scatter",
+}
 local REDOPS = { [0] = "sum", [1] = "avg", [2] = "min", [3] = "max", [4] = "prod" }
 local ABORTS = {
   [1] = "silence", [2] = "mismatch", [3] = "client died", [4] = "client abort",
@@ -43,7 +46,9 @@ local f = {
   chunk = ProtoField.uint32("gradwire.chunk", "Chunk"),
   tag = ProtoField.uint32("gradwire.tag", "Tag"),
   hop = ProtoField.uint16("gradwire.hop", "Hop"),
-  datatype = ProtoField.uint8("gradwire.datatype", "Datatype", base.DEC, DATATYPES),
+  datatype = ProtoField.uint8("gradwire.datatype", "Datatype", base.DEC, DATATYPES, 0x0f),
+  collective = ProtoField.uint8("gradwire.collective", "Collective", base.DEC, COLLECTIVES, 0xf0),
+  root = ProtoField.uint16("gradwire.root", "Root process, and 1"),
   redop = ProtoField.uint8("gradwire.redop", "Redop", base.DEC, REDOPS),
   -- acknowledgement
   credit = ProtoField.uint64("gradwire.credit_chunks", "Credit"),
@@ -144,12 +149,15 @@ local function data_fields(buffer, tree)
   tree:add(f.hop, buffer(30, 2))
   tree:add(f.chunk, buffer(32, 4))
   tree:add(f.tag, buffer(36, 4))
+  tree:add(f.collective, buffer(40, 1))
   tree:add(f.datatype, buffer(40, 1))
   tree:add(f.redop, buffer(41, 1))
+  tree:add(f.root, buffer(42, 2))
   return string.format("op %s chunk %u hop %u, %u bytes of %s %s",
                        tostring(buffer(16, 8):uint64()), buffer(32, 4):uint(),
                        buffer(30, 2):uint(), buffer:reported_len() - HEADER_BYTES,
-                       REDOPS[buffer(41, 1):uint()] or "?", DATATYPES[buffer(40, 1):uint()] or "?")
+                       REDOPS[buffer(41, 1):uint()] or "?",
+                       DATATYPES[bit.band(buffer(40, 1):uint(), 0x0f)] or "?")
 end
 
 local function ack_fields(buffer, tree)

@@ -301,13 +301,14 @@ class Run {
     shape_of(header.op_seq, header);
     const collective::OpPlan plan = collective::plan_op(
         {config_.rank, config_.nranks, config_.member_count, config_.exchange_bytes}, 0, 1,
-        config_.payload_bytes, header.total_count, header.datatype);
+        config_.payload_bytes,
+        {header.collective, header.datatype, header.root, header.total_count});
     const collective::Partition& partition = plan.partition;
     if (partition.total_chunks() == 0) return;
     header.chunk = static_cast<std::uint32_t>(input_.u8() % partition.total_chunks());
     header.count = static_cast<std::uint16_t>(partition.elements(header.chunk));
-    const collective::Place place = collective::place_of(
-        plan.shape, config_.rank, partition.segment_of(header.chunk), config_.nranks);
+    const collective::Place place =
+        collective::place_of(plan.shape, plan.route, partition.segment_of(header.chunk));
     const bool gathering = place.gets_gathering && (!place.gets_reducing || input_.pick(2) != 0);
     header.hop = gathering ? place.gathering_hop : place.reducing_hop;
     data(header, header.count * element_bytes(header.datatype));
@@ -417,7 +418,22 @@ class Run {
     const std::uint64_t mixed = op_seq * 0x9e3779b97f4a7c15u;
     header.datatype = static_cast<DataType>((mixed >> 8) % kDataTypeCount);
     header.redop = static_cast<RedOp>((mixed >> 16) % kRedOpCount);
-    header.total_count = (mixed >> 24) % (kMaxOpBytes / element_bytes(header.datatype));
+    const std::uint64_t processes = std::uint64_t{config_.nranks} * config_.member_count;
+    header.total_count =
+        (mixed >> 24) % (kMaxOpBytes / element_bytes(header.datatype) / processes + 1);
+    constexpr std::array<Collective, 7> kKinds = {
+        Collective::kAllReduce, Collective::kAllReduce,     Collective::kReduce,
+        Collective::kBroadcast, Collective::kReduceScatter, Collective::kAllGather,
+        Collective::kBarrier};
+    header.collective = kKinds[(mixed >> 40) % kKinds.size()];
+    if (header.collective == Collective::kBarrier) {
+      header.total_count = 0;
+      header.datatype = DataType::kUint8;
+    }
+    if (!reduces(header.collective)) header.redop = RedOp::kSum;
+    if (has_root(header.collective)) {
+      header.root = static_cast<std::uint16_t>((mixed >> 44) % processes);
+    }
   }
 
   void post() {
@@ -429,9 +445,12 @@ class Run {
     spec.count = shape.total_count;
     spec.datatype = shape.datatype;
     spec.redop = shape.redop;
+    spec.collective = shape.collective;
+    spec.root = shape.root;
     OpMemory memory{op_seq, {}};
     const bool in_place = input_.pick(2) != 0;
-    const std::size_t bytes = spec.count * element_bytes(spec.datatype);
+    const std::size_t bytes = spec.count * element_bytes(spec.datatype) * config_.nranks *
+                              std::size_t{config_.member_count};
     for (std::uint16_t member = 0; member < config_.member_count; ++member) {
       memory.buffers.push_back(std::make_unique<std::byte[]>(bytes));
       spec.outputs[member] = memory.buffers.back().get();

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "sim/collective_reference.h"
+
+#include <cstring>
+
+#include "sim/ring_reference.h"
+
+namespace gradwire::sim {
+namespace {
+
+/// The sum that ends at a process's rank: it begins at the rank after that one.
+void fold_towards(const CollectiveCall& call, std::span<const std::byte* const> inputs,
+                  std::uint32_t process, std::uint64_t first_byte, std::byte* output) {
+  const std::uint32_t first_rank = (process / call.members + 1) % call.nranks;
+  std::vector<const std::byte*> ordered;
+  for (std::uint32_t at = 0; at < call.nranks; ++at) {
+    for (std::uint32_t member = 0; member < call.members; ++member) {
+      const std::uint32_t rank = (first_rank + at) % call.nranks;
+      ordered.push_back(inputs[rank * call.members + member] + first_byte);
+    }
+  }
+  fold_in_order(call.datatype, call.redop, ordered, call.members, call.count, output);
+}
+
+}  // namespace
+
+std::uint64_t input_bytes(const CollectiveCall& call, std::uint32_t process) noexcept {
+  const std::uint64_t block = call.count * call.width;
+  switch (call.collective) {
+    case Collective::kReduceScatter:
+      return block * call.processes();
+    case Collective::kBroadcast:
+      return process == call.root ? block : 0;
+    case Collective::kBarrier:
+      return 0;
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+    case Collective::kAllGather:
+      break;
+  }
+  return block;
+}
+
+std::uint64_t output_bytes(const CollectiveCall& call, std::uint32_t process) noexcept {
+  const std::uint64_t block = call.count * call.width;
+  switch (call.collective) {
+    case Collective::kAllGather:
+      return block * call.processes();
+    case Collective::kReduce:
+      return process == call.root ? block : 0;
+    case Collective::kBarrier:
+      return 0;
+    case Collective::kAllReduce:
+    case Collective::kBroadcast:
+    case Collective::kReduceScatter:
+      break;
+  }
+  return block;
+}
+
+std::vector<std::byte> collective_results(const CollectiveCall& call,
+                                          std::span<const std::byte* const> inputs) {
+  const std::uint64_t block = call.count * call.width;
+  std::vector<std::byte> results;
+  if (block == 0) return results;
+  switch (call.collective) {
+    case Collective::kAllReduce:
+      results.resize(block);
+      ring_all_reduce(call.datatype, call.redop, inputs, call.nranks, call.members, call.count,
+                      results.data());
+      break;
+    case Collective::kReduce:
+      results.resize(block);
+      fold_towards(call, inputs, call.root, 0, results.data());
+      break;
+    case Collective::kReduceScatter:
+      results.resize(block * call.processes());
+      for (std::uint32_t process = 0; process < call.processes(); ++process) {
+        fold_towards(call, inputs, process, process * block, results.data() + process * block);
+      }
+      break;
+    case Collective::kBroadcast:
+      results.assign(inputs[call.root], inputs[call.root] + block);
+      break;
+    case Collective::kAllGather:
+      for (const std::byte* input : inputs) results.insert(results.end(), input, input + block);
+      break;
+    case Collective::kBarrier:
+      break;
+  }
+  return results;
+}
+
+std::span<const std::byte> output_of(const CollectiveCall& call,
+                                     const std::vector<std::byte>& results,
+                                     std::uint32_t process) noexcept {
+  const std::uint64_t bytes = output_bytes(call, process);
+  const bool own_part = call.collective == Collective::kReduceScatter;
+  return std::span(results).subspan(own_part ? process * bytes : 0, bytes);
+}
+
+}  // namespace gradwire::sim

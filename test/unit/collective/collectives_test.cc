@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// All collectives but all-reduce, of production shards in the simulator's world, against the
+// reference (lib/sim/collective_reference.h).
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "support/ring_harness.h"
+
+using namespace gradwire;
+using namespace gradwire::test;
+using sim::OpCase;
+
+namespace {
+
+constexpr Collective kOthers[] = {Collective::kReduce, Collective::kBroadcast,
+                                  Collective::kAllGather, Collective::kReduceScatter,
+                                  Collective::kBarrier};
+
+sim::OpPlan plan_of(Collective collective, std::uint64_t count, std::uint32_t root,
+                    bool in_place = false, DataType datatype = DataType::kFloat32,
+                    RedOp redop = RedOp::kSum) {
+  sim::OpPlan plan{.count = collective == Collective::kBarrier ? 0 : count,
+                   .datatype = datatype,
+                   .redop = redop,
+                   .in_place = in_place,
+                   .seed = count + root + 7,
+                   .collective = collective};
+  if (has_root(collective)) plan.root = root;
+  if (datatype == DataType::kBytes) plan.element_bytes = 5;
+  return plan;
+}
+
+/// Ops 1, 2, ... of a ring, posted and checked.
+class Ops {
+ public:
+  explicit Ops(const RingOptions& options) : options_(options), ring_(options) {
+    REQUIRE(ring_.form());
+  }
+  void add(const sim::OpPlan& plan) {
+    cases_.emplace_back(options_.nranks, options_.members, plan);
+  }
+  void post(std::uint16_t rank, std::size_t op) { ring_.post(rank, cases_[op].spec(rank, op + 1)); }
+  void post_all() {
+    for (std::uint16_t rank = 0; rank < options_.nranks; ++rank) {
+      for (std::size_t op = 0; op < cases_.size(); ++op) post(rank, op);
+    }
+  }
+  void check() {
+    for (std::uint16_t rank = 0; rank < options_.nranks; ++rank) {
+      for (std::size_t op = 0; op < cases_.size(); ++op) {
+        const sim::OpPlan& plan = cases_[op].plan();
+        INFO("rank " << rank << " op " << op + 1 << ": " << name_of(plan.collective) << " of "
+                     << plan.count << " " << name_of(plan.datatype) << ", " << options_.nranks
+                     << " ranks of " << options_.members << ", root " << plan.root);
+        REQUIRE(ring_.run_until([&] { return ring_.done(rank, op + 1) || ring_.aborted(rank); }));
+        REQUIRE_FALSE(ring_.aborted(rank));
+        REQUIRE(cases_[op].wrong(rank) == "");
+      }
+    }
+  }
+  [[nodiscard]] RingHarness& ring() { return ring_; }
+
+ private:
+  RingOptions options_;
+  RingHarness ring_;
+  std::deque<OpCase> cases_;
+};
+
+}  // namespace
+
+TEST_CASE("each collective gives what it has to, at awkward counts, ranks, members and roots") {
+  for (const std::uint16_t nranks : {1, 2, 3, 5}) {
+    for (const std::uint16_t members : {1, 3}) {
+      RingOptions options;
+      options.nranks = nranks;
+      options.members = members;
+      options.lanes = nranks == 3 ? 2 : 1;
+      Ops ops(options);
+      std::uint32_t root = 0;
+      for (const Collective collective : kOthers) {
+        for (const std::uint64_t count : {0, 1, 63, 64, 65, 129, 500}) {
+          for (const bool in_place : {false, true}) {
+            ops.add(plan_of(collective, count, root++ % (nranks * members), in_place));
+          }
+        }
+      }
+      ops.post_all();
+      ops.check();
+      CHECK(ops.ring().leaked_mbufs() == 0);
+    }
+  }
+}
+
+TEST_CASE("each datatype and redop of the collectives that reduce, and bytes of those that move") {
+  for (const std::uint16_t nranks : {2, 3}) {
+    RingOptions options;
+    options.nranks = nranks;
+    options.members = 2;
+    Ops ops(options);
+    for (int type = 0; type < kDataTypeCount; ++type) {
+      for (int redop = 0; redop < kRedOpCount; ++redop) {
+        for (const Collective collective : {Collective::kReduce, Collective::kReduceScatter}) {
+          ops.add(plan_of(collective, 70, 1, false, static_cast<DataType>(type),
+                          static_cast<RedOp>(redop)));
+        }
+      }
+    }
+    for (const Collective collective : {Collective::kBroadcast, Collective::kAllGather}) {
+      ops.add(plan_of(collective, 101, 2, true, DataType::kBytes));
+      ops.add(plan_of(collective, 101, 2, true, DataType::kFloat16));
+    }
+    ops.post_all();
+    ops.check();
+  }
+}
+
+TEST_CASE("with next to no buffers, loss and late ranks the bits stay the same") {
+  for (const std::uint16_t nranks : {2, 3, 4, 7}) {
+    for (const double loss : {0.0, 0.05}) {
+      RingOptions options;
+      options.nranks = nranks;
+      options.loss = options.duplication = loss;
+      options.jitter_ns = loss > 0 ? 30'000 : 0;
+      options.shard.window_packets = 4;
+      options.shard.transit_packets = 1;
+      options.shard.eager_packets = 1;
+      Ops ops(options);
+      for (std::uint32_t i = 0; i < 20; ++i) {
+        ops.add(plan_of(kOthers[i % 5], 1500, i % nranks, i % 2 == 0));
+      }
+      for (std::uint16_t rank = 0; rank < nranks; ++rank) {
+        const auto at = static_cast<std::uint16_t>((rank * 3 + 1) % nranks);
+        const bool each_once = nranks % 3 != 0;
+        for (std::size_t op = 0; op < 20; ++op) ops.post(each_once ? at : rank, op);
+        ops.ring().run_for(2'000'000);
+      }
+      INFO(nranks << " ranks, loss " << loss);
+      ops.check();
+    }
+  }
+}
+
+TEST_CASE("a reduce-scatter waits in its packets if what goes on has no room, and spills nothing") {
+  RingOptions options;
+  options.nranks = 4;
+  options.shard.transit_packets = 1;
+  options.shard.window_packets = 8;
+  Ops ops(options);
+  ops.add(plan_of(Collective::kReduceScatter, 20'000, 0));
+  ops.post_all();
+  ops.check();
+  CHECK(ops.ring().counter(&collective::ShardCounters::spills) == 0);
+  CHECK(ops.ring().drops(wire::Drop::kNoBuffer) == 0);
+}
+
+TEST_CASE("a barrier is done nowhere before all have posted it") {
+  for (const std::uint16_t nranks : {2, 3, 6}) {
+    for (std::uint16_t late = 0; late < nranks; ++late) {
+      RingOptions options;
+      options.nranks = nranks;
+      options.lanes = 2;
+      options.loss = 0.1;
+      Ops ops(options);
+      ops.add(plan_of(Collective::kBarrier, 0, 0));
+      for (std::uint16_t rank = 0; rank < nranks; ++rank) {
+        if (rank != late) ops.post(rank, 0);
+      }
+      ops.ring().run_for(50'000'000);
+      for (std::uint16_t rank = 0; rank < nranks; ++rank) CHECK_FALSE(ops.ring().done(rank, 1));
+      ops.post(late, 0);
+      ops.check();
+    }
+  }
+}
+
+TEST_CASE("a broadcast is done at the root before ranks further on have posted it") {
+  RingOptions options;
+  options.nranks = 3;
+  Ops ops(options);
+  ops.add(plan_of(Collective::kBroadcast, 1000, 0));
+  ops.post(0, 0);
+  ops.post(1, 0);
+  REQUIRE(ops.ring().run_until([&] { return ops.ring().done(0, 1); }));
+  CHECK_FALSE(ops.ring().done(2, 1));
+  ops.post(2, 0);
+  ops.check();
+}
+
+TEST_CASE("ranks that call different collectives or roots abort, naming both") {
+  const auto reason = [](const sim::OpPlan& first, const sim::OpPlan& second) {
+    RingOptions options;
+    options.nranks = 2;
+    RingHarness ring(options);
+    REQUIRE(ring.form());
+    OpCase mine(2, 1, first);
+    OpCase theirs(2, 1, second);
+    ring.post(0, mine.spec(0, 1));
+    ring.post(1, theirs.spec(1, 1));
+    REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(1); }));
+    CHECK(ring.shard(0).reason().code == AbortCode::kMismatch);
+    return std::string(ring.shard(0).reason().detail);
+  };
+  CHECK(reason(plan_of(Collective::kAllReduce, 100, 0),
+               plan_of(Collective::kReduceScatter, 100, 0)) ==
+        "rank 0 called all-reduce sum of 100 fp32 with tag 99, rank 1 called reduce-scatter sum of "
+        "100 fp32 with tag 99");
+  CHECK(reason(plan_of(Collective::kBroadcast, 8, 0), plan_of(Collective::kBroadcast, 8, 1)) ==
+        "rank 0 called broadcast of 8 fp32 from process 0 with tag 99, rank 1 called broadcast of "
+        "8 fp32 from process 1 with tag 99");
+}
+
+TEST_CASE("what no rank can do is refused when it is posted") {
+  RingOptions options;
+  options.nranks = 2;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  collective::OpSpec spec;
+  spec.op_seq = 1;
+  spec.count = 1;
+  spec.collective = Collective::kBroadcast;
+  spec.root = 2;
+  CHECK(ring.shard(0).post(spec, ring.now()) == collective::PostResult::kUnsupported);
+  spec.collective = static_cast<Collective>(6);
+  CHECK(ring.shard(0).post(spec, ring.now()) == collective::PostResult::kUnsupported);
+  spec.collective = Collective::kAllGather;
+  spec.count = std::uint64_t{1} << 60;
+  CHECK(ring.shard(0).post(spec, ring.now()) == collective::PostResult::kTooLarge);
+}
