@@ -41,7 +41,9 @@ inline Drop Shard::receive(LinkIndex index, rte_mbuf* frame, const wire::Packet&
       if (!membership_.is_neighbour(index, packet.hello)) return Drop::kState;
       abort_if(membership_.on_hello(index, packet.hello, is_answer, now), now);
       if (live() && is_answer) {
+        const std::uint64_t granted_before = link.sender().transport().posted_op_seq();
         link.sender().raise_limits(packet.hello.credit_chunks, packet.hello.posted_op_seq);
+        finish_granted(link.sender(), granted_before);
       }
       break;
     }
