@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an all-reduce of gradwire has to give, bit for bit, in numpy: the numbers of
+"""What gradwire's collectives have to give, bit for bit, in numpy: the numbers of
 doc/architecture.md in the ring's order. Knows nothing of the C++ code. Run as a script it tests
 itself against element-by-element arithmetic in plain Python and against results worked out by hand.
 
@@ -61,20 +61,47 @@ def all_reduce(inputs, datatype, redop):
                     f"{datatype} needs {dtype}({count},)"
                 )
     nranks = len(arrays)
-    divisor = sum(len(members) for members in arrays)
     output = np.empty(count, dtype)
     length = segment_count(count, nranks, datatype)
-    with np.errstate(all="ignore"):
-        for segment in range(nranks):
-            part = slice(min(segment * length, count), min((segment + 1) * length, count))
-            partial = None
-            for hop in range(nranks):
-                members = [array[part] for array in arrays[(segment + hop) % nranks]]
-                is_last = hop == nranks - 1
-                values = members if partial is None else members + [partial]
-                partial = _hop(values, datatype, redop, divisor if is_last else 1)
-            output[part] = partial
+    for segment in range(nranks):
+        part = slice(min(segment * length, count), min((segment + 1) * length, count))
+        output[part] = _fold(arrays, part, segment, datatype, redop)
     return output
+
+
+def reduce(inputs, datatype, redop, root):
+    """@return the array that process `root` (rank x members + member) receives. The fold ends at
+    its rank, so it starts at the one after it."""
+    first = root // len(inputs[0]) + 1
+    return _fold(inputs, slice(None), first, datatype, redop)
+
+
+def reduce_scatter(inputs, datatype, redop):
+    """@return result[rank][member]: process p's block p. The fold of a block ends at its rank."""
+    members = len(inputs[0])
+    count = inputs[0][0].size // (len(inputs) * members)
+    return [[_fold(inputs, slice(p * count, (p + 1) * count), rank + 1, datatype, redop)
+             for p in range(rank * members, (rank + 1) * members)]
+            for rank in range(len(inputs))]
+
+
+def all_gather(inputs):
+    """@return the array that every member receives: the inputs by rank, then by member."""
+    return np.concatenate([array for members in inputs for array in members])
+
+
+def _fold(arrays, part, first, datatype, redop):
+    """`part` of all arrays[rank][member], in ring order from rank `first` on."""
+    nranks = len(arrays)
+    divisor = sum(len(members) for members in arrays)
+    partial = None
+    with np.errstate(all="ignore"):
+        for hop in range(nranks):
+            members = [array[part] for array in arrays[(first + hop) % nranks]]
+            is_last = hop == nranks - 1
+            values = members if partial is None else members + [partial]
+            partial = _hop(values, datatype, redop, divisor if is_last else 1)
+    return partial
 
 
 def _hop(values, datatype, redop, divisor):
@@ -277,8 +304,16 @@ def _check_by_hand():
     assert list(all_reduce(int8, "int8", "avg")) == [-28, -3]  # -56 / 2; toward zero
     # The order shows: at rank 0 first, 1 is lost beside 2^24; segment 1 starts at rank 1.
     ranks = [np.full(32, value, np.float32) for value in (2.0**24, 1.0, 1.0)]
-    result = all_reduce([[array] for array in ranks], "fp32", "sum")
+    ranks = [[array] for array in ranks]
+    result = all_reduce(ranks, "fp32", "sum")
     assert (result[:16] == 2.0**24).all() and (result[16:] == 2.0**24 + 2).all()
+    # 1 + 1 before 2^24 where rank 1 begins, so at root 0; 2^24 + 1 first at 1 and 2.
+    assert [reduce(ranks, "fp32", "sum", root)[0] - 2.0**24 for root in range(3)] == [2, 0, 0]
+    assert (reduce(ranks, "fp32", "avg", 0) == np.float32(2.0**24 + 2) / np.float32(3)).all()
+    blocks = reduce_scatter([[array[:6]] for (array,) in ranks], "fp32", "sum")
+    assert [list(block - 2.0**24) for (block,) in blocks] == [[2, 2], [0, 0], [0, 0]]
+    two = [[np.array([1, 2]), np.array([3, 4])], [np.array([5, 6]), np.array([7, 8])]]
+    assert list(all_gather(two)) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def self_test():

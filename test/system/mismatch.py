@@ -16,6 +16,7 @@ from ring import Ring
 WAIT_S = 30
 COMMON = {"count": 1000, "datatype": "fp32", "redop": "sum", "tag": 7}
 CALL = r"called all-reduce (\w+) of (\d+) (\w+) with tag (\d+)"
+CALLS = re.compile(r"rank (\d+) called (.*?), rank (\d+) called (.*?)(?: \(|$)")
 OF_RANKS = re.compile(rf"rank (\d+) {CALL}, rank (\d+) {CALL}")
 OF_MEMBERS = re.compile(rf"member (\d+) of rank (\d+) {CALL}, member (\d+) {CALL}")
 
@@ -64,6 +65,68 @@ def check_members(text, rank, calls):
             raise SystemExit(f"member {member} called {text_of(calls[member])}: {text}")
 
 
+def run_collectives(sockets, what, calls):
+    """calls[rank]: (what the text has to say of it, what posts it on a group)."""
+    with Ring(sockets) as ring:
+        for work in [post(ring, r, 0, COMMON) for r in range(ring.nranks)]:
+            work.wait(WAIT_S)
+        works = [call(ring.groups[rank][0]) for rank, (_, call) in enumerate(calls)]
+        # Who only sends may be done before the others see what it sent; what it posts next is told.
+        texts = [error_of(lambda r=r: post(ring, r, 0, COMMON).wait(WAIT_S))
+                 for r in range(ring.nranks)]
+        del works  # they kept their arrays
+        for text in texts:
+            found = CALLS.search(text)
+            if not found:
+                raise SystemExit(f"{what}: not two ranks and what they called: {text}")
+            first, second = int(found[1]), int(found[3])
+            if not first < second or "op 2" not in text:
+                raise SystemExit(f"{what}: {text}")
+            for rank, said in ((first, found[2]), (second, found[4])):
+                if said != calls[rank][0]:
+                    raise SystemExit(f"{what}: rank {rank} called {calls[rank][0]}: {text}")
+            if calls[first][0] == calls[second][0]:
+                raise SystemExit(f"{what}: ranks {first} and {second} called the same: {text}")
+    print(f"{what}: {len(texts)} errors, such as \"{texts[0]}\"", flush=True)
+
+
+def collective_cases(nranks):
+    """(what, calls) in which one rank differs."""
+    one, all_of = 1000, 1000 * nranks
+
+    def array(count):
+        return np.zeros(count, "float32")
+
+    def reduce_to(root):
+        return (f"reduce sum of {one} fp32 to process {root} with tag 7",
+                lambda g: g.reduce(array(one), root, tag=7))
+
+    def broadcast_from(root):
+        return (f"broadcast of {one} fp32 from process {root} with tag 7",
+                lambda g: g.broadcast(array(one), root, tag=7))
+
+    all_reduce = (f"all-reduce sum of {one} fp32 with tag 7",
+                  lambda g: g.all_reduce(array(one), tag=7))
+    gather = (f"all-gather of {one} fp32 with tag 7",
+              lambda g: g.all_gather(array(one), array(all_of), tag=7))
+    scatter = (f"reduce-scatter sum of {one} fp32 with tag 7",
+               lambda g: g.reduce_scatter(array(all_of), array(one), tag=7))
+    barrier = ("barrier with tag 7", lambda g: g.barrier(tag=7))
+    kinds = [all_reduce, gather, scatter, reduce_to(0), broadcast_from(0), barrier]
+    for number, common in enumerate(kinds):
+        other = kinds[(number + 1) % len(kinds)]
+        odd = number % nranks
+        yield (f"{other[0].split()[0]} on rank {odd}, {common[0].split()[0]} elsewhere",
+               [other if rank == odd else common for rank in range(nranks)])
+    for odd in range(nranks):
+        if odd != 0:  # else nobody takes itself for the root, nothing is sent, and timeouts end it
+            yield (f"root of rank {odd}'s broadcast",
+                   [broadcast_from(int(rank == odd)) for rank in range(nranks)])
+        if odd != 1:  # else nobody takes itself for the rank that begins
+            yield (f"root of rank {odd}'s reduce",
+                   [reduce_to(int(rank == odd)) for rank in range(nranks)])
+
+
 def run_case(sockets, what, calls, members=1, at=None):
     """calls[rank][member]; at: the rank whose members differ."""
     with Ring(sockets, members) as ring:
@@ -99,6 +162,8 @@ def main():
     calls = [[COMMON, COMMON] for _ in range(nranks)]
     calls[1][1] = COMMON | {"count": 999}
     run_case(sockets, "members of rank 1", calls, members=2, at=1)
+    for what, calls in collective_cases(nranks):
+        run_collectives(sockets, what, calls)
     return 0
 
 

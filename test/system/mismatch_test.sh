@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Clients call things that do not fit together: another count, datatype, redop or tag. Every rank's
-# client is told, by an error that names two ranks and what both called; another group goes on.
+# Clients call things that do not fit together: another count, datatype, redop, tag, collective or
+# root. Every rank's client is told, by an error that names two ranks and what both called; another
+# group goes on.
 . "$(dirname "$0")/_init.sh"
 
 memif_ring_start 3

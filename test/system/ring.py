@@ -169,6 +169,11 @@ class Ring:
             work.wait(WAIT_S)
         return targets
 
+    def processes(self):
+        """(rank, member, process) of each, in order of processes."""
+        return [(r, m, r * self.members + m)
+                for r in range(self.nranks) for m in range(self.members)]
+
     def __enter__(self):
         return self
 

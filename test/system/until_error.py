@@ -18,6 +18,37 @@ ELEMENTS = 4 << 20  # 16 MiB of fp32: an op that takes long enough to be in its 
 WAIT_S = 30
 
 
+def call_until_error(name, client, group, deadline, started):
+    """Any other collective, and an all-reduce that says whether to stop. @return the same."""
+    share = ELEMENTS // group.processes
+    whole = client.allocate(ELEMENTS * 4).array("float32")[:share * group.processes]
+    block = client.allocate(share * 4).array("float32", share)
+    flag = client.allocate(4).array("float32", 1)
+    post = {
+        "reduce-scatter": lambda: group.reduce_scatter(whole, block),
+        "all-gather": lambda: group.all_gather(block, whole),
+        "broadcast": lambda: group.broadcast(whole, 0),
+        "reduce": lambda: group.reduce(whole, 0),
+        "barrier": group.barrier,
+    }[name]
+    first = True
+    while True:
+        flag[:] = 1.0 if time.monotonic() > deadline else 0.0
+        try:
+            # Several at once: who is killed is in the middle of some.
+            works = [post() for _ in range(4 if name == "barrier" else 1)]
+            works.append(group.all_reduce(flag, "max"))
+            for work in works:
+                work.wait(WAIT_S)
+        except gradwire.GradwireError as error:
+            return error
+        if first:
+            started.release()
+            first = False
+        if flag[0] > 0:
+            return None
+
+
 def sum_until_error(client, group, deadline, started):
     """@return the error, or None at the deadline."""
     memory = client.allocate(ELEMENTS * 4)
@@ -46,6 +77,7 @@ def main():
     parser.add_argument("--rank", type=int, help="only this one, in this process")
     parser.add_argument("--meet", help="folder in which processes of a group exchange addresses")
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--collective", default="all-reduce")
     arguments = parser.parse_args()
     nranks = len(arguments.sockets)
     ranks = range(nranks) if arguments.rank is None else [arguments.rank]
@@ -61,7 +93,10 @@ def main():
 
     def run(rank):
         group = clients[rank].join(group_id, EPOCH, rank, [infos[r] for r in range(nranks)])
-        error = sum_until_error(clients[rank], group, deadline, started)
+        if arguments.collective == "all-reduce":
+            error = sum_until_error(clients[rank], group, deadline, started)
+        else:
+            error = call_until_error(arguments.collective, clients[rank], group, deadline, started)
         if error is not None:
             errors[rank] = (time.time_ns(), error)
 
