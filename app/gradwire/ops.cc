@@ -8,14 +8,15 @@
 namespace gradwire::cli {
 
 std::string ops_text(const std::vector<status::Op>& ops) {
-  Table table({"GROUP", "OP", "LANE", "BYTES", "POSTED s", "SINCE s", "RETRANS", "WAITS FOR"});
+  Table table({"GROUP", "OP", "COLLECTIVE", "LANE", "BYTES", "POSTED s", "SINCE s", "RETRANS",
+               "WAITS FOR"});
   const auto seconds = [](const std::optional<double>& value) {
     return value ? fmt::format("{:.3f}", *value) : "?";
   };
   for (const status::Op& op : ops) {
     std::string text = op.text;
     if (const auto colon = text.find(": "); colon != std::string::npos) text.erase(0, colon + 2);
-    table.add({op.group_id, std::to_string(op.op_seq), std::to_string(op.lane),
+    table.add({op.group_id, std::to_string(op.op_seq), op.collective, std::to_string(op.lane),
                std::to_string(op.bytes), seconds(op.posted_s), seconds(op.since_s),
                std::to_string(op.retransmissions), text});
   }

@@ -45,11 +45,9 @@ void add_op(json& out, const json& trace, const OpEvents& op, double begin_ns, d
     entry["args"] = std::move(args);
     out.push_back(std::move(entry));
   };
-  json args = {{"group", field(any, "group_id")},
-               {"epoch", field(any, "epoch")},
-               {"rank", field(any, "rank")},
-               {"nranks", field(any, "nranks")},
-               {"lane", field(any, "lane")}};
+  json args = {{"group", field(any, "group_id")}, {"epoch", field(any, "epoch")},
+               {"rank", field(any, "rank")},      {"nranks", field(any, "nranks")},
+               {"lane", field(any, "lane")},      {"collective", field(any, "collective")}};
   if (op.posted.is_null()) {
     args["posted"] = "before the trace begins";
   } else {

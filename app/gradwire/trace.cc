@@ -44,7 +44,9 @@ std::string trace_text(const json& trace) {
   for (const json& event : events) {
     const std::string type = field(event, "event");
     std::string what;
-    if (type == "posted") what = field(event, "value") + " bytes";
+    if (type == "posted") {
+      what = fmt::format("{} of {} bytes", field(event, "collective"), field(event, "value"));
+    }
     if (type == "done") what = field(event, "value") + " retransmissions";
     if (type == "aborted") what = field(event, "reason");
     table.add({fmt::format("{:.6f}", (now_ns - number(event, "at_ns")) / 1e9),

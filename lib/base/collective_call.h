@@ -5,6 +5,7 @@
 /// numbered through the group: rank x members + member. Any thread; nothing here allocates.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -12,6 +13,17 @@
 #include "base/types.h"
 
 namespace gradwire {
+
+/// Every one, in no order that means anything: for what is kept of each.
+inline constexpr std::array kCollectives = {Collective::kAllReduce,     Collective::kReduce,
+                                            Collective::kBroadcast,     Collective::kAllGather,
+                                            Collective::kReduceScatter, Collective::kBarrier};
+/// Its place in kCollectives.
+[[nodiscard]] constexpr std::size_t index_of(Collective collective) noexcept {
+  std::size_t index = 0;
+  while (index + 1 < kCollectives.size() && kCollectives[index] != collective) ++index;
+  return index;
+}
 
 /// One op as a process calls it. What a collective does not take is 0.
 struct CollectiveCall {

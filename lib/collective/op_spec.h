@@ -51,6 +51,7 @@ struct OpRecord {
   TimeNs first_chunk_at = 0;          ///< first chunk from the upstream rank; 0 = none came
   std::uint64_t bytes = 0;            ///< of the whole op, not of this lane's share
   std::uint64_t retransmissions = 0;  ///< of the shard while it was under way
+  Collective collective = Collective::kAllReduce;
 };
 
 }  // namespace gradwire::collective

@@ -103,6 +103,9 @@ status::LaneCounters lane_counters_status(const lane::LaneCounters& counters) {
   out.idle_ns = read_counter(counters.idle_ns);
   out.op_bytes = read_counter(counters.op_bytes);
   out.bus_bytes = read_counter(counters.bus_bytes);
+  for (const Collective collective : kCollectives) {
+    out.ops[std::string(name_of(collective))] = read_counter(counters.ops[index_of(collective)]);
+  }
   for (int i = 1; i < wire::kDropCount; ++i) {
     out.drops[wire::name_of(static_cast<wire::Drop>(i))] =
         read_counter(counters.drops[static_cast<std::size_t>(i)]);
@@ -166,6 +169,7 @@ status::Op op_status(const Group& group, std::uint8_t lane, const OpWait& wait,
   out.op_seq = wait.op_seq;
   out.unfinished = shard.posted_op_seq - shard.done_op_seq;
   out.lane = lane;
+  out.collective = name_of(shard.oldest_op.collective);
   out.bytes = shard.oldest_op.bytes;
   out.posted_s = age(shard.oldest_op.posted_at);
   out.first_chunk_s = age(shard.oldest_op.first_chunk_at);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/collective_call.h"
 #include "base/counter.h"
 #include "command/counters.h"
 #include "wire/packet.h"
@@ -47,8 +48,11 @@ struct alignas(64) LaneCounters {
   std::uint64_t busy_ns = 0;           ///< in rounds that did something
   std::uint64_t idle_ns = 0;           ///< in others, and in what the polling policy did after them
   // Lane 0 alone counts these, of whole ops.
-  std::uint64_t op_bytes = 0;   ///< count x element size of ops that are done
-  std::uint64_t bus_bytes = 0;  ///< the same x 2(n-1)/n: their rate is nccl-tests' busbw
+  std::uint64_t op_bytes = 0;  ///< count x element size of ops that are done
+  /// The same x 2(n-1)/n of an all-reduce, (n-1)/n of an all-gather and a reduce-scatter, else x 1:
+  /// their rate is nccl-tests' busbw.
+  std::uint64_t bus_bytes = 0;
+  std::array<std::uint64_t, kCollectives.size()> ops{};  ///< by index_of(), whole ops that are done
   std::uint64_t op_latency_ns = 0;
   std::array<std::uint64_t, kLatencyBuckets> op_latency{};
   std::array<std::uint64_t, wire::kDropCount> drops{};

@@ -155,14 +155,28 @@ bool Lane::take_ops(TimeNs now) noexcept {
   return worked;
 }
 
+namespace {
+
+/// Of the whole op.
+std::uint64_t bytes_of(const collective::OpSpec& spec, const collective::Shard& shard) noexcept {
+  const std::uint32_t processes =
+      std::uint32_t{shard.config().nranks} * shard.config().member_count;
+  CollectiveCall call;
+  call.collective = spec.collective;
+  call.count = spec.count;
+  return whole_count(call, processes).value_or(0) * element_bytes(spec.datatype);
+}
+
+}  // namespace
+
 void Lane::post_ops(GroupSlot& slot, TimeNs now) noexcept {
   while (slot.posted_seq != slot.ready_seq) {
     const collective::OpSpec& spec = slot.specs[(slot.posted_seq + 1) % command::kOpSlots];
     switch (slot.shard->post(spec, now)) {
       case collective::PostResult::kOk:
         ++slot.posted_seq;
-        trace_op(TraceType::kPosted, now, slot.handle, spec.op_seq,
-                 spec.count * element_bytes(spec.datatype));
+        trace_op(TraceType::kPosted, now, slot.handle, spec.op_seq, bytes_of(spec, *slot.shard),
+                 spec.collective);
         continue;
       case collective::PostResult::kFull:
         return;  // again when an op is done

@@ -145,7 +145,7 @@ bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
 }
 
 void Lane::trace_op(TraceType type, TimeNs at, std::uint64_t handle, std::uint64_t op_seq,
-                    std::uint64_t value) noexcept {
+                    std::uint64_t value, Collective collective) noexcept {
   TraceEvent event;
   event.at = at;
   event.group_handle = handle;
@@ -153,6 +153,7 @@ void Lane::trace_op(TraceType type, TimeNs at, std::uint64_t handle, std::uint64
   event.value = value;
   event.type = type;
   event.lane = config_.lane;
+  event.collective = collective;
   trace_.push(event);
 }
 
@@ -169,20 +170,44 @@ void Lane::trace_abort(std::uint64_t handle, const AbortReason& reason, TimeNs n
   trace_.push(event);
 }
 
+namespace {
+
+/// What a rank's link carries of an op, by nccl-tests.
+std::uint64_t bus_bytes(Collective collective, std::uint64_t bytes, std::uint64_t nranks) noexcept {
+  if (nranks == 1) return 0;
+  switch (collective) {
+    case Collective::kAllReduce:
+      return bytes / nranks * 2 * (nranks - 1);
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+      return bytes / nranks * (nranks - 1);
+    case Collective::kReduce:
+    case Collective::kBroadcast:
+    case Collective::kBarrier:
+      break;
+  }
+  return bytes;
+}
+
+}  // namespace
+
 /// The op's share on this lane is finished.
 void Lane::op_done(const GroupSlot& slot, const collective::Event& event, TimeNs now) noexcept {
   count(counters_.ops_done);
   if (event.op.first_chunk_at != 0) {
-    trace_op(TraceType::kFirstChunk, event.op.first_chunk_at, slot.handle, event.op_seq, 0);
+    trace_op(TraceType::kFirstChunk, event.op.first_chunk_at, slot.handle, event.op_seq, 0,
+             event.op.collective);
   }
-  trace_op(TraceType::kDone, now, slot.handle, event.op_seq, event.op.retransmissions);
+  trace_op(TraceType::kDone, now, slot.handle, event.op_seq, event.op.retransmissions,
+           event.op.collective);
   if (config_.lane != 0) return;
   const auto latency = static_cast<std::uint64_t>(std::max<TimeNs>(now - event.op.posted_at, 0));
   count(counters_.op_latency[latency_bucket(latency)]);
   count(counters_.op_latency_ns, latency);
   count(counters_.op_bytes, event.op.bytes);
-  const std::uint64_t nranks = slot.shard->config().nranks;
-  count(counters_.bus_bytes, event.op.bytes / nranks * 2 * (nranks - 1));
+  count(counters_.ops[index_of(event.op.collective)]);
+  count(counters_.bus_bytes,
+        bus_bytes(event.op.collective, event.op.bytes, slot.shard->config().nranks));
 }
 
 /// The shard's own event comes when nothing refers to clients' memory, which a backend that hangs

@@ -32,7 +32,8 @@ struct TraceEvent {
   std::uint8_t lane = 0;
   std::uint16_t culprit_rank = 0;  ///< kAborted
   std::uint16_t reporter_rank = 0;
-  std::uint16_t reserved = 0;
+  Collective collective = Collective::kAllReduce;  ///< but of kAborted
+  std::uint8_t reserved = 0;
 };
 
 class TraceRing {

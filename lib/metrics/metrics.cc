@@ -117,9 +117,14 @@ void add_lane(Families& out, const status::Lane& lane) {
     out.counter("gradwire_op_bytes_total",
                 "Bytes of ops that are done; the rate of this counter is algbw.", {},
                 counters.op_bytes);
-    out.counter("gradwire_bus_bytes_total",
-                "Bytes of ops x 2(n-1)/n; the rate of this counter is busbw.", {},
-                counters.bus_bytes);
+    out.counter(
+        "gradwire_bus_bytes_total",
+        "Bytes that ranks' links carry of ops, as nccl-tests counts them; its rate is busbw.", {},
+        counters.bus_bytes);
+    for (const auto& [collective, done] : counters.ops) {
+      out.counter("gradwire_collectives_done_total", "Ops that are done, by collective.",
+                  {{"collective", collective}}, done);
+    }
     if (lane.op_latency) add_latency(out, *lane.op_latency);
   }
   for (const status::Mempool& pool : lane.mempools) {

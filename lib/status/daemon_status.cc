@@ -20,7 +20,7 @@ GRADWIRE_FIELDS(Transport, data_packets_sent, data_bytes_sent, data_packets_rece
 GRADWIRE_FIELDS(LaneCounters, rounds, busy_rounds, rx_packets, rx_bytes, tx_packets, tx_bytes,
                 tx_refused, tx_dropped, sleeps, sleep_ns, echo_replies, replies_withheld,
                 neighbor_frames, neighbor_drops, commands, bad_commands, ops_done, aborts, stuck,
-                busy_ns, idle_ns, op_bytes, bus_bytes, drops)
+                busy_ns, idle_ns, op_bytes, bus_bytes, ops, drops)
 GRADWIRE_FIELDS(OpLatency, sum_ns, bounds_ns, counts)
 GRADWIRE_FIELDS(Mempool, mempool, free, mbufs)
 GRADWIRE_FIELDS(LanePort, device, driver, link)
@@ -44,8 +44,8 @@ GRADWIRE_FIELDS(Shard, lane, state, posted_op_seq, done_op_seq, downstream_poste
 GRADWIRE_FIELDS(Group, group_id, epoch, handle, state, state_since_s, aborted, waits_for, rank,
                 nranks, uid, lanes, payload_bytes, table_digest, retransmissions, members,
                 downstream, upstream, idle_networks, shards)
-GRADWIRE_FIELDS(Op, group_id, epoch, rank, op_seq, unfinished, lane, bytes, posted_s, first_chunk_s,
-                retransmissions, waits_for, waits_for_rank, since_s, text)
+GRADWIRE_FIELDS(Op, group_id, epoch, rank, op_seq, unfinished, lane, collective, bytes, posted_s,
+                first_chunk_s, retransmissions, waits_for, waits_for_rank, since_s, text)
 GRADWIRE_FIELDS(PortCounters, rx_packets, rx_bytes, rx_missed, rx_errors, rx_no_mbuf, tx_packets,
                 tx_bytes, tx_errors, neighbors_evicted, arp_refused)
 GRADWIRE_FIELDS(Port, device, driver, link, up, mac, address, mtu, numa_node, queues, rx_interrupts,

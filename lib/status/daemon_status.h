@@ -28,6 +28,8 @@ struct Maybe : std::optional<T> {
 
 /// By reason.
 using Drops = std::map<std::string, std::uint64_t>;
+/// By the collective's name.
+using Collectives = std::map<std::string, std::uint64_t>;
 
 struct Address {
   std::uint16_t port = 0;
@@ -97,6 +99,7 @@ struct LaneCounters {
   std::uint64_t idle_ns = 0;
   std::uint64_t op_bytes = 0;
   std::uint64_t bus_bytes = 0;
+  Collectives ops;  ///< whole ops that are done; lane 0 alone counts them
   Drops drops;
 };
 
@@ -255,7 +258,8 @@ struct Op {
   std::uint64_t op_seq = 0;
   std::uint64_t unfinished = 0;  ///< it, and those after it
   std::uint32_t lane = 0;
-  std::uint64_t bytes = 0;
+  std::string collective;
+  std::uint64_t bytes = 0;  ///< of the whole op
   std::optional<double> posted_s;
   std::optional<double> first_chunk_s;
   std::uint64_t retransmissions = 0;

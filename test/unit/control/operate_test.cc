@@ -80,6 +80,7 @@ TEST_CASE("the trace names groups that are gone, and an abort's reason") {
   posted.group_handle = handle;
   posted.op_seq = 7;
   posted.value = 4096;
+  posted.collective = Collective::kReduceScatter;
   lane::TraceEvent aborted = posted;
   aborted.type = lane::TraceType::kAborted;
   aborted.value = static_cast<std::uint64_t>(AbortCode::kClientDied);
@@ -93,6 +94,8 @@ TEST_CASE("the trace names groups that are gone, and an abort's reason") {
   CHECK(trace["events"][0]["event"] == "posted");
   CHECK(trace["events"][0]["group_id"] == "000000000000feed");
   CHECK(trace["events"][0]["value"] == 4096);
+  CHECK(trace["events"][0]["collective"] == "reduce-scatter");
+  CHECK_FALSE(trace["events"][1].contains("collective"));
   CHECK(trace["events"][1]["event"] == "aborted");
   CHECK_THAT(trace["events"][1]["reason"].get<std::string>(),
              Catch::Contains("a client process of rank 2 died"));
@@ -111,11 +114,13 @@ TEST_CASE("ops say who waits for whom, and since when") {
   status.posted_op_seq = 8;
   status.done_op_seq = 6;
   status.downstream_posted_op_seq = 8;
-  status.oldest_op = {daemon.now - 3'000'000'000, daemon.now - 2'500'000'000, 1 << 20, 4};
+  status.oldest_op = {daemon.now - 3'000'000'000, daemon.now - 2'500'000'000, 1 << 20, 4,
+                      Collective::kBroadcast};
   status.progress_at = daemon.now - 2'000'000'000;
   json ops = daemon.status_json()["ops"];
   REQUIRE(ops.size() == 1);
   CHECK(ops[0]["op_seq"] == 7);
+  CHECK(ops[0]["collective"] == "broadcast");
   CHECK(ops[0]["unfinished"] == 2);
   CHECK(ops[0]["lane"] == 1);
   CHECK(ops[0]["bytes"] == 1 << 20);

@@ -115,6 +115,18 @@ TEST_CASE("the metrics have every counter of a shard that the status shows") {
   }
 }
 
+TEST_CASE("the metrics have each collective's ops") {
+  status::DaemonStatus status;
+  status.lanes.emplace_back().counters =
+      control::lane_counters_status(counters_that_differ<lane::LaneCounters>());
+  const auto exported = exported_of(status);
+  CHECK(status.lanes[0].counters.ops.size() == 6);
+  for (const auto& [name, value] : status.lanes[0].counters.ops) {
+    INFO(name);
+    CHECK(exported.contains(value));
+  }
+}
+
 TEST_CASE("the metrics have every counter of a lane, a port and a backend that the status shows") {
   status::DaemonStatus status;
   status.lanes.emplace_back().counters = with_values<status::LaneCounters>();
