@@ -53,6 +53,8 @@ local f = {
   -- acknowledgement
   credit = ProtoField.uint64("gradwire.credit_chunks", "Credit"),
   posted = ProtoField.uint64("gradwire.posted_op_seq", "posted_op_seq"),
+  posted_onwards = ProtoField.uint16("gradwire.posted_onwards", "Posted onwards: less by, and 1"),
+  posted_by_all = ProtoField.uint16("gradwire.posted_by_all", "Posted by all: less by, and 1"),
   delay = ProtoField.uint32("gradwire.delay_ns", "Delay (ns)"),
   ecn_ce = ProtoField.uint32("gradwire.ecn_ce_count", "Packets that came with CE"),
   ranges = ProtoField.uint8("gradwire.range_count", "Ranges"),
@@ -166,6 +168,8 @@ local function ack_fields(buffer, tree)
   tree:add(f.delay, buffer(32, 4))
   tree:add(f.ecn_ce, buffer(36, 4))
   tree:add(f.ranges, buffer(40, 1))
+  tree:add(f.posted_onwards, buffer(42, 2))
+  tree:add(f.posted_by_all, buffer(44, 2))
   local ranges = buffer(40, 1):uint()
   local info = "nothing"
   for i = 0, ranges - 1 do
