@@ -46,3 +46,22 @@ for ranks in 2 3 4; do
   fi
   for ((rank = 0; rank < ranks; rank++)); do expect_stop "$rank" TERM; done
 done
+
+# The emulated GPU moves and reduces; each way that payloads can take.
+gpu_emu=${GRADWIRE_GPU_EMU:-$build_folder/drivers/gpu/emu/librte_gpu_emu.so}
+if [[ -f $gpu_emu ]]; then
+  # By name alone: the EAL refuses a path that everybody may write to part of, as a clone's in /tmp.
+  export LD_LIBRARY_PATH=${gpu_emu%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  while read -r devargs staging kernel; do
+    step "3 daemons with an emulated GPU each: $staging, $kernel${devargs#-}"
+    daemon_eal=(-d "${gpu_emu##*/}" --vdev "gpu_emu0${devargs#-}")
+    memif_ring_start 3 --gpu.device gpu_emu0 --gpu.staging "$staging" --gpu.kernel "$kernel"
+    # shellcheck disable=SC2046
+    expect "two members" collectives --members 2 --datatypes fp16 $(sockets 3)
+    for ((rank = 0; rank < 3; rank++)); do expect_stop "$rank" TERM; done
+  done <<'WAYS'
+- mapped launch
+- copy persistent
+,cpu_map=0,reorder=4,delay_us=20 copy launch
+WAYS
+fi

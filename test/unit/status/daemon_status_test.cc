@@ -33,8 +33,31 @@ DaemonStatus one_of_everything() {
   lane.mempool_ops = "stack";
   lane.packet_mbufs_free = 4;
   lane.requests_unsent = 5;
-  lane.counters = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
-                   13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, {{"short", 24}}};
+  lane.counters = {1,
+                   2,
+                   3,
+                   4,
+                   5,
+                   6,
+                   7,
+                   8,
+                   9,
+                   10,
+                   11,
+                   12,
+                   13,
+                   14,
+                   15,
+                   16,
+                   17,
+                   18,
+                   19,
+                   20,
+                   21,
+                   22,
+                   23,
+                   {{"broadcast", 25}},
+                   {{"short", 24}}};
   OpLatency latency;
   latency.sum_ns = 1;
   latency.bounds_ns = {2};
@@ -78,7 +101,7 @@ DaemonStatus one_of_everything() {
                     neighbour,
                     10,
                     {shard}}};
-  status.ops = {{"ff", 1, 2, 3, 4, 5, 6, 7.5, 8.5, 9, "upstream", 10, 11.5, "text"}};
+  status.ops = {{"ff", 1, 2, 3, 4, 5, "reduce", 6, 7.5, 8.5, 9, "upstream", 10, 11.5, "text"}};
   status.ports = {{"net0",
                    "net_memif",
                    "up",
