@@ -76,7 +76,7 @@ class TcpTransport final : public Transport {
  private:
   Result<void> connect(Clock::time_point deadline);
   Result<Buffers> allocate();
-  Result<void> run(StreamOp& op);
+  Result<void> drive(StreamOp& op);
   /// Waits for a socket that the op waits for, or only makes sure that the op is not late.
   Result<void> wait(StreamOp& op, std::uint64_t idle_rounds, Clock::time_point& deadline);
   Result<void> fail_moving(const char* verb, std::uint32_t rank) const;
@@ -194,13 +194,13 @@ Result<void> TcpTransport::all_reduce(const std::byte* input, std::byte* output,
   }
   if (is_small(spec)) {
     ExchangeOp op(spec, gathered_, folder_);
-    return run(op);
+    return drive(op);
   }
   RingOp op(spec, shape_, staging_, folder_);
-  return run(op);
+  return drive(op);
 }
 
-Result<void> TcpTransport::run(StreamOp& op) {
+Result<void> TcpTransport::drive(StreamOp& op) {
   auto deadline = Clock::time_point::max();  // set when the op first has to wait
   std::uint64_t idle_rounds = 0;
   while (!op.finished()) {
@@ -273,7 +273,7 @@ Result<std::uint64_t> TcpTransport::sum_over_all(std::uint64_t value) {
                     reinterpret_cast<const std::byte*>(&value),
                     reinterpret_cast<std::byte*>(&sum)};
   ExchangeOp op(spec, gathered_, folder_);
-  if (auto ran = run(op); !ran) return tl::unexpected(ran.error());
+  if (auto ran = drive(op); !ran) return tl::unexpected(ran.error());
   return sum;
 }
 
