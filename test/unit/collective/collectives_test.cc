@@ -229,3 +229,26 @@ TEST_CASE("what no rank can do is refused when it is posted") {
   spec.count = std::uint64_t{1} << 60;
   CHECK(ring.shard(0).post(spec, ring.now()) == collective::PostResult::kTooLarge);
 }
+
+TEST_CASE("an all-gather without a chunk of the next rank's block on a lane waits for that rank") {
+  // Lane 1 has the blocks of ranks 1 and 3 alone, so rank 4 has all of them before rank 0 posts.
+  RingOptions options;
+  options.nranks = 5;
+  options.lanes = 2;
+  options.shard.eager_packets = 4;
+  options.shard.transit_packets = 4;
+  Ops ops(options);
+  constexpr std::size_t kOps = 60;
+  for (std::size_t op = 0; op < kOps; ++op) ops.add(plan_of(Collective::kAllGather, 3, 0));
+  for (std::uint16_t rank = 1; rank < 5; ++rank) {
+    for (std::size_t op = 0; op < kOps; ++op) ops.post(rank, op);
+  }
+  ops.ring().run_for(100'000'000);
+  // The first op frees a place for early chunks; a place that is given back before rank 0 has
+  // posted its op would let the others go one after the other.
+  ops.post(0, 0);
+  ops.ring().run_for(100'000'000);
+  CHECK(ops.ring().drops(wire::Drop::kEagerOverflow) == 0);
+  for (std::size_t op = 1; op < kOps; ++op) ops.post(0, op);
+  ops.check();
+}
