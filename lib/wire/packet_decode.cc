@@ -40,6 +40,7 @@ bool read_kinds(const layout::DataFields& fields, DataHeader& data) noexcept {
   data.root = static_cast<std::uint16_t>(fields.root.get() - 1u);
   if (fields.collective_and_datatype < kDataTypeCount && data.root == kNoRoot) return true;
   const auto collective = static_cast<Collective>(fields.collective_and_datatype >> 4);
+  if (collective == Collective::kAllReduce) return false;  // it is written as 0
   if (collective != Collective{}) data.collective = collective;
   return is_valid(data.datatype) && is_valid(data.collective) &&
          has_root(data.collective) == (data.root != kNoRoot);
@@ -67,9 +68,9 @@ Drop read_data(const layout::Header& header, Packet& out) noexcept {
   return data.count <= data.total_count ? Drop::kNone : Drop::kMalformed;
 }
 
-/// @param below  how much less than `posted` it is, and 1; 0: it is not said.
+/// @param below  how much less than `posted` it is, and 1, so at most `posted`; 0: it is not said.
 std::uint64_t read_word(std::uint64_t posted, std::uint16_t below) noexcept {
-  return below == 0 || below - 1u > posted ? 0 : posted - (below - 1u);
+  return below == 0 ? 0 : posted - (below - 1u);
 }
 
 Drop read_ack(const layout::Header& header, Packet& out) noexcept {
@@ -80,6 +81,9 @@ Drop read_ack(const layout::Header& header, Packet& out) noexcept {
   }
   ack.credit_chunks = fields.credit_chunks.get();
   ack.posted_op_seq = fields.posted_op_seq.get();
+  if (std::max(fields.posted_onwards.get(), fields.posted_by_all.get()) > ack.posted_op_seq) {
+    return Drop::kMalformed;
+  }
   ack.posted_onwards = read_word(ack.posted_op_seq, fields.posted_onwards.get());
   ack.posted_by_all = read_word(ack.posted_op_seq, fields.posted_by_all.get());
   ack.delay_ns = fields.delay_ns.get();
