@@ -2,7 +2,7 @@
 /// @file
 /// What each process of a group reads and writes in an op, how its input and output may lie, and
 /// the words for a call. Client, daemon and bench go by this one description. Processes are
-/// numbered through the group: rank x members + member. Any thread; nothing here allocates.
+/// numbered through the group, as base/process_layout.h says. Any thread; nothing here allocates.
 #pragma once
 
 #include <array>
@@ -51,6 +51,9 @@ struct CollectiveExtent {
   /// Where, in place, the smaller of the two begins in the larger.
   std::uint64_t in_place_at = 0;
 };
+
+/// Elements of an op: more than any memory holds, and far from where a product of them overflows.
+inline constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;
 
 /// The whole op's elements: of an all-gather and a reduce-scatter count x processes.
 /// @return nothing if that is 2^64 or more.

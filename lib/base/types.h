@@ -104,6 +104,8 @@ inline constexpr std::uint32_t kMaxRanks = 64;
 /// Ranks that packets and shards can name; the simulator runs as many.
 inline constexpr std::uint32_t kMaxRingRanks = 1024;
 inline constexpr std::uint32_t kMaxMembers = 64;
+/// Processes of a group. Packets name them in 16 bits, of which the last value means none.
+inline constexpr std::uint32_t kMaxProcesses = 65'535;
 inline constexpr std::uint32_t kMaxLanes = 16;
 /// The smallest MTU: a full acknowledgement of 1,088 bytes must fit, its headers and a tunnel's.
 inline constexpr std::uint32_t kMinMtu = 1280;

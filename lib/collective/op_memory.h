@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/process_layout.h"
 #include "collective/op_spec.h"
 #include "collective/partition.h"
 
@@ -23,8 +24,10 @@ struct ChunkMemory {
 
 /// @param members  of this rank. Of what the collective does not have at this rank (the input of
 ///                 another rank's process) nothing is to be read.
+/// @param processes  of the group: chunks go by processes' places, memory by their numbers.
 [[nodiscard]] inline ChunkMemory memory_of(const OpSpec& spec, const ChunkSpan& span,
-                                           std::uint16_t members) noexcept {
+                                           std::uint16_t members,
+                                           const GroupProcesses& processes) noexcept {
   ChunkMemory memory{spec.inputs.data(), spec.outputs.data(), members, members,
                      span.first_element, span.first_element};
   switch (spec.collective) {
@@ -32,23 +35,29 @@ struct ChunkMemory {
     case Collective::kBarrier:
       break;
     case Collective::kReduce:
-      memory.outputs += spec.root % members;
+      memory.outputs += processes.member_of(spec.root);
       memory.output_count = 1;
       break;
     case Collective::kBroadcast:
-      memory.inputs += spec.root % members;
+      memory.inputs += processes.member_of(spec.root);
       memory.input_count = 1;
       break;
-    case Collective::kAllGather:
-      memory.inputs += span.segment % members;
+    case Collective::kAllGather: {
+      const std::uint32_t process = processes.process_at(span.segment);
+      memory.inputs += processes.member_of(process);
       memory.input_count = 1;
       memory.first_input -= span.segment * spec.count;
+      memory.first_output = memory.first_input + process * spec.count;
       break;
-    case Collective::kReduceScatter:
-      memory.outputs += span.segment % members;
+    }
+    case Collective::kReduceScatter: {
+      const std::uint32_t process = processes.process_at(span.segment);
+      memory.outputs += processes.member_of(process);
       memory.output_count = 1;
       memory.first_output -= span.segment * spec.count;
+      memory.first_input = memory.first_output + process * spec.count;
       break;
+    }
   }
   return memory;
 }

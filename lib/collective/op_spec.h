@@ -11,7 +11,7 @@
 
 namespace gradwire::collective {
 
-/// Processes are numbered by rank, then by member: member m of rank r is r x members + m.
+/// Processes are numbered as base/process_layout.h says.
 inline constexpr std::uint32_t kNoRoot = UINT32_MAX;
 
 /// One op as the lane posts it; the same on every lane of the rank.

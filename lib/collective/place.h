@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/process_layout.h"
 #include "collective/partition.h"
 
 namespace gradwire::collective {
@@ -17,19 +18,27 @@ using LinkIndex = std::uint8_t;
 struct ShapeGroup {
   std::uint16_t rank = 0;
   std::uint16_t nranks = 1;
-  std::uint16_t member_count = 1;
-  std::uint64_t exchange_bytes = 0;  ///< most bytes of an exchange
+  std::uint16_t member_count = 1;         ///< of this rank
+  std::uint64_t exchange_bytes = 0;       ///< most bytes of an exchange
+  const ProcessLayout* layout = nullptr;  ///< nullptr: every rank has as many members
+
+  [[nodiscard]] constexpr GroupProcesses processes() const noexcept {
+    return {nranks, member_count, layout};
+  }
 };
 
 /// What the way of an op's chunks depends on, beside the chunk's segment.
 struct Route {
   std::uint16_t rank = 0;
   std::uint16_t nranks = 1;
-  std::uint16_t segments_per_rank = 1;  ///< of segments that are processes' blocks
-  std::uint16_t first_home = 0;         ///< the rank of segment 0
+  std::uint16_t segments_per_rank = 1;    ///< of segments that are processes' blocks
+  std::uint16_t first_home = 0;           ///< the rank of segment 0
+  const ProcessLayout* blocks = nullptr;  ///< of processes, if ranks differ in how many they have
 
   /// The rank that a segment belongs to: where it starts, or ends.
   [[nodiscard]] constexpr std::uint16_t home(std::uint16_t segment) const noexcept {
+    if (blocks != nullptr) [[unlikely]]
+      return blocks->rank_of(blocks->process_at(segment));
     return static_cast<std::uint16_t>(first_home + segment / segments_per_rank);
   }
 };

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collective/shape.h"
 
+#include "base/collective_call.h"
+#include "base/require.h"
+
 namespace gradwire::collective {
 namespace {
 
 /// Chunks of the segments that belong to `rank`.
 ChunkRange chunks_of(const Partition& partition, const Route& route, std::uint16_t rank) noexcept {
+  if (route.blocks != nullptr) {
+    return {partition.first_chunk(route.blocks->first_place(rank)),
+            partition.first_chunk(route.blocks->first_place(rank + 1u))};
+  }
   if (rank < route.first_home) return {};
   const std::uint64_t first =
       std::uint64_t{route.segments_per_rank} * std::uint64_t(rank - route.first_home);
@@ -31,8 +38,8 @@ Partition partition_of(const ShapeGroup& group, std::uint32_t payload_bytes,
       return Partition(call.count, call.datatype, 1, payload_bytes);
     case Collective::kAllGather:
     case Collective::kReduceScatter:
-      return Partition::of_blocks(std::uint32_t{group.nranks} * group.member_count, call.count,
-                                  call.datatype, payload_bytes);
+      return Partition::of_blocks(group.processes().count(), call.count, call.datatype,
+                                  payload_bytes);
     case Collective::kAllReduce:
       break;
   }
@@ -43,17 +50,21 @@ Partition partition_of(const ShapeGroup& group, std::uint32_t payload_bytes,
 OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
                std::uint32_t payload_bytes, const ShapeCall& call) noexcept {
   OpPlan plan;
-  const std::uint32_t processes = std::uint32_t{group.nranks} * group.member_count;
-  plan.bytes = whole_count(call.collective, call.count, processes) * element_bytes(call.datatype);
+  const GroupProcesses processes = group.processes();
+  const auto whole =
+      whole_count({.collective = call.collective, .count = call.count}, processes.count());
+  require(whole && *whole <= kMostElements, "an op was planned that has too many elements");
+  plan.bytes = *whole * element_bytes(call.datatype);
   plan.shape = shape_for(group, plan.bytes, call.collective);
   plan.rules = rules_of(plan.shape, group.nranks, has_root(call.collective));
   plan.partition = partition_of(group, payload_bytes, call);
   plan.route.rank = group.rank;
   plan.route.nranks = group.nranks;
   if (has_root(call.collective)) {
-    plan.route.first_home = static_cast<std::uint16_t>(call.root / group.member_count);
+    plan.route.first_home = processes.rank_of(call.root);
   } else if (call.collective != Collective::kAllReduce) {
     plan.route.segments_per_rank = group.member_count;
+    plan.route.blocks = group.layout;
   }
   // An op of no elements ends at each rank by itself, but for a barrier.
   if (call.count == 0 && call.collective != Collective::kBarrier) plan.rules.waits_for_all = false;

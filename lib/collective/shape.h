@@ -96,6 +96,7 @@ struct OpPlan {
   std::uint64_t arrivals = 0;     ///< chunks that this rank's lane has to finish
   ChunkRange own;                 ///< that start here; the first of them that falls to this lane
 };
+/// @param call  whose whole op has kMostElements at most.
 [[nodiscard]] OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
                              std::uint32_t payload_bytes, const ShapeCall& call) noexcept;
 /// Of an all-reduce.
@@ -103,13 +104,6 @@ struct OpPlan {
                                     std::uint32_t payload_bytes, std::uint64_t count,
                                     DataType datatype) noexcept {
   return plan_op(group, lane, lanes, payload_bytes, {.datatype = datatype, .count = count});
-}
-/// How many elements the whole op has.
-[[nodiscard]] constexpr std::uint64_t whole_count(Collective collective, std::uint64_t count,
-                                                  std::uint32_t processes) noexcept {
-  const bool of_blocks =
-      collective == Collective::kAllGather || collective == Collective::kReduceScatter;
-  return of_blocks ? count * processes : count;
 }
 [[nodiscard]] Partition partition_of(const ShapeGroup& group, std::uint32_t payload_bytes,
                                      const ShapeCall& call) noexcept;

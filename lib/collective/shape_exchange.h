@@ -13,7 +13,7 @@
 namespace gradwire::collective::exchange {
 
 [[nodiscard]] constexpr bool fits(const ShapeGroup& group, std::uint64_t bytes) noexcept {
-  return group.nranks == 2 && group.member_count == 1 && bytes <= group.exchange_bytes;
+  return group.nranks == 2 && group.processes().one_each() && bytes <= group.exchange_bytes;
 }
 inline constexpr OpRules kRules{.to = kDownstream,
                                 .from = upstream_link(2),

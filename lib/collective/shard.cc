@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/collective_call.h"
 #include "base/probe.h"
 #include "base/profile.h"
 #include "collective/ring_links.h"
@@ -19,9 +20,6 @@ Links make_links(const ShardConfig& config, const PacketBuffers& buffers, OpTabl
   }
   return links;
 }
-
-/// Of an op: more than any memory holds, and far from where a product of it overflows.
-constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;
 
 /// An op that moves elements, whatever they are, moves bytes.
 OpSpec as_moved(const OpSpec& called) noexcept {
@@ -80,14 +78,14 @@ PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
       !is_valid(spec.datatype) || !is_valid(spec.redop)) {
     return PostResult::kRefused;
   }
-  const std::uint32_t processes = std::uint32_t{config_.nranks} * config_.member_count;
+  const std::uint32_t processes = config_.processes().count();
   if (!is_supported(spec.collective) || (has_root(spec.collective) && spec.root >= processes)) {
     return PostResult::kUnsupported;
   }
-  if (spec.count > kMostElements / processes) return PostResult::kTooLarge;
+  const auto whole = whole_count({.collective = spec.collective, .count = spec.count}, processes);
+  if (!whole || *whole > kMostElements) return PostResult::kTooLarge;
   const OpPlan plan =
-      plan_op({config_.rank, config_.nranks, config_.member_count, config_.exchange_bytes},
-              config_.lane, config_.lanes, config_.payload_bytes,
+      plan_op(config_.shape_group(), config_.lane, config_.lanes, config_.payload_bytes,
               {spec.collective, spec.datatype, spec.root, spec.count});
   if (plan.partition.total_chunks() > UINT32_MAX || plan.lane_chunks > config_.max_chunks) {
     return PostResult::kTooLarge;

@@ -25,6 +25,12 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
     return bad(fmt::format("rank is {}, must be below nranks, {}", c.rank, c.nranks));
   if (c.member_count < 1 || c.member_count > kMaxMembers)
     return bad(fmt::format("member count is {}, must be 1 to {}", c.member_count, kMaxMembers));
+  if (c.layout != nullptr &&
+      (c.layout->nranks() != c.nranks || c.layout->members_of(c.rank) != c.member_count))
+    return bad(
+        fmt::format("rank {} of {} has {} members, which is not what the layout of its "
+                    "group's processes says",
+                    c.rank, c.nranks, c.member_count));
   if (c.lanes < 1 || c.lanes > kMaxLanes || c.lane >= c.lanes)
     return bad(
         fmt::format("lane {} of {}: must be below a count of 1 to {}", c.lane, c.lanes, kMaxLanes));

@@ -49,7 +49,8 @@ struct ShardConfig {
   GroupKey key;
   std::uint16_t rank = 0;
   std::uint16_t nranks = 1;
-  std::uint16_t member_count = 1;
+  std::uint16_t member_count = 1;         ///< of this rank
+  const ProcessLayout* layout = nullptr;  ///< nullptr: every rank has as many. Outlives the shard
   std::uint8_t lane = 0;
   std::uint8_t lanes = 1;
   std::uint32_t payload_bytes = 0;         ///< multiple of 64, the same on every rank
@@ -99,6 +100,11 @@ struct ShardConfig {
   bool received_mbufs_are_exclusive =
       false;  ///< the driver's row: write in place even if refcnt > 1
   ShardTimeouts timeouts;
+
+  [[nodiscard]] GroupProcesses processes() const noexcept { return {nranks, member_count, layout}; }
+  [[nodiscard]] ShapeGroup shape_group() const noexcept {
+    return {rank, nranks, member_count, exchange_bytes, layout};
+  }
   friend bool operator==(const ShardConfig&, const ShardConfig&) = default;
 };
 

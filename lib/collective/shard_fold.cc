@@ -12,9 +12,9 @@ namespace gradwire::collective {
 
 namespace {
 
-[[gnu::noinline]] void point_to(const OpSpec& spec, const ChunkSpan& span, std::uint16_t members,
-                                reduce::Entry& entry) noexcept {
-  const ChunkMemory memory = memory_of(spec, span, members);
+[[gnu::noinline]] void point_to(const OpSpec& spec, const ChunkSpan& span,
+                                const ShardConfig& config, reduce::Entry& entry) noexcept {
+  const ChunkMemory memory = memory_of(spec, span, config.member_count, config.processes());
   const std::uint32_t width = element_bytes(spec.datatype);
   entry.member_count = memory.input_count;
   entry.output_count = memory.output_count;
@@ -142,14 +142,14 @@ void Shard::queue_fold(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpa
   entry.member_count = config_.member_count;
   entry.output_count = 0;
   entry.count = span.elements;
-  entry.divisor = std::uint32_t{config_.nranks} * config_.member_count;
+  entry.divisor = config_.processes().count();
   entry.packet = work.chunk.payload;
   entry.inputs = op.spec.inputs.data();
   entry.outputs = op.spec.outputs.data();
   entry.offset_bytes = span.first_element * width;
   entry.output_shift_bytes = 0;
   if (op.spec.collective != Collective::kAllReduce) [[unlikely]] {
-    point_to(op.spec, span, config_.member_count, entry);
+    point_to(op.spec, span, config_, entry);
   }
   if (folds_.runs_at_once()) {
     complete(folds_.run(work), now);

@@ -101,10 +101,11 @@ bool check_memory(const ipc::CommandEntry& command, const OpLimits& limits,
                   CommandRanges& ranges, Refusal& refusal) noexcept {
   const CollectiveCall call = command.call();
   const auto extent = extent_of(call, place);
-  if (!extent) {
+  const auto whole = whole_count(call, place.processes);
+  if (!extent || !whole || *whole > kMostElements) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
                   "count %" PRIu64 " of %" PRIu32 "-byte elements, of %" PRIu32
-                  " processes, is more than memory can be",
+                  " processes, is more than an op can have: 2^48 elements",
                   command.count, element_bytes(call.datatype), place.processes);
   }
   if (extent->input != 0 && !check_bounds("input", command.input_memory, command.input_offset,
@@ -125,7 +126,8 @@ bool check_memory(const ipc::CommandEntry& command, const OpLimits& limits,
   }
   const std::uint64_t chunks = collective::lane_chunks(
       {.nranks = limits.nranks,
-       .member_count = static_cast<std::uint16_t>(place.processes / limits.nranks)},
+       .member_count = static_cast<std::uint16_t>(place.processes / limits.nranks),
+       .layout = limits.layout},
       limits.payload_bytes, limits.lanes, {call.collective, call.datatype, call.root, call.count});
   if (chunks > limits.max_chunks) {
     return refuse(refusal, ErrorCode::kInvalidArgument,

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/collective_call.h"
+#include "base/process_layout.h"
 #include "base/result.h"
 #include "base/types.h"
 #include "ipc/command_queue.h"
@@ -39,6 +40,7 @@ struct CommandRanges {
 struct OpLimits {
   std::uint16_t nranks = 1;
   std::uint8_t lanes = 1;
+  const ProcessLayout* layout = nullptr;  ///< nullptr: every rank has as many members
   std::uint32_t payload_bytes = 0;
   std::uint32_t max_chunks = 0;  ///< of one op on one lane
 };

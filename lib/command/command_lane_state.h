@@ -102,8 +102,9 @@ struct CommandLane::Group {
 
   /// A member among the group's processes.
   [[nodiscard]] ProcessPlace place_of(std::size_t member) const noexcept {
-    const auto count = static_cast<std::uint32_t>(members.size());
-    return {rank * count + static_cast<std::uint32_t>(member), limits.nranks * count};
+    const GroupProcesses processes{limits.nranks, static_cast<std::uint16_t>(members.size()),
+                                   limits.layout};
+    return {processes.process_of(rank, static_cast<std::uint32_t>(member)), processes.count()};
   }
   /// Every lane that has a shard of the group, a bit each.
   [[nodiscard]] std::uint16_t all_lanes() const noexcept {

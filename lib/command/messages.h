@@ -11,10 +11,12 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/abort_reason.h"
 #include "base/fault_settings.h"
+#include "base/process_layout.h"
 #include "collective/shard.h"
 #include "ipc/command_queue.h"
 #include "reduce/ready_event.h"
@@ -47,6 +49,7 @@ struct ShardPlacement {
 struct GroupPlan {
   std::uint64_t group_handle = 0;
   std::vector<std::uint32_t> member_clients;  ///< client_id by member
+  std::optional<ProcessLayout> layout;        ///< the shards', if ranks differ in size or order
   std::vector<ShardPlacement> shards;         ///< by lane; a group may have fewer than the daemon
 };
 

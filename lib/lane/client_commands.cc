@@ -50,6 +50,7 @@ void ClientCommands::add_group(const command::GroupPlan& plan,
   commands_.add_group(plan.group_handle, plan.member_clients, config.rank,
                       command::OpLimits{.nranks = config.nranks,
                                         .lanes = config.lanes,
+                                        .layout = config.layout,
                                         .payload_bytes = config.payload_bytes,
                                         .max_chunks = config.max_chunks});
 }

@@ -159,8 +159,7 @@ namespace {
 
 /// Of the whole op.
 std::uint64_t bytes_of(const collective::OpSpec& spec, const collective::Shard& shard) noexcept {
-  const std::uint32_t processes =
-      std::uint32_t{shard.config().nranks} * shard.config().member_count;
+  const std::uint32_t processes = shard.config().processes().count();
   CollectiveCall call;
   call.collective = spec.collective;
   call.count = spec.count;

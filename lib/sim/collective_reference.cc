@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "sim/collective_reference.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "sim/ring_reference.h"
@@ -8,18 +9,38 @@
 namespace gradwire::sim {
 namespace {
 
+/// The sum that begins at `first_rank`.
+void fold_from(const CollectiveCall& call, std::span<const std::byte* const> inputs,
+               std::uint32_t first_rank, std::uint64_t first_byte, std::uint64_t count,
+               std::byte* output) {
+  std::vector<const std::byte*> ordered;
+  std::vector<std::uint32_t> members(call.nranks);
+  for (std::uint32_t at = 0; at < call.nranks; ++at) {
+    for (std::uint32_t process = 0; process < call.processes(); ++process) {
+      if (call.rank_of(process) != (first_rank + at) % call.nranks) continue;
+      ordered.push_back(inputs[process] + first_byte);
+      ++members[at];
+    }
+  }
+  fold_in_order(call.datatype, call.redop, ordered, members, count, output);
+}
+
 /// The sum that ends at a process's rank: it begins at the rank after that one.
 void fold_towards(const CollectiveCall& call, std::span<const std::byte* const> inputs,
                   std::uint32_t process, std::uint64_t first_byte, std::byte* output) {
-  const std::uint32_t first_rank = (process / call.members + 1) % call.nranks;
-  std::vector<const std::byte*> ordered;
-  for (std::uint32_t at = 0; at < call.nranks; ++at) {
-    for (std::uint32_t member = 0; member < call.members; ++member) {
-      const std::uint32_t rank = (first_rank + at) % call.nranks;
-      ordered.push_back(inputs[rank * call.members + member] + first_byte);
-    }
+  fold_from(call, inputs, (call.rank_of(process) + 1) % call.nranks, first_byte, call.count,
+            output);
+}
+
+/// An all-reduce of ranks that differ in size or whose processes are numbered in another order.
+void all_reduce(const CollectiveCall& call, std::span<const std::byte* const> inputs,
+                std::byte* output) {
+  const std::uint64_t segment = segment_elements(call.count, call.datatype, call.nranks);
+  for (std::uint32_t rank = 0; rank < call.nranks && rank * segment < call.count; ++rank) {
+    const std::uint64_t first = rank * segment;
+    fold_from(call, inputs, rank, first * call.width, std::min(segment, call.count - first),
+              output + first * call.width);
   }
-  fold_in_order(call.datatype, call.redop, ordered, call.members, call.count, output);
 }
 
 }  // namespace
@@ -66,6 +87,10 @@ std::vector<std::byte> collective_results(const CollectiveCall& call,
   switch (call.collective) {
     case Collective::kAllReduce:
       results.resize(block);
+      if (!call.ranks.empty()) {
+        all_reduce(call, inputs, results.data());
+        break;
+      }
       ring_all_reduce(call.datatype, call.redop, inputs, call.nranks, call.members, call.count,
                       results.data());
       break;

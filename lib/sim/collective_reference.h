@@ -23,8 +23,14 @@ struct CollectiveCall {
   std::uint32_t width = 4;  ///< bytes of an element
   std::uint32_t nranks = 1;
   std::uint32_t members = 1;
+  std::span<const std::uint16_t> ranks{};  ///< [processes] of each; empty: process / members
 
-  [[nodiscard]] std::uint32_t processes() const noexcept { return nranks * members; }
+  [[nodiscard]] std::uint32_t processes() const noexcept {
+    return ranks.empty() ? nranks * members : static_cast<std::uint32_t>(ranks.size());
+  }
+  [[nodiscard]] std::uint32_t rank_of(std::uint32_t process) const noexcept {
+    return ranks.empty() ? process / members : ranks[process];
+  }
 };
 
 /// Bytes of a process's input, and of its output; 0 if it has none.
@@ -33,7 +39,7 @@ struct CollectiveCall {
                                          std::uint32_t process) noexcept;
 
 /// What the processes get, one after the other or all of them: see output_of().
-/// @param inputs  [processes], by rank and then member; each has input_bytes().
+/// @param inputs  [processes], in order of their numbers; each has input_bytes().
 [[nodiscard]] std::vector<std::byte> collective_results(const CollectiveCall& call,
                                                         std::span<const std::byte* const> inputs);
 /// A process's output in collective_results().

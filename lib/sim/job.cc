@@ -87,7 +87,6 @@ void Job::on_failed(std::uint16_t rank, const AbortReason& reason) {
   client.failed = true;
   client.reason = reason;
   client.failed_at = world_.now();
-  client.posted_when_failed = client.posted;
   last_possible_ = std::min(last_possible_, client.posted);
 }
 

@@ -59,8 +59,7 @@ class Job {
     std::uint64_t posted = 0;            ///< ops
     std::uint64_t done = 0;              ///< ops, in any order
     std::uint64_t first_unfinished = 1;  ///< op_seq; one more than there are once all are done
-    std::uint64_t posted_when_failed = 0;
-    std::vector<bool> done_ops;  ///< [op_seq]
+    std::vector<bool> done_ops;          ///< [op_seq]
     AbortReason reason;
     TimeNs failed_at = 0;
   };

@@ -47,14 +47,33 @@ std::string first_other(const std::vector<std::byte>& bytes, std::byte wanted) {
                      static_cast<unsigned>(*other));
 }
 
+std::vector<std::uint16_t> rank_by_rank(std::uint16_t nranks, std::uint16_t members) {
+  std::vector<std::uint16_t> ranks;
+  for (std::uint16_t rank = 0; rank < nranks; ++rank) ranks.insert(ranks.end(), members, rank);
+  return ranks;
+}
+
 }  // namespace
 
 OpCase::OpCase(std::uint16_t nranks, std::uint16_t members, const OpPlan& plan)
-    : members_(members),
+    : OpCase(nranks, rank_by_rank(nranks, members), plan) {}
+
+OpCase::OpCase(std::uint16_t nranks, std::span<const std::uint16_t> ranks, const OpPlan& plan)
+    : ranks_(ranks.begin(), ranks.end()),
+      processes_(nranks),
       plan_(plan),
-      call_{plan.collective, plan.datatype, plan.redop, plan.count,
-            plan.root,       plan.width(),  nranks,     members},
-      buffers_(std::size_t{nranks} * members) {
+      call_{.collective = plan.collective,
+            .datatype = plan.datatype,
+            .redop = plan.redop,
+            .count = plan.count,
+            .root = plan.root,
+            .width = plan.width(),
+            .nranks = nranks,
+            .ranks = ranks_},
+      buffers_(ranks.size()) {
+  for (std::uint32_t process = 0; process < ranks.size(); ++process) {
+    processes_[ranks[process]].push_back(process);
+  }
   Random random(plan.seed);
   std::vector<const std::byte*> inputs;
   for (std::uint32_t process = 0; process < buffers_.size(); ++process) {
@@ -90,9 +109,9 @@ collective::OpSpec OpCase::spec(std::uint16_t rank, std::uint64_t op_seq) {
   spec.redop = plan_.redop;
   spec.root = plan_.root;
   spec.element_bytes = plan_.element_bytes;
-  for (std::uint16_t member = 0; member < members_; ++member) {
-    Buffers& buffers = at(rank, member);
-    const std::uint32_t process = std::uint32_t{rank} * members_ + member;
+  for (std::size_t member = 0; member < processes_[rank].size(); ++member) {
+    const std::uint32_t process = processes_[rank][member];
+    Buffers& buffers = buffers_[process];
     if (output_bytes(call_, process) != 0 || plan_.count == 0) {
       spec.outputs[member] = buffers.memory.data() + buffers.output_at;
     }
@@ -121,9 +140,9 @@ std::string OpCase::changed(const Buffers& each, std::uint32_t process) const {
 }
 
 std::string OpCase::wrong(std::uint16_t rank) const {
-  for (std::uint16_t member = 0; member < members_; ++member) {
-    const std::uint32_t process = std::uint32_t{rank} * members_ + member;
-    const Buffers& each = at(rank, member);
+  for (std::size_t member = 0; member < processes_[rank].size(); ++member) {
+    const std::uint32_t process = processes_[rank][member];
+    const Buffers& each = buffers_[process];
     const auto right = output_of(call_, expected_, process);
     const auto start = each.memory.begin() + static_cast<std::ptrdiff_t>(each.output_at);
     const auto [expected, actual] = std::mismatch(right.begin(), right.end(), start);
@@ -139,16 +158,17 @@ std::string OpCase::wrong(std::uint16_t rank) const {
 }
 
 void OpCase::retire(std::uint16_t rank) {
-  for (std::uint16_t member = 0; member < members_; ++member) {
-    Buffers& buffers = at(rank, member);
+  for (const std::uint32_t process : processes_[rank]) {
+    Buffers& buffers = buffers_[process];
     std::fill(buffers.input.begin(), buffers.input.end(), kRetiredByte);
     std::fill(buffers.memory.begin(), buffers.memory.end(), kRetiredByte);
   }
 }
 
 std::string OpCase::touched(std::uint16_t rank) const {
-  for (std::uint16_t member = 0; member < members_; ++member) {
-    for (const auto* bytes : {&at(rank, member).input, &at(rank, member).memory}) {
+  for (std::size_t member = 0; member < processes_[rank].size(); ++member) {
+    const Buffers& each = buffers_[processes_[rank][member]];
+    for (const auto* bytes : {&each.input, &each.memory}) {
       const std::string found = first_other(*bytes, kRetiredByte);
       if (!found.empty()) return fmt::format("rank {} member {}: {}", rank, member, found);
     }

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ struct OpPlan {
 class OpCase {
  public:
   OpCase(std::uint16_t nranks, std::uint16_t members, const OpPlan& plan);
+  /// @param ranks  [processes]: the rank of each.
+  OpCase(std::uint16_t nranks, std::span<const std::uint16_t> ranks, const OpPlan& plan);
 
   [[nodiscard]] collective::OpSpec spec(std::uint16_t rank, std::uint64_t op_seq);
   [[nodiscard]] const OpPlan& plan() const { return plan_; }
@@ -58,19 +61,14 @@ class OpCase {
     std::size_t input_at = 0;       ///< in memory, if it is in place
     std::size_t output_at = 0;      ///< in memory
   };
-  [[nodiscard]] Buffers& at(std::uint16_t rank, std::uint16_t member) {
-    return buffers_[std::size_t{rank} * members_ + member];
-  }
-  [[nodiscard]] const Buffers& at(std::uint16_t rank, std::uint16_t member) const {
-    return buffers_[std::size_t{rank} * members_ + member];
-  }
   void lay_out(Buffers& each, std::uint32_t process) const;
   [[nodiscard]] std::string changed(const Buffers& each, std::uint32_t process) const;
 
-  std::uint16_t members_;
+  std::vector<std::uint16_t> ranks_;                   ///< [processes]
+  std::vector<std::vector<std::uint32_t>> processes_;  ///< [nranks], in member order
   OpPlan plan_;
   CollectiveCall call_;
-  std::vector<Buffers> buffers_;  ///< [rank x members + member]
+  std::vector<Buffers> buffers_;  ///< [processes]
   std::vector<std::byte> expected_;
 };
 /// Most tests have all-reduces alone.

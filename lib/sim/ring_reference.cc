@@ -101,8 +101,8 @@ A divide(A value, std::uint32_t divisor) {
 }
 
 template <class T>
-void fold(RedOp redop, std::span<const std::byte* const> inputs, std::uint32_t members,
-          std::uint64_t count, std::byte* output) {
+void fold(RedOp redop, std::span<const std::byte* const> inputs,
+          std::span<const std::uint32_t> ranks, std::uint64_t count, std::byte* output) {
   using A = Accumulator<T>;
   const std::size_t total = inputs.size();
   const bool divides = redop == RedOp::kAvg && total > 1;
@@ -113,7 +113,8 @@ void fold(RedOp redop, std::span<const std::byte* const> inputs, std::uint32_t m
       return stored;
     };
     T packet{};
-    for (std::size_t first = 0; first < total; first += members) {
+    std::size_t first = 0;
+    for (const std::uint32_t members : ranks) {
       auto value = A::load(element(first));
       for (std::size_t m = 1; m < members; ++m) {
         value = combine(redop, value, A::load(element(first + m)));
@@ -125,6 +126,7 @@ void fold(RedOp redop, std::span<const std::byte* const> inputs, std::uint32_t m
       }
       const bool copies = first == 0 && members == 1;  // nothing is folded: a NaN keeps its bits
       packet = copies ? element(first) : A::round(value);
+      first += members;
     }
     std::memcpy(output + i * sizeof(T), &packet, sizeof(T));
   }
@@ -177,6 +179,12 @@ std::uint64_t segment_elements(std::uint64_t count, DataType type, std::uint32_t
 
 void fold_in_order(DataType type, RedOp redop, std::span<const std::byte* const> inputs,
                    std::uint32_t members, std::uint64_t count, std::byte* output) {
+  const std::vector<std::uint32_t> ranks(inputs.size() / members, members);
+  fold_in_order(type, redop, inputs, ranks, count, output);
+}
+
+void fold_in_order(DataType type, RedOp redop, std::span<const std::byte* const> inputs,
+                   std::span<const std::uint32_t> members, std::uint64_t count, std::byte* output) {
   switch (type) {
     case DataType::kFloat32:
       return fold<float>(redop, inputs, members, count, output);

@@ -26,6 +26,11 @@ namespace gradwire::sim {
 void fold_in_order(DataType type, RedOp redop, std::span<const std::byte* const> inputs,
                    std::uint32_t members, std::uint64_t count, std::byte* output);
 
+/// The same of ranks that differ in size.
+/// @param members  [ranks] in folding order: how many of the inputs are each one's.
+void fold_in_order(DataType type, RedOp redop, std::span<const std::byte* const> inputs,
+                   std::span<const std::uint32_t> members, std::uint64_t count, std::byte* output);
+
 /// The whole op.
 /// @param inputs  [nranks * members], by rank and then member; each [count] of `type`.
 /// @param output  [count] of `type`; may be none of the inputs.

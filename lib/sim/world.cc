@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "base/require.h"
 #include "sim/addresses.h"
 
 namespace gradwire::sim {
@@ -77,7 +78,13 @@ void World::make_pools(const GroupOptions& options) {
 
 GroupId World::add_group(const GroupOptions& options) {
   if (pools_.empty()) make_pools(options);
-  groups_.push_back(Group{options, std::vector<Rank>(options.hosts.size())});
+  groups_.push_back(Group{options, std::vector<Rank>(options.hosts.size()), nullptr});
+  if (!options.ranks.empty()) {
+    auto layout =
+        ProcessLayout::make(options.ranks, static_cast<std::uint32_t>(options.hosts.size()));
+    require(layout.has_value(), "a simulated group has processes that are no layout");
+    groups_.back().layout = std::make_shared<const ProcessLayout>(std::move(*layout));
+  }
   const GroupId group = groups_.size() - 1;
   for (std::uint16_t rank = 0; rank < options.hosts.size(); ++rank) make_rank(group, rank);
   return group;
@@ -99,7 +106,9 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     config.key = options.key;
     config.rank = rank_index;
     config.nranks = n;
-    config.member_count = options.members;
+    config.layout = groups_[group].layout.get();
+    config.member_count =
+        config.layout != nullptr ? config.layout->members_of(rank_index) : options.members;
     config.lane = lane;
     config.lanes = options.lanes;
     config.incarnation = host.incarnation;

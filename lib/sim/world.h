@@ -62,8 +62,9 @@ struct WorldOptions {
 
 struct GroupOptions {
   GroupKey key{0x1234567890abcdef, 7};
-  std::vector<HostId> hosts;  ///< [nranks], each once
-  std::uint16_t members = 1;
+  std::vector<HostId> hosts;         ///< [nranks], each once
+  std::uint16_t members = 1;         ///< of each rank, if `ranks` is empty
+  std::vector<std::uint16_t> ranks;  ///< [processes]: the rank of each
   std::uint8_t lanes = 1;
   collective::ShardConfig shard;  ///< payload, window, timeouts, ...: what is not of one rank
   TimeNs fan_out_ns = 50'000;     ///< until a rank's other lanes hear of an abort
@@ -221,6 +222,7 @@ class World {
   struct Group {
     GroupOptions options;
     std::vector<Rank> ranks;
+    std::shared_ptr<const ProcessLayout> layout;  ///< nullptr: every rank has as many members
   };
   struct Recorded {
     HostId from;

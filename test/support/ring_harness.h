@@ -15,6 +15,7 @@ namespace gradwire::test {
 struct RingOptions {
   std::uint16_t nranks = 2;
   std::uint16_t members = 1;
+  std::vector<std::uint16_t> ranks;  ///< [processes]: the rank of each; empty: members on each
   std::uint8_t lanes = 1;
   std::uint32_t payload_bytes = 256;
   std::uint64_t seed = 1;

@@ -40,7 +40,11 @@ class Ops {
     REQUIRE(ring_.form());
   }
   void add(const sim::OpPlan& plan) {
-    cases_.emplace_back(options_.nranks, options_.members, plan);
+    if (options_.ranks.empty()) {
+      cases_.emplace_back(options_.nranks, options_.members, plan);
+    } else {
+      cases_.emplace_back(options_.nranks, options_.ranks, plan);
+    }
   }
   void post(std::uint16_t rank, std::size_t op) { ring_.post(rank, cases_[op].spec(rank, op + 1)); }
   void post_all() {
@@ -84,6 +88,45 @@ TEST_CASE("each collective gives what it has to, at awkward counts, ranks, membe
         for (const std::uint64_t count : {0, 1, 63, 64, 65, 129, 500}) {
           for (const bool in_place : {false, true}) {
             ops.add(plan_of(collective, count, root++ % (nranks * members), in_place));
+          }
+        }
+      }
+      ops.post_all();
+      ops.check();
+      CHECK(ops.ring().leaked_mbufs() == 0);
+    }
+  }
+}
+
+TEST_CASE("ranks of different size and processes in any order get what they have to") {
+  const std::vector<std::vector<std::uint16_t>> layouts = {
+      {0, 1, 1, 1},           // one process beside three
+      {1, 0, 1, 1},           // the same, in another order
+      {2, 0, 1},              // one each, in another order
+      {1, 1, 0, 0},           // two each, the other way round
+      {2, 0, 2, 1, 2, 0, 0},  // neither
+      {0, 0, 0},              // one rank alone
+      {4, 1, 3, 3, 0, 2, 1, 4, 4, 4},
+  };
+  for (const std::vector<std::uint16_t>& ranks : layouts) {
+    for (const std::uint8_t lanes : {1, 3}) {
+      RingOptions options;
+      options.nranks = static_cast<std::uint16_t>(*std::ranges::max_element(ranks) + 1);
+      options.ranks = ranks;
+      options.lanes = lanes;
+      options.loss = lanes > 1 ? 0.05 : 0.0;
+      Ops ops(options);
+      const auto processes = static_cast<std::uint32_t>(ranks.size());
+      std::uint32_t root = 0;
+      for (const std::uint64_t count : {0, 1, 64, 65, 300}) {
+        for (const bool in_place : {false, true}) {
+          ops.add(plan_of(Collective::kAllReduce, count, 0, in_place, DataType::kBfloat16,
+                          RedOp::kAvg));
+          for (const Collective collective : kOthers) {
+            const bool folds = reduces(collective);
+            ops.add(plan_of(collective, count, root++ % processes, in_place,
+                            folds ? DataType::kFloat16 : DataType::kInt32,
+                            folds ? RedOp::kAvg : RedOp::kSum));
           }
         }
       }

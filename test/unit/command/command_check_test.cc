@@ -57,9 +57,9 @@ const Hostile kHostile[] = {
     {"offset that wraps", [](auto& c) { c.input_offset = UINT64_MAX - 100; },
      ErrorCode::kInvalidArgument, "leaves memory 1"},
     {"count that overflows bytes", [](auto& c) { c.count = UINT64_MAX / 4 + 1; },
-     ErrorCode::kInvalidArgument, "more than memory can be"},
+     ErrorCode::kInvalidArgument, "more than an op can have"},
     {"count that wraps to few bytes", [](auto& c) { c.count = (std::uint64_t{1} << 62) + 1; },
-     ErrorCode::kInvalidArgument, "more than memory can be"},
+     ErrorCode::kInvalidArgument, "more than an op can have"},
     {"count beyond the memory", [](auto& c) { c.count = CommandFixture::kBytes / 4 + 1; },
      ErrorCode::kInvalidArgument, "leaves memory 1"},
     {"largest count",
@@ -67,7 +67,7 @@ const Hostile kHostile[] = {
        c.count = UINT64_MAX;
        c.datatype = 4;
      },
-     ErrorCode::kInvalidArgument, "leaves memory 1"},
+     ErrorCode::kInvalidArgument, "more than an op can have: 2^48 elements"},
     {"partial overlap of input and output",
      [](auto& c) {
        c.output_memory = 1;
@@ -144,14 +144,14 @@ const Hostile kHostile[] = {
        c.collective = Collective::kAllGather;
        c.count = (std::uint64_t{1} << 61) + 1;  // x 2 processes x 4 bytes = 8
      },
-     ErrorCode::kInvalidArgument, "more than memory can be"},
+     ErrorCode::kInvalidArgument, "more than an op can have"},
     {"a reduce-scatter whose elements wrap over all processes",
      [](auto& c) {
        c.collective = Collective::kReduceScatter;
        c.datatype = 4;
        c.count = (std::uint64_t{1} << 63) + 1;  // x 2 processes = 2
      },
-     ErrorCode::kInvalidArgument, "more than memory can be"},
+     ErrorCode::kInvalidArgument, "more than an op can have"},
     {"an all-gather in place of another's block",
      [](auto& c) {
        c.collective = Collective::kAllGather;
@@ -306,6 +306,28 @@ TEST_CASE("an op of more chunks than a shard takes is refused with both numbers"
   limits.max_chunks = 31;
   CHECK_FALSE(check_command(command, limits, kPlace, view, view, ranges, refusal));
   CHECK_THAT(std::string(refusal.text), Catch::Contains("32 chunks") && Catch::Contains("31"));
+}
+
+TEST_CASE("an op of more elements than a shard takes is refused by name, whatever the memory") {
+  CommandRanges ranges;
+  Refusal refusal;
+  std::byte byte{};
+  const MemoryView view{&byte, UINT64_MAX / 2};
+  ipc::CommandEntry command = CommandFixture::command();
+  command.collective = Collective::kAllGather;
+  command.datatype = static_cast<std::uint8_t>(DataType::kUint8);
+  command.redop = 0;
+  command.output_memory = command.input_memory;
+  command.count = kMostElements / kPlace.processes;
+  command.input_offset = kPlace.process * command.count;
+  OpLimits limits = CommandFixture::kLimits;
+  limits.max_chunks = UINT32_MAX;
+  limits.payload_bytes = 1 << 20;
+  CHECK(check_command(command, limits, kPlace, view, view, ranges, refusal));
+  ++command.count;
+  CHECK_FALSE(check_command(command, limits, kPlace, view, view, ranges, refusal));
+  CHECK_THAT(std::string(refusal.text),
+             Catch::Contains("of 2 processes, is more than an op can have: 2^48 elements"));
 }
 
 TEST_CASE("commands conflict where one writes what the other touches") {
