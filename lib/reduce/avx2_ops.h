@@ -55,6 +55,7 @@ struct Avx2Float : Avx2FloatCombine {
     return _mm256_castsi256_ps(load_vector(from));
   }
   using Stored = __m256i;
+  GRADWIRE_AVX2 static Acc settle(Acc value) noexcept { return value; }
   GRADWIRE_AVX2 static Stored round(Acc value) noexcept { return _mm256_castps_si256(value); }
   GRADWIRE_AVX2 static void store(std::byte* to, Stored value) noexcept { store_vector(to, value); }
 };
@@ -66,6 +67,14 @@ struct Avx2Half : Avx2FloatCombine {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from)));
   }
   using Stored = __m128i;
+  static constexpr std::size_t kWideBytes = 32;
+  GRADWIRE_AVX2 static Acc load_wide(const std::byte* from) noexcept {
+    return _mm256_castsi256_ps(load_vector(from));
+  }
+  GRADWIRE_AVX2 static void store_wide(std::byte* to, Acc value) noexcept {
+    store_vector(to, _mm256_castps_si256(value));
+  }
+  GRADWIRE_AVX2 static Acc settle(Acc value) noexcept { return _mm256_cvtph_ps(round(value)); }
   GRADWIRE_AVX2 static Stored round(Acc value) noexcept {
     return _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
   }
@@ -83,6 +92,7 @@ struct Avx2Double {
     return _mm256_castsi256_pd(load_vector(from));
   }
   using Stored = __m256i;
+  GRADWIRE_AVX2 static Acc settle(Acc value) noexcept { return value; }
   GRADWIRE_AVX2 static Stored round(Acc value) noexcept { return _mm256_castpd_si256(value); }
   GRADWIRE_AVX2 static void store(std::byte* to, Stored value) noexcept { store_vector(to, value); }
   GRADWIRE_AVX2 static Acc sum(Acc a, Acc b) noexcept { return _mm256_add_pd(a, b); }
@@ -129,6 +139,30 @@ struct Avx2Bfloat {
     return _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
   }
   using Stored = __m256i;
+  static constexpr std::size_t kWideBytes = 64;
+  GRADWIRE_AVX2 static Acc load_wide(const std::byte* from) noexcept {
+    const __m256 low = _mm256_castsi256_ps(load_vector(from));
+    const __m256 high = _mm256_castsi256_ps(load_vector(from + 32));
+    return {in_order(_mm256_shuffle_ps(low, high, 0x88)),
+            in_order(_mm256_shuffle_ps(low, high, 0xdd))};
+  }
+  GRADWIRE_AVX2 static void store_wide(std::byte* to, Acc value) noexcept {
+    // Elements 0 to 3 and 8 to 11; 4 to 7 and 12 to 15.
+    const __m256i first = _mm256_castps_si256(_mm256_unpacklo_ps(value.even, value.odd));
+    const __m256i second = _mm256_castps_si256(_mm256_unpackhi_ps(value.even, value.odd));
+    store_vector(to, _mm256_permute2x128_si256(first, second, 0x20));
+    store_vector(to + 32, _mm256_permute2x128_si256(first, second, 0x31));
+  }
+  /// Quarters 0, 2, 1, 3.
+  GRADWIRE_AVX2 static __m256 in_order(__m256 value) noexcept {
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(value), 0xd8));
+  }
+  GRADWIRE_AVX2 static Acc settle(Acc value) noexcept {
+    const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+    const Acc sealed = seal(value);
+    return {_mm256_castsi256_ps(_mm256_and_si256(round_in_place(sealed.even), high)),
+            _mm256_castsi256_ps(_mm256_and_si256(round_in_place(sealed.odd), high))};
+  }
   GRADWIRE_AVX2 static Stored round(Acc value) noexcept {
     const __m256i even = _mm256_srli_epi32(round_in_place(value.even), 16);
     return _mm256_blend_epi16(even, round_in_place(value.odd), 0xaa);
@@ -165,6 +199,7 @@ struct Avx2Integer {
   static constexpr std::size_t kBytes = 32;
   GRADWIRE_AVX2 static Acc load(const std::byte* from) noexcept { return load_vector(from); }
   using Stored = __m256i;
+  GRADWIRE_AVX2 static Acc settle(Acc value) noexcept { return value; }
   GRADWIRE_AVX2 static Stored round(Acc value) noexcept { return value; }
   GRADWIRE_AVX2 static void store(std::byte* to, Stored value) noexcept { store_vector(to, value); }
   GRADWIRE_AVX2 static Divisor divisor(std::uint32_t n) noexcept { return static_cast<Divisor>(n); }
@@ -238,6 +273,17 @@ struct Avx2Int64 : Avx2Integer<std::int64_t> {
   GRADWIRE_AVX2 static Acc max(Acc a, Acc b) noexcept {
     return _mm256_blendv_epi8(b, a, _mm256_cmpgt_epi64(a, b));
   }
+};
+
+struct Avx2Ops {
+  using Float = Avx2Float;
+  using Double = Avx2Double;
+  using Half = Avx2Half;
+  using Bfloat = Avx2Bfloat;
+  using Int8 = Avx2Int8;
+  using Int32 = Avx2Int32;
+  using Int64 = Avx2Int64;
+  using Uint8 = Avx2Uint8;
 };
 
 }  // namespace

@@ -12,9 +12,12 @@
 /// - A NaN result of a fold is the canonical positive quiet NaN (fp32 0x7fc00000, fp64
 ///   0x7ff8000000000000, fp16 0x7e00, bf16 0x7fc0); min and max propagate NaN and order -0 below
 ///   +0. fp16 and bf16 beyond their largest value round to infinity.
-/// - No fold copies bits, NaN payloads too: kStore, kLoadFromOutput, and kLoad and kLocal of one
-///   member. The division of an avg is a fold, but by a divisor of 1 (one rank, one member) it is
-///   not done: that copies bits too.
+/// - kFoldInOrder folds the contributions of several ranks at once, and rounds after each of them
+///   as a ring does after each hop: its bits are those of kLoad, then kReduceInPacket for each rank
+///   that follows.
+/// - No fold copies bits, NaN payloads too: kStore, kLoadFromOutput, kLoad and kLocal of one
+///   member, and kFoldInOrder of one source that is not wide. The division of an avg is a fold, but
+///   by a divisor of 1 (one rank, one member) it is not done: that copies bits too.
 /// - An integer avg divides the sum as it has wrapped in the integer's own width (int8: 100 + 100
 ///   is -56) and truncates toward zero.
 /// The calling thread's MXCSR has to be at its default (round to nearest, no FTZ, no DAZ): the CPU
@@ -40,6 +43,10 @@ enum class Kind : std::uint8_t {
   kLoadFromOutput,  ///< packet = outputs[0]
   kLocal,           ///< outputs = fold(inputs), final; no packet (a group of one rank)
   kCheck,           ///< nothing is written: for the packet's CRC alone; no chunk for the counters
+  kLoadWide,        ///< as kLoad, but what 16-bit datatypes come to stays in fp32, not rounded: the
+                    ///< packet is [count] of fp32. Other datatypes: as kLoad
+  kFoldInOrder,     ///< outputs and packet = fold(sources); see Entry::source_count. Either of
+                    ///< outputs and packet may be nullptr
 };
 
 /// One chunk's work. Pointers need no alignment beyond 1 byte. `inputs` and `outputs` are the
@@ -53,17 +60,29 @@ struct Entry {
                            ///< written past the cache. Changes no bit of them
   bool crc = false;  ///< the completion brings the packet's CRC32C, as the entry leaves it: GPU
                      ///< backends alone, for payloads that the CPU cannot read
-  std::uint16_t member_count = 1;            ///< [1, kMaxMembers]: length of inputs and outputs
-  std::uint16_t output_count = 0;            ///< length of outputs if it is another; 0 = it is not
-  std::uint32_t count = 0;                   ///< elements, from 1
-  std::uint32_t divisor = 1;                 ///< nranks x members, for avg; [1, 4096]
-  std::byte* packet = nullptr;               ///< payload: [count] of datatype
-  const std::byte* const* inputs = nullptr;  ///< [member_count] bases of the members' inputs
+  std::uint16_t member_count = 1;  ///< [1, kMaxMembers]: length of inputs and outputs
+  std::uint16_t output_count = 0;  ///< length of outputs if it is another; 0 = it is not
+  std::uint16_t source_count = 0;  ///< of kFoldInOrder, [1, Backend::sources_max()]:
+                                   ///< `inputs` are so many ranks' contributions, in the
+                                   ///< order of the fold. The first is the ring's first
+  std::uint32_t count = 0;         ///< elements, from 1
+  std::uint32_t divisor = 1;       ///< nranks x members, for avg; [1, 4096]
+  bool wide = false;               ///< of kFoldInOrder: the sources are as kLoadWide makes
+                                   ///< them, and overlap no target
+  std::byte* packet = nullptr;     ///< payload: [count] of datatype
+  const std::byte* const* inputs = nullptr;  ///< [member_count] bases of the members' inputs, or
+                                             ///< [source_count] of sources
   std::byte* const* outputs = nullptr;       ///< [member_count] bases of the members' outputs
-  std::uint64_t offset_bytes = 0;            ///< of the chunk in each input and output
+  std::uint64_t offset_bytes = 0;            ///< of the chunk in each input (source) and output
   std::int64_t output_shift_bytes = 0;       ///< in each output it starts so much further on
   std::uint64_t cookie = 0;                  ///< the caller's; comes back in the completion
 };
+
+/// Whether contributions of several members lose bits if they travel as the datatype: 16-bit
+/// datatypes, whose wide form is fp32.
+[[nodiscard]] constexpr bool has_wide_form(DataType type) noexcept {
+  return type == DataType::kFloat16 || type == DataType::kBfloat16;
+}
 
 struct Completion {
   std::uint64_t cookie = 0;
@@ -93,6 +112,8 @@ class Backend {
   /// Fills `done` from its front with what finished since the last call, in any order.
   /// @return how many.
   [[nodiscard]] virtual std::size_t poll(std::span<Completion> done) noexcept = 0;
+  /// Sources that an entry of kFoldInOrder may have. 0: it fails those entries, and kLoadWide.
+  [[nodiscard]] virtual std::uint32_t sources_max() const noexcept { return 0; }
   /// Whether run() may be called instead of submit() and poll().
   [[nodiscard]] virtual bool runs_at_once() const noexcept { return false; }
   /// Does one entry before it returns, and makes no completion of it.

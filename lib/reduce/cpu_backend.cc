@@ -48,8 +48,10 @@ class CpuBackend final : public Backend {
 
   [[nodiscard]] bool runs_at_once() const noexcept override { return true; }
 
+  [[nodiscard]] std::uint32_t sources_max() const noexcept override { return kMaxRingRanks; }
+
   [[nodiscard]] bool run(const Entry& entry) noexcept override {
-    if (!is_well_formed(entry) || entry.crc) return false;
+    if (!is_plain(entry) || entry.crc) return run_other(entry);
     move(entry);
     return true;
   }
@@ -95,9 +97,40 @@ class CpuBackend final : public Backend {
     fold_all(entry, fold);
   }
 
-  void fold_all(const Entry& entry, const Fold& fold) noexcept {
-    kernels_.fold[static_cast<std::size_t>(entry.datatype)][static_cast<std::size_t>(entry.redop)](
-        fold);
+  void fold_all(const Entry& entry, const Fold& fold) noexcept { call(kernels_.fold, entry, fold); }
+
+  static void call(const FoldTable& table, const Entry& entry, const Fold& fold) noexcept {
+    table[static_cast<std::size_t>(entry.datatype)][static_cast<std::size_t>(entry.redop)](fold);
+  }
+
+  /// Kinds that few entries are of. @return false if the entry is out of its bounds.
+  [[nodiscard]] __attribute__((noinline)) bool run_other(const Entry& entry) noexcept {
+    if (entry.crc || !is_well_formed(entry, kMaxRingRanks)) return false;
+    if (entry.kind == Kind::kLoadWide && !has_wide_form(entry.datatype)) {
+      Entry narrow = entry;
+      narrow.kind = Kind::kLoad;
+      return run(narrow);
+    }
+    const std::size_t bytes = std::size_t{entry.count} * element_bytes(entry.datatype);
+    counters_.bytes += bytes;
+    std::array<std::byte*, kMaxTargets> targets;
+    Fold fold;
+    if (entry.kind == Kind::kLoadWide) {
+      ++counters_.chunks_moved;
+      std::array<const std::byte*, kMaxSources> sources;
+      lower(entry, sources.data(), targets.data(), fold);
+      call(kernels_.fold_wide, entry, fold);
+      return true;
+    }
+    ++counters_.chunks_reduced;
+    std::array<const std::byte*, kMaxRingRanks> sources;
+    lower_in_order(entry, sources.data(), targets.data(), fold);
+    if (fold.source_count == 1 && fold.divisor == 1 && !fold.wide) {
+      for (std::size_t t = 0; t < fold.target_count; ++t) copy_bits(targets[t], sources[0], bytes);
+    } else {
+      call(kernels_.fold_in_order, entry, fold);
+    }
+    return true;
   }
 
   /// Whether outputs are written past the cache: final values that lie in the packet.

@@ -166,12 +166,159 @@ GRADWIRE_KERNEL_TARGET void fold_all(const Fold& fold) noexcept {
   }
 }
 
-/// A row of a kernel table: the functions of one datatype, by redop.
+/// One vector of a source of a fold in order.
+template <class Ops, bool kWide>
+struct Source {
+  static constexpr std::size_t kBytes = Ops::kBytes;
+  GRADWIRE_KERNEL_TARGET static inline __attribute__((always_inline)) typename Ops::Acc load(
+      const std::byte* from) noexcept {
+    return Ops::load(from);
+  }
+};
+template <class Ops>
+struct Source<Ops, true> {
+  static constexpr std::size_t kBytes = Ops::kWideBytes;
+  GRADWIRE_KERNEL_TARGET static inline __attribute__((always_inline)) typename Ops::Acc load(
+      const std::byte* from) noexcept {
+    return Ops::load_wide(from);
+  }
+};
+
+/// Rounded after each source. @return as fold_pair.
+template <class Ops, RedOp kOp, bool kDivide, bool kWide>
+GRADWIRE_KERNEL_TARGET std::size_t fold_sources(const Fold& fold, std::size_t first) noexcept {
+  constexpr std::size_t kBlock = kBlockBytes / sizeof(typename Ops::Acc);
+  using From = Source<Ops, kWide>;
+  typename Ops::Acc block[kBlock];
+  const typename Ops::Divisor divisor = Ops::divisor(fold.divisor);
+  std::size_t vectors_left = (fold.count - first) / Ops::kElements;
+  const std::size_t done = first + vectors_left * Ops::kElements;
+  std::size_t at = first / Ops::kElements;  // vector
+  while (vectors_left > 0) {
+    const std::size_t vectors = vectors_left < kBlock ? vectors_left : kBlock;
+    const std::byte* source = fold.sources[0] + at * From::kBytes;
+    // What the first rank sends on is rounded; one that is not wide is already.
+    const bool settles_first = kWide && fold.source_count > 1;
+    for (std::size_t i = 0; i < vectors; ++i) {
+      const typename Ops::Acc value = From::load(source + i * From::kBytes);
+      block[i] = settles_first ? Ops::settle(value) : value;
+    }
+    for (std::size_t s = 1; s < fold.source_count; ++s) {
+      source = fold.sources[s] + at * From::kBytes;
+      const bool last = s + 1 == fold.source_count;  // which finish() rounds
+      for (std::size_t i = 0; i < vectors; ++i) {
+        const typename Ops::Acc value =
+            combine<Ops, kOp>(From::load(source + i * From::kBytes), block[i]);
+        block[i] = last ? value : Ops::settle(value);
+      }
+    }
+    // Every source of the block is read: from here on a target may overwrite it.
+    for (std::size_t i = 0; i < vectors; ++i) {
+      const typename Ops::Stored value = finish<Ops, kDivide>(block[i], divisor);
+      for (std::size_t t = 0; t < fold.target_count; ++t) {
+        Ops::store(fold.targets[t] + (at + i) * Ops::kBytes, value);
+      }
+    }
+    at += vectors;
+    vectors_left -= vectors;
+  }
+  return done;
+}
+
+template <class Ops, class Tail, RedOp kOp, bool kDivide, bool kWide>
+GRADWIRE_KERNEL_TARGET inline void fold_sources_all(const Fold& fold) noexcept {
+  const std::size_t done = fold_sources<Ops, kOp, kDivide, kWide>(fold, 0);
+  fold_sources<Tail, kOp, kDivide, kWide>(fold, done);
+}
+
+/// @param kHasWide  whether the datatype's contributions have a wide form.
+template <class Ops, class Tail, RedOp kOp, bool kHasWide>
+GRADWIRE_KERNEL_TARGET void fold_in_order(const Fold& fold) noexcept {
+  constexpr bool kMayDivide = kOp == RedOp::kSum;
+  const bool divides = kMayDivide && fold.divisor != 1;
+  if (kHasWide && fold.wide) {
+    divides ? fold_sources_all<Ops, Tail, kOp, kMayDivide, kHasWide>(fold)
+            : fold_sources_all<Ops, Tail, kOp, false, kHasWide>(fold);
+  } else {
+    divides ? fold_sources_all<Ops, Tail, kOp, kMayDivide, false>(fold)
+            : fold_sources_all<Ops, Tail, kOp, false, false>(fold);
+  }
+}
+
+/// What 16-bit sources come to, in fp32. @return as fold_pair.
+template <class Ops, RedOp kOp>
+GRADWIRE_KERNEL_TARGET std::size_t fold_vectors_wide(const Fold& fold, std::size_t first) noexcept {
+  std::size_t at = first / Ops::kElements;  // vector
+  const std::size_t end = fold.count / Ops::kElements;
+  for (; at < end; ++at) {
+    typename Ops::Acc sum = Ops::load(fold.sources[0] + at * Ops::kBytes);
+    for (std::size_t s = 1; s < fold.source_count; ++s) {
+      sum = combine<Ops, kOp>(sum, Ops::load(fold.sources[s] + at * Ops::kBytes));
+    }
+    sum = Ops::seal(sum);
+    for (std::size_t t = 0; t < fold.target_count; ++t) {
+      Ops::store_wide(fold.targets[t] + at * Ops::kWideBytes, sum);
+    }
+  }
+  return end * Ops::kElements;
+}
+
+template <class Ops, class Tail, RedOp kOp>
+GRADWIRE_KERNEL_TARGET void fold_wide(const Fold& fold) noexcept {
+  const std::size_t done = fold_vectors_wide<Ops, kOp>(fold, 0);
+  fold_vectors_wide<Tail, kOp>(fold, done);
+}
+
+/// Rows of kernel tables: the functions of one datatype, by redop.
 template <class Ops, class Tail>
 constexpr std::array<FoldFunction, kRedOpCount> fold_row() noexcept {
   return {&fold_all<Ops, Tail, RedOp::kSum>, &fold_all<Ops, Tail, RedOp::kSum>,
           &fold_all<Ops, Tail, RedOp::kMin>, &fold_all<Ops, Tail, RedOp::kMax>,
           &fold_all<Ops, Tail, RedOp::kProd>};
+}
+template <class Ops, class Tail>
+constexpr std::array<FoldFunction, kRedOpCount> fold_wide_row() noexcept {
+  return {&fold_wide<Ops, Tail, RedOp::kSum>, &fold_wide<Ops, Tail, RedOp::kSum>,
+          &fold_wide<Ops, Tail, RedOp::kMin>, &fold_wide<Ops, Tail, RedOp::kMax>,
+          &fold_wide<Ops, Tail, RedOp::kProd>};
+}
+template <class Ops, class Tail, bool kHasWide>
+constexpr std::array<FoldFunction, kRedOpCount> in_order_row() noexcept {
+  return {&fold_in_order<Ops, Tail, RedOp::kSum, kHasWide>,
+          &fold_in_order<Ops, Tail, RedOp::kSum, kHasWide>,
+          &fold_in_order<Ops, Tail, RedOp::kMin, kHasWide>,
+          &fold_in_order<Ops, Tail, RedOp::kMax, kHasWide>,
+          &fold_in_order<Ops, Tail, RedOp::kProd, kHasWide>};
+}
+
+/// All tables. `Vectors` and `Elements` name the operations of each datatype; the rows are in the
+/// order of DataType's values.
+template <class Vectors, class Elements>
+constexpr Kernels kernels_of(const char* name, CopyFunction streaming_copy) noexcept {
+  using V = Vectors;
+  using E = Elements;
+  const FoldTable fold = {fold_row<typename V::Float, typename E::Float>(),
+                          fold_row<typename V::Double, typename E::Double>(),
+                          fold_row<typename V::Half, typename E::Half>(),
+                          fold_row<typename V::Bfloat, typename E::Bfloat>(),
+                          fold_row<typename V::Int8, typename E::Int8>(),
+                          fold_row<typename V::Int32, typename E::Int32>(),
+                          fold_row<typename V::Int64, typename E::Int64>(),
+                          fold_row<typename V::Uint8, typename E::Uint8>()};
+  FoldTable wide = fold;
+  wide[static_cast<std::size_t>(DataType::kFloat16)] =
+      fold_wide_row<typename V::Half, typename E::Half>();
+  wide[static_cast<std::size_t>(DataType::kBfloat16)] =
+      fold_wide_row<typename V::Bfloat, typename E::Bfloat>();
+  const FoldTable in_order = {in_order_row<typename V::Float, typename E::Float, false>(),
+                              in_order_row<typename V::Double, typename E::Double, false>(),
+                              in_order_row<typename V::Half, typename E::Half, true>(),
+                              in_order_row<typename V::Bfloat, typename E::Bfloat, true>(),
+                              in_order_row<typename V::Int8, typename E::Int8, false>(),
+                              in_order_row<typename V::Int32, typename E::Int32, false>(),
+                              in_order_row<typename V::Int64, typename E::Int64, false>(),
+                              in_order_row<typename V::Uint8, typename E::Uint8, false>()};
+  return {name, fold, wide, in_order, streaming_copy};
 }
 
 }  // namespace

@@ -22,16 +22,21 @@ struct Fold {
   std::size_t target_count = 0;               ///< from 1
   std::size_t count = 0;
   std::uint32_t divisor = 1;  ///< 1 = no division; [1, kMaxRanks * kMaxMembers]
+  bool wide = false;          ///< sources (of a fold in order) or targets (of others) of 16-bit
+                              ///< datatypes are in fp32; then no target is a source
 };
 
 using FoldFunction = void (*)(const Fold&) noexcept;
+/// By datatype and redop. avg is sum: the division is the divisor's.
+using FoldTable = std::array<std::array<FoldFunction, kRedOpCount>, kDataTypeCount>;
 /// See streaming_copy.h.
 using CopyFunction = void (*)(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
 
 struct Kernels {
   const char* name;  ///< "cpu scalar"
-  /// avg is sum: the division is the divisor's.
-  std::array<std::array<FoldFunction, kRedOpCount>, kDataTypeCount> fold;
+  FoldTable fold;
+  FoldTable fold_wide;          ///< targets of 16-bit datatypes in fp32, not rounded
+  FoldTable fold_in_order;      ///< rounded after each source
   CopyFunction streaming_copy;  ///< nullptr: there is none, memcpy does
 };
 

@@ -13,16 +13,7 @@
 namespace gradwire::reduce {
 namespace {
 
-// In the order of DataType's values.
-constexpr Kernels kKernels = {
-    "cpu avx2",
-    {fold_row<Avx2Float, ScalarFloat<float>>(), fold_row<Avx2Double, ScalarFloat<double>>(),
-     fold_row<Avx2Half, ScalarHalf>(), fold_row<Avx2Bfloat, ScalarBfloat>(),
-     fold_row<Avx2Int8, ScalarInteger<std::int8_t>>(),
-     fold_row<Avx2Int32, ScalarInteger<std::int32_t>>(),
-     fold_row<Avx2Int64, ScalarInteger<std::int64_t>>(),
-     fold_row<Avx2Uint8, ScalarInteger<std::uint8_t>>()},
-    &streaming_copy_avx};
+constexpr Kernels kKernels = kernels_of<Avx2Ops, ScalarOps>("cpu avx2", &streaming_copy_avx);
 
 }  // namespace
 

@@ -6,18 +6,7 @@
 namespace gradwire::reduce {
 namespace {
 
-template <class Ops>
-constexpr std::array<FoldFunction, kRedOpCount> row() noexcept {
-  return fold_row<Ops, Ops>();
-}
-
-// In the order of DataType's values.
-constexpr Kernels kKernels = {
-    "cpu scalar",
-    {row<ScalarFloat<float>>(), row<ScalarFloat<double>>(), row<ScalarHalf>(), row<ScalarBfloat>(),
-     row<ScalarInteger<std::int8_t>>(), row<ScalarInteger<std::int32_t>>(),
-     row<ScalarInteger<std::int64_t>>(), row<ScalarInteger<std::uint8_t>>()},
-    nullptr};
+constexpr Kernels kKernels = kernels_of<ScalarOps, ScalarOps>("cpu scalar", nullptr);
 
 }  // namespace
 

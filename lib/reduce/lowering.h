@@ -40,7 +40,8 @@ namespace gradwire::reduce {
          kind != Kind::kCheck;
 }
 
-[[nodiscard]] inline bool is_well_formed(const Entry& entry) noexcept {
+/// Whether the entry is well-formed and of a kind up to kCheck: nearly all are.
+[[nodiscard]] inline bool is_plain(const Entry& entry) noexcept {
   return static_cast<std::uint8_t>(entry.kind) <= static_cast<std::uint8_t>(Kind::kCheck) &&
          is_valid(entry.datatype) && is_valid(entry.redop) && entry.member_count >= 1 &&
          entry.member_count <= kMaxMembers && entry.output_count <= kMaxMembers &&
@@ -51,7 +52,22 @@ namespace gradwire::reduce {
           entry.outputs != nullptr);
 }
 
-/// Room for the sources, and for the targets, of any entry.
+/// @param sources_max  as Backend::sources_max().
+[[nodiscard]] inline bool is_well_formed(const Entry& entry, std::uint32_t sources_max) noexcept {
+  if (entry.kind == Kind::kLoadWide) {
+    Entry plain = entry;
+    plain.kind = Kind::kLoad;
+    return is_plain(plain);
+  }
+  if (entry.kind != Kind::kFoldInOrder) return is_plain(entry);
+  return is_valid(entry.datatype) && is_valid(entry.redop) && entry.source_count >= 1 &&
+         entry.source_count <= sources_max && entry.member_count >= 1 &&
+         entry.member_count <= kMaxMembers && entry.output_count <= kMaxMembers &&
+         entry.count >= 1 && entry.divisor >= 1 && entry.divisor <= kMaxRanks * kMaxMembers &&
+         entry.inputs != nullptr && (entry.packet != nullptr || entry.outputs != nullptr);
+}
+
+/// Room for the sources, and for the targets, of any entry but kFoldInOrder.
 inline constexpr std::size_t kMaxSources = kMaxMembers + 1;
 inline constexpr std::size_t kMaxTargets = kMaxMembers + 1;
 
@@ -61,8 +77,8 @@ inline constexpr std::size_t kMaxTargets = kMaxMembers + 1;
 }
 
 /// Fills `fold`, whose arrays are `sources` and `targets`. With one source and a divisor of 1 bits
-/// are to be copied.
-/// @param entry  well-formed.
+/// are to be copied, but for kLoadWide.
+/// @param entry  well-formed, and no kFoldInOrder.
 inline void lower(const Entry& entry, const std::byte** sources, std::byte** targets,
                   Fold& fold) noexcept {
   const bool finalize =
@@ -92,6 +108,29 @@ inline void lower(const Entry& entry, const std::byte** sources, std::byte** tar
     for (std::size_t m = 0; m < outputs; ++m) {
       targets[fold.target_count++] = entry.outputs[m] + offset;
     }
+  }
+}
+
+/// The same for kFoldInOrder. With one source that is not wide and a divisor of 1 bits are copied.
+/// @param sources  room for [entry.source_count].
+/// @param targets  room for kMaxTargets.
+inline void lower_in_order(const Entry& entry, const std::byte** sources, std::byte** targets,
+                           Fold& fold) noexcept {
+  fold.sources = sources;
+  fold.targets = targets;
+  fold.count = entry.count;
+  fold.divisor = entry.finalize && entry.redop == RedOp::kAvg ? entry.divisor : 1;
+  fold.source_count = entry.source_count;
+  fold.target_count = 0;
+  fold.wide = entry.wide && has_wide_form(entry.datatype);
+  for (std::size_t s = 0; s < entry.source_count; ++s) {
+    sources[s] = entry.inputs[s] + entry.offset_bytes;
+  }
+  if (entry.packet != nullptr) targets[fold.target_count++] = entry.packet;
+  if (entry.outputs == nullptr) return;
+  const std::size_t outputs = entry.output_count != 0 ? entry.output_count : entry.member_count;
+  for (std::size_t m = 0; m < outputs; ++m) {
+    targets[fold.target_count++] = entry.outputs[m] + output_offset(entry);
   }
 }
 

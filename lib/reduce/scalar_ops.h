@@ -138,6 +138,17 @@ struct ScalarFloatCombine {
   }
 };
 
+/// What 16-bit formats share that accumulate in fp32: their wide form is the accumulator.
+struct ScalarSmallFloat : ScalarFloatCombine<float> {
+  static constexpr std::size_t kWideBytes = sizeof(float);
+  GRADWIRE_ANYWHERE static float load_wide(const std::byte* from) noexcept {
+    return load_unaligned<float>(from);
+  }
+  GRADWIRE_ANYWHERE static void store_wide(std::byte* to, float value) noexcept {
+    store_unaligned(to, value);
+  }
+};
+
 template <class T>  // float, double
 struct ScalarFloat : ScalarFloatCombine<T> {
   static constexpr std::size_t kElements = 1;
@@ -146,6 +157,8 @@ struct ScalarFloat : ScalarFloatCombine<T> {
     return load_unaligned<T>(from);
   }
   using Stored = T;
+  /// Rounded to the datatype, and back in the accumulator.
+  GRADWIRE_ANYWHERE static T settle(T value) noexcept { return value; }
   GRADWIRE_ANYWHERE static T decode(Stored stored) noexcept { return stored; }
   GRADWIRE_ANYWHERE static Stored round(T value) noexcept { return value; }
   GRADWIRE_ANYWHERE static void store(std::byte* to, Stored value) noexcept {
@@ -153,13 +166,16 @@ struct ScalarFloat : ScalarFloatCombine<T> {
   }
 };
 
-struct ScalarHalf : ScalarFloatCombine<float> {
+struct ScalarHalf : ScalarSmallFloat {
   static constexpr std::size_t kElements = 1;
   static constexpr std::size_t kBytes = 2;
   GRADWIRE_ANYWHERE static float load(const std::byte* from) noexcept {
     return half_to_float(load_unaligned<std::uint16_t>(from));
   }
   using Stored = std::uint16_t;
+  GRADWIRE_ANYWHERE static float settle(float value) noexcept {
+    return half_to_float(float_to_half(value));
+  }
   GRADWIRE_ANYWHERE static float decode(Stored stored) noexcept { return half_to_float(stored); }
   GRADWIRE_ANYWHERE static Stored round(float value) noexcept { return float_to_half(value); }
   GRADWIRE_ANYWHERE static void store(std::byte* to, Stored value) noexcept {
@@ -167,13 +183,16 @@ struct ScalarHalf : ScalarFloatCombine<float> {
   }
 };
 
-struct ScalarBfloat : ScalarFloatCombine<float> {
+struct ScalarBfloat : ScalarSmallFloat {
   static constexpr std::size_t kElements = 1;
   static constexpr std::size_t kBytes = 2;
   GRADWIRE_ANYWHERE static float load(const std::byte* from) noexcept {
     return bfloat_to_float(load_unaligned<std::uint16_t>(from));
   }
   using Stored = std::uint16_t;
+  GRADWIRE_ANYWHERE static float settle(float value) noexcept {
+    return bfloat_to_float(float_to_bfloat(value));
+  }
   GRADWIRE_ANYWHERE static float decode(Stored stored) noexcept { return bfloat_to_float(stored); }
   GRADWIRE_ANYWHERE static Stored round(float value) noexcept { return float_to_bfloat(value); }
   GRADWIRE_ANYWHERE static void store(std::byte* to, Stored value) noexcept {
@@ -192,6 +211,7 @@ struct ScalarInteger {
     return load_unaligned<T>(from);
   }
   using Stored = T;
+  GRADWIRE_ANYWHERE static Acc settle(Acc value) noexcept { return value; }
   GRADWIRE_ANYWHERE static Acc decode(Stored stored) noexcept { return stored; }
   GRADWIRE_ANYWHERE static Stored round(Acc value) noexcept { return value; }
   GRADWIRE_ANYWHERE static void store(std::byte* to, Stored value) noexcept {
@@ -215,6 +235,17 @@ struct ScalarInteger {
     return static_cast<T>(static_cast<std::int64_t>(a) / n);
   }
   GRADWIRE_ANYWHERE static Acc seal(Acc a) noexcept { return a; }
+};
+
+struct ScalarOps {
+  using Float = ScalarFloat<float>;
+  using Double = ScalarFloat<double>;
+  using Half = ScalarHalf;
+  using Bfloat = ScalarBfloat;
+  using Int8 = ScalarInteger<std::int8_t>;
+  using Int32 = ScalarInteger<std::int32_t>;
+  using Int64 = ScalarInteger<std::int64_t>;
+  using Uint8 = ScalarInteger<std::uint8_t>;
 };
 
 }  // namespace gradwire::reduce

@@ -157,6 +157,8 @@ inline void expect(const Case& c, World& world) {
         }
         break;
       case Kind::kCheck:
+      case Kind::kLoadWide:
+      case Kind::kFoldInOrder:  // in_order_cases.h
         break;
     }
   }
