@@ -84,6 +84,7 @@ Result<void> EmbeddedTransport::start() {
   config.shard.window_packets = wanted.window_packets;
   config.shard.transit_packets = wanted.transit_packets;
   config.shard.eager_packets = wanted.eager_packets;
+  config.shard.payload_crc = config.datapath.payload_crc = wanted.payload_crc;
   config.shard.exchange_bytes = wanted.exchange_bytes;
   config.shard.sender.rate_bps = static_cast<std::uint64_t>(wanted.rate_gbps * 1e9);
   // A rank checks its results for seconds without driving its lane: late, not dead.

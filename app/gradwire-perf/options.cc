@@ -247,6 +247,11 @@ void add_embedded_options(CLI::App& app, EmbeddedOptions& embedded,
   app.add_option("--exchange", embedded.exchange_bytes,
                  "Up to this size two ranks exchange whole inputs; the same on all ranks")
       ->transform(CLI::AsSizeValue(false));
+  app.add_option("--integrity", embedded.payload_crc,
+                 "payload: each payload has a CRC; link: none, over memif alone; the same on all "
+                 "ranks")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, bool>{{"payload", true}, {"link", false}}));
   app.add_option("--descriptors", embedded.descriptors, "Of each queue and direction")
       ->check(CLI::Range(32u, 8192u));
   app.add_option("--drop", embedded.faults.drop,

@@ -52,6 +52,7 @@ struct EmbeddedOptions {
   std::uint32_t window_packets = 0;   ///< 0: window_packets_for() the payload
   std::uint32_t transit_packets = 0;  ///< 0: as the window
   std::uint32_t eager_packets = defaults::kEagerPackets;
+  bool payload_crc = defaults::kIntegrity == "payload";
   std::uint64_t exchange_bytes = defaults::kExchangeKib << 10;  ///< whole KiB
   std::uint16_t descriptors = defaults::kRxDescriptors;
   double rate_gbps = 0;       ///< pacing of each connection; 0: not paced

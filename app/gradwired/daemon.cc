@@ -111,6 +111,7 @@ Result<void> Daemon::open_datapath() {
     return collective::packet_mbufs_needed(shard_config(config_, payload));
   };
   datapath.max_payload_bytes = static_cast<std::uint32_t>(config_.transport.payload_bytes);
+  datapath.payload_crc = shard_config(config_, 0).payload_crc;
   datapath.polling = polling_config(config_.lanes);
   if (gpu_device_ != nullptr && gpu_device_->path() == reduce::PayloadPath::kGpuDirect) {
     datapath.payload_memory = gpu_device_.get();
@@ -165,6 +166,7 @@ Result<void> Daemon::measure() {
   for (const auto& port : datapath_->ports()) {
     report_port(*port, datapath_->max_payload_bytes(), report_);
   }
+  report_.facts.push_back(fmt::format("transport.integrity = {}", config_.transport.integrity));
   if (gpu_ != nullptr) {
     for (const auto& port : datapath_->ports()) report_gpu(gpu_->device(), *port, report_);
     for (std::string& fact : gpu_->device().facts()) report_.facts.push_back(std::move(fact));

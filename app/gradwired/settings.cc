@@ -147,6 +147,7 @@ collective::ShardConfig shard_config(const config::DaemonConfig& config, std::ui
   collective::settle_windows(out, payload);
   out.eager_packets = static_cast<std::uint32_t>(config.transport.eager_packets);
   out.exchange_bytes = config.transport.exchange_kib << 10;
+  out.payload_crc = config.transport.integrity == "payload";
   out.max_active_ops = static_cast<std::uint32_t>(config.limits.active_ops);
   out.max_chunks = static_cast<std::uint32_t>(config.limits.lane_chunks);
   out.congestion = transport::parse_congestion(config.transport.congestion).value();

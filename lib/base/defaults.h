@@ -32,6 +32,8 @@ inline constexpr std::string_view kCongestion = "static";
 inline constexpr std::uint64_t kSwiftTargetUs = 100;
 inline constexpr std::uint32_t kEagerPackets = 32;
 inline constexpr std::uint64_t kExchangeKib = 512;
+/// "payload": each payload has a CRC; "link": none.
+inline constexpr std::string_view kIntegrity = "payload";
 
 // [timeouts]
 /// `silence_ms` if it is "auto". A busy lane on a core that others use too is heard when the

@@ -40,10 +40,10 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
   if (!std::has_single_bit(c.max_active_ops) || c.max_active_ops > OpTable::kDescriptorsKept)
     return bad(fmt::format("max active ops is {}, must be a power of two up to {}",
                            c.max_active_ops, OpTable::kDescriptorsKept));
-  if (c.eager_packets >= kTokenFeature || c.exchange_bytes % 1024 != 0 ||
+  if (c.eager_packets >= kNoPayloadCrcFeature || c.exchange_bytes % 1024 != 0 ||
       c.exchange_bytes >> 10 > 0xffff)
     return bad(
-        fmt::format("an eager allowance of {} packets and exchanges of {} bytes: 32,767 at "
+        fmt::format("an eager allowance of {} packets and exchanges of {} bytes: 16,383 at "
                     "most, and whole KiB up to 65,535",
                     c.eager_packets, c.exchange_bytes));
   if (c.batch_entries < 1 || c.pending_entries < c.batch_entries)
@@ -59,6 +59,8 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
   if (c.payload_pool != nullptr && backend->runs_at_once())
     return bad(
         fmt::format("payloads in a GPU's memory are not for the backend {}", backend->name()));
+  if (c.payload_pool != nullptr && !c.payload_crc)
+    return bad("payloads in a GPU's memory need their CRC (transport.integrity = payload)");
   if (has_neighbours && c.payload_pool != nullptr &&
       rte_pktmbuf_data_room_size(c.payload_pool) < c.payload_bytes)
     return bad(fmt::format("a payload of {} bytes does not fit the payload mempool's {}",
@@ -102,7 +104,7 @@ void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept {
 }
 
 std::uint32_t features_of(const ShardConfig& config) noexcept {
-  return config.eager_packets | kTokenFeature |
+  return config.eager_packets | kTokenFeature | (config.payload_crc ? 0 : kNoPayloadCrcFeature) |
          static_cast<std::uint32_t>(config.exchange_bytes >> 10) << 16;
 }
 
@@ -114,8 +116,16 @@ std::string features_difference(std::size_t rank, std::uint32_t features, std::s
     if (mine == theirs) return;
     add(fmt::format("{} is {} at rank {} and {} at rank {}", what, mine, rank, theirs, other_rank));
   };
-  compare("transport.eager_packets", features & (kTokenFeature - 1), other & (kTokenFeature - 1));
+  compare("transport.eager_packets", features & (kNoPayloadCrcFeature - 1),
+          other & (kNoPayloadCrcFeature - 1));
   compare("transport.exchange_kib", features >> 16, other >> 16);
+  if (((features ^ other) & kNoPayloadCrcFeature) != 0) {
+    const auto integrity = [](std::uint32_t of) {
+      return (of & kNoPayloadCrcFeature) != 0 ? "link" : "payload";
+    };
+    add(fmt::format("transport.integrity is {} at rank {} and {} at rank {}", integrity(features),
+                    rank, integrity(other), other_rank));
+  }
   if (((features ^ other) & kTokenFeature) != 0) {
     const bool without = (features & kTokenFeature) == 0;
     add(

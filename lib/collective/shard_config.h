@@ -95,6 +95,9 @@ struct ShardConfig {
   std::uint32_t pending_entries = 128;
   /// The largest exchange (collective/shape_exchange.h), whole KiB; equal on all ranks.
   std::uint64_t exchange_bytes = defaults::kExchangeKib * 1024;
+  /// Payloads carry a CRC, which the receiver checks (transport.integrity = "payload"); equal on
+  /// all ranks. Only memory that loses no bit does without.
+  bool payload_crc = defaults::kIntegrity == "payload";
   std::uint64_t streaming_bytes = 8u << 20;  ///< results of ops from this size on are written past
                                              ///< the cache
   bool received_mbufs_are_exclusive =
@@ -123,8 +126,10 @@ struct ShardConfig {
 /// is 0 the window.
 void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept;
 /// What every rank of a group must have alike, for the table (RankInfo::features): eager_packets,
-/// kTokenFeature, and exchange_bytes in KiB from bit 16 on.
+/// kNoPayloadCrcFeature, kTokenFeature, and exchange_bytes in KiB from bit 16 on.
 [[nodiscard]] std::uint32_t features_of(const ShardConfig& config) noexcept;
+/// Payloads carry no CRC.
+inline constexpr std::uint32_t kNoPayloadCrcFeature = 1u << 14;
 /// Packets carry the token of their link.
 inline constexpr std::uint32_t kTokenFeature = 1u << 15;
 /// Where the features of two ranks differ, for people: "transport.eager_packets is 32 at rank 1 and

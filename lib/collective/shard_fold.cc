@@ -203,7 +203,7 @@ void Shard::complete(const Folded& done, TimeNs now) noexcept {
   }
   if (work.gets_ready()) {
     ReadyChunk ready = chunk;
-    if (!work.keep_crc) {
+    if (!work.keep_crc && config_.payload_crc) {
       const profile::Stage stage(profile::StageId::kIntegrity);
       ready.crc = buffers_.on_device()
                       ? done.crc

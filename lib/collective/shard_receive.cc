@@ -20,7 +20,10 @@ using wire::PacketType;
 
 namespace {
 
-bool payload_is_whole(const wire::Packet& packet, const std::byte* ahead) noexcept {
+/// @param carries_crc ShardConfig::payload_crc
+bool payload_is_whole(const wire::Packet& packet, bool carries_crc,
+                      const std::byte* ahead) noexcept {
+  if (!carries_crc) return true;
   const profile::Stage stage(profile::StageId::kIntegrity);
   return wire::payload_crc_ok(packet, ahead);
 }
@@ -179,7 +182,7 @@ bool Shard::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet
   }
   const std::byte* const next_read =
       arrival == Arrival::kReducing ? op->own_part(site.span) : nullptr;
-  if (!checked && !payload_is_whole(packet, next_read)) {
+  if (!checked && !payload_is_whole(packet, config_.payload_crc, next_read)) {
     if (planted(PlantedBug::kLyingAck)) receiver.accept(now, number, ecn_ce);
     count_drop(Drop::kPayloadCrc);
     return false;
@@ -214,7 +217,7 @@ bool Shard::hold_early(Link& link, rte_mbuf* frame, const wire::Packet& packet, 
     count_drop(Drop::kEagerOverflow);
     return false;
   }
-  if (!checked && !payload_is_whole(packet, nullptr)) {
+  if (!checked && !payload_is_whole(packet, config_.payload_crc, nullptr)) {
     count_drop(Drop::kPayloadCrc);
     return false;
   }

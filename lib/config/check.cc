@@ -266,10 +266,25 @@ void check_gpudirect(const DaemonConfig& config, std::vector<Conflict>& found) {
   }
 }
 
+void check_integrity(const DaemonConfig& config, std::vector<Conflict>& found) {
+  if (config.transport.integrity != "link") return;
+  if (config.faults.corrupt > 0) {
+    found.push_back({"faults.corrupt",
+                     "does not go with transport.integrity = link, because nobody would notice a "
+                     "bit that flips in a payload, and sums would be wrong"});
+  }
+  if (config.gpu.staging == "gpudirect") {
+    found.push_back({"gpu.staging",
+                     "gpudirect needs transport.integrity = payload: the GPU checks what a port "
+                     "writes into its memory by the payload's CRC"});
+  }
+}
+
 }  // namespace
 
 std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
   std::vector<Conflict> found;
+  check_integrity(config, found);
   check_name(config, found);
   check_metrics(config, found);
   check_addresses(config, found);

@@ -171,6 +171,10 @@ const std::array kKeys = {
         "up to this size of an op two ranks exchange whole inputs, in one hop instead of two; the "
         "same on all daemons",
         GRADWIRE_FIELD(transport.exchange_kib)),
+    choice("transport", "integrity", "payload|link",
+           "payload: each payload has a CRC from sender to receiver; link: none, for memif alone, "
+           "which moves payloads through this host's memory; the same on all daemons",
+           GRADWIRE_FIELD(transport.integrity)),
     integer("transport", "dscp", "", 0, 63, "DSCP of every packet", GRADWIRE_FIELD(transport.dscp)),
     boolean("transport", "ecn", "mark packets as ECN-capable (ECT(0))",
             GRADWIRE_FIELD(transport.ecn)),

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "collective/shard_config.h"
 #include "control/manager.h"
 #include "lane/counters.h"
 
@@ -39,6 +40,13 @@ void Manager::inject(const PendingReply& to, const ipc::PeerCredentials& peer,
   }
   if (const auto checked = check(request->faults); !checked) {
     return reply_error(to, checked.error());
+  }
+  if (request->faults.corrupt > 0 &&
+      (options_.daemon.features & collective::kNoPayloadCrcFeature) != 0) {
+    return reply_error(
+        to, {ErrorCode::kUnsupported,
+             "with transport.integrity = link nobody would notice a bit that flips in a payload, "
+             "and sums would be wrong: inject other faults"});
   }
   const std::string device = ipc::text_of(request->device);
   bool found = false;

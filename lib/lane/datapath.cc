@@ -58,6 +58,13 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     auto port = port::Port::open(port_config);
     if (!port) return tl::unexpected(port.error());
     const port::Port& opened = **port;
+    if (!config.payload_crc && !opened.row().in_memory) {
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("port {}: transport.integrity = link leaves payloads without a CRC, "
+                              "which is for ports that only move them through this host's memory "
+                              "(memif): set it to payload",
+                              port_config.device));
+    }
     buffer_bytes = std::max(buffer_bytes, opened.limits().buffer_bytes);
     mtu = std::max(mtu, opened.limits().mtu);
     payload = std::min(payload, wire::max_payload_bytes(opened.limits().mtu, 4));

@@ -37,6 +37,7 @@ struct DatapathConfig {
     return 512u;
   };
   std::uint32_t max_payload_bytes = 0;  ///< 0 = what the ports carry; else no more than that
+  bool payload_crc = true;  ///< ShardConfig::payload_crc; if false, ports must be in memory
   PollingConfig polling;
   /// false: no client's commands are taken; the embedding program posts with post_ops() and takes
   /// next_report().

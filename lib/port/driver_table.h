@@ -49,6 +49,7 @@ struct DriverRow {
   bool sets_mtu;             ///< rte_eth_dev_set_mtu() works and is wanted
   bool keeps_rx_mbufs;       ///< rx descriptors hold mbufs of the packet pool
   bool bursts_need_link;     ///< while the link is down, rx_burst and tx_burst can crash
+  bool in_memory;            ///< frames stay in this host's memory, so no cable flips their bits
   std::uint16_t tx_burst;    ///< frames per tx_burst call
   std::uint32_t held_mbufs;  ///< mbufs that the driver holds per queue besides its descriptors
   std::uint8_t rx_copies;    ///< how often the driver and the kernel's socket layer copy each byte

@@ -179,8 +179,9 @@ struct Cost {
 
 /// One op of kChunks chunks, after one that nobody counts. `creeping`: somebody has put a copy and
 /// an allocation into the lanes' rounds.
-Cost cost_of_an_op(bool creeping, std::uint32_t payload = kPayload) {
+Cost cost_of_an_op(bool creeping, std::uint32_t payload = kPayload, bool payload_crc = true) {
   TwoRanksOptions options;
+  options.payload_crc = payload_crc;
   options.payload_bytes = payload;
   if (payload > kPayload) options.mtu = 9000;
   TwoRanks ranks(options);
@@ -233,6 +234,12 @@ TEST_CASE("chunks of 1408 bytes cost no more copies") {
 }
 TEST_CASE("chunks of 8192 bytes cost no more copies") {
   CHECK(within_bounds(cost_of_an_op(false, 8'192)));
+}
+TEST_CASE("unchecked chunks of 1408 bytes cost no more copies") {
+  CHECK(within_bounds(cost_of_an_op(false, 1'408, false)));
+}
+TEST_CASE("unchecked chunks of 8192 bytes cost no more copies") {
+  CHECK(within_bounds(cost_of_an_op(false, 8'192, false)));
 }
 
 // The dearest frame that is dropped: all of its header is right, and nobody knows its group.

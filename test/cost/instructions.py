@@ -28,9 +28,11 @@ COSTS = [
 ]
 
 
+# With the payload's CRC, and without (transport.integrity = "link").
 PAYLOADS = [
-    Cost(f"a chunk of {payload} bytes", f"chunks of {payload} bytes*", "measured_rounds", 2 * 2000,
-         20_000) for payload in (1408, 8192)
+    Cost(f"a chunk of {payload} bytes{note}", f"{prefix}chunks of {payload} bytes*",
+         "measured_rounds", 2 * 2000, 20_000) for payload in (1408, 8192)
+    for prefix, note in (("", ""), ("unchecked ", ", unchecked"))
 ]
 
 # The same beside 1 and beside 64 groups and clients to which nothing happens, within SAME.

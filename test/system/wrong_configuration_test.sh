@@ -104,6 +104,11 @@ vdev=$(memif_vdev 0 server 0)
 refused "a device whose frames are too short" "its MTU of 1186 is too small for" \
   --lcores "0@($cpus),1@($cpus)" "${base[@]}" --vdev "${vdev/bsize=9216/bsize=1200}" \
   -- --config "$good" --daemon.control_socket "$socket" --port.0.mtu auto
+sed 's|net_memif0|net_null0|' "$good" >"$run_dir/null.toml"
+refused "no CRC of payloads on a port that is not in memory" \
+  "port net_null0: transport.integrity = link .*set it to payload" \
+  --lcores "0@($cpus),1@($cpus)" "${base[@]}" --vdev net_null0 \
+  -- --config "$run_dir/null.toml" --daemon.control_socket "$socket" --transport.integrity link
 refused "a socket in a place that cannot be made" "no-such/folder" \
   --lcores "0@($cpus),1@($cpus)" "${base[@]}" --vdev "$(memif_vdev 0 server 0)" \
   -- --config "$good" --daemon.control_socket "$run_dir/no-such/folder/gw.sock"

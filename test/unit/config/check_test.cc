@@ -174,6 +174,18 @@ TEST_CASE("with payloads in GPU memory nothing is asked of the CPU that needs th
   CHECK(load(gpu + "[faults]\ndrop = 0.1\n", "f").has_value());
 }
 
+TEST_CASE("without CRCs of payloads nothing is asked that needs them") {
+  const std::string link = std::string(kTwoPorts) + "[transport]\nintegrity = \"link\"\n";
+  CHECK(load(link, "f").has_value());
+  CHECK_THAT(conflict_in(link + "[faults]\ncorrupt = 0.1\n"),
+             Contains("faults.corrupt") && Contains("transport.integrity = link"));
+  CHECK(load(link + "[faults]\ndrop = 0.1\n", "f").has_value());
+  CHECK_THAT(conflict_in(link + "[gpu]\ndevice = \"gpu_emu0\"\nstaging = \"gpudirect\"\n"),
+             Contains("gpu.staging") && Contains("transport.integrity = payload"));
+  CHECK_THAT(conflict_in(std::string(kTwoPorts) + "[transport]\nintegrity = \"none\"\n"),
+             Contains("transport.integrity") && Contains("payload") && Contains("link"));
+}
+
 TEST_CASE("faults are injected on a port that there is") {
   const std::string section = std::string(kTwoPorts) + "[faults]\ndrop = 0.01\n";
   CHECK(load(section, "f").has_value());

@@ -95,6 +95,8 @@ TEST_CASE("a bad entry is refused by rank and field") {
   };
   features(1, "transport.eager_packets is 1 at rank 2 and 0 at rank 0");
   features(512u << 16, "transport.exchange_kib is 512 at rank 2 and 0 at rank 0");
+  features(collective::kNoPayloadCrcFeature,
+           "transport.integrity is link at rank 2 and payload at rank 0");
   features(collective::kTokenFeature,
            "the gradwired of rank 0 is of an older release than that of rank 2");
   refused(with([](auto& e) { e.incarnation = 101; }), invalid, "ranks 1 and 2 are the same daemon");

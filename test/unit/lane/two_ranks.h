@@ -38,6 +38,7 @@ struct TwoRanksOptions {
   std::function<void()> carry = [] {};
   reduce::DeviceMemory* payload_memory = nullptr;  ///< of both ranks
   std::uint32_t batch_entries = 1;
+  bool payload_crc = true;
   std::uint64_t exchange_bytes = collective::ShardConfig{}.exchange_bytes;
   std::function<std::unique_ptr<reduce::Backend>(std::uint16_t rank)> backend = [](std::uint16_t) {
     return reduce::make_cpu_backend(256);
@@ -287,6 +288,7 @@ class TwoRanks {
     config.timeouts.silence_ns = options_.silence_ns;
     config.batch_entries = options_.batch_entries;
     config.exchange_bytes = options_.exchange_bytes;
+    config.payload_crc = options_.payload_crc;
     return config;
   }
   void make_datapath(std::uint16_t r) {
