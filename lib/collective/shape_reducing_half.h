@@ -19,7 +19,9 @@ namespace gradwire::collective::reducing_half {
   OpRules rules = whole_ring::rules(nranks);
   rules.holds = nranks > 2;
   rules.waits_for_all = nranks > 2;
-  rules.one_way = has_root;
+  // With two ranks nothing may come on a lane that says that the other has posted a
+  // reduce-scatter, either.
+  rules.one_way = has_root || nranks == 2;
   return rules;
 }
 

@@ -64,6 +64,7 @@ class SeedRun final : public Observer {
   void end_epoch(Job& job);
   void second_epoch();
   void check_pools();
+  void check_drops(Job& job);
   [[nodiscard]] TimeNs last_fault_end() const;
   [[nodiscard]] TimeNs start_of(std::uint16_t rank) const {
     return started_at_ + scenario_.start_late_ns[rank];
@@ -293,8 +294,27 @@ void SeedRun::end_epoch(Job& job) {
   result_.spills += world_.counter(&collective::ShardCounters::spills);
   result_.copies += world_.counter(&collective::ShardCounters::copies);
   result_.early_packets += world_.counter(&collective::ShardCounters::early_packets);
+  check_drops(job);
   world_.remove_group(job.group());
   job.check_memory();
+}
+
+/// What no rank sends that keeps to the protocol.
+void SeedRun::check_drops(Job& job) {
+  const auto none = [&](wire::Drop drop) {
+    if (const std::uint64_t dropped = world_.drops(drop); dropped != 0) {
+      job.fail(fmt::format("{} packets were refused as {}", dropped, wire::name_of(drop)));
+    }
+  };
+  none(wire::Drop::kOpAhead);
+  // A frame whose length was corrupted looks like a chunk of another length.
+  if (scenario_.world.link.corruption == 0) none(wire::Drop::kBadChunk);
+  if (scenario_.world.link.corruption == 0) none(wire::Drop::kMalformed);
+  // An exchange in place sends chunks for which the other rank may have no place yet.
+  const collective::ShapeGroup group{.nranks = scenario_.nranks,
+                                     .member_count = scenario_.group.members,
+                                     .exchange_bytes = scenario_.group.shard.exchange_bytes};
+  if (!collective::exchange::fits(group, 1)) none(wire::Drop::kEagerOverflow);
 }
 
 void SeedRun::second_epoch() {
