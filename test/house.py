@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
 """House rules that a program can check: an SPDX line in every file, lines of at most 100 columns
-and files of at most 800 lines in code, no path of a developer's machine and no package registry's
-host anywhere, every package with its reason, every test in a meson.build. `house.py --self-test`
+and files of at most 800 lines in code, no word twice in a row in comments, texts and pages, no path
+of a developer's machine and no package registry's host anywhere, every package with its reason,
+every test in a meson.build. `house.py --self-test`
 shows that each rule fails on a text that breaks it."""
 
 import argparse
@@ -24,6 +25,18 @@ FORBIDDEN = re.compile(
     r"\b(?:deb\.debia[n]|pypi\.or[g]|pythonhoste[d]|security\.debia[n]|proxy\.golan[g])"
 )
 
+# A word twice in a row: the trace of a careless replacement.
+TWICE = re.compile(r"(?<![\w-])([a-z]+) \1(?![\w-])")
+TWICE_FINE = {"that", "had", "long", "build", "proc"}
+PROSE = {".h": r'//.*|"[^"]*"', ".cc": r'//.*|"[^"]*"', ".md": r".*"}
+
+
+def words_twice(path, line):
+    for prose in re.findall(PROSE.get(path.suffix, r"(?!)"), line):
+        for found in TWICE.finditer(prose):
+            if found.group(1) not in TWICE_FINE:
+                yield found.group(0)
+
 
 def check(path, text, code):
     """Yields (line number, what is wrong)."""
@@ -35,6 +48,8 @@ def check(path, text, code):
         found = FORBIDDEN.search(line)
         if found:
             yield number, f"a path or host of one machine: {found.group(0)}"
+        for twice in words_twice(path, line):
+            yield number, f"a word twice in a row: {twice}"
         if code and len(line) > COLUMNS_MAX:
             yield number, f"{len(line)} columns, {COLUMNS_MAX} allowed"
         if code and line != line.rstrip():
@@ -99,10 +114,14 @@ def self_test():
         (good + "p = '$repo/wor" + "k/x'\n", True),
         (good + "u = 'deb.debia" + "n.org'\n", False),
         (good + "x\n" * 800, False),
+        (good + 't = "it failed failed"\n', False),
+        (good + "// the the mbuf\n", False),
+        (good + "long long x = 1;  // as in RFC 1, that that names\n", True),
+        (good + "std::mutex mutex;  // reduce reduce-scatter\n", True),
     ]
     wrong = 0
     for text, fine in cases:
-        found = list(check(pathlib.PurePosixPath("lib/x.py"), text, True))
+        found = list(check(pathlib.PurePosixPath("lib/x.cc"), text, True))
         if (not found) != fine:
             print(f"{text[-60:]!r} should {'pass' if fine else 'fail'}, found {found}")
             wrong += 1

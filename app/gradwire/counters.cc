@@ -26,7 +26,10 @@ void flatten(json& out, const std::string& prefix, const json& counters) {
 json counters_of(const status::DaemonStatus& status) {
   json out = json::object();
   for (const status::Lane& lane : status.lanes) {
-    flatten(out, fmt::format("lane.{}", lane.lane), lane.counters);
+    const std::string prefix = fmt::format("lane.{}", lane.lane);
+    flatten(out, prefix, lane.counters);
+    // Of all groups, including those that have ended.
+    flatten(out, prefix + ".transport", lane.transport);
   }
   for (const status::Port& port : status.ports) {
     flatten(out, "port." + port.device, port.counters);

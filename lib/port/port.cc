@@ -147,10 +147,7 @@ Result<void> Port::configure(std::uint16_t queues, bool interrupts) {
   if (const int error = rte_eth_dev_configure(id_, queues, queues, &conf); error != 0) {
     return dpdk_error(
         config_.device,
-        fmt::format(
-            "configuring configuring configuring {} queue pairs with MTU {} failed failed failed",
-            queues, limits_.mtu)
-            .c_str(),
+        fmt::format("configuring {} queue pairs with MTU {} failed", queues, limits_.mtu).c_str(),
         error);
   }
   return {};
@@ -188,8 +185,7 @@ Result<void> Port::set_up_rx(std::uint16_t queue, const void* defaults, rte_memp
   }
   if (error != 0) {
     return dpdk_error(config_.device,
-                      rx.rx_nseg != 0 ? "setting up the setting up the setting up the rx queue "
-                                        "with payloads in GPU memory failed failed failed"
+                      rx.rx_nseg != 0 ? "setting up the rx queue with payloads in GPU memory failed"
                                       : "setting up the rx queue failed",
                       error);
   }

@@ -4,7 +4,9 @@
 // way to the last counter, but for the drops.
 #include <fmt/format.h>
 
+#include <array>
 #include <catch2/catch.hpp>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,28 +26,23 @@ constexpr TimeNs kMs = 1'000'000;
 /// All that a shard tells of itself.
 std::string describe(const collective::Shard& shard, TimeNs now) {
   const collective::ShardStatus s = shard.status(now);
-  const collective::ShardCounters& c = s.counters;
   std::string out = fmt::format(
       "{} ops {}/{}/{} silence {} {} flight {} {} queued {} early {} rtt {} {} {} {} pto {} heard "
-      "{} "
-      "{} backend {} window {} lost {} credit {} {} progress {} waits {}",
+      "{} {} backend {} window {} lost {} credit {} {} progress {} waits {}",
       static_cast<int>(s.state), s.posted_op_seq, s.done_op_seq, s.downstream_posted_op_seq,
       s.upstream_silence_ns, s.downstream_silence_ns, s.bytes_in_flight, s.packets_in_flight,
       s.transit_queued, s.early_held, s.smoothed_rtt_ns, s.latest_rtt_ns, s.min_rtt_ns, s.rttvar_ns,
       s.pto_count, s.upstream_heard, s.downstream_heard, s.in_backend, s.window_bytes,
       s.packets_lost, s.credit_chunks, s.chunks_sent, s.progress_at, s.waits_for_downstream);
-  out += fmt::format(
-      " sent {} {} received {} {} again {} probes {} acks {} {} pings {} spills {} early {} copies "
-      "{} done {} ce {} stalls {} {} deadline {} reason {} {} {}",
-      c.data_packets_sent, c.data_bytes_sent, c.data_packets_received, c.data_bytes_received,
-      c.retransmissions, c.probes, c.acks_sent, c.acks_received, c.pings_sent, c.spills,
-      c.early_packets, c.copies, c.ops_done, c.ecn_ce_received, c.stalled_on_downstream_ns,
-      c.stalled_on_upstream_ns, shard.deadline(now), static_cast<int>(shard.reason().code),
-      shard.reason().culprit_rank, shard.reason().detail);
-  for (std::size_t i = 0; i < c.drops.size(); ++i) {
-    if (i != static_cast<std::size_t>(wire::Drop::kToken)) out += fmt::format(" {}", c.drops[i]);
-  }
-  return out;
+  out += fmt::format(" deadline {} reason {} {} {} counters", shard.deadline(now),
+                     static_cast<int>(shard.reason().code), shard.reason().culprit_rank,
+                     shard.reason().detail);
+  // Every counter but the one drop reason that forged packets may change.
+  collective::ShardCounters counters = s.counters;
+  counters.drops[static_cast<std::size_t>(wire::Drop::kToken)] = 0;
+  std::array<std::uint64_t, sizeof counters / sizeof(std::uint64_t)> words;
+  std::memcpy(words.data(), &counters, sizeof counters);
+  return out + fmt::format(" {}", fmt::join(words, " "));
 }
 
 /// One world, and what it went through.

@@ -26,6 +26,7 @@ TEST_CASE("counters have names with dots, and zeros are only counted") {
   lane.lane = 1;
   lane.counters.rounds = 5;
   lane.counters.drops = {{"short", 2}};
+  lane.transport.retransmissions = 6;
   status::Port& port = status.ports.emplace_back();
   port.device = "net_memif0";
   port.counters.rx_packets = 3;
@@ -37,6 +38,7 @@ TEST_CASE("counters have names with dots, and zeros are only counted") {
   group.shards[0].counters.probes = 4;
   const json counters = counters_of(status);
   CHECK(counters["lane.1.drops.short"] == 2);
+  CHECK(counters["lane.1.transport.retransmissions"] == 6);
   CHECK(counters["port.net_memif0.rx_packets"] == 3);
   CHECK(counters["group.ff.2.lane.1.probes"] == 4);
   CHECK_THAT(counters_text(status), Catch::Contains("lane.1.rounds 5\n"));
