@@ -22,8 +22,8 @@ namespace {
 constexpr std::array<DriverRow, 6> kRows = {{
     // Frames are copied into and out of a shared region, so a received mbuf is always fresh and a
     // sent one is free when tx_burst returns. A frame above `bsize` would be spread over several
-    // ring slots, and a slot once marked so is never unmarked: frames must stay below. tx_burst
-    // takes nothing while no peer is connected. Both ends always poll (their rings mask
+    // ring slots, and the driver never removes that mark from a slot, so frames must stay below.
+    // tx_burst takes nothing while no peer is connected. Both ends always poll (their rings mask
     // interrupts), and the driver has no rx interrupt call. Queue i is paired with the peer's.
     {.driver = "net_memif",
      .rx_exclusive = true,
@@ -45,11 +45,12 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .payload_split = PayloadSplit::kNone,
      .why_no_split = "the CPU copies its frames to and from shared memory",
      .why = "copies frames through shared memory; no interrupts; bsize limits a frame"},
-    // The mempool is the UMEM: a frame of that very pool goes out without a copy and is held until
-    // the kernel completes it, a frame of another pool is copied. Only the first segment's address
-    // is given to the kernel, with the whole frame's length, and the address is worked out from the
-    // mbuf's own: chained and attached mbufs go out as garbage. The fill ring takes 2,048 mbufs.
-    // There is no rx interrupt call. tx_burst repeats the kick while the kernel says EAGAIN.
+    // The mempool is the UMEM. A frame from this pool is sent without a copy, and the kernel holds
+    // it until it has completed the transmission; a frame from another pool is copied. The driver
+    // gives the kernel only the first segment's address, computed from the address of the mbuf
+    // itself, but the length of the whole frame: chained and attached mbufs go out as garbage. The
+    // fill ring takes 2,048 mbufs. There is no rx interrupt call. tx_burst repeats the kick while
+    // the kernel says EAGAIN.
     {.driver = "net_af_xdp",
      .rx_exclusive = true,
      .rx_interrupts = false,
@@ -117,8 +118,8 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .payload_split = PayloadSplit::kNone,
      .why_no_split = "a virtual machine's NIC reaches only the memory of that machine",
      .why = "is a virtual machine's NIC: the host copies each frame and offers no flow steering"},
-    // The very mbuf travels: the sender's other references are the receiver's too, and the bytes
-    // are looked at long after tx_burst returned.
+    // The receiver gets the sender's mbuf itself, so both share its references, and reads the bytes
+    // long after tx_burst has returned.
     {.driver = "net_ring",
      .rx_exclusive = false,
      .rx_interrupts = false,
@@ -139,7 +140,7 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .payload_split = PayloadSplit::kAsSent,
      .why_no_split = nullptr,
      .why = "passes mbufs by pointer within one process"},
-    // Frees what is sent; receives fresh mbufs of unset bytes, or none with no-rx=1.
+    // Frees what is sent; receives mbufs with arbitrary bytes, or none with no-rx=1.
     {.driver = "net_null",
      .rx_exclusive = true,
      .rx_interrupts = false,
@@ -162,9 +163,9 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .why = "drops what it is given to send and receives nothing useful"},
 }};
 
-// A NIC reads a frame when it likes until its descriptor is recycled. Received mbufs are judged by
-// their refcnt: some drivers (mlx5 with its multi-packet queue) give slices of a shared buffer.
-// Chains and attached mbufs need offloads and registrations that are not asked for.
+// A NIC may read a frame until its descriptor is recycled. Only the refcnt says whether a received
+// mbuf is shared: some drivers (mlx5 with its multi-packet queue) give slices of a shared buffer.
+// Chains and attached mbufs need offloads and registrations that gradwire does not request.
 constexpr DriverRow kPhysical = {
     .driver = "",
     .rx_exclusive = false,
@@ -187,8 +188,9 @@ constexpr DriverRow kPhysical = {
     .why_no_split = "gradwire supports this only with the driver mlx5_pci",
     .why = "is treated as a NIC that reads and writes mbufs by DMA"};
 
-// As any NIC, and by its memory keys it reaches whatever is registered with it, GPU memory too
-// (nvidia-peermem or dma-buf). Read in the driver of DPDK 22.11; not yet run.
+// Like any other NIC; besides, it can access any memory registered with it, including GPU memory
+// (by nvidia-peermem or dma-buf). This comes from reading the driver of DPDK 22.11; it has not been
+// run.
 constexpr DriverRow kMlx5 = [] {
   DriverRow row = kPhysical;
   row.driver = "mlx5_pci";
@@ -200,7 +202,7 @@ constexpr DriverRow kMlx5 = [] {
 // What the kernel puts before a frame in a TPACKET_V2 ring slot: the aligned header and socket
 // address, 16 bytes for the MAC header; the frame starts 14 bytes before the end of that.
 constexpr std::uint32_t kPacketSlotHeader = 66;
-// What the driver asks of an mbuf is the slot less this.
+// The data room that the driver requires of an mbuf is the slot's size minus this.
 constexpr std::uint32_t kPacketSlotOverhead = 32;
 constexpr std::uint32_t kPacketSlotDefault = 2048;
 constexpr std::uint32_t kPacketBlockDefault = 4096;
@@ -210,8 +212,8 @@ constexpr std::uint32_t kMemifBufferDefault = 2048;
 constexpr std::uint32_t kXdpHeadroom = 256;
 constexpr std::uint32_t kXdpChunk = 4096;
 
-/// What is left of a chunk for the kernel's headroom and the frame. A mempool makes its objects a
-/// line or two longer than was asked, so that they spread over the memory's channels.
+/// What is left of a chunk for the kernel's headroom and the frame. A mempool makes its objects one
+/// or two cache lines longer than requested, to spread them over the memory channels.
 std::uint32_t xdp_max_buffer() noexcept {
   constexpr std::uint32_t kBefore = sizeof(rte_mbuf) + RTE_PKTMBUF_HEADROOM;
   std::uint32_t buffer = kXdpChunk - kBefore;
@@ -263,7 +265,7 @@ Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
                                                  (facts.vlan ? wire::kVlanBytes : std::size_t{0}));
   std::uint32_t frame_limit = 0;
   std::uint32_t buffer_bytes = 0;
-  std::string raise;  // what the operator would do for more
+  std::string raise;  // what the operator can do to get a larger frame
 
   switch (row.limit) {
     case FrameLimitRule::kMemifBuffer: {
@@ -279,8 +281,9 @@ Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
         return fail(ErrorCode::kInvalidArgument,
                     fmt::format("port {}: framesz={} leaves no room for a frame", device, slot));
       }
-      // The kernel starts each block anew; the driver counts on from the first slot. With a rest in
-      // each block they look for frames in different places, and nothing is ever received.
+      // The kernel places slots from the start of each block; the driver counts slots from the
+      // first block on. If slots do not fill a block exactly, the two look for frames in different
+      // places, and nothing is ever received.
       const std::uint32_t block = number_or(devarg(facts.devargs, "blocksz"), kPacketBlockDefault);
       if (block % slot != 0) {
         return fail(ErrorCode::kInvalidArgument,
@@ -309,12 +312,12 @@ Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
     case FrameLimitRule::kDeviceInfo: {
       std::uint32_t mtu = facts.max_mtu;
       if (mtu == 0 || mtu >= 65535) {
-        // The driver does not say: Ethernet's header and CRC are in max_rx_pktlen.
+        // The driver does not report it. max_rx_pktlen includes Ethernet's header and CRC.
         mtu = facts.max_rx_pktlen > 18 ? facts.max_rx_pktlen - 18 : 0;
       }
       frame_limit = std::min(mtu, facts.wanted_mtu != 0 ? facts.wanted_mtu : kJumboMtu) + header;
-      // The CRC and a second VLAN tag that some NICs deliver; virtio counts a tag and its own
-      // header of 12 bytes, whether they come or not, and refuses a queue whose mbufs are smaller.
+      // Some NICs deliver the CRC and a second VLAN tag. virtio always adds room for a tag and for
+      // its own header of 12 bytes, and refuses a queue whose mbufs are smaller.
       buffer_bytes = std::max<std::uint32_t>(2048, frame_limit + 20);
       raise = fmt::format("the device supports {} at most", mtu);
       break;

@@ -80,7 +80,7 @@ struct FrameLimits {
   std::uint32_t buffer_bytes = 0;  ///< data room of a receive mbuf, headroom not counted
 };
 
-/// The largest MTU if none is configured and nothing else limits it.
+/// The MTU if none is configured and the device allows it.
 inline constexpr std::uint32_t kJumboMtu = 9000;
 
 /// The largest MTU of an interface that AF_XDP sockets work on.

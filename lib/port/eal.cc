@@ -24,7 +24,7 @@ bool names_option(std::string_view argument, std::string_view option) {
   return argument == option || (argument.starts_with(option) && argument[option.size()] == '=');
 }
 
-/// Names of files in /run/dpdk and /dev/hugepages are made of it.
+/// @return `name` with only characters that file names in /run/dpdk and /dev/hugepages may have.
 std::string to_file_prefix(const std::string& name) {
   std::string prefix = name;
   for (char& c : prefix) {
@@ -33,10 +33,12 @@ std::string to_file_prefix(const std::string& name) {
   return prefix;
 }
 
-/// This process has files in /run/dpdk: those of another process's prefix are not ours to remove.
+/// Whether this process has files in /run/dpdk. If not, files there belong to another process and
+/// must stay.
 bool has_eal_files = false;
 
-/// Of the hugepages that this process has mapped: empty if they were unlinked, or never had any.
+/// The files of the hugepages that this process has mapped; empty if they were unlinked or never
+/// had files.
 std::vector<std::string> hugepage_files() {
   // The EAL names them PREFIXmap_N, and its runtime folder PREFIX.
   const std::string wanted =
@@ -86,8 +88,8 @@ Result<std::vector<std::string>> make_eal_arguments(const std::string& program,
   if (!has("--file-prefix") && !has("--in-memory")) {
     arguments.push_back("--file-prefix=" + to_file_prefix(name));
   }
-  // Otherwise the EAL leaves its hugepages in /dev/hugepages, taken, when the daemon ends; shared
-  // ones are removed by leave_eal(), those of a daemon that was killed by its next start.
+  // Without it the EAL leaves files in /dev/hugepages when the daemon ends, and their pages stay in
+  // use. leave_eal() removes shared ones; if a daemon was killed, its next start removes them.
   if (!shared && !has("--huge-unlink") && !has("--in-memory") && !has("--no-huge")) {
     arguments.push_back("--huge-unlink=always");
   }
@@ -139,7 +141,7 @@ Result<void> start_eal(std::vector<std::string> given, unsigned least_lcores) {
 Result<std::string> shared_runtime_folder() {
   const std::filesystem::path folder = rte_eal_get_runtime_dir();
   std::error_code ignored;
-  // What a secondary process reads first.
+  // A secondary process reads this file first.
   if (!has_eal_files || !std::filesystem::exists(folder / "config", ignored)) {
     return fail(ErrorCode::kUnsupported,
                 "the EAL does not share its configuration with other processes: leave --in-memory "

@@ -21,11 +21,12 @@ inline constexpr const char* kNoHugeVariable = "GRADWIRE_TEST_NO_HUGE";
     const std::string& program, const std::vector<std::string>& given, const std::string& name,
     bool shared = false);
 
-/// Requires a primary process, hugepages and at least `least_lcores` lcores (a daemon has two:
-/// control and a lane); otherwise the error says what to pass. Call it once per process, and end
-/// the process by _exit(). rte_eal_cleanup() is never called, because it unmaps the hugepages while
-/// the EAL's interrupt thread still runs (observed: a segmentation fault when a memif peer ended at
-/// the same moment, also from exit handlers). The kernel frees everything but the EAL's files.
+/// Requires a primary process, hugepages and at least `least_lcores` lcores (a daemon needs two:
+/// one for the control plane and one for a lane); otherwise the error says what to pass. Call it
+/// once per process, and end the process by _exit(). rte_eal_cleanup() is never called, because it
+/// unmaps the hugepages while the EAL's interrupt thread still runs (observed: a segmentation fault
+/// when a memif peer ended at the same moment, also from exit handlers). The kernel frees
+/// everything but the EAL's files.
 [[nodiscard]] Result<void> start_eal(std::vector<std::string> arguments, unsigned least_lcores = 2);
 
 /// @return the folder with the files by which another process attaches to this one's EAL, named

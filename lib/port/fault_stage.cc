@@ -9,7 +9,7 @@ namespace gradwire::port {
 
 namespace {
 
-/// A probability as a share of 2^64.
+/// @return `probability` scaled to 2^64.
 std::uint64_t share(double probability) noexcept {
   constexpr double kWhole = 18446744073709551616.0;  // 2^64
   if (probability >= 1) return UINT64_MAX;
@@ -69,7 +69,7 @@ void FaultStage::release_due(TimeNs now) noexcept {
   held_count_ = kept;
 }
 
-/// One frame more has passed those that wait to be overtaken.
+/// Counts one more frame that has passed the frames that wait to be overtaken.
 void FaultStage::overtaken() noexcept {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < held_count_; ++i) {
@@ -97,10 +97,10 @@ void FaultStage::take(rte_mbuf* frame, TimeNs now) noexcept {
     rte_pktmbuf_free(frame);
     return;
   }
-  // What lies in a GPU's memory is neither copied nor changed by the CPU.
+  // The CPU neither copies nor changes a payload in a GPU's memory.
   const bool whole = frame->nb_segs == 1;
   if (whole && duplicate < duplicate_) {
-    // A copy of the bytes: the lane writes into what it receives.
+    // It copies the bytes, because the lane writes into the mbufs it receives.
     if (rte_mbuf* copy = rte_pktmbuf_copy(frame, frame->pool, 0, UINT32_MAX); copy != nullptr) {
       count(counters_.duplicated);
       give(copy);
@@ -113,7 +113,7 @@ void FaultStage::take(rte_mbuf* frame, TimeNs now) noexcept {
     count(counters_.delayed);
     return;
   }
-  // The frame that is held is itself the first to be counted as passing by.
+  // The first frame counted is the held frame itself, hence one more.
   const auto overtakers = static_cast<std::uint32_t>(2 + where % reorder_frames_);
   if (reorder < reorder_ && hold(frame, now + kOvertakeNs, overtakers)) {
     count(counters_.reordered);
@@ -131,7 +131,7 @@ bool FaultStage::hold(rte_mbuf* frame, TimeNs due, std::uint32_t overtakers) noe
   return true;
 }
 
-/// Turns one bit of `frame` over, or of a copy where others look at it too.
+/// Flips one bit of `frame`, or of a copy if others share it.
 rte_mbuf* FaultStage::corrupted(rte_mbuf* frame, std::uint64_t random) noexcept {
   if (!exclusive_ && (rte_mbuf_refcnt_read(frame) != 1 || !RTE_MBUF_DIRECT(frame))) {
     rte_mbuf* copy = rte_pktmbuf_copy(frame, frame->pool, 0, UINT32_MAX);

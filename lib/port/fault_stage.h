@@ -71,7 +71,8 @@ class FaultStage {
   struct Held {
     rte_mbuf* frame = nullptr;
     TimeNs due = 0;
-    std::uint32_t overtakers = 0;  // goes on when so many more frames have passed; 0 = only by time
+    // Delivered when this many more frames have passed; 0 = only at its time.
+    std::uint32_t overtakers = 0;
   };
 
   void release_due(TimeNs now) noexcept;
@@ -82,7 +83,7 @@ class FaultStage {
   void give(rte_mbuf* frame) noexcept { out_[out_count_++] = frame; }
   [[nodiscard]] std::uint64_t draw() noexcept;
 
-  // Probabilities as shares of 2^64; what is drawn below is hit.
+  // Probabilities scaled to 2^64: a fault happens if the number drawn is smaller.
   std::uint64_t drop_ = 0;
   std::uint64_t duplicate_ = 0;
   std::uint64_t reorder_ = 0;

@@ -15,7 +15,7 @@ namespace gradwire::port {
 namespace {
 
 constexpr std::size_t kShortBytes = 60;
-/// A queue that is full refuses a frame too, but not each long one and no short one.
+/// A full queue refuses frames too, but hardly every long frame of several tries and no short one.
 constexpr int kTries = 3;
 
 /// @return 0, or errno.
@@ -30,7 +30,7 @@ FrameVerdict probe(int fd, const sockaddr_ll& to, const std::vector<std::byte>& 
   for (int i = 0; i < kTries; ++i) {
     const int error = send_frame(fd, to, frame, frame.size());
     if (error == 0) return FrameVerdict::kPasses;
-    // EMSGSIZE: this interface's own MTU. ENOBUFS: whoever it is joined to dropped the frame.
+    // EMSGSIZE: longer than this interface's own MTU. ENOBUFS: the other end dropped the frame.
     if (error == EMSGSIZE) return FrameVerdict::kTooLong;
     if (error != ENOBUFS || send_frame(fd, to, frame, kShortBytes) != 0) {
       return FrameVerdict::kUnknown;

@@ -16,11 +16,11 @@ constexpr long kLookNs = 100'000;
 
 enum class Step : int { kWaiting, kRunning, kDone };
 struct Work {
-  const std::function<void()>* todo = nullptr;  ///< the caller's, until kDone
+  const std::function<void()>* todo = nullptr;  ///< valid until kDone; owned by the caller
   std::atomic<Step> step{Step::kWaiting};
 };
 
-bool asked_for = false;  // the interrupt thread's own
+bool asked_for = false;  // used by the interrupt thread alone
 
 void do_work(void* argument) {
   const std::unique_ptr<std::shared_ptr<Work>> held(static_cast<std::shared_ptr<Work>*>(argument));

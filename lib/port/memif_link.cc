@@ -33,8 +33,8 @@ std::vector<std::string_view> vdevs_of(std::span<const std::string> eal_argument
   return found;
 }
 
-/// Names without a file belong to a network namespace, whose list the kernel shows: columns, of
-/// which the fourth has the flags, and the name behind an @.
+/// A name without a file belongs to a network namespace. The kernel lists these sockets in columns:
+/// the fourth has the flags, and the name follows an @.
 bool is_abstract_listener(const std::string& name) {
   constexpr unsigned long kAcceptsConnections = 0x10000;
   std::ifstream sockets("/proc/self/net/unix");
@@ -56,7 +56,7 @@ bool is_abstract_listener(const std::string& name) {
 MemifEnd memif_end(std::string_view devargs) {
   MemifEnd end;
   const std::string_view role = devarg(devargs, "role").value_or("client");
-  // The names before 20.11 are still understood.
+  // The driver still accepts the names from before DPDK 20.11.
   end.client = role != "server" && role != "master";
   if (const auto socket = devarg(devargs, "socket")) end.socket = *socket;
   end.abstract = devarg(devargs, "socket-abstract").value_or("yes") != "no";

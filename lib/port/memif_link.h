@@ -29,8 +29,8 @@ struct MemifEnd {
 
 /// Call it before the EAL creates its devices: removes socket files of killed servers at the paths
 /// that `eal_arguments` give to server ends (--vdev net_memif...).
-/// @return what was removed; an error if somebody else listens there, or where something else
-/// than a socket is in the way.
+/// @return what was removed; an error if somebody listens there, or if something other than a
+/// socket is in the way.
 [[nodiscard]] Result<std::vector<std::string>> remove_stale_memif_sockets(
     std::span<const std::string> eal_arguments);
 

@@ -16,7 +16,8 @@ constexpr std::uint16_t kArpRequest = 1;
 constexpr std::uint16_t kArpReply = 2;
 constexpr std::size_t kArpBytes = 28;
 constexpr std::size_t kMinFrameBytes = 60;  // Ethernet's smallest, CRC not counted
-constexpr std::size_t kMaxOutgoing = 256;   // answers to a flood of requests are not kept beyond
+// Further answers are dropped while this many wait, as in a flood of requests.
+constexpr std::size_t kMaxOutgoing = 256;
 
 std::uint16_t load16(const std::byte* p) noexcept {
   return static_cast<std::uint16_t>(std::to_integer<unsigned>(p[0]) << 8 |
@@ -34,8 +35,8 @@ bool is_unicast(const wire::MacAddress& mac) noexcept {
   return !is_group(mac) && mac != wire::MacAddress{};
 }
 
-/// Whether a host may send from that IPv4 address (RFC 1122 section 3.2.1.3): 0/8, 127/8,
-/// multicast, reserved and broadcast addresses are nobody's.
+/// Whether a host may send from that IPv4 address (RFC 1122 section 3.2.1.3): no host has an
+/// address in 0/8 or 127/8, or a multicast, reserved or broadcast address.
 bool is_host(const wire::IpAddress& ip) noexcept {
   return ip.bytes[0] != 0 && ip.bytes[0] != 127 && ip.bytes[0] < 224;
 }
@@ -130,7 +131,7 @@ std::optional<wire::MacAddress> Neighbors::lookup(const wire::IpAddress& ip) con
 void Neighbors::ask(const wire::IpAddress& ip, Entry& entry, TimeNs now) {
   ++entry.attempts;
   entry.next_ns = now + config_.retry_ns;
-  // A renewal asks the known address first, so that a quiet network stays quiet (RFC 1122 2.3.2.1).
+  // A renewal goes to the known MAC address first instead of to everybody (RFC 1122 2.3.2.1).
   const bool renewal = entry.state == NeighborState::kReachable;
   send_arp(kArpRequest, renewal ? entry.mac : wire::kBroadcastMac, wire::MacAddress{}, ip);
 }
@@ -191,14 +192,15 @@ void Neighbors::on_frame(std::span<const std::byte> frame, TimeNs now) {
   wire::IpAddress target_ip{.family = 4};
   std::memcpy(target_ip.bytes.data(), p + 24, 4);
   if (target_ip != config_.ip || sender_ip == config_.ip) return;
-  // A host is no group of hosts (RFC 1812 section 3.3.2), and a reply goes to who asked.
+  // A host's MAC address is no group address (RFC 1812 section 3.3.2), and a reply must be
+  // addressed to us.
   if (!is_unicast(sender_mac) || !is_unicast(view.source_mac) ||
       (operation == kArpReply && !is_unicast(view.destination_mac))) {
     ++counters_.refused;
     return;
   }
 
-  // Only addresses that were asked for are learnt: strangers cannot fill the table.
+  // Only requested addresses are learnt, so strangers cannot fill the table.
   const auto found = entries_.find(sender_ip);
   if (found != entries_.end() && !found->second.is_static) {
     Entry& entry = found->second;
@@ -281,11 +283,12 @@ bool answer_echo(std::span<std::byte> frame, const wire::FrameView& view) noexce
   std::memcpy(ethernet, view.source_mac.data(), 6);
   std::memcpy(ethernet + 6, view.destination_mac.data(), 6);
   std::byte* ip = frame.data() + view.ip_offset;
-  std::memcpy(ip + 12, view.destination_ip.bytes.data(), 4);  // the sum does not change by a swap
+  // Swapping the addresses does not change the checksum.
+  std::memcpy(ip + 12, view.destination_ip.bytes.data(), 4);
   std::memcpy(ip + 16, view.source_ip.bytes.data(), 4);
   std::byte* icmp = frame.data() + icmp_offset;
   icmp[0] = std::byte{0};
-  // Type 8 became 0: the checksum grows by 0x0800 in one's complement.
+  // The type changed from 8 to 0, so the checksum grows by 0x0800 in one's complement.
   std::uint32_t checksum = load16(icmp + 2) + 0x0800u;
   checksum = (checksum & 0xffff) + (checksum >> 16);
   store16(icmp + 2, static_cast<std::uint16_t>(checksum));

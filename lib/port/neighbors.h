@@ -99,8 +99,9 @@ class Neighbors {
     bool is_static = false;
     std::uint32_t attempts = 0;
     std::uint32_t holds = 0;  ///< groups that use it
-    TimeNs asked_ns = 0;      ///< by resolve(), last
-    TimeNs next_ns = kNever;  ///< next request, or the end of waiting for the last
+    TimeNs asked_ns = 0;      ///< when resolve() last asked for it
+    /// When the next request is due, or when the last one counts as failed.
+    TimeNs next_ns = kNever;
     TimeNs expires_ns = kNever;
     wire::MacAddress mac{};
   };
@@ -124,10 +125,10 @@ class Neighbors {
   NeighborCounters counters_;
 };
 
-/// Turns an ICMP echo request (RFC 792), whole from Ethernet on, into its reply, where it lies.
-/// `view` is the frame as wire::parse_frame saw it, of kind kIcmpEcho.
-/// @return false if the frame is too short, its ICMP checksum is wrong, or it says that it comes
-/// from a group of hosts, from nobody or from us; then it is unchanged.
+/// Turns an ICMP echo request (RFC 792) into its reply, in place. `frame` starts with the Ethernet
+/// header; `view` is what wire::parse_frame made of it, of kind kIcmpEcho.
+/// @return false if the frame is too short, its ICMP checksum is wrong, or its source is a group
+/// address, no host's address or our own; then the frame is unchanged.
 [[nodiscard]] bool answer_echo(std::span<std::byte> frame, const wire::FrameView& view) noexcept;
 
 }  // namespace gradwire::port

@@ -47,7 +47,8 @@ Result<void> PayloadPool::make(const PayloadPlan& plan,
   cpu_ = *mapped;
 
   const std::string what = fmt::format("{} bytes of {}'s memory", bytes_, memory_.name());
-  // Nobody but the device knows where in the machine it lies: drivers find it by its address.
+  // The EAL gets no physical addresses, since only the GPU knows them: drivers look the memory up
+  // by its virtual address.
   if (rte_extmem_register(base_, bytes_, nullptr, 0, page) != 0) {
     return pool_error(plan.name, what + " could not be registered with the EAL");
   }
@@ -81,7 +82,7 @@ Result<void> PayloadPool::make(const PayloadPlan& plan,
 
 PayloadPool::~PayloadPool() {
   rte_mempool_free(mempool_);
-  // What fails here is said by drivers in their logs; the memory goes either way.
+  // A driver logs it if this fails; the memory is freed in any case.
   for (rte_device* device : mapped_) {
     [[maybe_unused]] const int result = rte_dev_dma_unmap(device, base_, RTE_BAD_IOVA, bytes_);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// A mempool whose mbufs have their data in a GPU's memory, where ports receive payloads and send
-/// them from; the mbufs themselves, and the headers, are in host memory. The control thread creates
-/// and destroys, which allocates; the lane uses.
+/// A mempool whose mbufs have their data in a GPU's memory, into which ports receive payloads and
+/// from which they send them. The mbufs themselves and the headers are in host memory. The control
+/// thread creates and destroys it, which allocates; the lane uses it.
 #pragma once
 
 #include <rte_mempool.h>
@@ -30,8 +30,8 @@ struct PayloadPlan {
 
 class PayloadPool {
  public:
-  /// `memory` and the devices of `ports` outlive the pool; no port runs with it any more when it
-  /// goes.
+  /// `memory` and the devices of `ports` outlive the pool; no running port may still use it when it
+  /// is destroyed.
   [[nodiscard]] static Result<std::unique_ptr<PayloadPool>> create(
       const PayloadPlan& plan, reduce::DeviceMemory& memory,
       std::span<const std::unique_ptr<Port>> ports);
@@ -40,8 +40,8 @@ class PayloadPool {
   PayloadPool& operator=(const PayloadPool&) = delete;
 
   [[nodiscard]] rte_mempool* mempool() const noexcept { return mempool_; }
-  /// Where the CPU finds [address, address + bytes) of the pool's memory: over the bus, slowly.
-  /// @return nullptr if that is not the pool's.
+  /// @return where the CPU can access [address, address + bytes) of the pool's memory (slowly, over
+  /// the bus); nullptr if it is not the pool's.
   [[nodiscard]] std::byte* for_cpu(const void* address, std::size_t bytes) const noexcept {
     const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - base_);
     return offset < bytes_ && bytes <= bytes_ - offset ? cpu_ + offset : nullptr;

@@ -9,7 +9,7 @@ namespace gradwire::port {
 
 namespace {
 
-// Of one lcore. It is LIFO too; half as much again may lie in it before it is emptied.
+// The cache of one lcore. It is LIFO too, and holds up to 1.5 times as many before it is flushed.
 constexpr unsigned kCacheMbufs = 64;
 constexpr unsigned kControlCacheMbufs = 32;
 constexpr std::uint32_t kBurst = 32;
@@ -33,7 +33,8 @@ Result<Made> make_pool(const std::string& name, std::uint32_t mbufs, unsigned ca
     rte_mempool* pool = rte_pktmbuf_pool_create_by_ops(
         name.c_str(), mbufs, cache, 0, static_cast<std::uint16_t>(room), socket, ops);
     if (pool != nullptr) return Made{pool, ops};
-    if (rte_errno != EINVAL) break;  // anything but unknown ops fails again
+    // EINVAL: the ops are unknown. After any other error a second try would fail too.
+    if (rte_errno != EINVAL) break;
   }
   return fail(ErrorCode::kResourceExhausted,
               fmt::format("mempool {}: {} mbufs of {} bytes could not be allocated on NUMA node "
@@ -44,8 +45,8 @@ Result<Made> make_pool(const std::string& name, std::uint32_t mbufs, unsigned ca
 }  // namespace
 
 std::uint32_t packet_pool_mbufs(const PacketDemand& demand) noexcept {
-  // What the lcore's cache keeps is not to be had by an allocation that finds the pool empty only
-  // if another lcore asks; one lane asks alone, so the cache needs no allowance.
+  // mbufs in an lcore's cache are out of reach only for other lcores. Only one lane allocates from
+  // this pool, so nothing is added for the cache.
   return demand.shards * demand.mbufs_per_shard + demand.descriptors + demand.driver_mbufs +
          demand.backlog + 2 * kBurst;
 }
@@ -58,7 +59,7 @@ Result<std::unique_ptr<LanePools>> LanePools::create(const PoolPlan& plan) {
   if (!packet) return tl::unexpected(packet.error());
   pools->packet_ = packet->pool;
   pools->ops_ = packet->ops;
-  // The control thread that closes a port keeps some in a cache of its own: as many more.
+  // The control thread, when it closes a port, keeps some in its own cache: hence that many more.
   auto control =
       make_pool(fmt::format("{}_control_{}", plan.name_prefix, plan.lane),
                 plan.control_mbufs + 2 * kControlCacheMbufs, kControlCacheMbufs, room, plan.socket);

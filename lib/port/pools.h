@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// The mempools of one lane: packets (received, in transit, sent and not yet acknowledged) and
-/// control packets. LIFO where the EAL has the "stack" ops, so that the mbuf used next is the one
-/// used last and lies in the cache. The control thread creates and frees; the lane uses.
+/// control packets. They are LIFO if the EAL has the "stack" ops, so that the most recently used
+/// mbuf, which is still in the cache, is used next. The control thread creates and frees them; the
+/// lane uses them.
 #pragma once
 
 #include <rte_mempool.h>
@@ -24,8 +25,9 @@ struct PoolPlan {
   std::string name_prefix = "gw";  ///< mempool names are unique in a process
 };
 
-/// mbufs of the packet pool of a lane (design rule 3): what its shards can hold, what the ports'
-/// descriptors and drivers hold, what waits in its transmit backlogs, and a burst in hand.
+/// How many mbufs a lane's packet pool needs so that it never runs dry: what its shards can hold,
+/// what the ports' descriptors and drivers hold, what waits in its transmit backlogs, and one
+/// burst.
 struct PacketDemand {
   std::uint32_t shards = 0;
   std::uint32_t mbufs_per_shard = 0;  ///< collective::packet_mbufs_needed()
@@ -54,7 +56,8 @@ class LanePools {
   std::string ops_;
 };
 
-/// mbufs that the control thread and the lanes pass to each other: small frames (ARP), any thread.
+/// A pool for the small frames (ARP) that the control thread and the lanes pass to each other. Any
+/// thread may use it.
 [[nodiscard]] Result<rte_mempool*> make_exchange_pool(const std::string& name_prefix,
                                                       std::uint32_t mbufs);
 

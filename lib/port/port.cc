@@ -37,10 +37,10 @@ std::string available_ports() {
   return names.empty() ? "none; name one by the EAL's --allow or --vdev" : names;
 }
 
-// An XDP program works with it on every driver that takes one.
+// With this MTU, XDP works on every kernel driver that supports it.
 constexpr std::uint32_t kEveryDriverMtu = 1500;
 
-// The MTU of the kernel interface below a device; DPDK's own figure is 1500 whatever it is.
+// The MTU of the kernel's interface. DPDK always reports 1500.
 std::uint32_t kernel_mtu(unsigned if_index) noexcept {
   ifreq request{};
   if (if_index == 0 || if_indextoname(if_index, request.ifr_name) == nullptr) return 0;
@@ -128,7 +128,8 @@ Port::~Port() {
   if (queues_ != 0) beside_no_interrupt([this] { rte_eth_dev_close(id_); });
 }
 
-/// Beside nothing that the driver does by itself, where it frees memory there.
+/// Runs `work` so that no event of the driver is handled at the same time, if the driver frees
+/// memory in its event handlers.
 void Port::beside_no_interrupt(const std::function<void()>& work) const {
   if (row_->limit == FrameLimitRule::kMemifBuffer) {
     on_interrupt_thread(work);
@@ -153,8 +154,8 @@ Result<void> Port::configure(std::uint16_t queues, bool interrupts) {
   return {};
 }
 
-/// The header's length never varies, so the split is behind so many bytes. What is longer and is no
-/// chunk (acknowledgements' ranges, hellos) is split there too.
+/// The header's length never varies, so frames are split after a fixed number of bytes. Longer
+/// packets that are no chunks (acknowledgements, hellos) are split there too.
 Result<void> Port::set_up_rx(std::uint16_t queue, const void* defaults, rte_mempool* pool,
                              rte_mempool* payload_pool) {
   rte_eth_rxconf rx = *static_cast<const rte_eth_rxconf*>(defaults);
@@ -234,7 +235,7 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
   interrupts_ = row_->rx_interrupts;
   auto configured = configure(queues, interrupts_);
   if (!configured && interrupts_) {
-    // Drivers say that they have no interrupts only by refusing them.
+    // The only way to learn that a driver has no interrupts is that it refuses them.
     interrupts_ = false;
     configured = configure(queues, false);
   }
@@ -308,13 +309,13 @@ Result<void> Port::steer(std::uint16_t queues, std::uint16_t base_udp_port) {
 }
 
 std::string Port::tend(TimeNs now, std::span<const std::uint64_t> lane_rounds) {
-  // A connection takes milliseconds on a quiet host. A port that is stopped while its driver is
-  // still connecting on the interrupt thread may be freed under it: hence seconds.
+  // On a quiet host a connection takes milliseconds. If a port is stopped while its driver is still
+  // connecting on the interrupt thread, the driver may use freed memory: hence seconds.
   constexpr TimeNs kLinkLostNs = 300'000'000;
   constexpr TimeNs kConnectNs = 3'000'000'000;
   constexpr TimeNs kLookIntervalNs = 50'000'000;
   if (!client_end_ || queues_ == 0 || now < next_look_) return {};
-  // A port that is started before the first look has its time to connect from then on.
+  // For a port that was started before the first call, the time to connect begins now.
   if (next_look_ == 0) link_since_ = now;
   next_look_ = now + kLookIntervalNs;
   switch (link_) {
@@ -357,7 +358,7 @@ void Port::stop() noexcept {
   running_.store(false, std::memory_order_release);
   if (!started_) return;
   started_ = false;
-  // The result tells nothing that could be acted on: the port is given up either way.
+  // An error could not be acted on: the port is given up either way.
   beside_no_interrupt([this] { [[maybe_unused]] const int ignored = rte_eth_dev_stop(id_); });
 }
 

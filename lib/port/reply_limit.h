@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// How many answers strangers get: a burst, and on from there so many a second, whoever asks. A
-/// host that answers every ping and every ARP request is a mirror: whoever sends under another's
-/// address sends to that one through it. One thread owns a limit; time is a parameter; nothing
-/// allocates.
+/// Limits answers to unknown senders: a burst first, then a fixed rate, over all senders together.
+/// A host that answers every ping and every ARP request can be misused as a reflector, by requests
+/// that carry a victim's address. One thread owns a limit; time is a parameter; nothing allocates.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +18,8 @@ namespace gradwire::port {
 
 class ReplyLimit {
  public:
-  /// More than an operator's `ping -i 0.01`, or a network's worth of hosts that look for an
-  /// address.
+  /// Enough for an operator's `ping -i 0.01`, and for all hosts of a network that resolve an
+  /// address at once.
   static constexpr std::uint32_t kBurst = 64;
   static constexpr TimeNs kIntervalNs = 1'000'000;
 
@@ -35,9 +34,9 @@ class ReplyLimit {
   TimeNs next_ = 0;  ///< when the next would be due if there were no bursts
 };
 
-/// So much for each sender, as well as few bytes can tell senders apart: one that floods does not
-/// keep the others from being heard, and all of them together are bounded. Which of them share a
-/// limit depends on a secret, so that nobody can choose an address that shares a neighbour's.
+/// A limit for each sender, so that one that floods does not drown the others; the number of limits
+/// is fixed, so some senders share one, and all senders together are bounded. Which senders share a
+/// limit depends on a secret, so that nobody can choose an address that shares a neighbour's limit.
 class SenderLimit {
  public:
   static constexpr std::size_t kSenders = 32;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Whom a frame goes to first on its way to an IP address: the address itself if it is on the
-/// port's network, else the gateway of the longest prefix that the address is in. Any thread; pure.
+/// Finds the next hop to an IP address: the address itself if it is on the port's network, else the
+/// gateway of the route with the longest prefix that contains it. Any thread; pure functions.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ struct Route {
   friend bool operator==(const Route&, const Route&) = default;
 };
 
-/// @param own          the port's address, of a network with `prefix_bits`.
+/// @param own the port's address; its network has `prefix_bits`.
 /// @return nothing if no route leads to `destination`.
 [[nodiscard]] inline std::optional<wire::IpAddress> next_hop(const wire::IpAddress& destination,
                                                              const wire::IpAddress& own,

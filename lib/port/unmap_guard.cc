@@ -18,7 +18,7 @@
 namespace gradwire::port {
 namespace {
 
-// Lanes of one process; a test may have several datapaths.
+// Lanes of one process. A test may have several daemons' lanes.
 constexpr std::size_t kMost = 64;
 constexpr int kLooks = 2'500;
 constexpr long kLookNs = 100'000;
@@ -42,12 +42,12 @@ void forget_rounds(const std::uint64_t* rounds) {
 }
 
 void wait_for_rounds() noexcept {
-  // Held all the while: a datapath is not taken apart meanwhile.
+  // Held until the end, so that forget_rounds() waits and `rounds` stay valid.
   const std::scoped_lock lock(mutex);
   std::array<std::uint64_t, kMost> before;
   for (std::size_t i = 0; i < watched_count; ++i) before[i] = read_counter(*watched[i]);
   for (int look = 0; look < kLooks; ++look) {
-    // A round is counted when it ends: the next one has seen that the link is down.
+    // A round is counted when it ends, and any later round sees that the link is down.
     bool all = true;
     for (std::size_t i = 0; i < watched_count; ++i) {
       all = all && read_counter(*watched[i]) != before[i];
@@ -60,7 +60,7 @@ void wait_for_rounds() noexcept {
 
 }  // namespace gradwire::port
 
-// AddressSanitizer and ThreadSanitizer have a munmap() of their own that they need.
+// AddressSanitizer and ThreadSanitizer need their own munmap().
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define GRADWIRE_SANITIZED
@@ -68,7 +68,8 @@ void wait_for_rounds() noexcept {
 #endif
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(GRADWIRE_SANITIZED)
 extern "C" [[gnu::visibility("default")]] int munmap(void* address, std::size_t bytes) noexcept {
-  // A port that is stopped on purpose has no lane in it, and a lane may be what waits for that.
+  // If a port is stopped on purpose, no lane uses it, and a lane may be the one that waits for the
+  // stop.
   if (rte_thread_is_intr() != 0 && !gradwire::port::is_work_asked_for()) {
     gradwire::port::wait_for_rounds();
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// DPDK 22.11's memif driver unmaps a link's memory on the EAL's interrupt thread as soon as the
-/// peer has gone, and a lane may be copying from it at that moment. It has told rx_burst and
-/// tx_burst before that the link is down, so it is enough that every lane makes another round
-/// first. The library's munmap() waits for that, on that thread alone; the driver's calls are bound
-/// to it because the program exports the name (a symbol of the program goes before libc's).
+/// peer has gone, and a lane may be copying from it at that moment. Before that the driver has
+/// marked the link as down for rx_burst and tx_burst, so the memory is safe to unmap once every
+/// lane has begun another round. This library defines a munmap() that waits for it, on that thread
+/// only. The driver calls this one instead of libc's because the program exports the symbol.
 ///
 /// Lanes are registered by the control thread; their rounds are read by the interrupt thread.
 #pragma once
@@ -13,13 +13,13 @@
 
 namespace gradwire::port {
 
-/// From here on until forget_rounds() an unmapping waits for `rounds`, which a lane counts
+/// From now until forget_rounds(), munmap() waits for the lane that counts its rounds in `rounds`
 /// (base/counter.h).
 void watch_rounds(const std::uint64_t* rounds);
 void forget_rounds(const std::uint64_t* rounds);
 
-/// Waits until every watched lane has finished the round that it is in, or for 250 ms: a lane that
-/// makes none for so long is not in a burst, its thread is elsewhere.
+/// Waits until every watched lane has finished its current round, but at most 250 ms: a lane that
+/// takes longer is not inside a burst.
 void wait_for_rounds() noexcept;
 
 }  // namespace gradwire::port

@@ -23,7 +23,8 @@ namespace {
 constexpr std::string_view kDriver = "net_af_xdp";
 constexpr std::string_view kOption = "--vdev";
 
-/// A file without a name that holds `bytes`; readable as /proc/self/fd/N while the process lives.
+/// Makes a file without a name that contains `bytes`. It can be read as /proc/self/fd/N while the
+/// process lives.
 Result<ipc::UniqueFd> memory_file(std::span<const std::byte> bytes) {
   ipc::UniqueFd file(memfd_create("gradwire-xdp", MFD_CLOEXEC));
   if (!file ||
@@ -99,7 +100,7 @@ Result<void> XdpSteering::add(const XdpPort& port, std::string& vdev) {
                 fmt::format("port {}: {}", port.device, program.error().message));
   }
   Attached attached{interface, if_nametoindex(interface.c_str()), 0};
-  // If there is no such interface, the driver says so.
+  // If there is no such interface, the driver reports it.
   if (attached.index != 0) {
     if (auto cleared = clear_interface(port.device, attached); !cleared) return cleared;
   }

@@ -19,7 +19,7 @@ namespace gradwire::port {
 struct XdpPort {
   std::string device;  ///< as in --vdev: "net_af_xdp0"
   XdpTraffic traffic;
-  bool steer = true;  ///< false: the driver's own program, which takes every frame
+  bool steer = true;  ///< false: use the driver's own program, which takes every frame
 };
 
 class XdpSteering {
@@ -35,10 +35,10 @@ class XdpSteering {
   XdpSteering(XdpSteering&& other) noexcept = default;
   XdpSteering& operator=(XdpSteering&&) = delete;
   XdpSteering(const XdpSteering&) = delete;
-  /// The ports are closed. Removes what is still attached, and the record.
+  /// Removes the programs that are still attached, and the record. The ports must be closed.
   ~XdpSteering();
 
-  /// The ports are open: writes down which programs are attached now.
+  /// Call it when the ports are open: records which programs are attached now.
   [[nodiscard]] Result<void> write_record();
 
   /// For the operator: which port takes which traffic, and which ones take the kernel's traffic.
@@ -49,7 +49,7 @@ class XdpSteering {
   struct Attached {
     std::string interface;
     unsigned index = 0;
-    std::uint32_t program_id = 0;  ///< 0: not yet, or not known
+    std::uint32_t program_id = 0;  ///< 0: not yet attached, or unknown
     friend bool operator==(const Attached&, const Attached&) = default;
   };
 

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// Runs in the kernel at each frame that an af_xdp port's interface receives. To the port's socket
-// goes what is the daemon's: UDP to its lanes' ports at its address, ARP that asks for or answers
-// its address, echo requests to its address. All else goes on to the kernel, which keeps its SSH.
+// SPDX-License-Identifier: BSD-3-Clause Runs in the kernel for each frame that an af_xdp port's
+// interface receives. The port's socket gets the daemon's traffic: UDP to its lanes' ports at its
+// address, ARP about its address, echo requests to its address. Everything else goes on to the
+// kernel, so that SSH, for example, keeps working.
 //
 // DPDK's driver loads it (devarg xdp_prog), attaches it and puts its socket into "xsks_map".
 #include <linux/bpf.h>
@@ -17,7 +17,7 @@
 
 #define VLAN_ID_BITS 0x0fff
 #define ICMP_ECHO_REQUEST 8
-#define FRAGMENT_BITS 0x3fff  // an offset, or more fragments to come
+#define FRAGMENT_BITS 0x3fff  // a fragment offset, or the flag "more fragments"
 #define MAX_QUEUES 256
 
 struct {
@@ -27,7 +27,8 @@ struct {
   __uint(max_entries, MAX_QUEUES);
 } xsks_map SEC(".maps");
 
-// volatile: the compiler must not know the values, since they are not these.
+// volatile, so that the compiler does not use these values: the daemon replaces them before
+// loading.
 const volatile struct gradwire_xdp_settings settings = {.mark = GRADWIRE_XDP_MARK};
 
 struct vlan_tag {
@@ -59,7 +60,7 @@ static __always_inline int arp_is_ours(const struct arp_packet* arp, const void*
 static __always_inline int ipv4_is_ours(const struct iphdr* ip, const void* end) {
   const void* payload;
   if ((const void*)(ip + 1) > end) return 0;
-  // Lanes read no options and no fragments: those are the kernel's to drop.
+  // Lanes accept neither IP options nor fragments; the kernel drops them.
   if (ip->version != 4 || ip->ihl != 5 || ip->daddr != settings.ip) return 0;
   if (ip->frag_off & bpf_htons(FRAGMENT_BITS)) return 0;
   payload = ip + 1;
@@ -101,7 +102,7 @@ int gradwire_steer(struct xdp_md* context) {
   } else if (type == bpf_htons(ETH_P_IP)) {
     ours = ipv4_is_ours(payload, end);
   }
-  // Where no socket has the queue, the kernel gets the frame too.
+  // If no socket has the queue, the kernel gets the frame.
   return ours ? bpf_redirect_map(&xsks_map, context->rx_queue_index, XDP_PASS) : XDP_PASS;
 }
 
