@@ -131,8 +131,8 @@ struct Avx2Bfloat {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)),
             _mm256_castsi256_ps(_mm256_and_si256(pairs, high))};
   }
-  /// Rounded to nearest even, in the high half of each 32 bits; the low half is left over.
-  /// No NaN comes here but the canonical one, which rounding does not change.
+  /// Rounded to nearest even, in the high half of each 32 bits; the low half is undefined. The only
+  /// NaN that may come here is the canonical one, which rounding does not change.
   GRADWIRE_AVX2 static __m256i round_in_place(__m256 value) noexcept {
     const __m256i bits = _mm256_castps_si256(value);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -189,8 +189,8 @@ struct Avx2Bfloat {
   }
 };
 
-/// What the integer types share. AVX2 has no integer division: avg is rare in bytes and in int64
-/// and divides at one hop only, so it goes element by element.
+/// What the integer types share. AVX2 has no integer division, so the avg of int8, uint8 and int64
+/// is divided element by element: it is rare, and done at one hop only.
 template <class T>
 struct Avx2Integer {
   using Acc = __m256i;
@@ -244,8 +244,8 @@ struct Avx2Int32 : Avx2Integer<std::int32_t> {
   GRADWIRE_AVX2 static Divisor divisor(std::uint32_t n) noexcept {
     return _mm256_set1_pd(static_cast<double>(n));
   }
-  /// Exact: a quotient that is not whole is at least 1/4096 away from the next integer, and fp64
-  /// holds 21 bits behind the point of 31 before it.
+  /// Exact: a quotient that is no integer is at least 1/4096 away from the next one, and fp64 has
+  /// 21 bits after the point beside 31 bits before it.
   GRADWIRE_AVX2 static Acc divide(Acc a, Divisor n) noexcept {
     const __m256d low = _mm256_cvtepi32_pd(_mm256_castsi256_si128(a));
     const __m256d high = _mm256_cvtepi32_pd(_mm256_extracti128_si256(a, 1));

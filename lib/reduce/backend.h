@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Reduction of chunks, in batches. A backend takes entries and says later which are done: the CPU
-/// backend finishes inside submit(), a GPU backend queues. One lane owns a backend; submit() and
-/// poll() neither allocate nor block.
+/// Reduction of chunks, in batches. A backend takes entries and reports later which are done: the
+/// CPU backend finishes them inside submit(), a GPU backend queues them. One lane owns a backend;
+/// submit() and poll() neither allocate nor block.
 ///
 /// Numbers (doc/architecture.md, Numbers): fp16 and bf16 are computed in fp32, fp32 in fp32, fp64
 /// in fp64, integers in their own width with wrap-around. An entry folds the members' values in
@@ -15,13 +15,14 @@
 /// - kFoldInOrder folds the contributions of several ranks at once, and rounds after each of them
 ///   as a ring does after each hop: its bits are those of kLoad, then kReduceInPacket for each rank
 ///   that follows.
-/// - No fold copies bits, NaN payloads too: kStore, kLoadFromOutput, kLoad and kLocal of one
-///   member, and kFoldInOrder of one source that is not wide. The division of an avg is a fold, but
-///   by a divisor of 1 (one rank, one member) it is not done: that copies bits too.
-/// - An integer avg divides the sum as it has wrapped in the integer's own width (int8: 100 + 100
-///   is -56) and truncates toward zero.
-/// The calling thread's MXCSR has to be at its default (round to nearest, no FTZ, no DAZ): the CPU
-/// backend neither sets nor checks it. Every instruction set gives the same bits.
+/// - Where nothing is folded, bits are copied, including those of NaNs: kStore, kLoadFromOutput,
+/// kLoad and kLocal of one member, and kFoldInOrder of one source that is not wide. The division of
+/// an avg is a fold, but by a divisor of 1 (one rank, one member) it is not done: that copies bits
+/// too.
+/// - An integer avg divides the sum that has wrapped in the integer's own width (int8: 100 + 100 is
+/// -56) and truncates toward zero. The calling thread's MXCSR has to be at its default (round to
+/// nearest, no FTZ, no DAZ): the CPU backend neither sets nor checks it. Every instruction set
+/// gives the same bits.
 #pragma once
 
 #include <cstddef>
@@ -42,11 +43,11 @@ enum class Kind : std::uint8_t {
   kStore,           ///< outputs = packet
   kLoadFromOutput,  ///< packet = outputs[0]
   kLocal,           ///< outputs = fold(inputs), final; no packet (a group of one rank)
-  kCheck,           ///< nothing is written: for the packet's CRC alone; no chunk for the counters
-  kLoadWide,        ///< as kLoad, but what 16-bit datatypes come to stays in fp32, not rounded: the
-                    ///< packet is [count] of fp32. Other datatypes: as kLoad
-  kFoldInOrder,     ///< outputs and packet = fold(sources); see Entry::source_count. Either of
-                    ///< outputs and packet may be nullptr
+  kCheck,        ///< writes nothing, computes the packet's CRC only, and is not counted as a chunk
+  kLoadWide,     ///< as kLoad, but what 16-bit datatypes come to stays in fp32, not rounded: the
+                 ///< packet is [count] of fp32. Other datatypes: as kLoad
+  kFoldInOrder,  ///< outputs and packet = fold(sources); see Entry::source_count. Either of
+                 ///< outputs and packet may be nullptr
 };
 
 /// One chunk's work. Pointers need no alignment beyond 1 byte. `inputs` and `outputs` are the
@@ -61,7 +62,8 @@ struct Entry {
   bool crc = false;  ///< the completion brings the packet's CRC32C, as the entry leaves it: GPU
                      ///< backends alone, for payloads that the CPU cannot read
   std::uint16_t member_count = 1;  ///< [1, kMaxMembers]: length of inputs and outputs
-  std::uint16_t output_count = 0;  ///< length of outputs if it is another; 0 = it is not
+  /// Length of outputs if it differs from member_count; 0 = it does not.
+  std::uint16_t output_count = 0;
   std::uint16_t source_count = 0;  ///< of kFoldInOrder, [1, Backend::sources_max()]:
                                    ///< `inputs` are so many ranks' contributions, in the
                                    ///< order of the fold. The first is the ring's first
@@ -74,7 +76,7 @@ struct Entry {
                                              ///< [source_count] of sources
   std::byte* const* outputs = nullptr;       ///< [member_count] bases of the members' outputs
   std::uint64_t offset_bytes = 0;            ///< of the chunk in each input (source) and output
-  std::int64_t output_shift_bytes = 0;       ///< in each output it starts so much further on
+  std::int64_t output_shift_bytes = 0;       ///< added to `offset_bytes` for outputs
   std::uint64_t cookie = 0;                  ///< the caller's; comes back in the completion
 };
 
@@ -88,7 +90,7 @@ struct Completion {
   std::uint64_t cookie = 0;
   bool ok = true;  ///< false: the batch failed, or the entry's fields are out of their bounds and
                    ///< it was not run; the group must abort
-  std::uint32_t crc = 0;  ///< CRC32C of the packet, where Entry::crc asked for it
+  std::uint32_t crc = 0;  ///< CRC32C of the packet, if Entry::crc requested it
 };
 
 struct BackendCounters {
@@ -102,7 +104,7 @@ class Backend {
   virtual ~Backend() = default;
   /// "cpu avx2", "cpu scalar", "emu", "cuda".
   [[nodiscard]] virtual const char* name() const noexcept = 0;
-  /// How payloads reach what reduces them; counters of bytes are by path.
+  /// The way on which payloads reach the processor that reduces them; bytes are counted by path.
   [[nodiscard]] virtual const char* path() const noexcept { return "cpu"; }
   /// Takes entries from the front of `entries`, as many as it has room for. Memory named by an
   /// entry belongs to the backend until its completion is polled; an output may be the input of the
@@ -116,11 +118,11 @@ class Backend {
   [[nodiscard]] virtual std::uint32_t sources_max() const noexcept { return 0; }
   /// Whether run() may be called instead of submit() and poll().
   [[nodiscard]] virtual bool runs_at_once() const noexcept { return false; }
-  /// Does one entry before it returns, and makes no completion of it.
+  /// Runs one entry before it returns, without a completion.
   /// @return as Completion::ok.
   [[nodiscard]] virtual bool run(const Entry&) noexcept { return false; }
-  /// What entries have written that are completed is visible to every thread that is told of it
-  /// after this call.
+  /// Makes what completed entries have written visible to every thread that learns of it after this
+  /// call.
   virtual void make_visible() noexcept {}
   [[nodiscard]] virtual const BackendCounters& counters() const noexcept = 0;
 };
@@ -129,7 +131,7 @@ class Backend {
 enum class Isa : std::uint8_t { kAuto, kScalar, kAvx2 };
 
 /// @param capacity  completions held at once, from 1: entries submitted and not yet polled.
-/// @return nullptr where `isa` is not to be had on this CPU.
+/// @return nullptr if this CPU does not support `isa`.
 [[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(std::size_t capacity, Isa isa = Isa::kAuto);
 
 }  // namespace gradwire::reduce

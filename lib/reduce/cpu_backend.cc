@@ -69,7 +69,7 @@ class CpuBackend final : public Backend {
     const std::size_t bytes = std::size_t{entry.count} * element_bytes(entry.datatype);
     counters_.bytes += bytes;
     ++(folds_packet(entry.kind) ? counters_.chunks_reduced : counters_.chunks_moved);
-    // Left uninitialized: only the first few of the 65 places are used, for every chunk.
+    // Not initialized, because a chunk usually needs only the first few of the 65 places.
     std::array<const std::byte*, kMaxSources> sources;
     std::array<std::byte*, kMaxTargets> targets;
     Fold fold;

@@ -15,7 +15,7 @@
 
 #include "reduce/kernels.h"
 
-/// A strip has to stay in registers; at -O2 gcc does not unroll unless told to.
+/// A strip has to stay in registers, and at -O2 gcc unrolls loops only if told to.
 #if defined(__clang__)
 #define GRADWIRE_UNROLL _Pragma("clang loop unroll_count(8)")
 #else
@@ -28,8 +28,9 @@ namespace {
 /// Accumulators of one block, on the stack: a block of every source is folded in turn, so that each
 /// source is read in runs long enough for the prefetcher and fp16 and bf16 are rounded once.
 inline constexpr std::size_t kBlockBytes = 1024;
-/// Vectors that are computed before the first of them is stored. Stores to two targets in turn, of
-/// which one crosses cache lines, cost twice what runs of stores to each do (measured on Zen 3).
+/// Vectors that are computed before the first of them is stored. If one of two targets crosses
+/// cache lines, alternating stores cost twice as much as runs of stores to each (measured on Zen
+/// 3).
 inline constexpr std::size_t kStrip = 8;
 
 template <class Ops, RedOp kOp>
@@ -46,7 +47,7 @@ GRADWIRE_KERNEL_TARGET inline __attribute__((always_inline)) typename Ops::Acc c
   }
 }
 
-/// From the accumulator to what is stored: divided, canonical, rounded.
+/// Turns an accumulator into the value to store: divides it, makes NaNs canonical, rounds.
 template <class Ops, bool kDivide>
 GRADWIRE_KERNEL_TARGET inline __attribute__((always_inline)) typename Ops::Stored finish(
     typename Ops::Acc value, [[maybe_unused]] typename Ops::Divisor divisor) noexcept {
@@ -151,7 +152,7 @@ GRADWIRE_KERNEL_TARGET inline std::size_t fold_with(const Fold& fold, std::size_
   return fold_blocks<Ops, kOp, kDivide>(fold, first);
 }
 
-/// Folds with `Ops` as far as whole vectors go, and with `Tail` (of one element) the rest.
+/// Folds whole vectors with `Ops`, and the remaining elements with `Tail`, one by one.
 template <class Ops, class Tail, RedOp kOp>
 GRADWIRE_KERNEL_TARGET void fold_all(const Fold& fold) noexcept {
   static_assert(Tail::kElements == 1);

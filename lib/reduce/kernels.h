@@ -27,7 +27,7 @@ struct Fold {
 };
 
 using FoldFunction = void (*)(const Fold&) noexcept;
-/// By datatype and redop. avg is sum: the division is the divisor's.
+/// By datatype and redop. avg uses the functions of sum; `divisor` makes the division.
 using FoldTable = std::array<std::array<FoldFunction, kRedOpCount>, kDataTypeCount>;
 /// See streaming_copy.h.
 using CopyFunction = void (*)(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
@@ -37,11 +37,11 @@ struct Kernels {
   FoldTable fold;
   FoldTable fold_wide;          ///< targets of 16-bit datatypes in fp32, not rounded
   FoldTable fold_in_order;      ///< rounded after each source
-  CopyFunction streaming_copy;  ///< nullptr: there is none, memcpy does
+  CopyFunction streaming_copy;  ///< nullptr: use memcpy
 };
 
 [[nodiscard]] const Kernels& scalar_kernels() noexcept;
-/// @return nullptr where this CPU, or the system, has no AVX2 and F16C.
+/// @return nullptr if this CPU or the operating system does not support AVX2 and F16C.
 [[nodiscard]] const Kernels* avx2_kernels() noexcept;
 
 }  // namespace gradwire::reduce

@@ -18,8 +18,8 @@ constexpr Kernels kKernels = kernels_of<Avx2Ops, ScalarOps>("cpu avx2", &streami
 }  // namespace
 
 const Kernels* avx2_kernels() noexcept {
-  // For AVX2 the builtin asks the system too (XGETBV), not the CPU alone; F16C needs no more of the
-  // system than that, but clang's builtin does not know its name.
+  // For AVX2 the builtin checks not only the CPU but also the operating system (XGETBV), which F16C
+  // needs too. Clang's builtin does not know "f16c", hence the CPUID below.
   if (!__builtin_cpu_supports("avx2")) {
     return nullptr;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What every backend makes of an entry: one fold of some sources into some targets, or a copy of
-/// bits where nothing is folded. Private to lib/reduce. Any thread; nothing here allocates.
+/// Turns an entry into what every backend runs: one fold of some sources into some targets, or a
+/// copy of bits if nothing is folded. Private to lib/reduce. Any thread; nothing here allocates.
 #pragma once
 
 #include <array>
@@ -76,8 +76,8 @@ inline constexpr std::size_t kMaxTargets = kMaxMembers + 1;
   return static_cast<std::ptrdiff_t>(entry.offset_bytes) + entry.output_shift_bytes;
 }
 
-/// Fills `fold`, whose arrays are `sources` and `targets`. With one source and a divisor of 1 bits
-/// are to be copied, but for kLoadWide.
+/// Fills `fold`, whose arrays are `sources` and `targets`. If there is one source and the divisor
+/// is 1, bits are to be copied, but for kLoadWide.
 /// @param entry  well-formed, and no kFoldInOrder.
 inline void lower(const Entry& entry, const std::byte** sources, std::byte** targets,
                   Fold& fold) noexcept {

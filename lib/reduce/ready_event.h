@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What a client marks where its input is still being computed, and the daemon looks at before any
-/// shard reads that input. The control thread makes and destroys it; the command lane asks.
+/// An event that a client records on a GPU stream if its input is still being computed. The daemon
+/// checks it before any shard reads that input. The control thread makes and destroys it; the
+/// command lane asks for its state.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ class ReadyEvent {
   enum class State : std::uint8_t { kPending, kReady, kFailed };
 
   virtual ~ReadyEvent() = default;
-  /// Of the mark that the client set last. Neither waits nor allocates.
+  /// The state of the event as the client recorded it last. Neither waits nor allocates.
   [[nodiscard]] virtual State state() noexcept = 0;
 };
 

@@ -2,11 +2,11 @@
 /// @file
 /// The elementary operations on one element of each datatype: load into the accumulator's type,
 /// combine, divide, seal (make any NaN canonical), round and store. They define the numbers; the
-/// vector operations of avx2_ops.h have to give the same bits. The SSE control register is taken
-/// to be at its default: round to nearest even, no flush to zero, denormals are not zero.
-/// CUDA's compiler takes this header for device code too (with -fmad=false), so that the kernels
-/// compute with the very same lines; where the hardware has an instruction for one, it says so.
-/// Private to lib/reduce. Any thread; nothing here allocates.
+/// vector operations of avx2_ops.h have to give the same bits. The SSE control register must have
+/// its default value: round to nearest even, no flush to zero, denormals are not zero. CUDA's
+/// compiler uses this header for device code too (with -fmad=false), so that the kernels run the
+/// same code, except where a comment names a hardware instruction used instead. Private to
+/// lib/reduce. Any thread; nothing here allocates.
 #pragma once
 
 #include <bit>
@@ -29,7 +29,7 @@ inline constexpr std::uint64_t kDoubleNan = 0x7ff8000000000000u;
 
 [[nodiscard]] GRADWIRE_ANYWHERE inline float half_to_float(std::uint16_t half) noexcept {
 #if defined(__CUDA_ARCH__)
-  float value;  // Exact for every pattern; what a NaN becomes does not matter, it is sealed.
+  float value;  // Exact for every pattern. Any NaN will do, since seal() makes it canonical.
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
   return value;
 #else
@@ -114,8 +114,8 @@ struct ScalarFloatCombine {
     if (b < a) {
       return b;
     }
-    // Equal, so the same bits or two zeros, of which the negative one wins; or a NaN, which stays
-    // one whatever is or-ed into it.
+    // They are equal, that is the same bits or two zeros, of which the negative one wins; or one is
+    // a NaN, and a NaN or-ed with anything stays a NaN.
     return std::bit_cast<Acc>(std::bit_cast<Bits>(a) | std::bit_cast<Bits>(b));
   }
   GRADWIRE_ANYWHERE static Acc max(Acc a, Acc b) noexcept {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// A copy whose target is not read again soon: it goes past the cache, so that neither the target's
-/// lines are fetched before they are overwritten nor what is in the cache is pushed out.
-/// Private to lib/reduce. Any thread; nothing here allocates.
+/// A copy for targets that are not read again soon. It bypasses the cache, so that the target's
+/// lines are not fetched before they are overwritten, and the cache keeps what it has. Private to
+/// lib/reduce. Any thread; nothing here allocates.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace gradwire::reduce {
 
 #if defined(__x86_64__)
 
-/// `to` and `from` do not overlap and need no alignment. Other threads may see the bytes late:
-/// streaming_fence() comes before they are told of them.
+/// `to` and `from` do not overlap and need no alignment. Other threads may see the bytes late: call
+/// streaming_fence() before telling them.
 __attribute__((target("avx"))) inline void streaming_copy_avx(std::byte* to, const std::byte* from,
                                                               std::size_t bytes) noexcept {
   constexpr std::size_t kLine = 64;

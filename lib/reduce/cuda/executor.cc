@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// Batches on a CUDA device, by CUDA's runtime (linked in; libcuda itself is loaded at run time).
-// The gpudev driver made the primary context, which the runtime uses too.
+// SPDX-License-Identifier: BSD-3-Clause Batches on a CUDA device, by CUDA's runtime (linked in;
+// libcuda itself is loaded at run time). The gpudev driver has made the device's primary context,
+// which the runtime uses too.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class CudaExecutor final : public Executor {
   }
 
   [[nodiscard]] Result<void> start() {
-    // The device is the one that the queue's memory is registered with.
+    // Finds the device that the queue's memory is registered with.
     cudaPointerAttributes attributes{};
     if (const auto got = cudaPointerGetAttributes(&attributes, memory_.batches);
         got != cudaSuccess) {
@@ -78,7 +78,7 @@ class CudaExecutor final : public Executor {
 
   [[nodiscard]] bool launch(std::uint32_t slot, std::uint32_t number) noexcept override {
     if (options_.mode == KernelMode::kPersistent) {
-      // A bell must not ring for a batch that is given up: a kernel that starts later would run it.
+      // No doorbell may ring for a batch that is given up: a kernel that starts later would run it.
       if (faulted_) return false;
       host_.ring(slot, number);
       faulted_ = !start_if_needed();
@@ -98,7 +98,7 @@ class CudaExecutor final : public Executor {
     for (std::uint32_t i = 0; i < copies.out_count && result == cudaSuccess; ++i) {
       result = copy(copies.out[i], cudaMemcpyDeviceToHost, stream);
     }
-    // The event also if something failed: what has started has to end before the slot is free.
+    // Record the event even after a failure: what has started must end before the slot is free.
     const cudaError_t recorded = cudaEventRecord(events_[slot], stream);
     failed_[slot] = result != cudaSuccess;
     return recorded == cudaSuccess;
@@ -120,7 +120,7 @@ class CudaExecutor final : public Executor {
 
   void poll() noexcept override {
     if (options_.mode != KernelMode::kPersistent) return;
-    // A kernel that faulted says nothing any more.
+    // A kernel that faulted reports nothing any more.
     if (++rounds_ % kRoundsPerFaultCheck == 0) {
       const cudaError_t result = cudaStreamQuery(streams_[0]);
       faulted_ = faulted_ || (result != cudaSuccess && result != cudaErrorNotReady);

@@ -1,24 +1,23 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// The kernels: what a thread does stands in kernel_body.h, which the tests run without a GPU. Sums
-// of the datatypes that gradients have get kernels of their own, whose registers allow more
-// threads; everything else goes through one that knows all.
+// SPDX-License-Identifier: BSD-3-Clause The kernels. What a thread does is in kernel_body.h, which
+// the tests run without a GPU. Sums of the usual datatypes of gradients have kernels of their own,
+// which need fewer registers and so allow more threads; everything else uses one general kernel.
 #include "reduce/cuda/kernels.h"
 #include "reduce/gpu/kernel_body.h"
 
 namespace gradwire::reduce::cuda {
 namespace {
 
-/// The tile's CRC where it is asked for: of bytes that other threads of the block have written. Its
-/// registers are not the folds'.
+/// Computes the tile's CRC if requested, over bytes that other threads of the block have written. A
+/// function of its own, so that it does not add to the folds' registers.
 template <class Load>
 __noinline__ __device__ void sum_up(const Batch& batch, std::uint32_t tile) {
-  if (batch.items[item_of_tile(batch, tile)].crc == 0) return;  // for all of the block's threads
+  // The same for all of the block's threads.
+  if (batch.items[item_of_tile(batch, tile)].crc == 0) return;
   __syncthreads();
   crc_tile<Load>(batch, tile, threadIdx.x);
 }
 
-// --- a launch a batch
-// ----------------------------------------------------------------------------
+// --- One launch for each batch
 
 template <class Ops>
 __global__ void __launch_bounds__(kThreadsPerBlock)
@@ -39,10 +38,9 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   }
 }
 
-// --- the persistent kernel
-// -----------------------------------------------------------------------
+// --- The persistent kernel
 
-/// Past every cache that other processors' writes do not reach.
+/// Bypasses every cache that other processors' writes do not reach.
 struct CoherentLoad {
   template <class T>
   __device__ static T load(const T* from) noexcept {
@@ -94,11 +92,11 @@ constexpr unsigned long long kEnd = ~0ull - 1;
 constexpr unsigned kWarp = 32;
 static_assert(kQueueSlots <= kWarp);
 
-/// Warp 0 of block 0 alone looks at the host's doorbells, over the bus, and passes what it finds on
-/// to all blocks through GPU memory: so all of them do the same batches in the same order, and end
-/// after the same one.
+/// Only warp 0 of block 0 reads the host's doorbells, over the bus. It passes new batches on to all
+/// blocks through GPU memory, so all blocks run the same batches in the same order and end after
+/// the same one.
 struct Dispatcher {
-  std::uint32_t seen;  ///< of this lane's slot: the last number passed on
+  std::uint32_t seen;  ///< the last number passed on for this lane's slot
   std::uint32_t published = 0;
   std::uint64_t idle_since;
   bool ended = false;
@@ -112,7 +110,8 @@ struct Dispatcher {
   __device__ void look(const PersistentArguments& arguments) {
     if (ended) return;
     PersistentState& state = *arguments.state;
-    // What decides for all lanes is read by one: another might see a later value, and go elsewhere.
+    // One lane reads what all lanes decide by: another lane might see a later value and decide
+    // otherwise.
     std::uint32_t stop = threadIdx.x == 0 ? acquire_system(&arguments.words->stop) : 0;
     stop = __shfl_sync(~0u, stop, 0);
     std::uint32_t bell = seen;
@@ -125,7 +124,8 @@ struct Dispatcher {
       state.ring[(published + before) % PersistentState::kRing] =
           static_cast<unsigned long long>(bell) << 32 | threadIdx.x;
       seen = bell;
-      // What this lane acquired from the host has to reach every block that acquires `published`.
+      // What this lane acquired from the host must be visible to every block that acquires
+      // `published`.
       __threadfence();
     }
     __syncwarp();
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
     }
     __syncthreads();
     const unsigned long long taken = entry;
-    __syncthreads();  // before `entry` changes again
+    __syncthreads();  // all threads have read `entry` before it changes
     if (taken == kEnd) break;
     if (taken == kNothing) {
       if (blockIdx.x != 0) __nanosleep(100);
@@ -185,8 +185,8 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
       run_tile<CoherentLoad>(batch, tile, threadIdx.x, blockDim.x);
       sum_up<CoherentLoad>(batch, tile);
     }
-    // Payloads before the status: each thread's stores, the block's barrier, one fence, and the
-    // last block's release after it has seen all the others' arrivals.
+    // The host must see payloads before the status: hence each thread's stores, the block's
+    // barrier, one fence, and the last block's release once it has seen all other blocks arrive.
     __threadfence_system();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -240,7 +240,8 @@ cudaError_t launch_persistent(const PersistentArguments& arguments, std::uint32_
   if (cleared != cudaSuccess) return cleared;
   PersistentArguments copy = arguments;
   void* pointers[] = {&copy};
-  // Refused where the blocks do not all fit at once: they wait for each other.
+  // Cooperative, so that CUDA refuses the launch if the blocks do not fit on the GPU at once: they
+  // wait for each other.
   return cudaLaunchCooperativeKernel(persistent_kernel, dim3(blocks), dim3(kThreadsPerBlock),
                                      pointers, 0, stream);
 }

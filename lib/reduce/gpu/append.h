@@ -21,7 +21,7 @@ inline void clear(Batch& batch) noexcept {
          batch.address_count + fold.source_count + fold.target_count + 1 <= Batch::kAddresses;
 }
 
-/// @param fold       what lower() made of the entry, perhaps with other addresses.
+/// @param fold the result of lower() for the entry, perhaps with other addresses.
 /// @param crc_words  kCrcWordsPerTile for each tile, if the entry asks for its CRC.
 /// @param batch      has room.
 inline void append(Batch& batch, const Entry& entry, const Fold& fold,
@@ -64,8 +64,8 @@ inline void append(Batch& batch, const Entry& entry, const Fold& fold,
   }
 }
 
-/// @return the CRC32C that the words of an item's tiles come to: those of a tile are each moved on
-/// to its end.
+/// @return the CRC32C of an item, combined from the words of its tiles, each of which stands at its
+/// tile's end.
 [[nodiscard]] inline std::uint32_t crc_of(const Batch& batch, std::uint32_t item,
                                           const std::uint32_t* words) noexcept {
   std::uint32_t state = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What the host tells a GPU to do: a batch of folds and copies over scattered memory, as plain
-/// data. It is small enough to be a kernel's parameter, and lies in registered memory if a
-/// persistent kernel fetches it. The emulated device takes the same batches.
+/// What the host has a GPU do: a batch of folds and copies over scattered memory, as plain data. It
+/// is small enough to be a kernel's parameter, and lies in registered memory if a persistent kernel
+/// fetches it. The emulated device takes the same batches.
 ///
 /// CUDA's compiler takes this header too. Nothing here allocates.
 #pragma once
@@ -15,10 +15,10 @@
 namespace gradwire::reduce {
 
 /// One fold: target[t][i] = round(source[0][i] op source[1][i] ... / divisor), or, with `copies`, a
-/// copy of bits. avg has become sum and a divisor. With `crc` the parts of a CRC32C come beside it,
-/// kCrcWordsPerTile for each tile: that of the first target, or of the source where there is none.
+/// copy of bits. avg has become sum and a divisor. With `crc` it also gives the parts of a CRC32C,
+/// kCrcWordsPerTile for each tile: of the first target, or of the source if there is no target.
 struct BatchItem {
-  std::uint32_t count = 0;          ///< elements; of a copy bytes
+  std::uint32_t count = 0;          ///< elements; bytes if it is a copy
   std::uint32_t bytes = 0;          ///< of a source
   std::uint32_t first_tile = 0;     ///< tiles of the items before this one
   std::uint16_t first_address = 0;  ///< in Batch::addresses: the sources, the targets, with `crc`
@@ -35,11 +35,11 @@ struct BatchItem {
 };
 static_assert(sizeof(BatchItem) == 24);
 
-/// The work of one item is cut into tiles of so many bytes of a source; a block of threads takes a
-/// tile at a time.
+/// An item is cut into tiles of this many bytes of a source; a block of threads works on one tile
+/// at a time.
 inline constexpr std::uint32_t kTileBytes = 4096;
 inline constexpr std::uint32_t kThreadsPerBlock = 128;
-/// A word of each warp: no two of them write the same.
+/// One CRC word for each warp, so that no two warps write the same word.
 inline constexpr std::uint32_t kThreadsPerWarp = 32;
 inline constexpr std::uint32_t kCrcWordsPerTile = kThreadsPerBlock / kThreadsPerWarp;
 
@@ -49,7 +49,7 @@ struct Batch {
 
   std::uint32_t item_count = 0;
   std::uint32_t tile_count = 0;
-  /// Whether all folds are of one datatype and redop, those of the first item that is no copy.
+  /// Whether all folds have the same datatype and redop as the first item that is no copy.
   std::uint8_t uniform = 0;
   DataType datatype = DataType::kFloat32;
   RedOp redop = RedOp::kSum;
@@ -63,16 +63,17 @@ static_assert(sizeof(Batch) <= 4096 - 64, "a kernel's parameters are at most 4 K
 /// Batches of a queue that a GPU may have at once.
 inline constexpr std::uint32_t kQueueSlots = 16;
 
-/// The words by which host and GPU tell each other, in registered host memory. A line for each
-/// writer. The host fills a slot's batch, then releases its doorbell; the GPU acquires it, works,
-/// and releases `done` with the same number, or with kFailed beside it, after a system fence.
+/// The words by which host and GPU notify each other, in registered host memory. Each writer has
+/// cache lines of its own. The host fills a slot's batch, then releases its doorbell; the GPU
+/// acquires it, works, and after a system fence releases `done` with the same number, or with
+/// kFailed set in it.
 struct QueueWords {
   static constexpr std::uint32_t kFailed = 0x80000000u;
 
   alignas(64) std::uint32_t doorbell[kQueueSlots];  ///< host: number of the slot's batch, from 1
   alignas(64) std::uint32_t done[kQueueSlots];      ///< GPU
-  alignas(64) std::uint32_t stop;                   ///< host: end when nothing is to do
-  alignas(64) std::uint32_t parked;                 ///< GPU: number of the run that has ended
+  alignas(64) std::uint32_t stop;    ///< host: the kernel is to end when it has no work
+  alignas(64) std::uint32_t parked;  ///< GPU: number of the last run that has ended
 };
 
 }  // namespace gradwire::reduce

@@ -2,9 +2,9 @@
 /// @file
 /// CRC32C (Castagnoli, RFC 3720 appendix B.4) in pieces that many threads sum at once. A state is a
 /// polynomial modulo the CRC's, bit-reflected: bit 31 is x^0. Without the inversions at both ends
-/// the CRC is linear, so the states of pieces, each moved on by the bytes behind it, add up to that
-/// of the whole.
-/// Private to lib/reduce; CUDA's compiler takes it too. Any thread; nothing here allocates.
+/// the CRC is linear, so the states of pieces, each advanced by the bytes after it, add up to the
+/// state of the whole. Private to lib/reduce; CUDA's compiler takes it too. Any thread; nothing
+/// here allocates.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ GRADWIRE_ANYWHERE constexpr std::uint32_t crc32c_multiply(std::uint32_t a,
   return product;
 }
 
-/// @return `state` moved on by `bytes` bytes of zero. Costs thousands of instructions.
+/// @return `state` advanced by `bytes` bytes of zero. Costs thousands of instructions.
 GRADWIRE_ANYWHERE constexpr std::uint32_t crc32c_move(std::uint32_t state,
                                                       std::uint32_t bytes) noexcept {
   std::uint32_t power = 0x80000000u >> 8;  // x^8, squared for each bit of the count
@@ -45,7 +45,7 @@ GRADWIRE_ANYWHERE constexpr std::uint32_t crc32c_move(std::uint32_t state,
   return state;
 }
 
-/// The same for a number that is known beforehand, at three instructions a bit.
+/// The same for a number known at compile time; costs three instructions a bit.
 template <std::uint32_t kBytes>
 GRADWIRE_ANYWHERE constexpr std::uint32_t crc32c_move_by(std::uint32_t state) noexcept {
   constexpr std::uint32_t kPower = crc32c_move(0x80000000u, kBytes);

@@ -14,7 +14,8 @@ namespace gradwire::reduce {
 namespace {
 
 constexpr const char* kEmulatedPrefix = "gpu_emu";
-/// A persistent kernel finishes the batches that it has and parks: milliseconds.
+/// The longest wait for a persistent kernel to park. It finishes its batches first, which takes
+/// milliseconds.
 constexpr TimeNs kPauseNs = 5'000'000'000;
 
 class CudaReadyEvent final : public ReadyEvent {
@@ -136,8 +137,8 @@ Result<void> GpuDevice::choose_path() {
     path_reason_ = reason;
   }
   if (options_.staging == Staging::kAuto) {
-    // The copy engine is no step on this way: a copy for each packet costs the lane more than the
-    // kernel's reads over the bus.
+    // The copy engine is never chosen here, since a copy for each packet costs the lane more than
+    // the kernel's reads over the bus.
     if (path_ == PayloadPath::kMapped) {
       passed_by += "; copy: " + reason;
       path_reason_ = "the next best that works:  " + passed_by;
@@ -219,8 +220,8 @@ void GpuDevice::unregister_host(void* address) noexcept {
 }
 
 Result<void*> GpuDevice::allocate_host(std::size_t bytes) {
-  // Whole pages: what is registered piece by piece is not one range to a copy engine, so nothing
-  // else that is registered may share a page.
+  // Whole pages, so that nothing else that is registered shares a page: to a copy engine, memory
+  // that was registered in pieces is not one range.
   constexpr std::size_t kPageBytes = 4096;
   bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   void* memory = rte_zmalloc("gpu_queue", bytes, kPageBytes);
@@ -261,7 +262,7 @@ Result<void> GpuDevice::check_sharing() {
                                                  options_.device, opened.error().message));
   }
   cuda_ = std::move(*opened);
-  // Whether this GPU can shows now, not when the first client comes.
+  // Tests now whether this GPU can share memory, not when the first client comes.
   auto tried = allocate_shared(1);
   if (!tried) return tl::unexpected(tried.error());
   free(tried->address);
@@ -279,7 +280,8 @@ Result<SharedGpuMemory> GpuDevice::allocate_shared(std::size_t bytes) {
   }
   SharedGpuMemory out;
   out.bytes = (bytes + unit - 1) / unit * unit;
-  // CUDA's own start of the allocation is what can be exported: no alignment beyond its own.
+  // CUDA can only export an allocation from its start, so no alignment is requested beyond CUDA's
+  // own.
   auto memory = allocate(out.bytes, emulated_ ? kPageBytes : 0);
   if (!memory) return tl::unexpected(memory.error());
   out.address = *memory;

@@ -2,11 +2,11 @@
 /// @file
 /// The GPU that a daemon reduces on, through DPDK's gpudev API: finds it, decides how payloads
 /// reach it, registers host memory with it, and makes the lanes' queues. The control thread owns it
-/// and makes every call, but for write_barrier().
+/// and makes every call except write_barrier().
 ///
-/// Two things of DPDK 22.11's class library are not relied on: errnos of most of its calls, which
-/// are all EPERM (the driver's log has the cause), and its communication lists, whose status is
-/// read without a fence and which forget their packets.
+/// It does not rely on two parts of DPDK 22.11's gpudev library: the errno of most of its calls,
+/// which is always EPERM (the driver's log has the cause), and its communication lists, which read
+/// their status without a fence and lose their packets.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@
 
 namespace gradwire::reduce {
 
-/// What was asked for; PayloadPath is what comes of it.
+/// What the configuration asks for; PayloadPath is what is used.
 enum class Staging : std::uint8_t { kCopy, kMapped, kGpuDirect, kAuto };
 
 struct GpuOptions {
@@ -35,12 +35,12 @@ struct GpuOptions {
   KernelMode kernel = KernelMode::kLaunch;
   std::uint32_t persistent_sms = defaults::kPersistentSms;
   bool client_memory = false;  ///< clients' gradient memory is made on the GPU
-  /// Why the ports cannot receive into its memory; empty: they can.
+  /// Why ports cannot receive into its memory; empty if they can.
   std::string why_no_gpudirect = "no port receives payloads into GPU memory";
   friend bool operator==(const GpuOptions&, const GpuOptions&) = default;
 };
 
-/// By which another process opens memory of a CUDA device.
+/// With it another process opens memory of a CUDA device.
 struct CudaExport {
   gpu::CuUuid uuid;
   gpu::CuIpcHandle handle;
@@ -50,11 +50,11 @@ struct CudaExport {
 struct SharedGpuMemory {
   std::byte* address = nullptr;  ///< the GPU's
   std::size_t bytes = 0;
-  int fd = -1;  ///< emulated: the receiver's; the memory is the whole file
+  int fd = -1;  ///< emulated: a file whose whole content is the memory; the receiver closes it
   std::optional<CudaExport> cuda;
 };
 
-/// An event that a client marks on a stream of its own.
+/// An event that a client records on one of its streams.
 struct SharedReadyEvent {
   std::unique_ptr<ReadyEvent> event;
   gpu::CuIpcHandle handle;
@@ -63,19 +63,20 @@ struct SharedReadyEvent {
 class GpuDevice final : public DeviceMemory {
  public:
   [[nodiscard]] static Result<std::unique_ptr<GpuDevice>> open(const GpuOptions& options);
-  /// Queues and registered memory have been given back.
+  /// All queues and registered memory must have been released before.
   ~GpuDevice() override;
   GpuDevice(const GpuDevice&) = delete;
   GpuDevice& operator=(const GpuDevice&) = delete;
 
-  /// Ends the device in the EAL too, whose driver says in its log what was not given back. Nothing
-  /// else is called after that.
+  /// Closes the device in the EAL too; its driver logs what was not released. No other call may
+  /// follow.
   void close() noexcept;
 
-  /// With Staging::kAuto, and kGpuDirect chosen: takes the next way, since ports cannot after all.
+  /// For Staging::kAuto after kGpuDirect was chosen: chooses the next path, because the ports
+  /// turned out to be unable.
   [[nodiscard]] Result<void> fall_back(const std::string& why_no_gpudirect);
 
-  /// Makes [address, address + bytes) of the host's usable by kernels.
+  /// Lets kernels use the host's memory at [address, address + bytes).
   /// @param what  names it in an error.
   [[nodiscard]] Result<void> register_host(void* address, std::size_t bytes,
                                            const std::string& what);
@@ -89,16 +90,16 @@ class GpuDevice final : public DeviceMemory {
   [[nodiscard]] int numa_node() const noexcept { return numa_node_; }
   /// Lines for the report at start.
   [[nodiscard]] std::vector<std::string> facts() const;
-  /// What was not to be had, and what was taken in its place.
+  /// What was not possible, and what is used instead.
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept { return warnings_; }
 
   [[nodiscard]] bool makes_client_memory() const noexcept { return options_.client_memory; }
-  /// Gradient memory for a client, to be given to free().
+  /// Gradient memory for a client; release it with free().
   [[nodiscard]] Result<SharedGpuMemory> allocate_shared(std::size_t bytes);
-  /// On a CUDA device that makes clients' memory; an emulated one has no streams.
+  /// For a CUDA device on which clients' memory is made; an emulated device has no streams.
   [[nodiscard]] Result<SharedReadyEvent> make_ready_event();
 
-  // For queues, and mempools of payloads.
+  // For queues and mempools of payloads.
   [[nodiscard]] Result<void*> allocate_host(std::size_t bytes);
   void free_host(void* memory) noexcept;
   [[nodiscard]] Result<std::byte*> allocate(std::size_t bytes, std::uint32_t align) override;
@@ -108,11 +109,11 @@ class GpuDevice final : public DeviceMemory {
   [[nodiscard]] Result<std::unique_ptr<Executor>> make_executor(const QueueMemory& memory);
   void add(GpuQueue& queue) { queues_.push_back(&queue); }
   void remove(GpuQueue& queue) noexcept;
-  /// Lanes: what the CPU wrote through mappings is before what kernels read from here on.
+  /// Called by lanes: what the CPU wrote through mappings before is visible to kernels afterwards.
   void write_barrier() noexcept;
 
  private:
-  /// While it lives no kernel polls, so that calls that wait for kernels return.
+  /// While it exists no persistent kernel runs, so that calls that wait for kernels return.
   class Quiet;
   explicit GpuDevice(const GpuOptions& options) : options_(options) {}
   [[nodiscard]] Result<void> find();
@@ -137,7 +138,7 @@ class GpuDevice final : public DeviceMemory {
   std::string path_reason_;
   std::vector<std::string> warnings_;
   std::vector<GpuQueue*> queues_;
-  std::shared_ptr<gpu::Device> cuda_;  ///< where clients' memory is made on a CUDA device
+  std::shared_ptr<gpu::Device> cuda_;  ///< set if clients' memory is made on a CUDA device
 };
 
 }  // namespace gradwire::reduce

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// Kernels on the emulated device: its thread runs each block's threads one after the other, on the
-// very batches and by the very functions that CUDA's kernels are made of. Every address is checked
-// first, as a GPU would fault on what is neither its own nor registered.
+// SPDX-License-Identifier: BSD-3-Clause Kernels on the emulated device: its thread runs each
+// block's threads one after the other, with the same batches and the same functions as CUDA's
+// kernels. It checks every address first, since a GPU would fault on memory that is neither its own
+// nor registered.
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -15,7 +15,8 @@ namespace gradwire::reduce {
 namespace {
 
 constexpr int kIdleRoundsMax = 2'000;  ///< of a persistent kernel before it parks
-/// After which it parks too: the device has one thread, and other queues' kernels wait for it.
+/// It parks after this many batches too, because the device has one thread, which other queues'
+/// kernels wait for.
 constexpr int kBatchesMax = 64;
 
 class EmulatedExecutor final : public Executor {
@@ -29,7 +30,7 @@ class EmulatedExecutor final : public Executor {
   }
 
   ~EmulatedExecutor() override {
-    // The device's thread may still be in our memory.
+    // The device's thread may still use our memory.
     if (mode_ == KernelMode::kPersistent) static_cast<void>(pause(kNever));
     for (std::uint32_t slot = 0; slot < kQueueSlots; ++slot) {
       while (mode_ == KernelMode::kLaunch && state(slot) == State::kRunning) nap();
@@ -93,7 +94,7 @@ class EmulatedExecutor final : public Executor {
     });
   }
 
-  /// A kernel of one block: looks at the doorbells in turn.
+  /// A persistent kernel of one block: checks the doorbells in turn.
   void run_persistent() noexcept {
     const std::uint32_t run = persistent_run_;
     QueueWords& words = *memory_.words;
@@ -105,8 +106,8 @@ class EmulatedExecutor final : public Executor {
       bool worked = false;
       for (std::uint32_t slot = 0; slot < kQueueSlots; ++slot) {
         if (state(slot) != State::kRunning) continue;
-        // The state compared relaxed: the doorbell's release has to be met before the batch is
-        // read.
+        // The comparison above was relaxed. This acquire pairs with the doorbell's release, before
+        // the batch is read.
         std::atomic_ref(words.doorbell[slot]).load(std::memory_order_acquire);
         run_slot(slot, device_.begin(device_.self));
         worked = true;

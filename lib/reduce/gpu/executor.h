@@ -23,7 +23,7 @@ enum class KernelMode : std::uint8_t {
   return mode == KernelMode::kLaunch ? "launch" : "persistent";
 }
 
-/// What the copy engine moves for a slot, before and after its kernel.
+/// What the copy engine copies for a slot, before and after its kernel.
 struct SlotCopies {
   struct Copy {
     std::byte* to = nullptr;
@@ -36,7 +36,7 @@ struct SlotCopies {
   Copy out[Batch::kItems];
 };
 
-/// A queue's memory as its executor gets it; all of it outlives the executor. Batches and words are
+/// A queue's memory, which its executor uses and which outlives the executor. Batches and words are
 /// registered with the GPU.
 struct QueueMemory {
   QueueWords* words = nullptr;
@@ -46,7 +46,7 @@ struct QueueMemory {
 
 struct ExecutorOptions {
   KernelMode mode = KernelMode::kLaunch;
-  std::uint32_t persistent_sms = 4;  ///< of one queue's persistent kernel
+  std::uint32_t persistent_sms = 4;  ///< for the persistent kernel of one queue
   std::uint64_t context = 0;         ///< rte_gpu_info::context
   std::uint32_t processors = 1;      ///< rte_gpu_info::processor_count
 };
@@ -56,15 +56,17 @@ class Executor {
   enum class State : std::uint8_t { kRunning, kDone, kFailed };
 
   virtual ~Executor() = default;
-  /// The slot's batch and copies are filled, and words->doorbell[slot] is to become `number`.
-  /// @return false if the batch did not start, and will not.
+  /// Starts the slot's batch. Batch and copies are filled in; words->doorbell[slot] becomes
+  /// `number`.
+  /// @return false if the batch did not start and never will.
   [[nodiscard]] virtual bool launch(std::uint32_t slot, std::uint32_t number) noexcept = 0;
-  /// Of the slot's last batch. Once it is not kRunning, no kernel and no copy touches its memory.
+  /// @return the state of the slot's last batch. Once it is not kRunning, no kernel and no copy
+  /// uses its memory.
   [[nodiscard]] virtual State state(std::uint32_t slot) noexcept = 0;
-  /// While batches are out: call it every round.
+  /// Call it every round while batches are unfinished.
   virtual void poll() noexcept {}
-  /// Control thread: lets no kernel live on between batches until resume().
-  /// @return false if one did not end within `bound_ns`.
+  /// Control thread: keeps persistent kernels from running until resume().
+  /// @return false if a kernel did not end within `bound_ns`.
   [[nodiscard]] virtual bool pause(TimeNs /*bound_ns*/) noexcept { return true; }
   virtual void resume() noexcept {}
 };

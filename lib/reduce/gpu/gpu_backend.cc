@@ -20,7 +20,7 @@ const char* GpuBackend::path() const noexcept { return name_of(queue_.path_); }
 std::size_t GpuBackend::submit(std::span<const Entry> entries) noexcept {
   std::size_t taken = 0;
   while (taken < entries.size() && held_ + entries_in_queue_ < done_.size() - Batch::kItems) {
-    // A batch is of well-formed entries up to the next that is not.
+    // A batch ends before the next entry that is not well-formed.
     const auto rest = entries.subspan(taken, std::min(entries.size() - taken, Batch::kItems));
     const auto bad = std::find_if_not(rest.begin(), rest.end(), is_plain);
     const auto good = static_cast<std::size_t>(bad - rest.begin());

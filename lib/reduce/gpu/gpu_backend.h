@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The reduce backend of a shard on a GPU: hands entries to its lane's queue and gives back what
-/// has finished, in whatever order it did. The shard owns it and its lane calls it; the control
-/// thread makes and destroys it.
+/// The reduce backend of a shard on a GPU: hands entries to its lane's queue and reports those that
+/// have finished, in any order. The shard owns it and its lane calls it; the control thread makes
+/// and destroys it.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ class GpuBackend final : public Backend {
 
  private:
   friend class GpuQueue;
-  /// From the queue: a batch has ended.
+  /// The queue calls it when a batch has ended.
   void finished(std::span<const Completion> entries, bool ok,
                 const BackendCounters& counters) noexcept;
   void complete(const Completion& entry) noexcept;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What one thread of a kernel does to one tile of a batch's item. CUDA's kernels are made of these
-/// functions, and so is the emulated device, which runs a block's threads one after the other: so
-/// tiles, tails and alignments are tested where there is no GPU.
+/// What one thread of a kernel does to one tile of a batch's item. CUDA's kernels consist of these
+/// functions, and the emulated device uses them too, running a block's threads one after the other.
+/// So tiles, tails and alignments are tested without a GPU.
 ///
-/// Elements that one thread reads, it alone writes: a target may be a source, from the same element
-/// on. Loads go by `Load`, since a persistent kernel must not find yesterday's bytes of a recycled
-/// packet in a cache.
-/// Private to lib/reduce. Any thread; nothing here allocates.
+/// Only the thread that reads an element writes it, so a target may be one of the sources. Loads
+/// use `Load`, because a persistent kernel must not read stale bytes of a recycled packet from a
+/// cache. Private to lib/reduce. Any thread; nothing here allocates.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +16,7 @@
 #include "reduce/gpu/crc_ops.h"
 #include "reduce/scalar_ops.h"
 
-/// What is indexed in a loop stays in registers only where the loop is gone.
+/// An array that a loop indexes stays in registers only if the loop is unrolled.
 #if defined(__CUDACC__)
 #define GRADWIRE_FLATTEN _Pragma("unroll")
 #elif defined(__clang__)
@@ -32,7 +31,7 @@ struct alignas(16) Vector16 {
   std::uint32_t word[4];
 };
 
-/// How a kernel that lives for one batch loads, and the host: a cache has nothing stale.
+/// Loads of the host, and of a kernel that runs for one batch only: no cache can be stale.
 struct PlainLoad {
   template <class T>
   GRADWIRE_ANYWHERE static T load(const T* from) noexcept {
@@ -59,8 +58,8 @@ GRADWIRE_ANYWHERE inline T* at_address(std::uint64_t address) noexcept {
   return reinterpret_cast<T*>(static_cast<std::uintptr_t>(address));
 }
 
-/// One thread's share of a tile that all addresses of the item are aligned to 16 bytes for; whole
-/// vectors only.
+/// One thread's share of a tile, whole vectors only, if all addresses of the item are aligned to 16
+/// bytes.
 template <class Ops, RedOp kOp, class Load>
 GRADWIRE_ANYWHERE void fold_vectors(const BatchItem& item, const std::uint64_t* addresses,
                                     std::uint32_t first_vector, std::uint32_t end_vector,
@@ -68,7 +67,7 @@ GRADWIRE_ANYWHERE void fold_vectors(const BatchItem& item, const std::uint64_t* 
   using Stored = typename Ops::Stored;
   using Acc = typename Ops::Acc;
   constexpr std::uint32_t kPerVector = sizeof(Vector16) / sizeof(Stored);
-  // Two vectors of two sources are asked for before the first is used.
+  // Loads two vectors of each of two sources before it uses the first.
   constexpr std::uint32_t kUnroll = 2;
   const typename Ops::Divisor divisor = Ops::divisor(item.divisor);
   const bool divides = kOp == RedOp::kSum && item.divisor != 1;
@@ -77,7 +76,7 @@ GRADWIRE_ANYWHERE void fold_vectors(const BatchItem& item, const std::uint64_t* 
   for (std::uint32_t at = first_vector + thread; at < end_vector; at += threads * kUnroll) {
     Vector16 first[kUnroll] = {};
     Vector16 next[kUnroll] = {};
-    const bool whole = at + threads < end_vector;  // else the second is past the end
+    const bool whole = at + threads < end_vector;  // if false, the second vector is past the end
     first[0] = Load::load(at_address<const Vector16>(addresses[0]) + at);
     if (whole) first[1] = Load::load(at_address<const Vector16>(addresses[0]) + at + threads);
     if (item.source_count > 1) {
@@ -127,7 +126,7 @@ GRADWIRE_ANYWHERE void fold_vectors(const BatchItem& item, const std::uint64_t* 
 }
 
 /// One thread's share of elements, one at a time. `kAligned`: every address is a multiple of the
-/// element's width; else elements are put together from bytes.
+/// element's width; if not, elements are assembled from bytes.
 template <class Ops, RedOp kOp, class Load, bool kAligned>
 GRADWIRE_ANYWHERE void fold_elements(const BatchItem& item, const std::uint64_t* addresses,
                                      std::uint32_t begin, std::uint32_t end, std::uint32_t thread,
@@ -197,7 +196,7 @@ GRADWIRE_ANYWHERE void fold_tile(const BatchItem& item, const std::uint64_t* add
   }
 }
 
-/// Bits from one source to every target, if there is any; `count` is bytes.
+/// Copies bits from one source to each target, if there is one; `count` is in bytes.
 template <class Load>
 GRADWIRE_ANYWHERE void copy_tile(const BatchItem& item, const std::uint64_t* addresses,
                                  std::uint32_t tile, std::uint32_t thread,
@@ -258,7 +257,7 @@ GRADWIRE_ANYWHERE void fold_tile_by_redop(const BatchItem& item, const std::uint
   }
 }
 
-/// One thread's share of a tile of a batch, whatever datatypes and redops are in it.
+/// One thread's share of a tile of a batch with any datatypes and redops.
 template <class Load>
 GRADWIRE_ANYWHERE void run_tile(const Batch& batch, std::uint32_t tile, std::uint32_t thread,
                                 std::uint32_t threads) noexcept {
@@ -299,8 +298,8 @@ GRADWIRE_ANYWHERE void run_tile(const Batch& batch, std::uint32_t tile, std::uin
 }
 
 #if defined(__CUDA_ARCH__)
-/// The state of the bytes of this lane and of the one that is kLanes away, each of which has that
-/// of kLanes pieces.
+/// Combines the states of this lane and of the lane that is kLanes away, each of which covers
+/// kLanes pieces.
 template <std::uint32_t kLanes, std::uint32_t kPiece>
 __device__ inline std::uint32_t join_lanes(std::uint32_t part, std::uint32_t lane) noexcept {
   const std::uint32_t other = __shfl_xor_sync(~0u, part, kLanes);
@@ -311,7 +310,8 @@ __device__ inline std::uint32_t join_lanes(std::uint32_t part, std::uint32_t lan
 
 /// One thread's share of the CRC of a tile's bytes, after all of the block's threads have run the
 /// tile. All threads of a warp call it together. Pieces are counted from the tile's end, so that
-/// only the first is short, which takes no time to move on: its missing bytes are zeros before it.
+/// only the first can be short: it needs no advancing, because the bytes that it lacks count as
+/// zeros before it.
 template <class Load>
 GRADWIRE_ANYWHERE void crc_tile(const Batch& batch, std::uint32_t tile,
                                 std::uint32_t thread) noexcept {
@@ -340,7 +340,7 @@ GRADWIRE_ANYWHERE void crc_tile(const Batch& batch, std::uint32_t tile,
       part = crc32c_bits<8>(part ^ Load::load(at_address<const unsigned char>(bytes + i)));
     }
   }
-  // The CRC is linear: a piece's part is its own, moved on by the bytes behind it.
+  // The CRC is linear: a piece contributes its own state, advanced by the bytes after it.
   const std::uint32_t warp = thread / kThreadsPerWarp;
   const std::uint32_t lane = thread % kThreadsPerWarp;
   std::uint32_t* const word = crc_words_of(batch, item) + tile * kCrcWordsPerTile + warp;
@@ -350,7 +350,7 @@ GRADWIRE_ANYWHERE void crc_tile(const Batch& batch, std::uint32_t tile,
   part = join_lanes<4, kPiece>(part, lane);
   part = join_lanes<8, kPiece>(part, lane);
   part = join_lanes<16, kPiece>(part, lane);
-  const bool is_last = lane == 0;  // of them all: they have the same
+  const bool is_last = lane == 0;  // one lane writes for all, which have the same value
 #else
   if (lane != 0) part ^= crc32c_move_by<kPiece>(*word);
   *word = part;

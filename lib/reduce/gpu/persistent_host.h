@@ -4,8 +4,8 @@
 /// parked and there is work, and keeps it from running while the control thread has it paused
 /// (allocation and registration wait for kernels to end, so one that never ends would hang them).
 ///
-/// A kernel that parks looks at no doorbell any more, so whoever rang one while it parked has to
-/// start it again: run_if_needed() is called at each doorbell and in every round with work out.
+/// A kernel that parks no longer checks doorbells, so a doorbell rung meanwhile has to start it
+/// again: run_if_needed() is called at each doorbell and in every round while work is unfinished.
 #pragma once
 
 #include <atomic>
@@ -24,12 +24,13 @@ class PersistentHost {
     std::atomic_ref(words_.doorbell[slot]).store(number, std::memory_order_release);
   }
 
-  /// Lane. `start(run)` starts a kernel that says `run` when it parks. @return what it returned;
-  /// true if nothing was to start.
+  /// Lane. `start(run)` starts a kernel that reports `run` when it parks. @return its result; true
+  /// if there was nothing to start.
   template <class Start>
   [[nodiscard]] bool run_if_needed(Start&& start) noexcept {
     if (!parked()) return true;
-    // Either the control thread sees that we start, or we see that it has paused.
+    // Sequentially consistent, so that either the control thread sees that we start a kernel, or we
+    // see that it has paused.
     starting_.store(true, std::memory_order_seq_cst);
     bool started = true;
     if (!paused_.load(std::memory_order_seq_cst)) {
@@ -41,7 +42,7 @@ class PersistentHost {
     return started;
   }
 
-  /// Control thread: from here on no kernel starts, and one that runs is told to park.
+  /// Control thread: no kernel starts from now on, and a running one is told to park.
   void pause() noexcept {
     paused_.store(true, std::memory_order_seq_cst);
     while (starting_.load(std::memory_order_seq_cst)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What a persistent kernel is started with, and by which its blocks tell each other. CUDA's
-/// compiler takes this header too. Nothing here allocates.
+/// The arguments of a persistent kernel, and the state that its blocks share. CUDA's compiler uses
+/// this header too. Nothing here allocates.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,21 @@
 
 namespace gradwire::reduce::cuda {
 
-/// By which the blocks of a persistent kernel tell each other: GPU memory, all zero at its start.
+/// The state that the blocks of a persistent kernel share: in GPU memory, all zero at the kernel's
+/// start.
 struct PersistentState {
   static constexpr std::uint32_t kRing = 2 * kQueueSlots;
   std::uint32_t published;  ///< batches that block 0 has passed on
   std::uint32_t finished;
-  std::uint32_t arrived[kQueueSlots];  ///< blocks that are through with the slot's batch
-  unsigned long long ring[kRing];      ///< number and slot of each batch, or the order to end
+  std::uint32_t arrived[kQueueSlots];  ///< blocks that have finished the slot's batch
+  unsigned long long ring[kRing];      ///< number and slot of each batch, or the request to end
 };
 
 struct PersistentArguments {
   QueueWords* words = nullptr;
   const Batch* batches = nullptr;  ///< [kQueueSlots]
   PersistentState* state = nullptr;
-  std::uint32_t run = 0;  ///< what it says in words->parked when it ends
+  std::uint32_t run = 0;  ///< what it writes to words->parked when it ends
   std::uint64_t idle_ns = 0;
 };
 

@@ -15,7 +15,7 @@
 namespace gradwire::reduce {
 namespace {
 
-/// As the GPU's caches have it, and a multiple of what its vectors need.
+/// Suits the GPU's cache lines, and is a multiple of its vectors' alignment.
 constexpr std::uint32_t kStagingAlign = 256;
 
 }  // namespace
@@ -93,7 +93,7 @@ std::size_t GpuQueue::submit(GpuBackend& owner, std::span<const Entry> entries) 
     slot.done[slot.entries++] = {entry.cookie};
   }
   free_ &= ~(1u << index);
-  // Numbers of a slot differ from one batch to the next, and none is 0 or has the failure's bit.
+  // A slot's number changes with each batch, and is never 0 and never has the bit kFailed.
   slot.number = slot.number + 1 == QueueWords::kFailed ? 1 : slot.number + 1;
   if (staging_cpu_ != nullptr) device_.write_barrier();
   slot.launched = executor_->launch(index, slot.number);

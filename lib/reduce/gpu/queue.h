@@ -4,8 +4,8 @@
 /// of their packets, and the executor that runs them. The lane thread calls everything but the
 /// constructor and the destructor; nothing there allocates, blocks or calls the kernel.
 ///
-/// No group can stall another: each backend of the queue may fill an equal part of the slots, at
-/// least one, whatever the GPU does with them.
+/// No group can stall another, because each backend of the queue may fill only an equal part of the
+/// slots, at least one.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ enum class PayloadPath : std::uint8_t {
   kCopyMapped,  ///< the CPU writes it into GPU memory that is mapped for it; the kernel writes the
                 ///< result to the packet
   kCopyEngine,  ///< the GPU's copy engine moves it both ways
-  kGpuDirect,   ///< it lies in GPU memory, where ports receive it and send it from
+  kGpuDirect,   ///< it stays in GPU memory, into which ports receive it and from which they send it
 };
 [[nodiscard]] constexpr const char* name_of(PayloadPath path) noexcept {
   switch (path) {
@@ -55,10 +55,10 @@ class GpuQueue {
   GpuQueue(const GpuQueue&) = delete;
   GpuQueue& operator=(const GpuQueue&) = delete;
 
-  /// Starts one batch of the first of `entries`, all of them well-formed.
+  /// Starts one batch from the front of `entries`, all of which are well-formed.
   /// @return how many it took; 0 if no slot is free.
   [[nodiscard]] std::size_t submit(GpuBackend& owner, std::span<const Entry> entries) noexcept;
-  /// Tells owners what has finished.
+  /// Tells each owner which of its batches have finished.
   void poll() noexcept;
 
   [[nodiscard]] GpuDevice& device() noexcept { return device_; }
