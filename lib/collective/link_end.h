@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/require.h"
 #include "collective/place.h"
 #include "collective/shard_config.h"
 #include "collective/shard_status.h"
@@ -51,6 +52,12 @@ class LinkEnd {
   /// All that was awaited from there came.
   [[nodiscard]] bool open() const noexcept {
     return (answered_ || !address_.gets_data) && (greeted_ || !address_.brings_data);
+  }
+
+  /// Buffers are laid out for frames of that length.
+  void lead_to(const wire::FrameTemplate& frame) noexcept {
+    require(frame.bytes() == address_.frame.bytes(), "a link's frames keep their length");
+    address_.frame = frame;
   }
 
   /// Of packets that go there.
@@ -97,7 +104,7 @@ class LinkEnd {
   }
 
  private:
-  const LinkAddress address_;
+  LinkAddress address_;
   transport::PacketNumbers numbers_;
   bool greeted_ = false;
   bool answered_ = false;

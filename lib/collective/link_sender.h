@@ -116,6 +116,9 @@ class LinkSender {
   /// The rank has all that it did not acknowledge, or nobody waits for it any more.
   void drop_all() noexcept;
   void forget_probes() noexcept { probes_wanted_ = 0; }
+  /// The way there has changed: whatever was sent last is sent there now, without waiting for the
+  /// timer, which has doubled while the old way led nowhere.
+  void probe_at_once() noexcept { probes_wanted_ = std::max(probes_wanted_, 1u); }
 
  private:
   /// The rank would refuse a chunk of an op that is further ahead than its descriptors are kept.

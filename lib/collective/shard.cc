@@ -159,6 +159,16 @@ void Shard::finish_if_done(Op& op) noexcept {
   events_.put({EventType::kOpDone, op_seq, record});
 }
 
+void Shard::lead_to(std::uint16_t rank, const wire::FrameTemplate& frame) noexcept {
+  for (const auto& link : links_) {
+    if (link->end.rank() != rank) continue;
+    link->end.lead_to(frame);
+    if (!live()) continue;
+    if (link->gets_data()) link->sender().probe_at_once();
+    if (link->brings_data()) link->receiver().transport().request_ack();
+  }
+}
+
 void Shard::abort(const AbortReason& reason, TimeNs now) noexcept {
   if (membership_.abort(reason, now)) drop_everything();
 }

@@ -86,6 +86,10 @@ class Shard {
   /// Earliest time at which poll() has something to do without a packet or a post; kNever if none.
   [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept;
 
+  /// The way to a rank has changed: packets that go there begin with `frame` from now on, those
+  /// that are sent again too. As long as the frame that it replaces.
+  void lead_to(std::uint16_t rank, const wire::FrameTemplate& frame) noexcept;
+
   /// Ends the group on this rank with an error and tells both neighbours.
   void abort(const AbortReason& reason, TimeNs now) noexcept;
   /// Nothing more will be posted: finish, say bye, close. Unfinished ops at that time abort.

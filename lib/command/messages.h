@@ -20,6 +20,7 @@
 #include "collective/shard.h"
 #include "ipc/command_queue.h"
 #include "reduce/ready_event.h"
+#include "wire/frame.h"
 
 namespace gradwire::command {
 
@@ -66,6 +67,8 @@ enum class RequestType : std::uint8_t {
   kLeaveGroup,    ///< every lane of the group: group_handle. Comes back from a lane when its shard
                   ///< is closed and forgotten (also after an abort: the control thread sends it in
                   ///< any case)
+  kMoveLink,      ///< one lane of the group: group_handle, rank, frame. Packets to that rank begin
+                  ///< with `frame` from now on; comes back with `taken`
   kSetFaults,     ///< every lane: port, faults
   kDrain,         ///< command lane only: no op is begun any more. Comes back when every op that was
                   ///< is answered
@@ -85,6 +88,9 @@ struct Request {
   AbortReason reason;
   std::uint16_t port = 0;  ///< index of the lane's port
   FaultSettings faults;
+  std::uint16_t rank = 0;
+  wire::FrameTemplate frame;
+  bool taken = false;  ///< the lane has the group, and did it
 };
 
 /// An op that waits for a member of this rank: the others have called it.

@@ -15,7 +15,9 @@ constexpr TimeNs kLinkLookIntervalNs = 20'000'000;
 
 DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& settings,
                              std::span<const StaticNeighbor> neighbors, GpuLanes* gpu)
-    : datapath_(datapath), plan_maker_(settings, datapath, gpu) {
+    : datapath_(datapath),
+      plan_maker_(settings, datapath, gpu),
+      watch_(datapath, plan_maker_, neighbors_) {
   for (std::uint16_t i = 0; i < datapath.ports().size(); ++i) {
     const port::Port& port = *datapath.ports()[i];
     addresses_.push_back({i, port.config().ip, static_cast<std::uint8_t>(port.config().prefix_bits),
@@ -25,6 +27,7 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
     config.ip = port.config().ip;
     config.prefix_bits = port.config().prefix_bits;
     config.vlan_id = port.config().vlan_id;
+    set_times(config, plan_maker_.timeouts());
     link_up_.push_back(port.link_up());
     port::Neighbors& added = neighbors_.emplace_back(config);
     for (const StaticNeighbor& neighbor : neighbors) {
@@ -37,20 +40,27 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
 
 void DatapathLanes::poll(TimeNs now) {
   now_ = now;
-  carry_frames();
   if (now >= next_link_look_) tend_links();
+  carry_frames();
+  watch_.poll(now);
 }
 
 void DatapathLanes::tend_links() {
+  const bool first = next_link_look_ == 0;
   next_link_look_ = now_ + kLinkLookIntervalNs;
   for (const std::string& text : datapath_.tend_links(now_)) spdlog::warn("{}", text);
   for (std::size_t i = 0; i < neighbors_.size(); ++i) {
     const port::Port& port = *datapath_.ports()[i];
     const bool up = port.link_up();
+    if (first && up) neighbors_[i].on_link_up(now_);
     if (up == link_up_[i]) continue;
     link_up_[i] = up;
     spdlog::info("port {}: the link is {}", port.config().device, up ? "up" : "down");
-    if (!up) neighbors_[i].forget_learnt();
+    if (up) {
+      if (!first) neighbors_[i].on_link_up(now_);
+    } else {
+      neighbors_[i].forget_learnt();
+    }
   }
 }
 
@@ -70,19 +80,53 @@ void DatapathLanes::carry_frames() {
       // Where there is no room the frame is lost, as it may be on the wire: ARP asks again.
       if (!datapath_.send_frame(port, out.view())) break;
     }
+    port::NeighborEvent event;
+    while (neighbors_[port].take_event(event)) tell(*datapath_.ports()[port], event);
   }
 }
 
-std::optional<wire::IpAddress> DatapathLanes::hop_to(std::uint16_t port,
-                                                     const wire::IpAddress& ip) const {
-  const port::PortConfig& config = datapath_.ports()[port]->config();
-  return port::next_hop(ip, config.ip, config.prefix_bits, config.routes);
+void DatapathLanes::tell(const port::Port& port, const port::NeighborEvent& event) const {
+  const std::string& device = port.config().device;
+  const std::string ip = wire::to_string(event.ip);
+  const std::string known = wire::to_string(event.known);
+  const std::string other = wire::to_string(event.other);
+  switch (event.type) {
+    case port::NeighborEvent::Type::kMoved:
+      spdlog::warn("port {}: {} does not answer at {} any more, and does at {}: packets go there",
+                   device, ip, known, other);
+      return;
+    case port::NeighborEvent::Type::kClaimed:
+      spdlog::warn(
+          "port {}: {} says that it has the address {}, which is {}: ignored. Two hosts "
+          "may have this address, or somebody forges ARP",
+          device, other, ip, known);
+      return;
+    case port::NeighborEvent::Type::kDuplicate:
+      spdlog::error(
+          "port {}: {} has this port's address {} too: give one of the two another "
+          "address, or groups will lose packets",
+          device, other, ip);
+      return;
+  }
+}
+
+bool DatapathLanes::next_notice(command::Notice& out) {
+  while (datapath_.receive(out)) {
+    if (!watch_.take(out)) return true;
+  }
+  return false;
+}
+
+std::optional<wire::MacAddress> DatapathLanes::mac_of(std::uint16_t port,
+                                                      const wire::IpAddress& ip) const {
+  const auto hop = hop_to(*datapath_.ports()[port], ip);
+  return hop ? neighbors_[port].lookup(*hop) : std::nullopt;
 }
 
 Resolution DatapathLanes::resolve(std::uint16_t port, const wire::IpAddress& ip) {
   Resolution out;
   port::Neighbors& neighbors = neighbors_.at(port);
-  const auto hop = hop_to(port, ip);
+  const auto hop = hop_to(*datapath_.ports()[port], ip);
   if (!hop) {
     const port::PortConfig& config = datapath_.ports()[port]->config();
     out.state = ResolveState::kFailed;
@@ -128,22 +172,12 @@ Result<command::GroupPlan*> DatapathLanes::create_plan(const PlanRequest& reques
     }
   }
   auto plan = plan_maker_.create(request);
-  if (!plan) return plan;
-  for (const auto* paths : {&request.downstream, &request.upstream}) {
-    for (const NeighbourPath& path : *paths) {
-      const auto hop = hop_to(path.port, path.remote_ip);
-      if (hop && neighbors_[path.port].hold(*hop)) {
-        held_.emplace(*plan, HeldNeighbor{path.port, *hop});
-      }
-    }
-  }
+  if (plan) watch_.add(*plan, request);
   return plan;
 }
 
 void DatapathLanes::destroy_plan(command::GroupPlan* plan) {
-  const auto [begin, end] = held_.equal_range(plan);
-  for (auto it = begin; it != end; ++it) neighbors_[it->second.port].release(it->second.ip);
-  held_.erase(begin, end);
+  watch_.remove(plan);
   plan_maker_.destroy(plan);
 }
 

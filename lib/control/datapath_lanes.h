@@ -4,11 +4,11 @@
 /// with real shards. The control thread owns it and calls poll() every round.
 #pragma once
 
-#include <map>
 #include <span>
 #include <vector>
 
 #include "control/lane_control.h"
+#include "control/link_watch.h"
 #include "control/plan_maker.h"
 #include "lane/datapath.h"
 #include "port/neighbors.h"
@@ -35,8 +35,10 @@ class DatapathLanes final : public LaneControl {
   [[nodiscard]] bool send(std::uint8_t lane, command::Request* request) override {
     return datapath_.send(lane, request);
   }
-  [[nodiscard]] bool next_notice(command::Notice& out) override { return datapath_.receive(out); }
+  [[nodiscard]] bool next_notice(command::Notice& out) override;
   [[nodiscard]] Resolution resolve(std::uint16_t port, const wire::IpAddress& ip) override;
+  [[nodiscard]] std::optional<wire::MacAddress> mac_of(std::uint16_t port,
+                                                       const wire::IpAddress& ip) const override;
   [[nodiscard]] Result<command::GroupPlan*> create_plan(const PlanRequest& request) override;
   void destroy_plan(command::GroupPlan* plan) override;
 
@@ -49,24 +51,16 @@ class DatapathLanes final : public LaneControl {
  private:
   void carry_frames();
   /// Full packets to it pass the kernel.
-  /// @return whom port sends frames for `ip` to; nothing if no route leads there.
-  [[nodiscard]] std::optional<wire::IpAddress> hop_to(std::uint16_t port,
-                                                      const wire::IpAddress& ip) const;
   [[nodiscard]] Result<void> check_path(const NeighbourPath& path,
                                         std::uint32_t payload_bytes) const;
   void tend_links();
-
-  /// One that a plan's group sends to.
-  struct HeldNeighbor {
-    std::uint16_t port = 0;
-    wire::IpAddress ip;
-  };
+  void tell(const port::Port& port, const port::NeighborEvent& event) const;
 
   lane::Datapath& datapath_;
   PlanMaker plan_maker_;
   std::vector<LocalAddress> addresses_;
   std::vector<port::Neighbors> neighbors_;  ///< by port
-  std::multimap<const command::GroupPlan*, HeldNeighbor> held_;
+  LinkWatch watch_;
   std::vector<bool> link_up_;  ///< by port, as seen last
   TimeNs next_link_look_ = 0;
   TimeNs now_ = 0;

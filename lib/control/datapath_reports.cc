@@ -64,6 +64,11 @@ std::vector<status::Port> DatapathReports::ports_status() const {
     entry.counters.tx_errors = counters.tx_errors;
     entry.counters.neighbors_evicted = neighbors.counters().evicted;
     entry.counters.arp_refused = neighbors.counters().refused;
+    entry.counters.neighbors_moved = neighbors.counters().moved;
+    entry.counters.neighbor_claims = neighbors.counters().claims;
+    entry.counters.neighbors_unanswered = neighbors.counters().unanswered;
+    entry.counters.duplicate_addresses = neighbors.counters().duplicates;
+    if (const auto& mac = neighbors.duplicate()) entry.duplicate_mac = wire::to_string(*mac);
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,6 +59,12 @@ class LaneControl {
   /// until it says more than kPending; it repeats ARP requests without end, the manager has the
   /// bound.
   [[nodiscard]] virtual Resolution resolve(std::uint16_t port, const wire::IpAddress& ip) = 0;
+
+  /// The MAC address that frames for `ip` go to now, if it is known.
+  [[nodiscard]] virtual std::optional<wire::MacAddress> mac_of(
+      std::uint16_t /*port*/, const wire::IpAddress& /*ip*/) const {
+    return std::nullopt;
+  }
 
   /// Makes a plan with `request.lanes` shards: frame templates, mempools, backends.
   /// The manager fills group_handle and member_clients.

@@ -209,6 +209,7 @@ void Manager::on_request_done(const command::Notice& notice, TimeNs now) {
     case command::RequestType::kResume:
     case command::RequestType::kAddGroup:
     case command::RequestType::kAbortGroup:
+    case command::RequestType::kMoveLink:  // LinkWatch's
     case command::RequestType::kSetFaults:
       return;  // what comes of them are notices of their own, or nothing
     case command::RequestType::kLeaveGroup:

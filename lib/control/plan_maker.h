@@ -39,6 +39,13 @@ class PlanMaker {
   [[nodiscard]] Result<command::GroupPlan*> create(const PlanRequest& request);
   /// No lane refers to the plan any more.
   void destroy(command::GroupPlan* plan) noexcept;
+  /// What packets of that lane begin with on the way to a neighbour whose MAC address is known.
+  [[nodiscard]] Result<wire::FrameTemplate> frames_to(const NeighbourPath& neighbour,
+                                                      std::uint8_t lane) const;
+  /// Of every group.
+  [[nodiscard]] const collective::ShardTimeouts& timeouts() const noexcept {
+    return settings_.shard.timeouts;
+  }
   /// Of all plans that were destroyed.
   [[nodiscard]] const std::vector<ReduceTotal>& totals() const noexcept { return totals_; }
   [[nodiscard]] const collective::ShardCounters& shard_totals(std::uint8_t lane) const noexcept {
@@ -48,8 +55,6 @@ class PlanMaker {
  private:
   [[nodiscard]] Result<command::ShardPlacement> place(const PlanRequest& request,
                                                       std::uint8_t lane);
-  [[nodiscard]] Result<wire::FrameTemplate> frames_to(const NeighbourPath& neighbour,
-                                                      std::uint8_t lane) const;
 
   PlanSettings settings_;
   [[nodiscard]] std::unique_ptr<reduce::Backend> make_backend(std::uint8_t lane) const;

@@ -19,7 +19,8 @@ std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 /// What a lane with nothing of the group published.
 const command::PublishedStatus kNothing{};
 
-std::optional<status::Neighbour> neighbour_status(std::span<const NeighbourPath> paths) {
+std::optional<status::Neighbour> neighbour_status(std::span<const NeighbourPath> paths,
+                                                  const LaneControl& lanes) {
   if (paths.empty()) return std::nullopt;
   status::Neighbour out;
   out.rank = paths.front().rank;
@@ -29,7 +30,9 @@ std::optional<status::Neighbour> neighbour_status(std::span<const NeighbourPath>
     entry.port = path.port;
     entry.local_ip = wire::to_string(path.local_ip);
     entry.remote_ip = wire::to_string(path.remote_ip);
-    if (path.remote_mac) entry.remote_mac = wire::to_string(*path.remote_mac);
+    // A neighbour may have moved since the group was formed.
+    const auto mac = lanes.mac_of(path.port, path.remote_ip);
+    if (mac || path.remote_mac) entry.remote_mac = wire::to_string(mac ? *mac : *path.remote_mac);
   }
   return out;
 }
@@ -230,8 +233,8 @@ status::Group Manager::group_status(const Group& group, const Published& publish
   out.lanes = group.agreement.lanes;
   out.payload_bytes = group.agreement.payload_bytes;
   out.table_digest = hex(group.digest);
-  out.downstream = neighbour_status(group.downstream);
-  out.upstream = neighbour_status(group.upstream);
+  out.downstream = neighbour_status(group.downstream, lanes_);
+  out.upstream = neighbour_status(group.upstream, lanes_);
   out.idle_networks = group.idle_networks;
   for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.agreement.lanes; ++lane) {
     const collective::ShardStatus& shard = published_of(published, group, lane).status;

@@ -135,7 +135,7 @@ bool Communicator::take_reports() noexcept {
 
 void Communicator::take_notices() noexcept {
   command::Notice notice;
-  while (datapath_->receive(notice)) {
+  while (control_->next_notice(notice)) {
     if (notice.type == command::NoticeType::kRequestDone) --requests_open_;
     if (notice.type == command::NoticeType::kGroupAborted && !reason_.is_set()) {
       reason_ = notice.reason;

@@ -39,6 +39,7 @@ bool ClientCommands::take(command::Request& request) noexcept {
       return true;
     case command::RequestType::kAddGroup:
     case command::RequestType::kAbortGroup:
+    case command::RequestType::kMoveLink:
     case command::RequestType::kSetFaults:
       break;  // the lane's own
   }

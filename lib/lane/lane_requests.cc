@@ -41,6 +41,13 @@ void Lane::handle(command::Request& request, TimeNs now) noexcept {
     case command::RequestType::kLeaveGroup:
       leave_group(request, now);
       return;
+    case command::RequestType::kMoveLink:
+      if (GroupSlot* slot = find_group(request.group_handle); slot != nullptr && !slot->closed) {
+        wake(*slot);
+        slot->shard->lead_to(request.rank, request.frame);
+        request.taken = true;
+      }
+      break;
     case command::RequestType::kSetFaults:
       if (request.port < ports_.size()) {
         LanePort& port = ports_[request.port];

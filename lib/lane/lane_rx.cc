@@ -10,7 +10,7 @@
 
 #include "base/profile.h"
 #include "lane/lane.h"
-#include "port/neighbors.h"
+#include "port/echo.h"
 #include "port/payload_split.h"
 
 namespace gradwire::lane {
@@ -31,18 +31,21 @@ bool same_mac(const wire::MacAddress& a, const wire::MacAddress& b) noexcept {
 
 bool is_multicast(const wire::MacAddress& mac) noexcept { return (mac[0] & 1) != 0; }
 
-/// `arp` has 28 bytes at least.
+/// Whether it asks for that address or answers it, or says that it is the sender's. `arp` has 28
+/// bytes at least.
 bool is_arp_for(const wire::IpAddress& ip, std::span<const std::byte> arp) noexcept {
+  constexpr std::size_t kSenderOffset = 14;
   constexpr std::size_t kTargetOffset = 24;
-  return std::memcmp(arp.data() + kTargetOffset, ip.bytes.data(), 4) == 0;
+  return std::memcmp(arp.data() + kTargetOffset, ip.bytes.data(), 4) == 0 ||
+         std::memcmp(arp.data() + kSenderOffset, ip.bytes.data(), 4) == 0;
 }
 
-/// Its IPv4 address, as four bytes.
-std::uint32_t arp_sender(std::span<const std::byte> arp) noexcept {
-  constexpr std::size_t kSenderOffset = 14;
-  std::uint32_t ip = 0;
-  std::memcpy(&ip, arp.data() + kSenderOffset, sizeof ip);
-  return ip;
+/// Its MAC and IPv4 address: whoever floods in another's name does not keep that one from being
+/// heard.
+std::span<const std::byte> arp_sender(std::span<const std::byte> arp) noexcept {
+  constexpr std::size_t kSenderOffset = 8;
+  constexpr std::size_t kSenderBytes = 10;
+  return arp.subspan(kSenderOffset, kSenderBytes);
 }
 
 }  // namespace

@@ -179,6 +179,16 @@ void add_port(Families& out, const status::Port& port) {
   errors("rx_errors", port.counters.rx_errors);
   errors("rx_no_mbuf", port.counters.rx_no_mbuf);
   errors("tx_errors", port.counters.tx_errors);
+  constexpr const char* kEvents =
+      "Neighbors of the port that moved, frames that claim a known neighbor's address (ignored), "
+      "questions in vain, and frames of others that have the port's own address.";
+  const auto neighbors = [&](const char* event, std::uint64_t value) {
+    out.counter("gradwire_neighbor_events_total", kEvents, {name, {"event", event}}, value);
+  };
+  neighbors("moved", port.counters.neighbors_moved);
+  neighbors("claim", port.counters.neighbor_claims);
+  neighbors("unanswered", port.counters.neighbors_unanswered);
+  neighbors("duplicate_address", port.counters.duplicate_addresses);
 }
 
 /// Whoever can reach the metrics reads them, so no group has its true id in them.

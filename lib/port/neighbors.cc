@@ -4,41 +4,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace gradwire::port {
 
 namespace {
 
-constexpr std::uint16_t kEtherTypeArp = 0x0806;
-constexpr std::uint16_t kEtherTypeVlan = 0x8100;
-constexpr std::uint16_t kArpRequest = 1;
-constexpr std::uint16_t kArpReply = 2;
-constexpr std::size_t kArpBytes = 28;
-constexpr std::size_t kMinFrameBytes = 60;  // Ethernet's smallest, CRC not counted
 // Further answers are dropped while this many wait, as in a flood of requests.
 constexpr std::size_t kMaxOutgoing = 256;
+constexpr std::size_t kMaxEvents = 64;
+constexpr TimeNs kEventIntervalNs = 10'000'000'000;  // of claims for one neighbour, of duplicates
+constexpr TimeNs kMaxRestNs = 60'000'000'000;
+constexpr std::uint32_t kOwnProbes = 3;  // RFC 5227's PROBE_NUM
 
-std::uint16_t load16(const std::byte* p) noexcept {
-  return static_cast<std::uint16_t>(std::to_integer<unsigned>(p[0]) << 8 |
-                                    std::to_integer<unsigned>(p[1]));
-}
-
-void store16(std::byte* p, std::uint16_t value) noexcept {
-  p[0] = static_cast<std::byte>(value >> 8);
-  p[1] = static_cast<std::byte>(value & 0xff);
-}
-
-bool is_group(const wire::MacAddress& mac) noexcept { return (mac[0] & 1) != 0; }
-
-bool is_unicast(const wire::MacAddress& mac) noexcept {
-  return !is_group(mac) && mac != wire::MacAddress{};
-}
-
-/// Whether a host may send from that IPv4 address (RFC 1122 section 3.2.1.3): no host has an
-/// address in 0/8 or 127/8, or a multicast, reserved or broadcast address.
-bool is_host(const wire::IpAddress& ip) noexcept {
-  return ip.bytes[0] != 0 && ip.bytes[0] != 127 && ip.bytes[0] < 224;
+bool is_any(const wire::IpAddress& ip) noexcept {
+  return std::all_of(ip.bytes.begin(), ip.bytes.end(), [](std::uint8_t byte) { return byte == 0; });
 }
 
 }  // namespace
@@ -47,7 +26,7 @@ void Neighbors::add_static(const wire::IpAddress& ip, const wire::MacAddress& ma
   Entry& entry = entries_[ip];
   entry = Entry{};
   entry.state = NeighborState::kReachable;
-  entry.is_static = true;
+  entry.is_static = entry.known = true;
   entry.mac = mac;
 }
 
@@ -77,9 +56,11 @@ Result<void> Neighbors::resolve(const wire::IpAddress& ip, TimeNs now) {
   Entry& entry = found->second;
   entry.asked_ns = now;
   if (entry.state == NeighborState::kUnknown || entry.state == NeighborState::kFailed) {
-    entry.state = NeighborState::kResolving;
+    entry.state = NeighborState::kIncomplete;
     entry.attempts = 0;
     ask(ip, entry, now);
+  } else if (entry.state == NeighborState::kStale && entry.holds == 0) {
+    probe(ip, entry, 1, now);
   }
   return {};
 }
@@ -88,9 +69,7 @@ bool Neighbors::make_room(TimeNs now) {
   if (entries_.size() < config_.max_entries) return true;
   auto oldest = entries_.end();
   const auto goes_first = [](const Entry& a, const Entry& b) {
-    const bool a_lives = a.state == NeighborState::kReachable;
-    const bool b_lives = b.state == NeighborState::kReachable;
-    return a_lives != b_lives ? b_lives : a.asked_ns < b.asked_ns;
+    return a.known != b.known ? b.known : a.asked_ns < b.asked_ns;
   };
   for (auto it = entries_.begin(); it != entries_.end(); ++it) {
     const Entry& entry = it->second;
@@ -106,7 +85,13 @@ bool Neighbors::make_room(TimeNs now) {
 bool Neighbors::hold(const wire::IpAddress& ip) noexcept {
   const auto found = entries_.find(ip);
   if (found == entries_.end()) return false;
-  ++found->second.holds;
+  Entry& entry = found->second;
+  ++entry.holds;
+  if (!entry.is_static && entry.state == NeighborState::kReachable) {
+    entry.next_ns = std::min(entry.next_ns, entry.confirmed_ns + config_.reachable_ns);
+  } else if (entry.state == NeighborState::kStale) {
+    entry.next_ns = 0;
+  }
   return true;
 }
 
@@ -122,51 +107,80 @@ NeighborState Neighbors::state(const wire::IpAddress& ip) const noexcept {
 
 std::optional<wire::MacAddress> Neighbors::lookup(const wire::IpAddress& ip) const noexcept {
   const auto found = entries_.find(ip);
-  if (found == entries_.end() || found->second.state != NeighborState::kReachable) {
-    return std::nullopt;
-  }
-  return found->second.mac;
+  if (found == entries_.end() || !found->second.known) return std::nullopt;
+  const Entry& entry = found->second;
+  if (entry.state != NeighborState::kReachable && entry.holds == 0) return std::nullopt;
+  return entry.mac;
 }
 
+Neighbors::Entry* Neighbors::learnable(const wire::IpAddress& ip) noexcept {
+  const auto found = entries_.find(ip);
+  return found == entries_.end() || found->second.is_static ? nullptr : &found->second;
+}
+
+void Neighbors::reach(Entry& entry, TimeNs now) noexcept {
+  entry.state = NeighborState::kReachable;
+  entry.known = true;
+  entry.answered = false;
+  entry.candidate.reset();
+  entry.attempts = 0;
+  entry.rest_ns = 0;
+  entry.confirmed_ns = now;
+  entry.next_ns = now + (entry.holds > 0 ? config_.reachable_ns : config_.idle_reachable_ns);
+}
+
+void Neighbors::confirm(const wire::IpAddress& ip, TimeNs now) noexcept {
+  Entry* entry = learnable(ip);
+  if (entry == nullptr || !entry->known) return;
+  reach(*entry, now);
+  entry->suspected = false;
+  entry->unproven = 0;
+  entry->suspect_from_ns = now;
+}
+
+void Neighbors::suspect(const wire::IpAddress& ip, TimeNs now) {
+  Entry* entry = learnable(ip);
+  if (entry == nullptr || !entry->known || now < entry->suspect_from_ns) return;
+  if (entry->state == NeighborState::kProbe && entry->suspected) return;
+  entry->suspected = true;
+  probe(ip, *entry, entry->unproven == 0 ? 1 : 0, now);
+}
+
+void Neighbors::send(const NeighborFrame& frame) {
+  if (outgoing_.size() < kMaxOutgoing) outgoing_.push_back(frame);
+}
+
+void Neighbors::note(const NeighborEvent& event) {
+  if (events_.size() < kMaxEvents) events_.push_back(event);
+}
+
+void Neighbors::probe(const wire::IpAddress& ip, Entry& entry, std::uint32_t unicast, TimeNs now) {
+  entry.state = NeighborState::kProbe;
+  entry.answered = false;
+  entry.candidate.reset();
+  entry.attempts = 0;
+  entry.unicast = unicast;
+  ask(ip, entry, now);
+}
+
+/// A neighbour that is known is asked under its address first, so that a quiet network stays quiet
+/// (RFC 1122 section 2.3.2.1).
 void Neighbors::ask(const wire::IpAddress& ip, Entry& entry, TimeNs now) {
+  const bool probes = entry.state == NeighborState::kProbe;
+  const bool alone = probes && entry.attempts < entry.unicast;
   ++entry.attempts;
-  entry.next_ns = now + config_.retry_ns;
-  // A renewal goes to the known MAC address first instead of to everybody (RFC 1122 2.3.2.1).
-  const bool renewal = entry.state == NeighborState::kReachable;
-  send_arp(kArpRequest, renewal ? entry.mac : wire::kBroadcastMac, wire::MacAddress{}, ip);
-}
-
-void Neighbors::send_arp(std::uint16_t operation, const wire::MacAddress& destination,
-                         const wire::MacAddress& target_mac, const wire::IpAddress& target_ip) {
-  if (outgoing_.size() >= kMaxOutgoing) return;
-  NeighborFrame& frame = outgoing_.emplace_back();
-  std::byte* p = frame.bytes.data();
-  std::memcpy(p, destination.data(), 6);
-  std::memcpy(p + 6, config_.mac.data(), 6);
-  p += 12;
-  if (config_.vlan_id) {
-    store16(p, kEtherTypeVlan);
-    store16(p + 2, *config_.vlan_id);
-    p += 4;
-  }
-  store16(p, kEtherTypeArp);
-  p += 2;
-  store16(p, 1);           // Ethernet
-  store16(p + 2, 0x0800);  // IPv4
-  p[4] = std::byte{6};
-  p[5] = std::byte{4};
-  store16(p + 6, operation);
-  std::memcpy(p + 8, config_.mac.data(), 6);
-  std::memcpy(p + 14, config_.ip.bytes.data(), 4);
-  std::memcpy(p + 18, target_mac.data(), 6);
-  std::memcpy(p + 24, target_ip.bytes.data(), 4);
-  const auto used = static_cast<std::size_t>(p + kArpBytes - frame.bytes.data());
-  frame.size = std::max(used, kMinFrameBytes);
+  entry.next_ns = now + (probes ? config_.probe_ns : config_.retry_ns);
+  send(make_question(self(), ip, alone ? std::optional(entry.mac) : std::nullopt));
 }
 
 void Neighbors::forget_learnt() noexcept {
   for (auto& [ip, entry] : entries_) {
     if (entry.is_static) continue;
+    if (entry.holds > 0 && entry.known) {
+      entry.state = NeighborState::kStale;
+      entry.next_ns = kNever;
+      continue;
+    }
     Entry forgotten;
     forgotten.holds = entry.holds;
     forgotten.asked_ns = entry.asked_ns;
@@ -174,83 +188,169 @@ void Neighbors::forget_learnt() noexcept {
   }
 }
 
+void Neighbors::on_link_up(TimeNs now) {
+  own_probes_left_ = kOwnProbes;
+  next_own_probe_ns_ = now;
+  for (auto& [ip, entry] : entries_) {
+    if (entry.is_static || entry.holds == 0 || !entry.known) continue;
+    if (entry.state != NeighborState::kStale) continue;
+    entry.suspected = true;
+    probe(ip, entry, 1, now);
+  }
+}
+
 void Neighbors::on_frame(std::span<const std::byte> frame, TimeNs now) {
   wire::FrameView view;
   if (wire::parse_frame(frame, view) != wire::Drop::kNone) return;
-  if (view.kind != wire::FrameKind::kArp || view.vlan_id != config_.vlan_id) return;
-  if (view.payload.size() < kArpBytes) return;
-  const std::byte* p = view.payload.data();
-  if (load16(p) != 1 || load16(p + 2) != 0x0800 || p[4] != std::byte{6} || p[5] != std::byte{4}) {
-    return;
+  if (view.vlan_id != config_.vlan_id) return;
+  NeighborMessage message;
+  const MessageVerdict verdict = read_message(view, message);
+  if (verdict == MessageVerdict::kNone) return;
+  const bool says_it_is_us = message.sender_ip == config_.ip;
+  if (says_it_is_us && verdict == MessageVerdict::kGood && message.sender_mac != config_.mac) {
+    on_duplicate(message.sender_mac, now);
   }
-  const std::uint16_t operation = load16(p + 6);
-  if (operation != kArpRequest && operation != kArpReply) return;
-  wire::MacAddress sender_mac{};
-  std::memcpy(sender_mac.data(), p + 8, 6);
-  wire::IpAddress sender_ip{.family = 4};
-  std::memcpy(sender_ip.bytes.data(), p + 14, 4);
-  wire::IpAddress target_ip{.family = 4};
-  std::memcpy(target_ip.bytes.data(), p + 24, 4);
-  if (target_ip != config_.ip || sender_ip == config_.ip) return;
-  // A host's MAC address is no group address (RFC 1812 section 3.3.2), and a reply must be
-  // addressed to us.
-  if (!is_unicast(sender_mac) || !is_unicast(view.source_mac) ||
-      (operation == kArpReply && !is_unicast(view.destination_mac))) {
+  if (says_it_is_us || message.target_ip != config_.ip) return;
+  if (verdict == MessageVerdict::kRefused) {
     ++counters_.refused;
     return;
   }
+  // Who has no address yet looks whether this one is free: it will be a duplicate if it takes it.
+  if (message.is_question && is_any(message.sender_ip) && message.sender_mac != config_.mac) {
+    on_duplicate(message.sender_mac, now);
+  }
 
-  // Only requested addresses are learnt, so strangers cannot fill the table.
-  const auto found = entries_.find(sender_ip);
+  // Only addresses that were asked for are learnt, and only from answers: strangers cannot fill the
+  // table, and whoever asks may say what it likes of itself.
+  const auto found = entries_.find(message.sender_ip);
   if (found != entries_.end() && !found->second.is_static) {
     Entry& entry = found->second;
-    entry.state = NeighborState::kReachable;
-    entry.mac = sender_mac;
-    entry.attempts = 0;
-    entry.next_ns = kNever;
-    entry.expires_ns = now + config_.lifetime_ns;
+    if (!message.is_question) {
+      on_answer(found->first, entry, message.sender_mac, now);
+    } else if (entry.known && entry.mac != message.sender_mac) {
+      on_claim(found->first, entry, message.sender_mac, now);
+    }
   }
   ReplyLimit& limit = found == entries_.end() ? strangers_ : neighbors_;
-  if (operation == kArpRequest && limit.allow(now)) {
-    send_arp(kArpReply, sender_mac, sender_mac, sender_ip);
+  if (message.is_question && limit.allow(now)) send(make_answer(self(), message));
+}
+
+void Neighbors::on_answer(const wire::IpAddress& ip, Entry& entry, const wire::MacAddress& mac,
+                          TimeNs now) {
+  const bool probes = entry.state == NeighborState::kProbe;
+  const bool asked_all = probes && entry.attempts > entry.unicast;
+  if (entry.known && entry.mac != mac && entry.state != NeighborState::kFailed) {
+    if (!asked_all) return on_claim(ip, entry, mac, now);
+    // Perhaps its own answers were lost, or drown in a flood of others.
+    if (entry.holds > 0 && !entry.suspected) {
+      if (!entry.candidate) entry.candidate = mac;
+      return;
+    }
+    return move(ip, entry, mac, now);
+  } else if (entry.known && !probes && entry.state != NeighborState::kFailed) {
+    return;  // nobody asked
+  } else if (asked_all && entry.unproven > 0) {
+    // It answered before, and its packets came to nothing: another one's answer goes before.
+    entry.answered = true;
+    return;
   }
+  if (entry.state == NeighborState::kUnknown) return;
+  entry.mac = mac;
+  prove(entry, now);
+}
+
+void Neighbors::move(const wire::IpAddress& ip, Entry& entry, const wire::MacAddress& mac,
+                     TimeNs now) {
+  note({NeighborEvent::Type::kMoved, ip, entry.mac, mac});
+  ++counters_.moved;
+  entry.mac = mac;
+  prove(entry, now);
+}
+
+/// What a suspected neighbour answers proves little: its packets may still come to nothing.
+void Neighbors::prove(Entry& entry, TimeNs now) noexcept {
+  if (entry.suspected) {
+    entry.suspect_from_ns = now + (config_.probe_ns << std::min(entry.unproven, 4u));
+    ++entry.unproven;
+  }
+  reach(entry, now);
+}
+
+void Neighbors::on_claim(const wire::IpAddress& ip, Entry& entry, const wire::MacAddress& mac,
+                         TimeNs now) {
+  ++counters_.claims;
+  if (now >= entry.next_claim_ns) {
+    entry.next_claim_ns = now + kEventIntervalNs;
+    note({NeighborEvent::Type::kClaimed, ip, entry.mac, mac});
+  }
+  // Nobody's packets go there: whoever wants it next asks first.
+  if (entry.holds == 0 && entry.state == NeighborState::kReachable) {
+    entry.state = NeighborState::kStale;
+    entry.next_ns = kNever;
+  }
+}
+
+void Neighbors::on_duplicate(const wire::MacAddress& mac, TimeNs now) {
+  ++counters_.duplicates;
+  duplicate_ = mac;
+  if (now < next_duplicate_ns_) return;
+  next_duplicate_ns_ = now + kEventIntervalNs;
+  note({NeighborEvent::Type::kDuplicate, config_.ip, config_.mac, mac});
 }
 
 void Neighbors::poll(TimeNs now) {
+  if (now >= next_own_probe_ns_) {
+    send(make_probe(self()));
+    next_own_probe_ns_ = --own_probes_left_ > 0 ? now + config_.retry_ns : kNever;
+  }
   for (auto& [ip, entry] : entries_) {
-    if (entry.is_static) continue;
-    if (entry.state == NeighborState::kReachable && entry.next_ns == kNever &&
-        now >= entry.expires_ns - config_.lifetime_ns / 4) {
-      entry.attempts = 0;
-      ask(ip, entry, now);
-      continue;
-    }
-    const bool waits = entry.state == NeighborState::kResolving ||
-                       (entry.state == NeighborState::kReachable && entry.next_ns != kNever);
-    if (!waits || now < entry.next_ns) continue;
-    const bool expired = entry.state == NeighborState::kReachable && now >= entry.expires_ns;
-    if (entry.attempts >= config_.attempts || expired) {
-      if (entry.state == NeighborState::kReachable && !expired) {
-        entry.next_ns = entry.expires_ns;
-        continue;
-      }
-      entry.state = NeighborState::kFailed;
-      entry.next_ns = kNever;
-      continue;
-    }
-    ask(ip, entry, now);
+    if (now >= entry.next_ns) on_timer(ip, entry, now);
   }
 }
 
+void Neighbors::on_timer(const wire::IpAddress& ip, Entry& entry, TimeNs now) {
+  switch (entry.state) {
+    case NeighborState::kReachable:
+      entry.state = entry.holds > 0 ? NeighborState::kDelay : NeighborState::kStale;
+      entry.next_ns = entry.holds > 0 ? now + config_.delay_ns : kNever;
+      return;
+    case NeighborState::kStale:
+    case NeighborState::kDelay:
+      if (entry.holds > 0) return probe(ip, entry, config_.unicast_probes, now);
+      entry.state = NeighborState::kStale;
+      entry.next_ns = kNever;
+      return;
+    case NeighborState::kIncomplete:
+      return entry.attempts < config_.attempts ? ask(ip, entry, now) : give_up(entry, now);
+    case NeighborState::kProbe:
+      if (entry.answered) return prove(entry, now);
+      if (entry.candidate) return move(ip, entry, *entry.candidate, now);
+      return entry.attempts < entry.unicast + config_.attempts ? ask(ip, entry, now)
+                                                               : give_up(entry, now);
+    case NeighborState::kUnknown:
+    case NeighborState::kFailed:
+      entry.next_ns = kNever;
+  }
+}
+
+/// A neighbour that groups use is kept: it may take packets though it does not answer questions.
+void Neighbors::give_up(Entry& entry, TimeNs now) {
+  if (entry.known) ++counters_.unanswered;
+  if (entry.known && entry.holds > 0) {
+    entry.rest_ns = std::clamp(2 * entry.rest_ns, config_.rest_ns, kMaxRestNs);
+    entry.state = NeighborState::kStale;
+    entry.next_ns = now + entry.rest_ns;
+    entry.suspect_from_ns = entry.next_ns;
+    return;
+  }
+  entry.state = NeighborState::kFailed;
+  entry.next_ns = kNever;
+}
+
 TimeNs Neighbors::deadline() const noexcept {
-  TimeNs earliest = kNever;
+  TimeNs earliest = next_own_probe_ns_;
   for (const auto& [ip, entry] : entries_) {
-    if (entry.is_static) continue;
-    if (entry.state == NeighborState::kReachable && entry.next_ns == kNever) {
-      earliest = std::min(earliest, entry.expires_ns - config_.lifetime_ns / 4);
-    } else {
-      earliest = std::min(earliest, entry.next_ns);
-    }
+    if (!entry.is_static) earliest = std::min(earliest, entry.next_ns);
   }
   return earliest;
 }
@@ -262,36 +362,10 @@ bool Neighbors::take_frame(NeighborFrame& out) {
   return true;
 }
 
-bool answer_echo(std::span<std::byte> frame, const wire::FrameView& view) noexcept {
-  constexpr std::size_t kIcmpBytes = 8;
-  if (view.kind != wire::FrameKind::kIcmpEcho || view.payload.size() < kIcmpBytes) return false;
-  if (view.ip_offset + wire::kIpv4Bytes > frame.size()) return false;
-  if (is_group(view.source_mac) || !is_host(view.source_ip) ||
-      view.source_ip == view.destination_ip) {
-    return false;
-  }
-  const auto icmp_offset = static_cast<std::size_t>(view.payload.data() - frame.data());
-  if (icmp_offset + view.payload.size() > frame.size()) return false;
-
-  std::uint32_t sum = 0;
-  for (std::size_t i = 0; i + 1 < view.payload.size(); i += 2) sum += load16(&view.payload[i]);
-  if (view.payload.size() % 2 != 0) sum += std::to_integer<std::uint32_t>(view.payload.back()) << 8;
-  while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
-  if (sum != 0xffff) return false;
-
-  std::byte* ethernet = frame.data();
-  std::memcpy(ethernet, view.source_mac.data(), 6);
-  std::memcpy(ethernet + 6, view.destination_mac.data(), 6);
-  std::byte* ip = frame.data() + view.ip_offset;
-  // Swapping the addresses does not change the checksum.
-  std::memcpy(ip + 12, view.destination_ip.bytes.data(), 4);
-  std::memcpy(ip + 16, view.source_ip.bytes.data(), 4);
-  std::byte* icmp = frame.data() + icmp_offset;
-  icmp[0] = std::byte{0};
-  // The type changed from 8 to 0, so the checksum grows by 0x0800 in one's complement.
-  std::uint32_t checksum = load16(icmp + 2) + 0x0800u;
-  checksum = (checksum & 0xffff) + (checksum >> 16);
-  store16(icmp + 2, static_cast<std::uint16_t>(checksum));
+bool Neighbors::take_event(NeighborEvent& out) {
+  if (events_.empty()) return false;
+  out = events_.front();
+  events_.pop_front();
   return true;
 }
 

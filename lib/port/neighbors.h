@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Resolves IP addresses of a port's network to MAC addresses by ARP (RFC 826) with retries and
-/// timeouts, or by static entries, and answers ARP and ICMP echo requests. Sans-IO: the control
-/// thread passes received frames and time in, and takes out frames to send. One object per port;
-/// the control thread owns it; it allocates when an address is first requested.
+/// Which MAC address a neighbour has: asked for by ARP (RFC 826) or given by static entries, and
+/// kept with the states of RFC 4861 section 7.3.2. Answers what others ask. Sans-IO: the control
+/// thread passes received frames and time in, and takes out frames to send. One object for each
+/// address of a port; the control thread owns it; it allocates when an address is first requested.
+///
+/// A MAC address that is known is replaced in one case only: the neighbour was asked under it and
+/// did not answer, then everybody was asked, and another one answered. Whatever else says that the
+/// neighbour is elsewhere is counted and ignored. So nobody can take a living neighbour's place,
+/// and a router that comes back with another MAC address is found.
+///
+/// RFC 4861's times are made for hosts that may wait for half a minute. A group aborts after its
+/// silence limit, so neighbours that groups use have shorter ones, which the owner derives from
+/// that limit.
 ///
 /// The table is bounded, but clients choose the addresses. So a full table evicts entries that no
 /// group uses or waits for: first those without an answer, then the others, in both cases the one
 /// that was requested longest ago.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -20,6 +28,7 @@
 
 #include "base/result.h"
 #include "base/types.h"
+#include "port/neighbor_message.h"
 #include "port/reply_limit.h"
 #include "wire/frame.h"
 
@@ -30,32 +39,51 @@ struct NeighborsConfig {
   wire::IpAddress ip;
   int prefix_bits = 24;
   std::optional<std::uint16_t> vlan_id;
-  TimeNs retry_ns = 200'000'000;        ///< between two requests for one address
-  std::uint32_t attempts = 10;          ///< requests without an answer before the address counts as
-                                        ///< failed
-  TimeNs lifetime_ns = 60'000'000'000;  ///< of an answer; it is requested again before that
+  // An address that is not known yet.
+  TimeNs retry_ns = 200'000'000;  ///< between two questions
+  std::uint32_t attempts = 10;    ///< questions to everybody without an answer, then it failed
+  // A neighbour that is known.
+  TimeNs idle_reachable_ns = 30'000'000'000;  ///< how long an answer holds if no group uses it
+  TimeNs reachable_ns = 30'000'000'000;       ///< an answer or confirm(), if a group does
+  TimeNs delay_ns = 5'000'000'000;            ///< from then on confirm() is waited for so long
+  TimeNs probe_ns = 1'000'000'000;            ///< between two questions after that
+  std::uint32_t unicast_probes = 3;           ///< of those, to the neighbour alone
+  TimeNs rest_ns = 1'000'000'000;  ///< after all of them; doubled each time, up to a minute
   std::size_t max_entries = 1024;
   /// Whoever waits for an address repeats resolve() well within this time.
   TimeNs wanted_ns = 1'000'000'000;
 };
 
 struct NeighborCounters {
-  std::uint64_t evicted = 0;  ///< evicted because the table was full
-  std::uint64_t refused = 0;  ///< ARP from a group address, or a reply to one
+  std::uint64_t evicted = 0;     ///< because the table was full
+  std::uint64_t refused = 0;     ///< from a group address, or an answer to one
+  std::uint64_t moved = 0;       ///< neighbours that were found at another MAC address
+  std::uint64_t claims = 0;      ///< said another MAC address of a known neighbour, and was ignored
+  std::uint64_t unanswered = 0;  ///< times that all questions about a known neighbour were in vain
+  std::uint64_t duplicates = 0;  ///< frames of others that have the port's own address
 };
 
 enum class NeighborState : std::uint8_t {
-  kUnknown,    ///< never requested
-  kResolving,  ///< requested, no answer yet
+  kUnknown,     ///< never requested
+  kIncomplete,  ///< requested, no answer yet
   kReachable,
+  kStale,   ///< known, and not confirmed for long
+  kDelay,   ///< the same, and a group uses it: its transport may confirm it
+  kProbe,   ///< the same, and it is asked
   kFailed,  ///< no answer came; resolve() tries again
 };
 
-/// A frame to send: ARP needs no more than 64 bytes.
-struct NeighborFrame {
-  std::array<std::byte, 64> bytes{};
-  std::size_t size = 0;
-  [[nodiscard]] std::span<const std::byte> view() const noexcept { return {bytes.data(), size}; }
+/// What an operator should hear of.
+struct NeighborEvent {
+  enum class Type : std::uint8_t {
+    kMoved,      ///< `ip`, from `known` to `other`
+    kClaimed,    ///< `other` says that it is `ip`, which is `known`: ignored
+    kDuplicate,  ///< `other` has the port's own address too
+  };
+  Type type = Type::kMoved;
+  wire::IpAddress ip;
+  wire::MacAddress known{};
+  wire::MacAddress other{};
 };
 
 class Neighbors {
@@ -73,36 +101,59 @@ class Neighbors {
   [[nodiscard]] bool hold(const wire::IpAddress& ip) noexcept;
   void release(const wire::IpAddress& ip) noexcept;
   [[nodiscard]] NeighborState state(const wire::IpAddress& ip) const noexcept;
-  /// @return the MAC address if state() is kReachable.
+  /// @return the MAC address if it is known; one that no group uses must be kReachable, too.
   [[nodiscard]] std::optional<wire::MacAddress> lookup(const wire::IpAddress& ip) const noexcept;
 
-  /// Call it after the link was down: the other end may now be a different host.
-  void forget_learnt() noexcept;
+  /// A group's packets that went by it were acknowledged (RFC 4861 section 7.3.1).
+  void confirm(const wire::IpAddress& ip, TimeNs now) noexcept;
+  /// Nothing comes back from where it leads to. It is asked, first under its known address; if it
+  /// answers and the silence lasts, everybody is asked, and another answer goes before its own.
+  void suspect(const wire::IpAddress& ip, TimeNs now);
 
-  /// Handles a frame received on the port: learns from ARP and answers it, ignores other frames.
-  /// Answers to strangers are limited by a ReplyLimit, and answers to resolved or requested
-  /// neighbours by another one, so that a flood of strangers does not keep neighbours from their
-  /// answers.
+  /// The link went down: the other end may now be a different host.
+  void forget_learnt() noexcept;
+  /// The link came up, at the start too: asks whether somebody else has the port's address, and
+  /// asks again for the neighbours that groups use.
+  void on_link_up(TimeNs now);
+
+  /// Handles a frame received on the port: learns from answers, answers questions, ignores other
+  /// frames. Answers to strangers are limited by a ReplyLimit, and answers to neighbours by another
+  /// one, so that a flood of strangers does not keep neighbours from their answers.
   void on_frame(std::span<const std::byte> frame, TimeNs now);
   /// Repeats requests and gives up on them; call it at deadline() or later.
   void poll(TimeNs now);
   [[nodiscard]] TimeNs deadline() const noexcept;
   /// @return whether there was a frame to send.
   [[nodiscard]] bool take_frame(NeighborFrame& out);
+  /// @return whether there was an event. Of claims and duplicates not every one makes an event: see
+  /// the counters.
+  [[nodiscard]] bool take_event(NeighborEvent& out);
 
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
   [[nodiscard]] const NeighborCounters& counters() const noexcept { return counters_; }
+  /// Who has the port's own address too, as heard last.
+  [[nodiscard]] const std::optional<wire::MacAddress>& duplicate() const noexcept {
+    return duplicate_;
+  }
 
  private:
   struct Entry {
     NeighborState state = NeighborState::kUnknown;
     bool is_static = false;
-    std::uint32_t attempts = 0;
-    std::uint32_t holds = 0;  ///< groups that use it
-    TimeNs asked_ns = 0;      ///< when resolve() last asked for it
-    /// When the next request is due, or when the last one counts as failed.
-    TimeNs next_ns = kNever;
-    TimeNs expires_ns = kNever;
+    bool known = false;      ///< `mac` was learnt
+    bool suspected = false;  ///< by suspect(), since the last confirm()
+    bool answered = false;   ///< kProbe: under its known address, and others may answer too
+    std::optional<wire::MacAddress> candidate;  ///< kProbe: the first other one that answered
+    std::uint32_t attempts = 0;                 ///< questions without an answer
+    std::uint32_t unicast = 0;                  ///< kProbe: so many of them go to the known address
+    std::uint32_t unproven = 0;                 ///< answers since it is suspected
+    std::uint32_t holds = 0;                    ///< groups that use it
+    TimeNs asked_ns = 0;                        ///< by resolve(), last
+    TimeNs next_ns = kNever;                    ///< when poll() has something to do
+    TimeNs confirmed_ns = 0;                    ///< by an answer, or by confirm()
+    TimeNs suspect_from_ns = 0;                 ///< suspect() is not believed before
+    TimeNs rest_ns = 0;        ///< the last rest; 0 = none since confirm() or an answer
+    TimeNs next_claim_ns = 0;  ///< the next claim that makes an event
     wire::MacAddress mac{};
   };
   struct IpOrder {
@@ -111,24 +162,36 @@ class Neighbors {
     }
   };
 
-  void send_arp(std::uint16_t operation, const wire::MacAddress& destination,
-                const wire::MacAddress& target_mac, const wire::IpAddress& target_ip);
+  [[nodiscard]] NeighborSender self() const noexcept {
+    return {config_.mac, config_.ip, config_.vlan_id};
+  }
+  [[nodiscard]] Entry* learnable(const wire::IpAddress& ip) noexcept;
+  void send(const NeighborFrame& frame);
+  void note(const NeighborEvent& event);
   void ask(const wire::IpAddress& ip, Entry& entry, TimeNs now);
+  void probe(const wire::IpAddress& ip, Entry& entry, std::uint32_t unicast, TimeNs now);
+  void reach(Entry& entry, TimeNs now) noexcept;
+  void on_answer(const wire::IpAddress& ip, Entry& entry, const wire::MacAddress& mac, TimeNs now);
+  void move(const wire::IpAddress& ip, Entry& entry, const wire::MacAddress& mac, TimeNs now);
+  void prove(Entry& entry, TimeNs now) noexcept;
+  void on_claim(const wire::IpAddress& ip, Entry& entry, const wire::MacAddress& mac, TimeNs now);
+  void on_duplicate(const wire::MacAddress& mac, TimeNs now);
+  void on_timer(const wire::IpAddress& ip, Entry& entry, TimeNs now);
+  void give_up(Entry& entry, TimeNs now);
   /// @return whether there is room for one more.
   bool make_room(TimeNs now);
 
   NeighborsConfig config_;
   std::map<wire::IpAddress, Entry, IpOrder> entries_;
   std::deque<NeighborFrame> outgoing_;
+  std::deque<NeighborEvent> events_;
   ReplyLimit strangers_;
   ReplyLimit neighbors_;
   NeighborCounters counters_;
+  std::uint32_t own_probes_left_ = 0;
+  TimeNs next_own_probe_ns_ = kNever;
+  std::optional<wire::MacAddress> duplicate_;
+  TimeNs next_duplicate_ns_ = 0;  ///< the next that makes an event
 };
-
-/// Turns an ICMP echo request (RFC 792) into its reply, in place. `frame` starts with the Ethernet
-/// header; `view` is what wire::parse_frame made of it, of kind kIcmpEcho.
-/// @return false if the frame is too short, its ICMP checksum is wrong, or its source is a group
-/// address, no host's address or our own; then the frame is unchanged.
-[[nodiscard]] bool answer_echo(std::span<std::byte> frame, const wire::FrameView& view) noexcept;
 
 }  // namespace gradwire::port

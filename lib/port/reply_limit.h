@@ -43,11 +43,12 @@ class SenderLimit {
 
   explicit SenderLimit(const SipHashKey& secret) noexcept : secret_(secret) {}
 
-  [[nodiscard]] bool allow(std::uint32_t sender, TimeNs now) noexcept {
+  /// @param sender  what tells it from others.
+  [[nodiscard]] bool allow(std::span<const std::byte> sender, TimeNs now) noexcept {
     return limits_[place_of(sender)].allow(now);
   }
-  [[nodiscard]] std::size_t place_of(std::uint32_t sender) const noexcept {
-    return sip_hash(secret_, std::as_bytes(std::span(&sender, 1))) % kSenders;
+  [[nodiscard]] std::size_t place_of(std::span<const std::byte> sender) const noexcept {
+    return sip_hash(secret_, sender) % kSenders;
   }
 
  private:

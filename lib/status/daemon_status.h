@@ -280,6 +280,10 @@ struct PortCounters {
   std::uint64_t tx_errors = 0;
   std::uint64_t neighbors_evicted = 0;
   std::uint64_t arp_refused = 0;
+  std::uint64_t neighbors_moved = 0;
+  std::uint64_t neighbor_claims = 0;
+  std::uint64_t neighbors_unanswered = 0;
+  std::uint64_t duplicate_addresses = 0;
 };
 
 struct Port {
@@ -295,7 +299,8 @@ struct Port {
   bool rx_interrupts = false;
   bool flow_steering = false;
   bool splits_payload = false;
-  std::uint64_t neighbors = 0;  ///< that ARP has found or is looking for
+  std::uint64_t neighbors = 0;               ///< that ARP has found or is looking for
+  std::optional<std::string> duplicate_mac;  ///< of another host with this address
   PortCounters counters;
 };
 

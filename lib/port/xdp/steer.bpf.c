@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: BSD-3-Clause Runs in the kernel for each frame that an af_xdp port's
-// interface receives. The port's socket gets the daemon's traffic: UDP to its lanes' ports at its
-// address, ARP about its address, echo requests to its address. Everything else goes on to the
-// kernel, so that SSH, for example, keeps working.
+// SPDX-License-Identifier: BSD-3-Clause
+// Runs in the kernel for each frame that an af_xdp port's interface receives. The port's socket gets
+// the daemon's traffic: UDP to its lanes' ports at its address, ARP about its address, echo requests
+// to its address. Everything else goes on to the kernel, so that SSH, for example, keeps working.
 //
 // DPDK's driver loads it (devarg xdp_prog), attaches it and puts its socket into "xsks_map".
 #include <linux/bpf.h>
@@ -17,7 +17,7 @@
 
 #define VLAN_ID_BITS 0x0fff
 #define ICMP_ECHO_REQUEST 8
-#define FRAGMENT_BITS 0x3fff  // a fragment offset, or the flag "more fragments"
+#define FRAGMENT_BITS 0x3fff  // an offset, or more fragments to come
 #define MAX_QUEUES 256
 
 struct {
@@ -27,8 +27,7 @@ struct {
   __uint(max_entries, MAX_QUEUES);
 } xsks_map SEC(".maps");
 
-// volatile, so that the compiler does not use these values: the daemon replaces them before
-// loading.
+// volatile: the compiler must not know the values, since they are not these.
 const volatile struct gradwire_xdp_settings settings = {.mark = GRADWIRE_XDP_MARK};
 
 struct vlan_tag {
@@ -50,17 +49,19 @@ struct arp_packet {
 };
 
 static __always_inline int arp_is_ours(const struct arp_packet* arp, const void* end) {
+  __u32 sender;
   __u32 target;
   if ((const void*)(arp + 1) > end) return 0;
   if (arp->protocol_type != bpf_htons(ETH_P_IP) || arp->protocol_bytes != 4) return 0;
+  __builtin_memcpy(&sender, arp->sender_ip, sizeof sender);
   __builtin_memcpy(&target, arp->target_ip, sizeof target);
-  return target == settings.ip;
+  return target == settings.ip || sender == settings.ip;
 }
 
 static __always_inline int ipv4_is_ours(const struct iphdr* ip, const void* end) {
   const void* payload;
   if ((const void*)(ip + 1) > end) return 0;
-  // Lanes accept neither IP options nor fragments; the kernel drops them.
+  // Lanes read no options and no fragments: those are the kernel's to drop.
   if (ip->version != 4 || ip->ihl != 5 || ip->daddr != settings.ip) return 0;
   if (ip->frag_off & bpf_htons(FRAGMENT_BITS)) return 0;
   payload = ip + 1;
@@ -102,7 +103,7 @@ int gradwire_steer(struct xdp_md* context) {
   } else if (type == bpf_htons(ETH_P_IP)) {
     ours = ipv4_is_ours(payload, end);
   }
-  // If no socket has the queue, the kernel gets the frame.
+  // Where no socket has the queue, the kernel gets the frame too.
   return ours ? bpf_redirect_map(&xsks_map, context->rx_queue_index, XDP_PASS) : XDP_PASS;
 }
 

@@ -225,6 +225,10 @@ TEST_CASE("of a flood of ARP little is copied, and others are heard all the same
   CHECK(datapath.frames_waiting() == 0);
 }
 
+std::span<const std::byte> as_sender(const std::uint32_t& ip) {
+  return std::as_bytes(std::span(&ip, 1));
+}
+
 TEST_CASE("which senders share a limit depends on a secret") {
   // Each of these shared the limit of 10.0.0.1 while the hash had no key.
   std::vector<std::uint32_t> colliding;
@@ -241,19 +245,19 @@ TEST_CASE("which senders share a limit depends on a secret") {
     port::SenderLimit limit(SipHashKey{key, ~key});
     int sharing = 0;
     for (const std::uint32_t sender : colliding) {
-      sharing += limit.place_of(sender) == limit.place_of(kNeighbour) ? 1 : 0;
+      sharing += limit.place_of(as_sender(sender)) == limit.place_of(as_sender(kNeighbour)) ? 1 : 0;
     }
     CHECK(sharing <= 20);
     for (const std::uint32_t sender : colliding) {
-      if (limit.place_of(sender) == limit.place_of(kNeighbour)) continue;
-      while (limit.allow(sender, 0)) {
+      if (limit.place_of(as_sender(sender)) == limit.place_of(as_sender(kNeighbour))) continue;
+      while (limit.allow(as_sender(sender), 0)) {
       }
     }
-    CHECK(limit.allow(kNeighbour, 0));
+    CHECK(limit.allow(as_sender(kNeighbour), 0));
   }
   // And no two daemons have the same.
-  CHECK(port::SenderLimit(SipHashKey{1, 2}).place_of(kNeighbour) !=
-        port::SenderLimit(SipHashKey{2, 2}).place_of(kNeighbour));
+  CHECK(port::SenderLimit(SipHashKey{1, 2}).place_of(as_sender(kNeighbour)) !=
+        port::SenderLimit(SipHashKey{2, 2}).place_of(as_sender(kNeighbour)));
 }
 
 // A group's own frames wait behind them in the port's queue.

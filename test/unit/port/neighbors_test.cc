@@ -6,6 +6,8 @@
 #include <initializer_list>
 #include <vector>
 
+#include "port/echo.h"
+
 using namespace gradwire;
 using namespace gradwire::port;
 
@@ -23,7 +25,7 @@ NeighborsConfig config() {
   out.prefix_bits = 24;
   out.retry_ns = 100 * kMs;
   out.attempts = 3;
-  out.lifetime_ns = 60'000 * kMs;
+  out.idle_reachable_ns = 30'000 * kMs;
   return out;
 }
 
@@ -60,7 +62,7 @@ TEST_CASE("a request is the one of RFC 826 and a reply resolves") {
   REQUIRE(neighbors.resolve(address("10.0.0.2"), 0));
   CHECK(taken(neighbors) == kRequestFrame);
   CHECK(taken(neighbors).empty());
-  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kResolving);
+  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kIncomplete);
   CHECK_FALSE(neighbors.lookup(address("10.0.0.2")));
 
   neighbors.on_frame(kReplyFrame, 1 * kMs);
@@ -80,7 +82,7 @@ TEST_CASE("an unanswered request is repeated so many times, then the address fai
   CHECK(taken(neighbors) == kRequestFrame);
   neighbors.poll(200 * kMs);
   CHECK(taken(neighbors) == kRequestFrame);
-  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kResolving);
+  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kIncomplete);
   neighbors.poll(300 * kMs);
   CHECK(taken(neighbors).empty());
   CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kFailed);
@@ -93,33 +95,292 @@ TEST_CASE("an unanswered request is repeated so many times, then the address fai
   CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kReachable);
 }
 
-TEST_CASE("an answer grows old, is renewed by unicast, and fails if nobody answers") {
+// --- a neighbour that is known -----------------------------------------------------------------
+
+namespace {
+
+const auto kOldMac = mac("02:00:00:00:00:02");
+const auto kNewMac = mac("02:00:00:00:00:99");
+
+NeighborsConfig quick() {
+  auto out = config();
+  out.reachable_ns = 400 * kMs;
+  out.delay_ns = out.probe_ns = 100 * kMs;
+  out.unicast_probes = 3;
+  out.rest_ns = 1'000 * kMs;
+  return out;
+}
+
+/// 10.0.0.2, known by kReplyFrame, and a group uses it.
+Neighbors with_used(TimeNs now = 0) {
+  Neighbors out(quick());
+  REQUIRE(out.resolve(address("10.0.0.2"), now));
+  out.on_frame(kReplyFrame, now);
+  REQUIRE(out.hold(address("10.0.0.2")));
+  while (!taken(out).empty()) {
+  }
+  return out;
+}
+
+/// The same answer by another host.
+std::vector<std::byte> reply_by(const wire::MacAddress& by) {
+  auto frame = kReplyFrame;
+  for (std::size_t i = 0; i < 6; ++i) frame[6 + i] = frame[22 + i] = std::byte{by[i]};
+  return frame;
+}
+
+enum class To { kNobody, kOld, kAll, kElse };
+/// Whom the next frame asks.
+To asked(Neighbors& neighbors) {
+  const auto frame = taken(neighbors);
+  if (frame.empty()) return To::kNobody;
+  if (frame[0] == std::byte{0xff}) return To::kAll;
+  return frame[5] == std::byte{2} ? To::kOld : To::kElse;
+}
+
+bool is_event(Neighbors& neighbors, NeighborEvent::Type type) {
+  NeighborEvent event;
+  return neighbors.take_event(event) && event.type == type;
+}
+
+}  // namespace
+
+TEST_CASE("an answer that no group needs grows old, and is asked for when somebody wants it") {
   Neighbors neighbors(config());
-  REQUIRE(neighbors.resolve(address("10.0.0.2"), 0));
+  const auto ip = address("10.0.0.2");
+  REQUIRE(neighbors.resolve(ip, 0));
   (void)taken(neighbors);
   neighbors.on_frame(kReplyFrame, 0);
-  CHECK(neighbors.deadline() == 45'000 * kMs);
-  neighbors.poll(45'000 * kMs);
-  const auto renewal = taken(neighbors);
-  REQUIRE(renewal.size() == 60);
-  CHECK(renewal[5] == std::byte{2});  // to 02:00:00:00:00:02, not to everybody
-  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kReachable);
+  CHECK(neighbors.deadline() == 30'000 * kMs);
+  neighbors.poll(30'000 * kMs);
+  CHECK(neighbors.state(ip) == NeighborState::kStale);
+  CHECK_FALSE(neighbors.lookup(ip));
+  CHECK(neighbors.deadline() == kNever);
+  CHECK(asked(neighbors) == To::kNobody);
 
-  SECTION("answered") {
-    neighbors.on_frame(kReplyFrame, 45'001 * kMs);
-    CHECK(neighbors.deadline() == 90'001 * kMs);
-    neighbors.poll(60'000 * kMs);
-    CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kReachable);
+  REQUIRE(neighbors.resolve(ip, 40'000 * kMs));
+  CHECK(neighbors.state(ip) == NeighborState::kProbe);
+  CHECK(asked(neighbors) == To::kOld);
+  SECTION("it answers") {
+    neighbors.on_frame(kReplyFrame, 40'001 * kMs);
+    CHECK(neighbors.lookup(ip) == kOldMac);
   }
-  SECTION("not answered") {
-    TimeNs now = 45'000 * kMs;
-    while (neighbors.deadline() != kNever && now < 100'000 * kMs) {
-      now = neighbors.deadline();
-      neighbors.poll(now);
+  SECTION("another one does, but only when all are asked") {
+    neighbors.on_frame(reply_by(kNewMac), 40'001 * kMs);
+    CHECK_FALSE(neighbors.lookup(ip));
+    neighbors.poll(41'000 * kMs);
+    CHECK(asked(neighbors) == To::kAll);
+    neighbors.on_frame(reply_by(kNewMac), 41'001 * kMs);
+    CHECK(neighbors.lookup(ip) == kNewMac);
+  }
+  SECTION("nobody does") {
+    TimeNs now = 40'000 * kMs;
+    int questions = 0;
+    while (neighbors.deadline() != kNever) {
+      neighbors.poll(now = neighbors.deadline());
+      questions += asked(neighbors) == To::kAll ? 1 : 0;
     }
-    CHECK(now == 60'000 * kMs);
-    CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kFailed);
+    CHECK(questions == 3);
+    CHECK(neighbors.state(ip) == NeighborState::kFailed);
   }
+}
+
+TEST_CASE("a neighbour in use is asked for when nothing confirms it, and never dropped for that") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  // As long as the transport confirms it, nobody asks.
+  TimeNs now = 0;
+  for (; now < 10'000 * kMs; now += 100 * kMs) {
+    neighbors.confirm(ip, now);
+    neighbors.poll(now);
+  }
+  CHECK(neighbors.state(ip) == NeighborState::kReachable);
+  CHECK(asked(neighbors) == To::kNobody);
+
+  now = neighbors.deadline();
+  neighbors.poll(now);
+  CHECK(neighbors.state(ip) == NeighborState::kDelay);
+  CHECK(asked(neighbors) == To::kNobody);
+  neighbors.poll(now += 100 * kMs);
+  CHECK(neighbors.state(ip) == NeighborState::kProbe);
+  CHECK(asked(neighbors) == To::kOld);
+  CHECK(neighbors.lookup(ip) == kOldMac);
+  SECTION("it answers") {
+    neighbors.on_frame(kReplyFrame, now);
+    CHECK(neighbors.state(ip) == NeighborState::kReachable);
+  }
+  SECTION("its packets do") {
+    neighbors.confirm(ip, now);
+    CHECK(neighbors.state(ip) == NeighborState::kReachable);
+  }
+  SECTION("all answers are lost: a bounded number of questions, and it stays where it is") {
+    int old = 1;
+    int all = 0;
+    const TimeNs end = now + 20'000 * kMs;
+    for (; now < end; now += 10 * kMs) {
+      neighbors.poll(now);
+      for (To to = asked(neighbors); to != To::kNobody; to = asked(neighbors)) {
+        ++(to == To::kAll ? all : old);
+      }
+      CHECK(neighbors.lookup(ip) == kOldMac);
+    }
+    // 3 + 3 questions, then rests of 1, 2, 4, 8 and 16 s.
+    CHECK(old == 5 * 3);
+    CHECK(all == 5 * 3);
+    CHECK(neighbors.counters().unanswered == 5);
+    neighbors.on_frame(kReplyFrame, now);
+    CHECK(neighbors.lookup(ip) == kOldMac);
+  }
+}
+
+TEST_CASE("a neighbour that is silent is asked at once, and found where it is now") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  neighbors.suspect(ip, 10 * kMs);
+  CHECK(asked(neighbors) == To::kOld);
+  neighbors.suspect(ip, 20 * kMs);
+  CHECK(asked(neighbors) == To::kNobody);
+  neighbors.on_frame(reply_by(kNewMac), 30 * kMs);  // too early: it has not been given time
+  CHECK(neighbors.lookup(ip) == kOldMac);
+  neighbors.poll(110 * kMs);
+  CHECK(asked(neighbors) == To::kAll);
+  neighbors.on_frame(reply_by(kNewMac), 111 * kMs);
+  CHECK(neighbors.lookup(ip) == kNewMac);
+  CHECK(neighbors.counters().moved == 1);
+  CHECK(neighbors.counters().claims == 1);
+  CHECK(is_event(neighbors, NeighborEvent::Type::kClaimed));
+  CHECK(is_event(neighbors, NeighborEvent::Type::kMoved));
+}
+
+TEST_CASE("without a sign of silence the known address's answer has time to come") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  TimeNs now = 0;
+  To to = To::kNobody;
+  for (; to != To::kAll; now += 10 * kMs) {
+    neighbors.poll(now);
+    to = asked(neighbors);
+  }
+  neighbors.on_frame(reply_by(kNewMac), now);
+  CHECK(neighbors.lookup(ip) == kOldMac);
+  SECTION("it comes") {
+    neighbors.on_frame(kReplyFrame, now + 1);
+    CHECK(neighbors.state(ip) == NeighborState::kReachable);
+    neighbors.poll(now + 100 * kMs);
+    CHECK(neighbors.lookup(ip) == kOldMac);
+  }
+  SECTION("it does not") {
+    neighbors.poll(now + 100 * kMs);
+    CHECK(neighbors.lookup(ip) == kNewMac);
+  }
+}
+
+TEST_CASE("one that answers questions but takes no packets gives way to another one's answer") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  neighbors.suspect(ip, 10 * kMs);
+  CHECK(asked(neighbors) == To::kOld);
+  neighbors.on_frame(kReplyFrame, 11 * kMs);
+  CHECK(neighbors.state(ip) == NeighborState::kReachable);
+  neighbors.suspect(ip, 12 * kMs);
+  CHECK(asked(neighbors) == To::kNobody);  // not at once
+  neighbors.suspect(ip, 200 * kMs);
+  CHECK(asked(neighbors) == To::kAll);
+  neighbors.on_frame(kReplyFrame, 201 * kMs);
+  SECTION("there is another one") {
+    neighbors.on_frame(reply_by(kNewMac), 202 * kMs);
+    CHECK(neighbors.lookup(ip) == kNewMac);
+  }
+  SECTION("there is none") {
+    neighbors.poll(300 * kMs);
+    CHECK(neighbors.state(ip) == NeighborState::kReachable);
+    CHECK(neighbors.lookup(ip) == kOldMac);
+    // Asked less and less often, as long as the silence lasts.
+    int questions = 0;
+    for (TimeNs now = 300 * kMs; now < 10'000 * kMs; now += 10 * kMs) {
+      neighbors.suspect(ip, now);
+      neighbors.poll(now);
+      while (asked(neighbors) != To::kNobody) {
+        ++questions;
+        neighbors.on_frame(kReplyFrame, now);
+      }
+    }
+    CHECK(questions < 25);
+    neighbors.confirm(ip, 10'000 * kMs);
+    neighbors.suspect(ip, 10'001 * kMs);
+    CHECK(asked(neighbors) == To::kOld);
+  }
+}
+
+TEST_CASE("whatever others say, a living neighbour stays where it is") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  auto request = kTheirRequest;
+  for (std::size_t i = 0; i < 6; ++i) request[6 + i] = request[22 + i] = std::byte{kNewMac[i]};
+  int moments = 0;
+  for (TimeNs now = 0; now < 60'000 * kMs; now += kMs) {
+    neighbors.on_frame(reply_by(kNewMac), now);
+    neighbors.on_frame(request, now);
+    neighbors.poll(now);
+    // What it was asked, it answers.
+    for (auto frame = taken(neighbors); !frame.empty(); frame = taken(neighbors)) {
+      if (frame[21] == std::byte{1} && frame[5] == std::byte{2})
+        neighbors.on_frame(kReplyFrame, now);
+    }
+    moments += neighbors.lookup(ip) == kOldMac ? 1 : 0;
+  }
+  CHECK(moments == 60'000);
+  CHECK(neighbors.counters().moved == 0);
+  CHECK(neighbors.counters().claims == 120'000);
+  // Said now and then, not a hundred thousand times.
+  int said = 0;
+  while (is_event(neighbors, NeighborEvent::Type::kClaimed)) ++said;
+  CHECK(said == 6);
+}
+
+TEST_CASE("another host with the port's own address is noticed, at the start and later") {
+  Neighbors neighbors(config());
+  neighbors.on_link_up(0);
+  neighbors.poll(0);
+  const auto probe = taken(neighbors);
+  REQUIRE(probe.size() == 60);
+  CHECK(probe[0] == std::byte{0xff});
+  CHECK(
+      std::all_of(probe.begin() + 28, probe.begin() + 32, [](auto b) { return b == std::byte{}; }));
+  CHECK(std::equal(probe.begin() + 38, probe.begin() + 42, kRequestFrame.begin() + 28));
+  for (TimeNs now = 0; now < 1'000 * kMs; now += 100 * kMs) neighbors.poll(now);
+  int probes = 0;
+  while (asked(neighbors) == To::kAll) ++probes;
+  CHECK(probes == 3 - 1);
+
+  auto answer = kReplyFrame;
+  answer[31] = std::byte{1};  // 10.0.0.1 is at 02:00:00:00:00:02
+  CHECK_FALSE(neighbors.duplicate());
+  neighbors.on_frame(answer, 1);
+  neighbors.on_frame(answer, 2);
+  CHECK(neighbors.duplicate() == kOldMac);
+  CHECK(neighbors.counters().duplicates == 2);
+  CHECK(is_event(neighbors, NeighborEvent::Type::kDuplicate));
+  NeighborEvent none;
+  CHECK_FALSE(neighbors.take_event(none));
+  // The port's own frame that comes back is none.
+  for (std::size_t i = 0; i < 6; ++i) answer[22 + i] = std::byte{config().mac[i]};
+  neighbors.on_frame(answer, 3);
+  CHECK(neighbors.counters().duplicates == 2);
+}
+
+TEST_CASE("a link that comes back: neighbours in use are asked at once, and kept until then") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  neighbors.forget_learnt();
+  CHECK(neighbors.lookup(ip) == kOldMac);
+  neighbors.on_link_up(5 * kMs);
+  CHECK(asked(neighbors) == To::kOld);
+  neighbors.poll(105 * kMs);
+  CHECK(asked(neighbors) == To::kAll);  // whether the own address is taken
+  CHECK(asked(neighbors) == To::kAll);
+  neighbors.on_frame(reply_by(kNewMac), 106 * kMs);
+  CHECK(neighbors.lookup(ip) == kNewMac);
 }
 
 TEST_CASE("after the link was down what was learnt is asked for anew") {
@@ -136,7 +397,7 @@ TEST_CASE("after the link was down what was learnt is asked for anew") {
   CHECK(taken(neighbors) == kRequestFrame);
 }
 
-TEST_CASE("who asks for us gets an answer, and teaches only what was asked for") {
+TEST_CASE("who asks for us gets an answer, and teaches nothing") {
   Neighbors neighbors(config());
   neighbors.on_frame(kTheirRequest, 0);
   const auto reply = taken(neighbors);
@@ -147,8 +408,9 @@ TEST_CASE("who asks for us gets an answer, and teaches only what was asked for")
 
   REQUIRE(neighbors.resolve(address("10.0.0.2"), 0));
   (void)taken(neighbors);
+  // Not even that by a question: whoever asks may say what it likes of itself.
   neighbors.on_frame(kTheirRequest, 1);
-  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kReachable);
+  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kIncomplete);
 }
 
 TEST_CASE("what is not for us, not whole, or not ARP is ignored") {
@@ -157,7 +419,7 @@ TEST_CASE("what is not for us, not whole, or not ARP is ignored") {
   (void)taken(neighbors);
   const auto ignored = [&](std::vector<std::byte> frame) {
     neighbors.on_frame(frame, 1);
-    return neighbors.state(address("10.0.0.2")) == NeighborState::kResolving &&
+    return neighbors.state(address("10.0.0.2")) == NeighborState::kIncomplete &&
            taken(neighbors).empty();
   };
   for (std::size_t size = 0; size < 42; ++size) {
@@ -304,12 +566,12 @@ TEST_CASE("a full table keeps what is static, used by a group, or waited for") {
   REQUIRE_FALSE(none);
   CHECK(none.error().code == ErrorCode::kResourceExhausted);
   CHECK(none.error().message.find("the table of neighbours is full") != std::string::npos);
-  CHECK(neighbors.state(waited) == NeighborState::kResolving);
+  CHECK(neighbors.state(waited) == NeighborState::kIncomplete);
 
   neighbors.release(used);
   REQUIRE(neighbors.resolve(address("10.0.0.5"), now));
   CHECK(neighbors.state(used) == NeighborState::kUnknown);
-  CHECK(neighbors.state(waited) == NeighborState::kResolving);
+  CHECK(neighbors.state(waited) == NeighborState::kIncomplete);
   CHECK(neighbors.lookup(address("10.0.0.7")));
 }
 
@@ -340,7 +602,7 @@ TEST_CASE("ARP from a group of hosts, or a reply to one, is refused and counted"
     frame[at] = static_cast<std::byte>(value);
     neighbors.on_frame(frame, 1);
     return neighbors.counters().refused == before + 1 && taken(neighbors).empty() &&
-           neighbors.state(address("10.0.0.2")) == NeighborState::kResolving;
+           neighbors.state(address("10.0.0.2")) == NeighborState::kIncomplete;
   };
   CHECK(refused(kReplyFrame, 0, 0xff));    // to many
   CHECK(refused(kReplyFrame, 6, 3));       // by a group, on Ethernet
@@ -362,7 +624,7 @@ TEST_CASE("on a VLAN, frames carry the tag and those without are ignored") {
   expected.resize(60);
   CHECK(taken(neighbors) == expected);
   neighbors.on_frame(kReplyFrame, 1);
-  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kResolving);
+  CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kIncomplete);
   auto reply = kReplyFrame;
   reply.insert(reply.begin() + 12, tag.begin(), tag.end());
   neighbors.on_frame(reply, 1);

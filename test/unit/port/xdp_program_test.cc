@@ -55,9 +55,9 @@ Frame with_byte(unsigned protocol, unsigned host, unsigned byte) {
   return frame;
 }
 
-Frame arp(unsigned operation, unsigned target_host) {
+Frame arp(unsigned operation, unsigned target_host, unsigned sender_host = 1) {
   Frame frame = ethernet(0x0806);
-  append(frame, {0, 1, 8, 0, 6, 4, 0, operation, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1});
+  append(frame, {0, 1, 8, 0, 6, 4, 0, operation, 2, 0, 0, 0, 0, 1, 10, 0, 0, sender_host});
   append(frame, {0, 0, 0, 0, 0, 0, 10, 0, 0, target_host});
   return frame;
 }
@@ -139,6 +139,8 @@ TEST_CASE("what is the daemon's goes to its socket, all else to the kernel") {
   CHECK(program.verdict(arp(2, 2)) == kRedirect);
   CHECK(program.verdict(arp(1, 3)) == kPass);
   CHECK(program.verdict(arp(2, 3)) == kPass);
+  // Another host that has the daemon's address.
+  CHECK(program.verdict(arp(1, 3, 2)) == kRedirect);
   // Echo requests alone of ICMP; no TCP, no IPv6.
   CHECK(program.verdict(with_byte(1, 2, 8)) == kRedirect);
   CHECK(program.verdict(with_byte(1, 2, 0)) == kPass);

@@ -65,6 +65,7 @@ DaemonStatus one_of_everything() {
   Op& op = status.ops.emplace_back();
   op.posted_s = op.first_chunk_s = op.since_s = 0;
   status.ports.resize(1);
+  status.ports[0].duplicate_mac = "";
   status.clients.resize(1);
   status.clients[0].memories.resize(1);
   json filled = status;

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/link_watch.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace gradwire::control {
+namespace {
+
+constexpr TimeNs kProbeNsMin = 5'000'000;
+constexpr TimeNs kProbeNsMax = 200'000'000;
+
+/// From the last acknowledgement on. Without data pings are acknowledged, so several were lost.
+TimeNs suspicious_ns(const collective::ShardTimeouts& timeouts) noexcept {
+  return std::max(3 * timeouts.ping_interval_ns, timeouts.silence_ns / 16);
+}
+
+}  // namespace
+
+void set_times(port::NeighborsConfig& config, const collective::ShardTimeouts& timeouts) noexcept {
+  config.probe_ns = std::clamp(timeouts.silence_ns / 16, kProbeNsMin, kProbeNsMax);
+  config.delay_ns = config.probe_ns;
+  config.reachable_ns = timeouts.silence_ns / 4;
+}
+
+std::optional<wire::IpAddress> hop_to(const port::Port& port, const wire::IpAddress& ip) {
+  const port::PortConfig& config = port.config();
+  return port::next_hop(ip, config.ip, config.prefix_bits, config.routes);
+}
+
+void LinkWatch::add(const command::GroupPlan* plan, const PlanRequest& request) {
+  Links& links = links_[plan];
+  for (std::uint8_t lane = 0; lane < request.lanes && !request.downstream.empty(); ++lane) {
+    links.push_back({lane, true, path_of(request.downstream, lane)});
+    // With two ranks one link goes both ways.
+    if (request.nranks > 2) links.push_back({lane, false, path_of(request.upstream, lane)});
+  }
+  for (WatchedLink& link : links) {
+    const auto hop = hop_to(*datapath_.ports()[link.path.port], link.path.remote_ip);
+    if (!hop) continue;
+    link.path.hop = *hop;
+    link.held = neighbors_[link.path.port].hold(*hop);
+  }
+}
+
+void LinkWatch::remove(const command::GroupPlan* plan) {
+  const auto found = links_.find(plan);
+  if (found == links_.end()) return;
+  for (const WatchedLink& link : found->second) {
+    if (link.held) neighbors_[link.path.port].release(link.path.hop);
+  }
+  links_.erase(found);
+  for (auto& [request, move] : moves_) {
+    if (move.plan == plan) move.plan = nullptr;
+  }
+}
+
+void LinkWatch::poll(TimeNs now) {
+  const bool looks = now >= next_look_;
+  if (looks) {
+    next_look_ = now + plans_.timeouts().ping_interval_ns / 2;
+    look(now);
+  }
+  if (const std::uint64_t moves = moved(); looks || moves != moved_) {
+    moved_ = moves;
+    move_links();
+  }
+}
+
+std::uint64_t LinkWatch::moved() const noexcept {
+  std::uint64_t sum = 0;
+  for (const port::Neighbors& neighbors : neighbors_) sum += neighbors.counters().moved;
+  return sum;
+}
+
+void LinkWatch::look(TimeNs now) {
+  if (links_.empty()) return;
+  std::unordered_map<std::uint64_t, Links*> by_handle;
+  for (auto& [plan, links] : links_) by_handle.emplace(plan->group_handle, &links);
+  for (std::uint8_t lane = 0; lane < datapath_.lanes(); ++lane) {
+    for (const command::PublishedStatus& published : datapath_.lane(lane).published()) {
+      const auto found = by_handle.find(published.group_handle);
+      if (found == by_handle.end()) continue;
+      for (WatchedLink& link : *found->second) {
+        if (link.lane == lane) look_at(link, published.status, now);
+      }
+    }
+  }
+  // Of several groups that go by one router, one that it serves speaks for it.
+  for (auto& [plan, links] : links_) {
+    for (const WatchedLink& link : links) {
+      if (!link.is_acked || !link.held || link.acked_ns == 0) continue;
+      if (now - link.acked_ns < suspicious_ns(plans_.timeouts())) continue;
+      neighbors_[link.path.port].suspect(link.path.hop, now);
+    }
+  }
+}
+
+void LinkWatch::look_at(WatchedLink& link, const collective::ShardStatus& status, TimeNs now) {
+  if (!link.is_acked || !link.held) return;
+  const bool formed = status.state == collective::ShardState::kFormed ||
+                      status.state == collective::ShardState::kLeaving;
+  if (!formed) {
+    link.acked_ns = 0;  // nothing is expected
+  } else if (link.acked_ns == 0) {
+    link.acks = status.counters.acks_received;
+    link.acked_ns = now;
+  } else if (status.counters.acks_received != link.acks) {
+    link.acks = status.counters.acks_received;
+    link.acked_ns = now;
+    neighbors_[link.path.port].confirm(link.path.hop, now);
+  }
+}
+
+void LinkWatch::move_links() {
+  for (auto& [plan, links] : links_) {
+    for (std::size_t i = 0; i < links.size(); ++i) {
+      const WatchedLink& link = links[i];
+      if (!link.held || link.being_moved) continue;
+      const auto mac = neighbors_[link.path.port].lookup(link.path.hop);
+      if (mac && mac != link.path.remote_mac) move_link(*plan, links, i, *mac);
+    }
+  }
+}
+
+void LinkWatch::move_link(const command::GroupPlan& plan, Links& links, std::size_t index,
+                          const wire::MacAddress& mac) {
+  WatchedLink& link = links[index];
+  NeighbourPath path = link.path;
+  path.remote_mac = mac;
+  const auto frame = plans_.frames_to(path, link.lane);
+  if (!frame) return;
+  auto request = std::make_unique<command::Request>();
+  request->type = command::RequestType::kMoveLink;
+  request->group_handle = plan.group_handle;
+  request->rank = path.rank;
+  request->frame = *frame;
+  // If the lane's ring is full the next look tries again.
+  if (!datapath_.send(link.lane, request.get())) return;
+  link.being_moved = true;
+  const command::Request* key = request.get();
+  moves_.emplace(key, Move{std::move(request), &plan, index, mac});
+}
+
+bool LinkWatch::take(const command::Notice& notice) {
+  if (notice.type != command::NoticeType::kRequestDone) return false;
+  const auto found = moves_.find(notice.request);
+  if (found == moves_.end()) return false;
+  const Move& move = found->second;
+  if (move.plan != nullptr) {
+    WatchedLink& link = links_.at(move.plan)[move.link];
+    link.being_moved = false;
+    // A lane that does not have the group yet is told again.
+    if (move.request->taken) link.path.remote_mac = move.mac;
+  }
+  moves_.erase(found);
+  return true;
+}
+
+}  // namespace gradwire::control
