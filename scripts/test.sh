@@ -17,6 +17,8 @@ fast (units), sim (the ring in virtual time), fuzz (arbitrary input, 10 s per ta
                     check code on DPDK's threads and rings, because DPDK is not instrumented
   --suites LIST     comma-separated; default fast,sim,fuzz,system. There is also cost, which counts
                     the instructions of a lane beside idle groups and takes two minutes
+                    torch: the PyTorch backend on current PyTorch, which it installs with pip into
+                    FOLDER/torch-venv, or \$GRADWIRE_TORCH_VENV: 5 GB, minutes
   --build FOLDER    build folder; default build, build-clang, build-sanitize
   --no-setup        do not install packages or reserve hugepages
   --help            this text
@@ -79,6 +81,12 @@ options=(--buildtype "$buildtype" -Db_sanitize="$sanitize" -Dtests=true)
 # CUDA's compiler goes with gcc, and its minutes buy nothing where the kernels do not run.
 [[ $compiler == gcc && $sanitize == none ]] || options+=(-Dcuda=disabled)
 build_tree "$folder" "$compiler" "${options[@]}"
+
+if [[ ,$suites, == *,torch,* ]]; then
+  export GRADWIRE_TORCH_VENV=${GRADWIRE_TORCH_VENV:-$folder/torch-venv}
+  . "$repo_root/scripts/lib/torch_venv.sh"
+  torch_venv "$GRADWIRE_TORCH_VENV"
+fi
 
 # Logs of an earlier run must not be counted for this one.
 rm -f "$folder"/meson-logs/suite-*.json

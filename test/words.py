@@ -133,7 +133,8 @@ def mistakes():
     yield from field_mistakes()
     yield from key_mistakes()
     path = re.search(r'kControlSocket = "([^"]+)"', text("lib/base/defaults.h")).group(1)
-    for page in ("lib/client/gradwire.h", "python/gradwire/client.py", "python/gradwire/torch.py"):
+    for page in ("lib/client/gradwire.h", "python/gradwire/client.py",
+                 "python/gradwire/torch/__init__.py"):
         if path not in text(page):
             yield f"{page} does not name the default socket {path}"
 

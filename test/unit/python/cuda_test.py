@@ -222,9 +222,10 @@ class Hook(unittest.TestCase):
     def setUp(self):
         import gradwire.client
         import gradwire.torch
+        import gradwire.torch.hook
 
         self.cuda = FakeCuda()
-        for module in (gradwire.client, gradwire.torch):
+        for module in (gradwire.client, gradwire.torch.hook):
             before = module.cuda
             module.cuda = self.cuda
             self.addCleanup(setattr, module, "cuda", before)

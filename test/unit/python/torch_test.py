@@ -17,7 +17,8 @@ except ImportError:
     sys.exit(77)
 
 from gradwire import GradwireError
-from gradwire.torch import GradwireState, _place, allreduce_hook
+from gradwire.torch import GradwireState, allreduce_hook
+from gradwire.torch.hook import _place
 from support import FakeDaemons
 
 STEPS = 5

@@ -32,11 +32,11 @@ import time
 import torch
 import torch.distributed as dist
 
-from . import rendezvous, survivors
-from ._cuda import cuda
-from ._native import GradwireError, Status
-from .client import Client
-from .digest import Digests
+from .. import rendezvous, survivors
+from .._cuda import cuda
+from .._native import GradwireError, Status
+from ..client import Client
+from ..digest import Digests
 
 __all__ = ["GradwireState", "Shrunk", "allreduce_hook"]
 

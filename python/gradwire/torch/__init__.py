@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""gradwire for PyTorch.
+
+    torch.distributed.init_process_group("gradwire")       # torch 2.14 or later
+
+    GRADWIRE_SOCKET   the daemon of this host; /run/gradwire/gradwired.sock if it is not set
+
+The backend of torch.distributed for tensors on the CPU; doc/pytorch.md says what it does. Where the
+package is installed torch finds it by itself; else ``import gradwire.torch`` registers it.
+``stats()`` tells what was done, what was copied, and which slower ways were taken.
+
+For an older torch there is a communication hook for DDP: see ``gradwire.torch.hook``.
+"""
+from .hook import GradwireState, Shrunk, allreduce_hook
+from .register import register, supported
+
+__all__ = ["GradwireState", "Shrunk", "allreduce_hook", "register", "stats"]
+
+
+def stats():
+    """Of all of this process's groups, since the first was made: ``ops`` of the C interface that
+    were posted, ``failed`` ones; ``copies`` and ``copied_bytes`` made by the backend to put
+    elements in order; ``library_copies`` and ``library_copied_bytes`` into and out of gradient
+    memory, of tensors that do not lie there; ``slower``: how often each slower way was taken. Empty
+    without a group."""
+    from .engine import Engine
+
+    engine = Engine.current()
+    if engine is None:
+        return {}
+    library = engine.client.counters()
+    with engine.lock:
+        counts = dict(engine.counts)
+        slower = dict(engine.slower)
+    made = {name: counts.get(name, 0) for name in ("ops", "failed", "copies", "copied_bytes")}
+    made["library_copies"] = library["copies"]
+    made["library_copied_bytes"] = library["copied_bytes"]
+    made["slower"] = slower
+    return made
+
+
+if supported():
+    register()

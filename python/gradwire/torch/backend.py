@@ -1,0 +1,535 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The backend "gradwire" of torch.distributed: what one process group does on one kind of device.
+
+Every call posts and returns a GradwireWork at once. Tensors that are contiguous are handed to the C
+interface where they lie; it copies what is not in gradient memory. What has to be put in another
+order, such as lists of tensors, is copied here besides, and counted in stats().
+"""
+import ctypes
+
+import torch
+from torch._C._distributed_c10d import Backend
+
+from .._native import GradwireError, Status, lib
+from .datatypes import BYTES, reduction, redop_name
+from .engine import Engine, Op
+from .formation import form
+from .memory import Pool
+from .work import AllWork, GradwireWork, seconds
+
+# Smaller buffers of our own come from the heap: a region of gradient memory is 2 MiB at least.
+_SHARED_BYTES = 256 << 10
+
+
+def _shape(tensor):
+    return "%s%s" % (str(tensor.dtype).replace("torch.", ""), list(tensor.shape))
+
+
+def nbytes_of(tensor):
+    return tensor.numel() * tensor.element_size()
+
+
+class Collectives(Backend):
+    """The collectives that the C interface has. See GradwireBackend for the others."""
+
+    def __init__(self, store, rank, size, timeout_s, name, global_ranks=None):
+        super().__init__(rank, size)
+        self.global_ranks = list(global_ranks or range(size))
+        self.group_name = name
+        self.timeout_s = timeout_s
+        self.store = store
+        self._rank = rank
+        self._size = size
+        self._sequence = 0
+        self._coalesced = None
+        self._layout = None
+        self.engine = Engine.acquire()
+        try:
+            if self.engine.pool is None:
+                self.engine.pool = Pool(self.engine.client)
+            self.channel = self.engine.channel(name)
+            if size > 1:
+                group, self._layout = form(
+                    self.engine.client, store, rank, size, min(timeout_s, 3600.0), name
+                )
+                self.channel.open(group, self._layout.explain(self.global_ranks))
+        except BaseException:
+            self.engine.release()
+            self.engine = None
+            raise
+
+    # ---- what torch asks for
+
+    def getBackendName(self):
+        return "gradwire"
+
+    def name(self):
+        return "gradwire"
+
+    def rank(self):
+        return self._rank
+
+    def size(self):
+        return self._size
+
+    @property
+    def options(self):
+        import datetime
+
+        made = Backend.Options("gradwire", datetime.timedelta(seconds=self.timeout_s))
+        made.group_name = self.group_name
+        made.global_ranks_in_group = self.global_ranks
+        return made
+
+    @property
+    def supports_splitting(self):
+        return True
+
+    @property
+    def supports_coalescing(self):
+        return True
+
+    @property
+    def supports_shrinking(self):
+        return False
+
+    @property
+    def supports_reconfigure(self):
+        return False
+
+    @property
+    def supports_window(self):
+        return False
+
+    @property
+    def supports_abort_hooks(self):
+        return False
+
+    @property
+    def _supports_time_estimate(self):
+        return False
+
+    def set_timeout(self, timeout):
+        self.timeout_s = seconds(timeout, self.timeout_s)
+
+    _set_default_timeout = set_timeout
+
+    def _set_sequence_number_for_group(self):
+        pass
+
+    def _get_sequence_number_for_group(self):
+        return self._sequence
+
+    def supports_tensor_alloc(self, device):
+        # An index instead of a device is a GPU's.
+        return getattr(device, "type", "cuda") == "cpu"
+
+    def allocate_tensor(self, size, *, dtype, device):
+        """[size] of ``dtype`` in gradient memory: ops on it, or on parts of it, copy nothing."""
+        if torch.device(device).type != "cpu":
+            raise GradwireError(
+                Status.UNSUPPORTED, "gradwire has gradient memory for tensors on the CPU, not on %s"
+                % device
+            )
+        tensor = self._live_engine().pool.tensor(dtype, size)
+        if tensor is None:
+            self.engine.slower_way(
+                "the daemon has no gradient memory left: a tensor that was asked for there lies on "
+                "the heap, and is copied"
+            )
+            tensor = torch.empty(size, dtype=dtype)
+        return tensor
+
+    # ---- how an op is posted
+
+    def _live_engine(self):
+        if self.engine is None:
+            raise GradwireError(
+                Status.INVALID_ARGUMENT,
+                "process group %s was destroyed or aborted" % self.group_name,
+            )
+        return self.engine
+
+    def _work(self, name, tensors, opts, finish=None, about=None):
+        """A work of this group's next number."""
+        self._live_engine()
+        for tensor in tensors:
+            if tensor.device.type != "cpu":
+                raise GradwireError(
+                    Status.UNSUPPORTED,
+                    "%s of a tensor on %s: the backend gradwire takes tensors on the CPU; use "
+                    'init_process_group("cpu:gradwire,cuda:nccl"), or move it with cpu()'
+                    % (name, tensor.device),
+                )
+            if tensor.layout != torch.strided:
+                raise GradwireError(
+                    Status.UNSUPPORTED,
+                    "%s of a sparse tensor: the backend gradwire takes dense tensors; use "
+                    "to_dense()" % name,
+                )
+        self._sequence += 1
+        sequence, shape = self._sequence, [_shape(t) for t in tensors[:2]]
+        more = ", ..." if len(tensors) > 2 else ""
+
+        def describe():
+            return "rank %d: %s of %s%s%s, call %d of process group %s" % (
+                self.global_ranks[self._rank], name, " to ".join(shape) or "nothing", more,
+                "" if about is None else " (%s)" % about, sequence, self.group_name,
+            )
+
+        timeout = self.timeout_s if opts is None else seconds(opts.timeout, self.timeout_s)
+        return GradwireWork(
+            describe, list(tensors), timeout, not getattr(opts, "asyncOp", True), finish
+        )
+
+    def _sealed(self, work):
+        work.seal()
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
+
+    def _post(self, work, function, source, target, count, *more, first=False, blocks=False):
+        """Posts one op. ``source``, ``target``: contiguous tensors, or None for none."""
+        a = None if source is None else source.data_ptr()
+        b = None if target is None else target.data_ptr()
+        if self._size == 1:
+            # With one process every collective gives it its own input.
+            if source is not None and target is not None and a != b:
+                ctypes.memmove(b, a, nbytes_of(target))
+            return
+        op = Op(
+            work,
+            self.channel,
+            lambda group, handle: function(group, a, b, count, *more, 0, handle),
+            (source, target),
+            blocks,
+        )
+        work.add(op)
+        self.channel.post(op, first)
+
+    def _number(self, rank):
+        """What the C interface calls a rank of this group."""
+        return rank if self._layout is None else self._layout.number[rank]
+
+    def _in_order(self):
+        return self._layout is None or self._layout.in_order
+
+    def _copied(self, tensor):
+        with self.engine.lock:
+            self.engine.counts["copies"] += 1
+            self.engine.counts["copied_bytes"] += nbytes_of(tensor)
+
+    def _buffer(self, like, count):
+        """[count] elements for results on their way: in gradient memory, if they are many."""
+        if count * like.element_size() >= _SHARED_BYTES:
+            tensor = self.engine.pool.tensor(like.dtype, count)
+            if tensor is not None:
+                return tensor
+        return torch.empty(count, dtype=like.dtype)
+
+    def _dense(self, tensor):
+        """The tensor's elements, contiguous and flat; a copy if they are not."""
+        tensor = tensor.detach()
+        if tensor.is_contiguous():
+            return tensor.view(-1)
+        self._copied(tensor)
+        return tensor.contiguous().view(-1)
+
+    def _target(self, tensor):
+        """(where a result may be written, contiguous and flat; what copies it to the tensor)."""
+        tensor = tensor.detach()
+        if tensor.is_contiguous():
+            return tensor.view(-1), None
+        flat = torch.empty(tensor.numel(), dtype=tensor.dtype)
+
+        def copy():
+            tensor.copy_(flat.view(tensor.shape))
+            self._copied(tensor)
+
+        return flat, copy
+
+    def _factored(self, source, factor):
+        """The input of a premul-sum."""
+        if factor is None:
+            return source
+        if factor is not None and self._size > 0:
+            self.engine.slower_way("premul-sum multiplies a copy of its input before the sum")
+        self._copied(source)
+        return source * factor
+
+    @staticmethod
+    def _one(tensors, name):
+        if len(tensors) != 1:
+            raise ValueError("%s takes one tensor of each process, not %d" % (name, len(tensors)))
+        return tensors[0]
+
+    # ---- collectives
+
+    def _add_allreduce(self, work, tensor, op):
+        source = self._dense(tensor)
+        view, datatype, redop, factor = reduction(source, op)
+        target, copy = (source, None) if tensor.is_contiguous() else self._target(tensor)
+        out = reduction(target, op)[0]
+        view = self._factored(view, factor)
+        self._post(work, lib.gw_all_reduce, view, out, out.numel(), datatype, redop)
+        return copy
+
+    def _reduced(self, name, tensors, opts):
+        work = self._work(name, tensors, opts, about=redop_name(opts.reduceOp))
+        copies = [self._add_allreduce(work, tensor, opts.reduceOp) for tensor in tensors]
+        work.finish = _all_of(copies)
+        return self._sealed(work)
+
+    def allreduce(self, tensors, opts):
+        self._one(tensors, "allreduce")
+        return self._reduced("allreduce", tensors, opts)
+
+    def allreduce_coalesced(self, tensors, opts):
+        return self._reduced("allreduce_coalesced", tensors, opts)
+
+    def broadcast(self, tensors, opts):
+        tensor = self._one(tensors, "broadcast")
+        work = self._work("broadcast", tensors, opts, about="from %d" % opts.rootRank)
+        work.finish = _all_of([self._add_broadcast(work, tensor, opts.rootRank)])
+        return self._sealed(work)
+
+    def _add_broadcast(self, work, tensor, root, first=False):
+        copy = None
+        if self._rank == root:
+            target = self._dense(tensor)
+        else:
+            target, copy = self._target(tensor)
+        self._post(
+            work, lib.gw_broadcast, target, target, nbytes_of(target), BYTES, self._number(root),
+            first=first,
+        )
+        return copy
+
+    def reduce(self, tensors, opts):
+        tensor = self._one(tensors, "reduce")
+        root = opts.rootRank
+        work = self._work(
+            "reduce", tensors, opts, about="%s to %d" % (redop_name(opts.reduceOp), root)
+        )
+        work.finish = _all_of([self._add_reduce(work, tensor, tensor, root, opts.reduceOp)])
+        return self._sealed(work)
+
+    def _add_reduce(self, work, tensor, out, root, op):
+        source = self._dense(tensor)
+        view, datatype, redop, factor = reduction(source, op)
+        view = self._factored(view, factor)
+        target = copy = None
+        if self._rank == root:
+            target, copy = self._target(out)
+            target = reduction(target, op)[0]
+        count = view.numel()
+        self._post(work, lib.gw_reduce, view, target, count, datatype, redop, self._number(root))
+        return copy
+
+    def barrier(self, opts):
+        work = self._work("barrier", [], opts)
+        if self._size > 1:
+            op = Op(work, self.channel, lambda group, out: lib.gw_barrier(group, 0, out), ())
+            work.add(op)
+            self.channel.post(op)
+        return self._sealed(work)
+
+    # ---- all-gather
+
+    def _add_allgather(self, work, source, whole, blocks=False):
+        """``whole`` [P x count of source], contiguous and flat, in the order of the ranks.
+        Returns what has to be done at the end."""
+        count = nbytes_of(source)
+        if self._in_order():
+            self._post(work, lib.gw_all_gather, source, whole, count, BYTES, blocks=blocks)
+            return None
+        mixed = self._buffer(whole, whole.numel())
+        self._post(work, lib.gw_all_gather, source, mixed, count, BYTES, blocks=blocks)
+
+        def sort():
+            whole.view(self._size, -1).copy_(
+                mixed.view(self._size, -1)[torch.tensor(self._layout.number)]
+            )
+            self._copied(whole)
+
+        return sort
+
+    def _gathered_whole(self, name, outputs, inputs, opts):
+        work = self._work(name, [*inputs, *outputs], opts)
+        work.tensors = list(outputs)
+        last = []
+        for output, source in zip(outputs, inputs):
+            if output.numel() != source.numel() * self._size or output.dtype != source.dtype:
+                raise ValueError(
+                    "%s of %s into %s: the output must have %d times the input's elements, and "
+                    "its type" % (name, _shape(source), _shape(output), self._size)
+                )
+            target, copy = self._target(output)
+            last += [self._add_allgather(work, self._dense(source), target), copy]
+        work.finish = _all_of(last)
+        return self._sealed(work)
+
+    def all_gather_single(self, output, input, opts):
+        return self._gathered_whole("all_gather_single", [output], [input], opts)
+
+    def _allgather_base(self, output, input, opts):
+        return self.all_gather_single(output, input, opts)
+
+    def all_gather_single_coalesced(self, outputs, inputs, opts):
+        return self._gathered_whole("all_gather_single_coalesced", outputs, inputs, opts)
+
+    def allgather(self, output_lists, inputs, opts):
+        self._one(inputs, "allgather")
+        return self._gathered_lists("allgather", output_lists, inputs, opts)
+
+    def allgather_coalesced(self, output_lists, inputs, opts):
+        # Here the outer list has an entry for each rank.
+        by_tensor = [list(column) for column in zip(*output_lists)]
+        return self._gathered_lists("allgather_coalesced", by_tensor, inputs, opts)
+
+    def _gathered_lists(self, name, output_lists, inputs, opts):
+        work = self._work(name, [*inputs, *(t for out in output_lists for t in out)], opts)
+        work.tensors = [t for out in output_lists for t in out]
+        last = []
+        for outputs, source in zip(output_lists, inputs):
+            if len(outputs) != self._size:
+                raise ValueError(
+                    "%s into a list of %d tensors, but the group has %d processes"
+                    % (name, len(outputs), self._size)
+                )
+            last += self._add_list(work, outputs, source)
+        work.finish = _all_of(last)
+        return self._sealed(work)
+
+    def _add_list(self, work, outputs, source):
+        source = self._dense(source)
+        if any(t.numel() != outputs[0].numel() for t in outputs):
+            # Blocks of several sizes: each process's by a broadcast.
+            last = []
+            for rank, tensor in enumerate(outputs):
+                if rank == self._rank:
+                    tensor.detach().copy_(source.view(tensor.shape))
+                last.append(self._add_broadcast(work, tensor, rank))
+            return last
+        whole = self._buffer(source, source.numel() * self._size)
+
+        def spread():
+            for tensor, block in zip(outputs, whole.view(self._size, -1)):
+                tensor.detach().copy_(block.view(tensor.shape))
+            self._copied(whole)
+
+        return [self._add_allgather(work, source, whole), spread]
+
+    # ---- reduce-scatter
+
+    def _add_reduce_scatter(self, work, whole, output, op):
+        """``whole`` [P x count of output], contiguous and flat, in the order of the ranks."""
+        if not self._in_order():
+            order = torch.tensor(self._layout.number).argsort()
+            whole = whole.view(self._size, -1)[order].view(-1)
+            self._copied(whole)
+        view, datatype, redop, factor = reduction(whole, op)
+        view = self._factored(view, factor)
+        target, copy = self._target(output)
+        target = reduction(target, op)[0]
+        self._post(
+            work, lib.gw_reduce_scatter, view, target, target.numel(), datatype, redop
+        )
+        return copy
+
+    def _scattered_whole(self, name, outputs, inputs, opts):
+        work = self._work(name, [*inputs, *outputs], opts, about=redop_name(opts.reduceOp))
+        work.tensors = list(outputs)
+        last = []
+        for output, source in zip(outputs, inputs):
+            if source.numel() != output.numel() * self._size or output.dtype != source.dtype:
+                raise ValueError(
+                    "%s of %s into %s: the input must have %d times the output's elements, and "
+                    "its type" % (name, _shape(source), _shape(output), self._size)
+                )
+            last.append(
+                self._add_reduce_scatter(work, self._dense(source), output, opts.reduceOp)
+            )
+        work.finish = _all_of(last)
+        return self._sealed(work)
+
+    def reduce_scatter_single(self, output, input, opts):
+        return self._scattered_whole("reduce_scatter_single", [output], [input], opts)
+
+    def _reduce_scatter_base(self, output, input, opts):
+        return self.reduce_scatter_single(output, input, opts)
+
+    def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
+        return self._scattered_whole("reduce_scatter_single_coalesced", outputs, inputs, opts)
+
+    def reduce_scatter(self, outputs, input_lists, opts):
+        output = self._one(outputs, "reduce_scatter")
+        inputs = self._one(input_lists, "reduce_scatter")
+        if len(inputs) != self._size:
+            raise ValueError(
+                "reduce_scatter of a list of %d tensors, but the group has %d processes"
+                % (len(inputs), self._size)
+            )
+        op = opts.reduceOp
+        work = self._work("reduce_scatter", [*inputs, output], opts, about=redop_name(op))
+        work.tensors = [output]
+        if any(t.numel() != output.numel() for t in inputs):
+            last = [
+                self._add_reduce(work, tensor, output, rank, op)
+                for rank, tensor in enumerate(inputs)
+            ]
+        else:
+            whole = self._buffer(output, output.numel() * self._size)
+            for block, tensor in zip(whole.view(self._size, -1), inputs):
+                block.copy_(tensor.detach().reshape(-1))
+            self._copied(whole)
+            last = [self._add_reduce_scatter(work, whole, output, op)]
+        work.finish = _all_of(last)
+        return self._sealed(work)
+
+    # ---- coalescing, the end
+
+    def start_coalescing(self):
+        self._coalesced = []
+
+    def end_coalescing(self):
+        works, self._coalesced = self._coalesced or [], None
+        return works[0] if len(works) == 1 else AllWork(works)
+
+    def _close(self):
+        engine, self.engine = self.engine, None
+        if engine is None:
+            return
+        try:
+            engine.close_channel(self.channel)
+        finally:
+            engine.release()
+
+    def shutdown(self):
+        """Leaves the group. Ops that are unfinished end with errors, here and elsewhere."""
+        self._close()
+
+    def abort(self):
+        """Ends the group on every rank."""
+        if self.engine is not None and self.channel.group is not None:
+            try:
+                self.channel.group.abort(
+                    "rank %d aborted its process group %s"
+                    % (self.global_ranks[self._rank], self.group_name)
+                )
+            except GradwireError:
+                pass  # there is nothing left to abort
+        self._close()
+
+
+def _all_of(functions):
+    functions = [function for function in functions if function is not None]
+    if not functions:
+        return None
+
+    def run():
+        with torch.no_grad():
+            for function in functions:
+                function()
+
+    return run

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Torch's element types and reductions as those of the C interface."""
+import torch
+from torch.distributed import ReduceOp
+
+from .._native import GradwireError, Status
+from ..client import DATATYPES, OPS
+
+_OF_TORCH = {
+    torch.float32: "fp32",
+    torch.float64: "fp64",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.int8: "int8",
+    torch.int32: "int32",
+    torch.int64: "int64",
+    torch.uint8: "uint8",
+}
+BYTES = DATATYPES["uint8"]
+_NAMES = {
+    ReduceOp.SUM: "sum",
+    ReduceOp.AVG: "avg",
+    ReduceOp.MIN: "min",
+    ReduceOp.MAX: "max",
+    ReduceOp.PRODUCT: "prod",
+    ReduceOp.BAND: "band",
+    ReduceOp.BOR: "bor",
+    ReduceOp.BXOR: "bxor",
+    ReduceOp.PREMUL_SUM: "premul_sum",
+}
+# Of truth values, as bytes of 0 and 1. A sum is "any", as in torch: it must not become 2.
+_OF_BOOL = {"sum": "max", "max": "max", "bor": "max", "prod": "min", "min": "min", "band": "min"}
+
+
+def redop_name(op):
+    return _NAMES.get(op.op if hasattr(op, "op") else op, str(op))
+
+
+def reduction(tensor, op):
+    """How a contiguous tensor is reduced: (a view of it, the C interface's datatype and redop, and
+    the factor by which the input is multiplied before, None if it is not)."""
+    name = redop_name(op)
+    factor = None
+    if name == "premul_sum":
+        name, factor = "sum", op.factor
+    view = tensor
+    if tensor.dtype == torch.bool:
+        name = _OF_BOOL.get(name, name)
+        if name not in ("min", "max"):
+            raise _refused(tensor, op)
+        view = tensor.view(torch.uint8)
+    elif tensor.is_complex():
+        if name not in ("sum", "avg"):
+            raise _refused(tensor, op)
+        view = torch.view_as_real(tensor)
+    if view.dtype not in _OF_TORCH or name not in OPS:
+        raise _refused(tensor, op)
+    return view, DATATYPES[_OF_TORCH[view.dtype]], OPS[name], factor
+
+
+def _refused(tensor, op):
+    return GradwireError(
+        Status.UNSUPPORTED,
+        "gradwire does not reduce %s by %s: it reduces %s and uint8 by %s; bool by all but avg and "
+        "bxor; complex by sum and avg. Move the tensor to one of these, or use Gloo for this group"
+        % (
+            str(tensor.dtype).replace("torch.", ""),
+            redop_name(op),
+            ", ".join(str(t).replace("torch.", "") for t in _OF_TORCH if t != torch.uint8),
+            ", ".join(OPS),
+        ),
+    )

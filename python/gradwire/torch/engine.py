@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What all groups of a process share: its client, and the thread that tells of the ends of ops.
+
+A channel is a group of the C interface and a queue before it. Ops of a channel are posted in the
+order of the calls. What cannot be posted now waits in the channel, and holds back nothing of any
+other channel: while its group is being formed, while as many ops as it may have are unfinished, or
+while its memory belongs to another op.
+"""
+import collections
+import ctypes
+import logging
+import os
+import select
+import threading
+import time
+
+from .._native import GradwireError, Status, error_of, lib, milliseconds
+from ..client import Client
+
+log = logging.getLogger("gradwire.torch")
+
+# The daemon takes 64 unfinished ops of a group (limits.active_ops); commands beyond that would hold
+# back those of other groups.
+GROUP_OPS = 32
+_SLICE_S = 1.0
+# How long the thread sleeps if it is not told of anything: a bound for what it might have missed.
+_LOOK_S = 0.5
+_AFTER_ABORT_S = 10.0
+
+
+class Op:
+    """One op of the C interface.
+
+    post:  a function that gets where the handle goes and returns a status
+    keep:  what has to stay alive until the op has ended
+    blocks: what comes after it in the channel waits until Channel.unblock()
+    """
+
+    __slots__ = (
+        "work", "channel", "post", "keep", "blocks", "handle", "done", "expired", "watched"
+    )
+
+    def __init__(self, work, channel, post, keep, blocks=False):
+        self.work = work
+        self.channel = channel
+        self.post = post
+        self.keep = keep
+        self.blocks = blocks
+        self.handle = None
+        self.done = False
+        self.expired = False
+        self.watched = False  # by the thread
+
+    def wait(self, until):
+        """Waits in this thread, if the op is posted. Returns when it has ended, or at ``until``."""
+        engine = self.channel.engine
+        while self.handle is not None and not self.done:
+            now = time.monotonic()
+            left = self.work.deadline - now
+            if left <= 0:
+                return engine.expire(self)
+            if until is not None:
+                left = min(left, until - now)
+                if left <= 0:
+                    return None
+            status = lib.gw_wait(self.handle, milliseconds(min(left, _SLICE_S)))
+            if status == Status.OK:
+                return engine.ended(self, None)
+            error = error_of(status)
+            if lib.gw_work_is_done(self.handle):
+                return engine.ended(self, error)
+            if status != Status.TIMED_OUT:
+                return engine.ended(self, error)
+        return None
+
+    def __del__(self):
+        # Only now: no thread can be in a wait for it any more.
+        if self.handle is not None and lib is not None:
+            lib.gw_work_free(self.handle)
+            self.handle = None
+
+
+class Channel:
+    """A group and the queue before it. ``name_ranks``: adds to an error what its ranks are."""
+
+    def __init__(self, engine, name, most=GROUP_OPS):
+        self.engine = engine
+        self.name = name
+        self.most = most
+        self.group = None
+        self.handle = None
+        self.root = 0  # of a pair: the number of who sends
+        self.failed = None  # the error of its formation, or of its end
+        self.explain = ""
+        self.lock = threading.RLock()
+        self.queue = collections.deque()
+        self.in_flight = []
+        self.refused = []  # ops that could not be posted, and why
+        self.blocked = 0  # works that have still to post more, before whatever is in the queue
+
+    def open(self, group, explain=""):
+        """The group is formed: what was queued may go."""
+        with self.lock:
+            self.explain = explain
+            self.group = group
+            self.handle = group._live_handle()
+        self.pump()
+
+    def fail(self, error):
+        """Nothing will be posted any more: what is queued ends with the error."""
+        with self.lock:
+            self.failed = error
+            queued, self.queue = list(self.queue), collections.deque()
+        for op, _ in queued:
+            self.engine.ended(op, error)
+
+    def post(self, op, first=False):
+        """Posts it now, or queues it. ``first``: before what is in the queue, even if the channel
+        is blocked."""
+        with self.lock:
+            if self.failed is not None:
+                self.refused.append((op, self.failed))
+            elif (self._firsts() if first else self.queue or self.blocked) or not self._try(op):
+                # Whoever waits for it has nothing to wait on here: the thread has to tell.
+                op.work.waited = False
+                self.queue.insert(self._firsts() if first else len(self.queue), (op, first))
+        self._tell_refused()
+
+    def _tell_refused(self):
+        """Without the lock: the end of an op may post in other channels."""
+        while self.refused:
+            try:
+                op, error = self.refused.pop(0)
+            except IndexError:
+                return
+            self.engine.ended(op, error)
+
+    def _firsts(self):
+        return sum(1 for _, first in self.queue if first)
+
+    def pump(self):
+        """Posts what can be posted of the queue."""
+        with self.lock:
+            while self.queue:
+                op, first = self.queue[0]
+                if self.blocked and not first:
+                    break
+                if not op.done and not self._try(op):
+                    break
+                self.queue.popleft()
+        self._tell_refused()
+
+    def unblock(self):
+        with self.lock:
+            self.blocked -= 1
+        self.pump()
+
+    def _try(self, op):
+        """True: it is posted, or has ended with an error."""
+        if self.handle is None or len(self.in_flight) >= self.most:
+            return False
+        handle = ctypes.c_void_p()
+        status = op.post(self.handle, ctypes.byref(handle))
+        if status == Status.OK:
+            op.handle = handle
+            self.in_flight.append(op)
+            self.blocked += op.blocks
+            self.engine.posted(op)
+            return True
+        # Too many ops, memory that another op has, no memory to copy through: another op's end
+        # changes that.
+        if status in (Status.BUSY, Status.RESOURCE_EXHAUSTED) and self.engine.outstanding:
+            self.engine.wake()
+            return False
+        self.refused.append((op, error_of(status)))
+        return True
+
+
+class Engine:
+    """The client and its thread. ``acquire()`` and ``release()`` count its users."""
+
+    _lock = threading.Lock()
+    _engine = None
+
+    @classmethod
+    def acquire(cls):
+        with cls._lock:
+            engine = cls._engine
+            if engine is None or engine.pid != os.getpid():
+                engine = cls._engine = Engine()
+            engine._users += 1
+            return engine
+
+    @classmethod
+    def current(cls):
+        return cls._engine
+
+    def release(self):
+        with Engine._lock:
+            self._users -= 1
+            if self._users or Engine._engine is not self:
+                return
+            Engine._engine = None
+        self._stop()
+
+    def __init__(self):
+        self.pid = os.getpid()
+        self.client = Client()
+        self.pool = None
+        self.lock = threading.Lock()
+        self.outstanding = 0
+        self._unwaited = 0
+        self._users = 0
+        self._channels = []
+        self.counts = collections.Counter()
+        self.slower = collections.Counter()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._polls = False  # the thread looks at the completion descriptor
+        self._stopping = False
+        self._completion_fd = self.client.completion_fd()
+        self._thread = threading.Thread(target=self._run, name="gradwire", daemon=True)
+        self._thread.start()
+
+    # ---- channels and ops
+
+    def channel(self, name, most=GROUP_OPS):
+        channel = Channel(self, name, most)
+        with self.lock:
+            self._channels.append(channel)
+        return channel
+
+    def close_channel(self, channel):
+        """Leaves its group. What is unfinished ends with an error. It does not wait for the daemon
+        to close the group: that takes until all processes of the host have left it, in whichever
+        order they leave their groups."""
+        channel.fail(
+            GradwireError(Status.ABORTED, "the process group %s was destroyed" % channel.name)
+        )
+        group, channel.group, channel.handle = channel.group, None, None
+        if group is not None:
+            group.close()
+            deadline = time.monotonic() + _AFTER_ABORT_S
+            for op in list(channel.in_flight):
+                op.wait(deadline)
+        with self.lock:
+            self._channels.remove(channel)
+
+    def slower_way(self, what):
+        """A slower way than there could be is taken: said once, and counted."""
+        with self.lock:
+            self.slower[what] += 1
+            first = self.slower[what] == 1
+        if first:
+            log.warning("gradwire: %s", what)
+
+    def posted(self, op):
+        with self.lock:
+            self.outstanding += 1
+            self.counts["ops"] += 1
+            if op.work.waited:
+                return
+            op.watched = True
+            self._unwaited += 1
+            wakes = not self._polls
+        if wakes:
+            self.wake()
+
+    def wake(self):
+        os.eventfd_write(self._wake_fd, 1)
+
+    def ended(self, op, error):
+        channel = op.channel
+        with channel.lock:
+            if op.done:
+                return
+            op.done = True
+            if op.handle is not None:
+                channel.in_flight.remove(op)
+                if op.blocks and error is not None:
+                    channel.blocked -= 1
+        with self.lock:
+            if op.handle is not None:
+                self.outstanding -= 1
+                self._unwaited -= op.watched
+            if error is not None:
+                self.counts["failed"] += 1
+            queued = any(c.queue for c in self._channels)
+        op.keep = None
+        work, op.post = op.work, None
+        if error is not None and not getattr(error, "named", False):
+            text = "%s: %s%s" % (work.describe(), error.text, channel.explain)
+            error = GradwireError(error.code, text)
+            error.named = True
+        work.op_ended(error)
+        if queued:
+            for other in list(self._channels):
+                other.pump()
+
+    def expire(self, op):
+        """Its time is over. It would go on and write into memory that the user takes for free, and
+        the others would wait for this process: so the group ends everywhere."""
+        with self.lock:
+            if op.expired:
+                return
+            op.expired = True
+        work, group = op.work, op.channel.group
+        text = "%s took longer than %.1f s" % (work.describe(), work.timeout_s)
+        error = GradwireError(Status.TIMED_OUT, text)
+        if op.handle is not None and group is not None:
+            status = lib.gw_wait(op.handle, 1)
+            if status == Status.OK:
+                return self.ended(op, None)
+            # Its text says whom it waits for.
+            error = GradwireError(Status.TIMED_OUT, "%s: %s" % (text, error_of(status).text))
+            try:
+                group.abort(text)
+                lib.gw_wait(op.handle, milliseconds(_AFTER_ABORT_S))
+            except GradwireError:
+                pass
+        else:
+            error = GradwireError(
+                Status.TIMED_OUT, text + ": it was not posted, since " + self._why(op)
+            )
+        error.text += op.channel.explain
+        error.named = True
+        error.args = ("%s (%s)" % (error.text, error.code.name),)
+        op.channel.fail(error)
+        self.ended(op, error)
+
+    @staticmethod
+    def _why(op):
+        if op.channel.handle is None:
+            return "its group is not formed yet: has the other process posted its part?"
+        return "earlier ops are not done"
+
+    # ---- the thread
+
+    def _run(self):
+        completions = select.poll()
+        completions.register(self._completion_fd, select.POLLIN)
+        completions.register(self._wake_fd, select.POLLIN)
+        waked = select.poll()
+        waked.register(self._wake_fd, select.POLLIN)
+        while not self._stopping:
+            with self.lock:
+                self._polls = self._unwaited > 0
+                poll = completions if self._polls else waked
+            ready = poll.poll(self._sleep_ms())
+            if any(fd == self._wake_fd for fd, _ in ready):
+                try:
+                    os.eventfd_read(self._wake_fd)
+                except BlockingIOError:
+                    pass
+            try:
+                told = any(fd == self._completion_fd for fd, _ in ready)
+                if not self._sweep() and told:
+                    self._look_at_groups()
+            except Exception:  # the thread has to go on: others depend on it
+                log.exception("gradwire: the thread that tells of the ends of ops")
+
+    def _sleep_ms(self):
+        now = time.monotonic()
+        nearest = _LOOK_S
+        for channel in list(self._channels):
+            for op in list(channel.in_flight):
+                nearest = min(nearest, op.work.deadline - now)
+            for op, _ in list(channel.queue):
+                nearest = min(nearest, op.work.deadline - now)
+        return max(1, int(nearest * 1000))
+
+    def _sweep(self):
+        """Tells of all that has ended. Returns whether anything has."""
+        any_ended = False
+        done = ctypes.c_int()
+        now = time.monotonic()
+        for channel in list(self._channels):
+            for op in list(channel.in_flight):
+                status = lib.gw_test(op.handle, ctypes.byref(done))
+                error = None if status == Status.OK else error_of(status)
+                if done.value:
+                    any_ended = True
+                    self.ended(op, error)
+                elif op.work.deadline <= now:
+                    self.expire(op)
+            for op, _ in list(channel.queue):
+                if op.work.deadline <= now:
+                    self.expire(op)
+            if channel.queue:
+                channel.pump()
+        return any_ended
+
+    def _look_at_groups(self):
+        """The descriptor is readable for an abort that nobody has looked at, too."""
+        for channel in list(self._channels):
+            group = channel.group
+            if group is None:
+                continue
+            try:
+                group.check()
+            except GradwireError as error:
+                if channel.failed is None and error.code == Status.ABORTED:
+                    channel.fail(error)
+        time.sleep(0.0005)
+
+    def _stop(self):
+        self._stopping = True
+        self.wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(10)
+        os.close(self._wake_fd)
+        self.client.close()

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Forms a group of a job's processes, through the job's store: any of them, in any order.
+
+Each process writes what its daemon says of itself; all read all. Processes whose daemons say the
+same are members of one rank: that, and no variable of the environment, tells who shares a host.
+"""
+import os
+import secrets
+import socket
+import time
+
+from .._native import GradwireError, Status
+
+
+class Layout:
+    """Which process of a group sits where.
+
+    ranks:    [processes] the daemon of each, numbered in the order in which they come
+    number:   [processes] what the C interface calls each process
+    """
+
+    def __init__(self, infos):
+        daemons = {}
+        self.ranks = [daemons.setdefault(info, len(daemons)) for info in infos]
+        self.infos = list(daemons)
+        places = [[] for _ in daemons]
+        for process, rank in enumerate(self.ranks):
+            places[rank].append(process)
+        self.places = places
+        self.even = len({len(members) for members in places}) == 1
+        order = [process for members in places for process in members]
+        self.number = [order.index(process) for process in range(len(infos))]
+        self.in_order = self.number == list(range(len(infos)))
+
+    def explain(self, global_ranks):
+        """What the daemons' ranks are, for errors that name them: with one process at each daemon,
+        in order, a daemon's rank is the process's."""
+        if all(len(members) == 1 for members in self.places) and self.in_order:
+            if list(global_ranks) == list(range(len(global_ranks))):
+                return ""
+        return " (daemons' ranks: %s)" % "; ".join(
+            "%d has %s %s" % (
+                rank,
+                "process" if len(members) == 1 else "processes",
+                ", ".join(str(global_ranks[process]) for process in members),
+            )
+            for rank, members in enumerate(self.places)
+        )
+
+
+def _exchange(store, rank, size, own, timeout, name):
+    """[size] what each process wrote, and the group's id."""
+    deadline = time.monotonic() + timeout
+    # A group that is made anew has the old one's keys: each process counts its own visits.
+    visit = store.add("gradwire/visit/%d" % rank, 1)
+    base = "gradwire/%d" % visit
+    store.set("%s/info/%d" % (base, rank), own)
+    if rank == 0:
+        store.set("%s/id" % base, secrets.token_bytes(8))
+
+    def get(key, what):
+        # A wait of the store's would hold up all other threads that use it.
+        pause = 0.001
+        while not store.check([key]):
+            if time.monotonic() >= deadline:
+                raise GradwireError(
+                    Status.TIMED_OUT,
+                    "process group %s was not formed within %.1f s: %s has not come to it: is that "
+                    "process running, and does it create the same groups?" % (name, timeout, what),
+                )
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
+        return store.get(key)
+
+    said = [get("%s/info/%d" % (base, other), "rank %d" % other) for other in range(size)]
+    return said, int.from_bytes(get("%s/id" % base, "rank 0"), "little")
+
+
+def form(client, store, rank, size, timeout, name):
+    """Collective among ``size`` processes. Returns (Group, Layout). Bound: twice ``timeout``."""
+    own = client.describe() + b"%d@%s" % (os.getpid(), socket.gethostname().encode())
+    said, group_id = _exchange(store, rank, size, own, timeout, name)
+    length = len(client.describe())
+    layout = Layout([text[:length] for text in said])
+    timeout = min(timeout, 3600.0)
+    if not layout.even:
+        raise GradwireError(
+            Status.UNSUPPORTED,
+            "process group %s has %s processes at its %d daemons: this version needs the same "
+            "number at each; choose its ranks so, or use Gloo for it"
+            % (name, ", ".join(str(len(m)) for m in layout.places), len(layout.places)),
+        )
+    mine = layout.ranks[rank]
+    group = client.join(
+        group_id,
+        0,
+        mine,
+        layout.infos,
+        member=layout.places[mine].index(rank),
+        members=len(layout.places[mine]),
+        timeout=timeout,
+    )
+    return group, layout
+
+

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tensors in gradient memory, which the daemon reads and writes where they lie.
+
+Memory that a tensor gives back, with its last view, is kept for the next of about its size: asking
+the daemon takes a round trip, and it clears and maps hugepages.
+"""
+import collections
+import ctypes
+import threading
+import weakref
+
+import torch
+
+from .._native import GradwireError, Status
+
+_SMALLEST = 64 << 10
+_SLAB = 2 << 20
+
+
+def size_class(nbytes):
+    """The next of eight sizes between two powers of two; from a slab on, whole hugepages."""
+    nbytes = max(nbytes, _SMALLEST)
+    step = max(1 << (nbytes.bit_length() - 1), _SMALLEST) // 8
+    rounded = -(-nbytes // step) * step
+    return rounded if rounded < _SLAB else -(-rounded // _SLAB) * _SLAB
+
+
+class Pool:
+    """Any thread. ``tensor()`` is None if the daemon has no memory left for it."""
+
+    def __init__(self, client):
+        self._client = client
+        self._free = collections.defaultdict(list)  # by size: (memory, offset)
+        self._lock = threading.RLock()  # a tensor may be freed within a call here
+
+    def tensor(self, dtype, count):
+        """[count] of ``dtype``, not cleared; aligned to 64 bytes and more."""
+        itemsize = torch.empty(0, dtype=dtype).element_size()
+        nbytes = size_class(count * itemsize)
+        with self._lock:
+            if not self._free[nbytes] and not self._more(nbytes):
+                return None
+            memory, offset = self._free[nbytes].pop()
+        # The buffer is what the tensor's storage keeps; its end gives the place back.
+        buffer = (ctypes.c_char * nbytes).from_address(memory.address + offset)
+        weakref.finalize(buffer, self._give_back, nbytes, memory, offset).atexit = False
+        return torch.frombuffer(buffer, dtype=dtype, count=count) if count else torch.empty(
+            0, dtype=dtype
+        )
+
+    def _more(self, nbytes):
+        try:
+            memory = self._client.allocate(max(nbytes, _SLAB))
+        except GradwireError as error:
+            if error.code != Status.RESOURCE_EXHAUSTED:
+                raise
+            for kept in self._free.values():
+                kept[:] = [place for place in kept if place[0].nbytes <= _SLAB]
+            try:
+                memory = self._client.allocate(max(nbytes, _SLAB))
+            except GradwireError:
+                return False
+        if memory.device is not None:
+            return False  # a GPU's: these tensors are the host's
+        for offset in range(0, memory.nbytes - nbytes + 1, nbytes):
+            self._free[nbytes].append((memory, offset))
+        return True
+
+    def _give_back(self, nbytes, memory, offset):
+        with self._lock:
+            self._free[nbytes].append((memory, offset))
