@@ -61,7 +61,8 @@ bool load(CudaApi& api, std::string& why) {
     why = error == nullptr ? std::string(kLibrary) + " cannot be loaded" : error;
     return false;
   }
-  // The names that cuda.h gives these functions: a suffix is a later version's of the interface.
+  // The names under which cuda.h calls these functions. A suffix marks a later version of a
+  // function.
   return find(library, "cuInit", api.init, why) &&
          find(library, "cuGetErrorName", api.get_error_name, why) &&
          find(library, "cuGetErrorString", api.get_error_string, why) &&

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// The part of CUDA's driver API that gpu_cuda, the daemon and the client library call, loaded from
-/// libcuda.so.1 when it is first needed: so all of them build without CUDA's headers, and load
-/// where there is no GPU. The declarations are of the CUDA Driver API reference; where cuda.h is
-/// there when this is built, cuda_api.cc compares every number with it. Any thread. load_cuda()
-/// allocates; the functions stay for the life of the process.
+/// libcuda.so.1 when it is first needed: so all of them build without CUDA's headers, and run on
+/// hosts without a GPU. The declarations follow the CUDA Driver API reference; if cuda.h is present
+/// at build time, cuda_api.cc compares every number with it. Any thread. load_cuda() allocates; the
+/// functions stay for the life of the process.
 #pragma once
 
 #include <cstddef>
@@ -103,7 +103,7 @@ struct CudaApi {
 /// "CUDA_ERROR_OUT_OF_MEMORY: out of memory".
 [[nodiscard]] std::string describe(const CudaApi& api, CuResult result);
 
-/// The device's context is the calling thread's while this lives.
+/// Makes the device's context current in the calling thread while the object exists.
 class CurrentContext {
  public:
   CurrentContext(const CudaApi& api, CuContext context)
@@ -121,7 +121,7 @@ class CurrentContext {
   CuResult result_;
 };
 
-/// The errno that comes nearest, negative; 0 for success.
+/// @return the nearest errno, negative; 0 for success.
 [[nodiscard]] int to_errno(CuResult result) noexcept;
 
 }  // namespace gradwire::gpu

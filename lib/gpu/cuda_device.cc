@@ -9,7 +9,7 @@ namespace {
 Result<const CudaApi*> load() {
   std::string why;
   const CudaApi* api = load_cuda(why);
-  if (api == nullptr) return fail(ErrorCode::kUnsupported, "CUDA is not available:  " + why);
+  if (api == nullptr) return fail(ErrorCode::kUnsupported, "CUDA is not available: " + why);
   return api;
 }
 
@@ -154,7 +154,7 @@ Result<void> Device::copy_on(CuStream stream, void* to, const void* from, std::s
 Result<void> Device::copy(void* to, const void* from, std::size_t bytes) {
   const CurrentContext current(api_, context_);
   if (current.result() != kCuSuccess) return error("cuCtxPushCurrent", current.result());
-  // Others' copies on it are waited for too, which end as well.
+  // This also waits for other threads' copies on the stream, which end too.
   Result<void> done = copy_in_context(stream_, to, from, bytes);
   const CuResult ended = api_.stream_synchronize(stream_);
   if (done && ended != kCuSuccess) done = error("cuStreamSynchronize", ended);

@@ -2,14 +2,14 @@
 /// @file
 /// GPU memory and events that a daemon and its clients share by CUDA IPC. The daemon makes both,
 /// memory with its gpudev driver, and exports them; clients open them, into the primary context of
-/// the same GPU, which they find by its UUID. So the daemon never depends on what a client owns: a
-/// client that dies takes nothing with it that the daemon uses.
+/// the same GPU, which they find by its UUID. So the daemon never depends on anything that a client
+/// owns and could take with it when it dies.
 ///
-/// CUDA wants an importer to have closed memory before its exporter frees it, so a client closes
-/// first and says so then.
+/// CUDA requires that an importer closes memory before its exporter frees it, so a client closes it
+/// first and then tells the daemon.
 ///
-/// Any thread; every call may allocate, and may wait for the driver's locks. Event::state() is the
-/// one call that a lane makes.
+/// Any thread; every call may allocate, and may wait for the driver's locks. A lane calls only
+/// Event::state().
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,10 @@ class Event;
 /// One CUDA device, in its primary context.
 class Device : public std::enable_shared_from_this<Device> {
  public:
-  /// The GPU of that UUID, if CUDA shows it to this process; retains its primary context.
+  /// Finds the GPU with that UUID, if CUDA shows it to this process; retains its primary context.
   [[nodiscard]] static Result<std::shared_ptr<Device>> find(const CuUuid& uuid);
-  /// The GPU of a primary context that somebody else retains for as long as the object lives:
-  /// rte_gpu_info::context of a gpu_cuda device.
+  /// The GPU of a primary context, such as the rte_gpu_info::context of a gpu_cuda device. Somebody
+  /// else must retain the context as long as the object exists.
   [[nodiscard]] static Result<std::shared_ptr<Device>> of_context(std::uint64_t context);
   ~Device();
   Device(const Device&) = delete;
@@ -41,19 +41,21 @@ class Device : public std::enable_shared_from_this<Device> {
   [[nodiscard]] int ordinal() const noexcept { return device_; }
   [[nodiscard]] const CuUuid& uuid() const noexcept { return uuid_; }
 
-  /// @param address  of a whole allocation of cuMemAlloc, its size a multiple of kExportBytes.
+  /// @param address the start of an allocation by cuMemAlloc, whose size is a multiple of
+  /// kExportBytes.
   [[nodiscard]] Result<CuIpcHandle> export_memory(const void* address);
-  /// CUDA hands out the whole block of memory that an allocation lies in: one that fills its blocks
-  /// shows nothing else.
+  /// CUDA exports the whole block of memory that contains an allocation. An allocation that fills
+  /// its blocks exposes nothing else.
   static constexpr std::size_t kExportBytes = 2u << 20;
-  /// @param bytes  that the exporter says there are; less is an error.
+  /// @param bytes the size according to the exporter; if the memory is smaller, that is an error.
   [[nodiscard]] Result<std::unique_ptr<ImportedMemory>> import_memory(const CuIpcHandle& handle,
                                                                       std::uint64_t bytes);
   /// An event that other processes can open.
   [[nodiscard]] Result<std::unique_ptr<Event>> make_event();
   [[nodiscard]] Result<std::unique_ptr<Event>> import_event(const CuIpcHandle& handle);
 
-  /// Copies between any two of this GPU's, another GPU's and host memory, and waits for the end.
+  /// Copies between any two of this GPU's memory, another GPU's memory and host memory, and waits
+  /// until it is done.
   [[nodiscard]] Result<void> copy(void* to, const void* from, std::size_t bytes);
   /// The same in the order of `stream` (nullptr: the default stream), without waiting.
   [[nodiscard]] Result<void> copy_on(CuStream stream, void* to, const void* from,
@@ -72,10 +74,10 @@ class Device : public std::enable_shared_from_this<Device> {
   CuUuid uuid_;
   CuContext context_ = nullptr;
   bool retained_ = false;
-  CuStream stream_ = nullptr;  ///< of copy()
+  CuStream stream_ = nullptr;  ///< for copy()
 };
 
-/// Memory of another process's. The destructor closes it.
+/// Memory that another process exported. The destructor closes it.
 class ImportedMemory {
  public:
   ImportedMemory(std::shared_ptr<Device> device, CuDevicePtr address) noexcept
@@ -94,7 +96,7 @@ class ImportedMemory {
   CuDevicePtr address_;
 };
 
-/// A point in a stream, for another process to see passed.
+/// A point in a stream; other processes can see when the stream has passed it.
 class Event {
  public:
   enum class State : std::uint8_t { kPending, kPassed, kFailed };
@@ -108,7 +110,8 @@ class Event {
   [[nodiscard]] Result<CuIpcHandle> handle() const;
   /// Marks the end of what `stream` (nullptr: the default stream) has been given so far.
   [[nodiscard]] Result<void> record(CuStream stream);
-  /// Of the last mark, whoever set it; kPassed before the first. Does not wait.
+  /// The state of the point that was recorded last, by any process; kPassed before the first. Does
+  /// not wait.
   [[nodiscard]] State state() const noexcept;
 
  private:

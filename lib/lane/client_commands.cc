@@ -34,14 +34,15 @@ bool ClientCommands::take(command::Request& request) noexcept {
       commands_.resume();
       return false;
     case command::RequestType::kLeaveGroup:
-      // Given back when every lane has closed and every command of the group is answered.
+      // The request is returned when every lane has closed the group and every command of it is
+      // answered.
       commands_.leave_group(&request);
       return true;
     case command::RequestType::kAddGroup:
     case command::RequestType::kAbortGroup:
     case command::RequestType::kMoveLink:
     case command::RequestType::kSetFaults:
-      break;  // the lane's own
+      break;  // the lane handles it
   }
   return false;
 }
@@ -78,8 +79,8 @@ bool ClientCommands::take_reports() noexcept {
     commands_.on_report(report);
     any = true;
     if (report.type != collective::EventType::kFormed) continue;
-    // Not told by the lane itself: the client that hears of it may post at once, and this lane
-    // has to know by then that its commands may be taken.
+    // The command lane sends it, not the lane itself: a client that learns of it may post at once,
+    // and by then the command lane must know that it may take the group's commands.
     command::Notice notice;
     notice.type = command::NoticeType::kGroupFormed;
     notice.group_handle = report.group_handle;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The command lane as a part of lane 0: requests and lanes' reports go to it, and what comes of
-/// them goes to the control thread and to the lane's own shards. Lane 0 owns it; requests that add
+/// The command lane as a part of lane 0: it takes requests and the lanes' reports, and passes the
+/// results to the control thread and to the lane's own shards. Lane 0 owns it; requests that add
 /// something allocate, nothing else does.
 #pragma once
 
@@ -21,8 +21,8 @@ class ClientCommands final : public CommandPort {
   using AbortGroup =
       std::function<void(std::uint64_t group_handle, const AbortReason& reason, TimeNs now)>;
 
-  /// The references outlive the object.
-  /// @param lanes    every lane's rings, to hand ops out
+  /// All arguments must outlive the object.
+  /// @param lanes every lane's rings, to pass ops to the lanes
   /// @param reports  of all lanes
   /// @param sleeper  wakes the lane; clients' doorbells are added to it
   /// @param abort    aborts lane 0's shard of a group

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Who takes the clients' commands on a lane: lane 0 of a daemon has ClientCommands, all other
-/// lanes have NoCommands. The lane owns it. poll() and what sleep needs allocate nothing.
+/// Takes the clients' commands on a lane: lane 0 of a daemon has ClientCommands, all other lanes
+/// have NoCommands. The lane owns it. poll() and the functions for sleeping allocate nothing.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class CommandPort {
   /// A request of the control thread that is about clients or ops, or kLeaveGroup.
   /// @return whether the port gives the request back, later. Else the lane does.
   [[nodiscard]] virtual bool take(command::Request& request) noexcept = 0;
-  /// A group that the lane has from now on.
+  /// The lane has this group from now on.
   virtual void add_group(const command::GroupPlan& plan,
                          const collective::ShardConfig& config) noexcept = 0;
   /// `since` is not set.
@@ -27,10 +27,10 @@ class CommandPort {
       std::uint64_t group_handle) const noexcept = 0;
   /// Commands, ops and answers, once a round. @return whether there was anything to do.
   virtual bool poll(TimeNs now) noexcept = 0;
-  /// Whether an op waits for an event, which rings no bell.
+  /// Whether an op waits for an event, which cannot wake the lane.
   [[nodiscard]] virtual bool waits_for_input() const noexcept = 0;
 
-  // Sleep, as CommandLane has it.
+  // For sleeping, as in CommandLane.
   virtual bool find_commands() noexcept = 0;
   virtual void set_sleeping(bool sleeping) noexcept = 0;
   [[nodiscard]] virtual bool has_command() const noexcept = 0;

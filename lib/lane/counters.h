@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What one lane counts, by base/counter.h.
+/// What one lane counts, with the functions of base/counter.h.
 #pragma once
 
 #include <array>
@@ -30,23 +30,26 @@ struct alignas(64) LaneCounters {
   std::uint64_t rounds = 0;
   std::uint64_t busy_rounds = 0;  ///< in which there was something to do
   std::uint64_t rx_packets = 0;
-  std::uint64_t rx_bytes = 0;  ///< frames, Ethernet header on
+  std::uint64_t rx_bytes = 0;  ///< of frames, from the Ethernet header on
   std::uint64_t tx_packets = 0;
   std::uint64_t tx_bytes = 0;
-  std::uint64_t tx_refused = 0;  ///< frames that a full port put off to a later round
-  std::uint64_t tx_dropped = 0;  ///< frames given up because a port took none for long
+  /// Frames that had to wait for a later round because the port was full.
+  std::uint64_t tx_refused = 0;
+  std::uint64_t tx_dropped = 0;  ///< frames freed because the port had taken none for long
   std::uint64_t sleeps = 0;
   std::uint64_t sleep_ns = 0;
   std::uint64_t echo_replies = 0;
-  std::uint64_t replies_withheld = 0;  ///< pings beyond what is answered (port/reply_limit.h)
-  std::uint64_t neighbor_frames = 0;   ///< ARP, passed to the control thread
-  std::uint64_t neighbor_drops = 0;    ///< ARP beyond what is passed on, or without room there
-  command::CommandCounters command;    ///< of the command lane alone
-  std::uint64_t ops_done = 0;          ///< shares of ops finished on this lane
-  std::uint64_t aborts = 0;            ///< groups that aborted here
-  std::uint64_t stuck = 0;             ///< of these, with AbortCode::kStuck
-  std::uint64_t busy_ns = 0;           ///< in rounds that did something
-  std::uint64_t idle_ns = 0;           ///< in others, and in what the polling policy did after them
+  /// Pings not answered because of the limit (port/reply_limit.h).
+  std::uint64_t replies_withheld = 0;
+  std::uint64_t neighbor_frames = 0;  ///< ARP, passed to the control thread
+  /// ARP dropped because of its rate, or because there was no room.
+  std::uint64_t neighbor_drops = 0;
+  command::CommandCounters command;  ///< of the command lane alone
+  std::uint64_t ops_done = 0;        ///< shares of ops finished on this lane
+  std::uint64_t aborts = 0;          ///< groups that aborted here
+  std::uint64_t stuck = 0;           ///< of `aborts`, those with AbortCode::kStuck
+  std::uint64_t busy_ns = 0;         ///< in rounds that did something
+  std::uint64_t idle_ns = 0;         ///< in the other rounds, and spinning or sleeping after them
   // Lane 0 alone counts these, of whole ops.
   std::uint64_t op_bytes = 0;  ///< count x element size of ops that are done
   /// The same x 2(n-1)/n of an all-reduce, (n-1)/n of an all-gather and a reduce-scatter, else x 1:

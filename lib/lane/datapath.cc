@@ -19,11 +19,11 @@ namespace {
 
 constexpr unsigned kRequests = 1024;
 constexpr unsigned kFrames = 256;
-// Of every group: formed, aborted, closed, and ops that may be done at once.
+// Room for each group's notices (formed, aborted, closed) and for ops that end at the same time.
 constexpr unsigned kNotices = 4096;
 constexpr unsigned kReports = 8192;
 constexpr unsigned kOps = 1024;
-// Acknowledgements, hellos and the like of one shard on their way out.
+// Acknowledgements, hellos and other small packets of one shard that wait to be sent.
 constexpr std::uint32_t kControlMbufsPerShard = 64;
 
 }  // namespace
@@ -48,9 +48,9 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
   std::uint32_t buffer_bytes = 2048;
   std::uint32_t mtu = 0;
   port::PacketDemand demand{.shards = config.max_groups};
-  // What the rings of both directions hold. A frame for a port is then in lane 0's backlog, and in
-  // a descriptor of its queue until the driver frees it, which may be as late as when the
-  // descriptor is wanted again.
+  // As many as the rings of both directions hold. Afterwards a frame to be sent is in lane 0's
+  // backlog, and then in a descriptor of its queue until the driver frees it, perhaps only when it
+  // needs the descriptor again.
   std::uint32_t exchange_mbufs = 2 * kFrames;
   std::uint32_t payload = UINT32_MAX;
   int socket = -1;
@@ -83,7 +83,7 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     return fail(ErrorCode::kInvalidArgument,
                 "the MTU of a port has no room for 64 bytes of payload: raise it to 256 or more");
   }
-  // Without ports (groups of one rank only) the payload is a matter of taste.
+  // Without ports there are only groups of one rank, and any payload will do.
   if (config.ports.empty()) payload = wire::max_payload_bytes(port::kJumboMtu, 4);
   if (config.max_payload_bytes != 0) {
     if (config.max_payload_bytes > payload || config.max_payload_bytes % 64 != 0) {
@@ -113,7 +113,7 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     rx_pools.push_back((*pools)->packet());
     out->pools_.push_back(std::move(*pools));
     if (config.payload_memory == nullptr) continue;
-    // Whatever comes behind a header fits one mbuf.
+    // Anything that can follow a header fits into one mbuf.
     auto payloads =
         port::PayloadPool::create({.name = fmt::format("{}_payload_{}", config.name, lane),
                                    .mbufs = plan.packet_mbufs,
@@ -224,7 +224,7 @@ Datapath::~Datapath() {
       rte_pktmbuf_free(static_cast<rte_mbuf*>(object));
     }
   }
-  // The ports give their mbufs back before the mempools go.
+  // Ports must free their mbufs before the mempools are freed.
   ports_.clear();
   payloads_.clear();
   pools_.clear();

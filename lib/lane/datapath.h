@@ -5,7 +5,7 @@
 /// thread and the lanes. Everything is allocated in create(); the destructor expects that no lane
 /// runs and that every group was left.
 ///
-/// One thread, the control thread, calls everything here, but for lane(i).run() or poll_once(),
+/// One thread, the control thread, calls everything here except lane(i).run() and poll_once(),
 /// which the lane's own thread calls.
 #pragma once
 
@@ -31,21 +31,21 @@ struct DatapathConfig {
   std::uint8_t lanes = 1;
   std::uint16_t base_udp_port = defaults::kBaseUdpPort;  ///< lane i listens on base_udp_port + i
   std::uint16_t max_groups = defaults::kGroups;          ///< at once; sizes the mempools
-  /// collective::packet_mbufs_needed() of the largest ShardConfig that groups are made with, whose
-  /// payload is the argument. Asked once, by create().
+  /// collective::packet_mbufs_needed() of the largest ShardConfig that a group may have, if its
+  /// payload is the argument. create() calls it once.
   std::function<std::uint32_t(std::uint32_t payload_bytes)> mbufs_per_shard = [](std::uint32_t) {
     return 512u;
   };
-  std::uint32_t max_payload_bytes = 0;  ///< 0 = what the ports carry; else no more than that
-  bool payload_crc = true;  ///< ShardConfig::payload_crc; if false, ports must be in memory
+  std::uint32_t max_payload_bytes = 0;  ///< an upper bound; 0 = what the ports carry
+  bool payload_crc = true;  ///< ShardConfig::payload_crc; if false, every port must be a memif
   PollingConfig polling;
-  /// false: no client's commands are taken; the embedding program posts with post_ops() and takes
+  /// false: takes no clients' commands; the embedding program posts with post_ops() and calls
   /// next_report().
   bool command_lane = true;
-  std::size_t tx_trace_bursts = 0;  ///< kept for each lane and port; 0 = none
-  /// Where payloads are received and sent from; outlives the datapath. nullptr: the host's memory.
+  std::size_t tx_trace_bursts = 0;  ///< how many bursts each lane remembers for each port; 0 = none
+  /// The memory for received and sent payloads; outlives the datapath. nullptr: the host's memory.
   reduce::DeviceMemory* payload_memory = nullptr;
-  std::string name = "gw";  ///< of rings and mempools: unique in the process
+  std::string name = "gw";  ///< prefix for rings and mempools; unique in the process
 };
 
 /// A frame that a lane passed to the control thread.
@@ -69,14 +69,14 @@ class Datapath {
   [[nodiscard]] const port::LanePools& pools(std::uint8_t lane) const noexcept {
     return *pools_[lane];
   }
-  /// nullptr: payloads follow their headers, in mbufs of pools().
+  /// @return nullptr if payloads follow their headers, in mbufs of pools().
   [[nodiscard]] const port::PayloadPool* payloads(std::uint8_t lane) const noexcept {
     return payloads_.empty() ? nullptr : payloads_[lane].get();
   }
   [[nodiscard]] std::span<const std::unique_ptr<port::Port>> ports() const noexcept {
     return ports_;
   }
-  /// Chunk payload that every port carries.
+  /// The largest payload of a chunk that every port can carry.
   [[nodiscard]] std::uint32_t max_payload_bytes() const noexcept { return max_payload_bytes_; }
 
   /// The request is the lane's until its kRequestDone notice brings it back.
@@ -89,16 +89,17 @@ class Datapath {
   [[nodiscard]] bool post_ops(std::uint8_t lane, command::LaneOps ops) noexcept;
   [[nodiscard]] bool next_report(command::LaneReport& report) noexcept;
 
-  /// ARP that came in on a port.
+  /// Takes an ARP frame that a port received.
   [[nodiscard]] bool receive_frame(ControlFrame& frame) noexcept;
-  /// How many receive_frame() would give now.
+  /// How many frames receive_frame() could take now.
   [[nodiscard]] std::size_t frames_waiting() const noexcept;
   /// Sends a frame out of a port, by lane 0. @return false where there is no room for now.
   [[nodiscard]] bool send_frame(std::uint16_t port, std::span<const std::byte> frame) noexcept;
 
-  /// How many rounds each lane has made: a lane that lives makes one a millisecond at least.
+  /// How many rounds each lane has made. A working lane makes at least one each millisecond.
   [[nodiscard]] std::vector<std::uint64_t> lane_rounds() const;
-  /// Control thread, every few milliseconds: see Port::tend(). @return what happened, a line each.
+  /// Control thread, every few milliseconds: see Port::tend(). @return what happened, one line for
+  /// each event.
   [[nodiscard]] std::vector<std::string> tend_links(TimeNs now);
 
   /// The control thread's sleep: sleeping(true), receive() and receive_frame() once more, wait for

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// A lane's groups as packets name them: by the tag that every packet carries, and by the addresses
-/// that neighbours send from. A look-up costs the same however many groups there are and allocates
-/// nothing; adding a group does. Keyed hashes: clients choose groups, and whoever sends chooses
-/// tags and addresses. Groups of one tag stand in one chain: the token of a link tells them apart,
-/// and only this host's own users can make them. One lane owns it.
+/// Finds a lane's groups by what packets contain: the tag that every packet carries, and the
+/// address it comes from. A look-up costs the same however many groups there are and allocates
+/// nothing; adding a group does. Hashes are keyed, because clients choose groups, and senders
+/// choose tags and addresses. Groups with the same tag form a chain, and the token of a link tells
+/// them apart; only users of this host can make such groups. One lane owns it.
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@
 
 namespace gradwire::lane {
 
-/// Not noexcept, so that libstdc++ keeps each entry's hash beside it: else a look-up hashes every
-/// entry that it passes in its bucket.
+/// Not noexcept, so that libstdc++ stores each entry's hash. Otherwise a look-up would compute the
+/// hash of every entry that it passes in its bucket.
 struct KeyedHash {
   SipHashKey secret;
 
@@ -38,7 +38,7 @@ class GroupIndex {
  public:
   static constexpr std::uint16_t kNoSlot = 0xffff;
 
-  /// @param groups  how many slots there are, below kNoSlot.
+  /// @param groups how many slots there are; below kNoSlot.
   GroupIndex(const SipHashKey& secret, std::size_t groups)
       : multiplier_(secret.k0 | 1),
         shift_(64 - std::bit_width(std::bit_ceil(2 * groups + 1)) + 1),
@@ -46,7 +46,7 @@ class GroupIndex {
         entries_(groups),
         sources_(2 * groups, KeyedHash{secret}) {}
 
-  /// Once for each group. One that has no neighbours is not found.
+  /// Call it once for each group. A group without neighbours is not indexed.
   void add(const collective::ShardConfig& config, std::uint16_t slot) {
     if (config.nranks < 2) return;
     const std::uint32_t tag = wire::group_tag(config.key);
@@ -85,10 +85,10 @@ class GroupIndex {
  private:
   struct Entry {
     std::uint32_t tag = 0;
-    std::uint16_t next = kNoSlot;  ///< of its bucket
+    std::uint16_t next = kNoSlot;  ///< the next entry of its bucket
   };
   /// Dietzfelbinger et al., "A reliable randomized algorithm for the closest-pair problem", 1997:
-  /// whoever does not know the multiplier finds no tags that fall together more often than others.
+  /// without knowing the multiplier nobody can choose tags that collide more often than others.
   [[nodiscard]] std::size_t bucket_of(std::uint32_t tag) const noexcept {
     return tag * multiplier_ >> shift_;
   }

@@ -12,10 +12,10 @@ namespace gradwire::lane {
 
 namespace {
 
-// How late an input may be noticed that was still being computed.
+// How often a lane checks whether inputs are ready that were still being computed.
 constexpr TimeNs kInputLookNs = 20'000;
 
-/// So many frames that they are no more than a round's bytes if all are full.
+/// @return how many frames make up a round's bytes if all are full.
 std::uint16_t rx_burst(std::uint32_t frame_bytes, std::uint32_t round_bytes,
                        std::uint16_t most) noexcept {
   constexpr std::uint32_t kLeast = 4;
@@ -36,7 +36,7 @@ Lane::Lane(const LaneConfig& config)
   awake_.reserve(config.max_groups);
   touched_.reserve(config.max_groups);
   for (const port::Port* port : config.ports) {
-    // Every lane has its part of a port's rate.
+    // Lanes share a port's rate equally.
     const std::uint64_t rate_bps = port->config().rate_bps / config.lanes;
     LanePort added;
     added.arp = port::SenderLimit(config.hash_secret);
@@ -124,14 +124,14 @@ TimeNs Lane::deadline(TimeNs now) const noexcept {
   for (const LanePort& port : ports_) {
     if (port.faults != nullptr) earliest = std::min(earliest, port.faults->deadline());
   }
-  // An event wakes nobody.
+  // An event cannot wake the lane, so it must check again soon.
   if (commands_->waits_for_input()) {
     earliest = std::min(earliest, now + kInputLookNs);
   }
   for (const std::uint16_t index : in_use_) {
     const GroupSlot& slot = slots_[index];
     if (slot.closed) continue;
-    // A group that its port's rate has stopped has nothing to do before that.
+    // If the port's rate has stopped a group, it has nothing to do before this time.
     const TimeNs refused_until = ports_[slot.down_port].share.next();
     const TimeNs own = slot.shard->deadline(now);
     earliest = std::min(earliest,
@@ -146,7 +146,7 @@ bool Lane::take_ops(TimeNs now) noexcept {
   while (rte_ring_sc_dequeue_elem(config_.rings.ops, &ops, sizeof ops) == 0) {
     worked = true;
     GroupSlot* slot = find_group(ops.group_handle);
-    if (slot == nullptr || slot->closed) continue;  // left or aborted meanwhile
+    if (slot == nullptr || slot->closed) continue;  // it was left or aborted meanwhile
     wake(*slot);
     slot->specs = ops.specs;
     slot->ready_seq = ops.op_seq;
@@ -157,7 +157,7 @@ bool Lane::take_ops(TimeNs now) noexcept {
 
 namespace {
 
-/// Of the whole op.
+/// @return the bytes of the whole op.
 std::uint64_t bytes_of(const collective::OpSpec& spec, const collective::Shard& shard) noexcept {
   const std::uint32_t processes = shard.config().processes().count();
   CollectiveCall call;
@@ -178,14 +178,14 @@ void Lane::post_ops(GroupSlot& slot, TimeNs now) noexcept {
                  spec.collective);
         continue;
       case collective::PostResult::kFull:
-        return;  // again when an op is done
+        return;  // tried again when an op is done
       case collective::PostResult::kRefused:
-        // Aborted or leaving: the command lane answers when the shard says so.
+        // The group is aborted or leaving: the command lane answers once the shard reports it.
         slot.ready_seq = slot.posted_seq;
         return;
       case collective::PostResult::kTooLarge:
       case collective::PostResult::kUnsupported: {
-        // The command lane checked this against this very shard's limits.
+        // Cannot happen: the command lane has checked the op against the limits of this shard.
         AbortReason reason;
         reason.code = AbortCode::kProtocol;
         reason.culprit_rank = reason.reporter_rank = slot.shard->config().rank;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// One lane: its queue on each port, its shards, and the loop that joins them. Each round takes
-/// what the control thread and the command lane sent, receives a burst from each port, gives
-/// packets to their shards, lets every shard send, and passes on what happened. Lane 0 is also the
+/// messages of the control thread and the command lane, receives a burst from each port, gives
+/// packets to their shards, lets every shard send, and reports what happened. Lane 0 is also the
 /// command lane.
 ///
 /// The control thread constructs it; then one lcore (or the caller, in embedded mode) runs it.
@@ -45,19 +45,19 @@ namespace gradwire::lane {
 
 struct LaneConfig {
   std::uint8_t lane = 0;
-  std::uint8_t lanes = 1;                       ///< of the datapath: they divide each port's rate
-  std::uint16_t udp_port = 0;                   ///< of this lane: the daemon's base port + lane
+  std::uint8_t lanes = 1;                       ///< how many lanes share each port's rate
+  std::uint16_t udp_port = 0;                   ///< this lane's: the daemon's base port + lane
   std::vector<const port::Port*> ports;         ///< started; queue `lane` of each is this lane's
   const port::PayloadPool* payloads = nullptr;  ///< where ports split payloads off
   command::LaneRings rings;
   command::SharedRings shared;
-  SipHashKey hash_secret;     ///< random, so that no stranger knows what collides
+  SipHashKey hash_secret;     ///< random, so that nobody can choose keys that collide
   bool command_lane = false;  ///< takes the clients' commands: lane 0 of a daemon
   std::vector<command::LaneRings>
-      all_lanes;  ///< command lane only: every lane's rings, to hand ops out
+      all_lanes;  ///< command lane only: every lane's rings, to pass ops to the lanes
   std::uint16_t max_groups = 64;
   PollingConfig polling;
-  std::size_t tx_trace_bursts = 0;  ///< kept for each port; 0 = none
+  std::size_t tx_trace_bursts = 0;  ///< how many bursts are remembered for each port; 0 = none
 };
 
 class Lane {
@@ -67,19 +67,20 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  /// One round. Embedded mode calls it with a time of its own that never goes back.
+  /// One round. An embedding program calls it with its own time, which must never decrease.
   /// @return whether there was anything to do.
   bool poll_once(TimeNs now) noexcept;
 
-  /// Rounds by the polling policy until `stop` is set (ring the lane's bell then).
+  /// Runs rounds, and sleeps between them as the polling policy says, until `stop` is set (ring the
+  /// lane's bell then).
   void run(const std::atomic<bool>& stop) noexcept;
 
   // What run() does between rounds, for a caller that drives the lane itself.
-  /// Once, before the first sleep, by the thread that drives the lane.
+  /// The thread that drives the lane calls it once, before the first sleep.
   void prepare_sleep() noexcept;
-  /// What the polling policy says after a round, its sleep cut to the next deadline.
+  /// @return what to do after a round, by the polling policy; a sleep ends at the next deadline.
   [[nodiscard]] IdleStep after_round(TimeNs now, bool worked) noexcept;
-  /// Sleeps until something comes that has a bell, but no longer; a PreciseSleeps should live.
+  /// Sleeps for at most `sleep_ns`, or until something rings a bell; a PreciseSleeps should exist.
   void sleep(TimeNs sleep_ns, TimeNs now) noexcept;
 
   /// Earliest time at which poll_once() has something to do without a packet or a message.
@@ -87,20 +88,20 @@ class Lane {
   static constexpr TimeNs kPublicationNs = 10'000'000;
   /// Written by the lane; read with read_counter().
   [[nodiscard]] const LaneCounters& counters() const noexcept { return counters_; }
-  /// The same, of the faults that were injected on one of its ports.
+  /// The same for the faults injected on one of its ports.
   [[nodiscard]] const port::FaultCounters& fault_counters(std::uint16_t port) const noexcept {
     return ports_[port].stage->counters();
   }
-  /// What left by a port, for who has stopped the lane.
+  /// What was sent by a port. Call it only when the lane has stopped.
   [[nodiscard]] const TxTrace& tx_trace(std::uint16_t port) const noexcept {
     return ports_[port].trace;
   }
-  /// How many groups a round asks, for who drives the lane.
+  /// How many groups are not resting. Only the thread that drives the lane may call it.
   [[nodiscard]] std::size_t groups_awake() const noexcept { return awake_.size(); }
   /// Any thread.
   [[nodiscard]] const TraceRing& trace() const noexcept { return trace_; }
-  /// All groups here, in one look, each as it was at most kPublicationNs of the lane's time ago;
-  /// any thread; it allocates.
+  /// The status of all groups on this lane, each at most kPublicationNs of the lane's time old. Any
+  /// thread; allocates.
   [[nodiscard]] std::vector<command::PublishedStatus> published() const;
 
  private:
@@ -114,13 +115,13 @@ class Lane {
     bool rx_interrupts = false;
     std::uint16_t rx_burst = 32;
     TxQueue tx;
-    bool takes_bursts = false;  // since this round began
+    bool takes_bursts = false;  // as of the start of this round
     port::ReplyLimit echoes;
     port::SenderLimit arp{SipHashKey{}};
     std::unique_ptr<port::FaultStage> stage;
-    port::FaultStage* faults = nullptr;  // the stage while it has something to do
-    PortShare share{0, 0};               ///< of the port's rate, and among groups
-    std::size_t next_first = 0;          ///< place in awake_, if the port is not paced
+    port::FaultStage* faults = nullptr;  // nullptr while the stage has nothing to do
+    PortShare share{0, 0};       ///< this lane's part of the port's rate, divided among groups
+    std::size_t next_first = 0;  ///< place in awake_, if the port is not paced
     TxTrace trace;
   };
   /// One group on this lane.
@@ -131,20 +132,20 @@ class Lane {
     std::uint16_t up_port = 0;
     std::uint32_t full_frame_bytes = 0;
     bool closed = false;
-    bool abort_told = false;  // to the control thread
+    bool abort_told = false;  // the control thread was told
     bool touched = false;
     bool awake = true;
-    bool expects = false;            // while it rests: an op of it is unfinished
-    std::uint32_t quiet_rounds = 0;  // in a row in which nothing happened to it
+    bool expects = false;            // valid while it rests: it has an unfinished op
+    std::uint32_t quiet_rounds = 0;  // rounds in a row in which nothing happened to it
     TimeNs wake_at = kNever;         // while it rests
     const collective::OpSpec* specs = nullptr;
-    std::uint64_t ready_seq = 0;   // may be posted
-    std::uint64_t posted_seq = 0;  // were
-    std::uint64_t done = 0;        // finished, in any order
+    std::uint64_t ready_seq = 0;   // ops up to this one may be posted
+    std::uint64_t posted_seq = 0;  // ops up to this one were posted
+    std::uint64_t done = 0;        // ops finished, in any order
     bool leaving = false;
-    command::Request* leave = nullptr;  // that this lane gives back
+    command::Request* leave = nullptr;  // a request that this lane has to return
     command::MembersWait members;
-    bool has_report = false;  // one that found no room
+    bool has_report = false;  // `report` could not be sent yet, because there was no room
     command::LaneReport report;
   };
 
@@ -156,16 +157,16 @@ class Lane {
   // lane_shards.cc
   bool poll_shards(TimeNs now, bool idle) noexcept;
   bool poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept;
-  /// @return the bytes of the frames, as they leave.
+  /// @return the frames' bytes on the wire.
   static std::uint64_t push(LanePort& port, std::span<rte_mbuf* const> frames) noexcept;
   [[nodiscard]] std::size_t first_asked(const LanePort& port) const noexcept;
   void tell_abort(GroupSlot& slot, TimeNs now) noexcept;
-  /// @return whether all were taken, and told.
+  /// @return whether all events were taken and reported.
   bool take_events(GroupSlot& slot, TimeNs now) noexcept;
-  /// Rounds ask the group again, if it rested.
+  /// Ends the group's rest, so that rounds call its shard again.
   void wake(GroupSlot& slot) noexcept;
   void wake_due(TimeNs now) noexcept;
-  /// Lets the group at that place of awake_ rest, if it has nothing to do for long enough.
+  /// Lets the group at `place` in awake_ rest if it has nothing to do for long enough.
   void rest_if_idle(std::size_t place, TimeNs now) noexcept;
   void forget_awake(std::uint16_t index) noexcept;
   void trace_op(TraceType type, TimeNs at, std::uint64_t handle, std::uint64_t op_seq,
@@ -189,22 +190,23 @@ class Lane {
                                                               std::span<rte_mbuf* const> arrived,
                                                               TimeNs now) noexcept;
   void receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
-  /// The group of packet_'s tag whose neighbour sent it; if none did, any group of that tag.
+  /// Finds the group with the tag of packet_ whose neighbour sent it; if there is none, any group
+  /// with that tag.
   /// @return its slot; kNoSlot if there is none.
   [[nodiscard]] std::uint16_t slot_of(const wire::IpAddress& source,
                                       collective::PacketSource& from) const noexcept;
   void note_other_version(const wire::FrameView& view, TimeNs now) noexcept;
   void receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept;
-  /// Of several segments.
+  /// Handles a frame of several segments.
   void receive_segments(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
   void receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
   void receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
   [[nodiscard]] static bool is_split_chunk(const rte_mbuf* frame,
                                            const wire::FrameView& view) noexcept;
   [[nodiscard]] bool gather(rte_mbuf* frame) noexcept;
-  /// By VLAN and MAC address.
+  /// Whether the frame is addressed to the port, by VLAN and MAC address.
   [[nodiscard]] static bool comes_to(const LanePort& port, const wire::FrameView& view) noexcept;
-  /// A UDP datagram, by address and port.
+  /// Whether a UDP datagram is addressed to this lane, by IP address and port.
   [[nodiscard]] bool is_for_lane(const LanePort& port, const wire::FrameView& view) const noexcept;
   void drop(rte_mbuf* frame, wire::Drop why) noexcept;
   void pass_to_control(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
@@ -216,12 +218,13 @@ class Lane {
   [[nodiscard]] bool has_messages() const noexcept;
 
   static constexpr std::uint16_t kMaxBurst = port::FaultStage::kBurst;
-  /// Frames are received whole, then their payloads are read again to be checked and reduced: more
-  /// than the L1 cache holds would be fetched twice, and the neighbour would wait for the end.
+  /// Frames are received first, and then their payloads are read again to be checked and reduced.
+  /// More bytes than the L1 cache holds would be fetched twice, and the neighbour would wait until
+  /// the end.
   static constexpr std::uint32_t kRoundBytes = 32u << 10;
   static constexpr int kRequestsPerRound = 8;
-  /// A group rests after so many quiet rounds, if it has nothing to do for kRestNsMin: longer than
-  /// an acknowledgement is put off, so that one that waits keeps it awake.
+  /// A group rests after this many quiet rounds if it has nothing to do for kRestNsMin. That is
+  /// longer than an acknowledgement is delayed, so a delayed acknowledgement keeps the group awake.
   static constexpr std::uint32_t kQuietRounds = 64;
   static constexpr TimeNs kRestNsMin = 1'000'000;
   static constexpr TimeNs kRestNs = 5'000'000;
@@ -231,23 +234,24 @@ class Lane {
   LaneCounters counters_;
   TraceRing trace_;
   std::vector<LanePort> ports_;
-  std::vector<GroupSlot> slots_;         // [max_groups], at fixed places: groups_ names them
-  std::vector<std::uint16_t> in_use_;    // indexes into slots_
-  std::vector<std::uint16_t> awake_;     // those of in_use_ that a round asks; the others rest
-  TimeNs next_wake_ = kNever;            // not after the earliest wake_at
-  std::uint32_t resting_expecting_ = 0;  // groups that rest and have an unfinished op
+  std::vector<GroupSlot> slots_;  // [max_groups]; slots never move, because groups_ refers to them
+  std::vector<std::uint16_t> in_use_;  // indexes into slots_
+  // Those of in_use_ whose shards a round calls; the others rest.
+  std::vector<std::uint16_t> awake_;
+  TimeNs next_wake_ = kNever;            // not later than the earliest wake_at
+  std::uint32_t resting_expecting_ = 0;  // resting groups that have an unfinished op
   std::unordered_map<std::uint64_t, std::uint16_t> group_index_;  // by handle: index into slots_
   std::vector<std::uint16_t> touched_;
-  GroupIndex groups_;                                         // those that are not closed
-  std::vector<Snapshot<command::PublishedStatus>> statuses_;  // as slots_
+  GroupIndex groups_;                                         // groups that are not closed
+  std::vector<Snapshot<command::PublishedStatus>> statuses_;  // indexed like slots_
   TimeNs next_publication_ = 0;
   std::unique_ptr<CommandPort> commands_;
   wire::Packet packet_;
-  wire::FrameView view_;  ///< of the frame that is being looked at
+  wire::FrameView view_;  ///< of the frame being handled
   TimeNs next_version_note_ = 0;
   collective::Outbox outbox_;
   bool expecting_ = false;  // an op is unfinished: packets will come
-  bool flowed_ = false;     // in this round: data, ops or requests, not what keeps neighbours alive
+  bool flowed_ = false;     // data, ops or requests came in this round; pings do not count
   Polling polling_;
   Sleeper sleeper_;
   bool interrupts_ = false;  // a packet on any port ends a sleep

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// What the control thread asks of a lane, and what the lane tells it: groups that come and go,
-// faults. What is about clients goes to the command port.
+// SPDX-License-Identifier: BSD-3-Clause Requests of the control thread to a lane, and the answers:
+// groups that are added and removed, faults. Requests about clients go to the command port.
 #include <rte_ring.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// The loop of a lane's lcore: rounds, and what the polling policy says between them.
+// SPDX-License-Identifier: BSD-3-Clause The loop of a lane's lcore: rounds, and spinning or
+// sleeping between them.
 #include <rte_ethdev.h>
 #include <rte_pause.h>
 #include <rte_ring.h>
@@ -44,7 +44,7 @@ void Lane::run(const std::atomic<bool>& stop) noexcept {
 }
 
 IdleStep Lane::after_round(TimeNs now, bool worked) noexcept {
-  // A port that is behind takes frames again soon.
+  // A port with a backlog will soon take frames again.
   const bool behind = std::any_of(ports_.begin(), ports_.end(),
                                   [](const LanePort& port) { return !port.tx.empty(); });
   IdleStep step =
@@ -61,8 +61,8 @@ void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
   for (const LanePort& port : ports_) {
     if (port.rx_interrupts) rte_eth_dev_rx_intr_enable(port.port_id, config_.lane);
   }
-  // What came before the flags were seen would wake nobody: one more look, packets included where
-  // an interrupt was just armed.
+  // Whatever arrived before others could see the flags would not wake the lane, so check once more;
+  // also for packets if an interrupt was just armed.
   bool stay = has_messages();
   if (!stay) {
     const bool armed = std::any_of(ports_.begin(), ports_.end(),
@@ -83,7 +83,7 @@ void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
 bool Lane::has_messages() const noexcept {
   return rte_ring_empty(config_.rings.requests) == 0 || rte_ring_empty(config_.rings.ops) == 0 ||
          rte_ring_empty(config_.rings.frames) == 0 ||
-         // Lane 0's thread reads what the lanes report, whether it takes commands or not.
+         // Lane 0's thread reads the lanes' reports even if it takes no commands.
          (config_.lane == 0 && rte_ring_empty(config_.shared.reports) == 0) ||
          commands_->has_command();
 }

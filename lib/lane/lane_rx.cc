@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// From the port to the shard: what comes in is told apart, checked, counted, and given away.
+// SPDX-License-Identifier: BSD-3-Clause From the port to the shard: received frames are classified,
+// checked, counted and passed on.
 #include <rte_ethdev.h>
 #include <rte_prefetch.h>
 #include <rte_ring.h>
@@ -21,7 +21,7 @@ std::span<std::byte> bytes_of(rte_mbuf* frame) noexcept {
   return {rte_pktmbuf_mtod(frame, std::byte*), rte_pktmbuf_data_len(frame)};
 }
 
-/// Without a call of memcmp, which std::array's operator is.
+/// Avoids the call of memcmp that std::array's operator makes.
 bool same_mac(const wire::MacAddress& a, const wire::MacAddress& b) noexcept {
   using Words = std::array<std::uint16_t, 3>;
   const auto x = std::bit_cast<Words>(a);
@@ -31,8 +31,8 @@ bool same_mac(const wire::MacAddress& a, const wire::MacAddress& b) noexcept {
 
 bool is_multicast(const wire::MacAddress& mac) noexcept { return (mac[0] & 1) != 0; }
 
-/// Whether it asks for that address or answers it, or says that it is the sender's. `arp` has 28
-/// bytes at least.
+/// Whether it asks for that address or answers it, or says that it is the sender's. `arp` has at
+/// least 28 bytes.
 bool is_arp_for(const wire::IpAddress& ip, std::span<const std::byte> arp) noexcept {
   constexpr std::size_t kSenderOffset = 14;
   constexpr std::size_t kTargetOffset = 24;
@@ -60,8 +60,9 @@ bool Lane::receive(TimeNs now) noexcept {
     std::uint64_t packets = 0;
     std::uint64_t bytes = 0;
     std::uint16_t received = 0;
-    // A burst is as many frames as are a round's bytes if all are full. Of small ones a round takes
-    // more: it costs the same for few, and what nobody takes fills the port's queue.
+    // A burst has as many frames as make up a round's bytes if all are full. If frames are small, a
+    // round takes several bursts: that costs nothing if there are few, and if there are many they
+    // must not fill the port's queue.
     do {
       {
         const profile::Stage stage(profile::StageId::kRx);
@@ -69,7 +70,8 @@ bool Lane::receive(TimeNs now) noexcept {
       }
       std::span<rte_mbuf* const> passed(frames.data(), received);
       if (ports_[p].faults != nullptr) passed = pass_faults(ports_[p], passed, now);
-      // Headers take two lines. Waiting for them one by one is most of what a small frame costs.
+      // Headers are in two cache lines. Without prefetching, waiting for them would be most of a
+      // small frame's cost.
       for (rte_mbuf* frame : passed) {
         rte_prefetch0(rte_pktmbuf_mtod(frame, void*));
         rte_prefetch0(rte_pktmbuf_mtod_offset(frame, void*, RTE_CACHE_LINE_SIZE));
@@ -93,7 +95,8 @@ bool Lane::receive(TimeNs now) noexcept {
   return received_any;
 }
 
-/// Faults stand before the lane's own counters: what they take away never arrived.
+/// Faults come before the lane's own counters, so a frame dropped on purpose counts as never
+/// received.
 std::span<rte_mbuf* const> Lane::pass_faults(LanePort& port, std::span<rte_mbuf* const> arrived,
                                              TimeNs now) noexcept {
   const std::span<rte_mbuf* const> passed = port.faults->pass(arrived, now);
@@ -103,7 +106,8 @@ std::span<rte_mbuf* const> Lane::pass_faults(LanePort& port, std::span<rte_mbuf*
 
 void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
   const profile::Stage stage(profile::StageId::kDecode);
-  // A payload is reduced as one piece. Where none is split off a chain is the exception.
+  // A payload must be in one piece to be reduced. If payloads are not split off, a chain of mbufs
+  // is rare.
   if (frame->nb_segs > 1) {
     receive_segments(port_index, frame, now);
   } else {
@@ -131,7 +135,7 @@ void Lane::receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
       }
       break;
     case wire::FrameKind::kArp:
-      // A network is full of requests for others; the control thread need not see them.
+      // Most ARP requests are for other hosts; the control thread need not see them.
       if (is_arp_for(port.ip, view.payload)) {
         pass_to_control(port_index, frame, now);
         return;
@@ -161,8 +165,8 @@ std::uint16_t Lane::slot_of(const wire::IpAddress& source,
   return found;
 }
 
-/// A group that does not form should say so if its neighbour speaks another version. Seldom asked:
-/// whoever sends such packets may send many.
+/// Remembers that a group's neighbour speaks another version, so that the group can say why it does
+/// not form. Checked rarely, because there may be many such packets.
 void Lane::note_other_version(const wire::FrameView& view, TimeNs now) noexcept {
   constexpr TimeNs kNoteNs = 1'000'000;
   if (now < next_version_note_ || !groups_.has_neighbour(view.source_ip)) return;
@@ -189,12 +193,13 @@ void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs n
     drop(frame, why);
     return;
   }
-  // decode_body() takes a payload to follow its header.
+  // decode_body() assumes that a payload follows its header.
   if (frame->nb_segs > 1) {
     packet_.payload = {rte_pktmbuf_mtod(frame->next, const std::byte*), packet_.payload.size()};
   }
   GroupSlot& slot = slots_[found];
-  // One that the shard counts and drops, since it is no neighbour's, lets a resting group rest.
+  // A packet that no neighbour sent does not end a group's rest: the shard only counts and drops
+  // it.
   if (!slot.touched && from.drop == wire::Drop::kNone) {
     wake(slot);
     slot.touched = true;
@@ -218,12 +223,12 @@ void Lane::receive_segments(std::uint16_t port_index, rte_mbuf* frame, TimeNs no
   }
 }
 
-/// A frame whose first segment has all headers up to a packet's. What lies behind may be in GPU
-/// memory, which is slow to read: it is read for neighbours alone, and for as many pings as are
+/// Handles a frame whose first segment has all headers, including the packet's. The rest may be in
+/// GPU memory, which is slow to read, so it is read only for neighbours and for pings that will be
 /// answered.
 void Lane::receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
   const LanePort& port = ports_[port_index];
-  // Parsing looks at headers alone; of the rest it asks how much there is.
+  // Parsing reads only headers; of the rest it needs only the length.
   wire::FrameView& view = view_;
   const wire::Drop why =
       wire::parse_frame({rte_pktmbuf_mtod(frame, const std::byte*), frame->pkt_len}, view);
@@ -244,8 +249,8 @@ void Lane::receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
   }
 }
 
-/// Whether it is a chunk whose header ends the first segment and whose payload is the second.
-/// Nothing of that payload is read, which only the GPU can.
+/// Whether it is a chunk whose header ends the first segment and whose payload is the second. Reads
+/// nothing of the payload, since only the GPU can.
 bool Lane::is_split_chunk(const rte_mbuf* frame, const wire::FrameView& view) noexcept {
   const auto* const end = rte_pktmbuf_mtod_offset(frame, const std::byte*, frame->data_len);
   return frame->nb_segs == 2 && view.payload.size() >= wire::kHeaderBytes &&
@@ -254,7 +259,7 @@ bool Lane::is_split_chunk(const rte_mbuf* frame, const wire::FrameView& view) no
          view.payload.size() - wire::kHeaderBytes <= frame->next->data_len;
 }
 
-/// Into the first segment, what lies in GPU memory by way of its mapping.
+/// Copies all segments into the first one, those in GPU memory through its mapping.
 bool Lane::gather(rte_mbuf* frame) noexcept {
   if (frame->pkt_len - frame->data_len > rte_pktmbuf_tailroom(frame)) return false;
   for (rte_mbuf* segment = frame->next; segment != nullptr; segment = segment->next) {
@@ -287,8 +292,8 @@ void Lane::drop(rte_mbuf* frame, wire::Drop why) noexcept {
   rte_pktmbuf_free(frame);
 }
 
-/// ARP is the control thread's: it gets a copy in an mbuf that is no lane's. Of a flood only as
-/// much as it would answer is copied.
+/// Passes an ARP frame to the control thread, as a copy in an mbuf of no lane. In a flood it copies
+/// only as many as would be answered.
 void Lane::pass_to_control(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
   if (!ports_[port_index].arp.allow(arp_sender(view_.payload), now)) {
     count(counters_.neighbor_drops);
@@ -318,7 +323,7 @@ void Lane::echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView
                 TimeNs now) noexcept {
   LanePort& port = ports_[port_index];
   const bool ours = rte_mbuf_refcnt_read(frame) == 1 && RTE_MBUF_DIRECT(frame);
-  // Half of the backlog stays for packets, whoever pings.
+  // Pings may use at most half of the backlog; the rest stays free for packets.
   const bool may = (ours || port.rx_exclusive) && port.tx.room() > TxQueue::kCapacity / 2;
   if (!may || !port.echoes.allow(now)) {
     count(counters_.replies_withheld);

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// A lane and its shards: whom a round asks, what they send, when they rest, and what they say.
+// SPDX-License-Identifier: BSD-3-Clause A lane and its shards: which shards a round calls, what
+// they send, when they rest, and what they report.
 #include <rte_ring_elem.h>
 
 #include <algorithm>
@@ -8,9 +8,10 @@
 
 namespace gradwire::lane {
 
-/// The place in awake_ of the group that is asked first of those that send by the port. Where a
-/// paced port stopped a group in the middle of its turn it is that group; where another is full,
-/// the one after whom it stopped first, so that no group always finds the room that others left.
+/// @return the place in awake_ of the group that is called first of those that send by the port. If
+/// a paced port stopped a group in the middle of its turn, it is that group. If another port was
+/// full, it is the group after the one at which it stopped, so that no group always gets only the
+/// room that others left.
 std::size_t Lane::first_asked(const LanePort& port) const noexcept {
   if (!port.share.paced()) return port.next_first < awake_.size() ? port.next_first : 0;
   const auto holder = std::find(awake_.begin(), awake_.end(), port.share.turn());
@@ -31,14 +32,14 @@ bool Lane::poll_shards(TimeNs now, bool idle) noexcept {
       const GroupSlot& slot = slots_[awake_[at]];
       if (slot.closed || slot.down_port != p) continue;
       worked |= poll_shard(awake_[at], now, idle);
-      // The group took all that the port left it.
+      // The group used all the room that the port had for it.
       if (stopped || outbox_.down().count == 0 || outbox_.down().count != outbox_.down().room)
         continue;
       stopped = true;
       port.next_first = at + 1;
     }
   }
-  // Backwards: a group that is released or rests leaves the list.
+  // Backwards, because a group that is released or rests is removed from the list.
   for (std::size_t i = groups; i-- > 0;) {
     GroupSlot& slot = slots_[awake_[i]];
     const bool all_told = take_events(slot, now);
@@ -51,12 +52,12 @@ bool Lane::poll_shards(TimeNs now, bool idle) noexcept {
 
 // --- rest ------------------------------------------------------------------------------------
 //
-// A round asks no group to which nothing happens, so that it costs the same however many of them
-// there are. What can give a group something to do wakes it: a packet, an op, a request, an abort,
-// its shard's deadline. Should one be missing here, the group is late by kRestNs and no more: after
-// that it is asked in any case. That is also why silence and stalls are counted in full, of which a
-// shard believes 10 ms between two of its rounds. A backend that has work, and a port's rate, keep
-// a group awake: its deadline is near.
+// A round does not call groups to which nothing happens, so idle groups cost nothing. Anything that
+// can give a group work wakes it: a packet, an op, a request, an abort, its shard's deadline. If
+// such a cause were forgotten here, the group would be late by at most kRestNs, because it is
+// called then in any case. That also keeps silence and stalls exact, since a shard counts at most
+// 10 ms between two of its rounds. A backend that has work and a port's rate keep a group awake,
+// because its deadline is near.
 
 void Lane::wake(GroupSlot& slot) noexcept {
   slot.quiet_rounds = 0;
@@ -91,7 +92,7 @@ void Lane::rest_if_idle(std::size_t place, TimeNs now) noexcept {
   slot.expects = slot.done < slot.ready_seq;
   if (slot.expects) ++resting_expecting_;
   next_wake_ = std::min(next_wake_, slot.wake_at);
-  // It has nothing to send: others must not wait for the rest of its turn.
+  // It has nothing to send, so others must not wait for the rest of its turn.
   for (LanePort& port : ports_) port.share.forget(index);
   awake_.erase(awake_.begin() + static_cast<std::ptrdiff_t>(place));
 }
@@ -133,8 +134,9 @@ bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
   const std::uint64_t data_before = slot.shard->counters().data_packets_sent;
   const bool worked = slot.shard->poll(now, idle, outbox_);
   flowed_ |= slot.shard->counters().data_packets_sent != data_before;
-  // With two ranks both are one link's, and an acknowledgement has a higher number than the data of
-  // its round: if it went first the other rank would take the data for overtaken.
+  // With two ranks both belong to one link, and an acknowledgement has a higher packet number than
+  // the data of the same round. If it were sent first, the other rank would take the data for
+  // reordered.
   const std::uint64_t down_bytes = push(down, {outbox_.down().frames.data(), outbox_.down().count});
   const std::uint64_t up_bytes = push(up, {outbox_.up().frames.data(), outbox_.up().count});
   up.share.on_sent(now, up_bytes);
@@ -172,7 +174,7 @@ void Lane::trace_abort(std::uint64_t handle, const AbortReason& reason, TimeNs n
 
 namespace {
 
-/// What a rank's link carries of an op, by nccl-tests.
+/// @return the bytes that a rank's link carries for an op, as nccl-tests counts them.
 std::uint64_t bus_bytes(Collective collective, std::uint64_t bytes, std::uint64_t nranks) noexcept {
   if (nranks == 1) return 0;
   switch (collective) {
@@ -191,7 +193,7 @@ std::uint64_t bus_bytes(Collective collective, std::uint64_t bytes, std::uint64_
 
 }  // namespace
 
-/// The op's share on this lane is finished.
+/// This lane's share of the op is finished.
 void Lane::op_done(const GroupSlot& slot, const collective::Event& event, TimeNs now) noexcept {
   count(counters_.ops_done);
   if (event.op.first_chunk_at != 0) {
@@ -210,8 +212,8 @@ void Lane::op_done(const GroupSlot& slot, const collective::Event& event, TimeNs
         bus_bytes(event.op.collective, event.op.bytes, slot.shard->config().nranks));
 }
 
-/// The shard's own event comes when nothing refers to clients' memory, which a backend that hangs
-/// puts off for ever: the control thread, and so the clients, hear of the abort before that.
+/// Tells the control thread, and thereby the clients, of an abort at once. The shard's own event
+/// comes only when nothing refers to clients' memory, which may be never if a backend hangs.
 void Lane::tell_abort(GroupSlot& slot, TimeNs now) noexcept {
   slot.abort_told = true;
   command::Notice notice;
@@ -238,7 +240,7 @@ bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
     slot.has_report = true;
     switch (event.type) {
       case collective::EventType::kFormed:
-        break;  // the command lane tells the control thread
+        break;  // the command lane reports it to the control thread
       case collective::EventType::kOpDone:
         ++slot.done;
         op_done(slot, event, now);

@@ -30,9 +30,9 @@ struct SchedulingAttributes {
 };
 static_assert(sizeof(SchedulingAttributes) == 48);
 
-/// From Linux 6.12 on `runtime` is the slice that a thread asks for (0.1 to 100 ms), and one that
-/// wakes preempts another of a longer slice at once; with equal slices it waits, whatever its nice
-/// value, until the other has had its turn. Older kernels preempt by nice value and do not look at
+/// From Linux 6.12 on `runtime` is the slice that a thread asks for (0.1 to 100 ms), and a thread
+/// that wakes preempts one with a longer slice at once. With equal slices it waits, whatever its
+/// nice value, until the other has used its slice. Older kernels preempt by nice value and ignore
 /// the slice.
 constexpr std::uint64_t kSliceNs = 100'000;
 
@@ -43,7 +43,7 @@ int set_own_nice(int nice) noexcept {
   attributes.runtime = nice < 0 ? kSliceNs : 0;
   if (syscall(SYS_sched_setattr, 0, &attributes, 0u) == 0) return 0;
   const int error = errno;
-  // A seccomp filter may know the older call alone.
+  // A seccomp filter may allow only the older call.
   return setpriority(PRIO_PROCESS, 0, nice) == 0 ? 0 : error;
 }
 
@@ -68,7 +68,8 @@ LaneThreads::LaneThreads(Datapath& datapath, std::uint8_t first_lane)
 }
 
 LaneThreads::~LaneThreads() {
-  // A destructor has nobody to tell; the daemon has stopped them by then and looked.
+  // A destructor cannot report an error; the daemon has stopped the lanes and checked the result
+  // before.
   constexpr TimeNs kLastBound = 10'000'000'000;
   stop(kLastBound);
 }
@@ -83,7 +84,7 @@ int LaneThreads::run(void* thread) {
 int LaneThreads::set_nice(int nice) noexcept {
   for (Thread& thread : threads_) {
     thread.nice = nice;
-    // The kernel knows a thread's value by its id, so the thread asks for itself.
+    // Each thread reads its own value, because the kernel needs the thread's id.
     const auto ask = [](void* argument) {
       auto& self = *static_cast<Thread*>(argument);
       self.thread_id.store(static_cast<int>(gettid()), std::memory_order_relaxed);

@@ -17,28 +17,28 @@ namespace gradwire::lane {
 
 class LaneThreads {
  public:
-  /// Worker lcores of the EAL's list, in its order: the first lane that is run gets element 0.
+  /// The EAL's worker lcores in the EAL's order. The first lane that is started gets element 0.
   [[nodiscard]] static std::vector<unsigned> worker_lcores();
 
   /// `datapath` outlives the object.
-  /// @param first_lane  those before it are driven by the caller.
+  /// @param first_lane the caller drives the lanes before it.
   explicit LaneThreads(Datapath& datapath, std::uint8_t first_lane = 0);
   ~LaneThreads();
   LaneThreads(const LaneThreads&) = delete;
   LaneThreads& operator=(const LaneThreads&) = delete;
 
-  /// Gives every lane's thread the nice value (setpriority(2)); before start(). Threads that the
-  /// caller drives are the caller's, and keep theirs.
-  /// @return 0, or errno of the first that was refused: those after it keep what they had.
+  /// Sets the nice value of every lane's thread (setpriority(2)); call it before start(). It does
+  /// not change the threads of the caller that drive lanes.
+  /// @return 0, or the errno of the first thread that failed; later threads keep their value.
   [[nodiscard]] int set_nice(int nice) noexcept;
   [[nodiscard]] Result<void> start();
-  /// @return whether every lane stopped within `bound_ns`. Again does nothing.
+  /// @return whether every lane stopped within `bound_ns`. A second call does nothing.
   bool stop(TimeNs bound_ns) noexcept;
 
   [[nodiscard]] unsigned lcore(std::uint8_t lane) const {
     return threads_.at(lane - first_lane_).lcore;
   }
-  /// As the kernel has it now; nothing before the lane's thread is known.
+  /// The thread's present nice value according to the kernel; nothing before the thread is known.
   [[nodiscard]] std::optional<int> nice(std::uint8_t lane) const noexcept;
   /// The kernel's id of the lane's thread; 0 until it runs.
   [[nodiscard]] int thread_id(std::uint8_t lane) const {
@@ -59,7 +59,7 @@ class LaneThreads {
   Datapath& datapath_;
   std::uint8_t first_lane_;
   std::atomic<bool> stop_{false};
-  std::deque<Thread> threads_;  // at fixed addresses: the threads point to theirs
+  std::deque<Thread> threads_;  // a deque, because the threads point to their elements
   std::size_t started_ = 0;
 };
 

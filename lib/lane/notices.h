@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What a lane tells the control thread. The lane's thread owns it; nothing allocates.
+/// Sends a lane's notices to the control thread. The lane's thread owns it; nothing allocates.
 #pragma once
 
 #include <rte_ring.h>
@@ -19,12 +19,12 @@ class Notices {
   Notices(const command::SharedRings& shared, std::uint8_t lane) noexcept
       : shared_(shared), lane_(lane) {}
 
-  /// Asked before each of the following.
+  /// Call it before each of the functions below.
   [[nodiscard]] bool have_room() const noexcept {
     return rte_ring_free_count(shared_.notices) > kReserve;
   }
   void send(const command::Notice& notice) noexcept { send(notice, lane_); }
-  /// In the name of another lane.
+  /// Sends it on behalf of another lane.
   void send(const command::Notice& notice, std::uint8_t lane) noexcept {
     command::Notice sent = notice;
     sent.lane = lane;
@@ -41,7 +41,7 @@ class Notices {
   }
 
  private:
-  /// Every lane may see room at the same moment and then send one notice.
+  /// All lanes may find room at the same moment, and then each sends one notice.
   static constexpr unsigned kReserve = 2 * kMaxLanes;
 
   command::SharedRings shared_;

@@ -12,7 +12,7 @@ PortShare::PortShare(std::uint64_t rate_bps, std::size_t slots)
 std::size_t PortShare::packets_allowed(std::size_t slot, TimeNs now,
                                        std::uint32_t packet_bytes) noexcept {
   if (!paced()) return std::numeric_limits<std::size_t>::max();
-  // Whoever holds the turn and was stopped by the port's rate goes on first.
+  // A slot that the port's rate stopped in the middle of its turn goes on first.
   if (turn_taken_ && turn_ != slot) return 0;
   if (!turn_taken_) {
     turn_taken_ = true;
@@ -33,11 +33,12 @@ void PortShare::on_asked(std::size_t slot, TimeNs now, std::size_t allowed, std:
   if (!turn_taken_ || turn_ != slot) return;
   deficits_[slot] -= std::min(deficits_[slot], bytes);
   if (sent < allowed) {
-    // It has no more to send: what is left of the turn is not saved.
+    // It has no more to send, and loses the rest of its turn.
     deficits_[slot] = 0;
     turn_taken_ = false;
   } else if (deficits_[slot] < packet_bytes_) {
-    turn_taken_ = false;  // It used its turn up; less than a packet stays for the next one.
+    // Its turn is used up; what is left is less than a packet, and is kept for the next turn.
+    turn_taken_ = false;
   }
 }
 

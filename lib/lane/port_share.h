@@ -2,9 +2,9 @@
 /// @file
 /// Divides a port whose rate is set among the groups of a lane: one token bucket for the port's
 /// share of this lane, and deficit round robin over the groups (M. Shreedhar and G. Varghese,
-/// "Efficient fair queueing using deficit round robin", SIGCOMM 1995), so that each gets as many
-/// bytes whatever the sizes of their packets. What has to go at once (acknowledgements, aborts)
-/// is not held up, but counted: it leaves a debt that data pays.
+/// "Efficient fair queueing using deficit round robin", SIGCOMM 1995), so that each gets equally
+/// many bytes whatever the sizes of their packets. What must be sent at once (acknowledgements,
+/// aborts) is not delayed but counted, and data is delayed accordingly.
 ///
 /// One lane owns it; plain state, time is a parameter; nothing allocates after construction.
 #pragma once
@@ -20,38 +20,41 @@ namespace gradwire::lane {
 
 class PortShare {
  public:
-  /// `rate_bps` 0: not paced, every group may send what it likes. `slots`: groups at most.
+  /// `rate_bps` is 0 if the port is not paced: every group may send at any time. `slots`: the
+  /// largest number of groups.
   PortShare(std::uint64_t rate_bps, std::size_t slots);
 
   [[nodiscard]] bool paced() const noexcept { return pacer_.rate_bps() != 0; }
   [[nodiscard]] std::uint64_t rate_bps() const noexcept { return pacer_.rate_bps(); }
-  /// The most that ever leaves at once above the rate.
+  /// The largest burst that exceeds the rate.
   [[nodiscard]] std::uint32_t burst_bytes() const noexcept { return pacer_.burst_bytes(); }
 
-  /// The slot whose turn it is: a round asks it first, then those after it.
+  /// The slot whose turn it is: a round calls it first, then those after it.
   [[nodiscard]] std::size_t turn() const noexcept { return turn_; }
-  /// How many packets of `packet_bytes` (frames, as they leave) `slot` may send in this round.
+  /// How many packets of `packet_bytes` (on the wire) `slot` may send in this round.
   [[nodiscard]] std::size_t packets_allowed(std::size_t slot, TimeNs now,
                                             std::uint32_t packet_bytes) noexcept;
-  /// After the slot was asked: it was allowed `allowed` packets and sent `sent` of `bytes` in all.
+  /// Call it after the slot's turn: it was allowed `allowed` packets and sent `sent`, of `bytes` in
+  /// all.
   void on_asked(std::size_t slot, TimeNs now, std::size_t allowed, std::size_t sent,
                 std::uint64_t bytes) noexcept;
-  /// Frames that went without being asked for.
+  /// Counts frames that were sent without asking packets_allowed().
   void on_sent(TimeNs now, std::uint64_t bytes) noexcept;
-  /// The group is gone.
+  /// The group was removed.
   void forget(std::size_t slot) noexcept;
-  /// When a group that was refused may send; kNever where none was.
+  /// When a group that was refused may send; kNever if none was.
   [[nodiscard]] TimeNs next() const noexcept { return next_; }
 
  private:
-  /// What a group may send in one turn: a packet of any size at least.
+  /// What a group may send in one turn: at least one packet of any size.
   static constexpr std::uint32_t kQuantumBytes = 9'728;
 
   transport::Pacer pacer_;
-  std::vector<std::uint64_t> deficits_;  ///< [slots] bytes left of a turn
+  std::vector<std::uint64_t> deficits_;  ///< [slots] bytes that are left of its turn
   std::size_t turn_ = 0;
-  bool turn_taken_ = false;         ///< the holder has had its quantum and may have some of it left
-  std::uint32_t packet_bytes_ = 0;  ///< of who was asked last
+  /// The slot whose turn it is has got its quantum, and may have used only a part of it.
+  bool turn_taken_ = false;
+  std::uint32_t packet_bytes_ = 0;  ///< of the slot that asked last
   TimeNs next_ = kNever;
 };
 

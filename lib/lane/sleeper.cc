@@ -48,7 +48,7 @@ PreciseSleeps::PreciseSleeps() noexcept : before_ns_(prctl(PR_GET_TIMERSLACK, 0U
 }
 
 PreciseSleeps::~PreciseSleeps() {
-  // 0 is what a thread of a real-time class has, and would mean "the default" here.
+  // A real-time thread has 0, but setting 0 would mean "the default".
   if (before_ns_ > 0)
     prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(before_ns_), 0UL, 0UL, 0UL);
 }

@@ -17,7 +17,7 @@ class Sleeper {
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
 
-  /// `fd` is an eventfd; each write to it ends a sleep, now or the next. It is never read.
+  /// `fd` is an eventfd; each write to it ends the current or the next sleep. It is never read.
   bool add(int fd) noexcept;
   void remove(int fd) noexcept;
   /// @return whether an fd ended the sleep before `sleep_ns` were over.
@@ -28,8 +28,8 @@ class Sleeper {
 };
 
 /// While it lives, short sleeps of the calling thread end when they should: the kernel's default
-/// slack is 50 us. Slack is a thread's own (PR_SET_TIMERSLACK), so a library may do this to its
-/// caller; the destructor puts back what was there. One thread makes and destroys it.
+/// slack is 50 us. Slack belongs to a thread (PR_SET_TIMERSLACK), so a library may change that of
+/// its caller; the destructor restores it. The same thread makes and destroys it.
 class PreciseSleeps {
  public:
   PreciseSleeps() noexcept;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// The last events of ops on one lane: always on, bounded, overwritten from the oldest. The lane
-/// writes (a few stores for each event, and a few events for each op); any other thread copies out
-/// what is there, without a lock. It allocates at construction only.
+/// writes (a few stores for each event, and a few events for each op); any other thread can copy
+/// the events, without a lock. It allocates at construction only.
 #pragma once
 
 #include <array>
@@ -19,12 +19,12 @@ enum class TraceType : std::uint8_t {
   kPosted = 0,      ///< value: bytes of the op
   kFirstChunk = 1,  ///< from the upstream rank
   kDone = 2,        ///< value: retransmissions while it was under way
-  kAborted = 3,     ///< of the group; op_seq is the reason's, value its AbortCode
+  kAborted = 3,     ///< the group; op_seq comes from the reason, value is its AbortCode
 };
 [[nodiscard]] const char* name_of(TraceType type) noexcept;
 
 struct TraceEvent {
-  TimeNs at = 0;  ///< of the lane's clock
+  TimeNs at = 0;  ///< time of the lane's clock
   std::uint64_t group_handle = 0;
   std::uint64_t op_seq = 0;
   std::uint64_t value = 0;
@@ -32,7 +32,7 @@ struct TraceEvent {
   std::uint8_t lane = 0;
   std::uint16_t culprit_rank = 0;  ///< kAborted
   std::uint16_t reporter_rank = 0;
-  Collective collective = Collective::kAllReduce;  ///< but of kAborted
+  Collective collective = Collective::kAllReduce;  ///< for all but kAborted
   std::uint8_t reserved = 0;
 };
 
@@ -47,7 +47,8 @@ class TraceRing {
     std::array<std::uint64_t, kWords> words;
     std::memcpy(words.data(), &event, sizeof event);
     const std::uint64_t index = written_.load(std::memory_order_relaxed);
-    // A reader that sees any word of this event also sees that its place was claimed.
+    // Before the words, so that a reader that sees any word of this event also sees that its place
+    // was claimed.
     claimed_.store(index + 1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
     std::atomic<std::uint64_t>* place = &words_[index % kEvents * kWords];
@@ -55,7 +56,7 @@ class TraceRing {
     written_.store(index + 1, std::memory_order_release);
   }
 
-  /// What is there, oldest first. Events that are overwritten meanwhile are left out.
+  /// @return the events, oldest first, without those that were overwritten meanwhile.
   [[nodiscard]] std::vector<TraceEvent> read() const {
     const std::uint64_t end = written_.load(std::memory_order_acquire);
     const std::uint64_t begin = end > kEvents ? end - kEvents : 0;

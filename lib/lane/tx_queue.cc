@@ -10,7 +10,7 @@
 namespace gradwire::lane {
 
 void TxQueue::push(rte_mbuf* frame) noexcept {
-  if (count_ == kCapacity) {  // a caller that did not ask for room(): lose a frame, not memory
+  if (count_ == kCapacity) {  // the caller did not check room(): lose a frame, not memory
     rte_pktmbuf_free(frame);
     return;
   }
@@ -29,7 +29,7 @@ bool TxQueue::flush(TimeNs now, bool link_up, LaneCounters& counters, TxTrace& t
   while (count_ != 0) {
     const std::size_t contiguous = std::min(count_, kCapacity - head_);
     const auto offered = static_cast<std::uint16_t>(std::min<std::size_t>(contiguous, burst_));
-    std::uint64_t bytes = 0;  // the driver may free a frame at once, so its length is read before
+    std::uint64_t bytes = 0;  // read first, because the driver may free a frame at once
     std::array<std::uint32_t, kCapacity> lengths;
     for (std::uint16_t i = 0; i < offered; ++i) lengths[i] = frames_[head_ + i]->pkt_len;
     const std::uint16_t sent = link_up

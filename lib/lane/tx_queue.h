@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Frames on their way out of one queue of a port, in order: a bounded backlog before
-/// rte_eth_tx_burst. What a full port refuses waits here, and the room that is left tells the
-/// shards how much they may send. One lane owns it; nothing here allocates.
+/// Frames to be sent by one queue of a port, in order: a bounded backlog before rte_eth_tx_burst.
+/// Frames that a full port refuses wait here, and the room that is left limits what shards may
+/// send. One lane owns it; nothing here allocates.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -19,11 +19,11 @@ namespace gradwire::lane {
 class TxQueue {
  public:
   static constexpr std::size_t kCapacity = 256;
-  /// A port that takes no frame for so long (its peer is gone) loses what waits: the frames are
-  /// stale, the transport sends anew, and the mbufs are wanted elsewhere.
+  /// If a port takes no frame for this long (perhaps its peer is gone), the waiting frames are
+  /// freed: they are stale, the transport retransmits, and the mbufs are needed elsewhere.
   static constexpr TimeNs kStall = 50'000'000;
-  /// One that took nothing for kSlow is not merely full, and is asked every kRetry from then on:
-  /// af_packet's every try is a system call, in which the kernel may try hundreds of frames again.
+  /// A port that has taken nothing for kSlow is not merely full, so it is tried only every kRetry:
+  /// with af_packet each try is a system call, in which the kernel may retry hundreds of frames.
   static constexpr TimeNs kSlow = 1'000'000;
   static constexpr TimeNs kRetry = 100'000;
 
@@ -49,7 +49,7 @@ class TxQueue {
   std::uint16_t queue_id_ = 0;
   std::uint16_t burst_ = 32;
   TimeNs stalled_since_ = kNever;
-  TimeNs next_try_ = 0;  // while it stalls
+  TimeNs next_try_ = 0;  // while the port stalls
 };
 
 }  // namespace gradwire::lane

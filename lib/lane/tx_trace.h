@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// When how many bytes left one queue of a port: a ring of the last bursts, for the test that the
-/// pacing does what it says. Kept where DatapathConfig::tx_trace_bursts asks for it. One lane
-/// writes; whoever reads it has stopped the lane. Allocates when constructed only.
+/// Records when one queue of a port sent how many bytes: a ring of the last bursts, for tests of
+/// pacing. Used if DatapathConfig::tx_trace_bursts is not 0. One lane writes; stop the lane before
+/// reading. Allocates only when constructed.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class TxTrace {
     bursts_[static_cast<std::size_t>(recorded_ % bursts_.size())] = {at, bytes};
     ++recorded_;
   }
-  /// Those that are still there, oldest first.
+  /// @return the bursts that have not been overwritten, oldest first.
   [[nodiscard]] std::vector<Burst> bursts() const {
     std::vector<Burst> out;
     const std::uint64_t kept = recorded_ < bursts_.size() ? recorded_ : bursts_.size();

@@ -141,7 +141,7 @@ Result<void> GpuDevice::choose_path() {
     // the kernel's reads over the bus.
     if (path_ == PayloadPath::kMapped) {
       passed_by += "; copy: " + reason;
-      path_reason_ = "the next best that works:  " + passed_by;
+      path_reason_ = "the next best that works: " + passed_by;
     }
     warnings_.push_back(fmt::format("GPU {}: gpu.staging = auto falls back to {}: {}",
                                     options_.device, name_of(path_), passed_by));
