@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: BSD-3-Clause Requests of the control thread to a lane, and the answers:
-// groups that are added and removed, faults. Requests about clients go to the command port.
+// SPDX-License-Identifier: BSD-3-Clause
+// Requests of the control thread to a lane, and the answers: groups that are added and removed,
+// faults. Requests about clients go to the command port.
 #include <rte_ring.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: BSD-3-Clause The loop of a lane's lcore: rounds, and spinning or
-// sleeping between them.
+// SPDX-License-Identifier: BSD-3-Clause
+// The loop of a lane's lcore: rounds, and spinning or sleeping between them.
 #include <rte_ethdev.h>
 #include <rte_pause.h>
 #include <rte_ring.h>

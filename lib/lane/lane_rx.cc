@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: BSD-3-Clause From the port to the shard: received frames are classified,
-// checked, counted and passed on.
+// SPDX-License-Identifier: BSD-3-Clause
+// From the port to the shard: received frames are classified, checked, counted and passed on.
 #include <rte_ethdev.h>
 #include <rte_prefetch.h>
 #include <rte_ring.h>

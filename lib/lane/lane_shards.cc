@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: BSD-3-Clause A lane and its shards: which shards a round calls, what
-// they send, when they rest, and what they report.
+// SPDX-License-Identifier: BSD-3-Clause
+// A lane and its shards: which shards a round calls, what they send, when they rest, and what they
+// report.
 #include <rte_ring_elem.h>
 
 #include <algorithm>

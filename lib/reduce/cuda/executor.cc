@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: BSD-3-Clause Batches on a CUDA device, by CUDA's runtime (linked in;
-// libcuda itself is loaded at run time). The gpudev driver has made the device's primary context,
-// which the runtime uses too.
+// SPDX-License-Identifier: BSD-3-Clause
+// Batches on a CUDA device, by CUDA's runtime (linked in; libcuda itself is loaded at run time).
+// The gpudev driver has made the device's primary context, which the runtime uses too.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>

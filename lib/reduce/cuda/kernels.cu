@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: BSD-3-Clause The kernels. What a thread does is in kernel_body.h, which
-// the tests run without a GPU. Sums of the usual datatypes of gradients have kernels of their own,
-// which need fewer registers and so allow more threads; everything else uses one general kernel.
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernels. What a thread does is in kernel_body.h, which the tests run without a GPU. Sums of
+// the usual datatypes of gradients have kernels of their own, which need fewer registers and so
+// allow more threads; everything else uses one general kernel.
 #include "reduce/cuda/kernels.h"
 #include "reduce/gpu/kernel_body.h"
 

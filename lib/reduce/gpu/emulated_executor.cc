@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: BSD-3-Clause Kernels on the emulated device: its thread runs each
-// block's threads one after the other, with the same batches and the same functions as CUDA's
-// kernels. It checks every address first, since a GPU would fault on memory that is neither its own
-// nor registered.
+// SPDX-License-Identifier: BSD-3-Clause
+// Kernels on the emulated device: its thread runs each block's threads one after the other, with
+// the same batches and the same functions as CUDA's kernels. It checks every address first, since a
+// GPU would fault on memory that is neither its own nor registered.
 #include <chrono>
 #include <cstring>
 #include <thread>
