@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Whether one command of a client may become an op: every field is checked here, on the lane's
-/// private copy, against what the daemon knows. Pure functions; nothing allocates; any thread.
+/// Decides whether a client's command may become an op: checks every field of the lane's private
+/// copy against what the daemon knows. Pure functions; nothing allocates; any thread.
 #pragma once
 
 #include <cstddef>
@@ -40,18 +40,18 @@ struct CommandRanges {
 struct OpLimits {
   std::uint16_t nranks = 1;
   std::uint8_t lanes = 1;
-  const ProcessLayout* layout = nullptr;  ///< nullptr: every rank has as many members
+  const ProcessLayout* layout = nullptr;  ///< nullptr: every rank has equally many members
   std::uint32_t payload_bytes = 0;
-  std::uint32_t max_chunks = 0;  ///< of one op on one lane
+  std::uint32_t max_chunks = 0;  ///< the limit for one op on one lane
 };
 
-/// A client's memory as a command's handle found it.
+/// The client's memory that a command's handle names.
 struct MemoryView {
-  std::byte* base = nullptr;  ///< nullptr: the handle is not one of this client's
+  std::byte* base = nullptr;  ///< nullptr: this client has no such handle
   std::uint64_t bytes = 0;
 };
 
-/// The text of a refusal; also says which error it is.
+/// Why a command is refused: the error code and its text.
 struct Refusal {
   ErrorCode code = ErrorCode::kOk;
   char text[ipc::CompletionEntry::kTextBytes] = {};
@@ -59,9 +59,9 @@ struct Refusal {
 
 /// Checks collective, datatype, redop, root, count, offsets, bounds, size and how input and output
 /// lie. Does not look at other commands (see CommandRanges::conflicts).
-/// @param place  of the process that calls, in its group.
-/// @return false with `refusal` filled, or true with `ranges` filled: an empty range for what this
-/// process does not read or write.
+/// @param place the calling process's place in its group.
+/// @return false, and sets `refusal`; or true, and sets `ranges`, whose range is empty for what
+/// this process does not read or write.
 [[nodiscard]] bool check_command(const ipc::CommandEntry& command, const OpLimits& limits,
                                  const ProcessPlace& place, const MemoryView& input,
                                  const MemoryView& output, CommandRanges& ranges,

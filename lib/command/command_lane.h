@@ -2,11 +2,11 @@
 /// @file
 /// What lane 0 does besides being a lane: it alone reads the clients' command queues, checks each
 /// command on a private copy, counts commands into ops, compares what the members of a group
-/// called, hands complete ops to every lane, and answers when every lane is done. It knows rings
-/// and queues, and no port, shard or clock.
+/// called, hands complete ops to every lane, and answers when every lane is done. It depends on
+/// rings and queues only, not on ports, shards or clocks.
 ///
-/// Lane 0 owns it. Adding a client, a memory or a group allocates (those are control events);
-/// poll() and on_report() do not.
+/// Lane 0 owns it. Adding a client, a memory or a group allocates, which happens rarely; poll() and
+/// on_report() do not.
 #pragma once
 
 #include <array>
@@ -25,18 +25,19 @@ namespace gradwire::command {
 
 class CommandLane {
  public:
-  /// Commands taken from one client in one round: the others and the packets get their turn.
+  /// How many commands a round takes from one client, so that other clients and packets get their
+  /// turn.
   static constexpr int kCommandsPerRound = 16;
 
-  /// `lanes`: every lane of the daemon, this one too.
+  /// `lanes`: every lane of the daemon, including this one.
   CommandLane(std::span<const LaneRings> lanes, CommandCounters& counters);
   ~CommandLane();
   CommandLane(const CommandLane&) = delete;
   CommandLane& operator=(const CommandLane&) = delete;
 
-  // Control events. Those that take a Request hold it until pop_finished() gives it back.
+  // Requests of the control thread. Those with a Request keep it until pop_finished() returns it.
   void add_client(ClientPort* client);
-  /// Its commands are read no more from here on. @return the client, nullptr if unknown.
+  /// Stops reading its commands. @return the client; nullptr if unknown.
   ClientPort* remove_client(Request* request);
   void add_memory(const MemoryRegion& region);
   void remove_memory(Request* request);
@@ -44,39 +45,40 @@ class CommandLane {
   void add_event(std::uint32_t client_id, std::uint32_t handle, reduce::ReadyEvent* event);
   void add_group(std::uint64_t group_handle, std::span<const std::uint32_t> member_clients,
                  std::uint16_t rank, const OpLimits& limits);
-  /// No more commands; finished when every lane has closed its shard and every command of the
-  /// group is answered.
+  /// Takes no more commands of the group. Finished when every lane has closed its shard and every
+  /// command of the group is answered.
   void leave_group(Request* request);
 
-  /// Ops that no member has called yet are refused from here on. Finished when every accepted
-  /// command is answered.
+  /// From now on refuses ops that no member has called yet. Finished when every accepted command is
+  /// answered.
   void drain(Request* request);
-  /// Ops are taken again.
+  /// Accepts ops again.
   void resume();
   /// `since` is not set.
   [[nodiscard]] MembersWait members_wait(std::uint64_t group_handle) const noexcept;
 
   void on_report(const LaneReport& report) noexcept;
-  /// Reads commands, hands out ops, repeats what found no room. @return whether it did anything.
+  /// Reads commands, passes ops to lanes, retries what found no room. @return whether it did
+  /// anything.
   bool poll() noexcept;
 
   [[nodiscard]] bool pop_finished(Request*& request) noexcept;
-  /// Whether pop_fault() and pop_abort() are to be asked.
+  /// Whether to call pop_fault() and pop_abort().
   [[nodiscard]] bool has_news() const noexcept { return news_; }
   void clear_news() noexcept { news_ = false; }
-  /// A client broke the queue's rules: said once per client.
+  /// A client broke the queue's rules; reported once for each client.
   [[nodiscard]] bool pop_fault(std::uint32_t& client_id, AbortReason& why) noexcept;
-  /// The members of a group called different things: its own shard is to be aborted.
+  /// The members of a group called different ops, so this lane must abort its shard.
   [[nodiscard]] bool pop_abort(std::uint64_t& group_handle, AbortReason& reason) noexcept;
 
-  // Sleep: ipc/command_queue.h's protocol.
+  // For sleeping, by the protocol of ipc/command_queue.h.
   void set_sleeping(bool sleeping) noexcept;
   [[nodiscard]] bool has_command() const noexcept;
-  /// Looks into every queue, also those of clients that rest. A round looks into one of these:
-  /// if rounds are far apart, before and after a sleep, that would be late.
-  /// @return whether a client that rested has one.
+  /// Checks every queue, also those of resting clients. A round checks only one of these, which
+  /// would be too rare before and after a sleep, since rounds are then far apart.
+  /// @return whether a resting client has a command.
   bool find_commands() noexcept;
-  /// Whether an op waits for an event, which rings no bell.
+  /// Whether an op waits for an event, which cannot wake the lane.
   [[nodiscard]] bool waits_for_input() const noexcept;
   [[nodiscard]] std::size_t client_count() const noexcept { return clients_.size(); }
 
@@ -99,7 +101,7 @@ class CommandLane {
   void finish_op(Group& group, OpSlot& slot) noexcept;
   void end_group(Group& group) noexcept;
   bool hand_out(Group& group) noexcept;
-  /// Ops whose every input is there are ready.
+  /// Marks ops as ready whose inputs are all there.
   bool look_at_inputs(Group& group) noexcept;
   [[nodiscard]] reduce::ReadyEvent::State input_state(Group& group, OpSlot& slot,
                                                       std::size_t& member) noexcept;
@@ -111,8 +113,8 @@ class CommandLane {
 
   std::vector<LaneRings> lanes_;
   CommandCounters& counters_;
-  /// After so many rounds without a command a client rests: a round looks into the queue of one of
-  /// those, in turns, so that it costs the same however many they are.
+  /// After this many rounds without a command a client rests. A round checks the queue of only one
+  /// resting client, in turn, so its cost does not depend on their number.
   static constexpr std::uint32_t kQuietRounds = 4096;
 
   std::vector<std::unique_ptr<Client>> clients_;
@@ -121,12 +123,12 @@ class CommandLane {
   std::vector<std::unique_ptr<Group>> groups_;
   std::unordered_map<std::uint64_t, Group*> group_index_;                // by handle
   std::unordered_map<std::uint64_t, std::unique_ptr<Memory>> memories_;  // client and handle
-  std::vector<Group*> handing_;  // groups that may have an op that not every lane has yet
+  std::vector<Group*> handing_;  // groups that may have ops not yet passed to every lane
   std::vector<Request*> finished_;
   std::vector<Request*> drains_;
   bool draining_ = false;
-  bool removals_ = false;  // something waits in release_finished()
-  bool news_ = false;      // pop_fault() or pop_abort() has something to tell
+  bool removals_ = false;  // release_finished() has something to do
+  bool news_ = false;      // pop_fault() or pop_abort() has something to report
 };
 
 }  // namespace gradwire::command

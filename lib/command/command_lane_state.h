@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What the command lane remembers: clients, memories, groups, ops. Private to command_lane.cc and
+/// The command lane's state: clients, memories, groups, ops. Private to command_lane.cc and
 /// command_ops.cc; lane 0 owns all of it.
 ///
 /// How a command becomes an op. A client's record holds an accepted command from the moment it is
-/// read until its completion is in the client's queue; there are kCompletionEntries of them, which
-/// bounds everything else. The nth accepted command of a member for a group joins the group's op n.
-/// When every member has joined, the op is handed to the lanes; when every lane has reported it,
+/// read until its completion is in the client's queue; there are kCompletionEntries records, which
+/// limits everything else. The nth accepted command of a member for a group joins the group's op n.
+/// When every member has joined, the op is passed to the lanes; when every lane has reported it,
 /// the members' records are completed. An abort completes all records of the group, but only when
 /// no lane refers to client memory any more.
 #pragma once
@@ -26,7 +26,7 @@ inline constexpr std::uint32_t kRecords = ipc::kCompletionEntries;
 
 struct CommandLane::Memory {
   MemoryRegion region;
-  std::uint32_t uses = 0;  // by accepted commands; an in-place op uses it twice
+  std::uint32_t uses = 0;  // by accepted commands; an in-place op counts twice
   Request* removal = nullptr;
 };
 
@@ -37,7 +37,7 @@ struct CommandLane::Record {
   CommandRanges ranges;
   Memory* input = nullptr;
   Memory* output = nullptr;
-  reduce::ReadyEvent* ready = nullptr;  // not seen to have passed yet
+  reduce::ReadyEvent* ready = nullptr;  // set until the event is seen to have passed
   std::uint32_t status = 0;
   std::uint16_t active_index = 0;  // its place in Client::active
   bool active = false;
@@ -49,9 +49,9 @@ struct CommandLane::Client {
   Request* removal = nullptr;
   bool faulty = false;
   bool fault_told = false;
-  bool has_held = false;           // a command was read whose op slot is not free yet
-  bool awake = false;              // its queue is read each round
-  std::uint32_t quiet_rounds = 0;  // in a row in which it had no command
+  bool has_held = false;           // a command was read, but its op slot is not free yet
+  bool awake = false;              // its queue is checked each round
+  std::uint32_t quiet_rounds = 0;  // rounds in a row without a command
   ipc::CommandEntry held;
   AbortReason fault;
   std::unordered_map<std::uint32_t, reduce::ReadyEvent*> events;
@@ -80,33 +80,33 @@ struct CommandLane::OpSlot {
 struct CommandLane::Group {
   std::uint64_t handle = 0;
   std::vector<Client*> members;
-  std::vector<std::uint64_t> joined_seq;  // by member: ops that it has called
-  std::vector<std::uint64_t> sent_seq;    // by lane: ops handed out
-  std::uint64_t called_seq = 0;           // all ops up to it are called by every member
-  std::uint64_t ready_seq = 0;            // and their inputs are there
-  std::uint64_t handed_seq = 0;           // all lanes have them
+  std::vector<std::uint64_t> joined_seq;  // by member: the last op that it called
+  std::vector<std::uint64_t> sent_seq;    // by lane: the last op passed to it
+  std::uint64_t called_seq = 0;           // every member has called all ops up to this one
+  std::uint64_t ready_seq = 0;            // the inputs of all ops up to this one are there too
+  std::uint64_t handed_seq = 0;           // all lanes have the ops up to this one
   std::uint16_t rank = 0;
   OpLimits limits;
-  std::uint16_t formed = 0;  // lanes, a bit each
-  std::uint16_t quiet = 0;   // lanes that touch client memory no more
+  std::uint16_t formed = 0;  // one bit for each lane that formed
+  std::uint16_t quiet = 0;   // one bit for each lane that no longer accesses client memory
   std::uint16_t closed = 0;
   bool aborted = false;
-  bool abort_wanted = false;  // pop_abort() has not told yet
-  bool handing = false;       // in CommandLane::handing_
-  bool ended = false;         // every record was answered; nothing comes any more
+  bool abort_wanted = false;  // pop_abort() has not reported it yet
+  bool handing = false;       // it is in CommandLane::handing_
+  bool ended = false;         // every record was answered, and no more will come
   Request* leave = nullptr;
   AbortReason reason;
   char reason_text[ipc::CompletionEntry::kTextBytes] = {};
   std::vector<OpSlot> slots;              // [kOpSlots]
   std::vector<collective::OpSpec> specs;  // [kOpSlots]
 
-  /// A member among the group's processes.
+  /// @return the member's place among the group's processes.
   [[nodiscard]] ProcessPlace place_of(std::size_t member) const noexcept {
     const GroupProcesses processes{limits.nranks, static_cast<std::uint16_t>(members.size()),
                                    limits.layout};
     return {processes.process_of(rank, static_cast<std::uint32_t>(member)), processes.count()};
   }
-  /// Every lane that has a shard of the group, a bit each.
+  /// @return one bit for each lane that has a shard of the group.
   [[nodiscard]] std::uint16_t all_lanes() const noexcept {
     return static_cast<std::uint16_t>((1u << limits.lanes) - 1);
   }

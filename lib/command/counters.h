@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What the command lane counts of commands, by base/counter.h.
+/// What the command lane counts, with the functions of base/counter.h.
 #pragma once
 
 #include <cstdint>

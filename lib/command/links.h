@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// The rings between the control thread and the lanes, and among the lanes. Values that fit a ring
-/// element travel in it; requests and frames travel as pointers. Made by the control thread
+/// element travel in it; requests and frames travel as pointers. The control thread makes them
 /// (lane/datapath.h); each ring has one kind of producer and one consumer.
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace gradwire::command {
 
-/// Ops that can be open in a group at once: a member has at most one command for each.
+/// How many ops of a group can be open at once; a member has at most one command for each.
 inline constexpr std::uint32_t kOpSlots = 256;
 static_assert(kOpSlots >= ipc::kCompletionEntries && (kOpSlots & (kOpSlots - 1)) == 0);
 
@@ -40,7 +40,7 @@ struct LaneReport {
   AbortReason reason;  ///< kAborted, kClosed
 };
 
-/// Of one lane.
+/// The rings of one lane.
 struct LaneRings {
   rte_ring* requests = nullptr;  ///< control -> lane: Request*
   rte_ring* frames = nullptr;    ///< control -> lane: rte_mbuf* of the exchange pool; mbuf->port
@@ -49,7 +49,7 @@ struct LaneRings {
   WakeBell* bell = nullptr;
 };
 
-/// Of the daemon.
+/// The rings that all lanes of a daemon share.
 struct SharedRings {
   rte_ring* notices = nullptr;          ///< lanes -> control: Notice
   rte_ring* reports = nullptr;          ///< lanes -> command lane: LaneReport

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What the control thread (main lcore) and the lanes say to each other. Messages are heap objects
-/// made by the control thread, one for each lane that gets one; a pointer to one goes through an
-/// rte_ring to a lane, and comes back in a notice when the lane is through with it, so that only
-/// the control thread ever frees.
-/// Lane 0 is the command lane: it alone reads the clients' command queues, checks commands, and
-/// hands ops to the other lanes.
+/// The messages between the control thread (main lcore) and the lanes. The control thread makes a
+/// heap object for each lane that a message is for. A pointer to it goes to the lane through an
+/// rte_ring and comes back in a notice when the lane is done with it, so that only the control
+/// thread frees memory. Lane 0 is the command lane: only it reads the clients' command queues,
+/// checks commands, and passes ops to the other lanes.
 #pragma once
 
 #include <array>
@@ -24,7 +23,7 @@
 
 namespace gradwire::command {
 
-/// A client as the command lane sees it. Made and destroyed by the control thread.
+/// What the command lane knows of a client. The control thread makes and destroys it.
 struct ClientPort {
   std::uint32_t client_id = 0;
   ipc::DaemonQueue queue;
@@ -83,29 +82,29 @@ struct Request {
   ClientPort* client = nullptr;
   MemoryRegion region;
   std::uint32_t event_handle = 0;
-  reduce::ReadyEvent* event = nullptr;  ///< the control thread's
-  GroupPlan* plan = nullptr;            ///< shared by the lanes; each touches its own shard only
+  reduce::ReadyEvent* event = nullptr;  ///< owned by the control thread
+  GroupPlan* plan = nullptr;            ///< shared by the lanes; each uses only its own shard
   AbortReason reason;
   std::uint16_t port = 0;  ///< index of the lane's port
   FaultSettings faults;
   std::uint16_t rank = 0;
   wire::FrameTemplate frame;
-  bool taken = false;  ///< the lane has the group, and did it
+  bool taken = false;  ///< the lane has the group and did what the request says
 };
 
-/// An op that waits for a member of this rank: the others have called it.
+/// An op that others have called, and that waits for a member of this rank.
 struct MembersWait {
   std::uint64_t op_seq = 0;  ///< 0 = there is none
-  std::uint16_t member = 0;  ///< the first that has not called it
-  bool computes = false;     ///< all have called it, but its input is not there yet
+  std::uint16_t member = 0;  ///< the first member that has not called it
+  bool computes = false;     ///< all members have called it, but an input is not there yet
   TimeNs since = 0;
 };
 
-/// What a lane publishes of a group.
+/// What a lane publishes about a group.
 struct PublishedStatus {
   std::uint64_t group_handle = 0;  ///< 0 = no group
   collective::ShardStatus status;
-  MembersWait members;  ///< the command lane's
+  MembersWait members;  ///< set by the command lane
 };
 
 enum class NoticeType : std::uint8_t {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// How a thread that sleeps is woken by another that put something into one of its rings: a flag
-/// and an eventfd, so that a producer makes a system call only when somebody sleeps, and only the
-/// first one that finds it asleep does.
+/// Wakes a sleeping thread when another has put something into one of its rings. It is a flag and
+/// an eventfd, so that a producer makes a system call only if the thread sleeps, and only the first
+/// such producer does.
 ///
 /// The sleeper: sleeping(true), looks at its rings once more, sleeps on fd(), sleeping(false),
 /// drain(). A producer: enqueues, then ring(). Any thread may ring.
@@ -27,8 +27,8 @@ class WakeBell {
 
   [[nodiscard]] int fd() const noexcept { return fd_; }
 
-  /// Sequentially consistent, as is ring(): either the sleeper sees what was enqueued, or the
-  /// producer sees that it sleeps.
+  /// Sequentially consistent, like ring(), so that either the sleeper sees what was enqueued, or
+  /// the producer sees that it sleeps.
   void set_sleeping(bool sleeping) noexcept {
     sleeping_.store(sleeping ? 1 : 0, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -36,11 +36,11 @@ class WakeBell {
   void ring() noexcept {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (sleeping_.load(std::memory_order_seq_cst) == 0) return;
-    // Who takes the flag down writes. The sleeper raises it again before it sleeps once more, and
-    // looks at its rings after that, so nothing that comes between is missed.
+    // Only the producer that clears the flag writes to the eventfd. The sleeper sets the flag
+    // before it sleeps again and then checks its rings, so it misses nothing that came in between.
     if (sleeping_.exchange(0, std::memory_order_seq_cst) != 0) force();
   }
-  /// Rings whether anybody sleeps or not.
+  /// Rings even if nobody sleeps.
   void force() noexcept {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t ignored = write(fd_, &one, sizeof one);

@@ -17,9 +17,9 @@ class ClientMemory {
  public:
   virtual ~ClientMemory() = default;
 
-  /// Whether the host's memory is registered before any op may refer to it, until none does any
-  /// more. That takes the longer the more memory it is, so the next two are the worker's to call,
-  /// and the control thread's only when there is no worker any more.
+  /// Whether the host's memory must be registered from before the first op refers to it until after
+  /// the last one. That takes longer for more memory, so the worker calls the next two functions;
+  /// the control thread calls them only if there is no worker any more.
   [[nodiscard]] virtual bool is_registered() const = 0;
   [[nodiscard]] virtual Result<void> register_host(std::byte* address, std::uint64_t bytes) = 0;
   virtual void unregister_host(std::byte* address) = 0;
@@ -31,7 +31,7 @@ class ClientMemory {
   [[nodiscard]] virtual Result<reduce::SharedReadyEvent> make_ready_event() = 0;
 };
 
-/// Of a daemon whose lanes reduce on the CPU.
+/// For a daemon whose lanes reduce on the CPU.
 class HostMemory final : public ClientMemory {
  public:
   [[nodiscard]] bool is_registered() const override { return false; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Clients: how one opens, and what happens when it is gone.
+// Clients: how one opens, and what happens when it has gone.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
@@ -17,8 +17,8 @@ namespace {
 
 constexpr TimeNs kFaultCheckIntervalNs = 100'000'000;
 
-/// Two ends of a wake-up: what is written to one is read from the other, 8 bytes at a time. Each
-/// end has its own O_NONBLOCK, unlike two descriptors of an eventfd.
+/// Makes a pair of sockets for wake-ups: what is written to one end, 8 bytes at a time, is read
+/// from the other. Each end has its own O_NONBLOCK, unlike two descriptors of one eventfd.
 Result<std::pair<ipc::UniqueFd, ipc::UniqueFd>> make_wakeup() {
   int fds[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) != 0) {
@@ -113,7 +113,7 @@ Result<std::unique_ptr<Client>> Manager::make_client(const ipc::PeerCredentials&
 
 std::uint32_t Manager::unused_client_id() {
   return next_unused(last_client_id_, [this](std::uint32_t id) {
-    // A group keeps the ids of members that are gone until its last member has left.
+    // A group keeps the ids of members that have gone until its last member has left.
     return clients_.contains(id) || std::ranges::any_of(groups_, [id](const auto& entry) {
              return entry.second->member_of(id) != nullptr;
            });
@@ -161,7 +161,7 @@ void Manager::check_memory_faults(TimeNs now) {
     for (const auto& [handle, memory] : client->memories) hit = hit || memory.mapping.was_hit();
     if (!hit || client->retired) continue;
     cut_off(*client, "removed pages from the memory that it shares with the daemon", now);
-    return;  // the map may have changed: the others are looked at next time
+    return;  // the map may have changed: the others are checked next time
   }
 }
 
@@ -175,7 +175,7 @@ void Manager::retire(Client& client, const std::string& why, TimeNs now, AbortCo
   client.to_make.clear();
   if (client.making != nullptr) client.making->cancelled.store(true, std::memory_order_relaxed);
   watch_process(client, now);
-  // The order is the lane's contract: groups end first, then what they referred to goes.
+  // The lane requires this order: groups end first, then what they referred to is removed.
   for (const std::uint64_t handle : group_handles()) {
     Group* group = group_by_handle(handle);
     Member* member = group == nullptr ? nullptr : group->member_of(client.id);

@@ -66,8 +66,8 @@ void DatapathLanes::tend_links() {
 
 void DatapathLanes::carry_frames() {
   lane::ControlFrame frame;
-  // What is there now and no more: whoever floods the lanes with ARP would keep this thread here.
-  // What comes later rings the bell.
+  // Only the frames that are waiting now, because a flood of ARP would otherwise keep this thread
+  // here. Later frames ring the bell.
   for (std::size_t left = datapath_.frames_waiting(); left > 0; --left) {
     if (!datapath_.receive_frame(frame)) break;
     if (frame.port >= neighbors_.size()) continue;
@@ -77,7 +77,8 @@ void DatapathLanes::carry_frames() {
     neighbors_[port].poll(now_);
     port::NeighborFrame out;
     while (neighbors_[port].take_frame(out)) {
-      // Where there is no room the frame is lost, as it may be on the wire: ARP asks again.
+      // If there is no room, the frame is dropped, as it might be on the wire: ARP requests are
+      // repeated.
       if (!datapath_.send_frame(port, out.view())) break;
     }
     port::NeighborEvent event;
@@ -137,7 +138,7 @@ Resolution DatapathLanes::resolve(std::uint16_t port, const wire::IpAddress& ip)
     return out;
   }
   out.hop = *hop;
-  // Asks anew if nobody answered: the manager alone has the bound.
+  // Starts again if nobody answered, because only the manager has a time limit.
   if (auto asked = neighbors.resolve(*hop, now_); !asked) {
     out.state = ResolveState::kFailed;
     out.error = asked.error().message;

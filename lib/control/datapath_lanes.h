@@ -42,7 +42,7 @@ class DatapathLanes final : public LaneControl {
   [[nodiscard]] Result<command::GroupPlan*> create_plan(const PlanRequest& request) override;
   void destroy_plan(command::GroupPlan* plan) override;
 
-  /// For DatapathReports.
+  /// Used by DatapathReports.
   [[nodiscard]] const PlanMaker& plans() const noexcept { return plan_maker_; }
   [[nodiscard]] const port::Neighbors& neighbors(std::size_t port) const noexcept {
     return neighbors_[port];
@@ -50,7 +50,7 @@ class DatapathLanes final : public LaneControl {
 
  private:
   void carry_frames();
-  /// Full packets to it pass the kernel.
+  /// Checks that the kernel sends full packets to the neighbour.
   [[nodiscard]] Result<void> check_path(const NeighbourPath& path,
                                         std::uint32_t payload_bytes) const;
   void tend_links();
@@ -61,7 +61,7 @@ class DatapathLanes final : public LaneControl {
   std::vector<LocalAddress> addresses_;
   std::vector<port::Neighbors> neighbors_;  ///< by port
   LinkWatch watch_;
-  std::vector<bool> link_up_;  ///< by port, as seen last
+  std::vector<bool> link_up_;  ///< by port; the last known state
   TimeNs next_link_look_ = 0;
   TimeNs now_ = 0;
 };

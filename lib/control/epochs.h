@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The last epoch that this daemon began to form of each group id. If a group were formed twice
-/// under one epoch, its packets would have the same tokens and numbers again, and a late one of the
-/// first group would be taken for one of the second. So epochs of a group id only rise. Control
-/// thread; allocates.
+/// Remembers the last epoch that this daemon began to form for each group id. If a group were
+/// formed twice under one epoch, its packets would have the same tokens and numbers again, and a
+/// late one of the first group would be taken for one of the second. So epochs of a group id only
+/// rise. Control thread; allocates.
 #pragma once
 
 #include <sys/types.h>
@@ -17,10 +17,11 @@ namespace gradwire::control {
 
 class Epochs {
  public:
-  /// Of so many group ids; the one that began longest ago is forgotten first.
+  /// How many group ids are remembered; the one that began longest ago is forgotten first.
   static constexpr std::size_t kKept = 65'536;
 
-  /// By user: each user chooses group ids freely, and tokens differ from user to user.
+  /// Epochs are counted per user: each user chooses group ids freely, and tokens differ from user
+  /// to user.
   /// @return nothing if none is known.
   [[nodiscard]] std::optional<std::uint32_t> last(uid_t uid, std::uint64_t group_id) const {
     const auto found = by_id_.find({uid, group_id});
@@ -42,7 +43,7 @@ class Epochs {
   using Id = std::pair<uid_t, std::uint64_t>;
   struct Entry {
     std::uint32_t epoch = 0;
-    std::uint64_t began = 0;  ///< a count; 0 = not yet
+    std::uint64_t began = 0;  ///< a serial number; 0 = not yet begun
   };
   std::map<Id, Entry> by_id_;
   std::map<std::uint64_t, Id> by_age_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Faults that ports inject on purpose: set through the control socket, shown in the status, and
-// never without a warning.
+// always logged as a warning.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Each value is read on its own, as the lane last wrote it.
+/// Each value is read separately, as the lane last wrote it.
 void add(status::FaultCounts& sum, const port::FaultCounters& counters) {
   sum.frames += read_counter(counters.frames);
   sum.dropped += read_counter(counters.dropped);
@@ -30,7 +30,7 @@ void add(status::FaultCounts& sum, const port::FaultCounters& counters) {
 
 void Manager::inject(const PendingReply& to, const ipc::PeerCredentials& peer,
                      std::span<const std::byte> body) {
-  // Whoever may use the daemon must not be able to break it for others.
+  // Users of the daemon must not be able to break it for others.
   if (!may_operate(to, peer)) return;
   const auto request = ipc::body_as<ipc::InjectRequest>(body);
   if (!request) {
@@ -50,7 +50,8 @@ void Manager::inject(const PendingReply& to, const ipc::PeerCredentials& peer,
   }
   const std::string device = ipc::text_of(request->device);
   bool found = false;
-  std::map<std::string, std::string> replaced;  ///< by device: a second injection ends the first
+  /// By device, since a new injection replaces the old one.
+  std::map<std::string, std::string> replaced;
   for (std::uint16_t i = 0; i < port_faults_.size(); ++i) {
     const PortFaults& port = port_faults_[i];
     if (!device.empty() && device != port.device) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Formation: members gather, neighbours' addresses are resolved, lanes say hello, members get their
-// handles. Bounded as a whole; whatever fails names what is missing.
+// Formation: members gather, neighbours' addresses are resolved, lanes send hellos, members get
+// their handles. All of it together has one time limit, and an error names what is missing.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -11,7 +11,8 @@
 namespace gradwire::control {
 namespace {
 
-/// The manager's bound comes first, since it can name what is missing; the shard's is behind it.
+/// How much longer a shard waits than the manager, so that the manager gives up first: it can name
+/// what is missing.
 constexpr TimeNs kShardGraceNs = 1'000'000'000;
 
 std::string seconds_text(TimeNs ns) {
@@ -98,7 +99,7 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
   group->members.resize(body.request.member_count);
   group->since = group->formation_start = now;
   group->formation_deadline = kNever;
-  // Ranks that have no common network can be told before anyone waits.
+  // If ranks have no common network, say so before anybody waits.
   if (auto ok = choose_paths(*group); !ok) return tl::unexpected(ok.error());
   group->handle = next_group_handle_++;
   Group* made = groups_.emplace(group->handle, std::move(group)).first->second.get();

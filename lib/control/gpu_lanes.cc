@@ -12,7 +12,7 @@ Result<std::unique_ptr<GpuLanes>> GpuLanes::open(reduce::GpuDevice& device,
                                                  const lane::Datapath& datapath) {
   std::unique_ptr<GpuLanes> lanes(new GpuLanes(device));
   for (std::uint8_t lane = 0; lane < datapath.lanes(); ++lane) {
-    // Headers are not for the GPU, and a pool in its own memory needs no registration.
+    // The GPU does not access headers, and a pool in its own memory needs no registration.
     if (device.path() != reduce::PayloadPath::kGpuDirect) {
       auto done = lanes->register_pool(*datapath.pools(lane).packet());
       if (!done) return tl::unexpected(done.error());

@@ -27,7 +27,7 @@ class GpuLanes final : public ClientMemory {
   [[nodiscard]] reduce::GpuDevice& device() noexcept { return device_; }
   [[nodiscard]] reduce::GpuQueue& queue(std::uint8_t lane) noexcept { return *queues_[lane]; }
 
-  /// Memory that the device makes itself is not registered.
+  /// Memory that the device itself makes needs no registration.
   [[nodiscard]] bool is_registered() const override { return !is_on_gpu(); }
   [[nodiscard]] Result<void> register_host(std::byte* address, std::uint64_t bytes) override {
     return device_.register_host(address, bytes, "client memory");

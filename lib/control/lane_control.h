@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What the control plane sends to the lanes, what it hears from them, and the plans of groups that
-/// they work by. The daemon implements it over rte_rings and its ports; tests implement it in
-/// memory. The control thread alone calls it, and no call blocks.
+/// What the control plane sends to the lanes and hears from them, and how it makes the groups'
+/// plans. The daemon implements it over rte_rings and its ports; tests implement it in memory. The
+/// control thread alone calls it, and no call blocks.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,22 @@ struct PlanRequest {
   std::uint16_t rank = 0;
   std::uint16_t nranks = 1;
   std::uint16_t member_count = 1;
-  std::uint8_t lanes = 1;  ///< the group's: at most this daemon's
+  std::uint8_t lanes = 1;  ///< lanes of the group: at most as many as the daemon has
   std::uint32_t payload_bytes = 0;
   std::uint64_t table_digest = 0;
   std::uint64_t incarnation = 0;
   std::vector<NeighbourTokens> tokens;    ///< by lane
   std::vector<NeighbourPath> downstream;  ///< as path_of() takes them; none where nranks is 1
   std::vector<NeighbourPath> upstream;
-  TimeNs formation_ns = 0;  ///< for ShardTimeouts: a little past the manager's own bound
+  TimeNs formation_ns = 0;  ///< for ShardTimeouts: a little longer than the manager's own limit
 };
 
 enum class ResolveState : std::uint8_t { kPending, kResolved, kFailed };
 struct Resolution {
   ResolveState state = ResolveState::kPending;
   wire::MacAddress mac{};
-  std::string error;      ///< kFailed: what can never work, such as an unsupported family
-  wire::IpAddress hop{};  ///< who is asked for it: the address itself, or a router
+  std::string error;      ///< kFailed: why it can never work, such as an unsupported address family
+  wire::IpAddress hop{};  ///< whose MAC address is requested: the address itself, or a router
 };
 
 class LaneControl {
@@ -50,14 +50,14 @@ class LaneControl {
 
   /// Puts `request` into the lane's ring. It stays the manager's object, and comes back in a
   /// kRequestDone notice.
-  /// @return false where the ring is full: the manager tries again.
+  /// @return false if the ring is full: the manager tries again.
   [[nodiscard]] virtual bool send(std::uint8_t lane, command::Request* request) = 0;
   /// @return whether there was a notice.
   [[nodiscard]] virtual bool next_notice(command::Notice& out) = 0;
 
-  /// Starts to find the MAC address of `ip` behind `port`, or tells how far that is. Called again
-  /// until it says more than kPending; it repeats ARP requests without end, the manager has the
-  /// bound.
+  /// Starts to find the MAC address of `ip` on `port`, or reports the progress. The manager calls
+  /// it again while the result is kPending. ARP requests are repeated without limit; the manager
+  /// has a time limit.
   [[nodiscard]] virtual Resolution resolve(std::uint16_t port, const wire::IpAddress& ip) = 0;
 
   /// The MAC address that frames for `ip` go to now, if it is known.

@@ -28,10 +28,10 @@ struct ReduceTotal {
 void add_to(std::vector<ReduceTotal>& totals, const char* backend, const char* path,
             const reduce::BackendCounters& counters);
 
-/// A port as fault injection knows it.
+/// A port's settings for fault injection.
 struct PortFaults {
   std::string device;
-  FaultSettings faults;         ///< as configured, or as they were set last
+  FaultSettings faults;         ///< as configured, or as last set
   bool splits_payload = false;  ///< payloads lie in a GPU's memory
 };
 

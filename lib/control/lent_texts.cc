@@ -20,8 +20,8 @@ ipc::UniqueFd text_file(const std::string& text) {
     if (wrote <= 0) return {};
     done += static_cast<std::size_t>(wrote);
   }
-  // It may still shrink, which the daemon alone can do: others get it for reading (for_reading()),
-  // and the mode keeps them from opening it for more.
+  // It may still shrink, but only the daemon can do that: others get it read-only (for_reading()),
+  // and its mode keeps them from opening it for writing.
   constexpr int kSeals = F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
   if (::fchmod(fd.get(), S_IRUSR) != 0 || ::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return {};
   return fd;
@@ -33,7 +33,8 @@ ipc::UniqueFd for_reading(const ipc::UniqueFd& file) {
 }
 
 void LentTexts::empty(Lent& lent) noexcept {
-  // No seal forbids it, and the file is ours: if it fails all the same, its reader has it for good.
+  // No seal forbids it, and the file belongs to the daemon. If it fails all the same, the reader
+  // keeps the text.
   static_cast<void>(::ftruncate(lent.file.get(), 0));
 }
 
@@ -47,7 +48,7 @@ void LentTexts::lend(ipc::UniqueFd file, std::uint64_t bytes, uid_t user, TimeNs
       bytes_left -= at->bytes;
       continue;
     }
-    files_left = 0;  // all older ones go too
+    files_left = 0;  // so that all older files are emptied too
     empty(*at);
     at->file.reset();
   }

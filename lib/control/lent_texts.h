@@ -25,9 +25,9 @@ namespace gradwire::control {
 
 class LentTexts {
  public:
-  /// A reader takes milliseconds.
+  /// Long enough, since a reader needs milliseconds.
   static constexpr TimeNs kAge = 10'000'000'000;
-  static constexpr std::uint64_t kBytesOfUser = 32ull << 20;  ///< beside the newest text
+  static constexpr std::uint64_t kBytesOfUser = 32ull << 20;  ///< not counting the newest text
   static constexpr std::size_t kFilesOfUser = 16;             ///< the same
 
   void lend(ipc::UniqueFd file, std::uint64_t bytes, uid_t user, TimeNs now);

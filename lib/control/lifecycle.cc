@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What happens to a group after it was handed to the lanes: abort, leave, close; and the daemon's
-// own stop.
+// What happens to a group after the lanes got it: abort, leave, close; and how the daemon stops.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -12,7 +11,8 @@
 namespace gradwire::control {
 namespace {
 
-/// Text from a client, for other ranks, logs and terminals: no control characters.
+/// Removes control characters from a client's text, which other ranks, logs and terminals will
+/// show.
 std::string printable(std::string text) {
   std::ranges::replace_if(
       text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
@@ -42,7 +42,7 @@ const char* name_of(GroupState state) noexcept {
 Result<Group*> Manager::group_of(Client& client, std::uint64_t handle) {
   Group* group = group_by_handle(handle);
   Member* member = group == nullptr ? nullptr : group->member_of(client.id);
-  // A handle counts from its join reply on, until its member has left.
+  // A handle is valid from the join reply until the member leaves.
   if (member == nullptr || member->left || member->join_reply) {
     return fail(ErrorCode::kNotFound,
                 fmt::format("group handle {} does not name a group that this client is a member of",
@@ -66,7 +66,7 @@ void Manager::leave(const PendingReply& to, Client& client, std::span<const std:
   }
   member.leave_reply = to;
   if (group.state == GroupState::kClosing) return;
-  // After an abort nobody waits for the other members: they have nothing left to post.
+  // After an abort there is no need to wait for the other members, because no op can run any more.
   if (group.all_left() || group.reason.is_set()) return begin_close(group, now);
   group.leave_deadline = std::min(group.leave_deadline, now + options_.limits.leave_grace_ns);
 }
@@ -115,13 +115,13 @@ void Manager::abort_group(Group& group, const AbortReason& reason, int from_lane
   ipc::MessageHeader header;
   header.type = static_cast<std::uint16_t>(ipc::MessageType::kGroupAborted);
   for (const Member& member : group.members) {
-    // A member that still waits for its join reply learns of it there; one that has left and waits
-    // for the close is told, since its ops may have been cut off.
+    // A member that still waits for its join reply gets the error as that reply. One that has left
+    // and waits for the close is told too, since its ops may not have finished.
     const Client* client = client_by_id(member.client_id);
     if (client == nullptr || client->retired || (member.left && !member.leave_reply)) continue;
     sink_.send(client->connection, header, ipc::bytes_of(event), {});
   }
-  // Who has left already waits for the close, and now there is nothing else to wait for.
+  // Members that have left wait for the close, and now only for that.
   group.leave_deadline = kNever;
   const auto leaving = [](const Member& member) { return member.left; };
   if (group.state == GroupState::kFormed && std::ranges::any_of(group.members, leaving)) {
@@ -180,8 +180,8 @@ void Manager::client_gone(Group& group, Member& member, AbortCode code, const st
   }
   if (group.state == GroupState::kFormed && !had_left) {
     abort_group(group, reason, -1, now);
-    // At once, even if other members are alive: nothing may refer to the dead one's memory any
-    // more.
+    // At once, even if other members are alive, because nothing may refer to the dead client's
+    // memory any more.
     begin_close(group, now);
   }
   if (group.state == GroupState::kClosed) forget_if_left(group.handle);

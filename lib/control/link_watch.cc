@@ -12,7 +12,8 @@ namespace {
 constexpr TimeNs kProbeNsMin = 5'000'000;
 constexpr TimeNs kProbeNsMax = 200'000'000;
 
-/// From the last acknowledgement on. Without data pings are acknowledged, so several were lost.
+/// Time since the last acknowledgement. Without data, pings are acknowledged, so several must have
+/// been lost.
 TimeNs suspicious_ns(const collective::ShardTimeouts& timeouts) noexcept {
   return std::max(3 * timeouts.ping_interval_ns, timeouts.silence_ns / 16);
 }
@@ -34,7 +35,7 @@ void LinkWatch::add(const command::GroupPlan* plan, const PlanRequest& request) 
   Links& links = links_[plan];
   for (std::uint8_t lane = 0; lane < request.lanes && !request.downstream.empty(); ++lane) {
     links.push_back({lane, true, path_of(request.downstream, lane)});
-    // With two ranks one link goes both ways.
+    // With two ranks, one link carries both directions.
     if (request.nranks > 2) links.push_back({lane, false, path_of(request.upstream, lane)});
   }
   for (WatchedLink& link : links) {
@@ -88,7 +89,7 @@ void LinkWatch::look(TimeNs now) {
       }
     }
   }
-  // Of several groups that go by one router, one that it serves speaks for it.
+  // If several groups use one router, one group that it still serves confirms it for all.
   for (auto& [plan, links] : links_) {
     for (const WatchedLink& link : links) {
       if (!link.is_acked || !link.held || link.acked_ns == 0) continue;
@@ -103,7 +104,7 @@ void LinkWatch::look_at(WatchedLink& link, const collective::ShardStatus& status
   const bool formed = status.state == collective::ShardState::kFormed ||
                       status.state == collective::ShardState::kLeaving;
   if (!formed) {
-    link.acked_ns = 0;  // nothing is expected
+    link.acked_ns = 0;  // no acknowledgement is expected
   } else if (link.acked_ns == 0) {
     link.acks = status.counters.acks_received;
     link.acked_ns = now;
@@ -137,7 +138,7 @@ void LinkWatch::move_link(const command::GroupPlan& plan, Links& links, std::siz
   request->group_handle = plan.group_handle;
   request->rank = path.rank;
   request->frame = *frame;
-  // If the lane's ring is full the next look tries again.
+  // If the lane's ring is full, the next check tries again.
   if (!datapath_.send(link.lane, request.get())) return;
   link.being_moved = true;
   const command::Request* key = request.get();
@@ -152,7 +153,7 @@ bool LinkWatch::take(const command::Notice& notice) {
   if (move.plan != nullptr) {
     WatchedLink& link = links_.at(move.plan)[move.link];
     link.being_moved = false;
-    // A lane that does not have the group yet is told again.
+    // If a lane does not have the group yet, it is told again.
     if (move.request->taken) link.path.remote_mac = move.mac;
   }
   moves_.erase(found);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Whether the packets of living groups still go where their neighbours are. What lanes say of
-/// acknowledgements confirms a neighbour or puts it under suspicion; if it is found at another MAC
-/// address, lanes are told so, and the group goes on. The control thread owns it.
+/// Checks whether packets of living groups still go to their neighbours' MAC addresses.
+/// Acknowledgements that lanes report confirm a neighbour; if they stay away, it is looked up
+/// again, and if it has another MAC address, lanes are told and the group goes on. The control
+/// thread owns it.
 #pragma once
 
 #include <map>
@@ -19,11 +20,11 @@
 
 namespace gradwire::control {
 
-/// Of the neighbours that groups use: so short that one which moved is found well before the
+/// Sets times for neighbours that groups use: short enough to find one that moved well before the
 /// group's silence limit.
 void set_times(port::NeighborsConfig& config, const collective::ShardTimeouts& timeouts) noexcept;
 
-/// @return whom the port sends frames for `ip` to; nothing if no route leads there.
+/// @return the next hop of frames for `ip`; nothing if no route leads there.
 [[nodiscard]] std::optional<wire::IpAddress> hop_to(const port::Port& port,
                                                     const wire::IpAddress& ip);
 
@@ -38,24 +39,24 @@ class LinkWatch {
   void add(const command::GroupPlan* plan, const PlanRequest& request);
   void remove(const command::GroupPlan* plan);
   void poll(TimeNs now);
-  /// @return whether it is about a request of its own.
+  /// @return whether the notice answers a request of this object.
   [[nodiscard]] bool take(const command::Notice& notice);
 
  private:
   /// A lane's packets to one rank.
   struct WatchedLink {
     std::uint8_t lane = 0;
-    bool is_acked = false;  ///< data goes there, so acknowledgements come from there
+    bool is_acked = false;  ///< data is sent to that rank, so it sends acknowledgements
     NeighbourPath path;     ///< with the MAC address that the lane's frames have
     bool held = false;
     bool being_moved = false;
-    std::uint64_t acks = 0;  ///< as the lane said last
-    TimeNs acked_ns = 0;     ///< when that changed
+    std::uint64_t acks = 0;  ///< as last reported by the lane
+    TimeNs acked_ns = 0;     ///< when `acks` changed
   };
   using Links = std::vector<WatchedLink>;
   struct Move {
     std::unique_ptr<command::Request> request;
-    const command::GroupPlan* plan = nullptr;  ///< nullptr: gone
+    const command::GroupPlan* plan = nullptr;  ///< nullptr: removed
     std::size_t link = 0;
     wire::MacAddress mac{};
   };

@@ -35,7 +35,7 @@ Manager::~Manager() {
       if (memory.on_gpu()) memory_.free_on_gpu(memory.gpu.address);
       if (memory.registered) memory_.unregister_host(memory.mapping.data());
     }
-    // The worker has ended, and may have left it half made.
+    // The worker has ended, perhaps before this memory was complete.
     if (client->making != nullptr && client->making->registered) {
       memory_.unregister_host(client->making->memory.data());
     }
@@ -108,7 +108,7 @@ void Manager::poll(TimeNs now) {
   worker_.finish();
   command::Notice notice;
   for (int i = 0; i < kNoticesPerRound && lanes_.next_notice(notice); ++i) on_notice(notice, now);
-  // By handle, since each of these may end the group.
+  // By handle, since each of these steps may end the group.
   for (const std::uint64_t handle : group_handles()) {
     if (Group* group = group_by_handle(handle)) resolve(*group, now);
     if (Group* group = group_by_handle(handle)) check_formation_deadline(*group, now);
@@ -209,9 +209,9 @@ void Manager::on_request_done(const command::Notice& notice, TimeNs now) {
     case command::RequestType::kResume:
     case command::RequestType::kAddGroup:
     case command::RequestType::kAbortGroup:
-    case command::RequestType::kMoveLink:  // LinkWatch's
+    case command::RequestType::kMoveLink:  // LinkWatch handles it
     case command::RequestType::kSetFaults:
-      return;  // what comes of them are notices of their own, or nothing
+      return;  // their results come as other notices, or there are none
     case command::RequestType::kLeaveGroup:
       if (Group* group = group_by_handle(request.group_handle)) {
         on_lane_closed(*group, done.lane, now);

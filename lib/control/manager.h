@@ -3,18 +3,18 @@
 /// The control plane of a daemon: its clients, their memory, and its part in groups. It takes
 /// clients' messages and lanes' notices, and sends replies (MessageSink) and requests
 /// (LaneControl). One object, on the control thread (the main lcore); time is a parameter; it
-/// allocates, and makes system calls only to make shared memory and to see a process end.
+/// allocates, and makes system calls only to make shared memory and to learn when a process ends.
 ///
-/// How things end, since that is where the rules are:
-/// - A group ends when all its members have left. While some have left and others have not, the
-///   others have Limits::leave_grace_ns; then the group aborts with kPeerLeft.
+/// How things end:
+/// - A group ends when all its members have left. Once one has left, the others have
+/// Limits::leave_grace_ns to leave too; then the group aborts with kPeerLeft.
 /// - When a shard aborts, or a member asks for it, every lane aborts, every member gets a
-///   kGroupAborted event, and the group stays on the lanes until a member leaves, so that what they
-///   still post is answered with the reason.
-/// - When a client dies, its groups abort with kClientDied (with kPeerLeft if it closed the
-///   client by itself) and leave the lanes at once; for members
-///   that live, a closed group is kept until they leave. Its memory is unmapped, and the client
-///   forgotten, when the command lane has said that nothing refers to them. Other groups go on.
+/// kGroupAborted event, and the group stays on the lanes until a member leaves, so that commands
+/// that members still post are answered with the reason.
+/// - When a client dies, its groups abort with kClientDied (with kPeerLeft if it closed the client
+/// by itself) and leave the lanes at once; a closed group is kept until its living members leave.
+/// Its memory is unmapped, and the client forgotten, when the command lane has said that nothing
+/// refers to them. Other groups go on.
 /// - Formation that fails leaves nothing behind: members get an error and no handle.
 #pragma once
 
@@ -46,11 +46,12 @@ namespace gradwire::control {
 
 class Manager {
  public:
-  /// All but the options outlive the manager. Without a worker everything is done at once.
+  /// All arguments but the options must outlive the manager. Without a worker everything is done at
+  /// once.
   Manager(const ManagerOptions& options, LaneControl& lanes, ClientMemory& memory,
           const LaneReports& reports, ipc::MessageSink& sink, TimeNs now,
           ipc::Worker* worker = nullptr);
-  /// The lanes have been stopped by then: what they still held is destroyed here.
+  /// The lanes must be stopped before. Destroys what they still held.
   ~Manager();
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;
@@ -58,15 +59,16 @@ class Manager {
   void on_message(ipc::ConnectionId connection, const ipc::PeerCredentials& peer,
                   const ipc::Message& message, TimeNs now);
   void on_hangup(ipc::ConnectionId connection, TimeNs now);
-  /// Takes notices, asks for addresses, keeps the bounds. Call it every round of the control loop.
+  /// Takes notices, resolves addresses, enforces time limits. Call it every round of the control
+  /// loop.
   void poll(TimeNs now);
 
   /// Begins to stop the daemon: it accepts nothing new; members have Limits::stop_drain_ns to
   /// leave, then every group aborts with kDaemonStopped and every client is disconnected.
   void begin_stop(TimeNs now);
-  /// @return whether everything is closed, or the bound for it has passed.
+  /// @return whether everything is closed, or the time for it is over.
   [[nodiscard]] bool stopped(TimeNs now) const noexcept;
-  /// What was not closed in time; empty if all was.
+  /// @return what was not closed in time; empty if everything was.
   [[nodiscard]] std::string leftovers() const;
 
   /// The whole status. For groups of other users it hides from `viewer` what identifies them on the
@@ -81,9 +83,9 @@ class Manager {
   [[nodiscard]] std::size_t group_count() const noexcept { return groups_.size(); }
 
  private:
-  /// What each lane published last, by group handle: all parts of a status come from one look.
+  /// What each lane published last, by group handle, read once for all parts of a status.
   using Published = std::vector<std::unordered_map<std::uint64_t, command::PublishedStatus>>;
-  /// Lane 0 alone reads the clients' queues and checks their memory.
+  /// Only lane 0 reads the clients' queues and checks their memory.
   static constexpr std::uint8_t kCommandLane = 0;
   enum class StopState : std::uint8_t { kRunning, kDraining, kClosing };
   struct GroupName {
@@ -108,15 +110,15 @@ class Manager {
   void on_notice(const command::Notice& notice, TimeNs now);
   void on_request_done(const command::Notice& notice, TimeNs now);
 
-  // clients.cc: clients come and go
-  /// This daemon's entry in a table, as processes of this user get and give it.
+  // clients.cc: clients open and retire
+  /// This daemon's entry in a table, with this user's secret.
   [[nodiscard]] ipc::RankInfo info_for(uid_t uid) const;
   void open(const PendingReply& reply, const ipc::PeerCredentials& peer,
             std::span<const std::byte> body, TimeNs now);
   [[nodiscard]] Result<void> room_for_client(uid_t uid) const;
   [[nodiscard]] Result<std::unique_ptr<Client>> make_client(const ipc::PeerCredentials& peer);
   void client_added(Client& client);
-  /// Ids that nothing has: they begin anew after ManagerOptions::last_id, and 0 is none.
+  /// An unused id: ids start again from 1 after ManagerOptions::last_id.
   [[nodiscard]] std::uint32_t unused_client_id();
   template <class IsUsed>
   [[nodiscard]] std::uint32_t next_unused(std::uint32_t& last, IsUsed&& is_used) const {
@@ -127,11 +129,11 @@ class Manager {
   }
   void on_client_fault(const command::Notice& notice, TimeNs now);
   void check_memory_faults(TimeNs now);
-  /// The client's part is over: groups end, memory goes, in time the client itself. `why` goes on
-  /// from "the client ...".
+  /// Ends everything of a client: its groups, its memory, and finally the client itself. `why`
+  /// continues the sentence "the client ...".
   void retire(Client& client, const std::string& why, TimeNs now,
               AbortCode code = AbortCode::kClientDied);
-  /// The daemon ends it: the client is told why, retired and hung up.
+  /// Disconnects the client: tells it why, retires it and closes its connection.
   void cut_off(Client& client, const std::string& why, TimeNs now);
   void forget_if_gone(std::uint32_t client_id);
   [[nodiscard]] Client* client_of(ipc::ConnectionId connection) noexcept;
@@ -142,7 +144,8 @@ class Manager {
   void allocate(const PendingReply& reply, Client& client, std::span<const std::byte> body);
   /// In hugepages, registered with the lanes, or on their GPU.
   [[nodiscard]] Result<Memory> make_memory_on_gpu(std::uint64_t bytes);
-  /// Starts the client's next, if the worker has none of it: its answers come in order.
+  /// Starts to make the client's next memory unless the worker has one of it, so that answers come
+  /// in order.
   void make_next_memory(Client& client);
   [[nodiscard]] Result<ipc::SharedMemory> reserve_memory(const Client& client,
                                                          std::uint64_t bytes) const;
@@ -150,9 +153,9 @@ class Manager {
   void memory_made(std::uint32_t client_id, std::uint32_t handle, Making& making);
   void add_memory(Client& client, std::uint32_t handle);
   void memory_failed(Client& client, std::uint32_t handle, const Error& error);
-  /// One piece of it, in the worker. @return whether all is done.
+  /// Makes one piece of it, in the worker. @return whether all of it is done.
   [[nodiscard]] static bool make_piece(Making& making, ClientMemory& memory);
-  /// Unmaps it; if that takes long, elsewhere. Then `done`.
+  /// Unmaps it, in the worker if it takes long, and then calls `done`.
   void discard(ipc::SharedMemory memory, bool registered, std::function<void()> done);
   void memory_added(Client& client, std::uint32_t handle);
   void free_memory(const PendingReply& reply, Client& client, std::span<const std::byte> body);
@@ -160,7 +163,7 @@ class Manager {
   void make_event(const PendingReply& reply, Client& client);
   void event_added(Client& client, std::uint32_t handle);
   void memory_removed(Client& client, std::uint32_t handle);
-  /// CUDA wants an importer to have closed memory before its exporter frees it.
+  /// CUDA requires that an importer closes memory before its exporter frees it.
   void watch_process(Client& client, TimeNs now);
   void release_lingering(TimeNs now);
 
@@ -174,15 +177,15 @@ class Manager {
   [[nodiscard]] Result<TimeNs> formation_bound(const ipc::JoinRequest& request) const;
   [[nodiscard]] Result<void> choose_paths(Group& group) const;
   void resolve(Group& group, TimeNs now);
-  /// @return whether all are.
+  /// @return whether all are resolved.
   [[nodiscard]] Result<bool> resolve_paths(std::span<NeighbourPath> paths);
   void start_lanes(Group& group, TimeNs now);
   void on_lane_formed(Group& group, std::uint8_t lane, TimeNs now);
   void check_formation_deadline(Group& group, TimeNs now);
-  /// The rank that formation waits for: a neighbour that was not heard, else this one.
+  /// The rank that formation waits for: a neighbour that has not been heard, or else this one.
   [[nodiscard]] std::uint16_t late_rank(const Group& group, const Published& published) const;
   [[nodiscard]] std::string what_is_missing(const Group& group, const Published& published) const;
-  /// Members get the error; what the lanes have of the group closes.
+  /// Answers all members with the error, and closes the group on the lanes.
   void fail_formation(Group& group, const Error& error, const AbortReason& reason, TimeNs now);
 
   // lifecycle.cc: abort, leave, close, stop
@@ -191,7 +194,7 @@ class Manager {
   void abort(const PendingReply& reply, Client& client, std::span<const std::byte> body,
              TimeNs now);
   [[nodiscard]] Result<Group*> group_of(Client& client, std::uint64_t handle);
-  /// `from_lane` knows already; -1 = none does.
+  /// `from_lane` is the lane that knows already; -1 = none does.
   void abort_group(Group& group, const AbortReason& reason, int from_lane, TimeNs now);
   void begin_close(Group& group, TimeNs now);
   void on_lane_closed(Group& group, std::uint8_t lane, TimeNs now);
@@ -215,19 +218,19 @@ class Manager {
   // operate.cc: the trace, and draining
   [[nodiscard]] static nlohmann::json event_json(const lane::TraceEvent& event,
                                                  const GroupName* name);
-  /// @return what makes the trace of copies, in whatever thread.
+  /// @return a function that makes the trace from copies; any thread may call it.
   [[nodiscard]] std::function<nlohmann::json()> prepare_trace(TimeNs now, uid_t viewer) const;
   enum class DrainState : std::uint8_t { kNone, kDraining, kDrained };
   void drain(const PendingReply& reply, const ipc::PeerCredentials& peer,
              std::span<const std::byte> body);
   void on_drained();
-  /// Whether the peer is root or the daemon's own user; else it is told.
+  /// Whether the peer is root or the daemon's own user. If not, replies with the error.
   [[nodiscard]] bool may_operate(const PendingReply& reply, const ipc::PeerCredentials& peer);
   void remember_name(const Group& group);
 
   // status.cc
   void reply_json(const PendingReply& reply, const nlohmann::json& value);
-  /// JSON as it goes to a client: in a message, or in a file where it is too long for one.
+  /// JSON for a client: in a message, or in a file if it is too long for one.
   struct Text {
     Text() = default;
     explicit Text(const nlohmann::json& value);
@@ -236,8 +239,8 @@ class Manager {
     ipc::UniqueFd file;
   };
   void reply_text(const PendingReply& reply, const Text& text);
-  /// One text at a time is made, for all of one user who asked, one answer a connection, and then
-  /// for the next user: whoever asks without end keeps nobody waiting.
+  /// Texts are made one at a time: for all connections of one user that asked, one answer each, and
+  /// then for the next user. So a user who asks all the time does not keep others waiting.
   struct Asker {
     uid_t viewer = 0;
     std::deque<PendingReply> replies;
@@ -248,7 +251,8 @@ class Manager {
     bool making = false;
   };
   void ask(Asks& asks, const PendingReply& reply, uid_t viewer);
-  /// @param prepare  is called here, with who asks; what it returns in the worker
+  /// @param prepare called in this thread with the user's id; the function that it returns is
+  /// called in the worker
   void serve(Asks& asks, const std::function<std::function<nlohmann::json()>(uid_t)>& prepare);
   void serve_texts(TimeNs now);
   [[nodiscard]] Published read_lanes() const;
@@ -278,7 +282,7 @@ class Manager {
   std::map<std::uint64_t, std::unique_ptr<Group>> groups_;    ///< by handle
   std::uint32_t last_client_id_ = 0;
   std::uint32_t last_memory_ = 0;
-  std::uint64_t next_group_handle_ = 1;  ///< 64 bits are never used up
+  std::uint64_t next_group_handle_ = 1;  ///< 64 bits never run out
 
   std::unordered_map<command::Request*, Outstanding> outstanding_;
   std::vector<std::deque<command::Request*>> unsent_;  ///< by lane, in order
@@ -294,7 +298,7 @@ class Manager {
 
   DrainState drain_ = DrainState::kNone;
   std::vector<PendingReply> drain_replies_;
-  std::map<std::uint64_t, GroupName> names_;  ///< by handle; groups that are gone too
+  std::map<std::uint64_t, GroupName> names_;  ///< by handle; also of groups that have ended
 
   StopState stop_ = StopState::kRunning;
   TimeNs stop_deadline_ = kNever;

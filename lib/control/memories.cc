@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Clients' memory, from allocate to the last that refers to it, and the events of its streams.
+// Clients' memory, from 'allocate' until nothing refers to it, and the events of their streams.
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/syscall.h>
@@ -16,14 +16,16 @@
 namespace gradwire::control {
 namespace {
 
-/// Zeroing it takes some 10 ms: so long others wait for a worker that all share.
+/// Zeroing this much takes some 10 ms, for which other users of the worker have to wait.
 constexpr std::uint64_t kPieceBytes = 64ull << 20;
 
 constexpr TimeNs kLingerCheckIntervalNs = 10'000'000;
-/// A process takes milliseconds to end; one that hangs up and goes on has no claim to memory.
+/// A process takes milliseconds to end. If one hangs up and goes on, its memory is freed all the
+/// same.
 constexpr TimeNs kLingerNs = 5'000'000'000;
 
-/// Memory that nothing refers to. It goes with the job that has it, also if nobody does the job.
+/// Memory that nothing refers to. It is freed with the job that owns it, even if the job never
+/// runs.
 class Discarded {
  public:
   Discarded(ClientMemory& registry, ipc::SharedMemory memory, bool registered)
@@ -150,7 +152,7 @@ Result<void> Manager::check_quota(std::uint64_t used, std::uint64_t bytes) const
 }
 
 void Manager::memory_made(std::uint32_t client_id, std::uint32_t handle, Making& making) {
-  Client& client = *clients_.at(client_id);  // kept while it has memory, and this is some
+  Client& client = *clients_.at(client_id);  // exists, since a client is kept while it has memory
   client.making.reset();
   const auto fail_with = [&](const Error& error) {
     discard(std::move(making.memory), making.registered, {});
@@ -295,7 +297,7 @@ void Manager::watch_process(Client& client, TimeNs now) {
                                     [](const auto& entry) { return entry.second.gpu.cuda; });
   if (!has_some || stop_ != StopState::kRunning) return;
   client.process = ipc::UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, client.peer.pid, 0)));
-  // Of a process that cannot be watched the end is not known.
+  // If a process cannot be watched, nobody learns when it ends.
   if (!client.process && errno == ESRCH) return;
   client.linger_until = now + kLingerNs;
 }

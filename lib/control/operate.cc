@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What an operator asks besides the status: the trace of the last ops, and to drain the daemon.
+// What an operator can request besides the status: the trace of the last ops, and to drain the
+// daemon.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Groups that the trace can name after they are gone.
+/// How many groups the trace can name after they have ended.
 constexpr std::size_t kNamesKept = 256;
 
 std::int64_t unix_now_ns() {
@@ -28,7 +29,7 @@ std::int64_t unix_now_ns() {
 
 void Manager::remember_name(const Group& group) {
   names_[group.handle] = {group.key, group.uid, group.rank, group.nranks()};
-  // The oldest go, but never that of a group that is still here.
+  // Removes the oldest names, but never that of an existing group.
   for (auto name = names_.begin(); names_.size() > kNamesKept && name != names_.end();) {
     name = groups_.contains(name->first) ? std::next(name) : names_.erase(name);
   }

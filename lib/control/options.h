@@ -24,15 +24,15 @@ struct Limits {
   std::uint32_t groups_per_client = defaults::kClientGroups;
   std::uint32_t groups = defaults::kGroups;
   std::uint32_t groups_per_user = defaults::user_share(defaults::kGroups);
-  /// If a join names no timeout.
+  /// Used if a join names no timeout.
   TimeNs formation_default_ns = defaults::ms(defaults::kFormationMs);
   TimeNs formation_max_ns = 3'600'000'000'000;
-  /// A member has left and others have not: so long until the group is aborted, since an op that
-  /// they post would wait for a contribution that never comes.
+  /// How long after the first member has left the group is aborted if others have not left, since
+  /// an op that they post would wait for a contribution that never comes.
   TimeNs leave_grace_ns = defaults::ms(defaults::kLeaveGraceMs);
-  /// After begin_stop(): for members to leave by themselves.
+  /// After begin_stop(), how long members may take to leave by themselves.
   TimeNs stop_drain_ns = defaults::ms(defaults::kDrainMs);
-  /// After the drain: for the lanes to close.
+  /// After the drain, how long the lanes may take to close.
   TimeNs stop_close_ns = defaults::ms(defaults::kCloseMs);
   friend bool operator==(const Limits&, const Limits&) = default;
 };
@@ -45,15 +45,16 @@ struct DaemonInfo {
   std::uint32_t features = 0;         ///< must be equal on all ranks of a group
   std::uint16_t base_udp_port = 0;    ///< lane i listens on base_udp_port + i
   int numa_node = -1;                 ///< where client memory goes
-  std::vector<std::string> datapath;  ///< what was found at start, for the status: ports, drivers
-  std::vector<std::string> warnings;  ///< the same, what is not as it should be
+  std::vector<std::string> datapath;  ///< facts found at start, for the status: ports, drivers
+  std::vector<std::string> warnings;  ///< problems found at start
 };
 
 struct ManagerOptions {
   DaemonInfo daemon;
   Limits limits;
-  ipc::PageKind pages = ipc::PageKind::kHuge;  ///< tests alone say otherwise
-  /// Ids of clients and of memory begin anew after it. Tests alone say otherwise; above all limits.
+  ipc::PageKind pages = ipc::PageKind::kHuge;  ///< only tests change it
+  /// Ids of clients and of memory start again from 1 after it; larger than all limits. Only tests
+  /// change it.
   std::uint32_t last_id = UINT32_MAX;
 };
 

@@ -22,8 +22,8 @@ struct LocalAddress {
   std::uint32_t rail = 0;  ///< rail_hash() of the port's rail
 };
 
-/// One way of frames to a neighbour: both ends choose the same two addresses, since they choose
-/// from the same table by the same rule (see common_addresses).
+/// One path of frames to a neighbour. Both ends choose the same two addresses, since they apply the
+/// same rule to the same table (see common_addresses).
 struct NeighbourPath {
   std::uint16_t rank = 0;
   std::uint64_t incarnation = 0;
@@ -31,17 +31,17 @@ struct NeighbourPath {
   wire::IpAddress local_ip;
   wire::IpAddress remote_ip;
   std::optional<wire::MacAddress> remote_mac;  ///< of `hop`; none until it has answered
-  wire::IpAddress hop;  ///< remote_ip, or the router that leads there; set when it is asked
+  wire::IpAddress hop;  ///< remote_ip, or the router to it; set when its MAC address is requested
   std::uint16_t remote_base_udp_port = 0;  ///< its lane i listens there + i
 };
 
-/// The ways to one neighbour are shared out among the lanes: rails. `paths` is not empty.
+/// The path that a lane uses: lanes take the paths to a neighbour in turn. `paths` is not empty.
 [[nodiscard]] inline const NeighbourPath& path_of(std::span<const NeighbourPath> paths,
                                                   std::uint8_t lane) noexcept {
   return paths[lane % paths.size()];
 }
 
-/// What packets of one lane carry, to and from the neighbours: control/table.h makes them.
+/// The tokens of one lane's packets to and from the neighbours; control/table.h computes them.
 struct NeighbourTokens {
   collective::LinkTokens upstream;
   collective::LinkTokens downstream;

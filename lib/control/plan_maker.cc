@@ -13,7 +13,7 @@
 namespace gradwire::control {
 namespace {
 
-/// Completions that a shard's backend holds at once; the shard submits no more.
+/// How many completions a shard's backend can hold; the shard submits no more at once.
 constexpr std::size_t kBackendEntries = 128;
 constexpr std::uint8_t kEct0 = 2;
 
@@ -80,7 +80,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request, std
     config.downstream_incarnation = downstream.incarnation;
     config.upstream_incarnation = upstream.incarnation;
     placement.down_port = downstream.port;
-    // With two ranks one link goes both ways, and all that is sent there goes downstream.
+    // With two ranks, one link carries both directions, and everything is sent downstream.
     placement.up_port = request.nranks > 2 ? upstream.port : downstream.port;
     config.received_mbufs_are_exclusive = datapath_.ports()[upstream.port]->row().rx_exclusive;
   }

@@ -20,7 +20,7 @@
 namespace gradwire::control {
 
 struct PlanSettings {
-  collective::ShardConfig shard;  ///< what is the same for every group
+  collective::ShardConfig shard;  ///< the fields that are the same for every group
   std::uint16_t base_udp_port = 0;
   std::uint8_t dscp = 0;
   bool ecn = false;
@@ -35,18 +35,18 @@ class PlanMaker {
   PlanMaker(const PlanSettings& settings, lane::Datapath& datapath, GpuLanes* gpu = nullptr)
       : settings_(settings), datapath_(datapath), gpu_(gpu) {}
 
-  /// A plan with request.lanes shards, to be given to destroy().
+  /// Makes a plan with request.lanes shards; release it with destroy().
   [[nodiscard]] Result<command::GroupPlan*> create(const PlanRequest& request);
-  /// No lane refers to the plan any more.
+  /// No lane may refer to the plan any more.
   void destroy(command::GroupPlan* plan) noexcept;
-  /// What packets of that lane begin with on the way to a neighbour whose MAC address is known.
+  /// The first bytes of that lane's packets to a neighbour, whose MAC address must be known.
   [[nodiscard]] Result<wire::FrameTemplate> frames_to(const NeighbourPath& neighbour,
                                                       std::uint8_t lane) const;
-  /// Of every group.
+  /// The same for every group.
   [[nodiscard]] const collective::ShardTimeouts& timeouts() const noexcept {
     return settings_.shard.timeouts;
   }
-  /// Of all plans that were destroyed.
+  /// The totals of all destroyed plans.
   [[nodiscard]] const std::vector<ReduceTotal>& totals() const noexcept { return totals_; }
   [[nodiscard]] const collective::ShardCounters& shard_totals(std::uint8_t lane) const noexcept {
     return shard_totals_[lane];

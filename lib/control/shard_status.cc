@@ -10,7 +10,7 @@ namespace gradwire::control {
 
 namespace {
 
-/// Silence of a neighbour that is worth a word.
+/// From this silence on a text mentions it.
 constexpr TimeNs kNotableSilenceNs = 100'000'000;
 
 double microseconds(TimeNs ns) { return static_cast<double>(ns) / 1e3; }

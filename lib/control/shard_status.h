@@ -16,22 +16,22 @@ namespace gradwire::control {
 
 [[nodiscard]] constexpr double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
 
-/// Whether a user may know what names a group of `owner` on the wire: its own user, root, and the
-/// daemon's own.
+/// Whether a user may see what identifies a group of `owner` on the wire: its own user, root and
+/// the daemon's user may.
 [[nodiscard]] bool may_see(uid_t viewer, uid_t owner) noexcept;
 
 [[nodiscard]] status::Shard shard_status(std::uint8_t lane, const collective::ShardStatus& shard);
 [[nodiscard]] status::Transport transport_status(const collective::ShardCounters& counters);
-/// Each value as the lane wrote it last.
+/// Each value is the last one that the lane wrote.
 [[nodiscard]] status::LaneCounters lane_counters_status(const lane::LaneCounters& counters);
 
-/// The oldest unfinished op of a formed group on one lane, and who is to do something about it.
+/// The oldest unfinished op of a formed group on one lane, and which rank it waits for.
 struct OpWait {
   std::uint64_t op_seq = 0;    ///< 0 = there is none
-  const char* neighbour = "";  ///< "upstream", "downstream", or "" where it is this rank itself
+  const char* neighbour = "";  ///< "upstream", "downstream", or "" if it waits for this rank itself
   std::uint16_t rank = 0;      ///< the neighbour's
   TimeNs since = 0;
-  std::string text;  ///< one line: whom, and what for
+  std::string text;  ///< one line: for whom it waits, and for what
 };
 [[nodiscard]] OpWait op_wait(const Group& group, std::uint8_t lane,
                              const collective::ShardStatus& shard, TimeNs now);

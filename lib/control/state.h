@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What the manager keeps of clients, their memory and groups. Private to lib/control; the control
+/// What the manager knows of clients, their memory and groups. Private to lib/control; the control
 /// thread owns all of it.
 #pragma once
 
@@ -25,7 +25,7 @@
 
 namespace gradwire::control {
 
-/// A request of a client that is still to be answered.
+/// A client's request that has not been answered yet.
 struct PendingReply {
   ipc::ConnectionId connection = 0;
   ipc::MessageType type = ipc::MessageType::kOpen;
@@ -35,19 +35,20 @@ struct PendingReply {
 /// Client memory is unmapped only when the command lane has said that no op refers to it.
 struct Memory {
   enum class State : std::uint8_t {
-    kMaking,  ///< it is the client's turn, or the worker faults it in; no `mapping` yet
+    /// The worker makes it, or the client's earlier requests come first; no `mapping` yet.
+    kMaking,
     kAdding,
     kLive,
     kRemoving,
-    kLingering,  ///< no lane has it; a process that is ending may still have it open
+    kLingering,  ///< no lane uses it; a process that is ending may still have it open
   };
   ipc::SharedMemory mapping;
-  bool registered = false;      ///< `mapping`, with the lanes
-  reduce::SharedGpuMemory gpu;  ///< in its place, where memory is made on a GPU; no fd
+  bool registered = false;      ///< `mapping` is registered with the lanes
+  reduce::SharedGpuMemory gpu;  ///< instead of `mapping` if memory is on a GPU; no fd
   ipc::UniqueFd gpu_fd;
   State state = State::kAdding;
-  std::uint64_t wanted_bytes = 0;     ///< kMaking: for the quota
-  std::optional<PendingReply> reply;  ///< to the allocate, later to the free
+  std::uint64_t wanted_bytes = 0;     ///< while kMaking: counts for the quota
+  std::optional<PendingReply> reply;  ///< to 'allocate', later to 'free'
 
   [[nodiscard]] bool on_gpu() const noexcept { return gpu.address != nullptr; }
   [[nodiscard]] std::byte* data() const noexcept { return on_gpu() ? gpu.address : mapping.data(); }
@@ -60,8 +61,7 @@ struct Memory {
   }
 };
 
-/// Memory that the worker faults in. Between the threads: the memory is the worker's until it is
-/// finished with it.
+/// Memory that the worker faults in. It belongs to the worker until that is done.
 struct Making {
   ipc::SharedMemory memory;
   bool populated = false;
@@ -83,8 +83,8 @@ struct Client {
   ipc::SharedMemory queue;
   ipc::UniqueFd doorbell;    ///< the daemon's end
   ipc::UniqueFd completion;  ///< the daemon's end
-  /// The client's ends stay open here too, so that a lane that writes to a dead client gets no
-  /// SIGPIPE and a lane that sleeps on its doorbell is not woken by a hang-up without end.
+  /// The client's ends stay open here too. Otherwise a lane that writes to a dead client would get
+  /// a SIGPIPE, and a hang-up would wake a lane that sleeps on the doorbell again and again.
   ipc::UniqueFd client_doorbell;
   ipc::UniqueFd client_completion;
   command::ClientPort port;
@@ -92,12 +92,14 @@ struct Client {
   std::map<std::uint32_t, Memory> memories;  ///< by handle
   std::deque<std::uint32_t> to_make;         ///< handles of kMaking in order, but for the first,
   std::shared_ptr<Making> making;            ///< which the worker has
-  /// The handle is the place, from 1. They outlive what the command lane knows of the client.
+  /// A handle is the index plus 1. They outlive what the command lane knows of the client.
   std::vector<std::unique_ptr<reduce::ReadyEvent>> events;
-  std::map<std::uint32_t, PendingEvent> pending_events;  ///< by handle; not answered yet
-  ipc::UniqueFd process;         ///< once retired, with memory on a CUDA device: a pidfd
-  TimeNs linger_until = kNever;  ///< such memory goes by then, whatever the process does
-  bool retired = false;  ///< died, was dropped, or the daemon stops: nothing is answered any more
+  /// By handle; their requests are not answered yet.
+  std::map<std::uint32_t, PendingEvent> pending_events;
+  ipc::UniqueFd process;  ///< a pidfd, set when a client with memory on a CUDA device retires
+  TimeNs linger_until = kNever;  ///< such memory is freed by then, even if the process still runs
+  /// It died or was disconnected, or the daemon stops: no request is answered any more.
+  bool retired = false;
   bool removed = false;  ///< the command lane has forgotten it
 
   [[nodiscard]] std::uint64_t memory_bytes() const noexcept {
@@ -108,11 +110,11 @@ struct Client {
 };
 
 struct Member {
-  std::uint32_t client_id = 0;  ///< 0: has not joined yet
+  std::uint32_t client_id = 0;  ///< 0: this member has not joined yet
   pid_t pid = 0;
   std::optional<PendingReply> join_reply;
   std::optional<PendingReply> leave_reply;
-  bool left = false;  ///< left, or is dead: posts no more
+  bool left = false;  ///< it left or is dead, and posts no more ops
 
   [[nodiscard]] bool joined() const noexcept { return client_id != 0; }
 };
@@ -120,8 +122,8 @@ struct Member {
 enum class GroupState : std::uint8_t {
   kGathering,  ///< waits for members to join
   kResolving,  ///< waits for the neighbours' MAC addresses
-  kForming,    ///< the lanes have it and say hello
-  kFormed,     ///< ops run; after an abort it stays here until its members have left
+  kForming,    ///< the lanes have it and send hellos
+  kFormed,     ///< ops run; after an abort it keeps this state until its members have left
   kClosing,    ///< the lanes were told to leave
   kClosed,     ///< no lane has it; kept for members of an aborted group that have not left yet
 };
@@ -137,14 +139,15 @@ struct Group {
   std::uint64_t digest = 0;
   std::vector<Member> members;
   GroupState state = GroupState::kGathering;
-  TimeNs since = 0;  ///< in this state
+  TimeNs since = 0;  ///< when this state began
   TimeNs formation_start = 0;
   TimeNs formation_deadline = 0;
-  TimeNs leave_deadline = kNever;         ///< a member has left: the others have until then
+  TimeNs leave_deadline = kNever;  ///< a member has left, and the others have until then to leave
   std::vector<NeighbourPath> downstream;  ///< as path_of() takes them; none if nranks is 1
   std::vector<NeighbourPath> upstream;
-  std::size_t idle_networks = 0;       ///< that lead downstream too, and no lane is left for them
-  command::GroupPlan* plan = nullptr;  ///< LaneControl's; destroyed when every lane has left
+  /// Further networks that lead downstream, for which there is no lane.
+  std::size_t idle_networks = 0;
+  command::GroupPlan* plan = nullptr;  ///< made by LaneControl; destroyed when every lane has left
   std::bitset<kMaxLanes> lanes_formed;
   std::bitset<kMaxLanes> lanes_closed;
   AbortReason reason;  ///< set once aborted
@@ -164,7 +167,7 @@ struct Group {
     }
     return true;
   }
-  /// Nobody will post or leave any more.
+  /// Whether all members have left, so that nobody posts any more.
   [[nodiscard]] bool all_left() const noexcept {
     for (const Member& member : members) {
       if (member.joined() && !member.left) return false;

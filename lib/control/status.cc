@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The status: what an operator asks first is who waits for whom since when.
+// The status. It answers first of all who waits for whom, and since when.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ using nlohmann::json;
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
-/// What a lane with nothing of the group published.
+/// Stands for a lane that has published nothing of the group.
 const command::PublishedStatus kNothing{};
 
 std::optional<status::Neighbour> neighbour_status(std::span<const NeighbourPath> paths,
@@ -58,7 +58,7 @@ OpWait members_op_wait(const Group& group, const command::MembersWait& members) 
   return wait;
 }
 
-/// Takes away what a packet that this group believes would need.
+/// Removes everything that somebody would need to forge a packet of this group.
 void hide_names(const Group& group, status::Group& shown) {
   shown.group_id = status::hidden_name(group.handle);
   shown.table_digest.reset();
@@ -67,11 +67,11 @@ void hide_names(const Group& group, status::Group& shown) {
   }
   if (!group.reason.is_set()) return;
   AbortReason reason = group.reason;
-  reason.detail[0] = '\0';  // it may tell a digest, or what a client wrote
+  reason.detail[0] = '\0';  // it may contain a digest, or a client's text
   shown.aborted = describe(reason);
 }
 
-/// Members that the group is kept for: they have not left yet.
+/// The members that have not left yet, for which the group is kept.
 std::string members_to_leave(const Group& group) {
   std::string text;
   for (std::size_t i = 0; i < group.members.size(); ++i) {
@@ -89,7 +89,7 @@ std::vector<std::string> lanes_to_close(const Group& group) {
   return lanes;
 }
 
-/// Unanswered requests for a text that a connection may have; its threads wait for answers.
+/// How many unanswered requests for texts a connection may have, one for each of its threads.
 constexpr std::size_t kAsksOfConnection = 64;
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The table of a group: one RankInfo a rank, the same on every rank, carried there by the clients'
-/// own rendezvous. What is here is a function of the table alone, so every rank comes to the same
-/// result without asking the others. Any thread; allocates.
+/// The table of a group: one RankInfo for each rank, the same on every rank, exchanged by the
+/// clients' own rendezvous. Everything here is computed from the table alone, so every rank gets
+/// the same result without asking the others. Any thread; allocates.
 #pragma once
 
 #include <sys/types.h>
@@ -23,22 +23,23 @@
 
 namespace gradwire::control {
 
-/// Of a daemon that starts: not 0. @return kSystem if the kernel gives no random number.
+/// A random number for a daemon that starts; never 0. @return kSystem if the kernel gives no random
+/// number.
 [[nodiscard]] Result<std::uint64_t> random_incarnation();
 [[nodiscard]] Result<SipHashKey> random_secret();
 
-/// The part of an entry that only this user's processes get to know: always the same to one user,
-/// as the members of a rank compare what they are told.
+/// The part of an entry that only this user's processes learn. It is always the same for one user,
+/// since the members of a rank compare their tables.
 [[nodiscard]] std::uint32_t secret_for(const SipHashKey& daemon_secret, uid_t uid) noexcept;
 
-/// This daemon's own entry, without a secret.
+/// Makes this daemon's own entry, without a secret.
 [[nodiscard]] ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
                                            std::span<const LocalAddress> addresses);
 
-/// What all ranks of a table have in common.
+/// What all ranks of a table agree on.
 struct Agreement {
-  std::uint32_t payload_bytes = 0;  ///< the least of all, rounded down to 64
-  std::uint8_t lanes = 0;           ///< the fewest of all
+  std::uint32_t payload_bytes = 0;  ///< the smallest of all ranks, rounded down to 64
+  std::uint8_t lanes = 0;           ///< the smallest number of all ranks
   std::uint32_t features = 0;
 };
 
@@ -53,17 +54,17 @@ struct Agreement {
                                          const Agreement& agreement,
                                          std::span<const ipc::RankInfo> table);
 
-/// Where two tables of one group differ, for people; empty if they do not.
+/// Describes where two tables of a group differ; empty if they are equal.
 [[nodiscard]] std::string difference(std::span<const ipc::RankInfo> a,
                                      std::span<const ipc::RankInfo> b);
 
-/// What packets from one rank to another carry on a lane, so that nobody can forge one who has not
-/// seen the table: a pseudo-random function of the group, the lane, and the two ranks and their
-/// daemons, keyed by their entries' secrets. Those of the others do not come in, so that two
-/// neighbours whose tables differ elsewhere still hear each other say so.
+/// The token in packets from one rank to another on a lane, without which nobody can forge one: a
+/// pseudo-random function of the group, the lane, and the two ranks and their daemons, keyed by the
+/// secrets of these two entries. The other entries do not matter, so that two neighbours whose
+/// tables differ elsewhere can still tell each other.
 [[nodiscard]] std::uint64_t link_token(const GroupKey& key, std::uint8_t lane, std::uint16_t from,
                                        std::uint16_t to, std::span<const ipc::RankInfo> table);
-/// Of the neighbours of `rank`, by lane.
+/// The tokens for the neighbours of `rank`, by lane.
 [[nodiscard]] std::vector<NeighbourTokens> neighbour_tokens(const GroupKey& key, std::uint8_t lanes,
                                                             std::uint16_t rank,
                                                             std::span<const ipc::RankInfo> table);
@@ -75,24 +76,24 @@ struct AddressPair {
 /// What a rail's name is in a table. @return 0 if it is empty.
 [[nodiscard]] std::uint32_t rail_hash(std::string_view name) noexcept;
 
-/// Which addresses of two neighbours belong to each other, in the order of `upstream`: what both
-/// ends use for the connections between them, lane by lane. Those of rails with one name come
-/// first, if a network or routes connect them; then, in order, those in one network (by both
-/// prefixes); then, in order, those that both have a route beyond their network. Rails with
-/// different names are never paired. Empty if nothing connects them.
+/// Pairs the addresses of two neighbours, in the order of `upstream`; both ends use these pairs for
+/// the links between them, lane by lane. Those of rails with one name come first, if a network or
+/// routes connect them; then, in order, those in one network (by both prefixes); then, in order,
+/// those that both have a route beyond their network. Rails with different names are never paired.
+/// Empty if nothing connects them.
 [[nodiscard]] std::vector<AddressPair> common_addresses(const ipc::RankInfo& upstream,
                                                         const ipc::RankInfo& downstream);
 
-/// How frames of `rank` reach its neighbour, without the neighbour's MAC address: a path for each
-/// pair of common addresses, as many as there are lanes to use them.
-/// @param addresses  this daemon's own; `own` its entry.
+/// The paths of frames from `rank` to its neighbour, without the neighbour's MAC address: one for
+/// each pair of common addresses, but no more than there are lanes.
+/// @param addresses this daemon's own addresses; `own` is its entry.
 /// @return an error that names both ranks if nothing connects them, or if they have one address.
 [[nodiscard]] Result<std::vector<NeighbourPath>> neighbour_paths(
     std::uint16_t rank, std::uint16_t neighbour, bool downstream, std::uint8_t lanes,
     std::span<const ipc::RankInfo> table, const ipc::RankInfo& own,
     std::span<const LocalAddress> addresses);
 
-/// Whose MAC address is still asked for: the rank, or the router that leads to it.
+/// Says whose MAC address has not been found yet: the rank's, or that of the router to it.
 /// @param side  "upstream" or "downstream".
 [[nodiscard]] std::string unanswered_text(const NeighbourPath& path, std::string_view side);
 
