@@ -106,29 +106,18 @@ class CpuBackend final : public Backend {
   /// Kinds that few entries are of. @return false if the entry is out of its bounds.
   [[nodiscard]] __attribute__((noinline)) bool run_other(const Entry& entry) noexcept {
     if (entry.crc || !is_well_formed(entry, kMaxRingRanks)) return false;
-    if (entry.kind == Kind::kLoadWide && !has_wide_form(entry.datatype)) {
-      Entry narrow = entry;
-      narrow.kind = Kind::kLoad;
-      return run(narrow);
-    }
-    const std::size_t bytes = std::size_t{entry.count} * element_bytes(entry.datatype);
+    const std::size_t bytes = std::size_t{entry.count} * target_width(entry);
     counters_.bytes += bytes;
+    ++(reduces(entry.kind) ? counters_.chunks_reduced : counters_.chunks_moved);
     std::array<std::byte*, kMaxTargets> targets;
-    Fold fold;
-    if (entry.kind == Kind::kLoadWide) {
-      ++counters_.chunks_moved;
-      std::array<const std::byte*, kMaxSources> sources;
-      lower(entry, sources.data(), targets.data(), fold);
-      call(kernels_.fold_wide, entry, fold);
-      return true;
-    }
-    ++counters_.chunks_reduced;
     std::array<const std::byte*, kMaxRingRanks> sources;
-    lower_in_order(entry, sources.data(), targets.data(), fold);
-    if (fold.source_count == 1 && fold.divisor == 1 && !fold.wide) {
+    static_assert(kMaxRingRanks >= kMaxSources);
+    Fold fold;
+    lower_any(entry, sources.data(), targets.data(), fold);
+    if (copies_bits(fold)) {
       for (std::size_t t = 0; t < fold.target_count; ++t) copy_bits(targets[t], sources[0], bytes);
     } else {
-      call(kernels_.fold_in_order, entry, fold);
+      call(fold.in_order ? kernels_.fold_in_order : kernels_.fold_wide, entry, fold);
     }
     return true;
   }

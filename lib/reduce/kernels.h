@@ -24,6 +24,7 @@ struct Fold {
   std::uint32_t divisor = 1;  ///< 1 = no division; [1, kMaxRanks * kMaxMembers]
   bool wide = false;          ///< sources (of a fold in order) or targets (of others) of 16-bit
                               ///< datatypes are in fp32; then no target is a source
+  bool in_order = false;      ///< rounded after each source
 };
 
 using FoldFunction = void (*)(const Fold&) noexcept;

@@ -24,6 +24,11 @@ namespace gradwire::reduce {
          kind == Kind::kReduceToOutput;
 }
 
+/// For the counters: whether it adds one rank's values to another's.
+[[nodiscard]] inline bool reduces(Kind kind) noexcept {
+  return folds_packet(kind) || kind == Kind::kFoldInOrder;
+}
+
 [[nodiscard]] inline bool writes_outputs(Kind kind) noexcept {
   return kind == Kind::kReduceAndStore || kind == Kind::kReduceToOutput || kind == Kind::kStore ||
          kind == Kind::kLocal;
@@ -76,8 +81,12 @@ inline constexpr std::size_t kMaxTargets = kMaxMembers + 1;
   return static_cast<std::ptrdiff_t>(entry.offset_bytes) + entry.output_shift_bytes;
 }
 
-/// Fills `fold`, whose arrays are `sources` and `targets`. If there is one source and the divisor
-/// is 1, bits are to be copied, but for kLoadWide.
+/// Whether nothing is folded: bits are copied.
+[[nodiscard]] inline bool copies_bits(const Fold& fold) noexcept {
+  return fold.source_count == 1 && fold.divisor == 1 && !fold.wide;
+}
+
+/// Fills `fold`, whose arrays are `sources` and `targets`.
 /// @param entry  well-formed, and no kFoldInOrder.
 inline void lower(const Entry& entry, const std::byte** sources, std::byte** targets,
                   Fold& fold) noexcept {
@@ -111,7 +120,7 @@ inline void lower(const Entry& entry, const std::byte** sources, std::byte** tar
   }
 }
 
-/// The same for kFoldInOrder. With one source that is not wide and a divisor of 1 bits are copied.
+/// The same for kFoldInOrder.
 /// @param sources  room for [entry.source_count].
 /// @param targets  room for kMaxTargets.
 inline void lower_in_order(const Entry& entry, const std::byte** sources, std::byte** targets,
@@ -122,6 +131,7 @@ inline void lower_in_order(const Entry& entry, const std::byte** sources, std::b
   fold.divisor = entry.finalize && entry.redop == RedOp::kAvg ? entry.divisor : 1;
   fold.source_count = entry.source_count;
   fold.target_count = 0;
+  fold.in_order = true;
   fold.wide = entry.wide && has_wide_form(entry.datatype);
   for (std::size_t s = 0; s < entry.source_count; ++s) {
     sources[s] = entry.inputs[s] + entry.offset_bytes;
@@ -132,6 +142,20 @@ inline void lower_in_order(const Entry& entry, const std::byte** sources, std::b
   for (std::size_t m = 0; m < outputs; ++m) {
     targets[fold.target_count++] = entry.outputs[m] + output_offset(entry);
   }
+}
+
+/// The same for an entry of any kind. @param sources  room for as many as it has.
+inline void lower_any(const Entry& entry, const std::byte** sources, std::byte** targets,
+                      Fold& fold) noexcept {
+  if (entry.kind == Kind::kFoldInOrder) return lower_in_order(entry, sources, targets, fold);
+  lower(entry, sources, targets, fold);
+  fold.wide = entry.kind == Kind::kLoadWide && has_wide_form(entry.datatype);
+}
+
+/// Bytes of an element of the packet and of the outputs.
+[[nodiscard]] inline std::uint32_t target_width(const Entry& entry) noexcept {
+  const bool wide = entry.kind == Kind::kLoadWide && has_wide_form(entry.datatype);
+  return wide ? sizeof(float) : element_bytes(entry.datatype);
 }
 
 }  // namespace gradwire::reduce

@@ -42,13 +42,13 @@ std::size_t PtxBackend::submit(std::span<const Entry> entries) noexcept {
   clear(batch);
   std::vector<std::vector<std::uint32_t>> crcs;
   for (const Entry& entry : entries) {
-    std::array<const std::byte*, kMaxSources> sources;
+    std::array<const std::byte*, Batch::kSourcesMax> sources;
     std::array<std::byte*, kMaxTargets> targets;
     Fold fold;
-    lower(entry, sources.data(), targets.data(), fold);
+    lower_any(entry, sources.data(), targets.data(), fold);
     if (!has_room(batch, fold)) break;
     const std::size_t tiles =
-        (std::size_t{entry.count} * element_bytes(entry.datatype) + kTileBytes - 1) / kTileBytes;
+        (std::size_t{entry.count} * target_width(entry) + kTileBytes - 1) / kTileBytes;
     crcs.emplace_back(tiles * kCrcWordsPerTile, 0x5a5a5a5a);
     append(batch, entry, fold, crcs.back().data());
   }

@@ -10,6 +10,23 @@ namespace {
 
 // --- memory (9.7.9, 9.7.13)
 
+U64 shared_begin(const Thread& t) {
+  return reinterpret_cast<std::uintptr_t>(t.block->shared.data());
+}
+/// Whether a generic address is one of the block's shared memory.
+bool is_shared(const Thread& t, U64 address, std::size_t bytes) {
+  const U64 begin = shared_begin(t);
+  return address >= begin && address + bytes <= begin + t.block->machine->module().shared_bytes;
+}
+void from_shared(Thread& t, const Instruction& i) {
+  set<U64>(t, i, 0, get<U32>(t, i, 1) + shared_begin(t));
+}
+void to_shared(Thread& t, const Instruction& i) {
+  const U64 address = get<U64>(t, i, 1);
+  if (!is_shared(t, address, 1)) t.fault(i, "no address of shared memory");
+  set<U64>(t, i, 0, address - shared_begin(t));
+}
+
 std::byte* reach(Thread& t, const Instruction& i, int which, std::size_t bytes, bool writes) {
   U64 address = get<U64>(t, i, which) + static_cast<U64>(i.offset);
   if (i.space == Space::kShared) {
@@ -20,6 +37,9 @@ std::byte* reach(Thread& t, const Instruction& i, int which, std::size_t bytes, 
     address += reinterpret_cast<std::uintptr_t>(t.block->shared.data());
   }
   if (address % bytes != 0) t.fault(i, "a misaligned access");
+  if (i.space == Space::kGeneric && is_shared(t, address, bytes)) {
+    return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));
+  }
   Machine& machine = *t.block->machine;
   if (i.space == Space::kGlobal || i.space == Space::kGeneric) {
     const bool parameter = i.space == Space::kGeneric && machine.is_parameter(address, bytes);
@@ -115,6 +135,8 @@ void add_memory_opcodes(Table& table) {
   add_access<F32>(table, "f32");
   add_access<F64>(table, "f64");
   const Table others = {
+      {"cvta.shared.u64", {from_shared}},
+      {"cvta.to.shared.u64", {to_shared}},
       {"atom.global.add.u32", {atomic_add}},
       {"membar.gl", {fence}},
       {"membar.sys", {fence}},

@@ -32,9 +32,10 @@ constexpr Mutant kMutants[] = {
     {"a sum where avg divides", "sum_kernelINS0_11ScalarFloatIfE", "div.rn.f32", 0, "add.rn.f32"},
     {"nobody waits for the entry", "persistent_kernel", "bar.sync", 0, nullptr},
     {"the entry changes while it is read", "persistent_kernel", "bar.sync", 1, nullptr},
-    {"nobody waits for the batch's copy", "persistent_kernel", "bar.sync", 2, nullptr},
-    {"a block arrives before its threads are through", "persistent_kernel", "bar.sync", 3, nullptr},
-    {"the host is never told", "persistent_kernel", "st.release.sys.global.u32", 0, nullptr},
+    {"nobody waits for the batch's first vectors", "persistent_kernel", "bar.sync", 2, nullptr},
+    {"nobody waits for the batch's copy", "persistent_kernel", "bar.sync", 3, nullptr},
+    {"a block arrives before its threads are through", "persistent_kernel", "bar.sync", 4, nullptr},
+    {"the host is never told", "persistent_kernel", "st.relaxed.sys.global.u32", 0, nullptr},
     {"what is passed on is not said", "persistent_kernel", "st.release.gpu.global.u32", 0, nullptr},
     {"lanes that go by what each has read", "persistent_kernel", "vote.sync.ballot.b32", 0,
      nullptr},
@@ -71,7 +72,9 @@ std::string judge_serving(const ptx::Module& module, std::uint64_t seed) {
   try {
     ptx::PersistentKernel kernel(machine, 4, ~std::uint64_t{0});
     for (int batch = 0; batch < 6; ++batch) {
-      const ptx::OneSum sum(machine);
+      ptx::OneSum sum(machine);
+      if (batch % 2 == 1)
+        sum.move_addresses(Batch::kAddresses - 3 * static_cast<std::uint32_t>(batch + 1));
       for (std::uint64_t steps = random() % 60; steps > 0; --steps) machine.step();
       const auto slot = static_cast<std::uint32_t>(random() % kQueueSlots);
       kernel.ring(slot, sum.batch);

@@ -286,6 +286,7 @@ void add_floats(Table& table, const std::string& type) {
   table["setp.neu." + type] = {compare<T, is_other<T>>};
   table["setp.num." + type] = {compare<T, are_numbers<T>>};
   table["cvt.rn." + type + ".u16"] = {convert<T, U16>};
+  table["cvt.rn." + type + ".u32"] = {convert<T, U32>};
 }
 
 template <class T>

@@ -273,8 +273,8 @@ class Parser {
         made.space = Space::kParameter;
       } else if (part == "v2" || part == "v4") {
         made.width = static_cast<std::uint8_t>(part[1] - '0');
-      } else if (part != "cv" && part != "acquire" && part != "release" && part != "sys" &&
-                 part != "gpu") {
+      } else if (part != "cv" && part != "acquire" && part != "release" && part != "relaxed" &&
+                 part != "sys" && part != "gpu") {
         fail("unknown opcode " + name);
       }
       at = dot + 1;
@@ -379,7 +379,8 @@ class Parser {
     if (is_new) {
       // Registers, and the names that inline assembly gives to those it throws away.
       const bool numbered = name[0] == '%' && std::isdigit(static_cast<unsigned char>(name.back()));
-      if (!numbered && name != "tmp" && name != "_") fail("unknown operand " + std::string(name));
+      if (!numbered && name != "tmp" && name != "%tmp" && name != "_")
+        fail("unknown operand " + std::string(name));
       ++made_->slots;
     }
     return static_cast<std::int32_t>(found->second);

@@ -36,6 +36,30 @@ TEST_CASE("launched kernels give the reference's bits for every datatype, redop 
   check_cases("sm_100", Way::kLaunch, {.seed = 3}, 3);
 }
 
+void check_orders(const char* architecture, Way way, const MachineOptions& options,
+                  std::size_t step) {
+  const ptx::Module module = ptx::parse(ptx::text_of(architecture));
+  PtxBackend backend(module, way, options);
+  std::size_t index = 0;
+  for (const DataType type : kDataTypes) {
+    for (const RedOp redop : kRedOps) {
+      for_each_order_case(type, redop, [&](const OrderCase& c, std::mt19937_64& random) {
+        if (++index % step != 0) return;
+        const std::string wrong = ptx::check(c, backend, random);
+        if (!wrong.empty()) FAIL(architecture << ": " << wrong);
+      });
+    }
+  }
+  CHECK(backend.machine().instructions() > 1'000'000);
+}
+
+TEST_CASE("folds in order of many ranks give the ring's bits, launched and persistent") {
+  check_orders("sm_90", Way::kLaunch, {}, 2);
+  check_orders("sm_90", Way::kPersistent, {.seed = 6}, 47);
+  check_orders("sm_100", Way::kLaunch, {.seed = 3}, 9);
+  check_orders("sm_100", Way::kPersistent, {}, 47);
+}
+
 TEST_CASE("the kernel for all datatypes gives a sum's bits too") {
   check_cases("sm_90", Way::kGeneral, {}, 11);
   check_cases("sm_100", Way::kGeneral, {}, 11);

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "backend.h"
-#include "cases.h"
+#include "in_order_cases.h"
 
 namespace gradwire::ptx {
 
@@ -19,16 +19,17 @@ inline constexpr std::array kArchitectures = {"sm_90", "sm_100"};
 
 /// The guards about an array are out of bounds, as memory that is not registered is.
 struct InMachine final : test::Reach {
-  InMachine(PtxBackend& of, const test::Case& c)
-      : backend(of), bytes(c.count * element_bytes(c.type)) {}
-  void add(test::Array& array) override { backend.machine().memory.add(array.data(), bytes); }
+  explicit InMachine(PtxBackend& of) : backend(of) {}
+  void add(test::Array& array) override { backend.machine().memory.add(array.data(), array.bytes); }
   void remove(test::Array& array) override { backend.machine().memory.remove(array.data()); }
   PtxBackend& backend;
-  const std::size_t bytes;
 };
 
 /// Runs one case. @return what is wrong, or an empty string.
 [[nodiscard]] std::string check(const test::Case& c, PtxBackend& backend, std::mt19937_64& random);
+
+[[nodiscard]] std::string check(const test::OrderCase& c, PtxBackend& backend,
+                                std::mt19937_64& random);
 
 /// Runs cases as one batch, with the packets' CRCs. @return what is wrong, or an empty string.
 [[nodiscard]] std::string check_batch(const std::vector<test::Case>& cases, PtxBackend& backend,
@@ -51,10 +52,17 @@ struct OneSum {
     reduce::Entry entry;
     entry.count = kCount;
     clear(batch);
-    append(batch, entry, reduce::Fold{sources, &pointers[2], 2, 1, kCount, 1}, nullptr);
+    append(batch, entry, reduce::Fold{sources, &pointers[2], 2, 1, kCount}, nullptr);
   }
   ~OneSum() {
     for (const auto& array : arrays) machine.memory.remove(array.data());
+  }
+  /// As if items with many addresses stood before it.
+  void move_addresses(std::uint32_t to) {
+    std::copy_n(batch.addresses, 3, batch.addresses + to);
+    std::fill_n(batch.addresses, 3, 0);
+    batch.items[0].first_address = static_cast<std::uint16_t>(to);
+    batch.address_count = to + 3;
   }
   [[nodiscard]] bool is_right() const { return arrays[2] == std::vector<float>(kCount, 3.0f); }
   OneSum(const OneSum&) = delete;

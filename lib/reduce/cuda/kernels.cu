@@ -71,8 +71,9 @@ __device__ std::uint32_t acquire_system(const std::uint32_t* from) {
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
   return value;
 }
-__device__ void release_system(std::uint32_t* to, std::uint32_t value) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+/// What comes before it in the program is ordered by the fence that stands there.
+__device__ void store_system(std::uint32_t* to, std::uint32_t value) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 __device__ std::uint32_t acquire_gpu(const std::uint32_t* from) {
   std::uint32_t value;
@@ -91,7 +92,8 @@ __device__ std::uint64_t now_ns() {
 constexpr unsigned long long kNothing = ~0ull;
 constexpr unsigned long long kEnd = ~0ull - 1;
 constexpr unsigned kWarp = 32;
-static_assert(kQueueSlots <= kWarp);
+constexpr unsigned kStopLane = kQueueSlots;  ///< those from here on read words->stop
+static_assert(kStopLane < kWarp);
 
 /// Only warp 0 of block 0 reads the host's doorbells, over the bus. It passes new batches on to all
 /// blocks through GPU memory, so all blocks run the same batches in the same order and end after
@@ -111,14 +113,14 @@ struct Dispatcher {
   __device__ void look(const PersistentArguments& arguments) {
     if (ended) return;
     PersistentState& state = *arguments.state;
-    // One lane reads what all lanes decide by: another lane might see a later value and decide
-    // otherwise.
-    std::uint32_t stop = threadIdx.x == 0 ? acquire_system(&arguments.words->stop) : 0;
-    stop = __shfl_sync(~0u, stop, 0);
-    std::uint32_t bell = seen;
-    if (stop == 0 && threadIdx.x < kQueueSlots) {
-      bell = acquire_system(&arguments.words->doorbell[threadIdx.x]);
-    }
+    // One read over the bus: each lane its own word. What decides for all lanes is read by one:
+    // another might see a later value, and go elsewhere.
+    const std::uint32_t* const word = threadIdx.x < kQueueSlots
+                                          ? &arguments.words->doorbell[threadIdx.x]
+                                          : &arguments.words->stop;
+    const std::uint32_t value = acquire_system(word);
+    const std::uint32_t stop = __shfl_sync(~0u, value, kStopLane);
+    const std::uint32_t bell = stop == 0 && threadIdx.x < kQueueSlots ? value : seen;
     const unsigned rung = __ballot_sync(~0u, bell != seen);
     if (bell != seen) {
       const std::uint32_t before = __popc(rung & ((1u << threadIdx.x) - 1));
@@ -149,11 +151,26 @@ struct Dispatcher {
   }
 };
 
+/// Copies what the batch uses of its memory, by vectors. Most batches take one read over the bus;
+/// only the first vectors say whether there are more than a block has threads.
+__device__ void fetch(Batch& to, const Batch& from) {
+  static_assert(sizeof(Batch) % sizeof(Vector16) == 0 && sizeof(Batch) > sizeof(Vector16));
+  const auto* vectors = reinterpret_cast<const Vector16*>(&from);
+  auto* copies = reinterpret_cast<Vector16*>(&to);
+  copies[threadIdx.x] = CoherentLoad::load(vectors + threadIdx.x);
+  __syncthreads();
+  const std::size_t bytes = offsetof(Batch, addresses) + to.address_count * sizeof(std::uint64_t);
+  const auto used = static_cast<std::uint32_t>((bytes + sizeof(Vector16) - 1) / sizeof(Vector16));
+  for (std::uint32_t i = threadIdx.x + blockDim.x; i < used; i += blockDim.x) {
+    copies[i] = CoherentLoad::load(vectors + i);
+  }
+  __syncthreads();
+}
+
 __global__ void __launch_bounds__(kThreadsPerBlock)
     persistent_kernel(const PersistentArguments arguments) {
   __shared__ Batch batch;
   __shared__ unsigned long long entry;
-  static_assert(sizeof(Batch) % sizeof(std::uint32_t) == 0);
   PersistentState& state = *arguments.state;
   const bool dispatches = blockIdx.x == 0 && threadIdx.x < kWarp;
   Dispatcher dispatcher(*arguments.words);
@@ -176,32 +193,29 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
     }
     ++next;
     const auto slot = static_cast<std::uint32_t>(taken);
-    const auto* from = reinterpret_cast<const std::uint32_t*>(&arguments.batches[slot]);
-    auto* to = reinterpret_cast<std::uint32_t*>(&batch);
-    for (std::uint32_t i = threadIdx.x; i < sizeof(Batch) / sizeof *to; i += blockDim.x) {
-      to[i] = CoherentLoad::load(from + i);
-    }
-    __syncthreads();
+    fetch(batch, arguments.batches[slot]);
     for (std::uint32_t tile = blockIdx.x; tile < batch.tile_count; tile += gridDim.x) {
       run_tile<CoherentLoad>(batch, tile, threadIdx.x, blockDim.x);
       sum_up<CoherentLoad>(batch, tile);
     }
-    // The host must see payloads before the status: hence each thread's stores, the block's
-    // barrier, one fence, and the last block's release once it has seen all other blocks arrive.
-    __threadfence_system();
+    // Payloads before the status: each thread's stores, the block's barrier, one thread's fence for
+    // all of them (fences are cumulative, as in cooperative groups' barrier of a grid), its
+    // arrival; and of the block that arrives last a fence after it has seen the others, then the
+    // status.
     __syncthreads();
     if (threadIdx.x == 0) {
       __threadfence_system();
       if (atomicAdd(&state.arrived[slot], 1u) == gridDim.x - 1) {
         state.arrived[slot] = 0;
         __threadfence_system();
-        release_system(&arguments.words->done[slot], static_cast<std::uint32_t>(taken >> 32));
+        store_system(&arguments.words->done[slot], static_cast<std::uint32_t>(taken >> 32));
         atomicAdd(&state.finished, 1u);
       }
     }
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    release_system(&arguments.words->parked, arguments.run);
+    __threadfence_system();
+    store_system(&arguments.words->parked, arguments.run);
   }
 }
 

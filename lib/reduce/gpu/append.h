@@ -8,6 +8,7 @@
 #include "reduce/gpu/batch.h"
 #include "reduce/gpu/crc_ops.h"
 #include "reduce/kernels.h"
+#include "reduce/lowering.h"
 
 namespace gradwire::reduce {
 
@@ -27,17 +28,20 @@ inline void clear(Batch& batch) noexcept {
 inline void append(Batch& batch, const Entry& entry, const Fold& fold,
                    const std::uint32_t* crc_words) noexcept {
   const std::uint32_t width = element_bytes(entry.datatype);
-  const std::uint32_t bytes = entry.count * width;
+  const std::uint32_t bytes = entry.count * target_width(entry);
   BatchItem& item = batch.items[batch.item_count++];
   item = {};
   item.first_address = static_cast<std::uint16_t>(batch.address_count);
   item.first_tile = batch.tile_count;
-  item.divisor = static_cast<std::uint16_t>(fold.divisor);
-  item.source_count = static_cast<std::uint8_t>(fold.source_count);
+  item.divisor = fold.divisor;
+  item.source_count = static_cast<std::uint16_t>(fold.source_count);
   item.target_count = static_cast<std::uint8_t>(fold.target_count);
   item.datatype = entry.datatype;
   item.redop = entry.redop == RedOp::kAvg ? RedOp::kSum : entry.redop;
-  item.copies = fold.source_count == 1 && fold.divisor == 1 ? 1 : 0;
+  item.copies = copies_bits(fold) ? 1 : 0;
+  item.settles = fold.in_order ? 1 : 0;
+  item.wide = !fold.wide ? Wide::kNothing : fold.in_order ? Wide::kSources : Wide::kTargets;
+  item.general = item.copies == 0 && (fold.in_order || fold.wide) ? 1 : 0;
   item.count = item.copies != 0 ? bytes : entry.count;
   item.bytes = bytes;
   batch.tile_count += (bytes + kTileBytes - 1) / kTileBytes;
@@ -53,13 +57,17 @@ inline void append(Batch& batch, const Entry& entry, const Fold& fold,
                                          : std::uint8_t{1};
   if (entry.crc) {
     item.crc = 1;
+    // The packet is the first target, or the last source if it is only read.
+    const bool reads = entry.kind == Kind::kReduceToOutput || fold.target_count == 0;
+    item.crc_of = static_cast<std::uint16_t>(reads ? fold.source_count - 1 : fold.source_count);
     add(crc_words);
   }
   if (batch.item_count == 1) {
     batch.datatype = item.datatype;
     batch.redop = item.redop;
   }
-  if (item.copies != 0 || item.datatype != batch.datatype || item.redop != batch.redop) {
+  if (item.copies != 0 || item.general != 0 || item.datatype != batch.datatype ||
+      item.redop != batch.redop) {
     batch.uniform = 0;
   }
 }

@@ -14,38 +14,47 @@
 
 namespace gradwire::reduce {
 
+/// Which arrays of an item of 16-bit elements hold fp32.
+enum class Wide : std::uint8_t { kNothing, kSources, kTargets };
+
 /// One fold: target[t][i] = round(source[0][i] op source[1][i] ... / divisor), or, with `copies`, a
-/// copy of bits. avg has become sum and a divisor. With `crc` it also gives the parts of a CRC32C,
-/// kCrcWordsPerTile for each tile: of the first target, or of the source if there is no target.
+/// copy of bits. avg has become sum and a divisor. With `crc` the parts of a CRC32C come beside it,
+/// kCrcWordsPerTile for each tile.
 struct BatchItem {
-  std::uint32_t count = 0;          ///< elements; bytes if it is a copy
-  std::uint32_t bytes = 0;          ///< of a source
-  std::uint32_t first_tile = 0;     ///< tiles of the items before this one
+  std::uint32_t count = 0;       ///< elements; of a copy bytes
+  std::uint32_t bytes = 0;       ///< of a target, and of a source if `wide` does not say otherwise
+  std::uint32_t first_tile = 0;  ///< tiles of the items before this one
+  std::uint32_t divisor = 1;     ///< 1 = no division
   std::uint16_t first_address = 0;  ///< in Batch::addresses: the sources, the targets, with `crc`
                                     ///< its words
-  std::uint16_t divisor = 1;        ///< 1 = no division
-  std::uint8_t source_count = 1;
+  std::uint16_t source_count = 1;
   std::uint8_t target_count = 1;
   DataType datatype = DataType::kFloat32;
   RedOp redop = RedOp::kSum;
   std::uint8_t copies = 0;
   std::uint8_t alignment = 1;  ///< that all its addresses have: 16, the element's width, or 1
   std::uint8_t crc = 0;
+  std::uint8_t general = 0;  ///< by general_fold.h, which alone heeds the two below
+  std::uint8_t settles = 0;  ///< rounds after each source
+  Wide wide = Wide::kNothing;
   std::uint8_t reserved = 0;
+  std::uint16_t crc_of = 0;  ///< which of its addresses the CRC is of
 };
-static_assert(sizeof(BatchItem) == 24);
+static_assert(sizeof(BatchItem) == 32);
 
-/// An item is cut into tiles of this many bytes of a source; a block of threads works on one tile
-/// at a time.
+/// The work of one item is cut into tiles of so many bytes of a target, or of a source if there is
+/// none; a block of threads takes a tile at a time.
 inline constexpr std::uint32_t kTileBytes = 4096;
 inline constexpr std::uint32_t kThreadsPerBlock = 128;
 /// One CRC word for each warp, so that no two warps write the same word.
 inline constexpr std::uint32_t kThreadsPerWarp = 32;
 inline constexpr std::uint32_t kCrcWordsPerTile = kThreadsPerBlock / kThreadsPerWarp;
 
-struct Batch {
+struct alignas(16) Batch {
   static constexpr std::size_t kItems = 32;
-  static constexpr std::size_t kAddresses = 384;
+  static constexpr std::size_t kAddresses = 372;
+  /// Of one item: with all its targets it fits an empty batch.
+  static constexpr std::uint32_t kSourcesMax = 256;
 
   std::uint32_t item_count = 0;
   std::uint32_t tile_count = 0;

@@ -158,7 +158,11 @@ class EmulatedExecutor final : public Executor {
       const BatchItem& item = batch.items[i];
       const std::size_t bytes = item.bytes;
       for (std::uint32_t a = 0; a < std::uint32_t{item.source_count} + item.target_count; ++a) {
-        fine = fine && reaches(at_address<void>(batch.addresses[item.first_address + a]), bytes);
+        const std::size_t source_bytes = item.wide == Wide::kSources   ? bytes * 2
+                                         : item.wide == Wide::kTargets ? bytes / 2
+                                                                       : bytes;
+        fine = fine && reaches(at_address<void>(batch.addresses[item.first_address + a]),
+                               a < item.source_count ? source_bytes : bytes);
       }
       if (item.crc != 0) {
         const std::size_t tiles = (bytes + kTileBytes - 1) / kTileBytes;

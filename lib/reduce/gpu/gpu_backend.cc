@@ -22,7 +22,9 @@ std::size_t GpuBackend::submit(std::span<const Entry> entries) noexcept {
   while (taken < entries.size() && held_ + entries_in_queue_ < done_.size() - Batch::kItems) {
     // A batch ends before the next entry that is not well-formed.
     const auto rest = entries.subspan(taken, std::min(entries.size() - taken, Batch::kItems));
-    const auto bad = std::find_if_not(rest.begin(), rest.end(), is_plain);
+    const auto bad = std::find_if_not(rest.begin(), rest.end(), [](const Entry& entry) {
+      return is_well_formed(entry, Batch::kSourcesMax);
+    });
     const auto good = static_cast<std::size_t>(bad - rest.begin());
     if (good == 0) {
       complete({rest.front().cookie, false});

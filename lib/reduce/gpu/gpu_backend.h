@@ -21,6 +21,7 @@ class GpuBackend final : public Backend {
 
   [[nodiscard]] const char* name() const noexcept override;
   [[nodiscard]] const char* path() const noexcept override;
+  [[nodiscard]] std::uint32_t sources_max() const noexcept override { return Batch::kSourcesMax; }
   [[nodiscard]] std::size_t submit(std::span<const Entry> entries) noexcept override;
   [[nodiscard]] std::size_t poll(std::span<Completion> done) noexcept override;
   [[nodiscard]] const BackendCounters& counters() const noexcept override { return counters_; }

@@ -14,114 +14,93 @@
 
 #include "reduce/gpu/batch.h"
 #include "reduce/gpu/crc_ops.h"
-#include "reduce/scalar_ops.h"
-
-/// An array that a loop indexes stays in registers only if the loop is unrolled.
-#if defined(__CUDACC__)
-#define GRADWIRE_FLATTEN _Pragma("unroll")
-#elif defined(__clang__)
-#define GRADWIRE_FLATTEN _Pragma("clang loop unroll(full)")
-#else
-#define GRADWIRE_FLATTEN _Pragma("GCC unroll 16")
-#endif
+#include "reduce/gpu/general_fold.h"
+#include "reduce/gpu/kernel_parts.h"
 
 namespace gradwire::reduce {
 
-struct alignas(16) Vector16 {
-  std::uint32_t word[4];
-};
-
-/// Loads of the host, and of a kernel that runs for one batch only: no cache can be stale.
-struct PlainLoad {
-  template <class T>
-  GRADWIRE_ANYWHERE static T load(const T* from) noexcept {
-    return *from;
-  }
-};
-
+/// What a thread makes of the vectors of its sources, and where it writes it.
 template <class Ops, RedOp kOp>
-GRADWIRE_ANYWHERE inline typename Ops::Acc combine_as(typename Ops::Acc a,
-                                                      typename Ops::Acc b) noexcept {
-  if constexpr (kOp == RedOp::kMin) {
-    return Ops::min(a, b);
-  } else if constexpr (kOp == RedOp::kMax) {
-    return Ops::max(a, b);
-  } else if constexpr (kOp == RedOp::kProd) {
-    return Ops::prod(a, b);
-  } else {
-    return Ops::sum(a, b);
+struct VectorFold {
+  using Stored = typename Ops::Stored;
+  static constexpr std::uint32_t kElements = sizeof(Vector16) / sizeof(Stored);
+  typename Ops::Acc acc[kElements];
+
+  GRADWIRE_ANYWHERE void begin(const Vector16& vector) noexcept {
+    Stored values[kElements];
+    std::memcpy(values, &vector, sizeof values);
+    GRADWIRE_FLATTEN
+    for (std::uint32_t k = 0; k < kElements; ++k) acc[k] = Ops::decode(values[k]);
   }
-}
+  GRADWIRE_ANYWHERE void add(const Vector16& vector) noexcept {
+    Stored values[kElements];
+    std::memcpy(values, &vector, sizeof values);
+    GRADWIRE_FLATTEN
+    for (std::uint32_t k = 0; k < kElements; ++k) {
+      acc[k] = combine_as<Ops, kOp>(acc[k], Ops::decode(values[k]));
+    }
+  }
+  GRADWIRE_ANYWHERE void end(const BatchItem& item, const std::uint64_t* targets, std::uint32_t at,
+                             bool divides, typename Ops::Divisor divisor) noexcept {
+    Stored values[kElements];
+    GRADWIRE_FLATTEN
+    for (std::uint32_t k = 0; k < kElements; ++k) {
+      const typename Ops::Acc value = divides ? Ops::divide(acc[k], divisor) : acc[k];
+      values[k] = Ops::round(Ops::seal(value));
+    }
+    Vector16 out;
+    std::memcpy(&out, values, sizeof out);
+    for (std::uint32_t t = 0; t < item.target_count; ++t) {
+      at_address<Vector16>(targets[t])[at] = out;
+    }
+  }
+};
 
-template <class T>
-GRADWIRE_ANYWHERE inline T* at_address(std::uint64_t address) noexcept {
-  return reinterpret_cast<T*>(static_cast<std::uintptr_t>(address));
-}
-
-/// One thread's share of a tile, whole vectors only, if all addresses of the item are aligned to 16
-/// bytes.
-template <class Ops, RedOp kOp, class Load>
+/// One thread's share of a tile that all addresses of the item are aligned to 16 bytes for; whole
+/// vectors only. Two vectors of two sources are asked for before the first is used: `kTwo` has no
+/// branch between the loads, over which the compiler would not move them.
+template <class Ops, RedOp kOp, class Load, bool kTwo>
 GRADWIRE_ANYWHERE void fold_vectors(const BatchItem& item, const std::uint64_t* addresses,
                                     std::uint32_t first_vector, std::uint32_t end_vector,
                                     std::uint32_t thread, std::uint32_t threads) noexcept {
-  using Stored = typename Ops::Stored;
-  using Acc = typename Ops::Acc;
-  constexpr std::uint32_t kPerVector = sizeof(Vector16) / sizeof(Stored);
-  // Loads two vectors of each of two sources before it uses the first.
   constexpr std::uint32_t kUnroll = 2;
   const typename Ops::Divisor divisor = Ops::divisor(item.divisor);
   const bool divides = kOp == RedOp::kSum && item.divisor != 1;
   const std::uint64_t* const targets = addresses + item.source_count;
 
   for (std::uint32_t at = first_vector + thread; at < end_vector; at += threads * kUnroll) {
-    Vector16 first[kUnroll] = {};
-    Vector16 next[kUnroll] = {};
-    const bool whole = at + threads < end_vector;  // if false, the second vector is past the end
-    first[0] = Load::load(at_address<const Vector16>(addresses[0]) + at);
-    if (whole) first[1] = Load::load(at_address<const Vector16>(addresses[0]) + at + threads);
-    if (item.source_count > 1) {
-      next[0] = Load::load(at_address<const Vector16>(addresses[1]) + at);
-      if (whole) next[1] = Load::load(at_address<const Vector16>(addresses[1]) + at + threads);
-    }
-    Acc acc[kUnroll][kPerVector];
-    GRADWIRE_FLATTEN
-    for (std::uint32_t u = 0; u < kUnroll; ++u) {
-      Stored values[kPerVector];
-      std::memcpy(values, &first[u], sizeof values);
-      GRADWIRE_FLATTEN
-      for (std::uint32_t k = 0; k < kPerVector; ++k) acc[u][k] = Ops::decode(values[k]);
-    }
-    for (std::uint32_t s = 1; s < item.source_count; ++s) {
-      GRADWIRE_FLATTEN
-      for (std::uint32_t u = 0; u < kUnroll; ++u) {
-        Stored values[kPerVector];
-        std::memcpy(values, &next[u], sizeof values);
-        GRADWIRE_FLATTEN
-        for (std::uint32_t k = 0; k < kPerVector; ++k) {
-          acc[u][k] = combine_as<Ops, kOp>(acc[u][k], Ops::decode(values[k]));
-        }
-      }
-      if (s + 1u < item.source_count) {
-        const auto* source = at_address<const Vector16>(addresses[s + 1]);
+    const bool whole = at + threads < end_vector;  // else the second is past the end
+    const std::uint32_t second = whole ? at + threads : at;
+    VectorFold<Ops, kOp> folds[kUnroll];
+    if constexpr (kTwo) {
+      const auto* a = at_address<const Vector16>(addresses[0]);
+      const auto* b = at_address<const Vector16>(addresses[1]);
+      const Vector16 vectors[4] = {Load::load(a + at), Load::load(a + second), Load::load(b + at),
+                                   Load::load(b + second)};
+      folds[0].begin(vectors[0]);
+      folds[1].begin(vectors[1]);
+      folds[0].add(vectors[2]);
+      folds[1].add(vectors[3]);
+    } else {
+      const std::uint32_t last = item.source_count - 1u;
+      const auto* source = at_address<const Vector16>(addresses[0]);
+      const Vector16 first[kUnroll] = {Load::load(source + at), Load::load(source + second)};
+      // One source ahead; behind the last it is the last again, so that there is no branch.
+      source = at_address<const Vector16>(addresses[last != 0 ? 1 : 0]);
+      Vector16 next[kUnroll] = {Load::load(source + at), Load::load(source + second)};
+      folds[0].begin(first[0]);
+      folds[1].begin(first[1]);
+      for (std::uint32_t s = 1; s <= last; ++s) {
+        const Vector16 now[kUnroll] = {next[0], next[1]};
+        source = at_address<const Vector16>(addresses[s < last ? s + 1 : last]);
         next[0] = Load::load(source + at);
-        if (whole) next[1] = Load::load(source + at + threads);
+        next[1] = Load::load(source + second);
+        folds[0].add(now[0]);
+        folds[1].add(now[1]);
       }
     }
-    GRADWIRE_FLATTEN
-    for (std::uint32_t u = 0; u < kUnroll; ++u) {
-      if (u != 0 && !whole) break;
-      Stored values[kPerVector];
-      GRADWIRE_FLATTEN
-      for (std::uint32_t k = 0; k < kPerVector; ++k) {
-        const Acc value = divides ? Ops::divide(acc[u][k], divisor) : acc[u][k];
-        values[k] = Ops::round(Ops::seal(value));
-      }
-      Vector16 out;
-      std::memcpy(&out, values, sizeof out);
-      for (std::uint32_t t = 0; t < item.target_count; ++t) {
-        at_address<Vector16>(targets[t])[at + u * threads] = out;
-      }
-    }
+    folds[0].end(item, targets, at, divides, divisor);
+    if (whole) folds[1].end(item, targets, second, divides, divisor);
   }
 }
 
@@ -186,7 +165,10 @@ GRADWIRE_ANYWHERE void fold_tile(const BatchItem& item, const std::uint64_t* add
   std::uint32_t done = begin;
   if (item.alignment == sizeof(Vector16)) {
     const std::uint32_t end_vector = end / kPerVector;
-    fold_vectors<Ops, kOp, Load>(item, addresses, begin / kPerVector, end_vector, thread, threads);
+    item.source_count == 2 ? fold_vectors<Ops, kOp, Load, true>(item, addresses, begin / kPerVector,
+                                                                end_vector, thread, threads)
+                           : fold_vectors<Ops, kOp, Load, false>(
+                                 item, addresses, begin / kPerVector, end_vector, thread, threads);
     done = end_vector * kPerVector;
   }
   if (item.alignment >= kWidth) {
@@ -265,6 +247,7 @@ GRADWIRE_ANYWHERE void run_tile(const Batch& batch, std::uint32_t tile, std::uin
   const std::uint64_t* const addresses = batch.addresses + item.first_address;
   tile -= item.first_tile;
   if (item.copies != 0) return copy_tile<Load>(item, addresses, tile, thread, threads);
+  if (item.general != 0) return general_tile<Load>(item, addresses, tile, thread, threads);
   switch (item.datatype) {
     case DataType::kFloat32:
       return fold_tile_by_redop<ScalarFloat<float>, Load>(item, addresses, tile, thread, threads);
@@ -326,8 +309,7 @@ GRADWIRE_ANYWHERE void crc_tile(const Batch& batch, std::uint32_t tile,
   const std::uint32_t behind = (kThreadsPerBlock - 1 - thread) * kPiece;
   const std::uint32_t end = tile_begin + (length > behind ? length - behind : 0);
   const std::uint32_t begin = end - tile_begin > kPiece ? end - kPiece : tile_begin;
-  const std::uint64_t bytes =
-      batch.addresses[item.first_address + (item.target_count != 0 ? item.source_count : 0)];
+  const std::uint64_t bytes = batch.addresses[item.first_address + item.crc_of];
   std::uint32_t part = begin == 0 && end != 0 ? ~0u : 0;
   if (end - begin == kPiece && (bytes + begin) % sizeof(Vector16) == 0) {
     for (std::uint32_t v = 0; v < kPiece / sizeof(Vector16); ++v) {

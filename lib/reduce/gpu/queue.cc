@@ -102,14 +102,16 @@ std::size_t GpuQueue::submit(GpuBackend& owner, std::span<const Entry> entries) 
 
 bool GpuQueue::add(std::uint32_t index, const Entry& entry) noexcept {
   Batch& batch = memory_.batches[index];
-  std::array<const std::byte*, kMaxSources> sources;
+  std::array<const std::byte*, Batch::kSourcesMax> sources;
   std::array<std::byte*, kMaxTargets> targets;
+  static_assert(Batch::kSourcesMax >= kMaxSources);
+  static_assert(Batch::kSourcesMax + kMaxTargets + 1 <= Batch::kAddresses);
   Fold fold;
-  lower(entry, sources.data(), targets.data(), fold);
+  lower_any(entry, sources.data(), targets.data(), fold);
   if (!has_room(batch, fold)) return false;
-  const std::uint32_t bytes = entry.count * element_bytes(entry.datatype);
+  const std::uint32_t bytes = entry.count * target_width(entry);
   if (entry.crc && bytes > stride_) return false;
-  if (stages() && has_packet(entry.kind)) {
+  if (stages() && has_packet(entry.kind) && entry.packet != nullptr) {
     if (bytes > stride_) return false;
     SlotCopies& copies = memory_.copies[index];
     const std::size_t offset = (std::size_t{index} * Batch::kItems + batch.item_count) * stride_;
@@ -132,7 +134,7 @@ bool GpuQueue::add(std::uint32_t index, const Entry& entry) noexcept {
   if (entry.kind == Kind::kCheck) return true;
   BackendCounters& counters = slots_[index].counters;
   counters.bytes += bytes;
-  ++(folds_packet(entry.kind) ? counters.chunks_reduced : counters.chunks_moved);
+  ++(reduces(entry.kind) ? counters.chunks_reduced : counters.chunks_moved);
   return true;
 }
 

@@ -32,9 +32,10 @@ inline constexpr std::array kDataTypes = {
 struct Array {
   std::vector<std::byte> storage;
   std::size_t start;
+  std::size_t bytes;  ///< without the guards
 
-  Array(std::size_t bytes, std::size_t misalignment)
-      : storage(bytes + 2 * kGuardBytes + misalignment + 64), start(0) {
+  Array(std::size_t of_bytes, std::size_t misalignment)
+      : storage(of_bytes + 2 * kGuardBytes + misalignment + 64), start(0), bytes(of_bytes) {
     const auto address = reinterpret_cast<std::uintptr_t>(storage.data()) + kGuardBytes;
     start = kGuardBytes + (64 - address % 64) % 64 + misalignment;
     for (std::size_t i = 0; i < storage.size(); ++i) {

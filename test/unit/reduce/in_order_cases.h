@@ -5,7 +5,6 @@
 /// before, and rounds, rank by rank. For tests alone; allocates.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <deque>
 #include <random>
@@ -148,9 +147,7 @@ inline std::string run(const OrderCase& c, Backend& backend, std::mt19937_64& ra
   if (c.packet) check(packet, "packet");
   for (std::size_t m = 0; m < c.outputs; ++m) check(*outputs[m], "output " + std::to_string(m));
   for (const Array& array : arrays) {
-    const bool is_source =
-        std::find(sources.begin(), sources.end(), &array) != sources.end() && source_width != width;
-    const std::size_t end = array.start + c.count * (is_source ? source_width : width);
+    const std::size_t end = array.start + array.bytes;
     for (std::size_t i = 0; i < array.storage.size() && wrong.empty(); ++i) {
       if ((i < array.start || i >= end) && array.storage[i] != static_cast<std::byte>(0xa5 ^ i)) {
         wrong = "guard byte " + std::to_string(i);

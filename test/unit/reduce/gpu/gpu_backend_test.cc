@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "emulated.h"
+#include "in_order_cases.h"
 #include "registered.h"
 
 namespace {
@@ -59,6 +60,40 @@ TEST_CASE("every way to the GPU and back, and both kinds of kernels, give the sa
   }
 }
 
+TEST_CASE("the emulated GPU folds in order with the ring's bits") {
+  const auto kernel = GENERATE(KernelMode::kLaunch, KernelMode::kPersistent);
+  const auto staging = GENERATE(Staging::kMapped, Staging::kCopy);
+  Emulated gpu("", staging, kernel);
+  CHECK(gpu.backend->sources_max() == Batch::kSourcesMax);
+  Registered registered(*gpu.device);
+  std::size_t index = 0;
+  for (const DataType type : kDataTypes) {
+    for (const RedOp redop : kRedOps) {
+      for_each_order_case(type, redop, [&](const OrderCase& c, std::mt19937_64& random) {
+        if (++index % 5 != 0) return;
+        const std::string wrong = run(c, *gpu.backend, random, registered);
+        if (!wrong.empty()) FAIL(wrong);
+      });
+    }
+  }
+  std::mt19937_64 random(1);
+  const OrderCase most{DataType::kFloat16,
+                       RedOp::kSum,
+                       Batch::kSourcesMax,
+                       1,
+                       true,
+                       100,
+                       0,
+                       false,
+                       kMaxMembers,
+                       true,
+                       false};
+  CHECK(run(most, *gpu.backend, random, registered) == "");
+  OrderCase more = most;
+  more.ranks = Batch::kSourcesMax + 1;
+  CHECK_THAT(run(more, *gpu.backend, random, registered), Catch::EndsWith("failed"));
+}
+
 /// CRC32C bit by bit, as RFC 3720 defines it.
 std::uint32_t crc32c_of(const std::byte* bytes, std::size_t count) {
   std::uint32_t state = ~0u;
@@ -85,6 +120,7 @@ TEST_CASE("the GPU makes CRCs of packets: of what it reads, and of what it has w
   constexpr std::size_t kRoom = 20'000;
   std::vector<std::byte> packet(kRoom + 16);
   std::vector<std::byte> input(kRoom);
+  std::vector<std::byte> output(kRoom);
   std::mt19937 random(5);
   for (auto* bytes : {&packet, &input}) {
     for (std::byte& byte : *bytes) byte = static_cast<std::byte>(random());
@@ -93,11 +129,14 @@ TEST_CASE("the GPU makes CRCs of packets: of what it reads, and of what it has w
   CHECK(crc32c_of(reinterpret_cast<const std::byte*>("123456789"), 9) == 0xe3069283u);
   REQUIRE(gpu.device->register_host(packet.data(), packet.size(), "packet"));
   REQUIRE(gpu.device->register_host(input.data(), input.size(), "input"));
+  REQUIRE(gpu.device->register_host(output.data(), output.size(), "output"));
   const std::byte* inputs[] = {input.data()};
+  std::byte* outputs[] = {output.data()};
   for (const std::uint32_t count :
        {1u, 3u, 31u, 32u, 33u, 4'095u, 4'096u, 4'128u, 8'999u, 19'999u}) {
     for (const std::size_t offset : {0u, 1u}) {
-      for (const Kind kind : {Kind::kCheck, Kind::kLoad, Kind::kReduceInPacket}) {
+      for (const Kind kind :
+           {Kind::kCheck, Kind::kLoad, Kind::kReduceInPacket, Kind::kReduceToOutput}) {
         const std::uint64_t bytes_before = gpu.backend->counters().bytes;
         Entry entry;
         entry.kind = kind;
@@ -105,6 +144,7 @@ TEST_CASE("the GPU makes CRCs of packets: of what it reads, and of what it has w
         entry.count = count;
         entry.packet = packet.data() + offset;
         entry.inputs = inputs;
+        entry.outputs = outputs;
         entry.crc = true;
         const std::vector<std::byte> before = packet;
         REQUIRE(gpu.backend->submit({&entry, 1}) == 1);
@@ -112,15 +152,16 @@ TEST_CASE("the GPU makes CRCs of packets: of what it reads, and of what it has w
         INFO("kind " << static_cast<int>(kind) << ", " << count << " bytes at " << offset);
         CHECK(done.ok);
         CHECK(done.crc == crc32c_of(packet.data() + offset, count));
-        CHECK((packet == before) == (kind == Kind::kCheck));
+        CHECK((packet == before) == (kind == Kind::kCheck || kind == Kind::kReduceToOutput));
         CHECK(gpu.backend->counters().bytes - bytes_before == (kind == Kind::kCheck ? 0 : count));
       }
     }
   }
-  CHECK(gpu.backend->counters().chunks_reduced == 20);
+  CHECK(gpu.backend->counters().chunks_reduced == 40);
   CHECK(gpu.backend->counters().chunks_moved == 20);
   gpu.device->unregister_host(packet.data());
   gpu.device->unregister_host(input.data());
+  gpu.device->unregister_host(output.data());
 }
 
 TEST_CASE("the CPU backend refuses to make CRCs") {

@@ -35,10 +35,10 @@ Batch fold_batch(DataType type, RedOp redop, std::uint32_t divisor, std::uint32_
   Batch batch;
   BatchItem& item = batch.items[batch.item_count++];
   item.count = count;
-  item.divisor = static_cast<std::uint16_t>(divisor);
+  item.divisor = divisor;
   item.datatype = type;
   item.redop = redop;
-  item.source_count = static_cast<std::uint8_t>(sources.size());
+  item.source_count = static_cast<std::uint16_t>(sources.size());
   item.target_count = 1;
   std::uint64_t bits = 0;
   for (std::byte* source : sources) {
@@ -135,7 +135,7 @@ TEST_CASE("the parts of a CRC come to that of the whole, whatever the length and
       entry.crc = true;
       Batch batch;
       clear(batch);
-      append(batch, entry, Fold{&source, nullptr, 1, 0, bytes, 1}, words.data());
+      append(batch, entry, Fold{&source, nullptr, 1, 0, bytes}, words.data());
       for (std::uint32_t tile = 0; tile < batch.tile_count; ++tile) {
         for (std::uint32_t thread = 0; thread < kThreadsPerBlock; ++thread) {
           crc_tile<PlainLoad>(batch, tile, thread);

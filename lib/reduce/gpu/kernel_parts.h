@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What the kernels' loops are made of: vectors, loads, addresses, combinations.
+/// Private to lib/reduce. Any thread; nothing here allocates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/types.h"
+#include "reduce/scalar_ops.h"
+
+/// What is indexed in a loop stays in registers only where the loop is gone.
+#if defined(__CUDACC__)
+#define GRADWIRE_FLATTEN _Pragma("unroll")
+#elif defined(__clang__)
+#define GRADWIRE_FLATTEN _Pragma("clang loop unroll(full)")
+#else
+#define GRADWIRE_FLATTEN _Pragma("GCC unroll 16")
+#endif
+
+namespace gradwire::reduce {
+
+struct alignas(16) Vector16 {
+  std::uint32_t word[4];
+};
+
+/// How a kernel that lives for one batch loads, and the host: a cache has nothing stale.
+struct PlainLoad {
+  template <class T>
+  GRADWIRE_ANYWHERE static T load(const T* from) noexcept {
+    return *from;
+  }
+};
+
+template <class Ops, RedOp kOp>
+GRADWIRE_ANYWHERE inline typename Ops::Acc combine_as(typename Ops::Acc a,
+                                                      typename Ops::Acc b) noexcept {
+  if constexpr (kOp == RedOp::kMin) {
+    return Ops::min(a, b);
+  } else if constexpr (kOp == RedOp::kMax) {
+    return Ops::max(a, b);
+  } else if constexpr (kOp == RedOp::kProd) {
+    return Ops::prod(a, b);
+  } else {
+    return Ops::sum(a, b);
+  }
+}
+
+template <class T>
+GRADWIRE_ANYWHERE inline T* at_address(std::uint64_t address) noexcept {
+  return reinterpret_cast<T*>(static_cast<std::uintptr_t>(address));
+}
+
+}  // namespace gradwire::reduce
