@@ -20,7 +20,7 @@ enum class ErrorCode : std::uint32_t {
   kBusy = 4,               ///< in use: try again, or another name
   kTimedOut = 5,           ///< a bound passed; nothing was aborted
   kAborted = 6,            ///< the group was aborted; the text says by whom and why
-  kUnavailable = 7,        ///< the daemon is not there, went away, stops or is being drained
+  kUnavailable = 7,        ///< the daemon is not there, went away, is stopping or is draining
   kResourceExhausted = 8,  ///< quota, hugepages, mbufs
   kMismatch = 9,           ///< ranks or members called different things
   kUnsupported = 10,       ///< well-formed, and not to be had here

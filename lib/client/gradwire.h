@@ -65,7 +65,7 @@ enum {
   GW_BUSY = 4,               /**< in use, or too many at once: wait for an op, try again */
   GW_TIMED_OUT = 5,          /**< a bound passed; nothing was aborted */
   GW_ABORTED = 6,            /**< the group was aborted; the text says by whom and why */
-  GW_UNAVAILABLE = 7,        /**< the daemon is not there, went away, stops or is being drained */
+  GW_UNAVAILABLE = 7,        /**< the daemon is not there, went away, is stopping or is draining */
   GW_RESOURCE_EXHAUSTED = 8, /**< quota, hugepages */
   GW_MISMATCH = 9,           /**< ranks or members called different things */
   GW_UNSUPPORTED = 10,       /**< well-formed, but not available here */

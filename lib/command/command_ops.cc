@@ -115,7 +115,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command)
   } else if (draining_ && group->joined_seq[member] == *std::max_element(group->joined_seq.begin(),
                                                                          group->joined_seq.end())) {
     // One that another member has called is under way and will be finished.
-    refuse_with(ErrorCode::kUnavailable, "the daemon is being drained: it begins no new op");
+    refuse_with(ErrorCode::kUnavailable, "the daemon is draining and starts no new op");
   } else if (group->formed != group->all_lanes()) {
     refuse_with(ErrorCode::kBusy, "the group is not formed yet: wait for the reply to join");
   } else if (command.ready_event != 0 && event == client.events.end()) {

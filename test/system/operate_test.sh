@@ -60,7 +60,7 @@ kill -CONT "${background[job-1]}"
 # The job's group may be gone with its process before the answer counts it.
 expect_text "drained" '^drained: no op is in progress; [01] groups' <(gradwire drain --timeout 20)
 ended job-0 && fail "the job goes on in a drained daemon"
-expect_text "the job is told why" 'being drained' "$run_dir/job-0.out"
+expect_text "the job is told why" 'is draining and starts no new op' "$run_dir/job-0.out"
 end_process "${background[job-1]}"
 
 # The other daemon's group ends, and a new one cannot be formed until the daemon resumes.

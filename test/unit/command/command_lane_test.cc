@@ -48,7 +48,7 @@ TEST_CASE("a drained lane begins no op, and says when those begun are done") {
   REQUIRE(refused);
   CHECK(refused->request_id == 3);
   CHECK(refused->status == static_cast<std::uint32_t>(ErrorCode::kUnavailable));
-  CHECK_THAT(refused->text, Catch::Contains("being drained"));
+  CHECK_THAT(refused->text, Catch::Contains("is draining and starts no new op"));
   CHECK(fixture.finished() == nullptr);
   fixture.op_done(1);
   CHECK(fixture.finished() == &drain);
