@@ -20,7 +20,7 @@ struct DoctorOptions {
   std::string root;
 };
 
-/// What a configuration says of the host; devices that are no PCI addresses are the EAL's to make.
+/// What a configuration needs of the host. The EAL creates devices that are no PCI addresses.
 Result<host::Subject> subject_of(const std::string& path) {
   host::Subject subject;
   config::DaemonConfig defaults;

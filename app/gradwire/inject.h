@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// `gradwire inject`: what a daemon's ports shall do wrong on purpose. Main thread; exceptions of
-/// CLI11 go to the caller.
+/// `gradwire inject`: makes a daemon's ports inject faults. Main thread; exceptions of CLI11 go to
+/// the caller.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -22,7 +22,7 @@ struct InjectOptions {
 /// Declares the verb's own options, which go to `options`.
 void add_inject_options(CLI::App& inject, InjectOptions& options);
 
-/// What is sent to the daemon, or why these options make no sense.
+/// The request for the daemon, or why these options make no sense.
 [[nodiscard]] Result<ipc::InjectRequest> inject_request(const InjectOptions& options);
 
 /// A line for each port on which the daemon's answer says that earlier faults ended.

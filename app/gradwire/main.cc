@@ -33,7 +33,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   Action action;
   for (const AddVerb add : kVerbs) add(app, action);
-  // CLI11 says only that it wants one of the verbs, not which word was none.
+  // CLI11's own error does not say which word was wrong.
   if (argc > 1 && argv[1][0] != '-') {
     if (const std::string wrong = unknown_verb(app, argv[1]); !wrong.empty()) {
       fmt::print(stderr, "gradwire: {}\n", wrong);

@@ -32,7 +32,7 @@ json base_event(const json& trace, const json& event, double begin_ns, const cha
 
 void add_op(json& out, const json& trace, const OpEvents& op, double begin_ns, double end_ns) {
   const json& any = !op.posted.is_null() ? op.posted : op.done;
-  if (any.is_null()) return;  // an abort alone: told below
+  if (any.is_null()) return;  // only an abort, which is shown below
   const std::string name = fmt::format("op {}", field(any, "op_seq"));
   const std::string id =
       fmt::format("{}.{}.{}.{}.{}", field(trace, "incarnation"), field(any, "group_id"),
@@ -96,7 +96,7 @@ json perfetto_of(const json& trace) {
     events.push_back(std::move(instant));
   }
   for (auto& [key, op] : ops) {
-    // Every op that the abort found unfinished ended with it.
+    // The abort ended every unfinished op.
     const auto abort = aborts.find({std::get<0>(key), std::get<2>(key)});
     if (abort != aborts.end() && op.done.is_null()) op.aborted = abort->second;
     add_op(events, trace, op, begin_ns, number(trace, "now_ns"));

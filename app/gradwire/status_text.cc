@@ -80,8 +80,7 @@ void add_group(std::string& out, const status::Group& group) {
   }
 }
 
-/// Whether a lane's value is worth its place on the line: not what is zero, false or a long story
-/// (the daemon's own lines tell those).
+/// Whether to show a lane's value: not if it is zero, false or a long text, which other lines show.
 bool is_telling(const std::string& name, const json& value) {
   constexpr std::size_t kShort = 24;
   if (name == "lane" || value == 0 || value == false) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The daemon's status for people: what waits for whom first, then the rest. Pure; any thread.
+/// The daemon's status as text: first who waits for whom, then the rest. Pure; any thread.
 #pragma once
 
 #include <string>

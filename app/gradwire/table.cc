@@ -36,7 +36,7 @@ std::string Table::text() const {
   for (const auto& row : rows_) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      // A column is to the right where what stands below its heading begins with a digit.
+      // A column is right-aligned if the cell below its heading begins with a digit.
       const std::string& below = rows_.size() > 1 && i < rows_[1].size() ? rows_[1][i] : row[i];
       const bool right = !below.empty() && std::isdigit(static_cast<unsigned char>(below[0])) != 0;
       const std::size_t width = widths[i];

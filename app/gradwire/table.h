@@ -18,7 +18,7 @@ namespace gradwire::cli {
 /// The number of that name; 0 if there is none.
 [[nodiscard]] double number(const nlohmann::json& object, const char* name);
 
-/// Rows under a heading, each column as wide as its widest cell: numbers to the right.
+/// Rows under a heading, each column as wide as its widest cell; numbers are right-aligned.
 class Table {
  public:
   explicit Table(std::vector<std::string> heading) : rows_{std::move(heading)} {}

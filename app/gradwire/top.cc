@@ -27,16 +27,16 @@ constexpr const char* kHome = "\x1b[H";
 constexpr const char* kRestOfLine = "\x1b[K";
 constexpr const char* kRestOfScreen = "\x1b[J";
 constexpr char kCtrlC = 3;
-/// Rates need two looks: the first ones are shown after so long, whatever the interval.
+/// Rates need two updates. The first rates are shown after this time, whatever the interval.
 constexpr double kFirstLook = 0.2;
 
-/// The terminal gives each key at once and does not echo, while this lives.
+/// While it exists, the terminal delivers each key at once and does not echo it.
 class RawTerminal {
  public:
   RawTerminal() {
     if (tcgetattr(STDIN_FILENO, &before_) != 0) return;
     termios raw = before_;
-    // Ctrl-C comes as a key: as a signal it would leave the terminal without its cursor.
+    // Ctrl-C arrives as a key, because a signal would end the program with the cursor hidden.
     raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
     changed_ = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
     fmt::print("{}", kAlternateScreen);
@@ -49,7 +49,7 @@ class RawTerminal {
   RawTerminal(const RawTerminal&) = delete;
   RawTerminal& operator=(const RawTerminal&) = delete;
 
-  /// @return whether q or Ctrl-C was pressed, or the terminal is gone, within `seconds`.
+  /// @return whether q or Ctrl-C was pressed, or the terminal has closed, within `seconds`.
   [[nodiscard]] static bool quit_within(double seconds) {
     pollfd key{STDIN_FILENO, POLLIN, 0};
     if (::poll(&key, 1, static_cast<int>(seconds * 1000)) <= 0) return false;
@@ -69,7 +69,7 @@ struct Options {
   bool once = false;
 };
 
-/// Two looks at the daemon and what happened between them.
+/// Two updates from the daemon, and what happened between them.
 class Watch {
  public:
   explicit Watch(const Target& target) : target_(target) {}
@@ -103,7 +103,7 @@ int show_once(const Options& options) {
   return kOk;
 }
 
-/// As much of `text` as the terminal has room for, and below it how to end.
+/// Shows as much of `text` as fits the terminal, and below it how to quit.
 void show_screen(const std::string& text) {
   winsize size{};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row < 3 || size.ws_col < 20) {
@@ -114,7 +114,7 @@ void show_screen(const std::string& text) {
   std::istringstream lines(text);
   int row = 1;
   for (std::string line; std::getline(lines, line);) {
-    // A long line takes several rows: whom an op waits for stands at its end.
+    // Long lines are wrapped, not cut, because whom an op waits for is at the end of its line.
     const int rows = std::max(1, static_cast<int>((line.size() + size.ws_col - 1) / size.ws_col));
     const bool more = lines.peek() != std::istringstream::traits_type::eof();
     if (row + rows > size.ws_row - (more ? 1 : 0)) {
@@ -163,7 +163,7 @@ void add_top(CLI::App& app, Action& action) {
                     "Print one interval as text or JSON and exit, for scripts");
   command->callback([options, &action] {
     action = [options] {
-      // Without a terminal, or as JSON, there is nothing to be live on.
+      // Without a terminal, or as JSON, it prints once.
       const bool live = !options->once && !options->target.json && isatty(STDOUT_FILENO) == 1;
       return live ? show_live(*options) : show_once(*options);
     };

@@ -10,7 +10,7 @@
 namespace gradwire::cli {
 namespace {
 
-/// How much a counter went up, for each second; 0 if it went down, since the daemon is another.
+/// A counter's increase per second; 0 if it decreased, because then the daemon has been restarted.
 double rate(std::uint64_t before, std::uint64_t after, double seconds) {
   return seconds > 0 && after > before ? static_cast<double>(after - before) / seconds : 0;
 }
@@ -24,7 +24,8 @@ double drops_rate(const status::Drops& before, const status::Drops& after, doubl
   return drops;
 }
 
-/// Latency below which `part` of the ops between the two looks were, by the histogram's bounds.
+/// The latency that `part` of the ops between the two updates did not exceed, by the histogram's
+/// bounds.
 double quantile_us(const status::OpLatency& before, const status::OpLatency& after, double part) {
   double total = 0;
   std::vector<double> more;

@@ -63,7 +63,7 @@ std::string trace_text(const json& trace) {
 
 namespace {
 
-/// What the text shows, if not told otherwise: what fits a few screens.
+/// How many events the text shows by default: a few screens.
 constexpr std::uint64_t kLastEvents = 100;
 
 int write_perfetto(const json& trace, const std::string& path) {

@@ -20,7 +20,7 @@ namespace gradwire::cli {
 namespace {
 
 constexpr std::uint16_t kPort = 18400;
-/// What the other end may need beside a trial, to start and to say how it was.
+/// How long the other end may take besides the trial itself, to start it and to report it.
 constexpr double kSlackSeconds = 10;
 
 struct TuneOptions {
@@ -38,7 +38,7 @@ struct TuneOptions {
   bool json = false;
 };
 
-/// Beside this program, or where the build has it; else by PATH.
+/// Finds gradwire-perf beside this program or in the build folder; else by PATH.
 std::string find_perf() {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
@@ -127,7 +127,7 @@ void tell_progress(const TuneOptions& options, const TuneTrial& trial) {
              trial.ran() ? fmt::format("{:.2f} Gbit/s", trial.busbw_gbps) : trial.error);
 }
 
-/// Rank 0: decides what is tried, and tells the other end each time.
+/// Rank 0: decides what is tried, and tells the other end before each trial.
 int lead(const TuneOptions& options, const TuneHost& host) {
   if (!options.json) fmt::print(stderr, "waiting for the peer at TCP port {}\n", options.listen);
   auto link = TuneLink::accept(options.listen, options.wait_s);
@@ -177,7 +177,7 @@ int lead(const TuneOptions& options, const TuneHost& host) {
         return trial;
       });
   if (!outcome) {
-    // The other end tells its own user; that it is gone already changes nothing here.
+    // The other end tells its own user. If it has gone already, that changes nothing here.
     static_cast<void>(link->send({{"failed", outcome.error().message}}));
     return complain(outcome.error().message);
   }
@@ -188,7 +188,7 @@ int lead(const TuneOptions& options, const TuneHost& host) {
   return kOk;
 }
 
-/// Numbers from another host, in the bounds of gradwire-perf's own options.
+/// Checks the numbers from another host against the bounds of gradwire-perf's options.
 Result<std::pair<TuneRound, TuneSettings>> told_trial(const nlohmann::json& message,
                                                       const std::string& leader) {
   TuneRound round;
@@ -217,7 +217,7 @@ Result<std::pair<TuneRound, TuneSettings>> told_trial(const nlohmann::json& mess
   return std::pair(round, settings);
 }
 
-/// Rank 1: does what it is told, until it is told the outcome.
+/// Rank 1: runs the trials that rank 0 sends, until it sends the outcome.
 int follow(const TuneOptions& options, const TuneHost& host) {
   const auto peer = parse_peer(options.peer);
   if (!peer) {
@@ -243,7 +243,7 @@ int follow(const TuneOptions& options, const TuneHost& host) {
     }
     const auto trial = told_trial(*message, link->leader_address());
     if (!trial) return complain(trial.error().message);
-    // The leader still waits for its own process, and then thinks.
+    // The leader still waits for its own process, and then decides.
     patience = trial->first.seconds + kSlackSeconds;
     const TuneTrial done =
         run_trial(host, trial->first, message->value("step", std::string()), trial->second);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What the two ends of gradwire tune say to each other: JSON, a line each, over one TCP
-/// connection of the kernel's. Every wait has a bound. One thread; allocates.
+/// The messages between the two ends of gradwire tune: one line of JSON each, over a TCP connection
+/// of the kernel. Every wait has a limit. One thread; allocates.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ class TuneLink {
  public:
   /// Waits for the other end, for `seconds` at most. @param port  of all addresses.
   [[nodiscard]] static Result<TuneLink> accept(std::uint16_t port, double seconds);
-  /// Tries until it is there, for `seconds` at most.
+  /// Tries until the other end answers, for at most `seconds`.
   [[nodiscard]] static Result<TuneLink> connect(const std::string& host, std::uint16_t port,
                                                 double seconds);
 
   [[nodiscard]] Result<void> send(const nlohmann::json& message);
   [[nodiscard]] Result<nlohmann::json> receive(double seconds);
-  /// The address of the end that listened, as the other one reached it.
+  /// The listening end's address, as the other end reached it.
   [[nodiscard]] const std::string& leader_address() const noexcept { return leader_address_; }
 
  private:

@@ -10,20 +10,20 @@
 namespace gradwire::cli {
 namespace {
 
-/// Two figures that differ by less are the same: a short run is no more exact.
+/// Figures that differ by less count as equal, because short runs are no more exact.
 constexpr double kSame = 0.03;
-/// A lane is a core: it has to bring more than that.
+/// A lane takes a core, so it has to gain more than this.
 constexpr double kWorthALane = 0.10;
-/// Of the packets sent: fewer lost are repaired without being felt.
+/// A share of the packets sent: recovery from less loss is not noticeable.
 constexpr double kLossy = 0.001;
-/// What 9000, 4096, 3072 and 1500 bytes of MTU carry.
+/// The payloads that MTUs of 9000, 4096, 3072 and 1500 bytes carry.
 constexpr std::uint32_t kPayloads[] = {8896, 3968, 2944, 1408};
 
 double loss_of(const TuneTrial& trial) {
   return trial.packets > 0 ? trial.retransmissions / trial.packets : 0;
 }
 
-/// The trials so far, and the one that leads.
+/// The trials so far, and the best one.
 class Search {
  public:
   explicit Search(const RunTrial& run) : run_(run) {}
@@ -46,7 +46,7 @@ class Search {
   TuneOutcome outcome_;
 };
 
-/// The largest payload first, then the smallest: where neither goes, others will not.
+/// Tries the largest payload first, then the smallest: if neither works, no other will.
 Result<void> try_payloads(Search& search, const std::vector<std::uint32_t>& payloads) {
   std::vector<std::uint32_t> order(payloads.begin(), payloads.end());
   if (order.size() > 2) std::rotate(order.begin() + 1, order.end() - 1, order.end());
@@ -58,7 +58,7 @@ Result<void> try_payloads(Search& search, const std::vector<std::uint32_t>& payl
       if (!any && i > 0) break;
       continue;
     }
-    // In doubt the larger one: fewer packets for the same bytes.
+    // If they are equal, takes the larger one, which needs fewer packets for the same bytes.
     const TuneTrial& trial = search.last();
     const double least = !any ? 0
                          : trial.settings.payload_bytes > search.best().settings.payload_bytes
@@ -74,7 +74,8 @@ Result<void> try_payloads(Search& search, const std::vector<std::uint32_t>& payl
                   search.last().settings.payload_bytes, search.last().error));
 }
 
-/// The smallest window that is as fast as any: what is in flight should stay in the cache.
+/// Finds the smallest window that is as fast as any, because packets in flight should stay in the
+/// cache.
 Result<void> try_windows(Search& search, const std::vector<std::uint32_t>& windows) {
   std::vector<std::size_t> tried = {search.outcome().chosen};
   for (const std::uint32_t window : windows) {
@@ -101,14 +102,14 @@ Result<void> try_lanes(Search& search, std::uint32_t max_lanes) {
     settings.lanes = lanes;
     const auto ran = search.run("lanes", settings);
     if (!ran) return tl::unexpected(ran.error());
-    if (!*ran) return {};  // as many queues or lcores there are not
+    if (!*ran) return {};  // there are not that many queues or lcores
     if (search.last().busbw_gbps < search.best().busbw_gbps * (1 + kWorthALane)) return {};
     search.choose_last();
   }
   return {};
 }
 
-/// If packets are lost without pacing: the highest rate at which few are.
+/// If packets are lost without pacing, finds the highest rate at which few are lost.
 Result<void> try_rates(Search& search) {
   if (loss_of(search.best()) < kLossy) return {};
   const double unpaced = search.best().busbw_gbps;

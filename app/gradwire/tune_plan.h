@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What gradwire tune tries, in what order, and what it makes of the figures. Runs nothing itself:
+/// Decides what gradwire tune tries, in which order, and what it concludes. It runs nothing itself;
 /// the caller's function does. One thread; allocates.
 #pragma once
 
@@ -27,9 +27,9 @@ struct TuneSettings {
 struct TuneTrial {
   std::string step;  ///< "payload", "window", "lanes", "rate"
   TuneSettings settings;
-  std::string error;      ///< empty: it ran
-  double busbw_gbps = 0;  ///< of the large size
-  double latency_us = 0;  ///< of 64 B, median
+  std::string error;      ///< empty if it ran
+  double busbw_gbps = 0;  ///< for the large size
+  double latency_us = 0;  ///< for 64 B, median
   double retransmissions = 0;
   double packets = 0;
   [[nodiscard]] bool ran() const noexcept { return error.empty(); }
@@ -46,19 +46,20 @@ struct TuneOutcome {
   std::size_t chosen = 0;  ///< index of the trial whose settings are proposed
 };
 
-/// An error ends the tuning; a trial that failed is a TuneTrial with its error.
+/// If a trial fails, its TuneTrial has the error, and the tuning goes on. An error as the result
+/// ends the tuning.
 using RunTrial =
     std::function<Result<TuneTrial>(const std::string& step, const TuneSettings& settings)>;
 
-/// @return kUnavailable if no trial ran, with what the last one said.
+/// @return kUnavailable, with the last trial's error, if no trial ran.
 [[nodiscard]] Result<TuneOutcome> find_settings(const TuneLimits& limits, const RunTrial& run);
 
-/// Payloads worth trying, from large to small: what the usual MTUs carry, no more than `most`.
+/// Payloads worth trying, from large to small: what the usual MTUs carry, up to `most`.
 [[nodiscard]] std::vector<std::uint32_t> payload_candidates(std::uint32_t most);
 
 /// The table of all trials.
 [[nodiscard]] std::string tune_table(const TuneOutcome& outcome);
-/// What to write into the configuration.
+/// The lines to write into the configuration.
 [[nodiscard]] std::string tune_fragment(const TuneOutcome& outcome);
 
 [[nodiscard]] nlohmann::json to_json(const TuneOutcome& outcome);

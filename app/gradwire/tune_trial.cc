@@ -26,11 +26,11 @@ namespace gradwire::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-/// Formation and each op of a trial, where the whole trial has more.
+/// The time limit for formation and for each op of a trial; the whole trial may take longer.
 constexpr double kOpSeconds = 5;
 constexpr auto kKillAfter = std::chrono::milliseconds(500);
 
-/// A folder for the files of one trial, removed with them.
+/// A folder for the files of one trial, which the destructor removes.
 class Folder {
  public:
   Folder() {
@@ -49,7 +49,7 @@ class Folder {
   std::string path_;
 };
 
-/// What gradwire-perf said last, without its name.
+/// The last line of gradwire-perf's output, without its name.
 std::string last_line(const std::string& path) {
   std::ifstream file(path);
   std::string last;

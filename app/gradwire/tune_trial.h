@@ -13,21 +13,21 @@
 
 namespace gradwire::cli {
 
-/// What is the same in every trial of this host.
+/// The settings that are the same in every trial on this host.
 struct TuneHost {
   std::string perf;              ///< the program
   std::vector<std::string> eal;  ///< the EAL's arguments
   config::DaemonConfig config;   ///< ports, UDP port, polling
-  std::uint16_t rank = 0;        ///< 0: it told the other to come
+  std::uint16_t rank = 0;        ///< 0: the end that decides what is tried
 };
 
-/// What is the same at both ends, or told by rank 0.
+/// The settings that both ends share; rank 0 sends them.
 struct TuneRound {
   std::uint32_t epoch = 0;
   std::string rendezvous;  ///< tcp://ADDRESS:PORT
   std::uint64_t bytes = std::uint64_t{16} << 20;
   std::uint32_t iterations = 10;
-  double seconds = 20;  ///< then the processes are killed
+  double seconds = 20;  ///< after that the processes are killed
 };
 
 /// The arguments of gradwire-perf, which writes its figures to `json`.

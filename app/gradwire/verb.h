@@ -2,8 +2,8 @@
 /// @file
 /// What every verb of the CLI shares. A verb is one file, VERB.cc, with one function add_VERB()
 /// that declares its subcommand; it is one line in kVerbs (verbs.h) and one in meson.build. Verbs
-/// parse options, ask the daemon and show the answer; what they show is worked out in the daemon.
-/// One thread; everything allocates.
+/// parse options, ask the daemon and show the answer; the daemon computes what they show. One
+/// thread; everything allocates.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -26,7 +26,7 @@ inline constexpr int kUsage = 2;
 /// What main runs when the command line is parsed; its result is the exit status.
 using Action = std::function<int()>;
 
-/// Which daemon, and in what form its answer is shown.
+/// Which daemon to ask, and how to show its answer.
 struct Target {
   std::string socket;
   double timeout_s = 5.0;
@@ -42,15 +42,15 @@ void add_target(CLI::App& command, Target& target);
 /// Prints "gradwire: TEXT" to stderr. @return kFailed.
 int complain(const std::string& text);
 
-/// The daemon's status: as it came, and read.
+/// The daemon's status: as JSON, and as a struct.
 struct StatusAnswer {
   nlohmann::json json;
   status::DaemonStatus status;
 };
-/// Says on stderr what a daemon of another release does not tell.
+/// Warns on stderr about fields that a daemon of another release does not send.
 [[nodiscard]] Result<StatusAnswer> ask_status(const Target& target);
 
-/// Asks, then prints with --json what `pick` makes of the answer, else `text`.
+/// Asks the daemon, then prints the result of `pick` with --json, and else that of `text`.
 struct View {
   nlohmann::json (*pick)(const nlohmann::json& answer, const status::DaemonStatus& status);
   std::string (*text)(const status::DaemonStatus& status);

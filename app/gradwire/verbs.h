@@ -7,7 +7,7 @@
 
 namespace gradwire::cli {
 
-/// Declares the verb's subcommand; if it was called, `action` is what it does.
+/// Declares the verb's subcommand; if the user called it, sets `action` to what it does.
 using AddVerb = void (*)(CLI::App& app, Action& action);
 
 void add_counters(CLI::App& app, Action& action);

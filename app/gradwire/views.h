@@ -14,7 +14,8 @@
 
 namespace gradwire::cli {
 
-/// "aborted" if it is and its members have not left, else as the daemon calls it.
+/// "aborted" if the group has aborted and members have not left yet, else the daemon's name of the
+/// state.
 [[nodiscard]] std::string state_of(const status::Group& group);
 /// "-" before there is a sample.
 [[nodiscard]] std::string rtt_of(const status::Shard& shard);
@@ -25,7 +26,7 @@ namespace gradwire::cli {
 [[nodiscard]] std::string ops_text(const std::vector<status::Op>& ops);
 [[nodiscard]] std::string ports_text(const status::DaemonStatus& status);
 
-/// What a lane did between two looks.
+/// What a lane did between two updates.
 struct TopLane {
   std::uint32_t lane = 0;
   double load = 0;  ///< part of the time in rounds that did something
@@ -53,15 +54,15 @@ struct Top {
 };
 void to_json(nlohmann::json& out, const TopLane& value);
 void to_json(nlohmann::json& out, const Top& value);
-/// Rates between two looks `seconds` apart; all 0 if `seconds` is.
+/// Rates between two updates `seconds` apart; all 0 if `seconds` is 0.
 [[nodiscard]] Top top_of(const status::DaemonStatus& before, const status::DaemonStatus& after,
                          double seconds);
 [[nodiscard]] std::string top_text(const Top& top);
 
-/// Which events of the trace: of the group, as its id begins; of the op; the last so many.
+/// Selects events of the trace: by the first digits of a group's id, by op, and only the last ones.
 struct TraceFilter {
   std::string group;
-  std::uint64_t op = 0;    ///< 0: of all
+  std::uint64_t op = 0;    ///< 0: events of all ops
   std::uint64_t last = 0;  ///< 0: all
 };
 /// The trace with those events alone, in order of time; "left_out" says how many older ones `last`

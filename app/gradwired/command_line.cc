@@ -24,7 +24,8 @@ constexpr const char* kUsage =
 /// Declares the options that are not configuration keys.
 void declare(CLI::App& app, CommandLine& out) {
   app.set_help_flag();  // CLI11's own prints and exits through an exception
-  app.allow_extras();   // the keys: lib/config knows them, and suggests where one is misspelt
+  // Configuration keys: lib/config knows them, and suggests one if a key is misspelt.
+  app.allow_extras();
   app.add_option("--config,-c", out.config_path, "read the configuration from this TOML file")
       ->option_text("FILE");
   app.add_flag("--check", out.check, "check the configuration, print it and exit");
@@ -88,7 +89,7 @@ std::string help_text() {
   CLI::App app;
   declare(app, ignored);
   std::string options = app.help();
-  // CLI11 opens with a usage line of its own, which does not know of the EAL's part.
+  // Removes CLI11's own usage line, which does not mention the EAL's arguments.
   options.erase(0, options.find("Options:"));
   return fmt::format("{}\n{}\nConfiguration keys, in the file or as flags:\n{}", kUsage, options,
                      config::describe_keys());

@@ -15,15 +15,15 @@ namespace gradwire::gradwired {
 
 struct CommandLine {
   std::string program;
-  std::vector<std::string> eal_arguments;  ///< what stood before "--", the program not included
-  std::string config_path;                 ///< "": flags alone
+  std::vector<std::string> eal_arguments;  ///< the arguments before "--", without the program
+  std::string config_path;                 ///< "": no file, only flags
   std::vector<config::Override> overrides;
   bool check = false;
   bool show_help = false;
   bool show_version = false;
 };
 
-/// Without "--" every argument is gradwire's.
+/// Without "--" all arguments are gradwire's.
 [[nodiscard]] Result<CommandLine> parse_command_line(std::span<const char* const> arguments);
 
 [[nodiscard]] std::string help_text();

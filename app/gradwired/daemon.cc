@@ -21,11 +21,11 @@
 namespace gradwire::gradwired {
 namespace {
 
-/// How long the control thread sleeps at most: bounds of the manager and retries of ARP are far
-/// longer, and whatever is urgent wakes it.
+/// The longest sleep of the control thread. The manager's time limits and ARP retries are far
+/// longer, and anything urgent wakes it.
 constexpr int kSleepMs = 20;
 constexpr TimeNs kLaneStopNs = 2'000'000'000;
-/// Connections for the operator's tools, which ask one thing and go.
+/// Connections reserved for the operator's tools, which make one request each.
 constexpr std::size_t kReservedForRoot = 8;
 
 std::vector<control::StaticNeighbor> static_neighbors(const config::DaemonConfig& config) {
@@ -91,8 +91,8 @@ Daemon::~Daemon() {
   board_->close();
   metrics_.reset();
   if (threads_ != nullptr) threads_->stop(kLaneStopNs);
-  worker_.reset();   // what it has in hand is the manager's to take apart
-  manager_.reset();  // tells its sink, the server, that its clients are gone
+  worker_.reset();   // first: the manager then takes apart what the worker had begun
+  manager_.reset();  // tells the server, its sink, that its clients have gone
 }
 
 Result<void> Daemon::open_datapath() {
@@ -118,7 +118,7 @@ Result<void> Daemon::open_datapath() {
   }
   auto opened = lane::Datapath::create(datapath);
   if (!opened && datapath.payload_memory != nullptr && config_.gpu.staging == "auto") {
-    // A mempool in GPU memory, or its way for DMA, is had or not only when it is made.
+    // Whether a mempool in GPU memory and DMA to it are possible shows only when it is made.
     if (auto next = gpu_device_->fall_back(opened.error().message); !next) return next;
     datapath.payload_memory = nullptr;
     opened = lane::Datapath::create(datapath);
@@ -202,7 +202,7 @@ Result<void> Daemon::measure() {
 host::Subject Daemon::host_subject() const {
   host::Subject subject;
   for (const config::PortSection& port : config_.ports) {
-    // What the EAL makes itself (memif, af_xdp) has no slot and no driver of its own.
+    // Devices that the EAL creates itself (memif, af_xdp) have no PCI slot and no kernel driver.
     if (port.device.find(':') != std::string::npos) subject.devices.push_back(port.device);
   }
   for (std::uint8_t lane = 0; lane < datapath_->lanes(); ++lane) {
@@ -212,20 +212,21 @@ host::Subject Daemon::host_subject() const {
     }
   }
   for (const auto& port : datapath_->ports()) {
-    // The kernel has a part in these, and its sockets may have our UDP ports.
+    // These ports share their interface with the kernel, whose sockets may use our UDP ports.
     if (!port->row().tx_may_block) continue;
     subject.base_udp_port = static_cast<std::uint16_t>(config_.lanes.base_udp_port);
   }
   subject.lanes = datapath_->lanes();
   subject.ecn = config_.transport.ecn;
   subject.congestion = config_.transport.congestion;
-  // The emulated one is no device of the host's.
+  // An emulated GPU is no device of the host.
   subject.reduces_on_gpu = gpu_ != nullptr && !config_.gpu.device.starts_with("gpu_emu");
   return subject;
 }
 
 void Daemon::prioritize_lanes() {
-  // A busy lane never sleeps: with a nice value below 0 it would starve what else its core has.
+  // A busy lane never sleeps, so with a nice value below 0 it would starve everything else on its
+  // core.
   if (config_.lanes.polling != "adaptive") return;
   const host::Machine machine;
   const int nice = static_cast<int>(config_.lanes.nice);
@@ -372,7 +373,7 @@ void Daemon::serve(const std::atomic<int>& signals) {
   service_.ready(ready_line());
   while (true) {
     const int told = signals.load(std::memory_order_relaxed);
-    // Whatever a lane enqueues after this wakes the poll below.
+    // Anything that a lane enqueues after this wakes the poll below.
     datapath_->set_sleeping(true);
     const TimeNs now = clock_.now();
     lanes_->poll(now);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The daemon put together: datapath, lanes' threads, control plane; started, run, stopped. The
-/// main thread (main lcore) owns it and makes every call.
+/// The whole daemon: starts, runs and stops datapath, lanes' threads and control plane. The main
+/// thread (main lcore) owns it and makes every call.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@
 
 namespace gradwire::gradwired {
 
-/// In the EAL too.
+/// Closes the device in the EAL too.
 struct CloseGpu {
   void operator()(reduce::GpuDevice* device) const noexcept {
     device->close();
@@ -39,8 +39,9 @@ struct CloseGpu {
 
 class Daemon {
  public:
-  /// The EAL has started. Opens ports, measures, starts lanes.
-  /// @param server  taken over; clients that connected already are served from run() on.
+  /// Opens and examines ports, and starts lanes. The EAL must have started.
+  /// @param server owned by the daemon from now on; run() also serves clients that have connected
+  /// already.
   /// @param steering  of the af_xdp ports; outlives the daemon.
   [[nodiscard]] static Result<std::unique_ptr<Daemon>> start(
       const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer> server,
@@ -49,11 +50,11 @@ class Daemon {
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
 
-  /// One line for whoever waits for the daemon.
+  /// One line for those who wait until the daemon is ready.
   [[nodiscard]] std::string ready_line() const;
 
   /// Serves until `signals` (how often the daemon was told to stop) is not 0, then stops: members
-  /// may leave, what is left aborts, all within the configuration's bounds. At 2 it waits for
+  /// may leave, then remaining groups abort, all within the configured times. At 2 it waits for
   /// nobody.
   /// @return an error if a lane does not stop.
   [[nodiscard]] Result<void> run(const std::atomic<int>& signals);
@@ -74,20 +75,20 @@ class Daemon {
   void serve(const std::atomic<int>& signals);
   void feed_watchdog(TimeNs now);
 
-  config::DaemonConfig config_;  ///< effective: nothing in it is "auto" once the ports are open
+  config::DaemonConfig config_;  ///< as in effect: nothing in it is "auto" once the ports are open
   lane::TscClock clock_;
   host::ServiceManager service_ = host::ServiceManager::from_environment();
-  bool lanes_stand_ = false;  ///< and it was said
+  bool lanes_stand_ = false;  ///< a lane stands still, and this was logged
   Report report_;
   std::optional<metrics::Capture> capture_;  ///< none: not configured
   std::vector<std::string> isolation_;       ///< by lane: "" or what is wrong
-  // Destroyed from the last to the first: the server hangs up, the manager destroys its groups,
-  // and only then the lanes and ports go that the groups' packets came from.
+  // Destroyed from the last to the first: the server hangs up, the manager destroys its groups, and
+  // only then come the lanes and ports that the groups' packets came from.
   std::unique_ptr<reduce::GpuDevice, CloseGpu> gpu_device_;  ///< nullptr: the CPU reduces
   std::unique_ptr<lane::Datapath> datapath_;
   std::unique_ptr<lane::LaneThreads> threads_;
   std::unique_ptr<control::GpuLanes> gpu_;
-  control::HostMemory host_memory_;  ///< without a GPU
+  control::HostMemory host_memory_;  ///< used if there is no GPU
   std::unique_ptr<control::DatapathLanes> lanes_;
   std::unique_ptr<control::DatapathReports> reports_;
   std::unique_ptr<ipc::ControlServer> server_;

@@ -52,8 +52,8 @@ void count_signals() {
   sigaction(SIGPIPE, &ignore, nullptr);
 }
 
-/// A client has up to limits.client_regions descriptors and half a dozen, and without one nobody is
-/// accepted: the usual 1,024 are too few.
+/// A client needs limits.client_regions descriptors and about six more, and without a free one
+/// nobody is accepted: the usual 1,024 are too few.
 void allow_descriptors() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
@@ -72,7 +72,7 @@ int serve(const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer
   std::fflush(stdout);
   if (const auto served = (*daemon)->run(signals); !served) {
     complain(served.error(), kFailed);
-    // A lane still runs in memory that the destructors would free.
+    // A lane still uses memory that the destructors would free.
     unlink(config.daemon.control_socket.c_str());
     port::remove_eal_files();
     std::fflush(nullptr);
@@ -96,7 +96,7 @@ int run(std::span<const char* const> arguments) {
   const auto config = config::load_file(command_line->config_path, command_line->overrides);
   if (!config) return complain(config.error(), kFailed);
   if (command_line->check) {
-    // What only this host can tell: the group of the socket, the kernel's addresses.
+    // Checks that depend on this host: the group of the socket, the kernel's addresses.
     const std::string& name = config->daemon.socket_group;
     if (!name.empty()) {
       if (const auto group = group_id(name); !group) return complain(group.error(), kFailed);
@@ -114,7 +114,8 @@ int run(std::span<const char* const> arguments) {
                                                 config->daemon.name, config->daemon.capture);
   if (!eal_arguments) return complain(eal_arguments.error(), kUsage);
 
-  // Before the EAL: a second instance must not touch the first one's hugepages and devices.
+  // Before the EAL starts, because a second instance must not touch the first one's hugepages and
+  // devices.
   const auto socket = control_server_options(*config);
   if (!socket) return complain(socket.error(), kFailed);
   auto server = ipc::ControlServer::create(*socket);
@@ -146,7 +147,7 @@ int main(int argc, char** argv) {
   } catch (...) {
     fmt::print(stderr, "gradwired: an unknown exception\n");
   }
-  // Not by exit handlers: see port::start_eal().
+  // Not in exit handlers: see port::start_eal().
   gradwire::port::leave_eal();
   std::fflush(nullptr);
   std::_Exit(status);

@@ -52,7 +52,7 @@ void report_port(const port::Port& port, std::uint32_t payload_bytes, Report& re
   report.passing.push_back(
       fmt::format("port {}: link {}{}", r.device, r.link,
                   port.link_up() ? "" : ": groups that use it form when it comes up"));
-  // Below this the fixed cost of a packet outweighs the bytes it carries.
+  // Below this, a packet's fixed cost is larger than that of its bytes.
   constexpr std::uint32_t kSmallPayload = 4096;
   if (payload_bytes < kSmallPayload) {
     report.warnings.push_back(

@@ -34,18 +34,18 @@ void report_gpu(const reduce::GpuDevice& gpu, const port::Port& port, Report& re
 /// What of the host itself is not as it should be; nothing else of it is told.
 void report_host(const host::Machine& machine, const host::Subject& subject, Report& report);
 
-/// The CPUs that an lcore may run on, as sysfs has them.
+/// The CPUs that an lcore may run on, according to sysfs.
 [[nodiscard]] Result<std::vector<host::CoreFacts>> cores_of_lcore(unsigned lcore);
 
-/// @param port_node  -1: not known.
+/// @param port_node -1: unknown.
 /// @return whether the lane has its core to itself.
 bool report_core(unsigned lane, unsigned lcore, std::span<const host::CoreFacts> cores,
                  int port_node, Report& report);
 
-/// The memory that a mempool's objects lie in.
+/// The memory that contains a mempool's objects.
 [[nodiscard]] std::vector<host::MemoryRange> memory_of(rte_mempool& pool);
 
-/// Where a mempool truly lies.
+/// Reports which pages and NUMA nodes a mempool really uses.
 /// @param wanted_node  -1: any.
 /// @return kUnsupported if it is not on hugepages.
 [[nodiscard]] Result<void> report_pool(rte_mempool& pool, const std::string& ops, int wanted_node,

@@ -60,7 +60,8 @@ FaultSettings fault_settings(const config::FaultsSection& faults, const config::
 
 std::vector<port::XdpPort> xdp_ports(const config::DaemonConfig& config) {
   std::vector<port::XdpPort> out;
-  // Left to the lcores, which only the EAL knows, it is one: the driver serves no more.
+  // "auto" depends on the lcores, which only the EAL knows. Here it means one lane, the most that
+  // this driver supports.
   const std::uint64_t lanes = config.lanes.count == config::kAuto ? 1 : config.lanes.count;
   for (const config::PortSection& port : config.ports) {
     port::XdpPort one;
@@ -87,7 +88,7 @@ Result<gid_t> group_id(const std::string& name) {
 std::vector<std::string> address_warnings(const config::DaemonConfig& config) {
   std::vector<std::string> out;
   for (const config::PortSection& port : config.ports) {
-    if (port.device.starts_with("net_memif")) continue;  // the kernel sees no such link
+    if (port.device.starts_with("net_memif")) continue;  // the kernel knows nothing of such a link
     const std::string interface = host::interface_with_address(port.ip);
     if (interface.empty()) continue;
     out.push_back(fmt::format(
@@ -156,7 +157,7 @@ collective::ShardConfig shard_config(const config::DaemonConfig& config, std::ui
   out.timeouts.formation_ns = ms(config.timeouts.formation_ms);
   out.timeouts.hello_interval_ns = ms(config.timeouts.hello_ms);
   out.timeouts.silence_ns = ms(config.timeouts.silence_ms);
-  // Ten questions within the silence limit, so that loss is not taken for a death.
+  // Ten pings within the silence limit, so that lost packets do not look like a death.
   out.timeouts.ping_interval_ns =
       std::min(ms(config.timeouts.ping_ms), out.timeouts.silence_ns / 10);
   out.sender.max_pto_ns = std::min(out.sender.max_pto_ns, out.timeouts.silence_ns / 10);
@@ -169,7 +170,7 @@ collective::ShardConfig shard_config(const config::DaemonConfig& config, std::ui
 }
 
 std::string why_no_gpudirect(const config::DaemonConfig& config) {
-  // As lib/config refuses them where gpudirect is asked for by name.
+  // lib/config refuses the same if gpudirect is requested by name.
   if (config.daemon.capture) return "daemon.capture = true makes the CPU copy frames";
   if (config.faults.duplicate > 0 || config.faults.corrupt > 0) {
     return "faults.duplicate and faults.corrupt make the CPU copy and change frames";

@@ -31,7 +31,7 @@ namespace {
 
 constexpr std::uint32_t kMaxTimeoutMs = 3'600'000;
 
-/// Plain characters: reporting that memory is short must not need memory.
+/// A plain array, because reporting that memory is short must not need memory.
 thread_local char last_error[1024];
 
 gw_status report(ErrorCode code, std::string_view text) noexcept {
@@ -43,7 +43,7 @@ gw_status report(ErrorCode code, std::string_view text) noexcept {
 
 gw_status report(const Error& error) noexcept { return report(error.code, error.message); }
 
-/// Runs `body`, which returns Result<void>, and turns whatever comes out of it into a status.
+/// Runs `body`, which returns Result<void>, and turns its result, or an exception, into a status.
 template <class Body>
 gw_status guarded(Body body) noexcept {
   try {
@@ -67,7 +67,8 @@ tl::unexpected<Error> forked() {
               "this handle was opened by the parent process before fork(): open your own");
 }
 
-/// The caller's struct as this library knows it, which may be longer or shorter.
+/// Copies the caller's struct, which may be longer or shorter than this library's, into this
+/// library's.
 /// @param first_bytes  size of the struct in the first version of the interface.
 template <class T>
 Result<T> read_struct(const T* given, std::size_t first_bytes, const char* name) {
@@ -139,7 +140,7 @@ bool is_forked(const Handle* handle) noexcept {
   return handle->client->is_forked();
 }
 
-/// What a caller gives of an op; what its function has no parameter for stays 0.
+/// The arguments of an op. Those that its function has no parameter for stay 0.
 struct Given {
   Collective collective = Collective::kAllReduce;
   const void* input = nullptr;
@@ -328,7 +329,7 @@ gw_status gw_memory_alloc(gw_client* handle, uint64_t bytes, gw_memory** memory)
   });
 }
 
-// A handle has no mapping any more where freeing it timed out and it is on a GPU.
+// A handle on GPU memory has no mapping any more after freeing it timed out.
 void* gw_memory_address(const gw_memory* memory) {
   return memory == nullptr || memory->mapping == nullptr ? nullptr : memory->mapping->address;
 }
@@ -382,7 +383,7 @@ gw_status gw_group_join(gw_client* handle, const gw_group_config* config, gw_gro
     }
     const auto timeout = bounded(given->timeout_ms, 30000, kMaxTimeoutMs, "timeout_ms");
     if (!timeout) return tl::unexpected(timeout.error());
-    // The caller's bytes need not be aligned as the struct is.
+    // Copied, because the caller's bytes need not be aligned like the struct.
     std::vector<ipc::RankInfo> infos(given->nranks);
     if (!infos.empty()) {
       std::memcpy(infos.data(), given->rank_infos, infos.size() * sizeof(ipc::RankInfo));

@@ -31,7 +31,7 @@ void after_fork_in_child() {
 
 Result<std::byte*> map_shared(int fd, std::uint64_t bytes) {
   struct stat info;
-  // A map longer than its file faults with SIGBUS, so what the daemon claims is compared.
+  // An access beyond the end of a file raises SIGBUS, so check the size that the daemon claims.
   if (::fstat(fd, &info) != 0 || static_cast<std::uint64_t>(info.st_size) < bytes) {
     return fail(
         ErrorCode::kUnavailable,
@@ -256,9 +256,9 @@ Result<void> Client::free(gw_memory& memory) {
                       mapping.users, mapping.users == 1 ? " uses" : "s use", mapping.bytes,
                       fmt::ptr(mapping.address), mapping.users == 1 ? "it" : "them"));
     }
-    // From here on no new op finds it, whatever the daemon says.
+    // From here on no new op can use it, whatever the daemon answers.
     shared_memory_.erase(reinterpret_cast<std::uintptr_t>(mapping.address));
-    // What is on a GPU has to be closed here before the daemon frees it.
+    // Memory on a GPU must be closed here before the daemon frees it.
     if (mapping.on_gpu != nullptr) memory.mapping.reset();
   }
   if (!dead_) {
@@ -273,7 +273,8 @@ Result<void> Client::free(gw_memory& memory) {
     if (memory.free_request != nullptr) {
       auto done = await_request(lock, memory.free_request, deadline, false);
       if (!done && done.error().code == ErrorCode::kTimedOut && !dead_) return done;
-      // Any other refusal means that the daemon does not have it: nothing is left to wait for.
+      // After any other refusal the daemon does not have the memory, so there is nothing to wait
+      // for.
     }
   }
   memory.mapping.reset();

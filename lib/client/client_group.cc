@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Groups of a client: join, leave, abort, and what the daemon says of them unasked.
+// Groups of a client: join, leave, abort, and events that the daemon sends about them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -69,7 +69,8 @@ Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config) {
 
   Lock lock(mutex_);
   const Deadline deadline = Clock::now() + config.timeout + options_.request_timeout;
-  // The group is known from the moment its reply is taken in: the news of its abort may be next.
+  // The group is registered as soon as its reply is handled, because an event about its abort may
+  // come next.
   auto request = begin_request(lock, ipc::MessageType::kJoin, body, deadline,
                                [this, group](ipc::Message& reply, bool abandoned) {
                                  const auto joined = ipc::body_as<ipc::JoinReply>(reply.body);
@@ -107,7 +108,7 @@ Result<void> Client::leave(gw_group& group) {
   }
   const RequestPtr request = group.leave_request;
   if (auto done = await_request(lock, request, deadline, false); !done) {
-    // A wait that ran out can be taken up again; an answer cannot.
+    // A wait that timed out can be continued; an answer cannot come twice.
     if (request->done) {
       group.leave_request.reset();
       return done;
@@ -182,7 +183,8 @@ std::string Client::who_is_waited_for(Lock& lock, const gw_group& group) {
   const auto groups = answer.find(GRADWIRE_FIELD_NAME(status::DaemonStatus, groups));
   if (groups == answer.end()) return {};
   for (const auto& in : *groups) {
-    // Not all of it: what reads a whole DaemonStatus is two thirds as large as this library.
+    // It reads only the groups, because the code for a whole DaemonStatus would be two thirds as
+    // large as this library.
     status::Group value;
     GRADWIRE_TAKE_FIELD(handle)
     GRADWIRE_TAKE_FIELD(waits_for)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ops of a client: where their memory lies, posting, and how they end.
+// Ops of a client: finding their memory, posting, and how they end.
 #include <fmt/format.h>
 #include <sys/socket.h>
 
@@ -25,7 +25,7 @@ void pause_briefly() noexcept {
   }
 }
 
-/// An op counts once in each memory that it uses.
+/// Counts an op once for each memory that it uses.
 void count_user(gw_work& work, int change) noexcept {
   Mapping* const input = work.input_mapping.get();
   Mapping* const output = work.output_mapping.get();
@@ -33,7 +33,8 @@ void count_user(gw_work& work, int change) noexcept {
   if (output != nullptr && output != input) output->users += static_cast<std::uint32_t>(change);
 }
 
-/// "..., or be the same memory": by the extents alone, which tell the collectives apart.
+/// @return the end of the sentence "..., or ..." about ops in place. The extents alone tell the
+/// collectives apart.
 const char* in_place_rule(const CollectiveExtent& extent) noexcept {
   if (extent.output > extent.input) {
     return "the input must be this process's own block of the output";
@@ -71,7 +72,7 @@ Result<StagingSlot> Client::take_staging(Lock& lock, std::uint64_t bytes) {
   const std::uint64_t wanted = StagingPool::allocation_bytes(bytes);
   auto mapping = allocate_mapping(lock, wanted);
   if (!mapping && mapping.error().code == ErrorCode::kResourceExhausted) {
-    // What is kept for later is worth less than this op.
+    // Frees memory that is kept for later ops, since this op needs it now.
     for (auto& unused : staging_.drop_cache()) forget_mapping(std::move(unused));
     mapping = allocate_mapping(lock, wanted);
   }
@@ -142,7 +143,8 @@ Result<void> Client::place_memory(Lock& lock, gw_work& work, ipc::CommandEntry& 
   }
   const bool copy_in = extent.input != 0 && work.input_mapping == nullptr;
   work.copy_out = extent.output != 0 && work.output_mapping == nullptr;
-  // An input that is copied goes to where the op is then in place, if the output has room for it.
+  // An input that has to be copied goes into the output's memory, if it fits, so that the op runs
+  // in place.
   const bool fits_output = extent.output >= extent.input;
   std::uint64_t staged = work.copy_out ? extent.output : 0;
   if (copy_in && !fits_output) staged = extent.input;
@@ -183,7 +185,8 @@ Result<void> Client::take_event(Lock& lock, gw_work& work) {
   const Mapping* mapping =
       work.output_mapping != nullptr ? work.output_mapping.get() : work.staging.mapping.get();
   if (mapping == nullptr) mapping = work.input_mapping.get();
-  if (mapping == nullptr) return {};  // no elements, so nothing that a stream computes
+  // There are no elements, so there is nothing to wait for on the stream.
+  if (mapping == nullptr) return {};
   if (mapping->on_gpu == nullptr) {
     return fail(ErrorCode::kUnsupported,
                 "the daemon's gradient memory is the host's, so its ops cannot follow a CUDA "
@@ -356,7 +359,8 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   command.datatype = static_cast<std::uint8_t>(work->call.datatype);
   command.redop = static_cast<std::uint8_t>(work->call.redop);
   command.root = work->call.root;
-  // There is room for as many commands as there are slots: else the daemon's index cannot be.
+  // The queue has room for as many commands as there are slots. If it is full all the same, the
+  // daemon's index is wrong.
   if (!dead_ && !queue_.push_command(command)) {
     die(ErrorCode::kUnavailable, fmt::format("the daemon at {} wrote an impossible index into the "
                                              "shared queue: the connection is closed",
@@ -376,7 +380,7 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   if (queue_.daemon_sleeps()) {
     ++counters_.doorbells;
     const std::uint64_t one = 1;
-    // No room means that rings enough are waiting there already.
+    // If there is no room, enough rings are waiting there already.
     (void)!::send(doorbell_fd_.get(), &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
   return work;
@@ -411,7 +415,7 @@ void Client::finish(gw_work& work, ErrorCode code, std::string text, std::uint64
 void Client::fail_all_work(ErrorCode code, const std::string& text) {
   const std::vector<gw_work*> works = in_flight_;
   for (gw_work* work : works) {
-    // A work that is being posted is still its poster's, who looks after the copy.
+    // A work that is still being posted belongs to the posting thread, which finishes it.
     if (work->state == gw_work::State::kPosted) finish(*work, code, text, 0);
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a client takes in what the daemon says: completions, replies, events, its death.
+// How a client handles what comes from the daemon: completions, replies, events, and its death.
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A client that only posts and tests notices the daemon's death by looking so often.
+/// How often a client that only posts and tests checks whether the daemon has died.
 constexpr auto kControlCheckInterval = 100ms;
 
 }  // namespace
@@ -29,7 +29,7 @@ void Client::die(ErrorCode code, std::string text) {
   if (dead_) return;
   dead_ = true;
   dead_reason_ = Error{code, std::move(text)};
-  // The descriptor stays, for threads that poll it.
+  // The descriptor stays open for threads that poll it.
   ::shutdown(socket_.get(), SHUT_RDWR);
   pending_.clear();
   fail_all_work(code, dead_reason_.message);
@@ -44,7 +44,7 @@ void Client::wake_leader() noexcept {
 
 void Client::empty_completion_fd() noexcept {
   std::uint64_t value;
-  // As many as the daemon can have written before it was asked again, and no more.
+  // At most as many as the daemon can have written by now.
   for (std::uint32_t i = 0; i < ipc::kCompletionEntries; ++i) {
     if (::recv(completion_fd_.get(), &value, sizeof(value), MSG_DONTWAIT) <= 0) return;
   }
@@ -53,7 +53,7 @@ void Client::empty_completion_fd() noexcept {
 bool Client::drain_completions() {
   if (dead_ || region_ == nullptr) return false;
   if (epoll_fd_) {
-    // Consumed and armed before the look at the queue, so that what comes after it is told.
+    // Emptied and armed before the queue is read, so that later completions wake this client.
     empty_completion_fd();
     queue_.set_client_waits(true);
   }
@@ -93,7 +93,7 @@ bool Client::drain_control() {
     const auto received = ipc::receive_message(socket_.get(), message);
     if (received && *received == ipc::SocketStatus::kWouldBlock) break;
     if (!received || *received == ipc::SocketStatus::kClosed) {
-      // What was completed before the daemon went away is completed.
+      // Ops that were completed before the daemon went away count as completed.
       drain_completions();
       if (refusal_) {
         die(refusal_->code, fmt::format("the daemon at {} hung up: {}", path_, refusal_->message));
@@ -172,7 +172,7 @@ void Client::sleep_as_leader(Lock& lock, Deadline deadline) {
   if (!dead_ && region_ != nullptr) queue_.set_client_waits(static_cast<bool>(epoll_fd_));
   if (entries[0].revents != 0) drain_control();
   drain_completions();
-  // Also where nothing came: one of the others has to lead now.
+  // Even if nothing came, because another waiting thread has to become the leader now.
   changed_.notify_all();
 }
 
@@ -198,7 +198,7 @@ Result<Client::RequestPtr> Client::begin_request(
   const std::uint32_t id = next_request_id();
   while (true) {
     if (auto alive = check_alive(); !alive) return tl::unexpected(alive.error());
-    // Before it is sent, since another thread may take the answer in.
+    // Before it is sent, since another thread may receive the answer.
     pending_[id] = request;
     const auto sent = send(type, id, body);
     if (sent && *sent == ipc::SocketStatus::kDone) return request;
@@ -252,7 +252,7 @@ void Client::forget_memory(std::uint32_t handle) {
 
 void Client::forget_mapping(std::shared_ptr<Mapping> mapping) {
   const std::uint32_t handle = mapping->handle;
-  // What is on a GPU has to be closed here before the daemon frees it.
+  // Memory on a GPU must be closed here before the daemon frees it.
   mapping.reset();
   forget_memory(handle);
 }

@@ -57,7 +57,7 @@ Result<ipc::UniqueFd> connect_to_daemon(const std::string& path, Deadline deadli
 
   ipc::UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!fd) return fail(ErrorCode::kSystem, fmt::format("socket(AF_UNIX): {}", strerror(errno)));
-  // A full backlog makes connect() wait; the send timeout is its bound.
+  // If the backlog is full, connect() waits for at most the send timeout.
   const int timeout_ms = std::max(1, poll_timeout_ms(deadline));
   const timeval timeout{timeout_ms / 1000, (timeout_ms % 1000) * 1000};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
@@ -91,7 +91,8 @@ Result<std::string> daemon_request(const std::string& path, ipc::MessageType typ
   // A fresh connection has room for one small message.
   const auto sent = ipc::send_message(socket->get(), header, body);
   if (!sent) return tl::unexpected(sent.error());
-  // Where the daemon has closed already, it may have said why: that is received below.
+  // If the daemon has closed the connection already, it may have sent the reason, which is received
+  // below.
   while (true) {
     ipc::Message message;
     const auto received = ipc::receive_message(socket->get(), message);

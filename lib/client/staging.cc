@@ -38,7 +38,7 @@ std::optional<StagingSlot> StagingPool::take(std::uint64_t bytes) {
     free.pop_back();
     return slot;
   }
-  // Best fit, and none more than twice as large as needed: it would hold hugepages for nothing.
+  // Best fit, but never more than twice as large as needed, which would waste hugepages.
   auto best = large_free_.end();
   for (auto it = large_free_.begin(); it != large_free_.end(); ++it) {
     if ((*it)->bytes < bytes || (*it)->bytes / 2 > bytes) continue;
