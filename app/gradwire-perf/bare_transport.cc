@@ -28,11 +28,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint16_t kBurst = 32;
-/// Bytes that one receive burst takes, as the lanes do it: they stay in the L1 cache.
+/// How many bytes one receive burst takes: like the lanes, as many as stay in the L1 cache.
 constexpr std::uint32_t kBurstBytes = 32 * 1024;
-/// Rounds that move nothing between two looks at the clock.
+/// How many rounds without progress pass between two readings of the clock.
 constexpr std::uint32_t kIdleRounds = 1 << 12;
-/// Outputs from here on are written past the cache, as the lanes do it.
+/// Larger outputs are written past the cache, like the lanes do.
 constexpr std::uint64_t kStreamingBytes = 8u << 20;
 
 /// An mbuf's own buffer has room for it while the mbuf points elsewhere.
@@ -95,7 +95,7 @@ class BareTransport final : public Transport {
   std::array<rte_mbuf*, kBurst> unsent_{};
   std::uint16_t unsent_count_ = 0;
   std::array<rte_mbuf*, kBurst> arrived_{};
-  std::uint16_t arrived_next_ = 0;  ///< before it all are done with
+  std::uint16_t arrived_next_ = 0;  ///< all before it have been handled
   std::uint16_t arrived_count_ = 0;
   std::uint16_t rx_burst_ = kBurst;
   std::uint64_t tx_packets_ = 0;
@@ -232,7 +232,7 @@ void BareTransport::take(Op& op, const rte_mbuf* mbuf) noexcept {
   entry.inputs = &op.input;
   entry.outputs = &op.output;
   entry.offset_bytes = span.first_element * element_bytes(op.datatype);
-  // What comes is not what both ends know, or the entry is wrong: a bug.
+  // The other end sent something unexpected, or the entry is wrong: a bug.
   if (mbuf->pkt_len != span.elements * element_bytes(op.datatype) || !backend_->run(entry)) {
     std::abort();
   }
@@ -246,7 +246,7 @@ bool BareTransport::receive(Op& op) noexcept {
     rx_packets_ += arrived_count_;
   }
   const std::uint16_t first = arrived_next_;
-  // Behind the last of this op may come the first of the next: it waits.
+  // After the last frame of this op the first of the next may come: it waits.
   while (arrived_next_ < arrived_count_ && !op.receiving.at_end()) {
     rte_mbuf* const mbuf = arrived_[arrived_next_++];
     take(op, mbuf);

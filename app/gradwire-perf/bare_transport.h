@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Transport bare: what the driver alone gives. Two ranks, one queue of one port each; chunks go in
-/// an order that both ends know, without headers, checksums, acknowledgements or retransmission,
-/// out of gradient memory, and are folded out of the received mbuf. For links that neither lose nor
-/// reorder (memif). It bounds what any protocol can reach over such a link, and is of no other use.
+/// Transport bare: measures the driver alone. Two ranks use one queue of one port each. Chunks go
+/// out of gradient memory in an order that both ends know, without headers, checksums,
+/// acknowledgements or retransmission, and are folded from the received mbuf. Only for links that
+/// neither lose nor reorder (memif). It shows the most that any protocol can reach over such a
+/// link.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What transports with ports of their own share: the EAL of the process, and memory of hugepages.
-/// One thread.
+/// Shared by the transports with their own ports: the process's EAL, and memory in hugepages. One
+/// thread.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace gradwire::perf {
 
-/// Gradient memory: hugepages of this process.
+/// Gradient memory in hugepages of this process.
 class HugeMemory {
  public:
   HugeMemory() = default;
@@ -31,17 +31,17 @@ class HugeMemory {
   std::uint64_t bytes_ = 0;
 };
 
-/// What every transport takes of a port's options, which were checked.
+/// The settings of a port that every transport uses, from options that were checked.
 [[nodiscard]] port::PortConfig port_config(const PortOption& option, const EmbeddedOptions& wanted);
 
-/// What the EAL is given: what the user said, and a file prefix of this process's own.
+/// The EAL's arguments: the user's, and a file prefix of this process.
 [[nodiscard]] Result<std::vector<std::string>> bench_eal_arguments(
     const std::vector<std::string>& from_user);
 
 /// Once per process. @param lanes  lcores that are needed.
 [[nodiscard]] Result<void> start_bench_eal(std::vector<std::string> arguments, unsigned lanes);
 
-/// How the process has to end: without exit handlers, once the EAL ran (port/eal.h).
+/// Ends the process, without exit handlers if the EAL has run (port/eal.h).
 /// @return whether the EAL runs; its files are removed then.
 bool leave_bench_eal() noexcept;
 

@@ -9,7 +9,7 @@
 namespace gradwire::perf {
 
 std::optional<std::uint64_t> process_cpu_ns(pid_t pid) noexcept {
-  // The scheduler's own sums: /proc/PID/stat has the same in hundredths of a second.
+  // The scheduler's own sums, since /proc/PID/stat has them only in hundredths of a second.
   clockid_t clock = CLOCK_PROCESS_CPUTIME_ID;
   timespec used{};
   if (pid != 0 && ::clock_getcpuclockid(pid, &clock) != 0) return std::nullopt;

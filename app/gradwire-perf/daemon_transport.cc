@@ -34,7 +34,7 @@ Result<void> succeed(gw_status status, const char* what) {
   return fail(static_cast<ErrorCode>(status), fmt::format("{}: {}", what, gw_last_error()));
 }
 
-/// Handles stand in the order in which they have to go: last first.
+/// Members in the order in which they must be destroyed: the last first.
 class DaemonTransport final : public Transport {
  public:
   explicit DaemonTransport(const Options& options)
@@ -151,7 +151,7 @@ Result<Counters> DaemonTransport::counters() {
   std::size_t needed = 0;
   auto status = gw_daemon_status(socket_path(), kTimeoutMs, text.data(), text.size(), &needed);
   if (status == GW_RESOURCE_EXHAUSTED) {
-    text.resize(2 * needed);  // it grows while it is asked for
+    text.resize(2 * needed);  // twice as long, because it may have grown by the next call
     status = gw_daemon_status(socket_path(), kTimeoutMs, text.data(), text.size(), &needed);
   }
   if (auto ok = succeed(status, "status"); !ok) return tl::unexpected(ok.error());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Collectives through a daemon and the C interface, as any job would. One thread.
+/// Collectives through a daemon and the C interface, like any job. One thread.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace gradwire::perf {
 
-/// `options` has to outlive it.
+/// `options` must outlive it.
 [[nodiscard]] std::unique_ptr<Transport> make_daemon_transport(const Options& options);
 
 }  // namespace gradwire::perf

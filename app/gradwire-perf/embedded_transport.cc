@@ -21,7 +21,7 @@ namespace {
 
 static_assert(sizeof(ipc::RankInfo) == GW_RANK_INFO_BYTES);
 
-/// What a bench that was killed left on an interface; see port/xdp_steering.h.
+/// Records XDP programs, so that those of a killed bench can be removed; see port/xdp_steering.h.
 constexpr const char* kXdpRecord = "/run/gradwire-perf.xdp";
 
 class EmbeddedTransport final : public Transport {
@@ -87,7 +87,7 @@ Result<void> EmbeddedTransport::start() {
   config.shard.payload_crc = config.datapath.payload_crc = wanted.payload_crc;
   config.shard.exchange_bytes = wanted.exchange_bytes;
   config.shard.sender.rate_bps = static_cast<std::uint64_t>(wanted.rate_gbps * 1e9);
-  // A rank checks its results for seconds without driving its lane: late, not dead.
+  // A rank that checks its results does not drive its lane for seconds: it is late, but not dead.
   config.shard.timeouts.silence_ns = timeout_ns_;
   auto made = embedded::Communicator::create(config);
   if (!made) return tl::unexpected(made.error());

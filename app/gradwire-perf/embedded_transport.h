@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Transport gradwire: lanes in this very process, lane 0 driven by the thread that reduces. No
-/// daemon, no client library. The EAL is started by open(), once per process.
+/// Transport gradwire: lanes in this process, and the calling thread drives lane 0. It needs no
+/// daemon and no client library. open() starts the EAL, once per process.
 #pragma once
 
 #include <memory>

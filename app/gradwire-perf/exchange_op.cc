@@ -10,7 +10,8 @@ namespace gradwire::perf {
 
 ExchangeOp::ExchangeOp(const OpSpec& spec, std::span<std::byte> gathered, Folder& folder) noexcept
     : spec_(spec), bytes_(spec.bytes()), gathered_(gathered), folder_(folder) {
-  // In place, the output would run over this rank's input before others are folded onto it.
+  // If the op is in place, the output would overwrite this rank's input before the others are
+  // folded onto it.
   if (spec.input == spec.output && bytes_ > 0) {
     std::memcpy(gathered_.data() + spec.rank * bytes_, spec.input, bytes_);
   }
@@ -25,7 +26,7 @@ std::span<const std::byte> ExchangeOp::to_send() noexcept {
   if (sent_bytes_ == (spec_.nranks - 1u) * bytes_) return {};
   const std::uint64_t step = sent_bytes_ / bytes_;
   const std::uint64_t done = sent_bytes_ % bytes_;
-  // Of what came, as much as is there.
+  // As much as has been received.
   const std::uint64_t ready =
       step == 0 ? bytes_ : std::min(bytes_, received_bytes_ - (step - 1) * bytes_);
   const auto rank = static_cast<std::uint32_t>((spec_.rank + spec_.nranks - step) % spec_.nranks);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// For little data: every rank's whole input goes round the ring, and each rank folds them all by
-/// itself, each segment in its own order, so that the bits are the ring's. It takes half the ring's
-/// hops, and with two ranks the same bytes: one message each way.
+/// For small ops: every rank's whole input goes round the ring, and each rank folds all of them
+/// itself, each segment in the ring's order, so that the bits are the same. It takes half the
+/// ring's hops, and with two ranks the same bytes: one message each way.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace gradwire::perf {
 
 class ExchangeOp final : public StreamOp {
  public:
-  /// @param gathered  [nranks * spec.bytes()], of this op until it is finished.
+  /// @param gathered [nranks * spec.bytes()], used by this op until it is finished.
   ExchangeOp(const OpSpec& spec, std::span<std::byte> gathered, Folder& folder) noexcept;
 
   [[nodiscard]] std::span<const std::byte> to_send() noexcept override;
@@ -30,7 +30,8 @@ class ExchangeOp final : public StreamOp {
   const std::uint64_t bytes_;  ///< of one input
   const std::span<std::byte> gathered_;
   Folder& folder_;
-  /// Streams of nranks-1 inputs each: this rank's first, then the one that came first, and so on.
+  /// Each stream carries nranks-1 inputs: this rank's own, and then those that it received, in
+  /// order.
   std::uint64_t sent_bytes_ = 0;
   std::uint64_t received_bytes_ = 0;
   bool folded_ = false;

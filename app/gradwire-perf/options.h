@@ -22,16 +22,17 @@ struct SizePlan {
   friend bool operator==(const SizePlan&, const SizePlan&) = default;
 };
 
-/// Of transport tcp. The defaults were the best of what was tried between two cores of a Zen 3:
-/// chunks that half fill the L2 cache, and buffers that hold several of them from the first op on.
+/// Options of transport tcp. The defaults were the best that were tried between two cores of a Zen
+/// 3: chunks that half fill the L2 cache, and buffers that hold several of them from the first op
+/// on.
 struct TcpOptions {
-  std::string address = "127.0.0.1";      ///< of this rank, as others reach it
-  std::uint64_t chunk_bytes = 256 << 10;  ///< a multiple of 64
-  std::uint32_t lag = 1;                  ///< chunks of a hop that are in flight; the same for all
-  std::uint64_t exchange_bytes = 512 << 10;  ///< so much is exchanged whole, between two ranks
+  std::string address = "127.0.0.1";         ///< at which others reach this rank
+  std::uint64_t chunk_bytes = 256 << 10;     ///< a multiple of 64
+  std::uint32_t lag = 1;                     ///< chunks of a hop in flight; the same on all ranks
+  std::uint64_t exchange_bytes = 512 << 10;  ///< up to this size two ranks exchange whole inputs
   std::uint64_t buffer_bytes = 4 << 20;      ///< of a socket; 0: the kernel's own tuning
   bool zerocopy = false;
-  bool busy = true;  ///< spins for ever; else it sleeps after a while
+  bool busy = true;  ///< spins without sleeping
 };
 
 /// One port of transports gradwire and bare.
@@ -43,27 +44,27 @@ struct PortOption {
   friend bool operator==(const PortOption&, const PortOption&) = default;
 };
 
-/// Of transport gradwire; bare takes port, payload, window and descriptors.
+/// Options of transport gradwire; bare uses port, payload, window and descriptors of them.
 struct EmbeddedOptions {
   std::vector<PortOption> ports;
-  std::uint8_t lanes = 1;  ///< lane 0 is this thread's, each other one takes a worker lcore
+  std::uint8_t lanes = 1;  ///< this thread drives lane 0, and each other lane takes a worker lcore
   std::uint16_t base_udp_port = defaults::kBaseUdpPort;
   std::uint32_t payload_bytes = 0;    ///< 0: what the ports carry
   std::uint32_t window_packets = 0;   ///< 0: window_packets_for() the payload
-  std::uint32_t transit_packets = 0;  ///< 0: as the window
+  std::uint32_t transit_packets = 0;  ///< 0: the same as the window
   std::uint32_t eager_packets = defaults::kEagerPackets;
   bool payload_crc = defaults::kIntegrity == "payload";
   std::uint64_t exchange_bytes = defaults::kExchangeKib << 10;  ///< whole KiB
   std::uint16_t descriptors = defaults::kRxDescriptors;
   double rate_gbps = 0;       ///< pacing of each connection; 0: not paced
   double port_rate_gbps = 0;  ///< pacing of each port; 0: not paced
-  std::string tx_trace;       ///< file for when what left each port; empty: none
-  bool busy = false;          ///< never gives its core away
-  FaultSettings faults;       ///< that every port injects, for figures under loss
+  std::string tx_trace;       ///< file for the times at which each port sent bursts; empty: none
+  bool busy = false;          ///< never gives up its core
+  FaultSettings faults;       ///< injected by every port, to measure under loss
 };
 
 struct Options {
-  std::vector<std::string> eal_arguments;  ///< what stands before "--"
+  std::vector<std::string> eal_arguments;  ///< the arguments before "--"
   std::string transport = "daemon";        ///< daemon, tcp, gradwire or bare
   std::string socket;                      ///< empty: the client library's default
   std::uint16_t rank = 0;
@@ -80,11 +81,11 @@ struct Options {
   Collective collective = Collective::kAllReduce;
   std::uint32_t root = 0;  ///< process of a reduce or a broadcast
   DataType datatype = DataType::kFloat32;
-  RedOp redop = RedOp::kSum;    ///< kSum for what reduces nothing
+  RedOp redop = RedOp::kSum;    ///< kSum if the collective reduces nothing
   std::vector<SizePlan> sizes;  ///< empty: from begin to end by the factor
   bool check = true;
   bool in_place = false;
-  double timeout_s = 60.0;  ///< of the formation, and of each op
+  double timeout_s = 60.0;  ///< for the formation, and for each op
   TcpOptions tcp;
   EmbeddedOptions embedded;
   std::string json;  ///< file for the results; "-" is standard output
@@ -92,7 +93,7 @@ struct Options {
 
 struct CommandLine {
   Options options;
-  bool finished = false;  ///< help or version was shown: nothing is to be done
+  bool finished = false;  ///< help or version was shown, so there is nothing to do
 };
 
 /// Options stand after "--" if there is one, and the EAL's arguments before it. Prints help and
@@ -101,8 +102,8 @@ struct CommandLine {
 
 /// This process among those of the group.
 [[nodiscard]] ProcessPlace place_of(const Options& options) noexcept;
-/// What an op of a size is. As in nccl-tests, a size is that of the larger buffer: of an all-gather
-/// and a reduce-scatter what all processes have together.
+/// The op for a size. As in nccl-tests, the size is that of the larger buffer: for an all-gather
+/// and a reduce-scatter that of all processes together.
 [[nodiscard]] CollectiveCall call_of(const Options& options, std::uint64_t bytes) noexcept;
 
 /// The sizes asked for one by one, or those from begin to end, each `factor` times the one before,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The inputs of gradwire-perf: values that any process can make for any other, so that each can
+/// The inputs of gradwire-perf: any process can compute the values of any other, so that each can
 /// check its result alone. Any thread.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace gradwire::perf {
 /// their whole mantissa, so that another order of summation gives other bits; they lie in (-1, 1),
 /// for prod in [0.5, 1.5). Integers use their whole range.
 /// @param contributor  rank * members + member.
-/// @param seed         another one for each op.
+/// @param seed a different one for each op.
 void fill_pattern(DataType type, RedOp redop, std::uint32_t contributor, std::uint64_t seed,
                   std::uint64_t start, std::uint64_t count, std::byte* output);
 

@@ -19,12 +19,12 @@ struct Meeting {
   std::vector<std::byte> rank_infos;  ///< [nranks] x the bytes of one
 };
 
-/// Writes `own_info`, how others reach this rank, and waits for the other ranks', which are of the
-/// same size.
-/// @return kTimedOut naming who did not come.
+/// Publishes `own_info`, by which others reach this rank, and waits for those of the other ranks,
+/// which have the same size.
+/// @return kTimedOut, naming those who did not come.
 [[nodiscard]] Result<Meeting> meet(const Options& options, std::span<const std::byte> own_info);
 
-/// Removes what this process wrote: for when all have met.
+/// Removes what this process wrote; call it when all have met.
 void leave_no_trace(const Options& options) noexcept;
 
 }  // namespace gradwire::perf

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Results of gradwire-perf: what they are, as a table for people and as JSON for programs.
+/// Results of gradwire-perf: as structs, as a table for people and as JSON for programs.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace gradwire::perf {
 
-/// What the timed ops of one size took of this rank, all together.
+/// What all timed ops of one size cost this rank together.
 struct Cost {
   std::uint32_t ops = 0;
   double wall_s = 0;
   double cpu_s = 0;                    ///< of this process
   std::optional<double> other_cpu_s;   ///< of the daemon, if there is one
   std::optional<double> cycles_per_s;  ///< of the time-stamp counter, if it can be read
-  Counters counters;                   ///< what was added to each
+  Counters counters;                   ///< increases
 };
 
 struct SizeResult {
@@ -35,7 +35,7 @@ struct SizeResult {
   Cost cost;
 };
 
-/// What the costs come to. Nothing if it cannot be known.
+/// Costs derived from these sums. Nothing if they are unknown.
 struct Rates {
   /// CPU time of this rank, its daemon's too, in cycles of the time-stamp counter.
   std::optional<double> cycles_per_byte;

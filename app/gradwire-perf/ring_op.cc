@@ -63,7 +63,7 @@ std::size_t RingOp::bytes_of(std::uint64_t chunk) const noexcept {
 std::span<const std::byte> RingOp::to_send() noexcept {
   if (sending_.at_end()) return {};
   const StreamItem& item = sending_.item();
-  // What is sent at hop h came here at hop h-1, `lag` ticks before.
+  // A chunk sent at hop h arrived at hop h-1, `lag` ticks before.
   if (item.hop > 0 && !receiving_.is_past(item.tick - lag_, item.hop - 1)) return {};
   const std::byte* const from = item.hop == 0 ? spec_.input : spec_.output;
   return {from + partition_.byte_offset(item.chunk) + sent_bytes_,
@@ -93,7 +93,7 @@ void RingOp::received(std::size_t bytes) noexcept {
   received_bytes_ = 0;
   if (item.hop < spec_.nranks - 1u) {
     const std::uint64_t offset = partition_.byte_offset(item.chunk);
-    // The place in the output is free: what this rank adds is in the sum.
+    // The place in the output is free, because this rank's input is in the sum already.
     folder_.fold(spec_, staging_.data(), spec_.input + offset, spec_.output + offset,
                  partition_.elements(item.chunk), item.hop == spec_.nranks - 2u);
   }

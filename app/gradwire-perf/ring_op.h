@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The ring, cut through by chunks. Segment s starts with rank s; a chunk that arrives in its
+/// The ring, chunk by chunk, cut through. Segment s starts with rank s; a chunk that arrives in its
 /// reducing hops is folded with this rank's input into the output, and sent on from there while it
 /// is still in the cache; in the gathering hops it is received into the output and sent on.
 ///
-/// Order on a stream: in tick t go, of every hop h, chunk t - h * lag, the highest hop first. So a
-/// chunk is sent on `lag` ticks after it was sent here, and all hops share the stream from the
-/// first to the last chunk: a rank reads and writes what it has just touched, and neither direction
-/// ever waits for a whole segment. After the first ticks, `lag` chunks of each hop are in flight.
+/// Order on a stream: in tick t each hop h sends chunk t - h * lag, the highest hop first. So a
+/// chunk is sent on `lag` ticks after it arrived, and all hops share the stream from the first to
+/// the last chunk. A rank therefore works on memory that it has just used, and neither direction
+/// waits for a whole segment. After the first ticks, `lag` chunks of each hop are in flight.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,8 @@ struct StreamItem {
   friend bool operator==(const StreamItem&, const StreamItem&) = default;
 };
 
-/// Walks the chunks that rank `sender` sends, in order. Both ends of a stream walk the same.
+/// Iterates over the chunks that rank `sender` sends, in order. Both ends of a stream use the same
+/// order.
 class StreamCursor {
  public:
   StreamCursor() = default;
@@ -44,7 +45,7 @@ class StreamCursor {
   [[nodiscard]] bool is_past(std::uint64_t tick, std::uint32_t hop) const noexcept;
 
  private:
-  bool settle() noexcept;  ///< makes item_ of tick and hop, if there is such a chunk
+  bool settle() noexcept;  ///< sets item_ for the tick and hop, if there is such a chunk
   void step() noexcept;
 
   const collective::Partition* partition_ = nullptr;

@@ -19,7 +19,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// What had been used at a moment.
+/// CPU time and counters at a moment.
 struct Usage {
   Clock::time_point wall;
   std::uint64_t cpu_ns = 0;
@@ -27,7 +27,7 @@ struct Usage {
   Counters counters;
 };
 
-/// Collective. Others may take longer to get here: waiting for them is not counted.
+/// Collective: waits for the others first, so that waiting for them is not counted.
 Result<Usage> usage_at_start(Transport& transport) {
   Usage usage;
   auto counters = transport.counters();
@@ -49,11 +49,11 @@ std::uint64_t value_of(const Counters& counters, const std::string& name) {
   return 0;
 }
 
-/// What was used since `before`; its counters are differences.
+/// The use since `before`; counters are differences.
 Result<Cost> cost_since(const Usage& before, Transport& transport, std::uint32_t ops) {
   Cost cost;
   cost.ops = ops;
-  // Read before the transport is asked: answering is not part of an op.
+  // Read before the transport is asked, because its answer is not part of an op.
   cost.wall_s = seconds_since(before.wall);
   cost.cpu_s = static_cast<double>(process_cpu_ns(0).value_or(0) - before.cpu_ns) / 1e9;
   if (const auto cycles = time_stamp()) {
@@ -110,7 +110,7 @@ Result<SizeResult> Measurement::measure(const SizePlan& plan, std::uint64_t seed
   for (std::uint32_t i = 0; i < options_.warmup; ++i) {
     if (auto done = run_op(); !done) return tl::unexpected(done.error());
   }
-  // What is checked has to come from a timed op.
+  // The checked result must come from a timed op.
   if (!options_.in_place) std::memset(output_, 0xa5, extent_.output);
   std::vector<double> times_s;
   times_s.reserve(plan.iterations);

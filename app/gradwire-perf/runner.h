@@ -14,7 +14,7 @@
 
 namespace gradwire::perf {
 
-/// Collective: every process runs it with the same options but rank, member and addresses.
+/// Collective: every process calls it with the same options except rank, member and addresses.
 /// @param on_result  called after each size.
 [[nodiscard]] Result<std::vector<SizeResult>> run(
     const Options& options, Transport& transport,

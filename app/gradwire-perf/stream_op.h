@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// An all-reduce over two byte streams: one to the next rank of the ring, one from the rank before.
-/// What crosses a stream has no headers: both ends know the order. Nothing here touches a socket,
-/// so that tests can carry the bytes by hand. One thread; an op allocates nothing once it is made.
+/// The streams have no headers, because both ends know the order. Nothing here uses a socket, so
+/// that tests can move the bytes by themselves. One thread; an op allocates nothing once it is
+/// made.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@
 
 namespace gradwire::perf {
 
-/// The same on every rank, but rank and memory.
+/// The same on every rank, except rank and memory.
 struct OpSpec {
   std::uint16_t rank = 0;
   std::uint16_t nranks = 2;  ///< from 2
@@ -31,11 +32,11 @@ struct OpSpec {
 class StreamOp {
  public:
   virtual ~StreamOp() = default;
-  /// What can be sent now; empty if something has to be received first, or all was sent. The
-  /// bytes stay as they are until every rank has them.
+  /// The bytes that can be sent now; empty if something must be received first, or if all was sent.
+  /// They do not change until every rank has them.
   [[nodiscard]] virtual std::span<const std::byte> to_send() noexcept = 0;
   virtual void sent(std::size_t bytes) noexcept = 0;
-  /// Where what comes next belongs; empty if all has come.
+  /// Where to receive the next bytes; empty if all have come.
   [[nodiscard]] virtual std::span<std::byte> to_receive() noexcept = 0;
   virtual void received(std::size_t bytes) noexcept = 0;
   /// All was sent and received, and the output is there.

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kPrefix = "tcp://";
 constexpr std::uint64_t kMagic = 0x67772d6d65657431;  // "gw-meet1"
 
-/// What a process says first; its info follows.
+/// What a process sends first; its info follows.
 struct Greeting {
   std::uint64_t magic = kMagic;
   std::uint32_t epoch = 0;
@@ -39,7 +39,7 @@ Greeting greeting_of(const Options& options, std::size_t info_bytes) {
   return greeting;
 }
 
-/// Rank 0's first member: hears them all, then tells them all.
+/// Rank 0's first member: collects all infos, then sends the table to all.
 class Host {
  public:
   Host(const Options& options, std::span<const std::byte> own_info)
@@ -56,7 +56,7 @@ class Host {
     for (std::size_t missing = guests_.size() - 1; missing > 0;) {
       auto socket = tcp_accept(listener, {}, deadline);
       if (!socket) return fail(socket.error().code, missing_text());
-      // A stranger that says nothing must not use up everyone's time.
+      // A foreign connection that sends nothing must not use up everyone's time.
       const auto patience = std::min(deadline, Clock::now() + std::chrono::seconds(2));
       const auto joined = welcome(*socket, patience);
       if (!joined) return tl::unexpected(joined.error());
@@ -72,7 +72,7 @@ class Host {
   }
 
  private:
-  /// @return whether one more is there; an error where it was started with other options.
+  /// @return whether one more process has come; an error if it was started with other options.
   Result<bool> welcome(TcpSocket& socket, Clock::time_point deadline) {
     Greeting said;
     if (!tcp_receive_all(socket, std::as_writable_bytes(std::span(&said, 1)), deadline) ||

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// Finding the other ranks if they share no directory: every process connects to rank 0's first
-/// member at tcp://HOST:PORT, tells who it is, and gets the whole table. One thread.
+/// member at tcp://HOST:PORT, says who it is, and gets the whole table. One thread.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace gradwire::perf {
 
-/// Whether it starts as a rendezvous by TCP does.
+/// Whether the text begins like a rendezvous by TCP.
 [[nodiscard]] bool is_tcp_rendezvous(const std::string& rendezvous);
 /// Host and port of tcp://HOST:PORT; an IPv6 address stands in brackets.
 [[nodiscard]] Result<std::pair<std::string, std::uint16_t>> parse_tcp_rendezvous(

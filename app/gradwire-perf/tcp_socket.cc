@@ -108,7 +108,7 @@ std::optional<std::size_t> TcpSocket::send(std::span<const std::byte> bytes) noe
     zerocopy_sends_ += zerocopy && taken > 0;
     return static_cast<std::size_t>(taken);
   }
-  // Too many notices that nobody has read: they go first.
+  // Too many unread notices: read them first.
   if (zerocopy && errno == ENOBUFS) {
     reap();
     return 0;
@@ -161,7 +161,7 @@ Result<TcpSocket> tcp_listen(const std::string& address, std::uint16_t port,
   TcpSocket socket(::socket(first.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (socket.fd() < 0) return fail_system("socket");
   if (auto tuned = socket.tune(tuning); !tuned) return tl::unexpected(tuned.error());
-  // An earlier run's connections may still be winding up on the port.
+  // Connections of an earlier run may still be closing on this port.
   const int on = 1;
   ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (::bind(socket.fd(), first.ai_addr, first.ai_addrlen) != 0 ||

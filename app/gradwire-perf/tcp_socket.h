@@ -53,7 +53,7 @@ class TcpSocket {
   [[nodiscard]] TcpCounts counts() const noexcept;
 
  private:
-  void reap() noexcept;  ///< takes in what the kernel says of MSG_ZEROCOPY sends
+  void reap() noexcept;  ///< reads the kernel's notices about MSG_ZEROCOPY sends
 
   int fd_ = -1;
   bool zerocopy_ = false;
@@ -68,7 +68,7 @@ class TcpSocket {
 [[nodiscard]] Result<std::uint16_t> tcp_port(const TcpSocket& listener);
 [[nodiscard]] Result<TcpSocket> tcp_accept(const TcpSocket& listener, const TcpTuning& tuning,
                                            Clock::time_point deadline);
-/// Tries again while it is refused.
+/// Retries while the connection is refused.
 [[nodiscard]] Result<TcpSocket> tcp_connect(const std::string& address, std::uint16_t port,
                                             const TcpTuning& tuning, Clock::time_point deadline);
 /// For setting up: all of the bytes, or kTimedOut.

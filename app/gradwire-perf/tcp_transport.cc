@@ -25,13 +25,13 @@ struct TcpInfo {
 };
 static_assert(sizeof(TcpInfo) == 64);
 
-/// The first bytes of a connection, so that no other run's and no stranger's is taken for it.
+/// The first bytes of a connection, which tell it from those of other runs and programs.
 struct TcpHello {
   std::uint64_t group_id = 0;
   std::uint64_t rank = 0;
 };
 
-/// Pages of the process's own, in huge ones where the kernel has them, all touched.
+/// Private pages, huge ones if the kernel has them, all faulted in.
 class Pages {
  public:
   Pages() = default;
@@ -59,7 +59,7 @@ class Pages {
   std::size_t bytes_ = 0;
 };
 
-/// Of two ranks, both directions are one connection: acknowledgements ride on data then.
+/// Two ranks use one connection for both directions, so that acknowledgements ride on data.
 class TcpTransport final : public Transport {
  public:
   explicit TcpTransport(const Options& options)
@@ -77,7 +77,8 @@ class TcpTransport final : public Transport {
   Result<void> connect(Clock::time_point deadline);
   Result<Buffers> allocate();
   Result<void> drive(StreamOp& op);
-  /// Waits for a socket that the op waits for, or only makes sure that the op is not late.
+  /// Waits until a socket is ready that the op needs; if it needs none, only checks the op's
+  /// deadline.
   Result<void> wait(StreamOp& op, std::uint64_t idle_rounds, Clock::time_point& deadline);
   Result<void> fail_moving(const char* verb, std::uint32_t rank) const;
 
@@ -125,7 +126,7 @@ Result<Buffers> TcpTransport::allocate() {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   };
   const std::size_t room = std::max(round_up(largest_bytes(options_)), kAlignment);
-  // A sum over all is exchanged too, however little that is.
+  // sum_over_all() is exchanged too, however small it is.
   const std::size_t gathered_bytes =
       2 * options_.tcp.exchange_bytes + std::size_t{options_.nranks} * sizeof(std::uint64_t);
   const std::size_t staged_bytes = round_up(shape_.chunk_bytes + gathered_bytes);
@@ -173,12 +174,12 @@ Result<void> TcpTransport::connect(Clock::time_point deadline) {
     TcpHello hello;
     const auto said =
         tcp_receive_all(*socket, std::as_writable_bytes(std::span(&hello, 1)), deadline);
-    // A stranger's connection: the next may be the right one.
+    // A foreign connection: the next may be the right one.
     if (!said || hello.group_id != meeting->group_id || hello.rank != previous()) continue;
     (connects ? upstream_ : downstream_) = std::move(*socket);
     break;
   }
-  // Everyone has read everyone's file once a sum over all has come.
+  // Once a sum over all is done, everyone has read everyone's file.
   auto all_here = sum_over_all(0);
   leave_no_trace(options_);
   if (!all_here) return tl::unexpected(all_here.error());
@@ -223,7 +224,7 @@ Result<void> TcpTransport::drive(StreamOp& op) {
     }
     if (auto waited = wait(op, ++idle_rounds, deadline); !waited) return waited;
   }
-  // The caller may write its input again: the kernel has to have let go of it.
+  // The caller may overwrite its input now, so the kernel must not refer to it any more.
   deadline = Clock::now() + timeout();
   while (!downstream().released()) {
     if (Clock::now() >= deadline) {
@@ -237,7 +238,7 @@ Result<void> TcpTransport::drive(StreamOp& op) {
 Result<void> TcpTransport::wait(StreamOp& op, std::uint64_t idle_rounds,
                                 Clock::time_point& deadline) {
   constexpr std::uint64_t kRoundsPerLook = 64;
-  // A core of one's own is spun on; where it is shared, others get it after some microseconds.
+  // Spins on a core of its own. On a shared core it gives others the core after some microseconds.
   const bool sleeps = !options_.tcp.busy && idle_rounds >= kRoundsPerLook;
   if (!sleeps && idle_rounds % kRoundsPerLook != 0) return {};
   const auto now = Clock::now();

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// All-reduce over the kernel's TCP: what gradwire is compared with, so written to be as fast as it
-/// can be. One thread drives both directions: it sends what can go and receives what is there,
-/// never blocking in either, so several chunks are always in flight. Little data is exchanged whole
-/// (exchange_op.h), more goes round the ring by chunks (ring_op.h), each folded by lib/reduce while
-/// it is in the cache.
+/// All-reduce over the kernel's TCP: gradwire is compared with it, so it is written to be as fast
+/// as possible. One thread drives both directions without blocking in either, so several chunks are
+/// always in flight. Small inputs are exchanged whole (exchange_op.h), larger ones go round the
+/// ring in chunks (ring_op.h); lib/reduce folds each while it is in the cache.
 #pragma once
 
 #include <memory>
@@ -13,7 +12,7 @@
 
 namespace gradwire::perf {
 
-/// `options` has to outlive it.
+/// `options` must outlive it.
 [[nodiscard]] std::unique_ptr<Transport> make_tcp_transport(const Options& options);
 
 }  // namespace gradwire::perf

@@ -18,8 +18,7 @@
 
 namespace gradwire::perf {
 
-/// Counts up from open() on. What the report knows by name stands below; others go into the JSON
-/// as they are.
+/// Counters since open(). The report uses those named below; others go into the JSON unchanged.
 struct Counter {
   std::string name;
   std::uint64_t value = 0;
@@ -29,7 +28,7 @@ using Counters = std::vector<Counter>;
 inline constexpr const char* kTxPackets = "tx_packets";  ///< acknowledgements too
 inline constexpr const char* kRxPackets = "rx_packets";
 inline constexpr const char* kRetransmissions = "retransmissions";
-/// CPU time of another process that works for this one, in nanoseconds.
+/// CPU time of a process that works for this one, such as the daemon, in nanoseconds.
 inline constexpr const char* kOtherCpuNs = "other_cpu_ns";
 
 /// Where inputs and outputs lie; valid until close().
@@ -59,14 +58,14 @@ class Transport {
   /// Collective: the sum of every process's `value`; so it is a barrier too.
   [[nodiscard]] virtual Result<std::uint64_t> sum_over_all(std::uint64_t value) = 0;
 
-  /// Not timed; may ask another process.
+  /// Not timed, so it may ask another process.
   [[nodiscard]] virtual Result<Counters> counters() = 0;
 
-  /// Collective: leaves the others in peace.
+  /// Collective: leaves the group without disturbing the others.
   [[nodiscard]] virtual Result<void> close() = 0;
 };
 
-/// Where hugepage memory holds a page of scratch, the input and the output, one after the other.
+/// Divides hugepage memory into a page of scratch, the input and the output.
 [[nodiscard]] std::uint64_t bytes_with_scratch(const Options& options);
 [[nodiscard]] Buffers behind_scratch(std::byte* scratch, const Options& options);
 /// Transport::sum_over_all() by an all-reduce of one element in `scratch`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Seeds one after the other, and what they came to. One thread; prints to standard output.
+/// Runs seeds one after the other and sums up their results. One thread; prints to standard output.
 #pragma once
 
 #include "options.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// `gradwire-sim --measure WHAT`: how fast rings are, as tables in Markdown on standard output. One
+/// `gradwire-sim --measure WHAT`: measures rings and prints Markdown tables to standard output. One
 /// thread.
 #pragma once
 

@@ -16,12 +16,12 @@ struct Options {
   std::uint64_t last_seed = 100;
   std::string profile = "mixed";
   std::string measure;                 ///< empty: seeds are run
-  std::uint64_t bytes = 0;             ///< of a measured op; 0: as the measurement has it
+  std::uint64_t bytes = 0;             ///< size of a measured op; 0: the measurement's default
   std::string controller;              ///< of --measure scale; empty: each in turn
   std::uint64_t swift_target_us = 30;  ///< of --measure scale
   bool trace = false;
   bool keep_going = false;
-  double progress_s = 0;  ///< a line so often; 0: none
+  double progress_s = 0;  ///< prints a line every so many seconds; 0: none
   bool finished = false;  ///< help or version was shown
 };
 
