@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Times all-reduce with gradwire and with what one would otherwise take, in turns, on equal cores.
+# Times all-reduce with gradwire and with the alternatives, in turns, on the same number of cores.
 . "$(dirname "$0")/lib/setup.sh"
 
 usage() {

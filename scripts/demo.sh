@@ -68,8 +68,8 @@ number --steps "$steps" 5 10000
 plot=${plot:-$build/demo.png}
 world=$((ranks * members))
 
-# How far a weight may be from Gloo's. Both sum in fp32, in another order: the last bit of a sum
-# differs, and Adam, which divides by the gradient's size, passes such a difference on enlarged.
+# How far a weight may be from Gloo's. Both sum in fp32, but in another order, so the last bit of a
+# sum may differ, and Adam, which divides by the gradient's size, enlarges the difference.
 tolerance=1e-4
 
 need_root
@@ -89,7 +89,7 @@ export PYTHONPATH=$repo_root/python PYTHONDONTWRITEBYTECODE=1
 . "$repo_root/scripts/lib/daemons.sh"
 run_dir_make
 
-# free_tcp_port: one that nobody listens on, for the job's rendezvous.
+# free_tcp_port: prints a port that nobody listens on, for the job's rendezvous.
 free_tcp_port() {
   "$python" -c '
 import socket
@@ -113,7 +113,7 @@ train() {
     pids[$!]=$rank
     on_exit end_process $!
   done
-  # The first that fails ends the job: the others would wait for it.
+  # The first process that fails ends the job, because the others would wait for it.
   while ((${#pids[@]} > 0)); do
     wait -n -p ended "${!pids[@]}" || status=$?
     rank=${pids[$ended]}

@@ -1,7 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Builds the libFuzzer targets of test/fuzz with clang and sanitizers, and lets each look for a
-# while.
+# Builds the libFuzzer targets of test/fuzz with clang and sanitizers, and runs each for a while.
 . "$(dirname "$0")/lib/setup.sh"
 
 usage() {
@@ -67,7 +66,7 @@ build_tree "$folder" clang-14 --buildtype debugoptimized -Db_sanitize=address,un
   -Db_lundef=false -Dtests=true -Dfuzzing=true -Dcuda=disabled
 GRADWIRE_SANITIZE=address,undefined
 . "$repo_root/scripts/lib/sanitizers.sh"
-# What DPDK keeps for as long as a process lives is no finding.
+# Memory that DPDK keeps until the process ends is no leak.
 export ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0:allocator_may_return_null=1
 
 findings=$folder/findings
@@ -75,7 +74,7 @@ grown_inputs=$folder/corpus
 same_addresses=()
 if ((seed != 0)); then
   grown_inputs=$folder/seeded
-  # libFuzzer learns from operands of comparisons, addresses among them.
+  # libFuzzer learns from operands of comparisons, which may be addresses.
   if setarch -R true 2>/dev/null; then
     same_addresses=(setarch -R)
   else
@@ -87,7 +86,7 @@ mkdir -p "$findings"
 # fuzz TARGET: its inputs grow in a folder of their own, and without --seed stay for the next time.
 fuzz() {
   local target=$1 grown=$grown_inputs/$1
-  # What an earlier run grew would make the next one with the same seed another.
+  # Inputs of an earlier run would change a run with the same seed.
   ((seed == 0)) || rm -rf "$grown"
   mkdir -p "$grown"
   "${same_addresses[@]}" "$folder/test/fuzz/fuzz_$target" -seed="$seed" -reload=0 \
@@ -105,7 +104,7 @@ keep_inputs() {
     "$grown_inputs/$target" >"$findings/$target.merge.log" 2>&1 </dev/null ||
     die "merging the inputs of $target failed; see $findings/$target.merge.log"
   rm -f "$corpus"/*
-  # The longest reach most, and some dozens are enough to begin with.
+  # The longest inputs reach the most code, and a few dozen are enough to begin with.
   find "$least" -type f -printf '%s %p\n' | sort -rn | head -n 64 | while read -r _ file; do
     cp "$file" "$corpus/$(basename "$file" | cut -c1-12).bin"
   done

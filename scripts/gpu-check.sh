@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Everything that needs a GPU, in one command: builds, runs the tests of the suite `gpu`, sums
-# between two daemons that reduce on the GPU, and the benches. One table, and JSON.
+# Checks everything that needs a GPU, in one command: builds, runs the tests of the suite `gpu`,
+# sums between two daemons that reduce on the GPU, and runs the benches. Prints one table, and JSON.
 . "$(dirname "$0")/lib/setup.sh"
 
 usage() {
@@ -117,7 +117,8 @@ check "two daemons over memif, sums on the GPU" "$repo_root/test/system/gpu_cuda
 check "gradients in GPU memory, beside Gloo" "$repo_root/test/system/gpu_cuda_gradients.sh" \
   "$folder/gpu-gradients.json"
 [[ ${verdicts[-1]} != passed ]] || grep -E 'MiB:|^DDP' "$folder/gpu-check.log" | sed 's/^/       /'
-# By name alone: the EAL refuses a path that everybody may write to part of, as a clone's in /tmp.
+# By name only, because the EAL refuses a path with a folder that everybody may write to, such as
+# that of a clone in /tmp.
 check "benches" env LD_LIBRARY_PATH="${gpu_cuda%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
   "$folder/test/gpu/gpu_bench" "${gpu_cuda##*/}" "$folder/gpu-bench.json"
 [[ ${verdicts[-1]} != passed ]] || sed 's/^/       /' "$folder/gpu-check.log"

@@ -49,7 +49,7 @@ root=$vm_folder/root
 rm -rf --one-file-system "$root"
 vm_base_root "$root"
 ((keep)) || on_exit rm -rf --one-file-system "$root"
-# What an installed system has and debootstrap leaves to the installer.
+# Files that an installed system has, but that debootstrap leaves to the installer.
 cp -L /etc/hosts /etc/hostname "$root/etc/"
 chmod 1777 "$root/tmp"
 
@@ -114,7 +114,7 @@ for name in ${commands//,/ }; do
       ;;
     test)
       as_newcomer test scripts/test.sh
-      # A kernel or a CPU is hardware enough; a package is not.
+      # A test may be skipped for want of a kernel's or a CPU's feature, but not of a package.
       if grep '^skipped: ' "$vm_folder/test.log" | grep -vE 'GPU|this (kernel|CPU)'; then
         die "tests were skipped that need no hardware."
       fi

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Makes a host fit for gradwired: hugepages, vfio, NICs, virtual functions, boot arguments. Records
-# what was so before each change, and --undo puts it back. doc/operations.md tells when to use what.
+# the state before each change, and --undo restores it. doc/operations.md says when to use what.
 set -euo pipefail
 host_folder=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-# Found last: who calls without a login shell often has no sbin in PATH.
+# At the end of PATH, which often lacks sbin without a login shell.
 export PATH=$PATH:/usr/sbin:/sbin LC_ALL=C
 . "$host_folder/lib/log.sh"
 for host_part in actions record pci routes hugepages memlock bind sriov boot nic; do

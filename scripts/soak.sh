@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Two daemons over memif that lose 0.1 % of all packets, and jobs on them without end, whose clients
-# are killed at random: every result has the reference's bits, memory stays flat, and in the end all
-# mbufs are home.
+# Runs jobs without end on two daemons over a memif link that loses 0.1 % of all packets, and kills
+# clients at random. Every result must have the reference's bits, memory must not grow, and in the
+# end all mbufs must be free.
 . "$(dirname "$0")/../test/system/_init.sh"
 
 minutes=30

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Sets a Debian 12 up, builds gradwire and runs its tests. The last line is the plain sum.
+# Sets a Debian 12 up, builds gradwire and runs its tests. The last line sums up the results.
 . "$(dirname "$0")/lib/setup.sh"
 
 usage() {
@@ -45,7 +45,7 @@ while (($# > 0)); do
   shift
 done
 
-# Of the tests, all; with ThreadSanitizer those that have nothing of DPDK in them.
+# All tests; with ThreadSanitizer only those that do not use DPDK.
 only=()
 if [[ $sanitize == *thread* ]]; then
   suites=fast
@@ -62,7 +62,7 @@ need_root
 if ((setup)); then
   need_debian_12
   sets=(build run train check)
-  # Stories that measure beside others, and look at daemons from outside.
+  # Stories that compare with other programs, and that watch daemons from outside.
   [[ ,$suites, != *,system,* ]] || sets+=(plot compare observe)
   [[ $compiler == gcc ]] || sets+=(ci)
   install_packages "${sets[@]}"
@@ -71,14 +71,14 @@ if ((setup)); then
   mount_hugetlbfs
 fi
 
-# Only the default build is optimized: another compiler's warnings and a sanitizer's findings are
-# the same without, and optimizing what is instrumented takes minutes a file.
+# Only the default build is optimized. Another compiler's warnings and a sanitizer's findings do not
+# depend on it, and optimizing instrumented code takes minutes for each file.
 buildtype=debug
 [[ $compiler != gcc || $sanitize != none ]] || buildtype=debugoptimized
 options=(--buildtype "$buildtype" -Db_sanitize="$sanitize" -Dtests=true)
-# Sanitizers' symbols come from the program that loads a library, never from the library.
+# A library gets the sanitizers' symbols from the program that loads it.
 [[ $sanitize == none ]] || options+=(-Db_lundef=false)
-# CUDA's compiler goes with gcc, and its minutes buy nothing where the kernels do not run.
+# CUDA's compiler works with gcc, and takes minutes, which are wasted if the kernels do not run.
 [[ $compiler == gcc && $sanitize == none ]] || options+=(-Dcuda=disabled)
 build_tree "$folder" "$compiler" "${options[@]}"
 
@@ -105,7 +105,7 @@ for suite in ${suites//,/ }; do
     --timeout-multiplier "$timeout_multiplier" --logbase "suite-$suite"; then
     grep -aE '^ *[0-9]+/[0-9]+ ' "$output" | sed 's/^/       /' || true
   else
-    # What failed is shown whole here, and counted below from the logs.
+    # Failures are shown in full here, and counted below from the logs.
     sed 's/^/       /' "$output"
   fi
   [[ -s $folder/meson-logs/suite-$suite.json ]] ||

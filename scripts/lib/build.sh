@@ -17,10 +17,11 @@ build_tree() {
   command -v ccache >/dev/null && launcher='ccache '
   local log=$folder/scripts-build.log
   mkdir -p "$folder"
-  # Lines in a back trace, and no variables: full debug information takes a quarter of the time.
+  # Enough debug information for lines in a back trace. Full debug information would take a quarter
+  # of the build's time.
   set -- "$@" -Dcpp_args=-g1
-  # Six sources a compilation, which reads the headers once: half the time. clang's builds compile
-  # each alone, and so show that each includes what it uses.
+  # Compiles six sources at once, so that headers are read once, which halves the time. clang's
+  # builds compile each source alone, which shows that each includes what it uses.
   [[ $compiler != gcc ]] || set -- "$@" -Dunity=on -Dunity_size=6
   if [[ -f $folder/build.ninja ]]; then
     step "build: $folder is set up ($compiler $*)"
@@ -37,7 +38,7 @@ build_tree() {
   note "$(tail -n 1 "$log" | cut -c1-90)"
 }
 
-# kernel_resources LOG: what ptxas said of each CUDA kernel that was compiled, a line a kernel.
+# kernel_resources LOG: one line with ptxas' figures for each CUDA kernel that was compiled.
 kernel_resources() {
   c++filt <"$1" | awk '
     /Compiling entry function/ {

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# shellcheck shell=bash
-# What a script started or changed, it ends or puts back, however it leaves: at the end, on an
-# error, on SIGINT and on SIGTERM. Steps are undone in reverse order. Processes are ended by the
-# process id that this script got when it started them, never by name.
+# shellcheck shell=bash Ends what a script started and restores what it changed, however it exits:
+# at the end, on an error, on SIGINT and on SIGTERM. Steps are undone in reverse order. Processes
+# are ended by the process id that this script got when it started them, never by name.
 
 cleanup_steps=()
 cleanup_done=0
@@ -15,7 +14,7 @@ cleanup_run() {
   ((cleanup_done)) && return
   cleanup_done=1
   trap '' INT TERM
-  # A minute: apt-get that is cut short leaves work for its next call.
+  # A minute, because an apt-get that is killed leaves work for its next call.
   [[ -z ${progress_pid:-} ]] || end_process "$progress_pid" 60
   local i
   for ((i = ${#cleanup_steps[@]} - 1; i >= 0; i--)); do

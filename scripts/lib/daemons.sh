@@ -40,7 +40,7 @@ daemon_write_config() {
 }
 
 # daemon_start INDEX EAL_ARGUMENT... [-- FLAG...]: starts it with the configuration that was written
-# for it; its lcores float over all CPUs, since here there are fewer of them than threads.
+# for it; its lcores are not pinned, since there are fewer CPUs here than threads.
 daemon_start() {
   local index=$1 cpus lcores lane prefix=()
   shift
@@ -54,7 +54,7 @@ daemon_start() {
   lcores="0@($cpus)"
   for ((lane = 1; lane <= daemon_lanes; lane++)); do lcores+=",$lane@($cpus)"; done
   [[ -z ${daemon_netns[index]:-} ]] || prefix=(ip netns exec "${daemon_netns[index]}")
-  # An earlier daemon's log would say that this one is ready.
+  # Removes an earlier daemon's log, which would say that this one is ready.
   : >"$(daemon_log "$index")"
   # A session of its own: the terminal's Ctrl-C is for this script, which then ends the daemon.
   setsid "${prefix[@]}" "$gradwired" --lcores "${daemon_lcores[index]:-$lcores}" \

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# shellcheck shell=bash
-# The headers that DPDK's drivers are written against. The distribution installs none of them: they
-# come from its source package of the very version that is installed, checked by apt against the
+# shellcheck shell=bash The headers that DPDK's drivers need. No package of the distribution has
+# them, so they come from the source package of the installed version, checked by apt against the
 # signed lists, and are kept outside the tree. drivers/meson.build looks for them there.
 
 dpdk_headers_root=/var/cache/gradwire
 
-# Where each lies in the source package, below its top folder.
+# The path of each in the source package, below its top folder.
 dpdk_driver_headers=(
   lib/gpudev/gpudev_driver.h
   lib/eal/include/dev_driver.h
@@ -71,7 +70,7 @@ Dir::Cache "$temporary/cache";
 APT::Sandbox::User "root";
 Acquire::Retries "3";
 CONF
-  # A network that swallows packets must not hold the set-up for long.
+  # A network that drops packets must not delay the set-up for long.
   local apt=(timeout 180 env LC_ALL=C apt-get -q -c "$temporary/apt.conf")
   # A source that is down does not matter while another has the package.
   "${apt[@]}" update || true

@@ -26,7 +26,7 @@ reserve_hugepages() {
   on_exit hugepages_restore "$total"
   hugepages_restore $((total + want - free))
   if (($(hugepages_read free_hugepages) < want)); then
-    # Memory is there but in pieces: give the page cache back, join what is free, and ask again.
+    # Memory is free but fragmented: drop the page cache, compact memory, and try again.
     sync
     echo 3 2>/dev/null >/proc/sys/vm/drop_caches || true
     echo 1 2>/dev/null >/proc/sys/vm/compact_memory || true
@@ -58,6 +58,6 @@ mount_hugetlbfs() {
   on_exit umount /dev/hugepages
 }
 
-# What the tests and the demo use at most, four daemons at once: 2 GiB.
-# shellcheck disable=SC2034
+# The most that the tests and the demo use, with four daemons at once: 2 GiB. shellcheck
+# disable=SC2034
 test_hugepages=1024

@@ -58,7 +58,7 @@ apt_run() {
     -o Dpkg::Options::=--force-confold "$@"
 }
 
-# Packages that bring a service of their own, where gradwire wants the program alone.
+# Packages that come with a service, although gradwire needs only the program.
 packages_with_service=(prometheus)
 
 # services_hold: no package that is installed starts a service, until services_release. A policy

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 # How programs built with sanitizers run.
 
-# What is slower under a sanitizer has longer to finish.
+# Programs are slower under a sanitizer, so they get more time.
 timeout_multiplier=1
 if [[ ${GRADWIRE_SANITIZE:-none} != none ]]; then
   timeout_multiplier=4
