@@ -25,7 +25,7 @@ std::uint32_t host_mask(std::uint64_t prefix_bits) {
   return prefix_bits >= 32 ? 0 : ~std::uint32_t{0} >> prefix_bits;
 }
 
-/// @return why no host of the port's network can have `ip`; nothing where one can.
+/// @return why no host of the port's network can have `ip`; nothing if one can.
 std::optional<std::string> why_no_host(const std::string& ip, const PortSection& port) {
   constexpr std::uint32_t kLoopback = 127;
   const std::uint32_t number = number_of(ip);
@@ -135,7 +135,7 @@ void check_routes(const DaemonConfig& config, std::vector<Conflict>& found) {
   }
 }
 
-/// As metrics::MetricsServer takes it.
+/// In the form that metrics::MetricsServer expects.
 void check_metrics(const DaemonConfig& config, std::vector<Conflict>& found) {
   const std::string& metrics = config.daemon.metrics;
   if (metrics.empty()) return;
@@ -156,7 +156,7 @@ void check_metrics(const DaemonConfig& config, std::vector<Conflict>& found) {
   }
 }
 
-/// The EAL makes a folder of this name.
+/// The EAL creates a folder with this name.
 void check_name(const DaemonConfig& config, std::vector<Conflict>& found) {
   const std::string& name = config.daemon.name;
   const bool control = std::any_of(name.begin(), name.end(), [](char c) {
@@ -203,7 +203,7 @@ void check_addresses(const DaemonConfig& config, std::vector<Conflict>& found) {
   }
 }
 
-/// reduce::kQueueSlots, which each group has one of at least.
+/// reduce::kQueueSlots; each group needs at least one.
 constexpr std::uint64_t kGpuGroups = 16;
 
 void check_payload(const DaemonConfig& config, std::vector<Conflict>& found) {
@@ -238,8 +238,8 @@ void check_fault_port(const DaemonConfig& config, std::vector<Conflict>& found) 
       {"faults.port", fmt::format("no [[port]] has this device: name one of {}", devices)});
 }
 
-/// What would have the CPU touch payloads that lie in GPU memory. Whether the ports can is seen
-/// when they are there.
+/// Settings for which the CPU would have to access payloads in GPU memory. Whether the ports can
+/// receive them there is checked once the ports exist.
 void check_gpudirect(const DaemonConfig& config, std::vector<Conflict>& found) {
   if (config.gpu.staging != "gpudirect") return;
   if (config.gpu.device.empty()) {
@@ -304,7 +304,7 @@ std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
     found.push_back(
         {"transport.congestion", "dctcp needs transport.ecn = true: it follows ECN marks"});
   }
-  // Two pings have to be lost before a living neighbour can look dead.
+  // At least two pings must be lost before a living neighbour looks dead.
   if (config.timeouts.ping_ms * 3 > config.timeouts.silence_ms) {
     found.push_back({"timeouts.ping_ms",
                      fmt::format("must be at most a third of timeouts.silence_ms = {}, so that two "

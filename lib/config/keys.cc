@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kNoBound = 0;
 
-// A key without parameters that do not concern it would hide which do, hence small makers.
+// Small functions, so that each row has only the parameters that concern its key.
 constexpr Key text(const char* section, const char* name, double min, double max, const char* help,
                    Field (*field)(DaemonConfig&, std::size_t), bool required = false) {
   return {section, name, Kind::kText, "", min, max, false, required, "", help, field};

@@ -55,8 +55,8 @@ std::string path_of(std::string_view section, std::size_t index, std::string_vie
                                    : fmt::format("{}.{}", section, name);
 }
 
-/// Whether a file with this value can be read. The bytes of a flag need not be UTF-8, and a
-/// configuration that is shown must be one that can be used.
+/// Whether a file with this value can be read. A flag need not be UTF-8, but a printed
+/// configuration must be readable again.
 bool can_be_written(const std::string& toml_value) {
   try {
     return !toml::parse("value = " + toml_value).empty();
@@ -205,7 +205,7 @@ void Loader::take_flag(const Override& flag) {
     const std::string digits = flag.name.substr(first + 1, last - first - 1);
     const char* const end = digits.data() + digits.size();
     const auto [parsed, error] = std::from_chars(digits.data(), end, index);
-    // One element past the last may be added, so that no element is made of nothing.
+    // Only the element after the last one may be added, so that there are no gaps.
     if (!is_array_section(section) || error != std::errc{} || parsed != end ||
         index > elements(section) || index >= max_elements(section)) {
       mistake(
@@ -253,7 +253,7 @@ void Loader::check_required() {
 }
 
 Result<DaemonConfig> Loader::finish() {
-  // What could not be read would look missing.
+  // Otherwise a value that could not be read would be reported as missing.
   if (mistakes_.empty()) check_required();
   if (config_.timeouts.silence_ms == kAuto) {
     const bool own_cores = config_.lanes.polling == "busy" && config_.daemon.require_isolated;

@@ -25,7 +25,7 @@ std::optional<T> number(std::string_view text, int base = 10) {
   return value;
 }
 
-/// @return canonical text, or nothing where `text` is no IPv4 address that a host can have.
+/// @return canonical text, or nothing if `text` is no IPv4 address that a host can have.
 std::optional<std::string> canonical_ip(std::string_view text) {
   in_addr address{};
   if (inet_pton(AF_INET, std::string(text).c_str(), &address) != 1) return std::nullopt;

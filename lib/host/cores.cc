@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kCpus = "/sys/devices/system/cpu";
 
-/// The one node of the NICs that gradwire has; -1 where there are several, or it is not known.
+/// The NUMA node of gradwire's NICs; -1 if they are on several nodes, or if it is unknown.
 int node_of_nics(const Machine& machine, const Subject& subject) {
   std::set<int> nodes;
   for (const Nic& nic : find_nics(machine, subject)) {
@@ -24,7 +24,7 @@ int node_of_nics(const Machine& machine, const Subject& subject) {
   return nodes.size() == 1 ? *nodes.begin() : -1;
 }
 
-/// The CPUs that are judged: the lanes', else those that are isolated.
+/// The CPUs to examine: those of the lanes, or else the isolated ones.
 std::vector<int> cpus_of(const Machine& machine, const Subject& subject) {
   if (!subject.lane_cpus.empty()) return subject.lane_cpus;
   return host::parse_cpu_list(machine.text(std::string(kCpus) + "/isolated").value_or(""))

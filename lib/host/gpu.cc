@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// GPUs: their driver, where they sit beside the NICs, and the ways for a NIC into their memory.
+// GPUs: their driver, their place beside the NICs, and how a NIC can access their memory.
 #include <fmt/format.h>
 
 #include <algorithm>

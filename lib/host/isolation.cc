@@ -13,7 +13,7 @@
 namespace gradwire::host {
 namespace {
 
-/// Far more than any machine has; a bound for what a damaged list can make us allocate.
+/// Far more CPUs than any machine has. Limits what a damaged list can make us allocate.
 constexpr int kMaxCpu = 65'535;
 
 std::string_view trimmed(std::string_view text) {

@@ -22,7 +22,7 @@ Result<void> set_up_logging(std::string_view level) {
         "gradwire", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
     logger->set_level(value);
-    // What an operator must see of a crash is the last line before it.
+    // Flushed, because after a crash an operator needs the last line before it.
     logger->flush_on(spdlog::level::trace);
     spdlog::set_default_logger(std::move(logger));
     return {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hugepages of each NUMA node, where they are mounted, and what may be locked.
+// Hugepages of each NUMA node, where they are mounted, and how much memory may be locked.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -81,7 +81,7 @@ void check_hugepages(const Machine& machine, const Subject& subject, Findings& o
     nodes.push_back(std::move(finding));
   }
   if (total_mib == 0) {
-    // Said once instead of for each node.
+    // Reported once, not for each node.
     std::erase_if(nodes, [](const Finding& f) { return f.verdict != Verdict::kFail; });
     nodes.push_back({"hugepages", "", Verdict::kFail, "none on any node", kWhyPages,
                      fmt::format("scripts/setup-host.sh --hugepages {}", wanted / 2)});

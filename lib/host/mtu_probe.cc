@@ -25,7 +25,7 @@
 namespace gradwire::host {
 namespace {
 
-/// What IPv4 has to carry anywhere, so a peer that is there answers it.
+/// Every IPv4 path carries this size, so an existing peer answers it.
 constexpr std::uint32_t kSmallest = 576;
 constexpr std::uint32_t kLargest = 65'535;
 constexpr int kTries = 3;
@@ -82,7 +82,7 @@ Result<PathMtu> find_interface(const sockaddr_in& peer, const std::string& text)
   }
   std::memcpy(request.ifr_name, found.interface.c_str(), found.interface.size() + 1);
   if (ioctl(route.get(), SIOCGIFMTU, &request) != 0) return system_error(found.interface);
-  // lo carries a byte more than the length field of IP can say.
+  // The MTU of lo is one byte more than IP's length field can hold.
   found.interface_mtu = std::min(static_cast<std::uint32_t>(request.ifr_mtu), kLargest);
   return found;
 }
@@ -99,7 +99,7 @@ class Prober {
   /// @param ip_bytes  of the whole packet, with its IP header.
   bool comes_back(std::uint32_t ip_bytes) {
     for (int i = 0; i < kTries; ++i) {
-      if (!send(ip_bytes)) return false;  // larger than the interface takes
+      if (!send(ip_bytes)) return false;  // larger than the interface's MTU
       if (await(sequence_, ip_bytes)) return true;
     }
     return false;
@@ -158,7 +158,7 @@ class Prober {
 Result<PathMtu> probe_path_mtu(const std::string& peer, int timeout_ms) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_port = htons(9);  // of no meaning: connect() only asks for the route
+  address.sin_port = htons(9);  // any port: connect() only looks up the route
   if (inet_pton(AF_INET, peer.c_str(), &address.sin_addr) != 1) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--peer {}: must be an IPv4 address such as 10.10.0.2", peer));
@@ -168,7 +168,7 @@ Result<PathMtu> probe_path_mtu(const std::string& peer, int timeout_ms) {
   const Socket raw(socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_ICMP));
   if (raw.get() < 0)
     return system_error("opening a raw socket for echo requests, which needs CAP_NET_RAW");
-  // Nobody may split it, and what the kernel remembers of the path is not believed.
+  // Sets "don't fragment", and ignores the path MTU that the kernel remembers.
   const int probe = IP_PMTUDISC_PROBE;
   if (setsockopt(raw.get(), IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof probe) != 0) {
     return system_error("IP_MTU_DISCOVER");
@@ -215,12 +215,12 @@ Finding check_path_mtu(const std::string& peer, const Result<PathMtu>& probed,
     finding.mend = fmt::format("ping {}; then check cable, VLAN and addresses", peer);
     return finding;
   }
-  // If nobody says what the path shall carry it is what its first interface does.
+  // By default the path has to carry the MTU of its first interface.
   const std::uint64_t asked = wanted_mtu != 0 ? wanted_mtu : probed->interface_mtu;
   const std::uint64_t needed = std::max<std::uint64_t>(asked, kMinMtu);
   if (wanted_mtu != 0) finding.value += fmt::format(", {} wanted", wanted_mtu);
   if (probed->path_mtu < kMinMtu) {
-    // A smaller mtu than that the configuration refuses.
+    // The configuration refuses a smaller mtu.
     finding.verdict = Verdict::kFail;
     finding.why = fmt::format("it is {} bytes too small: gradwire needs at least {}",
                               kMinMtu - probed->path_mtu, kMinMtu);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// NICs: their driver, link, MTU, slot and flow control; the IOMMU that stands before them.
+// NICs: their driver, link, MTU, slot and flow control; and the IOMMU.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kDevices = "/sys/bus/pci/devices/";
 constexpr const char* kInterfaces = "/sys/class/net/";
 
-/// Drivers of the kernel through which DPDK drives the NIC.
+/// Kernel drivers that DPDK needs to drive a NIC.
 bool is_bifurcated(const std::string& driver) {
   return driver == "mlx5_core" || driver == "mlx4_core" || driver == "mana" ||
          driver == "hv_netvsc";
@@ -36,7 +36,7 @@ std::string interface_of(const Machine& machine, const std::string& address) {
 }
 
 bool carries_default_route(const Machine& machine, const std::string& interface) {
-  // "Iface Destination Gateway ...", a line a route.
+  // "Iface Destination Gateway ...", one line for each route.
   std::istringstream lines(machine.text("/proc/net/route").value_or(""));
   for (std::string line; std::getline(lines, line);) {
     std::istringstream fields(line);
@@ -59,7 +59,7 @@ Nic read_nic(const Machine& machine, const std::string& address) {
   return nic;
 }
 
-/// An interface that was named: its PCI device, where it has one.
+/// The PCI device of a named interface, if it has one.
 Nic read_interface(const Machine& machine, const std::string& interface) {
   for (const std::string& address : machine.names(kDevices)) {
     if (interface_of(machine, address) == interface) return read_nic(machine, address);
@@ -189,7 +189,7 @@ void check_nics(const Machine& machine, const Subject& subject, Findings& out) {
     }
     usable = usable || is_bifurcated(nic.driver) || is_userspace(nic.driver);
     check_driver(machine, nic, asked_for, out);
-    // What stays with the kernel for the host's own sake is not judged further.
+    // A NIC that the host itself needs stays with the kernel, and is not examined further.
     if (asked_for || is_bifurcated(nic.driver) || is_userspace(nic.driver)) {
       check_link(machine, nic, subject, out);
     }
@@ -249,7 +249,7 @@ void check_iommu(const Machine& machine, const Subject& subject, Findings& out) 
   out.push_back(std::move(vfio));
   for (const Nic& nic : nics) {
     if (nic.driver != "vfio-pci") continue;
-    // vfio opens a group only when nothing else of it is with another driver.
+    // vfio opens a group only if no device of it has another driver.
     std::string others;
     for (const std::string& member :
          machine.names(kDevices + nic.address + "/iommu_group/devices")) {
@@ -274,7 +274,7 @@ void check_pcie(const Machine& machine, const Subject& subject, Findings& out) {
     const auto speed_max = machine.text(folder + "/max_link_speed");
     if (!width || !speed || !width_max || !speed_max || *width == "0" || *width_max == "0" ||
         speed->starts_with("Unknown")) {
-      continue;  // no PCIe: virtio, or a virtual function, which has its parent's
+      continue;  // not PCIe: virtio, or a virtual function, which uses its parent's link
     }
     Finding finding{"PCIe",
                     name_of(nic),

@@ -70,7 +70,7 @@ std::string set_session_nice(const Machine& machine, int nice) {
            "(kernel.sched_autogroup_enabled = 1, and the daemon does not lead its session): start "
            "the daemon by the service manager or with setsid";
   }
-  // Who is not root may change one every 100 ms, all processes of the host together.
+  // Without root, the kernel allows one change every 100 ms for all processes of the host together.
   constexpr int kTries = 20;
   constexpr auto kPause = std::chrono::milliseconds(20);
   for (int i = 0; i < kTries; ++i) {

@@ -63,7 +63,7 @@ void ServiceManager::send(const std::string& message) const {
   if (address.sun_path[0] == '@') address.sun_path[0] = '\0';
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return;
-  // Nothing follows from a failure: a service manager that hears nothing acts by itself.
+  // A failure is ignored, because a service manager that gets no message acts by itself.
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
   [[maybe_unused]] const ssize_t sent = sendto(fd, message.data(), message.size(), MSG_NOSIGNAL,
                                                reinterpret_cast<const sockaddr*>(&address), length);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ports that the kernel shares with us (af_xdp, af_packet): who else has our UDP ports, and what a
-// firewall does to them.
+// For ports shared with the kernel (af_xdp, af_packet): who else uses our UDP ports, and whether a
+// firewall drops them.
 #include <fmt/format.h>
 
 #include <charconv>

@@ -13,7 +13,7 @@ namespace gradwire::metrics {
 std::string capture_command(const std::string& runtime_folder) {
   const std::filesystem::path folder = runtime_folder;
   const std::filesystem::path above = folder.parent_path().parent_path();
-  // Where root's processes look by themselves; elsewhere they have to be told.
+  // Processes of root look in this folder by themselves; for another one they need an argument.
   const bool usual = above == "/var/run" || above == "/run";
   return fmt::format("{}dpdk-dumpcap --file-prefix={} -i PORT -w FILE",
                      usual ? "" : fmt::format("RUNTIME_DIRECTORY={} ", above.string()),

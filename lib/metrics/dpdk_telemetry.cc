@@ -14,10 +14,10 @@
 namespace gradwire::metrics {
 namespace {
 
-/// Longer than a round of the control thread by far, shorter than a person's patience.
+/// Much longer than a round of the control thread, but short enough for a person who waits.
 constexpr std::chrono::milliseconds kTelemetryPatience{2000};
 
-/// Callbacks of DPDK's carry no argument.
+/// DPDK's callbacks have no argument for an object.
 std::shared_ptr<StatusBoard> the_board;
 
 int give(const Answer& answer, rte_tel_data* data) {
@@ -29,7 +29,8 @@ int give(const Answer& answer, rte_tel_data* data) {
   }
   rte_tel_data_start_dict(data);
   for (const auto& [name, value] : answer.dict) {
-    // What finds no room (256 values, texts of 127 bytes) is left out: the control socket has all.
+    // What does not fit (256 values, texts of 127 bytes) is left out; the control socket shows
+    // everything.
     if (const auto* whole = std::get_if<std::uint64_t>(&value)) {
       rte_tel_data_add_dict_u64(data, name.c_str(), *whole);
     } else {
@@ -46,7 +47,7 @@ int handle(const char* parameter, rte_tel_data* data, Make&& make) noexcept {
     const auto status = the_board->ask(kTelemetryPatience);
     if (!status) return -EAGAIN;
     return give(make(*status, std::string(parameter == nullptr ? "" : parameter)), data);
-  } catch (...) {  // DPDK's thread knows no exceptions
+  } catch (...) {  // no exception may reach DPDK's thread
     return -ENOMEM;
   }
 }

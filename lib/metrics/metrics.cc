@@ -81,7 +81,7 @@ void add_latency(Families& out, const status::OpLatency& latency) {
   std::uint64_t below = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     below += counts[i];
-    // The last one holds whatever is longer, too: only +Inf is its bound.
+    // The last bucket also counts all longer ops, so its bound is +Inf.
     if (i + 1 < counts.size()) {
       histogram.bucket.push_back({below, static_cast<double>(bounds_ns[i]) * kNs});
     }
@@ -158,7 +158,7 @@ void add_transport(Families& out, const status::Lane& lane) {
               transport.stalled_on_upstream_ns, kNs);
   out.counter("gradwire_stall_seconds_total", kStall, {name, {"neighbor", "downstream"}},
               transport.stalled_on_downstream_ns, kNs);
-  // A reason is counted by the lane or by a shard, as far as a packet came.
+  // The lane or a shard counts a drop, depending on how far the packet came.
   const status::Drops& by_lane = lane.counters.drops;
   for (const auto& [reason, dropped] : transport.drops) {
     const auto more = by_lane.find(reason);
@@ -191,7 +191,7 @@ void add_port(Families& out, const status::Port& port) {
   neighbors("duplicate_address", port.counters.duplicate_addresses);
 }
 
-/// Whoever can reach the metrics reads them, so no group has its true id in them.
+/// Anybody who can reach the metrics can read them, so they do not contain groups' real ids.
 void add_group(Families& out, const status::Group& group) {
   for (const status::Shard& shard : group.shards) {
     const Labels labels = {{"group", status::hidden_name(group.handle)},

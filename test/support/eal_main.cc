@@ -20,7 +20,7 @@
 #include <sanitizer/lsan_interface.h>
 #endif
 
-// Tests alone may run without hugepages: they are about logic, not about placement.
+// Only tests may run without hugepages: they test logic, not the placement of memory.
 int main(int argc, char** argv) {
   const char* eal_args[] = {"test",        "--no-huge",  "-m",
                             "1024",        "--no-pci",   "--no-telemetry",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Packets of every type that a shard's neighbour did not send: right in each field, from its
-/// address, but without the link's token.
+/// Forges packets of every type in the name of a shard's neighbour: every field is right, and so is
+/// the address, but not the link's token.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -38,11 +38,11 @@ inline bool goes(wire::PacketType type, bool down) {
   }
 }
 
-/// Packets to a shard that its neighbour did not send.
+/// Makes forged packets to a shard.
 class Forger {
  public:
   /// @param down   from the upstream neighbour, else from the downstream one.
-  /// @param wrong  bits of the token that are not the link's.
+  /// @param wrong the bits in which the token differs from the link's.
   Forger(collective::Shard& shard, bool down, std::uint64_t wrong) : shard_(shard), down_(down) {
     const collective::ShardConfig& config = shard.config();
     common_.lane = config.lane;

@@ -28,8 +28,8 @@ int main(int argc, char** argv) {
                                     "--log-level=4",
                                     "--log-level=pmd.gpu.*:1",
                                     "--log-level=lib.gpudev:1"};
-  // Not by the EAL's -d: it refuses a path that everybody may write to part of, as a clone's in
-  // /tmp.
+  // Not by the EAL's -d, which refuses a path with a folder that everybody may write to, such as
+  // that of a clone in /tmp.
   std::istringstream list(drivers);
   for (std::string driver; std::getline(list, driver, ':');) {
     if (dlopen(driver.c_str(), RTLD_NOW) == nullptr) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// gpudev devices that come and go within a test's process. For tests alone.
+/// gpudev devices that a test adds and removes within its process.
 #pragma once
 
 #include <rte_dev.h>

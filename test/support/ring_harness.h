@@ -24,7 +24,7 @@ struct RingOptions {
   double corruption = 0;
   TimeNs delay_ns = 5'000;
   TimeNs jitter_ns = 0;        ///< uniform; above the spacing of packets it reorders
-  TimeNs driver_holds_ns = 0;  ///< sent mbufs keep a reference for so long
+  TimeNs driver_holds_ns = 0;  ///< how long the driver keeps a reference to a sent mbuf
   TimeNs step_ns = 2'000;      ///< between the polls of a busy shard
   double slow_backend = 0;     ///< chance per poll that a reduction finishes; 0 = at once
   std::uint32_t pool_mbufs = 2048;
@@ -44,16 +44,16 @@ class RingHarness final : private sim::Observer {
   }
   void run_for(TimeNs duration) { world_.run_for(duration); }
 
-  /// Posts to every lane of the rank, as soon as each takes it.
+  /// Posts the op to every lane of the rank, as soon as the lane accepts it.
   void post(std::uint16_t rank, const collective::OpSpec& spec) { world_.post(group_, rank, spec); }
   void leave(std::uint16_t rank) { world_.leave(group_, rank); }
-  /// Neither polls nor receives any more.
+  /// The rank neither polls nor receives any more.
   void freeze(std::uint16_t rank, bool frozen = true);
 
   [[nodiscard]] collective::Shard& shard(std::uint16_t rank, std::uint8_t lane = 0) {
     return *world_.rank(group_, rank).shards[lane];
   }
-  /// Every lane of the rank is through with the op.
+  /// Whether every lane of the rank has finished the op.
   [[nodiscard]] bool done(std::uint16_t rank, std::uint64_t op_seq) const {
     return world_.done(group_, rank, op_seq);
   }
@@ -70,7 +70,7 @@ class RingHarness final : private sim::Observer {
     return world_.until_deadline(group_, rank);
   }
   void abort(std::uint16_t rank, const AbortReason& reason) { world_.abort(group_, rank, reason); }
-  /// Nothing gets from one rank's host to the other's, while `down`.
+  /// While `down`, no packet gets from one rank's host to the other's.
   void set_down(std::uint16_t from, std::uint16_t to, bool down) {
     world_.network().set_down(from, to, down);
   }

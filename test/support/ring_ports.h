@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Two ethdev ports of net_ring, joined: what goes out of one comes in at the other; or with a gap
-/// between them, over which a test carries the frames.
+/// Two ethdev ports of net_ring. They are joined, so that each receives what the other sends; or a
+/// test moves the frames between them.
 #pragma once
 
 #include <rte_eth_ring.h>
@@ -59,7 +59,7 @@ class RingPorts {
   [[nodiscard]] rte_ring* from_a(unsigned queue = 0) const { return from_a_[queue]; }
   [[nodiscard]] rte_ring* from_b(unsigned queue = 0) const { return from_b_[queue]; }
   [[nodiscard]] bool made() const { return a_id_ >= 0 && b_id_ >= 0; }
-  /// Frees what is under way, before the mempools go.
+  /// Frees frames that are under way, before the mempools are freed.
   void drain() {
     for (auto* rings : {&to_a_, &to_b_, &from_a_, &from_b_}) {
       for (rte_ring* ring : *rings) drain(ring);
