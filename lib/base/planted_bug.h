@@ -19,6 +19,11 @@ enum class PlantedBug : std::uint8_t {
   kEarlyReuse,                  ///< a sent mbuf is written to while a driver holds it
   kSpillWithoutGrantHoldsBack,  ///< own chunks wait for spilled ones that may not go: a deadlock
   kDescriptorOfForgottenOp,     ///< a frame sent again reads its op's descriptor, which is gone
+  kFoldStartsAtWrongRank,       ///< a block of a reduce-scatter misses the rank at which it begins
+  kDoneBeforeNextPosted,  ///< an op that went ahead gives its early places back before its grant
+  kHeldNotClaimed,        ///< a chunk that waits in its packet is taken again if it comes again
+  kCreditNeverBack,       ///< a chunk that goes on never gives back the credit by which it came
+  kPostedWordRunsAhead,   ///< a rank says of all after it what it says of itself
 };
 
 #ifdef GRADWIRE_PLANTED_BUGS

@@ -32,10 +32,14 @@ class LinkReceiver {
   [[nodiscard]] std::uint64_t credit_limit() const noexcept {
     return finished_ + buffers_.chunks_held();
   }
-  /// A backend that finishes after the last acknowledgement frees buffers of which no packet would
-  /// tell the other rank: a quarter of the window of them is told at once.
+  /// A chunk that was not there before is kept.
+  void take_chunk() noexcept { ++taken_; }
+  /// What frees buffers after the last acknowledgement, a backend or the next rank, is nothing of
+  /// which a packet would tell the other rank: a quarter of the window of them is told at once, and
+  /// any of them if the other rank is about to have no credit left.
   void tell_credit() noexcept {
-    if (credit_limit() - credit_told_ >= std::max(config_.window_packets / 4, 1u)) {
+    const std::uint64_t some = std::max(config_.window_packets / 4, 1u);
+    if (credit_limit() - credit_told_ >= some || credit_told_ < taken_ + some) {
       receiver_.request_ack();
     }
   }
@@ -52,6 +56,7 @@ class LinkReceiver {
   const PacketBuffers& buffers_;
   transport::Receiver receiver_;
   std::uint64_t finished_ = 0;
+  std::uint64_t taken_ = 0;
   std::uint64_t credit_told_ = 0;  ///< credit_limit() as the last acknowledgement said it
   PostedWords words_told_;
   wire::AckHeader ack_;  ///< send_ack()'s, which sets what counts: clearing it costs 1 KiB

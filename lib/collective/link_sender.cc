@@ -38,6 +38,11 @@ LinkSender::LinkSender(const ShardConfig& config, LinkEnd& end, const PacketBuff
 
 void LinkSender::raise_limits(std::uint64_t credit_chunks, std::uint64_t posted_op_seq) noexcept {
   const std::uint64_t posted_before = sender_.posted_op_seq();
+  // Its first word is all the room that the other rank has. What came early may have taken its part
+  // of that for as long as a client likes.
+  if (sender_.credit_chunks() == 0 && credit_chunks > config_.eager_packets) {
+    left_to_transit_ = std::max<std::uint64_t>((credit_chunks - config_.eager_packets) / 2, 1);
+  }
   if (sender_.raise_limits(credit_chunks, posted_op_seq)) release_grants(posted_before);
 }
 

@@ -69,13 +69,15 @@ class LinkSender {
            sender_.can_send(now, wire_bytes(config_.payload_bytes));
   }
   /// Whether the op has its grant, and own chunks leave half of the window to what is on its way.
-  /// Of an op that holds its packets they leave room for one more at the next rank, too: while
-  /// there is one somewhere in the ring, what is on its way moves.
+  /// Of an op that holds its packets they leave half of the next rank's room to that, too: while
+  /// there is room for one more somewhere in the ring, what is on its way moves, and with room
+  /// everywhere it moves as fast as windows let it.
   [[nodiscard]] bool own_may_go(const Op& op) const noexcept {
     const std::size_t busy = in_flight_.size() - in_flight_.free() + waiting();
     return op.admitted && has_grant(op) &&
            (op.rules.whole_window || busy * 2 < in_flight_.size()) &&
-           (!op.rules.holds || distinct_sent_ + waiting() + 1 < sender_.credit_chunks());
+           (!op.rules.holds ||
+            distinct_sent_ + waiting() + left_to_transit_ < sender_.credit_chunks());
   }
   /// The same without time and room: whether nothing but pacing keeps a chunk that would be
   /// started, or one that is ready.
@@ -155,6 +157,7 @@ class LinkSender {
   std::uint64_t distinct_sent_ = 0;  ///< first transmissions
   std::uint32_t probes_wanted_ = 0;
   std::uint32_t freed_ = 0;
+  std::uint64_t left_to_transit_ = 1;  ///< credit that own chunks of an op that holds do not take
   TimeNs last_sent_ = 0;
 };
 

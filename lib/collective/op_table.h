@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/planted_bug.h"
 #include "base/require.h"
 #include "collective/chunk.h"
 #include "collective/op_spec.h"
@@ -65,7 +66,8 @@ struct Op {
            admitted;
   }
   [[nodiscard]] bool finished() const noexcept {
-    return worked_off() && !(rules.one_way && eager_sent > 0);
+    return worked_off() &&
+           (!(rules.one_way && eager_sent > 0) || planted(PlantedBug::kDoneBeforeNextPosted));
   }
 };
 

@@ -2,6 +2,7 @@
 #include "collective/shape.h"
 
 #include "base/collective_call.h"
+#include "base/planted_bug.h"
 #include "base/require.h"
 
 namespace gradwire::collective {
@@ -19,10 +20,23 @@ ChunkRange chunks_of(const Partition& partition, const Route& route, std::uint16
   return {partition.first_chunk(first), partition.first_chunk(first + route.segments_per_rank)};
 }
 
+/// As if a chunk started at the rank after the one at which it does.
+Place begun_too_late(const Place& right) noexcept {
+  Place place = right;
+  place.originates = right.gets_reducing && right.reducing_hop == 0;
+  place.gets_reducing = right.gets_reducing && !place.originates;
+  if (place.gets_reducing) --place.reducing_hop;
+  return place;
+}
+
 }  // namespace
 
 Place half_place(Shape shape, const Route& route, std::uint16_t segment) noexcept {
   const std::uint16_t home = route.home(segment);
+  if (planted(PlantedBug::kFoldStartsAtWrongRank) && shape == Shape::kReducingHalf &&
+      route.nranks > 2) {
+    return begun_too_late(reducing_half::place(route.rank, home, route.nranks));
+  }
   return shape == Shape::kReducingHalf ? reducing_half::place(route.rank, home, route.nranks)
                                        : gathering_half::place(route.rank, home, route.nranks);
 }
@@ -91,6 +105,12 @@ OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
       plan.own =
           chunks_of(partition, plan.route, reducing_half::starts_for(group.rank, group.nranks));
       plan.arrivals = plan.lane_chunks - on_lane(plan.own);
+      if (planted(PlantedBug::kFoldStartsAtWrongRank) && group.nranks > 2) {
+        const auto before = upstream_rank(group.rank, group.nranks);
+        plan.own =
+            chunks_of(partition, plan.route, reducing_half::starts_for(before, group.nranks));
+        plan.arrivals -= on_lane(plan.own);
+      }
       break;
     case Shape::kGatheringHalf:
       plan.own = chunks_of(partition, plan.route, group.rank);

@@ -97,7 +97,7 @@ bool Shard::hold(Op& op, const Site& site, const EarlyPacket& packet) noexcept {
   // There is room for all that credit lets in, but not all keep to it.
   if (!held_.push(packet)) return false;
   held_to_ = op.rules.to;
-  set_bit(op.reduced, site.index);
+  if (!planted(PlantedBug::kHeldNotClaimed)) set_bit(op.reduced, site.index);
   return true;
 }
 
@@ -121,7 +121,7 @@ void Shard::release_held(TimeNs now) noexcept {
 
 void Shard::return_credit(LinkSender& from) noexcept {
   const std::uint32_t freed = from.take_freed();
-  if (freed == 0) return;
+  if (freed == 0 || planted(PlantedBug::kCreditNeverBack)) return;
   for (const auto& link : links_) {
     if (!link->brings_data()) continue;
     link->receiver().finish_chunks(freed);

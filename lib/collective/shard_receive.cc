@@ -198,6 +198,7 @@ bool Shard::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet
                   config_.rank, config_.lane);
   stall_.moved(now);
   count_received(packet, ecn_ce);
+  link.receiver().take_chunk();
   return true;
 }
 
@@ -230,6 +231,7 @@ bool Shard::hold_early(Link& link, rte_mbuf* frame, const wire::Packet& packet, 
                          link.end.address().index, header});
   ++counters_.early_packets;
   count_received(packet, ecn_ce);
+  link.receiver().take_chunk();
   return true;
 }
 

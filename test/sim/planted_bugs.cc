@@ -36,6 +36,11 @@ constexpr std::array kBugs = {
     Named{"early-reuse", PlantedBug::kEarlyReuse},
     Named{"spill-without-grant-holds-back", PlantedBug::kSpillWithoutGrantHoldsBack},
     Named{"descriptor-of-forgotten-op", PlantedBug::kDescriptorOfForgottenOp},
+    Named{"fold-starts-at-wrong-rank", PlantedBug::kFoldStartsAtWrongRank},
+    Named{"done-before-next-posted", PlantedBug::kDoneBeforeNextPosted},
+    Named{"held-not-claimed", PlantedBug::kHeldNotClaimed},
+    Named{"credit-never-back", PlantedBug::kCreditNeverBack},
+    Named{"posted-word-runs-ahead", PlantedBug::kPostedWordRunsAhead},
 };
 
 /// Written before each seed, for the handler, which may do next to nothing.

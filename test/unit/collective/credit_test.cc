@@ -36,3 +36,25 @@ TEST_CASE("a reduce-scatter of two ranks keeps its early places until the other 
   }
   CHECK(ring.drops(wire::Drop::kEagerOverflow) == 0);
 }
+
+TEST_CASE("reduce-scatters that fill all places of the ring wait for no probe") {
+  for (const std::uint16_t nranks : {3, 5, 8}) {
+    RingOptions options;
+    options.nranks = nranks;
+    options.shard.window_packets = 64;
+    options.shard.transit_packets = 1;
+    options.shard.eager_packets = 32;
+    OpCase op(nranks, 1, {.count = 64 * 600, .collective = Collective::kReduceScatter});
+    RingHarness ring(options);
+    REQUIRE(ring.form());
+    const TimeNs posted_at = ring.now();
+    for (std::uint16_t rank = 0; rank < nranks; ++rank) ring.post(rank, op.spec(rank, 1));
+    for (std::uint16_t rank = 0; rank < nranks; ++rank) {
+      REQUIRE(ring.run_until([&] { return ring.done(rank, 1); }));
+      CHECK(op.wrong(rank) == "");
+    }
+    INFO(nranks << " ranks");
+    CHECK(ring.counter(&collective::ShardCounters::probes) == 0);
+    CHECK(ring.now() - posted_at < 30'000'000);
+  }
+}
