@@ -19,6 +19,7 @@ print(s.getsockname()[1])'
 }
 
 jobs_run=0
+job_seconds=120
 # job_start PROCESSES_AT_EACH... -- PROGRAM ARGUMENT...: as many at each daemon, in its order. Their
 # names are job-RANK, their number is in $job_world.
 job_start() {
@@ -33,7 +34,7 @@ job_start() {
   for count in "${at[@]}"; do
     while ((count-- > 0)); do
       RANK=$rank LOCAL_RANK=$rank GRADWIRE_SOCKET=$(daemon_socket "$daemon") \
-        background "job-$rank" timeout $((120 * timeout_multiplier)) "$torch_python" "$@"
+        background "job-$rank" timeout $((job_seconds * timeout_multiplier)) "$torch_python" "$@"
       rank=$((rank + 1))
     done
     daemon=$((daemon + 1))

@@ -21,6 +21,10 @@ from .work import AllWork, GradwireWork, seconds
 _SHARED_BYTES = 256 << 10
 
 
+# Torch holds a backend from C++, where it may be left without its Python half.
+_alive = set()
+
+
 def _shape(tensor):
     return "%s%s" % (str(tensor.dtype).replace("torch.", ""), list(tensor.shape))
 
@@ -57,6 +61,7 @@ class Collectives(Backend):
             self.engine.release()
             self.engine = None
             raise
+        _alive.add(self)
 
     # ---- what torch asks for
 
@@ -500,6 +505,7 @@ class Collectives(Backend):
         engine, self.engine = self.engine, None
         if engine is None:
             return
+        _alive.discard(self)
         try:
             engine.close_channel(self.channel)
         finally:

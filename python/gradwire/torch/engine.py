@@ -304,7 +304,7 @@ class Engine:
                 return
             op.expired = True
         work, group = op.work, op.channel.group
-        text = "%s took longer than %.1f s" % (work.describe(), work.timeout_s)
+        text = "%s reached its timeout of %.1f s" % (work.describe(), work.timeout_s)
         error = GradwireError(Status.TIMED_OUT, text)
         if op.handle is not None and group is not None:
             status = lib.gw_wait(op.handle, 1)
