@@ -6,7 +6,7 @@
 
 usage() {
   cat <<TEXT
-scripts/demo.sh [--model wide|transformer] [--ranks N] [--members M] [--steps S]
+scripts/demo.sh [--backend] [--model wide|transformer] [--ranks N] [--members M] [--steps S]
 
 Trains a model that predicts the next character, on the licence texts of this machine, twice from
 the same seed: once with N gradwire daemons, joined by memif links, summing the gradients, once with
@@ -15,6 +15,9 @@ all-reduce, and whether the final weights agree; plots loss and time. First inst
 reserves hugepages and builds; at the end stops and restores everything it started or changed. Run
 it as root.
 
+  --backend     current PyTorch with the process group on gradwire, in place of Debian's with a
+                hook: DDP, then FSDP2, each beside Gloo. Installs PyTorch with pip into the build
+                folder, or \$GRADWIRE_TORCH_VENV: 5 GB. No plot
   --model NAME  wide (default): tables of n-grams, 34 MB of gradients per step, little computation;
                 transformer: 3 MB of gradients per step, much computation
   --ranks N     number of daemons, 1 to 8; default 2. Two share a link, more form a ring of links
@@ -41,11 +44,13 @@ members=1
 steps=
 model=wide
 plot=
+layouts=hook
 build=$repo_root/build
 setup=1
 while (($# > 0)); do
   case $1 in
     --model) model=${2:-} && shift ;;
+    --backend) layouts='ddp fsdp' ;;
     --plot) plot=${2:-} && shift ;;
     --ranks) ranks=${2:-} && shift ;;
     --members) members=${2:-} && shift ;;
@@ -87,6 +92,12 @@ gradwired=$build/app/gradwired/gradwired
 export GRADWIRE_LIBRARY=$build/lib/client/libgradwire.so
 export PYTHONPATH=$repo_root/python PYTHONDONTWRITEBYTECODE=1
 . "$repo_root/scripts/lib/daemons.sh"
+if [[ $layouts != hook ]]; then
+  . "$repo_root/scripts/lib/torch_venv.sh"
+  venv=${GRADWIRE_TORCH_VENV:-$build/torch-venv}
+  torch_venv "$venv"
+  python=$venv/bin/python
+fi
 run_dir_make
 
 # free_tcp_port: prints a port that nobody listens on, for the job's rendezvous.
@@ -98,16 +109,17 @@ s.bind(("127.0.0.1", 0))
 print(s.getsockname()[1])'
 }
 
-# train BACKEND: one job of $world processes, as torchrun would start them.
+# train BACKEND LAYOUT: one job of $world processes, as torchrun would start them.
 train() {
-  local backend=$1 rank ended i status=0
+  local backend=$1 layout=$2 rank ended i status=0
   local -A pids=()
   export MASTER_ADDR=127.0.0.1 MASTER_PORT WORLD_SIZE=$world OMP_NUM_THREADS=1
   export GLOO_SOCKET_IFNAME=lo
   MASTER_PORT=$(free_tcp_port)
   for ((rank = 0; rank < world; rank++)); do
     RANK=$rank GRADWIRE_SOCKET=$(daemon_socket $((rank / members))) \
-      "$python" "$repo_root/scripts/demo/train.py" --backend "$backend" --out "$run_dir" \
+      "$python" "$repo_root/scripts/demo/train.py" --backend "$backend" --out "$run_dir/$layout" \
+      --layout "$layout" \
       --model "$model" --batch "$batch" --steps "$steps" --members "$members" \
       > >(sed -u 's/^/       /') 2>"$run_dir/$backend-$rank.err" </dev/null &
     pids[$!]=$rank
@@ -133,14 +145,23 @@ memif_ring_start "$ranks" || die "the daemons did not start."
 for ((i = 0; i < ranks; i++)); do
   note "daemon $i: process ${daemon_pids[i]}, $(daemon_socket "$i")"
 done
-step "training with gradwire: $world processes, $members on each daemon, $model, $steps steps"
-train gradwire
+for layout in $layouts; do
+  mkdir "$run_dir/$layout"
+  step "training with gradwire, $layout: $world processes, $members at each daemon, $steps steps"
+  train gradwire "$layout"
+done
 step "ending the daemons"
 for ((i = 0; i < ranks; i++)); do daemon_end "$i" "${daemon_pids[i]}"; done
-step "training with Gloo: the same seed, $world processes, $steps steps"
-train gloo
-step "comparing"
-"$python" "$repo_root/scripts/demo/compare.py" "$run_dir" --world "$world" \
-  --tolerance "$tolerance" --plot "$plot"
-note "loss and time by step: $plot"
+for layout in $layouts; do
+  step "training with Gloo, $layout: the same seed, $world processes, $steps steps"
+  train gloo "$layout"
+done
+for layout in $layouts; do
+  step "comparing: $layout"
+  plots=()
+  [[ $layout != hook ]] || plots=(--plot "$plot")
+  "$python" "$repo_root/scripts/demo/compare.py" "$run_dir/$layout" --world "$world" \
+    --tolerance "$tolerance" "${plots[@]}"
+done
+[[ $layouts != hook ]] || note "loss and time by step: $plot"
 step "done; everything that was started or changed is put back"

@@ -6,6 +6,9 @@ The environment is torchrun's: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. With 
 also GRADWIRE_SOCKET, the daemon of this process's host. The model's first weights, the data and
 their order depend on --seed and RANK alone, so that runs of two backends can be compared.
 
+With --layout ddp the process group is gradwire's or Gloo's, and DDP takes it as it is; with
+--layout fsdp FSDP2 cuts the model over all processes. Both need torch 2.14 or later for gradwire.
+
 With --shrink, and a --store that no process of the job serves, the job goes on when a rank is lost:
 the processes that are left form a smaller group, go back to the parameters that they kept, and
 repeat the step."""
@@ -64,14 +67,36 @@ class TimedHook:
         self.step_s = 0.0
 
 
-def gradient_hook(backend, members):
+def gradient_hook(backend, layout, members):
     """@return (hook, its state, what to call at the end)."""
-    if backend == "gloo":
+    if backend == "gloo" or layout != "hook":
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
         return allreduce_hook, None, lambda: None
     import gradwire.torch
     state = gradwire.torch.GradwireState(members=members)
     return gradwire.torch.allreduce_hook, state, state.close
+
+
+def sharded(module, backend):
+    """The model cut over all processes, layer by layer."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for child in module.children():
+        for part in child if isinstance(child, torch.nn.ModuleList) else [child]:
+            fully_shard(part, mesh=mesh)
+    model = fully_shard(module, mesh=mesh)
+    if backend == "gradwire":
+        for part in model.modules():
+            if isinstance(part, FSDPModule):
+                # In gradient memory, so that nothing is copied there.
+                part.set_allocate_memory_from_process_group_for_comm(True)
+    return model
+
+
+def whole(parameter):
+    return parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
 
 
 class Saved:
@@ -100,28 +125,34 @@ def train(arguments):
     world = int(os.environ["WORLD_SIZE"])
     torch.manual_seed(arguments.seed)
     torch.set_num_threads(1)
+    group = "gloo"
+    if arguments.backend == "gradwire" and arguments.layout != "hook":
+        import gradwire.torch  # registers it, if the package is not installed
+        group = "gradwire"
     if arguments.store:
         store = dist.FileStore(arguments.store, world)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+        dist.init_process_group(group, store=store, rank=rank, world_size=world)
     else:
-        dist.init_process_group("gloo")
+        dist.init_process_group(group)
         store = dist.distributed_c10d._get_default_store()
     text, characters = load_text(arguments.text)
     make_model, make_optimizer, rate = MODELS[arguments.model]
     module = make_model(characters)
-    hook, state, close = gradient_hook(arguments.backend, arguments.members)
+    hook, state, close = gradient_hook(arguments.backend, arguments.layout, arguments.members)
     timed = TimedHook(hook)
 
     def distributed():
+        if arguments.layout == "fsdp":
+            return sharded(module, arguments.backend)
         model = DistributedDataParallel(module, broadcast_buffers=False)
         model.register_comm_hook(state, timed.start)
         return model
 
+    parameters = sum(p.numel() for p in module.parameters())
     model = distributed()
     optimizer = make_optimizer(module.parameters(), lr=arguments.lr or rate)
     order = torch.Generator().manual_seed(arguments.seed * 1_000_003 + rank)
     saved = Saved(module, optimizer, order)
-    parameters = sum(p.numel() for p in module.parameters())
     if rank == 0:
         print(f"{arguments.backend}: {world} processes, {parameters:,} parameters "
               f"({parameters * 4 / 1e6:.1f} MB of gradients a step), {len(text):,} characters",
@@ -174,7 +205,7 @@ def train(arguments):
                   f"{timed.steps_s[-1] * 1e3:.0f} in all-reduce", flush=True)
         step += 1
 
-    weights = torch.cat([p.detach().flatten() for p in module.parameters()])
+    weights = torch.cat([whole(p).detach().flatten() for p in module.parameters()])
     torch.save({"losses": losses, "allreduce_s": timed.steps_s, "steps_s": steps_s,
                 "weights": weights, "world": dist.get_world_size(),
                 "tokens": arguments.batch * CONTEXT, "gradient_bytes": parameters * 4},
@@ -187,6 +218,8 @@ def train(arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--backend", choices=["gradwire", "gloo"], required=True)
+    parser.add_argument("--layout", choices=["hook", "ddp", "fsdp"], default="hook",
+                        help="hook: DDP's gradients by gradwire's hook, or Gloo's")
     parser.add_argument("--out", required=True, help="folder for the results")
     parser.add_argument("--text", default="/usr/share/common-licenses")
     parser.add_argument("--steps", type=int, default=60)
