@@ -56,5 +56,5 @@ job() {
     done
     fail "$what: processes$failed of $job_world"
   fi
-  sed 's/^/       /' "$run_dir/job-0.out"
+  sed '/^USDT:/d; s/^/       /' "$run_dir/job-0.out"
 }
