@@ -27,7 +27,7 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
     config.ip = port.config().ip;
     config.prefix_bits = port.config().prefix_bits;
     config.vlan_id = port.config().vlan_id;
-    set_times(config, plan_maker_.timeouts());
+    set_times(config, plan_maker_.shard_settings().timeouts);
     link_up_.push_back(port.link_up());
     port::Neighbors& added = neighbors_.emplace_back(config);
     for (const StaticNeighbor& neighbor : neighbors) {

@@ -11,6 +11,7 @@ namespace {
 
 constexpr TimeNs kProbeNsMin = 5'000'000;
 constexpr TimeNs kProbeNsMax = 200'000'000;
+constexpr std::uint32_t kWindowPacketsMin = 128;  // what window_packets = "auto" comes to at most
 
 /// Time since the last acknowledgement. Without data, pings are acknowledged, so several must have
 /// been lost.
@@ -61,7 +62,7 @@ void LinkWatch::remove(const command::GroupPlan* plan) {
 void LinkWatch::poll(TimeNs now) {
   const bool looks = now >= next_look_;
   if (looks) {
-    next_look_ = now + plans_.timeouts().ping_interval_ns / 2;
+    next_look_ = now + plans_.shard_settings().timeouts.ping_interval_ns / 2;
     look(now);
   }
   if (const std::uint64_t moves = moved(); looks || moves != moved_) {
@@ -92,27 +93,53 @@ void LinkWatch::look(TimeNs now) {
   // If several groups use one router, one group that it still serves confirms it for all.
   for (auto& [plan, links] : links_) {
     for (const WatchedLink& link : links) {
-      if (!link.is_acked || !link.held || link.acked_ns == 0) continue;
-      if (now - link.acked_ns < suspicious_ns(plans_.timeouts())) continue;
-      neighbors_[link.path.port].suspect(link.path.hop, now);
+      if (link.silent) neighbors_[link.path.port].suspect(link.path.hop, now);
     }
   }
 }
 
 void LinkWatch::look_at(WatchedLink& link, const collective::ShardStatus& status, TimeNs now) {
-  if (!link.is_acked || !link.held) return;
+  link.silent = false;
+  if (!link.held) return;
   const bool formed = status.state == collective::ShardState::kFormed ||
                       status.state == collective::ShardState::kLeaving;
   if (!formed) {
-    link.acked_ns = 0;  // no acknowledgement is expected
-  } else if (link.acked_ns == 0) {
-    link.acks = status.counters.acks_received;
-    link.acked_ns = now;
-  } else if (status.counters.acks_received != link.acks) {
-    link.acks = status.counters.acks_received;
-    link.acked_ns = now;
+    link.news_ns = 0;
+  } else if (link.is_acked) {
+    look_at_acks(link, status.counters, now);
+  } else {
+    look_at_data(link, status.counters, now);
+  }
+}
+
+void LinkWatch::look_at_acks(WatchedLink& link, const collective::ShardCounters& counters,
+                             TimeNs now) {
+  if (link.news_ns == 0 || counters.acks_received != link.acks) {
+    if (link.news_ns != 0) neighbors_[link.path.port].confirm(link.path.hop, now);
+    link.acks = counters.acks_received;
+    link.news_ns = now;
+  }
+  link.silent = now - link.news_ns >= suspicious_ns(plans_.shard_settings().timeouts);
+}
+
+/// Acknowledgements go there alone. If they arrive, new data comes, more of it than a window holds.
+/// If they do not, what comes is what came before.
+void LinkWatch::look_at_data(WatchedLink& link, const collective::ShardCounters& counters,
+                             TimeNs now) {
+  const collective::ShardConfig& settings = plans_.shard_settings();
+  const std::uint64_t repeated = counters.drops[static_cast<std::size_t>(wire::Drop::kDuplicate)];
+  const std::uint64_t two_windows = 2 * std::max(settings.window_packets, kWindowPacketsMin);
+  if (link.news_ns == 0 || counters.data_packets_received != link.acks) {
+    if (link.news_ns == 0) link.confirmed = counters.data_packets_received;
+    link.acks = counters.data_packets_received;
+    link.repeated = repeated;
+    link.news_ns = now;
+  }
+  if (link.acks - link.confirmed > two_windows) {
+    link.confirmed = link.acks;
     neighbors_[link.path.port].confirm(link.path.hop, now);
   }
+  link.silent = repeated != link.repeated && now - link.news_ns >= suspicious_ns(settings.timeouts);
 }
 
 void LinkWatch::move_links() {

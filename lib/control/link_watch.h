@@ -50,8 +50,11 @@ class LinkWatch {
     NeighbourPath path;     ///< with the MAC address that the lane's frames have
     bool held = false;
     bool being_moved = false;
-    std::uint64_t acks = 0;  ///< as last reported by the lane
-    TimeNs acked_ns = 0;     ///< when `acks` changed
+    std::uint64_t acks = 0;       ///< as the lane said last; for a link that is not acked: new data
+    std::uint64_t repeated = 0;   ///< data that came again, when the last new data came
+    std::uint64_t confirmed = 0;  ///< `acks` at the last confirmation
+    TimeNs news_ns = 0;           ///< when `acks` changed; 0 = nothing is expected
+    bool silent = false;
   };
   using Links = std::vector<WatchedLink>;
   struct Move {
@@ -63,6 +66,8 @@ class LinkWatch {
 
   void look(TimeNs now);
   void look_at(WatchedLink& link, const collective::ShardStatus& status, TimeNs now);
+  void look_at_acks(WatchedLink& link, const collective::ShardCounters& counters, TimeNs now);
+  void look_at_data(WatchedLink& link, const collective::ShardCounters& counters, TimeNs now);
   void move_links();
   void move_link(const command::GroupPlan& plan, Links& links, std::size_t index,
                  const wire::MacAddress& mac);

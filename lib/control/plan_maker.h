@@ -42,9 +42,9 @@ class PlanMaker {
   /// The first bytes of that lane's packets to a neighbour, whose MAC address must be known.
   [[nodiscard]] Result<wire::FrameTemplate> frames_to(const NeighbourPath& neighbour,
                                                       std::uint8_t lane) const;
-  /// The same for every group.
-  [[nodiscard]] const collective::ShardTimeouts& timeouts() const noexcept {
-    return settings_.shard.timeouts;
+  /// What is the same for every group.
+  [[nodiscard]] const collective::ShardConfig& shard_settings() const noexcept {
+    return settings_.shard;
   }
   /// The totals of all destroyed plans.
   [[nodiscard]] const std::vector<ReduceTotal>& totals() const noexcept { return totals_; }

@@ -240,10 +240,15 @@ void Neighbors::on_answer(const wire::IpAddress& ip, Entry& entry, const wire::M
   const bool probes = entry.state == NeighborState::kProbe;
   const bool asked_all = probes && entry.attempts > entry.unicast;
   if (entry.known && entry.mac != mac && entry.state != NeighborState::kFailed) {
-    if (!asked_all) return on_claim(ip, entry, mac, now);
-    // Perhaps its own answers were lost, or drown in a flood of others.
-    if (entry.holds > 0 && !entry.suspected) {
-      if (!entry.candidate) entry.candidate = mac;
+    if (!asked_all) {
+      entry.pusher = mac;
+      return on_claim(ip, entry, mac, now);
+    }
+    // Perhaps its own answers were lost, or drown in a flood of others. And who answers before it
+    // is asked goes last.
+    const bool pushes = entry.pusher == mac;
+    if (pushes || (entry.holds > 0 && !entry.suspected)) {
+      if (!entry.candidate || !pushes) entry.candidate = mac;
       return;
     }
     return move(ip, entry, mac, now);

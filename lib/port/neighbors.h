@@ -7,8 +7,9 @@
 ///
 /// A MAC address that is known is replaced in one case only: the neighbour was asked under it and
 /// did not answer, then everybody was asked, and another one answered. Whatever else says that the
-/// neighbour is elsewhere is counted and ignored. So nobody can take a living neighbour's place,
-/// and a router that comes back with another MAC address is found.
+/// neighbour is elsewhere is counted and ignored, and whoever answers without being asked goes
+/// after those who do not. So nobody can take a living neighbour's place, and a router that comes
+/// back with another MAC address is found.
 ///
 /// RFC 4861's times are made for hosts that may wait for half a minute. A group aborts after its
 /// silence limit, so neighbours that groups use have shorter ones, which the owner derives from
@@ -143,7 +144,8 @@ class Neighbors {
     bool known = false;      ///< `mac` was learnt
     bool suspected = false;  ///< by suspect(), since the last confirm()
     bool answered = false;   ///< kProbe: under its known address, and others may answer too
-    std::optional<wire::MacAddress> candidate;  ///< kProbe: the first other one that answered
+    std::optional<wire::MacAddress> candidate;  ///< kProbe: another one that answered
+    std::optional<wire::MacAddress> pusher;     ///< answered last when nobody had asked it
     std::uint32_t attempts = 0;                 ///< questions without an answer
     std::uint32_t unicast = 0;                  ///< kProbe: so many of them go to the known address
     std::uint32_t unproven = 0;                 ///< answers since it is suspected

@@ -171,6 +171,7 @@ TEST_CASE("an answer that no group needs grows old, and is asked for when somebo
     neighbors.poll(41'000 * kMs);
     CHECK(asked(neighbors) == To::kAll);
     neighbors.on_frame(reply_by(kNewMac), 41'001 * kMs);
+    neighbors.poll(42'000 * kMs);
     CHECK(neighbors.lookup(ip) == kNewMac);
   }
   SECTION("nobody does") {
@@ -245,6 +246,7 @@ TEST_CASE("a neighbour that is silent is asked at once, and found where it is no
   neighbors.poll(110 * kMs);
   CHECK(asked(neighbors) == To::kAll);
   neighbors.on_frame(reply_by(kNewMac), 111 * kMs);
+  neighbors.poll(210 * kMs);  // it had been too early: others go first
   CHECK(neighbors.lookup(ip) == kNewMac);
   CHECK(neighbors.counters().moved == 1);
   CHECK(neighbors.counters().claims == 1);
@@ -336,6 +338,33 @@ TEST_CASE("whatever others say, a living neighbour stays where it is") {
   int said = 0;
   while (is_event(neighbors, NeighborEvent::Type::kClaimed)) ++said;
   CHECK(said == 6);
+}
+
+TEST_CASE("who answered before it was asked goes after who did not, whichever came first") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  const auto pusher = mac("02:66:66:66:66:66");
+  neighbors.on_frame(reply_by(pusher), kMs);
+  neighbors.suspect(ip, 10 * kMs);
+  neighbors.poll(110 * kMs);
+  CHECK(asked(neighbors) == To::kOld);
+  CHECK(asked(neighbors) == To::kAll);
+  neighbors.on_frame(reply_by(pusher), 111 * kMs);
+  CHECK(neighbors.lookup(ip) == kOldMac);
+  SECTION("there is another one") {
+    neighbors.on_frame(reply_by(kNewMac), 112 * kMs);
+    CHECK(neighbors.lookup(ip) == kNewMac);
+  }
+  SECTION("there is none") {
+    neighbors.poll(210 * kMs);
+    CHECK(neighbors.lookup(ip) == pusher);
+    // Its packets come to nothing, and then the right one is back.
+    neighbors.suspect(ip, 1'000 * kMs);
+    CHECK(asked(neighbors) == To::kAll);
+    neighbors.on_frame(reply_by(pusher), 1'001 * kMs);
+    neighbors.on_frame(reply_by(kNewMac), 1'002 * kMs);
+    CHECK(neighbors.lookup(ip) == kNewMac);
+  }
 }
 
 TEST_CASE("another host with the port's own address is noticed, at the start and later") {
