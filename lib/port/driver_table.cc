@@ -199,6 +199,52 @@ constexpr DriverRow kMlx5 = [] {
   return row;
 }();
 
+// The clouds' NICs, from the guides of DPDK 22.11 (doc.dpdk.org/guides-22.11/nics/ena.html,
+// gve.html and netvsc.html, and the tables of features there). None of them has been run. No driver
+// of the three lists the flow API, so none can bring a UDP port to a queue: they support one lane.
+
+// "Jumbo frames up to 9K", "MTU configuration", "Rx interrupts" (with vfio-pci; igb_uio has none,
+// and then configuring them fails and the lane polls).
+constexpr DriverRow kEna = [] {
+  DriverRow row = kPhysical;
+  row.driver = "net_ena";
+  row.steering = Steering::kNone;
+  row.why = "hashes flows to queues and has no flow rules: one lane for each port";
+  return row;
+}();
+
+// Google Cloud offers this release the queue format GQI_QPL alone, in which the driver copies each
+// frame to and from memory that is registered with the device. Jumbo frames and rx interrupts are
+// not in its list.
+constexpr DriverRow kGve = [] {
+  DriverRow row = kPhysical;
+  row.driver = "net_gve";
+  row.rx_interrupts = false;
+  row.rx_copies = 1;
+  row.tx_copies_count = 1;
+  row.steering = Steering::kNone;
+  row.why =
+      "copies frames to and from the device's own pages; no interrupts, no flow rules: one "
+      "lane for each port";
+  return row;
+}();
+
+// "VLAN tags are always stripped", so a port on a VLAN would receive nothing that it takes for its
+// own; "does not use or support interrupts"; received data is copied to mbufs unless the device
+// argument rx_extmbuf_enable says otherwise, sent frames up to tx_copybreak (512 bytes) are.
+constexpr DriverRow kNetvsc = [] {
+  DriverRow row = kPhysical;
+  row.driver = "net_netvsc";
+  row.rx_interrupts = false;
+  row.rx_copies = 1;
+  row.strips_vlan = true;
+  row.steering = Steering::kNone;
+  row.why =
+      "copies received frames; no interrupts, no VLAN tags, no flow rules: one lane for each "
+      "port";
+  return row;
+}();
+
 // What the kernel puts before a frame in a TPACKET_V2 ring slot: the aligned header and socket
 // address, 16 bytes for the MAC header; the frame starts 14 bytes before the end of that.
 constexpr std::uint32_t kPacketSlotHeader = 66;
@@ -241,7 +287,9 @@ const DriverRow& driver_row(std::string_view driver_name) noexcept {
   for (const DriverRow& row : kRows) {
     if (row.driver == driver_name) return row;
   }
-  if (kMlx5.driver == driver_name) return kMlx5;
+  for (const DriverRow* row : {&kMlx5, &kEna, &kGve, &kNetvsc}) {
+    if (row->driver == driver_name) return *row;
+  }
   return kPhysical;
 }
 
@@ -261,6 +309,12 @@ std::optional<std::string_view> devarg(std::string_view devargs, std::string_vie
 
 Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
                                  std::string_view device) {
+  if (facts.vlan && row.strips_vlan) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("port {}: the driver {} takes VLAN tags off received frames, so a port "
+                            "on a VLAN would hear nobody: leave out vlan in [[port]]",
+                            device, row.driver));
+  }
   const auto header = static_cast<std::uint32_t>(wire::kEthernetBytes +
                                                  (facts.vlan ? wire::kVlanBytes : std::size_t{0}));
   std::uint32_t frame_limit = 0;

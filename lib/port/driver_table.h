@@ -57,6 +57,7 @@ struct DriverRow {
   FrameLimitRule limit;
   Steering steering;
   PayloadSplit payload_split;
+  bool strips_vlan = false;  ///< takes the tag off received frames, whatever is configured
   const char* why_no_split;  ///< nullptr if it can split
   const char* why;           ///< one sentence for the operator
 };

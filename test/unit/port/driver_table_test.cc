@@ -41,6 +41,29 @@ TEST_CASE("rows of the virtual drivers say what was found in them") {
   }
 }
 
+TEST_CASE("the clouds' drivers have no flow rules, and netvsc no VLANs") {
+  for (const char* name : {"net_ena", "net_gve", "net_netvsc"}) {
+    INFO(name);
+    const DriverRow& row = driver_row(name);
+    CHECK(row.driver == name);
+    CHECK(row.steering == Steering::kNone);
+    CHECK_FALSE(row.rx_exclusive);
+    CHECK_FALSE(row.tx_copies);
+    CHECK(std::string_view(row.why).find("one lane") != std::string_view::npos);
+    DeviceFacts facts;
+    facts.max_mtu = 1500;
+    CHECK(frame_limits(row, facts, "port0").has_value());
+    facts.vlan = true;
+    const auto tagged = frame_limits(row, facts, "port0");
+    CHECK(tagged.has_value() == !row.strips_vlan);
+    if (!tagged) CHECK_THAT(tagged.error().message, Catch::Contains("net_netvsc"));
+  }
+  CHECK(driver_row("net_ena").rx_interrupts);
+  CHECK_FALSE(driver_row("net_gve").rx_interrupts);
+  CHECK_FALSE(driver_row("net_netvsc").rx_interrupts);
+  CHECK(driver_row("net_netvsc").strips_vlan);
+}
+
 TEST_CASE("devargs are found by their whole key") {
   CHECK(devarg("role=server,bsize=9216,id=0", "bsize") == "9216");
   CHECK(devarg("bsize=9216", "bsize") == "9216");
