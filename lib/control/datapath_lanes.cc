@@ -29,6 +29,7 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
     config.vlan_id = port.config().vlan_id;
     set_times(config, plan_maker_.shard_settings().timeouts);
     link_up_.push_back(port.link_up());
+    too_big_.emplace_back();
     port::Neighbors& added = neighbors_.emplace_back(config);
     for (const StaticNeighbor& neighbor : neighbors) {
       if (wire::same_network(neighbor.ip, config.ip, config.prefix_bits)) {
@@ -71,7 +72,13 @@ void DatapathLanes::carry_frames() {
   for (std::size_t left = datapath_.frames_waiting(); left > 0; --left) {
     if (!datapath_.receive_frame(frame)) break;
     if (frame.port >= neighbors_.size()) continue;
-    neighbors_[frame.port].on_frame({frame.bytes.data(), frame.size}, now_);
+    const std::span<const std::byte> bytes(frame.bytes.data(), frame.size);
+    const port::Port& port = *datapath_.ports()[frame.port];
+    if (const auto message = port::read_too_big(bytes, port.config().ip)) {
+      tell(port, *message, too_big_[frame.port].add(*message));
+    } else {
+      neighbors_[frame.port].on_frame(bytes, now_);
+    }
   }
   for (std::uint16_t port = 0; port < neighbors_.size(); ++port) {
     neighbors_[port].poll(now_);
@@ -109,6 +116,14 @@ void DatapathLanes::tell(const port::Port& port, const port::NeighborEvent& even
           device, other, ip);
       return;
   }
+}
+
+void DatapathLanes::tell(const port::Port& port, const port::TooBig& message, bool is_new) {
+  // Whoever makes up routers does not fill the log.
+  constexpr TimeNs kTellNs = 1'000'000'000;
+  if (!is_new || now_ < next_too_big_) return;
+  next_too_big_ = now_ + kTellNs;
+  spdlog::warn("port {}: {}", port.config().device, text_of(message));
 }
 
 bool DatapathLanes::next_notice(command::Notice& out) {

@@ -39,6 +39,10 @@ class DatapathLanes final : public LaneControl {
   [[nodiscard]] Resolution resolve(std::uint16_t port, const wire::IpAddress& ip) override;
   [[nodiscard]] std::optional<wire::MacAddress> mac_of(std::uint16_t port,
                                                        const wire::IpAddress& ip) const override;
+  [[nodiscard]] std::optional<port::TooBig> too_big(std::uint16_t port,
+                                                    const wire::IpAddress& ip) const override {
+    return too_big_[port].find(ip);
+  }
   [[nodiscard]] Result<command::GroupPlan*> create_plan(const PlanRequest& request) override;
   void destroy_plan(command::GroupPlan* plan) override;
 
@@ -55,13 +59,16 @@ class DatapathLanes final : public LaneControl {
                                         std::uint32_t payload_bytes) const;
   void tend_links();
   void tell(const port::Port& port, const port::NeighborEvent& event) const;
+  void tell(const port::Port& port, const port::TooBig& message, bool is_new);
 
   lane::Datapath& datapath_;
   PlanMaker plan_maker_;
   std::vector<LocalAddress> addresses_;
   std::vector<port::Neighbors> neighbors_;  ///< by port
+  std::vector<port::TooBigTable> too_big_;  ///< by port
   LinkWatch watch_;
   std::vector<bool> link_up_;  ///< by port; the last known state
+  TimeNs next_too_big_ = 0;    ///< the next that is said
   TimeNs next_link_look_ = 0;
   TimeNs now_ = 0;
 };

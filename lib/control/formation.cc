@@ -336,6 +336,7 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
                       "answers pings, an MTU on the path is below {})",
                       path.rank, wire::to_string(path.remote_ip), lane,
                       wire::full_packet_bytes(group.agreement.payload_bytes)));
+      if (const auto message = lanes_.too_big(path.port, path.remote_ip)) add(text_of(*message));
     }
     if (!group.upstream.empty() && !status.upstream_heard) {
       const NeighbourPath& path = path_of(group.upstream, lane);

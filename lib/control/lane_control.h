@@ -15,6 +15,7 @@
 #include "base/types.h"
 #include "command/messages.h"
 #include "control/paths.h"
+#include "port/too_big.h"
 
 namespace gradwire::control {
 
@@ -63,6 +64,12 @@ class LaneControl {
   /// The MAC address that frames for `ip` go to now, if it is known.
   [[nodiscard]] virtual std::optional<wire::MacAddress> mac_of(
       std::uint16_t /*port*/, const wire::IpAddress& /*ip*/) const {
+    return std::nullopt;
+  }
+
+  /// What a router said last of packets to `ip` that were too large for its next link.
+  [[nodiscard]] virtual std::optional<port::TooBig> too_big(std::uint16_t /*port*/,
+                                                            const wire::IpAddress& /*ip*/) const {
     return std::nullopt;
   }
 

@@ -409,6 +409,14 @@ Result<std::vector<NeighbourPath>> neighbour_paths(std::uint16_t rank, std::uint
   return paths;
 }
 
+std::string text_of(const port::TooBig& message) {
+  const std::string mtu =
+      message.mtu != 0 ? fmt::format("carries {} bytes", message.mtu) : std::string("carries less");
+  return fmt::format("the router {} says that its next link {}, and a packet to {} has {}",
+                     wire::to_string(message.router), mtu, wire::to_string(message.destination),
+                     message.packet_bytes);
+}
+
 std::string unanswered_text(const NeighbourPath& path, std::string_view side) {
   const std::string rank =
       fmt::format("{} rank {} ({})", side, path.rank, wire::to_string(path.remote_ip));

@@ -19,6 +19,7 @@
 #include "control/options.h"
 #include "control/paths.h"
 #include "ipc/control_messages.h"
+#include "port/too_big.h"
 #include "wire/frame.h"
 
 namespace gradwire::control {
@@ -96,6 +97,8 @@ struct AddressPair {
 /// Says whose MAC address has not been found yet: the rank's, or that of the router to it.
 /// @param side  "upstream" or "downstream".
 [[nodiscard]] std::string unanswered_text(const NeighbourPath& path, std::string_view side);
+/// "the router A says that its next link carries N bytes, and a packet to B has M".
+[[nodiscard]] std::string text_of(const port::TooBig& message);
 
 /// "10.0.0.1/24, 10.1.0.1/24"
 [[nodiscard]] std::string addresses_text(const ipc::RankInfo& info);

@@ -52,7 +52,7 @@ struct DatapathConfig {
 struct ControlFrame {
   std::uint16_t port = 0;  ///< index into DatapathConfig::ports
   std::size_t size = 0;
-  std::array<std::byte, 256> bytes{};
+  std::array<std::byte, kControlFrameBytes> bytes{};
 };
 
 class Datapath {

@@ -43,6 +43,9 @@
 
 namespace gradwire::lane {
 
+/// How much of a frame the control thread gets.
+inline constexpr std::size_t kControlFrameBytes = 256;
+
 struct LaneConfig {
   std::uint8_t lane = 0;
   std::uint8_t lanes = 1;                       ///< how many lanes share each port's rate
@@ -209,7 +212,9 @@ class Lane {
   /// Whether a UDP datagram is addressed to this lane, by IP address and port.
   [[nodiscard]] bool is_for_lane(const LanePort& port, const wire::FrameView& view) const noexcept;
   void drop(rte_mbuf* frame, wire::Drop why) noexcept;
-  void pass_to_control(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
+  /// @param sender  what tells it from others.
+  void pass_to_control(std::uint16_t port_index, rte_mbuf* frame, std::span<const std::byte> sender,
+                       TimeNs now) noexcept;
   void echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
             TimeNs now) noexcept;
   bool take_control_frames() noexcept;

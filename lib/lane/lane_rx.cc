@@ -137,7 +137,13 @@ void Lane::receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
     case wire::FrameKind::kArp:
       // Most ARP requests are for other hosts; the control thread need not see them.
       if (is_arp_for(port.ip, view.payload)) {
-        pass_to_control(port_index, frame, now);
+        pass_to_control(port_index, frame, arp_sender(view.payload), now);
+        return;
+      }
+      break;
+    case wire::FrameKind::kIcmpTooBig:
+      if (view.destination_ip == port.ip && !is_multicast(view.destination_mac)) {
+        pass_to_control(port_index, frame, std::as_bytes(std::span(view.source_ip.bytes)), now);
         return;
       }
       break;
@@ -292,19 +298,20 @@ void Lane::drop(rte_mbuf* frame, wire::Drop why) noexcept {
   rte_pktmbuf_free(frame);
 }
 
-/// Passes an ARP frame to the control thread, as a copy in an mbuf of no lane. In a flood it copies
-/// only as many as would be answered.
-void Lane::pass_to_control(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
-  if (!ports_[port_index].arp.allow(arp_sender(view_.payload), now)) {
+/// Passes a frame to the control thread, as a copy of its front in an mbuf of no lane. In a flood
+/// it copies only as many as would be answered.
+void Lane::pass_to_control(std::uint16_t port_index, rte_mbuf* frame,
+                           std::span<const std::byte> sender, TimeNs now) noexcept {
+  if (!ports_[port_index].arp.allow(sender, now)) {
     count(counters_.neighbor_drops);
     rte_pktmbuf_free(frame);
     return;
   }
   rte_mbuf* copy = rte_pktmbuf_alloc(config_.shared.exchange_pool);
-  const std::span<std::byte> bytes = bytes_of(frame);
-  char* room = copy == nullptr || bytes.size() > UINT16_MAX
-                   ? nullptr
-                   : rte_pktmbuf_append(copy, static_cast<std::uint16_t>(bytes.size()));
+  const std::span<std::byte> whole = bytes_of(frame);
+  const auto bytes = whole.first(std::min(whole.size(), kControlFrameBytes));
+  char* room = copy == nullptr ? nullptr
+                               : rte_pktmbuf_append(copy, static_cast<std::uint16_t>(bytes.size()));
   if (room != nullptr) {
     std::memcpy(room, bytes.data(), bytes.size());
     copy->port = port_index;

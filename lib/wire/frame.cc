@@ -14,6 +14,8 @@ constexpr std::uint16_t kEtherTypeVlan = 0x8100;
 constexpr std::uint8_t kProtocolIcmp = 1;
 constexpr std::uint8_t kProtocolUdp = 17;
 constexpr std::uint8_t kIcmpEchoRequest = 8;
+constexpr std::uint8_t kIcmpUnreachable = 3;
+constexpr std::uint8_t kIcmpTooBigCode = 4;
 constexpr std::size_t kIcmpHeaderBytes = 8;
 constexpr std::size_t kArpBytes = 28;  // of IPv4 over Ethernet
 constexpr std::uint8_t kTimeToLive = 64;
@@ -102,8 +104,10 @@ Drop parse_ipv4(std::span<const std::byte> packet, FrameView& out) noexcept {
   if (protocol == kProtocolIcmp) {
     if (content.size() < kIcmpHeaderBytes) return Drop::kShort;
     out.payload = content;
-    if (load8(content.data()) == kIcmpEchoRequest && load8(content.data() + 1) == 0)
-      out.kind = FrameKind::kIcmpEcho;
+    const std::uint8_t type = load8(content.data());
+    const std::uint8_t code = load8(content.data() + 1);
+    if (type == kIcmpEchoRequest && code == 0) out.kind = FrameKind::kIcmpEcho;
+    if (type == kIcmpUnreachable && code == kIcmpTooBigCode) out.kind = FrameKind::kIcmpTooBig;
   }
   return Drop::kNone;
 }

@@ -83,7 +83,7 @@ class FrameTemplate {
   std::uint32_t checksum_base_ = 0;  ///< one's complement sum of the IP header without its length
 };
 
-enum class FrameKind : std::uint8_t { kUdp, kArp, kIcmpEcho, kOther };
+enum class FrameKind : std::uint8_t { kUdp, kArp, kIcmpEcho, kIcmpTooBig, kOther };
 
 /// What parse_frame saw. `payload` is the UDP payload by UDP's and IP's lengths (Ethernet padding
 /// cut off), or the ARP packet (28 bytes at least, with Ethernet's padding), or the ICMP message (8
@@ -103,8 +103,9 @@ struct FrameView {
 };
 
 /// Parses Ethernet, VLAN, IPv4 (header checksum checked, options skipped, fragments refused), UDP
-/// (its checksum is not looked at: a chunk packet has its CRCs); tells ARP and ICMP echo requests
-/// apart. Everything else that is well-formed, IPv6 and a second VLAN tag included, is kOther.
+/// (its checksum is not looked at: a chunk packet has its CRCs); tells ARP, ICMP echo requests
+/// and ICMP "too big" apart. Everything else that is well-formed, IPv6 and a second VLAN tag
+/// included, is kOther.
 /// @return Drop::kNone, or why the frame is to be dropped: kShort, kMalformed, or kForeign for a
 /// fragment.
 [[nodiscard]] Drop parse_frame(std::span<const std::byte> frame, FrameView& out) noexcept;

@@ -98,6 +98,7 @@ void check_frame(std::span<const std::byte> frame) {
   }
   if (view.kind == wire::FrameKind::kArp) FUZZ_CHECK(view.payload.size() >= 28);
   if (view.kind == wire::FrameKind::kIcmpEcho) FUZZ_CHECK(view.payload.size() >= 8);
+  if (view.kind == wire::FrameKind::kIcmpTooBig) FUZZ_CHECK(view.payload.size() >= 8);
   if (view.kind == wire::FrameKind::kUdp) check_packet(view.payload);
 }
 

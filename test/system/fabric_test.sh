@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Two racks with a router each, joined by two spines: a group of four hosts across the racks. A
 # spine is lost during ops, and is back; paths are lossy and slow, and for a second the spines lose
-# all that comes one way. Bits are right, and no op fails.
+# all that comes one way. Bits are right, and no op fails. A link that is too small for full packets
+# is named.
 . "$(dirname "$0")/_init.sh"
 . "$(dirname "$0")/_fabric.sh"
 
@@ -28,6 +29,19 @@ carried() {
   moves() { (($(fabric_bytes "$(fabric_spine "$1")" down0) > before + 100000)); }
   eventually 10 moves "$1"
 }
+
+step "the links to the spines become too small: no group forms, and the router is named"
+for spine in 0 1; do ip -n "$(fabric_leaf 0)" link set "up$spine" mtu 1400; done
+# shellcheck disable=SC2046
+if "$python" "$repo_root/test/system/sums.py" --sizes 1000 --join-timeout 5 \
+  $(sockets_in_order) >"$run_dir/small" 2>&1; then
+  fail "a group formed whose full packets do not pass"
+fi
+told='the router 10\.81\.0\.254 says that its next link carries 1400 bytes, and a packet to 10'
+expect_text "the error names the router" "rank 0 member 0: .*$told" "$run_dir/small"
+expect_text "and so does the log" "warn.*$told" "$(daemon_log 0)"
+for spine in 0 1; do ip -n "$(fabric_leaf 0)" link set "up$spine" mtu 1500; done
+fabric_routes 0 0 1
 
 ops
 step "ops go by the spines"
