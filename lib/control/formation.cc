@@ -331,12 +331,14 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
     const collective::ShardStatus& status = published_of(published, group, lane).status;
     if (!group.downstream.empty() && !status.downstream_heard) {
       const NeighbourPath& path = path_of(group.downstream, lane);
-      add(
-          fmt::format("downstream rank {} ({}) has not answered the hello of lane {} (if it "
-                      "answers pings, an MTU on the path is below {})",
-                      path.rank, wire::to_string(path.remote_ip), lane,
-                      wire::full_packet_bytes(group.agreement.payload_bytes)));
-      if (const auto message = lanes_.too_big(path.port, path.remote_ip)) add(text_of(*message));
+      const auto too_big = lanes_.too_big(path.port, path.remote_ip);
+      // A client's text is short, so what a router says goes before a guess.
+      const std::string why =
+          too_big ? ": " + text_of(*too_big)
+                  : fmt::format(" (if it answers pings, an MTU on the path is below {})",
+                                wire::full_packet_bytes(group.agreement.payload_bytes));
+      add(fmt::format("downstream rank {} ({}) has not answered the hello of lane {}{}", path.rank,
+                      wire::to_string(path.remote_ip), lane, why));
     }
     if (!group.upstream.empty() && !status.upstream_heard) {
       const NeighbourPath& path = path_of(group.upstream, lane);
