@@ -152,6 +152,10 @@ Result<void> check_collective(const Options& options) {
     return refuse(fmt::format("--root {}: must be one of the {} processes, 0 to {}", options.root,
                               processes, processes - 1));
   }
+  if (!fits(options.redop, options.datatype)) {
+    return refuse(fmt::format("--op {}: it combines the bits of integers, not {}",
+                              name_of(options.redop), name_of(options.datatype)));
+  }
   if (options.redop != RedOp::kSum && !reduces(options.collective)) {
     return refuse(fmt::format("--op {}: {} reduces nothing", name_of(options.redop), name));
   }
@@ -335,7 +339,7 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   app.add_option("--root", options.root,
                  "Process of a broadcast or a reduce: its rank x members + its member");
   app.add_option("-d,--datatype", datatype, "fp32 fp64 fp16 bf16 int8 int32 int64 uint8");
-  app.add_option("-o,--op", redop, "sum avg min max prod");
+  app.add_option("-o,--op", redop, "sum avg min max prod; of integers band bor bxor");
   app.add_flag("--check,!--no-check", options.check,
                "Compare every element of one result of each size with the reference");
   app.add_flag("--in-place", options.in_place, "Write the output over the input");
@@ -365,8 +369,9 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   }
   const auto parsed_redop = parse_redop(redop);
   if (!parsed_redop) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--op '{}': must be sum, avg, min, max or prod", redop));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--op '{}': must be sum, avg, min, max, prod, band, bor or bxor", redop));
   }
   const auto parsed_collective = parse_collective(collective);
   if (!parsed_collective) {

@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::array<std::string_view, kDataTypeCount> kDataTypeNames = {
     "fp32", "fp64", "fp16", "bf16", "int8", "int32", "int64", "uint8"};
-constexpr std::array<std::string_view, kRedOpCount> kRedOpNames = {"sum", "avg", "min", "max",
-                                                                   "prod"};
+constexpr std::array<std::string_view, kRedOpCount> kRedOpNames = {"sum",  "avg",  "min", "max",
+                                                                   "prod", "band", "bor", "bxor"};
 
 struct NamedCollective {
   Collective collective;

@@ -43,8 +43,17 @@ enum class DataType : std::uint8_t {
 inline constexpr int kDataTypeCount = 8;
 
 /// Reduction of an op. The values go on the wire and across the C ABI: never renumber.
-enum class RedOp : std::uint8_t { kSum = 0, kAvg = 1, kMin = 2, kMax = 3, kProd = 4 };
-inline constexpr int kRedOpCount = 5;
+enum class RedOp : std::uint8_t {
+  kSum = 0,
+  kAvg = 1,
+  kMin = 2,
+  kMax = 3,
+  kProd = 4,
+  kBand = 5,  ///< bitwise, like those below: of integers alone
+  kBor = 6,
+  kBxor = 7,
+};
+inline constexpr int kRedOpCount = 8;
 
 [[nodiscard]] constexpr bool is_valid(Collective collective) noexcept {
   const auto value = static_cast<std::uint8_t>(collective);
@@ -65,6 +74,19 @@ inline constexpr int kRedOpCount = 5;
 }
 [[nodiscard]] constexpr bool is_valid(RedOp op) noexcept {
   return static_cast<int>(op) < kRedOpCount;
+}
+
+/// Whether it combines bits, not numbers: floats cannot be reduced by it.
+[[nodiscard]] constexpr bool is_bitwise(RedOp op) noexcept {
+  return op == RedOp::kBand || op == RedOp::kBor || op == RedOp::kBxor;
+}
+[[nodiscard]] constexpr bool is_float(DataType type) noexcept {
+  return type == DataType::kFloat32 || type == DataType::kFloat64 || type == DataType::kFloat16 ||
+         type == DataType::kBfloat16;
+}
+/// Whether elements of `type` can be reduced by `op`.
+[[nodiscard]] constexpr bool fits(RedOp op, DataType type) noexcept {
+  return is_valid(op) && is_valid(type) && !(is_bitwise(op) && is_float(type));
 }
 
 /// Bytes of one element; 0 for kBytes, and for a value outside the enumeration.

@@ -26,6 +26,7 @@ static_assert(GW_ABORTED == static_cast<int>(ErrorCode::kAborted));
 static_assert(GW_UINT8 == static_cast<int>(DataType::kUint8));
 static_assert(GW_BFLOAT16 == static_cast<int>(DataType::kBfloat16));
 static_assert(GW_PROD == static_cast<int>(RedOp::kProd));
+static_assert(GW_BXOR == static_cast<int>(RedOp::kBxor));
 
 namespace {
 
@@ -166,6 +167,12 @@ gw_status post(gw_group* group, const Given& given, gw_work** work) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("redop is {}: it must be 0 to {}, a gw_redop",
                               static_cast<int>(given.redop), kRedOpCount - 1));
+    }
+    if (const auto redop = static_cast<RedOp>(given.redop);
+        !fits(redop, static_cast<DataType>(given.datatype))) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("redop {} combines the bits of integers: {} cannot be reduced by it",
+                              name_of(redop), name_of(static_cast<DataType>(given.datatype))));
     }
     if (is_forked(group)) return forked();
     const CollectiveCall call{given.collective,

@@ -90,7 +90,16 @@ enum {
  * ranks x members, once, before the last rounding; integers wrap, their average truncates toward
  * zero. The values never change. */
 typedef int32_t gw_redop;
-enum { GW_SUM = 0, GW_AVG = 1, GW_MIN = 2, GW_MAX = 3, GW_PROD = 4 };
+enum {
+  GW_SUM = 0,
+  GW_AVG = 1,
+  GW_MIN = 2,
+  GW_MAX = 3,
+  GW_PROD = 4,
+  GW_BAND = 5, /**< bitwise and, or, exclusive or: of integers; refused for floats */
+  GW_BOR = 6,
+  GW_BXOR = 7
+};
 
 /* ---- Library ---- */
 

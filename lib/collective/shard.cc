@@ -75,7 +75,7 @@ void Shard::start(TimeNs now) noexcept {
 PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
   const OpSpec spec = as_moved(called);
   if (membership_.state() != ShardState::kFormed || spec.op_seq != ops_.posted() + 1 ||
-      !is_valid(spec.datatype) || !is_valid(spec.redop)) {
+      !fits(spec.redop, spec.datatype)) {
     return PostResult::kRefused;
   }
   const std::uint32_t processes = config_.processes().count();

@@ -73,6 +73,12 @@ bool check_fields(const ipc::CommandEntry& command, const ProcessPlace& place,
     return refuse(refusal, ErrorCode::kInvalidArgument, "redop %u is not in 0 ... %d",
                   static_cast<unsigned>(command.redop), kRedOpCount - 1);
   }
+  if (!fits(static_cast<RedOp>(command.redop), static_cast<DataType>(command.datatype))) {
+    return refuse(refusal, ErrorCode::kInvalidArgument,
+                  "redop %s combines the bits of integers: %s cannot be reduced by it",
+                  name_of(static_cast<RedOp>(command.redop)).data(),
+                  name_of(static_cast<DataType>(command.datatype)).data());
+  }
   if (command.redop != 0 && !reduces(command.collective)) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
                   "redop %u: %s reduces nothing, it must be 0",

@@ -289,6 +289,11 @@ Result<void> Communicator::check(const AllReduce& op) const {
   if (!is_valid(op.datatype) || !is_valid(op.redop)) {
     return fail(ErrorCode::kInvalidArgument, "unknown datatype or redop");
   }
+  if (!fits(op.redop, op.datatype)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("redop {} combines the bits of integers: {} cannot be reduced by it",
+                            name_of(op.redop), name_of(op.datatype)));
+  }
   const std::uint64_t element = element_bytes(op.datatype);
   if (op.count > UINT64_MAX / 2 / element) {
     return fail(ErrorCode::kInvalidArgument,

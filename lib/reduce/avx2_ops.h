@@ -202,6 +202,9 @@ struct Avx2Integer {
   GRADWIRE_AVX2 static Acc settle(Acc value) noexcept { return value; }
   GRADWIRE_AVX2 static Stored round(Acc value) noexcept { return value; }
   GRADWIRE_AVX2 static void store(std::byte* to, Stored value) noexcept { store_vector(to, value); }
+  GRADWIRE_AVX2 static Acc band(Acc a, Acc b) noexcept { return _mm256_and_si256(a, b); }
+  GRADWIRE_AVX2 static Acc bor(Acc a, Acc b) noexcept { return _mm256_or_si256(a, b); }
+  GRADWIRE_AVX2 static Acc bxor(Acc a, Acc b) noexcept { return _mm256_xor_si256(a, b); }
   GRADWIRE_AVX2 static Divisor divisor(std::uint32_t n) noexcept { return static_cast<Divisor>(n); }
   GRADWIRE_AVX2 static Acc divide(Acc a, Divisor n) noexcept {
     std::byte bytes[kBytes];

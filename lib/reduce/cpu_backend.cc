@@ -103,7 +103,7 @@ class CpuBackend final : public Backend {
     table[static_cast<std::size_t>(entry.datatype)][static_cast<std::size_t>(entry.redop)](fold);
   }
 
-  /// Kinds that few entries are of. @return false if the entry is out of its bounds.
+  /// Kinds and redops that few entries are of. @return false if the entry is out of its bounds.
   [[nodiscard]] __attribute__((noinline)) bool run_other(const Entry& entry) noexcept {
     if (entry.crc || !is_well_formed(entry, kMaxRingRanks)) return false;
     const std::size_t bytes = std::size_t{entry.count} * target_width(entry);
@@ -117,7 +117,10 @@ class CpuBackend final : public Backend {
     if (copies_bits(fold)) {
       for (std::size_t t = 0; t < fold.target_count; ++t) copy_bits(targets[t], sources[0], bytes);
     } else {
-      call(fold.in_order ? kernels_.fold_in_order : kernels_.fold_wide, entry, fold);
+      call(fold.in_order ? kernels_.fold_in_order
+           : fold.wide   ? kernels_.fold_wide
+                         : kernels_.fold,
+           entry, fold);
     }
     return true;
   }

@@ -42,6 +42,12 @@ GRADWIRE_KERNEL_TARGET inline __attribute__((always_inline)) typename Ops::Acc c
     return Ops::max(a, b);
   } else if constexpr (kOp == RedOp::kProd) {
     return Ops::prod(a, b);
+  } else if constexpr (kOp == RedOp::kBand) {
+    return Ops::band(a, b);
+  } else if constexpr (kOp == RedOp::kBor) {
+    return Ops::bor(a, b);
+  } else if constexpr (kOp == RedOp::kBxor) {
+    return Ops::bxor(a, b);
   } else {
     return Ops::sum(a, b);
   }
@@ -270,26 +276,53 @@ GRADWIRE_KERNEL_TARGET void fold_wide(const Fold& fold) noexcept {
   fold_vectors_wide<Tail, kOp>(fold, done);
 }
 
-/// Rows of kernel tables: the functions of one datatype, by redop.
+/// Functions of one datatype, by redop; nullptr if it cannot be reduced so. `kOf<op>` is one.
 template <class Ops, class Tail>
-constexpr std::array<FoldFunction, kRedOpCount> fold_row() noexcept {
-  return {&fold_all<Ops, Tail, RedOp::kSum>, &fold_all<Ops, Tail, RedOp::kSum>,
-          &fold_all<Ops, Tail, RedOp::kMin>, &fold_all<Ops, Tail, RedOp::kMax>,
-          &fold_all<Ops, Tail, RedOp::kProd>};
-}
+struct Plain {
+  template <RedOp kOp>
+  static constexpr FoldFunction kOf = &fold_all<Ops, Tail, kOp>;
+};
 template <class Ops, class Tail>
-constexpr std::array<FoldFunction, kRedOpCount> fold_wide_row() noexcept {
-  return {&fold_wide<Ops, Tail, RedOp::kSum>, &fold_wide<Ops, Tail, RedOp::kSum>,
-          &fold_wide<Ops, Tail, RedOp::kMin>, &fold_wide<Ops, Tail, RedOp::kMax>,
-          &fold_wide<Ops, Tail, RedOp::kProd>};
-}
+struct WideTargets {
+  template <RedOp kOp>
+  static constexpr FoldFunction kOf = &fold_wide<Ops, Tail, kOp>;
+};
 template <class Ops, class Tail, bool kHasWide>
-constexpr std::array<FoldFunction, kRedOpCount> in_order_row() noexcept {
-  return {&fold_in_order<Ops, Tail, RedOp::kSum, kHasWide>,
-          &fold_in_order<Ops, Tail, RedOp::kSum, kHasWide>,
-          &fold_in_order<Ops, Tail, RedOp::kMin, kHasWide>,
-          &fold_in_order<Ops, Tail, RedOp::kMax, kHasWide>,
-          &fold_in_order<Ops, Tail, RedOp::kProd, kHasWide>};
+struct InOrder {
+  template <RedOp kOp>
+  static constexpr FoldFunction kOf = &fold_in_order<Ops, Tail, kOp, kHasWide>;
+};
+
+/// A row of a kernel table: `Functions` by redop.
+template <class Functions, bool kHasBits>
+constexpr std::array<FoldFunction, kRedOpCount> row_of() noexcept {
+  std::array<FoldFunction, kRedOpCount> row = {};
+  const auto set = [&row](RedOp redop, FoldFunction function) {
+    row[static_cast<std::size_t>(redop)] = function;
+  };
+  set(RedOp::kSum, Functions::template kOf<RedOp::kSum>);
+  set(RedOp::kAvg, Functions::template kOf<RedOp::kSum>);
+  set(RedOp::kMin, Functions::template kOf<RedOp::kMin>);
+  set(RedOp::kMax, Functions::template kOf<RedOp::kMax>);
+  set(RedOp::kProd, Functions::template kOf<RedOp::kProd>);
+  if constexpr (kHasBits) {
+    set(RedOp::kBand, Functions::template kOf<RedOp::kBand>);
+    set(RedOp::kBor, Functions::template kOf<RedOp::kBor>);
+    set(RedOp::kBxor, Functions::template kOf<RedOp::kBxor>);
+  }
+  return row;
+}
+template <class Ops, class Tail, bool kHasBits>
+constexpr auto fold_row() noexcept {
+  return row_of<Plain<Ops, Tail>, kHasBits>();
+}
+template <class Ops, class Tail>
+constexpr auto fold_wide_row() noexcept {
+  return row_of<WideTargets<Ops, Tail>, false>();
+}
+template <class Ops, class Tail, bool kHasWide, bool kHasBits>
+constexpr auto in_order_row() noexcept {
+  return row_of<InOrder<Ops, Tail, kHasWide>, kHasBits>();
 }
 
 /// All tables. `Vectors` and `Elements` name the operations of each datatype; the rows are in the
@@ -298,27 +331,27 @@ template <class Vectors, class Elements>
 constexpr Kernels kernels_of(const char* name, CopyFunction streaming_copy) noexcept {
   using V = Vectors;
   using E = Elements;
-  const FoldTable fold = {fold_row<typename V::Float, typename E::Float>(),
-                          fold_row<typename V::Double, typename E::Double>(),
-                          fold_row<typename V::Half, typename E::Half>(),
-                          fold_row<typename V::Bfloat, typename E::Bfloat>(),
-                          fold_row<typename V::Int8, typename E::Int8>(),
-                          fold_row<typename V::Int32, typename E::Int32>(),
-                          fold_row<typename V::Int64, typename E::Int64>(),
-                          fold_row<typename V::Uint8, typename E::Uint8>()};
+  const FoldTable fold = {fold_row<typename V::Float, typename E::Float, false>(),
+                          fold_row<typename V::Double, typename E::Double, false>(),
+                          fold_row<typename V::Half, typename E::Half, false>(),
+                          fold_row<typename V::Bfloat, typename E::Bfloat, false>(),
+                          fold_row<typename V::Int8, typename E::Int8, true>(),
+                          fold_row<typename V::Int32, typename E::Int32, true>(),
+                          fold_row<typename V::Int64, typename E::Int64, true>(),
+                          fold_row<typename V::Uint8, typename E::Uint8, true>()};
   FoldTable wide = fold;
   wide[static_cast<std::size_t>(DataType::kFloat16)] =
       fold_wide_row<typename V::Half, typename E::Half>();
   wide[static_cast<std::size_t>(DataType::kBfloat16)] =
       fold_wide_row<typename V::Bfloat, typename E::Bfloat>();
-  const FoldTable in_order = {in_order_row<typename V::Float, typename E::Float, false>(),
-                              in_order_row<typename V::Double, typename E::Double, false>(),
-                              in_order_row<typename V::Half, typename E::Half, true>(),
-                              in_order_row<typename V::Bfloat, typename E::Bfloat, true>(),
-                              in_order_row<typename V::Int8, typename E::Int8, false>(),
-                              in_order_row<typename V::Int32, typename E::Int32, false>(),
-                              in_order_row<typename V::Int64, typename E::Int64, false>(),
-                              in_order_row<typename V::Uint8, typename E::Uint8, false>()};
+  const FoldTable in_order = {in_order_row<typename V::Float, typename E::Float, false, false>(),
+                              in_order_row<typename V::Double, typename E::Double, false, false>(),
+                              in_order_row<typename V::Half, typename E::Half, true, false>(),
+                              in_order_row<typename V::Bfloat, typename E::Bfloat, true, false>(),
+                              in_order_row<typename V::Int8, typename E::Int8, false, true>(),
+                              in_order_row<typename V::Int32, typename E::Int32, false, true>(),
+                              in_order_row<typename V::Int64, typename E::Int64, false, true>(),
+                              in_order_row<typename V::Uint8, typename E::Uint8, false, true>()};
   return {name, fold, wide, in_order, streaming_copy};
 }
 

@@ -45,10 +45,11 @@ namespace gradwire::reduce {
          kind != Kind::kCheck;
 }
 
-/// Whether the entry is well-formed and of a kind up to kCheck: nearly all are.
+/// Whether the entry is well-formed, of a kind up to kCheck and of a redop up to kProd, which every
+/// datatype has: nearly all entries are.
 [[nodiscard]] inline bool is_plain(const Entry& entry) noexcept {
   return static_cast<std::uint8_t>(entry.kind) <= static_cast<std::uint8_t>(Kind::kCheck) &&
-         is_valid(entry.datatype) && is_valid(entry.redop) && entry.member_count >= 1 &&
+         is_valid(entry.datatype) && entry.redop <= RedOp::kProd && entry.member_count >= 1 &&
          entry.member_count <= kMaxMembers && entry.output_count <= kMaxMembers &&
          entry.count >= 1 && entry.divisor >= 1 && entry.divisor <= kMaxRanks * kMaxMembers &&
          (!has_packet(entry.kind) || entry.packet != nullptr) &&
@@ -59,17 +60,18 @@ namespace gradwire::reduce {
 
 /// @param sources_max  as Backend::sources_max().
 [[nodiscard]] inline bool is_well_formed(const Entry& entry, std::uint32_t sources_max) noexcept {
-  if (entry.kind == Kind::kLoadWide) {
-    Entry plain = entry;
-    plain.kind = Kind::kLoad;
-    return is_plain(plain);
+  if (!fits(entry.redop, entry.datatype)) return false;
+  if (entry.kind == Kind::kFoldInOrder) {
+    return entry.source_count >= 1 && entry.source_count <= sources_max &&
+           entry.member_count >= 1 && entry.member_count <= kMaxMembers &&
+           entry.output_count <= kMaxMembers && entry.count >= 1 && entry.divisor >= 1 &&
+           entry.divisor <= kMaxRanks * kMaxMembers && entry.inputs != nullptr &&
+           (entry.packet != nullptr || entry.outputs != nullptr);
   }
-  if (entry.kind != Kind::kFoldInOrder) return is_plain(entry);
-  return is_valid(entry.datatype) && is_valid(entry.redop) && entry.source_count >= 1 &&
-         entry.source_count <= sources_max && entry.member_count >= 1 &&
-         entry.member_count <= kMaxMembers && entry.output_count <= kMaxMembers &&
-         entry.count >= 1 && entry.divisor >= 1 && entry.divisor <= kMaxRanks * kMaxMembers &&
-         entry.inputs != nullptr && (entry.packet != nullptr || entry.outputs != nullptr);
+  Entry plain = entry;
+  plain.redop = RedOp::kSum;
+  if (entry.kind == Kind::kLoadWide) plain.kind = Kind::kLoad;
+  return is_plain(plain);
 }
 
 /// Room for the sources, and for the targets, of any entry but kFoldInOrder.

@@ -226,6 +226,9 @@ struct ScalarInteger {
     return static_cast<T>(
         static_cast<Unsigned>(static_cast<Unsigned>(a) * static_cast<Unsigned>(b)));
   }
+  GRADWIRE_ANYWHERE static Acc band(Acc a, Acc b) noexcept { return static_cast<T>(a & b); }
+  GRADWIRE_ANYWHERE static Acc bor(Acc a, Acc b) noexcept { return static_cast<T>(a | b); }
+  GRADWIRE_ANYWHERE static Acc bxor(Acc a, Acc b) noexcept { return static_cast<T>(a ^ b); }
   GRADWIRE_ANYWHERE static Acc min(Acc a, Acc b) noexcept { return b < a ? b : a; }
   GRADWIRE_ANYWHERE static Acc max(Acc a, Acc b) noexcept { return a < b ? b : a; }
   GRADWIRE_ANYWHERE static Divisor divisor(std::uint32_t n) noexcept {

@@ -70,6 +70,10 @@ A combine(RedOp redop, A a, A b) {
         return lesser(a, b);
       case RedOp::kMax:
         return greater(a, b);
+      case RedOp::kBand:
+      case RedOp::kBor:
+      case RedOp::kBxor:
+        break;
     }
     return a;
   } else {
@@ -86,6 +90,12 @@ A combine(RedOp redop, A a, A b) {
         return std::min(a, b);
       case RedOp::kMax:
         return std::max(a, b);
+      case RedOp::kBand:
+        return static_cast<A>(x & y);
+      case RedOp::kBor:
+        return static_cast<A>(x | y);
+      case RedOp::kBxor:
+        return static_cast<A>(x ^ y);
     }
     return a;
   }

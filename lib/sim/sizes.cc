@@ -53,7 +53,9 @@ OpPlan draw_plan(Random& random, std::uint64_t i) {
   OpPlan plan;
   plan.datatype = random.pick({DataType::kInt32, DataType::kInt32, DataType::kFloat32,
                                DataType::kFloat64, DataType::kInt8, DataType::kInt64});
-  plan.redop = random.pick({RedOp::kSum, RedOp::kSum, RedOp::kAvg, RedOp::kMin, RedOp::kMax});
+  plan.redop = random.pick({RedOp::kSum, RedOp::kSum, RedOp::kAvg, RedOp::kMin, RedOp::kMax,
+                            RedOp::kBand, RedOp::kBor, RedOp::kBxor});
+  if (!fits(plan.redop, plan.datatype)) plan.redop = RedOp::kSum;
   plan.in_place = random.chance(0.5);
   plan.seed = random.next();
   plan.tag = static_cast<std::uint32_t>(i);

@@ -22,7 +22,7 @@ from ._native import (
     milliseconds,
 )
 
-OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4}
+OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4, "band": 5, "bor": 6, "bxor": 7}
 DATATYPES = {
     "fp32": 0,
     "fp64": 1,

@@ -21,7 +21,8 @@ local DATATYPES = {
 local COLLECTIVES = {
   [0] = "all-reduce", [2] = "reduce", [3] = "broadcast", [4] = "all-gather", [5] = "reduce-scatter",
 }
-local REDOPS = { [0] = "sum", [1] = "avg", [2] = "min", [3] = "max", [4] = "prod" }
+local REDOPS = { [0] = "sum", [1] = "avg", [2] = "min", [3] = "max", [4] = "prod",
+                 [5] = "band", [6] = "bor", [7] = "bxor" }
 local ABORTS = {
   [1] = "silence", [2] = "mismatch", [3] = "client died", [4] = "client abort",
   [5] = "daemon stopped", [6] = "peer left", [7] = "reduce failed", [8] = "formation",

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "in_order_cases.h"
 #include "reduce/gpu/device.h"
 #include "reduce/gpu/gpu_backend.h"
 #include "registered.h"
@@ -67,6 +68,11 @@ TEST_CASE("a GPU gives the reference's bits by every way that it has") {
         const std::string wrong = run(c, *backend, before, expected, registered);
         if (!wrong.empty()) FAIL(wrong);
       });
+      for_each_order_case(type, redop, [&](const OrderCase& c, std::mt19937_64& random) {
+        if (index++ % way.every != 0) return;
+        const std::string wrong = run(c, *backend, random, registered);
+        if (!wrong.empty()) FAIL(wrong);
+      });
     }
   }
   CHECK(backend->counters().chunks_reduced > 0);
@@ -93,6 +99,7 @@ TEST_CASE("every fp16 and bf16 pattern folds on the GPU to the reference's bits"
     for (const std::uint16_t partner : {0x0000, 0x8000, 0x0001, 0x03ff, 0x0400, 0x3c00, 0xbc01,
                                         0x7bff, 0x7c00, 0xfc00, 0x7d55, 0x3f80}) {
       for (const RedOp redop : kRedOps) {
+        if (!fits(redop, type)) continue;
         for (std::size_t i = 0; i < 65'536; ++i) {
           store_element(packet.data(), i, 2, i);
           store_element(input.data(), i, 2, partner);

@@ -106,6 +106,7 @@ std::vector<Case> random_cases(std::size_t count, bool uniform, std::mt19937_64&
     Case c{};
     c.type = uniform && i > 0 ? cases[0].type : kDataTypes[random() % kDataTypes.size()];
     c.redop = uniform && i > 0 ? cases[0].redop : kRedOps[random() % kRedOps.size()];
+    if (!fits(c.redop, c.type)) c.redop = RedOp::kSum;
     c.kind = kKinds[random() % kKinds.size()];
     if (uniform) c.kind = random() % 2 == 0 ? Kind::kReduceInPacket : Kind::kReduceAndStore;
     c.members = 1 + random() % 3;

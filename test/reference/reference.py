@@ -24,7 +24,8 @@ NUMPY_TYPES = {
     "int64": np.dtype("<i8"),
     "uint8": np.dtype("u1"),
 }
-REDOPS = ("sum", "avg", "min", "max", "prod")
+REDOPS = ("sum", "avg", "min", "max", "prod", "band", "bor", "bxor")
+_BITS = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 SEGMENT_ALIGNMENT_BYTES = 64
 
 # The bits of a float type: unsigned type, canonical NaN.
@@ -34,6 +35,11 @@ _FLOAT_BITS = {
     "fp16": (np.uint16, 0x7E00),
     "bf16": (np.uint16, 0x7FC0),
 }
+
+
+def redops_of(datatype):
+    """@return the redops that elements of the datatype can be reduced by."""
+    return [redop for redop in REDOPS if redop not in _BITS or datatype not in _FLOAT_BITS]
 
 
 def segment_count(count, nranks, datatype):
@@ -47,8 +53,8 @@ def all_reduce(inputs, datatype, redop):
     """@return the array that every member receives. Raises ValueError for inputs that do not fit
     together."""
     dtype = NUMPY_TYPES[datatype]
-    if redop not in REDOPS:
-        raise ValueError(f"redop {redop!r} is none of {REDOPS}")
+    if redop not in redops_of(datatype):
+        raise ValueError(f"redop {redop!r} is none of {redops_of(datatype)}")
     arrays = [[np.asarray(member) for member in members] for members in inputs]
     count = arrays[0][0].size
     for rank, members in enumerate(arrays):
@@ -130,6 +136,8 @@ def _combine(a, b, redop):
         return a + b  # Arrays of integers wrap.
     if redop == "prod":
         return a * b
+    if redop in _BITS:
+        return _BITS[redop](a, b)
     if a.dtype.kind != "f":
         return np.minimum(a, b) if redop == "min" else np.maximum(a, b)
     a_first = _order(a) <= _order(b)
@@ -213,9 +221,14 @@ def _plain_hop(values, datatype, redop, divisor):
         info = np.iinfo(NUMPY_TYPES[datatype])
         result = values[0]
         for value in values[1:]:
-            result = {"min": min, "max": max, "prod": int.__mul__}.get(redop, int.__add__)(
-                result, value
-            )
+            result = {
+                "min": min,
+                "max": max,
+                "prod": int.__mul__,
+                "band": int.__and__,
+                "bor": int.__or__,
+                "bxor": int.__xor__,
+            }.get(redop, int.__add__)(result, value)
             result = (result - int(info.min)) % (1 << info.bits) + int(info.min)
         if divides:
             result = abs(result) // divisor * (-1 if result < 0 else 1)
@@ -321,7 +334,7 @@ def self_test():
     random = np.random.default_rng(2026)
     shapes = ((1, 1, 9), (1, 3, 40), (2, 1, 150), (3, 2, 200), (5, 1, 7))
     for datatype in NUMPY_TYPES:
-        for redop in REDOPS:
+        for redop in redops_of(datatype):
             for nranks, members, count in shapes:
                 inputs = [
                     [_awkward(random, datatype, count) for _ in range(members)]

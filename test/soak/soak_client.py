@@ -28,7 +28,7 @@ def ops(seed, endless):
         datatype = generator.choice(list(reference.NUMPY_TYPES))
         most = BYTES_MAX // reference.NUMPY_TYPES[datatype].itemsize
         count = int(most ** generator.random()) if generator.random() < 0.95 else 0
-        yield (datatype, generator.choice(list(reference.REDOPS)), count,
+        yield (datatype, generator.choice(reference.redops_of(datatype)), count,
                generator.random() < 0.5, generator.getrandbits(32))
 
 

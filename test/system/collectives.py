@@ -160,7 +160,8 @@ def main():
             counts = [0, 1, 7, payload - 1, payload, payload + 1, 200_003 // element]
             ring.buffers(total * max(counts) + 2 * GUARD, datatype)
             for number, count in enumerate(counts):
-                redop = reference.REDOPS[number % len(reference.REDOPS)]
+                redops = reference.redops_of(datatype)
+                redop = redops[(number + total) % len(redops)]
                 for in_place in (False, True):
                     at = (f"{ring.nranks} ranks x {ring.members} members, {count} {datatype}"
                           f"{', in place' if in_place else ''}")

@@ -37,7 +37,7 @@ def run(ring, redops, expected):
         for count in (1, per_chunk + 1, 7 * ring.nranks * per_chunk // 2 + 3):
             generator = np.random.default_rng([ring.members, count])
             inputs = ring.make_inputs(generator, count, datatype)
-            for redop in redops:
+            for redop in (r for r in redops if r in reference.redops_of(datatype)):
                 outputs = ring.all_reduce(inputs, datatype, redop, in_place=sums % 2 == 1)
                 check(outputs, reference.all_reduce(inputs, datatype, redop),
                       f"{ring.members} members, {datatype} {redop} {count}")

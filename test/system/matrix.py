@@ -32,7 +32,7 @@ def run_ops(ring, digests, payload_bytes):
         for count in counts_for(ring.nranks, datatype, payload_bytes):
             generator = np.random.default_rng([ring.nranks, ring.members, count])
             inputs = ring.make_inputs(generator, count, datatype)
-            for redop in reference.REDOPS:
+            for redop in reference.redops_of(datatype):
                 what = f"{ring.nranks} ranks, {ring.members} members, {datatype} {redop} {count}"
                 expected = reference.all_reduce(inputs, datatype, redop)
                 outputs = ring.all_reduce(inputs, datatype, redop, in_place=ops % 2 == 1)

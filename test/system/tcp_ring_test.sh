@@ -40,7 +40,9 @@ for ranks in 1 2 3 5; do
   expect_text "the whole table is there" '^ *1000004 .* 0 ' "$run_dir/ring-0.out"
 done
 for datatype in fp32 fp64 fp16 bf16 int8 int32 int64 uint8; do
-  for redop in sum avg min max prod; do
+  redops="sum avg min max prod"
+  [[ $datatype == *int* ]] && redops+=" band bor bxor"
+  for redop in $redops; do
     expect "3 ranks, $datatype $redop, in place" ring 3 --sizes 8,1000,200008 -n 2 -w 1 \
       -d "$datatype" -o "$redop" --in-place --tcp-wait sleep --tcp-chunk 4096 --tcp-lag 1
   done

@@ -41,7 +41,8 @@ inline void append(Batch& batch, const Entry& entry, const Fold& fold,
   item.copies = copies_bits(fold) ? 1 : 0;
   item.settles = fold.in_order ? 1 : 0;
   item.wide = !fold.wide ? Wide::kNothing : fold.in_order ? Wide::kSources : Wide::kTargets;
-  item.general = item.copies == 0 && (fold.in_order || fold.wide) ? 1 : 0;
+  const bool is_general = fold.in_order || fold.wide || is_bitwise(entry.redop);
+  item.general = item.copies == 0 && is_general ? 1 : 0;
   item.count = item.copies != 0 ? bytes : entry.count;
   item.bytes = bytes;
   batch.tile_count += (bytes + kTileBytes - 1) / kTileBytes;

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "reduce/gpu/batch.h"
 #include "reduce/gpu/kernel_parts.h"
@@ -96,6 +97,20 @@ GRADWIRE_ANYWHERE inline void combine_by(RedOp redop, typename Ops::Acc* acc,
     case RedOp::kSum:
     case RedOp::kAvg:
       return combine_all<Ops, RedOp::kSum, kCount>(acc, next);
+    case RedOp::kBand:
+    case RedOp::kBor:
+    case RedOp::kBxor:
+      break;
+  }
+  if constexpr (std::is_integral_v<typename Ops::Acc>) {
+    switch (redop) {
+      case RedOp::kBand:
+        return combine_all<Ops, RedOp::kBand, kCount>(acc, next);
+      case RedOp::kBor:
+        return combine_all<Ops, RedOp::kBor, kCount>(acc, next);
+      default:
+        return combine_all<Ops, RedOp::kBxor, kCount>(acc, next);
+    }
   }
 }
 

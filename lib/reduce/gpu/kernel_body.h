@@ -236,6 +236,10 @@ GRADWIRE_ANYWHERE void fold_tile_by_redop(const BatchItem& item, const std::uint
     case RedOp::kSum:
     case RedOp::kAvg:
       return fold_tile<Ops, RedOp::kSum, Load>(item, addresses, tile, thread, threads);
+    case RedOp::kBand:
+    case RedOp::kBor:
+    case RedOp::kBxor:
+      break;  // the item is `general`
   }
 }
 

@@ -42,6 +42,12 @@ GRADWIRE_ANYWHERE inline typename Ops::Acc combine_as(typename Ops::Acc a,
     return Ops::max(a, b);
   } else if constexpr (kOp == RedOp::kProd) {
     return Ops::prod(a, b);
+  } else if constexpr (kOp == RedOp::kBand) {
+    return Ops::band(a, b);
+  } else if constexpr (kOp == RedOp::kBor) {
+    return Ops::bor(a, b);
+  } else if constexpr (kOp == RedOp::kBxor) {
+    return Ops::bxor(a, b);
   } else {
     return Ops::sum(a, b);
   }

@@ -106,6 +106,8 @@ TEST_CASE("a collective is refused by name where it, its root or its redop canno
              Catch::Contains("--root 1: must be one of the 1 processes"));
   CHECK_THAT(says({"--root", "1", "--nranks", "2", "--rendezvous", "x"}),
              Catch::Contains("all-reduce has no root"));
+  CHECK_THAT(says({"-o", "band"}), Catch::Contains("--op band: it combines the bits of integers"));
+  CHECK(says({"-o", "band", "-d", "int32"}).empty());
   CHECK_THAT(says({"--collective", "broadcast", "-o", "max"}),
              Catch::Contains("--op max: broadcast reduces nothing"));
   CHECK(says({"--collective", "reduce", "-o", "max", "--root", "1", "--nranks", "2", "--rendezvous",

@@ -21,8 +21,8 @@ inline constexpr std::size_t kGuardBytes = 96;
 inline constexpr std::array kKinds = {
     Kind::kLoad,  Kind::kReduceInPacket, Kind::kReduceAndStore, Kind::kReduceToOutput,
     Kind::kStore, Kind::kLoadFromOutput, Kind::kLocal};
-inline constexpr std::array kRedOps = {RedOp::kSum, RedOp::kAvg, RedOp::kMin, RedOp::kMax,
-                                       RedOp::kProd};
+inline constexpr std::array kRedOps = {RedOp::kSum,  RedOp::kAvg,  RedOp::kMin, RedOp::kMax,
+                                       RedOp::kProd, RedOp::kBand, RedOp::kBor, RedOp::kBxor};
 static_assert(kRedOps.size() == kRedOpCount);
 inline constexpr std::array kDataTypes = {
     DataType::kFloat32, DataType::kFloat64, DataType::kFloat16, DataType::kBfloat16,
@@ -256,6 +256,7 @@ inline std::string run(const Case& c, Backend& backend, World world, const World
 /// Calls `check(case, random)` for cases of all kinds, counts, alignments and member counts.
 template <class Check>
 void for_each_case(DataType type, RedOp redop, Check&& check) {
+  if (!fits(redop, type)) return;
   constexpr std::array<std::size_t, 10> kCounts = {1, 2, 7, 31, 63, 64, 65, 1000, 2048, 4095};
   constexpr std::array<std::size_t, 4> kMembers = {1, 2, 3, 64};
   constexpr std::array<std::size_t, 4> kMisalignments = {0, 1, 2, 10};

@@ -160,6 +160,7 @@ inline std::string run(const OrderCase& c, Backend& backend, std::mt19937_64& ra
 /// Calls `check(case, random)` for n from 1 to 9 and 16, awkward counts, unaligned arrays.
 template <class Check>
 void for_each_order_case(DataType type, RedOp redop, Check&& check) {
+  if (!fits(redop, type)) return;
   constexpr std::array<std::size_t, 9> kCounts = {1, 2, 7, 31, 64, 65, 513, 1000, 2049};
   constexpr std::array<std::size_t, 4> kMisalignments = {0, 1, 2, 10};
   std::mt19937_64 random(static_cast<std::uint64_t>(type) * 16 + static_cast<std::uint64_t>(redop) +

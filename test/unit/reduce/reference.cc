@@ -79,6 +79,9 @@ Narrow combine_float(RedOp redop, Narrow a, Narrow b) {
       return static_cast<Narrow>(static_cast<Wide>(a) * static_cast<Wide>(b));
     case RedOp::kMin:
     case RedOp::kMax:
+    case RedOp::kBand:
+    case RedOp::kBor:
+    case RedOp::kBxor:
       break;
   }
   const bool a_is_less = a < b || (a == b && std::signbit(a) && !std::signbit(b));
@@ -157,6 +160,15 @@ std::uint64_t fold_integer(RedOp redop, std::span<const std::uint64_t> values,
         break;
       case RedOp::kProd:
         result = wrap(result * next, bits, is_signed);
+        break;
+      case RedOp::kBand:
+        result = result & next;
+        break;
+      case RedOp::kBor:
+        result = result | next;
+        break;
+      case RedOp::kBxor:
+        result = result ^ next;
         break;
     }
   }

@@ -265,7 +265,7 @@ TEST_CASE("a chunk's bounds are checked") {
   CHECK(drop_of([](DataHeader& d) { d.hop = 2046; }, 6) == Drop::kMalformed);
   CHECK(drop_of([](DataHeader& d) { d.datatype = static_cast<DataType>(8); }, 6) ==
         Drop::kMalformed);
-  CHECK(drop_of([](DataHeader& d) { d.redop = static_cast<RedOp>(5); }, 6) == Drop::kMalformed);
+  CHECK(drop_of([](DataHeader& d) { d.redop = static_cast<RedOp>(8); }, 6) == Drop::kMalformed);
   for (int i = 0; i < kDataTypeCount; ++i) {
     const auto type = static_cast<DataType>(i);
     const auto set = [&](DataHeader& d) { d.datatype = type; };
