@@ -103,6 +103,9 @@ check() {
 cases=$folder/test/gpu/cuda_backend_test
 check "dpdk-test-gpudev on gpu_cuda" "$repo_root/test/gpu/dpdk_test_gpudev.sh" "$gpu_cuda"
 check "reduce cases on the GPU, bit by bit" "$cases"
+check "machine code: sums ask for all sources at once" "$python" \
+  "$repo_root/test/gpu/machine_code.py" --check \
+  "$(find "$folder/lib" -name '*kernels.cu*.o' | head -n 1)"
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
     # A launch per batch: a kernel that never ends cannot be watched. The fp16 and bf16 patterns

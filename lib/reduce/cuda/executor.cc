@@ -29,14 +29,27 @@ class CudaExecutor final : public Executor {
 
   ~CudaExecutor() override {
     cudaSetDevice(device_);
-    if (state_ != nullptr) static_cast<void>(pause(kNever));
     for (cudaStream_t stream : streams_) {
-      if (stream != nullptr) cudaStreamSynchronize(stream), cudaStreamDestroy(stream);
+      if (stream != nullptr) cudaStreamDestroy(stream);
     }
     for (cudaEvent_t event : events_) {
       if (event != nullptr) cudaEventDestroy(event);
     }
     if (state_ != nullptr) cudaFree(state_);
+  }
+
+  [[nodiscard]] bool stop(TimeNs bound_ns) noexcept override {
+    cudaSetDevice(device_);
+    if (!pause(bound_ns)) return false;
+    TimeNs waited = 0;
+    for (cudaStream_t stream : streams_) {
+      if (stream == nullptr) continue;
+      for (; cudaStreamQuery(stream) == cudaErrorNotReady; waited += kNapNs) {
+        if (waited > bound_ns) return false;
+        nap();
+      }
+    }
+    return true;
   }
 
   [[nodiscard]] Result<void> start() {
@@ -118,6 +131,11 @@ class CudaExecutor final : public Executor {
     return result == cudaSuccess && !failed_[slot] ? State::kDone : State::kFailed;
   }
 
+  /// The oldest batch, and another, so that none waits behind one that hangs.
+  [[nodiscard]] std::uint32_t questions_per_round() const noexcept override {
+    return options_.mode == KernelMode::kPersistent ? kQueueSlots : 2;
+  }
+
   void poll() noexcept override {
     if (options_.mode != KernelMode::kPersistent) return;
     // A kernel that faulted reports nothing any more.
@@ -131,19 +149,22 @@ class CudaExecutor final : public Executor {
   [[nodiscard]] bool pause(TimeNs bound_ns) noexcept override {
     if (options_.mode != KernelMode::kPersistent) return true;
     host_.pause();
-    constexpr TimeNs kNapNs = 20'000;
     for (TimeNs waited = 0; !host_.parked(); waited += kNapNs) {
       const cudaError_t result = cudaStreamQuery(streams_[0]);
       if (result != cudaErrorNotReady && result != cudaSuccess) return true;  // it is dead
       if (waited > bound_ns) return false;
-      const timespec nap{0, kNapNs};
-      nanosleep(&nap, nullptr);
+      nap();
     }
     return true;
   }
   void resume() noexcept override { host_.resume(); }
 
  private:
+  static constexpr TimeNs kNapNs = 20'000;
+  static void nap() noexcept {
+    const timespec time{0, kNapNs};
+    nanosleep(&time, nullptr);
+  }
   static cudaError_t copy(const SlotCopies::Copy& copy, cudaMemcpyKind kind,
                           cudaStream_t stream) noexcept {
     return cudaMemcpyAsync(copy.to, copy.from, copy.bytes, kind, stream);
@@ -158,8 +179,8 @@ class CudaExecutor final : public Executor {
       arguments.state = state_;
       arguments.run = run;
       arguments.idle_ns = kIdleNs;
-      const std::uint32_t blocks = std::clamp(options_.persistent_sms, 1u, options_.processors);
-      return cuda::launch_persistent(arguments, blocks, streams_[0]) == cudaSuccess;
+      const std::uint32_t processors = std::clamp(options_.persistent_sms, 1u, options_.processors);
+      return cuda::launch_persistent(arguments, processors, streams_[0]) == cudaSuccess;
     });
   }
 

@@ -225,6 +225,16 @@ cudaError_t launch_sum(const Batch& batch, std::uint32_t blocks, cudaStream_t st
   return cudaGetLastError();
 }
 
+/// As many blocks as so many multiprocessors hold: as many loads as possible have to be on the bus
+/// at once.
+std::uint32_t persistent_blocks(std::uint32_t processors) noexcept {
+  int each = 0;
+  const cudaError_t asked = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+      &each, persistent_kernel, static_cast<int>(kThreadsPerBlock), 0);
+  return asked == cudaSuccess && each > 0 ? processors * static_cast<std::uint32_t>(each)
+                                          : processors;
+}
+
 }  // namespace
 
 cudaError_t launch_batch(const Batch& batch, std::uint32_t blocks_max,
@@ -249,7 +259,7 @@ cudaError_t launch_batch(const Batch& batch, std::uint32_t blocks_max,
   return cudaGetLastError();
 }
 
-cudaError_t launch_persistent(const PersistentArguments& arguments, std::uint32_t blocks,
+cudaError_t launch_persistent(const PersistentArguments& arguments, std::uint32_t processors,
                               cudaStream_t stream) noexcept {
   const cudaError_t cleared = cudaMemsetAsync(arguments.state, 0, sizeof *arguments.state, stream);
   if (cleared != cudaSuccess) return cleared;
@@ -257,8 +267,8 @@ cudaError_t launch_persistent(const PersistentArguments& arguments, std::uint32_
   void* pointers[] = {&copy};
   // Cooperative, so that CUDA refuses the launch if the blocks do not fit on the GPU at once: they
   // wait for each other.
-  return cudaLaunchCooperativeKernel(persistent_kernel, dim3(blocks), dim3(kThreadsPerBlock),
-                                     pointers, 0, stream);
+  return cudaLaunchCooperativeKernel(persistent_kernel, dim3(persistent_blocks(processors)),
+                                     dim3(kThreadsPerBlock), pointers, 0, stream);
 }
 
 cudaError_t load_kernels() noexcept {

@@ -16,10 +16,10 @@ namespace gradwire::reduce::cuda {
 [[nodiscard]] cudaError_t launch_batch(const Batch& batch, std::uint32_t blocks_max,
                                        cudaStream_t stream) noexcept;
 
-/// Clears the state and starts the kernel with `blocks` blocks, which must all fit on the GPU at
-/// once.
+/// Clears the state and starts the kernel on as many blocks as `processors` multiprocessors hold at
+/// once: blocks wait for each other.
 [[nodiscard]] cudaError_t launch_persistent(const PersistentArguments& arguments,
-                                            std::uint32_t blocks, cudaStream_t stream) noexcept;
+                                            std::uint32_t processors, cudaStream_t stream) noexcept;
 
 /// Control thread: loads the kernels, so that no launch has to.
 [[nodiscard]] cudaError_t load_kernels() noexcept;

@@ -29,12 +29,16 @@ class EmulatedExecutor final : public Executor {
     for (std::uint32_t slot = 0; slot < kQueueSlots; ++slot) launches_[slot] = {this, slot};
   }
 
-  ~EmulatedExecutor() override {
-    // The device's thread may still use our memory.
-    if (mode_ == KernelMode::kPersistent) static_cast<void>(pause(kNever));
+  [[nodiscard]] bool stop(TimeNs bound_ns) noexcept override {
+    if (mode_ == KernelMode::kPersistent) return pause(bound_ns);
+    TimeNs waited = 0;
     for (std::uint32_t slot = 0; slot < kQueueSlots; ++slot) {
-      while (mode_ == KernelMode::kLaunch && state(slot) == State::kRunning) nap();
+      for (; state(slot) == State::kRunning; waited += kNapNs) {
+        if (waited > bound_ns) return false;
+        nap();
+      }
     }
+    return true;
   }
 
   [[nodiscard]] bool launch(std::uint32_t slot, std::uint32_t number) noexcept override {

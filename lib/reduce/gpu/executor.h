@@ -55,7 +55,14 @@ class Executor {
  public:
   enum class State : std::uint8_t { kRunning, kDone, kFailed };
 
+  /// Nothing runs: stop() has returned true, or nothing was launched.
   virtual ~Executor() = default;
+  /// Control thread: waits until nothing runs any more.
+  /// @return false if that took longer than `bound_ns`. The kernel may still write to the queue's
+  /// memory, so neither that nor the executor may be freed.
+  [[nodiscard]] virtual bool stop(TimeNs bound_ns) noexcept = 0;
+  /// How often a round may ask for the state of batches that still run: asking a driver is slow.
+  [[nodiscard]] virtual std::uint32_t questions_per_round() const noexcept { return kQueueSlots; }
   /// Starts the slot's batch. Batch and copies are filled in; words->doorbell[slot] becomes
   /// `number`.
   /// @return false if the batch did not start and never will.

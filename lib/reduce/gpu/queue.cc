@@ -17,6 +17,8 @@ namespace {
 
 /// Suits the GPU's cache lines, and is a multiple of its vectors' alignment.
 constexpr std::uint32_t kStagingAlign = 256;
+/// The longest wait for the GPU when a queue ends. Batches take milliseconds.
+constexpr TimeNs kStopNs = 10'000'000'000;
 
 }  // namespace
 
@@ -58,8 +60,16 @@ Result<std::unique_ptr<GpuQueue>> GpuQueue::create(GpuDevice& device, std::uint3
 }
 
 GpuQueue::~GpuQueue() {
-  if (executor_ != nullptr) device_.remove(*this);
-  executor_.reset();
+  if (executor_ != nullptr) {
+    device_.remove(*this);
+    if (!executor_->stop(kStopNs)) {
+      // A kernel hangs. What it may still write to is given up, and stays allocated.
+      device_.gave_up_queue();
+      static_cast<void>(executor_.release());
+      return;
+    }
+    executor_.reset();
+  }
   if (staging_cpu_ != nullptr) device_.unmap_for_cpu(staging_);
   if (staging_ != nullptr) device_.free(staging_);
   if (host_ != nullptr) device_.free_host(host_);
@@ -86,6 +96,7 @@ std::size_t GpuQueue::submit(GpuBackend& owner, std::span<const Entry> entries) 
   clear(batch);
   copies.in_count = copies.out_count = 0;
   slot.owner = &owner;
+  slot.started = ++batches_;
   slot.entries = 0;
   slot.counters = {};
   for (const Entry& entry : entries) {
@@ -149,20 +160,42 @@ void GpuQueue::poll() noexcept {
   std::uint32_t busy = ~free_ & ((1u << kQueueSlots) - 1);
   if (busy == 0) return;
   executor_->poll();
+  // The oldest first; then those that are next in turn, so that none waits behind one that hangs.
+  std::uint32_t questions = executor_->questions_per_round();
+  for (std::uint32_t index = oldest(busy); busy != 0 && questions > 0; index = next(busy)) {
+    busy &= ~(1u << index);
+    if (!finish(index)) --questions;
+  }
+}
+
+std::uint32_t GpuQueue::oldest(std::uint32_t busy) const noexcept {
+  auto found = static_cast<std::uint32_t>(std::countr_zero(busy));
   for (; busy != 0; busy &= busy - 1) {
     const auto index = static_cast<std::uint32_t>(std::countr_zero(busy));
-    Slot& slot = slots_[index];
-    const Executor::State state =
-        slot.launched ? executor_->state(index) : Executor::State::kFailed;
-    if (state == Executor::State::kRunning) continue;
-    free_ |= 1u << index;
-    if (slot.owner != nullptr) {
-      take_crcs(index);
-      slot.owner->finished({slot.done, slot.entries}, state == Executor::State::kDone,
-                           slot.counters);
-    }
-    slot.owner = nullptr;
+    if (slots_[index].started < slots_[found].started) found = index;
   }
+  return found;
+}
+
+std::uint32_t GpuQueue::next(std::uint32_t busy) noexcept {
+  if (busy == 0) return 0;
+  const std::uint32_t later = busy & ~((1u << turn_) - 1);
+  const auto index = static_cast<std::uint32_t>(std::countr_zero(later != 0 ? later : busy));
+  turn_ = (index + 1) % kQueueSlots;
+  return index;
+}
+
+bool GpuQueue::finish(std::uint32_t index) noexcept {
+  Slot& slot = slots_[index];
+  const Executor::State state = slot.launched ? executor_->state(index) : Executor::State::kFailed;
+  if (state == Executor::State::kRunning) return false;
+  free_ |= 1u << index;
+  if (slot.owner != nullptr) {
+    take_crcs(index);
+    slot.owner->finished({slot.done, slot.entries}, state == Executor::State::kDone, slot.counters);
+  }
+  slot.owner = nullptr;
+  return true;
 }
 
 }  // namespace gradwire::reduce

@@ -71,6 +71,7 @@ class GpuQueue {
   struct Slot {
     GpuBackend* owner = nullptr;
     std::uint32_t number = 0;
+    std::uint64_t started = 0;  ///< the queue's count of batches
     std::uint32_t entries = 0;
     bool launched = false;
     Completion done[Batch::kItems];
@@ -85,6 +86,12 @@ class GpuQueue {
     return crcs_ + (std::size_t{slot} * Batch::kItems + item) * crc_words_;
   }
   void take_crcs(std::uint32_t slot) noexcept;
+  /// @return the slot of the oldest batch of `busy`, a bit for each slot.
+  [[nodiscard]] std::uint32_t oldest(std::uint32_t busy) const noexcept;
+  /// @return the slot of `busy` whose turn it is.
+  [[nodiscard]] std::uint32_t next(std::uint32_t busy) noexcept;
+  /// @return false if the slot's batch still runs.
+  [[nodiscard]] bool finish(std::uint32_t slot) noexcept;
   /// Whether packets are copied into staging memory.
   [[nodiscard]] bool stages() const noexcept {
     return path_ == PayloadPath::kCopyMapped || path_ == PayloadPath::kCopyEngine;
@@ -104,6 +111,8 @@ class GpuQueue {
   std::unique_ptr<Executor> executor_;
   std::atomic<std::uint32_t> backends_{0};
   std::uint32_t free_ = (1u << kQueueSlots) - 1;  ///< a bit for each slot
+  std::uint64_t batches_ = 0;                     ///< started
+  std::uint32_t turn_ = 0;                        ///< slot
   Slot slots_[kQueueSlots];
 };
 

@@ -335,6 +335,15 @@ TEST_CASE("a group that fills its part of a hanging GPU leaves the others theirs
   CHECK(collect(*gpu.backend, hogged).size() == hogged);
 }
 
+TEST_CASE("whoever waits for a kernel that hangs gets an answer") {
+  const auto kernel = GENERATE(KernelMode::kLaunch, KernelMode::kPersistent);
+  Emulated gpu("hang_after=1,hang_ms=2000", Staging::kMapped, kernel);
+  Chunks chunks(*gpu.device, 1);
+  REQUIRE(gpu.backend->submit(chunks.entries) == 1);
+  CHECK_FALSE(gpu.queue->executor().stop(1'000'000));
+  CHECK(gpu.queue->executor().stop(60'000'000'000));
+}
+
 TEST_CASE("entries out of their bounds fail between good ones") {
   Emulated gpu;
   Chunks chunks(*gpu.device, 5);
