@@ -47,7 +47,7 @@ namespace gradwire::reduce {
 
 /// Whether the entry is well-formed, of a kind up to kCheck and of a redop up to kProd, which every
 /// datatype has: nearly all entries are.
-[[nodiscard]] inline bool is_plain(const Entry& entry) noexcept {
+[[nodiscard, gnu::always_inline]] inline bool is_plain(const Entry& entry) noexcept {
   return static_cast<std::uint8_t>(entry.kind) <= static_cast<std::uint8_t>(Kind::kCheck) &&
          is_valid(entry.datatype) && entry.redop <= RedOp::kProd && entry.member_count >= 1 &&
          entry.member_count <= kMaxMembers && entry.output_count <= kMaxMembers &&
@@ -90,8 +90,8 @@ inline constexpr std::size_t kMaxTargets = kMaxMembers + 1;
 
 /// Fills `fold`, whose arrays are `sources` and `targets`.
 /// @param entry  well-formed, and no kFoldInOrder.
-inline void lower(const Entry& entry, const std::byte** sources, std::byte** targets,
-                  Fold& fold) noexcept {
+[[gnu::always_inline]] inline void lower(const Entry& entry, const std::byte** sources,
+                                         std::byte** targets, Fold& fold) noexcept {
   const bool finalize =
       entry.finalize || entry.kind == Kind::kReduceAndStore || entry.kind == Kind::kLocal;
   fold.sources = sources;
