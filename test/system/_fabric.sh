@@ -2,8 +2,7 @@
 # shellcheck shell=bash
 # A fabric of network namespaces, for stories that source it after _init.sh: two racks with a router
 # (leaf) each, and two spines that join them by paths of equal cost. The kernel forwards. Hosts of a
-# rack share an Ethernet segment and a network, 10.81.RACK.0/24, whose gateway is .254 at the leaf;
-# in IPv6 it is fd81:RACK::/64, and the gateway ::fe.
+# rack share an Ethernet segment and a network, 10.81.RACK.0/24, whose gateway is .254 at the leaf.
 #
 #   host 0 .. gw0 ─┐                 ┌─ spine 0 ─┐                 ┌─ gw0 .. host 2
 #   host 1 .. gw0 ─┴─ br0 leaf 0 ────┤           ├──── leaf 1 br0 ─┴─ gw0 .. host 3
