@@ -24,6 +24,9 @@ enum class PlantedBug : std::uint8_t {
   kHeldNotClaimed,        ///< a chunk that waits in its packet is taken again if it comes again
   kCreditNeverBack,       ///< a chunk that goes on never gives back the credit by which it came
   kPostedWordRunsAhead,   ///< a rank says of all after it what it says of itself
+  kScratchFreedBeforeAcknowledged,  ///< of a direct op, as soon as it is done here
+  kFoldInArrivalOrder,              ///< a direct op is folded from the rank on that came first
+  kFloorUsedUp,  ///< chunks of direct ops count as ahead of their op until they are acknowledged
 };
 
 #ifdef GRADWIRE_PLANTED_BUGS

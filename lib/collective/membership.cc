@@ -25,11 +25,13 @@ void tell(AbortReason& reason, fmt::format_string<Args...> text, Args&&... args)
 }  // namespace
 
 Membership::Membership(const ShardConfig& config, const Links& links, const OpTable& ops,
-                       const FoldQueue& folds, EventQueue& events, ShardCounters& counters)
+                       const FoldQueue& folds, const Direct* direct, EventQueue& events,
+                       ShardCounters& counters)
     : config_(config),
       links_(links),
       ops_(ops),
       folds_(folds),
+      direct_(direct),
       events_(events),
       counters_(counters),
       neighbours_(links.size()) {}

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "base/abort_reason.h"
+#include "collective/direct.h"
 #include "collective/event_queue.h"
 #include "collective/fold_queue.h"
 #include "collective/link.h"
@@ -40,7 +41,8 @@ class Membership {
   using Cause = std::optional<AbortReason>;
 
   Membership(const ShardConfig& config, const Links& links, const OpTable& ops,
-             const FoldQueue& folds, EventQueue& events, ShardCounters& counters);
+             const FoldQueue& folds, const Direct* direct, EventQueue& events,
+             ShardCounters& counters);
 
   [[nodiscard]] ShardState state() const noexcept { return state_; }
   /// Whether packets and ops are taken: forming, formed or leaving.
@@ -128,6 +130,7 @@ class Membership {
   const Links& links_;
   const OpTable& ops_;
   const FoldQueue& folds_;
+  const Direct* direct_;  ///< may be nullptr
   EventQueue& events_;
   ShardCounters& counters_;
   ShardState state_ = ShardState::kIdle;

@@ -21,6 +21,8 @@ struct ShapeGroup {
   std::uint16_t member_count = 1;         ///< of this rank
   std::uint64_t exchange_bytes = 0;       ///< most bytes of an exchange
   const ProcessLayout* layout = nullptr;  ///< nullptr: every rank has as many members
+  std::uint64_t direct_bytes = 0;         ///< of all ranks' parts of a direct op, together
+  std::uint32_t payload_bytes = 0;        ///< of a packet; for direct ops alone
 
   [[nodiscard]] constexpr GroupProcesses processes() const noexcept {
     return {nranks, member_count, layout};

@@ -32,6 +32,7 @@ Place begun_too_late(const Place& right) noexcept {
 }  // namespace
 
 Place half_place(Shape shape, const Route& route, std::uint16_t segment) noexcept {
+  if (shape == Shape::kDirect) return {};
   const std::uint16_t home = route.home(segment);
   if (planted(PlantedBug::kFoldStartsAtWrongRank) && shape == Shape::kReducingHalf &&
       route.nranks > 2) {
@@ -57,7 +58,12 @@ Partition partition_of(const ShapeGroup& group, std::uint32_t payload_bytes,
     case Collective::kAllReduce:
       break;
   }
-  const bool whole = shape_for(group, bytes) != Shape::kRing;
+  const Shape shape = shape_for(group, bytes, call.collective, call.datatype);
+  if (shape == Shape::kDirect) {
+    return Partition(call.count, direct::part_type(group, call.datatype), direct::kSegments,
+                     payload_bytes);
+  }
+  const bool whole = shape != Shape::kRing;
   return Partition(call.count, call.datatype, whole ? 1 : group.nranks, payload_bytes);
 }
 
@@ -69,7 +75,7 @@ OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
       whole_count({.collective = call.collective, .count = call.count}, processes.count());
   require(whole && *whole <= kMostElements, "an op was planned that has too many elements");
   plan.bytes = *whole * element_bytes(call.datatype);
-  plan.shape = shape_for(group, plan.bytes, call.collective);
+  plan.shape = shape_for(group, plan.bytes, call.collective, call.datatype);
   plan.rules = rules_of(plan.shape, group.nranks, has_root(call.collective));
   plan.partition = partition_of(group, payload_bytes, call);
   plan.route.rank = group.rank;
@@ -115,6 +121,9 @@ OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
     case Shape::kGatheringHalf:
       plan.own = chunks_of(partition, plan.route, group.rank);
       plan.arrivals = plan.lane_chunks;  // its own are copied, which finishes them
+      break;
+    case Shape::kDirect:
+      plan.arrivals = direct::arrivals(plan.lane_chunks);
       break;
     case Shape::kWord:
       break;

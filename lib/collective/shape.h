@@ -9,6 +9,7 @@
 #include "base/types.h"
 #include "collective/op_spec.h"
 #include "collective/place.h"
+#include "collective/shape_direct.h"
 #include "collective/shape_exchange.h"
 #include "collective/shape_gathering_half.h"
 #include "collective/shape_local.h"
@@ -24,6 +25,7 @@ enum class Shape : std::uint8_t {
   kReducingHalf,
   kGatheringHalf,
   kWord,  ///< no chunks: all ranks have posted it, and each comes to know that
+  kDirect,
 };
 
 /// What a shape follows from, beside the group.
@@ -36,7 +38,8 @@ struct ShapeCall {
 
 /// @param bytes  of the whole op.
 [[nodiscard]] constexpr Shape shape_for(const ShapeGroup& group, std::uint64_t bytes,
-                                        Collective collective = Collective::kAllReduce) noexcept {
+                                        Collective collective = Collective::kAllReduce,
+                                        DataType datatype = DataType::kFloat32) noexcept {
   if (local::fits(group)) return Shape::kLocal;
   switch (collective) {
     case Collective::kReduce:
@@ -50,7 +53,8 @@ struct ShapeCall {
     case Collective::kAllReduce:
       break;
   }
-  return exchange::fits(group, bytes) ? Shape::kExchange : Shape::kRing;
+  if (exchange::fits(group, bytes)) return Shape::kExchange;
+  return direct::fits(group, bytes, datatype) ? Shape::kDirect : Shape::kRing;
 }
 
 [[nodiscard]] constexpr OpRules rules_of(Shape shape, std::uint16_t nranks,
@@ -60,6 +64,8 @@ struct ShapeCall {
       return local::kRules;
     case Shape::kExchange:
       return exchange::kRules;
+    case Shape::kDirect:
+      return direct::kRules;
     case Shape::kReducingHalf:
       return reducing_half::rules(nranks, has_root);
     case Shape::kGatheringHalf:
@@ -75,7 +81,8 @@ struct ShapeCall {
   return whole_ring::rules(nranks);
 }
 
-/// Of the halves, apart: what is called for each packet of an all-reduce stays small.
+/// Of the halves, apart: what is called for each packet of an all-reduce stays small. Of a direct
+/// op no chunk goes by the ring's links: it has no place there.
 [[nodiscard]] Place half_place(Shape shape, const Route& route, std::uint16_t segment) noexcept;
 
 /// What a rank has to do with a chunk of that segment. Not of a local op, of which none travels.

@@ -54,12 +54,15 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       folds_(std::move(backend), config.pending_entries, config.batch_entries),
       ops_(config.max_active_ops, config.max_chunks, config.lane, config.lanes),
       links_(make_links(config_, buffers_, ops_, counters_)),
+      direct_(config_.direct_bytes != 0 && config_.nranks > 1
+                  ? std::make_unique<Direct>(config_, links_, buffers_, ops_, counters_)
+                  : nullptr),
       early_(config.eager_packets, config.transit_packets),
       held_(config.nranks > 2 ? buffers_.chunks_held() : 0),
       posted_by_all_(config.rank, config.nranks),
       checks_(config.payload_pool != nullptr ? config.pending_entries : 0),
       events_(config.max_active_ops),
-      membership_(config_, links_, ops_, folds_, events_, counters_),
+      membership_(config_, links_, ops_, folds_, direct_.get(), events_, counters_),
       stall_(config.rank, config.nranks, config.timeouts.stuck_ns) {}
 
 Shard::~Shard() { drop_everything(); }
@@ -94,6 +97,7 @@ PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
   if (ops_.posted() - ops_.done() + events_.size() >= config_.max_active_ops) {
     return PostResult::kFull;
   }
+  if (direct_ != nullptr && !direct_->admit(plan, spec.datatype)) return PostResult::kFull;
   Op* op = ops_.open(spec, plan);
   if (op == nullptr) return PostResult::kFull;
 
@@ -109,6 +113,10 @@ PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
   if (plan.rules.one_way) last_one_way_ = spec.op_seq;
   on_words(now);
   apply_early(spec.op_seq, now);
+  if (direct_ != nullptr && live()) {
+    if (plan.shape == Shape::kDirect && plan.lane_chunks > 0) start_direct(*op, now);
+    if (live()) apply_ahead(spec.op_seq, now);
+  }
   if (live()) finish_if_done(*op);
   if (live()) abort_if(membership_.missed_by_who_left(), now);
   return PostResult::kOk;
@@ -177,7 +185,10 @@ void Shard::abort_if(const Membership::Cause& cause, TimeNs now) noexcept {
   if (cause) abort(*cause, now);
 }
 
-void Shard::leave(TimeNs now) noexcept { abort_if(membership_.leave(now), now); }
+void Shard::leave(TimeNs now) noexcept {
+  if (direct_ != nullptr) direct_->leave();
+  abort_if(membership_.leave(now), now);
+}
 
 void Shard::drop_everything() noexcept {
   // What the backend has is freed when it gives it back: complete() sees the state.
@@ -188,6 +199,7 @@ void Shard::drop_everything() noexcept {
     link->sender().forget_probes();
   }
   early_.free_all();
+  if (direct_ != nullptr) direct_->drop_all();
   for (; !held_.empty(); held_.pop()) rte_pktmbuf_free(held_.front().mbuf);
   checks_.free_all();
   stall_.questions().clear();
@@ -205,6 +217,9 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   bool worked = membership_.run(now, out);
   if (membership_.state() == ShardState::kForming) abort_if(membership_.overdue(now), now);
   if (membership_.state() == ShardState::kClosed) drop_everything();
+  if (membership_.state() == ShardState::kAborted && direct_ != nullptr) {
+    worked |= direct_->tell_abort(membership_.reason(), out);
+  }
   if (!live()) return worked;
   if (links_.empty()) return worked | fold_local(now);
 
@@ -214,7 +229,8 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
     if (link->sender().on_deadline(now).acknowledged) stall_.moved(now);
     worked = true;
   }
-  if (!early_.empty()) retry_early(now);
+  if (direct_ != nullptr) worked |= run_direct(now, out);
+  if (!early_.empty() && live()) retry_early(now);
   if (live() && held_may_go()) release_held(now);
   if (live() && may_send_data()) worked |= send_data(now, out);
   for (const auto& link : links_) {

@@ -11,6 +11,7 @@
 ///   shard.cc          creation, posting, lifecycle, rounds
 ///   shard_receive.cc  what a received packet does
 ///   shard_fold.cc     what is done with payloads, and what follows when the backend is through
+///   shard_direct.cc   direct ops, whose packets go between any two ranks
 ///   shard_send.cc     what starts, in which order
 ///   shard_watch.cc    status, the next deadline, and a group in which nothing moves
 #pragma once
@@ -19,10 +20,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 
 #include "base/abort_reason.h"
 #include "base/result.h"
 #include "collective/arrival.h"
+#include "collective/direct.h"
 #include "collective/early_packets.h"
 #include "collective/event_queue.h"
 #include "collective/fold_queue.h"
@@ -41,10 +45,13 @@
 
 namespace gradwire::collective {
 
+/// Of a rank that is no neighbour on the ring.
+inline constexpr LinkIndex kNoLink = 0xff;
+
 /// Who sent a packet, or why it is no neighbour's.
 struct PacketSource {
   wire::Drop drop = wire::Drop::kForeign;
-  LinkIndex link = 0;  ///< if `drop` is kNone
+  LinkIndex link = 0;  ///< if `drop` is kNone; of no meaning if the packet goes to any rank
 };
 
 class Shard {
@@ -146,9 +153,20 @@ class Shard {
   void apply_early(std::uint64_t op_seq, TimeNs now) noexcept;
   /// Takes what came early and could not be taken when its op was posted.
   void retry_early(TimeNs now) noexcept;
-  /// @param link  by which it came.
-  void report_mismatch(const Link& link, const OpCall& ours, const wire::DataHeader& theirs,
+  /// @param rank  whose packet says so.
+  void report_mismatch(std::uint16_t rank, const OpCall& ours, const wire::DataHeader& theirs,
                        TimeNs now) noexcept;
+
+  // shard_direct.cc: if there is a direct_
+  void start_direct(Op& op, TimeNs now) noexcept;
+  void apply_ahead(std::uint64_t op_seq, TimeNs now) noexcept;
+  [[nodiscard, gnu::noinline]] wire::Drop receive_direct(const wire::Packet& packet, bool ecn_ce,
+                                                         TimeNs now) noexcept;
+  /// @param crc  of the payload; none if it is known to be right.
+  [[nodiscard]] wire::Drop take_contribution(std::uint16_t rank, const wire::DataHeader& header,
+                                             std::span<const std::byte> payload,
+                                             std::optional<std::uint32_t> crc, TimeNs now) noexcept;
+  bool run_direct(TimeNs now, Outbox& out) noexcept;
 
   // shard_fold.cc
   /// Claims the chunk and queues its work. Owns the mbuf unless it returns false (no buffer).
@@ -222,6 +240,7 @@ class Shard {
   FoldQueue folds_;
   OpTable ops_;
   Links links_;
+  std::unique_ptr<Direct> direct_;  ///< nullptr: no op is direct
   EarlyPackets early_;
   FixedQueue<EarlyPacket> held_;  ///< claimed chunks that wait in their packets to go on
   LinkIndex held_to_ = 0;         ///< the link by which they will go

@@ -56,6 +56,17 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
   if (has_neighbours &&
       (c.to_downstream.bytes() == 0 || (c.nranks > 2 && c.to_upstream.bytes() == 0)))
     return bad("a shard with neighbours needs the frames that lead to them");
+  if (c.direct_bytes != 0 && has_neighbours) {
+    if (c.direct_bytes > kDirectBytesMax || c.direct_bytes % 1024 != 0)
+      return bad(fmt::format("direct ops of {} bytes: whole KiB up to {}", c.direct_bytes,
+                             kDirectBytesMax >> 10));
+    if (!backend->runs_at_once() || backend->sources_max() < c.nranks)
+      return bad(fmt::format("direct ops of {} ranks are not for the backend {}", c.nranks,
+                             backend->name()));
+    if (c.peers.size() != c.nranks)
+      return bad(fmt::format("direct ops need addresses of all {} ranks, not of {}", c.nranks,
+                             c.peers.size()));
+  }
   if (c.payload_pool != nullptr && backend->runs_at_once())
     return bad(
         fmt::format("payloads in a GPU's memory are not for the backend {}", backend->name()));
@@ -95,7 +106,8 @@ std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
   // Unacknowledged, waiting to go on, in batches or held (which no batch has), early; and one
   // retransmission's copy for each packet whose mbuf a driver still holds, and a hello both ways.
   return 2 * config.window_packets + config.transit_packets +
-         std::max(config.pending_entries, config.window_packets) + config.eager_packets + 4;
+         std::max(config.pending_entries, config.window_packets) + config.eager_packets + 4 +
+         (config.direct_bytes != 0 ? kDirectBurst : 0);
 }
 
 void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept {

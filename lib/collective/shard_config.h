@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/defaults.h"
 #include "base/result.h"
@@ -20,6 +21,12 @@
 #include "wire/frame.h"
 
 namespace gradwire::collective {
+
+/// Packets of direct ops that a shard sends in a round: an op takes neither all of a port's room
+/// nor many buffers.
+inline constexpr std::uint32_t kDirectBurst = 16;
+/// The most that ShardConfig::direct_bytes may be: a shard has twice as much memory for them.
+inline constexpr std::uint64_t kDirectBytesMax = 1u << 20;
 
 struct ShardTimeouts {
   /// From start() until formed.
@@ -43,6 +50,15 @@ struct LinkTokens {
   std::uint64_t to = 0;    ///< packets that go there
   std::uint64_t from = 0;  ///< packets from there
   friend bool operator==(const LinkTokens&, const LinkTokens&) = default;
+};
+
+/// How packets go to a rank and come from it, from the table.
+struct PeerAddress {
+  LinkTokens tokens;
+  wire::IpAddress ip;         ///< packets from elsewhere are foreign
+  wire::FrameTemplate frame;  ///< of packets that go there
+  bool goes_down = true;      ///< by the port of the next rank's packets; else of the one before's
+  friend bool operator==(const PeerAddress&, const PeerAddress&) = default;
 };
 
 struct ShardConfig {
@@ -98,6 +114,10 @@ struct ShardConfig {
   /// Payloads carry a CRC, which the receiver checks (transport.integrity = "payload"); equal on
   /// all ranks. Only memory that loses no bit does without.
   bool payload_crc = defaults::kIntegrity == "payload";
+  /// The largest direct op (collective/shape_direct.h), all ranks' parts together; equal on all
+  /// ranks. 0: there are none, and `peers` is not looked at.
+  std::uint64_t direct_bytes = 0;
+  std::vector<PeerAddress> peers;            ///< [nranks]; of this rank nothing
   std::uint64_t streaming_bytes = 8u << 20;  ///< results of ops from this size on are written past
                                              ///< the cache
   bool received_mbufs_are_exclusive =
@@ -106,7 +126,7 @@ struct ShardConfig {
 
   [[nodiscard]] GroupProcesses processes() const noexcept { return {nranks, member_count, layout}; }
   [[nodiscard]] ShapeGroup shape_group() const noexcept {
-    return {rank, nranks, member_count, exchange_bytes, layout};
+    return {rank, nranks, member_count, exchange_bytes, layout, direct_bytes, payload_bytes};
   }
   friend bool operator==(const ShardConfig&, const ShardConfig&) = default;
 };

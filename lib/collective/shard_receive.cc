@@ -85,6 +85,11 @@ inline Drop Shard::receive(LinkIndex index, rte_mbuf* frame, const wire::Packet&
       membership_.heard(index);
       receive_question(packet.check, now);
       break;
+    case PacketType::kContribution:
+    case PacketType::kReceipt:
+    case PacketType::kInquiry:
+      require(false, "packets between any two ranks are no link's");
+      break;
   }
   // Those that want no acknowledgement have numbers of the same row.
   if (link.brings_data()) link.receiver().transport().note(packet.common.packet_number);
@@ -93,6 +98,9 @@ inline Drop Shard::receive(LinkIndex index, rte_mbuf* frame, const wire::Packet&
 
 PacketSource Shard::source_of(const wire::CommonHeader& header,
                               const wire::IpAddress& source) const noexcept {
+  if (wire::goes_to_any_rank(header.type)) [[unlikely]] {
+    return {direct_ == nullptr ? Drop::kForeign : direct_->source_of(header, source)};
+  }
   // A ring has two links at most.
   for (const auto& link : links_) {
     const LinkAddress& address = link->end.address();
@@ -101,6 +109,10 @@ PacketSource Shard::source_of(const wire::CommonHeader& header,
     // A source address can be forged.
     if (header.token != address.tokens.from) return {Drop::kToken};
     return {Drop::kNone, address.index};
+  }
+  // A rank that is awaited may have aborted, and says so to whoever awaits it.
+  if (header.type == PacketType::kAbort && direct_ != nullptr) {
+    return {direct_->source_of(header, source), kNoLink};
   }
   return {Drop::kForeign};
 }
@@ -114,6 +126,13 @@ void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketS
     // Nothing of it takes effect.
   } else if (packet.common.lane != config_.lane) {
     drop = Drop::kMalformed;
+  } else if (wire::goes_to_any_rank(packet.common.type)) [[unlikely]] {
+    drop = live() ? receive_direct(packet, ecn_ce, now) : Drop::kState;
+    if (membership_.state() == ShardState::kAborted && drop == Drop::kState) {
+      direct_->answer_abort(packet.common.from_rank, now);
+    }
+  } else if (from.link == kNoLink) [[unlikely]] {
+    abort(packet.abort, now);
   } else if (live()) {
     drop = receive(from.link, frame, packet, ecn_ce, now, taken);
   } else {
@@ -160,7 +179,7 @@ bool Shard::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet
 
   if (const OpCall* ours = ops_.call(header.op_seq); ours != nullptr && *ours != call_of(header)) {
     // The header's CRC is right and so is the neighbour's address: it did call something else.
-    report_mismatch(link, *ours, header, now);
+    report_mismatch(link.end.rank(), *ours, header, now);
     return false;
   }
   Op* op = ops_.find(header.op_seq);
@@ -248,7 +267,7 @@ void Shard::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
     const OpCall* ours = ops_.call(op_seq);  // none if the op is long done
     if (ours != nullptr && *ours != call_of(header)) {
       rte_pktmbuf_free(packet.mbuf);
-      report_mismatch(*links_[packet.link], *ours, header, now);
+      report_mismatch(links_[packet.link]->end.rank(), *ours, header, now);
       return;
     }
     Op* op = ops_.find(op_seq);
@@ -265,10 +284,10 @@ void Shard::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
   }
 }
 
-void Shard::report_mismatch(const Link& link, const OpCall& ours, const wire::DataHeader& theirs,
+void Shard::report_mismatch(std::uint16_t rank, const OpCall& ours, const wire::DataHeader& theirs,
                             TimeNs now) noexcept {
   AbortReason reason{.code = AbortCode::kMismatch,
-                     .culprit_rank = link.end.rank(),
+                     .culprit_rank = rank,
                      .reporter_rank = config_.rank,
                      .op_seq = theirs.op_seq};
   // Several ranks may see it at once, each its own pair: the lower rank first, so that two ranks
@@ -277,7 +296,7 @@ void Shard::report_mismatch(const Link& link, const OpCall& ours, const wire::Da
     std::uint16_t rank;
     OpCall op;
   };
-  Call first{link.end.rank(), call_of(theirs)};
+  Call first{rank, call_of(theirs)};
   Call second{config_.rank, ours};
   if (second.rank < first.rank) std::swap(first, second);
   const auto written = fmt::format_to_n(
@@ -314,6 +333,9 @@ void Shard::receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) n
     return;
   }
   abort_if(membership_.on_bye(index, bye, now), now);
+  if (live() && direct_ != nullptr) {
+    direct_->on_left(links_[index]->end.rank(), bye.completed_op_seq);
+  }
   // It finished every op, so whatever it did not acknowledge it has.
   if (!live() || !links_[index]->gets_data()) return;
   LinkSender& to = links_[index]->sender();

@@ -76,6 +76,7 @@ struct ShardCounters {
   std::uint64_t early_packets = 0;  ///< came before their op was posted here
   std::uint64_t copies = 0;         ///< payloads copied because an mbuf was shared
   std::uint64_t ops_done = 0;
+  std::uint64_t ops_direct = 0;       ///< of these, direct ones that have chunks on this lane
   std::uint64_t ecn_ce_received = 0;  ///< data packets that came with Congestion Experienced
   /// Time for which an op was unfinished and nothing arrived and nothing was acknowledged for
   /// kStallNs: with something left to send, or unacknowledged, it is the downstream rank's; else

@@ -82,6 +82,7 @@ TimeNs Shard::deadline(TimeNs now) const noexcept {
   for (const auto& link : links_) probes |= link->gets_data() && link->sender().can_probe();
   if (stall_.asks() || probes) earliest = std::min(earliest, now + kBackendPollNs);
   if (!live()) return earliest;
+  if (direct_ != nullptr) earliest = std::min(earliest, direct_->deadline(now));
   if (!checks_.empty() || (!folds_.full() && early_.op_that_may_go(ops_) != 0) || held_may_go()) {
     return now;
   }
@@ -127,6 +128,7 @@ bool Shard::waits_for_others() const noexcept {
 void Shard::account_round(TimeNs now) noexcept {
   const TimeNs round = std::clamp<TimeNs>(now - last_poll_, 0, kRoundNsMax);
   last_poll_ = now;
+  if (direct_ != nullptr) direct_->count(round);
   if (membership_.state() != ShardState::kFormed) return;
   stall_.count(round);
   if (ops_.oldest_unfinished() != 0 && now - stall_.moved_at() >= kStallNs) {

@@ -3,6 +3,7 @@
 /// Addresses of simulated hosts: 10.0.x.y, one UDP port for each lane. Any thread; no state.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/defaults.h"
@@ -22,6 +23,12 @@ inline constexpr std::uint16_t kBaseUdpPort = defaults::kBaseUdpPort;
 
 [[nodiscard]] inline wire::MacAddress mac_of(std::uint16_t host) noexcept {
   return {2, 0, 0, 0, static_cast<std::uint8_t>(host >> 8), static_cast<std::uint8_t>(host)};
+}
+
+/// Of a MAC address that mac_of() made.
+[[nodiscard]] inline std::uint16_t host_of(const std::byte* mac) noexcept {
+  return static_cast<std::uint16_t>(std::to_integer<unsigned>(mac[4]) << 8 |
+                                    std::to_integer<unsigned>(mac[5]));
 }
 
 [[nodiscard]] inline wire::FrameTemplate frame_between(std::uint16_t from, std::uint16_t to,

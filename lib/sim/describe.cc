@@ -48,6 +48,16 @@ std::string describe_packet(const wire::Packet& packet) {
       return fmt::format("progress check {}: rank {} asks for op {}, stalled for {} ms", number,
                          packet.check.origin_rank, packet.check.op_seq,
                          packet.check.stalled_ns / 1'000'000);
+    case wire::PacketType::kContribution:
+      return fmt::format("contribution {}: op {} chunk {}, {} bytes; received {}", number,
+                         packet.data.op_seq, packet.data.chunk, packet.payload.size(),
+                         packet.receipt.received);
+    case wire::PacketType::kReceipt:
+    case wire::PacketType::kInquiry:
+      return fmt::format("{} {}: entered {}, received {}, chunks {:x}, echo {}",
+                         packet.common.type == wire::PacketType::kInquiry ? "inquiry" : "receipt",
+                         number, packet.receipt.entered, packet.receipt.received,
+                         packet.receipt.chunks, packet.receipt.echo);
   }
   return "packet?";
 }

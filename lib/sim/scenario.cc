@@ -133,6 +133,17 @@ void draw_shards(Scenario& s, Random& random) {
   for (HostId host = 0; host < s.nranks; ++host) s.group.hosts.push_back(host);
 }
 
+/// Up to what size ops are direct. Drawn apart, so that all else of a seed stays as it is without.
+void draw_direct(Scenario& s) {
+  Random random(s.seed * 0x9e3779b97f4a7c15u + 6);
+  s.group.shard.direct_bytes = random.pick<std::uint64_t>({0, 4, 16, 64}) << 10;
+  // The weakest backend of the group decides.
+  for (const HostProfile& host : s.hosts) {
+    if (host.slow_backend > 0) s.group.shard.direct_bytes = 0;
+  }
+  fit_pools(s);
+}
+
 /// How many ops a rank posts ahead: one may wait for each while another has posted all.
 void draw_depths(Scenario& s, Random& random) {
   const auto all = static_cast<std::uint32_t>(s.ops.size());
@@ -307,6 +318,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   draw_shards(s, random);
   draw_network(s, random);
   draw_hosts(s, random);
+  draw_direct(s);
   draw_ops(s, random);
   if (is(s, {"death"})) {
     draw_death(s, random);
@@ -321,17 +333,17 @@ std::string describe(const Scenario& s) {
   const LinkProfile& link = s.world.link;
   std::string text = fmt::format(
       "seed {} profile {}: {} ranks, {} members, {} lanes, payload {}, window {}, transit {}, "
-      "eager {}, exchange {}, active ops {}, batches of {}, silence {} ms\n"
+      "eager {}, exchange {}, direct {}, active ops {}, batches of {}, silence {} ms\n"
       "network: {} ns, jitter {} ns, {} bit/s, loss {}, bursts {} of {} ns, duplication {}, "
       "corruption {}, reordering {} by {} ns\n"
       "hosts: round {} ns, drivers hold {} ns, {} and {} descriptors, behind {}\n",
       s.seed, s.profile, s.nranks, s.group.members, s.group.lanes, shard.payload_bytes,
       shard.window_packets, shard.transit_packets, shard.eager_packets, shard.exchange_bytes,
-      shard.max_active_ops, shard.batch_entries, shard.timeouts.silence_ns / kMs, link.delay_ns,
-      link.jitter_ns, s.world.port.rate_bps, link.loss, link.burst_start, link.burst_ns,
-      link.duplication, link.corruption, link.reorder, link.reorder_ns, s.hosts[0].round_ns,
-      s.hosts[0].driver_holds_ns, s.hosts[0].rx_descriptors, s.hosts[0].tx_descriptors,
-      s.hosts[0].port_behind);
+      shard.direct_bytes, shard.max_active_ops, shard.batch_entries,
+      shard.timeouts.silence_ns / kMs, link.delay_ns, link.jitter_ns, s.world.port.rate_bps,
+      link.loss, link.burst_start, link.burst_ns, link.duplication, link.corruption, link.reorder,
+      link.reorder_ns, s.hosts[0].round_ns, s.hosts[0].driver_holds_ns, s.hosts[0].rx_descriptors,
+      s.hosts[0].tx_descriptors, s.hosts[0].port_behind);
   for (std::size_t rank = 0; rank < s.nranks; ++rank) {
     const HostProfile& host = s.hosts[rank];
     text += fmt::format("rank {}: posts {} ahead", rank, s.ops_ahead[rank]);

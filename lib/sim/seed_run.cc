@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "sim/job.h"
 #include "sim/progress.h"
@@ -76,6 +77,7 @@ class SeedRun final : public Observer {
   std::vector<std::unique_ptr<Job>> jobs_;
   std::vector<std::unique_ptr<Progress>> progress_;  ///< of each of jobs_
   std::set<std::uint16_t> blamed_;
+  std::set<std::pair<std::uint16_t, std::uint16_t>> separated_;  ///< by a cut, both ways
   std::set<std::uint16_t> stood_still_;  ///< heard nothing for long, and may say so of neighbours
   bool may_abort_ = false;
   bool healed_ = false;
@@ -103,22 +105,22 @@ TimeNs SeedRun::last_fault_end() const {
 }
 
 void SeedRun::set_cut(const Fault& fault, bool down) {
-  const int n = scenario_.nranks;
   Network& network = world_.network();
-  const auto host = [n](int rank) { return static_cast<HostId>((rank % n + n) % n); };
   if (fault.kind == FaultKind::kCutEdge) {
     network.set_down(fault.a, fault.b, down);
     return;
   }
-  for (const int other : {fault.a - 1, fault.a + 1}) {
-    if (fault.kind != FaultKind::kCutHost) break;
-    network.set_down(fault.a, host(other), down);
-    network.set_down(host(other), fault.a, down);
-  }
-  if (fault.kind != FaultKind::kPartition) return;
-  for (const int border : {int{fault.a}, int{fault.b}}) {
-    network.set_down(host(border), host(border - 1), down);
-    network.set_down(host(border - 1), host(border), down);
+  const auto inside = [&](std::uint16_t host) {
+    if (fault.kind == FaultKind::kCutHost) return host == fault.a;
+    return host >= fault.a && host < fault.b;
+  };
+  if (fault.kind != FaultKind::kCutHost && fault.kind != FaultKind::kPartition) return;
+  for (std::uint16_t a = 0; a < scenario_.nranks; ++a) {
+    for (std::uint16_t b = 0; b < scenario_.nranks; ++b) {
+      if (inside(a) == inside(b)) continue;
+      network.set_down(a, b, down);
+      separated_.insert({a, b});
+    }
   }
 }
 
@@ -204,8 +206,11 @@ void SeedRun::check_reason(std::uint16_t rank, const AbortReason& reason) {
   const std::uint16_t culprit = reason.culprit_rank;
   const bool neighbour =
       (reason.reporter_rank + 1) % n == culprit || (culprit + 1) % n == reason.reporter_rank;
+  // For direct ops each rank awaits every other one.
+  const bool awaits = neighbour || scenario_.group.shard.direct_bytes != 0;
   const bool fits = may_abort_ && (blamed_.count(culprit) != 0 ||
-                                   (stood_still_.count(reason.reporter_rank) != 0 && neighbour));
+                                   separated_.count({reason.reporter_rank, culprit}) != 0 ||
+                                   (stood_still_.count(reason.reporter_rank) != 0 && awaits));
   if (!fits) {
     job(0).fail(
         fmt::format("rank {} aborted though nothing of what was made to fail explains it: {}", rank,

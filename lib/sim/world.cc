@@ -129,6 +129,13 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     config.to_upstream = frame_between(rank.host, up, lane);
     config.upstream_ip = ip_of(up);
     config.downstream_ip = ip_of(down);
+    if (config.direct_bytes != 0) {
+      for (const HostId other : options.hosts) {
+        config.peers.push_back({{token(rank.host, other), token(other, rank.host)},
+                                ip_of(other),
+                                frame_between(rank.host, other, lane)});
+      }
+    }
     config.packet_pool = host.packets->get();
     config.control_pool = host.control->get();
     std::unique_ptr<reduce::Backend> backend;

@@ -250,7 +250,7 @@ class World {
   void handle_event(const Place& place, const collective::Event& event);
   bool retry_posts(GroupId group, std::uint16_t rank);
   void schedule_next(Host& host, TimeNs local_now, bool worked);
-  void transmit(Host& host, const Place& place, bool down, rte_mbuf* mbuf);
+  void transmit(Host& host, rte_mbuf* mbuf);
   void driver_done(Host& host);
   [[nodiscard]] HostId host_id(const Host& host) const {
     return static_cast<HostId>(&host - hosts_.data());

@@ -237,9 +237,8 @@ bool World::poll_place(Host& host, const Place& place_given, TimeNs local_now, b
     out.up().room = std::min<std::size_t>(out.up().room, random_.below(3));
   }
   bool worked = place.shard->poll(local_now, idle, out);
-  for (std::size_t i = 0; i < out.down().count; ++i)
-    transmit(host, place, true, out.down().frames[i]);
-  for (std::size_t i = 0; i < out.up().count; ++i) transmit(host, place, false, out.up().frames[i]);
+  for (std::size_t i = 0; i < out.down().count; ++i) transmit(host, out.down().frames[i]);
+  for (std::size_t i = 0; i < out.up().count; ++i) transmit(host, out.up().frames[i]);
   worked |= out.down().count + out.up().count > 0;
   for (collective::Event event; place.shard->pop_event(event);) {
     handle_event(place, event);
@@ -355,11 +354,9 @@ TimeNs World::until_deadline(GroupId group, std::uint16_t rank) const {
   return deadline == kNever ? kNever : deadline - local_now;
 }
 
-void World::transmit(Host& host, const Place& place, bool down, rte_mbuf* mbuf) {
-  const auto& hosts = groups_[place.group].options.hosts;
-  const std::size_t n = hosts.size();
-  const HostId to = hosts[down ? (place.rank + 1) % n : (place.rank + n - 1) % n];
+void World::transmit(Host& host, rte_mbuf* mbuf) {
   const std::span<const std::byte> frame(rte_pktmbuf_mtod(mbuf, const std::byte*), mbuf->data_len);
+  const HostId to = host_of(frame.data());
   std::uint32_t wire_bytes = mbuf->data_len + kEthernetOverhead;
   const std::size_t headers = wire::kEthernetBytes + wire::kIpv4Bytes + wire::kUdpBytes;
   const bool data = frame[headers + 1] == static_cast<std::byte>(wire::PacketType::kData);

@@ -77,7 +77,8 @@ static_assert(offsetof(Header, payload_crc) == 52 && offsetof(Header, token) == 
 struct DataFields {
   Big64 op_seq;
   Big48 total_count;
-  Big16 hop;
+  Big16 hop;  ///< of a contribution: how much less than op_seq Receipt::received is, and 1; 0 =
+              ///< not said
   Big32 chunk;
   Big32 tag;
   std::uint8_t collective_and_datatype;  ///< 4 bits each; collective 0 is all-reduce
@@ -90,6 +91,17 @@ static_assert(offsetof(DataFields, total_count) == 8 && offsetof(DataFields, hop
 static_assert(offsetof(DataFields, chunk) == 16 && offsetof(DataFields, tag) == 20);
 static_assert(offsetof(DataFields, collective_and_datatype) == 24 &&
               offsetof(DataFields, redop) == 25);
+
+struct ReceiptFields {
+  Big64 entered;
+  Big64 received;
+  Big64 chunks;
+  Big16 delay_us;
+  Big32 echo;
+};
+static_assert(sizeof(ReceiptFields) == kTypeFieldsBytes && alignof(ReceiptFields) == 1);
+static_assert(offsetof(ReceiptFields, chunks) == 16 && offsetof(ReceiptFields, delay_us) == 24);
+static_assert(offsetof(ReceiptFields, echo) == 26);
 
 struct AckFields {
   Big64 credit_chunks;

@@ -42,8 +42,16 @@ enum class PacketType : std::uint8_t {
   kBye = 7,       ///< both ways: all ops up to `op_seq` are finished here; answered by kByeAck
   kByeAck = 8,
   kProgressCheck = 9,  ///< down, round the whole ring and back to who asks; not acknowledged
+  // Between any two ranks; receipts, which a contribution brings too, acknowledge contributions.
+  kContribution = 10,  ///< a chunk of what a rank gives to a direct op
+  kReceipt = 11,       ///< what of the other rank's has come
+  kInquiry = 12,       ///< a receipt, and a question: answered by a receipt
 };
-inline constexpr PacketType kLastPacketType = PacketType::kProgressCheck;
+inline constexpr PacketType kLastPacketType = PacketType::kInquiry;
+/// Whether it may go between any two ranks.
+[[nodiscard]] constexpr bool goes_to_any_rank(PacketType type) noexcept {
+  return type >= PacketType::kContribution;
+}
 /// Whether a packet of that type makes its receiver send an acknowledgement.
 [[nodiscard]] constexpr bool wants_ack(PacketType type) noexcept {
   return type == PacketType::kData || type == PacketType::kPing;
@@ -70,7 +78,7 @@ struct DataHeader {
   std::uint32_t chunk = 0;        ///< chunk index in the op: segment * chunks_per_segment + i
   std::uint32_t tag = 0;          ///< the caller's, equal on every rank
   std::uint16_t count = 0;        ///< elements in this packet: as many as its payload has
-  std::uint16_t hop = 0;          ///< 0 ... 2(nranks-1)-1
+  std::uint16_t hop = 0;          ///< 0 ... 2(nranks-1)-1; 0 in a contribution
   DataType datatype = DataType::kFloat32;
   RedOp redop = RedOp::kSum;
   Collective collective = Collective::kAllReduce;
@@ -79,6 +87,21 @@ struct DataHeader {
 
 /// See AckHeader::posted_onwards.
 inline constexpr std::uint64_t kWordSpan = 0xffff;
+
+/// What a rank tells another of the ops between the two. Absolute, and only rises: any later one
+/// makes a lost one good.
+struct Receipt {
+  std::uint64_t entered = 0;   ///< the last op that was posted at the sender
+  std::uint64_t received = 0;  ///< all contributions of ops up to this one have come from the
+                               ///< receiver; at most `entered`. In a contribution 0 if it is
+                               ///< kWordSpan or more below `entered`
+  /// Of the first direct op above `received`, if it has entered: bit i is the lane's chunk i, and
+  /// set if it has come. A contribution says none.
+  std::uint64_t chunks = 0;
+  std::uint32_t echo = 0;      ///< low half of the largest number of a contribution or inquiry that
+                               ///< came; 0 in a contribution
+  std::uint16_t delay_us = 0;  ///< since that one came (saturating)
+};
 
 /// Packet numbers [first, last], both included.
 struct AckRange {
@@ -155,12 +178,13 @@ inline constexpr int kDropCount = static_cast<int>(Drop::kCount);
 [[nodiscard]] const char* name_of(Drop drop) noexcept;
 
 /// A decoded packet. Which of the bodies is set follows from common.type. `payload` points into the
-/// decoded bytes; for data its CRC is not yet checked (see payload_crc_ok).
+/// decoded bytes; for data and contributions its CRC is not yet checked (see payload_crc_ok).
 struct Packet {
   CommonHeader common;
   std::uint32_t payload_crc = 0;
   std::span<const std::byte> payload;
   DataHeader data;
+  Receipt receipt;  ///< of a contribution, too
   AckHeader ack;
   HelloBody hello;
   ByeBody bye;
@@ -173,7 +197,8 @@ struct Packet {
 /// @return Drop::kNone, or why the packet is to be dropped (then `out` is unspecified).
 [[nodiscard]] Drop decode_header(std::span<const std::byte> udp_payload, Packet& out) noexcept;
 /// Decodes the rest of a packet whose header decode_header() took: checks lengths, enumerations
-/// and, for every type but data, the payload's CRC; fills only the body of the packet's type.
+/// and, for every type but data and contributions, the payload's CRC; fills only the bodies of the
+/// packet's type.
 [[nodiscard]] Drop decode_body(std::span<const std::byte> udp_payload, Packet& out) noexcept;
 /// Both.
 [[nodiscard]] Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept;
@@ -201,6 +226,12 @@ struct Packet {
 void encode_data(std::span<std::byte, kHeaderBytes> out, const CommonHeader& common,
                  const DataHeader& data, std::uint32_t payload_crc) noexcept;
 
+/// The same for a contribution to op data.op_seq, which has entered here. data.hop does not matter.
+/// @param received  as in Receipt.
+void encode_contribution(std::span<std::byte, kHeaderBytes> out, const CommonHeader& common,
+                         const DataHeader& data, std::uint64_t received,
+                         std::uint32_t payload_crc) noexcept;
+
 /// The others write header and payload into `out`; the return is the bytes written, 0 if `out` is
 /// too small. `common.type` is set by the function.
 std::size_t encode_ping(std::span<std::byte> out, CommonHeader common) noexcept;
@@ -216,6 +247,9 @@ std::size_t encode_abort(std::span<std::byte> out, CommonHeader common,
 /// `type` is kBye or kByeAck.
 std::size_t encode_bye(std::span<std::byte> out, PacketType type, CommonHeader common,
                        const ByeBody& body) noexcept;
+/// `type` is kReceipt or kInquiry.
+std::size_t encode_receipt(std::span<std::byte> out, PacketType type, CommonHeader common,
+                           const Receipt& receipt) noexcept;
 std::size_t encode_progress_check(std::span<std::byte> out, CommonHeader common,
                                   const ProgressCheckBody& body) noexcept;
 

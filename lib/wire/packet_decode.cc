@@ -46,6 +46,11 @@ bool read_kinds(const layout::DataFields& fields, DataHeader& data) noexcept {
          has_root(data.collective) == (data.root != kNoRoot);
 }
 
+/// @param below  how much less than `posted` it is, and 1, so at most `posted`; 0: it is not said.
+std::uint64_t read_word(std::uint64_t posted, std::uint16_t below) noexcept {
+  return below == 0 ? 0 : posted - (below - 1u);
+}
+
 Drop read_data(const layout::Header& header, Packet& out) noexcept {
   const auto& fields = view<layout::DataFields>(header.type_fields.data());
   DataHeader& data = out.data;
@@ -59,18 +64,21 @@ Drop read_data(const layout::Header& header, Packet& out) noexcept {
     return Drop::kMalformed;
   }
   if (!all_zero(fields.reserved)) return Drop::kMalformed;
+  if (out.common.type == PacketType::kContribution) [[unlikely]] {
+    if (data.hop > data.op_seq) return Drop::kMalformed;
+    out.receipt = {.entered = data.op_seq, .received = read_word(data.op_seq, data.hop)};
+    data.hop = 0;
+  }
   if (data.hop >= 2 * (kMaxRingRanks - 1)) return Drop::kMalformed;
   // Its length says how many elements it has: a UDP payload has less than 2^16 bytes.
   const std::size_t bytes = out.payload.size();
   if (bytes < element_bytes(data.datatype)) return Drop::kShort;
   if (bytes % element_bytes(data.datatype) != 0 || bytes > UINT16_MAX) return Drop::kMalformed;
   data.count = static_cast<std::uint16_t>(bytes / element_bytes(data.datatype));
-  return data.count <= data.total_count ? Drop::kNone : Drop::kMalformed;
-}
-
-/// @param below  how much less than `posted` it is, and 1, so at most `posted`; 0: it is not said.
-std::uint64_t read_word(std::uint64_t posted, std::uint16_t below) noexcept {
-  return below == 0 ? 0 : posted - (below - 1u);
+  // What contributes is as wide as its op says, which may be wider than its datatype.
+  return data.count <= data.total_count || out.common.type == PacketType::kContribution
+             ? Drop::kNone
+             : Drop::kMalformed;
 }
 
 Drop read_ack(const layout::Header& header, Packet& out) noexcept {
@@ -101,6 +109,17 @@ Drop read_ack(const layout::Header& header, Packet& out) noexcept {
       return Drop::kMalformed;
   }
   return Drop::kNone;
+}
+
+Drop read_receipt(const layout::Header& header, Packet& out) noexcept {
+  const auto& fields = view<layout::ReceiptFields>(header.type_fields.data());
+  out.receipt = {.entered = fields.entered.get(),
+                 .received = fields.received.get(),
+                 .chunks = fields.chunks.get(),
+                 .echo = fields.echo.get(),
+                 .delay_us = fields.delay_us.get()};
+  if (out.receipt.received > out.receipt.entered) return Drop::kMalformed;
+  return check_payload_bytes(out.payload.size(), 0);
 }
 
 Drop read_hello(Packet& out) noexcept {
@@ -204,9 +223,13 @@ Drop read_progress_check(Packet& out) noexcept {
 Drop read_body(const layout::Header& header, Packet& out) noexcept {
   switch (out.common.type) {
     case PacketType::kData:
+    case PacketType::kContribution:
       return read_data(header, out);
     case PacketType::kAck:
       return read_ack(header, out);
+    case PacketType::kReceipt:
+    case PacketType::kInquiry:
+      return read_receipt(header, out);
     default:
       break;
   }
@@ -259,9 +282,12 @@ Drop decode_body(std::span<const std::byte> udp_payload, Packet& out) noexcept {
   out.payload = udp_payload.subspan(kHeaderBytes);
   if (header.flags != 0 || header.lane >= kMaxLanes || !number_fits(out.common.packet_number))
     return Drop::kMalformed;
-  // Nothing of a payload is read before its CRC, but for data: the lane checks that one where the
+  // Nothing of a payload is read before its CRC, but for chunks: the lane checks that one where the
   // payload is in cache anyway, or not at all for a duplicate.
-  if (out.common.type != PacketType::kData && !payload_crc_ok(out)) return Drop::kPayloadCrc;
+  const PacketType type = out.common.type;
+  if (type != PacketType::kData && type != PacketType::kContribution && !payload_crc_ok(out)) {
+    return Drop::kPayloadCrc;
+  }
   return read_body(header, out);
 }
 

@@ -64,8 +64,12 @@ std::uint32_t group_tag(const GroupKey& key) noexcept {
   return static_cast<std::uint32_t>(sip_hash({}, bytes) >> 32);
 }
 
-void encode_data(std::span<std::byte, kHeaderBytes> out, const CommonHeader& common,
-                 const DataHeader& data, std::uint32_t payload_crc) noexcept {
+namespace {
+
+[[gnu::always_inline]] inline void write_chunk_header(std::byte* out, PacketType type,
+                                                      const CommonHeader& common,
+                                                      const DataHeader& data, std::uint64_t hop,
+                                                      std::uint32_t payload_crc) noexcept {
   assert(data.total_count >> 48 == 0);
   std::uint64_t kinds = std::uint64_t{static_cast<std::uint8_t>(data.datatype)} << 56 |
                         std::uint64_t{static_cast<std::uint8_t>(data.redop)} << 48;
@@ -73,9 +77,33 @@ void encode_data(std::span<std::byte, kHeaderBytes> out, const CommonHeader& com
     kinds |= std::uint64_t{static_cast<std::uint8_t>(data.collective)} << 60;
     kinds |= std::uint64_t{(data.root + 1u) & 0xffff} << 32;
   }
-  const Words words = {data.op_seq, data.total_count << 16 | data.hop, word(data.chunk, data.tag),
+  const Words words = {data.op_seq, data.total_count << 16 | hop, word(data.chunk, data.tag),
                        kinds};
-  write_header(out.data(), PacketType::kData, common, words, payload_crc);
+  write_header(out, type, common, words, payload_crc);
+}
+
+}  // namespace
+
+void encode_data(std::span<std::byte, kHeaderBytes> out, const CommonHeader& common,
+                 const DataHeader& data, std::uint32_t payload_crc) noexcept {
+  write_chunk_header(out.data(), PacketType::kData, common, data, data.hop, payload_crc);
+}
+
+void encode_contribution(std::span<std::byte, kHeaderBytes> out, const CommonHeader& common,
+                         const DataHeader& data, std::uint64_t received,
+                         std::uint32_t payload_crc) noexcept {
+  write_chunk_header(out.data(), PacketType::kContribution, common, data,
+                     word_below(data.op_seq, std::min(received, data.op_seq)), payload_crc);
+}
+
+std::size_t encode_receipt(std::span<std::byte> out, PacketType type, CommonHeader common,
+                           const Receipt& receipt) noexcept {
+  assert(type == PacketType::kReceipt || type == PacketType::kInquiry);
+  if (out.size() < kHeaderBytes) return 0;
+  const Words words = {receipt.entered, receipt.received, receipt.chunks,
+                       std::uint64_t{receipt.delay_us} << 48 | std::uint64_t{receipt.echo} << 16};
+  write_header(out.data(), type, common, words, crc32c({}));
+  return kHeaderBytes;
 }
 
 std::size_t encode_ping(std::span<std::byte> out, CommonHeader common) noexcept {

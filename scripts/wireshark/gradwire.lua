@@ -12,7 +12,7 @@ local gradwire = Proto("gradwire", "gradwire chunk protocol")
 local TYPES = {
   [1] = "hello", [2] = "hello-ack", [3] = "data", [4] = "ping",
   [5] = "ack", [6] = "abort", [7] = "bye", [8] = "bye-ack",
-  [9] = "progress check",
+  [9] = "progress check", [10] = "contribution", [11] = "receipt", [12] = "inquiry",
 }
 local DATATYPES = {
   [0] = "fp32", [1] = "fp64", [2] = "fp16", [3] = "bf16",
@@ -51,6 +51,13 @@ local f = {
   collective = ProtoField.uint8("gradwire.collective", "Collective", base.DEC, COLLECTIVES, 0xf0),
   root = ProtoField.uint16("gradwire.root", "Root process, and 1"),
   redop = ProtoField.uint8("gradwire.redop", "Redop", base.DEC, REDOPS),
+  -- contribution, receipt, inquiry
+  received_below = ProtoField.uint16("gradwire.received_below", "Received: less than op_seq by, and 1"),
+  entered = ProtoField.uint64("gradwire.entered", "Entered"),
+  received = ProtoField.uint64("gradwire.received", "Received"),
+  chunks = ProtoField.uint64("gradwire.chunks", "Chunks of the next direct op", base.HEX),
+  delay_us = ProtoField.uint16("gradwire.delay_us", "Delay (us)"),
+  echo = ProtoField.uint32("gradwire.echo", "Newest number, low half"),
   -- acknowledgement
   credit = ProtoField.uint64("gradwire.credit_chunks", "Credit"),
   posted = ProtoField.uint64("gradwire.posted_op_seq", "posted_op_seq"),
@@ -163,6 +170,32 @@ local function data_fields(buffer, tree)
                        DATATYPES[bit.band(buffer(40, 1):uint(), 0x0f)] or "?")
 end
 
+local function contribution_fields(buffer, tree)
+  tree:add(f.op_seq, buffer(16, 8))
+  tree:add(f.total_count, buffer(24, 6), buffer(24, 8):uint64():rshift(16))
+  tree:add(f.received_below, buffer(30, 2))
+  tree:add(f.chunk, buffer(32, 4))
+  tree:add(f.tag, buffer(36, 4))
+  tree:add(f.collective, buffer(40, 1))
+  tree:add(f.datatype, buffer(40, 1))
+  tree:add(f.redop, buffer(41, 1))
+  tree:add(f.root, buffer(42, 2))
+  return string.format("op %s chunk %u, %u bytes of %s %s", tostring(buffer(16, 8):uint64()),
+                       buffer(32, 4):uint(), buffer:reported_len() - HEADER_BYTES,
+                       REDOPS[buffer(41, 1):uint()] or "?",
+                       DATATYPES[bit.band(buffer(40, 1):uint(), 0x0f)] or "?")
+end
+
+local function receipt_fields(buffer, tree)
+  tree:add(f.entered, buffer(16, 8))
+  tree:add(f.received, buffer(24, 8))
+  tree:add(f.chunks, buffer(32, 8))
+  tree:add(f.delay_us, buffer(40, 2))
+  tree:add(f.echo, buffer(42, 4))
+  return string.format("entered %s, received %s", tostring(buffer(16, 8):uint64()),
+                       tostring(buffer(24, 8):uint64()))
+end
+
 local function ack_fields(buffer, tree)
   tree:add(f.credit, buffer(16, 8))
   tree:add(f.posted, buffer(24, 8))
@@ -241,6 +274,7 @@ local BODIES = {
   [1] = { 72, hello_fields }, [2] = { 72, hello_fields }, [3] = { 0, data_fields },
   [4] = { 0, nil }, [5] = { 0, ack_fields }, [6] = { 184, abort_fields }, [7] = { 8, bye_fields },
   [8] = { 8, bye_fields }, [9] = { 24, check_fields },
+  [10] = { 0, contribution_fields }, [11] = { 0, receipt_fields }, [12] = { 0, receipt_fields },
 }
 
 function gradwire.dissector(buffer, pinfo, root)

@@ -150,6 +150,21 @@ int main(int argc, char** argv) {
   aborted.abort();
   aborted.rounds(20);
 
+  // Those that two ranks which swap whole inputs do not send.
+  std::array<std::byte, 2 * wire::kHeaderBytes> packet{};
+  const std::byte repaired{1};
+  const wire::CommonHeader common{.packet_number = 5, .from_rank = 1, .token = 10};
+  const std::span<const std::byte> payload = std::span(packet).subspan(wire::kHeaderBytes);
+  wire::encode_contribution(std::span(packet).first<wire::kHeaderBytes>(), common,
+                            {.op_seq = 2, .total_count = 16}, 1, wire::crc32c(payload));
+  write("wire_codec", "contribution", {std::span(&repaired, 1), packet});
+  for (const auto type : {wire::PacketType::kReceipt, wire::PacketType::kInquiry}) {
+    const wire::Receipt receipt{.entered = 2, .received = 1, .chunks = 5, .echo = 4};
+    const std::size_t bytes = wire::encode_receipt(packet, type, common, receipt);
+    write("wire_codec", type == wire::PacketType::kReceipt ? "receipt" : "inquiry",
+          {std::span(&repaired, 1), std::span(packet).first(bytes)});
+  }
+
   // A hello both ways by itself (1), then: post, poll, chunks that fit, acknowledge, poll, leave.
   write("connection", "op",
         {0,  0,  0, 0,  1,  0x7e, 0x1f, 0x3c, 1,  0, 0,  1,  13, 0, 13, 1, 15, 0,

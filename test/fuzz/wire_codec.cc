@@ -50,6 +50,16 @@ std::vector<std::byte> encode(const Packet& packet, std::size_t bytes) {
     case PacketType::kProgressCheck:
       written = encode_progress_check(out, packet.common, packet.check);
       break;
+    case PacketType::kContribution:
+      encode_contribution(std::span<std::byte, wire::kHeaderBytes>(out.data(), wire::kHeaderBytes),
+                          packet.common, packet.data, packet.receipt.received, packet.payload_crc);
+      std::memcpy(out.data() + wire::kHeaderBytes, packet.payload.data(), packet.payload.size());
+      written = wire::kHeaderBytes + packet.payload.size();
+      break;
+    case PacketType::kReceipt:
+    case PacketType::kInquiry:
+      written = encode_receipt(out, packet.common.type, packet.common, packet.receipt);
+      break;
   }
   FUZZ_CHECK(written == bytes);
   return out;

@@ -41,6 +41,9 @@ constexpr std::array kBugs = {
     Named{"held-not-claimed", PlantedBug::kHeldNotClaimed},
     Named{"credit-never-back", PlantedBug::kCreditNeverBack},
     Named{"posted-word-runs-ahead", PlantedBug::kPostedWordRunsAhead},
+    Named{"scratch-freed-before-acknowledged", PlantedBug::kScratchFreedBeforeAcknowledged},
+    Named{"fold-in-arrival-order", PlantedBug::kFoldInArrivalOrder},
+    Named{"floor-used-up", PlantedBug::kFloorUsedUp},
 };
 
 /// Written before each seed, for the handler, which may do next to nothing.

@@ -106,6 +106,17 @@ class Forger {
         return wire::encode_bye(out, type, common_, {.completed_op_seq = 1});
       case wire::PacketType::kProgressCheck:
         return wire::encode_progress_check(out, common_, {.op_seq = 1});
+      case wire::PacketType::kContribution: {
+        wire::DataHeader data{.op_seq = 1, .total_count = 16};
+        const std::size_t bytes = 16 * element_bytes(data.datatype);
+        std::fill_n(out.begin() + wire::kHeaderBytes, bytes, std::byte{});
+        wire::encode_contribution(out.first<wire::kHeaderBytes>(), common_, data, 0,
+                                  wire::crc32c(out.subspan(wire::kHeaderBytes, bytes)));
+        return wire::kHeaderBytes + bytes;
+      }
+      case wire::PacketType::kReceipt:
+      case wire::PacketType::kInquiry:
+        return wire::encode_receipt(out, type, common_, {.entered = 1, .received = 1});
     }
     return 0;
   }

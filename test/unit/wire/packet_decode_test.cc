@@ -10,6 +10,11 @@ using namespace gradwire::wire::test;
 
 namespace {
 
+/// Of which decode() does not check the payload's CRC.
+bool is_chunk(PacketType type) {
+  return type == PacketType::kData || type == PacketType::kContribution;
+}
+
 Drop decode_bytes(const Bytes& bytes) {
   Packet packet;
   return decode(bytes, packet);
@@ -65,6 +70,52 @@ TEST_CASE("a chunk's header decodes to what was encoded") {
   CHECK(packet.data.datatype == want.datatype);
   CHECK(packet.data.redop == want.redop);
   CHECK(to_hex(packet.payload) == "010203040506");
+}
+
+TEST_CASE("contributions, receipts and inquiries decode to what was encoded") {
+  Packet packet;
+  REQUIRE(decode(sample_packet(PacketType::kContribution), packet) == Drop::kNone);
+  const DataHeader want = sample_data();
+  CHECK(packet.data.op_seq == want.op_seq);
+  CHECK(packet.data.total_count == want.total_count);
+  CHECK(packet.data.chunk == want.chunk);
+  CHECK(packet.data.tag == want.tag);
+  CHECK(packet.data.hop == 0);
+  CHECK(packet.data.datatype == want.datatype);
+  CHECK(packet.data.redop == want.redop);
+  CHECK(packet.receipt.entered == want.op_seq);
+  CHECK(packet.receipt.received == want.op_seq - kSampleBelow);
+  CHECK(packet.receipt.chunks == 0);
+  for (const PacketType type : {PacketType::kReceipt, PacketType::kInquiry}) {
+    REQUIRE(decode(sample_packet(type), packet) == Drop::kNone);
+    const Receipt receipt = sample_receipt();
+    CHECK(packet.receipt.entered == receipt.entered);
+    CHECK(packet.receipt.received == receipt.received);
+    CHECK(packet.receipt.chunks == receipt.chunks);
+    CHECK(packet.receipt.echo == receipt.echo);
+    CHECK(packet.receipt.delay_us == receipt.delay_us);
+    // More cannot have been received than has entered.
+    CHECK(decode_changed(type, 24, 0x42) == Drop::kMalformed);
+  }
+}
+
+TEST_CASE("a contribution says what was received up to 65,534 ops before it") {
+  DataHeader data = sample_data();
+  for (const std::uint64_t below : {0, 1, 65'534, 65'535, 1'000'000}) {
+    Packet packet;
+    const Bytes bytes = make_contribution(sample_common(PacketType::kContribution), data,
+                                          data.op_seq - below, from_hex("0102"));
+    REQUIRE(decode(bytes, packet) == Drop::kNone);
+    CHECK(packet.receipt.received == (below < kWordSpan ? data.op_seq - below : 0));
+  }
+  // What lies above the op itself says no more than that all up to it is there.
+  data.op_seq = 3;
+  Packet packet;
+  const Bytes bytes =
+      make_contribution(sample_common(PacketType::kContribution), data, 9, from_hex("0102"));
+  REQUIRE(decode(bytes, packet) == Drop::kNone);
+  CHECK(packet.receipt.received == 3);
+  CHECK(decode_changed(PacketType::kContribution, 44, 1) == Drop::kMalformed);
 }
 
 TEST_CASE("an acknowledgement decodes to what was encoded, up to the most ranges") {
@@ -141,7 +192,7 @@ TEST_CASE("a packet cut at any length is dropped") {
       const Drop drop = decode(cut, packet);
       if (length < kHeaderBytes) {
         CHECK(drop == Drop::kShort);
-      } else if (type == PacketType::kData) {
+      } else if (is_chunk(type)) {
         // How many elements a chunk has its op says: here whole ones are right, but for the CRC.
         const std::size_t bytes = length - kHeaderBytes;
         CHECK(drop == (bytes < 2 ? Drop::kShort : bytes % 2 != 0 ? Drop::kMalformed : Drop::kNone));
@@ -191,7 +242,7 @@ TEST_CASE("a flipped bit anywhere in a payload is noticed") {
       INFO("type " << static_cast<int>(type) << " bit " << bit);
       Packet packet;
       const Drop drop = decode(bytes, packet);
-      if (type == PacketType::kData) {
+      if (is_chunk(type)) {
         REQUIRE(drop == Drop::kNone);
         CHECK_FALSE(payload_crc_ok(packet));
       } else {
@@ -205,7 +256,7 @@ TEST_CASE("what every header says is checked") {
   CHECK(decode_changed(PacketType::kPing, 0, 1) == Drop::kVersion);
   CHECK(decode_changed(PacketType::kPing, 0, 3) == Drop::kVersion);
   CHECK(decode_changed(PacketType::kPing, 1, 0) == Drop::kType);
-  CHECK(decode_changed(PacketType::kPing, 1, 10) == Drop::kType);
+  CHECK(decode_changed(PacketType::kPing, 1, 13) == Drop::kType);
   for (int flag = 1; flag < 256; flag *= 2) {
     CHECK(decode_changed(PacketType::kPing, 2, flag) == Drop::kMalformed);
   }

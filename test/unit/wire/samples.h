@@ -65,6 +65,16 @@ inline AckHeader sample_ack() {
   return ack;
 }
 
+inline Receipt sample_receipt() {
+  return {.entered = 0x4142434445464748,
+          .received = 0x3132333435363738,
+          .chunks = 0x5152535455565758,
+          .echo = 0x71727374,
+          .delay_us = 0x6162};
+}
+/// How far what the sample contribution says was received lies below its op.
+inline constexpr std::uint64_t kSampleBelow = 4;
+
 inline HelloBody sample_hello() {
   return {.key = {.group_id = 0x7172737475767778, .epoch = 0x81828384},
           .incarnation = 0xa1a2a3a4a5a6a7a8,
@@ -101,10 +111,23 @@ inline Bytes make_data(const CommonHeader& common, const DataHeader& data,
   return bytes;
 }
 
+inline Bytes make_contribution(const CommonHeader& common, const DataHeader& data,
+                               std::uint64_t received, std::span<const std::byte> payload) {
+  Bytes bytes(kHeaderBytes);
+  encode_contribution(std::span<std::byte, kHeaderBytes>(bytes.data(), kHeaderBytes), common, data,
+                      received, crc32c(payload));
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  return bytes;
+}
+
 /// A packet of `type` as this code makes it.
 inline Bytes sample_packet(PacketType type) {
   const CommonHeader common = sample_common(type);
   if (type == PacketType::kData) return make_data(common, sample_data(), from_hex("010203040506"));
+  if (type == PacketType::kContribution) {
+    const DataHeader data = sample_data();
+    return make_contribution(common, data, data.op_seq - kSampleBelow, from_hex("010203040506"));
+  }
   Bytes bytes(2048, std::byte{0xee});
   std::size_t length = 0;
   switch (type) {
@@ -132,7 +155,12 @@ inline Bytes sample_packet(PacketType type) {
           bytes, common,
           {.op_seq = 0x4142434445464748, .stalled_ns = 0x5152535455565758, .origin_rank = 0x0301});
       break;
+    case PacketType::kReceipt:
+    case PacketType::kInquiry:
+      length = encode_receipt(bytes, type, common, sample_receipt());
+      break;
     case PacketType::kData:
+    case PacketType::kContribution:
       break;
   }
   bytes.resize(length);
@@ -140,9 +168,10 @@ inline Bytes sample_packet(PacketType type) {
 }
 
 inline constexpr std::array kAllTypes = {
-    PacketType::kHello, PacketType::kHelloAck, PacketType::kData,
-    PacketType::kPing,  PacketType::kAck,      PacketType::kAbort,
-    PacketType::kBye,   PacketType::kByeAck,   PacketType::kProgressCheck};
+    PacketType::kHello,        PacketType::kHelloAck, PacketType::kData,
+    PacketType::kPing,         PacketType::kAck,      PacketType::kAbort,
+    PacketType::kBye,          PacketType::kByeAck,   PacketType::kProgressCheck,
+    PacketType::kContribution, PacketType::kReceipt,  PacketType::kInquiry};
 
 /// Puts both CRCs right after a change, so that a test reaches the checks behind them.
 inline void repair(Bytes& packet) {

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Direct ops: contributions to all other ranks and from them, and what the ranks tell each other
+/// of these. It knows every rank of the group, in a round it looks at those alone that have
+/// something to do, and it has one deadline.
+///
+/// Sending: our part of an op is copied into its scratch memory when it is posted; a packet is made
+/// from there whenever one is sent, so nothing is held for what is on its way. Of ops that are not
+/// posted at the other rank DirectPeer::kFloor chunks may be on their way, of others all.
+///
+/// Receiving: a contribution is copied to its op's scratch memory, or to one of the other rank's
+/// early places until the op is posted here. It is acknowledged when it lies in the op's.
+///
+/// Acknowledging: by ops, not by packets. Every contribution says up to which op all has come, so
+/// ops that follow each other need no other packet; a receipt goes alone if nothing else goes in
+/// time, if a chunk comes twice, and as the answer to an inquiry.
+///
+/// Losing: whoever has something unacknowledged, or awaits something, and neither sends nor hears
+/// anything new for a probe timeout, inquires. What the answer does not name is sent again.
+///
+/// It finds who is silent and returns it; its shard aborts. One lane owns it; it allocates at
+/// construction only; time is a parameter.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collective/direct_peer.h"
+#include "collective/direct_scratch.h"
+#include "collective/fixed_queue.h"
+#include "collective/link.h"
+#include "collective/op_table.h"
+#include "collective/packet_buffers.h"
+#include "collective/shape.h"
+#include "collective/shard_config.h"
+#include "collective/shard_status.h"
+#include "reduce/backend.h"
+#include "wire/packet.h"
+
+namespace gradwire::collective {
+
+class Direct {
+ public:
+  /// @param config  whose direct_bytes are not 0; the shard's other parts outlive it.
+  Direct(const ShardConfig& config, const Links& links, const PacketBuffers& buffers, OpTable& ops,
+         ShardCounters& counters);
+
+  // Ops.
+  /// Whether there is scratch memory for it, if it needs any. One that has to wait counts as
+  /// something that this rank waits for.
+  [[nodiscard]] bool admit(const OpPlan& plan, DataType datatype) noexcept;
+  /// A direct op was posted that has chunks on this lane.
+  /// @return whether the backend could fold our part.
+  [[nodiscard]] bool open(const Op& op, reduce::Backend& backend, TimeNs now) noexcept;
+  /// Whether all contributions to it are here, and are not folded yet.
+  [[nodiscard]] bool may_fold(std::uint64_t op_seq) noexcept;
+  /// Folds them to the outputs. @return whether the backend could.
+  [[nodiscard]] bool fold(const Op& op, reduce::Backend& backend) noexcept;
+  /// What came ahead for an op that is posted now, and its place is free again. The payload holds
+  /// until the next packet comes.
+  struct Ahead {
+    std::uint16_t rank = 0;
+    EarlyContribution contribution;
+  };
+  [[nodiscard]] std::optional<Ahead> take_ahead(std::uint64_t op_seq) noexcept;
+
+  // Packets. Their rank is that of a peer: see source_of().
+  [[nodiscard]] wire::Drop source_of(const wire::CommonHeader& header,
+                                     const wire::IpAddress& source) const noexcept;
+  /// Any of the three types came. @return whether it brought something new.
+  bool hear(const wire::Packet& packet, TimeNs now) noexcept;
+  /// A contribution to an op that is not posted here. @return why it was not kept.
+  [[nodiscard]] wire::Drop keep(const wire::Packet& packet, TimeNs now) noexcept;
+  /// One to an op that was posted: it lies in its scratch memory now, or was dropped.
+  /// @param crc  of the payload; none if it is known to be right.
+  [[nodiscard]] wire::Drop take(std::uint16_t rank, const wire::DataHeader& header,
+                                std::span<const std::byte> payload,
+                                std::optional<std::uint32_t> crc, TimeNs now) noexcept;
+  /// It said bye: it has all that it needs of ops up to that one.
+  void on_left(std::uint16_t rank, std::uint64_t completed_op_seq) noexcept;
+
+  // Time.
+  /// Polled time, by which silence is counted.
+  void count(TimeNs round) noexcept { polled_ += round; }
+  /// @return whether something was sent, or was due.
+  bool run(TimeNs now, Outbox& out) noexcept;
+  /// After run(): who was awaited and was not heard, and for how long.
+  struct Silent {
+    std::uint16_t rank = 0;
+    TimeNs for_ns = 0;
+    bool never_heard = false;
+  };
+  [[nodiscard]] const std::optional<Silent>& silent() const noexcept { return silent_; }
+  /// Earliest time at which run() has something to do without a packet or a post; kNever if none.
+  [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept {
+    return queue_.empty() ? next_due_ : now;
+  }
+  /// Whether all has been acknowledged.
+  [[nodiscard]] bool idle() const noexcept { return scratch_.empty(); }
+  /// The group ended here.
+  void drop_all() noexcept;
+  /// Nothing more will be posted: whoever stays silent is not waited for.
+  void leave() noexcept { leaving_ = true; }
+  /// Somebody who has not heard of the abort still talks to us: it is told, but never faster than
+  /// hellos go.
+  void answer_abort(std::uint16_t rank, TimeNs now) noexcept;
+  /// Sends what answer_abort() wants.
+  bool tell_abort(const AbortReason& reason, Outbox& out) noexcept;
+
+ private:
+  // direct.cc
+  [[nodiscard]] std::uint32_t part_width(DataType datatype) const noexcept;
+  [[nodiscard]] std::uint64_t stride_of(const Partition& partition, std::uint64_t lane_chunks,
+                                        DataType datatype) const noexcept;
+  [[nodiscard]] std::uint16_t other(std::uint32_t ahead) const noexcept {
+    return static_cast<std::uint16_t>((config_.rank + ahead) % config_.nranks);
+  }
+  void measure(DirectPeer& peer, const wire::Receipt& receipt, TimeNs now) noexcept;
+  void acknowledge(std::uint16_t rank, std::uint64_t received) noexcept;
+  void count_ahead(std::uint16_t rank) noexcept;
+  void resend_missing(std::uint16_t rank, bool all) noexcept;
+
+  // direct_send.cc
+  void queue(std::uint16_t rank) noexcept;
+  void watch(std::uint16_t rank, TimeNs due) noexcept;
+  [[nodiscard]] bool unacknowledged(std::uint16_t rank) const noexcept {
+    return scratch_.first_above(peers_[rank].received) != nullptr;
+  }
+  [[nodiscard]] bool awaited(std::uint16_t rank) const noexcept {
+    return scratch_.received_from(rank, ops_.posted()) != ops_.posted();
+  }
+  [[nodiscard]] TimeNs patience(const DirectPeer& peer, bool unacked) const noexcept;
+  void look_at_watched(TimeNs now) noexcept;
+  void inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept;
+  enum class Sent : std::uint8_t { kYes, kNothing, kBlocked };
+  Sent send_to(std::uint16_t rank, TimeNs now, Outbox& out) noexcept;
+  Sent send_contribution(std::uint16_t rank, TimeNs now, OutboxSide& box) noexcept;
+  bool send_receipt(std::uint16_t rank, wire::PacketType type, TimeNs now,
+                    OutboxSide& box) noexcept;
+
+  const ShardConfig& config_;
+  const PacketBuffers& buffers_;
+  OpTable& ops_;
+  ShardCounters& counters_;
+  std::vector<DirectPeer> peers_;        ///< [nranks]; of this rank nothing
+  std::vector<std::byte> early_memory_;  ///< of their early places
+  std::size_t early_bytes_;              ///< of a place
+  std::uint32_t early_held_ = 0;
+  DirectScratch scratch_;
+  std::vector<const std::byte*> sources_;  ///< fold()'s
+  FixedQueue<std::uint16_t> queue_;        ///< ranks to which something goes
+  std::vector<std::uint16_t> watched_;     ///< ranks that may have something due
+  TimeNs next_due_ = kNever;               ///< nothing is due before
+  TimeNs polled_ = 0;
+  bool post_waits_ = false;
+  bool leaving_ = false;
+  std::optional<Silent> silent_;
+  TimeNs inquiries_since_ = 0;  ///< that they are counted
+  std::uint32_t inquiries_ = 0;
+};
+
+}  // namespace gradwire::collective

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Another rank, for direct ops: what it said that it has, what came from there before its op was
+/// posted here, and what is due to it. One lane owns it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "collective/chunk.h"
+#include "collective/link_end.h"
+#include "transport/receiver.h"
+#include "transport/rtt.h"
+
+namespace gradwire::collective {
+
+/// A contribution that came before its op was posted here.
+struct EarlyContribution {
+  std::uint64_t op_seq = 0;  ///< 0: the place is free
+  std::uint32_t chunk = 0;
+  std::uint32_t bytes = 0;
+  OpCall call;
+  std::byte* payload = nullptr;  ///< of the place
+};
+
+struct DirectPeer {
+  /// Contributions to ops that are not posted there: so many may be on their way.
+  static constexpr std::uint32_t kFloor = 2;
+
+  std::unique_ptr<LinkEnd> own_end;  ///< unless it is a neighbour on the ring
+  LinkEnd* end = nullptr;
+  /// Of a neighbour from which ring data comes: numbers of direct ops are no holes in its row.
+  transport::Receiver* ring_numbers = nullptr;
+
+  // What it said.
+  std::uint64_t entered = 0;   ///< as wire::Receipt
+  std::uint64_t received = 0;  ///< likewise
+  std::uint64_t chunks = 0;    ///< of the first op above `received`
+  std::uint32_t ahead = 0;     ///< chunks sent of ops above `entered`
+
+  // What came from there.
+  std::array<EarlyContribution, kFloor> early{};
+  std::uint64_t newest = 0;  ///< number of a contribution or an inquiry
+  TimeNs newest_at = 0;
+  TimeNs heard_at = 0;  ///< on the clock of polled time; or when a wait for it began
+  bool ever_heard = false;
+
+  // What is due.
+  TimeNs receipt_due = kNever;
+  TimeNs quiet_since = 0;     ///< nothing was sent there, and nothing new came
+  std::uint64_t inquiry = 0;  ///< number of the last, until it is answered
+  std::uint64_t timed = 0;    ///< number whose echo tells the round-trip time; 0 = none
+  TimeNs timed_at = 0;
+  transport::RttEstimator rtt;
+  std::uint32_t tries = 0;  ///< inquiries without an answer
+  TimeNs next_abort = 0;    ///< it may be told of an abort again
+  bool receipt_wanted = false;
+  bool inquiry_wanted = false;
+  bool queued = false;   ///< it has something to send
+  bool watched = false;  ///< it may have something due
+};
+
+}  // namespace gradwire::collective

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collective/direct_scratch.h"
+
+#include <algorithm>
+
+#include "base/planted_bug.h"
+#include "base/require.h"
+
+namespace gradwire::collective {
+
+DirectScratch::DirectScratch(std::uint16_t nranks, std::uint64_t most_bytes)
+    : nranks_(nranks),
+      memory_(2 * most_bytes),
+      arrived_(std::size_t{kOps} * nranks),
+      unsent_(std::size_t{kOps} * nranks) {}
+
+bool DirectScratch::has_room(std::uint64_t stride) const noexcept {
+  const std::size_t bytes = stride * nranks_;
+  const std::size_t to_end = memory_.size() - head_;
+  return size() < kOps && used_ + (bytes > to_end ? to_end : 0) + bytes <= memory_.size();
+}
+
+DirectOp& DirectScratch::open(const Op& op, std::uint64_t stride, std::uint64_t all) noexcept {
+  require(has_room(stride), "a direct op is opened if there is scratch memory for it");
+  const std::size_t bytes = stride * nranks_;
+  const std::size_t to_end = memory_.size() - head_;
+  const std::size_t skipped = bytes > to_end ? to_end : 0;
+  const std::size_t at = bytes > to_end ? 0 : head_;
+  DirectOp& direct = ops_[end_++ % kOps];
+  direct.op_seq = op.spec.op_seq;
+  direct.call = op.call;
+  direct.partition = op.partition;
+  direct.memory = &memory_[at];
+  direct.taken = skipped + bytes;
+  direct.stride = stride;
+  direct.all = all;
+  direct.missing_ranks = direct.unacked_ranks = nranks_ - 1u;
+  direct.first_source = nranks_;
+  direct.folded = false;
+  require(at + bytes <= memory_.size(), "scratch memory lies in its ring");
+  head_ = at + bytes;
+  used_ += direct.taken;
+  std::fill_n(&arrived(direct, 0), nranks_, 0);
+  std::fill_n(&unsent(direct, 0), nranks_, all);
+  return direct;
+}
+
+void DirectScratch::release() noexcept {
+  const auto needed = [](const DirectOp& op) {
+    return !op.folded ||
+           (op.unacked_ranks > 0 && !planted(PlantedBug::kScratchFreedBeforeAcknowledged));
+  };
+  while (!empty() && !needed(ops_[first_ % kOps])) {
+    require(used_ >= ops_[first_ % kOps].taken, "scratch memory comes back once");
+    used_ -= ops_[first_ % kOps].taken;
+    ++first_;
+    if (used_ == 0) head_ = 0;
+  }
+}
+
+void DirectScratch::clear() noexcept {
+  first_ = end_;
+  head_ = used_ = 0;
+}
+
+DirectOp* DirectScratch::find(std::uint64_t op_seq) noexcept {
+  for (std::uint64_t i = end_; i-- > first_;) {
+    if (ops_[i % kOps].op_seq == op_seq) return &ops_[i % kOps];
+  }
+  return nullptr;
+}
+
+const DirectOp* DirectScratch::first_above(std::uint64_t op_seq) const noexcept {
+  for (std::uint64_t i = first_; i < end_; ++i) {
+    if (ops_[i % kOps].op_seq > op_seq) return &ops_[i % kOps];
+  }
+  return nullptr;
+}
+
+std::uint64_t DirectScratch::received_from(std::uint16_t rank,
+                                           std::uint64_t posted) const noexcept {
+  for (std::uint64_t i = first_; i < end_; ++i) {
+    const DirectOp& op = ops_[i % kOps];
+    if (arrived(op, rank) != op.all) return op.op_seq - 1;
+  }
+  return posted;
+}
+
+}  // namespace gradwire::collective

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is sent to other ranks for direct ops, and when.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/planted_bug.h"
+#include "base/probe.h"
+#include "collective/direct.h"
+
+namespace gradwire::collective {
+
+using wire::PacketType;
+
+namespace {
+
+constexpr std::uint32_t kShiftMax = 20;
+/// In a ping interval: a late rank is awaited by all others, and a rank may await all others.
+constexpr std::uint32_t kInquiriesMax = 64;
+
+}  // namespace
+
+void Direct::queue(std::uint16_t rank) noexcept {
+  DirectPeer& peer = peers_[rank];
+  if (peer.queued) return;
+  peer.queued = true;
+  require(queue_.push(rank), "a rank is queued once");
+}
+
+void Direct::watch(std::uint16_t rank, TimeNs due) noexcept {
+  next_due_ = std::min(next_due_, due);
+  DirectPeer& peer = peers_[rank];
+  if (peer.watched) return;
+  peer.watched = true;
+  watched_.push_back(rank);
+}
+
+/// For how long nothing is sent to a rank, and nothing new heard, until it is asked.
+TimeNs Direct::patience(const DirectPeer& peer, bool unacked) const noexcept {
+  const transport::SenderConfig& sender = config_.sender;
+  const TimeNs once = peer.rtt.smoothed_ns() +
+                      std::max(4 * peer.rtt.variance_ns(), sender.granularity_ns) +
+                      sender.max_ack_delay_ns;
+  // An inquiry that is not answered is repeated as often as neighbours on the ring ping.
+  const TimeNs cap =
+      std::max(peer.inquiry != 0 ? config_.timeouts.ping_interval_ns : sender.max_pto_ns, once);
+  // What it owes, it sends again by itself: it is asked only whether it is there.
+  if (!unacked) return std::max(config_.timeouts.ping_interval_ns, once);
+  const std::uint32_t shift = std::min(peer.tries, kShiftMax);
+  return once > cap >> shift ? cap : once << shift;
+}
+
+void Direct::look_at_watched(TimeNs now) noexcept {
+  next_due_ = kNever;
+  for (std::size_t i = watched_.size(); i-- > 0;) {
+    const std::uint16_t rank = watched_[i];
+    DirectPeer& peer = peers_[rank];
+    if (peer.receipt_due <= now) {
+      peer.receipt_due = kNever;
+      peer.receipt_wanted = true;
+      queue(rank);
+    }
+    const bool unacked = unacknowledged(rank);
+    const bool waits = unacked || awaited(rank);
+    if (waits && peer.quiet_since + patience(peer, unacked) <= now) inquire(rank, unacked, now);
+    if (waits) next_due_ = std::min(next_due_, peer.quiet_since + patience(peer, unacked));
+    next_due_ = std::min(next_due_, peer.receipt_due);
+    if (waits || peer.receipt_due != kNever) continue;
+    peer.watched = false;
+    watched_[i] = watched_.back();
+    watched_.pop_back();
+  }
+}
+
+void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
+  DirectPeer& peer = peers_[rank];
+  peer.quiet_since = now;
+  if (now - inquiries_since_ >= config_.timeouts.ping_interval_ns) {
+    inquiries_since_ = now;
+    inquiries_ = 0;
+  }
+  if (inquiries_ == kInquiriesMax) return;
+  ++inquiries_;
+  // Who does not answer the question before is silent, and not who was not asked.
+  const bool asked = peer.inquiry != 0;
+  if (unacked) ++peer.tries;
+  peer.inquiry_wanted = true;
+  queue(rank);
+  // The oldest chunk goes along: most likely it is what was lost.
+  if (unacked) resend_missing(rank, false);
+  // Whoever was never heard may not have been started yet: its neighbours on the ring judge that.
+  const TimeNs limit =
+      config_.timeouts.silence_ns + (peer.ever_heard ? 0 : config_.timeouts.formation_ns);
+  const TimeNs quiet = polled_ - peer.heard_at;
+  const bool needed = ops_.oldest_unfinished() != 0 || post_waits_;
+  if (!asked || quiet < limit) return;
+  if (needed) {
+    silent_ = Silent{rank, quiet, !peer.ever_heard};
+  } else if (leaving_) {
+    // All is done here: it is gone, or its neighbours miss it.
+    acknowledge(rank, ops_.posted());
+  }
+}
+
+bool Direct::run(TimeNs now, Outbox& out) noexcept {
+  bool worked = false;
+  if (now >= next_due_) {
+    look_at_watched(now);
+    worked = true;
+  }
+  for (std::uint32_t sent = 0; sent < kDirectBurst && !queue_.empty();) {
+    const std::uint16_t rank = queue_.front();
+    const Sent outcome = send_to(rank, now, out);
+    if (outcome == Sent::kBlocked) break;
+    worked = true;
+    if (outcome == Sent::kYes) {
+      ++sent;
+    } else {
+      queue_.pop();
+      peers_[rank].queued = false;
+    }
+  }
+  return worked;
+}
+
+Direct::Sent Direct::send_to(std::uint16_t rank, TimeNs now, Outbox& out) noexcept {
+  DirectPeer& peer = peers_[rank];
+  OutboxSide& box = peer.end->side(out);
+  if (box.full()) return Sent::kBlocked;
+  const Sent outcome = send_contribution(rank, now, box);
+  if (outcome != Sent::kNothing) return outcome;
+  if (peer.inquiry_wanted) {
+    return send_receipt(rank, PacketType::kInquiry, now, box) ? Sent::kYes : Sent::kBlocked;
+  }
+  if (peer.receipt_wanted) {
+    return send_receipt(rank, PacketType::kReceipt, now, box) ? Sent::kYes : Sent::kBlocked;
+  }
+  return Sent::kNothing;
+}
+
+Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSide& box) noexcept {
+  DirectPeer& peer = peers_[rank];
+  const DirectOp* op = scratch_.first_above(peer.received);
+  for (; op != nullptr; op = scratch_.first_above(op->op_seq)) {
+    const bool entered = op->op_seq <= peer.entered && !planted(PlantedBug::kFloorUsedUp);
+    if (!entered && peer.ahead >= DirectPeer::kFloor) return Sent::kNothing;
+    if (scratch_.unsent(*op, rank) != 0) break;
+  }
+  if (op == nullptr) return Sent::kNothing;
+  std::uint64_t& unsent = scratch_.unsent(*op, rank);
+  const auto index = static_cast<std::uint32_t>(std::countr_zero(unsent));
+  std::byte* payload = nullptr;
+  rte_mbuf* mbuf = buffers_.alloc(payload);
+  if (mbuf == nullptr) return Sent::kBlocked;
+
+  const auto chunk = static_cast<std::uint32_t>(ops_.chunk_of(index));
+  const std::uint32_t bytes = op->partition.elements(chunk) * part_width(op->call.datatype());
+  std::memcpy(payload, op->part_of(config_.rank) + std::size_t{index} * config_.payload_bytes,
+              bytes);
+  const wire::FrameTemplate& to = peer.end->address().frame;
+  std::byte* const frame = payload - wire::kHeaderBytes - to.bytes();
+  mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
+  mbuf->data_len = static_cast<std::uint16_t>(to.bytes() + wire::kHeaderBytes + bytes);
+  mbuf->pkt_len = mbuf->data_len;
+  mbuf->ol_flags = 0;
+  to.write(frame, wire::kHeaderBytes + bytes);
+  wire::DataHeader data;
+  data.op_seq = op->op_seq;
+  data.total_count = op->call.count;
+  data.chunk = chunk;
+  data.tag = op->call.tag;
+  data.datatype = op->call.datatype();
+  data.redop = op->call.redop;
+  data.collective = op->call.collective();
+  data.root = op->call.root;
+  const wire::CommonHeader common = peer.end->header(PacketType::kContribution);
+  const std::uint64_t received = scratch_.received_from(rank, ops_.posted());
+  wire::encode_contribution(
+      std::span<std::byte, wire::kHeaderBytes>(frame + to.bytes(), wire::kHeaderBytes), common,
+      data, received, op->crcs[index]);
+  box.put(mbuf);
+
+  unsent &= ~(std::uint64_t{1} << index);
+  if (op->op_seq > peer.entered || planted(PlantedBug::kFloorUsedUp)) ++peer.ahead;
+  peer.quiet_since = now;
+  peer.timed = common.packet_number;
+  peer.timed_at = now;
+  // It says all that a receipt would, but for an op of which a part is here.
+  const bool says_it = received >= op->op_seq || op->op_seq - received < wire::kWordSpan - 1;
+  const DirectOp* partial = scratch_.first_above(received);
+  if (says_it && received <= op->op_seq &&
+      (partial == nullptr || scratch_.arrived(*partial, rank) == 0)) {
+    peer.receipt_due = kNever;
+    peer.receipt_wanted = false;
+  }
+  GRADWIRE_PROBE6(chunk_sent, config_.key.group_id, op->op_seq, chunk, 0, config_.rank,
+                  config_.lane);
+  ++counters_.data_packets_sent;
+  counters_.data_bytes_sent += bytes;
+  return Sent::kYes;
+}
+
+void Direct::answer_abort(std::uint16_t rank, TimeNs now) noexcept {
+  if (now < peers_[rank].next_abort) return;
+  peers_[rank].next_abort = now + config_.timeouts.hello_interval_ns;
+  queue(rank);
+}
+
+bool Direct::tell_abort(const AbortReason& reason, Outbox& out) noexcept {
+  bool worked = false;
+  for (std::uint32_t sent = 0; sent < kDirectBurst && !queue_.empty(); ++sent) {
+    DirectPeer& peer = peers_[queue_.front()];
+    const bool told =
+        peer.end->send(config_.control_pool, peer.end->side(out), [&](std::span<std::byte> room) {
+          return wire::encode_abort(room, peer.end->header(PacketType::kAbort), reason);
+        });
+    if (!told) break;
+    queue_.pop();
+    peer.queued = false;
+    worked = true;
+  }
+  return worked;
+}
+
+bool Direct::send_receipt(std::uint16_t rank, PacketType type, TimeNs now,
+                          OutboxSide& box) noexcept {
+  DirectPeer& peer = peers_[rank];
+  wire::Receipt receipt;
+  receipt.entered = ops_.posted();
+  receipt.received = scratch_.received_from(rank, ops_.posted());
+  if (const DirectOp* op = scratch_.first_above(receipt.received)) {
+    receipt.chunks = scratch_.arrived(*op, rank);
+  }
+  receipt.echo = static_cast<std::uint32_t>(peer.newest);
+  receipt.delay_us =
+      static_cast<std::uint16_t>(std::clamp<TimeNs>((now - peer.newest_at) / 1000, 0, 0xffff));
+  std::uint64_t number = 0;
+  const bool sent = peer.end->send(config_.control_pool, box, [&](std::span<std::byte> room) {
+    const wire::CommonHeader common = peer.end->header(type);
+    number = common.packet_number;
+    return wire::encode_receipt(room, type, common, receipt);
+  });
+  if (!sent) return false;
+  peer.receipt_due = kNever;
+  peer.receipt_wanted = false;
+  ++counters_.acks_sent;
+  if (type != PacketType::kInquiry) return true;
+  peer.inquiry_wanted = false;
+  peer.inquiry = number;
+  peer.timed = number;
+  peer.timed_at = now;
+  ++counters_.probes;
+  return true;
+}
+
+}  // namespace gradwire::collective

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a shard does with direct ops: packets of any rank, and folds when all is there.
+#include <fmt/format.h>
+
+#include "base/probe.h"
+#include "collective/shard.h"
+
+namespace gradwire::collective {
+
+using wire::Drop;
+using wire::PacketType;
+
+void Shard::start_direct(Op& op, TimeNs now) noexcept {
+  if (!direct_->open(op, folds_.backend(), now)) abort_for_fold(op.spec.op_seq, now);
+}
+
+/// What came ahead of an op that is posted now, whatever its shape.
+void Shard::apply_ahead(std::uint64_t op_seq, TimeNs now) noexcept {
+  while (live()) {
+    const auto ahead = direct_->take_ahead(op_seq);
+    if (!ahead) return;
+    const EarlyContribution& early = ahead->contribution;
+    wire::DataHeader header;
+    header.op_seq = op_seq;
+    header.chunk = early.chunk;
+    header.total_count = early.call.count;
+    header.tag = early.call.tag;
+    header.datatype = early.call.datatype();
+    header.redop = early.call.redop;
+    header.collective = early.call.collective();
+    header.root = early.call.root;
+    const Drop drop = take_contribution(ahead->rank, header, {early.payload, early.bytes}, {}, now);
+    if (drop != Drop::kNone) count_drop(drop);
+  }
+}
+
+Drop Shard::receive_direct(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept {
+  const std::uint16_t rank = packet.common.from_rank;
+  if (direct_->hear(packet, now)) stall_.moved(now);
+  if (packet.common.type != PacketType::kContribution) {
+    ++counters_.acks_received;
+    return Drop::kNone;
+  }
+  const wire::DataHeader& header = packet.data;
+  Drop drop = Drop::kNone;
+  if (header.op_seq > ops_.posted() + OpTable::kDescriptorsKept) {
+    drop = Drop::kOpAhead;
+  } else if (!ops_.was_posted(header.op_seq)) {
+    drop = direct_->keep(packet, now);
+  } else {
+    drop = take_contribution(rank, header, packet.payload, packet.payload_crc, now);
+  }
+  if (drop == Drop::kNone) count_received(packet, ecn_ce);
+  return drop;
+}
+
+Drop Shard::take_contribution(std::uint16_t rank, const wire::DataHeader& header,
+                              std::span<const std::byte> payload, std::optional<std::uint32_t> crc,
+                              TimeNs now) noexcept {
+  if (const OpCall* ours = ops_.call(header.op_seq); ours != nullptr && *ours != call_of(header)) {
+    report_mismatch(rank, *ours, header, now);
+    return Drop::kNone;
+  }
+  Op* op = ops_.find(header.op_seq);
+  if (op != nullptr && op->shape != Shape::kDirect) return Drop::kBadChunk;
+  const Drop drop = direct_->take(rank, header, payload, crc, now);
+  if (drop != Drop::kNone || op == nullptr) return drop;
+  if (op->record.first_chunk_at == 0) op->record.first_chunk_at = now;
+  stall_.moved(now);
+  GRADWIRE_PROBE6(chunk_received, config_.key.group_id, header.op_seq, header.chunk, 0,
+                  config_.rank, config_.lane);
+  if (!direct_->may_fold(header.op_seq)) return Drop::kNone;
+  if (!direct_->fold(*op, folds_.backend())) {
+    abort_for_fold(header.op_seq, now);
+    return Drop::kNone;
+  }
+  --op->arrivals_left;
+  ++counters_.ops_direct;
+  finish_if_done(*op);
+  return Drop::kNone;
+}
+
+bool Shard::run_direct(TimeNs now, Outbox& out) noexcept {
+  const bool worked = direct_->run(now, out);
+  const auto& silent = direct_->silent();
+  if (!silent) return worked;
+  AbortReason reason{.code = AbortCode::kSilence,
+                     .culprit_rank = silent->rank,
+                     .reporter_rank = config_.rank,
+                     .op_seq = ops_.oldest_unfinished(),
+                     .duration_ns = static_cast<std::uint64_t>(silent->for_ns)};
+  if (silent->never_heard) {
+    reason.set_detail("nothing ever came from it, though the ring has formed");
+  }
+  abort(reason, now);
+  return true;
+}
+
+}  // namespace gradwire::collective

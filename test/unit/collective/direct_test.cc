@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Direct ops (lib/collective/direct.h) of production shards in the simulator's world.
+#include <catch2/catch.hpp>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "support/ring_harness.h"
+
+using namespace gradwire;
+using namespace gradwire::test;
+using sim::OpCase;
+
+namespace {
+
+constexpr std::uint64_t kDirectBytes = 64u << 10;
+
+RingOptions options_of(std::uint16_t nranks, std::uint64_t direct_bytes = kDirectBytes) {
+  RingOptions options;
+  options.nranks = nranks;
+  options.shard.direct_bytes = direct_bytes;
+  options.shard.exchange_bytes = 0;
+  return options;
+}
+
+std::uint64_t direct_ops(const RingHarness& ring) {
+  return ring.counter(&collective::ShardCounters::ops_direct);
+}
+
+/// Forms a ring, and lets each rank do the op.
+void run_op(RingHarness& ring, OpCase& op, std::uint16_t nranks, std::uint64_t op_seq = 1) {
+  for (std::uint16_t rank = 0; rank < nranks; ++rank) ring.post(rank, op.spec(rank, op_seq));
+  for (std::uint16_t rank = 0; rank < nranks; ++rank) {
+    REQUIRE(ring.run_until([&] { return ring.done(rank, op_seq) || ring.aborted(rank); }));
+    REQUIRE_FALSE(ring.aborted(rank));
+    REQUIRE(op.wrong(rank) == "");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("direct ops have the ring's bits, for every datatype and redop", "[direct]") {
+  for (const std::uint16_t nranks : {2, 3, 4, 7}) {
+    for (const std::uint16_t members : {1, 3}) {
+      RingOptions options = options_of(nranks);
+      options.members = members;
+      options.lanes = nranks == 4 ? 2 : 1;
+      RingHarness ring(options);
+      REQUIRE(ring.form());
+      std::uint64_t op_seq = 0;
+      for (int type = 0; type < kDataTypeCount; ++type) {
+        for (int redop = 0; redop < kRedOpCount; ++redop) {
+          for (const std::uint64_t count : {1, 65, 1000}) {
+            INFO(nranks << " ranks of " << members << ", " << count << " "
+                        << name_of(static_cast<DataType>(type)) << " "
+                        << name_of(static_cast<RedOp>(redop)));
+            OpCase op(nranks, members,
+                      {.count = count,
+                       .datatype = static_cast<DataType>(type),
+                       .redop = static_cast<RedOp>(redop),
+                       .in_place = (count & 1) != 0,
+                       .seed = ++op_seq});
+            run_op(ring, op, nranks, op_seq);
+          }
+        }
+      }
+      REQUIRE(direct_ops(ring) >= op_seq * nranks);
+    }
+  }
+}
+
+TEST_CASE("a direct op of 64 bytes takes one hop, at 4 and at 16 ranks", "[direct]") {
+  constexpr TimeNs kDelay = 100'000;
+  for (const std::uint16_t nranks : {4, 16}) {
+    for (const bool direct : {false, true}) {
+      RingOptions options = options_of(nranks, direct ? kDirectBytes : 0);
+      options.delay_ns = kDelay;
+      RingHarness ring(options);
+      REQUIRE(ring.form());
+      OpCase op(nranks, 1, {.count = 16, .seed = 5});
+      const TimeNs begin = ring.now();
+      run_op(ring, op, nranks);
+      const TimeNs took = ring.now() - begin;
+      INFO(nranks << " ranks, direct " << direct << ": " << took << " ns");
+      REQUIRE(direct_ops(ring) == (direct ? nranks : 0u));
+      if (direct) {
+        REQUIRE(took < 2 * kDelay);
+      } else {
+        REQUIRE(took > (nranks - 1) * kDelay);
+      }
+    }
+  }
+}
+
+TEST_CASE("small ops that follow each other need no packets but their contributions", "[direct]") {
+  constexpr std::uint16_t kRanks = 4;
+  constexpr std::uint64_t kOps = 200;
+  RingHarness ring(options_of(kRanks));
+  REQUIRE(ring.form());
+  for (std::uint64_t op_seq = 1; op_seq <= kOps; ++op_seq) {
+    OpCase op(kRanks, 1, {.count = 16, .seed = op_seq});
+    run_op(ring, op, kRanks, op_seq);
+  }
+  REQUIRE(ring.counter(&collective::ShardCounters::data_packets_sent) ==
+          kOps * kRanks * (kRanks - 1));
+  REQUIRE(ring.counter(&collective::ShardCounters::retransmissions) == 0);
+  // Each rank tells the one before it on the ring of each op that it posts. No receipt goes alone.
+  REQUIRE(ring.counter(&collective::ShardCounters::acks_sent) <= kOps * kRanks);
+}
+
+TEST_CASE("a rank posts many direct ops while another has posted none", "[direct]") {
+  constexpr std::uint16_t kRanks = 3;
+  constexpr std::size_t kOps = 100;
+  RingOptions options = options_of(kRanks, 4096);
+  options.loss = 0.1;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  std::deque<OpCase> ops;
+  for (std::size_t i = 0; i < kOps; ++i) {
+    ops.emplace_back(kRanks, 1, sim::OpPlan{.count = 1 + i % 300, .seed = i});
+  }
+  for (const std::uint16_t rank : {0, 1}) {
+    for (std::size_t i = 0; i < kOps; ++i) ring.post(rank, ops[i].spec(rank, i + 1));
+  }
+  ring.run_for(500'000'000);
+  REQUIRE_FALSE(ring.aborted(0));
+  REQUIRE_FALSE(ring.done(0, 1));
+  for (std::size_t i = 0; i < kOps; ++i) ring.post(2, ops[i].spec(2, i + 1));
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) {
+    for (std::size_t i = 0; i < kOps; ++i) {
+      REQUIRE(ring.run_until([&] { return ring.done(rank, i + 1); }));
+      REQUIRE(ops[i].wrong(rank) == "");
+    }
+  }
+  // No contribution was refused: nobody sends more ahead than there are places.
+  REQUIRE(ring.drops(wire::Drop::kEagerOverflow) == 0);
+}
+
+TEST_CASE("a rank that no ring neighbour misses is found silent by who awaits it", "[direct]") {
+  constexpr std::uint16_t kRanks = 5;
+  RingHarness ring(options_of(kRanks));
+  REQUIRE(ring.form());
+  OpCase first(kRanks, 1, {.count = 16, .seed = 1});
+  run_op(ring, first, kRanks, 1);
+  // Ranks 0 and 2 are no neighbours: the ring sees nothing of this.
+  ring.set_down(0, 2, true);
+  ring.set_down(2, 0, true);
+  OpCase second(kRanks, 1, {.count = 16, .seed = 2});
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) ring.post(rank, second.spec(rank, 2));
+  REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(2); }));
+  const AbortReason& reason = ring.shard(0).reason();
+  REQUIRE(reason.code == AbortCode::kSilence);
+  const bool by_name = (reason.culprit_rank == 0 && reason.reporter_rank == 2) ||
+                       (reason.culprit_rank == 2 && reason.reporter_rank == 0);
+  REQUIRE(by_name);
+}
+
+TEST_CASE("calls of which one is direct and the other is not are found to differ", "[direct]") {
+  constexpr std::uint16_t kRanks = 3;
+  RingHarness ring(options_of(kRanks));
+  REQUIRE(ring.form());
+  OpCase small(kRanks, 1, {.count = 16, .seed = 1});
+  OpCase large(kRanks, 1, {.count = 100'000, .seed = 1});
+  ring.post(0, small.spec(0, 1));
+  ring.post(1, large.spec(1, 1));
+  ring.post(2, small.spec(2, 1));
+  REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(1) && ring.aborted(2); }));
+  REQUIRE(ring.shard(0).reason().code == AbortCode::kMismatch);
+}
