@@ -122,9 +122,7 @@ inline constexpr int kRedOpCount = 8;
 [[nodiscard]] std::optional<RedOp> parse_redop(std::string_view name) noexcept;
 
 /// Ranks of a group of daemons.
-inline constexpr std::uint32_t kMaxRanks = 64;
-/// Ranks that packets and shards can name; the simulator runs as many.
-inline constexpr std::uint32_t kMaxRingRanks = 1024;
+inline constexpr std::uint32_t kMaxRanks = 1024;
 inline constexpr std::uint32_t kMaxMembers = 64;
 /// Processes of a group. Packets name them in 16 bits, of which the last value means none.
 inline constexpr std::uint32_t kMaxProcesses = 65'535;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/collective_call.h"
+#include "base/process_layout.h"
 #include "base/result.h"
 #include "base/types.h"
 #include "client/control_socket.h"
@@ -45,10 +46,26 @@ struct GroupConfig {
   std::uint16_t rank = 0;
   std::uint16_t nranks = 0;
   std::uint16_t member = 0;
-  std::uint16_t member_count = 1;
+  std::uint16_t member_count = 1;               ///< of this rank
+  std::shared_ptr<const ProcessLayout> layout;  ///< nullptr: every rank has as many members
   std::chrono::milliseconds timeout{30000};
   std::span<const ipc::RankInfo> rank_infos;  ///< valid during join() only
+
+  [[nodiscard]] GroupProcesses processes() const noexcept {
+    return {nranks, member_count, layout.get()};
+  }
+  [[nodiscard]] std::uint32_t process() const noexcept {
+    return processes().process_of(rank, member);
+  }
 };
+/// What a group follows from whose processes are given each with its daemon.
+/// @param infos  [processes]: of the daemon of each. A daemon's rank is its place among the
+/// daemons,
+///               in the order in which processes name them.
+/// @param table  gets the ranks' entries; `rank_infos` of the result points there.
+[[nodiscard]] Result<GroupConfig> config_of_processes(std::span<const ipc::RankInfo> infos,
+                                                      std::uint32_t process,
+                                                      std::vector<ipc::RankInfo>& table);
 
 /// Counters of gw_counters, under the client's lock.
 struct Counters {
@@ -202,14 +219,15 @@ class Client : public std::enable_shared_from_this<Client> {
   void wake_leader() noexcept;
   void empty_completion_fd() noexcept;
   [[nodiscard]] Result<ipc::SocketStatus> send(ipc::MessageType type, std::uint32_t request_id,
-                                               std::span<const std::byte> body);
+                                               std::span<const std::byte> body,
+                                               std::span<const int> fds = {});
   [[nodiscard]] std::uint32_t next_request_id() noexcept;
   template <class Predicate>
   bool wait_until(Lock& lock, Deadline deadline, Predicate is_done);
   void sleep_as_leader(Lock& lock, Deadline deadline);
   [[nodiscard]] Result<RequestPtr> begin_request(
       Lock& lock, ipc::MessageType type, std::span<const std::byte> body, Deadline deadline,
-      std::function<void(ipc::Message&, bool)> on_reply = {});
+      std::function<void(ipc::Message&, bool)> on_reply = {}, std::span<const int> fds = {});
   [[nodiscard]] Result<void> await_request(Lock& lock, const RequestPtr& request, Deadline deadline,
                                            bool abandon);
   /// Sends and does not wait for the answer. What cannot be sent now is lost with the connection.

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 #include "client/client.h"
+#include "ipc/join_message.h"
 #include "status/fields.h"
 
 namespace gradwire::client {
@@ -51,6 +54,59 @@ Result<void> check(const GroupConfig& config) {
 
 }  // namespace
 
+Result<GroupConfig> config_of_processes(std::span<const ipc::RankInfo> infos, std::uint32_t process,
+                                        std::vector<ipc::RankInfo>& table) {
+  const auto refuse = [](std::string text) {
+    return fail(ErrorCode::kInvalidArgument, std::move(text));
+  };
+  if (process >= infos.size()) {
+    return refuse(fmt::format("process is {} of {} processes: it must be below their number",
+                              process, infos.size()));
+  }
+  std::unordered_map<std::uint64_t, std::uint16_t> ranks_of_daemons;
+  std::vector<std::uint16_t> ranks;
+  std::vector<std::uint32_t> first;  // by rank, the process that named it
+  for (std::uint32_t each = 0; each < infos.size(); ++each) {
+    const ipc::RankInfo& info = infos[each];
+    if (info.magic != ipc::RankInfo::kMagic) {
+      return refuse(
+          fmt::format("the info of process {} is damaged: pass the bytes that "
+                      "gw_client_describe() gave to that process, unchanged",
+                      each));
+    }
+    const auto [found, is_new] = ranks_of_daemons.emplace(
+        info.incarnation, static_cast<std::uint16_t>(ranks_of_daemons.size()));
+    if (is_new) {
+      if (table.size() == kMaxRanks) {
+        return refuse(fmt::format("the processes are at more than {} daemons", kMaxRanks));
+      }
+      table.push_back(info);
+      first.push_back(each);
+    } else if (std::memcmp(&table[found->second], &info, sizeof info) != 0) {
+      return fail(
+          ErrorCode::kMismatch,
+          fmt::format("processes {} and {} describe their common daemon {:016x} differently: "
+                      "all processes of a group must run as one user, and one that "
+                      "described its daemon before that daemon changed must do so again",
+                      first[found->second], each, info.incarnation));
+    }
+    ranks.push_back(found->second);
+  }
+  auto layout = ProcessLayout::make(ranks, static_cast<std::uint32_t>(ranks_of_daemons.size()));
+  if (!layout) return tl::unexpected(layout.error());
+  GroupConfig config;
+  config.rank = ranks[process];
+  config.nranks = static_cast<std::uint16_t>(table.size());
+  config.member =
+      static_cast<std::uint16_t>(layout->place_of(process) - layout->first_place(config.rank));
+  config.member_count = layout->members_of(config.rank);
+  config.rank_infos = table;
+  if (!layout->is_plain()) {
+    config.layout = std::make_shared<const ProcessLayout>(std::move(*layout));
+  }
+  return config;
+}
+
 Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config) {
   if (auto valid = check(config); !valid) return tl::unexpected(valid.error());
   auto group = std::make_shared<gw_group>();
@@ -65,25 +121,39 @@ Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config) {
   head.member = config.member;
   head.member_count = config.member_count;
   head.timeout_ms = static_cast<std::uint32_t>(config.timeout.count());
-  const std::vector<std::byte> body = ipc::encode_join(head, config.rank_infos);
+  const std::vector<std::byte> whole =
+      ipc::encode_join(head, config.rank_infos,
+                       config.layout ? config.layout->ranks() : std::span<const std::uint16_t>());
+  std::span<const std::byte> body = whole;
+  ipc::UniqueFd memfd;
+  if (ipc::is_long(body)) {
+    auto made = ipc::to_memfd(body);
+    if (!made) return tl::unexpected(made.error());
+    memfd = std::move(*made);
+    body = {};
+  }
+  const int fd = memfd.get();
+  const auto fds = std::span(&fd, memfd ? 1 : 0);
 
   Lock lock(mutex_);
   const Deadline deadline = Clock::now() + config.timeout + options_.request_timeout;
   // The group is registered as soon as its reply is handled, because an event about its abort may
   // come next.
-  auto request = begin_request(lock, ipc::MessageType::kJoin, body, deadline,
-                               [this, group](ipc::Message& reply, bool abandoned) {
-                                 const auto joined = ipc::body_as<ipc::JoinReply>(reply.body);
-                                 if (!joined) return;
-                                 if (abandoned) {
-                                   ipc::GroupRequest leave;
-                                   leave.group_handle = joined->group_handle;
-                                   send_and_forget(ipc::MessageType::kLeave, ipc::bytes_of(leave));
-                                   return;
-                                 }
-                                 group->handle = joined->group_handle;
-                                 groups_[group->handle] = group;
-                               });
+  auto request = begin_request(
+      lock, ipc::MessageType::kJoin, body, deadline,
+      [this, group](ipc::Message& reply, bool abandoned) {
+        const auto joined = ipc::body_as<ipc::JoinReply>(reply.body);
+        if (!joined) return;
+        if (abandoned) {
+          ipc::GroupRequest leave;
+          leave.group_handle = joined->group_handle;
+          send_and_forget(ipc::MessageType::kLeave, ipc::bytes_of(leave));
+          return;
+        }
+        group->handle = joined->group_handle;
+        groups_[group->handle] = group;
+      },
+      fds);
   if (!request) return tl::unexpected(request.error());
   if (auto done = await_request(lock, *request, deadline, true); !done) {
     return tl::unexpected(done.error());

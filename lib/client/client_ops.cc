@@ -267,13 +267,12 @@ Result<std::shared_ptr<gw_work>> Client::make_work(const gw_group& group,
                                                    const PostArguments& arguments) {
   const CollectiveCall& call = arguments.call;
   const GroupConfig& config = group.config;
-  const std::uint32_t members = config.member_count;
-  const ProcessPlace place{config.rank * members + config.member, config.nranks * members};
+  const ProcessPlace place{config.process(), config.processes().count()};
   if (call.root >= place.processes) {
     return fail(
         ErrorCode::kInvalidArgument,
         fmt::format("root of {} is {}: it must be one of the group's {} processes, 0 to "
-                    "{}: rank x member_count + member",
+                    "{}",
                     name_of(call.collective), call.root, place.processes, place.processes - 1));
   }
   constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 47;

@@ -182,16 +182,17 @@ std::uint32_t Client::next_request_id() noexcept {
 }
 
 Result<ipc::SocketStatus> Client::send(ipc::MessageType type, std::uint32_t request_id,
-                                       std::span<const std::byte> body) {
+                                       std::span<const std::byte> body, std::span<const int> fds) {
   ipc::MessageHeader header;
   header.type = static_cast<std::uint16_t>(type);
   header.request_id = request_id;
-  return ipc::send_message(socket_.get(), header, body);
+  return ipc::send_message(socket_.get(), header, body, fds);
 }
 
-Result<Client::RequestPtr> Client::begin_request(
-    Lock& lock, ipc::MessageType type, std::span<const std::byte> body, Deadline deadline,
-    std::function<void(ipc::Message&, bool)> on_reply) {
+Result<Client::RequestPtr> Client::begin_request(Lock& lock, ipc::MessageType type,
+                                                 std::span<const std::byte> body, Deadline deadline,
+                                                 std::function<void(ipc::Message&, bool)> on_reply,
+                                                 std::span<const int> fds) {
   auto request = std::make_shared<PendingRequest>();
   request->type = type;
   request->on_reply = std::move(on_reply);
@@ -200,7 +201,7 @@ Result<Client::RequestPtr> Client::begin_request(
     if (auto alive = check_alive(); !alive) return tl::unexpected(alive.error());
     // Before it is sent, since another thread may receive the answer.
     pending_[id] = request;
-    const auto sent = send(type, id, body);
+    const auto sent = send(type, id, body, fds);
     if (sent && *sent == ipc::SocketStatus::kDone) return request;
     pending_.erase(id);
     if (!sent) return tl::unexpected(sent.error());

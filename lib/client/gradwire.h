@@ -41,9 +41,11 @@ extern "C" {
 #endif
 
 #define GW_ABI_VERSION 1u
-#define GW_RANK_INFO_BYTES 224u
-#define GW_MAX_RANKS 64u
+#define GW_RANK_INFO_BYTES 512u
+/** Daemons of one group, clients of one daemon in a group, and clients of a group in all. */
+#define GW_MAX_RANKS 1024u
 #define GW_MAX_MEMBERS 64u
+#define GW_MAX_PROCESSES 65535u
 /** Ops that one client may have posted and not finished. */
 #define GW_MAX_OUTSTANDING 256u
 
@@ -87,8 +89,8 @@ enum {
 };
 
 /** Reductions. fp16 and bf16 are summed in fp32 and rounded once per rank; GW_AVG divides by
- * ranks x members, once, before the last rounding; integers wrap, their average truncates toward
- * zero. The values never change. */
+ * the number of processes, once, before the last rounding; integers wrap, their average truncates
+ * toward zero. The values never change. */
 typedef int32_t gw_redop;
 enum {
   GW_SUM = 0,
@@ -241,6 +243,46 @@ typedef struct gw_group_config {
  * missing, as far as the daemon knows. */
 gw_status gw_group_join(gw_client* client, const gw_group_config* config, gw_group** group);
 
+typedef struct gw_processes_config {
+  uint32_t struct_bytes;
+  uint32_t epoch;      /**< higher than that of any earlier group of this id */
+  uint64_t group_id;   /**< the same for all; random, so that jobs do not meet */
+  uint32_t process;    /**< this client's number in the group, below processes */
+  uint32_t processes;  /**< 1 ... GW_MAX_PROCESSES; 1 to GW_MAX_MEMBERS at each daemon */
+  uint32_t timeout_ms; /**< for the whole formation; 0 = 30000, most 3600000 */
+  uint32_t reserved;
+  const void* infos;    /**< [processes] x GW_RANK_INFO_BYTES: what gw_client_describe() gave each
+                           process, in the group's order, the same on all */
+  uint64_t infos_bytes; /**< processes x GW_RANK_INFO_BYTES */
+} gw_processes_config;
+
+/** gw_group_join() for processes in any order, any number of them at each daemon, such as a part of
+ * a job's processes or those of one host alone: each passes what all of them got from
+ * gw_client_describe(). Roots and blocks go by the processes' numbers here. Collective.
+ *
+ * A daemon's rank, which errors name, is its place in the order in which processes name daemons;
+ * gw_group_rank_of() tells it. A rank's members are its processes in the order of their numbers,
+ * and that is the order in which they are summed. Bound and return values: as gw_group_join(). */
+gw_status gw_group_join_processes(gw_client* client, const gw_processes_config* config,
+                                  gw_group** group);
+
+typedef struct gw_group_info {
+  uint32_t struct_bytes; /**< set by the caller; the library fills no more than so much */
+  uint32_t process;      /**< this client's number in the group */
+  uint32_t processes;
+  uint16_t rank; /**< of its daemon */
+  uint16_t nranks;
+  uint16_t member;       /**< of this client within the rank */
+  uint16_t member_count; /**< of this rank: others may have another */
+} gw_group_info;
+
+/** Where this client stands in the group. Does not wait. */
+gw_status gw_group_get_info(const gw_group* group, gw_group_info* info);
+
+/** The rank of a process, as errors and the status name ranks; -1 if the group has no such
+ * process. */
+int32_t gw_group_rank_of(const gw_group* group, uint32_t process);
+
 /** Leaves: nothing more will be posted on it. Ops of it that are unfinished are aborted, here and
  * elsewhere. Returns when the daemon has closed its part. Bound: request_timeout_ms. The handle
  * stays, for gw_group_free(). */
@@ -262,8 +304,9 @@ void gw_group_free(gw_group* group);
 
 /* What holds for every op stands at gw_all_reduce(): order, memory, copies, errors.
  *
- * Processes. Those of a group are numbered rank x member_count + member. P is how many there are;
- * a root, and the blocks of an all-gather and a reduce-scatter, go by these numbers. */
+ * Processes. Those of a group are numbered as gw_group_join_processes() was told, or by
+ * gw_group_join() rank x member_count + member. P is how many there are; a root, and the blocks of
+ * an all-gather and a reduce-scatter, go by these numbers. */
 
 /** Posts an all-reduce. Every member of every rank posts the same ops in the same order with equal
  * count, datatype, redop and tag; what differs is told as GW_MISMATCH or GW_ABORTED. Does not wait

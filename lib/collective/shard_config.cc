@@ -19,8 +19,8 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
     return fail(ErrorCode::kInvalidArgument, std::move(text));
   };
   if (backend == nullptr) return bad("a shard needs a reduce backend");
-  if (c.nranks < 1 || c.nranks > kMaxRingRanks)
-    return bad(fmt::format("nranks is {}, must be 1 to {}", c.nranks, kMaxRingRanks));
+  if (c.nranks < 1 || c.nranks > kMaxRanks)
+    return bad(fmt::format("nranks is {}, must be 1 to {}", c.nranks, kMaxRanks));
   if (c.rank >= c.nranks)
     return bad(fmt::format("rank is {}, must be below nranks, {}", c.rank, c.nranks));
   if (c.member_count < 1 || c.member_count > kMaxMembers)

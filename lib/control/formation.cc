@@ -25,12 +25,12 @@ std::string key_text(const GroupKey& key) {
 
 }  // namespace
 
-void Manager::join(const PendingReply& to, Client& client, std::span<const std::byte> body,
+void Manager::join(const PendingReply& to, Client& client, const ipc::Message& message,
                    TimeNs now) {
   if (stop_ != StopState::kRunning) {
     return reply_error(to, {ErrorCode::kUnavailable, "the daemon is stopping"});
   }
-  const auto parsed = ipc::parse_join(body);
+  const auto parsed = ipc::parse_join(message);
   if (!parsed) return reply_error(to, parsed.error());
   const auto bound = formation_bound(parsed->request);
   if (!bound) return reply_error(to, bound.error());
@@ -94,6 +94,7 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
   group->rank = body.request.rank;
   group->uid = client.peer.uid;
   group->table = body.table;
+  group->ranks = body.ranks;
   group->agreement = *agreement;
   group->digest = table_digest(key, body.request.member_count, *agreement, body.table);
   group->members.resize(body.request.member_count);
@@ -142,6 +143,15 @@ Result<void> Manager::check_member(const Group& group, const ipc::JoinBody& body
         ErrorCode::kMismatch,
         fmt::format("member {} joined with {} members per rank, the others on this daemon with {}",
                     body.request.member, body.request.member_count, group.members.size()));
+  }
+  const auto& ours = group.ranks;
+  if (const auto [mine, theirs] = std::ranges::mismatch(ours, body.ranks);
+      mine != ours.end() || theirs != body.ranks.end()) {
+    return fail(
+        ErrorCode::kMismatch,
+        fmt::format("member {} has {} processes and those that joined before have {}; from "
+                    "process {} on they are at other ranks",
+                    body.request.member, body.ranks.size(), ours.size(), mine - ours.begin()));
   }
   if (const std::string text = difference(group.table, body.table); !text.empty()) {
     return fail(
@@ -233,6 +243,7 @@ void Manager::start_lanes(Group& group, TimeNs now) {
   wanted.rank = group.rank;
   wanted.nranks = group.nranks();
   wanted.member_count = static_cast<std::uint16_t>(group.members.size());
+  wanted.layout = group.agreement.layout;
   wanted.lanes = group.agreement.lanes;
   wanted.payload_bytes = group.agreement.payload_bytes;
   wanted.table_digest = group.digest;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/process_layout.h"
 #include "base/result.h"
 #include "base/types.h"
 #include "command/messages.h"
@@ -23,8 +24,9 @@ struct PlanRequest {
   GroupKey key;
   std::uint16_t rank = 0;
   std::uint16_t nranks = 1;
-  std::uint16_t member_count = 1;
-  std::uint8_t lanes = 1;  ///< lanes of the group: at most as many as the daemon has
+  std::uint16_t member_count = 1;       ///< of this rank
+  std::optional<ProcessLayout> layout;  ///< none: every rank has as many
+  std::uint8_t lanes = 1;               ///< lanes of the group: at most as many as the daemon has
   std::uint32_t payload_bytes = 0;
   std::uint64_t table_digest = 0;
   std::uint64_t incarnation = 0;

@@ -83,7 +83,7 @@ void Manager::dispatch(const PendingReply& to, const ipc::PeerCredentials& peer,
     case MessageType::kMakeEvent:
       return make_event(to, *client);
     case MessageType::kJoin:
-      return join(to, *client, message.body, now);
+      return join(to, *client, message, now);
     case MessageType::kLeave:
       return leave(to, *client, message.body, now);
     case MessageType::kAbort:

@@ -168,7 +168,7 @@ class Manager {
   void release_lingering(TimeNs now);
 
   // formation.cc: from the first join to the join replies
-  void join(const PendingReply& reply, Client& client, std::span<const std::byte> body, TimeNs now);
+  void join(const PendingReply& reply, Client& client, const ipc::Message& message, TimeNs now);
   [[nodiscard]] Result<Group*> group_to_join(const ipc::JoinBody& join, const Client& client,
                                              TimeNs now);
   [[nodiscard]] Result<void> room_for_group(uid_t uid) const;

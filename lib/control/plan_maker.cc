@@ -42,12 +42,14 @@ Result<wire::FrameTemplate> PlanMaker::frames_to(const NeighbourPath& neighbour,
   return *made;
 }
 
-Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request, std::uint8_t lane) {
+Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
+                                                 const ProcessLayout* layout, std::uint8_t lane) {
   collective::ShardConfig config = settings_.shard;
   config.key = request.key;
   config.rank = request.rank;
   config.nranks = request.nranks;
   config.member_count = request.member_count;
+  config.layout = layout;
   config.lane = lane;
   config.lanes = request.lanes;
   config.payload_bytes = request.payload_bytes;
@@ -117,8 +119,9 @@ Result<command::GroupPlan*> PlanMaker::create(const PlanRequest& request) {
                             datapath_.lanes()));
   }
   auto plan = std::make_unique<command::GroupPlan>();
+  plan->layout = request.layout;
   for (std::uint8_t lane = 0; lane < request.lanes; ++lane) {
-    auto placement = place(request, lane);
+    auto placement = place(request, plan->layout ? &*plan->layout : nullptr, lane);
     if (!placement) return tl::unexpected(placement.error());
     plan->shards.push_back(std::move(*placement));
   }

@@ -54,6 +54,7 @@ class PlanMaker {
 
  private:
   [[nodiscard]] Result<command::ShardPlacement> place(const PlanRequest& request,
+                                                      const ProcessLayout* layout,
                                                       std::uint8_t lane);
 
   PlanSettings settings_;

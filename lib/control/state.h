@@ -135,6 +135,7 @@ struct Group {
   std::uint16_t rank = 0;
   uid_t uid = 0;
   std::vector<ipc::RankInfo> table;
+  std::vector<std::uint16_t> ranks;  ///< of the processes, as the members say; empty: plain
   Agreement agreement;
   std::uint64_t digest = 0;
   std::vector<Member> members;
@@ -160,6 +161,10 @@ struct Group {
   }
   [[nodiscard]] std::uint16_t upstream_rank() const noexcept {
     return static_cast<std::uint16_t>((rank + nranks() - 1u) % nranks());
+  }
+  [[nodiscard]] GroupProcesses processes() const noexcept {
+    return {nranks(), static_cast<std::uint16_t>(members.size()),
+            agreement.layout ? &*agreement.layout : nullptr};
   }
   [[nodiscard]] bool all_joined() const noexcept {
     for (const Member& member : members) {

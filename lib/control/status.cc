@@ -216,10 +216,12 @@ status::Daemon Manager::daemon_status(std::span<const status::Port> ports, TimeN
 status::Group Manager::group_status(const Group& group, const Published& published,
                                     TimeNs now) const {
   status::Group out;
+  const GroupProcesses processes = group.processes();
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const Member& member = group.members[i];
     const char* state = !member.joined() ? "missing" : member.left ? "left" : "joined";
-    out.members.push_back({i, member.client_id, member.pid, state});
+    out.members.push_back({i, processes.process_of(group.rank, static_cast<std::uint32_t>(i)),
+                           member.client_id, member.pid, state});
   }
   out.group_id = hex(group.key.group_id);
   out.epoch = group.key.epoch;

@@ -8,6 +8,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/sip_hash.h"
@@ -51,21 +53,31 @@ class Bytes {
   void add(const ipc::RankInfo& info) {
     add(info.magic);
     add(info.version);
-    add(info.lanes);
+    add(info.bytes);
     add(info.incarnation);
     add(info.max_payload_bytes);
     add(info.features);
     add(info.base_udp_port);
+    add(info.lanes);
     add(info.address_count);
+    add(info.reserved);
     add(info.secret);
-    for (const ipc::RankAddress& address : addresses_of(info)) {
-      for (const std::uint8_t byte : address.ip) add(byte);
+    add(info.reserved_too);
+    for (const ipc::RankAddress& address : info.addresses) {
+      add_bytes(address.ip);
       add(address.family);
       add(address.prefix_bits);
       add(address.routed);
+      add(address.reserved);
       add(address.rail);
     }
+    add_bytes(info.room);
   }
+  void add_bytes(std::span<const std::uint8_t> bytes) {
+    const auto more = std::as_bytes(bytes);
+    bytes_.insert(bytes_.end(), more.begin(), more.end());
+  }
+  void reserve(std::size_t bytes) { bytes_.reserve(bytes); }
   [[nodiscard]] std::span<const std::byte> get() const { return bytes_; }
 
  private:
@@ -124,11 +136,13 @@ Result<void> check_addresses(std::size_t rank, const ipc::RankInfo& info) {
 }
 
 Result<void> check_entry(std::size_t rank, const ipc::RankInfo& info) {
-  if (info.magic != ipc::RankInfo::kMagic || info.version != 1) {
-    return bad(
-        fmt::format("the entry of rank {} has magic {:#010x} and version {}, must have {:#010x} "
-                    "and 1: it does not come from a daemon of this release",
-                    rank, info.magic, info.version, ipc::RankInfo::kMagic));
+  if (info.magic != ipc::RankInfo::kMagic || info.version != ipc::RankInfo::kVersion ||
+      info.bytes != sizeof info) {
+    return bad(fmt::format(
+        "the entry of rank {} has magic {:#010x}, version {} and {} bytes, must have {:#010x}, {} "
+        "and {}: it does not come from a daemon of this release",
+        rank, info.magic, info.version, info.bytes, ipc::RankInfo::kMagic, ipc::RankInfo::kVersion,
+        sizeof info));
   }
   if (info.incarnation == 0)
     return bad(
@@ -162,6 +176,33 @@ Result<void> check_bounds(const ipc::JoinRequest& request) {
                            request.member, request.member_count));
   }
   return {};
+}
+
+/// The first two ranks that are one daemon, if there are any.
+std::optional<std::pair<std::size_t, std::size_t>> same_daemon(
+    std::span<const ipc::RankInfo> table) {
+  std::unordered_map<std::uint64_t, std::size_t> ranks;
+  for (std::size_t rank = 0; rank < table.size(); ++rank) {
+    const auto [found, is_new] = ranks.emplace(table[rank].incarnation, rank);
+    if (!is_new) return std::pair{found->second, rank};
+  }
+  return std::nullopt;
+}
+
+/// Of a join that says which process is where.
+Result<std::optional<ProcessLayout>> layout_of(const ipc::JoinBody& join) {
+  if (join.ranks.empty()) return std::optional<ProcessLayout>();
+  auto layout = ProcessLayout::make(join.ranks, join.request.nranks);
+  if (!layout) return tl::unexpected(layout.error());
+  const std::uint16_t members = layout->members_of(join.request.rank);
+  if (join.request.member_count != members) {
+    return bad(
+        fmt::format("rank {} joined with {} members, but {} of the group's processes are "
+                    "at that rank",
+                    join.request.rank, join.request.member_count, members));
+  }
+  if (layout->is_plain()) return std::optional<ProcessLayout>();
+  return std::optional(std::move(*layout));
 }
 
 Result<void> check_own(const ipc::JoinBody& join, const ipc::RankInfo& own) {
@@ -251,17 +292,12 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
 Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own) {
   if (auto ok = check_bounds(join.request); !ok) return tl::unexpected(ok.error());
   const std::vector<ipc::RankInfo>& table = join.table;
-  Agreement agreement = {UINT32_MAX, static_cast<std::uint8_t>(kMaxLanes), own.features};
+  auto layout = layout_of(join);
+  if (!layout) return tl::unexpected(layout.error());
+  Agreement agreement = {UINT32_MAX, static_cast<std::uint8_t>(kMaxLanes), own.features,
+                         std::move(*layout)};
   for (std::size_t rank = 0; rank < table.size(); ++rank) {
     if (auto ok = check_entry(rank, table[rank]); !ok) return tl::unexpected(ok.error());
-    for (std::size_t before = 0; before < rank; ++before) {
-      if (table[before].incarnation == table[rank].incarnation) {
-        return bad(
-            fmt::format("ranks {} and {} are the same daemon {:016x}: one daemon is one rank, and "
-                        "several processes on its host join as members of it",
-                        before, rank, table[rank].incarnation));
-      }
-    }
     if (table[rank].features != table[0].features) {
       return fail(ErrorCode::kMismatch,
                   fmt::format("the daemons of a group must have the same release and settings: {}",
@@ -271,6 +307,12 @@ Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own
     agreement.payload_bytes = std::min(agreement.payload_bytes, table[rank].max_payload_bytes);
     agreement.lanes = std::min(agreement.lanes, static_cast<std::uint8_t>(table[rank].lanes));
   }
+  if (const auto both = same_daemon(table)) {
+    return bad(
+        fmt::format("ranks {} and {} are the same daemon {:016x}: one daemon is one rank, and "
+                    "several processes on its host join as members of it",
+                    both->first, both->second, table[both->second].incarnation));
+  }
   if (auto ok = check_own(join, own); !ok) return tl::unexpected(ok.error());
   agreement.payload_bytes = agreement.payload_bytes / 64 * 64;
   return agreement;
@@ -279,14 +321,19 @@ Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own
 std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
                            const Agreement& agreement, std::span<const ipc::RankInfo> table) {
   Bytes bytes;
+  bytes.reserve(table.size_bytes() + kMaxMembers);
   bytes.add(key.group_id);
   bytes.add(key.epoch);
   bytes.add(static_cast<std::uint16_t>(table.size()));
-  bytes.add(member_count);
+  // Of ranks that differ in members each would say another number.
+  bytes.add(agreement.layout ? std::uint16_t{0} : member_count);
   bytes.add(agreement.payload_bytes);
   bytes.add(agreement.lanes);
   bytes.add(agreement.features);
   for (const ipc::RankInfo& info : table) bytes.add(info);
+  if (agreement.layout) {
+    for (const std::uint16_t rank : agreement.layout->ranks()) bytes.add(rank);
+  }
   return sip_hash(kDigestKey, bytes.get());
 }
 

@@ -8,17 +8,19 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/process_layout.h"
 #include "base/result.h"
 #include "base/sip_hash.h"
 #include "base/types.h"
 #include "control/options.h"
 #include "control/paths.h"
-#include "ipc/control_messages.h"
+#include "ipc/join_message.h"
 #include "port/too_big.h"
 #include "wire/frame.h"
 
@@ -42,6 +44,9 @@ struct Agreement {
   std::uint32_t payload_bytes = 0;  ///< the smallest of all ranks, rounded down to 64
   std::uint8_t lanes = 0;           ///< the smallest number of all ranks
   std::uint32_t features = 0;
+  /// Which process is at which rank, if ranks differ in members or processes are numbered in
+  /// another order than rank by rank.
+  std::optional<ProcessLayout> layout{};
 };
 
 /// Checks a join against its bounds and its table, and the table against `own`, this daemon's
@@ -49,8 +54,9 @@ struct Agreement {
 /// @return the agreement, or an error that names the rank and the field.
 [[nodiscard]] Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own);
 
-/// Hash over key, member_count, agreement and every entry, field by field: equal digests in the
-/// hellos mean equal tables.
+/// Hash over key, agreement, every entry, field by field, and who is at which rank: equal digests
+/// in the hellos mean equal tables.
+/// @param member_count  of each rank, if the agreement has no layout.
 [[nodiscard]] std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
                                          const Agreement& agreement,
                                          std::span<const ipc::RankInfo> table);

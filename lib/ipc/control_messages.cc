@@ -51,40 +51,6 @@ std::optional<AllocateReply> allocate_reply(std::span<const std::byte> body) noe
   return body_as<AllocateReply>(body);
 }
 
-Result<JoinBody> parse_join(std::span<const std::byte> body) {
-  JoinBody join;
-  if (body.size() < sizeof(JoinRequest)) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("join request of {} bytes, must have at least {}", body.size(),
-                            sizeof(JoinRequest)));
-  }
-  std::memcpy(&join.request, body.data(), sizeof(JoinRequest));
-  const std::size_t nranks = join.request.nranks;
-  if (nranks == 0 || nranks > kMaxRanks) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("a group of {} ranks, must be 1 to {}", nranks, kMaxRanks));
-  }
-  const std::size_t expected = sizeof(JoinRequest) + nranks * sizeof(RankInfo);
-  if (body.size() != expected) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("join request for {} ranks has {} bytes, must have {}", nranks,
-                            body.size(), expected));
-  }
-  join.table.resize(nranks);
-  std::memcpy(join.table.data(), body.data() + sizeof(JoinRequest), nranks * sizeof(RankInfo));
-  return join;
-}
-
-std::vector<std::byte> encode_join(JoinRequest request, std::span<const RankInfo> table) {
-  request.nranks = static_cast<std::uint16_t>(table.size());
-  std::vector<std::byte> body(sizeof(request) + table.size_bytes());
-  std::memcpy(body.data(), &request, sizeof(request));
-  if (!table.empty()) {
-    std::memcpy(body.data() + sizeof(request), table.data(), table.size_bytes());
-  }
-  return body;
-}
-
 Result<std::string> status_text(const Message& reply) {
   if (auto error = error_of(reply.header, reply.body)) return tl::unexpected(*error);
   if (reply.fds.empty()) {

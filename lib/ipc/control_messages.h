@@ -24,7 +24,7 @@
 namespace gradwire::ipc {
 
 inline constexpr std::uint32_t kControlMagic = 0x47574331;  // "GWC1"
-inline constexpr std::uint16_t kControlVersion = 1;
+inline constexpr std::uint16_t kControlVersion = 2;
 inline constexpr std::size_t kMaxMessageBytes = 128 * 1024;
 inline constexpr std::size_t kErrorTextBytes = 256;
 
@@ -39,7 +39,7 @@ enum class MessageType : std::uint16_t {
   kFree = 3,      ///< FreeRequest. The reply comes when no op refers to the memory. Memory of a
                   ///< CUDA device the client has closed before
   kDescribe = 4,  ///< no body. Reply: RankInfo of this daemon
-  kJoin = 5,      ///< JoinRequest and nranks RankInfo. The reply comes when the group is formed
+  kJoin = 5,      ///< ipc/join_message.h. The reply comes when the group is formed
   kLeave = 6,     ///< GroupRequest. The reply comes when the group is closed here
   kAbort = 7,     ///< AbortRequest
   kStatus = 8,    ///< no body; needs no kOpen. Reply: JSON text, as the body or, where
@@ -124,34 +124,30 @@ struct RankAddress {
 static_assert(sizeof(RankAddress) == 24);
 
 /// How other ranks reach a daemon and what it supports: opaque to clients, which pass it to each
-/// other through their own rendezvous.
+/// other through their own rendezvous. Every byte of it counts for a table's digest, so that a
+/// later release may use what is reserved here.
 struct RankInfo {
   static constexpr std::uint32_t kMagic = 0x47575249;  // "GWRI"
+  static constexpr std::uint16_t kVersion = 2;
   static constexpr std::size_t kMaxAddresses = 8;
   std::uint32_t magic = kMagic;
-  std::uint16_t version = 1;
-  std::uint16_t lanes = 0;
+  std::uint16_t version = kVersion;
+  std::uint16_t bytes = 512;  ///< of the whole struct: the distance of two entries in a table
   std::uint64_t incarnation = 0;
   std::uint32_t max_payload_bytes = 0;
   std::uint32_t features = 0;
   std::uint16_t base_udp_port = 0;  ///< lane i listens on base_udp_port + i
+  std::uint16_t lanes = 0;
   std::uint16_t address_count = 0;
+  std::uint16_t reserved = 0;
   std::uint32_t secret = 0;  ///< differs by user; packets carry a token made of it
+  std::uint32_t reserved_too = 0;
   RankAddress addresses[kMaxAddresses] = {};
+  /// 0: room for which shapes the daemon's backend can fold, and for keys.
+  std::uint8_t room[280] = {};
 };
-static_assert(sizeof(RankInfo) == 224);
+static_assert(sizeof(RankInfo) == 512 && std::is_trivially_copyable_v<RankInfo>);
 
-struct JoinRequest {
-  std::uint64_t group_id = 0;
-  std::uint32_t epoch = 0;
-  std::uint16_t rank = 0;
-  std::uint16_t nranks = 0;
-  std::uint16_t member = 0;        ///< 0 ... member_count-1: order of summation within the rank
-  std::uint16_t member_count = 1;  ///< equal for all members and all ranks
-  std::uint32_t timeout_ms = 0;    ///< for the whole formation; 0 = the daemon's own
-  // nranks RankInfo follow.
-};
-static_assert(sizeof(JoinRequest) == 24);
 struct JoinReply {
   std::uint64_t group_handle = 0;
   std::uint32_t payload_bytes = 0;
@@ -214,16 +210,6 @@ void copy_text(std::span<char> field, std::string_view text) noexcept;
 
 /// Of an AllocateReply or a CudaAllocateReply what both have; nothing if it is neither.
 [[nodiscard]] std::optional<AllocateReply> allocate_reply(std::span<const std::byte> body) noexcept;
-
-struct JoinBody {
-  JoinRequest request;
-  std::vector<RankInfo> table;  ///< [request.nranks]
-};
-/// Checks nranks against its bounds and the body's size; the entries are not looked at.
-[[nodiscard]] Result<JoinBody> parse_join(std::span<const std::byte> body);
-/// `request.nranks` is set from `table`.
-[[nodiscard]] std::vector<std::byte> encode_join(JoinRequest request,
-                                                 std::span<const RankInfo> table);
 
 struct Message;
 /// The JSON text of a kStatus reply, wherever it is. Reads at most 64 MiB.

@@ -247,7 +247,7 @@ struct Avx2Int32 : Avx2Integer<std::int32_t> {
   GRADWIRE_AVX2 static Divisor divisor(std::uint32_t n) noexcept {
     return _mm256_set1_pd(static_cast<double>(n));
   }
-  /// Exact: a quotient that is no integer is at least 1/4096 away from the next one, and fp64 has
+  /// Exact: a quotient that is no integer is at least 1/65535 away from the next one, and fp64 has
   /// 21 bits after the point beside 31 bits before it.
   GRADWIRE_AVX2 static Acc divide(Acc a, Divisor n) noexcept {
     const __m256d low = _mm256_cvtepi32_pd(_mm256_castsi256_si128(a));

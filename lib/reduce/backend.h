@@ -68,7 +68,7 @@ struct Entry {
                                    ///< `inputs` are so many ranks' contributions, in the
                                    ///< order of the fold. The first is the ring's first
   std::uint32_t count = 0;         ///< elements, from 1
-  std::uint32_t divisor = 1;       ///< nranks x members, for avg; [1, 4096]
+  std::uint32_t divisor = 1;       ///< the group's processes, for avg; [1, kMaxProcesses]
   bool wide = false;               ///< of kFoldInOrder: the sources are as kLoadWide makes
                                    ///< them, and overlap no target
   std::byte* packet = nullptr;     ///< payload: [count] of datatype

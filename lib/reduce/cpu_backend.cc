@@ -48,7 +48,7 @@ class CpuBackend final : public Backend {
 
   [[nodiscard]] bool runs_at_once() const noexcept override { return true; }
 
-  [[nodiscard]] std::uint32_t sources_max() const noexcept override { return kMaxRingRanks; }
+  [[nodiscard]] std::uint32_t sources_max() const noexcept override { return kMaxRanks; }
 
   [[nodiscard]] bool run(const Entry& entry) noexcept override {
     if (!is_plain(entry) || entry.crc) return run_other(entry);
@@ -105,13 +105,13 @@ class CpuBackend final : public Backend {
 
   /// Kinds and redops that few entries are of. @return false if the entry is out of its bounds.
   [[nodiscard]] __attribute__((noinline)) bool run_other(const Entry& entry) noexcept {
-    if (entry.crc || !is_well_formed(entry, kMaxRingRanks)) return false;
+    if (entry.crc || !is_well_formed(entry, kMaxRanks)) return false;
     const std::size_t bytes = std::size_t{entry.count} * target_width(entry);
     counters_.bytes += bytes;
     ++(reduces(entry.kind) ? counters_.chunks_reduced : counters_.chunks_moved);
     std::array<std::byte*, kMaxTargets> targets;
-    std::array<const std::byte*, kMaxRingRanks> sources;
-    static_assert(kMaxRingRanks >= kMaxSources);
+    std::array<const std::byte*, kMaxRanks> sources;
+    static_assert(kMaxRanks >= kMaxSources);
     Fold fold;
     lower_any(entry, sources.data(), targets.data(), fold);
     if (copies_bits(fold)) {

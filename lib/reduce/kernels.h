@@ -21,7 +21,7 @@ struct Fold {
   std::size_t source_count = 0;               ///< from 1
   std::size_t target_count = 0;               ///< from 1
   std::size_t count = 0;
-  std::uint32_t divisor = 1;  ///< 1 = no division; [1, kMaxRanks * kMaxMembers]
+  std::uint32_t divisor = 1;  ///< 1 = no division; [1, kMaxProcesses]
   bool wide = false;          ///< sources (of a fold in order) or targets (of others) of 16-bit
                               ///< datatypes are in fp32; then no target is a source
   bool in_order = false;      ///< rounded after each source

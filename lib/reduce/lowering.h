@@ -51,7 +51,7 @@ namespace gradwire::reduce {
   return static_cast<std::uint8_t>(entry.kind) <= static_cast<std::uint8_t>(Kind::kCheck) &&
          is_valid(entry.datatype) && entry.redop <= RedOp::kProd && entry.member_count >= 1 &&
          entry.member_count <= kMaxMembers && entry.output_count <= kMaxMembers &&
-         entry.count >= 1 && entry.divisor >= 1 && entry.divisor <= kMaxRanks * kMaxMembers &&
+         entry.count >= 1 && entry.divisor >= 1 && entry.divisor <= kMaxProcesses &&
          (!has_packet(entry.kind) || entry.packet != nullptr) &&
          (!reads_inputs(entry.kind) || entry.inputs != nullptr) &&
          ((!writes_outputs(entry.kind) && entry.kind != Kind::kLoadFromOutput) ||
@@ -65,7 +65,7 @@ namespace gradwire::reduce {
     return entry.source_count >= 1 && entry.source_count <= sources_max &&
            entry.member_count >= 1 && entry.member_count <= kMaxMembers &&
            entry.output_count <= kMaxMembers && entry.count >= 1 && entry.divisor >= 1 &&
-           entry.divisor <= kMaxRanks * kMaxMembers && entry.inputs != nullptr &&
+           entry.divisor <= kMaxProcesses && entry.inputs != nullptr &&
            (entry.packet != nullptr || entry.outputs != nullptr);
   }
   Entry plain = entry;

@@ -32,7 +32,7 @@ GRADWIRE_FIELDS(FaultCounts, frames, dropped, duplicated, reordered, corrupted, 
                 passed_full, no_mbuf, held)
 GRADWIRE_FIELDS(Faults, port, active, settings, seed, drop, duplicate, reorder, reorder_frames,
                 corrupt, delay, delay_us, counters)
-GRADWIRE_FIELDS(Member, member, client, pid, state)
+GRADWIRE_FIELDS(Member, member, process, client, pid, state)
 GRADWIRE_FIELDS(Path, port, local_ip, remote_ip, remote_mac)
 GRADWIRE_FIELDS(Neighbour, rank, incarnation, paths)
 GRADWIRE_FIELDS(Shard, lane, state, posted_op_seq, done_op_seq, downstream_posted_op_seq,

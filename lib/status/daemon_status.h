@@ -180,6 +180,7 @@ struct Faults {
 
 struct Member {
   std::uint64_t member = 0;
+  std::uint64_t process = 0;  ///< its number in the group
   std::uint32_t client = 0;
   std::int64_t pid = 0;
   std::string state;  ///< "missing", "joined", "left"

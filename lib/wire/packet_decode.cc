@@ -69,7 +69,7 @@ Drop read_data(const layout::Header& header, Packet& out) noexcept {
     out.receipt = {.entered = data.op_seq, .received = read_word(data.op_seq, data.hop)};
     data.hop = 0;
   }
-  if (data.hop >= 2 * (kMaxRingRanks - 1)) return Drop::kMalformed;
+  if (data.hop >= 2 * (kMaxRanks - 1)) return Drop::kMalformed;
   // Its length says how many elements it has: a UDP payload has less than 2^16 bytes.
   const std::size_t bytes = out.payload.size();
   if (bytes < element_bytes(data.datatype)) return Drop::kShort;
@@ -138,7 +138,7 @@ Drop read_hello(Packet& out) noexcept {
   body.credit_chunks = hello.credit_chunks.get();
   body.posted_op_seq = hello.posted_op_seq.get();
   if (!all_zero(hello.reserved0) || !all_zero(hello.reserved1)) return Drop::kMalformed;
-  if (body.nranks < 2 || body.nranks > kMaxRingRanks) return Drop::kMalformed;
+  if (body.nranks < 2 || body.nranks > kMaxRanks) return Drop::kMalformed;
   if (body.from_rank >= body.nranks || body.to_rank >= body.nranks) return Drop::kMalformed;
   if (body.from_rank == body.to_rank) return Drop::kMalformed;
   if (body.lanes == 0 || body.lanes > kMaxLanes) return Drop::kMalformed;
@@ -196,7 +196,7 @@ Drop read_abort(Packet& out) noexcept {
   reason.reporter_rank = abort.reporter_rank.get();
   reason.op_seq = abort.op_seq.get();
   reason.duration_ns = abort.duration_ns.get();
-  if (reason.culprit_rank >= kMaxRingRanks || reason.reporter_rank >= kMaxRingRanks)
+  if (reason.culprit_rank >= kMaxRanks || reason.reporter_rank >= kMaxRanks)
     return Drop::kMalformed;
   std::memcpy(reason.detail, abort.detail.data(), abort.detail.size());
   clean_text(reason.detail);
@@ -216,7 +216,7 @@ Drop read_progress_check(Packet& out) noexcept {
   const auto& check = view<layout::ProgressCheck>(out.payload.data());
   out.check = {check.op_seq.get(), check.stalled_ns.get(), check.origin_rank.get()};
   const bool right =
-      all_zero(check.reserved) && out.check.op_seq != 0 && out.check.origin_rank < kMaxRingRanks;
+      all_zero(check.reserved) && out.check.op_seq != 0 && out.check.origin_rank < kMaxRanks;
   return right ? Drop::kNone : Drop::kMalformed;
 }
 

@@ -12,7 +12,7 @@ ABI_VERSION = 1
 MAX_U16 = 2**16 - 1
 MAX_U32 = 2**32 - 1
 MAX_U64 = 2**64 - 1
-RANK_INFO_BYTES = 224
+RANK_INFO_BYTES = 512
 
 
 class Status(enum.IntEnum):
@@ -98,6 +98,32 @@ class GroupConfig(ctypes.Structure):
     ]
 
 
+class ProcessesConfig(ctypes.Structure):
+    _fields_ = [
+        ("struct_bytes", ctypes.c_uint32),
+        ("epoch", ctypes.c_uint32),
+        ("group_id", ctypes.c_uint64),
+        ("process", ctypes.c_uint32),
+        ("processes", ctypes.c_uint32),
+        ("timeout_ms", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("infos", ctypes.c_char_p),
+        ("infos_bytes", ctypes.c_uint64),
+    ]
+
+
+class GroupInfo(ctypes.Structure):
+    _fields_ = [
+        ("struct_bytes", ctypes.c_uint32),
+        ("process", ctypes.c_uint32),
+        ("processes", ctypes.c_uint32),
+        ("rank", ctypes.c_uint16),
+        ("nranks", ctypes.c_uint16),
+        ("member", ctypes.c_uint16),
+        ("member_count", ctypes.c_uint16),
+    ]
+
+
 _Handle = ctypes.c_void_p
 _HandleOut = ctypes.POINTER(ctypes.c_void_p)
 # group, input, output, count, datatype, redop, tag
@@ -142,6 +168,12 @@ _FUNCTIONS = {
     "gw_memory_device": (ctypes.c_int32, [_Handle]),
     "gw_memory_free": (ctypes.c_int, [_Handle]),
     "gw_group_join": (ctypes.c_int, [_Handle, ctypes.POINTER(GroupConfig), _HandleOut]),
+    "gw_group_join_processes": (
+        ctypes.c_int,
+        [_Handle, ctypes.POINTER(ProcessesConfig), _HandleOut],
+    ),
+    "gw_group_get_info": (ctypes.c_int, [_Handle, ctypes.POINTER(GroupInfo)]),
+    "gw_group_rank_of": (ctypes.c_int32, [_Handle, ctypes.c_uint32]),
     "gw_group_leave": (ctypes.c_int, [_Handle]),
     "gw_group_abort": (ctypes.c_int, [_Handle, ctypes.c_char_p]),
     "gw_group_error": (ctypes.c_int, [_Handle]),

@@ -317,15 +317,30 @@ def _flat(value):
 
 
 class Group:
-    """This client's part in a group. Made by Client.join or rendezvous.form_group."""
+    """This client's part in a group. Made by Client.join, Client.join_processes or
+    rendezvous.form_group.
 
-    def __init__(self, client, handle, rank, nranks, member, members):
+    ``processes``: how many the group has; ``process``: this one's number among them, by which roots
+    and blocks go; ``rank`` of ``nranks``: its daemon's; ``member`` of ``members``: its own at that
+    daemon, where other daemons may have more or fewer."""
+
+    def __init__(self, client, handle):
         self._client = client
         self._handle = handle
-        self.rank = rank
-        self.nranks = nranks
-        self.member = member
-        self.members = members
+        info = _native.GroupInfo(struct_bytes=ctypes.sizeof(_native.GroupInfo))
+        check(lib.gw_group_get_info(handle, ctypes.byref(info)))
+        self.process = info.process
+        self.processes = info.processes
+        self.rank = info.rank
+        self.nranks = info.nranks
+        self.member = info.member
+        self.members = info.member_count
+
+    def rank_of(self, process):
+        """The rank of a process, as errors name ranks."""
+        return lib.gw_group_rank_of(
+            self._live_handle(), integer(process, "process", 0, self.processes - 1)
+        )
 
     def _live_handle(self):
         if self._handle is None:
@@ -394,16 +409,6 @@ class Group:
                 lib.gw_all_reduce_on_stream(*arguments, handle_of(stream), ctypes.byref(handle))
             )
         return Work(handle, value, out)
-
-    @property
-    def processes(self):
-        """How many processes the group has: ranks x members."""
-        return self.nranks * self.members
-
-    @property
-    def process(self):
-        """This one's number among them: rank x members + member. Roots and blocks go by it."""
-        return self.rank * self.members + self.member
 
     def reduce_scatter(self, value, out=None, op="sum", dtype=None, tag=0):
         """Posts a reduce-scatter and returns its Work at once: process p gets block p of what the
@@ -660,7 +665,30 @@ class Client:
         )
         handle = ctypes.c_void_p()
         check(lib.gw_group_join(self._live_handle(), ctypes.byref(config), ctypes.byref(handle)))
-        return Group(self, handle, rank, len(rank_infos), member, members)
+        return Group(self, handle)
+
+    def join_processes(self, group_id, epoch, process, infos, timeout=30.0):
+        """Joins a group, collectively, as number ``process`` of ``len(infos)`` processes: in any
+        order, and any number of them at each daemon. ``infos``: describe() of every process's
+        client, in the group's order, the same on all. Roots and blocks go by that order."""
+        blob = b"".join(infos)
+        config = _native.ProcessesConfig(
+            struct_bytes=ctypes.sizeof(_native.ProcessesConfig),
+            epoch=integer(epoch, "epoch", 0, MAX_U32),
+            group_id=integer(group_id, "group_id", 0, MAX_U64),
+            process=integer(process, "process", 0, MAX_U32),
+            processes=integer(len(infos), "the number of infos", 1, MAX_U16),
+            timeout_ms=milliseconds(timeout),
+            infos=blob,
+            infos_bytes=len(blob),
+        )
+        handle = ctypes.c_void_p()
+        check(
+            lib.gw_group_join_processes(
+                self._live_handle(), ctypes.byref(config), ctypes.byref(handle)
+            )
+        )
+        return Group(self, handle)
 
     def info(self):
         """What the daemon said of itself when the client was opened."""

@@ -82,6 +82,11 @@ def reduce(inputs, datatype, redop, root):
     return _fold(inputs, slice(None), first, datatype, redop)
 
 
+def reduce_to(inputs, datatype, redop, rank):
+    """@return the array that a process of `rank` receives, whatever the numbers of members."""
+    return _fold(inputs, slice(None), rank + 1, datatype, redop)
+
+
 def reduce_scatter(inputs, datatype, redop):
     """@return result[rank][member]: process p's block p. The fold of a block ends at its rank."""
     members = len(inputs[0])

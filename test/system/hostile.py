@@ -63,7 +63,7 @@ def broken_messages(path):
         ("a message cut in its header", "shorter than its", lambda c: c.send_bytes(whole[:9])),
         ("one byte", "shorter than its header", lambda c: c.send_bytes(b"G")),
         ("a wrong magic", "magic 0x", lambda c: c.send(DESCRIBE, magic=0x21212121)),
-        ("another version", "version 2", lambda c: c.send(DESCRIBE, version=2)),
+        ("another version", "version 2", lambda c: c.send(DESCRIBE, version=3)),
         ("a length too large", "header says 4096", lambda c: c.send(DESCRIBE, size=4096)),
         ("a length too small", "header says 3", lambda c: c.send(DESCRIBE, size=3)),
         ("a message of 140 kB", "more than 131072 bytes", lambda c: c.send(JOIN, bytes(140_000))),
@@ -120,8 +120,9 @@ def wrong_requests(sockets):
     own = client.describe()
     other = honest.describe()
 
-    def join(what, says, group=1, rank=0, nranks=2, member=0, members=1, timeout=1000, table=None):
-        body = JOIN_REQUEST.pack(group, 1, rank, nranks, member, members, timeout)
+    def join(what, says, group=1, rank=0, nranks=2, member=0, members=1, timeout=1000, table=None,
+             processes=0):
+        body = JOIN_REQUEST.pack(group, 1, rank, nranks, member, members, timeout, processes, 0)
         table = own + other if table is None else table
         refused(f"join with {what}", says, lambda: client.call(JOIN, body + table))
 
@@ -139,9 +140,18 @@ def wrong_requests(sockets):
     join("a timeout of weeks", "ms, must be at most", timeout=2**32 - 1)
     join("the same daemon twice", "the same daemon", table=own + own)
     join("another's place", "", rank=1)
-    join("a table of zeros", "", table=bytes(448))
-    join("a table of noise", "", table=secrets.token_bytes(448))
-    for at in (8, 12, 16, 20, 22, 60):
+    join("a table of zeros", "", table=bytes(1024))
+    join("a table of noise", "", table=secrets.token_bytes(1024))
+    join("ranks of no process", "must have", processes=3)
+    join("65536 processes", "must be at most 65535", processes=65536)
+    for what, ranks, says in (
+            ("a process at no rank", (0, 2), "process 1 is at rank 2"),
+            ("a rank without processes", (0, 0), "rank 1 has 0 processes"),
+            ("too many processes at a rank", (0,) * 65 + (1,), "rank 0 has 65 processes"),
+            ("fewer members than processes", (0, 1, 0), "2 of the group's processes are at")):
+        join(what, says, processes=len(ranks),
+             table=own + other + struct.pack("=%dH" % len(ranks), *ranks))
+    for at in (6, 8, 16, 20, 24, 32, 60, 300):
         noise = bytearray(own)
         noise[at:at + 2] = b"\xff\xff"
         join(f"byte {at} of its own entry changed", "", table=bytes(noise) + other)

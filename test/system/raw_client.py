@@ -10,10 +10,10 @@ import socket
 import struct
 import time
 
-MAGIC, VERSION, HEADER = 0x47574331, 1, struct.Struct("=IHHIIII")
+MAGIC, VERSION, HEADER = 0x47574331, 2, struct.Struct("=IHHIIII")
 OPEN, ALLOCATE, FREE, DESCRIBE, JOIN, LEAVE, ABORT, STATUS = range(1, 9)
 GROUP_ABORTED, CUT_OFF = 100, 101
-JOIN_REQUEST = struct.Struct("=QIHHHHI")
+JOIN_REQUEST = struct.Struct("=QIHHHHIII")
 COMMAND = struct.Struct("=QQQQQIIIBBBBII")
 ENTRIES = 256
 COMMAND_TAIL, COMMAND_HEAD, COMPLETION_TAIL, COMPLETION_HEAD = 64, 128, 192, 256
@@ -104,7 +104,7 @@ class RawClient:
         return self.call(DESCRIBE)[0]
 
     def join(self, group_id, rank, infos):
-        body = JOIN_REQUEST.pack(group_id, 1, rank, len(infos), 0, 1, 20_000)
+        body = JOIN_REQUEST.pack(group_id, 1, rank, len(infos), 0, 1, 20_000, 0, 0)
         return struct.unpack_from("=Q", self.call(JOIN, body + b"".join(infos))[0])[0]
 
     # --- the command queue -----------------------------------------------------------------------

@@ -9,9 +9,11 @@ namespace {
 
 struct Config : gw_group_config {
   std::vector<std::byte> infos;
-  Config(gw_client* client, std::uint16_t count) : gw_group_config{}, infos(count * 224u) {
+  Config(gw_client* client, std::uint16_t count)
+      : gw_group_config{}, infos(count * GW_RANK_INFO_BYTES) {
     for (std::uint16_t i = 0; i < count; ++i) {
-      REQUIRE(gw_client_describe(client, &infos[i * 224u], 224) == GW_OK);
+      REQUIRE(gw_client_describe(client, &infos[i * GW_RANK_INFO_BYTES], GW_RANK_INFO_BYTES) ==
+              GW_OK);
     }
     struct_bytes = sizeof(gw_group_config);
     group_id = 1;
@@ -43,12 +45,12 @@ TEST_CASE("a group's bounds are checked before the daemon is asked") {
   refused("member_count is 65");
   config.member = config.member_count = 0;
   config.nranks = 2;
-  refused("rank_infos_bytes is 224");
+  refused("rank_infos_bytes is 512");
   config.nranks = 0;
   config.rank_infos_bytes = 0;
   refused("nranks is 0");
   config.nranks = 1;
-  config.rank_infos_bytes = 224;
+  config.rank_infos_bytes = GW_RANK_INFO_BYTES;
   config.infos[0] = std::byte{0};
   refused("rank info of rank 0");
   config.struct_bytes = 8;
@@ -62,7 +64,8 @@ TEST_CASE("a join that nobody answers ends at its bound, and what comes late is 
   Fixture fixture(2);
   gw_client* clients[2] = {fixture.open(0, options), fixture.open(1)};
   Config config(clients[0], 2);
-  REQUIRE(gw_client_describe(clients[1], &config.infos[224], 224) == GW_OK);
+  REQUIRE(gw_client_describe(clients[1], &config.infos[GW_RANK_INFO_BYTES], GW_RANK_INFO_BYTES) ==
+          GW_OK);
   gw_group* group = nullptr;
   const double seconds =
       seconds_of([&] { CHECK(gw_group_join(clients[0], &config, &group) == GW_TIMED_OUT); });

@@ -8,7 +8,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "sim/ring_reference.h"
+#include "ipc/join_message.h"
+#include "sim/collective_reference.h"
 
 namespace gradwire::test {
 
@@ -43,34 +44,12 @@ FakeMemory::~FakeMemory() {
 
 namespace {
 
-/// What process `process` gets. A reduce and a reduce-scatter end at the rank that gets the result.
-std::vector<std::byte> result_of(const CollectiveCall& call,
-                                 const std::vector<std::vector<std::byte>>& inputs,
-                                 std::uint32_t process, std::uint32_t nranks,
-                                 std::uint32_t members) {
-  std::vector<std::byte> result;
-  if (call.collective == Collective::kBroadcast) return inputs[call.root];
-  if (call.collective == Collective::kAllGather) {
-    for (const auto& input : inputs) result.insert(result.end(), input.begin(), input.end());
-    return result;
-  }
-  const std::uint64_t bytes = call.count * element_bytes(call.datatype);
-  const std::uint64_t at = call.collective == Collective::kReduceScatter ? process * bytes : 0;
+/// What each process gets, one after the other or all of them: see sim::output_of().
+std::vector<std::byte> results_of(const sim::CollectiveCall& call,
+                                  const std::vector<std::vector<std::byte>>& inputs) {
   std::vector<const std::byte*> sources;
-  for (const auto& input : inputs) sources.push_back(input.data() + at);
-  result.resize(bytes);
-  if (call.collective == Collective::kAllReduce) {
-    sim::ring_all_reduce(call.datatype, call.redop, sources, nranks, members, call.count,
-                         result.data());
-    return result;
-  }
-  const std::uint32_t first = process / members + 1;
-  std::vector<const std::byte*> ordered;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    ordered.push_back(sources[sim::contribution_at(first, i, nranks, members)]);
-  }
-  sim::fold_in_order(call.datatype, call.redop, ordered, members, call.count, result.data());
-  return result;
+  for (const auto& input : inputs) sources.push_back(input.data());
+  return sim::collective_results(call, sources);
 }
 
 }  // namespace
@@ -180,7 +159,7 @@ void FakeDaemon::run_op(Group& group, const std::vector<ipc::CommandEntry>& comm
     if (other.call() == first.call()) continue;
     const std::string text =
         fmt::format("op {}: rank 0 called {}, rank {} called {}", group.op_seq,
-                    text_of(first.call()).text, i / group.members, text_of(other.call()).text);
+                    text_of(first.call()).text, group.ranks[i], text_of(other.call()).text);
     for (std::size_t j = 0; j < commands.size(); ++j) {
       complete(group.all[j].place, commands[j], group.op_seq, ErrorCode::kMismatch, text);
     }
@@ -198,11 +177,20 @@ void FakeDaemon::run_op(Group& group, const std::vector<ipc::CommandEntry>& comm
     const std::byte* start = memory.data() + commands[i].input_offset;
     inputs[i].assign(start, start + extents[i].input);
   }
+  const sim::CollectiveCall judged{.collective = call.collective,
+                                   .datatype = call.datatype,
+                                   .redop = call.redop,
+                                   .count = call.count,
+                                   .root = call.root,
+                                   .width = element_bytes(call.datatype),
+                                   .nranks = group.nranks,
+                                   .ranks = group.ranks};
+  const std::vector<std::byte> results = results_of(judged, inputs);
   for (std::uint32_t i = 0; i < processes; ++i) {
     const Place& place = group.all[i].place;
     if (extents[i].output != 0) {
       const auto& memory = clients_.at(place).memories.at(commands[i].output_memory);
-      const auto result = result_of(call, inputs, i, group.nranks, group.members);
+      const auto result = sim::output_of(judged, results, i);
       std::memcpy(memory.data() + commands[i].output_offset, result.data(), result.size());
     }
     complete(place, commands[i], group.op_seq, ErrorCode::kOk, "");
@@ -429,7 +417,7 @@ void FakeDaemon::make_event(const Place& place, const ipc::Message& message) {
 }
 
 void FakeDaemon::join(const Place& place, const ipc::Message& message) {
-  const auto body = ipc::parse_join(message.body);
+  const auto body = ipc::parse_join(message);
   if (!body) return refuse(place, message.header, body.error().code, body.error().message);
   const ipc::JoinRequest& request = body->request;
   if (body->table[request.rank].incarnation != place.rank_index + 1000) {
@@ -440,11 +428,19 @@ void FakeDaemon::join(const Place& place, const ipc::Message& message) {
   if (group.all.empty()) {
     group.handle = next_id_++;
     group.nranks = request.nranks;
-    group.members = request.member_count;
-    group.all.resize(static_cast<std::size_t>(group.nranks) * group.members);
+    group.ranks = body->ranks;
+    if (group.ranks.empty()) {
+      for (std::uint16_t rank = 0; rank < group.nranks; ++rank) {
+        group.ranks.insert(group.ranks.end(), request.member_count, rank);
+      }
+    }
+    group.all.resize(group.ranks.size());
   }
-  Member& member =
-      group.all[static_cast<std::size_t>(request.rank) * group.members + request.member];
+  std::size_t process = 0;
+  for (int before = request.member; group.ranks[process] != request.rank || before-- > 0;) {
+    ++process;
+  }
+  Member& member = group.all[process];
   if (member.joined) return refuse(place, message.header, ErrorCode::kBusy, "joined already");
   member.joined = true;
   member.place = place;

@@ -95,8 +95,8 @@ class FakeDaemon {
   struct Group {
     std::uint64_t handle = 0;
     std::uint32_t nranks = 0;
-    std::uint32_t members = 0;
-    std::vector<Member> all;  ///< by rank, then member
+    std::vector<std::uint16_t> ranks;  ///< by process
+    std::vector<Member> all;           ///< by process
     bool formed = false;
     std::string aborted;
     std::uint64_t op_seq = 0;

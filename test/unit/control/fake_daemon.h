@@ -356,7 +356,8 @@ struct FakeDaemon {
     return ipc::body_as<ipc::AllocateReply>(sent.body).value().memory;
   }
   void join(ipc::ConnectionId connection, const ipc::JoinBody& body, uid_t uid = 500) {
-    send(connection, ipc::MessageType::kJoin, ipc::encode_join(body.request, body.table), uid);
+    send(connection, ipc::MessageType::kJoin,
+         ipc::encode_join(body.request, body.table, body.ranks), uid);
   }
   void all_lanes_formed(std::uint64_t handle) {
     lanes.formed(handle, 0);

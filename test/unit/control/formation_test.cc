@@ -175,6 +175,77 @@ TEST_CASE("all members of the rank are waited for, in any order") {
   }
 }
 
+TEST_CASE("ranks differ in members: this one's are waited for, and its shards know them all") {
+  FakeDaemon daemon;
+  std::vector<std::uint32_t> clients;
+  for (const ipc::ConnectionId connection : {1, 2, 3}) clients.push_back(daemon.open(connection));
+  const std::vector<std::uint16_t> ranks = {0, 1, 0, 1, 0};  // processes 0, 2 and 4 are here
+  const auto join = [&](ipc::ConnectionId connection, std::uint16_t member) {
+    auto body = join_body(0, table_of(2), member, 3);
+    body.ranks = ranks;
+    daemon.join(connection, body);
+  };
+  join(1, 0);
+  join(3, 2);
+  CHECK(daemon.group_json()["waits_for"][0] == "member 1 of 3 has not joined");
+  CHECK(daemon.group_json()["members"][1]["process"] == 2);
+  join(2, 1);
+  REQUIRE(daemon.lanes.plan_requests.size() == 1);
+  const PlanRequest& plan = daemon.lanes.plan_requests[0];
+  CHECK(plan.member_count == 3);
+  REQUIRE(plan.layout);
+  CHECK(std::ranges::equal(plan.layout->ranks(), ranks));
+  CHECK((*daemon.lanes.plans.begin())->member_clients == clients);
+  daemon.all_lanes_formed(1);
+  for (const ipc::ConnectionId connection : {1, 2, 3}) {
+    CHECK(daemon.take_join_reply(connection) == 1);
+  }
+}
+
+TEST_CASE("members that say different things of where processes are do not meet") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.open(2);
+  auto body = join_body(0, table_of(2), 0, 2);
+  body.ranks = {0, 1, 0};
+  daemon.join(1, body);
+  body.request.member = 1;
+  body.ranks = {1, 0, 0};
+  daemon.join(2, body);
+  daemon.refused(2, ErrorCode::kMismatch,
+                 "member 1 has 3 processes and those that joined before have 3; from process 0 on");
+  body.ranks = {0, 1};
+  daemon.join(2, body);
+  daemon.refused(2, ErrorCode::kInvalidArgument,
+                 "rank 0 joined with 2 members, but 1 of the group's processes are at that rank");
+}
+
+TEST_CASE("a group of 1,024 ranks forms, its table in a memfd") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  auto body = join_body(500, table_of(kMaxRanks));
+  std::swap(body.table[500], body.table[0]);
+  std::swap(body.table[501], body.table[1]);
+  std::swap(body.table[499], body.table[2]);
+  for (std::uint16_t rank = 0; rank < kMaxRanks; ++rank) body.ranks.push_back(rank ^ 1);
+  const auto bytes = ipc::encode_join(body.request, body.table, body.ranks);
+  REQUIRE(ipc::is_long(bytes));
+  ipc::Message message;
+  message.header.type = static_cast<std::uint16_t>(ipc::MessageType::kJoin);
+  message.header.request_id = 9;
+  message.fds.push_back(ipc::to_memfd(bytes).value());
+  daemon.manager->on_message(1, {1001, 500}, message, daemon.now);
+  daemon.poll();
+  REQUIRE(daemon.lanes.plan_requests.size() == 1);
+  const PlanRequest& plan = daemon.lanes.plan_requests[0];
+  CHECK(plan.rank == 500);
+  CHECK(plan.nranks == kMaxRanks);
+  CHECK(plan.downstream.at(0).rank == 501);
+  CHECK(plan.layout->process_at(500) == 501);
+  daemon.all_lanes_formed(1);
+  CHECK(daemon.take_join_reply(1) == 1);
+}
+
 TEST_CASE("a member that does not fit the others is refused, and they go on") {
   FakeDaemon daemon;
   daemon.open(1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Tables for tests: rank r is daemon 100 + r with address 10.0.0.(r + 1)/24.
+/// Tables for tests: rank r is daemon 100 + r with address 10.0.0.(r + 1)/24; from 10.0.0.255 on
+/// comes 10.0.1.0.
 #pragma once
 
 #include <string>
@@ -36,8 +37,9 @@ inline ipc::RankInfo described(std::uint64_t incarnation, std::uint8_t lanes,
 }
 
 inline ipc::RankInfo rank_info(std::size_t rank, std::uint8_t lanes = 2, uid_t uid = kUid) {
-  return described(100 + rank, lanes, {local_address(0, "10.0.0." + std::to_string(rank + 1))},
-                   uid);
+  const std::string ip =
+      "10.0." + std::to_string((rank + 1) / 256) + "." + std::to_string((rank + 1) % 256);
+  return described(100 + rank, lanes, {local_address(0, ip)}, uid);
 }
 
 inline std::vector<ipc::RankInfo> table_of(std::size_t nranks) {

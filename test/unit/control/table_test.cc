@@ -80,7 +80,8 @@ TEST_CASE("a bad entry is refused by rank and field") {
   };
   const ErrorCode invalid = ErrorCode::kInvalidArgument;
   refused(with([](auto& e) { e.magic = 1; }), invalid, "entry of rank 2 has magic");
-  refused(with([](auto& e) { e.version = 2; }), invalid, "version 2");
+  refused(with([](auto& e) { e.version = 1; }), invalid, "version 1 and 512 bytes");
+  refused(with([](auto& e) { e.bytes = 224; }), invalid, "version 2 and 224 bytes");
   refused(with([](auto& e) { e.incarnation = 0; }), invalid, "rank 2 has incarnation 0");
   refused(with([](auto& e) { e.lanes = 0; }), invalid, "rank 2 has 0 lanes");
   refused(with([](auto& e) { e.lanes = kMaxLanes + 1; }), invalid, "rank 2 has 17 lanes");
@@ -199,11 +200,53 @@ TEST_CASE("the digest depends on everything, and on nothing else") {
   changed = table;
   changed[2].base_udp_port ^= 1;
   fresh(table_digest(key, 1, agreement, changed));
-  // What is not used says nothing.
+  // What this release does not use a later one may.
   changed = table;
   changed[1].addresses[0].reserved = 5;
-  changed[1].addresses[3].ip[0] = 9;
-  CHECK(table_digest(key, 1, agreement, changed) == digest);
+  fresh(table_digest(key, 1, agreement, changed));
+  changed = table;
+  changed[1].room[279] = 1;
+  fresh(table_digest(key, 1, agreement, changed));
+  // Who is at which rank; and then each rank has a number of members of its own.
+  Agreement placed = agreement;
+  placed.layout = ProcessLayout::make(std::vector<std::uint16_t>{0, 1, 2, 1}, 3).value();
+  const std::uint64_t uneven = table_digest(key, 1, placed, table);
+  fresh(uneven);
+  CHECK(uneven == table_digest(key, 2, placed, table));
+  placed.layout = ProcessLayout::make(std::vector<std::uint16_t>{0, 1, 1, 2}, 3).value();
+  fresh(table_digest(key, 1, placed, table));
+}
+
+TEST_CASE("a join with processes agrees on their layout, if it is not rank by rank") {
+  auto join = join_body(0, table_of(2), 1, 2);
+  join.ranks = {0, 0, 1, 1};
+  auto agreement = check_join(join, rank_info(0));
+  REQUIRE(agreement);
+  CHECK_FALSE(agreement->layout);
+  join.ranks = {0, 1, 0, 1};
+  agreement = check_join(join, rank_info(0));
+  REQUIRE(agreement);
+  REQUIRE(agreement->layout);
+  CHECK(agreement->layout->process_at(1) == 2);
+  join.ranks = {0, 1, 0, 0};
+  refused(join, ErrorCode::kInvalidArgument,
+          "rank 0 joined with 2 members, but 3 of the group's processes are at that rank");
+  join.ranks = {0, 0, 0};
+  refused(join, ErrorCode::kInvalidArgument, "rank 1 has 0 processes, must have 1 to 64");
+}
+
+TEST_CASE("a table of 1,024 ranks is checked, and a daemon that is in it twice is found") {
+  auto join = join_body(0, table_of(kMaxRanks));
+  const auto agreement = check_join(join, rank_info(0));
+  REQUIRE(agreement);
+  const GroupKey key = {1, 2};
+  const std::uint64_t digest = table_digest(key, 1, *agreement, join.table);
+  auto other = join.table;
+  other[1023].incarnation ^= 1;
+  CHECK(table_digest(key, 1, *agreement, other) != digest);
+  CHECK_THAT(difference(join.table, other), Catch::Contains("rank 1023 is daemon"));
+  join.table[1023].incarnation = join.table[17].incarnation;
+  refused(join, ErrorCode::kInvalidArgument, "ranks 17 and 1023 are the same daemon");
 }
 
 TEST_CASE("a difference is told by rank") {

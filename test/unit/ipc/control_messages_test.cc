@@ -16,38 +16,7 @@ TEST_CASE("a body is taken only at its exact size") {
   CHECK(body_as<FreeRequest>(bytes_of(request))->memory == 7);
   CHECK_FALSE(body_as<FreeRequest>(bytes_of(request).first(7)));
   CHECK_FALSE(body_as<FreeRequest>({}));
-  CHECK_FALSE(body_as<JoinRequest>(bytes_of(request)));
-}
-
-TEST_CASE("a join travels") {
-  JoinRequest request;
-  request.group_id = 5;
-  request.rank = 2;
-  std::vector<RankInfo> table(3);
-  table[2].incarnation = 99;
-  const auto join = parse_join(encode_join(request, table));
-  REQUIRE(join);
-  CHECK(join->request.nranks == 3);
-  CHECK(join->request.rank == 2);
-  CHECK(join->table.size() == 3);
-  CHECK(join->table[2].incarnation == 99);
-}
-
-TEST_CASE("a join with wrong counts is refused") {
-  CHECK_FALSE(parse_join({}));
-  const std::vector<RankInfo> one(1);
-  auto body = encode_join({}, one);
-  CHECK_FALSE(parse_join(std::span(body).first(sizeof(JoinRequest) - 1)));
-  CHECK_FALSE(parse_join(std::span(body).first(body.size() - 1)));
-  body.push_back({});
-  CHECK_FALSE(parse_join(body));
-  CHECK_THAT(parse_join(encode_join({}, {})).error().message, Catch::Contains("0 ranks"));
-  const std::vector<RankInfo> many(kMaxRanks + 1);
-  CHECK_THAT(parse_join(encode_join({}, many)).error().message, Catch::Contains("65 ranks"));
-  // nranks that promises more than there is.
-  JoinRequest liar;
-  liar.nranks = kMaxRanks;
-  CHECK_THAT(parse_join(bytes_of(liar)).error().message, Catch::Contains("must have"));
+  CHECK_FALSE(body_as<AbortRequest>(bytes_of(request)));
 }
 
 TEST_CASE("text is cut between characters and always ends") {

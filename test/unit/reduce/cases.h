@@ -279,7 +279,7 @@ void for_each_case(DataType type, RedOp redop, Check&& check) {
         c.in_place = index % 3 == 0;
         c.streaming = index % 5 < 2;
         // From one rank (divisor 1 with one member: a copy) to the most.
-        constexpr std::array<std::uint32_t, 5> kRanks = {1, 2, 3, 7, 64};
+        constexpr std::array<std::uint32_t, 5> kRanks = {1, 2, 3, 7, 1023};
         c.divisor = static_cast<std::uint32_t>(members) * kRanks[index % kRanks.size()];
         c.finalize = index % 2 == 0;
         check(c, random);

@@ -108,7 +108,7 @@ TEST_CASE("an entry out of its bounds fails and touches nothing") {
   bad[1].member_count = 0;
   bad[2].member_count = kMaxMembers + 1;
   bad[3].divisor = 0;
-  bad[4].divisor = kMaxRanks * kMaxMembers + 1;
+  bad[4].divisor = kMaxProcesses + 1;
   bad[5].datatype = static_cast<DataType>(kDataTypeCount);
   bad[6].redop = static_cast<RedOp>(kRedOpCount);
   bad[7].packet = nullptr;

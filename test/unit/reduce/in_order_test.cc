@@ -20,7 +20,7 @@ TEST_CASE("a fold in order gives the ring's bits, for all datatypes, redops and 
   for (const Isa isa : {Isa::kScalar, Isa::kAvx2}) {
     const auto backend = make_cpu_backend(4, isa);
     if (backend == nullptr) continue;
-    CHECK(backend->sources_max() >= kMaxRingRanks);
+    CHECK(backend->sources_max() >= kMaxRanks);
     for (const DataType type : kDataTypes) {
       for (const RedOp redop : kRedOps) {
         for_each_order_case(type, redop, [&](const OrderCase& c, std::mt19937_64& random) {
@@ -39,7 +39,7 @@ TEST_CASE("as many ranks as a group may have are folded at once") {
   const auto backend = make_cpu_backend(4);
   for (const bool wide : {false, true}) {
     const OrderCase c{
-        DataType::kBfloat16, RedOp::kSum, kMaxRingRanks, 1, wide, 33, 2, false, 1, true, false};
+        DataType::kBfloat16, RedOp::kSum, kMaxRanks, 1, wide, 33, 2, false, 1, true, false};
     CHECK(run(c, *backend, random, anywhere) == "");
   }
 }

@@ -100,7 +100,7 @@ TEST_CASE("AVX2 gives the scalar bits on random bits") {
                                 i % 2 == 0 ? random() : test::awkward_element(type, random));
           }
         }
-        const auto divisor = static_cast<std::uint32_t>(1 + random() % 4096);
+        const auto divisor = static_cast<std::uint32_t>(1 + random() % kMaxProcesses);
         INFO(name_of(type) << " " << name_of(redop) << " sources " << source_count << " divisor "
                            << divisor);
         CHECK(fold(*avx2_kernels(), type, redop, sources, divisor) ==

@@ -361,8 +361,8 @@ TEST_CASE("a hello's bounds are checked") {
   CHECK(drop_of([](HelloBody& b) { b.from_rank = 6; }) == Drop::kMalformed);
   CHECK(drop_of([](HelloBody& b) { b.to_rank = 6; }) == Drop::kMalformed);
   CHECK(drop_of([](HelloBody& b) { b.to_rank = b.from_rank; }) == Drop::kMalformed);
-  CHECK(drop_of([](HelloBody& b) { b.nranks = kMaxRingRanks; }) == Drop::kNone);
-  CHECK(drop_of([](HelloBody& b) { b.nranks = kMaxRingRanks + 1; }) == Drop::kMalformed);
+  CHECK(drop_of([](HelloBody& b) { b.nranks = kMaxRanks; }) == Drop::kNone);
+  CHECK(drop_of([](HelloBody& b) { b.nranks = kMaxRanks + 1; }) == Drop::kMalformed);
   CHECK(drop_of([](HelloBody& b) { b.lanes = 0; }) == Drop::kMalformed);
   CHECK(drop_of([](HelloBody& b) { b.lanes = kMaxLanes + 1; }) == Drop::kMalformed);
   CHECK(drop_of([](HelloBody& b) { b.payload_bytes = 0; }) == Drop::kMalformed);
@@ -375,10 +375,8 @@ TEST_CASE("an abort's bounds are checked and its text made fit for a terminal") 
   CHECK(decode_changed(PacketType::kAbort, kHeaderBytes, 10) == Drop::kNone);
   CHECK(decode_changed(PacketType::kAbort, kHeaderBytes, 11) == Drop::kMalformed);
   CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 1, 1) == Drop::kMalformed);
-  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 2, kMaxRingRanks >> 8) ==
-        Drop::kMalformed);
-  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 4, kMaxRingRanks >> 8) ==
-        Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 2, kMaxRanks >> 8) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 4, kMaxRanks >> 8) == Drop::kMalformed);
   CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 6, 1) == Drop::kMalformed);
   CHECK(decode_changed(PacketType::kAbort, kHeaderBytes + 183, 'x') == Drop::kMalformed);
 
