@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "control/manager.h"
+#include "control/plan_request.h"
 
 namespace gradwire::control {
 namespace {
@@ -60,8 +61,9 @@ Result<TimeNs> Manager::formation_bound(const ipc::JoinRequest& request) const {
 }
 
 Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& client, TimeNs now) {
-  const auto agreement = check_join(body, info_for(client.peer.uid));
-  if (!agreement) return tl::unexpected(agreement.error());
+  // Bad tables, and ranks that have no common network, are refused before anybody waits.
+  auto wanted = plan_request(body, info_for(client.peer.uid), lanes_.addresses());
+  if (!wanted) return tl::unexpected(wanted.error());
   const std::uint32_t id = client.id;
   const auto mine = std::ranges::count_if(
       groups_, [id](const auto& entry) { return entry.second->member_of(id) != nullptr; });
@@ -71,7 +73,7 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
         fmt::format("the client is already a member of {} groups, and limits.client_groups = {}",
                     mine, options_.limits.groups_per_client));
   }
-  const GroupKey key = {body.request.group_id, body.request.epoch};
+  const GroupKey key = wanted->key;
   for (const auto& [handle, group] : groups_) {
     if (!(group->key == key)) continue;
     if (auto ok = check_member(*group, body, client); !ok) return tl::unexpected(ok.error());
@@ -95,13 +97,11 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
   group->uid = client.peer.uid;
   group->table = body.table;
   group->ranks = body.ranks;
-  group->agreement = *agreement;
-  group->digest = table_digest(key, body.request.member_count, *agreement, body.table);
+  group->wanted = std::move(*wanted);
   group->members.resize(body.request.member_count);
   group->since = group->formation_start = now;
   group->formation_deadline = kNever;
-  // If ranks have no common network, say so before anybody waits.
-  if (auto ok = choose_paths(*group); !ok) return tl::unexpected(ok.error());
+  count_idle_networks(*group);
   group->handle = next_group_handle_++;
   Group* made = groups_.emplace(group->handle, std::move(group)).first->second.get();
   remember_name(*made);
@@ -175,29 +175,17 @@ Result<void> Manager::check_member(const Group& group, const ipc::JoinBody& body
   return {};
 }
 
-Result<void> Manager::choose_paths(Group& group) const {
-  if (group.nranks() == 1) return {};
-  const auto paths = [&](std::uint16_t neighbour, bool downstream) {
-    return neighbour_paths(group.rank, neighbour, downstream, group.agreement.lanes, group.table,
-                           own_info_, lanes_.addresses());
-  };
-  auto down = paths(group.downstream_rank(), true);
-  if (!down) return tl::unexpected(down.error());
-  auto up = paths(group.upstream_rank(), false);
-  if (!up) return tl::unexpected(up.error());
-  group.downstream = std::move(*down);
-  group.upstream = std::move(*up);
+void Manager::count_idle_networks(Group& group) const {
+  if (group.nranks() == 1) return;
   const std::size_t networks =
       common_addresses(own_info_, group.table[group.downstream_rank()]).size();
-  group.idle_networks = networks - group.downstream.size();
-  if (group.idle_networks > 0) {
-    spdlog::warn(
-        "{}: {} networks lead to rank {}, but {} lanes use only {} of them: set lanes.count to the "
-        "number of networks or more",
-        key_text(group.key), networks, group.downstream_rank(), group.agreement.lanes,
-        group.downstream.size());
-  }
-  return {};
+  group.idle_networks = networks - group.wanted.downstream.size();
+  if (group.idle_networks == 0) return;
+  spdlog::warn(
+      "{}: {} networks lead to rank {}, but {} lanes use only {} of them: set lanes.count to the "
+      "number of networks or more",
+      key_text(group.key), networks, group.downstream_rank(), group.wanted.lanes,
+      group.wanted.downstream.size());
 }
 
 Result<bool> Manager::resolve_paths(std::span<NeighbourPath> paths) {
@@ -225,7 +213,7 @@ Result<bool> Manager::resolve_paths(std::span<NeighbourPath> paths) {
 void Manager::resolve(Group& group, TimeNs now) {
   if (group.state != GroupState::kResolving) return;
   bool all = true;
-  for (std::vector<NeighbourPath>* paths : {&group.downstream, &group.upstream}) {
+  for (std::vector<NeighbourPath>* paths : {&group.wanted.downstream, &group.wanted.upstream}) {
     const auto done = resolve_paths(*paths);
     if (!done) {
       return fail_formation(group, done.error(),
@@ -238,21 +226,8 @@ void Manager::resolve(Group& group, TimeNs now) {
 
 void Manager::start_lanes(Group& group, TimeNs now) {
   if (group.nranks() > 1) epochs_.begin(group.uid, group.key.group_id, group.key.epoch);
-  PlanRequest wanted;
-  wanted.key = group.key;
-  wanted.rank = group.rank;
-  wanted.nranks = group.nranks();
-  wanted.member_count = static_cast<std::uint16_t>(group.members.size());
-  wanted.layout = group.agreement.layout;
-  wanted.lanes = group.agreement.lanes;
-  wanted.payload_bytes = group.agreement.payload_bytes;
-  wanted.table_digest = group.digest;
-  wanted.incarnation = options_.daemon.incarnation;
-  wanted.tokens = neighbour_tokens(group.key, wanted.lanes, group.rank, group.table);
-  wanted.downstream = group.downstream;
-  wanted.upstream = group.upstream;
-  wanted.formation_ns = std::max<TimeNs>(group.formation_deadline - now, 0) + kShardGraceNs;
-  const auto plan = lanes_.create_plan(wanted);
+  group.wanted.formation_ns = std::max<TimeNs>(group.formation_deadline - now, 0) + kShardGraceNs;
+  const auto plan = lanes_.create_plan(group.wanted);
   if (!plan) {
     return fail_formation(group, plan.error(),
                           reason_here(group, AbortCode::kFormation, plan.error().message), now);
@@ -264,7 +239,7 @@ void Manager::start_lanes(Group& group, TimeNs now) {
     group.plan->member_clients.push_back(member.client_id);
   }
   set_state(group, GroupState::kForming, now);
-  for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+  for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {
     command::Request add;
     add.type = command::RequestType::kAddGroup;
     add.group_handle = group.handle;
@@ -274,17 +249,17 @@ void Manager::start_lanes(Group& group, TimeNs now) {
 }
 
 void Manager::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
-  if (group.state != GroupState::kForming || lane >= group.agreement.lanes) return;
+  if (group.state != GroupState::kForming || lane >= group.wanted.lanes) return;
   group.lanes_formed.set(lane);
-  if (group.lanes_formed.count() < group.agreement.lanes) return;
+  if (group.lanes_formed.count() < group.wanted.lanes) return;
   set_state(group, GroupState::kFormed, now);
   spdlog::info("{} formed: rank {} of {}, {} members, {} lanes, payload {}", key_text(group.key),
-               group.rank, group.nranks(), group.members.size(), group.agreement.lanes,
-               group.agreement.payload_bytes);
+               group.rank, group.nranks(), group.members.size(), group.wanted.lanes,
+               group.wanted.payload_bytes);
   ipc::JoinReply body;
   body.group_handle = group.handle;
-  body.payload_bytes = group.agreement.payload_bytes;
-  body.lanes = group.agreement.lanes;
+  body.payload_bytes = group.wanted.payload_bytes;
+  body.lanes = group.wanted.lanes;
   for (Member& member : group.members) {
     if (member.join_reply) reply(*member.join_reply, ipc::bytes_of(body));
     member.join_reply.reset();
@@ -307,7 +282,7 @@ void Manager::check_formation_deadline(Group& group, TimeNs now) {
 
 std::uint16_t Manager::late_rank(const Group& group, const Published& published) const {
   if (group.state != GroupState::kForming || group.nranks() == 1) return group.rank;
-  for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+  for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {
     if (group.lanes_formed.test(lane)) continue;
     const collective::ShardStatus& status = published_of(published, group, lane).status;
     if (!status.downstream_heard) return group.downstream_rank();
@@ -333,26 +308,26 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
         add(unanswered_text(path, side));
       }
     };
-    unresolved(group.downstream, "downstream");
-    unresolved(group.upstream, "upstream");
+    unresolved(group.wanted.downstream, "downstream");
+    unresolved(group.wanted.upstream, "upstream");
     return text;
   }
-  for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+  for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {
     if (group.lanes_formed.test(lane)) continue;
     const collective::ShardStatus& status = published_of(published, group, lane).status;
-    if (!group.downstream.empty() && !status.downstream_heard) {
-      const NeighbourPath& path = path_of(group.downstream, lane);
+    if (!group.wanted.downstream.empty() && !status.downstream_heard) {
+      const NeighbourPath& path = path_of(group.wanted.downstream, lane);
       const auto too_big = lanes_.too_big(path.port, path.remote_ip);
       // A client's text is short, so what a router says goes before a guess.
       const std::string why =
           too_big ? ": " + text_of(*too_big)
                   : fmt::format(" (if it answers pings, an MTU on the path is below {})",
-                                wire::full_packet_bytes(group.agreement.payload_bytes));
+                                wire::full_packet_bytes(group.wanted.payload_bytes));
       add(fmt::format("downstream rank {} ({}) has not answered the hello of lane {}{}", path.rank,
                       wire::to_string(path.remote_ip), lane, why));
     }
-    if (!group.upstream.empty() && !status.upstream_heard) {
-      const NeighbourPath& path = path_of(group.upstream, lane);
+    if (!group.wanted.upstream.empty() && !status.upstream_heard) {
+      const NeighbourPath& path = path_of(group.wanted.upstream, lane);
       add(fmt::format("upstream rank {} ({}) has sent no hello to lane {}", path.rank,
                       wire::to_string(path.remote_ip), lane));
     }

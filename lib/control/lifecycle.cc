@@ -100,7 +100,7 @@ void Manager::abort_group(Group& group, const AbortReason& reason, int from_lane
   spdlog::warn("group {:016x} epoch {} aborted while {}: {}", group.key.group_id, group.key.epoch,
                name_of(group.state), text);
   if (group.plan != nullptr) {
-    for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+    for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {
       if (lane == from_lane || group.lanes_closed.test(lane)) continue;
       command::Request abort;
       abort.type = command::RequestType::kAbortGroup;
@@ -132,7 +132,7 @@ void Manager::abort_group(Group& group, const AbortReason& reason, int from_lane
 void Manager::begin_close(Group& group, TimeNs now) {
   if (group.state >= GroupState::kClosing || group.plan == nullptr) return;
   set_state(group, GroupState::kClosing, now);
-  for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+  for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {
     command::Request leave;
     leave.type = command::RequestType::kLeaveGroup;
     leave.group_handle = group.handle;
@@ -143,7 +143,7 @@ void Manager::begin_close(Group& group, TimeNs now) {
 void Manager::on_lane_closed(Group& group, std::uint8_t lane, TimeNs now) {
   if (group.state != GroupState::kClosing) return;
   group.lanes_closed.set(lane);
-  if (group.lanes_closed.count() < group.agreement.lanes) return;
+  if (group.lanes_closed.count() < group.wanted.lanes) return;
   lanes_.destroy_plan(group.plan);
   group.plan = nullptr;
   set_state(group, GroupState::kClosed, now);
@@ -232,7 +232,7 @@ std::string Manager::leftovers() const {
   for (const auto& [handle, group] : groups_) {
     text += fmt::format("{}group {:016x} epoch {} is {} (closed on {} of {} lanes)",
                         text.empty() ? "" : "; ", group->key.group_id, group->key.epoch,
-                        name_of(group->state), group->lanes_closed.count(), group->agreement.lanes);
+                        name_of(group->state), group->lanes_closed.count(), group->wanted.lanes);
   }
   for (const auto& [id, client] : clients_) {
     text += fmt::format("{}client {} (pid {}) has {} memory regions", text.empty() ? "" : "; ", id,

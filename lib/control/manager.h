@@ -175,7 +175,7 @@ class Manager {
   [[nodiscard]] Result<void> check_member(const Group& group, const ipc::JoinBody& join,
                                           const Client& client) const;
   [[nodiscard]] Result<TimeNs> formation_bound(const ipc::JoinRequest& request) const;
-  [[nodiscard]] Result<void> choose_paths(Group& group) const;
+  void count_idle_networks(Group& group) const;
   void resolve(Group& group, TimeNs now);
   /// @return whether all are resolved.
   [[nodiscard]] Result<bool> resolve_paths(std::span<NeighbourPath> paths);

@@ -17,6 +17,7 @@
 #include "base/abort_reason.h"
 #include "base/types.h"
 #include "command/messages.h"
+#include "control/lane_control.h"
 #include "control/paths.h"
 #include "control/table.h"
 #include "ipc/message_sink.h"
@@ -136,16 +137,13 @@ struct Group {
   uid_t uid = 0;
   std::vector<ipc::RankInfo> table;
   std::vector<std::uint16_t> ranks;  ///< of the processes, as the members say; empty: plain
-  Agreement agreement;
-  std::uint64_t digest = 0;
+  PlanRequest wanted;                ///< what the shards are made from
   std::vector<Member> members;
   GroupState state = GroupState::kGathering;
   TimeNs since = 0;  ///< when this state began
   TimeNs formation_start = 0;
   TimeNs formation_deadline = 0;
   TimeNs leave_deadline = kNever;  ///< a member has left, and the others have until then to leave
-  std::vector<NeighbourPath> downstream;  ///< as path_of() takes them; none if nranks is 1
-  std::vector<NeighbourPath> upstream;
   /// Further networks that lead downstream, for which there is no lane.
   std::size_t idle_networks = 0;
   command::GroupPlan* plan = nullptr;  ///< made by LaneControl; destroyed when every lane has left
@@ -164,7 +162,7 @@ struct Group {
   }
   [[nodiscard]] GroupProcesses processes() const noexcept {
     return {nranks(), static_cast<std::uint16_t>(members.size()),
-            agreement.layout ? &*agreement.layout : nullptr};
+            wanted.layout ? &*wanted.layout : nullptr};
   }
   [[nodiscard]] bool all_joined() const noexcept {
     for (const Member& member : members) {

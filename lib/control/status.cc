@@ -83,7 +83,7 @@ std::string members_to_leave(const Group& group) {
 
 std::vector<std::string> lanes_to_close(const Group& group) {
   std::vector<std::string> lanes;
-  for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+  for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {
     if (!group.lanes_closed.test(lane)) lanes.push_back(fmt::format("lane {} to close", lane));
   }
   return lanes;
@@ -128,7 +128,7 @@ status::DaemonStatus Manager::status(TimeNs now, uid_t viewer) const {
   std::vector<ReduceTotal> totals = reports_.reduce_totals();
   for (const auto& [handle, group] : groups_) {
     if (group->plan == nullptr) continue;
-    for (std::uint8_t lane = 0; lane < group->agreement.lanes; ++lane) {
+    for (std::uint8_t lane = 0; lane < group->wanted.lanes; ++lane) {
       const collective::ShardStatus& shard = published_of(published, *group, lane).status;
       if (*shard.backend_name == '\0') continue;  // the lane has published nothing yet
       add_to(totals, shard.backend_name, shard.backend_path, shard.backend);
@@ -156,7 +156,7 @@ status::Lane Manager::lane_status(std::uint8_t lane, const Published& published)
   // Of all groups that were ever here, so that the sums never go down.
   collective::ShardCounters total = reports_.shard_totals(lane);
   for (const auto& [handle, group] : groups_) {
-    if (group->plan == nullptr || lane >= group->agreement.lanes) continue;
+    if (group->plan == nullptr || lane >= group->wanted.lanes) continue;
     total += published_of(published, *group, lane).status.counters;
   }
   out.transport = transport_status(total);
@@ -169,7 +169,7 @@ std::vector<status::Op> Manager::ops_status(const Group& group, const Published&
   if (group.plan == nullptr || group.state != GroupState::kFormed || group.reason.is_set()) {
     return ops;
   }
-  for (std::uint8_t lane = 0; lane < group.agreement.lanes; ++lane) {
+  for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {
     const collective::ShardStatus& shard = published_of(published, group, lane).status;
     const OpWait wait = op_wait(group, lane, shard, now);
     if (wait.op_seq != 0) ops.push_back(op_status(group, lane, wait, shard, now));
@@ -232,13 +232,13 @@ status::Group Manager::group_status(const Group& group, const Published& publish
   out.rank = group.rank;
   out.nranks = group.nranks();
   out.uid = group.uid;
-  out.lanes = group.agreement.lanes;
-  out.payload_bytes = group.agreement.payload_bytes;
-  out.table_digest = hex(group.digest);
-  out.downstream = neighbour_status(group.downstream, lanes_);
-  out.upstream = neighbour_status(group.upstream, lanes_);
+  out.lanes = group.wanted.lanes;
+  out.payload_bytes = group.wanted.payload_bytes;
+  out.table_digest = hex(group.wanted.table_digest);
+  out.downstream = neighbour_status(group.wanted.downstream, lanes_);
+  out.upstream = neighbour_status(group.wanted.upstream, lanes_);
   out.idle_networks = group.idle_networks;
-  for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.agreement.lanes; ++lane) {
+  for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.wanted.lanes; ++lane) {
     const collective::ShardStatus& shard = published_of(published, group, lane).status;
     out.shards.push_back(shard_status(lane, shard));
     out.retransmissions += shard.counters.retransmissions;
@@ -252,7 +252,7 @@ std::vector<std::string> Manager::waits_of(const Group& group, const Published& 
   std::vector<std::string> waits;
   std::vector<std::string> held;  // after an abort
   const bool runs = group.state == GroupState::kFormed && !group.reason.is_set();
-  for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.agreement.lanes; ++lane) {
+  for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.wanted.lanes; ++lane) {
     const collective::ShardStatus& shard = published_of(published, group, lane).status;
     if (group.reason.is_set() && shard.in_backend > 0) {
       held.push_back(

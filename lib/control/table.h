@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -34,6 +35,13 @@ namespace gradwire::control {
 /// The part of an entry that only this user's processes learn. It is always the same for one user,
 /// since the members of a rank compare their tables.
 [[nodiscard]] std::uint32_t secret_for(const SipHashKey& daemon_secret, uid_t uid) noexcept;
+
+/// The addresses of an entry that are used.
+[[nodiscard]] inline std::span<const ipc::RankAddress> addresses_of(
+    const ipc::RankInfo& info) noexcept {
+  return std::span(info.addresses)
+      .first(std::min<std::size_t>(info.address_count, ipc::RankInfo::kMaxAddresses));
+}
 
 /// Makes this daemon's own entry, without a secret.
 [[nodiscard]] ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "command/command_check.h"
+#include "control/plan_request.h"
 #include "control/table.h"
 #include "embedded/float_environment.h"
 
@@ -46,7 +47,6 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const Config& config)
 Result<void> Communicator::open() {
   const auto incarnation = control::random_incarnation();
   if (!incarnation) return tl::unexpected(incarnation.error());
-  incarnation_ = *incarnation;
   const auto secret = control::random_secret();
   if (!secret) return tl::unexpected(secret.error());
 
@@ -77,7 +77,7 @@ Result<void> Communicator::open() {
   control_ = std::make_unique<control::DatapathLanes>(*datapath_, settings, config_.neighbors);
 
   control::DaemonInfo self;
-  self.incarnation = incarnation_;
+  self.incarnation = *incarnation;
   self.max_payload_bytes = datapath_->max_payload_bytes();
   self.features = collective::features_of(config_.shard);
   self.base_udp_port = datapath.base_udp_port;
@@ -234,36 +234,12 @@ Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
   join.request.rank = rank;
   join.request.nranks = static_cast<std::uint16_t>(table.size());
   join.table.assign(table.begin(), table.end());
-  const auto agreement = control::check_join(join, info_);
-  if (!agreement) return tl::unexpected(agreement.error());
-
-  control::PlanRequest wanted;
-  wanted.key = key;
-  wanted.rank = rank;
-  wanted.nranks = join.request.nranks;
-  wanted.lanes = agreement->lanes;
-  wanted.payload_bytes = agreement->payload_bytes;
-  wanted.table_digest = control::table_digest(key, 1, *agreement, table);
-  wanted.incarnation = incarnation_;
-  wanted.tokens = control::neighbour_tokens(key, wanted.lanes, rank, table);
-  if (wanted.nranks > 1) {
-    const auto paths = [&](int step) {
-      const auto neighbour =
-          static_cast<std::uint16_t>((rank + wanted.nranks + step) % wanted.nranks);
-      return control::neighbour_paths(rank, neighbour, step > 0, wanted.lanes, table, info_,
-                                      control_->addresses());
-    };
-    auto down = paths(1);
-    if (!down) return tl::unexpected(down.error());
-    auto up = paths(-1);
-    if (!up) return tl::unexpected(up.error());
-    if (auto found = resolve(*down, deadline); !found) return found;
-    if (auto found = resolve(*up, deadline); !found) return found;
-    wanted.downstream = std::move(*down);
-    wanted.upstream = std::move(*up);
-  }
-  wanted.formation_ns = std::max<TimeNs>(deadline - clock_.now(), 1);
-  auto plan = control_->create_plan(wanted);
+  auto wanted = control::plan_request(join, info_, control_->addresses());
+  if (!wanted) return tl::unexpected(wanted.error());
+  if (auto found = resolve(wanted->downstream, deadline); !found) return found;
+  if (auto found = resolve(wanted->upstream, deadline); !found) return found;
+  wanted->formation_ns = std::max<TimeNs>(deadline - clock_.now(), 1);
+  auto plan = control_->create_plan(*wanted);
   if (!plan) return tl::unexpected(plan.error());
   plan_ = *plan;
   plan_->group_handle = kGroupHandle;

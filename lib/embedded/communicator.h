@@ -122,7 +122,6 @@ class Communicator {
   std::unique_ptr<lane::LaneThreads> threads_;
   std::unique_ptr<control::DatapathLanes> control_;
   ipc::RankInfo info_;
-  std::uint64_t incarnation_ = 0;
 
   command::GroupPlan* plan_ = nullptr;
   std::vector<command::Request> requests_;  ///< [lanes of the group], those under way

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/plan_request.h"
+
+#include <utility>
+
+#include "collective/shape_ring.h"
+
+namespace gradwire::control {
+
+Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo& own,
+                                 std::span<const LocalAddress> addresses) {
+  const auto agreement = check_join(join, own);
+  if (!agreement) return tl::unexpected(agreement.error());
+  PlanRequest wanted;
+  wanted.key = {join.request.group_id, join.request.epoch};
+  wanted.rank = join.request.rank;
+  wanted.nranks = join.request.nranks;
+  wanted.member_count = join.request.member_count;
+  wanted.layout = agreement->layout;
+  wanted.lanes = agreement->lanes;
+  wanted.payload_bytes = agreement->payload_bytes;
+  wanted.table_digest = table_digest(wanted.key, wanted.member_count, *agreement, join.table);
+  wanted.incarnation = own.incarnation;
+  wanted.tokens = neighbour_tokens(wanted.key, wanted.lanes, wanted.rank, join.table);
+  if (wanted.nranks == 1) return wanted;
+  const auto paths = [&](std::uint16_t neighbour, bool downstream) {
+    return neighbour_paths(wanted.rank, neighbour, downstream, wanted.lanes, join.table, own,
+                           addresses);
+  };
+  auto down = paths(collective::downstream_rank(wanted.rank, wanted.nranks), true);
+  if (!down) return tl::unexpected(down.error());
+  auto up = paths(collective::upstream_rank(wanted.rank, wanted.nranks), false);
+  if (!up) return tl::unexpected(up.error());
+  wanted.downstream = std::move(*down);
+  wanted.upstream = std::move(*up);
+  return wanted;
+}
+
+}  // namespace gradwire::control
