@@ -68,6 +68,7 @@ status::Transport transport_status(const collective::ShardCounters& counters) {
   out.early_packets = counters.early_packets;
   out.copies = counters.copies;
   out.ops_done = counters.ops_done;
+  out.ops_direct = counters.ops_direct;
   out.ecn_ce_received = counters.ecn_ce_received;
   out.stalled_on_downstream_ns = counters.stalled_on_downstream_ns;
   out.stalled_on_upstream_ns = counters.stalled_on_upstream_ns;

@@ -152,6 +152,8 @@ void add_transport(Families& out, const status::Lane& lane) {
         transport.spills);
   count("gradwire_copied_payloads_total", "Payloads copied because their mbuf was shared.",
         transport.copies);
+  count("gradwire_direct_ops_total", "Ops that ranks sent to each other in one hop, by lane.",
+        transport.ops_direct);
   constexpr const char* kStall =
       "Time with an unfinished op during which nothing arrived and nothing was acknowledged.";
   out.counter("gradwire_stall_seconds_total", kStall, {name, {"neighbor", "upstream"}},

@@ -68,6 +68,7 @@ struct Transport {
   std::uint64_t early_packets = 0;
   std::uint64_t copies = 0;
   std::uint64_t ops_done = 0;
+  std::uint64_t ops_direct = 0;
   std::uint64_t ecn_ce_received = 0;
   std::uint64_t stalled_on_downstream_ns = 0;
   std::uint64_t stalled_on_upstream_ns = 0;

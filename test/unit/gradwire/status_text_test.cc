@@ -29,7 +29,7 @@ TEST_CASE("the text says who waits for whom") {
   group.lanes = 2;
   group.payload_bytes = 8192;
   group.waits_for = {"op 7 on lane 0: upstream rank 0, silent for 0.500 s"};
-  group.members = {{0, 4, 99, "joined"}};
+  group.members = {{0, 2, 4, 99, "joined"}};
   status::Neighbour neighbour;
   neighbour.paths = {{0, "10.0.0.1", "10.0.0.2", std::nullopt},
                      {1, "10.1.0.1", "10.1.0.2", "02:00:00:00:00:02"}};

@@ -287,7 +287,7 @@ class Lifetimes(unittest.TestCase):
         os.environ["GRADWIRE_SOCKET"] = self.daemons.paths[0]
         self.addCleanup(os.environ.pop, "GRADWIRE_SOCKET")
         with gradwire.Client() as client:
-            self.assertEqual(len(client.describe()), 224)
+            self.assertEqual(len(client.describe()), 512)
 
 
 if __name__ == "__main__":
