@@ -348,6 +348,9 @@ void Neighbors::give_up(Entry& entry, TimeNs now) {
     entry.suspect_from_ns = entry.next_ns;
     return;
   }
+  // Whoever asks for it again asks everybody, and takes the first answer.
+  entry.known = entry.suspected = false;
+  entry.unproven = 0;
   entry.state = NeighborState::kFailed;
   entry.next_ns = kNever;
 }

@@ -16,7 +16,6 @@ import gradwire
 from reference import reference
 from ring import WAIT_S, new_group_id, random_values
 
-REDOPS = reference.REDOPS
 
 
 class Part:
@@ -112,7 +111,8 @@ def every_collective(parts, generator, what):
         for datatype in ("fp32", "bf16", "int8"):
             for kind in ("all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather",
                          "barrier"):
-                redop = REDOPS[(number + ops) % len(REDOPS)]
+                redops = reference.redops_of(datatype)
+                redop = redops[(number + ops) % len(redops)]
                 posted = [post(part, generator, kind, datatype, count, redop,
                                (ops + number) % len(part.processes)) for part in parts]
                 for part, (works, wants) in zip(parts, posted):

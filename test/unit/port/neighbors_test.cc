@@ -234,6 +234,19 @@ TEST_CASE("a neighbour in use is asked for when nothing confirms it, and never d
   }
 }
 
+TEST_CASE("a neighbour that was known and answered no more is found again by whoever asks next") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  neighbors.suspect(ip, 10 * kMs);
+  neighbors.release(ip);
+  TimeNs now = 10 * kMs;
+  while (neighbors.state(ip) == NeighborState::kProbe) neighbors.poll(now = neighbors.deadline());
+  CHECK(neighbors.state(ip) == NeighborState::kFailed);
+  REQUIRE(neighbors.resolve(ip, now));
+  neighbors.on_frame(kReplyFrame, now + kMs);
+  CHECK(neighbors.lookup(ip) == kOldMac);
+}
+
 TEST_CASE("a neighbour that is silent is asked at once, and found where it is now") {
   Neighbors neighbors = with_used();
   const auto ip = address("10.0.0.2");
