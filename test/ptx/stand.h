@@ -3,6 +3,7 @@
 /// What the tests on the interpreter share: the PTX, and entries whose arrays it may touch.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <string>
 
