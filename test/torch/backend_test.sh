@@ -7,4 +7,6 @@
 memif_ring_start 2 "${torch_daemon_flags[@]}"
 job "two daemons" 1 1 -- "$repo_root/test/torch/backend.py"
 job "two daemons, two processes at each" 2 2 -- "$repo_root/test/torch/backend.py"
+job "two daemons, one process at one and two at the other" 1 2 -- \
+  "$repo_root/test/torch/backend.py"
 job "one daemon" 3 -- "$repo_root/test/torch/backend.py"

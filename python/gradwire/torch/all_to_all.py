@@ -98,8 +98,8 @@ class GradwireBackend(Collectives):
                 target.detach().copy_(block.view(target.shape))
             self._copied(whole)
 
-        last = self._add_allgather(work, source, whole)
-        work.finish = _all_of([last, spread if self._rank == root else None])
+        self._add_allgather(work, source, whole)
+        work.finish = spread if self._rank == root else None
         return self._sealed(work)
 
     def scatter(self, outputs, input_lists, opts):
@@ -196,12 +196,10 @@ class GradwireBackend(Collectives):
             work.finish = self._broadcast_parts(work, source, table, targets, last, False)
             return
         table = torch.empty(self._size * self._size, dtype=torch.int64)
-        told = self._add_allgather(work, torch.tensor(sizes), table, blocks=True)
+        self._add_allgather(work, torch.tensor(sizes), table, blocks=True)
 
         def then():
             try:
-                if told is not None:
-                    told()
                 rows = table.view(self._size, self._size).tolist()
                 return self._broadcast_parts(work, source, rows, targets, last, True)
             finally:
@@ -234,7 +232,7 @@ class GradwireBackend(Collectives):
             whole = self._buffer(source, sum(row))
             self._post(
                 work, lib.gw_broadcast, None, whole, whole.numel() * whole.element_size(), BYTES,
-                self._number(rank), first=first,
+                rank, first=first,
             )
             part = whole[before : before + mine]
             ends.append(lambda part=part, target=targets[rank]: target.copy_(part))

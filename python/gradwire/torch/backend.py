@@ -46,17 +46,16 @@ class Collectives(Backend):
         self._size = size
         self._sequence = 0
         self._coalesced = None
-        self._layout = None
         self.engine = Engine.acquire()
         try:
             if self.engine.pool is None:
                 self.engine.pool = Pool(self.engine.client)
             self.channel = self.engine.channel(name)
             if size > 1:
-                group, self._layout = form(
+                group, layout = form(
                     self.engine.client, store, rank, size, min(timeout_s, 3600.0), name
                 )
-                self.channel.open(group, self._layout.explain(self.global_ranks))
+                self.channel.open(group, layout.explain(self.global_ranks))
         except BaseException:
             self.engine.release()
             self.engine = None
@@ -212,13 +211,6 @@ class Collectives(Backend):
         work.add(op)
         self.channel.post(op, first)
 
-    def _number(self, rank):
-        """What the C interface calls a rank of this group."""
-        return rank if self._layout is None else self._layout.number[rank]
-
-    def _in_order(self):
-        return self._layout is None or self._layout.in_order
-
     def _copied(self, tensor):
         with self.engine.lock:
             self.engine.counts["copies"] += 1
@@ -305,7 +297,7 @@ class Collectives(Backend):
         else:
             target, copy = self._target(tensor)
         self._post(
-            work, lib.gw_broadcast, target, target, nbytes_of(target), BYTES, self._number(root),
+            work, lib.gw_broadcast, target, target, nbytes_of(target), BYTES, root,
             first=first,
         )
         return copy
@@ -328,7 +320,7 @@ class Collectives(Backend):
             target, copy = self._target(out)
             target = reduction(target, op)[0]
         count = view.numel()
-        self._post(work, lib.gw_reduce, view, target, count, datatype, redop, self._number(root))
+        self._post(work, lib.gw_reduce, view, target, count, datatype, redop, root)
         return copy
 
     def barrier(self, opts):
@@ -342,22 +334,9 @@ class Collectives(Backend):
     # ---- all-gather
 
     def _add_allgather(self, work, source, whole, blocks=False):
-        """``whole`` [P x count of source], contiguous and flat, in the order of the ranks.
-        Returns what has to be done at the end."""
+        """``whole`` [P x count of source], contiguous and flat, in the order of the ranks."""
         count = nbytes_of(source)
-        if self._in_order():
-            self._post(work, lib.gw_all_gather, source, whole, count, BYTES, blocks=blocks)
-            return None
-        mixed = self._buffer(whole, whole.numel())
-        self._post(work, lib.gw_all_gather, source, mixed, count, BYTES, blocks=blocks)
-
-        def sort():
-            whole.view(self._size, -1).copy_(
-                mixed.view(self._size, -1)[torch.tensor(self._layout.number)]
-            )
-            self._copied(whole)
-
-        return sort
+        self._post(work, lib.gw_all_gather, source, whole, count, BYTES, blocks=blocks)
 
     def _gathered_whole(self, name, outputs, inputs, opts):
         work = self._work(name, [*inputs, *outputs], opts)
@@ -370,7 +349,8 @@ class Collectives(Backend):
                     "its type" % (name, _shape(source), _shape(output), self._size)
                 )
             target, copy = self._target(output)
-            last += [self._add_allgather(work, self._dense(source), target), copy]
+            self._add_allgather(work, self._dense(source), target)
+            last.append(copy)
         work.finish = _all_of(last)
         return self._sealed(work)
 
@@ -423,16 +403,13 @@ class Collectives(Backend):
                 tensor.detach().copy_(block.view(tensor.shape))
             self._copied(whole)
 
-        return [self._add_allgather(work, source, whole), spread]
+        self._add_allgather(work, source, whole)
+        return [spread]
 
     # ---- reduce-scatter
 
     def _add_reduce_scatter(self, work, whole, output, op):
         """``whole`` [P x count of output], contiguous and flat, in the order of the ranks."""
-        if not self._in_order():
-            order = torch.tensor(self._layout.number).argsort()
-            whole = whole.view(self._size, -1)[order].view(-1)
-            self._copied(whole)
         view, datatype, redop, factor = reduction(whole, op)
         view = self._factored(view, factor)
         target, copy = self._target(output)

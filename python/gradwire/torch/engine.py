@@ -89,7 +89,6 @@ class Channel:
         self.most = most
         self.group = None
         self.handle = None
-        self.root = 0  # of a pair: the number of who sends
         self.failed = None  # the error of its formation, or of its end
         self.explain = ""
         self.lock = threading.RLock()

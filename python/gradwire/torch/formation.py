@@ -13,29 +13,23 @@ from .._native import GradwireError, Status
 
 
 class Layout:
-    """Which process of a group sits where.
+    """At which daemon each process of a group is. Daemons are numbered in the order in which the
+    processes come to them; these numbers are the ranks that the C interface's errors name.
 
-    ranks:    [processes] the daemon of each, numbered in the order in which they come
-    number:   [processes] what the C interface calls each process
+    places: [daemons] the processes of each
     """
 
     def __init__(self, infos):
         daemons = {}
-        self.ranks = [daemons.setdefault(info, len(daemons)) for info in infos]
-        self.infos = list(daemons)
-        places = [[] for _ in daemons]
-        for process, rank in enumerate(self.ranks):
-            places[rank].append(process)
-        self.places = places
-        self.even = len({len(members) for members in places}) == 1
-        order = [process for members in places for process in members]
-        self.number = [order.index(process) for process in range(len(infos))]
-        self.in_order = self.number == list(range(len(infos)))
+        ranks = [daemons.setdefault(info, len(daemons)) for info in infos]
+        self.places = [[] for _ in daemons]
+        for process, rank in enumerate(ranks):
+            self.places[rank].append(process)
 
     def explain(self, global_ranks):
-        """What the daemons' ranks are, for errors that name them: with one process at each daemon,
-        in order, a daemon's rank is the process's."""
-        if all(len(members) == 1 for members in self.places) and self.in_order:
+        """What the daemons' ranks are, for errors that name them: with one process at each daemon
+        a daemon's rank is the process's."""
+        if all(len(members) == 1 for members in self.places):
             if list(global_ranks) == list(range(len(global_ranks))):
                 return ""
         return " (daemons' ranks: %s)" % "; ".join(
@@ -81,25 +75,6 @@ def form(client, store, rank, size, timeout, name):
     own = client.describe() + b"%d@%s" % (os.getpid(), socket.gethostname().encode())
     said, group_id = _exchange(store, rank, size, own, timeout, name)
     length = len(client.describe())
-    layout = Layout([text[:length] for text in said])
-    timeout = min(timeout, 3600.0)
-    if not layout.even:
-        raise GradwireError(
-            Status.UNSUPPORTED,
-            "process group %s has %s processes at its %d daemons: this version needs the same "
-            "number at each; choose its ranks so, or use Gloo for it"
-            % (name, ", ".join(str(len(m)) for m in layout.places), len(layout.places)),
-        )
-    mine = layout.ranks[rank]
-    group = client.join(
-        group_id,
-        0,
-        mine,
-        layout.infos,
-        member=layout.places[mine].index(rank),
-        members=len(layout.places[mine]),
-        timeout=timeout,
-    )
-    return group, layout
-
-
+    infos = [text[:length] for text in said]
+    group = client.join_processes(group_id, 0, rank, infos, timeout=min(timeout, 3600.0))
+    return group, Layout(infos)

@@ -36,8 +36,8 @@ class Pairs:
         address, nbytes = tensor.data_ptr(), tensor.numel() * tensor.element_size()
 
         def post(group, handle):
-            root = channel.root
-            return lib.gw_broadcast(group, address, address, nbytes, BYTES, root, tag, handle)
+            # Who sends is process 0 of the pair's group.
+            return lib.gw_broadcast(group, address, address, nbytes, BYTES, 0, tag, handle)
 
         op = Op(work, channel, post, tensor)
         work.add(op)
@@ -76,7 +76,6 @@ class Pairs:
             group, layout = form(
                 self._engine.client, store, place, 2, self._timeout_s, channel.name
             )
-            channel.root = layout.number[0]
             channel.open(
                 group,
                 layout.explain([self._global_ranks[source], self._global_ranks[target]]),
