@@ -19,12 +19,12 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "cpu_model.h"
 #include "embedded/communicator.h"
 #include "flood_frames.h"
 #include "flood_source.h"
@@ -335,14 +335,6 @@ void print_row(Bench& bench, const Options& options, const Flood& flood) {
       spread(per_frame, 0), static_cast<double>(sum.answers) / sum.seconds,
       100 * static_cast<double>(sum.answers) / reached, cost.size(), tries);
   std::fflush(stdout);
-}
-
-std::string cpu_model() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
-  }
-  return "unknown CPU";
 }
 
 int run(int argc, char** argv) {

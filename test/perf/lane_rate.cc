@@ -23,12 +23,12 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "cpu_model.h"
 #include "embedded/communicator.h"
 #include "port/eal.h"
 #include "support/ring_ports.h"
@@ -199,18 +199,6 @@ void print(Row& row) {
              median * static_cast<double>(rte_get_tsc_hz()) / packets * 2,
              best * static_cast<double>(rte_get_tsc_hz()) / packets * 2,
              static_cast<double>(row.copies) * 2 / static_cast<double>(row.packets));
-}
-
-std::string cpu_model() {
-  std::ifstream info("/proc/cpuinfo");
-  std::string family;
-  std::string name;
-  for (std::string line; std::getline(info, line) && (family.empty() || name.empty());) {
-    const std::size_t colon = line.find(": ");
-    if (line.rfind("cpu family", 0) == 0) family = line.substr(colon + 2);
-    if (line.rfind("model name", 0) == 0) name = line.substr(colon + 2);
-  }
-  return fmt::format("{} (family {})", name, family);
 }
 
 int run(int argc, char** argv) {
