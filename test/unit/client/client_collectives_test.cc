@@ -51,18 +51,7 @@ struct Job {
 
   /// Posts on every process, waits for all; each has to end well.
   void run(const std::function<gw_status(std::uint32_t, gw_work**)>& post) {
-    std::vector<gw_work*> works(kProcesses);
-    for (std::uint32_t p = 0; p < kProcesses; ++p) {
-      const gw_status posted = post(p, &works[p]);
-      INFO(gw_last_error());
-      REQUIRE(posted == GW_OK);
-    }
-    for (gw_work* work : works) {
-      const gw_status ended = gw_wait(work, kLong);
-      INFO(gw_last_error());
-      CHECK(ended == GW_OK);
-      gw_work_free(work);
-    }
+    run_everywhere(kProcesses, post);
   }
   std::uint64_t copied_bytes() {
     std::uint64_t sum = 0;

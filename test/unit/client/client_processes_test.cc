@@ -54,18 +54,7 @@ struct Parts {
     for (const gw_group* group : groups) REQUIRE(group != nullptr);
   }
   void run(const std::function<gw_status(std::uint32_t, gw_work**)>& post) {
-    std::vector<gw_work*> works(clients.size());
-    for (std::uint32_t p = 0; p < clients.size(); ++p) {
-      const gw_status posted = post(p, &works[p]);
-      INFO(gw_last_error());
-      REQUIRE(posted == GW_OK);
-    }
-    for (gw_work* work : works) {
-      const gw_status ended = gw_wait(work, kLong);
-      INFO(gw_last_error());
-      CHECK(ended == GW_OK);
-      gw_work_free(work);
-    }
+    run_everywhere(static_cast<std::uint32_t>(clients.size()), post);
   }
 };
 

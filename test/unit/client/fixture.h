@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -119,6 +120,23 @@ bool soon(Condition condition) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return condition();
+}
+
+/// Posts one op for each of so many processes, and waits for all; each has to end well.
+inline void run_everywhere(std::uint32_t processes,
+                           const std::function<gw_status(std::uint32_t, gw_work**)>& post) {
+  std::vector<gw_work*> works(processes);
+  for (std::uint32_t p = 0; p < processes; ++p) {
+    const gw_status posted = post(p, &works[p]);
+    INFO(gw_last_error());
+    REQUIRE(posted == GW_OK);
+  }
+  for (gw_work* work : works) {
+    const gw_status ended = gw_wait(work, kLong);
+    INFO(gw_last_error());
+    CHECK(ended == GW_OK);
+    gw_work_free(work);
+  }
 }
 
 }  // namespace gradwire::test
