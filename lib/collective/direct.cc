@@ -97,7 +97,10 @@ bool Direct::open(const Op& op, reduce::Backend& backend, TimeNs now) noexcept {
     // Nobody can have had what was not sent.
     peer.received = std::min(peer.received, op.spec.op_seq - 1);
     if (!unacknowledged(rank)) peer.tries = 0;
-    if (!unacknowledged(rank) && !awaited(rank)) peer.heard_at = polled_;
+    if (!unacknowledged(rank) && !awaited(rank)) {
+      peer.heard_at = polled_;
+      peer.unanswered = 0;
+    }
     peer.quiet_since = now;
     queue(rank);
     watch(rank, now + patience(peer, true));
@@ -204,6 +207,7 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
   DirectPeer& peer = peers_[rank];
   peer.ever_heard = true;
   peer.heard_at = polled_;
+  peer.unanswered = 0;
   if (peer.ring_numbers != nullptr) peer.ring_numbers->note(packet.common.packet_number);
   const bool alone = packet.common.type != PacketType::kContribution;
   if (packet.common.type != PacketType::kReceipt && packet.common.packet_number > peer.newest) {

@@ -133,6 +133,8 @@ class Direct {
     return scratch_.received_from(rank, ops_.posted()) != ops_.posted();
   }
   [[nodiscard]] TimeNs patience(const DirectPeer& peer, bool unacked) const noexcept;
+  /// Of a rank that is awaited.
+  [[nodiscard]] TimeNs silence_limit(const DirectPeer& peer) const noexcept;
   void look_at_watched(TimeNs now) noexcept;
   void inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept;
   enum class Sent : std::uint8_t { kYes, kNothing, kBlocked };

@@ -54,8 +54,9 @@ struct DirectPeer {
   std::uint64_t timed = 0;    ///< number whose echo tells the round-trip time; 0 = none
   TimeNs timed_at = 0;
   transport::RttEstimator rtt;
-  std::uint32_t tries = 0;  ///< inquiries without an answer
-  TimeNs next_abort = 0;    ///< it may be told of an abort again
+  std::uint32_t tries = 0;       ///< inquiries without an answer that was new
+  std::uint32_t unanswered = 0;  ///< inquiries sent since it was heard
+  TimeNs next_abort = 0;         ///< it may be told of an abort again
   bool receipt_wanted = false;
   bool inquiry_wanted = false;
   bool queued = false;   ///< it has something to send

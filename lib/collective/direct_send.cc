@@ -17,6 +17,12 @@ namespace {
 constexpr std::uint32_t kShiftMax = 20;
 /// In a ping interval: a late rank is awaited by all others, and a rank may await all others.
 constexpr std::uint32_t kInquiriesMax = 64;
+/// So many must go unanswered before a rank counts as silent. If a fifth of inquiries and a fifth
+/// of answers are lost, all are lost once in 10^7 times.
+constexpr std::uint32_t kUnansweredMin = 16;
+/// From half of the silence limit on a rank is asked so often in a limit: more than kUnansweredMin
+/// are left, whatever its round-trip time is.
+constexpr TimeNs kLateInquiries = 40;
 
 }  // namespace
 
@@ -35,19 +41,27 @@ void Direct::watch(std::uint16_t rank, TimeNs due) noexcept {
   watched_.push_back(rank);
 }
 
+/// Whoever was never heard may not have been started yet: its neighbours on the ring judge that.
+TimeNs Direct::silence_limit(const DirectPeer& peer) const noexcept {
+  return config_.timeouts.silence_ns + (peer.ever_heard ? 0 : config_.timeouts.formation_ns);
+}
+
 /// For how long nothing is sent to a rank, and nothing new heard, until it is asked.
 TimeNs Direct::patience(const DirectPeer& peer, bool unacked) const noexcept {
+  const TimeNs silence = config_.timeouts.silence_ns;
+  const bool late = polled_ - peer.heard_at >= silence_limit(peer) - silence / 2;
+  const TimeNs most = late ? silence / kLateInquiries : kNever;
   const transport::SenderConfig& sender = config_.sender;
   const TimeNs once = peer.rtt.smoothed_ns() +
                       std::max(4 * peer.rtt.variance_ns(), sender.granularity_ns) +
                       sender.max_ack_delay_ns;
-  // An inquiry that is not answered is repeated as often as neighbours on the ring ping.
-  const TimeNs cap =
-      std::max(peer.inquiry != 0 ? config_.timeouts.ping_interval_ns : sender.max_pto_ns, once);
   // What it owes, it sends again by itself: it is asked only whether it is there.
-  if (!unacked) return std::max(config_.timeouts.ping_interval_ns, once);
+  if (!unacked) return std::min(config_.timeouts.ping_interval_ns, most);
+  // An inquiry that is not answered is repeated as often as neighbours on the ring ping. A host
+  // that stood still made a round-trip time that is no bound for anything.
+  const TimeNs cap = peer.inquiry != 0 ? config_.timeouts.ping_interval_ns : sender.max_pto_ns;
   const std::uint32_t shift = std::min(peer.tries, kShiftMax);
-  return once > cap >> shift ? cap : once << shift;
+  return std::min(once > cap >> shift ? cap : once << shift, most);
 }
 
 void Direct::look_at_watched(TimeNs now) noexcept {
@@ -81,19 +95,14 @@ void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
   }
   if (inquiries_ == kInquiriesMax) return;
   ++inquiries_;
-  // Who does not answer the question before is silent, and not who was not asked.
-  const bool asked = peer.inquiry != 0;
   if (unacked) ++peer.tries;
   peer.inquiry_wanted = true;
   queue(rank);
   // The oldest chunk goes along: most likely it is what was lost.
   if (unacked) resend_missing(rank, false);
-  // Whoever was never heard may not have been started yet: its neighbours on the ring judge that.
-  const TimeNs limit =
-      config_.timeouts.silence_ns + (peer.ever_heard ? 0 : config_.timeouts.formation_ns);
   const TimeNs quiet = polled_ - peer.heard_at;
   const bool needed = ops_.oldest_unfinished() != 0 || post_waits_;
-  if (!asked || quiet < limit) return;
+  if (peer.unanswered < kUnansweredMin || quiet < silence_limit(peer)) return;
   if (needed) {
     silent_ = Silent{rank, quiet, !peer.ever_heard};
   } else if (leaving_) {
@@ -246,6 +255,7 @@ bool Direct::send_receipt(std::uint16_t rank, PacketType type, TimeNs now,
   ++counters_.acks_sent;
   if (type != PacketType::kInquiry) return true;
   peer.inquiry_wanted = false;
+  ++peer.unanswered;
   peer.inquiry = number;
   peer.timed = number;
   peer.timed_at = now;

@@ -156,6 +156,52 @@ TEST_CASE("a rank that no ring neighbour misses is found silent by who awaits it
   REQUIRE(by_name);
 }
 
+TEST_CASE("a rank off the ring is asked often before it counts as silent", "[direct]") {
+  constexpr std::uint16_t kRanks = 5;
+  RingOptions options = options_of(kRanks);
+  const TimeNs silence = options.shard.timeouts.silence_ns;
+  options.shard.timeouts.ping_interval_ns = silence / 4;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  OpCase first(kRanks, 1, {.count = 16, .seed = 1});
+  run_op(ring, first, kRanks, 1);
+  // Rank 2 has its client's post to wait for, so nobody owes it anything new but op 2.
+  OpCase second(kRanks, 1, {.count = 16, .seed = 2});
+  for (const std::uint16_t rank : {0, 1, 3, 4}) ring.post(rank, second.spec(rank, 2));
+  ring.run_for(silence / 2);
+  const std::uint64_t asked = ring.shard(0).counters().probes;
+  ring.set_down(2, 0, true);
+  REQUIRE(ring.run_until([&] { return ring.aborted(0); }));
+  REQUIRE(ring.shard(0).reason().culprit_rank == 2);
+  REQUIRE(ring.shard(0).reason().duration_ns >= static_cast<std::uint64_t>(silence));
+  REQUIRE(ring.shard(0).reason().duration_ns < static_cast<std::uint64_t>(silence + silence / 10));
+  REQUIRE(ring.shard(0).counters().probes - asked >= 16);
+}
+
+TEST_CASE("a rank that stood still asks for what was lost as soon as before", "[direct]") {
+  constexpr std::uint16_t kRanks = 3;
+  RingHarness ring(options_of(kRanks));
+  REQUIRE(ring.form());
+  OpCase first(kRanks, 1, {.count = 16, .seed = 1});
+  ring.post(1, first.spec(1, 1));
+  ring.post(2, first.spec(2, 1));
+  ring.run_for(1'000'000);
+  ring.post(0, first.spec(0, 1));
+  ring.run_for(100'000);
+  // The receipts for what it sent wait for it, and its round-trip time becomes a second.
+  ring.freeze(0);
+  ring.run_for(1'000'000'000);
+  ring.freeze(0, false);
+  REQUIRE(ring.run_until([&] { return ring.done(0, 1) && ring.done(1, 1) && ring.done(2, 1); }));
+  OpCase second(kRanks, 1, {.count = 16, .seed = 2});
+  ring.set_down(0, 1, true);
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) ring.post(rank, second.spec(rank, 2));
+  ring.run_for(5'000'000);
+  ring.set_down(0, 1, false);
+  REQUIRE(ring.run_until([&] { return ring.done(1, 2); }, 500'000'000));
+  REQUIRE(second.wrong(1) == "");
+}
+
 TEST_CASE("calls of which one is direct and the other is not are found to differ", "[direct]") {
   constexpr std::uint16_t kRanks = 3;
   RingHarness ring(options_of(kRanks));
