@@ -20,26 +20,12 @@ constexpr std::uint64_t low_bits(std::uint64_t count) noexcept {
   return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
 }
 
-LinkAddress address_of(const ShardConfig& config, std::uint16_t rank) {
-  const PeerAddress& peer = config.peers[rank];
-  LinkAddress address;
-  address.own_rank = config.rank;
-  address.rank = rank;
-  address.lane = config.lane;
-  address.group_tag = wire::group_tag(config.key);
-  address.box = peer.goes_down ? Outbox::kDown : Outbox::kUp;
-  address.ack_box = address.box;
-  address.tokens = peer.tokens;
-  address.ip = peer.ip;
-  address.frame = peer.frame;
-  return address;
-}
-
 }  // namespace
 
-Direct::Direct(const ShardConfig& config, const Links& links, const PacketBuffers& buffers,
+Direct::Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuffers& buffers,
                OpTable& ops, ShardCounters& counters)
     : config_(config),
+      ends_(ends),
       buffers_(buffers),
       ops_(ops),
       counters_(counters),
@@ -59,15 +45,6 @@ Direct::Direct(const ShardConfig& config, const Links& links, const PacketBuffer
       early.payload = place;
       place += early_bytes_;
     }
-    if (rank == config.rank) continue;
-    for (const auto& link : links) {
-      if (link->end.rank() != rank) continue;
-      peer.end = &link->end;
-      if (link->brings_data()) peer.ring_numbers = &link->receiver().transport();
-    }
-    if (peer.end != nullptr) continue;
-    peer.own_end = std::make_unique<LinkEnd>(address_of(config, rank));
-    peer.end = peer.own_end.get();
   }
 }
 
@@ -193,14 +170,6 @@ std::optional<Direct::Ahead> Direct::take_ahead(std::uint64_t op_seq) noexcept {
   return {};
 }
 
-Drop Direct::source_of(const wire::CommonHeader& header,
-                       const wire::IpAddress& source) const noexcept {
-  if (header.from_rank >= config_.nranks || header.from_rank == config_.rank) return Drop::kForeign;
-  const LinkAddress& address = peers_[header.from_rank].end->address();
-  if (!(source == address.ip)) return Drop::kForeign;
-  return header.token == address.tokens.from ? Drop::kNone : Drop::kToken;
-}
-
 bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
   const std::uint16_t rank = packet.common.from_rank;
   const wire::Receipt& receipt = packet.receipt;
@@ -208,7 +177,7 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
   peer.ever_heard = true;
   peer.heard_at = polled_;
   peer.unanswered = 0;
-  if (peer.ring_numbers != nullptr) peer.ring_numbers->note(packet.common.packet_number);
+  ends_.note(rank, packet.common.packet_number);
   const bool alone = packet.common.type != PacketType::kContribution;
   if (packet.common.type != PacketType::kReceipt && packet.common.packet_number > peer.newest) {
     peer.newest = packet.common.packet_number;

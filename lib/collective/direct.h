@@ -31,9 +31,9 @@
 #include "collective/direct_peer.h"
 #include "collective/direct_scratch.h"
 #include "collective/fixed_queue.h"
-#include "collective/link.h"
 #include "collective/op_table.h"
 #include "collective/packet_buffers.h"
+#include "collective/peer_ends.h"
 #include "collective/shape.h"
 #include "collective/shard_config.h"
 #include "collective/shard_status.h"
@@ -45,8 +45,8 @@ namespace gradwire::collective {
 class Direct {
  public:
   /// @param config  whose direct_bytes are not 0; the shard's other parts outlive it.
-  Direct(const ShardConfig& config, const Links& links, const PacketBuffers& buffers, OpTable& ops,
-         ShardCounters& counters);
+  Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuffers& buffers,
+         OpTable& ops, ShardCounters& counters);
 
   // Ops.
   /// Whether there is scratch memory for it, if it needs any. One that has to wait counts as
@@ -67,9 +67,7 @@ class Direct {
   };
   [[nodiscard]] std::optional<Ahead> take_ahead(std::uint64_t op_seq) noexcept;
 
-  // Packets. Their rank is that of a peer: see source_of().
-  [[nodiscard]] wire::Drop source_of(const wire::CommonHeader& header,
-                                     const wire::IpAddress& source) const noexcept;
+  // Packets. Their rank is that of a peer: see PeerEnds::source_of().
   /// Any of the three types came. @return whether it brought something new.
   bool hear(const wire::Packet& packet, TimeNs now) noexcept;
   /// A contribution to an op that is not posted here. @return why it was not kept.
@@ -104,11 +102,6 @@ class Direct {
   void drop_all() noexcept;
   /// Nothing more will be posted: whoever stays silent is not waited for.
   void leave() noexcept { leaving_ = true; }
-  /// Somebody who has not heard of the abort still talks to us: it is told, but never faster than
-  /// hellos go.
-  void answer_abort(std::uint16_t rank, TimeNs now) noexcept;
-  /// Sends what answer_abort() wants.
-  bool tell_abort(const AbortReason& reason, Outbox& out) noexcept;
 
  private:
   // direct.cc
@@ -144,6 +137,7 @@ class Direct {
                     OutboxSide& box) noexcept;
 
   const ShardConfig& config_;
+  const PeerEnds& ends_;
   const PacketBuffers& buffers_;
   OpTable& ops_;
   ShardCounters& counters_;

@@ -7,11 +7,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "collective/chunk.h"
-#include "collective/link_end.h"
-#include "transport/receiver.h"
 #include "transport/rtt.h"
 
 namespace gradwire::collective {
@@ -28,11 +25,6 @@ struct EarlyContribution {
 struct DirectPeer {
   /// Contributions to ops that are not posted there: so many may be on their way.
   static constexpr std::uint32_t kFloor = 2;
-
-  std::unique_ptr<LinkEnd> own_end;  ///< unless it is a neighbour on the ring
-  LinkEnd* end = nullptr;
-  /// Of a neighbour from which ring data comes: numbers of direct ops are no holes in its row.
-  transport::Receiver* ring_numbers = nullptr;
 
   // What it said.
   std::uint64_t entered = 0;   ///< as wire::Receipt
@@ -56,7 +48,6 @@ struct DirectPeer {
   transport::RttEstimator rtt;
   std::uint32_t tries = 0;       ///< inquiries without an answer that was new
   std::uint32_t unanswered = 0;  ///< inquiries sent since it was heard
-  TimeNs next_abort = 0;         ///< it may be told of an abort again
   bool receipt_wanted = false;
   bool inquiry_wanted = false;
   bool queued = false;   ///< it has something to send

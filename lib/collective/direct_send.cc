@@ -134,7 +134,7 @@ bool Direct::run(TimeNs now, Outbox& out) noexcept {
 
 Direct::Sent Direct::send_to(std::uint16_t rank, TimeNs now, Outbox& out) noexcept {
   DirectPeer& peer = peers_[rank];
-  OutboxSide& box = peer.end->side(out);
+  OutboxSide& box = ends_.of(rank).side(out);
   if (box.full()) return Sent::kBlocked;
   const Sent outcome = send_contribution(rank, now, box);
   if (outcome != Sent::kNothing) return outcome;
@@ -166,7 +166,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   const std::uint32_t bytes = op->partition.elements(chunk) * part_width(op->call.datatype());
   std::memcpy(payload, op->part_of(config_.rank) + std::size_t{index} * config_.payload_bytes,
               bytes);
-  const wire::FrameTemplate& to = peer.end->address().frame;
+  const wire::FrameTemplate& to = ends_.of(rank).address().frame;
   std::byte* const frame = payload - wire::kHeaderBytes - to.bytes();
   mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
   mbuf->data_len = static_cast<std::uint16_t>(to.bytes() + wire::kHeaderBytes + bytes);
@@ -182,7 +182,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   data.redop = op->call.redop;
   data.collective = op->call.collective();
   data.root = op->call.root;
-  const wire::CommonHeader common = peer.end->header(PacketType::kContribution);
+  const wire::CommonHeader common = ends_.of(rank).header(PacketType::kContribution);
   const std::uint64_t received = scratch_.received_from(rank, ops_.posted());
   wire::encode_contribution(
       std::span<std::byte, wire::kHeaderBytes>(frame + to.bytes(), wire::kHeaderBytes), common,
@@ -209,28 +209,6 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   return Sent::kYes;
 }
 
-void Direct::answer_abort(std::uint16_t rank, TimeNs now) noexcept {
-  if (now < peers_[rank].next_abort) return;
-  peers_[rank].next_abort = now + config_.timeouts.hello_interval_ns;
-  queue(rank);
-}
-
-bool Direct::tell_abort(const AbortReason& reason, Outbox& out) noexcept {
-  bool worked = false;
-  for (std::uint32_t sent = 0; sent < kDirectBurst && !queue_.empty(); ++sent) {
-    DirectPeer& peer = peers_[queue_.front()];
-    const bool told =
-        peer.end->send(config_.control_pool, peer.end->side(out), [&](std::span<std::byte> room) {
-          return wire::encode_abort(room, peer.end->header(PacketType::kAbort), reason);
-        });
-    if (!told) break;
-    queue_.pop();
-    peer.queued = false;
-    worked = true;
-  }
-  return worked;
-}
-
 bool Direct::send_receipt(std::uint16_t rank, PacketType type, TimeNs now,
                           OutboxSide& box) noexcept {
   DirectPeer& peer = peers_[rank];
@@ -244,8 +222,8 @@ bool Direct::send_receipt(std::uint16_t rank, PacketType type, TimeNs now,
   receipt.delay_us =
       static_cast<std::uint16_t>(std::clamp<TimeNs>((now - peer.newest_at) / 1000, 0, 0xffff));
   std::uint64_t number = 0;
-  const bool sent = peer.end->send(config_.control_pool, box, [&](std::span<std::byte> room) {
-    const wire::CommonHeader common = peer.end->header(type);
+  const bool sent = ends_.of(rank).send(config_.control_pool, box, [&](std::span<std::byte> room) {
+    const wire::CommonHeader common = ends_.of(rank).header(type);
     number = common.packet_number;
     return wire::encode_receipt(room, type, common, receipt);
   });

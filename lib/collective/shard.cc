@@ -54,8 +54,10 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       folds_(std::move(backend), config.pending_entries, config.batch_entries),
       ops_(config.max_active_ops, config.max_chunks, config.lane, config.lanes),
       links_(make_links(config_, buffers_, ops_, counters_)),
+      ends_(needs_all_ranks(config_) ? std::make_unique<PeerEnds>(config_, links_) : nullptr),
+      abort_answers_(ends_ != nullptr ? std::make_unique<AbortAnswers>(config_, *ends_) : nullptr),
       direct_(config_.direct_bytes != 0 && config_.nranks > 1
-                  ? std::make_unique<Direct>(config_, links_, buffers_, ops_, counters_)
+                  ? std::make_unique<Direct>(config_, *ends_, buffers_, ops_, counters_)
                   : nullptr),
       early_(config.eager_packets, config.transit_packets),
       held_(config.nranks > 2 ? buffers_.chunks_held() : 0),
@@ -217,8 +219,8 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   bool worked = membership_.run(now, out);
   if (membership_.state() == ShardState::kForming) abort_if(membership_.overdue(now), now);
   if (membership_.state() == ShardState::kClosed) drop_everything();
-  if (membership_.state() == ShardState::kAborted && direct_ != nullptr) {
-    worked |= direct_->tell_abort(membership_.reason(), out);
+  if (membership_.state() == ShardState::kAborted && abort_answers_ != nullptr) {
+    worked |= abort_answers_->send(membership_.reason(), out);
   }
   if (!live()) return worked;
   if (links_.empty()) return worked | fold_local(now);

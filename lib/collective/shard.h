@@ -25,6 +25,7 @@
 
 #include "base/abort_reason.h"
 #include "base/result.h"
+#include "collective/abort_answers.h"
 #include "collective/arrival.h"
 #include "collective/direct.h"
 #include "collective/early_packets.h"
@@ -36,6 +37,7 @@
 #include "collective/op_table.h"
 #include "collective/packet_buffers.h"
 #include "collective/payload_checks.h"
+#include "collective/peer_ends.h"
 #include "collective/posted_words.h"
 #include "collective/shard_config.h"
 #include "collective/shard_status.h"
@@ -240,7 +242,9 @@ class Shard {
   FoldQueue folds_;
   OpTable ops_;
   Links links_;
-  std::unique_ptr<Direct> direct_;  ///< nullptr: no op is direct
+  std::unique_ptr<PeerEnds> ends_;               ///< nullptr: packets go between neighbours alone
+  std::unique_ptr<AbortAnswers> abort_answers_;  ///< if there are ends_
+  std::unique_ptr<Direct> direct_;               ///< nullptr: no op is direct
   EarlyPackets early_;
   FixedQueue<EarlyPacket> held_;  ///< claimed chunks that wait in their packets to go on
   LinkIndex held_to_ = 0;         ///< the link by which they will go

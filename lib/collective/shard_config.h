@@ -131,6 +131,10 @@ struct ShardConfig {
   friend bool operator==(const ShardConfig&, const ShardConfig&) = default;
 };
 
+/// Whether packets go between any two ranks, so that `peers` is needed.
+[[nodiscard]] inline bool needs_all_ranks(const ShardConfig& config) noexcept {
+  return config.direct_bytes != 0 && config.nranks > 1;
+}
 /// Whether a shard can be made of it and of `backend`; if not, the error names value and bound.
 [[nodiscard]] Result<void> check(const ShardConfig& config, const reduce::Backend* backend);
 /// The transport's, with room for the window.

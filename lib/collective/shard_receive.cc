@@ -99,7 +99,7 @@ inline Drop Shard::receive(LinkIndex index, rte_mbuf* frame, const wire::Packet&
 PacketSource Shard::source_of(const wire::CommonHeader& header,
                               const wire::IpAddress& source) const noexcept {
   if (wire::goes_to_any_rank(header.type)) [[unlikely]] {
-    return {direct_ == nullptr ? Drop::kForeign : direct_->source_of(header, source)};
+    return {direct_ == nullptr ? Drop::kForeign : ends_->source_of(header, source)};
   }
   // A ring has two links at most.
   for (const auto& link : links_) {
@@ -111,8 +111,8 @@ PacketSource Shard::source_of(const wire::CommonHeader& header,
     return {Drop::kNone, address.index};
   }
   // A rank that is awaited may have aborted, and says so to whoever awaits it.
-  if (header.type == PacketType::kAbort && direct_ != nullptr) {
-    return {direct_->source_of(header, source), kNoLink};
+  if (header.type == PacketType::kAbort && ends_ != nullptr) {
+    return {ends_->source_of(header, source), kNoLink};
   }
   return {Drop::kForeign};
 }
@@ -129,7 +129,7 @@ void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketS
   } else if (wire::goes_to_any_rank(packet.common.type)) [[unlikely]] {
     drop = live() ? receive_direct(packet, ecn_ce, now) : Drop::kState;
     if (membership_.state() == ShardState::kAborted && drop == Drop::kState) {
-      direct_->answer_abort(packet.common.from_rank, now);
+      abort_answers_->answer(packet.common.from_rank, now);
     }
   } else if (from.link == kNoLink) [[unlikely]] {
     abort(packet.abort, now);

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collective/peer_ends.h"
+
+namespace gradwire::collective {
+namespace {
+
+LinkAddress address_of(const ShardConfig& config, std::uint16_t rank) {
+  const PeerAddress& peer = config.peers[rank];
+  LinkAddress address;
+  address.own_rank = config.rank;
+  address.rank = rank;
+  address.lane = config.lane;
+  address.group_tag = wire::group_tag(config.key);
+  address.box = peer.goes_down ? Outbox::kDown : Outbox::kUp;
+  address.ack_box = address.box;
+  address.tokens = peer.tokens;
+  address.ip = peer.ip;
+  address.frame = peer.frame;
+  return address;
+}
+
+}  // namespace
+
+PeerEnds::PeerEnds(const ShardConfig& config, const Links& links)
+    : own_rank_(config.rank), peers_(config.nranks) {
+  for (std::uint16_t rank = 0; rank < config.nranks; ++rank) {
+    if (rank == config.rank) continue;
+    Peer& peer = peers_[rank];
+    for (const auto& link : links) {
+      if (link->end.rank() != rank) continue;
+      peer.end = &link->end;
+      if (link->brings_data()) peer.ring_numbers = &link->receiver().transport();
+    }
+    if (peer.end != nullptr) continue;
+    peer.own_end = std::make_unique<LinkEnd>(address_of(config, rank));
+    peer.end = peer.own_end.get();
+  }
+}
+
+wire::Drop PeerEnds::source_of(const wire::CommonHeader& header,
+                               const wire::IpAddress& source) const noexcept {
+  if (header.from_rank >= peers_.size() || header.from_rank == own_rank_) {
+    return wire::Drop::kForeign;
+  }
+  const LinkAddress& address = of(header.from_rank).address();
+  if (!(source == address.ip)) return wire::Drop::kForeign;
+  return header.token == address.tokens.from ? wire::Drop::kNone : wire::Drop::kToken;
+}
+
+}  // namespace gradwire::collective

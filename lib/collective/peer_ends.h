@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Every other rank of the group, for what goes between any two ranks: its end of the link, which
+/// is the ring's if it is a neighbour there, so that a link has one row of packet numbers. One lane
+/// owns it; it allocates at construction only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "collective/link.h"
+#include "collective/shard_config.h"
+#include "wire/packet.h"
+
+namespace gradwire::collective {
+
+class PeerEnds {
+ public:
+  /// @param config  with the addresses of all ranks. The links outlive this.
+  PeerEnds(const ShardConfig& config, const Links& links);
+
+  [[nodiscard]] LinkEnd& of(std::uint16_t rank) const noexcept { return *peers_[rank].end; }
+  /// A packet of any kind came from there that the ring does not acknowledge. Of a neighbour from
+  /// which ring data comes its number is no hole in the ring's row.
+  void note(std::uint16_t rank, std::uint64_t packet_number) const noexcept {
+    if (peers_[rank].ring_numbers != nullptr) peers_[rank].ring_numbers->note(packet_number);
+  }
+  /// Whether a packet is of the rank that it names: Drop::kNone, or why not.
+  [[nodiscard]] wire::Drop source_of(const wire::CommonHeader& header,
+                                     const wire::IpAddress& source) const noexcept;
+
+ private:
+  struct Peer {
+    std::unique_ptr<LinkEnd> own_end;  ///< unless it is a neighbour on the ring
+    LinkEnd* end = nullptr;
+    transport::Receiver* ring_numbers = nullptr;
+  };
+  std::uint16_t own_rank_;
+  std::vector<Peer> peers_;  ///< [nranks]; of this rank nothing
+};
+
+}  // namespace gradwire::collective
