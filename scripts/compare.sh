@@ -8,12 +8,13 @@ usage() {
 scripts/compare.sh [--link memif|veth] [--reps N] [--sizes LIST] [--rate GBIT] [--quick] ...
 
 Compares fp32 all-reduce of two ranks, on one core each. Runs these in turn, several times: gradwire
-embedded (its own lanes), gradwire through the daemon, gradwire-perf's ring over kernel TCP, Gloo,
-Open MPI over TCP (with its own choice of algorithm and with its ring; the better counts) and, over
-memif, the driver without a protocol and Open MPI over shared memory. Prints a table of times and
-bandwidths with ratios, and which bars are reached; writes JSON, a report and plots. If something is
-unavailable, the table says why. First installs packages, reserves hugepages and builds; at the end
-stops and restores everything it started or changed. Run it as root on an idle machine.
+embedded (its own lanes), gradwire through the daemon, gradwire-perf's ring over kernel TCP (by
+system calls and by io_uring; the better counts), Gloo, Open MPI over TCP (with its own choice of
+algorithm and with its ring; the better counts) and, over memif, the driver without a protocol and
+Open MPI over shared memory. Prints a table of times and bandwidths with ratios, and which bars are
+reached; writes JSON, a report and plots. If something is unavailable, the table says why. First
+installs packages, reserves hugepages and builds; at the end stops and restores everything it
+started or changed. Run it as root on an idle machine.
 
   --link memif     two processes on this machine, gradwire over memif, TCP over loopback (default)
   --link veth      two network namespaces joined by a veth: gradwire over af_xdp, TCP on the same
@@ -31,10 +32,10 @@ stops and restores everything it started or changed. Run it as root on an idle m
   --cores A,B      cores of rank 0 and rank 1; default the first two allowed ones
   --beside busy    measure shared cores: run each row alone and beside one ordinary busy process
                    pinned to each core, in turn. Embedded ranks and lanes are then adaptive, and
-                   the TCP ring sleeps while it waits. Over memif; default rows gradwire, daemon
-                   and tcp, default sizes 64,64K,1M,16M
-  --rows LIST      only these: gradwire gradwire-1408 daemon bare tcp gloo mpi-tcp mpi-tcp-ring
-                   mpi-shm
+                   the TCP ring sleeps while it waits. Over memif; default rows gradwire, daemon,
+                   tcp and tcp-uring, default sizes 64,64K,1M,16M
+  --rows LIST      only these: gradwire gradwire-1408 daemon bare tcp tcp-uring gloo mpi-tcp
+                   mpi-tcp-ring mpi-shm
   --quick          few ops and 2 repetitions (or --reps): checks only that everything runs
   --out DIR        folder for JSON, report and plots; default BUILD/compare
   --save           also keep the report and its plots in doc/results
@@ -121,6 +122,7 @@ for ((rep = 1; rep <= reps; rep++)); do
   for variant in $(link_variants); do
     link_variant "$variant"
     for row in "${run_rows[@]}"; do
+      measure_others
       measure_cores
       run_row "$row" "$variant" "$rep"
     done

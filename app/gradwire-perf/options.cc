@@ -9,6 +9,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <map>
 #include <string_view>
 
 #include "client/version.h"
@@ -208,6 +209,9 @@ Result<void> check(const Options& options) {
   return {};
 }
 
+const std::map<std::string, TcpIo> kTcpIos = {
+    {"poll", TcpIo::kPoll}, {"uring", TcpIo::kUring}, {"uring-multishot", TcpIo::kUringMultishot}};
+
 void add_tcp_options(CLI::App& app, TcpOptions& tcp, std::string& wait) {
   const CLI::AsSizeValue as_size(false);
   app.add_option("--tcp-address", tcp.address,
@@ -225,7 +229,15 @@ void add_tcp_options(CLI::App& app, TcpOptions& tcp, std::string& wait) {
       ->transform(as_size);
   app.add_option("--tcp-wait", wait, "busy: spin for ever; sleep: give the core away after a while")
       ->check(CLI::IsMember({"busy", "sleep"}));
-  app.add_flag("--tcp-zerocopy", tcp.zerocopy, "Send large pieces with MSG_ZEROCOPY");
+  app.add_option_function<std::string>(
+         "--tcp-io", [&tcp](const std::string& name) { tcp.io = kTcpIos.at(name); },
+         "poll: send and receive by system calls; uring: by io_uring; uring-multishot: by\n"
+         "io_uring, with one receive request for all ops")
+      ->check(CLI::IsMember(kTcpIos))
+      ->default_str("poll");
+  app.add_flag("--tcp-zerocopy", tcp.zerocopy,
+               "Send large pieces without a copy: MSG_ZEROCOPY, or io_uring's own from registered "
+               "memory");
 }
 
 void add_embedded_options(CLI::App& app, EmbeddedOptions& embedded,

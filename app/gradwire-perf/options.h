@@ -22,6 +22,9 @@ struct SizePlan {
   friend bool operator==(const SizePlan&, const SizePlan&) = default;
 };
 
+/// How transport tcp asks the kernel: stream_mover.h.
+enum class TcpIo : std::uint8_t { kPoll, kUring, kUringMultishot };
+
 /// Options of transport tcp. The defaults were the best that were tried between two cores of a Zen
 /// 3: chunks that half fill the L2 cache, and buffers that hold several of them from the first op
 /// on.
@@ -31,6 +34,7 @@ struct TcpOptions {
   std::uint32_t lag = 1;                     ///< chunks of a hop in flight; the same on all ranks
   std::uint64_t exchange_bytes = 512 << 10;  ///< up to this size two ranks exchange whole inputs
   std::uint64_t buffer_bytes = 4 << 20;      ///< of a socket; 0: the kernel's own tuning
+  TcpIo io = TcpIo::kPoll;
   bool zerocopy = false;
   bool busy = true;  ///< spins without sleeping
 };

@@ -20,8 +20,6 @@
 namespace gradwire::perf {
 namespace {
 
-/// Below it, pinning pages costs more than copying them (the kernel's documentation says 10 KB).
-constexpr std::size_t kZerocopyBytes = 16 * 1024;
 constexpr auto kRetryPause = std::chrono::milliseconds(5);
 
 tl::unexpected<Error> fail_system(const std::string& what) {

@@ -17,6 +17,9 @@ namespace gradwire::perf {
 
 using Clock = std::chrono::steady_clock;
 
+/// Below it, pinning pages costs more than copying them (the kernel's documentation says 10 KB).
+inline constexpr std::size_t kZerocopyBytes = 16 * 1024;
+
 struct TcpTuning {
   std::uint64_t buffer_bytes =
       0;  ///< of each direction's socket buffer; 0: the kernel's own tuning

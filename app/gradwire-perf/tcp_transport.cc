@@ -2,7 +2,6 @@
 #include "tcp_transport.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "exchange_op.h"
 #include "rendezvous.h"
 #include "ring_op.h"
+#include "stream_mover.h"
 #include "tcp_socket.h"
 
 namespace gradwire::perf {
@@ -53,6 +53,9 @@ class Pages {
     std::memset(start, 0, bytes);
     return static_cast<std::byte*>(start);
   }
+  [[nodiscard]] std::span<std::byte> all() const noexcept {
+    return {static_cast<std::byte*>(start_), bytes_};
+  }
 
  private:
   void* start_ = nullptr;
@@ -76,11 +79,8 @@ class TcpTransport final : public Transport {
  private:
   Result<void> connect(Clock::time_point deadline);
   Result<Buffers> allocate();
-  Result<void> drive(StreamOp& op);
-  /// Waits until a socket is ready that the op needs; if it needs none, only checks the op's
-  /// deadline.
-  Result<void> wait(StreamOp& op, std::uint64_t idle_rounds, Clock::time_point& deadline);
-  Result<void> fail_moving(const char* verb, std::uint32_t rank) const;
+  /// Once connected.
+  Result<void> make_mover();
 
   [[nodiscard]] TcpSocket& downstream() noexcept { return downstream_; }
   [[nodiscard]] TcpSocket& upstream() noexcept {
@@ -108,7 +108,8 @@ class TcpTransport final : public Transport {
   std::span<std::byte> staging_;   ///< of one chunk
   std::span<std::byte> gathered_;  ///< of an exchange: all ranks' inputs
   TcpSocket downstream_;
-  TcpSocket upstream_;  ///< none with two ranks
+  TcpSocket upstream_;                  ///< none with two ranks
+  std::unique_ptr<StreamMover> mover_;  ///< refers to the sockets and the pages
 };
 
 Result<Buffers> TcpTransport::open() {
@@ -144,7 +145,9 @@ Result<Buffers> TcpTransport::allocate() {
 }
 
 Result<void> TcpTransport::connect(Clock::time_point deadline) {
-  const TcpTuning tuning{options_.tcp.buffer_bytes, options_.tcp.zerocopy};
+  // io_uring has a zero-copy send of its own.
+  const bool zerocopy = options_.tcp.zerocopy && options_.tcp.io == TcpIo::kPoll;
+  const TcpTuning tuning{options_.tcp.buffer_bytes, zerocopy};
   const auto listener = tcp_listen(options_.tcp.address, 0, tuning);
   if (!listener) return tl::unexpected(listener.error());
   const auto port = tcp_port(*listener);
@@ -179,6 +182,7 @@ Result<void> TcpTransport::connect(Clock::time_point deadline) {
     (connects ? upstream_ : downstream_) = std::move(*socket);
     break;
   }
+  if (auto made = make_mover(); !made) return made;
   // Once a sum over all is done, everyone has read everyone's file.
   auto all_here = sum_over_all(0);
   leave_no_trace(options_);
@@ -195,72 +199,26 @@ Result<void> TcpTransport::all_reduce(const std::byte* input, std::byte* output,
   }
   if (is_small(spec)) {
     ExchangeOp op(spec, gathered_, folder_);
-    return drive(op);
+    return mover_->run(op);
   }
   RingOp op(spec, shape_, staging_, folder_);
-  return drive(op);
+  return mover_->run(op);
 }
 
-Result<void> TcpTransport::drive(StreamOp& op) {
-  auto deadline = Clock::time_point::max();  // set when the op first has to wait
-  std::uint64_t idle_rounds = 0;
-  while (!op.finished()) {
-    bool moved = false;
-    if (const auto bytes = op.to_send(); !bytes.empty()) {
-      const auto taken = downstream().send(bytes);
-      if (!taken) return fail_moving("sending to", next());
-      if (*taken > 0) op.sent(*taken);
-      moved = *taken > 0;
-    }
-    if (const auto bytes = op.to_receive(); !bytes.empty()) {
-      const auto got = upstream().receive(bytes);
-      if (!got) return fail_moving("receiving from", previous());
-      if (*got > 0) op.received(*got);
-      moved = moved || *got > 0;
-    }
-    if (moved) {
-      idle_rounds = 0;
-      continue;
-    }
-    if (auto waited = wait(op, ++idle_rounds, deadline); !waited) return waited;
+Result<void> TcpTransport::make_mover() {
+  const StreamEnds ends{&downstream(), &upstream(), next(), previous()};
+  const WaitOptions wait{options_.tcp.busy, options_.timeout_s};
+  if (options_.tcp.io == TcpIo::kPoll) {
+    mover_ = make_poll_mover(ends, wait);
+    return {};
   }
-  // The caller may overwrite its input now, so the kernel must not refer to it any more.
-  deadline = Clock::now() + timeout();
-  while (!downstream().released()) {
-    if (Clock::now() >= deadline) {
-      return fail(ErrorCode::kTimedOut,
-                  "the kernel still reads what was sent with --tcp-zerocopy, after the timeout");
-    }
-  }
+  auto made = make_uring_mover(ends, wait,
+                               {.multishot = options_.tcp.io == TcpIo::kUringMultishot,
+                                .zerocopy = options_.tcp.zerocopy,
+                                .memory = pages_.all()});
+  if (!made) return tl::unexpected(made.error());
+  mover_ = std::move(*made);
   return {};
-}
-
-Result<void> TcpTransport::wait(StreamOp& op, std::uint64_t idle_rounds,
-                                Clock::time_point& deadline) {
-  constexpr std::uint64_t kRoundsPerLook = 64;
-  // Spins on a core of its own. On a shared core it gives others the core after some microseconds.
-  const bool sleeps = !options_.tcp.busy && idle_rounds >= kRoundsPerLook;
-  if (!sleeps && idle_rounds % kRoundsPerLook != 0) return {};
-  const auto now = Clock::now();
-  if (deadline == Clock::time_point::max()) deadline = now + timeout();
-  if (now >= deadline) {
-    return fail(ErrorCode::kTimedOut,
-                fmt::format("the op did not end within {} s: rank {} or rank {} is gone or slow",
-                            options_.timeout_s, previous(), next()));
-  }
-  if (!sleeps) return {};
-  const bool sends = !op.to_send().empty();
-  const bool receives = !op.to_receive().empty();
-  pollfd both[2] = {{downstream().fd(), static_cast<short>(sends ? POLLOUT : 0), 0},
-                    {upstream().fd(), static_cast<short>(receives ? POLLIN : 0), 0}};
-  constexpr int kLookAgainMs = 100;
-  ::poll(both, 2, kLookAgainMs);
-  return {};
-}
-
-Result<void> TcpTransport::fail_moving(const char* verb, std::uint32_t rank) const {
-  return fail(ErrorCode::kUnavailable,
-              fmt::format("{} rank {}: {}", verb, rank, std::strerror(errno)));
 }
 
 Result<std::uint64_t> TcpTransport::sum_over_all(std::uint64_t value) {
@@ -274,7 +232,7 @@ Result<std::uint64_t> TcpTransport::sum_over_all(std::uint64_t value) {
                     reinterpret_cast<const std::byte*>(&value),
                     reinterpret_cast<std::byte*>(&sum)};
   ExchangeOp op(spec, gathered_, folder_);
-  if (auto ran = drive(op); !ran) return tl::unexpected(ran.error());
+  if (auto ran = mover_->run(op); !ran) return tl::unexpected(ran.error());
   return sum;
 }
 
@@ -290,6 +248,7 @@ Result<Counters> TcpTransport::counters() {
 Result<void> TcpTransport::close() {
   // Nobody closes while another still receives.
   if (auto all_here = sum_over_all(0); !all_here) return tl::unexpected(all_here.error());
+  mover_.reset();
   downstream_ = TcpSocket();
   upstream_ = TcpSocket();
   return {};

@@ -3,7 +3,7 @@
 # The arguments of scripts/compare.sh, checked before anything is changed. Sets run_rows, plans (of
 # each size, its iterations), hugepages_wanted and core (of each rank).
 
-all_rows=(gradwire gradwire-1408 daemon bare tcp gloo mpi-tcp mpi-tcp-ring mpi-shm)
+all_rows=(gradwire gradwire-1408 daemon bare tcp tcp-uring gloo mpi-tcp mpi-tcp-ring mpi-shm)
 
 # bytes_of SIZE: with K, M, G as powers of 1024.
 bytes_of() {
@@ -46,7 +46,7 @@ check_arguments() {
     [[ $beside == busy ]] || die "--beside is '$beside': busy is possible."
     [[ $link == memif ]] || die "--beside is of --link memif: its rows need no cores of their own."
     sizes=${sizes:-64,64K,1M,16M}
-    rows=${rows:-gradwire,daemon,tcp}
+    rows=${rows:-gradwire,daemon,tcp,tcp-uring}
   fi
   sizes=${sizes:-64,1K,64K,1M,16M,64M,256M}
   local size bytes

@@ -110,21 +110,28 @@ def summarize(results, size, nranks):
     }
 
 
-def merge_mpi(rows):
-    """Open MPI over TCP is the better of its own choice and its ring, size by size."""
-    ring = rows.pop("mpi-tcp-ring", {})
-    own = rows.setdefault("mpi-tcp", {}) if ring else rows.get("mpi-tcp", {})
-    for size, figures in own.items():
-        figures["algorithm"] = "its own choice"
-    for size, figures in ring.items():
-        figures["algorithm"] = "its ring"
-        if size not in own:
-            own[size] = figures
-            continue
-        least = min(figures["time_p50_us_least"], own[size]["time_p50_us_least"])
-        if figures["time_p50_us"] < own[size]["time_p50_us"]:
-            own[size] = figures
-        own[size]["time_p50_us_least"] = least
+# Rows that are two ways of one thing. The better counts, size by size.
+WAYS = (
+    ("mpi-tcp", "its own choice", "mpi-tcp-ring", "its ring"),
+    ("tcp", "system calls", "tcp-uring", "io_uring"),
+)
+
+
+def merge_ways(rows):
+    for row, way, other_row, other_way in WAYS:
+        other = rows.pop(other_row, {})
+        own = rows.setdefault(row, {}) if other else rows.get(row, {})
+        for figures in own.values():
+            figures["way"] = way
+        for size, figures in other.items():
+            figures["way"] = other_way
+            if size not in own:
+                own[size] = figures
+                continue
+            least = min(figures["time_p50_us_least"], own[size]["time_p50_us_least"])
+            if figures["time_p50_us"] < own[size]["time_p50_us"]:
+                own[size] = figures
+            own[size]["time_p50_us_least"] = least
 
 
 def build(folder):
@@ -136,13 +143,15 @@ def build(folder):
             row: {size: summarize(r, size, meta["nranks"]) for size, r in sizes.items()}
             for row, sizes in samples.get(variant, {}).items()
         }
-        merge_mpi(rows)
+        merge_ways(rows)
         unavailable = {r: why for r, why in reasons.get(variant, {}).items()
                        if r in LABELS and not rows.get(r)}
         failed = {r: why for r, why in reasons.get(variant, {}).items() if r not in unavailable}
         variants[variant] = {"rows": rows, "unavailable": unavailable, "failed": failed}
     return {"meta": meta, "variants": variants, "bars": judge(meta, variants),
-            "core_round_trips_ns": read_cores(folder)}
+            "core_round_trips_ns": read_numbers(folder / "cores.txt"),
+            "others_share": read_numbers(folder / "others.txt"),
+            "stolen_share": read_numbers(folder / "stolen.txt")}
 
 
 def table(head, lines):
@@ -208,11 +217,12 @@ def tables_of(report, variant):
         out.append(f"Unavailable: {LABELS[row]}: {why}")
     for row, why in report["variants"][variant]["failed"].items():
         out.append(f"Failed in one repetition, so it has fewer runs: {row}: {why}")
-    ring = [size_text(s) for s, f in sorted(rows.get("mpi-tcp", {}).items())
-            if f.get("algorithm") == "its ring"]
-    if ring:
-        out.append(f"Open MPI over TCP was better with its ring at {', '.join(ring)}; elsewhere "
-                   "with its own choice.")
+    for row, way, _, other_way in WAYS:
+        better = [size_text(s) for s, f in sorted(rows.get(row, {}).items())
+                  if f.get("way") == other_way]
+        if better:
+            out.append(f"{LABELS[row]} was better with {other_way} at {', '.join(better)}; "
+                       f"elsewhere with {way}.")
     return out
 
 
@@ -232,26 +242,41 @@ def bars_text(report):
     return table(["bar", "measured", "best repetitions", "wanted", "to aim for", "verdict"], lines)
 
 
-def read_cores(folder):
-    """Nanoseconds that a cache line took from core to core and back, in order; may be empty."""
-    path = folder / "cores.txt"
-    if not path.exists():
-        return []
-    return sorted(float(word) for word in path.read_text().split())
+def read_numbers(path):
+    """In order; may be empty."""
+    return sorted(float(word) for word in path.read_text().split()) if path.exists() else []
+
+
+def at(share, ordered):
+    return ordered[round(share * (len(ordered) - 1))]
 
 
 def cores_text(round_trips_ns):
-    def at(share):
-        return round_trips_ns[round(share * (len(round_trips_ns) - 1))]
+    """How long a cache line took from core to core and back, in order."""
+    return (f"a cache line goes from core to core and back in {at(0.5, round_trips_ns):.0f} ns "
+            f"(quartiles {at(0.25, round_trips_ns):.0f} and {at(0.75, round_trips_ns):.0f}, 20 ms "
+            f"each, {len(round_trips_ns)} times between the rows)")
 
-    text = (f"a cache line goes from core to core and back in {at(0.5):.0f} ns (quartiles "
-            f"{at(0.25):.0f} and {at(0.75):.0f}, 20 ms each, {len(round_trips_ns)} times between "
-            "the rows)")
-    if at(0.95) > 1.5 * at(0.05):
-        text += (f"; from {at(0.05):.0f} to {at(0.95):.0f} ns: these are virtual cores that move "
-                 "while this runs, and a median of few repetitions says where they were. The best "
-                 "repetitions compare better")
-    return text
+
+def disturbances(report):
+    """What took the two cores from the rows, or moved them; a sentence each."""
+    found = []
+    others = report["others_share"]
+    # The scripts themselves take some hundredths.
+    taken = [share for share in others if share > 0.05]
+    if len(taken) > 0.1 * len(others):
+        found.append(f"before {len(taken)} of {len(others)} rows other processes used the two "
+                     f"cores, up to {100 * others[-1]:.0f} % of their time")
+    stolen = report["stolen_share"]
+    if stolen and stolen[-1] > 0.02:
+        found.append(f"the host took the cores away for up to {100 * stolen[-1]:.0f} % of a row's "
+                     "time (steal)")
+    trips = report["core_round_trips_ns"]
+    if trips and at(0.95, trips) > 1.5 * at(0.05, trips):
+        found.append(f"the cores moved: a cache line took from {at(0.05, trips):.0f} to "
+                     f"{at(0.95, trips):.0f} ns from one to the other and back, so a median of few "
+                     "repetitions says where they were; the best repetitions compare better")
+    return found
 
 
 def machine():
@@ -278,6 +303,7 @@ VARIANT_TITLES = {
 def text_of(report, stamp):
     meta = report["meta"]
     parts = [f"# All-reduce over {meta['link']}, compared ({stamp})", "\n".join([
+        *(f"- DISTURBED: {text}" for text in disturbances(report)),
         f"- Machine: {machine()}",
         f"- Commit {meta['commit']}" + (", with changes" if meta["changed"] else "") + "; "
         + ", ".join(f"{k} {v}" for k, v in meta["versions"].items() if v),

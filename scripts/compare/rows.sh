@@ -35,6 +35,28 @@ measure_cores() {
   "$cores_program" "${core[0]}" "${core[1]}" 0.3 >>"$run_dir/runs/cores.txt" || true
 }
 
+# cpu_times: of the two cores together, what /proc/stat counted: all, idle, stolen by the host.
+cpu_times() {
+  awk -v a="cpu${core[0]}" -v b="cpu${core[1]}" '
+    $1 == a || $1 == b {
+      for (i = 2; i <= 9; i++) all += $i
+      idle += $5 + $6
+      stolen += $9
+    }
+    END { print all, idle, stolen }' /proc/stat
+}
+
+# measure_others: which share of the two cores is taken while nothing of this script runs.
+measure_others() {
+  [[ $link != hosts ]] || return 0
+  local before after
+  read -ra before < <(cpu_times)
+  sleep 0.3
+  read -ra after < <(cpu_times)
+  awk -v all=$((after[0] - before[0])) -v idle=$((after[1] - before[1])) \
+    'BEGIN { print (all > 0 ? 1 - idle / all : 0) }' >>"$run_dir/runs/others.txt"
+}
+
 # run_row ROW VARIANT REPETITION
 run_row() {
   local row=$1 variant=$2 key=$1.$2 begin=$SECONDS
@@ -47,10 +69,16 @@ run_row() {
   local status=0 rank_result=$result
   [[ $link != hosts ]] || rank_result=/dev/stdout
   # In a shell that tests a function, errors do not end it: each row says itself what failed.
+  local times_before times_after
+  read -ra times_before < <(cpu_times)
   [[ $variant != busy ]] || start_busy
   "row_${row//-/_}" || status=$?
   end_started
   end_busy
+  read -ra times_after < <(cpu_times)
+  [[ $link == hosts ]] || awk -v all=$((times_after[0] - times_before[0])) \
+    -v stolen=$((times_after[2] - times_before[2])) \
+    'BEGIN { print (all > 0 ? stolen / all : 0) }' >>"$run_dir/runs/stolen.txt"
   [[ $link != hosts ]] || cp "$run_dir/rank-0.out" "$result"
   if ((status != 0)) || [[ ! -s $result ]]; then
     rm -f "$result"
@@ -107,10 +135,11 @@ perf_options() {
   (($1 != 0)) || printf '%s\n' --json "${rank_result/#\/dev\/stdout/-}"
 }
 
+# row_tcp [OPTION...]
 row_tcp() {
-  local i options row_plans=("${plans[@]}") pieces=()
+  local i options row_plans=("${plans[@]}") pieces=("$@")
   # What each link is fastest with: doc/performance.md.
-  [[ $link != veth ]] || pieces=(--tcp-chunk 128K --tcp-lag 2 --tcp-exchange 128K)
+  [[ $link != veth ]] || pieces+=(--tcp-chunk 128K --tcp-lag 2 --tcp-exchange 128K)
   [[ -z $beside ]] || pieces+=(--tcp-wait sleep)
   for i in 0 1; do
     mapfile -t options < <(perf_options $i)
@@ -119,6 +148,8 @@ row_tcp() {
   done
   finish
 }
+
+row_tcp_uring() { row_tcp --tcp-io uring-multishot; }
 
 # with_ports TRANSPORT PAYLOAD_BYTES PLAN...: the thread that reduces drives ports of its own.
 with_ports() {

@@ -54,25 +54,49 @@ expect "rank 0 as the meeting place" ring 3 --sizes 4,1000 -n 2 --tcp-wait sleep
 meeting=$run_dir/meet
 expect "without exchange" ring 2 --sizes 4,1000 -n 2 --tcp-exchange 0 --tcp-wait sleep
 expect "MSG_ZEROCOPY" ring 3 --sizes 64,4000004 -n 2 --tcp-zerocopy --tcp-wait sleep
+# By io_uring, if the bench was built with it and the kernel lets it: the same bits and ends.
+uring=
+for io in uring uring-multishot; do
+  if ! ring 2 --sizes 64 -n 1 --tcp-io "$io" 2>"$run_dir/uring.err"; then
+    grep -qE 'built without liburing|the kernel refuses' "$run_dir/uring.err" ||
+      fail "--tcp-io $io fails for another reason than a kernel or a build without it: \
+$(cat "$run_dir/uring.err")"
+    note "--tcp-io $io is not tested: $(tail -n 1 "$run_dir/uring.err")"
+    continue
+  fi
+  uring+=" $io"
+  for ranks in 2 3 5; do
+    expect "$ranks ranks, $io, awkward sizes" \
+      ring "$ranks" --sizes "$awkward" -n 3 -w 1 --tcp-wait sleep --tcp-io "$io"
+  done
+  expect "$io, small socket buffers" \
+    ring 3 --sizes 1000004 -n 2 --tcp-buffer 4K --tcp-wait sleep --tcp-io "$io"
+  expect "$io, in place, 2 ranks that spin" \
+    ring 2 --sizes 64,8M -n 3 -w 1 --in-place --tcp-io "$io"
+  expect "$io, zero-copy sends from registered memory" \
+    ring 3 --sizes 64,4000004 -n 2 --tcp-zerocopy --tcp-wait sleep --tcp-io "$io"
+done
 if [[ -e /proc/net/if_inet6 ]] && grep -q '^0*1 ' /proc/net/if_inet6; then
   expect "IPv6" ring 2 --sizes 1000004 -n 2 --tcp-address ::1 --tcp-wait sleep
 fi
 
-step "a rank that is killed: the others say so and end"
-mkdir "$run_dir/killed"
-for rank in 0 1 2; do
-  "$gradwire_perf" --transport tcp --rank $rank --nranks 3 --rendezvous "$run_dir/killed" \
-    --sizes 4M -n 1000000 --tcp-wait sleep --timeout 5 >"$run_dir/killed-$rank.out" 2>&1 &
-  pids+=($!)
-done
-sleep 1
-kill -KILL "${pids[1]}"
-wait "${pids[1]}" || true
-unset "pids[1]"
-for rank in 0 2; do
-  status=0
-  wait "${pids[rank]}" || status=$?
-  ((status == 1)) || fail "rank $rank ended with $status, 1 is right"
-  unset "pids[$rank]"
-  expect_text "rank $rank names a neighbour" '(rank 1|rank 0|rank 2)' "$run_dir/killed-$rank.out"
+for io in poll $uring; do
+  step "a rank that is killed, --tcp-io $io: the others say so and end"
+  mkdir "$run_dir/killed-$io"
+  for rank in 0 1 2; do
+    "$gradwire_perf" --transport tcp --rank $rank --nranks 3 --rendezvous "$run_dir/killed-$io" \
+      --sizes 4M -n 1000000 --tcp-wait sleep --tcp-io "$io" --timeout 5 \
+      >"$run_dir/killed-$rank.out" 2>&1 &
+    pids+=($!)
+  done
+  sleep 1
+  kill -KILL "${pids[1]}"
+  wait "${pids[1]}" || true
+  for rank in 0 2; do
+    status=0
+    wait "${pids[rank]}" || status=$?
+    ((status == 1)) || fail "rank $rank ended with $status, 1 is right"
+    expect_text "rank $rank names a neighbour" '(rank 1|rank 0|rank 2)' "$run_dir/killed-$rank.out"
+  done
+  pids=()
 done

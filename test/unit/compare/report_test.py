@@ -13,6 +13,7 @@ sys.path.insert(0, os.environ["GRADWIRE_COMPARE"])
 import bars  # noqa: E402
 import report  # noqa: E402
 
+KB = 1 << 10
 MB = 1 << 20
 
 
@@ -22,7 +23,7 @@ def result(size, p50_us, **more):
 
 
 class Report(unittest.TestCase):
-    def make(self, runs, link="memif", unavailable=(), **more):
+    def make(self, runs, link="memif", unavailable=(), numbers=None, **more):
         """runs: {(row, variant, repetition): [result]}."""
         meta = {"link": link, "mtu": 9000, "reps": 3, "rate_gbit": None, "nranks": 2,
                 "cores": "0 1", "daemon_cores": "0 1", "daemon_shares": True,
@@ -36,6 +37,8 @@ class Report(unittest.TestCase):
                 path.write_text(json.dumps({"results": results}))
             for row, variant, why in unavailable:
                 (folder / f"{row}.{variant}.unavailable").write_text(why)
+            for file, shares in (numbers or {}).items():
+                (folder / file).write_text("\n".join(map(str, shares)))
             return report.build(folder)
 
     def test_a_figure_is_the_median_over_repetitions(self):
@@ -55,7 +58,35 @@ class Report(unittest.TestCase):
         rows = made["variants"]["plain"]["rows"]
         self.assertNotIn("mpi-tcp-ring", rows)
         self.assertEqual([rows["mpi-tcp"][s]["time_p50_us"] for s in (64, MB)], [5.0, 400.0])
-        self.assertEqual(rows["mpi-tcp"][MB]["algorithm"], "its ring")
+        self.assertEqual(rows["mpi-tcp"][MB]["way"], "its ring")
+
+    def test_the_tcp_ring_is_the_better_of_system_calls_and_io_uring(self):
+        made = self.make({
+            ("tcp", "plain", 1): [result(64, 5.0), result(64 * KB, 12.0)],
+            ("tcp-uring", "plain", 1): [result(64, 6.0), result(64 * KB, 10.0)],
+        })
+        rows = made["variants"]["plain"]["rows"]
+        self.assertNotIn("tcp-uring", rows)
+        self.assertEqual([rows["tcp"][s]["time_p50_us"] for s in (64, 64 * KB)], [5.0, 10.0])
+        self.assertIn("TCP ring of gradwire-perf was better with io_uring at 64 KB; elsewhere with "
+                      "system calls.", report.text_of(made, "today"))
+
+    def test_a_disturbed_run_says_so_at_its_top(self):
+        runs = {("gradwire", "plain", 1): [result(64, 4.0)]}
+        quiet = {"others.txt": [0.01] * 9 + [0.3], "stolen.txt": [0.0, 0.01],
+                 "cores.txt": [100, 110, 120]}
+        loud = {"others.txt": [0.01] * 8 + [0.3, 0.5], "stolen.txt": [0.0, 0.07],
+                "cores.txt": [100] * 5 + [400] * 5}
+        top = report.text_of(self.make(runs, numbers=quiet), "today").split("## ")[0]
+        self.assertNotIn("DISTURBED", top)
+        self.assertIn("core to core and back in 110 ns", top)
+        lines = report.text_of(self.make(runs, numbers=loud), "today").splitlines()
+        self.assertEqual([line.split(":")[0] for line in lines[2:6]],
+                         ["- DISTURBED"] * 3 + ["- Machine"])
+        self.assertIn("before 2 of 10 rows other processes used the two cores, up to 50 %",
+                      lines[2])
+        self.assertIn("up to 7 % of a row's time", lines[3])
+        self.assertIn("from 100 to 400 ns", lines[4])
 
     def test_beside_busy_processes_each_row_is_judged_by_its_own_time_alone(self):
         made = self.make({
@@ -111,12 +142,6 @@ class Report(unittest.TestCase):
         self.assertAlmostEqual(over_bare["best"], 0.6)
         self.assertEqual(over_bare["verdict"], "printed")
         self.assertNotIn("TCP ring over the driver alone, 256 MB", by_name)
-
-    def test_cores_that_move_are_named(self):
-        self.assertNotIn("virtual", report.cores_text([50.0] * 30))
-        moving = report.cores_text(sorted([126.0] * 15 + [520.0] * 15))
-        self.assertIn("quartiles 126 and 520", moving)
-        self.assertIn("virtual cores that move", moving)
 
     def test_with_offloads_on_it_is_printed_and_never_a_failure(self):
         made = self.make({
