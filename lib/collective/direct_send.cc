@@ -166,12 +166,14 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   const std::uint32_t bytes = op->partition.elements(chunk) * part_width(op->call.datatype());
   std::memcpy(payload, op->part_of(config_.rank) + std::size_t{index} * config_.payload_bytes,
               bytes);
-  const wire::FrameTemplate& to = ends_.of(rank).address().frame;
+  const LinkAddress& address = ends_.of(rank).address();
+  const wire::FrameTemplate& to = address.frame;
   std::byte* const frame = payload - wire::kHeaderBytes - to.bytes();
   mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
   mbuf->data_len = static_cast<std::uint16_t>(to.bytes() + wire::kHeaderBytes + bytes);
   mbuf->pkt_len = mbuf->data_len;
   mbuf->ol_flags = 0;
+  mbuf->port = address.port;
   to.write(frame, wire::kHeaderBytes + bytes);
   wire::DataHeader data;
   data.op_seq = op->op_seq;

@@ -31,6 +31,7 @@ struct LinkAddress {
   bool brings_data = false;       ///< the other way round
   std::uint8_t box = 0;           ///< of the outbox: what goes there
   std::uint8_t ack_box = 0;       ///< and acknowledgements, which data's pacing must not hold back
+  std::uint16_t port = 0;         ///< of Outbox::kAny: the lane's port that leads there
   std::uint64_t incarnation = 0;  ///< of its daemon
   LinkTokens tokens;
   wire::IpAddress ip;         ///< where packets from there come from
@@ -85,6 +86,7 @@ class LinkEnd {
     if (box.full()) return false;
     rte_mbuf* mbuf = rte_pktmbuf_alloc(pool);
     if (mbuf == nullptr) return false;
+    mbuf->port = address_.port;
     const wire::FrameTemplate& frame = address_.frame;
     auto* start = rte_pktmbuf_mtod(mbuf, std::byte*);
     const std::size_t room = rte_pktmbuf_tailroom(mbuf);

@@ -11,8 +11,8 @@ LinkAddress address_of(const ShardConfig& config, std::uint16_t rank) {
   address.rank = rank;
   address.lane = config.lane;
   address.group_tag = wire::group_tag(config.key);
-  address.box = peer.goes_down ? Outbox::kDown : Outbox::kUp;
-  address.ack_box = address.box;
+  address.box = address.ack_box = Outbox::kAny;
+  address.port = peer.port;
   address.tokens = peer.tokens;
   address.ip = peer.ip;
   address.frame = peer.frame;

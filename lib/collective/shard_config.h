@@ -57,7 +57,7 @@ struct PeerAddress {
   LinkTokens tokens;
   wire::IpAddress ip;         ///< packets from elsewhere are foreign
   wire::FrameTemplate frame;  ///< of packets that go there
-  bool goes_down = true;      ///< by the port of the next rank's packets; else of the one before's
+  std::uint16_t port = 0;     ///< index of the lane's port that leads there
   friend bool operator==(const PeerAddress&, const PeerAddress&) = default;
 };
 

@@ -55,10 +55,12 @@ struct OutboxSide {
 struct Outbox {
   static constexpr std::uint8_t kDown = 0;  ///< to the next rank: paced
   static constexpr std::uint8_t kUp = 1;    ///< to the rank before
-  std::array<OutboxSide, 2> boxes;
+  static constexpr std::uint8_t kAny = 2;   ///< each frame by the lane's port that its mbuf names
+  std::array<OutboxSide, 3> boxes;
 
   [[nodiscard]] OutboxSide& down() noexcept { return boxes[kDown]; }
   [[nodiscard]] OutboxSide& up() noexcept { return boxes[kUp]; }
+  [[nodiscard]] OutboxSide& any() noexcept { return boxes[kAny]; }
 };
 
 /// Written by the lane that owns the shard, read by others for display (relaxed, each on its own).

@@ -133,6 +133,7 @@ class Lane {
     std::uint64_t handle = 0;
     std::uint16_t down_port = 0;
     std::uint16_t up_port = 0;
+    std::uint32_t any_ports = 0;  // a bit for each that leads to a rank that is no neighbour
     std::uint32_t full_frame_bytes = 0;
     bool closed = false;
     bool abort_told = false;  // the control thread was told
@@ -160,6 +161,9 @@ class Lane {
   // lane_shards.cc
   bool poll_shards(TimeNs now, bool idle) noexcept;
   bool poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept;
+  /// @return how many frames the shard may send by any of its ports.
+  [[nodiscard]] std::size_t room_by_any(const GroupSlot& slot) const noexcept;
+  void push_by_any(std::span<rte_mbuf* const> frames, TimeNs now) noexcept;
   /// @return the frames' bytes on the wire.
   static std::uint64_t push(LanePort& port, std::span<rte_mbuf* const> frames) noexcept;
   [[nodiscard]] std::size_t first_asked(const LanePort& port) const noexcept;

@@ -78,6 +78,13 @@ bool Lane::add_group(command::Request& request, TimeNs now) noexcept {
   if (free == slots_.end()) return false;
   const command::ShardPlacement& placement = plan.shards[config_.lane];
   if (placement.down_port >= ports_.size() || placement.up_port >= ports_.size()) return false;
+  constexpr std::size_t kPortsMax = 32;  // bits of any_ports
+  std::uint32_t any_ports = 0;
+  for (const collective::PeerAddress& peer : placement.shard->config().peers) {
+    if (peer.frame.bytes() == 0) continue;
+    if (peer.port >= std::min(ports_.size(), kPortsMax)) return false;
+    any_ports |= 1u << peer.port;
+  }
 
   const auto index = static_cast<std::uint16_t>(free - slots_.begin());
   *free = GroupSlot{};
@@ -85,6 +92,7 @@ bool Lane::add_group(command::Request& request, TimeNs now) noexcept {
   free->handle = plan.group_handle;
   free->down_port = placement.down_port;
   free->up_port = placement.up_port;
+  free->any_ports = any_ports;
   free->full_frame_bytes =
       static_cast<std::uint32_t>(placement.shard->config().to_downstream.bytes() +
                                  wire::kHeaderBytes + placement.shard->config().payload_bytes);

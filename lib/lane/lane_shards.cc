@@ -4,6 +4,7 @@
 #include <rte_ring_elem.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "lane/lane.h"
 
@@ -116,12 +117,33 @@ std::uint64_t Lane::push(LanePort& port, std::span<rte_mbuf* const> frames) noex
   return bytes;
 }
 
+std::size_t Lane::room_by_any(const GroupSlot& slot) const noexcept {
+  std::size_t room = collective::OutboxSide::kCapacity;
+  for (std::uint32_t left = slot.any_ports; left != 0; left &= left - 1) {
+    room = std::min(room, ports_[static_cast<std::size_t>(std::countr_zero(left))].tx.room() / 4);
+  }
+  return room;
+}
+
+void Lane::push_by_any(std::span<rte_mbuf* const> frames, TimeNs now) noexcept {
+  for (rte_mbuf* const frame : frames) {
+    LanePort& port = ports_[frame->port];
+    port.share.on_sent(now, push(port, {&frame, 1}));
+  }
+}
+
 bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
   GroupSlot& slot = slots_[index];
   LanePort& down = ports_[slot.down_port];
   LanePort& up = ports_[slot.up_port];
   std::size_t down_room = down.tx.room();
   std::size_t up_room = up.tx.room();
+  outbox_.any().count = outbox_.any().room = 0;
+  if (slot.any_ports != 0) {
+    outbox_.any().room = room_by_any(slot);
+    if ((slot.any_ports >> slot.down_port & 1) != 0) down_room -= outbox_.any().room;
+    if ((slot.any_ports >> slot.up_port & 1) != 0) up_room -= outbox_.any().room;
+  }
   if (&down == &up) {
     up_room /= 2;
     down_room -= up_room;
@@ -141,6 +163,9 @@ bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
   const std::uint64_t down_bytes = push(down, {outbox_.down().frames.data(), outbox_.down().count});
   const std::uint64_t up_bytes = push(up, {outbox_.up().frames.data(), outbox_.up().count});
   up.share.on_sent(now, up_bytes);
+  if (outbox_.any().count > 0) {
+    push_by_any({outbox_.any().frames.data(), outbox_.any().count}, now);
+  }
   down.share.on_asked(index, now, outbox_.down().room, outbox_.down().count, down_bytes);
   expecting_ |= slot.done < slot.ready_seq;
   slot.quiet_rounds = worked ? 0 : slot.quiet_rounds + 1;

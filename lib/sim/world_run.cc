@@ -229,17 +229,19 @@ bool World::poll_place(Host& host, const Place& place_given, TimeNs local_now, b
   const std::size_t free_descriptors =
       holds ? host.profile.tx_descriptors -
                   std::min<std::size_t>(host.profile.tx_descriptors, host.held.size())
-            : 2 * collective::OutboxSide::kCapacity;
-  out.down().room = out.up().room =
-      std::min(collective::OutboxSide::kCapacity, free_descriptors / 2);
+            : out.boxes.size() * collective::OutboxSide::kCapacity;
+  out.down().room = out.up().room = out.any().room =
+      std::min(collective::OutboxSide::kCapacity, free_descriptors / out.boxes.size());
   if (random_.chance(host.profile.port_behind)) {
     out.down().room = std::min<std::size_t>(out.down().room, random_.below(3));
     out.up().room = std::min<std::size_t>(out.up().room, random_.below(3));
+    out.any().room = out.up().room;
   }
   bool worked = place.shard->poll(local_now, idle, out);
   for (std::size_t i = 0; i < out.down().count; ++i) transmit(host, out.down().frames[i]);
   for (std::size_t i = 0; i < out.up().count; ++i) transmit(host, out.up().frames[i]);
-  worked |= out.down().count + out.up().count > 0;
+  for (std::size_t i = 0; i < out.any().count; ++i) transmit(host, out.any().frames[i]);
+  worked |= out.down().count + out.up().count + out.any().count > 0;
   for (collective::Event event; place.shard->pop_event(event);) {
     handle_event(place, event);
     worked = true;
