@@ -34,6 +34,8 @@ started or changed. Run it as root on an idle machine.
                    pinned to each core, in turn. Embedded ranks and lanes are then adaptive, and
                    the TCP ring sleeps while it waits. Over memif; default rows gradwire, daemon,
                    tcp and tcp-uring, default sizes 64,64K,1M,16M
+  --collective C   another than all-reduce: reduce-scatter, all-gather, broadcast or reduce. Default
+                   rows daemon, gloo, mpi-tcp and mpi-shm; a size is that of the larger buffer
   --rows LIST      only these: gradwire gradwire-1408 daemon bare tcp tcp-uring gloo mpi-tcp
                    mpi-tcp-ring mpi-shm
   --quick          few ops and 2 repetitions (or --reps): checks only that everything runs
@@ -49,6 +51,7 @@ link=memif
 reps=
 sizes=
 beside=
+collective=all-reduce
 rate=
 mtu=
 cores=
@@ -67,6 +70,7 @@ while (($# > 0)); do
     --link) link=${2:-} && shift ;;
     --reps) reps=${2:-} && shift ;;
     --sizes) sizes=${2:-} && shift ;;
+    --collective) collective=${2:-} && shift ;;
     --beside) beside=${2:-} && shift ;;
     --rate) rate=${2:-} && shift ;;
     --mtu) mtu=${2:-} && shift ;;
@@ -132,6 +136,7 @@ write_meta "$run_dir/runs/meta.json"
 
 step "report"
 name=compare-$link${beside:+-beside}
+[[ $collective == all-reduce ]] || name+=-$collective
 report=("$python" "$repo_root/scripts/compare/report.py" "$run_dir/runs" --out "$out")
 ((!save)) || report+=(--save "$repo_root/doc/results")
 "${report[@]}"

@@ -36,12 +36,30 @@ pair() {
     die "$1 is '$2': must be two values, separated by a comma, rank 0's first."
 }
 
+all_collectives=(all-reduce reduce-scatter all-gather broadcast reduce)
+
+check_collective() {
+  [[ " ${all_collectives[*]} " == *" $collective "* ]] ||
+    die "--collective is '$collective': these are possible: ${all_collectives[*]}."
+  [[ $collective == all-reduce ]] && return
+  [[ -z $beside ]] || die "--beside is of all-reduce, not of $collective."
+  # The others do all-reduce alone.
+  rows=${rows:-daemon,gloo,mpi-tcp,mpi-shm}
+  local row
+  for row in ${rows//,/ }; do
+    [[ $row =~ ^(daemon|gloo|mpi-tcp|mpi-shm)$ ]] ||
+      die "--rows has '$row': with --collective $collective daemon, gloo, mpi-tcp and mpi-shm" \
+        "are possible."
+  done
+}
+
 check_arguments() {
   [[ $link =~ ^(memif|veth)$ ]] || die "--link is '$link': memif and veth are possible."
   [[ -n $reps ]] || reps=$((quick ? 2 : 5))
   [[ $reps =~ ^[1-9][0-9]?$ || $reps == 100 ]] || die "--reps is '$reps': 1 to 100 are possible."
   [[ -z $rate || $rate =~ ^[0-9]+(\.[0-9]+)?$ ]] || die "--rate is '$rate': Gbit/s, as in 100."
   check_hosts
+  check_collective
   if [[ -n $beside ]]; then
     [[ $beside == busy ]] || die "--beside is '$beside': busy is possible."
     [[ $link == memif ]] || die "--beside is of --link memif: its rows need no cores of their own."

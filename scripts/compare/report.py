@@ -88,7 +88,16 @@ def median_of(results, key):
     return statistics.median(values) if values else None
 
 
-def summarize(results, size, nranks):
+def bus_factor(collective, nranks):
+    """Of algbw, as in nccl-tests."""
+    if collective == "all-reduce":
+        return 2 * (nranks - 1) / nranks
+    if collective in ("reduce-scatter", "all-gather", "all-to-all"):
+        return (nranks - 1) / nranks
+    return 1
+
+
+def summarize(results, size, factor):
     p50 = median_of(results, "time_p50_us")
     every = [r["time_p50_us"] for r in results]
     wrong = [r["wrong"] for r in results if r.get("wrong") is not None]
@@ -99,7 +108,7 @@ def summarize(results, size, nranks):
         "time_p99_us_least": min((r["time_p99_us"] for r in results
                                   if r.get("time_p99_us") is not None), default=None),
         "time_p50_us_most": max(every),
-        "busbw_bytes_per_s": size / (p50 / 1e6) * 2 * (nranks - 1) / nranks,
+        "busbw_bytes_per_s": size / (p50 / 1e6) * factor,
         "cpu_s_per_gb": median_of(results, "cpu_s_per_gb"),
         "cycles_per_byte": median_of(results, "cycles_per_byte"),
         "cycles_per_packet": median_of(results, "cycles_per_packet"),
@@ -134,13 +143,18 @@ def merge_ways(rows):
             own[size]["time_p50_us_least"] = least
 
 
+def collective_of(meta):
+    return meta.get("collective", "all-reduce")
+
+
 def build(folder):
     meta = json.loads((folder / "meta.json").read_text())
     samples, reasons = read_runs(folder)
+    factor = bus_factor(collective_of(meta), meta["nranks"])
     variants = {}
     for variant in sorted(set(samples) | set(reasons)):
         rows = {
-            row: {size: summarize(r, size, meta["nranks"]) for size, r in sizes.items()}
+            row: {size: summarize(r, size, factor) for size, r in sizes.items()}
             for row, sizes in samples.get(variant, {}).items()
         }
         merge_ways(rows)
@@ -148,7 +162,9 @@ def build(folder):
                        if r in LABELS and not rows.get(r)}
         failed = {r: why for r, why in reasons.get(variant, {}).items() if r not in unavailable}
         variants[variant] = {"rows": rows, "unavailable": unavailable, "failed": failed}
-    return {"meta": meta, "variants": variants, "bars": judge(meta, variants),
+    # Bars are of all-reduce alone.
+    bars = judge(meta, variants) if collective_of(meta) == "all-reduce" else []
+    return {"meta": meta, "variants": variants, "bars": bars,
             "core_round_trips_ns": read_numbers(folder / "cores.txt"),
             "others_share": read_numbers(folder / "others.txt"),
             "stolen_share": read_numbers(folder / "stolen.txt")}
@@ -179,8 +195,10 @@ def tables_of(report, variant):
                  for s in sizes]
         out.append(f"{title}\n\n" + table(["size", *(SHORT[r] for r in names)], lines))
 
+    own_row = next((row for row in ("gradwire", "daemon") if rows.get(row)), None)
+
     def ratio(size, figures):
-        own = rows["gradwire"].get(size)
+        own = rows[own_row].get(size)
         return f"{figures['time_p50_us'] / own['time_p50_us']:.2f}" if own else "-"
 
     add("Time of an op, median (p50):", lambda s, f: time_text(f["time_p50_us"]))
@@ -189,19 +207,19 @@ def tables_of(report, variant):
         add("Time of an op, median of the best repetition:",
             lambda s, f: time_text(f["time_p50_us_least"]))
     add("busbw, Gbit/s:", lambda s, f: f"{f['busbw_bytes_per_s'] * 8 / 1e9:.2f}")
-    if rows.get("gradwire"):
-        add("Its time over gradwire embedded's (above 1: gradwire is faster):", ratio)
-    add("CPU seconds per GB reduced, of one rank (and its daemon):",
+    if own_row:
+        add(f"Its time over that of {LABELS[own_row]} (above 1: gradwire is faster):", ratio)
+    add("CPU seconds per GB, of one rank (and its daemon):",
         lambda s, f: f"{f['cpu_s_per_gb']:.3f}" if f["cpu_s_per_gb"] is not None else "-")
     if meta["rate_gbit"]:
         rate = meta["rate_gbit"] * 1e9 / 8
-        factor = 2 * (meta["nranks"] - 1) / meta["nranks"]
+        factor = bus_factor(collective_of(meta), meta["nranks"])
         head = ["size", "minimum", *(SHORT[r] for r in names)]
         lines = [[size_text(s), time_text(s * factor / rate * 1e6),
                   *(cell(rows, r, s, lambda f: f"{s * factor / rate * 1e8 / f['time_p50_us']:.0f}%")
                     for r in names)] for s in sizes]
-        out.append(f"Theoretical minimum at {meta['rate_gbit']:g} Gbit/s, 2(n-1)/n x size / rate, "
-                   "and the fraction of that rate that is reached:\n\n" + table(head, lines))
+        out.append(f"Theoretical minimum at {meta['rate_gbit']:g} Gbit/s, {factor:g} x size / "
+                   "rate, and the fraction of that rate that is reached:\n\n" + table(head, lines))
     spread = [(f["time_p50_us_most"] / f["time_p50_us_least"], row, size)
               for row, sizes_ in rows.items() for size, f in sizes_.items()]
     if spread:
@@ -302,7 +320,8 @@ VARIANT_TITLES = {
 
 def text_of(report, stamp):
     meta = report["meta"]
-    parts = [f"# All-reduce over {meta['link']}, compared ({stamp})", "\n".join([
+    title = f"{collective_of(meta).capitalize()} over {meta['link']}, compared ({stamp})"
+    parts = [f"# {title}", "\n".join([
         *(f"- DISTURBED: {text}" for text in disturbances(report)),
         f"- Machine: {machine()}",
         f"- Commit {meta['commit']}" + (", with changes" if meta["changed"] else "") + "; "
@@ -312,8 +331,8 @@ def text_of(report, stamp):
         f"- Daemons' cores: {meta['daemon_cores']}, polling {meta['daemon_polling']}"
         + (": lane, control thread and client of a rank share one core"
            if meta["daemon_shares"] else ": a core of their own"),
-        "- gradwire, the TCP ring and Open MPI reduce out of place, Gloo in place (torch has "
-        "nothing else), through Python",
+        "- gradwire, the TCP ring and Open MPI work out of place; Gloo, through Python, in place "
+        "if torch has nothing else: all-reduce, reduce and broadcast",
     ] + (["- Each row alone and beside busy processes, in turns; embedded ranks and lanes are "
            "adaptive and the TCP ring sleeps while it waits, in both"]
           if meta.get("beside") else [])
@@ -349,6 +368,9 @@ def main():
     print(text)
     name = f"compare-{report['meta']['link']}" + (
         "-beside" if report["meta"].get("beside") else "")
+    collective = collective_of(report["meta"])
+    if collective != "all-reduce":
+        name += f"-{collective}"
     (arguments.out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
     whole = "<!-- SPDX-License-Identifier: BSD-3-Clause -->\n" + text
     (arguments.out / f"{name}.md").write_text(whole)

@@ -131,7 +131,7 @@ perf_options() {
   # Hosts share no folder.
   [[ $link != hosts ]] || meeting=tcp://${tcp_address[0]}:$((20000 + $$ % 10000))
   printf '%s\n' --rank "$1" --nranks 2 --rendezvous "$meeting" --sizes "$list" --warmup 5 \
-    --timeout 60
+    --timeout 60 --collective "$collective"
   (($1 != 0)) || printf '%s\n' --json "${rank_result/#\/dev\/stdout/-}"
 }
 
@@ -243,7 +243,8 @@ row_gloo() {
   port=$((20000 + RANDOM % 10000))
   for i in 0 1; do
     rank $i env OMP_NUM_THREADS=1 ${gloo_device[i]:+GLOO_SOCKET_IFNAME=${gloo_device[i]}} \
-      "$python" "$repo_root/scripts/compare/gloo_all_reduce.py" --rank $i --nranks 2 \
+      "$python" "$repo_root/scripts/compare/gloo_collective.py" \
+      --collective "$collective" --rank $i --nranks 2 \
       --master "${tcp_address[0]}:$port" --json "$rank_result" "${row_plans[@]}"
   done
   finish
@@ -262,8 +263,8 @@ build_cores_program() {
 
 # build_mpi_program: $mpi_program, or nothing where it cannot be built.
 build_mpi_program() {
-  mpi_program=$build/compare-mpi_all_reduce
-  local source=$repo_root/scripts/compare/mpi_all_reduce.cc
+  mpi_program=$build/compare-mpi_collective
+  local source=$repo_root/scripts/compare/mpi_collective.cc
   if [[ -x $mpi_program && $mpi_program -nt $source ]]; then
     to_hosts "$mpi_program"
     return 0
@@ -297,7 +298,8 @@ mpi() {
     extra+=(--mca plm_rsh_agent "$run_dir/agent")
   fi
   for i in 0 1; do
-    where+=(-np 1 --host "${places[i]}" taskset -c "${core[i]}" "$mpi_program" 5 "$rank_result"
+    where+=(-np 1 --host "${places[i]}" taskset -c "${core[i]}" "$mpi_program" "$collective" 5
+      "$rank_result"
       "${plans[@]}" :)
   done
   unset 'where[-1]'
@@ -327,7 +329,8 @@ write_meta() {
   "$python" - "$1" <<PYTHON
 import json, os, sys
 json.dump({
-    "link": "$link", "mtu": $mtu, "reps": $reps, "rate_gbit": ${rate:-None}, "nranks": 2,
+    "link": "$link", "collective": "$collective", "mtu": $mtu,
+    "reps": $reps, "rate_gbit": ${rate:-None}, "nranks": 2,
     "cores": "${core[*]}", "daemon_cores": "${daemon_core[*]}", "daemon_shares": "$shared" == "yes",
     "daemon_polling": "$polling", "beside": "$beside", "quick": $quick == 1,
     "commit": "$(git -C "$repo_root" rev-parse --short HEAD 2>/dev/null || echo unknown)",

@@ -20,9 +20,10 @@ def fill(tensor, rank):
         part.copy_((index * 7919 + rank * 40503) % MODULUS)
 
 
-def count_wrong(tensor, nranks):
+def count_wrong(tensor, ranks, start=0):
+    """Elements that differ from the sum of what `ranks` filled in, from element `start` on."""
     wrong = 0
     for part, index in _parts(tensor):
-        right = sum((index * 7919 + r * 40503) % MODULUS for r in range(nranks))
+        right = sum(((index + start) * 7919 + r * 40503) % MODULUS for r in ranks)
         wrong += int((part != right.to(part.dtype)).sum())
     return wrong

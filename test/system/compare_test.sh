@@ -33,6 +33,12 @@ expect "beside busy processes" compare --beside busy
 expect_text "the daemon is judged by its own time alone" \
   'daemon beside busy over alone, 64 KB, p50' \
   "$run_dir/out/compare-memif-beside.md"
+for collective in reduce-scatter broadcast; do
+  expect "$collective" compare --collective "$collective" --rows daemon,gloo,mpi-tcp
+  report=$run_dir/out/compare-memif-$collective.md
+  expect_text "the daemon and Open MPI did it" '64 KB \| .*(us|ms) .*(us|ms)' "$report"
+  expect_text "and nothing is wrong" 'no element was wrong' "$report"
+done
 expect "over veth" compare --link veth --rows daemon,tcp,mpi-tcp
 expect_text "with offloads" 'Segmentation offloads on' "$run_dir/out/compare-veth.md"
 # Two namespaces as hosts, and what enters them instead of ssh.
@@ -63,6 +69,7 @@ done
 step "arguments are checked before anything runs"
 for bad in "--link tcp" "--sizes 3" "--reps 0" "--mtu 90000" "--cores 0" "--cores 0,0" \
   "--rows pigeon" "--hosts a,b" "--ports 0000:00:00.0,0000:00:00.1" "--rate fast" \
+  "--collective sum" "--collective reduce --rows tcp" "--collective reduce --beside busy" \
   "--beside nobody" "--beside busy --link veth" \
   "--link veth --mtu 9000" "--hosts a,b --ports 0000:00:00.0 --addresses 1.1.1.1,2.2.2.2"; do
   # shellcheck disable=SC2086

@@ -71,6 +71,21 @@ class Report(unittest.TestCase):
         self.assertIn("TCP ring of gradwire-perf was better with io_uring at 64 KB; elsewhere with "
                       "system calls.", report.text_of(made, "today"))
 
+    def test_busbw_of_each_collective_is_that_of_nccl_tests(self):
+        runs = {("daemon", "plain", 1): [result(MB, 100.0)],
+                ("gloo", "plain", 1): [result(MB, 150.0)]}
+        for collective, factor in (("all-reduce", 1.0), ("reduce-scatter", 0.5),
+                                   ("all-gather", 0.5), ("all-to-all", 0.5), ("broadcast", 1.0),
+                                   ("reduce", 1.0), ("send-recv", 1.0)):
+            made = self.make(runs, collective=collective)
+            figures = made["variants"]["plain"]["rows"]["daemon"][MB]
+            self.assertAlmostEqual(figures["busbw_bytes_per_s"], MB / 1e-4 * factor)
+            # Bars are of all-reduce alone.
+            self.assertEqual(bool(made["bars"]), collective == "all-reduce")
+        text = report.text_of(made, "today")
+        self.assertIn("# Send-recv over memif", text)
+        self.assertIn("Its time over that of gradwire, through the daemon", text)
+
     def test_a_disturbed_run_says_so_at_its_top(self):
         runs = {("gradwire", "plain", 1): [result(64, 4.0)]}
         quiet = {"others.txt": [0.01] * 9 + [0.3], "stolen.txt": [0.0, 0.01],
