@@ -23,6 +23,11 @@ bool EarlyPackets::has_place(const wire::DataHeader& header, std::size_t in_tran
   return static_cast<std::size_t>(ahead) < eager_;
 }
 
+bool EarlyPackets::has_any_of(std::uint64_t op_seq) const noexcept {
+  return std::any_of(packets_.begin(), packets_.end(),
+                     [&](const EarlyPacket& early) { return early.header.op_seq == op_seq; });
+}
+
 void EarlyPackets::add(const EarlyPacket& packet) noexcept {
   require(packets_.size() < packets_.capacity(), "an early packet is held if it has a place");
   packets_.push_back(packet);

@@ -40,6 +40,7 @@ class EarlyPackets {
     return packets_.size() - std::min<std::size_t>(packets_.size(), eager_);
   }
   [[nodiscard]] bool holds(const wire::DataHeader& header) const noexcept;
+  [[nodiscard]] bool has_any_of(std::uint64_t op_seq) const noexcept;
   /// @param in_transit  places of transit that are taken otherwise.
   [[nodiscard]] bool has_place(const wire::DataHeader& header, std::size_t in_transit,
                                const OpTable& ops) const noexcept;

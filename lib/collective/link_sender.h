@@ -33,12 +33,15 @@ class LinkSender {
   void quiet_from(TimeNs now) noexcept { last_sent_ = now; }
 
   // Grants: the rank tells which ops its client has posted; some packets may go ahead of that.
+  [[nodiscard]] bool was_posted_there(const Op& op) const noexcept {
+    return op.spec.op_seq <= sender_.posted_op_seq();
+  }
   [[nodiscard]] bool has_grant(const Op& op) const noexcept {
-    return op.spec.op_seq <= sender_.posted_op_seq() || may_go_early(op);
+    return was_posted_there(op) || may_go_early(op);
   }
   /// @return whether a chunk of the op may go; takes an eager place if it needs one.
   [[nodiscard]] bool take_grant(Op& op) noexcept {
-    if (op.spec.op_seq <= sender_.posted_op_seq()) return true;
+    if (was_posted_there(op)) return true;
     if (!may_go_early(op)) return false;
     ++eager_;
     ++op.eager_sent;

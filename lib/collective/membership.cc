@@ -2,27 +2,15 @@
 // What changes the state: packets, time, the lane. membership_run.cc has what is sent.
 #include "collective/membership.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/abort_detail.h"
 #include "base/probe.h"
 
 namespace gradwire::collective {
 
 using wire::Drop;
 using wire::PacketType;
-
-namespace {
-
-template <class... Args>
-void tell(AbortReason& reason, fmt::format_string<Args...> text, Args&&... args) noexcept {
-  const auto written = fmt::format_to_n(reason.detail, AbortReason::kDetailBytes - 1, text,
-                                        std::forward<Args>(args)...);
-  *written.out = '\0';
-}
-
-}  // namespace
 
 Membership::Membership(const ShardConfig& config, const Links& links, const OpTable& ops,
                        const FoldQueue& folds, const Direct* direct, EventQueue& events,
@@ -102,7 +90,7 @@ Membership::Cause Membership::table_differs(LinkIndex link,
   AbortReason reason{.code = AbortCode::kFormation,
                      .culprit_rank = end(link).rank(),
                      .reporter_rank = config_.rank};
-  tell(
+  format_detail(
       reason,
       "its table of the group differs: {} ranks, {} lanes, payload {}, digest {:x}; here {} ranks, "
       "{} lanes, payload {}, digest {:x}",
@@ -165,8 +153,8 @@ Membership::Cause Membership::missed_by(LinkIndex link) const noexcept {
                      .culprit_rank = end(link).rank(),
                      .reporter_rank = config_.rank,
                      .op_seq = ops_.oldest_unfinished()};
-  tell(reason, "its last op was {}, here {} were posted", neighbour.left_after_op_seq,
-       ops_.posted());
+  format_detail(reason, "its last op was {}, here {} were posted", neighbour.left_after_op_seq,
+                ops_.posted());
   return reason;
 }
 
@@ -207,12 +195,13 @@ Membership::Cause Membership::overdue(TimeNs now) const noexcept {
         unanswered ? "it did not answer our hello" : "no hello came from it";
     const std::uint8_t version = neighbours_[link->end.address().index].other_version;
     if (version != 0) {
-      tell(reason, "rank {} at {} sends version {} of the chunk protocol, rank {} version {}; {}",
-           link->end.rank(), wire::to_string(link->end.address().ip), version, config_.rank,
-           wire::kProtocolVersion, missing);
+      format_detail(reason,
+                    "rank {} at {} sends version {} of the chunk protocol, rank {} version {}; {}",
+                    link->end.rank(), wire::to_string(link->end.address().ip), version,
+                    config_.rank, wire::kProtocolVersion, missing);
     } else {
-      tell(reason, "{} in {} ms (lane {}, payload {})", missing, (now - started_at_) / 1'000'000,
-           config_.lane, config_.payload_bytes);
+      format_detail(reason, "{} in {} ms (lane {}, payload {})", missing,
+                    (now - started_at_) / 1'000'000, config_.lane, config_.payload_bytes);
     }
     return reason;
   }

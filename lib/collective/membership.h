@@ -88,6 +88,9 @@ class Membership {
   [[nodiscard]] Cause overdue(TimeNs now) const noexcept;
   /// Whether a neighbour that left misses an op that was posted here.
   [[nodiscard]] Cause missed_by_who_left() const noexcept;
+  [[nodiscard]] std::uint64_t left_after_op_seq(LinkIndex link) const noexcept {
+    return neighbours_[link].left_after_op_seq;
+  }
   /// Earliest time at which run() has something to do without a packet; kNever if none.
   [[nodiscard]] TimeNs deadline(TimeNs now, TimeNs soon) const noexcept;
 

@@ -144,6 +144,9 @@ class Shard {
   /// @return whether the frame was taken.
   bool receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
                     bool checked, TimeNs now) noexcept;
+  /// @param op  nullptr: it is done.
+  [[nodiscard]] Arrival arrival_of(const Op* op, const wire::DataHeader& header,
+                                   Site& site) const noexcept;
   bool hold_early(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
                   bool checked, TimeNs now) noexcept;
   void count_received(const wire::Packet& packet, bool ecn_ce) noexcept;
@@ -232,6 +235,8 @@ class Shard {
   [[nodiscard]] bool something_may_go(const LinkSender& to) const noexcept;
   /// Whether the next step of the oldest op is another rank's: to grant, to acknowledge.
   [[nodiscard]] bool waits_for_others() const noexcept;
+  /// A neighbour left and said that it was done with an op, and the op needs more of it.
+  [[nodiscard]] Membership::Cause left_too_early() const noexcept;
   void account_round(TimeNs now) noexcept;
   bool send_questions(Outbox& out) noexcept;
   void become_stuck(TimeNs now) noexcept;

@@ -3,11 +3,10 @@
 // packet is known to be right, its packet number is taken as received only when the packet is kept
 // for good (an acknowledged packet is never dropped afterwards), and a chunk is claimed in its
 // bitmap in the same step, so that it is applied once however often it comes.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "base/abort_detail.h"
 #include "base/planted_bug.h"
 #include "base/probe.h"
 #include "base/profile.h"
@@ -145,6 +144,18 @@ void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketS
   if (!taken) rte_pktmbuf_free(frame);
 }
 
+Arrival Shard::arrival_of(const Op* op, const wire::DataHeader& header, Site& site) const noexcept {
+  if (op == nullptr) return Arrival::kDuplicate;
+  const Arrival arrival = classify(ops_, folds_, *op, header, site);
+  // If it goes on from here and cannot be spilled, it starts only after all ranks have posted the
+  // op, and by then the next rank has told this one that it has. It would wait here for a grant.
+  if (op->rules.holds && arrival == Arrival::kReducing && site.place.forwards_reduced &&
+      !sender_of(*op).was_posted_there(*op)) [[unlikely]] {
+    return Arrival::kBad;
+  }
+  return arrival;
+}
+
 bool Shard::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
                          bool checked, TimeNs now) noexcept {
   const wire::DataHeader& header = packet.data;
@@ -184,8 +195,7 @@ bool Shard::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet
   }
   Op* op = ops_.find(header.op_seq);
   Site site;
-  const Arrival arrival =
-      op == nullptr ? Arrival::kDuplicate : classify(ops_, folds_, *op, header, site);
+  const Arrival arrival = arrival_of(op, header, site);
   if (arrival == Arrival::kBad) {
     count_drop(Drop::kBadChunk);
     return false;
@@ -272,8 +282,7 @@ void Shard::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
     }
     Op* op = ops_.find(op_seq);
     Site site;
-    const Arrival arrival =
-        op == nullptr ? Arrival::kDuplicate : classify(ops_, folds_, *op, header, site);
+    const Arrival arrival = arrival_of(op, header, site);
     if (arrival != Arrival::kReducing && arrival != Arrival::kGathering) {
       count_drop(arrival == Arrival::kBad ? Drop::kBadChunk : Drop::kDuplicate);
       rte_pktmbuf_free(packet.mbuf);
@@ -299,10 +308,8 @@ void Shard::report_mismatch(std::uint16_t rank, const OpCall& ours, const wire::
   Call first{rank, call_of(theirs)};
   Call second{config_.rank, ours};
   if (second.rank < first.rank) std::swap(first, second);
-  const auto written = fmt::format_to_n(
-      reason.detail, AbortReason::kDetailBytes - 1, "rank {} called {}, rank {} called {}",
-      first.rank, text_of(first.op).text, second.rank, text_of(second.op).text);
-  *written.out = '\0';
+  format_detail(reason, "rank {} called {}, rank {} called {}", first.rank, text_of(first.op).text,
+                second.rank, text_of(second.op).text);
   abort(reason, now);
 }
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What is seen of a shard: its status, when it has something to do next, and whether the group
 // moves.
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/abort_detail.h"
 #include "collective/shard.h"
 
 namespace gradwire::collective {
@@ -125,6 +124,35 @@ bool Shard::waits_for_others() const noexcept {
                      [](const auto& link) { return link->gets_data() && link->sender().waits(); });
 }
 
+Membership::Cause Shard::left_too_early() const noexcept {
+  // A rank says bye when all that it sent was acknowledged. So all of it is here by then, claimed
+  // or among the early packets, and the rank has all that it needs of this one.
+  const bool all_folded = folds_.size() == 0 && checks_.empty() && held_.empty();
+  for (LinkIndex i = 0; i < links_.size(); ++i) {
+    if (!membership_.has_left(i)) continue;
+    const bool sends = links_[i]->gets_data() && links_[i]->sender().waits();
+    const std::uint64_t last = std::min(membership_.left_after_op_seq(i), ops_.posted());
+    for (std::uint64_t op_seq = ops_.done() + 1; op_seq <= last; ++op_seq) {
+      const Op* op = ops_.find(op_seq);
+      if (op == nullptr || op->shape == Shape::kDirect) continue;
+      const bool to_send = op->rules.sends && op->rules.to == i &&
+                           (op->own_next < op->own_end || op->spilled_left > 0 || sends);
+      const bool to_get =
+          op->rules.from == i && op->arrivals_left > 0 && all_folded && !early_.has_any_of(op_seq);
+      if (!to_send && !to_get) continue;
+      AbortReason reason{.code = AbortCode::kPeerLeft,
+                         .culprit_rank = links_[i]->end.rank(),
+                         .reporter_rank = config_.rank,
+                         .op_seq = op_seq};
+      format_detail(reason,
+                    "it said that it was done with op {}, but it has not {} all of its data",
+                    op_seq, to_send ? "received" : "sent");
+      return reason;
+    }
+  }
+  return {};
+}
+
 void Shard::account_round(TimeNs now) noexcept {
   const TimeNs round = std::clamp<TimeNs>(now - last_poll_, 0, kRoundNsMax);
   last_poll_ = now;
@@ -134,7 +162,8 @@ void Shard::account_round(TimeNs now) noexcept {
   if (ops_.oldest_unfinished() != 0 && now - stall_.moved_at() >= kStallNs) {
     (waits_for_others() ? counters_.stalled_on_downstream_ns : counters_.stalled_on_upstream_ns) +=
         static_cast<std::uint64_t>(round);
-    if (stall_.look(ops_.oldest_unfinished(), links_.empty())) become_stuck(now);
+    abort_if(left_too_early(), now);
+    if (live() && stall_.look(ops_.oldest_unfinished(), links_.empty())) become_stuck(now);
   }
   if (live()) abort_if(membership_.silent(round), now);
 }
@@ -170,14 +199,13 @@ void Shard::become_stuck(TimeNs now) noexcept {
   const ShardStatus here = status(now);
   std::uint32_t lost = 0;
   for (const auto& link : links_) lost += link->gets_data() ? link->sender().lost() : 0;
-  const auto written = fmt::format_to_n(
-      reason.detail, AbortReason::kDetailBytes - 1,
+  format_detail(
+      reason,
       "lane {}: posted {}, done {}, downstream posted {}, in flight {}, lost {}, ready {}, spilled "
       "{}, early {}, in backend {}, sent {} of {}",
       config_.lane, ops_.posted(), ops_.done(), here.downstream_posted_op_seq,
       here.packets_in_flight, lost, here.transit_queued, ops_.spilled(), early_.size(),
       folds_.size(), here.chunks_sent, here.credit_chunks);
-  *written.out = '\0';
   abort(reason, now);
 }
 

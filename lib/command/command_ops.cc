@@ -8,6 +8,7 @@
 #include <cinttypes>
 #include <cstring>
 
+#include "base/abort_detail.h"
 #include "base/counter.h"
 #include "command/command_lane.h"
 #include "command/command_lane_state.h"
@@ -207,11 +208,8 @@ void CommandLane::join_op(Client& client, Group& group, std::size_t member, std:
     reason.code = AbortCode::kMismatch;
     reason.culprit_rank = reason.reporter_rank = group.rank;
     reason.op_seq = op_seq;
-    const auto written =
-        fmt::format_to_n(reason.detail, AbortReason::kDetailBytes - 1,
-                         "member {} of rank {} called {}, member {} called {}", slot.first_member,
-                         group.rank, text_of(slot.call).text, member, text_of(call).text);
-    *written.out = '\0';
+    format_detail(reason, "member {} of rank {} called {}, member {} called {}", slot.first_member,
+                  group.rank, text_of(slot.call).text, member, text_of(call).text);
     abort(group, reason);
     return;
   }
@@ -248,10 +246,8 @@ bool CommandLane::look_at_inputs(Group& group) noexcept {
     reason.code = AbortCode::kReduceFailed;
     reason.culprit_rank = reason.reporter_rank = group.rank;
     reason.op_seq = slot.op_seq;
-    const auto written = fmt::format_to_n(
-        reason.detail, AbortReason::kDetailBytes - 1,
-        "the stream that computes the input of member {} of rank {} failed", member, group.rank);
-    *written.out = '\0';
+    format_detail(reason, "the stream that computes the input of member {} of rank {} failed",
+                  member, group.rank);
     abort(group, reason);
   }
   return worked;
