@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Builds gradwire's Debian package: daemon, CLI, bench, client library and Python package, systemd
-# unit, user, and setup-host.sh.
+# Builds gradwire's Debian package by debhelper (debian/): daemon, CLI, bench, client library and
+# Python package, systemd unit, user, and setup-host.sh.
 . "$(dirname "$0")/lib/setup.sh"
 
 usage() {
@@ -36,29 +36,18 @@ if ((setup)); then
   install_packages build deb
   fetch_dpdk_headers
 fi
-for program in dpkg-deb dpkg-shlibdeps strip; do
-  command -v "$program" >/dev/null || die "there is no $program: apt-get install dpkg-dev binutils"
-done
-# What is installed, and nothing besides.
-build_targets=(gradwired gradwire:executable gradwire:shared_library gradwire-perf)
-if [[ -f $(dpdk_headers_folder)/gpudev_driver.h ]]; then
-  build_targets+=(rte_gpu_emu rte_gpu_cuda)
-else
+command -v dh >/dev/null || die "there is no dh: apt-get install debhelper"
+[[ -f $(dpdk_headers_folder)/gpudev_driver.h ]] ||
   note "the package has no GPU drivers: DPDK's driver headers are missing"
-fi
-build_tree "$folder" gcc --buildtype debugoptimized --prefix /usr --libdir lib/x86_64-linux-gnu \
-  -Dtests=false
-mkdir -p "$output"
+mkdir -p "$folder" "$output"
 
 version=$(sed -n "s/^  version: '\(.*\)',/\1/p" "$repo_root/meson.build")-$revision
-stage=$folder/package
-rm -rf "$stage"
-step "package: gradwire $version"
-DESTDIR=$stage/gradwire meson install -C "$folder" --no-rebuild >"$folder/install.log" 2>&1 ||
-  build_failed "$folder/install.log" "meson install"
-"$repo_root/scripts/deb/lay_out.sh" "$repo_root" "$stage/gradwire"
-"$repo_root/scripts/deb/control.sh" "$repo_root" "$stage" "$version"
-package=$output/gradwire_${version}_amd64.deb
-dpkg-deb --root-owner-group --build "$stage/gradwire" "$package" >"$folder/dpkg-deb.log" 2>&1 ||
-  build_failed "$folder/dpkg-deb.log" "dpkg-deb"
+package=$output/gradwire_${version}_amd64.deb log=$folder/package.log
+step "package: gradwire $version, by debian/rules"
+cd "$repo_root"
+export GRADWIRE_DEB_BUILD=$folder GRADWIRE_DEB_OUTPUT=$output GRADWIRE_DEB_REVISION=$revision
+if command -v ccache >/dev/null; then export CC="ccache gcc" CXX="ccache g++"; fi
+debian/rules clean >"$log" 2>&1 || build_failed "$log" "debian/rules clean"
+with_progress 20 "$log" "building" debian/rules binary || build_failed "$log" "debian/rules binary"
+debian/rules clean >/dev/null 2>&1
 note "$package, $(($(stat -c %s "$package") / 1024)) KiB"

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
 """House rules that a program can check: an SPDX line in every file, lines of at most 100 columns
-and files of at most 800 lines in code, no word twice in a row in comments, texts and pages, no path
-of a developer's machine and no package registry's host anywhere, every package with its reason,
-every test in a meson.build. `house.py --self-test`
-shows that each rule fails on a text that breaks it."""
+and files of at most 800 lines in code, no word twice in a row in comments, texts and pages, no
+path of a developer's machine and no package registry's host anywhere, every package with its
+reason, every test in a meson.build, Debian's package with the version and the packages of the
+build. `house.py --self-test` shows that each rule fails on a text that breaks it."""
 
 import argparse
 import pathlib
@@ -64,6 +64,18 @@ def check_packages(text):
             yield number, "a package without its reason: NAME # why"
 
 
+def check_debian(control, packages, changelog, build):
+    """Yields what debian/ says otherwise than the build does."""
+    wanted = re.search(r"^Build-Depends:(.*?)^\S", control, re.M | re.S).group(1)
+    known = set(re.search(r"^# \[build\].*?$(.*?)^$", packages, re.M | re.S).group(1).split())
+    for name in re.findall(r"[a-z0-9.+-]{2,}", re.sub(r"\(.*?\)", "", wanted)):
+        if name not in known | {"debhelper-compat"}:
+            yield 1, f"debian/control builds with {name}; the set [build] has no such package"
+    version = re.search(r"^gradwire \((.*)-\d+\)", changelog, re.M).group(1)
+    if f"version: '{version}'," not in build:
+        yield 1, f"debian/changelog has version {version}, and meson.build another"
+
+
 def check_registered(path, builds):
     """Yields that no build runs the test. builds: texts of the meson.build of the folders above,
     the nearest first."""
@@ -94,6 +106,11 @@ def check_tree():
             wrongs += check_registered(path, list(builds_above(path)))
         if path.as_posix() == "scripts/packages.debian":
             wrongs += check_packages(text)
+            others = ("debian/control", "debian/changelog", "meson.build")
+            control, changelog, build = (
+                (ROOT / name).read_text(encoding="utf-8") for name in others
+            )
+            wrongs += check_debian(control, text, changelog, build)
         for number, wrong in wrongs:
             print(f"{path}:{number}: {wrong}")
             failures += 1
@@ -128,13 +145,22 @@ def self_test():
     if not list(check_packages("gcc\n")) or list(check_packages("gcc  # compiler\n# [x]\n\n")):
         print("the check of the package list is wrong")
         wrong += 1
+    control, packages = "Build-Depends:\n debhelper-compat (= 13),\n g++,\n\nPackage: x\n", (
+        "# [build] x\ng++  # compiler\n\n# [run] y\nps  # z\n\n")
+    other = control.replace("g++", "ps")
+    for text, version, fine in ((control, "1.2", True), (other, "1.2", False),
+                                (control, "1.3", False)):
+        if (not list(check_debian(text, packages, f"gradwire ({version}-1) x", "version: '1.2',"))
+                ) != fine:
+            print(f"debian/ with {text!r}, version {version}, should {'pass' if fine else 'fail'}")
+            wrong += 1
     story, unit = (pathlib.PurePosixPath(p) for p in ("test/s/leave_test.sh", "test/u/op_test.cc"))
     for path, build, fine in ((story, "'leave': 60,", True), (story, "'leaves': 60,", False),
                               (unit, "files('op_test.cc')", True), (unit, "files('x.cc')", False)):
         if (not list(check_registered(path, [build]))) != fine:
             print(f"{path} in {build!r} should {'pass' if fine else 'fail'}")
             wrong += 1
-    print(f"{len(cases) + 5} cases, {wrong} wrong")
+    print(f"{len(cases) + 8} cases, {wrong} wrong")
     return wrong == 0
 
 
