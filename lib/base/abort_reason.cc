@@ -35,8 +35,9 @@ std::string cause(const AbortReason& reason) {
       return fmt::format("rank {} broke the protocol", culprit);
     case AbortCode::kStuck:
       return fmt::format(
-          "stuck: every rank has posted it, and for {:.1f} s nothing moved. This is a bug of "
-          "gradwire: please report it with this line",
+          "stuck: every rank has posted it, and for {:.1f} s nothing moved. If it has a root, see "
+          "whether all processes named the same one; else this is a bug of gradwire: please report "
+          "it with this line",
           static_cast<double>(reason.duration_ns) / 1e9);
   }
   return fmt::format("rank {}: unknown abort code {}", culprit, static_cast<int>(reason.code));

@@ -38,6 +38,8 @@ class PostedByAll {
         last_ || planted(PlantedBug::kPostedWordRunsAhead) ? posted : std::min(posted, onwards_);
     return {posted, onwards, first_ ? std::max(onwards, everyone_) : everyone_};
   }
+  /// As the next rank said: up to which op it and all after it have posted.
+  [[nodiscard]] std::uint64_t heard_onwards() const noexcept { return onwards_; }
 
  private:
   bool first_;

@@ -126,6 +126,10 @@ struct ShardStatus {
   OpRecord oldest_op;
   TimeNs progress_at = 0;  ///< something arrived or was acknowledged, or an op was posted
   bool waits_for_downstream = false;
+  /// The oldest op neither starts nor ends before all ranks have posted it, and not all have.
+  bool waits_for_posts = false;
+  /// If so: this op the downstream rank and all after it have posted, up to the last one.
+  bool posted_onwards = false;
   ShardCounters counters;
 };
 

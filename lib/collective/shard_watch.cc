@@ -59,6 +59,8 @@ ShardStatus Shard::status(TimeNs) const noexcept {
   if (const Op* oldest = ops_.find(ops_.done() + 1)) {
     status.oldest_op = oldest->record;
     status.oldest_op.retransmissions = counters_.retransmissions - oldest->record.retransmissions;
+    status.waits_for_posts = !oldest->admitted;
+    status.posted_onwards = posted_by_all_.heard_onwards() >= oldest->spec.op_seq;
   }
   status.progress_at = stall_.moved_at();
   status.waits_for_downstream = waits_for_others();

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace gradwire::control {
 
@@ -114,6 +115,35 @@ status::LaneCounters lane_counters_status(const lane::LaneCounters& counters) {
   return out;
 }
 
+namespace {
+
+/// Ranks `first` to `last`, one of which has not posted an op.
+struct Late {
+  std::uint16_t first = 0;
+  std::uint16_t last = 0;
+};
+
+/// Who may be late with an op that all ranks must have posted, if this rank and the next one have.
+/// An acknowledgement says whether the rank that it comes from and all after it, up to the last
+/// one, have posted; from rank 0 it says so of all.
+std::optional<Late> late_ranks(std::uint16_t rank, std::uint16_t nranks, bool posted_onwards) {
+  const auto next = static_cast<std::uint16_t>((rank + 1) % nranks);
+  const bool is_last = next == 0;
+  Late late;
+  if (posted_onwards) {
+    // The word that all have posted is still on its way to this rank, if none is left.
+    if (rank == 0 || is_last) return std::nullopt;
+    late = {0, static_cast<std::uint16_t>(rank - 1)};
+  } else {
+    late.first = static_cast<std::uint16_t>(next + 1);
+    late.last = static_cast<std::uint16_t>(is_last ? rank - 1 : nranks - 1);
+  }
+  if (late.first > late.last) return std::nullopt;
+  return late;
+}
+
+}  // namespace
+
 OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardStatus& status,
                TimeNs now) {
   OpWait wait;
@@ -131,6 +161,9 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
     wait.rank = group.downstream_rank();
     wait.text += fmt::format("downstream rank {}{}", wait.rank, what);
   };
+  const auto late = status.waits_for_posts && status.downstream_posted_op_seq >= wait.op_seq
+                        ? late_ranks(group.rank, group.nranks(), status.posted_onwards)
+                        : std::nullopt;
   if (status.upstream_silence_ns >= kNotableSilenceNs) {
     wait.neighbour = "upstream";
     wait.rank = group.upstream_rank();
@@ -143,6 +176,13 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
   } else if (status.downstream_posted_op_seq < wait.op_seq) {
     downstream(fmt::format(", whose clients have posted ops only up to {}",
                            status.downstream_posted_op_seq));
+  } else if (late) {
+    wait.neighbour = late->first == late->last ? "rank" : "ranks";
+    wait.rank = late->first;
+    wait.text += late->first == late->last
+                     ? fmt::format("rank {}, whose clients have not posted it", late->first)
+                     : fmt::format("one of ranks {} to {}, whose clients have not posted it",
+                                   late->first, late->last);
   } else if (status.in_backend > 0) {
     wait.text +=
         fmt::format("backend {1} to reduce {0} chunks", status.in_backend, status.backend_name);

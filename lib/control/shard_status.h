@@ -28,8 +28,9 @@ namespace gradwire::control {
 /// The oldest unfinished op of a formed group on one lane, and which rank it waits for.
 struct OpWait {
   std::uint64_t op_seq = 0;    ///< 0 = there is none
-  const char* neighbour = "";  ///< "upstream", "downstream", or "" if it waits for this rank itself
-  std::uint16_t rank = 0;      ///< the neighbour's
+  const char* neighbour = "";  ///< "upstream", "downstream", "rank" or "ranks"; or "" if it waits
+                               ///< for this rank itself
+  std::uint16_t rank = 0;      ///< which one; the first of several ranks of which one is late
   TimeNs since = 0;
   std::string text;  ///< one line: for whom it waits, and for what
 };

@@ -265,8 +265,8 @@ struct Op {
   std::optional<double> posted_s;
   std::optional<double> first_chunk_s;
   std::uint64_t retransmissions = 0;
-  std::string waits_for;  ///< "upstream", "downstream", "this rank"
-  std::uint16_t waits_for_rank = 0;
+  std::string waits_for;             ///< "upstream", "downstream", "rank", "ranks", "this rank"
+  std::uint16_t waits_for_rank = 0;  ///< if "ranks": the first of those of which one is late
   std::optional<double> since_s;
   std::string text;  ///< one line: which rank it waits for, and why
 };

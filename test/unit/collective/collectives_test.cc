@@ -137,6 +137,47 @@ TEST_CASE("ranks of different size and processes in any order get what they have
   }
 }
 
+TEST_CASE("a status says whether a barrier waits for posts, and where they are missing") {
+  RingOptions options;
+  options.nranks = 4;
+  OpCase op(4, 1, {.count = 0, .collective = Collective::kBarrier});
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  for (const std::uint16_t rank : {0, 1, 3}) ring.post(rank, op.spec(rank, 1));
+  ring.run_for(10'000'000);
+  for (const std::uint16_t rank : {0, 1, 3}) {
+    const collective::ShardStatus status = ring.shard(rank).status(ring.now());
+    INFO("rank " << rank);
+    CHECK(status.waits_for_posts);
+    CHECK_FALSE(status.posted_onwards);
+    CHECK(status.downstream_posted_op_seq == (rank == 1 ? 0 : 1));
+  }
+  ring.post(2, op.spec(2, 1));
+  REQUIRE(ring.run_until([&] { return ring.done(0, 1); }));
+  CHECK_FALSE(ring.shard(0).status(ring.now()).waits_for_posts);
+}
+
+TEST_CASE("roots that differ so that no rank begins end the group as stuck") {
+  for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
+    RingOptions options;
+    options.nranks = 3;
+    std::deque<OpCase> ops;
+    RingHarness ring(options);
+    REQUIRE(ring.form());
+    for (std::uint16_t rank = 0; rank < 3; ++rank) {
+      // Each names the rank before it, or that for which the rank before it begins.
+      const std::uint32_t root = (rank + (collective == Collective::kReduce ? 1u : 2u)) % 3;
+      ops.emplace_back(3, 1, sim::OpPlan{.count = 100, .collective = collective, .root = root});
+      ring.post(rank, ops.back().spec(rank, 1));
+    }
+    const TimeNs posted_at = ring.now();
+    REQUIRE(ring.run_until([&] { return ring.aborted(0); }, 100'000'000'000));
+    CHECK(ring.shard(0).reason().code == AbortCode::kStuck);
+    CHECK(ring.now() - posted_at < 40'000'000'000);
+    CHECK(ring.counter(&collective::ShardCounters::data_packets_sent) == 0);
+  }
+}
+
 TEST_CASE("each datatype and redop of the collectives that reduce, and bytes of those that move") {
   for (const std::uint16_t nranks : {2, 3}) {
     RingOptions options;

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "control/shard_status.h"
 #include "fake_daemon.h"
 
 namespace gradwire::control {
@@ -141,6 +142,51 @@ TEST_CASE("a formed group says which op waits for whom") {
   const json shard = daemon.group_json()["shards"][1];
   CHECK(shard["posted_op_seq"] == 8);
   CHECK(shard["upstream_silence_s"] == 1.5);
+}
+
+TEST_CASE("an op that all ranks must have posted names the late rank, not a neighbour") {
+  // Rank 0 of 5; the shard of lane 1 has a barrier.
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.form({1}, 5);
+  collective::ShardStatus& status = daemon.reports.statuses[1];
+  status.posted_op_seq = status.downstream_posted_op_seq = 1;
+  status.waits_for_posts = true;
+  CHECK(daemon.group_json()["waits_for"][0] ==
+        "op 1 on lane 1: one of ranks 2 to 4, whose clients have not posted it");
+  const json op = daemon.status_json()["ops"].at(0);
+  CHECK(op["waits_for"] == "ranks");
+  CHECK(op["waits_for_rank"] == 2);
+  // Who is silent is named before who is late, and so is a neighbour that has not posted.
+  status.downstream_posted_op_seq = 0;
+  CHECK(daemon.group_json()["waits_for"][0] ==
+        "op 1 on lane 1: downstream rank 1, whose clients have posted ops only up to 0");
+  status.downstream_posted_op_seq = 1;
+  status.upstream_silence_ns = 1'500'000'000;
+  CHECK(daemon.group_json()["waits_for"][0] ==
+        "op 1 on lane 1: upstream rank 4, silent for 1.500 s");
+}
+
+TEST_CASE("of three ranks each names the one that is late") {
+  struct Case {
+    std::uint16_t rank;
+    bool posted_onwards;
+    const char* text;
+  };
+  for (const Case& c : {Case{0, false, "rank 2, whose clients have not posted it"},
+                        Case{1, true, "rank 0, whose clients have not posted it"},
+                        Case{2, false, "rank 1, whose clients have not posted it"}}) {
+    Group group;
+    group.rank = c.rank;
+    group.table = test::table_of(3);
+    collective::ShardStatus status;
+    status.posted_op_seq = status.downstream_posted_op_seq = 1;
+    status.waits_for_posts = true;
+    status.posted_onwards = c.posted_onwards;
+    const OpWait wait = op_wait(group, 0, status, 0);
+    CHECK(wait.text == fmt::format("op 1 on lane 0: {}", c.text));
+    CHECK(wait.neighbour == std::string("rank"));
+  }
 }
 
 TEST_CASE("a formed group names the member of this rank that is late") {
