@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A neighbour that is known: how it is asked again, moves, and is found where it went.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "neighbors_support.h"
+
+using namespace gradwire;
+using namespace gradwire::port;
+using namespace gradwire::port::test;
+
+namespace {
+
+const auto kOldMac = mac("02:00:00:00:00:02");
+const auto kNewMac = mac("02:00:00:00:00:99");
+
+NeighborsConfig quick() {
+  auto out = config();
+  out.reachable_ns = 400 * kMs;
+  out.delay_ns = out.probe_ns = 100 * kMs;
+  out.unicast_probes = 3;
+  out.rest_ns = 1'000 * kMs;
+  return out;
+}
+
+/// 10.0.0.2, known by kReplyFrame, and a group uses it.
+Neighbors with_used(TimeNs now = 0) {
+  Neighbors out(quick());
+  REQUIRE(out.resolve(address("10.0.0.2"), now));
+  out.on_frame(kReplyFrame, now);
+  REQUIRE(out.hold(address("10.0.0.2")));
+  while (!taken(out).empty()) {
+  }
+  return out;
+}
+
+/// The same answer by another host.
+std::vector<std::byte> reply_by(const wire::MacAddress& by) {
+  auto frame = kReplyFrame;
+  for (std::size_t i = 0; i < 6; ++i) frame[6 + i] = frame[22 + i] = std::byte{by[i]};
+  return frame;
+}
+
+enum class To { kNobody, kOld, kAll, kElse };
+/// Whom the next frame asks.
+To asked(Neighbors& neighbors) {
+  const auto frame = taken(neighbors);
+  if (frame.empty()) return To::kNobody;
+  if (frame[0] == std::byte{0xff}) return To::kAll;
+  return frame[5] == std::byte{2} ? To::kOld : To::kElse;
+}
+
+bool is_event(Neighbors& neighbors, NeighborEvent::Type type) {
+  NeighborEvent event;
+  return neighbors.take_event(event) && event.type == type;
+}
+
+}  // namespace
+
+TEST_CASE("an answer that no group needs grows old, and is asked for when somebody wants it") {
+  Neighbors neighbors(config());
+  const auto ip = address("10.0.0.2");
+  REQUIRE(neighbors.resolve(ip, 0));
+  (void)taken(neighbors);
+  neighbors.on_frame(kReplyFrame, 0);
+  CHECK(neighbors.deadline() == 30'000 * kMs);
+  neighbors.poll(30'000 * kMs);
+  CHECK(neighbors.state(ip) == NeighborState::kStale);
+  CHECK_FALSE(neighbors.lookup(ip));
+  CHECK(neighbors.deadline() == kNever);
+  CHECK(asked(neighbors) == To::kNobody);
+
+  REQUIRE(neighbors.resolve(ip, 40'000 * kMs));
+  CHECK(neighbors.state(ip) == NeighborState::kProbe);
+  CHECK(asked(neighbors) == To::kOld);
+  SECTION("it answers") {
+    neighbors.on_frame(kReplyFrame, 40'001 * kMs);
+    CHECK(neighbors.lookup(ip) == kOldMac);
+  }
+  SECTION("another one does, but only when all are asked") {
+    neighbors.on_frame(reply_by(kNewMac), 40'001 * kMs);
+    CHECK_FALSE(neighbors.lookup(ip));
+    neighbors.poll(41'000 * kMs);
+    CHECK(asked(neighbors) == To::kAll);
+    neighbors.on_frame(reply_by(kNewMac), 41'001 * kMs);
+    neighbors.poll(42'000 * kMs);
+    CHECK(neighbors.lookup(ip) == kNewMac);
+  }
+  SECTION("nobody does") {
+    TimeNs now = 40'000 * kMs;
+    int questions = 0;
+    while (neighbors.deadline() != kNever) {
+      neighbors.poll(now = neighbors.deadline());
+      questions += asked(neighbors) == To::kAll ? 1 : 0;
+    }
+    CHECK(questions == 3);
+    CHECK(neighbors.state(ip) == NeighborState::kFailed);
+  }
+}
+
+TEST_CASE("a neighbour in use is asked for when nothing confirms it, and never dropped for that") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  // As long as the transport confirms it, nobody asks.
+  TimeNs now = 0;
+  for (; now < 10'000 * kMs; now += 100 * kMs) {
+    neighbors.confirm(ip, now);
+    neighbors.poll(now);
+  }
+  CHECK(neighbors.state(ip) == NeighborState::kReachable);
+  CHECK(asked(neighbors) == To::kNobody);
+
+  now = neighbors.deadline();
+  neighbors.poll(now);
+  CHECK(neighbors.state(ip) == NeighborState::kDelay);
+  CHECK(asked(neighbors) == To::kNobody);
+  neighbors.poll(now += 100 * kMs);
+  CHECK(neighbors.state(ip) == NeighborState::kProbe);
+  CHECK(asked(neighbors) == To::kOld);
+  CHECK(neighbors.lookup(ip) == kOldMac);
+  SECTION("it answers") {
+    neighbors.on_frame(kReplyFrame, now);
+    CHECK(neighbors.state(ip) == NeighborState::kReachable);
+  }
+  SECTION("its packets do") {
+    neighbors.confirm(ip, now);
+    CHECK(neighbors.state(ip) == NeighborState::kReachable);
+  }
+  SECTION("all answers are lost: a bounded number of questions, and it stays where it is") {
+    int old = 1;
+    int all = 0;
+    const TimeNs end = now + 20'000 * kMs;
+    for (; now < end; now += 10 * kMs) {
+      neighbors.poll(now);
+      for (To to = asked(neighbors); to != To::kNobody; to = asked(neighbors)) {
+        ++(to == To::kAll ? all : old);
+      }
+      CHECK(neighbors.lookup(ip) == kOldMac);
+    }
+    // 3 + 3 questions, then rests of 1, 2, 4, 8 and 16 s.
+    CHECK(old == 5 * 3);
+    CHECK(all == 5 * 3);
+    CHECK(neighbors.counters().unanswered == 5);
+    neighbors.on_frame(kReplyFrame, now);
+    CHECK(neighbors.lookup(ip) == kOldMac);
+  }
+}
+
+TEST_CASE("a neighbour that was known and answered no more is found again by whoever asks next") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  neighbors.suspect(ip, 10 * kMs);
+  neighbors.release(ip);
+  TimeNs now = 10 * kMs;
+  while (neighbors.state(ip) == NeighborState::kProbe) neighbors.poll(now = neighbors.deadline());
+  CHECK(neighbors.state(ip) == NeighborState::kFailed);
+  REQUIRE(neighbors.resolve(ip, now));
+  neighbors.on_frame(kReplyFrame, now + kMs);
+  CHECK(neighbors.lookup(ip) == kOldMac);
+}
+
+TEST_CASE("a neighbour that is silent is asked at once, and found where it is now") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  neighbors.suspect(ip, 10 * kMs);
+  CHECK(asked(neighbors) == To::kOld);
+  neighbors.suspect(ip, 20 * kMs);
+  CHECK(asked(neighbors) == To::kNobody);
+  neighbors.on_frame(reply_by(kNewMac), 30 * kMs);  // too early: it has not been given time
+  CHECK(neighbors.lookup(ip) == kOldMac);
+  neighbors.poll(110 * kMs);
+  CHECK(asked(neighbors) == To::kAll);
+  neighbors.on_frame(reply_by(kNewMac), 111 * kMs);
+  neighbors.poll(210 * kMs);  // it had been too early: others go first
+  CHECK(neighbors.lookup(ip) == kNewMac);
+  CHECK(neighbors.counters().moved == 1);
+  CHECK(neighbors.counters().claims == 1);
+  CHECK(is_event(neighbors, NeighborEvent::Type::kClaimed));
+  CHECK(is_event(neighbors, NeighborEvent::Type::kMoved));
+}
+
+TEST_CASE("without a sign of silence the known address's answer has time to come") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  TimeNs now = 0;
+  To to = To::kNobody;
+  for (; to != To::kAll; now += 10 * kMs) {
+    neighbors.poll(now);
+    to = asked(neighbors);
+  }
+  neighbors.on_frame(reply_by(kNewMac), now);
+  CHECK(neighbors.lookup(ip) == kOldMac);
+  SECTION("it comes") {
+    neighbors.on_frame(kReplyFrame, now + 1);
+    CHECK(neighbors.state(ip) == NeighborState::kReachable);
+    neighbors.poll(now + 100 * kMs);
+    CHECK(neighbors.lookup(ip) == kOldMac);
+  }
+  SECTION("it does not") {
+    neighbors.poll(now + 100 * kMs);
+    CHECK(neighbors.lookup(ip) == kNewMac);
+  }
+}
+
+TEST_CASE("one that answers questions but takes no packets gives way to another one's answer") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  neighbors.suspect(ip, 10 * kMs);
+  CHECK(asked(neighbors) == To::kOld);
+  neighbors.on_frame(kReplyFrame, 11 * kMs);
+  CHECK(neighbors.state(ip) == NeighborState::kReachable);
+  neighbors.suspect(ip, 12 * kMs);
+  CHECK(asked(neighbors) == To::kNobody);  // not at once
+  neighbors.suspect(ip, 200 * kMs);
+  CHECK(asked(neighbors) == To::kAll);
+  neighbors.on_frame(kReplyFrame, 201 * kMs);
+  SECTION("there is another one") {
+    neighbors.on_frame(reply_by(kNewMac), 202 * kMs);
+    CHECK(neighbors.lookup(ip) == kNewMac);
+  }
+  SECTION("there is none") {
+    neighbors.poll(300 * kMs);
+    CHECK(neighbors.state(ip) == NeighborState::kReachable);
+    CHECK(neighbors.lookup(ip) == kOldMac);
+    // Asked less and less often, as long as the silence lasts.
+    int questions = 0;
+    for (TimeNs now = 300 * kMs; now < 10'000 * kMs; now += 10 * kMs) {
+      neighbors.suspect(ip, now);
+      neighbors.poll(now);
+      while (asked(neighbors) != To::kNobody) {
+        ++questions;
+        neighbors.on_frame(kReplyFrame, now);
+      }
+    }
+    CHECK(questions < 25);
+    neighbors.confirm(ip, 10'000 * kMs);
+    neighbors.suspect(ip, 10'001 * kMs);
+    CHECK(asked(neighbors) == To::kOld);
+  }
+}
+
+TEST_CASE("whatever others say, a living neighbour stays where it is") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  auto request = kTheirRequest;
+  for (std::size_t i = 0; i < 6; ++i) request[6 + i] = request[22 + i] = std::byte{kNewMac[i]};
+  int moments = 0;
+  for (TimeNs now = 0; now < 60'000 * kMs; now += kMs) {
+    neighbors.on_frame(reply_by(kNewMac), now);
+    neighbors.on_frame(request, now);
+    neighbors.poll(now);
+    // What it was asked, it answers.
+    for (auto frame = taken(neighbors); !frame.empty(); frame = taken(neighbors)) {
+      if (frame[21] == std::byte{1} && frame[5] == std::byte{2})
+        neighbors.on_frame(kReplyFrame, now);
+    }
+    moments += neighbors.lookup(ip) == kOldMac ? 1 : 0;
+  }
+  CHECK(moments == 60'000);
+  CHECK(neighbors.counters().moved == 0);
+  CHECK(neighbors.counters().claims == 120'000);
+  // Said now and then, not a hundred thousand times.
+  int said = 0;
+  while (is_event(neighbors, NeighborEvent::Type::kClaimed)) ++said;
+  CHECK(said == 6);
+}
+
+TEST_CASE("who answered before it was asked goes after who did not, whichever came first") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  const auto pusher = mac("02:66:66:66:66:66");
+  neighbors.on_frame(reply_by(pusher), kMs);
+  neighbors.suspect(ip, 10 * kMs);
+  neighbors.poll(110 * kMs);
+  CHECK(asked(neighbors) == To::kOld);
+  CHECK(asked(neighbors) == To::kAll);
+  neighbors.on_frame(reply_by(pusher), 111 * kMs);
+  CHECK(neighbors.lookup(ip) == kOldMac);
+  SECTION("there is another one") {
+    neighbors.on_frame(reply_by(kNewMac), 112 * kMs);
+    CHECK(neighbors.lookup(ip) == kNewMac);
+  }
+  SECTION("there is none") {
+    neighbors.poll(210 * kMs);
+    CHECK(neighbors.lookup(ip) == pusher);
+    // Its packets come to nothing, and then the right one is back.
+    neighbors.suspect(ip, 1'000 * kMs);
+    CHECK(asked(neighbors) == To::kAll);
+    neighbors.on_frame(reply_by(pusher), 1'001 * kMs);
+    neighbors.on_frame(reply_by(kNewMac), 1'002 * kMs);
+    CHECK(neighbors.lookup(ip) == kNewMac);
+  }
+}
+
+TEST_CASE("another host with the port's own address is noticed, at the start and later") {
+  Neighbors neighbors(config());
+  neighbors.on_link_up(0);
+  neighbors.poll(0);
+  const auto probe = taken(neighbors);
+  REQUIRE(probe.size() == 60);
+  CHECK(probe[0] == std::byte{0xff});
+  CHECK(
+      std::all_of(probe.begin() + 28, probe.begin() + 32, [](auto b) { return b == std::byte{}; }));
+  CHECK(std::equal(probe.begin() + 38, probe.begin() + 42, kRequestFrame.begin() + 28));
+  for (TimeNs now = 0; now < 1'000 * kMs; now += 100 * kMs) neighbors.poll(now);
+  int probes = 0;
+  while (asked(neighbors) == To::kAll) ++probes;
+  CHECK(probes == 3 - 1);
+
+  auto answer = kReplyFrame;
+  answer[31] = std::byte{1};  // 10.0.0.1 is at 02:00:00:00:00:02
+  CHECK_FALSE(neighbors.duplicate());
+  neighbors.on_frame(answer, 1);
+  neighbors.on_frame(answer, 2);
+  CHECK(neighbors.duplicate() == kOldMac);
+  CHECK(neighbors.counters().duplicates == 2);
+  CHECK(is_event(neighbors, NeighborEvent::Type::kDuplicate));
+  NeighborEvent none;
+  CHECK_FALSE(neighbors.take_event(none));
+  // The port's own frame that comes back is none.
+  for (std::size_t i = 0; i < 6; ++i) answer[22 + i] = std::byte{config().mac[i]};
+  neighbors.on_frame(answer, 3);
+  CHECK(neighbors.counters().duplicates == 2);
+}
+
+TEST_CASE("a link that comes back: neighbours in use are asked at once, and kept until then") {
+  Neighbors neighbors = with_used();
+  const auto ip = address("10.0.0.2");
+  neighbors.forget_learnt();
+  CHECK(neighbors.lookup(ip) == kOldMac);
+  neighbors.on_link_up(5 * kMs);
+  CHECK(asked(neighbors) == To::kOld);
+  neighbors.poll(105 * kMs);
+  CHECK(asked(neighbors) == To::kAll);  // whether the own address is taken
+  CHECK(asked(neighbors) == To::kAll);
+  neighbors.on_frame(reply_by(kNewMac), 106 * kMs);
+  CHECK(neighbors.lookup(ip) == kNewMac);
+}
+
+TEST_CASE("after the link was down what was learnt is asked for anew") {
+  Neighbors neighbors(config());
+  neighbors.add_static(address("10.0.0.3"), mac("02:00:00:00:00:03"));
+  REQUIRE(neighbors.resolve(address("10.0.0.2"), 0));
+  CHECK(taken(neighbors) == kRequestFrame);
+  neighbors.on_frame(kReplyFrame, 1);
+  REQUIRE(neighbors.lookup(address("10.0.0.2")));
+  neighbors.forget_learnt();
+  CHECK_FALSE(neighbors.lookup(address("10.0.0.2")));
+  CHECK(neighbors.lookup(address("10.0.0.3")) == mac("02:00:00:00:00:03"));
+  REQUIRE(neighbors.resolve(address("10.0.0.2"), 2));
+  CHECK(taken(neighbors) == kRequestFrame);
+}
