@@ -17,7 +17,7 @@ std::string cause(const AbortReason& reason) {
       return fmt::format("rank {} was silent for {:.0f} ms", culprit,
                          static_cast<double>(reason.duration_ns) / 1e6);
     case AbortCode::kMismatch:
-      // The detail has both and what they called. Whose mistake it was nobody can tell.
+      // The detail names both and what they called. It is not known whose mistake it was.
       return "calls that do not fit together";
     case AbortCode::kClientDied:
       return fmt::format("a client process of rank {} died", culprit);

@@ -34,7 +34,7 @@ struct AbortReason {
   std::uint16_t culprit_rank = 0;   ///< whose fault
   std::uint16_t reporter_rank = 0;  ///< who saw it first
   std::uint64_t op_seq = 0;         ///< first op affected; 0 = none was in flight
-  std::uint64_t duration_ns = 0;    ///< how long was waited; 0 = no wait was involved
+  std::uint64_t duration_ns = 0;    ///< how long the wait was; 0 = nobody waited
   char detail[kDetailBytes] = {};   ///< UTF-8, NUL-terminated, may be empty
 
   [[nodiscard]] bool is_set() const noexcept { return code != AbortCode::kNone; }

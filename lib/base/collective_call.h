@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// What each process of a group reads and writes in an op, how its input and output may lie, and
-/// the words for a call. Client, daemon and bench go by this one description. Processes are
+/// the text of a call. Client, daemon and bench all use this one description. Processes are
 /// numbered through the group, as base/process_layout.h says. Any thread; nothing here allocates.
 #pragma once
 
@@ -14,18 +14,18 @@
 
 namespace gradwire {
 
-/// Every one, in no order that means anything: for what is kept of each.
+/// All of them, in no particular order: for what is kept for each.
 inline constexpr std::array kCollectives = {Collective::kAllReduce,     Collective::kReduce,
                                             Collective::kBroadcast,     Collective::kAllGather,
                                             Collective::kReduceScatter, Collective::kBarrier};
-/// Its place in kCollectives.
+/// Its index in kCollectives.
 [[nodiscard]] constexpr std::size_t index_of(Collective collective) noexcept {
   std::size_t index = 0;
   while (index + 1 < kCollectives.size() && kCollectives[index] != collective) ++index;
   return index;
 }
 
-/// One op as a process calls it. What a collective does not take is 0.
+/// One op as a process calls it. Parameters that a collective does not have are 0.
 struct CollectiveCall {
   Collective collective = Collective::kAllReduce;
   DataType datatype = DataType::kFloat32;
@@ -48,11 +48,11 @@ struct ProcessPlace {
 struct CollectiveExtent {
   std::uint64_t input = 0;
   std::uint64_t output = 0;
-  /// Where, in place, the smaller of the two begins in the larger.
+  /// If in place: the offset at which the smaller of the two begins in the larger.
   std::uint64_t in_place_at = 0;
 };
 
-/// Elements of an op: more than any memory holds, and far from where a product of them overflows.
+/// Elements of an op: more than any memory has, and few enough that products do not overflow.
 inline constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;
 
 /// The whole op's elements: of an all-gather and a reduce-scatter count x processes.
@@ -93,9 +93,9 @@ inline constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;
   return CollectiveExtent{};
 }
 
-/// Whether input and output lie as an op's may: apart, or in place. In place they begin at the same
-/// byte, but for an all-gather, whose input is then its own block of the output, and for a
-/// reduce-scatter, whose output is its own block of the input.
+/// Whether input and output are placed as an op allows: disjoint, or in place. In place they begin
+/// at the same byte, but for an all-gather, whose input is then its own block of the output, and
+/// for a reduce-scatter, whose output is its own block of the input.
 [[nodiscard]] constexpr bool may_lie(std::uintptr_t input, std::uintptr_t output,
                                      const CollectiveExtent& extent) noexcept {
   if (extent.input == 0 || extent.output == 0) return true;
@@ -107,7 +107,7 @@ inline constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;
 }
 
 /// "all-reduce sum of 1000 fp32 with tag 7", "broadcast of 8 uint8 from process 3 with tag 0": what
-/// a mismatch says of both sides.
+/// the error of a mismatch says of both sides.
 struct CallText {
   char text[96] = {};
 };

@@ -8,11 +8,11 @@
 
 namespace gradwire {
 
-/// The writer's side.
+/// For the writer.
 inline void count(std::uint64_t& counter, std::uint64_t n = 1) noexcept {
   __atomic_store_n(&counter, counter + n, __ATOMIC_RELAXED);
 }
-/// Anybody's side.
+/// For any reader.
 [[nodiscard]] inline std::uint64_t read_counter(const std::uint64_t& counter) noexcept {
   return __atomic_load_n(&counter, __ATOMIC_RELAXED);
 }

@@ -7,7 +7,7 @@ namespace gradwire {
 namespace {
 
 Result<void> check_probability(const char* name, double value) {
-  // Written so that a NaN is refused too.
+  // In this form it refuses a NaN too.
   if (value >= 0 && value <= 1) return {};
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("fault {} = {}: a probability from 0 to 1 is wanted", name, value));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What a port shall do wrong on purpose, so that loss, duplication, reordering and damage can be
-/// tried on the datapath itself. Plain data: configuration, control socket, lanes and status use
+/// Faults that a port injects on purpose, so that loss, duplication, reordering and corruption can
+/// be tried on the datapath itself. Plain data: configuration, control socket, lanes and status use
 /// the same struct. Any thread; the texts allocate.
 #pragma once
 
@@ -23,13 +23,13 @@ struct FaultSettings {
   double drop = 0;
   double duplicate = 0;
   double reorder = 0;
-  double corrupt = 0;  ///< one bit is turned over
+  double corrupt = 0;  ///< one bit is flipped
   double delay = 0;
   std::uint32_t reorder_frames =
       defaults::kReorderFrames;  ///< at most so many later frames overtake a reordered one
   std::uint32_t delay_us = defaults::kDelayUs;  ///< by how much a delayed frame comes late
 
-  /// @return whether anything can go wrong.
+  /// @return whether any fault can happen.
   [[nodiscard]] bool active() const noexcept {
     return drop > 0 || duplicate > 0 || reorder > 0 || corrupt > 0 || delay > 0;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Parts of a JSON document that another process wrote, which may lack them or have another type
-// there.
+// Reads parts of a JSON document of another process: a part may be missing or of another type
+// than expected.
 #pragma once
 
 #include <nlohmann/json.hpp>

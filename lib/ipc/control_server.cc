@@ -38,7 +38,7 @@ UniqueFd make_socket() {
   return UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-/// One daemon per path: the lock lives as long as the descriptor, whatever way the process ends.
+/// One daemon per path: the lock lasts as long as the descriptor, however the process ends.
 /// The file stays behind, since removing a lock file would let two processes hold different ones.
 Result<UniqueFd> take_lock(const std::string& path) {
   UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -74,7 +74,7 @@ Result<void> ControlServer::listen() {
   auto lock = take_lock(path + ".lock");
   if (!lock) return tl::unexpected(lock.error());
   lock_ = std::move(*lock);
-  // With the lock held, what is at the path is a dead instance's, unless somebody answers there.
+  // We have the lock, so a socket at the path is a dead instance's, unless somebody answers there.
   if (auto ok = remove_stale_socket(path); !ok) return tl::unexpected(ok.error());
   listener_ = make_socket();
   if (!listener_) return system_error("creating the control socket");
@@ -107,7 +107,8 @@ void ControlServer::poll(int timeout_ms) {
   std::vector<ConnectionId> ids;
   fds.reserve(connections_.size() + 2);
   ids.reserve(connections_.size());
-  // Who cannot be accepted stays in the listener's queue, which would end every wait at once.
+  // A connection that is not accepted stays in the listener's queue and would end every wait at
+  // once.
   const auto paused = std::chrono::ceil<std::chrono::milliseconds>(accept_again_ - Clock::now());
   const bool accepts = paused.count() <= 0;
   fds.push_back({accepts ? listener_.get() : -1, POLLIN, 0});
@@ -154,7 +155,7 @@ void ControlServer::accept_all() {
       MessageHeader header;
       header.error_code = static_cast<std::uint32_t>(ErrorCode::kResourceExhausted);
       const ErrorBody body = error_body(why);
-      // The connection is closed either way; whether the reason arrives does not change that.
+      // The connection is closed whether or not the reason arrives.
       static_cast<void>(send_message(connection.socket.get(), header, bytes_of(body)));
       continue;
     }
@@ -213,7 +214,7 @@ void ControlServer::close_silent() {
 
 void ControlServer::receive_from(ConnectionId id) {
   for (int i = 0; i < kMessagesPerRound; ++i) {
-    // Looked up each time: a callback may hang up, though it never removes.
+    // Looked up each time: a callback may hang up, but never removes a connection.
     Connection& connection = connections_.at(id);
     if (connection.closing || connection.broken) return;
     Message message;

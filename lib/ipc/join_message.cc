@@ -15,7 +15,7 @@
 namespace gradwire::ipc {
 namespace {
 
-/// Nobody can make it shorter or change it any more.
+/// After this nobody can truncate or change it.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
 tl::unexpected<Error> bad(std::string text) {
@@ -28,7 +28,7 @@ void append(std::vector<std::byte>& body, std::span<const T> values) {
   body.insert(body.end(), bytes.begin(), bytes.end());
 }
 
-/// Takes as many as `out` has from the front of `body`, which has them.
+/// Takes out.size() elements from the front of `body`, which must have as many.
 template <class T>
 void take(std::span<const std::byte>& body, std::vector<T>& out) {
   const std::size_t bytes = out.size() * sizeof(T);
@@ -109,7 +109,7 @@ Result<UniqueFd> to_memfd(std::span<const std::byte> body) {
 }
 
 Result<std::vector<std::byte>> from_memfd(int fd, std::size_t most_bytes) {
-  // Only a memory file has seals. A read of anything else could wait for whoever is behind it.
+  // Only a memory file has seals. Reading anything else, such as a pipe, could block.
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) {
     return bad(

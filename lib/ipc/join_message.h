@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// The body of a kJoin request: a JoinRequest, a RankInfo for each rank, and for each process the
-/// rank that it is at, if the request has processes. Up to what a message holds it travels in the
-/// message; beyond that in a sealed memfd that comes with an empty message. Neither end trusts a
-/// length or a count, and whoever reads a memfd copies it out first: what it checks cannot change.
-/// Any thread; it allocates.
+/// rank that it belongs to, if the request has processes. Up to what a message holds it travels in
+/// the message; beyond that in a sealed memfd that comes with an empty message. Neither end trusts
+/// a length or a count. A memfd is copied out first, so that what was checked cannot change. Any
+/// thread; it allocates.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct JoinRequest {
   std::uint16_t member = 0;        ///< 0 ... member_count-1: order of summation within the rank
   std::uint16_t member_count = 1;  ///< of this rank; if `processes` is 0, of every rank
   std::uint32_t timeout_ms = 0;    ///< for the whole formation; 0 = the daemon's own
-  /// In the group; 0: they are numbered rank x member_count + member. A rank's members are its
+  /// In the group. 0: they are numbered rank x member_count + member. A rank's members are its
   /// processes in order of their numbers.
   std::uint32_t processes = 0;
   std::uint32_t reserved = 0;
@@ -47,7 +47,7 @@ struct JoinBody {
 /// Checks nranks and processes against their bounds and the body's size; the entries are not looked
 /// at.
 [[nodiscard]] Result<JoinBody> parse_join(std::span<const std::byte> body);
-/// Of a message, wherever its body is.
+/// Reads the body of a message, from the message or from its memfd.
 [[nodiscard]] Result<JoinBody> parse_join(const Message& message);
 
 /// `request.nranks` and `processes` are set from `table` and `ranks`.

@@ -16,8 +16,8 @@ struct alignas(cmsghdr) FdBuffer {
   std::byte bytes[CMSG_SPACE(kMaxMessageFds * sizeof(int))] = {};
 };
 
-/// Takes every descriptor out of the control data, so that none can leak whatever is found wrong
-/// afterwards.
+/// Takes every descriptor out of the control data, so that none leaks if the message is refused
+/// later.
 std::vector<UniqueFd> take_fds(msghdr& header) {
   std::vector<UniqueFd> fds;
   fds.reserve(kMaxMessageFds);
@@ -96,7 +96,7 @@ Result<SocketStatus> send_message(int socket, MessageHeader header, std::span<co
 Result<SocketStatus> receive_message(int socket, Message& out) {
   out = Message{};
   out.header.magic = 0;
-  // Kept per thread: the largest message is far more than most are.
+  // Kept per thread: most messages are far smaller than the largest.
   thread_local const auto buffer = std::make_unique<std::byte[]>(kMaxMessageBytes);
   iovec part = {buffer.get(), kMaxMessageBytes};
   FdBuffer control;
@@ -106,8 +106,8 @@ Result<SocketStatus> receive_message(int socket, Message& out) {
   message.msg_control = control.bytes;
   message.msg_controllen = sizeof(control.bytes);
   ssize_t received = 0;
-  // A reset is told once, before what the other end said last: that it did not read all is no
-  // reason to miss why.
+  // The kernel reports a reset once, before the other end's last message: read on, since that
+  // message says why it closed.
   bool reset = false;
   do {
     reset = received < 0 && errno == ECONNRESET;

@@ -43,8 +43,8 @@ enum class SocketStatus : std::uint8_t {
                                                 std::span<const int> fds = {});
 
 /// Receives one message into `out`.
-/// @return kInvalidArgument if the other end broke the protocol: nothing more can be expected of
-/// it, so close. `out.header` then holds what could be read of a header, for an answer.
+/// @return kInvalidArgument if the other end broke the protocol: close the connection, since
+/// nothing more can come. `out.header` then holds what could be read of a header, for an answer.
 [[nodiscard]] Result<SocketStatus> receive_message(int socket, Message& out);
 
 }  // namespace gradwire::ipc

@@ -27,7 +27,7 @@ namespace {
 constexpr int kMaxNumaNodes = 1024;
 constexpr std::size_t kBitsPerWord = 8 * sizeof(unsigned long);
 
-/// "12 free" of one node, or of all where `node` is negative.
+/// "12 free" of one node, or of all if `node` is negative.
 std::string free_hugepages(int node, std::uint64_t page_bytes) {
   const std::string pool = fmt::format("hugepages/hugepages-{}kB/free_hugepages", page_bytes >> 10);
   const std::string path = node < 0 ? "/sys/kernel/mm/" + pool
@@ -55,7 +55,7 @@ Result<void> bind_to_node(void* data, std::uint64_t bytes, int node) {
   unsigned long mask[kMaxNumaNodes / kBitsPerWord] = {};
   mask[static_cast<std::size_t>(node) / kBitsPerWord] |=
       1ul << (static_cast<std::size_t>(node) % kBitsPerWord);
-  // The kernel takes one bit less than it is told of.
+  // The kernel uses one bit less than this number says.
   if (::syscall(SYS_mbind, data, bytes, MPOL_BIND, mask, kMaxNumaNodes + 1, 0) != 0) {
     return system_error(fmt::format("binding {} bytes to NUMA node {}", bytes, node));
   }

@@ -45,7 +45,7 @@ class SharedMemory {
   /// At most `bytes` more, in whole pages. @return whether all are there.
   [[nodiscard]] Result<bool> populate(std::uint64_t bytes);
   [[nodiscard]] Result<void> finish();
-  /// The opposite: from here on any thread may destroy it, and nobody touches it.
+  /// Undoes that: from here on any thread may destroy it, and nobody touches its bytes.
   void abandon() noexcept { guard_ = GuardedRange(); }
 
   SharedMemory() = default;
@@ -61,7 +61,8 @@ class SharedMemory {
   [[nodiscard]] UniqueFd duplicate_fd() const noexcept { return fd_.duplicate(); }
   /// The node of the first page according to the kernel; -1 if it does not tell.
   [[nodiscard]] int numa_node() const noexcept { return numa_node_; }
-  /// @return whether a client removed a page under the daemon: it is hostile, so drop it.
+  /// @return whether a client removed a page that the daemon uses: such a client is hostile, drop
+  /// it.
   [[nodiscard]] bool was_hit() const noexcept { return guard_.was_hit(); }
 
  private:

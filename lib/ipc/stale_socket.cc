@@ -16,8 +16,8 @@
 namespace gradwire::ipc {
 namespace {
 
-/// A stream socket is refused by a socket of packets, which shows that it is there, before anything
-/// of it is touched.
+/// A packet socket refuses a stream socket. The refusal shows that the listener is there, and the
+/// listener does not notice it.
 int probe_error(const sockaddr_un& address) noexcept {
   const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!probe) return errno;

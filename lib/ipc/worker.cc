@@ -13,7 +13,7 @@ ThreadWorker::ThreadWorker(std::function<void()> wake) : wake_(std::move(wake)) 
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
-  // Not those of a fault: a SIGBUS must find its handler.
+  // Except those of a fault: SIGBUS must reach its handler.
   for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) ::sigdelset(&all, fault);
   ::pthread_sigmask(SIG_BLOCK, &all, &before);
   thread_ = std::thread([this] { run(); });

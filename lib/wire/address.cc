@@ -23,7 +23,7 @@ int hex_digit(char c) noexcept {
 std::optional<IpAddress> parse_ip(std::string_view text) noexcept {
   std::array<char, INET6_ADDRSTRLEN> terminated{};
   if (text.size() >= terminated.size()) return std::nullopt;
-  // inet_pton would stop at a NUL inside and take the front for the whole.
+  // inet_pton stops at a NUL and would accept the part before it.
   if (text.find('\0') != std::string_view::npos) return std::nullopt;
   std::copy(text.begin(), text.end(), terminated.begin());
   IpAddress address;

@@ -41,7 +41,7 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, const std::byte* ahead) n
   return crc32c_extend(0, bytes, ahead);
 }
 
-// For so few bytes two calls of ISA-L cost several times what the instruction does.
+// For so few bytes the instruction is several times as fast as two calls of ISA-L.
 std::uint32_t layout::header_crc(const std::byte* header) noexcept {
   constexpr std::size_t kField = offsetof(Header, header_crc);
   constexpr std::size_t kAfter = offsetof(Header, payload_crc);

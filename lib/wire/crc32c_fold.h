@@ -43,9 +43,9 @@ constexpr std::uint32_t power_of_x(std::uint64_t n) noexcept {
   return result;
 }
 
-inline constexpr std::size_t kMostSteps = 64;  ///< at once: what kMoves reaches to
+inline constexpr std::size_t kMostSteps = 64;  ///< at once: as many as kMoves has entries for
 
-/// [steps][r]: moves a value over r + 1 runs of so many steps of `run` bytes.
+/// [steps][r]: moves a value over r + 1 runs, each of `steps` steps of `run` bytes.
 template <std::size_t run>
 inline constexpr auto kMoves = [] {
   std::array<std::array<std::uint32_t, 3>, kMostSteps + 1> moves{};
@@ -68,7 +68,7 @@ struct Move {
 template <std::uint64_t bits>
 inline constexpr Move kOver{bits};
 
-/// As intrinsics take it.
+/// In the type that intrinsics take.
 constexpr long long half_of(std::uint64_t half) noexcept { return static_cast<long long>(half); }
 
 GRADWIRE_WIDE_INLINE __m128i halves(const Move& move) noexcept {
@@ -87,7 +87,7 @@ GRADWIRE_WIDE_INLINE std::uint64_t moved(std::uint64_t value, std::uint32_t move
                                              _mm_cvtsi32_si128(static_cast<int>(move)), 0x00)));
 }
 
-/// 128 bits as a value of 32.
+/// Reduces 128 bits to a value of 32.
 GRADWIRE_WIDE_INLINE std::uint64_t reduced(__m128i bits) noexcept {
   const auto first_half = static_cast<std::uint64_t>(_mm_cvtsi128_si64(bits));
   const auto second_half = static_cast<std::uint64_t>(_mm_extract_epi64(bits, 1));
@@ -98,7 +98,7 @@ GRADWIRE_WIDE_INLINE std::uint64_t reduced(__m128i bits) noexcept {
 /// live in memory.
 template <std::size_t run>
 struct Runs {
-  /// @param first  where they begin, behind each other, of `steps` steps each.
+  /// @param first  begin of the first; they follow each other, `steps` steps each.
   GRADWIRE_WIDE_INLINE Runs(const std::byte* first, std::size_t steps) noexcept
       : at_0(first), at_1(first + steps * run), at_2(first + 2 * steps * run) {}
 
@@ -130,8 +130,8 @@ struct Runs {
   std::uint64_t value_2 = 0;
 };
 
-/// Fetches `lines` lines for the caller and goes behind them; a few at a time: the core has room
-/// for some twenty that are under way.
+/// Prefetches `lines` cache lines for the caller and moves past them; a few at a time, since a core
+/// can have some twenty in flight.
 template <std::size_t lines>
 GRADWIRE_WIDE_INLINE void fetch(const std::byte*& ahead) noexcept {
   if (ahead == nullptr) return;
@@ -154,7 +154,7 @@ struct StepShape {
 using Shape256 = StepShape<128, 48, kWideLeastBytes>;
 using Shape512 = StepShape<256, 32, 1056>;
 
-/// The running value behind `steps` steps, from 1 to kMostSteps, at `bytes`.
+/// The running value after `steps` steps, 1 to kMostSteps, from `bytes` on.
 [[nodiscard]] std::uint32_t take_steps_256(std::uint32_t state, const std::byte* bytes,
                                            std::size_t steps, const std::byte* ahead) noexcept;
 [[nodiscard]] std::uint32_t take_steps_512(std::uint32_t state, const std::byte* bytes,

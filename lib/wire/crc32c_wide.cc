@@ -24,7 +24,7 @@ GRADWIRE_WIDE_INLINE __m256i moved(__m256i value, __m256i move) noexcept {
                           _mm256_clmulepi64_epi128(value, move, 0x11));
 }
 
-/// The 1,024 bits that lie side by side in four registers, as a value of 32.
+/// Reduces the 1,024 bits in four registers to a value of 32.
 GRADWIRE_WIDE_INLINE std::uint64_t reduced(__m256i a, __m256i b, __m256i c, __m256i d) noexcept {
   const __m256i sum = _mm256_xor_si256(
       _mm256_xor_si256(moved(a, both_lanes(kOver<768>)), moved(b, both_lanes(kOver<512>))),
@@ -67,7 +67,7 @@ GRADWIRE_WIDE std::uint32_t take_steps_256(std::uint32_t state, const std::byte*
     runs.next_step();
     folded += Shape256::kFolded;
     fetch<Shape256::kAheadLines>(ahead);
-    // Side by side, so that neither unit waits for the other.
+    // Interleaved, so that neither unit waits for the other.
     a = _mm256_xor_si256(moved(a, over_step), load(folded));
     runs.take(0);
     runs.take(8);

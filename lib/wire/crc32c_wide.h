@@ -15,13 +15,13 @@ namespace gradwire::wire {
 /// Bits that one instruction of this CPU multiplies.
 enum class WideCrc : std::uint8_t { kNone, k256, k512 };
 [[nodiscard]] WideCrc wide_crc() noexcept;
-/// Below this many bytes it does nothing: ISA-L does as well.
+/// Below this many bytes it does nothing: ISA-L is as fast.
 inline constexpr std::size_t kWideLeastBytes = 512;
 /// Takes whole steps off the front of `bytes`, as long as there is one.
 /// @param width  wide_crc(), or less; not kNone.
 /// @param state  the running value, not inverted (ISA-L's crc32_iscsi takes and gives the same).
 /// @param ahead  as crc32c()'s.
-/// @return the running value behind what was taken.
+/// @return the running value after what was taken.
 [[nodiscard]] std::uint32_t crc32c_wide(WideCrc width, std::uint32_t state,
                                         std::span<const std::byte>& bytes,
                                         const std::byte* ahead) noexcept;

@@ -18,26 +18,26 @@ GRADWIRE_WIDE_512_INLINE __m512i all_lanes(const Move& move) noexcept {
                            half_of(move.lower));
 }
 
-/// `value`, moved, and what lies where it comes to.
+/// Moves `value` on, and adds what is there.
 GRADWIRE_WIDE_512_INLINE __m512i onto(__m512i there, __m512i value, __m512i move) noexcept {
   constexpr int kXor = 0x96;
   return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(value, move, 0x00),
                                    _mm512_clmulepi64_epi128(value, move, 0x11), there, kXor);
 }
 
-/// The 2,048 bits that lie side by side in four registers, as a value of 32.
+/// Reduces the 2,048 bits in four registers to a value of 32.
 GRADWIRE_WIDE_512_INLINE std::uint64_t reduced_512(__m512i a, __m512i b, __m512i c,
                                                    __m512i d) noexcept {
   d = onto(d, a, all_lanes(kOver<1536>));
   d = onto(d, b, all_lanes(kOver<1024>));
   d = onto(d, c, all_lanes(kOver<512>));
-  // Each lane over those behind it; the last stays.
+  // Each lane is moved over the lanes after it; the last stays.
   const __m512i last = _mm512_maskz_mov_epi64(0xc0, d);
   const __m512i moves = _mm512_set_epi64(0, 0, half_of(kOver<128>.upper), half_of(kOver<128>.lower),
                                          half_of(kOver<256>.upper), half_of(kOver<256>.lower),
                                          half_of(kOver<384>.upper), half_of(kOver<384>.lower));
   d = onto(last, d, moves);
-  // Masked, since gcc 12 warns of what the plain ones leave open in their own header.
+  // Masked forms: for the plain ones gcc 12 warns of uninitialized values in its own header.
   const __m256i half = _mm256_xor_si256(_mm512_maskz_extracti64x4_epi64(0xf, d, 0),
                                         _mm512_maskz_extracti64x4_epi64(0xf, d, 1));
   return wire::reduced(

@@ -90,7 +90,7 @@ Drop parse_ipv4(std::span<const std::byte> packet, FrameView& out) noexcept {
   const std::size_t total_bytes = load16(packet.data() + kIpLengthOffset);
   if (total_bytes < header_bytes) return Drop::kMalformed;
   if (total_bytes > packet.size()) return Drop::kShort;
-  // We never send what a router may cut, so a fragment is not ours.
+  // What we send may not be fragmented, so a fragment is not ours.
   if ((load16(packet.data() + 6) & kMoreFragmentsOrOffset) != 0) return Drop::kForeign;
 
   out.ecn = load8(packet.data() + 1) & 3;
@@ -117,7 +117,7 @@ Drop parse_ipv4(std::span<const std::byte> packet, FrameView& out) noexcept {
 std::uint32_t max_payload_bytes(std::uint32_t mtu, std::uint8_t ip_family) noexcept {
   if (ip_family != 4 && ip_family != 6) return 0;
   const std::size_t headers = (ip_family == 4 ? kIpv4Bytes : 40) + kUdpBytes + kHeaderBytes;
-  // A link may carry more than IP's length field can say (memif, loopback).
+  // The MTU of a link may be more than IP's length field can express (memif, loopback).
   const std::uint32_t usable = std::min(mtu, kMaxIpBytes);
   if (usable <= headers) return 0;
   return static_cast<std::uint32_t>(usable - headers) / 64 * 64;

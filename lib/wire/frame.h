@@ -68,7 +68,7 @@ struct FrameAddresses {
 class FrameTemplate {
  public:
   FrameTemplate() = default;
-  /// @return nothing where the addresses do not fit together (families, IPv6 for now).
+  /// @return nothing if the addresses do not fit together: other families, or IPv6.
   [[nodiscard]] static std::optional<FrameTemplate> make(const FrameAddresses& addresses) noexcept;
 
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }

@@ -120,7 +120,7 @@ int Device::allocate(std::size_t size, unsigned align, void*& address) {
     return failed;
   }
   const CuDevicePtr aligned = align > 256 ? (made.base + align - 1) / align * align : made.base;
-  // Zeroed: the class library takes a communication list's first item as it finds it.
+  // Zeroed: the class library does not initialize the first item of a communication list.
   int failed = told("cuMemsetD8", api_.memset_d8(aligned, 0, size));
   if (failed == 0) failed = told("cuCtxSynchronize", api_.context_synchronize());
   if (failed != 0) {
@@ -162,7 +162,7 @@ int Device::cpu_map(std::size_t size, void* address, void*& mapped) {
   if (found->second.mapping != nullptr) return -EBUSY;
   const CurrentContext current(api_, context_);
   if (const int failed = told("cuCtxPushCurrent", current.result()); failed != 0) return failed;
-  // Memory that others than the GPU read and write has to be settled when a copy returns.
+  // Memory that others read and write too: the copy must be complete when it returns.
   const unsigned on = 1;
   if (const int failed =
           told("cuPointerSetAttribute",
@@ -189,7 +189,7 @@ int Device::cpu_unmap(void* address) {
 }
 
 int Device::write_barrier() {
-  // The CPU's own write-combining buffers first.
+  // First the CPU's own write-combining buffers are emptied.
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 #if defined(__x86_64__)
   __builtin_ia32_sfence();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// One NVIDIA GPU as gpu_cuda keeps it: the primary context (the one that CUDA's runtime uses too),
-/// the memory allocated on it, what of the host is registered with it, and what the CPU has mapped.
-/// Every error is logged with CUDA's own name and text for it, since the class library makes one
-/// errno of most. Control thread.
+/// its allocated memory, the host memory registered with it, and what is mapped for the CPU.
+/// Every error is logged with CUDA's own name and text for it, since the class library returns one
+/// errno for most of them. Control thread.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct DeviceFacts {
 
 class Device {
  public:
-  /// @return nullptr where the context cannot be had; the log says why.
+  /// @return nullptr if there is no context; the log says why.
   [[nodiscard]] static std::unique_ptr<Device> open(const CudaApi& api, CuDevice device,
                                                     std::string name);
   ~Device();
@@ -44,7 +44,7 @@ class Device {
   [[nodiscard]] int unregister_host(void* address);
   [[nodiscard]] int cpu_map(std::size_t size, void* address, void*& mapped);
   [[nodiscard]] int cpu_unmap(void* address);
-  /// Orders writes that the CPU made through a mapping before what the GPU reads from then on.
+  /// After it the GPU reads what the CPU has written through a mapping.
   [[nodiscard]] int write_barrier();
 
   [[nodiscard]] bool can_map() const noexcept { return gdrcopy_ != nullptr; }

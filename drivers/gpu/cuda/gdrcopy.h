@@ -21,7 +21,7 @@ struct GdrMapping {
 
 class Gdrcopy {
  public:
-  /// @return nullptr where the library or the kernel module is missing; `why` says which.
+  /// @return nullptr if the library or the kernel module is missing; `why` says which.
   [[nodiscard]] static std::unique_ptr<Gdrcopy> open(std::string& why);
   ~Gdrcopy();
   Gdrcopy(const Gdrcopy&) = delete;

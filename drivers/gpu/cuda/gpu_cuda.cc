@@ -29,13 +29,13 @@ using gradwire::gpu_cuda::log;
 RTE_LOG_REGISTER(gpu_cuda_logtype, pmd.gpu.cuda, NOTICE);
 
 constexpr std::uint16_t kNvidiaVendor = 0x10de;
-// Base class display: a VGA controller, or a 3D controller, as GPUs without outputs are.
+// Base class display: VGA controllers, and 3D controllers, which are GPUs without outputs.
 constexpr std::uint32_t kVgaClass = 0x030000;
 constexpr std::uint32_t k3dClass = 0x030200;
 
 Device& device_of(rte_gpu* gpu) { return *static_cast<Device*>(gpu->process_private); }
 
-/// The class library makes EPERM of every error of most calls: what it really was is in the log.
+/// For most calls the class library returns EPERM whatever the error was; the log has the error.
 int told(rte_gpu* gpu, const char* call, int result) {
   if (result != 0) {
     log(RTE_LOG_ERR,
@@ -102,7 +102,7 @@ int attach(const char* name, rte_device& parent, const CudaApi& api, CuDevice or
   gpu->ops.mem_free = mem_free;
   gpu->ops.mem_register = mem_register;
   gpu->ops.mem_unregister = mem_unregister;
-  // Without the function the class library says ENOTSUP, which it makes EPERM of otherwise.
+  // Without this function the class library returns ENOTSUP; any error of it would become EPERM.
   gpu->ops.mem_cpu_map = device->can_map() ? mem_cpu_map : nullptr;
   gpu->ops.mem_cpu_unmap = device->can_map() ? mem_cpu_unmap : nullptr;
   gpu->ops.wmb = wmb;
@@ -115,7 +115,7 @@ int attach(const char* name, rte_device& parent, const CudaApi& api, CuDevice or
 
 int close_by_name(const char* name) {
   rte_gpu* gpu = rte_gpu_get_by_name(name);
-  // rte_gpu_close() may have been before.
+  // rte_gpu_close() may have been called before.
   return gpu == nullptr ? 0 : rte_gpu_close(gpu->mpshared->info.dev_id);
 }
 
@@ -155,7 +155,7 @@ int take_id(const char* /*key*/, const char* value, void* out) {
   return fine ? 0 : -EINVAL;
 }
 
-/// id=N: CUDA's ordinal, 0 where it is not given.
+/// id=N: CUDA's ordinal, 0 if it is not given.
 int parse_id(const char* name, const char* text, int& ordinal) {
   ordinal = 0;
   if (text == nullptr || *text == '\0') return 0;

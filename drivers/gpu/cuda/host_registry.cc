@@ -13,7 +13,7 @@ int HostRegistry::add(std::uintptr_t address, std::size_t bytes) {
   std::uintptr_t at = address / kPageBytes * kPageBytes;
   std::vector<std::uintptr_t> used;
   while (at < end) {
-    // The run that holds `at`, or the gap up to the next.
+    // The run that contains `at`; else the gap before the next run.
     auto next = runs_.upper_bound(at);
     if (next != runs_.begin() && std::prev(next)->second.end > at) {
       auto& [begin, run] = *std::prev(next);

@@ -16,16 +16,16 @@ namespace gradwire::gpu_cuda {
 
 class HostRegistry {
  public:
-  /// Each gets whole pages, and returns 0 or a negative errno.
+  /// Both get whole pages, and return 0 or a negative errno.
   using Pin = std::function<int(std::uintptr_t begin, std::size_t bytes)>;
   using Unpin = std::function<int(std::uintptr_t begin)>;
 
   HostRegistry(Pin pin, Unpin unpin) : pin_(std::move(pin)), unpin_(std::move(unpin)) {}
 
-  /// @return -EEXIST where a piece begins at this address already; what `pin` returned where it
+  /// @return -EEXIST if a piece begins at this address already; what `pin` returned if it
   /// failed, with nothing left pinned.
   [[nodiscard]] int add(std::uintptr_t address, std::size_t bytes);
-  /// @return -EINVAL where no piece begins there.
+  /// @return -EINVAL if no piece begins there.
   [[nodiscard]] int remove(std::uintptr_t address);
   /// Unpins everything.
   void clear() noexcept;

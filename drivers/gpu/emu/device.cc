@@ -66,7 +66,7 @@ int Device::allocate(std::size_t size, std::size_t align, void*& address) {
   made.mapped_bytes = round_up(size, kPageBytes) + (align > kPageBytes ? align : 0);
   made.fd = memfd_create("gpu_emu", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (made.fd < 0) return -errno;
-  // The file holds the allocation alone, so that whoever maps it finds it at the start.
+  // The file has nothing but the allocation, so whoever maps it finds it at offset 0.
   void* base = MAP_FAILED;
   if (ftruncate(made.fd, static_cast<off_t>(round_up(size, kPageBytes))) == 0) {
     base = mmap(nullptr, made.mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
@@ -112,7 +112,7 @@ int Device::register_host(std::size_t size, void* address) {
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
   if (begin + size < begin) return -EINVAL;
   const std::unique_lock lock(memory_mutex_);
-  // The first that ends behind our begin has to begin behind our end.
+  // The first one that ends after our begin must begin after our end.
   auto next = registered_.upper_bound(begin);
   if (next != registered_.begin()) {
     const auto previous = std::prev(next);
@@ -171,7 +171,7 @@ bool Device::accessible(const void* address, std::size_t bytes) const {
     const auto& [start, allocation] = *std::prev(own);
     if (end <= start + allocation.bytes) return true;
   }
-  // Registrations that touch each other are as good as one.
+  // Adjacent registrations count as one.
   while (begin < end) {
     const auto next = registered_.upper_bound(begin);
     if (next == registered_.begin()) return false;
@@ -186,7 +186,7 @@ int Device::export_memory(const void* address) const {
   const std::shared_lock lock(memory_mutex_);
   const auto found = allocations_.find(reinterpret_cast<std::uintptr_t>(address));
   if (found == allocations_.end()) return -EINVAL;
-  // Whoever maps it must not be able to take pages from under the device.
+  // Sealed: whoever maps it must not be able to remove pages that the device uses.
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   if (fcntl(found->second.fd, F_ADD_SEALS, kSeals) != 0 && errno != EPERM) return -errno;
   const int fd = fcntl(found->second.fd, F_DUPFD_CLOEXEC, 0);
@@ -220,7 +220,8 @@ int Device::begin() {
   return outcome;
 }
 
-/// A GPU's addresses mean nothing to the CPU: here they do while a kernel runs, by necessity.
+/// The CPU cannot use a GPU's addresses. Here it must while a kernel runs, since it is the CPU
+/// that runs it.
 void Device::guard(bool closed) {
   if (!behaviour_.guard) return;
   const std::shared_lock lock(memory_mutex_);
@@ -247,14 +248,14 @@ void Device::run() {
       std::unique_lock lock(work_mutex_);
       wake_.wait(lock, [this] { return stop_ || !work_.empty(); });
       if (stop_ && work_.empty()) return;
-      // A batch that comes alone must not wait for others that may never come.
+      // A single batch must not wait for others, which may never come.
       while (!work_.empty() && taken.size() < behaviour_.reorder) {
         taken.push_back(work_.front());
         work_.pop_front();
       }
     }
     for (auto work = taken.rbegin(); work != taken.rend(); ++work) {
-      // Where the order changes each is late by itself, so that the order can be seen.
+      // If the order changes, each batch has its own delay, so that the order can be observed.
       if (work->due_ns != 0) {
         wait_until(behaviour_.reorder > 1 ? now_ns() + delay_ns() : work->due_ns);
       }

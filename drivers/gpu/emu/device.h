@@ -5,7 +5,8 @@
 /// that finishes in another order than asked.
 ///
 /// Any thread may call it. Its memory is shared memory of this process's, mapped once for "the
-/// GPU" and, by cpu_map(), at another address for the CPU: code that mixes the two up is found out.
+/// GPU" and, by cpu_map(), at another address for the CPU, so that code that mixes up the two
+/// fails.
 #pragma once
 
 #include <condition_variable>
@@ -27,12 +28,12 @@ struct Behaviour {
   std::uint64_t memory_mib = 1024;
   std::uint32_t sms = 16;         ///< rte_gpu_info::processor_count
   bool cpu_map = true;            ///< 0: no mapping for the CPU, as without GDRCopy
-  bool guard = false;             ///< 1: who reads its memory while no kernel runs is killed
-  std::uint64_t delay_us = 0;     ///< each batch is so late
-  std::uint64_t fail_every = 0;   ///< every so many'th batch fails; 0 = none
-  std::uint64_t reorder = 1;      ///< so many batches are taken together and run last to first
-  std::uint64_t hang_after = 0;   ///< after so many batches the device pauses once; 0 = never
-  std::uint64_t hang_ms = 1'000;  ///< for so long
+  bool guard = false;             ///< 1: reading its memory while no kernel runs kills the process
+  std::uint64_t delay_us = 0;     ///< by how much each batch is late
+  std::uint64_t fail_every = 0;   ///< every Nth batch fails; 0 = none
+  std::uint64_t reorder = 1;      ///< N batches are collected, and run last to first
+  std::uint64_t hang_after = 0;   ///< after N batches the device pauses once; 0 = never
+  std::uint64_t hang_ms = 1'000;  ///< how long it pauses
 };
 
 class Device {
@@ -52,7 +53,7 @@ class Device {
 
   [[nodiscard]] const Behaviour& behaviour() const noexcept { return behaviour_; }
   [[nodiscard]] const reduce::EmulatedDevice& face() const noexcept { return face_; }
-  /// What was allocated or registered and not given back; 0 and 0 where nothing leaked.
+  /// What was allocated or registered and not given back; 0 and 0 if nothing leaked.
   [[nodiscard]] std::size_t allocations() const;
   [[nodiscard]] std::size_t registrations() const;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// The vdev driver gpu_emu: DPDK's gpudev API on an emulated GPU (device.h), so that everything but
-/// CUDA's own calls runs where there is no GPU.
+/// CUDA's own calls can run on a machine without a GPU.
 ///   --vdev gpu_emu0,delay_us=200,fail_every=100
 /// The class library calls it from the control thread; nothing here is on a hot path.
 #include <bus_vdev_driver.h>
@@ -83,7 +83,7 @@ int parse(const char* text, Behaviour& behaviour) {
 
 Device& device_of(rte_gpu* gpu) { return *static_cast<Device*>(gpu->process_private); }
 
-/// The class library makes EPERM of every error of most calls: what it really was is in the log.
+/// For most calls the class library returns EPERM whatever the error was; the log has the error.
 int told(rte_gpu* gpu, const char* call, const void* address, std::size_t bytes, int result) {
   if (result != 0) {
     log(RTE_LOG_ERR, "%s: %s(%p, %zu bytes): %s\n", gpu->mpshared->name, call, address, bytes,
@@ -165,7 +165,7 @@ int probe(rte_vdev_device* vdev) {
   gpu->ops.mem_free = mem_free;
   gpu->ops.mem_register = mem_register;
   gpu->ops.mem_unregister = mem_unregister;
-  // Without the function the class library says ENOTSUP, which it makes EPERM of otherwise.
+  // Without this function the class library returns ENOTSUP; any error of it would become EPERM.
   gpu->ops.mem_cpu_map = behaviour.cpu_map ? mem_cpu_map : nullptr;
   gpu->ops.mem_cpu_unmap = behaviour.cpu_map ? mem_cpu_unmap : nullptr;
   gpu->ops.wmb = wmb;
@@ -175,7 +175,7 @@ int probe(rte_vdev_device* vdev) {
 
 int remove(rte_vdev_device* vdev) {
   rte_gpu* gpu = rte_gpu_get_by_name(rte_vdev_device_name(vdev));
-  // rte_gpu_close() may have been before.
+  // rte_gpu_close() may have been called before.
   return gpu == nullptr ? 0 : rte_gpu_close(gpu->mpshared->info.dev_id);
 }
 
