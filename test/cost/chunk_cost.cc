@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a chunk costs, without a clock: bytes copied by memcpy and memmove, and allocations, counted
-// in two whole lanes while ops go through them. Copies and allocations creep in unseen; here they
-// fail. Instructions are counted by instructions.py, which runs this program under callgrind.
+// in two whole lanes while ops go through them. Without this test new copies and allocations would
+// go unnoticed. Instructions are counted by instructions.py, which runs this program under
+// callgrind.
 //
 // net_ring passes the very mbuf on, so it is shared when it arrives and the first reducing hop has
 // to copy it (rule 2): one copy more than on ports whose buffers are exclusive.
@@ -19,7 +20,7 @@ namespace {
 
 bool counting = false;
 std::uint64_t bytes_copied = 0;
-// Payloads, whole or in parts. Fields of headers are copied by calls where nothing is optimized.
+// Payloads, whole or in parts; smaller copies are header fields in a build without optimization.
 constexpr std::size_t kLeastCounted = 128;
 std::uint64_t allocations = 0;
 
@@ -31,7 +32,7 @@ void* allocate(std::size_t bytes) {
 
 }  // namespace
 
-// The linker sends the libraries' calls here (--wrap).
+// The linker redirects the libraries' calls to these (--wrap).
 extern "C" {
 void* __real_memcpy(void* to, const void* from, std::size_t bytes);
 void* __real_memmove(void* to, const void* from, std::size_t bytes);
@@ -66,7 +67,7 @@ constexpr std::uint64_t kChunks = 2'000;
 constexpr int kFloodRounds = 100;
 constexpr int kFloodBurst = 16;
 
-/// Rounds until both clients have their completion. Callgrind looks at this function alone.
+/// Rounds until both clients have their completion. Callgrind counts this function alone.
 [[gnu::noinline]] bool measured_rounds(TwoRanks& ranks) {
   int open = 2;
   for (int round = 0; round < 1'000'000 && open > 0; ++round) {
@@ -81,7 +82,7 @@ constexpr int kFloodBurst = 16;
   return open == 0;
 }
 
-/// One round of a lane that finds a burst of foreign frames. Callgrind looks at this one too.
+/// One round of a lane that receives a burst of foreign frames. Callgrind counts this one too.
 [[gnu::noinline]] void flooded_round(Lane& lane, TimeNs now) { lane.poll_once(now); }
 
 constexpr int kEmptyRounds = 10'000;
@@ -124,7 +125,7 @@ constexpr int kSmallOps = 20;
   return open == 0;
 }
 
-/// Two lanes with `idle` groups, and rank 0's with as many clients, beside one that is measured.
+/// Two lanes with `idle` groups, `idle` clients at rank 0, and one group that is measured.
 void cost_beside_idle(std::uint16_t idle) {
   TwoRanksOptions options;
   options.window_packets = 4;
@@ -145,7 +146,7 @@ void cost_beside_idle(std::uint16_t idle) {
   empty_rounds(ranks.rank(0).datapath->lane(0), ranks.now);
   ranks.rank(0).next_op = ranks.rank(1).next_op = 1;
   REQUIRE(commands_alone(ranks) == kCommands);
-  // Rank 1 calls them too: the ops of the group stay in step.
+  // Rank 1 calls them too, as ranks must.
   for (int i = 0; i < kCommands; ++i) {
     ipc::CommandEntry command;
     command.request_id = 1'000 + ranks.rank(1).next_op++;
@@ -177,8 +178,8 @@ struct Cost {
   std::uint64_t allocations = 0;
 };
 
-/// One op of kChunks chunks, after one that nobody counts. `creeping`: somebody has put a copy and
-/// an allocation into the lanes' rounds.
+/// One op of kChunks chunks, after one that is not counted. `creeping`: with a copy and an
+/// allocation added to the lanes' rounds, which the test must find.
 Cost cost_of_an_op(bool creeping, std::uint32_t payload = kPayload, bool payload_crc = true) {
   TwoRanksOptions options;
   options.payload_crc = payload_crc;
@@ -225,7 +226,7 @@ TEST_CASE("a chunk is copied no more often than the design says, and nothing is 
   const Cost cost = cost_of_an_op(false);
   INFO("copies " << cost.copies << " allocations " << cost.allocations);
   CHECK(within_bounds(cost));
-  CHECK(cost.copies > 1.9);  // The counting works: loads and stores are copies.
+  CHECK(cost.copies > 1.9);  // It does count: loads and stores are copies.
 }
 
 // Payloads of an MTU of 1,500 and of jumbo frames: for instructions.py --payloads.
@@ -242,7 +243,7 @@ TEST_CASE("unchecked chunks of 8192 bytes cost no more copies") {
   CHECK(within_bounds(cost_of_an_op(false, 8'192, false)));
 }
 
-// The dearest frame that is dropped: all of its header is right, and nobody knows its group.
+// The most expensive frame that is dropped: its header is right, and its group is unknown.
 TEST_CASE("a flood of foreign frames allocates nothing") {
   TwoRanks ranks;
   REQUIRE(ranks.form());
@@ -283,7 +284,7 @@ TEST_CASE("a flood of foreign frames allocates nothing") {
   ranks.leave_and_check();
 }
 
-// A hello that a stranger makes: it names a group that is not there, or one that is and that does
+// A stranger's hello: it names a group that does not exist, or one that does and that does
 // not want it. Its payload's CRC is wrong, so that looking for the group is most of the cost.
 void forged_hellos_beside(std::uint16_t idle) {
   TwoRanksOptions options;

@@ -35,7 +35,7 @@ class Receiving {
       default:
         number = input.u64();
     }
-    // What decode() lets through.
+    // What decode() accepts.
     number = std::clamp<std::uint64_t>(number, 1, wire::kLastPacketNumber);
     const Receiver::Verdict verdict = receiver_.check(number);
     const bool accepted = accepted_.contains(number);
@@ -59,7 +59,7 @@ class Receiving {
     FUZZ_CHECK(receiver_.packets_accepted() + noted_ == accepted_.size());
   }
 
-  /// Every number in it was accepted, and it is one that the codec and a sender take.
+  /// Every number in it was accepted, and both the codec and a sender accept it.
   wire::AckHeader acknowledge(TimeNs now) {
     wire::AckHeader ack;
     receiver_.write_ack(now, ack);
@@ -70,7 +70,7 @@ class Receiving {
       const wire::AckRange& range = ack.ranges[i];
       FUZZ_CHECK(range.first >= 1 && range.first <= range.last && range.last + 1 < above);
       above = range.first;
-      // A range is whole: as many numbers were accepted between its ends as it has.
+      // A range has no holes: every number between its ends was accepted.
       const auto low = accepted_.lower_bound(range.first);
       const auto high = accepted_.upper_bound(range.last);
       FUZZ_CHECK(static_cast<std::uint64_t>(std::distance(low, high)) ==
@@ -229,7 +229,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         sending.acknowledge(input, now);
         break;
       case 7:
-        // Of another connection altogether.
+        // Numbers of another connection.
         sending.take(receiving.acknowledge(now), now);
         break;
       case 8:

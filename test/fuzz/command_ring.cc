@@ -2,7 +2,7 @@
 // The command lane under two hostile clients that write whatever they like wherever they like in
 // their queue regions, while groups form, abort and are left and memory is freed. An op that is
 // handed to the lanes must lie in its members' memory, and that memory must stay until the lanes
-// are through with it; everything that was asked of the command lane must come back once.
+// are done with it; the command lane must answer every request exactly once.
 //
 // The input is a list of actions, a byte each and then their fields.
 #include <rte_ring.h>
@@ -42,7 +42,7 @@ struct HostileClient {
       : raw(std::aligned_alloc(64, sizeof(ipc::QueueRegion))),
         region(ipc::create_queue_region(raw.get(), sizeof(ipc::QueueRegion))),
         queue(region) {
-    // What mmap would have given: an entry that was never written is zeros.
+    // Zeros, as mmap gives: an entry that was never written is all zeros.
     std::memset(static_cast<void*>(region->commands), 0, sizeof region->commands);
     std::memset(static_cast<void*>(region->completions), 0, sizeof region->completions);
     port.client_id = id;
@@ -313,7 +313,7 @@ class Run {
     commands_->leave_group(wish);
   }
   void remove_memory(std::uint32_t client, std::uint32_t handle) {
-    // The control thread asks once: a second wish comes back though the first still waits.
+    // The control thread asks once: a second request is answered though the first still waits.
     if (!removing_.insert(key_of(client, handle)).second) return;
     Request* wish = request(RequestType::kRemoveMemory);
     wish->client_id = client;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One shard of a ring, production code on real mbufs, whose two neighbours are hostile: they send
 // packets of every type with right checksums and addresses, and with whatever fields, order and
-// time the input says. Nothing outside of the ops' memory may be touched, no op's memory after it
-// is done, every frame that goes out must be one that a neighbour can read, the shard must close in
-// its time, and every mbuf must come home.
+// time the input says. The shard may touch nothing but the memory of unfinished ops, must send
+// nothing but frames that a neighbour can read, must close within its limit, and must give back
+// every mbuf.
 //
 // The input: ten bytes of configuration, then actions, a byte each and then their fields.
 #include <rte_mbuf.h>
@@ -85,7 +85,7 @@ collective::ShardConfig config_from(Input& input) {
   return config;
 }
 
-/// Late, in another order, and one of its chunks fails.
+/// A backend that finishes late, in another order, and lets one chunk fail.
 class FailingBackend final : public reduce::Backend {
  public:
   FailingBackend(double chance, std::uint64_t seed, std::uint32_t fails_at)
@@ -206,7 +206,7 @@ class Run {
   }
 
  private:
-  /// Of exactly its size each, so that a sanitizer sees a step too far.
+  /// Each of exactly its size, so that a sanitizer sees an access past the end.
   struct OpMemory {
     std::uint64_t op_seq = 0;
     std::vector<std::unique_ptr<std::byte[]>> buffers;
@@ -227,7 +227,7 @@ class Run {
                 : collective::downstream_rank(config_.rank, config_.nranks);
   }
 
-  /// Into an mbuf and through the codec, as the lane does it.
+  /// Puts it into an mbuf and decodes it, as the lane does.
   void deliver(std::span<const std::byte> packet) {
     rte_mbuf* frame = rte_pktmbuf_alloc(large_pool);
     if (frame == nullptr) return;
@@ -394,7 +394,7 @@ class Run {
     const auto bytes = input_.bytes(wire::kHeaderBytes + input_.u8());
     std::array<std::byte, wire::kHeaderBytes + 256> packet{};
     std::copy(bytes.begin(), bytes.end(), packet.begin());
-    // A packet without a token gets the right one: what is behind that check is to be reached.
+    // A packet without a token gets the right one, so that the fuzzer gets past that check.
     const auto token = std::span(packet).subspan(kTokenAt, 8);
     if (std::ranges::count(token, std::byte{}) == 8) {
       const bool down = packet[kFromRankAt + 1] == static_cast<std::byte>(rank_of(true));
@@ -499,7 +499,7 @@ class Run {
     FUZZ_CHECK(header.from_rank == config_.rank);
     FUZZ_CHECK(header.group_tag == wire::group_tag(config_.key));
     FUZZ_CHECK(header.token == (down ? config_.downstream_tokens : config_.upstream_tokens).to);
-    // None is used twice on a link, whatever the type. Two boxes of one link go out in turn.
+    // No packet number is used twice on a link, whatever the type.
     const std::size_t link = down || config_.nranks == 2 ? 0 : 1;
     FUZZ_CHECK(numbers_sent_[link].insert(header.packet_number).second);
     if (wire::wants_ack(header.type)) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The control socket with everything behind it but lanes: clients connect to a real server and
 // send whole, cut and senseless messages, with and without descriptors, while lanes (played here)
-// form, abort and close groups. Every reply must be a message of the protocol; when all clients are
-// gone, so must be everything that they held.
+// form, abort and close groups. Every reply must be a message of the protocol. When all clients
+// are gone, everything that they held must be freed.
 //
 // The input is a list of actions, a byte each and then their fields.
 #include <fcntl.h>
@@ -97,7 +97,7 @@ class PlayedLanes final : public LaneControl {
   std::vector<LocalAddress> local_ = {{0, *wire::parse_ip("10.0.0.1"), 24}};
 };
 
-/// Host memory that has to be registered.
+/// Host memory that must be registered before use.
 class PlayedMemory final : public ClientMemory {
  public:
   ~PlayedMemory() override { FUZZ_CHECK(registered.empty()); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// What fuzz targets have in common: the bytes of an input read as numbers and choices, and a check
-/// that ends the process, whatever the build, with the place that it failed at.
+/// that ends the process in every build, and says where it failed.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,9 @@ namespace gradwire::fuzz {
     }                                                                              \
   } while (false)
 
-/// Reads an input from its front; behind its end there are zeros. Never twice among the arguments
-/// of one call: compilers differ in which comes first, and an input has to mean the same to all.
+/// Reads an input from its front; after its end it reads zeros. Never read twice in the arguments
+/// of one call: compilers evaluate them in different orders, and an input must always mean the
+/// same.
 class Input {
  public:
   explicit Input(std::span<const std::byte> bytes) noexcept : rest_(bytes) {}
@@ -41,7 +42,7 @@ class Input {
   [[nodiscard]] std::uint64_t u64() noexcept { return number(8); }
   /// [0, choices)
   [[nodiscard]] std::uint32_t pick(std::uint32_t choices) noexcept { return u8() % choices; }
-  /// Mostly small, and now and then anything: by the first byte.
+  /// Mostly small, sometimes any value: the first byte decides.
   [[nodiscard]] std::uint64_t small_or_any() noexcept {
     const std::uint8_t first = u8();
     if (first < 0xf8) return first;

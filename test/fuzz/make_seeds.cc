@@ -109,7 +109,7 @@ class Pair {
   void deliver(rte_mbuf* frame, std::size_t to) {
     const std::span<const std::byte> bytes(rte_pktmbuf_mtod(frame, const std::byte*),
                                            rte_pktmbuf_data_len(frame));
-    // Repetitions teach nothing.
+    // Repeated frames add nothing.
     if (frames_written < 24) write_frame(bytes);
     rte_mbuf* copy = rte_pktmbuf_copy(frame, frame->pool, 0, UINT32_MAX);
     rte_pktmbuf_free(frame);
@@ -150,7 +150,7 @@ int main(int argc, char** argv) {
   aborted.abort();
   aborted.rounds(20);
 
-  // Those that two ranks which swap whole inputs do not send.
+  // The frames that an exchange of two ranks does not have.
   std::array<std::byte, 2 * wire::kHeaderBytes> packet{};
   const std::byte repaired{1};
   const wire::CommonHeader common{.packet_number = 5, .from_rank = 1, .token = 10};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Makes the checksums of a packet right, so that what is mutated behind them is looked at. A
+/// Corrects the checksums of a packet, so that the decoder looks at what was mutated. A
 /// mutated packet with wrong ones is dropped at the first check, and a fuzzer would learn nothing.
 #pragma once
 

@@ -5,8 +5,8 @@
 //
 //   TARGET [--seconds S] [--seed N] FILE_OR_FOLDER...
 //
-// An input ends at the end of a page that nobody may touch behind, so reading too far ends the
-// program. What ends it is kept in a file, and the command that runs it again is said.
+// An input ends where an inaccessible page begins, so reading past its end ends the program. The
+// input that did it is kept in a file, and the command that runs it again is printed.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ constexpr std::size_t kMaxBytes = 8192;
 constexpr std::size_t kPageBytes = 4096;
 constexpr int kMutationsMax = 8;
 
-// For the handler, which may do next to nothing.
+// For the signal handler, which may hardly do anything.
 const std::uint8_t* running = nullptr;
 std::size_t running_bytes = 0;
 std::array<char, 512> kept_as{};
@@ -192,7 +192,7 @@ int main(int argc, char** argv) {
     guarded.run(corpus[i]);
   }
 
-  // The same number of inputs takes longer here than there: what is bounded is the time.
+  // Machines differ in speed, so the time is bounded, not the number of inputs.
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(seconds));

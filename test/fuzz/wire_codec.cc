@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Bytes from the network through the codec. Whatever they are, nothing behind them is read, and
-// what decodes is encoded to the same bytes again: no two packets mean the same.
+// Decodes any bytes. Nothing past their end may be read, and what decodes must be encoded to the
+// same bytes again, so no two packets mean the same.
 //
 // First byte of the input: 0 a UDP payload as it is; 1 with its CRCs made right; 2 a frame; 3 a
 // frame with its checksums made right. Then the bytes.
@@ -122,7 +122,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const unsigned kind = data[0] & 3;
   if (kind == 0) check_packet(bytes);
   if (kind == 2) check_frame(bytes);
-  // A copy of exactly its size, so that a sanitizer sees what is read behind it.
+  // A copy of exactly its size, so that a sanitizer sees a read past its end.
   const auto copy = std::make_unique<std::byte[]>(bytes.size());
   const std::span<std::byte> repaired(copy.get(), bytes.size());
   std::copy(bytes.begin(), bytes.end(), repaired.begin());

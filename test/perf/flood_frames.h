@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Frames that are nobody's, by kind, of any length, as a stranger on the network would send them
-/// to one port. Any thread; allocates.
+/// Foreign frames of each kind and any length, as a stranger on the network would send them to one
+/// port. Any thread; allocates.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct FloodTarget {
   std::uint16_t udp_port = 0;
 };
 
-/// `drop`: the reason that the lane has to count; kNone where it may answer.
+/// `drop`: the reason that the lane must count; kNone if it may answer.
 struct FloodKind {
   std::string_view name;
   std::string_view what;
@@ -78,7 +78,7 @@ inline std::vector<std::byte> arp_request(const FloodTarget& target, std::size_t
 
 /// @param bytes  of the frame without Ethernet's CRC; 60 at least, and for a packet of ours its
 ///               header's and body's length.
-/// @return nothing where such a frame does not fit `bytes`.
+/// @return nothing if such a frame does not fit into `bytes`.
 inline std::optional<std::vector<std::byte>> flood_frame(std::string_view kind,
                                                          const FloodTarget& target,
                                                          std::size_t bytes) {

@@ -10,7 +10,7 @@
 /// One core runs both lanes, and only one of them is flooded. The time that the flood takes from
 /// that core is the time that it would take from a core of that lane's own; so the share of goodput
 /// that is lost here is what a group loses whose flooded lane has no idle time. Hugepages; two
-/// cores. Prints a Markdown table. Fails where bits or counters are wrong, never for a time.
+/// cores. Prints a Markdown table. Fails if bits or counters are wrong, never for a time.
 #include <fmt/core.h>
 #include <fmt/ostream.h>
 #include <unistd.h>
@@ -220,7 +220,7 @@ class Bench {
   }
 
   const lane::LaneCounters& counters(int r) { return ranks_[r]->datapath().lane(0).counters(); }
-  /// Frames that the lane got and that were no group's.
+  /// Frames that the lane received and that belong to no group.
   std::uint64_t foreign(int r) {
     const lane::LaneCounters& all = counters(r);
     std::uint64_t sum = all.echo_replies + all.neighbor_frames + all.neighbor_drops;
@@ -300,7 +300,7 @@ void print_row(Bench& bench, const Options& options, const Flood& flood) {
   int tries = 0;
   for (; tries < kTriesByTurn * options.turns && static_cast<int>(cost.size()) < options.turns;
        ++tries) {
-    // Forth and back, so that what drifts does not fall on one of them.
+    // Forth and back, so that drift does not affect one of them alone.
     std::array<Round, 3> rounds;
     const std::array<Into, 3> order = {Into::kNothing, Into::kAside, Into::kLane};
     for (std::size_t i = 0; i < 3; ++i) {

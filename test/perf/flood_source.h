@@ -66,7 +66,7 @@ class FloodSource {
   /// While it is paused and every frame is back.
   void set(std::vector<std::byte> frame, double frames_per_second) {
     frame_ = std::move(frame);
-    // Whoever drops a frame leaves its mbuf as it is, so the lengths stay.
+    // A frame that is dropped keeps its mbuf's lengths.
     const auto prepare = [](rte_mempool*, void* bytes, void* object, unsigned) {
       auto* const mbuf = static_cast<rte_mbuf*>(object);
       rte_pktmbuf_reset(mbuf);
@@ -78,7 +78,7 @@ class FloodSource {
     rate_ = frames_per_second / static_cast<double>(rte_get_tsc_hz());
   }
   void run(Into into) { wanted_.store(into, std::memory_order_release); }
-  /// @return false where it has not come to rest within a second.
+  /// @return false if it has not come to rest within a second.
   [[nodiscard]] bool pause() {
     wanted_.store(Into::kNothing, std::memory_order_release);
     const std::uint64_t deadline = rte_get_tsc_cycles() + rte_get_tsc_hz();
@@ -127,7 +127,7 @@ class FloodSource {
         rte_pause();
         continue;
       }
-      // What a pause of this core left undone is not made up for by a burst that no link carries.
+      // After a pause of this core it does not catch up: no link would carry such a burst.
       if (due > kMostBehind) done += due - kBurst;
       send(into);
       done += kBurst;

@@ -10,7 +10,7 @@
 
 #include "support/catch_runner.h"
 
-// An EAL without hugepages and devices, with the drivers that GRADWIRE_DRIVERS names, apart by ':'.
+// An EAL without hugepages and devices; GRADWIRE_DRIVERS names its drivers, separated by ':'.
 int main(int argc, char** argv) {
   const char* drivers = std::getenv("GRADWIRE_DRIVERS");
   if (drivers == nullptr) {

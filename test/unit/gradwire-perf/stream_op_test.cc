@@ -34,7 +34,7 @@ struct World {
   [[nodiscard]] std::size_t bytes() const { return count * element_bytes(datatype); }
 };
 
-/// Runs the op on all ranks. @return the outputs; fails where nobody can go on.
+/// Runs the op on all ranks. @return the outputs; fails if no rank can go on.
 std::vector<Bytes> run(const World& world, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   Folder folder;

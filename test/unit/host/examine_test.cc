@@ -13,7 +13,7 @@ using Catch::Matchers::Contains;
 
 constexpr const char* kNic = "0000:3b:00.0";
 
-/// A host as it should be: one NIC with vfio on node 1, an isolated core there.
+/// A host that is fit: one NIC with vfio on node 1, and an isolated core there.
 void make_good(const FakeMachine& machine) {
   machine.write("/proc/sys/kernel/osrelease", "6.1.0");
   machine.write("/proc/self/status", "CapEff:\t000001ffffffffff");
@@ -156,7 +156,7 @@ TEST_CASE("the driver of a NIC") {
   CHECK(kernels.verdict == Verdict::kFail);
   CHECK_THAT(kernels.mend, Contains("--bind 0000:3b:00.0"));
 
-  // Nobody asked for it: it may well be meant to be the kernel's.
+  // It was not asked for, so it may be meant for the kernel.
   const Findings all = examine(machine, {});
   CHECK(finding_of(all, "nic driver", "0000:3b:00.0 (eth1)").verdict == Verdict::kSkip);
   CHECK(finding_of(all, "nic").verdict == Verdict::kWarn);
@@ -348,7 +348,7 @@ TEST_CASE("the daemon is told what it does not see itself, and of its own ports"
   for (const Finding& finding : findings) CHECK_THAT(finding.subject, !Contains("0000:01:00.0"));
   CHECK_FALSE(has(findings, "firewall"));
 
-  // memif and its like: nothing of the host's NICs concerns it.
+  // memif and such ports do not use the host's NICs.
   Subject without = good_subject();
   without.devices.clear();
   CHECK_FALSE(has(examine_for_daemon(machine, without), "IOMMU"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// A host made of files in a folder of its own, and facts that a test sets.
+/// A made-up host: files in a folder of its own, and facts that a test sets.
 #pragma once
 
 #include <unistd.h>

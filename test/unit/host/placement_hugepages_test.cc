@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Real memory: hugepages must pass, a heap buffer must not. Plain asserts in a main of its own,
-// since a Catch2 v2 case cannot skip (exit 77) where the machine has no free hugepage.
+// since a Catch2 v2 case cannot skip (exit 77) if the machine has no free hugepage.
 #include <sys/mman.h>
 
 #include <cerrno>

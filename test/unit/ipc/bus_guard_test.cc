@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
-/// A mapping whose file can shrink under it, which is what a hole without a spare page is like.
+/// A mapping whose file a test shortens: an access then fails as it does at a hole without a page.
 struct Mapping {
   Mapping() : fd(::memfd_create("bus_guard_test", MFD_CLOEXEC)) {
     REQUIRE(::ftruncate(fd.get(), 4 * kPage) == 0);
@@ -61,7 +61,7 @@ TEST_CASE("a range that is removed is guarded no more, and its slot serves again
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    // Catch2's own handler is not for this process.
+    // Without Catch2's own signal handler.
     volatile char* data = mapping.data;
     static_cast<void>(data[0]);
     ::_exit(0);

@@ -102,7 +102,7 @@ TEST_CASE("a second instance is refused, a stale socket is not in the way") {
   REQUIRE_FALSE(second);
   CHECK(second.error().code == ErrorCode::kBusy);
   CHECK_THAT(second.error().message, Catch::Contains(std::to_string(::getpid())));
-  CHECK(connect_to(f.options.path));  // and the first one is unhurt
+  CHECK(connect_to(f.options.path));  // and the first one still works
   f.server.reset();
   CHECK_FALSE(std::filesystem::exists(f.options.path));
 
@@ -153,7 +153,7 @@ TEST_CASE("a hang-up is told once") {
   UniqueFd stays = connect_to(f.options.path);
   f.poll();
   CHECK(f.server->connections() == 2);
-  // What was sent before the hang-up is still heard.
+  // What was sent before the hang-up is still received.
   REQUIRE(*send_message(client.get(), header(MessageType::kDescribe), {}) == SocketStatus::kDone);
   client.reset();
   f.poll();
@@ -245,7 +245,7 @@ TEST_CASE("a user has a share of the connections, and root has some that nobody 
 
 namespace {
 
-/// No more descriptors for this process, while it lives.
+/// While it lives, the process gets no more descriptors.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -284,7 +284,7 @@ TEST_CASE("without a descriptor for a client the server waits, says so once, and
       const auto begin = std::chrono::steady_clock::now();
       f.server->poll(30);
       CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(30));
-      // Who is there is served, and makes room when it goes.
+      // Connections that exist are served, and make room when they close.
       first.reset();
       f.poll();
       CHECK(f.server->connections() == 1);

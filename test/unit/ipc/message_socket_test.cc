@@ -16,7 +16,7 @@ using test::open_fds;
 using test::send_raw;
 using test::socket_pair;
 
-/// Sends `bytes` raw with `fds`, and wants them refused with a text that has `says`.
+/// Sends `bytes` raw with `fds`; they must be refused with a text that contains `says`.
 void refused(std::span<const std::byte> bytes, const char* says, std::span<const int> fds = {}) {
   auto [a, b] = socket_pair();
   const std::size_t before = open_fds();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// A socket pair and sends that check nothing: what a hostile client can do.
+/// A socket pair, and functions that send without any check, as a hostile client can.
 #pragma once
 
 #include <sys/socket.h>

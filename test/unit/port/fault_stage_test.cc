@@ -15,7 +15,7 @@ using namespace gradwire::port;
 
 namespace {
 
-/// Frames that carry their number, through a stage, and back into the mempool.
+/// Puts numbered frames through a stage and frees what comes out.
 struct Fixture {
   explicit Fixture(std::uint64_t salt = 0) : stage(false, salt) {
     static int instances = 0;
@@ -113,7 +113,7 @@ TEST_CASE("this seed loses these frames, on every machine") {
   std::vector<std::uint32_t> others = all(50);
   for (const std::uint32_t number : other.send(50)) std::erase(others, number);
   CHECK(others != lost);
-  // What else goes wrong does not move what is lost.
+  // Other faults do not change which frames are lost.
   f.stage.configure({.seed = 42, .drop = 0.1, .duplicate = 0.5});
   std::vector<std::uint32_t> with_copies = all(50);
   for (const std::uint32_t number : f.send(50)) std::erase(with_copies, number);
@@ -211,7 +211,7 @@ TEST_CASE("a reordered frame is overtaken by so many frames at most") {
     overtaken += later > 0 ? 1 : 0;
   }
   CHECK(most == 5);
-  // One whose overtakers were held too has nobody before it; the others have.
+  // A frame is not overtaken if the frames after it were held too; the others are.
   CHECK(overtaken > read_counter(f.stage.counters().reordered) / 2);
   CHECK(overtaken <= read_counter(f.stage.counters().reordered));
   std::sort(out.begin(), out.end());

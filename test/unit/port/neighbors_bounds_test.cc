@@ -58,7 +58,7 @@ std::vector<std::byte> reply_from(const wire::IpAddress& ip) {
   return frame;
 }
 
-/// Asked for, and nobody answers: until all have failed.
+/// Asks for addresses that nobody has, until all have failed.
 void ask_in_vain(Neighbors& neighbors, unsigned first, unsigned count, TimeNs& now) {
   for (unsigned i = first; i < first + count; ++i) REQUIRE(neighbors.resolve(made_up(i), now));
   for (int i = 0; i < 20; ++i) {
@@ -93,7 +93,7 @@ TEST_CASE("addresses that nobody has keep no neighbour out") {
   CHECK(neighbors.state(made_up(256)) == NeighborState::kUnknown);
   CHECK(neighbors.state(made_up(257)) == NeighborState::kFailed);
 
-  // However many more are made up, the neighbour that lives stays.
+  // However many are made up, the living neighbour stays.
   for (int i = 1; i < 10; ++i) ask_in_vain(neighbors, 256 + 1024u * i, 1023, now);
   CHECK(neighbors.lookup(real));
   CHECK(neighbors.size() == 1024);
@@ -108,7 +108,7 @@ TEST_CASE("a full table keeps what is static, used by a group, or waited for") {
   neighbors.on_frame(kReplyFrame, now);
   REQUIRE(neighbors.hold(used));
   CHECK_FALSE(neighbors.hold(address("10.0.0.99")));
-  // It is used still, though it answers no more and the link was down.
+  // A group still uses it, though it answers no more and the link was down.
   neighbors.forget_learnt();
   ask_in_vain(neighbors, 256, 1, now);
 

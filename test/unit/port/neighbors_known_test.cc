@@ -260,7 +260,7 @@ TEST_CASE("whatever others say, a living neighbour stays where it is") {
   CHECK(moments == 60'000);
   CHECK(neighbors.counters().moved == 0);
   CHECK(neighbors.counters().claims == 120'000);
-  // Said now and then, not a hundred thousand times.
+  // It is reported from time to time, not for each frame.
   int said = 0;
   while (is_event(neighbors, NeighborEvent::Type::kClaimed)) ++said;
   CHECK(said == 6);
@@ -284,7 +284,7 @@ TEST_CASE("who answered before it was asked goes after who did not, whichever ca
   SECTION("there is none") {
     neighbors.poll(210 * kMs);
     CHECK(neighbors.lookup(ip) == pusher);
-    // Its packets come to nothing, and then the right one is back.
+    // Packets to it are lost; then the right host is back.
     neighbors.suspect(ip, 1'000 * kMs);
     CHECK(asked(neighbors) == To::kAll);
     neighbors.on_frame(reply_by(pusher), 1'001 * kMs);

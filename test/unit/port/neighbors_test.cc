@@ -61,7 +61,7 @@ TEST_CASE("who asks for us gets an answer, and teaches nothing") {
 
   REQUIRE(neighbors.resolve(address("10.0.0.2"), 0));
   (void)taken(neighbors);
-  // Not even that by a question: whoever asks may say what it likes of itself.
+  // Nor by a question: whoever asks can claim any address.
   neighbors.on_frame(kTheirRequest, 1);
   CHECK(neighbors.state(address("10.0.0.2")) == NeighborState::kIncomplete);
 }

@@ -92,7 +92,7 @@ TEST_CASE("a started port sends, receives and reports what was found") {
   REQUIRE(rte_eth_tx_burst((*a)->id(), 0, &frame, 1) == 1);
   std::array<rte_mbuf*, 4> received{};
   REQUIRE(rte_eth_rx_burst((*b)->id(), 0, received.data(), 4) == 1);
-  // net_ring's row: the very mbuf travels.
+  // net_ring passes the mbuf itself.
   CHECK(received[0] == frame);
   rte_pktmbuf_free(received[0]);
 }
@@ -179,7 +179,7 @@ TEST_CASE("the control pool has a cache, and however small what was asked for is
   REQUIRE(made);
   rte_mempool* pool = (*made)->control();
   CHECK(pool->cache_size != 0);
-  // Some lie in the caches of two threads besides.
+  // Others are in the caches of two threads.
   CHECK(pool->size >= 1 + 2 * pool->cache_size);
 }
 

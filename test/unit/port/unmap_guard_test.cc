@@ -31,7 +31,7 @@ void* map_page() {
 }
 
 std::atomic<bool> unmapped{false};
-/// As memif does it, on the EAL's interrupt thread.
+/// Unmaps on the EAL's interrupt thread, as memif does.
 void unmap(void* page) {
   munmap(page, static_cast<std::size_t>(getpagesize()));
   unmapped = true;
@@ -49,7 +49,7 @@ TEST_CASE("the interrupt thread unmaps after every lane has ended its round") {
   void* page = map_page();
   unmapped = false;
   REQUIRE(rte_eal_alarm_set(1, unmap, page) == 0);
-  // The bound of the wait is 250 ms; a machine that slept through it shows nothing here.
+  // The wait is bounded to 250 ms; on a machine that slept longer this shows nothing.
   const auto start = steady_clock::now();
   const auto still_waits = [&] {
     const bool mapped = is_mapped(page);

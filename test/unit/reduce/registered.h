@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The arrays of a case where a GPU reaches them: registered with the device, as the daemon does
-/// with mempools and clients' memory.
+/// The arrays of a case, placed so that a GPU reaches them: registered with the device, as the
+/// daemon does with mempools and clients' memory.
 #pragma once
 
 #include <catch2/catch.hpp>

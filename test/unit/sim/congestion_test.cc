@@ -59,7 +59,7 @@ TEST_CASE("two groups share a port fairly, the later one too") {
     const double both = first + second;
     INFO("first " << first / 1e9 << " second " << second / 1e9);
     CHECK(both > 0.8 * 25e9);
-    // Jain's index of two: 1 is equal, 0.5 is one of them only.
+    // Jain's index of two: 1 if both get the same, 0.5 if one gets all.
     CHECK(both * both / (2 * (first * first + second * second)) > 0.9);
   }
 }

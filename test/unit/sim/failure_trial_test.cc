@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How soon a death is known, and what is no death. gradwire-sim --measure failure has the figures.
+// How soon a death is noticed, and which pauses are none. gradwire-sim --measure failure has the
+// figures.
 #include "sim/failure_trial.h"
 
 #include <algorithm>

@@ -44,7 +44,7 @@ struct Ring final : Observer {
   void on_done(GroupId, std::uint16_t rank, std::uint64_t op_seq) override {
     job.on_done(rank, op_seq);
   }
-  /// Looks for so long. @return what was wrong first.
+  /// Watches for that time. @return the first thing that was wrong.
   std::string look_for(TimeNs duration) {
     for (const TimeNs end = world.now() + duration; world.now() < end;) {
       const std::string wrong = progress.look();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The judge of the simulator, of gradwire-perf and of the fake daemon has to be judged itself, by
-// hand.
+// The reference that judges the simulator, gradwire-perf and the fake daemon, compared with values
+// computed by hand.
 #include "sim/ring_reference.h"
 
 #include <bit>

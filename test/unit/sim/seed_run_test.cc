@@ -77,7 +77,7 @@ TEST_CASE("some are through with an op and others are not, where that is wanted"
   CHECK(one_sided > 0);
 }
 
-// The oracles themselves: what a job is told wrong it must call wrong.
+// Tests of the oracles: a job that is given wrong results must say so.
 TEST_CASE("a job calls out what must not be") {
   Silent observer;
   Trace trace;

@@ -81,7 +81,7 @@ TEST_CASE("a lost packet whose slot was used again is forgotten, not mistaken") 
     f.send(2'000, 1);
     f.ack(3'000, {{n, n}});
   }
-  // Number 33 lies where 1 was.
+  // Number 33 has the place that number 1 had.
   CHECK(f.ack(4'000, {{1, 33}}).acked.empty());
   CHECK(f.sender->bytes_in_flight() == 0);
 }
@@ -123,7 +123,7 @@ TEST_CASE("a PTO asks for probes, leaves all in flight, and backs off to its cap
     CHECK(f.sender->deadline() > now);
     period *= 2;
   }
-  // An answer ends the back-off.
+  // An acknowledgement ends the back-off.
   f.ack(now + 1'000, {{1, 2}});
   CHECK(f.sender->pto_count() == 0);
   CHECK(f.sender->deadline() < now + 1'000 + 50 * kMs + 4 * now);
@@ -216,7 +216,7 @@ TEST_CASE("a jump of the clock fires a PTO once, and no deadline stays in the pa
   }
   CHECK(calls == 1);
   CHECK(f.sender->pto_count() == 1);
-  // Back it goes, and to the end of time.
+  // The clock goes back, and then to its largest value.
   f.ack(50'000, {{1, 4}});
   now = kNever - 1;
   f.send(now, 1);
@@ -250,7 +250,7 @@ TEST_CASE("the packet threshold counts packets that want an acknowledgement, not
   outcome = f.ack(kMs + 2'000, {{13, 19}});
   CHECK(f.list(outcome.acked) == Cookies{4});
   CHECK(f.list(outcome.lost) == Cookies{1});
-  // The others' numbers were sent, later ones were not.
+  // The other numbers were sent, later ones were not.
   CHECK_FALSE(f.ack(kMs + 3'000, {{24, 24}}).malformed);
   CHECK(f.ack(kMs + 3'000, {{25, 25}}).malformed);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sender and receiver over a lossy, reordering, duplicating link in virtual time: every cookie
-// arrives, whatever is lost, and the sender's account of bytes is right at the end.
+// arrives whatever is lost, and at the end the sender counts the right bytes in flight.
 #include <map>
 #include <random>
 #include <set>

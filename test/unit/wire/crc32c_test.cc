@@ -61,14 +61,14 @@ TEST_CASE("CRC32C by multiplication is ISA-L's, at every length, start and align
     const auto state = static_cast<std::uint32_t>(random());
     std::span<const std::byte> rest = std::span(bytes).subspan(start, length);
     auto* data = reinterpret_cast<unsigned char*>(bytes.data() + start);
-    // What is to be fetched meanwhile is nobody's memory here, and changes nothing.
+    // Prefetching an address that is no memory changes nothing.
     const auto* const ahead = reinterpret_cast<const std::byte*>(random() % 2 * 4'096);
     const std::uint32_t ours = crc32c_wide(width, state, rest, ahead);
     const std::size_t taken = length - rest.size();
     INFO("start " << start << " length " << length << " taken " << taken);
     REQUIRE(rest.size() < 1'056);
     REQUIRE(ours == crc32_iscsi(data, static_cast<int>(taken), state));
-    // And the whole, as packets use it.
+    // And the whole CRC, as packets have it.
     REQUIRE(crc32c_extend(~state, std::span(bytes).subspan(start, length)) ==
             ~crc32_iscsi(data, static_cast<int>(length), state));
   };

@@ -35,7 +35,7 @@ Drop parse_bytes(const Bytes& frame) {
   return parse_frame(frame, view);
 }
 
-/// The IP header's checksum computed from scratch, so that a test reaches the checks behind it.
+/// The IP header's checksum computed from scratch, so that a test gets past that check.
 void repair_ip(Bytes& frame, std::size_t ip) {
   const std::size_t words = (std::to_integer<std::size_t>(frame[ip]) & 15) * 2;
   frame[ip + 10] = frame[ip + 11] = std::byte{0};
