@@ -9,6 +9,7 @@
 
 #include "client/gradwire.h"
 #include "cpu_time.h"
+#include "pattern.h"
 #include "rendezvous.h"
 #include "status/daemon_status.h"
 
@@ -116,24 +117,17 @@ Result<void> DaemonTransport::join() {
 
 gw_status DaemonTransport::post(const CollectiveCall& call, const std::byte* input,
                                 std::byte* output, gw_work** work) {
-  gw_group* const group = group_.get();
-  const auto type = static_cast<gw_datatype>(call.datatype);
-  const auto redop = static_cast<gw_redop>(call.redop);
-  switch (call.collective) {
-    case Collective::kAllReduce:
-      break;
-    case Collective::kReduce:
-      return gw_reduce(group, input, output, call.count, type, redop, call.root, 0, work);
-    case Collective::kBroadcast:
-      return gw_broadcast(group, input, output, call.count, type, call.root, 0, work);
-    case Collective::kAllGather:
-      return gw_all_gather(group, input, output, call.count, type, 0, work);
-    case Collective::kReduceScatter:
-      return gw_reduce_scatter(group, input, output, call.count, type, redop, 0, work);
-    case Collective::kBarrier:
-      return gw_barrier(group, 0, work);
-  }
-  return gw_all_reduce(group, input, output, call.count, type, redop, 0, work);
+  gw_call known{};
+  known.struct_bytes = sizeof known;
+  known.collective = static_cast<gw_collective>(call.collective);
+  known.input = input;
+  known.output = output;
+  known.count = call.count;
+  known.datatype = static_cast<gw_datatype>(call.datatype);
+  known.redop = static_cast<gw_redop>(call.redop);
+  known.root = call.root;
+  known.factor = factor_of(place_of(options_).process);
+  return gw_post(group_.get(), &known, work);
 }
 
 Result<void> DaemonTransport::run(const CollectiveCall& call, const std::byte* input,

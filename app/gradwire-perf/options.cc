@@ -154,8 +154,12 @@ Result<void> check_collective(const Options& options) {
                               processes, processes - 1));
   }
   if (!fits(options.redop, options.datatype)) {
-    return refuse(fmt::format("--op {}: it combines the bits of integers, not {}",
-                              name_of(options.redop), name_of(options.datatype)));
+    return refuse(fmt::format("--op {}: it {}, not {}", name_of(options.redop),
+                              misfit_of(options.redop), name_of(options.datatype)));
+  }
+  if (options.redop == RedOp::kPremulSum && options.transport != "daemon") {
+    return refuse(
+        fmt::format("--op premul_sum: --transport {} does not multiply", options.transport));
   }
   if (options.redop != RedOp::kSum && !reduces(options.collective)) {
     return refuse(fmt::format("--op {}: {} reduces nothing", name_of(options.redop), name));
@@ -351,7 +355,9 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   app.add_option("--root", options.root,
                  "Process of a broadcast or a reduce: its rank x members + its member");
   app.add_option("-d,--datatype", datatype, "fp32 fp64 fp16 bf16 int8 int32 int64 uint8");
-  app.add_option("-o,--op", redop, "sum avg min max prod; of integers band bor bxor");
+  app.add_option("-o,--op", redop,
+                 "sum avg min max prod; of integers band bor bxor; of floats premul_sum, with a\n"
+                 "factor for each process");
   app.add_flag("--check,!--no-check", options.check,
                "Compare every element of one result of each size with the reference");
   app.add_flag("--in-place", options.in_place, "Write the output over the input");
@@ -383,7 +389,8 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   if (!parsed_redop) {
     return fail(
         ErrorCode::kInvalidArgument,
-        fmt::format("--op '{}': must be sum, avg, min, max, prod, band, bor or bxor", redop));
+        fmt::format("--op '{}': must be sum, avg, min, max, prod, band, bor, bxor or premul_sum",
+                    redop));
   }
   const auto parsed_collective = parse_collective(collective);
   if (!parsed_collective) {

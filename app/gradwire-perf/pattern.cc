@@ -34,6 +34,10 @@ void fill(std::uint64_t key, std::uint64_t start, std::uint64_t count, std::byte
 
 }  // namespace
 
+double factor_of(std::uint32_t contributor) noexcept {
+  return (contributor % 2 == 0 ? 1.0 : -1.0) / (3.0 + contributor);
+}
+
 void fill_pattern(DataType type, RedOp redop, std::uint32_t contributor, std::uint64_t seed,
                   std::uint64_t start, std::uint64_t count, std::byte* output) {
   const std::uint64_t key = mix(mix(seed) + contributor);
@@ -78,6 +82,7 @@ class Judge {
         blocks_(place_of(options).processes, std::vector<std::byte>(kBlock * element_)),
         expected_(kBlock * element_) {
     for (const auto& block : blocks_) inputs_.push_back(block.data());
+    factors_.resize(blocks_.size());
   }
 
   /// Elements [start, end) of the inputs, folded from the members of `first_rank` on.
@@ -89,9 +94,12 @@ class Judge {
             sim::contribution_at(first_rank, i, options_.nranks, options_.members);
         fill_pattern(options_.datatype, options_.redop, static_cast<std::uint32_t>(who), seed_, at,
                      count, blocks_[i].data());
+        factors_[i] = factor_of(static_cast<std::uint32_t>(who));
       }
-      sim::fold_in_order(options_.datatype, options_.redop, inputs_, options_.members, count,
-                         expected_.data());
+      const bool multiplies = options_.redop == RedOp::kPremulSum;
+      sim::fold_in_order(
+          options_.datatype, options_.redop, inputs_, options_.members, count, expected_.data(),
+          multiplies ? std::span<const double>(factors_) : std::span<const double>{});
     });
   }
   /// Elements [0, count) of one process's input.
@@ -125,6 +133,7 @@ class Judge {
   const std::uint32_t element_;
   std::vector<std::vector<std::byte>> blocks_;
   std::vector<const std::byte*> inputs_;
+  std::vector<double> factors_;  ///< of each, in its order
   std::vector<std::byte> expected_;
 };
 

@@ -20,6 +20,9 @@ namespace gradwire::perf {
 void fill_pattern(DataType type, RedOp redop, std::uint32_t contributor, std::uint64_t seed,
                   std::uint64_t start, std::uint64_t count, std::byte* output);
 
+/// What --op premul_sum multiplies a contribution by.
+[[nodiscard]] double factor_of(std::uint32_t contributor) noexcept;
+
 /// Elements of this process's `result` of an op whose bits are not those of the reference. Of a
 /// reduce, on its root.
 /// @param count  as the op is called with.

@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::array<std::string_view, kDataTypeCount> kDataTypeNames = {
     "fp32", "fp64", "fp16", "bf16", "int8", "int32", "int64", "uint8"};
-constexpr std::array<std::string_view, kRedOpCount> kRedOpNames = {"sum",  "avg",  "min", "max",
-                                                                   "prod", "band", "bor", "bxor"};
+constexpr std::array<std::string_view, kRedOpCount> kRedOpNames = {
+    "sum", "avg", "min", "max", "prod", "band", "bor", "bxor", "premul_sum"};
 
 struct NamedCollective {
   Collective collective;
@@ -47,6 +47,10 @@ std::string_view name_of(DataType type) noexcept {
 
 std::string_view name_of(RedOp op) noexcept {
   return is_valid(op) ? kRedOpNames[static_cast<std::size_t>(op)] : "redop?";
+}
+
+std::string_view misfit_of(RedOp op) noexcept {
+  return is_bitwise(op) ? "combines the bits of integers" : "multiplies floats";
 }
 
 std::optional<Collective> parse_collective(std::string_view name) noexcept {

@@ -52,8 +52,9 @@ enum class RedOp : std::uint8_t {
   kBand = 5,  ///< bitwise, like those below: of integers alone
   kBor = 6,
   kBxor = 7,
+  kPremulSum = 8,  ///< sum of inputs, each times a factor of its process's own; of floats alone
 };
-inline constexpr int kRedOpCount = 8;
+inline constexpr int kRedOpCount = 9;
 
 [[nodiscard]] constexpr bool is_valid(Collective collective) noexcept {
   const auto value = static_cast<std::uint8_t>(collective);
@@ -86,7 +87,8 @@ inline constexpr int kRedOpCount = 8;
 }
 /// Whether elements of `type` can be reduced by `op`.
 [[nodiscard]] constexpr bool fits(RedOp op, DataType type) noexcept {
-  return is_valid(op) && is_valid(type) && !(is_bitwise(op) && is_float(type));
+  if (!is_valid(op) || !is_valid(type)) return false;
+  return is_float(type) ? !is_bitwise(op) : op != RedOp::kPremulSum;
 }
 
 /// Bytes of one element; 0 for kBytes, and for a value outside the enumeration.
@@ -116,6 +118,8 @@ inline constexpr int kRedOpCount = 8;
 [[nodiscard]] std::string_view name_of(DataType type) noexcept;
 /// "sum", "avg", ...; "redop?" outside the enumeration.
 [[nodiscard]] std::string_view name_of(RedOp op) noexcept;
+/// Why fits() says no: a sentence for the caller of an op. Static.
+[[nodiscard]] std::string_view misfit_of(RedOp op) noexcept;
 [[nodiscard]] std::optional<Collective> parse_collective(std::string_view name) noexcept;
 /// Of those that can be reduced.
 [[nodiscard]] std::optional<DataType> parse_datatype(std::string_view name) noexcept;

@@ -18,6 +18,7 @@ struct Given {
   std::uint32_t root = 0;
   std::uint32_t tag = 0;
   std::optional<void*> stream = std::nullopt;
+  std::optional<double> factor = std::nullopt;
 };
 
 gw_status post(gw_group* group, const Given& given, gw_work** work) {
@@ -37,8 +38,12 @@ gw_status post(gw_group* group, const Given& given, gw_work** work) {
     if (const auto redop = static_cast<RedOp>(given.redop);
         !fits(redop, static_cast<DataType>(given.datatype))) {
       return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("redop {} combines the bits of integers: {} cannot be reduced by it",
-                              name_of(redop), name_of(static_cast<DataType>(given.datatype))));
+                  fmt::format("redop {} {}: {} cannot be reduced by it", name_of(redop),
+                              misfit_of(redop), name_of(static_cast<DataType>(given.datatype))));
+    }
+    if (given.redop == GW_PREMUL_SUM && !given.factor) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "redop premul_sum has a factor: call gw_post(), with it in gw_call");
     }
     if (is_forked(group)) return forked();
     const CollectiveCall call{given.collective,
@@ -47,9 +52,9 @@ gw_status post(gw_group* group, const Given& given, gw_work** work) {
                               given.count,
                               given.root,
                               given.tag};
-    auto result = group->client->post(group->self,
-                                      {static_cast<const std::byte*>(given.input),
-                                       static_cast<std::byte*>(given.output), call, given.stream});
+    auto result = group->client->post(group->self, {static_cast<const std::byte*>(given.input),
+                                                    static_cast<std::byte*>(given.output), call,
+                                                    given.stream, given.factor.value_or(1)});
     if (!result) return tl::unexpected(result.error());
     *work = result->get();
     return {};
@@ -143,6 +148,48 @@ gw_status gw_reduce(gw_group* group, const void* input, void* output, uint64_t c
 
 gw_status gw_barrier(gw_group* group, uint32_t tag, gw_work** work) {
   return post(group, {.collective = Collective::kBarrier, .tag = tag}, work);
+}
+
+gw_status gw_post(gw_group* group, const gw_call* call, gw_work** work) {
+  Given given;
+  const gw_status read = guarded([&]() -> Result<void> {
+    if (call == nullptr) return null_argument("call");
+    const auto known = read_struct(call, sizeof(gw_call), "gw_call");
+    if (!known) return tl::unexpected(known.error());
+    if (known->collective < 0 || known->collective > UINT8_MAX ||
+        !is_valid(static_cast<Collective>(known->collective))) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("collective is {}: it must be a gw_collective", known->collective));
+    }
+    if (known->on_stream > 1 || known->reserved != 0) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("on_stream is {} and reserved is {}: they must be 0 or 1, and 0",
+                              known->on_stream, known->reserved));
+    }
+    given.collective = static_cast<Collective>(known->collective);
+    const bool folds = reduces(given.collective);
+    const bool has_elements = given.collective != Collective::kBarrier;
+    if ((!folds && known->redop != 0) || (!has_root(given.collective) && known->root != 0) ||
+        (!has_elements && (known->count != 0 || known->datatype != 0))) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("redop {}, root {}, count {}, datatype {}: what {} does not take must "
+                      "be 0",
+                      known->redop, known->root, known->count, known->datatype,
+                      name_of(given.collective)));
+    }
+    given.input = known->input;
+    given.output = known->output;
+    given.count = known->count;
+    given.datatype = known->datatype;
+    given.redop = known->redop;
+    given.root = known->root;
+    given.tag = known->tag;
+    given.factor = known->factor;
+    if (known->on_stream == 1) given.stream = known->stream;
+    return {};
+  });
+  return read == GW_OK ? post(group, given, work) : read;
 }
 
 gw_status gw_test(gw_work* work, int* done) {

@@ -187,6 +187,7 @@ class Client : public std::enable_shared_from_this<Client> {
     std::byte* output;
     CollectiveCall call;
     std::optional<void*> stream = std::nullopt;  ///< CUDA's; nullptr is its default stream
+    double factor = 1;                           ///< of a premul-sum
   };
   [[nodiscard]] Result<std::shared_ptr<gw_work>> post(const std::shared_ptr<gw_group>& group,
                                                       const PostArguments& arguments);

@@ -360,7 +360,7 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   command.root = work->call.root;
   // The queue has room for as many commands as there are slots. If it is full all the same, the
   // daemon's index is wrong.
-  if (!dead_ && !queue_.push_command(command)) {
+  if (!dead_ && !queue_.push_command(command, arguments.factor)) {
     die(ErrorCode::kUnavailable, fmt::format("the daemon at {} wrote an impossible index into the "
                                              "shared queue: the connection is closed",
                                              path_));

@@ -100,7 +100,20 @@ enum {
   GW_PROD = 4,
   GW_BAND = 5, /**< bitwise and, or, exclusive or: of integers; refused for floats */
   GW_BOR = 6,
-  GW_BXOR = 7
+  GW_BXOR = 7,
+  GW_PREMUL_SUM = 8 /**< sum of inputs, each times its process's own gw_call::factor; of floats.
+                         By gw_post() alone */
+};
+
+/** What an op does. The values never change. */
+typedef int32_t gw_collective;
+enum {
+  GW_ALL_REDUCE = 1,
+  GW_REDUCE = 2,
+  GW_BROADCAST = 3,
+  GW_ALL_GATHER = 4,
+  GW_REDUCE_SCATTER = 5,
+  GW_BARRIER = 11
 };
 
 /* ---- Library ---- */
@@ -395,6 +408,30 @@ gw_status gw_reduce(gw_group* group, const void* input, void* output, uint64_t c
  * it: wait for those by their own works.
  * @return as gw_reduce_scatter(). */
 gw_status gw_barrier(gw_group* group, uint32_t tag, gw_work** work);
+
+/** An op of any collective, with what the functions above have no parameter for. Fields that the
+ * collective does not take are zero; each is described at the collective's own function. */
+typedef struct gw_call {
+  uint32_t struct_bytes;
+  gw_collective collective;
+  const void* input;
+  void* output;
+  uint64_t count;
+  gw_datatype datatype;
+  gw_redop redop;
+  uint32_t root;
+  uint32_t tag;
+  /** Of GW_PREMUL_SUM: what this process's input is multiplied by, as fp64 for fp64 and as fp32 for
+   * the other floats, before it is summed. Each process has its own; nobody compares them. */
+  double factor;
+  void* stream;       /**< as in gw_all_reduce_on_stream(), if on_stream is 1 */
+  uint32_t on_stream; /**< 0 or 1 */
+  uint32_t reserved;  /**< 0 */
+} gw_call;
+
+/** Posts the op that `call` describes. Does not wait for anyone.
+ * @return as the collective's own function. */
+gw_status gw_post(gw_group* group, const gw_call* call, gw_work** work);
 
 /** Whether the op is done. Does not wait.
  * @param done  set to 0 or 1, even if the op failed.

@@ -98,6 +98,7 @@ bool Direct::open(const Op& op, reduce::Backend& backend, TimeNs now) noexcept {
     load.count = span.elements;
     load.packet = direct.part_of(config_.rank) + i * config_.payload_bytes;
     load.inputs = op.spec.inputs.data();
+    load.factors = op.spec.factors;
     load.offset_bytes = span.first_element * width;
     require(
         i * config_.payload_bytes + span.elements * part_width(op.spec.datatype) <= direct.stride,

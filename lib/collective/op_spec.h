@@ -38,6 +38,8 @@ struct OpSpec {
   /// of it that is the member's own, and the other way round.
   std::array<const std::byte*, kMaxMembers> inputs{};
   std::array<std::byte*, kMaxMembers> outputs{};
+  /// [member_count] of a premul-sum, as long as the inputs are: what each input is multiplied by.
+  const double* factors = nullptr;
 };
 
 /// Whether shards can do it. Shard::post() refuses the others: PostResult::kUnsupported.

@@ -58,7 +58,7 @@ Partition partition_of(const ShapeGroup& group, std::uint32_t payload_bytes,
     case Collective::kAllReduce:
       break;
   }
-  const Shape shape = shape_for(group, bytes, call.collective, call.datatype);
+  const Shape shape = shape_for(group, bytes, call.collective, call.datatype, call.redop);
   if (shape == Shape::kDirect) {
     return Partition(call.count, direct::part_type(group, call.datatype), direct::kSegments,
                      payload_bytes);
@@ -75,7 +75,7 @@ OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
       whole_count({.collective = call.collective, .count = call.count}, processes.count());
   require(whole && *whole <= kMostElements, "an op was planned that has too many elements");
   plan.bytes = *whole * element_bytes(call.datatype);
-  plan.shape = shape_for(group, plan.bytes, call.collective, call.datatype);
+  plan.shape = shape_for(group, plan.bytes, call.collective, call.datatype, call.redop);
   plan.rules = rules_of(plan.shape, group.nranks, has_root(call.collective));
   plan.partition = partition_of(group, payload_bytes, call);
   plan.route.rank = group.rank;

@@ -34,12 +34,14 @@ struct ShapeCall {
   DataType datatype = DataType::kFloat32;
   std::uint32_t root = kNoRoot;
   std::uint64_t count = 0;  ///< as in OpSpec
+  RedOp redop = RedOp::kSum;
 };
 
 /// @param bytes  of the whole op.
 [[nodiscard]] constexpr Shape shape_for(const ShapeGroup& group, std::uint64_t bytes,
                                         Collective collective = Collective::kAllReduce,
-                                        DataType datatype = DataType::kFloat32) noexcept {
+                                        DataType datatype = DataType::kFloat32,
+                                        RedOp redop = RedOp::kSum) noexcept {
   if (local::fits(group)) return Shape::kLocal;
   switch (collective) {
     case Collective::kReduce:
@@ -53,6 +55,8 @@ struct ShapeCall {
     case Collective::kAllReduce:
       break;
   }
+  // The ring folds a rank's product before it rounds it. In 16 bits a part that travels is rounded.
+  if (redop == RedOp::kPremulSum && reduce::has_wide_form(datatype)) return Shape::kRing;
   if (exchange::fits(group, bytes)) return Shape::kExchange;
   return direct::fits(group, bytes, datatype) ? Shape::kDirect : Shape::kRing;
 }

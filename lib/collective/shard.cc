@@ -80,7 +80,8 @@ void Shard::start(TimeNs now) noexcept {
 PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
   const OpSpec spec = as_moved(called);
   if (membership_.state() != ShardState::kFormed || spec.op_seq != ops_.posted() + 1 ||
-      !fits(spec.redop, spec.datatype)) {
+      !fits(spec.redop, spec.datatype) ||
+      (spec.redop == RedOp::kPremulSum && spec.factors == nullptr)) {
     return PostResult::kRefused;
   }
   const std::uint32_t processes = config_.processes().count();
@@ -91,7 +92,7 @@ PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
   if (!whole || *whole > kMostElements) return PostResult::kTooLarge;
   const OpPlan plan =
       plan_op(config_.shape_group(), config_.lane, config_.lanes, config_.payload_bytes,
-              {spec.collective, spec.datatype, spec.root, spec.count});
+              {spec.collective, spec.datatype, spec.root, spec.count, spec.redop});
   if (plan.partition.total_chunks() > UINT32_MAX || plan.lane_chunks > config_.max_chunks) {
     return PostResult::kTooLarge;
   }

@@ -146,6 +146,7 @@ void Shard::queue_fold(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpa
   entry.packet = work.chunk.payload;
   entry.inputs = op.spec.inputs.data();
   entry.outputs = op.spec.outputs.data();
+  entry.factors = op.spec.factors;
   entry.offset_bytes = span.first_element * width;
   entry.output_shift_bytes = 0;
   if (op.spec.collective != Collective::kAllReduce) [[unlikely]] {

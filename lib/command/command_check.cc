@@ -74,9 +74,9 @@ bool check_fields(const ipc::CommandEntry& command, const ProcessPlace& place,
                   static_cast<unsigned>(command.redop), kRedOpCount - 1);
   }
   if (!fits(static_cast<RedOp>(command.redop), static_cast<DataType>(command.datatype))) {
-    return refuse(refusal, ErrorCode::kInvalidArgument,
-                  "redop %s combines the bits of integers: %s cannot be reduced by it",
+    return refuse(refusal, ErrorCode::kInvalidArgument, "redop %s %s: %s cannot be reduced by it",
                   name_of(static_cast<RedOp>(command.redop)).data(),
+                  misfit_of(static_cast<RedOp>(command.redop)).data(),
                   name_of(static_cast<DataType>(command.datatype)).data());
   }
   if (command.redop != 0 && !reduces(command.collective)) {
@@ -134,7 +134,8 @@ bool check_memory(const ipc::CommandEntry& command, const OpLimits& limits,
       {.nranks = limits.nranks,
        .member_count = static_cast<std::uint16_t>(place.processes / limits.nranks),
        .layout = limits.layout},
-      limits.payload_bytes, limits.lanes, {call.collective, call.datatype, call.root, call.count});
+      limits.payload_bytes, limits.lanes,
+      {call.collective, call.datatype, call.root, call.count, call.redop});
   if (chunks > limits.max_chunks) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
                   "count %" PRIu64 " makes %" PRIu64 " chunks on a lane; %" PRIu32

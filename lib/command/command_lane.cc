@@ -93,6 +93,7 @@ void CommandLane::add_group(std::uint64_t group_handle,
   group->sent_seq.resize(lanes_.size());
   group->slots.resize(kOpSlots);
   group->specs.resize(kOpSlots);
+  group->factors.resize(kOpSlots * member_clients.size());
   group_index_[group_handle] = group.get();
   groups_.push_back(std::move(group));
   handing_.reserve(groups_.size());

@@ -92,9 +92,10 @@ class CommandLane {
   [[nodiscard]] bool poll_client(Client& client) noexcept;
   [[nodiscard]] static bool may_command(const Client& client) noexcept;
   void wake(Client& client) noexcept;
-  [[nodiscard]] bool take_command(Client& client, const ipc::CommandEntry& command) noexcept;
+  [[nodiscard]] bool take_command(Client& client, const ipc::CommandEntry& command,
+                                  double factor) noexcept;
   void join_op(Client& client, Group& group, std::size_t member, std::uint16_t record,
-               const ipc::CommandEntry& command) noexcept;
+               const ipc::CommandEntry& command, double factor) noexcept;
   void refuse(Client& client, std::uint16_t record, const Refusal& refusal) noexcept;
   void complete(Client& client, std::uint16_t record, ErrorCode status, const char* text) noexcept;
   void drain_completions(Client& client) noexcept;

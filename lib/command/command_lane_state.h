@@ -52,6 +52,7 @@ struct CommandLane::Client {
   bool has_held = false;           // a command was read, but its op slot is not free yet
   bool awake = false;              // its queue is checked each round
   std::uint32_t quiet_rounds = 0;  // rounds in a row without a command
+  double held_factor = 1;
   ipc::CommandEntry held;
   AbortReason fault;
   std::unordered_map<std::uint32_t, reduce::ReadyEvent*> events;
@@ -99,6 +100,7 @@ struct CommandLane::Group {
   char reason_text[ipc::CompletionEntry::kTextBytes] = {};
   std::vector<OpSlot> slots;              // [kOpSlots]
   std::vector<collective::OpSpec> specs;  // [kOpSlots]
+  std::vector<double> factors;            // [kOpSlots][members], of premul-sums
 
   /// @return the member's place among the group's processes.
   [[nodiscard]] ProcessPlace place_of(std::size_t member) const noexcept {

@@ -57,13 +57,14 @@ bool CommandLane::poll_client(Client& client) noexcept {
   bool worked = false;
   for (int i = 0; i < kCommandsPerRound && client.free_count != 0; ++i) {
     if (client.has_held) {
-      if (!take_command(client, client.held)) return worked;
+      if (!take_command(client, client.held, client.held_factor)) return worked;
       client.has_held = false;
       worked = true;
       continue;
     }
     ipc::CommandEntry command;
-    const ipc::PopResult popped = client.port->queue.pop_command(command);
+    double factor = 1;
+    const ipc::PopResult popped = client.port->queue.pop_command(command, factor);
     if (popped == ipc::PopResult::kEmpty) break;
     if (popped == ipc::PopResult::kPeerFault) {
       client.faulty = true;
@@ -74,8 +75,9 @@ bool CommandLane::poll_client(Client& client) noexcept {
     }
     worked = true;
     count(counters_.commands);
-    if (!take_command(client, command)) {
+    if (!take_command(client, command, factor)) {
       client.held = command;
+      client.held_factor = factor;
       client.has_held = true;
       break;
     }
@@ -84,7 +86,8 @@ bool CommandLane::poll_client(Client& client) noexcept {
 }
 
 /// @return false where the command has to wait for a slot.
-bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command) noexcept {
+bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
+                               double factor) noexcept {
   const std::uint16_t index = client.free[client.free_count - 1];
   Record& record = client.records[index];
   Refusal refusal;
@@ -172,12 +175,12 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command)
   record.active_index = static_cast<std::uint16_t>(client.active_count);
   client.active_ranges[client.active_count] = ranges;
   client.active[client.active_count++] = index;
-  join_op(client, *group, member, index, command);
+  join_op(client, *group, member, index, command, factor);
   return true;
 }
 
 void CommandLane::join_op(Client& client, Group& group, std::size_t member, std::uint16_t index,
-                          const ipc::CommandEntry& command) noexcept {
+                          const ipc::CommandEntry& command, double factor) noexcept {
   Record& record = client.records[index];
   const std::uint64_t op_seq = ++group.joined_seq[member];
   record.op_seq = op_seq;
@@ -197,7 +200,9 @@ void CommandLane::join_op(Client& client, Group& group, std::size_t member, std:
     spec.tag = call.tag;
     spec.datatype = call.datatype;
     spec.redop = call.redop;
+    spec.factors = &group.factors[op_seq % kOpSlots * group.members.size()];
   }
+  group.factors[op_seq % kOpSlots * group.members.size() + member] = factor;
   slot.records[member] = index;
   spec.inputs[member] = record.ranges.input.begin;
   spec.outputs[member] = const_cast<std::byte*>(record.ranges.output.begin);

@@ -267,8 +267,8 @@ Result<void> Communicator::check(const AllReduce& op) const {
   }
   if (!fits(op.redop, op.datatype)) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("redop {} combines the bits of integers: {} cannot be reduced by it",
-                            name_of(op.redop), name_of(op.datatype)));
+                fmt::format("redop {} {}: {} cannot be reduced by it", name_of(op.redop),
+                            misfit_of(op.redop), name_of(op.datatype)));
   }
   const std::uint64_t element = element_bytes(op.datatype);
   if (op.count > UINT64_MAX / 2 / element) {
@@ -320,6 +320,8 @@ Result<std::uint64_t> Communicator::post(const AllReduce& op) {
   spec.tag = op.tag;
   spec.datatype = op.datatype;
   spec.redop = op.redop;
+  factors_[op_seq % command::kOpSlots] = op.factor;
+  spec.factors = &factors_[op_seq % command::kOpSlots];
   spec.inputs[0] = static_cast<const std::byte*>(op.input);
   spec.outputs[0] = static_cast<std::byte*>(op.output);
   lanes_done_[op_seq % command::kOpSlots] = 0;

@@ -54,6 +54,7 @@ struct AllReduce {
   DataType datatype = DataType::kFloat32;
   RedOp redop = RedOp::kSum;
   std::uint32_t tag = 0;
+  double factor = 1;  ///< of a premul-sum: what this rank's input is multiplied by
 };
 
 class Communicator {
@@ -129,6 +130,7 @@ class Communicator {
   bool joined_ = false;  ///< the lanes know the plan
   std::uint8_t lanes_formed_ = 0;
   std::array<collective::OpSpec, command::kOpSlots> specs_{};
+  std::array<double, command::kOpSlots> factors_{};  ///< of premul-sums
   std::array<std::uint8_t, command::kOpSlots> lanes_done_{};
   std::uint64_t posted_ = 0;
   std::uint64_t done_ = 0;  ///< all up to it are done on every lane

@@ -16,14 +16,15 @@
 
 namespace gradwire::ipc {
 
-inline constexpr std::uint32_t kQueueMagic = 0x47575131;  // "GWQ1"
+inline constexpr std::uint32_t kQueueMagic = 0x47575132;  // "GWQ2"
 inline constexpr std::uint32_t kCommandEntries = 256;     ///< power of two
 inline constexpr std::uint32_t kCompletionEntries = 256;  ///< >= outstanding commands
 
 /// One call. A field that its collective does not take is 0: the redop of what is only moved, the
 /// root but of a reduce and a broadcast, everything but the tag of a barrier. Memory that the
 /// process neither reads nor writes, such as the output of a reduce that is not its root's, is not
-/// looked at. A daemon that does not know a collective refuses it by its number.
+/// looked at. A daemon that does not know a collective refuses it by its number. The factor of a
+/// premul-sum stands beside it: QueueRegion::factors.
 struct alignas(64) CommandEntry {
   std::uint64_t request_id = 0;    ///< the client's own; comes back in the completion
   std::uint64_t group_handle = 0;  ///< from the join reply
@@ -71,6 +72,7 @@ struct QueueRegion {
                                                            ///< completion socket after a push
   alignas(64) CommandEntry commands[kCommandEntries];
   CompletionEntry completions[kCompletionEntries];
+  double factors[kCommandEntries];  ///< of the command at the same place, if it is a premul-sum
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 static_assert((kCommandEntries & (kCommandEntries - 1)) == 0);
@@ -92,7 +94,12 @@ class DaemonQueue {
   DaemonQueue() = default;
   explicit DaemonQueue(QueueRegion* region) noexcept : region_(region) {}
   /// Copies the next command out. kPeerFault: the client's index cannot be; drop the client.
-  [[nodiscard]] PopResult pop_command(CommandEntry& out) noexcept;
+  /// @param factor  gets that of a premul-sum, and of another command 1.
+  [[nodiscard]] PopResult pop_command(CommandEntry& out, double& factor) noexcept;
+  [[nodiscard]] PopResult pop_command(CommandEntry& out) noexcept {
+    double factor = 1;
+    return pop_command(out, factor);
+  }
   /// @return whether there was room. There always is while no more commands are outstanding than
   /// kCompletionEntries; an index of the client's that cannot be counts as no room.
   [[nodiscard]] bool push_completion(const CompletionEntry& entry) noexcept;
@@ -114,7 +121,7 @@ class ClientQueue {
   ClientQueue() = default;
   explicit ClientQueue(QueueRegion* region) noexcept : region_(region) {}
   /// @return whether there was room.
-  [[nodiscard]] bool push_command(const CommandEntry& entry) noexcept;
+  [[nodiscard]] bool push_command(const CommandEntry& entry, double factor = 1) noexcept;
   /// @return whether the daemon sleeps, so that the doorbell must be rung after a push.
   [[nodiscard]] bool daemon_sleeps() const noexcept;
   [[nodiscard]] PopResult pop_completion(CompletionEntry& out) noexcept;

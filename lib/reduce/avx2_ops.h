@@ -41,6 +41,9 @@ struct Avx2FloatCombine {
   GRADWIRE_AVX2 static Divisor divisor(std::uint32_t n) noexcept {
     return _mm256_set1_ps(static_cast<float>(n));
   }
+  GRADWIRE_AVX2 static Acc factor(double f) noexcept {
+    return _mm256_set1_ps(static_cast<float>(f));
+  }
   GRADWIRE_AVX2 static Acc divide(Acc a, Divisor n) noexcept { return _mm256_div_ps(a, n); }
   GRADWIRE_AVX2 static Acc seal(Acc a) noexcept {
     const Acc nan = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(kFloatNan)));
@@ -107,6 +110,7 @@ struct Avx2Double {
   GRADWIRE_AVX2 static Divisor divisor(std::uint32_t n) noexcept {
     return _mm256_set1_pd(static_cast<double>(n));
   }
+  GRADWIRE_AVX2 static Acc factor(double f) noexcept { return _mm256_set1_pd(f); }
   GRADWIRE_AVX2 static Acc divide(Acc a, Divisor n) noexcept { return _mm256_div_pd(a, n); }
   GRADWIRE_AVX2 static Acc seal(Acc a) noexcept {
     const Acc nan = _mm256_castsi256_pd(_mm256_set1_epi64x(static_cast<long long>(kDoubleNan)));
@@ -181,6 +185,9 @@ struct Avx2Bfloat {
     return {Float::max(a.even, b.even), Float::max(a.odd, b.odd)};
   }
   GRADWIRE_AVX2 static Divisor divisor(std::uint32_t n) noexcept { return Float::divisor(n); }
+  GRADWIRE_AVX2 static Acc factor(double f) noexcept {
+    return {Float::factor(f), Float::factor(f)};
+  }
   GRADWIRE_AVX2 static Acc divide(Acc a, Divisor n) noexcept {
     return {Float::divide(a.even, n), Float::divide(a.odd, n)};
   }

@@ -5,10 +5,10 @@
 /// submit() and poll() neither allocate nor block.
 ///
 /// Numbers (doc/architecture.md, Numbers): fp16 and bf16 are computed in fp32, fp32 in fp32, fp64
-/// in fp64, integers in their own width with wrap-around. An entry folds the members' values in
-/// member order and, at hop > 0, the packet's value last, all in the accumulator's type, divides by
-/// `divisor` if the redop is avg and the entry is final (with `finalize`, and always for
-/// kReduceAndStore and kLocal), and rounds once, to nearest even.
+/// in fp64, integers in their own width with wrap-around. An entry folds the members' values, of a
+/// premul-sum each times its factor, in member order and, at hop > 0, the packet's value last, all
+/// in the accumulator's type, divides by `divisor` if the redop is avg and the entry is final (with
+/// `finalize`, and always for kReduceAndStore and kLocal), and rounds once, to nearest even.
 /// - A NaN result of a fold is the canonical positive quiet NaN (fp32 0x7fc00000, fp64
 ///   0x7ff8000000000000, fp16 0x7e00, bf16 0x7fc0); min and max propagate NaN and order -0 below
 ///   +0. fp16 and bf16 beyond their largest value round to infinity.
@@ -16,9 +16,9 @@
 ///   as a ring does after each hop: its bits are those of kLoad, then kReduceInPacket for each rank
 ///   that follows.
 /// - Where nothing is folded, bits are copied, including those of NaNs: kStore, kLoadFromOutput,
-/// kLoad and kLocal of one member, and kFoldInOrder of one source that is not wide. The division of
-/// an avg is a fold, but by a divisor of 1 (one rank, one member) it is not done: that copies bits
-/// too.
+/// kLoad and kLocal of one member without a factor, and kFoldInOrder of one source that is not
+/// wide. The division of an avg is a fold, but by a divisor of 1 (one rank, one member) it is not
+/// done: that copies bits too.
 /// - An integer avg divides the sum that has wrapped in the integer's own width (int8: 100 + 100 is
 /// -56) and truncates toward zero. The calling thread's MXCSR has to be at its default (round to
 /// nearest, no FTZ, no DAZ): the CPU backend neither sets nor checks it. Every instruction set
@@ -75,9 +75,12 @@ struct Entry {
   const std::byte* const* inputs = nullptr;  ///< [member_count] bases of the members' inputs, or
                                              ///< [source_count] of sources
   std::byte* const* outputs = nullptr;       ///< [member_count] bases of the members' outputs
-  std::uint64_t offset_bytes = 0;            ///< of the chunk in each input (source) and output
-  std::int64_t output_shift_bytes = 0;       ///< added to `offset_bytes` for outputs
-  std::uint64_t cookie = 0;                  ///< the caller's; comes back in the completion
+  /// [member_count] of a premul-sum: each input is multiplied by its own, rounded to the
+  /// accumulator's type, before it is folded. nullptr: none is.
+  const double* factors = nullptr;
+  std::uint64_t offset_bytes = 0;       ///< of the chunk in each input (source) and output
+  std::int64_t output_shift_bytes = 0;  ///< added to `offset_bytes` for outputs
+  std::uint64_t cookie = 0;             ///< the caller's; comes back in the completion
 };
 
 /// Whether contributions of several members lose bits if they travel as the datatype: 16-bit

@@ -105,6 +105,17 @@ GRADWIRE_KERNEL_TARGET std::size_t fold_pair(const Fold& fold, std::size_t first
   return first + vectors * Ops::kElements;
 }
 
+/// A vector of the fold's source s; of a premul-sum times its factor, if it has one.
+template <class Ops, RedOp kOp>
+GRADWIRE_KERNEL_TARGET inline __attribute__((always_inline)) typename Ops::Acc load_source(
+    const Fold& fold, [[maybe_unused]] std::size_t s, const std::byte* from) noexcept {
+  const typename Ops::Acc value = Ops::load(from);
+  if constexpr (kOp == RedOp::kPremulSum) {
+    if (s < fold.factor_count) return Ops::prod(value, Ops::factor(fold.factors[s]));
+  }
+  return value;
+}
+
 /// Any number of sources and targets. @return as fold_pair.
 template <class Ops, RedOp kOp, bool kDivide>
 GRADWIRE_KERNEL_TARGET std::size_t fold_blocks(const Fold& fold, std::size_t first) noexcept {
@@ -119,13 +130,14 @@ GRADWIRE_KERNEL_TARGET std::size_t fold_blocks(const Fold& fold, std::size_t fir
     const std::size_t vectors = vectors_left < kBlock ? vectors_left : kBlock;
     const std::byte* source = fold.sources[0] + at;
     for (std::size_t i = 0; i < vectors; ++i) {
-      block[i] = Ops::load(source + i * Ops::kBytes);
+      block[i] = load_source<Ops, kOp>(fold, 0, source + i * Ops::kBytes);
     }
     for (std::size_t s = 1; s < fold.source_count; ++s) {
       source = fold.sources[s] + at;
       GRADWIRE_UNROLL
       for (std::size_t i = 0; i < vectors; ++i) {
-        block[i] = combine<Ops, kOp>(block[i], Ops::load(source + i * Ops::kBytes));
+        block[i] =
+            combine<Ops, kOp>(block[i], load_source<Ops, kOp>(fold, s, source + i * Ops::kBytes));
       }
     }
     // Every source of the block is read: from here on a target may overwrite it.
@@ -149,6 +161,7 @@ GRADWIRE_KERNEL_TARGET std::size_t fold_blocks(const Fold& fold, std::size_t fir
 
 template <class Ops, RedOp kOp, bool kDivide>
 GRADWIRE_KERNEL_TARGET inline std::size_t fold_with(const Fold& fold, std::size_t first) noexcept {
+  if constexpr (kOp == RedOp::kPremulSum) return fold_blocks<Ops, kOp, kDivide>(fold, first);
   if (fold.source_count == 2 && fold.target_count == 1) {
     return fold_pair<Ops, kOp, kDivide, false>(fold, first);
   }
@@ -258,9 +271,10 @@ GRADWIRE_KERNEL_TARGET std::size_t fold_vectors_wide(const Fold& fold, std::size
   std::size_t at = first / Ops::kElements;  // vector
   const std::size_t end = fold.count / Ops::kElements;
   for (; at < end; ++at) {
-    typename Ops::Acc sum = Ops::load(fold.sources[0] + at * Ops::kBytes);
+    typename Ops::Acc sum = load_source<Ops, kOp>(fold, 0, fold.sources[0] + at * Ops::kBytes);
     for (std::size_t s = 1; s < fold.source_count; ++s) {
-      sum = combine<Ops, kOp>(sum, Ops::load(fold.sources[s] + at * Ops::kBytes));
+      sum = combine<Ops, kOp>(sum,
+                              load_source<Ops, kOp>(fold, s, fold.sources[s] + at * Ops::kBytes));
     }
     sum = Ops::seal(sum);
     for (std::size_t t = 0; t < fold.target_count; ++t) {
@@ -290,7 +304,8 @@ struct WideTargets {
 template <class Ops, class Tail, bool kHasWide>
 struct InOrder {
   template <RedOp kOp>
-  static constexpr FoldFunction kOf = &fold_in_order<Ops, Tail, kOp, kHasWide>;
+  static constexpr FoldFunction kOf =  // the contributions of a premul-sum have their factors
+      &fold_in_order<Ops, Tail, kOp == RedOp::kPremulSum ? RedOp::kSum : kOp, kHasWide>;
 };
 
 /// A row of a kernel table: `Functions` by redop.
@@ -309,6 +324,8 @@ constexpr std::array<FoldFunction, kRedOpCount> row_of() noexcept {
     set(RedOp::kBand, Functions::template kOf<RedOp::kBand>);
     set(RedOp::kBor, Functions::template kOf<RedOp::kBor>);
     set(RedOp::kBxor, Functions::template kOf<RedOp::kBxor>);
+  } else {
+    set(RedOp::kPremulSum, Functions::template kOf<RedOp::kPremulSum>);
   }
   return row;
 }

@@ -25,6 +25,8 @@ struct Fold {
   bool wide = false;          ///< sources (of a fold in order) or targets (of others) of 16-bit
                               ///< datatypes are in fp32; then no target is a source
   bool in_order = false;      ///< rounded after each source
+  const double* factors = nullptr;  ///< [factor_count] of a premul-sum: of the first sources
+  std::size_t factor_count = 0;
 };
 
 using FoldFunction = void (*)(const Fold&) noexcept;

@@ -85,7 +85,7 @@ inline constexpr std::size_t kMaxTargets = kMaxMembers + 1;
 
 /// Whether nothing is folded: bits are copied.
 [[nodiscard]] inline bool copies_bits(const Fold& fold) noexcept {
-  return fold.source_count == 1 && fold.divisor == 1 && !fold.wide;
+  return fold.source_count == 1 && fold.divisor == 1 && !fold.wide && fold.factor_count == 0;
 }
 
 /// Fills `fold`, whose arrays are `sources` and `targets`.
@@ -151,6 +151,10 @@ inline void lower_any(const Entry& entry, const std::byte** sources, std::byte**
                       Fold& fold) noexcept {
   if (entry.kind == Kind::kFoldInOrder) return lower_in_order(entry, sources, targets, fold);
   lower(entry, sources, targets, fold);
+  if (entry.redop == RedOp::kPremulSum && entry.factors != nullptr && reads_inputs(entry.kind)) {
+    fold.factors = entry.factors;
+    fold.factor_count = entry.member_count;
+  }
   fold.wide = entry.kind == Kind::kLoadWide && has_wide_form(entry.datatype);
 }
 

@@ -131,6 +131,7 @@ struct ScalarFloatCombine {
     return std::bit_cast<Acc>(std::bit_cast<Bits>(a) | std::bit_cast<Bits>(b));
   }
   GRADWIRE_ANYWHERE static Divisor divisor(std::uint32_t n) noexcept { return static_cast<Acc>(n); }
+  GRADWIRE_ANYWHERE static Acc factor(double f) noexcept { return static_cast<Acc>(f); }
   GRADWIRE_ANYWHERE static Acc divide(Acc a, Divisor n) noexcept { return a / n; }
   GRADWIRE_ANYWHERE static Acc seal(Acc a) noexcept {
     constexpr auto kNan = static_cast<Bits>(sizeof(Acc) == 4 ? kFloatNan : kDoubleNan);

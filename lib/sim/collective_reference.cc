@@ -14,15 +14,17 @@ void fold_from(const CollectiveCall& call, std::span<const std::byte* const> inp
                std::uint32_t first_rank, std::uint64_t first_byte, std::uint64_t count,
                std::byte* output) {
   std::vector<const std::byte*> ordered;
+  std::vector<double> factors;
   std::vector<std::uint32_t> members(call.nranks);
   for (std::uint32_t at = 0; at < call.nranks; ++at) {
     for (std::uint32_t process = 0; process < call.processes(); ++process) {
       if (call.rank_of(process) != (first_rank + at) % call.nranks) continue;
       ordered.push_back(inputs[process] + first_byte);
+      if (!call.factors.empty()) factors.push_back(call.factors[process]);
       ++members[at];
     }
   }
-  fold_in_order(call.datatype, call.redop, ordered, members, count, output);
+  fold_in_order(call.datatype, call.redop, ordered, members, count, output, factors);
 }
 
 /// The sum that ends at a process's rank: it begins at the rank after that one.
@@ -92,7 +94,7 @@ std::vector<std::byte> collective_results(const CollectiveCall& call,
         break;
       }
       ring_all_reduce(call.datatype, call.redop, inputs, call.nranks, call.members, call.count,
-                      results.data());
+                      results.data(), call.factors);
       break;
     case Collective::kReduce:
       results.resize(block);

@@ -24,6 +24,7 @@ struct CollectiveCall {
   std::uint32_t nranks = 1;
   std::uint32_t members = 1;
   std::span<const std::uint16_t> ranks{};  ///< [processes] of each; empty: process / members
+  std::span<const double> factors{};       ///< [processes] of a premul-sum
 
   [[nodiscard]] std::uint32_t processes() const noexcept {
     return ranks.empty() ? nranks * members : static_cast<std::uint32_t>(ranks.size());

@@ -47,6 +47,15 @@ std::string first_other(const std::vector<std::byte>& bytes, std::byte wanted) {
                      static_cast<unsigned>(*other));
 }
 
+/// What each process's input is multiplied by, if the op is a premul-sum.
+std::vector<double> factors_of(const OpPlan& plan, std::size_t processes) {
+  std::vector<double> factors;
+  for (std::size_t p = 0; plan.redop == RedOp::kPremulSum && p < processes; ++p) {
+    factors.push_back((p % 2 == 0 ? 1.0 : -1.0) / (3.0 + static_cast<double>(p)));
+  }
+  return factors;
+}
+
 std::vector<std::uint16_t> rank_by_rank(std::uint16_t nranks, std::uint16_t members) {
   std::vector<std::uint16_t> ranks;
   for (std::uint16_t rank = 0; rank < nranks; ++rank) ranks.insert(ranks.end(), members, rank);
@@ -62,6 +71,8 @@ OpCase::OpCase(std::uint16_t nranks, std::span<const std::uint16_t> ranks, const
     : ranks_(ranks.begin(), ranks.end()),
       processes_(nranks),
       plan_(plan),
+      factors_(factors_of(plan, ranks.size())),
+      rank_factors_(nranks),
       call_{.collective = plan.collective,
             .datatype = plan.datatype,
             .redop = plan.redop,
@@ -69,10 +80,12 @@ OpCase::OpCase(std::uint16_t nranks, std::span<const std::uint16_t> ranks, const
             .root = plan.root,
             .width = plan.width(),
             .nranks = nranks,
-            .ranks = ranks_},
+            .ranks = ranks_,
+            .factors = factors_},
       buffers_(ranks.size()) {
   for (std::uint32_t process = 0; process < ranks.size(); ++process) {
     processes_[ranks[process]].push_back(process);
+    if (!factors_.empty()) rank_factors_[ranks[process]].push_back(factors_[process]);
   }
   Random random(plan.seed);
   std::vector<const std::byte*> inputs;
@@ -109,6 +122,7 @@ collective::OpSpec OpCase::spec(std::uint16_t rank, std::uint64_t op_seq) {
   spec.redop = plan_.redop;
   spec.root = plan_.root;
   spec.element_bytes = plan_.element_bytes;
+  if (!factors_.empty()) spec.factors = rank_factors_[rank].data();
   for (std::size_t member = 0; member < processes_[rank].size(); ++member) {
     const std::uint32_t process = processes_[rank][member];
     Buffers& buffers = buffers_[process];

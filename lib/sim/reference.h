@@ -67,6 +67,8 @@ class OpCase {
   std::vector<std::uint16_t> ranks_;                   ///< [processes]
   std::vector<std::vector<std::uint32_t>> processes_;  ///< [nranks], in member order
   OpPlan plan_;
+  std::vector<double> factors_;                    ///< [processes] of a premul-sum, else empty
+  std::vector<std::vector<double>> rank_factors_;  ///< [nranks], in member order
   CollectiveCall call_;
   std::vector<Buffers> buffers_;  ///< [processes]
   std::vector<std::byte> expected_;

@@ -63,6 +63,7 @@ A combine(RedOp redop, A a, A b) {
     switch (redop) {
       case RedOp::kSum:
       case RedOp::kAvg:
+      case RedOp::kPremulSum:
         return canonical(a + b);
       case RedOp::kProd:
         return canonical(a * b);
@@ -96,6 +97,8 @@ A combine(RedOp redop, A a, A b) {
         return static_cast<A>(x | y);
       case RedOp::kBxor:
         return static_cast<A>(x ^ y);
+      case RedOp::kPremulSum:
+        break;
     }
     return a;
   }
@@ -112,7 +115,8 @@ A divide(A value, std::uint32_t divisor) {
 
 template <class T>
 void fold(RedOp redop, std::span<const std::byte* const> inputs,
-          std::span<const std::uint32_t> ranks, std::uint64_t count, std::byte* output) {
+          std::span<const std::uint32_t> ranks, std::uint64_t count, std::byte* output,
+          std::span<const double> factors) {
   using A = Accumulator<T>;
   const std::size_t total = inputs.size();
   const bool divides = redop == RedOp::kAvg && total > 1;
@@ -122,19 +126,27 @@ void fold(RedOp redop, std::span<const std::byte* const> inputs,
       std::memcpy(&stored, inputs[at] + i * sizeof(T), sizeof(T));
       return stored;
     };
+    const auto loaded = [&](std::size_t at) {
+      auto value = A::load(element(at));
+      if constexpr (std::is_floating_point_v<typename A::Type>) {
+        if (!factors.empty()) value = canonical(value * static_cast<typename A::Type>(factors[at]));
+      }
+      return value;
+    };
     T packet{};
     std::size_t first = 0;
     for (const std::uint32_t members : ranks) {
-      auto value = A::load(element(first));
+      auto value = loaded(first);
       for (std::size_t m = 1; m < members; ++m) {
-        value = combine(redop, value, A::load(element(first + m)));
+        value = combine(redop, value, loaded(first + m));
       }
       // What came from the ranks before is the last of this rank's sources.
       if (first != 0) value = combine(redop, value, A::load(packet));
       if (divides && first + members == total) {
         value = divide(value, static_cast<std::uint32_t>(total));
       }
-      const bool copies = first == 0 && members == 1;  // nothing is folded: a NaN keeps its bits
+      // Nothing is folded: a NaN keeps its bits.
+      const bool copies = first == 0 && members == 1 && factors.empty();
       packet = copies ? element(first) : A::round(value);
       first += members;
     }
@@ -188,30 +200,32 @@ std::uint64_t segment_elements(std::uint64_t count, DataType type, std::uint32_t
 }
 
 void fold_in_order(DataType type, RedOp redop, std::span<const std::byte* const> inputs,
-                   std::uint32_t members, std::uint64_t count, std::byte* output) {
+                   std::uint32_t members, std::uint64_t count, std::byte* output,
+                   std::span<const double> factors) {
   const std::vector<std::uint32_t> ranks(inputs.size() / members, members);
-  fold_in_order(type, redop, inputs, ranks, count, output);
+  fold_in_order(type, redop, inputs, ranks, count, output, factors);
 }
 
 void fold_in_order(DataType type, RedOp redop, std::span<const std::byte* const> inputs,
-                   std::span<const std::uint32_t> members, std::uint64_t count, std::byte* output) {
+                   std::span<const std::uint32_t> members, std::uint64_t count, std::byte* output,
+                   std::span<const double> factors) {
   switch (type) {
     case DataType::kFloat32:
-      return fold<float>(redop, inputs, members, count, output);
+      return fold<float>(redop, inputs, members, count, output, factors);
     case DataType::kFloat64:
-      return fold<double>(redop, inputs, members, count, output);
+      return fold<double>(redop, inputs, members, count, output, factors);
     case DataType::kFloat16:
-      return fold<Half>(redop, inputs, members, count, output);
+      return fold<Half>(redop, inputs, members, count, output, factors);
     case DataType::kBfloat16:
-      return fold<Bfloat>(redop, inputs, members, count, output);
+      return fold<Bfloat>(redop, inputs, members, count, output, factors);
     case DataType::kInt8:
-      return fold<std::int8_t>(redop, inputs, members, count, output);
+      return fold<std::int8_t>(redop, inputs, members, count, output, factors);
     case DataType::kInt32:
-      return fold<std::int32_t>(redop, inputs, members, count, output);
+      return fold<std::int32_t>(redop, inputs, members, count, output, factors);
     case DataType::kInt64:
-      return fold<std::int64_t>(redop, inputs, members, count, output);
+      return fold<std::int64_t>(redop, inputs, members, count, output, factors);
     case DataType::kUint8:
-      return fold<std::uint8_t>(redop, inputs, members, count, output);
+      return fold<std::uint8_t>(redop, inputs, members, count, output, factors);
     case DataType::kBytes:
       break;
   }
@@ -219,16 +233,19 @@ void fold_in_order(DataType type, RedOp redop, std::span<const std::byte* const>
 
 void ring_all_reduce(DataType type, RedOp redop, std::span<const std::byte* const> inputs,
                      std::uint32_t nranks, std::uint32_t members, std::uint64_t count,
-                     std::byte* output) {
+                     std::byte* output, std::span<const double> factors) {
   const std::uint64_t segment = segment_elements(count, type, nranks);
   std::vector<const std::byte*> ordered(inputs.size());
+  std::vector<double> ordered_factors(factors.size());
   for (std::uint32_t s = 0; s < nranks && s * segment < count; ++s) {
     const std::uint64_t start = s * segment * element_bytes(type);
     for (std::size_t at = 0; at < ordered.size(); ++at) {
-      ordered[at] = inputs[contribution_at(s, at, nranks, members)] + start;
+      const std::size_t from = contribution_at(s, at, nranks, members);
+      ordered[at] = inputs[from] + start;
+      if (!factors.empty()) ordered_factors[at] = factors[from];
     }
     fold_in_order(type, redop, ordered, members, std::min(segment, count - s * segment),
-                  output + start);
+                  output + start, ordered_factors);
   }
 }
 

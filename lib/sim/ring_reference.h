@@ -23,20 +23,23 @@ namespace gradwire::sim {
 ///                each rank's members in member order; each [count] of `type`. A rank's members
 ///                are folded first, and then what came from the ranks before it.
 /// @param output  [count] of `type`; may be none of the inputs.
+/// @param factors [nranks * members] in the same order, of a premul-sum.
 void fold_in_order(DataType type, RedOp redop, std::span<const std::byte* const> inputs,
-                   std::uint32_t members, std::uint64_t count, std::byte* output);
+                   std::uint32_t members, std::uint64_t count, std::byte* output,
+                   std::span<const double> factors = {});
 
 /// The same of ranks that differ in size.
 /// @param members  [ranks] in folding order: how many of the inputs are each one's.
 void fold_in_order(DataType type, RedOp redop, std::span<const std::byte* const> inputs,
-                   std::span<const std::uint32_t> members, std::uint64_t count, std::byte* output);
+                   std::span<const std::uint32_t> members, std::uint64_t count, std::byte* output,
+                   std::span<const double> factors = {});
 
 /// The whole op.
 /// @param inputs  [nranks * members], by rank and then member; each [count] of `type`.
 /// @param output  [count] of `type`; may be none of the inputs.
 void ring_all_reduce(DataType type, RedOp redop, std::span<const std::byte* const> inputs,
                      std::uint32_t nranks, std::uint32_t members, std::uint64_t count,
-                     std::byte* output);
+                     std::byte* output, std::span<const double> factors = {});
 
 /// Order of contributions for `segment`: indexes into inputs sorted by rank and member.
 [[nodiscard]] inline std::size_t contribution_at(std::uint32_t segment, std::size_t position,

@@ -62,6 +62,17 @@ OpPlan draw_plan(Random& random, std::uint64_t i) {
   return plan;
 }
 
+/// Some of the sums multiply first. Drawn apart, too.
+void draw_factors(Scenario& s) {
+  Random random(s.seed * 0x9e3779b97f4a7c15u + 5);
+  for (PlannedOp& op : s.ops) {
+    OpPlan& plan = op.plan;
+    const bool can = reduces(plan.collective) && is_float(plan.datatype) &&
+                     (plan.redop == RedOp::kSum || plan.redop == RedOp::kProd);
+    if (can && random.chance(0.3)) plan.redop = RedOp::kPremulSum;
+  }
+}
+
 /// What each op does, and its root. Drawn apart, so that all else of a seed stays as it is without.
 void draw_collectives(Scenario& s) {
   Random random(s.seed * 0x9e3779b97f4a7c15u + 4);
@@ -172,6 +183,7 @@ void draw_plans(Scenario& s, Random& random) {
   for (std::uint64_t i = 0; i < count; ++i) add(0.12, bytes_max);
   if (random.chance(0.06)) add_series();
   if (s.profile != "all-reduce") draw_collectives(s);
+  draw_factors(s);
 }
 
 }  // namespace gradwire::sim

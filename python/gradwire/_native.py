@@ -124,6 +124,27 @@ class GroupInfo(ctypes.Structure):
     ]
 
 
+class Call(ctypes.Structure):
+    _fields_ = [
+        ("struct_bytes", ctypes.c_uint32),
+        ("collective", ctypes.c_int32),
+        ("input", ctypes.c_void_p),
+        ("output", ctypes.c_void_p),
+        ("count", ctypes.c_uint64),
+        ("datatype", ctypes.c_int32),
+        ("redop", ctypes.c_int32),
+        ("root", ctypes.c_uint32),
+        ("tag", ctypes.c_uint32),
+        ("factor", ctypes.c_double),
+        ("stream", ctypes.c_void_p),
+        ("on_stream", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
+ALL_REDUCE, REDUCE, REDUCE_SCATTER = 1, 2, 5
+
+
 _Handle = ctypes.c_void_p
 _HandleOut = ctypes.POINTER(ctypes.c_void_p)
 # group, input, output, count, datatype, redop, tag
@@ -185,6 +206,7 @@ _FUNCTIONS = {
     "gw_reduce": (ctypes.c_int, [*_OP[:6], ctypes.c_uint32, ctypes.c_uint32, _HandleOut]),
     "gw_barrier": (ctypes.c_int, [_Handle, ctypes.c_uint32, _HandleOut]),
     "gw_all_reduce_on_stream": (ctypes.c_int, [*_OP, ctypes.c_void_p, _HandleOut]),
+    "gw_post": (ctypes.c_int, [_Handle, ctypes.POINTER(Call), _HandleOut]),
     "gw_test": (ctypes.c_int, [_Handle, ctypes.POINTER(ctypes.c_int)]),
     "gw_wait": (ctypes.c_int, [_Handle, ctypes.c_uint32]),
     "gw_work_is_done": (ctypes.c_int, [_Handle]),
@@ -272,3 +294,19 @@ def milliseconds(seconds, name="timeout"):
     if not 0 <= seconds <= 3600:
         raise ValueError("%s is %r s: it must be 0 to 3600" % (name, seconds))
     return int(seconds * 1000 + 0.999)
+
+
+def premul_sum(collective, factor, stream=None):
+    """A function with the arguments of gw_all_reduce, gw_reduce or gw_reduce_scatter that
+    multiplies this process's input by ``factor`` first."""
+
+    def post(group, source, target, count, datatype, redop, *root_tag_out):
+        *root, tag, out = root_tag_out
+        call = Call(
+            ctypes.sizeof(Call), collective, source, target, count, datatype, redop,
+            root[0] if root else 0, tag, factor,
+            None if stream is None else handle_of(stream), stream is not None,
+        )
+        return lib.gw_post(group, ctypes.byref(call), out)
+
+    return post

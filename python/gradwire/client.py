@@ -11,6 +11,9 @@ import numpy
 from . import _native
 from ._cuda import CudaView, cuda, handle_of, is_torch
 from ._native import (
+    ALL_REDUCE,
+    REDUCE,
+    REDUCE_SCATTER,
     MAX_U16,
     MAX_U32,
     MAX_U64,
@@ -20,9 +23,11 @@ from ._native import (
     integer,
     lib,
     milliseconds,
+    premul_sum,
 )
 
-OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4, "band": 5, "bor": 6, "bxor": 7}
+OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4, "band": 5, "bor": 6, "bxor": 7,
+       "premul_sum": 8}
 DATATYPES = {
     "fp32": 0,
     "fp64": 1,
@@ -302,9 +307,12 @@ class Work:
             self._handle = None
 
 
-def _check_op(op):
+def _check_op(op, factor):
     if not isinstance(op, str) or op not in OPS:
         raise ValueError("op is %r: it must be one of %s" % (op, ", ".join(OPS)))
+    if (op == "premul_sum") != (factor is not None):
+        raise ValueError("op is %r and factor is %r: premul_sum, and nothing else, has a factor"
+                         % (op, factor))
 
 
 def _check_dtype(dtype):
@@ -347,7 +355,7 @@ class Group:
             raise GradwireError(Status.INVALID_ARGUMENT, "the group has been closed")
         return self._handle
 
-    def all_reduce(self, value, op="sum", out=None, dtype=None, tag=0, stream=None):
+    def all_reduce(self, value, op="sum", out=None, dtype=None, tag=0, stream=None, factor=None):
         """Posts an all-reduce of an array or tensor and returns its Work at once: of numpy's, of
         torch's on the CPU or a CUDA device, or of whatever has a __cuda_array_interface__.
 
@@ -355,6 +363,8 @@ class Group:
         ``out``, or in ``value`` itself where ``out`` is None; until the work is done do not write
         the one nor touch the other. ``dtype="bf16"`` takes 16-bit integers for bf16. Memory of
         Client.allocate is reduced where it lies; other memory is copied and counted.
+        ``op="premul_sum"``, of floats, multiplies the input by ``factor`` before it is summed: in
+        fp64 for fp64, else in fp32. Each process has its own.
 
         What is on a GPU may still be computed: the daemon reads it when ``stream`` has come to this
         call. None is torch's current stream of that device. That is where the daemon's gradient
@@ -362,7 +372,7 @@ class Group:
         host's memory, which waits for its stream. When the work is done the result is there for
         every stream.
         """
-        _check_op(op)
+        _check_op(op, factor)
         _check_dtype(dtype)
         tag = integer(tag, "tag", 0, MAX_U32)
         source = _Buffer(value, dtype)
@@ -382,7 +392,7 @@ class Group:
         if source.on_gpu:
             home = self._client.memory_device()
             if is_torch(value) and (home is None or value.device.index != home):
-                return self._all_reduce_staged(value, op, out, tag)
+                return self._all_reduce_staged(value, op, out, tag, factor)
             if home is None:
                 raise GradwireError(
                     Status.UNSUPPORTED,
@@ -402,7 +412,10 @@ class Group:
             OPS[op],
             tag,
         )
-        if stream is None:
+        if factor is not None:
+            post = premul_sum(ALL_REDUCE, factor, stream)
+            check(post(*arguments, ctypes.byref(handle)))
+        elif stream is None:
             check(lib.gw_all_reduce(*arguments, ctypes.byref(handle)))
         else:
             check(
@@ -410,20 +423,21 @@ class Group:
             )
         return Work(handle, value, out)
 
-    def reduce_scatter(self, value, out=None, op="sum", dtype=None, tag=0):
+    def reduce_scatter(self, value, out=None, op="sum", dtype=None, tag=0, factor=None):
         """Posts a reduce-scatter and returns its Work at once: process p gets block p of what the
         inputs of all processes come to. ``value`` has ``processes`` blocks of equal size, one after
         the other. ``out`` gets this process's block; None: it is written over this process's block
         of ``value``, and wait() returns that, flat. ``out`` may be that block too. For the rest see
         all_reduce."""
-        _check_op(op)
+        _check_op(op, factor)
         if out is None:
             self._single(value, dtype, "reduce-scatter")
             count = (value.numel() if is_torch(value) else value.size) // self.processes
             out = _flat(value)[self.process * count : (self.process + 1) * count]
         source, target = self._pair(value, out, dtype, "reduce-scatter", self.processes, 1)
         return self._post(
-            lib.gw_reduce_scatter, value, out, source, target, target.count, (OPS[op],), tag
+            self._function(REDUCE_SCATTER, lib.gw_reduce_scatter, factor), value, out, source,
+            target, target.count, (OPS[op],), tag
         )
 
     def all_gather(self, value, out, dtype=None, tag=0):
@@ -445,21 +459,22 @@ class Group:
             lib.gw_broadcast, value, value, source, target, source.count, (self._root(root),), tag
         )
 
-    def reduce(self, value, root=0, op="sum", out=None, dtype=None, tag=0):
+    def reduce(self, value, root=0, op="sum", out=None, dtype=None, tag=0, factor=None):
         """Posts a reduce and returns its Work at once: process ``root`` gets in ``out``, or in
         ``value`` itself if that is None, what the inputs of all come to. Elsewhere ``out`` is not
         used, ``value`` stays as it is, and wait() returns None."""
-        _check_op(op)
+        _check_op(op, factor)
+        function = self._function(REDUCE, lib.gw_reduce, factor)
         root = self._root(root)
         if self.process != root:
             source = self._single(value, dtype, "reduce")
             return self._post(
-                lib.gw_reduce, value, None, source, None, source.count, (OPS[op], root), tag
+                function, value, None, source, None, source.count, (OPS[op], root), tag
             )
         out = value if out is None else out
         source, target = self._pair(value, out, dtype, "reduce", 1, 1)
         return self._post(
-            lib.gw_reduce, value, out, source, target, source.count, (OPS[op], root), tag
+            function, value, out, source, target, source.count, (OPS[op], root), tag
         )
 
     def barrier(self, tag=0):
@@ -472,6 +487,10 @@ class Group:
             )
         )
         return Work(handle, None, None)
+
+    @staticmethod
+    def _function(collective, plain, factor):
+        return plain if factor is None else premul_sum(collective, factor)
 
     def _root(self, root):
         return integer(root, "root", 0, self.processes - 1)
@@ -554,13 +573,13 @@ class Group:
             return cuda.current_stream(value.device)
         return 0 if source.stream is None else source.stream
 
-    def _all_reduce_staged(self, value, op, out, tag):
+    def _all_reduce_staged(self, value, op, out, tag, factor):
         """Of a tensor on a GPU that the daemon's gradient memory is not on."""
         nbytes = value.numel() * value.element_size()
         memory = self._client.allocate(max(nbytes, 1))
         shared = memory.tensor(value.dtype, value.numel())
         shared.copy_(value.view(-1))
-        work = self.all_reduce(shared, op, tag=tag)
+        work = self.all_reduce(shared, op, tag=tag, factor=factor)
         work._output = out
         work._keep = (shared, value, out)
         work._finish = lambda: out.view(-1).copy_(shared)

@@ -22,7 +22,7 @@ local COLLECTIVES = {
   [0] = "all-reduce", [2] = "reduce", [3] = "broadcast", [4] = "all-gather", [5] = "reduce-scatter",
 }
 local REDOPS = { [0] = "sum", [1] = "avg", [2] = "min", [3] = "max", [4] = "prod",
-                 [5] = "band", [6] = "bor", [7] = "bxor" }
+                 [5] = "band", [6] = "bor", [7] = "bxor", [8] = "premul_sum" }
 local ABORTS = {
   [1] = "silence", [2] = "mismatch", [3] = "client died", [4] = "client abort",
   [5] = "daemon stopped", [6] = "peer left", [7] = "reduce failed", [8] = "formation",

@@ -353,6 +353,7 @@ Table make_table() {
       {"bfe.u32", {extract_bits<U32>}},
       {"bfe.s32", {extract_bits<S32>}},
       {"cvt.f32.f16", {half_to_float}},
+      {"cvt.rn.f32.f64", {convert<F32, F64>}},
       {"cvt.rn.f16.f32", {float_to_half}},
       // Addresses are the host's in every space but the shared one.
       {"cvta.to.global.u64", {move<U64>}},

@@ -24,7 +24,7 @@ NUMPY_TYPES = {
     "int64": np.dtype("<i8"),
     "uint8": np.dtype("u1"),
 }
-REDOPS = ("sum", "avg", "min", "max", "prod", "band", "bor", "bxor")
+REDOPS = ("sum", "avg", "min", "max", "prod", "band", "bor", "bxor", "premul_sum")
 _BITS = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 SEGMENT_ALIGNMENT_BYTES = 64
 
@@ -38,8 +38,9 @@ _FLOAT_BITS = {
 
 
 def redops_of(datatype):
-    """@return the redops that elements of the datatype can be reduced by."""
-    return [redop for redop in REDOPS if redop not in _BITS or datatype not in _FLOAT_BITS]
+    """@return the redops that elements of the datatype can be reduced by, without "premul_sum",
+    which takes a factor of each process and is of floats."""
+    return [redop for redop in REDOPS[:-1] if redop not in _BITS or datatype not in _FLOAT_BITS]
 
 
 def segment_count(count, nranks, datatype):
@@ -49,11 +50,12 @@ def segment_count(count, nranks, datatype):
     return -(-share // per_alignment) * per_alignment
 
 
-def all_reduce(inputs, datatype, redop):
+def all_reduce(inputs, datatype, redop, factors=None):
     """@return the array that every member receives. Raises ValueError for inputs that do not fit
-    together."""
+    together. `factors`: [rank][member], of "premul_sum"."""
     dtype = NUMPY_TYPES[datatype]
-    if redop not in redops_of(datatype):
+    if redop not in redops_of(datatype) and not (redop == "premul_sum" and factors and
+                                                 datatype in _FLOAT_BITS):
         raise ValueError(f"redop {redop!r} is none of {redops_of(datatype)}")
     arrays = [[np.asarray(member) for member in members] for members in inputs]
     count = arrays[0][0].size
@@ -71,27 +73,28 @@ def all_reduce(inputs, datatype, redop):
     length = segment_count(count, nranks, datatype)
     for segment in range(nranks):
         part = slice(min(segment * length, count), min((segment + 1) * length, count))
-        output[part] = _fold(arrays, part, segment, datatype, redop)
+        output[part] = _fold(arrays, part, segment, datatype, redop, factors)
     return output
 
 
-def reduce(inputs, datatype, redop, root):
+def reduce(inputs, datatype, redop, root, factors=None):
     """@return the array that process `root` (rank x members + member) receives. The fold ends at
     its rank, so it starts at the one after it."""
     first = root // len(inputs[0]) + 1
-    return _fold(inputs, slice(None), first, datatype, redop)
+    return _fold(inputs, slice(None), first, datatype, redop, factors)
 
 
-def reduce_to(inputs, datatype, redop, rank):
+def reduce_to(inputs, datatype, redop, rank, factors=None):
     """@return the array that a process of `rank` receives, whatever the numbers of members."""
-    return _fold(inputs, slice(None), rank + 1, datatype, redop)
+    return _fold(inputs, slice(None), rank + 1, datatype, redop, factors)
 
 
-def reduce_scatter(inputs, datatype, redop):
+def reduce_scatter(inputs, datatype, redop, factors=None):
     """@return result[rank][member]: process p's block p. The fold of a block ends at its rank."""
     members = len(inputs[0])
     count = inputs[0][0].size // (len(inputs) * members)
-    return [[_fold(inputs, slice(p * count, (p + 1) * count), rank + 1, datatype, redop)
+    return [[_fold(inputs, slice(p * count, (p + 1) * count), rank + 1, datatype, redop,
+                   factors)
              for p in range(rank * members, (rank + 1) * members)]
             for rank in range(len(inputs))]
 
@@ -101,28 +104,34 @@ def all_gather(inputs):
     return np.concatenate([array for members in inputs for array in members])
 
 
-def _fold(arrays, part, first, datatype, redop):
+def _fold(arrays, part, first, datatype, redop, factors=None):
     """`part` of all arrays[rank][member], in ring order from rank `first` on."""
     nranks = len(arrays)
     divisor = sum(len(members) for members in arrays)
     partial = None
     with np.errstate(all="ignore"):
         for hop in range(nranks):
-            members = [array[part] for array in arrays[(first + hop) % nranks]]
+            rank = (first + hop) % nranks
+            members = [array[part] for array in arrays[rank]]
             is_last = hop == nranks - 1
             values = members if partial is None else members + [partial]
-            partial = _hop(values, datatype, redop, divisor if is_last else 1)
+            partial = _hop(values, datatype, redop, divisor if is_last else 1,
+                           factors[rank] if factors else ())
     return partial
 
 
-def _hop(values, datatype, redop, divisor):
-    """One rank's fold of `values` in their order, rounded once."""
+def _hop(values, datatype, redop, divisor, factors):
+    """One rank's fold of `values` in their order, the first ones times their `factors`, rounded
+    once."""
     divides = redop == "avg" and divisor != 1
-    if len(values) == 1 and not divides:
+    if len(values) == 1 and not divides and not factors:
         return values[0].copy()
-    accumulator = _widen(values[0], datatype)
+    values = [_widen(value, datatype) for value in values]
+    for at, factor in enumerate(factors):
+        values[at] = values[at] * values[at].dtype.type(factor)
+    accumulator = values[0]
     for value in values[1:]:
-        accumulator = _combine(accumulator, _widen(value, datatype), redop)
+        accumulator = _combine(accumulator, value, redop)
     if divides:
         accumulator = _divide(accumulator, divisor)
     return _narrow(accumulator, datatype)
@@ -137,7 +146,7 @@ def _widen(array, datatype):
 
 
 def _combine(a, b, redop):
-    if redop in ("sum", "avg"):
+    if redop in ("sum", "avg", "premul_sum"):
         return a + b  # Arrays of integers wrap.
     if redop == "prod":
         return a * b
@@ -217,10 +226,10 @@ def _plain_bits(value, datatype):
     return candidates[distances.index(min(distances))]
 
 
-def _plain_hop(values, datatype, redop, divisor):
+def _plain_hop(values, datatype, redop, divisor, factors):
     """_hop for one element: bits in (integers as numbers), bits out."""
     divides = redop == "avg" and divisor != 1
-    if len(values) == 1 and not divides:
+    if len(values) == 1 and not divides and not factors:
         return values[0]
     if datatype not in _FLOAT_BITS:
         info = np.iinfo(NUMPY_TYPES[datatype])
@@ -240,6 +249,8 @@ def _plain_hop(values, datatype, redop, divisor):
         return result
     code = "<d" if datatype == "fp64" else "<f"
     floats = [_to_float(value, datatype) for value in values]
+    for at, factor in enumerate(factors):
+        floats[at] = _round_float(floats[at] * _round_float(factor, code), code)
     result = floats[0]
     for value in floats[1:]:
         if result != result or value != value:
@@ -261,7 +272,7 @@ def _as_plain(array, datatype):
     return [int(value) for value in array]
 
 
-def _plain_all_reduce(inputs, datatype, redop):
+def _plain_all_reduce(inputs, datatype, redop, factors):
     plain = [[_as_plain(array, datatype) for array in members] for members in inputs]
     nranks, count = len(plain), len(plain[0][0])
     divisor = sum(map(len, plain))
@@ -273,7 +284,8 @@ def _plain_all_reduce(inputs, datatype, redop):
         for rank in order:
             # A rank's members first, then what came from the ranks before it.
             values = [array[i] for array in plain[rank]] + values
-            values = [_plain_hop(values, datatype, redop, divisor if rank == order[-1] else 1)]
+            values = [_plain_hop(values, datatype, redop, divisor if rank == order[-1] else 1,
+                                 factors[rank] if factors else ())]
         output.append(values[0])
     return output
 
@@ -339,14 +351,18 @@ def self_test():
     random = np.random.default_rng(2026)
     shapes = ((1, 1, 9), (1, 3, 40), (2, 1, 150), (3, 2, 200), (5, 1, 7))
     for datatype in NUMPY_TYPES:
-        for redop in redops_of(datatype):
+        premul = ["premul_sum"] if datatype in _FLOAT_BITS else []
+        for redop in redops_of(datatype) + premul:
             for nranks, members, count in shapes:
                 inputs = [
                     [_awkward(random, datatype, count) for _ in range(members)]
                     for _ in range(nranks)
                 ]
-                got = _as_plain(all_reduce(inputs, datatype, redop), datatype)
-                want = _plain_all_reduce(inputs, datatype, redop)
+                factors = None
+                if redop == "premul_sum":
+                    factors = [[float(random.normal()) for _ in part] for part in inputs]
+                got = _as_plain(all_reduce(inputs, datatype, redop, factors), datatype)
+                want = _plain_all_reduce(inputs, datatype, redop, factors)
                 if got != want:
                     i = next(i for i in range(count) if got[i] != want[i])
                     print(

@@ -73,15 +73,22 @@ def post(part, generator, kind, datatype, count, redop, root):
     blocks = size * count if kind == "reduce_scatter" else count
     values = [random_values(generator, blocks, datatype) for _ in range(size)]
     given = part.by_rank(values)
+    factors = [None] * size
+    if redop == "premul_sum":
+        factors = [(-1) ** p / (p + 3.0) for p in range(size)]
+    multiplied = part.by_rank(factors) if factors[0] else None
     wants = [None] * size
     works = []
     for p, group in enumerate(part.group):
         if kind == "all_reduce":
-            works.append(group.all_reduce(values[p].copy(), redop, dtype=datatype))
+            works.append(group.all_reduce(values[p].copy(), redop, dtype=datatype,
+                                          factor=factors[p]))
         elif kind == "reduce":
-            works.append(group.reduce(values[p].copy(), root, redop, dtype=datatype))
+            works.append(group.reduce(values[p].copy(), root, redop, dtype=datatype,
+                                      factor=factors[p]))
         elif kind == "reduce_scatter":
-            works.append(group.reduce_scatter(values[p].copy(), op=redop, dtype=datatype))
+            works.append(group.reduce_scatter(values[p].copy(), op=redop, dtype=datatype,
+                                              factor=factors[p]))
         elif kind == "broadcast":
             works.append(group.broadcast(values[p].copy(), root, dtype=datatype))
         elif kind == "all_gather":
@@ -90,13 +97,13 @@ def post(part, generator, kind, datatype, count, redop, root):
         else:
             works.append(group.barrier())
     if kind == "all_reduce":
-        wants = [reference.all_reduce(given, datatype, redop)] * size
+        wants = [reference.all_reduce(given, datatype, redop, multiplied)] * size
     elif kind == "reduce":
-        wants[root] = reference.reduce_to(given, datatype, redop, part.ranks[root])
+        wants[root] = reference.reduce_to(given, datatype, redop, part.ranks[root], multiplied)
     elif kind == "reduce_scatter":
         for p in range(size):
             block = [[a[p * count:(p + 1) * count] for a in arrays] for arrays in given]
-            wants[p] = reference.reduce_to(block, datatype, redop, part.ranks[p])
+            wants[p] = reference.reduce_to(block, datatype, redop, part.ranks[p], multiplied)
     elif kind == "broadcast":
         wants = [values[root]] * size
     elif kind == "all_gather":
@@ -112,6 +119,7 @@ def every_collective(parts, generator, what):
             for kind in ("all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather",
                          "barrier"):
                 redops = reference.redops_of(datatype)
+                redops += ["premul_sum"] * (datatype != "int8")
                 redop = redops[(number + ops) % len(redops)]
                 posted = [post(part, generator, kind, datatype, count, redop,
                                (ops + number) % len(part.processes)) for part in parts]

@@ -82,15 +82,42 @@ def reductions(job):
     out = torch.full((5,), float(job.rank))
     dist.all_reduce(out, dist.ReduceOp.AVG)
     assert torch.equal(out, torch.full((5,), (job.world - 1) / 2))
-    out = torch.full((5,), float(job.rank))
-    dist.all_reduce(out, dist._make_nccl_premul_sum(0.5))
-    assert torch.equal(out, torch.full((5,), job.world * (job.world - 1) / 4))
+    premul_sums(job)
     columns = job.inputs(torch.float32, 24).view(4, 6).t()  # not contiguous
     out = columns.clone(memory_format=torch.preserve_format)
     dist.all_reduce(out)
     right = columns.contiguous()
     dist.all_reduce(right, group=job.gloo)
     assert torch.equal(out, right)
+
+
+def premul_sums(job):
+    """Each process has its own factor. Powers of two, so that every order has the same bits."""
+    factors = [2.0 ** (rank % 3 - 1) for rank in range(job.world)]
+    op = dist._make_nccl_premul_sum(factors[job.rank])
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64):
+        given = job.inputs(torch.float32, 64 * job.world).to(dtype)
+        right = given * factors[job.rank]
+        right = torch.view_as_real(right) if dtype.is_complex else right.double()
+        dist.all_reduce(right, group=job.gloo)
+        right = torch.view_as_complex(right) if dtype.is_complex else right.to(dtype)
+        out = given.clone()
+        dist.all_reduce(out, op)
+        assert torch.equal(out, right), (dtype, out, right)
+        out = given.clone()
+        dist.reduce(out, 0, op)
+        assert torch.equal(out, right if job.rank == 0 else given)
+        out = torch.empty(64, dtype=dtype)
+        dist.reduce_scatter_tensor(out, given, op)
+        assert torch.equal(out, right[64 * job.rank:64 * (job.rank + 1)])
+        job.checks += 3
+    # A factor in a tensor, and what is refused.
+    out = torch.ones(3)
+    dist.all_reduce(out, dist._make_nccl_premul_sum(torch.tensor([0.25])))
+    assert torch.equal(out, torch.full((3,), 0.25 * job.world))
+    job.fails("UNSUPPORTED", ["int32", "premul_sum"],
+              lambda: dist.all_reduce(torch.ones(3, dtype=torch.int32), op))
+    assert not any("premul" in what for what in gradwire.torch.stats()["slower"])
 
 
 def moves(job):

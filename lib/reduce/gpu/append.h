@@ -4,6 +4,8 @@
 /// nothing here allocates.
 #pragma once
 
+#include <bit>
+
 #include "reduce/backend.h"
 #include "reduce/gpu/batch.h"
 #include "reduce/gpu/crc_ops.h"
@@ -19,7 +21,8 @@ inline void clear(Batch& batch) noexcept {
 
 [[nodiscard]] inline bool has_room(const Batch& batch, const Fold& fold) noexcept {
   return batch.item_count < Batch::kItems &&
-         batch.address_count + fold.source_count + fold.target_count + 1 <= Batch::kAddresses;
+         batch.address_count + fold.source_count + fold.target_count + fold.factor_count + 1 <=
+             Batch::kAddresses;
 }
 
 /// @param fold the result of lower() for the entry, perhaps with other addresses.
@@ -37,11 +40,14 @@ inline void append(Batch& batch, const Entry& entry, const Fold& fold,
   item.source_count = static_cast<std::uint16_t>(fold.source_count);
   item.target_count = static_cast<std::uint8_t>(fold.target_count);
   item.datatype = entry.datatype;
-  item.redop = entry.redop == RedOp::kAvg ? RedOp::kSum : entry.redop;
+  const bool sums = entry.redop == RedOp::kAvg || entry.redop == RedOp::kPremulSum;
+  item.redop = sums ? RedOp::kSum : entry.redop;
+  item.factors = static_cast<std::uint8_t>(fold.factor_count);
   item.copies = copies_bits(fold) ? 1 : 0;
   item.settles = fold.in_order ? 1 : 0;
   item.wide = !fold.wide ? Wide::kNothing : fold.in_order ? Wide::kSources : Wide::kTargets;
-  const bool is_general = fold.in_order || fold.wide || is_bitwise(entry.redop);
+  const bool is_general =
+      fold.in_order || fold.wide || fold.factor_count != 0 || is_bitwise(entry.redop);
   item.general = item.copies == 0 && is_general ? 1 : 0;
   item.count = item.copies != 0 ? bytes : entry.count;
   item.bytes = bytes;
@@ -52,6 +58,9 @@ inline void append(Batch& batch, const Entry& entry, const Fold& fold,
   };
   for (std::size_t s = 0; s < fold.source_count; ++s) add(fold.sources[s]);
   for (std::size_t t = 0; t < fold.target_count; ++t) add(fold.targets[t]);
+  for (std::size_t f = 0; f < fold.factor_count; ++f) {
+    batch.addresses[batch.address_count++] = std::bit_cast<std::uint64_t>(fold.factors[f]);
+  }
   const std::uint32_t natural = item.copies != 0 ? 1 : width;
   item.alignment = bits % 16 == 0        ? std::uint8_t{16}
                    : bits % natural == 0 ? static_cast<std::uint8_t>(natural)

@@ -25,8 +25,8 @@ struct BatchItem {
   std::uint32_t bytes = 0;       ///< of a target, and of a source if `wide` does not say otherwise
   std::uint32_t first_tile = 0;  ///< tiles of the items before this one
   std::uint32_t divisor = 1;     ///< 1 = no division
-  std::uint16_t first_address = 0;  ///< in Batch::addresses: the sources, the targets, with `crc`
-                                    ///< its words
+  std::uint16_t first_address = 0;  ///< in Batch::addresses: the sources, the targets, the factors
+                                    ///< as the bits of fp64, with `crc` its words
   std::uint16_t source_count = 1;
   std::uint8_t target_count = 1;
   DataType datatype = DataType::kFloat32;
@@ -37,7 +37,7 @@ struct BatchItem {
   std::uint8_t general = 0;  ///< by general_fold.h, which alone heeds the two below
   std::uint8_t settles = 0;  ///< rounds after each source
   Wide wide = Wide::kNothing;
-  std::uint8_t reserved = 0;
+  std::uint8_t factors = 0;  ///< so many of its first sources are multiplied, by general_fold.h
   std::uint16_t crc_of = 0;  ///< which of its addresses the CRC is of
 };
 static_assert(sizeof(BatchItem) == 32);

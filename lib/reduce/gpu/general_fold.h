@@ -7,6 +7,7 @@
 /// Private to lib/reduce. Any thread; nothing here allocates.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -96,6 +97,7 @@ GRADWIRE_ANYWHERE inline void combine_by(RedOp redop, typename Ops::Acc* acc,
       return combine_all<Ops, RedOp::kProd, kCount>(acc, next);
     case RedOp::kSum:
     case RedOp::kAvg:
+    case RedOp::kPremulSum:
       return combine_all<Ops, RedOp::kSum, kCount>(acc, next);
     case RedOp::kBand:
     case RedOp::kBor:
@@ -143,6 +145,12 @@ GRADWIRE_ANYWHERE void general_pieces(const BatchItem& item, const std::uint64_t
         GRADWIRE_FLATTEN
         for (std::uint32_t k = 0; k < kCount; ++k) {
           next[k] = From::decode(values[a][k]);
+          if constexpr (std::is_floating_point_v<Acc>) {
+            if (s + a < item.factors) {
+              const std::uint64_t bits = addresses[item.source_count + item.target_count + s + a];
+              next[k] = Ops::prod(next[k], Ops::factor(std::bit_cast<double>(bits)));
+            }
+          }
           if (s + a == 0) {
             acc[k] = next[k];
           } else if (item.settles != 0) {  // as it left the rank before

@@ -239,7 +239,8 @@ GRADWIRE_ANYWHERE void fold_tile_by_redop(const BatchItem& item, const std::uint
     case RedOp::kBand:
     case RedOp::kBor:
     case RedOp::kBxor:
-      break;  // the item is `general`
+    case RedOp::kPremulSum:
+      break;  // the item is `general`, or has become a sum
   }
 }
 
@@ -281,7 +282,7 @@ GRADWIRE_ANYWHERE void run_tile(const Batch& batch, std::uint32_t tile, std::uin
 [[nodiscard]] GRADWIRE_ANYWHERE inline std::uint32_t* crc_words_of(const Batch& batch,
                                                                    const BatchItem& item) noexcept {
   return at_address<std::uint32_t>(
-      batch.addresses[item.first_address + item.source_count + item.target_count]);
+      batch.addresses[item.first_address + item.source_count + item.target_count + item.factors]);
 }
 
 #if defined(__CUDA_ARCH__)

@@ -10,7 +10,9 @@ import ctypes
 import torch
 from torch._C._distributed_c10d import Backend
 
-from .._native import GradwireError, Status, lib
+from .._native import (
+    ALL_REDUCE, REDUCE, REDUCE_SCATTER, GradwireError, Status, lib, premul_sum,
+)
 from .datatypes import BYTES, reduction, redop_name
 from .engine import Engine, Op
 from .formation import form
@@ -245,14 +247,9 @@ class Collectives(Backend):
 
         return flat, copy
 
-    def _factored(self, source, factor):
-        """The input of a premul-sum."""
-        if factor is None:
-            return source
-        if factor is not None and self._size > 0:
-            self.engine.slower_way("premul-sum multiplies a copy of its input before the sum")
-        self._copied(source)
-        return source * factor
+    def _alone(self, source, factor):
+        """The input of a premul-sum: a group of one process does no op, which would multiply."""
+        return source * factor if self._size == 1 else source
 
     @staticmethod
     def _one(tensors, name):
@@ -267,8 +264,11 @@ class Collectives(Backend):
         view, datatype, redop, factor = reduction(source, op)
         target, copy = (source, None) if tensor.is_contiguous() else self._target(tensor)
         out = reduction(target, op)[0]
-        view = self._factored(view, factor)
-        self._post(work, lib.gw_all_reduce, view, out, out.numel(), datatype, redop)
+        function = lib.gw_all_reduce
+        if factor is not None:
+            function = premul_sum(ALL_REDUCE, factor)
+            view = self._alone(view, factor)
+        self._post(work, function, view, out, out.numel(), datatype, redop)
         return copy
 
     def _reduced(self, name, tensors, opts):
@@ -314,13 +314,16 @@ class Collectives(Backend):
     def _add_reduce(self, work, tensor, out, root, op):
         source = self._dense(tensor)
         view, datatype, redop, factor = reduction(source, op)
-        view = self._factored(view, factor)
+        function = lib.gw_reduce
+        if factor is not None:
+            function = premul_sum(REDUCE, factor)
+            view = self._alone(view, factor)
         target = copy = None
         if self._rank == root:
             target, copy = self._target(out)
             target = reduction(target, op)[0]
         count = view.numel()
-        self._post(work, lib.gw_reduce, view, target, count, datatype, redop, root)
+        self._post(work, function, view, target, count, datatype, redop, root)
         return copy
 
     def barrier(self, opts):
@@ -411,12 +414,13 @@ class Collectives(Backend):
     def _add_reduce_scatter(self, work, whole, output, op):
         """``whole`` [P x count of output], contiguous and flat, in the order of the ranks."""
         view, datatype, redop, factor = reduction(whole, op)
-        view = self._factored(view, factor)
+        function = lib.gw_reduce_scatter
+        if factor is not None:
+            function = premul_sum(REDUCE_SCATTER, factor)
+            view = self._alone(view, factor)
         target, copy = self._target(output)
         target = reduction(target, op)[0]
-        self._post(
-            work, lib.gw_reduce_scatter, view, target, target.numel(), datatype, redop
-        )
+        self._post(work, function, view, target, target.numel(), datatype, redop)
         return copy
 
     def _scattered_whole(self, name, outputs, inputs, opts):

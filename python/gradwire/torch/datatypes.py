@@ -42,7 +42,7 @@ def reduction(tensor, op):
     name = redop_name(op)
     factor = None
     if name == "premul_sum":
-        name, factor = "sum", op.factor
+        factor = float(op.factor)  # of a tensor too, if it has one element
     view = tensor
     if tensor.dtype == torch.bool:
         name = _OF_BOOL.get(name, name)
@@ -50,10 +50,12 @@ def reduction(tensor, op):
             raise _refused(tensor, op)
         view = tensor.view(torch.uint8)
     elif tensor.is_complex():
-        if name not in ("sum", "avg"):
+        if name not in ("sum", "avg", "premul_sum"):
             raise _refused(tensor, op)
         view = torch.view_as_real(tensor)
     if view.dtype not in _OF_TORCH or name not in OPS:
+        raise _refused(tensor, op)
+    if factor is not None and not view.is_floating_point():
         raise _refused(tensor, op)
     return view, DATATYPES[_OF_TORCH[view.dtype]], OPS[name], factor
 
@@ -62,7 +64,8 @@ def _refused(tensor, op):
     return GradwireError(
         Status.UNSUPPORTED,
         "gradwire does not reduce %s by %s: it reduces %s and uint8 by %s; bool by all but avg and "
-        "bxor; complex by sum and avg. Move the tensor to one of these, or use Gloo for this group"
+        "bxor; complex by sum, avg and premul_sum; integers by all but premul_sum, floats by all "
+        "but band, bor and bxor. Move the tensor to one of these, or use Gloo for this group"
         % (
             str(tensor.dtype).replace("torch.", ""),
             redop_name(op),

@@ -30,6 +30,37 @@ gw_status reduce_floats(gw_group* group, const float* input, float* output, std:
 
 }  // namespace
 
+namespace {
+
+/// What gw_post() refuses of a call's fields.
+void check_calls(gw_group* group, float* x) {
+  gw_work* work = nullptr;
+  gw_call good{};
+  good.struct_bytes = sizeof good;
+  good.collective = GW_ALL_REDUCE;
+  good.input = good.output = x;
+  good.count = 1;
+  const auto refused = [&](auto change, const char* text) {
+    gw_call call = good;
+    change(call);
+    CHECK(gw_post(group, &call, &work) == GW_INVALID_ARGUMENT);
+    CHECK_THAT(gw_last_error(), Catch::Contains(text));
+  };
+  CHECK(gw_post(group, nullptr, &work) == GW_INVALID_ARGUMENT);
+  refused([](gw_call& c) { c.struct_bytes = 8; }, "sizeof(gw_call)");
+  refused([](gw_call& c) { c.collective = 257; }, "collective is 257");
+  refused([](gw_call& c) { c.collective = -1; }, "collective is -1");
+  refused([](gw_call& c) { c.on_stream = 2; }, "on_stream is 2");
+  refused([](gw_call& c) { c.root = 1; }, "what all-reduce does not take");
+  refused([](gw_call& c) { c.datatype = GW_INT32, c.redop = GW_PREMUL_SUM; },
+          "redop premul_sum multiplies floats: int32");
+  refused([](gw_call& c) { c.collective = GW_ALL_GATHER, c.redop = GW_MAX; },
+          "what all-gather does not take");
+  CHECK(work == nullptr);
+}
+
+}  // namespace
+
 TEST_CASE("shared memory is reduced where it lies, without a copy") {
   Fixture fixture(2);
   gw_client* clients[2] = {fixture.open(0), fixture.open(1)};
@@ -147,10 +178,14 @@ TEST_CASE("bad arguments are refused by name") {
   CHECK(gw_all_reduce(single.group, x, x, 1, static_cast<gw_datatype>(8), GW_SUM, 0, &work) ==
         GW_INVALID_ARGUMENT);
   CHECK_THAT(gw_last_error(), Catch::Contains("datatype is 8: it must be 0 to 7"));
-  CHECK(gw_all_reduce(single.group, x, x, 1, GW_INT8, static_cast<gw_redop>(8), 0, &work) ==
+  CHECK(gw_all_reduce(single.group, x, x, 1, GW_INT8, static_cast<gw_redop>(9), 0, &work) ==
         GW_INVALID_ARGUMENT);
   CHECK(gw_all_reduce(single.group, x, x, 1, GW_FLOAT16, GW_BXOR, 0, &work) == GW_INVALID_ARGUMENT);
   CHECK_THAT(gw_last_error(), Catch::Contains("redop bxor combines the bits of integers: fp16"));
+  CHECK(gw_all_reduce(single.group, x, x, 1, GW_FLOAT32, GW_PREMUL_SUM, 0, &work) ==
+        GW_INVALID_ARGUMENT);
+  CHECK_THAT(gw_last_error(), Catch::Contains("call gw_post()"));
+  check_calls(single.group, x);
   CHECK(gw_all_reduce(single.group, nullptr, x, 1, GW_INT8, GW_SUM, 0, &work) ==
         GW_INVALID_ARGUMENT);
   CHECK(work == nullptr);
@@ -309,16 +344,26 @@ TEST_CASE("members of a rank are summed in member order, every datatype and redo
         }
         pointers.push_back(input.data());
       }
+      const std::vector<double> factors{0.3333333333333333, -2.5, 1.0, 7e-5};
+      const bool multiplies = redop == GW_PREMUL_SUM;
       std::vector<gw_work*> works(4);
       for (std::size_t i = 0; i < 4; ++i) {
         outputs[i].resize(bytes);
-        REQUIRE(gw_all_reduce(groups[i], inputs[i].data(), outputs[i].data(), kCount,
-                              static_cast<gw_datatype>(type), static_cast<gw_redop>(redop), 0,
-                              &works[i]) == GW_OK);
+        gw_call call{};
+        call.struct_bytes = sizeof call;
+        call.collective = GW_ALL_REDUCE;
+        call.input = inputs[i].data();
+        call.output = outputs[i].data();
+        call.count = kCount;
+        call.datatype = type;
+        call.redop = redop;
+        if (multiplies) call.factor = factors[i];
+        REQUIRE(gw_post(groups[i], &call, &works[i]) == GW_OK);
       }
       std::vector<std::byte> expected(bytes);
       sim::ring_all_reduce(static_cast<DataType>(type), static_cast<RedOp>(redop), pointers, 2, 2,
-                           kCount, expected.data());
+                           kCount, expected.data(),
+                           multiplies ? std::span(factors) : std::span<const double>{});
       for (std::size_t i = 0; i < 4; ++i) {
         REQUIRE(gw_wait(works[i], kLong) == GW_OK);
         REQUIRE(outputs[i] == expected);

@@ -45,6 +45,10 @@ FakeMemory::~FakeMemory() {
 namespace {
 
 /// What each process gets, one after the other or all of them: see sim::output_of().
+std::span<const double> factors_of(const CollectiveCall& call, const std::vector<double>& all) {
+  return call.redop == RedOp::kPremulSum ? std::span(all) : std::span<const double>{};
+}
+
 std::vector<std::byte> results_of(const sim::CollectiveCall& call,
                                   const std::vector<std::vector<std::byte>>& inputs) {
   std::vector<const std::byte*> sources;
@@ -105,7 +109,8 @@ bool FakeDaemon::take_commands() {
   bool any = false;
   for (auto& [place, client] : clients_) {
     ipc::CommandEntry command;
-    while (client.queue.pop_command(command) == ipc::PopResult::kEntry) {
+    double factor = 1;
+    while (client.queue.pop_command(command, factor) == ipc::PopResult::kEntry) {
       any = true;
       if (command.ready_event != 0 && !client.events.contains(command.ready_event)) {
         complete(place, command, 0, ErrorCode::kNotFound, "no such event");
@@ -119,6 +124,7 @@ bool FakeDaemon::take_commands() {
         complete(place, command, 0, ErrorCode::kAborted, group->aborted);
       } else {
         at->commands.push_back(command);
+        at->factors.push_back(factor);
       }
     }
   }
@@ -136,11 +142,14 @@ bool FakeDaemon::run_ops(Group& group) {
       break;
     }
     std::vector<ipc::CommandEntry> commands;
+    std::vector<double> factors;
     for (Member& member : group.all) {
       commands.push_back(member.commands.front());
       member.commands.pop_front();
+      factors.push_back(member.factors.front());
+      member.factors.pop_front();
     }
-    run_op(group, commands);
+    run_op(group, commands, factors);
     any = true;
   }
   return any;
@@ -151,7 +160,8 @@ bool FakeDaemon::is_ready(Client& client, const ipc::CommandEntry& command) cons
          client.events.at(command.ready_event)->state() == gpu::Event::State::kPassed;
 }
 
-void FakeDaemon::run_op(Group& group, const std::vector<ipc::CommandEntry>& commands) {
+void FakeDaemon::run_op(Group& group, const std::vector<ipc::CommandEntry>& commands,
+                        const std::vector<double>& factors) {
   ++group.op_seq;
   const ipc::CommandEntry& first = commands.front();
   for (std::size_t i = 1; i < commands.size(); ++i) {
@@ -184,7 +194,8 @@ void FakeDaemon::run_op(Group& group, const std::vector<ipc::CommandEntry>& comm
                                    .root = call.root,
                                    .width = element_bytes(call.datatype),
                                    .nranks = group.nranks,
-                                   .ranks = group.ranks};
+                                   .ranks = group.ranks,
+                                   .factors = factors_of(call, factors)};
   const std::vector<std::byte> results = results_of(judged, inputs);
   for (std::uint32_t i = 0; i < processes; ++i) {
     const Place& place = group.all[i].place;

@@ -91,6 +91,7 @@ class FakeDaemon {
     Place place;
     std::uint32_t join_request = 0;
     std::deque<ipc::CommandEntry> commands;
+    std::deque<double> factors;  ///< of each
   };
   struct Group {
     std::uint64_t handle = 0;
@@ -105,7 +106,8 @@ class FakeDaemon {
   void run();
   bool take_commands();
   bool run_ops(Group& group);
-  void run_op(Group& group, const std::vector<ipc::CommandEntry>& commands);
+  void run_op(Group& group, const std::vector<ipc::CommandEntry>& commands,
+              const std::vector<double>& factors);
   void complete(const Place& place, const ipc::CommandEntry& command, std::uint64_t op_seq,
                 ErrorCode code, const std::string& text);
   void push(Client& client, const ipc::CompletionEntry& entry);

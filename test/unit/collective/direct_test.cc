@@ -48,6 +48,7 @@ TEST_CASE("direct ops have the ring's bits, for every datatype and redop", "[dir
       RingHarness ring(options);
       REQUIRE(ring.form());
       std::uint64_t op_seq = 0;
+      std::uint64_t by_ring = 0;
       for (int type = 0; type < kDataTypeCount; ++type) {
         for (int redop = 0; redop < kRedOpCount; ++redop) {
           if (!fits(static_cast<RedOp>(redop), static_cast<DataType>(type))) continue;
@@ -62,10 +63,13 @@ TEST_CASE("direct ops have the ring's bits, for every datatype and redop", "[dir
                        .in_place = (count & 1) != 0,
                        .seed = ++op_seq});
             run_op(ring, op, nranks, op_seq);
+            // A product in 16 bits: it would be rounded where it travels.
+            const bool rounds = reduce::has_wide_form(static_cast<DataType>(type));
+            by_ring += rounds && static_cast<RedOp>(redop) == RedOp::kPremulSum ? 1 : 0;
           }
         }
       }
-      REQUIRE(direct_ops(ring) >= op_seq * nranks);
+      REQUIRE(direct_ops(ring) >= (op_seq - by_ring) * nranks);
     }
   }
 }

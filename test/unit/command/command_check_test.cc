@@ -38,7 +38,7 @@ const Hostile kHostile[] = {
      "datatype 8"},
     {"datatype 255", [](auto& c) { c.datatype = 255; }, ErrorCode::kInvalidArgument,
      "datatype 255"},
-    {"redop", [](auto& c) { c.redop = kRedOpCount; }, ErrorCode::kInvalidArgument, "redop 8"},
+    {"redop", [](auto& c) { c.redop = kRedOpCount; }, ErrorCode::kInvalidArgument, "redop 9"},
     {"redop of bits", [](auto& c) { c.redop = static_cast<std::uint8_t>(RedOp::kBor); },
      ErrorCode::kInvalidArgument, "redop bor combines the bits of integers: fp32"},
     {"group of nobody", [](auto& c) { c.group_handle = 0; }, ErrorCode::kNotFound, "0x0"},

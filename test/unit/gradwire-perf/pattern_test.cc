@@ -46,7 +46,13 @@ TEST_CASE("right results have no wrong element, and each wrong bit is one") {
         pointers.push_back(inputs[i].data());
       }
       std::vector<std::byte> result(count * element);
-      sim::ring_all_reduce(options.datatype, options.redop, pointers, 3, 2, count, result.data());
+      std::vector<double> factors;
+      for (std::uint32_t i = 0; options.redop == RedOp::kPremulSum && i < 6; ++i) {
+        factors.push_back(factor_of(i));
+      }
+      if (options.redop == RedOp::kPremulSum && !is_float(options.datatype)) continue;
+      sim::ring_all_reduce(options.datatype, options.redop, pointers, 3, 2, count, result.data(),
+                           factors);
       REQUIRE(count_wrong(options, 9, count, result.data()) == 0);
       for (const std::size_t at : {0u, 7777u, 20000u}) result[at * element] ^= std::byte{1};
       CHECK(count_wrong(options, 9, count, result.data()) == 3);

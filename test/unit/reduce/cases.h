@@ -21,12 +21,24 @@ inline constexpr std::size_t kGuardBytes = 96;
 inline constexpr std::array kKinds = {
     Kind::kLoad,  Kind::kReduceInPacket, Kind::kReduceAndStore, Kind::kReduceToOutput,
     Kind::kStore, Kind::kLoadFromOutput, Kind::kLocal};
-inline constexpr std::array kRedOps = {RedOp::kSum,  RedOp::kAvg,  RedOp::kMin, RedOp::kMax,
-                                       RedOp::kProd, RedOp::kBand, RedOp::kBor, RedOp::kBxor};
+inline constexpr std::array kRedOps = {RedOp::kSum, RedOp::kAvg,  RedOp::kMin,
+                                       RedOp::kMax, RedOp::kProd, RedOp::kBand,
+                                       RedOp::kBor, RedOp::kBxor, RedOp::kPremulSum};
 static_assert(kRedOps.size() == kRedOpCount);
 inline constexpr std::array kDataTypes = {
     DataType::kFloat32, DataType::kFloat64, DataType::kFloat16, DataType::kBfloat16,
     DataType::kInt8,    DataType::kInt32,   DataType::kInt64,   DataType::kUint8};
+
+/// Of a premul-sum, by the place of an input; one of them overflows fp16.
+[[nodiscard]] inline std::vector<double> factors_of(RedOp redop, std::size_t first,
+                                                    std::size_t count) {
+  constexpr std::array kFactors = {0.3333333333333333, -1.75, 1.0, 70000.1, -0.0, 1e-300};
+  std::vector<double> factors;
+  for (std::size_t i = first; redop == RedOp::kPremulSum && i < first + count; ++i) {
+    factors.push_back(kFactors[i % kFactors.size()]);
+  }
+  return factors;
+}
 
 /// An array between guards, `misalignment` bytes past an aligned address.
 struct Array {
@@ -136,7 +148,8 @@ inline void expect(const Case& c, World& world) {
     }
     if (from_packet) values.push_back(load_element(world.packet.data(), i, width));
     const std::uint64_t result =
-        expected_fold(c.type, c.redop, values, last && from_inputs ? c.divisor : 1);
+        expected_fold(c.type, c.redop, values, last && from_inputs ? c.divisor : 1,
+                      factors_of(c.redop, 0, from_inputs ? c.members : 0));
     switch (c.kind) {
       case Kind::kLoad:
       case Kind::kReduceInPacket:
@@ -179,6 +192,7 @@ struct Work {
   Entry entry;
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
+  std::vector<double> factors;
 
   Work(const Case& c, World& world) {
     // A chunk somewhere in the middle of gradient memory: the bases lie before it.
@@ -198,6 +212,8 @@ struct Work {
     entry.packet = c.kind == Kind::kLocal ? nullptr : world.packet.data();
     entry.inputs = inputs.data();
     entry.outputs = outputs.data();
+    factors = factors_of(c.redop, 0, c.members);
+    entry.factors = factors.data();
     entry.offset_bytes = kOffsetBytes;
     entry.cookie = 77;
   }

@@ -103,7 +103,7 @@ TEST_CASE("an entry out of its bounds fails and touches nothing") {
   good.count = 1;
   good.packet = reinterpret_cast<std::byte*>(&packet);
   good.inputs = &input_base;
-  std::vector<Entry> bad(11, good);
+  std::vector<Entry> bad(12, good);
   bad[0].count = 0;
   bad[1].member_count = 0;
   bad[2].member_count = kMaxMembers + 1;
@@ -115,6 +115,8 @@ TEST_CASE("an entry out of its bounds fails and touches nothing") {
   bad[8].inputs = nullptr;
   bad[9].kind = Kind::kReduceAndStore;  // Has no outputs.
   bad[10].redop = RedOp::kBxor;         // of fp32
+  bad[11].datatype = DataType::kInt32;
+  bad[11].redop = RedOp::kPremulSum;
   REQUIRE(backend->submit(bad) == bad.size());
   std::array<Completion, 16> done;
   REQUIRE(backend->poll(done) == bad.size());

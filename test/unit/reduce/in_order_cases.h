@@ -71,7 +71,7 @@ inline std::string run(const OrderCase& c, Backend& backend, std::mt19937_64& ra
       }
       inputs[r].push_back(&input);
     }
-    const bool is_input = c.members == 1 && !c.wide;
+    const bool is_input = c.members == 1 && !c.wide && c.redop != RedOp::kPremulSum;
     sources.push_back(is_input ? inputs[r][0] : &make(source_width, r + 2));
   }
   std::vector<Array*> outputs;
@@ -90,7 +90,8 @@ inline std::string run(const OrderCase& c, Backend& backend, std::mt19937_64& ra
       for (Array* input : inputs[r]) values.push_back(load_element(input->data(), i, width));
       if (r > 0) values.push_back(expected[i]);
       const bool last = r + 1 == c.ranks && c.finalize;
-      expected[i] = expected_fold(c.type, c.redop, values, last ? divisor : 1);
+      expected[i] = expected_fold(c.type, c.redop, values, last ? divisor : 1,
+                                  factors_of(c.redop, r * c.members, c.members));
     }
   }
 
@@ -109,6 +110,8 @@ inline std::string run(const OrderCase& c, Backend& backend, std::mt19937_64& ra
     load.count = static_cast<std::uint32_t>(c.count);
     load.packet = sources[r]->data();
     load.inputs = bases.data();
+    const std::vector<double> factors = factors_of(c.redop, r * c.members, c.members);
+    load.factors = factors.data();
     wrong = submit_and_wait(backend, load, reach);
   }
   constexpr std::size_t kOffsetBytes = 32;
@@ -178,6 +181,8 @@ void for_each_order_case(DataType type, RedOp redop, Check&& check) {
         // A contribution of several members keeps its bits only if it is wide. One rank's copy of
         // bits is not a fold, so only the narrow one gives it.
         c.wide = members > 1 || (ranks > 1 && index % 2 == 0);
+        // So does a product.
+        if (redop == RedOp::kPremulSum) c.wide = true;
         c.count = count;
         c.misalignment = kMisalignments[(index / 2) % kMisalignments.size()];
         c.finalize = index % 5 != 0;

@@ -18,6 +18,15 @@ using namespace gradwire::reduce;
 
 using Bytes = std::vector<std::byte>;
 
+std::vector<double> factors_of(RedOp redop, std::size_t count) {
+  constexpr std::array kFactors = {0.3333333333333333, -1.75, 1.0, 70000.1, -0.0};
+  std::vector<double> factors;
+  for (std::size_t i = 0; redop == RedOp::kPremulSum && i < count; ++i) {
+    factors.push_back(kFactors[i % kFactors.size()]);
+  }
+  return factors;
+}
+
 Bytes fold(const Kernels& kernels, DataType type, RedOp redop, const std::vector<Bytes>& sources,
            std::uint32_t divisor) {
   Bytes result(sources[0].size());
@@ -33,12 +42,16 @@ Bytes fold(const Kernels& kernels, DataType type, RedOp redop, const std::vector
   work.target_count = 1;
   work.count = result.size() / element_bytes(type);
   work.divisor = divisor;
+  const std::vector<double> factors = factors_of(redop, sources.size());
+  work.factors = factors.data();
+  work.factor_count = factors.size();
   kernels.fold[static_cast<std::size_t>(type)][static_cast<std::size_t>(redop)](work);
   return result;
 }
 
-constexpr std::array kRedOps = {RedOp::kSum,  RedOp::kAvg,  RedOp::kMin, RedOp::kMax,
-                                RedOp::kProd, RedOp::kBand, RedOp::kBor, RedOp::kBxor};
+constexpr std::array kRedOps = {RedOp::kSum, RedOp::kAvg,  RedOp::kMin,
+                                RedOp::kMax, RedOp::kProd, RedOp::kBand,
+                                RedOp::kBor, RedOp::kBxor, RedOp::kPremulSum};
 static_assert(kRedOps.size() == kRedOpCount);
 
 /// Every 16-bit pattern, first as it is and then joined with each of some partners.
@@ -62,8 +75,9 @@ void check_all_patterns(DataType type) {
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < 65536; ++i) {
         const std::array<std::uint64_t, 2> values = {i, partner};
-        const bool equal = test::load_element(scalar.data(), i, 2) ==
-                           test::expected_fold(type, redop, values, divisor);
+        const bool equal =
+            test::load_element(scalar.data(), i, 2) ==
+            test::expected_fold(type, redop, values, divisor, factors_of(redop, values.size()));
         wrong += equal ? 0 : 1;
       }
       INFO(name_of(type) << " " << name_of(redop) << " with pattern " << partner);

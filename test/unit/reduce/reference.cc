@@ -74,6 +74,7 @@ Narrow combine_float(RedOp redop, Narrow a, Narrow b) {
   switch (redop) {
     case RedOp::kSum:
     case RedOp::kAvg:
+    case RedOp::kPremulSum:
       return static_cast<Narrow>(static_cast<Wide>(a) + static_cast<Wide>(b));
     case RedOp::kProd:
       return static_cast<Narrow>(static_cast<Wide>(a) * static_cast<Wide>(b));
@@ -94,7 +95,12 @@ struct FloatResult {
   bool is_nan = false;
   Narrow value = 0;
 
-  void fold(RedOp redop, std::span<const Narrow> values, std::uint32_t divisor) {
+  void fold(RedOp redop, std::span<Narrow> values, std::uint32_t divisor,
+            std::span<const double> factors) {
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+      values[i] = static_cast<Narrow>(static_cast<Wide>(values[i]) *
+                                      static_cast<Wide>(static_cast<Narrow>(factors[i])));
+    }
     value = values[0];
     is_nan = std::isnan(value);
     for (const Narrow next : values.subspan(1)) {
@@ -111,26 +117,27 @@ struct FloatResult {
 };
 
 std::uint64_t fold_small(const SmallFormat& format, RedOp redop,
-                         std::span<const std::uint64_t> values, std::uint32_t divisor) {
+                         std::span<const std::uint64_t> values, std::uint32_t divisor,
+                         std::span<const double> factors) {
   std::vector<float> floats;
   for (const std::uint64_t bits : values) {
     floats.push_back(is_small_nan(format, bits) ? NAN
                                                 : static_cast<float>(decode_small(format, bits)));
   }
   FloatResult<float, double> result;
-  result.fold(redop, floats, divisor);
+  result.fold(redop, floats, divisor, factors);
   return result.is_nan ? format.nan : encode_small(format, result.value);
 }
 
 template <class Narrow, class Wide, class Bits>
 std::uint64_t fold_large(RedOp redop, std::span<const std::uint64_t> values, std::uint32_t divisor,
-                         Bits nan) {
+                         Bits nan, std::span<const double> factors) {
   std::vector<Narrow> floats;
   for (const std::uint64_t bits : values) {
     floats.push_back(std::bit_cast<Narrow>(static_cast<Bits>(bits)));
   }
   FloatResult<Narrow, Wide> result;
-  result.fold(redop, floats, divisor);
+  result.fold(redop, floats, divisor, factors);
   return result.is_nan ? nan : std::bit_cast<Bits>(result.value);
 }
 
@@ -170,6 +177,8 @@ std::uint64_t fold_integer(RedOp redop, std::span<const std::uint64_t> values,
       case RedOp::kBxor:
         result = result ^ next;
         break;
+      case RedOp::kPremulSum:
+        break;  // of floats alone
     }
   }
   if (redop == RedOp::kAvg) {
@@ -207,19 +216,20 @@ std::uint16_t round_to_half(double value) { return encode_small(kHalf, value); }
 std::uint16_t round_to_bfloat(double value) { return encode_small(kBfloat, value); }
 
 std::uint64_t expected_fold(DataType type, RedOp redop, std::span<const std::uint64_t> values,
-                            std::uint32_t divisor) {
-  if (values.size() == 1 && (redop != RedOp::kAvg || divisor == 1)) {
+                            std::uint32_t divisor, std::span<const double> factors) {
+  if (values.size() == 1 && factors.empty() && (redop != RedOp::kAvg || divisor == 1)) {
     return values[0];
   }
   switch (type) {
     case DataType::kFloat32:
-      return fold_large<float, double, std::uint32_t>(redop, values, divisor, 0x7fc00000);
+      return fold_large<float, double, std::uint32_t>(redop, values, divisor, 0x7fc00000, factors);
     case DataType::kFloat64:
-      return fold_large<double, Quad, std::uint64_t>(redop, values, divisor, 0x7ff8000000000000);
+      return fold_large<double, Quad, std::uint64_t>(redop, values, divisor, 0x7ff8000000000000,
+                                                     factors);
     case DataType::kFloat16:
-      return fold_small(kHalf, redop, values, divisor);
+      return fold_small(kHalf, redop, values, divisor, factors);
     case DataType::kBfloat16:
-      return fold_small(kBfloat, redop, values, divisor);
+      return fold_small(kBfloat, redop, values, divisor, factors);
     case DataType::kInt8:
       return fold_integer(redop, values, divisor, 8, true);
     case DataType::kInt32:

@@ -21,9 +21,11 @@ namespace gradwire::test {
 
 /// Folds `values` in order and divides by `divisor` if it is not 1 and `redop` is avg. One value
 /// and no division is a copy.
+/// @param factors  of the first values: each is multiplied by its own before it is folded.
 [[nodiscard]] std::uint64_t expected_fold(DataType type, RedOp redop,
                                           std::span<const std::uint64_t> values,
-                                          std::uint32_t divisor);
+                                          std::uint32_t divisor,
+                                          std::span<const double> factors = {});
 
 /// Random bits, every second one from what tends to go wrong: NaN of many payloads and both signs,
 /// infinities, zeros, denormals, largest values, ties of rounding, extremes of integers.

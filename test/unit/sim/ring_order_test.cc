@@ -29,6 +29,14 @@ struct Op {
   std::uint64_t count;
   std::vector<std::vector<std::byte>> inputs;  ///< by rank and then member
 
+  /// By rank and then member; none if nothing is multiplied.
+  [[nodiscard]] std::vector<double> factors(std::size_t first, std::size_t size) const {
+    std::vector<double> some;
+    for (std::size_t i = first; redop == RedOp::kPremulSum && i < first + size; ++i) {
+      some.push_back((i % 2 == 0 ? 1.0 : -1.0) / (static_cast<double>(i) + 3.0));
+    }
+    return some;
+  }
   [[nodiscard]] std::uint32_t width() const { return element_bytes(type); }
   [[nodiscard]] std::size_t bytes() const { return count * width(); }
 };
@@ -60,7 +68,8 @@ std::vector<std::byte> by_elements(const Op& op) {
       if (hop > 0) values.push_back(packet);
       const bool last = hop + 1 == op.nranks;
       const RedOp redop = op.redop == RedOp::kAvg && !last ? RedOp::kSum : op.redop;
-      packet = expected_fold(op.type, redop, values, last ? op.nranks * op.members : 1);
+      packet = expected_fold(op.type, redop, values, last ? op.nranks * op.members : 1,
+                             op.factors(rank * op.members, op.members));
     }
     store_element(result.data(), i, op.width(), packet);
   }
@@ -89,6 +98,8 @@ std::vector<std::byte> by_hops(const Op& op, reduce::Backend& backend) {
       entry.divisor = op.nranks * op.members;
       entry.packet = result.data() + first * op.width();
       entry.inputs = inputs.data();
+      const std::vector<double> factors = op.factors(rank * op.members, op.members);
+      entry.factors = factors.data();
       entry.offset_bytes = first * op.width();
       REQUIRE(backend.run(entry));
     }
@@ -100,7 +111,8 @@ std::vector<std::byte> by_reference(const Op& op) {
   std::vector<std::byte> result(op.bytes());
   std::vector<const std::byte*> inputs;
   for (const auto& input : op.inputs) inputs.push_back(input.data());
-  sim::ring_all_reduce(op.type, op.redop, inputs, op.nranks, op.members, op.count, result.data());
+  sim::ring_all_reduce(op.type, op.redop, inputs, op.nranks, op.members, op.count, result.data(),
+                       op.factors(0, inputs.size()));
   return result;
 }
 
