@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// After an abort: ranks that are no neighbours on the ring, still talk to this one and have not
-/// heard of it. Each is told, but never faster than hellos go. One lane owns it; it allocates at
-/// construction only.
+/// After an abort: ranks that are no neighbours on the ring and still send to this one, because
+/// they have not heard of it. Each is told, but not more often than every hello interval. One lane
+/// owns it; it allocates at construction only.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class AbortAnswers {
   AbortAnswers(const ShardConfig& config, const PeerEnds& ends)
       : config_(config), ends_(ends), peers_(config.nranks), waiting_(config.nranks) {}
 
-  /// A packet came from there.
+  /// A packet came from that rank.
   void answer(std::uint16_t rank, TimeNs now) noexcept {
     Peer& peer = peers_[rank];
     if (peer.waits || now < peer.next) return;

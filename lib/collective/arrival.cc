@@ -6,8 +6,8 @@
 namespace gradwire::collective {
 namespace {
 
-/// A sum can come round only after what this rank added to it has gone out. Anything else would
-/// overwrite a contribution that is still to be read.
+/// Whether this rank's part has gone out. A sum that comes round before that would overwrite a
+/// contribution that has not been read.
 bool went_out(const FoldQueue& folds, const Op& op, const Site& site,
               std::uint32_t chunk) noexcept {
   if (!site.place.originates && !site.place.gets_reducing) return true;  // it adds nothing

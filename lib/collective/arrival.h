@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Where a chunk that arrives stands at this rank: what its op's claims and shape say of it. Looks,
-/// and changes nothing.
+/// What a chunk that arrives is to this rank, by its op's claims and shape. It changes nothing.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@ namespace gradwire::collective {
 
 enum class Arrival : std::uint8_t { kReducing, kGathering, kDuplicate, kBad };
 
-/// What classify() found out of a chunk that is to be taken.
+/// What classify() found out about a chunk.
 struct Site {
   Place place;
   ChunkSpan span;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// A chunk on its way: what it belongs to, and where its bytes lie. Plain data; one lane owns it.
+/// A chunk on its way: its op, and the place of its bytes. Plain data; one lane owns it.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -17,8 +17,8 @@
 
 namespace gradwire::collective {
 
-/// What a rank called, and what must be equal on every rank. As small as it can be, since every
-/// packet's is compared and each chunk has one.
+/// What a rank called; it must be equal on every rank. It is small, because it is compared for
+/// every packet and each chunk has one.
 struct OpCall {
   std::uint64_t count = 0;  ///< elements, as in OpSpec
   std::uint32_t tag = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Another rank, for direct ops: what it said that it has, what came from there before its op was
-/// posted here, and what is due to it. One lane owns it.
+/// Another rank, for direct ops: what it says it has, what came from it before the op was posted
+/// here, and what must be sent to it. One lane owns it.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ struct EarlyContribution {
 };
 
 struct DirectPeer {
-  /// Contributions to ops that are not posted there: so many may be on their way.
+  /// How many contributions to ops that are not posted there may be on their way.
   static constexpr std::uint32_t kFloor = 2;
 
   // What it said.

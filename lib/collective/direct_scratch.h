@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The direct ops of a shard that have scratch memory: what each rank gave, until it is folded, and
-/// what this rank gave, until all others have acknowledged it. Packets are made from there, again
-/// and again. Ops come and go in their order. One lane owns it; it allocates at construction only.
+/// The scratch memory of direct ops: the part of each rank until all are folded, and the part of
+/// this rank until all others have acknowledged it. Packets, also repeated ones, are made from it.
+/// Ops get memory and give it back in their order. One lane owns it; it allocates at construction
+/// only.
 #pragma once
 
 #include <array>
@@ -17,7 +18,7 @@
 
 namespace gradwire::collective {
 
-/// One of them. Chunks are this lane's, counted from 0; sets of them are bits.
+/// One op. Chunks are this lane's, counted from 0; a set of them is a bit each.
 struct DirectOp {
   std::uint64_t op_seq = 0;
   OpCall call;
@@ -40,7 +41,7 @@ struct DirectOp {
 
 class DirectScratch {
  public:
-  /// Ops at once, if they are small. A power of two.
+  /// Most ops at once, if they are small. A power of two.
   static constexpr std::uint32_t kOps = 16;
 
   /// @param most_bytes  that one op takes; there is room for two of them.
@@ -50,7 +51,7 @@ class DirectScratch {
   [[nodiscard]] bool has_room(std::uint64_t stride) const noexcept;
   /// The newest op. It has room.
   DirectOp& open(const Op& op, std::uint64_t stride, std::uint64_t all) noexcept;
-  /// Gives back those that nobody needs, oldest first.
+  /// Frees the ops that nobody needs, oldest first.
   void release() noexcept;
   void clear() noexcept;
 

@@ -12,7 +12,7 @@ bool EarlyPackets::holds(const wire::DataHeader& header) const noexcept {
 
 bool EarlyPackets::has_place(const wire::DataHeader& header, std::size_t in_transit,
                              const OpTable& ops) const noexcept {
-  // Those of ops that are posted wait for this rank's own reading, and may take what transit
+  // Packets of posted ops wait until this rank has read its own part, and may take what transit
   // leaves: an op that keeps its own has none.
   const std::size_t busy = std::min<std::size_t>(in_transit, transit_);
   if (packets_.size() >= eager_ + transit_ - busy) return false;

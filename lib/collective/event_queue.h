@@ -12,7 +12,7 @@ namespace gradwire::collective {
 
 class EventQueue {
  public:
-  /// Room for an event of each active op, and for each change of state.
+  /// It has room for one event of each active op and of each change of state.
   explicit EventQueue(std::uint32_t max_active_ops) : events_(max_active_ops + 8) {}
 
   [[nodiscard]] std::size_t size() const noexcept { return events_.size(); }

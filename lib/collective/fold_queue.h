@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Chunks on their way through the reduce backend: places for them, batches, completions. It never
-/// calls back: whoever adds work takes what is done with pop(). One lane owns it; it allocates at
+/// Chunks that the reduce backend works on: places, batches, completions. It never calls back: its
+/// user takes what is done by pop(). One lane owns it; it allocates at
 /// construction only.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace gradwire::collective {
 
-/// A chunk in the queue, and what is to become of it.
+/// A chunk in the queue, and what to do with it afterwards.
 struct FoldWork {
   enum class Role : std::uint8_t { kArrival, kOutgoing, kLocal, kCheck };
   Role role = Role::kArrival;
@@ -30,7 +30,7 @@ struct FoldWork {
   [[nodiscard]] bool gets_ready() const noexcept { return forward || role == Role::kOutgoing; }
 };
 
-/// What the backend is through with. `work` is the receiver's until release().
+/// A finished entry. `work` belongs to the caller until release().
 struct Folded {
   FoldWork* work = nullptr;
   bool ok = true;
@@ -84,7 +84,8 @@ class FoldQueue {
     work.spill = false;
     free_[free_count_++] = &work;
   }
-  /// Frees what the backend has not got yet, and its mbufs. The rest still comes by pop().
+  /// Frees the entries that the backend has not got yet, and their mbufs. The others still come by
+  /// pop().
   void drop_waiting() noexcept;
 
   [[nodiscard]] reduce::Backend& backend() noexcept { return *backend_; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What was sent on a link and is not acknowledged: a record for each chunk, with all that it takes
-/// to send it again. A record holds its mbuf until the chunk is acknowledged. One lane owns it; it
-/// allocates at construction only.
+/// What was sent on a link and is not acknowledged: a record for each chunk, with everything that
+/// is needed to send it again. A record holds its mbuf until the chunk is acknowledged. One lane
+/// owns it; it allocates at construction only.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +63,7 @@ class InFlight {
   }
   void release_all() noexcept;
 
-  /// The name of a record's use for the transport. find() knows it until release().
+  /// What the transport calls a record while it is used. find() knows it until release().
   [[nodiscard]] transport::Cookie cookie_of(const SentRecord& record) const noexcept {
     const auto index = static_cast<std::uint64_t>(&record - records_.data());
     return std::uint64_t{record.generation} << 32 | index;

@@ -21,10 +21,10 @@ class LinkReceiver {
 
   [[nodiscard]] transport::Receiver& transport() noexcept { return receiver_; }
   [[nodiscard]] const transport::Receiver& transport() const noexcept { return receiver_; }
-  /// Somebody asks whether this rank is there.
+  /// The other rank asks whether this one is there.
   void on_ping(std::uint64_t packet_number, bool ecn_ce, TimeNs now) noexcept;
 
-  /// A chunk that arrived holds no buffer for lack of work any more.
+  /// A chunk that arrived no longer holds a buffer.
   void finish_chunk() noexcept { ++finished_; }
   void finish_chunks(std::uint32_t chunks) noexcept { finished_ += chunks; }
   /// Absolute number of distinct chunks that the rank may have sent: what was finished, and the
@@ -34,9 +34,9 @@ class LinkReceiver {
   }
   /// A chunk that was not there before is kept.
   void take_chunk() noexcept { ++taken_; }
-  /// What frees buffers after the last acknowledgement, a backend or the next rank, is nothing of
-  /// which a packet would tell the other rank: a quarter of the window of them is told at once, and
-  /// any of them if the other rank is about to have no credit left.
+  /// If a backend or the next rank frees buffers after the last acknowledgement, no packet would
+  /// tell the other rank. So an acknowledgement is sent when a quarter of the window is free, or
+  /// sooner if the other rank is about to run out of credit.
   void tell_credit() noexcept {
     const std::uint64_t some = std::max(config_.window_packets / 4, 1u);
     if (credit_limit() - credit_told_ >= some || credit_told_ < taken_ + some) {

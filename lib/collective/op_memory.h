@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Where a chunk lies in its members' memory, by collective: which inputs are folded or copied,
-/// which outputs get it, and at what offset. Pure; any thread.
+/// A chunk's place in its members' memory, by collective: which inputs are folded or copied, which
+/// outputs get it, and at what offset. Pure; any thread.
 #pragma once
 
 #include <cstddef>

@@ -8,8 +8,8 @@
 namespace gradwire::collective {
 namespace {
 
-/// Three bitmaps per op; each op may waste the rest of a word in each, and one op's length may be
-/// skipped where the ring of words wraps.
+/// Three bitmaps per op. Each may waste the rest of a word, and as many words as one op has may be
+/// skipped at the end of the ring.
 std::size_t words_needed(std::uint32_t max_active_ops, std::uint32_t max_chunks) {
   return 2 * 3 * (std::size_t{max_chunks} / 64 + 1) + 3 * std::size_t{max_active_ops};
 }
@@ -91,7 +91,7 @@ void OpTable::release_done() noexcept {
 
 bool OpTable::waits_for_own(const wire::DataHeader& header) const noexcept {
   const Op* op = find(header.op_seq);
-  // Of an early packet nothing was checked but its op_seq.
+  // Nothing of an early packet was checked but its op_seq.
   return op != nullptr && op->keeps_own && header.chunk < op->partition.total_chunks() &&
          header.chunk % lanes_ == lane_ && !test_bit(op->gathered, index_of(header.chunk));
 }

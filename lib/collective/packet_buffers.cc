@@ -7,7 +7,7 @@ rte_mbuf* PacketBuffers::alloc(std::byte*& payload) const noexcept {
   if (on_device()) return alloc_on_device(payload);
   rte_mbuf* mbuf = rte_pktmbuf_alloc(config_.packet_pool);
   if (mbuf == nullptr) return nullptr;
-  // The payload on a cache line of its own where the buffer has the room: best effort.
+  // The payload begins on a cache line if the buffer has room for that.
   std::size_t offset = RTE_PKTMBUF_HEADROOM + header_bytes_;
   const std::size_t aligned = (offset + 63) / 64 * 64;
   if (aligned + config_.payload_bytes <= mbuf->buf_len) offset = aligned;

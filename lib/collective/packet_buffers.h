@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The buffers that a shard's packets lie in, and how many of them the shard may hold: the budget
-/// from which credit follows. Payloads lie behind their header in one mbuf, or, in a GPU's memory,
+/// The buffers of a shard's packets, and how many of them the shard may hold: its budget, from
+/// which credit follows. Payloads lie behind their header in one mbuf, or, in a GPU's memory,
 /// in mbufs of their own. One lane owns it; the mempools are its configuration's.
 #pragma once
 
@@ -22,14 +22,14 @@ class PacketBuffers {
   PacketBuffers(const ShardConfig& config, std::size_t frame_bytes) noexcept
       : config_(config), header_bytes_(frame_bytes + wire::kHeaderBytes) {}
 
-  /// Whether payloads are a GPU's to read and write, and not the CPU's.
+  /// Whether a GPU reads and writes payloads, and the CPU does not.
   [[nodiscard]] bool on_device() const noexcept { return config_.payload_pool != nullptr; }
   /// Whether nobody else has the received payload: it may be written to.
   [[nodiscard]] bool exclusive(const rte_mbuf* mbuf) const noexcept {
     return config_.received_mbufs_are_exclusive ||
            (rte_mbuf_refcnt_read(mbuf) == 1 && (RTE_MBUF_DIRECT(mbuf) || on_device()));
   }
-  /// Room for a payload of full length, and before it for its headers if it is the CPU's.
+  /// Room for a payload of full length, and before it for its headers if the CPU writes it.
   /// @return nullptr if there is none.
   [[nodiscard]] rte_mbuf* alloc(std::byte*& payload) const noexcept;
   /// @return a header's mbuf with the chunk's payload, on a GPU, behind it; nullptr if there is

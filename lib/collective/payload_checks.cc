@@ -7,7 +7,7 @@ using wire::Drop;
 
 Drop PayloadChecks::start(rte_mbuf* frame, const wire::Packet& packet, LinkIndex link, bool ecn_ce,
                           FoldQueue& folds, bool& may_be_done) noexcept {
-  // No port of ours has split it: the GPU does not reach it.
+  // None of our ports has split it, so the GPU cannot reach it.
   if (frame->nb_segs != 2) return Drop::kMalformed;
   if (folds.full()) return Drop::kNoBuffer;
   FoldWork& work = folds.take();

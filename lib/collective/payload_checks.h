@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Received payloads in a GPU's memory, whose CRCs are made there. A received frame is a header in
-/// host memory and a payload behind it; the header is looked at and let go, and the payload alone
+/// Received payloads in a GPU's memory, whose CRCs the GPU computes. A received frame is a header
+/// in host memory, followed by a payload mbuf. The header is decoded and freed; the payload alone
 /// goes on. Nothing is acknowledged, and no chunk claimed, before the GPU has made the payload's
 /// CRC: a packet takes the checks of shard_receive.cc twice, before and after. One lane owns it; it
 /// allocates at construction only.
@@ -36,7 +36,7 @@ class PayloadChecks {
   /// @param places  the fold queue's; 0 if the CPU reads payloads.
   explicit PayloadChecks(std::size_t places) : checks_(places), right_(places) {}
 
-  /// Has the CRC of a received payload made. Takes the frame unless it returns why it is dropped.
+  /// Has the GPU compute the CRC of a received payload. Takes the frame unless it returns a drop.
   /// @param[out] may_be_done  something may be in the fold queue to be taken.
   [[nodiscard]] wire::Drop start(rte_mbuf* frame, const wire::Packet& packet, LinkIndex link,
                                  bool ecn_ce, FoldQueue& folds, bool& may_be_done) noexcept;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// Every other rank of the group, for what goes between any two ranks: its end of the link, which
-/// is the ring's if it is a neighbour there, so that a link has one row of packet numbers. One lane
-/// owns it; it allocates at construction only.
+/// is the ring's if it is a neighbour there, so that a link has one series of packet numbers. One
+/// lane owns it; it allocates at construction only.
 #pragma once
 
 #include <cstdint>

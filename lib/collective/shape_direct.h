@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The shape of a small all-reduce: each rank sends all that it gives to each other rank, and each
-/// folds for itself when it has all, in ring order: an element of segment s from rank s on, rounded
-/// after each rank. So the bits are the ring's, in one hop in place of 2(nranks-1). Pure; any
-/// thread.
+/// The shape of a small all-reduce: each rank sends its whole part to each other rank, and each
+/// folds for itself when it has all parts, in ring order: an element of segment s from rank s on,
+/// rounded after each rank. So the bits are the ring's, in one hop in place of 2(nranks-1). Pure;
+/// any thread.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ inline constexpr std::uint32_t kAlignment = 64;
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// What the parts of ranks travel as. The ring rounds after each rank, not after each member: if
-/// any rank has several, values of 16 bits travel in 32.
+/// The type in which ranks' parts travel. The ring rounds after each rank, not after each member:
+/// if any rank has several, values of 16 bits travel in 32.
 [[nodiscard]] constexpr bool is_wide(const ShapeGroup& group, DataType datatype) noexcept {
   return !group.processes().one_each() && reduce::has_wide_form(datatype);
 }

@@ -10,7 +10,7 @@ namespace gradwire::collective::local {
 
 [[nodiscard]] constexpr bool fits(const ShapeGroup& group) noexcept { return group.nranks == 1; }
 inline constexpr OpRules kRules{};
-/// Into how many segments an op falls.
+/// How many segments an op has.
 inline constexpr std::uint16_t kSegments = 1;
 [[nodiscard]] inline ChunkRange own_chunks(const Partition& partition) noexcept {
   return {0, partition.total_chunks()};

@@ -28,7 +28,7 @@ bool Shard::send_data(TimeNs now, Outbox& out) noexcept {
   if (ops_.spilled() > 0) worked |= start_spilled(now, out);
   worked |= start_own(now, out);
   fold(now);
-  // What waited for that.
+  // Early packets that waited for this rank's own chunks to be read.
   if (!early_.empty()) retry_early(now);
   const bool more_to_go = ops_.spilled() > 0 || ops_.own_waits() || waits_for_word();
   for (LinkIndex i = 0; i < links_.size(); ++i) {
@@ -86,7 +86,7 @@ bool Shard::start_spilled(TimeNs now, Outbox& out) noexcept {
       if (!live()) return true;  // The backend failed at once: nothing is to be sent any more.
       ops_.remove_spilled(*op, index);
       worked = true;
-      finish_if_done(*op);  // A backend that is done at once was done before the lines above.
+      finish_if_done(*op);  // A backend that runs at once had finished before the lines above.
     }
   }
   return worked;

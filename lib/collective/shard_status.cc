@@ -24,7 +24,7 @@ const char* name_of(ShardState state) noexcept {
 }
 
 ShardCounters& ShardCounters::operator+=(const ShardCounters& other) noexcept {
-  // Nothing but 64-bit counters is in it.
+  // It has nothing but 64-bit counters.
   static_assert(sizeof(ShardCounters) % sizeof(std::uint64_t) == 0);
   constexpr std::size_t kCount = sizeof(ShardCounters) / sizeof(std::uint64_t);
   std::array<std::uint64_t, kCount> sum;

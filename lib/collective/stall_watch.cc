@@ -6,7 +6,7 @@
 namespace gradwire::collective {
 namespace {
 
-/// Questions in the time for which a rank must be stalled; the first after half of it.
+/// How many questions a rank asks in the stuck limit; the first after half of it.
 constexpr TimeNs kChecks = 30;
 constexpr std::uint32_t kChecksReturned = 5;
 
@@ -43,7 +43,7 @@ void StallWatch::hand_on(const wire::ProgressCheckBody& check, std::uint64_t pos
 }
 
 bool StallWatch::on_return(const wire::ProgressCheckBody& check) noexcept {
-  // Those that waited behind a port that took nothing come back all at once: they count as one.
+  // If a port sent nothing for a while, several come back at once: they count as one.
   if (stalled_ns_ < next_return_ns_) return false;
   next_return_ns_ = stalled_ns_ + stuck_ns_ / kChecks / 2;
   ++returned_;
@@ -51,7 +51,7 @@ bool StallWatch::on_return(const wire::ProgressCheckBody& check) noexcept {
 }
 
 void StallWatch::ask(const wire::ProgressCheckBody& check) noexcept {
-  // One that finds no room is lost, like a packet: who asks, asks again.
+  // If there is no room it is lost, like a packet: the rank that asks will ask again.
   static_cast<void>(questions_.push(check));
 }
 

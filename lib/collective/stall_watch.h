@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// For how long nothing has moved in a group, and whether it is stuck: a bug, since every rank has
-/// posted the op.
+/// For how long nothing has moved in a group, and whether it is stuck: nothing moves though every
+/// rank has posted the op.
 ///
-/// A rank knows only what the next rank posted. So a rank with whose oldest op nothing moves asks
-/// round the ring: each rank that has posted that op hands the question on, with the shortest time
-/// for which nothing moved so far; one that has not keeps it, since its client is waited for. A
-/// question that comes back says that all have posted, and that packets get through. Several must
+/// A rank knows only what the next rank posted. So if nothing moves with its oldest op, it asks
+/// round the ring. Each rank that has posted that op hands the question on, with the shortest time
+/// for which nothing moved so far; a rank that has not posted it drops the question. A question
+/// that comes back shows that all have posted, and that packets get through. Several must
 /// come back, a while apart: after an outage the first may be faster than a retransmission.
 ///
 /// One lane owns it; it allocates at construction only; time is a parameter.
@@ -26,14 +26,14 @@ class StallWatch {
   /// Something arrived, was acknowledged or left the backend.
   void moved(TimeNs now) noexcept { moved_at_ = now; }
   [[nodiscard]] TimeNs moved_at() const noexcept { return moved_at_; }
-  /// For so long nothing moved, as far as this lane polled.
+  /// How long nothing has moved, counting only time in which this lane polled.
   [[nodiscard]] TimeNs stalled_ns() const noexcept { return stalled_ns_; }
 
   /// @param round  time that this lane has polled since the last call.
   void count(TimeNs round) noexcept;
   /// An op is unfinished and nothing moves with it: asks the other ranks from time to time.
   /// @param alone  there is no other rank.
-  /// @return whether the group is stuck for all that this rank knows by itself.
+  /// @return whether the group is stuck; without other ranks it knows that by itself.
   [[nodiscard]] bool look(std::uint64_t oldest_unfinished, bool alone) noexcept;
   /// Another rank's question is handed on if this rank has posted the op.
   void hand_on(const wire::ProgressCheckBody& check, std::uint64_t posted) noexcept;

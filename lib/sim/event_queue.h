@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What happens next in virtual time: a heap of events, those of one time in the order in which
-/// they were asked for, so that a run depends on nothing but its seed. One thread; it grows as
+/// What happens next in virtual time: a heap of events. Events of the same time come in the order
+/// in which they were added, so that a run depends on nothing but its seed. One thread; it grows as
 /// needed.
 #pragma once
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint32_t kRxDescriptors = 64;
 
-/// What element `i` is at a rank: cheap, and different enough that a wrong chunk shows.
+/// The value of element `i` at a rank: cheap to compute, and a wrong chunk gives a wrong sum.
 std::int32_t value_of(std::uint16_t rank, std::uint64_t i) {
   return static_cast<std::int32_t>(i * 2'654'435'761u + rank * 40'503u);
 }
@@ -87,7 +87,7 @@ GroupOptions Experiment::group_options(std::uint16_t index) const {
   shard.congestion = o().congestion;
   shard.swift_target_ns = o().swift_target_ns;
   shard.sender.rate_bps = o().pace_bps;
-  // As on isolated cores, where nobody is put aside: doc/protocol.md, Constants.
+  // The values for isolated cores, which no scheduler takes away: doc/protocol.md, Constants.
   shard.sender.granularity_ns = 20'000;
   shard.sender.max_ack_delay_ns = 50'000;
   shard.sender.initial_rtt_ns = 1'000'000;

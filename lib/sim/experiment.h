@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// How fast a ring is: one large all-reduce of each group on a network with a rate, packets on the
-/// wire longer than what is held of them in memory. It measures time, goodput over time, and
+/// How fast a ring is: one large all-reduce of each group on a network with a rate. Packets are
+/// longer on the wire than in memory. It measures time, goodput over time, and
 /// queues, and holds the results against the sums. One thread; it allocates.
 #pragma once
 
@@ -19,7 +19,7 @@ struct ExperimentOptions {
   std::uint16_t ranks = 16;
   std::uint16_t groups = 1;           ///< on the same hosts, in the same order
   std::uint64_t bytes = 64'000'000;   ///< of each group's op
-  std::uint32_t payload_bytes = 64;   ///< held of a packet
+  std::uint32_t payload_bytes = 64;   ///< of a packet, in memory
   std::uint32_t payload_scale = 139;  ///< 139 x 64 = 8,896: the payload of an MTU of 9,000
   std::uint64_t rate_bps = 100'000'000'000;
   TimeNs delay_ns = 1'000;

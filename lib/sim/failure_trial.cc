@@ -37,7 +37,7 @@ class Trial final : public Observer {
   static WorldOptions world_options(const FailureTrialOptions& o);
   [[nodiscard]] GroupOptions group_options() const;
   void post(std::uint16_t rank);
-  /// The scheduler takes a host's core away now and then.
+  /// From time to time the scheduler takes away a host's core.
   void put_aside(HostId host);
   void die();
   void freeze();
@@ -76,7 +76,7 @@ WorldOptions Trial::world_options(const FailureTrialOptions& o) {
   world.link.delay_ns = 2 * kUs;
   world.link.loss = o.loss;
   world.port.rate_bps = 10'000'000'000;
-  // Slower polls than a lane's, so that a trial is short: what counts here is milliseconds.
+  // Polls are rarer than a lane's, so that a trial is quick: milliseconds are enough here.
   world.host.round_ns = 10 * kUs;
   world.host.round_jitter_ns = 5 * kUs;
   world.host.idle_ns = o.own_cores ? 100 * kUs : 1 * kMs;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// How long it takes until every survivor's client knows that a rank is gone: ops without pause, a
-/// daemon that dies in the middle of one at a time by chance, and the time until each other rank
+/// How long it takes until every survivor's client knows that a rank is gone: ops run without
+/// pause, a daemon dies during one at a random time, and the time is taken until each other rank
 /// has an error for everything unfinished. One thread; it allocates.
 #pragma once
 
@@ -19,11 +19,11 @@ struct FailureTrialOptions {
   std::uint64_t seed = 1;
   TimeNs silence_ns = defaults::ms(defaults::kSilenceMs);
   TimeNs ping_interval_ns = defaults::ms(defaults::kPingMs);
-  /// Lanes run on their own cores, and are never put aside. Otherwise hosts sleep between polls and
+  /// Lanes run on their own cores and are never preempted. Otherwise hosts sleep between polls and
   /// stand still, for up to 20 ms, when the scheduler gives their core to somebody else.
   bool own_cores = false;
   double loss = 0;  ///< of every link
-  /// Instead of a death: the host stands still for so long, and goes on. 0: it dies.
+  /// How long the host pauses, and then goes on. 0: it dies instead.
   TimeNs frozen_ns = 0;
 };
 

@@ -14,14 +14,15 @@ namespace {
 
 constexpr const char* kDriver = "gradwire_sim";
 constexpr std::uint32_t kAtHome = 0x484f4d45;
-/// Freed bytes that are overwritten: headers and the start of the payload are enough to be noticed.
+/// How many freed bytes are overwritten: headers and the start of the payload, enough to be
+/// noticed.
 constexpr std::size_t kPoisonBytes = 320;
 /// An acknowledgement of all its ranges fits, whatever the payload.
 constexpr std::uint32_t kSmallestRoom = 1280;
 /// And one that every payload of the configuration fits.
 constexpr std::uint32_t kLargeRoom = 10'240;
 
-/// Where an mbuf says that it is in its pool. No dynamic field is registered in the simulator.
+/// The field by which an mbuf says that it is in its pool. The simulator has no dynamic fields.
 std::uint32_t& mark_of(void* object) noexcept {
   return static_cast<rte_mbuf*>(object)->dynfield1[8];
 }
@@ -129,13 +130,13 @@ int Pool::dequeue(void** objects, unsigned count) noexcept {
 }
 
 PoolBank& PoolBank::instance() {
-  // Never destroyed: a program may have ended the EAL, and its mempools with it, before.
+  // Never destroyed: the program may have ended the EAL before, and the mempools with it.
   static auto* const bank = new PoolBank;
   return *bank;
 }
 
 std::unique_ptr<Pool> PoolBank::take(std::uint32_t mbufs, std::uint32_t room) {
-  // Few sizes, so that what is kept fits the next run too.
+  // Few sizes, so that the next run can use what is kept.
   const std::uint32_t wanted_room =
       room <= kSmallestRoom ? kSmallestRoom : std::max(room, kLargeRoom);
   const std::uint32_t wanted = std::max(std::bit_ceil(mbufs), 256u);
@@ -162,7 +163,7 @@ std::unique_ptr<Pool> PoolBank::make(std::uint32_t mbufs, std::uint32_t room) {
   } catch (const std::runtime_error&) {
     if (pools_.empty()) throw;
   }
-  // What earlier runs of other sizes left takes the room.
+  // Pools that earlier runs of other sizes left take up the room.
   pools_.clear();
   return std::make_unique<Pool>(mbufs, room);
 }

@@ -17,7 +17,7 @@ namespace gradwire::sim {
 
 class Pool {
  public:
-  /// `mbufs` with a data room of `room` bytes, at the most. Throws where memory is short.
+  /// `mbufs` with a data room of `room` bytes, at most. Throws if memory is short.
   Pool(std::uint32_t mbufs, std::uint32_t room);
   ~Pool();
   Pool(const Pool&) = delete;
@@ -26,9 +26,9 @@ class Pool {
   [[nodiscard]] rte_mempool* get() const noexcept { return mempool_; }
   [[nodiscard]] std::uint32_t room() const noexcept { return room_; }
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
-  /// As if it had been made with so many; all mbufs have to be home.
+  /// As if it had been made with that many; all mbufs must be in the pool.
   void reset(std::uint32_t mbufs) noexcept;
-  /// mbufs that nobody can have: the pool runs dry earlier. 0 = none.
+  /// How many mbufs are withheld, so that the pool runs dry earlier. 0 = none.
   void withhold(std::uint32_t mbufs) noexcept { withheld_ = mbufs; }
   /// @return what withhold() needs so that `left` more can be had.
   [[nodiscard]] std::uint32_t withhold_all_but(std::uint32_t left) const noexcept {
@@ -37,7 +37,7 @@ class Pool {
 
   [[nodiscard]] std::uint32_t in_use() const noexcept { return in_use_; }
   [[nodiscard]] std::uint32_t most_in_use() const noexcept { return most_in_use_; }
-  /// Times that nothing was left, but for what was withheld.
+  /// How often nothing was left except what was withheld.
   [[nodiscard]] std::uint64_t failures() const noexcept { return failures_; }
   [[nodiscard]] std::uint64_t double_frees() const noexcept { return double_frees_; }
 
@@ -73,7 +73,7 @@ class PoolBank {
   void clear() { pools_.clear(); }
 
  private:
-  /// Gives up what is kept where memory is short.
+  /// Frees what is kept if memory is short.
   [[nodiscard]] std::unique_ptr<Pool> make(std::uint32_t mbufs, std::uint32_t room);
 
   std::vector<std::unique_ptr<Pool>> pools_;

@@ -21,7 +21,7 @@ void Progress::disturbed_until(TimeNs time) { disturbed_until_ = std::max(distur
 
 bool Progress::may_expect() const {
   if (world_.now() <= disturbed_until_) return false;
-  // Where a rank failed or died the others have an error to wait for, which has a limit of its own.
+  // If a rank failed or died, the others wait for an error, which has a limit of its own.
   return std::all_of(job_.clients().begin(), job_.clients().end(), [](const Job::Client& client) {
     return client.formed && !client.gone && !client.failed && !client.crashed;
   });

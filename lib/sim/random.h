@@ -38,7 +38,7 @@ class Random {
   }
   /// [0, 1)
   double unit() noexcept { return static_cast<double>(next() >> 11) * 0x1p-53; }
-  /// Draws nothing where the answer is known, so that a fault that is off costs nothing.
+  /// Draws nothing if the answer is known, so that a fault that is off costs nothing.
   bool chance(double probability) noexcept { return probability > 0 && unit() < probability; }
   /// [0, end), 0 if `end` is 0. The bias of the remainder is below 2^-40 for what is drawn here.
   std::uint64_t below(std::uint64_t end) noexcept { return end == 0 ? 0 : next() % end; }

@@ -19,7 +19,7 @@ std::size_t SlowBackend::submit(std::span<const reduce::Entry> entries) noexcept
 }
 
 std::size_t SlowBackend::poll(std::span<reduce::Completion> done) noexcept {
-  // The memory is read and written at the end, when whoever should not have freed it has.
+  // Memory is read and written at the end, so that memory which was freed too early shows.
   std::size_t count = 0;
   for (std::size_t i = 0; i < held_ && count < done.size();) {
     if (!random_.chance(chance_)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// A reduce backend that finishes late and in another order, as a GPU's does: the CPU backend's
-/// work, told in later polls. One host owns it.
+/// A reduce backend that finishes late and in another order, as a GPU's does: the CPU backend does
+/// the work, and later polls report it. One host owns it.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What a run did: a hash of everything that matters, always, and the same as lines of text where
-/// somebody wants to read it. Equal seeds have equal hashes. One thread.
+/// What a run did: always a hash of everything that matters, and the same as lines of text if they
+/// are wanted. Equal seeds have equal hashes. One thread.
 #pragma once
 
 #include <fmt/format.h>

@@ -49,7 +49,7 @@ TimeNs Pacer::time_for(TimeNs now, std::uint32_t bytes) const noexcept {
   const Units missing = units_needed(bytes) - units_at(now);
   if (missing <= 0) return now;
   const Units wait_ns = (missing + rate_bps_ - 1) / rate_bps_;
-  // After a clock that went back, tokens come only from where it was on.
+  // If the clock went back, no tokens come until it is past its old value.
   const TimeNs from = std::max(now, updated_at_);
   return wait_ns > kMaxFillNs ? kNever : later(from, static_cast<TimeNs>(wait_ns));
 }
@@ -67,7 +67,7 @@ void Pacer::on_sent(TimeNs now, std::uint32_t bytes) noexcept {
 }
 
 void Pacer::set_rate(TimeNs now, std::uint64_t rate_bps) noexcept {
-  // What was not paced kept no account: it starts with a full bucket.
+  // Before, nothing was paced and nothing counted: it starts with a full bucket.
   const bool was_paced = rate_bps_ != 0;
   const Units saved = units_at(now);
   rate_bps_ = rate_bps;

@@ -20,7 +20,7 @@ class Pacer {
   [[nodiscard]] bool may_send(TimeNs now, std::uint32_t bytes) const noexcept;
   /// Earliest time at which `bytes` may go; `now` if they may already.
   [[nodiscard]] TimeNs time_for(TimeNs now, std::uint32_t bytes) const noexcept;
-  /// How many bytes may go now, in whatever packets; the largest number where nothing is paced.
+  /// How many bytes may go now, in any packets; the largest number if nothing is paced.
   [[nodiscard]] std::uint64_t available_bytes(TimeNs now) const noexcept;
   /// Also for packets that may_send() refused (probes): they leave a debt that later ones pay.
   void on_sent(TimeNs now, std::uint32_t bytes) noexcept;

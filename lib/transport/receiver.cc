@@ -62,8 +62,8 @@ void Receiver::insert(std::uint64_t packet_number) noexcept {
   }
   if (range_count_ == kMaxRanges) {
     if (i == 0) {
-      // It would be the oldest range, and the first to go: remembered by the floor alone, and never
-      // reported, so that the peer sends it again under a number of its own.
+      // It would be the oldest range and be forgotten first. The floor alone remembers it, and it
+      // is never reported, so that the peer sends it again under another number.
       floor_ = packet_number + 1;
       return;
     }
@@ -90,7 +90,7 @@ void Receiver::accept(TimeNs now, std::uint64_t packet_number, bool ecn_ce) noex
   last_event_at_ = now;
   ++packets_accepted_;
   if (ecn_ce) ++ecn_ce_count_;
-  // RFC 9000 section 13.2.1: a packet that opens, fills or lies behind a hole is told at once,
+  // RFC 9000 section 13.2.1: a packet that opens, fills or follows a gap is reported at once,
   // since the peer's loss detection waits for it.
   const bool in_order = packet_number == largest_ + 1;
   largest_ = std::max(largest_, packet_number);

@@ -33,7 +33,7 @@ class Round {
 
  private:
   std::uint64_t sent_ = 0;            ///< bytes, ever
-  std::uint64_t gone_ = 0;            ///< of these acknowledged or lost
+  std::uint64_t gone_ = 0;            ///< of these, acknowledged or lost
   std::uint64_t end_ = 0;             ///< sent_ when the round began
   std::uint64_t most_in_flight_ = 0;  ///< in this round
   std::uint64_t most_in_flight_before_ = 0;

@@ -6,8 +6,8 @@
 namespace gradwire::transport {
 namespace {
 
-// A sample of more than this is a clock's jump, not a network; it also keeps sums far from
-// overflow.
+// A longer sample is a clock that jumped, not a network. The bound also keeps sums from
+// overflowing.
 constexpr TimeNs kMaxRttNs = 3'600'000'000'000;
 
 }  // namespace
@@ -28,7 +28,7 @@ void RttEstimator::sample(TimeNs latest_rtt_ns, TimeNs ack_delay_ns) noexcept {
     return;
   }
   min_ns_ = std::min(min_ns_, latest_ns_);
-  // The peer's delay is believed only as far as it does not explain more than the whole.
+  // The peer's delay is subtracted only if the rest is not below the smallest RTT.
   TimeNs adjusted_ns = latest_ns_;
   if (latest_ns_ >= min_ns_ + ack_delay_ns) adjusted_ns -= ack_delay_ns;
   const TimeNs deviation_ns =

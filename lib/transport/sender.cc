@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The sending side's account: numbers, window, pacing, limits. What acknowledgements and timers do
-// to it is in loss_detection.cc.
+// What the sending side counts: numbers, window, pacing, limits. loss_detection.cc has what
+// acknowledgements and timers change.
 #include "transport/sender.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ std::uint64_t Sender::on_sent(TimeNs now, std::uint32_t bytes, Cookie cookie) no
                  .sent_at = now,
                  .bytes = bytes,
                  .state = State::kInFlight};
-  // The slot's former packet, a whole turn ago, is beyond memory now.
+  // The packet that had the slot one turn ago is forgotten now.
   if (next_ - oldest_unacked_ > slots_.size()) ++oldest_unacked_;
   bytes_in_flight_ += bytes;
   ++packets_in_flight_;

@@ -8,7 +8,7 @@
 
 namespace gradwire::transport {
 
-/// @return `time` + `duration_ns`, kNever where that is too large. `duration_ns` is not negative.
+/// @return `time` + `duration_ns`, kNever if that is too large. `duration_ns` is not negative.
 [[nodiscard]] constexpr TimeNs later(TimeNs time, TimeNs duration_ns) noexcept {
   TimeNs sum = 0;
   return __builtin_add_overflow(time, duration_ns, &sum) ? kNever : sum;
