@@ -2,6 +2,7 @@
 // gradwire-sim: the ring under faults, in virtual time. Exceptions of libraries end here.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 
@@ -17,6 +18,8 @@ constexpr int kOk = 0;
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 constexpr std::uint32_t kMemoryMb = 1024;
+/// Beyond 64 ranks, for each: what its pools take with large payloads.
+constexpr std::uint32_t kMemoryMbOfRank = 12;
 constexpr std::uint32_t kMeasureMemoryMb = 3072;
 
 int complain(const std::string& text, int status) {
@@ -28,7 +31,10 @@ int main_with(int argc, char** argv) {
   const auto options = parse_command_line(argc, argv);
   if (!options) return complain(options.error().message, kUsage);
   if (options->finished) return kOk;
-  if (auto started = start_eal(options->measure.empty() ? kMemoryMb : kMeasureMemoryMb); !started) {
+  const std::uint32_t memory_mb = options->measure.empty()
+                                      ? std::max(kMemoryMb, kMemoryMbOfRank * options->ranks)
+                                      : kMeasureMemoryMb;
+  if (auto started = start_eal(memory_mb); !started) {
     return complain(started.error().message, kFailed);
   }
   bool good = true;

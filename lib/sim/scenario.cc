@@ -315,6 +315,9 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   s.world.hosts = s.nranks;
   s.world.seed = random.next();
   s.world.groups_per_host = 2;
+  // The EAL has 2,560 memory zones, and a pool takes two.
+  constexpr std::uint32_t kMostHostsWithPools = 256;
+  s.world.one_pool = s.nranks > kMostHostsWithPools;
   draw_shards(s, random);
   draw_network(s, random);
   draw_hosts(s, random);
