@@ -40,9 +40,12 @@ chosen = out["trials"][out["chosen"]]
 assert f"payload_bytes = {chosen['payload_bytes']}\n" in out["toml"], out["toml"]
 open(sys.argv[2], "w", encoding="utf-8").write(out["toml"])
 PYTHON
+# A proposed rate comes under a [[port]] line of its own; it belongs to the port that is there, which
+# is the last table before [lanes].
 {
   sed '/^\[lanes\]/,$d' "$(daemon_config 0)"
-  cat "$run_dir/fragment.toml"
+  grep '^rate_gbps' "$run_dir/fragment.toml" || true
+  sed '/^\[\[port\]\]/d; /^rate_gbps/d' "$run_dir/fragment.toml"
 } >"$run_dir/proposed.toml"
 expect "the daemon takes what is proposed" \
   "$gradwired" --check --config "$run_dir/proposed.toml" >"$run_dir/checked"
