@@ -7,13 +7,18 @@
 
 namespace gradwire::sim {
 
-Job::Job(World& world, std::uint16_t nranks, std::uint16_t members, std::vector<PlannedOp> ops,
+Job::Job(World& world, const GroupOptions& group, std::vector<PlannedOp> ops,
          std::vector<std::uint32_t> ops_ahead)
-    : world_(world), ops_(std::move(ops)), ops_ahead_(std::move(ops_ahead)), clients_(nranks) {
+    : world_(world),
+      ops_(std::move(ops)),
+      ops_ahead_(std::move(ops_ahead)),
+      clients_(group.hosts.size()) {
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     if (ops_[i].plan.count != 0 && (middle_ == 0 || i <= ops_.size() / 2)) middle_ = i + 1;
   }
-  for (const PlannedOp& op : ops_) cases_.emplace_back(nranks, members, op.plan);
+  const auto nranks = static_cast<std::uint16_t>(group.hosts.size());
+  const std::vector<std::uint16_t> ranks = ranks_of(group);
+  for (const PlannedOp& op : ops_) cases_.emplace_back(nranks, ranks, op.plan);
   for (Client& client : clients_) client.done_ops.assign(ops_.size() + 1, false);
 }
 

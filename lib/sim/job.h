@@ -20,7 +20,8 @@ namespace gradwire::sim {
 class Job {
  public:
   /// `ops` and `ops_ahead` as in a scenario; they are copied.
-  Job(World& world, std::uint16_t nranks, std::uint16_t members, std::vector<PlannedOp> ops,
+  /// @param group  its hosts and processes
+  Job(World& world, const GroupOptions& group, std::vector<PlannedOp> ops,
       std::vector<std::uint32_t> ops_ahead);
 
   /// The group whose clients these are; before the first event of it.

@@ -321,6 +321,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   draw_shards(s, random);
   draw_network(s, random);
   draw_hosts(s, random);
+  draw_layout(s);
   draw_direct(s);
   draw_ops(s, random);
   if (is(s, {"death"})) {
@@ -355,6 +356,9 @@ std::string describe(const Scenario& s) {
     if (host.transit_packets != 0) text += fmt::format(", transit {}", host.transit_packets);
     if (host.max_active_ops != 0) text += fmt::format(", active ops {}", host.max_active_ops);
     text += '\n';
+  }
+  if (!s.group.ranks.empty()) {
+    text += fmt::format("ranks of the processes: {}\n", fmt::join(s.group.ranks, " "));
   }
   constexpr std::size_t kOpsShown = 12;
   for (std::size_t i = 0; i < s.ops.size(); ++i) {

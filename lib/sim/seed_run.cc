@@ -22,6 +22,18 @@ constexpr TimeNs kOpsLimit = 60 * kSecond;
 /// Of the silence limit, in percent: faults that together last longer may end the epoch.
 constexpr TimeNs kHarmlessPercent = 60;
 
+/// The processes of those ranks whose hosts are `hosts`, with their ranks' new numbers.
+std::vector<std::uint16_t> survivors_of(const GroupOptions& group,
+                                        const std::vector<HostId>& hosts) {
+  std::vector<std::uint16_t> ranks;
+  for (const std::uint16_t rank : group.ranks) {
+    const auto found = std::find(hosts.begin(), hosts.end(), group.hosts[rank]);
+    if (found == hosts.end()) continue;
+    ranks.push_back(static_cast<std::uint16_t>(found - hosts.begin()));
+  }
+  return ranks;
+}
+
 class SeedRun final : public Observer {
  public:
   SeedRun(const Scenario& scenario, Trace& trace)
@@ -234,8 +246,8 @@ void SeedRun::watch(std::size_t epoch) {
 }
 
 void SeedRun::first_epoch() {
-  jobs_.push_back(std::make_unique<Job>(world_, scenario_.nranks, scenario_.group.members,
-                                        scenario_.ops, scenario_.ops_ahead));
+  jobs_.push_back(
+      std::make_unique<Job>(world_, scenario_.group, scenario_.ops, scenario_.ops_ahead));
   const GroupId group = world_.add_group(scenario_.group);
   Job& job = *jobs_.back();
   job.attach(group);
@@ -318,9 +330,11 @@ void SeedRun::check_drops(Job& job) {
   if (scenario_.world.link.corruption == 0) none(wire::Drop::kBadChunk);
   if (scenario_.world.link.corruption == 0) none(wire::Drop::kMalformed);
   // An exchange in place sends chunks for which the other rank may have no place yet.
+  const auto layout = ProcessLayout::make(ranks_of(scenario_.group), scenario_.nranks);
   const collective::ShapeGroup group{.nranks = scenario_.nranks,
                                      .member_count = scenario_.group.members,
-                                     .exchange_bytes = scenario_.group.shard.exchange_bytes};
+                                     .exchange_bytes = scenario_.group.shard.exchange_bytes,
+                                     .layout = layout ? &*layout : nullptr};
   if (!collective::exchange::fits(group, 1)) none(wire::Drop::kEagerOverflow);
 }
 
@@ -336,6 +350,7 @@ void SeedRun::second_epoch() {
   GroupOptions options = scenario_.group;
   options.key.epoch += 1;
   options.hosts = hosts;
+  options.ranks = survivors_of(scenario_.group, hosts);
   options.shard.timeouts.formation_ns = 30 * kSecond;
   const auto n = static_cast<std::uint16_t>(hosts.size());
 
@@ -356,7 +371,7 @@ void SeedRun::second_epoch() {
   }
   std::vector<std::uint32_t> ops_ahead(n);
   for (std::uint32_t& ahead : ops_ahead) ahead = random.pick({1u, 2u, 4u});
-  jobs_.push_back(std::make_unique<Job>(world_, n, options.members, ops, ops_ahead));
+  jobs_.push_back(std::make_unique<Job>(world_, options, ops, ops_ahead));
   Job& job = *jobs_.back();
   job.attach(world_.add_group(options));
   progress_.push_back(std::make_unique<Progress>(world_, job));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace gradwire::sim {
 namespace {
@@ -76,7 +77,9 @@ void draw_factors(Scenario& s) {
 /// What each op does, and its root. Drawn apart, so that all else of a seed stays as it is without.
 void draw_collectives(Scenario& s) {
   Random random(s.seed * 0x9e3779b97f4a7c15u + 4);
-  const std::uint32_t processes = std::uint32_t{s.nranks} * s.group.members;
+  const std::uint32_t processes = s.group.ranks.empty()
+                                      ? std::uint32_t{s.nranks} * s.group.members
+                                      : static_cast<std::uint32_t>(s.group.ranks.size());
   for (PlannedOp& op : s.ops) {
     OpPlan& plan = op.plan;
     plan.collective =
@@ -149,6 +152,24 @@ void draw_sizes(Scenario& s, Random& random) {
   shard.max_chunks = 4096;
   if (random.chance(0.3)) draw_to_the_limits(s, random);
   fit_pools(s);
+}
+
+void draw_layout(Scenario& s) {
+  Random random(s.seed * 0x9e3779b97f4a7c15u + 8);
+  if (!random.chance(0.2)) return;
+  std::vector<std::uint16_t> ranks;
+  const std::uint16_t most = std::max<std::uint16_t>(s.group.members, 2);
+  for (std::uint16_t rank = 0; rank < s.nranks; ++rank) {
+    ranks.insert(ranks.end(), 1 + random.below(most), rank);
+  }
+  for (std::size_t left = ranks.size(); left > 1; --left) {
+    std::swap(ranks[left - 1], ranks[random.below(left)]);
+  }
+  const auto layout = ProcessLayout::make(ranks, s.nranks);
+  // Daemons give a plain group none.
+  if (!layout || layout->is_plain()) return;
+  s.group.ranks = std::move(ranks);
+  s.group.members = most;
 }
 
 void draw_plans(Scenario& s, Random& random) {

@@ -17,7 +17,10 @@ namespace gradwire::sim {
 inline constexpr std::uint64_t kPoolBytesMax = 64u << 20;
 
 void draw_sizes(Scenario& scenario, Random& random);
-/// Elements, types and order of the ops; draw_sizes() comes first.
+/// In some seeds ranks differ in members, and processes are numbered in any order. Drawn apart, so
+/// that all else of a seed stays as it is without; draw_sizes() comes first.
+void draw_layout(Scenario& scenario);
+/// Elements, types and order of the ops; draw_sizes() and draw_layout() come first.
 void draw_plans(Scenario& scenario, Random& random);
 /// Halves what takes the most until the mempools fit.
 void fit_pools(Scenario& scenario);

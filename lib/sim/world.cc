@@ -44,6 +44,15 @@ World::World(const WorldOptions& options, Trace& trace, Observer& observer)
   }
 }
 
+std::vector<std::uint16_t> ranks_of(const GroupOptions& group) {
+  if (!group.ranks.empty()) return group.ranks;
+  std::vector<std::uint16_t> ranks;
+  for (std::uint16_t rank = 0; rank < group.hosts.size(); ++rank) {
+    ranks.insert(ranks.end(), group.members, rank);
+  }
+  return ranks;
+}
+
 World::~World() {
   leaked_mbufs();
   put_pools();
@@ -83,7 +92,12 @@ GroupId World::add_group(const GroupOptions& options) {
     auto layout =
         ProcessLayout::make(options.ranks, static_cast<std::uint32_t>(options.hosts.size()));
     require(layout.has_value(), "a simulated group has processes that are no layout");
-    groups_.back().layout = std::make_shared<const ProcessLayout>(std::move(*layout));
+    // As daemons do it: a plain group has none.
+    if (layout->is_plain()) {
+      groups_.back().options.members = layout->members_of(0);
+    } else {
+      groups_.back().layout = std::make_shared<const ProcessLayout>(std::move(*layout));
+    }
   }
   const GroupId group = groups_.size() - 1;
   for (std::uint16_t rank = 0; rank < options.hosts.size(); ++rank) make_rank(group, rank);

@@ -63,12 +63,15 @@ struct WorldOptions {
 struct GroupOptions {
   GroupKey key{0x1234567890abcdef, 7};
   std::vector<HostId> hosts;         ///< [nranks], each once
-  std::uint16_t members = 1;         ///< of each rank, if `ranks` is empty
-  std::vector<std::uint16_t> ranks;  ///< [processes]: the rank of each
+  std::uint16_t members = 1;         ///< of each rank; if there are `ranks`, of the largest
+  std::vector<std::uint16_t> ranks;  ///< [processes]: the rank of each; empty: rank by rank
   std::uint8_t lanes = 1;
   collective::ShardConfig shard;  ///< payload, window, timeouts, ...: what is not of one rank
   TimeNs fan_out_ns = 50'000;     ///< until a rank's other lanes hear of an abort
 };
+
+/// [processes]: the rank of each, in any case.
+[[nodiscard]] std::vector<std::uint16_t> ranks_of(const GroupOptions& group);
 
 using GroupId = std::size_t;
 

@@ -18,15 +18,18 @@ constexpr TimeNs kSecond = 1'000'000'000;
 /// before it is through with the first.
 struct Ring final : Observer {
   explicit Ring(TimeNs late_ns = 0)
-      : world({.hosts = 3}, trace, *this), job(world, 3, 1, ops(late_ns), {2, 2, 1}) {
+      : world({.hosts = 3}, trace, *this), job(world, group(), ops(late_ns), {2, 2, 1}) {
+    job.attach(world.add_group(group()));
+    for (std::uint16_t rank = 0; rank < 3; ++rank) world.start(0, rank);
+    REQUIRE(world.run_until([this] { return formed == 3; }, kSecond));
+  }
+  static GroupOptions group() {
     GroupOptions group;
     group.hosts = {0, 1, 2};
     group.shard.payload_bytes = 64;
     group.shard.max_chunks = 1024;
     group.shard.timeouts.silence_ns = 600 * kSecond;
-    job.attach(world.add_group(group));
-    for (std::uint16_t rank = 0; rank < 3; ++rank) world.start(0, rank);
-    REQUIRE(world.run_until([this] { return formed == 3; }, kSecond));
+    return group;
   }
   static std::vector<PlannedOp> ops(TimeNs late_ns) {
     std::vector<PlannedOp> two(2);

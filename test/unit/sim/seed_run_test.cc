@@ -92,7 +92,7 @@ TEST_CASE("a job calls out what must not be") {
     op.plan.datatype = DataType::kInt32;
     op.late_ns.assign(2, 0);
   }
-  Job job(world, 2, 1, ops, {2, 2});
+  Job job(world, group, ops, {2, 2});
   job.attach(world.add_group(group));
   SECTION("an op that was never posted") {
     job.on_done(0, 1);
