@@ -40,8 +40,8 @@ chosen = out["trials"][out["chosen"]]
 assert f"payload_bytes = {chosen['payload_bytes']}\n" in out["toml"], out["toml"]
 open(sys.argv[2], "w", encoding="utf-8").write(out["toml"])
 PYTHON
-# A proposed rate comes under a [[port]] line of its own; it belongs to the port that is there, which
-# is the last table before [lanes].
+# A proposed rate comes under a [[port]] line of its own. It belongs to the port that is there, the
+# last table before [lanes].
 {
   sed '/^\[lanes\]/,$d' "$(daemon_config 0)"
   grep '^rate_gbps' "$run_dir/fragment.toml" || true
