@@ -45,6 +45,7 @@ version=$(sed -n "s/^  version: '\(.*\)',/\1/p" "$repo_root/meson.build")-$revis
 package=$output/gradwire_${version}_amd64.deb log=$folder/package.log
 step "package: gradwire $version, by debian/rules"
 cd "$repo_root"
+export DEB_BUILD_OPTIONS=parallel=$(nproc)
 export GRADWIRE_DEB_BUILD=$folder GRADWIRE_DEB_OUTPUT=$output GRADWIRE_DEB_REVISION=$revision
 if command -v ccache >/dev/null; then export CC="ccache gcc" CXX="ccache g++"; fi
 debian/rules clean >"$log" 2>&1 || build_failed "$log" "debian/rules clean"

@@ -192,6 +192,10 @@ class Shard {
   [[nodiscard]] bool has_transit_room(const LinkSender& to) const noexcept {
     return to.waiting() + early_.transit_taken() < config_.transit_packets;
   }
+  /// Whether a chunk ahead of its grant may go on in its packet. It keeps its place at the next
+  /// rank until a client posts, and chunks that cannot be spilled may need that place: while an op
+  /// has such chunks, one ahead of its grant is spilled, and starts if nothing waits for its place.
+  [[nodiscard]] bool may_go_on_early() const noexcept { return last_waiting_ <= ops_.done(); }
   void queue_fold(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpan& span, bool finalize,
                   TimeNs now) noexcept;
   /// Gives the backend what waits for it, and does what follows of what it is through with.

@@ -47,7 +47,8 @@ bool Shard::apply(Op& op, const wire::DataHeader& header, Arrival arrival, const
   // On in its own mbuf if there is room to wait and the next rank has granted the op; else the
   // chunk is finished into the output and goes on from there.
   LinkSender& to = sender_of(op);
-  bool forward = goes_on && has_transit_room(to) && to.has_grant(op);
+  bool forward = goes_on && has_transit_room(to) &&
+                 (to.was_posted_there(op) || (to.has_grant(op) && may_go_on_early()));
   if (forward && !buffers_.exclusive(mbuf)) {
     std::byte* copy_payload = nullptr;
     rte_mbuf* copy = buffers_.on_device() ? nullptr : buffers_.alloc(copy_payload);

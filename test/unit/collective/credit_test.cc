@@ -59,6 +59,33 @@ TEST_CASE("reduce-scatters that fill all places of the ring wait for no probe") 
   }
 }
 
+TEST_CASE("beside an unfinished reduce-scatter a chunk ahead of its grant is spilled") {
+  RingOptions options;
+  options.nranks = 3;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  OpCase scatter(3, 1, {.count = 4 * 64, .collective = Collective::kReduceScatter});
+  OpCase sum(3, 1, {.count = 3 * 64});
+  for (std::uint16_t rank = 0; rank < 3; ++rank) ring.post(rank, scatter.spec(rank, 1));
+  REQUIRE(ring.run_until([&] {
+    return ring.shard(0).status(ring.now()).posted_op_seq == 1 &&
+           !ring.shard(0).status(ring.now()).waits_for_posts;
+  }));
+  ring.freeze(2);
+  for (const std::uint16_t rank : {0, 1}) ring.post(rank, sum.spec(rank, 2));
+  ring.run_for(5'000'000);
+  REQUIRE_FALSE(ring.done(1, 1));
+  // Rank 1 has the chunk that starts at rank 0, and rank 2 has not posted its op.
+  CHECK(ring.shard(1).counters().spills == 1);
+  ring.freeze(2, false);
+  ring.post(2, sum.spec(2, 2));
+  for (std::uint16_t rank = 0; rank < 3; ++rank) {
+    REQUIRE(ring.run_until([&] { return ring.done(rank, 2); }));
+    CHECK(scatter.wrong(rank) == "");
+    CHECK(sum.wrong(rank) == "");
+  }
+}
+
 TEST_CASE("an op ends with the next rank's word if a late hello-ack brings it") {
   // Rank 0 is done but for the word that rank 1 has posted: its chunk went ahead of that.
   RingOptions options;
