@@ -236,7 +236,7 @@ class Client : public std::enable_shared_from_this<Client> {
   void forget_memory(std::uint32_t handle);
   void forget_mapping(std::shared_ptr<Mapping> mapping);
 
-  // client_ops.cc
+  // client_op_memory.cc, client_ops.cc
   [[nodiscard]] Result<std::shared_ptr<Mapping>> allocate_mapping(Lock& lock, std::uint64_t bytes);
   [[nodiscard]] Result<StagingSlot> take_staging(Lock& lock, std::uint64_t bytes);
   void give_back_staging(StagingSlot slot);
