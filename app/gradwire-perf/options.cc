@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "client/version.h"
+#include "collective/shard_config.h"
 #include "tcp_rendezvous.h"
 
 namespace gradwire::perf {
@@ -267,6 +268,11 @@ void add_embedded_options(CLI::App& app, EmbeddedOptions& embedded,
   app.add_option("--exchange", embedded.exchange_bytes,
                  "Up to this size two ranks exchange whole inputs; the same on all ranks")
       ->transform(CLI::AsSizeValue(false));
+  app.add_option("--direct", embedded.direct_bytes,
+                 "Up to this size of all ranks' inputs together they go in one hop, whole KiB; 0: "
+                 "never. Rank 0's counts")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::uint64_t{0}, collective::kDirectBytesMax));
   app.add_option("--integrity", embedded.payload_crc,
                  "payload: each payload has a CRC; link: none, over memif alone; the same on all "
                  "ranks")

@@ -59,6 +59,7 @@ struct EmbeddedOptions {
   std::uint32_t eager_packets = defaults::kEagerPackets;
   bool payload_crc = defaults::kIntegrity == "payload";
   std::uint64_t exchange_bytes = defaults::kExchangeKib << 10;  ///< whole KiB
+  std::uint64_t direct_bytes = defaults::kDirectKib << 10;      ///< likewise; rank 0's counts
   std::uint16_t descriptors = defaults::kRxDescriptors;
   double rate_gbps = 0;       ///< pacing of each connection; 0: not paced
   double port_rate_gbps = 0;  ///< pacing of each port; 0: not paced

@@ -32,6 +32,7 @@ inline constexpr std::string_view kCongestion = "static";
 inline constexpr std::uint64_t kSwiftTargetUs = 100;
 inline constexpr std::uint32_t kEagerPackets = 32;
 inline constexpr std::uint64_t kExchangeKib = 512;
+inline constexpr std::uint64_t kDirectKib = 64;
 /// "payload": each payload has a CRC; "link": none.
 inline constexpr std::string_view kIntegrity = "payload";
 

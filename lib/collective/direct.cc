@@ -78,6 +78,10 @@ bool Direct::open(const Op& op, reduce::Backend& backend, TimeNs now) noexcept {
       peer.heard_at = polled_;
       peer.unanswered = 0;
     }
+    if (!unacknowledged(rank)) {
+      peer.news_at = polled_;
+      peer.vain_answers = 0;
+    }
     peer.quiet_since = now;
     queue(rank);
     watch(rank, now + patience(peer, true));
@@ -208,6 +212,8 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
   }
   if (news) {
     peer.tries = 0;
+    peer.vain_answers = 0;
+    peer.news_at = polled_;
     peer.quiet_since = now;
   }
   if (!alone) return news;
@@ -216,6 +222,7 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
       static_cast<std::int32_t>(receipt.echo - static_cast<std::uint32_t>(peer.inquiry));
   if (peer.inquiry != 0 && since_inquiry >= 0) {
     peer.inquiry = 0;
+    if (!news) ++peer.vain_answers;
     resend_missing(rank, true);
   }
   return news;

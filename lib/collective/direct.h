@@ -90,9 +90,20 @@ class Direct {
     std::uint16_t rank = 0;
     TimeNs for_ns = 0;
     bool never_heard = false;
+    std::uint32_t packets_in_vain = 0;  ///< it answers, but these never came there
   };
   [[nodiscard]] const std::optional<Silent>& silent() const noexcept { return silent_; }
   /// Earliest time at which run() has something to do without a packet or a post; kNever if none.
+  /// The rank that is awaited and was heard the longest time ago; for_ns is 0 if none is awaited.
+  [[nodiscard]] Silent least_heard() const noexcept;
+  /// The first rank of which something is missing of an op; one that has not posted it goes first.
+  struct Missing {
+    std::uint16_t rank = 0;
+    bool posted = false;  ///< there
+  };
+  [[nodiscard]] std::optional<Missing> missing(std::uint64_t op_seq) const noexcept;
+  /// Packets go there another way from now on: it is asked at once, if it is awaited.
+  void probe_at_once(std::uint16_t rank) noexcept;
   [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept {
     return queue_.empty() ? next_due_ : now;
   }
@@ -128,6 +139,7 @@ class Direct {
   [[nodiscard]] TimeNs patience(const DirectPeer& peer, bool unacked) const noexcept;
   /// Of a rank that is awaited.
   [[nodiscard]] TimeNs silence_limit(const DirectPeer& peer) const noexcept;
+  [[nodiscard]] bool is_in_vain(std::uint16_t rank) const noexcept;
   void look_at_watched(TimeNs now) noexcept;
   void inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept;
   enum class Sent : std::uint8_t { kYes, kNothing, kBlocked };

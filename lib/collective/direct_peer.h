@@ -38,6 +38,8 @@ struct DirectPeer {
   TimeNs newest_at = 0;
   TimeNs heard_at = 0;  ///< on the clock of polled time; or when a wait for it began
   bool ever_heard = false;
+  std::uint32_t vain_answers = 0;  ///< to inquiries, none of which said anything new
+  TimeNs news_at = 0;  ///< likewise: it acknowledged something new, or something new went there
 
   // What is due.
   TimeNs receipt_due = kNever;

@@ -17,8 +17,8 @@ namespace {
 constexpr std::uint32_t kShiftMax = 20;
 /// In a ping interval: a late rank is awaited by all others, and a rank may await all others.
 constexpr std::uint32_t kInquiriesMax = 64;
-/// So many must go unanswered before a rank counts as silent. If a fifth of inquiries and a fifth
-/// of answers are lost, all are lost once in 10^7 times.
+/// So many must go unanswered before a rank counts as silent, or be answered in vain. If a fifth of
+/// inquiries and a fifth of answers are lost, all are lost once in 10^7 times.
 constexpr std::uint32_t kUnansweredMin = 16;
 /// From half of the silence limit on a rank is asked so often in a limit: more than kUnansweredMin
 /// are left, whatever its round-trip time is.
@@ -102,6 +102,10 @@ void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
   if (unacked) resend_missing(rank, false);
   const TimeNs quiet = polled_ - peer.heard_at;
   const bool needed = ops_.oldest_unfinished() != 0 || post_waits_;
+  // The op may be done here: it is there that it never will be.
+  if (is_in_vain(rank)) {
+    silent_ = Silent{rank, polled_ - peer.news_at, false, peer.vain_answers};
+  }
   if (peer.unanswered < kUnansweredMin || quiet < silence_limit(peer)) return;
   if (needed) {
     silent_ = Silent{rank, quiet, !peer.ever_heard};
@@ -109,6 +113,43 @@ void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
     // All is done here: it is gone, or its neighbours miss it.
     acknowledge(rank, ops_.posted());
   }
+}
+
+/// Whether it answers, but nothing that it lacks comes there, however often it is sent.
+bool Direct::is_in_vain(std::uint16_t rank) const noexcept {
+  const DirectPeer& peer = peers_[rank];
+  const DirectOp* op = scratch_.first_above(peer.received);
+  return op != nullptr && op->op_seq <= peer.entered && peer.vain_answers >= kUnansweredMin &&
+         polled_ - peer.news_at >= silence_limit(peer);
+}
+
+Direct::Silent Direct::least_heard() const noexcept {
+  Silent out;
+  for (const std::uint16_t rank : watched_) {
+    const TimeNs quiet = polled_ - peers_[rank].heard_at;
+    if (quiet <= out.for_ns || (!unacknowledged(rank) && !awaited(rank))) continue;
+    out = {rank, quiet, !peers_[rank].ever_heard, 0};
+  }
+  return out;
+}
+
+std::optional<Direct::Missing> Direct::missing(std::uint64_t op_seq) const noexcept {
+  std::optional<Missing> found;
+  const DirectOp* op = scratch_.first_above(op_seq - 1);
+  if (op == nullptr || op->op_seq != op_seq) return found;
+  for (std::uint32_t ahead = 1; ahead < config_.nranks; ++ahead) {
+    const std::uint16_t rank = other(ahead);
+    if (scratch_.arrived(*op, rank) == op->all) continue;
+    const bool posted = peers_[rank].entered >= op_seq;
+    if (!posted) return Missing{rank, posted};
+    if (!found) found = Missing{rank, posted};
+  }
+  return found;
+}
+
+void Direct::probe_at_once(std::uint16_t rank) noexcept {
+  peers_[rank].quiet_since = 0;
+  watch(rank, 0);
 }
 
 bool Direct::run(TimeNs now, Outbox& out) noexcept {

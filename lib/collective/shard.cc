@@ -178,6 +178,14 @@ void Shard::lead_to(std::uint16_t rank, const wire::FrameTemplate& frame) noexce
     if (link->gets_data()) link->sender().probe_at_once();
     if (link->brings_data()) link->receiver().transport().request_ack();
   }
+  if (ends_ == nullptr || rank >= config_.nranks || rank == config_.rank) return;
+  if (!is_linked(rank)) ends_->of(rank).lead_to(frame);
+  if (direct_ != nullptr && live()) direct_->probe_at_once(rank);
+}
+
+bool Shard::is_linked(std::uint16_t rank) const noexcept {
+  return std::any_of(links_.begin(), links_.end(),
+                     [&](const auto& link) { return link->end.rank() == rank; });
 }
 
 void Shard::abort(const AbortReason& reason, TimeNs now) noexcept {

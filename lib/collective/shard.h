@@ -121,6 +121,8 @@ class Shard {
 
   // shard.cc
   [[nodiscard]] bool live() const noexcept { return membership_.live(); }
+  /// Whether it is a neighbour on the ring.
+  [[nodiscard]] bool is_linked(std::uint16_t rank) const noexcept;
   void count_drop(wire::Drop drop) noexcept { ++counters_.drops[static_cast<int>(drop)]; }
   void finish_if_done(Op& op) noexcept;
   void abort_if(const Membership::Cause& cause, TimeNs now) noexcept;

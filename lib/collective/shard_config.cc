@@ -67,6 +67,16 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
       return bad(fmt::format("direct ops need addresses of all {} ranks, not of {}", c.nranks,
                              c.peers.size()));
   }
+  for (std::uint32_t ahead = 2; c.direct_bytes != 0 && ahead + 1 < c.nranks; ++ahead) {
+    const std::uint32_t other = (c.rank + ahead) % c.nranks;
+    if (c.peers[other].frame.bytes() == 0)
+      return bad(fmt::format("direct ops need the frames that lead to rank {}", other));
+  }
+  for (std::uint32_t ahead = 2; c.direct_bytes != 0 && ahead + 1 < c.nranks; ++ahead) {
+    const std::uint32_t other = (c.rank + ahead) % c.nranks;
+    if (c.peers[other].frame.bytes() == 0)
+      return bad(fmt::format("direct ops need the frames that lead to rank {}", other));
+  }
   if (c.payload_pool != nullptr && backend->runs_at_once())
     return bad(
         fmt::format("payloads in a GPU's memory are not for the backend {}", backend->name()));
@@ -105,9 +115,10 @@ std::uint64_t window_bytes(const ShardConfig& config) noexcept {
 std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
   // Unacknowledged, waiting to go on, in batches or held (which no batch has), early; and one
   // retransmission's copy for each packet whose mbuf a driver still holds, and a hello both ways.
+  // Whether ops are direct, too, is for rank 0 to say: there are buffers for them in any case.
   return 2 * config.window_packets + config.transit_packets +
          std::max(config.pending_entries, config.window_packets) + config.eager_packets + 4 +
-         (config.direct_bytes != 0 ? kDirectBurst : 0);
+         kDirectBurst;
 }
 
 void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept {

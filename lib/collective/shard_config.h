@@ -117,7 +117,8 @@ struct ShardConfig {
   /// The largest direct op (collective/shape_direct.h), all ranks' parts together; equal on all
   /// ranks. 0: there are none, and `peers` is not looked at.
   std::uint64_t direct_bytes = 0;
-  std::vector<PeerAddress> peers;            ///< [nranks]; of this rank nothing
+  /// [nranks]; nothing of this rank and of its neighbours on the ring.
+  std::vector<PeerAddress> peers;
   std::uint64_t streaming_bytes = 8u << 20;  ///< results of ops from this size on are written past
                                              ///< the cache
   bool received_mbufs_are_exclusive =

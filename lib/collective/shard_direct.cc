@@ -38,7 +38,7 @@ Drop Shard::receive_direct(const wire::Packet& packet, bool ecn_ce, TimeNs now) 
   const std::uint16_t rank = packet.common.from_rank;
   if (direct_->hear(packet, now)) stall_.moved(now);
   if (packet.common.type != PacketType::kContribution) {
-    ++counters_.acks_received;
+    ++counters_.receipts_received;
     return Drop::kNone;
   }
   const wire::DataHeader& header = packet.data;
@@ -50,7 +50,10 @@ Drop Shard::receive_direct(const wire::Packet& packet, bool ecn_ce, TimeNs now) 
   } else {
     drop = take_contribution(rank, header, packet.payload, packet.payload_crc, now);
   }
-  if (drop == Drop::kNone) count_received(packet, ecn_ce);
+  if (drop != Drop::kNone) return drop;
+  counters_.ecn_ce_received += ecn_ce ? 1 : 0;
+  ++counters_.contributions_received;
+  counters_.data_bytes_received += packet.payload.size();
   return drop;
 }
 
@@ -91,6 +94,11 @@ bool Shard::run_direct(TimeNs now, Outbox& out) noexcept {
                      .duration_ns = static_cast<std::uint64_t>(silent->for_ns)};
   if (silent->never_heard) {
     reason.set_detail("nothing ever came from it, though the ring has formed");
+  }
+  if (silent->packets_in_vain > 0) {
+    reason.set_detail(
+        "it answers, but what it lacks was sent again and again and never came there: the MTU of "
+        "the path may be below that of the ring's");
   }
   abort(reason, now);
   return true;

@@ -78,8 +78,11 @@ struct ShardCounters {
   std::uint64_t early_packets = 0;  ///< came before their op was posted here
   std::uint64_t copies = 0;         ///< payloads copied because an mbuf was shared
   std::uint64_t ops_done = 0;
-  std::uint64_t ops_direct = 0;       ///< of these, direct ones that have chunks on this lane
-  std::uint64_t ecn_ce_received = 0;  ///< data packets that came with Congestion Experienced
+  std::uint64_t ops_direct = 0;  ///< of these, direct ones that have chunks on this lane
+  // From any rank, so they say nothing of the way to a neighbour.
+  std::uint64_t contributions_received = 0;  ///< data packets of direct ops, as above
+  std::uint64_t receipts_received = 0;       ///< and inquiries
+  std::uint64_t ecn_ce_received = 0;         ///< data packets that came with Congestion Experienced
   /// Time for which an op was unfinished and nothing arrived and nothing was acknowledged for
   /// kStallNs: with something left to send, or unacknowledged, it is the downstream rank's; else
   /// the upstream rank's.
@@ -130,6 +133,12 @@ struct ShardStatus {
   bool waits_for_posts = false;
   /// If so: this op the downstream rank and all after it have posted, up to the last one.
   bool posted_onwards = false;
+  // Direct ops.
+  std::uint16_t least_heard_rank = 0;    ///< of those that are awaited, the one heard longest ago
+  TimeNs least_heard_ns = 0;             ///< for how long it was not; 0 = none is awaited
+  bool is_contribution_missing = false;  ///< to the oldest op
+  bool missing_rank_has_posted = false;
+  std::uint16_t missing_rank = 0;
   ShardCounters counters;
 };
 

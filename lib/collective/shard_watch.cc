@@ -62,6 +62,16 @@ ShardStatus Shard::status(TimeNs) const noexcept {
     status.waits_for_posts = !oldest->admitted;
     status.posted_onwards = posted_by_all_.heard_onwards() >= oldest->spec.op_seq;
   }
+  if (direct_ != nullptr) {
+    const Direct::Silent least = direct_->least_heard();
+    status.least_heard_rank = least.rank;
+    status.least_heard_ns = least.for_ns;
+    if (const auto missing = direct_->missing(ops_.done() + 1)) {
+      status.is_contribution_missing = true;
+      status.missing_rank = missing->rank;
+      status.missing_rank_has_posted = missing->posted;
+    }
+  }
   status.progress_at = stall_.moved_at();
   status.waits_for_downstream = waits_for_others();
   status.counters = counters_;

@@ -10,6 +10,10 @@ namespace gradwire::control {
 namespace {
 
 constexpr TimeNs kLinkLookIntervalNs = 20'000'000;
+// Of Asking::kInTurn, after a burst: 1,024 hosts that all ask for all others are 100,000 questions
+// a second in their network, for ten seconds.
+constexpr TimeNs kInTurnNs = 10'000'000;
+constexpr std::size_t kUnansweredMost = 64;
 
 }  // namespace
 
@@ -21,7 +25,9 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
   for (std::uint16_t i = 0; i < datapath.ports().size(); ++i) {
     const port::Port& port = *datapath.ports()[i];
     addresses_.push_back({i, port.config().ip, static_cast<std::uint8_t>(port.config().prefix_bits),
-                          !port.config().routes.empty(), rail_hash(port.config().rail)});
+                          !port.config().routes.empty(), rail_hash(port.config().rail),
+                          port.row().in_memory});
+    in_turn_.emplace_back(kInTurnNs);
     port::NeighborsConfig config;
     config.mac = port.mac();
     config.ip = port.config().ip;
@@ -139,7 +145,7 @@ std::optional<wire::MacAddress> DatapathLanes::mac_of(std::uint16_t port,
   return hop ? neighbors_[port].lookup(*hop) : std::nullopt;
 }
 
-Resolution DatapathLanes::resolve(std::uint16_t port, const wire::IpAddress& ip) {
+Resolution DatapathLanes::resolve(std::uint16_t port, const wire::IpAddress& ip, Asking asking) {
   Resolution out;
   port::Neighbors& neighbors = neighbors_.at(port);
   const auto hop = hop_to(*datapath_.ports()[port], ip);
@@ -153,6 +159,12 @@ Resolution DatapathLanes::resolve(std::uint16_t port, const wire::IpAddress& ip)
     return out;
   }
   out.hop = *hop;
+  const port::NeighborState state = neighbors.state(*hop);
+  const bool asks = state == port::NeighborState::kUnknown || state == port::NeighborState::kFailed;
+  if (asking == Asking::kInTurn && asks &&
+      (neighbors.unanswered() >= kUnansweredMost || !in_turn_[port].allow(now_))) {
+    return out;
+  }
   // Starts again if nobody answered, because only the manager has a time limit.
   if (auto asked = neighbors.resolve(*hop, now_); !asked) {
     out.state = ResolveState::kFailed;

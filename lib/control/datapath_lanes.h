@@ -36,7 +36,8 @@ class DatapathLanes final : public LaneControl {
     return datapath_.send(lane, request);
   }
   [[nodiscard]] bool next_notice(command::Notice& out) override;
-  [[nodiscard]] Resolution resolve(std::uint16_t port, const wire::IpAddress& ip) override;
+  [[nodiscard]] Resolution resolve(std::uint16_t port, const wire::IpAddress& ip,
+                                   Asking asking) override;
   [[nodiscard]] std::optional<wire::MacAddress> mac_of(std::uint16_t port,
                                                        const wire::IpAddress& ip) const override;
   [[nodiscard]] std::optional<port::TooBig> too_big(std::uint16_t port,
@@ -66,6 +67,7 @@ class DatapathLanes final : public LaneControl {
   std::vector<LocalAddress> addresses_;
   std::vector<port::Neighbors> neighbors_;  ///< by port
   std::vector<port::TooBigTable> too_big_;  ///< by port
+  std::vector<port::ReplyLimit> in_turn_;   ///< by port: questions of Asking::kInTurn
   LinkWatch watch_;
   std::vector<bool> link_up_;  ///< by port; the last known state
   TimeNs next_too_big_ = 0;    ///< the next that is said

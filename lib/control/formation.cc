@@ -188,11 +188,11 @@ void Manager::count_idle_networks(Group& group) const {
       group.wanted.downstream.size());
 }
 
-Result<bool> Manager::resolve_paths(std::span<NeighbourPath> paths) {
+Result<bool> Manager::resolve_paths(std::span<NeighbourPath> paths, Asking asking) {
   bool all = true;
   for (NeighbourPath& path : paths) {
     if (path.remote_mac) continue;
-    const Resolution resolution = lanes_.resolve(path.port, path.remote_ip);
+    const Resolution resolution = lanes_.resolve(path.port, path.remote_ip, asking);
     path.hop = resolution.hop;
     switch (resolution.state) {
       case ResolveState::kPending:
@@ -214,14 +214,20 @@ void Manager::resolve(Group& group, TimeNs now) {
   if (group.state != GroupState::kResolving) return;
   bool all = true;
   for (std::vector<NeighbourPath>* paths : {&group.wanted.downstream, &group.wanted.upstream}) {
-    const auto done = resolve_paths(*paths);
-    if (!done) {
-      return fail_formation(group, done.error(),
-                            reason_here(group, AbortCode::kFormation, done.error().message), now);
-    }
+    const auto done = resolve_paths(*paths, Asking::kAtOnce);
+    if (!done) return unreachable(group, done.error(), now);
+    all &= *done;
+  }
+  for (PeerPaths& peer : group.wanted.peers) {
+    const auto done = resolve_paths(peer.paths, Asking::kInTurn);
+    if (!done) return unreachable(group, done.error(), now);
     all &= *done;
   }
   if (all) start_lanes(group, now);
+}
+
+void Manager::unreachable(Group& group, const Error& error, TimeNs now) {
+  fail_formation(group, error, reason_here(group, AbortCode::kFormation, error.message), now);
 }
 
 void Manager::start_lanes(Group& group, TimeNs now) {
@@ -253,9 +259,14 @@ void Manager::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
   group.lanes_formed.set(lane);
   if (group.lanes_formed.count() < group.wanted.lanes) return;
   set_state(group, GroupState::kFormed, now);
-  spdlog::info("{} formed: rank {} of {}, {} members, {} lanes, payload {}", key_text(group.key),
-               group.rank, group.nranks(), group.members.size(), group.wanted.lanes,
-               group.wanted.payload_bytes);
+  spdlog::info(
+      "{} formed: rank {} of {}, {} members, {} lanes, payload {}, direct ops up to {} KiB",
+      key_text(group.key), group.rank, group.nranks(), group.members.size(), group.wanted.lanes,
+      group.wanted.payload_bytes, group.wanted.direct_bytes >> 10);
+  if (!group.wanted.why_not_direct.empty()) {
+    spdlog::warn("{}: no op is direct, though rank 0 has transport.direct_kib = {}: {}",
+                 key_text(group.key), group.table[0].direct_kib, group.wanted.why_not_direct);
+  }
   ipc::JoinReply body;
   body.group_handle = group.handle;
   body.payload_bytes = group.wanted.payload_bytes;
@@ -310,6 +321,15 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
     };
     unresolved(group.wanted.downstream, "downstream");
     unresolved(group.wanted.upstream, "upstream");
+    constexpr std::size_t kNamed = 3;
+    std::size_t more = 0;
+    for (const PeerPaths& peer : group.wanted.peers) {
+      const auto open = std::ranges::find_if(
+          peer.paths, [](const NeighbourPath& path) { return !path.remote_mac.has_value(); });
+      if (open == peer.paths.end()) continue;
+      if (more++ < kNamed) add(unanswered_text(*open, "for direct ops,"));
+    }
+    if (more > kNamed) add(fmt::format("{} further ranks do not answer", more - kNamed));
     return text;
   }
   for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {

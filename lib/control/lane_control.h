@@ -33,9 +33,20 @@ struct PlanRequest {
   std::vector<NeighbourTokens> tokens;    ///< by lane
   std::vector<NeighbourPath> downstream;  ///< as path_of() takes them; none where nranks is 1
   std::vector<NeighbourPath> upstream;
+  /// The other ranks, if packets go between any two.
+  std::vector<PeerPaths> peers;
+  std::uint64_t direct_bytes = 0;  ///< as ShardConfig's
+  std::string why_not_direct;      ///< as DirectAgreement's
   TimeNs formation_ns = 0;  ///< for ShardTimeouts: a little longer than the manager's own limit
 };
 
+/// How soon a MAC address is asked for.
+enum class Asking : std::uint8_t {
+  kAtOnce,
+  /// If few questions are open and few were sent lately: a group may have 1,024 ranks, which all
+  /// ask for all others.
+  kInTurn,
+};
 enum class ResolveState : std::uint8_t { kPending, kResolved, kFailed };
 struct Resolution {
   ResolveState state = ResolveState::kPending;
@@ -61,7 +72,8 @@ class LaneControl {
   /// Starts to find the MAC address of `ip` on `port`, or reports the progress. The manager calls
   /// it again while the result is kPending. ARP requests are repeated without limit; the manager
   /// has a time limit.
-  [[nodiscard]] virtual Resolution resolve(std::uint16_t port, const wire::IpAddress& ip) = 0;
+  [[nodiscard]] virtual Resolution resolve(std::uint16_t port, const wire::IpAddress& ip,
+                                           Asking asking) = 0;
 
   /// The MAC address that frames for `ip` go to now, if it is known.
   [[nodiscard]] virtual std::optional<wire::MacAddress> mac_of(

@@ -39,6 +39,7 @@ void LinkWatch::add(const command::GroupPlan* plan, const PlanRequest& request) 
     // With two ranks, one link carries both directions.
     if (request.nranks > 2) links.push_back({lane, false, path_of(request.upstream, lane)});
   }
+  if (!request.peers.empty()) peers_[plan] = request.peers;
   for (WatchedLink& link : links) {
     const auto hop = hop_to(*datapath_.ports()[link.path.port], link.path.remote_ip);
     if (!hop) continue;
@@ -54,6 +55,7 @@ void LinkWatch::remove(const command::GroupPlan* plan) {
     if (link.held) neighbors_[link.path.port].release(link.path.hop);
   }
   links_.erase(found);
+  peers_.erase(plan);
   for (auto& [request, move] : moves_) {
     if (move.plan == plan) move.plan = nullptr;
   }
@@ -66,6 +68,7 @@ void LinkWatch::poll(TimeNs now) {
     look(now);
   }
   if (const std::uint64_t moves = moved(); looks || moves != moved_) {
+    if (moves != moved_ || peers_asked_) move_peers();
     moved_ = moves;
     move_links();
   }
@@ -79,15 +82,19 @@ std::uint64_t LinkWatch::moved() const noexcept {
 
 void LinkWatch::look(TimeNs now) {
   if (links_.empty()) return;
-  std::unordered_map<std::uint64_t, Links*> by_handle;
-  for (auto& [plan, links] : links_) by_handle.emplace(plan->group_handle, &links);
+  std::unordered_map<std::uint64_t, std::pair<const command::GroupPlan*, Links*>> by_handle;
+  for (auto& [plan, links] : links_) {
+    by_handle.emplace(plan->group_handle, std::pair{plan, &links});
+  }
   for (std::uint8_t lane = 0; lane < datapath_.lanes(); ++lane) {
     for (const command::PublishedStatus& published : datapath_.lane(lane).published()) {
       const auto found = by_handle.find(published.group_handle);
       if (found == by_handle.end()) continue;
-      for (WatchedLink& link : *found->second) {
+      const auto& [plan, links] = found->second;
+      for (WatchedLink& link : *links) {
         if (link.lane == lane) look_at(link, published.status, now);
       }
+      look_off_ring(plan, lane, published.status, now);
     }
   }
   // If several groups use one router, one group that it still serves confirms it for all.
@@ -96,6 +103,20 @@ void LinkWatch::look(TimeNs now) {
       if (link.silent) neighbors_[link.path.port].suspect(link.path.hop, now);
     }
   }
+}
+
+void LinkWatch::look_off_ring(const command::GroupPlan* plan, std::uint8_t lane,
+                              const collective::ShardStatus& status, TimeNs now) {
+  if (status.least_heard_ns < suspicious_ns(plans_.shard_settings().timeouts)) return;
+  const auto found = peers_.find(plan);
+  if (found == peers_.end()) return;
+  const auto peer = std::ranges::find(found->second, status.least_heard_rank, &PeerPaths::rank);
+  if (peer == found->second.end()) return;
+  const NeighbourPath& path = path_of(peer->paths, lane);
+  // One that nobody asked for lately may have gone from the table.
+  if (!neighbors_[path.port].resolve(path.hop, now)) return;
+  neighbors_[path.port].suspect(path.hop, now);
+  peers_asked_ = true;
 }
 
 void LinkWatch::look_at(WatchedLink& link, const collective::ShardStatus& status, TimeNs now) {
@@ -156,20 +177,46 @@ void LinkWatch::move_links() {
 void LinkWatch::move_link(const command::GroupPlan& plan, Links& links, std::size_t index,
                           const wire::MacAddress& mac) {
   WatchedLink& link = links[index];
-  NeighbourPath path = link.path;
+  // If the lane's ring is full, the next check tries again.
+  link.being_moved = send_move(plan, link.lane, index, link.path, mac);
+}
+
+void LinkWatch::move_peers() {
+  peers_asked_ = false;
+  for (auto& [plan, peers] : peers_) {
+    const auto lanes = static_cast<std::uint8_t>(plan->shards.size());
+    for (PeerPaths& peer : peers) {
+      for (std::size_t i = 0; i < peer.paths.size(); ++i) {
+        NeighbourPath& path = peer.paths[i];
+        const auto mac = neighbors_[path.port].lookup(path.hop);
+        if (!mac || mac == path.remote_mac) continue;
+        bool sent = true;
+        for (auto lane = static_cast<std::uint8_t>(i); lane < lanes;
+             lane = static_cast<std::uint8_t>(lane + peer.paths.size())) {
+          sent &= send_move(*plan, lane, kNoLink, path, *mac);
+        }
+        if (sent) path.remote_mac = mac;
+        peers_asked_ |= !sent;
+      }
+    }
+  }
+}
+
+bool LinkWatch::send_move(const command::GroupPlan& plan, std::uint8_t lane, std::size_t link,
+                          const NeighbourPath& to, const wire::MacAddress& mac) {
+  NeighbourPath path = to;
   path.remote_mac = mac;
-  const auto frame = plans_.frames_to(path, link.lane);
-  if (!frame) return;
+  const auto frame = plans_.frames_to(path, lane);
+  if (!frame) return false;
   auto request = std::make_unique<command::Request>();
   request->type = command::RequestType::kMoveLink;
   request->group_handle = plan.group_handle;
   request->rank = path.rank;
   request->frame = *frame;
-  // If the lane's ring is full, the next check tries again.
-  if (!datapath_.send(link.lane, request.get())) return;
-  link.being_moved = true;
+  if (!datapath_.send(lane, request.get())) return false;
   const command::Request* key = request.get();
-  moves_.emplace(key, Move{std::move(request), &plan, index, mac});
+  moves_.emplace(key, Move{std::move(request), &plan, link, mac});
+  return true;
 }
 
 bool LinkWatch::take(const command::Notice& notice) {
@@ -177,7 +224,7 @@ bool LinkWatch::take(const command::Notice& notice) {
   const auto found = moves_.find(notice.request);
   if (found == moves_.end()) return false;
   const Move& move = found->second;
-  if (move.plan != nullptr) {
+  if (move.plan != nullptr && move.link != kNoLink) {
     WatchedLink& link = links_.at(move.plan)[move.link];
     link.being_moved = false;
     // If a lane does not have the group yet, it is told again.

@@ -57,6 +57,7 @@ class LinkWatch {
     bool silent = false;
   };
   using Links = std::vector<WatchedLink>;
+  static constexpr std::size_t kNoLink = SIZE_MAX;
   struct Move {
     std::unique_ptr<command::Request> request;
     const command::GroupPlan* plan = nullptr;  ///< nullptr: removed
@@ -65,6 +66,12 @@ class LinkWatch {
   };
 
   void look(TimeNs now);
+  /// The rank off the ring that the group awaits and has not heard for long.
+  void look_off_ring(const command::GroupPlan* plan, std::uint8_t lane,
+                     const collective::ShardStatus& status, TimeNs now);
+  void move_peers();
+  [[nodiscard]] bool send_move(const command::GroupPlan& plan, std::uint8_t lane, std::size_t link,
+                               const NeighbourPath& path, const wire::MacAddress& mac);
   void look_at(WatchedLink& link, const collective::ShardStatus& status, TimeNs now);
   void look_at_acks(WatchedLink& link, const collective::ShardCounters& counters, TimeNs now);
   void look_at_data(WatchedLink& link, const collective::ShardCounters& counters, TimeNs now);
@@ -77,6 +84,10 @@ class LinkWatch {
   const PlanMaker& plans_;
   std::vector<port::Neighbors>& neighbors_;
   std::map<const command::GroupPlan*, Links> links_;
+  /// Ranks that are no neighbours on the ring, with the MAC addresses that the lanes' frames have.
+  /// They are not held: a thousand of them would be probed all the time.
+  std::map<const command::GroupPlan*, std::vector<PeerPaths>> peers_;
+  bool peers_asked_ = false;  ///< one of them may answer from another MAC address
   std::unordered_map<const command::Request*, Move> moves_;
   std::uint64_t moved_ = 0;
   TimeNs next_look_ = 0;

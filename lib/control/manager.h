@@ -178,7 +178,8 @@ class Manager {
   void count_idle_networks(Group& group) const;
   void resolve(Group& group, TimeNs now);
   /// @return whether all are resolved.
-  [[nodiscard]] Result<bool> resolve_paths(std::span<NeighbourPath> paths);
+  [[nodiscard]] Result<bool> resolve_paths(std::span<NeighbourPath> paths, Asking asking);
+  void unreachable(Group& group, const Error& error, TimeNs now);
   void start_lanes(Group& group, TimeNs now);
   void on_lane_formed(Group& group, std::uint8_t lane, TimeNs now);
   void check_formation_deadline(Group& group, TimeNs now);

@@ -98,18 +98,31 @@ Result<std::vector<NeighbourPath>> neighbour_paths(std::uint16_t rank, std::uint
             addresses_text(remote),
             rails_matter(own, remote) ? ", on rails of the same name" : ""));
   }
+  return paths_by(std::move(pairs), rank, neighbour, downstream, lanes, table, addresses);
+}
+
+Result<std::vector<NeighbourPath>> paths_by(std::vector<AddressPair> pairs, std::uint16_t rank,
+                                            std::uint16_t other, bool downstream,
+                                            std::uint8_t lanes,
+                                            std::span<const ipc::RankInfo> table,
+                                            std::span<const LocalAddress> addresses) {
+  if (pairs.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("nothing connects rank {} ({}) with rank {} ({})", rank,
+                            addresses_text(table[rank]), other, addresses_text(table[other])));
+  }
   if (pairs.size() > lanes) pairs.resize(lanes);
   std::vector<NeighbourPath> paths;
   for (const AddressPair& pair : pairs) {
     NeighbourPath path;
-    path.rank = neighbour;
-    path.incarnation = remote.incarnation;
+    path.rank = other;
+    path.incarnation = table[other].incarnation;
     path.local_ip = downstream ? pair.upstream : pair.downstream;
     path.remote_ip = downstream ? pair.downstream : pair.upstream;
-    path.remote_base_udp_port = remote.base_udp_port;
+    path.remote_base_udp_port = table[other].base_udp_port;
     if (path.local_ip == path.remote_ip) {
       return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("ranks {} and {} have the same address {}", rank, neighbour,
+                  fmt::format("ranks {} and {} have the same address {}", rank, other,
                               wire::to_string(path.local_ip)));
     }
     const auto local = std::ranges::find(addresses, path.local_ip, &LocalAddress::ip);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "collective/shard_config.h"
 #include "wire/frame.h"
@@ -18,8 +19,9 @@ struct LocalAddress {
   std::uint16_t port = 0;
   wire::IpAddress ip;
   std::uint8_t prefix_bits = 0;
-  bool routed = false;     ///< the port has a route to hosts of other networks
-  std::uint32_t rail = 0;  ///< rail_hash() of the port's rail
+  bool routed = false;       ///< the port has a route to hosts of other networks
+  std::uint32_t rail = 0;    ///< rail_hash() of the port's rail
+  bool single_peer = false;  ///< it leads to one other port alone
 };
 
 /// One path of frames to a neighbour. Both ends choose the same two addresses, since they apply the
@@ -40,6 +42,13 @@ struct NeighbourPath {
                                                   std::uint8_t lane) noexcept {
   return paths[lane % paths.size()];
 }
+
+/// A rank that is no neighbour on the ring: see control/peers.h.
+struct PeerPaths {
+  std::uint16_t rank = 0;
+  std::vector<collective::LinkTokens> tokens;  ///< by lane
+  std::vector<NeighbourPath> paths;            ///< as path_of() takes them
+};
 
 /// The tokens of one lane's packets to and from the neighbours; control/table.h computes them.
 struct NeighbourTokens {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "control/gpu_lanes.h"
@@ -61,6 +62,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
     config.payload_pool = payloads->mempool();
   }
   config.timeouts.formation_ns = request.formation_ns;
+  config.direct_bytes = request.direct_bytes;
 
   command::ShardPlacement placement;
   if (request.nranks > 1) {
@@ -86,14 +88,37 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
     placement.up_port = request.nranks > 2 ? upstream.port : downstream.port;
     config.received_mbufs_are_exclusive = datapath_.ports()[upstream.port]->row().rx_exclusive;
   }
+  if (auto added = add_peers(config, request, lane); !added) return tl::unexpected(added.error());
   auto backend = make_backend(lane);
   if (backend == nullptr) {
     return fail(ErrorCode::kInternal, "the CPU backend has no kernels for this CPU");
   }
-  auto shard = collective::Shard::create(config, std::move(backend));
-  if (!shard) return tl::unexpected(shard.error());
-  placement.shard = std::move(*shard);
+  try {
+    auto shard = collective::Shard::create(config, std::move(backend));
+    if (!shard) return tl::unexpected(shard.error());
+    placement.shard = std::move(*shard);
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::kResourceExhausted,
+                fmt::format("there is no memory for lane {} of a group of {} ranks, {} KiB of it "
+                            "for direct ops: lower rank 0's transport.direct_kib, which is {}",
+                            lane, request.nranks, 4 * request.direct_bytes >> 10,
+                            request.direct_bytes >> 10));
+  }
   return placement;
+}
+
+/// Of neighbours on the ring their links know all that is said of others here.
+Result<void> PlanMaker::add_peers(collective::ShardConfig& config, const PlanRequest& request,
+                                  std::uint8_t lane) const {
+  if (request.direct_bytes == 0) return {};
+  config.peers.assign(request.nranks, {});
+  for (const PeerPaths& peer : request.peers) {
+    const NeighbourPath& path = path_of(peer.paths, lane);
+    const auto frame = frames_to(path, lane);
+    if (!frame) return tl::unexpected(frame.error());
+    config.peers[peer.rank] = {peer.tokens[lane], path.remote_ip, *frame, path.port};
+  }
+  return {};
 }
 
 std::unique_ptr<reduce::Backend> PlanMaker::make_backend(std::uint8_t lane) const {

@@ -57,6 +57,8 @@ class PlanMaker {
                                                       const ProcessLayout* layout,
                                                       std::uint8_t lane);
 
+  [[nodiscard]] Result<void> add_peers(collective::ShardConfig& config, const PlanRequest& request,
+                                       std::uint8_t lane) const;
   PlanSettings settings_;
   [[nodiscard]] std::unique_ptr<reduce::Backend> make_backend(std::uint8_t lane) const;
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collective/shape_ring.h"
+#include "control/peers.h"
 
 namespace gradwire::control {
 
@@ -33,6 +34,13 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   if (!up) return tl::unexpected(up.error());
   wanted.downstream = std::move(*down);
   wanted.upstream = std::move(*up);
+  DirectAgreement direct = direct_agreement(join.table);
+  wanted.direct_bytes = direct.bytes;
+  wanted.why_not_direct = std::move(direct.why_not);
+  if (wanted.direct_bytes == 0) return wanted;
+  auto peers = peer_paths(wanted.key, wanted.rank, wanted.lanes, join.table, addresses);
+  if (!peers) return tl::unexpected(peers.error());
+  wanted.peers = std::move(*peers);
   return wanted;
 }
 

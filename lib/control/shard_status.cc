@@ -70,6 +70,8 @@ status::Transport transport_status(const collective::ShardCounters& counters) {
   out.copies = counters.copies;
   out.ops_done = counters.ops_done;
   out.ops_direct = counters.ops_direct;
+  out.contributions_received = counters.contributions_received;
+  out.receipts_received = counters.receipts_received;
   out.ecn_ce_received = counters.ecn_ce_received;
   out.stalled_on_downstream_ns = counters.stalled_on_downstream_ns;
   out.stalled_on_upstream_ns = counters.stalled_on_upstream_ns;
@@ -176,6 +178,15 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
   } else if (status.downstream_posted_op_seq < wait.op_seq) {
     downstream(fmt::format(", whose clients have posted ops only up to {}",
                            status.downstream_posted_op_seq));
+  } else if (status.is_contribution_missing) {
+    wait.neighbour = "rank";
+    wait.rank = status.missing_rank;
+    wait.text += fmt::format("the contribution of rank {}", wait.rank);
+    if (!status.missing_rank_has_posted) {
+      wait.text += ", whose clients have not posted it";
+    } else if (status.least_heard_rank == wait.rank && status.least_heard_ns >= kNotableSilenceNs) {
+      wait.text += fmt::format(", silent for {:.3f} s", seconds(status.least_heard_ns));
+    }
   } else if (late) {
     wait.neighbour = late->first == late->last ? "rank" : "ranks";
     wait.rank = late->first;

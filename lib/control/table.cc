@@ -54,9 +54,11 @@ class Bytes {
       add(address.family);
       add(address.prefix_bits);
       add(address.routed);
-      add(address.reserved);
+      add(address.single_peer);
       add(address.rail);
     }
+    add(info.direct_kib);
+    add(info.fold_sources);
     add_bytes(info.room);
   }
   void add_bytes(std::span<const std::uint8_t> bytes) {
@@ -121,6 +123,10 @@ Result<void> check_entry(std::size_t rank, const ipc::RankInfo& info) {
   if (info.base_udp_port == 0 || info.base_udp_port + info.lanes - 1 > 0xffff) {
     return bad(fmt::format("rank {} has base UDP port {} for {} lanes, must be 1 to {}", rank,
                            info.base_udp_port, info.lanes, 0x10000 - info.lanes));
+  }
+  if (info.direct_kib > collective::kDirectBytesMax >> 10) {
+    return bad(fmt::format("rank {} has direct ops of {} KiB, must be at most {}", rank,
+                           info.direct_kib, collective::kDirectBytesMax >> 10));
   }
   return check_addresses(rank, info);
 }
@@ -234,6 +240,8 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
   info.max_payload_bytes = daemon.max_payload_bytes;
   info.features = daemon.features;
   info.base_udp_port = daemon.base_udp_port;
+  info.direct_kib = daemon.direct_kib;
+  info.fold_sources = daemon.fold_sources;
   for (const LocalAddress& local : addresses) {
     if (info.address_count == ipc::RankInfo::kMaxAddresses) break;
     ipc::RankAddress& address = info.addresses[info.address_count++];
@@ -241,6 +249,7 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
     address.family = local.ip.family;
     address.prefix_bits = local.prefix_bits;
     address.routed = local.routed ? 1 : 0;
+    address.single_peer = local.single_peer ? 1 : 0;
     address.rail = local.rail;
   }
   return info;

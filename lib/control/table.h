@@ -108,6 +108,13 @@ struct AddressPair {
     std::span<const ipc::RankInfo> table, const ipc::RankInfo& own,
     std::span<const LocalAddress> addresses);
 
+/// The same of given pairs.
+[[nodiscard]] Result<std::vector<NeighbourPath>> paths_by(std::vector<AddressPair> pairs,
+                                                          std::uint16_t rank, std::uint16_t other,
+                                                          bool downstream, std::uint8_t lanes,
+                                                          std::span<const ipc::RankInfo> table,
+                                                          std::span<const LocalAddress> addresses);
+
 /// Says whose MAC address has not been found yet: the rank's, or that of the router to it.
 /// @param side  "upstream" or "downstream".
 [[nodiscard]] std::string unanswered_text(const NeighbourPath& path, std::string_view side);

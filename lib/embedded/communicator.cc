@@ -81,6 +81,8 @@ Result<void> Communicator::open() {
   self.max_payload_bytes = datapath_->max_payload_bytes();
   self.features = collective::features_of(config_.shard);
   self.base_udp_port = datapath.base_udp_port;
+  self.direct_kib = static_cast<std::uint16_t>(config_.shard.direct_bytes >> 10);
+  self.fold_sources = kMaxRanks;
   info_ = control::make_rank_info(self, datapath_->lanes(), control_->addresses());
   info_.secret = control::secret_for(*secret, ::geteuid());
 
@@ -184,12 +186,13 @@ Error Communicator::aborted() const { return {ErrorCode::kAborted, describe(reas
 
 // --- formation ----------------------------------------------------------------------------------
 
-Result<void> Communicator::resolve(std::span<control::NeighbourPath> paths, TimeNs deadline) {
+Result<void> Communicator::resolve(std::span<control::NeighbourPath> paths, control::Asking asking,
+                                   TimeNs deadline) {
   for (control::NeighbourPath& path : paths) {
     control::Resolution found;
     const auto asked = drive_until(
         [&] {
-          found = control_->resolve(path.port, path.remote_ip);
+          found = control_->resolve(path.port, path.remote_ip, asking);
           return found.state != control::ResolveState::kPending;
         },
         deadline,
@@ -236,8 +239,13 @@ Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
   join.table.assign(table.begin(), table.end());
   auto wanted = control::plan_request(join, info_, control_->addresses());
   if (!wanted) return tl::unexpected(wanted.error());
-  if (auto found = resolve(wanted->downstream, deadline); !found) return found;
-  if (auto found = resolve(wanted->upstream, deadline); !found) return found;
+  constexpr auto kAtOnce = control::Asking::kAtOnce;
+  if (auto found = resolve(wanted->downstream, kAtOnce, deadline); !found) return found;
+  if (auto found = resolve(wanted->upstream, kAtOnce, deadline); !found) return found;
+  for (control::PeerPaths& peer : wanted->peers) {
+    auto found = resolve(peer.paths, control::Asking::kInTurn, deadline);
+    if (!found) return found;
+  }
   wanted->formation_ns = std::max<TimeNs>(deadline - clock_.now(), 1);
   auto plan = control_->create_plan(*wanted);
   if (!plan) return tl::unexpected(plan.error());

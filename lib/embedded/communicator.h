@@ -113,7 +113,8 @@ class Communicator {
   /// Drives until `done()`, the group is aborted, or `deadline`.
   template <class Done>
   Result<void> drive_until(Done&& done, TimeNs deadline, const std::string& what);
-  [[nodiscard]] Result<void> resolve(std::span<control::NeighbourPath> paths, TimeNs deadline);
+  [[nodiscard]] Result<void> resolve(std::span<control::NeighbourPath> paths,
+                                     control::Asking asking, TimeNs deadline);
   [[nodiscard]] Result<void> send(command::RequestType type, TimeNs deadline);
   [[nodiscard]] Error aborted() const;
 

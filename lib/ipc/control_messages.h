@@ -117,9 +117,9 @@ struct RankAddress {
   std::uint8_t ip[16] = {};
   std::uint8_t family = 0;  ///< 4, 6; 0 = unused entry
   std::uint8_t prefix_bits = 0;
-  std::uint8_t routed = 0;  ///< 1: the port has a route to hosts of other networks
-  std::uint8_t reserved = 0;
-  std::uint32_t rail = 0;  ///< hash of the rail's name; 0 = it has none
+  std::uint8_t routed = 0;       ///< 1: the port has a route to hosts of other networks
+  std::uint8_t single_peer = 0;  ///< 1: the port leads to one other port alone, as memif does
+  std::uint32_t rail = 0;        ///< hash of the rail's name; 0 = it has none
 };
 static_assert(sizeof(RankAddress) == 24);
 
@@ -143,8 +143,12 @@ struct RankInfo {
   std::uint32_t secret = 0;  ///< differs by user; packets carry a token made of it
   std::uint32_t reserved_too = 0;
   RankAddress addresses[kMaxAddresses] = {};
-  /// 0: room for which shapes the daemon's backend can fold, and for keys.
-  std::uint8_t room[280] = {};
+  /// transport.direct_kib: rank 0's counts for the group.
+  std::uint16_t direct_kib = 0;
+  /// Of how many ranks the daemon's backend folds contributions to direct ops.
+  std::uint16_t fold_sources = 0;
+  /// 0: room for keys.
+  std::uint8_t room[276] = {};
 };
 static_assert(sizeof(RankInfo) == 512 && std::is_trivially_copyable_v<RankInfo>);
 

@@ -154,6 +154,9 @@ void add_transport(Families& out, const status::Lane& lane) {
         transport.copies);
   count("gradwire_direct_ops_total", "Ops that ranks sent to each other in one hop, by lane.",
         transport.ops_direct);
+  count("gradwire_contributions_received_total",
+        "Data packets of direct ops accepted, from any rank; the ring's are counted apart.",
+        transport.contributions_received);
   constexpr const char* kStall =
       "Time with an unfinished op during which nothing arrived and nothing was acknowledged.";
   out.counter("gradwire_stall_seconds_total", kStall, {name, {"neighbor", "upstream"}},

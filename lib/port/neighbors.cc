@@ -92,6 +92,7 @@ bool Neighbors::hold(const wire::IpAddress& ip) noexcept {
   } else if (entry.state == NeighborState::kStale) {
     entry.next_ns = 0;
   }
+  next_due_ns_ = std::min(next_due_ns_, entry.next_ns);
   return true;
 }
 
@@ -127,6 +128,7 @@ void Neighbors::reach(Entry& entry, TimeNs now) noexcept {
   entry.rest_ns = 0;
   entry.confirmed_ns = now;
   entry.next_ns = now + (entry.holds > 0 ? config_.reachable_ns : config_.idle_reachable_ns);
+  next_due_ns_ = std::min(next_due_ns_, entry.next_ns);
 }
 
 void Neighbors::confirm(const wire::IpAddress& ip, TimeNs now) noexcept {
@@ -170,6 +172,7 @@ void Neighbors::ask(const wire::IpAddress& ip, Entry& entry, TimeNs now) {
   const bool alone = probes && entry.attempts < entry.unicast;
   ++entry.attempts;
   entry.next_ns = now + (probes ? config_.probe_ns : config_.retry_ns);
+  next_due_ns_ = std::min(next_due_ns_, entry.next_ns);
   send(make_question(self(), ip, alone ? std::optional(entry.mac) : std::nullopt));
 }
 
@@ -308,8 +311,11 @@ void Neighbors::poll(TimeNs now) {
     send(make_probe(self()));
     next_own_probe_ns_ = --own_probes_left_ > 0 ? now + config_.retry_ns : kNever;
   }
+  if (now < next_due_ns_) return;
+  next_due_ns_ = kNever;
   for (auto& [ip, entry] : entries_) {
     if (now >= entry.next_ns) on_timer(ip, entry, now);
+    next_due_ns_ = std::min(next_due_ns_, entry.next_ns);
   }
 }
 
@@ -353,6 +359,12 @@ void Neighbors::give_up(Entry& entry, TimeNs now) {
   entry.unproven = 0;
   entry.state = NeighborState::kFailed;
   entry.next_ns = kNever;
+}
+
+std::size_t Neighbors::unanswered() const noexcept {
+  return static_cast<std::size_t>(std::ranges::count_if(entries_, [](const auto& entry) {
+    return entry.second.state == NeighborState::kIncomplete;
+  }));
 }
 
 TimeNs Neighbors::deadline() const noexcept {

@@ -50,7 +50,8 @@ struct NeighborsConfig {
   TimeNs probe_ns = 1'000'000'000;            ///< between two questions after that
   std::uint32_t unicast_probes = 3;           ///< of those, to the neighbour alone
   TimeNs rest_ns = 1'000'000'000;  ///< after all of them; doubled each time, up to a minute
-  std::size_t max_entries = 1024;
+  /// Those of a group of the largest size, and as many of others.
+  std::size_t max_entries = 2 * kMaxRanks;
   /// Whoever waits for an address repeats resolve() well within this time.
   TimeNs wanted_ns = 1'000'000'000;
 };
@@ -131,6 +132,8 @@ class Neighbors {
   [[nodiscard]] bool take_event(NeighborEvent& out);
 
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
+  /// How many addresses are asked for that never answered. It looks at all.
+  [[nodiscard]] std::size_t unanswered() const noexcept;
   [[nodiscard]] const NeighborCounters& counters() const noexcept { return counters_; }
   /// Who has the port's own address too, as heard last.
   [[nodiscard]] const std::optional<wire::MacAddress>& duplicate() const noexcept {
@@ -192,6 +195,7 @@ class Neighbors {
   NeighborCounters counters_;
   std::uint32_t own_probes_left_ = 0;
   TimeNs next_own_probe_ns_ = kNever;
+  TimeNs next_due_ns_ = kNever;  ///< of all entries, or earlier: poll() passes over them before
   std::optional<wire::MacAddress> duplicate_;
   TimeNs next_duplicate_ns_ = 0;  ///< the next that makes an event
 };

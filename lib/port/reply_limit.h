@@ -23,14 +23,17 @@ class ReplyLimit {
   static constexpr std::uint32_t kBurst = 64;
   static constexpr TimeNs kIntervalNs = 1'000'000;
 
+  explicit ReplyLimit(TimeNs interval_ns = kIntervalNs) noexcept : interval_ns_(interval_ns) {}
+
   /// @return whether one more may be sent now; if so, it counts.
   [[nodiscard]] bool allow(TimeNs now) noexcept {
-    if (next_ > now + (kBurst - 1) * kIntervalNs) return false;
-    next_ = std::max(next_, now) + kIntervalNs;
+    if (next_ > now + (kBurst - 1) * interval_ns_) return false;
+    next_ = std::max(next_, now) + interval_ns_;
     return true;
   }
 
  private:
+  TimeNs interval_ns_;
   TimeNs next_ = 0;  ///< when the next would be due if there were no bursts
 };
 

@@ -104,7 +104,8 @@ class Ring:
         self.clients = [[gradwire.Client(socket) for _ in range(members)] for socket in sockets]
         infos = [members_[0].describe() for members_ in self.clients]
         self.payload_bytes = min(m[0].info()["max_payload_bytes"] for m in self.clients)
-        self.groups = self.join_all(new_group_id(), infos)
+        self.group_id = new_group_id()
+        self.groups = self.join_all(self.group_id, infos)
         self.capacity_bytes = 0
         self.inputs = self.outputs = None
 

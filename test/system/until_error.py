@@ -49,11 +49,12 @@ def call_until_error(name, client, group, deadline, started):
             return None
 
 
-def sum_until_error(client, group, deadline, started):
+def sum_until_error(client, group, elements, deadline, started):
     """@return the error, or None at the deadline."""
-    memory = client.allocate(ELEMENTS * 4)
+    memory = client.allocate(elements * 4)
     # numpy has no arrays on a GPU: the library copies there and back.
-    array = np.zeros(ELEMENTS, "float32") if memory.device is not None else memory.array("float32")
+    array = (np.zeros(elements, "float32") if memory.device is not None
+             else memory.array("float32", elements))
     # Everyone has to stop after the same op: the deadline is part of what is summed.
     first = True
     while True:
@@ -78,6 +79,7 @@ def main():
     parser.add_argument("--meet", help="folder in which processes of a group exchange addresses")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--collective", default="all-reduce")
+    parser.add_argument("--elements", type=int, default=ELEMENTS, help="of an all-reduce")
     arguments = parser.parse_args()
     nranks = len(arguments.sockets)
     ranks = range(nranks) if arguments.rank is None else [arguments.rank]
@@ -94,7 +96,7 @@ def main():
     def run(rank):
         group = clients[rank].join(group_id, EPOCH, rank, [infos[r] for r in range(nranks)])
         if arguments.collective == "all-reduce":
-            error = sum_until_error(clients[rank], group, deadline, started)
+            error = sum_until_error(clients[rank], group, arguments.elements, deadline, started)
         else:
             error = call_until_error(arguments.collective, clients[rank], group, deadline, started)
         if error is not None:

@@ -206,6 +206,32 @@ TEST_CASE("a rank that stood still asks for what was lost as soon as before", "[
   REQUIRE(second.wrong(1) == "");
 }
 
+TEST_CASE("the status names the rank whose contribution is missing", "[direct]") {
+  constexpr std::uint16_t kRanks = 5;
+  RingHarness ring(options_of(kRanks));
+  REQUIRE(ring.form());
+  OpCase first(kRanks, 1, {.count = 16, .seed = 1});
+  run_op(ring, first, kRanks, 1);
+  REQUIRE_FALSE(ring.shard(0).status(ring.now()).is_contribution_missing);
+  OpCase second(kRanks, 1, {.count = 16, .seed = 2});
+  for (const std::uint16_t rank : {0, 1, 2, 4}) ring.post(rank, second.spec(rank, 2));
+  ring.run_for(1'000'000);
+  collective::ShardStatus status = ring.shard(0).status(ring.now());
+  REQUIRE(status.is_contribution_missing);
+  REQUIRE(status.missing_rank == 3);
+  REQUIRE_FALSE(status.missing_rank_has_posted);
+  ring.set_down(3, 0, true);
+  ring.post(3, second.spec(3, 2));
+  ring.run_for(200'000'000);
+  status = ring.shard(0).status(ring.now());
+  REQUIRE(status.missing_rank == 3);
+  REQUIRE(status.least_heard_rank == 3);
+  REQUIRE(status.least_heard_ns > 150'000'000);
+  ring.set_down(3, 0, false);
+  REQUIRE(ring.run_until([&] { return ring.done(0, 2); }));
+  REQUIRE_FALSE(ring.shard(0).status(ring.now()).is_contribution_missing);
+}
+
 TEST_CASE("calls of which one is direct and the other is not are found to differ", "[direct]") {
   constexpr std::uint16_t kRanks = 3;
   RingHarness ring(options_of(kRanks));

@@ -56,7 +56,8 @@ class FakeLanes final : public LaneControl {
     notices.pop_front();
     return true;
   }
-  Resolution resolve(std::uint16_t port, const wire::IpAddress& ip) override {
+  Resolution resolve(std::uint16_t port, const wire::IpAddress& ip, Asking asking) override {
+    if (asking == Asking::kInTurn) asked_in_turn.insert(wire::to_string(ip));
     resolved_ports.insert(port);
     const std::string text = wire::to_string(ip);
     Resolution out;
@@ -141,6 +142,7 @@ class FakeLanes final : public LaneControl {
   std::deque<command::Notice> notices;
   std::set<std::string> unreachable;
   std::set<std::string> silent;
+  std::set<std::string> asked_in_turn;
   std::map<std::string, std::string> hops;  ///< routers, by the address that they lead to
   std::set<std::uint16_t> resolved_ports;
   std::string plan_error;

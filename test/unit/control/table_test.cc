@@ -200,12 +200,21 @@ TEST_CASE("the digest depends on everything, and on nothing else") {
   changed = table;
   changed[2].base_udp_port ^= 1;
   fresh(table_digest(key, 1, agreement, changed));
-  // What this release does not use a later one may.
   changed = table;
-  changed[1].addresses[0].reserved = 5;
+  changed[0].direct_kib = 64;
   fresh(table_digest(key, 1, agreement, changed));
   changed = table;
-  changed[1].room[279] = 1;
+  changed[1].fold_sources = 3;
+  fresh(table_digest(key, 1, agreement, changed));
+  changed = table;
+  changed[1].addresses[0].single_peer = 1;
+  fresh(table_digest(key, 1, agreement, changed));
+  // What this release does not use a later one may.
+  changed = table;
+  changed[1].reserved_too = 5;
+  fresh(table_digest(key, 1, agreement, changed));
+  changed = table;
+  changed[1].room[275] = 1;
   fresh(table_digest(key, 1, agreement, changed));
   // Who is at which rank; and then each rank has a number of members of its own.
   Agreement placed = agreement;

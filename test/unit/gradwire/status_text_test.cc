@@ -35,10 +35,13 @@ TEST_CASE("the text says who waits for whom") {
                      {1, "10.1.0.1", "10.1.0.2", "02:00:00:00:00:02"}};
   group.downstream = neighbour;
   group.idle_networks = 1;
+  group.direct_kib = 64;
   status::Shard& shard = group.shards.emplace_back();
   shard.state = "formed";
   shard.posted_op_seq = 7;
   shard.done_op_seq = 6;
+  shard.counters.ops_done = 6;
+  shard.counters.ops_direct = 4;
   status::Client& client = status.clients.emplace_back();
   client.client = 4;
   client.pid = 99;
@@ -63,6 +66,8 @@ TEST_CASE("the text says who waits for whom") {
         "  downstream rank 0: 10.0.0.2 at ?, from 10.0.0.1 of port 0\n"
         "  downstream rank 0: 10.1.0.2 at 02:00:00:00:00:02, from 10.1.0.1 of port 1\n"
         "  networks that stay idle because there are too few lanes: 1\n"
+        "  all-reduces are direct up to 64 KiB of all ranks' inputs\n"
+        "  lane 0: of 6 ops, 4 were direct\n"
         "  lane 0: formed, op 7 posted, 6 done, downstream posted 0, 0 bytes in flight, rtt - us\n"
         "client 4: pid 99, uid 1000, open for 2.000 s, 4194304 bytes in 2 memories\n"
         "lane 0: short 2, rounds 5\n"

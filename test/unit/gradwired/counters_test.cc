@@ -108,7 +108,7 @@ TEST_CASE("the metrics have every counter of a shard that the status shows") {
   const auto exported = exported_of(status);
   check_exported(counters, exported,
                  {"data_bytes_sent", "data_bytes_received", "acks_sent", "acks_received",
-                  "pings_sent", "ops_done", "early_packets"});
+                  "pings_sent", "ops_done", "early_packets", "receipts_received"});
   for (const auto& [reason, value] : counters["drops"].items()) {
     INFO("dropped for " << reason);
     CHECK(exported.contains(value.get<std::uint64_t>()));

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/peers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "collective/shape_direct.h"
+#include "collective/shape_ring.h"
+#include "control/table.h"
+
+namespace gradwire::control {
+namespace {
+
+using Network = std::array<std::uint8_t, 18>;
+
+/// Family, prefix and the bits of the prefix.
+Network network_of(const ipc::RankAddress& address) noexcept {
+  Network network{};
+  network[0] = address.family;
+  network[1] = address.prefix_bits;
+  for (std::size_t bit = 0; bit < address.prefix_bits; ++bit) {
+    const auto mask = static_cast<std::uint8_t>(0x80 >> bit % 8);
+    network[2 + bit / 8] |= address.ip[bit / 8] & mask;
+  }
+  return network;
+}
+
+bool are_neighbours(std::size_t a, std::size_t b, std::size_t nranks) noexcept {
+  const std::size_t ahead = a < b ? b - a : a - b;
+  return ahead <= 1 || ahead == nranks - 1;
+}
+
+/// Addresses by which two ranks may reach each other though they are no neighbours.
+class OffRing {
+ public:
+  explicit OffRing(std::span<const ipc::RankInfo> table) : table_(table) {
+    for (std::size_t rank = 0; rank < table.size(); ++rank) {
+      for (const ipc::RankAddress& address : addresses_of(table[rank])) {
+        if (address.single_peer != 0) single_[network_of(address)].push_back(rank);
+      }
+    }
+  }
+
+  [[nodiscard]] std::vector<AddressPair> pairs(std::size_t lower, std::size_t higher) const {
+    if (single_.empty()) return common_addresses(table_[lower], table_[higher]);
+    return common_addresses(without_others(lower, higher), without_others(higher, lower));
+  }
+  /// If so, any two ranks are connected, and nobody has to compare each with each.
+  [[nodiscard]] bool all_alike() const {
+    return std::ranges::any_of(addresses_of(table_[0]), [&](const ipc::RankAddress& first) {
+      const auto all_have = [&](auto&& fits) {
+        return std::ranges::all_of(table_, [&](const ipc::RankInfo& info) {
+          return std::ranges::any_of(addresses_of(info), [&](const ipc::RankAddress& address) {
+            return address.single_peer == 0 && address.family == first.family &&
+                   address.rail == first.rail && fits(address);
+          });
+        });
+      };
+      const Network network = network_of(first);
+      return all_have([](const auto& address) { return address.routed != 0; }) ||
+             all_have([&](const auto& address) { return network_of(address) == network; });
+    });
+  }
+
+ private:
+  /// Without ports that lead to one rank which is not `other`.
+  [[nodiscard]] ipc::RankInfo without_others(std::size_t rank, std::size_t other) const {
+    ipc::RankInfo info = table_[rank];
+    std::uint16_t kept = 0;
+    for (const ipc::RankAddress& address : addresses_of(table_[rank])) {
+      if (address.single_peer != 0) {
+        const std::vector<std::size_t>& ends = single_.at(network_of(address));
+        if (ends.size() != 2 || (ends[0] != other && ends[1] != other)) continue;
+      }
+      info.addresses[kept++] = address;
+    }
+    info.address_count = kept;
+    return info;
+  }
+
+  std::span<const ipc::RankInfo> table_;
+  std::map<Network, std::vector<std::size_t>> single_;  ///< ranks, by the port's network
+};
+
+}  // namespace
+
+std::optional<std::pair<std::uint16_t, std::uint16_t>> unconnected_ranks(
+    std::span<const ipc::RankInfo> table) {
+  const OffRing off_ring(table);
+  if (table.size() <= 3 || off_ring.all_alike()) return std::nullopt;
+  for (std::size_t a = 0; a < table.size(); ++a) {
+    for (std::size_t b = a + 1; b < table.size(); ++b) {
+      if (are_neighbours(a, b, table.size()) || !off_ring.pairs(a, b).empty()) continue;
+      return std::pair{static_cast<std::uint16_t>(a), static_cast<std::uint16_t>(b)};
+    }
+  }
+  return std::nullopt;
+}
+
+DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table) {
+  DirectAgreement agreed;
+  const std::size_t nranks = table.size();
+  const std::uint64_t wanted = std::uint64_t{table[0].direct_kib} << 10;
+  if (nranks < 2 || wanted == 0) return agreed;
+  const auto weak = std::ranges::find_if(
+      table, [&](const ipc::RankInfo& info) { return info.fold_sources < nranks; });
+  if (nranks * collective::direct::kAlignment > wanted) {
+    agreed.why_not = fmt::format("{} KiB hold no {} bytes of each of {} ranks", table[0].direct_kib,
+                                 collective::direct::kAlignment, nranks);
+  } else if (weak != table.end()) {
+    agreed.why_not = fmt::format(
+        "the daemon of rank {} folds what {} ranks give at most, because it reduces on "
+        "a GPU or is of an older release",
+        weak - table.begin(), weak->fold_sources);
+  } else if (const auto apart = unconnected_ranks(table)) {
+    const auto& [a, b] = *apart;
+    agreed.why_not = fmt::format("ranks {} ({}) and {} ({}) have no ports that lead to each other",
+                                 a, addresses_text(table[a]), b, addresses_text(table[b]));
+  } else {
+    agreed.bytes = wanted;
+  }
+  return agreed;
+}
+
+Result<std::vector<PeerPaths>> peer_paths(const GroupKey& key, std::uint16_t rank,
+                                          std::uint8_t lanes, std::span<const ipc::RankInfo> table,
+                                          std::span<const LocalAddress> addresses) {
+  const OffRing off_ring(table);
+  std::vector<PeerPaths> peers;
+  for (std::uint16_t other = 0; other < table.size(); ++other) {
+    if (are_neighbours(rank, other, table.size())) continue;
+    const bool first = rank < other;
+    auto paths = paths_by(off_ring.pairs(std::min(rank, other), std::max(rank, other)), rank, other,
+                          first, lanes, table, addresses);
+    if (!paths) return tl::unexpected(paths.error());
+    PeerPaths& peer = peers.emplace_back();
+    peer.rank = other;
+    peer.paths = std::move(*paths);
+    for (std::uint8_t lane = 0; lane < lanes; ++lane) {
+      peer.tokens.push_back(
+          {link_token(key, lane, rank, other, table), link_token(key, lane, other, rank, table)});
+    }
+  }
+  return peers;
+}
+
+}  // namespace gradwire::control

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// How ranks of a group that are no neighbours on the ring reach each other, and whether its small
+/// ops go that way. Everything here is computed from the table alone, so every rank comes to the
+/// same. Any thread; allocates.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "base/types.h"
+#include "control/paths.h"
+#include "ipc/control_messages.h"
+
+namespace gradwire::control {
+
+/// Two ranks that no pair of addresses connects, though they are no neighbours on the ring; none if
+/// every rank can reach every other. A port that leads to one other port alone (memif) connects the
+/// two ranks that have an address in its network, if no third one has.
+/// It compares each rank with each other unless all are in one network, or all have a route.
+[[nodiscard]] std::optional<std::pair<std::uint16_t, std::uint16_t>> unconnected_ranks(
+    std::span<const ipc::RankInfo> table);
+
+/// Whether ops of a group may be direct, which all ranks must see alike.
+struct DirectAgreement {
+  std::uint64_t bytes = 0;  ///< collective::ShardConfig::direct_bytes; 0: none is
+  /// Why not, though rank 0's transport.direct_kib wants it; names the rank. Else empty.
+  std::string why_not;
+};
+[[nodiscard]] DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table);
+
+/// The paths of frames from `rank` to the ranks that are no neighbours of it, without MAC
+/// addresses, and the tokens of those packets. Both ends choose the same addresses.
+/// @param addresses  this daemon's own; `table[rank]` is its entry.
+/// @return in order of rank; an error that names both ranks if nothing connects them.
+[[nodiscard]] Result<std::vector<PeerPaths>> peer_paths(const GroupKey& key, std::uint16_t rank,
+                                                        std::uint8_t lanes,
+                                                        std::span<const ipc::RankInfo> table,
+                                                        std::span<const LocalAddress> addresses);
+
+}  // namespace gradwire::control

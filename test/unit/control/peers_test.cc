@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How ranks that are no neighbours on the ring reach each other.
+#include "control/peers.h"
+
+#include "fake_daemon.h"
+
+namespace gradwire::control {
+
+using test::FakeDaemon;
+using test::join_body;
+using test::local_address;
+using test::table_of;
+
+namespace {
+
+LocalAddress memif(std::uint16_t port, const std::string& ip) {
+  LocalAddress address = local_address(port, ip);
+  address.single_peer = true;
+  return address;
+}
+
+/// So many daemons, each with a memif link to the next: link i joins i and i + 1.
+std::vector<std::vector<LocalAddress>> memif_ring(std::size_t nranks) {
+  std::vector<std::vector<LocalAddress>> addresses(nranks);
+  for (std::size_t i = 0; i < nranks; ++i) {
+    const std::size_t before = (i + nranks - 1) % nranks;
+    addresses[i] = {memif(0, "10.77." + std::to_string(i) + ".1"),
+                    memif(1, "10.77." + std::to_string(before) + ".2")};
+  }
+  return addresses;
+}
+
+std::vector<ipc::RankInfo> described(const std::vector<std::vector<LocalAddress>>& addresses,
+                                     std::uint8_t lanes = 2) {
+  std::vector<ipc::RankInfo> table;
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    table.push_back(test::described(100 + i, lanes, addresses[i]));
+  }
+  return table;
+}
+
+std::vector<ipc::RankInfo> willing(std::vector<ipc::RankInfo> table, std::uint16_t kib = 64) {
+  for (ipc::RankInfo& info : table) {
+    info.direct_kib = kib;
+    info.fold_sources = kMaxRanks;
+  }
+  return table;
+}
+
+}  // namespace
+
+TEST_CASE("ranks of one network reach each other, and both ends choose the same addresses") {
+  const GroupKey key = {0xfeed, 1};
+  const auto table = table_of(5);
+  CHECK_FALSE(unconnected_ranks(table));
+  const auto of = [&](std::uint16_t rank) {
+    const std::string ip = "10.0.0." + std::to_string(rank + 1);
+    return peer_paths(key, rank, 2, table, std::vector{local_address(4, ip)}).value();
+  };
+  const auto from_0 = of(0);
+  const auto from_2 = of(2);
+  REQUIRE(from_0.size() == 2);
+  CHECK(from_0[0].rank == 2);
+  CHECK(from_0[1].rank == 3);
+  REQUIRE(from_2.size() == 2);
+  CHECK(from_2[0].rank == 0);
+  REQUIRE(from_0[0].paths.size() == 1);
+  const NeighbourPath& there = from_0[0].paths[0];
+  const NeighbourPath& back = from_2[0].paths[0];
+  CHECK(wire::to_string(there.remote_ip) == "10.0.0.3");
+  CHECK(there.remote_ip == back.local_ip);
+  CHECK(there.local_ip == back.remote_ip);
+  CHECK(there.port == 4);
+  CHECK(there.remote_base_udp_port == 18515);
+  CHECK(there.incarnation == 102);
+  for (std::size_t lane = 0; lane < 2; ++lane) {
+    CHECK(from_0[0].tokens[lane].to == from_2[0].tokens[lane].from);
+    CHECK(from_0[0].tokens[lane].from == from_2[0].tokens[lane].to);
+  }
+  CHECK(from_0[0].tokens[0].to != from_0[0].tokens[1].to);
+}
+
+TEST_CASE("a memif port leads to one rank alone") {
+  CHECK_FALSE(unconnected_ranks(described(memif_ring(3))));
+  CHECK(unconnected_ranks(described(memif_ring(4))) ==
+        std::pair<std::uint16_t, std::uint16_t>{0, 2});
+
+  auto meshed = memif_ring(4);
+  meshed[0].push_back(memif(2, "10.78.0.1"));
+  meshed[2].push_back(memif(2, "10.78.0.2"));
+  CHECK(unconnected_ranks(described(meshed)) == std::pair<std::uint16_t, std::uint16_t>{1, 3});
+  meshed[1].push_back(memif(2, "10.78.1.1"));
+  meshed[3].push_back(memif(2, "10.78.1.2"));
+  CHECK_FALSE(unconnected_ranks(described(meshed)));
+  const auto paths = peer_paths({1, 1}, 0, 2, described(meshed), meshed[0]).value();
+  REQUIRE(paths.size() == 1);
+  REQUIRE(paths[0].paths.size() == 1);
+  CHECK(paths[0].paths[0].port == 2);
+  CHECK(wire::to_string(paths[0].paths[0].remote_ip) == "10.78.0.2");
+
+  // A third end in the network: nobody knows who is at the other end of whose port.
+  meshed[1].push_back(memif(3, "10.78.0.3"));
+  CHECK(unconnected_ranks(described(meshed)) == std::pair<std::uint16_t, std::uint16_t>{0, 2});
+}
+
+TEST_CASE("ranks of several networks reach each other if both have a route") {
+  std::vector<std::vector<LocalAddress>> addresses;
+  for (int i = 0; i < 6; ++i) {
+    addresses.push_back(
+        {local_address(0, "10.8." + std::to_string(i / 3) + "." + std::to_string(i + 1))});
+    addresses.back()[0].routed = i != 5;
+  }
+  CHECK(unconnected_ranks(described(addresses)) == std::pair<std::uint16_t, std::uint16_t>{1, 5});
+  addresses[5][0].routed = true;
+  CHECK_FALSE(unconnected_ranks(described(addresses)));
+  // Rails of two names are two networks, whatever their addresses say.
+  addresses[2][0].rail = 1;
+  addresses[4][0].rail = 2;
+  CHECK(unconnected_ranks(described(addresses)) == std::pair<std::uint16_t, std::uint16_t>{2, 4});
+}
+
+TEST_CASE("rank 0's size counts, and the weakest backend decides") {
+  auto table = willing(table_of(4));
+  table[2].direct_kib = 0;
+  CHECK(direct_agreement(table).bytes == 64u << 10);
+  CHECK(direct_agreement(table).why_not.empty());
+  table[0].direct_kib = 0;
+  table[1].direct_kib = 64;
+  CHECK(direct_agreement(table).bytes == 0);
+  CHECK(direct_agreement(table).why_not.empty());
+  table = willing(table_of(4));
+  table[3].fold_sources = 3;
+  CHECK(direct_agreement(table).bytes == 0);
+  CHECK_THAT(direct_agreement(table).why_not,
+             Catch::Matchers::Contains("rank 3 folds what 3 ranks give"));
+  const DirectAgreement apart = direct_agreement(willing(described(memif_ring(5))));
+  CHECK(apart.bytes == 0);
+  CHECK_THAT(apart.why_not,
+             Catch::Matchers::Contains("ranks 0 (10.77.0.1/24, 10.77.4.2/24) and 2"));
+  CHECK(direct_agreement(willing(table_of(64), 4)).bytes == 4u << 10);
+  CHECK_THAT(direct_agreement(willing(table_of(65), 4)).why_not,
+             Catch::Matchers::Contains("4 KiB hold no 64 bytes of each of 65 ranks"));
+  auto largest = willing(table_of(1024));
+  CHECK_THAT(direct_agreement(largest).why_not, Catch::Matchers::Contains("no ports that lead"));
+  for (ipc::RankInfo& info : largest) info.addresses[0].routed = 1;
+  CHECK(direct_agreement(largest).bytes == 64u << 10);
+}
+
+TEST_CASE("formation asks for ranks off the ring in turn, and names who does not answer") {
+  FakeDaemon daemon;
+  daemon.options.daemon.direct_kib = 64;
+  daemon.options.daemon.fold_sources = kMaxRanks;
+  daemon.make();
+  daemon.open(1);
+  daemon.lanes.silent = {"10.0.0.4"};
+  daemon.join(1, join_body(0, willing(table_of(6))));
+  CHECK(daemon.lanes.plan_requests.empty());
+  CHECK(daemon.lanes.asked_in_turn == std::set<std::string>{"10.0.0.3", "10.0.0.4", "10.0.0.5"});
+  CHECK_THAT(daemon.group_json()["waits_for"].dump(),
+             Catch::Matchers::Contains("rank 3 (10.0.0.4) does not answer ARP"));
+  daemon.lanes.silent.clear();
+  daemon.poll();
+  REQUIRE(daemon.lanes.plan_requests.size() == 1);
+  const PlanRequest& plan = daemon.lanes.plan_requests[0];
+  CHECK(plan.direct_bytes == 64u << 10);
+  CHECK(daemon.group_json()["direct_kib"] == 64);
+  CHECK(daemon.group_json()["why_not_direct"] == "");
+  REQUIRE(plan.peers.size() == 3);
+  CHECK(plan.peers[1].paths[0].remote_mac.value()[5] == 4);
+}
+
+TEST_CASE("nobody is asked for if no op is direct") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.join(1, join_body(0, table_of(6)));
+  REQUIRE(daemon.lanes.plan_requests.size() == 1);
+  CHECK(daemon.lanes.plan_requests[0].peers.empty());
+  CHECK(daemon.lanes.asked_in_turn.empty());
+}
+
+}  // namespace gradwire::control
