@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Small all-reduces in one hop: four daemons in two racks, so some ranks that are no neighbours on
 # the ring share a segment, and others reach each other by a router. Bits are the ring's, for all
-# datatypes and redops; a group whose rank 0 has transport.direct_kib = 0 goes round the ring
-# beside one that does not. Who differs, who dies and who cannot be reached is named. On memif links
-# four ranks have no way to each other, so their ops go round the ring, and the log says why.
+# datatypes and redops; a group whose rank 0 has transport.direct_kib = 0 goes round the ring beside
+# one that does not. A router that gets another MAC address stops nothing. Who differs, who dies,
+# who cannot be reached and whose path is too narrow is named. On memif links four ranks have no way
+# to each other, so their ops go round the ring, and the log says why.
 . "$(dirname "$0")/_init.sh"
 . "$(dirname "$0")/_fabric.sh"
 
@@ -111,6 +112,18 @@ ip -n "$(fabric_host 2)" link set gw0 address 02:81:01:00:77:01 up
 fabric_daemon 2
 # shellcheck disable=SC2046
 expect "sums" py direct --datatypes fp32 --counts 1,16 $(in_order 0 1 2 3)
+
+step "the router of rack 0 comes back with another MAC address, in the middle of direct ops"
+# shellcheck disable=SC2046
+background moves "$python" "$repo_root/test/system/progress.py" --size 16 \
+  --until "$run_dir/moves.end" --bound-ms 1500 $(in_order 0 1 2 3)
+eventually 60 grep -q running "$run_dir/moves.out" ||
+  { cat "$run_dir/moves.out" && fail "the ops do not start"; }
+fabric_leaf_mac 0 02:81:00:00:01:07 0.1
+before=$(direct_of 0)
+eventually 10 moves || fail "direct ops do not go on"
+touch "$run_dir/moves.end"
+expect_ended "every op was done" moves
 
 step "the path from rank 0 to rank 2 carries less than the ring's paths: named, and nobody hangs"
 leaf=$(fabric_leaf 0)
