@@ -18,7 +18,8 @@ fast (units), sim (the ring in virtual time), fuzz (arbitrary input, 10 s per ta
   --suites LIST     comma-separated; default fast,sim,fuzz,system. There is also cost, which counts
                     the instructions of a lane beside idle groups and takes two minutes
                     torch: the PyTorch backend on current PyTorch, which it installs with pip into
-                    FOLDER/torch-venv, or \$GRADWIRE_TORCH_VENV: 5 GB, minutes
+                    FOLDER/torch-venv, or \$GRADWIRE_TORCH_VENV: 5 GB, minutes; torch_quick is a
+                    part of it that takes two minutes
   --build FOLDER    build folder; default build, build-clang, build-sanitize
   --no-setup        do not install packages or reserve hugepages
   --help            this text
@@ -82,7 +83,7 @@ options=(--buildtype "$buildtype" -Db_sanitize="$sanitize" -Dtests=true)
 [[ $compiler == gcc && $sanitize == none ]] || options+=(-Dcuda=disabled)
 build_tree "$folder" "$compiler" "${options[@]}"
 
-if [[ ,$suites, == *,torch,* ]]; then
+if [[ ,$suites, == *,torch,* || ,$suites, == *,torch_quick,* ]]; then
   export GRADWIRE_TORCH_VENV=${GRADWIRE_TORCH_VENV:-$folder/torch-venv}
   . "$repo_root/scripts/lib/torch_venv.sh"
   torch_venv "$GRADWIRE_TORCH_VENV"

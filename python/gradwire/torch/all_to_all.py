@@ -3,6 +3,8 @@
 is slower than its own collective would be; it is said once, and counted in stats().
 """
 import torch
+from torch.distributed import PrefixStore
+from torch.distributed.distributed_c10d import SHRINK_ABORT
 
 from .._native import GradwireError, Status, lib
 from .backend import Collectives, _all_of, _shape
@@ -34,6 +36,27 @@ class GradwireBackend(Collectives):
             len(ranks),
             self.timeout_s if opts is None else opts._timeout.total_seconds(),
             (opts.group_name if opts is not None else "") or self.group_name + "/split",
+            [self.global_ranks[rank] for rank in ranks],
+        )
+
+    def shrink(self, excluded, flags, opts):
+        """The group of the ranks that are not ``excluded``, which may be dead. Only these call it,
+        each with the same list. Torch destroys this group afterwards; ``flags``: with SHRINK_ABORT
+        it is ended first, so that nobody goes on to wait for what is unfinished."""
+        ranks = [rank for rank in range(self._size) if rank not in excluded]
+        if flags & SHRINK_ABORT:
+            self.end_everywhere()
+        # The old group's keys stay in the store; the new one's have who is left in their names.
+        left = ",".join(str(self.global_ranks[rank]) for rank in ranks)
+        timeout_s = self.timeout_s if opts is None else opts._timeout.total_seconds()
+        return GradwireBackend(
+            PrefixStore("shrunk/%s/" % left, self.store),
+            ranks.index(self._rank),
+            len(ranks),
+            timeout_s,
+            "%s without %s" % (
+                self.group_name, ", ".join(str(self.global_ranks[rank]) for rank in excluded)
+            ),
             [self.global_ranks[rank] for rank in ranks],
         )
 

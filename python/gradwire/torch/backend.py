@@ -97,7 +97,7 @@ class Collectives(Backend):
 
     @property
     def supports_shrinking(self):
-        return False
+        return True
 
     @property
     def supports_reconfigure(self):
@@ -496,8 +496,8 @@ class Collectives(Backend):
         """Leaves the group. Ops that are unfinished end with errors, here and elsewhere."""
         self._close()
 
-    def abort(self):
-        """Ends the group on every rank."""
+    def end_everywhere(self):
+        """Aborts the group, on every rank: what is unfinished ends with an error."""
         if self.engine is not None and self.channel.group is not None:
             try:
                 self.channel.group.abort(
@@ -506,6 +506,10 @@ class Collectives(Backend):
                 )
             except GradwireError:
                 pass  # there is nothing left to abort
+
+    def abort(self):
+        """Ends the group on every rank."""
+        self.end_everywhere()
         self._close()
 
 

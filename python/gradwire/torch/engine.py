@@ -74,8 +74,8 @@ class Op:
         return None
 
     def __del__(self):
-        # Only now: no thread can be in a wait for it any more.
-        if self.handle is not None and lib is not None:
+        # Only now: no thread can be in a wait for it any more. torch.compile makes empty ones.
+        if getattr(self, "handle", None) is not None and lib is not None:
             lib.gw_work_free(self.handle)
             self.handle = None
 
