@@ -99,17 +99,10 @@ class CudaExecutor final : public Executor {
     }
     cudaSetDevice(device_);
     cudaStream_t stream = streams_[slot];
-    const SlotCopies& copies = memory_.copies[slot];
-    cudaError_t result = cudaSuccess;
-    for (std::uint32_t i = 0; i < copies.in_count && result == cudaSuccess; ++i) {
-      result = copy(copies.in[i], cudaMemcpyHostToDevice, stream);
-    }
+    cudaError_t result = copy_in(memory_.copies[slot], stream);
     if (result == cudaSuccess) {
       result = cuda::launch_batch(memory_.batches[slot], options_.processors * kBlocksPerProcessor,
                                   stream);
-    }
-    for (std::uint32_t i = 0; i < copies.out_count && result == cudaSuccess; ++i) {
-      result = copy(copies.out[i], cudaMemcpyDeviceToHost, stream);
     }
     // Record the event even after a failure: what has started must end before the slot is free.
     const cudaError_t recorded = cudaEventRecord(events_[slot], stream);
@@ -165,9 +158,23 @@ class CudaExecutor final : public Executor {
     const timespec time{0, kNapNs};
     nanosleep(&time, nullptr);
   }
-  static cudaError_t copy(const SlotCopies::Copy& copy, cudaMemcpyKind kind,
-                          cudaStream_t stream) noexcept {
-    return cudaMemcpyAsync(copy.to, copy.from, copy.bytes, kind, stream);
+  /// By one call, where CUDA has such a call in a form that stays.
+  static cudaError_t copy_in(const SlotCopies& copies, cudaStream_t stream) noexcept {
+    if (copies.count == 0) return cudaSuccess;
+#if CUDART_VERSION >= 13000
+    cudaMemcpyAttributes attributes{};
+    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    std::size_t first = 0;  // the attributes are those of all copies from the first on
+    return cudaMemcpyBatchAsync(copies.to, copies.from, copies.bytes, copies.count, &attributes,
+                                &first, 1, stream);
+#else
+    cudaError_t result = cudaSuccess;
+    for (std::uint32_t i = 0; i < copies.count && result == cudaSuccess; ++i) {
+      result = cudaMemcpyAsync(copies.to[i], copies.from[i], copies.bytes[i],
+                               cudaMemcpyHostToDevice, stream);
+    }
+    return result;
+#endif
   }
 
   [[nodiscard]] bool start_if_needed() noexcept {

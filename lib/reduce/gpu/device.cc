@@ -184,7 +184,8 @@ Result<std::string> GpuDevice::why_not_cpu_mapping() const {
   if (mapped) rte_gpu_mem_cpu_unmap(id_, probe);
   rte_gpu_mem_free(id_, probe);
   if (!mapped) return "its memory cannot be mapped for the CPU (no GDRCopy)";
-  return ordered ? "" : "writes through a mapping of its memory cannot be ordered";
+  return ordered ? ""
+                 : "it neither orders what others write into its memory nor lets the CPU flush it";
 }
 
 std::string GpuDevice::error_text(const std::string& what) const {
@@ -349,6 +350,6 @@ Result<std::unique_ptr<Executor>> GpuDevice::make_executor(const QueueMemory& me
 
 void GpuDevice::remove(GpuQueue& queue) noexcept { std::erase(queues_, &queue); }
 
-void GpuDevice::write_barrier() noexcept { rte_gpu_wmb(id_); }
+bool GpuDevice::write_barrier() noexcept { return rte_gpu_wmb(id_) == 0; }
 
 }  // namespace gradwire::reduce

@@ -112,8 +112,9 @@ class GpuDevice final : public DeviceMemory {
   /// A queue has ended while a kernel of it hung.
   void gave_up_queue() noexcept { ++queues_given_up_; }
   [[nodiscard]] std::uint32_t queues_given_up() const noexcept { return queues_given_up_; }
-  /// Called by lanes: what the CPU wrote through mappings before is visible to kernels afterwards.
-  void write_barrier() noexcept;
+  /// Called by lanes: what the CPU wrote through mappings before, and what ports had written into
+  /// GPU memory, is visible to kernels that start afterwards. @return false if that failed.
+  [[nodiscard]] bool write_barrier() noexcept;
 
  private:
   /// While it exists no persistent kernel runs, so that calls that wait for kernels return.

@@ -128,7 +128,9 @@ class EmulatedExecutor final : public Executor {
     const SlotCopies& copies = memory_.copies[slot];
     const bool ok = outcome == 0 && may_run(batch, copies);
     if (ok) {
-      for (std::uint32_t i = 0; i < copies.in_count; ++i) copy(copies.in[i]);
+      for (std::uint32_t i = 0; i < copies.count; ++i) {
+        std::memcpy(copies.to[i], copies.from[i], copies.bytes[i]);
+      }
       for (std::uint32_t tile = 0; tile < batch.tile_count; ++tile) {
         for (std::uint32_t thread = 0; thread < kThreadsPerBlock; ++thread) {
           run_tile<PlainLoad>(batch, tile, thread, kThreadsPerBlock);
@@ -138,13 +140,8 @@ class EmulatedExecutor final : public Executor {
           crc_tile<PlainLoad>(batch, tile, thread);
         }
       }
-      for (std::uint32_t i = 0; i < copies.out_count; ++i) copy(copies.out[i]);
     }
     finish(slot, ok);
-  }
-
-  static void copy(const SlotCopies::Copy& copy) noexcept {
-    std::memcpy(copy.to, copy.from, copy.bytes);
   }
 
   [[nodiscard]] bool reaches(const void* address, std::size_t bytes) const noexcept {
@@ -153,11 +150,10 @@ class EmulatedExecutor final : public Executor {
 
   [[nodiscard]] bool may_run(const Batch& batch, const SlotCopies& copies) const noexcept {
     bool fine = true;
-    const auto check = [&](const SlotCopies::Copy& copy) {
-      fine = fine && reaches(copy.to, copy.bytes) && reaches(copy.from, copy.bytes);
-    };
-    for (std::uint32_t i = 0; i < copies.in_count; ++i) check(copies.in[i]);
-    for (std::uint32_t i = 0; i < copies.out_count; ++i) check(copies.out[i]);
+    for (std::uint32_t i = 0; i < copies.count; ++i) {
+      fine = fine && reaches(copies.to[i], copies.bytes[i]) &&
+             reaches(copies.from[i], copies.bytes[i]);
+    }
     for (std::uint32_t i = 0; i < batch.item_count; ++i) {
       const BatchItem& item = batch.items[i];
       const std::size_t bytes = item.bytes;

@@ -23,17 +23,13 @@ enum class KernelMode : std::uint8_t {
   return mode == KernelMode::kLaunch ? "launch" : "persistent";
 }
 
-/// What the copy engine copies for a slot, before and after its kernel.
+/// What the copy engine copies into GPU memory before a slot's kernel starts, as CUDA takes many
+/// copies in one call.
 struct SlotCopies {
-  struct Copy {
-    std::byte* to = nullptr;
-    const std::byte* from = nullptr;
-    std::uint32_t bytes = 0;
-  };
-  std::uint32_t in_count = 0;
-  std::uint32_t out_count = 0;
-  Copy in[Batch::kItems];
-  Copy out[Batch::kItems];
+  std::uint32_t count = 0;
+  void* to[Batch::kItems];
+  const void* from[Batch::kItems];
+  std::size_t bytes[Batch::kItems];
 };
 
 /// A queue's memory, which its executor uses and which outlives the executor. Batches and words are

@@ -94,7 +94,7 @@ std::size_t GpuQueue::submit(GpuBackend& owner, std::span<const Entry> entries) 
   Batch& batch = memory_.batches[index];
   SlotCopies& copies = memory_.copies[index];
   clear(batch);
-  copies.in_count = copies.out_count = 0;
+  copies.count = 0;
   slot.owner = &owner;
   slot.started = ++batches_;
   slot.entries = 0;
@@ -106,8 +106,10 @@ std::size_t GpuQueue::submit(GpuBackend& owner, std::span<const Entry> entries) 
   free_ &= ~(1u << index);
   // A slot's number changes with each batch, and is never 0 and never has the bit kFailed.
   slot.number = slot.number + 1 == QueueWords::kFailed ? 1 : slot.number + 1;
-  if (staging_cpu_ != nullptr) device_.write_barrier();
-  slot.launched = executor_->launch(index, slot.number);
+  // What the CPU or a port has written into GPU memory is there before a kernel starts.
+  const bool is_there = (path_ != PayloadPath::kCopyMapped && path_ != PayloadPath::kGpuDirect) ||
+                        device_.write_barrier();
+  slot.launched = is_there && executor_->launch(index, slot.number);
   return slot.entries;
 }
 
@@ -122,23 +124,19 @@ bool GpuQueue::add(std::uint32_t index, const Entry& entry) noexcept {
   if (!has_room(batch, fold)) return false;
   const std::uint32_t bytes = entry.count * target_width(entry);
   if (entry.crc && bytes > stride_) return false;
-  if (stages() && has_packet(entry.kind) && entry.packet != nullptr) {
+  if (stages() && reads_packet(entry.kind) && entry.packet != nullptr) {
     if (bytes > stride_) return false;
-    SlotCopies& copies = memory_.copies[index];
     const std::size_t offset = (std::size_t{index} * Batch::kItems + batch.item_count) * stride_;
     std::byte* const staged = staging_ + offset;
-    if (reads_packet(entry.kind)) {
-      if (path_ == PayloadPath::kCopyMapped) {
-        std::memcpy(staging_cpu_ + offset, entry.packet, bytes);
-      } else {
-        copies.in[copies.in_count++] = {staged, entry.packet, bytes};
-      }
-      sources[fold.source_count - 1] = staged;
+    if (path_ == PayloadPath::kCopyMapped) {
+      std::memcpy(staging_cpu_ + offset, entry.packet, bytes);
+    } else {
+      SlotCopies& copies = memory_.copies[index];
+      copies.to[copies.count] = staged;
+      copies.from[copies.count] = entry.packet;
+      copies.bytes[copies.count++] = bytes;
     }
-    if (writes_packet(entry.kind) && path_ == PayloadPath::kCopyEngine) {
-      copies.out[copies.out_count++] = {entry.packet, staged, bytes};
-      targets[0] = staged;
-    }
+    sources[fold.source_count - 1] = staged;
   }
 
   append(batch, entry, fold, crc_words(index, batch.item_count));

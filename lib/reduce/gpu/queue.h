@@ -28,7 +28,7 @@ enum class PayloadPath : std::uint8_t {
   kMapped,      ///< kernels read and write the packet where it lies, in registered host memory
   kCopyMapped,  ///< the CPU writes it into GPU memory that is mapped for it; the kernel writes the
                 ///< result to the packet
-  kCopyEngine,  ///< the GPU's copy engine moves it both ways
+  kCopyEngine,  ///< the GPU's copy engine brings it; the kernel writes the result to the packet
   kGpuDirect,   ///< it stays in GPU memory, into which ports receive it and from which they send it
 };
 [[nodiscard]] constexpr const char* name_of(PayloadPath path) noexcept {
