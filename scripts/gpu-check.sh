@@ -7,6 +7,7 @@
 usage() {
   cat <<TEXT
 scripts/gpu-check.sh [--build FOLDER] [--out FILE] [--no-setup] [--driver-headers FOLDER]
+                     [--dry-run]
 
 Run it as root on a host with an NVIDIA GPU, its driver and CUDA's compiler. It builds for that GPU
 and runs: DPDK's test of gpudev drivers on gpu_cuda; the reduce backend's cases on the GPU (also
@@ -21,6 +22,10 @@ Gloo's; DDP with CUDA buckets; and the benchmarks of the kernels.
   --driver-headers FOLDER  DPDK's driver headers, if no package source is available (another host
                   has them in /var/cache/gradwire after scripts/test.sh)
 
+  --dry-run       tries all of this without a GPU: the kernels' PTX on an interpreter (test/ptx)
+                  takes the GPU's place. The figures of the benches then mean nothing. With
+                  --no-setup it builds nothing, and takes what FOLDER has
+
 Uses the first Python of GRADWIRE_PYTHON, Debian's and those in PATH that has numpy and a torch that
 finds the GPU. If there is none, it uses Debian's and skips what needs torch.
 
@@ -32,11 +37,13 @@ folder=$repo_root/build-gpu
 out=
 setup=1
 headers=
+dry=0
 while (($# > 0)); do
   case $1 in
     --build) folder=${2:?--build needs a value} && shift ;;
     --out) out=${2:?--out needs a value} && shift ;;
     --no-setup) setup=0 ;;
+    --dry-run) dry=1 ;;
     --driver-headers) headers=${2:?--driver-headers needs a value} && shift ;;
     --help) usage && exit 0 ;;
     *) usage >&2 && die "unknown option '$1'." ;;
@@ -46,10 +53,12 @@ done
 out=${out:-$folder/gpu-check.json}
 
 need_root
-command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1 ||
-  die "nvidia-smi finds no GPU on this machine, but this script needs one."
 export PATH=$PATH:/usr/local/cuda/bin
-command -v nvcc >/dev/null || die "there is no nvcc: install CUDA's compiler."
+if ((!dry)); then
+  command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1 ||
+    die "nvidia-smi finds no GPU on this machine, but this script needs one."
+  command -v nvcc >/dev/null || die "there is no nvcc: install CUDA's compiler."
+fi
 if ((setup)); then
   [[ -f /etc/debian_version ]] && install_packages build run
   [[ -n $headers ]] || fetch_dpdk_headers
@@ -70,16 +79,31 @@ PYTHON
   break
 done
 note "Python: ${GRADWIRE_PYTHON:-$python, without a torch that finds the GPU}"
-arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '. ')
-gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
-step "GPU: $gpu, sm_$arch"
-build_targets=(gradwired gradwire:shared_library cuda_backend_test gpu_bench rte_gpu_cuda
-  rank_client)
-build_tree "$folder" gcc --buildtype debugoptimized -Dtests=true -Dcuda=enabled \
-  -Dgpu_architectures="$arch" -Ddpdk_driver_headers="$headers"
-
 gpu_cuda=$folder/drivers/gpu/cuda/librte_gpu_cuda.so
 export GRADWIRE_BUILD=$folder GRADWIRE_GPU_CUDA=$gpu_cuda GRADWIRE_DRIVERS=$gpu_cuda
+cases=$folder/test/gpu/cuda_backend_test
+bench=("$folder/test/gpu/gpu_bench")
+build_targets=(gradwired gradwire:shared_library rte_gpu_cuda rank_client)
+if ((dry)); then
+  gpu="none: PTX on an interpreter"
+  step "GPU: $gpu"
+  build_targets+=(gradwired-ptx executor_ptx_test cuda gdrapi)
+  export GRADWIRED=$folder/test/ptx/gradwired-ptx GRADWIRE_PTX=$folder/test/ptx
+  export GRADWIRE_FAKE_CUDA_MEMORY=268435456 GRADWIRE_GPU_CASES=60
+  cases=$folder/test/ptx/executor_ptx_test
+  bench=("$folder/test/ptx/gpu_bench_ptx" --quick)
+  ! command -v nvcc >/dev/null || build_targets+=(gpu_bench_ptx)
+  ((!setup)) || build_tree "$folder" gcc --buildtype debugoptimized -Dtests=true \
+    -Ddpdk_driver_headers="$headers"
+  export LD_LIBRARY_PATH=$folder/test/unit/gpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+else
+  arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '. ')
+  gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
+  step "GPU: $gpu, sm_$arch"
+  build_targets+=(cuda_backend_test gpu_bench)
+  build_tree "$folder" gcc --buildtype debugoptimized -Dtests=true -Dcuda=enabled \
+    -Dgpu_architectures="$arch" -Ddpdk_driver_headers="$headers"
+fi
 rm -f "$folder/gpu-bench.json" "$folder/gpu-gradients.json"
 names=()
 verdicts=()
@@ -100,13 +124,15 @@ check() {
   verdicts+=("$verdict")
 }
 
-cases=$folder/test/gpu/cuda_backend_test
 check "dpdk-test-gpudev on gpu_cuda" "$repo_root/test/gpu/dpdk_test_gpudev.sh" "$gpu_cuda"
 check "reduce cases on the GPU, bit by bit" "$cases"
-check "machine code: sums ask for all sources at once" "$python" \
-  "$repo_root/test/gpu/machine_code.py" --check \
-  "$(find "$folder/lib" -name '*kernels.cu*.o' | head -n 1)"
-if command -v compute-sanitizer >/dev/null; then
+if [[ -f $folder/lib/reduce/cuda/kernels.o ]]; then
+  check "machine code: sums ask for all sources at once" "$python" \
+    "$repo_root/test/gpu/machine_code.py" --check "$folder/lib/reduce/cuda/kernels.o"
+fi
+if ((dry)); then
+  note "compute-sanitizer needs a GPU; on the interpreter ptx_test looks for the same faults"
+elif command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
     # A launch per batch: a kernel that never ends cannot be watched. The fp16 and bf16 patterns
     # reach every kernel of theirs, and take seconds.
@@ -123,7 +149,7 @@ check "gradients in GPU memory, beside Gloo" "$repo_root/test/system/gpu_cuda_gr
 # By name only, because the EAL refuses a path with a folder that everybody may write to, such as
 # that of a clone in /tmp.
 check "benches" env LD_LIBRARY_PATH="${gpu_cuda%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
-  "$folder/test/gpu/gpu_bench" "${gpu_cuda##*/}" "$folder/gpu-bench.json"
+  "${bench[0]}" "${gpu_cuda##*/}" "$folder/gpu-bench.json" "${bench[@]:1}"
 [[ ${verdicts[-1]} != passed ]] || sed 's/^/       /' "$folder/gpu-check.log"
 
 "${GRADWIRE_PYTHON:-$python}" - "$out" "$folder/gpu-bench.json" "$folder/gpu-gradients.json" \

@@ -80,7 +80,7 @@ SANS_IO_CALLS = re.compile(
 SANS_IO_EXEMPT = ("lib/base/profile.h",)
 
 CUDA_HEADERS = re.compile(r"^(cuda|nvrtc|nccl|gdrapi|rte_gpudev_cuda)[\w./]*$|\.cuh$")
-CUDA_FOLDERS = ("lib/gpu/", "lib/reduce/cuda/", "drivers/gpu/cuda/", "test/gpu/")
+CUDA_FOLDERS = ("lib/gpu/", "lib/reduce/cuda/", "drivers/gpu/cuda/", "test/gpu/", "test/ptx/")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 COMMENT = re.compile(r"//.*")

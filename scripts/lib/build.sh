@@ -34,28 +34,10 @@ build_tree() {
   step "build: compiling ${build_targets[*]:-everything} in $folder"
   with_progress 20 "$log" "building" meson compile -C "$folder" "${build_targets[@]}" ||
     build_failed "$log" "the build"
-  kernel_resources "$log"
+  # What each CUDA kernel needs of a multiprocessor, if this build has them.
+  local resources=$folder/lib/reduce/cuda/kernels.resources
+  [[ ! -f $resources ]] || sed 's/^/       /' "$resources"
   note "$(tail -n 1 "$log" | cut -c1-90)"
-}
-
-# kernel_resources LOG: one line with ptxas' figures for each CUDA kernel that was compiled.
-kernel_resources() {
-  c++filt <"$1" | awk '
-    /Compiling entry function/ {
-      arch = $NF
-      gsub(/[\047 ]/, "", arch)
-      name = $0
-      sub(/.*entry function ./, "", name)
-      sub(/. for .*/, "", name)
-      gsub(/gradwire::reduce::(cuda::)?|\(anonymous namespace\)::|^void /, "", name)
-      sub(/\(.*/, "", name)
-    }
-    /bytes spill stores/ { spilled = $5 + $9 }
-    /Used [0-9]+ registers/ {
-      for (i = 1; i < NF; i++) if ($i == "Used") registers = $(i + 1)
-      printf "       kernel %s, %s: %d registers, %d bytes spilled\n",
-        name, arch, registers, spilled
-    }'
 }
 
 build_failed() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gpu_bench DRIVER [JSON]: the benches of scripts/gpu-check.sh on CUDA device 0, as a table and as
-// JSON. Exits 77 without a GPU.
+// gpu_bench DRIVER JSON [--quick]: the benches of scripts/gpu-check.sh on CUDA device 0, as a table
+// and as JSON. --quick only tries them, on little data. Exits 77 without a GPU.
 #include <fmt/format.h>
 #include <rte_eal.h>
 #include <rte_gpudev.h>
@@ -25,10 +25,16 @@ using namespace gradwire;
 using namespace gradwire::reduce;
 
 constexpr int kSkipped = 77;
-constexpr int kLatencyRounds = 20'000;
+
+struct Sizes {
+  std::uint32_t device_bytes = 256u << 20;
+  std::uint32_t batches = 256;
+  int latency_rounds = 20'000;
+};
+constexpr Sizes kQuick = {128u << 10, 2, 5};
 
 /// Median time of a batch of one packet, from submit() to its completion, in microseconds.
-Result<double> latency_us(Staging staging, KernelMode kernel) {
+Result<double> latency_us(Staging staging, KernelMode kernel, int rounds) {
   GpuOptions options;
   options.device = "gpu_cuda0";
   options.staging = staging;
@@ -52,7 +58,7 @@ Result<double> latency_us(Staging staging, KernelMode kernel) {
     entry.count = kBytes / 4;
     entry.packet = memory;
     entry.inputs = &input;
-    for (int round = 0; round < kLatencyRounds; ++round) {
+    for (int round = 0; round < rounds; ++round) {
       const auto start = std::chrono::steady_clock::now();
       Completion done;
       if (backend.submit({&entry, 1}) != 1) return fail(ErrorCode::kInternal, "not taken");
@@ -67,8 +73,8 @@ Result<double> latency_us(Staging staging, KernelMode kernel) {
   queue->reset();
   (*device)->unregister_host(memory);
   rte_free(memory);
-  std::nth_element(times.begin(), times.begin() + kLatencyRounds / 2, times.end());
-  return times[kLatencyRounds / 2];
+  std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
+  return times[static_cast<std::size_t>(rounds) / 2];
 }
 
 nlohmann::json rate_row(const std::string& name, const gpu_bench::KernelRate& rate, double bar) {
@@ -82,24 +88,23 @@ nlohmann::json rate_row(const std::string& name, const gpu_bench::KernelRate& ra
           {"bar", bar}};
 }
 
-nlohmann::json run() {
+nlohmann::json run(const Sizes& sizes) {
   nlohmann::json out;
   out["device"] = gpu_bench::device_name();
   fmt::print("{}\n", gpu_bench::device_name());
-  constexpr std::uint32_t kBytes = 256u << 20;
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
-    out["rows"].push_back(
-        rate_row(fmt::format("reduce kernel, GPU memory, {}, 256 MB", name_of(type)),
-                 gpu_bench::device_rate(type, kBytes), 0.90));
+    out["rows"].push_back(rate_row(fmt::format("reduce kernel, GPU memory, {}, {} KiB",
+                                               name_of(type), sizes.device_bytes >> 10),
+                                   gpu_bench::device_rate(type, sizes.device_bytes), 0.90));
     out["rows"].push_back(rate_row(fmt::format("reduce kernel, mapped packets, {}", name_of(type)),
-                                   gpu_bench::mapped_rate(type), 0.80));
+                                   gpu_bench::mapped_rate(type, sizes.batches), 0.80));
   }
   for (const Staging staging : {Staging::kMapped, Staging::kCopy}) {
     for (const KernelMode kernel : {KernelMode::kLaunch, KernelMode::kPersistent}) {
       const std::string name =
           fmt::format("one-packet batch, {}, {}", staging == Staging::kMapped ? "mapped" : "copy",
                       reduce::name_of(kernel));
-      const auto us = latency_us(staging, kernel);
+      const auto us = latency_us(staging, kernel, sizes.latency_rounds);
       if (us) {
         fmt::print("{:44} {:8.2f} us\n", name, *us);
         out["rows"].push_back({{"name", name}, {"median_us", *us}});
@@ -115,8 +120,8 @@ nlohmann::json run() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    fmt::print(stderr, "gpu_bench DRIVER [JSON]\n");
+  if (argc < 3) {
+    fmt::print(stderr, "gpu_bench DRIVER JSON [--quick]\n");
     return 2;
   }
   std::vector<std::string> words = {
@@ -130,8 +135,9 @@ int main(int argc, char** argv) {
     return kSkipped;
   }
   try {
-    const nlohmann::json result = run();
-    if (argc > 2) std::ofstream(argv[2]) << result.dump(1) << '\n';
+    const bool quick = argc > 3 && std::string(argv[3]) == "--quick";
+    const nlohmann::json result = run(quick ? kQuick : Sizes{});
+    std::ofstream(argv[2]) << result.dump(1) << '\n';
   } catch (const std::exception& error) {
     fmt::print(stderr, "gpu_bench: {}\n", error.what());
     return 1;

@@ -112,20 +112,19 @@ KernelRate device_rate(DataType type, std::uint32_t bytes) {
   return {3.0 * bytes / reduce_s / 1e9, 2.0 * bytes / copy_s / 1e9};
 }
 
-KernelRate mapped_rate(DataType type) {
-  constexpr std::uint32_t kBatches = 256;
-  constexpr std::uint32_t kPackets = kBatches * Batch::kItems;
-  constexpr std::size_t kPayload = std::size_t{kPackets} * kPacketBytes;
+KernelRate mapped_rate(DataType type, std::uint32_t batch_count) {
+  const std::uint32_t packet_count = batch_count * Batch::kItems;
+  const std::size_t payload = std::size_t{packet_count} * kPacketBytes;
   cudaStream_t streams[2]{};
   for (cudaStream_t& stream : streams) {
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
   }
-  std::byte* packets = pinned_memory(std::size_t{kPackets} * kBufferBytes);
-  std::byte* gradient = device_memory(kPayload);
-  std::vector<Batch> batches(kBatches);
-  for (std::uint32_t p = 0; p < kPackets; ++p) {
+  std::byte* packets = pinned_memory(std::size_t{packet_count} * kBufferBytes);
+  std::byte* gradient = device_memory(payload);
+  std::vector<Batch> batches(batch_count);
+  for (std::uint32_t p = 0; p < packet_count; ++p) {
     // Scattered: neighbours in a batch are far from each other in memory.
-    const std::uint32_t place = p * 7'919u % kPackets;
+    const std::uint32_t place = p * 7'919u % packet_count;
     add(batches[p / Batch::kItems], type, kPacketBytes / element_bytes(type),
         packets + std::size_t{place} * kBufferBytes + 192,
         gradient + std::size_t{p} * kPacketBytes);
@@ -141,15 +140,15 @@ KernelRate mapped_rate(DataType type) {
   cudaEvent_t ended{};
   check(cudaEventCreateWithFlags(&begun, cudaEventDisableTiming), "cudaEventCreate");
   check(cudaEventCreateWithFlags(&ended, cudaEventDisableTiming), "cudaEventCreate");
-  std::byte* host_in = pinned_memory(kPayload);
-  std::byte* host_out = pinned_memory(kPayload);
-  std::byte* other = device_memory(kPayload);
+  std::byte* host_in = pinned_memory(payload);
+  std::byte* host_out = pinned_memory(payload);
+  std::byte* other = device_memory(payload);
   const double copy_s = best_seconds(streams[0], [&] {
     check(cudaEventRecord(begun, streams[0]), "cudaEventRecord");
     check(cudaStreamWaitEvent(streams[1], begun, 0), "cudaStreamWaitEvent");
-    check(cudaMemcpyAsync(gradient, host_in, kPayload, cudaMemcpyHostToDevice, streams[0]),
+    check(cudaMemcpyAsync(gradient, host_in, payload, cudaMemcpyHostToDevice, streams[0]),
           "cudaMemcpyAsync");
-    check(cudaMemcpyAsync(host_out, other, kPayload, cudaMemcpyDeviceToHost, streams[1]),
+    check(cudaMemcpyAsync(host_out, other, payload, cudaMemcpyDeviceToHost, streams[1]),
           "cudaMemcpyAsync");
     check(cudaEventRecord(ended, streams[1]), "cudaEventRecord");
     check(cudaStreamWaitEvent(streams[0], ended, 0), "cudaStreamWaitEvent");
@@ -159,7 +158,7 @@ KernelRate mapped_rate(DataType type) {
   cudaEventDestroy(begun);
   cudaEventDestroy(ended);
   for (cudaStream_t stream : streams) cudaStreamDestroy(stream);
-  return {2.0 * kPayload / reduce_s / 1e9, 2.0 * kPayload / copy_s / 1e9};
+  return {2.0 * payload / reduce_s / 1e9, 2.0 * payload / copy_s / 1e9};
 }
 
 std::string device_name() {

@@ -18,9 +18,9 @@ struct KernelRate {
 
 /// Two arrays of `bytes` in GPU memory, summed into the first; beside a copy on the device.
 [[nodiscard]] KernelRate device_rate(DataType type, std::uint32_t bytes);
-/// Packets in mapped host memory, summed with a gradient on the GPU: bytes over the bus, both ways;
-/// beside pinned copies both ways.
-[[nodiscard]] KernelRate mapped_rate(DataType type);
+/// `batches` full batches of packets in mapped host memory, summed with a gradient on the GPU:
+/// bytes over the bus, both ways; beside pinned copies both ways.
+[[nodiscard]] KernelRate mapped_rate(DataType type, std::uint32_t batches);
 [[nodiscard]] std::string device_name();
 
 }  // namespace gradwire::gpu_bench

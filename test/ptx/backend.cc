@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "gpu.h"
 #include "reduce/lowering.h"
 
 namespace gradwire::ptx {
@@ -12,24 +13,6 @@ using namespace gradwire::reduce;
 namespace {
 
 constexpr std::uint32_t kGrid = 3;  ///< fewer than a large entry's tiles
-
-const char* kernel_for(const Batch& batch, Way way) {
-  if (way == Way::kLaunch && batch.uniform != 0 && batch.redop == RedOp::kSum) {
-    switch (batch.datatype) {
-      case DataType::kFloat32:
-        return "sum_kernelINS0_11ScalarFloatIfE";
-      case DataType::kFloat64:
-        return "sum_kernelINS0_11ScalarFloatIdE";
-      case DataType::kFloat16:
-        return "sum_kernelINS0_10ScalarHalfE";
-      case DataType::kBfloat16:
-        return "sum_kernelINS0_12ScalarBfloatE";
-      default:
-        break;
-    }
-  }
-  return "batch_kernel";
-}
 
 std::span<const std::byte> bytes_of(const auto& value) {
   return std::as_bytes(std::span(&value, 1));
@@ -76,8 +59,9 @@ std::size_t PtxBackend::poll(std::span<Completion> done) noexcept {
 }
 
 void PtxBackend::launch(const Batch& batch) {
-  machine_.run(module_.function(kernel_for(batch, way_)), bytes_of(batch),
-               std::min(batch.tile_count, kGrid), kThreadsPerBlock);
+  machine_.run(module_.function(
+                   name_of(way_ == Way::kLaunch ? cuda::kernel_for(batch) : cuda::Kernel::kBatch)),
+               bytes_of(batch), std::min(batch.tile_count, kGrid), kThreadsPerBlock);
 }
 
 void PtxBackend::serve(const Batch& batch) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// A reduce backend whose kernels are nvcc's PTX: entries become batches as GpuQueue makes them,
-/// and the interpreter runs what launch_batch() would launch. For tests alone: allocates.
+/// and the interpreter runs what launch_batch() would launch, without the executor. For tests
+/// alone: allocates.
 #pragma once
 
 #include <string>
@@ -15,7 +16,7 @@ namespace gradwire::ptx {
 
 /// Which kernel takes a batch.
 enum class Way : std::uint8_t {
-  kLaunch,      ///< as launch_batch() chooses
+  kLaunch,      ///< as kernel_for() chooses
   kGeneral,     ///< the one that knows all datatypes and redops
   kPersistent,  ///< through bells and words, on several blocks at once
 };

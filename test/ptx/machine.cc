@@ -11,6 +11,7 @@ namespace {
 constexpr std::uint32_t kWarp = 32;
 constexpr std::uint32_t kFallsBehind = 512;  ///< one in so many turns a thread is held up
 constexpr std::uint32_t kTurnsBehind = 200;
+constexpr std::uint32_t kSettles = 64;  ///< one in so many steps a late store reaches memory
 constexpr std::uint64_t kJunk = 0xdeadbeefcafebabe;  ///< what shared memory holds at first
 
 std::uint64_t address_of(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
@@ -21,17 +22,22 @@ void Memory::add(const void* address, std::size_t bytes) { ranges_[address_of(ad
 
 void Memory::remove(const void* address) {
   ranges_.erase(address_of(address));
-  last_ = last_end_ = 0;
+  forget();
 }
 
 bool Memory::holds(std::uint64_t address, std::size_t bytes) const {
-  if (address >= last_ && address + bytes <= last_end_) return true;
-  auto range = ranges_.upper_bound(address);
-  if (range == ranges_.begin()) return false;
-  --range;
-  if (address + bytes > range->first + range->second) return false;
-  last_ = range->first;
-  last_end_ = range->first + range->second;
+  for (const Range& range : recent_) {
+    if (address >= range.begin && address + bytes <= range.end) return true;
+  }
+  Range found;
+  if (const auto after = ranges_.upper_bound(address); after != ranges_.begin()) {
+    const auto& [begin, size] = *std::prev(after);
+    found = {begin, begin + size};
+  }
+  if (address >= found.end && (elsewhere_ == nullptr || !elsewhere_(address, found))) return false;
+  if (address + bytes > found.end) return false;
+  recent_[oldest_] = found;
+  oldest_ = (oldest_ + 1) % recent_.size();
   return true;
 }
 
@@ -62,6 +68,95 @@ void Thread::fault(const Instruction& at, const std::string& what) const {
               ", PTX line " + std::to_string(at.line) + ": " + what);
 }
 
+void Pending::reach(const Machine& machine) const {
+  if (machine.memory.holds(address_of(to), bytes)) std::memcpy(to, data.data(), bytes);
+}
+
+void Block::store_late(std::byte* to, const void* data, std::size_t bytes) {
+  constexpr std::size_t kPendingMax = 256;
+  if (pending.size() == kPendingMax) settle_one(0);
+  Pending& made = pending.emplace_back();
+  made.to = to;
+  made.bytes = bytes;
+  std::memcpy(made.data.data(), data, bytes);
+}
+
+void Block::overlay(const std::byte* from, std::size_t bytes, void* data) const {
+  for (const Pending& each : pending) {
+    if (!each.overlaps(from, bytes)) continue;
+    const std::byte* const begin = std::max<const std::byte*>(each.to, from);
+    const std::byte* const end = std::min<const std::byte*>(each.to + each.bytes, from + bytes);
+    std::memcpy(static_cast<std::byte*>(data) + (begin - from),
+                each.data.data() + (begin - each.to), static_cast<std::size_t>(end - begin));
+  }
+}
+
+void Block::settle_one(std::size_t which) {
+  const Pending chosen = pending[which];
+  std::size_t next = 0;
+  for (std::size_t left = which + 1; left > 0; --left) {
+    const Pending& each = pending[next];
+    if (!each.overlaps(chosen.to, chosen.bytes)) {
+      ++next;
+      continue;
+    }
+    each.reach(*machine);
+    pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(next));
+  }
+}
+
+void Block::settle(const std::byte* at, std::size_t bytes) {
+  for (std::size_t i = 0; i < pending.size();) {
+    if (pending[i].overlaps(at, bytes)) {
+      settle_one(i);
+      i = 0;
+    } else {
+      ++i;
+    }
+  }
+}
+
+void Block::settle_all() {
+  for (const Pending& each : pending) each.reach(*machine);
+  pending.clear();
+}
+
+void Races::start(bool cooperative) {
+  bytes_.clear();
+  cooperative_ = cooperative;
+}
+
+bool Races::is_unordered(const Access& before, const Access& now, bool is_shared) const {
+  if (!before.any) return false;
+  if (before.block != now.block) return !is_shared && !cooperative_;
+  if (before.barriers != now.barriers) return false;
+  if (before.many) return true;
+  const bool same_warp = before.thread / kWarp == now.thread / kWarp;
+  return before.thread != now.thread && !(same_warp && before.meetings != now.meetings);
+}
+
+void Races::note(const Thread& thread, const Instruction& at, std::uint64_t address,
+                 std::size_t bytes, bool writes, bool is_shared) {
+  const Access now{true,         false,           thread.block->index,
+                   thread.index, thread.barriers, thread.meetings};
+  for (std::size_t i = 0; i < bytes; ++i) {
+    Shadow& shadow = bytes_[address + i];
+    if (is_unordered(shadow.write, now, is_shared) ||
+        (writes && is_unordered(shadow.read, now, is_shared))) {
+      thread.fault(at, "a race with another thread");
+    }
+    if (writes) {
+      shadow = {now, {}};
+      continue;
+    }
+    const bool others = shadow.read.any && shadow.read.block == now.block &&
+                        shadow.read.barriers == now.barriers &&
+                        (shadow.read.thread != now.thread || shadow.read.many);
+    shadow.read = now;
+    shadow.read.many = others;
+  }
+}
+
 Machine::Machine(const Module& module, const MachineOptions& options)
     : module_(module), options_(options), random_(options.seed) {}
 
@@ -81,7 +176,7 @@ void Machine::prepare(Block& block, const Function& kernel, std::uint32_t index,
     thread.block = &block;
     thread.depth = 0;
     thread.state = State::kReady;
-    thread.sits_out = 0;
+    thread.sits_out = thread.barriers = thread.meetings = 0;
     thread.registers.resize(module_.functions.size());
     thread.locals.resize(module_.functions.size());
     thread.parameters.resize(module_.functions.size());
@@ -103,6 +198,7 @@ void Machine::start(const Function& kernel, std::span<const std::byte> parameter
   parameters_.resize(parameters.size() / sizeof(std::uint64_t) + 1);
   parameter_bytes_ = parameters.size();
   std::memcpy(parameters_.data(), parameters.data(), parameters.size());
+  races_.start(blocks > 1);
   // Registers are large, and those of the last kernel will do.
   while (blocks_.size() > blocks) blocks_.pop_back();
   for (std::uint32_t index = 0; index < blocks; ++index) {
@@ -124,6 +220,7 @@ bool Machine::step() {
 void Machine::run(const Function& kernel, std::span<const std::byte> parameters,
                   std::uint32_t blocks, std::uint32_t threads) {
   start(kernel, parameters, 1, threads);
+  races_.start(false);
   for (std::uint32_t index = 0; index < blocks; ++index) {
     if (index > 0) prepare(*blocks_[0], kernel, index, blocks);
     for (Thread& thread : blocks_[0]->threads) thread.slots[kGridSize] = blocks;
@@ -155,9 +252,18 @@ bool Machine::step(Block& block) {
     exited += thread.state == State::kExited ? 1 : 0;
     ready = ready || thread.state == State::kReady;
   }
-  if (exited == block.threads.size()) return false;
+  if (exited == block.threads.size()) {
+    block.settle_all();
+    return false;
+  }
+  if (!block.pending.empty() && random_() % kSettles == 0) {
+    block.settle_one(random_() % block.pending.size());
+  }
   if (at_barrier == block.threads.size()) {
-    for (Thread& thread : block.threads) thread.state = State::kReady;
+    for (Thread& thread : block.threads) {
+      thread.state = State::kReady;
+      ++thread.barriers;
+    }
   } else if (!ran && !ready) {
     throw Fault("block " + std::to_string(block.index) + ": " + std::to_string(at_barrier) +
                 " threads wait at a barrier and " + std::to_string(exited) + " have left");
@@ -197,7 +303,10 @@ void Machine::meet_warps(Block& block) {
     });
     if (!all) continue;
     at->meet(warp, *at);
-    for (std::size_t lane = 0; lane < kWarp; ++lane) warp[lane].state = State::kReady;
+    for (std::size_t lane = 0; lane < kWarp; ++lane) {
+      warp[lane].state = State::kReady;
+      ++warp[lane].meetings;
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Opcodes that reach memory, other threads and other instructions: PTX ISA 9.0, the sections named
 // beside the groups.
+#include <atomic>
 #include <cstring>
 
 #include "values.h"
@@ -27,6 +28,14 @@ void to_shared(Thread& t, const Instruction& i) {
   set<U64>(t, i, 0, address - shared_begin(t));
 }
 
+std::byte* note(Thread& t, const Instruction& i, U64 address, std::size_t bytes, bool writes,
+                bool shared) {
+  Machine& machine = *t.block->machine;
+  if (machine.options().finds_races && !i.is_strong) {
+    machine.races().note(t, i, address, bytes, writes, shared);
+  }
+  return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));
+}
 std::byte* reach(Thread& t, const Instruction& i, int which, std::size_t bytes, bool writes) {
   U64 address = get<U64>(t, i, which) + static_cast<U64>(i.offset);
   if (i.space == Space::kShared) {
@@ -37,39 +46,58 @@ std::byte* reach(Thread& t, const Instruction& i, int which, std::size_t bytes, 
     address += reinterpret_cast<std::uintptr_t>(t.block->shared.data());
   }
   if (address % bytes != 0) t.fault(i, "a misaligned access");
-  if (i.space == Space::kGeneric && is_shared(t, address, bytes)) {
-    return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));
-  }
+  if (is_shared(t, address, bytes)) return note(t, i, address, bytes, writes, true);
   Machine& machine = *t.block->machine;
   if (i.space == Space::kGlobal || i.space == Space::kGeneric) {
     const bool parameter = i.space == Space::kGeneric && machine.is_parameter(address, bytes);
     if (parameter && writes) t.fault(i, "a store to parameters");
     if (!parameter && !machine.memory.holds(address, bytes)) t.fault(i, "an illegal address");
+    return note(t, i, address, bytes, writes, false);
   }
   return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));
 }
 template <class T>
 void load(Thread& t, const Instruction& i) {
   T values[4];
-  std::memcpy(values, reach(t, i, i.width, sizeof(T) * i.width, false), sizeof(T) * i.width);
+  const std::size_t bytes = sizeof(T) * i.width;
+  const std::byte* const from = reach(t, i, i.width, bytes, false);
+  std::memcpy(values, from, bytes);
+  if (!t.block->pending.empty()) t.block->overlay(from, bytes, values);
   for (int k = 0; k < i.width; ++k) set<T>(t, i, k, values[k]);
 }
 template <class T>
 void store(Thread& t, const Instruction& i) {
   T values[4];
   for (int k = 0; k < i.width; ++k) values[k] = get<T>(t, i, k + 1);
-  std::memcpy(reach(t, i, 0, sizeof(T) * i.width, true), values, sizeof(T) * i.width);
+  const std::size_t bytes = sizeof(T) * i.width;
+  std::byte* const to = reach(t, i, 0, bytes, true);
+  if (i.releases) {
+    t.block->settle_all();
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  const bool late = t.block->machine->options().late_stores && !i.releases &&
+                    (i.space == Space::kGlobal || i.space == Space::kGeneric) &&
+                    !is_shared(t, reinterpret_cast<std::uintptr_t>(to), bytes);
+  if (late) {
+    t.block->store_late(to, values, bytes);
+  } else {
+    std::memcpy(to, values, bytes);
+  }
 }
 void atomic_add(Thread& t, const Instruction& i) {
   std::byte* const at = reach(t, i, 1, sizeof(U32), true);
+  t.block->settle(at, sizeof(U32));
   U32 before = 0;
   std::memcpy(&before, at, sizeof before);
   const U32 after = before + get<U32>(t, i, 2);
   std::memcpy(at, &after, sizeof after);
   set<U32>(t, i, 0, before);
 }
-/// One thread after the other: nothing is out of order.
-void fence(Thread& /*t*/, const Instruction& /*i*/) {}
+/// Also the host's, whose threads run at the same time.
+void fence(Thread& t, const Instruction& /*i*/) {
+  t.block->settle_all();
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
 
 // --- control, and threads together (9.7.12, 9.7.13)
 

@@ -42,6 +42,8 @@ struct Instruction {
   Meeting meet = nullptr;
   std::int32_t guard = -1;  ///< slot of a predicate; -1: always
   bool negated = false;     ///< runs if the guard is false
+  bool is_strong = false;   ///< other threads may access the same at the same time
+  bool releases = false;    ///< what came before it is visible before it
   std::uint8_t width = 1;   ///< elements of a vector
   Space space = Space::kGeneric;
   std::uint8_t operands = 0;

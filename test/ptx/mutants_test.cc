@@ -35,6 +35,7 @@ constexpr Mutant kMutants[] = {
     {"nobody waits for the batch's first vectors", "persistent_kernel", "bar.sync", 2, nullptr},
     {"nobody waits for the batch's copy", "persistent_kernel", "bar.sync", 3, nullptr},
     {"a block arrives before its threads are through", "persistent_kernel", "bar.sync", 4, nullptr},
+    {"a block arrives before its stores have", "persistent_kernel", "membar.sys", 0, nullptr},
     {"the host is never told", "persistent_kernel", "st.relaxed.sys.global.u32", 0, nullptr},
     {"what is passed on is not said", "persistent_kernel", "st.release.gpu.global.u32", 0, nullptr},
     {"lanes that go by what each has read", "persistent_kernel", "vote.sync.ballot.b32", 0,
@@ -66,9 +67,9 @@ std::string mutated(const std::string& text, const Mutant& mutant) {
 
 /// Batch after batch, with threads that are cut off every few instructions; looks at each sum as
 /// soon as the kernel says that it is done.
-std::string judge_serving(const ptx::Module& module, std::uint64_t seed) {
+std::string judge_serving(const ptx::Module& module, std::uint64_t seed, bool late_stores) {
   std::mt19937_64 random(seed);
-  ptx::Machine machine(module, {.seed = seed, .turn = 3});
+  ptx::Machine machine(module, {.seed = seed, .turn = 3, .late_stores = late_stores});
   try {
     ptx::PersistentKernel kernel(machine, 4, ~std::uint64_t{0});
     for (int batch = 0; batch < 6; ++batch) {
@@ -95,7 +96,7 @@ std::string judge(const std::string& text) {
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
     for (const std::size_t members : {1u, 2u}) {  // two sources, and more
       for (const std::size_t count : {1u, 1027u, 4095u}) {
-        PtxBackend backend(module, Way::kLaunch, {});
+        PtxBackend backend(module, Way::kLaunch, {.finds_races = count < 2000});
         Case c{type, RedOp::kAvg, Kind::kReduceAndStore, members, count, 0, true, true, false, 6};
         std::string wrong = ptx::check(c, backend, random);
         if (wrong.empty()) wrong = ptx::check_batch({c, c, c, c}, backend, random);
@@ -104,8 +105,10 @@ std::string judge(const std::string& text) {
     }
   }
   for (std::uint64_t seed = 1; seed < 9; ++seed) {
-    const std::string wrong = judge_serving(module, seed);
-    if (!wrong.empty()) return wrong;
+    for (const bool late_stores : {false, true}) {
+      const std::string wrong = judge_serving(module, seed, late_stores);
+      if (!wrong.empty()) return wrong;
+    }
   }
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     PtxBackend backend(module, Way::kPersistent, {.seed = seed, .turn = 300});
@@ -114,6 +117,17 @@ std::string judge(const std::string& text) {
     if (!wrong.empty()) return wrong;
   }
   return {};
+}
+
+TEST_CASE("a barrier that is missing is a race, whatever order the threads run in", "[mutants]") {
+  const Mutant mutant = kMutants[0];
+  const ptx::Module module = ptx::parse(mutated(ptx::text_of("sm_90"), mutant));
+  std::mt19937_64 random(1);
+  PtxBackend backend(module, Way::kLaunch, {.finds_races = true});
+  Case c{DataType::kFloat32, RedOp::kSum, Kind::kReduceInPacket, 2, 1027, 0, true, false, false, 2};
+  std::string wrong;
+  for (int i = 0; i < 4 && wrong.empty(); ++i) wrong = ptx::check_batch({c, c}, backend, random);
+  CHECK_THAT(wrong, Catch::Contains("a race with another thread"));
 }
 
 TEST_CASE("every mutant of the kernels is caught", "[mutants]") {

@@ -7,16 +7,12 @@
 #include <utility>
 
 #include "module.h"
+#include "scanner.h"
 
 namespace gradwire::ptx {
 namespace {
 
 constexpr std::uint32_t kParameterBytes = 8;  ///< room for each parameter of a function
-
-bool is_word(char c) noexcept {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$' || c == '%' ||
-         c == '.';
-}
 
 std::uint32_t bytes_of_type(std::string_view type) {
   if (type == "pred") return 1;
@@ -25,12 +21,12 @@ std::uint32_t bytes_of_type(std::string_view type) {
   return bits / 8;
 }
 
-class Parser {
+class Parser : private Scanner {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  using Scanner::Scanner;
 
   Module module() {
-    while (skip(), at_ < text_.size()) top_level();
+    while (!at_end()) top_level();
     for (const auto& [function, at, callee] : calls_) {
       const auto found = function_numbers_.find(callee);
       if (found == function_numbers_.end()) throw std::runtime_error("no function " + callee);
@@ -40,55 +36,6 @@ class Parser {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const {
-    throw std::runtime_error("PTX line " + std::to_string(line_) + ": " + what);
-  }
-
-  // --- characters
-
-  void skip() {
-    while (at_ < text_.size()) {
-      if (text_[at_] == '\n') ++line_;
-      if (std::isspace(static_cast<unsigned char>(text_[at_])) != 0) {
-        ++at_;
-      } else if (text_.substr(at_, 2) == "//") {
-        while (at_ < text_.size() && text_[at_] != '\n') ++at_;
-      } else {
-        return;
-      }
-    }
-  }
-  char peek() {
-    skip();
-    return at_ < text_.size() ? text_[at_] : '\0';
-  }
-  bool take(char wanted) {
-    if (peek() != wanted) return false;
-    ++at_;
-    return true;
-  }
-  void expect(char wanted) {
-    if (!take(wanted)) fail(std::string("expected '") + wanted + "', not '" + peek() + "'");
-  }
-  std::string_view word() {
-    skip();
-    const std::size_t start = at_;
-    if (at_ < text_.size() && text_[at_] == '-') ++at_;
-    while (at_ < text_.size() && is_word(text_[at_])) ++at_;
-    if (at_ == start) fail(std::string("expected a word, not '") + peek() + "'");
-    return text_.substr(start, at_ - start);
-  }
-  std::uint32_t number() {
-    const std::string_view digits = word();
-    std::uint32_t value = 0;
-    const auto end = std::from_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-    if (end != digits.data() + digits.size()) fail("not a number: " + std::string(digits));
-    return value;
-  }
-  void skip_line() {
-    while (at_ < text_.size() && text_[at_] != '\n') ++at_;
-  }
-
   // --- declarations
 
   void top_level() {
@@ -201,14 +148,13 @@ class Parser {
       return;
     }
     if (first == ".reg" || first == ".pragma") {
-      while (text_[at_] != ';') ++at_;
-      expect(';');
+      skip_past(';');
     } else if (first == ".shared") {
       shared();
     } else if (first == ".param") {
       local();
     } else {
-      made.line = line_;
+      made.line = line();
       instruction(first, made);
       expect(';');
       made_->code.push_back(made);
@@ -238,6 +184,7 @@ class Parser {
       name = "bra";
     } else {
       if (name.starts_with("ld.") || name.starts_with("st.")) name = access(name, made);
+      if (name.starts_with("atom.")) made.is_strong = true;
       std::uint32_t place = 0;
       while (peek() != ';') {
         if (peek() == '{') {
@@ -273,8 +220,10 @@ class Parser {
         made.space = Space::kParameter;
       } else if (part == "v2" || part == "v4") {
         made.width = static_cast<std::uint8_t>(part[1] - '0');
-      } else if (part != "cv" && part != "acquire" && part != "release" && part != "relaxed" &&
-                 part != "sys" && part != "gpu") {
+      } else if (part == "acquire" || part == "release" || part == "relaxed") {
+        made.is_strong = true;
+        made.releases = part == "release";
+      } else if (part != "cv" && part != "sys" && part != "gpu") {
         fail("unknown opcode " + name);
       }
       at = dot + 1;
@@ -386,9 +335,6 @@ class Parser {
     return static_cast<std::int32_t>(found->second);
   }
 
-  std::string_view text_;
-  std::size_t at_ = 0;
-  std::uint32_t line_ = 1;
   Module module_;
   std::unordered_map<std::string, std::uint32_t> function_numbers_;
   std::unordered_map<std::string, std::uint32_t> shared_;

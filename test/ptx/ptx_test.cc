@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The reduce kernels as nvcc compiled them, on the interpreter: every datatype, redop and kind, the
 // bits compared with the reference's; batches of many entries; CRCs; the persistent kernel.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdlib>
 
 #include "stand.h"
 
@@ -13,44 +15,52 @@ using ptx::MachineOptions;
 using ptx::PtxBackend;
 using ptx::Way;
 
-/// Every case that for_each_case() has, but for the largest and for those that `step` leaves out.
-void check_cases(const char* architecture, Way way, const MachineOptions& options,
-                 std::size_t step) {
+/// GRADWIRE_GPU_CASES=N runs one case in N, as cuda_backend_test does.
+std::size_t one_in() {
+  const char* const text = std::getenv("GRADWIRE_GPU_CASES");
+  return text == nullptr ? 1 : std::max<std::size_t>(std::strtoull(text, nullptr, 10), 1);
+}
+
+/// Those of `for_each` for all datatypes and redops, but for those that `step` leaves out.
+template <class ForEach>
+void check_each(const char* architecture, Way way, const MachineOptions& options, std::size_t step,
+                ForEach&& for_each) {
   const ptx::Module module = ptx::parse(ptx::text_of(architecture));
   PtxBackend backend(module, way, options);
+  step *= one_in();
   std::size_t index = 0;
   for (const DataType type : kDataTypes) {
     for (const RedOp redop : kRedOps) {
-      for_each_case(type, redop, [&](const Case& c, std::mt19937_64& random) {
-        if ((c.members == 64 && c.count > 65) || ++index % step != 0) return;
-        const std::string wrong = ptx::check(c, backend, random);
-        if (!wrong.empty()) FAIL(architecture << ": " << wrong);
-      });
-    }
-  }
-  CHECK(backend.machine().instructions() > 1'000'000);
-}
-
-TEST_CASE("launched kernels give the reference's bits for every datatype, redop and kind") {
-  check_cases("sm_90", Way::kLaunch, {}, 1);
-  check_cases("sm_100", Way::kLaunch, {.seed = 3}, 3);
-}
-
-void check_orders(const char* architecture, Way way, const MachineOptions& options,
-                  std::size_t step) {
-  const ptx::Module module = ptx::parse(ptx::text_of(architecture));
-  PtxBackend backend(module, way, options);
-  std::size_t index = 0;
-  for (const DataType type : kDataTypes) {
-    for (const RedOp redop : kRedOps) {
-      for_each_order_case(type, redop, [&](const OrderCase& c, std::mt19937_64& random) {
+      for_each(type, redop, [&](const auto& c, std::mt19937_64& random) {
         if (++index % step != 0) return;
         const std::string wrong = ptx::check(c, backend, random);
         if (!wrong.empty()) FAIL(architecture << ": " << wrong);
       });
     }
   }
-  CHECK(backend.machine().instructions() > 1'000'000);
+  CHECK(backend.machine().instructions() > 100'000);
+}
+
+/// All but the largest.
+void check_cases(const char* architecture, Way way, const MachineOptions& options,
+                 std::size_t step) {
+  check_each(architecture, way, options, step, [](DataType type, RedOp redop, auto&& check) {
+    for_each_case(type, redop, [&](const Case& c, std::mt19937_64& random) {
+      if (c.members < 64 || c.count <= 65) check(c, random);
+    });
+  });
+}
+
+void check_orders(const char* architecture, Way way, const MachineOptions& options,
+                  std::size_t step) {
+  check_each(architecture, way, options, step, [](DataType type, RedOp redop, auto&& check) {
+    for_each_order_case(type, redop, check);
+  });
+}
+
+TEST_CASE("launched kernels give the reference's bits for every datatype, redop and kind") {
+  check_cases("sm_90", Way::kLaunch, {}, 1);
+  check_cases("sm_100", Way::kLaunch, {.seed = 3}, 3);
 }
 
 TEST_CASE("folds in order of many ranks give the ring's bits, launched and persistent") {
@@ -80,6 +90,23 @@ TEST_CASE("batches of many entries touch nothing else, and give the packets' CRC
         const auto cases = ptx::random_cases(1 + random() % 24, seed % 2 == 0, random);
         INFO(architecture << " seed " << seed);
         CHECK(ptx::check_batch(cases, backend, random) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("no two threads touch the same bytes unordered, and stores may reach others late") {
+  for (const char* architecture : ptx::kArchitectures) {
+    const ptx::Module module = ptx::parse(ptx::text_of(architecture));
+    for (const Way way : {Way::kLaunch, Way::kPersistent}) {
+      std::mt19937_64 random(static_cast<std::uint64_t>(way) + 40);
+      for (std::uint64_t seed = 0; seed < 4; ++seed) {
+        PtxBackend backend(
+            module, way,
+            {.seed = seed, .turn = 2'000, .late_stores = seed % 2 == 1, .finds_races = true});
+        INFO(architecture << " seed " << seed);
+        CHECK(ptx::check_batch(ptx::random_cases(1 + random() % 6, false, random), backend,
+                               random) == "");
       }
     }
   }

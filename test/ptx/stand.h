@@ -8,15 +8,11 @@
 #include <string>
 
 #include "backend.h"
+#include "batches.h"
 #include "in_order_cases.h"
+#include "texts.h"
 
 namespace gradwire::ptx {
-
-/// sm_80's text is sm_90's.
-inline constexpr std::array kArchitectures = {"sm_90", "sm_100"};
-
-/// @return the PTX that test/ptx/ptx.py has unpacked.
-[[nodiscard]] std::string text_of(const std::string& architecture);
 
 /// The guards about an array are out of bounds, as memory that is not registered is.
 struct InMachine final : test::Reach {
@@ -36,16 +32,12 @@ struct InMachine final : test::Reach {
 [[nodiscard]] std::string check_batch(const std::vector<test::Case>& cases, PtxBackend& backend,
                                       std::mt19937_64& random);
 
-/// @return cases of any kind, of one datatype and redop if `uniform`; few elements, or a few tiles.
-[[nodiscard]] std::vector<test::Case> random_cases(std::size_t count, bool uniform,
-                                                   std::mt19937_64& random);
-
 /// A batch of one sum of fp32, of 1 and 2, into one array.
 struct OneSum {
   static constexpr std::uint32_t kCount = 2500;  ///< three tiles, the last one short
   explicit OneSum(Machine& of) : machine(of), arrays(3, std::vector<float>(kCount)) {
     for (std::size_t i = 0; i < arrays.size(); ++i) {
-      std::fill(arrays[i].begin(), arrays[i].end(), static_cast<float>(i + 1));
+      std::fill(arrays[i].begin(), arrays[i].end(), i == 2 ? -7.0f : static_cast<float>(i + 1));
       machine.memory.add(arrays[i].data(), arrays[i].size() * sizeof(float));
       pointers.push_back(reinterpret_cast<std::byte*>(arrays[i].data()));
     }

@@ -3,7 +3,8 @@
 # Gradients in GPU memory, on a real GPU that two daemons and their clients share:
 # scripts/gpu-check.sh runs it. Bits of all datatypes through GPU memory that the daemon made, a
 # client that is killed while another group goes on, and all-reduces of torch's CUDA tensors beside
-# Gloo's. $1: where the figures go, as JSON.
+# Gloo's. $1: where the figures go, as JSON. With GRADWIRE_PTX, all but torch, on the interpreter of
+# test/ptx.
 . "$(dirname "$0")/_init.sh"
 . "$(dirname "$0")/_gpu_cuda.sh"
 . "$(dirname "$0")/_bystanders.sh"
@@ -25,6 +26,10 @@ for i in 0 1; do
     'closed: 0 allocations and 0 registrations left' "$(daemon_log "$i")"
 done
 
+if [[ -n ${GRADWIRE_PTX:-} ]]; then
+  note "torch's tensors need a GPU: on the interpreter the story ends here"
+  exit 0
+fi
 "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null ||
   skip "torch, which the rest of this is for, is not here or finds no GPU"
 memif_ring_start 2 "${gpu[@]}" --gpu.staging auto

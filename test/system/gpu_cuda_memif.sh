@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The story of gpu_emu_memif_test.sh on a real GPU, which both daemons share: scripts/gpu-check.sh
-# runs it. And a client that is killed in the middle of its ops, while another group goes on.
+# runs it. And a client that is killed in the middle of its ops, while another group goes on. With
+# GRADWIRE_PTX, on the interpreter of test/ptx: the story gpu_ptx_memif.
 . "$(dirname "$0")/_init.sh"
 . "$(dirname "$0")/_gpu_cuda.sh"
 . "$(dirname "$0")/_bystanders.sh"
@@ -15,6 +16,10 @@ for way in 'mapped launch mapped' 'copy launch copy by' 'mapped persistent mappe
   expect "sums on the GPU, $path, $kernel" "$python" "$repo_root/test/system/gpu_sums.py" \
     --backend cuda --path "$path" $(sockets 2)
   for i in 0 1; do expect_stop "$i" TERM; done
+  for i in 0 1; do
+    [[ -z ${GRADWIRE_PTX:-} ]] || expect_text "daemon $i ran the kernels' PTX" \
+      "PTX: .*: [1-9][0-9]* launches" "$(daemon_log "$i")"
+  done
 done
 
 step "a client is killed while another group sums"

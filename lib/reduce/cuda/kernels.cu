@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The kernels. What a thread does is in kernel_body.h, which the tests run without a GPU. Sums of
 // the usual datatypes of gradients have kernels of their own, which need fewer registers and so
-// allow more threads; everything else uses one general kernel.
+// allow more threads; everything else uses one general kernel. launch.cc starts them.
 #include "reduce/cuda/kernels.h"
 #include "reduce/gpu/kernel_body.h"
 
@@ -219,70 +219,29 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   }
 }
 
-template <class Ops>
-cudaError_t launch_sum(const Batch& batch, std::uint32_t blocks, cudaStream_t stream) noexcept {
-  sum_kernel<Ops><<<blocks, kThreadsPerBlock, 0, stream>>>(batch);
-  return cudaGetLastError();
-}
-
-/// As many blocks as so many multiprocessors hold: as many loads as possible have to be on the bus
-/// at once.
-std::uint32_t persistent_blocks(std::uint32_t processors) noexcept {
-  int each = 0;
-  const cudaError_t asked = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-      &each, persistent_kernel, static_cast<int>(kThreadsPerBlock), 0);
-  return asked == cudaSuccess && each > 0 ? processors * static_cast<std::uint32_t>(each)
-                                          : processors;
+template <class Kernel>
+const void* address(Kernel* kernel) noexcept {
+  return reinterpret_cast<const void*>(kernel);
 }
 
 }  // namespace
 
-cudaError_t launch_batch(const Batch& batch, std::uint32_t blocks_max,
-                         cudaStream_t stream) noexcept {
-  const std::uint32_t blocks = batch.tile_count < blocks_max ? batch.tile_count : blocks_max;
-  if (blocks == 0) return cudaSuccess;
-  if (batch.uniform != 0 && batch.redop == RedOp::kSum) {
-    switch (batch.datatype) {
-      case DataType::kFloat32:
-        return launch_sum<ScalarFloat<float>>(batch, blocks, stream);
-      case DataType::kFloat64:
-        return launch_sum<ScalarFloat<double>>(batch, blocks, stream);
-      case DataType::kFloat16:
-        return launch_sum<ScalarHalf>(batch, blocks, stream);
-      case DataType::kBfloat16:
-        return launch_sum<ScalarBfloat>(batch, blocks, stream);
-      default:
-        break;
-    }
+const void* address_of(Kernel kernel) noexcept {
+  switch (kernel) {
+    case Kernel::kSumFloat32:
+      return address(sum_kernel<ScalarFloat<float>>);
+    case Kernel::kSumFloat64:
+      return address(sum_kernel<ScalarFloat<double>>);
+    case Kernel::kSumFloat16:
+      return address(sum_kernel<ScalarHalf>);
+    case Kernel::kSumBfloat16:
+      return address(sum_kernel<ScalarBfloat>);
+    case Kernel::kBatch:
+      return address(batch_kernel);
+    case Kernel::kPersistent:
+      return address(persistent_kernel);
   }
-  batch_kernel<<<blocks, kThreadsPerBlock, 0, stream>>>(batch);
-  return cudaGetLastError();
-}
-
-cudaError_t launch_persistent(const PersistentArguments& arguments, std::uint32_t processors,
-                              cudaStream_t stream) noexcept {
-  const cudaError_t cleared = cudaMemsetAsync(arguments.state, 0, sizeof *arguments.state, stream);
-  if (cleared != cudaSuccess) return cleared;
-  PersistentArguments copy = arguments;
-  void* pointers[] = {&copy};
-  // Cooperative, so that CUDA refuses the launch if the blocks do not fit on the GPU at once: they
-  // wait for each other.
-  return cudaLaunchCooperativeKernel(persistent_kernel, dim3(persistent_blocks(processors)),
-                                     dim3(kThreadsPerBlock), pointers, 0, stream);
-}
-
-cudaError_t load_kernels() noexcept {
-  cudaFuncAttributes attributes{};
-  for (const cudaError_t result :
-       {cudaFuncGetAttributes(&attributes, sum_kernel<ScalarFloat<float>>),
-        cudaFuncGetAttributes(&attributes, sum_kernel<ScalarFloat<double>>),
-        cudaFuncGetAttributes(&attributes, sum_kernel<ScalarHalf>),
-        cudaFuncGetAttributes(&attributes, sum_kernel<ScalarBfloat>),
-        cudaFuncGetAttributes(&attributes, batch_kernel),
-        cudaFuncGetAttributes(&attributes, persistent_kernel)}) {
-    if (result != cudaSuccess) return result;
-  }
-  return cudaSuccess;
+  return nullptr;
 }
 
 }  // namespace gradwire::reduce::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Starts the kernels. The lane's thread calls these functions, except where a comment says
-/// otherwise; the device must be current. Nothing here allocates.
+/// The kernels, and how they are started. The lane's thread calls these functions, except where a
+/// comment says otherwise; the device must be current. Nothing here allocates.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,6 +11,24 @@
 #include "reduce/gpu/persistent_state.h"
 
 namespace gradwire::reduce::cuda {
+
+enum class Kernel : std::uint8_t {
+  kSumFloat32,
+  kSumFloat64,
+  kSumFloat16,
+  kSumBfloat16,
+  kBatch,       ///< any batch
+  kPersistent,  ///< takes PersistentArguments; the others take a Batch
+};
+inline constexpr Kernel kKernels[] = {Kernel::kSumFloat32, Kernel::kSumFloat64,
+                                      Kernel::kSumFloat16, Kernel::kSumBfloat16,
+                                      Kernel::kBatch,      Kernel::kPersistent};
+
+/// @return the address by which CUDA's runtime knows the kernel (kernels.cu).
+[[nodiscard]] const void* address_of(Kernel kernel) noexcept;
+
+/// @return the fastest kernel that can run `batch` in one launch.
+[[nodiscard]] Kernel kernel_for(const Batch& batch) noexcept;
 
 /// Starts a kernel that runs a copy of `batch`.
 [[nodiscard]] cudaError_t launch_batch(const Batch& batch, std::uint32_t blocks_max,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compiled in place of lib/reduce/cuda if there is no CUDA compiler.
+// Compiled in place of the others here if there is no CUDA compiler.
 #include "reduce/gpu/executor.h"
 
 namespace gradwire::reduce {

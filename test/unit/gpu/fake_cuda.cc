@@ -4,11 +4,14 @@
 // registered once. Memory, streams and events, which processes share, are in fake_cuda_ipc.cc.
 #include "fake_cuda.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <tuple>
 
 namespace {
 
@@ -21,6 +24,7 @@ thread_local int current = 0;
 int retained = 0;
 std::mutex host_mutex;
 std::map<std::uintptr_t, std::uintptr_t> registered;
+std::atomic<std::uint64_t> flushes{0};
 
 }  // namespace
 
@@ -59,7 +63,15 @@ int cuDeviceGetPCIBusId(char* out, int bytes, int) {
   return kSuccess;
 }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
-  *value = attribute == 16 ? 132 : attribute == 118 ? 100 : 1;
+  const auto set = [](const char* name, int otherwise) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? otherwise : std::atoi(text);
+  };
+  constexpr int kMultiprocessors = 16, kFlushOptions = 117, kWritesOrdering = 118;
+  *value = attribute == kMultiprocessors  ? 132
+           : attribute == kFlushOptions   ? set("GRADWIRE_FAKE_CUDA_FLUSH_OPTIONS", 1)
+           : attribute == kWritesOrdering ? set("GRADWIRE_FAKE_CUDA_WRITES_ORDERING", 100)
+                                          : 1;
   return kSuccess;
 }
 int cuDeviceGetName(char* out, int bytes, int) {
@@ -120,5 +132,21 @@ int cuMemHostGetDevicePointer_v2(unsigned long long* out, void* address, unsigne
   return kSuccess;
 }
 int cuPointerSetAttribute(const void*, int, unsigned long long) { return kSuccess; }
-int cuFlushGPUDirectRDMAWrites(int, int) { return kSuccess; }
+int cuFlushGPUDirectRDMAWrites(int, int) {
+  flushes.fetch_add(1);
+  return has_context() ? kSuccess : kInvalidContext;
+}
+std::uint64_t fake_cuda_flushes() { return flushes.load(); }
+int fake_cuda_range(const void* address, std::uintptr_t* begin, std::uintptr_t* end) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  {
+    const std::lock_guard lock(host_mutex);
+    const auto after = registered.upper_bound(at);
+    if (after != registered.begin() && std::prev(after)->second > at) {
+      std::tie(*begin, *end) = *std::prev(after);
+      return 1;
+    }
+  }
+  return find_allocation(at, *begin, *end) ? 1 : 0;
+}
 }

@@ -21,6 +21,9 @@ inline constexpr int kNotRegistered = 713;
 
 [[nodiscard]] bool has_context();
 [[nodiscard]] std::size_t total_memory();
+/// @return whether `address` is in memory that was allocated or imported; [begin, end).
+[[nodiscard]] bool find_allocation(std::uintptr_t address, std::uintptr_t& begin,
+                                   std::uintptr_t& end);
 
 /// What this process has of the fake and did not give back.
 struct Held {
@@ -36,4 +39,8 @@ extern "C" {
 /// 1: what streams are given stays undone until 0, which does it, or until one is waited for.
 void fake_cuda_hold_streams(int hold);
 void fake_cuda_held(gradwire::fake_cuda::Held* out);
+/// How often other devices' writes into GPU memory have been flushed.
+std::uint64_t fake_cuda_flushes();
+/// @return 1 if a kernel may touch `address`, and the range about it.
+int fake_cuda_range(const void* address, std::uintptr_t* begin, std::uintptr_t* end);
 }

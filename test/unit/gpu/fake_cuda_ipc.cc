@@ -145,6 +145,20 @@ int give(void* stream, std::function<void()> work) {
 
 }  // namespace
 
+bool gradwire::fake_cuda::find_allocation(std::uintptr_t address, std::uintptr_t& begin,
+                                          std::uintptr_t& end) {
+  const std::lock_guard lock(mutex);
+  for (const auto* table : {&allocations, &imports}) {
+    const auto after = table->upper_bound(address);
+    if (after == table->begin()) continue;
+    const auto& [start, shared] = *std::prev(after);
+    begin = start;
+    end = reinterpret_cast<std::uintptr_t>(shared.base) + shared.bytes;
+    if (address < end) return true;
+  }
+  return false;
+}
+
 extern "C" {
 void fake_cuda_hold_streams(int hold) {
   const std::lock_guard lock(mutex);

@@ -3,6 +3,7 @@
 // whole pages of 64 KiB only.
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 
 namespace {
 struct Handle {
@@ -13,7 +14,11 @@ constexpr std::uintptr_t kGpuPage = 64 * 1024;
 }  // namespace
 
 extern "C" {
-void* gdr_open() { return &session; }
+// GRADWIRE_FAKE_GDRCOPY=0: as without its kernel module.
+void* gdr_open() {
+  const char* text = std::getenv("GRADWIRE_FAKE_GDRCOPY");
+  return text != nullptr && *text == '0' ? nullptr : &session;
+}
 int gdr_close(void*) { return 0; }
 int gdr_pin_buffer(void*, unsigned long address, std::size_t bytes, std::uint64_t, std::uint32_t,
                    Handle* out) {

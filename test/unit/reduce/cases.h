@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <new>
 #include <random>
 #include <string>
 #include <thread>
@@ -40,9 +41,25 @@ inline constexpr std::array kDataTypes = {
   return factors;
 }
 
+/// Whole pages, so that arrays that are registered with a GPU share none: memory that was
+/// registered in two pieces is not one range to a copy engine.
+template <class T>
+struct WholePages {
+  using value_type = T;
+  static constexpr std::size_t kPageBytes = 4096;
+  T* allocate(std::size_t count) {
+    const std::size_t pages = (count * sizeof(T) + kPageBytes - 1) / kPageBytes;
+    return static_cast<T*>(::operator new (pages* kPageBytes, std::align_val_t{kPageBytes}));
+  }
+  void deallocate(T* memory, std::size_t) noexcept {
+    ::operator delete (memory, std::align_val_t{kPageBytes});
+  }
+  friend bool operator==(const WholePages&, const WholePages&) noexcept { return true; }
+};
+
 /// An array between guards, `misalignment` bytes past an aligned address.
 struct Array {
-  std::vector<std::byte> storage;
+  std::vector<std::byte, WholePages<std::byte>> storage;
   std::size_t start;
   std::size_t bytes;  ///< without the guards
 
