@@ -16,7 +16,7 @@ DISSECTOR = {
     "culprit_rank": "culprit", "reporter_rank": "reporter",
 }
 # They are the room of another struct, parts of an integer, or nothing.
-NO_FIELD = re.compile(r"^(type_fields|reserved\d*|high|low|collective_and_datatype)$")
+NO_FIELD = re.compile(r"^(type_fields|reserved\d*|high|low|collective_and_datatype|asks_and_\w+)$")
 
 
 def text(path):

@@ -26,6 +26,10 @@ enum class PlantedBug : std::uint8_t {
   kPostedWordRunsAhead,   ///< a rank says of all after it what it says of itself
   kScratchFreedBeforeAcknowledged,  ///< of a direct op, as soon as it is done here
   kFoldInArrivalOrder,              ///< a direct op is folded from the rank on that came first
+  kSendDoneWhenSent,                ///< a transfer ends at its source when all was sent once
+  kWaitingReceiveTakesTurn,         ///< a receive has its turn though its source has posted nothing
+  kPulledOnce,                      ///< chunks that do not come are not pulled again
+  kPieceOfOtherTransfer,            ///< a piece of an earlier transfer is taken for one of this
   kFloorUsedUp,  ///< chunks of direct ops count as ahead of their op until they are acknowledged
 };
 

@@ -8,19 +8,12 @@
 
 #include "base/planted_bug.h"
 #include "base/profile.h"
+#include "collective/bits.h"
 
 namespace gradwire::collective {
 
 using wire::Drop;
 using wire::PacketType;
-
-namespace {
-
-constexpr std::uint64_t low_bits(std::uint64_t count) noexcept {
-  return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
-}
-
-}  // namespace
 
 Direct::Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuffers& buffers,
                OpTable& ops, ShardCounters& counters)

@@ -13,13 +13,14 @@ using wire::Drop;
 using wire::PacketType;
 
 Membership::Membership(const ShardConfig& config, const Links& links, const OpTable& ops,
-                       const FoldQueue& folds, const Direct* direct, EventQueue& events,
-                       ShardCounters& counters)
+                       const FoldQueue& folds, const Direct* direct, const Transfers* transfers,
+                       EventQueue& events, ShardCounters& counters)
     : config_(config),
       links_(links),
       ops_(ops),
       folds_(folds),
       direct_(direct),
+      transfers_(transfers),
       events_(events),
       counters_(counters),
       neighbours_(links.size()) {}
@@ -65,7 +66,9 @@ Membership::Cause Membership::leave(TimeNs now) noexcept {
   leave_deadline_ = now + config_.timeouts.leave_ns;
   next_bye_ = now;
   const std::uint64_t unfinished = ops_.oldest_unfinished();
-  if (state_ == ShardState::kForming || (state_ == ShardState::kFormed && unfinished != 0)) {
+  const bool transfers = transfers_ != nullptr && transfers_->unfinished();
+  if (state_ == ShardState::kForming ||
+      (state_ == ShardState::kFormed && (unfinished != 0 || transfers))) {
     return AbortReason{.code = AbortCode::kPeerLeft,
                        .culprit_rank = config_.rank,
                        .reporter_rank = config_.rank,
@@ -145,10 +148,15 @@ Membership::Cause Membership::on_bye(LinkIndex link, const wire::ByeBody& bye,
 
 Membership::Cause Membership::missed_by(LinkIndex link) const noexcept {
   const Neighbour& neighbour = neighbours_[link];
-  if (!neighbour.left || ops_.oldest_unfinished() == 0 ||
-      ops_.posted() <= neighbour.left_after_op_seq) {
-    return {};
+  if (!neighbour.left) return {};
+  if (transfers_ != nullptr && transfers_->unfinished_with(end(link).rank())) {
+    AbortReason reason{.code = AbortCode::kPeerLeft,
+                       .culprit_rank = end(link).rank(),
+                       .reporter_rank = config_.rank};
+    reason.set_detail("a transfer with it is unfinished here");
+    return reason;
   }
+  if (ops_.oldest_unfinished() == 0 || ops_.posted() <= neighbour.left_after_op_seq) return {};
   AbortReason reason{.code = AbortCode::kPeerLeft,
                      .culprit_rank = end(link).rank(),
                      .reporter_rank = config_.rank,

@@ -33,6 +33,7 @@
 #include "collective/op_table.h"
 #include "collective/shard_config.h"
 #include "collective/shard_status.h"
+#include "collective/transfers.h"
 
 namespace gradwire::collective {
 
@@ -41,8 +42,8 @@ class Membership {
   using Cause = std::optional<AbortReason>;
 
   Membership(const ShardConfig& config, const Links& links, const OpTable& ops,
-             const FoldQueue& folds, const Direct* direct, EventQueue& events,
-             ShardCounters& counters);
+             const FoldQueue& folds, const Direct* direct, const Transfers* transfers,
+             EventQueue& events, ShardCounters& counters);
 
   [[nodiscard]] ShardState state() const noexcept { return state_; }
   /// Whether packets and ops are taken: forming, formed or leaving.
@@ -133,7 +134,8 @@ class Membership {
   const Links& links_;
   const OpTable& ops_;
   const FoldQueue& folds_;
-  const Direct* direct_;  ///< may be nullptr
+  const Direct* direct_;        ///< may be nullptr
+  const Transfers* transfers_;  ///< may be nullptr
   EventQueue& events_;
   ShardCounters& counters_;
   ShardState state_ = ShardState::kIdle;

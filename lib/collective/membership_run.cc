@@ -37,7 +37,8 @@ bool Membership::all_acknowledged() const noexcept {
   return std::all_of(
              links_.begin(), links_.end(),
              [](const auto& link) { return !link->gets_data() || link->sender().idle(); }) &&
-         folds_.size() == 0 && ops_.spilled() == 0 && (direct_ == nullptr || direct_->idle());
+         folds_.size() == 0 && ops_.spilled() == 0 && (direct_ == nullptr || direct_->idle()) &&
+         (transfers_ == nullptr || transfers_->idle());
 }
 
 bool Membership::knows_of_abort(LinkIndex link) const noexcept {

@@ -59,12 +59,16 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       direct_(config_.direct_bytes != 0 && config_.nranks > 1
                   ? std::make_unique<Direct>(config_, *ends_, buffers_, ops_, counters_)
                   : nullptr),
+      transfers_(config_.pairs_max != 0
+                     ? std::make_unique<Transfers>(config_, ends_.get(), buffers_)
+                     : nullptr),
       early_(config.eager_packets, config.transit_packets),
       held_(config.nranks > 2 ? buffers_.chunks_held() : 0),
       posted_by_all_(config.rank, config.nranks),
       checks_(config.payload_pool != nullptr ? config.pending_entries : 0),
       events_(config.max_active_ops),
-      membership_(config_, links_, ops_, folds_, direct_.get(), events_, counters_),
+      membership_(config_, links_, ops_, folds_, direct_.get(), transfers_.get(), events_,
+                  counters_),
       stall_(config.rank, config.nranks, config.timeouts.stuck_ns) {}
 
 Shard::~Shard() { drop_everything(); }
@@ -211,6 +215,7 @@ void Shard::drop_everything() noexcept {
   }
   early_.free_all();
   if (direct_ != nullptr) direct_->drop_all();
+  if (transfers_ != nullptr) transfers_->drop_all();
   for (; !held_.empty(); held_.pop()) rte_pktmbuf_free(held_.front().mbuf);
   checks_.free_all();
   stall_.questions().clear();
@@ -232,7 +237,10 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
     worked |= abort_answers_->send(membership_.reason(), out);
   }
   if (!live()) return worked;
-  if (links_.empty()) return worked | fold_local(now);
+  if (links_.empty()) {
+    if (transfers_ != nullptr) worked |= run_transfers(now, out);
+    return worked | fold_local(now);
+  }
 
   if (stall_.asks()) worked |= send_questions(out);
   for (const auto& link : links_) {
@@ -251,6 +259,8 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
     ++counters_.acks_sent;
     worked = true;
   }
+  // The ring's room comes first.
+  if (transfers_ != nullptr && live()) worked |= run_transfers(now, out);
   return worked;
 }
 

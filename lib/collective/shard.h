@@ -12,6 +12,7 @@
 ///   shard_receive.cc  what a received packet does
 ///   shard_fold.cc     what is done with payloads, and what follows when the backend is through
 ///   shard_direct.cc   direct ops, whose packets go between any two ranks
+///   shard_transfers.cc  transfers between processes, each pair with an order of its own
 ///   shard_send.cc     what starts, in which order
 ///   shard_watch.cc    status, the next deadline, and a group in which nothing moves
 #pragma once
@@ -42,6 +43,7 @@
 #include "collective/shard_config.h"
 #include "collective/shard_status.h"
 #include "collective/stall_watch.h"
+#include "collective/transfers.h"
 #include "reduce/backend.h"
 #include "wire/packet.h"
 
@@ -70,6 +72,9 @@ class Shard {
 
   /// Posts the next op. Copies `called`.
   [[nodiscard]] PostResult post(const OpSpec& called, TimeNs now) noexcept;
+
+  /// Posts one end of a transfer, whatever ops are posted. Copies `spec`.
+  [[nodiscard]] PostResult post(const TransferSpec& spec, TimeNs now) noexcept;
 
   /// Whose a packet of this group's tag is, by its rank, address and token.
   /// @param source  the IP address it came from.
@@ -105,12 +110,17 @@ class Shard {
   void leave(TimeNs now) noexcept;
 
   /// @return whether an event was taken.
-  [[nodiscard]] bool pop_event(Event& out) noexcept { return events_.pop(out); }
+  [[nodiscard]] bool pop_event(Event& out) noexcept {
+    return pop_transfer_done(out) || events_.pop(out);
+  }
 
   [[nodiscard]] const AbortReason& reason() const noexcept { return membership_.reason(); }
   [[nodiscard]] const ShardConfig& config() const noexcept { return config_; }
   [[nodiscard]] const ShardCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] const char* backend_name() const noexcept { return folds_.backend().name(); }
+  [[nodiscard]] TransferCounters transfer_counters() const noexcept {
+    return transfers_ != nullptr ? transfers_->counters() : TransferCounters{};
+  }
   [[nodiscard]] const reduce::BackendCounters& backend_counters() const noexcept {
     return folds_.backend().counters();
   }
@@ -167,13 +177,22 @@ class Shard {
   // shard_direct.cc: if there is a direct_
   void start_direct(Op& op, TimeNs now) noexcept;
   void apply_ahead(std::uint64_t op_seq, TimeNs now) noexcept;
-  [[nodiscard, gnu::noinline]] wire::Drop receive_direct(const wire::Packet& packet, bool ecn_ce,
-                                                         TimeNs now) noexcept;
+  [[nodiscard]] wire::Drop receive_direct(const wire::Packet& packet, bool ecn_ce,
+                                          TimeNs now) noexcept;
   /// @param crc  of the payload; none if it is known to be right.
   [[nodiscard]] wire::Drop take_contribution(std::uint16_t rank, const wire::DataHeader& header,
                                              std::span<const std::byte> payload,
                                              std::optional<std::uint32_t> crc, TimeNs now) noexcept;
   bool run_direct(TimeNs now, Outbox& out) noexcept;
+
+  // shard_transfers.cc: if there are transfers_
+  /// A packet of those that go between any two ranks.
+  [[nodiscard, gnu::noinline]] wire::Drop receive_from_any(const wire::Packet& packet, bool ecn_ce,
+                                                           TimeNs now) noexcept;
+  [[nodiscard]] bool pop_transfer_done(Event& out) noexcept;
+  bool run_transfers(TimeNs now, Outbox& out) noexcept;
+  /// Ends the group if the ends of a transfer differ.
+  void judge_transfers(TimeNs now) noexcept;
 
   // shard_fold.cc
   /// Claims the chunk and queues its work. Owns the mbuf unless it returns false (no buffer).
@@ -256,6 +275,7 @@ class Shard {
   std::unique_ptr<PeerEnds> ends_;               ///< nullptr: packets go between neighbours alone
   std::unique_ptr<AbortAnswers> abort_answers_;  ///< if there are ends_
   std::unique_ptr<Direct> direct_;               ///< nullptr: no op is direct
+  std::unique_ptr<Transfers> transfers_;         ///< nullptr: there are none
   EarlyPackets early_;
   FixedQueue<EarlyPacket> held_;  ///< claimed chunks that wait in their packets to go on
   LinkIndex held_to_ = 0;         ///< the link by which they will go

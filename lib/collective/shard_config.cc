@@ -63,20 +63,21 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
     if (!backend->runs_at_once() || backend->sources_max() < c.nranks)
       return bad(fmt::format("direct ops of {} ranks are not for the backend {}", c.nranks,
                              backend->name()));
-    if (c.peers.size() != c.nranks)
-      return bad(fmt::format("direct ops need addresses of all {} ranks, not of {}", c.nranks,
-                             c.peers.size()));
   }
-  for (std::uint32_t ahead = 2; c.direct_bytes != 0 && ahead + 1 < c.nranks; ++ahead) {
+  if (needs_all_ranks(c) && c.peers.size() != c.nranks)
+    return bad(fmt::format("direct ops and transfers need addresses of all {} ranks, not of {}",
+                           c.nranks, c.peers.size()));
+  for (std::uint32_t ahead = 2; needs_all_ranks(c) && ahead + 1 < c.nranks; ++ahead) {
     const std::uint32_t other = (c.rank + ahead) % c.nranks;
     if (c.peers[other].frame.bytes() == 0)
-      return bad(fmt::format("direct ops need the frames that lead to rank {}", other));
+      return bad(
+          fmt::format("direct ops and transfers need the frames that lead to rank {}", other));
   }
-  for (std::uint32_t ahead = 2; c.direct_bytes != 0 && ahead + 1 < c.nranks; ++ahead) {
-    const std::uint32_t other = (c.rank + ahead) % c.nranks;
-    if (c.peers[other].frame.bytes() == 0)
-      return bad(fmt::format("direct ops need the frames that lead to rank {}", other));
-  }
+  if (c.pairs_max > kPairsMax)
+    return bad(
+        fmt::format("transfers between {} pairs of processes: {} at most", c.pairs_max, kPairsMax));
+  if (c.pairs_max != 0 && c.payload_pool != nullptr)
+    return bad("transfers are not for payloads in a GPU's memory");
   if (c.payload_pool != nullptr && backend->runs_at_once())
     return bad(
         fmt::format("payloads in a GPU's memory are not for the backend {}", backend->name()));
@@ -118,7 +119,7 @@ std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
   // Whether ops are direct, too, is for rank 0 to say: there are buffers for them in any case.
   return 2 * config.window_packets + config.transit_packets +
          std::max(config.pending_entries, config.window_packets) + config.eager_packets + 4 +
-         kDirectBurst;
+         kDirectBurst + (config.pairs_max != 0 ? kTransferBurst : 0);
 }
 
 void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept {

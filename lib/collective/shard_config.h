@@ -25,8 +25,12 @@ namespace gradwire::collective {
 /// Packets of direct ops that a shard sends in a round: an op takes neither all of a port's room
 /// nor many buffers.
 inline constexpr std::uint32_t kDirectBurst = 16;
+/// Likewise of transfers.
+inline constexpr std::uint32_t kTransferBurst = 16;
 /// The most that ShardConfig::direct_bytes may be: a shard has twice as much memory for them.
 inline constexpr std::uint64_t kDirectBytesMax = 1u << 20;
+/// The most that ShardConfig::pairs_max may be: a pair takes some 150 bytes each way.
+inline constexpr std::uint32_t kPairsMax = 1u << 17;
 
 struct ShardTimeouts {
   /// From start() until formed.
@@ -119,6 +123,9 @@ struct ShardConfig {
   std::uint64_t direct_bytes = 0;
   /// [nranks]; nothing of this rank and of its neighbours on the ring.
   std::vector<PeerAddress> peers;
+  /// Ordered pairs of processes between which this rank may transfer in the life of the group, each
+  /// way. 0: it has no transfers, and does not look at `peers` for them.
+  std::uint32_t pairs_max = 0;
   std::uint64_t streaming_bytes = 8u << 20;  ///< results of ops from this size on are written past
                                              ///< the cache
   bool received_mbufs_are_exclusive =
@@ -134,7 +141,7 @@ struct ShardConfig {
 
 /// Whether packets go between any two ranks, so that `peers` is needed.
 [[nodiscard]] inline bool needs_all_ranks(const ShardConfig& config) noexcept {
-  return config.direct_bytes != 0 && config.nranks > 1;
+  return (config.direct_bytes != 0 || config.pairs_max != 0) && config.nranks > 1;
 }
 /// Whether a shard can be made of it and of `backend`; if not, the error names value and bound.
 [[nodiscard]] Result<void> check(const ShardConfig& config, const reduce::Backend* backend);

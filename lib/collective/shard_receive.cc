@@ -87,6 +87,9 @@ inline Drop Shard::receive(LinkIndex index, rte_mbuf* frame, const wire::Packet&
     case PacketType::kContribution:
     case PacketType::kReceipt:
     case PacketType::kInquiry:
+    case PacketType::kPiece:
+    case PacketType::kOffer:
+    case PacketType::kPull:
       require(false, "packets between any two ranks are no link's");
       break;
   }
@@ -98,7 +101,9 @@ inline Drop Shard::receive(LinkIndex index, rte_mbuf* frame, const wire::Packet&
 PacketSource Shard::source_of(const wire::CommonHeader& header,
                               const wire::IpAddress& source) const noexcept {
   if (wire::goes_to_any_rank(header.type)) [[unlikely]] {
-    return {direct_ == nullptr ? Drop::kForeign : ends_->source_of(header, source)};
+    const bool taken =
+        wire::is_of_transfer(header.type) ? transfers_ != nullptr : direct_ != nullptr;
+    return {taken && ends_ != nullptr ? ends_->source_of(header, source) : Drop::kForeign};
   }
   // A ring has two links at most.
   for (const auto& link : links_) {
@@ -126,7 +131,7 @@ void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketS
   } else if (packet.common.lane != config_.lane) {
     drop = Drop::kMalformed;
   } else if (wire::goes_to_any_rank(packet.common.type)) [[unlikely]] {
-    drop = live() ? receive_direct(packet, ecn_ce, now) : Drop::kState;
+    drop = live() ? receive_from_any(packet, ecn_ce, now) : Drop::kState;
     if (membership_.state() == ShardState::kAborted && drop == Drop::kState) {
       abort_answers_->answer(packet.common.from_rank, now);
     }

@@ -26,10 +26,11 @@ enum class ShardState : std::uint8_t { kIdle, kForming, kFormed, kLeaving, kAbor
 enum class PostResult : std::uint8_t { kOk, kFull, kTooLarge, kRefused, kUnsupported };
 
 enum class EventType : std::uint8_t {
-  kFormed,   ///< both neighbours are there
-  kOpDone,   ///< this lane's share of `op_seq` is finished: nobody here refers to its memory
-  kAborted,  ///< `reason`; every unfinished op is lost; comes once
-  kClosed,   ///< after leave() or after an abort: nothing refers to client memory, destroy me
+  kFormed,        ///< both neighbours are there
+  kOpDone,        ///< this lane's share of `op_seq` is finished: nobody here refers to its memory
+  kAborted,       ///< `reason`; every unfinished op is lost; comes once
+  kTransferDone,  ///< this lane's share of a transfer is finished; `op_seq` is its id
+  kClosed,        ///< after leave() or after an abort: nothing refers to client memory, destroy me
 };
 struct Event {
   EventType type = EventType::kFormed;

@@ -85,6 +85,7 @@ TimeNs Shard::deadline(TimeNs now) const noexcept {
   TimeNs earliest = membership_.deadline(now, kBackendPollNs);
   // A backend that finishes later tells nobody when it does.
   if (folds_.size() > 0) earliest = std::min(earliest, now + kBackendPollNs);
+  if (transfers_ != nullptr && live()) earliest = std::min(earliest, transfers_->deadline(now));
   if (links_.empty()) {
     const bool room = folds_.size() < folds_.places() / 2;
     return live() && room && ops_.peek_own() != nullptr ? now : earliest;
@@ -169,6 +170,7 @@ void Shard::account_round(TimeNs now) noexcept {
   const TimeNs round = std::clamp<TimeNs>(now - last_poll_, 0, kRoundNsMax);
   last_poll_ = now;
   if (direct_ != nullptr) direct_->count(round);
+  if (transfers_ != nullptr) transfers_->count(round);
   if (membership_.state() != ShardState::kFormed) return;
   stall_.count(round);
   if (ops_.oldest_unfinished() != 0 && now - stall_.moved_at() >= kStallNs) {

@@ -308,6 +308,8 @@ void CommandLane::on_report(const LaneReport& report) noexcept {
       if (slot.lanes_done == group->all_lanes()) finish_op(*group, slot);
       return;
     }
+    case collective::EventType::kTransferDone:
+      return;  // no daemon posts transfers yet
     case collective::EventType::kAborted:
       group->aborted = true;
       group->set_reason(report.reason);

@@ -126,6 +126,8 @@ bool Communicator::take_reports() noexcept {
         while (done_ < posted_ && lanes_done_[(done_ + 1) % command::kOpSlots] == lanes) ++done_;
         break;
       }
+      case collective::EventType::kTransferDone:
+        break;  // none is posted
       case collective::EventType::kAborted:
       case collective::EventType::kClosed:
         if (!reason_.is_set() && report.reason.is_set()) reason_ = report.reason;

@@ -271,6 +271,9 @@ bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
         ++slot.done;
         op_done(slot, event, now);
         break;
+      case collective::EventType::kTransferDone:
+        require(false, "no daemon posts transfers yet");
+        break;
       case collective::EventType::kAborted:
         slot.report.reason = slot.shard->reason();
         slot.ready_seq = slot.posted_seq = slot.done;

@@ -58,6 +58,21 @@ std::string describe_packet(const wire::Packet& packet) {
                          packet.common.type == wire::PacketType::kInquiry ? "inquiry" : "receipt",
                          number, packet.receipt.entered, packet.receipt.received,
                          packet.receipt.chunks, packet.receipt.echo);
+    case wire::PacketType::kPiece:
+    case wire::PacketType::kOffer: {
+      const wire::OfferHeader& offer = packet.offer;
+      return fmt::format("{} {}: process {} to {}, transfer {} of {} bytes, chunk {}{}{}",
+                         packet.common.type == wire::PacketType::kPiece ? "piece" : "offer", number,
+                         offer.pair.source, offer.pair.destination, offer.sequence,
+                         offer.terms.bytes, offer.chunk, offer.asks ? ", asks" : "",
+                         offer.done ? ", done" : "");
+    }
+    case wire::PacketType::kPull:
+      return fmt::format(
+          "pull {}: process {} to {}, transfer {}, first {}, wanted {:x}, echo {}{}{}", number,
+          packet.pull.pair.source, packet.pull.pair.destination, packet.pull.sequence,
+          packet.pull.first, packet.pull.wanted, packet.pull.echo, packet.pull.asks ? ", asks" : "",
+          packet.pull.complete ? ", complete" : "");
   }
   return "packet?";
 }

@@ -30,6 +30,7 @@ void Job::fail(std::string text) {
 void Job::on_formed(std::uint16_t rank) {
   clients_[rank].formed = true;
   post_next(rank);
+  if (transfers_ != nullptr) transfers_->on_formed(rank);
   end_if_finished(rank);
 }
 
@@ -87,11 +88,18 @@ void Job::on_done(std::uint16_t rank, std::uint64_t op_seq) {
   end_if_finished(rank);
 }
 
+void Job::on_transfer_done(std::uint16_t rank, std::uint64_t id) {
+  transfers_->on_done(rank, id);
+  if (!transfers_->failure().empty()) fail(transfers_->failure());
+  end_if_finished(rank);
+}
+
 void Job::on_failed(std::uint16_t rank, const AbortReason& reason) {
   Client& client = clients_[rank];
   client.failed = true;
   client.reason = reason;
   client.failed_at = world_.now();
+  if (transfers_ != nullptr) transfers_->stop_posting(rank);
   last_possible_ = std::min(last_possible_, client.posted);
 }
 
@@ -99,6 +107,7 @@ void Job::on_quiet(std::uint16_t rank) {
   Client& client = clients_[rank];
   if (!client.failed) return;  // It left.
   client.quiet = true;
+  if (transfers_ != nullptr) transfers_->on_lost(rank);
   for (std::uint64_t op_seq = 1; op_seq <= ops_.size(); ++op_seq) {
     if (!client.done_ops[op_seq]) cases_[op_seq - 1].retire(rank);
   }
@@ -109,6 +118,7 @@ void Job::on_crash(std::uint16_t rank) {
   Client& client = clients_[rank];
   if (client.crashed) return;
   client.crashed = true;
+  if (transfers_ != nullptr) transfers_->on_lost(rank);
   last_possible_ = std::min(last_possible_, client.posted);
   for (std::uint64_t op_seq = 1; op_seq <= ops_.size(); ++op_seq) {
     if (!client.done_ops[op_seq]) cases_[op_seq - 1].retire(rank);
@@ -145,6 +155,10 @@ bool Job::closed() const {
 }
 
 void Job::check_memory() {
+  if (transfers_ != nullptr) {
+    transfers_->check_memory();
+    if (!transfers_->failure().empty()) fail(transfers_->failure());
+  }
   for (std::uint16_t rank = 0; rank < clients_.size(); ++rank) {
     for (std::size_t i = 0; i < cases_.size(); ++i) {
       const Client& client = clients_[rank];

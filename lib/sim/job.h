@@ -8,11 +8,13 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "sim/reference.h"
 #include "sim/scenario.h"
+#include "sim/transfer_job.h"
 #include "sim/world.h"
 
 namespace gradwire::sim {
@@ -24,19 +26,29 @@ class Job {
   Job(World& world, const GroupOptions& group, std::vector<PlannedOp> ops,
       std::vector<std::uint32_t> ops_ahead);
 
+  /// Its clients have transfers, too; before attach().
+  void add_transfers(std::unique_ptr<TransferJob> transfers) { transfers_ = std::move(transfers); }
+  [[nodiscard]] TransferJob* transfers() const { return transfers_.get(); }
   /// The group whose clients these are; before the first event of it.
-  void attach(GroupId group) { group_ = group; }
+  void attach(GroupId group) {
+    group_ = group;
+    if (transfers_ != nullptr) transfers_->attach(group);
+  }
   [[nodiscard]] GroupId group() const { return group_; }
 
   // What the world says of this group.
   void on_formed(std::uint16_t rank);
   void on_done(std::uint16_t rank, std::uint64_t op_seq);
+  void on_transfer_done(std::uint16_t rank, std::uint64_t id);
   void on_failed(std::uint16_t rank, const AbortReason& reason);
   void on_quiet(std::uint16_t rank);
   /// The rank's host has died, and its clients with it.
   void on_crash(std::uint16_t rank);
   /// The rank's clients stop posting: what they said last is an abort, or nothing.
-  void on_client_gone(std::uint16_t rank) { clients_[rank].gone = true; }
+  void on_client_gone(std::uint16_t rank) {
+    clients_[rank].gone = true;
+    if (transfers_ != nullptr) transfers_->stop_posting(rank);
+  }
 
   /// Called when the first rank is through with an op in the middle, and the others are not.
   std::function<void(std::uint16_t rank, std::uint64_t op_seq)> when_first_done;
@@ -76,7 +88,10 @@ class Job {
   void post_next(std::uint16_t rank);
   void end_if_finished(std::uint16_t rank);
   [[nodiscard]] bool has_ended(const Client& client) const {
-    return client.crashed || client.quiet || (client.formed && client.done == ops_.size());
+    const auto rank = static_cast<std::uint16_t>(&client - clients_.data());
+    return client.crashed || client.quiet ||
+           (client.formed && client.done == ops_.size() &&
+            (transfers_ == nullptr || transfers_->ended(rank)));
   }
 
   World& world_;
@@ -88,6 +103,7 @@ class Job {
   std::vector<Client> clients_;
   /// The fewest ops that a rank had posted when it failed or died: no later one can be completed.
   std::uint64_t last_possible_ = UINT64_MAX;
+  std::unique_ptr<TransferJob> transfers_;  ///< may be nullptr
   std::string failure_;
 };
 

@@ -23,6 +23,8 @@ class Progress {
 
   /// Until `time` packets may not get through, or a host may stand still: nothing is due.
   void disturbed_until(TimeNs time);
+  /// Whether all are at work, and packets get through.
+  [[nodiscard]] bool may_expect() const;
   /// Every kLookNs. @return empty, or what does not move or does not end: rank, op, for how long.
   [[nodiscard]] std::string look();
 
@@ -31,7 +33,6 @@ class Progress {
   [[nodiscard]] TimeNs longest_op_ns() const { return longest_op_ns_; }
 
  private:
-  [[nodiscard]] bool may_expect() const;
   /// Chunks that were taken for the first time, ops that ended: at all ranks, ever.
   [[nodiscard]] std::uint64_t moved() const;
   [[nodiscard]] std::string describe_still(std::uint64_t op_seq, TimeNs still, TimeNs due) const;

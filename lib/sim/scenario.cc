@@ -323,6 +323,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   draw_hosts(s, random);
   draw_layout(s);
   draw_direct(s);
+  draw_transfers(s);
   draw_ops(s, random);
   if (is(s, {"death"})) {
     draw_death(s, random);
@@ -370,6 +371,11 @@ std::string describe(const Scenario& s) {
     const OpPlan& plan = s.ops[i].plan;
     text += fmt::format("op {}: {} of {} {}{}\n", i + 1, name_of(plan.redop), plan.count,
                         name_of(plan.datatype), plan.in_place ? ", in place" : "");
+  }
+  if (!s.transfers.transfers.empty()) {
+    text += fmt::format("{} transfers, under way at most by rank:", s.transfers.transfers.size());
+    for (const std::uint32_t ahead : s.transfers.ahead) text += fmt::format(" {}", ahead);
+    text += '\n';
   }
   for (const Fault& fault : s.faults) {
     text += fmt::format("fault: at {} us for {} us: {}, {} {}\n", fault.at / kUs,

@@ -43,6 +43,24 @@ struct PlannedOp {
   std::vector<TimeNs> late_ns;  ///< [nranks]: after the rank's op before was posted
 };
 
+/// One transfer, of both its ends.
+struct PlannedTransfer {
+  wire::ProcessPair pair;
+  wire::TransferTerms terms;
+  std::uint64_t seed = 1;
+};
+
+struct TransferPlans {
+  /// In an order in which ranks that wait for each one can post their ends.
+  std::vector<PlannedTransfer> transfers;
+  /// [nranks] ends that the rank has under way at most, 2 at least, since both ends of a transfer
+  /// may be its own. If these are all, it posts them in an order of its own.
+  std::vector<std::uint32_t> ahead;
+  double late = 0;  ///< chance that a post is late, by up to late_ns
+  TimeNs late_ns = 0;
+  std::uint64_t seed = 1;
+};
+
 struct Scenario {
   std::uint64_t seed = 1;
   std::string profile;
@@ -53,6 +71,7 @@ struct Scenario {
   std::vector<TimeNs> start_late_ns;  ///< [nranks]
   std::vector<PlannedOp> ops;
   std::vector<std::uint32_t> ops_ahead;  ///< [nranks]: unfinished ops that its client has at most
+  TransferPlans transfers;
   std::vector<Fault> faults;
   /// Two things that no time can say: when the first rank is through with an op, cut one that is
   /// not off; and where this is, the next epoch is of the survivors alone.

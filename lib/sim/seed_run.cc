@@ -49,6 +49,9 @@ class SeedRun final : public Observer {
   void on_done(GroupId group, std::uint16_t rank, std::uint64_t op_seq) override {
     job(group).on_done(rank, op_seq);
   }
+  void on_transfer_done(GroupId group, std::uint16_t rank, std::uint64_t id) override {
+    job(group).on_transfer_done(rank, id);
+  }
   void on_failed(GroupId group, std::uint16_t rank, const AbortReason& reason) override {
     job(group).on_failed(rank, reason);
     if (group != 0) {
@@ -218,8 +221,9 @@ void SeedRun::check_reason(std::uint16_t rank, const AbortReason& reason) {
   const std::uint16_t culprit = reason.culprit_rank;
   const bool neighbour =
       (reason.reporter_rank + 1) % n == culprit || (culprit + 1) % n == reason.reporter_rank;
-  // For direct ops each rank awaits every other one.
-  const bool awaits = neighbour || scenario_.group.shard.direct_bytes != 0;
+  // For direct ops each rank awaits every other one, and a transfer may be with any.
+  const collective::ShardConfig& shard = scenario_.group.shard;
+  const bool awaits = neighbour || shard.direct_bytes != 0 || shard.pairs_max != 0;
   const bool fits = may_abort_ && (blamed_.count(culprit) != 0 ||
                                    separated_.count({reason.reporter_rank, culprit}) != 0 ||
                                    (stood_still_.count(reason.reporter_rank) != 0 && awaits));
@@ -240,7 +244,10 @@ void SeedRun::check_reason(std::uint16_t rank, const AbortReason& reason) {
 void SeedRun::watch(std::size_t epoch) {
   Job& job = *jobs_[epoch];
   if (epoch + 1 != jobs_.size() || job.finished() || !job.failure().empty()) return;
-  const std::string still = progress_[epoch]->look();
+  std::string still = progress_[epoch]->look();
+  if (job.transfers() != nullptr && still.empty()) {
+    still = job.transfers()->look(progress_[epoch]->may_expect());
+  }
   if (!still.empty()) return job.fail(still);
   world_.at(world_.now() + Progress::kLookNs, [this, epoch] { watch(epoch); });
 }
@@ -248,6 +255,10 @@ void SeedRun::watch(std::size_t epoch) {
 void SeedRun::first_epoch() {
   jobs_.push_back(
       std::make_unique<Job>(world_, scenario_.group, scenario_.ops, scenario_.ops_ahead));
+  if (!scenario_.transfers.transfers.empty()) {
+    jobs_.back()->add_transfers(
+        std::make_unique<TransferJob>(world_, ranks_of(scenario_.group), scenario_.transfers));
+  }
   const GroupId group = world_.add_group(scenario_.group);
   Job& job = *jobs_.back();
   job.attach(group);
@@ -289,6 +300,7 @@ void SeedRun::first_epoch() {
     result_.detection_ns.push_back(client.failed_at - crash_times_.front());
   }
   result_.ops_completed += job.completed();
+  if (job.transfers() != nullptr) result_.transfer_ends += job.transfers()->completed();
   result_.ops_one_sided += job.one_sided();
   end_epoch(job);
 }
@@ -335,7 +347,10 @@ void SeedRun::check_drops(Job& job) {
                                      .member_count = scenario_.group.members,
                                      .exchange_bytes = scenario_.group.shard.exchange_bytes,
                                      .layout = layout ? &*layout : nullptr};
-  if (!collective::exchange::fits(group, 1)) none(wire::Drop::kEagerOverflow);
+  // Pieces of transfers that go ahead share their places.
+  if (!collective::exchange::fits(group, 1) && scenario_.transfers.transfers.size() <= 32) {
+    none(wire::Drop::kEagerOverflow);
+  }
 }
 
 void SeedRun::second_epoch() {

@@ -31,6 +31,7 @@ struct SeedResult {
   std::uint64_t frames = 0;
   std::uint64_t polls = 0;
   std::uint64_t ops_completed = 0;  ///< by each rank
+  std::uint64_t transfer_ends = 0;  ///< sends and receives that were completed
   std::uint64_t ops_one_sided = 0;
   std::uint64_t epochs_aborted = 0;
   std::uint64_t old_packets = 0;  ///< replayed into the new epoch, and dropped

@@ -22,6 +22,8 @@ void draw_sizes(Scenario& scenario, Random& random);
 void draw_layout(Scenario& scenario);
 /// Elements, types and order of the ops; draw_sizes() and draw_layout() come first.
 void draw_plans(Scenario& scenario, Random& random);
+/// Transfers between processes; the sizes come first, ops may come later.
+void draw_transfers(Scenario& scenario);
 /// Halves what takes the most until the mempools fit.
 void fit_pools(Scenario& scenario);
 /// Bytes of the mempools that a world makes for the scenario.

@@ -143,7 +143,7 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     config.to_upstream = frame_between(rank.host, up, lane);
     config.upstream_ip = ip_of(up);
     config.downstream_ip = ip_of(down);
-    if (config.direct_bytes != 0) {
+    if (needs_all_ranks(config)) {
       for (const HostId other : options.hosts) {
         config.peers.push_back({{token(rank.host, other), token(other, rank.host)},
                                 ip_of(other),
@@ -181,11 +181,27 @@ bool World::post(GroupId group, std::uint16_t rank, const collective::OpSpec& sp
   Rank& r = groups_[group].ranks[rank];
   if (r.failed || r.shards.empty()) return false;
   Host& host = hosts_[r.host];
-  if (r.waiting.empty()) host.posting.emplace_back(group, rank);
+  if (r.waiting.empty() && r.transfers.empty()) host.posting.emplace_back(group, rank);
   r.waiting.push_back(spec);
   trace_.mix(now_, 21, group, rank, spec.op_seq);
   trace_.line(now_, "host {:<3} group {} rank {} posts op {}: {} of {} {}", r.host, group, rank,
               spec.op_seq, name_of(spec.redop), spec.count, name_of(spec.datatype));
+  if (!host.paused) retry_posts(group, rank);
+  wake(host, now_);
+  return true;
+}
+
+bool World::post(GroupId group, std::uint16_t rank, const collective::TransferSpec& spec) {
+  Rank& r = groups_[group].ranks[rank];
+  if (r.failed || r.shards.empty()) return false;
+  Host& host = hosts_[r.host];
+  if (r.transfers.empty() && r.waiting.empty()) host.posting.emplace_back(group, rank);
+  r.transfers.push_back(spec);
+  trace_.mix(now_, 27, group, rank, spec.id);
+  trace_.line(now_, "host {:<3} group {} rank {} posts transfer {}: {} of {} bytes, {} to {}",
+              r.host, group, rank, spec.id / 2,
+              spec.end == collective::TransferEnd::kSource ? "send" : "recv", spec.terms.bytes,
+              spec.pair.source, spec.pair.destination);
   if (!host.paused) retry_posts(group, rank);
   wake(host, now_);
   return true;
@@ -223,6 +239,7 @@ void World::drop_rank(Rank& rank) {
   rank.slow.clear();
   rank.shards.clear();
   rank.waiting.clear();
+  rank.transfers.clear();
 }
 
 void World::remove_group(GroupId group) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -82,6 +83,7 @@ class Observer {
   virtual void on_formed(GroupId, std::uint16_t /*rank*/) {}
   /// Every lane is through with the op.
   virtual void on_done(GroupId, std::uint16_t /*rank*/, std::uint64_t /*op_seq*/) {}
+  virtual void on_transfer_done(GroupId, std::uint16_t /*rank*/, std::uint64_t /*id*/) {}
   /// The first lane aborted: what is posted from now on is refused.
   virtual void on_failed(GroupId, std::uint16_t /*rank*/, const AbortReason&) {}
   /// Every lane has aborted or closed: nothing refers to client memory any more.
@@ -92,11 +94,13 @@ class Observer {
 struct Rank {
   HostId host = 0;
   std::vector<std::unique_ptr<collective::Shard>>
-      shards;                              ///< [lanes]; empty once its host has died
-  std::vector<SlowBackend*> slow;          ///< [lanes] or empty; owned by the shards
-  std::vector<std::uint64_t> lane_posted;  ///< [lanes] op_seq
-  std::deque<collective::OpSpec> waiting;  ///< not taken by every lane yet
-  std::vector<std::uint8_t> lanes_done;    ///< [op_seq]
+      shards;                                            ///< [lanes]; empty once its host has died
+  std::vector<SlowBackend*> slow;                        ///< [lanes] or empty; owned by the shards
+  std::vector<std::uint64_t> lane_posted;                ///< [lanes] op_seq
+  std::deque<collective::OpSpec> waiting;                ///< not taken by every lane yet
+  std::deque<collective::TransferSpec> transfers;        ///< not taken by the lanes yet
+  std::map<std::uint64_t, std::uint8_t> transfers_done;  ///< by id: lanes that are through with it
+  std::vector<std::uint8_t> lanes_done;                  ///< [op_seq]
   std::uint8_t lanes_formed = 0;
   std::uint8_t lanes_quiet = 0;
   std::uint8_t lanes_closed = 0;
@@ -119,6 +123,8 @@ class World {
   void start(GroupId group, std::uint16_t rank);
   /// Posts to every lane as soon as each takes it. Refused (false) once the rank failed.
   bool post(GroupId group, std::uint16_t rank, const collective::OpSpec& spec);
+  /// Posts one end of a transfer to every lane. The pair's one before is done, or it is refused.
+  bool post(GroupId group, std::uint16_t rank, const collective::TransferSpec& spec);
   void leave(GroupId group, std::uint16_t rank);
   void abort(GroupId group, std::uint16_t rank, const AbortReason& reason);
   /// Destroys the shards of a group, whatever their state.

@@ -274,6 +274,14 @@ void World::handle_event(const Place& place, const collective::Event& event) {
       }
       break;
     }
+    case collective::EventType::kTransferDone:
+      trace_.line(now_, "host {:<3} group {} rank {} lane {} is through with transfer {}",
+                  rank.host, place.group, place.rank, place.lane, event.op_seq / 2);
+      if (++rank.transfers_done[event.op_seq] == lanes) {
+        rank.transfers_done.erase(event.op_seq);
+        observer_.on_transfer_done(place.group, place.rank, event.op_seq);
+      }
+      break;
     case collective::EventType::kAborted: {
       const AbortReason reason = place.shard->reason();
       trace_.line(now_, "host {:<3} group {} rank {} lane {} aborts: {}", rank.host, place.group,
@@ -283,6 +291,7 @@ void World::handle_event(const Place& place, const collective::Event& event) {
         rank.reason = reason;
         rank.failed_at = now_;
         rank.waiting.clear();
+        rank.transfers.clear();
         observer_.on_failed(place.group, place.rank, reason);
         if (lanes > 1) {
           at(now_ + groups_[place.group].options.fan_out_ns, [this, place, reason] {
@@ -306,6 +315,15 @@ void World::handle_event(const Place& place, const collective::Event& event) {
 
 bool World::retry_posts(GroupId group, std::uint16_t rank_index) {
   Rank& rank = groups_[group].ranks[rank_index];
+  for (; !rank.transfers.empty(); rank.transfers.pop_front()) {
+    for (auto& shard : rank.shards) {
+      const collective::PostResult posted =
+          shard->post(rank.transfers.front(), local(hosts_[rank.host], now_));
+      // A lane may have aborted a moment ago.
+      require(posted == collective::PostResult::kOk || shard->reason().is_set(),
+              "a simulated transfer is posted when the one before is done");
+    }
+  }
   if (rank.waiting.empty()) return true;
   for (std::size_t lane = 0; lane < rank.shards.size(); ++lane) {
     for (const collective::OpSpec& spec : rank.waiting) {

@@ -103,6 +103,38 @@ static_assert(sizeof(ReceiptFields) == kTypeFieldsBytes && alignof(ReceiptFields
 static_assert(offsetof(ReceiptFields, chunks) == 16 && offsetof(ReceiptFields, delay_us) == 24);
 static_assert(offsetof(ReceiptFields, echo) == 26);
 
+/// Of a piece and of an offer.
+struct OfferFields {
+  Big64 sequence;
+  Big64 bytes;
+  Big32 chunk;
+  Big32 tag;
+  Big16 source;
+  Big16 destination;
+  std::uint8_t call;
+  std::uint8_t asks_and_done;  ///< kAsks, kDone
+};
+static_assert(sizeof(OfferFields) == kTypeFieldsBytes && alignof(OfferFields) == 1);
+static_assert(offsetof(OfferFields, chunk) == 16 && offsetof(OfferFields, source) == 24);
+static_assert(offsetof(OfferFields, call) == 28);
+
+struct PullFields {
+  Big64 sequence;
+  Big64 wanted;
+  Big32 first;
+  Big32 echo;
+  Big16 source;
+  Big16 destination;
+  std::uint8_t asks_and_complete;  ///< kAsks, kComplete
+  std::uint8_t reserved;
+};
+static_assert(sizeof(PullFields) == kTypeFieldsBytes && alignof(PullFields) == 1);
+static_assert(offsetof(PullFields, first) == 16 && offsetof(PullFields, source) == 24);
+
+inline constexpr std::uint8_t kAsks = 1;
+inline constexpr std::uint8_t kDone = 2;
+inline constexpr std::uint8_t kComplete = 2;
+
 struct AckFields {
   Big64 credit_chunks;
   Big64 posted_op_seq;

@@ -46,11 +46,19 @@ enum class PacketType : std::uint8_t {
   kContribution = 10,  ///< a chunk of what a rank gives to a direct op
   kReceipt = 11,       ///< what of the other rank's has come
   kInquiry = 12,       ///< a receipt, and a question: answered by a receipt
+  // Between any two ranks, of a transfer from one process to another.
+  kPiece = 13,  ///< a chunk of it
+  kOffer = 14,  ///< that it is posted at its source
+  kPull = 15,   ///< what has come of it, and which chunks are to be sent
 };
-inline constexpr PacketType kLastPacketType = PacketType::kInquiry;
+inline constexpr PacketType kLastPacketType = PacketType::kPull;
 /// Whether it may go between any two ranks.
 [[nodiscard]] constexpr bool goes_to_any_rank(PacketType type) noexcept {
   return type >= PacketType::kContribution;
+}
+/// Whether it is about a transfer between two processes.
+[[nodiscard]] constexpr bool is_of_transfer(PacketType type) noexcept {
+  return type >= PacketType::kPiece;
 }
 /// Whether a packet of that type makes its receiver send an acknowledgement.
 [[nodiscard]] constexpr bool wants_ack(PacketType type) noexcept {
@@ -101,6 +109,47 @@ struct Receipt {
   std::uint32_t echo = 0;      ///< low half of the largest number of a contribution or inquiry that
                                ///< came; 0 in a contribution
   std::uint16_t delay_us = 0;  ///< since that one came (saturating)
+};
+
+/// Which call a transfer is a part of.
+enum class TransferCall : std::uint8_t { kSendRecv, kAllToAll, kGather, kScatter };
+inline constexpr TransferCall kLastTransferCall = TransferCall::kScatter;
+[[nodiscard]] const char* name_of(TransferCall call) noexcept;
+
+/// Two processes, from one to the other.
+struct ProcessPair {
+  std::uint16_t source = 0;
+  std::uint16_t destination = 0;
+  friend bool operator==(const ProcessPair&, const ProcessPair&) = default;
+};
+
+/// What both ends of a transfer must have called alike.
+struct TransferTerms {
+  std::uint64_t bytes = 0;
+  std::uint32_t tag = 0;
+  TransferCall call = TransferCall::kSendRecv;
+  friend bool operator==(const TransferTerms&, const TransferTerms&) = default;
+};
+inline constexpr std::uint64_t kTransferBytesMax = std::uint64_t{1} << 48;
+
+/// Of a piece and of an offer.
+struct OfferHeader {
+  ProcessPair pair;
+  std::uint64_t sequence = 0;  ///< of the pair's transfers; of an offer 0: none is posted yet
+  TransferTerms terms;
+  std::uint32_t chunk = 0;  ///< of a piece: among the lane's, from 0
+  bool asks = false;        ///< of an offer: for a pull at once
+  bool done = false;        ///< of an offer: the transfer is done at its source
+};
+
+struct PullHeader {
+  ProcessPair pair;
+  std::uint64_t sequence = 0;  ///< the last that is posted at the destination; 0: none
+  std::uint64_t wanted = 0;    ///< bit i: chunk first + i is to be sent
+  std::uint32_t first = 0;     ///< all chunks of the lane below it have come
+  std::uint32_t echo = 0;      ///< low half of the number of the offer that it answers, else 0
+  bool asks = false;           ///< for an offer at once
+  bool complete = false;       ///< all has come
 };
 
 /// Packet numbers [first, last], both included.
@@ -178,13 +227,15 @@ inline constexpr int kDropCount = static_cast<int>(Drop::kCount);
 [[nodiscard]] const char* name_of(Drop drop) noexcept;
 
 /// A decoded packet. Which of the bodies is set follows from common.type. `payload` points into the
-/// decoded bytes; for data and contributions its CRC is not yet checked (see payload_crc_ok).
+/// decoded bytes; for data, contributions and pieces its CRC is not yet checked (payload_crc_ok()).
 struct Packet {
   CommonHeader common;
   std::uint32_t payload_crc = 0;
   std::span<const std::byte> payload;
   DataHeader data;
-  Receipt receipt;  ///< of a contribution, too
+  Receipt receipt;    ///< of a contribution, too
+  OfferHeader offer;  ///< of a piece, too
+  PullHeader pull;
   AckHeader ack;
   HelloBody hello;
   ByeBody bye;
@@ -197,8 +248,8 @@ struct Packet {
 /// @return Drop::kNone, or why the packet is to be dropped (then `out` is unspecified).
 [[nodiscard]] Drop decode_header(std::span<const std::byte> udp_payload, Packet& out) noexcept;
 /// Decodes the rest of a packet whose header decode_header() took: checks lengths, enumerations
-/// and, for every type but data and contributions, the payload's CRC; fills only the bodies of the
-/// packet's type.
+/// and, for every type but data, contributions and pieces, the payload's CRC; fills only the bodies
+/// of the packet's type.
 [[nodiscard]] Drop decode_body(std::span<const std::byte> udp_payload, Packet& out) noexcept;
 /// Both.
 [[nodiscard]] Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept;
@@ -250,6 +301,13 @@ std::size_t encode_bye(std::span<std::byte> out, PacketType type, CommonHeader c
 /// `type` is kReceipt or kInquiry.
 std::size_t encode_receipt(std::span<std::byte> out, PacketType type, CommonHeader common,
                            const Receipt& receipt) noexcept;
+/// The 64 bytes before a piece's payload.
+void encode_piece(std::span<std::byte, kHeaderBytes> out, const CommonHeader& common,
+                  const OfferHeader& piece, std::uint32_t payload_crc) noexcept;
+std::size_t encode_offer(std::span<std::byte> out, CommonHeader common,
+                         const OfferHeader& offer) noexcept;
+std::size_t encode_pull(std::span<std::byte> out, CommonHeader common,
+                        const PullHeader& pull) noexcept;
 std::size_t encode_progress_check(std::span<std::byte> out, CommonHeader common,
                                   const ProgressCheckBody& body) noexcept;
 

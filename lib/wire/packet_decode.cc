@@ -122,6 +122,47 @@ Drop read_receipt(const layout::Header& header, Packet& out) noexcept {
   return check_payload_bytes(out.payload.size(), 0);
 }
 
+Drop read_offer(const layout::Header& header, Packet& out) noexcept {
+  const auto& fields = view<layout::OfferFields>(header.type_fields.data());
+  const bool piece = out.common.type == PacketType::kPiece;
+  if (fields.call > static_cast<std::uint8_t>(kLastTransferCall)) return Drop::kMalformed;
+  out.offer = {
+      .pair = {fields.source.get(), fields.destination.get()},
+      .sequence = fields.sequence.get(),
+      .terms = {fields.bytes.get(), fields.tag.get(), static_cast<TransferCall>(fields.call)},
+      .chunk = fields.chunk.get(),
+      .asks = (fields.asks_and_done & layout::kAsks) != 0,
+      .done = (fields.asks_and_done & layout::kDone) != 0};
+  const OfferHeader& offer = out.offer;
+  if (offer.pair.source == offer.pair.destination || offer.terms.bytes > kTransferBytesMax) {
+    return Drop::kMalformed;
+  }
+  if (!piece) {
+    if (offer.chunk != 0 || fields.asks_and_done > (layout::kAsks | layout::kDone))
+      return Drop::kMalformed;
+    return check_payload_bytes(out.payload.size(), 0);
+  }
+  if (offer.sequence == 0 || fields.asks_and_done != 0) return Drop::kMalformed;
+  if (out.payload.empty()) return Drop::kShort;
+  return out.payload.size() <= offer.terms.bytes ? Drop::kNone : Drop::kMalformed;
+}
+
+Drop read_pull(const layout::Header& header, Packet& out) noexcept {
+  const auto& fields = view<layout::PullFields>(header.type_fields.data());
+  out.pull = {.pair = {fields.source.get(), fields.destination.get()},
+              .sequence = fields.sequence.get(),
+              .wanted = fields.wanted.get(),
+              .first = fields.first.get(),
+              .echo = fields.echo.get(),
+              .asks = (fields.asks_and_complete & layout::kAsks) != 0,
+              .complete = (fields.asks_and_complete & layout::kComplete) != 0};
+  if (out.pull.pair.source == out.pull.pair.destination || fields.reserved != 0 ||
+      fields.asks_and_complete > (layout::kAsks | layout::kComplete)) {
+    return Drop::kMalformed;
+  }
+  return check_payload_bytes(out.payload.size(), 0);
+}
+
 Drop read_hello(Packet& out) noexcept {
   if (out.payload.size() < sizeof(layout::Hello)) return Drop::kShort;
   const auto& hello = view<layout::Hello>(out.payload.data());
@@ -230,6 +271,11 @@ Drop read_body(const layout::Header& header, Packet& out) noexcept {
     case PacketType::kReceipt:
     case PacketType::kInquiry:
       return read_receipt(header, out);
+    case PacketType::kPiece:
+    case PacketType::kOffer:
+      return read_offer(header, out);
+    case PacketType::kPull:
+      return read_pull(header, out);
     default:
       break;
   }
@@ -285,9 +331,9 @@ Drop decode_body(std::span<const std::byte> udp_payload, Packet& out) noexcept {
   // Nothing of a payload is read before its CRC, but for chunks: the lane checks that one where the
   // payload is in cache anyway, or not at all for a duplicate.
   const PacketType type = out.common.type;
-  if (type != PacketType::kData && type != PacketType::kContribution && !payload_crc_ok(out)) {
-    return Drop::kPayloadCrc;
-  }
+  const bool chunk =
+      type == PacketType::kData || type == PacketType::kContribution || type == PacketType::kPiece;
+  if (!chunk && !payload_crc_ok(out)) return Drop::kPayloadCrc;
   return read_body(header, out);
 }
 
@@ -298,6 +344,20 @@ Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept {
 
 bool payload_crc_ok(const Packet& packet, const std::byte* ahead) noexcept {
   return crc32c(packet.payload, ahead) == packet.payload_crc;
+}
+
+const char* name_of(TransferCall call) noexcept {
+  switch (call) {
+    case TransferCall::kSendRecv:
+      return "send and recv";
+    case TransferCall::kAllToAll:
+      return "all-to-all";
+    case TransferCall::kGather:
+      return "gather";
+    case TransferCall::kScatter:
+      return "scatter";
+  }
+  return "call?";
 }
 
 const char* name_of(Drop drop) noexcept {

@@ -106,6 +106,45 @@ std::size_t encode_receipt(std::span<std::byte> out, PacketType type, CommonHead
   return kHeaderBytes;
 }
 
+namespace {
+
+void write_offer(std::byte* out, PacketType type, const CommonHeader& common,
+                 const OfferHeader& offer, std::uint32_t payload_crc) noexcept {
+  const std::uint8_t bits = static_cast<std::uint8_t>((offer.asks ? layout::kAsks : 0) |
+                                                      (offer.done ? layout::kDone : 0));
+  const std::uint64_t pair = word(
+      std::uint32_t{offer.pair.source} << 16 | offer.pair.destination,
+      std::uint32_t{static_cast<std::uint8_t>(offer.terms.call)} << 24 | std::uint32_t{bits} << 16);
+  const Words words = {offer.sequence, offer.terms.bytes, word(offer.chunk, offer.terms.tag), pair};
+  write_header(out, type, common, words, payload_crc);
+}
+
+}  // namespace
+
+void encode_piece(std::span<std::byte, kHeaderBytes> out, const CommonHeader& common,
+                  const OfferHeader& piece, std::uint32_t payload_crc) noexcept {
+  write_offer(out.data(), PacketType::kPiece, common, piece, payload_crc);
+}
+
+std::size_t encode_offer(std::span<std::byte> out, CommonHeader common,
+                         const OfferHeader& offer) noexcept {
+  if (out.size() < kHeaderBytes) return 0;
+  write_offer(out.data(), PacketType::kOffer, common, offer, crc32c({}));
+  return kHeaderBytes;
+}
+
+std::size_t encode_pull(std::span<std::byte> out, CommonHeader common,
+                        const PullHeader& pull) noexcept {
+  if (out.size() < kHeaderBytes) return 0;
+  const std::uint32_t bits =
+      (pull.asks ? layout::kAsks : 0u) | (pull.complete ? layout::kComplete : 0u);
+  const Words words = {
+      pull.sequence, pull.wanted, word(pull.first, pull.echo),
+      word(std::uint32_t{pull.pair.source} << 16 | pull.pair.destination, bits << 24)};
+  write_header(out.data(), PacketType::kPull, common, words, crc32c({}));
+  return kHeaderBytes;
+}
+
 std::size_t encode_ping(std::span<std::byte> out, CommonHeader common) noexcept {
   if (out.size() < kHeaderBytes) return 0;
   write_header(out.data(), PacketType::kPing, common, kNoFields, crc32c({}));

@@ -13,6 +13,7 @@ local TYPES = {
   [1] = "hello", [2] = "hello-ack", [3] = "data", [4] = "ping",
   [5] = "ack", [6] = "abort", [7] = "bye", [8] = "bye-ack",
   [9] = "progress check", [10] = "contribution", [11] = "receipt", [12] = "inquiry",
+  [13] = "piece", [14] = "offer", [15] = "pull",
 }
 local DATATYPES = {
   [0] = "fp32", [1] = "fp64", [2] = "fp16", [3] = "bf16",
@@ -28,6 +29,7 @@ local ABORTS = {
   [5] = "daemon stopped", [6] = "peer left", [7] = "reduce failed", [8] = "formation",
   [9] = "protocol", [10] = "stuck",
 }
+local CALLS = { [0] = "send and recv", [1] = "all-to-all", [2] = "gather", [3] = "scatter" }
 local HEADER_BYTES = 64
 
 local f = {
@@ -58,6 +60,18 @@ local f = {
   chunks = ProtoField.uint64("gradwire.chunks", "Chunks of the next direct op", base.HEX),
   delay_us = ProtoField.uint16("gradwire.delay_us", "Delay (us)"),
   echo = ProtoField.uint32("gradwire.echo", "Newest number, low half"),
+  -- piece, offer, pull
+  sequence = ProtoField.uint64("gradwire.sequence", "Sequence of the pair's transfers"),
+  bytes = ProtoField.uint64("gradwire.bytes", "Bytes of the transfer"),
+  source = ProtoField.uint16("gradwire.source", "Source process"),
+  destination = ProtoField.uint16("gradwire.destination", "Destination process"),
+  call = ProtoField.uint8("gradwire.call", "Call", base.DEC, CALLS),
+  asks = ProtoField.bool("gradwire.asks", "Asks for an answer", 8, nil, 1),
+  done = ProtoField.bool("gradwire.done", "Done at the source", 8, nil, 2),
+  complete = ProtoField.bool("gradwire.complete", "All has come", 8, nil, 2),
+  wanted = ProtoField.uint64("gradwire.wanted", "Wanted chunks, from the first on", base.HEX),
+  first_chunk = ProtoField.uint32("gradwire.first_chunk", "First chunk that has not come"),
+  offer_echo = ProtoField.uint32("gradwire.offer_echo", "Number of the offer that it answers"),
   -- acknowledgement
   credit = ProtoField.uint64("gradwire.credit_chunks", "Credit"),
   posted = ProtoField.uint64("gradwire.posted_op_seq", "posted_op_seq"),
@@ -196,6 +210,35 @@ local function receipt_fields(buffer, tree)
                        tostring(buffer(24, 8):uint64()))
 end
 
+local function pair_of(buffer, tree)
+  tree:add(f.source, buffer(40, 2))
+  tree:add(f.destination, buffer(42, 2))
+  return string.format("process %u to %u, transfer %s", buffer(40, 2):uint(), buffer(42, 2):uint(),
+                       tostring(buffer(16, 8):uint64()))
+end
+
+local function offer_fields(buffer, tree)
+  tree:add(f.sequence, buffer(16, 8))
+  tree:add(f.bytes, buffer(24, 8))
+  tree:add(f.chunk, buffer(32, 4))
+  tree:add(f.tag, buffer(36, 4))
+  tree:add(f.call, buffer(44, 1))
+  tree:add(f.asks, buffer(45, 1))
+  tree:add(f.done, buffer(45, 1))
+  return string.format("%s of %s bytes, chunk %u", pair_of(buffer, tree),
+                       tostring(buffer(24, 8):uint64()), buffer(32, 4):uint())
+end
+
+local function pull_fields(buffer, tree)
+  tree:add(f.sequence, buffer(16, 8))
+  tree:add(f.wanted, buffer(24, 8))
+  tree:add(f.first_chunk, buffer(32, 4))
+  tree:add(f.offer_echo, buffer(36, 4))
+  tree:add(f.asks, buffer(44, 1))
+  tree:add(f.complete, buffer(44, 1))
+  return string.format("%s, from chunk %u", pair_of(buffer, tree), buffer(32, 4):uint())
+end
+
 local function ack_fields(buffer, tree)
   tree:add(f.credit, buffer(16, 8))
   tree:add(f.posted, buffer(24, 8))
@@ -275,6 +318,7 @@ local BODIES = {
   [4] = { 0, nil }, [5] = { 0, ack_fields }, [6] = { 184, abort_fields }, [7] = { 8, bye_fields },
   [8] = { 8, bye_fields }, [9] = { 24, check_fields },
   [10] = { 0, contribution_fields }, [11] = { 0, receipt_fields }, [12] = { 0, receipt_fields },
+  [13] = { 0, offer_fields }, [14] = { 0, offer_fields }, [15] = { 0, pull_fields },
 }
 
 function gradwire.dissector(buffer, pinfo, root)

@@ -165,6 +165,18 @@ int main(int argc, char** argv) {
           {std::span(&repaired, 1), std::span(packet).first(bytes)});
   }
 
+  const wire::OfferHeader offer{.pair = {1, 0}, .sequence = 3, .terms = {.bytes = 64}};
+  wire::encode_piece(std::span(packet).first<wire::kHeaderBytes>(), common, offer,
+                     wire::crc32c(payload));
+  write("wire_codec", "piece", {std::span(&repaired, 1), packet});
+  write("wire_codec", "offer",
+        {std::span(&repaired, 1),
+         std::span(packet).first(wire::encode_offer(packet, common, offer))});
+  write("wire_codec", "pull",
+        {std::span(&repaired, 1),
+         std::span(packet).first(wire::encode_pull(
+             packet, common, {.pair = {1, 0}, .sequence = 3, .wanted = 5, .first = 1}))});
+
   // A hello both ways by itself (1), then: post, poll, chunks that fit, acknowledge, poll, leave.
   write("connection", "op",
         {0,  0,  0, 0,  1,  0x7e, 0x1f, 0x3c, 1,  0, 0,  1,  13, 0, 13, 1, 15, 0,

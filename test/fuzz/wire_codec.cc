@@ -60,6 +60,18 @@ std::vector<std::byte> encode(const Packet& packet, std::size_t bytes) {
     case PacketType::kInquiry:
       written = encode_receipt(out, packet.common.type, packet.common, packet.receipt);
       break;
+    case PacketType::kPiece:
+      encode_piece(std::span<std::byte, wire::kHeaderBytes>(out.data(), wire::kHeaderBytes),
+                   packet.common, packet.offer, packet.payload_crc);
+      std::memcpy(out.data() + wire::kHeaderBytes, packet.payload.data(), packet.payload.size());
+      written = wire::kHeaderBytes + packet.payload.size();
+      break;
+    case PacketType::kOffer:
+      written = encode_offer(out, packet.common, packet.offer);
+      break;
+    case PacketType::kPull:
+      written = encode_pull(out, packet.common, packet.pull);
+      break;
   }
   FUZZ_CHECK(written == bytes);
   return out;

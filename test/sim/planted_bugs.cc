@@ -44,6 +44,10 @@ constexpr std::array kBugs = {
     Named{"scratch-freed-before-acknowledged", PlantedBug::kScratchFreedBeforeAcknowledged},
     Named{"fold-in-arrival-order", PlantedBug::kFoldInArrivalOrder},
     Named{"floor-used-up", PlantedBug::kFloorUsedUp},
+    Named{"send-done-when-sent", PlantedBug::kSendDoneWhenSent},
+    Named{"waiting-receive-takes-turn", PlantedBug::kWaitingReceiveTakesTurn},
+    Named{"pulled-once", PlantedBug::kPulledOnce},
+    Named{"piece-of-other-transfer", PlantedBug::kPieceOfOtherTransfer},
 };
 
 /// Written before each seed, for the handler, which may do next to nothing.

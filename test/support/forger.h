@@ -117,6 +117,17 @@ class Forger {
       case wire::PacketType::kReceipt:
       case wire::PacketType::kInquiry:
         return wire::encode_receipt(out, type, common_, {.entered = 1, .received = 1});
+      case wire::PacketType::kPiece: {
+        const wire::OfferHeader piece{.pair = {0, 1}, .sequence = 1, .terms = {.bytes = 64}};
+        std::fill_n(out.begin() + wire::kHeaderBytes, 64, std::byte{});
+        wire::encode_piece(out.first<wire::kHeaderBytes>(), common_, piece,
+                           wire::crc32c(out.subspan(wire::kHeaderBytes, 64)));
+        return wire::kHeaderBytes + 64;
+      }
+      case wire::PacketType::kOffer:
+        return wire::encode_offer(out, common_, {.pair = {0, 1}, .sequence = 1, .terms = {}});
+      case wire::PacketType::kPull:
+        return wire::encode_pull(out, common_, {.pair = {1, 0}, .sequence = 1});
     }
     return 0;
   }

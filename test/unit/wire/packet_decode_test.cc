@@ -99,6 +99,38 @@ TEST_CASE("contributions, receipts and inquiries decode to what was encoded") {
   }
 }
 
+TEST_CASE("pieces and offers say what is transferred, and pulls what is wanted of it") {
+  for (const PacketType type : {PacketType::kPiece, PacketType::kOffer}) {
+    Packet packet;
+    REQUIRE(decode(sample_packet(type), packet) == Drop::kNone);
+    const OfferHeader want = sample_offer(type);
+    CHECK(packet.offer.pair == want.pair);
+    CHECK(packet.offer.sequence == want.sequence);
+    CHECK(packet.offer.terms == want.terms);
+    CHECK(packet.offer.chunk == want.chunk);
+    CHECK(packet.offer.asks == want.asks);
+    CHECK(packet.offer.done == want.done);
+    CHECK(packet.payload.size() == (type == PacketType::kPiece ? 6 : 0));
+    CHECK(decode_changed(type, 44, 4) == Drop::kMalformed);     // no such call
+    CHECK(decode_changed(type, 25, 0x01) == Drop::kMalformed);  // more than 2^48 bytes
+    CHECK(decode_changed(type, 45, 4) == Drop::kMalformed);     // no such bit
+  }
+  CHECK(decode_changed(PacketType::kPiece, 45, 1) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kOffer, 32, 1) == Drop::kMalformed);
+  Packet packet;
+  REQUIRE(decode(sample_packet(PacketType::kPull), packet) == Drop::kNone);
+  const PullHeader want = sample_pull();
+  CHECK(packet.pull.pair == want.pair);
+  CHECK(packet.pull.sequence == want.sequence);
+  CHECK(packet.pull.wanted == want.wanted);
+  CHECK(packet.pull.first == want.first);
+  CHECK(packet.pull.echo == want.echo);
+  CHECK(packet.pull.asks == want.asks);
+  CHECK(packet.pull.complete == want.complete);
+  CHECK(decode_changed(PacketType::kPull, 44, 4) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kPull, 45, 1) == Drop::kMalformed);
+}
+
 TEST_CASE("a contribution says what was received up to 65,534 ops before it") {
   DataHeader data = sample_data();
   for (const std::uint64_t below : {0, 1, 65'534, 65'535, 1'000'000}) {
@@ -198,6 +230,11 @@ TEST_CASE("a packet cut at any length is dropped") {
         CHECK(drop == (bytes < 2 ? Drop::kShort : bytes % 2 != 0 ? Drop::kMalformed : Drop::kNone));
         if (drop == Drop::kNone) CHECK_FALSE(payload_crc_ok(packet));
         continue;
+      } else if (type == PacketType::kPiece) {
+        // Its transfer says how long each piece is.
+        CHECK(drop == (length == kHeaderBytes ? Drop::kShort : Drop::kNone));
+        if (drop == Drop::kNone) CHECK_FALSE(payload_crc_ok(packet));
+        continue;
       } else {
         CHECK(drop == Drop::kPayloadCrc);
       }
@@ -218,7 +255,9 @@ TEST_CASE("a packet longer than its fields say is dropped") {
     longer.push_back(std::byte{0});
     repair(longer);
     const bool may_be_padded = type == PacketType::kHello || type == PacketType::kHelloAck;
-    CHECK(decode_bytes(longer) == (may_be_padded ? Drop::kNone : Drop::kMalformed));
+    // How long a piece is, the transfer says at its destination.
+    const bool any_length = may_be_padded || type == PacketType::kPiece;
+    CHECK(decode_bytes(longer) == (any_length ? Drop::kNone : Drop::kMalformed));
   }
 }
 
@@ -242,7 +281,7 @@ TEST_CASE("a flipped bit anywhere in a payload is noticed") {
       INFO("type " << static_cast<int>(type) << " bit " << bit);
       Packet packet;
       const Drop drop = decode(bytes, packet);
-      if (is_chunk(type)) {
+      if (is_chunk(type) || type == PacketType::kPiece) {
         REQUIRE(drop == Drop::kNone);
         CHECK_FALSE(payload_crc_ok(packet));
       } else {
@@ -256,7 +295,7 @@ TEST_CASE("what every header says is checked") {
   CHECK(decode_changed(PacketType::kPing, 0, 1) == Drop::kVersion);
   CHECK(decode_changed(PacketType::kPing, 0, 3) == Drop::kVersion);
   CHECK(decode_changed(PacketType::kPing, 1, 0) == Drop::kType);
-  CHECK(decode_changed(PacketType::kPing, 1, 13) == Drop::kType);
+  CHECK(decode_changed(PacketType::kPing, 1, 16) == Drop::kType);
   for (int flag = 1; flag < 256; flag *= 2) {
     CHECK(decode_changed(PacketType::kPing, 2, flag) == Drop::kMalformed);
   }
@@ -316,7 +355,8 @@ TEST_CASE("a chunk's bounds are checked") {
   CHECK(drop_of([](DataHeader& d) { d.hop = 2046; }, 6) == Drop::kMalformed);
   CHECK(drop_of([](DataHeader& d) { d.datatype = static_cast<DataType>(8); }, 6) ==
         Drop::kMalformed);
-  CHECK(drop_of([](DataHeader& d) { d.redop = static_cast<RedOp>(8); }, 6) == Drop::kMalformed);
+  CHECK(drop_of([](DataHeader& d) { d.redop = static_cast<RedOp>(kRedOpCount); }, 6) ==
+        Drop::kMalformed);
   for (int i = 0; i < kDataTypeCount; ++i) {
     const auto type = static_cast<DataType>(i);
     const auto set = [&](DataHeader& d) { d.datatype = type; };

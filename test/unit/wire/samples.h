@@ -72,6 +72,25 @@ inline Receipt sample_receipt() {
           .echo = 0x71727374,
           .delay_us = 0x6162};
 }
+inline OfferHeader sample_offer(PacketType type) {
+  const bool piece = type == PacketType::kPiece;
+  return {.pair = {0x8182, 0x9192},
+          .sequence = 0x0102030405060708,
+          .terms = {0x31323334, 0x21222324, TransferCall::kScatter},
+          .chunk = piece ? 0x11121314u : 0,
+          .asks = !piece,
+          .done = false};
+}
+
+inline PullHeader sample_pull() {
+  return {.pair = {0x8182, 0x9192},
+          .sequence = 0x0102030405060708,
+          .wanted = 0x5152535455565758,
+          .first = 0x11121314,
+          .echo = 0x71727374,
+          .asks = false,
+          .complete = true};
+}
 /// How far what the sample contribution says was received lies below its op.
 inline constexpr std::uint64_t kSampleBelow = 4;
 
@@ -128,6 +147,14 @@ inline Bytes sample_packet(PacketType type) {
     const DataHeader data = sample_data();
     return make_contribution(common, data, data.op_seq - kSampleBelow, from_hex("010203040506"));
   }
+  if (type == PacketType::kPiece) {
+    const Bytes payload = from_hex("010203040506");
+    Bytes piece(kHeaderBytes);
+    encode_piece(std::span<std::byte, kHeaderBytes>(piece.data(), kHeaderBytes), common,
+                 sample_offer(type), crc32c(payload));
+    piece.insert(piece.end(), payload.begin(), payload.end());
+    return piece;
+  }
   Bytes bytes(2048, std::byte{0xee});
   std::size_t length = 0;
   switch (type) {
@@ -159,8 +186,15 @@ inline Bytes sample_packet(PacketType type) {
     case PacketType::kInquiry:
       length = encode_receipt(bytes, type, common, sample_receipt());
       break;
+    case PacketType::kOffer:
+      length = encode_offer(bytes, common, sample_offer(type));
+      break;
+    case PacketType::kPull:
+      length = encode_pull(bytes, common, sample_pull());
+      break;
     case PacketType::kData:
     case PacketType::kContribution:
+    case PacketType::kPiece:
       break;
   }
   bytes.resize(length);
@@ -171,7 +205,8 @@ inline constexpr std::array kAllTypes = {
     PacketType::kHello,        PacketType::kHelloAck, PacketType::kData,
     PacketType::kPing,         PacketType::kAck,      PacketType::kAbort,
     PacketType::kBye,          PacketType::kByeAck,   PacketType::kProgressCheck,
-    PacketType::kContribution, PacketType::kReceipt,  PacketType::kInquiry};
+    PacketType::kContribution, PacketType::kReceipt,  PacketType::kInquiry,
+    PacketType::kPiece,        PacketType::kOffer,    PacketType::kPull};
 
 /// Puts both CRCs right after a change, so that a test reaches the checks behind them.
 inline void repair(Bytes& packet) {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// One end of a transfer between two processes, as the lane posts it. Plain data; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "wire/packet.h"
+
+namespace gradwire::collective {
+
+enum class TransferEnd : std::uint8_t { kSource, kDestination };
+
+/// The same on every lane of the rank, and of a pair's transfers in the same order on each.
+struct TransferSpec {
+  std::uint64_t id = 0;  ///< the caller's name of it, which its done event has
+  TransferEnd end = TransferEnd::kSource;
+  wire::ProcessPair pair;
+  wire::TransferTerms terms;
+  /// [bytes], of the end that this is. It stays valid until the done event of this shard, or until
+  /// the shard is closed; what is sent is not changed until then.
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+};
+
+/// Of all transfers of a shard; written by its lane.
+struct TransferCounters {
+  std::uint64_t pieces_sent = 0;
+  std::uint64_t pieces_received = 0;  ///< duplicates not counted
+  std::uint64_t bytes_received = 0;
+  std::uint64_t pulled_again = 0;  ///< chunks
+  std::uint64_t early_pieces = 0;  ///< came before their receive was posted
+  std::uint64_t asks = 0;          ///< offers and pulls that want an answer
+  std::uint64_t done = 0;          ///< ends of transfers
+};
+
+}  // namespace gradwire::collective

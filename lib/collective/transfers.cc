@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is posted, and what is copied between processes of this rank.
+#include "collective/transfers.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/planted_bug.h"
+#include "collective/bits.h"
+#include "collective/partition.h"
+
+namespace gradwire::collective {
+namespace {
+
+/// Copied in a round, so that packets get their turn.
+constexpr std::uint64_t kCopyBytes = 256u << 10;
+
+}  // namespace
+
+Transfers::Transfers(const ShardConfig& config, const PeerEnds* ends, const PacketBuffers& buffers)
+    : config_(config),
+      ends_(ends),
+      buffers_(buffers),
+      processes_(config.processes()),
+      outs_(config.pairs_max),
+      ins_(config.pairs_max),
+      peers_(config.nranks),
+      early_(config.payload_bytes),
+      window_(config),
+      pacer_(config.sender.rate_bps, config.sender.burst_bytes),
+      done_(std::size_t{config.pairs_max} * 2),
+      ready_(config.pairs_max),
+      here_(config.pairs_max),
+
+      queue_(std::size_t{config.pairs_max} * 2),
+      sending_(config.pairs_max) {
+  for (Peer& peer : peers_) peer.rtt = transport::RttEstimator(config.sender.initial_rtt_ns);
+  turns_.reserve(kTurns);
+  watched_.reserve(std::size_t{config.pairs_max} * 2);
+  awaited_.reserve(config.nranks);
+}
+
+std::uint32_t Transfers::chunks_of(std::uint64_t bytes) const noexcept {
+  const std::uint64_t all = (bytes + config_.payload_bytes - 1) / config_.payload_bytes;
+  return static_cast<std::uint32_t>(chunks_on_lane(0, all, config_.lane, config_.lanes));
+}
+
+PostResult Transfers::post(const TransferSpec& spec, TimeNs now) noexcept {
+  const std::uint32_t processes = processes_.count();
+  if (spec.pair.source >= processes || spec.pair.destination >= processes) {
+    return PostResult::kRefused;
+  }
+  if (spec.terms.bytes > wire::kTransferBytesMax ||
+      spec.terms.bytes / config_.payload_bytes >= UINT32_MAX) {
+    return PostResult::kTooLarge;
+  }
+  // Each transfer under way will need a place for its end, beside those not taken yet.
+  if (done_.size() + unfinished_ >= std::size_t{config_.pairs_max} * 2) return PostResult::kFull;
+  const std::uint16_t source = processes_.rank_of(spec.pair.source);
+  const std::uint16_t destination = processes_.rank_of(spec.pair.destination);
+  const bool sends = spec.end == TransferEnd::kSource;
+  if ((sends ? source : destination) != config_.rank) return PostResult::kRefused;
+  return sends ? post_send(spec, destination, now) : post_receive(spec, source, now);
+}
+
+PostResult Transfers::post_send(const TransferSpec& spec, std::uint16_t to, TimeNs now) noexcept {
+  OutPair* out = outs_.enter(spec.pair, to);
+  if (out == nullptr) return PostResult::kTooLarge;
+  if (out->active) return PostResult::kFull;
+  ++out->sequence;
+  out->id = spec.id;
+  out->from = spec.from;
+  out->terms = spec.terms;
+  out->chunks = chunks_of(spec.terms.bytes);
+  out->first = 0;
+  out->wanted = 0;
+  out->heard = out->offered = false;
+  begin(to, spec.pair, true, now);
+  if (out->chunks == 0 && config_.lane != 0) {
+    end(to, out->id);
+    return PostResult::kOk;
+  }
+  out->active = true;
+  if (to == config_.rank) {
+    pair_up_here(spec.pair);
+    return PostResult::kOk;
+  }
+  if (out->chunks > 0 && out->chunks <= InPair::kAhead) {
+    out->wanted = low_bits(out->chunks);
+    out->offer_wanted = false;
+    queue_pieces(*out);
+  } else {
+    out->offer_wanted = out->asks = true;
+    queue(*out);
+  }
+  out->timer.tries = 0;
+  watch(*out, now + patience(to, 0));
+  return PostResult::kOk;
+}
+
+PostResult Transfers::post_receive(const TransferSpec& spec, std::uint16_t from,
+                                   TimeNs now) noexcept {
+  InPair* in = ins_.enter(spec.pair, from);
+  if (in == nullptr) return PostResult::kTooLarge;
+  if (in->active) return PostResult::kFull;
+  ++in->sequence;
+  in->id = spec.id;
+  in->to = spec.to;
+  in->terms = spec.terms;
+  in->chunks = chunks_of(spec.terms.bytes);
+  in->first = in->next = 0;
+  in->have = in->asked = in->to_pull = 0;
+  in->timed = false;
+  begin(from, spec.pair, false, now);
+  if (in->offered == in->sequence && !(in->offered_terms == in->terms)) {
+    differ(*in, in->offered_terms);
+    return PostResult::kOk;
+  }
+  if (in->chunks == 0 && config_.lane != 0) {
+    end(from, in->id);
+    return PostResult::kOk;
+  }
+  in->active = true;
+  if (from == config_.rank) {
+    pair_up_here(spec.pair);
+    return PostResult::kOk;
+  }
+  take_ahead(*in);
+  if (in->offered == in->sequence || planted(PlantedBug::kWaitingReceiveTakesTurn)) {
+    become_ready(*in, now);
+  }
+  return PostResult::kOk;
+}
+
+void Transfers::begin(std::uint16_t rank, const wire::ProcessPair& pair, bool goes_out,
+                      TimeNs now) noexcept {
+  Peer& peer = peers_[rank];
+  ++unfinished_;
+  if (++peer.unfinished > 1 || rank == config_.rank) return;
+  peer.heard_at = polled_;
+  peer.unanswered = 0;
+  peer.pair = pair;
+  peer.pair_goes_out = goes_out;
+  peer.next_ask = now + ask_interval();
+  next_due_ = std::min(next_due_, peer.next_ask);
+  if (peer.listed) return;
+  peer.listed = true;
+  awaited_.push_back(rank);
+}
+
+void Transfers::end(std::uint16_t rank, std::uint64_t id) noexcept {
+  require(unfinished_ > 0 && peers_[rank].unfinished > 0, "a transfer that ends was begun");
+  --unfinished_;
+  --peers_[rank].unfinished;
+  ++counters_.done;
+  require(done_.push(id), "there is room for the end of every transfer under way");
+}
+
+bool Transfers::pop_done(std::uint64_t& id) noexcept {
+  if (done_.empty()) return false;
+  id = done_.front();
+  done_.pop();
+  return true;
+}
+
+void Transfers::pair_up_here(const wire::ProcessPair& pair) noexcept {
+  const OutPair* out = outs_.find(pair);
+  const InPair* in = ins_.find(pair);
+  if (out == nullptr || in == nullptr || !out->active || !in->active) return;
+  // If not, what one of them sends is no chunk of this lane: lane 0 finds that they differ.
+  if (out->sequence != in->sequence) return;
+  if (!(out->terms == in->terms)) {
+    differ(*in, out->terms);
+    return;
+  }
+  require(here_.push(ins_.index_of(*in)), "a pair is copied once at a time");
+}
+
+bool Transfers::copy_here() noexcept {
+  bool worked = false;
+  for (std::uint64_t left = kCopyBytes; !here_.empty() && left > 0;) {
+    InPair& in = ins_[here_.front()];
+    OutPair& out = *outs_.find(in.pair);
+    worked = true;
+    for (; in.first < in.chunks && left > 0; ++in.first) {
+      const std::uint64_t at = offset_of(in.first);
+      const std::uint32_t bytes = bytes_of(in.first, in.terms.bytes);
+      std::memcpy(in.to + at, out.from + at, bytes);
+      left -= std::min<std::uint64_t>(left, bytes);
+    }
+    if (in.first < in.chunks) break;
+    here_.pop();
+    in.active = out.active = false;
+    end(config_.rank, in.id);
+    end(config_.rank, out.id);
+  }
+  return worked;
+}
+
+void Transfers::differ(const InPair& in, const wire::TransferTerms& sent) noexcept {
+  if (!mismatch_) mismatch_ = Mismatch{in.pair, in.rank, in.sequence, sent, in.terms};
+}
+
+void Transfers::drop_all() noexcept {
+  for (; !queue_.empty(); queue_.pop()) {
+    const std::uint32_t item = queue_.front();
+    (item % 2 == 1 ? ins_[item / 2].timer : outs_[item / 2].timer).queued = false;
+  }
+  for (; !sending_.empty(); sending_.pop()) outs_[sending_.front()].sending = false;
+  here_.clear();
+  ready_.clear();
+  turns_.clear();
+  for (const std::uint32_t item : watched_) {
+    (item % 2 == 1 ? ins_[item / 2].timer : outs_[item / 2].timer).watched = false;
+  }
+  watched_.clear();
+  awaited_.clear();
+  next_due_ = kNever;
+  silent_.reset();
+}
+
+}  // namespace gradwire::collective

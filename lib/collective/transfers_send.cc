@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is sent, and when.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/planted_bug.h"
+#include "collective/transfers.h"
+
+namespace gradwire::collective {
+
+using wire::PacketType;
+
+namespace {
+
+constexpr std::uint32_t kShiftMax = 20;
+/// Ranks that are asked in a ping interval whether they are there.
+constexpr std::uint32_t kAsksMax = 64;
+/// So many must go unanswered before a rank counts as silent.
+constexpr std::uint32_t kUnansweredMin = 16;
+/// A rank is asked at least so often within the silence limit, if few are awaited.
+constexpr TimeNs kAsksInLimit = 40;
+
+}  // namespace
+
+TimeNs Transfers::ask_interval() const noexcept {
+  return std::min(config_.timeouts.ping_interval_ns, config_.timeouts.silence_ns / kAsksInLimit);
+}
+
+/// For how long nothing new is heard of a pair until its packet is repeated. However long a round
+/// trip seems to be, it is repeated as often as ranks are asked whether they are there.
+TimeNs Transfers::patience(std::uint16_t rank, std::uint32_t tries) const noexcept {
+  const transport::RttEstimator& rtt = peers_[rank].rtt;
+  const transport::SenderConfig& sender = config_.sender;
+  const TimeNs once = rtt.smoothed_ns() + std::max(4 * rtt.variance_ns(), sender.granularity_ns) +
+                      sender.max_ack_delay_ns;
+  const TimeNs most = config_.timeouts.ping_interval_ns;
+  const std::uint32_t shift = std::min(tries, kShiftMax);
+  return once > most >> shift ? most : once << shift;
+}
+
+void Transfers::queue(OutPair& out) noexcept {
+  if (out.timer.queued) return;
+  out.timer.queued = true;
+  require(queue_.push(outs_.index_of(out) * 2), "a pair is queued once each way");
+}
+
+void Transfers::queue_pieces(OutPair& out) noexcept {
+  if (out.sending) return;
+  out.sending = true;
+  require(sending_.push(outs_.index_of(out)), "a pair is queued for its pieces once");
+}
+
+void Transfers::queue(InPair& in) noexcept {
+  if (in.timer.queued) return;
+  in.timer.queued = true;
+  require(queue_.push(ins_.index_of(in) * 2 + 1), "a pair is queued once each way");
+}
+
+void Transfers::watch(OutPair& out, TimeNs due) noexcept {
+  out.timer.due = due;
+  next_due_ = std::min(next_due_, due);
+  if (out.timer.watched) return;
+  out.timer.watched = true;
+  watched_.push_back(outs_.index_of(out) * 2);
+}
+
+void Transfers::watch(InPair& in, TimeNs due) noexcept {
+  in.timer.due = due;
+  next_due_ = std::min(next_due_, due);
+  if (in.timer.watched) return;
+  in.timer.watched = true;
+  watched_.push_back(ins_.index_of(in) * 2 + 1);
+}
+
+/// @return whether it is the source's turn: to offer.
+bool Transfers::look_at(OutPair& out, TimeNs now) noexcept {
+  if (!out.active || out.heard) return false;
+  if (now < out.timer.due) return true;
+  out.offer_wanted = out.asks = true;
+  ++out.timer.tries;
+  out.timer.due = now + patience(out.rank, out.timer.tries);
+  queue(out);
+  return true;
+}
+
+/// @return whether it is the destination's turn: to pull, or to say that all has come.
+bool Transfers::look_at(InPair& in, TimeNs now) noexcept {
+  const bool pulls = in.active && in.asked != 0;
+  const bool owes = in.owed > in.confirmed;
+  if (!pulls && !owes) return false;
+  if (now < in.timer.due) return true;
+  const Peer& peer = peers_[in.rank];
+  if (owes && !pulls && in.timer.tries >= kUnansweredMin &&
+      polled_ - peer.heard_at >= config_.timeouts.silence_ns) {
+    // The source is gone; what it sent is here.
+    in.confirmed = in.owed;
+    --owed_;
+    return false;
+  }
+  if (pulls && !planted(PlantedBug::kPulledOnce)) pull_again(in, in.asked, now);
+  in.pull_wanted = in.asks = true;
+  ++in.timer.tries;
+  in.timer.due = now + patience(in.rank, in.timer.tries);
+  queue(in);
+  return true;
+}
+
+void Transfers::look_at_watched(TimeNs now) noexcept {
+  next_due_ = kNever;
+  for (std::size_t i = watched_.size(); i-- > 0;) {
+    const std::uint32_t item = watched_[i];
+    const bool comes = item % 2 == 1;
+    PairTimer& timer = comes ? ins_[item / 2].timer : outs_[item / 2].timer;
+    if (comes ? look_at(ins_[item / 2], now) : look_at(outs_[item / 2], now)) {
+      next_due_ = std::min(next_due_, timer.due);
+      continue;
+    }
+    timer.watched = false;
+    watched_[i] = watched_.back();
+    watched_.pop_back();
+  }
+  look_at_awaited(now);
+}
+
+void Transfers::look_at_awaited(TimeNs now) noexcept {
+  std::erase_if(awaited_, [this](std::uint16_t rank) {
+    peers_[rank].listed = peers_[rank].unfinished > 0;
+    return !peers_[rank].listed;
+  });
+  if (awaited_.empty()) return;
+  if (now - asks_since_ >= config_.timeouts.ping_interval_ns) {
+    asks_since_ = now;
+    asks_ = 0;
+  }
+  // Where the last look ended, so that all get their turn.
+  const std::size_t from = ask_from_ % awaited_.size();
+  for (std::size_t i = 0; i < awaited_.size(); ++i) {
+    const std::size_t at = (from + i) % awaited_.size();
+    Peer& peer = peers_[awaited_[at]];
+    if (now >= peer.next_ask) {
+      if (asks_ == kAsksMax) {
+        ask_from_ = at;
+        next_due_ = std::min(next_due_, asks_since_ + config_.timeouts.ping_interval_ns);
+        return;
+      }
+      ask(awaited_[at], now);
+    }
+    next_due_ = std::min(next_due_, peer.next_ask);
+  }
+}
+
+void Transfers::ask(std::uint16_t rank, TimeNs now) noexcept {
+  Peer& peer = peers_[rank];
+  peer.next_ask = now + ask_interval();
+  const TimeNs quiet = polled_ - peer.heard_at;
+  if (quiet < ask_interval()) return;
+  // Whoever was never heard may not have been started yet: its neighbours on the ring judge that.
+  const TimeNs limit =
+      config_.timeouts.silence_ns + (peer.ever_heard ? 0 : config_.timeouts.formation_ns);
+  if (peer.unanswered >= kUnansweredMin && quiet >= limit) {
+    silent_ = Silent{rank, quiet, !peer.ever_heard};
+    return;
+  }
+  ++asks_;
+  if (peer.pair_goes_out) {
+    OutPair& out = *outs_.find(peer.pair);
+    out.offer_wanted = out.asks = true;
+    queue(out);
+  } else {
+    InPair& in = *ins_.find(peer.pair);
+    in.pull_wanted = in.asks = true;
+    queue(in);
+  }
+}
+
+bool Transfers::run(TimeNs now, Outbox& out) noexcept {
+  bool worked = !here_.empty() && copy_here();
+  if (now >= next_due_) {
+    look_at_watched(now);
+    worked = true;
+  }
+  // Words go before pieces: who is answered late seems silent.
+  const std::uint32_t words = send_words(now, out);
+  return send_pieces(kTransferBurst - words, now, out) + words > 0 || worked;
+}
+
+std::uint32_t Transfers::send_words(TimeNs now, Outbox& out) noexcept {
+  std::uint32_t sent = 0;
+  while (sent < kTransferBurst && !queue_.empty()) {
+    const std::uint32_t item = queue_.front();
+    const bool comes = item % 2 == 1;
+    const Sent outcome = comes ? send(ins_[item / 2], now, out) : send(outs_[item / 2], now, out);
+    if (outcome == Sent::kBlocked) break;
+    if (outcome == Sent::kYes) ++sent;
+    queue_.pop();
+    (comes ? ins_[item / 2].timer : outs_[item / 2].timer).queued = false;
+  }
+  return sent;
+}
+
+std::uint32_t Transfers::send_pieces(std::uint32_t most, TimeNs now, Outbox& out) noexcept {
+  std::uint32_t sent = 0;
+  while (sent < most && !sending_.empty()) {
+    OutPair& pair = outs_[sending_.front()];
+    if (pair.wanted != 0) {
+      if (now < paced_until_ || send_piece(pair, now, out) == Sent::kBlocked) break;
+      ++sent;
+    }
+    if (pair.wanted != 0) continue;
+    pair.sending = false;
+    sending_.pop();
+  }
+  return sent;
+}
+
+TimeNs Transfers::deadline(TimeNs now) const noexcept {
+  if (!here_.empty()) return now;
+  if (!queue_.empty()) return now;
+  return sending_.empty() ? next_due_ : std::min(next_due_, std::max(now, paced_until_));
+}
+
+wire::OfferHeader Transfers::offer_of(const OutPair& pair) noexcept {
+  wire::OfferHeader offer;
+  offer.pair = pair.pair;
+  offer.sequence = pair.sequence;
+  offer.terms = pair.terms;
+  return offer;
+}
+
+Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept {
+  LinkEnd& end = ends_->of(pair.rank);
+  OutboxSide& box = end.side(out);
+  if (box.full()) return Sent::kBlocked;
+  if (!pair.offer_wanted) return Sent::kNothing;
+  const bool sent = end.send(config_.control_pool, box, [&](std::span<std::byte> room) {
+    const wire::CommonHeader common = end.header(PacketType::kOffer);
+    const auto number = static_cast<std::uint32_t>(common.packet_number);
+    wire::OfferHeader offer = offer_of(pair);
+    offer.asks = pair.asks;
+    offer.done = !pair.active && pair.sequence != 0;
+    if (!pair.offered) pair.first_offer = number;
+    pair.offered = true;
+    if (pair.asks) {
+      pair.timed = number;
+      pair.timed_at = now;
+      ++counters_.asks;
+    }
+    return wire::encode_offer(room, common, offer);
+  });
+  if (!sent) return Sent::kBlocked;
+  peers_[pair.rank].unanswered += pair.asks ? 1 : 0;
+  pair.offer_wanted = pair.asks = false;
+  return Sent::kYes;
+}
+
+Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) noexcept {
+  LinkEnd& end = ends_->of(pair.rank);
+  OutboxSide& box = end.side(out);
+  if (box.full()) return Sent::kBlocked;
+  const wire::FrameTemplate& to = end.address().frame;
+  const auto index = static_cast<std::uint32_t>(std::countr_zero(pair.wanted));
+  wire::OfferHeader piece = offer_of(pair);
+  piece.chunk = pair.first + index;
+  const std::uint32_t bytes = bytes_of(piece.chunk, pair.terms.bytes);
+  const auto wire_bytes =
+      static_cast<std::uint32_t>(to.bytes() + wire::kHeaderBytes) + bytes * config_.payload_scale;
+  if (!pacer_.may_send(now, wire_bytes)) {
+    paced_until_ = pacer_.time_for(now, wire_bytes);
+    return Sent::kBlocked;
+  }
+  std::byte* payload = nullptr;
+  rte_mbuf* mbuf = buffers_.alloc(payload);
+  if (mbuf == nullptr) return Sent::kBlocked;
+  std::memcpy(payload, pair.from + offset_of(piece.chunk), bytes);
+  std::byte* const frame = payload - wire::kHeaderBytes - to.bytes();
+  mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
+  mbuf->data_len = static_cast<std::uint16_t>(to.bytes() + wire::kHeaderBytes + bytes);
+  mbuf->pkt_len = mbuf->data_len;
+  mbuf->ol_flags = 0;
+  to.write(frame, wire::kHeaderBytes + bytes);
+  const wire::CommonHeader common = end.header(PacketType::kPiece);
+  wire::encode_piece(
+      std::span<std::byte, wire::kHeaderBytes>(frame + to.bytes(), wire::kHeaderBytes), common,
+      piece, wire::crc32c({payload, bytes}));
+  box.put(mbuf);
+  if (!pair.offered) pair.first_offer = static_cast<std::uint32_t>(common.packet_number);
+  pair.offered = true;
+  pacer_.on_sent(now, wire_bytes);
+  pair.wanted &= pair.wanted - 1;
+  ++counters_.pieces_sent;
+  if (planted(PlantedBug::kSendDoneWhenSent) && pair.wanted == 0 &&
+      piece.chunk + 1 == pair.chunks) {
+    pair.active = false;
+    this->end(pair.rank, pair.id);
+  }
+  return Sent::kYes;
+}
+
+Transfers::Sent Transfers::send(InPair& pair, TimeNs, Outbox& out) noexcept {
+  LinkEnd& end = ends_->of(pair.rank);
+  OutboxSide& box = end.side(out);
+  if (box.full()) return Sent::kBlocked;
+  if (!pair.pull_wanted && pair.to_pull == 0) return Sent::kNothing;
+  const bool sent = end.send(config_.control_pool, box, [&](std::span<std::byte> room) {
+    wire::PullHeader pull;
+    pull.pair = pair.pair;
+    pull.sequence = pair.sequence;
+    pull.wanted = pair.to_pull;
+    pull.first = pair.first;
+    pull.echo = pair.echo;
+    pull.asks = pair.asks;
+    pull.complete = pair.complete();
+    return wire::encode_pull(room, end.header(PacketType::kPull), pull);
+  });
+  if (!sent) return Sent::kBlocked;
+  counters_.asks += pair.asks ? 1 : 0;
+  peers_[pair.rank].unanswered += pair.asks ? 1 : 0;
+  pair.pull_wanted = pair.asks = false;
+  pair.to_pull = 0;
+  pair.echo = 0;
+  return Sent::kYes;
+}
+
+}  // namespace gradwire::collective

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Transfers between processes: shards of a simulated world, no loss unless a case says so.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "sim/scenario.h"
+#include "sim/transfer_job.h"
+#include "sim/world.h"
+
+using namespace gradwire;
+using namespace gradwire::sim;
+
+namespace {
+
+constexpr TimeNs kSecond = 1'000'000'000;
+
+/// Groups of ranks with transfers, and what became of their ends.
+class Stand final : public Observer {
+ public:
+  explicit Stand(std::uint16_t nranks, std::uint16_t members = 1, std::uint8_t lanes = 1,
+                 std::uint32_t pairs_max = 64)
+      : world_(options(nranks), trace_, *this), nranks_(nranks) {
+    GroupOptions group;
+    for (HostId host = 0; host < nranks; ++host) group.hosts.push_back(host);
+    group.members = members;
+    group.lanes = lanes;
+    group.shard.payload_bytes = 256;
+    group.shard.pairs_max = pairs_max;
+    group_ = world_.add_group(group);
+    for (std::uint16_t rank = 0; rank < nranks; ++rank) world_.start(group_, rank);
+    REQUIRE(world_.run_until([this] { return formed_ == nranks_; }, kSecond));
+  }
+  ~Stand() override {
+    world_.remove_group(group_);
+    CHECK(world_.leaked_mbufs() == 0);
+  }
+
+  void on_formed(GroupId, std::uint16_t) override { ++formed_; }
+  void on_transfer_done(GroupId, std::uint16_t, std::uint64_t id) override { done_.push_back(id); }
+  void on_failed(GroupId, std::uint16_t, const AbortReason& reason) override {
+    failed_.push_back(reason);
+  }
+
+  void send(std::uint64_t id, std::uint16_t rank, wire::ProcessPair pair,
+            std::vector<std::byte>& memory, std::uint32_t tag = 0,
+            wire::TransferCall call = wire::TransferCall::kSendRecv) {
+    post(id, rank, collective::TransferEnd::kSource, pair, memory, tag, call);
+  }
+  void recv(std::uint64_t id, std::uint16_t rank, wire::ProcessPair pair,
+            std::vector<std::byte>& memory, std::uint32_t tag = 0,
+            wire::TransferCall call = wire::TransferCall::kSendRecv) {
+    post(id, rank, collective::TransferEnd::kDestination, pair, memory, tag, call);
+  }
+  bool has(std::uint64_t id) const { return std::count(done_.begin(), done_.end(), id) == 1; }
+  bool run_until_done(std::size_t ends, TimeNs limit = kSecond) {
+    return world_.run_until([&] { return done_.size() >= ends; }, limit);
+  }
+
+  World& world() { return world_; }
+  GroupId group() const { return group_; }
+  const std::vector<AbortReason>& failed() const { return failed_; }
+
+ private:
+  static WorldOptions options(std::uint16_t hosts) {
+    WorldOptions options;
+    options.hosts = hosts;
+    return options;
+  }
+  void post(std::uint64_t id, std::uint16_t rank, collective::TransferEnd end,
+            wire::ProcessPair pair, std::vector<std::byte>& memory, std::uint32_t tag,
+            wire::TransferCall call) {
+    collective::TransferSpec spec;
+    spec.id = id;
+    spec.end = end;
+    spec.pair = pair;
+    spec.terms = {memory.size(), tag, call};
+    spec.from = spec.to = memory.data();
+    CHECK(world_.post(group_, rank, spec));
+  }
+
+  Trace trace_;
+  World world_;
+  std::uint16_t nranks_;
+  GroupId group_ = 0;
+  int formed_ = 0;
+  std::vector<std::uint64_t> done_;
+  std::vector<AbortReason> failed_;
+};
+
+std::vector<std::byte> bytes(std::size_t count, int seed) {
+  std::vector<std::byte> result(count);
+  for (std::size_t i = 0; i < count; ++i)
+    result[i] = static_cast<std::byte>(i * 7 + i / 256 + static_cast<std::size_t>(seed));
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("bytes go from any process to any other, of every size, whoever posts first") {
+  for (const std::size_t count :
+       {std::size_t{0}, std::size_t{1}, std::size_t{256}, std::size_t{513}, std::size_t{256 * 64},
+        std::size_t{256 * 300 + 17}}) {
+    for (const std::uint8_t lanes : {1, 3}) {
+      for (const bool send_first : {true, false}) {
+        INFO(count << " bytes, " << int{lanes} << " lanes, send first: " << send_first);
+        Stand stand(5, 1, lanes);
+        auto from = bytes(count, 1);
+        std::vector<std::byte> to(count);
+        if (send_first) stand.send(1, 1, {1, 3}, from);
+        if (!send_first) stand.recv(2, 3, {1, 3}, to);
+        stand.world().run_for(10'000'000);
+        CHECK_FALSE(stand.has(1));
+        CHECK_FALSE(stand.has(2));
+        if (!send_first) stand.send(1, 1, {1, 3}, from);
+        if (send_first) stand.recv(2, 3, {1, 3}, to);
+        REQUIRE(stand.run_until_done(2));
+        CHECK(to == from);
+        CHECK(stand.failed().empty());
+      }
+    }
+  }
+}
+
+TEST_CASE("a small send whose receive is posted takes one way") {
+  Stand stand(4);
+  auto from = bytes(64, 1);
+  std::vector<std::byte> to(64);
+  stand.recv(2, 2, {0, 2}, to);
+  stand.world().run_for(1'000'000);
+  const TimeNs before = stand.world().now();
+  stand.send(1, 0, {0, 2}, from);
+  REQUIRE(stand.world().run_until([&] { return stand.has(2); }, kSecond));
+  CHECK(stand.world().now() - before < 10'000);  // one way takes 5 us, and a round 2
+  CHECK(to == from);
+}
+
+TEST_CASE("a receive that waits holds back no other pair, ops neither") {
+  Stand stand(8, 2);
+  std::vector<std::vector<std::byte>> waiting(14, std::vector<std::byte>(4096));
+  std::uint64_t id = 100;
+  // Far more than have a turn at a time, and nobody sends.
+  for (std::uint16_t source = 2; source < 16; ++source) {
+    stand.recv(id++, 0, {source, 0}, waiting[source - 2u]);
+  }
+  stand.world().run_for(50'000'000);
+  auto from = bytes(9000, 1);
+  std::vector<std::byte> to(9000);
+  stand.recv(2, 0, {15, 1}, to);
+  stand.send(1, 7, {15, 1}, from);
+  REQUIRE(stand.run_until_done(2));
+  CHECK(to == from);
+  for (std::uint16_t source = 2; source < 16; ++source) {
+    stand.send(id++, source / 2, {source, 0}, waiting[source - 2u]);
+  }
+  REQUIRE(stand.run_until_done(30));
+}
+
+TEST_CASE("processes of one rank copy, in a group of one rank too") {
+  for (const std::uint16_t nranks : {1, 3}) {
+    Stand stand(nranks, 2, 2);
+    auto from = bytes(100'000, 3);
+    std::vector<std::byte> to(from.size());
+    stand.send(1, 0, {1, 0}, from);
+    stand.recv(2, 0, {1, 0}, to);
+    REQUIRE(stand.run_until_done(2));
+    CHECK(to == from);
+    // A process may send to itself.
+    std::vector<std::byte> own(from.size());
+    stand.recv(4, 0, {0, 0}, own);
+    stand.send(3, 0, {0, 0}, to);
+    REQUIRE(stand.run_until_done(4));
+    CHECK(own == from);
+  }
+}
+
+TEST_CASE("ends of a transfer that differ end the group, with both called by name") {
+  const auto check = [](Stand& stand, const std::string& sent, const std::string& received) {
+    REQUIRE(stand.world().run_until([&] { return stand.failed().size() == 4; }, kSecond));
+    for (const AbortReason& reason : stand.failed()) {
+      CHECK(reason.code == AbortCode::kMismatch);
+      const std::string detail = reason.detail;
+      CHECK(detail.find("transfer 1 of process 0 to process 2") != std::string::npos);
+      CHECK(detail.find(sent) != std::string::npos);
+      CHECK(detail.find(received) != std::string::npos);
+    }
+  };
+  auto from = bytes(1000, 1);
+  std::vector<std::byte> to(1000);
+  std::vector<std::byte> less(500);
+  std::vector<std::byte> none;
+  SECTION("bytes") {
+    Stand stand(4);
+    stand.send(1, 0, {0, 2}, from);
+    stand.recv(2, 2, {0, 2}, less);
+    check(stand, "sent 1000 bytes", "received 500 bytes");
+  }
+  SECTION("no bytes, on several lanes") {
+    Stand stand(4, 1, 3);
+    stand.recv(2, 2, {0, 2}, none);
+    stand.send(1, 0, {0, 2}, from);
+    check(stand, "sent 1000 bytes", "received 0 bytes");
+  }
+  SECTION("tags") {
+    Stand stand(4);
+    stand.recv(2, 2, {0, 2}, to, 7);
+    stand.send(1, 0, {0, 2}, from, 6);
+    check(stand, "with tag 6", "with tag 7");
+  }
+  SECTION("calls") {
+    Stand stand(4);
+    stand.recv(2, 2, {0, 2}, to, 0, wire::TransferCall::kGather);
+    stand.send(1, 0, {0, 2}, from, 0, wire::TransferCall::kSendRecv);
+    check(stand, "(send and recv)", "(gather)");
+  }
+  SECTION("at one rank") {
+    Stand stand(4, 3);
+    stand.recv(2, 0, {0, 2}, to, 1);
+    stand.send(1, 0, {0, 2}, from, 2);
+    check(stand, "with tag 2", "with tag 1");
+  }
+}
+
+TEST_CASE("a rank that dies under a transfer is named, though it is no neighbour") {
+  Stand stand(6);
+  std::vector<std::byte> to(1 << 20);
+  auto from = bytes(to.size(), 1);
+  stand.recv(2, 0, {3, 0}, to);
+  stand.send(1, 3, {3, 0}, from);
+  stand.world().run_for(50'000);
+  stand.world().crash(3);
+  REQUIRE(stand.world().run_until([&] { return stand.failed().size() == 5; }, 10 * kSecond));
+  for (const AbortReason& reason : stand.failed()) CHECK(reason.culprit_rank == 3);
+}
+
+TEST_CASE("a shard says which transfers it does not take") {
+  Stand stand(2, 1, 1, 1);
+  auto memory = bytes(64, 1);
+  const auto post = [&](std::uint16_t source, std::uint16_t destination, std::uint64_t bytes,
+                        collective::TransferEnd end) {
+    collective::TransferSpec spec;
+    spec.end = end;
+    spec.pair = {source, destination};
+    spec.terms.bytes = bytes;
+    spec.from = spec.to = memory.data();
+    return stand.world().rank(stand.group(), 0).shards[0]->post(spec, stand.world().now());
+  };
+  using collective::PostResult;
+  using collective::TransferEnd;
+  CHECK(post(1, 0, 64, TransferEnd::kSource) == PostResult::kRefused);  // of another rank
+  CHECK(post(0, 2, 64, TransferEnd::kSource) == PostResult::kRefused);  // of nobody
+  CHECK(post(0, 1, std::uint64_t{1} << 49, TransferEnd::kSource) == PostResult::kTooLarge);
+  CHECK(post(0, 1, 64, TransferEnd::kSource) == PostResult::kOk);
+  CHECK(post(0, 1, 64, TransferEnd::kSource) == PostResult::kFull);      // one at a time
+  CHECK(post(0, 0, 64, TransferEnd::kSource) == PostResult::kTooLarge);  // more pairs than allowed
+}
