@@ -113,7 +113,10 @@ class Membership {
   /// Whether hellos go there: until they are answered.
   [[nodiscard]] bool greets(LinkIndex link) const noexcept;
   [[nodiscard]] bool greets_anyone() const noexcept;
+  [[nodiscard]] bool ring_acknowledged() const noexcept;
   [[nodiscard]] bool all_acknowledged() const noexcept;
+  [[nodiscard]] TimeNs last_words_at() const noexcept;
+  [[nodiscard]] bool may_say_bye(TimeNs now) const noexcept;
   [[nodiscard]] bool knows_of_abort(LinkIndex link) const noexcept;
   [[nodiscard]] Cause missed_by(LinkIndex link) const noexcept;
   /// Whether one that does not know of the abort may still be about to join.

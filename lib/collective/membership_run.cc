@@ -13,6 +13,9 @@ namespace {
 constexpr std::uint32_t kAbortRepeats = 5;       ///< however soon the neighbours answer
 constexpr std::uint32_t kAbortRepeatsMax = 400;  ///< if one does not
 constexpr TimeNs kAbortSpacingNs = 4'000'000;    ///< doubled with each repetition
+/// Of the leave limit, the part at its end in which a rank says bye though others still lack its
+/// contributions.
+constexpr TimeNs kLastWordsShare = 8;
 
 }  // namespace
 
@@ -33,12 +36,26 @@ bool Membership::may_join(TimeNs now) const noexcept {
                      [](const auto& link) { return !link->end.open(); });
 }
 
-bool Membership::all_acknowledged() const noexcept {
+bool Membership::ring_acknowledged() const noexcept {
   return std::all_of(
              links_.begin(), links_.end(),
              [](const auto& link) { return !link->gets_data() || link->sender().idle(); }) &&
-         folds_.size() == 0 && ops_.spilled() == 0 && (direct_ == nullptr || direct_->idle()) &&
+         folds_.size() == 0 && ops_.spilled() == 0;
+}
+
+bool Membership::all_acknowledged() const noexcept {
+  return ring_acknowledged() && (direct_ == nullptr || direct_->idle()) &&
          (transfers_ == nullptr || transfers_->idle());
+}
+
+TimeNs Membership::last_words_at() const noexcept {
+  return leave_deadline_ - config_.timeouts.leave_ns / kLastWordsShare;
+}
+
+bool Membership::may_say_bye(TimeNs now) const noexcept {
+  // A rank off the ring that died before it had all keeps this one waiting. Its neighbours must
+  // hear that it leaves all the same: else they would take it for dead, and name it.
+  return all_acknowledged() || (now >= last_words_at() && ring_acknowledged());
 }
 
 bool Membership::knows_of_abort(LinkIndex link) const noexcept {
@@ -54,7 +71,7 @@ TimeNs Membership::deadline(TimeNs now, TimeNs soon) const noexcept {
     if (leave_wanted_ && !abort_event_wanted_) earliest = std::min(earliest, leave_deadline_);
   } else if (state_ == ShardState::kLeaving) {
     // Until then it waits for acknowledgements, and for the backend.
-    if (all_acknowledged()) earliest = next_bye_;
+    if (ring_acknowledged()) earliest = may_say_bye(now) ? next_bye_ : last_words_at();
     if (folds_.size() == 0) earliest = std::min({earliest, close_at_, leave_deadline_});
   } else if (state_ == ShardState::kForming) {
     earliest = started_at_ + config_.timeouts.formation_ns;
@@ -126,7 +143,7 @@ bool Membership::run_aborted(TimeNs now, Outbox& out) noexcept {
 
 bool Membership::run_leaving(TimeNs now, Outbox& out) noexcept {
   bool worked = false;
-  if (!links_.empty() && now >= next_bye_ && all_acknowledged()) {
+  if (!links_.empty() && now >= next_bye_ && may_say_bye(now)) {
     for (LinkIndex i = 0; i < count(); ++i) {
       if (!neighbours_[i].bye_acked) worked |= send_bye(i, PacketType::kBye, out);
     }
