@@ -59,7 +59,7 @@ class PlayedLanes final : public LaneControl {
     notices.pop_front();
     return true;
   }
-  Resolution resolve(std::uint16_t, const wire::IpAddress& ip) override {
+  Resolution resolve(std::uint16_t, const wire::IpAddress& ip, Asking) override {
     if (ip.family != 4) return {ResolveState::kFailed, {}, "no such family"};
     if (ip.bytes[3] == 9) return {};
     return {ResolveState::kResolved, {2, 0, 0, 0, 0, ip.bytes[3]}, {}};
