@@ -21,6 +21,7 @@ from raw_client import (ABORT, ALL_GATHER, ALL_REDUCE, ALLOCATE, BARRIER, BROADC
                         RawClient, Refused)
 
 TOP = 2**64 - 1
+INT32, PREMUL_SUM = 5, 8  # lib/base/types.h
 
 
 def refused(what, says, act):
@@ -224,7 +225,10 @@ def wrong_commands(sockets):
                 input_memory=memory)
     for value in (8, 100, 255):
         try_command(f"datatype {value}", "datatype", handle, 1, input_memory=memory, datatype=value)
+    for value in (9, 100, 255):
         try_command(f"redop {value}", "redop", handle, 1, input_memory=memory, redop=value)
+    try_command("premul_sum of int32", "premul_sum", handle, 1, input_memory=memory, datatype=INT32,
+                redop=PREMUL_SUM)
     for value in (0, 6, 10, 12, 255):
         try_command(f"type {value}", "type", handle, 1, input_memory=memory, kind=value)
     wrong_collectives(try_command, handle, memory, size)
