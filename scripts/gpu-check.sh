@@ -145,7 +145,8 @@ fi
 check "two daemons over memif, sums on the GPU" "$repo_root/test/system/gpu_cuda_memif.sh"
 check "gradients in GPU memory, beside Gloo" "$repo_root/test/system/gpu_cuda_gradients.sh" \
   "$folder/gpu-gradients.json"
-[[ ${verdicts[-1]} != passed ]] || grep -E 'MiB:|^DDP' "$folder/gpu-check.log" | sed 's/^/       /'
+# Without a torch that finds the GPU it passes without figures.
+[[ ${verdicts[-1]} != passed ]] || sed -nE '/MiB:|^DDP/ s/^/       /p' "$folder/gpu-check.log"
 # By name only, because the EAL refuses a path with a folder that everybody may write to, such as
 # that of a clone in /tmp.
 check "benches" env LD_LIBRARY_PATH="${gpu_cuda%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
