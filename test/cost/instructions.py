@@ -22,8 +22,8 @@ COSTS = [
     # All work of both ranks for 1,024 bytes: sending and receiving at hops 0 and 1, CRC, fold,
     # acknowledgements, rounds of the lanes. Two ops of 2,000 chunks. Measured 7,460;
     # on 2026-11-23 7,690, with what the ring looks at for progress and lanes for fairness, 7,814
-    # with the collectives, 7,878 with redops of bits and packets that go to any rank, and 7,942 with
-    # factors of premul_sum, direct ops in daemons and transfers.
+    # with the collectives, 7,878 with redops of bits and packets that go to any rank,
+    # and 7,942 with factors of premul_sum, direct ops in daemons and transfers.
     Cost("a chunk", "a chunk is copied no more often*", "measured_rounds", 2 * 2000, 8000),
     # Received, parsed, its CRC checked, not found, counted, freed.
     Cost("a foreign frame", "a flood of foreign frames*", "flooded_round", 100 * 16, 800),
