@@ -7,6 +7,8 @@
 
 #include <chrono>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "gpu.h"
@@ -42,6 +44,14 @@ bool is_known(const void* address, std::size_t bytes) {
 Gpu::Stream* of(cudaStream_t stream) { return reinterpret_cast<Gpu::Stream*>(stream); }
 
 Event* of(cudaEvent_t event) { return reinterpret_cast<Event*>(event); }
+
+/// Events are kept until the process ends.
+Event* make_event() {
+  static std::mutex mutex;
+  static auto* const events = new std::vector<std::unique_ptr<Event>>;
+  const std::lock_guard lock(mutex);
+  return events->emplace_back(std::make_unique<Event>()).get();
+}
 
 cudaError_t launch(const void* kernel, dim3 grid, dim3 block, void** arguments, cudaStream_t stream,
                    bool cooperative) {
@@ -116,11 +126,11 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags) {
   if (flags != cudaEventDisableTiming) return cudaErrorInvalidValue;
-  *out = reinterpret_cast<cudaEvent_t>(new Event);
+  *out = reinterpret_cast<cudaEvent_t>(make_event());
   return last();
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  // Not freed: a stream may still have to pass it.
+  // Kept: a stream may still have to pass it.
   return event == nullptr ? cudaErrorInvalidValue : last();
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
