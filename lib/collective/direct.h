@@ -93,7 +93,6 @@ class Direct {
     std::uint32_t packets_in_vain = 0;  ///< it answers, but these never came there
   };
   [[nodiscard]] const std::optional<Silent>& silent() const noexcept { return silent_; }
-  /// Earliest time at which run() has something to do without a packet or a post; kNever if none.
   /// The rank that is awaited and was heard the longest time ago; for_ns is 0 if none is awaited.
   [[nodiscard]] Silent least_heard() const noexcept;
   /// The first rank of which something is missing of an op; one that has not posted it goes first.
@@ -104,6 +103,7 @@ class Direct {
   [[nodiscard]] std::optional<Missing> missing(std::uint64_t op_seq) const noexcept;
   /// Packets go there another way from now on: it is asked at once, if it is awaited.
   void probe_at_once(std::uint16_t rank) noexcept;
+  /// Earliest time at which run() has something to do without a packet or a post; kNever if none.
   [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept {
     return queue_.empty() ? next_due_ : now;
   }

@@ -6,25 +6,12 @@
 
 #include "base/planted_bug.h"
 #include "base/probe.h"
+#include "collective/asking.h"
 #include "collective/direct.h"
 
 namespace gradwire::collective {
 
 using wire::PacketType;
-
-namespace {
-
-constexpr std::uint32_t kShiftMax = 20;
-/// In a ping interval: a late rank is awaited by all others, and a rank may await all others.
-constexpr std::uint32_t kInquiriesMax = 64;
-/// So many must go unanswered before a rank counts as silent, or be answered in vain. If a fifth of
-/// inquiries and a fifth of answers are lost, all are lost once in 10^7 times.
-constexpr std::uint32_t kUnansweredMin = 16;
-/// From half of the silence limit on a rank is asked so often in a limit: more than kUnansweredMin
-/// are left, whatever its round-trip time is.
-constexpr TimeNs kLateInquiries = 40;
-
-}  // namespace
 
 void Direct::queue(std::uint16_t rank) noexcept {
   DirectPeer& peer = peers_[rank];
@@ -50,7 +37,7 @@ TimeNs Direct::silence_limit(const DirectPeer& peer) const noexcept {
 TimeNs Direct::patience(const DirectPeer& peer, bool unacked) const noexcept {
   const TimeNs silence = config_.timeouts.silence_ns;
   const bool late = polled_ - peer.heard_at >= silence_limit(peer) - silence / 2;
-  const TimeNs most = late ? silence / kLateInquiries : kNever;
+  const TimeNs most = late ? silence / kAsksInLimit : kNever;
   const transport::SenderConfig& sender = config_.sender;
   const TimeNs once = peer.rtt.smoothed_ns() +
                       std::max(4 * peer.rtt.variance_ns(), sender.granularity_ns) +
@@ -93,7 +80,7 @@ void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
     inquiries_since_ = now;
     inquiries_ = 0;
   }
-  if (inquiries_ == kInquiriesMax) return;
+  if (inquiries_ == kAsksMax) return;
   ++inquiries_;
   if (unacked) ++peer.tries;
   peer.inquiry_wanted = true;

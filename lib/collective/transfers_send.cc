@@ -5,23 +5,12 @@
 #include <cstring>
 
 #include "base/planted_bug.h"
+#include "collective/asking.h"
 #include "collective/transfers.h"
 
 namespace gradwire::collective {
 
 using wire::PacketType;
-
-namespace {
-
-constexpr std::uint32_t kShiftMax = 20;
-/// Ranks that are asked in a ping interval whether they are there.
-constexpr std::uint32_t kAsksMax = 64;
-/// So many must go unanswered before a rank counts as silent.
-constexpr std::uint32_t kUnansweredMin = 16;
-/// A rank is asked at least so often within the silence limit, if few are awaited.
-constexpr TimeNs kAsksInLimit = 40;
-
-}  // namespace
 
 TimeNs Transfers::ask_interval() const noexcept {
   return std::min(config_.timeouts.ping_interval_ns, config_.timeouts.silence_ns / kAsksInLimit);
