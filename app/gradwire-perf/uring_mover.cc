@@ -120,7 +120,6 @@ class UringMover final : public StreamMover {
   Result<void> run(StreamOp& op) override;
 
  private:
-  [[nodiscard]] io_uring_sqe* request(Request kind) noexcept;
   void start_send(StreamOp& op) noexcept;
   void start_receive(StreamOp& op) noexcept;
   /// One system call if there is a reason for it. @param sleeps  until something completes.
@@ -171,18 +170,12 @@ Result<void> UringMover::open() {
   return {};
 }
 
-io_uring_sqe* UringMover::request(Request kind) noexcept {
-  // Never null: at most two wait for the next system call.
-  io_uring_sqe* const sqe = io_uring_get_sqe(&ring_);
-  io_uring_sqe_set_data64(sqe, kind);
-  return sqe;
-}
-
+// A request is never null: at most two wait for the next system call.
 void UringMover::start_send(StreamOp& op) noexcept {
   if (sends_) return;
   const auto bytes = op.to_send();
   if (bytes.empty()) return;
-  io_uring_sqe* const sqe = request(kSend);
+  io_uring_sqe* const sqe = io_uring_get_sqe(&ring_);
   const int fd = ends_.downstream->fd();
   if (options_.zerocopy && bytes.size() >= kZerocopyBytes) {
     const auto offset = static_cast<std::size_t>(bytes.data() - options_.memory.data());
@@ -201,7 +194,7 @@ void UringMover::start_receive(StreamOp& op) noexcept {
   if (receives_ || ended_by_ != 0) return;
   const int fd = ends_.upstream->fd();
   if (options_.multishot) {
-    io_uring_sqe* const sqe = request(kReceive);
+    io_uring_sqe* const sqe = io_uring_get_sqe(&ring_);
     io_uring_prep_recv_multishot(sqe, fd, nullptr, 0, 0);
     sqe->flags |= IOSQE_BUFFER_SELECT;
     sqe->buf_group = kPieceGroup;
@@ -209,7 +202,7 @@ void UringMover::start_receive(StreamOp& op) noexcept {
   } else {
     const auto room = op.to_receive();
     if (room.empty()) return;
-    io_uring_sqe* const sqe = request(kReceive);
+    io_uring_sqe* const sqe = io_uring_get_sqe(&ring_);
     io_uring_prep_recv(sqe, fd, room.data(), room.size(), 0);
     io_uring_sqe_set_data64(sqe, kReceive);
   }
