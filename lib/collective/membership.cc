@@ -14,7 +14,7 @@ using wire::PacketType;
 
 Membership::Membership(const ShardConfig& config, const Links& links, const OpTable& ops,
                        const FoldQueue& folds, const Direct* direct, const Transfers* transfers,
-                       EventQueue& events, ShardCounters& counters)
+                       EventQueue& events)
     : config_(config),
       links_(links),
       ops_(ops),
@@ -22,7 +22,6 @@ Membership::Membership(const ShardConfig& config, const Links& links, const OpTa
       direct_(direct),
       transfers_(transfers),
       events_(events),
-      counters_(counters),
       neighbours_(links.size()) {}
 
 void Membership::start(TimeNs now) noexcept {

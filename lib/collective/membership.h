@@ -43,7 +43,7 @@ class Membership {
 
   Membership(const ShardConfig& config, const Links& links, const OpTable& ops,
              const FoldQueue& folds, const Direct* direct, const Transfers* transfers,
-             EventQueue& events, ShardCounters& counters);
+             EventQueue& events);
 
   [[nodiscard]] ShardState state() const noexcept { return state_; }
   /// Whether packets and ops are taken: forming, formed or leaving.
@@ -140,7 +140,6 @@ class Membership {
   const Direct* direct_;        ///< may be nullptr
   const Transfers* transfers_;  ///< may be nullptr
   EventQueue& events_;
-  ShardCounters& counters_;
   ShardState state_ = ShardState::kIdle;
   AbortReason reason_;
   std::vector<Neighbour> neighbours_;  ///< by link

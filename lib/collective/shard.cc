@@ -67,8 +67,7 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       posted_by_all_(config.rank, config.nranks),
       checks_(config.payload_pool != nullptr ? config.pending_entries : 0),
       events_(config.max_active_ops),
-      membership_(config_, links_, ops_, folds_, direct_.get(), transfers_.get(), events_,
-                  counters_),
+      membership_(config_, links_, ops_, folds_, direct_.get(), transfers_.get(), events_),
       stall_(config.rank, config.nranks, config.timeouts.stuck_ns) {}
 
 Shard::~Shard() { drop_everything(); }
