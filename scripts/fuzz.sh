@@ -18,7 +18,7 @@ runs it again is printed.
                   with those of a shorter one (except control_socket, which has threads). Starts
                   only from test/fuzz/corpus.
   --targets LIST  comma-separated; default all: ack_ranges,command_ring,config,connection,
-                  control_socket,wire_codec
+                  control_socket,transfers,wire_codec
   --jobs N        how many targets to run at once; default one for each core
   --keep          add new inputs to test/fuzz/corpus: the fewest that reach the same code
   --build FOLDER  build folder; default build-fuzz
@@ -30,7 +30,7 @@ TEXT
 }
 
 seconds=60
-targets=ack_ranges,command_ring,config,connection,control_socket,wire_codec
+targets=ack_ranges,command_ring,config,connection,control_socket,transfers,wire_codec
 jobs=$(nproc)
 keep=0
 seed=0

@@ -187,6 +187,17 @@ int main(int argc, char** argv) {
          64, 64, 14, 255, 23, 15,   0,    64,   64, 14, 255, 23, 15, 0, 64, 64});
   write("connection", "bye", {0, 0, 0, 0,  0, 0x7e, 0x1f, 0x3c, 1,  0,  0,   1,  10, 1, 0,  1, 10,
                               1, 0, 0, 17, 0, 15,   0,    64,   64, 14, 200, 20, 15, 0, 64, 64});
+  // Two ranks: a receive is posted, its pieces come, and it says so until it is heard.
+  write("transfers", "receive", {1,  0, 0,  0, 0,  0,   0x20, 0, 0, 1,  0, 0,  0,  15, 1,  64, 7, 0,
+                                 64, 0, 0,  2, 15, 1,   64,   3, 0, 0,  0, 2,  0,  30, 0,  0,  0, 0,
+                                 15, 1, 64, 7, 0,  192, 0,    0, 2, 15, 1, 64, 19, 0,  15, 1,  64});
+  // A send is posted, pulled and complete; the next one waits.
+  write("transfers", "send",
+        {1, 0,  0, 0, 0,  0, 0x20, 0, 0, 1, 1,  0, 0,  15, 1, 64, 9, 0, 16, 0,   0,  2,  0, 30, 15,
+         1, 64, 9, 0, 12, 0, 0,    2, 0, 0, 15, 1, 64, 0,  1, 1,  0, 0, 14, 200, 20, 15, 1, 64});
+  // One rank of two processes.
+  write("transfers", "here",
+        {0, 0, 1, 1, 0, 0, 0x20, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 15, 1, 64, 19, 0, 15, 1, 64});
   write("ack_ranges", "exchange", {0, 0, 4, 8, 0, 0, 1,   0,  1, 5, 0, 2,  6, 1, 0,
                                    0, 1, 0, 8, 1, 9, 255, 16, 8, 0, 7, 10, 0, 2});
   write("command_ring", "ops", {0, 0, 1, 0, 16, 0, 1, 0,  1, 0, 0, 7, 0, 9, 0, 4, 0,  9, 1, 4,
