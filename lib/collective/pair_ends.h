@@ -22,6 +22,17 @@ struct PairTimer {
   bool watched = false;     ///< it may have something due
 };
 
+/// A transfer under way among all of the lane, in the order in which they were posted. Each is
+/// named by twice the index of its pair, and 1 more if it comes in.
+struct PairOrder {
+  static constexpr std::uint32_t kNobody = UINT32_MAX;
+
+  TimeNs posted_at = 0;
+  TimeNs moved_at = 0;  ///< of its bytes something went or came; 0: never
+  std::uint32_t older = kNobody;
+  std::uint32_t newer = kNobody;
+};
+
 struct OutPair {
   wire::ProcessPair pair;
   std::uint16_t rank = 0;  ///< of the destination
@@ -41,6 +52,8 @@ struct OutPair {
   std::uint32_t first_offer = 0;  ///< low half of the number of its first packet, if offered
   std::uint32_t timed = 0;  ///< low half of that of an offer whose echo tells the RTT; 0: none
   TimeNs timed_at = 0;
+  bool posted_there = false;  ///< the destination said so
+  PairOrder order;
   PairTimer timer;
 };
 
@@ -77,6 +90,8 @@ struct InPair {
   std::uint64_t confirmed = 0;  ///< up to this one they are done there
   std::uint64_t owed = 0;       ///< the last that has come whole, of which the source must know
   std::array<std::uint16_t, kAhead> places{kNoPlace, kNoPlace};  ///< of pieces that came ahead
+  TimeNs waits_since = 0;  ///< polled time at which chunks were pulled while none was, or one came
+  PairOrder order;
   PairTimer timer;
 
   [[nodiscard]] bool complete() const noexcept { return !active && sequence != 0; }

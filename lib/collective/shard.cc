@@ -59,9 +59,9 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       direct_(config_.direct_bytes != 0 && config_.nranks > 1
                   ? std::make_unique<Direct>(config_, *ends_, buffers_, ops_, counters_)
                   : nullptr),
-      transfers_(config_.pairs_max != 0
-                     ? std::make_unique<Transfers>(config_, ends_.get(), buffers_)
-                     : nullptr),
+      transfers_(config_.pairs_max != 0 ? std::make_unique<Transfers>(config_, ends_.get(),
+                                                                      buffers_, counters_.transfers)
+                                        : nullptr),
       early_(config.eager_packets, config.transit_packets),
       held_(config.nranks > 2 ? buffers_.chunks_held() : 0),
       posted_by_all_(config.rank, config.nranks),

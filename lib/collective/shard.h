@@ -118,9 +118,6 @@ class Shard {
   [[nodiscard]] const ShardConfig& config() const noexcept { return config_; }
   [[nodiscard]] const ShardCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] const char* backend_name() const noexcept { return folds_.backend().name(); }
-  [[nodiscard]] TransferCounters transfer_counters() const noexcept {
-    return transfers_ != nullptr ? transfers_->counters() : TransferCounters{};
-  }
   [[nodiscard]] const reduce::BackendCounters& backend_counters() const noexcept {
     return folds_.backend().counters();
   }

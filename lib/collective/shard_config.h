@@ -29,7 +29,7 @@ inline constexpr std::uint32_t kDirectBurst = 16;
 inline constexpr std::uint32_t kTransferBurst = 16;
 /// The most that ShardConfig::direct_bytes may be: a shard has twice as much memory for them.
 inline constexpr std::uint64_t kDirectBytesMax = 1u << 20;
-/// The most that ShardConfig::pairs_max may be: a pair takes some 150 bytes each way.
+/// The most that ShardConfig::pairs_max may be: a pair takes some 250 bytes each way.
 inline constexpr std::uint32_t kPairsMax = 1u << 17;
 
 struct ShardTimeouts {

@@ -13,6 +13,7 @@
 #include "base/require.h"
 #include "base/types.h"
 #include "collective/op_spec.h"
+#include "collective/transfer.h"
 #include "reduce/backend.h"
 #include "wire/packet.h"
 
@@ -89,6 +90,7 @@ struct ShardCounters {
   /// the upstream rank's.
   std::uint64_t stalled_on_downstream_ns = 0;
   std::uint64_t stalled_on_upstream_ns = 0;
+  TransferCounters transfers;
   std::array<std::uint64_t, wire::kDropCount> drops{};
 
   ShardCounters& operator+=(const ShardCounters& other) noexcept;
@@ -140,6 +142,7 @@ struct ShardStatus {
   bool is_contribution_missing = false;  ///< to the oldest op
   bool missing_rank_has_posted = false;
   std::uint16_t missing_rank = 0;
+  TransferWait transfer;
   ShardCounters counters;
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a shard does with transfers between processes: it hands packets and time on, and aborts.
-#include <fmt/format.h>
-
+#include "base/abort_detail.h"
 #include "collective/shard.h"
 
 namespace gradwire::collective {
@@ -37,14 +36,13 @@ void Shard::judge_transfers(TimeNs now) noexcept {
   if (!mismatch || !live()) return;
   AbortReason reason{
       .code = AbortCode::kMismatch, .culprit_rank = mismatch->rank, .reporter_rank = config_.rank};
-  const auto written = fmt::format_to_n(
-      reason.detail, AbortReason::kDetailBytes - 1,
+  format_detail(
+      reason,
       "transfer {} of process {} to process {}: sent {} bytes with tag {} ({}), received {} bytes "
       "with tag {} ({})",
       mismatch->sequence, mismatch->pair.source, mismatch->pair.destination, mismatch->sent.bytes,
       mismatch->sent.tag, name_of(mismatch->sent.call), mismatch->received.bytes,
       mismatch->received.tag, name_of(mismatch->received.call));
-  *written.out = '\0';
   abort(reason, now);
 }
 
@@ -58,6 +56,13 @@ bool Shard::run_transfers(TimeNs now, Outbox& out) noexcept {
                      .duration_ns = static_cast<std::uint64_t>(silent->for_ns)};
   if (silent->never_heard) {
     reason.set_detail("nothing ever came from it, though the ring has formed");
+  }
+  if (silent->in_vain != 0) {
+    format_detail(
+        reason,
+        "transfer {} of process {} to process {}: it answers, but chunks that were pulled "
+        "again and again never came: the MTU of the path may be below that of the ring's",
+        silent->in_vain, silent->pair.source, silent->pair.destination);
   }
   abort(reason, now);
   return true;

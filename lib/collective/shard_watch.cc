@@ -72,6 +72,7 @@ ShardStatus Shard::status(TimeNs) const noexcept {
       status.missing_rank_has_posted = missing->posted;
     }
   }
+  if (transfers_ != nullptr && live()) status.transfer = transfers_->oldest();
   status.progress_at = stall_.moved_at();
   status.waits_for_downstream = waits_for_others();
   status.counters = counters_;

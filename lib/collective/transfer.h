@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/types.h"
 #include "wire/packet.h"
 
 namespace gradwire::collective {
@@ -26,13 +27,27 @@ struct TransferSpec {
 
 /// Of all transfers of a shard; written by its lane.
 struct TransferCounters {
-  std::uint64_t pieces_sent = 0;
+  std::uint64_t pieces_sent = 0;      ///< those that are sent again too
   std::uint64_t pieces_received = 0;  ///< duplicates not counted
   std::uint64_t bytes_received = 0;
   std::uint64_t pulled_again = 0;  ///< chunks
   std::uint64_t early_pieces = 0;  ///< came before their receive was posted
   std::uint64_t asks = 0;          ///< offers and pulls that want an answer
   std::uint64_t done = 0;          ///< ends of transfers
+};
+
+/// Of a rank's transfers under way the one that was posted first, for people.
+struct TransferWait {
+  std::uint32_t unfinished = 0;  ///< ends of transfers here. 0: there is none, and no more is said
+  TransferEnd end = TransferEnd::kSource;  ///< which one is here
+  bool posted_there = false;               ///< the other end is known to be posted
+  std::uint16_t rank = 0;                  ///< of the other end
+  wire::ProcessPair pair;
+  std::uint64_t sequence = 0;
+  wire::TransferTerms terms;
+  TimeNs posted_at = 0;
+  TimeNs moved_at = 0;        ///< of its bytes something went or came; 0: never
+  TimeNs rank_silent_ns = 0;  ///< polled time; 0 if the other end is here
 };
 
 }  // namespace gradwire::collective

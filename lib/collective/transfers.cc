@@ -17,11 +17,13 @@ constexpr std::uint64_t kCopyBytes = 256u << 10;
 
 }  // namespace
 
-Transfers::Transfers(const ShardConfig& config, const PeerEnds* ends, const PacketBuffers& buffers)
+Transfers::Transfers(const ShardConfig& config, const PeerEnds* ends, const PacketBuffers& buffers,
+                     TransferCounters& counters)
     : config_(config),
       ends_(ends),
       buffers_(buffers),
       processes_(config.processes()),
+      counters_(counters),
       outs_(config.pairs_max),
       ins_(config.pairs_max),
       peers_(config.nranks),
@@ -31,7 +33,6 @@ Transfers::Transfers(const ShardConfig& config, const PeerEnds* ends, const Pack
       done_(std::size_t{config.pairs_max} * 2),
       ready_(config.pairs_max),
       here_(config.pairs_max),
-
       queue_(std::size_t{config.pairs_max} * 2),
       sending_(config.pairs_max) {
   for (Peer& peer : peers_) peer.rtt = transport::RttEstimator(config.sender.initial_rtt_ns);
@@ -75,9 +76,10 @@ PostResult Transfers::post_send(const TransferSpec& spec, std::uint16_t to, Time
   out->first = 0;
   out->wanted = 0;
   out->heard = out->offered = false;
-  begin(to, spec.pair, true, now);
+  out->posted_there = false;
+  begin(outs_.index_of(*out) * 2, now);
   if (out->chunks == 0 && config_.lane != 0) {
-    end(to, out->id);
+    end(*out);
     return PostResult::kOk;
   }
   out->active = true;
@@ -111,13 +113,13 @@ PostResult Transfers::post_receive(const TransferSpec& spec, std::uint16_t from,
   in->first = in->next = 0;
   in->have = in->asked = in->to_pull = 0;
   in->timed = false;
-  begin(from, spec.pair, false, now);
+  begin(ins_.index_of(*in) * 2 + 1, now);
   if (in->offered == in->sequence && !(in->offered_terms == in->terms)) {
     differ(*in, in->offered_terms);
     return PostResult::kOk;
   }
   if (in->chunks == 0 && config_.lane != 0) {
-    end(from, in->id);
+    end(*in);
     return PostResult::kOk;
   }
   in->active = true;
@@ -125,21 +127,25 @@ PostResult Transfers::post_receive(const TransferSpec& spec, std::uint16_t from,
     pair_up_here(spec.pair);
     return PostResult::kOk;
   }
-  take_ahead(*in);
+  take_ahead(*in, now);
   if (in->offered == in->sequence || planted(PlantedBug::kWaitingReceiveTakesTurn)) {
     become_ready(*in, now);
   }
   return PostResult::kOk;
 }
 
-void Transfers::begin(std::uint16_t rank, const wire::ProcessPair& pair, bool goes_out,
-                      TimeNs now) noexcept {
+void Transfers::begin(std::uint32_t item, TimeNs now) noexcept {
+  const bool goes_out = item % 2 == 0;
+  const std::uint16_t rank = goes_out ? outs_[item / 2].rank : ins_[item / 2].rank;
+  order_of(item) = {now, 0, newest_, PairOrder::kNobody};
+  (newest_ == PairOrder::kNobody ? oldest_ : order_of(newest_).newer) = item;
+  newest_ = item;
   Peer& peer = peers_[rank];
   ++unfinished_;
   if (++peer.unfinished > 1 || rank == config_.rank) return;
   peer.heard_at = polled_;
   peer.unanswered = 0;
-  peer.pair = pair;
+  peer.pair = goes_out ? outs_[item / 2].pair : ins_[item / 2].pair;
   peer.pair_goes_out = goes_out;
   peer.next_ask = now + ask_interval();
   next_due_ = std::min(next_due_, peer.next_ask);
@@ -148,7 +154,13 @@ void Transfers::begin(std::uint16_t rank, const wire::ProcessPair& pair, bool go
   awaited_.push_back(rank);
 }
 
-void Transfers::end(std::uint16_t rank, std::uint64_t id) noexcept {
+void Transfers::end(std::uint32_t item) noexcept {
+  const bool goes_out = item % 2 == 0;
+  const std::uint16_t rank = goes_out ? outs_[item / 2].rank : ins_[item / 2].rank;
+  const std::uint64_t id = goes_out ? outs_[item / 2].id : ins_[item / 2].id;
+  const PairOrder order = order_of(item);
+  (order.older == PairOrder::kNobody ? oldest_ : order_of(order.older).newer) = order.newer;
+  (order.newer == PairOrder::kNobody ? newest_ : order_of(order.newer).older) = order.older;
   require(unfinished_ > 0 && peers_[rank].unfinished > 0, "a transfer that ends was begun");
   --unfinished_;
   --peers_[rank].unfinished;
@@ -191,10 +203,39 @@ bool Transfers::copy_here() noexcept {
     if (in.first < in.chunks) break;
     here_.pop();
     in.active = out.active = false;
-    end(config_.rank, in.id);
-    end(config_.rank, out.id);
+    end(in);
+    end(out);
   }
   return worked;
+}
+
+TransferWait Transfers::oldest() noexcept {
+  TransferWait wait;
+  wait.unfinished = unfinished_;
+  if (oldest_ == PairOrder::kNobody) return wait;
+  const auto tell = [&](const auto& pair) {
+    wait.rank = pair.rank;
+    wait.pair = pair.pair;
+    wait.sequence = pair.sequence;
+    wait.terms = pair.terms;
+    wait.posted_at = pair.order.posted_at;
+    wait.moved_at = pair.order.moved_at;
+  };
+  if (oldest_ % 2 == 1) {
+    const InPair& in = ins_[oldest_ / 2];
+    tell(in);
+    wait.end = TransferEnd::kDestination;
+    const OutPair* out = in.rank == config_.rank ? outs_.find(in.pair) : nullptr;
+    wait.posted_there = out != nullptr ? out->sequence >= in.sequence : in.offered >= in.sequence;
+  } else {
+    const OutPair& out = outs_[oldest_ / 2];
+    tell(out);
+    const InPair* in = out.rank == config_.rank ? ins_.find(out.pair) : nullptr;
+    wait.posted_there = in != nullptr ? in->sequence >= out.sequence : out.posted_there;
+  }
+  const Peer& peer = peers_[wait.rank];
+  if (wait.rank != config_.rank) wait.rank_silent_ns = polled_ - peer.heard_at;
+  return wait;
 }
 
 void Transfers::differ(const InPair& in, const wire::TransferTerms& sent) noexcept {

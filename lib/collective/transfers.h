@@ -44,7 +44,8 @@ class Transfers {
 
   /// @param config  whose pairs_max is not 0; the shard's other parts outlive it.
   /// @param ends    nullptr in a group of one rank.
-  Transfers(const ShardConfig& config, const PeerEnds* ends, const PacketBuffers& buffers);
+  Transfers(const ShardConfig& config, const PeerEnds* ends, const PacketBuffers& buffers,
+            TransferCounters& counters);
 
   /// kFull: the pair's transfer before is under way. kTooLarge: more chunks than 32 bits count, or
   /// more pairs than ShardConfig::pairs_max. kRefused: the end is no process of this rank.
@@ -76,6 +77,9 @@ class Transfers {
     std::uint16_t rank = 0;
     TimeNs for_ns = 0;
     bool never_heard = false;
+    /// It answers, but of this transfer, of which chunks were pulled all the time, nothing came.
+    std::uint64_t in_vain = 0;  ///< its sequence; 0: nothing came of any kind
+    wire::ProcessPair pair;
   };
   [[nodiscard]] const std::optional<Silent>& silent() const noexcept { return silent_; }
   struct Mismatch {
@@ -86,7 +90,7 @@ class Transfers {
     wire::TransferTerms received;
   };
   [[nodiscard]] const std::optional<Mismatch>& mismatch() const noexcept { return mismatch_; }
-  [[nodiscard]] const TransferCounters& counters() const noexcept { return counters_; }
+  [[nodiscard]] TransferWait oldest() noexcept;
 
  private:
   struct Peer {
@@ -115,8 +119,14 @@ class Transfers {
                                      TimeNs now) noexcept;
   [[nodiscard]] PostResult post_receive(const TransferSpec& spec, std::uint16_t from,
                                         TimeNs now) noexcept;
-  void begin(std::uint16_t rank, const wire::ProcessPair& pair, bool goes_out, TimeNs now) noexcept;
-  void end(std::uint16_t rank, std::uint64_t id) noexcept;
+  [[nodiscard]] PairOrder& order_of(std::uint32_t item) noexcept {
+    return item % 2 == 1 ? ins_[item / 2].order : outs_[item / 2].order;
+  }
+  /// @param item  as PairOrder names it.
+  void begin(std::uint32_t item, TimeNs now) noexcept;
+  void end(std::uint32_t item) noexcept;
+  void end(const OutPair& out) noexcept { end(outs_.index_of(out) * 2); }
+  void end(const InPair& in) noexcept { end(ins_.index_of(in) * 2 + 1); }
   void pair_up_here(const wire::ProcessPair& pair) noexcept;
   bool copy_here() noexcept;
   void differ(const InPair& in, const wire::TransferTerms& sent) noexcept;
@@ -132,11 +142,12 @@ class Transfers {
   [[nodiscard]] wire::Drop hear_offer(InPair& in, const wire::OfferHeader& offer,
                                       TimeNs now) noexcept;
   [[nodiscard]] wire::Drop keep_ahead(InPair& in, const wire::Packet& packet) noexcept;
-  void take_ahead(InPair& in) noexcept;
+  void take_ahead(InPair& in, TimeNs now) noexcept;
   [[nodiscard]] bool fits(const InPair& in, std::uint32_t chunk, std::size_t bytes) const noexcept {
     return chunk < in.chunks && chunk - in.first < 64 && bytes == bytes_of(chunk, in.terms.bytes);
   }
-  void store(InPair& in, std::uint32_t chunk, std::span<const std::byte> payload) noexcept;
+  void store(InPair& in, std::uint32_t chunk, std::span<const std::byte> payload,
+             TimeNs now) noexcept;
   void become_ready(InPair& in, TimeNs now) noexcept;
   void give_turns(TimeNs now) noexcept;
   void pull_more(TimeNs now) noexcept;
@@ -170,7 +181,7 @@ class Transfers {
   const PeerEnds* ends_;
   const PacketBuffers& buffers_;
   const GroupProcesses processes_;
-  TransferCounters counters_;
+  TransferCounters& counters_;
   PairTable<OutPair> outs_;
   PairTable<InPair> ins_;
   std::vector<Peer> peers_;  ///< [nranks]; of this rank only `unfinished`
@@ -180,6 +191,8 @@ class Transfers {
   TimeNs paced_until_ = 0;
   FixedQueue<std::uint64_t> done_;  ///< ids
   std::uint32_t unfinished_ = 0;
+  std::uint32_t oldest_ = PairOrder::kNobody;  ///< of those under way
+  std::uint32_t newest_ = PairOrder::kNobody;
   std::uint32_t owed_ = 0;              ///< pairs whose source must hear of an end
   FixedQueue<std::uint32_t> ready_;     ///< in-pairs that wait for their turn
   std::vector<std::uint32_t> turns_;    ///< in-pairs that have it

@@ -115,7 +115,7 @@ Drop Transfers::receive_piece(const wire::Packet& packet, bool ecn_ce, TimeNs no
     in->to_pull &= ~bit;
     window_.came(now, ecn_ce, delay);
   }
-  store(*in, piece.chunk, packet.payload);
+  store(*in, piece.chunk, packet.payload, now);
   in->timer.tries = 0;
   watch(*in, now + patience(rank, 0));
   if (in->first == in->chunks) {
@@ -132,11 +132,13 @@ Drop Transfers::receive_piece(const wire::Packet& packet, bool ecn_ce, TimeNs no
   return Drop::kNone;
 }
 
-void Transfers::store(InPair& in, std::uint32_t chunk,
-                      std::span<const std::byte> payload) noexcept {
+void Transfers::store(InPair& in, std::uint32_t chunk, std::span<const std::byte> payload,
+                      TimeNs now) noexcept {
   std::memcpy(in.to + offset_of(chunk), payload.data(), payload.size());
   ++counters_.pieces_received;
   counters_.bytes_received += payload.size();
+  in.order.moved_at = now;
+  in.waits_since = polled_;
   in.have |= std::uint64_t{1} << (chunk - in.first);
   const auto whole = static_cast<std::uint32_t>(std::countr_one(in.have));
   in.first += whole;
@@ -159,13 +161,13 @@ Drop Transfers::keep_ahead(InPair& in, const wire::Packet& packet) noexcept {
   return Drop::kNone;
 }
 
-void Transfers::take_ahead(InPair& in) noexcept {
+void Transfers::take_ahead(InPair& in, TimeNs now) noexcept {
   for (std::uint32_t chunk = 0; chunk < InPair::kAhead; ++chunk) {
     const std::uint16_t place = in.places[chunk];
     if (place == InPair::kNoPlace) continue;
     in.places[chunk] = InPair::kNoPlace;
     const auto payload = early_.payload(place);
-    if (fits(in, chunk, payload.size())) store(in, chunk, payload);
+    if (fits(in, chunk, payload.size())) store(in, chunk, payload, now);
     early_.give_back(place);
   }
 }
@@ -210,6 +212,7 @@ bool Transfers::pull_new(InPair& in, TimeNs now) noexcept {
   const std::uint64_t most = std::min<std::uint64_t>(end - in.next, window_.room());
   if (most == 0) return false;
   if (in.asked != 0 && most < std::min(kPullChunks, in.chunks - in.next)) return false;
+  if (in.asked == 0) in.waits_since = polled_;
   std::uint64_t pulled = 0;
   for (; in.next < end && pulled < most; ++in.next) {
     const std::uint64_t bit = std::uint64_t{1} << (in.next - in.first);
@@ -256,7 +259,7 @@ void Transfers::finish(InPair& in, TimeNs now) noexcept {
   in.timer.tries = 0;
   watch(in, now + patience(in.rank, 0));
   queue(in);
-  end(in.rank, in.id);
+  end(in);
   give_turns(now);
 }
 
@@ -267,7 +270,7 @@ void Transfers::finish(OutPair& out) noexcept {
   out.offer_wanted = true;
   out.asks = false;
   queue(out);
-  end(out.rank, out.id);
+  end(out);
 }
 
 Drop Transfers::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
@@ -295,10 +298,12 @@ Drop Transfers::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
     }
   }
   if (pull.sequence < out->sequence) return Drop::kNone;
+  out->posted_there = true;
   if (pull.first > out->chunks || (pull.wanted & ~low_bits(out->chunks - pull.first)) != 0) {
     return Drop::kBadChunk;
   }
   if (pull.first < out->first) return Drop::kNone;  // It was overtaken.
+  if (pull.first > out->first) out->order.moved_at = now;
   out->wanted = shifted(out->wanted, pull.first - out->first) | pull.wanted;
   out->first = pull.first;
   if (pull.wanted != 0) {

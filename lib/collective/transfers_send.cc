@@ -87,6 +87,11 @@ bool Transfers::look_at(InPair& in, TimeNs now) noexcept {
     --owed_;
     return false;
   }
+  if (const TimeNs for_ns = polled_ - in.waits_since;
+      pulls && in.timer.tries >= kUnansweredMin && for_ns >= config_.timeouts.stuck_ns) {
+    silent_ = Silent{in.rank, for_ns, false, in.sequence, in.pair};
+    return false;
+  }
   if (pulls && !planted(PlantedBug::kPulledOnce)) pull_again(in, in.asked, now);
   in.pull_wanted = in.asks = true;
   ++in.timer.tries;
@@ -148,7 +153,7 @@ void Transfers::ask(std::uint16_t rank, TimeNs now) noexcept {
   const TimeNs limit =
       config_.timeouts.silence_ns + (peer.ever_heard ? 0 : config_.timeouts.formation_ns);
   if (peer.unanswered >= kUnansweredMin && quiet >= limit) {
-    silent_ = Silent{rank, quiet, !peer.ever_heard};
+    silent_ = Silent{rank, quiet, !peer.ever_heard, 0, {}};
     return;
   }
   ++asks_;
@@ -277,11 +282,12 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
   pair.offered = true;
   pacer_.on_sent(now, wire_bytes);
   pair.wanted &= pair.wanted - 1;
+  pair.order.moved_at = now;
   ++counters_.pieces_sent;
   if (planted(PlantedBug::kSendDoneWhenSent) && pair.wanted == 0 &&
       piece.chunk + 1 == pair.chunks) {
     pair.active = false;
-    this->end(pair.rank, pair.id);
+    this->end(pair);
   }
   return Sent::kYes;
 }

@@ -72,6 +72,13 @@ status::Transport transport_status(const collective::ShardCounters& counters) {
   out.ops_direct = counters.ops_direct;
   out.contributions_received = counters.contributions_received;
   out.receipts_received = counters.receipts_received;
+  out.pieces_sent = counters.transfers.pieces_sent;
+  out.pieces_received = counters.transfers.pieces_received;
+  out.piece_bytes_received = counters.transfers.bytes_received;
+  out.pieces_pulled_again = counters.transfers.pulled_again;
+  out.early_pieces = counters.transfers.early_pieces;
+  out.transfer_asks = counters.transfers.asks;
+  out.transfer_ends_done = counters.transfers.done;
   out.ecn_ce_received = counters.ecn_ce_received;
   out.stalled_on_downstream_ns = counters.stalled_on_downstream_ns;
   out.stalled_on_upstream_ns = counters.stalled_on_upstream_ns;
@@ -207,6 +214,45 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
     wait.text += fmt::format("data from upstream rank {}", wait.rank);
   }
   return wait;
+}
+
+std::optional<status::Op> transfer_status(const Group& group, std::uint8_t lane,
+                                          const collective::ShardStatus& shard, TimeNs now) {
+  const collective::TransferWait& oldest = shard.transfer;
+  if (oldest.unfinished == 0) return std::nullopt;
+  status::Op out;
+  const bool sends = oldest.end == collective::TransferEnd::kSource;
+  const TimeNs since = oldest.moved_at != 0 ? oldest.moved_at : oldest.posted_at;
+  std::string waits_for;
+  if (oldest.rank == group.rank) {
+    waits_for =
+        oldest.posted_there ? "its turn to be copied" : "that process, which has not posted it";
+  } else if (oldest.rank_silent_ns >= kNotableSilenceNs) {
+    waits_for =
+        fmt::format("rank {}, silent for {:.3f} s", oldest.rank, seconds(oldest.rank_silent_ns));
+  } else if (!oldest.posted_there) {
+    waits_for = fmt::format("that process of rank {}, which has not posted it", oldest.rank);
+  } else {
+    waits_for = fmt::format("{} rank {}", sends ? "pulls of" : "data from", oldest.rank);
+  }
+  out.group_id = fmt::format("{:016x}", group.key.group_id);
+  out.epoch = group.key.epoch;
+  out.rank = group.rank;
+  out.op_seq = oldest.sequence;
+  out.unfinished = oldest.unfinished;
+  out.lane = lane;
+  out.collective = wire::name_of(oldest.terms.call);
+  if (oldest.terms.call == wire::TransferCall::kSendRecv) out.collective = sends ? "send" : "recv";
+  out.bytes = oldest.terms.bytes;
+  out.posted_s = seconds(std::max<TimeNs>(now - oldest.posted_at, 0));
+  out.waits_for = oldest.rank == group.rank ? "this rank" : "rank";
+  out.waits_for_rank = oldest.rank;
+  out.since_s = seconds(std::max<TimeNs>(now - since, 0));
+  out.text = fmt::format(
+      "{} of {} bytes on lane {}, transfer {} of process {} to process {}: waits for {}",
+      out.collective, oldest.terms.bytes, lane, oldest.sequence, oldest.pair.source,
+      oldest.pair.destination, waits_for);
+  return out;
 }
 
 status::Op op_status(const Group& group, std::uint8_t lane, const OpWait& wait,

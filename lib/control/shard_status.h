@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "collective/shard.h"
@@ -36,6 +37,12 @@ struct OpWait {
 };
 [[nodiscard]] OpWait op_wait(const Group& group, std::uint8_t lane,
                              const collective::ShardStatus& shard, TimeNs now);
+/// The oldest unfinished transfer of a formed group on one lane, as `gradwire ops` shows it beside
+/// ops: its number is that of its pair of processes.
+/// Nothing if there is none.
+[[nodiscard]] std::optional<status::Op> transfer_status(const Group& group, std::uint8_t lane,
+                                                        const collective::ShardStatus& shard,
+                                                        TimeNs now);
 [[nodiscard]] status::Op op_status(const Group& group, std::uint8_t lane, const OpWait& wait,
                                    const collective::ShardStatus& shard, TimeNs now);
 

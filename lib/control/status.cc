@@ -173,6 +173,9 @@ std::vector<status::Op> Manager::ops_status(const Group& group, const Published&
     const collective::ShardStatus& shard = published_of(published, group, lane).status;
     const OpWait wait = op_wait(group, lane, shard, now);
     if (wait.op_seq != 0) ops.push_back(op_status(group, lane, wait, shard, now));
+    if (auto transfer = transfer_status(group, lane, shard, now)) {
+      ops.push_back(std::move(*transfer));
+    }
   }
   const command::MembersWait& members = published_of(published, group, 0).members;
   if (members.op_seq != 0) {
@@ -265,6 +268,9 @@ std::vector<std::string> Manager::waits_of(const Group& group, const Published& 
     if (!runs) continue;
     OpWait wait = op_wait(group, lane, shard, now);
     if (wait.op_seq != 0) waits.push_back(std::move(wait.text));
+    if (auto transfer = transfer_status(group, lane, shard, now)) {
+      waits.push_back(std::move(transfer->text));
+    }
   }
   if (const command::MembersWait& late = published_of(published, group, 0).members;
       runs && late.op_seq != 0) {

@@ -157,6 +157,19 @@ void add_transport(Families& out, const status::Lane& lane) {
   count("gradwire_contributions_received_total",
         "Data packets of direct ops accepted, from any rank; the ring's are counted apart.",
         transport.contributions_received);
+  count("gradwire_pieces_sent_total", "Packets with data of transfers sent, those sent again too.",
+        transport.pieces_sent);
+  count("gradwire_pieces_received_total", "Packets with data of transfers accepted.",
+        transport.pieces_received);
+  count("gradwire_piece_bytes_received_total", "Bytes of transfers that came from other ranks.",
+        transport.piece_bytes_received);
+  count("gradwire_pieces_pulled_again_total",
+        "Packets of transfers that were asked for again, because they did not come.",
+        transport.pieces_pulled_again);
+  count("gradwire_transfer_ends_done_total",
+        "Ends of transfers that are done: each process's sends and receives, and its parts of "
+        "all-to-all, gather and scatter, by lane.",
+        transport.transfer_ends_done);
   constexpr const char* kStall =
       "Time with an unfinished op during which nothing arrived and nothing was acknowledged.";
   out.counter("gradwire_stall_seconds_total", kStall, {name, {"neighbor", "upstream"}},

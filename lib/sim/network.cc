@@ -63,7 +63,7 @@ void Network::send(TimeNs now, HostId from, HostId to, std::span<const std::byte
   ++stats_.frames;
   stats_.wire_bytes += wire_bytes;
   Edge& way = edge(from, to);
-  if (way.down) {
+  if (way.down || frame.size() > way.most_bytes) {
     ++stats_.cut;
     trace_.mix(now, 1, from, to);
     trace_.line(now, "net      {} -> {} is cut: a frame of {} bytes is gone", from, to,

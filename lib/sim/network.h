@@ -81,6 +81,10 @@ class Network {
   [[nodiscard]] const LinkProfile& link() const { return link_; }
   void set_rate(HostId host, std::uint64_t rate_bps) { ports_[host].profile.rate_bps = rate_bps; }
   void set_down(HostId from, HostId to, bool down) { edge(from, to).down = down; }
+  /// Longer frames are lost, as where a path's MTU is too small.
+  void set_most_bytes(HostId from, HostId to, std::size_t bytes) {
+    edge(from, to).most_bytes = bytes;
+  }
   /// Nothing arrives before `until`; then everything at once.
   void clog(HostId from, HostId to, TimeNs until) { edge(from, to).clogged_until = until; }
   /// Every edge is up and clear; what is lost by chance goes on being lost.
@@ -99,6 +103,7 @@ class Network {
   struct Edge {
     HostId to = 0;
     bool down = false;
+    std::size_t most_bytes = SIZE_MAX;
     TimeNs burst_until = 0;
     TimeNs clogged_until = 0;
   };

@@ -16,8 +16,9 @@ GRADWIRE_FIELDS(Daemon, version, pid, state, uptime_s, incarnation, lanes, max_p
 GRADWIRE_FIELDS(Transport, data_packets_sent, data_bytes_sent, data_packets_received,
                 data_bytes_received, retransmissions, probes, acks_sent, acks_received, pings_sent,
                 spills, early_packets, copies, ops_done, ops_direct, contributions_received,
-                receipts_received, ecn_ce_received, stalled_on_downstream_ns,
-                stalled_on_upstream_ns, drops)
+                receipts_received, pieces_sent, pieces_received, piece_bytes_received,
+                pieces_pulled_again, early_pieces, transfer_asks, transfer_ends_done,
+                ecn_ce_received, stalled_on_downstream_ns, stalled_on_upstream_ns, drops)
 GRADWIRE_FIELDS(LaneCounters, rounds, busy_rounds, rx_packets, rx_bytes, tx_packets, tx_bytes,
                 tx_refused, tx_dropped, sleeps, sleep_ns, echo_replies, replies_withheld,
                 neighbor_frames, neighbor_drops, commands, bad_commands, ops_done, aborts, stuck,

@@ -71,6 +71,14 @@ struct Transport {
   std::uint64_t ops_direct = 0;
   std::uint64_t contributions_received = 0;
   std::uint64_t receipts_received = 0;
+  // Of transfers between processes; TransferCounters of collective/transfer.h.
+  std::uint64_t pieces_sent = 0;
+  std::uint64_t pieces_received = 0;
+  std::uint64_t piece_bytes_received = 0;
+  std::uint64_t pieces_pulled_again = 0;
+  std::uint64_t early_pieces = 0;
+  std::uint64_t transfer_asks = 0;
+  std::uint64_t transfer_ends_done = 0;
   std::uint64_t ecn_ce_received = 0;
   std::uint64_t stalled_on_downstream_ns = 0;
   std::uint64_t stalled_on_upstream_ns = 0;

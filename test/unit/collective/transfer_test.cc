@@ -234,6 +234,79 @@ TEST_CASE("a rank that dies under a transfer is named, though it is no neighbour
   for (const AbortReason& reason : stand.failed()) CHECK(reason.culprit_rank == 3);
 }
 
+TEST_CASE("a transfer of which nothing comes ends the group by name, though its source answers") {
+  Stand stand(6);
+  stand.world().network().set_most_bytes(3, 0, 250);
+  std::vector<std::byte> to(1 << 20);
+  auto from = bytes(to.size(), 1);
+  stand.recv(2, 0, {3, 0}, to);
+  stand.send(1, 3, {3, 0}, from);
+  // Others get on meanwhile.
+  std::vector<std::byte> other(300);
+  stand.recv(4, 0, {2, 0}, other);
+  stand.send(3, 2, {2, 0}, other);
+  REQUIRE(stand.run_until_done(2));
+  REQUIRE(stand.world().run_until([&] { return stand.failed().size() == 6; }, 60 * kSecond));
+  for (const AbortReason& reason : stand.failed()) {
+    CHECK(reason.code == AbortCode::kSilence);
+    CHECK(reason.culprit_rank == 3);
+    CHECK(std::string(reason.detail).find("transfer 1 of process 3 to process 0: it answers") == 0);
+  }
+}
+
+TEST_CASE("a shard tells of the transfer that was posted first") {
+  Stand stand(4, 2);
+  const auto oldest = [&](std::uint16_t rank) {
+    const auto& shard = stand.world().rank(stand.group(), rank).shards[0];
+    return shard->status(stand.world().now()).transfer;
+  };
+  CHECK(oldest(0).unfinished == 0);
+  auto small = bytes(300, 1);
+  auto large = bytes(100'000, 2);
+  std::vector<std::byte> to_small(small.size());
+  std::vector<std::byte> to_large(large.size());
+  const TimeNs posted_at = stand.world().now();
+  stand.recv(1, 0, {5, 0}, to_small, 9);
+  stand.world().run_for(10'000);
+  stand.recv(2, 0, {3, 1}, to_large);
+  stand.send(3, 0, {0, 1}, small);
+  collective::TransferWait wait = oldest(0);
+  CHECK(wait.unfinished == 3);
+  CHECK(wait.end == collective::TransferEnd::kDestination);
+  CHECK(wait.pair == wire::ProcessPair{5, 0});
+  CHECK(wait.rank == 2);
+  CHECK(wait.sequence == 1);
+  CHECK(wait.terms.bytes == 300);
+  CHECK(wait.terms.tag == 9);
+  CHECK_FALSE(wait.posted_there);
+  CHECK(wait.posted_at == posted_at);
+  CHECK(wait.moved_at == 0);
+
+  // That which was posted first ends first, one in the middle next.
+  stand.send(4, 2, {5, 0}, small, 9);
+  REQUIRE(stand.run_until_done(2));
+  wait = oldest(0);
+  CHECK(wait.unfinished == 2);
+  CHECK(wait.pair == wire::ProcessPair{3, 1});
+  stand.send(5, 1, {3, 1}, large);
+  REQUIRE(stand.world().run_until([&] { return oldest(0).moved_at != 0; }, kSecond));
+  CHECK(oldest(0).posted_there);
+  const collective::TransferWait source = oldest(1);
+  CHECK(source.end == collective::TransferEnd::kSource);
+  CHECK(source.posted_there);
+  CHECK(source.moved_at != 0);
+  REQUIRE(stand.run_until_done(4));
+  wait = oldest(0);
+  CHECK(wait.unfinished == 1);
+  CHECK(wait.end == collective::TransferEnd::kSource);
+  CHECK(wait.rank == 0);
+  CHECK_FALSE(wait.posted_there);
+  stand.recv(6, 0, {0, 1}, to_small);
+  CHECK(oldest(0).posted_there);
+  REQUIRE(stand.run_until_done(6));
+  CHECK(oldest(0).unfinished == 0);
+}
+
 TEST_CASE("a shard says which transfers it does not take") {
   Stand stand(2, 1, 1, 1);
   auto memory = bytes(64, 1);

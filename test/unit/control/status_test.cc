@@ -189,6 +189,52 @@ TEST_CASE("of three ranks each names the one that is late") {
   }
 }
 
+TEST_CASE("a rank names its oldest unfinished transfer, and what that waits for") {
+  Group group;
+  group.key = {0x12, 1};
+  group.rank = 1;
+  group.table = test::table_of(3);
+  collective::ShardStatus status;
+  CHECK_FALSE(transfer_status(group, 0, status, 0));
+  collective::TransferWait& wait = status.transfer;
+  wait.unfinished = 4;
+  wait.end = collective::TransferEnd::kDestination;
+  wait.rank = 2;
+  wait.pair = {5, 3};
+  wait.sequence = 7;
+  wait.terms.bytes = 4096;
+  wait.posted_at = 1'000'000'000;
+  const auto text = [&] { return transfer_status(group, 1, status, 3'500'000'000)->text; };
+  CHECK(
+      text() ==
+      "recv of 4096 bytes on lane 1, transfer 7 of process 5 to process 3: waits for that process "
+      "of rank 2, which has not posted it");
+  const status::Op op = *transfer_status(group, 1, status, 3'500'000'000);
+  CHECK(op.collective == "recv");
+  CHECK(op.op_seq == 7);
+  CHECK(op.unfinished == 4);
+  CHECK(op.waits_for == "rank");
+  CHECK(op.waits_for_rank == 2);
+  CHECK(op.since_s == 2.5);
+  wait.posted_there = true;
+  wait.moved_at = 3'000'000'000;
+  CHECK(text().ends_with("waits for data from rank 2"));
+  CHECK(transfer_status(group, 1, status, 3'500'000'000)->since_s == 0.5);
+  wait.rank_silent_ns = 200'000'000;
+  CHECK(text().ends_with("waits for rank 2, silent for 0.200 s"));
+  wait.rank_silent_ns = 0;
+  wait.end = collective::TransferEnd::kSource;
+  CHECK(text().starts_with("send of 4096 bytes"));
+  CHECK(text().ends_with("waits for pulls of rank 2"));
+  wait.terms.call = wire::TransferCall::kAllToAll;
+  CHECK(text().starts_with("all-to-all of 4096 bytes"));
+  wait.rank = 1;
+  CHECK(text().ends_with("waits for its turn to be copied"));
+  wait.posted_there = false;
+  CHECK(text().ends_with("waits for that process, which has not posted it"));
+  CHECK(transfer_status(group, 1, status, 0)->waits_for == "this rank");
+}
+
 TEST_CASE("a formed group names the member of this rank that is late") {
   FakeDaemon daemon;
   daemon.open(1);

@@ -106,9 +106,10 @@ TEST_CASE("the metrics have every counter of a shard that the status shows") {
       control::transport_status(counters_that_differ<collective::ShardCounters>());
   const json counters = status.lanes[0].transport;
   const auto exported = exported_of(status);
-  check_exported(counters, exported,
-                 {"data_bytes_sent", "data_bytes_received", "acks_sent", "acks_received",
-                  "pings_sent", "ops_done", "early_packets", "receipts_received"});
+  check_exported(
+      counters, exported,
+      {"data_bytes_sent", "data_bytes_received", "acks_sent", "acks_received", "pings_sent",
+       "ops_done", "early_packets", "receipts_received", "early_pieces", "transfer_asks"});
   for (const auto& [reason, value] : counters["drops"].items()) {
     INFO("dropped for " << reason);
     CHECK(exported.contains(value.get<std::uint64_t>()));
