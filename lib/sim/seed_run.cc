@@ -5,11 +5,8 @@
 
 #include <algorithm>
 #include <memory>
-#include <set>
-#include <utility>
 
-#include "sim/job.h"
-#include "sim/progress.h"
+#include "sim/seed_runner.h"
 #include "sim/units.h"
 
 namespace gradwire::sim {
@@ -19,8 +16,6 @@ constexpr TimeNs kSecond = 1'000'000'000;
 /// Virtual time that ops get beyond what faults and clients delay. Any run that hangs needs it all;
 /// no other was seen to need a tenth.
 constexpr TimeNs kOpsLimit = 60 * kSecond;
-/// Of the silence limit, in percent: faults that together last longer may end the epoch.
-constexpr TimeNs kHarmlessPercent = 60;
 
 /// The processes of those ranks whose hosts are `hosts`, with their ranks' new numbers.
 std::vector<std::uint16_t> survivors_of(const GroupOptions& group,
@@ -34,212 +29,7 @@ std::vector<std::uint16_t> survivors_of(const GroupOptions& group,
   return ranks;
 }
 
-class SeedRun final : public Observer {
- public:
-  SeedRun(const Scenario& scenario, Trace& trace)
-      : scenario_(scenario), trace_(trace), world_(scenario.world, trace, *this) {
-    for (HostId host = 0; host < scenario.nranks; ++host) {
-      world_.profile(host) = scenario.hosts[host];
-    }
-  }
-
-  SeedResult run();
-
-  void on_formed(GroupId group, std::uint16_t rank) override { job(group).on_formed(rank); }
-  void on_done(GroupId group, std::uint16_t rank, std::uint64_t op_seq) override {
-    job(group).on_done(rank, op_seq);
-  }
-  void on_transfer_done(GroupId group, std::uint16_t rank, std::uint64_t id) override {
-    job(group).on_transfer_done(rank, id);
-  }
-  void on_failed(GroupId group, std::uint16_t rank, const AbortReason& reason) override {
-    job(group).on_failed(rank, reason);
-    if (group != 0) {
-      job(group).fail(fmt::format("rank {} of the new epoch failed: {}", rank, describe(reason)));
-    } else {
-      check_reason(rank, reason);
-    }
-  }
-  void on_quiet(GroupId group, std::uint16_t rank) override { job(group).on_quiet(rank); }
-
- private:
-  Job& job(GroupId group) { return *jobs_[group]; }
-  void blame(int rank) {
-    const int n = scenario_.nranks;
-    blamed_.insert(static_cast<std::uint16_t>((rank % n + n) % n));
-  }
-  void schedule_faults();
-  void begin_fault(const Fault& fault);
-  void end_fault(const Fault& fault);
-  void set_cut(const Fault& fault, bool down);
-  void cut_off(std::uint16_t rank);
-  void check_reason(std::uint16_t rank, const AbortReason& reason);
-  /// Looks at the progress of the job again and again, until the job has ended.
-  void watch(std::size_t epoch);
-  void first_epoch();
-  void end_epoch(Job& job);
-  void second_epoch();
-  void check_pools();
-  void check_drops(Job& job);
-  [[nodiscard]] TimeNs last_fault_end() const;
-  [[nodiscard]] TimeNs start_of(std::uint16_t rank) const {
-    return started_at_ + scenario_.start_late_ns[rank];
-  }
-
-  const Scenario& scenario_;
-  Trace& trace_;
-  World world_;
-  std::vector<std::unique_ptr<Job>> jobs_;
-  std::vector<std::unique_ptr<Progress>> progress_;  ///< of each of jobs_
-  std::set<std::uint16_t> blamed_;
-  std::set<std::pair<std::uint16_t, std::uint16_t>> separated_;  ///< by a cut, both ways
-  std::set<std::uint16_t> stood_still_;  ///< heard nothing for long, and may say so of neighbours
-  bool may_abort_ = false;
-  bool healed_ = false;
-  TimeNs started_at_ = 0;
-  TimeNs extra_fault_end_ = 0;
-  std::vector<TimeNs> crash_times_;
-  SeedResult result_;
-};
-
-void SeedRun::schedule_faults() {
-  TimeNs together = 0;
-  for (const Fault& fault : scenario_.faults) {
-    together += fault.duration_ns;
-    world_.at(started_at_ + fault.at, [this, &fault] { begin_fault(fault); });
-    world_.at(started_at_ + fault.at + fault.duration_ns, [this, &fault] { end_fault(fault); });
-  }
-  may_abort_ = scenario_.may_abort ||
-               together > scenario_.group.shard.timeouts.silence_ns * kHarmlessPercent / 100;
-}
-
-TimeNs SeedRun::last_fault_end() const {
-  TimeNs end = 0;
-  for (const Fault& fault : scenario_.faults) end = std::max(end, fault.at + fault.duration_ns);
-  return started_at_ + end;
-}
-
-void SeedRun::set_cut(const Fault& fault, bool down) {
-  Network& network = world_.network();
-  if (fault.kind == FaultKind::kCutEdge) {
-    network.set_down(fault.a, fault.b, down);
-    return;
-  }
-  const auto inside = [&](std::uint16_t host) {
-    if (fault.kind == FaultKind::kCutHost) return host == fault.a;
-    return host >= fault.a && host < fault.b;
-  };
-  if (fault.kind != FaultKind::kCutHost && fault.kind != FaultKind::kPartition) return;
-  for (std::uint16_t a = 0; a < scenario_.nranks; ++a) {
-    for (std::uint16_t b = 0; b < scenario_.nranks; ++b) {
-      if (inside(a) == inside(b)) continue;
-      network.set_down(a, b, down);
-      separated_.insert({a, b});
-    }
-  }
-}
-
-void SeedRun::begin_fault(const Fault& fault) {
-  if (healed_) return;
-  const TimeNs until = world_.now() + fault.duration_ns;
-  trace_.line(world_.now(), "fault    {} {} {} begins", name_of(fault.kind), fault.a, fault.b);
-  blame(fault.a);
-  switch (fault.kind) {
-    case FaultKind::kPause:
-      stood_still_.insert(fault.a);
-      if (world_.alive(fault.a)) world_.pause(fault.a, until);
-      break;
-    case FaultKind::kCrash:
-      if (!world_.alive(fault.a)) break;
-      crash_times_.push_back(world_.now());
-      world_.crash(fault.a);
-      job(0).on_crash(fault.a);
-      break;
-    case FaultKind::kCutEdge:
-      blame(fault.b);
-      set_cut(fault, true);
-      break;
-    case FaultKind::kCutHost:
-      blame(fault.a - 1);
-      blame(fault.a + 1);
-      set_cut(fault, true);
-      break;
-    case FaultKind::kPartition:
-      blame(fault.a - 1);
-      blame(fault.b);
-      blame(fault.b - 1);
-      set_cut(fault, true);
-      break;
-    case FaultKind::kClog:
-      blame(fault.b);
-      world_.network().clog(fault.a, fault.b, until);
-      break;
-    case FaultKind::kDrought:
-      stood_still_.insert(fault.a);
-      if (world_.alive(fault.a)) world_.drought(fault.a, fault.amount);
-      break;
-    case FaultKind::kClientDies:
-    case FaultKind::kClientAborts: {
-      // A client that has not called yet is no member.
-      if (world_.now() < start_of(fault.a)) break;
-      job(0).on_client_gone(fault.a);
-      AbortReason reason{.code = fault.kind == FaultKind::kClientDies ? AbortCode::kClientDied
-                                                                      : AbortCode::kClientAbort,
-                         .culprit_rank = fault.a,
-                         .reporter_rank = fault.a};
-      if (world_.alive(fault.a)) world_.abort(0, fault.a, reason);
-      break;
-    }
-  }
-}
-
-void SeedRun::end_fault(const Fault& fault) {
-  if (healed_) return;
-  trace_.line(world_.now(), "fault    {} {} {} ends", name_of(fault.kind), fault.a, fault.b);
-  if (fault.kind == FaultKind::kCrash && !world_.alive(fault.a)) world_.restart(fault.a);
-  if (fault.kind == FaultKind::kDrought && world_.alive(fault.a)) {
-    world_.drought(fault.a, UINT32_MAX);
-  }
-  set_cut(fault, false);
-}
-
-/// Some have the op, some have not: whoever is cut off now may never get it.
-void SeedRun::cut_off(std::uint16_t rank) {
-  const auto n = scenario_.nranks;
-  Fault fault{.kind = FaultKind::kCutHost};
-  fault.a = static_cast<std::uint16_t>((rank + 1 + scenario_.seed % (n - 1u)) % n);
-  fault.duration_ns = 3 * scenario_.group.shard.timeouts.silence_ns;
-  extra_fault_end_ = world_.now() + fault.duration_ns;
-  may_abort_ = true;
-  progress_[0]->disturbed_until(extra_fault_end_);
-  begin_fault(fault);
-  world_.at(extra_fault_end_, [this, fault] { end_fault(fault); });
-}
-
-void SeedRun::check_reason(std::uint16_t rank, const AbortReason& reason) {
-  const std::uint16_t n = scenario_.nranks;
-  const std::uint16_t culprit = reason.culprit_rank;
-  const bool neighbour =
-      (reason.reporter_rank + 1) % n == culprit || (culprit + 1) % n == reason.reporter_rank;
-  // For direct ops each rank awaits every other one, and a transfer may be with any.
-  const collective::ShardConfig& shard = scenario_.group.shard;
-  const bool awaits = neighbour || shard.direct_bytes != 0 || shard.pairs_max != 0;
-  const bool fits = may_abort_ && (blamed_.count(culprit) != 0 ||
-                                   separated_.count({reason.reporter_rank, culprit}) != 0 ||
-                                   (stood_still_.count(reason.reporter_rank) != 0 && awaits));
-  if (!fits) {
-    job(0).fail(
-        fmt::format("rank {} aborted though nothing of what was made to fail explains it: {}", rank,
-                    describe(reason)));
-    return;
-  }
-  const bool by_client =
-      reason.code == AbortCode::kClientDied || reason.code == AbortCode::kClientAbort;
-  if (reason.code != AbortCode::kSilence && reason.code != AbortCode::kFormation && !by_client) {
-    job(0).fail(fmt::format("rank {} aborted for a reason that nothing here gives: {}", rank,
-                            describe(reason)));
-  }
-}
+}  // namespace
 
 void SeedRun::watch(std::size_t epoch) {
   Job& job = *jobs_[epoch];
@@ -469,8 +259,6 @@ SeedResult SeedRun::run() {
   result_.polls = world_.polls();
   return result_;
 }
-
-}  // namespace
 
 SeedResult run_scenario(const Scenario& scenario, Trace& trace) {
   return SeedRun(scenario, trace).run();

@@ -246,12 +246,16 @@ class World {
   void free_driver_memory(Host& host);
   void put_pools();
 
+  // world_frames.cc
+  void arrive(std::uint32_t flight_index);
+  void refill(Host& host);
+  void transmit(Host& host, rte_mbuf* mbuf);
+  void driver_done(Host& host);
+
   // world_run.cc
   [[nodiscard]] TimeNs local(const Host& host, TimeNs time) const noexcept;
   [[nodiscard]] TimeNs global(const Host& host, TimeNs local_time) const noexcept;
   void wake(Host& host, TimeNs time);
-  void arrive(std::uint32_t flight_index);
-  void refill(Host& host);
   void poll(Host& host);
   std::size_t receive_burst(Host& host, TimeNs local_now);
   void dispatch(Host& host, const Received& received, TimeNs local_now);
@@ -259,8 +263,6 @@ class World {
   void handle_event(const Place& place, const collective::Event& event);
   bool retry_posts(GroupId group, std::uint16_t rank);
   void schedule_next(Host& host, TimeNs local_now, bool worked);
-  void transmit(Host& host, rte_mbuf* mbuf);
-  void driver_done(Host& host);
   [[nodiscard]] HostId host_id(const Host& host) const {
     return static_cast<HostId>(&host - hosts_.data());
   }

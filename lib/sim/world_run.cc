@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What happens in a world: frames arrive, hosts poll, drivers give back, timers fire.
+// What happens in a world: hosts poll, shards report, timers fire.
 #include <algorithm>
-#include <bit>
-#include <cassert>
-#include <cstring>
 
 #include "sim/addresses.h"
 #include "sim/describe.h"
@@ -16,22 +13,6 @@ constexpr std::size_t kBurst = 32;
 /// A host whose shards say that there is work at once, and do none, is asked less and less often:
 /// what they wait for comes with a packet or a post, and those wake it.
 constexpr TimeNs kBackoffMaxNs = 1'000'000;
-/// What Ethernet adds to a frame: preamble, checksum, gap between frames.
-constexpr std::uint32_t kEthernetOverhead = 24;
-
-std::uint64_t digest_of(const rte_mbuf* mbuf) noexcept {
-  const auto* bytes = rte_pktmbuf_mtod(mbuf, const std::byte*);
-  std::uint64_t digest = mbuf->data_len;
-  std::size_t i = 0;
-  for (; i + 8 <= mbuf->data_len; i += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes + i, 8);
-    digest = (std::rotl(digest, 23) ^ word) * 0x9e3779b97f4a7c15;
-  }
-  for (; i < mbuf->data_len; ++i)
-    digest = std::rotl(digest, 8) ^ static_cast<std::uint8_t>(bytes[i]);
-  return digest;
-}
 
 }  // namespace
 
@@ -90,43 +71,6 @@ bool World::step() {
 
 void World::run_for(TimeNs duration) {
   run_until([] { return false; }, duration);
-}
-
-void World::arrive(std::uint32_t flight_index) {
-  Flight& flight = network_.flight(flight_index);
-  Host& host = hosts_[flight.to];
-  ++frames_received_;
-  if (!host.alive) {
-    network_.release(flight_index);
-    return;
-  }
-  if (host.stock.empty()) {
-    ++receive_overruns_;
-    trace_.mix(now_, 30, flight.to);
-    trace_.line(now_, "host {:<3} has no receive descriptor: a frame is gone", flight.to);
-    network_.release(flight_index);
-    return;
-  }
-  rte_mbuf* mbuf = host.stock.back();
-  host.stock.pop_back();
-  assert(flight.bytes.size() + RTE_PKTMBUF_HEADROOM <= mbuf->buf_len);
-  mbuf->data_off = RTE_PKTMBUF_HEADROOM;
-  mbuf->data_len = static_cast<std::uint16_t>(flight.bytes.size());
-  mbuf->pkt_len = mbuf->data_len;
-  std::memcpy(rte_pktmbuf_mtod(mbuf, std::byte*), flight.bytes.data(), flight.bytes.size());
-  host.rx.push_back({mbuf, flight.marked});
-  network_.release(flight_index);
-  const TimeNs jitter = host.profile.round_jitter_ns;
-  wake(host, std::max(now_, host.last_poll + host.profile.round_ns) +
-                 (jitter > 0 ? random_.between(0, jitter) : 0));
-}
-
-void World::refill(Host& host) {
-  while (host.stock.size() + host.rx.size() < host.profile.rx_descriptors) {
-    rte_mbuf* mbuf = rte_pktmbuf_alloc(host.packets->get());
-    if (mbuf == nullptr) return;
-    host.stock.push_back(mbuf);
-  }
 }
 
 void World::poll(Host& host) {
@@ -372,50 +316,6 @@ TimeNs World::until_deadline(GroupId group, std::uint16_t rank) const {
   const TimeNs local_now = local(hosts_[r.host], now_);
   const TimeNs deadline = r.shards.front()->deadline(local_now);
   return deadline == kNever ? kNever : deadline - local_now;
-}
-
-void World::transmit(Host& host, rte_mbuf* mbuf) {
-  const std::span<const std::byte> frame(rte_pktmbuf_mtod(mbuf, const std::byte*), mbuf->data_len);
-  const HostId to = host_of(frame.data());
-  std::uint32_t wire_bytes = mbuf->data_len + kEthernetOverhead;
-  const std::size_t headers = wire::kEthernetBytes + wire::kIpv4Bytes + wire::kUdpBytes;
-  const bool data = frame[headers + 1] == static_cast<std::byte>(wire::PacketType::kData);
-  if (data && options_.payload_scale > 1) {
-    const auto payload = static_cast<std::uint32_t>(frame.size() - headers - wire::kHeaderBytes);
-    wire_bytes += payload * (options_.payload_scale - 1);
-  }
-  if (trace_.prints()) {
-    trace_.line(now_, "host {:<3} -> {} to host {}", host_id(host), describe_frame(frame), to);
-  }
-  network_.send(now_, host_id(host), to, frame, wire_bytes);
-  if (recorded_.size() < records_wanted_ && random_.below(4) == 0) {
-    recorded_.push_back({host_id(host), to, {frame.begin(), frame.end()}});
-  }
-  if (host.profile.driver_holds_ns == 0) {
-    rte_pktmbuf_free(mbuf);
-    return;
-  }
-  if (host.held.empty()) {
-    events_.push(now_ + host.profile.driver_holds_ns, QueuedEvent::Kind::kDriverDone,
-                 host_id(host));
-  }
-  host.held.push_back({now_ + host.profile.driver_holds_ns, mbuf, digest_of(mbuf)});
-}
-
-void World::driver_done(Host& host) {
-  while (!host.held.empty() && host.held.front().until <= now_) {
-    const Held held = host.held.front();
-    host.held.pop_front();
-    if (digest_of(held.mbuf) != held.digest) {
-      ++frames_changed_;
-      trace_.line(now_, "host {:<3} changed a frame that its driver still held", host_id(host));
-    }
-    rte_pktmbuf_free(held.mbuf);
-  }
-  if (!host.held.empty()) {
-    events_.push(host.held.front().until, QueuedEvent::Kind::kDriverDone, host_id(host));
-  }
-  wake(host, now_);
 }
 
 }  // namespace gradwire::sim

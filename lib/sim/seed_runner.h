@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// One seed while it runs: its epochs (seed_run.cc) and its faults (seed_faults.cc). One thread; it
+/// allocates.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/job.h"
+#include "sim/progress.h"
+#include "sim/seed_run.h"
+
+namespace gradwire::sim {
+
+class SeedRun final : public Observer {
+ public:
+  SeedRun(const Scenario& scenario, Trace& trace)
+      : scenario_(scenario), trace_(trace), world_(scenario.world, trace, *this) {
+    for (HostId host = 0; host < scenario.nranks; ++host) {
+      world_.profile(host) = scenario.hosts[host];
+    }
+  }
+
+  SeedResult run();
+
+  void on_formed(GroupId group, std::uint16_t rank) override { job(group).on_formed(rank); }
+  void on_done(GroupId group, std::uint16_t rank, std::uint64_t op_seq) override {
+    job(group).on_done(rank, op_seq);
+  }
+  void on_transfer_done(GroupId group, std::uint16_t rank, std::uint64_t id) override {
+    job(group).on_transfer_done(rank, id);
+  }
+  void on_failed(GroupId group, std::uint16_t rank, const AbortReason& reason) override {
+    job(group).on_failed(rank, reason);
+    if (group != 0) {
+      job(group).fail(fmt::format("rank {} of the new epoch failed: {}", rank, describe(reason)));
+    } else {
+      check_reason(rank, reason);
+    }
+  }
+  void on_quiet(GroupId group, std::uint16_t rank) override { job(group).on_quiet(rank); }
+
+ private:
+  Job& job(GroupId group) { return *jobs_[group]; }
+  void blame(int rank) {
+    const int n = scenario_.nranks;
+    blamed_.insert(static_cast<std::uint16_t>((rank % n + n) % n));
+  }
+
+  // seed_faults.cc
+  void schedule_faults();
+  void begin_fault(const Fault& fault);
+  void end_fault(const Fault& fault);
+  void set_cut(const Fault& fault, bool down);
+  void cut_off(std::uint16_t rank);
+  void check_reason(std::uint16_t rank, const AbortReason& reason);
+  [[nodiscard]] TimeNs last_fault_end() const;
+
+  // seed_run.cc
+  /// Looks at the progress of the job again and again, until the job has ended.
+  void watch(std::size_t epoch);
+  void first_epoch();
+  void end_epoch(Job& job);
+  void second_epoch();
+  void check_pools();
+  void check_drops(Job& job);
+  [[nodiscard]] TimeNs start_of(std::uint16_t rank) const {
+    return started_at_ + scenario_.start_late_ns[rank];
+  }
+
+  const Scenario& scenario_;
+  Trace& trace_;
+  World world_;
+  std::vector<std::unique_ptr<Job>> jobs_;
+  std::vector<std::unique_ptr<Progress>> progress_;  ///< of each of jobs_
+  std::set<std::uint16_t> blamed_;
+  std::set<std::pair<std::uint16_t, std::uint16_t>> separated_;  ///< by a cut, both ways
+  std::set<std::uint16_t> stood_still_;  ///< heard nothing for long, and may say so of neighbours
+  bool may_abort_ = false;
+  bool healed_ = false;
+  TimeNs started_at_ = 0;
+  TimeNs extra_fault_end_ = 0;
+  std::vector<TimeNs> crash_times_;
+  SeedResult result_;
+};
+
+}  // namespace gradwire::sim
