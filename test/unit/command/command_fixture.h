@@ -136,4 +136,18 @@ struct CommandFixture {
   std::unique_ptr<CommandLane> commands;
 };
 
+inline ErrorCode status_of(const std::optional<ipc::CompletionEntry>& entry) {
+  REQUIRE(entry);
+  return static_cast<ErrorCode>(entry->status);
+}
+
+inline AbortReason silence() {
+  AbortReason reason;
+  reason.code = AbortCode::kSilence;
+  reason.culprit_rank = 3;
+  reason.reporter_rank = 1;
+  reason.duration_ns = 2'000'000'000;
+  return reason;
+}
+
 }  // namespace gradwire::command

@@ -11,60 +11,15 @@
 #include <fstream>
 #include <optional>
 
-#include "raw_socket.h"
+#include "control_server_fixture.h"
 
 namespace gradwire::ipc {
 namespace {
 
+using test::connect_to;
+using test::Fixture;
 using test::header;
-
-struct TemporaryDirectory {
-  TemporaryDirectory() {
-    char name[] = "/tmp/gradwire_control_XXXXXX";
-    REQUIRE(::mkdtemp(name) != nullptr);
-    path = name;
-  }
-  ~TemporaryDirectory() { std::filesystem::remove_all(path); }
-  std::string path;
-};
-
-UniqueFd connect_to(const std::string& path) {
-  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.data(), path.size());
-  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
-    return {};
-  }
-  return socket;
-}
-
-/// A server in a directory of its own, and what it reported.
-struct Fixture {
-  Fixture() { options.path = directory.path + "/control.sock"; }
-  void start() {
-    auto made = ControlServer::create(options);
-    INFO((made ? "" : made.error().message));
-    REQUIRE(made);
-    server = std::move(*made);
-    server->set_callbacks({[this](ConnectionId id, const PeerCredentials& peer, Message&& m) {
-                             messages.emplace_back(id, m.header.request_id);
-                             peers.push_back(peer);
-                             if (on_message) on_message(id, m);
-                           },
-                           [this](ConnectionId id) { hangups.push_back(id); }});
-  }
-  void poll(int rounds = 3) {
-    for (int i = 0; i < rounds; ++i) server->poll(0);
-  }
-  TemporaryDirectory directory;
-  ControlServerOptions options;
-  std::unique_ptr<ControlServer> server;
-  std::vector<std::pair<ConnectionId, std::uint32_t>> messages;
-  std::vector<PeerCredentials> peers;
-  std::vector<ConnectionId> hangups;
-  std::function<void(ConnectionId, const Message&)> on_message;
-};
+using test::TemporaryDirectory;
 
 }  // namespace
 

@@ -219,4 +219,17 @@ inline void repair(Bytes& packet) {
   store(48, crc32c_extend(crc32c(all.first(48)), all.subspan(52, 12)));
 }
 
+inline Drop decode_bytes(const Bytes& bytes) {
+  Packet packet;
+  return decode(bytes, packet);
+}
+
+/// Changes a byte of a good packet, puts the CRCs right, decodes.
+inline Drop decode_changed(PacketType type, std::size_t at, int value) {
+  Bytes bytes = sample_packet(type);
+  bytes.at(at) = static_cast<std::byte>(value);
+  repair(bytes);
+  return decode_bytes(bytes);
+}
+
 }  // namespace gradwire::wire::test

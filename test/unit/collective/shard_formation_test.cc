@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How shards of a ring find each other and leave: hellos, tokens, byes.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "collective/shard.h"
+#include "ring_sums.h"
+#include "support/forger.h"
+#include "support/ring_harness.h"
+
+using namespace gradwire;
+using namespace gradwire::test;
+
+TEST_CASE("ranks leave one after the other without an error; an op after that has one") {
+  RingOptions options;
+  options.nranks = 3;
+  Sums sums(options);
+  RingHarness& ring = sums.ring;
+  sums.add(1000);
+  sums.run();
+  ring.leave(1);
+  REQUIRE(ring.run_until([&] { return ring.closed(1); }, 1'000'000'000));
+  ring.run_for(5'000'000'000);
+  CHECK_FALSE(ring.aborted(0));
+  CHECK_FALSE(ring.aborted(2));
+  SECTION("the others leave too") {
+    ring.leave(0);
+    ring.leave(2);
+    CHECK(ring.run_until([&] { return ring.closed(0) && ring.closed(2); }, 1'000'000'000));
+  }
+  SECTION("the others go on") {
+    AllReduceCase next(3, 1, 1000, DataType::kFloat32, RedOp::kSum, 1, true);
+    ring.post(0, next.spec(0, 2));
+    REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(2); }));
+    CHECK(ring.shard(0).reason().code == AbortCode::kPeerLeft);
+    CHECK(ring.shard(0).reason().culprit_rank == 1);
+    CHECK(ring.shard(2).reason().culprit_rank == 1);
+  }
+  CHECK(ring.leaked_mbufs() == 0);
+}
+
+TEST_CASE("a neighbour that is not there fails formation by its rank") {
+  RingOptions options;
+  options.nranks = 3;
+  options.shard.timeouts.formation_ns = 500'000'000;
+  RingHarness ring(options);
+  ring.freeze(2);
+  CHECK_FALSE(ring.form(2'000'000'000));
+  CHECK(ring.aborted(1));
+  CHECK(ring.shard(1).reason().code == AbortCode::kFormation);
+  CHECK(ring.shard(1).reason().culprit_rank == 2);
+}
+
+TEST_CASE("a rank that comes late learns why there is no group, not that nobody answered") {
+  RingOptions options;
+  options.nranks = 3;
+  RingHarness ring(options);
+  ring.freeze(2);
+  CHECK_FALSE(ring.form(10'000'000));
+  AbortReason reason{.code = AbortCode::kClientAbort};
+  ring.shard(0).abort(reason, ring.now());
+  REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(1); }, 1'000'000'000));
+  ring.leave(0);
+  ring.leave(1);
+  ring.run_for(500'000'000);
+  CHECK_FALSE(ring.closed(1));
+  ring.freeze(2, false);
+  REQUIRE(ring.run_until([&] { return ring.aborted(2); }, 1'000'000'000));
+  CHECK(ring.shard(2).reason().code == AbortCode::kClientAbort);
+  CHECK(ring.shard(2).reason().culprit_rank == 0);
+  ring.leave(2);
+  CHECK(ring.run_until([&] { return ring.closed(0) && ring.closed(1) && ring.closed(2); },
+                       1'000'000'000));
+}
+
+// What an attacker can send who has learned all of a group but what its table holds: each packet is
+// right but for its token, and comes from the neighbour's address.
+TEST_CASE("packets without the link's token are dropped, counted, and change nothing") {
+  RingOptions options;
+  options.nranks = 3;
+  Sums sums(options);
+  RingHarness& ring = sums.ring;
+  sums.add(1000);
+  sums.run();
+  std::uint64_t forged = 0;
+  for (const std::uint64_t wrong : {std::uint64_t{1}, std::uint64_t{1} << 63}) {
+    for (const wire::PacketType type : kAllTypes) {
+      for (const bool down : {true, false}) {
+        if (!goes(type, down)) continue;
+        INFO("type " << static_cast<int>(type) << ", down " << down);
+        Forger(ring.shard(1), down, wrong).send(type, ring.now());
+        CHECK(ring.drops(wire::Drop::kToken) == ++forged);
+      }
+    }
+  }
+  CHECK(forged == 24);
+  ring.run_for(5'000'000'000);
+  for (const std::uint16_t r : {0, 1, 2}) CHECK_FALSE(ring.aborted(r));
+  AllReduceCase next(3, 1, 5000, DataType::kInt64, RedOp::kMax, 2, false);
+  for (std::uint16_t r = 0; r < 3; ++r) ring.post(r, next.spec(r, 2));
+  REQUIRE(ring.run_until([&] { return ring.done(0, 2) && ring.done(1, 2) && ring.done(2, 2); }));
+  for (std::uint16_t r = 0; r < 3; ++r) CHECK(next.wrong(r) == "");
+  CHECK(ring.drops(wire::Drop::kToken) == forged);
+  // The same with the right token is believed, so the token is all that was wrong.
+  Forger(ring.shard(1), true, 0).send(wire::PacketType::kAbort, ring.now());
+  REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(1) && ring.aborted(2); }));
+  CHECK(ring.leaked_mbufs() == 0);
+}
+
+TEST_CASE("a hello that comes once more changes nothing") {
+  RingOptions options;
+  options.nranks = 3;
+  Sums sums(options);
+  RingHarness& ring = sums.ring;
+  for (const bool down : {true, false}) {
+    Forger(ring.shard(1), down, 0)
+        .send(down ? wire::PacketType::kHello : wire::PacketType::kHelloAck, ring.now());
+  }
+  CHECK(ring.drops(wire::Drop::kState) == 0);
+  sums.add(5000);
+  sums.run();
+}
+
+TEST_CASE("a rank forms by its next rank's bye, which answers no hello any more") {
+  RingOptions options;
+  options.nranks = 3;
+  RingHarness ring(options);
+  ring.freeze(0);
+  ring.freeze(2);
+  CHECK_FALSE(ring.form(5'000'000));
+  Forger(ring.shard(1), true, 0).send(wire::PacketType::kHello, ring.now());
+  ring.run_for(5'000'000);
+  CHECK_FALSE(ring.formed(1));
+  Forger(ring.shard(1), false, 0).send(wire::PacketType::kBye, ring.now());
+  ring.run_for(5'000'000);
+  CHECK(ring.formed(1));
+  CHECK(ring.leaked_mbufs() == 0);
+}
+
+TEST_CASE("a group that does not form says which neighbour speaks another version") {
+  for (const std::uint16_t nranks : {2, 3}) {
+    RingOptions options;
+    options.nranks = nranks;
+    options.shard.timeouts.formation_ns = 100'000'000;
+    RingHarness ring(options);
+    ring.freeze(1);
+    collective::Shard& shard = ring.shard(0);
+    CHECK_FALSE(ring.form(10'000'000));
+    shard.on_other_version({.family = 4, .bytes = {10, 99, 99, 99}}, 7);
+    shard.on_other_version(shard.config().downstream_ip, 1);
+    REQUIRE(ring.run_until([&] { return ring.aborted(0); }));
+    CHECK(shard.reason().code == AbortCode::kFormation);
+    CHECK(shard.reason().culprit_rank == 1);
+    const std::string detail = shard.reason().detail;
+    INFO(detail);
+    CHECK(detail.starts_with("rank 1 at 10."));
+    CHECK(detail.find(" sends version 1 of the chunk protocol, rank 0 version 2;") !=
+          std::string::npos);
+    CHECK(ring.leaked_mbufs() == 0);
+  }
+}
