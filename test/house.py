@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
 """House rules that a program can check: an SPDX line in every file, lines of at most 100 columns
-and files of at most 800 lines in code, no word twice in a row in comments, texts and pages, no
-path of a developer's machine and no package registry's host anywhere, every package with its
-reason, every test in a meson.build, Debian's package with the version and the packages of the
-build. `house.py --self-test` shows that each rule fails on a text that breaks it."""
+and files of at most 400 lines in code (but for those of a list), no word twice in a row in
+comments, texts and pages, no path of a developer's machine and no package registry's host anywhere,
+every package with its reason, every test in a meson.build, Debian's package with the version and
+the packages of the build. `house.py --self-test` shows that each rule fails on a text that breaks
+it."""
 
 import argparse
 import pathlib
@@ -14,7 +15,20 @@ import sys
 from sources import CODE, ROOT, is_script, own_files
 
 COLUMNS_MAX = 100
-LINES_MAX = 800
+LINES_MAX = 400
+# A file has one concern. These are longer, each for its reason, and have at most 800 lines.
+LONGER_MAX = 800
+LONGER = {
+    "lib/client/gradwire.h": "the public header is one document",
+    "lib/client/client_ops.cc": "collectives and transfers, until they are split",
+    "lib/command/command_ops.cc": "collectives and transfers, until they are split",
+    "python/gradwire/client.py": "the classes of the Python interface and their documentation",
+    "python/gradwire/torch/backend.py": "torch.distributed's Backend is one class",
+    "python/gradwire/torch/hook.py": "one DDP hook",
+    "python/gradwire/torch/engine.py": "one engine",
+    "test/fuzz/connection.cc": "one target: its actions are the format of its corpus",
+    "test/fuzz/transfers.cc": "one target: its actions are the format of its corpus",
+}
 SPDX = "SPDX-License-" + "Identifier: BSD-3-Clause"
 NO_SPDX_NAMES = {"LICENSE"}
 NO_SPDX_ENDINGS = {".json", ".png", ".bin", ".pcap"}
@@ -54,8 +68,9 @@ def check(path, text, code):
             yield number, f"{len(line)} columns, {COLUMNS_MAX} allowed"
         if code and line != line.rstrip():
             yield number, "blanks at the end of the line"
-    if code and len(lines) > LINES_MAX:
-        yield LINES_MAX, f"{len(lines)} lines, {LINES_MAX} allowed: split by concern"
+    lines_max = LONGER_MAX if path.as_posix() in LONGER else LINES_MAX
+    if code and len(lines) > lines_max:
+        yield lines_max, f"{len(lines)} lines, {lines_max} allowed: split by concern"
 
 
 def check_packages(text):
@@ -130,7 +145,7 @@ def self_test():
         (good + "p = '/roo" + "t/x'\n", False),
         (good + "p = '$repo/wor" + "k/x'\n", True),
         (good + "u = 'deb.debia" + "n.org'\n", False),
-        (good + "x\n" * 800, False),
+        (good + "x\n" * 400, False),
         (good + 't = "it failed failed"\n', False),
         (good + "// the the mbuf\n", False),
         (good + "long long x = 1;  // as in RFC 1, that that names\n", True),

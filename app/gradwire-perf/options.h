@@ -105,6 +105,9 @@ struct CommandLine {
 /// version itself. @return what is wrong, with what would be right.
 [[nodiscard]] Result<CommandLine> parse_command_line(int argc, const char* const* argv);
 
+/// @return which options do not go together, or whose values cannot be.
+[[nodiscard]] Result<void> check_options(const Options& options);
+
 /// This process among those of the group.
 [[nodiscard]] ProcessPlace place_of(const Options& options) noexcept;
 /// The op for a size. As in nccl-tests, the size is that of the larger buffer: for an all-gather

@@ -29,6 +29,7 @@
 #include "flood_frames.h"
 #include "flood_source.h"
 #include "port/eal.h"
+#include "quartiles.h"
 #include "support/ring_ports.h"
 
 namespace gradwire::perf {
@@ -280,14 +281,6 @@ class Bench {
   std::uint64_t last_op_ = 0;
 };
 
-/// Lower quartile, median and upper quartile.
-std::array<double, 3> quartiles(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const auto at = [&](double share) {
-    return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
-  };
-  return {at(0.25), at(0.5), at(0.75)};
-}
 std::string spread(const std::vector<double>& values, int digits) {
   const auto [low, middle, high] = quartiles(values);
   return fmt::format("{:.{}f} ({:.{}f} to {:.{}f})", middle, digits, low, digits, high, digits);

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which options go together.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "options.h"
+#include "tcp_rendezvous.h"
+
+namespace gradwire::perf {
+namespace {
+
+constexpr std::array<std::string_view, 4> kTransports = {"daemon", "tcp", "gradwire", "bare"};
+
+/// Whether it has ports of its own.
+bool has_ports(const Options& options) {
+  return options.transport == "gradwire" || options.transport == "bare";
+}
+
+Result<void> check_transport(const Options& options) {
+  if (std::find(kTransports.begin(), kTransports.end(), options.transport) == kTransports.end()) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--transport '{}' must be daemon, tcp, gradwire or bare", options.transport));
+  }
+  if (!options.eal_arguments.empty() && !has_ports(options)) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("'{}' stands before \"--\", but only the EAL's arguments do, and transport {} "
+                    "does not start the EAL: put it after \"--\", or leave \"--\" out",
+                    options.eal_arguments.front(), options.transport));
+  }
+  return {};
+}
+
+Result<void> check_embedded(const Options& options) {
+  const EmbeddedOptions& embedded = options.embedded;
+  if (!has_ports(options)) {
+    if (embedded.ports.empty()) return {};
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--port is for transports gradwire and bare, not {}", options.transport));
+  }
+  if (embedded.ports.empty() && options.nranks > 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("transport {} needs --port DEVICE=ADDRESS/BITS, once for each port",
+                            options.transport));
+  }
+  if (options.transport == "bare" && (options.nranks != 2 || embedded.ports.size() != 1)) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "transport bare takes 2 ranks with one --port each, and was given {} ranks with {}",
+            options.nranks, embedded.ports.size()));
+  }
+  if (embedded.payload_bytes % 64 != 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--payload {}: must be a multiple of 64, or 0 for what the ports carry",
+                            embedded.payload_bytes));
+  }
+  return {};
+}
+
+Result<void> check_collective(const Options& options) {
+  const auto refuse = [](std::string text) {
+    return fail(ErrorCode::kInvalidArgument, std::move(text));
+  };
+  const std::string_view name = name_of(options.collective);
+  if (options.collective != Collective::kAllReduce && options.transport != "daemon") {
+    return refuse(fmt::format(
+        "--collective {}: transport {} does all-reduce only; transport daemon does all collectives",
+        name, options.transport));
+  }
+  if (options.root != 0 && !has_root(options.collective)) {
+    return refuse(fmt::format("--root {}: {} has no root", options.root, name));
+  }
+  const std::uint32_t processes = place_of(options).processes;
+  if (options.root >= processes) {
+    return refuse(fmt::format("--root {}: must be one of the {} processes, 0 to {}", options.root,
+                              processes, processes - 1));
+  }
+  if (!fits(options.redop, options.datatype)) {
+    return refuse(fmt::format("--op {}: it {}, not {}", name_of(options.redop),
+                              misfit_of(options.redop), name_of(options.datatype)));
+  }
+  if (options.redop == RedOp::kPremulSum && options.transport != "daemon") {
+    return refuse(
+        fmt::format("--op premul_sum: --transport {} does not multiply", options.transport));
+  }
+  if (options.redop != RedOp::kSum && !reduces(options.collective)) {
+    return refuse(fmt::format("--op {}: {} reduces nothing", name_of(options.redop), name));
+  }
+  return {};
+}
+
+Result<void> check_processes_and_sizes(const Options& options) {
+  const auto refuse = [](std::string text) {
+    return fail(ErrorCode::kInvalidArgument, std::move(text));
+  };
+  if (options.rank >= options.nranks) {
+    return refuse(fmt::format("--rank {} with --nranks {}: must be 0 to {}", options.rank,
+                              options.nranks, options.nranks - 1));
+  }
+  if (options.member >= options.members) {
+    return refuse(fmt::format("--member {} with --members {}: must be 0 to {}", options.member,
+                              options.members, options.members - 1));
+  }
+  if (options.nranks * options.members > 1 && options.rendezvous.empty()) {
+    return refuse(
+        "several processes need --rendezvous: a directory that all of them see, or tcp://HOST:PORT "
+        "of the host that runs rank 0");
+  }
+  if (is_tcp_rendezvous(options.rendezvous)) {
+    if (auto place = parse_tcp_rendezvous(options.rendezvous); !place) {
+      return tl::unexpected(place.error());
+    }
+  }
+  if (options.transport != "daemon" && options.members > 1) {
+    return refuse(fmt::format(
+        "--members {}: transport {} has one member a rank; only transport daemon has more",
+        options.members, options.transport));
+  }
+  constexpr std::uint64_t kMaxChunk = 64u << 20;
+  const TcpOptions& tcp = options.tcp;
+  if (tcp.chunk_bytes % 64 != 0 || tcp.chunk_bytes == 0 || tcp.chunk_bytes > kMaxChunk) {
+    return refuse(fmt::format("--tcp-chunk {}: must be a multiple of 64, at most {}",
+                              tcp.chunk_bytes, kMaxChunk));
+  }
+  if (tcp.exchange_bytes > kMaxChunk || tcp.buffer_bytes > (1u << 30)) {
+    return refuse(fmt::format("--tcp-exchange {} and --tcp-buffer {}: must be at most {} and {}",
+                              tcp.exchange_bytes, tcp.buffer_bytes, kMaxChunk, 1u << 30));
+  }
+  if (tcp.address.empty() || tcp.address.size() > 61) {
+    return refuse(fmt::format("--tcp-address '{}': must have 1 to 61 characters", tcp.address));
+  }
+  if (options.end_bytes < options.begin_bytes) {
+    return refuse(fmt::format("-e {} is less than -b {}", options.end_bytes, options.begin_bytes));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_options(const Options& options) {
+  for (const auto check :
+       {check_transport, check_collective, check_embedded, check_processes_and_sizes}) {
+    if (auto fits = check(options); !fits) return fits;
+  }
+  return {};
+}
+
+}  // namespace gradwire::perf
