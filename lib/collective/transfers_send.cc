@@ -272,6 +272,7 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
   mbuf->data_len = static_cast<std::uint16_t>(to.bytes() + wire::kHeaderBytes + bytes);
   mbuf->pkt_len = mbuf->data_len;
   mbuf->ol_flags = 0;
+  mbuf->port = end.address().port;
   to.write(frame, wire::kHeaderBytes + bytes);
   const wire::CommonHeader common = end.header(PacketType::kPiece);
   wire::encode_piece(

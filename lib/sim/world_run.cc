@@ -2,6 +2,7 @@
 // What happens in a world: hosts poll, shards report, timers fire.
 #include <algorithm>
 
+#include "base/require.h"
 #include "sim/addresses.h"
 #include "sim/describe.h"
 #include "sim/world.h"
@@ -184,7 +185,10 @@ bool World::poll_place(Host& host, const Place& place_given, TimeNs local_now, b
   bool worked = place.shard->poll(local_now, idle, out);
   for (std::size_t i = 0; i < out.down().count; ++i) transmit(host, out.down().frames[i]);
   for (std::size_t i = 0; i < out.up().count; ++i) transmit(host, out.up().frames[i]);
-  for (std::size_t i = 0; i < out.any().count; ++i) transmit(host, out.any().frames[i]);
+  for (std::size_t i = 0; i < out.any().count; ++i) {
+    require(out.any().frames[i]->port == 0, "a frame to any rank names the port that leads there");
+    transmit(host, out.any().frames[i]);
+  }
   worked |= out.down().count + out.up().count + out.any().count > 0;
   for (collective::Event event; place.shard->pop_event(event);) {
     handle_event(place, event);

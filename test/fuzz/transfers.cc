@@ -456,6 +456,9 @@ class Run {
     for (auto& box : out->boxes) box.room = std::min(room, collective::OutboxSide::kCapacity);
     shard_->flush(now_);
     static_cast<void>(shard_->poll(now_, idle, *out));
+    for (std::size_t i = 0; i < out->any().count; ++i) {
+      FUZZ_CHECK(out->any().frames[i]->port == 0);  // the lane's only port
+    }
     for (auto& box : out->boxes) {
       FUZZ_CHECK(box.count <= box.room);
       for (std::size_t i = 0; i < box.count; ++i) sent(box.frames[i]);
