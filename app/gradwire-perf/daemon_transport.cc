@@ -140,13 +140,12 @@ Result<void> DaemonTransport::run(const CollectiveCall& call, const std::byte* i
 }
 
 Result<Counters> DaemonTransport::counters() {
-  constexpr std::uint32_t kTimeoutMs = 5000;
   std::string text(1 << 16, '\0');
   std::size_t needed = 0;
-  auto status = gw_daemon_status(socket_path(), kTimeoutMs, text.data(), text.size(), &needed);
+  auto status = gw_daemon_status(socket_path(), timeout_ms_, text.data(), text.size(), &needed);
   if (status == GW_RESOURCE_EXHAUSTED) {
     text.resize(2 * needed);  // twice as long, because it may have grown by the next call
-    status = gw_daemon_status(socket_path(), kTimeoutMs, text.data(), text.size(), &needed);
+    status = gw_daemon_status(socket_path(), timeout_ms_, text.data(), text.size(), &needed);
   }
   if (auto ok = succeed(status, "status"); !ok) return tl::unexpected(ok.error());
   const auto parsed = json::parse(text.c_str(), nullptr, false).get<status::DaemonStatus>();
