@@ -134,9 +134,20 @@ Result<void> DaemonTransport::run(const CollectiveCall& call, const std::byte* i
                                   std::byte* output) {
   gw_work* work = nullptr;
   const char* const name = name_of(call.collective).data();  // of a literal: it ends with NUL
+  WorkPtr receiving;
+  if (has_partner(call.collective)) {
+    const ProcessPlace place = place_of(options_);
+    CollectiveCall recv = call;
+    recv.collective = Collective::kRecv;
+    recv.root = (place.process + place.processes - 1) % place.processes;
+    if (auto ok = succeed(post(recv, nullptr, output, &work), "recv"); !ok) return ok;
+    receiving.reset(work);
+    output = nullptr;
+  }
   if (auto ok = succeed(post(call, input, output, &work), name); !ok) return ok;
   const WorkPtr owner(work);
-  return succeed(gw_wait(work, timeout_ms_), name);
+  if (auto ok = succeed(gw_wait(work, timeout_ms_), name); !ok || receiving == nullptr) return ok;
+  return succeed(gw_wait(receiving.get(), timeout_ms_), "recv");
 }
 
 Result<Counters> DaemonTransport::counters() {

@@ -227,10 +227,12 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
       ->check(CLI::Range(0u, kMaxIterations));
   app.add_option(
       "--collective", collective,
-      "all-reduce reduce-scatter all-gather broadcast reduce barrier; a size is that of\n"
-      "the larger buffer, as in nccl-tests");
-  app.add_option("--root", options.root,
-                 "Process of a broadcast or a reduce: its rank x members + its member");
+      "all-reduce reduce-scatter all-gather broadcast reduce all-to-all gather scatter\n"
+      "send-recv (each process sends to the next) barrier; a size is that of the larger\n"
+      "buffer, as in nccl-tests");
+  app.add_option(
+      "--root", options.root,
+      "Process of a broadcast, reduce, gather or scatter: its rank x members + its member");
   app.add_option("-d,--datatype", datatype, "fp32 fp64 fp16 bf16 int8 int32 int64 uint8");
   app.add_option("-o,--op", redop,
                  "sum avg min max prod; of integers band bor bxor; of floats premul_sum, with a\n"
@@ -269,11 +271,12 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
         fmt::format("--op '{}': must be sum, avg, min, max, prod, band, bor, bxor or premul_sum",
                     redop));
   }
-  const auto parsed_collective = parse_collective(collective);
-  if (!parsed_collective) {
+  const auto parsed_collective =
+      collective == "send-recv" ? Collective::kSend : parse_collective(collective);
+  if (!parsed_collective || (has_partner(*parsed_collective) && collective != "send-recv")) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--collective '{}': must be all-reduce, reduce-scatter, all-gather, "
-                            "broadcast, reduce or barrier",
+                            "broadcast, reduce, all-to-all, gather, scatter, send-recv or barrier",
                             collective));
   }
   options.collective = *parsed_collective;
@@ -315,6 +318,8 @@ CollectiveCall call_of(const Options& options, std::uint64_t bytes) noexcept {
   if (options.collective == Collective::kBarrier) return call;
   call.datatype = options.datatype;
   call.count = bytes / unit_bytes(options);
+  const ProcessPlace place = place_of(options);
+  if (has_partner(call.collective)) call.root = (place.process + 1) % place.processes;
   return call;
 }
 

@@ -73,6 +73,10 @@ Result<void> check_collective(const Options& options) {
         "--collective {}: transport {} does all-reduce only; transport daemon does all collectives",
         name, options.transport));
   }
+  if (options.in_place &&
+      (options.collective == Collective::kAllToAll || has_partner(options.collective))) {
+    return refuse(fmt::format("--in-place: {} cannot be in place", name));
+  }
   if (options.root != 0 && !has_root(options.collective)) {
     return refuse(fmt::format("--root {}: {} has no root", options.root, name));
   }

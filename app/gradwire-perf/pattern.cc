@@ -104,7 +104,12 @@ class Judge {
   }
   /// Elements [0, count) of one process's input.
   std::uint64_t moved(std::uint32_t process, std::uint64_t count, const std::byte* result) {
-    return compare(0, count, result, [&](std::uint64_t at, std::uint64_t part) {
+    return moved(process, 0, count, result);
+  }
+  /// Elements [first, first + count) of it.
+  std::uint64_t moved(std::uint32_t process, std::uint64_t first, std::uint64_t count,
+                      const std::byte* result) {
+    return compare(first, first + count, result, [&](std::uint64_t at, std::uint64_t part) {
       fill_pattern(options_.datatype, options_.redop, process, seed_, at, part, expected_.data());
     });
   }
@@ -162,6 +167,18 @@ std::uint64_t count_wrong(const Options& options, std::uint64_t seed, std::uint6
                           result);
     case Collective::kBroadcast:
       return judge.moved(options.root, count, result);
+    case Collective::kScatter:
+      return judge.moved(options.root, place.process * count, count, result);
+    case Collective::kAllToAll:
+      for (std::uint32_t process = 0; process < place.processes; ++process) {
+        wrong +=
+            judge.moved(process, place.process * count, count, result + process * count * element);
+      }
+      return wrong;
+    case Collective::kSend:
+    case Collective::kRecv:
+      return judge.moved((place.process + place.processes - 1) % place.processes, count, result);
+    case Collective::kGather:
     case Collective::kAllGather:
       for (std::uint32_t process = 0; process < place.processes; ++process) {
         wrong += judge.moved(process, count, result + process * count * element);

@@ -83,9 +83,14 @@ double busbw(const SizeResult& result, std::uint32_t nranks, Collective collecti
       return algbw(result) * 2.0 * others;
     case Collective::kAllGather:
     case Collective::kReduceScatter:
+    case Collective::kAllToAll:
+    case Collective::kGather:
+    case Collective::kScatter:
       return algbw(result) * others;
     case Collective::kReduce:
     case Collective::kBroadcast:
+    case Collective::kSend:
+    case Collective::kRecv:
       return nranks > 1 ? algbw(result) : 0;
     case Collective::kBarrier:
       break;
@@ -97,10 +102,12 @@ namespace {
 
 /// "all-reduce", "broadcast from process 3".
 std::string title_of(const Options& options) {
-  std::string title(name_of(options.collective));
+  std::string title(options.collective == Collective::kSend ? "send-recv"
+                                                            : name_of(options.collective));
   if (has_root(options.collective)) {
-    title += fmt::format(" {} process {}",
-                         options.collective == Collective::kReduce ? "to" : "from", options.root);
+    const bool collects =
+        options.collective == Collective::kReduce || options.collective == Collective::kGather;
+    title += fmt::format(" {} process {}", collects ? "to" : "from", options.root);
   }
   return title;
 }

@@ -98,6 +98,8 @@ class Measurement {
 void Measurement::prepare(std::uint64_t bytes) {
   call_ = call_of(options_, bytes);
   extent_ = extent_of(call_, place_of(options_)).value_or(CollectiveExtent{});
+  // Each process sends to the next and receives as much from the one before.
+  if (has_partner(call_.collective)) extent_.output = extent_.input;
   input_ = buffers_.input;
   output_ = buffers_.output;
   if (!options_.in_place) return;

@@ -184,6 +184,7 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   options.daemon.base_udp_port = settings.base_udp_port;
   options.daemon.direct_kib = static_cast<std::uint16_t>(config_.transport.direct_kib);
   options.daemon.fold_sources = gpu_ == nullptr ? kMaxRanks : 0;
+  options.daemon.transfers = gpu_ == nullptr;
   options.daemon.numa_node = datapath_->ports().front()->socket();
   options.daemon.datapath = report_.facts;
   options.daemon.warnings = report_.warnings;

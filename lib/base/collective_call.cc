@@ -20,8 +20,11 @@ CallText text_of(const CollectiveCall& call) noexcept {
   if (call.collective != Collective::kBarrier) {
     add(" of {} {}", call.count, name_of(call.datatype));
   }
-  if (has_root(call.collective)) {
-    add(call.collective == Collective::kReduce ? " to process {}" : " from process {}", call.root);
+  if (has_root(call.collective) || has_partner(call.collective)) {
+    const bool goes_there = call.collective == Collective::kReduce ||
+                            call.collective == Collective::kGather ||
+                            call.collective == Collective::kSend;
+    add(goes_there ? " to process {}" : " from process {}", call.root);
   }
   add(" with tag {}", call.tag);
   *at = '\0';

@@ -15,9 +15,10 @@
 namespace gradwire {
 
 /// All of them, in no particular order: for what is kept for each.
-inline constexpr std::array kCollectives = {Collective::kAllReduce,     Collective::kReduce,
-                                            Collective::kBroadcast,     Collective::kAllGather,
-                                            Collective::kReduceScatter, Collective::kBarrier};
+inline constexpr std::array kCollectives = {
+    Collective::kAllReduce,     Collective::kReduce, Collective::kBroadcast, Collective::kAllGather,
+    Collective::kReduceScatter, Collective::kGather, Collective::kScatter,   Collective::kAllToAll,
+    Collective::kSend,          Collective::kRecv,   Collective::kBarrier};
 /// Its index in kCollectives.
 [[nodiscard]] constexpr std::size_t index_of(Collective collective) noexcept {
   std::size_t index = 0;
@@ -30,10 +31,11 @@ struct CollectiveCall {
   Collective collective = Collective::kAllReduce;
   DataType datatype = DataType::kFloat32;
   RedOp redop = RedOp::kSum;
-  /// Elements, as in NCCL: of an all-gather what each process contributes, of a reduce-scatter what
-  /// each process gets, else of the whole op.
+  /// Elements, as in NCCL: of an all-gather and a gather what each process contributes, of a
+  /// reduce-scatter and a scatter what each process gets, of an all-to-all what each sends to each,
+  /// else of the whole op.
   std::uint64_t count = 0;
-  std::uint32_t root = 0;  ///< process of a reduce or a broadcast
+  std::uint32_t root = 0;  ///< process of a collective that has one; of a send or recv the other
   std::uint32_t tag = 0;
   friend bool operator==(const CollectiveCall&, const CollectiveCall&) = default;
 };
@@ -50,18 +52,24 @@ struct CollectiveExtent {
   std::uint64_t output = 0;
   /// If in place: the offset at which the smaller of the two begins in the larger.
   std::uint64_t in_place_at = 0;
+  bool may_be_in_place = true;
 };
 
 /// Elements of an op: more than any memory has, and few enough that products do not overflow.
 inline constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;
 
-/// The whole op's elements: of an all-gather and a reduce-scatter count x processes.
+/// Whether what it reads or writes has a block of `count` elements for each process.
+[[nodiscard]] constexpr bool has_blocks(Collective collective) noexcept {
+  return collective == Collective::kAllGather || collective == Collective::kReduceScatter ||
+         collective == Collective::kGather || collective == Collective::kScatter ||
+         collective == Collective::kAllToAll;
+}
+
+/// The whole op's elements, of an all-to-all one process's: count x processes if it has blocks.
 /// @return nothing if that is 2^64 or more.
 [[nodiscard]] constexpr std::optional<std::uint64_t> whole_count(const CollectiveCall& call,
                                                                  std::uint32_t processes) noexcept {
-  if (call.collective != Collective::kAllGather && call.collective != Collective::kReduceScatter) {
-    return call.count;
-  }
+  if (!has_blocks(call.collective)) return call.count;
   if (processes != 0 && call.count > UINT64_MAX / processes) return std::nullopt;
   return call.count * processes;
 }
@@ -87,6 +95,16 @@ inline constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;
       return CollectiveExtent{own, all, place.process * own};
     case Collective::kReduceScatter:
       return CollectiveExtent{all, own, place.process * own};
+    case Collective::kGather:
+      return CollectiveExtent{own, is_root ? all : 0, place.process * own};
+    case Collective::kScatter:
+      return CollectiveExtent{is_root ? all : 0, own, place.process * own};
+    case Collective::kAllToAll:
+      return CollectiveExtent{all, all, 0, false};
+    case Collective::kSend:
+      return CollectiveExtent{own, 0, 0};
+    case Collective::kRecv:
+      return CollectiveExtent{0, own, 0};
     case Collective::kBarrier:
       break;
   }
@@ -94,14 +112,15 @@ inline constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;
 }
 
 /// Whether input and output are placed as an op allows: disjoint, or in place. In place they begin
-/// at the same byte, but for an all-gather, whose input is then its own block of the output, and
-/// for a reduce-scatter, whose output is its own block of the input.
+/// at the same byte, but for an all-gather and a gather, whose input is then its own block of the
+/// output, and for a reduce-scatter and a scatter, whose output is its own block of the input.
 [[nodiscard]] constexpr bool may_lie(std::uintptr_t input, std::uintptr_t output,
                                      const CollectiveExtent& extent) noexcept {
   if (extent.input == 0 || extent.output == 0) return true;
   const bool apart =
       input < output ? output - input >= extent.input : input - output >= extent.output;
   if (apart) return true;
+  if (!extent.may_be_in_place) return false;
   return extent.output >= extent.input ? input - output == extent.in_place_at
                                        : output - input == extent.in_place_at;
 }

@@ -65,6 +65,9 @@ struct GroupProcesses {
     return layout == nullptr ? std::uint32_t{nranks} * members : layout->processes();
   }
   [[nodiscard]] constexpr bool one_each() const noexcept { return count() == nranks; }
+  [[nodiscard]] constexpr std::uint16_t members_of(std::uint32_t rank) const noexcept {
+    return layout == nullptr ? members : layout->members_of(rank);
+  }
   [[nodiscard]] constexpr std::uint32_t first_place(std::uint32_t rank) const noexcept {
     return layout == nullptr ? rank * members : layout->first_place(rank);
   }

@@ -15,12 +15,17 @@ struct NamedCollective {
   Collective collective;
   std::string_view name;
 };
-constexpr std::array<NamedCollective, 6> kCollectiveNames = {
+constexpr std::array<NamedCollective, 11> kCollectiveNames = {
     {{Collective::kAllReduce, "all-reduce"},
      {Collective::kReduce, "reduce"},
      {Collective::kBroadcast, "broadcast"},
      {Collective::kAllGather, "all-gather"},
      {Collective::kReduceScatter, "reduce-scatter"},
+     {Collective::kGather, "gather"},
+     {Collective::kScatter, "scatter"},
+     {Collective::kAllToAll, "all-to-all"},
+     {Collective::kSend, "send"},
+     {Collective::kRecv, "recv"},
      {Collective::kBarrier, "barrier"}}};
 
 template <class Enum, std::size_t N>

@@ -24,6 +24,11 @@ enum class Collective : std::uint8_t {
   kBroadcast = 3,
   kAllGather = 4,
   kReduceScatter = 5,
+  kGather = 6,
+  kScatter = 7,
+  kAllToAll = 8,
+  kSend = 9,
+  kRecv = 10,
   kBarrier = 11,
 };
 
@@ -58,7 +63,17 @@ inline constexpr int kRedOpCount = 9;
 
 [[nodiscard]] constexpr bool is_valid(Collective collective) noexcept {
   const auto value = static_cast<std::uint8_t>(collective);
-  return (value >= 1 && value <= 5) || collective == Collective::kBarrier;
+  return value >= 1 && value <= 11;
+}
+/// Whether it is made of transfers, which pairs of processes count by themselves: it has no place
+/// in the group's order of ops.
+[[nodiscard]] constexpr bool is_transfer(Collective collective) noexcept {
+  const auto value = static_cast<std::uint8_t>(collective);
+  return value >= 6 && value <= 10;
+}
+/// Whether it has one other process, and not all of the group's.
+[[nodiscard]] constexpr bool has_partner(Collective collective) noexcept {
+  return collective == Collective::kSend || collective == Collective::kRecv;
 }
 /// Whether it makes one value of several, by the op's redop; else it only moves data, or none.
 [[nodiscard]] constexpr bool reduces(Collective collective) noexcept {
@@ -67,7 +82,8 @@ inline constexpr int kRedOpCount = 9;
 }
 /// Whether one process has a part of its own in it.
 [[nodiscard]] constexpr bool has_root(Collective collective) noexcept {
-  return collective == Collective::kReduce || collective == Collective::kBroadcast;
+  return collective == Collective::kReduce || collective == Collective::kBroadcast ||
+         collective == Collective::kGather || collective == Collective::kScatter;
 }
 /// Whether it can be reduced. kBytes cannot.
 [[nodiscard]] constexpr bool is_valid(DataType type) noexcept {

@@ -19,6 +19,8 @@ struct Given {
   std::uint32_t tag = 0;
   std::optional<void*> stream = std::nullopt;
   std::optional<double> factor = std::nullopt;
+  const std::uint64_t* input_counts = nullptr;
+  const std::uint64_t* output_counts = nullptr;
 };
 
 gw_status post(gw_group* group, const Given& given, gw_work** work) {
@@ -52,9 +54,10 @@ gw_status post(gw_group* group, const Given& given, gw_work** work) {
                               given.count,
                               given.root,
                               given.tag};
-    auto result = group->client->post(group->self, {static_cast<const std::byte*>(given.input),
-                                                    static_cast<std::byte*>(given.output), call,
-                                                    given.stream, given.factor.value_or(1)});
+    auto result = group->client->post(
+        group->self,
+        {static_cast<const std::byte*>(given.input), static_cast<std::byte*>(given.output), call,
+         given.stream, given.factor.value_or(1), given.input_counts, given.output_counts});
     if (!result) return tl::unexpected(result.error());
     *work = result->get();
     return {};
@@ -150,11 +153,73 @@ gw_status gw_barrier(gw_group* group, uint32_t tag, gw_work** work) {
   return post(group, {.collective = Collective::kBarrier, .tag = tag}, work);
 }
 
+gw_status gw_send(gw_group* group, const void* input, uint64_t count, gw_datatype datatype,
+                  uint32_t destination, uint32_t tag, gw_work** work) {
+  return post(group,
+              {.collective = Collective::kSend,
+               .input = input,
+               .count = count,
+               .datatype = datatype,
+               .root = destination,
+               .tag = tag},
+              work);
+}
+
+gw_status gw_recv(gw_group* group, void* output, uint64_t count, gw_datatype datatype,
+                  uint32_t source, uint32_t tag, gw_work** work) {
+  return post(group,
+              {.collective = Collective::kRecv,
+               .output = output,
+               .count = count,
+               .datatype = datatype,
+               .root = source,
+               .tag = tag},
+              work);
+}
+
+gw_status gw_all_to_all(gw_group* group, const void* input, void* output, uint64_t count,
+                        gw_datatype datatype, uint32_t tag, gw_work** work) {
+  return post(group,
+              {.collective = Collective::kAllToAll,
+               .input = input,
+               .output = output,
+               .count = count,
+               .datatype = datatype,
+               .tag = tag},
+              work);
+}
+
+gw_status gw_gather(gw_group* group, const void* input, void* output, uint64_t count,
+                    gw_datatype datatype, uint32_t root, uint32_t tag, gw_work** work) {
+  return post(group,
+              {.collective = Collective::kGather,
+               .input = input,
+               .output = output,
+               .count = count,
+               .datatype = datatype,
+               .root = root,
+               .tag = tag},
+              work);
+}
+
+gw_status gw_scatter(gw_group* group, const void* input, void* output, uint64_t count,
+                     gw_datatype datatype, uint32_t root, uint32_t tag, gw_work** work) {
+  return post(group,
+              {.collective = Collective::kScatter,
+               .input = input,
+               .output = output,
+               .count = count,
+               .datatype = datatype,
+               .root = root,
+               .tag = tag},
+              work);
+}
+
 gw_status gw_post(gw_group* group, const gw_call* call, gw_work** work) {
   Given given;
   const gw_status read = guarded([&]() -> Result<void> {
     if (call == nullptr) return null_argument("call");
-    const auto known = read_struct(call, sizeof(gw_call), "gw_call");
+    const auto known = read_struct(call, offsetof(gw_call, input_counts), "gw_call");
     if (!known) return tl::unexpected(known.error());
     if (known->collective < 0 || known->collective > UINT8_MAX ||
         !is_valid(static_cast<Collective>(known->collective))) {
@@ -169,7 +234,8 @@ gw_status gw_post(gw_group* group, const gw_call* call, gw_work** work) {
     given.collective = static_cast<Collective>(known->collective);
     const bool folds = reduces(given.collective);
     const bool has_elements = given.collective != Collective::kBarrier;
-    if ((!folds && known->redop != 0) || (!has_root(given.collective) && known->root != 0) ||
+    const bool names_one = has_root(given.collective) || has_partner(given.collective);
+    if ((!folds && known->redop != 0) || (!names_one && known->root != 0) ||
         (!has_elements && (known->count != 0 || known->datatype != 0))) {
       return fail(
           ErrorCode::kInvalidArgument,
@@ -178,6 +244,18 @@ gw_status gw_post(gw_group* group, const gw_call* call, gw_work** work) {
                       known->redop, known->root, known->count, known->datatype,
                       name_of(given.collective)));
     }
+    if ((known->input_counts != nullptr && given.collective != Collective::kAllToAll &&
+         given.collective != Collective::kScatter) ||
+        (known->output_counts != nullptr && given.collective != Collective::kAllToAll &&
+         given.collective != Collective::kGather)) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("input_counts and output_counts of {} must be NULL: an all-to-all has "
+                      "both, a scatter the first, a gather the second",
+                      name_of(given.collective)));
+    }
+    given.input_counts = known->input_counts;
+    given.output_counts = known->output_counts;
     given.input = known->input;
     given.output = known->output;
     given.count = known->count;

@@ -130,10 +130,13 @@ Result<void> Client::finish_open(ipc::Message reply) {
   queue_ = ipc::ClientQueue(region_);
   doorbell_fd_ = std::move(reply.fds[1]);
   completion_fd_ = std::move(reply.fds[2]);
+  for (std::uint16_t i = 0; i < GW_MAX_TRANSFERS; ++i) {
+    free_transfer_slots_.push_back(static_cast<std::uint16_t>(kSlots - 1 - i));
+  }
   for (std::uint16_t i = 0; i < GW_MAX_OUTSTANDING; ++i) {
     free_slots_.push_back(static_cast<std::uint16_t>(GW_MAX_OUTSTANDING - 1 - i));
   }
-  in_flight_.reserve(GW_MAX_OUTSTANDING);
+  in_flight_.reserve(kSlots);
   return {};
 }
 

@@ -104,7 +104,8 @@ struct gw_group {
   std::shared_ptr<gradwire::client::Client> client;
   gradwire::client::GroupConfig config;
   std::uint64_t handle = 0;
-  std::uint64_t posted = 0;  ///< ops that this client posted on it
+  std::uint64_t posted = 0;     ///< ops that this client posted on it
+  std::uint64_t transfers = 0;  ///< likewise: sends, receives, all-to-alls, gathers, scatters
   bool aborted = false;
   bool abort_unreported = false;  ///< counted in the client's unreported_
   bool left = false;
@@ -128,7 +129,7 @@ struct gw_work {
   std::shared_ptr<gw_work> self;
   std::shared_ptr<gradwire::client::Client> client;
   std::shared_ptr<gw_group> group;
-  std::uint64_t number = 0;  ///< this client's count of ops in the group, from 1
+  std::uint64_t number = 0;  ///< this client's count of ops, or of transfers, in the group, from 1
   std::uint64_t request_id = 0;
   gradwire::CollectiveCall call;
   gradwire::CollectiveExtent extent;  ///< of `input` and `output`
@@ -144,7 +145,8 @@ struct gw_work {
   gradwire::client::StagingSlot staging;
   std::shared_ptr<gradwire::client::Mapping> input_mapping;
   std::shared_ptr<gradwire::client::Mapping> output_mapping;
-  std::optional<void*> stream;  ///< that the input is computed on
+  gradwire::client::StagingSlot splits;  ///< the table of a call with splits
+  std::optional<void*> stream;           ///< that the input is computed on
   gradwire::client::ReadyEvent ready;
   gradwire::ErrorCode code = gradwire::ErrorCode::kOk;
   std::uint64_t op_seq = 0;
@@ -188,6 +190,9 @@ class Client : public std::enable_shared_from_this<Client> {
     CollectiveCall call;
     std::optional<void*> stream = std::nullopt;  ///< CUDA's; nullptr is its default stream
     double factor = 1;                           ///< of a premul-sum
+    /// [processes] each, in elements, or nullptr: `call.count` for each.
+    const std::uint64_t* input_counts = nullptr;
+    const std::uint64_t* output_counts = nullptr;
   };
   [[nodiscard]] Result<std::shared_ptr<gw_work>> post(const std::shared_ptr<gw_group>& group,
                                                       const PostArguments& arguments);
@@ -248,6 +253,9 @@ class Client : public std::enable_shared_from_this<Client> {
   /// What `arguments` ask for, if a group's process may ask for it.
   [[nodiscard]] static Result<std::shared_ptr<gw_work>> make_work(const gw_group& group,
                                                                   const PostArguments& arguments);
+  /// The table of a call with splits, if it needs one.
+  [[nodiscard]] Result<void> place_splits(Lock& lock, gw_work& work, const PostArguments& arguments,
+                                          ipc::CommandEntry& command);
   [[nodiscard]] Result<void> place_memory(Lock& lock, gw_work& work, ipc::CommandEntry& command);
   /// The input's copy, if it needs one, and the mark on its stream. Without the lock.
   [[nodiscard]] static Result<void> feed(const gw_work& work);
@@ -294,8 +302,11 @@ class Client : public std::enable_shared_from_this<Client> {
   StagingPool staging_;
   std::shared_ptr<gpu::Device> gpu_;  ///< where shared memory is, if it is on one
   std::vector<ReadyEvent> free_events_;
-  std::array<std::shared_ptr<gw_work>, GW_MAX_OUTSTANDING> slots_;  ///< index = request_id % 256
+  static constexpr std::uint64_t kSlots = GW_MAX_OUTSTANDING + GW_MAX_TRANSFERS;
+  std::array<std::shared_ptr<gw_work>, kSlots> slots_;  ///< index = request_id % kSlots; those of
+                                                        ///< transfers come last
   std::vector<std::uint16_t> free_slots_;
+  std::vector<std::uint16_t> free_transfer_slots_;
   std::uint64_t next_sequence_ = 1;
   std::vector<gw_work*> in_flight_;  ///< the works of slots_
   std::vector<gw_work*> uncopied_;   ///< finished; the caller's output waits to be written

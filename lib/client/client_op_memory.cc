@@ -114,9 +114,13 @@ Result<void> Client::place_memory(Lock& lock, gw_work& work, ipc::CommandEntry& 
   work.copy_out = extent.output != 0 && work.output_mapping == nullptr;
   // An input that has to be copied goes into the output's memory, if it fits, so that the op runs
   // in place.
-  const bool fits_output = extent.output >= extent.input;
+  const bool fits_output = extent.may_be_in_place && extent.output >= extent.input;
   std::uint64_t staged = work.copy_out ? extent.output : 0;
-  if (copy_in && !fits_output) staged = extent.input;
+  // Where the output lies if the input is copied, too, and not into it.
+  const std::uint64_t behind = extent.may_be_in_place ? extent.in_place_at : extent.input;
+  if (copy_in && !fits_output) {
+    staged = extent.may_be_in_place ? extent.input : extent.input + staged;
+  }
   if (staged != 0) {
     auto slot = take_staging(lock, staged);
     if (!slot) return tl::unexpected(slot.error());
@@ -125,7 +129,7 @@ Result<void> Client::place_memory(Lock& lock, gw_work& work, ipc::CommandEntry& 
   const std::byte* input = work.input;
   std::byte* output = work.output;
   if (work.copy_out) {
-    output = work.staging.address() + (copy_in && !fits_output ? extent.in_place_at : 0);
+    output = work.staging.address() + (copy_in && !fits_output ? behind : 0);
     work.result = output;
   }
   if (copy_in) {
@@ -147,6 +151,38 @@ Result<void> Client::place_memory(Lock& lock, gw_work& work, ipc::CommandEntry& 
   if (extent.output != 0) {
     tell(output, work.output_mapping.get(), command.output_memory, command.output_offset);
   }
+  return {};
+}
+
+Result<void> Client::place_splits(Lock& lock, gw_work& work, const PostArguments& arguments,
+                                  ipc::CommandEntry& command) {
+  const std::uint32_t processes = work.group->config.processes().count();
+  const Collective collective = work.call.collective;
+  const std::uint64_t width = element_bytes(work.call.datatype);
+  auto slot = take_staging(lock, ipc::SplitTable::bytes_for(collective, processes));
+  if (!slot) return tl::unexpected(slot.error());
+  work.splits = std::move(*slot);
+  if (work.splits.mapping->on_gpu != nullptr) {
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("{} by counts is not there for gradient memory of a GPU", name_of(collective)));
+  }
+  auto* const table = reinterpret_cast<ipc::SplitTable*>(work.splits.address());
+  *table = {work.extent.input, work.extent.output};
+  auto* block = reinterpret_cast<ipc::SplitTable::Block*>(table + 1);
+  const auto fill = [&](const std::uint64_t* counts) {
+    std::uint64_t offset = 0;
+    for (std::uint32_t i = 0; i < processes; ++i) {
+      const std::uint64_t bytes = (counts != nullptr ? counts[i] : work.call.count) * width;
+      *block++ = {offset, bytes};
+      offset += bytes;
+    }
+  };
+  if (collective != Collective::kGather) fill(arguments.input_counts);
+  if (collective != Collective::kScatter) fill(arguments.output_counts);
+  command.flags = ipc::CommandEntry::kHasSplits;
+  command.root = work.splits.mapping->handle;
+  command.count = work.splits.offset;
   return {};
 }
 

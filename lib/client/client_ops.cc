@@ -30,12 +30,63 @@ void count_user(gw_work& work, int change) noexcept {
 /// collectives apart.
 const char* in_place_rule(const CollectiveExtent& extent) noexcept {
   if (extent.output > extent.input) {
-    return "the input must be this process's own block of the output";
+    return ", or the input must be this process's own block of the output";
   }
   if (extent.output < extent.input) {
-    return "the output must be this process's own block of the input";
+    return ", or the output must be this process's own block of the input";
   }
-  return "be the same memory";
+  return extent.may_be_in_place ? ", or be the same memory" : "";
+}
+
+/// The sides of a call that have splits: at a root those of its blocks.
+struct SplitSides {
+  const std::uint64_t* input = nullptr;
+  const std::uint64_t* output = nullptr;
+  [[nodiscard]] bool any() const noexcept { return input != nullptr || output != nullptr; }
+};
+SplitSides split_sides(const Client::PostArguments& arguments, const ProcessPlace& place) noexcept {
+  const bool is_root = arguments.call.root == place.process;
+  switch (arguments.call.collective) {
+    case Collective::kAllToAll:
+      return {arguments.input_counts, arguments.output_counts};
+    case Collective::kGather:
+      return {nullptr, is_root ? arguments.output_counts : nullptr};
+    case Collective::kScatter:
+      return {is_root ? arguments.input_counts : nullptr, nullptr};
+    default:
+      return {};
+  }
+}
+
+/// Elements of all blocks; nothing if they are 2^64 or more.
+std::optional<std::uint64_t> sum_of(const std::uint64_t* counts, std::uint64_t otherwise,
+                                    std::uint32_t processes) noexcept {
+  std::uint64_t sum = 0;
+  for (std::uint32_t i = 0; i < processes; ++i) {
+    if (__builtin_add_overflow(sum, counts != nullptr ? counts[i] : otherwise, &sum)) return {};
+  }
+  return sum;
+}
+
+std::optional<CollectiveExtent> extent_of_splits(const Client::PostArguments& arguments,
+                                                 const ProcessPlace& place) noexcept {
+  const CollectiveCall& call = arguments.call;
+  const SplitSides sides = split_sides(arguments, place);
+  const std::uint64_t width = element_bytes(call.datatype);
+  const bool all = call.collective == Collective::kAllToAll;
+  auto input = all || sides.input != nullptr ? sum_of(sides.input, call.count, place.processes)
+                                             : std::optional(call.count);
+  auto output = all || sides.output != nullptr ? sum_of(sides.output, call.count, place.processes)
+                                               : std::optional(call.count);
+  CollectiveExtent extent;
+  if (!input || !output || __builtin_mul_overflow(*input, width, &extent.input) ||
+      __builtin_mul_overflow(*output, width, &extent.output)) {
+    return {};
+  }
+  extent.may_be_in_place = !all;
+  const std::uint64_t* const own = sides.input != nullptr ? sides.input : sides.output;
+  if (!all) extent.in_place_at = *sum_of(own, 0, place.process) * width;
+  return extent;
 }
 
 bool is_over(const gw_work& work) noexcept {
@@ -47,14 +98,21 @@ bool is_over(const gw_work& work) noexcept {
 Result<void> Client::claim_slot(const std::shared_ptr<gw_work>& work) {
   if (auto alive = check_alive(); !alive) return alive;
   if (auto apart = check_overlap(*work); !apart) return apart;
-  if (free_slots_.empty()) {
+  const bool transfers = is_transfer(work->call.collective);
+  std::vector<std::uint16_t>& free = transfers ? free_transfer_slots_ : free_slots_;
+  if (free.empty()) {
     return fail(ErrorCode::kBusy,
-                fmt::format("{} ops are unfinished, and more are not allowed: wait for one of them",
-                            GW_MAX_OUTSTANDING));
+                transfers
+                    ? fmt::format("{} sends, receives, all-to-alls, gathers and scatters are "
+                                  "unfinished, and more are not allowed: wait for one of them",
+                                  GW_MAX_TRANSFERS)
+                    : fmt::format("{} ops are unfinished, and more are not allowed: wait for one "
+                                  "of them",
+                                  GW_MAX_OUTSTANDING));
   }
-  const std::uint16_t index = free_slots_.back();
-  free_slots_.pop_back();
-  work->request_id = next_sequence_++ * GW_MAX_OUTSTANDING + index;
+  const std::uint16_t index = free.back();
+  free.pop_back();
+  work->request_id = next_sequence_++ * kSlots + index;
   slots_[index] = work;
   work->in_flight_index = in_flight_.size();
   in_flight_.push_back(work.get());
@@ -63,12 +121,12 @@ Result<void> Client::claim_slot(const std::shared_ptr<gw_work>& work) {
 }
 
 void Client::release_slot(gw_work& work) {
-  const auto index = static_cast<std::uint16_t>(work.request_id % GW_MAX_OUTSTANDING);
+  const auto index = static_cast<std::uint16_t>(work.request_id % kSlots);
   in_flight_[work.in_flight_index] = in_flight_.back();
   in_flight_[work.in_flight_index]->in_flight_index = work.in_flight_index;
   in_flight_.pop_back();
   count_user(work, -1);
-  free_slots_.push_back(index);
+  (index < GW_MAX_OUTSTANDING ? free_slots_ : free_transfer_slots_).push_back(index);
   slots_[index].reset();
 }
 
@@ -80,12 +138,13 @@ Result<std::shared_ptr<gw_work>> Client::make_work(const gw_group& group,
   if (call.root >= place.processes) {
     return fail(
         ErrorCode::kInvalidArgument,
-        fmt::format("root of {} is {}: it must be one of the group's {} processes, 0 to "
-                    "{}",
+        fmt::format("{} of {} is {}: it must be one of the group's {} processes, 0 to {}",
+                    has_partner(call.collective) ? "the other process" : "root",
                     name_of(call.collective), call.root, place.processes, place.processes - 1));
   }
   constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 47;
-  const auto extent = extent_of(call, place);
+  const auto extent = split_sides(arguments, place).any() ? extent_of_splits(arguments, place)
+                                                          : extent_of(call, place);
   if (!extent || std::max(extent->input, extent->output) > kMaxBytes) {
     const auto whole = whole_count(call, place.processes);
     return fail(ErrorCode::kInvalidArgument,
@@ -111,8 +170,18 @@ Result<std::shared_ptr<gw_work>> Client::make_work(const gw_group& group,
                reinterpret_cast<std::uintptr_t>(work->output), *extent)) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("input and output of {} overlap in part: they must have no memory in "
-                            "common, or {}",
+                            "common{}",
                             name_of(call.collective), in_place_rule(*extent)));
+  }
+  if (const SplitSides sides = split_sides(arguments, place);
+      sides.any() && call.collective != Collective::kAllToAll) {
+    const std::uint64_t own = (sides.input != nullptr ? sides.input : sides.output)[place.process];
+    if (own != call.count) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{} has count {}, but its counts give {} to the root itself, process "
+                              "{}: both must be the same",
+                              name_of(call.collective), call.count, own, place.process));
+    }
   }
   return work;
 }
@@ -136,10 +205,21 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   if (auto placed = place_memory(lock, *work, command); !placed) {
     return tl::unexpected(placed.error());
   }
+  const bool has_splits =
+      split_sides(arguments, {group->config.process(), group->config.processes().count()}).any();
+  command.count = work->call.count;
+  command.root = work->call.root;
+  if (has_splits) {
+    if (auto placed = place_splits(lock, *work, arguments, command); !placed) {
+      give_back_staging(std::move(work->staging));
+      return tl::unexpected(placed.error());
+    }
+  }
   Result<void> claimed = work->stream ? take_event(lock, *work) : Result<void>{};
   if (claimed) claimed = claim_slot(work);
   if (!claimed) {
     give_back_staging(std::move(work->staging));
+    give_back_staging(std::move(work->splits));
     give_back_event(std::move(work->ready));
     return tl::unexpected(claimed.error());
   }
@@ -150,6 +230,7 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
     if (!fed) {
       release_slot(*work);
       give_back_staging(std::move(work->staging));
+      give_back_staging(std::move(work->splits));
       give_back_event(std::move(work->ready));
       return tl::unexpected(fed.error());
     }
@@ -162,11 +243,9 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   command.request_id = work->request_id;
   command.group_handle = group->handle;
   command.collective = work->call.collective;
-  command.count = work->call.count;
   command.tag = work->call.tag;
   command.datatype = static_cast<std::uint8_t>(work->call.datatype);
   command.redop = static_cast<std::uint8_t>(work->call.redop);
-  command.root = work->call.root;
   // The queue has room for as many commands as there are slots. If it is full all the same, the
   // daemon's index is wrong.
   if (!dead_ && !queue_.push_command(command, arguments.factor)) {
@@ -177,12 +256,13 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   if (auto alive = check_alive(); !alive) {
     release_slot(*work);
     give_back_staging(std::move(work->staging));
+    give_back_staging(std::move(work->splits));
     give_back_event(std::move(work->ready));
     return tl::unexpected(alive.error());
   }
   work->state = gw_work::State::kPosted;
   work->posted_at = Clock::now();
-  work->number = ++group->posted;
+  work->number = is_transfer(work->call.collective) ? ++group->transfers : ++group->posted;
   work->self = work;
   ++counters_.ops_posted;
   if (queue_.daemon_sleeps()) {
@@ -195,8 +275,9 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
 }
 
 void Client::finish(gw_work& work, ErrorCode code, std::string text, std::uint64_t op_seq) {
-  const std::shared_ptr<gw_work> keep = slots_[work.request_id % GW_MAX_OUTSTANDING];
+  const std::shared_ptr<gw_work> keep = slots_[work.request_id % kSlots];
   release_slot(work);
+  give_back_staging(std::move(work.splits));
   give_back_event(std::move(work.ready));
   work.code = code;
   work.text = std::move(text);
@@ -273,6 +354,11 @@ std::string Client::describe(const gw_work& work) const {
                         std::max(work.extent.input, work.extent.output));
   }
   if (has_root(call.collective)) what += fmt::format("root {}, ", call.root);
+  if (has_partner(call.collective)) {
+    what += fmt::format("{} process {} at rank {}, ",
+                        call.collective == Collective::kSend ? "to" : "from", call.root,
+                        group.processes().rank_of(call.root));
+  }
   return fmt::format("{} {} of rank {} in group {:016x} epoch {} ({}tag {})",
                      name_of(call.collective), work.number, group.rank, group.key.group_id,
                      group.key.epoch, what, call.tag);
@@ -314,7 +400,7 @@ Result<void> Client::wait(gw_work& work, std::chrono::milliseconds timeout) {
   const double seconds = std::chrono::duration<double>(Clock::now() - work.posted_at).count();
   std::string text = fmt::format("{} is not done {:.3f} s after it was posted; it goes on",
                                  describe(work), seconds);
-  if (timeout.count() > 0) {
+  if (timeout.count() > 0 && !is_transfer(work.call.collective)) {
     const std::string waits_for = who_is_waited_for(lock, *work.group);
     if (!waits_for.empty()) text += fmt::format("; the daemon says: {}", waits_for);
   }

@@ -64,7 +64,7 @@ bool Client::drain_completions() {
     if (result == ipc::PopResult::kEmpty) break;
     gw_work* work = nullptr;
     if (result == ipc::PopResult::kEntry) {
-      work = slots_[entry.request_id % GW_MAX_OUTSTANDING].get();
+      work = slots_[entry.request_id % kSlots].get();
     }
     if (work == nullptr || work->request_id != entry.request_id ||
         work->state != gw_work::State::kPosted) {

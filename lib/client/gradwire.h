@@ -48,6 +48,8 @@ extern "C" {
 #define GW_MAX_PROCESSES 65535u
 /** Ops that one client may have posted and not finished. */
 #define GW_MAX_OUTSTANDING 256u
+/** The same of sends, receives, all-to-alls, gathers and scatters, which do not count as those. */
+#define GW_MAX_TRANSFERS 768u
 
 typedef struct gw_client gw_client; /**< a connection to the daemon */
 typedef struct gw_memory gw_memory; /**< memory shared with the daemon */
@@ -113,6 +115,11 @@ enum {
   GW_BROADCAST = 3,
   GW_ALL_GATHER = 4,
   GW_REDUCE_SCATTER = 5,
+  GW_GATHER = 6,
+  GW_SCATTER = 7,
+  GW_ALL_TO_ALL = 8,
+  GW_SEND = 9,
+  GW_RECV = 10,
   GW_BARRIER = 11
 };
 
@@ -409,6 +416,56 @@ gw_status gw_reduce(gw_group* group, const void* input, void* output, uint64_t c
  * @return as gw_reduce_scatter(). */
 gw_status gw_barrier(gw_group* group, uint32_t tag, gw_work** work);
 
+/* Transfers: send, recv, all-to-all, gather and scatter move bytes between pairs of processes.
+ *
+ * Each ordered pair of processes has an order of its own: the n-th call of one that sends to the
+ * other meets the n-th call of the other that receives from it, and both must be of the same
+ * function, with equal bytes and tag; what differs is GW_ABORTED, and the text names both
+ * processes and both calls. Nothing else is ordered: a recv whose sender is late holds back neither
+ * other pairs nor the group's other ops. Processes may post in any order; a send is done when all
+ * of it has come at the other process, which has to have posted its recv for that.
+ *
+ * At most GW_MAX_TRANSFERS of them may be unfinished, beside GW_MAX_OUTSTANDING other ops. They are
+ * GW_UNSUPPORTED, and the text says why, in a group that has a daemon that reduces on a GPU or
+ * ranks whose ports do not lead to each other. Memory, copies and errors are as at gw_all_reduce().
+ */
+
+/** Posts a send of `input`, [count], to process `destination`, which may be this one. Bytes are
+ * moved as they are.
+ * @return as gw_all_reduce(); GW_BUSY when GW_MAX_TRANSFERS are unfinished. */
+gw_status gw_send(gw_group* group, const void* input, uint64_t count, gw_datatype datatype,
+                  uint32_t destination, uint32_t tag, gw_work** work);
+
+/** Posts a receive of what process `source` sends, to `output`, [count].
+ * @return as gw_send(). */
+gw_status gw_recv(gw_group* group, void* output, uint64_t count, gw_datatype datatype,
+                  uint32_t source, uint32_t tag, gw_work** work);
+
+/** Posts an all-to-all: every process sends block p of its input to process p, and gets there block
+ * q of the output from process q. `input` and `output` are [P x count] and disjoint. For blocks of
+ * other sizes see gw_call::input_counts.
+ * @param count  elements of each block; the same on all.
+ * @return as gw_send(). */
+gw_status gw_all_to_all(gw_group* group, const void* input, void* output, uint64_t count,
+                        gw_datatype datatype, uint32_t tag, gw_work** work);
+
+/** Posts a gather: the root gets the inputs of all processes, block p from process p.
+ *
+ * `input` is [count]. `output` is [P x count] and written on the root only: elsewhere it may be
+ * NULL. On the root they are disjoint, or the input is the root's own block of the output.
+ * @param root  a process, below P.
+ * @return as gw_send(). */
+gw_status gw_gather(gw_group* group, const void* input, void* output, uint64_t count,
+                    gw_datatype datatype, uint32_t root, uint32_t tag, gw_work** work);
+
+/** Posts a scatter: process p gets block p of the root's input.
+ *
+ * `input` is [P x count] and read on the root only: elsewhere it may be NULL. `output` is [count].
+ * On the root they are disjoint, or the output is the root's own block of the input.
+ * @return as gw_gather(). */
+gw_status gw_scatter(gw_group* group, const void* input, void* output, uint64_t count,
+                     gw_datatype datatype, uint32_t root, uint32_t tag, gw_work** work);
+
 /** An op of any collective, with what the functions above have no parameter for. Fields that the
  * collective does not take are zero; each is described at the collective's own function. */
 typedef struct gw_call {
@@ -419,7 +476,7 @@ typedef struct gw_call {
   uint64_t count;
   gw_datatype datatype;
   gw_redop redop;
-  uint32_t root;
+  uint32_t root; /**< of a send or a recv: the other process */
   uint32_t tag;
   /** Of GW_PREMUL_SUM: what this process's input is multiplied by, as fp64 for fp64 and as fp32 for
    * the other floats, before it is summed. Each process has its own; nobody compares them. */
@@ -427,6 +484,13 @@ typedef struct gw_call {
   void* stream;       /**< as in gw_all_reduce_on_stream(), if on_stream is 1 */
   uint32_t on_stream; /**< 0 or 1 */
   uint32_t reserved;  /**< 0 */
+  /** [P] elements each, or NULL: every block has `count`. Blocks lie one after the other. What this
+   * process sends to each in an all-to-all, and on the root of a scatter; elsewhere not read. The
+   * call has read them when it returns. */
+  const uint64_t* input_counts;
+  /** What this process gets from each in an all-to-all, and on the root of a gather. A gather's and
+   * a scatter's own `count` is that of this process's own block. */
+  const uint64_t* output_counts;
 } gw_call;
 
 /** Posts the op that `call` describes. Does not wait for anyone.
@@ -448,8 +512,8 @@ gw_status gw_wait(gw_work* work, uint32_t timeout_ms);
 /** 1 after a gw_test() or gw_wait() has reported the outcome. */
 int gw_work_is_done(const gw_work* work);
 
-/** The number of the op in its group, from 1; 0 while it is not known (before it is done) and for a
- * command that the daemon refused. */
+/** The number of the op in its group, from 1; 0 while it is not known (before it is done), for a
+ * command that the daemon refused and for transfers, which have none. */
 uint64_t gw_work_op_seq(const gw_work* work);
 
 /** Frees the handle; NULL is allowed. An unfinished op goes on and nobody will be told of its end:

@@ -31,8 +31,7 @@ struct ChunkMemory {
   ChunkMemory memory{spec.inputs.data(), spec.outputs.data(), members, members,
                      span.first_element, span.first_element};
   switch (spec.collective) {
-    case Collective::kAllReduce:
-    case Collective::kBarrier:
+    default:
       break;
     case Collective::kReduce:
       memory.outputs += processes.member_of(spec.root);

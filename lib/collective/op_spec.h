@@ -44,7 +44,7 @@ struct OpSpec {
 
 /// Whether shards can do it. Shard::post() refuses the others: PostResult::kUnsupported.
 [[nodiscard]] constexpr bool is_supported(Collective collective) noexcept {
-  return is_valid(collective);
+  return is_valid(collective) && !is_transfer(collective);
 }
 
 /// When things happened to an op on this lane, and what it took.

@@ -55,7 +55,7 @@ Partition partition_of(const ShapeGroup& group, std::uint32_t payload_bytes,
     case Collective::kReduceScatter:
       return Partition::of_blocks(group.processes().count(), call.count, call.datatype,
                                   payload_bytes);
-    case Collective::kAllReduce:
+    default:
       break;
   }
   const Shape shape = shape_for(group, bytes, call.collective, call.datatype, call.redop);

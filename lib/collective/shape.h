@@ -52,7 +52,7 @@ struct ShapeCall {
       return Shape::kGatheringHalf;
     case Collective::kBarrier:
       return Shape::kWord;
-    case Collective::kAllReduce:
+    default:
       break;
   }
   // The ring folds a rank's product before it rounds it. In 16 bits a part that travels is rounded.

@@ -118,6 +118,9 @@ class Shard {
   [[nodiscard]] const ShardConfig& config() const noexcept { return config_; }
   [[nodiscard]] const ShardCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] const char* backend_name() const noexcept { return folds_.backend().name(); }
+  [[nodiscard]] bool has_unfinished_transfers() const noexcept {
+    return transfers_ != nullptr && transfers_->unfinished();
+  }
   [[nodiscard]] const reduce::BackendCounters& backend_counters() const noexcept {
     return folds_.backend().counters();
   }

@@ -116,10 +116,11 @@ std::uint64_t window_bytes(const ShardConfig& config) noexcept {
 std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
   // Unacknowledged, waiting to go on, in batches or held (which no batch has), early; and one
   // retransmission's copy for each packet whose mbuf a driver still holds, and a hello both ways.
-  // Whether ops are direct, too, is for rank 0 to say: there are buffers for them in any case.
+  // Whether a group has direct ops and transfers, too, is for its table to say: there are buffers
+  // for them in any case.
   return 2 * config.window_packets + config.transit_packets +
          std::max(config.pending_entries, config.window_packets) + config.eager_packets + 4 +
-         kDirectBurst + (config.pairs_max != 0 ? kTransferBurst : 0);
+         kDirectBurst + kTransferBurst;
 }
 
 void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept {

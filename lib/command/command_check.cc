@@ -42,8 +42,10 @@ bool check_bounds(const char* which, std::uint32_t handle, std::uint64_t offset,
 const char* in_place_rule(Collective collective) noexcept {
   switch (collective) {
     case Collective::kAllGather:
+    case Collective::kGather:
       return "that the input is this process's block of the output";
     case Collective::kReduceScatter:
+    case Collective::kScatter:
       return "that the output is this process's block of the input";
     default:
       return "the same offset";
@@ -56,14 +58,21 @@ bool check_fields(const ipc::CommandEntry& command, const ProcessPlace& place,
   if (!is_valid(command.collective)) {
     return refuse(refusal, ErrorCode::kUnsupported,
                   "command type %u is unknown; 1 is all-reduce, 2 reduce, 3 broadcast, 4 "
-                  "all-gather, 5 reduce-scatter, 11 barrier",
+                  "all-gather, 5 reduce-scatter, 6 gather, 7 scatter, 8 all-to-all, 9 send, 10 "
+                  "recv, 11 barrier",
                   static_cast<unsigned>(command.collective));
   }
   const char* const name = name_of(command.collective).data();  // of a literal: it ends with NUL
-  if (command.reserved != 0) {
+  const bool has_splits = command.flags == ipc::CommandEntry::kHasSplits;
+  if (command.flags != 0 &&
+      !(has_splits && is_transfer(command.collective) && !has_partner(command.collective))) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
-                  "the reserved byte of a command is %u and must be 0",
-                  static_cast<unsigned>(command.reserved));
+                  "flags %u of %s: 0 is allowed, and 1 of an all-to-all, a gather and a scatter",
+                  static_cast<unsigned>(command.flags), name);
+  }
+  if (is_transfer(command.collective) && command.ready_event != 0) {
+    return refuse(refusal, ErrorCode::kInvalidArgument,
+                  "event %" PRIu32 ": %s waits for none, it must be 0", command.ready_event, name);
   }
   if (!is_valid(static_cast<DataType>(command.datatype))) {
     return refuse(refusal, ErrorCode::kInvalidArgument, "datatype %u is not in 0 ... %d",
@@ -84,7 +93,8 @@ bool check_fields(const ipc::CommandEntry& command, const ProcessPlace& place,
                   "redop %u: %s reduces nothing, it must be 0",
                   static_cast<unsigned>(command.redop), name);
   }
-  if (command.root != 0 && !has_root(command.collective)) {
+  if (has_splits) return true;  // The root's place says where they lie.
+  if (command.root != 0 && !has_root(command.collective) && !has_partner(command.collective)) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
                   "root %" PRIu32 ": %s has no root, it must be 0", command.root, name);
   }
@@ -130,6 +140,7 @@ bool check_memory(const ipc::CommandEntry& command, const OpLimits& limits,
                   command.input_offset, command.output_offset, command.input_memory,
                   name_of(command.collective).data(), in_place_rule(command.collective));
   }
+  if (is_transfer(command.collective)) return true;
   const std::uint64_t chunks = collective::lane_chunks(
       {.nranks = limits.nranks,
        .member_count = static_cast<std::uint16_t>(place.processes / limits.nranks),
@@ -145,19 +156,66 @@ bool check_memory(const ipc::CommandEntry& command, const OpLimits& limits,
   return true;
 }
 
+/// Of a command with splits: what it touches stands in the client's own memory.
+bool check_splits(const ipc::CommandEntry& command, const ProcessPlace& place,
+                  const MemoryView& input, const MemoryView& output, SplitsView& splits,
+                  CommandRanges& ranges, Refusal& refusal) noexcept {
+  Range table;
+  const std::uint64_t bytes = ipc::SplitTable::bytes_for(command.collective, place.processes);
+  if (!check_bounds("the splits", command.root, command.count, bytes, splits.memory, table,
+                    refusal)) {
+    return false;
+  }
+  if (command.count % alignof(ipc::SplitTable) != 0) {
+    return refuse(refusal, ErrorCode::kInvalidArgument,
+                  "the splits at offset %" PRIu64 " are not aligned to 8 bytes", command.count);
+  }
+  const auto* const given = reinterpret_cast<const ipc::SplitTable*>(table.begin);
+  CollectiveExtent extent;
+  extent.input = __atomic_load_n(&given->input_bytes, __ATOMIC_RELAXED);
+  extent.output = __atomic_load_n(&given->output_bytes, __ATOMIC_RELAXED);
+  if (command.collective == Collective::kAllToAll) {
+    extent.may_be_in_place = false;
+  } else {
+    extent.in_place_at = __atomic_load_n(&given->blocks()[place.process].offset, __ATOMIC_RELAXED);
+  }
+  if (extent.input != 0 && !check_bounds("input", command.input_memory, command.input_offset,
+                                         extent.input, input, ranges.input, refusal)) {
+    return false;
+  }
+  if (extent.output != 0 && !check_bounds("output", command.output_memory, command.output_offset,
+                                          extent.output, output, ranges.output, refusal)) {
+    return false;
+  }
+  if (!may_lie(reinterpret_cast<std::uintptr_t>(ranges.input.begin),
+               reinterpret_cast<std::uintptr_t>(ranges.output.begin), extent)) {
+    return refuse(refusal, ErrorCode::kInvalidArgument,
+                  "input at offset %" PRIu64 " and output at offset %" PRIu64
+                  " overlap, and not as %s in place",
+                  command.input_offset, command.output_offset, name_of(command.collective).data());
+  }
+  splits.table = given;
+  return true;
+}
+
 }  // namespace
 
 bool check_command(const ipc::CommandEntry& command, const OpLimits& limits,
                    const ProcessPlace& place, const MemoryView& input, const MemoryView& output,
-                   CommandRanges& ranges, Refusal& refusal) noexcept {
+                   CommandRanges& ranges, Refusal& refusal, SplitsView* splits) noexcept {
   ranges = {};
   if (!check_fields(command, place, refusal)) return false;
+  if (is_transfer(command.collective) && limits.why_no_transfers != nullptr) {
+    return refuse(refusal, ErrorCode::kUnsupported, "no %s in this group: %s",
+                  name_of(command.collective).data(), limits.why_no_transfers);
+  }
+  if (command.flags == ipc::CommandEntry::kHasSplits) {
+    SplitsView none;
+    return check_splits(command, place, input, output, splits != nullptr ? *splits : none, ranges,
+                        refusal);
+  }
   if (command.count != 0 && !check_memory(command, limits, place, input, output, ranges, refusal)) {
     return false;  // without elements it touches no memory, so handles and offsets mean nothing
-  }
-  if (!collective::is_supported(command.collective)) {
-    return refuse(refusal, ErrorCode::kUnsupported, "this daemon does not do %s yet",
-                  name_of(command.collective).data());
   }
   return true;
 }

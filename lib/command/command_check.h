@@ -43,6 +43,8 @@ struct OpLimits {
   const ProcessLayout* layout = nullptr;  ///< nullptr: every rank has equally many members
   std::uint32_t payload_bytes = 0;
   std::uint32_t max_chunks = 0;  ///< the limit for one op on one lane
+  /// Why the group has no transfers; nullptr: it has them.
+  const char* why_no_transfers = nullptr;
 };
 
 /// The client's memory that a command's handle names.
@@ -57,6 +59,13 @@ struct Refusal {
   char text[ipc::CompletionEntry::kTextBytes] = {};
 };
 
+/// The memory of a command's splits, if it has any.
+struct SplitsView {
+  MemoryView memory;
+  /// Set by check_command(): the table, all of it in that memory.
+  const ipc::SplitTable* table = nullptr;
+};
+
 /// Checks collective, datatype, redop, root, count, offsets, bounds, size and how input and output
 /// lie. Does not look at other commands (see CommandRanges::conflicts).
 /// @param place the calling process's place in its group.
@@ -64,7 +73,7 @@ struct Refusal {
 /// this process does not read or write.
 [[nodiscard]] bool check_command(const ipc::CommandEntry& command, const OpLimits& limits,
                                  const ProcessPlace& place, const MemoryView& input,
-                                 const MemoryView& output, CommandRanges& ranges,
-                                 Refusal& refusal) noexcept;
+                                 const MemoryView& output, CommandRanges& ranges, Refusal& refusal,
+                                 SplitsView* splits = nullptr) noexcept;
 
 }  // namespace gradwire::command

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "command/counters.h"
 #include "command/links.h"
 #include "command/messages.h"
+#include "command/transfer_calls.h"
 
 namespace gradwire::command {
 
@@ -44,7 +46,8 @@ class CommandLane {
   /// It stays until the client is removed.
   void add_event(std::uint32_t client_id, std::uint32_t handle, reduce::ReadyEvent* event);
   void add_group(std::uint64_t group_handle, std::span<const std::uint32_t> member_clients,
-                 std::uint16_t rank, const OpLimits& limits);
+                 std::uint16_t rank, const OpLimits& limits,
+                 const std::string& why_no_transfers = {});
   /// Takes no more commands of the group. Finished when every lane has closed its shard and every
   /// command of the group is answered.
   void leave_group(Request* request);
@@ -96,6 +99,11 @@ class CommandLane {
                                   double factor) noexcept;
   void join_op(Client& client, Group& group, std::size_t member, std::uint16_t record,
                const ipc::CommandEntry& command, double factor) noexcept;
+  void begin_transfers(Client& client, Group& group, std::size_t member, std::uint16_t record,
+                       const TransferCommand& command) noexcept;
+  void take_over_transfers(Group& group) noexcept;
+  bool hand_out_transfers(Group& group) noexcept;
+  void end_transfers(Group& group) noexcept;
   void refuse(Client& client, std::uint16_t record, const Refusal& refusal) noexcept;
   void complete(Client& client, std::uint16_t record, ErrorCode status, const char* text) noexcept;
   void drain_completions(Client& client) noexcept;

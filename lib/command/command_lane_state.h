@@ -14,10 +14,13 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "command/command_lane.h"
+#include "command/transfer_calls.h"
 
 namespace gradwire::command {
 
@@ -37,6 +40,7 @@ struct CommandLane::Record {
   CommandRanges ranges;
   Memory* input = nullptr;
   Memory* output = nullptr;
+  Memory* splits = nullptr;
   reduce::ReadyEvent* ready = nullptr;  // set until the event is seen to have passed
   std::uint32_t status = 0;
   std::uint16_t active_index = 0;  // its place in Client::active
@@ -98,9 +102,11 @@ struct CommandLane::Group {
   Request* leave = nullptr;
   AbortReason reason;
   char reason_text[ipc::CompletionEntry::kTextBytes] = {};
-  std::vector<OpSlot> slots;              // [kOpSlots]
-  std::vector<collective::OpSpec> specs;  // [kOpSlots]
-  std::vector<double> factors;            // [kOpSlots][members], of premul-sums
+  std::vector<OpSlot> slots;                 // [kOpSlots]
+  std::vector<collective::OpSpec> specs;     // [kOpSlots]
+  std::vector<double> factors;               // [kOpSlots][members], of premul-sums
+  std::string why_no_transfers;              // empty: it has them
+  std::unique_ptr<TransferCalls> transfers;  // made by the first call
 
   /// @return the member's place among the group's processes.
   [[nodiscard]] ProcessPlace place_of(std::size_t member) const noexcept {

@@ -40,7 +40,9 @@ bool CommandLane::poll() noexcept {
     Group& group = *handing_[i];
     if (group.ready_seq != group.called_seq) worked |= look_at_inputs(group);
     worked |= hand_out(group);
-    group.handing = !group.aborted && group.handed_seq != group.called_seq;
+    worked |= hand_out_transfers(group);
+    const bool has_transfers = group.transfers != nullptr && group.transfers->has_news();
+    group.handing = !group.aborted && (group.handed_seq != group.called_seq || has_transfers);
     if (group.handing) {
       ++i;
     } else {
@@ -107,6 +109,9 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
   Memory* output = find_memory(client.port->client_id, command.output_memory);
   const auto event = client.events.find(command.ready_event);
   CommandRanges ranges;
+  SplitsView splits;
+  Memory* split_memory = nullptr;
+  const bool transfers = is_transfer(command.collective);
   if (group == nullptr) {
     refusal.code = ErrorCode::kNotFound;
     std::snprintf(refusal.text, sizeof refusal.text,
@@ -116,6 +121,8 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
     refuse_with(ErrorCode::kAborted, group->reason_text);
   } else if (group->leave != nullptr) {
     refuse_with(ErrorCode::kNotFound, "the group is being left: it takes no more commands");
+  } else if (draining_ && transfers) {
+    refuse_with(ErrorCode::kUnavailable, "the daemon is draining and starts no new transfer");
   } else if (draining_ && group->joined_seq[member] == *std::max_element(group->joined_seq.begin(),
                                                                          group->joined_seq.end())) {
     // One that another member has called is under way and will be finished.
@@ -132,8 +139,12 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
                  ? MemoryView{}
                  : MemoryView{memory->region.base, memory->region.bytes};
     };
+    if (command.flags == ipc::CommandEntry::kHasSplits) {
+      split_memory = find_memory(client.port->client_id, command.root);
+      splits.memory = view(split_memory);
+    }
     if (check_command(command, group->limits, group->place_of(member), view(input), view(output),
-                      ranges, refusal)) {
+                      ranges, refusal, &splits)) {
       for (std::uint32_t i = 0; i < client.active_count; ++i) {
         if (!ranges.conflicts(client.active_ranges[i])) continue;
         const Record& other = client.records[client.active[i]];
@@ -147,7 +158,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
     }
   }
 
-  if (refusal.code == ErrorCode::kOk) {
+  if (refusal.code == ErrorCode::kOk && !transfers) {
     const std::uint64_t op_seq = group->joined_seq[member] + 1;
     const OpSlot& slot = group->slots[op_seq % kOpSlots];
     if (slot.op_seq != 0 && slot.op_seq != op_seq) return false;
@@ -156,7 +167,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
   record.request_id = command.request_id;
   record.op_seq = 0;
   record.ranges = ranges;
-  record.input = record.output = nullptr;
+  record.input = record.output = record.splits = nullptr;
   record.ready = nullptr;
   if (refusal.code != ErrorCode::kOk) {
     refuse(client, index, refusal);
@@ -171,11 +182,24 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
     record.output = output;
     ++output->uses;
   }
+  if (splits.table != nullptr) {
+    record.splits = split_memory;
+    ++split_memory->uses;
+  }
   record.active = true;
   record.active_index = static_cast<std::uint16_t>(client.active_count);
   client.active_ranges[client.active_count] = ranges;
   client.active[client.active_count++] = index;
-  join_op(client, *group, member, index, command, factor);
+  if (transfers) {
+    TransferCommand call{command.call(), ranges, splits.table};
+    if (splits.table != nullptr) {
+      call.call.count = 0;
+      call.call.root = has_root(command.collective) ? group->place_of(member).process : 0;
+    }
+    begin_transfers(client, *group, member, index, call);
+  } else {
+    join_op(client, *group, member, index, command, factor);
+  }
   return true;
 }
 
@@ -309,7 +333,10 @@ void CommandLane::on_report(const LaneReport& report) noexcept {
       return;
     }
     case collective::EventType::kTransferDone:
-      return;  // no daemon posts transfers yet
+      if (group->transfers == nullptr || group->ended) return;
+      group->transfers->lane_done(report.op_seq, report.lane);
+      take_over_transfers(*group);
+      return;
     case collective::EventType::kAborted:
       group->aborted = true;
       group->set_reason(report.reason);
@@ -352,6 +379,7 @@ void CommandLane::end_group(Group& group) noexcept {
     }
     slot.op_seq = 0;
   }
+  end_transfers(group);
 }
 
 void CommandLane::refuse(Client& client, std::uint16_t index, const Refusal& refusal) noexcept {
@@ -369,12 +397,12 @@ void CommandLane::complete(Client& client, std::uint16_t index, ErrorCode status
     client.records[last].active_index = record.active_index;
     record.active = false;
   }
-  for (Memory* memory : {record.input, record.output}) {
+  for (Memory* memory : {record.input, record.output, record.splits}) {
     if (memory == nullptr) continue;
     --memory->uses;
     if (memory->removal != nullptr) removals_ = true;
   }
-  record.input = record.output = nullptr;
+  record.input = record.output = record.splits = nullptr;
   record.ready = nullptr;
   record.status = static_cast<std::uint32_t>(status);
   // As a rule the text is empty: printf would be a twentieth of a command's instructions.

@@ -3,13 +3,18 @@
 /// What the command lane counts, with the functions of base/counter.h.
 #pragma once
 
+#include <array>
 #include <cstdint>
+
+#include "base/collective_call.h"
 
 namespace gradwire::command {
 
 struct CommandCounters {
   std::uint64_t commands = 0;      ///< taken from clients
   std::uint64_t bad_commands = 0;  ///< answered with an error at once
+  /// By index_of(): whole ops that are done, and calls of members that are made of transfers.
+  std::array<std::uint64_t, kCollectives.size()> ops{};
 };
 
 }  // namespace gradwire::command

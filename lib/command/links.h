@@ -21,7 +21,7 @@ namespace gradwire::command {
 
 /// How many ops of a group can be open at once; a member has at most one command for each.
 inline constexpr std::uint32_t kOpSlots = 256;
-static_assert(kOpSlots >= ipc::kCompletionEntries && (kOpSlots & (kOpSlots - 1)) == 0);
+static_assert(kOpSlots >= ipc::kOpCommands && (kOpSlots & (kOpSlots - 1)) == 0);
 
 /// Command lane -> lane: every op of the group up to `op_seq` may be posted. Cumulative.
 struct LaneOps {
@@ -31,10 +31,17 @@ struct LaneOps {
                                               ///< lane reported the op done or its shard closed
 };
 
+/// Command lane -> lane: a transfer that may be posted.
+struct LaneTransfer {
+  std::uint64_t group_handle = 0;
+  const collective::TransferSpec* spec = nullptr;  ///< valid until the lane reported it done or its
+                                                   ///< shard closed
+};
+
 /// Lane -> command lane.
 struct LaneReport {
   std::uint64_t group_handle = 0;
-  std::uint64_t op_seq = 0;  ///< kOpDone
+  std::uint64_t op_seq = 0;  ///< kOpDone; kTransferDone: the transfer's id
   collective::EventType type = collective::EventType::kOpDone;
   std::uint8_t lane = 0;
   AbortReason reason;  ///< kAborted, kClosed
@@ -42,10 +49,11 @@ struct LaneReport {
 
 /// The rings of one lane.
 struct LaneRings {
-  rte_ring* requests = nullptr;  ///< control -> lane: Request*
-  rte_ring* frames = nullptr;    ///< control -> lane: rte_mbuf* of the exchange pool; mbuf->port
-                                 ///< is the index of the port in the lane
-  rte_ring* ops = nullptr;       ///< command lane -> lane: LaneOps
+  rte_ring* requests = nullptr;   ///< control -> lane: Request*
+  rte_ring* frames = nullptr;     ///< control -> lane: rte_mbuf* of the exchange pool; mbuf->port
+                                  ///< is the index of the port in the lane
+  rte_ring* ops = nullptr;        ///< command lane -> lane: LaneOps
+  rte_ring* transfers = nullptr;  ///< command lane -> lane: LaneTransfer
   WakeBell* bell = nullptr;
 };
 
@@ -62,6 +70,7 @@ struct SharedRings {
 /// rte_ring elements are copied in words of four bytes.
 template <class T>
 inline constexpr bool kFitsRing = std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0;
-static_assert(kFitsRing<LaneOps> && kFitsRing<LaneReport> && kFitsRing<Notice>);
+static_assert(kFitsRing<LaneOps> && kFitsRing<LaneTransfer> && kFitsRing<LaneReport> &&
+              kFitsRing<Notice>);
 
 }  // namespace gradwire::command

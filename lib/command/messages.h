@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/abort_reason.h"
@@ -51,6 +52,7 @@ struct GroupPlan {
   std::vector<std::uint32_t> member_clients;  ///< client_id by member
   std::optional<ProcessLayout> layout;        ///< the shards', if ranks differ in size or order
   std::vector<ShardPlacement> shards;         ///< by lane; a group may have fewer than the daemon
+  std::string why_no_transfers;  ///< why processes cannot send to each other; else empty
 };
 
 enum class RequestType : std::uint8_t {

@@ -323,10 +323,10 @@ void Manager::release_lingering(TimeNs now) {
 }
 
 void Manager::make_event(const PendingReply& to, Client& client) {
-  if (client.events.size() >= ipc::kCommandEntries) {
+  if (client.events.size() >= ipc::kOpCommands) {
     return reply_error(to, {ErrorCode::kResourceExhausted,
-                            fmt::format("the client has {} events, one for each command that can "
-                                        "be unfinished",
+                            fmt::format("the client has {} events, one for each op that can be "
+                                        "unfinished",
                                         client.events.size())});
   }
   auto made = memory_.make_ready_event();

@@ -125,6 +125,34 @@ DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table) {
   return agreed;
 }
 
+TransferAgreement transfer_agreement(std::span<const ipc::RankInfo> table,
+                                     const GroupProcesses& processes) {
+  const auto without =
+      std::ranges::find_if(table, [](const ipc::RankInfo& info) { return info.transfers == 0; });
+  if (without != table.end()) {
+    return {false, fmt::format("the daemon of rank {} does not move data between any two "
+                               "processes: it reduces on a GPU, is an embedded rank or is of an "
+                               "older release",
+                               without - table.begin())};
+  }
+  std::uint64_t most = 0;
+  for (std::uint32_t rank = 0; rank < processes.nranks; ++rank) {
+    most = std::max<std::uint64_t>(most, processes.members_of(rank));
+  }
+  const std::uint64_t pairs = most * processes.count();
+  if (pairs > collective::kPairsMax) {
+    return {false, fmt::format("a rank of {} processes in a group of {} would have {} pairs of "
+                               "processes; {} are allowed",
+                               most, processes.count(), pairs, collective::kPairsMax)};
+  }
+  if (const auto apart = unconnected_ranks(table)) {
+    const auto& [a, b] = *apart;
+    return {false, fmt::format("ranks {} ({}) and {} ({}) have no ports that lead to each other", a,
+                               addresses_text(table[a]), b, addresses_text(table[b]))};
+  }
+  return {true, {}};
+}
+
 Result<std::vector<PeerPaths>> peer_paths(const GroupKey& key, std::uint16_t rank,
                                           std::uint8_t lanes, std::span<const ipc::RankInfo> table,
                                           std::span<const LocalAddress> addresses) {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/process_layout.h"
 #include "base/result.h"
 #include "base/types.h"
 #include "control/paths.h"
@@ -33,6 +34,16 @@ struct DirectAgreement {
   std::string why_not;
 };
 [[nodiscard]] DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table);
+
+/// Whether data goes between any two processes of a group, which all ranks must see alike.
+struct TransferAgreement {
+  bool possible = false;
+  /// Why not; names ranks. Else empty.
+  std::string why_not;
+};
+/// @param layout  nullptr: every rank has `members`.
+[[nodiscard]] TransferAgreement transfer_agreement(std::span<const ipc::RankInfo> table,
+                                                   const GroupProcesses& processes);
 
 /// The paths of frames from `rank` to the ranks that are no neighbours of it, without MAC
 /// addresses, and the tokens of those packets. Both ends choose the same addresses.

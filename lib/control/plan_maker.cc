@@ -63,6 +63,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   }
   config.timeouts.formation_ns = request.formation_ns;
   config.direct_bytes = request.direct_bytes;
+  config.pairs_max = request.pairs_max;
 
   command::ShardPlacement placement;
   if (request.nranks > 1) {
@@ -110,7 +111,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
 /// Of neighbours on the ring their links know all that is said of others here.
 Result<void> PlanMaker::add_peers(collective::ShardConfig& config, const PlanRequest& request,
                                   std::uint8_t lane) const {
-  if (request.direct_bytes == 0) return {};
+  if (!collective::needs_all_ranks(config)) return {};
   config.peers.assign(request.nranks, {});
   for (const PeerPaths& peer : request.peers) {
     const NeighbourPath& path = path_of(peer.paths, lane);
@@ -145,6 +146,7 @@ Result<command::GroupPlan*> PlanMaker::create(const PlanRequest& request) {
   }
   auto plan = std::make_unique<command::GroupPlan>();
   plan->layout = request.layout;
+  plan->why_no_transfers = request.why_no_transfers;
   for (std::uint8_t lane = 0; lane < request.lanes; ++lane) {
     auto placement = place(request, plan->layout ? &*plan->layout : nullptr, lane);
     if (!placement) return tl::unexpected(placement.error());

@@ -23,6 +23,13 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   wanted.table_digest = table_digest(wanted.key, wanted.member_count, *agreement, join.table);
   wanted.incarnation = own.incarnation;
   wanted.tokens = neighbour_tokens(wanted.key, wanted.lanes, wanted.rank, join.table);
+  const GroupProcesses processes{wanted.nranks, wanted.member_count,
+                                 wanted.layout ? &*wanted.layout : nullptr};
+  TransferAgreement transfers = transfer_agreement(join.table, processes);
+  wanted.why_no_transfers = std::move(transfers.why_not);
+  if (transfers.possible) {
+    wanted.pairs_max = processes.members_of(wanted.rank) * processes.count();
+  }
   if (wanted.nranks == 1) return wanted;
   const auto paths = [&](std::uint16_t neighbour, bool downstream) {
     return neighbour_paths(wanted.rank, neighbour, downstream, wanted.lanes, join.table, own,
@@ -37,7 +44,7 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   DirectAgreement direct = direct_agreement(join.table);
   wanted.direct_bytes = direct.bytes;
   wanted.why_not_direct = std::move(direct.why_not);
-  if (wanted.direct_bytes == 0) return wanted;
+  if (wanted.direct_bytes == 0 && wanted.pairs_max == 0) return wanted;
   auto peers = peer_paths(wanted.key, wanted.rank, wanted.lanes, join.table, addresses);
   if (!peers) return tl::unexpected(peers.error());
   wanted.peers = std::move(*peers);

@@ -115,7 +115,8 @@ status::LaneCounters lane_counters_status(const lane::LaneCounters& counters) {
   out.op_bytes = read_counter(counters.op_bytes);
   out.bus_bytes = read_counter(counters.bus_bytes);
   for (const Collective collective : kCollectives) {
-    out.ops[std::string(name_of(collective))] = read_counter(counters.ops[index_of(collective)]);
+    out.ops[std::string(name_of(collective))] =
+        read_counter(counters.command.ops[index_of(collective)]);
   }
   for (int i = 1; i < wire::kDropCount; ++i) {
     out.drops[wire::name_of(static_cast<wire::Drop>(i))] =

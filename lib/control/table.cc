@@ -59,6 +59,8 @@ class Bytes {
     }
     add(info.direct_kib);
     add(info.fold_sources);
+    add(info.transfers);
+    add(info.reserved_three);
     add_bytes(info.room);
   }
   void add_bytes(std::span<const std::uint8_t> bytes) {
@@ -242,6 +244,7 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
   info.base_udp_port = daemon.base_udp_port;
   info.direct_kib = daemon.direct_kib;
   info.fold_sources = daemon.fold_sources;
+  info.transfers = daemon.transfers ? 1 : 0;
   for (const LocalAddress& local : addresses) {
     if (info.address_count == ipc::RankInfo::kMaxAddresses) break;
     ipc::RankAddress& address = info.addresses[info.address_count++];

@@ -16,9 +16,14 @@
 
 namespace gradwire::ipc {
 
-inline constexpr std::uint32_t kQueueMagic = 0x47575132;  // "GWQ2"
-inline constexpr std::uint32_t kCommandEntries = 256;     ///< power of two
-inline constexpr std::uint32_t kCompletionEntries = 256;  ///< >= outstanding commands
+inline constexpr std::uint32_t kQueueMagic = 0x47575133;  // "GWQ3"
+/// Commands that a client may have outstanding: ops of groups, and transfers besides, whose
+/// receives may wait for long.
+inline constexpr std::uint32_t kOpCommands = 256;
+inline constexpr std::uint32_t kTransferCommands = 768;
+inline constexpr std::uint32_t kCommandEntries = 1024;     ///< power of two
+inline constexpr std::uint32_t kCompletionEntries = 1024;  ///< >= outstanding commands
+static_assert(kOpCommands + kTransferCommands <= kCompletionEntries);
 
 /// One call. A field that its collective does not take is 0: the redop of what is only moved, the
 /// root but of a reduce and a broadcast, everything but the tag of a barrier. Memory that the
@@ -37,9 +42,12 @@ struct alignas(64) CommandEntry {
   Collective collective = Collective::kAllReduce;
   std::uint8_t datatype = 0;  ///< gradwire::DataType
   std::uint8_t redop = 0;     ///< gradwire::RedOp
-  std::uint8_t reserved = 0;
+  std::uint8_t flags = 0;
+  static constexpr std::uint8_t kHasSplits = 1;
   std::uint32_t ready_event = 0;  ///< the input is there when it has passed; 0: it is there
-  std::uint32_t root = 0;         ///< process: rank x members + member
+  /// A process; of a send or a receive the other one. With kHasSplits the memory in which the
+  /// SplitTable lies, `count` bytes from its start: who gathers or scatters by splits is the root.
+  std::uint32_t root = 0;
 
   [[nodiscard]] CollectiveCall call() const noexcept {
     return {collective, static_cast<DataType>(datatype), static_cast<RedOp>(redop), count, root,
@@ -47,6 +55,29 @@ struct alignas(64) CommandEntry {
   }
 };
 static_assert(sizeof(CommandEntry) == 64);
+
+/// Where the blocks of an all-to-all, a gather or a scatter lie that are not equally large. The
+/// client writes it to its own memory, aligned to 8 bytes, and leaves it there until the op is
+/// done.
+struct SplitTable {
+  std::uint64_t input_bytes = 0;  ///< of this process's input and output in all
+  std::uint64_t output_bytes = 0;
+  struct Block {
+    std::uint64_t offset = 0;  ///< bytes into the input or output
+    std::uint64_t bytes = 0;
+  };
+  /// By process: of an all-to-all those that go out, then those that come; else the root's.
+  [[nodiscard]] const Block* blocks() const noexcept {
+    return reinterpret_cast<const Block*>(this + 1);
+  }
+  /// Of a table for a group of so many processes.
+  [[nodiscard]] static constexpr std::uint64_t bytes_for(Collective collective,
+                                                         std::uint64_t processes) noexcept {
+    const std::uint64_t blocks = collective == Collective::kAllToAll ? 2 * processes : processes;
+    return sizeof(SplitTable) + blocks * sizeof(Block);
+  }
+};
+static_assert(sizeof(SplitTable) == 16 && sizeof(SplitTable::Block) == 16);
 
 struct CompletionEntry {
   static constexpr std::size_t kTextBytes = 232;

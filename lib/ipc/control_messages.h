@@ -147,8 +147,11 @@ struct RankInfo {
   std::uint16_t direct_kib = 0;
   /// Of how many ranks the daemon's backend folds contributions to direct ops.
   std::uint16_t fold_sources = 0;
+  /// 1: the daemon moves data between any two processes (doc/protocol.md, Transfers).
+  std::uint16_t transfers = 0;
+  std::uint16_t reserved_three = 0;
   /// 0: room for keys.
-  std::uint8_t room[276] = {};
+  std::uint8_t room[272] = {};
 };
 static_assert(sizeof(RankInfo) == 512 && std::is_trivially_copyable_v<RankInfo>);
 

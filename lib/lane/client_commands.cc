@@ -54,7 +54,8 @@ void ClientCommands::add_group(const command::GroupPlan& plan,
                                         .lanes = config.lanes,
                                         .layout = config.layout,
                                         .payload_bytes = config.payload_bytes,
-                                        .max_chunks = config.max_chunks});
+                                        .max_chunks = config.max_chunks},
+                      plan.why_no_transfers);
 }
 
 bool ClientCommands::poll(TimeNs now) noexcept {

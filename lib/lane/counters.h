@@ -55,7 +55,6 @@ struct alignas(64) LaneCounters {
   /// The same x 2(n-1)/n of an all-reduce, (n-1)/n of an all-gather and a reduce-scatter, else x 1:
   /// their rate is nccl-tests' busbw.
   std::uint64_t bus_bytes = 0;
-  std::array<std::uint64_t, kCollectives.size()> ops{};  ///< by index_of(), whole ops that are done
   std::uint64_t op_latency_ns = 0;
   std::array<std::uint64_t, kLatencyBuckets> op_latency{};
   std::array<std::uint64_t, wire::kDropCount> drops{};

@@ -199,6 +199,8 @@ Result<void> Datapath::make_rings(const DatapathConfig& config, std::uint32_t ex
         {&rings.frames, fmt::format("frames_{}", lane), sizeof(void*), kFrames, kOneToOne});
     wanted.push_back(
         {&rings.ops, fmt::format("ops_{}", lane), sizeof(command::LaneOps), kOps, kOneToOne});
+    wanted.push_back({&rings.transfers, fmt::format("transfers_{}", lane),
+                      sizeof(command::LaneTransfer), kOps, kOneToOne});
   }
   shared_.command_bell = bells_.front().get();
   for (const Wanted& each : wanted) {

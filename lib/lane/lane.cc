@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/require.h"
 #include "lane/client_commands.h"
 
 namespace gradwire::lane {
@@ -79,6 +80,7 @@ bool Lane::poll_once(TimeNs now) noexcept {
   bool worked = take_requests(now);
   worked |= commands_->poll(now);
   worked |= take_ops(now);
+  worked |= take_transfers(now);
   flowed_ = worked;
   const bool received = receive(now);
   worked |= received;
@@ -151,6 +153,27 @@ bool Lane::take_ops(TimeNs now) noexcept {
     slot->specs = ops.specs;
     slot->ready_seq = ops.op_seq;
     post_ops(*slot, now);
+  }
+  return worked;
+}
+
+bool Lane::take_transfers(TimeNs now) noexcept {
+  bool worked = false;
+  command::LaneTransfer transfer;
+  while (rte_ring_sc_dequeue_elem(config_.rings.transfers, &transfer, sizeof transfer) == 0) {
+    worked = true;
+    GroupSlot* slot = find_group(transfer.group_handle);
+    if (slot == nullptr || slot->closed) continue;  // it was left or aborted meanwhile
+    wake(*slot);
+    switch (slot->shard->post(*transfer.spec, now)) {
+      case collective::PostResult::kOk:
+      case collective::PostResult::kRefused:  // aborted or leaving: the command lane hears of it
+        continue;
+      case collective::PostResult::kFull:
+      case collective::PostResult::kTooLarge:
+      case collective::PostResult::kUnsupported:
+        require(false, "the command lane hands out transfers that a shard takes");
+    }
   }
   return worked;
 }

@@ -156,6 +156,7 @@ class Lane {
   // lane.cc
   void publish(TimeNs now) noexcept;
   bool take_ops(TimeNs now) noexcept;
+  bool take_transfers(TimeNs now) noexcept;
   void post_ops(GroupSlot& slot, TimeNs now) noexcept;
 
   // lane_shards.cc

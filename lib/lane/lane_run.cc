@@ -82,6 +82,7 @@ void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
 
 bool Lane::has_messages() const noexcept {
   return rte_ring_empty(config_.rings.requests) == 0 || rte_ring_empty(config_.rings.ops) == 0 ||
+         rte_ring_empty(config_.rings.transfers) == 0 ||
          rte_ring_empty(config_.rings.frames) == 0 ||
          // Lane 0's thread reads the lanes' reports even if it takes no commands.
          (config_.lane == 0 && rte_ring_empty(config_.shared.reports) == 0) ||

@@ -56,9 +56,7 @@ std::uint64_t input_bytes(const CollectiveCall& call, std::uint32_t process) noe
       return process == call.root ? block : 0;
     case Collective::kBarrier:
       return 0;
-    case Collective::kAllReduce:
-    case Collective::kReduce:
-    case Collective::kAllGather:
+    default:
       break;
   }
   return block;
@@ -73,9 +71,7 @@ std::uint64_t output_bytes(const CollectiveCall& call, std::uint32_t process) no
       return process == call.root ? block : 0;
     case Collective::kBarrier:
       return 0;
-    case Collective::kAllReduce:
-    case Collective::kBroadcast:
-    case Collective::kReduceScatter:
+    default:
       break;
   }
   return block;
@@ -112,7 +108,7 @@ std::vector<std::byte> collective_results(const CollectiveCall& call,
     case Collective::kAllGather:
       for (const std::byte* input : inputs) results.insert(results.end(), input, input + block);
       break;
-    case Collective::kBarrier:
+    default:
       break;
   }
   return results;

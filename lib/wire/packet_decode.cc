@@ -42,7 +42,7 @@ bool read_kinds(const layout::DataFields& fields, DataHeader& data) noexcept {
   const auto collective = static_cast<Collective>(fields.collective_and_datatype >> 4);
   if (collective == Collective::kAllReduce) return false;  // it is written as 0
   if (collective != Collective{}) data.collective = collective;
-  return is_valid(data.datatype) && is_valid(data.collective) &&
+  return is_valid(data.datatype) && is_valid(data.collective) && !is_transfer(data.collective) &&
          has_root(data.collective) == (data.root != kNoRoot);
 }
 

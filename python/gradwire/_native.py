@@ -139,6 +139,8 @@ class Call(ctypes.Structure):
         ("stream", ctypes.c_void_p),
         ("on_stream", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
+        ("input_counts", ctypes.POINTER(ctypes.c_uint64)),
+        ("output_counts", ctypes.POINTER(ctypes.c_uint64)),
     ]
 
 
@@ -205,6 +207,11 @@ _FUNCTIONS = {
     "gw_broadcast": (ctypes.c_int, [*_OP[:5], ctypes.c_uint32, ctypes.c_uint32, _HandleOut]),
     "gw_reduce": (ctypes.c_int, [*_OP[:6], ctypes.c_uint32, ctypes.c_uint32, _HandleOut]),
     "gw_barrier": (ctypes.c_int, [_Handle, ctypes.c_uint32, _HandleOut]),
+    "gw_send": (ctypes.c_int, [*_OP[:2], *_OP[3:5], ctypes.c_uint32, ctypes.c_uint32, _HandleOut]),
+    "gw_recv": (ctypes.c_int, [*_OP[:2], *_OP[3:5], ctypes.c_uint32, ctypes.c_uint32, _HandleOut]),
+    "gw_all_to_all": (ctypes.c_int, [*_OP[:5], ctypes.c_uint32, _HandleOut]),
+    "gw_gather": (ctypes.c_int, [*_OP[:5], ctypes.c_uint32, ctypes.c_uint32, _HandleOut]),
+    "gw_scatter": (ctypes.c_int, [*_OP[:5], ctypes.c_uint32, ctypes.c_uint32, _HandleOut]),
     "gw_all_reduce_on_stream": (ctypes.c_int, [*_OP, ctypes.c_void_p, _HandleOut]),
     "gw_post": (ctypes.c_int, [_Handle, ctypes.POINTER(Call), _HandleOut]),
     "gw_test": (ctypes.c_int, [_Handle, ctypes.POINTER(ctypes.c_int)]),

@@ -25,6 +25,7 @@ from ._native import (
     milliseconds,
     premul_sum,
 )
+from .transfers import Transfers
 
 OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4, "band": 5, "bor": 6, "bxor": 7,
        "premul_sum": 8}
@@ -324,7 +325,7 @@ def _flat(value):
     return value.view(-1) if is_torch(value) else value.reshape(-1)
 
 
-class Group:
+class Group(Transfers):
     """This client's part in a group. Made by Client.join, Client.join_processes or
     rendezvous.form_group.
 
@@ -532,8 +533,11 @@ class Group:
         tag = integer(tag, "tag", 0, MAX_U32)
         finish = None
         keep = (value, out)
-        addresses = (source.address, None if target is None else target.address)
-        if source.on_gpu:
+        addresses = (
+            None if source is None else source.address, None if target is None else target.address
+        )
+        given = source if source is not None else target
+        if given.on_gpu:
             addresses, keep, finish = self._stage(value, out)
         handle = ctypes.c_void_p()
         check(
@@ -541,7 +545,7 @@ class Group:
                 self._live_handle(),
                 *addresses,
                 count,
-                DATATYPES[source.name],
+                DATATYPES[given.name],
                 *more,
                 tag,
                 ctypes.byref(handle),
@@ -554,13 +558,14 @@ class Group:
         sides = []
         for tensor in (value, out):
             if tensor is None or (sides and tensor is value):
-                sides.append(sides[0] if tensor is value else None)
+                sides.append(None if tensor is None else sides[0])
                 continue
             nbytes = max(tensor.numel() * tensor.element_size(), 1)
             sides.append(self._client.allocate(nbytes).tensor(tensor.dtype, tensor.numel()))
         shared, result = sides
-        shared.copy_(value.view(-1))
-        addresses = (shared.data_ptr(), None if result is None else result.data_ptr())
+        if value is not None:
+            shared.copy_(value.view(-1))
+        addresses = tuple(None if side is None else side.data_ptr() for side in sides)
         finish = None
         if out is not None:
             def finish():

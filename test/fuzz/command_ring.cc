@@ -218,7 +218,7 @@ class Run {
     if ((change & 16) != 0) entry.tag = input.u32();
     if ((change & 32) != 0) entry.datatype = input.u8();
     if ((change & 64) != 0) entry.redop = input.u8();
-    if ((change & 128) != 0) entry.reserved = input.u8();
+    if ((change & 128) != 0) entry.flags = input.u8();
     static_cast<void>(client.queue.push_command(entry));
   }
 

@@ -15,11 +15,13 @@ OPEN, ALLOCATE, FREE, DESCRIBE, JOIN, LEAVE, ABORT, STATUS = range(1, 9)
 GROUP_ABORTED, CUT_OFF = 100, 101
 JOIN_REQUEST = struct.Struct("=QIHHHHIII")
 COMMAND = struct.Struct("=QQQQQIIIBBBBII")
-ENTRIES = 256
+ENTRIES = 1024
 COMMAND_TAIL, COMMAND_HEAD, COMPLETION_TAIL, COMPLETION_HEAD = 64, 128, 192, 256
 DAEMON_SLEEPS, COMMANDS, COMPLETION_BYTES = 320, 448, 256
 COMPLETIONS = COMMANDS + ENTRIES * COMMAND.size
 ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, BARRIER = 1, 2, 3, 4, 5, 11
+GATHER, SCATTER, ALL_TO_ALL, SEND, RECV = 6, 7, 8, 9, 10
+HAS_SPLITS = 1  # a flag of a command
 MASK = 0xffffffff
 
 
@@ -124,13 +126,13 @@ class RawClient:
                 pass  # it has been rung enough, or the daemon has let go of it
 
     def push(self, request, group, count, input_offset=0, output_offset=0, input_memory=0,
-             output_memory=None, tag=0, kind=ALL_REDUCE, datatype=0, redop=0, reserved=0,
+             output_memory=None, tag=0, kind=ALL_REDUCE, datatype=0, redop=0, flags=0,
              event=0, root=0):
         tail = self.word(COMMAND_TAIL)
         output_memory = input_memory if output_memory is None else output_memory
         COMMAND.pack_into(self.queue, COMMANDS + tail % ENTRIES * COMMAND.size, request, group,
                           count, input_offset, output_offset, input_memory, output_memory, tag,
-                          kind, datatype, redop, reserved, event, root)
+                          kind, datatype, redop, flags, event, root)
         self.set_word(COMMAND_TAIL, tail + 1)
         self.ring_doorbell()
 

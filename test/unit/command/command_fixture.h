@@ -65,12 +65,19 @@ struct CommandFixture {
       rings.ops = rte_ring_create_elem(name.c_str(), sizeof(LaneOps), ring_entries, SOCKET_ID_ANY,
                                        RING_F_SP_ENQ | RING_F_SC_DEQ);
       REQUIRE(rings.ops != nullptr);
+      rings.transfers =
+          rte_ring_create_elem(("trans" + name).c_str(), sizeof(LaneTransfer), ring_entries,
+                               SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
+      REQUIRE(rings.transfers != nullptr);
       lanes.push_back(rings);
     }
     commands = std::make_unique<CommandLane>(lanes, counters);
   }
   ~CommandFixture() {
-    for (const LaneRings& rings : lanes) rte_ring_free(rings.ops);
+    for (const LaneRings& rings : lanes) {
+      rte_ring_free(rings.ops);
+      rte_ring_free(rings.transfers);
+    }
   }
 
   TestClient& add_client(std::uint32_t id) {

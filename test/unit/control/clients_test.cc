@@ -139,7 +139,7 @@ TEST_CASE("a client's events are as many as its commands, and go with it") {
   daemon.send(1, MessageType::kMakeEvent, {});
   daemon.refused(1, ErrorCode::kUnsupported, "no GPU");
   daemon.memory.on_cuda = true;
-  for (std::uint32_t i = 1; i <= ipc::kCommandEntries; ++i) {
+  for (std::uint32_t i = 1; i <= ipc::kOpCommands; ++i) {
     daemon.send(1, MessageType::kMakeEvent, {});
     const auto sent = daemon.take(1);
     const auto reply = ipc::body_as<ipc::MakeEventReply>(sent.body).value();

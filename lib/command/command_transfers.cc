@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Commands that are made of transfers: begun, handed to the lanes, answered.
+#include <rte_ring_elem.h>
+
+#include <new>
+
+#include "base/counter.h"
+#include "command/command_lane.h"
+#include "command/command_lane_state.h"
+
+namespace gradwire::command {
+
+void CommandLane::begin_transfers(Client& client, Group& group, std::size_t member,
+                                  std::uint16_t record, const TransferCommand& command) noexcept {
+  if (group.transfers == nullptr) {
+    const GroupProcesses processes{
+        group.limits.nranks, static_cast<std::uint16_t>(group.members.size()), group.limits.layout};
+    try {
+      group.transfers = std::make_unique<TransferCalls>(
+          processes, group.rank, static_cast<std::uint16_t>(group.members.size()),
+          group.limits.lanes);
+    } catch (const std::bad_alloc&) {
+      Refusal refusal;
+      refusal.code = ErrorCode::kResourceExhausted;
+      std::snprintf(refusal.text, sizeof refusal.text,
+                    "there is no memory for the transfers of %u processes here with %u in all",
+                    static_cast<unsigned>(group.members.size()),
+                    static_cast<unsigned>(processes.count()));
+      refuse(client, record, refusal);
+      return;
+    }
+  }
+  group.transfers->add(static_cast<std::uint16_t>(member), record, command);
+  take_over_transfers(group);
+}
+
+/// Answers what has ended, and sees to it that what begins is handed out.
+void CommandLane::take_over_transfers(Group& group) noexcept {
+  TransferCalls::Over over;
+  while (group.transfers->pop_over(over)) {
+    count(counters_.ops[index_of(over.collective)]);
+    complete(*group.members[over.member], over.record, ErrorCode::kOk, "");
+  }
+  std::uint16_t wrong = 0;
+  if (group.transfers->pop_wrong_splits(wrong) && !group.members[wrong]->faulty) {
+    Client& client = *group.members[wrong];
+    client.faulty = true;
+    news_ = true;
+    client.fault.code = AbortCode::kClientDied;
+    client.fault.set_detail("it changed the splits of a call before the call was done");
+  }
+  if (group.handing || group.aborted || !group.transfers->has_news()) return;
+  group.handing = true;
+  handing_.push_back(&group);
+}
+
+bool CommandLane::hand_out_transfers(Group& group) noexcept {
+  if (group.transfers == nullptr || group.aborted) return false;
+  bool worked = false;
+  for (std::uint8_t lane = 0; lane < group.limits.lanes; ++lane) {
+    bool given = false;
+    while (const collective::TransferSpec* spec = group.transfers->next(lane)) {
+      LaneTransfer transfer{group.handle, spec};
+      // If its ring is full: again in the next round.
+      if (rte_ring_sp_enqueue_elem(lanes_[lane].transfers, &transfer, sizeof transfer) != 0) break;
+      group.transfers->given(lane);
+      given = true;
+    }
+    if (given && lane != 0) lanes_[lane].bell->ring();
+    worked |= given;
+  }
+  return worked;
+}
+
+/// Of a group that has ended: no lane refers to its clients' memory any more.
+void CommandLane::end_transfers(Group& group) noexcept {
+  if (group.transfers == nullptr) return;
+  TransferCalls::Over over;
+  while (group.transfers->pop_unfinished(over)) {
+    complete(*group.members[over.member], over.record, ErrorCode::kAborted, group.reason_text);
+  }
+}
+
+}  // namespace gradwire::command

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "command/transfer_calls.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/require.h"
+
+namespace gradwire::command {
+namespace {
+
+wire::TransferCall kind_of(Collective collective) noexcept {
+  switch (collective) {
+    case Collective::kAllToAll:
+      return wire::TransferCall::kAllToAll;
+    case Collective::kGather:
+      return wire::TransferCall::kGather;
+    case Collective::kScatter:
+      return wire::TransferCall::kScatter;
+    default:
+      return wire::TransferCall::kSendRecv;
+  }
+}
+
+}  // namespace
+
+TransferCalls::TransferCalls(const GroupProcesses& processes, std::uint16_t rank,
+                             std::uint16_t members, std::uint8_t lanes)
+    : processes_(processes),
+      rank_(rank),
+      count_(processes.count()),
+      all_lanes_(static_cast<std::uint16_t>((1u << lanes) - 1)),
+      members_(members),
+      calls_(std::size_t{members} * kCalls),
+      pairs_(std::size_t{members} * 2 * count_),
+      begun_(std::bit_ceil(pairs_.size())),
+      given_(lanes),
+      over_(calls_.size()) {
+  for (std::uint32_t member = 0; member < members; ++member) {
+    const auto own = static_cast<std::uint16_t>(process(member));
+    for (std::uint32_t other = 0; other < count_; ++other) {
+      const auto there = static_cast<std::uint16_t>(other);
+      for (const bool outgoing : {true, false}) {
+        const std::uint32_t index = pair_index(member, outgoing, other);
+        collective::TransferSpec& spec = pairs_[index].spec;
+        spec.id = index;
+        spec.end =
+            outgoing ? collective::TransferEnd::kSource : collective::TransferEnd::kDestination;
+        spec.pair = outgoing ? wire::ProcessPair{own, there} : wire::ProcessPair{there, own};
+      }
+    }
+  }
+}
+
+bool TransferCalls::involves(const CollectiveCall& call, std::uint32_t process, bool outgoing,
+                             std::uint32_t other) noexcept {
+  switch (call.collective) {
+    case Collective::kSend:
+      return outgoing && other == call.root;
+    case Collective::kRecv:
+      return !outgoing && other == call.root;
+    case Collective::kAllToAll:
+      return true;
+    case Collective::kGather:
+      return outgoing ? other == call.root : process == call.root;
+    case Collective::kScatter:
+      return outgoing ? process == call.root : other == call.root;
+    default:
+      return false;
+  }
+}
+
+void TransferCalls::add(std::uint16_t member, RecordIndex record,
+                        const TransferCommand& command) noexcept {
+  const std::uint32_t index = member * kCalls + record;
+  Call& call = calls_[index];
+  require(call.number == 0, "a client's record has one call at a time");
+  call = {};
+  call.command = command;
+  call.number = ++members_[member].calls;
+  const CollectiveCall& what = command.call;
+  if (has_partner(what.collective)) {
+    call.left = 1;
+    const std::uint32_t pair = pair_index(member, what.collective == Collective::kSend, what.root);
+    Pair& own = pairs_[pair];
+    call.before = own.last;
+    (own.last == kNone ? own.first : calls_[own.last].next) = index;
+    own.last = index;
+    if (!own.under_way) take_next(pair);
+    return;
+  }
+  Member& own = members_[member];
+  call.before = own.last_many;
+  (own.last_many == kNone ? own.first_many : calls_[own.last_many].next) = index;
+  own.last_many = index;
+  const auto each = [&](auto use) {
+    for (const bool outgoing : {true, false}) {
+      for (std::uint32_t other = 0; other < count_; ++other) {
+        if (!involves(what, process(member), outgoing, other)) continue;
+        use(pair_index(member, outgoing, other));
+      }
+    }
+  };
+  each([&](std::uint32_t) { ++call.left; });
+  each([&](std::uint32_t pair) {
+    if (!pairs_[pair].under_way) take_next(pair);
+  });
+}
+
+void TransferCalls::take_next(std::uint32_t index) noexcept {
+  Pair& pair = pairs_[index];
+  const std::uint32_t member = index / count_ / 2;
+  const bool outgoing = index / count_ % 2 == 0;
+  std::uint32_t chosen = pair.first;
+  for (std::uint32_t many = members_[member].first_many; many != kNone; many = calls_[many].next) {
+    const Call& call = calls_[many];
+    if (call.number <= pair.taken) continue;
+    if (chosen != kNone && calls_[chosen].number < call.number) break;
+    if (!involves(call.command.call, process(member), outgoing, index % count_)) continue;
+    chosen = many;
+    break;
+  }
+  if (chosen != kNone) begin(index, chosen);
+}
+
+void TransferCalls::begin(std::uint32_t index, std::uint32_t chosen) noexcept {
+  Pair& pair = pairs_[index];
+  const Call& call = calls_[chosen];
+  const std::uint32_t member = index / count_ / 2;
+  const bool outgoing = index / count_ % 2 == 0;
+  pair.taken = call.number;
+  pair.call = chosen;
+  pair.under_way = true;
+  pair.lanes_done = 0;
+  if (has_partner(call.command.call.collective)) {
+    pair.first = call.next;
+    if (pair.first == kNone) pair.last = kNone;
+    if (pair.first != kNone) calls_[pair.first].before = kNone;
+  }
+  Block block;
+  if (!find_block(call, outgoing, index % count_, block)) {
+    wrong_splits_ = member;
+    return;
+  }
+  collective::TransferSpec& spec = pair.spec;
+  spec.terms.bytes = block.bytes;
+  spec.terms.tag = call.command.call.tag;
+  spec.terms.call = kind_of(call.command.call.collective);
+  spec.from = outgoing ? block.at : nullptr;
+  spec.to = outgoing ? nullptr : const_cast<std::byte*>(block.at);
+  begun_[begun_count_++ & (begun_.size() - 1)] = index;
+}
+
+/// @return false if the splits say something that the call's memory does not hold.
+bool TransferCalls::find_block(const Call& call, bool outgoing, std::uint32_t other,
+                               Block& out) const noexcept {
+  const CollectiveCall& what = call.command.call;
+  const Range& range = outgoing ? call.command.ranges.input : call.command.ranges.output;
+  const auto all = static_cast<std::uint64_t>(range.end - range.begin);
+  const bool whole = has_partner(what.collective) ||
+                     (what.collective == Collective::kGather && outgoing) ||
+                     (what.collective == Collective::kScatter && !outgoing);
+  out = {range.begin, all};
+  if (whole) return true;
+  std::uint64_t offset = 0;
+  if (call.command.splits == nullptr) {
+    out.bytes = what.count * element_bytes(what.datatype);
+    offset = other * out.bytes;
+  } else {
+    const bool second = what.collective == Collective::kAllToAll && !outgoing;
+    const ipc::SplitTable::Block& given =
+        call.command.splits->blocks()[other + (second ? count_ : 0)];
+    out.bytes = __atomic_load_n(&given.bytes, __ATOMIC_RELAXED);
+    offset = __atomic_load_n(&given.offset, __ATOMIC_RELAXED);
+  }
+  if (offset > all || out.bytes > all - offset) return false;
+  if (out.bytes != 0) out.at = range.begin + offset;
+  return true;
+}
+
+void TransferCalls::lane_done(std::uint64_t id, std::uint8_t lane) noexcept {
+  require(id < pairs_.size() && pairs_[id].under_way, "a lane ends a transfer that is under way");
+  Pair& pair = pairs_[id];
+  pair.lanes_done |= static_cast<std::uint16_t>(1u << lane);
+  if (pair.lanes_done != all_lanes_) return;
+  pair.under_way = false;
+  const std::uint32_t index = std::exchange(pair.call, kNone);
+  const auto member = static_cast<std::uint16_t>(id / count_ / 2);
+  Call& call = calls_[index];
+  require(call.left > 0, "a call has so many transfers as it waits for");
+  if (--call.left == 0) forget(member, index);
+  take_next(static_cast<std::uint32_t>(id));
+}
+
+/// A call is over.
+void TransferCalls::forget(std::uint32_t member, std::uint32_t index) noexcept {
+  Call& call = calls_[index];
+  if (!has_partner(call.command.call.collective)) {
+    Member& own = members_[member];
+    (call.before == kNone ? own.first_many : calls_[call.before].next) = call.next;
+    (call.next == kNone ? own.last_many : calls_[call.next].before) = call.before;
+  }
+  call.number = 0;
+  over_[(over_head_ + over_count_++) % over_.size()] = {static_cast<std::uint16_t>(member),
+                                                        static_cast<RecordIndex>(index % kCalls),
+                                                        call.command.call.collective};
+}
+
+const collective::TransferSpec* TransferCalls::next(std::uint8_t lane) const noexcept {
+  if (given_[lane] == begun_count_) return nullptr;
+  return &pairs_[begun_[given_[lane] & (begun_.size() - 1)]].spec;
+}
+
+bool TransferCalls::has_news() const noexcept {
+  return std::ranges::any_of(given_, [&](std::uint64_t given) { return given != begun_count_; });
+}
+
+bool TransferCalls::pop_over(Over& out) noexcept {
+  if (over_count_ == 0) return false;
+  out = over_[over_head_];
+  over_head_ = (over_head_ + 1) % over_.size();
+  --over_count_;
+  return true;
+}
+
+bool TransferCalls::pop_unfinished(Over& out) noexcept {
+  const auto found =
+      std::ranges::find_if(calls_, [](const Call& call) { return call.number != 0; });
+  if (found == calls_.end()) return false;
+  found->number = 0;
+  const auto index = static_cast<std::uint32_t>(found - calls_.begin());
+  out = {static_cast<std::uint16_t>(index / kCalls), static_cast<RecordIndex>(index % kCalls)};
+  return true;
+}
+
+bool TransferCalls::pop_wrong_splits(std::uint16_t& member) noexcept {
+  if (wrong_splits_ == kNone) return false;
+  member = static_cast<std::uint16_t>(std::exchange(wrong_splits_, kNone));
+  return true;
+}
+
+}  // namespace gradwire::command
