@@ -5,9 +5,11 @@ says."""
 
 import mmap
 import random
+import secrets
 import select
 import socket
 import struct
+import threading
 import time
 
 MAGIC, VERSION, HEADER = 0x47574331, 2, struct.Struct("=IHHIIII")
@@ -169,3 +171,23 @@ class RawClient:
                 except Closed as closed:
                     return str(closed)
         raise SystemExit("the daemon did not hang up")
+
+
+def form(sockets):
+    """@return (clients, group handles), of a group over both daemons."""
+    clients = [RawClient(path).open() for path in sockets]
+    infos = [client.describe() for client in clients]
+    group_id = secrets.randbits(63) + 1
+    handles = [None, None]
+
+    def join(rank):
+        handles[rank] = clients[rank].join(group_id, rank, infos)
+
+    threads = [threading.Thread(target=join, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if None in handles:
+        raise SystemExit("the group was not formed")
+    return clients, handles
