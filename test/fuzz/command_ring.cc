@@ -13,13 +13,15 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "command/command_lane.h"
 #include "fuzz/eal.h"
+#include "fuzz/hostile_commands.h"
 #include "fuzz/input.h"
-#include "ipc/command_queue.h"
 
 namespace {
 
@@ -32,28 +34,7 @@ constexpr std::uint32_t kClients = 2;
 constexpr std::size_t kMemoryBytes = 512;
 constexpr std::uint16_t kRanks = 2;  // this daemon is rank 0
 std::array<rte_ring*, kLanes> op_rings;
-
-struct Freed {
-  void operator()(void* p) const { std::free(p); }
-};
-
-struct HostileClient {
-  explicit HostileClient(std::uint32_t id)
-      : raw(std::aligned_alloc(64, sizeof(ipc::QueueRegion))),
-        region(ipc::create_queue_region(raw.get(), sizeof(ipc::QueueRegion))),
-        queue(region) {
-    // Zeros, as mmap gives: an entry that was never written is all zeros.
-    std::memset(static_cast<void*>(region->commands), 0, sizeof region->commands);
-    std::memset(static_cast<void*>(region->completions), 0, sizeof region->completions);
-    port.client_id = id;
-    port.queue = ipc::DaemonQueue(region);
-  }
-  std::unique_ptr<void, Freed> raw;
-  ipc::QueueRegion* region;
-  ipc::ClientQueue queue;
-  ClientPort port;
-  bool removed = false;
-};
+std::array<rte_ring*, kLanes> transfer_rings;
 
 class Run {
  public:
@@ -61,6 +42,7 @@ class Run {
     for (std::uint8_t lane = 0; lane < kLanes; ++lane) {
       bells_.push_back(std::make_unique<WakeBell>());
       lanes_[lane].ops = op_rings[lane];
+      lanes_[lane].transfers = transfer_rings[lane];
       lanes_[lane].bell = bells_.back().get();
     }
     commands_ = std::make_unique<CommandLane>(lanes_, counters_);
@@ -78,7 +60,7 @@ class Run {
 
   void act(Input& input) {
     HostileClient& client = *clients_[input.pick(kClients)];
-    switch (input.pick(12)) {
+    switch (input.pick(15)) {
       case 0:
       case 1:
         return push(client, input, Collective::kAllReduce, 0);
@@ -124,10 +106,20 @@ class Run {
         const std::uint64_t handle = 1 + input.pick(2);
         return abort(handle, static_cast<std::uint8_t>(input.pick(kLanes)));
       }
+      case 11:
+      case 12: {
+        const auto kind = static_cast<Collective>(6 + input.pick(5));
+        const std::uint32_t root = input.pick(6);
+        return push(client, input, kind, root);
+      }
+      case 13:
+        return push_splits(client, input);
       default:
         break;
     }
-    switch (input.pick(5)) {
+    switch (input.pick(6)) {
+      case 5:
+        return scribble(client.port.client_id, input);
       case 0:
         return remove_memory(client.port.client_id, 1 + input.pick(3));
       case 1:
@@ -200,26 +192,22 @@ class Run {
   }
 
   void push(HostileClient& client, Input& input, Collective collective, std::uint32_t root) {
-    ipc::CommandEntry entry;
-    entry.collective = collective;
-    entry.root = root;
-    entry.request_id = input.u8();
-    entry.group_handle = 1 + input.pick(2);
-    entry.count = input.pick(64);
-    entry.input_memory = 1 + input.pick(2);
-    entry.output_memory = 1 + input.pick(2);
-    entry.input_offset = input.pick(4) * 64;
-    entry.output_offset = input.pick(4) * 64;
-    const std::uint8_t change = input.u8();
-    if ((change & 1) != 0) entry.count = input.u64();
-    if ((change & 2) != 0) entry.input_offset = input.u64();
-    if ((change & 4) != 0) entry.output_offset = input.u64();
-    if ((change & 8) != 0) entry.input_memory = input.u32();
-    if ((change & 16) != 0) entry.tag = input.u32();
-    if ((change & 32) != 0) entry.datatype = input.u8();
-    if ((change & 64) != 0) entry.redop = input.u8();
-    if ((change & 128) != 0) entry.flags = input.u8();
-    static_cast<void>(client.queue.push_command(entry));
+    static_cast<void>(client.queue.push_command(any_command(input, collective, root)));
+  }
+  void push_splits(HostileClient& client, Input& input) {
+    const auto memory = [&](std::uint32_t handle) {
+      const auto found = memories_.find(key_of(client.port.client_id, handle));
+      return std::span(found == memories_.end() ? nullptr : found->second.get(),
+                       found == memories_.end() ? 0 : kMemoryBytes);
+    };
+    static_cast<void>(client.queue.push_command(split_command(input, kRanks, memory)));
+  }
+  /// A client writes to its memory whenever it likes.
+  void scribble(std::uint32_t client, Input& input) {
+    const auto found = memories_.find(key_of(client, 1 + input.pick(3)));
+    const std::size_t at = input.pick(kMemoryBytes / 8) * 8;
+    const std::uint64_t value = input.small_or_any();
+    if (found != memories_.end()) std::memcpy(found->second.get() + at, &value, sizeof value);
   }
 
   void poll() {
@@ -251,6 +239,17 @@ class Run {
       group.handed[lane] = ops.op_seq;
       group.specs = ops.specs;
     }
+    take_transfers(lane);
+    for (; ops_done > 0 && !transfers_[lane].empty(); --ops_done) {
+      const auto chosen = transfers_[lane].begin() +
+                          static_cast<std::ptrdiff_t>(ops_done % transfers_[lane].size());
+      const auto [handle, spec] = *chosen;
+      transfers_[lane].erase(chosen);
+      const Group& group = groups_.at(handle);
+      if (group.ended[lane]) continue;
+      touch(group, spec);
+      report(handle, lane, collective::EventType::kTransferDone, spec.id);
+    }
     for (auto& [handle, group] : groups_) {
       for (; !group.ended[lane] && ops_done > 0 && group.worked[lane] < group.handed[lane];
            --ops_done) {
@@ -263,6 +262,35 @@ class Run {
           touch(group, spec, member);
         report(handle, lane, collective::EventType::kOpDone, op_seq);
       }
+    }
+  }
+  void take_transfers(std::uint8_t lane) {
+    LaneTransfer transfer;
+    while (rte_ring_sc_dequeue_elem(transfer_rings[lane], &transfer, sizeof transfer) == 0) {
+      const Group& group = groups_.at(transfer.group_handle);
+      const collective::TransferSpec& spec = *transfer.spec;
+      // A pair has one at a time under way on a lane.
+      for (const auto& [handle, other] : transfers_[lane]) {
+        FUZZ_CHECK(handle != transfer.group_handle || other.id != spec.id || group.ended[lane]);
+      }
+      FUZZ_CHECK(spec.terms.call <= wire::kLastTransferCall);
+      transfers_[lane].emplace_back(transfer.group_handle, spec);
+    }
+  }
+  void touch(const Group& group, const collective::TransferSpec& spec) {
+    const bool sends = spec.end == collective::TransferEnd::kSource;
+    const std::uint16_t member = sends ? spec.pair.source : spec.pair.destination;
+    const std::size_t members = group.members.size();
+    FUZZ_CHECK(member < members);  // this daemon is rank 0
+    FUZZ_CHECK((sends ? spec.pair.destination : spec.pair.source) < kRanks * members);
+    if (spec.terms.bytes == 0) return;
+    const std::byte* const at = sends ? spec.from : spec.to;
+    FUZZ_CHECK(inside(group.members[member], at, spec.terms.bytes));
+    if (sends) {
+      for (std::uint64_t i = 0; i < spec.terms.bytes; ++i)
+        sum_ = static_cast<std::uint8_t>(sum_ + std::to_integer<int>(spec.from[i]));
+    } else {
+      std::memset(spec.to, sum_, spec.terms.bytes);
     }
   }
   /// Reads and writes what the op says that the member brings.
@@ -333,6 +361,9 @@ class Run {
   std::vector<std::unique_ptr<HostileClient>> clients_;
   std::map<std::uint64_t, std::unique_ptr<std::byte[]>> memories_;  // by client and handle
   std::map<std::uint64_t, Group> groups_;
+  /// [lane], what it was given, by group.
+  std::array<std::vector<std::pair<std::uint64_t, collective::TransferSpec>>, kLanes> transfers_;
+  std::uint8_t sum_ = 0;
   std::set<std::uint64_t> removing_;
   std::vector<std::unique_ptr<Request>> requests_;
   std::size_t returned_ = 0;
@@ -348,7 +379,10 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
     op_rings[lane] =
         rte_ring_create_elem(("fuzz_ops" + std::to_string(lane)).c_str(), sizeof(LaneOps), 8,
                              SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
-    FUZZ_CHECK(op_rings[lane] != nullptr);
+    transfer_rings[lane] =
+        rte_ring_create_elem(("fuzz_transfers" + std::to_string(lane)).c_str(),
+                             sizeof(LaneTransfer), 8, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
+    FUZZ_CHECK(op_rings[lane] != nullptr && transfer_rings[lane] != nullptr);
   }
   return 0;
 }
@@ -361,5 +395,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     run.finish();
   }
   for (rte_ring* ring : op_rings) rte_ring_reset(ring);
+  for (rte_ring* ring : transfer_rings) rte_ring_reset(ring);
   return 0;
 }
