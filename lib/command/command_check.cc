@@ -136,9 +136,11 @@ bool check_memory(const ipc::CommandEntry& command, const OpLimits& limits,
                reinterpret_cast<std::uintptr_t>(ranges.output.begin), *extent)) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
                   "input at offset %" PRIu64 " and output at offset %" PRIu64 " of memory %" PRIu32
-                  " overlap in part: they must be disjoint or in place, which for %s means %s",
+                  " overlap in part: %s wants them disjoint%s%s",
                   command.input_offset, command.output_offset, command.input_memory,
-                  name_of(command.collective).data(), in_place_rule(command.collective));
+                  name_of(command.collective).data(),
+                  extent->may_be_in_place ? " or in place, which means " : "",
+                  extent->may_be_in_place ? in_place_rule(command.collective) : "");
   }
   if (is_transfer(command.collective)) return true;
   const std::uint64_t chunks = collective::lane_chunks(
