@@ -54,6 +54,9 @@ expect_text "and that another group's are not" 'formed: .* direct ops up to 0 Ki
 expect "three members a rank: off the ring in the rack" py direct --members 3 \
   --datatypes fp16,bf16,int32 --counts 1,17,700 $(in_order 0 2 1 3)
 # shellcheck disable=SC2046
+expect "sends, all-to-alls and their like, to whom and by which way ever" \
+  py transfers --places 3,0,0,1,2,1 $(in_order 0 2 1 3)
+# shellcheck disable=SC2046
 expect "calls that differ are named" py mismatch --all-reduces $(in_order 0 1 2 3)
 
 # start_ranks NAME: a client of each rank, which sums 64 bytes without pause until it is told of an

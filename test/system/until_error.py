@@ -24,7 +24,17 @@ def call_until_error(name, client, group, deadline, started):
     whole = client.allocate(ELEMENTS * 4).array("float32")[:share * group.processes]
     block = client.allocate(share * 4).array("float32", share)
     flag = client.allocate(4).array("float32", 1)
+    other = None
+    if name in ("send-recv", "all-to-all"):
+        other = client.allocate(ELEMENTS * 4).array("float32")[:share * group.processes]
+    size, process = group.processes, group.process
+    root = process == 0
     post = {
+        "send-recv": lambda: [group.recv(other, (process - 1) % size),
+                              group.send(whole, (process + 1) % size)],
+        "all-to-all": lambda: group.all_to_all(whole, other),
+        "gather": lambda: group.gather(block, 0, out=whole if root else None),
+        "scatter": lambda: group.scatter(whole if root else None, block, 0),
         "reduce-scatter": lambda: group.reduce_scatter(whole, block),
         "all-gather": lambda: group.all_gather(block, whole),
         "broadcast": lambda: group.broadcast(whole, 0),
@@ -37,6 +47,8 @@ def call_until_error(name, client, group, deadline, started):
         try:
             # Several at once: who is killed is in the middle of some.
             works = [post() for _ in range(4 if name == "barrier" else 1)]
+            if isinstance(works[0], list):
+                works = works[0]
             works.append(group.all_reduce(flag, "max"))
             for work in works:
                 work.wait(WAIT_S)
