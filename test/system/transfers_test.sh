@@ -81,3 +81,12 @@ memif_ring_start 4
 # shellcheck disable=SC2046
 expect "refused by name" transfers --refused 'ranks? 0 .*' $(sockets 4)
 for rank in 0 1 2 3; do expect_stop $rank TERM; done
+
+step "3 daemons that lose, double and reorder packets"
+memif_ring_start 3 --faults.drop 0.01 --faults.duplicate 0.01 --faults.reorder 0.02
+# shellcheck disable=SC2046
+expect "uneven, in any order" transfers --places 2,0,0,1,0 $(sockets 3)
+"$gradwire_cli" counters --socket "$(daemon_socket 0)" >"$run_dir/counters"
+expect_text "what was lost was pulled again" 'lane\.0\.transport\.pieces_pulled_again +[1-9]' \
+  "$run_dir/counters"
+for rank in 0 1 2; do expect_stop $rank TERM; done
