@@ -194,7 +194,7 @@ class Collectives(Backend):
             self._coalesced.append(work)
         return work
 
-    def _post(self, work, function, source, target, count, *more, first=False, blocks=False):
+    def _post(self, work, function, source, target, count, *more):
         """Posts one op. ``source``, ``target``: contiguous tensors, or None for none."""
         a = None if source is None else source.data_ptr()
         b = None if target is None else target.data_ptr()
@@ -208,10 +208,9 @@ class Collectives(Backend):
             self.channel,
             lambda group, handle: function(group, a, b, count, *more, 0, handle),
             (source, target),
-            blocks,
         )
         work.add(op)
-        self.channel.post(op, first)
+        self.channel.post(op)
 
     def _copied(self, tensor):
         with self.engine.lock:
@@ -290,16 +289,13 @@ class Collectives(Backend):
         work.finish = _all_of([self._add_broadcast(work, tensor, opts.rootRank)])
         return self._sealed(work)
 
-    def _add_broadcast(self, work, tensor, root, first=False):
+    def _add_broadcast(self, work, tensor, root):
         copy = None
         if self._rank == root:
             target = self._dense(tensor)
         else:
             target, copy = self._target(tensor)
-        self._post(
-            work, lib.gw_broadcast, target, target, nbytes_of(target), BYTES, root,
-            first=first,
-        )
+        self._post(work, lib.gw_broadcast, target, target, nbytes_of(target), BYTES, root)
         return copy
 
     def reduce(self, tensors, opts):
@@ -336,10 +332,10 @@ class Collectives(Backend):
 
     # ---- all-gather
 
-    def _add_allgather(self, work, source, whole, blocks=False):
+    def _add_allgather(self, work, source, whole):
         """``whole`` [P x count of source], contiguous and flat, in the order of the ranks."""
         count = nbytes_of(source)
-        self._post(work, lib.gw_all_gather, source, whole, count, BYTES, blocks=blocks)
+        self._post(work, lib.gw_all_gather, source, whole, count, BYTES)
 
     def _gathered_whole(self, name, outputs, inputs, opts):
         work = self._work(name, [*inputs, *outputs], opts)

@@ -33,19 +33,17 @@ class Op:
 
     post:  a function that gets where the handle goes and returns a status
     keep:  what has to stay alive until the op has ended
-    blocks: what comes after it in the channel waits until Channel.unblock()
     """
 
     __slots__ = (
-        "work", "channel", "post", "keep", "blocks", "handle", "done", "expired", "watched"
+        "work", "channel", "post", "keep", "handle", "done", "expired", "watched"
     )
 
-    def __init__(self, work, channel, post, keep, blocks=False):
+    def __init__(self, work, channel, post, keep):
         self.work = work
         self.channel = channel
         self.post = post
         self.keep = keep
-        self.blocks = blocks
         self.handle = None
         self.done = False
         self.expired = False
@@ -95,7 +93,6 @@ class Channel:
         self.queue = collections.deque()
         self.in_flight = []
         self.refused = []  # ops that could not be posted, and why
-        self.blocked = 0  # works that have still to post more, before whatever is in the queue
 
     def open(self, group, explain=""):
         """The group is formed: what was queued may go."""
@@ -110,19 +107,18 @@ class Channel:
         with self.lock:
             self.failed = error
             queued, self.queue = list(self.queue), collections.deque()
-        for op, _ in queued:
+        for op in queued:
             self.engine.ended(op, error)
 
-    def post(self, op, first=False):
-        """Posts it now, or queues it. ``first``: before what is in the queue, even if the channel
-        is blocked."""
+    def post(self, op):
+        """Posts it now, or queues it."""
         with self.lock:
             if self.failed is not None:
                 self.refused.append((op, self.failed))
-            elif (self._firsts() if first else self.queue or self.blocked) or not self._try(op):
+            elif self.queue or not self._try(op):
                 # Whoever waits for it has nothing to wait on here: the thread has to tell.
                 op.work.waited = False
-                self.queue.insert(self._firsts() if first else len(self.queue), (op, first))
+                self.queue.append(op)
         self._tell_refused()
 
     def _tell_refused(self):
@@ -134,25 +130,15 @@ class Channel:
                 return
             self.engine.ended(op, error)
 
-    def _firsts(self):
-        return sum(1 for _, first in self.queue if first)
-
     def pump(self):
         """Posts what can be posted of the queue."""
         with self.lock:
             while self.queue:
-                op, first = self.queue[0]
-                if self.blocked and not first:
-                    break
+                op = self.queue[0]
                 if not op.done and not self._try(op):
                     break
                 self.queue.popleft()
         self._tell_refused()
-
-    def unblock(self):
-        with self.lock:
-            self.blocked -= 1
-        self.pump()
 
     def _try(self, op):
         """True: it is posted, or has ended with an error."""
@@ -163,7 +149,6 @@ class Channel:
         if status == Status.OK:
             op.handle = handle
             self.in_flight.append(op)
-            self.blocked += op.blocks
             self.engine.posted(op)
             return True
         # Too many ops, memory that another op has, no memory to copy through: another op's end
@@ -228,16 +213,17 @@ class Engine:
             self._channels.append(channel)
         return channel
 
-    def close_channel(self, channel):
-        """Leaves its group. What is unfinished ends with an error. It does not wait for the daemon
-        to close the group: that takes until all processes of the host have left it, in whichever
-        order they leave their groups."""
+    def close_channel(self, channel, leaves=True):
+        """Leaves its group, unless another channel has done so. What is unfinished ends with an
+        error. It does not wait for the daemon to close the group: that takes until all processes of
+        the host have left it, in whichever order they leave their groups."""
         channel.fail(
             GradwireError(Status.ABORTED, "the process group %s was destroyed" % channel.name)
         )
         group, channel.group, channel.handle = channel.group, None, None
         if group is not None:
-            group.close()
+            if leaves:
+                group.close()
             deadline = time.monotonic() + _AFTER_ABORT_S
             for op in list(channel.in_flight):
                 op.wait(deadline)
@@ -275,8 +261,6 @@ class Engine:
             op.done = True
             if op.handle is not None:
                 channel.in_flight.remove(op)
-                if op.blocks and error is not None:
-                    channel.blocked -= 1
         with self.lock:
             if op.handle is not None:
                 self.outstanding -= 1
@@ -363,7 +347,7 @@ class Engine:
         for channel in list(self._channels):
             for op in list(channel.in_flight):
                 nearest = min(nearest, op.work.deadline - now)
-            for op, _ in list(channel.queue):
+            for op in list(channel.queue):
                 nearest = min(nearest, op.work.deadline - now)
         return max(1, int(nearest * 1000))
 
@@ -381,7 +365,7 @@ class Engine:
                     self.ended(op, error)
                 elif op.work.deadline <= now:
                     self.expire(op)
-            for op, _ in list(channel.queue):
+            for op in list(channel.queue):
                 if op.work.deadline <= now:
                     self.expire(op)
             if channel.queue:

@@ -27,7 +27,7 @@ def register():
         )
     if "GRADWIRE" in dist.Backend._plugins:
         return
-    from .all_to_all import GradwireBackend
+    from .transfers import GradwireBackend
 
     def create(options, _):
         return GradwireBackend(

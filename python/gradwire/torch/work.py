@@ -26,7 +26,7 @@ class GradwireWork(Work):
 
     tensors: what the future gives; all of them are kept until the work is done
     finish:  called when every op has ended well, before anybody is told: copies results to where
-             they belong. It may post more ops, and return what is to be called when those end
+             they belong
     """
 
     def __init__(self, describe, tensors, timeout_s, waited=False, finish=None):
@@ -59,24 +59,18 @@ class GradwireWork(Work):
         self._one_less(error)
 
     def _one_less(self, error):
-        while True:
-            with self._lock:
-                if error is not None and self.error is None:
-                    self.error = error
-                self._left -= 1
-                if self._left:
-                    return
-                finish, self.finish = self.finish, None
-                if finish is not None and self.error is None:
-                    self._left = 1  # it may add ops
-                    self.waited = False
-            if finish is None or self.error is not None:
-                break
+        with self._lock:
+            if error is not None and self.error is None:
+                self.error = error
+            self._left -= 1
+            if self._left:
+                return
+        finish, self.finish = self.finish, None
+        if finish is not None and self.error is None:
             try:
-                self.finish = finish()
-                error = None
+                finish()
             except Exception as raised:  # whatever it is, who waits has to hear of it
-                error = raised
+                self.error = raised
         self._tell()
 
     def _tell(self):

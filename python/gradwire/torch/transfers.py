@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The whole backend: what the C interface does not have yet is made of what it has. Each such way
-is slower than its own collective would be; it is said once, and counted in stats().
+"""The whole backend: besides the collectives what moves between pairs of processes, for which the
+daemons have an order of its own for each pair. These have a channel of their own, so that a recv
+that waits holds back no collective; both channels are of one group.
 """
+import ctypes
+
 import torch
 from torch.distributed import PrefixStore
 from torch.distributed.distributed_c10d import SHRINK_ABORT
 
-from .._native import GradwireError, Status, lib
-from .backend import Collectives, _all_of, _shape
+from .._native import Call, GradwireError, Status, lib
+from ..transfers import ALL_TO_ALL, GATHER, RECV, SCATTER, SEND
+from .backend import Collectives, _all_of, _shape, nbytes_of
 from .datatypes import BYTES
-from .pairs import Pairs
+from .engine import Op
+
+# A client may have 768 unfinished; others wait in the channel.
+_TRANSFERS = 512
 
 
 class GradwireBackend(Collectives):
@@ -17,14 +24,9 @@ class GradwireBackend(Collectives):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self._pairs = Pairs(
-            self.engine,
-            self.store,
-            self._rank,
-            self.global_ranks,
-            min(self.timeout_s, 3600.0),
-            self.group_name,
-        )
+        self._transfers = self.engine.channel("%s, transfers" % self.group_name, _TRANSFERS)
+        if self._size > 1:
+            self._transfers.open(self.channel.group, self.channel.explain)
 
     def split(self, store, ranks, opts):
         """The group of ``ranks`` of this one, or None if this process is not among them."""
@@ -61,9 +63,36 @@ class GradwireBackend(Collectives):
         )
 
     def _close(self):
-        if self.engine is not None:
-            self._pairs.close()
+        engine = self.engine
         super()._close()
+        if engine is not None:
+            engine.close_channel(self._transfers, False)
+
+    # ---- how a transfer is posted
+
+    def _move(self, work, collective, source, target, count, peer=0, tag=0, splits=(None, None)):
+        """Posts one transfer. ``count``: bytes, of a block if there are blocks; ``splits``: bytes
+        for each process of the input and of the output, or None."""
+        if self._size == 1:
+            if source is not None and target is not None:
+                ctypes.memmove(target.data_ptr(), source.data_ptr(), nbytes_of(target))
+            return
+        counts = [None if given is None else (ctypes.c_uint64 * self._size)(*given)
+                  for given in splits]
+        call = Call(
+            struct_bytes=ctypes.sizeof(Call), collective=collective,
+            input=None if source is None else source.data_ptr(),
+            output=None if target is None else target.data_ptr(),
+            count=count, datatype=BYTES, root=peer, tag=tag & 0xFFFFFFFF,
+            input_counts=counts[0], output_counts=counts[1],
+        )
+        op = Op(
+            work, self._transfers,
+            lambda group, handle: lib.gw_post(group, ctypes.byref(call), handle),
+            (source, target),
+        )
+        work.add(op)
+        self._transfers.post(op)
 
     # ---- one process to another
 
@@ -77,7 +106,8 @@ class GradwireBackend(Collectives):
         tensor = self._one(tensors, "send")
         self._check_peer("send", peer)
         work = self._work("send", tensors, None, about="to %d, tag %d" % (peer, tag))
-        self._pairs.post(work, self._rank, peer, self._dense(tensor), tag & 0xFFFFFFFF)
+        source = self._dense(tensor)
+        self._move(work, SEND, source, None, nbytes_of(source), peer, tag)
         return self._sealed(work)
 
     def recv(self, tensors, peer, tag):
@@ -86,7 +116,7 @@ class GradwireBackend(Collectives):
         work = self._work("recv", tensors, None, about="from %d, tag %d" % (peer, tag))
         target, copy = self._target(tensor)
         work.finish = _all_of([copy])
-        self._pairs.post(work, peer, self._rank, target, tag & 0xFFFFFFFF)
+        self._move(work, RECV, None, target, nbytes_of(target), peer, tag)
         return self._sealed(work)
 
     def recv_anysource(self, tensors, tag):
@@ -111,9 +141,10 @@ class GradwireBackend(Collectives):
                              % (len(outputs), self._size))
         work = self._work("gather", [tensor, *outputs], opts, about="to %d" % root)
         work.tensors = list(outputs)
-        if self._size > 1:
-            self.engine.slower_way("gather goes by an all-gather: every process gets all")
         source = self._dense(tensor)
+        if self._rank != root:
+            self._move(work, GATHER, source, None, nbytes_of(source), root)
+            return self._sealed(work)
         whole = self._buffer(source, source.numel() * self._size)
 
         def spread():
@@ -121,8 +152,8 @@ class GradwireBackend(Collectives):
                 target.detach().copy_(block.view(target.shape))
             self._copied(whole)
 
-        self._add_allgather(work, source, whole)
-        work.finish = spread if self._rank == root else None
+        self._move(work, GATHER, source, whole, nbytes_of(source), root)
+        work.finish = _all_of([spread])
         return self._sealed(work)
 
     def scatter(self, outputs, input_lists, opts):
@@ -139,20 +170,15 @@ class GradwireBackend(Collectives):
                              % (len(inputs), self._size))
         work = self._work("scatter", [output, *inputs], opts, about="from %d" % root)
         work.tensors = [output]
-        if self._size > 1:
-            self.engine.slower_way("scatter goes by a broadcast: every process gets all")
-        whole = self._buffer(output, output.numel() * self._size)
-        blocks = whole.view(self._size, -1)
-        for block, tensor in zip(blocks, inputs):
-            block.copy_(tensor.detach().reshape(-1))
-        if inputs:
+        whole = None
+        if self._rank == root:
+            whole = self._buffer(output, output.numel() * self._size)
+            for block, tensor in zip(whole.view(self._size, -1), inputs):
+                block.copy_(tensor.detach().reshape(-1))
             self._copied(whole)
-        self._add_broadcast(work, whole, root)
-
-        def take():
-            output.detach().copy_(blocks[self._rank].view(output.shape))
-
-        work.finish = _all_of([take])
+        target, copy = self._target(output)
+        self._move(work, SCATTER, whole, target, nbytes_of(target), root)
+        work.finish = _all_of([copy])
         return self._sealed(work)
 
     # ---- all to all
@@ -181,10 +207,9 @@ class GradwireBackend(Collectives):
         work = self._work("all_to_all_single", [input, output], opts)
         work.tensors = [output]
         target, copy = self._target(output)
-        given = bool(output_splits or input_splits)
-        self._exchange(
-            work, self._dense(input), sides[1], list(target.split(sides[0])), given, [copy]
-        )
+        self._exchange(work, self._dense(input), target, sides[1], sides[0],
+                       bool(output_splits or input_splits))
+        work.finish = _all_of([copy])
         return self._sealed(work)
 
     def alltoall_base(self, output, input, output_splits, input_splits, opts):
@@ -198,65 +223,27 @@ class GradwireBackend(Collectives):
             )
         work = self._work("all_to_all", [*inputs, *outputs], opts)
         work.tensors = list(outputs)
-        whole = torch.cat([self._dense(tensor) for tensor in inputs])
-        self._copied(whole)
-        targets, copies = zip(*(self._target(tensor) for tensor in outputs))
-        self._exchange(
-            work, whole, [t.numel() for t in inputs], list(targets), True, list(copies)
-        )
+        source = torch.cat([self._dense(tensor) for tensor in inputs])
+        self._copied(source)
+        sizes = [tensor.numel() for tensor in outputs]
+        whole = self._buffer(outputs[0], sum(sizes))
+
+        def spread():
+            for target, block in zip(outputs, whole.split(sizes)):
+                target.detach().copy_(block.view(target.shape))
+            self._copied(whole)
+
+        self._exchange(work, source, whole, [t.numel() for t in inputs], sizes, True)
+        work.finish = _all_of([spread])
         return self._sealed(work)
 
-    def _exchange(self, work, source, sizes, targets, given, last):
-        """Each process broadcasts all that it sends, and each takes its part. ``sizes``: elements
-        of ``source`` for each process. ``given``: they may differ, so that they have to be told
-        first; nothing that is posted later may come between."""
-        if self._size > 1:
-            self.engine.slower_way(
-                "all-to-all goes by a broadcast of each process's whole input to all"
-            )
-        if not given or self._size == 1:
-            table = [sizes] * self._size
-            work.finish = self._broadcast_parts(work, source, table, targets, last, False)
-            return
-        table = torch.empty(self._size * self._size, dtype=torch.int64)
-        self._add_allgather(work, torch.tensor(sizes), table, blocks=True)
-
-        def then():
-            try:
-                rows = table.view(self._size, self._size).tolist()
-                return self._broadcast_parts(work, source, rows, targets, last, True)
-            finally:
-                self.channel.unblock()
-
-        work.finish = then
-
-    def _broadcast_parts(self, work, source, rows, targets, last, first):
-        """``rows``: how many elements each process sends to each. Returns what comes after."""
-        for rank, row in enumerate(rows):
-            if row[self._rank] != targets[rank].numel():
-                error = GradwireError(
-                    Status.MISMATCH,
-                    "rank %d sends %d elements to rank %d, which wants %d"
-                    % (self.global_ranks[rank], row[self._rank],
-                       self.global_ranks[self._rank], targets[rank].numel()),
-                )
-                # The others must not wait for this process's part.
-                if self.channel.group is not None:
-                    self.channel.group.abort(error.text)
-                raise error
-        ends = []
-        for rank, row in enumerate(rows):
-            before, mine = sum(row[: self._rank]), row[self._rank]
-            if rank == self._rank:
-                targets[rank].copy_(source[before : before + mine])
-                if self._size > 1:
-                    self._add_broadcast(work, source, rank, first)
-                continue
-            whole = self._buffer(source, sum(row))
-            self._post(
-                work, lib.gw_broadcast, None, whole, whole.numel() * whole.element_size(), BYTES,
-                rank, first=first,
-            )
-            part = whole[before : before + mine]
-            ends.append(lambda part=part, target=targets[rank]: target.copy_(part))
-        return _all_of([*ends, *last])
+    def _exchange(self, work, source, target, sent, received, given):
+        """``sent``, ``received``: elements for each process; equal ones unless they are
+        ``given``."""
+        if not given:
+            return self._move(work, ALL_TO_ALL, source, target, nbytes_of(source) // self._size)
+        width = source.element_size()
+        self._move(
+            work, ALL_TO_ALL, source, target, 0,
+            splits=([n * width for n in sent], [n * width for n in received]),
+        )
