@@ -121,9 +121,6 @@ class Shard {
   [[nodiscard]] bool has_unfinished_transfers() const noexcept {
     return transfers_ != nullptr && transfers_->unfinished();
   }
-  [[nodiscard]] const reduce::BackendCounters& backend_counters() const noexcept {
-    return folds_.backend().counters();
-  }
   [[nodiscard]] ShardStatus status(TimeNs now) const noexcept;
 
  private:

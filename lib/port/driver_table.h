@@ -43,8 +43,6 @@ struct DriverRow {
   bool rx_exclusive;         ///< a received mbuf is not shared, whatever its refcnt
   bool rx_interrupts;        ///< rte_eth_dev_rx_intr_enable() may work
   bool tx_copies;            ///< the driver no longer reads a frame's bytes after tx_burst returns
-  bool tx_chains;            ///< frames of several segments are sent correctly
-  bool tx_indirect;          ///< attached (indirect, external) mbufs are sent correctly
   bool tx_may_block;         ///< tx_burst can wait in the kernel
   bool sets_mtu;             ///< rte_eth_dev_set_mtu() works and is wanted
   bool keeps_rx_mbufs;       ///< rx descriptors hold mbufs of the packet pool

@@ -90,7 +90,7 @@ Pool::~Pool() { rte_mempool_free(mempool_); }
 
 void Pool::reset(std::uint32_t mbufs) noexcept {
   limit_ = std::min(mbufs, capacity_);
-  withheld_ = most_in_use_ = 0;
+  withheld_ = 0;
   failures_ = double_frees_ = 0;
   stack_ = order_;
 }
@@ -125,7 +125,6 @@ int Pool::dequeue(void** objects, unsigned count) noexcept {
     mark_of(objects[i]) = 0;
   }
   in_use_ += count;
-  most_in_use_ = std::max(most_in_use_, in_use_);
   return 0;
 }
 

@@ -36,7 +36,6 @@ class Pool {
   }
 
   [[nodiscard]] std::uint32_t in_use() const noexcept { return in_use_; }
-  [[nodiscard]] std::uint32_t most_in_use() const noexcept { return most_in_use_; }
   /// How often nothing was left except what was withheld.
   [[nodiscard]] std::uint64_t failures() const noexcept { return failures_; }
   [[nodiscard]] std::uint64_t double_frees() const noexcept { return double_frees_; }
@@ -53,7 +52,6 @@ class Pool {
   std::uint32_t limit_;
   std::uint32_t withheld_ = 0;
   std::uint32_t in_use_ = 0;
-  std::uint32_t most_in_use_ = 0;
   std::uint64_t failures_ = 0;
   std::uint64_t double_frees_ = 0;
   bool filling_ = true;       ///< while the mempool is populated

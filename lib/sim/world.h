@@ -177,7 +177,6 @@ class World {
   [[nodiscard]] std::uint64_t drops(wire::Drop drop) const;
   /// Packets that no shard wanted: of an old epoch, mostly.
   [[nodiscard]] std::uint64_t unknown_packets() const { return unknown_packets_; }
-  [[nodiscard]] std::uint64_t foreign_packets() const { return foreign_packets_; }
   [[nodiscard]] std::uint64_t receive_overruns() const { return receive_overruns_; }
   /// Frames whose bytes changed while a driver held them.
   [[nodiscard]] std::uint64_t frames_changed() const { return frames_changed_; }
@@ -193,7 +192,6 @@ class World {
   [[nodiscard]] std::uint64_t polls() const { return polls_; }
   /// How long the rank's first lane may sleep if nothing comes; 0 or less: it wants a round now.
   [[nodiscard]] TimeNs until_deadline(GroupId group, std::uint16_t rank) const;
-  [[nodiscard]] std::uint64_t frames_received() const { return frames_received_; }
 
  private:
   struct Received {
@@ -283,9 +281,7 @@ class World {
   std::size_t records_wanted_ = 0;
 
   std::uint64_t polls_ = 0;
-  std::uint64_t frames_received_ = 0;
   std::uint64_t unknown_packets_ = 0;
-  std::uint64_t foreign_packets_ = 0;
   std::uint64_t receive_overruns_ = 0;
   std::uint64_t frames_changed_ = 0;
 };

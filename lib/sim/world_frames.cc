@@ -34,7 +34,6 @@ std::uint64_t digest_of(const rte_mbuf* mbuf) noexcept {
 void World::arrive(std::uint32_t flight_index) {
   Flight& flight = network_.flight(flight_index);
   Host& host = hosts_[flight.to];
-  ++frames_received_;
   if (!host.alive) {
     network_.release(flight_index);
     return;

@@ -133,7 +133,6 @@ void World::dispatch(Host& host, const Received& received, TimeNs local_now) {
       frame.destination_mac != mac_of(host_id(host)) ||
       !(frame.destination_ip == ip_of(host_id(host))) ||
       wire::decode(frame.payload, packet) != wire::Drop::kNone) {
-    ++foreign_packets_;
     rte_pktmbuf_free(received.mbuf);
     return;
   }

@@ -109,9 +109,6 @@ class GpuDevice final : public DeviceMemory {
   [[nodiscard]] Result<std::unique_ptr<Executor>> make_executor(const QueueMemory& memory);
   void add(GpuQueue& queue) { queues_.push_back(&queue); }
   void remove(GpuQueue& queue) noexcept;
-  /// A queue has ended while a kernel of it hung.
-  void gave_up_queue() noexcept { ++queues_given_up_; }
-  [[nodiscard]] std::uint32_t queues_given_up() const noexcept { return queues_given_up_; }
   /// Called by lanes: what the CPU wrote through mappings before, and what ports had written into
   /// GPU memory, is visible to kernels that start afterwards. @return false if that failed.
   [[nodiscard]] bool write_barrier() noexcept;
@@ -142,7 +139,6 @@ class GpuDevice final : public DeviceMemory {
   std::string path_reason_;
   std::vector<std::string> warnings_;
   std::vector<GpuQueue*> queues_;
-  std::uint32_t queues_given_up_ = 0;
   std::shared_ptr<gpu::Device> cuda_;  ///< set if clients' memory is made on a CUDA device
 };
 

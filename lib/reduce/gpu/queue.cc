@@ -64,7 +64,6 @@ GpuQueue::~GpuQueue() {
     device_.remove(*this);
     if (!executor_->stop(kStopNs)) {
       // A kernel hangs. What it may still write to is given up, and stays allocated.
-      device_.gave_up_queue();
       static_cast<void>(executor_.release());
       return;
     }

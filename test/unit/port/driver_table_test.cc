@@ -14,8 +14,6 @@ TEST_CASE("an unknown driver is taken for a physical NIC, with the careful answe
   CHECK(row.driver.empty());
   CHECK_FALSE(row.rx_exclusive);
   CHECK_FALSE(row.tx_copies);
-  CHECK_FALSE(row.tx_chains);
-  CHECK_FALSE(row.tx_indirect);
   CHECK(row.keeps_rx_mbufs);
   CHECK(row.sets_mtu);
   CHECK(row.steering == Steering::kFlow);
@@ -30,8 +28,6 @@ TEST_CASE("rows of the virtual drivers say what was found in them") {
   CHECK(driver_row("net_af_packet").tx_may_block);
   CHECK(driver_row("net_af_packet").tx_burst <= 16);
   CHECK(driver_row("net_af_packet").steering == Steering::kNone);
-  CHECK_FALSE(driver_row("net_af_xdp").tx_chains);
-  CHECK_FALSE(driver_row("net_af_xdp").tx_indirect);
   CHECK_FALSE(driver_row("net_af_xdp").tx_copies);
   for (const char* name : {"net_memif", "net_af_xdp", "net_af_packet", "net_ring", "net_null"}) {
     const DriverRow& row = driver_row(name);
