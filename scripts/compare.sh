@@ -34,8 +34,9 @@ started or changed. Run it as root on an idle machine.
                    pinned to each core, in turn. Embedded ranks and lanes are then adaptive, and
                    the TCP ring sleeps while it waits. Over memif; default rows gradwire, daemon,
                    tcp and tcp-uring, default sizes 64,64K,1M,16M
-  --collective C   another than all-reduce: reduce-scatter, all-gather, broadcast or reduce. Default
-                   rows daemon, gloo, mpi-tcp and mpi-shm; a size is that of the larger buffer
+  --collective C   another than all-reduce: reduce-scatter, all-gather, broadcast, reduce,
+                   all-to-all or send-recv (each rank to the next). Default rows daemon, gloo,
+                   mpi-tcp and mpi-shm; a size is that of the larger buffer
   --rows LIST      only these: gradwire gradwire-1408 daemon bare tcp tcp-uring gloo mpi-tcp
                    mpi-tcp-ring mpi-shm
   --quick          few ops and 2 repetitions (or --reps): checks only that everything runs

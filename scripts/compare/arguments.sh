@@ -36,7 +36,7 @@ pair() {
     die "$1 is '$2': must be two values, separated by a comma, rank 0's first."
 }
 
-all_collectives=(all-reduce reduce-scatter all-gather broadcast reduce)
+all_collectives=(all-reduce reduce-scatter all-gather broadcast reduce all-to-all send-recv)
 
 check_collective() {
   [[ " ${all_collectives[*]} " == *" $collective "* ]] ||
