@@ -20,12 +20,9 @@ LINES_MAX = 400
 LONGER_MAX = 800
 LONGER = {
     "lib/client/gradwire.h": "the public header is one document",
-    "lib/client/client_ops.cc": "collectives and transfers, until they are split",
-    "lib/command/command_ops.cc": "collectives and transfers, until they are split",
     "python/gradwire/client.py": "the classes of the Python interface and their documentation",
     "python/gradwire/torch/backend.py": "torch.distributed's Backend is one class",
     "python/gradwire/torch/hook.py": "one DDP hook",
-    "python/gradwire/torch/engine.py": "one engine",
     "test/fuzz/connection.cc": "one target: its actions are the format of its corpus",
     "test/fuzz/transfers.cc": "one target: its actions are the format of its corpus",
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ops of a client: posting them, and how they end.
+// Ops of a client: what is asked, checked and posted.
 #include <fmt/format.h>
 #include <sys/socket.h>
 
@@ -9,14 +9,6 @@
 
 namespace gradwire::client {
 namespace {
-
-void pause_briefly() noexcept {
-  for (int i = 0; i < 32; ++i) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-  }
-}
 
 /// Counts an op once for each memory that it uses.
 void count_user(gw_work& work, int change) noexcept {
@@ -87,10 +79,6 @@ std::optional<CollectiveExtent> extent_of_splits(const Client::PostArguments& ar
   const std::uint64_t* const own = sides.input != nullptr ? sides.input : sides.output;
   if (!all) extent.in_place_at = *sum_of(own, 0, place.process) * width;
   return extent;
-}
-
-bool is_over(const gw_work& work) noexcept {
-  return work.state == gw_work::State::kFinished || work.state == gw_work::State::kReported;
 }
 
 }  // namespace
@@ -272,166 +260,6 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
     (void)!::send(doorbell_fd_.get(), &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
   return work;
-}
-
-void Client::finish(gw_work& work, ErrorCode code, std::string text, std::uint64_t op_seq) {
-  const std::shared_ptr<gw_work> keep = slots_[work.request_id % kSlots];
-  release_slot(work);
-  give_back_staging(std::move(work.splits));
-  give_back_event(std::move(work.ready));
-  work.code = code;
-  work.text = std::move(text);
-  work.op_seq = op_seq;
-  if (code == ErrorCode::kOk) {
-    ++counters_.ops_done;
-  } else {
-    ++counters_.ops_failed;
-    work.copy_out = false;
-    if (code == ErrorCode::kAborted) mark_aborted(*work.group, work.text);
-  }
-  if (work.self == nullptr) work.copy_out = false;
-  if (!work.copy_out) give_back_staging(std::move(work.staging));
-  if (work.self == nullptr) {
-    work.state = gw_work::State::kReported;
-    return;
-  }
-  work.state = gw_work::State::kFinished;
-  if (work.copy_out) uncopied_.push_back(&work);
-  work.unreported = true;
-  add_unreported();
-}
-
-void Client::fail_all_work(ErrorCode code, const std::string& text) {
-  const std::vector<gw_work*> works = in_flight_;
-  for (gw_work* work : works) {
-    // A work that is still being posted belongs to the posting thread, which finishes it.
-    if (work->state == gw_work::State::kPosted) finish(*work, code, text, 0);
-  }
-}
-
-void Client::report(Lock& lock, gw_work& work) {
-  if (work.state != gw_work::State::kFinished) return;
-  if (work.copy_out) {
-    work.state = gw_work::State::kCopying;
-    lock.unlock();
-    const Result<void> copied =
-        work.staging.mapping->copy(work.output, work.result, work.extent.output);
-    lock.lock();
-    std::erase(uncopied_, &work);
-    if (copied) {
-      ++counters_.copies;
-      counters_.copied_bytes += work.extent.output;
-    } else {
-      work.code = copied.error().code;
-      work.text = copied.error().message;
-    }
-    give_back_staging(std::move(work.staging));
-  }
-  work.state = gw_work::State::kReported;
-  work.unreported = false;
-  remove_unreported();
-  if (work.code == ErrorCode::kAborted && work.group->abort_unreported) {
-    work.group->abort_unreported = false;
-    remove_unreported();
-  }
-  changed_.notify_all();
-  wake_leader();
-}
-
-Result<void> Client::outcome(const gw_work& work) {
-  if (work.code == ErrorCode::kOk) return {};
-  return fail(work.code,
-              work.text.empty() ? "the op failed, and the daemon did not say why" : work.text);
-}
-
-std::string Client::describe(const gw_work& work) const {
-  const GroupConfig& group = work.group->config;
-  const CollectiveCall& call = work.call;
-  std::string what;
-  if (reduces(call.collective)) what += fmt::format("{} of ", name_of(call.redop));
-  if (call.collective != Collective::kBarrier) {
-    what += fmt::format("{} {}, {} bytes, ", call.count, name_of(call.datatype),
-                        std::max(work.extent.input, work.extent.output));
-  }
-  if (has_root(call.collective)) what += fmt::format("root {}, ", call.root);
-  if (has_partner(call.collective)) {
-    what += fmt::format("{} process {} at rank {}, ",
-                        call.collective == Collective::kSend ? "to" : "from", call.root,
-                        group.processes().rank_of(call.root));
-  }
-  return fmt::format("{} {} of rank {} in group {:016x} epoch {} ({}tag {})",
-                     name_of(call.collective), work.number, group.rank, group.key.group_id,
-                     group.key.epoch, what, call.tag);
-}
-
-Result<bool> Client::test(gw_work& work) {
-  Lock lock(mutex_);
-  drain_completions();
-  if (!is_over(work)) drain_control_sometimes();
-  report(lock, work);
-  if (work.state != gw_work::State::kReported) return false;
-  if (auto good = outcome(work); !good) return tl::unexpected(good.error());
-  return true;
-}
-
-Result<void> Client::wait(gw_work& work, std::chrono::milliseconds timeout) {
-  const auto start = Clock::now();
-  const Deadline deadline = start + timeout;
-  const Deadline spin_end = std::min(deadline, start + options_.spin);
-  Lock lock(mutex_);
-  drain_completions();
-  while (!is_over(work) && Clock::now() < spin_end) {
-    lock.unlock();
-    pause_briefly();
-    lock.lock();
-    drain_completions();
-  }
-  if (!is_over(work)) {
-    drain_control_sometimes();
-    if (timeout.count() > 0) {
-      ++counters_.sleeps;
-      wait_until(lock, deadline, [&work] { return is_over(work); });
-    }
-  }
-  if (is_over(work)) {
-    report(lock, work);
-    return outcome(work);
-  }
-  const double seconds = std::chrono::duration<double>(Clock::now() - work.posted_at).count();
-  std::string text = fmt::format("{} is not done {:.3f} s after it was posted; it goes on",
-                                 describe(work), seconds);
-  if (timeout.count() > 0 && !is_transfer(work.call.collective)) {
-    const std::string waits_for = who_is_waited_for(lock, *work.group);
-    if (!waits_for.empty()) text += fmt::format("; the daemon says: {}", waits_for);
-  }
-  return fail(ErrorCode::kTimedOut, std::move(text));
-}
-
-bool Client::is_reported(const gw_work& work) {
-  const Lock lock(mutex_);
-  return work.state == gw_work::State::kReported;
-}
-
-std::uint64_t Client::op_seq(const gw_work& work) {
-  const Lock lock(mutex_);
-  return work.op_seq;
-}
-
-void Client::release(gw_work& work) {
-  // The last reference may be `self`: the lock must outlive it, and the client the lock.
-  const std::shared_ptr<Client> client = work.client;
-  std::shared_ptr<gw_work> last;
-  const Lock lock(mutex_);
-  last = std::move(work.self);
-  if (work.unreported) {
-    work.unreported = false;
-    remove_unreported();
-  }
-  if (work.state == gw_work::State::kFinished) {
-    std::erase(uncopied_, &work);
-    give_back_staging(std::move(work.staging));
-    work.state = gw_work::State::kReported;
-  }
 }
 
 }  // namespace gradwire::client
