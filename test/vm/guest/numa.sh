@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 # Two NUMA nodes, NICs on node 1, CPUs 2 and 3 of node 1 isolated: lanes run there, their buffers
 # are there though the control plane is on node 0, and next to nothing preempts them. The control
-# run puts the lanes on CPUs 0 and 1, beside programs that compute.
+# run puts the lanes on CPUs 0 and 1, beside programs that compute, without lanes.nice.
 . /opt/gradwire/vm/story.sh
 
 mapfile -t nics < <(for device in /sys/bus/pci/devices/*; do
@@ -105,7 +105,8 @@ grep -q 'lane 0: lcore 1 on CPU 2, NUMA node 1, isolated' "$work/isolated-0.log"
   fail "the lane is not isolated"
 ! grep -q 'warning lane 0' "$work/isolated-0.log" || fail "the daemon warns of its lane"
 
-# Beside them two programs that always want the CPU.
+# Beside them two programs that always want the CPU, and lanes that are served no sooner than these.
+nice=0
 for cpu in 0 1; do
   taskset -c $cpu bash -c 'while :; do :; done' &
   hogs+=($!)

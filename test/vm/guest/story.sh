@@ -44,6 +44,7 @@ mtu = ${mtu:-9000}
 [lanes]
 count = 1
 polling = "$5"
+nice = ${nice:--20}
 [timeouts]
 silence_ms = 20000
 ping_ms = 1000
