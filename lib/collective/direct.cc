@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ops and packets. direct_send.cc has what is sent, and when.
+// What comes. direct_ops.cc has what becomes of ops, direct_send.cc what is sent, and when.
 #include "collective/direct.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "base/planted_bug.h"
 #include "base/profile.h"
 #include "collective/bits.h"
+#include "collective/op_memory.h"
 
 namespace gradwire::collective {
 
@@ -23,9 +24,10 @@ Direct::Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuff
       ops_(ops),
       counters_(counters),
       peers_(config.nranks),
-      early_bytes_(
-          std::min<std::size_t>(config.payload_bytes, config.direct_bytes / config.nranks)),
-      scratch_(config.nranks, config.direct_bytes),
+      early_bytes_(std::min<std::size_t>(
+          config.payload_bytes,
+          std::max(config.direct_bytes, config.two_step_bytes) / config.nranks)),
+      scratch_(config.nranks, direct::scratch_bytes(config.direct_bytes, config.two_step_bytes)),
       sources_(config.nranks),
       queue_(config.nranks) {
   watched_.reserve(config.nranks);
@@ -39,120 +41,6 @@ Direct::Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuff
       place += early_bytes_;
     }
   }
-}
-
-std::uint32_t Direct::part_width(DataType datatype) const noexcept {
-  return element_bytes(direct::part_type(config_.shape_group(), datatype));
-}
-
-std::uint64_t Direct::stride_of(const Partition& partition, std::uint64_t lane_chunks,
-                                DataType datatype) const noexcept {
-  const std::uint64_t last = ops_.chunk_of(lane_chunks - 1);
-  return direct::aligned((lane_chunks - 1) * config_.payload_bytes +
-                         partition.elements(last) * part_width(datatype));
-}
-
-bool Direct::admit(const OpPlan& plan, DataType datatype) noexcept {
-  if (plan.shape != Shape::kDirect || plan.lane_chunks == 0) return true;
-  post_waits_ = !scratch_.has_room(stride_of(plan.partition, plan.lane_chunks, datatype));
-  return !post_waits_;
-}
-
-bool Direct::open(const Op& op, reduce::Backend& backend, TimeNs now) noexcept {
-  const std::uint64_t chunks =
-      chunks_on_lane(0, op.partition.total_chunks(), config_.lane, config_.lanes);
-  for (std::uint32_t ahead = 1; ahead < config_.nranks; ++ahead) {
-    const std::uint16_t rank = other(ahead);
-    DirectPeer& peer = peers_[rank];
-    // Nobody can have had what was not sent.
-    peer.received = std::min(peer.received, op.spec.op_seq - 1);
-    if (!unacknowledged(rank)) peer.tries = 0;
-    if (!unacknowledged(rank) && !awaited(rank)) {
-      peer.heard_at = polled_;
-      peer.unanswered = 0;
-    }
-    if (!unacknowledged(rank)) {
-      peer.news_at = polled_;
-      peer.vain_answers = 0;
-    }
-    peer.quiet_since = now;
-    queue(rank);
-    watch(rank, now + patience(peer, true));
-  }
-  DirectOp& direct =
-      scratch_.open(op, stride_of(op.partition, chunks, op.spec.datatype), low_bits(chunks));
-  const std::uint32_t width = element_bytes(op.spec.datatype);
-  for (std::uint64_t i = 0; i < chunks; ++i) {
-    const ChunkSpan span = op.partition.span_of(ops_.chunk_of(i));
-    reduce::Entry load;
-    load.kind = reduce::Kind::kLoad;
-    if (direct::is_wide(config_.shape_group(), op.spec.datatype)) {
-      load.kind = reduce::Kind::kLoadWide;
-    }
-    load.datatype = op.spec.datatype;
-    load.redop = op.spec.redop;
-    load.member_count = config_.member_count;
-    load.count = span.elements;
-    load.packet = direct.part_of(config_.rank) + i * config_.payload_bytes;
-    load.inputs = op.spec.inputs.data();
-    load.factors = op.spec.factors;
-    load.offset_bytes = span.first_element * width;
-    require(
-        i * config_.payload_bytes + span.elements * part_width(op.spec.datatype) <= direct.stride,
-        "a rank's part fits its scratch memory");
-    const profile::Stage stage(profile::StageId::kReduce);
-    if (!backend.run(load)) return false;
-    direct.crcs[i] = wire::crc32c({load.packet, span.elements * part_width(op.spec.datatype)});
-  }
-  scratch_.arrived(direct, config_.rank) = direct.all;
-  return true;
-}
-
-bool Direct::may_fold(std::uint64_t op_seq) noexcept {
-  const DirectOp* op = scratch_.find(op_seq);
-  return op != nullptr && op->complete() && !op->folded;
-}
-
-bool Direct::fold(const Op& op, reduce::Backend& backend) noexcept {
-  DirectOp* direct = scratch_.find(op.spec.op_seq);
-  require(direct != nullptr && direct->complete() && !direct->folded,
-          "a direct op is folded once, when all is there");
-  const std::uint32_t width = element_bytes(op.spec.datatype);
-  const std::uint32_t wide = part_width(op.spec.datatype);
-  const std::uint64_t segment =
-      Partition(op.spec.count, op.spec.datatype, config_.nranks, config_.payload_bytes)
-          .segment_elements();
-  reduce::Entry entry;
-  entry.kind = reduce::Kind::kFoldInOrder;
-  entry.datatype = op.spec.datatype;
-  entry.redop = op.spec.redop;
-  entry.finalize = true;
-  entry.wide = wide != width;
-  entry.member_count = config_.member_count;
-  entry.source_count = config_.nranks;
-  entry.divisor = config_.processes().count();
-  entry.inputs = sources_.data();
-  entry.outputs = op.spec.outputs.data();
-  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(std::popcount(direct->all)); ++i) {
-    const ChunkSpan span = op.partition.span_of(ops_.chunk_of(i));
-    const std::uint64_t end = span.first_element + span.elements;
-    for (std::uint64_t at = span.first_element; at < end; at += entry.count) {
-      std::uint64_t first = at / segment;
-      entry.count = static_cast<std::uint32_t>(std::min(end, (first + 1) * segment) - at);
-      if (planted(PlantedBug::kFoldInArrivalOrder)) first = direct->first_source;
-      const std::uint64_t offset = i * config_.payload_bytes + (at - span.first_element) * wide;
-      for (std::uint32_t h = 0; h < config_.nranks; ++h) {
-        const auto rank = static_cast<std::uint16_t>((first + h) % config_.nranks);
-        sources_[h] = direct->part_of(rank) + offset;
-      }
-      entry.output_shift_bytes = static_cast<std::int64_t>(at * width);
-      const profile::Stage stage(profile::StageId::kReduce);
-      if (!backend.run(entry)) return false;
-    }
-  }
-  direct->folded = true;
-  scratch_.release();
-  return true;
 }
 
 std::optional<Direct::Ahead> Direct::take_ahead(std::uint64_t op_seq) noexcept {
@@ -198,7 +86,7 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
   }
   if (alone && receipt.received == peer.received && (receipt.chunks & ~peer.chunks) != 0) {
     peer.chunks |= receipt.chunks;
-    if (const DirectOp* op = scratch_.first_above(peer.received)) {
+    if (const DirectOp* op = scratch_.first_to(rank, peer.received)) {
       scratch_.unsent(*op, rank) &= ~peer.chunks;
     }
     news = true;
@@ -231,7 +119,7 @@ void Direct::measure(DirectPeer& peer, const wire::Receipt& receipt, TimeNs now)
 
 void Direct::acknowledge(std::uint16_t rank, std::uint64_t received) noexcept {
   DirectPeer& peer = peers_[rank];
-  while (DirectOp* op = scratch_.first_above(peer.received)) {
+  while (DirectOp* op = scratch_.first_to(rank, peer.received)) {
     if (op->op_seq > received) break;
     require(op->unacked_ranks > 0, "a rank acknowledges an op once");
     --op->unacked_ranks;
@@ -243,6 +131,7 @@ void Direct::acknowledge(std::uint16_t rank, std::uint64_t received) noexcept {
   count_ahead(rank);
   scratch_.release();
   queue(rank);
+  if (unacknowledged(rank)) watch(rank, 0);
 }
 
 void Direct::count_ahead(std::uint16_t rank) noexcept {
@@ -250,17 +139,18 @@ void Direct::count_ahead(std::uint16_t rank) noexcept {
   peer.ahead = 0;
   std::uint64_t above = peer.entered;
   if (planted(PlantedBug::kFloorUsedUp)) above = std::min(above, peer.received);
-  for (const DirectOp* op = scratch_.first_above(above); op != nullptr;
-       op = scratch_.first_above(op->op_seq)) {
-    peer.ahead += static_cast<std::uint32_t>(std::popcount(op->all & ~scratch_.unsent(*op, rank)));
+  for (const DirectOp* op = scratch_.first_to(rank, above); op != nullptr;
+       op = scratch_.first_to(rank, op->op_seq)) {
+    peer.ahead += static_cast<std::uint32_t>(
+        std::popcount(scratch_.ready(*op, rank) & ~scratch_.unsent(*op, rank)));
   }
 }
 
 void Direct::resend_missing(std::uint16_t rank, bool all) noexcept {
   const DirectPeer& peer = peers_[rank];
-  const DirectOp* op = scratch_.first_above(peer.received);
+  const DirectOp* op = scratch_.first_to(rank, peer.received);
   if (op == nullptr || op->op_seq > peer.entered) return;
-  std::uint64_t missing = op->all & ~peer.chunks & ~scratch_.unsent(*op, rank);
+  std::uint64_t missing = scratch_.ready(*op, rank) & ~peer.chunks & ~scratch_.unsent(*op, rank);
   if (!all) missing &= ~missing + 1;
   if (missing == 0) return;
   counters_.retransmissions += static_cast<std::uint64_t>(std::popcount(missing));
@@ -291,7 +181,7 @@ Drop Direct::keep(const wire::Packet& packet, TimeNs) noexcept {
 
 Drop Direct::take(std::uint16_t rank, const wire::DataHeader& header,
                   std::span<const std::byte> payload, std::optional<std::uint32_t> crc,
-                  TimeNs now) noexcept {
+                  const Op* called, reduce::Backend& backend, TimeNs now) noexcept {
   DirectPeer& peer = peers_[rank];
   const auto again = [&] {
     peer.receipt_wanted = true;
@@ -300,21 +190,52 @@ Drop Direct::take(std::uint16_t rank, const wire::DataHeader& header,
   };
   DirectOp* op = scratch_.find(header.op_seq);
   if (op == nullptr) return again();
-  const std::uint64_t index = ops_.index_of(header.chunk);
-  if (header.chunk >= op->partition.total_chunks() || ops_.chunk_of(index) != header.chunk ||
-      payload.size() !=
-          std::uint64_t{op->partition.elements(header.chunk)} * part_width(op->call.datatype())) {
+  const Partition& partition = op->partition;
+  const std::uint64_t chunk = header.chunk;
+  if (chunk >= partition.total_chunks() || !is_on_lane(chunk)) return Drop::kBadChunk;
+  std::uint64_t bit = 0;
+  bool is_part = true;
+  std::uint64_t offset = 0;  // in what is kept of the rank
+  if (op->steps.to_all) {
+    bit = std::uint64_t{1} << ops_.index_of(chunk);
+    offset = ops_.index_of(chunk) * config_.payload_bytes;
+  } else {
+    const auto segment = static_cast<std::uint16_t>(chunk / partition.chunks_per_segment());
+    const std::uint16_t owner = op->route.home(segment);
+    if (owner != rank && owner != config_.rank) return Drop::kBadChunk;
+    is_part = owner == config_.rank;
+    const std::uint64_t index = chunk - first_owned(*op, owner);
+    bit = std::uint64_t{1} << (is_part ? index : index + direct::kOwnedMax);
+    offset = part_place(*op, chunk);
+  }
+  const std::uint32_t width = is_part ? part_width(op->call.datatype()) : sum_width(*op);
+  if ((scratch_.expected(*op, rank) & bit) == 0 ||
+      payload.size() != std::uint64_t{partition.elements(chunk)} * width) {
     return Drop::kBadChunk;
   }
   std::uint64_t& arrived = scratch_.arrived(*op, rank);
-  const std::uint64_t bit = std::uint64_t{1} << index;
   if ((arrived & bit) != 0) return again();
   if (crc && wire::crc32c(payload) != *crc) return Drop::kPayloadCrc;
-  std::memcpy(op->part_of(rank) + index * config_.payload_bytes, payload.data(), payload.size());
+  const std::uint64_t expected = scratch_.expected(*op, rank);
+  const std::uint64_t of_step =
+      op->steps.to_all ? expected : expected & (is_part ? kPartBits : ~kPartBits);
   arrived |= bit;
-  if (arrived == op->all) {
-    if (op->first_source == config_.nranks) op->first_source = rank;
-    --op->missing_ranks;
+  const bool step_is_here = (arrived & of_step) == of_step;
+  if (is_part) {
+    std::memcpy(op->part_of(rank) + offset, payload.data(), payload.size());
+    if (step_is_here && op->first_source == config_.nranks) op->first_source = rank;
+    if (step_is_here) --op->missing_parts;
+  } else {
+    require(called != nullptr, "an op stays active until all sums are here");
+    // A store only reads it.
+    auto* const bytes = const_cast<std::byte*>(payload.data());
+    if (!store(*called, partition.span_of(chunk), bytes, backend)) return Drop::kBadChunk;
+    if (step_is_here) --op->missing_sums;
+  }
+  // Who only sends in this op may wait to hear that it was posted.
+  if (arrived != expected && peer.told < op->op_seq && scratch_.given(*op, rank) == 0) {
+    peer.receipt_wanted = true;
+    queue(rank);
   }
   peer.receipt_due = std::min(peer.receipt_due, now + config_.receiver.max_ack_delay_ns);
   watch(rank, peer.receipt_due);

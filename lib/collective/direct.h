@@ -51,14 +51,13 @@ class Direct {
   // Ops.
   /// Whether there is scratch memory for it, if it needs any. One that has to wait counts as
   /// something that this rank waits for.
-  [[nodiscard]] bool admit(const OpPlan& plan, DataType datatype) noexcept;
-  /// A direct op was posted that has chunks on this lane.
+  [[nodiscard]] bool admit(const OpPlan& plan, const OpSpec& spec) noexcept;
+  /// An op off the ring was posted that has chunks on this lane.
   /// @return whether the backend could fold our part.
   [[nodiscard]] bool open(const Op& op, reduce::Backend& backend, TimeNs now) noexcept;
-  /// Whether all contributions to it are here, and are not folded yet.
-  [[nodiscard]] bool may_fold(std::uint64_t op_seq) noexcept;
-  /// Folds them to the outputs. @return whether the backend could.
-  [[nodiscard]] bool fold(const Op& op, reduce::Backend& backend) noexcept;
+  /// Folds what is all here. kDone once: nothing more of the op comes to this rank.
+  enum class Progress : std::uint8_t { kNone, kDone, kFailed };
+  [[nodiscard]] Progress advance(const Op& op, reduce::Backend& backend, TimeNs now) noexcept;
   /// What came ahead for an op that is posted now, and its place is free again. The payload holds
   /// until the next packet comes.
   struct Ahead {
@@ -72,11 +71,14 @@ class Direct {
   bool hear(const wire::Packet& packet, TimeNs now) noexcept;
   /// A contribution to an op that is not posted here. @return why it was not kept.
   [[nodiscard]] wire::Drop keep(const wire::Packet& packet, TimeNs now) noexcept;
-  /// One to an op that was posted: it lies in its scratch memory now, or was dropped.
-  /// @param crc  of the payload; none if it is known to be right.
+  /// One to an op that was posted: it lies in its scratch memory now, or in the outputs, or was
+  /// dropped.
+  /// @param crc     of the payload; none if it is known to be right.
+  /// @param called  the op; nullptr if it is done.
   [[nodiscard]] wire::Drop take(std::uint16_t rank, const wire::DataHeader& header,
                                 std::span<const std::byte> payload,
-                                std::optional<std::uint32_t> crc, TimeNs now) noexcept;
+                                std::optional<std::uint32_t> crc, const Op* called,
+                                reduce::Backend& backend, TimeNs now) noexcept;
   /// It said bye: it has all that it needs of ops up to that one.
   void on_left(std::uint16_t rank, std::uint64_t completed_op_seq) noexcept;
 
@@ -115,13 +117,52 @@ class Direct {
   void leave() noexcept { leaving_ = true; }
 
  private:
-  // direct.cc
+  // direct_ops.cc
   [[nodiscard]] std::uint32_t part_width(DataType datatype) const noexcept;
   [[nodiscard]] std::uint64_t stride_of(const Partition& partition, std::uint64_t lane_chunks,
                                         DataType datatype) const noexcept;
   [[nodiscard]] std::uint16_t other(std::uint32_t ahead) const noexcept {
     return static_cast<std::uint16_t>((config_.rank + ahead) % config_.nranks);
   }
+  /// Bytes of scratch memory of an op that has owners.
+  struct Sizes {
+    std::uint64_t segment = 0;
+    std::uint64_t owned = 0;  ///< segments
+    std::uint64_t own_parts = 0;
+    std::uint64_t parts = 0;
+    std::uint64_t sums = 0;
+    [[nodiscard]] std::uint64_t total() const noexcept { return own_parts + parts + sums; }
+  };
+  [[nodiscard]] Sizes sizes_of(const Partition& partition, const Route& route,
+                               const direct::Steps& steps, DataType datatype) const noexcept;
+  [[nodiscard]] static std::uint64_t segments_of(const Partition& partition) noexcept {
+    const std::uint64_t each = partition.chunks_per_segment();
+    return (partition.total_chunks() + each - 1) / each;
+  }
+  [[nodiscard]] bool is_on_lane(std::uint64_t chunk) const noexcept {
+    return chunk % config_.lanes == config_.lane;
+  }
+  [[nodiscard]] bool open_to_all(const Op& op, reduce::Backend& backend) noexcept;
+  [[nodiscard]] bool open_owners(const Op& op, reduce::Backend& backend) noexcept;
+  [[nodiscard]] reduce::Entry load_of(const Op& op, const ChunkSpan& span,
+                                      std::byte* to) const noexcept;
+  [[nodiscard]] bool store(const Op& op, const ChunkSpan& span, std::byte* from,
+                           reduce::Backend& backend) const noexcept;
+  [[nodiscard]] reduce::Entry fold_entry(const Op& op) const noexcept;
+  [[nodiscard]] bool fold(const Op& op, DirectOp& direct, reduce::Backend& backend) noexcept;
+  [[nodiscard]] bool fold_owned(const Op& op, DirectOp& direct, reduce::Backend& backend) noexcept;
+  void send_sums(DirectOp& op, TimeNs now) noexcept;
+  [[nodiscard]] std::uint64_t ring_segment(const Op& op) const noexcept;
+  /// Of an op that has owners: this lane's chunks of a rank, and where chunks lie.
+  [[nodiscard]] std::uint64_t owned_on_lane(const DirectOp& op, std::uint16_t rank) const noexcept;
+  [[nodiscard]] std::uint64_t first_owned(const DirectOp& op, std::uint16_t rank) const noexcept;
+  [[nodiscard]] std::uint64_t part_place(const DirectOp& op, std::uint64_t chunk) const noexcept;
+  [[nodiscard]] std::byte* own_part(const DirectOp& op, std::uint64_t chunk) const noexcept;
+  [[nodiscard]] std::byte* sum(const DirectOp& op, std::uint64_t chunk) const noexcept;
+  [[nodiscard]] std::uint32_t sum_width(const DirectOp& op) const noexcept {
+    return element_bytes(op.call.datatype());
+  }
+  // direct.cc
   void measure(DirectPeer& peer, const wire::Receipt& receipt, TimeNs now) noexcept;
   void acknowledge(std::uint16_t rank, std::uint64_t received) noexcept;
   void count_ahead(std::uint16_t rank) noexcept;
@@ -131,7 +172,12 @@ class Direct {
   void queue(std::uint16_t rank) noexcept;
   void watch(std::uint16_t rank, TimeNs due) noexcept;
   [[nodiscard]] bool unacknowledged(std::uint16_t rank) const noexcept {
-    return scratch_.first_above(peers_[rank].received) != nullptr;
+    const DirectPeer& peer = peers_[rank];
+    const DirectOp* op = scratch_.first_to(rank, peer.received);
+    return op != nullptr && (scratch_.ready(*op, rank) & ~peer.chunks) != 0;
+  }
+  [[nodiscard]] bool awaited_before(std::uint16_t rank, std::uint64_t op_seq) const noexcept {
+    return scratch_.received_from(rank, op_seq - 1) != op_seq - 1;
   }
   [[nodiscard]] bool awaited(std::uint16_t rank) const noexcept {
     return scratch_.received_from(rank, ops_.posted()) != ops_.posted();
@@ -142,6 +188,15 @@ class Direct {
   [[nodiscard]] bool is_in_vain(std::uint16_t rank) const noexcept;
   void look_at_watched(TimeNs now) noexcept;
   void inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept;
+  /// A chunk that goes to a rank.
+  struct Outgoing {
+    std::uint32_t chunk = 0;
+    std::uint32_t width = 0;  ///< of an element
+    const std::byte* bytes = nullptr;
+    const std::uint32_t* crc = nullptr;  ///< nullptr: it is not known yet
+  };
+  [[nodiscard]] Outgoing outgoing_of(const DirectOp& op, std::uint16_t rank,
+                                     std::uint32_t index) const noexcept;
   enum class Sent : std::uint8_t { kYes, kNothing, kBlocked };
   Sent send_to(std::uint16_t rank, TimeNs now, Outbox& out) noexcept;
   Sent send_contribution(std::uint16_t rank, TimeNs now, OutboxSide& box) noexcept;

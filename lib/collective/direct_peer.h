@@ -31,6 +31,7 @@ struct DirectPeer {
   std::uint64_t received = 0;  ///< likewise
   std::uint64_t chunks = 0;    ///< of the first op above `received`
   std::uint32_t ahead = 0;     ///< chunks sent of ops above `entered`
+  std::uint64_t told = 0;      ///< up to which op it was told that this rank has entered
 
   // What came from there.
   std::array<EarlyContribution, kFloor> early{};

@@ -12,17 +12,17 @@ DirectScratch::DirectScratch(std::uint16_t nranks, std::uint64_t most_bytes)
     : nranks_(nranks),
       memory_(2 * most_bytes),
       arrived_(std::size_t{kOps} * nranks),
-      unsent_(std::size_t{kOps} * nranks) {}
+      unsent_(std::size_t{kOps} * nranks),
+      expected_(std::size_t{kOps} * nranks),
+      given_(std::size_t{kOps} * nranks) {}
 
-bool DirectScratch::has_room(std::uint64_t stride) const noexcept {
-  const std::size_t bytes = stride * nranks_;
+bool DirectScratch::has_room(std::uint64_t bytes) const noexcept {
   const std::size_t to_end = memory_.size() - head_;
   return size() < kOps && used_ + (bytes > to_end ? to_end : 0) + bytes <= memory_.size();
 }
 
-DirectOp& DirectScratch::open(const Op& op, std::uint64_t stride, std::uint64_t all) noexcept {
-  require(has_room(stride), "a direct op is opened if there is scratch memory for it");
-  const std::size_t bytes = stride * nranks_;
+DirectOp& DirectScratch::open(const Op& op, std::uint64_t bytes) noexcept {
+  require(has_room(bytes), "a direct op is opened if there is scratch memory for it");
   const std::size_t to_end = memory_.size() - head_;
   const std::size_t skipped = bytes > to_end ? to_end : 0;
   const std::size_t at = bytes > to_end ? 0 : head_;
@@ -30,24 +30,28 @@ DirectOp& DirectScratch::open(const Op& op, std::uint64_t stride, std::uint64_t 
   direct.op_seq = op.spec.op_seq;
   direct.call = op.call;
   direct.partition = op.partition;
-  direct.memory = &memory_[at];
+  direct.route = op.route;
+  direct.steps = direct::steps_of(op.spec.collective, op.shape == Shape::kTwoStep);
+  direct.memory = memory_.data() + at;
   direct.taken = skipped + bytes;
-  direct.stride = stride;
-  direct.all = all;
-  direct.missing_ranks = direct.unacked_ranks = nranks_ - 1u;
+  direct.stride = direct.segment = direct.owned = 0;
+  direct.parts = direct.own_parts = direct.sums = nullptr;
+  direct.missing_parts = direct.missing_sums = direct.unacked_ranks = 0;
   direct.first_source = nranks_;
-  direct.folded = false;
+  direct.to_fold = direct.sums_ready = direct.done = false;
   require(at + bytes <= memory_.size(), "scratch memory lies in its ring");
   head_ = at + bytes;
   used_ += direct.taken;
   std::fill_n(&arrived(direct, 0), nranks_, 0);
-  std::fill_n(&unsent(direct, 0), nranks_, all);
+  std::fill_n(&unsent(direct, 0), nranks_, 0);
+  std::fill_n(&expected(direct, 0), nranks_, 0);
+  std::fill_n(&given(direct, 0), nranks_, 0);
   return direct;
 }
 
 void DirectScratch::release() noexcept {
   const auto needed = [](const DirectOp& op) {
-    return !op.folded ||
+    return !op.done ||
            (op.unacked_ranks > 0 && !planted(PlantedBug::kScratchFreedBeforeAcknowledged));
   };
   while (!empty() && !needed(ops_[first_ % kOps])) {
@@ -77,11 +81,19 @@ const DirectOp* DirectScratch::first_above(std::uint64_t op_seq) const noexcept 
   return nullptr;
 }
 
+const DirectOp* DirectScratch::first_to(std::uint16_t rank, std::uint64_t op_seq) const noexcept {
+  for (std::uint64_t i = first_; i < end_; ++i) {
+    const DirectOp& op = ops_[i % kOps];
+    if (op.op_seq > op_seq && given(op, rank) != 0) return &op;
+  }
+  return nullptr;
+}
+
 std::uint64_t DirectScratch::received_from(std::uint16_t rank,
                                            std::uint64_t posted) const noexcept {
   for (std::uint64_t i = first_; i < end_; ++i) {
     const DirectOp& op = ops_[i % kOps];
-    if (arrived(op, rank) != op.all) return op.op_seq - 1;
+    if (arrived(op, rank) != expected(op, rank)) return op.op_seq - 1;
   }
   return posted;
 }

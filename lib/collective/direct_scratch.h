@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The scratch memory of direct ops: the part of each rank until all are folded, and the part of
-/// this rank until all others have acknowledged it. Packets, also repeated ones, are made from it.
-/// Ops get memory and give it back in their order. One lane owns it; it allocates at construction
-/// only.
+/// The scratch memory of ops off the ring: parts of other ranks until they are folded, and what
+/// this rank sends until all others have acknowledged it. Packets, also repeated ones, are made
+/// from it. Ops get memory and give it back in their order. One lane owns it; it allocates at
+/// construction only.
 #pragma once
 
 #include <array>
@@ -18,39 +18,54 @@
 
 namespace gradwire::collective {
 
-/// One op. Chunks are this lane's, counted from 0; a set of them is a bit each.
+/// One op. What goes from one rank to another, and the other way, is a set of chunks: a bit each.
+///
+/// If parts go to all, bit i is this lane's i-th chunk. Else bit i, below direct::kOwnedMax, is the
+/// part of the i-th chunk of those that the receiver owns, on whatever lane; and from there on bit
+/// i is the i-th of those that the sender owns, which it sends to all: a sum, or what was its own.
 struct DirectOp {
   std::uint64_t op_seq = 0;
   OpCall call;
   Partition partition;
-  std::byte* memory = nullptr;      ///< [nranks] times `stride`
-  std::size_t taken = 0;            ///< of the memory, what was skipped before it too
-  std::uint64_t stride = 0;         ///< bytes, a multiple of direct::kAlignment
-  std::uint64_t all = 0;            ///< its chunks
-  std::uint32_t missing_ranks = 0;  ///< whose contribution is not all here
+  Route route;
+  direct::Steps steps;
+  std::byte* memory = nullptr;
+  std::size_t taken = 0;           ///< of the memory, what was skipped before it too
+  std::uint64_t stride = 0;        ///< bytes of what is kept of each rank, a multiple of kAlignment
+  std::uint64_t segment = 0;       ///< bytes of a segment, if there are owners; likewise
+  std::byte* parts = nullptr;      ///< [nranks] times `stride`: what was given to this rank
+  std::byte* own_parts = nullptr;  ///< [segments] times `segment`: what this one gives to owners
+  std::byte* sums = nullptr;       ///< [owned] times `segment`: what this owner sends to all
+  std::uint64_t owned = 0;         ///< chunks that this rank owns
+  std::uint32_t missing_parts = 0;  ///< ranks whose parts are not all here
+  std::uint32_t missing_sums = 0;   ///< owners whose segments are not all here
   std::uint32_t unacked_ranks = 0;  ///< that have not acknowledged all of ours
-  std::uint16_t first_source = 0;   ///< whose contribution was all here first, if not our own
-  bool folded = false;
-  std::array<std::uint32_t, direct::kChunksMax> crcs{};  ///< of our own chunks
+  std::uint16_t first_source = 0;   ///< whose part was all here first, if not our own
+  bool to_fold = false;             ///< parts are to be folded here
+  bool sums_ready = false;          ///< they may be sent
+  bool done = false;                ///< nothing is left to do here, but to send
+  std::array<std::uint32_t, direct::kChunksMax> crcs{};  ///< of chunks that go to all
 
-  [[nodiscard]] bool complete() const noexcept { return missing_ranks == 0; }
+  [[nodiscard]] bool may_fold() const noexcept { return to_fold && missing_parts == 0; }
   [[nodiscard]] std::byte* part_of(std::uint16_t rank) const noexcept {
-    return memory + rank * stride;
+    return parts + rank * stride;
   }
 };
+/// What may be sent in the first step.
+inline constexpr std::uint64_t kPartBits = (std::uint64_t{1} << direct::kOwnedMax) - 1;
 
 class DirectScratch {
  public:
   /// Most ops at once, if they are small. A power of two.
   static constexpr std::uint32_t kOps = 16;
 
-  /// @param most_bytes  that one op takes; there is room for two of them.
+  /// @param most_bytes  of memory that one op takes; there is room for two of them.
   DirectScratch(std::uint16_t nranks, std::uint64_t most_bytes);
 
-  /// Whether an op would get its memory. @param stride  bytes of each rank.
-  [[nodiscard]] bool has_room(std::uint64_t stride) const noexcept;
-  /// The newest op. It has room.
-  DirectOp& open(const Op& op, std::uint64_t stride, std::uint64_t all) noexcept;
+  /// Whether an op would get so much memory.
+  [[nodiscard]] bool has_room(std::uint64_t bytes) const noexcept;
+  /// The newest op, of which nothing goes anywhere yet. It has room.
+  DirectOp& open(const Op& op, std::uint64_t bytes) noexcept;
   /// Frees the ops that nobody needs, oldest first.
   void release() noexcept;
   void clear() noexcept;
@@ -63,6 +78,29 @@ class DirectScratch {
     return const_cast<DirectOp*>(std::as_const(*this).first_above(op_seq));
   }
   [[nodiscard]] const DirectOp* first_above(std::uint64_t op_seq) const noexcept;
+  /// The same, among the ops of which anything goes to `rank`.
+  [[nodiscard]] DirectOp* first_to(std::uint16_t rank, std::uint64_t op_seq) noexcept {
+    return const_cast<DirectOp*>(std::as_const(*this).first_to(rank, op_seq));
+  }
+  [[nodiscard]] const DirectOp* first_to(std::uint16_t rank, std::uint64_t op_seq) const noexcept;
+  /// All that comes from `rank`.
+  [[nodiscard]] std::uint64_t& expected(const DirectOp& op, std::uint16_t rank) noexcept {
+    return expected_[place_of(op) * nranks_ + rank];
+  }
+  [[nodiscard]] std::uint64_t expected(const DirectOp& op, std::uint16_t rank) const noexcept {
+    return expected_[place_of(op) * nranks_ + rank];
+  }
+  /// All that goes to `rank`, sooner or later.
+  [[nodiscard]] std::uint64_t& given(const DirectOp& op, std::uint16_t rank) noexcept {
+    return given_[place_of(op) * nranks_ + rank];
+  }
+  [[nodiscard]] std::uint64_t given(const DirectOp& op, std::uint16_t rank) const noexcept {
+    return given_[place_of(op) * nranks_ + rank];
+  }
+  /// What of that may go already.
+  [[nodiscard]] std::uint64_t ready(const DirectOp& op, std::uint16_t rank) const noexcept {
+    return op.steps.to_all || op.sums_ready ? given(op, rank) : given(op, rank) & kPartBits;
+  }
   /// What `rank` gave to the op and is here.
   [[nodiscard]] std::uint64_t& arrived(const DirectOp& op, std::uint16_t rank) noexcept {
     return arrived_[place_of(op) * nranks_ + rank];
@@ -93,8 +131,10 @@ class DirectScratch {
   std::vector<std::byte> memory_;
   std::size_t head_ = 0;  ///< the next free byte
   std::size_t used_ = 0;
-  std::vector<std::uint64_t> arrived_;  ///< [kOps x nranks]
-  std::vector<std::uint64_t> unsent_;   ///< [kOps x nranks]
+  std::vector<std::uint64_t> arrived_;   ///< [kOps x nranks]
+  std::vector<std::uint64_t> unsent_;    ///< [kOps x nranks]
+  std::vector<std::uint64_t> expected_;  ///< [kOps x nranks]
+  std::vector<std::uint64_t> given_;     ///< [kOps x nranks]
 };
 
 }  // namespace gradwire::collective

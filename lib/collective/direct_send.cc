@@ -80,7 +80,8 @@ void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
     inquiries_since_ = now;
     inquiries_ = 0;
   }
-  if (inquiries_ == kAsksMax) return;
+  // What is to go there already waits for room at the port: more of it would only wait longer.
+  if (inquiries_ == kAsksMax || peer.inquiry_wanted) return;
   ++inquiries_;
   if (unacked) ++peer.tries;
   peer.inquiry_wanted = true;
@@ -88,7 +89,9 @@ void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
   // The oldest chunk goes along: most likely it is what was lost.
   if (unacked) resend_missing(rank, false);
   const TimeNs quiet = polled_ - peer.heard_at;
-  const bool needed = ops_.oldest_unfinished() != 0 || post_waits_;
+  // One that owes nothing, and has only not acknowledged, may have left: its last receipts were
+  // lost. If it died, its neighbours on the ring say so.
+  const bool needed = awaited(rank) || post_waits_;
   // The op may be done here: it is there that it never will be.
   if (is_in_vain(rank)) {
     silent_ = Silent{rank, polled_ - peer.news_at, false, peer.vain_answers};
@@ -105,9 +108,9 @@ void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
 /// Whether it answers, but nothing that it lacks comes there, however often it is sent.
 bool Direct::is_in_vain(std::uint16_t rank) const noexcept {
   const DirectPeer& peer = peers_[rank];
-  const DirectOp* op = scratch_.first_above(peer.received);
-  return op != nullptr && op->op_seq <= peer.entered && peer.vain_answers >= kUnansweredMin &&
-         polled_ - peer.news_at >= silence_limit(peer);
+  const DirectOp* op = scratch_.first_to(rank, peer.received);
+  return op != nullptr && unacknowledged(rank) && op->op_seq <= peer.entered &&
+         peer.vain_answers >= kUnansweredMin && polled_ - peer.news_at >= silence_limit(peer);
 }
 
 Direct::Silent Direct::least_heard() const noexcept {
@@ -126,7 +129,7 @@ std::optional<Direct::Missing> Direct::missing(std::uint64_t op_seq) const noexc
   if (op == nullptr || op->op_seq != op_seq) return found;
   for (std::uint32_t ahead = 1; ahead < config_.nranks; ++ahead) {
     const std::uint16_t rank = other(ahead);
-    if (scratch_.arrived(*op, rank) == op->all) continue;
+    if (scratch_.arrived(*op, rank) == scratch_.expected(*op, rank)) continue;
     const bool posted = peers_[rank].entered >= op_seq;
     if (!posted) return Missing{rank, posted};
     if (!found) found = Missing{rank, posted};
@@ -175,10 +178,31 @@ Direct::Sent Direct::send_to(std::uint16_t rank, TimeNs now, Outbox& out) noexce
   return Sent::kNothing;
 }
 
+Direct::Outgoing Direct::outgoing_of(const DirectOp& op, std::uint16_t rank,
+                                     std::uint32_t index) const noexcept {
+  Outgoing out;
+  out.width = part_width(op.call.datatype());
+  if (op.steps.to_all) {
+    out.chunk = static_cast<std::uint32_t>(ops_.chunk_of(index));
+    out.bytes = op.part_of(config_.rank) + std::size_t{index} * config_.payload_bytes;
+    out.crc = &op.crcs[index];
+  } else if (index < direct::kOwnedMax) {
+    out.chunk = static_cast<std::uint32_t>(first_owned(op, rank) + index);
+    out.bytes = own_part(op, out.chunk);
+  } else {
+    out.chunk =
+        static_cast<std::uint32_t>(first_owned(op, config_.rank) + index - direct::kOwnedMax);
+    out.bytes = sum(op, out.chunk);
+    out.width = sum_width(op);
+    out.crc = &op.crcs[index - direct::kOwnedMax];
+  }
+  return out;
+}
+
 Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSide& box) noexcept {
   DirectPeer& peer = peers_[rank];
-  const DirectOp* op = scratch_.first_above(peer.received);
-  for (; op != nullptr; op = scratch_.first_above(op->op_seq)) {
+  const DirectOp* op = scratch_.first_to(rank, peer.received);
+  for (; op != nullptr; op = scratch_.first_to(rank, op->op_seq)) {
     const bool entered = op->op_seq <= peer.entered && !planted(PlantedBug::kFloorUsedUp);
     if (!entered && peer.ahead >= DirectPeer::kFloor) return Sent::kNothing;
     if (scratch_.unsent(*op, rank) != 0) break;
@@ -190,10 +214,10 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   rte_mbuf* mbuf = buffers_.alloc(payload);
   if (mbuf == nullptr) return Sent::kBlocked;
 
-  const auto chunk = static_cast<std::uint32_t>(ops_.chunk_of(index));
-  const std::uint32_t bytes = op->partition.elements(chunk) * part_width(op->call.datatype());
-  std::memcpy(payload, op->part_of(config_.rank) + std::size_t{index} * config_.payload_bytes,
-              bytes);
+  const Outgoing outgoing = outgoing_of(*op, rank, index);
+  const std::uint32_t chunk = outgoing.chunk;
+  const std::uint32_t bytes = op->partition.elements(chunk) * outgoing.width;
+  std::memcpy(payload, outgoing.bytes, bytes);
   const LinkAddress& address = ends_.of(rank).address();
   const wire::FrameTemplate& to = address.frame;
   std::byte* const frame = payload - wire::kHeaderBytes - to.bytes();
@@ -216,11 +240,12 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   const std::uint64_t received = scratch_.received_from(rank, ops_.posted());
   wire::encode_contribution(
       std::span<std::byte, wire::kHeaderBytes>(frame + to.bytes(), wire::kHeaderBytes), common,
-      data, received, op->crcs[index]);
+      data, received, outgoing.crc != nullptr ? *outgoing.crc : wire::crc32c({payload, bytes}));
   box.put(mbuf);
 
   unsent &= ~(std::uint64_t{1} << index);
   if (op->op_seq > peer.entered || planted(PlantedBug::kFloorUsedUp)) ++peer.ahead;
+  peer.told = std::max(peer.told, op->op_seq);
   peer.quiet_since = now;
   peer.timed = common.packet_number;
   peer.timed_at = now;
@@ -260,6 +285,7 @@ bool Direct::send_receipt(std::uint16_t rank, PacketType type, TimeNs now,
   if (!sent) return false;
   peer.receipt_due = kNever;
   peer.receipt_wanted = false;
+  peer.told = receipt.entered;
   ++counters_.acks_sent;
   if (type != PacketType::kInquiry) return true;
   peer.inquiry_wanted = false;

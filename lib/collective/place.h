@@ -23,6 +23,7 @@ struct ShapeGroup {
   const ProcessLayout* layout = nullptr;  ///< nullptr: every rank has as many members
   std::uint64_t direct_bytes = 0;         ///< of all ranks' parts of a direct op, together
   std::uint32_t payload_bytes = 0;        ///< of a packet; for direct ops alone
+  std::uint64_t two_step_bytes = 0;       ///< of the parts of a two-step op, together
 
   [[nodiscard]] constexpr GroupProcesses processes() const noexcept {
     return {nranks, member_count, layout};

@@ -32,7 +32,7 @@ Place begun_too_late(const Place& right) noexcept {
 }  // namespace
 
 Place half_place(Shape shape, const Route& route, std::uint16_t segment) noexcept {
-  if (shape == Shape::kDirect) return {};
+  if (is_off_ring(shape)) return {};
   const std::uint16_t home = route.home(segment);
   if (planted(PlantedBug::kFoldStartsAtWrongRank) && shape == Shape::kReducingHalf &&
       route.nranks > 2) {
@@ -44,7 +44,13 @@ Place half_place(Shape shape, const Route& route, std::uint16_t segment) noexcep
 
 Partition partition_of(const ShapeGroup& group, std::uint32_t payload_bytes,
                        const ShapeCall& call) noexcept {
-  const std::uint64_t bytes = call.count * element_bytes(call.datatype);
+  const auto whole =
+      whole_count({.collective = call.collective, .count = call.count}, group.processes().count());
+  const Shape shape =
+      shape_for(group, whole.value_or(UINT64_MAX / 8) * element_bytes(call.datatype), call);
+  if (is_off_ring(shape) && !direct::steps_of(call.collective, shape == Shape::kTwoStep).to_all) {
+    return direct::owners_partition(group, call.collective, call.datatype, call.count);
+  }
   switch (call.collective) {
     case Collective::kBarrier:
       return {};
@@ -58,13 +64,12 @@ Partition partition_of(const ShapeGroup& group, std::uint32_t payload_bytes,
     default:
       break;
   }
-  const Shape shape = shape_for(group, bytes, call.collective, call.datatype, call.redop);
   if (shape == Shape::kDirect) {
     return Partition(call.count, direct::part_type(group, call.datatype), direct::kSegments,
                      payload_bytes);
   }
-  const bool whole = shape != Shape::kRing;
-  return Partition(call.count, call.datatype, whole ? 1 : group.nranks, payload_bytes);
+  const bool one = shape != Shape::kRing;
+  return Partition(call.count, call.datatype, one ? 1 : group.nranks, payload_bytes);
 }
 
 OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
@@ -75,14 +80,14 @@ OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
       whole_count({.collective = call.collective, .count = call.count}, processes.count());
   require(whole && *whole <= kMostElements, "an op was planned that has too many elements");
   plan.bytes = *whole * element_bytes(call.datatype);
-  plan.shape = shape_for(group, plan.bytes, call.collective, call.datatype, call.redop);
+  plan.shape = shape_for(group, plan.bytes, call);
   plan.rules = rules_of(plan.shape, group.nranks, has_root(call.collective));
   plan.partition = partition_of(group, payload_bytes, call);
   plan.route.rank = group.rank;
   plan.route.nranks = group.nranks;
   if (has_root(call.collective)) {
     plan.route.first_home = processes.rank_of(call.root);
-  } else if (call.collective != Collective::kAllReduce) {
+  } else if (call.collective != Collective::kAllReduce && call.collective != Collective::kBarrier) {
     plan.route.segments_per_rank = group.member_count;
     plan.route.blocks = group.layout;
   }
@@ -123,8 +128,14 @@ OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
       plan.arrivals = plan.lane_chunks;  // its own are copied, which finishes them
       break;
     case Shape::kDirect:
-      plan.arrivals = direct::arrivals(plan.lane_chunks);
+    case Shape::kTwoStep: {
+      const direct::Steps steps = direct::steps_of(call.collective, plan.shape == Shape::kTwoStep);
+      const std::uint64_t owned = on_lane(chunks_of(partition, plan.route, group.rank));
+      const bool folds = steps.to_owner && owned > 0;
+      const bool gets = steps.from_owner && plan.lane_chunks > owned;
+      plan.arrivals = steps.to_all ? direct::arrivals(plan.lane_chunks) : (folds || gets ? 1 : 0);
       break;
+    }
     case Shape::kWord:
       break;
   }

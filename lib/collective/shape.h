@@ -26,6 +26,7 @@ enum class Shape : std::uint8_t {
   kGatheringHalf,
   kWord,  ///< no chunks: all ranks have posted it, and each comes to know that
   kDirect,
+  kTwoStep,
 };
 
 /// What a shape follows from, beside the group.
@@ -37,12 +38,22 @@ struct ShapeCall {
   RedOp redop = RedOp::kSum;
 };
 
+/// Whether its packets go between any two ranks, and not by the ring's links.
+[[nodiscard]] constexpr bool is_off_ring(Shape shape) noexcept {
+  return shape == Shape::kDirect || shape == Shape::kTwoStep;
+}
+
 /// @param bytes  of the whole op.
-[[nodiscard]] constexpr Shape shape_for(const ShapeGroup& group, std::uint64_t bytes,
-                                        Collective collective = Collective::kAllReduce,
-                                        DataType datatype = DataType::kFloat32,
-                                        RedOp redop = RedOp::kSum) noexcept {
+[[nodiscard]] inline Shape shape_for(const ShapeGroup& group, std::uint64_t bytes,
+                                     const ShapeCall& call = {}) noexcept {
   if (local::fits(group)) return Shape::kLocal;
+  const auto& [collective, datatype, root, count, redop] = call;
+  // The ring folds a rank's product before it rounds it. In 16 bits a part that travels is rounded.
+  const bool travels = redop != RedOp::kPremulSum || !reduce::has_wide_form(datatype);
+  if (collective != Collective::kAllReduce && travels &&
+      direct::fits_with_owners(group, collective, datatype, count)) {
+    return Shape::kDirect;
+  }
   switch (collective) {
     case Collective::kReduce:
     case Collective::kReduceScatter:
@@ -55,10 +66,10 @@ struct ShapeCall {
     default:
       break;
   }
-  // The ring folds a rank's product before it rounds it. In 16 bits a part that travels is rounded.
-  if (redop == RedOp::kPremulSum && reduce::has_wide_form(datatype)) return Shape::kRing;
+  if (!travels) return Shape::kRing;
   if (exchange::fits(group, bytes)) return Shape::kExchange;
-  return direct::fits(group, bytes, datatype) ? Shape::kDirect : Shape::kRing;
+  if (direct::fits(group, bytes, datatype)) return Shape::kDirect;
+  return direct::fits_two_steps(group, datatype, count) ? Shape::kTwoStep : Shape::kRing;
 }
 
 [[nodiscard]] constexpr OpRules rules_of(Shape shape, std::uint16_t nranks,
@@ -69,6 +80,7 @@ struct ShapeCall {
     case Shape::kExchange:
       return exchange::kRules;
     case Shape::kDirect:
+    case Shape::kTwoStep:
       return direct::kRules;
     case Shape::kReducingHalf:
       return reducing_half::rules(nranks, has_root);
@@ -85,8 +97,8 @@ struct ShapeCall {
   return whole_ring::rules(nranks);
 }
 
-/// Of the halves, apart: what is called for each packet of an all-reduce stays small. Of a direct
-/// op no chunk goes by the ring's links: it has no place there.
+/// Of the halves, apart: what is called for each packet of an all-reduce stays small. Of an
+/// op off the ring no chunk goes by the ring's links: it has no place there.
 [[nodiscard]] Place half_place(Shape shape, const Route& route, std::uint16_t segment) noexcept;
 
 /// What a rank has to do with a chunk of that segment. Not of a local op, of which none travels.

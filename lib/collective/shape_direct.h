@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The shape of a small all-reduce: each rank sends its whole part to each other rank, and each
-/// folds for itself when it has all parts, in ring order: an element of segment s from rank s on,
-/// rounded after each rank. So the bits are the ring's, in one hop in place of 2(nranks-1). Pure;
-/// any thread.
+/// The shapes of ops whose packets go between any two ranks.
+///
+/// Direct, of small ops: one hop in place of up to 2(nranks-1). In an all-reduce each rank sends
+/// its whole part to each other rank, and each folds for itself when it has all parts. In a reduce
+/// and a reduce-scatter each rank sends its part to the owner, the rank that gets the sum; in a
+/// broadcast, an all-gather and a barrier the owner sends what it has to all.
+///
+/// Two-step, of larger all-reduces: first as in a reduce-scatter, then as in an all-gather.
+///
+/// Folds go in ring order, rounded after each rank: in an all-reduce an element of segment s from
+/// rank s on, else from the rank after the owner. So the bits are the ring's. Pure; any thread.
 #pragma once
 
 #include <algorithm>
@@ -41,6 +48,111 @@ inline constexpr std::uint32_t kAlignment = 64;
   return aligned(part) * group.nranks <= group.direct_bytes &&
          part <= std::uint64_t{kChunksMax} * group.payload_bytes;
 }
+/// Chunks of an op that may belong to one owner: two bits each in receipts.
+inline constexpr std::uint32_t kOwnedMax = kChunksMax / 2;
+
+/// What is sent in an op.
+struct Steps {
+  bool to_all = false;      ///< each rank's part to each other rank
+  bool to_owner = false;    ///< of each segment its part to its owner
+  bool from_owner = false;  ///< what the owner has of a segment to all
+};
+[[nodiscard]] constexpr Steps steps_of(Collective collective, bool two_step) noexcept {
+  switch (collective) {
+    case Collective::kReduce:
+    case Collective::kReduceScatter:
+      return {.to_owner = true};
+    case Collective::kBroadcast:
+    case Collective::kAllGather:
+    case Collective::kBarrier:
+      return {.from_owner = true};
+    default:
+      break;
+  }
+  return two_step ? Steps{.to_owner = true, .from_owner = true} : Steps{.to_all = true};
+}
+
+/// Segments of `rank`, of those that there are.
+struct Owned {
+  std::uint64_t first = 0;
+  std::uint64_t end = 0;
+};
+[[nodiscard]] inline Owned owned_by(const Route& route, std::uint16_t rank,
+                                    std::uint64_t segments) noexcept {
+  const auto most = [&](std::uint64_t segment) { return std::min(segment, segments); };
+  if (route.blocks != nullptr) {
+    return {most(route.blocks->first_place(rank)), most(route.blocks->first_place(rank + 1u))};
+  }
+  if (rank < route.first_home) return {};
+  const auto first =
+      std::uint64_t{route.segments_per_rank} * std::uint64_t(rank - route.first_home);
+  return {most(first), most(first + route.segments_per_rank)};
+}
+
+/// How an op with owners is cut: bytes of what travels.
+[[nodiscard]] inline Partition owners_partition(const ShapeGroup& group, Collective collective,
+                                                DataType datatype, std::uint64_t count) noexcept {
+  const DataType part = part_type(group, datatype);
+  switch (collective) {
+    case Collective::kAllReduce:
+      return Partition(count, part, group.nranks, group.payload_bytes);
+    case Collective::kReduce:
+      return Partition(count, part, 1, group.payload_bytes);
+    case Collective::kBroadcast:
+      return Partition(count, datatype, 1, group.payload_bytes);
+    case Collective::kReduceScatter:
+      return Partition::of_blocks(group.processes().count(), count, part, group.payload_bytes);
+    case Collective::kAllGather:
+      return Partition::of_blocks(group.processes().count(), count, datatype, group.payload_bytes);
+    default:
+      break;
+  }
+  // A byte of each rank's, which is 0.
+  return Partition::of_blocks(group.nranks, 1, DataType::kUint8, group.payload_bytes);
+}
+
+/// Whether an op fits that is no all-reduce. Two ranks gain nothing.
+[[nodiscard]] inline bool fits_with_owners(const ShapeGroup& group, Collective collective,
+                                           DataType datatype, std::uint64_t count) noexcept {
+  if (group.nranks < 3 || group.direct_bytes == 0) return false;
+  if (collective == Collective::kBarrier) return true;
+  if (count == 0 || count > group.direct_bytes) return false;
+  const bool reduced =
+      collective == Collective::kReduce || collective == Collective::kReduceScatter;
+  const bool rooted = collective == Collective::kReduce || collective == Collective::kBroadcast;
+  const std::uint32_t width = element_bytes(reduced ? part_type(group, datatype) : datatype);
+  std::uint64_t most = 1;  // blocks that one rank has
+  if (!rooted) {
+    most = group.member_count;
+    if (group.layout != nullptr) {
+      for (std::uint16_t rank = 0; rank < group.nranks; ++rank) {
+        most = std::max<std::uint64_t>(most, group.layout->members_of(rank));
+      }
+    }
+  }
+  const std::uint64_t block = aligned(count * width);
+  const std::uint64_t chunks =
+      most * owners_partition(group, collective, datatype, count).chunks_per_segment();
+  return block * most * group.nranks <= group.direct_bytes && chunks <= kOwnedMax;
+}
+
+/// Whether an all-reduce that is not direct goes in two steps.
+[[nodiscard]] inline bool fits_two_steps(const ShapeGroup& group, DataType datatype,
+                                         std::uint64_t count) noexcept {
+  if (group.nranks < 3 || count == 0 || count > group.two_step_bytes) return false;
+  const Partition partition = owners_partition(group, Collective::kAllReduce, datatype, count);
+  const std::uint64_t segment =
+      partition.segment_elements() * element_bytes(part_type(group, datatype));
+  return segment * group.nranks <= group.two_step_bytes &&
+         partition.chunks_per_segment() <= kOwnedMax;
+}
+
+/// Scratch memory of the largest op that fits: own parts, others', and sums.
+[[nodiscard]] constexpr std::uint64_t scratch_bytes(std::uint64_t direct_bytes,
+                                                    std::uint64_t two_step_bytes) noexcept {
+  return std::max(2 * direct_bytes, 2 * two_step_bytes + two_step_bytes / 2);
+}
+
 inline constexpr OpRules kRules{};
 inline constexpr std::uint16_t kSegments = 1;
 /// It arrives as a whole: when the last contribution is there.

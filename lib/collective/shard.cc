@@ -103,7 +103,7 @@ PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
   if (ops_.posted() - ops_.done() + events_.size() >= config_.max_active_ops) {
     return PostResult::kFull;
   }
-  if (direct_ != nullptr && !direct_->admit(plan, spec.datatype)) return PostResult::kFull;
+  if (direct_ != nullptr && !direct_->admit(plan, spec)) return PostResult::kFull;
   Op* op = ops_.open(spec, plan);
   if (op == nullptr) return PostResult::kFull;
 
@@ -120,7 +120,7 @@ PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
   on_words(now);
   apply_early(spec.op_seq, now);
   if (direct_ != nullptr && live()) {
-    if (plan.shape == Shape::kDirect && plan.lane_chunks > 0) start_direct(*op, now);
+    if (is_off_ring(plan.shape) && plan.lane_chunks > 0) start_direct(*op, now);
     if (live()) apply_ahead(spec.op_seq, now);
   }
   if (live()) finish_if_done(*op);

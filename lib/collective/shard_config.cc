@@ -56,6 +56,12 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
   if (has_neighbours &&
       (c.to_downstream.bytes() == 0 || (c.nranks > 2 && c.to_upstream.bytes() == 0)))
     return bad("a shard with neighbours needs the frames that lead to them");
+  if (c.two_step_bytes != 0 &&
+      (c.direct_bytes == 0 || c.two_step_bytes > kTwoStepBytesMax || c.two_step_bytes % 1024 != 0))
+    return bad(
+        fmt::format("ops of {} bytes in two steps: whole KiB up to {}, if there are direct "
+                    "ops",
+                    c.two_step_bytes, kTwoStepBytesMax >> 10));
   if (c.direct_bytes != 0 && has_neighbours) {
     if (c.direct_bytes > kDirectBytesMax || c.direct_bytes % 1024 != 0)
       return bad(fmt::format("direct ops of {} bytes: whole KiB up to {}", c.direct_bytes,

@@ -27,8 +27,12 @@ namespace gradwire::collective {
 inline constexpr std::uint32_t kDirectBurst = 16;
 /// Likewise of transfers.
 inline constexpr std::uint32_t kTransferBurst = 16;
-/// The most that ShardConfig::direct_bytes may be: a shard has twice as much memory for them.
+/// The most that ShardConfig::direct_bytes may be: a shard has four times as much memory for them.
 inline constexpr std::uint64_t kDirectBytesMax = 1u << 20;
+/// Likewise of ShardConfig::two_step_bytes.
+inline constexpr std::uint64_t kTwoStepBytesMax = 8u << 20;
+/// Of transport.two_step_kib, which is of each rank.
+inline constexpr std::uint16_t kTwoStepKibMax = 256;
 /// The most that ShardConfig::pairs_max may be: a pair takes some 250 bytes each way.
 inline constexpr std::uint32_t kPairsMax = 1u << 17;
 
@@ -121,6 +125,9 @@ struct ShardConfig {
   /// The largest direct op (collective/shape_direct.h), all ranks' parts together; equal on all
   /// ranks. 0: there are none, and `peers` is not looked at.
   std::uint64_t direct_bytes = 0;
+  /// The largest op in two steps (collective/shape_direct.h), of what a rank's part takes; equal on
+  /// all ranks. 0: there are none. There are none without direct ops, either.
+  std::uint64_t two_step_bytes = 0;
   /// [nranks]; nothing of this rank and of its neighbours on the ring.
   std::vector<PeerAddress> peers;
   /// Ordered pairs of processes between which this rank may transfer in the life of the group, each
@@ -134,7 +141,8 @@ struct ShardConfig {
 
   [[nodiscard]] GroupProcesses processes() const noexcept { return {nranks, member_count, layout}; }
   [[nodiscard]] ShapeGroup shape_group() const noexcept {
-    return {rank, nranks, member_count, exchange_bytes, layout, direct_bytes, payload_bytes};
+    return {rank,   nranks,       member_count,  exchange_bytes,
+            layout, direct_bytes, payload_bytes, two_step_bytes};
   }
   friend bool operator==(const ShardConfig&, const ShardConfig&) = default;
 };

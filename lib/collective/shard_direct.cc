@@ -11,7 +11,12 @@ using wire::Drop;
 using wire::PacketType;
 
 void Shard::start_direct(Op& op, TimeNs now) noexcept {
-  if (!direct_->open(op, folds_.backend(), now)) abort_for_fold(op.spec.op_seq, now);
+  if (!direct_->open(op, folds_.backend(), now)) return abort_for_fold(op.spec.op_seq, now);
+  if (op.arrivals_left == 0) count_off_ring(op);
+}
+
+void Shard::count_off_ring(const Op& op) noexcept {
+  ++(op.shape == Shape::kTwoStep ? counters_.ops_two_step : counters_.ops_direct);
 }
 
 /// What came ahead of an op that is posted now, whatever its shape.
@@ -65,20 +70,18 @@ Drop Shard::take_contribution(std::uint16_t rank, const wire::DataHeader& header
     return Drop::kNone;
   }
   Op* op = ops_.find(header.op_seq);
-  if (op != nullptr && op->shape != Shape::kDirect) return Drop::kBadChunk;
-  const Drop drop = direct_->take(rank, header, payload, crc, now);
+  if (op != nullptr && !is_off_ring(op->shape)) return Drop::kBadChunk;
+  const Drop drop = direct_->take(rank, header, payload, crc, op, folds_.backend(), now);
   if (drop != Drop::kNone || op == nullptr) return drop;
   if (op->record.first_chunk_at == 0) op->record.first_chunk_at = now;
   stall_.moved(now);
   GRADWIRE_PROBE6(chunk_received, config_.key.group_id, header.op_seq, header.chunk, 0,
                   config_.rank, config_.lane);
-  if (!direct_->may_fold(header.op_seq)) return Drop::kNone;
-  if (!direct_->fold(*op, folds_.backend())) {
-    abort_for_fold(header.op_seq, now);
-    return Drop::kNone;
-  }
+  const Direct::Progress progress = direct_->advance(*op, folds_.backend(), now);
+  if (progress == Direct::Progress::kFailed) abort_for_fold(header.op_seq, now);
+  if (progress != Direct::Progress::kDone) return Drop::kNone;
   --op->arrivals_left;
-  ++counters_.ops_direct;
+  count_off_ring(*op);
   finish_if_done(*op);
   return Drop::kNone;
 }

@@ -148,7 +148,7 @@ Membership::Cause Shard::left_too_early() const noexcept {
     const std::uint64_t last = std::min(membership_.left_after_op_seq(i), ops_.posted());
     for (std::uint64_t op_seq = ops_.done() + 1; op_seq <= last; ++op_seq) {
       const Op* op = ops_.find(op_seq);
-      if (op == nullptr || op->shape == Shape::kDirect) continue;
+      if (op == nullptr || is_off_ring(op->shape)) continue;
       const bool to_send = op->rules.sends && op->rules.to == i &&
                            (op->own_next < op->own_end || op->spilled_left > 0 || sends);
       const bool to_get =

@@ -74,6 +74,7 @@ struct TransportSection {
   std::uint64_t eager_packets = defaults::kEagerPackets;
   std::uint64_t exchange_kib = defaults::kExchangeKib;
   std::uint64_t direct_kib = defaults::kDirectKib;
+  std::uint64_t two_step_kib = defaults::kTwoStepKib;
   std::string integrity{defaults::kIntegrity};
   std::uint64_t dscp = 0;
   bool ecn = false;

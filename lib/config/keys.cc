@@ -169,12 +169,16 @@ const std::array kKeys = {
         "up to this size of an op two ranks exchange whole inputs, in one hop instead of two; the "
         "same on all daemons",
         GRADWIRE_FIELD(transport.exchange_kib)),
+    integer("transport", "direct_kib", "KiB", 0, 1024,
+            "an op goes from rank to rank in one hop, and not round the ring, if what one rank "
+            "sends or "
+            "gets has at most this size; 0: never. Rank 0's counts for its group",
+            GRADWIRE_FIELD(transport.direct_kib)),
     integer(
-        "transport", "direct_kib", "KiB", 0, 1024,
-        "an all-reduce goes from each rank straight to all others, in one hop instead of two for "
-        "each other rank, if what they all give has at most this size together; 0: never. Rank 0's "
-        "counts for its group",
-        GRADWIRE_FIELD(transport.direct_kib)),
+        "transport", "two_step_kib", "KiB", 0, 256,
+        "a larger all-reduce goes in two hops, each rank summing a part, if that part has at most "
+        "this size; 0: never. Rank 0's counts for its group, if it has direct ops",
+        GRADWIRE_FIELD(transport.two_step_kib)),
     choice("transport", "integrity", "payload|link",
            "payload: each payload has a CRC from sender to receiver; link: none, for memif alone, "
            "which moves payloads through this host's memory; the same on all daemons",

@@ -35,10 +35,11 @@ struct PlanRequest {
   std::vector<NeighbourPath> upstream;
   /// The other ranks, if packets go between any two.
   std::vector<PeerPaths> peers;
-  std::uint64_t direct_bytes = 0;  ///< as ShardConfig's
-  std::string why_not_direct;      ///< as DirectAgreement's
-  std::uint32_t pairs_max = 0;     ///< as ShardConfig's; 0: no transfers
-  std::string why_no_transfers;    ///< as TransferAgreement's
+  std::uint64_t direct_bytes = 0;    ///< as ShardConfig's
+  std::uint64_t two_step_bytes = 0;  ///< likewise
+  std::string why_not_direct;        ///< as DirectAgreement's
+  std::uint32_t pairs_max = 0;       ///< as ShardConfig's; 0: no transfers
+  std::string why_no_transfers;      ///< as TransferAgreement's
   TimeNs formation_ns = 0;  ///< for ShardTimeouts: a little longer than the manager's own limit
 };
 

@@ -45,6 +45,7 @@ struct DaemonInfo {
   std::uint32_t features = 0;         ///< must be equal on all ranks of a group
   std::uint16_t base_udp_port = 0;    ///< lane i listens on base_udp_port + i
   std::uint16_t direct_kib = 0;       ///< as RankInfo's
+  std::uint16_t two_step_kib = 0;     ///< likewise
   std::uint16_t fold_sources = 0;     ///< likewise
   bool transfers = false;             ///< likewise
   int numa_node = -1;                 ///< where client memory goes

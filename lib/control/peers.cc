@@ -9,6 +9,7 @@
 
 #include "collective/shape_direct.h"
 #include "collective/shape_ring.h"
+#include "collective/shard_config.h"
 #include "control/table.h"
 
 namespace gradwire::control {
@@ -121,6 +122,8 @@ DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table) {
                                  a, addresses_text(table[a]), b, addresses_text(table[b]));
   } else {
     agreed.bytes = wanted;
+    agreed.two_step_bytes = std::min<std::uint64_t>(
+        (std::uint64_t{table[0].two_step_kib} << 10) * nranks, collective::kTwoStepBytesMax);
   }
   return agreed;
 }

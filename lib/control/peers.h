@@ -29,7 +29,8 @@ namespace gradwire::control {
 
 /// Whether ops of a group may be direct, which all ranks must see alike.
 struct DirectAgreement {
-  std::uint64_t bytes = 0;  ///< collective::ShardConfig::direct_bytes; 0: none is
+  std::uint64_t bytes = 0;           ///< collective::ShardConfig::direct_bytes; 0: none is
+  std::uint64_t two_step_bytes = 0;  ///< likewise; 0: no op goes in two steps
   /// Why not, though rank 0's transport.direct_kib wants it; names the rank. Else empty.
   std::string why_not;
 };

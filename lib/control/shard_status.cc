@@ -70,6 +70,7 @@ status::Transport transport_status(const collective::ShardCounters& counters) {
   out.copies = counters.copies;
   out.ops_done = counters.ops_done;
   out.ops_direct = counters.ops_direct;
+  out.ops_two_step = counters.ops_two_step;
   out.contributions_received = counters.contributions_received;
   out.receipts_received = counters.receipts_received;
   out.pieces_sent = counters.transfers.pieces_sent;

@@ -60,7 +60,7 @@ class Bytes {
     add(info.direct_kib);
     add(info.fold_sources);
     add(info.transfers);
-    add(info.reserved_three);
+    add(info.two_step_kib);
     add_bytes(info.room);
   }
   void add_bytes(std::span<const std::uint8_t> bytes) {
@@ -129,6 +129,11 @@ Result<void> check_entry(std::size_t rank, const ipc::RankInfo& info) {
   if (info.direct_kib > collective::kDirectBytesMax >> 10) {
     return bad(fmt::format("rank {} has direct ops of {} KiB, must be at most {}", rank,
                            info.direct_kib, collective::kDirectBytesMax >> 10));
+  }
+  if (info.two_step_kib > collective::kTwoStepKibMax) {
+    return bad(
+        fmt::format("rank {} has ops in two steps of {} KiB for each rank, must be at most {}",
+                    rank, info.two_step_kib, collective::kTwoStepKibMax));
   }
   return check_addresses(rank, info);
 }
@@ -243,6 +248,7 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
   info.features = daemon.features;
   info.base_udp_port = daemon.base_udp_port;
   info.direct_kib = daemon.direct_kib;
+  info.two_step_kib = daemon.two_step_kib;
   info.fold_sources = daemon.fold_sources;
   info.transfers = daemon.transfers ? 1 : 0;
   for (const LocalAddress& local : addresses) {

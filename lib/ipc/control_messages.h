@@ -149,7 +149,8 @@ struct RankInfo {
   std::uint16_t fold_sources = 0;
   /// 1: the daemon moves data between any two processes (doc/protocol.md, Transfers).
   std::uint16_t transfers = 0;
-  std::uint16_t reserved_three = 0;
+  /// transport.two_step_kib: rank 0's counts for the group.
+  std::uint16_t two_step_kib = 0;
   /// 0: room for keys.
   std::uint8_t room[272] = {};
 };

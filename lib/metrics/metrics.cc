@@ -154,6 +154,9 @@ void add_transport(Families& out, const status::Lane& lane) {
         transport.copies);
   count("gradwire_direct_ops_total", "Ops that ranks sent to each other in one hop, by lane.",
         transport.ops_direct);
+  count("gradwire_two_step_ops_total",
+        "All-reduces of which each rank summed a part and sent it to all, by lane.",
+        transport.ops_two_step);
   count("gradwire_contributions_received_total",
         "Data packets of direct ops accepted, from any rank; the ring's are counted apart.",
         transport.contributions_received);

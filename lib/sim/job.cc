@@ -72,7 +72,7 @@ void Job::on_done(std::uint16_t rank, std::uint64_t op_seq) {
   }
   // An op without elements is done where it is posted, a broadcast where it has come: neither says
   // anything of all other ranks.
-  if (op.plan().needs_all() && op_seq > last_possible_) {
+  if (op.plan().needs_all(op.is_root(rank)) && op_seq > last_possible_) {
     fail(fmt::format("rank {} completed op {}, though a rank failed that had posted {} only", rank,
                      op_seq, last_possible_));
   }

@@ -30,10 +30,12 @@ struct OpPlan {
   [[nodiscard]] std::uint32_t width() const noexcept {
     return datatype == DataType::kBytes ? element_bytes : gradwire::element_bytes(datatype);
   }
-  /// Whether nobody can be done with it before all have posted it.
-  [[nodiscard]] bool needs_all() const noexcept {
+  /// Whether no rank can be done with it before all have posted it. Of a reduce the root's cannot:
+  /// the others may only send.
+  [[nodiscard]] bool needs_all(bool is_root) const noexcept {
     return collective == Collective::kBarrier ||
-           (count != 0 && collective != Collective::kBroadcast);
+           (count != 0 && collective != Collective::kBroadcast &&
+            (collective != Collective::kReduce || is_root));
   }
 };
 
@@ -44,6 +46,10 @@ class OpCase {
   OpCase(std::uint16_t nranks, std::span<const std::uint16_t> ranks, const OpPlan& plan);
 
   [[nodiscard]] collective::OpSpec spec(std::uint16_t rank, std::uint64_t op_seq);
+  /// Whether the op's root is a process of that rank.
+  [[nodiscard]] bool is_root(std::uint16_t rank) const noexcept {
+    return plan_.root < ranks_.size() && ranks_[plan_.root] == rank;
+  }
   [[nodiscard]] const OpPlan& plan() const { return plan_; }
   /// Empty if the outputs of the rank's members are right to the bit, and nothing else of their
   /// memory has changed; else where not.

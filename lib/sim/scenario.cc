@@ -137,10 +137,12 @@ void draw_shards(Scenario& s, Random& random) {
 void draw_direct(Scenario& s) {
   Random random(s.seed * 0x9e3779b97f4a7c15u + 6);
   s.group.shard.direct_bytes = random.pick<std::uint64_t>({0, 4, 16, 64}) << 10;
+  s.group.shard.two_step_bytes = random.pick<std::uint64_t>({0, 8, 64, 512}) << 10;
   // The weakest backend of the group decides.
   for (const HostProfile& host : s.hosts) {
     if (host.slow_backend > 0) s.group.shard.direct_bytes = 0;
   }
+  if (s.group.shard.direct_bytes == 0) s.group.shard.two_step_bytes = 0;
   fit_pools(s);
 }
 
@@ -338,13 +340,14 @@ std::string describe(const Scenario& s) {
   const LinkProfile& link = s.world.link;
   std::string text = fmt::format(
       "seed {} profile {}: {} ranks, {} members, {} lanes, payload {}, window {}, transit {}, "
-      "eager {}, exchange {}, direct {}, active ops {}, batches of {}, silence {} ms\n"
+      "eager {}, exchange {}, direct {}, two steps {}, active ops {}, batches of {}, silence {} "
+      "ms\n"
       "network: {} ns, jitter {} ns, {} bit/s, loss {}, bursts {} of {} ns, duplication {}, "
       "corruption {}, reordering {} by {} ns\n"
       "hosts: round {} ns, drivers hold {} ns, {} and {} descriptors, behind {}\n",
       s.seed, s.profile, s.nranks, s.group.members, s.group.lanes, shard.payload_bytes,
       shard.window_packets, shard.transit_packets, shard.eager_packets, shard.exchange_bytes,
-      shard.direct_bytes, shard.max_active_ops, shard.batch_entries,
+      shard.direct_bytes, shard.two_step_bytes, shard.max_active_ops, shard.batch_entries,
       shard.timeouts.silence_ns / kMs, link.delay_ns, link.jitter_ns, s.world.port.rate_bps,
       link.loss, link.burst_start, link.burst_ns, link.duplication, link.corruption, link.reorder,
       link.reorder_ns, s.hosts[0].round_ns, s.hosts[0].driver_holds_ns, s.hosts[0].rx_descriptors,

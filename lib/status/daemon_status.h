@@ -69,6 +69,7 @@ struct Transport {
   std::uint64_t copies = 0;
   std::uint64_t ops_done = 0;
   std::uint64_t ops_direct = 0;
+  std::uint64_t ops_two_step = 0;
   std::uint64_t contributions_received = 0;
   std::uint64_t receipts_received = 0;
   // Of transfers between processes; TransferCounters of collective/transfer.h.
@@ -259,9 +260,10 @@ struct Group {
   std::optional<Neighbour> downstream;
   std::optional<Neighbour> upstream;
   std::uint64_t idle_networks = 0;
-  std::uint32_t direct_kib = 0;  ///< up to this size of all ranks' inputs an all-reduce is direct
-  std::string why_not_direct;    ///< why none is, though rank 0 wants it
-  std::vector<Shard> shards;     ///< by lane
+  std::uint32_t direct_kib = 0;    ///< up to this size of all ranks' inputs an all-reduce is direct
+  std::uint32_t two_step_kib = 0;  ///< up to this size of an op one is done in two steps
+  std::string why_not_direct;      ///< why none is, though rank 0 wants it
+  std::vector<Shard> shards;       ///< by lane
 };
 
 /// The oldest unfinished op of a group on a lane.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Direct ops (lib/collective/direct.h) of production shards in the simulator's world.
+#include <array>
 #include <catch2/catch.hpp>
 #include <deque>
 #include <string>
@@ -71,6 +72,95 @@ TEST_CASE("direct ops have the ring's bits, for every datatype and redop", "[dir
       }
       REQUIRE(direct_ops(ring) >= (op_seq - by_ring) * nranks);
     }
+  }
+}
+
+TEST_CASE("all collectives have the ring's bits, direct and in two steps", "[direct]") {
+  constexpr std::array kCollectives = {Collective::kAllReduce,     Collective::kReduce,
+                                       Collective::kReduceScatter, Collective::kBroadcast,
+                                       Collective::kAllGather,     Collective::kBarrier};
+  constexpr std::array kTypes = {DataType::kFloat32, DataType::kBfloat16, DataType::kInt8,
+                                 DataType::kFloat64};
+  struct Layout {
+    std::uint16_t nranks;
+    std::uint16_t members;
+    std::uint8_t lanes;
+    double loss;
+    std::vector<std::uint16_t> ranks;
+  };
+  const Layout layouts[] = {{3, 1, 1, 0, {}},
+                            {4, 2, 2, 0.05, {}},
+                            {7, 1, 3, 0.02, {}},
+                            {3, 3, 2, 0.02, {2, 0, 1, 0, 2, 2}}};
+  for (const Layout& layout : layouts) {
+    RingOptions options = options_of(layout.nranks);
+    options.shard.two_step_bytes = 64u << 10;
+    options.members = layout.members;
+    options.ranks = layout.ranks;
+    options.lanes = layout.lanes;
+    options.loss = layout.loss;
+    RingHarness ring(options);
+    REQUIRE(ring.form());
+    const std::uint32_t processes = layout.ranks.empty()
+                                        ? std::uint32_t{layout.nranks} * layout.members
+                                        : static_cast<std::uint32_t>(layout.ranks.size());
+    std::uint64_t op_seq = 0;
+    for (const Collective collective : kCollectives) {
+      for (const DataType type : kTypes) {
+        for (const std::uint64_t count : {1, 65, 700, 6000}) {
+          if (collective == Collective::kBarrier && count != 1) continue;
+          INFO(layout.nranks << " ranks of " << layout.members << ", " << name_of(collective) << " "
+                             << count << " " << name_of(type));
+          const bool barrier = collective == Collective::kBarrier;
+          const sim::OpPlan plan{.count = barrier ? 0 : count,
+                                 .datatype = type,
+                                 .redop = (count & 4) != 0 ? RedOp::kAvg : RedOp::kSum,
+                                 .in_place = count == 65,
+                                 .seed = ++op_seq,
+                                 .collective = collective,
+                                 .root = has_root(collective)
+                                             ? static_cast<std::uint32_t>(count % processes)
+                                             : collective::kNoRoot};
+          OpCase op = layout.ranks.empty() ? OpCase(layout.nranks, layout.members, plan)
+                                           : OpCase(layout.nranks, layout.ranks, plan);
+          run_op(ring, op, layout.nranks, op_seq);
+        }
+      }
+    }
+    REQUIRE(ring.counter(&collective::ShardCounters::ops_two_step) > 0);
+    REQUIRE(ring.drops(wire::Drop::kBadChunk) == 0);
+    REQUIRE(ring.drops(wire::Drop::kEagerOverflow) == 0);
+    for (std::uint16_t rank = 0; rank < layout.nranks; ++rank) ring.leave(rank);
+    for (std::uint16_t rank = 0; rank < layout.nranks; ++rank) {
+      REQUIRE(ring.run_until([&] { return ring.closed(rank); }));
+    }
+  }
+}
+
+TEST_CASE("small ops take one hop and larger all-reduces two, whatever the ranks", "[direct]") {
+  constexpr TimeNs kDelay = 100'000;
+  constexpr std::uint16_t kRanks = 16;
+  RingOptions options = options_of(kRanks);
+  options.shard.two_step_bytes = 64u << 10;
+  options.delay_ns = kDelay;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  std::uint64_t op_seq = 0;
+  for (const Collective collective :
+       {Collective::kBarrier, Collective::kBroadcast, Collective::kReduce, Collective::kAllGather,
+        Collective::kReduceScatter, Collective::kAllReduce}) {
+    const bool two = collective == Collective::kAllReduce;
+    const std::uint64_t count = collective == Collective::kBarrier ? 0 : two ? 4000 : 8;
+    OpCase op(kRanks, 1,
+              {.count = count,
+               .seed = ++op_seq,
+               .collective = collective,
+               .root = has_root(collective) ? 3u : collective::kNoRoot});
+    const TimeNs begin = ring.now();
+    run_op(ring, op, kRanks, op_seq);
+    INFO(name_of(collective) << " took " << ring.now() - begin << " ns");
+    REQUIRE(ring.now() - begin < (two ? 4 : 2) * kDelay);
+    ring.run_for(1'000'000);
   }
 }
 

@@ -163,6 +163,7 @@ TEST_CASE("formation asks for ranks off the ring in turn, and names who does not
   REQUIRE(daemon.lanes.plan_requests.size() == 1);
   const PlanRequest& plan = daemon.lanes.plan_requests[0];
   CHECK(plan.direct_bytes == 64u << 10);
+  CHECK(plan.two_step_bytes % 1024 == 0);
   CHECK(daemon.group_json()["direct_kib"] == 64);
   CHECK(daemon.group_json()["why_not_direct"] == "");
   REQUIRE(plan.peers.size() == 3);

@@ -36,12 +36,14 @@ TEST_CASE("the text says who waits for whom") {
   group.downstream = neighbour;
   group.idle_networks = 1;
   group.direct_kib = 64;
+  group.two_step_kib = 24;
   status::Shard& shard = group.shards.emplace_back();
   shard.state = "formed";
   shard.posted_op_seq = 7;
   shard.done_op_seq = 6;
   shard.counters.ops_done = 6;
   shard.counters.ops_direct = 4;
+  shard.counters.ops_two_step = 1;
   status::Client& client = status.clients.emplace_back();
   client.client = 4;
   client.pid = 99;
@@ -55,25 +57,26 @@ TEST_CASE("the text says who waits for whom") {
   status.lanes[0].counters.drops = {{"short", 2}};
   status.lanes[1].lane = 1;
   status.lanes[1].isolation_problems = "a story that is longer than a line can bear";
-  CHECK(status_text(status) ==
-        "gradwired 0.1.0, pid 12, running, up 3.250 s, incarnation 0a\n"
-        "  2 lanes from UDP port 4791, payload up to 8192 bytes, NUMA node -1\n"
-        "  port 0: 10.0.0.1/24\n"
-        "  1 warning, see the end\n"
-        "group 00ff epoch 3: rank 1 of 2, formed for 1.500 s, 2 lanes, payload 8192 bytes\n"
-        "  waits for: op 7 on lane 0: upstream rank 0, silent for 0.500 s\n"
-        "  member 0: client 4, pid 99, joined\n"
-        "  downstream rank 0: 10.0.0.2 at ?, from 10.0.0.1 of port 0\n"
-        "  downstream rank 0: 10.1.0.2 at 02:00:00:00:00:02, from 10.1.0.1 of port 1\n"
-        "  networks that stay idle because there are too few lanes: 1\n"
-        "  all-reduces are direct up to 64 KiB of all ranks' inputs\n"
-        "  lane 0: of 6 ops, 4 were direct\n"
-        "  lane 0: formed, op 7 posted, 6 done, downstream posted 0, 0 bytes in flight, rtt - us\n"
-        "client 4: pid 99, uid 1000, open for 2.000 s, 4194304 bytes in 2 memories\n"
-        "lane 0: short 2, rounds 5\n"
-        "lane 1: all zero\n"
-        "memif0: memif\n"
-        "warning: lane 0: it floats\n");
+  CHECK(
+      status_text(status) ==
+      "gradwired 0.1.0, pid 12, running, up 3.250 s, incarnation 0a\n"
+      "  2 lanes from UDP port 4791, payload up to 8192 bytes, NUMA node -1\n"
+      "  port 0: 10.0.0.1/24\n"
+      "  1 warning, see the end\n"
+      "group 00ff epoch 3: rank 1 of 2, formed for 1.500 s, 2 lanes, payload 8192 bytes\n"
+      "  waits for: op 7 on lane 0: upstream rank 0, silent for 0.500 s\n"
+      "  member 0: client 4, pid 99, joined\n"
+      "  downstream rank 0: 10.0.0.2 at ?, from 10.0.0.1 of port 0\n"
+      "  downstream rank 0: 10.1.0.2 at 02:00:00:00:00:02, from 10.1.0.1 of port 1\n"
+      "  networks that stay idle because there are too few lanes: 1\n"
+      "  ops are direct up to 64 KiB of all ranks' inputs, all-reduces in two steps up to 24 KiB\n"
+      "  lane 0: of 6 ops, 4 were direct and 1 in two steps\n"
+      "  lane 0: formed, op 7 posted, 6 done, downstream posted 0, 0 bytes in flight, rtt - us\n"
+      "client 4: pid 99, uid 1000, open for 2.000 s, 4194304 bytes in 2 memories\n"
+      "lane 0: short 2, rounds 5\n"
+      "lane 1: all zero\n"
+      "memif0: memif\n"
+      "warning: lane 0: it floats\n");
 }
 
 TEST_CASE("faults that are injected stand above all groups") {
