@@ -60,7 +60,7 @@ measure_others() {
 # run_row ROW VARIANT REPETITION
 run_row() {
   local row=$1 variant=$2 key=$1.$2 begin=$SECONDS
-  # What failed once is tried once more; what failed twice is not there.
+  # What failed once is tried once more, at once; what failed twice is not there.
   ((${failures[$key]:-0} < 2)) || return 0
   result=$run_dir/runs/$row.$variant.$3.json
   rm -rf "$run_dir/meet"
@@ -87,18 +87,21 @@ run_row() {
     reason=$(reason_of "$row")
     printf '%s\n' "$reason" >"$run_dir/runs/$row.$variant.unavailable"
     note "repetition $3 of $reps, $row ${variant/plain/}: failed: $reason"
+    # At most once: see above.
+    run_row "$@"
     return 0
   fi
   note "$(printf 'repetition %d of %d, %-13s %-5s %3d s' "$3" "$reps" "$row" "${variant/plain/}" \
     $((SECONDS - begin)))"
 }
 
-# reason_of ROW: the last line that one of its ranks complained with.
+# reason_of ROW: what a C++ program died of, or else the last line that one of its ranks complained
+# with.
 reason_of() {
-  local reason
-  reason=$(cat "$run_dir"/rank-[01].err 2>/dev/null | grep -avE '^(EAL|TELEMETRY|-+$|$)' |
-    tail -n 1 | cut -c1-160)
-  printf '%s' "${reason:-it ended without a word, or took longer than $limit_s s}"
+  local complaints reason
+  complaints=$(cat "$run_dir"/rank-[01].err 2>/dev/null | grep -avE '^(EAL|TELEMETRY|-+$|$)')
+  reason=$(grep -am 1 'what():' <<<"$complaints" || tail -n 1 <<<"$complaints")
+  printf '%s' "${reason:-it ended without a word, or took longer than $limit_s s}" | cut -c1-160
 }
 
 # rank RANK COMMAND...: in the background, bounded. Keeps what it says in rank-RANK.out and .err.

@@ -76,9 +76,9 @@ TEST_CASE("direct ops have the ring's bits, for every datatype and redop", "[dir
 }
 
 TEST_CASE("all collectives have the ring's bits, direct and in two steps", "[direct]") {
-  constexpr std::array kCollectives = {Collective::kAllReduce,     Collective::kReduce,
-                                       Collective::kReduceScatter, Collective::kBroadcast,
-                                       Collective::kAllGather,     Collective::kBarrier};
+  constexpr std::array kShaped = {Collective::kAllReduce,     Collective::kReduce,
+                                  Collective::kReduceScatter, Collective::kBroadcast,
+                                  Collective::kAllGather,     Collective::kBarrier};
   constexpr std::array kTypes = {DataType::kFloat32, DataType::kBfloat16, DataType::kInt8,
                                  DataType::kFloat64};
   struct Layout {
@@ -105,7 +105,7 @@ TEST_CASE("all collectives have the ring's bits, direct and in two steps", "[dir
                                         ? std::uint32_t{layout.nranks} * layout.members
                                         : static_cast<std::uint32_t>(layout.ranks.size());
     std::uint64_t op_seq = 0;
-    for (const Collective collective : kCollectives) {
+    for (const Collective collective : kShaped) {
       for (const DataType type : kTypes) {
         for (const std::uint64_t count : {1, 65, 700, 6000}) {
           if (collective == Collective::kBarrier && count != 1) continue;
