@@ -4,9 +4,11 @@
 /// ops and transfers judge by the same numbers (doc/protocol.md, Direct ops, Silence). Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/types.h"
+#include "collective/shard_config.h"
 
 namespace gradwire::collective {
 
@@ -20,5 +22,14 @@ inline constexpr std::uint32_t kUnansweredMin = 16;
 /// So often a rank is asked in a silence limit if it matters: kUnansweredMin fit into half of it,
 /// whatever its round-trip time is.
 inline constexpr TimeNs kAsksInLimit = 40;
+
+/// For how long nothing may come from a rank. One that was never heard may not have been started
+/// yet, until the formation limit is over here: its neighbours on the ring judge that.
+/// @param waits_since  in the time in which this rank polled, from its start.
+[[nodiscard]] constexpr TimeNs silence_limit(const ShardTimeouts& timeouts, bool ever_heard,
+                                             TimeNs waits_since) noexcept {
+  const TimeNs forms = ever_heard ? 0 : std::max<TimeNs>(timeouts.formation_ns - waits_since, 0);
+  return timeouts.silence_ns + forms;
+}
 
 }  // namespace gradwire::collective

@@ -28,9 +28,8 @@ void Direct::watch(std::uint16_t rank, TimeNs due) noexcept {
   watched_.push_back(rank);
 }
 
-/// Whoever was never heard may not have been started yet: its neighbours on the ring judge that.
 TimeNs Direct::silence_limit(const DirectPeer& peer) const noexcept {
-  return config_.timeouts.silence_ns + (peer.ever_heard ? 0 : config_.timeouts.formation_ns);
+  return collective::silence_limit(config_.timeouts, peer.ever_heard, peer.heard_at);
 }
 
 /// For how long nothing is sent to a rank, and nothing new heard, until it is asked.

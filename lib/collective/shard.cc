@@ -56,7 +56,7 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       links_(make_links(config_, buffers_, ops_, counters_)),
       ends_(needs_all_ranks(config_) ? std::make_unique<PeerEnds>(config_, links_) : nullptr),
       abort_answers_(ends_ != nullptr ? std::make_unique<AbortAnswers>(config_, *ends_) : nullptr),
-      direct_(config_.direct_bytes != 0 && config_.nranks > 1
+      direct_(config_.direct_bytes != 0 && ends_ != nullptr
                   ? std::make_unique<Direct>(config_, *ends_, buffers_, ops_, counters_)
                   : nullptr),
       transfers_(config_.pairs_max != 0 ? std::make_unique<Transfers>(config_, ends_.get(),

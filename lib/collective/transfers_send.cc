@@ -149,10 +149,8 @@ void Transfers::ask(std::uint16_t rank, TimeNs now) noexcept {
   peer.next_ask = now + ask_interval();
   const TimeNs quiet = polled_ - peer.heard_at;
   if (quiet < ask_interval()) return;
-  // Whoever was never heard may not have been started yet: its neighbours on the ring judge that.
-  const TimeNs limit =
-      config_.timeouts.silence_ns + (peer.ever_heard ? 0 : config_.timeouts.formation_ns);
-  if (peer.unanswered >= kUnansweredMin && quiet >= limit) {
+  if (peer.unanswered >= kUnansweredMin &&
+      quiet >= silence_limit(config_.timeouts, peer.ever_heard, peer.heard_at)) {
     silent_ = Silent{rank, quiet, !peer.ever_heard, 0, {}};
     return;
   }

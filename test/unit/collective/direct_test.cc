@@ -250,6 +250,31 @@ TEST_CASE("a rank that no ring neighbour misses is found silent by who awaits it
   REQUIRE(by_name);
 }
 
+TEST_CASE("a rank that was never heard has the formation limit only while groups form",
+          "[direct]") {
+  constexpr std::uint16_t kRanks = 5;
+  for (const bool is_old : {false, true}) {
+    RingOptions options = options_of(kRanks);
+    auto& timeouts = options.shard.timeouts;
+    timeouts.formation_ns = 4 * timeouts.silence_ns;
+    RingHarness ring(options);
+    REQUIRE(ring.form());
+    if (is_old) ring.run_for(timeouts.formation_ns);
+    ring.set_down(0, 2, true);
+    ring.set_down(2, 0, true);
+    OpCase op(kRanks, 1, {.count = 16, .seed = 1});
+    for (std::uint16_t rank = 0; rank < kRanks; ++rank) ring.post(rank, op.spec(rank, 1));
+    REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(2); }));
+    const AbortReason& reason = ring.shard(0).reason();
+    REQUIRE(reason.code == AbortCode::kSilence);
+    const auto least = static_cast<std::uint64_t>(is_old ? 1 : 4) *
+                       static_cast<std::uint64_t>(timeouts.silence_ns);
+    CAPTURE(is_old, reason.duration_ns, timeouts.silence_ns);
+    REQUIRE(reason.duration_ns >= least);
+    REQUIRE(reason.duration_ns < least + 2 * static_cast<std::uint64_t>(timeouts.silence_ns));
+  }
+}
+
 TEST_CASE("a rank off the ring is asked often before it counts as silent", "[direct]") {
   constexpr std::uint16_t kRanks = 5;
   RingOptions options = options_of(kRanks);
