@@ -30,6 +30,7 @@ enum class PlantedBug : std::uint8_t {
   kWaitingReceiveTakesTurn,         ///< a receive has its turn though its source has posted nothing
   kPulledOnce,                      ///< chunks that do not come are not pulled again
   kPieceOfOtherTransfer,            ///< a piece of an earlier transfer is taken for one of this
+  kTwoStepInOwnersOrder,  ///< a two-step op is folded as a reduce-scatter, not as the ring does
   kFloorUsedUp,  ///< chunks of direct ops count as ahead of their op until they are acknowledged
 };
 

@@ -290,7 +290,8 @@ bool Direct::fold_owned(const Op& op, DirectOp& direct, reduce::Backend& backend
   const std::uint32_t width = element_bytes(op.spec.datatype);
   const std::uint32_t wide = part_width(op.spec.datatype);
   // Of an all-reduce the ring's segments say where a fold starts, however it is cut here.
-  const bool by_segment = op.spec.collective == Collective::kAllReduce;
+  const bool by_segment =
+      op.spec.collective == Collective::kAllReduce && !planted(PlantedBug::kTwoStepInOwnersOrder);
   const std::uint64_t segment = by_segment ? ring_segment(op) : UINT64_MAX;
   const std::uint64_t base = first_owned(direct, config_.rank);
   reduce::Entry entry = fold_entry(op);

@@ -42,6 +42,7 @@ constexpr std::array kBugs = {
     Named{"credit-never-back", PlantedBug::kCreditNeverBack},
     Named{"posted-word-runs-ahead", PlantedBug::kPostedWordRunsAhead},
     Named{"scratch-freed-before-acknowledged", PlantedBug::kScratchFreedBeforeAcknowledged},
+    Named{"two-step-in-owners-order", PlantedBug::kTwoStepInOwnersOrder},
     Named{"fold-in-arrival-order", PlantedBug::kFoldInArrivalOrder},
     Named{"floor-used-up", PlantedBug::kFloorUsedUp},
     Named{"send-done-when-sent", PlantedBug::kSendDoneWhenSent},
