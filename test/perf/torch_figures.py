@@ -13,7 +13,7 @@ import statistics
 import sys
 import time
 
-CALLS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+CALLS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 LAYERS, WIDTH = 16, 1024  # 64 MB of fp32
 NAMES = {8: "8 B", 65536: "64 KB", 1 << 20: "1 MB", 64 << 20: "64 MB"}
 
@@ -25,7 +25,18 @@ def call_of(dist, name, larger, smaller):
         return lambda: dist.all_gather_into_tensor(larger, smaller)
     if name == "reduce_scatter":
         return lambda: dist.reduce_scatter_tensor(smaller, larger)
-    return lambda: dist.all_to_all_single(smaller, larger)
+    if name == "all_to_all":
+        return lambda: dist.all_to_all_single(smaller, larger)
+    return lambda: send_recv(dist, larger, smaller)
+
+
+def send_recv(dist, sent, received):
+    """To the next process, from the one before."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    ops = [dist.P2POp(dist.isend, sent, (rank + 1) % world),
+           dist.P2POp(dist.irecv, received, (rank - 1) % world)]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
 
 
 def median_us(call, seconds, dist):
@@ -63,7 +74,8 @@ def calls(torch, dist, backend, seconds, sizes):
                     return made.zero_()
 
                 larger = tensor(count)
-                smaller = tensor(count if name == "all_to_all" else count // world)
+                whole = name in ("all_to_all", "send_recv")
+                smaller = tensor(count if whole else count // world)
                 us = median_us(call_of(dist, name, larger, smaller), seconds, dist)
                 yield "%s|%d|%s" % (name, size, "shared" if shared else "plain"), us
 
