@@ -47,8 +47,7 @@ void CommandLane::take_over_transfers(Group& group) noexcept {
     client.faulty = true;
     news_ = true;
     client.fault.code = AbortCode::kClientDied;
-    client.fault.set_detail(
-        "the splits of a call of its were wrong, or changed before the call was done");
+    client.fault.set_detail("the splits of one of its calls were wrong, or changed too soon");
   }
   if (group.handing || group.aborted || !group.transfers->has_news()) return;
   group.handing = true;
