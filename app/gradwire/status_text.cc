@@ -76,14 +76,20 @@ void add_group(std::string& out, const status::Group& group) {
         "  ops are direct up to {} KiB of all ranks' inputs, all-reduces in two steps up to {} "
         "KiB\n",
         group.direct_kib, group.two_step_kib);
+    if (group.gathered_kib != 0) {
+      out += fmt::format(
+          "  all-reduces, all-gathers and barriers are gathered up to {} KiB of all ranks' "
+          "inputs\n",
+          group.gathered_kib);
+    }
   } else if (!group.why_not_direct.empty()) {
     out += fmt::format("  no op is direct: {}\n", group.why_not_direct);
   }
   for (const status::Shard& shard : group.shards) {
     if (group.direct_kib != 0) {
-      out += fmt::format("  lane {}: of {} ops, {} were direct and {} in two steps\n", shard.lane,
-                         shard.counters.ops_done, shard.counters.ops_direct,
-                         shard.counters.ops_two_step);
+      out += fmt::format("  lane {}: of {} ops, {} were direct, {} in two steps and {} gathered\n",
+                         shard.lane, shard.counters.ops_done, shard.counters.ops_direct,
+                         shard.counters.ops_two_step, shard.counters.ops_gathered);
     }
     out += fmt::format(
         "  lane {}: {}, op {} posted, {} done, downstream posted {}, {} bytes in flight, rtt {} "

@@ -184,6 +184,8 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   options.daemon.base_udp_port = settings.base_udp_port;
   options.daemon.direct_kib = static_cast<std::uint16_t>(config_.transport.direct_kib);
   options.daemon.two_step_kib = static_cast<std::uint16_t>(config_.transport.two_step_kib);
+  options.daemon.gathered_kib = static_cast<std::uint16_t>(config_.transport.gathered_kib);
+  options.daemon.gathered_ranks = static_cast<std::uint16_t>(config_.transport.gathered_ranks);
   options.daemon.fold_sources = gpu_ == nullptr ? kMaxRanks : 0;
   options.daemon.transfers = gpu_ == nullptr;
   options.daemon.numa_node = datapath_->ports().front()->socket();

@@ -34,6 +34,8 @@ inline constexpr std::uint32_t kEagerPackets = 32;
 inline constexpr std::uint64_t kExchangeKib = 512;
 inline constexpr std::uint64_t kDirectKib = 64;
 inline constexpr std::uint64_t kTwoStepKib = 8;
+inline constexpr std::uint64_t kGatheredKib = 256;
+inline constexpr std::uint64_t kGatheredRanks = 64;
 /// "payload": each payload has a CRC; "link": none.
 inline constexpr std::string_view kIntegrity = "payload";
 

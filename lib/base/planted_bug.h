@@ -31,6 +31,9 @@ enum class PlantedBug : std::uint8_t {
   kPulledOnce,                      ///< chunks that do not come are not pulled again
   kPieceOfOtherTransfer,            ///< a piece of an earlier transfer is taken for one of this
   kTwoStepInOwnersOrder,  ///< a two-step op is folded as a reduce-scatter, not as the ring does
+  kGatheredInOwnOrder,    ///< a gathered op is folded as its slots lie, from this rank's own on
+  kMessageGoesInPart,     ///< a gathered op's message goes when those before it have come in part
+  kMessageSkipsStep,      ///< the same when one before it has not come, but the next one has
   kFloorUsedUp,  ///< chunks of direct ops count as ahead of their op until they are acknowledged
 };
 

@@ -24,21 +24,37 @@ Direct::Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuff
       ops_(ops),
       counters_(counters),
       peers_(config.nranks),
-      early_bytes_(std::min<std::size_t>(
-          config.payload_bytes,
-          std::max(config.direct_bytes, config.two_step_bytes) / config.nranks)),
-      scratch_(config.nranks, direct::scratch_bytes(config.direct_bytes, config.two_step_bytes)),
+      scratch_(config.nranks, direct::scratch_bytes(config.direct_bytes, config.two_step_bytes,
+                                                    config.gathered_bytes)),
       sources_(config.nranks),
       queue_(config.nranks) {
   watched_.reserve(config.nranks);
-  early_memory_.resize(early_bytes_ * DirectPeer::kFloor * config.nranks);
+  const std::uint64_t of_each =
+      std::max(config.direct_bytes, config.two_step_bytes) / config.nranks;
+  for (std::uint32_t ahead = 1; ahead < config.nranks; ++ahead) others_.push_back(other(ahead));
+  for (std::uint32_t ahead = 1; config.gathered_bytes != 0 && ahead < config.nranks; ++ahead) {
+    const std::uint32_t behind = config.nranks - ahead;
+    if (std::has_single_bit(ahead) || std::has_single_bit(behind))
+      partners_.push_back(other(ahead));
+  }
+  std::size_t total = 0;
+  for (const std::uint16_t rank : others_) {
+    const bool sends_messages =
+        config.gathered_bytes != 0 &&
+        std::has_single_bit(gathered::distance(rank, config.rank, config.nranks));
+    peers_[rank].early_bytes = static_cast<std::uint32_t>(
+        sends_messages ? config.payload_bytes
+                       : std::min<std::uint64_t>(config.payload_bytes, of_each));
+    total += DirectPeer::kFloor * peers_[rank].early_bytes;
+  }
+  early_memory_.resize(total);
   std::byte* place = early_memory_.data();
-  for (std::uint16_t rank = 0; rank < config.nranks; ++rank) {
+  for (const std::uint16_t rank : others_) {
     DirectPeer& peer = peers_[rank];
     peer.rtt = transport::RttEstimator(config.sender.initial_rtt_ns);
     for (EarlyContribution& early : peer.early) {
       early.payload = place;
-      place += early_bytes_;
+      place += peer.early_bytes;
     }
   }
 }
@@ -167,16 +183,56 @@ Drop Direct::keep(const wire::Packet& packet, TimeNs) noexcept {
     if (early.op_seq == 0) place = &early;
   }
   if (place == nullptr) return Drop::kEagerOverflow;
-  if (packet.payload.size() > early_bytes_) return Drop::kBadChunk;
+  if (packet.payload.size() > peer.early_bytes) return Drop::kBadChunk;
   if (!wire::payload_crc_ok(packet)) return Drop::kPayloadCrc;
   std::memcpy(place->payload, packet.payload.data(), packet.payload.size());
   place->op_seq = header.op_seq;
   place->chunk = header.chunk;
+  place->step = header.step;
   place->bytes = static_cast<std::uint32_t>(packet.payload.size());
   place->call = call_of(header);
   ++early_held_;
   ++counters_.early_packets;
   return Drop::kNone;
+}
+
+Direct::Arrival Direct::arrival_of(const DirectOp& op, std::uint16_t rank,
+                                   const wire::DataHeader& header) const noexcept {
+  Arrival arrival;
+  const std::uint64_t chunk = header.chunk;
+  const std::uint64_t expected = scratch_.expected(op, rank);
+  if (op.gathered) {
+    const std::uint32_t distance = gathered::distance(rank, config_.rank, config_.nranks);
+    const bool is_partner = std::has_single_bit(distance) && chunk < direct::kChunksMax;
+    if (!is_partner || header.step != std::bit_width(distance)) return arrival;
+    arrival.bit = std::uint64_t{1} << chunk;
+    if ((expected & arrival.bit) == 0) return {};
+    arrival.step = expected;
+    arrival.bytes = message_chunk_bytes(op, distance, chunk);
+    arrival.part = op.part_of(rank) + chunk * config_.payload_bytes;
+    return arrival;
+  }
+  const Partition& partition = op.partition;
+  if (chunk >= partition.total_chunks() || !is_on_lane(chunk) || header.step != 0) return arrival;
+  const std::uint32_t elements = partition.elements(chunk);
+  if (op.steps.to_all) {
+    arrival.bit = std::uint64_t{1} << ops_.index_of(chunk);
+    arrival.step = expected;
+    arrival.bytes = std::uint64_t{elements} * part_width(op.call.datatype());
+    arrival.part = op.part_of(rank) + ops_.index_of(chunk) * config_.payload_bytes;
+    return arrival;
+  }
+  const auto segment = static_cast<std::uint16_t>(chunk / partition.chunks_per_segment());
+  const std::uint16_t owner = op.route.home(segment);
+  if (owner != rank && owner != config_.rank) return arrival;
+  const bool is_part = owner == config_.rank;
+  const std::uint64_t index = chunk - first_owned(op, owner);
+  arrival.bit = std::uint64_t{1} << (is_part ? index : index + direct::kOwnedMax);
+  arrival.step = expected & (is_part ? kPartBits : ~kPartBits);
+  arrival.bytes =
+      std::uint64_t{elements} * (is_part ? part_width(op.call.datatype()) : sum_width(op));
+  if (is_part) arrival.part = op.part_of(rank) + part_place(op, chunk);
+  return arrival;
 }
 
 Drop Direct::take(std::uint16_t rank, const wire::DataHeader& header,
@@ -190,50 +246,31 @@ Drop Direct::take(std::uint16_t rank, const wire::DataHeader& header,
   };
   DirectOp* op = scratch_.find(header.op_seq);
   if (op == nullptr) return again();
-  const Partition& partition = op->partition;
-  const std::uint64_t chunk = header.chunk;
-  if (chunk >= partition.total_chunks() || !is_on_lane(chunk)) return Drop::kBadChunk;
-  std::uint64_t bit = 0;
-  bool is_part = true;
-  std::uint64_t offset = 0;  // in what is kept of the rank
-  if (op->steps.to_all) {
-    bit = std::uint64_t{1} << ops_.index_of(chunk);
-    offset = ops_.index_of(chunk) * config_.payload_bytes;
-  } else {
-    const auto segment = static_cast<std::uint16_t>(chunk / partition.chunks_per_segment());
-    const std::uint16_t owner = op->route.home(segment);
-    if (owner != rank && owner != config_.rank) return Drop::kBadChunk;
-    is_part = owner == config_.rank;
-    const std::uint64_t index = chunk - first_owned(*op, owner);
-    bit = std::uint64_t{1} << (is_part ? index : index + direct::kOwnedMax);
-    offset = part_place(*op, chunk);
-  }
-  const std::uint32_t width = is_part ? part_width(op->call.datatype()) : sum_width(*op);
-  if ((scratch_.expected(*op, rank) & bit) == 0 ||
-      payload.size() != std::uint64_t{partition.elements(chunk)} * width) {
+  const Arrival arrival = arrival_of(*op, rank, header);
+  if ((scratch_.expected(*op, rank) & arrival.bit) == 0 || payload.size() != arrival.bytes) {
     return Drop::kBadChunk;
   }
   std::uint64_t& arrived = scratch_.arrived(*op, rank);
-  if ((arrived & bit) != 0) return again();
+  if ((arrived & arrival.bit) != 0) return again();
   if (crc && wire::crc32c(payload) != *crc) return Drop::kPayloadCrc;
-  const std::uint64_t expected = scratch_.expected(*op, rank);
-  const std::uint64_t of_step =
-      op->steps.to_all ? expected : expected & (is_part ? kPartBits : ~kPartBits);
-  arrived |= bit;
-  const bool step_is_here = (arrived & of_step) == of_step;
-  if (is_part) {
-    std::memcpy(op->part_of(rank) + offset, payload.data(), payload.size());
+  arrived |= arrival.bit;
+  const bool step_is_here = (arrived & arrival.step) == arrival.step;
+  if (arrival.part != nullptr) {
+    std::memcpy(arrival.part, payload.data(), payload.size());
     if (step_is_here && op->first_source == config_.nranks) op->first_source = rank;
-    if (step_is_here) --op->missing_parts;
+    if (step_is_here && !op->gathered) --op->missing_parts;
   } else {
     require(called != nullptr, "an op stays active until all sums are here");
     // A store only reads it.
     auto* const bytes = const_cast<std::byte*>(payload.data());
-    if (!store(*called, partition.span_of(chunk), bytes, backend)) return Drop::kBadChunk;
+    if (!store(*called, op->partition.span_of(header.chunk), bytes, backend)) {
+      return Drop::kBadChunk;
+    }
     if (step_is_here) --op->missing_sums;
   }
   // Who only sends in this op may wait to hear that it was posted.
-  if (arrived != expected && peer.told < op->op_seq && scratch_.given(*op, rank) == 0) {
+  if (arrived != scratch_.expected(*op, rank) && peer.told < op->op_seq &&
+      says_nothing(*op, rank)) {
     peer.receipt_wanted = true;
     queue(rank);
   }

@@ -152,6 +152,8 @@ class Direct {
   [[nodiscard]] bool fold(const Op& op, DirectOp& direct, reduce::Backend& backend) noexcept;
   [[nodiscard]] bool fold_owned(const Op& op, DirectOp& direct, reduce::Backend& backend) noexcept;
   void send_sums(DirectOp& op, TimeNs now) noexcept;
+  /// Chunks that may go to a rank now and could not before.
+  void send_more(DirectOp& op, std::uint16_t rank, std::uint64_t bits, TimeNs now) noexcept;
   [[nodiscard]] std::uint64_t ring_segment(const Op& op) const noexcept;
   /// Of an op that has owners: this lane's chunks of a rank, and where chunks lie.
   [[nodiscard]] std::uint64_t owned_on_lane(const DirectOp& op, std::uint16_t rank) const noexcept;
@@ -162,7 +164,39 @@ class Direct {
   [[nodiscard]] std::uint32_t sum_width(const DirectOp& op) const noexcept {
     return element_bytes(op.call.datatype());
   }
+  // direct_gathered.cc
+  [[nodiscard]] std::uint64_t gathered_scratch(const OpSpec& spec) const noexcept;
+  [[nodiscard]] std::uint64_t message_bytes(const DirectOp& op,
+                                            std::uint32_t distance) const noexcept;
+  [[nodiscard]] std::uint64_t message_bits(const DirectOp& op,
+                                           std::uint32_t distance) const noexcept;
+  [[nodiscard]] std::uint32_t message_chunk_bytes(const DirectOp& op, std::uint32_t distance,
+                                                  std::uint64_t chunk) const noexcept;
+  [[nodiscard]] bool open_gathered(const Op& op, reduce::Backend& backend) noexcept;
+  [[nodiscard]] ChunkSpan block_of(const Op& op, std::uint16_t rank,
+                                   std::uint16_t member) const noexcept;
+  [[nodiscard]] std::byte* block_at(const Op& op, const DirectOp& direct, std::uint16_t rank,
+                                    std::uint16_t member) const noexcept;
+  [[nodiscard]] bool store_blocks(const Op& op, const DirectOp& direct,
+                                  reduce::Backend& backend) const noexcept;
+  void extend_reach(DirectOp& op, TimeNs now) noexcept;
+  [[nodiscard]] bool finish_gathered(const Op& op, DirectOp& direct,
+                                     reduce::Backend& backend) noexcept;
+
   // direct.cc
+  /// Where a chunk that came belongs.
+  struct Arrival {
+    std::uint64_t bit = 0;   ///< 0: it is nobody's
+    std::uint64_t step = 0;  ///< all bits of its step from that rank
+    std::uint64_t bytes = 0;
+    std::byte* part = nullptr;  ///< where it is kept; nullptr: it goes to the outputs
+  };
+  [[nodiscard]] Arrival arrival_of(const DirectOp& op, std::uint16_t rank,
+                                   const wire::DataHeader& header) const noexcept;
+  /// Whether nothing that this rank sends to the other says that it has entered the op.
+  [[nodiscard]] bool says_nothing(const DirectOp& op, std::uint16_t rank) const noexcept {
+    return (op.gathered ? scratch_.ready(op, rank) : scratch_.given(op, rank)) == 0;
+  }
   void measure(DirectPeer& peer, const wire::Receipt& receipt, TimeNs now) noexcept;
   void acknowledge(std::uint16_t rank, std::uint64_t received) noexcept;
   void count_ahead(std::uint16_t rank) noexcept;
@@ -191,7 +225,8 @@ class Direct {
   /// A chunk that goes to a rank.
   struct Outgoing {
     std::uint32_t chunk = 0;
-    std::uint32_t width = 0;  ///< of an element
+    std::uint32_t size = 0;
+    std::uint8_t step = 0;  ///< as wire::DataHeader's
     const std::byte* bytes = nullptr;
     const std::uint32_t* crc = nullptr;  ///< nullptr: it is not known yet
   };
@@ -210,10 +245,11 @@ class Direct {
   ShardCounters& counters_;
   std::vector<DirectPeer> peers_;        ///< [nranks]; of this rank nothing
   std::vector<std::byte> early_memory_;  ///< of their early places
-  std::size_t early_bytes_;              ///< of a place
   std::uint32_t early_held_ = 0;
   DirectScratch scratch_;
   std::vector<const std::byte*> sources_;  ///< fold()'s
+  std::vector<std::uint16_t> partners_;    ///< ranks with which this one has to do in a gathered op
+  std::vector<std::uint16_t> others_;      ///< all others, the next one first
   FixedQueue<std::uint16_t> queue_;        ///< ranks to which something goes
   std::vector<std::uint16_t> watched_;     ///< ranks that may have something due
   TimeNs next_due_ = kNever;               ///< nothing is due before

@@ -41,16 +41,22 @@ Direct::Sizes Direct::sizes_of(const Partition& partition, const Route& route,
 bool Direct::admit(const OpPlan& plan, const OpSpec& spec) noexcept {
   if (!is_off_ring(plan.shape) || plan.lane_chunks == 0) return true;
   const auto steps = direct::steps_of(spec.collective, plan.shape == Shape::kTwoStep);
-  const std::uint64_t bytes =
-      steps.to_all ? config_.nranks * stride_of(plan.partition, plan.lane_chunks, spec.datatype)
-                   : sizes_of(plan.partition, plan.route, steps, spec.datatype).total();
+  std::uint64_t bytes = 0;
+  if (plan.shape == Shape::kGathered) {
+    bytes = gathered_scratch(spec);
+  } else if (steps.to_all) {
+    bytes = config_.nranks * stride_of(plan.partition, plan.lane_chunks, spec.datatype);
+  } else {
+    bytes = sizes_of(plan.partition, plan.route, steps, spec.datatype).total();
+  }
   post_waits_ = !scratch_.has_room(bytes);
   return !post_waits_;
 }
 
 bool Direct::open(const Op& op, reduce::Backend& backend, TimeNs now) noexcept {
-  for (std::uint32_t ahead = 1; ahead < config_.nranks; ++ahead) {
-    const std::uint16_t rank = other(ahead);
+  const bool gathers = op.shape == Shape::kGathered;
+  const std::vector<std::uint16_t>& ranks = gathers ? partners_ : others_;
+  for (const std::uint16_t rank : ranks) {
     DirectPeer& peer = peers_[rank];
     // Nobody can have had what was not sent.
     peer.received = std::min(peer.received, op.spec.op_seq - 1);
@@ -67,13 +73,16 @@ bool Direct::open(const Op& op, reduce::Backend& backend, TimeNs now) noexcept {
     peer.quiet_since = now;
   }
   const bool to_all = direct::steps_of(op.spec.collective, op.shape == Shape::kTwoStep).to_all;
-  if (!(to_all ? open_to_all(op, backend) : open_owners(op, backend))) return false;
+  const bool opened = gathers  ? open_gathered(op, backend)
+                      : to_all ? open_to_all(op, backend)
+                               : open_owners(op, backend);
+  if (!opened) return false;
   const DirectOp& direct = *scratch_.find(op.spec.op_seq);
-  for (std::uint32_t ahead = 1; ahead < config_.nranks; ++ahead) {
-    const std::uint16_t rank = other(ahead);
+  for (const std::uint16_t rank : ranks) {
     if (scratch_.given(direct, rank) == 0 && scratch_.expected(direct, rank) == 0) continue;
     // Who only sends in this op may wait to hear that it was posted.
-    if (scratch_.given(direct, rank) == 0 && peers_[rank].early[0].op_seq != 0) {
+    const bool many = gathers && scratch_.expected(direct, rank) >> DirectPeer::kFloor != 0;
+    if (says_nothing(direct, rank) && (many || peers_[rank].early[0].op_seq != 0)) {
       peers_[rank].receipt_wanted = true;
     }
     queue(rank);
@@ -214,6 +223,14 @@ bool Direct::open_owners(const Op& op, reduce::Backend& backend) noexcept {
 Direct::Progress Direct::advance(const Op& op, reduce::Backend& backend, TimeNs now) noexcept {
   DirectOp* direct = scratch_.find(op.spec.op_seq);
   if (direct == nullptr || direct->done) return Progress::kNone;
+  if (direct->gathered) {
+    extend_reach(*direct, now);
+    if (direct->reach < config_.nranks) return Progress::kNone;
+    if (!finish_gathered(op, *direct, backend)) return Progress::kFailed;
+    direct->done = true;
+    scratch_.release();
+    return Progress::kDone;
+  }
   if (direct->may_fold()) {
     if (!(direct->steps.to_all ? fold(op, *direct, backend) : fold_owned(op, *direct, backend))) {
       return Progress::kFailed;
@@ -229,18 +246,20 @@ Direct::Progress Direct::advance(const Op& op, reduce::Backend& backend, TimeNs 
 
 void Direct::send_sums(DirectOp& op, TimeNs now) noexcept {
   op.sums_ready = true;
-  for (std::uint32_t ahead = 1; ahead < config_.nranks; ++ahead) {
-    const std::uint16_t rank = other(ahead);
-    if (peers_[rank].received >= op.op_seq) continue;
-    const bool unacked = unacknowledged(rank);
-    scratch_.unsent(op, rank) |= op.owned << direct::kOwnedMax;
-    if (!unacked) peers_[rank].tries = 0;
-    peers_[rank].vain_answers = 0;
-    peers_[rank].news_at = polled_;
-    peers_[rank].quiet_since = now;
-    queue(rank);
-    watch(rank, now + patience(peers_[rank], true));
-  }
+  for (const std::uint16_t rank : others_) send_more(op, rank, op.owned << direct::kOwnedMax, now);
+}
+
+void Direct::send_more(DirectOp& op, std::uint16_t rank, std::uint64_t bits, TimeNs now) noexcept {
+  DirectPeer& peer = peers_[rank];
+  if (peer.received >= op.op_seq) return;
+  const bool unacked = unacknowledged(rank);
+  scratch_.unsent(op, rank) |= bits;
+  if (!unacked) peer.tries = 0;
+  peer.vain_answers = 0;
+  peer.news_at = polled_;
+  peer.quiet_since = now;
+  queue(rank);
+  watch(rank, now + patience(peer, true));
 }
 
 /// What all folds have in common.
@@ -273,6 +292,7 @@ bool Direct::fold(const Op& op, DirectOp& direct, reduce::Backend& backend) noex
       std::uint64_t first = at / segment;
       entry.count = static_cast<std::uint32_t>(std::min(end, (first + 1) * segment) - at);
       if (planted(PlantedBug::kFoldInArrivalOrder)) first = direct.first_source;
+      if (planted(PlantedBug::kGatheredInOwnOrder) && direct.gathered) first = config_.rank;
       const std::uint64_t offset = i * config_.payload_bytes + (at - span.first_element) * wide;
       for (std::uint32_t h = 0; h < config_.nranks; ++h) {
         const auto rank = static_cast<std::uint16_t>((first + h) % config_.nranks);

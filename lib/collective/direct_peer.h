@@ -18,6 +18,7 @@ struct EarlyContribution {
   std::uint64_t op_seq = 0;  ///< 0: the place is free
   std::uint32_t chunk = 0;
   std::uint32_t bytes = 0;
+  std::uint8_t step = 0;  ///< as wire::DataHeader's
   OpCall call;
   std::byte* payload = nullptr;  ///< of the place
 };
@@ -35,7 +36,8 @@ struct DirectPeer {
 
   // What came from there.
   std::array<EarlyContribution, kFloor> early{};
-  std::uint64_t newest = 0;  ///< number of a contribution or an inquiry
+  std::uint32_t early_bytes = 0;  ///< of each of these places
+  std::uint64_t newest = 0;       ///< number of a contribution or an inquiry
   TimeNs newest_at = 0;
   TimeNs heard_at = 0;  ///< on the clock of polled time; or when a wait for it began
   bool ever_heard = false;

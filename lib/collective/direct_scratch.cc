@@ -31,7 +31,11 @@ DirectOp& DirectScratch::open(const Op& op, std::uint64_t bytes) noexcept {
   direct.call = op.call;
   direct.partition = op.partition;
   direct.route = op.route;
-  direct.steps = direct::steps_of(op.spec.collective, op.shape == Shape::kTwoStep);
+  direct.gathered = op.shape == Shape::kGathered;
+  direct.reach = 1;
+  direct.steps = direct.gathered
+                     ? direct::Steps{}
+                     : direct::steps_of(op.spec.collective, op.shape == Shape::kTwoStep);
   direct.memory = memory_.data() + at;
   direct.taken = skipped + bytes;
   direct.stride = direct.segment = direct.owned = 0;

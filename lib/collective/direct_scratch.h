@@ -15,12 +15,14 @@
 #include "collective/chunk.h"
 #include "collective/op_table.h"
 #include "collective/shape_direct.h"
+#include "collective/shape_gathered.h"
 
 namespace gradwire::collective {
 
 /// One op. What goes from one rank to another, and the other way, is a set of chunks: a bit each.
 ///
-/// If parts go to all, bit i is this lane's i-th chunk. Else bit i, below direct::kOwnedMax, is the
+/// If parts go to all, bit i is this lane's i-th chunk. If they are gathered, it is the i-th of the
+/// message that goes from the one to the other. Else bit i, below direct::kOwnedMax, is the
 /// part of the i-th chunk of those that the receiver owns, on whatever lane; and from there on bit
 /// i is the i-th of those that the sender owns, which it sends to all: a sum, or what was its own.
 struct DirectOp {
@@ -41,13 +43,17 @@ struct DirectOp {
   std::uint32_t missing_sums = 0;   ///< owners whose segments are not all here
   std::uint32_t unacked_ranks = 0;  ///< that have not acknowledged all of ours
   std::uint16_t first_source = 0;   ///< whose part was all here first, if not our own
-  bool to_fold = false;             ///< parts are to be folded here
-  bool sums_ready = false;          ///< they may be sent
-  bool done = false;                ///< nothing is left to do here, but to send
+  bool gathered =
+      false;  ///< `parts` lie by the ranks' distance from this one; one behind the other
+  std::uint32_t reach = 0;  ///< of a gathered op: ranks from this one on whose slots are here
+  bool to_fold = false;     ///< parts are to be folded here
+  bool sums_ready = false;  ///< they may be sent
+  bool done = false;        ///< nothing is left to do here, but to send
   std::array<std::uint32_t, direct::kChunksMax> crcs{};  ///< of chunks that go to all
 
   [[nodiscard]] bool may_fold() const noexcept { return to_fold && missing_parts == 0; }
   [[nodiscard]] std::byte* part_of(std::uint16_t rank) const noexcept {
+    if (gathered) return parts + gathered::distance(rank, route.rank, route.nranks) * stride;
     return parts + rank * stride;
   }
 };
@@ -99,6 +105,10 @@ class DirectScratch {
   }
   /// What of that may go already.
   [[nodiscard]] std::uint64_t ready(const DirectOp& op, std::uint16_t rank) const noexcept {
+    if (op.gathered) {
+      const auto distance = gathered::distance(op.route.rank, rank, op.route.nranks);
+      return distance <= op.reach ? given(op, rank) : 0;
+    }
     return op.steps.to_all || op.sums_ready ? given(op, rank) : given(op, rank) & kPartBits;
   }
   /// What `rank` gave to the op and is here.

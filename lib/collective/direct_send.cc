@@ -126,8 +126,7 @@ std::optional<Direct::Missing> Direct::missing(std::uint64_t op_seq) const noexc
   std::optional<Missing> found;
   const DirectOp* op = scratch_.first_above(op_seq - 1);
   if (op == nullptr || op->op_seq != op_seq) return found;
-  for (std::uint32_t ahead = 1; ahead < config_.nranks; ++ahead) {
-    const std::uint16_t rank = other(ahead);
+  for (const std::uint16_t rank : others_) {
     if (scratch_.arrived(*op, rank) == scratch_.expected(*op, rank)) continue;
     const bool posted = peers_[rank].entered >= op_seq;
     if (!posted) return Missing{rank, posted};
@@ -180,7 +179,15 @@ Direct::Sent Direct::send_to(std::uint16_t rank, TimeNs now, Outbox& out) noexce
 Direct::Outgoing Direct::outgoing_of(const DirectOp& op, std::uint16_t rank,
                                      std::uint32_t index) const noexcept {
   Outgoing out;
-  out.width = part_width(op.call.datatype());
+  if (op.gathered) {
+    const std::uint32_t distance = gathered::distance(config_.rank, rank, config_.nranks);
+    out.chunk = index;
+    out.size = message_chunk_bytes(op, distance, index);
+    out.step = static_cast<std::uint8_t>(std::bit_width(distance));
+    out.bytes = op.parts + std::size_t{index} * config_.payload_bytes;
+    return out;
+  }
+  std::uint32_t width = part_width(op.call.datatype());
   if (op.steps.to_all) {
     out.chunk = static_cast<std::uint32_t>(ops_.chunk_of(index));
     out.bytes = op.part_of(config_.rank) + std::size_t{index} * config_.payload_bytes;
@@ -192,9 +199,10 @@ Direct::Outgoing Direct::outgoing_of(const DirectOp& op, std::uint16_t rank,
     out.chunk =
         static_cast<std::uint32_t>(first_owned(op, config_.rank) + index - direct::kOwnedMax);
     out.bytes = sum(op, out.chunk);
-    out.width = sum_width(op);
+    width = sum_width(op);
     out.crc = &op.crcs[index - direct::kOwnedMax];
   }
+  out.size = op.partition.elements(out.chunk) * width;
   return out;
 }
 
@@ -215,7 +223,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
 
   const Outgoing outgoing = outgoing_of(*op, rank, index);
   const std::uint32_t chunk = outgoing.chunk;
-  const std::uint32_t bytes = op->partition.elements(chunk) * outgoing.width;
+  const std::uint32_t bytes = outgoing.size;
   std::memcpy(payload, outgoing.bytes, bytes);
   const LinkAddress& address = ends_.of(rank).address();
   const wire::FrameTemplate& to = address.frame;
@@ -235,6 +243,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   data.redop = op->call.redop;
   data.collective = op->call.collective();
   data.root = op->call.root;
+  data.step = outgoing.step;
   const wire::CommonHeader common = ends_.of(rank).header(PacketType::kContribution);
   const std::uint64_t received = scratch_.received_from(rank, ops_.posted());
   wire::encode_contribution(

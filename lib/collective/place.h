@@ -24,9 +24,19 @@ struct ShapeGroup {
   std::uint64_t direct_bytes = 0;         ///< of all ranks' parts of a direct op, together
   std::uint32_t payload_bytes = 0;        ///< of a packet; for direct ops alone
   std::uint64_t two_step_bytes = 0;       ///< of the parts of a two-step op, together
+  std::uint64_t gathered_bytes = 0;       ///< of all slots of a gathered op
+  std::uint16_t gathered_ranks = 0;       ///< no op of so many ranks, or fewer, is gathered
 
   [[nodiscard]] constexpr GroupProcesses processes() const noexcept {
     return {nranks, member_count, layout};
+  }
+  /// Members of the rank that has most.
+  [[nodiscard]] constexpr std::uint16_t most_members() const noexcept {
+    std::uint16_t most = member_count;
+    for (std::uint16_t other = 0; layout != nullptr && other < nranks; ++other) {
+      if (layout->members_of(other) > most) most = layout->members_of(other);
+    }
+    return most;
   }
 };
 

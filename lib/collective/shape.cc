@@ -48,6 +48,9 @@ Partition partition_of(const ShapeGroup& group, std::uint32_t payload_bytes,
       whole_count({.collective = call.collective, .count = call.count}, group.processes().count());
   const Shape shape =
       shape_for(group, whole.value_or(UINT64_MAX / 8) * element_bytes(call.datatype), call);
+  if (shape == Shape::kGathered) {
+    return gathered::partition(group, call.collective, call.datatype, call.count);
+  }
   if (is_off_ring(shape) && !direct::steps_of(call.collective, shape == Shape::kTwoStep).to_all) {
     return direct::owners_partition(group, call.collective, call.datatype, call.count);
   }
@@ -136,6 +139,9 @@ OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
       plan.arrivals = steps.to_all ? direct::arrivals(plan.lane_chunks) : (folds || gets ? 1 : 0);
       break;
     }
+    case Shape::kGathered:
+      plan.arrivals = direct::arrivals(plan.lane_chunks);
+      break;
     case Shape::kWord:
       break;
   }

@@ -11,6 +11,7 @@
 #include "collective/place.h"
 #include "collective/shape_direct.h"
 #include "collective/shape_exchange.h"
+#include "collective/shape_gathered.h"
 #include "collective/shape_gathering_half.h"
 #include "collective/shape_local.h"
 #include "collective/shape_reducing_half.h"
@@ -27,6 +28,7 @@ enum class Shape : std::uint8_t {
   kWord,  ///< no chunks: all ranks have posted it, and each comes to know that
   kDirect,
   kTwoStep,
+  kGathered,
 };
 
 /// What a shape follows from, beside the group.
@@ -40,7 +42,7 @@ struct ShapeCall {
 
 /// Whether its packets go between any two ranks, and not by the ring's links.
 [[nodiscard]] constexpr bool is_off_ring(Shape shape) noexcept {
-  return shape == Shape::kDirect || shape == Shape::kTwoStep;
+  return shape == Shape::kDirect || shape == Shape::kTwoStep || shape == Shape::kGathered;
 }
 
 /// @param bytes  of the whole op.
@@ -50,6 +52,7 @@ struct ShapeCall {
   const auto& [collective, datatype, root, count, redop] = call;
   // The ring folds a rank's product before it rounds it. In 16 bits a part that travels is rounded.
   const bool travels = redop != RedOp::kPremulSum || !reduce::has_wide_form(datatype);
+  if (travels && gathered::fits(group, collective, datatype, count)) return Shape::kGathered;
   if (collective != Collective::kAllReduce && travels &&
       direct::fits_with_owners(group, collective, datatype, count)) {
     return Shape::kDirect;
@@ -81,6 +84,7 @@ struct ShapeCall {
       return exchange::kRules;
     case Shape::kDirect:
     case Shape::kTwoStep:
+    case Shape::kGathered:
       return direct::kRules;
     case Shape::kReducingHalf:
       return reducing_half::rules(nranks, has_root);

@@ -122,14 +122,7 @@ struct Owned {
   const bool rooted = collective == Collective::kReduce || collective == Collective::kBroadcast;
   const std::uint32_t width = element_bytes(reduced ? part_type(group, datatype) : datatype);
   std::uint64_t most = 1;  // blocks that one rank has
-  if (!rooted) {
-    most = group.member_count;
-    if (group.layout != nullptr) {
-      for (std::uint16_t rank = 0; rank < group.nranks; ++rank) {
-        most = std::max<std::uint64_t>(most, group.layout->members_of(rank));
-      }
-    }
-  }
+  if (!rooted) most = group.most_members();
   const std::uint64_t block = aligned(count * width);
   const std::uint64_t chunks =
       most * owners_partition(group, collective, datatype, count).chunks_per_segment();
@@ -149,8 +142,9 @@ struct Owned {
 
 /// Scratch memory of the largest op that fits: own parts, others', and sums.
 [[nodiscard]] constexpr std::uint64_t scratch_bytes(std::uint64_t direct_bytes,
-                                                    std::uint64_t two_step_bytes) noexcept {
-  return std::max(2 * direct_bytes, 2 * two_step_bytes + two_step_bytes / 2);
+                                                    std::uint64_t two_step_bytes,
+                                                    std::uint64_t gathered_bytes) noexcept {
+  return std::max({2 * direct_bytes, 2 * two_step_bytes + two_step_bytes / 2, gathered_bytes});
 }
 
 inline constexpr OpRules kRules{};

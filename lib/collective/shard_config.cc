@@ -62,6 +62,10 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
         fmt::format("ops of {} bytes in two steps: whole KiB up to {}, if there are direct "
                     "ops",
                     c.two_step_bytes, kTwoStepBytesMax >> 10));
+  if (c.gathered_bytes != 0 &&
+      (c.direct_bytes == 0 || c.gathered_bytes > kGatheredBytesMax || c.gathered_bytes % 1024 != 0))
+    return bad(fmt::format("gathered ops of {} bytes: whole KiB up to {}, if there are direct ops",
+                           c.gathered_bytes, kGatheredBytesMax >> 10));
   if (c.direct_bytes != 0 && has_neighbours) {
     if (c.direct_bytes > kDirectBytesMax || c.direct_bytes % 1024 != 0)
       return bad(fmt::format("direct ops of {} bytes: whole KiB up to {}", c.direct_bytes,

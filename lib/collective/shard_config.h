@@ -33,6 +33,8 @@ inline constexpr std::uint64_t kDirectBytesMax = 1u << 20;
 inline constexpr std::uint64_t kTwoStepBytesMax = 8u << 20;
 /// Of transport.two_step_kib, which is of each rank.
 inline constexpr std::uint16_t kTwoStepKibMax = 256;
+/// The most that ShardConfig::gathered_bytes may be.
+inline constexpr std::uint64_t kGatheredBytesMax = 1u << 20;
 /// The most that ShardConfig::pairs_max may be: a pair takes some 250 bytes each way.
 inline constexpr std::uint32_t kPairsMax = 1u << 17;
 
@@ -128,6 +130,11 @@ struct ShardConfig {
   /// The largest op in two steps (collective/shape_direct.h), of what a rank's part takes; equal on
   /// all ranks. 0: there are none. There are none without direct ops, either.
   std::uint64_t two_step_bytes = 0;
+  /// The largest gathered op (collective/shape_gathered.h), of what all ranks give; equal on all
+  /// ranks. 0: there are none. There are none without direct ops, either.
+  std::uint64_t gathered_bytes = 0;
+  /// Groups of more ranks than so many have gathered ops.
+  std::uint16_t gathered_ranks = defaults::kGatheredRanks;
   /// [nranks]; nothing of this rank and of its neighbours on the ring.
   std::vector<PeerAddress> peers;
   /// Ordered pairs of processes between which this rank may transfer in the life of the group, each
@@ -141,8 +148,8 @@ struct ShardConfig {
 
   [[nodiscard]] GroupProcesses processes() const noexcept { return {nranks, member_count, layout}; }
   [[nodiscard]] ShapeGroup shape_group() const noexcept {
-    return {rank,   nranks,       member_count,  exchange_bytes,
-            layout, direct_bytes, payload_bytes, two_step_bytes};
+    return {rank,         nranks,        member_count,   exchange_bytes, layout,
+            direct_bytes, payload_bytes, two_step_bytes, gathered_bytes, gathered_ranks};
   }
   friend bool operator==(const ShardConfig&, const ShardConfig&) = default;
 };

@@ -16,7 +16,9 @@ void Shard::start_direct(Op& op, TimeNs now) noexcept {
 }
 
 void Shard::count_off_ring(const Op& op) noexcept {
-  ++(op.shape == Shape::kTwoStep ? counters_.ops_two_step : counters_.ops_direct);
+  ++(op.shape == Shape::kGathered  ? counters_.ops_gathered
+     : op.shape == Shape::kTwoStep ? counters_.ops_two_step
+                                   : counters_.ops_direct);
 }
 
 /// What came ahead of an op that is posted now, whatever its shape.
@@ -34,6 +36,7 @@ void Shard::apply_ahead(std::uint64_t op_seq, TimeNs now) noexcept {
     header.redop = early.call.redop;
     header.collective = early.call.collective();
     header.root = early.call.root;
+    header.step = early.step;
     const Drop drop = take_contribution(ahead->rank, header, {early.payload, early.bytes}, {}, now);
     if (drop != Drop::kNone) count_drop(drop);
   }

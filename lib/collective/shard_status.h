@@ -82,6 +82,7 @@ struct ShardCounters {
   std::uint64_t ops_done = 0;
   std::uint64_t ops_direct = 0;    ///< of these, direct ones that have chunks on this lane
   std::uint64_t ops_two_step = 0;  ///< likewise in two steps
+  std::uint64_t ops_gathered = 0;  ///< likewise in log2(nranks) steps
   // From any rank, so they say nothing of the way to a neighbour.
   std::uint64_t contributions_received = 0;  ///< data packets of direct ops, as above
   std::uint64_t receipts_received = 0;       ///< and inquiries

@@ -179,6 +179,14 @@ const std::array kKeys = {
         "a larger all-reduce goes in two hops, each rank summing a part, if that part has at most "
         "this size; 0: never. Rank 0's counts for its group, if it has direct ops",
         GRADWIRE_FIELD(transport.two_step_kib)),
+    integer("transport", "gathered_kib", "KiB", 0, 1024,
+            "an all-reduce, all-gather or barrier of many ranks goes to all in log2(ranks) steps, "
+            "if the ranks' inputs have at most this size together; 0: never. Rank 0's counts for "
+            "its group, if it has direct ops",
+            GRADWIRE_FIELD(transport.gathered_kib)),
+    integer("transport", "gathered_ranks", "", 2, 1024,
+            "groups of more ranks than this have gathered ops. Rank 0's counts for its group",
+            GRADWIRE_FIELD(transport.gathered_ranks)),
     choice("transport", "integrity", "payload|link",
            "payload: each payload has a CRC from sender to receiver; link: none, for memif alone, "
            "which moves payloads through this host's memory; the same on all daemons",

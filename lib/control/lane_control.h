@@ -37,6 +37,8 @@ struct PlanRequest {
   std::vector<PeerPaths> peers;
   std::uint64_t direct_bytes = 0;    ///< as ShardConfig's
   std::uint64_t two_step_bytes = 0;  ///< likewise
+  std::uint64_t gathered_bytes = 0;  ///< likewise
+  std::uint16_t gathered_ranks = 0;  ///< likewise
   std::string why_not_direct;        ///< as DirectAgreement's
   std::uint32_t pairs_max = 0;       ///< as ShardConfig's; 0: no transfers
   std::string why_no_transfers;      ///< as TransferAgreement's

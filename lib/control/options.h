@@ -46,6 +46,8 @@ struct DaemonInfo {
   std::uint16_t base_udp_port = 0;    ///< lane i listens on base_udp_port + i
   std::uint16_t direct_kib = 0;       ///< as RankInfo's
   std::uint16_t two_step_kib = 0;     ///< likewise
+  std::uint16_t gathered_kib = 0;     ///< likewise
+  std::uint16_t gathered_ranks = 0;   ///< likewise
   std::uint16_t fold_sources = 0;     ///< likewise
   bool transfers = false;             ///< likewise
   int numa_node = -1;                 ///< where client memory goes

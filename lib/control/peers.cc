@@ -124,6 +124,11 @@ DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table) {
     agreed.bytes = wanted;
     agreed.two_step_bytes = std::min<std::uint64_t>(
         (std::uint64_t{table[0].two_step_kib} << 10) * nranks, collective::kTwoStepBytesMax);
+    agreed.gathered_ranks = table[0].gathered_ranks;
+    // Small groups need no memory for what they never do.
+    if (nranks > agreed.gathered_ranks) {
+      agreed.gathered_bytes = std::uint64_t{table[0].gathered_kib} << 10;
+    }
   }
   return agreed;
 }

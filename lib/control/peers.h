@@ -31,6 +31,8 @@ namespace gradwire::control {
 struct DirectAgreement {
   std::uint64_t bytes = 0;           ///< collective::ShardConfig::direct_bytes; 0: none is
   std::uint64_t two_step_bytes = 0;  ///< likewise; 0: no op goes in two steps
+  std::uint64_t gathered_bytes = 0;  ///< likewise; 0: no op is gathered
+  std::uint16_t gathered_ranks = 0;  ///< likewise
   /// Why not, though rank 0's transport.direct_kib wants it; names the rank. Else empty.
   std::string why_not;
 };

@@ -64,6 +64,8 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   config.timeouts.formation_ns = request.formation_ns;
   config.direct_bytes = request.direct_bytes;
   config.two_step_bytes = request.two_step_bytes;
+  config.gathered_bytes = request.gathered_bytes;
+  config.gathered_ranks = request.gathered_ranks;
   config.pairs_max = request.pairs_max;
 
   command::ShardPlacement placement;
@@ -102,14 +104,14 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   } catch (const std::bad_alloc&) {
     return fail(
         ErrorCode::kResourceExhausted,
-        fmt::format(
-            "there is no memory for lane {} of a group of {} ranks, {} KiB of it "
-            "for direct ops and those in two steps: lower rank 0's transport.direct_kib, "
-            "which is {}, or its transport.two_step_kib",
-            lane, request.nranks,
-            2 * collective::direct::scratch_bytes(request.direct_bytes, request.two_step_bytes) >>
-                10,
-            request.direct_bytes >> 10));
+        fmt::format("there is no memory for lane {} of a group of {} ranks, {} KiB of it "
+                    "for direct ops and those in two steps: lower rank 0's transport.direct_kib, "
+                    "which is {}, or its transport.two_step_kib",
+                    lane, request.nranks,
+                    2 * collective::direct::scratch_bytes(
+                            request.direct_bytes, request.two_step_bytes, request.gathered_bytes) >>
+                        10,
+                    request.direct_bytes >> 10));
   }
   return placement;
 }

@@ -71,6 +71,7 @@ status::Transport transport_status(const collective::ShardCounters& counters) {
   out.ops_done = counters.ops_done;
   out.ops_direct = counters.ops_direct;
   out.ops_two_step = counters.ops_two_step;
+  out.ops_gathered = counters.ops_gathered;
   out.contributions_received = counters.contributions_received;
   out.receipts_received = counters.receipts_received;
   out.pieces_sent = counters.transfers.pieces_sent;

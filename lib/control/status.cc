@@ -243,6 +243,7 @@ status::Group Manager::group_status(const Group& group, const Published& publish
   out.idle_networks = group.idle_networks;
   out.direct_kib = static_cast<std::uint32_t>(group.wanted.direct_bytes >> 10);
   out.two_step_kib = static_cast<std::uint32_t>(group.wanted.two_step_bytes >> 10);
+  out.gathered_kib = static_cast<std::uint32_t>(group.wanted.gathered_bytes >> 10);
   out.why_not_direct = group.wanted.why_not_direct;
   for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.wanted.lanes; ++lane) {
     const collective::ShardStatus& shard = published_of(published, group, lane).status;

@@ -61,6 +61,8 @@ class Bytes {
     add(info.fold_sources);
     add(info.transfers);
     add(info.two_step_kib);
+    add(info.gathered_kib);
+    add(info.gathered_ranks);
     add_bytes(info.room);
   }
   void add_bytes(std::span<const std::uint8_t> bytes) {
@@ -134,6 +136,10 @@ Result<void> check_entry(std::size_t rank, const ipc::RankInfo& info) {
     return bad(
         fmt::format("rank {} has ops in two steps of {} KiB for each rank, must be at most {}",
                     rank, info.two_step_kib, collective::kTwoStepKibMax));
+  }
+  if (info.gathered_kib > collective::kGatheredBytesMax >> 10) {
+    return bad(fmt::format("rank {} has gathered ops of {} KiB, must be at most {}", rank,
+                           info.gathered_kib, collective::kGatheredBytesMax >> 10));
   }
   return check_addresses(rank, info);
 }
@@ -249,6 +255,8 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
   info.base_udp_port = daemon.base_udp_port;
   info.direct_kib = daemon.direct_kib;
   info.two_step_kib = daemon.two_step_kib;
+  info.gathered_kib = daemon.gathered_kib;
+  info.gathered_ranks = daemon.gathered_ranks;
   info.fold_sources = daemon.fold_sources;
   info.transfers = daemon.transfers ? 1 : 0;
   for (const LocalAddress& local : addresses) {

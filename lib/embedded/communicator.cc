@@ -71,6 +71,8 @@ Result<void> Communicator::open() {
   self.base_udp_port = datapath.base_udp_port;
   self.direct_kib = static_cast<std::uint16_t>(config_.shard.direct_bytes >> 10);
   self.two_step_kib = static_cast<std::uint16_t>(defaults::kTwoStepKib);
+  self.gathered_kib = static_cast<std::uint16_t>(defaults::kGatheredKib);
+  self.gathered_ranks = static_cast<std::uint16_t>(defaults::kGatheredRanks);
   self.fold_sources = kMaxRanks;
   info_ = control::make_rank_info(self, datapath_->lanes(), control_->addresses());
   info_.secret = control::secret_for(*secret, ::geteuid());

@@ -151,8 +151,11 @@ struct RankInfo {
   std::uint16_t transfers = 0;
   /// transport.two_step_kib: rank 0's counts for the group.
   std::uint16_t two_step_kib = 0;
+  /// transport.gathered_kib and transport.gathered_ranks: rank 0's count for the group.
+  std::uint16_t gathered_kib = 0;
+  std::uint16_t gathered_ranks = 0;
   /// 0: room for keys.
-  std::uint8_t room[272] = {};
+  std::uint8_t room[268] = {};
 };
 static_assert(sizeof(RankInfo) == 512 && std::is_trivially_copyable_v<RankInfo>);
 

@@ -157,6 +157,8 @@ void add_transport(Families& out, const status::Lane& lane) {
   count("gradwire_two_step_ops_total",
         "All-reduces of which each rank summed a part and sent it to all, by lane.",
         transport.ops_two_step);
+  count("gradwire_gathered_ops_total", "Ops that went to all ranks in log2(ranks) steps, by lane.",
+        transport.ops_gathered);
   count("gradwire_contributions_received_total",
         "Data packets of direct ops accepted, from any rank; the ring's are counted apart.",
         transport.contributions_received);

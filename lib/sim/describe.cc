@@ -49,9 +49,11 @@ std::string describe_packet(const wire::Packet& packet) {
                          packet.check.origin_rank, packet.check.op_seq,
                          packet.check.stalled_ns / 1'000'000);
     case wire::PacketType::kContribution:
-      return fmt::format("contribution {}: op {} chunk {}, {} bytes; received {}", number,
-                         packet.data.op_seq, packet.data.chunk, packet.payload.size(),
-                         packet.receipt.received);
+      return fmt::format(
+          "contribution {}: op {} chunk {}{}, {} bytes; received {}", number, packet.data.op_seq,
+          packet.data.chunk,
+          packet.data.step != 0 ? fmt::format(" of step {}", packet.data.step - 1) : std::string(),
+          packet.payload.size(), packet.receipt.received);
     case wire::PacketType::kReceipt:
     case wire::PacketType::kInquiry:
       return fmt::format("{} {}: entered {}, received {}, chunks {:x}, echo {}",

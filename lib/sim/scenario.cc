@@ -142,7 +142,13 @@ void draw_direct(Scenario& s) {
   for (const HostProfile& host : s.hosts) {
     if (host.slow_backend > 0) s.group.shard.direct_bytes = 0;
   }
-  if (s.group.shard.direct_bytes == 0) s.group.shard.two_step_bytes = 0;
+  // Drawn apart again: gathered ops are made for many ranks, and looked for bugs in at few.
+  Random more(s.seed * 0x9e3779b97f4a7c15u + 9);
+  s.group.shard.gathered_bytes = more.pick<std::uint64_t>({0, 4, 16, 64}) << 10;
+  s.group.shard.gathered_ranks = more.pick<std::uint16_t>({2, 2, 4, 8});
+  if (s.group.shard.direct_bytes == 0) {
+    s.group.shard.two_step_bytes = s.group.shard.gathered_bytes = 0;
+  }
   fit_pools(s);
 }
 
@@ -340,18 +346,20 @@ std::string describe(const Scenario& s) {
   const LinkProfile& link = s.world.link;
   std::string text = fmt::format(
       "seed {} profile {}: {} ranks, {} members, {} lanes, payload {}, window {}, transit {}, "
-      "eager {}, exchange {}, direct {}, two steps {}, active ops {}, batches of {}, silence {} "
+      "eager {}, exchange {}, direct {}, two steps {}, gathered {} above {} ranks, active ops {}, "
+      "batches of {}, silence {} "
       "ms\n"
       "network: {} ns, jitter {} ns, {} bit/s, loss {}, bursts {} of {} ns, duplication {}, "
       "corruption {}, reordering {} by {} ns\n"
       "hosts: round {} ns, drivers hold {} ns, {} and {} descriptors, behind {}\n",
       s.seed, s.profile, s.nranks, s.group.members, s.group.lanes, shard.payload_bytes,
       shard.window_packets, shard.transit_packets, shard.eager_packets, shard.exchange_bytes,
-      shard.direct_bytes, shard.two_step_bytes, shard.max_active_ops, shard.batch_entries,
-      shard.timeouts.silence_ns / kMs, link.delay_ns, link.jitter_ns, s.world.port.rate_bps,
-      link.loss, link.burst_start, link.burst_ns, link.duplication, link.corruption, link.reorder,
-      link.reorder_ns, s.hosts[0].round_ns, s.hosts[0].driver_holds_ns, s.hosts[0].rx_descriptors,
-      s.hosts[0].tx_descriptors, s.hosts[0].port_behind);
+      shard.direct_bytes, shard.two_step_bytes, shard.gathered_bytes, shard.gathered_ranks,
+      shard.max_active_ops, shard.batch_entries, shard.timeouts.silence_ns / kMs, link.delay_ns,
+      link.jitter_ns, s.world.port.rate_bps, link.loss, link.burst_start, link.burst_ns,
+      link.duplication, link.corruption, link.reorder, link.reorder_ns, s.hosts[0].round_ns,
+      s.hosts[0].driver_holds_ns, s.hosts[0].rx_descriptors, s.hosts[0].tx_descriptors,
+      s.hosts[0].port_behind);
   for (std::size_t rank = 0; rank < s.nranks; ++rank) {
     const HostProfile& host = s.hosts[rank];
     text += fmt::format("rank {}: posts {} ahead", rank, s.ops_ahead[rank]);

@@ -15,7 +15,7 @@ GRADWIRE_FIELDS(Daemon, version, pid, state, uptime_s, incarnation, lanes, max_p
                 requests_outstanding)
 GRADWIRE_FIELDS(Transport, data_packets_sent, data_bytes_sent, data_packets_received,
                 data_bytes_received, retransmissions, probes, acks_sent, acks_received, pings_sent,
-                spills, early_packets, copies, ops_done, ops_direct, ops_two_step,
+                spills, early_packets, copies, ops_done, ops_direct, ops_two_step, ops_gathered,
                 contributions_received, receipts_received, pieces_sent, pieces_received,
                 piece_bytes_received, pieces_pulled_again, early_pieces, transfer_asks,
                 transfer_ends_done, ecn_ce_received, stalled_on_downstream_ns,
@@ -46,8 +46,8 @@ GRADWIRE_FIELDS(Shard, lane, state, posted_op_seq, done_op_seq, downstream_poste
                 backend_path, counters)
 GRADWIRE_FIELDS(Group, group_id, epoch, handle, state, state_since_s, aborted, waits_for, rank,
                 nranks, uid, lanes, payload_bytes, table_digest, retransmissions, members,
-                downstream, upstream, idle_networks, direct_kib, two_step_kib, why_not_direct,
-                shards)
+                downstream, upstream, idle_networks, direct_kib, two_step_kib, gathered_kib,
+                why_not_direct, shards)
 GRADWIRE_FIELDS(Op, group_id, epoch, rank, op_seq, unfinished, lane, collective, bytes, posted_s,
                 first_chunk_s, retransmissions, waits_for, waits_for_rank, since_s, text)
 GRADWIRE_FIELDS(PortCounters, rx_packets, rx_bytes, rx_missed, rx_errors, rx_no_mbuf, tx_packets,

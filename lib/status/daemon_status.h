@@ -70,6 +70,7 @@ struct Transport {
   std::uint64_t ops_done = 0;
   std::uint64_t ops_direct = 0;
   std::uint64_t ops_two_step = 0;
+  std::uint64_t ops_gathered = 0;
   std::uint64_t contributions_received = 0;
   std::uint64_t receipts_received = 0;
   // Of transfers between processes; TransferCounters of collective/transfer.h.
@@ -262,6 +263,7 @@ struct Group {
   std::uint64_t idle_networks = 0;
   std::uint32_t direct_kib = 0;    ///< up to this size of all ranks' inputs an all-reduce is direct
   std::uint32_t two_step_kib = 0;  ///< up to this size of an op one is done in two steps
+  std::uint32_t gathered_kib = 0;  ///< up to this size of all ranks' inputs one is gathered
   std::string why_not_direct;      ///< why none is, though rank 0 wants it
   std::vector<Shard> shards;       ///< by lane
 };

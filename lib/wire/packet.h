@@ -91,7 +91,10 @@ struct DataHeader {
   RedOp redop = RedOp::kSum;
   Collective collective = Collective::kAllReduce;
   std::uint16_t root = kNoRoot;  ///< a process, of a collective that has a root
+  std::uint8_t step = 0;         ///< of a contribution to a gathered op, and 1; else 0
 };
+/// The most that DataHeader::step may be: log2 of kMaxRanks.
+inline constexpr std::uint8_t kStepMax = 10;
 
 /// See AckHeader::posted_onwards.
 inline constexpr std::uint64_t kWordSpan = 0xffff;

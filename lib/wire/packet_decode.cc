@@ -63,8 +63,10 @@ Drop read_data(const layout::Header& header, Packet& out) noexcept {
   if (data.op_seq == 0 || !is_valid(data.redop) || !read_kinds(fields, data)) {
     return Drop::kMalformed;
   }
-  if (!all_zero(fields.reserved)) return Drop::kMalformed;
-  if (out.common.type == PacketType::kContribution) [[unlikely]] {
+  data.step = fields.step;
+  const bool contributes = out.common.type == PacketType::kContribution;
+  if (fields.reserved != 0 || data.step > (contributes ? kStepMax : 0)) return Drop::kMalformed;
+  if (contributes) [[unlikely]] {
     if (data.hop > data.op_seq) return Drop::kMalformed;
     out.receipt = {.entered = data.op_seq, .received = read_word(data.op_seq, data.hop)};
     data.hop = 0;
@@ -76,9 +78,7 @@ Drop read_data(const layout::Header& header, Packet& out) noexcept {
   if (bytes % element_bytes(data.datatype) != 0 || bytes > UINT16_MAX) return Drop::kMalformed;
   data.count = static_cast<std::uint16_t>(bytes / element_bytes(data.datatype));
   // What contributes is as wide as its op says, which may be wider than its datatype.
-  return data.count <= data.total_count || out.common.type == PacketType::kContribution
-             ? Drop::kNone
-             : Drop::kMalformed;
+  return data.count <= data.total_count || contributes ? Drop::kNone : Drop::kMalformed;
 }
 
 Drop read_ack(const layout::Header& header, Packet& out) noexcept {

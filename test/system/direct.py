@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
 """direct.py [options] SOCKET...: two groups on the same daemons, one beside the other: in the first
-the ranks have the order of the sockets, and small all-reduces go in one hop; in the second the last
-socket's daemon is rank 0, which has transport.direct_kib = 0, so they go round the ring. Each op
-runs in both with the same inputs by rank; every bit is compared with the reference's. Then ops of
-both shapes are posted one behind the other. Exit 1 at the first difference, or if a group's ops did
-not take the shape that they should."""
+the ranks have the order of the sockets, and small all-reduces go in one hop (or, by --shape, are
+gathered); in the second the last socket's daemon is rank 0, which has transport.direct_kib = 0, so
+they go round the ring. Each op runs in both with the same inputs by rank; every bit is compared
+with the reference's. Then ops of both shapes are posted one behind the other. Exit 1 at the first
+difference, or if a group's ops did not take the shape that they should."""
 
 import argparse
 import sys
@@ -17,13 +17,13 @@ from reference import reference
 from ring import WAIT_S, Ring, check
 
 
-def direct_ops(ring, sockets):
+def ops_of(ring, sockets, shape):
     """Of the group, over all its daemons and lanes."""
     total = 0
     for socket in sockets:
         for group in gradwire.daemon_status(socket)["groups"]:
             if int(group["group_id"], 16) == ring.group_id:
-                total += sum(shard["counters"]["ops_direct"] for shard in group["shards"])
+                total += sum(shard["counters"][f"ops_{shape}"] for shard in group["shards"])
     return total
 
 
@@ -60,6 +60,7 @@ def main():
     parser.add_argument("--members", type=int, default=1)
     parser.add_argument("--counts", default="1,2,15,16,17,63,100,333")
     parser.add_argument("--datatypes", default=",".join(reference.NUMPY_TYPES))
+    parser.add_argument("--shape", default="direct", help="which ops of the first group have")
     parser.add_argument("--seed", type=int, default=7)
     arguments = parser.parse_args()
     sockets = arguments.sockets
@@ -74,8 +75,9 @@ def main():
                     ops += 1
         print(f"{ops} ops in both groups: the reference's bits", flush=True)
         mixed(direct, generator, [16, 100_000, 1, 0, 20_000, 64, 64, 64, 500_000, 3] + [16] * 24)
-        took = [direct_ops(ring, sockets) for ring in (direct, other)]
-        print(f"ops in one hop: {took[0]} in the first group, {took[1]} in the other", flush=True)
+        took = [ops_of(ring, sockets, arguments.shape) for ring in (direct, other)]
+        print(f"{arguments.shape} ops: {took[0]} in the first group, {took[1]} in the other",
+              flush=True)
         if took[0] < ops * len(sockets) or took[1] != 0:
             print("the ops took the wrong shape")
             return 1

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Small all-reduces in one hop: four daemons in two racks, so some ranks that are no neighbours on
-# the ring share a segment, and others reach each other by a router. Bits are the ring's, for all
-# datatypes and redops; a group whose rank 0 has transport.direct_kib = 0 goes round the ring beside
-# one that does not. A router that gets another MAC address stops nothing. Who differs, who dies,
-# who cannot be reached and whose path is too narrow is named. On memif links four ranks have no way
-# to each other, so their ops go round the ring, and the log says why.
+# Small ops in one hop, or gathered in two: four daemons in two racks, so some ranks that are no
+# neighbours on the ring share a segment, and others reach each other by a router. Bits are the
+# ring's, for all datatypes and redops; a group whose rank 0 has transport.direct_kib = 0 goes round
+# the ring beside one that does not. A router that gets another MAC address stops nothing. Who
+# differs, who dies, who cannot be reached and whose path is too narrow is named. On memif links
+# four ranks have no way to each other, so their ops go round the ring, and the log says why.
 . "$(dirname "$0")/_init.sh"
 . "$(dirname "$0")/_fabric.sh"
 
@@ -22,7 +22,9 @@ direct_of() {
 }
 
 fabric_make 2 1500
-for host in 0 1 2; do fabric_daemon "$host"; done
+for host in 0 1; do fabric_daemon "$host"; done
+fabric_flags=(--transport.gathered_ranks 2)
+fabric_daemon 2
 fabric_flags=(--transport.direct_kib 0)
 fabric_daemon 3
 fabric_flags=()
@@ -53,6 +55,20 @@ expect_text "and that another group's are not" 'formed: .* direct ops up to 0 Ki
 # shellcheck disable=SC2046
 expect "three members a rank: off the ring in the rack" py direct --members 3 \
   --datatypes fp16,bf16,int32 --counts 1,17,700 $(in_order 0 2 1 3)
+
+step "a group whose rank 0 gathers small ops of more than two ranks"
+# shellcheck disable=SC2046
+expect "gathered all-reduces" py direct --shape gathered --datatypes fp32,bf16,int32 \
+  $(in_order 2 0 1 3)
+# shellcheck disable=SC2046
+expect "and of three members a rank" py direct --shape gathered --members 3 --datatypes fp16,int8 \
+  --counts 1,17,300 $(in_order 2 0 1 3)
+# shellcheck disable=SC2046
+expect "all-gathers, barriers and all others" py collectives --members 2 --datatypes bf16 \
+  $(in_order 2 3 0 1)
+"$gradwire_cli" counters --socket "$(daemon_socket 1)" >"$run_dir/counters"
+expect_text "the counters say so" 'lane.0.transport.ops_gathered [1-9]' "$run_dir/counters"
+expect_text "and the log" 'formed: .* gathered up to 256 KiB' "$(daemon_log 1)"
 # shellcheck disable=SC2046
 expect "sends, all-to-alls and their like, to whom and by which way ever" \
   py transfers --places 3,0,0,1,2,1 $(in_order 0 2 1 3)

@@ -144,6 +144,12 @@ TEST_CASE("rank 0's size counts, and the weakest backend decides") {
   CHECK_THAT(direct_agreement(largest).why_not, Catch::Matchers::Contains("no ports that lead"));
   for (ipc::RankInfo& info : largest) info.addresses[0].routed = 1;
   CHECK(direct_agreement(largest).bytes == 64u << 10);
+  largest[0].gathered_kib = 128;
+  largest[0].gathered_ranks = 1023;
+  CHECK(direct_agreement(largest).gathered_bytes == 128u << 10);
+  CHECK(direct_agreement(largest).gathered_ranks == 1023);
+  largest[0].gathered_ranks = 1024;
+  CHECK(direct_agreement(largest).gathered_bytes == 0);
 }
 
 TEST_CASE("formation asks for ranks off the ring in turn, and names who does not answer") {

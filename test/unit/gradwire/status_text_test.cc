@@ -37,6 +37,7 @@ TEST_CASE("the text says who waits for whom") {
   group.idle_networks = 1;
   group.direct_kib = 64;
   group.two_step_kib = 24;
+  group.gathered_kib = 4;
   status::Shard& shard = group.shards.emplace_back();
   shard.state = "formed";
   shard.posted_op_seq = 7;
@@ -44,6 +45,7 @@ TEST_CASE("the text says who waits for whom") {
   shard.counters.ops_done = 6;
   shard.counters.ops_direct = 4;
   shard.counters.ops_two_step = 1;
+  shard.counters.ops_gathered = 1;
   status::Client& client = status.clients.emplace_back();
   client.client = 4;
   client.pid = 99;
@@ -70,7 +72,8 @@ TEST_CASE("the text says who waits for whom") {
       "  downstream rank 0: 10.1.0.2 at 02:00:00:00:00:02, from 10.1.0.1 of port 1\n"
       "  networks that stay idle because there are too few lanes: 1\n"
       "  ops are direct up to 64 KiB of all ranks' inputs, all-reduces in two steps up to 24 KiB\n"
-      "  lane 0: of 6 ops, 4 were direct and 1 in two steps\n"
+      "  all-reduces, all-gathers and barriers are gathered up to 4 KiB of all ranks' inputs\n"
+      "  lane 0: of 6 ops, 4 were direct, 1 in two steps and 1 gathered\n"
       "  lane 0: formed, op 7 posted, 6 done, downstream posted 0, 0 bytes in flight, rtt - us\n"
       "client 4: pid 99, uid 1000, open for 2.000 s, 4194304 bytes in 2 memories\n"
       "lane 0: short 2, rounds 5\n"

@@ -60,6 +60,7 @@ TEST_CASE("contributions, receipts and inquiries decode to what was encoded") {
   CHECK(packet.data.chunk == want.chunk);
   CHECK(packet.data.tag == want.tag);
   CHECK(packet.data.hop == 0);
+  CHECK(packet.data.step == kSampleStep);
   CHECK(packet.data.datatype == want.datatype);
   CHECK(packet.data.redop == want.redop);
   CHECK(packet.receipt.entered == want.op_seq);
@@ -126,7 +127,10 @@ TEST_CASE("a contribution says what was received up to 65,534 ops before it") {
       make_contribution(sample_common(PacketType::kContribution), data, 9, from_hex("0102"));
   REQUIRE(decode(bytes, packet) == Drop::kNone);
   CHECK(packet.receipt.received == 3);
-  CHECK(decode_changed(PacketType::kContribution, 44, 1) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kContribution, 44, kStepMax) == Drop::kNone);
+  CHECK(decode_changed(PacketType::kContribution, 44, kStepMax + 1) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kContribution, 45, 1) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kData, 44, 1) == Drop::kMalformed);
 }
 
 TEST_CASE("an acknowledgement decodes to what was encoded, up to the most ranges") {

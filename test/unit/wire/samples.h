@@ -93,6 +93,7 @@ inline PullHeader sample_pull() {
 }
 /// How far what the sample contribution says was received lies below its op.
 inline constexpr std::uint64_t kSampleBelow = 4;
+inline constexpr std::uint8_t kSampleStep = 7;
 
 inline HelloBody sample_hello() {
   return {.key = {.group_id = 0x7172737475767778, .epoch = 0x81828384},
@@ -144,7 +145,8 @@ inline Bytes sample_packet(PacketType type) {
   const CommonHeader common = sample_common(type);
   if (type == PacketType::kData) return make_data(common, sample_data(), from_hex("010203040506"));
   if (type == PacketType::kContribution) {
-    const DataHeader data = sample_data();
+    DataHeader data = sample_data();
+    data.step = kSampleStep;
     return make_contribution(common, data, data.op_seq - kSampleBelow, from_hex("010203040506"));
   }
   if (type == PacketType::kPiece) {
