@@ -231,8 +231,10 @@ void draw_faults(Scenario& s, Random& random) {
   }
   if (is(s, {"cut"}) || (mixed && random.chance(0.3))) {
     for (std::uint64_t i = random.below(2) + 1; i > 0; --i) {
-      draw_fault(s, random, random.pick({kCutEdge, kCutEdge, kCutHost, kPartition, kClog, kClog}),
-                 random.chance(0.3));
+      // One after the other: compilers differ in the order of a call's arguments.
+      const bool fatal = random.chance(0.3);
+      const auto kind = random.pick({kCutEdge, kCutEdge, kCutHost, kPartition, kClog, kClog});
+      draw_fault(s, random, kind, fatal);
     }
   }
   // In every profile one way of a link may be dead, for less than the silence limit.

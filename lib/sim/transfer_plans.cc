@@ -61,8 +61,10 @@ class Draw {
         const std::uint16_t destination = process();
         for (std::uint64_t i = random_.below(30) + 1; i > 0; --i) {
           const bool same = random_.chance(0.4);
-          add(same ? source : process(), same ? destination : process(),
-              wire::TransferCall::kSendRecv);
+          // One after the other: compilers differ in the order of a call's arguments.
+          const std::uint16_t to = same ? destination : process();
+          const std::uint16_t from = same ? source : process();
+          add(from, to, wire::TransferCall::kSendRecv);
         }
         break;
       }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Does the simulator find bugs? A bug is planted in the ring (base/planted_bug.h), and mixed seeds
-// run until one fails. planted_bugs BUG [SEEDS]: exit status 0 if one did, 1 if none did. A bug
-// that makes an assertion fail is found, too.
+// run until one fails. planted_bugs BUG [SEEDS [PROFILE]]: exit status 0 if one did, 1 if none did.
+// A bug that makes an assertion fail is found, too.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -63,7 +63,7 @@ void on_abort(int) {
   _exit(0);
 }
 
-int run(const char* name, std::uint64_t seeds) {
+int run(const char* name, std::uint64_t seeds, const char* profile) {
   for (const Named& each : kBugs) {
     if (std::strcmp(each.name, name) == 0) gradwire::planted_bug = each.bug;
   }
@@ -75,7 +75,11 @@ int run(const char* name, std::uint64_t seeds) {
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     fmt::format_to_n(found_by_assertion.data(), found_by_assertion.size() - 1,
                      "{}: found at seed {}, by an assertion\n", name, seed);
-    const auto scenario = gradwire::sim::make_scenario(seed, "mixed", 0);
+    const auto scenario = gradwire::sim::make_scenario(seed, profile, 0);
+    if (!scenario) {
+      fmt::print(stderr, "planted_bugs: {}\n", scenario.error().message);
+      return 2;
+    }
     gradwire::sim::Trace trace;
     const gradwire::sim::SeedResult result = gradwire::sim::run_scenario(*scenario, trace);
     if (result.failure.empty()) continue;
@@ -90,7 +94,7 @@ int run(const char* name, std::uint64_t seeds) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "usage: planted_bugs BUG [SEEDS]\n");
+    fmt::print(stderr, "usage: planted_bugs BUG [SEEDS [PROFILE]]\n");
     return 2;
   }
   try {
@@ -98,7 +102,8 @@ int main(int argc, char** argv) {
       fmt::print(stderr, "planted_bugs: {}\n", started.error().message);
       return 2;
     }
-    return run(argv[1], argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1000);
+    return run(argv[1], argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1000,
+               argc > 3 ? argv[3] : "mixed");
   } catch (const std::exception& error) {
     fmt::print(stderr, "planted_bugs: {}\n", error.what());
     return 2;
