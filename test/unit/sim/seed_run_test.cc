@@ -67,7 +67,7 @@ TEST_CASE("survivors of a death have their error within the silence limit and li
     const SeedResult result = run(seed, "death");
     INFO("seed " << seed);
     CHECK(result.failure == "");
-    const auto& timeouts = make_scenario(seed, "death", 0)->group.shard.timeouts;
+    const auto timeouts = make_scenario(seed, "death", 0)->group.shard.timeouts;
     for (const TimeNs time : result.detection_ns) {
       ++(time < 200'000'000 ? soon : late);
       CHECK(time < 50'000'000 + timeouts.silence_ns + timeouts.formation_ns);
