@@ -2,7 +2,7 @@
 /// @file
 /// Random numbers of the simulator: the same for a seed on every machine and compiler, which the
 /// distributions of the standard library do not promise. xoshiro256** of Blackman and Vigna, seeded
-/// by splitmix64. No two of a call's arguments may draw: compilers differ in their order. One thread;
+/// by splitmix64. No two arguments of a call may draw: compilers differ in their order. One thread;
 /// plain state.
 #pragma once
 

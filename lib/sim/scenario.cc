@@ -231,7 +231,6 @@ void draw_faults(Scenario& s, Random& random) {
   }
   if (is(s, {"cut"}) || (mixed && random.chance(0.3))) {
     for (std::uint64_t i = random.below(2) + 1; i > 0; --i) {
-      // One after the other: compilers differ in the order of a call's arguments.
       const bool fatal = random.chance(0.3);
       const auto kind = random.pick({kCutEdge, kCutEdge, kCutHost, kPartition, kClog, kClog});
       draw_fault(s, random, kind, fatal);
