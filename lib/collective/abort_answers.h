@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// After an abort: ranks that are no neighbours on the ring and still send to this one, because
-/// they have not heard of it. Each is told, but not more often than every hello interval. One lane
-/// owns it; it allocates at construction only.
+/// After an abort: ranks that are no neighbours on the ring. Those that still send to this one have
+/// not heard of it: each is told, but not more often than every hello interval. If the
+/// ring is broken here, all are told with the neighbours, a few times. One lane owns it; it
+/// allocates at construction only.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,9 @@ namespace gradwire::collective {
 class AbortAnswers {
  public:
   AbortAnswers(const ShardConfig& config, const PeerEnds& ends)
-      : config_(config), ends_(ends), peers_(config.nranks), waiting_(config.nranks) {}
+      : config_(config), ends_(ends), peers_(config.nranks), waiting_(config.nranks) {
+    unreached_.reserve(config.nranks);
+  }
 
   /// A packet came from that rank.
   void answer(std::uint16_t rank, TimeNs now) noexcept {
@@ -28,9 +31,19 @@ class AbortAnswers {
     peer.next = now + config_.timeouts.hello_interval_ns;
     peer.waits = waiting_.push(rank);
   }
+  /// The ring may not reach it. Called once for a rank.
+  void tell(std::uint16_t rank) noexcept { unreached_.push_back(rank); }
+  [[nodiscard]] bool idle() const noexcept { return waiting_.empty(); }
+  /// @param round  how often the neighbours were told.
   /// @return whether something was sent.
-  bool send(const AbortReason& reason, Outbox& out) noexcept {
+  bool send(const AbortReason& reason, std::uint32_t round, Outbox& out) noexcept {
     bool worked = false;
+    if (round > rounds_ && round <= kRounds) {
+      for (const std::uint16_t rank : unreached_) {
+        if (!peers_[rank].waits) peers_[rank].waits = waiting_.push(rank);
+      }
+    }
+    rounds_ = round;
     for (std::uint32_t sent = 0; sent < kDirectBurst && !waiting_.empty(); ++sent) {
       LinkEnd& end = ends_.of(waiting_.front());
       const bool told =
@@ -46,6 +59,8 @@ class AbortAnswers {
   }
 
  private:
+  static constexpr std::uint32_t kRounds = 5;
+
   struct Peer {
     TimeNs next = 0;  ///< it may be told again
     bool waits = false;
@@ -54,6 +69,8 @@ class AbortAnswers {
   const PeerEnds& ends_;
   std::vector<Peer> peers_;
   FixedQueue<std::uint16_t> waiting_;
+  std::vector<std::uint16_t> unreached_;
+  std::uint32_t rounds_ = 0;
 };
 
 }  // namespace gradwire::collective

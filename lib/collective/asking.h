@@ -9,6 +9,7 @@
 
 #include "base/types.h"
 #include "collective/shard_config.h"
+#include "transport/rtt.h"
 
 namespace gradwire::collective {
 
@@ -23,6 +24,9 @@ inline constexpr std::uint32_t kUnansweredMin = 16;
 /// whatever its round-trip time is.
 inline constexpr TimeNs kAsksInLimit = 40;
 
+/// Until then it is enough to ask now and then.
+inline constexpr TimeNs kAsksFirst = 5;
+
 /// For how long nothing may come from a rank. One that was never heard may not have been started
 /// yet, until the formation limit is over here: its neighbours on the ring judge that.
 /// @param waits_since  in the time in which this rank polled, from its start.
@@ -30,6 +34,18 @@ inline constexpr TimeNs kAsksInLimit = 40;
                                              TimeNs waits_since) noexcept {
   const TimeNs forms = ever_heard ? 0 : std::max<TimeNs>(timeouts.formation_ns - waits_since, 0);
   return timeouts.silence_ns + forms;
+}
+
+/// For how long nothing new may be heard of a packet until it is repeated: RFC 9002's probe
+/// timeout, doubled with each repetition.
+/// @param most  it is never longer, whatever round-trip time was measured.
+[[nodiscard]] inline TimeNs repeated_after(const transport::RttEstimator& rtt,
+                                           const transport::SenderConfig& sender,
+                                           std::uint32_t tries, TimeNs most) noexcept {
+  const TimeNs once = rtt.smoothed_ns() + std::max(4 * rtt.variance_ns(), sender.granularity_ns) +
+                      sender.max_ack_delay_ns;
+  const std::uint32_t shift = std::min(tries, kShiftMax);
+  return once > most >> shift ? most : once << shift;
 }
 
 }  // namespace gradwire::collective

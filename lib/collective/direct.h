@@ -95,6 +95,8 @@ class Direct {
     std::uint32_t packets_in_vain = 0;  ///< it answers, but these never came there
   };
   [[nodiscard]] const std::optional<Silent>& silent() const noexcept { return silent_; }
+  /// Other packets came from a rank that silent() names: it is not.
+  void heard(std::uint16_t rank) noexcept;
   /// The rank that is awaited and was heard the longest time ago; for_ns is 0 if none is awaited.
   [[nodiscard]] Silent least_heard() const noexcept;
   /// The first rank of which something is missing of an op; one that has not posted it goes first.
@@ -251,6 +253,7 @@ class Direct {
   std::vector<std::uint16_t> partners_;    ///< ranks with which this one has to do in a gathered op
   std::vector<std::uint16_t> others_;      ///< all others, the next one first
   FixedQueue<std::uint16_t> queue_;        ///< ranks to which something goes
+  std::uint32_t turn_packets_ = 0;         ///< that went to the first of them in its turn
   std::vector<std::uint16_t> watched_;     ///< ranks that may have something due
   TimeNs next_due_ = kNever;               ///< nothing is due before
   TimeNs polled_ = 0;

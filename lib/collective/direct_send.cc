@@ -13,6 +13,14 @@ namespace gradwire::collective {
 
 using wire::PacketType;
 
+namespace {
+
+/// Packets that go to a rank until another has its turn: where a port is slow, nobody waits for all
+/// that goes to all others, and takes this rank for silent.
+constexpr std::uint32_t kTurnPackets = 4;
+
+}  // namespace
+
 void Direct::queue(std::uint16_t rank) noexcept {
   DirectPeer& peer = peers_[rank];
   if (peer.queued) return;
@@ -37,17 +45,13 @@ TimeNs Direct::patience(const DirectPeer& peer, bool unacked) const noexcept {
   const TimeNs silence = config_.timeouts.silence_ns;
   const bool late = polled_ - peer.heard_at >= silence_limit(peer) - silence / 2;
   const TimeNs most = late ? silence / kAsksInLimit : kNever;
-  const transport::SenderConfig& sender = config_.sender;
-  const TimeNs once = peer.rtt.smoothed_ns() +
-                      std::max(4 * peer.rtt.variance_ns(), sender.granularity_ns) +
-                      sender.max_ack_delay_ns;
   // What it owes, it sends again by itself: it is asked only whether it is there.
   if (!unacked) return std::min(config_.timeouts.ping_interval_ns, most);
   // An inquiry that is not answered is repeated as often as neighbours on the ring ping. A host
   // that stood still made a round-trip time that is no bound for anything.
-  const TimeNs cap = peer.inquiry != 0 ? config_.timeouts.ping_interval_ns : sender.max_pto_ns;
-  const std::uint32_t shift = std::min(peer.tries, kShiftMax);
-  return std::min(once > cap >> shift ? cap : once << shift, most);
+  const TimeNs cap =
+      peer.inquiry != 0 ? config_.timeouts.ping_interval_ns : config_.sender.max_pto_ns;
+  return std::min(repeated_after(peer.rtt, config_.sender, peer.tries, cap), most);
 }
 
 void Direct::look_at_watched(TimeNs now) noexcept {
@@ -135,6 +139,12 @@ std::optional<Direct::Missing> Direct::missing(std::uint64_t op_seq) const noexc
   return found;
 }
 
+void Direct::heard(std::uint16_t rank) noexcept {
+  peers_[rank].heard_at = polled_;
+  peers_[rank].unanswered = 0;
+  silent_.reset();
+}
+
 void Direct::probe_at_once(std::uint16_t rank) noexcept {
   peers_[rank].quiet_since = 0;
   watch(rank, 0);
@@ -151,12 +161,12 @@ bool Direct::run(TimeNs now, Outbox& out) noexcept {
     const Sent outcome = send_to(rank, now, out);
     if (outcome == Sent::kBlocked) break;
     worked = true;
-    if (outcome == Sent::kYes) {
-      ++sent;
-    } else {
-      queue_.pop();
-      peers_[rank].queued = false;
-    }
+    if (outcome == Sent::kYes) ++sent;
+    if (outcome == Sent::kYes && ++turn_packets_ < kTurnPackets) continue;
+    turn_packets_ = 0;
+    queue_.pop();
+    peers_[rank].queued = false;
+    if (outcome == Sent::kYes) queue(rank);
   }
   return worked;
 }

@@ -51,6 +51,8 @@ class Membership {
     return state_ == ShardState::kForming || state_ == ShardState::kFormed ||
            state_ == ShardState::kLeaving;
   }
+  /// How often the neighbours were told of the abort.
+  [[nodiscard]] std::uint32_t aborts_sent() const noexcept { return aborts_sent_; }
   /// Why the group was aborted.
   [[nodiscard]] const AbortReason& reason() const noexcept { return reason_; }
   [[nodiscard]] TimeNs silence_ns(LinkIndex link) const noexcept {

@@ -191,8 +191,29 @@ bool Shard::is_linked(std::uint16_t rank) const noexcept {
                      [&](const auto& link) { return link->end.rank() == rank; });
 }
 
+bool Shard::is_heard_on_ring(std::uint16_t rank) const noexcept {
+  if (membership_.state() != ShardState::kFormed) return false;
+  for (LinkIndex i = 0; i < links_.size(); ++i) {
+    if (links_[i]->end.rank() == rank && !membership_.has_left(i)) return true;
+  }
+  return false;
+}
+
 void Shard::abort(const AbortReason& reason, TimeNs now) noexcept {
-  if (membership_.abort(reason, now)) drop_everything();
+  if (!membership_.abort(reason, now)) return;
+  if (abort_answers_ != nullptr && is_ring_broken()) {
+    for (std::uint16_t rank = 0; rank < config_.nranks; ++rank) {
+      if (rank != config_.rank && !is_linked(rank)) abort_answers_->tell(rank);
+    }
+  }
+  drop_everything();
+}
+
+bool Shard::is_ring_broken() const noexcept {
+  for (LinkIndex i = 0; i < links_.size(); ++i) {
+    if (membership_.has_left(i)) return true;
+  }
+  return false;
 }
 
 void Shard::abort_if(const Membership::Cause& cause, TimeNs now) noexcept {
@@ -233,7 +254,7 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   if (membership_.state() == ShardState::kForming) abort_if(membership_.overdue(now), now);
   if (membership_.state() == ShardState::kClosed) drop_everything();
   if (membership_.state() == ShardState::kAborted && abort_answers_ != nullptr) {
-    worked |= abort_answers_->send(membership_.reason(), out);
+    worked |= abort_answers_->send(membership_.reason(), membership_.aborts_sent(), out);
   }
   if (!live()) return worked;
   if (links_.empty()) {
@@ -248,6 +269,8 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
     worked = true;
   }
   if (direct_ != nullptr) worked |= run_direct(now, out);
+  // A rank of which nothing comes for long seems silent, though the ring fills its port.
+  if (transfers_ != nullptr && live() && transfers_->starves()) worked |= run_transfers(now, out);
   if (!early_.empty() && live()) retry_early(now);
   if (live() && held_may_go()) release_held(now);
   if (live() && may_send_data()) worked |= send_data(now, out);

@@ -130,6 +130,11 @@ class Shard {
   [[nodiscard]] bool live() const noexcept { return membership_.live(); }
   /// Whether it is a neighbour on the ring.
   [[nodiscard]] bool is_linked(std::uint16_t rank) const noexcept;
+  /// Whether it is one, and the ring judges whether it is silent: no more of it than what the ring
+  /// sends may have come, where a port is slow.
+  [[nodiscard]] bool is_heard_on_ring(std::uint16_t rank) const noexcept;
+  /// Whether a neighbour has left, which hands no abort on.
+  [[nodiscard]] bool is_ring_broken() const noexcept;
   void count_drop(wire::Drop drop) noexcept { ++counters_.drops[static_cast<int>(drop)]; }
   void finish_if_done(Op& op) noexcept;
   void abort_if(const Membership::Cause& cause, TimeNs now) noexcept;

@@ -93,6 +93,10 @@ bool Shard::run_direct(TimeNs now, Outbox& out) noexcept {
   const bool worked = direct_->run(now, out);
   const auto& silent = direct_->silent();
   if (!silent) return worked;
+  if (silent->packets_in_vain == 0 && is_heard_on_ring(silent->rank)) {
+    direct_->heard(silent->rank);
+    return worked;
+  }
   AbortReason reason{.code = AbortCode::kSilence,
                      .culprit_rank = silent->rank,
                      .reporter_rank = config_.rank,

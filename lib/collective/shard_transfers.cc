@@ -50,6 +50,10 @@ bool Shard::run_transfers(TimeNs now, Outbox& out) noexcept {
   const bool worked = transfers_->run(now, out);
   const auto& silent = transfers_->silent();
   if (!silent) return worked;
+  if (silent->in_vain == 0 && is_heard_on_ring(silent->rank)) {
+    transfers_->heard(silent->rank);
+    return worked;
+  }
   AbortReason reason{.code = AbortCode::kSilence,
                      .culprit_rank = silent->rank,
                      .reporter_rank = config_.rank,

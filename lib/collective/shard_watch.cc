@@ -84,6 +84,9 @@ TimeNs Shard::deadline(TimeNs now) const noexcept {
   if (state == ShardState::kIdle || state == ShardState::kClosed) return kNever;
   // What only a packet, a post or a client can move is not in here: a lane must not spin for it.
   TimeNs earliest = membership_.deadline(now, kBackendPollNs);
+  if (state == ShardState::kAborted && abort_answers_ != nullptr && !abort_answers_->idle()) {
+    earliest = std::min(earliest, now + kBackendPollNs);
+  }
   // A backend that finishes later tells nobody when it does.
   if (folds_.size() > 0) earliest = std::min(earliest, now + kBackendPollNs);
   if (transfers_ != nullptr && live()) earliest = std::min(earliest, transfers_->deadline(now));

@@ -147,7 +147,7 @@ void Transfers::begin(std::uint32_t item, TimeNs now) noexcept {
   peer.unanswered = 0;
   peer.pair = goes_out ? outs_[item / 2].pair : ins_[item / 2].pair;
   peer.pair_goes_out = goes_out;
-  peer.next_ask = now + ask_interval();
+  peer.next_ask = now + first_ask_ns();
   next_due_ = std::min(next_due_, peer.next_ask);
   if (peer.listed) return;
   peer.listed = true;

@@ -22,6 +22,7 @@
 #include <span>
 #include <vector>
 
+#include "collective/asking.h"
 #include "collective/early_pieces.h"
 #include "collective/fixed_queue.h"
 #include "collective/packet_buffers.h"
@@ -90,6 +91,13 @@ class Transfers {
     wire::TransferTerms received;
   };
   [[nodiscard]] const std::optional<Mismatch>& mismatch() const noexcept { return mismatch_; }
+  /// Other packets came from a rank that silent() names: it is not.
+  void heard(std::uint16_t rank) noexcept {
+    hear(rank);
+    silent_.reset();
+  }
+  /// Whether something waits for room at the port that others took for some rounds.
+  [[nodiscard]] bool starves() const noexcept { return blocked_rounds_ >= kBlockedRounds; }
   [[nodiscard]] TransferWait oldest() noexcept;
 
  private:
@@ -105,6 +113,7 @@ class Transfers {
     bool listed = false;  ///< in awaited_
   };
   enum class Sent : std::uint8_t { kYes, kNothing, kBlocked };
+  static constexpr std::uint32_t kBlockedRounds = 8;
 
   // transfers.cc
   [[nodiscard]] std::uint32_t chunks_of(std::uint64_t bytes) const noexcept;
@@ -158,7 +167,10 @@ class Transfers {
 
   // transfers_send.cc
   [[nodiscard]] TimeNs patience(std::uint16_t rank, std::uint32_t tries) const noexcept;
-  [[nodiscard]] TimeNs ask_interval() const noexcept;
+  /// For how long nothing comes from a rank until it is asked.
+  [[nodiscard]] TimeNs first_ask_ns() const noexcept {
+    return config_.timeouts.silence_ns / kAsksFirst;
+  }
   void queue(OutPair& out) noexcept;
   void queue_pieces(OutPair& out) noexcept;
   void queue(InPair& in) noexcept;
@@ -172,9 +184,9 @@ class Transfers {
   [[nodiscard]] Sent send(OutPair& pair, TimeNs now, Outbox& out) noexcept;
   [[nodiscard]] Sent send(InPair& pair, TimeNs now, Outbox& out) noexcept;
   [[nodiscard]] Sent send_piece(OutPair& pair, TimeNs now, Outbox& out) noexcept;
-  /// @return packets that were sent.
-  std::uint32_t send_words(TimeNs now, Outbox& out) noexcept;
-  std::uint32_t send_pieces(std::uint32_t most, TimeNs now, Outbox& out) noexcept;
+  /// @return whether one was sent.
+  bool send_word(TimeNs now, Outbox& out) noexcept;
+  bool send_next_piece(TimeNs now, Outbox& out) noexcept;
   [[nodiscard]] static wire::OfferHeader offer_of(const OutPair& pair) noexcept;
 
   const ShardConfig& config_;
@@ -206,7 +218,9 @@ class Transfers {
   TimeNs polled_ = 0;
   TimeNs asks_since_ = 0;  ///< that they are counted
   std::uint32_t asks_ = 0;
-  std::size_t ask_from_ = 0;  ///< in awaited_: where the last look ended
+  std::size_t ask_from_ = 0;          ///< in awaited_: where the last look ended
+  bool word_was_last_ = false;        ///< of what was sent, and no piece
+  std::uint32_t blocked_rounds_ = 0;  ///< in a row in which nothing could be sent that waits
   std::optional<Silent> silent_;
   std::optional<Mismatch> mismatch_;
 };

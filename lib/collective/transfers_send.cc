@@ -12,20 +12,12 @@ namespace gradwire::collective {
 
 using wire::PacketType;
 
-TimeNs Transfers::ask_interval() const noexcept {
-  return std::min(config_.timeouts.ping_interval_ns, config_.timeouts.silence_ns / kAsksInLimit);
-}
-
-/// For how long nothing new is heard of a pair until its packet is repeated. However long a round
-/// trip seems to be, it is repeated as often as ranks are asked whether they are there.
+/// For how long nothing new is heard of a pair until its packet is repeated.
 TimeNs Transfers::patience(std::uint16_t rank, std::uint32_t tries) const noexcept {
-  const transport::RttEstimator& rtt = peers_[rank].rtt;
-  const transport::SenderConfig& sender = config_.sender;
-  const TimeNs once = rtt.smoothed_ns() + std::max(4 * rtt.variance_ns(), sender.granularity_ns) +
-                      sender.max_ack_delay_ns;
-  const TimeNs most = config_.timeouts.ping_interval_ns;
-  const std::uint32_t shift = std::min(tries, kShiftMax);
-  return once > most >> shift ? most : once << shift;
+  const ShardTimeouts& timeouts = config_.timeouts;
+  const TimeNs most = std::max(timeouts.ping_interval_ns,
+                               std::min(config_.sender.max_pto_ns, timeouts.silence_ns / 10));
+  return repeated_after(peers_[rank].rtt, config_.sender, tries, most);
 }
 
 void Transfers::queue(OutPair& out) noexcept {
@@ -146,11 +138,16 @@ void Transfers::look_at_awaited(TimeNs now) noexcept {
 
 void Transfers::ask(std::uint16_t rank, TimeNs now) noexcept {
   Peer& peer = peers_[rank];
-  peer.next_ask = now + ask_interval();
+  // Seldom at first, since all that wait for others ask: a slow port would carry nothing else. In
+  // the last half of the silence limit so often that kUnansweredMin fit into it.
+  const TimeNs silence = config_.timeouts.silence_ns;
+  const TimeNs limit = silence_limit(config_.timeouts, peer.ever_heard, peer.heard_at);
   const TimeNs quiet = polled_ - peer.heard_at;
-  if (quiet < ask_interval()) return;
-  if (peer.unanswered >= kUnansweredMin &&
-      quiet >= silence_limit(config_.timeouts, peer.ever_heard, peer.heard_at)) {
+  const TimeNs until_late = limit - silence / 2 - quiet;
+  peer.next_ask =
+      now + (until_late > 0 ? std::min(until_late, first_ask_ns()) : silence / kAsksInLimit);
+  if (quiet < first_ask_ns()) return;
+  if (peer.unanswered >= kUnansweredMin && quiet >= limit) {
     silent_ = Silent{rank, quiet, !peer.ever_heard, 0, {}};
     return;
   }
@@ -172,38 +169,45 @@ bool Transfers::run(TimeNs now, Outbox& out) noexcept {
     look_at_watched(now);
     worked = true;
   }
-  // Words go before pieces: who is answered late seems silent.
-  const std::uint32_t words = send_words(now, out);
-  return send_pieces(kTransferBurst - words, now, out) + words > 0 || worked;
+  // Words and pieces take turns: who is answered late seems silent, and where a port is slow
+  // nothing but words would go.
+  const auto send_one = [&](bool word) {
+    const bool sent = word ? send_word(now, out) : send_next_piece(now, out);
+    if (sent) word_was_last_ = word;
+    return sent;
+  };
+  std::uint32_t sent = 0;
+  while (sent < kTransferBurst && (send_one(!word_was_last_) || send_one(word_was_last_))) ++sent;
+  const bool waits = !queue_.empty() || (!sending_.empty() && now >= paced_until_);
+  blocked_rounds_ = sent == 0 && waits ? blocked_rounds_ + 1 : 0;
+  return sent > 0 || worked;
 }
 
-std::uint32_t Transfers::send_words(TimeNs now, Outbox& out) noexcept {
-  std::uint32_t sent = 0;
-  while (sent < kTransferBurst && !queue_.empty()) {
+bool Transfers::send_word(TimeNs now, Outbox& out) noexcept {
+  while (!queue_.empty()) {
     const std::uint32_t item = queue_.front();
     const bool comes = item % 2 == 1;
     const Sent outcome = comes ? send(ins_[item / 2], now, out) : send(outs_[item / 2], now, out);
-    if (outcome == Sent::kBlocked) break;
-    if (outcome == Sent::kYes) ++sent;
+    if (outcome == Sent::kBlocked) return false;
     queue_.pop();
     (comes ? ins_[item / 2].timer : outs_[item / 2].timer).queued = false;
+    if (outcome == Sent::kYes) return true;
   }
-  return sent;
+  return false;
 }
 
-std::uint32_t Transfers::send_pieces(std::uint32_t most, TimeNs now, Outbox& out) noexcept {
-  std::uint32_t sent = 0;
-  while (sent < most && !sending_.empty()) {
+bool Transfers::send_next_piece(TimeNs now, Outbox& out) noexcept {
+  while (!sending_.empty()) {
     OutPair& pair = outs_[sending_.front()];
-    if (pair.wanted != 0) {
-      if (now < paced_until_ || send_piece(pair, now, out) == Sent::kBlocked) break;
-      ++sent;
+    const bool sends = pair.wanted != 0;
+    if (sends && (now < paced_until_ || send_piece(pair, now, out) == Sent::kBlocked)) return false;
+    if (pair.wanted == 0) {
+      pair.sending = false;
+      sending_.pop();
     }
-    if (pair.wanted != 0) continue;
-    pair.sending = false;
-    sending_.pop();
+    if (sends) return true;
   }
-  return sent;
+  return false;
 }
 
 TimeNs Transfers::deadline(TimeNs now) const noexcept {

@@ -17,6 +17,7 @@ sim::WorldOptions world_options(const RingOptions& options) {
   world.link.corruption = options.corruption;
   world.host.round_ns = options.step_ns;
   world.host.driver_holds_ns = options.driver_holds_ns;
+  world.host.tx_descriptors = options.tx_descriptors;
   world.host.slow_backend = options.slow_backend;
   world.packet_mbufs = options.pool_mbufs;
   return world;

@@ -23,10 +23,11 @@ struct RingOptions {
   double duplication = 0;
   double corruption = 0;
   TimeNs delay_ns = 5'000;
-  TimeNs jitter_ns = 0;        ///< uniform; above the spacing of packets it reorders
-  TimeNs driver_holds_ns = 0;  ///< how long the driver keeps a reference to a sent mbuf
-  TimeNs step_ns = 2'000;      ///< between the polls of a busy shard
-  double slow_backend = 0;     ///< chance per poll that a reduction finishes; 0 = at once
+  TimeNs jitter_ns = 0;                 ///< uniform; above the spacing of packets it reorders
+  TimeNs driver_holds_ns = 0;           ///< how long the driver keeps a reference to a sent mbuf
+  std::uint32_t tx_descriptors = 1024;  ///< sent frames that the driver may hold, on each host
+  TimeNs step_ns = 2'000;               ///< between the polls of a busy shard
+  double slow_backend = 0;              ///< chance per poll that a reduction finishes; 0 = at once
   std::uint32_t pool_mbufs = 2048;
   collective::ShardConfig shard;  ///< window, transit, eager, timeouts are taken from here
 };
@@ -46,7 +47,14 @@ class RingHarness final : private sim::Observer {
 
   /// Posts the op to every lane of the rank, as soon as the lane accepts it.
   void post(std::uint16_t rank, const collective::OpSpec& spec) { world_.post(group_, rank, spec); }
+  /// Posts one end of a transfer. @return whether it was taken.
+  bool post(std::uint16_t rank, const collective::TransferSpec& spec) {
+    return world_.post(group_, rank, spec);
+  }
+  [[nodiscard]] std::size_t transfers_done() const { return transfers_done_; }  ///< ends, of all
   void leave(std::uint16_t rank) { world_.leave(group_, rank); }
+  /// Its host, which may be changed at any time.
+  [[nodiscard]] sim::HostProfile& host(std::uint16_t rank) { return world_.profile(rank); }
   /// The rank neither polls nor receives any more.
   void freeze(std::uint16_t rank, bool frozen = true);
 
@@ -78,10 +86,13 @@ class RingHarness final : private sim::Observer {
   std::uint32_t leaked_mbufs() { return world_.leaked_mbufs(); }
 
  private:
+  void on_transfer_done(sim::GroupId, std::uint16_t, std::uint64_t) override { ++transfers_done_; }
+
   std::uint16_t nranks_;
   sim::Trace trace_;
   sim::World world_;
   sim::GroupId group_ = 0;
+  std::size_t transfers_done_ = 0;
 };
 
 /// As the simulator's, by its parts.

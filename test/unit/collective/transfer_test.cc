@@ -234,6 +234,26 @@ TEST_CASE("a rank that dies under a transfer is named, though it is no neighbour
   for (const AbortReason& reason : stand.failed()) CHECK(reason.culprit_rank == 3);
 }
 
+TEST_CASE("a rank whose neighbours have left hears why the rank that sends to it gave up") {
+  Stand stand(6);
+  auto from = bytes(1 << 12, 1);
+  stand.send(1, 0, {0, 3}, from);
+  for (const std::uint16_t rank : {1, 2, 4, 5}) stand.world().leave(stand.group(), rank);
+  REQUIRE(stand.world().run_until(
+      [&] {
+        return stand.world().closed(stand.group(), 1) && stand.world().closed(stand.group(), 2) &&
+               stand.world().closed(stand.group(), 4) && stand.world().closed(stand.group(), 5);
+      },
+      kSecond));
+  AbortReason reason;
+  reason.code = AbortCode::kClientDied;
+  stand.world().abort(stand.group(), 0, reason);
+  stand.world().leave(stand.group(), 0);
+  // No rank of the ring is left that would hand it on.
+  REQUIRE(stand.world().run_until([&] { return stand.failed().size() == 2; }, kSecond));
+  for (const AbortReason& each : stand.failed()) CHECK(each.code == AbortCode::kClientDied);
+}
+
 TEST_CASE("a transfer of which nothing comes ends the group by name, though its source answers") {
   Stand stand(6);
   stand.world().network().set_most_bytes(3, 0, 250);
