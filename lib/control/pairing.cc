@@ -58,6 +58,15 @@ std::uint32_t rail_hash(std::string_view name) noexcept {
   return std::max<std::uint32_t>(static_cast<std::uint32_t>(hash), 1);
 }
 
+bool have_common_address(const ipc::RankInfo& a, const ipc::RankInfo& b) {
+  return std::ranges::any_of(addresses_of(a), [&](const ipc::RankAddress& up) {
+    // Whatever pairs by rail or network does by route, too.
+    return std::ranges::any_of(addresses_of(b), [&](const ipc::RankAddress& down) {
+      return can_pair(up, down, Pairing::kRoute);
+    });
+  });
+}
+
 std::vector<AddressPair> common_addresses(const ipc::RankInfo& upstream,
                                           const ipc::RankInfo& downstream) {
   const auto ups = addresses_of(upstream);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <utility>
 
 #include "collective/shape_direct.h"
 #include "collective/shape_ring.h"
@@ -49,6 +50,34 @@ class OffRing {
     if (single_.empty()) return common_addresses(table_[lower], table_[higher]);
     return common_addresses(without_others(lower, higher), without_others(higher, lower));
   }
+  [[nodiscard]] bool connects(std::size_t a, std::size_t b) const {
+    if (single_.empty()) return have_common_address(table_[a], table_[b]);
+    return have_common_address(without_others(a, b), without_others(b, a));
+  }
+  /// Ranks of equal addresses but for their hosts' bits reach the same ranks.
+  [[nodiscard]] std::vector<std::uint16_t> classes() const {
+    std::uint8_t prefix = 0;
+    for (const ipc::RankInfo& info : table_) {
+      for (const auto& address : addresses_of(info)) prefix = std::max(prefix, address.prefix_bits);
+    }
+    std::map<std::vector<std::uint32_t>, std::uint16_t> known;
+    std::vector<std::uint16_t> classes;
+    for (std::size_t rank = 0; rank < table_.size(); ++rank) {
+      std::vector<std::uint32_t> looks;
+      for (ipc::RankAddress address : addresses_of(table_[rank])) {
+        looks.push_back(address.prefix_bits);
+        looks.push_back(address.rail);
+        looks.push_back(address.routed);
+        // Where it leads follows from who else has a port in its network.
+        looks.push_back(address.single_peer == 0 ? UINT32_MAX : static_cast<std::uint32_t>(rank));
+        address.prefix_bits = prefix;
+        for (const std::uint8_t byte : network_of(address)) looks.push_back(byte);
+      }
+      const auto next = static_cast<std::uint16_t>(known.size());
+      classes.push_back(known.try_emplace(std::move(looks), next).first->second);
+    }
+    return classes;
+  }
   /// If so, any two ranks are connected, and nobody has to compare each with each.
   [[nodiscard]] bool all_alike() const {
     return std::ranges::any_of(addresses_of(table_[0]), [&](const ipc::RankAddress& first) {
@@ -88,17 +117,37 @@ class OffRing {
 
 }  // namespace
 
-std::optional<std::pair<std::uint16_t, std::uint16_t>> unconnected_ranks(
-    std::span<const ipc::RankInfo> table) {
+std::optional<Apart> unconnected_ranks(std::span<const ipc::RankInfo> table) {
   const OffRing off_ring(table);
   if (table.size() <= 3 || off_ring.all_alike()) return std::nullopt;
-  for (std::size_t a = 0; a < table.size(); ++a) {
-    for (std::size_t b = a + 1; b < table.size(); ++b) {
-      if (are_neighbours(a, b, table.size()) || !off_ring.pairs(a, b).empty()) continue;
-      return std::pair{static_cast<std::uint16_t>(a), static_cast<std::uint16_t>(b)};
+  const std::vector<std::uint16_t> classes = off_ring.classes();
+  const std::size_t count = *std::ranges::max_element(classes) + std::size_t{1};
+  enum class Known : std::uint8_t { kNo, kConnected, kApart };
+  std::vector<Known> known(count * count, Known::kNo);
+  std::uint32_t compared = 0;
+  for (std::uint16_t a = 0; a < table.size(); ++a) {
+    for (std::uint16_t b = a + 1; b < table.size(); ++b) {
+      if (are_neighbours(a, b, table.size())) continue;
+      Known& of = known[classes[a] * count + classes[b]];
+      if (of == Known::kNo) {
+        if (++compared > kComparisonsMax) return Apart{a, b, true};
+        of = off_ring.connects(a, b) ? Known::kConnected : Known::kApart;
+      }
+      if (of == Known::kApart) return Apart{a, b, false};
     }
   }
   return std::nullopt;
+}
+
+std::string text_of(const Apart& apart, std::span<const ipc::RankInfo> table) {
+  if (apart.too_many) {
+    return fmt::format(
+        "the ranks have ports in so many networks that more than {} pairs of ranks would have to "
+        "be compared to find out whether each reaches each",
+        kComparisonsMax);
+  }
+  return fmt::format("ranks {} ({}) and {} ({}) have no ports that lead to each other", apart.a,
+                     addresses_text(table[apart.a]), apart.b, addresses_text(table[apart.b]));
 }
 
 DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table) {
@@ -117,9 +166,7 @@ DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table) {
         "a GPU or is of an older release",
         weak - table.begin(), weak->fold_sources);
   } else if (const auto apart = unconnected_ranks(table)) {
-    const auto& [a, b] = *apart;
-    agreed.why_not = fmt::format("ranks {} ({}) and {} ({}) have no ports that lead to each other",
-                                 a, addresses_text(table[a]), b, addresses_text(table[b]));
+    agreed.why_not = text_of(*apart, table);
   } else {
     agreed.bytes = wanted;
     agreed.two_step_bytes = std::min<std::uint64_t>(
@@ -154,9 +201,7 @@ TransferAgreement transfer_agreement(std::span<const ipc::RankInfo> table,
                                most, processes.count(), pairs, collective::kPairsMax)};
   }
   if (const auto apart = unconnected_ranks(table)) {
-    const auto& [a, b] = *apart;
-    return {false, fmt::format("ranks {} ({}) and {} ({}) have no ports that lead to each other", a,
-                               addresses_text(table[a]), b, addresses_text(table[b]))};
+    return {false, text_of(*apart, table)};
   }
   return {true, {}};
 }

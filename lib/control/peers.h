@@ -9,7 +9,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/process_layout.h"
@@ -20,12 +19,25 @@
 
 namespace gradwire::control {
 
-/// Two ranks that no pair of addresses connects, though they are no neighbours on the ring; none if
-/// every rank can reach every other. A port that leads to one other port alone (memif) connects the
-/// two ranks that have an address in its network, if no third one has.
-/// It compares each rank with each other unless all are in one network, or all have a route.
-[[nodiscard]] std::optional<std::pair<std::uint16_t, std::uint16_t>> unconnected_ranks(
-    std::span<const ipc::RankInfo> table);
+/// So many pairs of ranks, of those that do not look alike, are compared: it is done on the control
+/// thread, of a table that a client brings.
+inline constexpr std::uint32_t kComparisonsMax = 8192;
+
+/// Two ranks that no pair of addresses connects, though they are no neighbours on the ring.
+struct Apart {
+  std::uint16_t a = 0;
+  std::uint16_t b = 0;
+  bool too_many = false;  ///< these and all after them were not compared: kComparisonsMax
+  friend bool operator==(const Apart&, const Apart&) = default;
+};
+
+/// None if every rank can reach every other. A port that leads to one other port alone (memif)
+/// connects the two ranks that have an address in its network, if no third one has. Ranks whose
+/// addresses are in the same networks are compared once.
+[[nodiscard]] std::optional<Apart> unconnected_ranks(std::span<const ipc::RankInfo> table);
+
+/// For people.
+[[nodiscard]] std::string text_of(const Apart& apart, std::span<const ipc::RankInfo> table);
 
 /// Whether ops of a group may be direct, which all ranks must see alike.
 struct DirectAgreement {

@@ -98,6 +98,8 @@ struct AddressPair {
 /// Empty if nothing connects them.
 [[nodiscard]] std::vector<AddressPair> common_addresses(const ipc::RankInfo& upstream,
                                                         const ipc::RankInfo& downstream);
+/// Whether there are any, whoever is upstream.
+[[nodiscard]] bool have_common_address(const ipc::RankInfo& a, const ipc::RankInfo& b);
 
 /// The paths of frames from `rank` to its neighbour, without the neighbour's MAC address: one for
 /// each pair of common addresses, but no more than there are lanes.

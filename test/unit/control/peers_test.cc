@@ -82,13 +82,12 @@ TEST_CASE("ranks of one network reach each other, and both ends choose the same 
 
 TEST_CASE("a memif port leads to one rank alone") {
   CHECK_FALSE(unconnected_ranks(described(memif_ring(3))));
-  CHECK(unconnected_ranks(described(memif_ring(4))) ==
-        std::pair<std::uint16_t, std::uint16_t>{0, 2});
+  CHECK(unconnected_ranks(described(memif_ring(4))) == Apart{0, 2});
 
   auto meshed = memif_ring(4);
   meshed[0].push_back(memif(2, "10.78.0.1"));
   meshed[2].push_back(memif(2, "10.78.0.2"));
-  CHECK(unconnected_ranks(described(meshed)) == std::pair<std::uint16_t, std::uint16_t>{1, 3});
+  CHECK(unconnected_ranks(described(meshed)) == Apart{1, 3});
   meshed[1].push_back(memif(2, "10.78.1.1"));
   meshed[3].push_back(memif(2, "10.78.1.2"));
   CHECK_FALSE(unconnected_ranks(described(meshed)));
@@ -100,7 +99,7 @@ TEST_CASE("a memif port leads to one rank alone") {
 
   // A third end in the network: nobody knows who is at the other end of whose port.
   meshed[1].push_back(memif(3, "10.78.0.3"));
-  CHECK(unconnected_ranks(described(meshed)) == std::pair<std::uint16_t, std::uint16_t>{0, 2});
+  CHECK(unconnected_ranks(described(meshed)) == Apart{0, 2});
 }
 
 TEST_CASE("ranks of several networks reach each other if both have a route") {
@@ -110,13 +109,37 @@ TEST_CASE("ranks of several networks reach each other if both have a route") {
         {local_address(0, "10.8." + std::to_string(i / 3) + "." + std::to_string(i + 1))});
     addresses.back()[0].routed = i != 5;
   }
-  CHECK(unconnected_ranks(described(addresses)) == std::pair<std::uint16_t, std::uint16_t>{1, 5});
+  CHECK(unconnected_ranks(described(addresses)) == Apart{1, 5});
   addresses[5][0].routed = true;
   CHECK_FALSE(unconnected_ranks(described(addresses)));
   // Rails of two names are two networks, whatever their addresses say.
   addresses[2][0].rail = 1;
   addresses[4][0].rail = 2;
-  CHECK(unconnected_ranks(described(addresses)) == std::pair<std::uint16_t, std::uint16_t>{2, 4});
+  CHECK(unconnected_ranks(described(addresses)) == Apart{2, 4});
+}
+
+TEST_CASE("a table of as many networks as ranks is not compared for long") {
+  // Each has ports on two of three rails, so any two meet on one, which is not the same for all.
+  std::vector<std::vector<LocalAddress>> addresses;
+  for (std::uint32_t i = 0; i < 1024; ++i) {
+    const std::string net = std::to_string(i / 250) + "." + std::to_string(i % 250) + ".";
+    addresses.push_back({local_address(0, "10." + net + "1"), local_address(1, "11." + net + "1")});
+    for (LocalAddress& address : addresses.back()) address.routed = true;
+    addresses.back()[0].rail = 1 + i % 3;
+    addresses.back()[1].rail = 1 + (i + 1) % 3;
+  }
+  const auto table = described(addresses);
+  const auto apart = unconnected_ranks(table);
+  REQUIRE(apart);
+  CHECK(apart->too_many);
+  CHECK(text_of(*apart, table).find("8192 pairs") != std::string::npos);
+  // In few networks all are told apart, however many ranks there are.
+  for (auto& each : addresses) {
+    for (LocalAddress& address : each) address.ip.bytes[1] = address.ip.bytes[2] = 0;
+  }
+  CHECK_FALSE(unconnected_ranks(described(addresses)));
+  for (LocalAddress& address : addresses[700]) address.rail = 4;
+  CHECK(unconnected_ranks(described(addresses)) == Apart{0, 700});
 }
 
 TEST_CASE("rank 0's size counts, and the weakest backend decides") {
