@@ -25,6 +25,7 @@
 #include "client/control_socket.h"
 #include "client/gradwire.h"
 #include "client/staging.h"
+#include "client/wait_policy.h"
 #include "ipc/command_queue.h"
 #include "ipc/control_messages.h"
 #include "ipc/message_socket.h"
@@ -208,7 +209,10 @@ class Client : public std::enable_shared_from_this<Client> {
   using RequestPtr = std::shared_ptr<PendingRequest>;
 
   explicit Client(std::string path, const OpenOptions& options)
-      : path_(std::move(path)), options_(options), staging_(options.staging_cache_bytes) {}
+      : path_(std::move(path)),
+        options_(options),
+        wait_policy_(options.spin),
+        staging_(options.staging_cache_bytes) {}
 
   // client.cc
   [[nodiscard]] Result<void> finish_open(ipc::Message reply);
@@ -288,6 +292,7 @@ class Client : public std::enable_shared_from_this<Client> {
   ipc::QueueRegion* region_ = nullptr;
   std::uint64_t region_bytes_ = 0;
   ipc::ClientQueue queue_;
+  WaitPolicy wait_policy_;
 
   bool dead_ = false;
   Error dead_reason_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How ops of a client end: by an answer, by an error, and who waits for them.
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -127,9 +128,10 @@ Result<bool> Client::test(gw_work& work) {
 Result<void> Client::wait(gw_work& work, std::chrono::milliseconds timeout) {
   const auto start = Clock::now();
   const Deadline deadline = start + timeout;
-  const Deadline spin_end = std::min(deadline, start + options_.spin);
   Lock lock(mutex_);
   drain_completions();
+  const bool on_lane_core = region_ != nullptr && queue_.lane_core() == ::sched_getcpu();
+  const Deadline spin_end = std::min(deadline, start + wait_policy_.begin(on_lane_core));
   while (!is_over(work) && Clock::now() < spin_end) {
     lock.unlock();
     pause_briefly();

@@ -168,7 +168,12 @@ void Client::sleep_as_leader(Lock& lock, Deadline deadline) {
   has_leader_ = false;
   eventfd_t value;
   if (entries[1].revents != 0) ::eventfd_read(wake_fd_.get(), &value);
-  if (entries[2].revents != 0) empty_completion_fd();
+  if (entries[2].revents != 0) {
+    // The daemon's time is CLOCK_MONOTONIC, as Clock's is.
+    const Clock::time_point rung{std::chrono::nanoseconds(queue_.woken_at_ns())};
+    wait_policy_.woke(Clock::now() - rung);
+    empty_completion_fd();
+  }
   if (!dead_ && region_ != nullptr) queue_.set_client_waits(static_cast<bool>(epoll_fd_));
   if (entries[0].revents != 0) drain_control();
   drain_completions();

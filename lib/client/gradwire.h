@@ -141,7 +141,10 @@ typedef struct gw_open_options {
   uint32_t struct_bytes;
   uint32_t connect_timeout_ms; /**< 0 = 5000; bound of gw_open() */
   uint32_t request_timeout_ms; /**< 0 = 10000; bound of the calls that ask the daemon something */
-  uint32_t spin_us;            /**< a wait spins so long before it sleeps; 0 = 20, most 1000000 */
+  /** A wait spins so long before it sleeps; 0 = 20, most 1000000. On the core of the daemon's lane
+   * it sleeps at once, since spinning would keep the lane from running, and spins again for a while
+   * if another program there makes it wake up late. */
+  uint32_t spin_us;
   /** Staging memory that is kept for the next copied op; 0 = 268435456 (256 MiB). */
   uint64_t staging_cache_bytes;
 } gw_open_options;
@@ -502,7 +505,7 @@ gw_status gw_post(gw_group* group, const gw_call* call, gw_work** work);
  * @return the op's own outcome once it is done, the same at each call; GW_OK before. */
 gw_status gw_test(gw_work* work, int* done);
 
-/** Waits until the op is done: spins for spin_us, then sleeps.
+/** Waits until the op is done: spins as gw_open_options.spin_us says, then sleeps.
  * @param timeout_ms  0 asks once.
  * @return the op's own outcome, or GW_TIMED_OUT: then the op goes on as if nothing had been asked,
  * and the text says which op it is, how long it has run and, if the daemon can tell, whom it

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "command/command_lane.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 #include "command/command_lane_state.h"
@@ -223,7 +225,11 @@ bool CommandLane::pop_abort(std::uint64_t& group_handle, AbortReason& reason) no
 }
 
 void CommandLane::set_sleeping(bool sleeping) noexcept {
-  for (auto& client : clients_) client->port->queue.set_daemon_sleeps(sleeping);
+  const int core = sleeping ? ::sched_getcpu() : -1;
+  for (auto& client : clients_) {
+    if (sleeping) client->port->queue.set_lane_core(core);
+    client->port->queue.set_daemon_sleeps(sleeping);
+  }
 }
 
 bool CommandLane::may_command(const Client& client) noexcept {

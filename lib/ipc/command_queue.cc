@@ -2,6 +2,7 @@
 #include "ipc/command_queue.h"
 
 #include <cstring>
+#include <ctime>
 #include <new>
 
 namespace gradwire::ipc {
@@ -68,6 +69,11 @@ bool DaemonQueue::take_client_waits() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (region_->client_waits.load(std::memory_order_relaxed) == 0) return false;
   region_->client_waits.store(0, std::memory_order_relaxed);
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  region_->woken_at_ns.store(static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u +
+                                 static_cast<std::uint64_t>(now.tv_nsec),
+                             std::memory_order_relaxed);
   return true;
 }
 
@@ -75,6 +81,10 @@ void DaemonQueue::set_daemon_sleeps(bool sleeps) noexcept {
   region_->daemon_sleeps.store(sleeps ? 1 : 0, std::memory_order_relaxed);
   // Pairs with the fence in daemon_sleeps(): the store is seen before the lane looks a last time.
   std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void DaemonQueue::set_lane_core(int core) noexcept {
+  region_->lane_core.store(static_cast<std::uint32_t>(core + 1), std::memory_order_relaxed);
 }
 
 bool DaemonQueue::has_command() const noexcept {
@@ -112,6 +122,14 @@ PopResult ClientQueue::pop_completion(CompletionEntry& out) noexcept {
 
 bool ClientQueue::has_completion() const noexcept {
   return region_->completion_tail.load(std::memory_order_acquire) != completion_head_;
+}
+
+int ClientQueue::lane_core() const noexcept {
+  return static_cast<int>(region_->lane_core.load(std::memory_order_relaxed)) - 1;
+}
+
+std::uint64_t ClientQueue::woken_at_ns() const noexcept {
+  return region_->woken_at_ns.load(std::memory_order_relaxed);
 }
 
 void ClientQueue::set_client_waits(bool waits) noexcept {

@@ -99,8 +99,11 @@ struct QueueRegion {
   alignas(64) std::atomic<std::uint32_t> completion_head;  ///< client writes
   alignas(64) std::atomic<std::uint32_t> daemon_sleeps;    ///< daemon sets; client then rings the
                                                            ///< doorbell after a push
-  alignas(64) std::atomic<std::uint32_t> client_waits;     ///< client sets; daemon then writes the
-                                                           ///< completion socket after a push
+  std::atomic<std::uint32_t> lane_core;  ///< daemon: 1 + the core on which its lane slept last;
+                                         ///< 0: not known
+  alignas(64) std::atomic<std::uint32_t> client_waits;  ///< client sets; daemon then writes the
+                                                        ///< completion socket after a push
+  std::atomic<std::uint64_t> woken_at_ns;  ///< daemon: when it last did, by CLOCK_MONOTONIC
   alignas(64) CommandEntry commands[kCommandEntries];
   CompletionEntry completions[kCompletionEntries];
   double factors[kCommandEntries];  ///< of the command at the same place, if it is a premul-sum
@@ -134,10 +137,13 @@ class DaemonQueue {
   /// @return whether there was room. There always is while no more commands are outstanding than
   /// kCompletionEntries; an index of the client's that cannot be counts as no room.
   [[nodiscard]] bool push_completion(const CompletionEntry& entry) noexcept;
-  /// @return whether the client asked for a write to the completion eventfd; clears the wish.
+  /// @return whether the client asked for a write to the completion eventfd; clears the wish, and
+  /// notes the time, since the caller writes at once.
   [[nodiscard]] bool take_client_waits() noexcept;
   /// Before the lane sleeps: true, then one more look at has_command().
   void set_daemon_sleeps(bool sleeps) noexcept;
+  /// @param core  on which the lane runs; below 0 if it is not known.
+  void set_lane_core(int core) noexcept;
   [[nodiscard]] bool has_command() const noexcept;
 
  private:
@@ -158,6 +164,10 @@ class ClientQueue {
   [[nodiscard]] PopResult pop_completion(CompletionEntry& out) noexcept;
   [[nodiscard]] bool has_completion() const noexcept;
   void set_client_waits(bool waits) noexcept;
+  /// The core on which the daemon's lane slept last; -1 if it is not known: it never slept.
+  [[nodiscard]] int lane_core() const noexcept;
+  /// When the daemon last wrote to the completion socket, by CLOCK_MONOTONIC; 0: never.
+  [[nodiscard]] std::uint64_t woken_at_ns() const noexcept;
 
  private:
   QueueRegion* region_ = nullptr;

@@ -2,6 +2,7 @@
 #include "ipc/command_queue.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -175,6 +176,27 @@ TEST_CASE("the wish to be woken is taken once") {
   CHECK(q.client.daemon_sleeps());
   q.daemon.set_daemon_sleeps(false);
   CHECK_FALSE(q.client.daemon_sleeps());
+}
+
+TEST_CASE("the client learns where the lane slept last, and when it was woken") {
+  Queues q;
+  CHECK(q.client.lane_core() == -1);
+  q.daemon.set_lane_core(0);
+  CHECK(q.client.lane_core() == 0);
+  q.daemon.set_lane_core(-1);
+  CHECK(q.client.lane_core() == -1);
+  CHECK(q.client.woken_at_ns() == 0);
+  REQUIRE_FALSE(q.daemon.take_client_waits());
+  CHECK(q.client.woken_at_ns() == 0);
+  const auto since_boot = [] {
+    return static_cast<std::uint64_t>(
+        std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+  };
+  const std::uint64_t before = since_boot();
+  q.client.set_client_waits(true);
+  REQUIRE(q.daemon.take_client_waits());
+  CHECK(q.client.woken_at_ns() >= before);
+  CHECK(q.client.woken_at_ns() <= since_boot());
 }
 
 TEST_CASE("two threads: every command once and whole, every completion back") {
