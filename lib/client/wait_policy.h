@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// How long a wait for an op spins before it sleeps. Spinning saves a wake-up if the daemon's lane
-/// has another core. On the lane's own core it keeps the lane from running, so there a wait sleeps
-/// at once: 64 bytes through a daemon take a seventh of the time (doc/performance.md, When to
-/// isolate cores). But beside a program that computes on that core, whoever sleeps may wait for the
-/// other's time slice. So wake-ups are watched: after one that came late, waits spin again for some
-/// time. The client's lock guards it; it neither allocates nor reads a clock.
+/// has another core. On the lane's own core it keeps the lane from running, so that a wait that
+/// sleeps at once takes a fraction of the time (doc/performance.md, When to isolate cores). But
+/// beside a program that computes on that core, whoever sleeps may wait for the other's time slice,
+/// and then makes all other ranks late. So a wait tries it now and then; waits sleep at once after
+/// several wake-ups in time, and spin again after a late one, for longer each time. The client's
+/// lock guards it; it neither allocates nor reads a clock.
 #pragma once
 
 #include <algorithm>
@@ -20,38 +21,47 @@ class WaitPolicy {
 
   /// A wake-up takes up to 50 us in a virtual machine, a time slice 700 us and more.
   static constexpr Duration kLate = std::chrono::microseconds(300);
-  /// So many waits spin after the first late wake-up, and twice as many after each that follows.
-  static constexpr std::uint32_t kFirstHold = 16;
-  static constexpr std::uint32_t kLastHold = 1024;
+  /// Waits from one try to the next: first, and at most after late wake-ups.
+  static constexpr std::uint32_t kTryEachMin = 8;
+  static constexpr std::uint32_t kTryEachMax = 1024;
+  /// So many tries must be in time until all waits sleep at once.
+  static constexpr std::uint32_t kTries = 8;
+  /// So many wake-ups in time, after that, make up for one that was late.
+  static constexpr std::uint32_t kForgives = 64;
 
   /// @param spin  for how long a wait spins if nothing speaks against it.
   explicit WaitPolicy(Duration spin) noexcept : spin_(spin) {}
 
   /// For how long the wait that begins now spins.
-  /// @param on_lane_core  whether this thread is on the core that the daemon's lane last slept on.
+  /// @param on_lane_core  whether this thread is on the core that the daemon's lane slept on last.
   [[nodiscard]] Duration begin(bool on_lane_core) noexcept {
-    if (!on_lane_core) return spin_;
-    if (spins_left_ == 0) return Duration::zero();
-    --spins_left_;
-    return spin_;
+    tries_ = on_lane_core && (sleeps_ || ++waits_ % try_each_ == 0);
+    return tries_ ? Duration::zero() : spin_;
   }
 
   /// After a sleep that a completion ended.
   /// @param delay  from when the daemon rang until this thread ran again.
   void woke(Duration delay) noexcept {
-    if (spins_left_ > 0) return;
-    if (delay < kLate) {
-      hold_ = kFirstHold;
-      return;
+    if (!tries_) return;
+    if (delay >= kLate) {
+      sleeps_ = false;
+      in_time_ = 0;
+      waits_ = 0;
+      try_each_ = std::min(2 * try_each_, kTryEachMax);
+    } else if (++in_time_ >= (sleeps_ ? kForgives : kTries)) {
+      if (sleeps_) try_each_ = std::max(try_each_ / 2, kTryEachMin);
+      sleeps_ = true;
+      in_time_ = 0;
     }
-    spins_left_ = hold_;
-    hold_ = std::min(2 * hold_, kLastHold);
   }
 
  private:
   Duration spin_;
-  std::uint32_t spins_left_ = 0;
-  std::uint32_t hold_ = kFirstHold;
+  bool sleeps_ = false;        ///< waits on the lane's core sleep at once
+  bool tries_ = false;         ///< the last wait that began does
+  std::uint32_t waits_ = 0;    ///< on the lane's core, since the last late wake-up
+  std::uint32_t in_time_ = 0;  ///< wake-ups one after the other
+  std::uint32_t try_each_ = kTryEachMin;
 };
 
 }  // namespace gradwire::client

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "client/wait_policy.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdint>
 
 namespace gradwire::client {
 namespace {
@@ -10,51 +12,77 @@ using namespace std::chrono_literals;
 
 constexpr WaitPolicy::Duration kSpin = 20us;
 
-/// How many waits on the lane's core spin before one sleeps at once.
-std::uint32_t spinning_waits(WaitPolicy& policy) {
+/// How many waits on the lane's core spin until one sleeps at once.
+std::uint32_t waits_until_try(WaitPolicy& policy) {
   std::uint32_t waits = 0;
   while (waits < 10'000 && policy.begin(true) == kSpin) ++waits;
   return waits;
 }
 
-TEST_CASE("a wait spins beside a lane of another core, and sleeps at once on the lane's own") {
-  WaitPolicy policy(kSpin);
-  CHECK(policy.begin(false) == kSpin);
-  CHECK(policy.begin(true) == 0us);
-  policy.woke(50us);
-  CHECK(policy.begin(true) == 0us);
-  CHECK(policy.begin(false) == kSpin);
-}
-
-TEST_CASE("after a late wake-up waits spin again, for longer each time") {
-  WaitPolicy policy(kSpin);
-  std::uint32_t expected = WaitPolicy::kFirstHold;
-  for (int i = 0; i < 10; ++i) {
-    CHECK(policy.begin(true) == 0us);
-    policy.woke(4ms);
-    CHECK(spinning_waits(policy) == expected);
-    expected = std::min(2 * expected, WaitPolicy::kLastHold);
+/// Waits whose wake-ups are all in time, until two in a row sleep at once.
+void settle(WaitPolicy& policy) {
+  for (std::uint32_t i = 0; i < WaitPolicy::kTries; ++i) {
+    waits_until_try(policy);
+    policy.woke(50us);
   }
-  CHECK(expected == WaitPolicy::kLastHold);
+  REQUIRE(policy.begin(true) == 0us);
+  policy.woke(50us);
+  REQUIRE(policy.begin(true) == 0us);
 }
 
-TEST_CASE("a wake-up in time forgets the late ones before it") {
+TEST_CASE("a wait spins beside a lane of another core") {
   WaitPolicy policy(kSpin);
-  policy.woke(4ms);
-  CHECK(spinning_waits(policy) == WaitPolicy::kFirstHold);
-  policy.woke(4ms);
-  CHECK(spinning_waits(policy) == 2 * WaitPolicy::kFirstHold);
-  policy.woke(10us);
-  policy.woke(4ms);
-  CHECK(spinning_waits(policy) == WaitPolicy::kFirstHold);
+  for (int i = 0; i < 1000; ++i) {
+    REQUIRE(policy.begin(false) == kSpin);
+    policy.woke(10us);
+  }
 }
 
-TEST_CASE("sleeps while waits spin say nothing of sleeping at once") {
+TEST_CASE("waits on the lane's core sleep at once after some tries that woke in time") {
   WaitPolicy policy(kSpin);
-  policy.woke(4ms);
+  CHECK(waits_until_try(policy) == WaitPolicy::kTryEachMin - 1);
   policy.woke(10us);
+  CHECK(waits_until_try(policy) == WaitPolicy::kTryEachMin - 1);
+  settle(policy);
+  CHECK(policy.begin(false) == kSpin);
+  CHECK(policy.begin(true) == 0us);
+}
+
+TEST_CASE("after a late wake-up waits spin, and tries are rarer each time") {
+  WaitPolicy policy(kSpin);
+  settle(policy);
+  std::uint32_t each = WaitPolicy::kTryEachMin;
+  for (int i = 0; i < 12; ++i) {
+    policy.woke(4ms);
+    each = std::min(2 * each, WaitPolicy::kTryEachMax);
+    CHECK(waits_until_try(policy) == each - 1);
+  }
+  CHECK(each == WaitPolicy::kTryEachMax);
+}
+
+TEST_CASE("wake-ups in time forgive late ones, one after the other") {
+  WaitPolicy policy(kSpin);
+  for (int i = 0; i < 3; ++i) {
+    waits_until_try(policy);
+    policy.woke(4ms);
+  }
+  settle(policy);
+  for (std::uint32_t i = 0; i < WaitPolicy::kForgives; ++i) {
+    REQUIRE(policy.begin(true) == 0us);
+    policy.woke(10us);
+  }
   policy.woke(4ms);
-  CHECK(spinning_waits(policy) == WaitPolicy::kFirstHold);
+  CHECK(waits_until_try(policy) == 8 * WaitPolicy::kTryEachMin - 1);
+}
+
+TEST_CASE("sleeps of waits that spun say nothing of sleeping at once") {
+  WaitPolicy policy(kSpin);
+  for (std::uint32_t i = 0; i < WaitPolicy::kTries; ++i) {
+    CHECK(policy.begin(true) == (i + 1 < WaitPolicy::kTryEachMin ? kSpin : 0us));
+    if (i + 1 < WaitPolicy::kTryEachMin) policy.woke(10us);
+  }
+  policy.woke(10us);
+  CHECK(policy.begin(true) == kSpin);
 }
 
 }  // namespace
