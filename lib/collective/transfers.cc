@@ -197,7 +197,8 @@ bool Transfers::copy_here() noexcept {
     for (; in.first < in.chunks && left > 0; ++in.first) {
       const std::uint64_t at = offset_of(in.first);
       const std::uint32_t bytes = bytes_of(in.first, in.terms.bytes);
-      std::memcpy(in.to + at, out.from + at, bytes);
+      // A client may change its splits after they were compared, so that they overlap.
+      std::memmove(in.to + at, out.from + at, bytes);
       left -= std::min<std::uint64_t>(left, bytes);
     }
     if (in.first < in.chunks) break;

@@ -175,6 +175,24 @@ TEST_CASE("processes of one rank copy, in a group of one rank too") {
   }
 }
 
+TEST_CASE("a process that sends to itself within one piece of memory harms nobody") {
+  Stand stand(1);
+  auto memory = bytes(300, 1);
+  const auto before = memory;
+  collective::TransferSpec spec;
+  spec.id = 1;
+  spec.pair = {0, 0};
+  spec.terms.bytes = 200;
+  spec.from = memory.data();
+  REQUIRE(stand.world().post(stand.group(), 0, spec));
+  spec.id = 2;
+  spec.end = collective::TransferEnd::kDestination;
+  spec.to = memory.data() + 50;
+  REQUIRE(stand.world().post(stand.group(), 0, spec));
+  REQUIRE(stand.run_until_done(2));
+  CHECK(std::equal(before.begin(), before.begin() + 200, memory.begin() + 50));
+}
+
 TEST_CASE("ends of a transfer that differ end the group, with both called by name") {
   const auto check = [](Stand& stand, const std::string& sent, const std::string& received) {
     REQUIRE(stand.world().run_until([&] { return stand.failed().size() == 4; }, kSecond));
