@@ -291,6 +291,14 @@ gw_status gw_wait(gw_work* work, uint32_t timeout_ms) {
   });
 }
 
+gw_status gw_wait_on_stream(gw_work* work, uint32_t timeout_ms, void* stream) {
+  return guarded([&]() -> Result<void> {
+    if (work == nullptr) return null_argument("work");
+    if (is_forked(work)) return forked();
+    return work->client->wait(*work, std::chrono::milliseconds(timeout_ms), stream);
+  });
+}
+
 int gw_work_is_done(const gw_work* work) {
   if (work == nullptr || is_forked(work)) return 0;
   return work->client->is_reported(*work) ? 1 : 0;

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,6 +26,7 @@
 #include "client/control_socket.h"
 #include "client/gradwire.h"
 #include "client/staging.h"
+#include "client/stream_copies.h"
 #include "client/wait_policy.h"
 #include "ipc/command_queue.h"
 #include "ipc/control_messages.h"
@@ -91,6 +93,18 @@ struct PendingRequest {
 
 }  // namespace gradwire::client
 
+namespace gradwire::client {
+
+/// A command that may not go to the daemon yet: its input, or that of one before it, is still to
+/// come from a GPU.
+struct HeldCommand {
+  std::shared_ptr<gw_work> work;
+  ipc::CommandEntry command;
+  double factor = 1;
+};
+
+}  // namespace gradwire::client
+
 // The handles of the C interface are these objects; `self` is the caller's ownership.
 
 struct gw_memory {
@@ -112,6 +126,9 @@ struct gw_group {
   bool left = false;
   std::string abort_text;
   std::shared_ptr<gradwire::client::PendingRequest> leave_request;
+  gradwire::client::StreamCopies copies;
+  std::deque<gradwire::client::HeldCommand> held;            ///< of collectives, in their order
+  std::deque<gradwire::client::HeldCommand> held_transfers;  ///< likewise
 };
 
 namespace gradwire::client {
@@ -125,7 +142,17 @@ struct ReadyEvent {
 }  // namespace gradwire::client
 
 struct gw_work {
-  enum class State : std::uint8_t { kPosting, kPosted, kFinished, kCopying, kReported };
+  /// Held: its command waits for a stream. Finished: the daemon is done with it. Copying: a thread
+  /// copies its result, or asks CUDA to. Returning: CUDA copies its result.
+  enum class State : std::uint8_t {
+    kPosting,
+    kHeld,
+    kPosted,
+    kFinished,
+    kCopying,
+    kReturning,
+    kReported
+  };
 
   std::shared_ptr<gw_work> self;
   std::shared_ptr<gradwire::client::Client> client;
@@ -149,6 +176,8 @@ struct gw_work {
   gradwire::client::StagingSlot splits;  ///< the table of a call with splits
   std::optional<void*> stream;           ///< that the input is computed on
   gradwire::client::ReadyEvent ready;
+  std::optional<gradwire::client::StreamOp>
+      copies;  ///< on a stream, in gradient memory of the host
   gradwire::ErrorCode code = gradwire::ErrorCode::kOk;
   std::uint64_t op_seq = 0;
   std::string text;
@@ -199,7 +228,10 @@ class Client : public std::enable_shared_from_this<Client> {
                                                       const PostArguments& arguments);
   /// Whether the op is done; its own error once it is.
   [[nodiscard]] Result<bool> test(gw_work& work);
-  [[nodiscard]] Result<void> wait(gw_work& work, std::chrono::milliseconds timeout);
+  /// @param stream  has the result when it comes to what it is given next, and nobody waits for the
+  ///                copy of the result; without one it has been copied on success
+  [[nodiscard]] Result<void> wait(gw_work& work, std::chrono::milliseconds timeout,
+                                  std::optional<void*> stream = std::nullopt);
   [[nodiscard]] bool is_reported(const gw_work& work);
   [[nodiscard]] std::uint64_t op_seq(const gw_work& work);
   void release(gw_work& work);
@@ -245,6 +277,18 @@ class Client : public std::enable_shared_from_this<Client> {
   void forget_memory(std::uint32_t handle);
   void forget_mapping(std::shared_ptr<Mapping> mapping);
 
+  // client_streams.cc: ops on a GPU's stream, where gradient memory is the host's
+  [[nodiscard]] static bool must_wait(const gw_work& work);
+  void hold(const std::shared_ptr<gw_work>& work, const ipc::CommandEntry& command, double factor);
+  void advance_streams();
+  void push_held(gw_group& group, std::deque<HeldCommand>& queue);
+  void fail_held(gw_group& group, ErrorCode code, const std::string& text);
+  void drop_staging(gw_work& work);
+  void settle_return(gw_work& work);
+  [[nodiscard]] Result<void> await_return(Lock& lock, gw_work& work, Deadline deadline,
+                                          std::optional<void*> stream);
+  [[nodiscard]] static Result<void> begin_copies(gw_work& work);
+
   // client_op_memory.cc, client_ops.cc
   [[nodiscard]] Result<std::shared_ptr<Mapping>> allocate_mapping(Lock& lock, std::uint64_t bytes);
   [[nodiscard]] Result<StagingSlot> take_staging(Lock& lock, std::uint64_t bytes);
@@ -262,13 +306,17 @@ class Client : public std::enable_shared_from_this<Client> {
                                           ipc::CommandEntry& command);
   [[nodiscard]] Result<void> place_memory(Lock& lock, gw_work& work, ipc::CommandEntry& command);
   /// The input's copy, if it needs one, and the mark on its stream. Without the lock.
-  [[nodiscard]] static Result<void> feed(const gw_work& work);
+  [[nodiscard]] static Result<void> feed(gw_work& work);
   [[nodiscard]] Result<void> take_event(Lock& lock, gw_work& work);
   [[nodiscard]] Result<void> claim_slot(const std::shared_ptr<gw_work>& work);
   void release_slot(gw_work& work);
+  void give_up_posting(gw_work& work);
+  void send_command(gw_work& work, const ipc::CommandEntry& command, double factor);
   void finish(gw_work& work, ErrorCode code, std::string text, std::uint64_t op_seq);
   void fail_all_work(ErrorCode code, const std::string& text);
   void report(Lock& lock, gw_work& work);
+  void end_copy(gw_work& work, const Result<void>& copied);
+  void conclude(gw_work& work);
   [[nodiscard]] static Result<void> outcome(const gw_work& work);
   [[nodiscard]] std::string describe(const gw_work& work) const;
   [[nodiscard]] std::string who_is_waited_for(Lock& lock, const gw_group& group);
@@ -316,6 +364,8 @@ class Client : public std::enable_shared_from_this<Client> {
   std::vector<gw_work*> in_flight_;  ///< the works of slots_
   std::vector<gw_work*> uncopied_;   ///< finished; the caller's output waits to be written
   std::uint64_t unreported_ = 0;
+  std::uint64_t held_ = 0;              ///< commands of all groups that wait for streams
+  std::vector<LeavingMemory> leaving_;  ///< until CUDA is through with it
   Counters counters_;
 };
 

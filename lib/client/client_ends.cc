@@ -20,7 +20,8 @@ void pause_briefly() noexcept {
 }
 
 bool is_over(const gw_work& work) noexcept {
-  return work.state == gw_work::State::kFinished || work.state == gw_work::State::kReported;
+  return work.state == gw_work::State::kFinished || work.state == gw_work::State::kReturning ||
+         work.state == gw_work::State::kReported;
 }
 
 }  // namespace
@@ -41,7 +42,7 @@ void Client::finish(gw_work& work, ErrorCode code, std::string text, std::uint64
     if (code == ErrorCode::kAborted) mark_aborted(*work.group, work.text);
   }
   if (work.self == nullptr) work.copy_out = false;
-  if (!work.copy_out) give_back_staging(std::move(work.staging));
+  if (!work.copy_out) drop_staging(work);
   if (work.self == nullptr) {
     work.state = gw_work::State::kReported;
     return;
@@ -56,28 +57,46 @@ void Client::fail_all_work(ErrorCode code, const std::string& text) {
   const std::vector<gw_work*> works = in_flight_;
   for (gw_work* work : works) {
     // A work that is still being posted belongs to the posting thread, which finishes it.
-    if (work->state == gw_work::State::kPosted) finish(*work, code, text, 0);
+    if (work->state != gw_work::State::kPosting) finish(*work, code, text, 0);
   }
 }
 
 void Client::report(Lock& lock, gw_work& work) {
+  if (work.state == gw_work::State::kReturning) return settle_return(work);
   if (work.state != gw_work::State::kFinished) return;
   if (work.copy_out) {
     work.state = gw_work::State::kCopying;
     lock.unlock();
+    Mapping& mapping = *work.staging.mapping;
     const Result<void> copied =
-        work.staging.mapping->copy(work.output, work.result, work.extent.output);
+        work.copies ? work.group->copies.bring_back(*work.copies, work.output, work.result, mapping,
+                                                    work.extent.output)
+                    : mapping.copy(work.output, work.result, work.extent.output);
     lock.lock();
-    std::erase(uncopied_, &work);
-    if (copied) {
-      ++counters_.copies;
-      counters_.copied_bytes += work.extent.output;
-    } else {
-      work.code = copied.error().code;
-      work.text = copied.error().message;
+    if (copied && work.copies) {
+      work.state = gw_work::State::kReturning;
+      changed_.notify_all();
+      return settle_return(work);
     }
-    give_back_staging(std::move(work.staging));
+    end_copy(work, copied);
   }
+  conclude(work);
+}
+
+void Client::end_copy(gw_work& work, const Result<void>& copied) {
+  std::erase(uncopied_, &work);
+  if (copied) {
+    ++counters_.copies;
+    counters_.copied_bytes += work.extent.output;
+  } else {
+    work.code = copied.error().code;
+    work.text = fmt::format("the result of {} cannot be copied to where it belongs: {}",
+                            describe(work), copied.error().message);
+  }
+  drop_staging(work);
+}
+
+void Client::conclude(gw_work& work) {
   work.state = gw_work::State::kReported;
   work.unreported = false;
   remove_unreported();
@@ -125,7 +144,8 @@ Result<bool> Client::test(gw_work& work) {
   return true;
 }
 
-Result<void> Client::wait(gw_work& work, std::chrono::milliseconds timeout) {
+Result<void> Client::wait(gw_work& work, std::chrono::milliseconds timeout,
+                          std::optional<void*> stream) {
   const auto start = Clock::now();
   const Deadline deadline = start + timeout;
   Lock lock(mutex_);
@@ -147,12 +167,14 @@ Result<void> Client::wait(gw_work& work, std::chrono::milliseconds timeout) {
   }
   if (is_over(work)) {
     report(lock, work);
-    return outcome(work);
+    return work.copies ? await_return(lock, work, deadline, stream) : outcome(work);
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - work.posted_at).count();
   std::string text = fmt::format("{} is not done {:.3f} s after it was posted; it goes on",
                                  describe(work), seconds);
-  if (timeout.count() > 0 && !is_transfer(work.call.collective)) {
+  if (work.state == gw_work::State::kHeld) {
+    text += "; its CUDA stream, or that of an op before it, has not come to it yet";
+  } else if (timeout.count() > 0 && !is_transfer(work.call.collective)) {
     const std::string waits_for = who_is_waited_for(lock, *work.group);
     if (!waits_for.empty()) text += fmt::format("; the daemon says: {}", waits_for);
   }
@@ -179,9 +201,9 @@ void Client::release(gw_work& work) {
     work.unreported = false;
     remove_unreported();
   }
-  if (work.state == gw_work::State::kFinished) {
+  if (work.state == gw_work::State::kFinished || work.state == gw_work::State::kReturning) {
     std::erase(uncopied_, &work);
-    give_back_staging(std::move(work.staging));
+    drop_staging(work);
     work.state = gw_work::State::kReported;
   }
 }

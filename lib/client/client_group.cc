@@ -17,6 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kStatusBound = 200ms;
+constexpr auto kLeftEarly = "the group was left before a CUDA stream had come to the op";
 
 Result<void> check(const GroupConfig& config) {
   const auto refuse = [](std::string text) {
@@ -168,6 +169,7 @@ Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config) {
 Result<void> Client::leave(gw_group& group) {
   Lock lock(mutex_);
   if (group.left) return {};
+  fail_held(group, ErrorCode::kAborted, kLeftEarly);
   const Deadline deadline = Clock::now() + options_.request_timeout;
   if (group.leave_request == nullptr) {
     ipc::GroupRequest body;
@@ -239,6 +241,7 @@ void Client::release(gw_group& group) {
     body.group_handle = group.handle;
     send_and_forget(ipc::MessageType::kLeave, ipc::bytes_of(body));
   }
+  fail_held(group, ErrorCode::kAborted, kLeftEarly);
   group.left = true;
   groups_.erase(group.handle);
 }

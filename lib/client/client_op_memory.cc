@@ -193,10 +193,8 @@ Result<void> Client::take_event(Lock& lock, gw_work& work) {
   // There are no elements, so there is nothing to wait for on the stream.
   if (mapping == nullptr) return {};
   if (mapping->on_gpu == nullptr) {
-    return fail(ErrorCode::kUnsupported,
-                "the daemon's gradient memory is the host's, so its ops cannot follow a CUDA "
-                "stream: copy the input there, wait for the stream, and call gw_all_reduce(); or "
-                "set gpu.client_memory = gpu in the daemon's configuration");
+    work.copies.emplace();
+    return {};
   }
   if (!free_events_.empty()) {
     work.ready = std::move(free_events_.back());
@@ -223,7 +221,8 @@ Result<void> Client::take_event(Lock& lock, gw_work& work) {
   return {};
 }
 
-Result<void> Client::feed(const gw_work& work) {
+Result<void> Client::feed(gw_work& work) {
+  if (work.copies) return begin_copies(work);
   if (work.fed != nullptr) {
     const Mapping& mapping =
         work.staging.mapping != nullptr ? *work.staging.mapping : *work.output_mapping;

@@ -199,27 +199,23 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   command.root = work->call.root;
   if (has_splits) {
     if (auto placed = place_splits(lock, *work, arguments, command); !placed) {
-      give_back_staging(std::move(work->staging));
+      give_up_posting(*work);
       return tl::unexpected(placed.error());
     }
   }
   Result<void> claimed = work->stream ? take_event(lock, *work) : Result<void>{};
   if (claimed) claimed = claim_slot(work);
   if (!claimed) {
-    give_back_staging(std::move(work->staging));
-    give_back_staging(std::move(work->splits));
-    give_back_event(std::move(work->ready));
+    give_up_posting(*work);
     return tl::unexpected(claimed.error());
   }
-  if (work->fed != nullptr || work->ready.event != nullptr) {
+  if (work->fed != nullptr || work->ready.event != nullptr || work->copies) {
     lock.unlock();
     const Result<void> fed = feed(*work);
     lock.lock();
     if (!fed) {
       release_slot(*work);
-      give_back_staging(std::move(work->staging));
-      give_back_staging(std::move(work->splits));
-      give_back_event(std::move(work->ready));
+      give_up_posting(*work);
       return tl::unexpected(fed.error());
     }
     if (work->fed != nullptr) {
@@ -234,32 +230,43 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   command.tag = work->call.tag;
   command.datatype = static_cast<std::uint8_t>(work->call.datatype);
   command.redop = static_cast<std::uint8_t>(work->call.redop);
-  // The queue has room for as many commands as there are slots. If it is full all the same, the
-  // daemon's index is wrong.
-  if (!dead_ && !queue_.push_command(command, arguments.factor)) {
-    die(ErrorCode::kUnavailable, fmt::format("the daemon at {} wrote an impossible index into the "
-                                             "shared queue: the connection is closed",
-                                             path_));
-  }
+  const bool waits = !dead_ && must_wait(*work);
+  if (!waits) send_command(*work, command, arguments.factor);
   if (auto alive = check_alive(); !alive) {
     release_slot(*work);
-    give_back_staging(std::move(work->staging));
-    give_back_staging(std::move(work->splits));
-    give_back_event(std::move(work->ready));
+    give_up_posting(*work);
     return tl::unexpected(alive.error());
   }
-  work->state = gw_work::State::kPosted;
   work->posted_at = Clock::now();
   work->number = is_transfer(work->call.collective) ? ++group->transfers : ++group->posted;
   work->self = work;
   ++counters_.ops_posted;
-  if (queue_.daemon_sleeps()) {
-    ++counters_.doorbells;
-    const std::uint64_t one = 1;
-    // If there is no room, enough rings are waiting there already.
-    (void)!::send(doorbell_fd_.get(), &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL);
-  }
+  if (waits) hold(work, command, arguments.factor);
   return work;
+}
+
+void Client::give_up_posting(gw_work& work) {
+  drop_staging(work);
+  give_back_staging(std::move(work.splits));
+  give_back_event(std::move(work.ready));
+}
+
+void Client::send_command(gw_work& work, const ipc::CommandEntry& command, double factor) {
+  if (dead_) return;
+  // The queue has room for as many commands as there are slots. If it is full all the same, the
+  // daemon's index is wrong.
+  if (!queue_.push_command(command, factor)) {
+    die(ErrorCode::kUnavailable, fmt::format("the daemon at {} wrote an impossible index into the "
+                                             "shared queue: the connection is closed",
+                                             path_));
+    return;
+  }
+  work.state = gw_work::State::kPosted;
+  if (!queue_.daemon_sleeps()) return;
+  ++counters_.doorbells;
+  const std::uint64_t one = 1;
+  // If there is no room, enough rings are waiting there already.
+  (void)!::send(doorbell_fd_.get(), &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 }  // namespace gradwire::client

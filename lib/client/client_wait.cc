@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "client/client.h"
 
@@ -17,6 +18,8 @@ using namespace std::chrono_literals;
 
 /// How often a client that only posts and tests checks whether the daemon has died.
 constexpr auto kControlCheckInterval = 100ms;
+/// CUDA has no descriptor that tells when a stream has come to a point.
+constexpr timespec kStreamCheckInterval{0, 50'000};
 
 }  // namespace
 
@@ -32,6 +35,11 @@ void Client::die(ErrorCode code, std::string text) {
   // The descriptor stays open for threads that poll it.
   ::shutdown(socket_.get(), SHUT_RDWR);
   pending_.clear();
+  for (const auto& [handle, group] : groups_) {
+    group->held.clear();
+    group->held_transfers.clear();
+  }
+  held_ = 0;
   fail_all_work(code, dead_reason_.message);
   groups_.clear();
   wake_leader();
@@ -52,6 +60,8 @@ void Client::empty_completion_fd() noexcept {
 
 bool Client::drain_completions() {
   if (dead_ || region_ == nullptr) return false;
+  if (held_ != 0 || !leaving_.empty()) advance_streams();
+  if (dead_) return false;
   if (epoll_fd_) {
     // Emptied and armed before the queue is read, so that later completions wake this client.
     empty_completion_fd();
@@ -138,7 +148,9 @@ void Client::dispatch(ipc::Message message) {
     if (!event) return;
     const auto it = groups_.find(event->group_handle);
     if (it == groups_.end()) return;
-    mark_aborted(*it->second, ipc::text_of(event->text));
+    const std::shared_ptr<gw_group> group = it->second;
+    mark_aborted(*group, ipc::text_of(event->text));
+    fail_held(*group, ErrorCode::kAborted, group->abort_text);
     return;
   }
   const auto it = pending_.find(message.header.request_id);
@@ -162,8 +174,13 @@ void Client::sleep_as_leader(Lock& lock, Deadline deadline) {
   // poll() ignores entries below 0: before the client is open there is no completion descriptor.
   pollfd entries[3] = {
       {socket_.get(), POLLIN, 0}, {wake_fd_.get(), POLLIN, 0}, {completion_fd_.get(), POLLIN, 0}};
+  const bool waits_for_stream = held_ != 0;
   lock.unlock();
-  ::poll(entries, 3, poll_timeout_ms(deadline));
+  if (waits_for_stream) {
+    ::ppoll(entries, 3, &kStreamCheckInterval, nullptr);
+  } else {
+    ::poll(entries, 3, poll_timeout_ms(deadline));
+  }
   lock.lock();
   has_leader_ = false;
   eventfd_t value;

@@ -352,21 +352,31 @@ void gw_group_free(gw_group* group);
 gw_status gw_all_reduce(gw_group* group, const void* input, void* output, uint64_t count,
                         gw_datatype datatype, gw_redop redop, uint32_t tag, gw_work** work);
 
-/** gw_all_reduce() of what a CUDA stream is still computing: it returns at once, and the daemon
- * reads the input when the stream has passed what it was given before this call. For daemons whose
- * gradient memory is on a GPU (gw_memory_device() is not -1).
+/** gw_all_reduce() of what a CUDA stream is still computing: it returns at once, and the input is
+ * read when the stream has passed what it was given before this call. gw_post() does the same for
+ * every collective.
  *
- * `input` and `output` are in such memory, or wherever CUDA's copies reach: GPU memory of this
- * process's, or host memory. What does not lie in gw_memory_alloc()'s memory is copied, the input
- * in the order of the stream; the output by the gw_test() or gw_wait() that reports the op, which
- * waits for that copy. When the op is reported the result is in the output for every stream. Only
- * what the stream was given before this call is waited for: an output that another stream still
- * reads is the caller's to order.
+ * `input` and `output` are in gw_memory_alloc()'s memory, or wherever CUDA's copies reach; what is
+ * elsewhere is copied, and counted. When the op is reported the result is in the output for every
+ * stream; see also gw_wait_on_stream(). Only what this stream was given before this call is waited
+ * for: an output that another stream still reads is the caller's to order.
+ *
+ * If the daemon's gradient memory is on a GPU (gw_memory_device() is not -1) the daemon waits for
+ * the stream. The input is copied in the order of the stream; the output by the gw_test() or
+ * gw_wait() that reports the op, which waits for that copy. Sends, receives, all-to-alls, gathers
+ * and scatters cannot be on a stream then.
+ *
+ * If it is the host's, one of `input` and `output` at least is memory of a GPU, and both are copied
+ * through memory that CUDA has pinned, on streams beside the caller's. The op is given to the
+ * daemon when the input's copy is done, by the next call of this client that posts, tests or waits,
+ * so some thread has to do so; gw_client_get_completion_fd() does not tell of streams. Later ops of
+ * the group keep their order behind it. If the stream fails, the op ends with GW_SYSTEM and CUDA's
+ * text, and its group is aborted with it.
  *
  * @param stream  a CUstream or cudaStream_t of the primary context of that GPU; NULL is its default
  *                stream.
- * @return as gw_all_reduce(); GW_UNSUPPORTED if the daemon's gradient memory is in host memory;
- * GW_SYSTEM with CUDA's text if CUDA refuses, such as a stream of another GPU. */
+ * @return as gw_all_reduce(); GW_SYSTEM with CUDA's text if CUDA refuses, such as a stream of
+ * another GPU; GW_INVALID_ARGUMENT if CUDA does not know the memory. */
 gw_status gw_all_reduce_on_stream(gw_group* group, const void* input, void* output, uint64_t count,
                                   gw_datatype datatype, gw_redop redop, uint32_t tag, void* stream,
                                   gw_work** work);
@@ -511,6 +521,12 @@ gw_status gw_test(gw_work* work, int* done);
  * and the text says which op it is, how long it has run and, if the daemon can tell, whom it
  * waits for (asking for that takes up to 0.2 s more). gw_work_is_done() tells the two apart. */
 gw_status gw_wait(gw_work* work, uint32_t timeout_ms);
+
+/** gw_wait() for an op on a stream, which does not wait for the copy of the result to the GPU:
+ * `stream`, of the output's GPU, has the result for all that it is given after this call. If CUDA
+ * does not let it, this call waits for the copy. For an op whose result is not copied on a stream
+ * of CUDA's it is gw_wait(). */
+gw_status gw_wait_on_stream(gw_work* work, uint32_t timeout_ms, void* stream);
 
 /** 1 after a gw_test() or gw_wait() has reported the outcome. */
 int gw_work_is_done(const gw_work* work);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "client/staging.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -11,7 +12,21 @@
 namespace gradwire::client {
 
 Mapping::~Mapping() {
+  pinned_.reset();
   if (on_gpu == nullptr) ::munmap(address, bytes);
+}
+
+Result<void> Mapping::pin(gpu::Device& device) {
+  const std::lock_guard lock(pin_mutex_);
+  if (pinned_ != nullptr) return {};
+  auto pinned = device.register_host(address, bytes);
+  if (!pinned) {
+    return fail(pinned.error().code,
+                fmt::format("{} bytes of gradient memory cannot be pinned for copies of a GPU: {}",
+                            bytes, pinned.error().message));
+  }
+  pinned_ = std::move(*pinned);
+  return {};
 }
 
 Result<void> Mapping::copy(void* to, const void* from, std::uint64_t count) const {

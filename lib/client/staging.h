@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -35,6 +36,8 @@ struct Mapping {
 
   /// Bytes between here and anywhere. Waits for the end.
   [[nodiscard]] Result<void> copy(void* to, const void* from, std::uint64_t count) const;
+  /// Of the host's memory: lets CUDA copy to and from it without the CPU, from now on. Any thread.
+  [[nodiscard]] Result<void> pin(gpu::Device& device);
 
   std::byte* const address;
   const std::uint64_t bytes;
@@ -42,6 +45,10 @@ struct Mapping {
   const std::int32_t numa_node;
   std::unique_ptr<gpu::ImportedMemory> on_gpu;
   std::uint32_t users = 0;  ///< unfinished ops that use it; under the client's lock
+
+ private:
+  std::mutex pin_mutex_;
+  std::unique_ptr<gpu::HostRegistration> pinned_;
 };
 
 /// A piece of a mapping that belongs to one op.

@@ -26,6 +26,7 @@ static_assert(gradwire::gpu::kAttributeRdmaWritesOrdering ==
 static_assert(gradwire::gpu::kHostRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE);
 static_assert(gradwire::gpu::kHostRegisterDeviceMap == CU_MEMHOSTREGISTER_DEVICEMAP);
 static_assert(gradwire::gpu::kPointerAttributeSyncMemops == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
+static_assert(gradwire::gpu::kPointerAttributeDeviceOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
 static_assert(gradwire::gpu::kFlushOptionHost == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST);
 static_assert(gradwire::gpu::kWritesOrderingNone == CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE);
 static_assert(gradwire::gpu::kFlushTargetCurrentContext ==
@@ -85,6 +86,7 @@ bool load(CudaApi& api, std::string& why) {
          find(library, "cuMemHostUnregister", api.host_unregister, why) &&
          find(library, "cuMemHostGetDevicePointer_v2", api.host_get_device_pointer, why) &&
          find(library, "cuPointerSetAttribute", api.pointer_set_attribute, why) &&
+         find(library, "cuPointerGetAttribute", api.pointer_get_attribute, why) &&
          find(library, "cuFlushGPUDirectRDMAWrites", api.flush_rdma_writes, why) &&
          find(library, "cuDeviceGetUuid_v2", api.device_get_uuid, why) &&
          find(library, "cuCtxGetDevice", api.context_get_device, why) &&
@@ -93,6 +95,7 @@ bool load(CudaApi& api, std::string& why) {
          find(library, "cuStreamCreate", api.stream_create, why) &&
          find(library, "cuStreamDestroy_v2", api.stream_destroy, why) &&
          find(library, "cuStreamSynchronize", api.stream_synchronize, why) &&
+         find(library, "cuStreamWaitEvent", api.stream_wait_event, why) &&
          find(library, "cuEventCreate", api.event_create, why) &&
          find(library, "cuEventDestroy_v2", api.event_destroy, why) &&
          find(library, "cuEventRecord", api.event_record, why) &&

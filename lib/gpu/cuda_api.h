@@ -46,6 +46,7 @@ inline constexpr int kAttributeRdmaWritesOrdering = 118;
 inline constexpr unsigned kHostRegisterPortable = 1;
 inline constexpr unsigned kHostRegisterDeviceMap = 2;
 inline constexpr int kPointerAttributeSyncMemops = 6;
+inline constexpr int kPointerAttributeDeviceOrdinal = 9;
 inline constexpr int kFlushOptionHost = 1;
 inline constexpr int kWritesOrderingNone = 0;
 inline constexpr unsigned kStreamNonBlocking = 1;
@@ -78,6 +79,7 @@ struct CudaApi {
   CuResult (*host_unregister)(void*);
   CuResult (*host_get_device_pointer)(CuDevicePtr*, void*, unsigned flags);
   CuResult (*pointer_set_attribute)(const void*, int attribute, CuDevicePtr);
+  CuResult (*pointer_get_attribute)(void*, int attribute, CuDevicePtr);
   CuResult (*flush_rdma_writes)(int target, int scope);
   CuResult (*device_get_uuid)(CuUuid*, CuDevice);
   CuResult (*context_get_device)(CuDevice*);
@@ -86,6 +88,7 @@ struct CudaApi {
   CuResult (*stream_create)(CuStream*, unsigned flags);
   CuResult (*stream_destroy)(CuStream);
   CuResult (*stream_synchronize)(CuStream);
+  CuResult (*stream_wait_event)(CuStream, CuEvent, unsigned flags);
   CuResult (*event_create)(CuEvent*, unsigned flags);
   CuResult (*event_destroy)(CuEvent);
   CuResult (*event_record)(CuEvent, CuStream);

@@ -33,6 +33,22 @@ tl::unexpected<Error> Device::error(const char* call, CuResult result) const {
               fmt::format("{} on {}: {}", call, to_string(uuid_), describe(api_, result)));
 }
 
+Result<void> Device::retain(int ordinal) {
+  if (const CuResult got = api_.device_get(&device_, ordinal); got != kCuSuccess) {
+    return error("cuDeviceGet", got);
+  }
+  if (const CuResult got = api_.device_get_uuid(&uuid_, device_); got != kCuSuccess) {
+    return error("cuDeviceGetUuid", got);
+  }
+  const CuResult got = api_.primary_context_retain(&context_, device_);
+  if (got != kCuSuccess) return error("cuDevicePrimaryCtxRetain", got);
+  retained_ = true;
+  const CurrentContext current(api_, context_);
+  const CuResult made = api_.stream_create(&stream_, kStreamNonBlocking);
+  if (made != kCuSuccess) return error("cuStreamCreate", made);
+  return {};
+}
+
 Result<std::shared_ptr<Device>> Device::find(const CuUuid& uuid) {
   auto api = load();
   if (!api) return tl::unexpected(api.error());
@@ -41,27 +57,39 @@ Result<std::shared_ptr<Device>> Device::find(const CuUuid& uuid) {
   if (const CuResult got = cuda.device_get_count(&count); got != kCuSuccess) {
     return fail(ErrorCode::kSystem, "cuDeviceGetCount: " + describe(cuda, got));
   }
-  std::shared_ptr<Device> device(new Device(cuda));
-  for (int ordinal = 0; ordinal < count && device->context_ == nullptr; ++ordinal) {
-    if (cuda.device_get(&device->device_, ordinal) != kCuSuccess ||
-        cuda.device_get_uuid(&device->uuid_, device->device_) != kCuSuccess ||
-        device->uuid_ != uuid) {
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    CuDevice device = 0;
+    CuUuid its;
+    if (cuda.device_get(&device, ordinal) != kCuSuccess ||
+        cuda.device_get_uuid(&its, device) != kCuSuccess || its != uuid) {
       continue;
     }
-    const CuResult got = cuda.primary_context_retain(&device->context_, device->device_);
-    if (got != kCuSuccess) return device->error("cuDevicePrimaryCtxRetain", got);
-    device->retained_ = true;
-  }
-  if (device->context_ != nullptr) {
-    const CurrentContext current(cuda, device->context_);
-    const CuResult got = cuda.stream_create(&device->stream_, kStreamNonBlocking);
-    if (got != kCuSuccess) return device->error("cuStreamCreate", got);
-    return device;
+    return at(ordinal);
   }
   return fail(ErrorCode::kNotFound,
               fmt::format("{} is not among the {} GPUs that CUDA shows this process (is it left "
                           "out of CUDA_VISIBLE_DEVICES?)",
                           to_string(uuid), count));
+}
+
+Result<int> Device::ordinal_of(const void* address) {
+  auto api = load();
+  if (!api) return tl::unexpected(api.error());
+  int ordinal = -1;
+  const CuResult got = (*api)->pointer_get_attribute(&ordinal, kPointerAttributeDeviceOrdinal,
+                                                     device_address(address));
+  if (got == kCuSuccess) return ordinal;
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("CUDA does not know the memory at {}: cuPointerGetAttribute: {}", address,
+                          describe(**api, got)));
+}
+
+Result<std::shared_ptr<Device>> Device::at(int ordinal) {
+  auto api = load();
+  if (!api) return tl::unexpected(api.error());
+  std::shared_ptr<Device> device(new Device(**api));
+  if (auto retained = device->retain(ordinal); !retained) return tl::unexpected(retained.error());
+  return device;
 }
 
 Result<std::shared_ptr<Device>> Device::of_context(std::uint64_t context) {
@@ -120,13 +148,41 @@ Result<std::unique_ptr<ImportedMemory>> Device::import_memory(const CuIpcHandle&
   return memory;
 }
 
-Result<std::unique_ptr<Event>> Device::make_event() {
+Result<std::unique_ptr<Event>> Device::make_event_with(unsigned flags) {
   const CurrentContext current(api_, context_);
   if (current.result() != kCuSuccess) return error("cuCtxPushCurrent", current.result());
   CuEvent event = nullptr;
-  const CuResult got = api_.event_create(&event, kEventInterprocess | kEventDisableTiming);
+  const CuResult got = api_.event_create(&event, flags);
   if (got != kCuSuccess) return error("cuEventCreate", got);
   return std::make_unique<Event>(shared_from_this(), event);
+}
+
+Result<std::unique_ptr<Event>> Device::make_event() {
+  return make_event_with(kEventInterprocess | kEventDisableTiming);
+}
+
+Result<std::unique_ptr<Event>> Device::make_own_event() {
+  return make_event_with(kEventDisableTiming);
+}
+
+Result<std::unique_ptr<HostRegistration>> Device::register_host(void* address, std::size_t bytes) {
+  const CurrentContext current(api_, context_);
+  if (current.result() != kCuSuccess) return error("cuCtxPushCurrent", current.result());
+  const CuResult got = api_.host_register(address, bytes, kHostRegisterPortable);
+  if (got != kCuSuccess && got != kCuHostMemoryAlreadyRegistered) {
+    return error("cuMemHostRegister", got);
+  }
+  return std::make_unique<HostRegistration>(shared_from_this(),
+                                            got == kCuSuccess ? address : nullptr);
+}
+
+Result<std::unique_ptr<SideStream>> Device::make_stream() {
+  const CurrentContext current(api_, context_);
+  if (current.result() != kCuSuccess) return error("cuCtxPushCurrent", current.result());
+  CuStream stream = nullptr;
+  const CuResult got = api_.stream_create(&stream, kStreamNonBlocking);
+  if (got != kCuSuccess) return error("cuStreamCreate", got);
+  return std::make_unique<SideStream>(shared_from_this(), stream);
 }
 
 Result<std::unique_ptr<Event>> Device::import_event(const CuIpcHandle& handle) {
@@ -188,12 +244,49 @@ Result<void> Event::record(CuStream stream) {
   return {};
 }
 
+Result<bool> Event::has_passed() const {
+  const CurrentContext current(device_->api_, device_->context_);
+  if (current.result() != kCuSuccess) return device_->error("cuCtxPushCurrent", current.result());
+  const CuResult got = device_->api_.event_query(event_);
+  if (got == kCuSuccess) return true;
+  if (got == kCuNotReady) return false;
+  return device_->error("cuEventQuery", got);
+}
+
+Result<void> Event::hold_back(CuStream stream) const {
+  const CurrentContext current(device_->api_, device_->context_);
+  if (current.result() != kCuSuccess) return device_->error("cuCtxPushCurrent", current.result());
+  const CuResult got = device_->api_.stream_wait_event(stream, event_, 0);
+  if (got != kCuSuccess) return device_->error("cuStreamWaitEvent", got);
+  return {};
+}
+
 Event::State Event::state() const noexcept {
   const CurrentContext current(device_->api_, device_->context_);
   if (current.result() != kCuSuccess) return State::kFailed;
   const CuResult got = device_->api_.event_query(event_);
   if (got == kCuSuccess) return State::kPassed;
   return got == kCuNotReady ? State::kPending : State::kFailed;
+}
+
+HostRegistration::~HostRegistration() {
+  if (address_ == nullptr) return;
+  const CurrentContext current(device_->api_, device_->context_);
+  if (current.result() == kCuSuccess) device_->api_.host_unregister(address_);
+}
+
+SideStream::~SideStream() {
+  const CurrentContext current(device_->api_, device_->context_);
+  if (current.result() != kCuSuccess) return;
+  device_->api_.stream_synchronize(stream_);
+  device_->api_.stream_destroy(stream_);
+}
+
+Result<void> SideStream::copy(const Event& after, void* to, const void* from, std::size_t bytes,
+                              Event& done) {
+  if (auto held = after.hold_back(stream_); !held) return held;
+  if (auto copied = device_->copy_on(stream_, to, from, bytes); !copied) return copied;
+  return done.record(stream_);
 }
 
 }  // namespace gradwire::gpu

@@ -8,6 +8,9 @@
 /// CUDA requires that an importer closes memory before its exporter frees it, so a client closes it
 /// first and then tells the daemon.
 ///
+/// Where gradient memory is the host's, a client copies between it and its own GPU memory instead:
+/// see HostRegistration and SideStream.
+///
 /// Any thread; every call may allocate, and may wait for the driver's locks. A lane calls only
 /// Event::state().
 #pragma once
@@ -24,6 +27,8 @@ namespace gradwire::gpu {
 
 class ImportedMemory;
 class Event;
+class HostRegistration;
+class SideStream;
 
 /// One CUDA device, in its primary context.
 class Device : public std::enable_shared_from_this<Device> {
@@ -33,6 +38,10 @@ class Device : public std::enable_shared_from_this<Device> {
   /// The GPU of a primary context, such as the rte_gpu_info::context of a gpu_cuda device. Somebody
   /// else must retain the context as long as the object exists.
   [[nodiscard]] static Result<std::shared_ptr<Device>> of_context(std::uint64_t context);
+  /// CUDA's number of the GPU that the memory at `address` belongs to, or is pinned by.
+  [[nodiscard]] static Result<int> ordinal_of(const void* address);
+  /// The GPU with that number; retains its primary context.
+  [[nodiscard]] static Result<std::shared_ptr<Device>> at(int ordinal);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -53,6 +62,13 @@ class Device : public std::enable_shared_from_this<Device> {
   /// An event that other processes can open.
   [[nodiscard]] Result<std::unique_ptr<Event>> make_event();
   [[nodiscard]] Result<std::unique_ptr<Event>> import_event(const CuIpcHandle& handle);
+  /// One for this process alone.
+  [[nodiscard]] Result<std::unique_ptr<Event>> make_own_event();
+
+  /// Pins host memory, so that copies to and from it do not wait for the CPU.
+  [[nodiscard]] Result<std::unique_ptr<HostRegistration>> register_host(void* address,
+                                                                        std::size_t bytes);
+  [[nodiscard]] Result<std::unique_ptr<SideStream>> make_stream();
 
   /// Copies between any two of this GPU's memory, another GPU's memory and host memory, and waits
   /// until it is done.
@@ -64,8 +80,12 @@ class Device : public std::enable_shared_from_this<Device> {
  private:
   friend class ImportedMemory;
   friend class Event;
+  friend class HostRegistration;
+  friend class SideStream;
   explicit Device(const CudaApi& api) noexcept : api_(api) {}
   [[nodiscard]] tl::unexpected<Error> error(const char* call, CuResult result) const;
+  [[nodiscard]] Result<void> retain(int ordinal);
+  [[nodiscard]] Result<std::unique_ptr<Event>> make_event_with(unsigned flags);
   [[nodiscard]] Result<void> copy_in_context(CuStream stream, void* to, const void* from,
                                              std::size_t bytes);
 
@@ -113,10 +133,49 @@ class Event {
   /// The state of the point that was recorded last, by any process; kPassed before the first. Does
   /// not wait.
   [[nodiscard]] State state() const noexcept;
+  /// The same, with CUDA's text if what came before the point failed.
+  [[nodiscard]] Result<bool> has_passed() const;
+  /// Whatever `stream` is given from now on waits for the point.
+  [[nodiscard]] Result<void> hold_back(CuStream stream) const;
+
+ private:
+  friend class SideStream;
+  std::shared_ptr<Device> device_;
+  CuEvent event_;
+};
+
+/// Host memory that CUDA has pinned, for all GPUs. The destructor lets go of it, before the memory
+/// may be unmapped; what still copies to or from it must have ended.
+class HostRegistration {
+ public:
+  /// @param address  nullptr: somebody else pinned it, and lets go of it.
+  HostRegistration(std::shared_ptr<Device> device, void* address) noexcept
+      : device_(std::move(device)), address_(address) {}
+  ~HostRegistration();
+  HostRegistration(const HostRegistration&) = delete;
+  HostRegistration& operator=(const HostRegistration&) = delete;
 
  private:
   std::shared_ptr<Device> device_;
-  CuEvent event_;
+  void* address_;
+};
+
+/// A stream for copies beside the caller's streams. The destructor waits for what it was given.
+class SideStream {
+ public:
+  SideStream(std::shared_ptr<Device> device, CuStream stream) noexcept
+      : device_(std::move(device)), stream_(stream) {}
+  ~SideStream();
+  SideStream(const SideStream&) = delete;
+  SideStream& operator=(const SideStream&) = delete;
+
+  /// A copy that begins when `after` has passed; `done` is the point behind it. Does not wait.
+  [[nodiscard]] Result<void> copy(const Event& after, void* to, const void* from, std::size_t bytes,
+                                  Event& done);
+
+ private:
+  std::shared_ptr<Device> device_;
+  CuStream stream_;
 };
 
 /// "GPU-0f3c...", as nvidia-smi writes it.

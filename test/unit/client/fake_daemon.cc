@@ -85,7 +85,7 @@ void FakeDaemon::run() {
   while (!stop_) {
     for (auto& server : servers_) server->poll(0);
     bool busy = take_commands();
-    for (auto& [key, group] : groups_) busy |= run_ops(group);
+    for (auto& [key, group] : groups_) busy |= run_ops(group) | run_transfers(group);
     if (forge_completion.exchange(false)) {
       ipc::CompletionEntry forged;
       forged.request_id = 77;
@@ -122,6 +122,8 @@ bool FakeDaemon::take_commands() {
                        [&where = place](const Member& member) { return member.place == where; });
       if (!group->aborted.empty()) {
         complete(place, command, 0, ErrorCode::kAborted, group->aborted);
+      } else if (has_partner(command.collective)) {
+        at->transfers.push_back(command);
       } else {
         at->commands.push_back(command);
         at->factors.push_back(factor);
@@ -234,7 +236,11 @@ void FakeDaemon::abort(Group& group, const std::string& text) {
     for (const auto& command : member.commands) {
       complete(member.place, command, 0, ErrorCode::kAborted, text);
     }
+    for (const auto& command : member.transfers) {
+      complete(member.place, command, 0, ErrorCode::kAborted, text);
+    }
     member.commands.clear();
+    member.transfers.clear();
     if (member.left || !member.joined || !clients_.contains(member.place)) continue;
     ipc::GroupAbortedEvent event;
     event.group_handle = group.handle;

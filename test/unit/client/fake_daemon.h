@@ -91,7 +91,8 @@ class FakeDaemon {
     Place place;
     std::uint32_t join_request = 0;
     std::deque<ipc::CommandEntry> commands;
-    std::deque<double> factors;  ///< of each
+    std::deque<double> factors;               ///< of each
+    std::deque<ipc::CommandEntry> transfers;  ///< sends and receives
   };
   struct Group {
     std::uint64_t handle = 0;
@@ -106,6 +107,7 @@ class FakeDaemon {
   void run();
   bool take_commands();
   bool run_ops(Group& group);
+  bool run_transfers(Group& group);
   void run_op(Group& group, const std::vector<ipc::CommandEntry>& commands,
               const std::vector<double>& factors);
   void complete(const Place& place, const ipc::CommandEntry& command, std::uint64_t op_seq,

@@ -25,12 +25,15 @@ int retained = 0;
 std::mutex host_mutex;
 std::map<std::uintptr_t, std::uintptr_t> registered;
 std::atomic<std::uint64_t> flushes{0};
+std::atomic<bool> failing[kFailingCount];
 
 }  // namespace
 
 namespace gradwire::fake_cuda {
 
 bool has_context() { return current > 0; }
+
+bool fails_now(Failing what) { return failing[what].exchange(false); }
 
 std::size_t total_memory() {
   const char* text = std::getenv("GRADWIRE_FAKE_CUDA_MEMORY");
@@ -112,6 +115,7 @@ int cuCtxGetDevice(int* device) {
 int cuCtxSynchronize() { return has_context() ? kSuccess : kInvalidContext; }
 int cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned) {
   if (!has_context()) return kInvalidContext;
+  if (fails_now(kHostRegister)) return kOutOfMemory;
   const auto begin = reinterpret_cast<std::uintptr_t>(address) / kHostPage * kHostPage;
   const auto end =
       (reinterpret_cast<std::uintptr_t>(address) + bytes + kHostPage - 1) / kHostPage * kHostPage;
@@ -132,6 +136,24 @@ int cuMemHostGetDevicePointer_v2(unsigned long long* out, void* address, unsigne
   return kSuccess;
 }
 int cuPointerSetAttribute(const void*, int, unsigned long long) { return kSuccess; }
+// GRADWIRE_FAKE_CUDA_EVERYWHERE: all memory is the GPU's, that of torch's tensors on the CPU too.
+int cuPointerGetAttribute(void* out, int attribute, unsigned long long address) {
+  constexpr int kDeviceOrdinal = 9;
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+  if (attribute != kDeviceOrdinal) return kInvalidValue;
+  if (std::getenv("GRADWIRE_FAKE_CUDA_EVERYWHERE") == nullptr &&
+      fake_cuda_range(reinterpret_cast<const void*>(address), &begin, &end) == 0) {
+    return kInvalidValue;
+  }
+  *static_cast<int*>(out) = 0;
+  return kSuccess;
+}
+void fake_cuda_fail_next(Failing what) { failing[what] = true; }
+int fake_cuda_registrations() {
+  const std::lock_guard lock(host_mutex);
+  return static_cast<int>(registered.size());
+}
 int cuFlushGPUDirectRDMAWrites(int, int) {
   flushes.fetch_add(1);
   return has_context() ? kSuccess : kInvalidContext;

@@ -18,6 +18,7 @@ inline constexpr int kInvalidHandle = 400;
 inline constexpr int kNotReady = 600;
 inline constexpr int kAlreadyRegistered = 712;
 inline constexpr int kNotRegistered = 713;
+inline constexpr int kLaunchFailed = 719;
 
 [[nodiscard]] bool has_context();
 [[nodiscard]] std::size_t total_memory();
@@ -25,12 +26,18 @@ inline constexpr int kNotRegistered = 713;
 [[nodiscard]] bool find_allocation(std::uintptr_t address, std::uintptr_t& begin,
                                    std::uintptr_t& end);
 
+/// Calls that a test can make fail.
+enum Failing { kCopyRefused, kCopyFails, kHostRegister, kStreamWait, kFailingCount };
+/// @return whether this call of `what` is one that the test wants to fail.
+[[nodiscard]] bool fails_now(Failing what);
+
 /// What this process has of the fake and did not give back.
 struct Held {
   int allocations = 0;
   int imports = 0;  ///< of memory and of events
   int events = 0;
   int streams = 0;
+  int registrations = 0;
 };
 
 }  // namespace gradwire::fake_cuda
@@ -38,6 +45,12 @@ struct Held {
 extern "C" {
 /// 1: what streams are given stays undone until 0, which does it, or until one is waited for.
 void fake_cuda_hold_streams(int hold);
+/// The same of one stream.
+void fake_cuda_hold_stream(void* stream, int hold);
+void* fake_cuda_new_stream();
+/// The next call fails: a copy when it is asked for or when it runs, and whatever its stream is
+/// given from then on.
+void fake_cuda_fail_next(gradwire::fake_cuda::Failing what);
 void fake_cuda_held(gradwire::fake_cuda::Held* out);
 /// How often other devices' writes into GPU memory have been flushed.
 std::uint64_t fake_cuda_flushes();

@@ -34,6 +34,26 @@ inline void hold_fake_streams(bool hold) {
   fake_cuda_function<void(int)>("fake_cuda_hold_streams")(hold ? 1 : 0);
 }
 
+/// A stream of the caller's, which can be held back alone.
+class FakeStream {
+ public:
+  FakeStream() : stream_(fake_cuda_function<void*()>("fake_cuda_new_stream")()) {}
+  ~FakeStream() { fake_cuda_function<int(void*)>("cuStreamDestroy_v2")(stream_); }
+  FakeStream(const FakeStream&) = delete;
+  FakeStream& operator=(const FakeStream&) = delete;
+  void hold(bool held) const {
+    fake_cuda_function<void(void*, int)>("fake_cuda_hold_stream")(stream_, held ? 1 : 0);
+  }
+  [[nodiscard]] void* get() const { return stream_; }
+
+ private:
+  void* stream_;
+};
+
+inline void fail_next(fake_cuda::Failing what) {
+  fake_cuda_function<void(fake_cuda::Failing)>("fake_cuda_fail_next")(what);
+}
+
 /// Runs `body` in another process, which ends with what it returned; "" is success.
 class OtherProcess {
  public:

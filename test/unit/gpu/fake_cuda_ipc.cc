@@ -14,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -54,28 +55,37 @@ struct Shared {
 struct Marks {
   std::atomic<std::uint64_t> recorded;
   std::atomic<std::uint64_t> passed;
+  std::atomic<bool> failed;
 };
 
 struct Event {
   Shared shared;
   bool imported = false;
+  Event() = default;
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event() {
+    if (shared.base != nullptr) shared.release();
+  }
   [[nodiscard]] Marks& marks() const { return *reinterpret_cast<Marks*>(shared.base); }
 };
 
 struct Stream {
-  std::deque<std::function<void()>> work;
-  void run() {
-    while (!work.empty()) {
-      work.front()();
-      work.pop_front();
-    }
+  std::deque<std::function<bool(Stream&)>> work;  ///< each says whether it is done
+  bool held = false;
+  bool failed = false;
+  /// @return whether anything was done.
+  bool run() {
+    bool any = false;
+    for (; !work.empty() && work.front()(*this); any = true) work.pop_front();
+    return any;
   }
 };
 
 std::mutex mutex;
 std::map<unsigned long long, Shared> allocations;  ///< by the address given out
 std::map<unsigned long long, Shared> imports;
-std::map<void*, Event*> events;
+std::map<void*, std::shared_ptr<Event>> events;  ///< what streams were given of one outlives it
 std::map<void*, Stream*> streams;
 Stream default_stream;
 std::size_t used = 0;
@@ -135,11 +145,27 @@ Stream* stream_of(void* stream) {
   return found == streams.end() ? nullptr : found->second;
 }
 
-int give(void* stream, std::function<void()> work) {
+/// Runs what may run, until nothing more does: a stream may wait for another.
+/// @param even  one that runs although it is held back, and whatever it waits for
+void run_streams(Stream* even = nullptr) {
+  bool any = true;
+  while (any) {
+    any = false;
+    const auto run = [&](Stream& stream) {
+      if (even != nullptr || (!held && !stream.held)) any = stream.run() || any;
+    };
+    // Those that waited for it go on by themselves.
+    if (even != nullptr && even->work.empty()) return run_streams();
+    run(default_stream);
+    for (const auto& [key, stream] : streams) run(*stream);
+  }
+}
+
+int give(void* stream, std::function<bool(Stream&)> work) {
   Stream* to = stream_of(stream);
   if (to == nullptr) return kInvalidHandle;
   to->work.push_back(std::move(work));
-  if (!held) to->run();
+  run_streams();
   return kSuccess;
 }
 
@@ -160,17 +186,27 @@ bool gradwire::fake_cuda::find_allocation(std::uintptr_t address, std::uintptr_t
 }
 
 extern "C" {
+int fake_cuda_registrations();
 void fake_cuda_hold_streams(int hold) {
   const std::lock_guard lock(mutex);
   held = hold != 0;
-  if (held) return;
-  default_stream.run();
-  for (const auto& [key, stream] : streams) stream->run();
+  run_streams();
+}
+void fake_cuda_hold_stream(void* stream, int hold) {
+  const std::lock_guard lock(mutex);
+  if (Stream* found = stream_of(stream)) found->held = hold != 0;
+  run_streams();
+}
+void* fake_cuda_new_stream() {
+  const std::lock_guard lock(mutex);
+  auto* stream = new Stream;
+  streams[stream] = stream;
+  return stream;
 }
 void fake_cuda_held(Held* out) {
   const std::lock_guard lock(mutex);
   *out = {static_cast<int>(allocations.size()), static_cast<int>(imports.size()), 0,
-          static_cast<int>(streams.size())};
+          static_cast<int>(streams.size()), fake_cuda_registrations()};
   for (const auto& [key, event] : events) ++(event->imported ? out->imports : out->events);
 }
 
@@ -256,8 +292,12 @@ int cuIpcCloseMemHandle(unsigned long long address) {
 int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t bytes, void* stream) {
   if (!has_context()) return kInvalidContext;
   const std::lock_guard lock(mutex);
-  return give(stream, [=] {
+  if (fails_now(kCopyRefused)) return kInvalidValue;
+  return give(stream, [=](Stream& self) {
+    if (fails_now(kCopyFails)) self.failed = true;
+    if (self.failed) return true;
     std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+    return true;
   });
 }
 int cuStreamCreate(void** out, unsigned) {
@@ -272,7 +312,7 @@ int cuStreamDestroy_v2(void* stream) {
   const std::lock_guard lock(mutex);
   const auto found = streams.find(stream);
   if (found == streams.end()) return kInvalidHandle;
-  found->second->run();
+  run_streams(found->second);
   delete found->second;
   streams.erase(found);
   return kSuccess;
@@ -281,29 +321,37 @@ int cuStreamSynchronize(void* stream) {
   const std::lock_guard lock(mutex);
   Stream* found = stream_of(stream);
   if (found == nullptr) return kInvalidHandle;
-  found->run();
+  run_streams(found);
   return kSuccess;
+}
+int cuStreamWaitEvent(void* stream, void* event, unsigned) {
+  if (!has_context()) return kInvalidContext;
+  if (fails_now(kStreamWait)) return kInvalidValue;
+  const std::lock_guard lock(mutex);
+  const auto found = events.find(event);
+  if (found == events.end()) return kInvalidHandle;
+  const std::uint64_t number = found->second->marks().recorded.load();
+  return give(stream, [event = found->second, number](Stream& self) {
+    const Marks& marks = event->marks();
+    if (marks.failed.load()) self.failed = true;
+    return marks.passed.load() >= number;
+  });
 }
 
 int cuEventCreate(void** out, unsigned flags) {
   if (!has_context()) return kInvalidContext;
   if ((flags & 4) != 0 && (flags & 2) == 0) return kInvalidValue;
   const std::lock_guard lock(mutex);
-  auto* event = new Event;
-  if (!make_shared_file(sizeof(Marks), event->shared)) {
-    delete event;
-    return kOutOfMemory;
-  }
-  events[event] = event;
-  *out = event;
+  auto event = std::make_shared<Event>();
+  if (!make_shared_file(sizeof(Marks), event->shared)) return kOutOfMemory;
+  events[event.get()] = event;
+  *out = event.get();
   return kSuccess;
 }
 int cuEventDestroy_v2(void* event) {
   const std::lock_guard lock(mutex);
   const auto found = events.find(event);
   if (found == events.end()) return kInvalidHandle;
-  found->second->shared.release();
-  delete found->second;
   events.erase(found);
   return kSuccess;
 }
@@ -313,9 +361,10 @@ int cuEventRecord(void* event, void* stream) {
   const auto found = events.find(event);
   if (found == events.end()) return kInvalidHandle;
   const std::uint64_t number = found->second->marks().recorded.fetch_add(1) + 1;
-  return give(stream, [event, number] {
-    const auto alive = events.find(event);
-    if (alive != events.end()) alive->second->marks().passed.store(number);
+  return give(stream, [event = found->second, number](Stream& self) {
+    if (self.failed) event->marks().failed.store(true);
+    event->marks().passed.store(number);
+    return true;
   });
 }
 int cuEventQuery(void* event) {
@@ -323,6 +372,7 @@ int cuEventQuery(void* event) {
   const auto found = events.find(event);
   if (found == events.end()) return kInvalidHandle;
   const Marks& marks = found->second->marks();
+  if (marks.failed.load()) return kLaunchFailed;
   return marks.passed.load() >= marks.recorded.load() ? kSuccess : kNotReady;
 }
 int cuIpcGetEventHandle(Handle* out, void* event) {
@@ -335,15 +385,16 @@ int cuIpcGetEventHandle(Handle* out, void* event) {
 }
 int cuIpcOpenEventHandle(void** out, Handle handle) {
   if (!has_context()) return kInvalidContext;
-  auto* event = new Event;
+  auto event = std::make_shared<Event>();
   event->imported = true;
   if (const int failed = open_handle(Handle::kEvent, handle, event->shared); failed != kSuccess) {
-    delete event;
+    // It has released what it opened.
+    event->shared.base = nullptr;
     return failed;
   }
   const std::lock_guard lock(mutex);
-  events[event] = event;
-  *out = event;
+  events[event.get()] = event;
+  *out = event.get();
   return kSuccess;
 }
 }

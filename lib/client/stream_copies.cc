@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "client/stream_copies.h"
+
+#include <utility>
+
+namespace gradwire::client {
+
+Result<StreamCopies::Streams*> StreamCopies::streams_of(int ordinal) {
+  const auto found = streams_.find(ordinal);
+  if (found != streams_.end()) return &found->second;
+  Streams made;
+  auto device = gpu::Device::at(ordinal);
+  if (!device) return tl::unexpected(device.error());
+  made.device = std::move(*device);
+  for (auto* side : {&made.in, &made.out}) {
+    auto stream = made.device->make_stream();
+    if (!stream) return tl::unexpected(stream.error());
+    *side = std::move(*stream);
+  }
+  return &streams_.emplace(ordinal, std::move(made)).first->second;
+}
+
+Result<void> StreamCopies::begin(StreamOp& op, gpu::CuStream stream, const void* known,
+                                 const Sides& input, bool is_read) {
+  auto ordinal = gpu::Device::ordinal_of(known);
+  if (!ordinal) {
+    return fail(ordinal.error().code,
+                "an op on a CUDA stream has its input or output in memory of a GPU; post it "
+                "without a stream if both are the host's: " +
+                    ordinal.error().message);
+  }
+  const std::lock_guard lock(mutex_);
+  auto streams = streams_of(*ordinal);
+  if (!streams) return tl::unexpected(streams.error());
+  gpu::Device& device = *(*streams)->device;
+  op.ordinal = *ordinal;
+  auto before = device.make_own_event();
+  if (!before) return tl::unexpected(before.error());
+  op.before = std::move(*before);
+  if (auto marked = op.before->record(stream); !marked) return marked;
+  if (!is_read) return {};
+  if (input.mapping == nullptr) {
+    op.fed = op.before;
+    return {};
+  }
+  if (auto pinned = input.mapping->pin(device); !pinned) return pinned;
+  auto fed = device.make_own_event();
+  if (!fed) return tl::unexpected(fed.error());
+  // Kept even if the copy fails: it may have been begun.
+  op.fed = std::move(*fed);
+  return (*streams)->in->copy(*op.before, input.in, input.on_gpu, input.bytes, *op.fed);
+}
+
+Result<void> StreamCopies::bring_back(StreamOp& op, std::byte* to, const std::byte* from,
+                                      Mapping& mapping, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  auto streams = streams_of(op.ordinal);
+  if (!streams) return tl::unexpected(streams.error());
+  if (auto pinned = mapping.pin(*(*streams)->device); !pinned) return pinned;
+  auto back = (*streams)->device->make_own_event();
+  if (!back) return tl::unexpected(back.error());
+  op.back = std::move(*back);
+  return (*streams)->out->copy(*op.before, to, from, bytes, *op.back);
+}
+
+}  // namespace gradwire::client

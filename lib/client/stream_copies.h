@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Copies between a GPU's memory and gradient memory of the host, in the order of the streams of
+/// whoever posts. An op's input is copied when its stream has come to the op, on a stream beside
+/// it, so that what the caller's stream is given next does not wait for the copy; the result is
+/// copied back on another. Any thread, without the client's lock: CUDA may wait for its own.
+/// Allocates; one for each group that has such ops.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "base/result.h"
+#include "client/staging.h"
+#include "gpu/cuda_device.h"
+
+namespace gradwire::client {
+
+/// What an op has of CUDA's.
+struct StreamOp {
+  using EventPtr = std::shared_ptr<gpu::Event>;
+  int ordinal = -1;
+  EventPtr before;  ///< what its stream had been given when it was posted
+  EventPtr fed;     ///< the input is in gradient memory; nullptr: nothing waits for it
+  EventPtr back;    ///< the result is in the GPU's memory; nullptr: no copy was begun
+
+  /// The copy that was begun last; nullptr if none was.
+  [[nodiscard]] const EventPtr& last() const noexcept { return back != nullptr ? back : fed; }
+};
+
+/// Memory that is still copied to or from when its op is over for the caller.
+struct LeavingMemory {
+  StagingSlot slot;
+  std::shared_ptr<Mapping> mapping;
+  StreamOp::EventPtr until;
+};
+
+class StreamCopies {
+ public:
+  /// What a copy has on both sides. `in` is gradient memory in `mapping`.
+  struct Sides {
+    Mapping* mapping;
+    std::byte* in;
+    const std::byte* on_gpu;
+    std::uint64_t bytes;
+  };
+
+  /// Marks `stream`, and begins the input's copy if `input.mapping` is not nullptr.
+  /// @param known   an address of the GPU's: of the input or the output
+  /// @param is_read the op has an input, copied or not, which the stream may still compute
+  [[nodiscard]] Result<void> begin(StreamOp& op, gpu::CuStream stream, const void* known,
+                                   const Sides& input, bool is_read);
+  /// Begins the copy of the result.
+  [[nodiscard]] Result<void> bring_back(StreamOp& op, std::byte* to, const std::byte* from,
+                                        Mapping& mapping, std::uint64_t bytes);
+
+ private:
+  struct Streams {
+    std::shared_ptr<gpu::Device> device;
+    std::unique_ptr<gpu::SideStream> in;
+    std::unique_ptr<gpu::SideStream> out;
+  };
+  [[nodiscard]] Result<Streams*> streams_of(int ordinal);
+
+  std::mutex mutex_;
+  std::map<int, Streams> streams_;  ///< by CUDA's number of the GPU
+};
+
+}  // namespace gradwire::client

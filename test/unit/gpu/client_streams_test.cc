@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Ops on CUDA streams where gradient memory is the host's: late streams, failing ones, and streams
+// in another order than their ops. The fake CUDA's memory can be looked at from here.
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "gpu_clients.h"
+
+namespace {
+
+using namespace gradwire;
+using namespace gradwire::test;
+using Catch::Matchers::Contains;
+
+TEST_CASE("an op of GPU memory follows its stream through pinned memory of the host") {
+  const std::size_t count = GENERATE(2u, 1000u, 1'000'000u);
+  Two two;
+  OnGpu first(count);
+  OnGpu second(count);
+  const FakeStream late;
+  late.hold(true);
+  gw_work* a = two.post(0, on_stream(GW_ALL_REDUCE, first.get(), first.get(), count, late.get()));
+  gw_work* b = two.post(1, on_stream(GW_ALL_REDUCE, second.get(), second.get(), count, nullptr));
+  CHECK(gw_wait(a, 20) == GW_TIMED_OUT);
+  CHECK_THAT(gw_last_error(), Contains("CUDA stream") && Contains("has not come to it"));
+  CHECK(gw_wait(b, 20) == GW_TIMED_OUT);
+  first.get()[1] = 100;  // what the stream was still to write
+  late.hold(false);
+  ends_and_free(a);
+  ends_and_free(b);
+  CHECK(first.get()[1] == 101);
+  first.get()[1] = second.get()[1] = 2;
+  CHECK(first.has_times(2));
+  CHECK(second.has_times(2));
+  CHECK(counters_of(two.clients[0]).copies == 2);
+  CHECK(fake_cuda_held_here().registrations == 2);
+  two.close();
+  CHECK(fake_cuda_held_here().registrations == 0);
+  CHECK(fake_cuda_held_here().events == 0);
+  CHECK(fake_cuda_held_here().streams == 1);
+}
+
+TEST_CASE("ops keep their order behind one whose stream is late, whatever they are of") {
+  Two two;
+  OnGpu first(100);
+  OnGpu second(100);
+  std::vector<float> third(100, 1);
+  const FakeStream late;
+  const FakeStream quick;
+  late.hold(true);
+  std::vector<gw_work*> works{
+      two.post(0, on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, late.get())),
+      two.post(0, on_stream(GW_ALL_REDUCE, second.get(), second.get(), 60, quick.get())),
+      two.post(0, on_cpu(GW_ALL_REDUCE, third.data(), third.data(), 40))};
+  std::vector<std::vector<float>> others{std::vector<float>(100, 1), std::vector<float>(60, 2),
+                                         std::vector<float>(40, 3)};
+  for (auto& other : others) {
+    works.push_back(two.post(1, on_cpu(GW_ALL_REDUCE, other.data(), other.data(), other.size())));
+  }
+  for (gw_work* work : works) CHECK(gw_wait(work, 5) == GW_TIMED_OUT);
+  late.hold(false);
+  for (gw_work* work : works) ends_and_free(work);
+  CHECK(first.get()[99] == 100);
+  CHECK(second.get()[59] == 61);
+  CHECK(second.get()[60] == 60);
+  CHECK(third[39] == 4);
+}
+
+TEST_CASE("another group is not held back") {
+  Two two;
+  const std::vector<gw_group*> others = join_all(two.clients, 1, 8);
+  OnGpu first(100);
+  std::vector<float> second(100, 1);
+  const FakeStream late;
+  late.hold(true);
+  std::vector<gw_work*> held;
+  for (std::size_t who = 0; who < 2; ++who) {
+    held.push_back(two.post(who, on_stream(GW_ALL_REDUCE, first.get() + 50 * who,
+                                           first.get() + 50 * who, 50, late.get())));
+  }
+  std::vector<std::vector<float>> sums(2, second);
+  run_everywhere(2, [&](std::uint32_t who, gw_work** work) {
+    return gw_all_reduce(others[who], sums[who].data(), sums[who].data(), 100, GW_FLOAT32, GW_SUM,
+                         0, work);
+  });
+  CHECK(sums[0][99] == 2);
+  late.hold(false);
+  all_end(held);
+  for (gw_group* group : others) gw_group_free(group);
+}
+
+TEST_CASE("a result waits for its own stream, which may still read the output") {
+  Two two;
+  OnGpu there(100);
+  std::vector<float> from(100, 7);
+  const FakeStream late;
+  late.hold(true);
+  // A broadcast's receiver has no input, so nothing holds its command.
+  gw_call call = on_stream(GW_BROADCAST, nullptr, there.get(), 100, late.get());
+  call.root = 0;
+  gw_work* sent = two.post(0, on_cpu(GW_BROADCAST, from.data(), from.data(), 100));
+  gw_work* got = two.post(1, call);
+  ends_and_free(sent);
+  CHECK(gw_wait(got, 50) == GW_TIMED_OUT);
+  CHECK(there.get()[99] == 99);
+  late.hold(false);
+  ends_and_free(got);
+  CHECK(there.get()[99] == 7);
+}
+
+TEST_CASE("a wait on a stream orders it behind the result's copy, and does not wait for that") {
+  Two two;
+  OnGpu first(100);
+  std::vector<float> other(100, 1);
+  gw_work* a = two.post(0, on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, nullptr));
+  gw_work* b = two.post(1, on_cpu(GW_ALL_REDUCE, other.data(), other.data(), 100));
+  ends_and_free(b);
+  const FakeStream user;
+  const bool lets = GENERATE(true, false);
+  if (lets) {
+    hold_fake_streams(true);  // so the copy of the result does not run
+    CHECK(gw_wait(a, 30) == GW_TIMED_OUT);
+    CHECK_THAT(gw_last_error(), Contains("still being copied to the GPU"));
+    int done = 1;
+    CHECK(gw_test(a, &done) == GW_OK);
+    CHECK(done == 0);
+    REQUIRE(gw_wait_on_stream(a, kLong, user.get()) == GW_OK);
+    CHECK(first.get()[99] == 99);
+    // What the stream is given next sees the result.
+    OnGpu after(100);
+    void* context = nullptr;
+    fake_cuda_function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0);
+    fake_cuda_function<int(void*)>("cuCtxPushCurrent_v2")(context);
+    CHECK(fake_cuda_function<int(unsigned long long, unsigned long long, std::size_t, void*)>(
+              "cuMemcpyAsync")(reinterpret_cast<std::uintptr_t>(after.get()),
+                               reinterpret_cast<std::uintptr_t>(first.get()), 400,
+                               user.get()) == 0);
+    fake_cuda_function<int(void*)>("cuStreamSynchronize")(user.get());
+    fake_cuda_function<int(void**)>("cuCtxPopCurrent_v2")(nullptr);
+    CHECK(after.get()[99] == 100);
+    // A second stream is ordered as well.
+    CHECK(gw_wait_on_stream(a, kLong, user.get()) == GW_OK);
+  } else {
+    hold_fake_streams(true);
+    CHECK(gw_wait(a, 30) == GW_TIMED_OUT);
+    fail_next(fake_cuda::kStreamWait);
+    // It waits itself.
+    CHECK(gw_wait_on_stream(a, 30, user.get()) == GW_TIMED_OUT);
+    hold_fake_streams(false);
+    CHECK(gw_wait_on_stream(a, kLong, user.get()) == GW_OK);
+  }
+  gw_work_free(a);
+  hold_fake_streams(false);
+  CHECK(first.get()[99] == 100);
+}
+
+TEST_CASE("sends and receives: a late send holds back later sends, and no receive") {
+  Two two;
+  OnGpu sent(100);
+  OnGpu got(100);
+  std::vector<float> more(100, 5);
+  std::vector<float> at_peer(100);
+  std::vector<float> at_peer_later(100);
+  const FakeStream late;
+  late.hold(true);
+  gw_call send = on_stream(GW_SEND, sent.get(), nullptr, 100, late.get());
+  send.root = 1;
+  gw_call send_later = on_cpu(GW_SEND, more.data(), nullptr, 100);
+  send_later.root = 1;
+  gw_call recv = on_stream(GW_RECV, nullptr, got.get(), 100, nullptr);
+  recv.root = 1;
+  gw_work* first = two.post(0, send);
+  gw_work* second = two.post(0, send_later);
+  gw_work* third = two.post(0, recv);
+  gw_call answer = on_cpu(GW_SEND, more.data(), nullptr, 100);
+  gw_call take = on_cpu(GW_RECV, nullptr, at_peer.data(), 100);
+  gw_call take_later = on_cpu(GW_RECV, nullptr, at_peer_later.data(), 100);
+  gw_work* fourth = two.post(1, take);
+  gw_work* fifth = two.post(1, take_later);
+  gw_work* sixth = two.post(1, answer);
+  ends_and_free(third);
+  ends_and_free(sixth);
+  CHECK(got.get()[99] == 5);
+  CHECK(gw_wait(fourth, 10) == GW_TIMED_OUT);
+  late.hold(false);
+  for (gw_work* work : {first, second, fourth, fifth}) ends_and_free(work);
+  CHECK(at_peer[99] == 99);
+  CHECK(at_peer_later[99] == 5);
+}
+
+TEST_CASE("a stream that fails ends the op by name, and the group everywhere") {
+  Two two;
+  OnGpu first(100);
+  OnGpu second(100);
+  std::vector<float> other(100, 1);
+  const FakeStream late;
+  late.hold(true);
+  gw_work* a = two.post(0, on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, late.get()));
+  gw_work* b = two.post(0, on_stream(GW_ALL_REDUCE, second.get(), second.get(), 100, nullptr));
+  gw_work* c = two.post(1, on_cpu(GW_ALL_REDUCE, other.data(), other.data(), 100));
+  fail_next(fake_cuda::kCopyFails);
+  late.hold(false);
+  ends(a, GW_SYSTEM);
+  CHECK_THAT(gw_last_error(), Contains("the input of all-reduce 1 of rank 0") &&
+                                  Contains("cuEventQuery") && Contains("CUDA_ERROR"));
+  CHECK(gw_wait(b, kLong) == GW_SYSTEM);
+  ends(c, GW_ABORTED);
+  CHECK_THAT(gw_last_error(), Contains("the input of all-reduce 1 of rank 0"));
+  CHECK(gw_group_error(two.groups[0]) == GW_ABORTED);
+  for (gw_work* work : {a, b, c}) gw_work_free(work);
+}
+
+TEST_CASE("a result that cannot be copied back ends its op by name") {
+  Two two;
+  OnGpu first(100);
+  std::vector<float> other(100, 1);
+  const bool at_once = GENERATE(true, false);
+  gw_work* a = two.post(0, on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, nullptr));
+  gw_work* b = two.post(1, on_cpu(GW_ALL_REDUCE, other.data(), other.data(), 100));
+  ends_and_free(b);
+  fail_next(at_once ? fake_cuda::kCopyRefused : fake_cuda::kCopyFails);
+  ends(a, GW_SYSTEM);
+  CHECK_THAT(gw_last_error(),
+             Contains("the result of all-reduce 1 of rank 0") && Contains("CUDA_ERROR"));
+  gw_work_free(a);
+}
+
+TEST_CASE("what CUDA refuses when an op is posted is an error, and the op is not posted") {
+  Two two;
+  OnGpu first(100);
+  gw_work* work = nullptr;
+  std::vector<float> nowhere(100);
+  const auto refused = [&](const gw_call& call, gw_status status, const std::string& says) {
+    CHECK(two.try_post(0, call, &work) == status);
+    CHECK_THAT(gw_last_error(), Contains(says));
+  };
+  refused(on_stream(GW_ALL_REDUCE, nowhere.data(), nowhere.data(), 100, nullptr),
+          GW_INVALID_ARGUMENT, "CUDA does not know the memory");
+  int no_stream = 0;
+  refused(on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, &no_stream), GW_SYSTEM,
+          "cuEventRecord");
+  fail_next(fake_cuda::kHostRegister);
+  refused(on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, nullptr), GW_SYSTEM,
+          "cannot be pinned");
+  fail_next(fake_cuda::kCopyRefused);
+  refused(on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, nullptr), GW_SYSTEM,
+          "cuMemcpyAsync");
+  // And the next one is the first that the other has to match.
+  std::vector<float> other(100, 1);
+  gw_work* a = two.post(0, on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, nullptr));
+  gw_work* b = two.post(1, on_cpu(GW_ALL_REDUCE, other.data(), other.data(), 100));
+  ends_and_free(a);
+  ends_and_free(b);
+  CHECK(first.get()[99] == 100);
+}
+
+TEST_CASE("memory is not given to another op while a stream may still write it") {
+  Two two;
+  OnGpu first(100);
+  const FakeStream late;
+  late.hold(true);
+  gw_work* a = two.post(0, on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, late.get()));
+  SECTION("the group is aborted") {
+    REQUIRE(gw_group_abort(two.groups[1], "loss is NaN") == GW_OK);
+    ends(a, GW_ABORTED);
+    CHECK_THAT(gw_last_error(), Contains("loss is NaN"));
+  }
+  SECTION("the group is left") {
+    gw_group_free(two.groups[0]);
+    two.groups.erase(two.groups.begin());
+    ends(a, GW_ABORTED);
+    CHECK_THAT(gw_last_error(), Contains("was left before"));
+  }
+  gw_work_free(a);
+  // Every other piece of the slab may be taken, but not this one.
+  const std::vector<gw_group*> others = join_all({two.clients[0]}, 1, 99);
+  std::vector<std::vector<float>> inputs(20, std::vector<float>(1000, 3));
+  std::vector<gw_work*> works;
+  for (auto& input : inputs) {
+    gw_work* work = nullptr;
+    REQUIRE(gw_all_reduce(others[0], input.data(), input.data(), 1000, GW_FLOAT32, GW_SUM, 0,
+                          &work) == GW_OK);
+    works.push_back(work);
+  }
+  late.hold(false);
+  for (gw_work* work : works) ends_and_free(work);
+  for (const auto& input : inputs) CHECK(input[99] == 3);
+  gw_group_free(others[0]);
+}
+
+TEST_CASE("a daemon that goes away ends what waits for a stream") {
+  Two two;
+  OnGpu first(100);
+  const FakeStream late;
+  late.hold(true);
+  gw_work* a = two.post(0, on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, late.get()));
+  two.fixture.kill_daemon();
+  ends(a, GW_UNAVAILABLE);
+  gw_work_free(a);
+}
+
+TEST_CASE("nobody waits for an op on a late stream: it goes on all the same") {
+  Two two;
+  OnGpu first(100);
+  std::vector<float> other(100, 1);
+  const FakeStream late;
+  late.hold(true);
+  gw_work_free(two.post(0, on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, late.get())));
+  gw_work* b = two.post(1, on_cpu(GW_ALL_REDUCE, other.data(), other.data(), 100));
+  late.hold(false);
+  // The next call of that client moves it on.
+  CHECK(gw_group_error(two.groups[0]) == GW_OK);
+  gw_work* c = two.post(0, on_cpu(GW_BARRIER, nullptr, nullptr, 0));
+  gw_work* d = two.post(1, on_cpu(GW_BARRIER, nullptr, nullptr, 0));
+  for (gw_work* work : {b, c, d}) ends_and_free(work);
+  CHECK(other[99] == 100);
+}
+
+}  // namespace
