@@ -126,9 +126,15 @@ struct gw_group {
   bool left = false;
   std::string abort_text;
   std::shared_ptr<gradwire::client::PendingRequest> leave_request;
+  /// Of collectives, in their order, and of transfers: neither waits for the other's streams.
   gradwire::client::StreamCopies copies;
-  std::deque<gradwire::client::HeldCommand> held;            ///< of collectives, in their order
-  std::deque<gradwire::client::HeldCommand> held_transfers;  ///< likewise
+  gradwire::client::StreamCopies transfer_copies;
+  std::deque<gradwire::client::HeldCommand> held;
+  std::deque<gradwire::client::HeldCommand> held_transfers;
+
+  [[nodiscard]] gradwire::client::StreamCopies& copies_of(gradwire::Collective collective) {
+    return gradwire::is_transfer(collective) ? transfer_copies : copies;
+  }
 };
 
 namespace gradwire::client {

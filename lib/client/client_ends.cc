@@ -69,9 +69,10 @@ void Client::report(Lock& lock, gw_work& work) {
     lock.unlock();
     Mapping& mapping = *work.staging.mapping;
     const Result<void> copied =
-        work.copies ? work.group->copies.bring_back(*work.copies, work.output, work.result, mapping,
-                                                    work.extent.output)
-                    : mapping.copy(work.output, work.result, work.extent.output);
+        work.copies
+            ? work.group->copies_of(work.call.collective)
+                  .bring_back(*work.copies, work.output, work.result, mapping, work.extent.output)
+            : mapping.copy(work.output, work.result, work.extent.output);
     lock.lock();
     if (copied && work.copies) {
       work.state = gw_work::State::kReturning;

@@ -30,9 +30,10 @@ Result<void> Client::begin_copies(gw_work& work) {
   const bool from_elsewhere = is_read && work.input_mapping == nullptr;
   const void* const known =
       from_elsewhere || work.output == nullptr ? static_cast<const void*>(work.input) : work.output;
-  return work.group->copies.begin(
-      *work.copies, *work.stream, known,
-      {work.fed != nullptr ? mapping : nullptr, work.fed, work.input, work.extent.input}, is_read);
+  return work.group->copies_of(work.call.collective)
+      .begin(*work.copies, *work.stream, known,
+             {work.fed != nullptr ? mapping : nullptr, work.fed, work.input, work.extent.input},
+             is_read);
 }
 
 bool Client::must_wait(const gw_work& work) {

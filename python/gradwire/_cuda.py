@@ -60,6 +60,10 @@ class TorchCuda:
         return tensor.device
 
     @staticmethod
+    def index_of(tensor):
+        return tensor.device.index
+
+    @staticmethod
     def keep(tensor, stream):
         """The tensor's memory is not given to others before ``stream`` is through with it."""
         tensor.record_stream(stream)

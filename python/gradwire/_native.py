@@ -144,7 +144,9 @@ class Call(ctypes.Structure):
     ]
 
 
-ALL_REDUCE, REDUCE, REDUCE_SCATTER = 1, 2, 5
+ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER = 1, 2, 3, 4, 5
+GATHER, SCATTER, ALL_TO_ALL, SEND, RECV, BARRIER = 6, 7, 8, 9, 10, 11
+CALL_BYTES = ctypes.sizeof(Call)
 
 
 _Handle = ctypes.c_void_p
@@ -216,6 +218,7 @@ _FUNCTIONS = {
     "gw_post": (ctypes.c_int, [_Handle, ctypes.POINTER(Call), _HandleOut]),
     "gw_test": (ctypes.c_int, [_Handle, ctypes.POINTER(ctypes.c_int)]),
     "gw_wait": (ctypes.c_int, [_Handle, ctypes.c_uint32]),
+    "gw_wait_on_stream": (ctypes.c_int, [_Handle, ctypes.c_uint32, ctypes.c_void_p]),
     "gw_work_is_done": (ctypes.c_int, [_Handle]),
     "gw_work_op_seq": (ctypes.c_uint64, [_Handle]),
     "gw_work_free": (None, [_Handle]),
@@ -301,19 +304,3 @@ def milliseconds(seconds, name="timeout"):
     if not 0 <= seconds <= 3600:
         raise ValueError("%s is %r s: it must be 0 to 3600" % (name, seconds))
     return int(seconds * 1000 + 0.999)
-
-
-def premul_sum(collective, factor, stream=None):
-    """A function with the arguments of gw_all_reduce, gw_reduce or gw_reduce_scatter that
-    multiplies this process's input by ``factor`` first."""
-
-    def post(group, source, target, count, datatype, redop, *root_tag_out):
-        *root, tag, out = root_tag_out
-        call = Call(
-            ctypes.sizeof(Call), collective, source, target, count, datatype, redop,
-            root[0] if root else 0, tag, factor,
-            None if stream is None else handle_of(stream), stream is not None,
-        )
-        return lib.gw_post(group, ctypes.byref(call), out)
-
-    return post

@@ -11,7 +11,10 @@ import numpy
 from . import _native
 from ._cuda import CudaView, cuda, handle_of, is_torch
 from ._native import (
+    ALL_GATHER,
     ALL_REDUCE,
+    BARRIER,
+    BROADCAST,
     REDUCE,
     REDUCE_SCATTER,
     MAX_U16,
@@ -23,7 +26,6 @@ from ._native import (
     integer,
     lib,
     milliseconds,
-    premul_sum,
 )
 from .transfers import Transfers
 
@@ -96,13 +98,13 @@ class _Buffer:
             self.itemsize = value.dtype.itemsize
             self.writable = value.flags.writeable
         elif is_torch(value):
-            if value.device.type not in ("cpu", "cuda"):
+            self.on_gpu = cuda.holds(value)
+            if not self.on_gpu and value.device.type != "cpu":
                 raise GradwireError(
                     Status.UNSUPPORTED,
                     "a tensor on %s: those on the CPU and on CUDA devices can be reduced"
                     % value.device,
                 )
-            self.on_gpu = value.device.type == "cuda"
             if not value.is_contiguous():
                 raise ValueError("the tensor is not contiguous: call contiguous() first")
             self.kind = str(value.dtype).replace("torch.", "")
@@ -253,11 +255,11 @@ class Work:
     """One op. It keeps its arrays alive until it is done. If it is dropped before that, the op goes
     on, and an output that is not shared memory is never written."""
 
-    def __init__(self, handle, input, output, finish=None):
+    def __init__(self, handle, input, output):
         self._handle = handle
         self._keep = (input, output)
         self._output = output
-        self._finish = finish  # brings the result to the output
+        self._finish = None  # brings the result to the output, if something has to
 
     def wait(self, timeout=60.0):
         """Waits and returns the array or tensor that has the result. Raises what became of the op,
@@ -367,15 +369,14 @@ class Group(Transfers):
         ``op="premul_sum"``, of floats, multiplies the input by ``factor`` before it is summed: in
         fp64 for fp64, else in fp32. Each process has its own.
 
-        What is on a GPU may still be computed: the daemon reads it when ``stream`` has come to this
-        call. None is torch's current stream of that device. That is where the daemon's gradient
-        memory is on a GPU, and for tensors of that GPU; elsewhere a tensor is copied through the
-        host's memory, which waits for its stream. When the work is done the result is there for
-        every stream.
+        What is on a GPU may still be computed: it is read when ``stream`` has come to this call.
+        None is torch's current stream of that device. If the daemon's gradient memory is the host's
+        it is copied there and back on streams beside that one, by the calls of this client that
+        post, wait or ask; if it is on another GPU, torch copies it and waits. When the work is done
+        the result is there for every stream.
         """
         _check_op(op, factor)
         _check_dtype(dtype)
-        tag = integer(tag, "tag", 0, MAX_U32)
         source = _Buffer(value, dtype)
         target = source if out is None else _Buffer(out, dtype)
         if (source.name, source.count) != (target.name, target.count):
@@ -390,39 +391,10 @@ class Group(Transfers):
         if source.on_gpu != target.on_gpu:
             raise ValueError("one of input and output is on a GPU and the other is not: put both "
                              "on the same side")
-        if source.on_gpu:
-            home = self._client.memory_device()
-            if is_torch(value) and (home is None or value.device.index != home):
-                return self._all_reduce_staged(value, op, out, tag, factor)
-            if home is None:
-                raise GradwireError(
-                    Status.UNSUPPORTED,
-                    "the array is on a GPU, but the daemon's gradient memory is the host's: copy "
-                    "the array to the host, or set gpu.client_memory = gpu in the daemon's "
-                    "configuration",
-                )
-            if stream is None:
-                stream = self._stream_of(value, source)
-        handle = ctypes.c_void_p()
-        arguments = (
-            self._live_handle(),
-            source.address,
-            target.address,
-            source.count,
-            DATATYPES[source.name],
-            OPS[op],
-            tag,
-        )
-        if factor is not None:
-            post = premul_sum(ALL_REDUCE, factor, stream)
-            check(post(*arguments, ctypes.byref(handle)))
-        elif stream is None:
-            check(lib.gw_all_reduce(*arguments, ctypes.byref(handle)))
-        else:
-            check(
-                lib.gw_all_reduce_on_stream(*arguments, handle_of(stream), ctypes.byref(handle))
-            )
-        return Work(handle, value, out)
+        if source.on_gpu and self._is_elsewhere(value):
+            return self._all_reduce_staged(value, op, out, tag, factor)
+        return self._post(ALL_REDUCE, value, out, source, target, source.count, tag, OPS[op],
+                          factor=factor, stream=stream)
 
     def reduce_scatter(self, value, out=None, op="sum", dtype=None, tag=0, factor=None):
         """Posts a reduce-scatter and returns its Work at once: process p gets block p of what the
@@ -436,10 +408,8 @@ class Group(Transfers):
             count = (value.numel() if is_torch(value) else value.size) // self.processes
             out = _flat(value)[self.process * count : (self.process + 1) * count]
         source, target = self._pair(value, out, dtype, "reduce-scatter", self.processes, 1)
-        return self._post(
-            self._function(REDUCE_SCATTER, lib.gw_reduce_scatter, factor), value, out, source,
-            target, target.count, (OPS[op],), tag
-        )
+        return self._post(REDUCE_SCATTER, value, out, source, target, target.count, tag, OPS[op],
+                          factor=factor)
 
     def all_gather(self, value, out, dtype=None, tag=0):
         """Posts an all-gather and returns its Work at once: ``out`` gets the ``value`` of every
@@ -450,48 +420,34 @@ class Group(Transfers):
             count = (out.numel() if is_torch(out) else out.size) // self.processes
             value = _flat(out)[self.process * count : (self.process + 1) * count]
         source, target = self._pair(value, out, dtype, "all-gather", 1, self.processes, True)
-        return self._post(lib.gw_all_gather, value, out, source, target, source.count, (), tag)
+        return self._post(ALL_GATHER, value, out, source, target, source.count, tag)
 
     def broadcast(self, value, root=0, dtype=None, tag=0):
         """Posts a broadcast and returns its Work at once: every process's ``value`` becomes that of
         process ``root``. Elements of any type: they are moved as they are."""
         source, target = self._pair(value, value, dtype, "broadcast", 1, 1, True)
-        return self._post(
-            lib.gw_broadcast, value, value, source, target, source.count, (self._root(root),), tag
-        )
+        return self._post(BROADCAST, value, value, source, target, source.count, tag,
+                          root=self._root(root))
 
     def reduce(self, value, root=0, op="sum", out=None, dtype=None, tag=0, factor=None):
         """Posts a reduce and returns its Work at once: process ``root`` gets in ``out``, or in
         ``value`` itself if that is None, what the inputs of all come to. Elsewhere ``out`` is not
         used, ``value`` stays as it is, and wait() returns None."""
         _check_op(op, factor)
-        function = self._function(REDUCE, lib.gw_reduce, factor)
         root = self._root(root)
         if self.process != root:
             source = self._single(value, dtype, "reduce")
-            return self._post(
-                function, value, None, source, None, source.count, (OPS[op], root), tag
-            )
+            return self._post(REDUCE, value, None, source, None, source.count, tag, OPS[op], root,
+                              factor)
         out = value if out is None else out
         source, target = self._pair(value, out, dtype, "reduce", 1, 1)
-        return self._post(
-            function, value, out, source, target, source.count, (OPS[op], root), tag
-        )
+        return self._post(REDUCE, value, out, source, target, source.count, tag, OPS[op], root,
+                          factor)
 
     def barrier(self, tag=0):
         """Posts a barrier and returns its Work at once: it is done when every process has posted
         it. It says nothing of other ops: wait for those by their own works."""
-        handle = ctypes.c_void_p()
-        check(
-            lib.gw_barrier(
-                self._live_handle(), integer(tag, "tag", 0, MAX_U32), ctypes.byref(handle)
-            )
-        )
-        return Work(handle, None, None)
-
-    @staticmethod
-    def _function(collective, plain, factor):
-        return plain if factor is None else premul_sum(collective, factor)
+        return self._post(BARRIER, None, None, None, None, 0, tag)
 
     def _root(self, root):
         return integer(root, "root", 0, self.processes - 1)
@@ -499,11 +455,11 @@ class Group(Transfers):
     def _single(self, value, dtype, what, moved=False):
         _check_dtype(dtype)
         buffer = _Buffer(value, dtype, moved)
-        if buffer.on_gpu and (not is_torch(value) or self._client.memory_device() is not None):
+        if buffer.on_gpu and self._is_elsewhere(value):
             raise GradwireError(
                 Status.UNSUPPORTED,
-                "%s of an array on a GPU: only torch's tensors can be, and only if the daemon's "
-                "gradient memory is the host's; copy it to the host" % what,
+                "%s of a tensor on %s: the daemon's gradient memory is on GPU %d; copy it there"
+                % (what, value.device, self._client.memory_device()),
             )
         return buffer
 
@@ -529,48 +485,31 @@ class Group(Transfers):
                              "on the same side")
         return source, target
 
-    def _post(self, function, value, out, source, target, count, more, tag):
-        tag = integer(tag, "tag", 0, MAX_U32)
-        finish = None
-        keep = (value, out)
-        addresses = (
-            None if source is None else source.address, None if target is None else target.address
-        )
+    def _post(self, collective, value, out, source, target, count, tag, redop=0, root=0,
+              factor=None, stream=None, counts=(None, None)):
         given = source if source is not None else target
-        if given.on_gpu:
-            addresses, keep, finish = self._stage(value, out)
-        handle = ctypes.c_void_p()
-        check(
-            function(
-                self._live_handle(),
-                *addresses,
-                count,
-                DATATYPES[given.name],
-                *more,
-                tag,
-                ctypes.byref(handle),
-            )
+        if given is None or not given.on_gpu:
+            stream = None
+        elif stream is None:
+            stream = self._stream_of(value if value is not None else out, given)
+        call = _native.Call(
+            _native.CALL_BYTES, collective,
+            None if source is None else source.address,
+            None if target is None else target.address,
+            count, 0 if given is None else DATATYPES[given.name], redop, root,
+            integer(tag, "tag", 0, MAX_U32), 0 if factor is None else factor,
+            None if stream is None else handle_of(stream), stream is not None, 0, *counts,
         )
-        return Work(handle, keep, out, finish)
+        handle = ctypes.c_void_p()
+        check(lib.gw_post(self._live_handle(), ctypes.byref(call), ctypes.byref(handle)))
+        return Work(handle, value, out)
 
-    def _stage(self, value, out):
-        """Of tensors on a GPU: memory of the daemon's in their place. Waits for their stream."""
-        sides = []
-        for tensor in (value, out):
-            if tensor is None or (sides and tensor is value):
-                sides.append(None if tensor is None else sides[0])
-                continue
-            nbytes = max(tensor.numel() * tensor.element_size(), 1)
-            sides.append(self._client.allocate(nbytes).tensor(tensor.dtype, tensor.numel()))
-        shared, result = sides
-        if value is not None:
-            shared.copy_(value.view(-1))
-        addresses = tuple(None if side is None else side.data_ptr() for side in sides)
-        finish = None
-        if out is not None:
-            def finish():
-                out.view(-1).copy_(result)
-        return addresses, (shared, result, value, out), finish
+    def _is_elsewhere(self, value):
+        """Whether a value on a GPU is torch's, and the daemon's gradient memory on another GPU."""
+        if not is_torch(value):
+            return False
+        home = self._client.memory_device()
+        return home is not None and cuda.index_of(value) != home
 
     @staticmethod
     def _stream_of(value, source):

@@ -3,12 +3,10 @@
 gradwire.client.Group, in a file of its own."""
 
 import ctypes
+import math
 
-from . import _native
 from ._cuda import is_torch
-from ._native import integer, lib
-
-SEND, RECV, GATHER, SCATTER, ALL_TO_ALL = 9, 10, 6, 7, 8
+from ._native import ALL_TO_ALL, GATHER, RECV, SCATTER, SEND, integer
 
 
 def _counts(values, processes, name):
@@ -25,7 +23,11 @@ def _counts(values, processes, name):
 
 
 def _elements(value):
-    return value.numel() if is_torch(value) else value.size
+    if is_torch(value):
+        return value.numel()
+    if hasattr(value, "size"):
+        return value.size
+    return math.prod(value.__cuda_array_interface__["shape"])
 
 
 class Transfers:
@@ -138,12 +140,5 @@ class Transfers:
         if collective == ALL_TO_ALL:
             count *= each
 
-        def post(group, read, written, elements, datatype, tag, out_handle):
-            call = _native.Call(
-                struct_bytes=ctypes.sizeof(_native.Call), collective=collective, input=read,
-                output=written, count=elements, datatype=datatype, root=root, tag=tag,
-                input_counts=scaled[0], output_counts=scaled[1],
-            )
-            return lib.gw_post(group, ctypes.byref(call), out_handle)
-
-        return self._post(post, value, out, source, target, count, (), tag)
+        return self._post(collective, value, out, source, target, count, tag, root=root,
+                          counts=scaled)

@@ -5,8 +5,9 @@
 
     GRADWIRE_SOCKET   the daemon of this host; /run/gradwire/gradwired.sock if it is not set
 
-The backend of torch.distributed for tensors on the CPU; doc/pytorch.md says what it does. Where the
-package is installed torch finds it by itself; else ``import gradwire.torch`` registers it.
+The backend of torch.distributed, for tensors on the CPU and on CUDA devices; doc/pytorch.md says
+what it does. Where the package is installed torch finds it by itself; else
+``import gradwire.torch`` registers it.
 ``stats()`` tells what was done, what was copied, and which slower ways were taken.
 
 For an older torch there is a communication hook for DDP: see ``gradwire.torch.hook``.

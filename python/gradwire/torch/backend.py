@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The backend "gradwire" of torch.distributed: what one process group does on one kind of device.
+"""The backend "gradwire" of torch.distributed: what one process group does.
 
 Every call posts and returns a GradwireWork at once. Tensors that are contiguous are handed to the C
 interface where they lie; it copies what is not in gradient memory. What has to be put in another
@@ -10,14 +10,17 @@ import ctypes
 import torch
 from torch._C._distributed_c10d import Backend
 
+from .._cuda import cuda, handle_of
 from .._native import (
-    ALL_REDUCE, REDUCE, REDUCE_SCATTER, GradwireError, Status, lib, premul_sum,
+    ALL_GATHER, ALL_REDUCE, BARRIER, BROADCAST, CALL_BYTES, REDUCE, REDUCE_SCATTER, Call,
+    GradwireError, Status,
 )
-from .datatypes import BYTES, reduction, redop_name
-from .engine import Engine, Op
+from .channel import Op
+from .datatypes import BYTES, plain_reduction, reduction, redop_name
+from .engine import Engine
 from .formation import form
 from .memory import Pool
-from .work import AllWork, GradwireWork, seconds
+from .work import AllWork, Gpu, GradwireWork, seconds
 
 # Smaller buffers of our own come from the heap: a region of gradient memory is 2 MiB at least.
 _SHARED_BYTES = 256 << 10
@@ -28,7 +31,11 @@ _alive = set()
 
 
 def _shape(tensor):
-    return "%s%s" % (str(tensor.dtype).replace("torch.", ""), list(tensor.shape))
+    return _shape_of(tensor.dtype, tensor.shape)
+
+
+def _shape_of(dtype, sizes):
+    return "%s%s" % (str(dtype).replace("torch.", ""), list(sizes))
 
 
 def nbytes_of(tensor):
@@ -157,36 +164,51 @@ class Collectives(Backend):
         return self.engine
 
     def _work(self, name, tensors, opts, finish=None, about=None):
-        """A work of this group's next number."""
-        self._live_engine()
+        """A work of this group's next number. ``about``: more for errors, a text or a redop."""
+        engine = self._live_engine()
+        device = None
         for tensor in tensors:
-            if tensor.device.type != "cpu":
+            if cuda.holds(tensor):
+                device = cuda.device_of(tensor)
+            elif not tensor.is_cpu:
                 raise GradwireError(
                     Status.UNSUPPORTED,
-                    "%s of a tensor on %s: the backend gradwire takes tensors on the CPU; use "
-                    'init_process_group("cpu:gradwire,cuda:nccl"), or move it with cpu()'
-                    % (name, tensor.device),
+                    "%s of a tensor on %s: the backend gradwire takes tensors on the CPU and on "
+                    "CUDA devices; move it with cpu()" % (name, tensor.device),
                 )
-            if tensor.layout != torch.strided:
+            if tensor.layout is not torch.strided:
                 raise GradwireError(
                     Status.UNSUPPORTED,
                     "%s of a sparse tensor: the backend gradwire takes dense tensors; use "
                     "to_dense()" % name,
                 )
+        if device is not None and any(cuda.device_of(tensor) != device for tensor in tensors):
+            raise GradwireError(
+                Status.UNSUPPORTED,
+                "%s of tensors on %s: those of one call must be on one device"
+                % (name, " and ".join(sorted({str(t.device) for t in tensors}))),
+            )
         self._sequence += 1
-        sequence, shape = self._sequence, [_shape(t) for t in tensors[:2]]
+        sequence, shapes = self._sequence, [(t.dtype, t.shape) for t in tensors[:2]]
         more = ", ..." if len(tensors) > 2 else ""
 
         def describe():
             return "rank %d: %s of %s%s%s, call %d of process group %s" % (
-                self.global_ranks[self._rank], name, " to ".join(shape) or "nothing", more,
-                "" if about is None else " (%s)" % about, sequence, self.group_name,
+                self.global_ranks[self._rank], name,
+                " to ".join(_shape_of(*shape) for shape in shapes) or "nothing", more,
+                "" if about is None else " (%s)" % (
+                    about if isinstance(about, str) else redop_name(about)
+                ),
+                sequence, self.group_name,
             )
 
         timeout = self.timeout_s if opts is None else seconds(opts.timeout, self.timeout_s)
-        return GradwireWork(
+        work = GradwireWork(
             describe, list(tensors), timeout, not getattr(opts, "asyncOp", True), finish
         )
+        if device is not None:
+            work.gpu = Gpu(device, engine.side_stream(device))
+        return work
 
     def _sealed(self, work):
         work.seal()
@@ -194,23 +216,39 @@ class Collectives(Backend):
             self._coalesced.append(work)
         return work
 
-    def _post(self, work, function, source, target, count, *more):
-        """Posts one op. ``source``, ``target``: contiguous tensors, or None for none."""
-        a = None if source is None else source.data_ptr()
-        b = None if target is None else target.data_ptr()
+    def _post(self, work, collective, source, target, count, datatype=BYTES, redop=0, root=0,
+              factor=None, channel=None, tag=0, counts=(None, None)):
+        """Posts one op. ``source``, ``target``: contiguous tensors, or None for none; ``counts``:
+        bytes for each process of the input and of the output, or None."""
         if self._size == 1:
             # With one process every collective gives it its own input.
-            if source is not None and target is not None and a != b:
-                ctypes.memmove(b, a, nbytes_of(target))
+            if source is not None and target is not None and source is not target:
+                self._copy_alone(source, target)
             return
-        op = Op(
-            work,
-            self.channel,
-            lambda group, handle: function(group, a, b, count, *more, 0, handle),
-            (source, target),
+        stream = None
+        if work.gpu is not None:
+            # It has what was put in order for this op, too.
+            stream = handle_of(cuda.current_stream(work.gpu.device))
+        if counts != (None, None):
+            counts = [None if given is None else (ctypes.c_uint64 * self._size)(*given)
+                      for given in counts]
+        call = Call(
+            CALL_BYTES, collective,
+            None if source is None else source.data_ptr(),
+            None if target is None else target.data_ptr(),
+            count, datatype, redop, root, tag, 0 if factor is None else factor,
+            stream, work.gpu is not None, 0, *counts,
         )
+        channel = channel or self.channel
+        op = Op(work, channel, call, (source, target, counts))
         work.add(op)
-        self.channel.post(op)
+        channel.post(op)
+
+    @staticmethod
+    def _copy_alone(source, target):
+        if source.data_ptr() != target.data_ptr():
+            with torch.no_grad():
+                target.view(-1).copy_(source.view(-1).view(target.dtype))
 
     def _copied(self, tensor):
         with self.engine.lock:
@@ -219,36 +257,42 @@ class Collectives(Backend):
 
     def _buffer(self, like, count):
         """[count] elements for results on their way: in gradient memory, if they are many."""
-        if count * like.element_size() >= _SHARED_BYTES:
+        if count * like.element_size() >= _SHARED_BYTES and not cuda.holds(like):
             tensor = self.engine.pool.tensor(like.dtype, count)
             if tensor is not None:
                 return tensor
-        return torch.empty(count, dtype=like.dtype)
+        return torch.empty(count, dtype=like.dtype, device=like.device)
 
     def _dense(self, tensor):
-        """The tensor's elements, contiguous and flat; a copy if they are not."""
-        tensor = tensor.detach()
+        """The tensor's elements, contiguous; a copy if they are not."""
         if tensor.is_contiguous():
-            return tensor.view(-1)
+            return tensor
         self._copied(tensor)
-        return tensor.contiguous().view(-1)
+        return tensor.detach().contiguous()
 
     def _target(self, tensor):
-        """(where a result may be written, contiguous and flat; what copies it to the tensor)."""
-        tensor = tensor.detach()
+        """(where a result may be written, contiguous; what copies it to the tensor)."""
         if tensor.is_contiguous():
-            return tensor.view(-1), None
-        flat = torch.empty(tensor.numel(), dtype=tensor.dtype)
+            return tensor, None
+        tensor = tensor.detach()
+        flat = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
         def copy():
-            tensor.copy_(flat.view(tensor.shape))
+            tensor.copy_(flat)
             self._copied(tensor)
 
         return flat, copy
 
-    def _alone(self, source, factor):
-        """The input of a premul-sum: a group of one process does no op, which would multiply."""
-        return source * factor if self._size == 1 else source
+    def _reduction(self, source, op):
+        """How a contiguous tensor is reduced: (what of it, count, datatype, redop, factor)."""
+        plain = plain_reduction(source.dtype, op)
+        if plain is not None:
+            return (source, source.numel(), *plain, None)
+        view, datatype, redop, factor = reduction(source.detach(), op)
+        if factor is not None and self._size == 1:
+            # A group of one process does no op, which would multiply.
+            view = view * factor
+        return view, view.numel(), datatype, redop, factor
 
     @staticmethod
     def _one(tensors, name):
@@ -260,18 +304,13 @@ class Collectives(Backend):
 
     def _add_allreduce(self, work, tensor, op):
         source = self._dense(tensor)
-        view, datatype, redop, factor = reduction(source, op)
-        target, copy = (source, None) if tensor.is_contiguous() else self._target(tensor)
-        out = reduction(target, op)[0]
-        function = lib.gw_all_reduce
-        if factor is not None:
-            function = premul_sum(ALL_REDUCE, factor)
-            view = self._alone(view, factor)
-        self._post(work, function, view, out, out.numel(), datatype, redop)
+        target, copy = (source, None) if source is tensor else self._target(tensor)
+        view, count, datatype, redop, factor = self._reduction(source, op)
+        self._post(work, ALL_REDUCE, view, target, count, datatype, redop, factor=factor)
         return copy
 
     def _reduced(self, name, tensors, opts):
-        work = self._work(name, tensors, opts, about=redop_name(opts.reduceOp))
+        work = self._work(name, tensors, opts, about=opts.reduceOp)
         copies = [self._add_allreduce(work, tensor, opts.reduceOp) for tensor in tensors]
         work.finish = _all_of(copies)
         return self._sealed(work)
@@ -295,7 +334,7 @@ class Collectives(Backend):
             target = self._dense(tensor)
         else:
             target, copy = self._target(tensor)
-        self._post(work, lib.gw_broadcast, target, target, nbytes_of(target), BYTES, root)
+        self._post(work, BROADCAST, target, target, nbytes_of(target), root=root)
         return copy
 
     def reduce(self, tensors, opts):
@@ -308,34 +347,23 @@ class Collectives(Backend):
         return self._sealed(work)
 
     def _add_reduce(self, work, tensor, out, root, op):
-        source = self._dense(tensor)
-        view, datatype, redop, factor = reduction(source, op)
-        function = lib.gw_reduce
-        if factor is not None:
-            function = premul_sum(REDUCE, factor)
-            view = self._alone(view, factor)
+        view, count, datatype, redop, factor = self._reduction(self._dense(tensor), op)
         target = copy = None
         if self._rank == root:
             target, copy = self._target(out)
-            target = reduction(target, op)[0]
-        count = view.numel()
-        self._post(work, function, view, target, count, datatype, redop, root)
+        self._post(work, REDUCE, view, target, count, datatype, redop, root, factor)
         return copy
 
     def barrier(self, opts):
         work = self._work("barrier", [], opts)
-        if self._size > 1:
-            op = Op(work, self.channel, lambda group, out: lib.gw_barrier(group, 0, out), ())
-            work.add(op)
-            self.channel.post(op)
+        self._post(work, BARRIER, None, None, 0, 0)
         return self._sealed(work)
 
     # ---- all-gather
 
     def _add_allgather(self, work, source, whole):
-        """``whole`` [P x count of source], contiguous and flat, in the order of the ranks."""
-        count = nbytes_of(source)
-        self._post(work, lib.gw_all_gather, source, whole, count, BYTES)
+        """``whole`` [P x count of source], contiguous, in the order of the ranks."""
+        self._post(work, ALL_GATHER, source, whole, nbytes_of(source))
 
     def _gathered_whole(self, name, outputs, inputs, opts):
         work = self._work(name, [*inputs, *outputs], opts)
@@ -392,7 +420,7 @@ class Collectives(Backend):
             last = []
             for rank, tensor in enumerate(outputs):
                 if rank == self._rank:
-                    tensor.detach().copy_(source.view(tensor.shape))
+                    tensor.detach().copy_(source.detach().view(tensor.shape))
                 last.append(self._add_broadcast(work, tensor, rank))
             return last
         whole = self._buffer(source, source.numel() * self._size)
@@ -408,19 +436,16 @@ class Collectives(Backend):
     # ---- reduce-scatter
 
     def _add_reduce_scatter(self, work, whole, output, op):
-        """``whole`` [P x count of output], contiguous and flat, in the order of the ranks."""
-        view, datatype, redop, factor = reduction(whole, op)
-        function = lib.gw_reduce_scatter
-        if factor is not None:
-            function = premul_sum(REDUCE_SCATTER, factor)
-            view = self._alone(view, factor)
+        """``whole`` [P x count of output], contiguous, in the order of the ranks."""
+        view, count, datatype, redop, factor = self._reduction(whole, op)
         target, copy = self._target(output)
-        target = reduction(target, op)[0]
-        self._post(work, function, view, target, target.numel(), datatype, redop)
+        self._post(
+            work, REDUCE_SCATTER, view, target, count // self._size, datatype, redop, factor=factor
+        )
         return copy
 
     def _scattered_whole(self, name, outputs, inputs, opts):
-        work = self._work(name, [*inputs, *outputs], opts, about=redop_name(opts.reduceOp))
+        work = self._work(name, [*inputs, *outputs], opts, about=opts.reduceOp)
         work.tensors = list(outputs)
         last = []
         for output, source in zip(outputs, inputs):
@@ -453,7 +478,7 @@ class Collectives(Backend):
                 % (len(inputs), self._size)
             )
         op = opts.reduceOp
-        work = self._work("reduce_scatter", [*inputs, output], opts, about=redop_name(op))
+        work = self._work("reduce_scatter", [*inputs, output], opts, about=op)
         work.tensors = [output]
         if any(t.numel() != output.numel() for t in inputs):
             last = [

@@ -36,6 +36,23 @@ def redop_name(op):
     return _NAMES.get(op.op if hasattr(op, "op") else op, str(op))
 
 
+_plain = {}
+
+
+def plain_reduction(dtype, op):
+    """(The C interface's datatype, redop) if tensors of this type are reduced as they are; None if
+    it takes reduction() to tell. For calls that shall cost little."""
+    key = dtype, op.op if hasattr(op, "op") else op
+    found = _plain.get(key, _plain)
+    if found is _plain:
+        found = None
+        name = redop_name(op)
+        if dtype in _OF_TORCH and name in OPS and name != "premul_sum":
+            found = DATATYPES[_OF_TORCH[dtype]], OPS[name]
+        _plain[key] = found
+    return found
+
+
 def reduction(tensor, op):
     """How a contiguous tensor is reduced: (a view of it, the C interface's datatype and redop, and
     the factor by which the input is multiplied before, None if it is not)."""

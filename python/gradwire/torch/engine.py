@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What all groups of a process share: its client, and the thread that tells of the ends of ops.
 
-A channel is a group of the C interface and a queue before it. Ops of a channel are posted in the
-order of the calls. What cannot be posted now waits in the channel, and holds back nothing of any
-other channel: while its group is being formed, while as many ops as it may have are unfinished, or
-while its memory belongs to another op.
+Posting is in channel.py.
 """
 import collections
 import ctypes
@@ -14,150 +11,18 @@ import select
 import threading
 import time
 
+from .._cuda import cuda
 from .._native import GradwireError, Status, error_of, lib, milliseconds
 from ..client import Client
+from .channel import GROUP_OPS, Channel
 
 log = logging.getLogger("gradwire.torch")
 
-# The daemon takes 64 unfinished ops of a group (limits.active_ops); commands beyond that would hold
-# back those of other groups.
-GROUP_OPS = 32
-_SLICE_S = 1.0
+# How often the thread asks for ops on a GPU's tensors: nothing tells when a stream has come to one.
+_GPU_LOOK_S = 0.0002
 # How long the thread sleeps if it is not told of anything: a bound for what it might have missed.
 _LOOK_S = 0.5
 _AFTER_ABORT_S = 10.0
-
-
-class Op:
-    """One op of the C interface.
-
-    post:  a function that gets where the handle goes and returns a status
-    keep:  what has to stay alive until the op has ended
-    """
-
-    __slots__ = (
-        "work", "channel", "post", "keep", "handle", "done", "expired", "watched"
-    )
-
-    def __init__(self, work, channel, post, keep):
-        self.work = work
-        self.channel = channel
-        self.post = post
-        self.keep = keep
-        self.handle = None
-        self.done = False
-        self.expired = False
-        self.watched = False  # by the thread
-
-    def wait(self, until):
-        """Waits in this thread, if the op is posted. Returns when it has ended, or at ``until``."""
-        engine = self.channel.engine
-        while self.handle is not None and not self.done:
-            now = time.monotonic()
-            left = self.work.deadline - now
-            if left <= 0:
-                return engine.expire(self)
-            if until is not None:
-                left = min(left, until - now)
-                if left <= 0:
-                    return None
-            status = lib.gw_wait(self.handle, milliseconds(min(left, _SLICE_S)))
-            if status == Status.OK:
-                return engine.ended(self, None)
-            error = error_of(status)
-            if lib.gw_work_is_done(self.handle):
-                return engine.ended(self, error)
-            if status != Status.TIMED_OUT:
-                return engine.ended(self, error)
-        return None
-
-    def __del__(self):
-        # Only now: no thread can be in a wait for it any more. torch.compile makes empty ones.
-        if getattr(self, "handle", None) is not None and lib is not None:
-            lib.gw_work_free(self.handle)
-            self.handle = None
-
-
-class Channel:
-    """A group and the queue before it. ``name_ranks``: adds to an error what its ranks are."""
-
-    def __init__(self, engine, name, most=GROUP_OPS):
-        self.engine = engine
-        self.name = name
-        self.most = most
-        self.group = None
-        self.handle = None
-        self.failed = None  # the error of its formation, or of its end
-        self.explain = ""
-        self.lock = threading.RLock()
-        self.queue = collections.deque()
-        self.in_flight = []
-        self.refused = []  # ops that could not be posted, and why
-
-    def open(self, group, explain=""):
-        """The group is formed: what was queued may go."""
-        with self.lock:
-            self.explain = explain
-            self.group = group
-            self.handle = group._live_handle()
-        self.pump()
-
-    def fail(self, error):
-        """Nothing will be posted any more: what is queued ends with the error."""
-        with self.lock:
-            self.failed = error
-            queued, self.queue = list(self.queue), collections.deque()
-        for op in queued:
-            self.engine.ended(op, error)
-
-    def post(self, op):
-        """Posts it now, or queues it."""
-        with self.lock:
-            if self.failed is not None:
-                self.refused.append((op, self.failed))
-            elif self.queue or not self._try(op):
-                # Whoever waits for it has nothing to wait on here: the thread has to tell.
-                op.work.waited = False
-                self.queue.append(op)
-        self._tell_refused()
-
-    def _tell_refused(self):
-        """Without the lock: the end of an op may post in other channels."""
-        while self.refused:
-            try:
-                op, error = self.refused.pop(0)
-            except IndexError:
-                return
-            self.engine.ended(op, error)
-
-    def pump(self):
-        """Posts what can be posted of the queue."""
-        with self.lock:
-            while self.queue:
-                op = self.queue[0]
-                if not op.done and not self._try(op):
-                    break
-                self.queue.popleft()
-        self._tell_refused()
-
-    def _try(self, op):
-        """True: it is posted, or has ended with an error."""
-        if self.handle is None or len(self.in_flight) >= self.most:
-            return False
-        handle = ctypes.c_void_p()
-        status = op.post(self.handle, ctypes.byref(handle))
-        if status == Status.OK:
-            op.handle = handle
-            self.in_flight.append(op)
-            self.engine.posted(op)
-            return True
-        # Too many ops, memory that another op has, no memory to copy through: another op's end
-        # changes that.
-        if status in (Status.BUSY, Status.RESOURCE_EXHAUSTED) and self.engine.outstanding:
-            self.engine.wake()
-            return False
-        self.refused.append((op, error_of(status)))
-        return True
 
 
 class Engine:
@@ -194,6 +59,8 @@ class Engine:
         self.lock = threading.Lock()
         self.outstanding = 0
         self._unwaited = 0
+        self._on_gpu = 0  # of those
+        self._sides = {}  # by device: a stream for copies
         self._users = 0
         self._channels = []
         self.counts = collections.Counter()
@@ -238,6 +105,13 @@ class Engine:
         if first:
             log.warning("gradwire: %s", what)
 
+    def side_stream(self, device):
+        """The engine's own of a GPU."""
+        with self.lock:
+            if device not in self._sides:
+                self._sides[device] = cuda.new_stream(device)
+            return self._sides[device]
+
     def posted(self, op):
         with self.lock:
             self.outstanding += 1
@@ -246,6 +120,7 @@ class Engine:
                 return
             op.watched = True
             self._unwaited += 1
+            self._on_gpu += op.work.gpu is not None
             wakes = not self._polls
         if wakes:
             self.wake()
@@ -265,11 +140,12 @@ class Engine:
             if op.handle is not None:
                 self.outstanding -= 1
                 self._unwaited -= op.watched
+                self._on_gpu -= op.watched and op.work.gpu is not None
             if error is not None:
                 self.counts["failed"] += 1
             queued = any(c.queue for c in self._channels)
         op.keep = None
-        work, op.post = op.work, None
+        work, op.call = op.work, None
         if error is not None and not getattr(error, "named", False):
             text = "%s: %s%s" % (work.describe(), error.text, channel.explain)
             error = GradwireError(error.code, text)
@@ -328,7 +204,10 @@ class Engine:
             with self.lock:
                 self._polls = self._unwaited > 0
                 poll = completions if self._polls else waked
-            ready = poll.poll(self._sleep_ms())
+                on_gpu = self._on_gpu
+            if on_gpu:
+                time.sleep(_GPU_LOOK_S)
+            ready = poll.poll(0 if on_gpu else self._sleep_ms())
             if any(fd == self._wake_fd for fd, _ in ready):
                 try:
                     os.eventfd_read(self._wake_fd)

@@ -10,10 +10,10 @@
 
 Every gradient bucket is copied into memory that the daemon shares, averaged over all processes by
 gradwire, and copied back: two copies per bucket, which ``state.stats()`` counts. A bucket on a CUDA
-device is copied in on the stream that computes it, and handed over before it is computed, where the
-daemon's gradient memory is on a GPU (gpu.client_memory); where it is the host's, the hook waits for
-the bucket. What uses the mean afterwards waits for it on its own stream. The average is
-taken by redop ``avg``: one division of the whole sum, in the accumulator's precision before its
+device is handed over before it is computed. If the daemon's gradient memory is on a GPU
+(gpu.client_memory) the bucket is copied in on the stream that computes it, else by the library, on
+streams beside that one. What uses the mean afterwards waits for it on its own stream. The average
+is taken by redop ``avg``: one division of the whole sum, in the accumulator's precision before its
 last rounding. For a power of two of processes these are the bits of DDP's own mean (which divides
 each gradient first), as far as the order of summation and the range allow; for others it rounds
 once where DDP rounds every gradient.
@@ -197,24 +197,35 @@ class GradwireState:
                 % tensor.device,
             )
         nbytes = tensor.numel() * tensor.element_size()
-        bucket = self._claim(index, max(nbytes, 1))
+        bucket = None if self._is_librarys(tensor) else self._claim(index, max(nbytes, 1))
         future = cuda.future(tensor) if cuda.holds(tensor) else torch.futures.Future()
         # A future of torch's has no way to be given an error, except by a callback that raises.
         result = future.then(lambda finished: _value_or_raise(finished.value()))
         try:
             start = time.monotonic()
-            shared, stream = self._feed(bucket, tensor) if nbytes else (tensor, None)
+            shared, stream = tensor, None
+            if bucket is not None and nbytes:
+                shared, stream = self._feed(bucket, tensor)
             posted = time.monotonic()
             group = self._live_group()
             work = group.all_reduce(shared, op="avg", stream=stream)
         except BaseException:
-            bucket.busy = False
+            if bucket is not None:
+                bucket.busy = False
             raise
-        with self._lock:
-            self._copies += 1
-            self._copied_bytes += nbytes
+        if bucket is not None:
+            with self._lock:
+                self._copies += 1
+                self._copied_bytes += nbytes
         self._queue.put((work, bucket, shared, tensor, future, start, posted))
         return result
+
+    def _is_librarys(self, tensor):
+        """Whether the library makes the copies: of a GPU's tensor, where gradient memory is the
+        host's. Digests are of sums in gradient memory."""
+        return (
+            cuda.holds(tensor) and self._digests is None and self.client.memory_device() is None
+        )
 
     def _feed(self, bucket, tensor):
         """Copies a gradient to shared memory. @return that, and the stream of the copy; None where
@@ -271,8 +282,9 @@ class GradwireState:
                     self._times.append(done - posted)
                     self._ops += 1
                     self._bytes += nbytes
-                    self._copies += 1
-                    self._copied_bytes += nbytes
+                    if bucket is not None:
+                        self._copies += 1
+                        self._copied_bytes += nbytes
             except Exception as error:  # whatever it is, the backward pass has to hear of it
                 outcome = error
                 with self._lock:
@@ -280,7 +292,8 @@ class GradwireState:
                     if getattr(error, "code", None) == Status.ABORTED:
                         self._abort = error
             del work, shared, tensor
-            bucket.busy = False
+            if bucket is not None:
+                bucket.busy = False
             # A future of CUDA's takes note of the streams that are current when it gets its value.
             with contextlib.nullcontext() if stream is None else cuda.using(stream):
                 future.set_result(outcome)
@@ -304,7 +317,8 @@ class GradwireState:
     def stats(self):
         """Counters and times since the start: ``ops`` and ``bytes`` reduced, ``failed``; the hook's
         own ``copies`` and ``copied_bytes`` (two each op: into shared memory and back); the copies
-        that the library made besides (``library_copies``, 0 here); ``median_s``, ``p99_s`` and
+        that the library made (``library_copies``: the same two where the hook makes none);
+        ``median_s``, ``p99_s`` and
         ``max_s`` from posting an all-reduce to its end, None before the first."""
         library = self.client.counters()
         group = self._live_group()

@@ -39,7 +39,7 @@ def register():
             options.global_ranks_in_group,
         )
 
-    dist.Backend.register_backend("gradwire", create, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend("gradwire", create, extended_api=True, devices=["cpu", "cuda"])
     _mend_is_completed()
 
 

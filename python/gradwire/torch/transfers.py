@@ -3,17 +3,12 @@
 daemons have an order of its own for each pair. These have a channel of their own, so that a recv
 that waits holds back no collective; both channels are of one group.
 """
-import ctypes
-
 import torch
 from torch.distributed import PrefixStore
 from torch.distributed.distributed_c10d import SHRINK_ABORT
 
-from .._native import Call, GradwireError, Status, lib
-from ..transfers import ALL_TO_ALL, GATHER, RECV, SCATTER, SEND
+from .._native import ALL_TO_ALL, GATHER, RECV, SCATTER, SEND, GradwireError, Status
 from .backend import Collectives, _all_of, _shape, nbytes_of
-from .datatypes import BYTES
-from .engine import Op
 
 # A client may have 768 unfinished; others wait in the channel.
 _TRANSFERS = 512
@@ -70,29 +65,10 @@ class GradwireBackend(Collectives):
 
     # ---- how a transfer is posted
 
-    def _move(self, work, collective, source, target, count, peer=0, tag=0, splits=(None, None)):
-        """Posts one transfer. ``count``: bytes, of a block if there are blocks; ``splits``: bytes
-        for each process of the input and of the output, or None."""
-        if self._size == 1:
-            if source is not None and target is not None:
-                ctypes.memmove(target.data_ptr(), source.data_ptr(), nbytes_of(target))
-            return
-        counts = [None if given is None else (ctypes.c_uint64 * self._size)(*given)
-                  for given in splits]
-        call = Call(
-            struct_bytes=ctypes.sizeof(Call), collective=collective,
-            input=None if source is None else source.data_ptr(),
-            output=None if target is None else target.data_ptr(),
-            count=count, datatype=BYTES, root=peer, tag=tag & 0xFFFFFFFF,
-            input_counts=counts[0], output_counts=counts[1],
-        )
-        op = Op(
-            work, self._transfers,
-            lambda group, handle: lib.gw_post(group, ctypes.byref(call), handle),
-            (source, target),
-        )
-        work.add(op)
-        self._transfers.post(op)
+    def _move(self, work, collective, source, target, count, peer=0, tag=0, counts=(None, None)):
+        """Posts one transfer. ``count``: bytes, of a block if there are blocks."""
+        self._post(work, collective, source, target, count, root=peer, channel=self._transfers,
+                   tag=tag & 0xFFFFFFFF, counts=counts)
 
     # ---- one process to another
 
@@ -223,7 +199,7 @@ class GradwireBackend(Collectives):
             )
         work = self._work("all_to_all", [*inputs, *outputs], opts)
         work.tensors = list(outputs)
-        source = torch.cat([self._dense(tensor) for tensor in inputs])
+        source = torch.cat([tensor.detach().reshape(-1) for tensor in inputs])
         self._copied(source)
         sizes = [tensor.numel() for tensor in outputs]
         whole = self._buffer(outputs[0], sum(sizes))
@@ -245,5 +221,5 @@ class GradwireBackend(Collectives):
         width = source.element_size()
         self._move(
             work, ALL_TO_ALL, source, target, 0,
-            splits=([n * width for n in sent], [n * width for n in received]),
+            counts=([n * width for n in sent], [n * width for n in received]),
         )

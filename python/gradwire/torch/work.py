@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a collective of the backend returns: a torch Work, made of one or several ops of the C
 interface, or of none."""
+import contextlib
 import datetime
 import threading
 import time
@@ -8,6 +9,7 @@ import time
 import torch
 from torch._C._distributed_c10d import Work
 
+from .._cuda import cuda
 from .._native import GradwireError, Status
 
 _NO_TIMEOUT = datetime.timedelta(0)
@@ -21,12 +23,26 @@ def seconds(timeout, default):
     return value if value > 0 else default
 
 
+class Gpu:
+    """Of a work on tensors of a GPU: the device, and a stream of the backend's for what is copied
+    when the ops have ended."""
+
+    __slots__ = ("device", "side", "copied", "ops")
+
+    def __init__(self, device, side):
+        self.device = device
+        self.side = side
+        self.copied = None  # an event: behind those copies
+        self.ops = []  # those whose results a stream can wait for
+
+
 class GradwireWork(Work):
     """One call of a user's. Any thread.
 
     tensors: what the future gives; all of them are kept until the work is done
     finish:  called when every op has ended well, before anybody is told: copies results to where
              they belong
+    gpu:     a Gpu, if the tensors are on one
     """
 
     def __init__(self, describe, tensors, timeout_s, waited=False, finish=None):
@@ -34,14 +50,16 @@ class GradwireWork(Work):
         self.describe = describe  # a function: the text is needed for errors only
         self.tensors = tensors
         self.finish = finish
+        self.gpu = None
         self.timeout_s = timeout_s
         self.deadline = time.monotonic() + timeout_s
         self.waited = waited  # somebody waits for it at once, so that no other thread has to
         self.error = None
-        self.over = threading.Event()
+        self.over = False
         self.ops = []
         self._lock = threading.Lock()
         self._left = 1  # one more than ops, until seal()
+        self._sleepers = None  # an event, if a thread waits that no op wakes
         self._future = None
 
     # ---- for who posts
@@ -68,20 +86,40 @@ class GradwireWork(Work):
         finish, self.finish = self.finish, None
         if finish is not None and self.error is None:
             try:
-                finish()
+                self._finish(finish)
             except Exception as raised:  # whatever it is, who waits has to hear of it
                 self.error = raised
         self._tell()
 
+    def _finish(self, finish):
+        if self.gpu is None:
+            return finish()
+        with cuda.using(self.gpu.side):
+            finish()
+        for tensor in self.tensors:
+            cuda.keep(tensor, self.gpu.side)
+        self.gpu.copied = self.gpu.side.record_event()
+
     def _tell(self):
         with self._lock:
+            if self.gpu is not None and self.error is None and self.gpu.copied is None:
+                self.gpu.ops = self.ops
             self.ops = []
             future = self._future
-            self.over.set()
+            self.over = True
+            sleepers = self._sleepers
+        if sleepers is not None:
+            sleepers.set()
         if future is not None:
-            future.set_result(self.error if self.error is not None else self.tensors)
+            self._give(future)
         if self.error is not None:
             self.tensors = []
+
+    def _give(self, future):
+        # A future of CUDA's takes note of the streams that are current when it gets its value.
+        copied = self.gpu is not None and self.gpu.copied is not None
+        with cuda.using(self.gpu.side) if copied else contextlib.nullcontext():
+            future.set_result(self.error if self.error is not None else self.tensors)
 
     # ---- torch's interface
 
@@ -90,40 +128,68 @@ class GradwireWork(Work):
         passes raises TIMED_OUT, and the ops go on."""
         limit = seconds(timeout, None)
         until = None if limit is None else time.monotonic() + limit
-        while not self.over.is_set():
+        while not self.over:
             for op in list(self.ops):
                 op.wait(until)
+            if self.over:
+                break
             left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0 and not self.over.is_set():
+            if left is not None and left <= 0:
                 raise GradwireError(
                     Status.TIMED_OUT,
                     "%s is not done %.3f s after wait() was called; it goes on"
                     % (self.describe(), limit),
                 )
-            self.over.wait(0.5 if left is None else min(left, 0.5))
+            self._sleep(0.5 if left is None else min(left, 0.5))
         if self.error is not None:
             raise self.error
+        if self.gpu is not None:
+            self._order()
         return True
+
+    def _sleep(self, limit):
+        with self._lock:
+            if self.over:
+                return
+            if self._sleepers is None:
+                self._sleepers = threading.Event()
+        self._sleepers.wait(limit)
+
+    def _order(self):
+        """What the caller's stream is given next comes after the results' copies."""
+        gpu = self.gpu
+        stream = cuda.current_stream(gpu.device)
+        if gpu.copied is not None:
+            stream.wait_event(gpu.copied)
+        for op in gpu.ops:
+            op.order(stream)
+        for tensor in self.tensors:
+            cuda.keep(tensor, stream)
 
     def get_future(self):
         """A torch future of the tensors. If an op fails, what waits for it raises the error."""
         with self._lock:
             if self._future is None:
-                self._future = torch.futures.Future()
+                self._future = (
+                    torch.futures.Future() if self.gpu is None or not self.tensors
+                    else cuda.future(self.tensors[0])
+                )
                 # torch's future has no other way to be given an error that C++ sees too.
                 self._shown = self._future.then(_value_or_raise)
-                over = self.over.is_set()
+                over = self.over
             else:
                 over = False
         if over:
-            self._future.set_result(self.error if self.error is not None else self.tensors)
+            if self.gpu is not None and self.error is None:
+                self._order()
+            self._give(self._future)
         return self._shown
 
     def is_completed(self):
-        return self.over.is_set()
+        return self.over
 
     def is_success(self):
-        return self.over.is_set() and self.error is None
+        return self.over and self.error is None
 
     def exception(self):
         return self.error
@@ -151,6 +217,7 @@ class AllWork(GradwireWork):
             max([work.timeout_s for work in works], default=1.0),
         )
         self._works = works
+        self.gpu = next((Gpu(w.gpu.device, w.gpu.side) for w in works if w.gpu is not None), None)
         for work in works:
             self._left += 1
             work.get_future().then(lambda _, work=work: self.op_ended(work.error))

@@ -155,7 +155,7 @@ TEST_CASE("a wait on a stream orders it behind the result's copy, and does not w
   CHECK(first.get()[99] == 100);
 }
 
-TEST_CASE("sends and receives: a late send holds back later sends, and no receive") {
+TEST_CASE("a late send holds back later sends, and neither a receive nor a collective") {
   Two two;
   OnGpu sent(100);
   OnGpu got(100);
@@ -179,8 +179,13 @@ TEST_CASE("sends and receives: a late send holds back later sends, and no receiv
   gw_work* fourth = two.post(1, take);
   gw_work* fifth = two.post(1, take_later);
   gw_work* sixth = two.post(1, answer);
-  ends_and_free(third);
-  ends_and_free(sixth);
+  OnGpu reduced(100);
+  gw_work* seventh =
+      two.post(0, on_stream(GW_ALL_REDUCE, reduced.get(), reduced.get(), 100, nullptr));
+  std::vector<float> other(100, 1);
+  gw_work* eighth = two.post(1, on_cpu(GW_ALL_REDUCE, other.data(), other.data(), 100));
+  for (gw_work* work : {third, sixth, seventh, eighth}) ends_and_free(work);
+  CHECK(reduced.get()[99] == 100);
   CHECK(got.get()[99] == 5);
   CHECK(gw_wait(fourth, 10) == GW_TIMED_OUT);
   late.hold(false);

@@ -5,6 +5,7 @@ memory is the host's, its streams are held back and let go here. What only a GPU
 torch's streams and tensors are what this takes them for) test/gpu/cuda_gradients.py shows there."""
 import contextlib
 import ctypes
+import os
 import tempfile
 import threading
 import time
@@ -21,6 +22,10 @@ try:
     import torch.distributed as dist
 except ImportError:
     torch = None
+
+
+# The fake library takes all memory for the GPU's: torch's tensors on the CPU pass for CUDA's.
+os.environ["GRADWIRE_FAKE_CUDA_EVERYWHERE"] = "1"
 
 
 def hold_streams(hold):
@@ -147,11 +152,63 @@ class Arrays(unittest.TestCase):
 
 
 class HostMemory(unittest.TestCase):
-    def test_an_array_on_a_gpu_is_refused_where_gradient_memory_is_the_hosts(self):
-        with FakeDaemons() as daemons, gradwire.Client(daemons.paths[0]) as client:
-            group = form([client])[0]
-            with self.assertRaisesRegex(gradwire.GradwireError, "gpu.client_memory"):
-                group.all_reduce(GpuArray.outside(numpy.zeros(10, "float32")))
+    """Arrays on a GPU, gradient memory of the host: copied both ways, in their streams' order."""
+
+    def setUp(self):
+        context = FakeDaemons(2)
+        self.daemons = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        self.addCleanup(hold_streams, False)
+        self.clients = open_clients(self.daemons)
+        self.groups = form(self.clients)
+        self.addCleanup(lambda: [client.close() for client in self.clients])
+
+    def all_end(self, works):
+        """Each client moves on its own ops alone."""
+        deadline = time.monotonic() + 10
+        while not all([work.is_done() for work in works]):
+            self.assertLess(time.monotonic(), deadline)
+
+    def test_an_all_reduce_follows_its_stream(self):
+        arrays = [GpuArray.outside(numpy.full(1000, 2.0, "float32")) for _ in self.groups]
+        hold_streams(True)
+        works = [group.all_reduce(array) for group, array in zip(self.groups, arrays)]
+        time.sleep(0.05)
+        self.assertFalse(any([work.is_done() for work in works]))
+        arrays[1].values[5] = 9  # what the stream was still to write
+        hold_streams(False)
+        self.all_end(works)
+        self.assertEqual((arrays[0].values[5], arrays[0].values[6]), (11, 4))
+        self.assertEqual(self.clients[0].counters()["copies"], 2)
+
+    def test_every_collective(self):
+        def pair(*values):
+            return [GpuArray.outside(numpy.array(v, "float32")) for v in values]
+
+        def run(post):
+            hold_streams(True)
+            works = [post(group, place) for place, group in enumerate(self.groups)]
+            hold_streams(False)
+            self.all_end(works)
+
+        given, out = pair([1, 2], [3, 4]), pair([0] * 4, [0] * 4)
+        run(lambda group, at: group.all_gather(given[at], out[at]))
+        self.assertEqual(out[1].values.tolist(), [1, 2, 3, 4])
+        given, out = pair([1, 2], [3, 4]), pair([0], [0])
+        run(lambda group, at: group.reduce_scatter(given[at], out[at]))
+        self.assertEqual([o.values.tolist() for o in out], [[4], [6]])
+        given = pair([1, 2], [3, 4])
+        run(lambda group, at: group.broadcast(given[at], 1))
+        self.assertEqual(given[0].values.tolist(), [3, 4])
+        given = pair([1, 2], [3, 4])
+        run(lambda group, at: group.reduce(given[at], 0, "max"))
+        self.assertEqual(given[0].values.tolist(), [3, 4])
+        given, out = pair([1, 2], [3, 4]), pair([0, 0])[0]
+        run(lambda group, at: group.send(given[0], 1) if at == 0 else group.recv(out, 0))
+        self.assertEqual(out.values.tolist(), [1, 2])
+        given = pair([1, 2], [3, 4])
+        run(lambda group, at: group.all_reduce(given[at], "premul_sum", factor=2.0 + at))
+        self.assertEqual(given[1].values.tolist(), [11, 16])
 
 
 class FakeStream:
@@ -179,6 +236,9 @@ class FakeCuda:
 
     def holds(self, tensor):
         return True
+
+    def index_of(self, tensor):
+        return 0
 
     def view(self, view, device, dtype, count, offset):
         buffer = (ctypes.c_char * (view.__cuda_array_interface__["shape"][0])).from_address(
@@ -217,8 +277,9 @@ class FakeCuda:
         return future
 
 
-@unittest.skipIf(torch is None, "torch is not installed")
-class Hook(unittest.TestCase):
+class HookCase(unittest.TestCase):
+    make_daemons = None
+
     def setUp(self):
         import gradwire.client
         import gradwire.torch
@@ -235,13 +296,38 @@ class Hook(unittest.TestCase):
             "gloo", init_method="file://" + folder.name + "/store", rank=0, world_size=1
         )
         self.addCleanup(dist.destroy_process_group)
-        context = gpu_daemons()
+        context = self.make_daemons()
         self.daemons = context.__enter__()
         self.addCleanup(context.__exit__, None, None, None)
+        self.addCleanup(hold_streams, False)
         self.state = gradwire.torch.GradwireState(
             socket=self.daemons.paths[0], members=1, timeout=10.0
         )
         self.addCleanup(self.state.close)
+
+
+@unittest.skipIf(torch is None, "torch is not installed")
+class HookOnHostMemory(HookCase):
+    make_daemons = FakeDaemons
+
+    def test_a_bucket_is_handed_over_before_it_is_computed_and_copied_by_the_library(self):
+        bucket = torch.arange(1000, dtype=torch.float32)
+        hold_streams(True)
+        future = self.state._reduce(0, bucket)
+        time.sleep(0.1)
+        self.assertFalse(future.done())
+        bucket[5] = 55  # what the stream was still to write
+        hold_streams(False)
+        self.assertIs(future.wait(), bucket)
+        self.assertEqual((float(bucket[5]), float(bucket[6])), (55, 6))
+        self.state._reduce(0, bucket).wait()
+        stats = self.state.stats()
+        self.assertEqual((stats["ops"], stats["copies"], stats["library_copies"]), (2, 0, 4))
+
+
+@unittest.skipIf(torch is None, "torch is not installed")
+class Hook(HookCase):
+    make_daemons = staticmethod(gpu_daemons)
 
     def test_a_bucket_is_handed_over_before_it_is_computed(self):
         bucket = torch.arange(1000, dtype=torch.float32)

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One process of a job whose tensors on the CPU pass for CUDA's: the tests' own libcuda.so.1 takes
+all memory for the GPU's, and has the streams. Every collective beside Gloo's, then streams that are
+late, in another order, and failing. The daemons' gradient memory is the host's."""
+import contextlib
+import ctypes
+import datetime
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+import gradwire.client
+import gradwire.torch
+import gradwire.torch.backend
+import gradwire.torch.channel
+import gradwire.torch.engine
+import gradwire.torch.hook
+import gradwire.torch.work
+from gradwire import GradwireError
+
+import backend
+
+FAKE = ctypes.CDLL("libcuda.so.1")
+FAKE.fake_cuda_new_stream.restype = ctypes.c_void_p
+COPY_FAILS = 1
+
+
+class Stream:
+    """One of the library's, as far as torch's are asked for. What torch does is done at once."""
+
+    def __init__(self):
+        self.cuda_stream = FAKE.fake_cuda_new_stream()
+        self.waits_for = []
+
+    def hold(self, held):
+        FAKE.fake_cuda_hold_stream(ctypes.c_void_p(self.cuda_stream), int(held))
+
+    def synchronize(self):
+        FAKE.cuStreamSynchronize(ctypes.c_void_p(self.cuda_stream))
+
+    def wait_event(self, event):
+        self.waits_for.append(event)
+
+    def record_event(self):
+        return "mark of %s" % self.cuda_stream
+
+
+class Cuda:
+    """In the place of gradwire._cuda.TorchCuda."""
+
+    def __init__(self):
+        self.here = threading.local()
+        self.plain = Stream()
+        self.sides = []
+        self.on_cpu = set()  # storages that do not pass for CUDA's
+        self.kept = 0
+
+    def holds(self, tensor):
+        return tensor.data_ptr() not in self.on_cpu if tensor.layout is torch.strided else True
+
+    def index_of(self, tensor):
+        return 0
+
+    def device_of(self, tensor):
+        return "fake" if self.holds(tensor) else "cpu"
+
+    def current_stream(self, device):
+        return getattr(self.here, "stream", self.plain)
+
+    def new_stream(self, device):
+        self.sides.append(Stream())
+        return self.sides[-1]
+
+    @contextlib.contextmanager
+    def using(self, stream):
+        before = self.current_stream("fake")
+        self.here.stream = stream
+        try:
+            yield
+        finally:
+            self.here.stream = before
+
+    def keep(self, tensor, stream):
+        self.kept += 1
+
+    def future(self, tensor):
+        return torch.futures.Future()
+
+
+CUDA = Cuda()
+for module in (gradwire.client, gradwire.torch.hook, gradwire.torch.backend,
+               gradwire.torch.channel, gradwire.torch.engine, gradwire.torch.work):
+    module.cuda = CUDA
+
+
+def late_streams(job):
+    """Nothing blocks Python, and what a stream was still to write is what is sent."""
+    late, quick = Stream(), Stream()
+    first, second, third = (torch.full((n,), float(job.rank)) for n in (1000, 3, 70_000))
+    late.hold(True)
+    began = time.monotonic()
+    with CUDA.using(late):
+        works = [dist.all_reduce(first, async_op=True)]
+    with CUDA.using(quick):
+        works.append(dist.all_reduce(second, async_op=True))
+        works.append(dist.all_reduce(third, async_op=True))
+    assert time.monotonic() - began < 1
+    # Another group goes on.
+    other = torch.ones(5)
+    dist.all_reduce(other, group=job.others)
+    assert bool((other == job.world).all())
+    time.sleep(0.05)
+    assert not any(work.is_completed() for work in works)
+    first.fill_(10 + job.rank)
+    late.hold(False)
+    for work in reversed(works):
+        work.wait()
+    total = job.world * (job.world - 1) / 2
+    assert bool((first == 10 * job.world + total).all()), first
+    assert bool((second == total).all()) and bool((third == total).all())
+    # Nobody waits, and the future tells.
+    with CUDA.using(late):
+        future = dist.all_reduce(first, async_op=True).get_future()
+    assert future.wait()[0] is not None
+    job.checks += 1
+
+
+def waits_order_streams(job):
+    """wait() returns before the result's copy has run, and a stream has it after that."""
+    user = Stream()
+    tensor = torch.full((100,), float(job.rank))
+    with CUDA.using(user):
+        work = dist.all_reduce(tensor, async_op=True)
+        until = time.monotonic() + 20
+        FAKE.fake_cuda_hold_streams(1)
+        # The copy in has run already, or does not run: then it is let go once.
+        try:
+            work.wait(datetime.timedelta(seconds=0.3))
+        except GradwireError as error:
+            assert "CUDA stream" in str(error) or "still being copied" in str(error), error
+            FAKE.fake_cuda_hold_streams(0)
+            work.wait()
+        user.synchronize()
+    FAKE.fake_cuda_hold_streams(0)
+    assert time.monotonic() < until
+    assert bool((tensor == job.world * (job.world - 1) / 2).all())
+    # Copies at the end are on the backend's side stream, which the caller's then waits for.
+    blocks = [torch.zeros(7) for _ in range(job.world)]
+    with CUDA.using(user):
+        dist.all_gather(blocks, torch.full((7,), float(job.rank)))
+    assert "mark of %s" % CUDA.sides[-1].cuda_stream in user.waits_for, user.waits_for
+    assert all(bool((block == rank).all()) for rank, block in enumerate(blocks))
+    assert CUDA.kept > 0
+    job.checks += 1
+
+
+def sends(job):
+    """A late send holds back no recv and no collective."""
+    right, left = (job.rank + 1) % job.world, (job.rank - 1) % job.world
+    late, quick = Stream(), Stream()
+    sent, got, total = torch.full((500,), -1.0), torch.zeros(500), torch.ones(4)
+    late.hold(True)
+    with CUDA.using(quick):
+        works = [dist.irecv(got, left)]
+    with CUDA.using(late):
+        works.append(dist.isend(sent, right))
+    with CUDA.using(quick):
+        dist.all_reduce(total)
+    assert bool((total == job.world).all())
+    sent.fill_(float(job.rank))
+    late.hold(False)
+    for work in works:
+        work.wait()
+    assert bool((got == left).all()), got
+    job.checks += 1
+
+
+def both_devices(job):
+    """Tensors on the CPU and on a GPU in one group, in one order."""
+    ours, theirs = torch.full((9,), 1.0), torch.full((9,), 2.0)
+    CUDA.on_cpu.add(theirs.data_ptr())
+    works = [dist.all_reduce(t, async_op=True) for t in (ours, theirs)]
+    for work in works:
+        work.wait()
+    assert bool((ours == job.world).all()) and bool((theirs == 2 * job.world).all())
+    job.fails("UNSUPPORTED", ["one device"],
+              lambda: dist.all_gather_into_tensor(torch.zeros(9 * job.world), theirs))
+    CUDA.on_cpu.clear()
+
+
+def failing(job):
+    """The last: a stream that fails ends its group everywhere, by name."""
+    late = Stream()
+    tensor = torch.ones(11)
+    if job.rank == 1:
+        late.hold(True)
+        with CUDA.using(late):
+            work = dist.all_reduce(tensor, group=job.others, async_op=True)
+        FAKE.fake_cuda_fail_next(COPY_FAILS)
+        late.hold(False)
+        job.fails("SYSTEM", ["rank 1: allreduce of float32[11]", "did not come from the GPU",
+                             "CUDA_ERROR"], work.wait)
+    else:
+        job.fails("ABORTED", ["allreduce of float32[11]", "did not come from the GPU"],
+                  lambda: dist.all_reduce(tensor, group=job.others))
+
+
+def main():
+    job = backend.Job()
+    job.others = dist.new_group(list(range(job.world)))
+    ours = dist.distributed_c10d._get_default_group()
+    assert ours._get_backend(torch.device("cuda")) is not None, "no backend for cuda"
+    for part in (backend.reductions, backend.moves, backend.scatters, backend.many, backend.groups,
+                 backend.one_and_all, backend.all_to_all, backend.to_one, late_streams,
+                 waits_order_streams, sends, both_devices, backend.mistakes, failing):
+        part(job)
+    if job.rank == 0:
+        print("%d processes, %d comparisons; %s" % (job.world, job.checks, gradwire.torch.stats()))
+    dist.barrier()
+    dist.destroy_process_group()
+    assert gradwire.torch.stats() == {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
