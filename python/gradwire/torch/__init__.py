@@ -32,6 +32,7 @@ def stats():
     library = engine.client.counters()
     with engine.lock:
         counts = dict(engine.counts)
+        counts["ops"] = engine.ops
         slower = dict(engine.slower)
     made = {name: counts.get(name, 0) for name in ("ops", "failed", "copies", "copied_bytes")}
     made["library_copies"] = library["copies"]

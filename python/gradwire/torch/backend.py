@@ -310,9 +310,9 @@ class Collectives(Backend):
         return copy
 
     def _reduced(self, name, tensors, opts):
-        work = self._work(name, tensors, opts, about=opts.reduceOp)
-        copies = [self._add_allreduce(work, tensor, opts.reduceOp) for tensor in tensors]
-        work.finish = _all_of(copies)
+        op = opts.reduceOp
+        work = self._work(name, tensors, opts, about=op)
+        work.finish = _all_of([self._add_allreduce(work, tensor, op) for tensor in tensors])
         return self._sealed(work)
 
     def allreduce(self, tensors, opts):
@@ -535,9 +535,9 @@ class Collectives(Backend):
 
 
 def _all_of(functions):
-    functions = [function for function in functions if function is not None]
-    if not functions:
+    if not any(functions):
         return None
+    functions = [function for function in functions if function is not None]
 
     def run():
         with torch.no_grad():

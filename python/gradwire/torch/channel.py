@@ -124,7 +124,8 @@ class Channel:
                 # Whoever waits for it has nothing to wait on here: the thread has to tell.
                 op.work.waited = False
                 self.queue.append(op)
-        self._tell_refused()
+        if self.refused:
+            self._tell_refused()
 
     def _tell_refused(self):
         """Without the lock: the end of an op may post in other channels."""

@@ -63,6 +63,7 @@ class Engine:
         self._sides = {}  # by device: a stream for copies
         self._users = 0
         self._channels = []
+        self.ops = 0
         self.counts = collections.Counter()
         self.slower = collections.Counter()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -115,7 +116,7 @@ class Engine:
     def posted(self, op):
         with self.lock:
             self.outstanding += 1
-            self.counts["ops"] += 1
+            self.ops += 1
             if op.work.waited:
                 return
             op.watched = True
@@ -143,7 +144,10 @@ class Engine:
                 self._on_gpu -= op.watched and op.work.gpu is not None
             if error is not None:
                 self.counts["failed"] += 1
-            queued = any(c.queue for c in self._channels)
+            queued = False
+            for other in self._channels:
+                if other.queue:
+                    queued = True
         op.keep = None
         work, op.call = op.work, None
         if error is not None and not getattr(error, "named", False):
