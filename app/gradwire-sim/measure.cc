@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/defaults.h"
+#include "measure_shapes.h"
 #include "sim/experiment.h"
 #include "sim/failure_trial.h"
 
@@ -173,8 +174,11 @@ Result<bool> run_measurement(const Options& options) {
   if (options.measure == "loss") return measure_loss(options);
   if (options.measure == "sharing") return measure_sharing(options);
   if (options.measure == "failure") return measure_failure(options);
+  if (options.measure == "shapes") return measure_shapes(options);
+  if (options.measure == "all-to-all") return measure_all_to_all(options);
   return fail(ErrorCode::kInvalidArgument,
-              fmt::format("--measure {}: one of scale, loss, sharing, failure", options.measure));
+              fmt::format("--measure {}: one of scale, loss, sharing, failure, shapes, all-to-all",
+                          options.measure));
 }
 
 }  // namespace gradwire::sim

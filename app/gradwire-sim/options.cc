@@ -53,8 +53,20 @@ Result<Options> parse_command_line(int argc, const char* const* argv) {
   app.add_option("--seeds", seeds, "FIRST..LAST, both included, or one seed")
       ->capture_default_str();
   app.add_option("--profile", options.profile, profile_help())->capture_default_str();
-  app.add_option("--measure", options.measure,
-                 "instead of seeds: scale, loss or sharing, as tables; failure: a trial a seed");
+  app.add_option(
+      "--measure", options.measure,
+      "instead of seeds: scale, loss, sharing, shapes or all-to-all, as tables; failure: a "
+      "trial a seed");
+  app.add_option("--packet-ns", options.packet_ns,
+                 "of --measure shapes and all-to-all: what an endpoint takes for each packet sent "
+                 "and for each received, in nanoseconds")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--two-step-kib", options.two_step_kib,
+                 "of --measure shapes: transport.two_step_kib; 0: the default");
+  app.add_option("--hop-ns", options.hop_ns, "likewise: from one host's wire to another's")
+      ->check(CLI::Range(1, 1'000'000'000))
+      ->capture_default_str();
   app.add_option("--bytes", options.bytes, "of a measured op");
   app.add_option("--controller", options.controller,
                  "of --measure scale: static, dctcp or swift alone");

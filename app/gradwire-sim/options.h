@@ -19,6 +19,9 @@ struct Options {
   std::uint64_t bytes = 0;             ///< size of a measured op; 0: the measurement's default
   std::string controller;              ///< of --measure scale; empty: each in turn
   std::uint64_t swift_target_us = 30;  ///< of --measure scale
+  std::uint64_t packet_ns = 250;       ///< of --measure shapes, of an endpoint for each packet
+  std::uint64_t hop_ns = 5'000;        ///< likewise, from wire to wire
+  std::uint64_t two_step_kib = 0;      ///< of --measure shapes: transport.two_step_kib; 0: as it is
   bool trace = false;
   bool keep_going = false;
   double progress_s = 0;  ///< prints a line every so many seconds; 0: none

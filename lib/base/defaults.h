@@ -33,7 +33,7 @@ inline constexpr std::uint64_t kSwiftTargetUs = 100;
 inline constexpr std::uint32_t kEagerPackets = 32;
 inline constexpr std::uint64_t kExchangeKib = 512;
 inline constexpr std::uint64_t kDirectKib = 64;
-inline constexpr std::uint64_t kTwoStepKib = 8;
+inline constexpr std::uint64_t kTwoStepKib = 16;
 inline constexpr std::uint64_t kGatheredKib = 256;
 inline constexpr std::uint64_t kGatheredRanks = 64;
 /// "payload": each payload has a CRC; "link": none.

@@ -116,7 +116,9 @@ struct Owned {
                                            DataType datatype, std::uint64_t count) noexcept {
   if (group.nranks < 3 || group.direct_bytes == 0) return false;
   if (collective == Collective::kBarrier) return true;
-  if (count == 0 || count > group.direct_bytes) return false;
+  // Each is half of an all-reduce in two steps.
+  const std::uint64_t bound = std::max(group.direct_bytes, group.two_step_bytes);
+  if (count == 0 || count > bound) return false;
   const bool reduced =
       collective == Collective::kReduce || collective == Collective::kReduceScatter;
   const bool rooted = collective == Collective::kReduce || collective == Collective::kBroadcast;
@@ -126,7 +128,7 @@ struct Owned {
   const std::uint64_t block = aligned(count * width);
   const std::uint64_t chunks =
       most * owners_partition(group, collective, datatype, count).chunks_per_segment();
-  return block * most * group.nranks <= group.direct_bytes && chunks <= kOwnedMax;
+  return block * most * group.nranks <= bound && chunks <= kOwnedMax;
 }
 
 /// Whether an all-reduce that is not direct goes in two steps.

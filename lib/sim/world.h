@@ -11,11 +11,14 @@
 
 #include <rte_mbuf.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "collective/shard.h"
@@ -31,15 +34,20 @@ namespace gradwire::sim {
 /// A daemon's machine.
 struct HostProfile {
   TimeNs clock_offset_ns = 0;
-  std::int64_t clock_ppm = 0;           ///< how much faster its clock goes
-  TimeNs round_ns = 2'000;              ///< from poll to poll while there is work
-  TimeNs round_jitter_ns = 0;           ///< added to it by chance: no two hosts keep step
-  TimeNs idle_ns = 5'000'000;           ///< the longest sleep between polls
-  std::uint32_t rx_descriptors = 64;    ///< mbufs that the driver has in its receive ring
+  std::int64_t clock_ppm = 0;         ///< how much faster its clock goes
+  TimeNs round_ns = 2'000;            ///< from poll to poll while there is work
+  TimeNs round_jitter_ns = 0;         ///< added to it by chance: no two hosts keep step
+  TimeNs idle_ns = 5'000'000;         ///< the longest sleep between polls
+  std::uint32_t rx_descriptors = 64;  ///< mbufs that the driver has in its receive ring
+  /// So many mbufs lie in the ring ahead of frames, and others come with these: many hosts with
+  /// deep rings would take too much memory. 0 = all.
+  std::uint32_t rx_stock = 0;
   std::uint32_t tx_descriptors = 1024;  ///< sent frames that the driver may still hold
   TimeNs driver_holds_ns = 0;           ///< and for how long it does
-  double port_behind = 0;               ///< polls in which the port takes next to nothing
-  double slow_backend = 0;              ///< chance per poll that a reduction finishes; 0 = at once
+  /// What its core takes for each packet sent, and for each received: one after the other.
+  TimeNs packet_ns = 0;
+  double port_behind = 0;   ///< polls in which the port takes next to nothing
+  double slow_backend = 0;  ///< chance per poll that a reduction finishes; 0 = at once
   // Of its daemon's configuration, what need not be the same everywhere; 0 = the group's.
   std::uint32_t window_packets = 0;
   std::uint32_t transit_packets = 0;
@@ -156,6 +164,10 @@ class World {
 
   // Time.
   [[nodiscard]] TimeNs now() const { return now_; }
+  /// When the rank's host will be through with the packets of this round, if they take time.
+  [[nodiscard]] TimeNs busy_until(GroupId group, std::uint16_t rank) const {
+    return std::max(now_, hosts_[groups_[group].ranks[rank].host].busy_until);
+  }
   /// Handles the next event. @return false if there is none.
   bool step();
   template <class Condition>
@@ -216,6 +228,7 @@ class World {
     TimeNs paused_until = 0;
     TimeNs next_poll = kNever;
     TimeNs last_poll = 0;
+    TimeNs busy_until = 0;  ///< see HostProfile::packet_ns
     TimeNs backoff_ns = 0;
     std::uint64_t incarnation = 0;
     Pool* packets = nullptr;
@@ -248,6 +261,8 @@ class World {
   void arrive(std::uint32_t flight_index);
   void refill(Host& host);
   void transmit(Host& host, rte_mbuf* mbuf);
+  void put_on_wire(Host& host, HostId to, std::span<const std::byte> frame,
+                   std::uint32_t wire_bytes);
   void driver_done(Host& host);
 
   // world_run.cc

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cassert>
 #include <cstring>
+#include <vector>
 
 #include "sim/addresses.h"
 #include "sim/describe.h"
@@ -38,6 +39,7 @@ void World::arrive(std::uint32_t flight_index) {
     network_.release(flight_index);
     return;
   }
+  if (host.stock.empty() && host.profile.rx_stock != 0) refill(host);
   if (host.stock.empty()) {
     ++receive_overruns_;
     trace_.mix(now_, 30, flight.to);
@@ -60,7 +62,10 @@ void World::arrive(std::uint32_t flight_index) {
 }
 
 void World::refill(Host& host) {
-  while (host.stock.size() + host.rx.size() < host.profile.rx_descriptors) {
+  const std::size_t most =
+      host.profile.rx_stock != 0 ? host.profile.rx_stock : host.profile.rx_descriptors;
+  while (host.stock.size() < most &&
+         host.stock.size() + host.rx.size() < host.profile.rx_descriptors) {
     rte_mbuf* mbuf = rte_pktmbuf_alloc(host.packets->get());
     if (mbuf == nullptr) return;
     host.stock.push_back(mbuf);
@@ -80,7 +85,7 @@ void World::transmit(Host& host, rte_mbuf* mbuf) {
   if (trace_.prints()) {
     trace_.line(now_, "host {:<3} -> {} to host {}", host_id(host), describe_frame(frame), to);
   }
-  network_.send(now_, host_id(host), to, frame, wire_bytes);
+  put_on_wire(host, to, frame, wire_bytes);
   if (recorded_.size() < records_wanted_ && random_.below(4) == 0) {
     recorded_.push_back({host_id(host), to, {frame.begin(), frame.end()}});
   }
@@ -93,6 +98,17 @@ void World::transmit(Host& host, rte_mbuf* mbuf) {
                  host_id(host));
   }
   host.held.push_back({now_ + host.profile.driver_holds_ns, mbuf, digest_of(mbuf)});
+}
+
+void World::put_on_wire(Host& host, HostId to, std::span<const std::byte> frame,
+                        std::uint32_t wire_bytes) {
+  const HostId from = host_id(host);
+  if (host.profile.packet_ns == 0) return network_.send(now_, from, to, frame, wire_bytes);
+  host.busy_until = std::max(host.busy_until, now_) + host.profile.packet_ns;
+  at(host.busy_until,
+     [this, from, to, wire_bytes, copy = std::vector<std::byte>(frame.begin(), frame.end())] {
+       network_.send(now_, from, to, copy, wire_bytes);
+     });
 }
 
 void World::driver_done(Host& host) {

@@ -34,7 +34,7 @@ TimeNs World::global(const Host& host, TimeNs local_time) const noexcept {
 void World::wake(Host& host, TimeNs time) {
   if (!host.alive) return;
   if (host.paused) time = std::max(time, host.paused_until);
-  time = std::max(time, now_);
+  time = std::max({time, now_, host.busy_until});
   if (time >= host.next_poll) return;
   host.next_poll = time;
   events_.push(time, QueuedEvent::Kind::kPoll, host_id(host));
@@ -115,6 +115,7 @@ std::size_t World::receive_burst(Host& host, TimeNs local_now) {
   for (; received < kBurst && !host.rx.empty(); ++received) {
     const Received frame = host.rx.front();
     host.rx.pop_front();
+    host.busy_until = std::max(host.busy_until, now_) + host.profile.packet_ns;
     dispatch(host, frame, local_now);
   }
   if (received > 0) {

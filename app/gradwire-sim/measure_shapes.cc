@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "measure_shapes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <optional>
+
+#include "base/defaults.h"
+#include "collective/shard_config.h"
+#include "sim/shape_trial.h"
+
+namespace gradwire::sim {
+namespace {
+
+using collective::Shape;
+
+constexpr std::array<std::uint64_t, 4> kSizes = {64, 8u << 10, 64u << 10, 1u << 20};
+constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGather,
+                                     Collective::kReduceScatter, Collective::kBarrier};
+/// Of the simulator: 1,024 hosts that all hold packets of 8,896 bytes take too much memory.
+constexpr std::uint32_t kPayloadOfMany = 1'088;
+
+const char* name_of_shape(Shape shape) {
+  switch (shape) {
+    case Shape::kGathered:
+      return "gathered";
+    case Shape::kDirect:
+      return "direct";
+    case Shape::kTwoStep:
+      return "two-step";
+    case Shape::kWord:
+      return "words";
+    default:
+      return "ring";
+  }
+}
+
+double us(double ns) { return ns / 1e3; }
+
+ShapeTrialOptions trial_of(const Options& options, std::uint16_t ranks, Collective collective,
+                           std::uint64_t bytes) {
+  ShapeTrialOptions o;
+  o.ranks = ranks;
+  o.collective = collective;
+  o.bytes = bytes;
+  o.costs.packet_ns = static_cast<TimeNs>(options.packet_ns);
+  o.costs.hop_ns = static_cast<TimeNs>(options.hop_ns);
+  if (ranks > 256) o.payload_bytes = kPayloadOfMany;
+  o.ops = ranks > 64 ? 3 : 5;
+  o.direct_kib = defaults::kDirectKib;
+  o.gathered_kib = defaults::kGatheredKib;
+  o.gathered_ranks = defaults::kGatheredRanks;
+  // Only as much scratch memory as this op wants, since the simulator holds that of all ranks.
+  const std::uint64_t of_each =
+      options.two_step_kib != 0 ? options.two_step_kib : defaults::kTwoStepKib;
+  const std::uint64_t bound = std::min(of_each * ranks, collective::kTwoStepBytesMax >> 10);
+  const std::uint64_t segment = ((bytes + ranks - 1) / ranks + 63) / 64 * 64;
+  const std::uint64_t wanted = (segment * ranks + 1023) / 1024;
+  o.two_step_kib = wanted <= bound ? wanted : 0;
+  return o;
+}
+
+/// The same by the ring alone; not where that is millions of packets.
+std::optional<double> by_ring(ShapeTrialOptions o, bool& good) {
+  const std::uint64_t chunks = std::max<std::uint64_t>(o.bytes / o.payload_bytes, o.ranks);
+  if (o.collective == Collective::kBarrier || 2 * chunks * o.ranks > 600'000) return {};
+  o.direct_kib = o.two_step_kib = o.gathered_kib = 0;
+  o.ops = std::min(o.ops, 2u);
+  const ShapeTrialResult r = run_shape_trial(o);
+  good &= r.failure.empty();
+  return r.failure.empty() ? std::optional(static_cast<double>(r.p50_ns)) : std::nullopt;
+}
+
+bool measure_one(const ShapeTrialOptions& o) {
+  const ShapeTrialResult r = run_shape_trial(o);
+  if (!r.failure.empty()) {
+    fmt::print("\nFAILED: {} of {} bytes, {} ranks: {}\n", name_of(o.collective), o.bytes, o.ranks,
+               r.failure);
+    return false;
+  }
+  bool good = true;
+  const ShapeFormulae f = formulae_for(o);
+  const auto ring = r.shape == Shape::kRing ? std::nullopt : by_ring(o, good);
+  const auto p50 = static_cast<double>(r.p50_ns);
+  fmt::print(
+      "| {} | {} | {} | {} | {:.1f} | {} | {:.1f} | {:.1f} | {:.1f} | {:.0f} | {} | {} | {:.2f} "
+      "|\n",
+      o.ranks, name_of(o.collective), o.collective == Collective::kBarrier ? 0 : o.bytes,
+      name_of_shape(r.shape), us(p50), ring ? fmt::format("{:.1f}", us(*ring)) : std::string("-"),
+      us(f.ring_ns), us(f.recursive_doubling_ns), us(f.tree_ns), r.packets, r.retransmissions,
+      r.overflow, static_cast<double>(r.formation_ns) / 1e6);
+  std::fflush(stdout);
+  return good;
+}
+
+}  // namespace
+
+bool measure_shapes(const Options& options) {
+  fmt::print(
+      "| ranks | op | bytes | shape | p50 us | ring measured | ring formula | recursive doubling | "
+      "tree | packets of a rank | sent again | dropped | formation ms |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+  bool good = true;
+  for (const std::uint16_t ranks : {16, 64, 256, 1024}) {
+    if (options.ranks != 0 && options.ranks != ranks) continue;
+    for (const Collective collective : kCollectives) {
+      for (const std::uint64_t bytes : kSizes) {
+        if (options.bytes != 0 && options.bytes != bytes) continue;
+        if (collective == Collective::kBarrier && bytes != kSizes[0]) continue;
+        good &= measure_one(trial_of(options, ranks, collective, bytes));
+      }
+    }
+  }
+  return good;
+}
+
+bool measure_all_to_all(const Options& options) {
+  const std::uint16_t ranks = options.ranks != 0 ? options.ranks : 64;
+  ShapeTrialOptions o = trial_of(options, ranks, Collective::kAllToAll,
+                                 options.bytes != 0 ? options.bytes : 64'000'000);
+  o.ops = 1;
+  const ShapeTrialResult r = run_shape_trial(o);
+  if (!r.failure.empty()) {
+    fmt::print("FAILED: {}\n", r.failure);
+    return false;
+  }
+  // Each rank receives all blocks but its own, in frames with 106 bytes of headers and what
+  // Ethernet adds.
+  const double block = static_cast<double>(o.bytes) / ranks;
+  const double frames = std::max(1.0, block / o.payload_bytes);
+  const double wire =
+      (ranks - 1) * (block + frames * 130) * 8e9 / static_cast<double>(o.costs.rate_bps);
+  fmt::print(
+      "| ranks | bytes | ms | wire ms | over | sent again | dropped | packets of a rank |\n"
+      "|---|---|---|---|---|---|---|---|\n| {} | {} | {:.3f} | {:.3f} | {:+.1f} % | {} | {} | "
+      "{:.0f} "
+      "|\n",
+      ranks, o.bytes, static_cast<double>(r.p50_ns) / 1e6, wire / 1e6,
+      100 * (static_cast<double>(r.p50_ns) - wire) / wire, r.retransmissions, r.overflow,
+      r.packets);
+  return true;
+}
+
+}  // namespace gradwire::sim
