@@ -156,6 +156,7 @@ class Direct {
   void send_sums(DirectOp& op, TimeNs now) noexcept;
   /// Chunks that may go to a rank now and could not before.
   void send_more(DirectOp& op, std::uint16_t rank, std::uint64_t bits, TimeNs now) noexcept;
+  [[nodiscard]] std::size_t first_to_send(const DirectOp& op) const noexcept;
   [[nodiscard]] std::uint64_t ring_segment(const Op& op) const noexcept;
   /// Of an op that has owners: this lane's chunks of a rank, and where chunks lie.
   [[nodiscard]] std::uint64_t owned_on_lane(const DirectOp& op, std::uint16_t rank) const noexcept;
@@ -182,6 +183,7 @@ class Direct {
   [[nodiscard]] bool store_blocks(const Op& op, const DirectOp& direct,
                                   reduce::Backend& backend) const noexcept;
   void extend_reach(DirectOp& op, TimeNs now) noexcept;
+  void hear_all_entered(std::uint64_t op_seq) noexcept;
   [[nodiscard]] bool finish_gathered(const Op& op, DirectOp& direct,
                                      reduce::Backend& backend) noexcept;
 

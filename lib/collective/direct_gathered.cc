@@ -111,6 +111,18 @@ void Direct::extend_reach(DirectOp& op, TimeNs now) noexcept {
   }
 }
 
+/// Who gave its slot has posted the op. Partners say so themselves, but later, with receipts; until
+/// then next ops would have to count as ahead of them.
+void Direct::hear_all_entered(std::uint64_t op_seq) noexcept {
+  for (const std::uint16_t rank : partners_) {
+    DirectPeer& peer = peers_[rank];
+    if (peer.entered >= op_seq) continue;
+    peer.entered = op_seq;
+    count_ahead(rank);
+    queue(rank);
+  }
+}
+
 bool Direct::finish_gathered(const Op& op, DirectOp& direct, reduce::Backend& backend) noexcept {
   switch (op.spec.collective) {
     case Collective::kBarrier:

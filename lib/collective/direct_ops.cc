@@ -78,7 +78,9 @@ bool Direct::open(const Op& op, reduce::Backend& backend, TimeNs now) noexcept {
                                : open_owners(op, backend);
   if (!opened) return false;
   const DirectOp& direct = *scratch_.find(op.spec.op_seq);
-  for (const std::uint16_t rank : ranks) {
+  const std::size_t first = first_to_send(direct);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const std::uint16_t rank = ranks[(first + i) % ranks.size()];
     if (scratch_.given(direct, rank) == 0 && scratch_.expected(direct, rank) == 0) continue;
     // Who only sends in this op may wait to hear that it was posted.
     const bool many = gathers && scratch_.expected(direct, rank) >> DirectPeer::kFloor != 0;
@@ -89,6 +91,17 @@ bool Direct::open(const Op& op, reduce::Backend& backend, TimeNs now) noexcept {
     watch(rank, now + patience(peers_[rank], true));
   }
   return true;
+}
+
+/// Which of others_ comes first: the next rank, so that ranks do not meet at one. If only the first
+/// ranks own anything, those behind them would all begin with rank 0: they spread over the owners.
+std::size_t Direct::first_to_send(const DirectOp& op) const noexcept {
+  if (!op.steps.to_owner || !op.steps.from_owner) return 0;
+  const std::uint64_t owners = segments_of(op.partition);
+  if (owners >= config_.nranks) return 0;
+  const auto target = static_cast<std::uint16_t>((config_.rank + 1u) % owners);
+  const std::uint32_t ahead = gathered::distance(target, config_.rank, config_.nranks);
+  return ahead == 0 ? 0 : ahead - 1;
 }
 
 reduce::Entry Direct::load_of(const Op& op, const ChunkSpan& span, std::byte* to) const noexcept {
@@ -227,6 +240,7 @@ Direct::Progress Direct::advance(const Op& op, reduce::Backend& backend, TimeNs 
     extend_reach(*direct, now);
     if (direct->reach < config_.nranks) return Progress::kNone;
     if (!finish_gathered(op, *direct, backend)) return Progress::kFailed;
+    hear_all_entered(op.spec.op_seq);
     direct->done = true;
     scratch_.release();
     return Progress::kDone;
