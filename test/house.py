@@ -24,6 +24,7 @@ LONGER = {
     "python/gradwire/torch/backend.py": "torch.distributed's Backend is one class",
     "python/gradwire/torch/hook.py": "one DDP hook",
     "test/fuzz/connection.cc": "one target: its actions are the format of its corpus",
+    "test/fuzz/contributions.cc": "one target: its actions are the format of its corpus",
     "test/fuzz/transfers.cc": "one target: its actions are the format of its corpus",
 }
 SPDX = "SPDX-License-" + "Identifier: BSD-3-Clause"

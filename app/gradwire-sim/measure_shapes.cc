@@ -86,12 +86,13 @@ bool measure_one(const ShapeTrialOptions& o) {
   const auto ring = r.shape == Shape::kRing ? std::nullopt : by_ring(o, good);
   const auto p50 = static_cast<double>(r.p50_ns);
   fmt::print(
-      "| {} | {} | {} | {} | {:.1f} | {} | {:.1f} | {:.1f} | {:.1f} | {:.0f} | {} | {} | {:.2f} "
+      "| {} | {} | {} | {} | {:.1f} | {} | {:.1f} | {:.1f} | {:.1f} | {:.0f} | {} | {} | {:.2f} | "
+      "{} "
       "|\n",
       o.ranks, name_of(o.collective), o.collective == Collective::kBarrier ? 0 : o.bytes,
       name_of_shape(r.shape), us(p50), ring ? fmt::format("{:.1f}", us(*ring)) : std::string("-"),
       us(f.ring_ns), us(f.recursive_doubling_ns), us(f.tree_ns), r.packets, r.retransmissions,
-      r.overflow, static_cast<double>(r.formation_ns) / 1e6);
+      r.overflow, static_cast<double>(r.formation_ns) / 1e6, r.memory_bytes >> 10);
   std::fflush(stdout);
   return good;
 }
@@ -101,8 +102,8 @@ bool measure_one(const ShapeTrialOptions& o) {
 bool measure_shapes(const Options& options) {
   fmt::print(
       "| ranks | op | bytes | shape | p50 us | ring measured | ring formula | recursive doubling | "
-      "tree | packets of a rank | sent again | dropped | formation ms |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+      "tree | packets of a rank | sent again | dropped | formation ms | memory KiB |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   bool good = true;
   for (const std::uint16_t ranks : {16, 64, 256, 1024}) {
     if (options.ranks != 0 && options.ranks != ranks) continue;

@@ -177,7 +177,9 @@ const std::array kKeys = {
     integer(
         "transport", "two_step_kib", "KiB", 0, 256,
         "a larger all-reduce goes in two hops, each rank summing a part, if that part has at most "
-        "this size; 0: never. Rank 0's counts for its group, if it has direct ops",
+        "this size, and other collectives in one; 0: never. Rank 0's counts for its group, if it "
+        "has "
+        "direct ops",
         GRADWIRE_FIELD(transport.two_step_kib)),
     integer("transport", "gathered_kib", "KiB", 0, 1024,
             "an all-reduce, all-gather or barrier of many ranks goes to all in log2(ranks) steps, "

@@ -68,6 +68,8 @@ class RingHarness final : private sim::Observer {
   [[nodiscard]] bool formed(std::uint16_t rank) const { return world_.formed(group_, rank); }
   [[nodiscard]] bool aborted(std::uint16_t rank) const { return world_.rank(group_, rank).failed; }
   [[nodiscard]] bool closed(std::uint16_t rank) const { return world_.closed(group_, rank); }
+  /// That any rank has put on the wire.
+  [[nodiscard]] std::uint64_t frames() { return world_.network().stats().frames; }
   [[nodiscard]] std::uint64_t counter(std::uint64_t collective::ShardCounters::*member) const {
     return world_.counter(member);
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/defaults.h"
 #include "collective/shape.h"
 #include "support/ring_harness.h"
 
@@ -243,5 +244,25 @@ TEST_CASE("calls of which one is gathered and the other is not are found to diff
   for (std::uint16_t rank = 0; rank < kRanks; ++rank) {
     REQUIRE(ring.run_until([&] { return ring.aborted(rank); }));
     REQUIRE(ring.shard(rank).reason().code == AbortCode::kMismatch);
+  }
+}
+
+TEST_CASE("an idle group costs what its ring neighbours ping, however many ranks it has",
+          "[gathered]") {
+  constexpr std::uint64_t kSeconds = 10;
+  for (const std::uint16_t ranks : {5, 20}) {
+    RingOptions options = options_of(ranks);
+    options.shard.timeouts.ping_interval_ns = defaults::ms(defaults::kPingMs);
+    RingHarness ring(options);
+    REQUIRE(ring.form());
+    OpCase op(ranks, 1, {.count = 16, .seed = 1});
+    run_op(ring, op, ranks);
+    ring.run_for(1'000'000'000);
+    const std::uint64_t before = ring.frames();
+    ring.run_for(kSeconds * 1'000'000'000);
+    // A ping and its acknowledgement, 20 times a second.
+    const std::uint64_t each = (ring.frames() - before) / ranks / kSeconds;
+    CHECK(each <= 40);
+    CHECK(each >= 30);
   }
 }
