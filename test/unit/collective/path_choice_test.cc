@@ -7,8 +7,8 @@
 namespace gradwire::collective {
 namespace {
 
-constexpr TimeNs kMs = 1'000'000;
-constexpr TimeNs kLimit = 1'600 * kMs;
+constexpr TimeNs kMillisecond = 1'000'000;
+constexpr TimeNs kLimit = 1'600 * kMillisecond;
 
 wire::IpAddress ip_of(int rail) {
   return wire::parse_ip("10." + std::to_string(rail) + ".0.2").value();
@@ -30,13 +30,13 @@ struct Fixture {
   static ShardConfig config_of() {
     ShardConfig config;
     config.timeouts.silence_ns = kLimit;
-    config.timeouts.ping_interval_ns = 10 * kMs;
+    config.timeouts.ping_interval_ns = 10 * kMillisecond;
     return config;
   }
   /// @param living  paths whose hellos are answered, a bit each; data by them is acknowledged.
   void run_for(TimeNs duration, unsigned living) {
-    for (const TimeNs until = now + duration; now < until; now += kMs) {
-      const PathChoice::Move move = choice.run(kMs, now);
+    for (const TimeNs until = now + duration; now < until; now += kMillisecond) {
+      const PathChoice::Move move = choice.run(kMillisecond, now);
       if (move == PathChoice::Move::kAway) ++away;
       if (move == PathChoice::Move::kBack) ++back;
       const std::uint64_t number = end.numbers().take();
@@ -50,7 +50,7 @@ struct Fixture {
 
   LinkEnd end;
   PathChoice choice;
-  TimeNs now = kMs;
+  TimeNs now = kMillisecond;
   int away = 0;
   int back = 0;
 };
@@ -61,9 +61,9 @@ TEST_CASE("a silent path is left after a quarter of the limit, and taken again w
   Fixture link(2);
   link.run_for(kLimit, 0b11);
   CHECK(link.end.path() == 0);
-  link.run_for(kLimit / 4 - 5 * kMs, 0b10);
+  link.run_for(kLimit / 4 - 5 * kMillisecond, 0b10);
   CHECK(link.end.path() == 0);
-  link.run_for(10 * kMs, 0b10);
+  link.run_for(10 * kMillisecond, 0b10);
   CHECK(link.end.path() == 1);
   CHECK(link.end.address().port == 1);
   const std::uint64_t number = link.end.numbers().next();
@@ -92,9 +92,9 @@ TEST_CASE("what was acknowledged of the old path says nothing of the new one") {
   link.run_for(kLimit / 2, 0b10);
   REQUIRE(link.end.path() == 1);
   CHECK(old < link.end.first_number());
-  for (TimeNs ms = 0; ms < kLimit / kMs; ++ms) {
+  for (TimeNs ms = 0; ms < kLimit / kMillisecond; ++ms) {
     link.choice.on_acknowledged(old);
-    link.run_for(kMs, 0b01 & ~(1u << link.end.path()));
+    link.run_for(kMillisecond, 0b01 & ~(1u << link.end.path()));
     if (link.end.path() == 0) break;
   }
   CHECK(link.end.path() == 0);
@@ -107,7 +107,8 @@ TEST_CASE("a path that comes and goes has to answer longer each time") {
     link.run_for(kLimit, 0b10);
     REQUIRE(link.end.path() == 1);
     const TimeNs mended = link.now;
-    while (link.end.path() != 0 && link.now < mended + 10 * kLimit) link.run_for(kMs, 0b11);
+    while (link.end.path() != 0 && link.now < mended + 10 * kLimit)
+      link.run_for(kMillisecond, 0b11);
     const TimeNs took = link.now - mended;
     CHECK(took > before + kLimit / 8);
     before = took;
