@@ -112,12 +112,17 @@ void Direct::extend_reach(DirectOp& op, TimeNs now) noexcept {
 }
 
 /// Who gave its slot has posted the op. Partners say so themselves, but later, with receipts; until
-/// then next ops would have to count as ahead of them.
+/// then next ops would have to count as ahead of them. It is news of theirs, as if they had said
+/// it: answers that said nothing while their clients had not posted were not in vain (simulator,
+/// seed 1111).
 void Direct::hear_all_entered(std::uint64_t op_seq) noexcept {
   for (const std::uint16_t rank : partners_) {
     DirectPeer& peer = peers_[rank];
     if (peer.entered >= op_seq) continue;
     peer.entered = op_seq;
+    peer.tries = 0;
+    peer.vain_answers = 0;
+    peer.news_at = polled_;
     count_ahead(rank);
     queue(rank);
   }
