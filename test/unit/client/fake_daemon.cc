@@ -85,7 +85,10 @@ void FakeDaemon::run() {
   while (!stop_) {
     for (auto& server : servers_) server->poll(0);
     bool busy = take_commands();
-    for (auto& [key, group] : groups_) busy |= run_ops(group) | run_transfers(group);
+    for (auto& [key, group] : groups_) {
+      busy |= run_ops(group);
+      busy |= run_transfers(group);
+    }
     if (forge_completion.exchange(false)) {
       ipc::CompletionEntry forged;
       forged.request_id = 77;
