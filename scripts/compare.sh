@@ -41,7 +41,7 @@ started or changed. Run it as root on an idle machine.
                    mpi-tcp-ring mpi-shm
   --quick          few ops and 2 repetitions (or --reps): checks only that everything runs
   --out DIR        folder for JSON, report and plots; default BUILD/compare
-  --save           also keep the report and its plots in doc/results
+  --save           also keep the report and its plots in doc/results, over the last of its name
   --build DIR      build folder; default build
   --no-setup       do not install packages, reserve hugepages or build
   --help           this text
@@ -144,9 +144,7 @@ report=("$python" "$repo_root/scripts/compare/report.py" "$run_dir/runs" --out "
 "$python" "$repo_root/scripts/plot_compare.py" "$out/$name.json" \
   --out "$out/$name" | sed 's/^/       /'
 if ((save)); then
-  saved=$(date -u +%F)-$name
-  cp "$out/$name-busbw.png" "$repo_root/doc/results/$saved-busbw.png"
-  cp "$out/$name-times.png" "$repo_root/doc/results/$saved-times.png"
-  note "kept in doc/results: $saved.md and its plots"
+  cp "$out/$name-busbw.png" "$out/$name-times.png" "$repo_root/doc/results/"
+  note "kept in doc/results: $name.md and its plots"
 fi
 step "done; JSON, report and plots are in $out"

@@ -10,7 +10,7 @@
 namespace gradwire::sim {
 namespace {
 
-/// Losses of 30 % and probes 200 ms apart: doc/results/2026-11-23-simulator-depths.md has the
+/// Losses of 30 % and probes 200 ms apart: doc/results/simulator.md has the
 /// longest that was seen.
 constexpr TimeNs kStillLimit = 5'000 * kMs;
 constexpr TimeNs kOpLimit = 30'000 * kMs;

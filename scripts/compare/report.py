@@ -375,10 +375,9 @@ def main():
     whole = "<!-- SPDX-License-Identifier: BSD-3-Clause -->\n" + text
     (arguments.out / f"{name}.md").write_text(whole)
     if arguments.save:
-        saved = f"{stamp}-{name}"
-        plots = f"\n![busbw by size]({saved}-busbw.png)\n\n![p50 and p99 by size]" \
-                f"({saved}-times.png)\n"
-        (arguments.save / f"{saved}.md").write_text(whole + plots)
+        plots = f"\n![busbw by size]({name}-busbw.png)\n\n![p50 and p99 by size]" \
+                f"({name}-times.png)\n"
+        (arguments.save / f"{name}.md").write_text(whole + plots)
     return 0
 
 
