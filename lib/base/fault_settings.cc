@@ -10,7 +10,7 @@ Result<void> check_probability(const char* name, double value) {
   // In this form it refuses a NaN too.
   if (value >= 0 && value <= 1) return {};
   return fail(ErrorCode::kInvalidArgument,
-              fmt::format("fault {} = {}: a probability from 0 to 1 is wanted", name, value));
+              fmt::format("fault {} = {}: must be a probability from 0 to 1", name, value));
 }
 
 Result<void> check_whole(const char* name, std::uint32_t value, std::uint32_t most) {

@@ -72,7 +72,7 @@ bool CommandLane::poll_client(Client& client) noexcept {
       client.faulty = true;
       news_ = true;
       client.fault.code = AbortCode::kClientDied;
-      client.fault.set_detail("the index of its command queue cannot be");
+      client.fault.set_detail("it wrote an impossible index into its command queue");
       return true;
     }
     worked = true;

@@ -41,7 +41,9 @@ void Manager::open(const PendingReply& to, const ipc::PeerCredentials& peer,
   if (!wanted) return reply_error(to, wrong_size<ipc::OpenRequest>(to.type, body));
   if (wanted->abi_version != 1) {
     return reply_error(to, {ErrorCode::kUnsupported,
-                            fmt::format("the client speaks ABI version {}, this daemon speaks 1",
+                            fmt::format("the client speaks version {} of the control protocol, and "
+                                        "this daemon speaks 1: install the library and the daemon "
+                                        "of one release",
                                         wanted->abi_version)});
   }
   if (stop_ != StopState::kRunning) {

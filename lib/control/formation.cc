@@ -54,8 +54,8 @@ Result<TimeNs> Manager::formation_bound(const ipc::JoinRequest& request) const {
   const TimeNs bound = static_cast<TimeNs>(request.timeout_ms) * 1'000'000;
   if (bound > options_.limits.formation_max_ns) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("timeout of {} ms, must be at most {}", request.timeout_ms,
-                            options_.limits.formation_max_ns / 1'000'000));
+                fmt::format("a timeout of {} ms was asked for: it must be at most {}",
+                            request.timeout_ms, options_.limits.formation_max_ns / 1'000'000));
   }
   return bound;
 }

@@ -62,15 +62,17 @@ void Manager::allocate(const PendingReply& to, Client& client, std::span<const s
   if (client.memories.size() >= limits.regions_per_client) {
     return reply_error(to, {ErrorCode::kResourceExhausted,
                             fmt::format("the client has {} memory regions, and "
-                                        "limits.client_regions = {}",
+                                        "limits.client_regions = {}: free one, or raise "
+                                        "limits.client_regions in the daemon's configuration",
                                         client.memories.size(), limits.regions_per_client)});
   }
   const std::uint64_t used = client.memory_bytes();
   if (wanted->bytes == 0 || wanted->bytes > limits.bytes_per_client - used) {
     const ErrorCode code =
         wanted->bytes == 0 ? ErrorCode::kInvalidArgument : ErrorCode::kResourceExhausted;
-    return reply_error(to, {code, fmt::format("{} bytes wanted, must be 1 to {} (the client has {} "
-                                              "of its {} already: limits.client_memory_mib)",
+    return reply_error(to, {code, fmt::format("{} bytes of gradient memory were asked for: it must "
+                                              "be 1 to {}, since the client has {} of its {} "
+                                              "already (limits.client_memory_mib)",
                                               wanted->bytes, limits.bytes_per_client - used, used,
                                               limits.bytes_per_client)});
   }
@@ -146,8 +148,9 @@ Result<void> Manager::check_quota(std::uint64_t used, std::uint64_t bytes) const
   const std::uint64_t limit = options_.limits.bytes_per_client;
   if (used + bytes <= limit) return {};
   return fail(ErrorCode::kResourceExhausted,
-              fmt::format("{} bytes in whole pages, the client has {} of its {} left "
-                          "(limits.client_memory_mib)",
+              fmt::format("{} bytes of gradient memory in whole pages were asked for, and the "
+                          "client has {} of its {} left: free some, or raise "
+                          "limits.client_memory_mib in the daemon's configuration",
                           bytes, limit - used, limit));
 }
 

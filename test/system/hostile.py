@@ -71,7 +71,7 @@ def wrong_requests(sockets):
     for kind in (ALLOCATE, FREE, JOIN, LEAVE, ABORT, 77, 65535):
         refused(f"type {kind} before open", "came before 'open'", lambda k=kind: early.call(k))
     refused("open of no bytes", "must have 8", lambda: early.call(OPEN))
-    refused("open of another ABI", "ABI version 9",
+    refused("open of another ABI", "version 9 of the control protocol",
             lambda: early.call(OPEN, struct.pack("=II", 9, 0)))
 
     (client, honest), (handle, honest_handle) = form(sockets)
@@ -84,7 +84,7 @@ def wrong_requests(sockets):
             refused(f"type {kind} of {len(body)} bytes", f"must have {size}",
                     lambda k=kind, b=body: client.call(k, b))
     for size in (0, TOP, 2**63, 1 << 50):
-        refused(f"{size} bytes of memory", "bytes wanted",
+        refused(f"{size} bytes of memory", "bytes of gradient memory were asked for",
                 lambda s=size: client.call(ALLOCATE, struct.pack("=Q", s)))
     for memory in (0, 2**32 - 1, foreign):
         refused(f"freeing memory {memory}", "not a live region of this client",
@@ -119,7 +119,7 @@ def wrong_requests(sockets):
     join("60000 members", "60000 members", members=60000)
     join("a member outside", "member 5 in a rank of 1", member=5)
     join("group 0", "group id 0", group=0)
-    join("a timeout of weeks", "ms, must be at most", timeout=2**32 - 1)
+    join("a timeout of weeks", "ms was asked for: it must be at most", timeout=2**32 - 1)
     join("the same daemon twice", "the same daemon", table=own + own)
     join("another's place", "", rank=1)
     join("a table of zeros", "", table=bytes(1024))

@@ -201,7 +201,7 @@ TEST_CASE("memory is made while others are served, in order for each client") {
   const auto second = daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{4096});
   // What is being made counts.
   daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{8192});
-  daemon.refused(1, ErrorCode::kResourceExhausted, "8192 bytes wanted");
+  daemon.refused(1, ErrorCode::kResourceExhausted, "8192 bytes of gradient memory were asked for");
   daemon.send(2, MessageType::kAllocate, ipc::AllocateRequest{4096});
   daemon.send(1, MessageType::kDescribe, {});
   CHECK(daemon.take(1).code() == ErrorCode::kOk);
@@ -289,7 +289,8 @@ TEST_CASE("the quota counts whole pages") {
   FakeDaemon daemon(limits);
   daemon.open(1);
   daemon.send(1, MessageType::kAllocate, ipc::AllocateRequest{9'000});
-  daemon.refused(1, ErrorCode::kResourceExhausted, "12288 bytes in whole pages");
+  daemon.refused(1, ErrorCode::kResourceExhausted,
+                 "12288 bytes of gradient memory in whole pages were asked for");
   CHECK(daemon.lanes.count(RequestType::kAddMemory) == 0);
   daemon.allocate(1, 8'000);
 }

@@ -86,7 +86,7 @@ TEST_CASE("a second open, a wrong ABI and too many clients are refused") {
   ipc::OpenRequest future;
   future.abi_version = 9;
   daemon.send(1, MessageType::kOpen, future);
-  daemon.refused(1, ErrorCode::kUnsupported, "ABI version 9");
+  daemon.refused(1, ErrorCode::kUnsupported, "version 9 of the control protocol");
   daemon.open(1);
   daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
   daemon.refused(1, ErrorCode::kBusy, "already been opened");

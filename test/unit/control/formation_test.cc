@@ -317,7 +317,7 @@ TEST_CASE("a bad table is refused before anybody waits") {
   auto body = join_body(0, table_of(2));
   body.request.timeout_ms = 0xffffffff;
   daemon.join(1, body);
-  daemon.refused(1, ErrorCode::kInvalidArgument, "timeout of 4294967295 ms");
+  daemon.refused(1, ErrorCode::kInvalidArgument, "a timeout of 4294967295 ms was asked for");
   CHECK(daemon.manager->group_count() == 0);
 }
 
