@@ -76,9 +76,7 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
   const std::uint16_t rank = packet.common.from_rank;
   const wire::Receipt& receipt = packet.receipt;
   DirectPeer& peer = peers_[rank];
-  peer.ever_heard = true;
-  peer.heard_at = polled_;
-  peer.unanswered = 0;
+  heard(rank);
   ends_.note(rank, packet.common.packet_number);
   const bool alone = packet.common.type != PacketType::kContribution;
   if (packet.common.type != PacketType::kReceipt && packet.common.packet_number > peer.newest) {

@@ -95,7 +95,7 @@ class Direct {
     std::uint32_t packets_in_vain = 0;  ///< it answers, but these never came there
   };
   [[nodiscard]] const std::optional<Silent>& silent() const noexcept { return silent_; }
-  /// Other packets came from a rank that silent() names: it is not.
+  /// A packet of another kind came from there: it is not silent.
   void heard(std::uint16_t rank) noexcept;
   /// The rank that is awaited and was heard the longest time ago; for_ns is 0 if none is awaited.
   [[nodiscard]] Silent least_heard() const noexcept;

@@ -140,8 +140,10 @@ std::optional<Direct::Missing> Direct::missing(std::uint64_t op_seq) const noexc
 }
 
 void Direct::heard(std::uint16_t rank) noexcept {
-  peers_[rank].heard_at = polled_;
-  peers_[rank].unanswered = 0;
+  DirectPeer& peer = peers_[rank];
+  peer.ever_heard = true;
+  peer.heard_at = polled_;
+  peer.unanswered = 0;
   silent_.reset();
 }
 

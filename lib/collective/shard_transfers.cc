@@ -25,7 +25,13 @@ bool Shard::pop_transfer_done(Event& out) noexcept {
 }
 
 Drop Shard::receive_from_any(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept {
-  if (!wire::is_of_transfer(packet.common.type)) return receive_direct(packet, ecn_ce, now);
+  // Whatever came from a rank, it lives: a slow port may have had no room for the other kind.
+  const std::uint16_t rank = packet.common.from_rank;
+  if (!wire::is_of_transfer(packet.common.type)) {
+    if (transfers_ != nullptr) transfers_->heard(rank);
+    return receive_direct(packet, ecn_ce, now);
+  }
+  if (direct_ != nullptr) direct_->heard(rank);
   const Drop drop = transfers_->receive(packet, ecn_ce, now);
   judge_transfers(now);
   return drop;

@@ -91,7 +91,7 @@ class Transfers {
     wire::TransferTerms received;
   };
   [[nodiscard]] const std::optional<Mismatch>& mismatch() const noexcept { return mismatch_; }
-  /// Other packets came from a rank that silent() names: it is not.
+  /// A packet of another kind came from there: it is not silent.
   void heard(std::uint16_t rank) noexcept {
     hear(rank);
     silent_.reset();

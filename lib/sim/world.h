@@ -201,6 +201,9 @@ class World {
   void record(std::size_t frames) { records_wanted_ = frames; }
   /// Puts the frames that were recorded on the wire again. @return how many.
   std::size_t replay();
+  /// From now on what `loses` says yes to is lost on its way.
+  using Loses = std::function<bool(HostId from, HostId to, wire::PacketType type)>;
+  void lose(Loses loses) { loses_ = std::move(loses); }
   [[nodiscard]] std::uint64_t polls() const { return polls_; }
   /// How long the rank's first lane may sleep if nothing comes; 0 or less: it wants a round now.
   [[nodiscard]] TimeNs until_deadline(GroupId group, std::uint16_t rank) const;
@@ -294,6 +297,7 @@ class World {
   std::vector<std::uint32_t> free_timers_;
   std::vector<Recorded> recorded_;
   std::size_t records_wanted_ = 0;
+  Loses loses_;
 
   std::uint64_t polls_ = 0;
   std::uint64_t unknown_packets_ = 0;

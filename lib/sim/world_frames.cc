@@ -77,15 +77,15 @@ void World::transmit(Host& host, rte_mbuf* mbuf) {
   const HostId to = host_of(frame.data());
   std::uint32_t wire_bytes = mbuf->data_len + kEthernetOverhead;
   const std::size_t headers = wire::kEthernetBytes + wire::kIpv4Bytes + wire::kUdpBytes;
-  const bool data = frame[headers + 1] == static_cast<std::byte>(wire::PacketType::kData);
-  if (data && options_.payload_scale > 1) {
+  const auto type = static_cast<wire::PacketType>(frame[headers + 1]);
+  if (type == wire::PacketType::kData && options_.payload_scale > 1) {
     const auto payload = static_cast<std::uint32_t>(frame.size() - headers - wire::kHeaderBytes);
     wire_bytes += payload * (options_.payload_scale - 1);
   }
   if (trace_.prints()) {
     trace_.line(now_, "host {:<3} -> {} to host {}", host_id(host), describe_frame(frame), to);
   }
-  put_on_wire(host, to, frame, wire_bytes);
+  if (!loses_ || !loses_(host_id(host), to, type)) put_on_wire(host, to, frame, wire_bytes);
   if (recorded_.size() < records_wanted_ && random_.below(4) == 0) {
     recorded_.push_back({host_id(host), to, {frame.begin(), frame.end()}});
   }

@@ -84,6 +84,8 @@ class RingHarness final : private sim::Observer {
   void set_down(std::uint16_t from, std::uint16_t to, bool down) {
     world_.network().set_down(from, to, down);
   }
+  /// From now on what `loses` says yes to is lost on its way; hosts are numbered as ranks.
+  void lose(sim::World::Loses loses) { world_.lose(std::move(loses)); }
   /// Destroys the shards and everything on the way. @return mbufs that did not come back.
   std::uint32_t leaked_mbufs() { return world_.leaked_mbufs(); }
 

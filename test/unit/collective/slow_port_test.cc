@@ -127,3 +127,53 @@ TEST_CASE("a rank whose ring fills its port is not silent to those that wait for
     REQUIRE_FALSE(any_aborted(ring, nranks));
   }
 }
+
+TEST_CASE("a rank whose packets of one kind all get lost is heard by those of another") {
+  constexpr std::uint16_t kRanks = 4;
+  RingOptions options;
+  options.nranks = kRanks;
+  options.shard.direct_bytes = 64u << 10;
+  options.shard.pairs_max = kRanks;
+  options.shard.timeouts.silence_ns = 200 * kMs;
+  options.shard.timeouts.ping_interval_ns = 20 * kMs;
+  options.shard.sender.max_pto_ns = 20 * kMs;
+  for (const bool loses_transfers : {true, false}) {
+    CAPTURE(loses_transfers);
+    RingHarness ring(options);
+    REQUIRE(ring.form());
+    // Rank 0 waits for rank 2, which is no neighbour, for a transfer whose other end comes late.
+    std::vector<std::byte> from(640, std::byte{7});
+    std::vector<std::byte> to(from.size());
+    REQUIRE(ring.post(0, transfer(collective::TransferEnd::kSource, 0, 2, from)));
+    std::uint64_t op_seq = 0;
+    OpCase op(kRanks, 1, {.count = 8, .seed = 1});
+    const auto post_op = [&] {
+      ++op_seq;
+      for (std::uint16_t rank = 0; rank < kRanks; ++rank) ring.post(rank, op.spec(rank, op_seq));
+    };
+    const auto all_done = [&] {
+      for (std::uint16_t rank = 0; rank < kRanks; ++rank) {
+        if (!ring.done(rank, op_seq)) return false;
+      }
+      return true;
+    };
+    post_op();
+    REQUIRE(ring.run_until(all_done));
+    ring.lose([&](sim::HostId source, sim::HostId, wire::PacketType type) {
+      return source == 2 && wire::goes_to_any_rank(type) &&
+             wire::is_of_transfer(type) == loses_transfers;
+    });
+    // Three times the silence limit: ops follow each other, or one waits.
+    for (int i = 0; i < 30; ++i) {
+      if (all_done()) post_op();
+      ring.run_for(20 * kMs);
+    }
+    REQUIRE_FALSE(any_aborted(ring, kRanks));
+    REQUIRE(op_seq == (loses_transfers ? 31 : 2));
+    ring.lose({});
+    REQUIRE(ring.post(2, transfer(collective::TransferEnd::kDestination, 0, 2, to)));
+    REQUIRE(ring.run_until([&] { return ring.transfers_done() == 2 && all_done(); }, 1'000 * kMs));
+    REQUIRE(to == from);
+    for (std::uint16_t rank = 0; rank < kRanks; ++rank) REQUIRE(op.wrong(rank) == "");
+  }
+}
