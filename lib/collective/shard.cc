@@ -268,7 +268,12 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
     if (link->sender().on_deadline(now).acknowledged) stall_.moved(now);
     worked = true;
   }
-  if (direct_ != nullptr) worked |= run_direct(now, out);
+  // Where a port is full, direct ops and transfers take turns: who is not answered seems silent.
+  const bool transfers_turn = transfers_ != nullptr && direct_went_ && transfers_->waits_for_room();
+  direct_went_ = false;
+  if (transfers_turn) worked |= run_transfers(now, out);
+  if (direct_ != nullptr && live()) direct_went_ = run_direct(now, out);
+  worked |= direct_went_;
   // A rank of which nothing comes for long seems silent, though the ring fills its port.
   if (transfers_ != nullptr && live() && transfers_->starves()) worked |= run_transfers(now, out);
   if (!early_.empty() && live()) retry_early(now);

@@ -286,6 +286,7 @@ class Shard {
   std::uint64_t last_waiting_ = 0;  ///< the last op posted that waits for all
   std::uint64_t last_one_way_ = 0;
   std::uint64_t admitted_up_to_ = 0;
+  bool direct_went_ = false;  ///< direct ops sent something in the last round
   PayloadChecks checks_;
   wire::Packet checked_packet_;  ///< receive_checked()'s: it is large
   EventQueue events_;

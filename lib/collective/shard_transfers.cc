@@ -27,6 +27,9 @@ bool Shard::pop_transfer_done(Event& out) noexcept {
 Drop Shard::receive_from_any(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept {
   // Whatever came from a rank, it lives: a slow port may have had no room for the other kind.
   const std::uint16_t rank = packet.common.from_rank;
+  for (LinkIndex i = 0; i < links_.size(); ++i) {
+    if (links_[i]->end.rank() == rank) membership_.heard(i);
+  }
   if (!wire::is_of_transfer(packet.common.type)) {
     if (transfers_ != nullptr) transfers_->heard(rank);
     return receive_direct(packet, ecn_ce, now);

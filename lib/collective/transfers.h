@@ -98,6 +98,7 @@ class Transfers {
   }
   /// Whether something waits for room at the port that others took for some rounds.
   [[nodiscard]] bool starves() const noexcept { return blocked_rounds_ >= kBlockedRounds; }
+  [[nodiscard]] bool waits_for_room() const noexcept { return blocked_rounds_ > 0; }
   [[nodiscard]] TransferWait oldest() noexcept;
 
  private:

@@ -30,6 +30,7 @@ constexpr std::array kProfiles = {
     Profile{"dry", "mempools that run dry, drivers that hold sent buffers, ports that are behind"},
     Profile{"late", "clients that post late, abort or die"},
     Profile{"one-sided", "cut off just when some ranks are through with an op and others are not"},
+    Profile{"crowd", "slow ports that the ring, direct ops and transfers share, loss to 20 %"},
     Profile{"death", "one daemon dies at work: how long until every survivor has its error"},
 };
 
@@ -348,8 +349,7 @@ std::string describe(const Scenario& s) {
   std::string text = fmt::format(
       "seed {} profile {}: {} ranks, {} members, {} lanes, payload {}, window {}, transit {}, "
       "eager {}, exchange {}, direct {}, two steps {}, gathered {} above {} ranks, active ops {}, "
-      "batches of {}, silence {} "
-      "ms\n"
+      "batches of {}, silence {} ms\n"
       "network: {} ns, jitter {} ns, {} bit/s, loss {}, bursts {} of {} ns, duplication {}, "
       "corruption {}, reordering {} by {} ns\n"
       "hosts: round {} ns, drivers hold {} ns, {} and {} descriptors, behind {}\n",

@@ -202,7 +202,8 @@ void draw_plans(Scenario& s, Random& random) {
     add(0, bytes_max);
   };
   for (std::uint64_t i = 0; i < count; ++i) add(0.12, bytes_max);
-  if (random.chance(0.06)) add_series();
+  const bool crowded = s.profile == "crowd" && s.group.members <= 3;
+  if (random.chance(crowded ? 0.6 : 0.06)) add_series();
   if (s.profile != "all-reduce") draw_collectives(s);
   draw_factors(s);
 }

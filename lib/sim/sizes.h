@@ -22,7 +22,9 @@ void draw_sizes(Scenario& scenario, Random& random);
 void draw_layout(Scenario& scenario);
 /// Elements, types and order of the ops; draw_sizes() and draw_layout() come first.
 void draw_plans(Scenario& scenario, Random& random);
-/// Transfers between processes; the sizes come first, ops may come later.
+/// What profile crowd has that others have not; draw_transfers() calls it.
+void crowd(Scenario& scenario);
+/// Transfers between processes; network, hosts and sizes come first, ops may come later.
 void draw_transfers(Scenario& scenario);
 /// Halves what takes the most until the mempools fit.
 void fit_pools(Scenario& scenario);

@@ -16,7 +16,7 @@ class Draw {
 
   void run() {
     processes_ = static_cast<std::uint16_t>(std::min<std::size_t>(ranks_of(s_.group).size(), 24));
-    if (processes_ < 2 || random_.chance(0.4) || s_.profile == "death" ||
+    if (processes_ < 2 || (random_.chance(0.4) && s_.profile != "crowd") || s_.profile == "death" ||
         s_.profile == "all-reduce") {
       return;
     }
@@ -101,6 +101,9 @@ class Draw {
 
 }  // namespace
 
-void draw_transfers(Scenario& scenario) { Draw(scenario).run(); }
+void draw_transfers(Scenario& scenario) {
+  if (scenario.profile == "crowd") crowd(scenario);
+  Draw(scenario).run();
+}
 
 }  // namespace gradwire::sim

@@ -240,6 +240,7 @@ class World {
     std::deque<Received> rx;
     std::deque<Held> held;
     std::vector<Place> places;
+    std::size_t first_place = 0;  ///< that has its turn in the next poll, modulo their number
     std::deque<std::pair<GroupId, std::uint16_t>> posting;  ///< ranks with ops that wait
   };
   struct Group {

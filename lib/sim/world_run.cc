@@ -99,8 +99,11 @@ void World::poll(Host& host) {
   const std::size_t received = receive_burst(host, local_now);
   bool worked = received > 0 || !host.rx.empty();
   // A shard that closes takes its place away, so that the list may shrink on the way.
+  // Descriptors are the host's here and a lane's own in a NIC, so lanes take them by turns.
+  const std::size_t first = host.profile.driver_holds_ns > 0 ? host.first_place++ : 0;
   for (std::size_t i = 0; i < host.places.size(); ++i) {
-    worked |= poll_place(host, host.places[i], local_now, received == 0);
+    const Place& place = host.places[(first + i) % host.places.size()];
+    worked |= poll_place(host, place, local_now, received == 0);
   }
   for (std::size_t i = host.posting.size(); i > 0; --i) {
     const auto [group, rank] = host.posting.front();

@@ -137,11 +137,14 @@ TEST_CASE("a rank whose packets of one kind all get lost is heard by those of an
   options.shard.timeouts.silence_ns = 200 * kMs;
   options.shard.timeouts.ping_interval_ns = 20 * kMs;
   options.shard.sender.max_pto_ns = 20 * kMs;
-  for (const bool loses_transfers : {true, false}) {
-    CAPTURE(loses_transfers);
+  enum class Kind { kTransfers, kDirect, kRing };
+  for (const Kind lost : {Kind::kTransfers, Kind::kDirect, Kind::kRing}) {
+    CAPTURE(static_cast<int>(lost));
+    // Rank 2 is no neighbour of rank 0, rank 1 is.
+    const sim::HostId loser = lost == Kind::kRing ? 1 : 2;
     RingHarness ring(options);
     REQUIRE(ring.form());
-    // Rank 0 waits for rank 2, which is no neighbour, for a transfer whose other end comes late.
+    // Rank 0 waits for rank 2, for a transfer whose other end comes late.
     std::vector<std::byte> from(640, std::byte{7});
     std::vector<std::byte> to(from.size());
     REQUIRE(ring.post(0, transfer(collective::TransferEnd::kSource, 0, 2, from)));
@@ -160,8 +163,10 @@ TEST_CASE("a rank whose packets of one kind all get lost is heard by those of an
     post_op();
     REQUIRE(ring.run_until(all_done));
     ring.lose([&](sim::HostId source, sim::HostId, wire::PacketType type) {
-      return source == 2 && wire::goes_to_any_rank(type) &&
-             wire::is_of_transfer(type) == loses_transfers;
+      const Kind kind = !wire::goes_to_any_rank(type) ? Kind::kRing
+                        : wire::is_of_transfer(type)  ? Kind::kTransfers
+                                                      : Kind::kDirect;
+      return source == loser && kind == lost;
     });
     // Three times the silence limit: ops follow each other, or one waits.
     for (int i = 0; i < 30; ++i) {
@@ -169,11 +174,39 @@ TEST_CASE("a rank whose packets of one kind all get lost is heard by those of an
       ring.run_for(20 * kMs);
     }
     REQUIRE_FALSE(any_aborted(ring, kRanks));
-    REQUIRE(op_seq == (loses_transfers ? 31 : 2));
+    REQUIRE(op_seq == (lost == Kind::kDirect ? 2 : 31));
     ring.lose({});
     REQUIRE(ring.post(2, transfer(collective::TransferEnd::kDestination, 0, 2, to)));
     REQUIRE(ring.run_until([&] { return ring.transfers_done() == 2 && all_done(); }, 1'000 * kMs));
     REQUIRE(to == from);
     for (std::uint16_t rank = 0; rank < kRanks; ++rank) REQUIRE(op.wrong(rank) == "");
   }
+}
+
+TEST_CASE("transfers and direct ops share a slow port by turns") {
+  constexpr std::uint16_t kRanks = 8;
+  RingOptions options = options_of(kRanks, 2);
+  options.shard.direct_bytes = 64u << 10;
+  options.shard.pairs_max = kRanks;
+  options.shard.exchange_bytes = 0;
+  RingHarness ring(options);
+  // Of one rank alone.
+  for (std::uint16_t rank = 1; rank < kRanks; ++rank) ring.host(rank).tx_descriptors = 512;
+  REQUIRE(ring.form());
+  // 60 chunks to each of 7: the port alone would take 210 ms for them.
+  OpCase op(kRanks, 1, {.count = 960, .seed = 1});
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) ring.post(rank, op.spec(rank, 1));
+  std::vector<std::byte> from(640, std::byte{7});
+  std::vector<std::byte> to(from.size());
+  std::size_t transfers = 0;
+  while (!ring.done(1, 1)) {
+    REQUIRE(ring.post(4, transfer(collective::TransferEnd::kSource, 4, 0, from)));
+    REQUIRE(ring.post(0, transfer(collective::TransferEnd::kDestination, 4, 0, to)));
+    ++transfers;
+    REQUIRE(ring.run_until(
+        [&] { return ring.transfers_done() == 2 * transfers || any_aborted(ring, kRanks); }));
+    REQUIRE_FALSE(any_aborted(ring, kRanks));
+  }
+  // 23 when direct ops went first until transfers had waited for eight rounds, 90 by turns.
+  REQUIRE(transfers >= 50);
 }

@@ -78,7 +78,8 @@ TEST_CASE("in every profile ranks post to different depths, and ops may be empty
     CHECK(series > 5);
     const std::string name = profile.name;
     const bool quiet = name == "clean" || name == "death";
-    CHECK((one_slow > 15) != quiet);
+    // Backends that are late leave a group to the ring.
+    CHECK((one_slow > 15) != (quiet || name == "crowd"));
     CHECK((one_way > 40) != quiet);
   }
 }
