@@ -166,6 +166,7 @@ void Client::dispatch(ipc::Message message) {
 }
 
 void Client::sleep_as_leader(Lock& lock, Deadline deadline) {
+  const auto slept = Clock::now().time_since_epoch();
   if (region_ != nullptr) {
     queue_.set_client_waits(true);
     if (queue_.has_completion()) return;
@@ -187,8 +188,8 @@ void Client::sleep_as_leader(Lock& lock, Deadline deadline) {
   if (entries[1].revents != 0) ::eventfd_read(wake_fd_.get(), &value);
   if (entries[2].revents != 0) {
     // The daemon's time is CLOCK_MONOTONIC, as Clock's is.
-    const Clock::time_point rung{std::chrono::nanoseconds(queue_.woken_at_ns())};
-    wait_policy_.woke(Clock::now() - rung);
+    const std::chrono::nanoseconds rung(queue_.woken_at_ns());
+    wait_policy_.woke(slept, rung, Clock::now().time_since_epoch());
     empty_completion_fd();
   }
   if (!dead_ && region_ != nullptr) queue_.set_client_waits(static_cast<bool>(epoll_fd_));

@@ -39,11 +39,14 @@ class WaitPolicy {
     return tries_ ? Duration::zero() : spin_;
   }
 
-  /// After a sleep that a completion ended.
-  /// @param delay  from when the daemon rang until this thread ran again.
-  void woke(Duration delay) noexcept {
-    if (!tries_) return;
-    if (delay >= kLate) {
+  /// After a sleep that the daemon's ring ended.
+  /// @param slept  when it began
+  /// @param rung   when the daemon rang last. Before `slept`, or after `now`, it says nothing: the
+  ///               ring was for an earlier sleep, or the daemon's clock is another
+  /// @param now    when this thread ran again
+  void woke(Duration slept, Duration rung, Duration now) noexcept {
+    if (!tries_ || rung < slept || rung > now) return;
+    if (now - rung >= kLate) {
       sleeps_ = false;
       in_time_ = 0;
       waits_ = 0;

@@ -12,6 +12,8 @@ using namespace std::chrono_literals;
 
 constexpr WaitPolicy::Duration kSpin = 20us;
 
+void woke(WaitPolicy& policy, WaitPolicy::Duration delay) { policy.woke(1s, 2s, 2s + delay); }
+
 /// How many waits on the lane's core spin until one sleeps at once.
 std::uint32_t waits_until_try(WaitPolicy& policy) {
   std::uint32_t waits = 0;
@@ -23,10 +25,10 @@ std::uint32_t waits_until_try(WaitPolicy& policy) {
 void settle(WaitPolicy& policy) {
   for (std::uint32_t i = 0; i < WaitPolicy::kTries; ++i) {
     waits_until_try(policy);
-    policy.woke(50us);
+    woke(policy, 50us);
   }
   REQUIRE(policy.begin(true) == 0us);
-  policy.woke(50us);
+  woke(policy, 50us);
   REQUIRE(policy.begin(true) == 0us);
 }
 
@@ -34,14 +36,14 @@ TEST_CASE("a wait spins beside a lane of another core") {
   WaitPolicy policy(kSpin);
   for (int i = 0; i < 1000; ++i) {
     REQUIRE(policy.begin(false) == kSpin);
-    policy.woke(10us);
+    woke(policy, 10us);
   }
 }
 
 TEST_CASE("waits on the lane's core sleep at once after some tries that woke in time") {
   WaitPolicy policy(kSpin);
   CHECK(waits_until_try(policy) == WaitPolicy::kTryEachMin - 1);
-  policy.woke(10us);
+  woke(policy, 10us);
   CHECK(waits_until_try(policy) == WaitPolicy::kTryEachMin - 1);
   settle(policy);
   CHECK(policy.begin(false) == kSpin);
@@ -53,7 +55,7 @@ TEST_CASE("after a late wake-up waits spin, and tries are rarer each time") {
   settle(policy);
   std::uint32_t each = WaitPolicy::kTryEachMin;
   for (int i = 0; i < 12; ++i) {
-    policy.woke(4ms);
+    woke(policy, 4ms);
     each = std::min(2 * each, WaitPolicy::kTryEachMax);
     CHECK(waits_until_try(policy) == each - 1);
   }
@@ -64,14 +66,14 @@ TEST_CASE("wake-ups in time forgive late ones, one after the other") {
   WaitPolicy policy(kSpin);
   for (int i = 0; i < 3; ++i) {
     waits_until_try(policy);
-    policy.woke(4ms);
+    woke(policy, 4ms);
   }
   settle(policy);
   for (std::uint32_t i = 0; i < WaitPolicy::kForgives; ++i) {
     REQUIRE(policy.begin(true) == 0us);
-    policy.woke(10us);
+    woke(policy, 10us);
   }
-  policy.woke(4ms);
+  woke(policy, 4ms);
   CHECK(waits_until_try(policy) == 8 * WaitPolicy::kTryEachMin - 1);
 }
 
@@ -79,9 +81,22 @@ TEST_CASE("sleeps of waits that spun say nothing of sleeping at once") {
   WaitPolicy policy(kSpin);
   for (std::uint32_t i = 0; i < WaitPolicy::kTries; ++i) {
     CHECK(policy.begin(true) == (i + 1 < WaitPolicy::kTryEachMin ? kSpin : 0us));
-    if (i + 1 < WaitPolicy::kTryEachMin) policy.woke(10us);
+    if (i + 1 < WaitPolicy::kTryEachMin) woke(policy, 10us);
   }
-  policy.woke(10us);
+  woke(policy, 10us);
+  CHECK(policy.begin(true) == kSpin);
+}
+
+TEST_CASE("a ring from before the sleep says nothing, nor does one by another clock") {
+  WaitPolicy policy(kSpin);
+  settle(policy);
+  policy.woke(5s, 4s, 5s);
+  policy.woke(5s, WaitPolicy::Duration(0), 5s);
+  CHECK(policy.begin(true) == 0us);
+  policy.woke(5s, 6s, 5s);
+  policy.woke(5s, WaitPolicy::Duration::min(), 5s);
+  CHECK(policy.begin(true) == 0us);
+  woke(policy, 4ms);
   CHECK(policy.begin(true) == kSpin);
 }
 
