@@ -76,7 +76,9 @@ void Client::report(Lock& lock, gw_work& work) {
     lock.lock();
     if (copied && work.copies) {
       work.state = gw_work::State::kReturning;
+      // From here on each thread that waits for it looks at the stream itself.
       changed_.notify_all();
+      wake_leader();
       return settle_return(work);
     }
     end_copy(work, copied);

@@ -10,6 +10,8 @@
 namespace gradwire::client {
 namespace {
 
+constexpr auto kLeft = "the group has been left";
+
 /// Counts an op once for each memory that it uses.
 void count_user(gw_work& work, int change) noexcept {
   Mapping* const input = work.input_mapping.get();
@@ -187,7 +189,7 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   drain_completions();
   drain_control_sometimes();
   if (group->aborted) return fail(ErrorCode::kAborted, group->abort_text);
-  if (group->left) return fail(ErrorCode::kInvalidArgument, "the group has been left");
+  if (group->left) return fail(ErrorCode::kInvalidArgument, kLeft);
 
   ipc::CommandEntry command;
   if (auto placed = place_memory(lock, *work, command); !placed) {
@@ -213,10 +215,14 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
     lock.unlock();
     const Result<void> fed = feed(*work);
     lock.lock();
-    if (!fed) {
+    Result<void> may_go = fed;
+    // Another thread may have heard of it meanwhile, and what is held of the group has ended then.
+    if (may_go && group->aborted) may_go = fail(ErrorCode::kAborted, group->abort_text);
+    if (may_go && group->left) may_go = fail(ErrorCode::kInvalidArgument, kLeft);
+    if (!may_go) {
       release_slot(*work);
       give_up_posting(*work);
-      return tl::unexpected(fed.error());
+      return tl::unexpected(may_go.error());
     }
     if (work->fed != nullptr) {
       ++counters_.copies;

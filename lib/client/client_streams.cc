@@ -10,18 +10,8 @@
 #include "client/client.h"
 
 namespace gradwire::client {
-namespace {
 
 using namespace std::chrono_literals;
-
-/// Whether CUDA may still read or write for `event`'s sake. After an error it does not.
-bool is_pending(const StreamOp::EventPtr& event) {
-  if (event == nullptr) return false;
-  const auto passed = event->has_passed();
-  return passed && !*passed;
-}
-
-}  // namespace
 
 Result<void> Client::begin_copies(gw_work& work) {
   Mapping* const mapping =
@@ -134,21 +124,25 @@ void Client::settle_return(gw_work& work) {
 
 Result<void> Client::await_return(Lock& lock, gw_work& work, Deadline deadline,
                                   std::optional<void*> stream) {
-  if (const StreamOp::EventPtr back = work.copies->back;
-      stream && back != nullptr && work.code == ErrorCode::kOk) {
+  const StreamOp::EventPtr back = work.copies->back;
+  if (stream && back != nullptr && work.code == ErrorCode::kOk) {
     lock.unlock();
     const Result<void> ordered = back->hold_back(*stream);
     lock.lock();
-    if (ordered && work.state == gw_work::State::kReturning) {
-      end_copy(work, {});
-      conclude(work);
+    if (ordered) {
+      if (work.state == gw_work::State::kReturning) {
+        end_copy(work, {});
+        conclude(work);
+      }
+      return outcome(work);
     }
     // If CUDA does not let it, this thread waits instead.
   }
   auto pause = 5us;
-  while (work.state == gw_work::State::kReturning || work.state == gw_work::State::kCopying) {
+  while (true) {
     if (work.state == gw_work::State::kReturning) settle_return(work);
-    if (work.state == gw_work::State::kReported) break;
+    // A wait on a stream may have reported the op before the copy was over.
+    if (work.state == gw_work::State::kReported && !is_pending(back)) break;
     if (Clock::now() >= deadline) {
       return fail(ErrorCode::kTimedOut,
                   fmt::format("{} is done, but its result is still being copied to the GPU; it "

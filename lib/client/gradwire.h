@@ -524,8 +524,8 @@ gw_status gw_wait(gw_work* work, uint32_t timeout_ms);
 
 /** gw_wait() for an op on a stream, which does not wait for the copy of the result to the GPU:
  * `stream`, of the output's GPU, has the result for all that it is given after this call. If CUDA
- * does not let it, this call waits for the copy. For an op whose result is not copied on a stream
- * of CUDA's it is gw_wait(). */
+ * does not let it, this call waits for the copy, as a later gw_wait() does. For an op whose result
+ * is not copied on a stream of CUDA's it is gw_wait(). */
 gw_status gw_wait_on_stream(gw_work* work, uint32_t timeout_ms, void* stream);
 
 /** 1 after a gw_test() or gw_wait() has reported the outcome. */

@@ -5,6 +5,21 @@
 
 namespace gradwire::client {
 
+bool is_pending(const StreamOp::EventPtr& event) {
+  if (event == nullptr) return false;
+  const auto passed = event->has_passed();
+  return passed && !*passed;
+}
+
+void leave_behind(std::vector<LeavingMemory> memory) {
+  static std::mutex mutex;
+  // Never destroyed, because CUDA may still copy when the process ends.
+  static auto& left = *new std::vector<LeavingMemory>;
+  const std::lock_guard lock(mutex);
+  for (LeavingMemory& each : memory) left.push_back(std::move(each));
+  std::erase_if(left, [](const LeavingMemory& each) { return !is_pending(each.until); });
+}
+
 Result<StreamCopies::Streams*> StreamCopies::streams_of(int ordinal) {
   const auto found = streams_.find(ordinal);
   if (found != streams_.end()) return &found->second;

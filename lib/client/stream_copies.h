@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "base/result.h"
 #include "client/staging.h"
@@ -35,6 +36,13 @@ struct LeavingMemory {
   std::shared_ptr<Mapping> mapping;
   StreamOp::EventPtr until;
 };
+
+/// Whether CUDA may still read or write for `event`'s sake. After an error it does not.
+[[nodiscard]] bool is_pending(const StreamOp::EventPtr& event);
+
+/// Keeps what a client leaves behind until CUDA is through with it, and lets go of what earlier
+/// clients left. Any thread; does not wait.
+void leave_behind(std::vector<LeavingMemory> memory);
 
 class StreamCopies {
  public:

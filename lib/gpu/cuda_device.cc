@@ -277,9 +277,7 @@ HostRegistration::~HostRegistration() {
 
 SideStream::~SideStream() {
   const CurrentContext current(device_->api_, device_->context_);
-  if (current.result() != kCuSuccess) return;
-  device_->api_.stream_synchronize(stream_);
-  device_->api_.stream_destroy(stream_);
+  if (current.result() == kCuSuccess) device_->api_.stream_destroy(stream_);
 }
 
 Result<void> SideStream::copy(const Event& after, void* to, const void* from, std::size_t bytes,

@@ -160,7 +160,8 @@ class HostRegistration {
   void* address_;
 };
 
-/// A stream for copies beside the caller's streams. The destructor waits for what it was given.
+/// A stream for copies beside the caller's streams. The destructor waits for nothing: CUDA does
+/// what the stream was given, and the memory has to stay until then.
 class SideStream {
  public:
   SideStream(std::shared_ptr<Device> device, CuStream stream) noexcept

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Ops on CUDA streams where gradient memory is the host's: late streams, failing ones, and streams
 // in another order than their ops. The fake CUDA's memory can be looked at from here.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gpu_clients.h"
@@ -117,8 +119,8 @@ TEST_CASE("a wait on a stream orders it behind the result's copy, and does not w
   gw_work* b = two.post(1, on_cpu(GW_ALL_REDUCE, other.data(), other.data(), 100));
   ends_and_free(b);
   const FakeStream user;
-  const bool lets = GENERATE(true, false);
-  if (lets) {
+  const char* const what = GENERATE("ordered", "waited for later", "refused");
+  if (what == std::string("ordered")) {
     hold_fake_streams(true);  // so the copy of the result does not run
     CHECK(gw_wait(a, 30) == GW_TIMED_OUT);
     CHECK_THAT(gw_last_error(), Contains("still being copied to the GPU"));
@@ -129,18 +131,23 @@ TEST_CASE("a wait on a stream orders it behind the result's copy, and does not w
     CHECK(first.get()[99] == 99);
     // What the stream is given next sees the result.
     OnGpu after(100);
-    void* context = nullptr;
-    fake_cuda_function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0);
-    fake_cuda_function<int(void*)>("cuCtxPushCurrent_v2")(context);
-    CHECK(fake_cuda_function<int(unsigned long long, unsigned long long, std::size_t, void*)>(
-              "cuMemcpyAsync")(reinterpret_cast<std::uintptr_t>(after.get()),
-                               reinterpret_cast<std::uintptr_t>(first.get()), 400,
-                               user.get()) == 0);
+    copy_on(user, after, first, 100);
     fake_cuda_function<int(void*)>("cuStreamSynchronize")(user.get());
-    fake_cuda_function<int(void**)>("cuCtxPopCurrent_v2")(nullptr);
     CHECK(after.get()[99] == 100);
     // A second stream is ordered as well.
     CHECK(gw_wait_on_stream(a, kLong, user.get()) == GW_OK);
+  } else if (what == std::string("waited for later")) {
+    hold_fake_streams(true);
+    REQUIRE(gw_wait_on_stream(a, kLong, user.get()) == GW_OK);
+    // Who waits without a stream has the result itself when that returns.
+    CHECK(gw_wait(a, 30) == GW_TIMED_OUT);
+    CHECK_THAT(gw_last_error(), Contains("still being copied to the GPU"));
+    fail_next(fake_cuda::kStreamWait);
+    CHECK(gw_wait_on_stream(a, 30, user.get()) == GW_TIMED_OUT);
+    CHECK(first.get()[99] == 99);
+    hold_fake_streams(false);
+    REQUIRE(gw_wait(a, kLong) == GW_OK);
+    CHECK(first.get()[99] == 100);
   } else {
     hold_fake_streams(true);
     CHECK(gw_wait(a, 30) == GW_TIMED_OUT);
@@ -260,66 +267,30 @@ TEST_CASE("what CUDA refuses when an op is posted is an error, and the op is not
   CHECK(first.get()[99] == 100);
 }
 
-TEST_CASE("memory is not given to another op while a stream may still write it") {
-  Two two;
-  OnGpu first(100);
-  const FakeStream late;
-  late.hold(true);
-  gw_work* a = two.post(0, on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, late.get()));
-  SECTION("the group is aborted") {
-    REQUIRE(gw_group_abort(two.groups[1], "loss is NaN") == GW_OK);
-    ends(a, GW_ABORTED);
-    CHECK_THAT(gw_last_error(), Contains("loss is NaN"));
-  }
-  SECTION("the group is left") {
-    gw_group_free(two.groups[0]);
-    two.groups.erase(two.groups.begin());
-    ends(a, GW_ABORTED);
-    CHECK_THAT(gw_last_error(), Contains("was left before"));
-  }
-  gw_work_free(a);
-  // Every other piece of the slab may be taken, but not this one.
-  const std::vector<gw_group*> others = join_all({two.clients[0]}, 1, 99);
-  std::vector<std::vector<float>> inputs(20, std::vector<float>(1000, 3));
-  std::vector<gw_work*> works;
-  for (auto& input : inputs) {
-    gw_work* work = nullptr;
-    REQUIRE(gw_all_reduce(others[0], input.data(), input.data(), 1000, GW_FLOAT32, GW_SUM, 0,
-                          &work) == GW_OK);
-    works.push_back(work);
-  }
-  late.hold(false);
-  for (gw_work* work : works) ends_and_free(work);
-  for (const auto& input : inputs) CHECK(input[99] == 3);
-  gw_group_free(others[0]);
-}
-
-TEST_CASE("a daemon that goes away ends what waits for a stream") {
-  Two two;
-  OnGpu first(100);
-  const FakeStream late;
-  late.hold(true);
-  gw_work* a = two.post(0, on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, late.get()));
-  two.fixture.kill_daemon();
-  ends(a, GW_UNAVAILABLE);
-  gw_work_free(a);
-}
-
-TEST_CASE("nobody waits for an op on a late stream: it goes on all the same") {
+TEST_CASE("a thread that sleeps hears that another has begun to bring a result back") {
   Two two;
   OnGpu first(100);
   std::vector<float> other(100, 1);
-  const FakeStream late;
-  late.hold(true);
-  gw_work_free(two.post(0, on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, late.get())));
-  gw_work* b = two.post(1, on_cpu(GW_ALL_REDUCE, other.data(), other.data(), 100));
-  late.hold(false);
-  // The next call of that client moves it on.
-  CHECK(gw_group_error(two.groups[0]) == GW_OK);
-  gw_work* c = two.post(0, on_cpu(GW_BARRIER, nullptr, nullptr, 0));
-  gw_work* d = two.post(1, on_cpu(GW_BARRIER, nullptr, nullptr, 0));
-  for (gw_work* work : {b, c, d}) ends_and_free(work);
-  CHECK(other[99] == 100);
+  gw_work* a = two.post(0, on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, nullptr));
+  ends_and_free(two.post(1, on_cpu(GW_ALL_REDUCE, other.data(), other.data(), 100)));
+  CopyGate gate;
+  int done = 1;
+  std::atomic<int> asked = -1;
+  std::thread asks([&] { asked = gw_test(a, &done); });
+  REQUIRE(soon([&] { return gate.waiting() == 1; }));
+  std::atomic<int> waited = -1;
+  // Ten times as long as it may take, because a lost wake-up is one that comes with the timeout.
+  std::thread waits([&] { waited = gw_wait(a, 10 * kLong); });
+  REQUIRE(soon([&] { return counters_of(two.clients[0]).sleeps == 1; }));
+  hold_fake_streams(true);
+  gate.open();
+  asks.join();
+  CHECK(asked == GW_OK);
+  CHECK(done == 0);
+  hold_fake_streams(false);
+  CHECK(soon([&] { return waited == GW_OK; }));
+  waits.join();
+  gw_work_free(a);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "fake_cuda.h"
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +20,22 @@ using namespace gradwire::fake_cuda;
 
 constexpr std::uintptr_t kHostPage = 4096;
 
+/// Where calls of cuMemcpyAsync() stay while it is shut, as if the driver were slow.
+struct Gate {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool shut = false;
+  int waiting = 0;
+
+  void pass() {
+    std::unique_lock lock(mutex);
+    ++waiting;
+    changed.wait(lock, [this] { return !shut; });
+    --waiting;
+  }
+};
+
+Gate gate;
 int context_storage;
 thread_local int current = 0;
 int retained = 0;
@@ -34,6 +51,8 @@ namespace gradwire::fake_cuda {
 bool has_context() { return current > 0; }
 
 bool fails_now(Failing what) { return failing[what].exchange(false); }
+
+void pass_gate_of_copies() { gate.pass(); }
 
 std::size_t total_memory() {
   const char* text = std::getenv("GRADWIRE_FAKE_CUDA_MEMORY");
@@ -148,6 +167,15 @@ int cuPointerGetAttribute(void* out, int attribute, unsigned long long address) 
   }
   *static_cast<int*>(out) = 0;
   return kSuccess;
+}
+void fake_cuda_shut_copies(int shut) {
+  const std::lock_guard lock(gate.mutex);
+  gate.shut = shut != 0;
+  gate.changed.notify_all();
+}
+int fake_cuda_waiting_copies() {
+  const std::lock_guard lock(gate.mutex);
+  return gate.waiting;
 }
 void fake_cuda_fail_next(Failing what) { failing[what] = true; }
 int fake_cuda_registrations() {

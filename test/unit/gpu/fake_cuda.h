@@ -31,6 +31,9 @@ enum Failing { kCopyRefused, kCopyFails, kHostRegister, kStreamWait, kFailingCou
 /// @return whether this call of `what` is one that the test wants to fail.
 [[nodiscard]] bool fails_now(Failing what);
 
+/// Where a copy stays if the test wants it to.
+void pass_gate_of_copies();
+
 /// What this process has of the fake and did not give back.
 struct Held {
   int allocations = 0;
@@ -48,6 +51,9 @@ void fake_cuda_hold_streams(int hold);
 /// The same of one stream.
 void fake_cuda_hold_stream(void* stream, int hold);
 void* fake_cuda_new_stream();
+/// 1: calls of cuMemcpyAsync() stay within until 0, and so many do.
+void fake_cuda_shut_copies(int shut);
+int fake_cuda_waiting_copies();
 /// The next call fails: a copy when it is asked for or when it runs, and whatever its stream is
 /// given from then on.
 void fake_cuda_fail_next(gradwire::fake_cuda::Failing what);

@@ -61,9 +61,6 @@ struct Marks {
 struct Event {
   Shared shared;
   bool imported = false;
-  Event() = default;
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
   ~Event() {
     if (shared.base != nullptr) shared.release();
   }
@@ -87,6 +84,7 @@ std::map<unsigned long long, Shared> allocations;  ///< by the address given out
 std::map<unsigned long long, Shared> imports;
 std::map<void*, std::shared_ptr<Event>> events;  ///< what streams were given of one outlives it
 std::map<void*, Stream*> streams;
+std::map<void*, std::unique_ptr<Stream>> destroyed;  ///< until they have done what they were given
 Stream default_stream;
 std::size_t used = 0;
 bool held = false;
@@ -158,6 +156,8 @@ void run_streams(Stream* even = nullptr) {
     if (even != nullptr && even->work.empty()) return run_streams();
     run(default_stream);
     for (const auto& [key, stream] : streams) run(*stream);
+    for (const auto& [key, stream] : destroyed) run(*stream);
+    std::erase_if(destroyed, [](const auto& each) { return each.second->work.empty(); });
   }
 }
 
@@ -291,6 +291,7 @@ int cuIpcCloseMemHandle(unsigned long long address) {
 
 int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t bytes, void* stream) {
   if (!has_context()) return kInvalidContext;
+  pass_gate_of_copies();
   const std::lock_guard lock(mutex);
   if (fails_now(kCopyRefused)) return kInvalidValue;
   return give(stream, [=](Stream& self) {
@@ -312,9 +313,11 @@ int cuStreamDestroy_v2(void* stream) {
   const std::lock_guard lock(mutex);
   const auto found = streams.find(stream);
   if (found == streams.end()) return kInvalidHandle;
-  run_streams(found->second);
-  delete found->second;
+  // As CUDA has it: at once, and what the stream was given is done all the same.
+  found->second->held = false;
+  destroyed[stream].reset(found->second);
   streams.erase(found);
+  run_streams();
   return kSuccess;
 }
 int cuStreamSynchronize(void* stream) {
@@ -350,10 +353,7 @@ int cuEventCreate(void** out, unsigned flags) {
 }
 int cuEventDestroy_v2(void* event) {
   const std::lock_guard lock(mutex);
-  const auto found = events.find(event);
-  if (found == events.end()) return kInvalidHandle;
-  events.erase(found);
-  return kSuccess;
+  return events.erase(event) == 1 ? kSuccess : kInvalidHandle;
 }
 int cuEventRecord(void* event, void* stream) {
   if (!has_context()) return kInvalidContext;

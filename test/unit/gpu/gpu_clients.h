@@ -15,6 +15,17 @@
 
 namespace gradwire::test {
 
+/// Calls the fake CUDA in a context.
+template <class Call>
+void in_context(Call call) {
+  void* context = nullptr;
+  REQUIRE(fake_cuda_function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0) == 0);
+  REQUIRE(fake_cuda_function<int(void*)>("cuCtxPushCurrent_v2")(context) == 0);
+  REQUIRE(call() == 0);
+  fake_cuda_function<int(void**)>("cuCtxPopCurrent_v2")(nullptr);
+  fake_cuda_function<int(int)>("cuDevicePrimaryCtxRelease_v2")(0);
+}
+
 /// Memory of the fake GPU.
 class OnGpu {
  public:
@@ -42,17 +53,35 @@ class OnGpu {
   }
 
  private:
-  template <class Call>
-  static void in_context(Call call) {
-    void* context = nullptr;
-    REQUIRE(fake_cuda_function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0) == 0);
-    REQUIRE(fake_cuda_function<int(void*)>("cuCtxPushCurrent_v2")(context) == 0);
-    REQUIRE(call() == 0);
-    fake_cuda_function<int(void**)>("cuCtxPopCurrent_v2")(nullptr);
-    fake_cuda_function<int(int)>("cuDevicePrimaryCtxRelease_v2")(0);
-  }
   unsigned long long address_ = 0;
   std::size_t count_;
+};
+
+/// A copy of the caller's own.
+inline void copy_on(const FakeStream& stream, const OnGpu& to, const OnGpu& from,
+                    std::size_t count) {
+  in_context([&] {
+    return fake_cuda_function<int(unsigned long long, unsigned long long, std::size_t, void*)>(
+        "cuMemcpyAsync")(reinterpret_cast<std::uintptr_t>(to.get()),
+                         reinterpret_cast<std::uintptr_t>(from.get()), count * sizeof(float),
+                         stream.get());
+  });
+}
+
+/// While it is shut, copies do not return from CUDA's call.
+class CopyGate {
+ public:
+  CopyGate() { shut(1); }
+  ~CopyGate() { shut(0); }
+  CopyGate(const CopyGate&) = delete;
+  CopyGate& operator=(const CopyGate&) = delete;
+  void open() const { shut(0); }
+  [[nodiscard]] int waiting() const {
+    return fake_cuda_function<int()>("fake_cuda_waiting_copies")();
+  }
+
+ private:
+  static void shut(int value) { fake_cuda_function<void(int)>("fake_cuda_shut_copies")(value); }
 };
 
 /// Two clients in a group, each at its own fake daemon.
