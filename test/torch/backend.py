@@ -302,6 +302,19 @@ def to_one(job):
     job.fails("UNSUPPORTED", ["any source"], lambda: dist.recv(torch.ones(1)))
 
 
+def destroyed_with_a_queue(job):
+    """More receives than a group may have, so that some wait to be posted."""
+    group = dist.new_group(list(range(job.world)))
+    works = [dist.irecv(torch.zeros(2), (job.rank + 1) % job.world, group=group)
+             for _ in range(530)]
+    if job.rank == 0:
+        # The others do not, so that leaving waits for its end while those of receives come in.
+        works.append(dist.all_reduce(torch.zeros(2), group=group, async_op=True))
+    dist.destroy_process_group(group)
+    for work in works:
+        job.fails("ABORTED", ["rank %d: " % job.rank, "float32[2]"], work.wait)
+
+
 def mistakes(job):
     short = torch.ones(3, dtype=torch.int16)
     job.fails("UNSUPPORTED", ["int16", "float32"], lambda: dist.all_reduce(short))
@@ -324,7 +337,7 @@ def mistakes(job):
 def main():
     job = Job()
     for part in (reductions, moves, scatters, many, groups, one_and_all, all_to_all, to_one,
-                 memory, mistakes):
+                 memory, destroyed_with_a_queue, mistakes):
         part(job)
     if job.rank == 0:
         print("%d processes, %d comparisons; %s" % (job.world, job.checks, gradwire.torch.stats()))

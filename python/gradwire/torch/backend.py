@@ -503,13 +503,16 @@ class Collectives(Backend):
         works, self._coalesced = self._coalesced or [], None
         return works[0] if len(works) == 1 else AllWork(works)
 
+    def _channels(self):
+        return [self.channel]
+
     def _close(self):
         engine, self.engine = self.engine, None
         if engine is None:
             return
         _alive.discard(self)
         try:
-            engine.close_channel(self.channel)
+            engine.close_channels(self._channels())
         finally:
             engine.release()
 

@@ -81,22 +81,28 @@ class Engine:
             self._channels.append(channel)
         return channel
 
-    def close_channel(self, channel, leaves=True):
-        """Leaves its group, unless another channel has done so. What is unfinished ends with an
+    def close_channels(self, channels):
+        """Leaves the group of these, which are all that it has. What is unfinished ends with an
         error. It does not wait for the daemon to close the group: that takes until all processes of
         the host have left it, in whichever order they leave their groups."""
-        channel.fail(
-            GradwireError(Status.ABORTED, "the process group %s was destroyed" % channel.name)
-        )
-        group, channel.group, channel.handle = channel.group, None, None
-        if group is not None:
-            if leaves:
-                group.close()
-            deadline = time.monotonic() + _AFTER_ABORT_S
+        groups = set()
+        for channel in channels:
+            channel.fail(
+                GradwireError(Status.ABORTED, "the process group %s was destroyed" % channel.name)
+            )
+            with channel.lock:
+                groups.add(channel.group)
+                channel.group = channel.handle = None
+        # No thread has it in hand any more.
+        for group in groups - {None}:
+            group.close()
+        deadline = time.monotonic() + _AFTER_ABORT_S
+        for channel in channels:
             for op in list(channel.in_flight):
                 op.wait(deadline)
         with self.lock:
-            self._channels.remove(channel)
+            for channel in channels:
+                self._channels.remove(channel)
 
     def slower_way(self, what):
         """A slower way than there could be is taken: said once, and counted."""
@@ -150,6 +156,8 @@ class Engine:
                     queued = True
         op.keep = None
         work, op.call = op.work, None
+        if getattr(error, "code", None) == Status.NOT_FOUND and channel.failed is not None:
+            error = channel.failed  # the daemon had not read it yet when its group was left
         if error is not None and not getattr(error, "named", False):
             text = "%s: %s%s" % (work.describe(), error.text, channel.explain)
             error = GradwireError(error.code, text)
@@ -166,17 +174,19 @@ class Engine:
             if op.expired:
                 return
             op.expired = True
-        work, group = op.work, op.channel.group
+        work, channel = op.work, op.channel
         text = "%s reached its timeout of %.1f s" % (work.describe(), work.timeout_s)
         error = GradwireError(Status.TIMED_OUT, text)
-        if op.handle is not None and group is not None:
+        if op.handle is not None:
             status = lib.gw_wait(op.handle, 1)
             if status == Status.OK:
                 return self.ended(op, None)
             # Its text says whom it waits for.
             error = GradwireError(Status.TIMED_OUT, "%s: %s" % (text, error_of(status).text))
             try:
-                group.abort(text)
+                with channel.lock:
+                    if channel.group is not None:
+                        channel.group.abort(text)
                 lib.gw_wait(op.handle, milliseconds(_AFTER_ABORT_S))
             except GradwireError:
                 pass
@@ -184,10 +194,10 @@ class Engine:
             error = GradwireError(
                 Status.TIMED_OUT, text + ": it was not posted, since " + self._why(op)
             )
-        error.text += op.channel.explain
+        error.text += channel.explain
         error.named = True
         error.args = ("%s (%s)" % (error.text, error.code.name),)
-        op.channel.fail(error)
+        channel.fail(error)
         self.ended(op, error)
 
     @staticmethod
@@ -258,11 +268,10 @@ class Engine:
     def _look_at_groups(self):
         """The descriptor is readable for an abort that nobody has looked at, too."""
         for channel in list(self._channels):
-            group = channel.group
-            if group is None:
-                continue
             try:
-                group.check()
+                with channel.lock:
+                    if channel.group is not None:
+                        channel.group.check()
             except GradwireError as error:
                 if channel.failed is None and error.code == Status.ABORTED:
                     channel.fail(error)

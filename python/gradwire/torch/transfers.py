@@ -57,11 +57,8 @@ class GradwireBackend(Collectives):
             [self.global_ranks[rank] for rank in ranks],
         )
 
-    def _close(self):
-        engine = self.engine
-        super()._close()
-        if engine is not None:
-            engine.close_channel(self._transfers, False)
+    def _channels(self):
+        return [self.channel, self._transfers]
 
     # ---- how a transfer is posted
 
