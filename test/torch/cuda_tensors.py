@@ -5,9 +5,11 @@ late, in another order, and failing. The daemons' gradient memory is the host's.
 import contextlib
 import ctypes
 import datetime
+import gc
 import sys
 import threading
 import time
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -56,7 +58,7 @@ class Cuda:
         self.plain = Stream()
         self.sides = []
         self.on_cpu = set()  # storages that do not pass for CUDA's
-        self.kept = 0
+        self.kept = []  # addresses, and streams
 
     def holds(self, tensor):
         return tensor.data_ptr() not in self.on_cpu if tensor.layout is torch.strided else True
@@ -84,10 +86,19 @@ class Cuda:
             self.here.stream = before
 
     def keep(self, tensor, stream):
-        self.kept += 1
+        assert self.holds(tensor)
+        self.kept.append((tensor.data_ptr(), stream))
 
     def future(self, tensor):
-        return torch.futures.Future()
+        future = torch.futures.Future()
+        set_result = future.set_result
+
+        def noting(value):
+            future.given_on = self.current_stream("fake")
+            set_result(value)
+
+        future.set_result = noting
+        return future
 
 
 CUDA = Cuda()
@@ -153,7 +164,78 @@ def waits_order_streams(job):
         dist.all_gather(blocks, torch.full((7,), float(job.rank)))
     assert "mark of %s" % CUDA.sides[-1].cuda_stream in user.waits_for, user.waits_for
     assert all(bool((block == rank).all()) for rank, block in enumerate(blocks))
-    assert CUDA.kept > 0
+    assert (blocks[0].data_ptr(), CUDA.sides[-1]) in CUDA.kept
+    job.checks += 1
+
+
+def buffers(job):
+    """The backend's own, which the side stream reads: made on the caller's stream, behind which the
+    side stream is, also where nothing is moved; and kept until the side stream has read them."""
+    alone = [dist.new_group([rank]) for rank in range(job.world)][job.rank]
+    side, made = CUDA.sides[-1], []
+    real = gradwire.torch.backend.torch.empty
+
+    def empty(*arguments, **options):
+        made.append(real(*arguments, **options))
+        return made[-1]
+
+    for group, world in ((None, job.world), (alone, 1)):
+        for part in ("list", "strided"):
+            blocks = [torch.zeros(7) for _ in range(world)]
+            strided = torch.zeros(7, 2)[:, 0]
+            mine = torch.full((7,), float(job.rank))
+            user = Stream()
+            gradwire.torch.backend.torch.empty = empty
+            try:
+                with CUDA.using(user):
+                    if part == "list":
+                        dist.all_gather(blocks, mine, group=group)
+                    else:
+                        strided.copy_(mine)
+                        dist.all_reduce(strided, dist.ReduceOp.MAX, group=group)
+            finally:
+                gradwire.torch.backend.torch.empty = real
+            last = job.world - 1 if world > 1 else job.rank
+            assert (blocks[-1] if part == "list" else strided)[6] == last
+            assert "mark of %s" % user.cuda_stream in side.waits_for, (world, part)
+            assert (made[-1].data_ptr(), side) in CUDA.kept, (world, part)
+    dist.destroy_process_group(alone)
+    job.checks += 1
+
+
+def coalesced(job):
+    """A future of several calls is behind the copies of all of them."""
+    group = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cuda"))
+    blocks, total = [torch.zeros(7) for _ in range(job.world)], torch.ones(3)
+    group.start_coalescing()
+    dist.all_gather(blocks, torch.full((7,), float(job.rank)), async_op=True)
+    dist.all_reduce(total, async_op=True)
+    work = group.end_coalescing()
+    work.get_future().wait()
+    assert work._future.given_on is CUDA.sides[-1]
+    work.wait()
+    assert total[2] == job.world and blocks[-1][6] == job.world - 1
+    job.checks += 1
+
+
+def nothing_is_left(job):
+    """A tensor is let go of with its work, without the collector of cycles."""
+    gc.collect()
+    gc.disable()
+    try:
+        memory = (ctypes.c_char * 4000)()
+        gone = weakref.ref(memory)
+        tensor = torch.frombuffer(memory, dtype=torch.float32)
+        del memory
+        work = dist.all_reduce(tensor, async_op=True)
+        work.wait()
+        del work, tensor
+        until = time.monotonic() + 20
+        while gone() is not None and time.monotonic() < until:  # the thread may have it in hand
+            time.sleep(0.01)
+        assert gone() is None, gc.get_referrers(gone())
+    finally:
+        gc.enable()
     job.checks += 1
 
 
@@ -215,7 +297,8 @@ def main():
     assert ours._get_backend(torch.device("cuda")) is not None, "no backend for cuda"
     for part in (backend.reductions, backend.moves, backend.scatters, backend.many, backend.groups,
                  backend.one_and_all, backend.all_to_all, backend.to_one, late_streams,
-                 waits_order_streams, sends, both_devices, backend.mistakes, failing):
+                 waits_order_streams, buffers, coalesced, nothing_is_left, sends, both_devices,
+                 backend.destroyed_with_a_queue, backend.mistakes, failing):
         part(job)
     if job.rank == 0:
         print("%d processes, %d comparisons; %s" % (job.world, job.checks, gradwire.torch.stats()))

@@ -211,6 +211,9 @@ class Collectives(Backend):
         return work
 
     def _sealed(self, work):
+        if work.gpu is not None and work.finish is not None:
+            # What was put in order for it, or read, on the caller's stream comes first.
+            work.gpu.side.wait_event(cuda.current_stream(work.gpu.device).record_event())
         work.seal()
         if self._coalesced is not None:
             self._coalesced.append(work)
@@ -251,9 +254,18 @@ class Collectives(Backend):
                 target.view(-1).copy_(source.view(-1).view(target.dtype))
 
     def _copied(self, tensor):
-        with self.engine.lock:
-            self.engine.counts["copies"] += 1
-            self.engine.counts["copied_bytes"] += nbytes_of(tensor)
+        engine = self.engine
+        if engine is not None:
+            with engine.lock:
+                engine.counts["copies"] += 1
+                engine.counts["copied_bytes"] += nbytes_of(tensor)
+
+    def _copied_out(self, buffer):
+        """A result was copied from a buffer of our own, whose memory torch may not give to others
+        before the current stream has read it."""
+        self._copied(buffer)
+        if cuda.holds(buffer):
+            cuda.keep(buffer, cuda.current_stream(cuda.device_of(buffer)))
 
     def _buffer(self, like, count):
         """[count] elements for results on their way: in gradient memory, if they are many."""
@@ -279,7 +291,7 @@ class Collectives(Backend):
 
         def copy():
             tensor.copy_(flat)
-            self._copied(tensor)
+            self._copied_out(flat)
 
         return flat, copy
 
@@ -428,7 +440,7 @@ class Collectives(Backend):
         def spread():
             for tensor, block in zip(outputs, whole.view(self._size, -1)):
                 tensor.detach().copy_(block.view(tensor.shape))
-            self._copied(whole)
+            self._copied_out(whole)
 
         self._add_allgather(work, source, whole)
         return [spread]

@@ -12,13 +12,28 @@ import threading
 import time
 
 from .._cuda import cuda, handle_of
-from .._native import Status, error_of, lib
+from .._native import Status, error_of, lib, milliseconds
 
 # The daemon takes 64 unfinished ops of a group (limits.active_ops); commands beyond that would hold
 # back those of other groups.
 GROUP_OPS = 32
 _SLICE_S = 1.0
 _SLICE_MS = 1000
+
+
+class Handle(ctypes.c_void_p):
+    """A gw_work, freed with the last who may wait for it."""
+
+    def order(self, stream, timeout_s):
+        """It has ended well: what ``stream`` is given next comes after its result's copy."""
+        status = lib.gw_wait_on_stream(self, milliseconds(timeout_s), handle_of(stream))
+        if status != Status.OK:
+            raise error_of(status)
+
+    def __del__(self):
+        if self.value is not None and lib is not None:
+            lib.gw_work_free(self)
+            self.value = None
 
 
 class Op:
@@ -71,16 +86,6 @@ class Op:
             if status != Status.TIMED_OUT:
                 return engine.ended(self, error)
         return None
-
-    def order(self, stream):
-        """It has ended well: what ``stream`` is given next comes after its result's copy."""
-        lib.gw_wait_on_stream(self.handle, 0, handle_of(stream))
-
-    def __del__(self):
-        # Only now: no thread can be in a wait for it any more. torch.compile makes empty ones.
-        if getattr(self, "handle", None) is not None and lib is not None:
-            lib.gw_work_free(self.handle)
-            self.handle = None
 
 
 class Channel:
@@ -150,7 +155,7 @@ class Channel:
         """True: it is posted, or has ended with an error."""
         if self.handle is None or len(self.in_flight) >= self.most:
             return False
-        handle = ctypes.c_void_p()
+        handle = Handle()
         status = lib.gw_post(self.handle, ctypes.byref(op.call), ctypes.byref(handle))
         if status == Status.OK:
             op.handle = handle

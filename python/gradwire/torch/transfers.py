@@ -123,7 +123,7 @@ class GradwireBackend(Collectives):
         def spread():
             for target, block in zip(outputs, whole.view(self._size, -1)):
                 target.detach().copy_(block.view(target.shape))
-            self._copied(whole)
+            self._copied_out(whole)
 
         self._move(work, GATHER, source, whole, nbytes_of(source), root)
         work.finish = _all_of([spread])
@@ -204,7 +204,7 @@ class GradwireBackend(Collectives):
         def spread():
             for target, block in zip(outputs, whole.split(sizes)):
                 target.detach().copy_(block.view(target.shape))
-            self._copied(whole)
+            self._copied_out(whole)
 
         self._exchange(work, source, whole, [t.numel() for t in inputs], sizes, True)
         work.finish = _all_of([spread])

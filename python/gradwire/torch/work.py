@@ -27,13 +27,13 @@ class Gpu:
     """Of a work on tensors of a GPU: the device, and a stream of the backend's for what is copied
     when the ops have ended."""
 
-    __slots__ = ("device", "side", "copied", "ops")
+    __slots__ = ("device", "side", "copied", "handles")
 
     def __init__(self, device, side):
         self.device = device
         self.side = side
         self.copied = None  # an event: behind those copies
-        self.ops = []  # those whose results a stream can wait for
+        self.handles = []  # of ops whose results a stream can wait for
 
 
 class GradwireWork(Work):
@@ -96,14 +96,14 @@ class GradwireWork(Work):
             return finish()
         with cuda.using(self.gpu.side):
             finish()
-        for tensor in self.tensors:
-            cuda.keep(tensor, self.gpu.side)
+        self._keep(self.gpu.side)
         self.gpu.copied = self.gpu.side.record_event()
 
     def _tell(self):
         with self._lock:
             if self.gpu is not None and self.error is None and self.gpu.copied is None:
-                self.gpu.ops = self.ops
+                # No more than these: an op keeps its work, and so its tensors, alive.
+                self.gpu.handles = [op.handle for op in self.ops if op.handle is not None]
             self.ops = []
             future = self._future
             self.over = True
@@ -161,10 +161,14 @@ class GradwireWork(Work):
         stream = cuda.current_stream(gpu.device)
         if gpu.copied is not None:
             stream.wait_event(gpu.copied)
-        for op in gpu.ops:
-            op.order(stream)
+        for handle in gpu.handles:
+            handle.order(stream, self.timeout_s)
+        self._keep(stream)
+
+    def _keep(self, stream):
         for tensor in self.tensors:
-            cuda.keep(tensor, stream)
+            if cuda.holds(tensor):
+                cuda.keep(tensor, stream)
 
     def get_future(self):
         """A torch future of the tensors. If an op fails, what waits for it raises the error."""
@@ -218,10 +222,17 @@ class AllWork(GradwireWork):
         )
         self._works = works
         self.gpu = next((Gpu(w.gpu.device, w.gpu.side) for w in works if w.gpu is not None), None)
+        if self.gpu is not None:
+            self.finish = self._order_all  # behind what all of them copy
         for work in works:
             self._left += 1
             work.get_future().then(lambda _, work=work: self.op_ended(work.error))
         self.seal()
+
+    def _order_all(self):
+        for work in self._works:
+            if work.gpu is not None:
+                work._order()
 
     def wait(self, timeout=_NO_TIMEOUT):
         limit = seconds(timeout, None)
