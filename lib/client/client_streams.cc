@@ -18,10 +18,12 @@ Result<void> Client::begin_copies(gw_work& work) {
       work.staging.mapping != nullptr ? work.staging.mapping.get() : work.output_mapping.get();
   const bool is_read = work.extent.input != 0;
   const bool from_elsewhere = is_read && work.input_mapping == nullptr;
-  const void* const known =
-      from_elsewhere || work.output == nullptr ? static_cast<const void*>(work.input) : work.output;
+  const bool to_elsewhere = work.extent.output != 0 && work.output_mapping == nullptr;
+  const void* const from = from_elsewhere ? work.input : nullptr;
+  const void* to = to_elsewhere ? work.output : nullptr;
+  if (from == nullptr && to == nullptr) to = work.output != nullptr ? work.output : work.input;
   return work.group->copies_of(work.call.collective)
-      .begin(*work.copies, *work.stream, known,
+      .begin(*work.copies, *work.stream, {from, to},
              {work.fed != nullptr ? mapping : nullptr, work.fed, work.input, work.extent.input},
              is_read);
 }

@@ -366,12 +366,12 @@ gw_status gw_all_reduce(gw_group* group, const void* input, void* output, uint64
  * gw_wait() that reports the op, which waits for that copy. Sends, receives, all-to-alls, gathers
  * and scatters cannot be on a stream then.
  *
- * If it is the host's, one of `input` and `output` at least is memory of a GPU, and both are copied
- * through memory that CUDA has pinned, on streams beside the caller's. The op is given to the
- * daemon when the input's copy is done, by the next call of this client that posts, tests or waits,
- * so some thread has to do so; gw_client_get_completion_fd() does not tell of streams. Later ops of
- * the group keep their order behind it. If the stream fails, the op ends with GW_SYSTEM and CUDA's
- * text, and its group is aborted with it.
+ * If it is the host's, `input` or `output` is memory of a GPU, and the other that or gradient
+ * memory. They are copied through memory that CUDA has pinned, on streams beside the caller's. The
+ * op is given to the daemon when the input's copy is done, by the next call of this client that
+ * posts, tests or waits, so some thread has to do so; gw_client_get_completion_fd() does not tell
+ * of streams. Later ops of the group keep their order behind it. If the stream fails, the op ends
+ * with GW_SYSTEM and CUDA's text, and its group is aborted with it.
  *
  * @param stream  a CUstream or cudaStream_t of the primary context of that GPU; NULL is its default
  *                stream.

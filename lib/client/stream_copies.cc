@@ -35,20 +35,24 @@ Result<StreamCopies::Streams*> StreamCopies::streams_of(int ordinal) {
   return &streams_.emplace(ordinal, std::move(made)).first->second;
 }
 
-Result<void> StreamCopies::begin(StreamOp& op, gpu::CuStream stream, const void* known,
-                                 const Sides& input, bool is_read) {
-  auto ordinal = gpu::Device::ordinal_of(known);
-  if (!ordinal) {
-    return fail(ordinal.error().code,
-                "an op on a CUDA stream has its input or output in memory of a GPU; post it "
-                "without a stream if both are the host's: " +
-                    ordinal.error().message);
+Result<void> StreamCopies::begin(StreamOp& op, gpu::CuStream stream,
+                                 std::array<const void*, 2> copied, const Sides& input,
+                                 bool is_read) {
+  for (const void* memory : copied) {
+    // Of other memory of the host CUDA's copies may wait, for what the stream was given too.
+    const Result<int> ordinal = memory != nullptr ? gpu::Device::ordinal_of(memory) : op.ordinal;
+    if (!ordinal) {
+      return fail(ordinal.error().code,
+                  "an op on a CUDA stream has its input and output in memory of a GPU, or in "
+                  "gradient memory; post it without a stream if both are the host's: " +
+                      ordinal.error().message);
+    }
+    if (op.ordinal < 0) op.ordinal = *ordinal;
   }
   const std::lock_guard lock(mutex_);
-  auto streams = streams_of(*ordinal);
+  auto streams = streams_of(op.ordinal);
   if (!streams) return tl::unexpected(streams.error());
   gpu::Device& device = *(*streams)->device;
-  op.ordinal = *ordinal;
   auto before = device.make_own_event();
   if (!before) return tl::unexpected(before.error());
   op.before = std::move(*before);

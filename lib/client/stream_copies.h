@@ -7,6 +7,7 @@
 /// Allocates; one for each group that has such ops.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -55,10 +56,11 @@ class StreamCopies {
   };
 
   /// Marks `stream`, and begins the input's copy if `input.mapping` is not nullptr.
-  /// @param known   an address of the GPU's: of the input or the output
+  /// @param copied  the input and the output, each if it is copied; if neither is, one of them
   /// @param is_read the op has an input, copied or not, which the stream may still compute
-  [[nodiscard]] Result<void> begin(StreamOp& op, gpu::CuStream stream, const void* known,
-                                   const Sides& input, bool is_read);
+  [[nodiscard]] Result<void> begin(StreamOp& op, gpu::CuStream stream,
+                                   std::array<const void*, 2> copied, const Sides& input,
+                                   bool is_read);
   /// Begins the copy of the result.
   [[nodiscard]] Result<void> bring_back(StreamOp& op, std::byte* to, const std::byte* from,
                                         Mapping& mapping, std::uint64_t bytes);

@@ -249,6 +249,14 @@ TEST_CASE("what CUDA refuses when an op is posted is an error, and the op is not
   };
   refused(on_stream(GW_ALL_REDUCE, nowhere.data(), nowhere.data(), 100, nullptr),
           GW_INVALID_ARGUMENT, "CUDA does not know the memory");
+  refused(on_stream(GW_ALL_REDUCE, first.get(), nowhere.data(), 100, nullptr), GW_INVALID_ARGUMENT,
+          "CUDA does not know the memory");
+  gw_memory* memory = nullptr;
+  REQUIRE(gw_memory_alloc(two.clients[0], 400, &memory) == GW_OK);
+  auto* const ours = static_cast<float*>(gw_memory_address(memory));
+  refused(on_stream(GW_ALL_REDUCE, ours, ours, 100, nullptr), GW_INVALID_ARGUMENT,
+          "CUDA does not know the memory");
+  REQUIRE(gw_memory_free(memory) == GW_OK);
   int no_stream = 0;
   refused(on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, &no_stream), GW_SYSTEM,
           "cuEventRecord");
