@@ -91,6 +91,11 @@ void add_group(std::string& out, const status::Group& group) {
                          shard.lane, shard.counters.ops_done, shard.counters.ops_direct,
                          shard.counters.ops_two_step, shard.counters.ops_gathered);
     }
+    if (shard.on_other_path) {
+      out += fmt::format(
+          "  lane {}: its data has gone to {} for {:.3f} s, because its first path is silent\n",
+          shard.lane, shard.downstream_ip, shard.downstream_ip_s);
+    }
     out += fmt::format(
         "  lane {}: {}, op {} posted, {} done, downstream posted {}, {} bytes in flight, rtt {} "
         "us\n",

@@ -46,8 +46,8 @@ class AbortAnswers {
     rounds_ = round;
     for (std::uint32_t sent = 0; sent < kDirectBurst && !waiting_.empty(); ++sent) {
       LinkEnd& end = ends_.of(waiting_.front());
-      const bool told =
-          end.send(config_.control_pool, end.side(out), [&](std::span<std::byte> room) {
+      const bool told = end.send_by(
+          end.back(), config_.control_pool, end.any_side(out), [&](std::span<std::byte> room) {
             return wire::encode_abort(room, end.header(wire::PacketType::kAbort), reason);
           });
       if (!told) break;

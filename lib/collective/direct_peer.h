@@ -51,8 +51,9 @@ struct DirectPeer {
   std::uint64_t timed = 0;    ///< number whose echo tells the round-trip time; 0 = none
   TimeNs timed_at = 0;
   transport::RttEstimator rtt;
-  std::uint32_t tries = 0;       ///< inquiries without an answer that was new
-  std::uint32_t unanswered = 0;  ///< inquiries sent since it was heard
+  std::uint32_t tries = 0;           ///< inquiries without an answer that was new
+  std::uint32_t lost_inquiries = 0;  ///< sent while the one before had no answer
+  std::uint32_t unanswered = 0;      ///< inquiries sent since it was heard
   bool receipt_wanted = false;
   bool inquiry_wanted = false;
   bool queued = false;   ///< it has something to send

@@ -175,7 +175,7 @@ bool Direct::run(TimeNs now, Outbox& out) noexcept {
 
 Direct::Sent Direct::send_to(std::uint16_t rank, TimeNs now, Outbox& out) noexcept {
   DirectPeer& peer = peers_[rank];
-  OutboxSide& box = ends_.of(rank).side(out);
+  OutboxSide& box = ends_.of(rank).any_side(out);
   if (box.full()) return Sent::kBlocked;
   const Sent outcome = send_contribution(rank, now, box);
   if (outcome != Sent::kNothing) return outcome;
@@ -233,6 +233,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   rte_mbuf* mbuf = buffers_.alloc(payload);
   if (mbuf == nullptr) return Sent::kBlocked;
 
+  ends_.of(rank).may_go_home(now);
   const Outgoing outgoing = outgoing_of(*op, rank, index);
   const std::uint32_t chunk = outgoing.chunk;
   const std::uint32_t bytes = outgoing.size;
@@ -297,8 +298,13 @@ bool Direct::send_receipt(std::uint16_t rank, PacketType type, TimeNs now,
   receipt.delay_us =
       static_cast<std::uint16_t>(std::clamp<TimeNs>((now - peer.newest_at) / 1000, 0, 0xffff));
   std::uint64_t number = 0;
-  const bool sent = ends_.of(rank).send(config_.control_pool, box, [&](std::span<std::byte> room) {
-    const wire::CommonHeader common = ends_.of(rank).header(type);
+  LinkEnd& end = ends_.of(rank);
+  const bool asks = type == PacketType::kInquiry;
+  if (asks && peer.inquiry != 0) end.repeats(peer.lost_inquiries + 1, config_.timeouts, now);
+  // An answer goes back the way that the question came.
+  const PathIndex path = asks ? end.path() : end.back();
+  const bool sent = end.send_by(path, config_.control_pool, box, [&](std::span<std::byte> room) {
+    const wire::CommonHeader common = end.header(type);
     number = common.packet_number;
     return wire::encode_receipt(room, type, common, receipt);
   });
@@ -307,7 +313,8 @@ bool Direct::send_receipt(std::uint16_t rank, PacketType type, TimeNs now,
   peer.receipt_wanted = false;
   peer.told = receipt.entered;
   ++counters_.acks_sent;
-  if (type != PacketType::kInquiry) return true;
+  if (!asks) return true;
+  peer.lost_inquiries = peer.inquiry != 0 ? peer.lost_inquiries + 1 : 0;
   peer.inquiry_wanted = false;
   ++peer.unanswered;
   peer.inquiry = number;

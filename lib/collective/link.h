@@ -11,6 +11,7 @@
 #include "collective/link_end.h"
 #include "collective/link_receiver.h"
 #include "collective/link_sender.h"
+#include "collective/path_choice.h"
 
 namespace gradwire::collective {
 
@@ -21,6 +22,7 @@ class Link {
       : end(address) {
     if (address.gets_data) sender_.emplace(config, end, buffers, ops, counters);
     if (address.brings_data) receiver_.emplace(config, end, buffers);
+    if (address.gets_data && end.has_rails()) choice_.emplace(config, end);
   }
   // Its parts refer to each other.
   Link(const Link&) = delete;
@@ -47,11 +49,16 @@ class Link {
     return *receiver_;
   }
 
+  /// Of a link that gets_data() by one of several paths; else nullptr.
+  [[nodiscard]] PathChoice* choice() noexcept { return choice_ ? &*choice_ : nullptr; }
+  [[nodiscard]] const PathChoice* choice() const noexcept { return choice_ ? &*choice_ : nullptr; }
+
   LinkEnd end;
 
  private:
   std::optional<LinkSender> sender_;
   std::optional<LinkReceiver> receiver_;
+  std::optional<PathChoice> choice_;
 };
 
 /// By LinkIndex. A link stays where it is as long as its shard lives.

@@ -7,9 +7,13 @@
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
+#include <utility>
+#include <vector>
 
+#include "base/planted_bug.h"
 #include "base/require.h"
 #include "collective/place.h"
 #include "collective/shard_config.h"
@@ -31,16 +35,27 @@ struct LinkAddress {
   bool brings_data = false;       ///< the other way round
   std::uint8_t box = 0;           ///< of the outbox: what goes there
   std::uint8_t ack_box = 0;       ///< and acknowledgements, which data's pacing must not hold back
-  std::uint16_t port = 0;         ///< of Outbox::kAny: the lane's port that leads there
+  std::uint16_t port = 0;         ///< the lane's port that leads there
   std::uint64_t incarnation = 0;  ///< of its daemon
   LinkTokens tokens;
-  wire::IpAddress ip;         ///< where packets from there come from
-  wire::FrameTemplate frame;  ///< before packets that go there
+  wire::IpAddress ip;            ///< where packets from there come from
+  wire::FrameTemplate frame;     ///< before packets that go there
+  std::vector<LinkPath> others;  ///< further paths; the one above is the first
 };
+
+/// Index of a path to a rank. It never goes on the wire: the other end may count them otherwise.
+using PathIndex = std::uint8_t;
+inline constexpr std::size_t kPathsMax = 16;
+inline constexpr PathIndex kNoPath = 0xff;
 
 class LinkEnd {
  public:
-  explicit LinkEnd(const LinkAddress& address) noexcept : address_(address) {}
+  explicit LinkEnd(const LinkAddress& address) : address_(address) {
+    paths_.push_back({address.ip, address.frame, address.port});
+    for (const LinkPath& path : address.others) {
+      if (paths_.size() < kPathsMax) paths_.push_back(path);
+    }
+  }
 
   [[nodiscard]] const LinkAddress& address() const noexcept { return address_; }
   [[nodiscard]] std::uint16_t rank() const noexcept { return address_.rank; }
@@ -56,10 +71,76 @@ class LinkEnd {
   }
 
   /// Buffers are laid out for frames of that length.
-  void lead_to(const wire::FrameTemplate& frame) noexcept {
-    require(frame.bytes() == address_.frame.bytes(), "a link's frames keep their length");
-    address_.frame = frame;
+  /// @param ip  of the path, if there are several.
+  void lead_to(const wire::IpAddress& ip, const wire::FrameTemplate& frame) noexcept {
+    for (LinkPath& path : paths_) {
+      if (has_rails() && !(path.ip == ip)) continue;
+      require(frame.bytes() == path.frame.bytes(), "a link's frames keep their length");
+      path.frame = frame;
+    }
+    address_.frame = paths_[path_].frame;
   }
+
+  // Paths (doc/protocol.md, Rails). What this rank sends of its own accord takes path(); what
+  // answers the other rank takes back(), the path that the other rank has chosen.
+  [[nodiscard]] std::size_t path_count() const noexcept { return paths_.size(); }
+  [[nodiscard]] bool has_rails() const noexcept { return paths_.size() > 1; }
+  [[nodiscard]] PathIndex path() const noexcept { return path_; }
+  [[nodiscard]] PathIndex back() const noexcept { return back_; }
+  [[nodiscard]] std::uint16_t port_of(PathIndex path) const noexcept { return paths_[path].port; }
+  [[nodiscard]] const wire::IpAddress& ip_of(PathIndex path) const noexcept {
+    return paths_[path].ip;
+  }
+  /// Packets take that path from now on. Numbers go on.
+  void take_path(PathIndex path) noexcept {
+    path_ = path;
+    address_.frame = paths_[path].frame;
+    address_.port = paths_[path].port;
+    first_number_ = numbers_.next();
+    ++moves_;
+#ifdef GRADWIRE_PLANTED_BUGS
+    if (planted(PlantedBug::kNumbersAnewAfterMove)) numbers_.begin_anew();
+#endif
+  }
+  /// Of packets that were sent by path().
+  [[nodiscard]] std::uint64_t first_number() const noexcept { return first_number_; }
+  /// By which path packets from that address come; kNoPath if by none.
+  [[nodiscard]] PathIndex path_from(const wire::IpAddress& source) const noexcept {
+    if (source == address_.ip) [[likely]]
+      return back_;
+    for (std::size_t i = 0; paths_.size() > 1 && i < paths_.size(); ++i) {
+      if (source == paths_[i].ip) return static_cast<PathIndex>(i);
+    }
+    return kNoPath;
+  }
+  /// A packet that the other rank sent by the path of its choice. The newest decides, so that what
+  /// comes late does not lead back to a path that was left.
+  void came_by(PathIndex path, std::uint64_t packet_number) noexcept {
+    if (packet_number <= newest_) return;
+    newest_ = packet_number;
+    if (path == back_) return;
+    back_ = path;
+    address_.ip = paths_[path].ip;
+  }
+  /// A packet that had to be repeated: unless the ring watches the path, the next one is tried.
+  void repeats(std::uint32_t tries, const ShardTimeouts& timeouts, TimeNs now) noexcept {
+    if (paths_.size() == 1 || watched_ || tries < kTriesBeforeNext) return;
+    if (now - moved_at_ < timeouts.silence_ns / kMovesInLimit) return;
+    moved_at_ = now;
+    take_path(static_cast<PathIndex>((path_ + 1u) % paths_.size()));
+    if (path_ == 0) return;
+    home_at_ = now + (timeouts.silence_ns << std::min(strayed_, kStraysMax));
+    ++strayed_;
+  }
+  /// Something goes there: the first path is tried again after a while.
+  void may_go_home(TimeNs now) noexcept {
+    if (path_ == 0 || watched_ || now < home_at_) return;
+    moved_at_ = now;
+    take_path(0);
+  }
+  /// Somebody else chooses its path: PathChoice.
+  void be_watched() noexcept { watched_ = true; }
+  [[nodiscard]] std::uint32_t moves() const noexcept { return moves_; }
 
   /// Of packets that go there.
   [[nodiscard]] transport::PacketNumbers& numbers() noexcept { return numbers_; }
@@ -73,7 +154,12 @@ class LinkEnd {
   [[nodiscard]] wire::CommonHeader header(wire::PacketType type) noexcept {
     return header(type, numbers_.take());
   }
+  /// Where data of the ring and what is sent along with it goes: by path().
   [[nodiscard]] OutboxSide& side(Outbox& out) const noexcept { return out.boxes[address_.box]; }
+  /// Where everything else goes, each packet by the path that it names.
+  [[nodiscard]] OutboxSide& any_side(Outbox& out) const noexcept {
+    return out.boxes[has_rails() ? Outbox::kAny : address_.box];
+  }
   [[nodiscard]] OutboxSide& ack_side(Outbox& out) const noexcept {
     return out.boxes[address_.ack_box];
   }
@@ -83,11 +169,16 @@ class LinkEnd {
   /// @return whether there was room for it.
   template <class Encode>
   bool send(rte_mempool* pool, OutboxSide& box, Encode&& encode) const noexcept {
+    return send_by(path_, pool, box, std::forward<Encode>(encode));
+  }
+  /// The same by a path that is not the one of choice.
+  template <class Encode>
+  bool send_by(PathIndex path, rte_mempool* pool, OutboxSide& box, Encode&& encode) const noexcept {
     if (box.full()) return false;
     rte_mbuf* mbuf = rte_pktmbuf_alloc(pool);
     if (mbuf == nullptr) return false;
-    mbuf->port = address_.port;
-    const wire::FrameTemplate& frame = address_.frame;
+    mbuf->port = paths_[path].port;
+    const wire::FrameTemplate& frame = paths_[path].frame;
     auto* start = rte_pktmbuf_mtod(mbuf, std::byte*);
     const std::size_t room = rte_pktmbuf_tailroom(mbuf);
     const std::size_t bytes =
@@ -106,7 +197,21 @@ class LinkEnd {
   }
 
  private:
-  LinkAddress address_;
+  static constexpr std::uint32_t kTriesBeforeNext = 4;
+  static constexpr TimeNs kMovesInLimit = 10;
+  static constexpr std::uint32_t kStraysMax = 6;
+
+  LinkAddress address_;  ///< with frame and port of path(), and the IP address of back()
+  std::vector<LinkPath> paths_;
+  PathIndex path_ = 0;
+  PathIndex back_ = 0;
+  bool watched_ = false;
+  std::uint32_t strayed_ = 0;  ///< how often the first path was left
+  std::uint32_t moves_ = 0;
+  std::uint64_t newest_ = 0;  ///< number of a packet that the other rank sent by its choice
+  std::uint64_t first_number_ = 1;
+  TimeNs moved_at_ = 0;
+  TimeNs home_at_ = 0;
   transport::PacketNumbers numbers_;
   bool greeted_ = false;
   bool answered_ = false;

@@ -32,7 +32,7 @@ bool LinkReceiver::send_ack(const PostedByAll& heard, std::uint64_t posted, bool
                             OutboxSide& box) noexcept {
   if (!end_.greeted() || box.full() || !receiver_.ack_due(now, idle)) return false;
   const profile::Stage stage(profile::StageId::kTransport);
-  return end_.send(config_.control_pool, box, [&](std::span<std::byte> room) {
+  return end_.send_by(end_.back(), config_.control_pool, box, [&](std::span<std::byte> room) {
     wire::AckHeader& ack = ack_;
     ack.credit_chunks = credit_told_ = credit_limit();
     words_told_ = heard.words(posted);

@@ -89,7 +89,12 @@ SendOutcome LinkSender::apply(const transport::Outcome& outcome) noexcept {
     in_flight_.mark_lost(*record);
   }
   probes_wanted_ = std::max(probes_wanted_, outcome.probes);
-  return {.acknowledged = !outcome.acked.empty()};
+  return {.acknowledged = !outcome.acked.empty(), .newest = outcome.newest};
+}
+
+void LinkSender::on_path_changed(bool resend, TimeNs now) noexcept {
+  (void)apply(sender_.on_path_changed(now, resend));
+  probe_at_once();
 }
 
 void LinkSender::write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,

@@ -22,6 +22,7 @@ namespace gradwire::collective {
 struct SendOutcome {
   bool malformed = false;     ///< nothing was changed
   bool acknowledged = false;  ///< of what was in flight
+  std::uint64_t newest = 0;   ///< the largest number acknowledged, if one was for the first time
 };
 
 class LinkSender {
@@ -121,6 +122,9 @@ class LinkSender {
   /// The rank has all that it did not acknowledge, or nobody waits for it any more.
   void drop_all() noexcept;
   void forget_probes() noexcept { probes_wanted_ = 0; }
+  /// Packets go there by another path from now on.
+  /// @param resend  the old one is silent: what is in flight is sent again.
+  void on_path_changed(bool resend, TimeNs now) noexcept;
   /// The way there has changed: whatever was sent last is sent there now, without waiting for the
   /// timer, which has doubled while the old way led nowhere.
   void probe_at_once() noexcept { probes_wanted_ = std::max(probes_wanted_, 1u); }

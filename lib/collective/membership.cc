@@ -102,11 +102,18 @@ Membership::Cause Membership::table_differs(LinkIndex link,
 }
 
 Membership::Cause Membership::on_hello(LinkIndex link, const wire::HelloBody& hello, bool is_answer,
-                                       TimeNs now) noexcept {
+                                       PathIndex path, TimeNs now) noexcept {
   if (Cause cause = table_differs(link, hello)) return cause;
-  is_answer ? end(link).on_hello_ack() : end(link).on_hello();
   neighbours_[link].silence_ns = 0;
-  if (!is_answer) neighbours_[link].hello_ack_wanted = true;
+  if (!is_answer) {
+    end(link).on_hello();
+    neighbours_[link].hello_acks_wanted |= 1u << path;
+  } else {
+    // The first path that answers is taken.
+    if (!end(link).answered() && path != end(link).path()) end(link).take_path(path);
+    end(link).on_hello_ack();
+    if (PathChoice* const choice = links_[link]->choice()) choice->on_hello_ack(path);
+  }
   become_formed_if_ready(now);
   return {};
 }

@@ -68,8 +68,9 @@ class Membership {
   // Packets.
   /// Whether a hello is of this group, from the rank and the daemon at the other end.
   [[nodiscard]] bool is_neighbour(LinkIndex link, const wire::HelloBody& hello) const noexcept;
+  /// @param path  by which it came.
   [[nodiscard]] Cause on_hello(LinkIndex link, const wire::HelloBody& hello, bool is_answer,
-                               TimeNs now) noexcept;
+                               PathIndex path, TimeNs now) noexcept;
   void on_other_version(const wire::IpAddress& source, std::uint8_t version) noexcept;
   /// Its first bye. @return what is wrong with it: it misses an op.
   [[nodiscard]] Cause on_bye(LinkIndex link, const wire::ByeBody& bye, TimeNs now) noexcept;
@@ -81,6 +82,9 @@ class Membership {
   void on_packet_after_abort(LinkIndex link, const wire::Packet& packet, TimeNs now) noexcept;
   /// The neighbour is there.
   void heard(LinkIndex link) noexcept { neighbours_[link].silence_ns = 0; }
+
+  /// @return whether there was room for it.
+  bool send_hello(LinkIndex link, wire::PacketType type, PathIndex path, Outbox& out) noexcept;
 
   // Time.
   /// @param round  time that this lane has polled since the last call, while formed.
@@ -99,11 +103,11 @@ class Membership {
 
  private:
   struct Neighbour {
-    bool left = false;              ///< its bye came
-    bool bye_acked = false;         ///< it has our bye
-    bool aborted = false;           ///< it told us of an abort, so it knows of one
-    bool hello_ack_wanted = false;  ///< answers that are to be sent
-    bool bye_ack_wanted = false;
+    bool left = false;                    ///< its bye came
+    bool bye_acked = false;               ///< it has our bye
+    bool aborted = false;                 ///< it told us of an abort, so it knows of one
+    std::uint32_t hello_acks_wanted = 0;  ///< paths by which hellos are to be answered, a bit each
+    bool bye_ack_wanted = false;          ///< answers that are to be sent
     bool abort_reply_wanted = false;
     std::uint8_t other_version = 0;  ///< that somebody at its address speaks; 0 = none
     std::uint64_t left_after_op_seq = 0;
@@ -130,8 +134,9 @@ class Membership {
   void close() noexcept;
   bool greet(TimeNs now, Outbox& out) noexcept;
   void answer_hellos(Outbox& out) noexcept;
-  bool send_hello(LinkIndex link, wire::PacketType type, Outbox& out) noexcept;
   bool send_abort(LinkIndex link, Outbox& out) noexcept;
+  template <class Encode>
+  bool send_by_all(LinkIndex link, Outbox& out, Encode&& encode) noexcept;
   bool send_bye(LinkIndex link, wire::PacketType type, Outbox& out) noexcept;
   [[nodiscard]] LinkIndex count() const noexcept { return static_cast<LinkIndex>(links_.size()); }
 
@@ -153,6 +158,7 @@ class Membership {
   bool bye_sent_ = false;
   TimeNs close_at_ = kNever;
   bool abort_event_wanted_ = false;
+  std::uint32_t hellos_sent_ = 0;
   std::uint32_t aborts_sent_ = 0;
   TimeNs next_abort_ = kNever;
 };

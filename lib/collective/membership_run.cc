@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a shard sends about itself, and when: hellos, aborts, byes and the answers to them.
 #include <algorithm>
+#include <bit>
 
 #include "collective/membership.h"
 
@@ -10,6 +11,7 @@ using wire::PacketType;
 
 namespace {
 
+constexpr std::uint32_t kHellosByFirst = 8;      ///< path to a rank
 constexpr std::uint32_t kAbortRepeats = 5;       ///< however soon the neighbours answer
 constexpr std::uint32_t kAbortRepeatsMax = 400;  ///< if one does not
 constexpr TimeNs kAbortSpacingNs = 4'000'000;    ///< doubled with each repetition
@@ -79,7 +81,8 @@ TimeNs Membership::deadline(TimeNs now, TimeNs soon) const noexcept {
   }
   // Replies that found no room are tried again, soon but not at once: the port is full.
   for (const Neighbour& neighbour : neighbours_) {
-    if (neighbour.hello_ack_wanted || neighbour.bye_ack_wanted || neighbour.abort_reply_wanted) {
+    if (neighbour.hello_acks_wanted != 0 || neighbour.bye_ack_wanted ||
+        neighbour.abort_reply_wanted) {
       earliest = std::min(earliest, now + soon);
     }
   }
@@ -101,16 +104,25 @@ bool Membership::greet(TimeNs now, Outbox& out) noexcept {
   if (now < next_hello_ || !greets_anyone()) return false;
   bool worked = false;
   for (LinkIndex i = 0; i < count(); ++i) {
-    if (greets(i)) worked |= send_hello(i, PacketType::kHello, out);
+    if (!greets(i)) continue;
+    // If the first path does not answer, the others are tried in turn.
+    const std::uint32_t beyond = hellos_sent_ < kHellosByFirst ? 0 : hellos_sent_ - kHellosByFirst;
+    const auto path = static_cast<PathIndex>(beyond % end(i).path_count());
+    worked |= send_hello(i, PacketType::kHello, path, out);
   }
+  ++hellos_sent_;
   next_hello_ = now + config_.timeouts.hello_interval_ns;
   return worked;
 }
 
 void Membership::answer_hellos(Outbox& out) noexcept {
   for (LinkIndex i = 0; i < count(); ++i) {
-    bool& wanted = neighbours_[i].hello_ack_wanted;
-    if (wanted) wanted = !send_hello(i, PacketType::kHelloAck, out);
+    std::uint32_t& wanted = neighbours_[i].hello_acks_wanted;
+    while (wanted != 0) {
+      const auto path = static_cast<PathIndex>(std::countr_zero(wanted));
+      if (!send_hello(i, PacketType::kHelloAck, path, out)) break;
+      wanted &= wanted - 1;
+    }
   }
 }
 
@@ -170,9 +182,10 @@ void Membership::close() noexcept {
   events_.put({EventType::kClosed, 0, {}});
 }
 
-bool Membership::send_hello(LinkIndex link, PacketType type, Outbox& out) noexcept {
+bool Membership::send_hello(LinkIndex link, PacketType type, PathIndex path, Outbox& out) noexcept {
   // A hello is as long as a data packet, so it needs a packet's buffer.
-  return end(link).send(config_.packet_pool, end(link).side(out), [&](std::span<std::byte> room) {
+  OutboxSide& box = end(link).any_side(out);
+  return end(link).send_by(path, config_.packet_pool, box, [&](std::span<std::byte> room) {
     wire::HelloBody body;
     body.key = config_.key;
     body.incarnation = config_.incarnation;
@@ -192,14 +205,25 @@ bool Membership::send_hello(LinkIndex link, PacketType type, Outbox& out) noexce
   });
 }
 
+/// By every path, since nobody knows yet which of them live. @return whether one took it.
+template <class Encode>
+bool Membership::send_by_all(LinkIndex link, Outbox& out, Encode&& encode) noexcept {
+  bool sent = false;
+  for (std::size_t path = 0; path < end(link).path_count(); ++path) {
+    sent |= end(link).send_by(static_cast<PathIndex>(path), config_.control_pool,
+                              end(link).any_side(out), encode);
+  }
+  return sent;
+}
+
 bool Membership::send_abort(LinkIndex link, Outbox& out) noexcept {
-  return end(link).send(config_.control_pool, end(link).side(out), [&](std::span<std::byte> room) {
+  return send_by_all(link, out, [&](std::span<std::byte> room) {
     return wire::encode_abort(room, end(link).header(PacketType::kAbort), reason_);
   });
 }
 
 bool Membership::send_bye(LinkIndex link, PacketType type, Outbox& out) noexcept {
-  return end(link).send(config_.control_pool, end(link).side(out), [&](std::span<std::byte> room) {
+  return send_by_all(link, out, [&](std::span<std::byte> room) {
     return wire::encode_bye(room, type, end(link).header(type), wire::ByeBody{ops_.done()});
   });
 }

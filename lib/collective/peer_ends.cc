@@ -16,6 +16,7 @@ LinkAddress address_of(const ShardConfig& config, std::uint16_t rank) {
   address.tokens = peer.tokens;
   address.ip = peer.ip;
   address.frame = peer.frame;
+  address.others = peer.others;
   return address;
 }
 
@@ -37,14 +38,15 @@ PeerEnds::PeerEnds(const ShardConfig& config, const Links& links)
   }
 }
 
-wire::Drop PeerEnds::source_of(const wire::CommonHeader& header,
-                               const wire::IpAddress& source) const noexcept {
+wire::Drop PeerEnds::source_of(const wire::CommonHeader& header, const wire::IpAddress& source,
+                               PathIndex& path) const noexcept {
   if (header.from_rank >= peers_.size() || header.from_rank == own_rank_) {
     return wire::Drop::kForeign;
   }
-  const LinkAddress& address = of(header.from_rank).address();
-  if (!(source == address.ip)) return wire::Drop::kForeign;
-  return header.token == address.tokens.from ? wire::Drop::kNone : wire::Drop::kToken;
+  const LinkEnd& end = of(header.from_rank);
+  path = end.path_from(source);
+  if (path == kNoPath) return wire::Drop::kForeign;
+  return header.token == end.address().tokens.from ? wire::Drop::kNone : wire::Drop::kToken;
 }
 
 }  // namespace gradwire::collective

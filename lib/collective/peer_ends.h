@@ -27,8 +27,9 @@ class PeerEnds {
     if (peers_[rank].ring_numbers != nullptr) peers_[rank].ring_numbers->note(packet_number);
   }
   /// Whether a packet is of the rank that it names: Drop::kNone, or why not.
+  /// @param[out] path  by which it came
   [[nodiscard]] wire::Drop source_of(const wire::CommonHeader& header,
-                                     const wire::IpAddress& source) const noexcept;
+                                     const wire::IpAddress& source, PathIndex& path) const noexcept;
 
  private:
   struct Peer {

@@ -5,6 +5,8 @@
 /// all that knows what is up and down. Pure; any thread.
 #pragma once
 
+#include <algorithm>
+
 #include "collective/link_end.h"
 #include "collective/shape_ring.h"
 #include "collective/shard_config.h"
@@ -12,7 +14,7 @@
 namespace gradwire::collective {
 
 /// @param index  below link_count(config.nranks).
-[[nodiscard]] inline LinkAddress ring_link(const ShardConfig& config, LinkIndex index) noexcept {
+[[nodiscard]] inline LinkAddress ring_link(const ShardConfig& config, LinkIndex index) {
   LinkAddress link;
   link.index = index;
   link.own_rank = config.rank;
@@ -28,15 +30,32 @@ namespace gradwire::collective {
     link.tokens = config.downstream_tokens;
     link.ip = config.downstream_ip;
     link.frame = config.to_downstream;
+    link.port = config.downstream_port;
+    link.others = config.downstream_others;
   } else {
     link.rank = upstream_rank(config.rank, config.nranks);
     link.incarnation = config.upstream_incarnation;
     link.tokens = config.upstream_tokens;
     link.frame = config.to_upstream;
+    link.port = config.upstream_port;
+    link.others = config.upstream_others;
   }
   // What comes from the rank before comes the way that its data takes, acknowledgements too if it
   // is the next rank as well.
-  if (link.brings_data) link.ip = config.upstream_ip;
+  if (!link.brings_data) return link;
+  if (link.others.empty() || !link.gets_data) {
+    link.ip = config.upstream_ip;
+    return link;
+  }
+  // Of two ranks each may have paired the addresses in its own way.
+  const auto add = [&link](const LinkPath& path) {
+    const bool known = link.ip == path.ip ||
+                       std::any_of(link.others.begin(), link.others.end(),
+                                   [&](const LinkPath& other) { return other.ip == path.ip; });
+    if (!known) link.others.push_back(path);
+  };
+  add({config.upstream_ip, config.to_upstream, config.upstream_port});
+  for (const LinkPath& path : config.upstream_others) add(path);
   return link;
 }
 

@@ -68,7 +68,10 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       checks_(config.payload_pool != nullptr ? config.pending_entries : 0),
       events_(config.max_active_ops),
       membership_(config_, links_, ops_, folds_, direct_.get(), transfers_.get(), events_),
-      stall_(config.rank, config.nranks, config.timeouts.stuck_ns) {}
+      stall_(config.rank, config.nranks, config.timeouts.stuck_ns),
+      has_rails_(!config.downstream_others.empty() || !config.upstream_others.empty() ||
+                 std::any_of(config.peers.begin(), config.peers.end(),
+                             [](const PeerAddress& peer) { return !peer.others.empty(); })) {}
 
 Shard::~Shard() { drop_everything(); }
 
@@ -173,16 +176,17 @@ void Shard::finish_if_done(Op& op) noexcept {
   events_.put({EventType::kOpDone, op_seq, record});
 }
 
-void Shard::lead_to(std::uint16_t rank, const wire::FrameTemplate& frame) noexcept {
+void Shard::lead_to(std::uint16_t rank, const wire::IpAddress& ip,
+                    const wire::FrameTemplate& frame) noexcept {
   for (const auto& link : links_) {
     if (link->end.rank() != rank) continue;
-    link->end.lead_to(frame);
+    link->end.lead_to(ip, frame);
     if (!live()) continue;
     if (link->gets_data()) link->sender().probe_at_once();
     if (link->brings_data()) link->receiver().transport().request_ack();
   }
   if (ends_ == nullptr || rank >= config_.nranks || rank == config_.rank) return;
-  if (!is_linked(rank)) ends_->of(rank).lead_to(frame);
+  if (!is_linked(rank)) ends_->of(rank).lead_to(ip, frame);
   if (direct_ != nullptr && live()) direct_->probe_at_once(rank);
 }
 
@@ -249,8 +253,13 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   }
   fold(now);
   if (!checks_.empty()) receive_checked(now);
-  account_round(now);
+  const TimeNs round = account_round(now);
+  // What goes by a new path goes in the next round, when the lane knows of it.
+  if (has_rails_ && run_rails(round, now)) [[unlikely]]
+    return true;
   bool worked = membership_.run(now, out);
+  if (has_rails_) [[unlikely]]
+    worked |= ask_by_rails(out);
   if (membership_.state() == ShardState::kForming) abort_if(membership_.overdue(now), now);
   if (membership_.state() == ShardState::kClosed) drop_everything();
   if (membership_.state() == ShardState::kAborted && abort_answers_ != nullptr) {

@@ -56,6 +56,7 @@ inline constexpr LinkIndex kNoLink = 0xff;
 struct PacketSource {
   wire::Drop drop = wire::Drop::kForeign;
   LinkIndex link = 0;  ///< if `drop` is kNone; of no meaning if the packet goes to any rank
+  PathIndex path = 0;  ///< by which it came, if `drop` is kNone
 };
 
 class Shard {
@@ -100,9 +101,16 @@ class Shard {
   /// Earliest time at which poll() has something to do without a packet or a post; kNever if none.
   [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept;
 
-  /// The way to a rank has changed: packets that go there begin with `frame` from now on, those
-  /// that are sent again too. As long as the frame that it replaces.
-  void lead_to(std::uint16_t rank, const wire::FrameTemplate& frame) noexcept;
+  /// The way to a rank's address has changed: packets that go there begin with `frame` from now on,
+  /// those that are sent again too. As long as the frame that it replaces.
+  void lead_to(std::uint16_t rank, const wire::IpAddress& ip,
+               const wire::FrameTemplate& frame) noexcept;
+
+  /// Whether packets go to some rank by more than one path. Then the lane asks before each poll by
+  /// which of its ports the frames of Outbox::down() and up() go.
+  [[nodiscard]] bool has_rails() const noexcept { return has_rails_; }
+  [[nodiscard]] std::uint16_t down_port() const noexcept;
+  [[nodiscard]] std::uint16_t up_port() const noexcept;
 
   /// Ends the group on this rank with an error and tells both neighbours.
   void abort(const AbortReason& reason, TimeNs now) noexcept;
@@ -150,7 +158,8 @@ class Shard {
   // shard_receive.cc
   /// What is done with a packet whose token, address and state are right.
   /// @param[out] taken  the frame was taken too.
-  [[nodiscard, gnu::always_inline]] inline wire::Drop receive(LinkIndex index, rte_mbuf* frame,
+  [[nodiscard, gnu::always_inline]] inline wire::Drop receive(const PacketSource& from,
+                                                              rte_mbuf* frame,
                                                               const wire::Packet& packet,
                                                               bool ecn_ce, TimeNs now,
                                                               bool& taken) noexcept;
@@ -175,6 +184,13 @@ class Shard {
   /// @param rank  whose packet says so.
   void report_mismatch(std::uint16_t rank, const OpCall& ours, const wire::DataHeader& theirs,
                        TimeNs now) noexcept;
+
+  // shard_rails.cc: if there are rails
+  /// By which path the other rank sends, what answers it goes back.
+  [[gnu::noinline]] void note_path(const wire::Packet& packet, const PacketSource& from) noexcept;
+  /// @return whether a link took another path: its port may have less room than the outbox says.
+  bool run_rails(TimeNs round, TimeNs now) noexcept;
+  bool ask_by_rails(Outbox& out) noexcept;
 
   // shard_direct.cc: if there is a direct_
   void start_direct(Op& op, TimeNs now) noexcept;
@@ -265,7 +281,8 @@ class Shard {
   [[nodiscard]] bool waits_for_others() const noexcept;
   /// A neighbour left and said that it was done with an op, and the op needs more of it.
   [[nodiscard]] Membership::Cause left_too_early() const noexcept;
-  void account_round(TimeNs now) noexcept;
+  /// @return time that this lane has polled since the last call.
+  TimeNs account_round(TimeNs now) noexcept;
   bool send_questions(Outbox& out) noexcept;
   void become_stuck(TimeNs now) noexcept;
 
@@ -293,6 +310,8 @@ class Shard {
   Membership membership_;
   StallWatch stall_;
   TimeNs last_poll_ = 0;
+  bool has_rails_ = false;
+  TimeNs path_since_ = 0;  ///< of the link down
 };
 
 }  // namespace gradwire::collective

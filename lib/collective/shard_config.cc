@@ -130,7 +130,10 @@ std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
   // for them in any case.
   return 2 * config.window_packets + config.transit_packets +
          std::max(config.pending_entries, config.window_packets) + config.eager_packets + 4 +
-         kDirectBurst + kTransferBurst;
+         kDirectBurst + kTransferBurst +
+         // A hello each way by each further path.
+         static_cast<std::uint32_t>(
+             2 * (config.downstream_others.size() + config.upstream_others.size()));
 }
 
 void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept {

@@ -62,12 +62,21 @@ struct LinkTokens {
   friend bool operator==(const LinkTokens&, const LinkTokens&) = default;
 };
 
+/// One of several ways to a rank: by a port of this host to a port of that one.
+struct LinkPath {
+  wire::IpAddress ip;         ///< where packets from there come from
+  wire::FrameTemplate frame;  ///< of packets that go there
+  std::uint16_t port = 0;     ///< index of the lane's port that leads there
+  friend bool operator==(const LinkPath&, const LinkPath&) = default;
+};
+
 /// How packets go to a rank and come from it, from the table.
 struct PeerAddress {
   LinkTokens tokens;
-  wire::IpAddress ip;         ///< packets from elsewhere are foreign
-  wire::FrameTemplate frame;  ///< of packets that go there
-  std::uint16_t port = 0;     ///< index of the lane's port that leads there
+  wire::IpAddress ip;            ///< packets from elsewhere are foreign
+  wire::FrameTemplate frame;     ///< of packets that go there
+  std::uint16_t port = 0;        ///< index of the lane's port that leads there
+  std::vector<LinkPath> others;  ///< further paths, for when that one is silent
   friend bool operator==(const PeerAddress&, const PeerAddress&) = default;
 };
 
@@ -87,9 +96,15 @@ struct ShardConfig {
   LinkTokens upstream_tokens;
   LinkTokens downstream_tokens;
   wire::FrameTemplate to_downstream;
-  wire::FrameTemplate to_upstream;     ///< not with two ranks: all goes downstream
-  wire::IpAddress downstream_ip;       ///< packets from elsewhere are foreign
-  wire::IpAddress upstream_ip;         ///< with two ranks the one that counts
+  wire::FrameTemplate to_upstream;  ///< not with two ranks: all goes downstream
+  wire::IpAddress downstream_ip;    ///< packets from elsewhere are foreign
+  wire::IpAddress upstream_ip;      ///< with two ranks the one that counts
+  /// Indexes of the lane's ports by which frames of the templates go.
+  std::uint16_t downstream_port = 0;
+  std::uint16_t upstream_port = 0;
+  /// Further paths to the neighbours, for when those are silent. Frames are as long as theirs.
+  std::vector<LinkPath> downstream_others;
+  std::vector<LinkPath> upstream_others;
   rte_mempool* packet_pool = nullptr;  ///< data room >= frame headers + 64 + payload_bytes
   /// Where payloads lie in mbufs of their own, in a GPU's memory: the CPU neither reads nor writes
   /// them, frames are a header of packet_pool and a payload behind it, and the backend makes CRCs.

@@ -29,8 +29,9 @@ bool payload_is_whole(const wire::Packet& packet, bool carries_crc,
 
 }  // namespace
 
-inline Drop Shard::receive(LinkIndex index, rte_mbuf* frame, const wire::Packet& packet,
+inline Drop Shard::receive(const PacketSource& from, rte_mbuf* frame, const wire::Packet& packet,
                            bool ecn_ce, TimeNs now, bool& taken) noexcept {
+  const LinkIndex index = from.link;
   Link& link = *links_[index];
   const LinkEnd& end = link.end;
   const PacketType type = packet.common.type;
@@ -41,7 +42,7 @@ inline Drop Shard::receive(LinkIndex index, rte_mbuf* frame, const wire::Packet&
       const bool is_answer = type == PacketType::kHelloAck;
       if (is_answer ? !link.gets_data() : !link.brings_data()) return Drop::kState;
       if (!membership_.is_neighbour(index, packet.hello)) return Drop::kState;
-      abort_if(membership_.on_hello(index, packet.hello, is_answer, now), now);
+      abort_if(membership_.on_hello(index, packet.hello, is_answer, from.path, now), now);
       if (live() && is_answer) {
         const std::uint64_t granted_before = link.sender().transport().posted_op_seq();
         link.sender().raise_limits(packet.hello.credit_chunks, packet.hello.posted_op_seq);
@@ -103,20 +104,25 @@ PacketSource Shard::source_of(const wire::CommonHeader& header,
   if (wire::goes_to_any_rank(header.type)) [[unlikely]] {
     const bool taken =
         wire::is_of_transfer(header.type) ? transfers_ != nullptr : direct_ != nullptr;
-    return {taken && ends_ != nullptr ? ends_->source_of(header, source) : Drop::kForeign};
+    PacketSource from;
+    if (taken && ends_ != nullptr) from.drop = ends_->source_of(header, source, from.path);
+    return from;
   }
   // A ring has two links at most.
   for (const auto& link : links_) {
     const LinkAddress& address = link->end.address();
     if (address.rank != header.from_rank) continue;
-    if (!(source == address.ip)) return {Drop::kForeign};
+    const PathIndex path = link->end.path_from(source);
+    if (path == kNoPath) return {Drop::kForeign};
     // A source address can be forged.
     if (header.token != address.tokens.from) return {Drop::kToken};
-    return {Drop::kNone, address.index};
+    return {Drop::kNone, address.index, path};
   }
   // A rank that is awaited may have aborted, and says so to whoever awaits it.
   if (header.type == PacketType::kAbort && ends_ != nullptr) {
-    return {ends_->source_of(header, source), kNoLink};
+    PacketSource from{.link = kNoLink};
+    from.drop = ends_->source_of(header, source, from.path);
+    return from;
   }
   return {Drop::kForeign};
 }
@@ -126,6 +132,8 @@ void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketS
   const profile::Stage stage(profile::StageId::kRing);
   Drop drop = from.drop;
   bool taken = false;
+  if (has_rails_ && drop == Drop::kNone) [[unlikely]]
+    note_path(packet, from);
   if (drop != Drop::kNone) {
     // Nothing of it takes effect.
   } else if (packet.common.lane != config_.lane) {
@@ -138,7 +146,7 @@ void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketS
   } else if (from.link == kNoLink) [[unlikely]] {
     abort(packet.abort, now);
   } else if (live()) {
-    drop = receive(from.link, frame, packet, ecn_ce, now, taken);
+    drop = receive(from, frame, packet, ecn_ce, now, taken);
   } else {
     if (membership_.state() == ShardState::kAborted) {
       membership_.on_packet_after_abort(from.link, packet, now);
@@ -327,6 +335,8 @@ void Shard::receive_ack(Link& link, const wire::AckHeader& ack, TimeNs now) noex
   if (outcome.malformed) count_drop(Drop::kMalformed);
   if (outcome.malformed) return;
   if (outcome.acknowledged) stall_.moved(now);
+  if (PathChoice* const choice = link.choice()) [[unlikely]]
+    choice->on_acknowledged(outcome.newest);
   return_credit(sender);
   if (posted_by_all_.hear(ack.posted_onwards, ack.posted_by_all)) on_words(now);
   if (sender.transport().posted_op_seq() > granted_before) finish_granted(sender, granted_before);

@@ -15,6 +15,7 @@
 #include "collective/op_spec.h"
 #include "collective/transfer.h"
 #include "reduce/backend.h"
+#include "wire/frame.h"
 #include "wire/packet.h"
 
 namespace gradwire::collective {
@@ -92,6 +93,7 @@ struct ShardCounters {
   /// the upstream rank's.
   std::uint64_t stalled_on_downstream_ns = 0;
   std::uint64_t stalled_on_upstream_ns = 0;
+  std::uint64_t path_moves = 0;  ///< a link of the ring took another path
   TransferCounters transfers;
   std::array<std::uint64_t, wire::kDropCount> drops{};
 
@@ -138,6 +140,11 @@ struct ShardStatus {
   bool waits_for_posts = false;
   /// If so: this op the downstream rank and all after it have posted, up to the last one.
   bool posted_onwards = false;
+  // The neighbours' addresses, of which each may have several: to which data goes, and since when
+  // (0: since it formed); and to which acknowledgements go.
+  wire::IpAddress downstream_ip;
+  wire::IpAddress upstream_ip;
+  TimeNs downstream_ip_since = 0;
   // Direct ops.
   std::uint16_t least_heard_rank = 0;    ///< of those that are awaited, the one heard longest ago
   TimeNs least_heard_ns = 0;             ///< for how long it was not; 0 = none is awaited

@@ -45,10 +45,13 @@ ShardStatus Shard::status(TimeNs) const noexcept {
       status.downstream_silence_ns = membership_.silence_ns(i);
       status.downstream_heard = link.end.answered();
       fill_sender(link.sender(), status);
+      status.downstream_ip = link.end.ip_of(link.end.path());
+      status.downstream_ip_since = path_since_;
     }
     if (link.brings_data()) {
       status.upstream_silence_ns = membership_.silence_ns(i);
       status.upstream_heard = link.end.greeted();
+      status.upstream_ip = link.end.ip_of(link.end.back());
     }
   }
   status.early_held = static_cast<std::uint32_t>(early_.size());
@@ -110,6 +113,9 @@ TimeNs Shard::deadline(TimeNs now) const noexcept {
         earliest = std::min(earliest, to.pacing_time(now));
       }
       earliest = std::min(earliest, to.transport().deadline());
+      if (link.choice() != nullptr && !membership_.has_left(i)) {
+        earliest = std::min(earliest, link.choice()->deadline());
+      }
       if (link.end.answered() && !membership_.has_left(i))
         earliest = std::min(earliest, to.ping_at());
     }
@@ -170,12 +176,12 @@ Membership::Cause Shard::left_too_early() const noexcept {
   return {};
 }
 
-void Shard::account_round(TimeNs now) noexcept {
+TimeNs Shard::account_round(TimeNs now) noexcept {
   const TimeNs round = std::clamp<TimeNs>(now - last_poll_, 0, kRoundNsMax);
   last_poll_ = now;
   if (direct_ != nullptr) direct_->count(round);
   if (transfers_ != nullptr) transfers_->count(round);
-  if (membership_.state() != ShardState::kFormed) return;
+  if (membership_.state() != ShardState::kFormed) return round;
   stall_.count(round);
   if (ops_.oldest_unfinished() != 0 && now - stall_.moved_at() >= kStallNs) {
     (waits_for_others() ? counters_.stalled_on_downstream_ns : counters_.stalled_on_upstream_ns) +=
@@ -184,6 +190,7 @@ void Shard::account_round(TimeNs now) noexcept {
     if (live() && stall_.look(ops_.oldest_unfinished(), links_.empty())) become_stuck(now);
   }
   if (live()) abort_if(membership_.silent(round), now);
+  return round;
 }
 
 bool Shard::send_questions(Outbox& out) noexcept {

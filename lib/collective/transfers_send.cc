@@ -58,6 +58,7 @@ void Transfers::watch(InPair& in, TimeNs due) noexcept {
 bool Transfers::look_at(OutPair& out, TimeNs now) noexcept {
   if (!out.active || out.heard) return false;
   if (now < out.timer.due) return true;
+  ends_->of(out.rank).repeats(out.timer.tries, config_.timeouts, now);
   out.offer_wanted = out.asks = true;
   ++out.timer.tries;
   out.timer.due = now + patience(out.rank, out.timer.tries);
@@ -71,6 +72,7 @@ bool Transfers::look_at(InPair& in, TimeNs now) noexcept {
   const bool owes = in.owed > in.confirmed;
   if (!pulls && !owes) return false;
   if (now < in.timer.due) return true;
+  ends_->of(in.rank).repeats(in.timer.tries, config_.timeouts, now);
   const Peer& peer = peers_[in.rank];
   if (owes && !pulls && in.timer.tries >= kUnansweredMin &&
       polled_ - peer.heard_at >= config_.timeouts.silence_ns) {
@@ -152,6 +154,7 @@ void Transfers::ask(std::uint16_t rank, TimeNs now) noexcept {
     return;
   }
   ++asks_;
+  ends_->of(rank).repeats(peer.unanswered, config_.timeouts, now);
   if (peer.pair_goes_out) {
     OutPair& out = *outs_.find(peer.pair);
     out.offer_wanted = out.asks = true;
@@ -226,10 +229,12 @@ wire::OfferHeader Transfers::offer_of(const OutPair& pair) noexcept {
 
 Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept {
   LinkEnd& end = ends_->of(pair.rank);
-  OutboxSide& box = end.side(out);
+  OutboxSide& box = end.any_side(out);
   if (box.full()) return Sent::kBlocked;
   if (!pair.offer_wanted) return Sent::kNothing;
-  const bool sent = end.send(config_.control_pool, box, [&](std::span<std::byte> room) {
+  // An answer goes back the way that the question came.
+  const PathIndex path = pair.asks ? end.path() : end.back();
+  const bool sent = end.send_by(path, config_.control_pool, box, [&](std::span<std::byte> room) {
     const wire::CommonHeader common = end.header(PacketType::kOffer);
     const auto number = static_cast<std::uint32_t>(common.packet_number);
     wire::OfferHeader offer = offer_of(pair);
@@ -252,7 +257,7 @@ Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept
 
 Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) noexcept {
   LinkEnd& end = ends_->of(pair.rank);
-  OutboxSide& box = end.side(out);
+  OutboxSide& box = end.any_side(out);
   if (box.full()) return Sent::kBlocked;
   const wire::FrameTemplate& to = end.address().frame;
   const auto index = static_cast<std::uint32_t>(std::countr_zero(pair.wanted));
@@ -268,6 +273,7 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
   std::byte* payload = nullptr;
   rte_mbuf* mbuf = buffers_.alloc(payload);
   if (mbuf == nullptr) return Sent::kBlocked;
+  end.may_go_home(now);
   std::memcpy(payload, pair.from + offset_of(piece.chunk), bytes);
   std::byte* const frame = payload - wire::kHeaderBytes - to.bytes();
   mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
@@ -295,12 +301,14 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
   return Sent::kYes;
 }
 
-Transfers::Sent Transfers::send(InPair& pair, TimeNs, Outbox& out) noexcept {
+Transfers::Sent Transfers::send(InPair& pair, TimeNs now, Outbox& out) noexcept {
   LinkEnd& end = ends_->of(pair.rank);
-  OutboxSide& box = end.side(out);
+  OutboxSide& box = end.any_side(out);
   if (box.full()) return Sent::kBlocked;
   if (!pair.pull_wanted && pair.to_pull == 0) return Sent::kNothing;
-  const bool sent = end.send(config_.control_pool, box, [&](std::span<std::byte> room) {
+  if (pair.to_pull != 0) end.may_go_home(now);
+  const PathIndex path = pair.asks || pair.to_pull != 0 ? end.path() : end.back();
+  const bool sent = end.send_by(path, config_.control_pool, box, [&](std::span<std::byte> room) {
     wire::PullHeader pull;
     pull.pair = pair.pair;
     pull.sequence = pair.sequence;

@@ -68,8 +68,8 @@ enum class RequestType : std::uint8_t {
   kLeaveGroup,    ///< every lane of the group: group_handle. Comes back from a lane when its shard
                   ///< is closed and forgotten (also after an abort: the control thread sends it in
                   ///< any case)
-  kMoveLink,      ///< one lane of the group: group_handle, rank, frame. Packets to that rank begin
-                  ///< with `frame` from now on; comes back with `taken`
+  kMoveLink,      ///< one lane of the group: group_handle, rank, path_ip, frame. Packets to that
+                  ///< rank at that address begin with `frame` from now on; comes back with `taken`
   kSetFaults,     ///< every lane: port, faults
   kDrain,         ///< command lane only: no op is begun any more. Comes back when every op that was
                   ///< is answered
@@ -90,6 +90,7 @@ struct Request {
   std::uint16_t port = 0;  ///< index of the lane's port
   FaultSettings faults;
   std::uint16_t rank = 0;
+  wire::IpAddress path_ip;  ///< of the rank: one of several, if several paths lead there
   wire::FrameTemplate frame;
   bool taken = false;  ///< the lane has the group and did what the request says
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "control/link_watch.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -19,6 +20,11 @@ TimeNs suspicious_ns(const collective::ShardTimeouts& timeouts) noexcept {
   return std::max(3 * timeouts.ping_interval_ns, timeouts.silence_ns / 16);
 }
 
+std::string key_text(const command::GroupPlan& plan) {
+  const GroupKey& key = plan.shards.front().shard->config().key;
+  return fmt::format("group {:016x} epoch {}", key.group_id, key.epoch);
+}
+
 }  // namespace
 
 void set_times(port::NeighborsConfig& config, const collective::ShardTimeouts& timeouts) noexcept {
@@ -35,9 +41,9 @@ std::optional<wire::IpAddress> hop_to(const port::Port& port, const wire::IpAddr
 void LinkWatch::add(const command::GroupPlan* plan, const PlanRequest& request) {
   Links& links = links_[plan];
   for (std::uint8_t lane = 0; lane < request.lanes && !request.downstream.empty(); ++lane) {
-    links.push_back({lane, true, path_of(request.downstream, lane)});
+    add_paths(links, request.downstream, lane, true);
     // With two ranks, one link carries both directions.
-    if (request.nranks > 2) links.push_back({lane, false, path_of(request.upstream, lane)});
+    if (request.nranks > 2) add_paths(links, request.upstream, lane, false);
   }
   if (!request.peers.empty()) peers_[plan] = request.peers;
   for (WatchedLink& link : links) {
@@ -45,6 +51,18 @@ void LinkWatch::add(const command::GroupPlan* plan, const PlanRequest& request) 
     if (!hop) continue;
     link.path.hop = *hop;
     link.held = neighbors_[link.path.port].hold(*hop);
+  }
+}
+
+void LinkWatch::add_paths(Links& links, std::span<const NeighbourPath> paths, std::uint8_t lane,
+                          bool is_acked) {
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    WatchedLink& link = links.emplace_back();
+    link.lane = lane;
+    link.is_first = i == 0;
+    link.is_acked = is_acked;
+    link.path = paths[(lane + i) % paths.size()];
+    link.in_use = link.is_first;
   }
 }
 
@@ -92,7 +110,9 @@ void LinkWatch::look(TimeNs now) {
       if (found == by_handle.end()) continue;
       const auto& [plan, links] = found->second;
       for (WatchedLink& link : *links) {
-        if (link.lane == lane) look_at(link, published.status, now);
+        if (link.lane != lane) continue;
+        note_path(*plan, link, published.status);
+        look_at(link, published.status, now);
       }
       look_off_ring(plan, lane, published.status, now);
     }
@@ -122,6 +142,10 @@ void LinkWatch::look_off_ring(const command::GroupPlan* plan, std::uint8_t lane,
 void LinkWatch::look_at(WatchedLink& link, const collective::ShardStatus& status, TimeNs now) {
   link.silent = false;
   if (!link.held) return;
+  if (!link.in_use) {
+    link.news_ns = 0;
+    return;
+  }
   const bool formed = status.state == collective::ShardState::kFormed ||
                       status.state == collective::ShardState::kLeaving;
   if (!formed) {
@@ -130,6 +154,25 @@ void LinkWatch::look_at(WatchedLink& link, const collective::ShardStatus& status
     look_at_acks(link, status.counters, now);
   } else {
     look_at_data(link, status.counters, now);
+  }
+}
+
+void LinkWatch::note_path(const command::GroupPlan& plan, WatchedLink& link,
+                          const collective::ShardStatus& status) const {
+  const wire::IpAddress& taken = link.is_acked ? status.downstream_ip : status.upstream_ip;
+  if (taken.family == 0) return;  // It has told nothing yet.
+  link.in_use = taken == link.path.remote_ip;
+  // What the other rank chose, its own daemon says.
+  if (!link.is_first || !link.is_acked || link.left == !link.in_use) return;
+  link.left = !link.in_use;
+  const std::string_view device = datapath_.ports()[link.path.port]->config().device;
+  if (link.left) {
+    spdlog::warn("{}: lane {} leaves port {}: rank {} ({}) is silent there, and answers at {}",
+                 key_text(plan), link.lane, device, link.path.rank,
+                 wire::to_string(link.path.remote_ip), wire::to_string(taken));
+  } else {
+    spdlog::warn("{}: lane {} takes port {} again: rank {} ({}) answers there", key_text(plan),
+                 link.lane, device, link.path.rank, wire::to_string(link.path.remote_ip));
   }
 }
 
@@ -186,13 +229,11 @@ void LinkWatch::move_peers() {
   for (auto& [plan, peers] : peers_) {
     const auto lanes = static_cast<std::uint8_t>(plan->shards.size());
     for (PeerPaths& peer : peers) {
-      for (std::size_t i = 0; i < peer.paths.size(); ++i) {
-        NeighbourPath& path = peer.paths[i];
+      for (NeighbourPath& path : peer.paths) {
         const auto mac = neighbors_[path.port].lookup(path.hop);
         if (!mac || mac == path.remote_mac) continue;
         bool sent = true;
-        for (auto lane = static_cast<std::uint8_t>(i); lane < lanes;
-             lane = static_cast<std::uint8_t>(lane + peer.paths.size())) {
+        for (std::uint8_t lane = 0; lane < lanes; ++lane) {
           sent &= send_move(*plan, lane, kNoLink, path, *mac);
         }
         if (sent) path.remote_mac = mac;
@@ -212,6 +253,7 @@ bool LinkWatch::send_move(const command::GroupPlan& plan, std::uint8_t lane, std
   request->type = command::RequestType::kMoveLink;
   request->group_handle = plan.group_handle;
   request->rank = path.rank;
+  request->path_ip = path.remote_ip;
   request->frame = *frame;
   if (!datapath_.send(lane, request.get())) return false;
   const command::Request* key = request.get();

@@ -2,13 +2,15 @@
 /// @file
 /// Checks whether packets of living groups still go to their neighbours' MAC addresses.
 /// Acknowledgements that lanes report confirm a neighbour; if they stay away, it is looked up
-/// again, and if it has another MAC address, lanes are told and the group goes on. The control
-/// thread owns it.
+/// again, and if it has another MAC address, lanes are told and the group goes on. Of several paths
+/// to a neighbour each is watched, and the log says if a lane leaves its first one, and if it is
+/// back. The control thread owns it.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -46,6 +48,7 @@ class LinkWatch {
   /// A lane's packets to one rank.
   struct WatchedLink {
     std::uint8_t lane = 0;
+    bool is_first = false;  ///< of the lane's paths to that rank
     bool is_acked = false;  ///< data is sent to that rank, so it sends acknowledgements
     NeighbourPath path;     ///< with the MAC address that the lane's frames have
     bool held = false;
@@ -55,6 +58,8 @@ class LinkWatch {
     std::uint64_t confirmed = 0;  ///< `acks` at the last confirmation
     TimeNs news_ns = 0;           ///< when `acks` changed; 0 = nothing is expected
     bool silent = false;
+    bool in_use = false;  ///< of several paths to that rank the one that the lane takes
+    bool left = false;    ///< of several paths the lane's first, which it does not take
   };
   using Links = std::vector<WatchedLink>;
   static constexpr std::size_t kNoLink = SIZE_MAX;
@@ -65,6 +70,8 @@ class LinkWatch {
     wire::MacAddress mac{};
   };
 
+  static void add_paths(Links& links, std::span<const NeighbourPath> paths, std::uint8_t lane,
+                        bool is_acked);
   void look(TimeNs now);
   /// The rank off the ring that the group awaits and has not heard for long.
   void look_off_ring(const command::GroupPlan* plan, std::uint8_t lane,
@@ -75,6 +82,9 @@ class LinkWatch {
   void look_at(WatchedLink& link, const collective::ShardStatus& status, TimeNs now);
   void look_at_acks(WatchedLink& link, const collective::ShardCounters& counters, TimeNs now);
   void look_at_data(WatchedLink& link, const collective::ShardCounters& counters, TimeNs now);
+  /// Logs that a lane left its first path, or is back.
+  void note_path(const command::GroupPlan& plan, WatchedLink& link,
+                 const collective::ShardStatus& status) const;
   void move_links();
   void move_link(const command::GroupPlan& plan, Links& links, std::size_t index,
                  const wire::MacAddress& mac);

@@ -177,6 +177,8 @@ class Manager {
   [[nodiscard]] Result<TimeNs> formation_bound(const ipc::JoinRequest& request) const;
   void count_idle_networks(Group& group) const;
   void resolve(Group& group, TimeNs now);
+  /// Takes paths that nobody answers out of the plan, if another leads to each rank.
+  [[nodiscard]] bool leave_silent_rails(Group& group);
   /// @return whether all are resolved.
   [[nodiscard]] Result<bool> resolve_paths(std::span<NeighbourPath> paths, Asking asking);
   void unreachable(Group& group, const Error& error, TimeNs now);

@@ -91,7 +91,7 @@ std::vector<AddressPair> common_addresses(const ipc::RankInfo& upstream,
 }
 
 Result<std::vector<NeighbourPath>> neighbour_paths(std::uint16_t rank, std::uint16_t neighbour,
-                                                   bool downstream, std::uint8_t lanes,
+                                                   bool downstream,
                                                    std::span<const ipc::RankInfo> table,
                                                    const ipc::RankInfo& own,
                                                    std::span<const LocalAddress> addresses) {
@@ -107,12 +107,11 @@ Result<std::vector<NeighbourPath>> neighbour_paths(std::uint16_t rank, std::uint
             addresses_text(remote),
             rails_matter(own, remote) ? ", on rails of the same name" : ""));
   }
-  return paths_by(std::move(pairs), rank, neighbour, downstream, lanes, table, addresses);
+  return paths_by(std::move(pairs), rank, neighbour, downstream, table, addresses);
 }
 
 Result<std::vector<NeighbourPath>> paths_by(std::vector<AddressPair> pairs, std::uint16_t rank,
                                             std::uint16_t other, bool downstream,
-                                            std::uint8_t lanes,
                                             std::span<const ipc::RankInfo> table,
                                             std::span<const LocalAddress> addresses) {
   if (pairs.empty()) {
@@ -120,7 +119,6 @@ Result<std::vector<NeighbourPath>> paths_by(std::vector<AddressPair> pairs, std:
                 fmt::format("nothing connects rank {} ({}) with rank {} ({})", rank,
                             addresses_text(table[rank]), other, addresses_text(table[other])));
   }
-  if (pairs.size() > lanes) pairs.resize(lanes);
   std::vector<NeighbourPath> paths;
   for (const AddressPair& pair : pairs) {
     NeighbourPath path;

@@ -215,7 +215,7 @@ Result<std::vector<PeerPaths>> peer_paths(const GroupKey& key, std::uint16_t ran
     if (are_neighbours(rank, other, table.size())) continue;
     const bool first = rank < other;
     auto paths = paths_by(off_ring.pairs(std::min(rank, other), std::max(rank, other)), rank, other,
-                          first, lanes, table, addresses);
+                          first, table, addresses);
     if (!paths) return tl::unexpected(paths.error());
     PeerPaths& peer = peers.emplace_back();
     peer.rank = other;

@@ -87,10 +87,20 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
     config.upstream_ip = upstream.remote_ip;
     config.downstream_incarnation = downstream.incarnation;
     config.upstream_incarnation = upstream.incarnation;
-    placement.down_port = downstream.port;
+    config.downstream_port = placement.down_port = downstream.port;
     // With two ranks, one link carries both directions, and everything is sent downstream.
     placement.up_port = request.nranks > 2 ? upstream.port : downstream.port;
-    config.received_mbufs_are_exclusive = datapath_.ports()[upstream.port]->row().rx_exclusive;
+    config.upstream_port = upstream.port;
+    config.received_mbufs_are_exclusive = true;
+    for (const auto* paths : {&request.downstream, &request.upstream}) {
+      // Data comes from upstream alone, which with two ranks is the same rank.
+      for (const NeighbourPath& path : *paths) {
+        if (path.rank != upstream.rank) break;
+        config.received_mbufs_are_exclusive &= datapath_.ports()[path.port]->row().rx_exclusive;
+      }
+    }
+    config.downstream_others = others(request.downstream, lane, *down);
+    config.upstream_others = others(request.upstream, lane, *up);
   }
   if (auto added = add_peers(config, request, lane); !added) return tl::unexpected(added.error());
   auto backend = make_backend(lane);
@@ -116,6 +126,21 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   return placement;
 }
 
+std::vector<collective::LinkPath> PlanMaker::others(std::span<const NeighbourPath> paths,
+                                                    std::uint8_t lane,
+                                                    const wire::FrameTemplate& first) const {
+  std::vector<collective::LinkPath> others;
+  for (std::size_t i = 1; i < paths.size(); ++i) {
+    const NeighbourPath& path = paths[(lane + i) % paths.size()];
+    const auto frame = frames_to(path, lane);
+    // A packet that is sent again has room for a frame header of that length.
+    if (frame && frame->bytes() == first.bytes()) {
+      others.push_back({path.remote_ip, *frame, path.port});
+    }
+  }
+  return others;
+}
+
 /// Of neighbours on the ring their links know all that is said of others here.
 Result<void> PlanMaker::add_peers(collective::ShardConfig& config, const PlanRequest& request,
                                   std::uint8_t lane) const {
@@ -125,7 +150,8 @@ Result<void> PlanMaker::add_peers(collective::ShardConfig& config, const PlanReq
     const NeighbourPath& path = path_of(peer.paths, lane);
     const auto frame = frames_to(path, lane);
     if (!frame) return tl::unexpected(frame.error());
-    config.peers[peer.rank] = {peer.tokens[lane], path.remote_ip, *frame, path.port};
+    config.peers[peer.rank] = {peer.tokens[lane], path.remote_ip, *frame, path.port,
+                               others(peer.paths, lane, *frame)};
   }
   return {};
 }

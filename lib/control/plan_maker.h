@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,10 @@ class PlanMaker {
 
   [[nodiscard]] Result<void> add_peers(collective::ShardConfig& config, const PlanRequest& request,
                                        std::uint8_t lane) const;
+  /// Paths beside the lane's first, whose frames begin with `first`.
+  [[nodiscard]] std::vector<collective::LinkPath> others(std::span<const NeighbourPath> paths,
+                                                         std::uint8_t lane,
+                                                         const wire::FrameTemplate& first) const;
   PlanSettings settings_;
   [[nodiscard]] std::unique_ptr<reduce::Backend> make_backend(std::uint8_t lane) const;
 

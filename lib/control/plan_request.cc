@@ -32,8 +32,7 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   }
   if (wanted.nranks == 1) return wanted;
   const auto paths = [&](std::uint16_t neighbour, bool downstream) {
-    return neighbour_paths(wanted.rank, neighbour, downstream, wanted.lanes, join.table, own,
-                           addresses);
+    return neighbour_paths(wanted.rank, neighbour, downstream, join.table, own, addresses);
   };
   auto down = paths(collective::downstream_rank(wanted.rank, wanted.nranks), true);
   if (!down) return tl::unexpected(down.error());

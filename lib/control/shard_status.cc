@@ -22,7 +22,8 @@ bool may_see(uid_t viewer, uid_t owner) noexcept {
   return viewer == owner || viewer == 0 || viewer == ::geteuid();
 }
 
-status::Shard shard_status(std::uint8_t lane, const collective::ShardStatus& shard) {
+status::Shard shard_status(std::uint8_t lane, const collective::ShardStatus& shard,
+                           std::span<const NeighbourPath> downstream, TimeNs now) {
   status::Shard out;
   out.lane = lane;
   out.state = collective::name_of(shard.state);
@@ -48,6 +49,14 @@ status::Shard shard_status(std::uint8_t lane, const collective::ShardStatus& sha
   out.upstream_heard = shard.upstream_heard;
   out.downstream_heard = shard.downstream_heard;
   out.in_backend = shard.in_backend;
+  if (!downstream.empty() && shard.downstream_ip.family != 0) {
+    out.downstream_ip = wire::to_string(shard.downstream_ip);
+    out.upstream_ip = wire::to_string(shard.upstream_ip);
+    out.on_other_path = !(shard.downstream_ip == path_of(downstream, lane).remote_ip);
+    if (shard.downstream_ip_since != 0) {
+      out.downstream_ip_s = seconds(std::max<TimeNs>(now - shard.downstream_ip_since, 0));
+    }
+  }
   out.backend = shard.backend_name;
   out.backend_path = shard.backend_path;
   out.counters = transport_status(shard.counters);
@@ -61,6 +70,7 @@ status::Transport transport_status(const collective::ShardCounters& counters) {
   out.data_packets_received = counters.data_packets_received;
   out.data_bytes_received = counters.data_bytes_received;
   out.retransmissions = counters.retransmissions;
+  out.path_moves = counters.path_moves;
   out.probes = counters.probes;
   out.acks_sent = counters.acks_sent;
   out.acks_received = counters.acks_received;

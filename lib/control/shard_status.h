@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "collective/shard.h"
+#include "control/paths.h"
 #include "control/state.h"
 #include "lane/counters.h"
 #include "status/daemon_status.h"
@@ -21,7 +23,9 @@ namespace gradwire::control {
 /// the daemon's user may.
 [[nodiscard]] bool may_see(uid_t viewer, uid_t owner) noexcept;
 
-[[nodiscard]] status::Shard shard_status(std::uint8_t lane, const collective::ShardStatus& shard);
+/// @param downstream  paths to the downstream rank, as path_of() takes them
+[[nodiscard]] status::Shard shard_status(std::uint8_t lane, const collective::ShardStatus& shard,
+                                         std::span<const NeighbourPath> downstream, TimeNs now);
 [[nodiscard]] status::Transport transport_status(const collective::ShardCounters& counters);
 /// Each value is the last one that the lane wrote.
 [[nodiscard]] status::LaneCounters lane_counters_status(const lane::LaneCounters& counters);

@@ -247,7 +247,7 @@ status::Group Manager::group_status(const Group& group, const Published& publish
   out.why_not_direct = group.wanted.why_not_direct;
   for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.wanted.lanes; ++lane) {
     const collective::ShardStatus& shard = published_of(published, group, lane).status;
-    out.shards.push_back(shard_status(lane, shard));
+    out.shards.push_back(shard_status(lane, shard, group.wanted.downstream, now));
     out.retransmissions += shard.counters.retransmissions;
   }
   out.waits_for = waits_of(group, published, now);

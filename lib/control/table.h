@@ -102,18 +102,18 @@ struct AddressPair {
 [[nodiscard]] bool have_common_address(const ipc::RankInfo& a, const ipc::RankInfo& b);
 
 /// The paths of frames from `rank` to its neighbour, without the neighbour's MAC address: one for
-/// each pair of common addresses, but no more than there are lanes.
+/// each pair of common addresses.
 /// @param addresses this daemon's own addresses; `own` is its entry.
 /// @return an error that names both ranks if nothing connects them, or if they have one address.
 [[nodiscard]] Result<std::vector<NeighbourPath>> neighbour_paths(
-    std::uint16_t rank, std::uint16_t neighbour, bool downstream, std::uint8_t lanes,
+    std::uint16_t rank, std::uint16_t neighbour, bool downstream,
     std::span<const ipc::RankInfo> table, const ipc::RankInfo& own,
     std::span<const LocalAddress> addresses);
 
 /// The same of given pairs.
 [[nodiscard]] Result<std::vector<NeighbourPath>> paths_by(std::vector<AddressPair> pairs,
                                                           std::uint16_t rank, std::uint16_t other,
-                                                          bool downstream, std::uint8_t lanes,
+                                                          bool downstream,
                                                           std::span<const ipc::RankInfo> table,
                                                           std::span<const LocalAddress> addresses);
 

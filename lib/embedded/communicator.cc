@@ -232,6 +232,13 @@ Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
   join.table.assign(table.begin(), table.end());
   auto wanted = control::plan_request(join, info_, control_->addresses());
   if (!wanted) return tl::unexpected(wanted.error());
+  // One path for each lane, since nobody would leave out one that is silent.
+  const auto shorten = [&](std::vector<control::NeighbourPath>& paths) {
+    if (paths.size() > wanted->lanes) paths.resize(wanted->lanes);
+  };
+  shorten(wanted->downstream);
+  shorten(wanted->upstream);
+  for (control::PeerPaths& peer : wanted->peers) shorten(peer.paths);
   constexpr auto kAtOnce = control::Asking::kAtOnce;
   if (auto found = resolve(wanted->downstream, kAtOnce, deadline); !found) return found;
   if (auto found = resolve(wanted->upstream, kAtOnce, deadline); !found) return found;

@@ -53,8 +53,7 @@ class GroupIndex {
     std::uint16_t& first = first_[bucket_of(tag)];
     entries_[slot] = {tag, first};
     first = slot;
-    ++sources_[config.upstream_ip];
-    ++sources_[config.downstream_ip];
+    for_each_source(config, [this](const wire::IpAddress& ip) { ++sources_[ip]; });
   }
   void remove(const collective::ShardConfig& config, std::uint16_t slot) noexcept {
     if (config.nranks < 2) return;
@@ -64,10 +63,10 @@ class GroupIndex {
       at = &entries_[*at].next;
     }
     *at = entries_[slot].next;
-    for (const wire::IpAddress& ip : {config.upstream_ip, config.downstream_ip}) {
+    for_each_source(config, [this](const wire::IpAddress& ip) {
       const auto found = sources_.find(ip);
       if (found != sources_.end() && --found->second == 0) sources_.erase(found);
-    }
+    });
   }
 
   /// @return the slot of a group of that tag, or kNoSlot; next() has the others.
@@ -83,6 +82,14 @@ class GroupIndex {
   }
 
  private:
+  template <class Action>
+  static void for_each_source(const collective::ShardConfig& config, Action&& action) {
+    action(config.upstream_ip);
+    action(config.downstream_ip);
+    for (const auto* others : {&config.upstream_others, &config.downstream_others}) {
+      for (const collective::LinkPath& path : *others) action(path.ip);
+    }
+  }
   struct Entry {
     std::uint32_t tag = 0;
     std::uint16_t next = kNoSlot;  ///< the next entry of its bucket

@@ -133,13 +133,14 @@ class Lane {
     std::uint64_t handle = 0;
     std::uint16_t down_port = 0;
     std::uint16_t up_port = 0;
-    std::uint32_t any_ports = 0;  // a bit for each that leads to a rank that is no neighbour
+    std::uint32_t any_ports = 0;  // a bit for each that Outbox::any() may use
     std::uint32_t full_frame_bytes = 0;
     bool closed = false;
     bool abort_told = false;  // the control thread was told
     bool touched = false;
     bool awake = true;
     bool expects = false;            // valid while it rests: it has an unfinished op
+    std::uint64_t polled = 0;        // the last round that called it
     std::uint32_t quiet_rounds = 0;  // rounds in a row in which nothing happened to it
     TimeNs wake_at = kNever;         // while it rests
     const collective::OpSpec* specs = nullptr;
@@ -163,7 +164,7 @@ class Lane {
   bool poll_shards(TimeNs now, bool idle) noexcept;
   bool poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept;
   /// @return how many frames the shard may send by any of its ports.
-  [[nodiscard]] std::size_t room_by_any(const GroupSlot& slot) const noexcept;
+  [[nodiscard]] std::size_t room_by_any(const GroupSlot& slot, TimeNs now) const noexcept;
   void push_by_any(std::span<rte_mbuf* const> frames, TimeNs now) noexcept;
   /// @return the frames' bytes on the wire.
   static std::uint64_t push(LanePort& port, std::span<rte_mbuf* const> frames) noexcept;
@@ -248,7 +249,8 @@ class Lane {
   std::vector<std::uint16_t> in_use_;  // indexes into slots_
   // Those of in_use_ whose shards a round calls; the others rest.
   std::vector<std::uint16_t> awake_;
-  TimeNs next_wake_ = kNever;            // not later than the earliest wake_at
+  TimeNs next_wake_ = kNever;  // not later than the earliest wake_at
+  std::uint64_t round_ = 0;
   std::uint32_t resting_expecting_ = 0;  // resting groups that have an unfinished op
   std::unordered_map<std::uint64_t, std::uint16_t> group_index_;  // by handle: index into slots_
   std::vector<std::uint16_t> touched_;

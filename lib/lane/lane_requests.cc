@@ -44,7 +44,7 @@ void Lane::handle(command::Request& request, TimeNs now) noexcept {
     case command::RequestType::kMoveLink:
       if (GroupSlot* slot = find_group(request.group_handle); slot != nullptr && !slot->closed) {
         wake(*slot);
-        slot->shard->lead_to(request.rank, request.frame);
+        slot->shard->lead_to(request.rank, request.path_ip, request.frame);
         request.taken = true;
       }
       break;
@@ -80,10 +80,24 @@ bool Lane::add_group(command::Request& request, TimeNs now) noexcept {
   if (placement.down_port >= ports_.size() || placement.up_port >= ports_.size()) return false;
   constexpr std::size_t kPortsMax = 32;  // bits of any_ports
   std::uint32_t any_ports = 0;
-  for (const collective::PeerAddress& peer : placement.shard->config().peers) {
+  const auto may_use = [&](std::uint16_t port) {
+    if (port >= std::min(ports_.size(), kPortsMax)) return false;
+    any_ports |= 1u << port;
+    return true;
+  };
+  const auto may_use_all = [&](const std::vector<collective::LinkPath>& paths) {
+    return std::all_of(paths.begin(), paths.end(),
+                       [&](const collective::LinkPath& path) { return may_use(path.port); });
+  };
+  const collective::ShardConfig& wanted = placement.shard->config();
+  for (const collective::PeerAddress& peer : wanted.peers) {
     if (peer.frame.bytes() == 0) continue;
-    if (peer.port >= std::min(ports_.size(), kPortsMax)) return false;
-    any_ports |= 1u << peer.port;
+    if (!may_use(peer.port) || !may_use_all(peer.others)) return false;
+  }
+  if (placement.shard->has_rails() &&
+      (!may_use(placement.down_port) || !may_use(placement.up_port) ||
+       !may_use_all(wanted.downstream_others) || !may_use_all(wanted.upstream_others))) {
+    return false;
   }
 
   const auto index = static_cast<std::uint16_t>(free - slots_.begin());

@@ -25,6 +25,7 @@ bool Lane::poll_shards(TimeNs now, bool idle) noexcept {
   bool worked = false;
   expecting_ = resting_expecting_ > 0;
   const std::size_t groups = awake_.size();
+  ++round_;
   for (std::size_t p = 0; p < ports_.size(); ++p) {
     LanePort& port = ports_[p];
     const std::size_t first = first_asked(port);
@@ -32,7 +33,8 @@ bool Lane::poll_shards(TimeNs now, bool idle) noexcept {
     for (std::size_t i = 0; i < groups; ++i) {
       const std::size_t at = first + i < groups ? first + i : first + i - groups;
       const GroupSlot& slot = slots_[awake_[at]];
-      if (slot.closed || slot.down_port != p) continue;
+      if (slot.closed || slot.down_port != p || slot.polled == round_) continue;
+      slots_[awake_[at]].polled = round_;
       worked |= poll_shard(awake_[at], now, idle);
       // The group used all the room that the port had for it.
       if (stopped || outbox_.down().count == 0 || outbox_.down().count != outbox_.down().room)
@@ -118,10 +120,13 @@ std::uint64_t Lane::push(LanePort& port, std::span<rte_mbuf* const> frames) noex
   return bytes;
 }
 
-std::size_t Lane::room_by_any(const GroupSlot& slot) const noexcept {
+std::size_t Lane::room_by_any(const GroupSlot& slot, TimeNs now) const noexcept {
   std::size_t room = collective::OutboxSide::kCapacity;
   for (std::uint32_t left = slot.any_ports; left != 0; left &= left - 1) {
-    room = std::min(room, ports_[static_cast<std::size_t>(std::countr_zero(left))].tx.room() / 4);
+    const TxQueue& tx = ports_[static_cast<std::size_t>(std::countr_zero(left))].tx;
+    // A rail without a cable must not hold back what goes by the others. What goes there is lost.
+    if (tx.stalls(now) && slot.shard->has_rails()) continue;
+    room = std::min(room, tx.room() / 4);
   }
   return room;
 }
@@ -135,15 +140,22 @@ void Lane::push_by_any(std::span<rte_mbuf* const> frames, TimeNs now) noexcept {
 
 bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
   GroupSlot& slot = slots_[index];
+  if (slot.shard->has_rails()) [[unlikely]] {
+    // Others must not wait there for the rest of its turn.
+    if (slot.down_port != slot.shard->down_port()) ports_[slot.down_port].share.forget(index);
+    slot.down_port = slot.shard->down_port();
+    slot.up_port = slot.shard->up_port();
+  }
   LanePort& down = ports_[slot.down_port];
   LanePort& up = ports_[slot.up_port];
   std::size_t down_room = down.tx.room();
   std::size_t up_room = up.tx.room();
   outbox_.any().count = outbox_.any().room = 0;
   if (slot.any_ports != 0) {
-    outbox_.any().room = room_by_any(slot);
-    if ((slot.any_ports >> slot.down_port & 1) != 0) down_room -= outbox_.any().room;
-    if ((slot.any_ports >> slot.up_port & 1) != 0) up_room -= outbox_.any().room;
+    outbox_.any().room = room_by_any(slot, now);
+    if ((slot.any_ports >> slot.down_port & 1) != 0)
+      down_room -= std::min(down_room, outbox_.any().room);
+    if ((slot.any_ports >> slot.up_port & 1) != 0) up_room -= std::min(up_room, outbox_.any().room);
   }
   if (&down == &up) {
     up_room /= 2;

@@ -38,6 +38,10 @@ class TxQueue {
   /// Gives the port what it takes. A port whose link is down takes nothing, and is not asked.
   /// @return whether it took any.
   bool flush(TimeNs now, bool link_up, LaneCounters& counters, TxTrace& trace) noexcept;
+  /// Whether the port has taken nothing for so long that it is not merely full.
+  [[nodiscard]] bool stalls(TimeNs now) const noexcept {
+    return stalled_since_ != kNever && now - stalled_since_ >= kSlow;
+  }
   /// Frees what waits. @return how many frames that were.
   std::size_t clear() noexcept;
 

@@ -145,6 +145,9 @@ void add_transport(Families& out, const status::Lane& lane) {
   count("gradwire_data_packets_received_total", "Data packets accepted.",
         transport.data_packets_received);
   count("gradwire_retransmissions_total", "Data packets retransmitted.", transport.retransmissions);
+  count("gradwire_path_moves_total",
+        "Times that data took another of several paths to the next rank, or the first again.",
+        transport.path_moves);
   count("gradwire_probes_total", "Probes sent at a probe timeout.", transport.probes);
   count("gradwire_ecn_ce_packets_total", "Data packets received with Congestion Experienced.",
         transport.ecn_ce_received);
@@ -225,6 +228,9 @@ void add_group(Families& out, const status::Group& group) {
               shard.smoothed_rtt_us, kUs);
     out.gauge("gradwire_min_rtt_seconds", "Least RTT to the downstream rank (min_rtt of RFC 9002).",
               labels, shard.min_rtt_us, kUs);
+    out.gauge("gradwire_links_on_other_path",
+              "1 if data to the downstream rank does not take the lane's first path.", labels,
+              shard.on_other_path ? 1 : 0);
     out.gauge("gradwire_in_flight_bytes", "Bytes sent downstream and not acknowledged.", labels,
               shard.bytes_in_flight);
     out.gauge("gradwire_window_bytes", "How many bytes congestion control allows in flight.",

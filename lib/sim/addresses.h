@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Addresses of simulated hosts: 10.0.x.y, one UDP port for each lane. Any thread; no state.
+/// Addresses of simulated hosts: 10.RAIL.x.y, one UDP port for each lane. Any thread; no state.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@ namespace gradwire::sim {
 
 inline constexpr std::uint16_t kBaseUdpPort = defaults::kBaseUdpPort;
 
-[[nodiscard]] inline wire::IpAddress ip_of(std::uint16_t host) noexcept {
+[[nodiscard]] inline wire::IpAddress ip_of(std::uint16_t host, std::uint8_t rail = 0) noexcept {
   wire::IpAddress ip;
   ip.family = 4;
-  ip.bytes = {10, 0, static_cast<std::uint8_t>((host + 1) >> 8),
+  ip.bytes = {10, rail, static_cast<std::uint8_t>((host + 1) >> 8),
               static_cast<std::uint8_t>(host + 1)};
   return ip;
 }
 
-[[nodiscard]] inline wire::MacAddress mac_of(std::uint16_t host) noexcept {
-  return {2, 0, 0, 0, static_cast<std::uint8_t>(host >> 8), static_cast<std::uint8_t>(host)};
+[[nodiscard]] inline wire::MacAddress mac_of(std::uint16_t host, std::uint8_t rail = 0) noexcept {
+  return {2, 0, 0, rail, static_cast<std::uint8_t>(host >> 8), static_cast<std::uint8_t>(host)};
 }
 
 /// Of a MAC address that mac_of() made.
@@ -30,15 +30,19 @@ inline constexpr std::uint16_t kBaseUdpPort = defaults::kBaseUdpPort;
   return static_cast<std::uint16_t>(std::to_integer<unsigned>(mac[4]) << 8 |
                                     std::to_integer<unsigned>(mac[5]));
 }
+[[nodiscard]] inline std::uint8_t rail_of(const std::byte* mac) noexcept {
+  return std::to_integer<std::uint8_t>(mac[3]);
+}
 
 [[nodiscard]] inline wire::FrameTemplate frame_between(std::uint16_t from, std::uint16_t to,
-                                                       std::uint8_t lane) noexcept {
+                                                       std::uint8_t lane,
+                                                       std::uint8_t rail = 0) noexcept {
   constexpr std::uint8_t kEct0 = 2;
   wire::FrameAddresses addresses;
-  addresses.source_mac = mac_of(from);
-  addresses.destination_mac = mac_of(to);
-  addresses.source_ip = ip_of(from);
-  addresses.destination_ip = ip_of(to);
+  addresses.source_mac = mac_of(from, rail);
+  addresses.destination_mac = mac_of(to, rail);
+  addresses.source_ip = ip_of(from, rail);
+  addresses.destination_ip = ip_of(to, rail);
   addresses.source_port = static_cast<std::uint16_t>(kBaseUdpPort + lane);
   addresses.destination_port = static_cast<std::uint16_t>(kBaseUdpPort + lane);
   addresses.ecn = kEct0;

@@ -28,6 +28,7 @@ bool Network::is_lost(TimeNs now, Edge& edge) {
     edge.burst_until = now + random_.between(0, 2 * link_.burst_ns);
     return true;
   }
+  if (edge.loss > 0 && random_.chance(edge.loss)) return true;
   return random_.chance(link_.loss);
 }
 
@@ -96,7 +97,7 @@ void Network::carry(TimeNs now, Edge& way, HostId from, std::span<const std::byt
     return;
   }
   if (marked) ++stats_.marked;
-  arrives += link_.delay_ns;
+  arrives += link_.delay_ns + way.delay_ns;
   if (link_.jitter_ns > 0) arrives += random_.between(0, link_.jitter_ns);
   if (random_.chance(link_.reorder)) {
     ++stats_.late;
@@ -149,6 +150,8 @@ void Network::heal() {
   for (auto& edges : edges_) {
     for (Edge& each : edges) {
       each.down = false;
+      each.loss = 0;
+      each.delay_ns = 0;
       each.clogged_until = 0;
       each.burst_until = 0;
     }

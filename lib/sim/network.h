@@ -81,6 +81,9 @@ class Network {
   [[nodiscard]] const LinkProfile& link() const { return link_; }
   void set_rate(HostId host, std::uint64_t rate_bps) { ports_[host].profile.rate_bps = rate_bps; }
   void set_down(HostId from, HostId to, bool down) { edge(from, to).down = down; }
+  /// In addition to the link's.
+  void set_loss(HostId from, HostId to, double loss) { edge(from, to).loss = loss; }
+  void set_delay(HostId from, HostId to, TimeNs delay_ns) { edge(from, to).delay_ns = delay_ns; }
   /// Longer frames are lost, as where a path's MTU is too small.
   void set_most_bytes(HostId from, HostId to, std::size_t bytes) {
     edge(from, to).most_bytes = bytes;
@@ -103,6 +106,8 @@ class Network {
   struct Edge {
     HostId to = 0;
     bool down = false;
+    double loss = 0;
+    TimeNs delay_ns = 0;
     std::size_t most_bytes = SIZE_MAX;
     TimeNs burst_until = 0;
     TimeNs clogged_until = 0;

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 
+#include "sim/rail_faults.h"
 #include "sim/sizes.h"
 #include "sim/units.h"
 
@@ -31,6 +32,7 @@ constexpr std::array kProfiles = {
     Profile{"late", "clients that post late, abort or die"},
     Profile{"one-sided", "cut off just when some ranks are through with an op and others are not"},
     Profile{"crowd", "slow ports that the ring, direct ops and transfers share, loss to 20 %"},
+    Profile{"rails", "several paths between ranks that fail in turn: no op may"},
     Profile{"death", "one daemon dies at work: how long until every survivor has its error"},
 };
 
@@ -49,6 +51,15 @@ void draw_network(Scenario& s, Random& random) {
     s.world.port.mark_bytes = random.pick<std::uint64_t>({0, 5'000});
   }
   if (is(s, {"clean", "death"})) return;
+  if (is(s, {"rails"})) {
+    link.loss = random.pick({0.0, 0.0, 0.001, 0.01});
+    link.reorder = random.pick({0.0, 0.01});
+    link.reorder_ns = 500 * kUs;
+    // Slow enough that rails fail in the middle of ops.
+    s.world.port.rate_bps = random.pick<std::uint64_t>({0, 20'000'000, 100'000'000});
+    s.world.port.queue_bytes = 0;
+    return;
+  }
   const bool heavy = is(s, {"loss"}) || random.chance(0.4);
   if (heavy || random.chance(0.5)) {
     link.loss = random.pick({0.0, 0.001, 0.01, 0.05, 0.1, heavy ? 0.3 : 0.1});
@@ -112,7 +123,7 @@ void draw_shards(Scenario& s, Random& random) {
   draw_sizes(s, random);
   s.group.fan_out_ns = random.pick<TimeNs>({10 * kUs, 1 * kMs});
   shard.received_mbufs_are_exclusive = random.chance(0.5);
-  const bool short_limits = random.chance(0.7);
+  const bool short_limits = random.chance(0.7) || is(s, {"rails"});
   shard.timeouts.silence_ns = short_limits ? 200 * kMs : 2'000 * kMs;
   shard.timeouts.ping_interval_ns = shard.timeouts.silence_ns / 40;
   shard.timeouts.hello_interval_ns = 5 * kMs;
@@ -272,30 +283,6 @@ void draw_death(Scenario& s, Random& random) {
 
 }  // namespace
 
-const char* name_of(FaultKind kind) noexcept {
-  switch (kind) {
-    case FaultKind::kPause:
-      return "pause";
-    case FaultKind::kCrash:
-      return "crash";
-    case FaultKind::kCutEdge:
-      return "one way is cut";
-    case FaultKind::kCutHost:
-      return "host is cut off";
-    case FaultKind::kPartition:
-      return "partition";
-    case FaultKind::kClog:
-      return "one way is clogged";
-    case FaultKind::kDrought:
-      return "mbufs run out";
-    case FaultKind::kClientDies:
-      return "client dies";
-    case FaultKind::kClientAborts:
-      return "client aborts";
-  }
-  return "fault?";
-}
-
 std::span<const Profile> profiles() noexcept { return kProfiles; }
 
 Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
@@ -328,6 +315,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   // The EAL has 2,560 memory zones, and a pool takes two.
   constexpr std::uint32_t kMostHostsWithPools = 256;
   s.world.one_pool = s.nranks > kMostHostsWithPools;
+  if (is(s, {"rails"})) s.world.rails = static_cast<std::uint8_t>(2 + random.below(3));
   draw_shards(s, random);
   draw_network(s, random);
   draw_hosts(s, random);
@@ -337,6 +325,8 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   draw_ops(s, random);
   if (is(s, {"death"})) {
     draw_death(s, random);
+  } else if (is(s, {"rails"})) {
+    draw_rails(s, random);
   } else if (!is(s, {"clean"})) {
     draw_faults(s, random);
   }
@@ -390,8 +380,9 @@ std::string describe(const Scenario& s) {
     text += '\n';
   }
   for (const Fault& fault : s.faults) {
-    text += fmt::format("fault: at {} us for {} us: {}, {} {}\n", fault.at / kUs,
+    text += fmt::format("fault: at {} us for {} us: {}, {} {}", fault.at / kUs,
                         fault.duration_ns / kUs, name_of(fault.kind), fault.a, fault.b);
+    text += s.world.rails > 1 ? fmt::format(", rail {}\n", fault.rail) : "\n";
   }
   if (s.cut_after_first_done) text += "fault: cut off after the first rank is through with an op\n";
   return text;

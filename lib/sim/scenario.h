@@ -16,15 +16,18 @@
 namespace gradwire::sim {
 
 enum class FaultKind : std::uint8_t {
-  kPause,        ///< host `a` stands still
-  kCrash,        ///< host `a` is gone; `duration_ns` until a new daemon starts
-  kCutEdge,      ///< nothing goes from `a` to `b`
-  kCutHost,      ///< nothing goes to or from `a`
-  kPartition,    ///< nothing goes between hosts [a, b) and the others
-  kClog,         ///< what goes from `a` to `b` arrives at the end, all at once
-  kDrought,      ///< host `a` can have few more mbufs
-  kClientDies,   ///< a client of rank `a` is killed
-  kClientAborts  ///< a client of rank `a` aborts
+  kPause,         ///< host `a` stands still
+  kCrash,         ///< host `a` is gone; `duration_ns` until a new daemon starts
+  kCutEdge,       ///< nothing goes from `a` to `b`
+  kCutHost,       ///< nothing goes to or from `a`
+  kPartition,     ///< nothing goes between hosts [a, b) and the others
+  kClog,          ///< what goes from `a` to `b` arrives at the end, all at once
+  kDrought,       ///< host `a` can have few more mbufs
+  kClientDies,    ///< a client of rank `a` is killed
+  kClientAborts,  ///< a client of rank `a` aborts
+  kCutRail,       ///< nothing goes from `a` to `b` by `rail`
+  kLossyRail,     ///< most of it is lost
+  kSlowRail       ///< `amount` microseconds more
 };
 [[nodiscard]] const char* name_of(FaultKind kind) noexcept;
 
@@ -34,6 +37,7 @@ struct Fault {
   std::uint16_t b = 0;
   TimeNs at = 0;  ///< from the start
   TimeNs duration_ns = 0;
+  std::uint8_t rail = 0;
   std::uint32_t amount = 0;  ///< of a drought: mbufs left
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/seed_runner.h"
+#include "sim/units.h"
 
 namespace gradwire::sim {
 namespace {
@@ -13,12 +14,32 @@ namespace {
 /// Of the silence limit, in percent: faults that together last longer may end the epoch.
 constexpr TimeNs kHarmlessPercent = 60;
 
+constexpr double kLossOfLossyRail = 0.7;
+
+/// One of several paths at most, so that no op may fail.
+bool is_of_rail(FaultKind kind) noexcept {
+  return kind == FaultKind::kCutRail || kind == FaultKind::kLossyRail ||
+         kind == FaultKind::kSlowRail;
+}
+
 }  // namespace
+
+void SeedRun::set_rail(const Fault& fault, bool begins) {
+  const HostId from = world_.port_of(fault.a, fault.rail);
+  const HostId to = world_.port_of(fault.b, fault.rail);
+  Network& network = world_.network();
+  if (fault.kind == FaultKind::kCutRail) network.set_down(from, to, begins);
+  if (fault.kind == FaultKind::kLossyRail)
+    network.set_loss(from, to, begins ? kLossOfLossyRail : 0);
+  if (fault.kind == FaultKind::kSlowRail) {
+    network.set_delay(from, to, begins ? TimeNs{fault.amount} * kUs : 0);
+  }
+}
 
 void SeedRun::schedule_faults() {
   TimeNs together = 0;
   for (const Fault& fault : scenario_.faults) {
-    together += fault.duration_ns;
+    if (!is_of_rail(fault.kind)) together += fault.duration_ns;
     world_.at(started_at_ + fault.at, [this, &fault] { begin_fault(fault); });
     world_.at(started_at_ + fault.at + fault.duration_ns, [this, &fault] { end_fault(fault); });
   }
@@ -28,7 +49,10 @@ void SeedRun::schedule_faults() {
 
 TimeNs SeedRun::last_fault_end() const {
   TimeNs end = 0;
-  for (const Fault& fault : scenario_.faults) end = std::max(end, fault.at + fault.duration_ns);
+  for (const Fault& fault : scenario_.faults) {
+    // A rail that fails is no reason to stand still.
+    if (!is_of_rail(fault.kind)) end = std::max(end, fault.at + fault.duration_ns);
+  }
   return started_at_ + end;
 }
 
@@ -56,6 +80,7 @@ void SeedRun::begin_fault(const Fault& fault) {
   if (healed_) return;
   const TimeNs until = world_.now() + fault.duration_ns;
   trace_.line(world_.now(), "fault    {} {} {} begins", name_of(fault.kind), fault.a, fault.b);
+  if (is_of_rail(fault.kind)) return set_rail(fault, true);
   blame(fault.a);
   switch (fault.kind) {
     case FaultKind::kPause:
@@ -91,6 +116,10 @@ void SeedRun::begin_fault(const Fault& fault) {
       stood_still_.insert(fault.a);
       if (world_.alive(fault.a)) world_.drought(fault.a, fault.amount);
       break;
+    case FaultKind::kCutRail:
+    case FaultKind::kLossyRail:
+    case FaultKind::kSlowRail:
+      break;
     case FaultKind::kClientDies:
     case FaultKind::kClientAborts: {
       // A client that has not called yet is no member.
@@ -109,6 +138,7 @@ void SeedRun::begin_fault(const Fault& fault) {
 void SeedRun::end_fault(const Fault& fault) {
   if (healed_) return;
   trace_.line(world_.now(), "fault    {} {} {} ends", name_of(fault.kind), fault.a, fault.b);
+  if (is_of_rail(fault.kind)) return set_rail(fault, false);
   if (fault.kind == FaultKind::kCrash && !world_.alive(fault.a)) world_.restart(fault.a);
   if (fault.kind == FaultKind::kDrought && world_.alive(fault.a)) {
     world_.drought(fault.a, UINT32_MAX);

@@ -57,6 +57,7 @@ class SeedRun final : public Observer {
   void schedule_faults();
   void begin_fault(const Fault& fault);
   void end_fault(const Fault& fault);
+  void set_rail(const Fault& fault, bool begins);
   void set_cut(const Fault& fault, bool down);
   void cut_off(std::uint16_t rank);
   void check_reason(std::uint16_t rank, const AbortReason& reason);

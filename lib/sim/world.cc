@@ -36,7 +36,8 @@ World::World(const WorldOptions& options, Trace& trace, Observer& observer)
       trace_(trace),
       observer_(observer),
       random_(options.seed),
-      network_(options.hosts, options.link, options.port, random_, events_, trace_),
+      network_(std::size_t{options.hosts} * options.rails, options.link, options.port, random_,
+               events_, trace_),
       hosts_(options.hosts) {
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     hosts_[i].profile = options.host;
@@ -139,15 +140,21 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     };
     config.upstream_tokens = {token(rank.host, up), token(up, rank.host)};
     config.downstream_tokens = {token(rank.host, down), token(down, rank.host)};
-    config.to_downstream = frame_between(rank.host, down, lane);
-    config.to_upstream = frame_between(rank.host, up, lane);
-    config.upstream_ip = ip_of(up);
-    config.downstream_ip = ip_of(down);
+    const auto rail = static_cast<std::uint8_t>(lane % options_.rails);
+    config.to_downstream = frame_between(rank.host, down, lane, rail);
+    config.to_upstream = frame_between(rank.host, up, lane, rail);
+    config.upstream_ip = ip_of(up, rail);
+    config.downstream_ip = ip_of(down, rail);
+    config.downstream_port = config.upstream_port = rail;
+    config.downstream_others = other_paths(rank.host, down, lane);
+    config.upstream_others = other_paths(rank.host, up, lane);
     if (needs_all_ranks(config)) {
       for (const HostId other : options.hosts) {
         config.peers.push_back({{token(rank.host, other), token(other, rank.host)},
-                                ip_of(other),
-                                frame_between(rank.host, other, lane)});
+                                ip_of(other, rail),
+                                frame_between(rank.host, other, lane, rail),
+                                rail,
+                                other_paths(rank.host, other, lane)});
       }
     }
     config.packet_pool = host.packets->get();

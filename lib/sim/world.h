@@ -56,6 +56,9 @@ struct HostProfile {
 
 struct WorldOptions {
   std::uint16_t hosts = 2;
+  /// Ports of each host, each on a switch of its own. The network knows port `rail` of a host as
+  /// host rail * hosts + host.
+  std::uint8_t rails = 1;
   std::uint64_t seed = 1;
   LinkProfile link{};
   PortProfile port{};
@@ -159,6 +162,10 @@ class World {
   /// Takes all but `left` of the free packet mbufs away; UINT32_MAX gives them back.
   void drought(HostId host, std::uint32_t left);
   [[nodiscard]] Network& network() { return network_; }
+  /// What the network calls a host's port.
+  [[nodiscard]] HostId port_of(HostId host, std::uint8_t rail) const {
+    return static_cast<HostId>(rail * options_.hosts + host);
+  }
   /// Calls `action` at `time`; within a run everything that is not a packet or a poll is one.
   void at(TimeNs time, std::function<void()> action);
 
@@ -257,6 +264,9 @@ class World {
   // world.cc
   void make_pools(const GroupOptions& options);
   void make_rank(GroupId group, std::uint16_t rank);
+  /// Paths from a host to another beside that by the lane's first rail.
+  [[nodiscard]] std::vector<collective::LinkPath> other_paths(HostId from, HostId to,
+                                                              std::uint8_t lane) const;
   void drop_rank(Rank& rank);
   void free_driver_memory(Host& host);
   void put_pools();
@@ -264,8 +274,10 @@ class World {
   // world_frames.cc
   void arrive(std::uint32_t flight_index);
   void refill(Host& host);
-  void transmit(Host& host, rte_mbuf* mbuf);
-  void put_on_wire(Host& host, HostId to, std::span<const std::byte> frame,
+  /// @param rail  by which the lane sends it
+  void transmit(Host& host, rte_mbuf* mbuf, std::uint16_t rail);
+  /// @param from, to  ports
+  void put_on_wire(Host& host, HostId from, HostId to, std::span<const std::byte> frame,
                    std::uint32_t wire_bytes);
   void driver_done(Host& host);
 

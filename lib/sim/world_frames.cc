@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/require.h"
 #include "sim/addresses.h"
 #include "sim/describe.h"
 #include "sim/world.h"
@@ -32,9 +33,19 @@ std::uint64_t digest_of(const rte_mbuf* mbuf) noexcept {
 
 }  // namespace
 
+std::vector<collective::LinkPath> World::other_paths(HostId from, HostId to,
+                                                     std::uint8_t lane) const {
+  std::vector<collective::LinkPath> paths;
+  for (std::uint8_t i = 1; i < options_.rails; ++i) {
+    const auto rail = static_cast<std::uint8_t>((lane + i) % options_.rails);
+    paths.push_back({ip_of(to, rail), frame_between(from, to, lane, rail), rail});
+  }
+  return paths;
+}
+
 void World::arrive(std::uint32_t flight_index) {
   Flight& flight = network_.flight(flight_index);
-  Host& host = hosts_[flight.to];
+  Host& host = hosts_[flight.to % options_.hosts];
   if (!host.alive) {
     network_.release(flight_index);
     return;
@@ -72,9 +83,11 @@ void World::refill(Host& host) {
   }
 }
 
-void World::transmit(Host& host, rte_mbuf* mbuf) {
+void World::transmit(Host& host, rte_mbuf* mbuf, std::uint16_t rail) {
   const std::span<const std::byte> frame(rte_pktmbuf_mtod(mbuf, const std::byte*), mbuf->data_len);
-  const HostId to = host_of(frame.data());
+  require(rail_of(frame.data() + 6) == rail, "a frame goes by the port that its addresses name");
+  const HostId to = port_of(host_of(frame.data()), rail_of(frame.data()));
+  const HostId from = port_of(host_id(host), static_cast<std::uint8_t>(rail));
   std::uint32_t wire_bytes = mbuf->data_len + kEthernetOverhead;
   const std::size_t headers = wire::kEthernetBytes + wire::kIpv4Bytes + wire::kUdpBytes;
   const auto type = static_cast<wire::PacketType>(frame[headers + 1]);
@@ -85,9 +98,9 @@ void World::transmit(Host& host, rte_mbuf* mbuf) {
   if (trace_.prints()) {
     trace_.line(now_, "host {:<3} -> {} to host {}", host_id(host), describe_frame(frame), to);
   }
-  if (!loses_ || !loses_(host_id(host), to, type)) put_on_wire(host, to, frame, wire_bytes);
+  if (!loses_ || !loses_(from, to, type)) put_on_wire(host, from, to, frame, wire_bytes);
   if (recorded_.size() < records_wanted_ && random_.below(4) == 0) {
-    recorded_.push_back({host_id(host), to, {frame.begin(), frame.end()}});
+    recorded_.push_back({from, to, {frame.begin(), frame.end()}});
   }
   if (host.profile.driver_holds_ns == 0) {
     rte_pktmbuf_free(mbuf);
@@ -100,9 +113,8 @@ void World::transmit(Host& host, rte_mbuf* mbuf) {
   host.held.push_back({now_ + host.profile.driver_holds_ns, mbuf, digest_of(mbuf)});
 }
 
-void World::put_on_wire(Host& host, HostId to, std::span<const std::byte> frame,
+void World::put_on_wire(Host& host, HostId from, HostId to, std::span<const std::byte> frame,
                         std::uint32_t wire_bytes) {
-  const HostId from = host_id(host);
   if (host.profile.packet_ns == 0) return network_.send(now_, from, to, frame, wire_bytes);
   host.busy_until = std::max(host.busy_until, now_) + host.profile.packet_ns;
   at(host.busy_until,

@@ -134,8 +134,8 @@ void World::dispatch(Host& host, const Received& received, TimeNs local_now) {
   wire::FrameView frame;
   wire::Packet packet;
   if (wire::parse_frame(bytes, frame) != wire::Drop::kNone || frame.kind != wire::FrameKind::kUdp ||
-      frame.destination_mac != mac_of(host_id(host)) ||
-      !(frame.destination_ip == ip_of(host_id(host))) ||
+      frame.destination_mac != mac_of(host_id(host), rail_of(bytes.data())) ||
+      !(frame.destination_ip == ip_of(host_id(host), rail_of(bytes.data()))) ||
       wire::decode(frame.payload, packet) != wire::Drop::kNone) {
     rte_pktmbuf_free(received.mbuf);
     return;
@@ -185,12 +185,15 @@ bool World::poll_place(Host& host, const Place& place_given, TimeNs local_now, b
     out.up().room = std::min<std::size_t>(out.up().room, random_.below(3));
     out.any().room = out.up().room;
   }
+  const std::uint16_t down_port = place.shard->down_port();
+  const std::uint16_t up_port = place.shard->up_port();
   bool worked = place.shard->poll(local_now, idle, out);
-  for (std::size_t i = 0; i < out.down().count; ++i) transmit(host, out.down().frames[i]);
-  for (std::size_t i = 0; i < out.up().count; ++i) transmit(host, out.up().frames[i]);
+  for (std::size_t i = 0; i < out.down().count; ++i) {
+    transmit(host, out.down().frames[i], down_port);
+  }
+  for (std::size_t i = 0; i < out.up().count; ++i) transmit(host, out.up().frames[i], up_port);
   for (std::size_t i = 0; i < out.any().count; ++i) {
-    require(out.any().frames[i]->port == 0, "a frame to any rank names the port that leads there");
-    transmit(host, out.any().frames[i]);
+    transmit(host, out.any().frames[i], out.any().frames[i]->port);
   }
   worked |= out.down().count + out.up().count + out.any().count > 0;
   for (collective::Event event; place.shard->pop_event(event);) {

@@ -60,6 +60,7 @@ struct Transport {
   std::uint64_t data_packets_received = 0;
   std::uint64_t data_bytes_received = 0;
   std::uint64_t retransmissions = 0;
+  std::uint64_t path_moves = 0;
   std::uint64_t probes = 0;
   std::uint64_t acks_sent = 0;
   std::uint64_t acks_received = 0;
@@ -237,6 +238,10 @@ struct Shard {
   bool upstream_heard = false;
   bool downstream_heard = false;
   std::uint64_t in_backend = 0;
+  std::string downstream_ip;   ///< to which data goes: each rank may have several
+  double downstream_ip_s = 0;  ///< for so long, if it was another before
+  std::string upstream_ip;     ///< to which acknowledgements go
+  bool on_other_path = false;  ///< data does not go to the address that the lane began with
   std::string backend;
   std::string backend_path;
   Transport counters;

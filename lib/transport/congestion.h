@@ -27,6 +27,8 @@ class CongestionController {
   virtual void on_ack(TimeNs now, std::uint64_t acked_bytes, std::uint32_t ce_packets,
                       TimeNs delay_ns) noexcept = 0;
   virtual void on_loss(TimeNs now, std::uint64_t lost_bytes) noexcept = 0;
+  /// Packets take another path from now on, of which nothing is known.
+  virtual void restart() noexcept = 0;
   [[nodiscard]] virtual const char* name() const noexcept = 0;
 };
 

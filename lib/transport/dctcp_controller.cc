@@ -11,13 +11,14 @@ namespace {
 constexpr double kGain = 1.0 / 16;  // RFC 8257 section 4.2: g
 constexpr std::uint64_t kInitialPackets = 10;
 constexpr std::uint64_t kMinPackets = 2;
+constexpr double kNoThreshold = 1e18;
 
 class DctcpController final : public CongestionController {
  public:
   explicit DctcpController(const CongestionConfig& config)
       : packet_(config.packet_bytes),
         max_(std::max<std::uint64_t>(config.max_window_bytes, kMinPackets * packet_)),
-        window_(static_cast<double>(std::min<std::uint64_t>(kInitialPackets * packet_, max_))) {}
+        window_(initial()) {}
 
   [[nodiscard]] std::uint64_t window_bytes() const noexcept override {
     return static_cast<std::uint64_t>(window_);
@@ -45,7 +46,19 @@ class DctcpController final : public CongestionController {
     reduced_ = true;
   }
 
+  void restart() noexcept override {
+    window_ = initial();
+    threshold_ = kNoThreshold;
+    alpha_ = 1;
+    acked_ = marked_ = 0;
+    reduced_ = false;
+  }
+
  private:
+  [[nodiscard]] double initial() const noexcept {
+    return static_cast<double>(std::min<std::uint64_t>(kInitialPackets * packet_, max_));
+  }
+
   void grow(double bytes) noexcept {
     window_ += window_ < threshold_ ? bytes : static_cast<double>(packet_) * bytes / window_;
     window_ = std::min(window_, static_cast<double>(max_));
@@ -70,8 +83,8 @@ class DctcpController final : public CongestionController {
   std::uint64_t packet_;
   std::uint64_t max_;
   double window_;
-  double threshold_ = 1e18;  ///< below it, slow start
-  double alpha_ = 1;         ///< RFC 8257 section 4.2: the first mark halves
+  double threshold_ = kNoThreshold;  ///< below it, slow start
+  double alpha_ = 1;                 ///< RFC 8257 section 4.2: the first mark halves
   Round round_;
   std::uint64_t acked_ = 0;   ///< bytes, in this round
   std::uint64_t marked_ = 0;  ///< of these

@@ -216,7 +216,25 @@ Outcome Sender::on_ack(TimeNs now, const wire::AckHeader& ack) noexcept {
 
   Outcome outcome = make_outcome();
   outcome.limits_changed = limits_changed;
+  if (acknowledged.any) outcome.newest = at(acknowledged.largest).number;
   return outcome;
+}
+
+Outcome Sender::on_path_changed(TimeNs now, bool resend) noexcept {
+  begin_outcome();
+  if (resend) {
+    for (Index i = oldest_in_flight_; i < next_; ++i) {
+      if (at(i).state == State::kInFlight) declare_lost(at(i));
+    }
+    skip_resolved();
+    if (lost_bytes_ > 0) controller_->on_loss(now, lost_bytes_);
+    loss_time_ = kNever;
+  }
+  controller_->restart();
+  rtt_ = RttEstimator(config_.initial_rtt_ns);
+  pto_count_ = 0;
+  pto_base_ = std::max(pto_base_, now);
+  return make_outcome();
 }
 
 /// Asks for probes, and sees to it that there is room for them.

@@ -53,6 +53,8 @@ struct Outcome {
   std::span<const Cookie> lost;
   std::uint32_t probes = 0;     ///< ack-eliciting packets to send now, past window and pacing;
                                 ///< has_room() holds for them
+  std::uint64_t newest = 0;     ///< the largest number that was acknowledged, if one was for the
+                                ///< first time; else 0
   bool limits_changed = false;  ///< credit_chunks or posted_op_seq went up
   bool malformed = false;       ///< acknowledged what was never sent: nothing changed, count it
 };
@@ -92,6 +94,10 @@ class Sender {
   /// Where probes are asked for, what is in flight stays in flight (RFC 9002 section 6.2), but for
   /// what must be given up to have numbers for the probes. Afterwards deadline() is after `now`.
   Outcome on_deadline(TimeNs now) noexcept;
+
+  /// Packets take another path from now on: round-trip time and window start anew, numbers go on.
+  /// @param resend  the old path is silent: what is in flight is told lost.
+  Outcome on_path_changed(TimeNs now, bool resend) noexcept;
 
   /// The caller is blocked by credit with nothing in flight: arms the PTO so that a probe asks for
   /// the limits again. Cleared by the next acknowledgement. Calling it again while it holds changes

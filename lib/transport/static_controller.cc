@@ -13,6 +13,7 @@ class StaticController final : public CongestionController {
   void on_packet_sent(TimeNs, std::uint32_t) noexcept override {}
   void on_ack(TimeNs, std::uint64_t, std::uint32_t, TimeNs) noexcept override {}
   void on_loss(TimeNs, std::uint64_t) noexcept override {}
+  void restart() noexcept override {}
   [[nodiscard]] const char* name() const noexcept override {
     return name_of(CongestionKind::kStatic);
   }

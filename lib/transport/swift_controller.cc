@@ -20,7 +20,7 @@ class SwiftController final : public CongestionController {
       : packet_(static_cast<double>(config.packet_bytes)),
         max_(std::max(static_cast<double>(config.max_window_bytes), packet_)),
         base_(static_cast<double>(config.swift_target_ns)),
-        window_(std::min(kInitialPackets * packet_, max_)) {}
+        window_(initial()) {}
 
   [[nodiscard]] std::uint64_t window_bytes() const noexcept override {
     return static_cast<std::uint64_t>(window_);
@@ -54,7 +54,16 @@ class SwiftController final : public CongestionController {
     decrease(now, 1 - kMaxDecrease);
   }
 
+  void restart() noexcept override {
+    window_ = initial();
+    delay_ns_ = 0;
+    starting_ = true;
+  }
+
  private:
+  [[nodiscard]] double initial() const noexcept {
+    return std::min(kInitialPackets * packet_, max_);
+  }
   [[nodiscard]] double target_ns() const noexcept {
     const double a = base_ / (1 - 1 / std::sqrt(kScalingPackets));
     const double scaling =

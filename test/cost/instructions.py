@@ -23,8 +23,9 @@ COSTS = [
     # acknowledgements, rounds of the lanes. Two ops of 2,000 chunks. Measured 7,460;
     # on 2026-11-23 7,690, with what the ring looks at for progress and lanes for fairness, 7,814
     # with the collectives, 7,878 with redops of bits and packets that go to any rank,
-    # and 7,942 with factors of premul_sum, direct ops in daemons and transfers.
-    Cost("a chunk", "a chunk is copied no more often*", "measured_rounds", 2 * 2000, 8000),
+    # and 7,942 with factors of premul_sum, direct ops in daemons and transfers; on 2026-11-24
+    # 8,011, with several paths to a rank: by which one each packet came is looked at.
+    Cost("a chunk", "a chunk is copied no more often*", "measured_rounds", 2 * 2000, 8080),
     # Received, parsed, its CRC checked, not found, counted, freed.
     Cost("a foreign frame", "a flood of foreign frames*", "flooded_round", 100 * 16, 800),
 ]

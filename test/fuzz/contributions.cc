@@ -67,8 +67,11 @@ collective::ShardConfig config_from(Input& input) {
     wire::FrameAddresses addresses;
     addresses.source_ip = ip(config.rank);
     addresses.destination_ip = ip(rank);
-    config.peers.push_back(
-        {{kTokenTo + rank, kTokenFrom + rank}, ip(rank), *wire::FrameTemplate::make(addresses), 0});
+    config.peers.push_back({{kTokenTo + rank, kTokenFrom + rank},
+                            ip(rank),
+                            *wire::FrameTemplate::make(addresses),
+                            0,
+                            {}});
   }
   const std::uint16_t up = collective::upstream_rank(config.rank, config.nranks);
   const std::uint16_t down = collective::downstream_rank(config.rank, config.nranks);

@@ -51,6 +51,7 @@ constexpr std::array kBugs = {
     Named{"send-done-when-sent", PlantedBug::kSendDoneWhenSent},
     Named{"waiting-receive-takes-turn", PlantedBug::kWaitingReceiveTakesTurn},
     Named{"pulled-once", PlantedBug::kPulledOnce},
+    Named{"numbers-anew-after-move", PlantedBug::kNumbersAnewAfterMove},
     Named{"piece-of-other-transfer", PlantedBug::kPieceOfOtherTransfer},
 };
 
@@ -65,7 +66,8 @@ void on_abort(int) {
 
 int run(const char* name, std::uint64_t seeds, const char* profile) {
   for (const Named& each : kBugs) {
-    if (std::strcmp(each.name, name) == 0) gradwire::planted_bug = each.bug;
+    if (std::strcmp(each.name, name) != 0) continue;
+    gradwire::planted_bug = each.bug;
   }
   if (gradwire::planted_bug == PlantedBug::kNone && std::strcmp(name, "none") != 0) {
     fmt::print(stderr, "planted_bugs: no bug is called '{}'\n", name);

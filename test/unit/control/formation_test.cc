@@ -132,10 +132,23 @@ TEST_CASE("two networks in common are two rails, and both have to answer") {
   CHECK(daemon.group_json()["upstream"]["paths"][1]["local_ip"] == "10.5.0.1");
 }
 
-TEST_CASE("a network that no lane is left for is said to be idle") {
+TEST_CASE("a group forms without a path that does not answer for long, if there is another") {
+  FakeDaemon daemon;
+  daemon.lanes.silent = {"10.5.0.2"};
+  join_over_two_networks(daemon, 2);
+  CHECK(daemon.lanes.plan_requests.empty());
+  daemon.now += 2'000'000'000;
+  daemon.poll();
+  const PlanRequest& plan = daemon.lanes.plan_requests.at(0);
+  REQUIRE(plan.downstream.size() == 1);
+  REQUIRE(plan.upstream.size() == 1);
+  CHECK(plan.downstream[0].port == 3);
+}
+
+TEST_CASE("a network that no lane begins with is said to be idle, and is a path all the same") {
   FakeDaemon daemon;
   join_over_two_networks(daemon, 1);
-  CHECK(daemon.lanes.plan_requests.at(0).downstream.size() == 1);
+  CHECK(daemon.lanes.plan_requests.at(0).downstream.size() == 2);
   CHECK(daemon.group_json()["idle_networks"] == 1);
 }
 

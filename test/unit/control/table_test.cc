@@ -292,7 +292,7 @@ TEST_CASE("two ports of one network are two rails, each address once") {
   CHECK(pairs(b, a) == "10.0.0.2-10.0.0.1 10.0.0.4-10.0.0.3");
 }
 
-TEST_CASE("a neighbour has a path for each common network, as far as there are lanes") {
+TEST_CASE("a neighbour has a path for each common network") {
   const std::vector<LocalAddress> of_a = {local_address(4, "10.0.0.1"),
                                           local_address(7, "10.5.0.1")};
   const std::vector<LocalAddress> of_b = {local_address(0, "10.5.0.2"),
@@ -300,7 +300,7 @@ TEST_CASE("a neighbour has a path for each common network, as far as there are l
   const auto a = make_rank_info(test::daemon_info(1), 2, of_a);
   const auto b = make_rank_info(test::daemon_info(2), 2, of_b);
   const std::vector<ipc::RankInfo> table = {a, b};
-  const auto down = neighbour_paths(0, 1, true, 3, table, a, of_a);
+  const auto down = neighbour_paths(0, 1, true, table, a, of_a);
   REQUIRE(down);
   REQUIRE(down->size() == 2);
   CHECK((*down)[0].port == 4);
@@ -308,9 +308,9 @@ TEST_CASE("a neighbour has a path for each common network, as far as there are l
   CHECK(wire::to_string((*down)[1].remote_ip) == "10.5.0.2");
   CHECK(path_of(*down, 2).port == 4);
   // Rank 1 sends here: its order counts.
-  const auto up = neighbour_paths(0, 1, false, 1, table, a, of_a);
+  const auto up = neighbour_paths(0, 1, false, table, a, of_a);
   REQUIRE(up);
-  REQUIRE(up->size() == 1);
+  REQUIRE(up->size() == 2);
   CHECK((*up)[0].port == 7);
 }
 
@@ -350,7 +350,7 @@ TEST_CASE("an error says that rails' names keep two ranks apart, if they do") {
   const auto why = [&] {
     const std::vector<ipc::RankInfo> table = {make_rank_info(test::daemon_info(1), 1, left),
                                               make_rank_info(test::daemon_info(2), 1, right)};
-    return neighbour_paths(0, 1, true, 1, table, table[0], left).error().message;
+    return neighbour_paths(0, 1, true, table, table[0], left).error().message;
   };
   left[0].rail = rail_hash("left");
   right[0].rail = rail_hash("right");

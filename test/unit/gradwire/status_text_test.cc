@@ -46,6 +46,9 @@ TEST_CASE("the text says who waits for whom") {
   shard.counters.ops_direct = 4;
   shard.counters.ops_two_step = 1;
   shard.counters.ops_gathered = 1;
+  shard.on_other_path = true;
+  shard.downstream_ip = "10.1.0.2";
+  shard.downstream_ip_s = 12.5;
   status::Client& client = status.clients.emplace_back();
   client.client = 4;
   client.pid = 99;
@@ -74,6 +77,7 @@ TEST_CASE("the text says who waits for whom") {
       "  ops are direct up to 64 KiB of all ranks' inputs, all-reduces in two steps up to 24 KiB\n"
       "  all-reduces, all-gathers and barriers are gathered up to 4 KiB of all ranks' inputs\n"
       "  lane 0: of 6 ops, 4 were direct, 1 in two steps and 1 gathered\n"
+      "  lane 0: its data has gone to 10.1.0.2 for 12.500 s, because its first path is silent\n"
       "  lane 0: formed, op 7 posted, 6 done, downstream posted 0, 0 bytes in flight, rtt - us\n"
       "client 4: pid 99, uid 1000, open for 2.000 s, 4194304 bytes in 2 memories\n"
       "lane 0: short 2, rounds 5\n"

@@ -25,12 +25,14 @@ class RecordingController final : public CongestionController {
     ce_packets += ce;
   }
   void on_loss(TimeNs, std::uint64_t bytes) noexcept override { lost_bytes += bytes; }
+  void restart() noexcept override { ++restarts; }
   [[nodiscard]] const char* name() const noexcept override { return "recording"; }
 
   std::uint64_t sent_bytes = 0;
   std::uint64_t acked_bytes = 0;
   std::uint64_t lost_bytes = 0;
   std::uint64_t ce_packets = 0;
+  int restarts = 0;
 
  private:
   std::uint64_t window_;

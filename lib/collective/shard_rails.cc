@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Several paths to a rank: by which one packets go, and how a path is asked whether it lives.
+#include "collective/shard.h"
+
+namespace gradwire::collective {
+
+using wire::PacketType;
+
+namespace {
+
+/// Whether its sender chose the path: it answers nothing, and is no question about another path.
+constexpr bool is_by_choice(PacketType type) noexcept {
+  switch (type) {
+    case PacketType::kData:
+    case PacketType::kPing:
+    case PacketType::kContribution:
+    case PacketType::kInquiry:
+    case PacketType::kPiece:
+    case PacketType::kOffer:
+    case PacketType::kPull:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+std::uint16_t Shard::down_port() const noexcept {
+  for (const auto& link : links_) {
+    if (link->gets_data()) return link->end.address().port;
+  }
+  return 0;
+}
+
+std::uint16_t Shard::up_port() const noexcept {
+  for (const auto& link : links_) {
+    if (link->brings_data()) return link->end.port_of(link->end.back());
+  }
+  return 0;
+}
+
+void Shard::note_path(const wire::Packet& packet, const PacketSource& from) noexcept {
+  if (!is_by_choice(packet.common.type)) return;
+  LinkEnd& end = wire::goes_to_any_rank(packet.common.type) ? ends_->of(packet.common.from_rank)
+                                                            : links_[from.link]->end;
+  end.came_by(from.path, packet.common.packet_number);
+}
+
+bool Shard::run_rails(TimeNs round, TimeNs now) noexcept {
+  bool moved = false;
+  const ShardState state = membership_.state();
+  if (state != ShardState::kFormed && state != ShardState::kLeaving) return false;
+  for (LinkIndex i = 0; i < links_.size(); ++i) {
+    Link& link = *links_[i];
+    if (link.choice() == nullptr || membership_.has_left(i)) continue;
+    const PathChoice::Move move = link.choice()->run(round, now);
+    if (move == PathChoice::Move::kNone) continue;
+    moved = true;
+    ++counters_.path_moves;
+    path_since_ = now;
+    link.sender().on_path_changed(move == PathChoice::Move::kAway, now);
+  }
+  return moved;
+}
+
+bool Shard::ask_by_rails(Outbox& out) noexcept {
+  bool worked = false;
+  for (LinkIndex i = 0; i < links_.size(); ++i) {
+    PathChoice* const choice = links_[i]->choice();
+    if (choice == nullptr) continue;
+    for (PathIndex path = choice->next_to_ask(); path != kNoPath; path = choice->next_to_ask()) {
+      if (!membership_.send_hello(i, PacketType::kHello, path, out)) break;
+      choice->asked(path);
+      worked = true;
+    }
+  }
+  return worked;
+}
+
+}  // namespace gradwire::collective

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "sim/rail_faults.h"
+
+#include <algorithm>
+
+namespace gradwire::sim {
+namespace {
+
+/// What happens to the rails between two hosts: at any time one of them is whole, by turns.
+void draw_rails_between(Scenario& s, Random& random, std::uint16_t a, std::uint16_t b, TimeNs end) {
+  using enum FaultKind;
+  const TimeNs silence = s.group.shard.timeouts.silence_ns;
+  for (TimeNs at = random.between(0, silence); at < end;) {
+    const TimeNs until = at + random.between(silence, 3 * silence);
+    const std::uint64_t whole = random.below(s.world.rails);
+    for (std::uint8_t rail = 0; rail < s.world.rails; ++rail) {
+      if (rail == whole || random.chance(0.3)) continue;
+      Fault fault{.kind = random.pick({kCutRail, kCutRail, kCutRail, kLossyRail, kSlowRail}),
+                  .at = at,
+                  .duration_ns = until - at,
+                  .rail = rail,
+                  .amount = static_cast<std::uint32_t>(random.below(2'000))};
+      const std::uint64_t ways = random.below(4);  // one, the other, or both
+      fault.a = a, fault.b = b;
+      if (ways != 0) s.faults.push_back(fault);
+      fault.a = b, fault.b = a;
+      if (ways != 1) s.faults.push_back(fault);
+    }
+    at = until;
+  }
+}
+
+}  // namespace
+
+void draw_rails(Scenario& s, Random& random) {
+  const TimeNs silence = s.group.shard.timeouts.silence_ns;
+  const TimeNs end = random.between(2 * silence, 8 * silence);
+  const auto steps = static_cast<TimeNs>(s.ops.size());
+  for (PlannedOp& op : s.ops) {
+    // Whoever is later than others wait before they leave is missed.
+    const TimeNs most = std::min(2 * end / steps, s.group.shard.timeouts.leave_ns / 4);
+    for (TimeNs& late : op.late_ns) late = random.between(0, most);
+  }
+  for (std::uint16_t a = 0; a < s.nranks; ++a) {
+    for (auto b = static_cast<std::uint16_t>(a + 1); b < s.nranks; ++b) {
+      draw_rails_between(s, random, a, b, end);
+    }
+  }
+}
+
+const char* name_of(FaultKind kind) noexcept {
+  switch (kind) {
+    case FaultKind::kPause:
+      return "pause";
+    case FaultKind::kCrash:
+      return "crash";
+    case FaultKind::kCutEdge:
+      return "one way is cut";
+    case FaultKind::kCutHost:
+      return "host is cut off";
+    case FaultKind::kPartition:
+      return "partition";
+    case FaultKind::kClog:
+      return "one way is clogged";
+    case FaultKind::kDrought:
+      return "mbufs run out";
+    case FaultKind::kClientDies:
+      return "client dies";
+    case FaultKind::kClientAborts:
+      return "client aborts";
+    case FaultKind::kCutRail:
+      return "one way of a rail is cut";
+    case FaultKind::kLossyRail:
+      return "one way of a rail loses most";
+    case FaultKind::kSlowRail:
+      return "one way of a rail is slow";
+  }
+  return "fault?";
+}
+
+}  // namespace gradwire::sim
