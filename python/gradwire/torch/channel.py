@@ -19,6 +19,7 @@ from .._native import Status, error_of, lib, milliseconds
 GROUP_OPS = 32
 _SLICE_S = 1.0
 _SLICE_MS = 1000
+_MOST_S = 3600.0
 
 
 class Handle(ctypes.c_void_p):
@@ -26,7 +27,8 @@ class Handle(ctypes.c_void_p):
 
     def order(self, stream, timeout_s):
         """It has ended well: what ``stream`` is given next comes after its result's copy."""
-        status = lib.gw_wait_on_stream(self, milliseconds(timeout_s), handle_of(stream))
+        limit_ms = milliseconds(min(timeout_s, _MOST_S))
+        status = lib.gw_wait_on_stream(self, limit_ms, handle_of(stream))
         if status != Status.OK:
             raise error_of(status)
 
