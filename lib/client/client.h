@@ -290,6 +290,9 @@ class Client : public std::enable_shared_from_this<Client> {
   void push_held(gw_group& group, std::deque<HeldCommand>& queue);
   void fail_held(gw_group& group, ErrorCode code, const std::string& text);
   void drop_staging(gw_work& work);
+  void take_back_leaving();
+  /// @return whether memory has come back before `deadline`.
+  [[nodiscard]] bool await_leaving(Lock& lock, Deadline deadline);
   void settle_return(gw_work& work);
   [[nodiscard]] Result<void> await_return(Lock& lock, gw_work& work, Deadline deadline,
                                           std::optional<void*> stream);

@@ -39,11 +39,18 @@ Result<std::shared_ptr<Mapping>> Client::allocate_mapping(Lock& lock, std::uint6
 Result<StagingSlot> Client::take_staging(Lock& lock, std::uint64_t bytes) {
   if (auto slot = staging_.take(bytes)) return std::move(*slot);
   const std::uint64_t wanted = StagingPool::allocation_bytes(bytes);
+  const Deadline deadline = Clock::now() + options_.request_timeout;
+  const auto is_short = [](const auto& mapping) {
+    return !mapping && mapping.error().code == ErrorCode::kResourceExhausted;
+  };
   auto mapping = allocate_mapping(lock, wanted);
-  if (!mapping && mapping.error().code == ErrorCode::kResourceExhausted) {
+  for (bool more = true; more && is_short(mapping);) {
     // Frees memory that is kept for later ops, since this op needs it now.
     for (auto& unused : staging_.drop_cache()) forget_mapping(std::move(unused));
     mapping = allocate_mapping(lock, wanted);
+    // What CUDA still copies from, of ops that are over, comes back by itself.
+    more = is_short(mapping) && await_leaving(lock, deadline);
+    if (auto slot = more ? staging_.take(bytes) : std::nullopt) return std::move(*slot);
   }
   if (!mapping) {
     return fail(mapping.error().code,

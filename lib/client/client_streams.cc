@@ -13,6 +13,9 @@ namespace gradwire::client {
 
 using namespace std::chrono_literals;
 
+/// Between two looks at a stream.
+constexpr std::chrono::microseconds kPauseMost = 200us;
+
 Result<void> Client::begin_copies(gw_work& work) {
   Mapping* const mapping =
       work.staging.mapping != nullptr ? work.staging.mapping.get() : work.output_mapping.get();
@@ -54,11 +57,26 @@ void Client::hold(const std::shared_ptr<gw_work>& work, const ipc::CommandEntry&
   if (held_++ == 0) wake_leader();
 }
 
-void Client::advance_streams() {
+void Client::take_back_leaving() {
   const auto through = std::partition(leaving_.begin(), leaving_.end(),
                                       [](const auto& memory) { return is_pending(memory.until); });
   for (auto it = through; it != leaving_.end(); ++it) give_back_staging(std::move(it->slot));
   leaving_.erase(through, leaving_.end());
+}
+
+bool Client::await_leaving(Lock& lock, Deadline deadline) {
+  const std::size_t before = leaving_.size();
+  while (!dead_ && leaving_.size() == before && before != 0 && Clock::now() < deadline) {
+    lock.unlock();
+    std::this_thread::sleep_for(kPauseMost);
+    lock.lock();
+    take_back_leaving();
+  }
+  return leaving_.size() < before;
+}
+
+void Client::advance_streams() {
+  take_back_leaving();
   if (held_ == 0) return;
   std::vector<std::shared_ptr<gw_group>> groups;
   for (const auto& [handle, group] : groups_) groups.push_back(group);
@@ -153,7 +171,7 @@ Result<void> Client::await_return(Lock& lock, gw_work& work, Deadline deadline,
     }
     lock.unlock();
     std::this_thread::sleep_for(pause);
-    pause = std::min<std::chrono::microseconds>(2 * pause, 200us);
+    pause = std::min<std::chrono::microseconds>(2 * pause, kPauseMost);
     lock.lock();
   }
   return outcome(work);

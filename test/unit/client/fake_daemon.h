@@ -65,6 +65,7 @@ class FakeDaemon {
   std::atomic<bool> on_gpu{false};
   enum class Lie : int { kNone, kTooLarge, kBadHandle, kOtherGpu };
   std::atomic<Lie> lie{Lie::kNone};
+  std::atomic<std::uint64_t> refusals{0};   ///< requests refused
   std::atomic<std::uint64_t> frees{0};      ///< kFree requests seen
   std::atomic<std::uint64_t> leaves{0};     ///< kLeave requests seen
   std::atomic<std::uint64_t> doorbells{0};  ///< rings seen

@@ -138,6 +138,7 @@ void FakeDaemon::reply(const Place& place, const ipc::MessageHeader& to,
 
 void FakeDaemon::refuse(const Place& place, const ipc::MessageHeader& to, ErrorCode code,
                         const std::string& text) {
+  ++refusals;
   ipc::MessageHeader header;
   header.type = to.type;
   header.request_id = to.request_id;

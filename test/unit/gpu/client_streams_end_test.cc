@@ -82,6 +82,36 @@ TEST_CASE("giving everything up waits for no stream, and the memory stays until 
   CHECK(fake_cuda_held_here().registrations == before);
 }
 
+TEST_CASE("an op waits for staging memory that CUDA still copies from, of one that is over") {
+  constexpr std::size_t kCount = 1'000'000;
+  Two two;
+  two.fixture.daemon().memory_limit = 4u << 20;
+  OnGpu first(kCount);
+  std::vector<float> other(kCount, 1);
+  const gw_call call = on_stream(GW_ALL_REDUCE, first.get(), first.get(), kCount, nullptr);
+  gw_work* a = two.post(0, call);
+  ends_and_free(two.post(1, on_cpu(GW_ALL_REDUCE, other.data(), other.data(), kCount)));
+  const FakeStream user;
+  hold_fake_streams(true);
+  REQUIRE(gw_wait_on_stream(a, kLong, user.get()) == GW_OK);
+  gw_work_free(a);
+  std::atomic<int> posted = -1;
+  std::string why;
+  std::thread posts([&] {
+    posted = two.try_post(0, call, &a);
+    why = gw_last_error();
+  });
+  // It asks twice for memory, in vain.
+  CHECK(soon([&] { return two.fixture.daemon().refusals >= 2 || posted != -1; }));
+  CHECK(posted == -1);
+  hold_fake_streams(false);
+  posts.join();
+  INFO(why);
+  REQUIRE(posted == GW_OK);
+  ends_and_free(two.post(1, on_cpu(GW_ALL_REDUCE, other.data(), other.data(), kCount)));
+  ends_and_free(a);
+}
+
 TEST_CASE("an op whose group ended while it was posted is not held for ever") {
   Two two;
   OnGpu first(100);
