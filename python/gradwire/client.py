@@ -253,10 +253,14 @@ class Memory:
 
 class Work:
     """One op. It keeps its arrays alive until it is done. If it is dropped before that, the op goes
-    on, and an output that is not shared memory is never written."""
+    on, and an output that is not shared memory is never written. Arrays on a GPU, which may not
+    have been read yet, stay alive all the same until a later call of the client finds the op
+    done."""
 
-    def __init__(self, handle, input, output):
+    def __init__(self, handle, input, output, client=None):
+        """``client``: where the arrays are kept if this is dropped, if they are on a GPU."""
         self._handle = handle
+        self._client = client
         self._keep = (input, output)
         self._output = output
         self._finish = None  # brings the result to the output, if something has to
@@ -306,7 +310,10 @@ class Work:
         # Where nobody waited, the op goes on: shared memory is held back until it is done (see
         # _Region), and other memory is not touched any more.
         if getattr(self, "_handle", None) is not None and lib is not None:
-            lib.gw_work_free(self._handle)
+            if self._client is not None and self._keep is not None:
+                self._client._dropped.append((self._handle, self._keep))
+            else:
+                lib.gw_work_free(self._handle)
             self._handle = None
 
 
@@ -502,7 +509,9 @@ class Group(Transfers):
         )
         handle = ctypes.c_void_p()
         check(lib.gw_post(self._live_handle(), ctypes.byref(call), ctypes.byref(handle)))
-        return Work(handle, value, out)
+        self._client._free_dropped()
+        on_gpu = given is not None and given.on_gpu
+        return Work(handle, value, out, self._client if on_gpu else None)
 
     def _is_elsewhere(self, value):
         """Whether a value on a GPU is torch's, and the daemon's gradient memory on another GPU."""
@@ -573,6 +582,7 @@ class Client:
         the library's defaults."""
         self._handle = None
         self._unfreed = []
+        self._dropped = []  # handles of works, and what their ops use
         self._memory_device = _UNKNOWN
         options = _native.OpenOptions(
             struct_bytes=ctypes.sizeof(_native.OpenOptions),
@@ -600,6 +610,16 @@ class Client:
         if self._memory_device is _UNKNOWN:
             self._memory_device = self.allocate(1).device
         return self._memory_device
+
+    def _free_dropped(self):
+        dropped, self._dropped = self._dropped, []
+        done = ctypes.c_int()
+        for handle, keep in dropped:
+            lib.gw_test(handle, ctypes.byref(done))
+            if done.value:
+                lib.gw_work_free(handle)
+            else:
+                self._dropped.append((handle, keep))
 
     def _free_unfreed(self):
         handles, self._unfreed = self._unfreed, []
@@ -678,6 +698,7 @@ class Client:
         if self._handle is not None:
             lib.gw_close(self._handle)
             self._handle = None
+            self._free_dropped()
             self._free_unfreed()
 
     def __enter__(self):

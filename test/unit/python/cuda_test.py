@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import unittest
+import weakref
 
 import numpy
 
@@ -180,6 +181,22 @@ class HostMemory(unittest.TestCase):
         self.all_end(works)
         self.assertEqual((arrays[0].values[5], arrays[0].values[6]), (11, 4))
         self.assertEqual(self.clients[0].counters()["copies"], 2)
+
+    def test_an_array_that_nobody_holds_stays_until_it_was_read(self):
+        array, other = [GpuArray.outside(numpy.full(1000, 2.0, "float32")) for _ in self.groups]
+        gone = weakref.ref(array)
+        hold_streams(True)
+        self.groups[0].all_reduce(array)
+        del array
+        self.assertIsNotNone(gone())
+        hold_streams(False)
+        works = [self.groups[1].all_reduce(other)]
+        for group in self.groups:
+            works.append(group.barrier())
+        self.all_end(works)
+        self.assertEqual(other.values[5], 4)
+        self.all_end([group.barrier() for group in self.groups])
+        self.assertIsNone(gone())
 
     def test_every_collective(self):
         def pair(*values):
