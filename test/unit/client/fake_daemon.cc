@@ -312,6 +312,8 @@ void FakeDaemon::open(const Place& place, const ipc::Message& message) {
   body.max_payload_bytes = 8192;
   body.queue_region_bytes = client.queue_memory.bytes();
   clients_.emplace(place, std::move(client));
+  // As the daemon does: else it hangs up once nothing was sent for some seconds.
+  servers_[place.rank_index]->keep(place.connection);
   reply(place, message.header, ipc::bytes_of(body), std::move(fds));
 }
 
