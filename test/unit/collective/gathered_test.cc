@@ -186,6 +186,30 @@ TEST_CASE("messages of many chunks wait for nobody's inquiry", "[gathered]") {
   CHECK(ring.counter(&collective::ShardCounters::probes) == 0);
 }
 
+TEST_CASE("messages of as many chunks as there are bits for have the ring's bits", "[gathered]") {
+  constexpr std::uint16_t kMembers = 8;
+  for (const std::uint16_t nranks : {16, 12}) {
+    for (const double loss : {0.0, 0.05}) {
+      RingOptions options = options_of(nranks);
+      options.members = kMembers;
+      options.shard.payload_bytes = 64;
+      options.loss = loss;
+      RingHarness ring(options);
+      REQUIRE(ring.form());
+      for (std::uint64_t op_seq = 1; op_seq <= 6; ++op_seq) {
+        INFO(nranks << " ranks, loss " << loss << ", op " << op_seq);
+        // Eight blocks of a whole payload in each slot, and eight slots in the last message of 16.
+        OpCase op(nranks, kMembers,
+                  {.count = 16, .seed = op_seq, .collective = Collective::kAllGather});
+        run_op(ring, op, nranks, op_seq);
+      }
+      CHECK(gathered_ops(ring) == 6u * nranks);
+      CHECK(ring.drops(wire::Drop::kBadChunk) == 0);
+      CHECK(ring.drops(wire::Drop::kEagerOverflow) == 0);
+    }
+  }
+}
+
 TEST_CASE("a rank posts many gathered ops while another has posted none", "[gathered]") {
   constexpr std::uint16_t kRanks = 5;
   constexpr std::size_t kOps = 60;
