@@ -11,6 +11,7 @@
 
 #include "client/version.h"
 #include "config/load.h"
+#include "tune_costs.h"
 #include "tune_link.h"
 #include "tune_plan.h"
 #include "tune_trial.h"
@@ -148,12 +149,13 @@ int lead(const TuneOptions& options, const TuneHost& host) {
                          : static_cast<std::uint32_t>(host.config.lanes.count);
   TuneRound round;
   round.rendezvous = fmt::format("tcp://{}:{}", link->leader_address(), options.listen + 1);
-  round.bytes = options.bytes;
-  round.iterations = options.iterations;
   round.seconds = options.step_s;
   const auto outcome = find_settings(
       limits, [&](const std::string& step, const TuneSettings& settings) -> Result<TuneTrial> {
         ++round.epoch;
+        const bool costs = step == kCostStep;
+        round.bytes = costs ? kCostBytes : options.bytes;
+        round.iterations = costs ? kCostIterations : options.iterations;
         auto told = link->send({{"step", step},
                                 {"epoch", round.epoch},
                                 {"port", options.listen + 1},
@@ -261,7 +263,8 @@ void add_tune(CLI::App& app, Action& action) {
   CLI::App* const verb =
       app.add_subcommand("tune",
                          "Measure the link to a peer by short all-reduces and propose payload, "
-                         "window, lanes and rate. Run it on both hosts while the daemons are "
+                         "window, lanes, rate and the thresholds of shapes. Run it on both hosts "
+                         "while the daemons are "
                          "stopped: with --listen on one, with --peer on the other");
   verb->add_option("--config", options->config,
                    "The daemon's configuration file; tune uses its ports")

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "table.h"
+#include "tune_costs.h"
 
 namespace gradwire::cli {
 namespace {
@@ -18,6 +19,8 @@ constexpr double kWorthALane = 0.10;
 constexpr double kLossy = 0.001;
 /// The payloads that MTUs of 9000, 4096, 3072 and 1500 bytes carry.
 constexpr std::uint32_t kPayloads[] = {8896, 3968, 2944, 1408};
+/// Payloads are multiples of this.
+constexpr std::uint32_t kPayloadUnit = 64;
 
 double loss_of(const TuneTrial& trial) {
   return trial.packets > 0 ? trial.retransmissions / trial.packets : 0;
@@ -128,6 +131,33 @@ Result<void> try_rates(Search& search) {
   return {};
 }
 
+/// The costs of the proposed payload's packets, and of more packets for the same bytes. One lane,
+/// not paced, with the window that a daemon gives a payload: it must not be what takes the time.
+Result<void> try_costs(Search& search) {
+  const std::uint32_t payload = search.best().settings.payload_bytes;
+  if (payload < 2 * kPayloadUnit) return {};
+  const std::uint32_t smaller = std::max(payload / 4 / kPayloadUnit, 1u) * kPayloadUnit;
+  for (const std::uint32_t each : {payload, smaller}) {
+    const auto ran =
+        search.run(kCostStep, {.payload_bytes = each, .window_packets = window_packets_for(each)});
+    if (!ran) return tl::unexpected(ran.error());
+    if (!*ran) return {};
+  }
+  return {};
+}
+
+std::string threshold_text(const TuneOutcome& outcome) {
+  std::vector<CostSample> samples;
+  for (const TuneTrial& trial : outcome.trials) {
+    if (trial.step != kCostStep || !trial.ran()) continue;
+    samples.push_back({trial.settings.payload_bytes, trial.best_64_us, trial.best_us});
+  }
+  if (samples.size() != 2) return "# No thresholds of shapes: the steps \"cost\" did not run.\n";
+  const auto costs = link_costs(samples[0], samples[1]);
+  if (!costs) return "# No thresholds of shapes: " + costs.error().message + ".\n";
+  return threshold_lines(*costs, samples[0].payload_bytes);
+}
+
 std::string pacing_text(double gbps) {
   return gbps == 0 ? "not paced" : fmt::format("{:.3f}", gbps);
 }
@@ -146,6 +176,7 @@ Result<TuneOutcome> find_settings(const TuneLimits& limits, const RunTrial& run)
     return tl::unexpected(tried.error());
   }
   if (auto tried = try_rates(search); !tried) return tl::unexpected(tried.error());
+  if (auto tried = try_costs(search); !tried) return tl::unexpected(tried.error());
   return std::move(search.outcome());
 }
 
@@ -197,7 +228,7 @@ std::string tune_fragment(const TuneOutcome& outcome) {
       "[lanes]\ncount = {}\n\n[transport]\npayload_bytes = {}\nwindow_packets = {}\n"
       "transit_packets = {}\n",
       s.lanes, s.payload_bytes, s.window_packets, s.window_packets);
-  return out;
+  return out + threshold_text(outcome);
 }
 
 nlohmann::json to_json(const TuneOutcome& outcome) {
@@ -210,6 +241,8 @@ nlohmann::json to_json(const TuneOutcome& outcome) {
                       {"rate_gbps", trial.settings.rate_gbps},
                       {"busbw_gbps", trial.busbw_gbps},
                       {"latency_us", trial.latency_us},
+                      {"best_64_us", trial.best_64_us},
+                      {"best_us", trial.best_us},
                       {"retransmissions", trial.retransmissions},
                       {"packets", trial.packets},
                       {"error", trial.error}});
@@ -229,6 +262,8 @@ Result<TuneOutcome> outcome_of(const nlohmann::json& json) {
       one.at("rate_gbps").get_to(trial.settings.rate_gbps);
       one.at("busbw_gbps").get_to(trial.busbw_gbps);
       one.at("latency_us").get_to(trial.latency_us);
+      one.at("best_64_us").get_to(trial.best_64_us);
+      one.at("best_us").get_to(trial.best_us);
       one.at("retransmissions").get_to(trial.retransmissions);
       one.at("packets").get_to(trial.packets);
       one.at("error").get_to(trial.error);

@@ -25,11 +25,13 @@ struct TuneSettings {
 
 /// One short all-reduce with some settings.
 struct TuneTrial {
-  std::string step;  ///< "payload", "window", "lanes", "rate"
+  std::string step;  ///< "payload", "window", "lanes", "rate", "cost"
   TuneSettings settings;
   std::string error;      ///< empty if it ran
   double busbw_gbps = 0;  ///< for the large size
   double latency_us = 0;  ///< for 64 B, median
+  double best_64_us = 0;  ///< for 64 B, the shortest
+  double best_us = 0;     ///< for the large size, the shortest
   double retransmissions = 0;
   double packets = 0;
   [[nodiscard]] bool ran() const noexcept { return error.empty(); }
@@ -46,6 +48,8 @@ struct TuneOutcome {
   std::size_t chosen = 0;  ///< index of the trial whose settings are proposed
 };
 
+/// Runs a trial. One of the step kCostStep is of kCostBytes, and repeated more often.
+inline constexpr const char* kCostStep = "cost";
 /// If a trial fails, its TuneTrial has the error, and the tuning goes on. An error as the result
 /// ends the tuning.
 using RunTrial =

@@ -107,6 +107,8 @@ std::string read_figures(const std::string& path, TuneTrial& trial) {
   if (results.size() != 2) return "gradwire-perf succeeded but wrote no results";
   const nlohmann::json counters = section(results[1], "counters");
   trial.latency_us = number(results[0], "time_p50_us");
+  trial.best_64_us = number(results[0], "time_min_us");
+  trial.best_us = number(results[1], "time_min_us");
   trial.busbw_gbps = number(results[1], "busbw_bytes_per_s") * 8 / 1e9;
   trial.retransmissions = number(counters, "retransmissions");
   trial.packets = number(counters, "data_packets");

@@ -36,6 +36,13 @@ ran = [t for t in out["trials"] if not t["error"]]
 assert len(ran) >= 4, out["trials"]
 assert all(t["busbw_gbps"] > 0 and t["latency_us"] > 0 for t in ran), ran
 assert {t["step"] for t in ran} >= {"payload", "window"}
+costs = [t for t in out["trials"] if t["step"] == "cost"]
+assert len(costs) == 2 and costs[0]["payload_bytes"] > costs[1]["payload_bytes"], costs
+assert all(t["best_us"] > 0 and t["best_64_us"] > 0 for t in costs if not t["error"]), costs
+# Where other programs have the cores, the times may contradict each other: then that is said.
+thresholds = [f"\n{key} = " in out["toml"] for key in
+              ("direct_kib", "two_step_kib", "gathered_ranks", "gathered_kib")]
+assert all(thresholds) or "# No thresholds of shapes: " in out["toml"], out["toml"]
 chosen = out["trials"][out["chosen"]]
 assert f"payload_bytes = {chosen['payload_bytes']}\n" in out["toml"], out["toml"]
 open(sys.argv[2], "w", encoding="utf-8").write(out["toml"])

@@ -33,6 +33,9 @@ struct FakeLink {
     gbps *= static_cast<double>(s.payload_bytes) / (s.payload_bytes + 500.0);
     if (s.rate_gbps != 0) gbps = std::min(gbps, s.rate_gbps);
     trial.busbw_gbps = gbps;
+    trial.best_64_us = 5.5;
+    // As the cost model has it: 0.25 us a packet at each end, 0.28 ns a byte.
+    trial.best_us = 5 + 0.5 * (16'384 / s.payload_bytes + 1) + 4.6;
     trial.packets = 10'000;
     trial.retransmissions = gbps > loses_above_gbps ? 100 : 0;
     return trial;
@@ -54,7 +57,28 @@ TEST_CASE("the largest payload, the smallest window and as many lanes as bring s
   REQUIRE(outcome.has_value());
   CHECK(chosen(*outcome) == TuneSettings{8896, 32, 2, 0});
   // A third lane was tried, brought nothing, and so there is no fourth.
-  CHECK(link.asked.back().lanes == 3);
+  REQUIRE(link.asked.size() > 3);
+  CHECK(link.asked[link.asked.size() - 3].lanes == 3);
+  // What packets and bytes cost: in one lane, by the payload and a quarter of it.
+  CHECK(link.asked[link.asked.size() - 2] == TuneSettings{8896, 64, 1, 0});
+  CHECK(link.asked.back() == TuneSettings{2176, 128, 1, 0});
+  CHECK_THAT(tune_fragment(*outcome), Contains("direct_kib = 64\n") &&
+                                          Contains("two_step_kib = 16\n") &&
+                                          Contains("gathered_kib = "));
+}
+
+TEST_CASE("where the costs cannot be measured the proposal says so, and proposes the rest") {
+  FakeLink link;
+  const auto outcome =
+      find_settings(kLimits, [&](const std::string& step, const TuneSettings& settings) {
+        auto trial = link.run(step, settings);
+        if (step == kCostStep) trial->best_us = 1;
+        return trial;
+      });
+  REQUIRE(outcome.has_value());
+  CHECK_THAT(tune_fragment(*outcome), Contains("payload_bytes = 8896") &&
+                                          Contains("# No thresholds of shapes: ") &&
+                                          Contains("16 KiB in 1.0 us") && !Contains("direct_kib"));
 }
 
 TEST_CASE("payloads that the path does not carry are left out") {
