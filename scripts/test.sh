@@ -17,6 +17,7 @@ fast (units), sim (the ring in virtual time), fuzz (arbitrary input, 10 s per ta
                     check code on DPDK's threads and rings, because DPDK is not instrumented
   --suites LIST     comma-separated; default fast,sim,fuzz,system. There is also cost, which counts
                     the instructions of a lane beside idle groups and takes two minutes
+                    large: ops of more than 4 GiB, which take 9 GB of hugepages
                     ptx: more cases of the GPU kernels' PTX on an interpreter, some minutes
                     torch: the PyTorch backend on current PyTorch, which it installs with pip into
                     FOLDER/torch-venv, or \$GRADWIRE_TORCH_VENV: 5 GB, minutes; torch_quick is a
