@@ -96,6 +96,12 @@ void add_group(std::string& out, const status::Group& group) {
           "  lane {}: its data has gone to {} for {:.3f} s, because its first path is silent\n",
           shard.lane, shard.downstream_ip, shard.downstream_ip_s);
     }
+    if (shard.peers_on_other_path != 0) {
+      out += fmt::format(
+          "  lane {}: to {} ranks off the ring it does not send by its first path, which was "
+          "silent\n",
+          shard.lane, shard.peers_on_other_path);
+    }
     out += fmt::format(
         "  lane {}: {}, op {} posted, {} done, downstream posted {}, {} bytes in flight, rtt {} "
         "us\n",

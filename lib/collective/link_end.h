@@ -48,6 +48,12 @@ using PathIndex = std::uint8_t;
 inline constexpr std::size_t kPathsMax = 16;
 inline constexpr PathIndex kNoPath = 0xff;
 
+/// How often ends off the ring took another path, and how many do without their first one now.
+struct PathTally {
+  std::uint64_t& moves;
+  std::uint32_t away = 0;
+};
+
 class LinkEnd {
  public:
   explicit LinkEnd(const LinkAddress& address) : address_(address) {
@@ -87,17 +93,24 @@ class LinkEnd {
   [[nodiscard]] bool has_rails() const noexcept { return paths_.size() > 1; }
   [[nodiscard]] PathIndex path() const noexcept { return path_; }
   [[nodiscard]] PathIndex back() const noexcept { return back_; }
+  [[nodiscard]] const wire::FrameTemplate& frame_of(PathIndex path) const noexcept {
+    return paths_[path].frame;
+  }
   [[nodiscard]] std::uint16_t port_of(PathIndex path) const noexcept { return paths_[path].port; }
   [[nodiscard]] const wire::IpAddress& ip_of(PathIndex path) const noexcept {
     return paths_[path].ip;
   }
   /// Packets take that path from now on. Numbers go on.
   void take_path(PathIndex path) noexcept {
+    if (tally_ != nullptr) {
+      ++tally_->moves;
+      if (path_ == 0) ++tally_->away;
+      if (path == 0) --tally_->away;
+    }
     path_ = path;
     address_.frame = paths_[path].frame;
     address_.port = paths_[path].port;
     first_number_ = numbers_.next();
-    ++moves_;
 #ifdef GRADWIRE_PLANTED_BUGS
     if (planted(PlantedBug::kNumbersAnewAfterMove)) numbers_.begin_anew();
 #endif
@@ -140,7 +153,10 @@ class LinkEnd {
   }
   /// Somebody else chooses its path: PathChoice.
   void be_watched() noexcept { watched_ = true; }
-  [[nodiscard]] std::uint32_t moves() const noexcept { return moves_; }
+  /// Counts from now on, unless somebody else chooses its path.
+  void count_in(PathTally& tally) noexcept {
+    if (!watched_) tally_ = &tally;
+  }
 
   /// Of packets that go there.
   [[nodiscard]] transport::PacketNumbers& numbers() noexcept { return numbers_; }
@@ -206,9 +222,9 @@ class LinkEnd {
   PathIndex path_ = 0;
   PathIndex back_ = 0;
   bool watched_ = false;
+  PathTally* tally_ = nullptr;
   std::uint32_t strayed_ = 0;  ///< how often the first path was left
-  std::uint32_t moves_ = 0;
-  std::uint64_t newest_ = 0;  ///< number of a packet that the other rank sent by its choice
+  std::uint64_t newest_ = 0;   ///< number of a packet that the other rank sent by its choice
   std::uint64_t first_number_ = 1;
   TimeNs moved_at_ = 0;
   TimeNs home_at_ = 0;

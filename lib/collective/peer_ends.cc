@@ -22,8 +22,8 @@ LinkAddress address_of(const ShardConfig& config, std::uint16_t rank) {
 
 }  // namespace
 
-PeerEnds::PeerEnds(const ShardConfig& config, const Links& links)
-    : own_rank_(config.rank), peers_(config.nranks) {
+PeerEnds::PeerEnds(const ShardConfig& config, const Links& links, ShardCounters& counters)
+    : own_rank_(config.rank), tally_{counters.peer_path_moves}, peers_(config.nranks) {
   for (std::uint16_t rank = 0; rank < config.nranks; ++rank) {
     if (rank == config.rank) continue;
     Peer& peer = peers_[rank];
@@ -32,9 +32,11 @@ PeerEnds::PeerEnds(const ShardConfig& config, const Links& links)
       peer.end = &link->end;
       if (link->brings_data()) peer.ring_numbers = &link->receiver().transport();
     }
-    if (peer.end != nullptr) continue;
-    peer.own_end = std::make_unique<LinkEnd>(address_of(config, rank));
-    peer.end = peer.own_end.get();
+    if (peer.end == nullptr) {
+      peer.own_end = std::make_unique<LinkEnd>(address_of(config, rank));
+      peer.end = peer.own_end.get();
+    }
+    peer.end->count_in(tally_);
   }
 }
 

@@ -11,15 +11,22 @@
 
 #include "collective/link.h"
 #include "collective/shard_config.h"
+#include "collective/shard_status.h"
 #include "wire/packet.h"
 
 namespace gradwire::collective {
 
 class PeerEnds {
  public:
-  /// @param config  with the addresses of all ranks. The links outlive this.
-  PeerEnds(const ShardConfig& config, const Links& links);
+  /// @param config  with the addresses of all ranks. The links outlive this, and end together with
+  ///                it; the counters outlive both.
+  PeerEnds(const ShardConfig& config, const Links& links, ShardCounters& counters);
+  // Ends refer to its tally.
+  PeerEnds(const PeerEnds&) = delete;
+  PeerEnds& operator=(const PeerEnds&) = delete;
 
+  /// How many ranks are sent to by another path than the first, apart from the ring's data.
+  [[nodiscard]] std::uint32_t on_other_path() const noexcept { return tally_.away; }
   [[nodiscard]] LinkEnd& of(std::uint16_t rank) const noexcept { return *peers_[rank].end; }
   /// A packet of any kind came from there that the ring does not acknowledge. Of a neighbour from
   /// which ring data comes its number is no hole in the ring's row.
@@ -38,6 +45,7 @@ class PeerEnds {
     transport::Receiver* ring_numbers = nullptr;
   };
   std::uint16_t own_rank_;
+  PathTally tally_;
   std::vector<Peer> peers_;  ///< [nranks]; of this rank nothing
 };
 

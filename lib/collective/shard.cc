@@ -54,7 +54,8 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       folds_(std::move(backend), config.pending_entries, config.batch_entries),
       ops_(config.max_active_ops, config.max_chunks, config.lane, config.lanes),
       links_(make_links(config_, buffers_, ops_, counters_)),
-      ends_(needs_all_ranks(config_) ? std::make_unique<PeerEnds>(config_, links_) : nullptr),
+      ends_(needs_all_ranks(config_) ? std::make_unique<PeerEnds>(config_, links_, counters_)
+                                     : nullptr),
       abort_answers_(ends_ != nullptr ? std::make_unique<AbortAnswers>(config_, *ends_) : nullptr),
       direct_(config_.direct_bytes != 0 && ends_ != nullptr
                   ? std::make_unique<Direct>(config_, *ends_, buffers_, ops_, counters_)

@@ -54,6 +54,7 @@ ShardStatus Shard::status(TimeNs) const noexcept {
       status.upstream_ip = link.end.ip_of(link.end.back());
     }
   }
+  if (ends_ != nullptr) status.peers_on_other_path = ends_->on_other_path();
   status.early_held = static_cast<std::uint32_t>(early_.size());
   status.in_backend = folds_.size();
   status.backend_name = folds_.backend().name();

@@ -57,6 +57,7 @@ status::Shard shard_status(std::uint8_t lane, const collective::ShardStatus& sha
       out.downstream_ip_s = seconds(std::max<TimeNs>(now - shard.downstream_ip_since, 0));
     }
   }
+  out.peers_on_other_path = shard.peers_on_other_path;
   out.backend = shard.backend_name;
   out.backend_path = shard.backend_path;
   out.counters = transport_status(shard.counters);
@@ -71,6 +72,7 @@ status::Transport transport_status(const collective::ShardCounters& counters) {
   out.data_bytes_received = counters.data_bytes_received;
   out.retransmissions = counters.retransmissions;
   out.path_moves = counters.path_moves;
+  out.peer_path_moves = counters.peer_path_moves;
   out.probes = counters.probes;
   out.acks_sent = counters.acks_sent;
   out.acks_received = counters.acks_received;

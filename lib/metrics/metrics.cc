@@ -148,6 +148,10 @@ void add_transport(Families& out, const status::Lane& lane) {
   count("gradwire_path_moves_total",
         "Times that data took another of several paths to the next rank, or the first again.",
         transport.path_moves);
+  count("gradwire_peer_path_moves_total",
+        "Times that packets off the ring took another of several paths to a rank, or the first "
+        "again.",
+        transport.peer_path_moves);
   count("gradwire_probes_total", "Probes sent at a probe timeout.", transport.probes);
   count("gradwire_ecn_ce_packets_total", "Data packets received with Congestion Experienced.",
         transport.ecn_ce_received);
@@ -229,8 +233,9 @@ void add_group(Families& out, const status::Group& group) {
     out.gauge("gradwire_min_rtt_seconds", "Least RTT to the downstream rank (min_rtt of RFC 9002).",
               labels, shard.min_rtt_us, kUs);
     out.gauge("gradwire_links_on_other_path",
-              "1 if data to the downstream rank does not take the lane's first path.", labels,
-              shard.on_other_path ? 1 : 0);
+              "Ranks to which a lane does not send by its first path: the downstream rank, and "
+              "those off the ring.",
+              labels, (shard.on_other_path ? 1 : 0) + shard.peers_on_other_path);
     out.gauge("gradwire_in_flight_bytes", "Bytes sent downstream and not acknowledged.", labels,
               shard.bytes_in_flight);
     out.gauge("gradwire_window_bytes", "How many bytes congestion control allows in flight.",

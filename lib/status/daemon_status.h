@@ -61,6 +61,7 @@ struct Transport {
   std::uint64_t data_bytes_received = 0;
   std::uint64_t retransmissions = 0;
   std::uint64_t path_moves = 0;
+  std::uint64_t peer_path_moves = 0;
   std::uint64_t probes = 0;
   std::uint64_t acks_sent = 0;
   std::uint64_t acks_received = 0;
@@ -242,6 +243,7 @@ struct Shard {
   double downstream_ip_s = 0;  ///< for so long, if it was another before
   std::string upstream_ip;     ///< to which acknowledgements go
   bool on_other_path = false;  ///< data does not go to the address that the lane began with
+  std::uint64_t peers_on_other_path = 0;  ///< the same of packets off the ring: how many ranks
   std::string backend;
   std::string backend_path;
   Transport counters;

@@ -49,6 +49,7 @@ TEST_CASE("the text says who waits for whom") {
   shard.on_other_path = true;
   shard.downstream_ip = "10.1.0.2";
   shard.downstream_ip_s = 12.5;
+  shard.peers_on_other_path = 2;
   status::Client& client = status.clients.emplace_back();
   client.client = 4;
   client.pid = 99;
@@ -78,6 +79,7 @@ TEST_CASE("the text says who waits for whom") {
       "  all-reduces, all-gathers and barriers are gathered up to 4 KiB of all ranks' inputs\n"
       "  lane 0: of 6 ops, 4 were direct, 1 in two steps and 1 gathered\n"
       "  lane 0: its data has gone to 10.1.0.2 for 12.500 s, because its first path is silent\n"
+      "  lane 0: to 2 ranks off the ring it does not send by its first path, which was silent\n"
       "  lane 0: formed, op 7 posted, 6 done, downstream posted 0, 0 bytes in flight, rtt - us\n"
       "client 4: pid 99, uid 1000, open for 2.000 s, 4194304 bytes in 2 memories\n"
       "lane 0: short 2, rounds 5\n"
