@@ -15,7 +15,6 @@ constexpr bool is_by_choice(PacketType type) noexcept {
     case PacketType::kPing:
     case PacketType::kContribution:
     case PacketType::kInquiry:
-    case PacketType::kPiece:
     case PacketType::kOffer:
     case PacketType::kPull:
       return true;

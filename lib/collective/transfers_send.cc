@@ -259,7 +259,9 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
   LinkEnd& end = ends_->of(pair.rank);
   OutboxSide& box = end.any_side(out);
   if (box.full()) return Sent::kBlocked;
-  const wire::FrameTemplate& to = end.address().frame;
+  // It goes the way that the pulls come: of pieces that are lost this rank hears nothing else.
+  const PathIndex path = end.back();
+  const wire::FrameTemplate& to = end.frame_of(path);
   const auto index = static_cast<std::uint32_t>(std::countr_zero(pair.wanted));
   wire::OfferHeader piece = offer_of(pair);
   piece.chunk = pair.first + index;
@@ -273,14 +275,13 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
   std::byte* payload = nullptr;
   rte_mbuf* mbuf = buffers_.alloc(payload);
   if (mbuf == nullptr) return Sent::kBlocked;
-  end.may_go_home(now);
   std::memcpy(payload, pair.from + offset_of(piece.chunk), bytes);
   std::byte* const frame = payload - wire::kHeaderBytes - to.bytes();
   mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
   mbuf->data_len = static_cast<std::uint16_t>(to.bytes() + wire::kHeaderBytes + bytes);
   mbuf->pkt_len = mbuf->data_len;
   mbuf->ol_flags = 0;
-  mbuf->port = end.address().port;
+  mbuf->port = end.port_of(path);
   to.write(frame, wire::kHeaderBytes + bytes);
   const wire::CommonHeader common = end.header(PacketType::kPiece);
   wire::encode_piece(

@@ -9,6 +9,7 @@ constexpr TimeNs kForever = 1'000'000'000'000'000;
 sim::WorldOptions world_options(const RingOptions& options) {
   sim::WorldOptions world;
   world.hosts = options.nranks;
+  world.rails = options.rails;
   world.seed = options.seed;
   world.link.delay_ns = options.delay_ns;
   world.link.jitter_ns = options.jitter_ns;

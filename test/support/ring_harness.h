@@ -17,6 +17,7 @@ struct RingOptions {
   std::uint16_t members = 1;
   std::vector<std::uint16_t> ranks;  ///< [processes]: the rank of each; empty: members on each
   std::uint8_t lanes = 1;
+  std::uint8_t rails = 1;  ///< ports of each host, each on a switch of its own
   std::uint32_t payload_bytes = 256;
   std::uint64_t seed = 1;
   double loss = 0;
@@ -83,6 +84,11 @@ class RingHarness final : private sim::Observer {
   /// While `down`, no packet gets from one rank's host to the other's.
   void set_down(std::uint16_t from, std::uint16_t to, bool down) {
     world_.network().set_down(from, to, down);
+  }
+  /// The same of one rail between two ranks, both ways.
+  void cut_rail(std::uint16_t a, std::uint16_t b, std::uint8_t rail, bool down) {
+    world_.network().set_down(world_.port_of(a, rail), world_.port_of(b, rail), down);
+    world_.network().set_down(world_.port_of(b, rail), world_.port_of(a, rail), down);
   }
   /// From now on what `loses` says yes to is lost on its way; hosts are numbered as ranks.
   void lose(sim::World::Loses loses) { world_.lose(std::move(loses)); }

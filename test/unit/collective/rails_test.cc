@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Several paths between ranks that are no neighbours on the ring: each cut that is made here lasts.
+#include <catch2/catch.hpp>
+#include <cstddef>
+#include <vector>
+
+#include "support/ring_harness.h"
+
+using namespace gradwire;
+using namespace gradwire::test;
+using sim::OpCase;
+
+namespace {
+
+constexpr TimeNs kMs = 1'000'000;
+constexpr TimeNs kSilence = 200 * kMs;
+
+RingOptions options_of(std::uint16_t nranks) {
+  RingOptions options;
+  options.nranks = nranks;
+  options.rails = 2;
+  options.shard.timeouts.silence_ns = kSilence;
+  options.shard.timeouts.ping_interval_ns = kSilence / 40;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "direct ops go by another path to a rank off the ring, and by the first when it is back") {
+  constexpr std::uint16_t kRanks = 4;
+  RingOptions options = options_of(kRanks);
+  options.shard.direct_bytes = 64u << 10;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  std::uint64_t op_seq = 0;
+  const auto run_op = [&] {
+    ++op_seq;
+    OpCase op(kRanks, 1, {.count = 100, .seed = op_seq});
+    for (std::uint16_t rank = 0; rank < kRanks; ++rank) ring.post(rank, op.spec(rank, op_seq));
+    for (std::uint16_t rank = 0; rank < kRanks; ++rank) {
+      REQUIRE(ring.run_until([&] { return ring.done(rank, op_seq) || ring.aborted(rank); },
+                             2 * kSilence));
+      REQUIRE_FALSE(ring.aborted(rank));
+      REQUIRE(op.wrong(rank) == "");
+    }
+  };
+  const auto away = [&](std::uint16_t rank) {
+    return ring.shard(rank).status(ring.now()).peers_on_other_path;
+  };
+  run_op();
+  ring.cut_rail(0, 2, 0, true);
+  run_op();
+  CHECK(away(0) == 1);
+  CHECK(away(2) == 1);
+  CHECK(away(1) == 0);
+  CHECK(ring.counter(&collective::ShardCounters::peer_path_moves) == 2);
+  CHECK(ring.counter(&collective::ShardCounters::path_moves) == 0);
+  // Now that the path is known to be silent, nothing waits for it.
+  const TimeNs before = ring.now();
+  run_op();
+  CHECK(ring.now() - before < kMs);
+  ring.cut_rail(0, 2, 0, false);
+  for (int i = 0; i < 4; ++i) {
+    ring.run_for(kSilence / 2);
+    run_op();
+  }
+  CHECK(away(0) == 0);
+  CHECK(away(2) == 0);
+  CHECK(ring.leaked_mbufs() == 0);
+}
+
+TEST_CASE("a transfer whose path is cut in its middle goes on by another") {
+  constexpr std::uint16_t kRanks = 4;
+  RingOptions options = options_of(kRanks);
+  options.shard.pairs_max = 16;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  std::vector<std::byte> from(4000 * 256);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 256);
+  std::vector<std::byte> to(from.size());
+  collective::TransferSpec spec;
+  spec.pair = {0, 2};
+  spec.terms = {from.size(), 0, wire::TransferCall::kSendRecv};
+  spec.id = 1;
+  spec.end = collective::TransferEnd::kSource;
+  spec.from = spec.to = from.data();
+  REQUIRE(ring.post(0, spec));
+  spec.id = 2;
+  spec.end = collective::TransferEnd::kDestination;
+  spec.from = spec.to = to.data();
+  REQUIRE(ring.post(2, spec));
+  const auto came = [&] { return ring.shard(2).counters().transfers.pieces_received; };
+  REQUIRE(ring.run_until([&] { return came() > 1000; }));
+  REQUIRE(ring.transfers_done() == 0);
+  ring.cut_rail(0, 2, 0, true);
+  REQUIRE(ring.run_until([&] { return ring.transfers_done() == 2; }, 2 * kSilence));
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) CHECK_FALSE(ring.aborted(rank));
+  CHECK((from == to));
+  CHECK(ring.leaked_mbufs() == 0);
+}
