@@ -26,7 +26,7 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
     const port::Port& port = *datapath.ports()[i];
     addresses_.push_back({i, port.config().ip, static_cast<std::uint8_t>(port.config().prefix_bits),
                           !port.config().routes.empty(), rail_hash(port.config().rail),
-                          port.row().in_memory});
+                          port.row().in_memory, port.rate_bps()});
     in_turn_.emplace_back(kInTurnNs);
     port::NeighborsConfig config;
     config.mac = port.mac();
@@ -64,6 +64,7 @@ void DatapathLanes::tend_links() {
     link_up_[i] = up;
     spdlog::info("port {}: the link is {}", port.config().device, up ? "up" : "down");
     if (up) {
+      addresses_[i].rate_bps = port.rate_bps();
       if (!first) neighbors_[i].on_link_up(now_);
     } else {
       neighbors_[i].forget_learnt();

@@ -16,15 +16,8 @@ namespace {
 /// what is missing.
 constexpr TimeNs kShardGraceNs = 1'000'000'000;
 
-/// How long a path to a rank may be silent before the group forms without it, if there is another.
-constexpr TimeNs kRailWaitNs = 2'000'000'000;
-
 std::string seconds_text(TimeNs ns) {
   return fmt::format("{:.1f} s", static_cast<double>(ns) / 1e9);
-}
-
-std::string key_text(const GroupKey& key) {
-  return fmt::format("group {:016x} epoch {}", key.group_id, key.epoch);
 }
 
 }  // namespace
@@ -176,75 +169,6 @@ Result<void> Manager::check_member(const Group& group, const ipc::JoinBody& body
     }
   }
   return {};
-}
-
-void Manager::count_idle_networks(Group& group) const {
-  if (group.nranks() == 1) return;
-  const std::size_t networks =
-      common_addresses(own_info_, group.table[group.downstream_rank()]).size();
-  const auto used = std::min<std::size_t>(networks, group.wanted.lanes);
-  group.idle_networks = networks - used;
-  if (group.idle_networks == 0) return;
-  spdlog::warn(
-      "{}: {} networks lead to rank {}, but {} lanes use only {} of them, unless "
-      "one fails: set lanes.count to the number of networks or more",
-      key_text(group.key), networks, group.downstream_rank(), group.wanted.lanes, used);
-}
-
-Result<bool> Manager::resolve_paths(std::span<NeighbourPath> paths, Asking asking) {
-  bool all = true;
-  for (NeighbourPath& path : paths) {
-    if (path.remote_mac) continue;
-    const Resolution resolution = lanes_.resolve(path.port, path.remote_ip, asking);
-    path.hop = resolution.hop;
-    switch (resolution.state) {
-      case ResolveState::kPending:
-        all = false;
-        break;
-      case ResolveState::kResolved:
-        path.remote_mac = resolution.mac;
-        break;
-      case ResolveState::kFailed:
-        return fail(ErrorCode::kUnavailable,
-                    fmt::format("rank {} ({}) cannot be reached on port {}: {}", path.rank,
-                                wire::to_string(path.remote_ip), path.port, resolution.error));
-    }
-  }
-  return all;
-}
-
-void Manager::resolve(Group& group, TimeNs now) {
-  if (group.state != GroupState::kResolving) return;
-  bool all = true;
-  for (std::vector<NeighbourPath>* paths : {&group.wanted.downstream, &group.wanted.upstream}) {
-    const auto done = resolve_paths(*paths, Asking::kAtOnce);
-    if (!done) return unreachable(group, done.error(), now);
-    all &= *done;
-  }
-  for (PeerPaths& peer : group.wanted.peers) {
-    const auto done = resolve_paths(peer.paths, Asking::kInTurn);
-    if (!done) return unreachable(group, done.error(), now);
-    all &= *done;
-  }
-  if (!all && now - group.since >= kRailWaitNs) all = leave_silent_rails(group);
-  if (all) start_lanes(group, now);
-}
-
-bool Manager::leave_silent_rails(Group& group) {
-  std::vector ways = {&group.wanted.downstream, &group.wanted.upstream};
-  for (PeerPaths& peer : group.wanted.peers) ways.push_back(&peer.paths);
-  const auto is_silent = [](const NeighbourPath& path) { return !path.remote_mac.has_value(); };
-  const auto leads_nowhere = [&](const auto* way) { return std::ranges::all_of(*way, is_silent); };
-  if (std::ranges::any_of(ways, leads_nowhere)) return false;
-  for (auto* paths : ways) {
-    for (const NeighbourPath& path : *paths) {
-      if (!is_silent(path)) continue;
-      spdlog::warn("{}: {}; the group forms without that path", key_text(group.key),
-                   unanswered_text(path, "of several paths, that to"));
-    }
-    std::erase_if(*paths, is_silent);
-  }
-  return true;
 }
 
 void Manager::unreachable(Group& group, const Error& error, TimeNs now) {

@@ -21,6 +21,10 @@ std::string printable(std::string text) {
 
 }  // namespace
 
+std::string key_text(const GroupKey& key) {
+  return fmt::format("group {:016x} epoch {}", key.group_id, key.epoch);
+}
+
 const char* name_of(GroupState state) noexcept {
   switch (state) {
     case GroupState::kGathering:

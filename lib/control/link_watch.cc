@@ -56,12 +56,13 @@ void LinkWatch::add(const command::GroupPlan* plan, const PlanRequest& request) 
 
 void LinkWatch::add_paths(Links& links, std::span<const NeighbourPath> paths, std::uint8_t lane,
                           bool is_acked) {
+  const std::size_t first = first_path(paths, lane);
   for (std::size_t i = 0; i < paths.size(); ++i) {
     WatchedLink& link = links.emplace_back();
     link.lane = lane;
     link.is_first = i == 0;
     link.is_acked = is_acked;
-    link.path = paths[(lane + i) % paths.size()];
+    link.path = paths[(first + i) % paths.size()];
     link.in_use = link.is_first;
   }
 }

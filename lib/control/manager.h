@@ -180,7 +180,9 @@ class Manager {
   /// Takes paths that nobody answers out of the plan, if another leads to each rank.
   [[nodiscard]] bool leave_silent_rails(Group& group);
   /// @return whether all are resolved.
-  [[nodiscard]] Result<bool> resolve_paths(std::span<NeighbourPath> paths, Asking asking);
+  /// @param[out] answered  set if one was resolved now
+  [[nodiscard]] Result<bool> resolve_paths(std::span<NeighbourPath> paths, Asking asking,
+                                           bool& answered);
   void unreachable(Group& group, const Error& error, TimeNs now);
   void start_lanes(Group& group, TimeNs now);
   void on_lane_formed(Group& group, std::uint8_t lane, TimeNs now);

@@ -138,6 +138,7 @@ Result<std::vector<NeighbourPath>> paths_by(std::vector<AddressPair> pairs, std:
                                                     wire::to_string(path.local_ip)));
     }
     path.port = local->port;
+    path.rate_bps = local->rate_bps;
     paths.push_back(path);
   }
   return paths;

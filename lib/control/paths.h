@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Addresses of this daemon, and how packets of a group get to its neighbours. Plain data; any
-/// thread.
+/// Addresses of this daemon, and how packets of a group get to its neighbours. Plain data and pure
+/// functions; any thread; they allocate.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,10 @@ struct LocalAddress {
   std::uint16_t port = 0;
   wire::IpAddress ip;
   std::uint8_t prefix_bits = 0;
-  bool routed = false;       ///< the port has a route to hosts of other networks
-  std::uint32_t rail = 0;    ///< rail_hash() of the port's rail
-  bool single_peer = false;  ///< it leads to one other port alone
+  bool routed = false;         ///< the port has a route to hosts of other networks
+  std::uint32_t rail = 0;      ///< rail_hash() of the port's rail
+  bool single_peer = false;    ///< it leads to one other port alone
+  std::uint64_t rate_bps = 0;  ///< that the port may or can send; 0 = not known
 };
 
 /// One path of frames to a neighbour. Both ends choose the same two addresses, since they apply the
@@ -35,13 +36,22 @@ struct NeighbourPath {
   std::optional<wire::MacAddress> remote_mac;  ///< of `hop`; none until it has answered
   wire::IpAddress hop;  ///< remote_ip, or the router to it; set when its MAC address is requested
   std::uint16_t remote_base_udp_port = 0;  ///< its lane i listens there + i
+  std::uint64_t rate_bps = 0;              ///< of this host's port; 0 = not known
 };
 
-/// The path that a lane uses: lanes take the paths to a neighbour in turn. `paths` is not empty.
+/// Index of the path that a lane begins with. A lane carries as much as any other, so each takes
+/// the path that leaves it the most, after the lanes before it; of equals, that of the fewest
+/// lanes. So paths of equal rate, or one of an unknown rate, are taken in turn. `paths` is not
+/// empty.
+[[nodiscard]] std::size_t first_path(std::span<const NeighbourPath> paths, std::uint8_t lane);
 [[nodiscard]] inline const NeighbourPath& path_of(std::span<const NeighbourPath> paths,
-                                                  std::uint8_t lane) noexcept {
-  return paths[lane % paths.size()];
+                                                  std::uint8_t lane) {
+  return paths[first_path(paths, lane)];
 }
+/// With how many paths so many lanes begin.
+[[nodiscard]] std::size_t paths_used(std::span<const NeighbourPath> paths, std::size_t lanes);
+/// With how many lanes each path is begun with by one.
+[[nodiscard]] std::size_t lanes_for_all(std::span<const NeighbourPath> paths);
 
 /// A rank that is no neighbour on the ring: see control/peers.h.
 struct PeerPaths {

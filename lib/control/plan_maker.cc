@@ -130,8 +130,9 @@ std::vector<collective::LinkPath> PlanMaker::others(std::span<const NeighbourPat
                                                     std::uint8_t lane,
                                                     const wire::FrameTemplate& first) const {
   std::vector<collective::LinkPath> others;
+  const std::size_t begun_with = first_path(paths, lane);
   for (std::size_t i = 1; i < paths.size(); ++i) {
-    const NeighbourPath& path = paths[(lane + i) % paths.size()];
+    const NeighbourPath& path = paths[(begun_with + i) % paths.size()];
     const auto frame = frames_to(path, lane);
     // A packet that is sent again has room for a frame header of that length.
     if (frame && frame->bytes() == first.bytes()) {

@@ -129,6 +129,8 @@ enum class GroupState : std::uint8_t {
   kClosed,     ///< no lane has it; kept for members of an aborted group that have not left yet
 };
 [[nodiscard]] const char* name_of(GroupState state) noexcept;
+/// As logs and errors name a group.
+[[nodiscard]] std::string key_text(const GroupKey& key);
 
 struct Group {
   std::uint64_t handle = 0;
@@ -140,7 +142,8 @@ struct Group {
   PlanRequest wanted;                ///< what the shards are made from
   std::vector<Member> members;
   GroupState state = GroupState::kGathering;
-  TimeNs since = 0;  ///< when this state began
+  TimeNs since = 0;        ///< when this state began
+  TimeNs answered_at = 0;  ///< when a path to some rank was resolved last
   TimeNs formation_start = 0;
   TimeNs formation_deadline = 0;
   TimeNs leave_deadline = kNever;  ///< a member has left, and the others have until then to leave

@@ -137,6 +137,8 @@ class Port {
   [[nodiscard]] bool carries(const wire::MacAddress& neighbour, std::uint32_t ip_bytes) const;
   /// Asks the driver; does not wait.
   [[nodiscard]] bool link_up() const noexcept;
+  /// What it may send by its configuration, or else by its link; 0 if the driver does not know.
+  [[nodiscard]] std::uint64_t rate_bps() const noexcept;
   [[nodiscard]] PortReport report() const;
   /// Control thread.
   [[nodiscard]] PortCounters counters() const noexcept;

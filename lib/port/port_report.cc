@@ -12,6 +12,15 @@ bool Port::link_up() const noexcept {
   return rte_eth_link_get_nowait(id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
+std::uint64_t Port::rate_bps() const noexcept {
+  if (config_.rate_bps != 0) return config_.rate_bps;
+  rte_eth_link link{};
+  if (rte_eth_link_get_nowait(id_, &link) != 0 || link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN) {
+    return 0;
+  }
+  return std::uint64_t{link.link_speed} * 1'000'000;
+}
+
 PortCounters Port::counters() const noexcept {
   PortCounters out;
   rte_eth_stats stats{};

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <array>
 #include <set>
 
 #include "fake_daemon.h"
@@ -15,8 +16,10 @@ using test::table_of;
 namespace {
 
 /// Rank 0, on ports 3 and 7, joins a group with a rank 1 of so many lanes.
-void join_over_two_networks(FakeDaemon& daemon, std::uint8_t their_lanes) {
+void join_over_two_networks(FakeDaemon& daemon, std::uint8_t their_lanes,
+                            std::array<std::uint64_t, 2> rates_bps = {}) {
   daemon.lanes.local = {local_address(3, "10.0.0.1"), local_address(7, "10.5.0.1")};
+  for (std::size_t i = 0; i < 2; ++i) daemon.lanes.local[i].rate_bps = rates_bps[i];
   daemon.make();
   daemon.open(1);
   const std::vector<LocalAddress> theirs = {local_address(0, "10.0.0.2"),
@@ -145,10 +148,36 @@ TEST_CASE("a group forms without a path that does not answer for long, if there 
   CHECK(plan.downstream[0].port == 3);
 }
 
+TEST_CASE("no path is left out while others still answer: it may not have been asked yet") {
+  FakeDaemon daemon;
+  daemon.lanes.silent = {"10.0.0.2", "10.5.0.2"};
+  join_over_two_networks(daemon, 2);
+  daemon.now += 1'900'000'000;
+  daemon.lanes.silent = {"10.5.0.2"};
+  daemon.poll();
+  daemon.now += 1'900'000'000;
+  daemon.poll();
+  CHECK(daemon.lanes.plan_requests.empty());
+  daemon.lanes.silent.clear();
+  daemon.poll();
+  CHECK(daemon.lanes.plan_requests.at(0).downstream.size() == 2);
+}
+
 TEST_CASE("a network that no lane begins with is said to be idle, and is a path all the same") {
   FakeDaemon daemon;
   join_over_two_networks(daemon, 1);
   CHECK(daemon.lanes.plan_requests.at(0).downstream.size() == 2);
+  CHECK(daemon.group_json()["idle_networks"] == 1);
+}
+
+TEST_CASE("lanes take paths by what their ports can send, and a slow one may be left to failures") {
+  FakeDaemon daemon;
+  constexpr std::uint64_t kGigabit = 1'000'000'000;
+  join_over_two_networks(daemon, 2, {100 * kGigabit, 40 * kGigabit});
+  const PlanRequest& plan = daemon.lanes.plan_requests.at(0);
+  REQUIRE(plan.downstream.size() == 2);
+  CHECK(path_of(plan.downstream, 0).port == 3);
+  CHECK(path_of(plan.downstream, 1).port == 3);
   CHECK(daemon.group_json()["idle_networks"] == 1);
 }
 
