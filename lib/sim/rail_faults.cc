@@ -6,6 +6,30 @@
 namespace gradwire::sim {
 namespace {
 
+/// One way of a rail, the other, or both.
+void draw_ways(Scenario& s, Random& random, Fault fault, std::uint16_t a, std::uint16_t b) {
+  const std::uint64_t ways = random.below(4);
+  fault.a = a, fault.b = b;
+  if (ways != 0) s.faults.push_back(fault);
+  fault.a = b, fault.b = a;
+  if (ways != 1) s.faults.push_back(fault);
+}
+
+/// A loose plug: shorter and longer than it takes to leave the rail.
+void draw_flapping(Scenario& s, Random& random, std::uint8_t rail, std::uint16_t a, std::uint16_t b,
+                   TimeNs at, TimeNs until) {
+  const TimeNs silence = s.group.shard.timeouts.silence_ns;
+  const auto a_while = [&] { return random.between(silence / 50, silence / 2); };
+  while (at < until) {
+    const TimeNs lasts = std::min(a_while(), until - at);
+    const Fault cut{
+        .kind = FaultKind::kCutRail, .at = at, .duration_ns = lasts, .rail = rail, .amount = 0};
+    draw_ways(s, random, cut, a, b);
+    at += lasts;
+    at += a_while();
+  }
+}
+
 /// What happens to the rails between two hosts: at any time one of them is whole, by turns.
 void draw_rails_between(Scenario& s, Random& random, std::uint16_t a, std::uint16_t b, TimeNs end) {
   using enum FaultKind;
@@ -15,16 +39,16 @@ void draw_rails_between(Scenario& s, Random& random, std::uint16_t a, std::uint1
     const std::uint64_t whole = random.below(s.world.rails);
     for (std::uint8_t rail = 0; rail < s.world.rails; ++rail) {
       if (rail == whole || random.chance(0.3)) continue;
-      Fault fault{.kind = random.pick({kCutRail, kCutRail, kCutRail, kLossyRail, kSlowRail}),
-                  .at = at,
-                  .duration_ns = until - at,
-                  .rail = rail,
-                  .amount = static_cast<std::uint32_t>(random.below(2'000))};
-      const std::uint64_t ways = random.below(4);  // one, the other, or both
-      fault.a = a, fault.b = b;
-      if (ways != 0) s.faults.push_back(fault);
-      fault.a = b, fault.b = a;
-      if (ways != 1) s.faults.push_back(fault);
+      if (random.chance(0.2)) {
+        draw_flapping(s, random, rail, a, b, at, until);
+        continue;
+      }
+      const Fault fault{.kind = random.pick({kCutRail, kCutRail, kCutRail, kLossyRail, kSlowRail}),
+                        .at = at,
+                        .duration_ns = until - at,
+                        .rail = rail,
+                        .amount = static_cast<std::uint32_t>(random.below(2'000))};
+      draw_ways(s, random, fault, a, b);
     }
     at = until;
   }
@@ -45,6 +69,21 @@ void draw_rails(Scenario& s, Random& random) {
     for (auto b = static_cast<std::uint16_t>(a + 1); b < s.nranks; ++b) {
       draw_rails_between(s, random, a, b, end);
     }
+  }
+  // What else may happen meanwhile: a host stands still, and a daemon dies and comes back.
+  const auto some_rank = [&] { return static_cast<std::uint16_t>(random.below(s.nranks)); };
+  if (random.chance(0.2)) {
+    s.faults.push_back({.kind = FaultKind::kPause,
+                        .a = some_rank(),
+                        .at = random.between(0, end),
+                        .duration_ns = random.between(0, s.harmless_ns())});
+  }
+  if (random.chance(0.1)) {
+    s.faults.push_back({.kind = FaultKind::kCrash,
+                        .a = some_rank(),
+                        .at = random.between(0, end),
+                        .duration_ns = random.between(silence * 13 / 10, silence * 3)});
+    s.may_abort = true;
   }
 }
 
