@@ -93,8 +93,8 @@ daemon_end() {
 }
 
 # memif_ring_start RANKS [FLAG...]: RANKS daemons with index 0 ... RANKS-1. Two share memif_rails
-# links; more have a link from each to the next, so two ports each; one has a link that nobody
-# serves.
+# links; more have as many from each to the next, so twice as many ports each; one has links that
+# nobody serves.
 memif_ring_start() {
   local ranks=$1 i
   shift
@@ -113,8 +113,11 @@ memif_rank_start() {
     done
   else
     # To the next, then to the one before; link L joins L and L+1, the last link closes the ring.
-    memif_end 0 "$i" 0 $((i == ranks - 1)) || return 1
-    memif_end 1 $(((i + ranks - 1) % ranks)) 1 $((i != 0)) || return 1
+    for ((rail = 0; rail < memif_rails; rail++)); do
+      memif_end $((2 * rail)) $((rail * ranks + i)) 0 $((i == ranks - 1)) || return 1
+      memif_end $((2 * rail + 1)) $((rail * ranks + (i + ranks - 1) % ranks)) 1 $((i != 0)) ||
+        return 1
+    done
   fi
   daemon_write_config "$i" "${ports[@]}"
   daemon_start "$i" "${vdevs[@]}" -- "$@"

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""rails_cut.py --bytes N --cuts N --cut COMMAND --mend COMMAND --still SECONDS SOCKET...: one
-all-reduce of that size after the other, while a rail is cut and put back so often. Every op
-succeeds with the reference's bits, data takes another path at each cut and the first again, and at
-no time nothing moves for longer than --still."""
+"""rails_cut.py --bytes N --cuts N --cut COMMAND --mend COMMAND --still SECONDS [--hosts N]
+[--off-ring N] SOCKET...: one all-reduce of that size after the other, while a rail is cut and put
+back so often. Every op succeeds with the reference's bits; data takes another path at each cut, on
+so many hosts (default: all) and off the ring on so many (default: none), and the first again; and
+at no time nothing moves for longer than --still."""
 
 import argparse
 import subprocess
@@ -25,7 +26,9 @@ class Watch(threading.Thread):
     def __init__(self, sockets):
         super().__init__(daemon=True)
         self.sockets = sockets
-        self.away = [0] * len(sockets)  # by daemon: lanes that do without their first path
+        # By daemon: lanes that do without their first path, and ranks off the ring that do.
+        self.away = [0] * len(sockets)
+        self.off_ring = [0] * len(sockets)
         self.longest_s = 0.0
         self.op_runs = False
         self.ended = False
@@ -38,6 +41,7 @@ class Watch(threading.Thread):
                 groups = gradwire.daemon_status(socket)["groups"]
                 shards = [shard for group in groups for shard in group["shards"]]
                 self.away[i] = sum(shard["on_other_path"] for shard in shards)
+                self.off_ring[i] = sum(shard["peers_on_other_path"] for shard in shards)
                 seen += sum(shard["counters"]["data_packets_received"] +
                             shard["counters"]["contributions_received"] for shard in shards)
             now = time.monotonic()
@@ -48,9 +52,12 @@ class Watch(threading.Thread):
 
 
 class Cutter(threading.Thread):
-    def __init__(self, watch, cuts, cut, mend):
+    def __init__(self, watch, arguments):
         super().__init__(daemon=True)
-        self.watch, self.cuts, self.cut, self.mend = watch, cuts, cut, mend
+        self.watch = watch
+        self.cuts, self.cut, self.mend = arguments.cuts, arguments.cut, arguments.mend
+        self.hosts = arguments.hosts or len(arguments.sockets)
+        self.off_ring = arguments.off_ring
         self.error = None
         self.ended = False
 
@@ -59,10 +66,13 @@ class Cutter(threading.Thread):
             for i in range(self.cuts):
                 self.wait("an op runs", lambda: self.watch.op_runs)
                 subprocess.run(self.cut, shell=True, check=True)
-                self.wait(f"cut {i}: another path is taken", lambda: all(self.watch.away))
+                self.wait(f"cut {i}: another path is taken",
+                          lambda: sum(map(bool, self.watch.away)) >= self.hosts)
+                self.wait(f"cut {i}: and off the ring",
+                          lambda: sum(map(bool, self.watch.off_ring)) >= self.off_ring)
                 subprocess.run(self.mend, shell=True, check=True)
                 self.wait(f"cut {i}: the first path is taken again",
-                          lambda: not any(self.watch.away))
+                          lambda: not any(self.watch.away + self.watch.off_ring))
         except (RuntimeError, subprocess.CalledProcessError) as error:
             self.error = error
         self.ended = True
@@ -84,6 +94,8 @@ def main():
     parser.add_argument("--cut", required=True)
     parser.add_argument("--mend", required=True)
     parser.add_argument("--still", type=float, required=True)
+    parser.add_argument("--hosts", type=int, default=0)
+    parser.add_argument("--off-ring", type=int, default=0)
     arguments = parser.parse_args()
     with Ring(arguments.sockets) as ring:
         generator = np.random.default_rng(3)
@@ -94,7 +106,7 @@ def main():
         for rank in range(ring.nranks):
             sources[rank][0][:] = inputs[rank][0]
         watch = Watch(arguments.sockets)
-        cutter = Cutter(watch, arguments.cuts, arguments.cut, arguments.mend)
+        cutter = Cutter(watch, arguments)
         ops = 0
         longest_op_s = 0.0
         while not cutter.ended:
