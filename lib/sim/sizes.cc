@@ -53,7 +53,8 @@ void draw_to_the_limits(Scenario& s, Random& random) {
 OpPlan draw_plan(Random& random, std::uint64_t i) {
   OpPlan plan;
   plan.datatype = random.pick({DataType::kInt32, DataType::kInt32, DataType::kFloat32,
-                               DataType::kFloat64, DataType::kInt8, DataType::kInt64});
+                               DataType::kFloat64, DataType::kInt8, DataType::kInt64,
+                               DataType::kFloat16, DataType::kBfloat16, DataType::kUint8});
   plan.redop = random.pick({RedOp::kSum, RedOp::kSum, RedOp::kAvg, RedOp::kMin, RedOp::kMax,
                             RedOp::kBand, RedOp::kBor, RedOp::kBxor});
   if (!fits(plan.redop, plan.datatype)) plan.redop = RedOp::kSum;
