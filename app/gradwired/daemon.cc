@@ -13,6 +13,7 @@
 #include "ipc/bus_guard.h"
 #include "metrics/dpdk_telemetry.h"
 #include "port/eal.h"
+#include "reduce/gpu/batch.h"
 #include "settings.h"
 
 namespace gradwire::gradwired {
@@ -186,7 +187,7 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   options.daemon.two_step_kib = static_cast<std::uint16_t>(config_.transport.two_step_kib);
   options.daemon.gathered_kib = static_cast<std::uint16_t>(config_.transport.gathered_kib);
   options.daemon.gathered_ranks = static_cast<std::uint16_t>(config_.transport.gathered_ranks);
-  options.daemon.fold_sources = gpu_ == nullptr ? kMaxRanks : 0;
+  options.daemon.fold_sources = gpu_ == nullptr ? kMaxRanks : reduce::Batch::kSourcesMax;
   options.daemon.transfers = gpu_ == nullptr;
   options.daemon.numa_node = datapath_->ports().front()->socket();
   options.daemon.datapath = report_.facts;

@@ -17,17 +17,24 @@ using wire::Drop;
 using wire::PacketType;
 
 Direct::Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuffers& buffers,
-               OpTable& ops, ShardCounters& counters)
+               OpTable& ops, FoldQueue& folds, ShardCounters& counters)
     : config_(config),
       ends_(ends),
       buffers_(buffers),
       ops_(ops),
+      folds_(folds),
       counters_(counters),
+      at_once_(folds.backend().runs_at_once()),
       peers_(config.nranks),
-      scratch_(config.nranks, direct::scratch_bytes(config.direct_bytes, config.two_step_bytes,
-                                                    config.gathered_bytes)),
-      sources_(config.nranks),
+      scratch_(config.nranks,
+               direct::scratch_bytes(config.direct_bytes, config.two_step_bytes,
+                                     config.gathered_bytes, !at_once_),
+               config.direct_memory.get()),
+      sources_(std::size_t{config.nranks} * (at_once_ ? 1 : kDirectFolds)),
       queue_(config.nranks) {
+  for (std::size_t at = 0; at < sources_.size(); at += config.nranks) {
+    free_.push_back(static_cast<std::uint16_t>(free_count_++));
+  }
   watched_.reserve(config.nranks);
   const std::uint64_t of_each =
       std::max(config.direct_bytes, config.two_step_bytes) / config.nranks;
@@ -235,7 +242,7 @@ Direct::Arrival Direct::arrival_of(const DirectOp& op, std::uint16_t rank,
 
 Drop Direct::take(std::uint16_t rank, const wire::DataHeader& header,
                   std::span<const std::byte> payload, std::optional<std::uint32_t> crc,
-                  const Op* called, reduce::Backend& backend, TimeNs now) noexcept {
+                  const Op* called, TimeNs now) noexcept {
   DirectPeer& peer = peers_[rank];
   const auto again = [&] {
     peer.receipt_wanted = true;
@@ -259,10 +266,15 @@ Drop Direct::take(std::uint16_t rank, const wire::DataHeader& header,
     if (step_is_here && !op->gathered) --op->missing_parts;
   } else {
     require(called != nullptr, "an op stays active until all sums are here");
-    // A store only reads it.
-    auto* const bytes = const_cast<std::byte*>(payload.data());
-    if (!store(*called, op->partition.span_of(header.chunk), bytes, backend)) {
-      return Drop::kBadChunk;
+    if (!at_once_) {
+      std::memcpy(sum(*op, header.chunk), payload.data(), payload.size());
+    } else if (op->call.collective() != Collective::kBarrier) {
+      // A store only reads it.
+      auto* const bytes = const_cast<std::byte*>(payload.data());
+      const profile::Stage stage(profile::StageId::kReduce);
+      const bool stored =
+          folds_.backend().run(store_entry(*called, op->partition.span_of(header.chunk), bytes));
+      if (!stored) return Drop::kBadChunk;
     }
     if (step_is_here) --op->missing_sums;
   }

@@ -18,8 +18,14 @@
 /// Losing: whoever has something unacknowledged, or awaits something, and neither sends nor hears
 /// anything new for a probe timeout, inquires. What the answer does not name is sent again.
 ///
-/// It finds who is silent and returns it; its shard aborts. One lane owns it; it allocates at
-/// construction only; time is a parameter.
+/// It finds who is silent and returns it; its shard aborts.
+///
+/// Folding: what the backend does for an op goes in phases (DirectOp::Phase). A backend that works
+/// at once is through with a phase when it has its entries, and stores each sum when it comes; to
+/// any other they go by the fold queue, kDirectFolds of them at most, and sums are stored from
+/// scratch memory when all are here.
+///
+/// One lane owns it; it allocates at construction only; time is a parameter.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +37,7 @@
 #include "collective/direct_peer.h"
 #include "collective/direct_scratch.h"
 #include "collective/fixed_queue.h"
+#include "collective/fold_queue.h"
 #include "collective/op_table.h"
 #include "collective/packet_buffers.h"
 #include "collective/peer_ends.h"
@@ -46,18 +53,25 @@ class Direct {
  public:
   /// @param config  whose direct_bytes are not 0; the shard's other parts outlive it.
   Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuffers& buffers,
-         OpTable& ops, ShardCounters& counters);
+         OpTable& ops, FoldQueue& folds, ShardCounters& counters);
 
   // Ops.
   /// Whether there is scratch memory for it, if it needs any. One that has to wait counts as
   /// something that this rank waits for.
   [[nodiscard]] bool admit(const OpPlan& plan, const OpSpec& spec) noexcept;
-  /// An op off the ring was posted that has chunks on this lane.
-  /// @return whether the backend could fold our part.
-  [[nodiscard]] bool open(const Op& op, reduce::Backend& backend, TimeNs now) noexcept;
-  /// Folds what is all here. kDone once: nothing more of the op comes to this rank.
   enum class Progress : std::uint8_t { kNone, kDone, kFailed };
-  [[nodiscard]] Progress advance(const Op& op, reduce::Backend& backend, TimeNs now) noexcept;
+  /// An op off the ring was posted that has chunks on this lane. Else as advance().
+  [[nodiscard]] Progress open(const Op& op, TimeNs now) noexcept;
+  /// Does what may be done now. kDone once: nothing more of the op comes to this rank, and the
+  /// backend is through with its memory.
+  [[nodiscard]] Progress advance(const Op& op, TimeNs now) noexcept;
+  /// The backend has done an entry of the op. Else as advance().
+  [[nodiscard]] Progress on_folded(const FoldWork& work, const Op& op, TimeNs now) noexcept;
+  /// Whether the backend does entries before it returns. If not, an op's memory is in use until
+  /// advance() says kDone, also if nothing of it comes to this rank.
+  [[nodiscard]] bool folds_at_once() const noexcept { return at_once_; }
+  /// Gives the backend the entries for which there was no place.
+  void refill() noexcept;
   /// What came ahead for an op that is posted now, and its place is free again. The payload holds
   /// until the next packet comes.
   struct Ahead {
@@ -78,7 +92,7 @@ class Direct {
   [[nodiscard]] wire::Drop take(std::uint16_t rank, const wire::DataHeader& header,
                                 std::span<const std::byte> payload,
                                 std::optional<std::uint32_t> crc, const Op* called,
-                                reduce::Backend& backend, TimeNs now) noexcept;
+                                TimeNs now) noexcept;
   /// It said bye: it has all that it needs of ops up to that one.
   void on_left(std::uint16_t rank, std::uint64_t completed_op_seq) noexcept;
 
@@ -144,24 +158,18 @@ class Direct {
   [[nodiscard]] bool is_on_lane(std::uint64_t chunk) const noexcept {
     return chunk % config_.lanes == config_.lane;
   }
-  [[nodiscard]] bool open_to_all(const Op& op, reduce::Backend& backend) noexcept;
-  [[nodiscard]] bool open_owners(const Op& op, reduce::Backend& backend) noexcept;
-  [[nodiscard]] reduce::Entry load_of(const Op& op, const ChunkSpan& span,
-                                      std::byte* to) const noexcept;
-  [[nodiscard]] bool store(const Op& op, const ChunkSpan& span, std::byte* from,
-                           reduce::Backend& backend) const noexcept;
-  [[nodiscard]] reduce::Entry fold_entry(const Op& op) const noexcept;
-  [[nodiscard]] bool fold(const Op& op, DirectOp& direct, reduce::Backend& backend) noexcept;
-  [[nodiscard]] bool fold_owned(const Op& op, DirectOp& direct, reduce::Backend& backend) noexcept;
+  void open_to_all(const Op& op) noexcept;
+  void open_owners(const Op& op) noexcept;
+  void start_parts(DirectOp& op, TimeNs now) noexcept;
   void send_sums(DirectOp& op, TimeNs now) noexcept;
   /// Chunks that may go to a rank now and could not before.
   void send_more(DirectOp& op, std::uint16_t rank, std::uint64_t bits, TimeNs now) noexcept;
   [[nodiscard]] std::size_t first_to_send(const DirectOp& op) const noexcept;
-  [[nodiscard]] std::uint64_t ring_segment(const Op& op) const noexcept;
   /// Of an op that has owners: this lane's chunks of a rank, and where chunks lie.
   [[nodiscard]] std::uint64_t owned_on_lane(const DirectOp& op, std::uint16_t rank) const noexcept;
   [[nodiscard]] std::uint64_t first_owned(const DirectOp& op, std::uint16_t rank) const noexcept;
   [[nodiscard]] std::uint64_t part_place(const DirectOp& op, std::uint64_t chunk) const noexcept;
+  [[nodiscard]] std::uint64_t place_of(const DirectOp& op, std::uint64_t chunk) const noexcept;
   [[nodiscard]] std::byte* own_part(const DirectOp& op, std::uint64_t chunk) const noexcept;
   [[nodiscard]] std::byte* sum(const DirectOp& op, std::uint64_t chunk) const noexcept;
   [[nodiscard]] std::uint32_t sum_width(const DirectOp& op) const noexcept {
@@ -175,17 +183,43 @@ class Direct {
                                            std::uint32_t distance) const noexcept;
   [[nodiscard]] std::uint32_t message_chunk_bytes(const DirectOp& op, std::uint32_t distance,
                                                   std::uint64_t chunk) const noexcept;
-  [[nodiscard]] bool open_gathered(const Op& op, reduce::Backend& backend) noexcept;
-  [[nodiscard]] ChunkSpan block_of(const Op& op, std::uint16_t rank,
-                                   std::uint16_t member) const noexcept;
-  [[nodiscard]] std::byte* block_at(const Op& op, const DirectOp& direct, std::uint16_t rank,
-                                    std::uint16_t member) const noexcept;
-  [[nodiscard]] bool store_blocks(const Op& op, const DirectOp& direct,
-                                  reduce::Backend& backend) const noexcept;
+  void open_gathered(const Op& op) noexcept;
+  [[nodiscard]] ChunkSpan block_of(const Op& op, std::uint32_t place) const noexcept;
+  [[nodiscard]] std::byte* block_at(const Op& op, const DirectOp& direct,
+                                    std::uint32_t place) const noexcept;
   void extend_reach(DirectOp& op, TimeNs now) noexcept;
   void hear_all_entered(std::uint64_t op_seq) noexcept;
-  [[nodiscard]] bool finish_gathered(const Op& op, DirectOp& direct,
-                                     reduce::Backend& backend) noexcept;
+
+  // direct_fold.cc
+  struct Chunks {
+    std::uint64_t first = 0;
+    std::uint64_t end = 0;
+  };
+  /// Of an op that has owners: those of this rank, on whatever lane.
+  [[nodiscard]] Chunks own_chunks(const DirectOp& op) const noexcept;
+  /// Those of the op's phase, on whatever lane.
+  [[nodiscard]] Chunks chunks_of_phase(const DirectOp& op) const noexcept;
+  [[nodiscard]] bool may_begin(const DirectOp& op) const noexcept;
+  void begin(DirectOp& op, DirectOp::Phase phase) noexcept;
+  void end_phase(DirectOp& op, TimeNs now) noexcept;
+  enum class Given : std::uint8_t { kAll, kSome, kFailed };
+  [[nodiscard]] Given give_entries(const Op& op, DirectOp& direct) noexcept;
+  [[nodiscard]] bool give_next(const Op& op, DirectOp& direct, const ChunkSpan& span) noexcept;
+  [[nodiscard]] bool has_place() const noexcept {
+    return at_once_ || (in_backend_ < kDirectFolds && !folds_.full());
+  }
+  [[nodiscard]] bool give(const reduce::Entry& entry, DirectOp& op, std::uint16_t sources) noexcept;
+  /// What a chunk of the op's phase is: its elements, and where in scratch memory it lies.
+  [[nodiscard]] ChunkSpan span_of(const Op& op, const DirectOp& direct) const noexcept;
+  [[nodiscard]] std::byte* memory_of_chunk(const Op& op, const DirectOp& direct) const noexcept;
+  [[nodiscard]] std::byte* where_loaded(const DirectOp& op, std::uint64_t chunk) const noexcept;
+  [[nodiscard]] reduce::Entry load_entry(const Op& op, const ChunkSpan& span,
+                                         std::byte* to) const noexcept;
+  [[nodiscard]] reduce::Entry store_entry(const Op& op, const ChunkSpan& span,
+                                          std::byte* from) const noexcept;
+  [[nodiscard]] reduce::Entry fold_entry(const Op& op, DirectOp& direct, const ChunkSpan& span,
+                                         std::uint16_t sources) noexcept;
+  void make_crcs(DirectOp& op) const noexcept;
 
   // direct.cc
   /// Where a chunk that came belongs.
@@ -246,18 +280,26 @@ class Direct {
   const PeerEnds& ends_;
   const PacketBuffers& buffers_;
   OpTable& ops_;
+  FoldQueue& folds_;
   ShardCounters& counters_;
+  const bool at_once_;
   std::vector<DirectPeer> peers_;        ///< [nranks]; of this rank nothing
   std::vector<std::byte> early_memory_;  ///< of their early places
   std::uint32_t early_held_ = 0;
   DirectScratch scratch_;
-  std::vector<const std::byte*> sources_;  ///< fold()'s
-  std::vector<std::uint16_t> partners_;    ///< ranks with which this one has to do in a gathered op
-  std::vector<std::uint16_t> others_;      ///< all others, the next one first
-  FixedQueue<std::uint16_t> queue_;        ///< ranks to which something goes
-  std::uint32_t turn_packets_ = 0;         ///< that went to the first of them in its turn
-  std::vector<std::uint16_t> watched_;     ///< ranks that may have something due
-  TimeNs next_due_ = kNever;               ///< nothing is due before
+  /// Addresses of the sources of folds, each [nranks]; of the first free_count_ of free_ none is
+  /// in use.
+  std::vector<const std::byte*> sources_;
+  std::vector<std::uint16_t> free_;
+  std::uint32_t free_count_ = 0;
+  std::uint32_t in_backend_ = 0;         ///< entries of all ops
+  bool has_more_ = false;                ///< there are entries for which there was no place
+  std::vector<std::uint16_t> partners_;  ///< ranks with which this one has to do in a gathered op
+  std::vector<std::uint16_t> others_;    ///< all others, the next one first
+  FixedQueue<std::uint16_t> queue_;      ///< ranks to which something goes
+  std::uint32_t turn_packets_ = 0;       ///< that went to the first of them in its turn
+  std::vector<std::uint16_t> watched_;   ///< ranks that may have something due
+  TimeNs next_due_ = kNever;             ///< nothing is due before
   TimeNs polled_ = 0;
   bool post_waits_ = false;
   bool leaving_ = false;

@@ -37,7 +37,7 @@ std::uint32_t Direct::message_chunk_bytes(const DirectOp& op, std::uint32_t dist
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes - first, config_.payload_bytes));
 }
 
-bool Direct::open_gathered(const Op& op, reduce::Backend& backend) noexcept {
+void Direct::open_gathered(const Op& op) noexcept {
   DirectOp& direct = scratch_.open(op, gathered_scratch(op.spec));
   direct.parts = direct.memory;
   direct.stride = gathered::slot_bytes(config_.shape_group(), op.spec.collective, op.spec.datatype,
@@ -49,45 +49,23 @@ bool Direct::open_gathered(const Op& op, reduce::Backend& backend) noexcept {
     scratch_.expected(direct, gathered::after(config_.rank, distance, config_.nranks)) = bits;
     scratch_.given(direct, to) = bits;
     ++direct.unacked_ranks;
-    if (distance == 1) scratch_.unsent(direct, to) = bits;
   }
   std::memset(direct.parts, 0, std::max<std::uint64_t>(direct.stride, 1));
-  if (op.spec.collective == Collective::kBarrier) return true;
-  if (op.spec.collective == Collective::kAllReduce) {
-    return backend.run(load_of(op, op.partition.span_of(0), direct.parts));
-  }
-  for (std::uint16_t member = 0; member < config_.member_count; ++member) {
-    const ChunkSpan span = block_of(op, config_.rank, member);
-    std::byte* const block = block_at(op, direct, config_.rank, member);
-    if (!backend.run(load_of(op, span, block)) || !store(op, span, block, backend)) return false;
-  }
-  return true;
 }
 
 /// A process's block of an all-gather, in the output.
-ChunkSpan Direct::block_of(const Op& op, std::uint16_t rank, std::uint16_t member) const noexcept {
-  const std::uint32_t place = config_.processes().first_place(rank) + member;
+ChunkSpan Direct::block_of(const Op& op, std::uint32_t place) const noexcept {
   return {place * op.spec.count, static_cast<std::uint32_t>(op.spec.count),
           static_cast<std::uint16_t>(place)};
 }
 
 /// The same in its rank's slot.
-std::byte* Direct::block_at(const Op& op, const DirectOp& direct, std::uint16_t rank,
-                            std::uint16_t member) const noexcept {
+std::byte* Direct::block_at(const Op& op, const DirectOp& direct,
+                            std::uint32_t place) const noexcept {
+  const GroupProcesses processes = config_.processes();
+  const std::uint16_t rank = processes.rank_of(processes.process_at(place));
+  const std::uint64_t member = place - processes.first_place(rank);
   return direct.part_of(rank) + member * op.spec.count * element_bytes(op.spec.datatype);
-}
-
-bool Direct::store_blocks(const Op& op, const DirectOp& direct,
-                          reduce::Backend& backend) const noexcept {
-  for (std::uint32_t ahead = 1; ahead < config_.nranks; ++ahead) {
-    const std::uint16_t rank = other(ahead);
-    for (std::uint16_t member = 0; member < config_.processes().members_of(rank); ++member) {
-      if (!store(op, block_of(op, rank, member), block_at(op, direct, rank, member), backend)) {
-        return false;
-      }
-    }
-  }
-  return true;
 }
 
 void Direct::extend_reach(DirectOp& op, TimeNs now) noexcept {
@@ -105,7 +83,7 @@ void Direct::extend_reach(DirectOp& op, TimeNs now) noexcept {
   };
   while (op.reach < config_.nranks && may_go_on()) {
     op.reach = std::min<std::uint32_t>(2 * op.reach, config_.nranks);
-    if (op.reach == config_.nranks) break;
+    if (op.reach == config_.nranks) return hear_all_entered(op.op_seq);
     const auto to = gathered::before(config_.rank, op.reach, config_.nranks);
     send_more(op, to, scratch_.given(op, to), now);
   }
@@ -125,17 +103,6 @@ void Direct::hear_all_entered(std::uint64_t op_seq) noexcept {
     peer.news_at = polled_;
     count_ahead(rank);
     queue(rank);
-  }
-}
-
-bool Direct::finish_gathered(const Op& op, DirectOp& direct, reduce::Backend& backend) noexcept {
-  switch (op.spec.collective) {
-    case Collective::kBarrier:
-      return true;
-    case Collective::kAllGather:
-      return store_blocks(op, direct, backend);
-    default:
-      return fold(op, direct, backend);
   }
 }
 

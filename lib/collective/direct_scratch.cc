@@ -8,22 +8,24 @@
 
 namespace gradwire::collective {
 
-DirectScratch::DirectScratch(std::uint16_t nranks, std::uint64_t most_bytes)
+DirectScratch::DirectScratch(std::uint16_t nranks, std::uint64_t most_bytes, std::byte* memory)
     : nranks_(nranks),
-      memory_(2 * most_bytes),
+      own_memory_(memory == nullptr ? 2 * most_bytes : 0),
+      memory_(memory == nullptr ? own_memory_.data() : memory),
+      memory_bytes_(2 * most_bytes),
       arrived_(std::size_t{kOps} * nranks),
       unsent_(std::size_t{kOps} * nranks),
       expected_(std::size_t{kOps} * nranks),
       given_(std::size_t{kOps} * nranks) {}
 
 bool DirectScratch::has_room(std::uint64_t bytes) const noexcept {
-  const std::size_t to_end = memory_.size() - head_;
-  return size() < kOps && used_ + (bytes > to_end ? to_end : 0) + bytes <= memory_.size();
+  const std::size_t to_end = memory_bytes_ - head_;
+  return size() < kOps && used_ + (bytes > to_end ? to_end : 0) + bytes <= memory_bytes_;
 }
 
 DirectOp& DirectScratch::open(const Op& op, std::uint64_t bytes) noexcept {
   require(has_room(bytes), "a direct op is opened if there is scratch memory for it");
-  const std::size_t to_end = memory_.size() - head_;
+  const std::size_t to_end = memory_bytes_ - head_;
   const std::size_t skipped = bytes > to_end ? to_end : 0;
   const std::size_t at = bytes > to_end ? 0 : head_;
   DirectOp& direct = ops_[end_++ % kOps];
@@ -36,14 +38,17 @@ DirectOp& DirectScratch::open(const Op& op, std::uint64_t bytes) noexcept {
   direct.steps = direct.gathered
                      ? direct::Steps{}
                      : direct::steps_of(op.spec.collective, op.shape == Shape::kTwoStep);
-  direct.memory = memory_.data() + at;
+  direct.memory = memory_ + at;
   direct.taken = skipped + bytes;
   direct.stride = direct.segment = direct.owned = 0;
   direct.parts = direct.own_parts = direct.sums = nullptr;
   direct.missing_parts = direct.missing_sums = direct.unacked_ranks = 0;
   direct.first_source = nranks_;
-  direct.to_fold = direct.sums_ready = direct.done = false;
-  require(at + bytes <= memory_.size(), "scratch memory lies in its ring");
+  direct.to_fold = direct.loaded = direct.sums_ready = false;
+  direct.phase = DirectOp::Phase::kLoad;
+  direct.next_chunk = direct.next_element = 0;
+  direct.in_backend = 0;
+  require(at + bytes <= memory_bytes_, "scratch memory lies in its ring");
   head_ = at + bytes;
   used_ += direct.taken;
   std::fill_n(&arrived(direct, 0), nranks_, 0);
@@ -55,7 +60,7 @@ DirectOp& DirectScratch::open(const Op& op, std::uint64_t bytes) noexcept {
 
 void DirectScratch::release() noexcept {
   const auto needed = [](const DirectOp& op) {
-    return !op.done ||
+    return !op.done() ||
            (op.unacked_ranks > 0 && !planted(PlantedBug::kScratchFreedBeforeAcknowledged));
   };
   while (!empty() && !needed(ops_[first_ % kOps])) {

@@ -26,6 +26,14 @@ namespace gradwire::collective {
 /// part of the i-th chunk of those that the receiver owns, on whatever lane; and from there on bit
 /// i is the i-th of those that the sender owns, which it sends to all: a sum, or what was its own.
 struct DirectOp {
+  /// What the backend does next, if it is not doing it: each needs what came before.
+  enum class Phase : std::uint8_t {
+    kLoad,   ///< our part, from the inputs
+    kFold,   ///< when all parts are here
+    kStore,  ///< what owners have, into the outputs
+    kSums,   ///< nothing: sums are still to come
+    kDone,
+  };
   std::uint64_t op_seq = 0;
   OpCall call;
   Partition partition;
@@ -37,21 +45,28 @@ struct DirectOp {
   std::uint64_t segment = 0;       ///< bytes of a segment, if there are owners; likewise
   std::byte* parts = nullptr;      ///< [nranks] times `stride`: what was given to this rank
   std::byte* own_parts = nullptr;  ///< [segments] times `segment`: what this one gives to owners
-  std::byte* sums = nullptr;       ///< [owned] times `segment`: what this owner sends to all
-  std::uint64_t owned = 0;         ///< chunks that this rank owns
+  /// [owned] times `segment`: what this owner sends to all. If sums are stored when all are here,
+  /// [segments] times that.
+  std::byte* sums = nullptr;
+  std::uint64_t owned = 0;          ///< chunks that this rank owns
   std::uint32_t missing_parts = 0;  ///< ranks whose parts are not all here
   std::uint32_t missing_sums = 0;   ///< owners whose segments are not all here
   std::uint32_t unacked_ranks = 0;  ///< that have not acknowledged all of ours
   std::uint16_t first_source = 0;   ///< whose part was all here first, if not our own
-  bool gathered =
-      false;  ///< `parts` lie by the ranks' distance from this one; one behind the other
+  std::uint64_t next_chunk = 0;     ///< of this phase: the next for which there is no entry yet
+  std::uint64_t next_element = 0;   ///< in it
+  std::uint32_t in_backend = 0;     ///< entries
+  Phase phase = Phase::kLoad;
+  /// `parts` lie by the ranks' distance from this one; one behind the other.
+  bool gathered = false;
   std::uint32_t reach = 0;  ///< of a gathered op: ranks from this one on whose slots are here
   bool to_fold = false;     ///< parts are to be folded here
+  bool loaded = false;      ///< our part lies here and may be sent
   bool sums_ready = false;  ///< they may be sent
-  bool done = false;        ///< nothing is left to do here, but to send
   std::array<std::uint32_t, direct::kChunksMax> crcs{};  ///< of chunks that go to all
 
-  [[nodiscard]] bool may_fold() const noexcept { return to_fold && missing_parts == 0; }
+  /// Whether nothing is left to do here, but to send.
+  [[nodiscard]] bool done() const noexcept { return phase == Phase::kDone; }
   [[nodiscard]] std::byte* part_of(std::uint16_t rank) const noexcept {
     if (gathered) return parts + gathered::distance(rank, route.rank, route.nranks) * stride;
     return parts + rank * stride;
@@ -66,7 +81,8 @@ class DirectScratch {
   static constexpr std::uint32_t kOps = 16;
 
   /// @param most_bytes  of memory that one op takes; there is room for two of them.
-  DirectScratch(std::uint16_t nranks, std::uint64_t most_bytes);
+  /// @param memory  of twice that, which outlives it; nullptr: it makes its own.
+  DirectScratch(std::uint16_t nranks, std::uint64_t most_bytes, std::byte* memory);
 
   /// Whether an op would get so much memory.
   [[nodiscard]] bool has_room(std::uint64_t bytes) const noexcept;
@@ -105,6 +121,7 @@ class DirectScratch {
   }
   /// What of that may go already.
   [[nodiscard]] std::uint64_t ready(const DirectOp& op, std::uint16_t rank) const noexcept {
+    if (!op.loaded) return 0;
     if (op.gathered) {
       const auto distance = gathered::distance(op.route.rank, rank, op.route.nranks);
       return distance <= op.reach ? given(op, rank) : 0;
@@ -122,6 +139,8 @@ class DirectScratch {
   [[nodiscard]] std::uint64_t& unsent(const DirectOp& op, std::uint16_t rank) noexcept {
     return unsent_[place_of(op) * nranks_ + rank];
   }
+  /// The index-th of size().
+  [[nodiscard]] DirectOp& at(std::uint32_t index) noexcept { return ops_[(first_ + index) % kOps]; }
   /// The last op of which all that `rank` gives is here, among those up to `posted`.
   [[nodiscard]] std::uint64_t received_from(std::uint16_t rank,
                                             std::uint64_t posted) const noexcept;
@@ -138,7 +157,9 @@ class DirectScratch {
   std::array<DirectOp, kOps> ops_;
   std::uint64_t first_ = 0;  ///< [first_, end_) are in use, each at its number modulo kOps
   std::uint64_t end_ = 0;
-  std::vector<std::byte> memory_;
+  std::vector<std::byte> own_memory_;
+  std::byte* memory_;
+  std::size_t memory_bytes_;
   std::size_t head_ = 0;  ///< the next free byte
   std::size_t used_ = 0;
   std::vector<std::uint64_t> arrived_;   ///< [kOps x nranks]

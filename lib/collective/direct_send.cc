@@ -222,6 +222,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   DirectPeer& peer = peers_[rank];
   const DirectOp* op = scratch_.first_to(rank, peer.received);
   for (; op != nullptr; op = scratch_.first_to(rank, op->op_seq)) {
+    if (!op->loaded) return Sent::kNothing;  // Ops go in their order.
     const bool entered = op->op_seq <= peer.entered && !planted(PlantedBug::kFloorUsedUp);
     if (!entered && peer.ahead >= DirectPeer::kFloor) return Sent::kNothing;
     if (scratch_.unsent(*op, rank) != 0) break;
@@ -230,7 +231,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   std::uint64_t& unsent = scratch_.unsent(*op, rank);
   const auto index = static_cast<std::uint32_t>(std::countr_zero(unsent));
   std::byte* payload = nullptr;
-  rte_mbuf* mbuf = buffers_.alloc(payload);
+  rte_mbuf* mbuf = buffers_.alloc_on_host(payload);
   if (mbuf == nullptr) return Sent::kBlocked;
 
   ends_.of(rank).may_go_home(now);

@@ -19,12 +19,13 @@ namespace gradwire::collective {
 
 /// A chunk in the queue, and what to do with it afterwards.
 struct FoldWork {
-  enum class Role : std::uint8_t { kArrival, kOutgoing, kLocal, kCheck };
+  enum class Role : std::uint8_t { kArrival, kOutgoing, kLocal, kCheck, kDirect };
   Role role = Role::kArrival;
-  bool forward = false;   ///< goes on in its own mbuf
-  bool spill = false;     ///< goes on later, from the output
-  bool keep_crc = false;  ///< the payload is as it came
-  ReadyChunk chunk;       ///< `id.hop` is the hop it will be sent with
+  bool forward = false;       ///< goes on in its own mbuf
+  bool spill = false;         ///< goes on later, from the output
+  bool keep_crc = false;      ///< the payload is as it came
+  std::uint16_t sources = 0;  ///< Role::kDirect: where Direct has the addresses of its sources
+  ReadyChunk chunk;           ///< `id.hop` is the hop it will be sent with
 
   /// Whether it takes a place among the chunks that are ready to be sent.
   [[nodiscard]] bool gets_ready() const noexcept { return forward || role == Role::kOutgoing; }

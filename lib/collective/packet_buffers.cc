@@ -4,7 +4,10 @@
 namespace gradwire::collective {
 
 rte_mbuf* PacketBuffers::alloc(std::byte*& payload) const noexcept {
-  if (on_device()) return alloc_on_device(payload);
+  return on_device() ? alloc_on_device(payload) : alloc_on_host(payload);
+}
+
+rte_mbuf* PacketBuffers::alloc_on_host(std::byte*& payload) const noexcept {
   rte_mbuf* mbuf = rte_pktmbuf_alloc(config_.packet_pool);
   if (mbuf == nullptr) return nullptr;
   // The payload begins on a cache line if the buffer has room for that.

@@ -32,6 +32,8 @@ class PacketBuffers {
   /// Room for a payload of full length, and before it for its headers if the CPU writes it.
   /// @return nullptr if there is none.
   [[nodiscard]] rte_mbuf* alloc(std::byte*& payload) const noexcept;
+  /// The same, but the CPU writes it, wherever other payloads lie.
+  [[nodiscard]] rte_mbuf* alloc_on_host(std::byte*& payload) const noexcept;
   /// @return a header's mbuf with the chunk's payload, on a GPU, behind it; nullptr if there is
   /// none to be had.
   [[nodiscard]] rte_mbuf* chain_header(const ReadyChunk& chunk) const noexcept;

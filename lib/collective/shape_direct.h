@@ -143,10 +143,13 @@ struct Owned {
 }
 
 /// Scratch memory of the largest op that fits: own parts, others', and sums.
+/// @param keeps_sums  whether those of other owners are kept until all can be stored.
 [[nodiscard]] constexpr std::uint64_t scratch_bytes(std::uint64_t direct_bytes,
                                                     std::uint64_t two_step_bytes,
-                                                    std::uint64_t gathered_bytes) noexcept {
-  return std::max({2 * direct_bytes, 2 * two_step_bytes + two_step_bytes / 2, gathered_bytes});
+                                                    std::uint64_t gathered_bytes,
+                                                    bool keeps_sums) noexcept {
+  const std::uint64_t sums = keeps_sums ? two_step_bytes : two_step_bytes / 2;
+  return std::max({2 * direct_bytes, 2 * two_step_bytes + sums, gathered_bytes});
 }
 
 inline constexpr OpRules kRules{};

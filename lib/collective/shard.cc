@@ -11,6 +11,13 @@
 namespace gradwire::collective {
 namespace {
 
+/// Direct ops have places of their own, if the backend does not work at once.
+FoldQueue fold_queue_of(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend) {
+  const bool has_direct = config.direct_bytes != 0 && config.nranks > 1;
+  const std::uint32_t more = has_direct && !backend->runs_at_once() ? kDirectFolds : 0;
+  return FoldQueue(std::move(backend), config.pending_entries + more, config.batch_entries);
+}
+
 Links make_links(const ShardConfig& config, const PacketBuffers& buffers, OpTable& ops,
                  ShardCounters& counters) {
   Links links;
@@ -51,14 +58,14 @@ Result<std::unique_ptr<Shard>> Shard::create(const ShardConfig& config,
 Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend)
     : config_(config),
       buffers_(config_, data_frame_bytes(config)),
-      folds_(std::move(backend), config.pending_entries, config.batch_entries),
+      folds_(fold_queue_of(config, std::move(backend))),
       ops_(config.max_active_ops, config.max_chunks, config.lane, config.lanes),
       links_(make_links(config_, buffers_, ops_, counters_)),
       ends_(needs_all_ranks(config_) ? std::make_unique<PeerEnds>(config_, links_, counters_)
                                      : nullptr),
       abort_answers_(ends_ != nullptr ? std::make_unique<AbortAnswers>(config_, *ends_) : nullptr),
       direct_(config_.direct_bytes != 0 && ends_ != nullptr
-                  ? std::make_unique<Direct>(config_, *ends_, buffers_, ops_, counters_)
+                  ? std::make_unique<Direct>(config_, *ends_, buffers_, ops_, folds_, counters_)
                   : nullptr),
       transfers_(config_.pairs_max != 0 ? std::make_unique<Transfers>(config_, ends_.get(),
                                                                       buffers_, counters_.transfers)
@@ -66,7 +73,7 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       early_(config.eager_packets, config.transit_packets),
       held_(config.nranks > 2 ? buffers_.chunks_held() : 0),
       posted_by_all_(config.rank, config.nranks),
-      checks_(config.payload_pool != nullptr ? config.pending_entries : 0),
+      checks_(config.payload_pool != nullptr ? folds_.places() : 0),
       events_(config.max_active_ops),
       membership_(config_, links_, ops_, folds_, direct_.get(), transfers_.get(), events_),
       stall_(config.rank, config.nranks, config.timeouts.stuck_ns),

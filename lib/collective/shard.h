@@ -194,6 +194,8 @@ class Shard {
 
   // shard_direct.cc: if there is a direct_
   void start_direct(Op& op, TimeNs now) noexcept;
+  void note_progress(Op& op, Direct::Progress progress, TimeNs now) noexcept;
+  void complete_direct(const Folded& done, TimeNs now) noexcept;
   void count_off_ring(const Op& op) noexcept;
   void apply_ahead(std::uint64_t op_seq, TimeNs now) noexcept;
   [[nodiscard]] wire::Drop receive_direct(const wire::Packet& packet, bool ecn_ce,

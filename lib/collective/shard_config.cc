@@ -10,6 +10,7 @@
 #include "collective/op_table.h"
 #include "collective/partition.h"
 #include "collective/shape.h"
+#include "collective/shape_direct.h"
 
 namespace gradwire::collective {
 
@@ -70,9 +71,11 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
     if (c.direct_bytes > kDirectBytesMax || c.direct_bytes % 1024 != 0)
       return bad(fmt::format("direct ops of {} bytes: whole KiB up to {}", c.direct_bytes,
                              kDirectBytesMax >> 10));
-    if (!backend->runs_at_once() || backend->sources_max() < c.nranks)
-      return bad(fmt::format("direct ops of {} ranks are not for the backend {}", c.nranks,
-                             backend->name()));
+    if (backend->sources_max() < c.nranks)
+      return bad(
+          fmt::format("direct ops of {} ranks are not for the backend {}, which folds what "
+                      "{} ranks give at most",
+                      c.nranks, backend->name(), backend->sources_max()));
   }
   if (needs_all_ranks(c) && c.peers.size() != c.nranks)
     return bad(fmt::format("direct ops and transfers need addresses of all {} ranks, not of {}",
@@ -103,6 +106,11 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
     return bad(fmt::format("a payload of {} bytes does not fit the mempool's data room of {}",
                            c.payload_bytes, rte_pktmbuf_data_room_size(c.packet_pool)));
   return {};
+}
+
+std::uint64_t direct_memory_bytes(const ShardConfig& config, bool at_once) noexcept {
+  return 2 * direct::scratch_bytes(config.direct_bytes, config.two_step_bytes,
+                                   config.gathered_bytes, !at_once);
 }
 
 transport::SenderConfig sender_config(const ShardConfig& config) noexcept {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ namespace gradwire::collective {
 inline constexpr std::uint32_t kDirectBurst = 16;
 /// Likewise of transfers.
 inline constexpr std::uint32_t kTransferBurst = 16;
+/// Entries of direct ops that a backend which does not work at once may have of a shard; they take
+/// no place of the ring's chunks.
+inline constexpr std::uint32_t kDirectFolds = 64;
 /// The most that ShardConfig::direct_bytes may be: a shard has four times as much memory for them.
 inline constexpr std::uint64_t kDirectBytesMax = 1u << 20;
 /// Likewise of ShardConfig::two_step_bytes.
@@ -150,6 +154,9 @@ struct ShardConfig {
   std::uint64_t gathered_bytes = 0;
   /// Groups of more ranks than so many have gathered ops.
   std::uint16_t gathered_ranks = defaults::kGatheredRanks;
+  /// Memory for such ops that the backend can read and write, of direct_memory_bytes(). nullptr:
+  /// the shard makes its own, which only the CPU can.
+  std::shared_ptr<std::byte[]> direct_memory;
   /// [nranks]; nothing of this rank and of its neighbours on the ring.
   std::vector<PeerAddress> peers;
   /// Ordered pairs of processes between which this rank may transfer in the life of the group, each
@@ -173,6 +180,9 @@ struct ShardConfig {
 [[nodiscard]] inline bool needs_all_ranks(const ShardConfig& config) noexcept {
   return (config.direct_bytes != 0 || config.pairs_max != 0) && config.nranks > 1;
 }
+/// Bytes of scratch memory that a shard has for ops off the ring.
+/// @param at_once  whether its backend works at once.
+[[nodiscard]] std::uint64_t direct_memory_bytes(const ShardConfig& config, bool at_once) noexcept;
 /// Whether a shard can be made of it and of `backend`; if not, the error names value and bound.
 [[nodiscard]] Result<void> check(const ShardConfig& config, const reduce::Backend* backend);
 /// The transport's, with room for the window.

@@ -11,8 +11,28 @@ using wire::Drop;
 using wire::PacketType;
 
 void Shard::start_direct(Op& op, TimeNs now) noexcept {
-  if (!direct_->open(op, folds_.backend(), now)) return abort_for_fold(op.spec.op_seq, now);
-  if (op.arrivals_left == 0) count_off_ring(op);
+  if (!direct_->folds_at_once()) ++op.loads_pending;
+  note_progress(op, direct_->open(op, now), now);
+}
+
+void Shard::note_progress(Op& op, Direct::Progress progress, TimeNs now) noexcept {
+  if (progress == Direct::Progress::kFailed) abort_for_fold(op.spec.op_seq, now);
+  if (progress != Direct::Progress::kDone) return;
+  if (op.arrivals_left > 0) --op.arrivals_left;
+  if (!direct_->folds_at_once()) --op.loads_pending;
+  count_off_ring(op);
+}
+
+void Shard::complete_direct(const Folded& done, TimeNs now) noexcept {
+  if (!live()) return;
+  const std::uint64_t op_seq = done.work->chunk.id.op_seq;
+  Op* op = ops_.find(op_seq);
+  require(op != nullptr && op->loads_pending > 0,
+          "a direct op stays as long as the backend works for it");
+  stall_.moved(now);
+  if (!done.ok) return abort_for_fold(op_seq, now);
+  note_progress(*op, direct_->on_folded(*done.work, *op, now), now);
+  if (live()) finish_if_done(*op);
 }
 
 void Shard::count_off_ring(const Op& op) noexcept {
@@ -74,18 +94,14 @@ Drop Shard::take_contribution(std::uint16_t rank, const wire::DataHeader& header
   }
   Op* op = ops_.find(header.op_seq);
   if (op != nullptr && !is_off_ring(op->shape)) return Drop::kBadChunk;
-  const Drop drop = direct_->take(rank, header, payload, crc, op, folds_.backend(), now);
+  const Drop drop = direct_->take(rank, header, payload, crc, op, now);
   if (drop != Drop::kNone || op == nullptr) return drop;
   if (op->record.first_chunk_at == 0) op->record.first_chunk_at = now;
   stall_.moved(now);
   GRADWIRE_PROBE6(chunk_received, config_.key.group_id, header.op_seq, header.chunk, 0,
                   config_.rank, config_.lane);
-  const Direct::Progress progress = direct_->advance(*op, folds_.backend(), now);
-  if (progress == Direct::Progress::kFailed) abort_for_fold(header.op_seq, now);
-  if (progress != Direct::Progress::kDone) return Drop::kNone;
-  --op->arrivals_left;
-  count_off_ring(*op);
-  finish_if_done(*op);
+  note_progress(*op, direct_->advance(*op, now), now);
+  if (live()) finish_if_done(*op);
   return Drop::kNone;
 }
 

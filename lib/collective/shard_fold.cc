@@ -171,11 +171,14 @@ void Shard::take_folded(TimeNs now) noexcept {
   for (Folded done; folds_.pop(done);) {
     if (done.work->role == FoldWork::Role::kCheck) {
       complete_check(done, now);
+    } else if (done.work->role == FoldWork::Role::kDirect) {
+      complete_direct(done, now);
     } else {
       complete(done, now);
     }
     folds_.release(*done.work);
   }
+  if (direct_ != nullptr && live()) direct_->refill();
 }
 
 void Shard::complete(const Folded& done, TimeNs now) noexcept {

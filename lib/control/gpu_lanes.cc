@@ -29,6 +29,14 @@ GpuLanes::~GpuLanes() {
   for (void* memory : registered_) device_.unregister_host(memory);
 }
 
+Result<std::shared_ptr<std::byte[]>> GpuLanes::make_shared_memory(std::uint64_t bytes) {
+  auto memory = device_.allocate_host(bytes, "ops off the ring");
+  if (!memory) return tl::unexpected(memory.error());
+  return std::shared_ptr<std::byte[]>(
+      static_cast<std::byte*>(*memory),
+      [&device = device_](std::byte* given) { device.free_host(given); });
+}
+
 Result<void> GpuLanes::register_pool(rte_mempool& pool) {
   std::vector<std::pair<void*, std::size_t>> parts;
   rte_mempool_mem_iter(

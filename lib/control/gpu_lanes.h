@@ -27,6 +27,10 @@ class GpuLanes final : public ClientMemory {
   [[nodiscard]] reduce::GpuDevice& device() noexcept { return device_; }
   [[nodiscard]] reduce::GpuQueue& queue(std::uint8_t lane) noexcept { return *queues_[lane]; }
 
+  /// Hugepages of the host that kernels can read and write, for ops off the ring. It is given back
+  /// with the last reference, on the control thread, while the device is open.
+  [[nodiscard]] Result<std::shared_ptr<std::byte[]>> make_shared_memory(std::uint64_t bytes);
+
   /// Memory that the device itself makes needs no registration.
   [[nodiscard]] bool is_registered() const override { return !is_on_gpu(); }
   [[nodiscard]] Result<void> register_host(std::byte* address, std::uint64_t bytes) override {

@@ -162,9 +162,9 @@ DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table) {
                                  collective::direct::kAlignment, nranks);
   } else if (weak != table.end()) {
     agreed.why_not = fmt::format(
-        "the daemon of rank {} folds what {} ranks give at most, because it reduces on "
-        "a GPU or is of an older release",
-        weak - table.begin(), weak->fold_sources);
+        "the daemon of rank {} can fold what {} ranks give, and the group has {}: it reduces on a "
+        "GPU or is of an older release",
+        weak - table.begin(), weak->fold_sources, nranks);
   } else if (const auto apart = unconnected_ranks(table)) {
     agreed.why_not = text_of(*apart, table);
   } else {

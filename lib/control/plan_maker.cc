@@ -107,6 +107,12 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   if (backend == nullptr) {
     return fail(ErrorCode::kInternal, "the CPU backend has no kernels for this CPU");
   }
+  if (gpu_ != nullptr && config.direct_bytes != 0 && config.nranks > 1) {
+    auto memory =
+        gpu_->make_shared_memory(collective::direct_memory_bytes(config, backend->runs_at_once()));
+    if (!memory) return tl::unexpected(memory.error());
+    config.direct_memory = std::move(*memory);
+  }
   try {
     auto shard = collective::Shard::create(config, std::move(backend));
     if (!shard) return tl::unexpected(shard.error());
@@ -118,9 +124,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
                     "for direct ops and those in two steps: lower rank 0's transport.direct_kib, "
                     "which is {}, or its transport.two_step_kib",
                     lane, request.nranks,
-                    2 * collective::direct::scratch_bytes(
-                            request.direct_bytes, request.two_step_bytes, request.gathered_bytes) >>
-                        10,
+                    collective::direct_memory_bytes(config, gpu_ == nullptr) >> 10,
                     request.direct_bytes >> 10));
   }
   return placement;

@@ -145,7 +145,7 @@ struct RankInfo {
   RankAddress addresses[kMaxAddresses] = {};
   /// transport.direct_kib: rank 0's counts for the group.
   std::uint16_t direct_kib = 0;
-  /// Of how many ranks the daemon's backend folds contributions to direct ops.
+  /// Of how many ranks the daemon's backend folds contributions to ops off the ring.
   std::uint16_t fold_sources = 0;
   /// 1: the daemon moves data between any two processes (doc/protocol.md, Transfers).
   std::uint16_t transfers = 0;

@@ -210,6 +210,7 @@ class Lane {
   void receive_segments(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
   void receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
   void receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
+  [[nodiscard]] bool is_of_a_rank(const wire::FrameView& view) noexcept;
   [[nodiscard]] static bool is_split_chunk(const rte_mbuf* frame,
                                            const wire::FrameView& view) noexcept;
   [[nodiscard]] bool gather(rte_mbuf* frame) noexcept;

@@ -246,13 +246,20 @@ void Lane::receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
              !is_multicast(view.destination_mac)) {
     echo(port_index, frame, view, now);
   } else if (view.kind != wire::FrameKind::kUdp || !is_for_lane(port, view) ||
-             !groups_.has_neighbour(view.source_ip)) {
+             (!groups_.has_neighbour(view.source_ip) && !is_of_a_rank(view))) {
     drop(frame, wire::Drop::kForeign);
   } else if (is_split_chunk(frame, view) || gather(frame)) {
     receive_packet(frame, view, now);
   } else {
     drop(frame, wire::Drop::kNoBuffer);
   }
+}
+
+/// Whether the packet's header, which is in the first segment, is of a rank that is no neighbour.
+bool Lane::is_of_a_rank(const wire::FrameView& view) noexcept {
+  collective::PacketSource from;
+  return wire::decode_header(view.payload, packet_) == wire::Drop::kNone &&
+         slot_of(view.source_ip, from) != GroupIndex::kNoSlot && from.drop == wire::Drop::kNone;
 }
 
 /// Whether it is a chunk whose header ends the first segment and whose payload is the second. Reads

@@ -150,10 +150,6 @@ void draw_direct(Scenario& s) {
   Random random(s.seed * 0x9e3779b97f4a7c15u + 6);
   s.group.shard.direct_bytes = random.pick<std::uint64_t>({0, 4, 16, 64}) << 10;
   s.group.shard.two_step_bytes = random.pick<std::uint64_t>({0, 8, 64, 512}) << 10;
-  // The weakest backend of the group decides.
-  for (const HostProfile& host : s.hosts) {
-    if (host.slow_backend > 0) s.group.shard.direct_bytes = 0;
-  }
   // Drawn apart again: gathered ops are made for many ranks, and looked for bugs in at few.
   Random more(s.seed * 0x9e3779b97f4a7c15u + 9);
   s.group.shard.gathered_bytes = more.pick<std::uint64_t>({0, 4, 16, 64}) << 10;

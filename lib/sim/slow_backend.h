@@ -18,6 +18,9 @@ class SlowBackend final : public reduce::Backend {
   /// An entry is done in each poll with `chance_per_poll`.
   SlowBackend(std::size_t capacity, double chance_per_poll, std::uint64_t seed);
   [[nodiscard]] const char* name() const noexcept override { return "slow"; }
+  [[nodiscard]] std::uint32_t sources_max() const noexcept override {
+    return inner_->sources_max();
+  }
   [[nodiscard]] std::size_t submit(std::span<const reduce::Entry> entries) noexcept override;
   [[nodiscard]] std::size_t poll(std::span<reduce::Completion> done) noexcept override;
   [[nodiscard]] const reduce::BackendCounters& counters() const noexcept override;

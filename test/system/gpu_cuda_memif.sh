@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The story of gpu_emu_memif_test.sh on a real GPU, which both daemons share: scripts/gpu-check.sh
-# runs it. And a client that is killed in the middle of its ops, while another group goes on. With
-# GRADWIRE_PTX, on the interpreter of test/ptx: the story gpu_ptx_memif.
+# The story of gpu_emu_memif_test.sh on a real GPU, which all daemons share: scripts/gpu-check.sh
+# runs it. Small ops of three daemons, one of which reduces on the CPU, go off the ring. And a
+# client is killed in the middle of its ops, while another group goes on. With GRADWIRE_PTX, on the
+# interpreter of test/ptx: the story gpu_ptx_memif.
 . "$(dirname "$0")/_init.sh"
 . "$(dirname "$0")/_gpu_cuda.sh"
 . "$(dirname "$0")/_bystanders.sh"
@@ -15,7 +16,9 @@ slow=0
 ((!slow)) || ways=("${ways[0]}")
 for way in "${ways[@]}"; do
   read -r staging kernel path <<<"$way"
-  memif_ring_start 2 --gpu.device gpu_cuda0 --gpu.staging "$staging" --gpu.kernel "$kernel"
+  # The chunks are counted as the ring has them.
+  memif_ring_start 2 --gpu.device gpu_cuda0 --gpu.staging "$staging" --gpu.kernel "$kernel" \
+    --transport.direct_kib 0
   # Whether the copies go by mapping or by the copy engine is the machine's business.
   [[ $path != copy* ]] ||
     path=$(grep -aoE 'copy by (CPU mapping|copy engine)' "$(daemon_log 0)" | head -n 1)
@@ -27,6 +30,25 @@ for way in "${ways[@]}"; do
       "PTX: .*: [1-9][0-9]* launches" "$(daemon_log "$i")"
   done
 done
+
+step "ops off the ring"
+cuda_eal=("${daemon_eal[@]}")
+for i in 0 1 2; do
+  gpu=(--gpu.device gpu_cuda0 --gpu.staging mapped)
+  [[ $i != 1 ]] || gpu=(--gpu.device gpu_cuda0 --gpu.staging copy)
+  daemon_eal=("${cuda_eal[@]}")
+  [[ $i != 2 ]] || { daemon_eal=() && gpu=(); }
+  memif_rank_start "$i" 3 "${gpu[@]}"
+done
+daemon_eal=("${cuda_eal[@]}")
+for i in 0 1 2; do daemon_wait_ready "$i" || fail "daemon $i does not start"; done
+# An interpreter takes its time.
+few=()
+[[ -z ${GRADWIRE_PTX:-} ]] || few=(--datatypes bf16,int32)
+# shellcheck disable=SC2046
+expect "direct and two-step ops" "$python" "$repo_root/test/system/gpu_direct.py" \
+  --backends cuda,cuda,cpu "${few[@]}" $(sockets 3)
+for i in 0 1 2; do expect_stop "$i" TERM; done
 
 if ((slow)); then
   note "with a sanitizer: launched kernels on mapped memory alone"

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Two daemons, each with an emulated GPU, on a memif link. The GPU reduces every chunk, by each way
 # that payloads can take and both kinds of kernels: the bits are the reference's, and the counters
-# say that the CPU reduced none. A GPU that is late is waited for; one that fails aborts the group
+# say that the CPU reduced none. Small ops of three go off the ring, also if one of them reduces on
+# the CPU. A GPU that is late is waited for; one that fails aborts the group
 # with a reason, and the daemons go on.
 . "$(dirname "$0")/_init.sh"
 . "$(dirname "$0")/_bystanders.sh"
@@ -17,7 +18,8 @@ gpu_emu=${gpu_emu##*/}
 gpu_ring() {
   daemon_eal=(-d "$gpu_emu" --vdev "gpu_emu0${1:+,$1}")
   shift
-  memif_ring_start 2 --gpu.device gpu_emu0 "$@"
+  # The chunks are counted as the ring has them.
+  memif_ring_start 2 --gpu.device gpu_emu0 --transport.direct_kib 0 "$@"
 }
 
 stop_ring() {
@@ -82,6 +84,42 @@ gpu_ring 'delay_us=20' --gpu.staging copy --gpu.kernel persistent
 sums "copy by CPU mapping"
 stop_ring
 daemon_lanes=1 daemon_memory_mib=160
+
+step "ops off the ring: three daemons with a GPU each, by each way"
+# off_ring DEVARGS BACKENDS FLAG...: three daemons, those of backend emu with a GPU.
+off_ring() {
+  local eal=(-d "$gpu_emu" --vdev "gpu_emu0${1:+,$1}") backends=$2 i
+  shift 2
+  for i in 0 1 2; do
+    if [[ $(cut -d, -f$((i + 1)) <<<"$backends") == emu ]]; then
+      daemon_eal=("${eal[@]}")
+      memif_rank_start "$i" 3 --gpu.device gpu_emu0 "$@"
+    else
+      daemon_eal=()
+      memif_rank_start "$i" 3
+    fi
+  done
+  for i in 0 1 2; do daemon_wait_ready "$i" || fail "daemon $i does not start"; done
+  expect "direct and two-step ops of $backends $*" "$python" \
+    "$repo_root/test/system/gpu_direct.py" --backends "$backends" $(sockets 3)
+}
+stop_three() {
+  local i
+  for i in 0 1 2; do expect_stop "$i" TERM; done
+}
+off_ring 'reorder=4,delay_us=50' emu,emu,emu --gpu.staging mapped
+# shellcheck disable=SC2046
+expect "every collective, off the ring and on it" "$python" \
+  "$repo_root/test/system/collectives.py" --datatypes bf16 $(sockets 3)
+stop_three
+for i in 0 1 2; do
+  expect_text "daemon $i's scratch memory is given back" \
+    'closed: 0 allocations and 0 registrations left' "$(daemon_log "$i")"
+done
+off_ring '' emu,cpu,emu --gpu.staging copy --gpu.kernel persistent
+stop_three
+off_ring 'cpu_map=0' emu,emu,cpu --gpu.staging copy --gpu.client_memory gpu
+stop_three
 
 step "a client is killed while the GPU has its chunks, and another group sums"
 gpu_ring 'delay_us=300' --gpu.staging mapped

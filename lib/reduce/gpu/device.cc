@@ -52,7 +52,7 @@ std::string device_names() {
 
 class GpuDevice::Quiet {
  public:
-  explicit Quiet(GpuDevice& device) : device_(device) {
+  explicit Quiet(GpuDevice& device) : device_(device), lock_(device.quiet_) {
     for (GpuQueue* queue : device_.queues_) ok_ &= queue->executor().pause(kPauseNs);
   }
   ~Quiet() {
@@ -64,6 +64,7 @@ class GpuDevice::Quiet {
 
  private:
   GpuDevice& device_;
+  const std::lock_guard<std::mutex> lock_;
   bool ok_ = true;
 };
 
@@ -220,20 +221,20 @@ void GpuDevice::unregister_host(void* address) noexcept {
   rte_gpu_mem_unregister(id_, address);
 }
 
-Result<void*> GpuDevice::allocate_host(std::size_t bytes) {
+Result<void*> GpuDevice::allocate_host(std::size_t bytes, const char* what) {
   // Whole pages, so that nothing else that is registered shares a page: to a copy engine, memory
   // that was registered in pieces is not one range.
   constexpr std::size_t kPageBytes = 4096;
   bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-  void* memory = rte_zmalloc("gpu_queue", bytes, kPageBytes);
+  void* memory = rte_zmalloc("gradwire_gpu", bytes, kPageBytes);
   if (memory == nullptr) {
-    return fail(
-        ErrorCode::kResourceExhausted,
-        fmt::format(
-            "{} bytes of EAL memory for a GPU queue could not be allocated: give the EAL more (-m)",
-            bytes));
+    return fail(ErrorCode::kResourceExhausted,
+                fmt::format("{} bytes of EAL memory, which a GPU is to read for {}, could not be "
+                            "allocated: give the "
+                            "EAL more (-m)",
+                            bytes, what));
   }
-  if (auto registered = register_host(memory, bytes, "a queue"); !registered) {
+  if (auto registered = register_host(memory, bytes, what); !registered) {
     rte_free(memory);
     return tl::unexpected(registered.error());
   }

@@ -2,7 +2,8 @@
 /// @file
 /// The GPU that a daemon reduces on, through DPDK's gpudev API: finds it, decides how payloads
 /// reach it, registers host memory with it, and makes the lanes' queues. The control thread owns it
-/// and makes every call except write_barrier().
+/// and makes every call except write_barrier(), and register_host() and unregister_host(), which
+/// the worker may call too: then the control thread waits for it.
 ///
 /// It does not rely on two parts of DPDK 22.11's gpudev library: the errno of most of its calls,
 /// which is always EPERM (the driver's log has the cause), and its communication lists, which read
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -100,7 +102,8 @@ class GpuDevice final : public DeviceMemory {
   [[nodiscard]] Result<SharedReadyEvent> make_ready_event();
 
   // For queues and mempools of payloads.
-  [[nodiscard]] Result<void*> allocate_host(std::size_t bytes);
+  /// @param what  it is for, for an error.
+  [[nodiscard]] Result<void*> allocate_host(std::size_t bytes, const char* what);
   void free_host(void* memory) noexcept;
   [[nodiscard]] Result<std::byte*> allocate(std::size_t bytes, std::uint32_t align) override;
   void free(std::byte* memory) noexcept override;
@@ -139,6 +142,7 @@ class GpuDevice final : public DeviceMemory {
   std::string path_reason_;
   std::vector<std::string> warnings_;
   std::vector<GpuQueue*> queues_;
+  std::mutex quiet_;                   ///< held by a Quiet
   std::shared_ptr<gpu::Device> cuda_;  ///< set if clients' memory is made on a CUDA device
 };
 

@@ -31,7 +31,7 @@ Result<std::unique_ptr<GpuQueue>> GpuQueue::create(GpuDevice& device, std::uint3
   static_assert(kBatches % alignof(Batch) == 0 && kCopies % alignof(SlotCopies) == 0);
   queue->crc_words_ = (payload_bytes + kTileBytes - 1) / kTileBytes * kCrcWordsPerTile;
   const std::size_t crcs = std::size_t{kQueueSlots} * Batch::kItems * queue->crc_words_;
-  auto host = device.allocate_host(kCrcs + crcs * sizeof(std::uint32_t));
+  auto host = device.allocate_host(kCrcs + crcs * sizeof(std::uint32_t), "a queue");
   if (!host) return tl::unexpected(host.error());
   queue->host_ = *host;
   auto* base = static_cast<std::byte*>(*host);

@@ -119,7 +119,7 @@ struct Totals {
 /// Two ranks reduce some ops on the GPU: the bits are the reference's.
 class Pair {
  public:
-  Pair(Gpu& gpu, SplitWire* wire, std::uint64_t exchange_bytes = 0)
+  Pair(Gpu& gpu, SplitWire* wire, std::uint64_t exchange_bytes = 0, std::uint64_t direct_bytes = 0)
       : gpu_(gpu), exchange_bytes_(exchange_bytes) {
     for (auto& queue : queues_) {
       auto made = reduce::GpuQueue::create(*gpu.device, kPayload);
@@ -131,6 +131,15 @@ class Pair {
     options.payload_memory = gpu.device.get();
     options.batch_entries = 8;
     options.exchange_bytes = exchange_bytes;
+    options.direct_bytes = direct_bytes;
+    if (direct_bytes != 0) {
+      options.direct_memory = [&device = *gpu.device](std::uint64_t bytes) {
+        auto memory = device.allocate_host(bytes, "a test");
+        REQUIRE(memory);
+        return std::shared_ptr<std::byte[]>(static_cast<std::byte*>(*memory),
+                                            [&device](std::byte* m) { device.free_host(m); });
+      };
+    }
     options.joined = wire == nullptr;
     if (wire != nullptr) {
       options.carry = [this, wire] {

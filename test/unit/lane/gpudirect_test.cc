@@ -64,6 +64,22 @@ TEST_CASE("an exchange of payloads in GPU memory loads every chunk and folds it,
   pair.ranks().leave_and_check();
 }
 
+TEST_CASE("direct ops of ports that put payloads into GPU memory go through the host's") {
+  Gpu gpu;
+  SplitWire wire;
+  wire.lose_every = 7;
+  Pair pair(gpu, &wire, 0, 64u << 10);
+  pair.reduce(1, DataType::kFloat32, RedOp::kSum, 3);
+  pair.reduce(1003, DataType::kBfloat16, RedOp::kAvg, 4);
+  pair.reduce(4001, DataType::kInt64, RedOp::kMax, 5);
+  const Totals result = pair.result();
+  CHECK(result.shards.ops_direct == 2 * 3);
+  CHECK(result.gpu.chunks_reduced >= 2 * 3);
+  // Contributions were read from GPU memory, by its mapping.
+  CHECK(wire.control_tails > 0);
+  pair.ranks().leave_and_check();
+}
+
 TEST_CASE("frames that come as they were sent, and are the sender's too, are spilled, not copied") {
   Gpu gpu;
   Pair pair(gpu, nullptr);

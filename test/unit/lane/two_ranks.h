@@ -40,6 +40,9 @@ struct TwoRanksOptions {
   std::uint32_t batch_entries = 1;
   bool payload_crc = true;
   std::uint64_t exchange_bytes = collective::ShardConfig{}.exchange_bytes;
+  std::uint64_t direct_bytes = 0;
+  /// For direct ops of a backend that does not work at once.
+  std::function<std::shared_ptr<std::byte[]>(std::uint64_t bytes)> direct_memory;
   std::function<std::unique_ptr<reduce::Backend>(std::uint16_t rank)> backend = [](std::uint16_t) {
     return reduce::make_cpu_backend(256);
   };
@@ -288,6 +291,8 @@ class TwoRanks {
     config.timeouts.silence_ns = options_.silence_ns;
     config.batch_entries = options_.batch_entries;
     config.exchange_bytes = options_.exchange_bytes;
+    config.direct_bytes = options_.direct_bytes;
+    if (config.direct_bytes != 0) config.peers.resize(2);
     config.payload_crc = options_.payload_crc;
     return config;
   }
@@ -339,6 +344,10 @@ class TwoRanks {
         config.payload_pool = payloads->mempool();
       }
       config.received_mbufs_are_exclusive = own.row().rx_exclusive;
+      if (options_.direct_memory) {
+        config.direct_memory =
+            options_.direct_memory(collective::direct_memory_bytes(config, false));
+      }
       auto shard = collective::Shard::create(config, options_.backend(r));
       if (!shard) FAIL(shard.error().message);
       command::ShardPlacement placement;
