@@ -79,7 +79,7 @@ def main():
             run(ring, arguments, "direct", (1, 17, 100, 333), datatypes)
             if len(arguments.sockets) > 2:
                 for datatype in datatypes:
-                    # More than 64 KiB of three ranks, and less than 8 KiB of each.
+                    # More than 64 KiB of three ranks, and less than 16 KiB of each.
                     wide = members > 1 and datatype in ("fp16", "bf16")
                     width = 4 if wide else reference.NUMPY_TYPES[datatype].itemsize
                     run(ring, arguments, "two_step", (22_400 // width,), [datatype])

@@ -119,7 +119,9 @@ struct Totals {
 /// Two ranks reduce some ops on the GPU: the bits are the reference's.
 class Pair {
  public:
-  Pair(Gpu& gpu, SplitWire* wire, std::uint64_t exchange_bytes = 0, std::uint64_t direct_bytes = 0)
+  /// @param nranks  if they are more than two, the group does not form.
+  Pair(Gpu& gpu, SplitWire* wire, std::uint64_t exchange_bytes = 0, std::uint64_t direct_bytes = 0,
+       std::uint16_t nranks = 2)
       : gpu_(gpu), exchange_bytes_(exchange_bytes) {
     for (auto& queue : queues_) {
       auto made = reduce::GpuQueue::create(*gpu.device, kPayload);
@@ -132,6 +134,7 @@ class Pair {
     options.batch_entries = 8;
     options.exchange_bytes = exchange_bytes;
     options.direct_bytes = direct_bytes;
+    options.nranks = nranks;
     if (direct_bytes != 0) {
       options.direct_memory = [&device = *gpu.device](std::uint64_t bytes) {
         auto memory = device.allocate_host(bytes, "a test");
@@ -150,7 +153,12 @@ class Pair {
       return std::make_unique<reduce::GpuBackend>(*queues_[r]);
     };
     ranks_ = std::make_unique<TwoRanks>(options);
-    REQUIRE(ranks_->form());
+    if (nranks == 2) {
+      REQUIRE(ranks_->form());
+    } else {
+      for (std::uint16_t r = 0; r < 2; ++r) ranks_->add_client_and_group(r);
+      ranks_->round();
+    }
   }
   ~Pair() {
     ranks_.reset();

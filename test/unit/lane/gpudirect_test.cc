@@ -80,6 +80,66 @@ TEST_CASE("direct ops of ports that put payloads into GPU memory go through the 
   pair.ranks().leave_and_check();
 }
 
+// Between ranks that are no neighbours go contributions alone.
+TEST_CASE("of a frame from a rank that is no neighbour the end is read from GPU memory") {
+  Gpu gpu;
+  SplitWire wire;
+  Pair pair(gpu, &wire, 0, 64u << 10, 5);
+  TwoRanks& ranks = pair.ranks();
+  const auto send = [&](std::uint16_t from, std::uint16_t rank, std::uint64_t token) {
+    wire::FrameAddresses addresses;
+    addresses.source_mac = ranks.rank(0).datapath->ports()[0]->mac();
+    addresses.destination_mac = ranks.rank(1).datapath->ports()[0]->mac();
+    addresses.source_ip = ranks.ip_of(from);
+    addresses.destination_ip = ranks.ip_of(1);
+    addresses.source_port = addresses.destination_port = TwoRanks::kPort;
+    const auto header = wire::FrameTemplate::make(addresses);
+    REQUIRE(header);
+    constexpr std::size_t kBytes = 16 * sizeof(float);
+    constexpr std::size_t kPacket = wire::kHeaderBytes + kBytes;
+    std::vector<std::byte> frame(header->bytes() + kPacket, std::byte{0x3f});
+    header->write(frame.data(), kPacket);
+    const std::span<std::byte> packet{frame.data() + header->bytes(), kPacket};
+    wire::CommonHeader common;
+    common.group_tag = wire::group_tag({0x1234, 1});
+    common.from_rank = rank;
+    common.token = token;
+    common.packet_number = 1;
+    wire::encode_contribution(packet.first<wire::kHeaderBytes>(), common,
+                              {.op_seq = 1, .total_count = 16}, 0,
+                              wire::crc32c(packet.subspan(wire::kHeaderBytes)));
+    rte_mbuf* mbuf = rte_pktmbuf_alloc(ranks.rank(0).datapath->pools(0).packet());
+    REQUIRE(mbuf != nullptr);
+    std::memcpy(rte_pktmbuf_append(mbuf, static_cast<std::uint16_t>(frame.size())), frame.data(),
+                frame.size());
+    REQUIRE(rte_ring_enqueue(ranks.ports().from_a(), mbuf) == 0);
+    ranks.round();
+    ranks.round();
+  };
+  const auto counters = [&] {
+    return ranks.rank(1).plan.shards[0].shard->status(ranks.now).counters;
+  };
+  const LaneCounters& lane = ranks.rank(1).datapath->lane(0).counters();
+  const auto foreign = [&] {
+    return read_counter(lane.drops[static_cast<std::size_t>(wire::Drop::kForeign)]);
+  };
+  const std::uint64_t before = foreign();
+  // Rank 1 stands between ranks 0 and 2. Its check of the payload's CRC saw the bytes.
+  send(3, 3, 0);
+  CHECK(counters().early_packets == 1);
+  CHECK(foreign() == before);
+  // With another's token, or another's address, nobody reads it.
+  send(4, 4, 1);
+  send(3, 4, 0);
+  send(5, 4, 0);
+  CHECK(counters().early_packets == 1);
+  CHECK(foreign() == before + 3);
+  send(4, 4, 0);
+  CHECK(counters().early_packets == 2);
+  CHECK(foreign() == before + 3);
+  ranks.leave_and_check();
+}
+
 TEST_CASE("frames that come as they were sent, and are the sender's too, are spilled, not copied") {
   Gpu gpu;
   Pair pair(gpu, nullptr);

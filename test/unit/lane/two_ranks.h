@@ -40,6 +40,8 @@ struct TwoRanksOptions {
   std::uint32_t batch_entries = 1;
   bool payload_crc = true;
   std::uint64_t exchange_bytes = collective::ShardConfig{}.exchange_bytes;
+  /// Of the group. Those from 2 on are nowhere: it does not form, see add_client_and_group().
+  std::uint16_t nranks = 2;
   std::uint64_t direct_bytes = 0;
   /// For direct ops of a backend that does not work at once.
   std::function<std::shared_ptr<std::byte[]>(std::uint64_t bytes)> direct_memory;
@@ -252,7 +254,7 @@ class TwoRanks {
     return sum;
   }
   [[nodiscard]] wire::IpAddress ip_of(std::uint16_t r) const {
-    return *wire::parse_ip(r == 0 ? "10.0.0.1" : "10.0.0.2");
+    return *wire::parse_ip("10.0.0." + std::to_string(r + 1));
   }
 
  private:
@@ -277,7 +279,7 @@ class TwoRanks {
     collective::ShardConfig config;
     config.key = {0x1234, static_cast<std::uint32_t>(group_ - kGroup) + 1};
     config.rank = r;
-    config.nranks = 2;
+    config.nranks = options_.nranks;
     config.lane = lane;
     config.lanes = options_.lanes;
     config.payload_bytes = options_.payload_bytes;
@@ -292,7 +294,7 @@ class TwoRanks {
     config.batch_entries = options_.batch_entries;
     config.exchange_bytes = options_.exchange_bytes;
     config.direct_bytes = options_.direct_bytes;
-    if (config.direct_bytes != 0) config.peers.resize(2);
+    if (config.direct_bytes != 0) config.peers.resize(config.nranks);
     config.payload_crc = options_.payload_crc;
     return config;
   }
@@ -338,6 +340,11 @@ class TwoRanks {
       addresses.source_port = addresses.destination_port = static_cast<std::uint16_t>(kPort + lane);
       config.to_downstream = config.to_upstream = *wire::FrameTemplate::make(addresses);
       config.downstream_ip = config.upstream_ip = ip_of(1 - r);
+      for (std::uint16_t peer = 2; peer < config.peers.size(); ++peer) {
+        config.peers[peer].ip = ip_of(peer);
+        config.peers[peer].frame = config.to_downstream;
+        config.peers[peer].tokens = {options_.token, options_.token};
+      }
       config.packet_pool = rank.datapath->pools(lane).packet();
       config.control_pool = rank.datapath->pools(lane).control();
       if (const port::PayloadPool* payloads = rank.datapath->payloads(lane); payloads != nullptr) {
