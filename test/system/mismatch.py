@@ -41,6 +41,22 @@ def error_of(act):
     raise SystemExit("an op of calls that do not fit together was done")
 
 
+def attempt(call):
+    """Makes a call, which fails if the calls of others have ended the group already.
+    @return what waits for its end."""
+    try:
+        work = call()
+    except gradwire.GradwireError as error:
+        if error.code != gradwire.Status.ABORTED:
+            raise
+        refused = error
+
+        def fail():
+            raise refused
+        return fail
+    return lambda: work.wait(WAIT_S)
+
+
 def check_ranks(text, calls):
     """The text names two ranks, the lower first, and what they called, which was not the same."""
     found = OF_RANKS.search(text)
@@ -70,11 +86,12 @@ def run_collectives(sockets, what, calls):
     with Ring(sockets) as ring:
         for work in [post(ring, r, 0, COMMON) for r in range(ring.nranks)]:
             work.wait(WAIT_S)
-        works = [call(ring.groups[rank][0]) for rank, (_, call) in enumerate(calls)]
+        waits = [attempt(lambda c=call, r=rank: c(ring.groups[r][0]))
+                 for rank, (_, call) in enumerate(calls)]
         # Who only sends may be done before the others see what it sent; what it posts next is told.
         texts = [error_of(lambda r=r: post(ring, r, 0, COMMON).wait(WAIT_S))
                  for r in range(ring.nranks)]
-        del works  # they kept their arrays
+        del waits  # they kept their arrays
         for text in texts:
             found = CALLS.search(text)
             if not found:
@@ -133,8 +150,8 @@ def run_case(sockets, what, calls, members=1, at=None):
         everyone = [(r, m) for r in range(ring.nranks) for m in range(members)]
         for work in [post(ring, r, m, COMMON) for r, m in everyone]:
             work.wait(WAIT_S)  # the group works
-        works = [post(ring, r, m, calls[r][m]) for r, m in everyone]
-        texts = [error_of(lambda w=work: w.wait(WAIT_S)) for work in works]
+        waits = [attempt(lambda r=r, m=m: post(ring, r, m, calls[r][m])) for r, m in everyone]
+        texts = [error_of(wait) for wait in waits]
         later = [error_of(lambda r=r, m=m: post(ring, r, m, COMMON).wait(WAIT_S))
                  for r, m in everyone]
         for text in texts + later:
