@@ -102,8 +102,10 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
     news = true;
   }
   if (receipt.received > peer.received) {
-    acknowledge(rank, receipt.received);
-    news = true;
+    if (const std::uint64_t received = believed(rank, receipt.received); received > peer.received) {
+      acknowledge(rank, received);
+      news = true;
+    }
   }
   if (alone && receipt.received == peer.received && (receipt.chunks & ~peer.chunks) != 0) {
     peer.chunks |= receipt.chunks;
@@ -136,6 +138,19 @@ void Direct::measure(DirectPeer& peer, const wire::Receipt& receipt, TimeNs now)
   // What came may have been acknowledged long since by a contribution, which echoes nothing.
   if (receipt.delay_us == 0xffff) return;
   peer.rtt.sample(std::max<TimeNs>(now - peer.timed_at - TimeNs{receipt.delay_us} * 1000, 1), 0);
+}
+
+/// Nobody can have had what was not sent. Who says so called something else, in which it gets
+/// nothing from this rank, and finds that out by what this rank sends.
+std::uint64_t Direct::believed(std::uint16_t rank, std::uint64_t received) noexcept {
+  for (const DirectOp* op = scratch_.first_to(rank, peers_[rank].received);
+       op != nullptr && op->op_seq <= received; op = scratch_.first_to(rank, op->op_seq)) {
+    const std::uint64_t given = scratch_.given(*op, rank);
+    if (scratch_.ready(*op, rank) != given || scratch_.unsent(*op, rank) == given) {
+      return op->op_seq - 1;
+    }
+  }
+  return received;
 }
 
 void Direct::acknowledge(std::uint16_t rank, std::uint64_t received) noexcept {

@@ -236,6 +236,7 @@ class Direct {
     return (op.gathered ? scratch_.ready(op, rank) : scratch_.given(op, rank)) == 0;
   }
   void measure(DirectPeer& peer, const wire::Receipt& receipt, TimeNs now) noexcept;
+  [[nodiscard]] std::uint64_t believed(std::uint16_t rank, std::uint64_t received) noexcept;
   void acknowledge(std::uint16_t rank, std::uint64_t received) noexcept;
   void count_ahead(std::uint16_t rank) noexcept;
   void resend_missing(std::uint16_t rank, bool all) noexcept;

@@ -362,3 +362,26 @@ TEST_CASE("calls of which one is direct and the other is not are found to differ
   REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(1) && ring.aborted(2); }));
   REQUIRE(ring.shard(0).reason().code == AbortCode::kMismatch);
 }
+
+TEST_CASE("a root that only one rank has is found to differ, whenever the ranks post", "[direct]") {
+  constexpr std::uint16_t kRanks = 3;
+  for (TimeNs late = 0; late < 300'000; late += 1'000) {
+    INFO("rank 2 posts " << late << " ns later");
+    RingHarness ring(options_of(kRanks));
+    REQUIRE(ring.form());
+    OpCase first(kRanks, 1, {.count = 16, .seed = 1});
+    run_op(ring, first, kRanks, 1);
+    const auto reduce_to = [](std::uint32_t root) {
+      return OpCase(kRanks, 1,
+                    {.count = 16, .seed = 2, .collective = Collective::kReduce, .root = root});
+    };
+    OpCase common = reduce_to(0);
+    OpCase other = reduce_to(1);
+    // A word of rank 1, which awaits nothing of rank 2, may be on its way when rank 2 posts.
+    for (const std::uint16_t rank : {0, 1}) ring.post(rank, common.spec(rank, 2));
+    ring.run_for(late);
+    ring.post(2, other.spec(2, 2));
+    REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(2); }, 1'000'000'000));
+    REQUIRE(ring.shard(0).reason().code == AbortCode::kMismatch);
+  }
+}
