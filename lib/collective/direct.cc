@@ -145,10 +145,7 @@ void Direct::measure(DirectPeer& peer, const wire::Receipt& receipt, TimeNs now)
 std::uint64_t Direct::believed(std::uint16_t rank, std::uint64_t received) noexcept {
   for (const DirectOp* op = scratch_.first_to(rank, peers_[rank].received);
        op != nullptr && op->op_seq <= received; op = scratch_.first_to(rank, op->op_seq)) {
-    const std::uint64_t given = scratch_.given(*op, rank);
-    if (scratch_.ready(*op, rank) != given || scratch_.unsent(*op, rank) == given) {
-      return op->op_seq - 1;
-    }
+    if (!scratch_.begun(*op, rank)) return op->op_seq - 1;
   }
   return received;
 }

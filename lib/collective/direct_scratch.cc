@@ -15,6 +15,7 @@ DirectScratch::DirectScratch(std::uint16_t nranks, std::uint64_t most_bytes, std
       memory_bytes_(2 * most_bytes),
       arrived_(std::size_t{kOps} * nranks),
       unsent_(std::size_t{kOps} * nranks),
+      begun_(std::size_t{kOps} * nranks),
       expected_(std::size_t{kOps} * nranks),
       given_(std::size_t{kOps} * nranks) {}
 
@@ -53,6 +54,7 @@ DirectOp& DirectScratch::open(const Op& op, std::uint64_t bytes) noexcept {
   used_ += direct.taken;
   std::fill_n(&arrived(direct, 0), nranks_, 0);
   std::fill_n(&unsent(direct, 0), nranks_, 0);
+  std::fill_n(&begun(direct, 0), nranks_, 0);
   std::fill_n(&expected(direct, 0), nranks_, 0);
   std::fill_n(&given(direct, 0), nranks_, 0);
   return direct;

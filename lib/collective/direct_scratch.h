@@ -139,6 +139,10 @@ class DirectScratch {
   [[nodiscard]] std::uint64_t& unsent(const DirectOp& op, std::uint16_t rank) noexcept {
     return unsent_[place_of(op) * nranks_ + rank];
   }
+  /// Whether anything of that was ever sent.
+  [[nodiscard]] std::uint8_t& begun(const DirectOp& op, std::uint16_t rank) noexcept {
+    return begun_[place_of(op) * nranks_ + rank];
+  }
   /// The index-th of size().
   [[nodiscard]] DirectOp& at(std::uint32_t index) noexcept { return ops_[(first_ + index) % kOps]; }
   /// The last op of which all that `rank` gives is here, among those up to `posted`.
@@ -164,6 +168,7 @@ class DirectScratch {
   std::size_t used_ = 0;
   std::vector<std::uint64_t> arrived_;   ///< [kOps x nranks]
   std::vector<std::uint64_t> unsent_;    ///< [kOps x nranks]
+  std::vector<std::uint8_t> begun_;      ///< [kOps x nranks]
   std::vector<std::uint64_t> expected_;  ///< [kOps x nranks]
   std::vector<std::uint64_t> given_;     ///< [kOps x nranks]
 };

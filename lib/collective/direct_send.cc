@@ -266,6 +266,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   box.put(mbuf);
 
   unsent &= ~(std::uint64_t{1} << index);
+  scratch_.begun(*op, rank) = 1;
   if (op->op_seq > peer.entered || planted(PlantedBug::kFloorUsedUp)) ++peer.ahead;
   peer.told = std::max(peer.told, op->op_seq);
   peer.quiet_since = now;
