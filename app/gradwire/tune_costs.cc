@@ -44,6 +44,12 @@ double steps_us(const LinkCosts& costs, std::uint32_t nranks) {
   return std::bit_width(nranks - 1) * (costs.hop_us + 2 * costs.packet_us);
 }
 
+/// Bytes that cost what a hop of the ring does.
+double hop_bytes(const LinkCosts& costs) { return costs.hop_us * 1000 / costs.byte_ns; }
+
+/// For how many ranks the bound of gathered ops is meant, if more than `ranks` have them.
+std::uint32_t gathering_ranks(std::uint32_t ranks) { return std::min(2 * ranks, kRanksMax); }
+
 /// Bytes that cost what a second hop does.
 double direct_bytes(const LinkCosts& costs, std::uint32_t nranks) {
   return one_hop_us(costs, nranks) * 1000 / costs.byte_ns;
@@ -80,19 +86,19 @@ ShapeThresholds thresholds_for(const LinkCosts& costs, std::uint32_t payload_byt
   const double direct = std::sqrt(direct_bytes(costs, kFewRanks) * direct_bytes(costs, kManyRanks));
   out.direct_kib = rounded_kib(direct, kDirectMaxKib);
   // Two steps save 2(n-1) hops, and copy each byte three times more: half of where these meet.
-  out.two_step_kib = rounded_kib(costs.hop_us * 1000 / costs.byte_ns, kTwoStepMaxKib);
+  out.two_step_kib = rounded_kib(hop_bytes(costs), kTwoStepMaxKib);
   std::uint32_t ranks = 2;
   while (ranks < kRanksMax && one_hop_us(costs, ranks + 1) <= steps_us(costs, ranks + 1)) ++ranks;
   out.gathered_ranks = ranks;
-  const std::uint32_t twice = std::min(2 * ranks, kRanksMax);
-  out.gathered_kib = rounded_kib(gathered_bytes(costs, twice, payload_bytes), kGatheredMaxKib);
+  out.gathered_kib =
+      rounded_kib(gathered_bytes(costs, gathering_ranks(ranks), payload_bytes), kGatheredMaxKib);
   return out;
 }
 
 std::string threshold_lines(const LinkCosts& costs, std::uint32_t payload_bytes) {
   const ShapeThresholds bounds = thresholds_for(costs, payload_bytes);
   const std::uint32_t ranks = bounds.gathered_ranks;
-  const std::uint32_t twice = std::min(2 * ranks, kRanksMax);
+  const std::uint32_t twice = gathering_ranks(ranks);
   return fmt::format(
       "# A hop takes {:.2f} us on this link, a packet {:.2f} us at each end, a byte {:.3f} ns.\n"
       "# Rank 0's thresholds count for its group; they change no bit of any result.\n"
@@ -106,9 +112,9 @@ std::string threshold_lines(const LinkCosts& costs, std::uint32_t payload_bytes)
       "gathered_kib = {}  # what steps save at {} ranks, in bytes\n",
       costs.hop_us, costs.packet_us, costs.byte_ns, direct_bytes(costs, kFewRanks) / 1024,
       kFewRanks, direct_bytes(costs, kManyRanks) / 1024, kManyRanks, bounds.direct_kib,
-      costs.hop_us * 1000 / costs.byte_ns / 1024, bounds.two_step_kib, ranks,
-      one_hop_us(costs, ranks), steps_us(costs, ranks), twice, one_hop_us(costs, twice),
-      steps_us(costs, twice), ranks, bounds.gathered_kib, twice);
+      hop_bytes(costs) / 1024, bounds.two_step_kib, ranks, one_hop_us(costs, ranks),
+      steps_us(costs, ranks), twice, one_hop_us(costs, twice), steps_us(costs, twice), ranks,
+      bounds.gathered_kib, twice);
 }
 
 }  // namespace gradwire::cli

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "base/planted_bug.h"
-#include "base/profile.h"
 #include "collective/bits.h"
 #include "collective/op_memory.h"
 
@@ -115,9 +114,7 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
     news = true;
   }
   if (news) {
-    peer.tries = 0;
-    peer.vain_answers = 0;
-    peer.news_at = polled_;
+    peer.has_news(polled_);
     peer.quiet_since = now;
   }
   if (!alone) return news;
@@ -283,10 +280,8 @@ Drop Direct::take(std::uint16_t rank, const wire::DataHeader& header,
     } else if (op->call.collective() != Collective::kBarrier) {
       // A store only reads it.
       auto* const bytes = const_cast<std::byte*>(payload.data());
-      const profile::Stage stage(profile::StageId::kReduce);
-      const bool stored =
-          folds_.backend().run(store_entry(*called, op->partition.span_of(header.chunk), bytes));
-      if (!stored) return Drop::kBadChunk;
+      const auto store = store_entry(*called, op->partition.span_of(header.chunk), bytes);
+      if (!give(store, *op, 0)) return Drop::kBadChunk;
     }
     if (step_is_here) --op->missing_sums;
   }

@@ -98,9 +98,7 @@ void Direct::hear_all_entered(std::uint64_t op_seq) noexcept {
     DirectPeer& peer = peers_[rank];
     if (peer.entered >= op_seq) continue;
     peer.entered = op_seq;
-    peer.tries = 0;
-    peer.vain_answers = 0;
-    peer.news_at = polled_;
+    peer.has_news(polled_);
     count_ahead(rank);
     queue(rank);
   }

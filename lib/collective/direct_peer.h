@@ -58,6 +58,13 @@ struct DirectPeer {
   bool inquiry_wanted = false;
   bool queued = false;   ///< it has something to send
   bool watched = false;  ///< it may have something due
+
+  /// It said something new: what was asked before was not in vain.
+  void has_news(TimeNs polled) noexcept {
+    tries = 0;
+    vain_answers = 0;
+    news_at = polled;
+  }
 };
 
 }  // namespace gradwire::collective
