@@ -66,7 +66,7 @@ void unregister_for_fork(Client* client) noexcept {
 void Client::abandon_after_fork() noexcept {
   forked_.store(true, std::memory_order_relaxed);
   for (ipc::UniqueFd* fd :
-       {&socket_, &doorbell_fd_, &completion_fd_, &wake_fd_, &notify_fd_, &epoll_fd_}) {
+       {&socket_, &doorbell_, &completion_fd_, &wake_fd_, &notify_fd_, &epoll_fd_}) {
     fd->reset();
   }
 }
@@ -130,7 +130,7 @@ Result<void> Client::finish_open(ipc::Message reply) {
   region_ = region;
   region_bytes_ = body->queue_region_bytes;
   queue_ = ipc::ClientQueue(region_);
-  doorbell_fd_ = std::move(reply.fds[1]);
+  doorbell_ = std::move(reply.fds[1]);
   completion_fd_ = std::move(reply.fds[2]);
   for (std::uint16_t i = 0; i < GW_MAX_TRANSFERS; ++i) {
     free_transfer_slots_.push_back(static_cast<std::uint16_t>(kSlots - 1 - i));

@@ -340,7 +340,7 @@ class Client : public std::enable_shared_from_this<Client> {
   std::mutex mutex_;
   std::condition_variable changed_;
   ipc::UniqueFd socket_;
-  ipc::UniqueFd doorbell_fd_;
+  ipc::UniqueFd doorbell_;
   ipc::UniqueFd completion_fd_;
   ipc::UniqueFd wake_fd_;    ///< gets the leader out of poll()
   ipc::UniqueFd notify_fd_;  ///< readable while unreported_ is not 0, once epoll_fd_ was handed out

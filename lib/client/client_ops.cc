@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Ops of a client: what is asked, checked and posted.
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 
 #include "client/client.h"
+#include "ipc/doorbell.h"
 
 namespace gradwire::client {
 namespace {
@@ -270,9 +270,7 @@ void Client::send_command(gw_work& work, const ipc::CommandEntry& command, doubl
   work.state = gw_work::State::kPosted;
   if (!queue_.daemon_sleeps()) return;
   ++counters_.doorbells;
-  const std::uint64_t one = 1;
-  // If there is no room, enough rings are waiting there already.
-  (void)!::send(doorbell_fd_.get(), &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL);
+  ipc::ring(doorbell_);
 }
 
 }  // namespace gradwire::client

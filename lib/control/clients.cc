@@ -11,6 +11,7 @@
 
 #include "control/bodies.h"
 #include "control/manager.h"
+#include "ipc/doorbell.h"
 
 namespace gradwire::control {
 namespace {
@@ -99,9 +100,10 @@ Result<std::unique_ptr<Client>> Manager::make_client(const ipc::PeerCredentials&
   if (!queue) return tl::unexpected(queue.error());
   client->queue = std::move(*queue);
   ipc::QueueRegion* region = ipc::create_queue_region(client->queue.data(), client->queue.bytes());
-  auto doorbell = make_wakeup();
-  if (!doorbell) return tl::unexpected(doorbell.error());
-  std::tie(client->doorbell, client->client_doorbell) = std::move(*doorbell);
+  client->doorbell = ipc::make_doorbell();
+  if (!client->doorbell) {
+    return fail(ErrorCode::kSystem, fmt::format("eventfd: {}", std::strerror(errno)));
+  }
   auto completion = make_wakeup();
   if (!completion) return tl::unexpected(completion.error());
   std::tie(client->completion, client->client_completion) = std::move(*completion);
@@ -133,7 +135,7 @@ void Manager::client_added(Client& client) {
   body.queue_region_bytes = client.queue.bytes();
   std::vector<ipc::UniqueFd> fds;
   fds.push_back(client.queue.duplicate_fd());
-  fds.push_back(client.client_doorbell.duplicate());
+  fds.push_back(client.doorbell.duplicate());
   fds.push_back(client.client_completion.duplicate());
   const PendingReply to = *client.open_reply;
   client.open_reply.reset();

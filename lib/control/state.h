@@ -82,11 +82,10 @@ struct Client {
   ipc::PeerCredentials peer;
   TimeNs since = 0;
   ipc::SharedMemory queue;
-  ipc::UniqueFd doorbell;    ///< the daemon's end
+  ipc::UniqueFd doorbell;    ///< shared with the client
   ipc::UniqueFd completion;  ///< the daemon's end
-  /// The client's ends stay open here too. Otherwise a lane that writes to a dead client would get
-  /// a SIGPIPE, and a hang-up would wake a lane that sleeps on the doorbell again and again.
-  ipc::UniqueFd client_doorbell;
+  /// The client's end stays open here too. Otherwise a lane that writes to a dead client would get
+  /// a SIGPIPE.
   ipc::UniqueFd client_completion;
   command::ClientPort port;
   std::optional<PendingReply> open_reply;

@@ -24,13 +24,13 @@
 namespace gradwire::ipc {
 
 inline constexpr std::uint32_t kControlMagic = 0x47574331;  // "GWC1"
-inline constexpr std::uint16_t kControlVersion = 2;
+inline constexpr std::uint16_t kControlVersion = 3;
 inline constexpr std::size_t kMaxMessageBytes = 128 * 1024;
 inline constexpr std::size_t kErrorTextBytes = 256;
 
 enum class MessageType : std::uint16_t {
   kOpen = 1,      ///< first on a connection. Request: OpenRequest. Reply: OpenReply and 3 fds:
-                  ///< queue region memfd, doorbell (client writes 8 bytes), completion (client
+                  ///< queue region memfd, doorbell (an eventfd), completion (client
                   ///< polls, and reads 8 bytes at a time until empty). The last two are used like
                   ///< eventfds but are sockets: an eventfd's O_NONBLOCK would be shared, so that a
                   ///< hostile client could make a lane block in it

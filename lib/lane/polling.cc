@@ -20,10 +20,9 @@ IdleStep Polling::after_round(TimeNs now, bool worked, bool flowed, bool expecti
   const TimeNs idle_ns = now - idle_since_;
   if (expecting && idle_ns < config_.spin_ns) return {.action = IdleAction::kPause};
   TimeNs sleep_ns = config_.max_sleep_ns;
-  if (!interrupts) {
-    const TimeNs least = expecting ? config_.first_sleep_ns : config_.first_idle_sleep_ns;
-    const TimeNs share = idle_ns / (expecting ? config_.expecting_divisor : config_.idle_divisor);
-    sleep_ns = std::clamp(share, least, config_.max_sleep_ns);
+  if (expecting && !interrupts) {
+    sleep_ns = std::clamp(idle_ns / config_.expecting_divisor, config_.first_sleep_ns,
+                          config_.max_sleep_ns);
   }
   return {.action = IdleAction::kSleep, .sleep_ns = sleep_ns};
 }

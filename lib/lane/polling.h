@@ -11,8 +11,11 @@
 /// ends. It spins only while an op is under way and packets came a moment ago. If it waits for a
 /// client or a late rank, it sleeps, so that they can use the core.
 ///
-/// A sleep is a share of how long nothing came, so a packet waits for at most that share of the
-/// pause before it, and in a long wait a lane rarely wakes.
+/// While an op is under way, a sleep is a share of how long nothing came, so a packet waits for at
+/// most that share of the pause before it, and in a long wait a lane rarely wakes. Without an op
+/// the lane sleeps long at once: only acknowledgements and packets of later ops can come, and they
+/// wait for the client's op anyway, which rings. In a virtual machine a short timer costs more
+/// than all else that a small op does, since each one is set by the hypervisor.
 ///
 /// It is a state machine that gets the time from its caller: it neither sleeps nor reads a clock.
 /// One lane owns it.
@@ -35,13 +38,11 @@ struct PollingConfig {
   /// How long it spins after the last work while an op is under way: about the cost of a sleep and
   /// its wake-up, so that no wait costs more than twice the possible minimum.
   TimeNs spin_ns = 20'000;
-  TimeNs first_sleep_ns = 1'000;        ///< the shortest sleep
-  TimeNs first_idle_sleep_ns = 20'000;  ///< the same while no op is under way
-  TimeNs max_sleep_ns = 2'000'000;      ///< the longest sleep
+  TimeNs first_sleep_ns = 1'000;  ///< the shortest sleep
+  TimeNs max_sleep_ns =
+      2'000'000;  ///< the longest sleep, and the only one while no op is under way
   /// While an op is under way, a sleep takes the time since the last work divided by this.
   TimeNs expecting_divisor = 8;
-  /// The same while no op is under way. Then only acknowledgements and early packets can come.
-  TimeNs idle_divisor = 2;
   friend bool operator==(const PollingConfig&, const PollingConfig&) = default;
 };
 

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <stdexcept>
 
+#include "ipc/doorbell.h"
 #include "ipc/join_message.h"
 #include "sim/collective_reference.h"
 
@@ -267,8 +269,8 @@ void FakeDaemon::wait_for_doorbell() {
   ::poll(entries.data(), entries.size(), has_command && !hold_ops ? 0 : 1);
   for (auto& [place, client] : clients_) {
     client.queue.set_daemon_sleeps(false);
-    std::uint64_t value;
-    while (::recv(client.doorbell.get(), &value, sizeof(value), MSG_DONTWAIT) > 0) ++doorbells;
+    std::uint64_t rings = 0;
+    if (::read(client.doorbell.get(), &rings, sizeof(rings)) > 0) doorbells += rings;
   }
 }
 
@@ -297,14 +299,15 @@ void FakeDaemon::open(const Place& place, const ipc::Message& message) {
   client.id = next_id_++;
   std::vector<ipc::UniqueFd> fds;
   fds.push_back(client.queue_memory.duplicate_fd());
-  for (ipc::UniqueFd* end : {&client.doorbell, &client.completion}) {
-    int pair[2];
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
-      return refuse(place, message.header, ErrorCode::kSystem, "socketpair");
-    }
-    *end = ipc::UniqueFd(pair[0]);
-    fds.emplace_back(pair[1]);
+  client.doorbell = ipc::make_doorbell();
+  fds.push_back(client.doorbell.duplicate());
+  int pair[2];
+  if (!client.doorbell ||
+      ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
+    return refuse(place, message.header, ErrorCode::kSystem, "descriptors");
   }
+  client.completion = ipc::UniqueFd(pair[0]);
+  fds.emplace_back(pair[1]);
   ipc::OpenReply body;
   body.incarnation = place.rank_index + 1000;
   body.client_id = client.id;

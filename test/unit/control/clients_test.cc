@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 
 #include "fake_daemon.h"
 #include "ipc/command_queue.h"
+#include "ipc/doorbell.h"
 
 namespace gradwire::control {
 
@@ -53,8 +55,29 @@ TEST_CASE("an open gives a queue and two wake-ups that work, once the lane knows
     CHECK(::read(reader, &got, sizeof(got)) == sizeof(got));
     CHECK(::read(reader, &got, sizeof(got)) == -1);
   };
-  wakes(sent.fds[1].get(), port->doorbell_fd);
   wakes(port->completion_fd, sent.fds[2].get());
+  wakes(sent.fds[1].get(), port->doorbell_fd);
+}
+
+TEST_CASE("each ring of a client wakes the lane, which reads none, however many came before") {
+  FakeDaemon daemon;
+  daemon.lanes.answers.clear();
+  daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
+  command::ClientPort* port = daemon.lanes.holding(RequestType::kAddClient).at(0)->client;
+  daemon.lanes.finish(RequestType::kAddClient);
+  daemon.poll();
+  const auto sent = daemon.take(1);
+  // As lane::Sleeper waits.
+  const ipc::UniqueFd sleeper(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;
+  REQUIRE(::epoll_ctl(sleeper.get(), EPOLL_CTL_ADD, port->doorbell_fd, &event) == 0);
+  for (int i = 0; i < 10'000; ++i) {
+    INFO("ring " << i);
+    ipc::ring(sent.fds[1]);
+    REQUIRE(::epoll_wait(sleeper.get(), &event, 1, 1'000) == 1);
+    REQUIRE(::epoll_wait(sleeper.get(), &event, 1, 0) == 0);
+  }
 }
 
 TEST_CASE("a client can neither block a lane nor end it by SIGPIPE") {

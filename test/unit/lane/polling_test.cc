@@ -82,14 +82,14 @@ TEST_CASE("the first sleep is the least that a timer can, if nothing was spun be
   CHECK(step.sleep_ns == config.first_sleep_ns);
 }
 
-TEST_CASE("what only a client can end is never spun for") {
+TEST_CASE("what only a client can end is never spun for, and slept for without short timers") {
   const PollingConfig config;
   Polling polling(config);
   TimeNs now = 0;
   CHECK(polling.after_round(now, true, true, false, false).action == IdleAction::kNone);
   const IdleStep step = polling.after_round(now, false, false, false, false);
   CHECK(step.action == IdleAction::kSleep);
-  CHECK(step.sleep_ns == config.first_idle_sleep_ns);
+  CHECK(step.sleep_ns == config.max_sleep_ns);
   const Idle idle = idle_until(polling, now, now + 1'000'000'000, false);
   CHECK(idle.spun_ns == 0);
   CHECK(idle.longest_ns == config.max_sleep_ns);
