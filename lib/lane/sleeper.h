@@ -17,8 +17,8 @@ class Sleeper {
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
 
-  /// `fd` is an eventfd; each write to it ends the current or the next sleep. It is never read, so a
-  /// socket or a pipe will not do: it is full one day, and wakes nobody from then on.
+  /// `fd` is an eventfd; each write to it ends the current or the next sleep. It is never read, so
+  /// a socket or a pipe will not do: it is full one day, and wakes nobody from then on.
   bool add(int fd) noexcept;
   void remove(int fd) noexcept;
   /// @return whether an fd ended the sleep before `sleep_ns` were over.

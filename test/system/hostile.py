@@ -18,8 +18,8 @@ import time
 from hostile_transfers import changing_splits, lying_splits, wrong_transfers
 from raw_client import (ABORT, ALL_GATHER, ALL_REDUCE, ALLOCATE, BARRIER, BROADCAST, COMMAND_HEAD,
                         COMMAND_TAIL, COMMANDS, COMPLETION_HEAD, DESCRIBE, ENTRIES, FREE, HEADER,
-                        JOIN, JOIN_REQUEST, LEAVE, MAGIC, OPEN, REDUCE, REDUCE_SCATTER, Closed,
-                        RawClient, Refused, form)
+                        JOIN, JOIN_REQUEST, LEAVE, MAGIC, OPEN, REDUCE, REDUCE_SCATTER, VERSION,
+                        Closed, RawClient, Refused, form)
 
 TOP = 2**64 - 1
 INT32, PREMUL_SUM = 5, 8  # lib/base/types.h
@@ -39,13 +39,13 @@ def refused(what, says, act):
 
 def broken_messages(path):
     """What is no message gets one answer, which says what is wrong; the connection is closed."""
-    whole = HEADER.pack(MAGIC, 1, DESCRIBE, 1, HEADER.size, 0, 0)
+    whole = HEADER.pack(MAGIC, VERSION, DESCRIBE, 1, HEADER.size, 0, 0)
     pipe = os.pipe()
     cases = [
         ("a message cut in its header", "shorter than its", lambda c: c.send_bytes(whole[:9])),
         ("one byte", "shorter than its header", lambda c: c.send_bytes(b"G")),
         ("a wrong magic", "magic 0x", lambda c: c.send(DESCRIBE, magic=0x21212121)),
-        ("another version", "version 2", lambda c: c.send(DESCRIBE, version=3)),
+        ("another version", f"version {VERSION}", lambda c: c.send(DESCRIBE, version=VERSION + 1)),
         ("a length too large", "header says 4096", lambda c: c.send(DESCRIBE, size=4096)),
         ("a length too small", "header says 3", lambda c: c.send(DESCRIBE, size=3)),
         ("a message of 140 kB", "more than 131072 bytes", lambda c: c.send(JOIN, bytes(140_000))),
