@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "options.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +14,7 @@
 #include "client/version.h"
 #include "collective/shard_config.h"
 #include "tcp_rendezvous.h"
+#include "wire/frame.h"
 
 namespace gradwire::perf {
 namespace {
@@ -69,10 +69,10 @@ Result<std::vector<PortOption>> parse_ports(const std::vector<std::string>& text
     PortOption port;
     port.device = text.substr(0, equals);
     if (equals < text.size()) port.ip = text.substr(equals + 1, slash - equals - 1);
-    in_addr address{};
-    if (port.device.empty() || inet_pton(AF_INET, port.ip.c_str(), &address) != 1 ||
+    const auto ip = wire::parse_ip(port.ip);
+    if (port.device.empty() || !ip ||
         (slash < text.size() && !read_number(text.substr(slash + 1), port.prefix_bits)) ||
-        port.prefix_bits < 1 || port.prefix_bits > 32 ||
+        port.prefix_bits < 1 || port.prefix_bits > (ip->family == 4 ? 32 : 128) ||
         (comma < whole.size() && !read_number(whole.substr(comma + 1), port.mtu))) {
       return fail(
           ErrorCode::kInvalidArgument,

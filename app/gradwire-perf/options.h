@@ -42,7 +42,7 @@ struct TcpOptions {
 /// One port of transports gradwire and bare.
 struct PortOption {
   std::string device;
-  std::string ip;  ///< IPv4
+  std::string ip;  ///< IPv4 or IPv6
   int prefix_bits = 24;
   std::uint32_t mtu = 0;  ///< 0: as large as the port carries
   friend bool operator==(const PortOption&, const PortOption&) = default;

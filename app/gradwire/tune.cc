@@ -16,6 +16,7 @@
 #include "tune_plan.h"
 #include "tune_trial.h"
 #include "verbs.h"
+#include "wire/frame.h"
 
 namespace gradwire::cli {
 namespace {
@@ -51,10 +52,13 @@ std::string find_perf() {
   return "gradwire-perf";
 }
 
-/// "HOST:PORT" or "HOST".
+/// "HOST:PORT" or "HOST"; an IPv6 address stands in brackets if a port follows.
 Result<std::pair<std::string, std::uint16_t>> parse_peer(const std::string& text) {
   const std::size_t colon = text.rfind(':');
-  if (colon == std::string::npos) return std::pair(text, kPort);
+  if (colon == std::string::npos || wire::parse_ip(text)) return std::pair(text, kPort);
+  if (text.starts_with('[') && text.ends_with(']')) {
+    return std::pair(text.substr(1, text.size() - 2), kPort);
+  }
   std::uint16_t port = 0;
   const char* const end = text.data() + text.size();
   const auto [stopped, error] = std::from_chars(text.data() + colon + 1, end, port);
@@ -62,7 +66,9 @@ Result<std::pair<std::string, std::uint16_t>> parse_peer(const std::string& text
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("--peer {}: must be HOST:PORT, such as 10.0.0.1:{}", text, kPort));
   }
-  return std::pair(text.substr(0, colon), port);
+  const std::string host = text.substr(0, colon);
+  const bool bracketed = host.starts_with('[') && host.ends_with(']');
+  return std::pair(bracketed ? host.substr(1, host.size() - 2) : host, port);
 }
 
 Result<TuneHost> host_of(const TuneOptions& options) {
@@ -83,7 +89,7 @@ Result<TuneHost> host_of(const TuneOptions& options) {
   if (!config->neighbors.empty()) {
     return fail(ErrorCode::kUnsupported,
                 "the configuration has a [[neighbor]], but gradwire tune finds its peer only by "
-                "ARP: use a link on which ARP is answered");
+                "ARP or neighbour discovery: use a link on which these are answered");
   }
   Target daemon{config->daemon.control_socket, 1.0, false};
   if (access(daemon.socket.c_str(), F_OK) == 0 && ask(daemon, ipc::MessageType::kStatus)) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tune_link.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <memory>
+#include <string_view>
 #include <thread>
 
 #include "base/system_error.h"
@@ -39,6 +41,45 @@ bool wait_for(int fd, short events, Clock::time_point deadline) {
   }
 }
 
+/// Listens on all addresses: of both IP versions, or of IPv4 alone if the kernel has no other.
+/// @return nothing, with errno, if it cannot.
+ipc::UniqueFd listen_on(std::uint16_t port) {
+  const int on = 1;
+  const int off = 0;
+  sockaddr_in6 any6{};
+  any6.sin6_family = AF_INET6;
+  any6.sin6_port = htons(port);
+  sockaddr_in any4{};
+  any4.sin_family = AF_INET;
+  any4.sin_port = htons(port);
+  ipc::UniqueFd both(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (both && setsockopt(both.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0 &&
+      setsockopt(both.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+      bind(both.get(), reinterpret_cast<sockaddr*>(&any6), sizeof any6) == 0 &&
+      listen(both.get(), 1) == 0) {
+    return both;
+  }
+  both.reset();
+  ipc::UniqueFd one(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!one || setsockopt(one.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      bind(one.get(), reinterpret_cast<sockaddr*>(&any4), sizeof any4) != 0 ||
+      listen(one.get(), 1) != 0) {
+    return {};
+  }
+  return one;
+}
+
+/// @return the errno of one try to connect; 0 if it is connected.
+int try_connect(int fd, const addrinfo& to, Clock::time_point deadline) {
+  if (::connect(fd, to.ai_addr, to.ai_addrlen) == 0) return 0;
+  int error = errno;
+  if (error != EINPROGRESS) return error;
+  socklen_t bytes = sizeof error;
+  error = ETIMEDOUT;
+  if (wait_for(fd, POLLOUT, deadline)) getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+  return error;
+}
+
 }  // namespace
 
 Result<void> TuneLink::find_leader(bool is_leader) {
@@ -47,25 +88,22 @@ Result<void> TuneLink::find_leader(bool is_leader) {
   auto* const address = reinterpret_cast<sockaddr*>(&name);
   const int found =
       is_leader ? getsockname(fd_.get(), address, &bytes) : getpeername(fd_.get(), address, &bytes);
-  char text[INET_ADDRSTRLEN] = {};
-  if (found != 0 || name.ss_family != AF_INET ||
-      inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(&name)->sin_addr, text, sizeof text) ==
-          nullptr) {
+  char text[NI_MAXHOST] = {};
+  if (found != 0 ||
+      getnameinfo(address, bytes, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) {
     return system_error("reading the address of the connection");
   }
-  leader_address_ = text;
+  constexpr std::string_view kMapped = "::ffff:";  // IPv4, on a socket of both versions
+  std::string_view host = text;
+  if (host.starts_with(kMapped)) host.remove_prefix(kMapped.size());
+  leader_address_ =
+      host.find(':') == std::string_view::npos ? std::string(host) : fmt::format("[{}]", host);
   return {};
 }
 
 Result<TuneLink> TuneLink::accept(std::uint16_t port, double seconds) {
-  const ipc::UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  any.sin_port = htons(port);
-  const int on = 1;
-  if (!listener || setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      bind(listener.get(), reinterpret_cast<sockaddr*>(&any), sizeof any) != 0 ||
-      listen(listener.get(), 1) != 0) {
+  const ipc::UniqueFd listener = listen_on(port);
+  if (!listener) {
     return system_error(fmt::format("listening on TCP port {}", port));
   }
   if (!wait_for(listener.get(), POLLIN, after(seconds))) {
@@ -82,32 +120,21 @@ Result<TuneLink> TuneLink::accept(std::uint16_t port, double seconds) {
 
 Result<TuneLink> TuneLink::connect(const std::string& host, std::uint16_t port, double seconds) {
   addrinfo hints{};
-  hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
+  addrinfo* resolved = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &resolved);
+      error != 0) {
     return fail(ErrorCode::kNotFound, fmt::format("--peer {}: {}", host, gai_strerror(error)));
   }
-  sockaddr_in address{};
-  std::memcpy(&address, found->ai_addr, sizeof address);
-  freeaddrinfo(found);
-  address.sin_port = htons(port);
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(resolved, &freeaddrinfo);
   const Clock::time_point deadline = after(seconds);
   while (true) {
-    TuneLink link(ipc::UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
-    if (!link.fd_) return system_error("creating a socket");
     int error = 0;
-    if (::connect(link.fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-      error = errno;
-      if (error == EINPROGRESS) {
-        socklen_t bytes = sizeof error;
-        error = ETIMEDOUT;
-        if (wait_for(link.fd_.get(), POLLOUT, deadline)) {
-          getsockopt(link.fd_.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
-        }
-      }
-    }
-    if (error == 0) {
+    for (const addrinfo* one = all.get(); one != nullptr; one = one->ai_next) {
+      TuneLink link(
+          ipc::UniqueFd(::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+      error = link.fd_ ? try_connect(link.fd_.get(), *one, deadline) : errno;
+      if (error != 0) continue;
       if (auto leader = link.find_leader(false); !leader) return tl::unexpected(leader.error());
       return link;
     }

@@ -31,6 +31,10 @@ void report_port(const port::Port& port, std::uint32_t payload_bytes, Report& re
       r.rx_interrupts ? "yes" : "no", r.flow_steering ? "yes" : "no",
       r.splits_payload ? "in GPU memory" : "behind their headers", r.rx_offloads, r.tx_offloads,
       r.rx_copies, r.tx_copies));
+  if (r.ipv6) {
+    report.facts.push_back(fmt::format("port {}: UDP checksums are computed by {}", r.device,
+                                       r.udp_sum == wire::UdpSum::kDevice ? "the NIC" : "the CPU"));
+  }
   if (r.rx_copies + r.tx_copies > 0) {
     report.warnings.push_back(fmt::format(
         "port {0}: the CPU copies each byte {2} time{3} when received and {4} when sent (driver "
@@ -57,8 +61,9 @@ void report_port(const port::Port& port, std::uint32_t payload_bytes, Report& re
   if (payload_bytes < kSmallPayload) {
     report.warnings.push_back(
         fmt::format("port {}: a packet carries {} bytes of gradient; with an MTU of 9000 on the "
-                    "whole path it would carry 8896, and a sixth of the packets would be enough",
-                    r.device, payload_bytes));
+                    "whole path it would carry {}, and a sixth of the packets would be enough",
+                    r.device, payload_bytes,
+                    wire::max_payload_bytes(port::kJumboMtu, port.config().ip.family)));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "host/kernel_address.h"
+#include "port/neighbor_message.h"
 #include "port/payload_split.h"
 
 namespace gradwire::gradwired {
@@ -92,9 +93,9 @@ std::vector<std::string> address_warnings(const config::DaemonConfig& config) {
     const std::string interface = host::interface_with_address(port.ip);
     if (interface.empty()) continue;
     out.push_back(fmt::format(
-        "port {}: ip = {} is also an address of the kernel, on {}. Both answer ARP for it, so "
+        "port {}: ip = {} is also an address of the kernel, on {}. Both answer {} for it, so "
         "packets for the kernel may go to the daemon: give the port an address of its own",
-        port.device, port.ip, interface));
+        port.device, port.ip, interface, port::protocol_name(wire::parse_ip(port.ip).value())));
   }
   return out;
 }

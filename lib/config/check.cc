@@ -14,32 +14,52 @@
 namespace gradwire::config {
 namespace {
 
-/// Of canonical text, in the host's byte order.
-std::uint32_t number_of(const std::string& ip) {
-  in_addr address{};
-  inet_pton(AF_INET, ip.c_str(), &address);
-  return ntohl(address.s_addr);
+/// Of canonical text.
+wire::IpAddress address_of(const std::string& ip) {
+  return wire::parse_ip(ip).value_or(wire::IpAddress{});
 }
 
-std::uint32_t host_mask(std::uint64_t prefix_bits) {
-  return prefix_bits >= 32 ? 0 : ~std::uint32_t{0} >> prefix_bits;
+/// How the bits behind the prefix are: of all zeros and of all ones.
+struct HostBits {
+  bool zeros = true;
+  bool ones = true;
+};
+
+HostBits host_bits(const wire::IpAddress& ip, std::uint64_t prefix_bits) {
+  HostBits out;
+  const std::uint64_t bits = ip.family == 4 ? 32 : 128;
+  for (std::uint64_t i = prefix_bits; i < bits; ++i) {
+    const bool set = (ip.bytes[i / 8] >> (7 - i % 8) & 1) != 0;
+    out.zeros &= !set;
+    out.ones &= set;
+  }
+  return out;
 }
 
-/// @return why no host of the port's network can have `ip`; nothing if one can.
-std::optional<std::string> why_no_host(const std::string& ip, const PortSection& port) {
-  constexpr std::uint32_t kLoopback = 127;
-  const std::uint32_t number = number_of(ip);
-  if (number >> 24 == kLoopback) {
+/// @return why no host of the port's network can have `text`; nothing if one can.
+std::optional<std::string> why_no_host(const std::string& text, const PortSection& port) {
+  constexpr std::uint8_t kLoopback = 127;
+  const wire::IpAddress ip = address_of(text);
+  if (ip.family == 4 && ip.bytes[0] == kLoopback) {
     return "is a loopback address, which no other host reaches: give the port one of its network";
   }
-  // A link of /31 has two hosts and nothing else (RFC 3021).
-  const std::uint32_t mask = host_mask(port.prefix_bits);
-  if (port.prefix_bits > 30) return std::nullopt;
-  if ((number & mask) == 0) {
+  if (!wire::same_network(ip, address_of(port.ip), static_cast<int>(port.prefix_bits))) {
+    return std::nullopt;  // the link-local address of a router
+  }
+  // A link of /31, or /127, has two hosts and nothing else (RFC 3021, RFC 6164).
+  if (port.prefix_bits > (ip.family == 4 ? 30u : 126u)) return std::nullopt;
+  const HostBits host = host_bits(ip, port.prefix_bits);
+  if (host.zeros && ip.family == 4) {
     return fmt::format("is the network's own address with /{}, which no host has",
                        port.prefix_bits);
   }
-  if ((number & mask) == mask) {
+  if (host.zeros) {
+    return fmt::format(
+        "is the address of all routers of its network with /{}, which no host has "
+        "alone (RFC 4291 section 2.6.1)",
+        port.prefix_bits);
+  }
+  if (host.ones && ip.family == 4) {
     return fmt::format("is the broadcast address of its network with /{}, which no host has",
                        port.prefix_bits);
   }
@@ -47,7 +67,8 @@ std::optional<std::string> why_no_host(const std::string& ip, const PortSection&
 }
 
 bool in_network(const std::string& ip, const PortSection& port) {
-  return ((number_of(ip) ^ number_of(port.ip)) & ~host_mask(port.prefix_bits)) == 0;
+  return wire::same_network(address_of(ip), address_of(port.ip),
+                            static_cast<int>(port.prefix_bits));
 }
 
 void check_host_addresses(const DaemonConfig& config, std::vector<Conflict>& found) {
@@ -80,7 +101,8 @@ void check_host_addresses(const DaemonConfig& config, std::vector<Conflict>& fou
 
 /// @return why `router` cannot be a router on the port's network; nothing if it can.
 std::optional<std::string> why_no_router(const std::string& router, const PortSection& port) {
-  if (!in_network(router, port)) {
+  const bool on_link = wire::is_link_local(address_of(router)) && address_of(port.ip).family == 6;
+  if (!on_link && !in_network(router, port)) {
     return fmt::format("is not in the port's network {}/{}: a router must be on the port's link",
                        port.ip, port.prefix_bits);
   }
@@ -112,11 +134,17 @@ void check_routes(const DaemonConfig& config, std::vector<Conflict>& found) {
         config.ports, [&](const PortSection& port) { return in_network(route.via, port); });
     if (on_link == config.ports.end()) {
       found.push_back({fmt::format("route.{}.via", i),
-                       "is in the network of no [[port]]: a router must be on the link of a port"});
+                       "is in the network of no [[port]]: a router must be on the link of a "
+                       "port. One that has only a link-local address is named by port.gateway"});
     } else if (auto why = why_no_router(route.via, *on_link)) {
       found.push_back({fmt::format("route.{}.via", i), std::move(*why)});
     }
-    if ((number_of(route.to) & host_mask(route.prefix_bits)) != 0) {
+    if (address_of(route.to).family != address_of(route.via).family) {
+      found.push_back({fmt::format("route.{}.to", i),
+                       "is of another IP version than route.via: packets of one version go "
+                       "through routers of the same"});
+    }
+    if (!host_bits(address_of(route.to), route.prefix_bits).zeros) {
       found.push_back(
           {fmt::format("route.{}.to", i),
            fmt::format("is a host's address with /{}: a route leads to a network, whose "
@@ -315,10 +343,9 @@ std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
 }
 
 std::uint64_t max_payload_bytes(std::uint64_t mtu, std::string_view ip) noexcept {
-  constexpr std::uint64_t kIpv6Bytes = 40;
   const bool is_ipv6 = ip.find(':') != std::string_view::npos;
   const std::uint64_t around =
-      (is_ipv6 ? kIpv6Bytes : wire::kIpv4Bytes) + wire::kUdpBytes + wire::kHeaderBytes;
+      wire::ip_header_bytes(is_ipv6 ? 6 : 4) + wire::kUdpBytes + wire::kHeaderBytes;
   return mtu <= around ? 0 : (mtu - around) / 64 * 64;
 }
 

@@ -53,9 +53,10 @@ std::string describe_bounds(const Key& key) {
     case Kind::kMode:
       return "a string of three or four octal digits, such as \"0660\"";
     case Kind::kIpPrefix:
-      return "an address with its prefix, such as \"10.0.0.1/24\"";
+      return "an address with its prefix, such as \"10.0.0.1/24\" or \"fd00::1/64\"";
     case Kind::kIp:
-      return fmt::format("an address, such as \"10.0.0.1\"{}", !key.required ? ", or \"\"" : "");
+      return fmt::format("an address, such as \"10.0.0.1\" or \"fd00::1\"{}",
+                         !key.required ? ", or \"\"" : "");
     case Kind::kMac:
       return "a unicast Ethernet address, such as \"02:00:00:00:00:01\"";
   }

@@ -85,7 +85,7 @@ const std::array kKeys = {
     text("port", "device", 1, 63, "ethdev name (net_memif0) or PCI address (0000:3b:00.0)",
          GRADWIRE_FIELD(ports[i].device), true),
     special("port", "ip", Kind::kIpPrefix, true,
-            "the port's own address, with the prefix of its network",
+            "the port's own address, IPv4 or IPv6, with the prefix of its network",
             [](DaemonConfig& c, std::size_t i) -> Field {
               return IpPrefixField{&c.ports[i].ip, &c.ports[i].prefix_bits};
             }),
@@ -122,7 +122,7 @@ const std::array kKeys = {
             GRADWIRE_FIELD(routes[i].via)),
 
     special("neighbor", "ip", Kind::kIp, true,
-            "address of another rank's port that does not answer ARP",
+            "address of another rank's port that does not answer ARP (IPv6: neighbour discovery)",
             GRADWIRE_FIELD(neighbors[i].ip)),
     special("neighbor", "mac", Kind::kMac, true, "the Ethernet address of that port",
             GRADWIRE_FIELD(neighbors[i].mac)),

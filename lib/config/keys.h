@@ -28,7 +28,7 @@ enum class Kind : std::uint8_t {
   kPowerOfTwo,  ///< an integer, and a power of two
   kReal,        ///< in [min, max]
   kMode,        ///< file mode, as text of octal digits
-  kIpPrefix,    ///< "10.0.0.1/24"
+  kIpPrefix,    ///< "10.0.0.1/24", "fd00::1/64"
   kIp,          ///< "10.0.0.1"; or "" if it is not required
   kMac,         ///< "02:00:00:00:00:01"
 };

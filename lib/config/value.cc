@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "config/value.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
+#include <span>
+
+#include "wire/frame.h"
 
 namespace gradwire::config {
 namespace {
@@ -25,36 +28,36 @@ std::optional<T> number(std::string_view text, int base = 10) {
   return value;
 }
 
-/// @return canonical text, or nothing if `text` is no IPv4 address that a host can have.
-std::optional<std::string> canonical_ip(std::string_view text) {
-  in_addr address{};
-  if (inet_pton(AF_INET, std::string(text).c_str(), &address) != 1) return std::nullopt;
-  const std::uint32_t host_order = ntohl(address.s_addr);
+/// Whether a host can have it.
+bool is_host_address(const wire::IpAddress& ip) {
   // 0.0.0.0/8, and from 224.0.0.0 on multicast, reserved and broadcast.
-  if ((host_order >> 24) == 0 || (host_order >> 28) >= 0xe) return std::nullopt;
-  char out[INET_ADDRSTRLEN] = {};
-  inet_ntop(AF_INET, &address, out, sizeof out);
-  return out;
+  if (ip.family == 4) return ip.bytes[0] != 0 && ip.bytes[0] < 0xe0;
+  // Multicast; ::, ::1, and IPv4 addresses written as IPv6.
+  const auto front = std::span(ip.bytes).first<10>();
+  const bool zeros = std::ranges::all_of(front, [](std::uint8_t byte) { return byte == 0; });
+  return ip.bytes[0] != 0xff && !zeros;
 }
 
-bool is_ipv6(std::string_view text) { return text.find(':') != std::string_view::npos; }
-
-std::string ip_mistake(const Key& key, std::string_view text) {
-  return is_ipv6(text) ? "IPv6 is not supported yet: must be an IPv4 address"
-                       : "must be " + describe_bounds(key);
+/// @return nothing if `text` is no address that a host can have.
+std::optional<wire::IpAddress> host_ip(std::string_view text) {
+  const auto ip = wire::parse_ip(text);
+  return ip && is_host_address(*ip) ? ip : std::nullopt;
 }
 
 std::optional<std::string> assign_ip_prefix(const Key& key, const IpPrefixField& field,
                                             std::string_view text) {
   const std::size_t slash = text.find('/');
-  const auto ip = canonical_ip(text.substr(0, slash));
-  if (!ip) return ip_mistake(key, text);
+  const auto ip = host_ip(text.substr(0, slash));
+  if (!ip) return "must be " + describe_bounds(key);
   if (slash == std::string_view::npos) {
     return fmt::format("has no prefix: must be {}", describe_bounds(key));
   }
   const auto bits = number<std::uint64_t>(text.substr(slash + 1));
-  if (!bits || *bits < 1 || *bits > 32) return "must have a prefix from /1 to /32";
-  *field.address = *ip;
+  const std::uint64_t most = ip->family == 4 ? 32 : 128;
+  if (!bits || *bits < 1 || *bits > most) {
+    return fmt::format("must have a prefix from /1 to /{}", most);
+  }
+  *field.address = wire::to_string(*ip);
   *field.prefix_bits = *bits;
   return std::nullopt;
 }
@@ -108,9 +111,9 @@ std::optional<std::string> assign_text(const Key& key, const Field& field,
         std::get<std::string*>(field)->clear();
         return std::nullopt;
       }
-      const auto ip = canonical_ip(text);
-      if (!ip) return ip_mistake(key, text);
-      *std::get<std::string*>(field) = *ip;
+      const auto ip = host_ip(text);
+      if (!ip) return wrong;
+      *std::get<std::string*>(field) = wire::to_string(*ip);
       return std::nullopt;
     }
     case Kind::kMac:

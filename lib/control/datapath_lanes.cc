@@ -113,8 +113,8 @@ void DatapathLanes::tell(const port::Port& port, const port::NeighborEvent& even
     case port::NeighborEvent::Type::kClaimed:
       spdlog::warn(
           "port {}: {} says that it has the address {}, which is {}: ignored. Two hosts "
-          "may have this address, or somebody forges ARP",
-          device, other, ip, known);
+          "may have this address, or somebody forges {}",
+          device, other, ip, known, port::protocol_name(event.ip));
       return;
     case port::NeighborEvent::Type::kDuplicate:
       spdlog::error(
@@ -180,7 +180,7 @@ Resolution DatapathLanes::resolve(std::uint16_t port, const wire::IpAddress& ip,
 Result<void> DatapathLanes::check_path(const NeighbourPath& path,
                                        std::uint32_t payload_bytes) const {
   const port::Port& port = *datapath_.ports()[path.port];
-  const std::uint32_t packet_bytes = wire::full_packet_bytes(payload_bytes);
+  const std::uint32_t packet_bytes = wire::full_packet_bytes(payload_bytes, path.remote_ip.family);
   if (!path.remote_mac || port.carries(*path.remote_mac, packet_bytes)) return {};
   return fail(
       ErrorCode::kUnavailable,

@@ -27,7 +27,8 @@ class DatapathLanes final : public LaneControl {
   DatapathLanes(lane::Datapath& datapath, const PlanSettings& settings,
                 std::span<const StaticNeighbor> neighbors, GpuLanes* gpu = nullptr);
 
-  /// Carries ARP between ports and neighbours, and looks after the ports' links.
+  /// Carries ARP and neighbour discovery between ports and neighbours, and looks after the ports'
+  /// links.
   void poll(TimeNs now);
 
   [[nodiscard]] std::uint8_t lanes() const override { return datapath_.lanes(); }

@@ -288,8 +288,9 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
       // A client's text is short, so what a router says goes before a guess.
       const std::string why =
           too_big ? ": " + text_of(*too_big)
-                  : fmt::format(" (if it answers pings, an MTU on the path is below {})",
-                                wire::full_packet_bytes(group.wanted.payload_bytes));
+                  : fmt::format(
+                        " (if it answers pings, an MTU on the path is below {})",
+                        wire::full_packet_bytes(group.wanted.payload_bytes, path.remote_ip.family));
       add(fmt::format("downstream rank {} ({}) has not answered the hello of lane {}{}", path.rank,
                       wire::to_string(path.remote_ip), lane, why));
     }

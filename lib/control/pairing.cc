@@ -7,6 +7,7 @@
 
 #include "base/sip_hash.h"
 #include "control/table.h"
+#include "port/neighbor_message.h"
 
 namespace gradwire::control {
 namespace {
@@ -156,10 +157,11 @@ std::string unanswered_text(const NeighbourPath& path, std::string_view side) {
   const std::string rank =
       fmt::format("{} rank {} ({})", side, path.rank, wire::to_string(path.remote_ip));
   if (path.hop.family == 0 || path.hop == path.remote_ip) {
-    return fmt::format("{} does not answer ARP on port {}", rank, path.port);
+    return fmt::format("{} does not answer {} on port {}", rank,
+                       port::protocol_name(path.remote_ip), path.port);
   }
-  return fmt::format("the router {}, which leads to {}, does not answer ARP on port {}",
-                     wire::to_string(path.hop), rank, path.port);
+  return fmt::format("the router {}, which leads to {}, does not answer {} on port {}",
+                     wire::to_string(path.hop), rank, port::protocol_name(path.hop), path.port);
 }
 
 std::string addresses_text(const ipc::RankInfo& info) {

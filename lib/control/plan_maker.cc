@@ -35,10 +35,11 @@ Result<wire::FrameTemplate> PlanMaker::frames_to(const NeighbourPath& neighbour,
   addresses.ecn = settings_.ecn ? kEct0 : 0;
   const auto made = wire::FrameTemplate::make(addresses);
   if (!made) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("{} cannot reach rank {} at {}: both addresses must be IPv4",
-                            wire::to_string(neighbour.local_ip), neighbour.rank,
-                            wire::to_string(neighbour.remote_ip)));
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("{} cannot reach rank {} at {}: both addresses must be IPv4, or both IPv6",
+                    wire::to_string(neighbour.local_ip), neighbour.rank,
+                    wire::to_string(neighbour.remote_ip)));
   }
   return *made;
 }

@@ -189,8 +189,8 @@ Result<void> Communicator::resolve(std::span<control::NeighbourPath> paths, cont
           return found.state != control::ResolveState::kPending;
         },
         deadline,
-        fmt::format("rank {} ({}) does not answer ARP on port {}", path.rank,
-                    wire::to_string(path.remote_ip),
+        fmt::format("rank {} ({}) does not answer {} on port {}", path.rank,
+                    wire::to_string(path.remote_ip), port::protocol_name(path.remote_ip),
                     datapath_->ports()[path.port]->config().device));
     if (!asked) return asked;
     if (found.state == control::ResolveState::kFailed) {

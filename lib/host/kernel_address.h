@@ -8,7 +8,7 @@
 
 namespace gradwire::host {
 
-/// @param ip  an IPv4 address, canonical text.
+/// @param ip  an IPv4 or IPv6 address.
 /// @return the interface on which the kernel has this address; empty if it has none.
 [[nodiscard]] std::string interface_with_address(const std::string& ip);
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "host/mtu_probe.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
+#include <netinet/icmp6.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/ip_icmp.h>
@@ -25,8 +26,10 @@
 namespace gradwire::host {
 namespace {
 
-/// Every IPv4 path carries this size, so an existing peer answers it.
-constexpr std::uint32_t kSmallest = 576;
+/// Every path carries these sizes, so an existing peer answers them.
+constexpr std::uint32_t kSmallestIpv4 = 576;
+constexpr std::uint32_t kSmallestIpv6 = 1280;
+constexpr std::uint32_t kIpv6HeaderBytes = 40;
 constexpr std::uint32_t kLargest = 65'535;
 constexpr int kTries = 3;
 
@@ -54,24 +57,45 @@ std::uint16_t internet_checksum(const std::vector<std::uint8_t>& bytes) {
   return static_cast<std::uint16_t>(~sum);
 }
 
+/// An address of either family, as the kernel takes it.
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(sockaddr_storage);
+
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  [[nodiscard]] sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  [[nodiscard]] int family() const { return storage.ss_family; }
+};
+
+/// Whether both are the same host's, whatever their ports.
+bool same_host(const Address& a, const Address& b) {
+  if (a.family() != b.family()) return false;
+  if (a.family() == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(&a.storage)->sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in*>(&b.storage)->sin_addr.s_addr;
+  }
+  return std::memcmp(&reinterpret_cast<const sockaddr_in6*>(&a.storage)->sin6_addr,
+                     &reinterpret_cast<const sockaddr_in6*>(&b.storage)->sin6_addr,
+                     sizeof(in6_addr)) == 0;
+}
+
 /// The interface that has the local address of the route to `peer`, and its MTU.
-Result<PathMtu> find_interface(const sockaddr_in& peer, const std::string& text) {
-  const Socket route(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_in local{};
-  socklen_t length = sizeof local;
-  if (route.get() < 0 ||
-      connect(route.get(), reinterpret_cast<const sockaddr*>(&peer), sizeof peer) != 0 ||
-      getsockname(route.get(), reinterpret_cast<sockaddr*>(&local), &length) != 0) {
+Result<PathMtu> find_interface(const Address& peer, const std::string& text) {
+  const Socket route(socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  Address local;
+  if (route.get() < 0 || connect(route.get(), peer.get(), peer.length) != 0 ||
+      getsockname(route.get(), local.get(), &local.length) != 0) {
     return system_error(fmt::format("the kernel has no route to {}", text));
   }
   PathMtu found;
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return system_error("getifaddrs");
   for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) continue;
-    sockaddr_in own{};
-    std::memcpy(&own, i->ifa_addr, sizeof own);
-    if (own.sin_addr.s_addr == local.sin_addr.s_addr) found.interface = i->ifa_name;
+    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != peer.family()) continue;
+    Address own;
+    std::memcpy(&own.storage, i->ifa_addr,
+                peer.family() == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    if (same_host(own, local)) found.interface = i->ifa_name;
   }
   freeifaddrs(all);
   ifreq request{};
@@ -90,7 +114,7 @@ Result<PathMtu> find_interface(const sockaddr_in& peer, const std::string& text)
 /// Sends echo requests of one size until one is answered.
 class Prober {
  public:
-  Prober(int fd, const sockaddr_in& peer, int timeout_ms)
+  Prober(int fd, const Address& peer, int timeout_ms)
       : fd_(fd),
         peer_(peer),
         timeout_ms_(timeout_ms),
@@ -107,18 +131,19 @@ class Prober {
 
  private:
   bool send(std::uint32_t ip_bytes) {
-    std::vector<std::uint8_t> packet(ip_bytes - sizeof(iphdr));
+    std::vector<std::uint8_t> packet(ip_bytes - (is_ipv6() ? kIpv6HeaderBytes : sizeof(iphdr)));
     ++sequence_;
-    packet[0] = ICMP_ECHO;
+    packet[0] = is_ipv6() ? ICMP6_ECHO_REQUEST : ICMP_ECHO;
     packet[4] = static_cast<std::uint8_t>(id_ >> 8);
     packet[5] = static_cast<std::uint8_t>(id_);
     packet[6] = static_cast<std::uint8_t>(sequence_ >> 8);
     packet[7] = static_cast<std::uint8_t>(sequence_);
-    const std::uint16_t sum = internet_checksum(packet);
+    // The kernel computes ICMPv6's itself (RFC 3542 section 3.1).
+    const std::uint16_t sum = is_ipv6() ? 0 : internet_checksum(packet);
     packet[2] = static_cast<std::uint8_t>(sum >> 8);
     packet[3] = static_cast<std::uint8_t>(sum);
-    return sendto(fd_, packet.data(), packet.size(), 0, reinterpret_cast<const sockaddr*>(&peer_),
-                  sizeof peer_) == static_cast<ssize_t>(packet.size());
+    return sendto(fd_, packet.data(), packet.size(), 0, peer_.get(), peer_.length) ==
+           static_cast<ssize_t>(packet.size());
   }
 
   bool await(std::uint16_t sequence, std::uint32_t ip_bytes) {
@@ -130,24 +155,26 @@ class Prober {
           std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
       pollfd wait{fd_, POLLIN, 0};
       if (left <= 0 || poll(&wait, 1, static_cast<int>(left)) <= 0) return false;
-      sockaddr_in from{};
-      socklen_t length = sizeof from;
-      const ssize_t got = recvfrom(fd_, packet.data(), packet.size(), 0,
-                                   reinterpret_cast<sockaddr*>(&from), &length);
-      if (got < static_cast<ssize_t>(sizeof(iphdr) + 8)) continue;
-      const std::size_t header = (packet[0] & 0xfu) * 4u;
+      Address from;
+      const ssize_t got = recvfrom(fd_, packet.data(), packet.size(), 0, from.get(), &from.length);
+      if (got < 8) continue;
+      // A raw socket over IPv6 gives what follows the header.
+      const std::size_t header = is_ipv6() ? 0 : (packet[0] & 0xfu) * 4u;
       if (header + 8 > static_cast<std::size_t>(got)) continue;
       const std::uint8_t* const icmp = packet.data() + header;
-      if (icmp[0] == ICMP_ECHOREPLY && (icmp[4] << 8 | icmp[5]) == id_ &&
-          (icmp[6] << 8 | icmp[7]) == sequence && got == static_cast<ssize_t>(ip_bytes) &&
-          from.sin_addr.s_addr == peer_.sin_addr.s_addr) {
+      const auto whole = static_cast<std::uint32_t>(got) + (is_ipv6() ? kIpv6HeaderBytes : 0);
+      if (icmp[0] == (is_ipv6() ? ICMP6_ECHO_REPLY : ICMP_ECHOREPLY) &&
+          (icmp[4] << 8 | icmp[5]) == id_ && (icmp[6] << 8 | icmp[7]) == sequence &&
+          whole == ip_bytes && same_host(from, peer_)) {
         return true;
       }
     }
   }
 
+  [[nodiscard]] bool is_ipv6() const { return peer_.family() == AF_INET6; }
+
   int fd_;
-  sockaddr_in peer_;
+  Address peer_;
   int timeout_ms_;
   std::uint16_t id_;
   std::uint16_t sequence_ = 0;
@@ -156,29 +183,42 @@ class Prober {
 }  // namespace
 
 Result<PathMtu> probe_path_mtu(const std::string& peer, int timeout_ms) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(9);  // any port: connect() only looks up the route
-  if (inet_pton(AF_INET, peer.c_str(), &address.sin_addr) != 1) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* parsed = nullptr;
+  // Any port: connect() only looks up the route.
+  if (getaddrinfo(peer.c_str(), nullptr, &hints, &parsed) != 0) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--peer {}: must be an IPv4 address such as 10.10.0.2", peer));
+                fmt::format("--peer {}: must be an address such as 10.10.0.2 or fd00::2", peer));
   }
+  Address address;
+  address.length = parsed->ai_addrlen;
+  std::memcpy(&address.storage, parsed->ai_addr, parsed->ai_addrlen);
+  freeaddrinfo(parsed);
+  const bool is_ipv6 = address.family() == AF_INET6;
   auto found = find_interface(address, peer);
   if (!found) return found;
-  const Socket raw(socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_ICMP));
+  const Socket raw(
+      socket(address.family(), SOCK_RAW | SOCK_CLOEXEC, is_ipv6 ? +IPPROTO_ICMPV6 : +IPPROTO_ICMP));
   if (raw.get() < 0)
     return system_error("opening a raw socket for echo requests, which needs CAP_NET_RAW");
   // Sets "don't fragment", and ignores the path MTU that the kernel remembers.
-  const int probe = IP_PMTUDISC_PROBE;
-  if (setsockopt(raw.get(), IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof probe) != 0) {
+  const int probe = is_ipv6 ? IPV6_PMTUDISC_PROBE : IP_PMTUDISC_PROBE;
+  if (setsockopt(raw.get(), is_ipv6 ? +IPPROTO_IPV6 : +IPPROTO_IP,
+                 is_ipv6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, &probe, sizeof probe) != 0) {
     return system_error("IP_MTU_DISCOVER");
+  }
+  const int whole = 1;
+  if (is_ipv6 && setsockopt(raw.get(), IPPROTO_IPV6, IPV6_DONTFRAG, &whole, sizeof whole) != 0) {
+    return system_error("IPV6_DONTFRAG");
   }
   Prober prober(raw.get(), address, timeout_ms);
   if (prober.comes_back(found->interface_mtu)) {
     found->path_mtu = found->interface_mtu;
     return found;
   }
-  std::uint32_t fits = kSmallest;
+  std::uint32_t fits = is_ipv6 ? kSmallestIpv6 : kSmallestIpv4;
   std::uint32_t too_large = found->interface_mtu;
   if (too_large <= fits || !prober.comes_back(fits)) return found;
   while (too_large - fits > 1) {

@@ -19,7 +19,7 @@ struct PathMtu {
   std::uint32_t path_mtu = 0;  ///< 0: the peer does not even answer the smallest
 };
 
-/// @param peer        an IPv4 address.
+/// @param peer        an IPv4 or IPv6 address; a link-local one with its interface (fe80::2%eth0).
 /// @param timeout_ms  for each of three requests of a size.
 [[nodiscard]] Result<PathMtu> probe_path_mtu(const std::string& peer, int timeout_ms = 300);
 

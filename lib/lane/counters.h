@@ -41,8 +41,8 @@ struct alignas(64) LaneCounters {
   std::uint64_t echo_replies = 0;
   /// Pings not answered because of the limit (port/reply_limit.h).
   std::uint64_t replies_withheld = 0;
-  std::uint64_t neighbor_frames = 0;  ///< ARP, passed to the control thread
-  /// ARP dropped because of its rate, or because there was no room.
+  std::uint64_t neighbor_frames = 0;  ///< ARP or discovery, passed to the control thread
+  /// The same, dropped because of its rate, or because there was no room.
   std::uint64_t neighbor_drops = 0;
   command::CommandCounters command;  ///< of the command lane alone
   std::uint64_t ops_done = 0;        ///< shares of ops finished on this lane

@@ -67,7 +67,8 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     }
     buffer_bytes = std::max(buffer_bytes, opened.limits().buffer_bytes);
     mtu = std::max(mtu, opened.limits().mtu);
-    payload = std::min(payload, wire::max_payload_bytes(opened.limits().mtu, 4));
+    payload =
+        std::min(payload, wire::max_payload_bytes(opened.limits().mtu, port_config.ip.family));
     if (opened.row().keeps_rx_mbufs) demand.descriptors += port_config.rx_descriptors;
     if (!opened.row().tx_copies) {
       demand.descriptors += port_config.tx_descriptors;

@@ -24,6 +24,17 @@ std::uint16_t rx_burst(std::uint32_t frame_bytes, std::uint32_t round_bytes,
       std::clamp<std::uint32_t>(round_bytes / std::max(frame_bytes, 1u), kLeast, most));
 }
 
+TxCompletion completion_of(const port::Port& port,
+                           std::span<const port::Port* const> all) noexcept {
+  using Kind = TxCompletion::Kind;
+  const bool vlan = port.config().vlan_id.has_value();
+  if (port.config().ip.family == 6) return {Kind::kIpv6, port.udp_sum(), vlan};
+  // A chunk's mbuf goes by another port if its path fails.
+  const bool marks = std::ranges::any_of(
+      all, [](const port::Port* one) { return one->udp_sum() == wire::UdpSum::kDevice; });
+  return {marks ? Kind::kClearMarks : Kind::kNone, wire::UdpSum::kCpu, vlan};
+}
+
 }  // namespace
 
 Lane::Lane(const LaneConfig& config)
@@ -51,7 +62,8 @@ Lane::Lane(const LaneConfig& config)
     added.rx_exclusive = port->row().rx_exclusive;
     added.rx_interrupts = port->report().rx_interrupts;
     added.rx_burst = rx_burst(port->limits().frame_bytes, kRoundBytes, kMaxBurst);
-    added.tx = TxQueue(port->id(), config.lane, port->row().tx_burst);
+    added.tx =
+        TxQueue(port->id(), config.lane, port->row().tx_burst, completion_of(*port, config.ports));
     added.stage = std::make_unique<port::FaultStage>(
         port->row().rx_exclusive, std::uint64_t{config.lane} << 16 | ports_.size());
     if (port->config().faults.active()) {

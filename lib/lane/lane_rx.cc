@@ -40,12 +40,35 @@ bool is_arp_for(const wire::IpAddress& ip, std::span<const std::byte> arp) noexc
          std::memcmp(arp.data() + kSenderOffset, ip.bytes.data(), 4) == 0;
 }
 
+/// The same of a neighbour solicitation or advertisement.
+bool is_discovery_for(const wire::IpAddress& ip, const wire::FrameView& view) noexcept {
+  constexpr std::size_t kTargetOffset = 8;
+  return std::memcmp(view.payload.data() + kTargetOffset, ip.bytes.data(), ip.bytes.size()) == 0 ||
+         view.destination_ip == ip || view.source_ip == ip;
+}
+
 /// Its MAC and IPv4 address: whoever floods in another's name does not keep that one from being
 /// heard.
 std::span<const std::byte> arp_sender(std::span<const std::byte> arp) noexcept {
   constexpr std::size_t kSenderOffset = 8;
   constexpr std::size_t kSenderBytes = 10;
   return arp.subspan(kSenderOffset, kSenderBytes);
+}
+
+/// Likewise the MAC and IPv6 address that it comes from.
+std::array<std::byte, 22> discovery_sender(const wire::FrameView& view) noexcept {
+  std::array<std::byte, 22> sender;
+  std::memcpy(sender.data(), view.source_mac.data(), view.source_mac.size());
+  std::memcpy(sender.data() + view.source_mac.size(), view.source_ip.bytes.data(),
+              view.source_ip.bytes.size());
+  return sender;
+}
+
+wire::Drop decode_header(const wire::FrameView& view, wire::Packet& out) noexcept {
+  if (view.source_ip.family == 4) [[likely]]
+    return wire::decode_header(view.payload, out);
+  return wire::decode_header(view.payload, out,
+                             wire::address_crc(view.source_ip, view.destination_ip));
 }
 
 }  // namespace
@@ -141,6 +164,12 @@ void Lane::receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
         return;
       }
       break;
+    case wire::FrameKind::kDiscovery:
+      if (is_discovery_for(port.ip, view)) {
+        pass_to_control(port_index, frame, discovery_sender(view), now);
+        return;
+      }
+      break;
     case wire::FrameKind::kIcmpTooBig:
       if (view.destination_ip == port.ip && !is_multicast(view.destination_mac)) {
         pass_to_control(port_index, frame, std::as_bytes(std::span(view.source_ip.bytes)), now);
@@ -183,7 +212,7 @@ void Lane::note_other_version(const wire::FrameView& view, TimeNs now) noexcept 
 }
 
 void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept {
-  wire::Drop why = wire::decode_header(view.payload, packet_);
+  wire::Drop why = decode_header(view, packet_);
   if (why == wire::Drop::kVersion) note_other_version(view, now);
   collective::PacketSource from;
   std::uint16_t found = GroupIndex::kNoSlot;
@@ -220,7 +249,8 @@ void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs n
 void Lane::receive_segments(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
   const LanePort& port = ports_[port_index];
   const bool splits = port.port->splits_payload();
-  if (splits && rte_pktmbuf_data_len(frame) >= port::split_header_bytes(port.vlan_id.has_value())) {
+  if (splits && rte_pktmbuf_data_len(frame) >=
+                    port::split_header_bytes(port.vlan_id.has_value(), port.ip.family)) {
     receive_split(port_index, frame, now);
   } else if (splits ? gather(frame) : rte_pktmbuf_linearize(frame) == 0) {
     receive_whole(port_index, frame, now);
@@ -258,7 +288,7 @@ void Lane::receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
 /// Whether the packet's header, which is in the first segment, is of a rank that is no neighbour.
 bool Lane::is_of_a_rank(const wire::FrameView& view) noexcept {
   collective::PacketSource from;
-  return wire::decode_header(view.payload, packet_) == wire::Drop::kNone &&
+  return decode_header(view, packet_) == wire::Drop::kNone &&
          slot_of(view.source_ip, from) != GroupIndex::kNoSlot && from.drop == wire::Drop::kNone;
 }
 

@@ -8,14 +8,35 @@
 #include "base/profile.h"
 
 namespace gradwire::lane {
+namespace {
+
+/// What asks a NIC for the UDP checksum of a frame over IPv6.
+constexpr std::uint64_t kMarks = RTE_MBUF_F_TX_IPV6 | RTE_MBUF_F_TX_UDP_CKSUM;
+
+}  // namespace
 
 void TxQueue::push(rte_mbuf* frame) noexcept {
   if (count_ == kCapacity) {  // the caller did not check room(): lose a frame, not memory
     rte_pktmbuf_free(frame);
     return;
   }
+  if (completion_.kind != TxCompletion::Kind::kNone) complete(frame);
   frames_[(head_ + count_) % kCapacity] = frame;
   ++count_;
+}
+
+void TxQueue::complete(rte_mbuf* frame) const noexcept {
+  frame->ol_flags &= ~kMarks;
+  if (completion_.kind != TxCompletion::Kind::kIpv6) return;
+  const std::size_t ip = wire::kEthernetBytes + (completion_.vlan ? wire::kVlanBytes : 0);
+  const std::span<std::byte> bytes(rte_pktmbuf_mtod(frame, std::byte*),
+                                   rte_pktmbuf_data_len(frame));
+  if (bytes.size() < ip) return;
+  if (!wire::complete_ipv6(bytes.subspan(ip), completion_.by)) return;
+  if (completion_.by != wire::UdpSum::kDevice) return;
+  frame->ol_flags |= kMarks;
+  frame->l2_len = ip;
+  frame->l3_len = wire::kIpv6Bytes;
 }
 
 bool TxQueue::flush(TimeNs now, bool link_up, LaneCounters& counters, TxTrace& trace) noexcept {

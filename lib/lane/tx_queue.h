@@ -13,8 +13,21 @@
 #include "base/types.h"
 #include "lane/counters.h"
 #include "lane/tx_trace.h"
+#include "wire/frame.h"
 
 namespace gradwire::lane {
+
+/// What a frame still needs when it comes to a queue.
+struct TxCompletion {
+  enum class Kind : std::uint8_t {
+    kNone,        ///< nothing: IPv4, and no other port of the lane leaves marks in mbufs
+    kClearMarks,  ///< IPv4: what a port over IPv6 asked its NIC for must not be asked of this one
+    kIpv6,
+  };
+  Kind kind = Kind::kNone;
+  wire::UdpSum by = wire::UdpSum::kCpu;
+  bool vlan = false;
+};
 
 class TxQueue {
  public:
@@ -28,8 +41,9 @@ class TxQueue {
   static constexpr TimeNs kRetry = 100'000;
 
   TxQueue() = default;
-  TxQueue(std::uint16_t port_id, std::uint16_t queue_id, std::uint16_t burst) noexcept
-      : port_id_(port_id), queue_id_(queue_id), burst_(burst) {}
+  TxQueue(std::uint16_t port_id, std::uint16_t queue_id, std::uint16_t burst,
+          TxCompletion completion = {}) noexcept
+      : port_id_(port_id), queue_id_(queue_id), burst_(burst), completion_(completion) {}
 
   [[nodiscard]] std::size_t room() const noexcept { return kCapacity - count_; }
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
@@ -46,12 +60,15 @@ class TxQueue {
   std::size_t clear() noexcept;
 
  private:
+  void complete(rte_mbuf* frame) const noexcept;
+
   std::array<rte_mbuf*, kCapacity> frames_{};
   std::size_t head_ = 0;
   std::size_t count_ = 0;
   std::uint16_t port_id_ = 0;
   std::uint16_t queue_id_ = 0;
   std::uint16_t burst_ = 32;
+  TxCompletion completion_;
   TimeNs stalled_since_ = kNever;
   TimeNs next_try_ = 0;  // while the port stalls
 };

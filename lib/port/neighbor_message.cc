@@ -4,46 +4,17 @@
 #include <algorithm>
 #include <cstring>
 
+#include "port/ethernet_start.h"
+#include "port/neighbor_discovery.h"
+
 namespace gradwire::port {
 
 namespace {
 
 constexpr std::uint16_t kEtherTypeArp = 0x0806;
-constexpr std::uint16_t kEtherTypeVlan = 0x8100;
 constexpr std::uint16_t kArpRequest = 1;
 constexpr std::uint16_t kArpReply = 2;
 constexpr std::size_t kArpBytes = 28;
-constexpr std::size_t kMinFrameBytes = 60;  // Ethernet's smallest, CRC not counted
-
-std::uint16_t load16(const std::byte* p) noexcept {
-  return static_cast<std::uint16_t>(std::to_integer<unsigned>(p[0]) << 8 |
-                                    std::to_integer<unsigned>(p[1]));
-}
-
-void store16(std::byte* p, std::uint16_t value) noexcept {
-  p[0] = static_cast<std::byte>(value >> 8);
-  p[1] = static_cast<std::byte>(value & 0xff);
-}
-
-bool is_unicast(const wire::MacAddress& mac) noexcept {
-  return (mac[0] & 1) == 0 && mac != wire::MacAddress{};
-}
-
-/// @return where what follows the Ethernet header goes.
-std::byte* put_ethernet(NeighborFrame& frame, const NeighborSender& from,
-                        const wire::MacAddress& to, std::uint16_t ether_type) noexcept {
-  std::byte* p = frame.bytes.data();
-  std::memcpy(p, to.data(), 6);
-  std::memcpy(p + 6, from.mac.data(), 6);
-  p += 12;
-  if (from.vlan_id) {
-    store16(p, kEtherTypeVlan);
-    store16(p + 2, *from.vlan_id);
-    p += 4;
-  }
-  store16(p, ether_type);
-  return p + 2;
-}
 
 NeighborFrame make_arp(const NeighborSender& from, std::uint16_t operation,
                        const wire::MacAddress& to, const wire::IpAddress& sender_ip,
@@ -89,21 +60,30 @@ MessageVerdict read_arp(const wire::FrameView& frame, NeighborMessage& out) noex
 
 NeighborFrame make_question(const NeighborSender& from, const wire::IpAddress& target,
                             const std::optional<wire::MacAddress>& to) noexcept {
+  if (target.family == 6) return make_solicitation(from, target, to);
   return make_arp(from, kArpRequest, to.value_or(wire::kBroadcastMac), from.ip, {}, target);
 }
 
 NeighborFrame make_probe(const NeighborSender& from) noexcept {
+  if (from.ip.family == 6) return make_duplicate_question(from);
   return make_arp(from, kArpRequest, wire::kBroadcastMac, {}, {}, from.ip);
 }
 
 NeighborFrame make_answer(const NeighborSender& from, const NeighborMessage& question) noexcept {
+  if (from.ip.family == 6) return make_advertisement(from, question);
   return make_arp(from, kArpReply, question.sender_mac, from.ip, question.sender_mac,
                   question.sender_ip);
 }
 
 MessageVerdict read_message(const wire::FrameView& frame, NeighborMessage& out) noexcept {
   out = NeighborMessage{};
-  return frame.kind == wire::FrameKind::kArp ? read_arp(frame, out) : MessageVerdict::kNone;
+  if (frame.kind == wire::FrameKind::kArp) return read_arp(frame, out);
+  if (frame.kind == wire::FrameKind::kDiscovery) return read_discovery(frame, out);
+  return MessageVerdict::kNone;
+}
+
+const char* protocol_name(const wire::IpAddress& ip) noexcept {
+  return ip.family == 6 ? "neighbour discovery" : "ARP";
 }
 
 }  // namespace gradwire::port

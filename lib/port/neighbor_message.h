@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What hosts of a network ask and tell each other about MAC addresses: ARP (RFC 826). Bytes of
-/// frames, no state. Any thread; nothing here allocates.
+/// What hosts of a network ask and tell each other about MAC addresses: ARP (RFC 826) over IPv4,
+/// neighbour discovery (neighbor_discovery.h) over IPv6. Bytes of frames, no state. Any thread;
+/// nothing here allocates.
 #pragma once
 
 #include <array>
@@ -25,7 +26,7 @@ struct NeighborFrame {
 struct NeighborMessage {
   bool is_question = false;
   wire::MacAddress sender_mac{};
-  wire::IpAddress sender_ip;  ///< a question that only looks whether an address is free has none
+  wire::IpAddress sender_ip;  ///< a question that only looks whether an address is free has zeros
   wire::MacAddress target_mac{};  ///< of an answer: whom it is for
   wire::IpAddress target_ip;
 };
@@ -40,7 +41,8 @@ struct NeighborSender {
 /// @param to  nothing: to everybody on the network.
 [[nodiscard]] NeighborFrame make_question(const NeighborSender& from, const wire::IpAddress& target,
                                           const std::optional<wire::MacAddress>& to) noexcept;
-/// Whether somebody else has the sender's own address (RFC 5227 section 2.1.1).
+/// Whether somebody else has the sender's own address (RFC 5227 section 2.1.1, RFC 4862
+/// section 5.4).
 [[nodiscard]] NeighborFrame make_probe(const NeighborSender& from) noexcept;
 [[nodiscard]] NeighborFrame make_answer(const NeighborSender& from,
                                         const NeighborMessage& question) noexcept;
@@ -54,5 +56,8 @@ enum class MessageVerdict : std::uint8_t {
 /// Of a frame that wire::parse_frame took.
 [[nodiscard]] MessageVerdict read_message(const wire::FrameView& frame,
                                           NeighborMessage& out) noexcept;
+
+/// By what an address of that family is found, for texts.
+[[nodiscard]] const char* protocol_name(const wire::IpAddress& ip) noexcept;
 
 }  // namespace gradwire::port

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "port/neighbor_discovery.h"
+
 namespace gradwire::port {
 
 namespace {
@@ -14,7 +16,8 @@ constexpr std::size_t kMaxOutgoing = 256;
 constexpr std::size_t kMaxEvents = 64;
 constexpr TimeNs kEventIntervalNs = 10'000'000'000;  // of claims for one neighbour, of duplicates
 constexpr TimeNs kMaxRestNs = 60'000'000'000;
-constexpr std::uint32_t kOwnProbes = 3;  // RFC 5227's PROBE_NUM
+constexpr TimeNs kReportNs = 60'000'000'000;  // half of RFC 3810's query interval
+constexpr std::uint32_t kOwnProbes = 3;       // RFC 5227's PROBE_NUM
 
 bool is_any(const wire::IpAddress& ip) noexcept {
   return std::all_of(ip.bytes.begin(), ip.bytes.end(), [](std::uint8_t byte) { return byte == 0; });
@@ -31,12 +34,10 @@ void Neighbors::add_static(const wire::IpAddress& ip, const wire::MacAddress& ma
 }
 
 Result<void> Neighbors::resolve(const wire::IpAddress& ip, TimeNs now) {
-  if (ip.family != 4) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("{} cannot be resolved to a MAC address: neighbours must be IPv4",
-                            wire::to_string(ip)));
-  }
-  if (!wire::same_network(ip, config_.ip, config_.prefix_bits)) {
+  // A router may go by its link-local address alone (RFC 4861 section 2.3).
+  const bool on_link = wire::same_network(ip, config_.ip, config_.prefix_bits) ||
+                       (wire::is_link_local(ip) && config_.ip.family == 6);
+  if (!on_link) {
     return fail(
         ErrorCode::kInvalidArgument,
         fmt::format(
@@ -194,6 +195,7 @@ void Neighbors::forget_learnt() noexcept {
 void Neighbors::on_link_up(TimeNs now) {
   own_probes_left_ = kOwnProbes;
   next_own_probe_ns_ = now;
+  if (config_.ip.family == 6) next_report_ns_ = now;
   for (auto& [ip, entry] : entries_) {
     if (entry.is_static || entry.holds == 0 || !entry.known) continue;
     if (entry.state != NeighborState::kStale) continue;
@@ -311,6 +313,10 @@ void Neighbors::poll(TimeNs now) {
     send(make_probe(self()));
     next_own_probe_ns_ = --own_probes_left_ > 0 ? now + config_.retry_ns : kNever;
   }
+  if (now >= next_report_ns_) {
+    send(make_membership_report(self()));
+    next_report_ns_ = now + (own_probes_left_ > 0 ? config_.retry_ns : kReportNs);
+  }
   if (now < next_due_ns_) return;
   next_due_ns_ = kNever;
   for (auto& [ip, entry] : entries_) {
@@ -368,7 +374,7 @@ std::size_t Neighbors::unanswered() const noexcept {
 }
 
 TimeNs Neighbors::deadline() const noexcept {
-  TimeNs earliest = next_own_probe_ns_;
+  TimeNs earliest = std::min(next_own_probe_ns_, next_report_ns_);
   for (const auto& [ip, entry] : entries_) {
     if (!entry.is_static) earliest = std::min(earliest, entry.next_ns);
   }

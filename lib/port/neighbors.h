@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Which MAC address a neighbour has: asked for by ARP (RFC 826) or given by static entries, and
-/// kept with the states of RFC 4861 section 7.3.2. Answers what others ask. Sans-IO: the control
-/// thread passes received frames and time in, and takes out frames to send. One object for each
-/// address of a port; the control thread owns it; it allocates when an address is first requested.
+/// Which MAC address a neighbour has: asked for by ARP (RFC 826), over IPv6 by neighbour discovery
+/// (RFC 4861), or given by static entries, and kept with the states of RFC 4861 section 7.3.2.
+/// Answers what others ask. Sans-IO: the control thread passes received frames and time in, and
+/// takes out frames to send. One object for each address of a port; the control thread owns it; it
+/// allocates when an address is first requested.
 ///
 /// A MAC address that is known is replaced in one case only: the neighbour was asked under it and
 /// did not answer, then everybody was asked, and another one answered. Whatever else says that the
@@ -114,8 +115,9 @@ class Neighbors {
 
   /// The link went down: the other end may now be a different host.
   void forget_learnt() noexcept;
-  /// The link came up, at the start too: asks whether somebody else has the port's address, and
-  /// asks again for the neighbours that groups use.
+  /// The link came up, at the start too: asks whether somebody else has the port's address, tells
+  /// switches over IPv6 to let questions for it through, and asks again for the neighbours that
+  /// groups use.
   void on_link_up(TimeNs now);
 
   /// Handles a frame received on the port: learns from answers, answers questions, ignores other
@@ -195,7 +197,8 @@ class Neighbors {
   NeighborCounters counters_;
   std::uint32_t own_probes_left_ = 0;
   TimeNs next_own_probe_ns_ = kNever;
-  TimeNs next_due_ns_ = kNever;  ///< of all entries, or earlier: poll() passes over them before
+  TimeNs next_report_ns_ = kNever;  ///< over IPv6: queries are not read, so it is told every minute
+  TimeNs next_due_ns_ = kNever;     ///< of all entries, or earlier: poll() passes over them before
   std::optional<wire::MacAddress> duplicate_;
   TimeNs next_duplicate_ns_ = 0;  ///< the next that makes an event
 };

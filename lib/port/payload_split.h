@@ -16,10 +16,12 @@ namespace gradwire::port {
 [[nodiscard]] std::string why_no_payload_split(const std::string& device);
 
 /// Bytes before a payload, which are always the same number: Ethernet, a VLAN tag if there is one,
-/// IPv4 without options, UDP, and a packet's header.
-[[nodiscard]] constexpr std::uint16_t split_header_bytes(bool vlan) noexcept {
+/// IP without options, UDP, and a packet's header.
+[[nodiscard]] constexpr std::uint16_t split_header_bytes(bool vlan,
+                                                         std::uint8_t ip_family) noexcept {
   return static_cast<std::uint16_t>(wire::kEthernetBytes + (vlan ? wire::kVlanBytes : 0) +
-                                    wire::kIpv4Bytes + wire::kUdpBytes + wire::kHeaderBytes);
+                                    wire::ip_header_bytes(ip_family) + wire::kUdpBytes +
+                                    wire::kHeaderBytes);
 }
 
 }  // namespace gradwire::port

@@ -61,14 +61,15 @@ tl::unexpected<Error> dpdk_error(const std::string& device, const char* what, in
 Result<std::unique_ptr<Port>> Port::open(const PortConfig& config) {
   std::unique_ptr<Port> port(new Port);
   port->config_ = config;
-  if (config.ip.family != 4) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("port {}: its address must be IPv4 for now", config.device));
-  }
-  if (config.prefix_bits < 1 || config.prefix_bits > 32) {
+  if (config.ip.family != 4 && config.ip.family != 6) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("port {}: prefix length {} must be 1 to 32", config.device,
-                            config.prefix_bits));
+                fmt::format("port {}: it has no IP address", config.device));
+  }
+  if (const int most = config.ip.family == 4 ? 32 : 128;
+      config.prefix_bits < 1 || config.prefix_bits > most) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("port {}: prefix length {} must be 1 to {}", config.device,
+                            config.prefix_bits, most));
   }
   if (config.vlan_id && (*config.vlan_id < 1 || *config.vlan_id > 4094)) {
     return fail(ErrorCode::kInvalidArgument,
@@ -163,7 +164,7 @@ Result<void> Port::set_up_rx(std::uint16_t queue, const void* defaults, rte_memp
   std::array<rte_eth_rxseg, 2> segments{};
   if (payload_pool != nullptr && row_->payload_split == PayloadSplit::kDevice) {
     segments[0].split.mp = pool;
-    segments[0].split.length = split_header_bytes(config_.vlan_id.has_value());
+    segments[0].split.length = split_header_bytes(config_.vlan_id.has_value(), config_.ip.family);
     segments[1].split.mp = payload_pool;
     rx.rx_seg = segments.data();
     rx.rx_nseg = static_cast<std::uint16_t>(segments.size());
@@ -232,6 +233,9 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
       tx_offloads_ |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
     }
   }
+  if (config_.ip.family == 6) {
+    if (auto ready = prepare_ipv6(info.tx_offload_capa); !ready) return ready;
+  }
   interrupts_ = row_->rx_interrupts;
   auto configured = configure(queues, interrupts_);
   if (!configured && interrupts_) {
@@ -267,6 +271,7 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
     return dpdk_error(config_.device, "starting the device failed", error);
   }
   started_ = true;
+  if (config_.ip.family == 6) hear_groups();
   running_.store(true, std::memory_order_release);
   if (queues > 1 && row_->steering == Steering::kFlow) return steer(queues, base_udp_port);
   return {};
@@ -284,7 +289,8 @@ Result<void> Port::steer(std::uint16_t queues, std::uint16_t base_udp_port) {
     std::size_t items = 0;
     pattern[items++].type = RTE_FLOW_ITEM_TYPE_ETH;
     if (config_.vlan_id) pattern[items++].type = RTE_FLOW_ITEM_TYPE_VLAN;
-    pattern[items++].type = RTE_FLOW_ITEM_TYPE_IPV4;
+    pattern[items++].type =
+        config_.ip.family == 4 ? RTE_FLOW_ITEM_TYPE_IPV4 : RTE_FLOW_ITEM_TYPE_IPV6;
     pattern[items].type = RTE_FLOW_ITEM_TYPE_UDP;
     pattern[items].spec = &udp;
     pattern[items++].mask = &udp_mask;

@@ -20,6 +20,7 @@
 #include "base/fault_settings.h"
 #include "base/result.h"
 #include "base/types.h"
+#include "ipc/unique_fd.h"
 #include "port/driver_table.h"
 #include "port/memif_link.h"
 #include "port/routes.h"
@@ -63,6 +64,8 @@ struct PortReport {
   bool flow_steering = false;  ///< rte_flow rules bring packets to their lane
   std::uint64_t rx_offloads = 0;
   std::uint64_t tx_offloads = 0;
+  bool ipv6 = false;
+  wire::UdpSum udp_sum = wire::UdpSum::kCpu;  ///< over IPv6
   bool splits_payload = false;  ///< puts payloads into separate mempools in a GPU's memory
   std::uint8_t rx_copies = 0;   ///< of each byte
   std::uint8_t tx_copies = 0;
@@ -128,6 +131,8 @@ class Port {
   [[nodiscard]] const FrameLimits& limits() const noexcept { return limits_; }
   [[nodiscard]] const wire::MacAddress& mac() const noexcept { return mac_; }
   [[nodiscard]] std::uint16_t id() const noexcept { return id_; }
+  /// Who computes the UDP checksums of what it sends over IPv6; known once it is started.
+  [[nodiscard]] wire::UdpSum udp_sum() const noexcept { return udp_sum_; }
   /// For lanes: frames come in segments, and the CPU must not read payloads.
   [[nodiscard]] bool splits_payload() const noexcept { return splits_payload_; }
   /// NUMA node that mempools for this port belong on; SOCKET_ID_ANY if there is none.
@@ -150,6 +155,8 @@ class Port {
   /// @param payload_pool  nullptr: frames are received whole.
   [[nodiscard]] Result<void> set_up_rx(std::uint16_t queue, const void* defaults, rte_mempool* pool,
                                        rte_mempool* payload_pool);
+  [[nodiscard]] Result<void> prepare_ipv6(std::uint64_t tx_offload_capa);
+  void hear_groups();
   [[nodiscard]] Result<void> steer(std::uint16_t queues, std::uint16_t base_udp_port);
 
   PortConfig config_;
@@ -162,11 +169,13 @@ class Port {
   std::uint16_t queues_ = 0;
   std::uint16_t rx_descriptors_ = 0;
   std::uint16_t tx_descriptors_ = 0;
-  // Offloads are used only if payloads go to a GPU's memory. Otherwise frames are one segment,
-  // checksums are computed once per neighbour, and MBUF_FAST_FREE would be wrong, since sent mbufs
-  // have other owners.
+  // Offloads are used only if payloads go to a GPU's memory, and for UDP's checksum over IPv6.
+  // Otherwise frames are one segment, checksums are computed once per neighbour, and MBUF_FAST_FREE
+  // would be wrong, since sent mbufs have other owners.
   std::uint64_t rx_offloads_ = 0;
   std::uint64_t tx_offloads_ = 0;
+  wire::UdpSum udp_sum_ = wire::UdpSum::kCpu;
+  ipc::UniqueFd group_socket_;  ///< holds the memberships of the kernel's interface
   bool interrupts_ = false;
   bool flow_steering_ = false;
   bool splits_payload_ = false;

@@ -58,6 +58,8 @@ PortReport Port::report() const {
     }
   }
   out.mac = mac_;
+  out.ipv6 = config_.ip.family == 6;
+  out.udp_sum = udp_sum_;
   out.mtu = limits_.mtu;
   out.frame_bytes = limits_.frame_bytes;
   out.numa_node = socket_;

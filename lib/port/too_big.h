@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// What routers say of packets that are too large for their next link (RFC 1191, RFC 792 type 3
-/// code 4). Anybody can say it, so it explains why a group does not form, and changes nothing. The
-/// control thread owns a table; it is bounded.
+/// code 4; over IPv6 RFC 4443 type 2). Anybody can say it, so it explains why a group does not
+/// form, and changes nothing. The control thread owns a table; it is bounded.
 #pragma once
 
 #include <cstddef>

@@ -14,13 +14,12 @@ Result<std::vector<std::byte>> make_xdp_program(const XdpTraffic& traffic) {
     return fail(ErrorCode::kUnsupported,
                 "gradwire was built without its XDP program because clang was missing");
   }
-  if (traffic.ip.family != 4) {
-    return fail(ErrorCode::kUnsupported, "gradwire's XDP program supports only IPv4");
-  }
   gradwire_xdp_settings settings{};
   static_assert(sizeof(GRADWIRE_XDP_MARK) == GRADWIRE_XDP_MARK_BYTES);
   std::memcpy(settings.mark, GRADWIRE_XDP_MARK, sizeof settings.mark);
+  static_assert(sizeof settings.ip == sizeof traffic.ip.bytes);
   std::memcpy(&settings.ip, traffic.ip.bytes.data(), sizeof settings.ip);
+  settings.is_ipv6 = traffic.ip.family == 6 ? 1 : 0;
   settings.first_udp_port = traffic.first_udp_port;
   settings.udp_ports = traffic.udp_ports;
   settings.vlan_id = traffic.vlan_id;

@@ -14,7 +14,8 @@
 
 namespace gradwire::port {
 
-/// The daemon's part of an interface's traffic: UDP to these ports of `ip`, ARP for `ip`, pings.
+/// The daemon's part of an interface's traffic: UDP to these ports of `ip`, ARP or neighbour
+/// discovery for `ip`, pings.
 struct XdpTraffic {
   wire::IpAddress ip;
   std::uint16_t first_udp_port = 0;
@@ -25,7 +26,7 @@ struct XdpTraffic {
 /// The compiled program, an ELF object; empty if clang was missing when gradwire was built.
 [[nodiscard]] std::span<const std::byte> xdp_program_object() noexcept;
 
-/// @return that object, configured for `traffic`. kUnsupported if there is no object, or for IPv6.
+/// @return that object, configured for `traffic`. kUnsupported if there is no object.
 [[nodiscard]] Result<std::vector<std::byte>> make_xdp_program(const XdpTraffic& traffic);
 
 }  // namespace gradwire::port

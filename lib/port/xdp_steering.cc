@@ -16,6 +16,7 @@
 
 #include "base/system_error.h"
 #include "port/driver_table.h"
+#include "port/neighbor_message.h"
 
 namespace gradwire::port {
 namespace {
@@ -45,7 +46,8 @@ std::string describe(const XdpTraffic& traffic) {
   const std::string ports = traffic.udp_ports == 1
                                 ? fmt::format("port {}", traffic.first_udp_port)
                                 : fmt::format("ports {} to {}", traffic.first_udp_port, last);
-  return fmt::format("UDP {} of {}, its ARP and its pings", ports, wire::to_string(traffic.ip));
+  return fmt::format("UDP {} of {}, its {} and its pings", ports, wire::to_string(traffic.ip),
+                     protocol_name(traffic.ip));
 }
 
 }  // namespace

@@ -324,7 +324,7 @@ struct Port {
   bool rx_interrupts = false;
   bool flow_steering = false;
   bool splits_payload = false;
-  std::uint64_t neighbors = 0;               ///< that ARP has found or is looking for
+  std::uint64_t neighbors = 0;               ///< that are found or looked for
   std::optional<std::string> duplicate_mac;  ///< of another host with this address
   PortCounters counters;
 };

@@ -65,6 +65,10 @@ std::string to_string(const MacAddress& address) {
                      address[2], address[3], address[4], address[5]);
 }
 
+bool is_link_local(const IpAddress& address) noexcept {
+  return address.family == 6 && address.bytes[0] == 0xfe && (address.bytes[1] & 0xc0) == 0x80;
+}
+
 bool same_network(const IpAddress& a, const IpAddress& b, int prefix_bits) noexcept {
   if (a.family != b.family || (a.family != 4 && a.family != 6)) return false;
   const int address_bits = a.family == 4 ? 32 : 128;

@@ -9,6 +9,7 @@ namespace gradwire::wire {
 namespace {
 
 constexpr std::uint16_t kEtherTypeIpv4 = 0x0800;
+constexpr std::uint16_t kEtherTypeIpv6 = 0x86dd;
 constexpr std::uint16_t kEtherTypeArp = 0x0806;
 constexpr std::uint16_t kEtherTypeVlan = 0x8100;
 constexpr std::uint8_t kProtocolIcmp = 1;
@@ -18,6 +19,13 @@ constexpr std::uint8_t kIcmpUnreachable = 3;
 constexpr std::uint8_t kIcmpTooBigCode = 4;
 constexpr std::size_t kIcmpHeaderBytes = 8;
 constexpr std::size_t kArpBytes = 28;  // of IPv4 over Ethernet
+constexpr std::uint8_t kProtocolIcmpv6 = 58;
+constexpr std::uint8_t kIcmpv6TooBig = 2;
+constexpr std::uint8_t kIcmpv6EchoRequest = 128;
+constexpr std::uint8_t kIcmpv6Solicitation = 135;
+constexpr std::uint8_t kIcmpv6Advertisement = 136;
+constexpr std::size_t kDiscoveryBytes = 24;  // up to the options
+constexpr std::uint8_t kNotForwarded = 255;  // the hop limit
 constexpr std::uint8_t kTimeToLive = 64;
 constexpr std::uint16_t kDontFragment = 0x4000;
 constexpr std::uint16_t kMoreFragmentsOrOffset = 0x3fff;
@@ -26,6 +34,8 @@ constexpr std::uint32_t kMaxIpBytes = 65535;
 constexpr std::size_t kIpLengthOffset = 2;
 constexpr std::size_t kIpChecksumOffset = 10;
 constexpr std::size_t kUdpLengthOffset = 4;
+constexpr std::size_t kUdpChecksumOffset = 6;
+constexpr std::size_t kIpv6LengthOffset = 4;
 
 std::uint8_t load8(const std::byte* at) noexcept { return std::to_integer<std::uint8_t>(*at); }
 
@@ -112,11 +122,57 @@ Drop parse_ipv4(std::span<const std::byte> packet, FrameView& out) noexcept {
   return Drop::kNone;
 }
 
+/// `packet` starts at the IP header and ends with the frame.
+Drop parse_ipv6(std::span<const std::byte> packet, FrameView& out) noexcept {
+  if (packet.size() < kIpv6Bytes) return Drop::kShort;
+  if (load8(packet.data()) >> 4 != 6) return Drop::kMalformed;
+  const std::size_t content_bytes = load16(packet.data() + kIpv6LengthOffset);
+  if (content_bytes > packet.size() - kIpv6Bytes) return Drop::kShort;
+  out.ecn = load8(packet.data() + 1) >> 4 & 3;
+  out.source_ip.family = out.destination_ip.family = 6;
+  std::memcpy(out.source_ip.bytes.data(), packet.data() + 8, 16);
+  std::memcpy(out.destination_ip.bytes.data(), packet.data() + 24, 16);
+
+  const auto content = packet.subspan(kIpv6Bytes, content_bytes);
+  const std::uint8_t protocol = load8(packet.data() + 6);
+  if (protocol == kProtocolUdp) {
+    if (const Drop why = parse_udp(content, out); why != Drop::kNone) return why;
+    return load16(content.data() + kUdpChecksumOffset) == 0 ? Drop::kMalformed : Drop::kNone;
+  }
+  if (protocol != kProtocolIcmpv6) return Drop::kNone;
+  if (content.size() < kIcmpHeaderBytes) return Drop::kShort;
+  out.payload = content;
+  const std::uint8_t type = load8(content.data());
+  if (load8(content.data() + 1) != 0) return Drop::kNone;  // none of these has another code
+  if (type == kIcmpv6EchoRequest) out.kind = FrameKind::kIcmpEcho;
+  if (type == kIcmpv6TooBig) out.kind = FrameKind::kIcmpTooBig;
+  if ((type == kIcmpv6Solicitation || type == kIcmpv6Advertisement) &&
+      load8(packet.data() + 7) == kNotForwarded) {
+    if (content.size() < kDiscoveryBytes) return Drop::kShort;
+    out.kind = FrameKind::kDiscovery;
+  }
+  return Drop::kNone;
+}
+
+/// All but the lengths.
+void fill_ipv6(std::byte* ip, const FrameAddresses& addresses) noexcept {
+  const unsigned traffic_class = addresses.dscp << 2 | addresses.ecn;
+  store8(ip, 0x60 | traffic_class >> 4);
+  // Routers choose among paths of equal cost by the flow label or by the ports (RFC 6438): the
+  // source port is a link's path, so it is the label too.
+  store8(ip + 1, (traffic_class & 15) << 4);
+  store16(ip + 2, addresses.source_port);
+  store8(ip + 6, kProtocolUdp);
+  store8(ip + 7, kTimeToLive);
+  std::memcpy(ip + 8, addresses.source_ip.bytes.data(), 16);
+  std::memcpy(ip + 24, addresses.destination_ip.bytes.data(), 16);
+}
+
 }  // namespace
 
 std::uint32_t max_payload_bytes(std::uint32_t mtu, std::uint8_t ip_family) noexcept {
   if (ip_family != 4 && ip_family != 6) return 0;
-  const std::size_t headers = (ip_family == 4 ? kIpv4Bytes : 40) + kUdpBytes + kHeaderBytes;
+  const std::size_t headers = ip_header_bytes(ip_family) + kUdpBytes + kHeaderBytes;
   // The MTU of a link may be more than IP's length field can express (memif, loopback).
   const std::uint32_t usable = std::min(mtu, kMaxIpBytes);
   if (usable <= headers) return 0;
@@ -124,7 +180,9 @@ std::uint32_t max_payload_bytes(std::uint32_t mtu, std::uint8_t ip_family) noexc
 }
 
 std::optional<FrameTemplate> FrameTemplate::make(const FrameAddresses& addresses) noexcept {
-  if (addresses.source_ip.family != 4 || addresses.destination_ip.family != 4) return std::nullopt;
+  const std::uint8_t family = addresses.source_ip.family;
+  if (family != addresses.destination_ip.family || (family != 4 && family != 6))
+    return std::nullopt;
   if (addresses.vlan_id.has_value() && *addresses.vlan_id > 4094) return std::nullopt;
   if (addresses.dscp > 63 || addresses.ecn > 3) return std::nullopt;
 
@@ -138,8 +196,17 @@ std::optional<FrameTemplate> FrameTemplate::make(const FrameAddresses& addresses
     store16(at + 2, *addresses.vlan_id);
     at += kVlanBytes;
   }
-  store16(at, kEtherTypeIpv4);
+  store16(at, family == 4 ? kEtherTypeIpv4 : kEtherTypeIpv6);
   std::byte* const ip = at + 2;
+  result.ip_offset_ = static_cast<std::size_t>(ip - result.template_.data());
+  result.bytes_ = result.ip_offset_ + ip_header_bytes(family) + kUdpBytes;
+  std::byte* const udp = ip + ip_header_bytes(family);
+  store16(udp, addresses.source_port);
+  store16(udp + 2, addresses.destination_port);
+  if (family == 6) {
+    fill_ipv6(ip, addresses);
+    return result;
+  }
   store8(ip, 0x45);
   store8(ip + 1, addresses.dscp << 2 | addresses.ecn);
   // The identification stays 0: a datagram that is never fragmented needs none (RFC 6864).
@@ -148,12 +215,6 @@ std::optional<FrameTemplate> FrameTemplate::make(const FrameAddresses& addresses
   store8(ip + 9, kProtocolUdp);
   std::memcpy(ip + 12, addresses.source_ip.bytes.data(), 4);
   std::memcpy(ip + 16, addresses.destination_ip.bytes.data(), 4);
-  std::byte* const udp = ip + kIpv4Bytes;
-  store16(udp, addresses.source_port);
-  store16(udp + 2, addresses.destination_port);
-
-  result.ip_offset_ = static_cast<std::size_t>(ip - result.template_.data());
-  result.bytes_ = result.ip_offset_ + kIpv4Bytes + kUdpBytes;
   result.checksum_base_ = sum_words({ip, kIpv4Bytes});
   return result;
 }
@@ -161,10 +222,12 @@ std::optional<FrameTemplate> FrameTemplate::make(const FrameAddresses& addresses
 void FrameTemplate::write(std::byte* out, std::size_t udp_payload_bytes) const noexcept {
   const std::size_t ip_bytes = kIpv4Bytes + kUdpBytes + udp_payload_bytes;
   assert(bytes_ != 0 && ip_bytes <= kMaxIpBytes);
-  // A constant length makes the copy a few moves instead of a call; there are only two lengths.
+  // A constant length makes the copy a few moves instead of a call; there are only four lengths.
   constexpr std::size_t kPlainBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes;
   if (bytes_ == kPlainBytes) {
     std::memcpy(out, template_.data(), kPlainBytes);
+  } else if (bytes_ > kPlainBytes + kVlanBytes) {
+    return write_ipv6(out, udp_payload_bytes);
   } else {
     std::memcpy(out, template_.data(), kPlainBytes + kVlanBytes);
   }
@@ -173,6 +236,19 @@ void FrameTemplate::write(std::byte* out, std::size_t udp_payload_bytes) const n
   const std::uint32_t sum = checksum_base_ + static_cast<std::uint32_t>(ip_bytes);
   store16(ip + kIpChecksumOffset, static_cast<std::uint16_t>(~fold(sum)));
   store16(ip + kIpv4Bytes + kUdpLengthOffset, kUdpBytes + udp_payload_bytes);
+}
+
+void FrameTemplate::write_ipv6(std::byte* out, std::size_t udp_payload_bytes) const noexcept {
+  constexpr std::size_t kPlainBytes = kEthernetBytes + kIpv6Bytes + kUdpBytes;
+  if (bytes_ == kPlainBytes) {
+    std::memcpy(out, template_.data(), kPlainBytes);
+  } else {
+    std::memcpy(out, template_.data(), kPlainBytes + kVlanBytes);
+  }
+  std::byte* const ip = out + ip_offset_;
+  const std::size_t udp_bytes = kUdpBytes + udp_payload_bytes;
+  store16(ip + kIpv6LengthOffset, udp_bytes);
+  store16(ip + kIpv6Bytes + kUdpLengthOffset, udp_bytes);
 }
 
 Drop parse_frame(std::span<const std::byte> frame, FrameView& out) noexcept {
@@ -200,6 +276,7 @@ Drop parse_frame(std::span<const std::byte> frame, FrameView& out) noexcept {
   out.ip_offset = offset;
   const auto content = frame.subspan(offset);
   if (ether_type == kEtherTypeIpv4) return parse_ipv4(content, out);
+  if (ether_type == kEtherTypeIpv6) return parse_ipv6(content, out);
   out.payload = content;
   if (ether_type == kEtherTypeArp) {
     if (content.size() < kArpBytes) return Drop::kShort;

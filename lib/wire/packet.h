@@ -248,8 +248,10 @@ struct Packet {
 
 /// Decodes what says whose a packet is: checks length, version, header CRC and type, and fills
 /// out.common, so that nothing dear is done with a stranger's packet.
+/// @param address_crc  what the header's CRC was XORed with: wire::address_crc() of the addresses.
 /// @return Drop::kNone, or why the packet is to be dropped (then `out` is unspecified).
-[[nodiscard]] Drop decode_header(std::span<const std::byte> udp_payload, Packet& out) noexcept;
+[[nodiscard]] Drop decode_header(std::span<const std::byte> udp_payload, Packet& out,
+                                 std::uint32_t address_crc = 0) noexcept;
 /// Decodes the rest of a packet whose header decode_header() took: checks lengths, enumerations
 /// and, for every type but data, contributions and pieces, the payload's CRC; fills only the bodies
 /// of the packet's type.

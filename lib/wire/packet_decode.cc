@@ -304,12 +304,15 @@ std::uint8_t version_of(std::span<const std::byte> udp_payload) noexcept {
   return udp_payload.empty() ? 0 : std::to_integer<std::uint8_t>(udp_payload[0]);
 }
 
-Drop decode_header(std::span<const std::byte> udp_payload, Packet& out) noexcept {
+Drop decode_header(std::span<const std::byte> udp_payload, Packet& out,
+                   std::uint32_t address_crc) noexcept {
   if (udp_payload.size() < kHeaderBytes) return Drop::kShort;
   const auto& header = view<layout::Header>(udp_payload.data());
   // The version comes first: another one may have its CRC elsewhere.
   if (header.version != kProtocolVersion) return Drop::kVersion;
-  if (layout::header_crc(udp_payload.data()) != header.header_crc.get()) return Drop::kHeaderCrc;
+  if ((layout::header_crc(udp_payload.data()) ^ address_crc) != header.header_crc.get()) {
+    return Drop::kHeaderCrc;
+  }
   if (header.type < static_cast<std::uint8_t>(PacketType::kHello) ||
       header.type > static_cast<std::uint8_t>(kLastPacketType))
     return Drop::kType;

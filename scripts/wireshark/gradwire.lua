@@ -162,9 +162,18 @@ local function crc32c(bytes)
   return bit.tobit(bit.bnot(crc))
 end
 
-local function header_crc_fits(buffer)
+local ipv6_source, ipv6_destination = Field.new("ipv6.src"), Field.new("ipv6.dst")
+-- Over IPv6 the header's CRC is XORed with that of the addresses, the innermost ones of a tunnel.
+local function address_crc(pinfo)
+  if not tostring(pinfo.net_src):find(":", 1, true) then return 0 end
+  local sources, destinations = { ipv6_source() }, { ipv6_destination() }
+  if #sources == 0 or #destinations == 0 then return 0 end
+  return crc32c(sources[#sources].range:raw() .. destinations[#destinations].range:raw())
+end
+
+local function header_crc_fits(buffer, pinfo)
   local bytes = buffer:raw(0, 48) .. buffer:raw(52, 12)
-  return crc32c(bytes) == bit.tobit(buffer(48, 4):uint())
+  return bxor(crc32c(bytes), address_crc(pinfo)) == bit.tobit(buffer(48, 4):uint())
 end
 
 -- The 30 bytes by type, from byte 16; each returns what stands in the info column.
@@ -345,7 +354,7 @@ function gradwire.dissector(buffer, pinfo, root)
     info = ": " .. body[2](buffer, tree)
   end
   local crc = tree:add(f.header_crc, buffer(48, 4))
-  if not header_crc_fits(buffer) then
+  if not header_crc_fits(buffer, pinfo) then
     crc:add_proto_expert_info(bad_header_crc)
     info = info .. " [header CRC wrong]"
   end
@@ -369,7 +378,7 @@ end
 
 local function looks_like_ours(buffer, pinfo, root)
   if buffer:len() < HEADER_BYTES or buffer(0, 1):uint() ~= 2 then return false end
-  if TYPES[buffer(1, 1):uint()] == nil or not header_crc_fits(buffer) then return false end
+  if TYPES[buffer(1, 1):uint()] == nil or not header_crc_fits(buffer, pinfo) then return false end
   gradwire.dissector(buffer, pinfo, root)
   return true
 end

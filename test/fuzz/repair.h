@@ -37,11 +37,17 @@ inline void repair_ipv4(std::span<std::byte> header) {
   header[11] = static_cast<std::byte>(~sum & 0xff);
 }
 
-/// IPv4's checksum of a frame, and the CRCs of the chunk packet in it.
+/// IPv4's checksum of a frame, and the CRCs of the chunk packet in it, over IPv6 without what
+/// wire::complete_ipv6() does.
 inline void repair_frame(std::span<std::byte> frame) {
   std::size_t ip = wire::kEthernetBytes;
   if (frame.size() < ip + wire::kVlanBytes) return;
   if (frame[12] == std::byte{0x81} && frame[13] == std::byte{0}) ip += wire::kVlanBytes;
+  if (frame[ip - 2] == std::byte{0x86} && frame[ip - 1] == std::byte{0xdd}) {
+    constexpr std::size_t kHeaders = wire::kIpv6Bytes + wire::kUdpBytes;
+    if (frame.size() > ip + kHeaders) repair_packet(frame.subspan(ip + kHeaders));
+    return;
+  }
   if (frame.size() < ip + wire::kIpv4Bytes) return;
   const std::size_t header_bytes = (std::to_integer<std::size_t>(frame[ip]) & 15) * 4;
   if (header_bytes < wire::kIpv4Bytes || frame.size() < ip + header_bytes) return;

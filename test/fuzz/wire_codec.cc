@@ -111,6 +111,17 @@ void check_packet(std::span<const std::byte> bytes) {
   FUZZ_CHECK(encode(*second, again.size()) == again);
 }
 
+/// What a lane does to a frame of these bytes before it sends it.
+void check_completion(std::span<const std::byte> frame) {
+  std::vector<std::byte> copy(frame.begin(), frame.end());
+  wire::FrameView view;
+  FUZZ_CHECK(wire::parse_frame(copy, view) == Drop::kNone);
+  const auto packet = std::span(copy).subspan(view.ip_offset);
+  if (!wire::complete_ipv6(packet, wire::UdpSum::kCpu)) return;
+  FUZZ_CHECK(wire::parse_frame(copy, view) == Drop::kNone && view.kind == wire::FrameKind::kUdp);
+  FUZZ_CHECK(wire::complete_ipv6(packet, wire::UdpSum::kDevice));
+}
+
 void check_frame(std::span<const std::byte> frame) {
   wire::FrameView view;
   if (wire::parse_frame(frame, view) != Drop::kNone) return;
@@ -119,9 +130,12 @@ void check_frame(std::span<const std::byte> frame) {
     FUZZ_CHECK(view.payload.data() + view.payload.size() <= frame.data() + frame.size());
   }
   if (view.kind == wire::FrameKind::kArp) FUZZ_CHECK(view.payload.size() >= 28);
+  if (view.kind == wire::FrameKind::kDiscovery) FUZZ_CHECK(view.payload.size() >= 24);
   if (view.kind == wire::FrameKind::kIcmpEcho) FUZZ_CHECK(view.payload.size() >= 8);
   if (view.kind == wire::FrameKind::kIcmpTooBig) FUZZ_CHECK(view.payload.size() >= 8);
-  if (view.kind == wire::FrameKind::kUdp) check_packet(view.payload);
+  if (view.kind != wire::FrameKind::kUdp) return;
+  if (view.source_ip.family == 6) check_completion(frame);
+  check_packet(view.payload);
 }
 
 }  // namespace

@@ -61,3 +61,12 @@ open(sys.argv[2], "wb").write(data)
 PYTHON
 read_capture "$run_dir/changed.pcap" >"$run_dir/changed"
 expect_text "a changed byte is found" 'payload CRC wrong' "$run_dir/changed"
+
+# The same packets over IPv6, of which the last has another CRC than its addresses say.
+"$python" "$repo_root/test/system/over_ipv6.py" "$run_dir/one.pcap" "$run_dir/ipv6.pcap"
+read_capture "$run_dir/ipv6.pcap" -T fields -e gradwire.number -e _ws.expert.message \
+  -e ipv6.dst >"$run_dir/ipv6"
+understood=$(awk -F '\t' '$1 != "" && $2 == "" && $3 == "fd79::2"' "$run_dir/ipv6" | wc -l)
+all=$(wc -l <"$run_dir/ipv6")
+((all > 1 && understood == all - 1)) ||
+  { cat "$run_dir/ipv6" && fail "of $all packets over IPv6 the dissector understands $understood"; }

@@ -46,6 +46,10 @@ expect_text "and that the host is fit" '^fit: ' "$out"
 expect "so is one that carries more than is wanted" doctor --peer 127.0.0.1 --mtu 9000
 expect_text "lo has the most that IP can say" \
   '^ok +path MTU, 127.0.0.1: 65535 of 65535 bytes through lo, 9000 wanted' "$out"
+if [[ -e /proc/net/if_inet6 ]]; then
+  expect "and one of IPv6" doctor --peer ::1 --mtu 9000
+  expect_text "that is as long" '^ok +path MTU, ::1: 65535 of 65535 bytes through lo' "$out"
+fi
 
 step "a narrow place in the middle"
 ip -n "$netns_r" link set gwr mtu 1500

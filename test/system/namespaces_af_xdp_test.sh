@@ -1,14 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Two hosts, as two network namespaces joined by an Ethernet (veth), each with a daemon on af_xdp. A
-# daemon that finds too large an MTU says which one works, and that one does.
+# Two hosts, as two network namespaces joined by an Ethernet (veth), each with a daemon on af_xdp
+# that has an IPv6 address (those of af_xdp_kernel_traffic have IPv4). A daemon that finds too large
+# an MTU says which one works, and that one does.
 . "$(dirname "$0")/_init.sh"
 
 make_namespaces 9000
 daemon_netns[0]=$netns_a
 daemon_netns[1]=$netns_b
-daemon_write_config 0 "net_af_xdp0=10.79.0.1/24"
-daemon_write_config 1 "net_af_xdp0=10.79.0.2/24"
+daemon_write_config 0 "net_af_xdp0=fd79::1/64"
+daemon_write_config 1 "net_af_xdp0=fd79::2/64"
 
 step "an interface of MTU 9000: the daemon says what XDP takes"
 start() { daemon_start "$1" --vdev "net_af_xdp0,iface=$2,start_queue=0,queue_count=1"; }

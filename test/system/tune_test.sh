@@ -69,7 +69,10 @@ step "the control connection stands, and the link does not"
 step_seconds=1
 background leader tune 0 --listen "$port" --wait 20
 sed -i 's/10.77.0.2/10.78.0.2/' "$(daemon_config 1)"
-background follower tune 1 --peer "127.0.0.1:$port" --wait 20
+# By IPv6 if the kernel has it.
+loopback=127.0.0.1
+[[ ! -e /proc/net/if_inet6 ]] || loopback="[::1]"
+background follower tune 1 --peer "$loopback:$port" --wait 20
 ! ended leader || fail "a proposal without a link"
 ! ended follower || fail "a proposal without a link"
 expect_text "rank 0 says so" 'no all-reduce with the peer succeeded' "$run_dir/leader.out"

@@ -14,9 +14,9 @@
 
 struct gradwire_xdp_settings {
   char mark[GRADWIRE_XDP_MARK_BYTES];
-  __u32 ip;             /* ours, network byte order */
+  __u32 ip[4];          /* ours, network byte order; IPv4 in the first */
   __u16 first_udp_port; /* of lane 0, host byte order */
   __u16 udp_ports;      /* lanes; 0: nothing is ours */
   __u16 vlan_id;        /* of every frame of ours; 0: untagged */
-  __u16 reserved;
+  __u16 is_ipv6;
 };

@@ -100,6 +100,34 @@ TEST_CASE("a router is on a port's link, and leads to networks, each once") {
              Contains("gw.toml:8") && Contains("port.1.rail") && Contains("port.0.rail"));
 }
 
+TEST_CASE("over IPv6 a router may be link-local, and a host is neither a network nor all routers") {
+  const auto port = [](const std::string& ip, const std::string& more = "") {
+    return "[[port]]\ndevice = \"a\"\nip = \"" + ip + "\"\n" + more;
+  };
+  CHECK(load(port("fd00::1/64", "gateway = \"fd00::fe\"\n"), "f").has_value());
+  CHECK(load(port("fd00::1/64", "gateway = \"fe80::1\"\n"), "f").has_value());
+  CHECK(load(port("fd00::/127"), "f").has_value());
+  CHECK(load(port("fd00::ffff:ffff:ffff:ffff/64"), "f").has_value());
+  CHECK_THAT(conflict_in(port("fd00::/64")), Contains("port.0.ip") && Contains("all routers"));
+  CHECK_THAT(conflict_in(port("fd00::1/64", "gateway = \"fd01::1\"\n")),
+             Contains("port.0.gateway") && Contains("fd00::1/64"));
+  CHECK_THAT(conflict_in(port("fd00::1/64", "gateway = \"10.0.0.1\"\n")),
+             Contains("port.0.gateway") && Contains("fd00::1/64"));
+  CHECK_THAT(conflict_in(port("10.0.0.1/24", "gateway = \"fe80::1\"\n")),
+             Contains("port.0.gateway") && Contains("10.0.0.1/24"));
+  const auto route = [&](const std::string& to, const std::string& via) {
+    return port("fd00::1/64") + "[[route]]\nto = \"" + to + "\"\nvia = \"" + via + "\"\n";
+  };
+  CHECK(load(route("fd01::/16", "fd00::fe"), "f").has_value());
+  CHECK_THAT(conflict_in(route("fd01::1/16", "fd00::fe")), Contains("bits behind the prefix"));
+  CHECK_THAT(conflict_in(route("10.1.0.0/16", "fd00::fe")), Contains("another IP version"));
+  CHECK_THAT(conflict_in(route("fd01::/16", "fe80::1")), Contains("port.gateway"));
+  const std::string neighbor = "[[neighbor]]\nmac = \"02:00:00:00:00:02\"\nip = ";
+  CHECK(load(port("fd00::1/64") + neighbor + "\"fd00::2\"\n", "f").has_value());
+  CHECK_THAT(conflict_in(port("fd00::1/64") + neighbor + "\"10.0.0.2\"\n"),
+             Contains("neighbor.0.ip") && Contains("no [[port]]"));
+}
+
 TEST_CASE("metrics are served on loopback, with a port") {
   const auto served_at = [](const std::string& address) {
     return std::string(kTwoPorts) + "[daemon]\nmetrics = \"" + address + "\"\n";

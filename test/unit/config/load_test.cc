@@ -118,7 +118,18 @@ TEST_CASE("addresses are checked") {
   CHECK_THAT(with_ip("10.0.0.1"), Contains("gw.toml:3") && Contains("no prefix"));
   CHECK_THAT(with_ip("10.0.0.1/33"), Contains("gw.toml:3") && Contains("/32"));
   CHECK_THAT(with_ip("224.0.0.1/24"), Contains("gw.toml:3") && Contains("port.0.ip"));
-  CHECK_THAT(with_ip("fe80::1/64"), Contains("gw.toml:3") && Contains("IPv6"));
+  for (const char* bad :
+       {"fd00::/64x", "fd00::g/64", "ff02::1/64", "::1/64", "::/64", "::ffff:10.0.0.1/64"}) {
+    INFO(bad);
+    CHECK_THAT(with_ip(bad), Contains("gw.toml:3") && Contains("port.0.ip"));
+  }
+  CHECK_THAT(with_ip("fd00::1"), Contains("gw.toml:3") && Contains("no prefix"));
+  CHECK_THAT(with_ip("fd00::1/129"), Contains("gw.toml:3") && Contains("/128"));
+  const auto ipv6 = load("[[port]]\ndevice = \"d\"\nip = \"FD00:0:0::a/64\"\n", "f");
+  REQUIRE(ipv6);
+  CHECK(ipv6->ports[0].ip == "fd00::a");
+  CHECK(ipv6->ports[0].prefix_bits == 64);
+  CHECK(load(to_toml(*ipv6), "again").value() == *ipv6);
   const std::string neighbor = std::string(kPort) + "[[neighbor]]\nip = \"10.0.0.2\"\n";
   CHECK_THAT(mistake_in(neighbor + "mac = \"01:00:00:00:00:01\"\n"),
              Contains("gw.toml:6") && Contains("neighbor.0.mac"));

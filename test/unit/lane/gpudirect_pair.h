@@ -62,7 +62,7 @@ class SplitWire {
   }
 
  private:
-  static constexpr std::size_t kHeader = port::split_header_bytes(false);
+  static constexpr std::size_t kHeader = port::split_header_bytes(false, 4);
 
   void move(TwoRanks& ranks, rte_ring* from, std::uint16_t sender, rte_ring* to,
             std::uint16_t receiver) {

@@ -190,7 +190,7 @@ TEST_CASE("of a stranger's frame nothing is read from GPU memory") {
     REQUIRE(header);
     rte_mbuf* head = rte_pktmbuf_alloc(ranks.rank(0).datapath->pools(0).packet());
     REQUIRE(head != nullptr);
-    constexpr std::size_t kHeader = port::split_header_bytes(false);
+    constexpr std::size_t kHeader = port::split_header_bytes(false, 4);
     const std::size_t tail_bytes = rte_pktmbuf_tailroom(head);  // more than is left behind a header
     std::vector<std::byte> bytes(kHeader);
     header->write(bytes.data(), kHeader - header->bytes() + tail_bytes);

@@ -24,6 +24,7 @@ struct TwoRanksOptions {
   std::uint8_t lanes = 1;
   std::uint32_t payload_bytes = 1024;
   std::uint32_t mtu = 1500;
+  bool ipv6 = false;
   std::uint32_t max_active_ops = 16;
   std::uint32_t window_packets = 32;
   std::uint16_t max_groups = 2;
@@ -254,7 +255,7 @@ class TwoRanks {
     return sum;
   }
   [[nodiscard]] wire::IpAddress ip_of(std::uint16_t r) const {
-    return *wire::parse_ip("10.0.0." + std::to_string(r + 1));
+    return *wire::parse_ip((options_.ipv6 ? "fd00::" : "10.0.0.") + std::to_string(r + 1));
   }
 
  private:
@@ -303,6 +304,7 @@ class TwoRanks {
     port::PortConfig port;
     port.device = r == 0 ? ports_.a() : ports_.b();
     port.ip = ip_of(r);
+    port.prefix_bits = options_.ipv6 ? 64 : 24;
     port.mtu = options_.mtu;
     port.tx_descriptors = options_.tx_descriptors;
     port.rate_bps = options_.port_rate_bps;

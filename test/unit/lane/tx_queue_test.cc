@@ -165,3 +165,34 @@ TEST_CASE("more than the backlog holds is freed, not leaked") {
   fixture.queue.clear();
   CHECK(rte_mempool_avail_count(fixture.pools->packet()) == available);
 }
+
+TEST_CASE("over IPv6 a NIC that computes checksums is asked for them, and no other port is") {
+  Fixture fixture("txmarks");
+  wire::FrameAddresses addresses;
+  addresses.source_ip = *wire::parse_ip("fd00::1");
+  addresses.destination_ip = *wire::parse_ip("fd00::2");
+  addresses.vlan_id = 7;
+  const auto header = wire::FrameTemplate::make(addresses);
+  REQUIRE(header);
+  const auto pushed = [&](TxCompletion completion, std::uint8_t protocol) {
+    rte_mbuf* made =
+        fixture.frame(static_cast<std::uint16_t>(header->bytes() + wire::kHeaderBytes));
+    auto* bytes = rte_pktmbuf_mtod(made, std::byte*);
+    header->write(bytes, wire::kHeaderBytes);
+    bytes[18 + 6] = std::byte{protocol};
+    // As it was sent before by such a NIC.
+    made->ol_flags |= RTE_MBUF_F_TX_IPV6 | RTE_MBUF_F_TX_UDP_CKSUM;
+    TxQueue queue(fixture.port->id(), 0, 32, completion);
+    queue.push(made);
+    const std::uint64_t marks = made->ol_flags & (RTE_MBUF_F_TX_IPV6 | RTE_MBUF_F_TX_UDP_CKSUM);
+    const bool places = made->l2_len == 18 && made->l3_len == 40;
+    queue.clear();
+    return std::pair(marks, places);
+  };
+  using Kind = TxCompletion::Kind;
+  constexpr std::uint64_t kAsked = RTE_MBUF_F_TX_IPV6 | RTE_MBUF_F_TX_UDP_CKSUM;
+  CHECK(pushed({Kind::kIpv6, wire::UdpSum::kDevice, true}, 17) == std::pair(kAsked, true));
+  CHECK(pushed({Kind::kIpv6, wire::UdpSum::kDevice, true}, 58).first == 0);
+  CHECK(pushed({Kind::kIpv6, wire::UdpSum::kCpu, true}, 17).first == 0);
+  CHECK(pushed({Kind::kClearMarks, wire::UdpSum::kCpu, true}, 17).first == 0);
+}

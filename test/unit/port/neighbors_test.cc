@@ -93,7 +93,7 @@ TEST_CASE("what is not for us, not whole, or not ARP is ignored") {
   CHECK(ignored(with(13, 0x07)));  // another EtherType
 }
 
-TEST_CASE("an address off the network and IPv6 are refused by name; static entries stay") {
+TEST_CASE("an address off the network, or of IPv6, is refused by name; static entries stay") {
   Neighbors neighbors(config());
   const auto off = neighbors.resolve(address("10.0.1.2"), 0);
   REQUIRE_FALSE(off);

@@ -58,9 +58,13 @@ TEST_CASE("a port's configuration has bounds") {
   config = config_for(rings.a());
   config.prefix_bits = 33;
   CHECK_FALSE(Port::open(config));
+  config.ip = *wire::parse_ip("fd00::1");
+  CHECK(Port::open(config));
+  config.prefix_bits = 129;
+  CHECK_FALSE(Port::open(config));
   config = config_for(rings.a());
-  config.ip = *wire::parse_ip("fe80::1");
-  CHECK(Port::open(config).error().code == ErrorCode::kUnsupported);
+  config.ip = {};
+  CHECK_FALSE(Port::open(config));
   config = config_for(rings.a());
   config.mtu = 70'000;
   CHECK_FALSE(Port::open(config));

@@ -80,3 +80,35 @@ TEST_CASE("the table keeps the last word about each destination, and no more tha
   }
   CHECK_FALSE(table.find(*wire::parse_ip("10.9.0.2")));
 }
+
+TEST_CASE("a router's word over IPv6 is read, whole or with its end missing") {
+  std::vector<std::byte> frame;
+  const auto ip = [&](int last, int to, int protocol, int bytes) {
+    append(frame, {0x60, 0, 0, 0, bytes >> 8, bytes & 255, protocol, 64});
+    for (const int host : {last, to}) {
+      append(frame, {0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host});
+    }
+  };
+  append(frame, {2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0xfe, 0x86, 0xdd});
+  ip(0xfe, 1, 58, 8 + 48);
+  append(frame, {2, 0, 0, 0, 0, 0, 1400 >> 8, 1400 & 255});
+  ip(1, 2, 17, 1460);
+  append(frame, {0x48, 0x53, 0x48, 0x53, 5, 0xb4, 0, 0});
+  const auto own = *wire::parse_ip("fd00::1");
+  const TooBig expected{*wire::parse_ip("fd00::fe"), *wire::parse_ip("fd00::2"), 1500, 1400};
+  CHECK(read_too_big(frame, own) == expected);
+  CHECK_FALSE(read_too_big(frame, kOwn));
+  CHECK_FALSE(read_too_big(frame, *wire::parse_ip("fd00::3")));
+  CHECK_FALSE(read_too_big(message(), own));
+  for (std::size_t size = 0; size < frame.size(); ++size) {
+    const std::vector<std::byte> cut(frame.begin(),
+                                     frame.begin() + static_cast<std::ptrdiff_t>(size));
+    CHECK(read_too_big(cut, own).has_value() == (size >= 14 + 40 + 8 + 40));
+  }
+  for (const std::size_t at : {20u, 54u, 55u, 68u, 85u}) {
+    auto other = frame;
+    other[at] ^= std::byte{8};
+    INFO(at);
+    CHECK_FALSE(read_too_big(other, own));
+  }
+}

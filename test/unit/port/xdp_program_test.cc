@@ -152,6 +152,60 @@ TEST_CASE("what is the daemon's goes to its socket, all else to the kernel") {
   CHECK(program.verdict(six) == kPass);
 }
 
+TEST_CASE("over IPv6 the daemon's traffic goes to its socket, all else to the kernel") {
+  if (xdp_program_object().empty()) return;
+  const Loaded program(XdpTraffic{*wire::parse_ip("fd00::2"), 18515, 2, 0});
+  if (program.refused()) return;
+  // From fd00::`source` to fd00::`host`.
+  const auto ipv6 = [](unsigned protocol, unsigned host, unsigned source = 1) {
+    Frame frame = ethernet(0x86dd);
+    append(frame, {0x60, 0, 0, 0, 0, 40, protocol, 255});
+    for (const unsigned last : {source, host}) {
+      append(frame, {0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last});
+    }
+    return frame;
+  };
+  const auto udp6 = [&](unsigned host, unsigned port) {
+    Frame frame = ipv6(17, host);
+    append(frame, {0x30, 0x39, port >> 8, port & 255, 0, 40, 1, 1});
+    frame.resize(frame.size() + 32);
+    return frame;
+  };
+  const auto icmp = [&](unsigned type, unsigned host, unsigned target, unsigned source = 1) {
+    Frame frame = ipv6(58, host, source);
+    append(frame, {type, 0, 0, 0, 0, 0, 0, 0});
+    append(frame, {0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, target});
+    frame.resize(frame.size() + 16);
+    return frame;
+  };
+  CHECK(program.verdict(udp6(2, 18515)) == kRedirect);
+  CHECK(program.verdict(udp6(2, 18516)) == kRedirect);
+  CHECK(program.verdict(udp6(2, 18514)) == kPass);
+  CHECK(program.verdict(udp6(2, 18517)) == kPass);
+  CHECK(program.verdict(udp6(3, 18515)) == kPass);
+  // Questions for the daemon's address, answers to it, and another host that has it.
+  CHECK(program.verdict(icmp(135, 0xff, 2)) == kRedirect);
+  CHECK(program.verdict(icmp(135, 0xff, 3)) == kPass);
+  CHECK(program.verdict(icmp(136, 2, 1)) == kRedirect);
+  CHECK(program.verdict(icmp(136, 3, 1)) == kPass);
+  CHECK(program.verdict(icmp(135, 0xff, 3, 2)) == kRedirect);
+  // Echo requests alone besides; routers' advertisements and redirects are the kernel's.
+  CHECK(program.verdict(icmp(128, 2, 9)) == kRedirect);
+  CHECK(program.verdict(icmp(129, 2, 9)) == kPass);
+  CHECK(program.verdict(icmp(134, 2, 2)) == kPass);
+  CHECK(program.verdict(icmp(137, 2, 2)) == kPass);
+  Frame tcp = ipv6(6, 2);
+  tcp.resize(tcp.size() + 40);
+  CHECK(program.verdict(tcp) == kPass);
+  // No IPv4, and nothing that ends early.
+  CHECK(program.verdict(udp(2, 18515)) == kPass);
+  CHECK(program.verdict(arp(1, 2)) == kPass);
+  const Frame whole = udp6(2, 18515);
+  for (std::size_t bytes = 14; bytes < 14 + 40 + 8; ++bytes) {
+    CHECK(program.verdict(Frame(whole.begin(), whole.begin() + static_cast<long>(bytes))) == kPass);
+  }
+}
+
 TEST_CASE("short and odd frames are the kernel's") {
   if (xdp_program_object().empty()) return;
   const Loaded program(traffic());

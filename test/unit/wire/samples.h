@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "wire/frame.h"
 #include "wire/packet.h"
 
 namespace gradwire::wire::test {
@@ -32,6 +33,16 @@ inline std::string to_hex(std::span<const std::byte> bytes) {
     hex += kDigits[std::to_integer<unsigned>(byte) & 15];
   }
   return hex;
+}
+
+/// A frame of that UDP payload, over IPv6 not completed.
+inline Bytes make_frame(const FrameAddresses& addresses, const Bytes& payload) {
+  const auto made = FrameTemplate::make(addresses);
+  REQUIRE(made.has_value());
+  Bytes frame(made->bytes());
+  made->write(frame.data(), payload.size());
+  frame.insert(frame.end(), payload.begin(), payload.end());
+  return frame;
 }
 
 inline CommonHeader sample_common(PacketType type) {

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a port needs for IPv6 besides: checksums, and the groups of hosts to which its neighbours
+// address their questions.
+#include <fmt/format.h>
+#include <linux/if_packet.h>
+#include <rte_ethdev.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+
+#include "port/neighbor_discovery.h"
+#include "port/port.h"
+
+namespace gradwire::port {
+
+/// Before the device is configured.
+Result<void> Port::prepare_ipv6(std::uint64_t tx_offload_capa) {
+  if ((tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0) {
+    tx_offloads_ |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+    udp_sum_ = wire::UdpSum::kDevice;
+  } else if (splits_payload_) {
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("port {}: over IPv6 a UDP checksum is needed. Driver {} does not compute "
+                    "it, and the CPU cannot, since payloads lie in GPU memory: give the "
+                    "port an IPv4 address, or set gpu.staging = copy",
+                    config_.device, row_->driver));
+  }
+  return {};
+}
+
+/// A port that hears no groups is never found by its neighbours, but a device without a filter says
+/// the same as one that fails, so there is no error.
+void Port::hear_groups() {
+  const std::array<wire::MacAddress, 2> macs = {group_mac(all_nodes()),
+                                                group_mac(solicited_node(config_.ip))};
+  std::array<rte_ether_addr, 2> groups{};
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    std::copy(macs[i].begin(), macs[i].end(), std::begin(groups[i].addr_bytes));
+  }
+  if (rte_eth_dev_set_mc_addr_list(id_, groups.data(), groups.size()) == 0) return;
+  if (if_index_ == 0) {
+    if (rte_eth_allmulticast_enable(id_) != 0) {
+      [[maybe_unused]] const int ignored = rte_eth_promiscuous_enable(id_);
+    }
+    return;
+  }
+  // The kernel's interface has the filter. No protocol: the socket receives nothing.
+  group_socket_ = ipc::UniqueFd(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+  if (!group_socket_) return;
+  for (const wire::MacAddress& mac : macs) {
+    packet_mreq wanted{};
+    wanted.mr_ifindex = static_cast<int>(if_index_);
+    wanted.mr_type = PACKET_MR_MULTICAST;
+    wanted.mr_alen = static_cast<unsigned short>(mac.size());
+    std::copy(mac.begin(), mac.end(), std::begin(wanted.mr_address));
+    [[maybe_unused]] const int ignored =
+        setsockopt(group_socket_.get(), SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wanted, sizeof wanted);
+  }
+}
+
+}  // namespace gradwire::port

@@ -1,0 +1,96 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Two hosts that have IPv6 alone, as network namespaces with a router between them: the kernel
+# forwards. The daemons find their routers by neighbour discovery, one of them under its link-local
+# address, and sum bit by bit. They answer pings and questions, hold their addresses against another
+# host that wants one, and name a link that carries too little. What forged advertisements and
+# redirects say moves nobody.
+. "$(dirname "$0")/_init.sh"
+
+make_namespaces 1500
+netns_r=gw$$r
+ip netns add "$netns_r"
+on_exit ip netns del "$netns_r"
+# The pair that joins the hosts becomes host a's link to the router; host b gets one of its own.
+ip -n "$netns_b" link set gwb netns "$netns_r"
+ip -n "$netns_r" link add gwc type veth peer name gwb netns "$netns_b"
+ip -n "$netns_r" link set gwc mtu 1500
+for device in gwb gwc; do
+  ip -n "$netns_r" link set "$device" up
+  ip -n "$netns_r" addr add fe80::fe/64 dev "$device" nodad 2>/dev/null ||
+    skip "this kernel has no IPv6"
+done
+ip -n "$netns_b" link set gwb mtu 1500 up
+ip netns exec "$netns_r" sysctl -q -w net.ipv6.conf.all.forwarding=1 ||
+  skip "this kernel forwards nothing"
+ip -n "$netns_r" addr add fd78::fe/64 dev gwb nodad
+ip -n "$netns_r" route add fd79::/64 dev gwc
+daemon_netns[0]=$netns_a
+daemon_netns[1]=$netns_b
+
+# start INDEX ADDRESS [LINE]...: the daemon of that host, with these lines for its port.
+start() {
+  local index=$1 device
+  device=$([[ $index == 0 ]] && echo gwa || echo gwb)
+  daemon_write_config "$index" "net_af_packet0=$2"
+  shift 2
+  printf '%s\n' "$@" >"$run_dir/lines"
+  sed -i "/^ip = /r $run_dir/lines" "$(daemon_config "$index")"
+  daemon_start "$index" --vdev \
+    "net_af_packet0,iface=$device,blocksz=65536,framesz=2048,framecnt=512"
+  daemon_wait_ready "$index" || fail "daemon $index does not start"
+}
+# sums SIZES [SECONDS]: SECONDS for the group to form.
+sums() {
+  # shellcheck disable=SC2046
+  "$python" "$repo_root/test/system/sums.py" --sizes "$1" --join-timeout "${2:-30}" $(sockets 2)
+}
+forwarded() { ip netns exec "$netns_r" cat "/sys/class/net/gwb/statistics/rx_bytes"; }
+# counter NAME: of daemon 0.
+counter() {
+  "$gradwire_cli" counters --socket "$(daemon_socket 0)" |
+    awk -v name="$1" '$1 == name {n = $2} END {print n + 0}'
+}
+
+start 0 fd78::1/64 'gateway = "fd78::fe"'
+start 1 fd79::1/64 'gateway = "fe80::fe"'
+before=$(forwarded)
+expect "hosts of two IPv6 networks sum through a router" sums 0,1,1000,100000
+(($(forwarded) - before > 400000)) || fail "the packets did not go through the router"
+"$gradwire_cli" status --socket "$(daemon_socket 0)" --json >"$run_dir/status"
+expect_text "the status shows the address" '"address": *"fd78::1/64"' "$run_dir/status"
+expect_text "the log says who computes checksums" \
+  'port net_af_packet0: UDP checksums are computed by the CPU' "$(daemon_log 0)"
+
+step "the daemons answer pings of every size, as doctor sends them"
+for ip in fd78::1 fd79::1; do
+  ip netns exec "$netns_r" "$gradwire_cli" doctor --peer "$ip" >"$run_dir/doctor" 2>&1 || true
+  expect_text "at $ip" "path MTU, $ip: 1500 of 1500 bytes" "$run_dir/doctor"
+done
+
+step "another host wants daemon 0's address: it is told that it is taken, and named"
+ip -n "$netns_r" addr add fd78::1/64 dev gwb
+refused() { ip -n "$netns_r" addr show dev gwb | grep -q 'fd78::1/64 .*dadfailed'; }
+eventually 10 refused || fail "the kernel does not learn that fd78::1 is taken"
+ip -n "$netns_r" addr del fd78::1/64 dev gwb
+expect_text "daemon 0 names it" "has this port's address fd78::1 too" "$(daemon_log 0)"
+
+step "somebody says that the router is elsewhere, by advertisements and redirects"
+gateway_mac=$(ip netns exec "$netns_r" cat /sys/class/net/gwb/address)
+victim_mac=$(ip netns exec "$netns_a" cat /sys/class/net/gwa/address)
+background spoof ip netns exec "$netns_r" "$python" "$repo_root/test/system/discovery_spoof.py" \
+  gwb fd78::1 "$victim_mac" fd78::fe "$gateway_mac"
+heard() { (($(counter port.net_af_packet0.neighbor_claims) > 10)); }
+expect "groups form and sum meanwhile" sums 1000,100000
+eventually 20 heard || fail "nobody heard the forged advertisements"
+end_process "${background[spoof]}"
+[[ $(counter port.net_af_packet0.neighbors_moved) == 0 ]] ||
+  fail "a forged advertisement moved a neighbour"
+
+step "the router's next link carries less: no group forms, by name"
+ip netns exec "$netns_r" sysctl -q -w net.ipv6.conf.gwc.mtu=1400
+if sums 1000 2 >"$run_dir/small" 2>&1; then fail "a group formed whose full packets do not pass"; fi
+# Which of the two gives up first, and says what it saw, is chance.
+expect_text "the log names the router and its link" \
+  'the router fd78::fe says that its next link carries 1400 bytes, and a packet to fd79::1 has' \
+  "$(daemon_log 0)"
