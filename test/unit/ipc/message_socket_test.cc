@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
+#include <string>
 
 #include "raw_socket.h"
 
@@ -17,7 +18,8 @@ using test::send_raw;
 using test::socket_pair;
 
 /// Sends `bytes` raw with `fds`; they must be refused with a text that contains `says`.
-void refused(std::span<const std::byte> bytes, const char* says, std::span<const int> fds = {}) {
+void refused(std::span<const std::byte> bytes, const std::string& says,
+             std::span<const int> fds = {}) {
   auto [a, b] = socket_pair();
   const std::size_t before = open_fds();
   send_raw(a.get(), bytes, fds);
@@ -105,7 +107,7 @@ TEST_CASE("wrong magic, version and length are refused by name") {
   refused(bytes_of(h), "magic");
   h = header(MessageType::kOpen);
   h.version = kControlVersion + 1;
-  refused(bytes_of(h), "version 2");
+  refused(bytes_of(h), "has version " + std::to_string(kControlVersion + 1));
   for (const std::uint32_t bytes : {0u, 23u, 25u, 0xffffffffu}) {
     h = header(MessageType::kOpen);
     h.bytes = bytes;
