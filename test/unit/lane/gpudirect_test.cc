@@ -312,4 +312,14 @@ TEST_CASE("ports whose drivers put no payload into GPU memory say so") {
   CHECK_THAT(started.error().message, Contains("receives nothing"));
   port->reset();
   rte_eal_hotplug_remove("vdev", "net_null7");
+
+  // Over IPv6 a driver has to compute checksums besides, since no CPU reads these payloads.
+  config.device = rings.a();
+  config.ip = *wire::parse_ip("fd00::1");
+  auto over_ipv6 = port::Port::open(config);
+  REQUIRE(over_ipv6);
+  const auto without_sums = (*over_ipv6)->start({&pool, 1}, 4791, {&pool, 1});
+  REQUIRE_FALSE(without_sums);
+  CHECK_THAT(without_sums.error().message,
+             Contains("over IPv6 a UDP checksum is needed") && Contains("gpu.staging = copy"));
 }
