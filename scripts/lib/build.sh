@@ -17,6 +17,8 @@ build_tree() {
   command -v ccache >/dev/null && launcher='ccache '
   local log=$folder/scripts-build.log
   mkdir -p "$folder"
+  # A user's compiler, which may be another, warns without failing.
+  set -- "$@" -Dwerror=true
   # Enough debug information for lines in a back trace. Full debug information would take a quarter
   # of the build's time.
   set -- "$@" -Dcpp_args=-g1
