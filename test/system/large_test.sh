@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# An all-reduce and a send of more than 4 GiB through two daemons, every byte compared. It takes
-# 9 GB of hugepages and a minute or more, so it is in a suite of its own.
+# An all-reduce, a send and all-to-alls of more than 4 GiB through two daemons, every byte compared.
+# It takes 9 GB of hugepages and a minute or more, so it is in a suite of its own.
 . "$(dirname "$0")/_init.sh"
 
 pages=$((2 * 2049 + 300))
