@@ -134,13 +134,16 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
 std::vector<collective::LinkPath> PlanMaker::others(std::span<const NeighbourPath> paths,
                                                     std::uint8_t lane,
                                                     const wire::FrameTemplate& first) const {
+  // Frames of other paths may begin with a longer header, by a VLAN tag or an IPv6 address: before
+  // a payload that is sent again there is an mbuf's headroom, but beside GPU memory there is not.
+  static_assert(RTE_PKTMBUF_HEADROOM >= wire::kMaxFrameHeaderBytes);
+  const bool any_length = datapath_.payloads(lane) == nullptr;
   std::vector<collective::LinkPath> others;
   const std::size_t begun_with = first_path(paths, lane);
   for (std::size_t i = 1; i < paths.size(); ++i) {
     const NeighbourPath& path = paths[(begun_with + i) % paths.size()];
     const auto frame = frames_to(path, lane);
-    // A packet that is sent again has room for a frame header of that length.
-    if (frame && frame->bytes() == first.bytes()) {
+    if (frame && (any_length || frame->bytes() == first.bytes())) {
       others.push_back({path.remote_ip, *frame, path.port});
     }
   }

@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Two hosts with two rails, each an Ethernet of its own with a switch between (a bridge), and one
-# lane, since af_packet has no more. The cable of the first rail is pulled out and put back, during
-# ops of 256 MB and during small ones: no op fails, no bit changes, and nothing stands still for
-# longer than two path limits. A group forms while the cable is out, too.
+# Two hosts with two rails, each an Ethernet of its own with a switch between (a bridge), the first
+# with IPv4 and the second with IPv6, and one lane, since af_packet has no more. The cable of the
+# first rail is pulled out and put back, during ops of 256 MB and during small ones: no op fails, no
+# bit changes, and nothing stands still for longer than two path limits. A group forms while the
+# cable is out, too.
 . "$(dirname "$0")/_init.sh"
 
 silence_ms=4000 # a path's limit is a quarter of it
@@ -35,7 +36,7 @@ start() {
     vdevs+=(--vdev "net_af_packet$rail,iface=gw$rail$host,blocksz=65536,framesz=16384,framecnt=512")
   done
   daemon_write_config "$i" "net_af_packet0=10.70.0.$((i + 1))/24" \
-    "net_af_packet1=10.71.0.$((i + 1))/24"
+    "net_af_packet1=fd71::$((i + 1))/64"
   daemon_start "$i" "${vdevs[@]}" -- --timeouts.silence_ms "$silence_ms"
 }
 start 0 a
@@ -56,7 +57,7 @@ expect "and during ops of 256 MB" during $((256 << 20)) $(((cuts + 1) / 2))
 neighbour='rank . \(10.70.0..\)'
 for i in 0 1; do
   expect_text "daemon $i says which port the lane left" \
-    "warn.*lane 0 leaves port net_af_packet0: $neighbour is silent there, and answers at 10.71.0" \
+    "warn.*lane 0 leaves port net_af_packet0: $neighbour is silent there, and answers at fd71:" \
     "$(daemon_log "$i")"
   expect_text "and that it is back" \
     "warn.*lane 0 takes port net_af_packet0 again: $neighbour answers there" "$(daemon_log "$i")"
