@@ -382,4 +382,17 @@ TEST_CASE("a network counts only if both prefixes say so") {
   CHECK(common_addresses(a, make_rank_info(test::daemon_info(3), 1, {})).empty());
 }
 
+TEST_CASE("addresses are paired with those of their own IP version") {
+  const auto entry = [](std::vector<LocalAddress> addresses) {
+    for (LocalAddress& address : addresses) address.routed = true;
+    return make_rank_info(test::daemon_info(1), 1, addresses);
+  };
+  const auto both = entry({local_address(0, "10.0.0.1"), local_address(1, "fd00::1", 64)});
+  const auto other = entry({local_address(0, "fd00:0:0:1::2", 64), local_address(1, "10.0.0.2")});
+  CHECK(pairs(both, other) == "10.0.0.1-10.0.0.2 fd00::1-fd00:0:0:1::2");
+  CHECK(pairs(entry({local_address(0, "10.0.0.3")}), other) == "10.0.0.3-10.0.0.2");
+  CHECK(pairs(entry({local_address(0, "10.0.0.3")}), entry({local_address(0, "fd00::3", 64)})) ==
+        "");
+}
+
 }  // namespace gradwire::control
