@@ -24,7 +24,8 @@ COSTS = [
     # on 2026-11-23 7,690, with what the ring looks at for progress and lanes for fairness, 7,814
     # with the collectives, 7,878 with redops of bits and packets that go to any rank,
     # and 7,942 with factors of premul_sum, direct ops in daemons and transfers; on 2026-11-24
-    # 8,011, with several paths to a rank: by which one each packet came is looked at.
+    # 8,011, with several paths to a rank: by which one each packet came is looked at; on 2026-11-25
+    # 8,054, with IPv6: whether a packet came by it, and whether it leaves by it.
     Cost("a chunk", "a chunk is copied no more often*", "measured_rounds", 2 * 2000, 8080),
     # Received, parsed, its CRC checked, not found, counted, freed.
     Cost("a foreign frame", "a flood of foreign frames*", "flooded_round", 100 * 16, 800),
