@@ -296,6 +296,7 @@ Result<void> Daemon::run(const std::atomic<int>& signals) {
   if (!threads_->stop(kLaneStopNs)) {
     return fail(ErrorCode::kInternal, "a lane did not stop within 2 s: its port's driver hangs");
   }
+  if (gpu_ != nullptr) return gpu_->stop();
   return {};
 }
 

@@ -56,7 +56,8 @@ class Daemon {
   /// Serves until `signals` (how often the daemon was told to stop) is not 0, then stops: members
   /// may leave, then remaining groups abort, all within the configured times. At 2 it waits for
   /// nobody.
-  /// @return an error if a lane does not stop.
+  /// @return an error if a lane does not stop, or a kernel of the GPU hangs: both may still use
+  /// what the destructor frees.
   [[nodiscard]] Result<void> run(const std::atomic<int>& signals);
 
  private:

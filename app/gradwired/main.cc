@@ -72,7 +72,7 @@ int serve(const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer
   std::fflush(stdout);
   if (const auto served = (*daemon)->run(signals); !served) {
     complain(served.error(), kFailed);
-    // A lane still uses memory that the destructors would free.
+    // A lane or a GPU still uses memory that the destructors would free.
     unlink(config.daemon.control_socket.c_str());
     port::remove_eal_files();
     std::fflush(nullptr);

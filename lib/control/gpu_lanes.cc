@@ -29,6 +29,19 @@ GpuLanes::~GpuLanes() {
   for (void* memory : registered_) device_.unregister_host(memory);
 }
 
+Result<void> GpuLanes::stop() {
+  for (std::size_t lane = 0; lane < queues_.size(); ++lane) {
+    if (queues_[lane]->stop()) continue;
+    return fail(
+        ErrorCode::kUnavailable,
+        fmt::format("GPU {}: a kernel of lane {} has not ended within {} s. The daemon ends "
+                    "without giving back what the kernel may still write to; what is wrong "
+                    "with the GPU is in the kernel's log (dmesg), after 'NVRM: Xid'",
+                    device_.name(), lane, reduce::GpuQueue::kStopNs / 1'000'000'000));
+  }
+  return {};
+}
+
 Result<std::shared_ptr<std::byte[]>> GpuLanes::make_shared_memory(std::uint64_t bytes) {
   auto memory = device_.allocate_host(bytes, "ops off the ring");
   if (!memory) return tl::unexpected(memory.error());

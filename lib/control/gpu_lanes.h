@@ -27,6 +27,11 @@ class GpuLanes final : public ClientMemory {
   [[nodiscard]] reduce::GpuDevice& device() noexcept { return device_; }
   [[nodiscard]] reduce::GpuQueue& queue(std::uint8_t lane) noexcept { return *queues_[lane]; }
 
+  /// After the lanes have stopped, before anything that kernels use is given back: waits for the
+  /// GPU, GpuQueue::kStopNs for each lane.
+  /// @return an error if a kernel hangs.
+  [[nodiscard]] Result<void> stop();
+
   /// Hugepages of the host that kernels can read and write, for ops off the ring. It is given back
   /// with the last reference, on the control thread, while the device is open.
   [[nodiscard]] Result<std::shared_ptr<std::byte[]>> make_shared_memory(std::uint64_t bytes);

@@ -40,12 +40,12 @@ class CudaExecutor final : public Executor {
 
   [[nodiscard]] bool stop(TimeNs bound_ns) noexcept override {
     cudaSetDevice(device_);
+    const Deadline end(bound_ns);
     if (!pause(bound_ns)) return false;
-    TimeNs waited = 0;
     for (cudaStream_t stream : streams_) {
       if (stream == nullptr) continue;
-      for (; cudaStreamQuery(stream) == cudaErrorNotReady; waited += kNapNs) {
-        if (waited > bound_ns) return false;
+      while (cudaStreamQuery(stream) == cudaErrorNotReady) {
+        if (end.has_passed()) return false;
         nap();
       }
     }
@@ -142,11 +142,10 @@ class CudaExecutor final : public Executor {
   [[nodiscard]] bool pause(TimeNs bound_ns) noexcept override {
     if (options_.mode != KernelMode::kPersistent) return true;
     host_.pause();
-    for (TimeNs waited = 0; !host_.parked(); waited += kNapNs) {
+    for (const Deadline end(bound_ns); !host_.parked(); nap()) {
       const cudaError_t result = cudaStreamQuery(streams_[0]);
       if (result != cudaErrorNotReady && result != cudaSuccess) return true;  // it is dead
-      if (waited > bound_ns) return false;
-      nap();
+      if (end.has_passed()) return false;
     }
     return true;
   }

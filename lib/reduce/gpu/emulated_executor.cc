@@ -31,10 +31,10 @@ class EmulatedExecutor final : public Executor {
 
   [[nodiscard]] bool stop(TimeNs bound_ns) noexcept override {
     if (mode_ == KernelMode::kPersistent) return pause(bound_ns);
-    TimeNs waited = 0;
+    const Deadline end(bound_ns);
     for (std::uint32_t slot = 0; slot < kQueueSlots; ++slot) {
-      for (; state(slot) == State::kRunning; waited += kNapNs) {
-        if (waited > bound_ns) return false;
+      while (state(slot) == State::kRunning) {
+        if (end.has_passed()) return false;
         nap();
       }
     }
@@ -69,9 +69,8 @@ class EmulatedExecutor final : public Executor {
   [[nodiscard]] bool pause(TimeNs bound_ns) noexcept override {
     if (mode_ != KernelMode::kPersistent) return true;
     host_.pause();
-    for (TimeNs waited = 0; !host_.parked(); waited += kNapNs) {
-      if (waited > bound_ns) return false;
-      nap();
+    for (const Deadline end(bound_ns); !host_.parked(); nap()) {
+      if (end.has_passed()) return false;
     }
     return true;
   }

@@ -5,6 +5,7 @@
 /// destroys. Nothing allocates after creation.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -38,6 +39,17 @@ struct QueueMemory {
   QueueWords* words = nullptr;
   Batch* batches = nullptr;      ///< [kQueueSlots]
   SlotCopies* copies = nullptr;  ///< [kQueueSlots]
+};
+
+/// When a wait for a kernel ends. By the clock: a nap takes longer than it was asked to.
+class Deadline {
+ public:
+  explicit Deadline(TimeNs bound_ns) noexcept
+      : end_(std::chrono::steady_clock::now() + std::chrono::nanoseconds(bound_ns)) {}
+  [[nodiscard]] bool has_passed() const noexcept { return std::chrono::steady_clock::now() > end_; }
+
+ private:
+  std::chrono::steady_clock::time_point end_;
 };
 
 struct ExecutorOptions {

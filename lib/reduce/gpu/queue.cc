@@ -17,8 +17,6 @@ namespace {
 
 /// Suits the GPU's cache lines, and is a multiple of its vectors' alignment.
 constexpr std::uint32_t kStagingAlign = 256;
-/// The longest wait for the GPU when a queue ends. Batches take milliseconds.
-constexpr TimeNs kStopNs = 10'000'000'000;
 
 }  // namespace
 
@@ -62,7 +60,7 @@ Result<std::unique_ptr<GpuQueue>> GpuQueue::create(GpuDevice& device, std::uint3
 GpuQueue::~GpuQueue() {
   if (executor_ != nullptr) {
     device_.remove(*this);
-    if (!executor_->stop(kStopNs)) {
+    if (!stop()) {
       // A kernel hangs. What it may still write to is given up, and stays allocated.
       static_cast<void>(executor_.release());
       return;

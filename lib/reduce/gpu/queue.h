@@ -61,6 +61,13 @@ class GpuQueue {
   /// Tells each owner which of its batches have finished.
   void poll() noexcept;
 
+  /// Control thread, while the lane stands: waits until nothing of the queue runs any more, but no
+  /// longer than kStopNs.
+  /// @return false if a kernel hangs, which may still write to memory that it was given.
+  [[nodiscard]] bool stop() noexcept { return executor_->stop(kStopNs); }
+  /// Batches take milliseconds.
+  static constexpr TimeNs kStopNs = 10'000'000'000;
+
   [[nodiscard]] GpuDevice& device() noexcept { return device_; }
   [[nodiscard]] Executor& executor() noexcept { return *executor_; }
   /// Slots that one backend may hold.
