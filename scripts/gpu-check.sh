@@ -147,6 +147,7 @@ check "gradients in GPU memory, beside Gloo" "$repo_root/test/system/gpu_cuda_gr
   "$folder/gpu-gradients.json"
 # Without a torch that finds the GPU it passes without figures.
 [[ ${verdicts[-1]} != passed ]] || sed -nE '/MiB:|^DDP/ s/^/       /p' "$folder/gpu-check.log"
+check "every collective, sends and receives" "$repo_root/test/system/gpu_cuda_collectives.sh"
 # By name only, because the EAL refuses a path with a folder that everybody may write to, such as
 # that of a clone in /tmp.
 check "benches" env LD_LIBRARY_PATH="${gpu_cuda%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \

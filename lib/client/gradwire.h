@@ -439,8 +439,9 @@ gw_status gw_barrier(gw_group* group, uint32_t tag, gw_work** work);
  * of it has come at the other process, which has to have posted its recv for that.
  *
  * At most GW_MAX_TRANSFERS of them may be unfinished, beside GW_MAX_OUTSTANDING other ops. They are
- * GW_UNSUPPORTED, and the text says why, in a group that has a daemon that reduces on a GPU or
- * ranks whose ports do not lead to each other. Memory, copies and errors are as at gw_all_reduce().
+ * GW_UNSUPPORTED, and the text says why, in a group that has a daemon whose gradient memory or
+ * packets are a GPU's, or ranks whose ports do not lead to each other. Memory, copies and errors
+ * are as at gw_all_reduce().
  */
 
 /** Posts a send of `input`, [count], to process `destination`, which may be this one. Bytes are

@@ -46,6 +46,11 @@ class GpuLanes final : public ClientMemory {
   [[nodiscard]] Result<reduce::SharedGpuMemory> allocate_on_gpu(std::uint64_t bytes) override {
     return device_.allocate_shared(bytes);
   }
+  /// Whether the CPU may move data between clients' memory and packets, as sends and receives and
+  /// their like need it: both are the host's.
+  [[nodiscard]] bool has_transfers() const {
+    return !is_on_gpu() && device_.path() != reduce::PayloadPath::kGpuDirect;
+  }
   void free_on_gpu(std::byte* address) override { device_.free(address); }
   [[nodiscard]] Result<reduce::SharedReadyEvent> make_ready_event() override {
     return device_.make_ready_event();

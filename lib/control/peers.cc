@@ -186,8 +186,8 @@ TransferAgreement transfer_agreement(std::span<const ipc::RankInfo> table,
       std::ranges::find_if(table, [](const ipc::RankInfo& info) { return info.transfers == 0; });
   if (without != table.end()) {
     return {false, fmt::format("the daemon of rank {} does not move data between any two "
-                               "processes: it reduces on a GPU, is an embedded rank or is of an "
-                               "older release",
+                               "processes: its gradient memory or its packets are a GPU's, or it "
+                               "is an embedded rank or of an older release",
                                without - table.begin())};
   }
   std::uint64_t most = 0;

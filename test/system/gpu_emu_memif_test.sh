@@ -117,8 +117,14 @@ for i in 0 1 2; do
     'closed: 0 allocations and 0 registrations left' "$(daemon_log "$i")"
 done
 off_ring '' emu,cpu,emu --gpu.staging copy --gpu.kernel persistent
+# shellcheck disable=SC2046
+expect "sends, receives and their like" "$python" "$repo_root/test/system/transfers.py" \
+  --places 2,0,1 $(sockets 3)
 stop_three
 off_ring 'cpu_map=0' emu,emu,cpu --gpu.staging copy --gpu.client_memory gpu
+# shellcheck disable=SC2046
+expect "which gradients in GPU memory have not, by name" "$python" \
+  "$repo_root/test/system/transfers.py" --refused "rank 0 .*gradient memory .* a GPU's" $(sockets 3)
 stop_three
 
 step "a client is killed while the GPU has its chunks, and another group sums"
