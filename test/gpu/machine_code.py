@@ -6,13 +6,16 @@ usage: machine_code.py [--check] FILE    an object or cubin of lib/reduce/cuda/k
 
 For each kernel: instructions; how many vectors of 16 bytes are asked for before the first is used
 (each use waits for the bus); fences of the system; vectors copied to shared memory, as the
-persistent kernel copies a batch. With --check it fails if sums of two sources do not ask for all
-four vectors at once. Needs cuobjdump, of CUDA's toolkit."""
+persistent kernel copies a batch. With --check it fails if a kernel is not within BOUNDS. Needs
+cuobjdump, of CUDA's toolkit."""
 import re
 import subprocess
 import sys
 
-KERNELS = ("sum_kernel", "batch_kernel", "persistent_kernel")
+# Vectors at once at least, fences at most, vectors to shared memory at least and at most: the first
+# read of a descriptor, and the loop for the rest.
+BOUNDS = {"sum_kernel": (4, 0, 0, 0), "batch_kernel": (8, 0, 0, 0),
+          "persistent_kernel": (8, 3, 2, 2)}
 LOAD = re.compile(r"(?:@!?U?P\w+ )?LDG?\.E\S*\.128\S* R(\d+),")
 
 
@@ -60,10 +63,10 @@ def main():
     except FileNotFoundError:
         print("there is no cuobjdump: it comes with CUDA's toolkit")
         return 77
-    wrong = 0
+    wrong = []
     print(f"{'kernel':30} {'instructions':>12} {'at once':>8} {'fences':>7} {'to shared':>10}")
     for name, code in sorted(functions(made.stdout).items()):
-        kernel = next((each for each in KERNELS if each in name), None)
+        kernel = next((each for each in BOUNDS if each in name), None)
         if kernel is None:
             continue
         of = re.search(r"Scalar[A-Z][a-z]+(?:I[fd]E)?", name)
@@ -71,12 +74,18 @@ def main():
         at_once = loads_at_once(code)
         fences = sum("MEMBAR" in each and "SYS" in each for each in code)
         print(f"{label:30} {len(code):12} {at_once:8} {fences:7} {copied(code):10}")
-        if kernel == "sum_kernel" and at_once < 4:
-            wrong += 1
-    if "--check" in sys.argv and wrong:
-        print(f"{wrong} kernels wait for the first sources before they ask for the second")
-        return 1
-    return 0
+        least, most_fences, least_copied, most_copied = BOUNDS[kernel]
+        if at_once < least:
+            wrong.append(f"{label} asks for {at_once} vectors before it waits; {least} wanted")
+        if fences > most_fences:
+            wrong.append(f"{label} has {fences} fences of the system; {most_fences} at most")
+        if not least_copied <= copied(code) <= most_copied:
+            wrong.append(f"{label} copies {copied(code)} vectors to shared memory one after the "
+                         f"other; {least_copied} to {most_copied} wanted")
+    if "--check" not in sys.argv:
+        return 0
+    print("\n".join(wrong))
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

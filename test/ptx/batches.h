@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cases.h"
+#include "in_order_cases.h"
 
 namespace gradwire::ptx {
 
@@ -15,10 +15,15 @@ namespace gradwire::ptx {
 [[nodiscard]] std::vector<test::Case> random_cases(std::size_t count, bool uniform,
                                                    std::mt19937_64& random);
 
+/// @return folds in order of 2 to 16 ranks, of any datatype and redop.
+[[nodiscard]] std::vector<test::OrderCase> random_folds(std::size_t count, std::mt19937_64& random);
+
 /// Submits cases at once, with the packets' CRCs, and waits for those that were taken.
+/// @param folds  stand before them in the batch. What they fold is loaded before it.
 /// @return what is wrong, or an empty string.
 [[nodiscard]] std::string check_batch(const std::vector<test::Case>& cases,
                                       reduce::Backend& backend, test::Reach& reach,
-                                      std::mt19937_64& random);
+                                      std::mt19937_64& random,
+                                      const std::vector<test::OrderCase>& folds = {});
 
 }  // namespace gradwire::ptx

@@ -132,8 +132,9 @@ TEST_CASE("random batches by every way touch nothing else, and give the packets'
   for (std::uint64_t seed = 0; seed < batches(); ++seed) {
     std::mt19937_64 random(seed);
     const auto cases = ptx::random_cases(1 + random() % 24, seed % 2 == 0, random);
+    const auto folds = ptx::random_folds(seed % 2 == 0 ? 0 : 1 + random() % 3, random);
     INFO(way.path << ", " << name_of(way.kernel) << ", seed " << seed);
-    CHECK(ptx::check_batch(cases, *stand.backend, reach, random) == "");
+    CHECK(ptx::check_batch(cases, *stand.backend, reach, random, folds) == "");
   }
   CHECK(stand.backend->counters().bytes > 0);
 }
@@ -151,6 +152,37 @@ TEST_CASE("the copy engine is asked once for all packets of a batch") {
   const std::uint64_t before = Gpu::get().calls().copies;
   REQUIRE(sums(stand));  // three packets
   CHECK(Gpu::get().calls().copies == before + 1);
+}
+
+TEST_CASE("a round asks CUDA about two batches, however many run") {
+  Stand stand(kWays[0]);
+  std::vector<std::vector<float>> packets(kQueueSlots, std::vector<float>(4'096, 1.0f));
+  std::vector<float> input(100, 2.0f);
+  const auto* base = reinterpret_cast<const std::byte*>(input.data());
+  REQUIRE(stand.device->register_host(input.data(), input.size() * sizeof(float), "input"));
+  Gpu::get().hold(true);
+  for (auto& packet : packets) {
+    REQUIRE(stand.device->register_host(packet.data(), packet.size() * sizeof(float), "packet"));
+    Entry entry;
+    entry.kind = Kind::kReduceInPacket;
+    entry.count = 100;
+    entry.packet = reinterpret_cast<std::byte*>(packet.data());
+    entry.inputs = &base;
+    REQUIRE(stand.backend->submit({&entry, 1}) == 1);
+  }
+  Completion done;
+  const std::uint64_t before = Gpu::get().calls().questions;
+  for (int round = 0; round < 5; ++round) CHECK(stand.backend->poll({&done, 1}) == 0);
+  CHECK(Gpu::get().calls().questions - before == 5 * 2);
+  Gpu::get().hold(false);
+  for (std::size_t finished = 0; finished < packets.size();) {
+    finished += stand.backend->poll({&done, 1});
+  }
+  for (auto& packet : packets) {
+    CHECK(packet[99] == 3.0f);
+    stand.device->unregister_host(packet.data());
+  }
+  stand.device->unregister_host(input.data());
 }
 
 TEST_CASE("with gpudirect a GPU that orders no writes of ports is made to, for each batch") {

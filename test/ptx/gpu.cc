@@ -178,6 +178,11 @@ void Gpu::count_copy() {
   ++calls_.copies;
 }
 
+void Gpu::count_question() {
+  const std::lock_guard lock(mutex_);
+  ++calls_.questions;
+}
+
 Gpu::Calls Gpu::calls() {
   const std::lock_guard lock(mutex_);
   return calls_;

@@ -62,10 +62,12 @@ class Gpu {
   void forbid(const void* address, std::size_t bytes);
   void allow(const void* address);
   struct Calls {
-    std::uint64_t copies = 0;  ///< of one array or of many
-    LaunchShape launched;      ///< the last launch
+    std::uint64_t copies = 0;     ///< of one array or of many
+    std::uint64_t questions = 0;  ///< whether an event has passed
+    LaunchShape launched;         ///< the last launch
   };
   void count_copy();
+  void count_question();
   [[nodiscard]] Calls calls();
   /// What a kernel was stopped for; empty if none was.
   [[nodiscard]] std::string fault();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the stand is worth: kernels with one instruction changed are caught, each of them.
 #include <catch2/catch.hpp>
+#include <cstdio>
+#include <cstring>
 
 #include "stand.h"
 
@@ -15,7 +17,7 @@ struct Mutant {
   const char* what;
   const char* function;  ///< part of its name
   const char* opcode;
-  int which;            ///< of those in the function, from 0
+  int which;            ///< of such instructions in the function, from 0
   const char* instead;  ///< nullptr: the instruction is left out
 };
 
@@ -30,6 +32,18 @@ constexpr Mutant kMutants[] = {
      "setp.gt.u32"},
     {"a last tile that is whole", "sum_kernelINS0_12ScalarBfloatE", "min.u32", 0, "max.u32"},
     {"a sum where avg divides", "sum_kernelINS0_11ScalarFloatIfE", "div.rn.f32", 0, "add.rn.f32"},
+    {"no rounding between two ranks of a fold", "run_tileINS0_9PlainLoadE", "setp.eq.s16", 100,
+     "setp.ne.s16"},
+    {"a rank too many in a fold", "run_tileINS0_9PlainLoadE", "setp.ge.u32", 32, "setp.gt.u32"},
+    {"another rank's part in a fold", "run_tileINS0_9PlainLoadE", "add.s32", 120, "sub.s32"},
+    {"a vector too many in a fold of ranks", "run_tileINS0_9PlainLoadE", "setp.lt.u32", 47,
+     "setp.le.u32"},
+    {"a contribution of members that is rounded", "run_tileINS0_9PlainLoadE", "setp.eq.s16", 373,
+     "setp.ne.s16"},
+    {"a factor that is added", "run_tileINS0_9PlainLoadE", "mul.rn.f32", 40, "add.rn.f32"},
+    {"bor where it is bxor", "run_tileINS0_9PlainLoadE", "xor.b32", 0, "or.b32"},
+    {"a contribution that is rounded, persistent", "persistent_kernel", "setp.eq.s16", 103,
+     "setp.ne.s16"},
     {"nobody waits for the entry", "persistent_kernel", "bar.sync", 0, nullptr},
     {"the entry changes while it is read", "persistent_kernel", "bar.sync", 1, nullptr},
     {"nobody waits for the batch's first vectors", "persistent_kernel", "bar.sync", 2, nullptr},
@@ -52,11 +66,18 @@ std::string mutated(const std::string& text, const Mutant& mutant) {
     const bool begins = text.compare(line, 5, ".func") == 0 || text.compare(line, 6, ".entry") == 0;
     if (begins) at = found;
   }
-  const std::string wanted = std::string("\t") + mutant.opcode + " ";
   at = text.find("\n{", at);
   const std::size_t end = text.find("\n}\n", at);
-  const std::size_t tries = static_cast<std::size_t>(mutant.which) + 1;
-  for (std::size_t i = 0; i < tries; ++i) at = text.find(mutant.opcode, at + 1);
+  const auto is_whole = [&](std::size_t found) {
+    const char before = text[found - 1];
+    const char after = text[found + std::strlen(mutant.opcode)];
+    return (before == '\t' || before == ' ') && (after == '\t' || after == ' ' || after == ';');
+  };
+  for (int left = mutant.which; at != std::string::npos; --left) {
+    do at = text.find(mutant.opcode, at + 1);
+    while (at != std::string::npos && !is_whole(at));
+    if (left == 0) break;
+  }
   if (at == std::string::npos || at > end) return text;
   std::string result = text;
   const std::size_t length =
@@ -89,6 +110,37 @@ std::string judge_serving(const ptx::Module& module, std::uint64_t seed, bool la
   return {};
 }
 
+/// Folds of ranks and members, as ops off the ring have them.
+std::string judge_folds(const ptx::Module& module, Way way) {
+  struct Folded {
+    DataType type;
+    RedOp redop;
+    std::size_t ranks;
+    std::size_t members;
+  };
+  constexpr Folded kFolds[] = {
+      {DataType::kBfloat16, RedOp::kAvg, 5, 2},  // four ranks are asked for at once
+      {DataType::kBfloat16, RedOp::kSum, 1, 3},  // what travels, alone
+      {DataType::kFloat32, RedOp::kPremulSum, 5, 2},
+      {DataType::kInt32, RedOp::kBxor, 5, 2},
+  };
+  std::mt19937_64 random(5);
+  PtxBackend backend(module, way, {.finds_races = way == Way::kLaunch});
+  for (const Folded& each : kFolds) {
+    OrderCase c{};
+    c.type = each.type;
+    c.redop = each.redop;
+    c.ranks = each.ranks;
+    c.members = each.members;
+    c.count = 514;  // a vector for each thread, and two elements
+    c.outputs = 1;
+    c.wide = c.finalize = c.packet = true;
+    const std::string wrong = ptx::check(c, backend, random);
+    if (!wrong.empty()) return wrong;
+  }
+  return {};
+}
+
 /// @return what is wrong with the kernels, or an empty string.
 std::string judge(const std::string& text) {
   const ptx::Module module = ptx::parse(text);
@@ -103,6 +155,10 @@ std::string judge(const std::string& text) {
         if (!wrong.empty()) return wrong;
       }
     }
+  }
+  for (const Way way : {Way::kLaunch, Way::kPersistent}) {
+    const std::string wrong = judge_folds(module, way);
+    if (!wrong.empty()) return wrong;
   }
   for (std::uint64_t seed = 1; seed < 9; ++seed) {
     for (const bool late_stores : {false, true}) {
@@ -138,6 +194,7 @@ TEST_CASE("every mutant of the kernels is caught", "[mutants]") {
     const std::string changed = mutated(text, mutant);
     CHECK(changed != text);
     const std::string caught = judge(changed);
+    std::printf("%s: %s\n", mutant.what, caught.empty() ? "not caught" : caught.c_str());
     CHECK(caught != "");
   }
 }

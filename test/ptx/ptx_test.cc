@@ -21,7 +21,8 @@ std::size_t one_in() {
   return text == nullptr ? 1 : std::max<std::size_t>(std::strtoull(text, nullptr, 10), 1);
 }
 
-/// Those of `for_each` for all datatypes and redops, but for those that `step` leaves out.
+/// Those of `for_each` for all datatypes and redops, but for those that `step` leaves out. A step
+/// that has no divisor in common with how many counts and ranks there are goes through all of them.
 template <class ForEach>
 void check_each(const char* architecture, Way way, const MachineOptions& options, std::size_t step,
                 ForEach&& for_each) {
@@ -70,6 +71,25 @@ TEST_CASE("folds in order of many ranks give the ring's bits, launched and persi
   check_orders("sm_100", Way::kPersistent, {}, 47);
 }
 
+TEST_CASE("a fold of as many sources as an item may have gives the ring's bits") {
+  for (const char* architecture : ptx::kArchitectures) {
+    const ptx::Module module = ptx::parse(ptx::text_of(architecture));
+    for (const Way way : {Way::kLaunch, Way::kPersistent}) {
+      PtxBackend backend(module, way, {});
+      std::mt19937_64 random(7);
+      OrderCase c{};
+      c.type = DataType::kBfloat16;
+      c.redop = RedOp::kAvg;
+      c.ranks = Batch::kSourcesMax;
+      c.members = 1;
+      c.count = 33;
+      c.finalize = c.packet = true;
+      c.outputs = kMaxMembers;
+      CHECK(ptx::check(c, backend, random) == "");
+    }
+  }
+}
+
 TEST_CASE("the kernel for all datatypes gives a sum's bits too") {
   check_cases("sm_90", Way::kGeneral, {}, 11);
   check_cases("sm_100", Way::kGeneral, {}, 11);
@@ -88,8 +108,9 @@ TEST_CASE("batches of many entries touch nothing else, and give the packets' CRC
       for (std::uint64_t seed = 0; seed < 8; ++seed) {
         PtxBackend backend(module, way, {.seed = seed, .turn = 2'000});
         const auto cases = ptx::random_cases(1 + random() % 24, seed % 2 == 0, random);
+        const auto folds = ptx::random_folds(seed % 2 == 0 ? 0 : 1 + random() % 3, random);
         INFO(architecture << " seed " << seed);
-        CHECK(ptx::check_batch(cases, backend, random) == "");
+        CHECK(ptx::check_batch(cases, backend, random, folds) == "");
       }
     }
   }
@@ -105,8 +126,9 @@ TEST_CASE("no two threads touch the same bytes unordered, and stores may reach o
             module, way,
             {.seed = seed, .turn = 2'000, .late_stores = seed % 2 == 1, .finds_races = true});
         INFO(architecture << " seed " << seed);
-        CHECK(ptx::check_batch(ptx::random_cases(1 + random() % 6, false, random), backend,
-                               random) == "");
+        const auto folds = ptx::random_folds(1 + seed % 2, random);
+        CHECK(ptx::check_batch(ptx::random_cases(1 + random() % 6, false, random), backend, random,
+                               folds) == "");
       }
     }
   }

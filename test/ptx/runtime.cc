@@ -142,6 +142,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return last();
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  Gpu::get().count_question();
   if (last() != cudaSuccess) return last();
   return of(event)->passed == of(event)->recorded ? cudaSuccess : cudaErrorNotReady;
 }

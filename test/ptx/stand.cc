@@ -23,9 +23,9 @@ std::string check(const OrderCase& c, PtxBackend& backend, std::mt19937_64& rand
 }
 
 std::string check_batch(const std::vector<Case>& cases, PtxBackend& backend,
-                        std::mt19937_64& random) {
+                        std::mt19937_64& random, const std::vector<OrderCase>& folds) {
   InMachine reach(backend);
-  std::string wrong = check_batch(cases, backend, reach, random);
+  std::string wrong = check_batch(cases, backend, reach, random, folds);
   if (!wrong.empty() && !backend.fault().empty()) wrong += " (" + backend.fault() + ")";
   return wrong;
 }

@@ -30,7 +30,8 @@ struct InMachine final : test::Reach {
 
 /// Runs cases as one batch, with the packets' CRCs. @return what is wrong, or an empty string.
 [[nodiscard]] std::string check_batch(const std::vector<test::Case>& cases, PtxBackend& backend,
-                                      std::mt19937_64& random);
+                                      std::mt19937_64& random,
+                                      const std::vector<test::OrderCase>& folds = {});
 
 /// A batch of one sum of fp32, of 1 and 2, into one array.
 struct OneSum {

@@ -50,106 +50,139 @@ inline std::string submit_and_wait(Backend& backend, const Entry& entry, const R
   return done.ok ? "" : "failed";
 }
 
-/// @return what is wrong, or an empty string.
-inline std::string run(const OrderCase& c, Backend& backend, std::mt19937_64& random,
-                       Reach& reach) {
-  const std::uint32_t width = element_bytes(c.type);
-  const bool wide = c.wide && has_wide_form(c.type);
-  const std::uint32_t source_width = wide ? 4 : width;
-  std::deque<Array> arrays;  // their addresses stay
-  const auto make = [&](std::uint32_t bytes_each, std::size_t shift) -> Array& {
-    arrays.emplace_back(c.count * bytes_each, (c.misalignment * shift) % 64);
-    return arrays.back();
-  };
-  std::vector<std::vector<Array*>> inputs(c.ranks);
-  std::vector<Array*> sources;
-  for (std::size_t r = 0; r < c.ranks; ++r) {
-    for (std::size_t m = 0; m < c.members; ++m) {
-      Array& input = make(width, r + m + 1);
-      for (std::size_t i = 0; i < c.count; ++i) {
-        store_element(input.data(), i, width, awkward_element(c.type, random));
+/// The arrays of one case, the entries that point to them, and what these come to.
+class OrderWork {
+ public:
+  OrderWork(const OrderCase& of, std::mt19937_64& random);
+  OrderWork(const OrderWork&) = delete;
+  OrderWork& operator=(const OrderWork&) = delete;
+
+  /// Each rank's contribution, unless it is the input itself. They end before `fold` begins.
+  std::vector<Entry> loads;
+  Entry fold;
+
+  void enter(Reach& reach) {
+    for (Array& array : arrays_) reach.add(array);
+  }
+  void leave(Reach& reach) {
+    for (Array& array : arrays_) reach.remove(array);
+  }
+  /// @return what is wrong after the fold, or an empty string.
+  [[nodiscard]] std::string wrong();
+
+ private:
+  Array& make(std::uint32_t bytes_each, std::size_t shift) {
+    arrays_.emplace_back(c_.count * bytes_each, (c_.misalignment * shift) % 64);
+    return arrays_.back();
+  }
+  void add_load(std::size_t rank, std::byte* to);
+  void describe_fold();
+
+  const OrderCase c_;
+  const std::uint32_t width_;
+  const bool wide_;
+  std::deque<Array> arrays_;  // their addresses stay
+  std::vector<std::vector<Array*>> inputs_;
+  std::vector<Array*> sources_;
+  std::vector<Array*> outputs_;
+  Array* packet_ = nullptr;
+  std::vector<std::uint64_t> expected_;
+  // What entries point to.
+  std::deque<std::vector<const std::byte*>> bases_;
+  std::deque<std::vector<double>> factors_;
+  std::vector<std::byte*> targets_;
+};
+
+inline OrderWork::OrderWork(const OrderCase& of, std::mt19937_64& random)
+    : c_(of),
+      width_(element_bytes(of.type)),
+      wide_(of.wide && has_wide_form(of.type)),
+      inputs_(of.ranks),
+      expected_(of.count) {
+  for (std::size_t r = 0; r < c_.ranks; ++r) {
+    for (std::size_t m = 0; m < c_.members; ++m) {
+      Array& input = make(width_, r + m + 1);
+      for (std::size_t i = 0; i < c_.count; ++i) {
+        store_element(input.data(), i, width_, awkward_element(c_.type, random));
       }
-      inputs[r].push_back(&input);
+      inputs_[r].push_back(&input);
     }
-    const bool is_input = c.members == 1 && !c.wide && c.redop != RedOp::kPremulSum;
-    sources.push_back(is_input ? inputs[r][0] : &make(source_width, r + 2));
+    const bool is_input = c_.members == 1 && !c_.wide && c_.redop != RedOp::kPremulSum;
+    sources_.push_back(is_input ? inputs_[r][0] : &make(wide_ ? 4 : width_, r + 2));
   }
-  std::vector<Array*> outputs;
-  for (std::size_t m = 0; m < c.outputs; ++m) {
-    const bool in_place = m == 0 && c.in_place && !wide;
-    outputs.push_back(in_place ? sources.back() : &make(width, m + 3));
+  for (std::size_t m = 0; m < c_.outputs; ++m) {
+    const bool in_place = m == 0 && c_.in_place && !wide_;
+    outputs_.push_back(in_place ? sources_.back() : &make(width_, m + 3));
   }
-  Array& packet = make(width, 1);
-
+  packet_ = &make(width_, 1);
   // Expected: hop by hop.
-  std::vector<std::uint64_t> expected(c.count);
-  const auto divisor = static_cast<std::uint32_t>(c.ranks * c.members);
-  for (std::size_t i = 0; i < c.count; ++i) {
-    for (std::size_t r = 0; r < c.ranks; ++r) {
+  const auto divisor = static_cast<std::uint32_t>(c_.ranks * c_.members);
+  for (std::size_t i = 0; i < c_.count; ++i) {
+    for (std::size_t r = 0; r < c_.ranks; ++r) {
       std::vector<std::uint64_t> values;
-      for (Array* input : inputs[r]) values.push_back(load_element(input->data(), i, width));
-      if (r > 0) values.push_back(expected[i]);
-      const bool last = r + 1 == c.ranks && c.finalize;
-      expected[i] = expected_fold(c.type, c.redop, values, last ? divisor : 1,
-                                  factors_of(c.redop, r * c.members, c.members));
+      for (Array* input : inputs_[r]) values.push_back(load_element(input->data(), i, width_));
+      if (r > 0) values.push_back(expected_[i]);
+      const bool last = r + 1 == c_.ranks && c_.finalize;
+      expected_[i] = expected_fold(c_.type, c_.redop, values, last ? divisor : 1,
+                                   factors_of(c_.redop, r * c_.members, c_.members));
     }
   }
-
-  std::string wrong;
-  for (Array& array : arrays) reach.add(array);
-  for (std::size_t r = 0; r < c.ranks && wrong.empty(); ++r) {
-    if (sources[r] == inputs[r][0]) continue;
-    std::vector<const std::byte*> bases;
-    for (Array* input : inputs[r]) bases.push_back(input->data());
-    Entry load;
-    load.kind = Kind::kLoadWide;
-    if (!c.wide) load.kind = Kind::kLoad;
-    load.datatype = c.type;
-    load.redop = c.redop;
-    load.member_count = static_cast<std::uint16_t>(c.members);
-    load.count = static_cast<std::uint32_t>(c.count);
-    load.packet = sources[r]->data();
-    load.inputs = bases.data();
-    const std::vector<double> factors = factors_of(c.redop, r * c.members, c.members);
-    load.factors = factors.data();
-    wrong = submit_and_wait(backend, load, reach);
+  for (std::size_t r = 0; r < c_.ranks; ++r) {
+    if (sources_[r] != inputs_[r][0]) add_load(r, sources_[r]->data());
   }
+  describe_fold();
+}
+
+inline void OrderWork::add_load(std::size_t rank, std::byte* to) {
+  std::vector<const std::byte*>& bases = bases_.emplace_back();
+  for (Array* input : inputs_[rank]) bases.push_back(input->data());
+  Entry& load = loads.emplace_back();
+  load.kind = c_.wide ? Kind::kLoadWide : Kind::kLoad;
+  load.datatype = c_.type;
+  load.redop = c_.redop;
+  load.member_count = static_cast<std::uint16_t>(c_.members);
+  load.count = static_cast<std::uint32_t>(c_.count);
+  load.packet = to;
+  load.inputs = bases.data();
+  load.factors = factors_.emplace_back(factors_of(c_.redop, rank * c_.members, c_.members)).data();
+}
+
+inline void OrderWork::describe_fold() {
   constexpr std::size_t kOffsetBytes = 32;
   constexpr std::ptrdiff_t kShiftBytes = -16;
-  std::vector<const std::byte*> bases;
-  std::vector<std::byte*> targets;
-  for (Array* source : sources) bases.push_back(source->data() - kOffsetBytes);
-  for (Array* output : outputs) targets.push_back(output->data() - kOffsetBytes - kShiftBytes);
-  Entry entry;
-  entry.kind = Kind::kFoldInOrder;
-  entry.datatype = c.type;
-  entry.redop = c.redop;
-  entry.finalize = c.finalize;
-  entry.wide = c.wide;
-  entry.source_count = static_cast<std::uint16_t>(c.ranks);
-  entry.output_count = static_cast<std::uint16_t>(c.outputs);
-  entry.count = static_cast<std::uint32_t>(c.count);
-  entry.divisor = divisor;
-  entry.packet = c.packet ? packet.data() : nullptr;
-  entry.inputs = bases.data();
-  entry.outputs = c.outputs != 0 ? targets.data() : nullptr;
-  entry.offset_bytes = kOffsetBytes;
-  entry.output_shift_bytes = kShiftBytes;
-  if (wrong.empty()) wrong = submit_and_wait(backend, entry, reach);
-  for (Array& array : arrays) reach.remove(array);
+  std::vector<const std::byte*>& bases = bases_.emplace_back();
+  for (Array* source : sources_) bases.push_back(source->data() - kOffsetBytes);
+  for (Array* output : outputs_) targets_.push_back(output->data() - kOffsetBytes - kShiftBytes);
+  fold.kind = Kind::kFoldInOrder;
+  fold.datatype = c_.type;
+  fold.redop = c_.redop;
+  fold.finalize = c_.finalize;
+  fold.wide = c_.wide;
+  fold.source_count = static_cast<std::uint16_t>(c_.ranks);
+  fold.output_count = static_cast<std::uint16_t>(c_.outputs);
+  fold.count = static_cast<std::uint32_t>(c_.count);
+  fold.divisor = static_cast<std::uint32_t>(c_.ranks * c_.members);
+  fold.packet = c_.packet ? packet_->data() : nullptr;
+  fold.inputs = bases.data();
+  fold.outputs = c_.outputs != 0 ? targets_.data() : nullptr;
+  fold.offset_bytes = kOffsetBytes;
+  fold.output_shift_bytes = kShiftBytes;
+}
 
+inline std::string OrderWork::wrong() {
+  std::string wrong;
   const auto check = [&](Array& array, const std::string& name) {
-    for (std::size_t i = 0; i < c.count && wrong.empty(); ++i) {
-      const std::uint64_t got = load_element(array.data(), i, width);
-      if (got != expected[i]) {
+    for (std::size_t i = 0; i < c_.count && wrong.empty(); ++i) {
+      const std::uint64_t got = load_element(array.data(), i, width_);
+      if (got != expected_[i]) {
         wrong = name + " element " + std::to_string(i) + ": got " + std::to_string(got) +
-                ", want " + std::to_string(expected[i]);
+                ", want " + std::to_string(expected_[i]);
       }
     }
   };
-  if (c.packet) check(packet, "packet");
-  for (std::size_t m = 0; m < c.outputs; ++m) check(*outputs[m], "output " + std::to_string(m));
-  for (const Array& array : arrays) {
+  if (c_.packet) check(*packet_, "packet");
+  for (std::size_t m = 0; m < c_.outputs; ++m) check(*outputs_[m], "output " + std::to_string(m));
+  for (const Array& array : arrays_) {
     const std::size_t end = array.start + array.bytes;
     for (std::size_t i = 0; i < array.storage.size() && wrong.empty(); ++i) {
       if ((i < array.start || i >= end) && array.storage[i] != static_cast<std::byte>(0xa5 ^ i)) {
@@ -157,6 +190,21 @@ inline std::string run(const OrderCase& c, Backend& backend, std::mt19937_64& ra
       }
     }
   }
+  return wrong;
+}
+
+/// @return what is wrong, or an empty string.
+inline std::string run(const OrderCase& c, Backend& backend, std::mt19937_64& random,
+                       Reach& reach) {
+  OrderWork work(c, random);
+  work.enter(reach);
+  std::string wrong;
+  for (const Entry& load : work.loads) {
+    if (wrong.empty()) wrong = submit_and_wait(backend, load, reach);
+  }
+  if (wrong.empty()) wrong = submit_and_wait(backend, work.fold, reach);
+  work.leave(reach);
+  if (wrong.empty()) wrong = work.wrong();
   return wrong.empty() ? wrong : describe(c, backend.name()) + ": " + wrong;
 }
 
