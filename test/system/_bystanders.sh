@@ -2,15 +2,17 @@
 # shellcheck shell=bash
 # For stories in which one client dies and another group of the same two daemons goes on.
 
-# kill_beside_bystanders SECONDS: a group of bystanders sums for so long; meanwhile rank 1 of
-# another group is killed, its rank 0 gets an error that names it, and the bystanders get none.
+# kill_beside_bystanders SECONDS [OPTION...]: a group of bystanders sums for so long, by options of
+# until_error.py; meanwhile rank 1 of another group is killed, its rank 0 gets an error that names
+# it, and the bystanders get none.
 kill_beside_bystanders() {
-  local rank name
-  background bystanders "$python" "$repo_root/test/system/until_error.py" --seconds "$1" \
-    --out "$run_dir/errors" $(sockets 2)
+  local rank name seconds=$1
+  shift
+  background bystanders "$python" "$repo_root/test/system/until_error.py" "$@" \
+    --seconds "$seconds" --out "$run_dir/errors" $(sockets 2)
   mkdir "$run_dir/meet"
   for rank in 0 1; do
-    background "victim$rank" "$python" "$repo_root/test/system/until_error.py" \
+    background "victim$rank" "$python" "$repo_root/test/system/until_error.py" "$@" \
       --out "$run_dir/errors$rank" --rank "$rank" --meet "$run_dir/meet" $(sockets 2)
   done
   for name in bystanders victim0 victim1; do

@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The story of gpu_emu_memif_test.sh on a real GPU, which all daemons share: scripts/gpu-check.sh
-# runs it. Small ops of three daemons, one of which reduces on the CPU, go off the ring. And a
-# client is killed in the middle of its ops, while another group goes on. With GRADWIRE_PTX, on the
-# interpreter of test/ptx: the story gpu_ptx_memif.
+# runs it. Small ops of three daemons, one of which reduces on the CPU, go off the ring: direct, in
+# two steps, and gathered in a group whose rank 0 wants that. And a client is killed in the middle
+# of its ops, while another group goes on. With GRADWIRE_PTX, on the interpreter of test/ptx: the
+# story gpu_ptx_memif.
 . "$(dirname "$0")/_init.sh"
 . "$(dirname "$0")/_gpu_cuda.sh"
 . "$(dirname "$0")/_bystanders.sh"
@@ -14,7 +15,18 @@ ways=('mapped launch mapped' 'copy launch copy by' 'mapped persistent mapped')
 slow=0
 [[ -z ${GRADWIRE_PTX:-} || ${GRADWIRE_SANITIZE:-none} == none ]] || slow=1
 ((!slow)) || ways=("${ways[0]}")
+# An interpreter takes its time: it does all datatypes once, and small ops alone are interrupted.
+some=()
+few=()
+victims=(6)
+if [[ -n ${GRADWIRE_PTX:-} ]]; then
+  some=(--datatypes bf16,fp32,int8)
+  few=(--datatypes bf16,int32)
+  victims=(4 --elements 65536)
+fi
 for way in "${ways[@]}"; do
+  datatypes=("${some[@]}")
+  [[ $way != "${ways[0]}" ]] || datatypes=()
   read -r staging kernel path <<<"$way"
   # The chunks are counted as the ring has them.
   memif_ring_start 2 --gpu.device gpu_cuda0 --gpu.staging "$staging" --gpu.kernel "$kernel" \
@@ -23,7 +35,7 @@ for way in "${ways[@]}"; do
   [[ $path != copy* ]] ||
     path=$(grep -aoE 'copy by (CPU mapping|copy engine)' "$(daemon_log 0)" | head -n 1)
   expect "sums on the GPU, $path, $kernel" "$python" "$repo_root/test/system/gpu_sums.py" \
-    --backend cuda --path "$path" $(sockets 2)
+    --backend cuda --path "$path" "${datatypes[@]}" $(sockets 2)
   for i in 0 1; do expect_stop "$i" TERM; done
   for i in 0 1; do
     [[ -z ${GRADWIRE_PTX:-} ]] || expect_text "daemon $i ran the kernels' PTX" \
@@ -37,17 +49,17 @@ for i in 0 1 2; do
   gpu=(--gpu.device gpu_cuda0 --gpu.staging mapped)
   [[ $i != 1 ]] || gpu=(--gpu.device gpu_cuda0 --gpu.staging copy)
   daemon_eal=("${cuda_eal[@]}")
-  [[ $i != 2 ]] || { daemon_eal=() && gpu=(); }
+  [[ $i != 2 ]] || { daemon_eal=() && gpu=(--transport.gathered_ranks 2); }
   memif_rank_start "$i" 3 "${gpu[@]}"
 done
 daemon_eal=("${cuda_eal[@]}")
 for i in 0 1 2; do daemon_wait_ready "$i" || fail "daemon $i does not start"; done
-# An interpreter takes its time.
-few=()
-[[ -z ${GRADWIRE_PTX:-} ]] || few=(--datatypes bf16,int32)
 # shellcheck disable=SC2046
 expect "direct and two-step ops" "$python" "$repo_root/test/system/gpu_direct.py" \
   --backends cuda,cuda,cpu "${few[@]}" $(sockets 3)
+# shellcheck disable=SC2046
+expect "gathered ops" "$python" "$repo_root/test/system/gpu_direct.py" --shape gathered \
+  --backends cpu,cuda,cuda "${few[@]}" "$(daemon_socket 2)" $(sockets 2)
 for i in 0 1 2; do expect_stop "$i" TERM; done
 
 if ((slow)); then
@@ -56,4 +68,4 @@ if ((slow)); then
 fi
 step "a client is killed while another group sums"
 memif_ring_start 2 --gpu.device gpu_cuda0 --gpu.staging mapped
-kill_beside_bystanders 6
+kill_beside_bystanders "${victims[@]}"

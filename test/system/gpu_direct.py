@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
 """gpu_direct.py --backends NAME,NAME,... SOCKET...: all-reduces of a group off the ring, small ones
-in one hop and larger ones in two steps, through daemons of which each rank's reduces on the backend
-of that name; every bit is compared with the reference's. Then the daemons' own counters have to say
-that the ops took those shapes, and that nothing but the backend reduced a chunk at its rank."""
+in one hop (or, by --shape, gathered) and larger ones in two steps, through daemons of which each
+rank's reduces on the backend of that name; every bit is compared with the reference's. Then the
+daemons' own counters have to say that the ops took those shapes, and that nothing but the backend
+reduced a chunk at its rank."""
 
 import argparse
 import sys
@@ -65,6 +66,7 @@ def main():
     parser.add_argument("sockets", nargs="+")
     parser.add_argument("--backends", required=True, help="of each rank: cpu, emu or cuda")
     parser.add_argument("--datatypes", default=",".join(reference.NUMPY_TYPES))
+    parser.add_argument("--shape", default="direct", help="that small ops have")
     parser.add_argument("--copied", action="store_true", help="memory that numpy has no arrays in")
     parser.add_argument("--seed", type=int, default=7)
     arguments = parser.parse_args()
@@ -76,8 +78,8 @@ def main():
             group = group_of(ring, arguments.sockets[0])
             if group["direct_kib"] == 0:
                 raise SystemExit(f"no op is direct: {group['why_not_direct']}")
-            run(ring, arguments, "direct", (1, 17, 100, 333), datatypes)
-            if len(arguments.sockets) > 2:
+            run(ring, arguments, arguments.shape, (1, 17, 100, 333), datatypes)
+            if len(arguments.sockets) > 2 and arguments.shape == "direct":
                 for datatype in datatypes:
                     # More than 64 KiB of three ranks, and less than 16 KiB of each.
                     wide = members > 1 and datatype in ("fp16", "bf16")

@@ -28,11 +28,11 @@ def chunks_of_segments(count, datatype, nranks, payload_bytes):
     return [-(-length // chunk) for length in lengths]
 
 
-def run(ring, redops, expected):
+def run(ring, datatypes, redops, expected):
     """Adds each rank's reducing hops to `expected`. @return sums."""
     sums = 0
     payload = ring.payload_bytes
-    for datatype in reference.NUMPY_TYPES:
+    for datatype in datatypes:
         per_chunk = payload // reference.NUMPY_TYPES[datatype].itemsize
         for count in (1, per_chunk + 1, 7 * ring.nranks * per_chunk // 2 + 3):
             generator = np.random.default_rng([ring.members, count])
@@ -71,6 +71,7 @@ def main():
     parser.add_argument("sockets", nargs="+")
     parser.add_argument("--backend", required=True)
     parser.add_argument("--path", required=True)
+    parser.add_argument("--datatypes", default=",".join(reference.NUMPY_TYPES))
     parser.add_argument("--copied", action="store_true",
                         help="from the heap: gradient memory that numpy has no arrays in")
     arguments = parser.parse_args()
@@ -80,7 +81,7 @@ def main():
     sums = 0
     for members, redops in ((1, reference.REDOPS), (2, ("sum", "avg"))):
         with Ring(arguments.sockets, members, shared=not arguments.copied) as ring:
-            sums += run(ring, redops, expected)
+            sums += run(ring, arguments.datatypes.split(","), redops, expected)
     for rank, socket in enumerate(arguments.sockets):
         # The last of a group's counters are published when its lanes have let go of it.
         for _ in range(100):
