@@ -12,9 +12,10 @@ scripts/gpu-check.sh [--build FOLDER] [--out FILE] [--no-setup] [--driver-header
 Run it as root on a host with an NVIDIA GPU, its driver and CUDA's compiler. It builds for that GPU
 and runs: DPDK's test of gpudev drivers on gpu_cuda; the reduce backend's cases on the GPU (also
 under compute-sanitizer, memcheck and racecheck, if installed); an all-reduce of two daemons over
-memif that both reduce on the GPU; a client killed in the middle of its ops while another group
-continues; the same with gradients in GPU memory; all-reduces of torch's CUDA tensors compared with
-Gloo's; DDP with CUDA buckets; and the benchmarks of the kernels.
+memif that both reduce on the GPU, and small ones of three off the ring; a client killed in the
+middle of its ops while another group continues; every other collective; the same with gradients in
+GPU memory; all-reduces of torch's CUDA tensors compared with Gloo's, and DDP with CUDA buckets, by
+daemons whose gradient memory is the GPU's and the host's; and the benchmarks of the kernels.
 
   --build FOLDER  build folder; default build-gpu
   --out FILE      JSON with the results; default FOLDER/gpu-check.json
@@ -104,7 +105,7 @@ else
   build_tree "$folder" gcc --buildtype debugoptimized -Dtests=true -Dcuda=enabled \
     -Dgpu_architectures="$arch" -Ddpdk_driver_headers="$headers"
 fi
-rm -f "$folder/gpu-bench.json" "$folder/gpu-gradients.json"
+rm -f "$folder/gpu-bench.json" "$folder/gpu-gradients.json" "$folder/gpu-gradients-host.json"
 names=()
 verdicts=()
 # check NAME COMMAND...
@@ -127,7 +128,7 @@ check() {
 check "dpdk-test-gpudev on gpu_cuda" "$repo_root/test/gpu/dpdk_test_gpudev.sh" "$gpu_cuda"
 check "reduce cases on the GPU, bit by bit" "$cases"
 if [[ -f $folder/lib/reduce/cuda/kernels.o ]]; then
-  check "machine code: sums ask for all sources at once" "$python" \
+  check "machine code: loads at once, fences" "$python" \
     "$repo_root/test/gpu/machine_code.py" --check "$folder/lib/reduce/cuda/kernels.o"
 fi
 if ((dry)); then
@@ -138,16 +139,19 @@ elif command -v compute-sanitizer >/dev/null; then
     # reach every kernel of theirs, and take seconds.
     check "compute-sanitizer $tool" timeout 240 compute-sanitizer --tool "$tool" \
       --error-exitcode 9 "$cases" "every fp16*"
+    check "compute-sanitizer $tool, folds of all kinds" \
+      env GRADWIRE_GPU_KERNEL=launch GRADWIRE_GPU_CASES=100 timeout 240 \
+      compute-sanitizer --tool "$tool" --error-exitcode 9 "$cases" "a GPU gives*"
   done
 else
   note "compute-sanitizer is not installed: memcheck and racecheck did not run"
 fi
 check "two daemons over memif, sums on the GPU" "$repo_root/test/system/gpu_cuda_memif.sh"
+check "every collective, sends and receives" "$repo_root/test/system/gpu_cuda_collectives.sh"
 check "gradients in GPU memory, beside Gloo" "$repo_root/test/system/gpu_cuda_gradients.sh" \
   "$folder/gpu-gradients.json"
 # Without a torch that finds the GPU it passes without figures.
 [[ ${verdicts[-1]} != passed ]] || sed -nE '/MiB:|^DDP/ s/^/       /p' "$folder/gpu-check.log"
-check "every collective, sends and receives" "$repo_root/test/system/gpu_cuda_collectives.sh"
 # By name only, because the EAL refuses a path with a folder that everybody may write to, such as
 # that of a clone in /tmp.
 check "benches" env LD_LIBRARY_PATH="${gpu_cuda%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
@@ -155,13 +159,14 @@ check "benches" env LD_LIBRARY_PATH="${gpu_cuda%/*}${LD_LIBRARY_PATH:+:$LD_LIBRA
 [[ ${verdicts[-1]} != passed ]] || sed 's/^/       /' "$folder/gpu-check.log"
 
 "${GRADWIRE_PYTHON:-$python}" - "$out" "$folder/gpu-bench.json" "$folder/gpu-gradients.json" \
-  "$gpu" "${names[@]}" -- "${verdicts[@]}" <<'PYTHON'
+  "$folder/gpu-gradients-host.json" "$gpu" "${names[@]}" -- "${verdicts[@]}" <<'PYTHON'
 import json, os, sys
-out, bench, gradients, gpu = sys.argv[1:5]
-cut = sys.argv.index("--", 5)
-checks = dict(zip(sys.argv[5:cut], sys.argv[cut + 1:]))
+out, bench, gradients, on_host, gpu = sys.argv[1:6]
+cut = sys.argv.index("--", 6)
+checks = dict(zip(sys.argv[6:cut], sys.argv[cut + 1:]))
 result = {"gpu": gpu, "checks": checks}
-for name, path in (("bench", bench), ("gradients", gradients)):
+files = {"bench": bench, "gradients": gradients, "gradients_on_host": on_host}
+for name, path in files.items():
     if os.path.exists(path):
         with open(path, encoding="utf-8") as f:
             result[name] = json.load(f)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The CPU backend's cases on a CUDA device, bit by bit, by each way that it can. Exits 77 without
 // one. GRADWIRE_GPU_CASES=N runs one in N of them: what an interpreter is in place of the GPU for.
+// GRADWIRE_GPU_KERNEL=launch leaves the persistent kernel out: a tool cannot watch what never ends.
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
@@ -50,6 +51,8 @@ TEST_CASE("a GPU gives the reference's bits by every way that it has") {
   const Way way = GENERATE(Way{Staging::kMapped, KernelMode::kLaunch, 3},
                            Way{Staging::kCopy, KernelMode::kLaunch, 11},
                            Way{Staging::kMapped, KernelMode::kPersistent, 11});
+  const char* const only = std::getenv("GRADWIRE_GPU_KERNEL");
+  if (only != nullptr && std::string(only) != name_of(way.kernel)) return;
   GpuOptions options;
   options.device = "gpu_cuda0";
   options.staging = way.staging;

@@ -3,7 +3,8 @@
 """cuda_gradients.py --rank R --meet FOLDER --json FILE SOCKET SOCKET: one of two ranks that
 all-reduce tensors on a CUDA device, which both may share: through gradwire in the group's GPU
 memory, through gradwire with a copy each way, and through torch's Gloo, the same tensors in the
-same run. Then DDP with the hook beside DDP without it. Rank 0 writes what came of it."""
+same run. With --host the daemons' gradient memory is the host's, so there is no first way. Then DDP
+with the hook beside DDP without it. Rank 0 writes what came of it."""
 
 import argparse
 import json
@@ -107,6 +108,7 @@ def main():
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--meet", required=True, help="folder of torch's rendezvous")
     parser.add_argument("--json", required=True)
+    parser.add_argument("--host", action="store_true", help="gradient memory is the host's")
     parser.add_argument("--mib", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--iterations", type=int, default=7)
     arguments = parser.parse_args()
@@ -123,23 +125,22 @@ def main():
         )
         for mib in arguments.mib:
             count = (mib << 20) // 4
-            memory = client.allocate(mib << 20)
-            if memory.device is None:
-                raise SystemExit("the daemon's gradient memory is not on the GPU")
-            inside = memory.tensor(torch.float32, count)
             outside = torch.empty(count, device="cuda")
+            memory = None if arguments.host else client.allocate(mib << 20)
+            if memory is not None and memory.device is None:
+                raise SystemExit("the daemon's gradient memory is not on the GPU")
+            inside = outside if memory is None else memory.tensor(torch.float32, count)
 
             def through_gradwire(tensor):
                 group.all_reduce(tensor).wait(WAIT_S)
 
-            ways = (("gradwire", through_gradwire, inside),
-                    ("gradwire, copied", through_gradwire, outside),
-                    ("gloo", dist.all_reduce, outside))
-            row = {"mib": mib}
+            ways = [("gradwire, copied", through_gradwire, outside),
+                    ("gloo", dist.all_reduce, outside)]
+            if memory is not None:
+                ways.insert(0, ("gradwire", through_gradwire, inside))
+            row = {"mib": mib, "ways": [name for name, _, _ in ways]}
             for name, reduce, tensor in ways:
                 row[name] = measure(reduce, tensor, rank, nranks, arguments.iterations)
-            row["times_gloo"] = row["gloo"]["p50_s"] / row["gradwire"]["p50_s"]
-            row["copied_times_gloo"] = row["gloo"]["p50_s"] / row["gradwire, copied"]["p50_s"]
             wrong, posted, busy = check_readiness(group, inside, rank, nranks)
             row["posted_early"] = {"wrong": wrong, "post_s": posted, "stream_busy_s": busy}
             rows.append(row)
@@ -151,7 +152,7 @@ def main():
 
     problems = []
     for row in rows:
-        wrong = sum(row[way]["wrong"] for way in ("gradwire", "gradwire, copied", "gloo"))
+        wrong = sum(row[way]["wrong"] for way in row["ways"])
         if wrong or row["posted_early"]["wrong"]:
             problems.append("%d MiB: wrong elements: %r" % (row["mib"], row))
         early = row["posted_early"]
@@ -161,16 +162,16 @@ def main():
         problems.append("DDP with the hook is not DDP: %r" % ddp)
     if rank == 0:
         with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({"torch": torch.__version__, "all_reduce": rows, "ddp": ddp}, file, indent=1)
+            json.dump({"torch": torch.__version__, "host": arguments.host, "all_reduce": rows,
+                       "ddp": ddp}, file, indent=1)
         for row in rows:
-            print(
-                "%4d MiB: gradwire %.2f ms, copied %.2f ms, Gloo %.2f ms: %.1f times Gloo, "
-                "%.1f copied; posted in %.2f ms while the stream was busy for %.2f ms"
-                % (row["mib"], row["gradwire"]["p50_s"] * 1e3,
-                   row["gradwire, copied"]["p50_s"] * 1e3, row["gloo"]["p50_s"] * 1e3,
-                   row["times_gloo"], row["copied_times_gloo"],
-                   row["posted_early"]["post_s"] * 1e3, row["posted_early"]["stream_busy_s"] * 1e3)
-            )
+            gloo_s = row["gloo"]["p50_s"]
+            times = ", ".join("%s %.2f ms (Gloo takes %.1f times that)"
+                              % (way, row[way]["p50_s"] * 1e3, gloo_s / row[way]["p50_s"])
+                              for way in row["ways"] if way != "gloo")
+            print("%4d MiB: %s; posted in %.2f ms while the stream was busy for %.2f ms"
+                  % (row["mib"], times, row["posted_early"]["post_s"] * 1e3,
+                     row["posted_early"]["stream_busy_s"] * 1e3))
         print("DDP, %d ops: largest difference %g" % (ddp["ops"], ddp["largest_difference"]))
     for problem in problems:
         print("rank %d: %s" % (rank, problem))

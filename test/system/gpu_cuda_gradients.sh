@@ -3,8 +3,9 @@
 # Gradients in GPU memory, on a real GPU that two daemons and their clients share:
 # scripts/gpu-check.sh runs it. Bits of all datatypes through GPU memory that the daemon made, a
 # client that is killed while another group goes on, and all-reduces of torch's CUDA tensors beside
-# Gloo's. $1: where the figures go, as JSON. With GRADWIRE_PTX, all but torch, on the interpreter of
-# test/ptx.
+# Gloo's, by daemons whose gradient memory is the GPU's and by such whose is the host's. $1: where
+# the figures go, as JSON; those of the host's memory go to ...-host.json. With GRADWIRE_PTX, all
+# but torch, on the interpreter of test/ptx.
 . "$(dirname "$0")/_init.sh"
 . "$(dirname "$0")/_gpu_cuda.sh"
 . "$(dirname "$0")/_bystanders.sh"
@@ -35,17 +36,24 @@ if [[ -n ${GRADWIRE_PTX:-} ]]; then
 fi
 "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null ||
   skip "torch, which the rest of this is for, is not here or finds no GPU"
-memif_ring_start 2 "${gpu[@]}" --gpu.staging auto
-mkdir "$run_dir/torch"
 export PYTHONPATH=$PYTHONPATH:$repo_root/scripts/compare
-for rank in 0 1; do
-  background "torch$rank" "$python" "$repo_root/test/gpu/cuda_gradients.py" --rank "$rank" \
-    --meet "$run_dir/torch" --json "$figures" $(sockets 2)
+for memory in gpu host; do
+  step "torch's tensors, gradient memory: $memory"
+  memif_ring_start 2 --gpu.device gpu_cuda0 --gpu.client_memory "$memory" --gpu.staging auto
+  mkdir "$run_dir/torch-$memory"
+  flags=(--json "$figures")
+  [[ $memory != host ]] || flags=(--host --json "${figures%.json}-host.json")
+  for rank in 0 1; do
+    background "torch-$memory$rank" "$python" "$repo_root/test/gpu/cuda_gradients.py" \
+      --rank "$rank" --meet "$run_dir/torch-$memory" "${flags[@]}" $(sockets 2)
+  done
+  for rank in 0 1; do
+    expect_ended "all-reduces of CUDA tensors, rank $rank" "torch-$memory$rank"
+  done
+  for rank in 0 1; do cat "$run_dir/torch-$memory$rank.out"; done
+  "$python" "$repo_root/test/system/status.py" "$(daemon_socket 0)" >"$run_dir/status"
+  if grep -A 4 '"backend": "cpu' "$run_dir/status" | grep -q '"chunks_reduced": [1-9]'; then
+    fail "the CPU reduced chunks"
+  fi
+  for i in 0 1; do expect_stop "$i" TERM; done
 done
-for rank in 0 1; do expect_ended "all-reduces of CUDA tensors, rank $rank" "torch$rank"; done
-for rank in 0 1; do cat "$run_dir/torch$rank.out"; done
-"$python" "$repo_root/test/system/status.py" "$(daemon_socket 0)" >"$run_dir/status"
-if grep -A 4 '"backend": "cpu' "$run_dir/status" | grep -q '"chunks_reduced": [1-9]'; then
-  fail "the CPU reduced chunks"
-fi
-for i in 0 1; do expect_stop "$i" TERM; done
