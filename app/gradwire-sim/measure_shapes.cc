@@ -57,7 +57,9 @@ ShapeTrialOptions trial_of(const Options& options, std::uint16_t ranks, Collecti
   const std::uint64_t of_each =
       options.two_step_kib != 0 ? options.two_step_kib : defaults::kTwoStepKib;
   const std::uint64_t bound = std::min(of_each * ranks, collective::kTwoStepBytesMax >> 10);
-  const std::uint64_t segment = ((bytes + ranks - 1) / ranks + 63) / 64 * 64;
+  o.owners = static_cast<std::uint16_t>(std::min<std::uint64_t>(options.owners, ranks));
+  const std::uint64_t owners = o.owners != 0 ? o.owners : ranks;
+  const std::uint64_t segment = ((bytes + owners - 1) / owners + 63) / 64 * 64;
   const std::uint64_t wanted = (segment * ranks + 1023) / 1024;
   o.two_step_kib = wanted <= bound ? wanted : 0;
   return o;

@@ -22,6 +22,7 @@ struct Options {
   std::uint64_t packet_ns = 250;       ///< of --measure shapes, of an endpoint for each packet
   std::uint64_t hop_ns = 5'000;        ///< likewise, from wire to wire
   std::uint64_t two_step_kib = 0;      ///< of --measure shapes: transport.two_step_kib; 0: as it is
+  std::uint64_t owners = 0;            ///< likewise: ranks that sum ops in two steps; 0: all
   bool trace = false;
   bool keep_going = false;
   double progress_s = 0;  ///< prints a line every so many seconds; 0: none

@@ -51,6 +51,11 @@ void add_neighbour(std::string& out, const char* name,
   }
 }
 
+std::string owners_text(const status::Group& group) {
+  if (group.two_step_kib == 0 || group.two_step_owners == group.nranks) return "";
+  return fmt::format(", summed by {} of {} ranks", group.two_step_owners, group.nranks);
+}
+
 void add_group(std::string& out, const status::Group& group) {
   out +=
       fmt::format("group {} epoch {}: rank {} of {}, {} for {:.3f} s, {} lanes, payload {} bytes\n",
@@ -74,8 +79,8 @@ void add_group(std::string& out, const status::Group& group) {
   if (group.direct_kib != 0) {
     out += fmt::format(
         "  ops are direct up to {} KiB of all ranks' inputs, all-reduces in two steps up to {} "
-        "KiB\n",
-        group.direct_kib, group.two_step_kib);
+        "KiB{}\n",
+        group.direct_kib, group.two_step_kib, owners_text(group));
     if (group.gathered_kib != 0) {
       out += fmt::format(
           "  all-reduces, all-gathers and barriers are gathered up to {} KiB of all ranks' "

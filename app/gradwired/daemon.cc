@@ -185,6 +185,7 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   options.daemon.base_udp_port = settings.base_udp_port;
   options.daemon.direct_kib = static_cast<std::uint16_t>(config_.transport.direct_kib);
   options.daemon.two_step_kib = static_cast<std::uint16_t>(config_.transport.two_step_kib);
+  options.daemon.two_step_owner = config_.transport.two_step_owner;
   options.daemon.gathered_kib = static_cast<std::uint16_t>(config_.transport.gathered_kib);
   options.daemon.gathered_ranks = static_cast<std::uint16_t>(config_.transport.gathered_ranks);
   options.daemon.fold_sources = gpu_ == nullptr ? kMaxRanks : reduce::Batch::kSourcesMax;

@@ -231,9 +231,15 @@ class Direct {
   };
   [[nodiscard]] Arrival arrival_of(const DirectOp& op, std::uint16_t rank,
                                    const wire::DataHeader& header) const noexcept;
-  /// Whether nothing that this rank sends to the other says that it has entered the op.
+  [[nodiscard]] static bool in_two_steps(const DirectOp& op) noexcept {
+    return op.steps.to_owner && op.steps.from_owner;
+  }
+  /// Whether nothing that this rank sends to the other says that it has entered the op, before the
+  /// other has sent all that it gives.
   [[nodiscard]] bool says_nothing(const DirectOp& op, std::uint16_t rank) const noexcept {
-    return (op.gathered ? scratch_.ready(op, rank) : scratch_.given(op, rank)) == 0;
+    if (op.gathered) return scratch_.ready(op, rank) == 0;
+    const std::uint64_t given = scratch_.given(op, rank);
+    return (in_two_steps(op) ? given & kPartBits : given) == 0;
   }
   void measure(DirectPeer& peer, const wire::Receipt& receipt, TimeNs now) noexcept;
   [[nodiscard]] std::uint64_t believed(std::uint16_t rank, std::uint64_t received) noexcept;

@@ -89,7 +89,9 @@ Direct::Progress Direct::open(const Op& op, TimeNs now) noexcept {
     const std::uint16_t rank = ranks[(first + i) % ranks.size()];
     if (scratch_.given(direct, rank) == 0 && scratch_.expected(direct, rank) == 0) continue;
     // Who only sends in this op may wait to hear that it was posted.
-    const bool many = gathers && scratch_.expected(direct, rank) >> DirectPeer::kFloor != 0;
+    const std::uint64_t parts = gathers ? UINT64_MAX : kPartBits;
+    const bool many = (gathers || in_two_steps(direct)) &&
+                      (scratch_.expected(direct, rank) & parts) >> DirectPeer::kFloor != 0;
     if (says_nothing(direct, rank) && (many || peers_[rank].early[0].op_seq != 0)) {
       peers_[rank].receipt_wanted = true;
     }
@@ -99,13 +101,15 @@ Direct::Progress Direct::open(const Op& op, TimeNs now) noexcept {
   return progress;
 }
 
-/// Which of others_ comes first: the next rank, so that ranks do not meet at one. If only the first
-/// ranks own anything, those behind them would all begin with rank 0: they spread over the owners.
+/// Which of others_ comes first: the next rank, so that ranks do not meet at one. If only some
+/// ranks own anything, those behind them would all begin with the same: they spread over the
+/// owners.
 std::size_t Direct::first_to_send(const DirectOp& op) const noexcept {
-  if (!op.steps.to_owner || !op.steps.from_owner) return 0;
+  if (!in_two_steps(op)) return 0;
   const std::uint64_t owners = segments_of(op.partition);
   if (owners >= config_.nranks) return 0;
-  const auto target = static_cast<std::uint16_t>((config_.rank + 1u) % owners);
+  const auto segment = static_cast<std::uint16_t>((config_.rank + 1u) % owners);
+  const std::uint16_t target = op.route.home(segment);
   const std::uint32_t ahead = gathered::distance(target, config_.rank, config_.nranks);
   return ahead == 0 ? 0 : ahead - 1;
 }

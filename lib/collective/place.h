@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/process_layout.h"
+#include "collective/owners.h"
 #include "collective/partition.h"
 
 namespace gradwire::collective {
@@ -26,9 +27,14 @@ struct ShapeGroup {
   std::uint64_t two_step_bytes = 0;       ///< of the parts of a two-step op, together
   std::uint64_t gathered_bytes = 0;       ///< of all slots of a gathered op
   std::uint16_t gathered_ranks = 0;       ///< no op of so many ranks, or fewer, is gathered
+  const Owners* owners = nullptr;         ///< of ops in two steps; nullptr: all ranks
 
   [[nodiscard]] constexpr GroupProcesses processes() const noexcept {
     return {nranks, member_count, layout};
+  }
+  /// How many ranks sum all-reduces in two steps.
+  [[nodiscard]] std::uint16_t owner_count() const noexcept {
+    return owners == nullptr ? nranks : owners->count();
   }
   /// Members of the rank that has most.
   [[nodiscard]] constexpr std::uint16_t most_members() const noexcept {
@@ -47,11 +53,14 @@ struct Route {
   std::uint16_t segments_per_rank = 1;    ///< of segments that are processes' blocks
   std::uint16_t first_home = 0;           ///< the rank of segment 0
   const ProcessLayout* blocks = nullptr;  ///< of processes, if ranks differ in how many they have
+  const Owners* owners = nullptr;         ///< of an op in two steps, if not all ranks are
 
   /// The rank that a segment belongs to: where it starts, or ends.
-  [[nodiscard]] constexpr std::uint16_t home(std::uint16_t segment) const noexcept {
+  [[nodiscard]] std::uint16_t home(std::uint16_t segment) const noexcept {
     if (blocks != nullptr) [[unlikely]]
       return blocks->rank_of(blocks->process_at(segment));
+    if (owners != nullptr) [[unlikely]]
+      return owners->rank_at(segment);
     return static_cast<std::uint16_t>(first_home + segment / segments_per_rank);
   }
 };

@@ -10,14 +10,8 @@ namespace {
 
 /// Chunks of the segments that belong to `rank`.
 ChunkRange chunks_of(const Partition& partition, const Route& route, std::uint16_t rank) noexcept {
-  if (route.blocks != nullptr) {
-    return {partition.first_chunk(route.blocks->first_place(rank)),
-            partition.first_chunk(route.blocks->first_place(rank + 1u))};
-  }
-  if (rank < route.first_home) return {};
-  const std::uint64_t first =
-      std::uint64_t{route.segments_per_rank} * std::uint64_t(rank - route.first_home);
-  return {partition.first_chunk(first), partition.first_chunk(first + route.segments_per_rank)};
+  const direct::Owned owned = direct::owned_by(route, rank, UINT32_MAX);
+  return {partition.first_chunk(owned.first), partition.first_chunk(owned.end)};
 }
 
 /// As if a chunk started at the rank after the one at which it does.
@@ -88,6 +82,7 @@ OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
   plan.partition = partition_of(group, payload_bytes, call);
   plan.route.rank = group.rank;
   plan.route.nranks = group.nranks;
+  if (plan.shape == Shape::kTwoStep) plan.route.owners = group.owners;
   if (has_root(call.collective)) {
     plan.route.first_home = processes.rank_of(call.root);
   } else if (call.collective != Collective::kAllReduce && call.collective != Collective::kBarrier) {

@@ -7,7 +7,8 @@
 /// and a reduce-scatter each rank sends its part to the owner, the rank that gets the sum; in a
 /// broadcast, an all-gather and a barrier the owner sends what it has to all.
 ///
-/// Two-step, of larger all-reduces: first as in a reduce-scatter, then as in an all-gather.
+/// Two-step, of larger all-reduces: first as in a reduce-scatter, then as in an all-gather. There
+/// are as many segments as owners: all ranks, or those that the group's table names.
 ///
 /// Folds go in ring order, rounded after each rank: in an all-reduce an element of segment s from
 /// rank s on, else from the rank after the owner. So the bits are the ring's. Pure; any thread.
@@ -83,6 +84,11 @@ struct Owned {
   if (route.blocks != nullptr) {
     return {most(route.blocks->first_place(rank)), most(route.blocks->first_place(rank + 1u))};
   }
+  if (route.owners != nullptr) {
+    if (!route.owners->has(rank)) return {};
+    const std::uint64_t place = route.owners->place_of(rank);
+    return {most(place), most(place + 1)};
+  }
   if (rank < route.first_home) return {};
   const auto first =
       std::uint64_t{route.segments_per_rank} * std::uint64_t(rank - route.first_home);
@@ -95,7 +101,7 @@ struct Owned {
   const DataType part = part_type(group, datatype);
   switch (collective) {
     case Collective::kAllReduce:
-      return Partition(count, part, group.nranks, group.payload_bytes);
+      return Partition(count, part, group.owner_count(), group.payload_bytes);
     case Collective::kReduce:
       return Partition(count, part, 1, group.payload_bytes);
     case Collective::kBroadcast:
@@ -131,7 +137,8 @@ struct Owned {
   return block * most * group.nranks <= bound && chunks <= kOwnedMax;
 }
 
-/// Whether an all-reduce that is not direct goes in two steps.
+/// Whether an all-reduce that is not direct goes in two steps. An owner gets as much as if all were
+/// owners: the fewer there are, the smaller is the largest op.
 [[nodiscard]] inline bool fits_two_steps(const ShapeGroup& group, DataType datatype,
                                          std::uint64_t count) noexcept {
   if (group.nranks < 3 || count == 0 || count > group.two_step_bytes) return false;

@@ -63,6 +63,9 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
         fmt::format("ops of {} bytes in two steps: whole KiB up to {}, if there are direct "
                     "ops",
                     c.two_step_bytes, kTwoStepBytesMax >> 10));
+  if (c.owners != nullptr && c.owners->nranks() != c.nranks)
+    return bad(
+        fmt::format("owners among {} ranks, in a group of {}", c.owners->nranks(), c.nranks));
   if (c.gathered_bytes != 0 &&
       (c.direct_bytes == 0 || c.gathered_bytes > kGatheredBytesMax || c.gathered_bytes % 1024 != 0))
     return bad(fmt::format("gathered ops of {} bytes: whole KiB up to {}, if there are direct ops",

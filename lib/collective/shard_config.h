@@ -149,6 +149,8 @@ struct ShardConfig {
   /// The largest op in two steps (collective/shape_direct.h), of what a rank's part takes; equal on
   /// all ranks. 0: there are none. There are none without direct ops, either.
   std::uint64_t two_step_bytes = 0;
+  /// Which ranks sum ops in two steps; the same on all ranks. nullptr: all do.
+  std::shared_ptr<const Owners> owners;
   /// The largest gathered op (collective/shape_gathered.h), of what all ranks give; equal on all
   /// ranks. 0: there are none. There are none without direct ops, either.
   std::uint64_t gathered_bytes = 0;
@@ -170,8 +172,9 @@ struct ShardConfig {
 
   [[nodiscard]] GroupProcesses processes() const noexcept { return {nranks, member_count, layout}; }
   [[nodiscard]] ShapeGroup shape_group() const noexcept {
-    return {rank,         nranks,        member_count,   exchange_bytes, layout,
-            direct_bytes, payload_bytes, two_step_bytes, gathered_bytes, gathered_ranks};
+    return {rank,           nranks,         member_count,  exchange_bytes,
+            layout,         direct_bytes,   payload_bytes, two_step_bytes,
+            gathered_bytes, gathered_ranks, owners.get()};
   }
   friend bool operator==(const ShardConfig&, const ShardConfig&) = default;
 };

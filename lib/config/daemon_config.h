@@ -75,6 +75,7 @@ struct TransportSection {
   std::uint64_t exchange_kib = defaults::kExchangeKib;
   std::uint64_t direct_kib = defaults::kDirectKib;
   std::uint64_t two_step_kib = defaults::kTwoStepKib;
+  bool two_step_owner = false;
   std::uint64_t gathered_kib = defaults::kGatheredKib;
   std::uint64_t gathered_ranks = defaults::kGatheredRanks;
   std::string integrity{defaults::kIntegrity};

@@ -181,6 +181,10 @@ const std::array kKeys = {
         "has "
         "direct ops",
         GRADWIRE_FIELD(transport.two_step_kib)),
+    boolean("transport", "two_step_owner",
+            "if any daemon of a group has it, the parts of all-reduces in two steps are summed by "
+            "those that have it alone; in a group without one every rank sums a part",
+            GRADWIRE_FIELD(transport.two_step_owner)),
     integer("transport", "gathered_kib", "KiB", 0, 1024,
             "an all-reduce, all-gather or barrier of many ranks goes to all in log2(ranks) steps, "
             "if the ranks' inputs have at most this size together; 0: never. Rank 0's counts for "

@@ -206,10 +206,11 @@ void Manager::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
   set_state(group, GroupState::kFormed, now);
   spdlog::info(
       "{} formed: rank {} of {}, {} members, {} lanes, payload {}, direct ops up to {} KiB, in two "
-      "steps up to {} KiB, gathered up to {} KiB",
+      "steps up to {} KiB, summed by {} of {} ranks, gathered up to {} KiB",
       key_text(group.key), group.rank, group.nranks(), group.members.size(), group.wanted.lanes,
       group.wanted.payload_bytes, group.wanted.direct_bytes >> 10,
-      group.wanted.two_step_bytes >> 10, group.wanted.gathered_bytes >> 10);
+      group.wanted.two_step_op_bytes() >> 10, group.wanted.two_step_owners(), group.nranks(),
+      group.wanted.gathered_bytes >> 10);
   if (!group.wanted.why_not_direct.empty()) {
     spdlog::warn("{}: no op is direct, though rank 0 has transport.direct_kib = {}: {}",
                  key_text(group.key), group.table[0].direct_kib, group.wanted.why_not_direct);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "base/process_layout.h"
 #include "base/result.h"
 #include "base/types.h"
+#include "collective/owners.h"
 #include "command/messages.h"
 #include "control/paths.h"
 #include "port/too_big.h"
@@ -42,7 +44,19 @@ struct PlanRequest {
   std::string why_not_direct;        ///< as DirectAgreement's
   std::uint32_t pairs_max = 0;       ///< as ShardConfig's; 0: no transfers
   std::string why_no_transfers;      ///< as TransferAgreement's
+  /// As ShardConfig's.
+  std::shared_ptr<const collective::Owners> owners;
   TimeNs formation_ns = 0;  ///< for ShardTimeouts: a little longer than the manager's own limit
+
+  /// How many ranks sum ops in two steps, if there are such ops.
+  [[nodiscard]] std::uint16_t two_step_owners() const noexcept {
+    if (two_step_bytes == 0) return 0;
+    return owners == nullptr ? nranks : owners->count();
+  }
+  /// The largest op in two steps.
+  [[nodiscard]] std::uint64_t two_step_op_bytes() const noexcept {
+    return two_step_bytes * two_step_owners() / nranks;
+  }
 };
 
 /// How soon a MAC address is asked for.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "collective/shape_direct.h"
@@ -115,6 +116,17 @@ class OffRing {
   std::map<Network, std::vector<std::size_t>> single_;  ///< ranks, by the port's network
 };
 
+/// @return nullptr if none says so, or all.
+std::shared_ptr<const collective::Owners> owners_of(std::span<const ipc::RankInfo> table) {
+  std::vector<std::uint16_t> ranks;
+  for (std::size_t rank = 0; rank < table.size(); ++rank) {
+    if (table[rank].two_step_owner != 0) ranks.push_back(static_cast<std::uint16_t>(rank));
+  }
+  if (ranks.empty() || ranks.size() == table.size()) return nullptr;
+  return std::make_shared<const collective::Owners>(std::move(ranks),
+                                                    static_cast<std::uint16_t>(table.size()));
+}
+
 }  // namespace
 
 std::optional<Apart> unconnected_ranks(std::span<const ipc::RankInfo> table) {
@@ -171,6 +183,7 @@ DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table) {
     agreed.bytes = wanted;
     agreed.two_step_bytes = std::min<std::uint64_t>(
         (std::uint64_t{table[0].two_step_kib} << 10) * nranks, collective::kTwoStepBytesMax);
+    agreed.owners = owners_of(table);
     agreed.gathered_ranks = table[0].gathered_ranks;
     // Small groups need no memory for what they never do.
     if (nranks > agreed.gathered_ranks) {

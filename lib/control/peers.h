@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "base/process_layout.h"
 #include "base/result.h"
 #include "base/types.h"
+#include "collective/owners.h"
 #include "control/paths.h"
 #include "ipc/control_messages.h"
 
@@ -45,6 +47,8 @@ struct DirectAgreement {
   std::uint64_t two_step_bytes = 0;  ///< likewise; 0: no op goes in two steps
   std::uint64_t gathered_bytes = 0;  ///< likewise; 0: no op is gathered
   std::uint16_t gathered_ranks = 0;  ///< likewise
+  /// Who sums ops in two steps: those that say so, if any rank does. nullptr: all do.
+  std::shared_ptr<const collective::Owners> owners;
   /// Why not, though rank 0's transport.direct_kib wants it; names the rank. Else empty.
   std::string why_not;
 };

@@ -65,6 +65,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   config.timeouts.formation_ns = request.formation_ns;
   config.direct_bytes = request.direct_bytes;
   config.two_step_bytes = request.two_step_bytes;
+  config.owners = request.owners;
   config.gathered_bytes = request.gathered_bytes;
   config.gathered_ranks = request.gathered_ranks;
   config.pairs_max = request.pairs_max;

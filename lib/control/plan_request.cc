@@ -43,6 +43,7 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   DirectAgreement direct = direct_agreement(join.table);
   wanted.direct_bytes = direct.bytes;
   wanted.two_step_bytes = direct.two_step_bytes;
+  wanted.owners = std::move(direct.owners);
   wanted.gathered_bytes = direct.gathered_bytes;
   wanted.gathered_ranks = direct.gathered_ranks;
   wanted.why_not_direct = std::move(direct.why_not);

@@ -242,7 +242,8 @@ status::Group Manager::group_status(const Group& group, const Published& publish
   out.upstream = neighbour_status(group.wanted.upstream, lanes_);
   out.idle_networks = group.idle_networks;
   out.direct_kib = static_cast<std::uint32_t>(group.wanted.direct_bytes >> 10);
-  out.two_step_kib = static_cast<std::uint32_t>(group.wanted.two_step_bytes >> 10);
+  out.two_step_kib = static_cast<std::uint32_t>(group.wanted.two_step_op_bytes() >> 10);
+  out.two_step_owners = group.wanted.two_step_owners();
   out.gathered_kib = static_cast<std::uint32_t>(group.wanted.gathered_bytes >> 10);
   out.why_not_direct = group.wanted.why_not_direct;
   for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.wanted.lanes; ++lane) {

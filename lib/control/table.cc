@@ -63,6 +63,7 @@ class Bytes {
     add(info.two_step_kib);
     add(info.gathered_kib);
     add(info.gathered_ranks);
+    add(info.two_step_owner);
     add_bytes(info.room);
   }
   void add_bytes(std::span<const std::uint8_t> bytes) {
@@ -140,6 +141,10 @@ Result<void> check_entry(std::size_t rank, const ipc::RankInfo& info) {
   if (info.gathered_kib > collective::kGatheredBytesMax >> 10) {
     return bad(fmt::format("rank {} has gathered ops of {} KiB, must be at most {}", rank,
                            info.gathered_kib, collective::kGatheredBytesMax >> 10));
+  }
+  if (info.two_step_owner > 1) {
+    return bad(fmt::format("rank {} is {} times an owner of ops in two steps, must be 0 or 1", rank,
+                           info.two_step_owner));
   }
   return check_addresses(rank, info);
 }
@@ -257,6 +262,7 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
   info.two_step_kib = daemon.two_step_kib;
   info.gathered_kib = daemon.gathered_kib;
   info.gathered_ranks = daemon.gathered_ranks;
+  info.two_step_owner = daemon.two_step_owner ? 1 : 0;
   info.fold_sources = daemon.fold_sources;
   info.transfers = daemon.transfers ? 1 : 0;
   for (const LocalAddress& local : addresses) {
@@ -316,6 +322,10 @@ std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
   for (const ipc::RankInfo& info : table) bytes.add(info);
   if (agreement.layout) {
     for (const std::uint16_t rank : agreement.layout->ranks()) bytes.add(rank);
+  }
+  // A daemon of an older release hashes an owner's entry alike, and would take all for owners.
+  for (std::size_t rank = 0; rank < table.size(); ++rank) {
+    if (table[rank].two_step_owner != 0) bytes.add(static_cast<std::uint16_t>(rank));
   }
   return sip_hash(kDigestKey, bytes.get());
 }

@@ -154,8 +154,10 @@ struct RankInfo {
   /// transport.gathered_kib and transport.gathered_ranks: rank 0's count for the group.
   std::uint16_t gathered_kib = 0;
   std::uint16_t gathered_ranks = 0;
+  /// transport.two_step_owner: 1 if all-reduces in two steps are to be summed here.
+  std::uint16_t two_step_owner = 0;
   /// 0: room for keys.
-  std::uint8_t room[268] = {};
+  std::uint8_t room[266] = {};
 };
 static_assert(sizeof(RankInfo) == 512 && std::is_trivially_copyable_v<RankInfo>);
 

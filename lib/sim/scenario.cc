@@ -318,6 +318,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   draw_layout(s);
   draw_direct(s);
   draw_transfers(s);
+  draw_owners(s);
   draw_ops(s, random);
   if (is(s, {"death"})) {
     draw_death(s, random);
@@ -355,6 +356,9 @@ std::string describe(const Scenario& s) {
     if (host.transit_packets != 0) text += fmt::format(", transit {}", host.transit_packets);
     if (host.max_active_ops != 0) text += fmt::format(", active ops {}", host.max_active_ops);
     text += '\n';
+  }
+  if (!s.group.owners.empty()) {
+    text += fmt::format("owners of ops in two steps: {}\n", fmt::join(s.group.owners, " "));
   }
   if (!s.group.ranks.empty()) {
     text += fmt::format("ranks of the processes: {}\n", fmt::join(s.group.ranks, " "));

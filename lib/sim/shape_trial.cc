@@ -99,6 +99,7 @@ WorldOptions Trial::world_options(const ShapeTrialOptions& o) {
 GroupOptions Trial::group_options() const {
   GroupOptions group;
   for (HostId host = 0; host < o_.ranks; ++host) group.hosts.push_back(host);
+  for (HostId host = 0; host < o_.owners; ++host) group.owners.push_back(host);
   collective::ShardConfig& shard = group.shard;
   shard.payload_bytes = o_.payload_bytes;
   shard.window_packets = kWindow;

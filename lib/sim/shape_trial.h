@@ -33,6 +33,7 @@ struct ShapeTrialOptions {
   // As rank 0's table entry says; 0: no op has that shape.
   std::uint64_t direct_kib = 0;
   std::uint64_t two_step_kib = 0;
+  std::uint16_t owners = 0;  ///< the first ranks, so many, sum ops in two steps; 0: all do
   std::uint64_t gathered_kib = 0;
   std::uint16_t gathered_ranks = 64;
 };

@@ -173,6 +173,16 @@ void draw_layout(Scenario& s) {
   s.group.members = most;
 }
 
+void draw_owners(Scenario& s) {
+  Random random(s.seed * 0x9e3779b97f4a7c15u + 11);
+  if (s.nranks < 3 || s.group.shard.two_step_bytes == 0 || !random.chance(0.3)) return;
+  const std::uint64_t few = random.pick<std::uint64_t>({1, 1, 2, s.nranks - 1u});
+  while (s.group.owners.size() < few) {
+    const auto host = static_cast<HostId>(random.below(s.nranks));
+    if (std::ranges::count(s.group.owners, host) == 0) s.group.owners.push_back(host);
+  }
+}
+
 void draw_plans(Scenario& s, Random& random) {
   const collective::ShardConfig& shard = s.group.shard;
   // A chunk travels 2(n-1) hops: the more ranks, the fewer chunks.

@@ -45,15 +45,6 @@ World::World(const WorldOptions& options, Trace& trace, Observer& observer)
   }
 }
 
-std::vector<std::uint16_t> ranks_of(const GroupOptions& group) {
-  if (!group.ranks.empty()) return group.ranks;
-  std::vector<std::uint16_t> ranks;
-  for (std::uint16_t rank = 0; rank < group.hosts.size(); ++rank) {
-    ranks.insert(ranks.end(), group.members, rank);
-  }
-  return ranks;
-}
-
 World::~World() {
   leaked_mbufs();
   put_pools();
@@ -88,7 +79,7 @@ void World::make_pools(const GroupOptions& options) {
 
 GroupId World::add_group(const GroupOptions& options) {
   if (pools_.empty()) make_pools(options);
-  groups_.push_back(Group{options, std::vector<Rank>(options.hosts.size()), nullptr});
+  groups_.push_back(Group{options, std::vector<Rank>(options.hosts.size()), nullptr, nullptr});
   if (!options.ranks.empty()) {
     auto layout =
         ProcessLayout::make(options.ranks, static_cast<std::uint32_t>(options.hosts.size()));
@@ -100,6 +91,7 @@ GroupId World::add_group(const GroupOptions& options) {
       groups_.back().layout = std::make_shared<const ProcessLayout>(std::move(*layout));
     }
   }
+  groups_.back().owners = owners_of(options);
   const GroupId group = groups_.size() - 1;
   for (std::uint16_t rank = 0; rank < options.hosts.size(); ++rank) make_rank(group, rank);
   return group;
@@ -122,6 +114,7 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     config.rank = rank_index;
     config.nranks = n;
     config.layout = groups_[group].layout.get();
+    config.owners = groups_[group].owners;
     config.member_count =
         config.layout != nullptr ? config.layout->members_of(rank_index) : options.members;
     config.lane = lane;

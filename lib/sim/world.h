@@ -78,12 +78,15 @@ struct GroupOptions {
   std::uint16_t members = 1;         ///< of each rank; if there are `ranks`, of the largest
   std::vector<std::uint16_t> ranks;  ///< [processes]: the rank of each; empty: rank by rank
   std::uint8_t lanes = 1;
+  std::vector<HostId> owners;     ///< that sum ops in two steps; if none is in the group, all do
   collective::ShardConfig shard;  ///< payload, window, timeouts, ...: what is not of one rank
   TimeNs fan_out_ns = 50'000;     ///< until a rank's other lanes hear of an abort
 };
 
 /// [processes]: the rank of each, in any case.
 [[nodiscard]] std::vector<std::uint16_t> ranks_of(const GroupOptions& group);
+/// nullptr: all ranks.
+[[nodiscard]] std::shared_ptr<const collective::Owners> owners_of(const GroupOptions& group);
 
 using GroupId = std::size_t;
 
@@ -253,7 +256,8 @@ class World {
   struct Group {
     GroupOptions options;
     std::vector<Rank> ranks;
-    std::shared_ptr<const ProcessLayout> layout;  ///< nullptr: every rank has as many members
+    std::shared_ptr<const ProcessLayout> layout;       ///< nullptr: every rank has as many members
+    std::shared_ptr<const collective::Owners> owners;  ///< nullptr: all ranks
   };
   struct Recorded {
     HostId from;

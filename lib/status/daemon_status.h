@@ -270,9 +270,10 @@ struct Group {
   std::uint64_t idle_networks = 0;
   std::uint32_t direct_kib = 0;    ///< up to this size of all ranks' inputs an all-reduce is direct
   std::uint32_t two_step_kib = 0;  ///< up to this size of an op one is done in two steps
-  std::uint32_t gathered_kib = 0;  ///< up to this size of all ranks' inputs one is gathered
-  std::string why_not_direct;      ///< why none is, though rank 0 wants it
-  std::vector<Shard> shards;       ///< by lane
+  std::uint32_t two_step_owners = 0;  ///< ranks that sum those
+  std::uint32_t gathered_kib = 0;     ///< up to this size of all ranks' inputs one is gathered
+  std::string why_not_direct;         ///< why none is, though rank 0 wants it
+  std::vector<Shard> shards;          ///< by lane
 };
 
 /// The oldest unfinished op of a group on a lane.

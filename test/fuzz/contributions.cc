@@ -55,6 +55,10 @@ collective::ShardConfig config_from(Input& input) {
   config.payload_bytes = 64 * (1u + (room & 3));
   config.direct_bytes = 4096;
   config.two_step_bytes = (room & 4) != 0 ? 8192 : 0;
+  if ((room & 0x20) != 0) {
+    config.owners =
+        std::make_shared<const collective::Owners>(std::vector<std::uint16_t>{0, 2}, config.nranks);
+  }
   config.gathered_bytes = (room & 8) != 0 ? 4096 : 0;
   config.gathered_ranks = 2;
   config.incarnation = kIncarnation + config.rank;

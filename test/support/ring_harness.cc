@@ -32,6 +32,7 @@ RingHarness::RingHarness(const RingOptions& options)
   for (std::uint16_t rank = 0; rank < options.nranks; ++rank) group.hosts.push_back(rank);
   group.members = options.members;
   group.ranks = options.ranks;
+  group.owners = options.owners;
   group.lanes = options.lanes;
   group.shard = options.shard;
   group.shard.payload_bytes = options.payload_bytes;

@@ -15,7 +15,8 @@ namespace gradwire::test {
 struct RingOptions {
   std::uint16_t nranks = 2;
   std::uint16_t members = 1;
-  std::vector<std::uint16_t> ranks;  ///< [processes]: the rank of each; empty: members on each
+  std::vector<std::uint16_t> ranks;   ///< [processes]: the rank of each; empty: members on each
+  std::vector<std::uint16_t> owners;  ///< ranks that sum ops in two steps; empty: all
   std::uint8_t lanes = 1;
   std::uint8_t rails = 1;  ///< ports of each host, each on a switch of its own
   std::uint32_t payload_bytes = 256;

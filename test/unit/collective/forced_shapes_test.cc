@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The same calls by each shape: the bits are the same, whatever the ranks, members, counts and
 // datatypes, under loss.
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <vector>
@@ -21,6 +22,7 @@ struct ForcedShape {
   std::uint64_t two_step_bytes;
   std::uint64_t gathered_bytes;
   std::uint64_t collective::ShardCounters::*counter;  ///< of ops of that shape; none: the ring's
+  std::uint16_t owners = 0;                           ///< so many of the last ranks; 0: all
 };
 
 constexpr std::uint64_t kBytes = 64u << 10;
@@ -29,6 +31,8 @@ constexpr std::array kShapes = {
     ForcedShape{"ring", 0, 0, 0, nullptr},
     ForcedShape{"direct", kBytes, 0, 0, &collective::ShardCounters::ops_direct},
     ForcedShape{"two-step", 1024, kBytes, 0, &collective::ShardCounters::ops_two_step},
+    ForcedShape{"two-step of one", 1024, kBytes, 0, &collective::ShardCounters::ops_two_step, 1},
+    ForcedShape{"two-step of two", 1024, kBytes, 0, &collective::ShardCounters::ops_two_step, 2},
     ForcedShape{"gathered", kBytes, 0, kBytes, &collective::ShardCounters::ops_gathered}};
 
 constexpr std::array kCollectives = {Collective::kAllReduce,     Collective::kReduce,
@@ -52,6 +56,9 @@ void run_all(std::uint16_t nranks, const ForcedShape& shape) {
   options.nranks = nranks;
   options.ranks = layout_of(nranks);
   options.members = options.ranks.empty() ? 1 : 3;
+  for (std::uint16_t i = 0; i < std::min(shape.owners, nranks); ++i) {
+    options.owners.push_back(nranks - 1u - i);
+  }
   options.lanes = nranks % 3 == 0 ? 2 : 1;
   options.payload_bytes = kPayload;
   options.loss = 0.02;

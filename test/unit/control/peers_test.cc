@@ -175,6 +175,29 @@ TEST_CASE("rank 0's size counts, and the weakest backend decides") {
   CHECK(direct_agreement(largest).gathered_bytes == 0);
 }
 
+TEST_CASE("ops in two steps are summed by those ranks that say so, and by all if none does") {
+  auto table = willing(table_of(4));
+  table[0].two_step_kib = 16;
+  CHECK(direct_agreement(table).owners == nullptr);
+  table[1].two_step_owner = table[3].two_step_owner = 1;
+  const DirectAgreement some = direct_agreement(table);
+  REQUIRE(some.owners != nullptr);
+  REQUIRE(some.owners->count() == 2);
+  CHECK(some.owners->rank_at(0) == 1);
+  CHECK(some.owners->rank_at(1) == 3);
+  CHECK_FALSE(some.owners->has(2));
+  // An owner has the same bound, so ops are as much smaller.
+  PlanRequest plan;
+  plan.nranks = 4;
+  plan.two_step_bytes = some.two_step_bytes;
+  CHECK(plan.two_step_op_bytes() == 64u << 10);
+  plan.owners = some.owners;
+  CHECK(plan.two_step_owners() == 2);
+  CHECK(plan.two_step_op_bytes() == 32u << 10);
+  for (ipc::RankInfo& info : table) info.two_step_owner = 1;
+  CHECK(direct_agreement(table).owners == nullptr);
+}
+
 TEST_CASE("formation asks for ranks off the ring in turn, and names who does not answer") {
   FakeDaemon daemon;
   daemon.options.daemon.direct_kib = 64;

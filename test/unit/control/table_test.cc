@@ -89,6 +89,7 @@ TEST_CASE("a bad entry is refused by rank and field") {
   refused(with([](auto& e) { e.base_udp_port = 0; }), invalid, "base UDP port 0");
   refused(with([](auto& e) { e.base_udp_port = 65535; }), invalid, "base UDP port 65535");
   refused(with([](auto& e) { e.address_count = 9; }), invalid, "9 addresses");
+  refused(with([](auto& e) { e.two_step_owner = 2; }), invalid, "rank 2 is 2 times an owner");
   refused(with([](auto& e) { e.addresses[0].family = 5; }), invalid, "family 5");
   refused(with([](auto& e) { e.addresses[0].prefix_bits = 33; }), invalid, "33 prefix bits");
   const auto features = [&](std::uint32_t value, const char* text) {
@@ -208,6 +209,9 @@ TEST_CASE("the digest depends on everything, and on nothing else") {
   fresh(table_digest(key, 1, agreement, changed));
   changed = table;
   changed[1].addresses[0].single_peer = 1;
+  fresh(table_digest(key, 1, agreement, changed));
+  changed = table;
+  changed[1].two_step_owner = 1;
   fresh(table_digest(key, 1, agreement, changed));
   // What this release does not use a later one may.
   changed = table;

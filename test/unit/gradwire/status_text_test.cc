@@ -37,6 +37,7 @@ TEST_CASE("the text says who waits for whom") {
   group.idle_networks = 1;
   group.direct_kib = 64;
   group.two_step_kib = 24;
+  group.two_step_owners = 1;
   group.gathered_kib = 4;
   status::Shard& shard = group.shards.emplace_back();
   shard.state = "formed";
@@ -75,7 +76,8 @@ TEST_CASE("the text says who waits for whom") {
       "  downstream rank 0: 10.0.0.2 at ?, from 10.0.0.1 of port 0\n"
       "  downstream rank 0: 10.1.0.2 at 02:00:00:00:00:02, from 10.1.0.1 of port 1\n"
       "  networks that stay idle because there are too few lanes: 1\n"
-      "  ops are direct up to 64 KiB of all ranks' inputs, all-reduces in two steps up to 24 KiB\n"
+      "  ops are direct up to 64 KiB of all ranks' inputs, all-reduces in two steps up to 24 KiB, "
+      "summed by 1 of 2 ranks\n"
       "  all-reduces, all-gathers and barriers are gathered up to 4 KiB of all ranks' inputs\n"
       "  lane 0: of 6 ops, 4 were direct, 1 in two steps and 1 gathered\n"
       "  lane 0: its data has gone to 10.1.0.2 for 12.500 s, because its first path is silent\n"
