@@ -179,7 +179,9 @@ TEST_CASE("ops in two steps are summed by those ranks that say so, and by all if
   auto table = willing(table_of(4));
   table[0].two_step_kib = 16;
   CHECK(direct_agreement(table).owners == nullptr);
+  const std::uint64_t without = table_digest({1, 2}, 1, {8192, 2, 0}, table);
   table[1].two_step_owner = table[3].two_step_owner = 1;
+  CHECK(table_digest({1, 2}, 1, {8192, 2, 0}, table) != without);
   const DirectAgreement some = direct_agreement(table);
   REQUIRE(some.owners != nullptr);
   REQUIRE(some.owners->count() == 2);
