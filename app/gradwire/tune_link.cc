@@ -23,6 +23,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kLineMax = std::size_t{1} << 20;
 constexpr int kSendSeconds = 5;
+/// For one of a name's addresses, since another may answer.
+constexpr int kTrySeconds = 1;
 
 Clock::time_point after(double seconds) {
   return Clock::now() +
@@ -133,7 +135,8 @@ Result<TuneLink> TuneLink::connect(const std::string& host, std::uint16_t port, 
     for (const addrinfo* one = all.get(); one != nullptr; one = one->ai_next) {
       TuneLink link(
           ipc::UniqueFd(::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
-      error = link.fd_ ? try_connect(link.fd_.get(), *one, deadline) : errno;
+      error = link.fd_ ? try_connect(link.fd_.get(), *one, std::min(deadline, after(kTrySeconds)))
+                       : errno;
       if (error != 0) continue;
       if (auto leader = link.find_leader(false); !leader) return tl::unexpected(leader.error());
       return link;

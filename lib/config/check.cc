@@ -76,7 +76,12 @@ void check_host_addresses(const DaemonConfig& config, std::vector<Conflict>& fou
   for (std::size_t i = 0; i < config.ports.size(); ++i) {
     const PortSection& port = config.ports[i];
     networks += fmt::format("{}{}/{}", networks.empty() ? "" : ", ", port.ip, port.prefix_bits);
-    if (auto why = why_no_host(port.ip, port)) {
+    const wire::IpAddress ip = address_of(port.ip);
+    if (ip.family == 6 && wire::is_link_local(ip)) {
+      found.push_back({fmt::format("port.{}.ip", i),
+                       "is a link-local address, which each link has anew and no router forwards: "
+                       "give the port one of its network's, as fd00:1::11/64"});
+    } else if (auto why = why_no_host(port.ip, port)) {
       found.push_back({fmt::format("port.{}.ip", i), std::move(*why)});
     }
   }

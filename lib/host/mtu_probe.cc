@@ -79,6 +79,14 @@ bool same_host(const Address& a, const Address& b) {
                      sizeof(in6_addr)) == 0;
 }
 
+/// Whether link-local addresses are of one interface: several may have the same.
+bool same_link(const Address& a, const Address& b) {
+  if (a.family() != AF_INET6) return true;
+  const auto* one = reinterpret_cast<const sockaddr_in6*>(&a.storage);
+  const auto* other = reinterpret_cast<const sockaddr_in6*>(&b.storage);
+  return !IN6_IS_ADDR_LINKLOCAL(&one->sin6_addr) || one->sin6_scope_id == other->sin6_scope_id;
+}
+
 /// The interface that has the local address of the route to `peer`, and its MTU.
 Result<PathMtu> find_interface(const Address& peer, const std::string& text) {
   const Socket route(socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -95,7 +103,7 @@ Result<PathMtu> find_interface(const Address& peer, const std::string& text) {
     Address own;
     std::memcpy(&own.storage, i->ifa_addr,
                 peer.family() == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-    if (same_host(own, local)) found.interface = i->ifa_name;
+    if (same_host(own, local) && same_link(own, local)) found.interface = i->ifa_name;
   }
   freeifaddrs(all);
   ifreq request{};

@@ -43,8 +43,8 @@
 
 namespace gradwire::lane {
 
-/// How much of a frame the control thread gets.
-inline constexpr std::size_t kControlFrameBytes = 256;
+/// How much of a frame the control thread gets: neighbour discovery has options of any length.
+inline constexpr std::size_t kControlFrameBytes = 768;
 
 struct LaneConfig {
   std::uint8_t lane = 0;
@@ -121,6 +121,7 @@ class Lane {
     bool takes_bursts = false;  // as of the start of this round
     port::ReplyLimit echoes;
     port::SenderLimit arp{SipHashKey{}};
+    port::ReplyLimit too_big{100'000'000};
     std::unique_ptr<port::FaultStage> stage;
     port::FaultStage* faults = nullptr;  // nullptr while the stage has nothing to do
     PortShare share{0, 0};       ///< this lane's part of the port's rate, divided among groups
@@ -219,11 +220,15 @@ class Lane {
   /// Whether a UDP datagram is addressed to this lane, by IP address and port.
   [[nodiscard]] bool is_for_lane(const LanePort& port, const wire::FrameView& view) const noexcept;
   void drop(rte_mbuf* frame, wire::Drop why) noexcept;
+
+  // lane_control_frames.cc
   /// @param sender  what tells it from others.
   void pass_to_control(std::uint16_t port_index, rte_mbuf* frame, std::span<const std::byte> sender,
                        TimeNs now) noexcept;
   void echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
             TimeNs now) noexcept;
+  void too_big(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
+               TimeNs now) noexcept;
   bool take_control_frames() noexcept;
 
   // lane_run.cc

@@ -10,7 +10,6 @@
 
 #include "base/profile.h"
 #include "lane/lane.h"
-#include "port/echo.h"
 #include "port/payload_split.h"
 
 namespace gradwire::lane {
@@ -172,7 +171,7 @@ void Lane::receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
       break;
     case wire::FrameKind::kIcmpTooBig:
       if (view.destination_ip == port.ip && !is_multicast(view.destination_mac)) {
-        pass_to_control(port_index, frame, std::as_bytes(std::span(view.source_ip.bytes)), now);
+        too_big(port_index, frame, view, now);
         return;
       }
       break;
@@ -275,6 +274,16 @@ void Lane::receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
   } else if (view.kind == wire::FrameKind::kIcmpEcho && view.destination_ip == port.ip &&
              !is_multicast(view.destination_mac)) {
     echo(port_index, frame, view, now);
+  } else if (view.kind == wire::FrameKind::kIcmpTooBig && view.destination_ip == port.ip &&
+             !is_multicast(view.destination_mac)) {
+    too_big(port_index, frame, view, now);
+  } else if (view.kind == wire::FrameKind::kDiscovery && is_discovery_for(port.ip, view)) {
+    // Longer than a packet's headers by its options.
+    if (gather(frame)) {
+      receive_whole(port_index, frame, now);
+    } else {
+      drop(frame, wire::Drop::kNoBuffer);
+    }
   } else if (view.kind != wire::FrameKind::kUdp || !is_for_lane(port, view) ||
              (!groups_.has_neighbour(view.source_ip) && !is_of_a_rank(view))) {
     drop(frame, wire::Drop::kForeign);
@@ -333,65 +342,6 @@ bool Lane::is_for_lane(const LanePort& port, const wire::FrameView& view) const 
 void Lane::drop(rte_mbuf* frame, wire::Drop why) noexcept {
   count(counters_.drops[static_cast<std::size_t>(why)]);
   rte_pktmbuf_free(frame);
-}
-
-/// Passes a frame to the control thread, as a copy of its front in an mbuf of no lane. In a flood
-/// it copies only as many as would be answered.
-void Lane::pass_to_control(std::uint16_t port_index, rte_mbuf* frame,
-                           std::span<const std::byte> sender, TimeNs now) noexcept {
-  if (!ports_[port_index].arp.allow(sender, now)) {
-    count(counters_.neighbor_drops);
-    rte_pktmbuf_free(frame);
-    return;
-  }
-  rte_mbuf* copy = rte_pktmbuf_alloc(config_.shared.exchange_pool);
-  const std::span<std::byte> whole = bytes_of(frame);
-  const auto bytes = whole.first(std::min(whole.size(), kControlFrameBytes));
-  char* room = copy == nullptr ? nullptr
-                               : rte_pktmbuf_append(copy, static_cast<std::uint16_t>(bytes.size()));
-  if (room != nullptr) {
-    std::memcpy(room, bytes.data(), bytes.size());
-    copy->port = port_index;
-  }
-  if (room != nullptr && rte_ring_mp_enqueue(config_.shared.neighbor_frames, copy) == 0) {
-    count(counters_.neighbor_frames);
-    config_.shared.control_bell->ring();
-  } else {
-    count(counters_.neighbor_drops);
-    rte_pktmbuf_free(copy);
-  }
-  rte_pktmbuf_free(frame);
-}
-
-void Lane::echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
-                TimeNs now) noexcept {
-  LanePort& port = ports_[port_index];
-  const bool ours = rte_mbuf_refcnt_read(frame) == 1 && RTE_MBUF_DIRECT(frame);
-  // Pings may use at most half of the backlog; the rest stays free for packets.
-  const bool may = (ours || port.rx_exclusive) && port.tx.room() > TxQueue::kCapacity / 2;
-  if (!may || !port.echoes.allow(now)) {
-    count(counters_.replies_withheld);
-  } else if ((frame->nb_segs == 1 || gather(frame)) && port::answer_echo(bytes_of(frame), view)) {
-    count(counters_.echo_replies);
-    port.tx.push(frame);
-    return;
-  }
-  drop(frame, wire::Drop::kForeign);
-}
-
-bool Lane::take_control_frames() noexcept {
-  bool worked = false;
-  void* object = nullptr;
-  while (rte_ring_sc_dequeue(config_.rings.frames, &object) == 0) {
-    auto* frame = static_cast<rte_mbuf*>(object);
-    worked = true;
-    if (frame->port < ports_.size() && ports_[frame->port].tx.room() != 0) {
-      ports_[frame->port].tx.push(frame);
-    } else {
-      rte_pktmbuf_free(frame);
-    }
-  }
-  return worked;
 }
 
 }  // namespace gradwire::lane

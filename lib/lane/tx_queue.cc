@@ -4,6 +4,7 @@
 #include <rte_ethdev.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/profile.h"
 
@@ -28,10 +29,12 @@ void TxQueue::push(rte_mbuf* frame) noexcept {
 void TxQueue::complete(rte_mbuf* frame) const noexcept {
   frame->ol_flags &= ~kMarks;
   if (completion_.kind != TxCompletion::Kind::kIpv6) return;
+  constexpr std::byte kIpv6[] = {std::byte{0x86}, std::byte{0xdd}};
   const std::size_t ip = wire::kEthernetBytes + (completion_.vlan ? wire::kVlanBytes : 0);
   const std::span<std::byte> bytes(rte_pktmbuf_mtod(frame, std::byte*),
                                    rte_pktmbuf_data_len(frame));
-  if (bytes.size() < ip) return;
+  // The answer to a ping may have a tag where others have none.
+  if (bytes.size() < ip || std::memcmp(&bytes[ip - 2], kIpv6, 2) != 0) return;
   if (!wire::complete_ipv6(bytes.subspan(ip), completion_.by)) return;
   if (completion_.by != wire::UdpSum::kDevice) return;
   frame->ol_flags |= kMarks;

@@ -236,7 +236,8 @@ void Neighbors::on_frame(std::span<const std::byte> frame, TimeNs now) {
       on_claim(found->first, entry, message.sender_mac, now);
     }
   }
-  ReplyLimit& limit = found == entries_.end() ? strangers_ : neighbors_;
+  ReplyLimit& limit =
+      found != entries_.end() || knows(message.sender_mac) ? neighbors_ : strangers_;
   if (message.is_question && limit.allow(now)) send(make_answer(self(), message));
 }
 

@@ -21,6 +21,7 @@
 /// that was requested longest ago.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -171,6 +172,12 @@ class Neighbors {
 
   [[nodiscard]] NeighborSender self() const noexcept {
     return {config_.mac, config_.ip, config_.vlan_id};
+  }
+  /// A router over IPv6 asks from its link-local address, whatever address it has as the gateway.
+  [[nodiscard]] bool knows(const wire::MacAddress& mac) const noexcept {
+    return std::any_of(entries_.begin(), entries_.end(), [&](const auto& entry) {
+      return entry.second.known && entry.second.mac == mac;
+    });
   }
   [[nodiscard]] Entry* learnable(const wire::IpAddress& ip) noexcept;
   void send(const NeighborFrame& frame);

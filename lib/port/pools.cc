@@ -14,7 +14,7 @@ constexpr unsigned kCacheMbufs = 64;
 constexpr unsigned kControlCacheMbufs = 32;
 constexpr std::uint32_t kBurst = 32;
 // Data room of an exchanged frame: the front of what asks for neighbours, or answers.
-constexpr std::uint16_t kExchangeRoom = RTE_PKTMBUF_HEADROOM + 256;
+constexpr std::uint16_t kExchangeRoom = RTE_PKTMBUF_HEADROOM + 768;
 
 struct Made {
   rte_mempool* pool = nullptr;

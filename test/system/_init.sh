@@ -23,6 +23,9 @@ export LC_ALL=C
 
 . "$repo_root/scripts/lib/daemons.sh"
 . "$repo_root/scripts/lib/sanitizers.sh"
+for program in "$gradwired" "$rank_client" "$gradwire_cli" "$gradwire_perf" "$GRADWIRE_LIBRARY"; do
+  [[ -e $program ]] || die "there is no $program: ninja -C $build_folder builds it."
+done
 # Under a sanitizer Python needs its runtime.
 python=$repo_root/test/support/python.sh
 

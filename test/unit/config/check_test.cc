@@ -108,6 +108,7 @@ TEST_CASE("over IPv6 a router may be link-local, and a host is neither a network
   CHECK(load(port("fd00::1/64", "gateway = \"fe80::1\"\n"), "f").has_value());
   CHECK(load(port("fd00::/127"), "f").has_value());
   CHECK(load(port("fd00::ffff:ffff:ffff:ffff/64"), "f").has_value());
+  CHECK_THAT(conflict_in(port("fe80::1/64")), Contains("port.0.ip") && Contains("link-local"));
   CHECK_THAT(conflict_in(port("fd00::/64")), Contains("port.0.ip") && Contains("all routers"));
   CHECK_THAT(conflict_in(port("fd00::1/64", "gateway = \"fd01::1\"\n")),
              Contains("port.0.gateway") && Contains("fd00::1/64"));

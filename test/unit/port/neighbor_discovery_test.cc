@@ -138,6 +138,24 @@ TEST_CASE("who asks over IPv6 gets an answer, and teaches nothing") {
   CHECK(taken(neighbors).empty());
 }
 
+TEST_CASE("a router that asks from its link-local address is heard while strangers flood") {
+  Neighbors neighbors(config6());
+  REQUIRE(neighbors.resolve(kTheirs, 0));
+  neighbors.on_frame(kTheirAnswer, 1);
+  while (!taken(neighbors).empty()) {
+  }
+  constexpr std::size_t kSourceIp = 22;
+  // From fe80::2: of the router, and of somebody with another MAC address in header and option.
+  const Frame router = with(kTheirQuestion, kSourceIp, {0xfe, 0x80});
+  const Frame stranger = with(with(router, 11, {9}), router.size() - 1, {9});
+  std::size_t answered = 0;
+  for (int i = 0; i < 1'000; ++i) neighbors.on_frame(stranger, 1);
+  while (!taken(neighbors).empty()) ++answered;
+  CHECK(answered == ReplyLimit::kBurst);
+  neighbors.on_frame(router, 1);
+  CHECK_FALSE(taken(neighbors).empty());
+}
+
 TEST_CASE("at the start the port asks whether its address is free, and tells switches its group") {
   Neighbors neighbors(config6());
   neighbors.on_link_up(0);
