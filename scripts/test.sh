@@ -8,7 +8,7 @@ usage() {
 scripts/test.sh [--clang] [--sanitize KINDS] [--suites LIST] [--build FOLDER]
 
 Installs what is missing, reserves hugepages, builds, and runs the tests of the default suites:
-fast (units), sim (the ring in virtual time), fuzz (arbitrary input, 10 s per target), system
+fast (units), sim (the ring in virtual time), fuzz (arbitrary input, 5 s per target), system
 (daemons, one shell story per file). Restores hugepages and mounts at the end. Run it as root.
 
   --clang           build with clang 14 instead of gcc 12
@@ -17,6 +17,7 @@ fast (units), sim (the ring in virtual time), fuzz (arbitrary input, 10 s per ta
                     check code on DPDK's threads and rings, because DPDK is not instrumented
   --suites LIST     comma-separated; default fast,sim,fuzz,system. There is also cost, which counts
                     the instructions of a lane beside idle groups and takes two minutes
+                    long: stories and seeds of the default kind that take a minute each
                     large: ops of more than 4 GiB, which take 9 GB of hugepages
                     ptx: more cases of the GPU kernels' PTX on an interpreter, some minutes
                     torch: the PyTorch backend on current PyTorch, which it installs with pip into
@@ -65,8 +66,9 @@ need_root
 if ((setup)); then
   need_debian_12
   sets=(build run train check)
-  # Stories that compare with other programs, and that watch daemons from outside.
-  [[ ,$suites, != *,system,* ]] || sets+=(plot compare observe)
+  # Stories that watch daemons from outside, and that compare with other programs.
+  [[ ,$suites, != *,system,* ]] || sets+=(observe)
+  [[ ,$suites, != *,long,* ]] || sets+=(plot compare)
   [[ $compiler == gcc ]] || sets+=(ci)
   install_packages "${sets[@]}"
   fetch_dpdk_headers

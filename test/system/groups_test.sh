@@ -1,9 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Groups as jobs have them, over three daemons: uneven numbers of processes at each, processes in
-# any order, one host alone, parts of a job that overlap; and 300 groups made and left, after which
-# the daemons have none, and no more open files than before.
+# any order, one host alone, parts of a job that overlap; and groups made and left, after which the
+# daemons have none, and no more open files than before.
+#
+# usage: groups_test.sh [MANY]     so many groups; 30, and 300 in the suite long
 . "$(dirname "$0")/_init.sh"
+many=${1:-30}
 
 groups() { "$python" "$repo_root/test/system/groups.py" "$@"; }
 open_files() { find "/proc/${daemon_pids[$1]}/fd" -mindepth 1 | wc -l; }
@@ -13,7 +16,7 @@ memif_ring_start 3
 expect "every collective by the processes' numbers" groups $(sockets 3)
 files=$(open_files 1)
 # shellcheck disable=SC2046
-expect "300 groups" groups --many 300 $(sockets 3)
+expect "$many groups" groups --many "$many" $(sockets 3)
 fewer_files() { (($(open_files 1) <= files)); }
 eventually 10 fewer_files || fail "daemon 1 had $files files open, and has $(open_files 1)"
 "$gradwire_cli" status --socket "$(daemon_socket 1)" --json >"$run_dir/status"
