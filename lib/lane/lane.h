@@ -217,6 +217,8 @@ class Lane {
   [[nodiscard]] bool gather(rte_mbuf* frame) noexcept;
   /// Whether the frame is addressed to the port, by VLAN and MAC address.
   [[nodiscard]] static bool comes_to(const LanePort& port, const wire::FrameView& view) noexcept;
+  /// Whether an IP packet is addressed to the port's address, and to no group of hosts.
+  [[nodiscard]] static bool is_for_port(const LanePort& port, const wire::FrameView& view) noexcept;
   /// Whether a UDP datagram is addressed to this lane, by IP address and port.
   [[nodiscard]] bool is_for_lane(const LanePort& port, const wire::FrameView& view) const noexcept;
   void drop(rte_mbuf* frame, wire::Drop why) noexcept;

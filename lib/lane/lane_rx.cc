@@ -170,13 +170,13 @@ void Lane::receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
       }
       break;
     case wire::FrameKind::kIcmpTooBig:
-      if (view.destination_ip == port.ip && !is_multicast(view.destination_mac)) {
+      if (is_for_port(port, view)) {
         too_big(port_index, frame, view, now);
         return;
       }
       break;
     case wire::FrameKind::kIcmpEcho:
-      if (view.destination_ip == port.ip && !is_multicast(view.destination_mac)) {
+      if (is_for_port(port, view)) {
         echo(port_index, frame, view, now);
         return;
       }
@@ -271,11 +271,9 @@ void Lane::receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
     drop(frame, why);
   } else if (!comes_to(port, view)) {
     drop(frame, wire::Drop::kForeign);
-  } else if (view.kind == wire::FrameKind::kIcmpEcho && view.destination_ip == port.ip &&
-             !is_multicast(view.destination_mac)) {
+  } else if (view.kind == wire::FrameKind::kIcmpEcho && is_for_port(port, view)) {
     echo(port_index, frame, view, now);
-  } else if (view.kind == wire::FrameKind::kIcmpTooBig && view.destination_ip == port.ip &&
-             !is_multicast(view.destination_mac)) {
+  } else if (view.kind == wire::FrameKind::kIcmpTooBig && is_for_port(port, view)) {
     too_big(port_index, frame, view, now);
   } else if (view.kind == wire::FrameKind::kDiscovery && is_discovery_for(port.ip, view)) {
     // Longer than a packet's headers by its options.
@@ -333,6 +331,10 @@ bool Lane::gather(rte_mbuf* frame) noexcept {
 bool Lane::comes_to(const LanePort& port, const wire::FrameView& view) noexcept {
   return view.vlan_id == port.vlan_id &&
          (same_mac(view.destination_mac, port.mac) || is_multicast(view.destination_mac));
+}
+
+bool Lane::is_for_port(const LanePort& port, const wire::FrameView& view) noexcept {
+  return view.destination_ip == port.ip && !is_multicast(view.destination_mac);
 }
 
 bool Lane::is_for_lane(const LanePort& port, const wire::FrameView& view) const noexcept {
