@@ -23,9 +23,6 @@ export LC_ALL=C
 
 . "$repo_root/scripts/lib/daemons.sh"
 . "$repo_root/scripts/lib/sanitizers.sh"
-for program in "$gradwired" "$rank_client" "$gradwire_cli" "$gradwire_perf" "$GRADWIRE_LIBRARY"; do
-  [[ -e $program ]] || die "there is no $program: ninja -C $build_folder builds it."
-done
 # Under a sanitizer Python needs its runtime.
 python=$repo_root/test/support/python.sh
 
@@ -145,7 +142,9 @@ make_namespaces() {
 }
 
 ((EUID == 0)) || skip "system stories need root, for hugepages and namespaces"
-[[ -x $gradwired ]] || skip "there is no daemon at $gradwired: build first"
+for program in "$gradwired" "$rank_client" "$gradwire_cli" "$gradwire_perf" "$GRADWIRE_LIBRARY"; do
+  [[ -e $program ]] || die "there is no $program: ninja -C $build_folder builds it."
+done
 (($(hugepages_read free_hugepages) >= 64)) ||
   skip "$(hugepages_read free_hugepages) hugepages of 2 MB are free, 64 wanted"
 set -E

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "support/ring_harness.h"
+#include "ring_sums.h"
 
 using namespace gradwire;
 using namespace gradwire::test;
@@ -26,16 +26,6 @@ RingOptions options_of(std::uint16_t nranks, std::uint64_t direct_bytes = kDirec
 
 std::uint64_t direct_ops(const RingHarness& ring) {
   return ring.counter(&collective::ShardCounters::ops_direct);
-}
-
-/// Forms a ring, and lets each rank do the op.
-void run_op(RingHarness& ring, OpCase& op, std::uint16_t nranks, std::uint64_t op_seq = 1) {
-  for (std::uint16_t rank = 0; rank < nranks; ++rank) ring.post(rank, op.spec(rank, op_seq));
-  for (std::uint16_t rank = 0; rank < nranks; ++rank) {
-    REQUIRE(ring.run_until([&] { return ring.done(rank, op_seq) || ring.aborted(rank); }));
-    REQUIRE_FALSE(ring.aborted(rank));
-    REQUIRE(op.wrong(rank) == "");
-  }
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 #include "base/defaults.h"
 #include "collective/shape.h"
-#include "support/ring_harness.h"
+#include "ring_sums.h"
 
 using namespace gradwire;
 using namespace gradwire::test;
@@ -28,15 +28,6 @@ RingOptions options_of(std::uint16_t nranks, std::uint64_t gathered_bytes = 64u 
 
 std::uint64_t gathered_ops(const RingHarness& ring) {
   return ring.counter(&collective::ShardCounters::ops_gathered);
-}
-
-void run_op(RingHarness& ring, OpCase& op, std::uint16_t nranks, std::uint64_t op_seq = 1) {
-  for (std::uint16_t rank = 0; rank < nranks; ++rank) ring.post(rank, op.spec(rank, op_seq));
-  for (std::uint16_t rank = 0; rank < nranks; ++rank) {
-    REQUIRE(ring.run_until([&] { return ring.done(rank, op_seq) || ring.aborted(rank); }));
-    REQUIRE_FALSE(ring.aborted(rank));
-    REQUIRE(op.wrong(rank) == "");
-  }
 }
 
 struct Layout {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "support/ring_harness.h"
+#include "ring_sums.h"
 
 using namespace gradwire;
 using namespace gradwire::test;
@@ -29,15 +29,6 @@ RingOptions options_of(std::uint16_t nranks, std::vector<std::uint16_t> owners) 
   options.shard.two_step_bytes = 64u << 10;
   options.shard.exchange_bytes = 0;
   return options;
-}
-
-void run_op(RingHarness& ring, OpCase& op, std::uint16_t nranks, std::uint64_t op_seq = 1) {
-  for (std::uint16_t rank = 0; rank < nranks; ++rank) ring.post(rank, op.spec(rank, op_seq));
-  for (std::uint16_t rank = 0; rank < nranks; ++rank) {
-    REQUIRE(ring.run_until([&] { return ring.done(rank, op_seq) || ring.aborted(rank); }));
-    REQUIRE_FALSE(ring.aborted(rank));
-    REQUIRE(op.wrong(rank) == "");
-  }
 }
 
 }  // namespace

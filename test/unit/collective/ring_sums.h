@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// A ring of shards and the sums that it does, for tests. One thread.
+/// A ring of shards and the ops that it does, for tests. One thread.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -9,6 +9,17 @@
 #include "support/ring_harness.h"
 
 namespace gradwire::test {
+
+/// Lets each rank of a formed ring do the op, and checks every rank's bits.
+inline void run_op(RingHarness& ring, sim::OpCase& op, std::uint16_t nranks,
+                   std::uint64_t op_seq = 1) {
+  for (std::uint16_t rank = 0; rank < nranks; ++rank) ring.post(rank, op.spec(rank, op_seq));
+  for (std::uint16_t rank = 0; rank < nranks; ++rank) {
+    REQUIRE(ring.run_until([&] { return ring.done(rank, op_seq) || ring.aborted(rank); }));
+    REQUIRE_FALSE(ring.aborted(rank));
+    REQUIRE(op.wrong(rank) == "");
+  }
+}
 
 /// A ring that is formed, and the sums that it is to do: ops 1, 2, ... of every rank.
 struct Sums {

@@ -17,6 +17,20 @@ using test::FakeDaemon;
 using test::is_mapped;
 using test::RequestType;
 
+namespace {
+
+/// @return what the lane got of client 1, whose answer is to be taken.
+command::ClientPort* open_client(FakeDaemon& daemon) {
+  daemon.lanes.answers.clear();
+  daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
+  command::ClientPort* port = daemon.lanes.holding(RequestType::kAddClient).at(0)->client;
+  daemon.lanes.finish(RequestType::kAddClient);
+  daemon.poll();
+  return port;
+}
+
+}  // namespace
+
 TEST_CASE("an open gives a queue and two wake-ups that work, once the lane knows the client") {
   FakeDaemon daemon;
   daemon.lanes.answers.clear();
@@ -61,11 +75,7 @@ TEST_CASE("an open gives a queue and two wake-ups that work, once the lane knows
 
 TEST_CASE("each ring of a client wakes the lane, which reads none, however many came before") {
   FakeDaemon daemon;
-  daemon.lanes.answers.clear();
-  daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
-  command::ClientPort* port = daemon.lanes.holding(RequestType::kAddClient).at(0)->client;
-  daemon.lanes.finish(RequestType::kAddClient);
-  daemon.poll();
+  command::ClientPort* port = open_client(daemon);
   const auto sent = daemon.take(1);
   // As lane::Sleeper waits.
   const ipc::UniqueFd sleeper(::epoll_create1(EPOLL_CLOEXEC));
@@ -82,11 +92,7 @@ TEST_CASE("each ring of a client wakes the lane, which reads none, however many 
 
 TEST_CASE("a client can neither block a lane nor end it by SIGPIPE") {
   FakeDaemon daemon;
-  daemon.lanes.answers.clear();
-  daemon.send(1, MessageType::kOpen, ipc::OpenRequest{});
-  command::ClientPort* port = daemon.lanes.holding(RequestType::kAddClient).at(0)->client;
-  daemon.lanes.finish(RequestType::kAddClient);
-  daemon.poll();
+  command::ClientPort* port = open_client(daemon);
   auto sent = daemon.take(1);
   // The client makes its own end blocking and reads nothing.
   REQUIRE(::fcntl(sent.fds[2].get(), F_SETFL, 0) == 0);
