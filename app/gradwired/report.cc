@@ -35,6 +35,12 @@ void report_port(const port::Port& port, std::uint32_t payload_bytes, Report& re
     report.facts.push_back(fmt::format("port {}: UDP checksums are computed by {}", r.device,
                                        r.udp_sum == wire::UdpSum::kDevice ? "the NIC" : "the CPU"));
   }
+  if (!r.udp_sum_refusal.empty()) {
+    report.warnings.push_back(fmt::format(
+        "port {}: driver {} offers to compute UDP checksums and refuses a packet over IPv6 ({}), "
+        "so the CPU reads each byte once more when it sends; over IPv4 none is needed",
+        r.device, r.driver, r.udp_sum_refusal));
+  }
   if (r.rx_copies + r.tx_copies > 0) {
     report.warnings.push_back(fmt::format(
         "port {0}: the CPU copies each byte {2} time{3} when received and {4} when sent (driver "

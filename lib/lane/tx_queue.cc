@@ -7,14 +7,9 @@
 #include <cstring>
 
 #include "base/profile.h"
+#include "port/udp_sum.h"
 
 namespace gradwire::lane {
-namespace {
-
-/// What asks a NIC for the UDP checksum of a frame over IPv6.
-constexpr std::uint64_t kMarks = RTE_MBUF_F_TX_IPV6 | RTE_MBUF_F_TX_UDP_CKSUM;
-
-}  // namespace
 
 void TxQueue::push(rte_mbuf* frame) noexcept {
   if (count_ == kCapacity) {  // the caller did not check room(): lose a frame, not memory
@@ -27,7 +22,7 @@ void TxQueue::push(rte_mbuf* frame) noexcept {
 }
 
 void TxQueue::complete(rte_mbuf* frame) const noexcept {
-  frame->ol_flags &= ~kMarks;
+  frame->ol_flags &= ~port::kUdpSumMarks;
   if (completion_.kind != TxCompletion::Kind::kIpv6) return;
   constexpr std::byte kIpv6[] = {std::byte{0x86}, std::byte{0xdd}};
   const std::size_t ip = wire::kEthernetBytes + (completion_.vlan ? wire::kVlanBytes : 0);
@@ -36,10 +31,7 @@ void TxQueue::complete(rte_mbuf* frame) const noexcept {
   // The answer to a ping may have a tag where others have none.
   if (bytes.size() < ip || std::memcmp(&bytes[ip - 2], kIpv6, 2) != 0) return;
   if (!wire::complete_ipv6(bytes.subspan(ip), completion_.by)) return;
-  if (completion_.by != wire::UdpSum::kDevice) return;
-  frame->ol_flags |= kMarks;
-  frame->l2_len = ip;
-  frame->l3_len = wire::kIpv6Bytes;
+  if (completion_.by == wire::UdpSum::kDevice) port::ask_for_udp_sum(*frame, ip);
 }
 
 bool TxQueue::flush(TimeNs now, bool link_up, LaneCounters& counters, TxTrace& trace) noexcept {

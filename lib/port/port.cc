@@ -271,7 +271,10 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
     return dpdk_error(config_.device, "starting the device failed", error);
   }
   started_ = true;
-  if (config_.ip.family == 6) hear_groups();
+  if (config_.ip.family == 6) {
+    hear_groups();
+    if (auto checked = check_udp_sum(*pools[0]); !checked) return checked;
+  }
   running_.store(true, std::memory_order_release);
   if (queues > 1 && row_->steering == Steering::kFlow) return steer(queues, base_udp_port);
   return {};

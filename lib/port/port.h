@@ -66,6 +66,7 @@ struct PortReport {
   std::uint64_t tx_offloads = 0;
   bool ipv6 = false;
   wire::UdpSum udp_sum = wire::UdpSum::kCpu;  ///< over IPv6
+  std::string udp_sum_refusal;  ///< why the driver, which offers it, does not compute it over IPv6
   bool splits_payload = false;  ///< puts payloads into separate mempools in a GPU's memory
   std::uint8_t rx_copies = 0;   ///< of each byte
   std::uint8_t tx_copies = 0;
@@ -156,6 +157,8 @@ class Port {
   [[nodiscard]] Result<void> set_up_rx(std::uint16_t queue, const void* defaults, rte_mempool* pool,
                                        rte_mempool* payload_pool);
   [[nodiscard]] Result<void> prepare_ipv6(std::uint64_t tx_offload_capa);
+  [[nodiscard]] Result<void> check_udp_sum(rte_mempool& pool);
+  [[nodiscard]] Result<void> sum_by_cpu();
   void hear_groups();
   [[nodiscard]] Result<void> steer(std::uint16_t queues, std::uint16_t base_udp_port);
 
@@ -175,6 +178,7 @@ class Port {
   std::uint64_t rx_offloads_ = 0;
   std::uint64_t tx_offloads_ = 0;
   wire::UdpSum udp_sum_ = wire::UdpSum::kCpu;
+  std::string udp_sum_refusal_;
   ipc::UniqueFd group_socket_;  ///< holds the memberships of the kernel's interface
   bool interrupts_ = false;
   bool flow_steering_ = false;

@@ -3,6 +3,7 @@
 // address their questions.
 #include <fmt/format.h>
 #include <linux/if_packet.h>
+#include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <sys/socket.h>
 
@@ -11,23 +12,62 @@
 
 #include "port/neighbor_discovery.h"
 #include "port/port.h"
+#include "port/udp_sum.h"
 
 namespace gradwire::port {
 
 /// Before the device is configured.
 Result<void> Port::prepare_ipv6(std::uint64_t tx_offload_capa) {
-  if ((tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0) {
-    tx_offloads_ |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-    udp_sum_ = wire::UdpSum::kDevice;
-  } else if (splits_payload_) {
-    return fail(
-        ErrorCode::kUnsupported,
-        fmt::format("port {}: over IPv6 a UDP checksum is needed. Driver {} does not compute "
-                    "it, and the CPU cannot, since payloads lie in GPU memory: give the "
-                    "port an IPv4 address, or set gpu.staging = copy",
-                    config_.device, row_->driver));
-  }
+  if ((tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) == 0) return sum_by_cpu();
+  tx_offloads_ |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+  udp_sum_ = wire::UdpSum::kDevice;
   return {};
+}
+
+Result<void> Port::sum_by_cpu() {
+  udp_sum_ = wire::UdpSum::kCpu;
+  if (!splits_payload_) return {};
+  return fail(
+      ErrorCode::kUnsupported,
+      fmt::format("port {}: over IPv6 a UDP checksum is needed. Its driver does not compute "
+                  "it{}, and the CPU cannot, since payloads lie in GPU memory: give the "
+                  "port an IPv4 address, or set gpu.staging = copy",
+                  config_.device, udp_sum_refusal_.empty() ? "" : " (" + udp_sum_refusal_ + ")"));
+}
+
+/// A driver has one flag for both versions of IP, and may mean it over IPv4 alone. So it is given a
+/// frame as lanes send them, to look at. The device has been started.
+Result<void> Port::check_udp_sum(rte_mempool& pool) {
+  constexpr wire::MacAddress kNobody = {0x02, 0, 0, 0, 0, 0};
+  if (udp_sum_ != wire::UdpSum::kDevice) return {};
+  wire::FrameAddresses addresses;
+  addresses.source_mac = mac_;
+  addresses.destination_mac = kNobody;
+  addresses.vlan_id = config_.vlan_id;
+  addresses.source_ip = addresses.destination_ip = config_.ip;
+  const auto headers = wire::FrameTemplate::make(addresses);
+  rte_mbuf* frame = rte_pktmbuf_alloc(&pool);
+  if (!headers || frame == nullptr) {
+    return fail(ErrorCode::kResourceExhausted,
+                fmt::format("port {}: its mempool {} has no mbuf left after the queues were set "
+                            "up: lower rx_descriptors in [[port]]",
+                            config_.device, pool.name));
+  }
+  const std::size_t ip = wire::kEthernetBytes + (config_.vlan_id ? wire::kVlanBytes : 0);
+  const std::size_t bytes = headers->bytes() + wire::kHeaderBytes;
+  auto* const data =
+      reinterpret_cast<std::byte*>(rte_pktmbuf_append(frame, static_cast<std::uint16_t>(bytes)));
+  std::fill_n(data, bytes, std::byte{0});
+  headers->write(data, wire::kHeaderBytes);
+  if (wire::complete_ipv6({data + ip, bytes - ip}, wire::UdpSum::kDevice)) {
+    ask_for_udp_sum(*frame, ip);
+  }
+  const bool takes = rte_eth_tx_prepare(id_, 0, &frame, 1) == 1;
+  const int error = rte_errno;
+  rte_pktmbuf_free(frame);
+  if (takes) return {};
+  udp_sum_refusal_ = rte_strerror(error);
+  return sum_by_cpu();
 }
 
 /// A port that hears no groups is never found by its neighbours, but a device without a filter says

@@ -60,6 +60,7 @@ PortReport Port::report() const {
   out.mac = mac_;
   out.ipv6 = config_.ip.family == 6;
   out.udp_sum = udp_sum_;
+  out.udp_sum_refusal = udp_sum_refusal_;
   out.mtu = limits_.mtu;
   out.frame_bytes = limits_.frame_bytes;
   out.numa_node = socket_;
