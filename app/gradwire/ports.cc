@@ -6,18 +6,25 @@
 #include "views.h"
 
 namespace gradwire::cli {
+namespace {
+
+std::string queues_text(const status::Port& port) {
+  if (port.joined_queues == port.queues) return std::to_string(port.queues);
+  return fmt::format("{} of {}", port.joined_queues, port.queues);
+}
+
+}  // namespace
 
 std::string ports_text(const status::DaemonStatus& status) {
   Table table({"PORT", "DRIVER", "ADDRESS", "MAC", "MTU", "NODE", "QUEUES", "RX", "TX", "MISSED",
                "ERRORS", "LINK"});
   for (const status::Port& port : status.ports) {
     const status::PortCounters& counters = port.counters;
-    table.add({port.device, port.driver, port.address, port.mac, std::to_string(port.mtu),
-               std::to_string(port.numa_node), std::to_string(port.queues),
-               std::to_string(counters.rx_packets), std::to_string(counters.tx_packets),
-               std::to_string(counters.rx_missed),
-               std::to_string(counters.rx_errors + counters.rx_no_mbuf + counters.tx_errors),
-               port.link});
+    table.add(
+        {port.device, port.driver, port.address, port.mac, std::to_string(port.mtu),
+         std::to_string(port.numa_node), queues_text(port), std::to_string(counters.rx_packets),
+         std::to_string(counters.tx_packets), std::to_string(counters.rx_missed),
+         std::to_string(counters.rx_errors + counters.rx_no_mbuf + counters.tx_errors), port.link});
   }
   return table.empty() ? "no port\n" : table.text();
 }

@@ -50,6 +50,7 @@ std::vector<status::Port> DatapathReports::ports_status() const {
     entry.mtu = report.mtu;
     entry.numa_node = report.numa_node;
     entry.queues = report.queues;
+    entry.joined_queues = report.joined_queues;
     entry.rx_interrupts = report.rx_interrupts;
     entry.flow_steering = report.flow_steering;
     entry.splits_payload = report.splits_payload;

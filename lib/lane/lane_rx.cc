@@ -76,7 +76,7 @@ bool Lane::receive(TimeNs now) noexcept {
   bool received_any = false;
   std::array<rte_mbuf*, kMaxBurst> frames;
   for (std::uint16_t p = 0; p < ports_.size(); ++p) {
-    ports_[p].takes_bursts = ports_[p].port->takes_bursts();
+    ports_[p].takes_bursts = ports_[p].port->takes_bursts(config_.lane);
     if (!ports_[p].takes_bursts) continue;
     const std::uint16_t burst = ports_[p].rx_burst;
     std::uint64_t packets = 0;

@@ -14,7 +14,9 @@ constexpr std::array<DriverRow, 6> kRows = {{
     // sent one is free when tx_burst returns. A frame above `bsize` would be spread over several
     // ring slots, and the driver never removes that mark from a slot, so frames must stay below.
     // tx_burst takes nothing while no peer is connected. Both ends always poll (their rings mask
-    // interrupts), and the driver has no rx interrupt call. Queue i is paired with the peer's.
+    // interrupts), and the driver has no rx interrupt call. Queue i is paired with the peer's, if
+    // the
+    // peer has it (memif_queues.h).
     {.driver = "net_memif",
      .rx_exclusive = true,
      .rx_interrupts = false,

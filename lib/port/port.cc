@@ -244,7 +244,8 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
     configured = configure(queues, false);
   }
   if (!configured) return configured;
-  queues_ = queues;
+  queues_ = joined_told_ = queues;
+  first_pool_ = pools[0];
 
   rx_descriptors_ = config_.rx_descriptors;
   tx_descriptors_ = config_.tx_descriptors;
@@ -271,6 +272,7 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
     return dpdk_error(config_.device, "starting the device failed", error);
   }
   started_ = true;
+  look_at_queues();
   if (config_.ip.family == 6) {
     hear_groups();
     if (auto checked = check_udp_sum(*pools[0]); !checked) return checked;
@@ -314,52 +316,6 @@ Result<void> Port::steer(std::uint16_t queues, std::uint16_t base_udp_port) {
     }
   }
   flow_steering_ = true;
-  return {};
-}
-
-std::string Port::tend(TimeNs now, std::span<const std::uint64_t> lane_rounds) {
-  // On a quiet host a connection takes milliseconds. If a port is stopped while its driver is still
-  // connecting on the interrupt thread, the driver may use freed memory: hence seconds.
-  constexpr TimeNs kLinkLostNs = 300'000'000;
-  constexpr TimeNs kConnectNs = 3'000'000'000;
-  constexpr TimeNs kLookIntervalNs = 50'000'000;
-  if (!client_end_ || queues_ == 0 || now < next_look_) return {};
-  // For a port that was started before the first call, the time to connect begins now.
-  if (next_look_ == 0) link_since_ = now;
-  next_look_ = now + kLookIntervalNs;
-  switch (link_) {
-    case Link::kWatched: {
-      if (link_up()) {
-        link_down_since_ = kNever;
-        return {};
-      }
-      if (link_down_since_ == kNever) link_down_since_ = now;
-      if (now - link_down_since_ < kLinkLostNs || now - link_since_ < kConnectNs) return {};
-      running_.store(false, std::memory_order_seq_cst);
-      rounds_at_release_.assign(lane_rounds.begin(), lane_rounds.end());
-      link_ = Link::kReleasing;
-      return {};
-    }
-    case Link::kReleasing: {
-      for (std::size_t lane = 0; lane < lane_rounds.size(); ++lane) {
-        if (lane_rounds[lane] - rounds_at_release_[lane] < 2) return {};
-      }
-      stop();
-      link_ = Link::kWaiting;
-      return fmt::format("port {}: the memif link went down: waiting for a server at {}",
-                         config_.device, client_end_->socket);
-    }
-    case Link::kWaiting: {
-      if (!memif_server_listens(*client_end_) || rte_eth_dev_start(id_) != 0) return {};
-      started_ = true;
-      link_ = Link::kWatched;
-      link_since_ = now;
-      link_down_since_ = kNever;
-      running_.store(true, std::memory_order_release);
-      return fmt::format("port {}: connected to the memif server at {}", config_.device,
-                         client_end_->socket);
-    }
-  }
   return {};
 }
 

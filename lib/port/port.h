@@ -23,6 +23,7 @@
 #include "ipc/unique_fd.h"
 #include "port/driver_table.h"
 #include "port/memif_link.h"
+#include "port/memif_queues.h"
 #include "port/routes.h"
 #include "wire/frame.h"
 
@@ -58,6 +59,7 @@ struct PortReport {
   std::uint32_t frame_bytes = 0;
   int numa_node = -1;
   std::uint16_t queues = 0;
+  std::uint16_t joined_queues = 0;  ///< fewer if a memif peer has fewer
   std::uint16_t rx_descriptors = 0;
   std::uint16_t tx_descriptors = 0;
   bool rx_interrupts = false;  ///< enabled, so that a packet wakes a sleeping lane
@@ -106,21 +108,25 @@ class Port {
   [[nodiscard]] bool is_running() const noexcept {
     return running_.load(std::memory_order_acquire);
   }
-  /// A lane asks every round whether it may call the driver's bursts. DPDK 22.11's memif driver
-  /// computes where a queue's ring lies before it checks whether the link is up, and meanwhile the
-  /// interrupt thread may map that ring. A lane that is preempted between the two would read near
-  /// address zero. The driver reports the link as up last of all, so until then the lane does not
-  /// touch the port.
-  [[nodiscard]] bool takes_bursts() const noexcept {
-    return is_running() && (!row_->bursts_need_link || link_up());
+  /// A lane asks every round whether it may call the driver's bursts for its queue. DPDK 22.11's
+  /// memif driver computes where a queue's ring lies before it checks whether the link is up, and
+  /// meanwhile the interrupt thread may map that ring. A lane that is preempted between the two
+  /// would read near address zero. The driver reports the link as up last of all, so until then the
+  /// lane does not touch the port; nor does it ever touch a queue that the peer has not joined.
+  [[nodiscard]] bool takes_bursts(std::uint16_t queue) const noexcept {
+    if (!is_running()) return false;
+    if (!row_->bursts_need_link) return true;
+    return link_up() && (queue == 0 || memif_queues_.joined(queue));
   }
-  /// Control thread, every few milliseconds: looks after the link of a memif client (other ports
-  /// need nothing). If the link is down, it makes the lanes leave the port alone, and restarts it
-  /// when its server listens.
+  /// Control thread, every few milliseconds: looks after the link of a memif port (other ports need
+  /// nothing). If a client's link is down, it makes the lanes leave the port alone, and restarts it
+  /// when its server listens. It tells if the peer has fewer queues.
   /// @param lane_rounds  how many rounds each lane has made: after two more it leaves the port
   /// alone
   /// @return what happened, for the log; empty if nothing did.
   [[nodiscard]] std::string tend(TimeNs now, std::span<const std::uint64_t> lane_rounds);
+  /// How many of its queue pairs a peer has joined; all if its link is down, or is no memif.
+  [[nodiscard]] std::uint16_t joined_queues() const noexcept;
 
   /// For a caller that uses queue 0 alone, without a lane. @return how many were received.
   [[nodiscard]] std::uint16_t receive(std::span<rte_mbuf*> out) const noexcept;
@@ -160,6 +166,12 @@ class Port {
   [[nodiscard]] Result<void> check_udp_sum(rte_mempool& pool);
   [[nodiscard]] Result<void> sum_by_cpu();
   void hear_groups();
+  void look_at_queues() noexcept;
+  [[nodiscard]] std::string tend_client(TimeNs now, std::span<const std::uint64_t> lane_rounds);
+  [[nodiscard]] std::string connected() const;
+  [[nodiscard]] std::string went_down();
+  [[nodiscard]] std::string tell_refusal();
+  [[nodiscard]] std::string tell_queues();
   [[nodiscard]] Result<void> steer(std::uint16_t queues, std::uint16_t base_udp_port);
 
   PortConfig config_;
@@ -192,6 +204,11 @@ class Port {
     kWaiting,    ///< stopped until a server listens
   };
   std::optional<MemifEnd> client_end_;
+  const rte_mempool* first_pool_ = nullptr;
+  MemifQueues memif_queues_;
+  std::uint16_t joined_told_ = 0;  ///< queues, as the log has them
+  bool was_up_ = false;            ///< the link, since the port was started
+  std::uint32_t refusals_ = 0;     ///< starts in a row after which the link never came up
   Link link_ = Link::kWatched;
   TimeNs link_since_ = 0;  ///< when this state began
   TimeNs link_down_since_ = kNever;

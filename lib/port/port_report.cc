@@ -49,6 +49,7 @@ PortReport Port::report() const {
       out.link = link_ == Link::kWaiting
                      ? fmt::format("down: no memif server listens at {}", client_end_->socket)
                      : "down";
+      if (refusals_ > 1) out.link = "down: the memif server does not take this end";
     } else if (link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ||
                link.link_speed == RTE_ETH_SPEED_NUM_NONE) {
       out.link = "up";
@@ -65,6 +66,7 @@ PortReport Port::report() const {
   out.frame_bytes = limits_.frame_bytes;
   out.numa_node = socket_;
   out.queues = queues_;
+  out.joined_queues = joined_queues();
   out.rx_descriptors = rx_descriptors_;
   out.tx_descriptors = tx_descriptors_;
   out.rx_interrupts = interrupts_;

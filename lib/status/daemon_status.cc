@@ -54,8 +54,8 @@ GRADWIRE_FIELDS(Op, group_id, epoch, rank, op_seq, unfinished, lane, collective,
 GRADWIRE_FIELDS(PortCounters, rx_packets, rx_bytes, rx_missed, rx_errors, rx_no_mbuf, tx_packets,
                 tx_bytes, tx_errors, neighbors_evicted, arp_refused, neighbors_moved,
                 neighbor_claims, neighbors_unanswered, duplicate_addresses)
-GRADWIRE_FIELDS(Port, device, driver, link, up, mac, address, mtu, numa_node, queues, rx_interrupts,
-                flow_steering, splits_payload, neighbors, duplicate_mac, counters)
+GRADWIRE_FIELDS(Port, device, driver, link, up, mac, address, mtu, numa_node, queues, joined_queues,
+                rx_interrupts, flow_steering, splits_payload, neighbors, duplicate_mac, counters)
 GRADWIRE_FIELDS(Memory, memory, bytes, on_gpu, page_bytes, numa_node, state)
 GRADWIRE_FIELDS(Client, client, pid, uid, since_s, state, memory_bytes, memories)
 GRADWIRE_FIELDS(DaemonStatus, daemon, lanes, reduce, faults, groups, ops, ports, clients)

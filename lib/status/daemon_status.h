@@ -322,6 +322,7 @@ struct Port {
   std::uint32_t mtu = 0;
   int numa_node = -1;
   std::uint32_t queues = 0;
+  std::uint32_t joined_queues = 0;  ///< fewer if a memif peer has fewer
   bool rx_interrupts = false;
   bool flow_steering = false;
   bool splits_payload = false;
@@ -392,8 +393,7 @@ GRADWIRE_STATUS_JSON(Client);
 GRADWIRE_STATUS_JSON(DaemonStatus);
 #undef GRADWIRE_STATUS_JSON
 
-/// The members of `value` that are missing in `in`, the JSON it was read from:
-/// "lanes.counters.stuck", each once. A daemon of another release may report fewer.
+/// Members of `value` that `in`, perhaps of another release, lacks: "lanes.counters.stuck", ...
 [[nodiscard]] std::vector<std::string> missing_in(const nlohmann::json& in,
                                                   const DaemonStatus& value);
 

@@ -10,7 +10,7 @@ daemon_lcores=()   # by index; empty: one more than lanes, which float over all 
 daemon_memory_mib=${daemon_memory_mib:-160}
 daemon_huge=--huge-unlink  # or --huge-unlink=existing, where dpdk-dumpcap shall attach
 daemon_telemetry=${daemon_telemetry:---no-telemetry}
-daemon_lanes=${daemon_lanes:-1}  # of each; a memif link has to have as many at both ends
+daemon_lanes=${daemon_lanes:-1}  # of each; a memif link should have as many at both ends
 memif_rails=${memif_rails:-1}    # links between two daemons
 
 daemon_socket() { printf '%s/gw%s.sock' "$run_dir" "$1"; }

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "port/pools.h"
 #include "support/ring_ports.h"
@@ -134,37 +135,119 @@ TEST_CASE("a memif port takes its frame limit from bsize, and refuses zero-copy"
   REQUIRE((*port)->start({&pool, 1}, 4791));
   CHECK_FALSE((*port)->link_up());  // nobody connected
   CHECK((*port)->report().link == "down");
-  CHECK_FALSE((*port)->takes_bursts());
+  CHECK_FALSE((*port)->takes_bursts(0));
   port->reset();
 }
 
-TEST_CASE("a memif port's bursts are not called before its link is up, nor after it went down") {
-  const std::string socket = "socket-abstract=yes,socket=@gradwire_burst_test";
-  REQUIRE(rte_eal_hotplug_add("vdev", "net_memif8", ("role=server,id=8," + socket).c_str()) == 0);
-  REQUIRE(rte_eal_hotplug_add("vdev", "net_memif9", ("role=client,id=8," + socket).c_str()) == 0);
-  auto made = pools("bursts", 9216);
-  rte_mempool* pool = made->packet();
-  auto server = Port::open(config_for("net_memif8"));
-  auto client = Port::open(config_for("net_memif9"));
-  REQUIRE(server);
-  REQUIRE(client);
-  REQUIRE((*server)->start({&pool, 1}, 4791));
-  CHECK((*server)->is_running());
-  CHECK_FALSE((*server)->takes_bursts());
+namespace {
 
-  const auto becomes = [](const Port& port, bool up) {
-    for (int i = 0; i < 1'000 && port.takes_bursts() != up; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return port.takes_bursts() == up;
-  };
-  REQUIRE((*client)->start({&pool, 1}, 4791));
-  CHECK(becomes(**server, true));
-  CHECK(becomes(**client, true));
-  client->reset();
-  CHECK(becomes(**server, false));
-  CHECK((*server)->is_running());
-  server->reset();
+/// Two ends of a memif link in this process, opened, with a socket and device numbers of their own.
+struct MemifPair {
+  MemifPair(int number, const std::string& name) : made(pools(name, 9216)) {
+    const std::string arguments =
+        "id=" + std::to_string(number) + ",socket-abstract=yes,socket=@gradwire_port_test_" + name;
+    const std::string a = "net_memif" + std::to_string(number);
+    const std::string b = "net_memif" + std::to_string(number + 1);
+    REQUIRE(rte_eal_hotplug_add("vdev", a.c_str(), ("role=server," + arguments).c_str()) == 0);
+    REQUIRE(rte_eal_hotplug_add("vdev", b.c_str(), ("role=client," + arguments).c_str()) == 0);
+    auto opened = Port::open(config_for(a));
+    REQUIRE(opened);
+    server = std::move(*opened);
+    opened = Port::open(config_for(b));
+    REQUIRE(opened);
+    client = std::move(*opened);
+  }
+  void start(Port& port, std::size_t queues) const {
+    const std::vector<rte_mempool*> each(queues, made->packet());
+    REQUIRE(port.start(each, 4791));
+  }
+  std::unique_ptr<LanePools> made;
+  std::unique_ptr<Port> server;
+  std::unique_ptr<Port> client;
+};
+
+/// Looks after the port at made up times, as fast as its driver goes, until it says something.
+std::string told(Port& port, TimeNs& now) {
+  std::vector<std::uint64_t> rounds(2, 0);
+  for (int i = 0; i < 5'000; ++i) {
+    now += 100'000'000;
+    for (std::uint64_t& each : rounds) each += 2;
+    if (std::string text = port.tend(now, rounds); !text.empty()) return text;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return {};
+}
+
+bool becomes(const Port& port, bool up) {
+  for (int i = 0; i < 1'000 && port.takes_bursts(0) != up; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return port.takes_bursts(0) == up;
+}
+
+}  // namespace
+
+TEST_CASE("a memif port's bursts are not called before its link is up, nor after it went down") {
+  MemifPair link(8, "bursts");
+  link.start(*link.server, 1);
+  CHECK(link.server->is_running());
+  CHECK_FALSE(link.server->takes_bursts(0));
+  link.start(*link.client, 1);
+  CHECK(becomes(*link.server, true));
+  CHECK(becomes(*link.client, true));
+  link.client.reset();
+  CHECK(becomes(*link.server, false));
+  CHECK(link.server->is_running());
+}
+
+TEST_CASE("a lane leaves a memif queue alone that the peer has not joined, and that is told") {
+  MemifPair link(10, "joined");
+  link.start(*link.server, 2);
+  link.start(*link.client, 1);
+  REQUIRE(becomes(*link.server, true));
+  REQUIRE(becomes(*link.client, true));
+  CHECK_FALSE(link.server->takes_bursts(1));
+  CHECK(link.server->report().queues == 2);
+  CHECK(link.server->report().joined_queues == 1);
+  CHECK(link.client->report().joined_queues == 1);
+  TimeNs now = 0;
+  CHECK(told(*link.server, now).find("joins 1 of 2 queue pairs") != std::string::npos);
+  CHECK(link.client->tend(now, {}).empty());
+
+  // A peer with as many joins all, and what it joined before does not count.
+  link.client.reset();
+  REQUIRE(becomes(*link.server, false));
+  const std::string again =
+      "role=client,id=10,socket-abstract=yes,socket=@gradwire_port_test_joined";
+  REQUIRE(rte_eal_hotplug_add("vdev", "net_memif19", again.c_str()) == 0);
+  auto client = Port::open(config_for("net_memif19"));
+  REQUIRE(client);
+  link.start(**client, 2);
+  REQUIRE(becomes(*link.server, true));
+  CHECK(link.server->takes_bursts(1));
+  CHECK((*client)->takes_bursts(1));
+  CHECK(link.server->report().joined_queues == 2);
+  CHECK(told(*link.server, now).find("joins all 2 queue pairs now") != std::string::npos);
+}
+
+TEST_CASE("a memif client with more queues than its server has is told so, once") {
+  MemifPair link(12, "refused");
+  link.start(*link.server, 1);
+  link.start(*link.client, 2);
+  TimeNs now = 0;
+  const std::string text = told(*link.client, now);
+  CHECK_THAT(text, Catch::Contains("does not take this end with its 2 queue pairs") &&
+                       Catch::Contains("lanes.count"));
+  CHECK(link.client->report().link == "down: the memif server does not take this end");
+  CHECK_FALSE(link.client->takes_bursts(0));
+  // It tries again, and is quiet.
+  std::vector<std::uint64_t> rounds(2, 100'000);
+  for (int i = 0; i < 100; ++i) {
+    now += 100'000'000;
+    for (std::uint64_t& each : rounds) each += 2;
+    CHECK(link.client->tend(now, rounds).empty());
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 TEST_CASE("a packet pool is LIFO where the stack ops are there") {
