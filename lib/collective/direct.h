@@ -107,6 +107,7 @@ class Direct {
     TimeNs for_ns = 0;
     bool never_heard = false;
     std::uint32_t packets_in_vain = 0;  ///< it answers, but these never came there
+    std::uint32_t unanswered = 0;       ///< inquiries since it was heard
   };
   [[nodiscard]] const std::optional<Silent>& silent() const noexcept { return silent_; }
   /// A packet of another kind came from there: it is not silent.

@@ -121,7 +121,7 @@ Direct::Silent Direct::least_heard() const noexcept {
   for (const std::uint16_t rank : watched_) {
     const TimeNs quiet = polled_ - peers_[rank].heard_at;
     if (quiet <= out.for_ns || (!unacknowledged(rank) && !awaited(rank))) continue;
-    out = {rank, quiet, !peers_[rank].ever_heard, 0};
+    out = {rank, quiet, !peers_[rank].ever_heard, 0, peers_[rank].unanswered};
   }
   return out;
 }

@@ -28,6 +28,10 @@ class PeerEnds {
   /// How many ranks are sent to by another path than the first, apart from the ring's data.
   [[nodiscard]] std::uint32_t on_other_path() const noexcept { return tally_.away; }
   [[nodiscard]] LinkEnd& of(std::uint16_t rank) const noexcept { return *peers_[rank].end; }
+  /// The rank's address by the path that is taken now.
+  [[nodiscard]] const wire::IpAddress& sends_to(std::uint16_t rank) const noexcept {
+    return of(rank).ip_of(of(rank).path());
+  }
   /// A packet of any kind came from there that the ring does not acknowledge. Of a neighbour from
   /// which ring data comes its number is no hole in the ring's row.
   void note(std::uint16_t rank, std::uint64_t packet_number) const noexcept {

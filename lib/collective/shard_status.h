@@ -148,9 +148,11 @@ struct ShardStatus {
   TimeNs downstream_ip_since = 0;
   std::uint32_t peers_on_other_path = 0;  ///< ranks off the ring that do without their first path
   // Direct ops.
-  std::uint16_t least_heard_rank = 0;    ///< of those that are awaited, the one heard longest ago
-  TimeNs least_heard_ns = 0;             ///< for how long it was not; 0 = none is awaited
-  bool is_contribution_missing = false;  ///< to the oldest op
+  std::uint16_t least_heard_rank = 0;  ///< of those that are awaited, the one heard longest ago
+  TimeNs least_heard_ns = 0;           ///< for how long it was not; 0 = none is awaited
+  std::uint32_t least_heard_unanswered = 0;  ///< inquiries that went there in this time
+  wire::IpAddress least_heard_ip;            ///< where this rank sends to it now, if it is awaited
+  bool is_contribution_missing = false;      ///< to the oldest op
   bool missing_rank_has_posted = false;
   std::uint16_t missing_rank = 0;
   TransferWait transfer;

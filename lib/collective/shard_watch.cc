@@ -70,6 +70,8 @@ ShardStatus Shard::status(TimeNs) const noexcept {
     const Direct::Silent least = direct_->least_heard();
     status.least_heard_rank = least.rank;
     status.least_heard_ns = least.for_ns;
+    status.least_heard_unanswered = least.unanswered;
+    if (least.for_ns != 0) status.least_heard_ip = ends_->sends_to(least.rank);
     if (const auto missing = direct_->missing(ops_.done() + 1)) {
       status.is_contribution_missing = true;
       status.missing_rank = missing->rank;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/types.h"
+#include "wire/frame.h"
 #include "wire/packet.h"
 
 namespace gradwire::collective {
@@ -46,8 +47,10 @@ struct TransferWait {
   std::uint64_t sequence = 0;
   wire::TransferTerms terms;
   TimeNs posted_at = 0;
-  TimeNs moved_at = 0;        ///< of its bytes something went or came; 0: never
-  TimeNs rank_silent_ns = 0;  ///< polled time; 0 if the other end is here
+  TimeNs moved_at = 0;                ///< of its bytes something went or came; 0: never
+  TimeNs rank_silent_ns = 0;          ///< polled time; 0 if the other end is here
+  std::uint32_t rank_unanswered = 0;  ///< asks that went there in this time
+  wire::IpAddress rank_ip;  ///< where this rank sends to it now, if the other end is not here
 };
 
 }  // namespace gradwire::collective

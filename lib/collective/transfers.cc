@@ -235,7 +235,11 @@ TransferWait Transfers::oldest() noexcept {
     wait.posted_there = in != nullptr ? in->sequence >= out.sequence : out.posted_there;
   }
   const Peer& peer = peers_[wait.rank];
-  if (wait.rank != config_.rank) wait.rank_silent_ns = polled_ - peer.heard_at;
+  if (wait.rank != config_.rank) {
+    wait.rank_silent_ns = polled_ - peer.heard_at;
+    wait.rank_unanswered = peer.unanswered;
+    wait.rank_ip = ends_->sends_to(wait.rank);
+  }
   return wait;
 }
 

@@ -115,7 +115,7 @@ void LinkWatch::look(TimeNs now) {
         note_path(*plan, link, published.status);
         look_at(link, published.status, now);
       }
-      look_off_ring(plan, lane, published.status, now);
+      look_off_ring(plan, published.status, now);
     }
   }
   // If several groups use one router, one group that it still serves confirms it for all.
@@ -126,18 +126,39 @@ void LinkWatch::look(TimeNs now) {
   }
 }
 
-void LinkWatch::look_off_ring(const command::GroupPlan* plan, std::uint8_t lane,
-                              const collective::ShardStatus& status, TimeNs now) {
-  if (status.least_heard_ns < suspicious_ns(plans_.shard_settings().timeouts)) return;
+void LinkWatch::look_off_ring(const command::GroupPlan* plan, const collective::ShardStatus& status,
+                              TimeNs now) {
+  look_for(plan,
+           {status.least_heard_rank, status.least_heard_ns, status.least_heard_unanswered,
+            status.least_heard_ip},
+           now);
+  const collective::TransferWait& wait = status.transfer;
+  look_for(plan, {wait.rank, wait.rank_silent_ns, wait.rank_unanswered, wait.rank_ip}, now);
+}
+
+void LinkWatch::look_for(const command::GroupPlan* plan, const SilentRank& silent, TimeNs now) {
+  // A rank that is late is asked now and then, and silent in between.
+  constexpr std::uint32_t kUnanswered = 2;
+  if (silent.for_ns < suspicious_ns(plans_.shard_settings().timeouts) ||
+      silent.unanswered < kUnanswered) {
+    return;
+  }
   const auto found = peers_.find(plan);
   if (found == peers_.end()) return;
-  const auto peer = std::ranges::find(found->second, status.least_heard_rank, &PeerPaths::rank);
+  const auto peer = std::ranges::find(found->second, silent.rank, &PeerPaths::rank);
   if (peer == found->second.end()) return;
-  const NeighbourPath& path = path_of(peer->paths, lane);
-  // One that nobody asked for lately may have gone from the table.
-  if (!neighbors_[path.port].resolve(path.hop, now)) return;
-  neighbors_[path.port].suspect(path.hop, now);
-  peers_asked_ = true;
+  for (const NeighbourPath& path : peer->paths) {
+    port::Neighbors& neighbors = neighbors_[path.port];
+    // One that nobody asked for lately may have gone from the table.
+    if (!neighbors.resolve(path.hop, now)) continue;
+    if (path.remote_ip == silent.ip) {
+      neighbors.suspect(path.hop, now);
+    } else {
+      // The lane may take it next.
+      neighbors.check(path.hop, now);
+    }
+    peers_asked_ = true;
+  }
 }
 
 void LinkWatch::look_at(WatchedLink& link, const collective::ShardStatus& status, TimeNs now) {

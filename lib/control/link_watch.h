@@ -73,9 +73,16 @@ class LinkWatch {
   static void add_paths(Links& links, std::span<const NeighbourPath> paths, std::uint8_t lane,
                         bool is_acked);
   void look(TimeNs now);
-  /// The rank off the ring that the group awaits and has not heard for long.
-  void look_off_ring(const command::GroupPlan* plan, std::uint8_t lane,
-                     const collective::ShardStatus& status, TimeNs now);
+  /// Ranks off the ring that do not answer.
+  void look_off_ring(const command::GroupPlan* plan, const collective::ShardStatus& status,
+                     TimeNs now);
+  struct SilentRank {
+    std::uint16_t rank = 0;
+    TimeNs for_ns = 0;
+    std::uint32_t unanswered = 0;
+    wire::IpAddress ip;  ///< by the path that the lane takes
+  };
+  void look_for(const command::GroupPlan* plan, const SilentRank& silent, TimeNs now);
   void move_peers();
   [[nodiscard]] bool send_move(const command::GroupPlan& plan, std::uint8_t lane, std::size_t link,
                                const NeighbourPath& path, const wire::MacAddress& mac);

@@ -15,9 +15,7 @@ namespace {
 constexpr std::size_t kMaxOutgoing = 256;
 constexpr std::size_t kMaxEvents = 64;
 constexpr TimeNs kEventIntervalNs = 10'000'000'000;  // of claims for one neighbour, of duplicates
-constexpr TimeNs kMaxRestNs = 60'000'000'000;
-constexpr TimeNs kReportNs = 60'000'000'000;  // half of RFC 3810's query interval
-constexpr std::uint32_t kOwnProbes = 3;       // RFC 5227's PROBE_NUM
+constexpr std::uint32_t kOwnProbes = 3;              // RFC 5227's PROBE_NUM
 
 bool is_any(const wire::IpAddress& ip) noexcept {
   return std::all_of(ip.bytes.begin(), ip.bytes.end(), [](std::uint8_t byte) { return byte == 0; });
@@ -147,6 +145,14 @@ void Neighbors::suspect(const wire::IpAddress& ip, TimeNs now) {
   if (entry->state == NeighborState::kProbe && entry->suspected) return;
   entry->suspected = true;
   probe(ip, *entry, entry->unproven == 0 ? 1 : 0, now);
+}
+
+void Neighbors::check(const wire::IpAddress& ip, TimeNs now) {
+  Entry* entry = learnable(ip);
+  if (entry == nullptr || !entry->known || entry->state == NeighborState::kProbe) return;
+  if (entry->rest_ns == 0 && now - entry->confirmed_ns >= config_.reachable_ns) {
+    probe(ip, *entry, config_.unicast_probes, now);
+  }
 }
 
 void Neighbors::send(const NeighborFrame& frame) {
@@ -309,77 +315,10 @@ void Neighbors::on_duplicate(const wire::MacAddress& mac, TimeNs now) {
   note({NeighborEvent::Type::kDuplicate, config_.ip, config_.mac, mac});
 }
 
-void Neighbors::poll(TimeNs now) {
-  if (now >= next_own_probe_ns_) {
-    send(make_probe(self()));
-    next_own_probe_ns_ = --own_probes_left_ > 0 ? now + config_.retry_ns : kNever;
-  }
-  if (now >= next_report_ns_) {
-    send(make_membership_report(self()));
-    next_report_ns_ = now + (own_probes_left_ > 0 ? config_.retry_ns : kReportNs);
-  }
-  if (now < next_due_ns_) return;
-  next_due_ns_ = kNever;
-  for (auto& [ip, entry] : entries_) {
-    if (now >= entry.next_ns) on_timer(ip, entry, now);
-    next_due_ns_ = std::min(next_due_ns_, entry.next_ns);
-  }
-}
-
-void Neighbors::on_timer(const wire::IpAddress& ip, Entry& entry, TimeNs now) {
-  switch (entry.state) {
-    case NeighborState::kReachable:
-      entry.state = entry.holds > 0 ? NeighborState::kDelay : NeighborState::kStale;
-      entry.next_ns = entry.holds > 0 ? now + config_.delay_ns : kNever;
-      return;
-    case NeighborState::kStale:
-    case NeighborState::kDelay:
-      if (entry.holds > 0) return probe(ip, entry, config_.unicast_probes, now);
-      entry.state = NeighborState::kStale;
-      entry.next_ns = kNever;
-      return;
-    case NeighborState::kIncomplete:
-      return entry.attempts < config_.attempts ? ask(ip, entry, now) : give_up(entry, now);
-    case NeighborState::kProbe:
-      if (entry.answered) return prove(entry, now);
-      if (entry.candidate) return move(ip, entry, *entry.candidate, now);
-      return entry.attempts < entry.unicast + config_.attempts ? ask(ip, entry, now)
-                                                               : give_up(entry, now);
-    case NeighborState::kUnknown:
-    case NeighborState::kFailed:
-      entry.next_ns = kNever;
-  }
-}
-
-/// A neighbour that groups use is kept: it may take packets though it does not answer questions.
-void Neighbors::give_up(Entry& entry, TimeNs now) {
-  if (entry.known) ++counters_.unanswered;
-  if (entry.known && entry.holds > 0) {
-    entry.rest_ns = std::clamp(2 * entry.rest_ns, config_.rest_ns, kMaxRestNs);
-    entry.state = NeighborState::kStale;
-    entry.next_ns = now + entry.rest_ns;
-    entry.suspect_from_ns = entry.next_ns;
-    return;
-  }
-  // Whoever asks for it again asks everybody, and takes the first answer.
-  entry.known = entry.suspected = false;
-  entry.unproven = 0;
-  entry.state = NeighborState::kFailed;
-  entry.next_ns = kNever;
-}
-
 std::size_t Neighbors::unanswered() const noexcept {
   return static_cast<std::size_t>(std::ranges::count_if(entries_, [](const auto& entry) {
     return entry.second.state == NeighborState::kIncomplete;
   }));
-}
-
-TimeNs Neighbors::deadline() const noexcept {
-  TimeNs earliest = std::min(next_own_probe_ns_, next_report_ns_);
-  for (const auto& [ip, entry] : entries_) {
-    if (!entry.is_static) earliest = std::min(earliest, entry.next_ns);
-  }
-  return earliest;
 }
 
 bool Neighbors::take_frame(NeighborFrame& out) {

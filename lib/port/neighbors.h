@@ -113,6 +113,9 @@ class Neighbors {
   /// Nothing comes back from where it leads to. It is asked, first under its known address; if it
   /// answers and the silence lasts, everybody is asked, and another answer goes before its own.
   void suspect(const wire::IpAddress& ip, TimeNs now);
+  /// Packets may soon go there, and none have lately, so nothing speaks for it or against it: it is
+  /// asked as a neighbour in use that nothing confirms, unless it answered within `reachable_ns`.
+  void check(const wire::IpAddress& ip, TimeNs now);
 
   /// The link went down: the other end may now be a different host.
   void forget_learnt() noexcept;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ring_sums.h"
+#include "sim/addresses.h"
 
 using namespace gradwire;
 using namespace gradwire::test;
@@ -335,6 +336,8 @@ TEST_CASE("the status names the rank whose contribution is missing", "[direct]")
   REQUIRE(status.missing_rank == 3);
   REQUIRE(status.least_heard_rank == 3);
   REQUIRE(status.least_heard_ns > 150'000'000);
+  REQUIRE(status.least_heard_unanswered >= 2);
+  REQUIRE(status.least_heard_ip == sim::ip_of(3));
   ring.set_down(3, 0, false);
   REQUIRE(ring.run_until([&] { return ring.done(0, 2); }));
   REQUIRE_FALSE(ring.shard(0).status(ring.now()).is_contribution_missing);

@@ -203,6 +203,46 @@ TEST_CASE("without a sign of silence the known address's answer has time to come
   }
 }
 
+TEST_CASE(
+    "where nothing goes a neighbour is asked before packets go there, under its address first") {
+  Neighbors neighbors(quick());
+  const auto ip = address("10.0.0.2");
+  neighbors.check(ip, 0);
+  CHECK(asked(neighbors) == To::kNobody);
+  REQUIRE(neighbors.resolve(ip, 0));
+  (void)taken(neighbors);
+  neighbors.check(ip, 0);
+  CHECK(asked(neighbors) == To::kNobody);
+  neighbors.on_frame(kReplyFrame, 0);
+  // It answered a short time ago.
+  neighbors.check(ip, 399 * kMs);
+  CHECK(asked(neighbors) == To::kNobody);
+  neighbors.check(ip, 400 * kMs);
+  CHECK(asked(neighbors) == To::kOld);
+  SECTION("it answers, and whoever says to be it changes nothing") {
+    neighbors.on_frame(reply_by(kNewMac), 401 * kMs);
+    neighbors.on_frame(kReplyFrame, 402 * kMs);
+    CHECK(neighbors.lookup(ip) == kOldMac);
+    neighbors.check(ip, 403 * kMs);
+    CHECK(asked(neighbors) == To::kNobody);
+    CHECK(neighbors.counters().claims == 1);
+    CHECK(neighbors.counters().moved == 0);
+  }
+  SECTION("it is elsewhere: the first answer to a question to everybody") {
+    // Further calls do not begin anew.
+    for (int i = 1; i < 3; ++i) {
+      neighbors.check(ip, (400 + i * 100) * kMs);
+      neighbors.poll((400 + i * 100) * kMs);
+      CHECK(asked(neighbors) == To::kOld);
+    }
+    neighbors.poll(700 * kMs);
+    CHECK(asked(neighbors) == To::kAll);
+    neighbors.on_frame(reply_by(kNewMac), 701 * kMs);
+    CHECK(neighbors.lookup(ip) == kNewMac);
+    CHECK(neighbors.counters().moved == 1);
+  }
+}
+
 TEST_CASE("one that answers questions but takes no packets gives way to another one's answer") {
   Neighbors neighbors = with_used();
   const auto ip = address("10.0.0.2");
