@@ -177,9 +177,10 @@ constexpr DriverRow kMlx5 = [] {
   return row;
 }();
 
-// The clouds' NICs, from the guides of DPDK 22.11 (doc.dpdk.org/guides-22.11/nics/ena.html,
-// gve.html and netvsc.html, and the tables of features there). None of them has been run. No driver
-// of the three lists the flow API, so none can bring a UDP port to a queue: they support one lane.
+// The clouds' NICs, from the drivers of DPDK 22.11.11 and their guides
+// (doc.dpdk.org/guides-22.11/nics/ena.html, gve.html and netvsc.html). None of them has been run.
+// No driver of the three has a flow API (flow_ops_get), so none can bring a UDP port to a queue:
+// they support one lane.
 
 // "Jumbo frames up to 9K", "MTU configuration", "Rx interrupts" (with vfio-pci; igb_uio has none,
 // and then configuring them fails and the lane polls).
@@ -192,11 +193,13 @@ constexpr DriverRow kEna = [] {
 }();
 
 // Google Cloud offers this release the queue format GQI_QPL alone, in which the driver copies each
-// frame to and from memory that is registered with the device. Jumbo frames and rx interrupts are
-// not in its list.
+// frame to and from memory that is registered with the device. It has no rx interrupts. The device
+// may say 8,896 bytes, but "setting MTU with value larger than 1460 is not supported": each
+// descriptor is received as a frame of its own (gve_rx_burst()).
 constexpr DriverRow kGve = [] {
   DriverRow row = kPhysical;
   row.driver = "net_gve";
+  row.max_mtu = 1460;
   row.rx_interrupts = false;
   row.rx_copies = 1;
   row.tx_copies_count = 1;
@@ -207,15 +210,18 @@ constexpr DriverRow kGve = [] {
   return row;
 }();
 
-// "VLAN tags are always stripped", so a port on a VLAN would receive nothing that it takes for its
-// own; "does not use or support interrupts"; received data is copied to mbufs unless the device
-// argument rx_extmbuf_enable says otherwise, sent frames up to tx_copybreak (512 bytes) are.
+// The tag of a frame to be sent is cut out of the mbuf itself (hn_xmit_pkts()), which the transport
+// may have to send again. The host is told an MTU of 1500, whatever is configured
+// (eth_hn_dev_init()), and the driver says that it takes frames of 2,048 bytes. "Does not use or
+// support interrupts"; received data is copied to mbufs unless the device argument
+// rx_extmbuf_enable says otherwise, sent frames up to tx_copybreak (512 bytes) are.
 constexpr DriverRow kNetvsc = [] {
   DriverRow row = kPhysical;
   row.driver = "net_netvsc";
   row.rx_interrupts = false;
   row.rx_copies = 1;
-  row.strips_vlan = true;
+  row.moves_vlan = true;
+  row.max_mtu = 1500;
   row.steering = Steering::kNone;
   row.why =
       "copies received frames; no interrupts, no VLAN tags, no flow rules: one lane for each "

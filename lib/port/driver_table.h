@@ -55,9 +55,10 @@ struct DriverRow {
   FrameLimitRule limit;
   Steering steering;
   PayloadSplit payload_split;
-  bool strips_vlan = false;  ///< takes the tag off received frames, whatever is configured
-  const char* why_no_split;  ///< nullptr if it can split
-  const char* why;           ///< one sentence for the operator
+  bool moves_vlan = false;    ///< takes the tag out of frames that it is given to send
+  std::uint32_t max_mtu = 0;  ///< whatever the device says; 0: what that says
+  const char* why_no_split;   ///< nullptr if it can split
+  const char* why;            ///< one sentence for the operator
 };
 
 /// @return the row of `driver_name`, or that of a physical NIC.

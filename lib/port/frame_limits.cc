@@ -69,10 +69,10 @@ std::optional<std::string_view> devarg(std::string_view devargs, std::string_vie
 
 Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
                                  std::string_view device) {
-  if (facts.vlan && row.strips_vlan) {
+  if (facts.vlan && row.moves_vlan) {
     return fail(ErrorCode::kUnsupported,
-                fmt::format("port {}: the driver {} takes VLAN tags off received frames, so a port "
-                            "on a VLAN would hear nobody: leave out vlan in [[port]]",
+                fmt::format("port {}: the driver {} takes the VLAN tag out of the frames that it "
+                            "sends, so none could be sent again: leave out vlan in [[port]]",
                             device, row.driver));
   }
   const auto header = static_cast<std::uint32_t>(wire::kEthernetBytes +
@@ -129,11 +129,13 @@ Result<FrameLimits> frame_limits(const DriverRow& row, const DeviceFacts& facts,
         // The driver does not report it. max_rx_pktlen includes Ethernet's header and CRC.
         mtu = facts.max_rx_pktlen > 18 ? facts.max_rx_pktlen - 18 : 0;
       }
+      if (row.max_mtu != 0) mtu = std::min(mtu, row.max_mtu);
       frame_limit = std::min(mtu, facts.wanted_mtu != 0 ? facts.wanted_mtu : kJumboMtu) + header;
       // Some NICs deliver the CRC and a second VLAN tag. virtio always adds room for a tag and for
       // its own header of 12 bytes, and refuses a queue whose mbufs are smaller.
       buffer_bytes = std::max<std::uint32_t>(2048, frame_limit + 20);
-      raise = fmt::format("the device supports {} at most", mtu);
+      raise = fmt::format("the {} {} supports {} at most", row.max_mtu != 0 ? "driver" : "device",
+                          row.max_mtu != 0 ? row.driver : device, mtu);
       break;
     }
     case FrameLimitRule::kWhateverMbufs: {
