@@ -82,11 +82,12 @@ void DatapathLanes::carry_frames() {
     const std::span<const std::byte> bytes(frame.bytes.data(), frame.size);
     const port::Port& port = *datapath_.ports()[frame.port];
     if (const auto message = port::read_too_big(bytes, port.config().ip)) {
-      tell(port, *message, too_big_[frame.port].add(*message));
+      if (too_big_[frame.port].add(*message)) untold_ = Untold{&port, *message};
     } else {
       neighbors_[frame.port].on_frame(bytes, now_);
     }
   }
+  tell_too_big();
   for (std::uint16_t port = 0; port < neighbors_.size(); ++port) {
     neighbors_[port].poll(now_);
     port::NeighborFrame out;
@@ -125,12 +126,13 @@ void DatapathLanes::tell(const port::Port& port, const port::NeighborEvent& even
   }
 }
 
-void DatapathLanes::tell(const port::Port& port, const port::TooBig& message, bool is_new) {
-  // Whoever makes up routers does not fill the log.
+void DatapathLanes::tell_too_big() {
+  // Whoever makes up routers does not fill the log, nor keep the last word from it.
   constexpr TimeNs kTellNs = 1'000'000'000;
-  if (!is_new || now_ < next_too_big_) return;
+  if (!untold_ || now_ < next_too_big_) return;
   next_too_big_ = now_ + kTellNs;
-  spdlog::warn("port {}: {}", port.config().device, text_of(message));
+  spdlog::warn("port {}: {}", untold_->port->config().device, text_of(untold_->message));
+  untold_.reset();
 }
 
 bool DatapathLanes::next_notice(command::Notice& out) {

@@ -61,7 +61,7 @@ class DatapathLanes final : public LaneControl {
                                         std::uint32_t payload_bytes) const;
   void tend_links();
   void tell(const port::Port& port, const port::NeighborEvent& event) const;
-  void tell(const port::Port& port, const port::TooBig& message, bool is_new);
+  void tell_too_big();
 
   lane::Datapath& datapath_;
   PlanMaker plan_maker_;
@@ -71,7 +71,12 @@ class DatapathLanes final : public LaneControl {
   std::vector<port::ReplyLimit> in_turn_;   ///< by port: questions of Asking::kInTurn
   LinkWatch watch_;
   std::vector<bool> link_up_;  ///< by port; the last known state
-  TimeNs next_too_big_ = 0;    ///< the next that is said
+  struct Untold {
+    const port::Port* port = nullptr;
+    port::TooBig message;
+  };
+  std::optional<Untold> untold_;  ///< the last news of a packet that is too big
+  TimeNs next_too_big_ = 0;       ///< the next that is said
   TimeNs next_link_look_ = 0;
   TimeNs now_ = 0;
 };

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # A router that is restarted comes back with another MAC address, and groups that go by it live on:
 # during small ops, during large ones, and if half of all answers of ARP are lost. Whoever says to
-# be the router, and is not, changes nothing. Two hosts with one address are named.
+# be the router, and is not, changes nothing, nor does who sends redirects in its name, and reports
+# of packets that are too big. Two hosts with one address are named.
 . "$(dirname "$0")/_init.sh"
 . "$(dirname "$0")/_fabric.sh"
 
@@ -67,14 +68,23 @@ eventually 60 moved 2 1 || fail "host 2 does not find its router's new address d
 finish_ops large "large ops go on"
 for host in 0 2; do fabric_lose "$(fabric_host "$host")" gw0 0; done
 
-step "somebody in rack 0 says to be the router, again and again"
+step "somebody in rack 0 says to be the router, and says of it what it never said, again and again"
 ops spoofed 5000 0 1 2
 before=$(counter 0 neighbors_moved)
 claims() { (($(counter 0 neighbor_claims) > 1000)); }
 background spoof ip netns exec "$(fabric_host 1)" "$python" "$repo_root/test/system/arp_spoof.py" \
   gw0 10.81.0.1 "$(ip -n "$(fabric_host 0)" link show gw0 | awk '/link.ether/ {print $2}')" \
   10.81.0.254
+background icmp ip netns exec "$(fabric_host 1)" "$python" "$repo_root/test/system/icmp_spoof.py" \
+  gw0 10.81.0.1 "$(ip -n "$(fabric_host 0)" link show gw0 | awk '/link.ether/ {print $2}')" \
+  10.81.0.254 02:81:00:00:01:03 10.81.1.1
 eventually 30 claims || fail "what is said of a known neighbour is not counted"
+lane_counter() {
+  "$gradwire_cli" counters --socket "$(daemon_socket 0)" |
+    awk -v name="lane.0.$1" '$1 == name {n = $2} END {print n + 0}'
+}
+refused() { (($(lane_counter drops.foreign) > 100 && $(lane_counter neighbor_drops) > 100)); }
+eventually 30 refused || fail "redirects and packets that are too big are not counted"
 (($(counter 0 neighbors_moved) == before)) || fail "a living router was left for another address"
 # Of one neighbour, every ten seconds.
 said() { grep -qE 'warn.*02:66:66:66:66:66 says that it has .* 10\.81\.0\.254' "$(daemon_log 0)"; }
@@ -90,8 +100,10 @@ for host in 0 1; do
   eventually 20 at_last "$host" || fail "host $host does not find the router among the answers"
 done
 finish_ops spoofed "small ops go on"
-end_process "${background[spoof]}"
-unset "background[spoof]"
+for name in spoof icmp; do
+  end_process "${background[$name]}"
+  unset "background[$name]"
+done
 
 step "a host takes the address of host 0"
 expect_stop 1 TERM

@@ -3,8 +3,8 @@
 # Two hosts that have IPv6 alone, as network namespaces with a router between them: the kernel
 # forwards. The daemons find their routers by neighbour discovery, one of them under its link-local
 # address, and sum bit by bit. They answer pings and questions, hold their addresses against another
-# host that wants one, and name a link that carries too little. What forged advertisements and
-# redirects say moves nobody.
+# host that wants one, and name a link that carries too little. What forged advertisements,
+# redirects and routers say moves nobody.
 . "$(dirname "$0")/_router.sh"
 
 for device in gwb gwc; do
@@ -45,14 +45,17 @@ eventually 10 refused || fail "the kernel does not learn that fd78::1 is taken"
 ip -n "$netns_r" addr del fd78::1/64 dev gwb
 expect_text "daemon 0 names it" "has this port's address fd78::1 too" "$(daemon_log 0)"
 
-step "somebody says that the router is elsewhere, by advertisements and redirects"
+step "somebody says that the router is elsewhere, that here is one, and that packets are too big"
 gateway_mac=$(ip netns exec "$netns_r" cat /sys/class/net/gwb/address)
 victim_mac=$(ip netns exec "$netns_a" cat /sys/class/net/gwa/address)
 background spoof ip netns exec "$netns_r" "$python" "$repo_root/test/system/discovery_spoof.py" \
-  gwb fd78::1 "$victim_mac" fd78::fe "$gateway_mac"
+  gwb fd78::1 "$victim_mac" fd78::fe "$gateway_mac" fd79::1
 heard() { (($(counter port.net_af_packet0.neighbor_claims) > 10)); }
+# Redirects and routers' advertisements are nobody's; of what is too big some goes on.
+refused() { (($(counter lane.0.drops.foreign) > 100 && $(counter lane.0.neighbor_drops) > 100)); }
 expect "groups form and sum meanwhile" sums 1000,100000
 eventually 20 heard || fail "nobody heard the forged advertisements"
+eventually 20 refused || fail "what is said of redirects, routers and sizes is not counted"
 end_process "${background[spoof]}"
 [[ $(counter port.net_af_packet0.neighbors_moved) == 0 ]] ||
   fail "a forged advertisement moved a neighbour"
