@@ -79,11 +79,17 @@ std::string describe_packet(const wire::Packet& packet) {
   return "packet?";
 }
 
+wire::Drop decode(const wire::FrameView& frame, wire::Packet& out) noexcept {
+  const wire::Drop why = wire::decode_header(
+      frame.payload, out, wire::address_crc(frame.source_ip, frame.destination_ip));
+  return why == wire::Drop::kNone ? wire::decode_body(frame.payload, out) : why;
+}
+
 std::string describe_frame(std::span<const std::byte> frame) {
   wire::FrameView view;
   wire::Packet packet;
   if (wire::parse_frame(frame, view) != wire::Drop::kNone ||
-      wire::decode(view.payload, packet) != wire::Drop::kNone) {
+      decode(view, packet) != wire::Drop::kNone) {
     return fmt::format("{} bytes that are no packet", frame.size());
   }
   return describe_packet(packet);

@@ -324,6 +324,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
     draw_death(s, random);
   } else if (is(s, {"rails"})) {
     draw_rails(s, random);
+    s.world.ipv6_rails = static_cast<std::uint32_t>(random.below(1u << s.world.rails));
   } else if (!is(s, {"clean"})) {
     draw_faults(s, random);
   }
@@ -356,6 +357,9 @@ std::string describe(const Scenario& s) {
     if (host.transit_packets != 0) text += fmt::format(", transit {}", host.transit_packets);
     if (host.max_active_ops != 0) text += fmt::format(", active ops {}", host.max_active_ops);
     text += '\n';
+  }
+  if (s.world.rails > 1) {
+    text += fmt::format("{} rails, with IPv6 those of {:#b}\n", s.world.rails, s.world.ipv6_rails);
   }
   if (!s.group.owners.empty()) {
     text += fmt::format("owners of ops in two steps: {}\n", fmt::join(s.group.owners, " "));

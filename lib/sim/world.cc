@@ -134,18 +134,18 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     config.upstream_tokens = {token(rank.host, up), token(up, rank.host)};
     config.downstream_tokens = {token(rank.host, down), token(down, rank.host)};
     const auto rail = static_cast<std::uint8_t>(lane % options_.rails);
-    config.to_downstream = frame_between(rank.host, down, lane, rail);
-    config.to_upstream = frame_between(rank.host, up, lane, rail);
-    config.upstream_ip = ip_of(up, rail);
-    config.downstream_ip = ip_of(down, rail);
+    config.to_downstream = frame_between(rank.host, down, lane, rail, family_of(rail));
+    config.to_upstream = frame_between(rank.host, up, lane, rail, family_of(rail));
+    config.upstream_ip = ip_of(up, rail, family_of(rail));
+    config.downstream_ip = ip_of(down, rail, family_of(rail));
     config.downstream_port = config.upstream_port = rail;
     config.downstream_others = other_paths(rank.host, down, lane);
     config.upstream_others = other_paths(rank.host, up, lane);
     if (needs_all_ranks(config)) {
       for (const HostId other : options.hosts) {
         config.peers.push_back({{token(rank.host, other), token(other, rank.host)},
-                                ip_of(other, rail),
-                                frame_between(rank.host, other, lane, rail),
+                                ip_of(other, rail, family_of(rail)),
+                                frame_between(rank.host, other, lane, rail, family_of(rail)),
                                 rail,
                                 other_paths(rank.host, other, lane)});
       }

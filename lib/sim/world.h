@@ -59,6 +59,7 @@ struct WorldOptions {
   /// Ports of each host, each on a switch of its own. The network knows port `rail` of a host as
   /// host rail * hosts + host.
   std::uint8_t rails = 1;
+  std::uint32_t ipv6_rails = 0;  ///< a bit for each rail that has IPv6 in place of IPv4
   std::uint64_t seed = 1;
   LinkProfile link{};
   PortProfile port{};
@@ -166,6 +167,9 @@ class World {
   void drought(HostId host, std::uint32_t left);
   [[nodiscard]] Network& network() { return network_; }
   /// What the network calls a host's port.
+  [[nodiscard]] std::uint8_t family_of(std::uint8_t rail) const noexcept {
+    return (options_.ipv6_rails >> rail & 1) != 0 ? 6 : 4;
+  }
   [[nodiscard]] HostId port_of(HostId host, std::uint8_t rail) const {
     return static_cast<HostId>(rail * options_.hosts + host);
   }

@@ -38,7 +38,8 @@ std::vector<collective::LinkPath> World::other_paths(HostId from, HostId to,
   std::vector<collective::LinkPath> paths;
   for (std::uint8_t i = 1; i < options_.rails; ++i) {
     const auto rail = static_cast<std::uint8_t>((lane + i) % options_.rails);
-    paths.push_back({ip_of(to, rail), frame_between(from, to, lane, rail), rail});
+    const std::uint8_t family = family_of(rail);
+    paths.push_back({ip_of(to, rail, family), frame_between(from, to, lane, rail, family), rail});
   }
   return paths;
 }
@@ -84,12 +85,18 @@ void World::refill(Host& host) {
 }
 
 void World::transmit(Host& host, rte_mbuf* mbuf, std::uint16_t rail) {
-  const std::span<const std::byte> frame(rte_pktmbuf_mtod(mbuf, const std::byte*), mbuf->data_len);
+  const std::span<std::byte> frame(rte_pktmbuf_mtod(mbuf, std::byte*), mbuf->data_len);
   require(rail_of(frame.data() + 6) == rail, "a frame goes by the port that its addresses name");
   const HostId to = port_of(host_of(frame.data()), rail_of(frame.data()));
   const HostId from = port_of(host_id(host), static_cast<std::uint8_t>(rail));
   std::uint32_t wire_bytes = mbuf->data_len + kEthernetOverhead;
-  const std::size_t headers = wire::kEthernetBytes + wire::kIpv4Bytes + wire::kUdpBytes;
+  const std::uint8_t family = family_of(static_cast<std::uint8_t>(rail));
+  const std::size_t headers =
+      wire::kEthernetBytes + wire::ip_header_bytes(family) + wire::kUdpBytes;
+  // As a lane's queue does it.
+  require(
+      family == 4 || wire::complete_ipv6(frame.subspan(wire::kEthernetBytes), wire::UdpSum::kCpu),
+      "what goes by a rail with IPv6 is a datagram of that");
   const auto type = static_cast<wire::PacketType>(frame[headers + 1]);
   if (type == wire::PacketType::kData && options_.payload_scale > 1) {
     const auto payload = static_cast<std::uint32_t>(frame.size() - headers - wire::kHeaderBytes);

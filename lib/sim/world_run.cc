@@ -135,8 +135,9 @@ void World::dispatch(Host& host, const Received& received, TimeNs local_now) {
   wire::Packet packet;
   if (wire::parse_frame(bytes, frame) != wire::Drop::kNone || frame.kind != wire::FrameKind::kUdp ||
       frame.destination_mac != mac_of(host_id(host), rail_of(bytes.data())) ||
-      !(frame.destination_ip == ip_of(host_id(host), rail_of(bytes.data()))) ||
-      wire::decode(frame.payload, packet) != wire::Drop::kNone) {
+      !(frame.destination_ip ==
+        ip_of(host_id(host), rail_of(bytes.data()), family_of(rail_of(bytes.data())))) ||
+      decode(frame, packet) != wire::Drop::kNone) {
     rte_pktmbuf_free(received.mbuf);
     return;
   }
