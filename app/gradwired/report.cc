@@ -37,7 +37,7 @@ void report_port(const port::Port& port, std::uint32_t payload_bytes, Report& re
   }
   if (!r.udp_sum_refusal.empty()) {
     report.warnings.push_back(fmt::format(
-        "port {}: driver {} offers to compute UDP checksums and refuses a packet over IPv6 ({}), "
+        "port {}: driver {} offers to compute UDP checksums, but not for a packet over IPv6 ({}), "
         "so the CPU reads each byte once more when it sends; over IPv4 none is needed",
         r.device, r.driver, r.udp_sum_refusal));
   }

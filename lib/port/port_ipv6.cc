@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/require.h"
 #include "port/neighbor_discovery.h"
 #include "port/port.h"
 #include "port/udp_sum.h"
@@ -46,22 +47,24 @@ Result<void> Port::check_udp_sum(rte_mempool& pool) {
   addresses.vlan_id = config_.vlan_id;
   addresses.source_ip = addresses.destination_ip = config_.ip;
   const auto headers = wire::FrameTemplate::make(addresses);
-  rte_mbuf* frame = rte_pktmbuf_alloc(&pool);
-  if (!headers || frame == nullptr) {
-    return fail(ErrorCode::kResourceExhausted,
-                fmt::format("port {}: its mempool {} has no mbuf left after the queues were set "
-                            "up: lower rx_descriptors in [[port]]",
-                            config_.device, pool.name));
-  }
+  require(headers.has_value(), "a port's own addresses make a frame");
   const std::size_t ip = wire::kEthernetBytes + (config_.vlan_id ? wire::kVlanBytes : 0);
   const std::size_t bytes = headers->bytes() + wire::kHeaderBytes;
-  auto* const data =
-      reinterpret_cast<std::byte*>(rte_pktmbuf_append(frame, static_cast<std::uint16_t>(bytes)));
+  rte_mbuf* frame = rte_pktmbuf_alloc(&pool);
+  auto* const data = frame == nullptr ? nullptr
+                                      : reinterpret_cast<std::byte*>(rte_pktmbuf_append(
+                                            frame, static_cast<std::uint16_t>(bytes)));
+  if (data == nullptr) {
+    rte_pktmbuf_free(frame);
+    udp_sum_refusal_ = fmt::format("it was not asked: mempool {} has no mbuf for that", pool.name);
+    return sum_by_cpu();
+  }
   std::fill_n(data, bytes, std::byte{0});
   headers->write(data, wire::kHeaderBytes);
   if (wire::complete_ipv6({data + ip, bytes - ip}, wire::UdpSum::kDevice)) {
     ask_for_udp_sum(*frame, ip);
   }
+  rte_errno = 0;
   const bool takes = rte_eth_tx_prepare(id_, 0, &frame, 1) == 1;
   const int error = rte_errno;
   rte_pktmbuf_free(frame);
