@@ -22,6 +22,17 @@ const std::byte* ExchangeOp::input_of(std::uint32_t rank) const noexcept {
   return gathered_.data() + rank * bytes_;
 }
 
+StreamPiece ExchangeOp::piece(std::uint32_t sender, std::uint64_t step) const noexcept {
+  const std::uint64_t rank = (sender + spec_.nranks - step) % spec_.nranks;
+  return {rank, static_cast<std::uint32_t>(step), gathered_.data() + rank * bytes_};
+}
+
+StreamPiece ExchangeOp::sending() const noexcept { return piece(spec_.rank, sent_bytes_ / bytes_); }
+
+StreamPiece ExchangeOp::receiving() const noexcept {
+  return piece(spec_.rank + spec_.nranks - 1u, received_bytes_ / bytes_);
+}
+
 std::span<const std::byte> ExchangeOp::to_send() noexcept {
   if (sent_bytes_ == (spec_.nranks - 1u) * bytes_) return {};
   const std::uint64_t step = sent_bytes_ / bytes_;
@@ -29,18 +40,15 @@ std::span<const std::byte> ExchangeOp::to_send() noexcept {
   // As much as has been received.
   const std::uint64_t ready =
       step == 0 ? bytes_ : std::min(bytes_, received_bytes_ - (step - 1) * bytes_);
-  const auto rank = static_cast<std::uint32_t>((spec_.rank + spec_.nranks - step) % spec_.nranks);
-  return {input_of(rank) + done, ready - done};
+  return {input_of(static_cast<std::uint32_t>(sending().chunk)) + done, ready - done};
 }
 
 void ExchangeOp::sent(std::size_t bytes) noexcept { sent_bytes_ += bytes; }
 
 std::span<std::byte> ExchangeOp::to_receive() noexcept {
   if (received_bytes_ == (spec_.nranks - 1u) * bytes_) return {};
-  const std::uint64_t step = received_bytes_ / bytes_;
   const std::uint64_t done = received_bytes_ % bytes_;
-  const std::uint64_t rank = (spec_.rank + 2u * spec_.nranks - 1 - step) % spec_.nranks;
-  return gathered_.subspan(rank * bytes_ + done, bytes_ - done);
+  return {receiving().place + done, bytes_ - done};
 }
 
 void ExchangeOp::received(std::size_t bytes) noexcept { received_bytes_ += bytes; }

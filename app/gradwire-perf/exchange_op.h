@@ -20,10 +20,15 @@ class ExchangeOp final : public StreamOp {
   void sent(std::size_t bytes) noexcept override;
   [[nodiscard]] std::span<std::byte> to_receive() noexcept override;
   void received(std::size_t bytes) noexcept override;
+  [[nodiscard]] StreamPiece sending() const noexcept override;
+  [[nodiscard]] StreamPiece receiving() const noexcept override;
+  void stage(std::byte* /*at*/) noexcept override {}  // each input has a place
   [[nodiscard]] bool finished() noexcept override;
 
  private:
   [[nodiscard]] const std::byte* input_of(std::uint32_t rank) const noexcept;
+  /// The input that goes over the stream from rank `sender` in a step.
+  [[nodiscard]] StreamPiece piece(std::uint32_t sender, std::uint64_t step) const noexcept;
   void fold_all() noexcept;
 
   const OpSpec spec_;

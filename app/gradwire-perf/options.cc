@@ -116,6 +116,31 @@ void add_tcp_options(CLI::App& app, TcpOptions& tcp, std::string& wait) {
                "memory");
 }
 
+void add_rdma_options(CLI::App& app, RdmaOptions& rdma) {
+  const CLI::AsSizeValue as_size(false);
+  app.add_option("--rdma-address", rdma.address,
+                 "Transport rdma: this rank's address, as other ranks reach it, which names the "
+                 "device too");
+  app.add_option("--rdma-device", rdma.device,
+                 "RDMA device that has the address; default: whichever has it");
+  app.add_option("--rdma-chunk", rdma.chunk_bytes,
+                 "Bytes of one write, summed at a time; the same on all ranks")
+      ->transform(as_size);
+  app.add_option("--rdma-lag", rdma.lag, "Chunks of a hop that are in flight; likewise")
+      ->check(CLI::Range(1u, 1024u));
+  app.add_option("--rdma-exchange", rdma.exchange_bytes,
+                 "Up to this size two ranks exchange whole inputs; n ranks up to 2/(n(n-1)) of it")
+      ->transform(as_size);
+  app.add_option("--rdma-retry-ms", rdma.retry_ms,
+                 "Without an acknowledgement for so long, at least, the device sends again")
+      ->check(CLI::Range(1u, 60'000u));
+  app.add_option_function<std::string>(
+         "--rdma-wait", [&rdma](const std::string& wait) { rdma.busy = wait == "busy"; },
+         "busy: poll for ever; sleep: await the device's interrupts after a while")
+      ->check(CLI::IsMember({"busy", "sleep"}))
+      ->default_str("busy");
+}
+
 void add_embedded_options(CLI::App& app, EmbeddedOptions& embedded,
                           std::vector<std::string>& ports) {
   app.add_option("--port", ports,
@@ -196,7 +221,8 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   const CLI::AsSizeValue as_size(false);  // K, M, G are powers of 1024, as in nccl-tests
   app.add_option("--transport", options.transport,
                  "What carries the ops: daemon (daemon and client library), tcp (a ring over the\n"
-                 "kernel's TCP), gradwire (lanes of its own, in this process) or bare (what the\n"
+                 "kernel's TCP), rdma (a ring over RoCEv2 by libibverbs), gradwire (lanes of its "
+                 "own, in this process) or bare (what the\n"
                  "driver alone gives over a link that loses nothing: no protocol; 2 ranks)");
   app.add_option("--socket", options.socket, "The daemon's control socket");
   app.add_option("--rank", options.rank, "Rank of this process's daemon, from 0");
@@ -245,6 +271,7 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
       ->check(CLI::Range(0.01, 3600.0));
   app.add_option("--json", options.json, "File for the results as JSON; - is standard output");
   add_tcp_options(app, options.tcp, wait);
+  add_rdma_options(app, options.rdma);
   std::vector<std::string> ports;
   add_embedded_options(app, options.embedded, ports);
   try {

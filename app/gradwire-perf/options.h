@@ -39,6 +39,17 @@ struct TcpOptions {
   bool busy = true;  ///< spins without sleeping
 };
 
+/// Options of transport rdma. The defaults are not measured on an RDMA NIC.
+struct RdmaOptions {
+  std::string address = "127.0.0.1";         ///< RoCEv2's; others connect to it by TCP first
+  std::string device;                        ///< empty: the one that has the address
+  std::uint64_t chunk_bytes = 256 << 10;     ///< of one write; a multiple of 64
+  std::uint32_t lag = 2;                     ///< chunks of a hop in flight; the same on all ranks
+  std::uint64_t exchange_bytes = 512 << 10;  ///< up to this size two ranks exchange whole inputs
+  std::uint32_t retry_ms = 500;              ///< without an acknowledgement: sent again, 7 times
+  bool busy = true;                          ///< spins without sleeping
+};
+
 /// One port of transports gradwire and bare.
 struct PortOption {
   std::string device;
@@ -70,7 +81,7 @@ struct EmbeddedOptions {
 
 struct Options {
   std::vector<std::string> eal_arguments;  ///< the arguments before "--"
-  std::string transport = "daemon";        ///< daemon, tcp, gradwire or bare
+  std::string transport = "daemon";        ///< daemon, tcp, rdma, gradwire or bare
   std::string socket;                      ///< empty: the client library's default
   std::uint16_t rank = 0;
   std::uint16_t nranks = 1;
@@ -92,6 +103,7 @@ struct Options {
   bool in_place = false;
   double timeout_s = 60.0;  ///< for the formation, and for each op
   TcpOptions tcp;
+  RdmaOptions rdma;
   EmbeddedOptions embedded;
   std::string json;  ///< file for the results; "-" is standard output
 };

@@ -8,11 +8,13 @@
 
 #include "options.h"
 #include "tcp_rendezvous.h"
+#include "wire/frame.h"
 
 namespace gradwire::perf {
 namespace {
 
-constexpr std::array<std::string_view, 4> kTransports = {"daemon", "tcp", "gradwire", "bare"};
+constexpr std::array<std::string_view, 5> kTransports = {"daemon", "tcp", "rdma", "gradwire",
+                                                         "bare"};
 
 /// Whether it has ports of its own.
 bool has_ports(const Options& options) {
@@ -21,9 +23,9 @@ bool has_ports(const Options& options) {
 
 Result<void> check_transport(const Options& options) {
   if (std::find(kTransports.begin(), kTransports.end(), options.transport) == kTransports.end()) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("--transport '{}' must be daemon, tcp, gradwire or bare", options.transport));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--transport '{}' must be daemon, tcp, rdma, gradwire or bare",
+                            options.transport));
   }
   if (!options.eal_arguments.empty() && !has_ports(options)) {
     return fail(
@@ -138,6 +140,18 @@ Result<void> check_processes_and_sizes(const Options& options) {
   }
   if (tcp.address.empty() || tcp.address.size() > 61) {
     return refuse(fmt::format("--tcp-address '{}': must have 1 to 61 characters", tcp.address));
+  }
+  const RdmaOptions& rdma = options.rdma;
+  if (rdma.chunk_bytes % 64 != 0 || rdma.chunk_bytes == 0 || rdma.chunk_bytes > kMaxChunk ||
+      rdma.exchange_bytes > kMaxChunk) {
+    return refuse(
+        fmt::format("--rdma-chunk {} and --rdma-exchange {}: must be a multiple of 64 and "
+                    "at most {}, both",
+                    rdma.chunk_bytes, rdma.exchange_bytes, kMaxChunk));
+  }
+  if (!wire::parse_ip(rdma.address)) {
+    return refuse(
+        fmt::format("--rdma-address '{}': must be an IPv4 or IPv6 address", rdma.address));
   }
   if (options.end_bytes < options.begin_bytes) {
     return refuse(fmt::format("-e {} is less than -b {}", options.end_bytes, options.begin_bytes));

@@ -49,7 +49,7 @@ RingOp::RingOp(const OpSpec& spec, const RingShape& shape, std::span<std::byte> 
     : spec_(spec),
       lag_(shape.lag),
       partition_(spec.count, spec.datatype, spec.nranks, shape.chunk_bytes),
-      staging_(staging),
+      staging_(staging.data()),
       folder_(folder),
       sending_(partition_, spec.rank, spec.nranks, shape.lag),
       receiving_(partition_,
@@ -58,6 +58,12 @@ RingOp::RingOp(const OpSpec& spec, const RingShape& shape, std::span<std::byte> 
 
 std::size_t RingOp::bytes_of(std::uint64_t chunk) const noexcept {
   return std::size_t{partition_.elements(chunk)} * element_bytes(spec_.datatype);
+}
+
+StreamPiece RingOp::piece(const StreamItem& item) const noexcept {
+  const bool reduces = item.hop < spec_.nranks - 1u;
+  return {item.chunk, item.hop,
+          reduces ? nullptr : spec_.output + partition_.byte_offset(item.chunk)};
 }
 
 std::span<const std::byte> RingOp::to_send() noexcept {
@@ -79,11 +85,9 @@ void RingOp::sent(std::size_t bytes) noexcept {
 
 std::span<std::byte> RingOp::to_receive() noexcept {
   if (receiving_.at_end()) return {};
-  const StreamItem& item = receiving_.item();
-  const bool reduces = item.hop < spec_.nranks - 1u;
-  std::byte* const to =
-      reduces ? staging_.data() : spec_.output + partition_.byte_offset(item.chunk);
-  return {to + received_bytes_, bytes_of(item.chunk) - received_bytes_};
+  const StreamPiece next = receiving();
+  std::byte* const to = next.place == nullptr ? staging_ : next.place;
+  return {to + received_bytes_, bytes_of(next.chunk) - received_bytes_};
 }
 
 void RingOp::received(std::size_t bytes) noexcept {
@@ -94,7 +98,7 @@ void RingOp::received(std::size_t bytes) noexcept {
   if (item.hop < spec_.nranks - 1u) {
     const std::uint64_t offset = partition_.byte_offset(item.chunk);
     // The place in the output is free, because this rank's input is in the sum already.
-    folder_.fold(spec_, staging_.data(), spec_.input + offset, spec_.output + offset,
+    folder_.fold(spec_, staging_, spec_.input + offset, spec_.output + offset,
                  partition_.elements(item.chunk), item.hop == spec_.nranks - 2u);
   }
   receiving_.advance();

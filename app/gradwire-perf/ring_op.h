@@ -59,7 +59,8 @@ class StreamCursor {
 
 class RingOp final : public StreamOp {
  public:
-  /// @param staging  [shape.chunk_bytes], of this op until it is finished.
+  /// @param staging  [shape.chunk_bytes], of this op until it is finished; unless each piece is
+  ///                 told where it is staged.
   RingOp(const OpSpec& spec, const RingShape& shape, std::span<std::byte> staging,
          Folder& folder) noexcept;
   // The cursors point to the partition.
@@ -70,17 +71,21 @@ class RingOp final : public StreamOp {
   void sent(std::size_t bytes) noexcept override;
   [[nodiscard]] std::span<std::byte> to_receive() noexcept override;
   void received(std::size_t bytes) noexcept override;
+  [[nodiscard]] StreamPiece sending() const noexcept override { return piece(sending_.item()); }
+  [[nodiscard]] StreamPiece receiving() const noexcept override { return piece(receiving_.item()); }
+  void stage(std::byte* at) noexcept override { staging_ = at; }
   [[nodiscard]] bool finished() noexcept override {
     return sending_.at_end() && receiving_.at_end();
   }
 
  private:
   [[nodiscard]] std::size_t bytes_of(std::uint64_t chunk) const noexcept;
+  [[nodiscard]] StreamPiece piece(const StreamItem& item) const noexcept;
 
   const OpSpec spec_;
   const std::uint32_t lag_;
   const collective::Partition partition_;
-  const std::span<std::byte> staging_;
+  std::byte* staging_;
   Folder& folder_;
   StreamCursor sending_;
   StreamCursor receiving_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// An all-reduce over two byte streams: one to the next rank of the ring, one from the rank before.
-/// The streams have no headers, because both ends know the order. Nothing here uses a socket, so
-/// that tests can move the bytes by themselves. One thread; an op allocates nothing once it is
-/// made.
+/// The streams have no headers, because both ends know the order. Nothing here uses a socket or a
+/// queue pair, so that tests can move the bytes by themselves. One thread; an op allocates nothing
+/// once it is made.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,15 @@ struct OpSpec {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return count * element_bytes(datatype); }
 };
 
+/// A chunk on its way: what both ends of a stream know of it without a header.
+struct StreamPiece {
+  std::uint64_t chunk = 0;  ///< in the partition; in an exchange the rank whose input it is
+  std::uint32_t hop = 0;
+  /// Where it lies once it has come, at the same place of each rank's memory; nullptr if it is put
+  /// wherever there is room, since it is folded from there.
+  std::byte* place = nullptr;
+};
+
 class StreamOp {
  public:
   virtual ~StreamOp() = default;
@@ -39,6 +48,12 @@ class StreamOp {
   /// Where to receive the next bytes; empty if all have come.
   [[nodiscard]] virtual std::span<std::byte> to_receive() noexcept = 0;
   virtual void received(std::size_t bytes) noexcept = 0;
+  /// What to_send() is of; not if that is empty.
+  [[nodiscard]] virtual StreamPiece sending() const noexcept = 0;
+  /// What to_receive() is of; not if that is empty.
+  [[nodiscard]] virtual StreamPiece receiving() const noexcept = 0;
+  /// The piece that is being received, which has no place of its own, is put here.
+  virtual void stage(std::byte* at) noexcept = 0;
   /// All was sent and received, and the output is there.
   [[nodiscard]] virtual bool finished() noexcept = 0;
 };

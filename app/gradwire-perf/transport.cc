@@ -9,6 +9,7 @@
 #include "bare_transport.h"
 #include "daemon_transport.h"
 #include "embedded_transport.h"
+#include "rdma_transport.h"
 #include "tcp_transport.h"
 
 namespace gradwire::perf {
@@ -16,6 +17,7 @@ namespace gradwire::perf {
 Result<std::unique_ptr<Transport>> make_transport(const Options& options) {
   if (options.transport == "daemon") return make_daemon_transport(options);
   if (options.transport == "tcp") return make_tcp_transport(options);
+  if (options.transport == "rdma") return make_rdma_transport(options);
   if (options.transport == "gradwire") return make_embedded_transport(options);
   if (options.transport == "bare") return make_bare_transport(options);
   return fail(ErrorCode::kUnsupported, fmt::format("transport '{}' is unknown", options.transport));

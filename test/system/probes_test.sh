@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# bpftrace attaches to the daemons' static probes and shows a ring step by step.
+# bpftrace attaches to the daemons' static probes and shows a ring step by step. There is no RDMA
+# device here: the script of the bench's RDMA ring is only compiled for the bench's probes.
 . "$(dirname "$0")/_init.sh"
 
 command -v bpftrace >/dev/null || skip "bpftrace is not installed (packages.debian, [observe])"
@@ -8,6 +9,12 @@ readelf -n "$gradwired" 2>/dev/null | grep -q 'Provider: gradwire' ||
   skip "the daemon was built without static probes (systemtap-sdt-dev)"
 timeout 20 bpftrace -e 'BEGIN { exit(); }' >"$run_dir/try" 2>&1 ||
   skip "bpftrace does not work on this kernel: $(tail -n 1 "$run_dir/try")"
+
+rdma_steps_fit() {
+  bpftrace -d "$repo_root/scripts/bpf/rdma-steps.bt" "$gradwire_perf" >"$run_dir/rdma-steps" 2>&1 &&
+    ! grep WARNING "$run_dir/rdma-steps"
+}
+expect "rdma-steps.bt fits the probes of the bench" rdma_steps_fit
 
 memif_ring_start 2
 # job SIZE: all-reduces of that size, until it is ended.

@@ -97,7 +97,7 @@ TEST_CASE("a collective is refused by name where it, its root or its redop canno
     return parsed.has_value() ? std::string{} : parsed.error().message;
   };
   CHECK_THAT(says({"--collective", "send"}), Catch::Contains("'send': must be all-reduce"));
-  for (const char* transport : {"tcp", "gradwire", "bare"}) {
+  for (const char* transport : {"tcp", "rdma", "gradwire", "bare"}) {
     CHECK_THAT(says({"--collective", "reduce-scatter", "--transport", transport}),
                Catch::Contains("--collective reduce-scatter: transport " + std::string(transport) +
                                " does all-reduce only"));
@@ -137,10 +137,12 @@ TEST_CASE("an unknown transport is refused, and members where there can be none"
   const auto unknown = parse({"--transport", "x"});
   REQUIRE_FALSE(unknown.has_value());
   CHECK(unknown.error().code == ErrorCode::kInvalidArgument);
-  for (const char* name : {"daemon", "tcp", "gradwire"}) {
+  for (const char* name : {"daemon", "tcp", "rdma", "gradwire"}) {
     CHECK(parse({"--transport", name}).has_value());
   }
-  CHECK_FALSE(parse({"--transport", "tcp", "--members", "2", "--rendezvous", "x"}).has_value());
+  for (const char* name : {"tcp", "rdma"}) {
+    CHECK_FALSE(parse({"--transport", name, "--members", "2", "--rendezvous", "x"}).has_value());
+  }
   CHECK(parse({"--transport", "daemon", "--members", "2", "--rendezvous", "x"}).has_value());
 }
 
@@ -150,4 +152,31 @@ TEST_CASE("the bench's own lanes may lose frames on purpose") {
   REQUIRE(parsed.has_value());
   CHECK(parsed->options.embedded.faults == FaultSettings{.seed = 7, .drop = 0.01});
   CHECK_FALSE(parse({"--drop", "1.5"}).has_value());
+}
+
+TEST_CASE("the RDMA ring's options are taken, and refused by name") {
+  const auto parsed = parse({"--transport", "rdma", "--rdma-address", "fd00::1", "--rdma-device",
+                             "rxe0", "--rdma-chunk", "64K", "--rdma-lag", "3", "--rdma-exchange",
+                             "0", "--rdma-retry-ms", "20", "--rdma-wait", "sleep"});
+  REQUIRE(parsed.has_value());
+  const RdmaOptions& rdma = parsed->options.rdma;
+  CHECK(rdma.address == "fd00::1");
+  CHECK(rdma.device == "rxe0");
+  CHECK(rdma.chunk_bytes == 64 << 10);
+  CHECK(rdma.lag == 3);
+  CHECK(rdma.exchange_bytes == 0);
+  CHECK(rdma.retry_ms == 20);
+  CHECK_FALSE(rdma.busy);
+  CHECK(parse({"--transport", "rdma"})->options.rdma.busy);
+  const std::vector<std::pair<const char*, const char*>> bad = {
+      {"--rdma-address", "host-a"}, {"--rdma-chunk", "100"},   {"--rdma-chunk", "0"},
+      {"--rdma-chunk", "4G"},       {"--rdma-exchange", "4G"}, {"--rdma-lag", "0"},
+      {"--rdma-lag", "1025"},       {"--rdma-retry-ms", "0"},  {"--rdma-wait", "poll"},
+  };
+  for (const auto& [option, value] : bad) {
+    INFO(option << " " << value);
+    const auto refused = parse({"--transport", "rdma", option, value});
+    REQUIRE_FALSE(refused.has_value());
+    CHECK_THAT(refused.error().message, Catch::Contains(option));
+  }
 }
