@@ -14,7 +14,7 @@ scripts/vm-test.sh [--stories LIST] [--build FOLDER] [--cache FOLDER] [--save FI
 Boots virtual machines that run the stories of test/vm/guest:
   nics    two e1000e and two virtio NICs: doctor before and after, kernel TCP and gradwire on the
           same NICs, --undo
-  pair    two machines with an e1000e NIC each: the same between them
+  pair    two machines with an e1000e NIC each: the same between them, and RDMA by SoftRoCE
   numa    two NUMA nodes and isolated cores: where lanes run, where their pages are, how often they
           are preempted, compared with a run on shared cores
   package the Debian package under systemd: started, watched, upgraded, removed; needs --packages

@@ -7,10 +7,12 @@
 # The kernel's modules that the guest needs, by their folders below kernel/.
 vm_module_folders=(drivers/net/ethernet/intel/e1000e drivers/net/virtio_net.ko
   drivers/net/net_failover.ko net/core/failover.ko drivers/virtio drivers/vfio drivers/ptp
-  drivers/pps virt/lib/irqbypass.ko arch/x86/kvm)
+  drivers/pps virt/lib/irqbypass.ko arch/x86/kvm
+  drivers/infiniband/core drivers/infiniband/sw/rxe net/ipv4/udp_tunnel.ko
+  net/ipv6/ip6_udp_tunnel.ko crypto/crc32_generic.ko arch/x86/crypto/crc32-pclmul.ko)
 # apt-get's names: what dpdk-devbind.py and setup-host.sh run, and drivers, which no program names.
 vm_packages=(kmod iproute2 iputils-ping ethtool pciutils procps numactl python3-minimal dpdk
-  systemd systemd-sysv udev adduser
+  systemd systemd-sysv udev adduser ibverbs-providers
   librte-net-e1000-23 librte-net-virtio23 librte-bus-pci23 librte-bus-vdev23
   librte-mempool-ring23 librte-mempool-stack23)
 vm_programs=(gradwired gradwire gradwire-perf)

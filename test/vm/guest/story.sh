@@ -71,23 +71,24 @@ daemons_end() {
   pids=()
 }
 
-# bench NAME OPTION...: both ranks, or those of this machine; NAME.0.json and NAME.1.json. The words
-# of rank R's command are those that the function bench_rank R prints.
-bench_ranks=(0 1) bench_meet=$work/meet
+# bench NAME OPTION...: all ranks, or those of this machine; NAME.R.json of rank R. The words of its
+# command are those that the function bench_rank R prints.
+bench_ranks=(0 1) bench_nranks=2 bench_meet=$work/meet
 bench() {
   local name=$1 rank ranks=() status=0
   shift
   rm -rf "$work/meet"
   for rank in "${bench_ranks[@]}"; do
     mapfile -t own < <(bench_rank "$rank")
-    "${own[@]}" --rank "$rank" --nranks 2 --rendezvous "$bench_meet" --timeout 120 --check \
-      --json "$work/$name.$rank.json" "$@" >"$work/$name.$rank.out" 2>&1 </dev/null &
+    "${own[@]}" --rank "$rank" --nranks "$bench_nranks" --rendezvous "$bench_meet" \
+      --timeout 120 --check --json "$work/$name.$rank.json" "$@" \
+      >"$work/$name.$rank.out" 2>&1 </dev/null &
     ranks+=($!)
   done
   for rank in "${ranks[@]}"; do wait "$rank" || status=$?; done
   ((status == 0)) || fail "$name: the bench left with $status"
   sed 's/^/    /' "$work/$name.${bench_ranks[0]}.out"
-  python3 - "$work/$name".[01].json <<'EOS' || fail "$name: #wrong is not 0 everywhere"
+  python3 - "$work/$name".[0-9].json <<'EOS' || fail "$name: #wrong is not 0 everywhere"
 import json, sys
 for name in sys.argv[1:]:
     results = json.load(open(name))["results"]
@@ -95,20 +96,29 @@ for name in sys.argv[1:]:
 EOS
 }
 
-# table HEAD KIND TCP_JSON GRADWIRE_JSON [KIND TCP_JSON GRADWIRE_JSON]...
+# table HEAD KIND JSON... [KIND JSON...]...: a column for each JSON, of the same transports in the
+# same order for each kind; the last one, gradwire, is what the others are divided by.
 table() {
   printf 'table: %s; p50 in us, #wrong 0 everywhere\n' "$1"
   python3 - "${@:2}" <<'EOS'
 import json, sys
-def times(name):
-    return {r["size_bytes"]: r["time_p50_us"] for r in json.load(open(name))["results"]}
-print("| NIC | size | kernel TCP | gradwire by vfio | TCP / gradwire |")
-print("| --- | ---: | ---: | ---: | ---: |")
-words = iter(sys.argv[1:])
-for kind, tcp, own in zip(words, words, words):
-    tcp, own = times(tcp), times(own)
-    for size in own:
-        a, b = tcp[size], own[size]
-        print(f"| {kind} | {size} | {a:.0f} | {b:.0f} | {a / b:.2f} |")
+long = {"tcp": "kernel TCP", "rdma": "SoftRoCE", "daemon": "gradwire by vfio"}
+short = {"tcp": "TCP", "rdma": "SoftRoCE"}
+rows = []
+for word in sys.argv[1:]:
+    if word.endswith(".json"):
+        rows[-1][1].append(json.load(open(word)))
+    else:
+        rows.append((word, []))
+names = [report["transport"] for report in rows[0][1]]
+head = [long[name] for name in names] + [f"{short[name]} / gradwire" for name in names[:-1]]
+print("| NIC | size | " + " | ".join(head) + " |")
+print("| --- | ---: |" + " ---: |" * len(head))
+for kind, reports in rows:
+    for results in zip(*(report["results"] for report in reports), strict=True):
+        assert len({r["size_bytes"] for r in results}) == 1, results
+        times = [r["time_p50_us"] for r in results]
+        cells = [f"{t:.0f}" for t in times] + [f"{t / times[-1]:.2f}" for t in times[:-1]]
+        print(f"| {kind} | {results[0]['size_bytes']} | " + " | ".join(cells) + " |")
 EOS
 }
