@@ -48,11 +48,12 @@ void Shard::note_path(const wire::Packet& packet, const PacketSource& from) noex
 
 bool Shard::run_rails(TimeNs round, TimeNs now) noexcept {
   bool moved = false;
-  const ShardState state = membership_.state();
-  if (state != ShardState::kFormed && state != ShardState::kLeaving) return false;
+  if (!live()) return false;
   for (LinkIndex i = 0; i < links_.size(); ++i) {
     Link& link = *links_[i];
     if (link.choice() == nullptr || membership_.has_left(i)) continue;
+    // While this rank waits for another one its next rank may be formed, and take it for dead.
+    if (!link.end.answered()) continue;
     const PathChoice::Move move = link.choice()->run(round, now);
     if (move == PathChoice::Move::kNone) continue;
     moved = true;

@@ -99,3 +99,23 @@ TEST_CASE("a transfer whose path is cut in its middle goes on by another") {
   CHECK((from == to));
   CHECK(ring.leaked_mbufs() == 0);
 }
+
+TEST_CASE("a rank that waits for another one leaves a path that is silent") {
+  constexpr std::uint16_t kRanks = 4;
+  RingOptions options = options_of(kRanks);
+  options.shard.timeouts.formation_ns = 20 * kSilence;
+  RingHarness ring(options);
+  ring.freeze(0);
+  REQUIRE_FALSE(ring.form(10 * kMs));
+  REQUIRE_FALSE(ring.formed(1));
+  REQUIRE(ring.formed(2));
+  // Rank 2 listens for rank 1 from now on, which waits for rank 0.
+  ring.cut_rail(1, 2, 0, true);
+  ring.run_for(5 * kSilence);
+  for (std::uint16_t rank = 1; rank < kRanks; ++rank) CHECK_FALSE(ring.aborted(rank));
+  ring.freeze(0, false);
+  REQUIRE(
+      ring.run_until([&] { return ring.formed(0) && ring.formed(1) && ring.formed(3); }, kSilence));
+  CHECK(ring.shard(1).counters().path_moves == 1);
+  CHECK(ring.leaked_mbufs() == 0);
+}
