@@ -90,7 +90,7 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
     peer.newest_at = now;
   }
   if (packet.common.type == PacketType::kInquiry) {
-    peer.receipt_wanted = true;
+    peer.receipt_wanted = peer.answers = true;
     queue(rank);
   }
   bool news = false;

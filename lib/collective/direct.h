@@ -281,6 +281,7 @@ class Direct {
   enum class Sent : std::uint8_t { kYes, kNothing, kBlocked };
   Sent send_to(std::uint16_t rank, TimeNs now, Outbox& out) noexcept;
   Sent send_contribution(std::uint16_t rank, TimeNs now, OutboxSide& box) noexcept;
+  void said_by(std::uint16_t rank, PathIndex path) noexcept;
   bool send_receipt(std::uint16_t rank, wire::PacketType type, TimeNs now,
                     OutboxSide& box) noexcept;
 

@@ -55,6 +55,7 @@ struct DirectPeer {
   std::uint32_t lost_inquiries = 0;  ///< sent while the one before had no answer
   std::uint32_t unanswered = 0;      ///< inquiries sent since it was heard
   bool receipt_wanted = false;
+  bool answers = false;  ///< the wanted receipt does
   bool inquiry_wanted = false;
   bool queued = false;   ///< it has something to send
   bool watched = false;  ///< it may have something due

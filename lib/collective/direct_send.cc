@@ -278,13 +278,21 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   if (says_it && received <= op->op_seq &&
       (partial == nullptr || scratch_.arrived(*partial, rank) == 0)) {
     peer.receipt_due = kNever;
-    peer.receipt_wanted = false;
+    said_by(rank, ends_.of(rank).path());
   }
   GRADWIRE_PROBE6(chunk_sent, config_.key.group_id, op->op_seq, chunk, 0, config_.rank,
                   config_.lane);
   ++counters_.data_packets_sent;
   counters_.data_bytes_sent += bytes;
   return Sent::kYes;
+}
+
+/// All that a receipt says went by that path: no receipt is wanted, unless a question awaits its
+/// answer by another one.
+void Direct::said_by(std::uint16_t rank, PathIndex path) noexcept {
+  DirectPeer& peer = peers_[rank];
+  if (peer.answers && path != ends_.of(rank).answer_by()) return;
+  peer.receipt_wanted = peer.answers = false;
 }
 
 bool Direct::send_receipt(std::uint16_t rank, PacketType type, TimeNs now,
@@ -304,7 +312,7 @@ bool Direct::send_receipt(std::uint16_t rank, PacketType type, TimeNs now,
   const bool asks = type == PacketType::kInquiry;
   if (asks && peer.inquiry != 0) end.repeats(peer.lost_inquiries + 1, config_.timeouts, now);
   // An answer goes back the way that the question came.
-  const PathIndex path = asks ? end.path() : end.back();
+  const PathIndex path = asks ? end.path() : peer.answers ? end.answer_by() : end.back();
   const bool sent = end.send_by(path, config_.control_pool, box, [&](std::span<std::byte> room) {
     const wire::CommonHeader common = end.header(type);
     number = common.packet_number;
@@ -312,7 +320,7 @@ bool Direct::send_receipt(std::uint16_t rank, PacketType type, TimeNs now,
   });
   if (!sent) return false;
   peer.receipt_due = kNever;
-  peer.receipt_wanted = false;
+  said_by(rank, path);
   peer.told = receipt.entered;
   ++counters_.acks_sent;
   if (!asks) return true;

@@ -135,6 +135,12 @@ class LinkEnd {
     back_ = path;
     address_.ip = paths_[path].ip;
   }
+  /// A question that the other rank sent, however old its number is, and by which path its answer
+  /// goes: it came by a path that lives that way, and which of several paths lives the other way
+  /// the other rank finds out by answers alone. Where a path is slow it asks by the next one before
+  /// the answer is there, and that one may be cut.
+  void was_asked_by(PathIndex path) noexcept { asked_by_ = path; }
+  [[nodiscard]] PathIndex answer_by() const noexcept { return asked_by_; }
   /// A packet that had to be repeated: unless the ring watches the path, the next one is tried.
   void repeats(std::uint32_t tries, const ShardTimeouts& timeouts, TimeNs now) noexcept {
     if (paths_.size() == 1 || watched_ || tries < kTriesBeforeNext) return;
@@ -221,6 +227,7 @@ class LinkEnd {
   std::vector<LinkPath> paths_;
   PathIndex path_ = 0;
   PathIndex back_ = 0;
+  PathIndex asked_by_ = 0;
   bool watched_ = false;
   PathTally* tally_ = nullptr;
   std::uint32_t strayed_ = 0;  ///< how often the first path was left

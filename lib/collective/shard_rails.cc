@@ -23,6 +23,20 @@ constexpr bool is_by_choice(PacketType type) noexcept {
   }
 }
 
+/// Whether its sender waits for an answer.
+constexpr bool is_question(const wire::Packet& packet) noexcept {
+  switch (packet.common.type) {
+    case PacketType::kInquiry:
+      return true;
+    case PacketType::kOffer:
+      return packet.offer.asks;
+    case PacketType::kPull:
+      return packet.pull.asks;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 std::uint16_t Shard::down_port() const noexcept {
@@ -44,6 +58,7 @@ void Shard::note_path(const wire::Packet& packet, const PacketSource& from) noex
   LinkEnd& end = wire::goes_to_any_rank(packet.common.type) ? ends_->of(packet.common.from_rank)
                                                             : links_[from.link]->end;
   end.came_by(from.path, packet.common.packet_number);
+  if (is_question(packet)) end.was_asked_by(from.path);
 }
 
 bool Shard::run_rails(TimeNs round, TimeNs now) noexcept {

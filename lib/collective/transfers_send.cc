@@ -233,7 +233,7 @@ Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept
   if (box.full()) return Sent::kBlocked;
   if (!pair.offer_wanted) return Sent::kNothing;
   // An answer goes back the way that the question came.
-  const PathIndex path = pair.asks ? end.path() : end.back();
+  const PathIndex path = pair.asks ? end.path() : end.answer_by();
   const bool sent = end.send_by(path, config_.control_pool, box, [&](std::span<std::byte> room) {
     const wire::CommonHeader common = end.header(PacketType::kOffer);
     const auto number = static_cast<std::uint32_t>(common.packet_number);
@@ -308,7 +308,7 @@ Transfers::Sent Transfers::send(InPair& pair, TimeNs now, Outbox& out) noexcept 
   if (box.full()) return Sent::kBlocked;
   if (!pair.pull_wanted && pair.to_pull == 0) return Sent::kNothing;
   if (pair.to_pull != 0) end.may_go_home(now);
-  const PathIndex path = pair.asks || pair.to_pull != 0 ? end.path() : end.back();
+  const PathIndex path = pair.asks || pair.to_pull != 0 ? end.path() : end.answer_by();
   const bool sent = end.send_by(path, config_.control_pool, box, [&](std::span<std::byte> room) {
     wire::PullHeader pull;
     pull.pair = pair.pair;

@@ -86,10 +86,19 @@ class RingHarness final : private sim::Observer {
   void set_down(std::uint16_t from, std::uint16_t to, bool down) {
     world_.network().set_down(from, to, down);
   }
-  /// The same of one rail between two ranks, both ways.
+  /// The same of one rail between two ranks.
+  void cut_one_way(std::uint16_t from, std::uint16_t to, std::uint8_t rail, bool down) {
+    world_.network().set_down(world_.port_of(from, rail), world_.port_of(to, rail), down);
+  }
+  /// Both ways.
   void cut_rail(std::uint16_t a, std::uint16_t b, std::uint8_t rail, bool down) {
-    world_.network().set_down(world_.port_of(a, rail), world_.port_of(b, rail), down);
-    world_.network().set_down(world_.port_of(b, rail), world_.port_of(a, rail), down);
+    cut_one_way(a, b, rail, down);
+    cut_one_way(b, a, rail, down);
+  }
+  /// So much later do packets arrive by one rail between two ranks, each way.
+  void delay_rail(std::uint16_t a, std::uint16_t b, std::uint8_t rail, TimeNs delay_ns) {
+    world_.network().set_delay(world_.port_of(a, rail), world_.port_of(b, rail), delay_ns);
+    world_.network().set_delay(world_.port_of(b, rail), world_.port_of(a, rail), delay_ns);
   }
   /// From now on what `loses` says yes to is lost on its way; hosts are numbered as ranks.
   void lose(sim::World::Loses loses) { world_.lose(std::move(loses)); }

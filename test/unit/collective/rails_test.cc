@@ -119,3 +119,45 @@ TEST_CASE("a rank that waits for another one leaves a path that is silent") {
   CHECK(ring.shard(1).counters().path_moves == 1);
   CHECK(ring.leaked_mbufs() == 0);
 }
+
+// Off the ring: by the first path it takes longer until an answer comes than until the other path
+// is tried, and by that one none comes.
+TEST_CASE("a rank off the ring that answers late by one path, and by no other, is not silent") {
+  constexpr std::uint16_t kRanks = 4;
+  RingOptions options = options_of(kRanks);
+  options.shard.direct_bytes = 64u << 10;
+  options.shard.pairs_max = 16;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  ring.delay_rail(0, 2, 0, kSilence / 6);
+  ring.cut_one_way(2, 0, 1, true);
+  const auto aborted = [&] { return ring.aborted(0) || ring.aborted(2); };
+  SECTION("a direct op") {
+    OpCase op(kRanks, 1, {.count = 100, .seed = 1});
+    for (const std::uint16_t rank : {0, 1, 3}) ring.post(rank, op.spec(rank, 1));
+    ring.run_until(aborted, 5 * kSilence);
+    REQUIRE_FALSE(aborted());
+    ring.post(2, op.spec(2, 1));
+    REQUIRE(ring.run_until([&] { return ring.done(0, 1) || aborted(); }, 5 * kSilence));
+    REQUIRE_FALSE(aborted());
+    CHECK(op.wrong(0) == "");
+  }
+  SECTION("a transfer") {
+    std::vector<std::byte> bytes(20 * 256);
+    collective::TransferSpec spec;
+    spec.pair = {0, 2};
+    spec.terms = {bytes.size(), 0, wire::TransferCall::kSendRecv};
+    spec.end = collective::TransferEnd::kSource;
+    spec.from = spec.to = bytes.data();
+    REQUIRE(ring.post(0, spec));
+    ring.run_until(aborted, 5 * kSilence);
+    REQUIRE_FALSE(aborted());
+    std::vector<std::byte> to(bytes.size());
+    spec.end = collective::TransferEnd::kDestination;
+    spec.from = spec.to = to.data();
+    REQUIRE(ring.post(2, spec));
+    REQUIRE(ring.run_until([&] { return ring.transfers_done() == 2 || aborted(); }, 5 * kSilence));
+    REQUIRE_FALSE(aborted());
+  }
+  CHECK(ring.leaked_mbufs() == 0);
+}
