@@ -12,6 +12,15 @@ namespace gradwire::collective {
 
 using wire::PacketType;
 
+namespace {
+
+/// The first time that nothing new comes for a PTO, and every so often from there, all that was
+/// pulled is pulled again; else its oldest chunk alone. A PTO has a bound, and if what was pulled
+/// only takes longer to come, all of it would be sent many times and fill the port before it.
+constexpr std::uint32_t kTriesForAll = 4;
+
+}  // namespace
+
 /// For how long nothing new is heard of a pair until its packet is repeated.
 TimeNs Transfers::patience(std::uint16_t rank, std::uint32_t tries) const noexcept {
   const ShardTimeouts& timeouts = config_.timeouts;
@@ -86,7 +95,10 @@ bool Transfers::look_at(InPair& in, TimeNs now) noexcept {
     silent_ = Silent{in.rank, for_ns, false, in.sequence, in.pair};
     return false;
   }
-  if (pulls && !planted(PlantedBug::kPulledOnce)) pull_again(in, in.asked, now);
+  if (pulls && !planted(PlantedBug::kPulledOnce)) {
+    const bool all = in.timer.tries % kTriesForAll == 0;
+    pull_again(in, all ? in.asked : in.asked & (~in.asked + 1), now);
+  }
   in.pull_wanted = in.asks = true;
   ++in.timer.tries;
   in.timer.due = now + patience(in.rank, in.timer.tries);

@@ -161,3 +161,29 @@ TEST_CASE("a rank off the ring that answers late by one path, and by no other, i
   }
   CHECK(ring.leaked_mbufs() == 0);
 }
+
+TEST_CASE("what was pulled is not pulled again and again before it can come") {
+  RingOptions options = options_of(2);
+  options.rails = 1;
+  options.shard.pairs_max = 4;
+  options.shard.sender.max_pto_ns = kSilence / 10;
+  options.delay_ns = kSilence / 5;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  constexpr std::uint64_t kChunks = 400;
+  std::vector<std::byte> from(kChunks * 256, std::byte{7});
+  std::vector<std::byte> to(from.size());
+  collective::TransferSpec spec;
+  spec.pair = {0, 1};
+  spec.terms = {from.size(), 0, wire::TransferCall::kSendRecv};
+  spec.end = collective::TransferEnd::kSource;
+  spec.from = spec.to = from.data();
+  REQUIRE(ring.post(0, spec));
+  spec.end = collective::TransferEnd::kDestination;
+  spec.from = spec.to = to.data();
+  REQUIRE(ring.post(1, spec));
+  REQUIRE(ring.run_until([&] { return ring.transfers_done() == 2; }, 50 * kSilence));
+  CHECK((from == to));
+  CHECK(ring.shard(1).counters().transfers.pulled_again < 3 * kChunks / 2);
+  CHECK(ring.leaked_mbufs() == 0);
+}
