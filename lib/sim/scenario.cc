@@ -57,7 +57,11 @@ void draw_network(Scenario& s, Random& random) {
     link.reorder_ns = 500 * kUs;
     // Slow enough that rails fail in the middle of ops.
     s.world.port.rate_bps = random.pick<std::uint64_t>({0, 20'000'000, 100'000'000});
-    s.world.port.queue_bytes = 0;
+    // A path of which an answer takes longer than a quarter of the silence limit is silent (lanes
+    // leave it then), so a full port delays a frame by an eighth of it at most, each way. One whose
+    // queue has no bound holds seconds once more comes than it sends, and then no path lives.
+    const auto eighth_us = static_cast<std::uint64_t>(s.group.shard.timeouts.silence_ns / 8 / kUs);
+    s.world.port.queue_bytes = s.world.port.rate_bps / 8 * eighth_us / 1'000'000;
     return;
   }
   const bool heavy = is(s, {"loss"}) || random.chance(0.4);
