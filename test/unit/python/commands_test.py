@@ -120,7 +120,7 @@ class Perf(unittest.TestCase):
             (["--transport", "gradwire", "--nranks", "2"], "needs --port DEVICE=ADDRESS/BITS"),
             (["--transport", "gradwire", "--port", "x=y"], "--port 'x=y'"),
             (["--port", "net_memif0=10.0.0.1/24"], "--port is for transports gradwire and bare"),
-            (["--transport", "pigeon"], "--transport 'pigeon' must be daemon, tcp, grad"),
+            (["--transport", "pigeon"], "--transport 'pigeon' must be daemon, tcp, rdma, grad"),
             (["--transport", "bare", "--nranks", "3", "--rank", "0", "--port", "m=10.0.0.1/24"],
              "transport bare takes 2 ranks"),
             (["--no-pci", "--"], "'--no-pci' stands before \"--\""),
