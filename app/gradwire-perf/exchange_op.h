@@ -11,6 +11,13 @@
 
 namespace gradwire::perf {
 
+/// Whether an op is small enough for it: of n ranks each receives n-1 inputs, n/2 times what the
+/// ring brings it.
+/// @param most_bytes  of an input, if there are two ranks.
+[[nodiscard]] inline bool is_exchanged(const OpSpec& spec, std::uint64_t most_bytes) noexcept {
+  return spec.bytes() * (spec.nranks - 1) * spec.nranks / 2 <= most_bytes;
+}
+
 class ExchangeOp final : public StreamOp {
  public:
   /// @param gathered [nranks * spec.bytes()], used by this op until it is finished.

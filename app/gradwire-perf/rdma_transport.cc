@@ -50,10 +50,6 @@ class RdmaTransport final : public Transport {
   [[nodiscard]] std::uint32_t rank_at(std::size_t end) const noexcept {
     return end == 0 ? next_rank(options_) : previous_rank(options_);
   }
-  [[nodiscard]] bool is_small(const OpSpec& spec) const noexcept {
-    // Of n ranks each receives n-1 inputs, n/2 times what the ring brings it.
-    return spec.bytes() * (spec.nranks - 1) * spec.nranks / 2 <= options_.rdma.exchange_bytes;
-  }
   [[nodiscard]] std::span<std::byte> gathered() const noexcept {
     return {gathered_ + mover_->op_seq() % 2 * gathered_bytes_, gathered_bytes_};
   }
@@ -201,7 +197,7 @@ Result<void> RdmaTransport::all_reduce(const std::byte* input, std::byte* output
     return {};
   }
   if (count == 0) return {};
-  if (is_small(spec)) {
+  if (is_exchanged(spec, options_.rdma.exchange_bytes)) {
     ExchangeOp op(spec, gathered(), folder_);
     return mover_->run(op);
   }

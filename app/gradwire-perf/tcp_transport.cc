@@ -40,10 +40,6 @@ class TcpTransport final : public Transport {
   [[nodiscard]] TcpSocket& upstream() noexcept {
     return options_.nranks == 2 ? downstream_ : upstream_;
   }
-  [[nodiscard]] bool is_small(const OpSpec& spec) const noexcept {
-    // Of n ranks each receives n-1 inputs, n/2 times what the ring brings it.
-    return spec.bytes() * (spec.nranks - 1) * spec.nranks / 2 <= options_.tcp.exchange_bytes;
-  }
 
   const Options& options_;
   const RingShape shape_;
@@ -104,7 +100,7 @@ Result<void> TcpTransport::all_reduce(const std::byte* input, std::byte* output,
     if (input != output) std::memcpy(output, input, spec.bytes());
     return {};
   }
-  if (is_small(spec)) {
+  if (is_exchanged(spec, options_.tcp.exchange_bytes)) {
     ExchangeOp op(spec, gathered_, folder_);
     return mover_->run(op);
   }
