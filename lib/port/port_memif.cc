@@ -103,8 +103,7 @@ std::string Port::tell_queues() {
     if (std::exchange(joined_told_, 0) == 0) return {};
     return fmt::format(
         "port {}: this release of DPDK does not show how many queues of a memif link are joined. "
-        "If "
-        "the other daemon has fewer than {} lanes, packets get lost: set the same lanes.count",
+        "If the other daemon has fewer than {} lanes, packets get lost: set the same lanes.count",
         config_.device, queues_);
   }
   const std::uint16_t joined = joined_queues();
@@ -115,8 +114,7 @@ std::string Port::tell_queues() {
   }
   return fmt::format(
       "port {}: the memif peer joins {} of {} queue pairs, since its daemon has fewer lanes: "
-      "groups "
-      "use the first {} lanes of this daemon. Set the same lanes.count for both to use all",
+      "groups use the first {} lanes of this daemon. Set the same lanes.count for both to use all",
       config_.device, joined, queues_, joined);
 }
 
