@@ -133,10 +133,11 @@ void World::dispatch(Host& host, const Received& received, TimeNs local_now) {
                                          received.mbuf->data_len);
   wire::FrameView frame;
   wire::Packet packet;
-  if (wire::parse_frame(bytes, frame) != wire::Drop::kNone || frame.kind != wire::FrameKind::kUdp ||
-      frame.destination_mac != mac_of(host_id(host), rail_of(bytes.data())) ||
-      !(frame.destination_ip ==
-        ip_of(host_id(host), rail_of(bytes.data()), family_of(rail_of(bytes.data())))) ||
+  // Of a corrupt frame it may be no rail at all.
+  const std::uint8_t rail = rail_of(bytes.data());
+  if (rail >= options_.rails || wire::parse_frame(bytes, frame) != wire::Drop::kNone ||
+      frame.kind != wire::FrameKind::kUdp || frame.destination_mac != mac_of(host_id(host), rail) ||
+      !(frame.destination_ip == ip_of(host_id(host), rail, family_of(rail))) ||
       decode(frame, packet) != wire::Drop::kNone) {
     rte_pktmbuf_free(received.mbuf);
     return;
