@@ -19,6 +19,13 @@ class FixedQueue {
   [[nodiscard]] bool full() const noexcept { return size_ == items_.size(); }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] T& front() noexcept { return items_[head_]; }
+  template <class Condition>
+  [[nodiscard]] bool any_of(Condition&& condition) const noexcept {
+    for (std::size_t i = 0; i < size_; ++i) {
+      if (condition(items_[(head_ + i) % items_.size()])) return true;
+    }
+    return false;
+  }
   /// @return whether there was room.
   [[nodiscard]] bool push(const T& item) noexcept {
     if (full()) return false;

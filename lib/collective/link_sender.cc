@@ -219,6 +219,11 @@ bool LinkSender::send_ready(TimeNs now, OutboxSide& box) noexcept {
   return worked;
 }
 
+bool LinkSender::has_any_of(std::uint64_t op_seq) const noexcept {
+  return in_flight_.has_any_of(op_seq) ||
+         ready_.any_of([&](const ReadyChunk& chunk) { return chunk.id.op_seq == op_seq; });
+}
+
 void LinkSender::notice_blocked(bool more_to_go, TimeNs now) noexcept {
   if (sender_.packets_in_flight() != 0) return;
   if (more_to_go || !ready_.empty()) sender_.set_blocked(now);
@@ -250,6 +255,7 @@ void LinkSender::drop_all() noexcept {
     rte_pktmbuf_free(ready_.front().mbuf);
   }
   sender_.forget_all();
+  probes_wanted_ = 0;
 }
 
 }  // namespace gradwire::collective

@@ -100,10 +100,10 @@ class LinkSender {
 
   [[nodiscard]] bool wants_probes() const noexcept { return probes_wanted_ > 0; }
   [[nodiscard]] bool can_probe() const noexcept { return probes_wanted_ > 0 && sender_.has_room(); }
-  /// Whether a packet or a chunk waits for the other end: to acknowledge, to grant.
-  [[nodiscard]] bool waits() const noexcept {
-    return sender_.packets_in_flight() > 0 || !ready_.empty();
-  }
+  /// Whether a chunk of the op waits for the other end: to acknowledge, to grant. It looks through
+  /// all records.
+  [[nodiscard]] bool has_any_of(std::uint64_t op_seq) const noexcept;
+  /// Whether no chunk waits for it. Pings may.
   [[nodiscard]] bool idle() const noexcept { return in_flight_.empty() && ready_.empty(); }
   [[nodiscard]] TimeNs ping_at() const noexcept {
     return last_sent_ + config_.timeouts.ping_interval_ns;
@@ -121,7 +121,6 @@ class LinkSender {
   [[nodiscard]] std::uint32_t take_freed() noexcept { return std::exchange(freed_, 0); }
   /// The rank has all that it did not acknowledge, or nobody waits for it any more.
   void drop_all() noexcept;
-  void forget_probes() noexcept { probes_wanted_ = 0; }
   /// Packets go there by another path from now on.
   /// @param resend  the old one is silent: what is in flight is sent again.
   void on_path_changed(bool resend, TimeNs now) noexcept;

@@ -241,9 +241,7 @@ void Shard::drop_everything() noexcept {
   // What the backend has is freed when it gives it back: complete() sees the state.
   folds_.drop_waiting();
   for (const auto& link : links_) {
-    if (!link->gets_data()) continue;
-    link->sender().drop_all();
-    link->sender().forget_probes();
+    if (link->gets_data()) link->sender().drop_all();
   }
   early_.free_all();
   if (direct_ != nullptr) direct_->drop_all();

@@ -147,7 +147,7 @@ bool Shard::something_may_go(const LinkSender& to) const noexcept {
 bool Shard::waits_for_others() const noexcept {
   if (ops_.spilled() > 0 || ops_.own_may_be_left()) return true;
   return std::any_of(links_.begin(), links_.end(),
-                     [](const auto& link) { return link->gets_data() && link->sender().waits(); });
+                     [](const auto& link) { return link->gets_data() && !link->sender().idle(); });
 }
 
 Membership::Cause Shard::left_too_early() const noexcept {
@@ -156,13 +156,13 @@ Membership::Cause Shard::left_too_early() const noexcept {
   const bool all_folded = folds_.size() == 0 && checks_.empty() && held_.empty();
   for (LinkIndex i = 0; i < links_.size(); ++i) {
     if (!membership_.has_left(i)) continue;
-    const bool sends = links_[i]->gets_data() && links_[i]->sender().waits();
     const std::uint64_t last = std::min(membership_.left_after_op_seq(i), ops_.posted());
     for (std::uint64_t op_seq = ops_.done() + 1; op_seq <= last; ++op_seq) {
       const Op* op = ops_.find(op_seq);
       if (op == nullptr || is_off_ring(op->shape)) continue;
       const bool to_send = op->rules.sends && op->rules.to == i &&
-                           (op->own_next < op->own_end || op->spilled_left > 0 || sends);
+                           (op->own_next < op->own_end || op->spilled_left > 0 ||
+                            links_[i]->sender().has_any_of(op_seq));
       const bool to_get =
           op->rules.from == i && op->arrivals_left > 0 && all_folded && !early_.has_any_of(op_seq);
       if (!to_send && !to_get) continue;
