@@ -77,7 +77,6 @@ Result<void> Communicator::open() {
   info_ = control::make_rank_info(self, datapath_->lanes(), control_->addresses());
   info_.secret = control::secret_for(*secret, ::geteuid());
 
-  datapath_->lane(0).prepare_sleep();
   if (datapath_->lanes() > 1) {
     threads_ = std::make_unique<lane::LaneThreads>(*datapath_, 1);
     if (auto started = threads_->start(); !started) return started;

@@ -60,7 +60,6 @@ Lane::Lane(const LaneConfig& config)
     added.ip = port->config().ip;
     added.vlan_id = port->config().vlan_id;
     added.rx_exclusive = port->row().rx_exclusive;
-    added.rx_interrupts = port->report().rx_interrupts;
     added.rx_burst = rx_burst(port->limits().frame_bytes, kRoundBytes, kMaxBurst);
     added.tx =
         TxQueue(port->id(), config.lane, port->row().tx_burst, completion_of(*port, config.ports));

@@ -79,8 +79,6 @@ class Lane {
   void run(const std::atomic<bool>& stop) noexcept;
 
   // What run() does between rounds, for a caller that drives the lane itself.
-  /// The thread that drives the lane calls it once, before the first sleep.
-  void prepare_sleep() noexcept;
   /// @return what to do after a round, by the polling policy; a sleep ends at the next deadline.
   [[nodiscard]] IdleStep after_round(TimeNs now, bool worked) noexcept;
   /// Sleeps for at most `sleep_ns`, or until something rings a bell; a PreciseSleeps should exist.
@@ -115,7 +113,7 @@ class Lane {
     wire::IpAddress ip;
     std::optional<std::uint16_t> vlan_id;
     bool rx_exclusive = false;
-    bool rx_interrupts = false;
+    bool wakes = false;  // a packet ended the last sleep, or would have
     std::uint16_t rx_burst = 32;
     TxQueue tx;
     bool takes_bursts = false;  // as of the start of this round
@@ -234,6 +232,7 @@ class Lane {
   bool take_control_frames() noexcept;
 
   // lane_run.cc
+  [[nodiscard]] bool enable_interrupt(LanePort& port) noexcept;
   [[nodiscard]] bool has_messages() const noexcept;
 
   static constexpr std::uint16_t kMaxBurst = port::FaultStage::kBurst;
@@ -274,7 +273,6 @@ class Lane {
   bool flowed_ = false;     // data, ops or requests came in this round; pings do not count
   Polling polling_;
   Sleeper sleeper_;
-  bool interrupts_ = false;  // a packet on any port ends a sleep
 };
 
 }  // namespace gradwire::lane

@@ -11,21 +11,9 @@
 
 namespace gradwire::lane {
 
-void Lane::prepare_sleep() noexcept {
-  interrupts_ = !ports_.empty();
-  for (LanePort& port : ports_) {
-    if (port.rx_interrupts) {
-      const int fd = rte_eth_dev_rx_intr_ctl_q_get_fd(port.port_id, config_.lane);
-      port.rx_interrupts = fd >= 0 && sleeper_.add(fd);
-    }
-    interrupts_ &= port.rx_interrupts;
-  }
-}
-
 void Lane::run(const std::atomic<bool>& stop) noexcept {
   const TscClock clock;
   const PreciseSleeps precise;
-  prepare_sleep();
   TimeNs before = clock.now();
   bool worked = false;
   while (!stop.load(std::memory_order_relaxed)) {
@@ -47,8 +35,9 @@ IdleStep Lane::after_round(TimeNs now, bool worked) noexcept {
   // A port with a backlog will soon take frames again.
   const bool behind = std::any_of(ports_.begin(), ports_.end(),
                                   [](const LanePort& port) { return !port.tx.empty(); });
-  IdleStep step =
-      polling_.after_round(now, worked, flowed_, expecting_ || behind, interrupts_ && !behind);
+  const bool interrupts = !behind && std::all_of(ports_.begin(), ports_.end(),
+                                                 [](const LanePort& port) { return port.wakes; });
+  IdleStep step = polling_.after_round(now, worked, flowed_, expecting_ || behind, interrupts);
   if (step.action == IdleAction::kSleep) {
     step.sleep_ns = polling_.bound(step.sleep_ns, now, deadline(now));
   }
@@ -58,26 +47,33 @@ IdleStep Lane::after_round(TimeNs now, bool worked) noexcept {
 void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
   config_.rings.bell->set_sleeping(true);
   commands_->set_sleeping(true);
-  for (const LanePort& port : ports_) {
-    if (port.rx_interrupts) rte_eth_dev_rx_intr_enable(port.port_id, config_.lane);
+  // Without an op only acknowledgements and packets of later ops come. They can wait for the op,
+  // and would take the core from the client that is about to post it.
+  bool armed = false;
+  if (expecting_) {
+    for (LanePort& port : ports_) armed |= enable_interrupt(port);
   }
   // Whatever arrived before others could see the flags would not wake the lane, so check once more;
   // also for packets if an interrupt was just armed.
   bool stay = has_messages();
-  if (!stay) {
-    const bool armed = std::any_of(ports_.begin(), ports_.end(),
-                                   [](const LanePort& port) { return port.rx_interrupts; });
-    stay = armed && poll_once(now);
-  }
+  if (!stay) stay = armed && poll_once(now);
   if (!stay) {
     count(counters_.sleeps);
     sleeper_.sleep(sleep_ns);
   }
   for (const LanePort& port : ports_) {
-    if (port.rx_interrupts) rte_eth_dev_rx_intr_disable(port.port_id, config_.lane);
+    if (armed && port.wakes) port.port->disable_interrupt(config_.lane);
   }
   commands_->set_sleeping(false);
   config_.rings.bell->set_sleeping(false);
+}
+
+bool Lane::enable_interrupt(LanePort& port) noexcept {
+  if (!port.port->can_interrupt()) return false;
+  const int fd = port.port->enable_interrupt(config_.lane);
+  // To add a file again costs less than to find out whether it is the same.
+  port.wakes = fd >= 0 && sleeper_.add(fd);
+  return port.wakes;
 }
 
 bool Lane::has_messages() const noexcept {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <ctime>
 
 namespace gradwire::lane {
@@ -22,7 +23,7 @@ bool Sleeper::add(int fd) noexcept {
   // make it blocking, so that a read here would hang the lane.
   event.events = EPOLLIN | EPOLLET;
   event.data.fd = fd;
-  return epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) == 0;
+  return epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST;
 }
 
 void Sleeper::remove(int fd) noexcept {

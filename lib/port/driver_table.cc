@@ -13,10 +13,9 @@ constexpr std::array<DriverRow, 6> kRows = {{
     // Frames are copied into and out of a shared region, so a received mbuf is always fresh and a
     // sent one is free when tx_burst returns. A frame above `bsize` would be spread over several
     // ring slots, and the driver never removes that mark from a slot, so frames must stay below.
-    // tx_burst takes nothing while no peer is connected. Both ends always poll (their rings mask
-    // interrupts), and the driver has no rx interrupt call. Queue i is paired with the peer's, if
-    // the
-    // peer has it (memif_queues.h).
+    // tx_burst takes nothing while no peer is connected. Queue i is paired with the peer's, if the
+    // peer has it. The driver has no rx interrupt call and masks the rings' interrupts; they are
+    // unmasked without it (memif_queues.h).
     {.driver = "net_memif",
      .rx_exclusive = true,
      .rx_interrupts = false,

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// How many queues of a memif port are joined with the peer's. If the peer has fewer, DPDK 22.11's
-/// driver leaves the others as they are, with the place of the first queue's ring: whoever polls or
-/// sends by one of them takes packets from that ring, or frees places in it that are still in use.
-/// No call of DPDK tells how many are joined, so this reads what the driver keeps. It does so only
-/// if all that can be known otherwise stands where DPDK 22.11 has it.
+/// What DPDK 22.11's memif driver knows and does not tell; this reads what it keeps, and only if
+/// all that can be known otherwise stands where DPDK 22.11 has it.
+///
+/// How many queues are joined with the peer's. If the peer has fewer, the driver leaves the others
+/// as they are, with the place of the first queue's ring: whoever polls or sends by one of them
+/// takes packets from that ring, or frees places in it that are still in use.
+///
+/// Receive interrupts. memif has them: each ring has an eventfd, to which the sender writes after a
+/// burst unless the receiver has masked it in the ring. The driver heeds this when it sends, but it
+/// masks all that it receives by and has no call to change that.
 ///
 /// of(): control thread. joined(): any thread; no call waits, allocates or calls the kernel.
 #pragma once
@@ -32,9 +37,21 @@ class MemifQueues {
   /// is not known.
   [[nodiscard]] std::uint16_t joined() const noexcept;
 
+  /// Whether unmask() can work.
+  [[nodiscard]] bool can_interrupt() const noexcept { return port_ != nullptr; }
+  /// The lane of the queue, which is joined: from now on each burst that the peer sends by it ends
+  /// in a write to interrupt_fd(). The peer may miss this if it sends at the same moment.
+  /// @return whether that is so.
+  bool unmask(std::uint16_t queue) const noexcept;
+  /// The peer writes no more.
+  void mask(std::uint16_t queue) const noexcept;
+  /// The driver's; another one for each connection.
+  [[nodiscard]] int interrupt_fd(std::uint16_t queue) const noexcept;
+
  private:
   void** rx_ = nullptr;  ///< the driver's
   void** tx_ = nullptr;
+  const void* port_ = nullptr;  ///< what the driver keeps for the port
   std::uint16_t queues_ = 0;
 };
 

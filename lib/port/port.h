@@ -118,6 +118,16 @@ class Port {
     if (!row_->bursts_need_link) return true;
     return link_up() && (queue == 0 || memif_queues_.joined(queue));
   }
+  /// Whether a packet can end a lane's sleep. Of a memif port it is known while it runs.
+  [[nodiscard]] bool can_interrupt() const noexcept {
+    return interrupts_ || (is_running() && memif_queues_.can_interrupt());
+  }
+  /// The lane of the queue, before it sleeps. Then it has to look for packets once more.
+  /// @return the file that a packet makes readable; -1 if none does. That of a memif port is
+  /// another one after each connection.
+  [[nodiscard]] int enable_interrupt(std::uint16_t queue) const noexcept;
+  /// The same lane, after it has slept.
+  void disable_interrupt(std::uint16_t queue) const noexcept;
   /// Control thread, every few milliseconds: looks after the link of a memif port (other ports need
   /// nothing). If a client's link is down, it makes the lanes leave the port alone, and restarts it
   /// when its server listens. It tells if the peer has fewer queues.

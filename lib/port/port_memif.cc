@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a memif port needs while it runs: a client end connects again, and a peer with fewer queues
-// is noticed.
+// What a memif port needs while it runs: a client end connects again, a peer with fewer queues is
+// noticed, and packets wake lanes.
 #include <fmt/format.h>
 #include <rte_ethdev.h>
 
@@ -20,6 +20,24 @@ std::uint16_t Port::joined_queues() const noexcept {
   const std::uint16_t joined = memif_queues_.joined();
   // A link that goes down at this moment has none.
   return link_up() && joined != 0 ? std::min(queues_, joined) : queues_;
+}
+
+int Port::enable_interrupt(std::uint16_t queue) const noexcept {
+  if (interrupts_) {
+    if (rte_eth_dev_rx_intr_enable(id_, queue) != 0) return -1;
+    return rte_eth_dev_rx_intr_ctl_q_get_fd(id_, queue);
+  }
+  // While the link is up, the driver leaves its memory where it is until the lane's next round.
+  if (!takes_bursts(queue) || !memif_queues_.unmask(queue)) return -1;
+  return memif_queues_.interrupt_fd(queue);
+}
+
+void Port::disable_interrupt(std::uint16_t queue) const noexcept {
+  if (interrupts_) {
+    rte_eth_dev_rx_intr_disable(id_, queue);
+  } else if (takes_bursts(queue)) {
+    memif_queues_.mask(queue);
+  }
 }
 
 std::string Port::tend(TimeNs now, std::span<const std::uint64_t> lane_rounds) {

@@ -69,7 +69,7 @@ PortReport Port::report() const {
   out.joined_queues = joined_queues();
   out.rx_descriptors = rx_descriptors_;
   out.tx_descriptors = tx_descriptors_;
-  out.rx_interrupts = interrupts_;
+  out.rx_interrupts = can_interrupt();
   out.flow_steering = flow_steering_;
   out.rx_offloads = rx_offloads_;
   out.tx_offloads = tx_offloads_;

@@ -8,7 +8,7 @@
 #
 # usage: test/perf/shared_cores.sh TURNS BUILD_FOLDER...
 # WAYS, SIZES and BESIDE in the environment choose less: WAYS="embedded daemon tcp",
-# SIZES=64:4000,64K:1000,1M:200,16M:20, BESIDE="nobody busy", CORES=0,1.
+# SIZES=64:4000,64K:1000,1M:200,16M:20, COLLECTIVE=all-reduce, BESIDE="nobody busy", CORES=0,1.
 . "$(dirname "$0")/../../scripts/lib/setup.sh"
 turns=${1:-3}
 shift || true
@@ -16,6 +16,7 @@ builds=("${@:-$repo_root/build}")
 read -ra ways <<<"${WAYS:-embedded daemon tcp}"
 read -ra beside <<<"${BESIDE:-nobody busy}"
 sizes=${SIZES:-64:4000,64K:1000,1M:200,16M:20}
+collective=${COLLECTIVE:-all-reduce}
 core=("${CORES:-0,1}")
 core=("${core[0]%,*}" "${core[0]#*,}")
 limit_s=120
@@ -52,7 +53,8 @@ perf() {
     arguments=("${arguments[@]//%c/${core[i]}}")
     [[ $name != embedded ]] || { ((i)) && arguments=("${arguments[@]//role=server/role=client}"); }
     timeout -k 5 "$limit_s" taskset -c "${core[i]}" "$build/app/gradwire-perf/gradwire-perf" \
-      "${arguments[@]}" --rank "$i" --nranks 2 --rendezvous "$run_dir/meet" --sizes "$sizes" \
+      "${arguments[@]}" --collective "$collective" --rank "$i" --nranks 2 \
+      --rendezvous "$run_dir/meet" --sizes "$sizes" \
       --warmup 5 --timeout 60 --json "$run_dir/$i.json" >"$run_dir/$i.out" 2>&1 </dev/null &
     pids+=($!)
     for ((tries = 0; tries < 100 && i == 0; tries++)); do

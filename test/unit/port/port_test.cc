@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "port/port.h"
 
+#include <poll.h>
 #include <rte_dev.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
+#include <unistd.h>
 
 #include <array>
 #include <catch2/catch.hpp>
@@ -228,6 +230,67 @@ TEST_CASE("a lane leaves a memif queue alone that the peer has not joined, and t
   CHECK((*client)->takes_bursts(1));
   CHECK(link.server->report().joined_queues == 2);
   CHECK(told(*link.server, now).find("joins all 2 queue pairs now") != std::string::npos);
+}
+
+namespace {
+
+/// Sends a frame by a queue of `from`. @return whether `to`, which gets it, makes `fd` readable.
+bool wakes(Port& from, Port& to, std::uint16_t queue, rte_mempool* pool, int fd) {
+  rte_mbuf* frame = rte_pktmbuf_alloc(pool);
+  REQUIRE(frame != nullptr);
+  REQUIRE(rte_pktmbuf_append(frame, 64) != nullptr);
+  // A client gives the server places to send to when it receives.
+  std::array<rte_mbuf*, 4> got{};
+  REQUIRE(rte_eth_rx_burst(to.id(), queue, got.data(), got.size()) == 0);
+  REQUIRE(rte_eth_tx_burst(from.id(), queue, &frame, 1) == 1);
+  pollfd readable{fd, POLLIN, 0};
+  const bool woken = ::poll(&readable, 1, 0) == 1;
+  REQUIRE(rte_eth_rx_burst(to.id(), queue, got.data(), got.size()) == 1);
+  rte_pktmbuf_free(got[0]);
+  std::uint64_t count = 0;
+  [[maybe_unused]] const auto ignored = ::read(fd, &count, sizeof(count));
+  return woken;
+}
+
+}  // namespace
+
+TEST_CASE("a packet by memif wakes a lane that asked for it, and no other") {
+  MemifPair link(14, "wakes");
+  link.start(*link.server, 2);
+  CHECK(link.server->enable_interrupt(0) == -1);  // Nobody is there.
+  link.start(*link.client, 2);
+  for (int connection = 0; connection < 2; ++connection) {
+    INFO("connection " << connection);
+    REQUIRE(becomes(*link.server, true));
+    REQUIRE(becomes(*link.client, true));
+    for (Port* to : {link.server.get(), link.client.get()}) {
+      Port& from = to == link.server.get() ? *link.client : *link.server;
+      INFO("to the " << (to == link.server.get() ? "server" : "client"));
+      REQUIRE(to->can_interrupt());
+      for (const std::uint16_t queue : {0, 1}) {
+        const int fd = to->enable_interrupt(queue);
+        REQUIRE(fd >= 0);
+        CHECK(wakes(from, *to, queue, link.made->packet(), fd));
+        to->disable_interrupt(queue);
+        CHECK_FALSE(wakes(from, *to, queue, link.made->packet(), fd));
+        CHECK(to->enable_interrupt(queue) == fd);
+        CHECK(wakes(from, *to, queue, link.made->packet(), fd));
+        to->disable_interrupt(queue);
+      }
+    }
+    if (connection == 1) break;
+    link.client.reset();
+    REQUIRE(becomes(*link.server, false));
+    CHECK(link.server->enable_interrupt(0) == -1);
+    link.server->disable_interrupt(0);
+    const std::string again =
+        "role=client,id=14,socket-abstract=yes,socket=@gradwire_port_test_wakes";
+    REQUIRE(rte_eal_hotplug_add("vdev", "net_memif20", again.c_str()) == 0);
+    auto client = Port::open(config_for("net_memif20"));
+    REQUIRE(client);
+    link.client = std::move(*client);
+    link.start(*link.client, 2);
+  }
 }
 
 TEST_CASE("a memif client with more queues than its server has is told so, once") {
