@@ -113,7 +113,8 @@ class Lane {
     wire::IpAddress ip;
     std::optional<std::uint16_t> vlan_id;
     bool rx_exclusive = false;
-    bool wakes = false;  // a packet ended the last sleep, or would have
+    bool armed = false;  // its interrupt is enabled for the current sleep
+    bool wakes = false;  // a packet ended the last sleep for which it was, or would have
     std::uint16_t rx_burst = 32;
     TxQueue tx;
     bool takes_bursts = false;  // as of the start of this round

@@ -47,29 +47,38 @@ IdleStep Lane::after_round(TimeNs now, bool worked) noexcept {
 void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
   config_.rings.bell->set_sleeping(true);
   commands_->set_sleeping(true);
-  // Without an op only acknowledgements and packets of later ops come. They can wait for the op,
-  // and would take the core from the client that is about to post it.
   bool armed = false;
-  if (expecting_) {
-    for (LanePort& port : ports_) armed |= enable_interrupt(port);
-  }
+  for (LanePort& port : ports_) armed |= enable_interrupt(port);
   // Whatever arrived before others could see the flags would not wake the lane, so check once more;
   // also for packets if an interrupt was just armed.
-  bool stay = has_messages();
-  if (!stay) stay = armed && poll_once(now);
+  bool stay = false;
+  if (armed) {
+    stay = poll_once(now);
+    if (stay) {
+      (void)after_round(now, true);  // So that it spins for the next packet, if this was data.
+    } else {
+      sleep_ns = polling_.bound(sleep_ns, now, deadline(now));
+    }
+  }
+  stay = stay || has_messages();
   if (!stay) {
     count(counters_.sleeps);
     sleeper_.sleep(sleep_ns);
   }
   for (const LanePort& port : ports_) {
-    if (armed && port.wakes) port.port->disable_interrupt(config_.lane);
+    if (port.armed) port.port->disable_interrupt(config_.lane);
   }
   commands_->set_sleeping(false);
   config_.rings.bell->set_sleeping(false);
 }
 
 bool Lane::enable_interrupt(LanePort& port) noexcept {
-  if (!port.port->can_interrupt()) return false;
+  // Without an op only acknowledgements and packets of later ops come. They can wait for the op,
+  // and a rank of this host that they come from would take the core from the client that is about
+  // to post it.
+  const bool wanted = expecting_ || !port.port->row().in_memory;
+  port.armed = wanted && port.port->can_interrupt();
+  if (!port.armed) return false;
   const int fd = port.port->enable_interrupt(config_.lane);
   // To add a file again costs less than to find out whether it is the same.
   port.wakes = fd >= 0 && sleeper_.add(fd);

@@ -33,7 +33,7 @@ constexpr std::array<DriverRow, 6> kRows = {{
      .steering = Steering::kPaired,
      .payload_split = PayloadSplit::kNone,
      .why_no_split = "the CPU copies its frames to and from shared memory",
-     .why = "copies frames through shared memory; no interrupts; bsize limits a frame"},
+     .why = "copies frames through shared memory; bsize limits a frame"},
     // The mempool is the UMEM. A frame from this pool is sent without a copy, and the kernel holds
     // it until it has completed the transmission; a frame from another pool is copied. The driver
     // gives the kernel only the first segment's address, computed from the address of the mbuf

@@ -60,7 +60,7 @@ void wait_for_rounds() noexcept {
 
 }  // namespace gradwire::port
 
-// AddressSanitizer and ThreadSanitizer need their own munmap().
+// AddressSanitizer and ThreadSanitizer need their own munmap() and close().
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define GRADWIRE_SANITIZED
@@ -74,5 +74,13 @@ extern "C" [[gnu::visibility("default")]] int munmap(void* address, std::size_t 
     gradwire::port::wait_for_rounds();
   }
   return static_cast<int>(syscall(SYS_munmap, address, bytes));
+}
+
+extern "C" [[gnu::visibility("default")]] int close(int fd) {
+  // A lane may be about to write to a ring's eventfd, whose number somebody else gets next.
+  if (rte_thread_is_intr() != 0 && !gradwire::port::is_work_asked_for()) {
+    gradwire::port::wait_for_rounds();
+  }
+  return static_cast<int>(syscall(SYS_close, fd));
 }
 #endif

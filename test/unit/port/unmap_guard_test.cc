@@ -3,7 +3,9 @@
 
 #include "base/counter.h"
 
+#include <fcntl.h>
 #include <rte_alarm.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -73,6 +75,44 @@ TEST_CASE("the interrupt thread unmaps after every lane has ended its round") {
   CHECK(unmapped);
   CHECK_FALSE(is_mapped(page));
   for (const std::uint64_t& rounds : lanes) forget_rounds(&rounds);
+}
+
+namespace {
+
+std::atomic<bool> closed{false};
+void close_file(void* fd) {
+  close(*static_cast<int*>(fd));
+  closed = true;
+}
+
+bool is_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }
+
+}  // namespace
+
+TEST_CASE("the interrupt thread closes a file after every lane has ended its round") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  WARN("the sanitizer's own close() is used here");
+  return;
+#endif
+  std::uint64_t rounds = 0;
+  watch_rounds(&rounds);
+  int fd = eventfd(0, EFD_NONBLOCK);
+  REQUIRE(fd >= 0);
+  const auto start = steady_clock::now();
+  REQUIRE(rte_eal_alarm_set(1, close_file, &fd) == 0);
+  std::this_thread::sleep_for(milliseconds(60));
+  // As above: the wait is bounded.
+  const bool still_open = is_open(fd);
+  CHECK((still_open || steady_clock::now() - start > milliseconds(200)));
+  gradwire::count(rounds);
+  for (int i = 0; i < 5'000 && !closed; ++i) std::this_thread::sleep_for(milliseconds(1));
+  CHECK(closed);
+  CHECK_FALSE(is_open(fd));
+  // Other threads close at once.
+  fd = eventfd(0, EFD_NONBLOCK);
+  CHECK(close(fd) == 0);
+  CHECK_FALSE(is_open(fd));
+  forget_rounds(&rounds);
 }
 
 TEST_CASE("other threads unmap at once, whatever the lanes do") {
