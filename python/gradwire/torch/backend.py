@@ -15,7 +15,7 @@ from .._native import (
     ALL_GATHER, ALL_REDUCE, BARRIER, BROADCAST, CALL_BYTES, REDUCE, REDUCE_SCATTER, Call,
     GradwireError, Status,
 )
-from .channel import Op
+from .channel import SENDS, Op
 from .datatypes import BYTES, plain_reduction, reduction, redop_name
 from .engine import Engine
 from .formation import form
@@ -24,6 +24,10 @@ from .work import AllWork, Gpu, GradwireWork, seconds
 
 # Smaller buffers of our own come from the heap: a region of gradient memory is 2 MiB at least.
 _SHARED_BYTES = 256 << 10
+
+# Of an op of more than these the thread tells: whoever will wait for it computes meanwhile, and a
+# result that has to be copied is copied then. A small op is over before the thread has woken up.
+_WATCHED_BYTES = 1 << 20
 
 
 # Torch holds a backend from C++, where it may be left without its Python half.
@@ -203,9 +207,8 @@ class Collectives(Backend):
             )
 
         timeout = self.timeout_s if opts is None else seconds(opts.timeout, self.timeout_s)
-        work = GradwireWork(
-            describe, list(tensors), timeout, not getattr(opts, "asyncOp", True), finish
-        )
+        waited = not getattr(opts, "asyncOp", True)
+        work = GradwireWork(describe, list(tensors), timeout, waited, finish)
         if device is not None:
             work.gpu = Gpu(device, engine.side_stream(device))
         return work
@@ -220,7 +223,7 @@ class Collectives(Backend):
         return work
 
     def _post(self, work, collective, source, target, count, datatype=BYTES, redop=0, root=0,
-              factor=None, channel=None, tag=0, counts=(None, None)):
+              factor=None, channel=None, ways=(SENDS,), tag=0, counts=(None, None)):
         """Posts one op. ``source``, ``target``: contiguous tensors, or None for none; ``counts``:
         bytes for each process of the input and of the output, or None."""
         if self._size == 1:
@@ -242,8 +245,11 @@ class Collectives(Backend):
             count, datatype, redop, root, tag, 0 if factor is None else factor,
             stream, work.gpu is not None, 0, *counts,
         )
+        largest = max(0 if tensor is None else nbytes_of(tensor) for tensor in (source, target))
+        if not work.waited and (work.gpu is not None or largest > _WATCHED_BYTES):
+            work.watched = True
         channel = channel or self.channel
-        op = Op(work, channel, call, (source, target, counts))
+        op = Op(work, channel, call, (source, target, counts), ways)
         work.add(op)
         channel.post(op)
 

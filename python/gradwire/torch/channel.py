@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Ops, and the queues that they are posted through.
 
-A channel is a group of the C interface and a queue before it. Ops of a channel are posted in the
-order of the calls. What cannot be posted now waits in the channel, and holds back nothing of any
-other channel: while its group is being formed, while as many ops as it may have are unfinished, or
-while its memory belongs to another op.
+A channel is a group of the C interface and queues before it. What cannot be posted now waits in the
+channel, and holds back nothing of any other channel: while its group is being formed, while as many
+ops as there may be are unfinished, or while its memory belongs to another op. Ops of a channel are
+posted in the order of the calls, but sends and recvs of transfers each in an order of their own:
+the sends that end a process's recvs may come after thousands of them.
 """
 import collections
 import ctypes
@@ -17,6 +18,8 @@ from .._native import Status, error_of, lib, milliseconds
 # The daemon takes 64 unfinished ops of a group (limits.active_ops); commands beyond that would hold
 # back those of other groups.
 GROUP_OPS = 32
+# The queues of a channel that an op goes through. A collective takes the first, a gather both.
+SENDS, RECVS = 0, 1
 _SLICE_S = 1.0
 _SLICE_MS = 1000
 _MOST_S = 3600.0
@@ -38,24 +41,50 @@ class Handle(ctypes.c_void_p):
             self.value = None
 
 
+class Limit:
+    """How many ops may be unfinished, of one channel or of several."""
+
+    def __init__(self, most):
+        self.most = most
+        self.used = 0  # under the engine's lock
+
+
 class Op:
     """One op of the C interface.
 
-    call:  what is posted
-    keep:  what has to stay alive until the op has ended
+    call:   what is posted
+    keep:   what has to stay alive until the op has ended
+    ways:   the queues of its channel that it goes through
     """
 
-    __slots__ = ("work", "channel", "call", "keep", "handle", "done", "expired", "watched")
+    __slots__ = (
+        "work", "channel", "call", "keep", "ways", "handle", "done", "expired", "watched"
+    )
 
-    def __init__(self, work, channel, call, keep):
+    def __init__(self, work, channel, call, keep, ways):
         self.work = work
         self.channel = channel
         self.call = call
         self.keep = keep
+        self.ways = ways
         self.handle = None
         self.done = False
         self.expired = False
         self.watched = False  # by the thread
+
+    @property
+    def limit(self):
+        return self.channel.limits[self.ways[0]]
+
+    def look(self):
+        """Returns whether it has ended; then all have been told."""
+        if self.handle is None or self.done:
+            return self.done
+        done = ctypes.c_int()
+        status = lib.gw_test(self.handle, ctypes.byref(done))
+        if done.value:
+            self.channel.engine.ended(self, None if status == Status.OK else error_of(status))
+        return bool(done.value)
 
     def wait(self, until):
         """Waits in this thread, if the op is posted. Returns when it has ended, or at ``until``."""
@@ -91,18 +120,18 @@ class Op:
 
 
 class Channel:
-    """A group and the queue before it. ``name_ranks``: adds to an error what its ranks are."""
+    """A group and the queues before it. ``limits``: of the ops of each queue."""
 
-    def __init__(self, engine, name, most=GROUP_OPS):
+    def __init__(self, engine, name, limits):
         self.engine = engine
         self.name = name
-        self.most = most
+        self.limits = limits
         self.group = None
         self.handle = None
         self.failed = None  # the error of its formation, or of its end
         self.explain = ""
         self.lock = threading.RLock()
-        self.queue = collections.deque()
+        self.queues = [collections.deque() for _ in limits]
         self.in_flight = []
         self.refused = []  # ops that could not be posted, and why
 
@@ -118,19 +147,34 @@ class Channel:
         """Nothing will be posted any more: what is queued ends with the error."""
         with self.lock:
             self.failed = error
-            queued, self.queue = list(self.queue), collections.deque()
+            queued = self.queued()
+            for queue in self.queues:
+                queue.clear()
         for op in queued:
             self.engine.ended(op, error)
 
+    def has_queued(self):
+        return any(self.queues)
+
+    def queued(self):
+        """What waits to be posted."""
+        return list(dict.fromkeys(op for queue in self.queues for op in list(queue)))
+
     def post(self, op):
         """Posts it now, or queues it."""
+        first = False
         with self.lock:
             if self.failed is not None:
                 self.refused.append((op, self.failed))
-            elif self.queue or not self._try(op):
+            elif any(self.queues[way] for way in op.ways) or not self._try(op):
                 # Whoever waits for it has nothing to wait on here: the thread has to tell.
-                op.work.waited = False
-                self.queue.append(op)
+                op.work.watched = True
+                first = not self.has_queued()
+                for way in op.ways:
+                    self.queues[way].append(op)
+        if first:
+            self.engine.watch_all()
+            self.pump()  # what it waits for may have ended meanwhile
         if self.refused:
             self._tell_refused()
 
@@ -144,18 +188,29 @@ class Channel:
             self.engine.ended(op, error)
 
     def pump(self):
-        """Posts what can be posted of the queue."""
+        """Posts what can be posted of the queues."""
         with self.lock:
-            while self.queue:
-                op = self.queue[0]
-                if not op.done and not self._try(op):
-                    break
-                self.queue.popleft()
+            while any([self._advance(queue) for queue in self.queues]):
+                pass
         self._tell_refused()
+
+    def _advance(self, queue):
+        """Whether the first of the queue, which has to be the first of each of its queues, was
+        posted, or has ended."""
+        if not queue:
+            return False
+        op = queue[0]
+        if any(self.queues[way][0] is not op for way in op.ways):
+            return False
+        if not op.done and not self._try(op):
+            return False
+        for way in op.ways:
+            self.queues[way].popleft()
+        return True
 
     def _try(self, op):
         """True: it is posted, or has ended with an error."""
-        if self.handle is None or len(self.in_flight) >= self.most:
+        if self.handle is None or op.limit.used >= op.limit.most:
             return False
         handle = Handle()
         status = lib.gw_post(self.handle, ctypes.byref(op.call), ctypes.byref(handle))

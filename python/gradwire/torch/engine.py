@@ -4,7 +4,6 @@
 Posting is in channel.py.
 """
 import collections
-import ctypes
 import logging
 import os
 import select
@@ -14,7 +13,7 @@ import time
 from .._cuda import cuda
 from .._native import GradwireError, Status, error_of, lib, milliseconds
 from ..client import Client
-from .channel import GROUP_OPS, Channel
+from .channel import GROUP_OPS, RECVS, SENDS, Channel, Limit
 
 log = logging.getLogger("gradwire.torch")
 
@@ -23,6 +22,9 @@ _GPU_LOOK_S = 0.0002
 # How long the thread sleeps if it is not told of anything: a bound for what it might have missed.
 _LOOK_S = 0.5
 _AFTER_ABORT_S = 10.0
+# Of all groups together: a client may have GW_MAX_TRANSFERS unfinished. Others wait in channels.
+_SENDS = 256
+_RECVS = 512
 
 
 class Engine:
@@ -58,11 +60,12 @@ class Engine:
         self.pool = None
         self.lock = threading.Lock()
         self.outstanding = 0
-        self._unwaited = 0
+        self._watched = 0
         self._on_gpu = 0  # of those
         self._sides = {}  # by device: a stream for copies
         self._users = 0
         self._channels = []
+        self._transfer_limits = {SENDS: Limit(_SENDS), RECVS: Limit(_RECVS)}
         self.ops = 0
         self.counts = collections.Counter()
         self.slower = collections.Counter()
@@ -75,8 +78,10 @@ class Engine:
 
     # ---- channels and ops
 
-    def channel(self, name, most=GROUP_OPS):
-        channel = Channel(self, name, most)
+    def channel(self, name, transfers=False):
+        """For collectives of a group, or for its transfers."""
+        limits = self._transfer_limits if transfers else {SENDS: Limit(GROUP_OPS)}
+        channel = Channel(self, name, limits)
         with self.lock:
             self._channels.append(channel)
         return channel
@@ -123,14 +128,31 @@ class Engine:
         with self.lock:
             self.outstanding += 1
             self.ops += 1
-            if op.work.waited:
+            op.limit.used += 1
+            # What is queued goes when another op has ended, of whichever channel.
+            if not op.work.watched and not any(
+                channel.has_queued() for channel in self._channels
+            ):
                 return
-            op.watched = True
-            self._unwaited += 1
-            self._on_gpu += op.work.gpu is not None
-            wakes = not self._polls
+        self.watch([op])
+
+    def watch(self, ops):
+        """From now on the thread tells of their ends. Of other ops whoever waits for them finds
+        out; if nobody does, the thread looks every now and then."""
+        with self.lock:
+            for op in ops:
+                if op.handle is None or op.done or op.watched:
+                    continue
+                op.watched = True
+                self._watched += 1
+                self._on_gpu += op.work.gpu is not None
+            wakes = self._watched > 0 and not self._polls
         if wakes:
             self.wake()
+
+    def watch_all(self):
+        for channel in list(self._channels):
+            self.watch(list(channel.in_flight))
 
     def wake(self):
         os.eventfd_write(self._wake_fd, 1)
@@ -146,14 +168,12 @@ class Engine:
         with self.lock:
             if op.handle is not None:
                 self.outstanding -= 1
-                self._unwaited -= op.watched
+                op.limit.used -= 1
+                self._watched -= op.watched
                 self._on_gpu -= op.watched and op.work.gpu is not None
             if error is not None:
                 self.counts["failed"] += 1
-            queued = False
-            for other in self._channels:
-                if other.queue:
-                    queued = True
+            queued = any(other.has_queued() for other in self._channels)
         op.keep = None
         work, op.call = op.work, None
         if getattr(error, "code", None) == Status.NOT_FOUND and channel.failed is not None:
@@ -216,7 +236,7 @@ class Engine:
         waked.register(self._wake_fd, select.POLLIN)
         while not self._stopping:
             with self.lock:
-                self._polls = self._unwaited > 0
+                self._polls = self._watched > 0
                 poll = completions if self._polls else waked
                 on_gpu = self._on_gpu
             if on_gpu:
@@ -240,28 +260,24 @@ class Engine:
         for channel in list(self._channels):
             for op in list(channel.in_flight):
                 nearest = min(nearest, op.work.deadline - now)
-            for op in list(channel.queue):
+            for op in channel.queued():
                 nearest = min(nearest, op.work.deadline - now)
         return max(1, int(nearest * 1000))
 
     def _sweep(self):
         """Tells of all that has ended. Returns whether anything has."""
         any_ended = False
-        done = ctypes.c_int()
         now = time.monotonic()
         for channel in list(self._channels):
             for op in list(channel.in_flight):
-                status = lib.gw_test(op.handle, ctypes.byref(done))
-                error = None if status == Status.OK else error_of(status)
-                if done.value:
+                if op.look():
                     any_ended = True
-                    self.ended(op, error)
                 elif op.work.deadline <= now:
                     self.expire(op)
-            for op in list(channel.queue):
+            for op in channel.queued():
                 if op.work.deadline <= now:
                     self.expire(op)
-            if channel.queue:
+            if channel.has_queued():
                 channel.pump()
         return any_ended
 

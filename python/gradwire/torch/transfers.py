@@ -9,9 +9,10 @@ from torch.distributed.distributed_c10d import SHRINK_ABORT
 
 from .._native import ALL_TO_ALL, GATHER, RECV, SCATTER, SEND, GradwireError, Status
 from .backend import Collectives, _all_of, _shape, nbytes_of
+from .channel import RECVS, SENDS
 
-# A client may have 768 unfinished; others wait in the channel.
-_TRANSFERS = 512
+# The queues of the channel that a transfer goes through.
+_WAYS = {SEND: (SENDS,), RECV: (RECVS,)}
 
 
 class GradwireBackend(Collectives):
@@ -19,7 +20,7 @@ class GradwireBackend(Collectives):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self._transfers = self.engine.channel("%s, transfers" % self.group_name, _TRANSFERS)
+        self._transfers = self.engine.channel("%s, transfers" % self.group_name, True)
         if self._size > 1:
             self._transfers.open(self.channel.group, self.channel.explain)
 
@@ -65,7 +66,7 @@ class GradwireBackend(Collectives):
     def _move(self, work, collective, source, target, count, peer=0, tag=0, counts=(None, None)):
         """Posts one transfer. ``count``: bytes, of a block if there are blocks."""
         self._post(work, collective, source, target, count, root=peer, channel=self._transfers,
-                   tag=tag & 0xFFFFFFFF, counts=counts)
+                   ways=_WAYS.get(collective, (SENDS, RECVS)), tag=tag & 0xFFFFFFFF, counts=counts)
 
     # ---- one process to another
 

@@ -53,7 +53,8 @@ class GradwireWork(Work):
         self.gpu = None
         self.timeout_s = timeout_s
         self.deadline = time.monotonic() + timeout_s
-        self.waited = waited  # somebody waits for it at once, so that no other thread has to
+        self.waited = waited  # somebody waits for it at once
+        self.watched = False  # the engine's thread tells of its end, as nobody may wait for it
         self.error = None
         self.over = False
         self.ops = []
@@ -170,8 +171,17 @@ class GradwireWork(Work):
             if cuda.holds(tensor):
                 cuda.keep(tensor, stream)
 
+    def _watch(self):
+        """Somebody wants to be told of its end without waiting for it."""
+        with self._lock:
+            self.watched = True
+            ops = list(self.ops)
+        if ops:
+            ops[0].channel.engine.watch(ops)
+
     def get_future(self):
         """A torch future of the tensors. If an op fails, what waits for it raises the error."""
+        self._watch()
         with self._lock:
             if self._future is None:
                 self._future = (
@@ -190,12 +200,15 @@ class GradwireWork(Work):
         return self._shown
 
     def is_completed(self):
+        for op in list(self.ops):
+            op.look()
         return self.over
 
     def is_success(self):
-        return self.over and self.error is None
+        return self.is_completed() and self.error is None
 
     def exception(self):
+        self.is_completed()
         return self.error
 
     def result(self):
@@ -221,11 +234,20 @@ class AllWork(GradwireWork):
             max([work.timeout_s for work in works], default=1.0),
         )
         self._works = works
+        self._joined = False
         self.gpu = next((Gpu(w.gpu.device, w.gpu.side) for w in works if w.gpu is not None), None)
         if self.gpu is not None:
             self.finish = self._order_all  # behind what all of them copy
-        for work in works:
-            self._left += 1
+            self._join()
+
+    def _join(self):
+        """From now on it ends with the last of them. Until then it only asks them."""
+        with self._lock:
+            if self._joined:
+                return
+            self._joined = True
+            self._left += len(self._works)
+        for work in self._works:
             work.get_future().then(lambda _, work=work: self.op_ended(work.error))
         self.seal()
 
@@ -240,4 +262,21 @@ class AllWork(GradwireWork):
         for work in self._works:
             left = None if until is None else max(until - time.monotonic(), 0.001)
             work.wait(_NO_TIMEOUT if left is None else datetime.timedelta(seconds=left))
-        return super().wait(timeout)
+        return super().wait(timeout) if self._joined else True
+
+    def get_future(self):
+        self._join()
+        return super().get_future()
+
+    def is_completed(self):
+        if self._joined:
+            return super().is_completed()
+        return all([work.is_completed() for work in self._works])
+
+    def exception(self):
+        if self._joined:
+            return super().exception()
+        return next((w.error for w in self._works if w.exception() is not None), None)
+
+    def is_success(self):
+        return self.is_completed() and self.exception() is None
