@@ -17,7 +17,7 @@ class Sleeper {
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
 
-  /// `fd` is an eventfd; each write to it ends the current or the next sleep. Nothing here reads it,
+  /// `fd` is an eventfd; each write to it ends the current or the next sleep. It is not read here,
   /// so a socket or a pipe will not do: it is full one day, and wakes nobody from then on. One that
   /// was added before may be added again.
   bool add(int fd) noexcept;
