@@ -188,6 +188,7 @@ nlohmann::json to_json(const Options& options, const std::vector<SizeResult>& re
          {"cpu_s_per_gb", json_of(rates.cpu_s_per_gb)},
          {"cpu_s", result.cost.cpu_s},
          {"other_cpu_s", json_of(result.cost.other_cpu_s)},
+         {"machine_cpu_s", json_of(result.cost.machine_cpu_s)},
          {"wall_s", result.cost.wall_s},
          {"cycles_per_s", json_of(result.cost.cycles_per_s)},
          {"counters", std::move(counters)}});

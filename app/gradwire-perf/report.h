@@ -18,8 +18,10 @@ namespace gradwire::perf {
 struct Cost {
   std::uint32_t ops = 0;
   double wall_s = 0;
-  double cpu_s = 0;                    ///< of this process
-  std::optional<double> other_cpu_s;   ///< of the daemon, if there is one
+  double cpu_s = 0;                   ///< of this process
+  std::optional<double> other_cpu_s;  ///< of the daemon, if there is one
+  /// Of the whole machine: all its processes, and the kernel's work that belongs to none.
+  std::optional<double> machine_cpu_s;
   std::optional<double> cycles_per_s;  ///< of the time-stamp counter, if it can be read
   Counters counters;                   ///< increases
 };

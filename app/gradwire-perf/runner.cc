@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "cpu_time.h"
@@ -23,6 +25,7 @@ double seconds_since(Clock::time_point start) {
 struct Usage {
   Clock::time_point wall;
   std::uint64_t cpu_ns = 0;
+  std::optional<std::uint64_t> machine_cpu_ns;
   std::uint64_t cycles = 0;
   Counters counters;
 };
@@ -37,6 +40,7 @@ Result<Usage> usage_at_start(Transport& transport) {
     return tl::unexpected(all_here.error());
   }
   usage.cpu_ns = process_cpu_ns(0).value_or(0);
+  usage.machine_cpu_ns = machine_cpu_ns();
   usage.cycles = time_stamp().value_or(0);
   usage.wall = Clock::now();
   return usage;
@@ -56,6 +60,12 @@ Result<Cost> cost_since(const Usage& before, Transport& transport, std::uint32_t
   // Read before the transport is asked, because its answer is not part of an op.
   cost.wall_s = seconds_since(before.wall);
   cost.cpu_s = static_cast<double>(process_cpu_ns(0).value_or(0) - before.cpu_ns) / 1e9;
+  if (const auto now_ns = machine_cpu_ns(); now_ns && before.machine_cpu_ns) {
+    // Idle time is known in steps, so that a machine that did nothing may come out below none.
+    cost.machine_cpu_s =
+        static_cast<double>(std::max(*now_ns, *before.machine_cpu_ns) - *before.machine_cpu_ns) /
+        1e9;
+  }
   if (const auto cycles = time_stamp()) {
     cost.cycles_per_s = static_cast<double>(*cycles - before.cycles) / cost.wall_s;
   }

@@ -70,6 +70,7 @@ TEST_CASE("costs are of all CPUs that worked, by byte and by packet sent") {
   result.cost.wall_s = 2e-3;
   result.cost.cpu_s = 1e-3;
   result.cost.other_cpu_s = 3e-3;
+  result.cost.machine_cpu_s = 9e-3;
   result.cost.cycles_per_s = 1e9;
   result.cost.counters = {{kTxPackets, 1000}, {kRetransmissions, 7}};
   const Rates rates = rates_of(result);
@@ -81,6 +82,7 @@ TEST_CASE("costs are of all CPUs that worked, by byte and by packet sent") {
   const auto json = to_json(Options{}, {result})["results"][0];
   CHECK(json["counters"]["tx_packets"] == 1000);
   CHECK(json["cpu_s_per_gb"] == Approx(2.0));
+  CHECK(json["machine_cpu_s"] == Approx(9e-3));
 }
 
 TEST_CASE("what is not known is said to be so") {
@@ -90,4 +92,5 @@ TEST_CASE("what is not known is said to be so") {
   CHECK_FALSE(rates.cycles_per_byte.has_value());
   CHECK_FALSE(rates.packets_per_s.has_value());
   CHECK(to_json(Options{}, {nothing})["results"][0]["retransmissions"].is_null());
+  CHECK(to_json(Options{}, {nothing})["results"][0]["machine_cpu_s"].is_null());
 }
