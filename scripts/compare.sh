@@ -23,7 +23,8 @@ started or changed. Run it as root on an idle machine.
                    built at this path, and hugepages; needs --ports and --addresses. The daemon's
                    row uses daemons that already run there, at the default socket
   --ports P,Q      PCI addresses of their NICs, for gradwire
-  --addresses X,Y  addresses of their kernels in one network, for TCP
+  --addresses X,Y  addresses of their kernels in one network, for TCP; and for row rdma, where both
+                   hosts have an RDMA device, its addresses of RoCEv2
   --lane-ips X/N,Y/N  addresses of the lanes; default 10.78.0.1/24,10.78.0.2/24
   --reps N         how often to run everything, 1 to 100; default 5
   --sizes LIST     bytes, with K, M, G; default 64,1K,64K,1M,16M,64M,256M
@@ -37,7 +38,7 @@ started or changed. Run it as root on an idle machine.
   --collective C   another than all-reduce: reduce-scatter, all-gather, broadcast, reduce,
                    all-to-all or send-recv (each rank to the next). Default rows daemon, gloo,
                    mpi-tcp and mpi-shm; a size is that of the larger buffer
-  --rows LIST      only these: gradwire gradwire-1408 daemon bare tcp tcp-uring gloo mpi-tcp
+  --rows LIST      only these: gradwire gradwire-1408 daemon bare tcp tcp-uring rdma gloo mpi-tcp
                    mpi-tcp-ring mpi-shm
   --quick          few ops and 2 repetitions (or --reps): checks only that everything runs
   --out DIR        folder for JSON, report and plots; default BUILD/compare
@@ -141,8 +142,13 @@ name=compare-$link${beside:+-beside}
 report=("$python" "$repo_root/scripts/compare/report.py" "$run_dir/runs" --out "$out")
 ((!save)) || report+=(--save "$repo_root/doc/results")
 "${report[@]}"
-"$python" "$repo_root/scripts/plot_compare.py" "$out/$name.json" \
-  --out "$out/$name" | sed 's/^/       /'
+if "$python" -c 'import matplotlib' 2>/dev/null; then
+  "$python" "$repo_root/scripts/plot_compare.py" "$out/$name.json" \
+    --out "$out/$name" | sed 's/^/       /'
+else
+  ((!save)) || die "--save keeps plots too, and python3-matplotlib is not installed."
+  note "no plots: python3-matplotlib is not installed"
+fi
 if ((save)); then
   cp "$out/$name-busbw.png" "$out/$name-times.png" "$repo_root/doc/results/"
   note "kept in doc/results: $name.md and its plots"

@@ -19,6 +19,7 @@ STYLES = {
     "gradwire-1408": ("gradwire, 1,408 B payloads", "tab:cyan", "v"),
     "daemon": ("gradwire, daemon", "tab:purple", "s"),
     "tcp": ("TCP ring", "tab:orange", "^"),
+    "rdma": ("RDMA ring", "tab:brown", "*"),
     "gloo": ("Gloo", "tab:green", "D"),
     "mpi-tcp": ("Open MPI, TCP", "tab:red", "P"),
     "mpi-shm": ("Open MPI, shared memory", "tab:gray", "X"),

@@ -45,6 +45,23 @@ link_up_hosts() {
     [[ -n ${GRADWIRE_KEEP_LOGS:-} ]] || on_exit on_host "$i" rm -rf "$run_dir"
   done
   step "two hosts, ${host[*]}: NICs $ports for gradwire, $addresses for TCP"
+  leave_out_rdma
+}
+
+# leave_out_rdma: the row rdma goes, with its reason, where a host has no RDMA device.
+leave_out_rdma() {
+  local i row rows=()
+  [[ " ${run_rows[*]} " == *' rdma '* ]] || return 0
+  for i in 0 1; do
+    on_host "$i" sh -c 'ls /sys/class/infiniband 2>/dev/null | grep -q .' && continue
+    printf '%s has no RDMA device (rdma link show)\n' "${host[i]}" \
+      >"$run_dir/runs/rdma.plain.unavailable"
+    note "row rdma is left out: $(cat "$run_dir/runs/rdma.plain.unavailable")"
+    for row in "${run_rows[@]}"; do [[ $row == rdma ]] || rows+=("$row"); done
+    run_rows=("${rows[@]}")
+    ((${#run_rows[@]} > 0)) || die "--rows leaves nothing to run between these hosts."
+    return 0
+  done
 }
 
 # link_variants: what the link is run with.

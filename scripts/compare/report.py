@@ -22,6 +22,7 @@ LABELS = {
     "daemon": "gradwire, through the daemon",
     "bare": "the driver alone, no protocol",
     "tcp": "TCP ring of gradwire-perf",
+    "rdma": "RDMA ring of gradwire-perf",
     "gloo": "Gloo (torch.distributed)",
     "mpi-tcp": "Open MPI over TCP",
     "mpi-shm": "Open MPI, shared memory",
@@ -29,7 +30,8 @@ LABELS = {
 SHORT = {
     "gradwire": "gradwire", "gradwire-1408": "gw 1408 B", "daemon": "gw daemon",
     "bare": "bare",
-    "tcp": "TCP ring", "gloo": "Gloo", "mpi-tcp": "OMPI TCP", "mpi-shm": "OMPI shm",
+    "tcp": "TCP ring", "rdma": "RDMA ring", "gloo": "Gloo", "mpi-tcp": "OMPI TCP",
+    "mpi-shm": "OMPI shm",
 }
 WORTH = {
     "memif": [

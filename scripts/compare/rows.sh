@@ -154,6 +154,16 @@ row_tcp() {
 
 row_tcp_uring() { row_tcp --tcp-io uring-multishot; }
 
+# RoCEv2 by the NIC that has the host's address.
+row_rdma() {
+  local i options row_plans=("${plans[@]}")
+  for i in 0 1; do
+    mapfile -t options < <(perf_options $i)
+    rank $i "$gradwire_perf" --transport rdma --rdma-address "${tcp_address[i]}" "${options[@]}"
+  done
+  finish
+}
+
 # with_ports TRANSPORT PAYLOAD_BYTES PLAN...: the thread that reduces drives ports of its own.
 with_ports() {
   local transport=$1 payload=$2 i options devices port tries row_plans own_cores=(--busy)
@@ -327,7 +337,9 @@ row_mpi_shm() { mpi --mca btl vader,self; }
 # write_meta FILE: what the report says about this run.
 write_meta() {
   local polling=$daemon_polling shared=yes changed
-  changed=$(git -C "$repo_root" status --porcelain --untracked-files=no 2>/dev/null | wc -l)
+  # A tree that was copied to a host has no git.
+  changed=$({ git -C "$repo_root" status --porcelain --untracked-files=no 2>/dev/null || true; } |
+    wc -l)
   [[ $daemon_polling == adaptive ]] || shared=no
   "$python" - "$1" <<PYTHON
 import json, os, sys

@@ -57,12 +57,14 @@ compare_hosts() {
   GRADWIRE_SSH=$run_dir/ssh ip netns exec "$netns_a" "$repo_root/scripts/compare.sh" --no-setup \
     --build "$build" --out "$run_dir/out" --quick --reps 1 --sizes 64,64K \
     --hosts h0,h1 --ports 0000:00:00.0,0000:00:00.1 --addresses 10.79.3.1,10.79.3.2 \
-    --rows tcp,gloo,mpi-tcp \
+    --rows tcp,rdma,gloo,mpi-tcp \
     >"$run_dir/compare.out" 2>&1 || { cat "$run_dir/compare.out" && return 1; }
 }
 expect "two hosts" compare_hosts
 expect_text "Gloo and Open MPI went between them" '64 KB \|.* (us|ms) \|.* (us|ms) \|.* (us|ms)' \
   "$run_dir/out/compare-hosts.md"
+expect_text "RDMA says why it is not there" \
+  '^Unavailable: RDMA ring of gradwire-perf: .*RDMA device' "$run_dir/out/compare-hosts.md"
 for file in compare-{memif,veth}.json compare-{memif,veth}-{busbw,times}.png; do
   expect "$file is there" test -s "$run_dir/out/$file"
 done
