@@ -15,11 +15,12 @@ Boots virtual machines that run the stories of test/vm/guest:
   nics    two e1000e and two virtio NICs: doctor before and after, kernel TCP and gradwire on the
           same NICs, --undo
   pair    two machines with an e1000e NIC each: the same between them, and RDMA by SoftRoCE
+  failover  two daemons with two e1000e NICs each: QEMU sets a link down and up again amid ops
   numa    two NUMA nodes and isolated cores: where lanes run, where their pages are, how often they
           are preempted, compared with a run on shared cores
   package the Debian package under systemd: started, watched, upgraded, removed; needs --packages
 
-  --stories LIST   comma-separated; default nics,pair,numa
+  --stories LIST   comma-separated; default nics,pair,failover,numa
   --build FOLDER   build folder to test; default build
   --cache FOLDER   where to keep the root and the kernel, which are made once; default FOLDER/vm of
                    the build
@@ -33,7 +34,8 @@ emulated (GRADWIRE_VM_ACCEL=kvm uses /dev/kvm instead), so figures compare only 
 TEXT
 }
 
-stories=nics,pair,numa vm_build=$repo_root/build vm_folder='' save='' setup=1 vm_packages_folder=''
+stories=nics,pair,failover,numa
+vm_build=$repo_root/build vm_folder='' save='' setup=1 vm_packages_folder=''
 while (($# > 0)); do
   case $1 in
     --stories) stories=${2:?--stories needs a value} && shift ;;
@@ -97,6 +99,12 @@ for story in ${stories//,/ }; do
         failed=1
       ;;
     pair) vm_boot_pair 700 || failed=1 ;;
+    failover)
+      run_dir_make
+      mapfile -t nics < <(vm_nic_arguments e1000e 0 && vm_nic_arguments e1000e 1 &&
+        vm_monitor_arguments "$run_dir/monitor")
+      vm_boot failover 700 "" -m 4096 -smp 4 "${nics[@]}" || failed=1
+      ;;
     package)
       vm_boot package 700 "gradwire.init=/sbin/init systemd.unit=gradwire-story.service" \
         -m 4096 -smp 2 "${nics[@]}" || failed=1

@@ -10,9 +10,10 @@ vm_module_folders=(drivers/net/ethernet/intel/e1000e drivers/net/virtio_net.ko
   drivers/pps virt/lib/irqbypass.ko arch/x86/kvm
   drivers/infiniband/core drivers/infiniband/sw/rxe net/ipv4/udp_tunnel.ko
   net/ipv6/ip6_udp_tunnel.ko crypto/crc32_generic.ko arch/x86/crypto/crc32-pclmul.ko)
-# apt-get's names: what dpdk-devbind.py and setup-host.sh run, and drivers, which no program names.
+# apt-get's names: what dpdk-devbind.py, setup-host.sh and the stories run, and drivers, which no
+# program names.
 vm_packages=(kmod iproute2 iputils-ping ethtool pciutils procps numactl python3-minimal dpdk
-  systemd systemd-sysv udev adduser ibverbs-providers
+  python3-numpy systemd systemd-sysv udev adduser ibverbs-providers
   librte-net-e1000-23 librte-net-virtio23 librte-bus-pci23 librte-bus-vdev23
   librte-mempool-ring23 librte-mempool-stack23)
 vm_programs=(gradwired gradwire gradwire-perf)
@@ -114,7 +115,10 @@ vm_initramfs() {
   done
   cp "$vm_build"/lib/client/libgradwire.so* "$over/opt/gradwire/bin/" 2>/dev/null || true
   strip "$over"/opt/gradwire/bin/libgradwire.so* 2>/dev/null || true
-  cp -r "$repo_root/scripts" "$over/opt/gradwire/"
+  cp -r "$repo_root/scripts" "$repo_root/python" "$over/opt/gradwire/"
+  mkdir -p "$over/opt/gradwire/test/system"
+  cp -r "$repo_root/test/reference" "$over/opt/gradwire/test/"
+  cp "$repo_root"/test/system/*.py "$over/opt/gradwire/test/system/"
   cp "$repo_root"/test/vm/guest/* "$over/opt/gradwire/vm/"
   [[ -z ${vm_packages_folder:-} ]] || cp "$vm_packages_folder"/gradwire_*.deb "$over/opt/gradwire/"
   mkdir -p "$over/etc/systemd/system"

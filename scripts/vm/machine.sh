@@ -22,17 +22,27 @@ vm_base_arguments() {
 
 vm_virtio_device() { printf 'virtio-net-pci,iommu_platform=on,disable-legacy=on,ats=on'; }
 
-# Two NICs of a kind on one hub, as on one switch: vm_nic_arguments e1000e|virtio HUB.
+# Two NICs of a kind on one hub, as on one switch: vm_nic_arguments e1000e|virtio HUB. Their links
+# are KIND-HUB-1 and KIND-HUB-2 to QEMU's monitor.
 vm_nic_arguments() {
-  local kind=$1 hub=$2 end device
+  local kind=$1 hub=$2 end device link
   for end in 1 2; do
     case $kind in
       e1000e) device=e1000e ;;
       virtio) device=$(vm_virtio_device) ;;
     esac
-    printf '%s\n' -netdev "hubport,id=$kind$end,hubid=$hub" \
-      -device "$device,netdev=$kind$end,mac=52:54:00:00:0$hub:0$end,addr=0x1$((hub * 2 + end))"
+    link=$kind-$hub-$end
+    printf '%s\n' -netdev "hubport,id=$link,hubid=$hub" \
+      -device "$device,netdev=$link,mac=52:54:00:00:0$hub:0$end,addr=0x1$((hub * 2 + end))"
   done
+}
+
+# vm_monitor_arguments SOCKET: the machine's third serial port leads to its own monitor, by which a
+# story sets links down: set_link.sh.
+vm_monitor_arguments() {
+  printf '%s\n' -chardev "socket,id=serial,path=$1,server=on,wait=off" \
+    -device isa-serial,chardev=serial,index=2 \
+    -chardev "socket,id=monitor,path=$1" -mon chardev=monitor,mode=control
 }
 
 # vm_start NAME STORY SECONDS KERNEL_ARGUMENTS QEMU_ARGUMENT...: boots a machine that runs a story.

@@ -30,29 +30,36 @@ interface_of() {
     head -n 1 | xargs -r basename
 }
 
-# daemon NAME LCORES ADDRESS IP POLLING
+# daemon NAME LCORES ADDRESS IP POLLING [ADDRESS IP]...: in networks of 24 bits, in IPv6 of 64.
 daemon_memory=(-m 192)
+silence_ms=20000
 daemon() {
-  cat >"$work/$1.toml" <<TEXT
+  local name=$1 lcores=$2 prefix devices=()
+  cat >"$work/$name.toml" <<TEXT
 [daemon]
-name = "$1"
-control_socket = "$work/$1.sock"
-[[port]]
-device = "$3"
-ip = "$4/24"
-mtu = ${mtu:-9000}
+name = "$name"
+control_socket = "$work/$name.sock"
 [lanes]
 count = 1
 polling = "$5"
 nice = ${nice:--20}
 [timeouts]
-silence_ms = 20000
+silence_ms = $silence_ms
 ping_ms = 1000
 TEXT
-  gradwired --lcores "$2" -a "$3" --file-prefix "$1" "${daemon_memory[@]}" --no-telemetry -- \
-    --config "$work/$1.toml" >"$work/$1.log" 2>&1 </dev/null &
+  set -- "$3" "$4" "${@:6}"
+  while (($# > 0)); do
+    prefix=24
+    [[ $2 != *:* ]] || prefix=64
+    printf '[[port]]\ndevice = "%s"\nip = "%s/%s"\nmtu = %s\n' "$1" "$2" "$prefix" \
+      "${mtu:-9000}" >>"$work/$name.toml"
+    devices+=(-a "$1")
+    shift 2
+  done
+  gradwired --lcores "$lcores" "${devices[@]}" --file-prefix "$name" "${daemon_memory[@]}" \
+    --no-telemetry -- --config "$work/$name.toml" >"$work/$name.log" 2>&1 </dev/null &
   pids+=($!)
-  daemon_pid[$1]=$!
+  daemon_pid[$name]=$!
 }
 declare -A daemon_pid=()
 daemon_ready() {
