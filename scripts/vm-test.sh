@@ -14,7 +14,8 @@ scripts/vm-test.sh [--stories LIST] [--build FOLDER] [--cache FOLDER] [--save FI
 Boots virtual machines that run the stories of test/vm/guest:
   nics    two e1000e and two virtio NICs: doctor before and after, kernel TCP and gradwire on the
           same NICs, --undo
-  pair    two machines with an e1000e NIC each: the same between them, and RDMA by SoftRoCE
+  pair    two machines with an e1000e and a virtio NIC each: kernel TCP, RDMA by SoftRoCE and
+          gradwire between them over IPv4 and IPv6, p50 and CPU time
   failover  two daemons with two e1000e NICs each: QEMU sets a link down and up again amid ops
   numa    two NUMA nodes and isolated cores: where lanes run, where their pages are, how often they
           are preempted, compared with a run on shared cores

@@ -13,7 +13,7 @@ vm_module_folders=(drivers/net/ethernet/intel/e1000e drivers/net/virtio_net.ko
 # apt-get's names: what dpdk-devbind.py, setup-host.sh and the stories run, and drivers, which no
 # program names.
 vm_packages=(kmod iproute2 iputils-ping ethtool pciutils procps numactl python3-minimal dpdk
-  python3-numpy systemd systemd-sysv udev adduser ibverbs-providers
+  python3-numpy systemd systemd-sysv udev adduser ibverbs-providers bpftrace
   librte-net-e1000-23 librte-net-virtio23 librte-bus-pci23 librte-bus-vdev23
   librte-mempool-ring23 librte-mempool-stack23)
 vm_programs=(gradwired gradwire gradwire-perf)
@@ -112,6 +112,9 @@ vm_initramfs() {
   mkdir -p "$over/opt/gradwire/bin" "$over/opt/gradwire/vm"
   for program in "${vm_programs[@]}"; do
     strip -o "$over/opt/gradwire/bin/$program" "$vm_build/app/$program/$program"
+    # As in a build folder, where scripts/compare.sh looks.
+    mkdir -p "$over/opt/gradwire/build/app/$program"
+    ln -s "/opt/gradwire/bin/$program" "$over/opt/gradwire/build/app/$program/"
   done
   cp "$vm_build"/lib/client/libgradwire.so* "$over/opt/gradwire/bin/" 2>/dev/null || true
   strip "$over"/opt/gradwire/bin/libgradwire.so* 2>/dev/null || true

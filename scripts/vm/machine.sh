@@ -86,7 +86,8 @@ vm_boot() {
   vm_wait "$1"
 }
 
-# vm_boot_pair SECONDS: two machines; the links between their NICs are sockets of this host.
+# vm_boot_pair SECONDS: two machines, with an e1000e and a virtio NIC each, and another virtio NIC
+# beside them; the links between are sockets of this host.
 vm_boot_pair() {
   local rank side status=0 tries=100
   run_dir_make
@@ -94,14 +95,16 @@ vm_boot_pair() {
     side=server=on
     if ((rank)); then
       # A socket can only be connected to once it is there.
-      while [[ ! -S $run_dir/beside ]] && ((tries-- > 0)); do sleep 0.1; done
+      while [[ ! -S $run_dir/virtio ]] && ((tries-- > 0)); do sleep 0.1; done
       side=server=off
     fi
     vm_start "pair$rank" pair "$1" "gradwire.rank=$rank" -m 2304 -smp 2 \
       -netdev "stream,id=wire,$side,addr.type=unix,addr.path=$run_dir/wire" \
       -device "e1000e,netdev=wire,mac=52:54:00:00:01:0$rank,addr=0x11" \
       -netdev "stream,id=beside,$side,addr.type=unix,addr.path=$run_dir/beside" \
-      -device "$(vm_virtio_device),netdev=beside,mac=52:54:00:00:02:0$rank,addr=0x12"
+      -device "$(vm_virtio_device),netdev=beside,mac=52:54:00:00:02:0$rank,addr=0x12" \
+      -netdev "stream,id=virtio,$side,addr.type=unix,addr.path=$run_dir/virtio" \
+      -device "$(vm_virtio_device),netdev=virtio,mac=52:54:00:00:03:0$rank,addr=0x13"
   done
   for rank in 0 1; do vm_wait "pair$rank" || status=1; done
   return $status

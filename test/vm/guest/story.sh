@@ -104,13 +104,14 @@ EOS
 }
 
 # table HEAD KIND JSON... [KIND JSON...]...: a column for each JSON, of the same transports in the
-# same order for each kind; the last one, gradwire, is what the others are divided by.
+# same order for each kind; the last one, gradwire, is what the others are divided by. CPU time is
+# that of the rank's whole machine, all its processes and the kernel, divided by the ops.
 table() {
-  printf 'table: %s; p50 in us, #wrong 0 everywhere\n' "$1"
+  printf 'table: %s; p50 and CPU time of an op in us, #wrong 0 everywhere\n' "$1"
   python3 - "${@:2}" <<'EOS'
 import json, sys
 long = {"tcp": "kernel TCP", "rdma": "SoftRoCE", "daemon": "gradwire by vfio"}
-short = {"tcp": "TCP", "rdma": "SoftRoCE"}
+short = {"tcp": "TCP", "rdma": "SoftRoCE", "daemon": "gradwire"}
 rows = []
 for word in sys.argv[1:]:
     if word.endswith(".json"):
@@ -119,13 +120,17 @@ for word in sys.argv[1:]:
         rows.append((word, []))
 names = [report["transport"] for report in rows[0][1]]
 head = [long[name] for name in names] + [f"{short[name]} / gradwire" for name in names[:-1]]
+head += [f"CPU {short[name]}" for name in names]
 print("| NIC | size | " + " | ".join(head) + " |")
 print("| --- | ---: |" + " ---: |" * len(head))
 for kind, reports in rows:
+    assert [report["transport"] for report in reports] == names, kind
     for results in zip(*(report["results"] for report in reports), strict=True):
         assert len({r["size_bytes"] for r in results}) == 1, results
         times = [r["time_p50_us"] for r in results]
+        used = [r["machine_cpu_s"] / r["iterations"] * 1e6 for r in results]
         cells = [f"{t:.0f}" for t in times] + [f"{t / times[-1]:.2f}" for t in times[:-1]]
+        cells += [f"{t:.0f}" for t in used]
         print(f"| {kind} | {results[0]['size_bytes']} | " + " | ".join(cells) + " |")
 EOS
 }
