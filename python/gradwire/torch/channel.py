@@ -18,8 +18,10 @@ from .._native import Status, error_of, lib, milliseconds
 # The daemon takes 64 unfinished ops of a group (limits.active_ops); commands beyond that would hold
 # back those of other groups.
 GROUP_OPS = 32
-# The queues of a channel that an op goes through. A collective takes the first, a gather both.
+# The queues of a channel that an op goes through. A collective takes the first, a gather both; such
+# a transfer is counted as neither.
 SENDS, RECVS = 0, 1
+BOTH = 2
 _SLICE_S = 1.0
 _SLICE_MS = 1000
 _MOST_S = 3600.0
@@ -42,7 +44,8 @@ class Handle(ctypes.c_void_p):
 
 
 class Limit:
-    """How many ops may be unfinished, of one channel or of several."""
+    """How many ops of a kind may be unfinished, of one channel or of several. Beyond it each
+    channel may have one, so that no group waits for others."""
 
     def __init__(self, most):
         self.most = most
@@ -58,7 +61,7 @@ class Op:
     """
 
     __slots__ = (
-        "work", "channel", "call", "keep", "ways", "handle", "done", "expired", "watched"
+        "work", "channel", "call", "keep", "ways", "handle", "done", "expired", "watched", "counted"
     )
 
     def __init__(self, work, channel, call, keep, ways):
@@ -71,10 +74,11 @@ class Op:
         self.done = False
         self.expired = False
         self.watched = False  # by the thread
+        self.counted = False  # in limits
 
     @property
-    def limit(self):
-        return self.channel.limits[self.ways[0]]
+    def kind(self):
+        return BOTH if len(self.ways) > 1 else self.ways[0]
 
     def look(self):
         """Returns whether it has ended; then all have been told."""
@@ -120,18 +124,19 @@ class Op:
 
 
 class Channel:
-    """A group and the queues before it. ``limits``: of the ops of each queue."""
+    """A group and the queues before it. ``limits``: by the kind of op."""
 
     def __init__(self, engine, name, limits):
         self.engine = engine
         self.name = name
         self.limits = limits
+        self.unfinished = collections.Counter()  # by kind; under the engine's lock
         self.group = None
         self.handle = None
         self.failed = None  # the error of its formation, or of its end
         self.explain = ""
         self.lock = threading.RLock()
-        self.queues = [collections.deque() for _ in limits]
+        self.queues = [collections.deque(), collections.deque()]
         self.in_flight = []
         self.refused = []  # ops that could not be posted, and why
 
@@ -210,7 +215,11 @@ class Channel:
 
     def _try(self, op):
         """True: it is posted, or has ended with an error."""
-        if self.handle is None or op.limit.used >= op.limit.most:
+        if self.failed is not None:
+            self.refused.append((op, self.failed))
+            return True
+        limit = self.limits[op.kind]
+        if self.handle is None or limit.used >= limit.most and self.unfinished[op.kind]:
             return False
         handle = Handle()
         status = lib.gw_post(self.handle, ctypes.byref(op.call), ctypes.byref(handle))
@@ -222,7 +231,6 @@ class Channel:
         # Too many ops, memory that another op has, no memory to copy through: another op's end
         # changes that.
         if status in (Status.BUSY, Status.RESOURCE_EXHAUSTED) and self.engine.outstanding:
-            self.engine.wake()
             return False
         self.refused.append((op, error_of(status)))
         return True

@@ -13,7 +13,7 @@ import time
 from .._cuda import cuda
 from .._native import GradwireError, Status, error_of, lib, milliseconds
 from ..client import Client
-from .channel import GROUP_OPS, RECVS, SENDS, Channel, Limit
+from .channel import BOTH, GROUP_OPS, RECVS, SENDS, Channel, Limit
 
 log = logging.getLogger("gradwire.torch")
 
@@ -22,9 +22,9 @@ _GPU_LOOK_S = 0.0002
 # How long the thread sleeps if it is not told of anything: a bound for what it might have missed.
 _LOOK_S = 0.5
 _AFTER_ABORT_S = 10.0
-# Of all groups together: a client may have GW_MAX_TRANSFERS unfinished. Others wait in channels.
-_SENDS = 256
-_RECVS = 512
+# Of all groups together, somewhat less than the GW_MAX_TRANSFERS that a client may have unfinished.
+# Others wait in channels.
+_TRANSFERS = {SENDS: 192, RECVS: 448, BOTH: 64}
 
 
 class Engine:
@@ -65,7 +65,8 @@ class Engine:
         self._sides = {}  # by device: a stream for copies
         self._users = 0
         self._channels = []
-        self._transfer_limits = {SENDS: Limit(_SENDS), RECVS: Limit(_RECVS)}
+        self._transfer_limits = {kind: Limit(most) for kind, most in _TRANSFERS.items()}
+        self._pumping = self._pump_again = False
         self.ops = 0
         self.counts = collections.Counter()
         self.slower = collections.Counter()
@@ -108,6 +109,15 @@ class Engine:
         with self.lock:
             for channel in channels:
                 self._channels.remove(channel)
+                for op in list(channel.in_flight):
+                    self._uncount(op)
+
+    @staticmethod
+    def _uncount(op):
+        if op.counted:
+            op.counted = False
+            op.channel.limits[op.kind].used -= 1
+            op.channel.unfinished[op.kind] -= 1
 
     def slower_way(self, what):
         """A slower way than there could be is taken: said once, and counted."""
@@ -128,7 +138,9 @@ class Engine:
         with self.lock:
             self.outstanding += 1
             self.ops += 1
-            op.limit.used += 1
+            op.counted = True
+            op.channel.limits[op.kind].used += 1
+            op.channel.unfinished[op.kind] += 1
             # What is queued goes when another op has ended, of whichever channel.
             if not op.work.watched and not any(
                 channel.has_queued() for channel in self._channels
@@ -140,13 +152,15 @@ class Engine:
         """From now on the thread tells of their ends. Of other ops whoever waits for them finds
         out; if nobody does, the thread looks every now and then."""
         with self.lock:
+            on_gpu = self._on_gpu
             for op in ops:
                 if op.handle is None or op.done or op.watched:
                     continue
                 op.watched = True
                 self._watched += 1
                 self._on_gpu += op.work.gpu is not None
-            wakes = self._watched > 0 and not self._polls
+            # The completion descriptor does not tell of streams.
+            wakes = self._watched > 0 and not self._polls or self._on_gpu > 0 and on_gpu == 0
         if wakes:
             self.wake()
 
@@ -168,7 +182,7 @@ class Engine:
         with self.lock:
             if op.handle is not None:
                 self.outstanding -= 1
-                op.limit.used -= 1
+                self._uncount(op)
                 self._watched -= op.watched
                 self._on_gpu -= op.watched and op.work.gpu is not None
             if error is not None:
@@ -184,8 +198,28 @@ class Engine:
             error.named = True
         work.op_ended(error)
         if queued:
-            for other in list(self._channels):
-                other.pump()
+            self._pump_all()
+
+    def _pump_all(self):
+        """Posts what can be posted in any channel. One thread does it at a time, and never within
+        itself: what is refused ends ops, whose ends call this."""
+        with self.lock:
+            self._pump_again = True
+            if self._pumping:
+                return
+            self._pumping = True
+        try:
+            while True:
+                with self.lock:
+                    if not self._pump_again:
+                        self._pumping = False
+                        return
+                    self._pump_again = False
+                for channel in list(self._channels):
+                    channel.pump()
+        except BaseException:
+            self._pumping = False
+            raise
 
     def expire(self, op):
         """Its time is over. It would go on and write into memory that the user takes for free, and
@@ -196,8 +230,14 @@ class Engine:
             op.expired = True
         work, channel = op.work, op.channel
         text = "%s reached its timeout of %.1f s" % (work.describe(), work.timeout_s)
-        error = GradwireError(Status.TIMED_OUT, text)
-        if op.handle is not None:
+        error = GradwireError(
+            Status.TIMED_OUT, text + ": it was not posted, since " + self._why(op)
+        )
+        with channel.lock:
+            posted = op.handle is not None
+            if not posted:
+                channel.failed = channel.failed or error  # so that nobody posts it from now on
+        if posted:
             status = lib.gw_wait(op.handle, 1)
             if status == Status.OK:
                 return self.ended(op, None)
@@ -210,10 +250,6 @@ class Engine:
                 lib.gw_wait(op.handle, milliseconds(_AFTER_ABORT_S))
             except GradwireError:
                 pass
-        else:
-            error = GradwireError(
-                Status.TIMED_OUT, text + ": it was not posted, since " + self._why(op)
-            )
         error.text += channel.explain
         error.named = True
         error.args = ("%s (%s)" % (error.text, error.code.name),)
@@ -277,7 +313,7 @@ class Engine:
             for op in channel.queued():
                 if op.work.deadline <= now:
                     self.expire(op)
-            if channel.has_queued():
+            if channel.has_queued() or channel.refused:
                 channel.pump()
         return any_ended
 
