@@ -73,10 +73,13 @@ void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
 }
 
 bool Lane::enable_interrupt(LanePort& port) noexcept {
-  // Without an op only acknowledgements and packets of later ops come. They can wait for the op,
-  // and a rank of this host that they come from would take the core from the client that is about
-  // to post it.
-  const bool wanted = expecting_ || !port.port->row().in_memory;
+  // From a rank of this host, whose packets would take the core from clients: without an op only
+  // acknowledgements and packets of later ops come, which can wait for the op; while a collective
+  // moves, a timer lets several packets come for each wake-up.
+  const bool moves = std::any_of(awake_.begin(), awake_.end(), [this](std::uint16_t index) {
+    return slots_[index].done < slots_[index].ready_seq;
+  });
+  const bool wanted = (expecting_ && !moves) || !port.port->row().in_memory;
   port.armed = wanted && port.port->can_interrupt();
   if (!port.armed) return false;
   const int fd = port.port->enable_interrupt(config_.lane);
