@@ -233,7 +233,12 @@ class Lane {
   bool take_control_frames() noexcept;
 
   // lane_run.cc
-  [[nodiscard]] bool enable_interrupt(LanePort& port) noexcept;
+  /// Whether packets from ranks of this host are to end a sleep. Without an op only
+  /// acknowledgements and packets of later ops come, which would take the core from the client that
+  /// is about to post the op; while a collective moves, a timer lets several packets come for each
+  /// wake-up.
+  [[nodiscard]] bool waits_for_message() const noexcept;
+  [[nodiscard]] bool enable_interrupt(LanePort& port, bool wanted) noexcept;
   [[nodiscard]] bool has_messages() const noexcept;
 
   static constexpr std::uint16_t kMaxBurst = port::FaultStage::kBurst;

@@ -35,8 +35,11 @@ IdleStep Lane::after_round(TimeNs now, bool worked) noexcept {
   // A port with a backlog will soon take frames again.
   const bool behind = std::any_of(ports_.begin(), ports_.end(),
                                   [](const LanePort& port) { return !port.tx.empty(); });
-  const bool interrupts = !behind && std::all_of(ports_.begin(), ports_.end(),
-                                                 [](const LanePort& port) { return port.wakes; });
+  const bool by_memory = waits_for_message();
+  const bool interrupts = !behind && !ports_.empty() &&
+                          std::all_of(ports_.begin(), ports_.end(), [&](const LanePort& port) {
+                            return port.wakes && (by_memory || !port.port->row().in_memory);
+                          });
   IdleStep step = polling_.after_round(now, worked, flowed_, expecting_ || behind, interrupts);
   if (step.action == IdleAction::kSleep) {
     step.sleep_ns = polling_.bound(step.sleep_ns, now, deadline(now));
@@ -47,8 +50,11 @@ IdleStep Lane::after_round(TimeNs now, bool worked) noexcept {
 void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
   config_.rings.bell->set_sleeping(true);
   commands_->set_sleeping(true);
+  const bool by_memory = waits_for_message();
   bool armed = false;
-  for (LanePort& port : ports_) armed |= enable_interrupt(port);
+  for (LanePort& port : ports_) {
+    armed |= enable_interrupt(port, by_memory || !port.port->row().in_memory);
+  }
   // Whatever arrived before others could see the flags would not wake the lane, so check once more;
   // also for packets if an interrupt was just armed.
   bool stay = false;
@@ -72,14 +78,13 @@ void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
   config_.rings.bell->set_sleeping(false);
 }
 
-bool Lane::enable_interrupt(LanePort& port) noexcept {
-  // From a rank of this host, whose packets would take the core from clients: without an op only
-  // acknowledgements and packets of later ops come, which can wait for the op; while a collective
-  // moves, a timer lets several packets come for each wake-up.
-  const bool moves = std::any_of(awake_.begin(), awake_.end(), [this](std::uint16_t index) {
-    return slots_[index].done < slots_[index].ready_seq;
-  });
-  const bool wanted = (expecting_ && !moves) || !port.port->row().in_memory;
+bool Lane::waits_for_message() const noexcept {
+  return expecting_ && std::none_of(awake_.begin(), awake_.end(), [this](std::uint16_t index) {
+           return slots_[index].done < slots_[index].ready_seq;
+         });
+}
+
+bool Lane::enable_interrupt(LanePort& port, bool wanted) noexcept {
   port.armed = wanted && port.port->can_interrupt();
   if (!port.armed) return false;
   const int fd = port.port->enable_interrupt(config_.lane);
