@@ -140,6 +140,7 @@ class Lane {
     bool touched = false;
     bool awake = true;
     bool expects = false;            // valid while it rests: it has an unfinished op
+    bool moves = false;              // valid while it rests: of a collective
     std::uint64_t polled = 0;        // the last round that called it
     std::uint32_t quiet_rounds = 0;  // rounds in a row in which nothing happened to it
     TimeNs wake_at = kNever;         // while it rests
@@ -178,6 +179,7 @@ class Lane {
   /// Lets the group at `place` in awake_ rest if it has nothing to do for long enough.
   void rest_if_idle(std::size_t place, TimeNs now) noexcept;
   void forget_awake(std::uint16_t index) noexcept;
+  void forget_resting(const GroupSlot& slot) noexcept;
   void trace_op(TraceType type, TimeNs at, std::uint64_t handle, std::uint64_t op_seq,
                 std::uint64_t value, Collective collective) noexcept;
   void trace_abort(std::uint64_t handle, const AbortReason& reason, TimeNs now) noexcept;
@@ -233,10 +235,10 @@ class Lane {
   bool take_control_frames() noexcept;
 
   // lane_run.cc
-  /// Whether packets from ranks of this host are to end a sleep. Without an op only
-  /// acknowledgements and packets of later ops come, which would take the core from the client that
-  /// is about to post the op; while a collective moves, a timer lets several packets come for each
-  /// wake-up.
+  /// Whether packets from ranks of this host are to end a sleep: while sends and receives alone are
+  /// under way. Without an op only acknowledgements and packets of later ops come, which would take
+  /// the core from the client that is about to post the op; while a collective moves, a timer lets
+  /// several packets come for each wake-up.
   [[nodiscard]] bool waits_for_message() const noexcept;
   [[nodiscard]] bool enable_interrupt(LanePort& port, bool wanted) noexcept;
   [[nodiscard]] bool has_messages() const noexcept;
@@ -265,6 +267,7 @@ class Lane {
   TimeNs next_wake_ = kNever;  // not later than the earliest wake_at
   std::uint64_t round_ = 0;
   std::uint32_t resting_expecting_ = 0;  // resting groups that have an unfinished op
+  std::uint32_t resting_moving_ = 0;     // of these, groups that have one of a collective
   std::unordered_map<std::uint64_t, std::uint16_t> group_index_;  // by handle: index into slots_
   std::vector<std::uint16_t> touched_;
   GroupIndex groups_;                                         // groups that are not closed

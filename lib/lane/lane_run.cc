@@ -79,7 +79,8 @@ void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
 }
 
 bool Lane::waits_for_message() const noexcept {
-  return expecting_ && std::none_of(awake_.begin(), awake_.end(), [this](std::uint16_t index) {
+  return expecting_ && resting_moving_ == 0 &&
+         std::none_of(awake_.begin(), awake_.end(), [this](std::uint16_t index) {
            return slots_[index].done < slots_[index].ready_seq;
          });
 }

@@ -67,7 +67,7 @@ void Lane::wake(GroupSlot& slot) noexcept {
   slot.quiet_rounds = 0;
   if (slot.awake) return;
   slot.awake = true;
-  if (slot.expects) --resting_expecting_;
+  forget_resting(slot);
   awake_.push_back(static_cast<std::uint16_t>(&slot - slots_.data()));
 }
 
@@ -93,9 +93,10 @@ void Lane::rest_if_idle(std::size_t place, TimeNs now) noexcept {
   if (deadline < now + kRestNsMin) return;
   slot.awake = false;
   slot.wake_at = slot.closed ? kNever : std::min(deadline, now + kRestNs);
-  slot.expects =
-      slot.done < slot.ready_seq || (!slot.closed && slot.shard->has_unfinished_transfers());
+  slot.moves = slot.done < slot.ready_seq;
+  slot.expects = slot.moves || (!slot.closed && slot.shard->has_unfinished_transfers());
   if (slot.expects) ++resting_expecting_;
+  if (slot.moves) ++resting_moving_;
   next_wake_ = std::min(next_wake_, slot.wake_at);
   // It has nothing to send, so others must not wait for the rest of its turn.
   for (LanePort& port : ports_) port.share.forget(index);
@@ -106,9 +107,14 @@ void Lane::forget_awake(std::uint16_t index) noexcept {
   GroupSlot& slot = slots_[index];
   if (slot.awake) {
     awake_.erase(std::find(awake_.begin(), awake_.end(), index));
-  } else if (slot.expects) {
-    --resting_expecting_;
+  } else {
+    forget_resting(slot);
   }
+}
+
+void Lane::forget_resting(const GroupSlot& slot) noexcept {
+  if (slot.expects) --resting_expecting_;
+  if (slot.moves) --resting_moving_;
 }
 
 std::uint64_t Lane::push(LanePort& port, std::span<rte_mbuf* const> frames) noexcept {

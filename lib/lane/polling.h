@@ -4,8 +4,8 @@
 /// away. `adaptive` is for cores that others use too: while packets flow it spins for some
 /// microseconds, then it sleeps: first as briefly as a timer allows, then longer and longer while
 /// nothing comes. A doorbell, the lane's bell and, if the driver has one, a receive interrupt end a
-/// sleep at once; a packet from another daemon of this host does so while the lane waits for a
-/// message or a late rank.
+/// sleep at once; a packet from another daemon of this host does so while sends and receives alone
+/// are under way.
 ///
 /// It never yields. If another process computes on the core, sched_yield() lets it run for its
 /// whole time slice of milliseconds, while a thread that sleeps gets the core back when its timer
