@@ -146,7 +146,8 @@ Direct::Given Direct::give_entries(const Op& op, DirectOp& direct) noexcept {
       ++direct.next_chunk;
       continue;
     }
-    if (!has_place()) {
+    // A barrier's byte is no entry: nothing that the backend finishes would bring it here again.
+    if (op.spec.collective != Collective::kBarrier && !has_place()) {
       has_more_ = true;
       return Given::kSome;
     }

@@ -168,3 +168,28 @@ TEST_CASE("a slow backend makes neighbours wait for credit; no packet is dropped
     CHECK(ring.leaked_mbufs() == 0);
   }
 }
+
+TEST_CASE("a barrier begins though the backend has no place, with whatever shape", "[backend]") {
+  constexpr std::uint16_t kRanks = 5;
+  for (const std::uint16_t gathered_ranks : {64, 4}) {
+    RingOptions options;
+    options.nranks = kRanks;
+    options.shard.direct_bytes = 128u << 10;
+    options.shard.gathered_ranks = gathered_ranks;
+    options.shard.gathered_bytes = 64u << 10;
+    options.slow_backend = 0.02;
+    RingHarness ring(options);
+    REQUIRE(ring.form());
+    sim::OpCase large(kRanks, 1, {.count = 64 * options.payload_bytes / 4, .seed = 1});
+    sim::OpCase barrier(kRanks, 1, {.count = 0, .seed = 2, .collective = Collective::kBarrier});
+    for (std::uint16_t rank = 0; rank < kRanks; ++rank) {
+      ring.post(rank, large.spec(rank, 1));
+      ring.post(rank, barrier.spec(rank, 2));
+    }
+    for (std::uint16_t rank = 0; rank < kRanks; ++rank) {
+      INFO("rank " << rank << ", gathered above " << gathered_ranks << " ranks");
+      REQUIRE(ring.run_until([&] { return ring.done(rank, 1) && ring.done(rank, 2); }));
+      REQUIRE(large.wrong(rank) == "");
+    }
+  }
+}
