@@ -141,6 +141,7 @@ train() {
 }
 
 step "starting $ranks daemons, joined by memif links"
+daemon_pin_lanes "$ranks"
 memif_ring_start "$ranks" || die "the daemons did not start."
 for ((i = 0; i < ranks; i++)); do
   note "daemon $i: process ${daemon_pids[i]}, $(daemon_socket "$i")"

@@ -20,6 +20,22 @@ daemon_config() { printf '%s/gw%s.toml' "$run_dir" "$1"; }
 # allowed_cpus: the CPUs that this script may run on, as in 0-3,6.
 allowed_cpus() { awk '/^Cpus_allowed_list:/ {print $2}' /proc/self/status; }
 
+# daemon_pin_lanes COUNT: each lane of the next COUNT daemons has a CPU, in turn, which it shares
+# with whatever else runs here. Lanes that float may meet on one CPU, and all trainers on the other.
+daemon_pin_lanes() {
+  local list cpus=() range i lane at=0
+  list=$(allowed_cpus)
+  for range in ${list//,/ }; do
+    for ((i = ${range%-*}; i <= ${range#*-}; i++)); do cpus+=("$i"); done
+  done
+  for ((i = 0; i < $1; i++)); do
+    daemon_lcores[i]="0@($list)"
+    for ((lane = 1; lane <= daemon_lanes; lane++)); do
+      daemon_lcores[i]+=",$lane@${cpus[at++ % ${#cpus[@]}]}"
+    done
+  done
+}
+
 # daemon_write_config INDEX DEVICE=IP/PREFIX[,MTU]...: a configuration with these ports. Lanes share
 # their cores with everything else here, so they are polled adaptively.
 daemon_write_config() {

@@ -13,6 +13,7 @@ read -ra sizes <<<"${SIZES:-8 65536 1048576 67108864}"
 export OMP_NUM_THREADS=1 LOAD_BEFORE
 LOAD_BEFORE=$(cut -d' ' -f1-3 /proc/loadavg)
 job_seconds=540
+daemon_pin_lanes 2
 measured=()
 for ((round = 1; round <= ${ROUNDS:-5}; round++)); do
   for backend in gloo gradwire; do
