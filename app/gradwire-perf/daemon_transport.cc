@@ -60,7 +60,7 @@ class DaemonTransport final : public Transport {
  private:
   Result<void> join();
   gw_status post(const CollectiveCall& call, const std::byte* input, std::byte* output,
-                 gw_work** work);
+                 gw_work** work, bool more = false);
   [[nodiscard]] const char* socket_path() const {
     return options_.socket.empty() ? nullptr : options_.socket.c_str();
   }
@@ -116,7 +116,7 @@ Result<void> DaemonTransport::join() {
 }
 
 gw_status DaemonTransport::post(const CollectiveCall& call, const std::byte* input,
-                                std::byte* output, gw_work** work) {
+                                std::byte* output, gw_work** work, bool more) {
   gw_call known{};
   known.struct_bytes = sizeof known;
   known.collective = static_cast<gw_collective>(call.collective);
@@ -127,7 +127,7 @@ gw_status DaemonTransport::post(const CollectiveCall& call, const std::byte* inp
   known.redop = static_cast<gw_redop>(call.redop);
   known.root = call.root;
   known.factor = factor_of(place_of(options_).process);
-  return gw_post(group_.get(), &known, work);
+  return (more ? gw_post_more : gw_post)(group_.get(), &known, work);
 }
 
 Result<void> DaemonTransport::run(const CollectiveCall& call, const std::byte* input,
@@ -140,7 +140,7 @@ Result<void> DaemonTransport::run(const CollectiveCall& call, const std::byte* i
     CollectiveCall recv = call;
     recv.collective = Collective::kRecv;
     recv.root = (place.process + place.processes - 1) % place.processes;
-    if (auto ok = succeed(post(recv, nullptr, output, &work), "recv"); !ok) return ok;
+    if (auto ok = succeed(post(recv, nullptr, output, &work, true), "recv"); !ok) return ok;
     receiving.reset(work);
     output = nullptr;
   }

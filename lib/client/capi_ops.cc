@@ -21,6 +21,7 @@ struct Given {
   std::optional<double> factor = std::nullopt;
   const std::uint64_t* input_counts = nullptr;
   const std::uint64_t* output_counts = nullptr;
+  bool more = false;
 };
 
 gw_status post(gw_group* group, const Given& given, gw_work** work) {
@@ -54,10 +55,11 @@ gw_status post(gw_group* group, const Given& given, gw_work** work) {
                               given.count,
                               given.root,
                               given.tag};
-    auto result = group->client->post(
-        group->self,
-        {static_cast<const std::byte*>(given.input), static_cast<std::byte*>(given.output), call,
-         given.stream, given.factor.value_or(1), given.input_counts, given.output_counts});
+    auto result =
+        group->client->post(group->self, {static_cast<const std::byte*>(given.input),
+                                          static_cast<std::byte*>(given.output), call, given.stream,
+                                          given.factor.value_or(1), given.input_counts,
+                                          given.output_counts, given.more});
     if (!result) return tl::unexpected(result.error());
     *work = result->get();
     return {};
@@ -215,8 +217,13 @@ gw_status gw_scatter(gw_group* group, const void* input, void* output, uint64_t 
               work);
 }
 
-gw_status gw_post(gw_group* group, const gw_call* call, gw_work** work) {
+}  // extern "C"
+
+namespace {
+
+gw_status post_call(gw_group* group, const gw_call* call, bool more, gw_work** work) {
   Given given;
+  given.more = more;
   const gw_status read = guarded([&]() -> Result<void> {
     if (call == nullptr) return null_argument("call");
     const auto known = read_struct(call, offsetof(gw_call, input_counts), "gw_call");
@@ -268,6 +275,27 @@ gw_status gw_post(gw_group* group, const gw_call* call, gw_work** work) {
     return {};
   });
   return read == GW_OK ? post(group, given, work) : read;
+}
+
+}  // namespace
+
+extern "C" {
+
+gw_status gw_post(gw_group* group, const gw_call* call, gw_work** work) {
+  return post_call(group, call, false, work);
+}
+
+gw_status gw_post_more(gw_group* group, const gw_call* call, gw_work** work) {
+  return post_call(group, call, true, work);
+}
+
+gw_status gw_flush(gw_client* client) {
+  return guarded([&]() -> Result<void> {
+    if (client == nullptr) return null_argument("client");
+    if (is_forked(client)) return forked();
+    client->client->flush();
+    return {};
+  });
 }
 
 gw_status gw_test(gw_work* work, int* done) {

@@ -63,8 +63,7 @@ struct GroupConfig {
 };
 /// What a group follows from whose processes are given each with its daemon.
 /// @param infos  [processes]: of the daemon of each. A daemon's rank is its place among the
-/// daemons,
-///               in the order in which processes name them.
+///               daemons, in the order in which processes name them.
 /// @param table  gets the ranks' entries; `rank_infos` of the result points there.
 [[nodiscard]] Result<GroupConfig> config_of_processes(std::span<const ipc::RankInfo> infos,
                                                       std::uint32_t process,
@@ -90,10 +89,6 @@ struct PendingRequest {
   /// Called under the lock when a reply without error comes; the flag says `abandoned`.
   std::function<void(ipc::Message&, bool)> on_reply;
 };
-
-}  // namespace gradwire::client
-
-namespace gradwire::client {
 
 /// A command that may not go to the daemon yet: its input, or that of one before it, is still to
 /// come from a GPU.
@@ -229,9 +224,12 @@ class Client : public std::enable_shared_from_this<Client> {
     /// [processes] each, in elements, or nullptr: `call.count` for each.
     const std::uint64_t* input_counts = nullptr;
     const std::uint64_t* output_counts = nullptr;
+    bool more = false;  ///< others follow at once: a lane that sleeps is woken by them
   };
   [[nodiscard]] Result<std::shared_ptr<gw_work>> post(const std::shared_ptr<gw_group>& group,
                                                       const PostArguments& arguments);
+  /// Wakes the lane for commands of which others were to follow.
+  void flush() noexcept;
   /// Whether the op is done; its own error once it is.
   [[nodiscard]] Result<bool> test(gw_work& work);
   /// @param stream  has the result when it comes to what it is given next, and nobody waits for the
@@ -320,7 +318,8 @@ class Client : public std::enable_shared_from_this<Client> {
   [[nodiscard]] Result<void> claim_slot(const std::shared_ptr<gw_work>& work);
   void release_slot(gw_work& work);
   void give_up_posting(gw_work& work);
-  void send_command(gw_work& work, const ipc::CommandEntry& command, double factor);
+  void send_command(gw_work& work, const ipc::CommandEntry& command, double factor,
+                    bool more = false);
   void finish(gw_work& work, ErrorCode code, std::string text, std::uint64_t op_seq);
   void fail_all_work(ErrorCode code, const std::string& text);
   void report(Lock& lock, gw_work& work);
@@ -329,6 +328,7 @@ class Client : public std::enable_shared_from_this<Client> {
   [[nodiscard]] static Result<void> outcome(const gw_work& work);
   [[nodiscard]] std::string describe(const gw_work& work) const;
   [[nodiscard]] std::string who_is_waited_for(Lock& lock, const gw_group& group);
+  void ring_if_due() noexcept;
   void add_unreported();
   void remove_unreported();
   void mark_aborted(gw_group& group, std::string text);
@@ -356,6 +356,7 @@ class Client : public std::enable_shared_from_this<Client> {
   std::string cut_off_reason_;    ///< told by the daemon before it hangs up
   std::optional<Error> refusal_;  ///< the same, of a connection that was not taken
   bool has_leader_ = false;
+  bool unrung_ = false;  ///< the last command was posted without waking the lane
   Clock::time_point last_control_check_;
   std::uint32_t next_request_id_ = 1;
   std::map<std::uint32_t, RequestPtr> pending_;

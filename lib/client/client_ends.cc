@@ -139,6 +139,7 @@ std::string Client::describe(const gw_work& work) const {
 
 Result<bool> Client::test(gw_work& work) {
   Lock lock(mutex_);
+  ring_if_due();
   drain_completions();
   if (!is_over(work)) drain_control_sometimes();
   report(lock, work);
@@ -152,6 +153,7 @@ Result<void> Client::wait(gw_work& work, std::chrono::milliseconds timeout,
   const auto start = Clock::now();
   const Deadline deadline = start + timeout;
   Lock lock(mutex_);
+  ring_if_due();
   drain_completions();
   const bool on_lane_core = region_ != nullptr && queue_.lane_core() == ::sched_getcpu();
   const Deadline spin_end = std::min(deadline, start + wait_policy_.begin(on_lane_core));

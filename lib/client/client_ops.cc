@@ -237,7 +237,7 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   command.datatype = static_cast<std::uint8_t>(work->call.datatype);
   command.redop = static_cast<std::uint8_t>(work->call.redop);
   const bool waits = !dead_ && must_wait(*work);
-  if (!waits) send_command(*work, command, arguments.factor);
+  if (!waits) send_command(*work, command, arguments.factor, arguments.more);
   if (auto alive = check_alive(); !alive) {
     release_slot(*work);
     give_up_posting(*work);
@@ -257,7 +257,8 @@ void Client::give_up_posting(gw_work& work) {
   give_back_event(std::move(work.ready));
 }
 
-void Client::send_command(gw_work& work, const ipc::CommandEntry& command, double factor) {
+void Client::send_command(gw_work& work, const ipc::CommandEntry& command, double factor,
+                          bool more) {
   if (dead_) return;
   // The queue has room for as many commands as there are slots. If it is full all the same, the
   // daemon's index is wrong.
@@ -268,9 +269,21 @@ void Client::send_command(gw_work& work, const ipc::CommandEntry& command, doubl
     return;
   }
   work.state = gw_work::State::kPosted;
-  if (!queue_.daemon_sleeps()) return;
+  unrung_ = true;
+  if (!more) ring_if_due();
+}
+
+void Client::ring_if_due() noexcept {
+  if (!unrung_) return;
+  unrung_ = false;
+  if (dead_ || !queue_.daemon_sleeps()) return;
   ++counters_.doorbells;
   ipc::ring(doorbell_);
+}
+
+void Client::flush() noexcept {
+  const Lock lock(mutex_);
+  ring_if_due();
 }
 
 }  // namespace gradwire::client

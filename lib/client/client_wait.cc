@@ -167,6 +167,7 @@ void Client::dispatch(ipc::Message message) {
 
 void Client::sleep_as_leader(Lock& lock, Deadline deadline) {
   const auto slept = Clock::now().time_since_epoch();
+  ring_if_due();
   if (region_ != nullptr) {
     queue_.set_client_waits(true);
     if (queue_.has_completion()) return;

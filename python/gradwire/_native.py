@@ -216,6 +216,8 @@ _FUNCTIONS = {
     "gw_scatter": (ctypes.c_int, [*_OP[:5], ctypes.c_uint32, ctypes.c_uint32, _HandleOut]),
     "gw_all_reduce_on_stream": (ctypes.c_int, [*_OP, ctypes.c_void_p, _HandleOut]),
     "gw_post": (ctypes.c_int, [_Handle, ctypes.POINTER(Call), _HandleOut]),
+    "gw_post_more": (ctypes.c_int, [_Handle, ctypes.POINTER(Call), _HandleOut]),
+    "gw_flush": (ctypes.c_int, [_Handle]),
     "gw_test": (ctypes.c_int, [_Handle, ctypes.POINTER(ctypes.c_int)]),
     "gw_wait": (ctypes.c_int, [_Handle, ctypes.c_uint32]),
     "gw_wait_on_stream": (ctypes.c_int, [_Handle, ctypes.c_uint32, ctypes.c_void_p]),

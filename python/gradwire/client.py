@@ -687,6 +687,10 @@ class Client:
         names = [name for name, _ in struct._fields_]
         return {n: getattr(struct, n) for n in names if n not in ("struct_bytes", "reserved")}
 
+    def flush(self):
+        """Wakes the daemon for what was posted with more to follow."""
+        check(lib.gw_flush(self._live_handle()))
+
     def completion_fd(self):
         """A descriptor to poll: readable while an op has ended that nobody has been told of."""
         fd = ctypes.c_int()

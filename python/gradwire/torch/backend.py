@@ -251,7 +251,7 @@ class Collectives(Backend):
         channel = channel or self.channel
         op = Op(work, channel, call, (source, target, counts), ways)
         work.add(op)
-        channel.post(op)
+        channel.post(op, self._coalesced is not None)
 
     @staticmethod
     def _copy_alone(source, target):
@@ -519,6 +519,8 @@ class Collectives(Backend):
 
     def end_coalescing(self):
         works, self._coalesced = self._coalesced or [], None
+        if works and self._size > 1:
+            self._live_engine().client.flush()
         return works[0] if len(works) == 1 else AllWork(works)
 
     def _channels(self):

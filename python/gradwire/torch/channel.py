@@ -165,13 +165,13 @@ class Channel:
         """What waits to be posted."""
         return list(dict.fromkeys(op for queue in self.queues for op in list(queue)))
 
-    def post(self, op):
-        """Posts it now, or queues it."""
+    def post(self, op, more=False):
+        """Posts it now, or queues it. ``more``: others follow at once, and then a flush()."""
         first = False
         with self.lock:
             if self.failed is not None:
                 self.refused.append((op, self.failed))
-            elif any(self.queues[way] for way in op.ways) or not self._try(op):
+            elif any(self.queues[way] for way in op.ways) or not self._try(op, more):
                 # Whoever waits for it has nothing to wait on here: the thread has to tell.
                 op.work.watched = True
                 first = not self.has_queued()
@@ -213,7 +213,7 @@ class Channel:
             self.queues[way].popleft()
         return True
 
-    def _try(self, op):
+    def _try(self, op, more=False):
         """True: it is posted, or has ended with an error."""
         if self.failed is not None:
             self.refused.append((op, self.failed))
@@ -222,7 +222,8 @@ class Channel:
         if self.handle is None or limit.used >= limit.most and self.unfinished[op.kind]:
             return False
         handle = Handle()
-        status = lib.gw_post(self.handle, ctypes.byref(op.call), ctypes.byref(handle))
+        post = lib.gw_post_more if more else lib.gw_post
+        status = post(self.handle, ctypes.byref(op.call), ctypes.byref(handle))
         if status == Status.OK:
             op.handle = handle
             self.in_flight.append(op)

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 
 #include "fixture.h"
@@ -313,4 +314,49 @@ TEST_CASE("a daemon that sleeps is woken, one that is awake is not") {
   }
   CHECK(rung > 0);
   CHECK(soon([&] { return single.fixture.daemon().doorbells == rung; }));
+}
+
+TEST_CASE("calls that others follow wake the daemon once, by whatever comes after them") {
+  Single single;
+  std::vector<std::vector<float>> values(3, std::vector<float>(2, 1));
+  enum After { kPost, kFlush, kTest, kWait, kAfters };
+  for (int after = 0; after < kAfters; ++after) {
+    INFO("after " << after);
+    std::uint64_t rung = 0;
+    // One that is awake needs no ring. Left alone for long enough it sleeps.
+    for (auto pause = 1ms; rung == 0 && pause < 1s; pause *= 2) {
+      std::this_thread::sleep_for(pause);
+      const std::uint64_t before = counters_of(single.client).doorbells;
+      std::array<gw_work*, 3> works{};
+      const auto call = [&](std::size_t i) {
+        gw_call made{};
+        made.struct_bytes = sizeof made;
+        made.collective = GW_ALL_REDUCE;
+        made.input = made.output = values[i].data();
+        made.count = values[i].size();
+        made.datatype = GW_FLOAT32;
+        return made;
+      };
+      for (std::size_t i = 0; i < 2; ++i) {
+        const gw_call first = call(i);
+        REQUIRE(gw_post_more(single.group, &first, &works[i]) == GW_OK);
+      }
+      REQUIRE(counters_of(single.client).doorbells == before);
+      const gw_call last = call(2);
+      int done = 0;
+      if (after == kPost) REQUIRE(gw_post(single.group, &last, &works[2]) == GW_OK);
+      if (after == kFlush) REQUIRE(gw_flush(single.client) == GW_OK);
+      if (after == kTest) (void)gw_test(works[0], &done);
+      if (after == kWait) REQUIRE(gw_wait(works[0], kLong) == GW_OK);
+      rung = counters_of(single.client).doorbells - before;
+      REQUIRE(rung <= 1);
+      for (gw_work* work : works) {
+        if (work == nullptr) continue;
+        REQUIRE(gw_wait(work, kLong) == GW_OK);
+        gw_work_free(work);
+      }
+    }
+    REQUIRE(rung == 1);
+  }
+  CHECK(gw_flush(nullptr) == GW_INVALID_ARGUMENT);
 }
