@@ -90,6 +90,11 @@ void add_group(std::string& out, const status::Group& group) {
   } else if (!group.why_not_direct.empty()) {
     out += fmt::format("  no op is direct: {}\n", group.why_not_direct);
   }
+  if (group.ranks_of_one_source_port != 0) {
+    out += fmt::format(
+        "  to {} ranks packets keep their source port: it chooses the receive queue there\n",
+        group.ranks_of_one_source_port);
+  }
   for (const status::Shard& shard : group.shards) {
     if (group.direct_kib != 0) {
       out += fmt::format("  lane {}: of {} ops, {} were direct, {} in two steps and {} gathered\n",
@@ -106,6 +111,15 @@ void add_group(std::string& out, const status::Group& group) {
           "  lane {}: to {} ranks off the ring it does not send by its first path, which was "
           "silent\n",
           shard.lane, shard.peers_on_other_path);
+    }
+    const status::Transport& counters = shard.counters;
+    if (counters.source_port_moves + counters.peer_source_port_moves != 0) {
+      out += fmt::format(
+          "  lane {}: sends from UDP port {}, acknowledges from {}, after {} changes of source "
+          "port "
+          "on the ring and {} off it\n",
+          shard.lane, shard.downstream_source_port, shard.upstream_source_port,
+          counters.source_port_moves, counters.peer_source_port_moves);
     }
     out += fmt::format(
         "  lane {}: {}, op {} posted, {} done, downstream posted {}, {} bytes in flight, rtt {} "

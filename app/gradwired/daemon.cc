@@ -165,6 +165,7 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   settings.base_udp_port = static_cast<std::uint16_t>(config_.lanes.base_udp_port);
   settings.dscp = static_cast<std::uint8_t>(config_.transport.dscp);
   settings.ecn = config_.transport.ecn;
+  settings.source_ports = static_cast<std::uint8_t>(config_.transport.source_ports);
   const auto neighbors = static_neighbors(config_);
   lanes_ = std::make_unique<control::DatapathLanes>(*datapath_, settings, neighbors, gpu_.get());
   reports_ = std::make_unique<control::DatapathReports>(
@@ -189,6 +190,7 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   options.daemon.gathered_kib = static_cast<std::uint16_t>(config_.transport.gathered_kib);
   options.daemon.gathered_ranks = static_cast<std::uint16_t>(config_.transport.gathered_ranks);
   options.daemon.fold_sources = gpu_ == nullptr ? kMaxRanks : reduce::Batch::kSourcesMax;
+  options.daemon.source_ports = control::source_ports_of(*datapath_);
   options.daemon.transfers = gpu_ == nullptr || gpu_->has_transfers();
   options.daemon.numa_node = datapath_->ports().front()->socket();
   options.daemon.datapath = report_.facts;

@@ -48,6 +48,14 @@ void report_port(const port::Port& port, std::uint32_t payload_bytes, Report& re
         "{5}); a NIC with a poll-mode driver needs no copies",
         r.device, r.driver, r.rx_copies, r.rx_copies == 1 ? "" : "s", r.tx_copies, port.row().why));
   }
+  if (r.hashed_queues != 0) {
+    report.warnings.push_back(fmt::format(
+        "port {}: its interface spreads what it receives over {} queues by a hash of the ports "
+        "too, and this daemon reads one. So others keep their source port when they send here, and "
+        "a path of equal cost that loses packets is not left: give the interface one queue "
+        "(ethtool -L INTERFACE combined 1)",
+        r.device, r.hashed_queues));
+  }
   if (port.config().faults.active()) {
     report.warnings.push_back(
         fmt::format("FAULT INJECTION on port {}: {}: only for tests; remove [faults] from the "

@@ -46,11 +46,15 @@ class AbortAnswers {
     rounds_ = round;
     for (std::uint32_t sent = 0; sent < kDirectBurst && !waiting_.empty(); ++sent) {
       LinkEnd& end = ends_.of(waiting_.front());
-      const bool told = end.send_by(
-          end.back(), config_.control_pool, end.any_side(out), [&](std::span<std::byte> room) {
-            return wire::encode_abort(room, end.header(wire::PacketType::kAbort), reason);
-          });
+      // From another source port each time: the way that it had may be why it asks.
+      const PathIndex path = end.back();
+      const bool told = end.send_from(path, end.source_after(path, told_), config_.control_pool,
+                                      end.any_side(out), [&](std::span<std::byte> room) {
+                                        return wire::encode_abort(
+                                            room, end.header(wire::PacketType::kAbort), reason);
+                                      });
       if (!told) break;
+      ++told_;
       peers_[waiting_.front()].waits = false;
       waiting_.pop();
       worked = true;
@@ -71,6 +75,7 @@ class AbortAnswers {
   FixedQueue<std::uint16_t> waiting_;
   std::vector<std::uint16_t> unreached_;
   std::uint32_t rounds_ = 0;
+  std::uint32_t told_ = 0;
 };
 
 }  // namespace gradwire::collective

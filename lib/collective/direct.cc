@@ -91,6 +91,7 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
   }
   if (packet.common.type == PacketType::kInquiry) {
     peer.receipt_wanted = peer.answers = true;
+    if (receipt.again) ends_.of(rank).was_asked_again(config_.timeouts, now);
     queue(rank);
   }
   bool news = false;

@@ -266,6 +266,7 @@ class Direct {
   /// Of a rank that is awaited.
   [[nodiscard]] TimeNs silence_limit(const DirectPeer& peer) const noexcept;
   [[nodiscard]] bool is_in_vain(std::uint16_t rank) const noexcept;
+  [[nodiscard]] bool is_lacking(std::uint16_t rank) const noexcept;
   void look_at_watched(TimeNs now) noexcept;
   void inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept;
   /// A chunk that goes to a rank.

@@ -18,6 +18,8 @@ namespace {
 /// Packets that go to a rank until another has its turn: where a port is slow, nobody waits for all
 /// that goes to all others, and takes this rank for silent.
 constexpr std::uint32_t kTurnPackets = 4;
+/// So many inquiries must be answered in vain until another source port is tried.
+constexpr std::uint32_t kVainBeforeSource = 2;
 
 }  // namespace
 
@@ -95,6 +97,8 @@ void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
   // One that owes nothing, and has only not acknowledged, may have left: its last receipts were
   // lost. If it died, its neighbours on the ring say so.
   const bool needed = awaited(rank) || post_waits_;
+  // It answers, but full packets may not get there from this source port.
+  if (peer.vain_answers >= kVainBeforeSource && is_lacking(rank)) ends_.of(rank).arrives_never();
   // The op may be done here: it is there that it never will be.
   if (is_in_vain(rank)) {
     silent_ = Silent{rank, polled_ - peer.news_at, false, peer.vain_answers};
@@ -111,9 +115,15 @@ void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
 /// Whether it answers, but nothing that it lacks comes there, however often it is sent.
 bool Direct::is_in_vain(std::uint16_t rank) const noexcept {
   const DirectPeer& peer = peers_[rank];
+  return is_lacking(rank) && peer.vain_answers >= kUnansweredMin &&
+         polled_ - peer.news_at >= silence_limit(peer);
+}
+
+/// Whether it has posted an op and lacks something of it that this rank has sent.
+bool Direct::is_lacking(std::uint16_t rank) const noexcept {
+  const DirectPeer& peer = peers_[rank];
   const DirectOp* op = scratch_.first_to(rank, peer.received);
-  return op != nullptr && unacknowledged(rank) && op->op_seq <= peer.entered &&
-         peer.vain_answers >= kUnansweredMin && polled_ - peer.news_at >= silence_limit(peer);
+  return op != nullptr && unacknowledged(rank) && op->op_seq <= peer.entered;
 }
 
 Direct::Silent Direct::least_heard() const noexcept {
@@ -310,7 +320,10 @@ bool Direct::send_receipt(std::uint16_t rank, PacketType type, TimeNs now,
   std::uint64_t number = 0;
   LinkEnd& end = ends_.of(rank);
   const bool asks = type == PacketType::kInquiry;
-  if (asks && peer.inquiry != 0) end.repeats(peer.lost_inquiries + 1, config_.timeouts, now);
+  if (asks && peer.inquiry != 0) {
+    end.repeats(peer.lost_inquiries + 1, config_.timeouts, now);
+    receipt.again = end.sources().known && LinkEnd::asks_again(peer.lost_inquiries + 1);
+  }
   // An answer goes back the way that the question came.
   const PathIndex path = asks ? end.path() : peer.answers ? end.answer_by() : end.back();
   const bool sent = end.send_by(path, config_.control_pool, box, [&](std::span<std::byte> room) {

@@ -22,7 +22,8 @@ class Link {
       : end(address) {
     if (address.gets_data) sender_.emplace(config, end, buffers, ops, counters);
     if (address.brings_data) receiver_.emplace(config, end, buffers);
-    if (address.gets_data && end.has_rails()) choice_.emplace(config, end);
+    const bool chooses = end.has_rails() || address.sources.known;
+    if (address.gets_data && chooses) choice_.emplace(config, end);
   }
   // Its parts refer to each other.
   Link(const Link&) = delete;
@@ -49,7 +50,7 @@ class Link {
     return *receiver_;
   }
 
-  /// Of a link that gets_data() by one of several paths; else nullptr.
+  /// Of a link that gets_data() by one of several paths or source ports; else nullptr.
   [[nodiscard]] PathChoice* choice() noexcept { return choice_ ? &*choice_ : nullptr; }
   [[nodiscard]] const PathChoice* choice() const noexcept { return choice_ ? &*choice_ : nullptr; }
 

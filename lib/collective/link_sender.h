@@ -105,6 +105,8 @@ class LinkSender {
   [[nodiscard]] bool has_any_of(std::uint64_t op_seq) const noexcept;
   /// Whether no chunk waits for it. Pings may.
   [[nodiscard]] bool idle() const noexcept { return in_flight_.empty() && ready_.empty(); }
+  /// But for pings.
+  [[nodiscard]] bool nothing_in_flight() const noexcept { return in_flight_.empty(); }
   [[nodiscard]] TimeNs ping_at() const noexcept {
     return last_sent_ + config_.timeouts.ping_interval_ns;
   }

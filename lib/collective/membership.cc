@@ -40,6 +40,7 @@ void Membership::become_formed_if_ready(TimeNs now) noexcept {
   state_ = ShardState::kFormed;
   for (LinkIndex i = 0; i < count(); ++i) {
     neighbours_[i].silence_ns = 0;
+    for (Greetings& greetings : neighbours_[i].greetings) greetings.answers = 0;
     if (links_[i]->gets_data()) links_[i]->sender().quiet_from(now);
   }
   events_.put({EventType::kFormed, 0, {}});
@@ -108,14 +109,32 @@ Membership::Cause Membership::on_hello(LinkIndex link, const wire::HelloBody& he
   if (!is_answer) {
     end(link).on_hello();
     neighbours_[link].hello_acks_wanted |= 1u << path;
+    Greetings& greetings = neighbours_[link].greetings[path];
+    greetings.unanswered |= std::uint64_t{1} << hello.source;
+    // Where it asks anew, or has heard an answer, the first one goes from the path's own port.
+    const bool anew =
+        state_ != ShardState::kForming && now - greetings.last > config_.timeouts.silence_ns / 4;
+    if (hello.heard_source != 0 || anew) greetings.answers = 0;
+    greetings.last = now;
   } else {
-    // The first path that answers is taken.
-    if (!end(link).answered() && path != end(link).path()) end(link).take_path(path);
+    if (!end(link).answered()) take_first(link, hello, path);
     end(link).on_hello_ack();
-    if (PathChoice* const choice = links_[link]->choice()) choice->on_hello_ack(path);
+    if (PathChoice* const choice = links_[link]->choice()) {
+      choice->on_hello_ack(path, hello.heard_source, hello.source);
+    }
   }
   become_formed_if_ready(now);
   return {};
+}
+
+/// The first way that answers is taken.
+void Membership::take_first(LinkIndex link, const wire::HelloBody& answer,
+                            PathIndex path) noexcept {
+  if (path != end(link).path()) end(link).take_path(path);
+  if (answer.heard_source != 0) {
+    (void)end(link).take_source(path, static_cast<std::uint8_t>(answer.heard_source - 1));
+  }
+  if (answer.source > 1) neighbours_[link].heard_source = answer.source;
 }
 
 void Membership::on_other_version(const wire::IpAddress& source, std::uint8_t version) noexcept {

@@ -21,6 +21,7 @@
 /// One lane owns it; it allocates at construction only; time is a parameter.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -83,8 +84,10 @@ class Membership {
   /// The neighbour is there.
   void heard(LinkIndex link) noexcept { neighbours_[link].silence_ns = 0; }
 
+  /// @param heard  wire::HelloBody::heard_source
   /// @return whether there was room for it.
-  bool send_hello(LinkIndex link, wire::PacketType type, PathIndex path, Outbox& out) noexcept;
+  bool send_hello(LinkIndex link, wire::PacketType type, PathChoice::Way way, std::uint8_t heard,
+                  Outbox& out) noexcept;
 
   // Time.
   /// @param round  time that this lane has polled since the last call, while formed.
@@ -102,12 +105,20 @@ class Membership {
   [[nodiscard]] TimeNs deadline(TimeNs now, TimeNs soon) const noexcept;
 
  private:
+  /// Hellos that came by a path.
+  struct Greetings {
+    std::uint64_t unanswered = 0;  ///< by wire::HelloBody::source, a bit each
+    std::uint8_t answers = 0;      ///< from how many source ports they were answered, in turn
+    TimeNs last = 0;
+  };
   struct Neighbour {
     bool left = false;                    ///< its bye came
     bool bye_acked = false;               ///< it has our bye
     bool aborted = false;                 ///< it told us of an abort, so it knows of one
     std::uint32_t hello_acks_wanted = 0;  ///< paths by which hellos are to be answered, a bit each
-    bool bye_ack_wanted = false;          ///< answers that are to be sent
+    std::array<Greetings, kPathsMax> greetings{};
+    std::uint8_t heard_source = 0;  ///< not its first, and a hello is to tell it; as HelloBody's
+    bool bye_ack_wanted = false;    ///< answers that are to be sent
     bool abort_reply_wanted = false;
     std::uint8_t other_version = 0;  ///< that somebody at its address speaks; 0 = none
     std::uint64_t left_after_op_seq = 0;
@@ -128,12 +139,14 @@ class Membership {
   /// Whether one that does not know of the abort may still be about to join.
   [[nodiscard]] bool may_join(TimeNs now) const noexcept;
   [[nodiscard]] Cause table_differs(LinkIndex link, const wire::HelloBody& hello) const noexcept;
+  void take_first(LinkIndex link, const wire::HelloBody& answer, PathIndex path) noexcept;
   void become_formed_if_ready(TimeNs now) noexcept;
   bool run_aborted(TimeNs now, Outbox& out) noexcept;
   bool run_leaving(TimeNs now, Outbox& out) noexcept;
   void close() noexcept;
   bool greet(TimeNs now, Outbox& out) noexcept;
   void answer_hellos(Outbox& out) noexcept;
+  bool answer_hellos(LinkIndex link, PathIndex path, Outbox& out) noexcept;
   bool send_abort(LinkIndex link, Outbox& out) noexcept;
   template <class Encode>
   bool send_by_all(LinkIndex link, Outbox& out, Encode&& encode) noexcept;
@@ -159,6 +172,7 @@ class Membership {
   TimeNs close_at_ = kNever;
   bool abort_event_wanted_ = false;
   std::uint32_t hellos_sent_ = 0;
+  std::uint32_t last_words_ = 0;  ///< byes and aborts: each tries other source ports
   std::uint32_t aborts_sent_ = 0;
   TimeNs next_abort_ = kNever;
 };

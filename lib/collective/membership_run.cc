@@ -12,6 +12,8 @@ using wire::PacketType;
 namespace {
 
 constexpr std::uint32_t kHellosByFirst = 8;      ///< path to a rank
+constexpr std::uint32_t kHellosFromFirst = 2;    ///< source port
+constexpr std::uint32_t kLastWordsFrom = 4;      ///< source ports, at once
 constexpr std::uint32_t kAbortRepeats = 5;       ///< however soon the neighbours answer
 constexpr std::uint32_t kAbortRepeatsMax = 400;  ///< if one does not
 constexpr TimeNs kAbortSpacingNs = 4'000'000;    ///< doubled with each repetition
@@ -81,8 +83,8 @@ TimeNs Membership::deadline(TimeNs now, TimeNs soon) const noexcept {
   }
   // Replies that found no room are tried again, soon but not at once: the port is full.
   for (const Neighbour& neighbour : neighbours_) {
-    if (neighbour.hello_acks_wanted != 0 || neighbour.bye_ack_wanted ||
-        neighbour.abort_reply_wanted) {
+    if (neighbour.hello_acks_wanted != 0 || neighbour.heard_source != 0 ||
+        neighbour.bye_ack_wanted || neighbour.abort_reply_wanted) {
       earliest = std::min(earliest, now + soon);
     }
   }
@@ -108,7 +110,8 @@ bool Membership::greet(TimeNs now, Outbox& out) noexcept {
     // If the first path does not answer, the others are tried in turn.
     const std::uint32_t beyond = hellos_sent_ < kHellosByFirst ? 0 : hellos_sent_ - kHellosByFirst;
     const auto path = static_cast<PathIndex>(beyond % end(i).path_count());
-    worked |= send_hello(i, PacketType::kHello, path, out);
+    const std::uint32_t source = hellos_sent_ < kHellosFromFirst ? 0 : hellos_sent_;
+    worked |= send_hello(i, PacketType::kHello, {path, end(i).source_after(path, source)}, 0, out);
   }
   ++hellos_sent_;
   next_hello_ = now + config_.timeouts.hello_interval_ns;
@@ -120,10 +123,31 @@ void Membership::answer_hellos(Outbox& out) noexcept {
     std::uint32_t& wanted = neighbours_[i].hello_acks_wanted;
     while (wanted != 0) {
       const auto path = static_cast<PathIndex>(std::countr_zero(wanted));
-      if (!send_hello(i, PacketType::kHelloAck, path, out)) break;
+      if (!answer_hellos(i, path, out)) break;
       wanted &= wanted - 1;
     }
+    // So that it does not begin with a source port that leads nowhere.
+    std::uint8_t& heard = neighbours_[i].heard_source;
+    const PathIndex path = end(i).path();
+    if (heard != 0 &&
+        send_hello(i, PacketType::kHello, {path, end(i).source_of(path)}, heard, out)) {
+      heard = 0;
+    }
   }
+}
+
+/// From one source port after the other, beginning with that of the path: if the rank does not hear
+/// it, it asks again.
+bool Membership::answer_hellos(LinkIndex link, PathIndex path, Outbox& out) noexcept {
+  Greetings& greetings = neighbours_[link].greetings[path];
+  while (greetings.unanswered != 0) {
+    const auto heard = static_cast<std::uint8_t>(std::countr_zero(greetings.unanswered));
+    const std::uint8_t source = end(link).source_after(path, greetings.answers);
+    if (!send_hello(link, PacketType::kHelloAck, {path, source}, heard, out)) return false;
+    greetings.unanswered &= greetings.unanswered - 1;
+    ++greetings.answers;
+  }
+  return true;
 }
 
 bool Membership::run_aborted(TimeNs now, Outbox& out) noexcept {
@@ -182,10 +206,11 @@ void Membership::close() noexcept {
   events_.put({EventType::kClosed, 0, {}});
 }
 
-bool Membership::send_hello(LinkIndex link, PacketType type, PathIndex path, Outbox& out) noexcept {
+bool Membership::send_hello(LinkIndex link, PacketType type, PathChoice::Way way,
+                            std::uint8_t heard, Outbox& out) noexcept {
   // A hello is as long as a data packet, so it needs a packet's buffer.
   OutboxSide& box = end(link).any_side(out);
-  return end(link).send_by(path, config_.packet_pool, box, [&](std::span<std::byte> room) {
+  const auto encode = [&](std::span<std::byte> room) {
     wire::HelloBody body;
     body.key = config_.key;
     body.incarnation = config_.incarnation;
@@ -199,20 +224,30 @@ bool Membership::send_hello(LinkIndex link, PacketType type, PathIndex path, Out
       if (each->brings_data()) body.credit_chunks = each->receiver().credit_limit();
     }
     body.posted_op_seq = ops_.posted();
+    if (end(link).sources().known) body.source = static_cast<std::uint8_t>(way.source + 1);
+    body.heard_source = heard;
     return wire::encode_hello(room, type, end(link).header(type), body,
                               std::max<std::size_t>(wire::kHeaderBytes + config_.payload_bytes,
                                                     wire::kHeaderBytes + wire::kHelloBodyBytes));
-  });
+  };
+  return end(link).send_from(way.path, way.source, config_.packet_pool, box, encode);
 }
 
-/// By every path, since nobody knows yet which of them live. @return whether one took it.
+/// By every path, and from other source ports each time, since nobody knows yet which of them live.
+/// @return whether one took it.
 template <class Encode>
 bool Membership::send_by_all(LinkIndex link, Outbox& out, Encode&& encode) noexcept {
   bool sent = false;
-  for (std::size_t path = 0; path < end(link).path_count(); ++path) {
-    sent |= end(link).send_by(static_cast<PathIndex>(path), config_.control_pool,
-                              end(link).any_side(out), encode);
+  const LinkEnd& to = end(link);
+  const std::uint32_t words = std::min<std::uint32_t>(kLastWordsFrom, to.sources().count);
+  for (std::size_t i = 0; i < to.path_count(); ++i) {
+    const auto path = static_cast<PathIndex>(i);
+    for (std::uint32_t word = 0; word < words; ++word) {
+      const std::uint8_t source = to.source_after(path, word == 0 ? 0 : last_words_ + word);
+      sent |= to.send_from(path, source, config_.control_pool, to.any_side(out), encode);
+    }
   }
+  last_words_ += words;
   return sent;
 }
 

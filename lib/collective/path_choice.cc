@@ -26,26 +26,80 @@ PathChoice::PathChoice(const ShardConfig& config, LinkEnd& end)
   end.be_watched();
 }
 
-void PathChoice::on_hello_ack(PathIndex path) noexcept {
-  if (path >= paths_.size()) return;
+void PathChoice::on_hello_ack(PathIndex path, std::uint8_t source,
+                              std::uint8_t from_source) noexcept {
+  if (path >= paths_.size() || source > end_.sources().count) return;
   Path& answered = paths_[path];
   if (answered.answer_missing) ++answered.in_row;
   answered.answer_missing = false;
-  if (is_suspicious() && answered.answered_at < 0) answered.answered_at = polled_ns_;
+  if (!is_suspicious()) return;
+  // The first one, since the other rank begins with the port that it has.
+  if (answered.heard_from == 0) answered.heard_from = from_source;
+  const std::uint8_t asked_from =
+      source != 0 ? static_cast<std::uint8_t>(source - 1) : end_.source_of(path);
+  if (answered.answered_at < 0) {
+    answered.answered_at = polled_ns_;
+    answered.answered = asked_from;
+  }
+  if (path != end_.path()) return;
+  Source& way = sources_[asked_from];
+  if (way.answered_at < 0) way.answered_at = polled_ns_;
+  ++way.answers;
 }
 
 void PathChoice::ask(PathIndex path) noexcept {
   Path& asked = paths_[path];
   if (asked.answer_missing) asked.in_row = 0;
   asked.answer_missing = true;
+  if (has_sources() && path == end_.path() && is_suspicious()) return ask_sources();
+  asked.asked_from = has_sources() && is_suspicious() ? end_.source_after(path, next_source_)
+                                                      : end_.source_of(path);
   to_ask_ |= 1u << path;
+}
+
+void PathChoice::ask_sources() noexcept {
+  const std::uint8_t count = end_.sources().count;
+  const std::uint8_t in_use = end_.source_of(end_.path());
+  sources_to_ask_ = 1u << in_use;
+  const std::uint32_t more = std::min<std::uint32_t>(
+      (rounds_ == 0 ? kSourcesFirst : kSourcesNext) - 1, count - std::uint32_t{1});
+  for (std::uint32_t i = 0; i < more; ++i) {
+    if (next_source_ % count == in_use) ++next_source_;
+    sources_to_ask_ |= 1u << next_source_++ % count;
+  }
+}
+
+void PathChoice::ask_all(TimeNs now) noexcept {
+  const Source& in_use = source_in_use();
+  // What is not acknowledged may wait for a client. If the way is all right, it is asked less
+  // often.
+  const bool calm =
+      silence_ns_ < suspicious_ns_ && in_use.asks > 0 && in_use.answers >= in_use.asks;
+  calm_ = calm ? std::min(calm_ + 1, kCalmMax) : 0;
+  next_ask_ = now + (spacing_ns_ << calm_);
+  if (rounds_ % kRoundsHeard == 0) {
+    for (Path& path : paths_) path.heard_from = 0;
+  }
+  for (std::size_t i = 0; i < paths_.size(); ++i) ask(static_cast<PathIndex>(i));
+  ++rounds_;
+}
+
+void PathChoice::forget_answers() noexcept {
+  for (Path& path : paths_) {
+    path.answered_at = -1;
+    path.heard_from = 0;
+  }
+  sources_.fill(Source{});
+  sources_to_ask_ = 0;
+  rounds_ = calm_ = 0;
 }
 
 PathChoice::Move PathChoice::run(TimeNs round, TimeNs now) noexcept {
   polled_ns_ += round;
   silence_ns_ += round;
+  data_silence_ns_ += round;
   if (!is_suspicious()) {
-    for (Path& path : paths_) path.answered_at = -1;
+    if (rounds_ != 0) forget_answers();
     if (end_.path() == 0) {
       to_ask_ = 0;
       return Move::kNone;
@@ -53,7 +107,7 @@ PathChoice::Move PathChoice::run(TimeNs round, TimeNs now) noexcept {
     if (may_go_back()) {
       // A path that comes and goes has to show ever longer that it is here.
       left_ = std::min(left_ + 1, kLeftMax);
-      take(0);
+      take(0, end_.source_of(0));
       return Move::kBack;
     }
     if (now >= next_ask_) {
@@ -62,14 +116,37 @@ PathChoice::Move PathChoice::run(TimeNs round, TimeNs now) noexcept {
     }
     return Move::kNone;
   }
-  if (now >= next_ask_) {
-    next_ask_ = now + spacing_ns_;
-    for (std::size_t i = 0; i < paths_.size(); ++i) ask(static_cast<PathIndex>(i));
+  if (now >= next_ask_) ask_all(now);
+  if (has_sources() && silence_ns() >= suspicious_ns_ + 2 * spacing_ns_ && look_for_source()) {
+    return Move::kSource;
   }
-  if (silence_ns_ < leave_ns_) return Move::kNone;
+  const bool short_ones_pass = silence_ns_ < leave_ns_;
+  if (silence_ns() < leave_ns_ || (short_ones_pass && source_in_use().answers != 0)) {
+    return Move::kNone;
+  }
   const PathIndex before = end_.path();
   look_for_another();
   return end_.path() == before ? Move::kNone : Move::kAway;
+}
+
+/// Whether one of them is answered, where the one in use is not: else it is the way back that is
+/// bad, which is the other rank's to choose, or what was sent waits for a client there.
+bool PathChoice::look_for_source() noexcept {
+  const Source& in_use = source_in_use();
+  if (in_use.asks == 0 || in_use.answers * 2 > in_use.asks) return false;
+  std::uint32_t most = 0;
+  std::uint8_t best = 0;
+  for (std::uint32_t ahead = 1; ahead < end_.sources().count; ++ahead) {
+    const std::uint8_t index = end_.source_after(end_.path(), ahead);
+    const Source& source = sources_[index];
+    // As in look_for_another().
+    if (source.answered_at < 0 || polled_ns_ - source.answered_at < spacing_ns_) continue;
+    if (source.answers <= std::max(most, in_use.answers)) continue;
+    most = source.answers;
+    best = index;
+  }
+  if (most != 0) take(end_.path(), best);
+  return most != 0;
 }
 
 void PathChoice::look_for_another() noexcept {
@@ -79,20 +156,37 @@ void PathChoice::look_for_another() noexcept {
     // A host that stood still answers by all paths when it goes on. A little later its
     // acknowledgements are here, too, if they can come.
     if (answered_at < 0 || polled_ns_ - answered_at < spacing_ns_) continue;
-    take(static_cast<PathIndex>(index));
+    take(static_cast<PathIndex>(index), paths_[index].answered);
     return;
   }
 }
 
-void PathChoice::take(PathIndex path) noexcept {
-  end_.take_path(path);
-  silence_ns_ = 0;
-  to_ask_ = 0;
+void PathChoice::take(PathIndex path, std::uint8_t source) noexcept {
+  if (path != end_.path()) end_.take_path(path);
+  (void)end_.take_source(path, source);
+  silence_ns_ = data_silence_ns_ = 0;
+  to_ask_ = sources_to_ask_ = 0;
+  rounds_ = calm_ = 0;
   std::fill(paths_.begin(), paths_.end(), Path{});
+  sources_.fill(Source{});
 }
 
-PathIndex PathChoice::next_to_ask() const noexcept {
-  return to_ask_ == 0 ? kNoPath : static_cast<PathIndex>(std::countr_zero(to_ask_));
+PathChoice::Way PathChoice::next_to_ask() const noexcept {
+  if (sources_to_ask_ != 0) {
+    return {end_.path(), static_cast<std::uint8_t>(std::countr_zero(sources_to_ask_))};
+  }
+  if (to_ask_ == 0) return {};
+  const auto path = static_cast<PathIndex>(std::countr_zero(to_ask_));
+  return {path, paths_[path].asked_from};
+}
+
+void PathChoice::asked(const Way& way) noexcept {
+  if (sources_to_ask_ == 0) {
+    to_ask_ &= ~(1u << way.path);
+    return;
+  }
+  sources_to_ask_ &= ~(1u << way.source);
+  ++sources_[way.source].asks;
 }
 
 }  // namespace gradwire::collective

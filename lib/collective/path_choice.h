@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// By which of several paths a link's data goes. If nothing that was sent by a path is acknowledged
-/// for an eighth of the silence limit, the other paths are asked by hellos, which are as long as
-/// full packets; after a quarter of it the link takes one that has answered. If none answers it
-/// stays, and its rank is dead when the limit is over. A path that was left is asked all the time,
-/// and taken again when it has answered often enough. doc/protocol.md (Rails) says why nothing is
-/// applied twice and nobody can move a link off a living path.
+/// By which of several paths a link's data goes, and from which source port. If nothing that was
+/// sent by a path is acknowledged for an eighth of the silence limit, the other paths are asked by
+/// hellos, which are as long as full packets, and the path itself from other source ports. If one
+/// of these is answered, and the one in use is not, the link takes it a sixteenth of the limit
+/// later; after a quarter of it the link takes a path that has answered. If none answers it stays,
+/// and its rank is dead when the limit is over. A path that was left is asked all the time, and
+/// taken again when it has answered often enough; source ports are all alike, and none is gone back
+/// to. doc/protocol.md (Rails, Source ports) says why nothing is applied twice and nobody can move
+/// a link off a living path.
 ///
 /// One lane owns it; it allocates at construction only; time is a parameter.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -20,22 +25,37 @@ namespace gradwire::collective {
 
 class PathChoice {
  public:
-  /// @param end  of a rank that data goes to, with several paths.
+  /// @param end  of a rank that data goes to.
   PathChoice(const ShardConfig& config, LinkEnd& end);
 
-  /// What a packet says.
-  void on_acknowledged(std::uint64_t newest) noexcept {
-    if (newest >= end_.first_number()) silence_ns_ = 0;
-  }
-  void on_hello_ack(PathIndex path) noexcept;
+  /// How a hello goes.
+  struct Way {
+    PathIndex path = kNoPath;
+    std::uint8_t source = 0;
+  };
 
-  enum class Move : std::uint8_t { kNone, kAway, kBack };
-  /// A round of this lane. The link takes another path if the result is not kNone.
+  /// What a packet says.
+  /// @param data  data was acknowledged, or there is none to be.
+  void on_acknowledged(std::uint64_t newest, bool data) noexcept {
+    if (newest < end_.first_number()) return;
+    silence_ns_ = 0;
+    if (data) data_silence_ns_ = 0;
+  }
+  /// @param source       of this rank's, from which the hello went, and one more; 0: not said.
+  /// @param from_source  of the other rank's, from which the answer came; likewise.
+  void on_hello_ack(PathIndex path, std::uint8_t source, std::uint8_t from_source) noexcept;
+  /// From which source port of the other rank's an answer came by the path; as from_source.
+  [[nodiscard]] std::uint8_t heard_from(PathIndex path) const noexcept {
+    return paths_[path].heard_from;
+  }
+
+  enum class Move : std::uint8_t { kNone, kAway, kBack, kSource };
+  /// A round of this lane. The link goes another way if the result is not kNone.
   /// @param round  time that this lane has polled since the last call.
   Move run(TimeNs round, TimeNs now) noexcept;
-  /// A path by which a hello is due; kNoPath if none is.
-  [[nodiscard]] PathIndex next_to_ask() const noexcept;
-  void asked(PathIndex path) noexcept { to_ask_ &= ~(1u << path); }
+  /// How a hello is to go; kNoPath if none is due.
+  [[nodiscard]] Way next_to_ask() const noexcept;
+  void asked(const Way& way) noexcept;
   /// Earliest time at which run() has something to do, as long as rounds come often enough.
   [[nodiscard]] TimeNs deadline() const noexcept {
     return is_suspicious() || end_.path() != 0 ? next_ask_ : kNever;
@@ -46,28 +66,58 @@ class PathChoice {
     TimeNs answered_at = -1;      ///< its first answer while the link's path was silent; -1: none
     bool answer_missing = false;  ///< it was asked and has not answered yet
     std::uint32_t in_row = 0;     ///< answers without one missing
+    std::uint8_t asked_from = 0;  ///< a source port
+    std::uint8_t answered = 0;    ///< the source port from which it was asked then
+    std::uint8_t heard_from = 0;
+  };
+  /// Of the link's path, while that is silent.
+  struct Source {
+    TimeNs answered_at = -1;
+    std::uint32_t asks = 0;
+    std::uint32_t answers = 0;
   };
   static constexpr std::uint32_t kAnswersMin = 8;
   static constexpr std::uint32_t kLeftMax = 5;
+  // Of the path that is silent: how many source ports are asked at once, and every time after that.
+  static constexpr std::uint32_t kSourcesFirst = 8;
+  static constexpr std::uint32_t kSourcesNext = 4;
+  static constexpr std::uint32_t kRoundsHeard = 4;  ///< for which the other rank is told the same
+  static constexpr std::uint32_t kCalmMax = 5;
 
-  [[nodiscard]] bool is_suspicious() const noexcept { return silence_ns_ >= suspicious_ns_; }
+  [[nodiscard]] bool has_sources() const noexcept { return end_.sources().count > 1; }
+  /// For how long something that should have been acknowledged was not.
+  [[nodiscard]] TimeNs silence_ns() const noexcept {
+    return has_sources() ? std::max(silence_ns_, data_silence_ns_) : silence_ns_;
+  }
+  [[nodiscard]] bool is_suspicious() const noexcept { return silence_ns() >= suspicious_ns_; }
+  [[nodiscard]] Source& source_in_use() noexcept { return sources_[end_.source_of(end_.path())]; }
+  void ask_all(TimeNs now) noexcept;
   void ask(PathIndex path) noexcept;
+  void ask_sources() noexcept;
+  [[nodiscard]] bool look_for_source() noexcept;
   void look_for_another() noexcept;
   [[nodiscard]] bool may_go_back() const noexcept {
     return paths_[0].in_row >= kAnswersMin << left_;
   }
-  void take(PathIndex path) noexcept;
+  void take(PathIndex path, std::uint8_t source) noexcept;
+  void forget_answers() noexcept;
 
   LinkEnd& end_;
   TimeNs suspicious_ns_;
   TimeNs leave_ns_;
   TimeNs spacing_ns_;      ///< of hellos
-  TimeNs silence_ns_ = 0;  ///< polled time in which nothing that went by this path was acknowledged
+  TimeNs silence_ns_ = 0;  ///< polled time in which nothing that went this way was acknowledged
+  TimeNs data_silence_ns_ = 0;  ///< and no data, though there was some: pings are short
   TimeNs polled_ns_ = 0;
   TimeNs next_ask_ = 0;
-  std::uint32_t to_ask_ = 0;  ///< paths, a bit for each
-  std::uint32_t left_ = 0;    ///< how often the first path was left, up to kLeftMax
+  std::uint32_t to_ask_ = 0;          ///< paths, a bit for each
+  std::uint32_t sources_to_ask_ = 0;  ///< of the link's path, likewise
+  std::uint32_t next_source_ = 0;     ///< that is asked, modulo their number
+  std::uint32_t rounds_ = 0;          ///< in which all were asked, since the path fell silent
+  std::uint32_t calm_ = 0;            ///< of those, in a row: the way in use answered
+  std::uint32_t left_ = 0;            ///< how often the first path was left, up to kLeftMax
   std::vector<Path> paths_;
+  std::array<Source, wire::kSourcePortsMax> sources_{};
 };
 
 }  // namespace gradwire::collective

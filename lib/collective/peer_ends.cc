@@ -17,13 +17,16 @@ LinkAddress address_of(const ShardConfig& config, std::uint16_t rank) {
   address.ip = peer.ip;
   address.frame = peer.frame;
   address.others = peer.others;
+  address.sources = peer.sources;
   return address;
 }
 
 }  // namespace
 
 PeerEnds::PeerEnds(const ShardConfig& config, const Links& links, ShardCounters& counters)
-    : own_rank_(config.rank), tally_{counters.peer_path_moves}, peers_(config.nranks) {
+    : own_rank_(config.rank),
+      tally_{counters.peer_path_moves, counters.peer_source_port_moves},
+      peers_(config.nranks) {
   for (std::uint16_t rank = 0; rank < config.nranks; ++rank) {
     if (rank == config.rank) continue;
     Peer& peer = peers_[rank];

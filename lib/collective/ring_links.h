@@ -32,6 +32,7 @@ namespace gradwire::collective {
     link.frame = config.to_downstream;
     link.port = config.downstream_port;
     link.others = config.downstream_others;
+    link.sources = config.downstream_sources;
   } else {
     link.rank = upstream_rank(config.rank, config.nranks);
     link.incarnation = config.upstream_incarnation;
@@ -39,6 +40,7 @@ namespace gradwire::collective {
     link.frame = config.to_upstream;
     link.port = config.upstream_port;
     link.others = config.upstream_others;
+    link.sources = config.upstream_sources;
   }
   // What comes from the rank before comes the way that its data takes, acknowledgements too if it
   // is the next rank as well.

@@ -79,7 +79,10 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       stall_(config.rank, config.nranks, config.timeouts.stuck_ns),
       has_rails_(!config.downstream_others.empty() || !config.upstream_others.empty() ||
                  std::any_of(config.peers.begin(), config.peers.end(),
-                             [](const PeerAddress& peer) { return !peer.others.empty(); })) {}
+                             [](const PeerAddress& peer) { return !peer.others.empty(); })),
+      watches_paths_(has_rails_ || std::any_of(links_.begin(), links_.end(), [](const auto& link) {
+                       return link->choice() != nullptr;
+                     })) {}
 
 Shard::~Shard() { drop_everything(); }
 
@@ -261,10 +264,10 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   if (!checks_.empty()) receive_checked(now);
   const TimeNs round = account_round(now);
   // What goes by a new path goes in the next round, when the lane knows of it.
-  if (has_rails_ && run_rails(round, now)) [[unlikely]]
+  if (watches_paths_ && run_rails(round, now)) [[unlikely]]
     return true;
   bool worked = membership_.run(now, out);
-  if (has_rails_) [[unlikely]]
+  if (watches_paths_) [[unlikely]]
     worked |= ask_by_rails(out);
   if (membership_.state() == ShardState::kForming) abort_if(membership_.overdue(now), now);
   if (membership_.state() == ShardState::kClosed) drop_everything();

@@ -185,12 +185,15 @@ class Shard {
   void report_mismatch(std::uint16_t rank, const OpCall& ours, const wire::DataHeader& theirs,
                        TimeNs now) noexcept;
 
-  // shard_rails.cc: if there are rails
+  // shard_rails.cc: if there are rails, or several source ports
   /// By which path the other rank sends, what answers it goes back.
   [[gnu::noinline]] void note_path(const wire::Packet& packet, const PacketSource& from) noexcept;
   /// @return whether a link took another path: its port may have less room than the outbox says.
   bool run_rails(TimeNs round, TimeNs now) noexcept;
   bool ask_by_rails(Outbox& out) noexcept;
+  /// The rank before asks by hellos, since it hears no acknowledgement, and says from which of this
+  /// rank's source ports an answer came.
+  void note_source(Link& link, const wire::HelloBody& hello, PathIndex path) noexcept;
 
   // shard_direct.cc: if there is a direct_
   void start_direct(Op& op, TimeNs now) noexcept;
@@ -313,7 +316,8 @@ class Shard {
   StallWatch stall_;
   TimeNs last_poll_ = 0;
   bool has_rails_ = false;
-  TimeNs path_since_ = 0;  ///< of the link down
+  bool watches_paths_ = false;  ///< some link has a choice()
+  TimeNs path_since_ = 0;       ///< of the link down
 };
 
 }  // namespace gradwire::collective

@@ -20,6 +20,7 @@
 #include "transport/receiver.h"
 #include "transport/sender.h"
 #include "wire/frame.h"
+#include "wire/packet.h"
 
 namespace gradwire::collective {
 
@@ -66,6 +67,14 @@ struct LinkTokens {
   friend bool operator==(const LinkTokens&, const LinkTokens&) = default;
 };
 
+/// From how many UDP source ports a rank may send to another: each is another way through a fabric
+/// of paths of equal cost (doc/protocol.md, Source ports).
+struct SourcePorts {
+  std::uint8_t count = 1;  ///< [1, wire::kSourcePortsMax]
+  bool known = false;      ///< the other rank understands what packets say of source ports
+  friend bool operator==(const SourcePorts&, const SourcePorts&) = default;
+};
+
 /// One of several ways to a rank: by a port of this host to a port of that one.
 struct LinkPath {
   wire::IpAddress ip;         ///< where packets from there come from
@@ -81,6 +90,7 @@ struct PeerAddress {
   wire::FrameTemplate frame;     ///< of packets that go there
   std::uint16_t port = 0;        ///< index of the lane's port that leads there
   std::vector<LinkPath> others;  ///< further paths, for when that one is silent
+  SourcePorts sources;
   friend bool operator==(const PeerAddress&, const PeerAddress&) = default;
 };
 
@@ -109,6 +119,8 @@ struct ShardConfig {
   /// Further paths to the neighbours, for when those are silent. Frames are as long as theirs.
   std::vector<LinkPath> downstream_others;
   std::vector<LinkPath> upstream_others;
+  SourcePorts downstream_sources;
+  SourcePorts upstream_sources;
   rte_mempool* packet_pool = nullptr;  ///< data room >= frame headers + 64 + payload_bytes
   /// Where payloads lie in mbufs of their own, in a GPU's memory: the CPU neither reads nor writes
   /// them, frames are a header of packet_pool and a payload behind it, and the backend makes CRCs.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Several paths to a rank: by which one packets go, and how a path is asked whether it lives.
+// Several ways to a rank: by which one packets go, and how a way is asked whether it is good.
 #include "collective/shard.h"
 
 namespace gradwire::collective {
@@ -61,6 +61,15 @@ void Shard::note_path(const wire::Packet& packet, const PacketSource& from) noex
   if (is_question(packet)) end.was_asked_by(from.path);
 }
 
+void Shard::note_source(Link& link, const wire::HelloBody& hello, PathIndex path) noexcept {
+  const bool forming = membership_.state() == ShardState::kForming;
+  // What it asks for may be an acknowledgement that was lost.
+  if (!forming) link.receiver().transport().request_ack();
+  if (hello.heard_source == 0) return;
+  const auto source = static_cast<std::uint8_t>(hello.heard_source - 1);
+  if (link.end.take_source(path, source) && !forming) ++counters_.source_port_moves;
+}
+
 bool Shard::run_rails(TimeNs round, TimeNs now) noexcept {
   bool moved = false;
   if (!live()) return false;
@@ -71,10 +80,14 @@ bool Shard::run_rails(TimeNs round, TimeNs now) noexcept {
     if (!link.end.answered()) continue;
     const PathChoice::Move move = link.choice()->run(round, now);
     if (move == PathChoice::Move::kNone) continue;
-    moved = true;
-    ++counters_.path_moves;
-    path_since_ = now;
-    link.sender().on_path_changed(move == PathChoice::Move::kAway, now);
+    if (move == PathChoice::Move::kSource) {
+      ++counters_.source_port_moves;
+    } else {
+      moved = true;
+      ++counters_.path_moves;
+      path_since_ = now;
+    }
+    link.sender().on_path_changed(move != PathChoice::Move::kBack, now);
   }
   return moved;
 }
@@ -84,9 +97,10 @@ bool Shard::ask_by_rails(Outbox& out) noexcept {
   for (LinkIndex i = 0; i < links_.size(); ++i) {
     PathChoice* const choice = links_[i]->choice();
     if (choice == nullptr) continue;
-    for (PathIndex path = choice->next_to_ask(); path != kNoPath; path = choice->next_to_ask()) {
-      if (!membership_.send_hello(i, PacketType::kHello, path, out)) break;
-      choice->asked(path);
+    for (auto way = choice->next_to_ask(); way.path != kNoPath; way = choice->next_to_ask()) {
+      const std::uint8_t heard = choice->heard_from(way.path);
+      if (!membership_.send_hello(i, PacketType::kHello, way, heard, out)) break;
+      choice->asked(way);
       worked = true;
     }
   }

@@ -43,6 +43,7 @@ inline Drop Shard::receive(const PacketSource& from, rte_mbuf* frame, const wire
       if (is_answer ? !link.gets_data() : !link.brings_data()) return Drop::kState;
       if (!membership_.is_neighbour(index, packet.hello)) return Drop::kState;
       abort_if(membership_.on_hello(index, packet.hello, is_answer, from.path, now), now);
+      if (live() && !is_answer) note_source(link, packet.hello, from.path);
       if (live() && is_answer) {
         const std::uint64_t granted_before = link.sender().transport().posted_op_seq();
         link.sender().raise_limits(packet.hello.credit_chunks, packet.hello.posted_op_seq);
@@ -336,7 +337,7 @@ void Shard::receive_ack(Link& link, const wire::AckHeader& ack, TimeNs now) noex
   if (outcome.malformed) return;
   if (outcome.acknowledged) stall_.moved(now);
   if (PathChoice* const choice = link.choice()) [[unlikely]]
-    choice->on_acknowledged(outcome.newest);
+    choice->on_acknowledged(outcome.newest, outcome.acknowledged || sender.nothing_in_flight());
   return_credit(sender);
   if (posted_by_all_.hear(ack.posted_onwards, ack.posted_by_all)) on_words(now);
   if (sender.transport().posted_op_seq() > granted_before) finish_granted(sender, granted_before);

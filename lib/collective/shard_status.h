@@ -93,8 +93,10 @@ struct ShardCounters {
   /// the upstream rank's.
   std::uint64_t stalled_on_downstream_ns = 0;
   std::uint64_t stalled_on_upstream_ns = 0;
-  std::uint64_t path_moves = 0;       ///< a link of the ring took another path
-  std::uint64_t peer_path_moves = 0;  ///< what goes to another rank off the ring did
+  std::uint64_t path_moves = 0;              ///< a link of the ring took another path
+  std::uint64_t peer_path_moves = 0;         ///< what goes to another rank off the ring did
+  std::uint64_t source_port_moves = 0;       ///< a link of the ring took another source port
+  std::uint64_t peer_source_port_moves = 0;  ///< what goes to another rank off the ring did
   TransferCounters transfers;
   std::array<std::uint64_t, wire::kDropCount> drops{};
 
@@ -146,6 +148,9 @@ struct ShardStatus {
   wire::IpAddress downstream_ip;
   wire::IpAddress upstream_ip;
   TimeNs downstream_ip_since = 0;
+  /// From which UDP ports this rank sends there.
+  std::uint16_t downstream_source_port = 0;
+  std::uint16_t upstream_source_port = 0;
   std::uint32_t peers_on_other_path = 0;  ///< ranks off the ring that do without their first path
   // Direct ops.
   std::uint16_t least_heard_rank = 0;  ///< of those that are awaited, the one heard longest ago

@@ -47,11 +47,13 @@ ShardStatus Shard::status(TimeNs) const noexcept {
       fill_sender(link.sender(), status);
       status.downstream_ip = link.end.ip_of(link.end.path());
       status.downstream_ip_since = path_since_;
+      status.downstream_source_port = link.end.source_port(link.end.source_of(link.end.path()));
     }
     if (link.brings_data()) {
       status.upstream_silence_ns = membership_.silence_ns(i);
       status.upstream_heard = link.end.greeted();
       status.upstream_ip = link.end.ip_of(link.end.back());
+      status.upstream_source_port = link.end.source_port(link.end.source_of(link.end.back()));
     }
   }
   if (ends_ != nullptr) status.peers_on_other_path = ends_->on_other_path();

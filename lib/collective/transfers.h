@@ -188,6 +188,9 @@ class Transfers {
   /// @return whether one was sent.
   bool send_word(TimeNs now, Outbox& out) noexcept;
   bool send_next_piece(TimeNs now, Outbox& out) noexcept;
+  /// Whether a question says that those before it were not answered.
+  [[nodiscard]] bool says_again(const LinkEnd& end, std::uint32_t tries,
+                                std::uint16_t rank) const noexcept;
   [[nodiscard]] static wire::OfferHeader offer_of(const OutPair& pair) noexcept;
 
   const ShardConfig& config_;

@@ -231,6 +231,13 @@ TimeNs Transfers::deadline(TimeNs now) const noexcept {
   return sending_.empty() ? next_due_ : std::min(next_due_, std::max(now, paced_until_));
 }
 
+bool Transfers::says_again(const LinkEnd& end, std::uint32_t tries,
+                           std::uint16_t rank) const noexcept {
+  // The one that goes now is counted.
+  const std::uint32_t before = std::max(tries, std::uint32_t{1}) - 1;
+  return end.sources().known && LinkEnd::asks_again(std::max(before, peers_[rank].unanswered));
+}
+
 wire::OfferHeader Transfers::offer_of(const OutPair& pair) noexcept {
   wire::OfferHeader offer;
   offer.pair = pair.pair;
@@ -251,6 +258,7 @@ Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept
     const auto number = static_cast<std::uint32_t>(common.packet_number);
     wire::OfferHeader offer = offer_of(pair);
     offer.asks = pair.asks;
+    offer.again = pair.asks && says_again(end, pair.timer.tries, pair.rank);
     offer.done = !pair.active && pair.sequence != 0;
     if (!pair.offered) pair.first_offer = number;
     pair.offered = true;
@@ -329,6 +337,7 @@ Transfers::Sent Transfers::send(InPair& pair, TimeNs now, Outbox& out) noexcept 
     pull.first = pair.first;
     pull.echo = pair.echo;
     pull.asks = pair.asks;
+    pull.again = pair.asks && says_again(end, pair.timer.tries, pair.rank);
     pull.complete = pair.complete();
     return wire::encode_pull(room, end.header(PacketType::kPull), pull);
   });

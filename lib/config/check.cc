@@ -10,6 +10,7 @@
 
 #include "config/load.h"
 #include "wire/frame.h"
+#include "wire/packet.h"
 
 namespace gradwire::config {
 namespace {
@@ -336,6 +337,16 @@ std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
   if (config.transport.congestion == "dctcp" && !config.transport.ecn) {
     found.push_back(
         {"transport.congestion", "dctcp needs transport.ecn = true: it follows ECN marks"});
+  }
+  const std::uint64_t last_lane = config.lanes.base_udp_port + kMaxLanes - 1;
+  if (config.transport.source_ports > 1 && last_lane >= wire::kSourcePortFirst &&
+      config.lanes.base_udp_port < wire::kSourcePortFirst + wire::kSourcePorts) {
+    found.push_back(
+        {"lanes.base_udp_port",
+         fmt::format("{} to {} are the ports from which daemons send (transport.source_ports): "
+                     "choose one below {}, on all hosts, or set transport.source_ports = 1",
+                     wire::kSourcePortFirst, wire::kSourcePortFirst + wire::kSourcePorts - 1,
+                     wire::kSourcePortFirst - kMaxLanes)});
   }
   // At least two pings must be lost before a living neighbour looks dead.
   if (config.timeouts.ping_ms * 3 > config.timeouts.silence_ms) {

@@ -78,6 +78,7 @@ struct TransportSection {
   bool two_step_owner = false;
   std::uint64_t gathered_kib = defaults::kGatheredKib;
   std::uint64_t gathered_ranks = defaults::kGatheredRanks;
+  std::uint64_t source_ports = defaults::kSourcePorts;
   std::string integrity{defaults::kIntegrity};
   std::uint64_t dscp = 0;
   bool ecn = false;

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/fault_settings.h"
+#include "wire/packet.h"
 
 namespace gradwire::config {
 namespace {
@@ -193,6 +194,11 @@ const std::array kKeys = {
     integer("transport", "gathered_ranks", "", 2, 1024,
             "groups of more ranks than this have gathered ops. Rank 0's counts for its group",
             GRADWIRE_FIELD(transport.gathered_ranks)),
+    integer("transport", "source_ports", "", 1, wire::kSourcePortsMax,
+            "from so many UDP source ports a lane may send to a rank: it takes another one if "
+            "nothing arrives that it sends from the one it has, which leads it round a bad path of "
+            "several of equal cost; 1: never",
+            GRADWIRE_FIELD(transport.source_ports)),
     choice("transport", "integrity", "payload|link",
            "payload: each payload has a CRC from sender to receiver; link: none, for memif alone, "
            "which moves payloads through this host's memory; the same on all daemons",

@@ -17,6 +17,12 @@ constexpr std::size_t kUnansweredMost = 64;
 
 }  // namespace
 
+std::uint16_t source_ports_of(lane::Datapath& datapath) {
+  const bool hashes = std::ranges::any_of(
+      datapath.ports(), [](const auto& port) { return port->report().hashed_queues != 0; });
+  return hashes ? ipc::RankInfo::kOneSourcePort : ipc::RankInfo::kAnySourcePort;
+}
+
 DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& settings,
                              std::span<const StaticNeighbor> neighbors, GpuLanes* gpu)
     : datapath_(datapath),

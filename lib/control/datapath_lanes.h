@@ -20,6 +20,9 @@ struct StaticNeighbor {
   wire::MacAddress mac{};
 };
 
+/// RankInfo::source_ports of a daemon.
+[[nodiscard]] std::uint16_t source_ports_of(lane::Datapath& datapath);
+
 class DatapathLanes final : public LaneControl {
  public:
   /// `datapath` and `gpu` outlive the object.

@@ -53,6 +53,7 @@ std::vector<status::Port> DatapathReports::ports_status() const {
     entry.joined_queues = report.joined_queues;
     entry.rx_interrupts = report.rx_interrupts;
     entry.flow_steering = report.flow_steering;
+    entry.hashed_queues = report.hashed_queues;
     entry.splits_payload = report.splits_payload;
     entry.neighbors = neighbors.size();
     entry.counters.rx_packets = counters.rx_packets;

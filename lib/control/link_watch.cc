@@ -184,6 +184,7 @@ void LinkWatch::note_path(const command::GroupPlan& plan, WatchedLink& link,
   const wire::IpAddress& taken = link.is_acked ? status.downstream_ip : status.upstream_ip;
   if (taken.family == 0) return;  // It has told nothing yet.
   link.in_use = taken == link.path.remote_ip;
+  if (link.in_use) note_source_port(plan, link, status);
   // What the other rank chose, its own daemon says.
   if (!link.is_first || !link.is_acked || link.left == !link.in_use) return;
   link.left = !link.in_use;
@@ -196,6 +197,25 @@ void LinkWatch::note_path(const command::GroupPlan& plan, WatchedLink& link,
     spdlog::warn("{}: lane {} takes port {} again: rank {} ({}) answers there", key_text(plan),
                  link.lane, device, link.path.rank, wire::to_string(link.path.remote_ip));
   }
+}
+
+void LinkWatch::note_source_port(const command::GroupPlan& plan, WatchedLink& link,
+                                 const collective::ShardStatus& status) {
+  if (status.state != collective::ShardState::kFormed) return;
+  // Of two ranks one link carries all.
+  const bool same = status.downstream_ip == status.upstream_ip;
+  if (!link.is_acked && same) return;
+  const std::uint16_t port =
+      link.is_acked ? status.downstream_source_port : status.upstream_source_port;
+  const std::uint16_t before = std::exchange(link.source_port, port);
+  if (port == before || (before == 0 && port < wire::kSourcePortFirst)) return;
+  const char* const silent =
+      link.is_acked ? "nothing arrives there from port" : "it hears nothing from port";
+  const std::string why = before != 0 ? fmt::format("{} {}", silent, before)
+                                      : "while the group formed it answered no other one";
+  spdlog::warn("{}: lane {} {} rank {} ({}) from UDP port {} now: {}", key_text(plan), link.lane,
+               link.is_acked ? "sends to" : "acknowledges to", link.path.rank,
+               wire::to_string(link.path.remote_ip), port, why);
 }
 
 void LinkWatch::look_at_acks(WatchedLink& link, const collective::ShardCounters& counters,

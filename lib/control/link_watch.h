@@ -58,8 +58,9 @@ class LinkWatch {
     std::uint64_t confirmed = 0;  ///< `acks` at the last confirmation
     TimeNs news_ns = 0;           ///< when `acks` changed; 0 = nothing is expected
     bool silent = false;
-    bool in_use = false;  ///< of several paths to that rank the one that the lane takes
-    bool left = false;    ///< of several paths the lane's first, which it does not take
+    bool in_use = false;            ///< of several paths to that rank the one that the lane takes
+    bool left = false;              ///< of several paths the lane's first, which it does not take
+    std::uint16_t source_port = 0;  ///< from which the lane sends there; 0: not seen yet
   };
   using Links = std::vector<WatchedLink>;
   static constexpr std::size_t kNoLink = SIZE_MAX;
@@ -92,6 +93,9 @@ class LinkWatch {
   /// Logs that a lane left its first path, or is back.
   void note_path(const command::GroupPlan& plan, WatchedLink& link,
                  const collective::ShardStatus& status) const;
+  /// Logs that a lane took another source port.
+  static void note_source_port(const command::GroupPlan& plan, WatchedLink& link,
+                               const collective::ShardStatus& status);
   void move_links();
   void move_link(const command::GroupPlan& plan, Links& links, std::size_t index,
                  const wire::MacAddress& mac);

@@ -128,6 +128,7 @@ Result<std::vector<NeighbourPath>> paths_by(std::vector<AddressPair> pairs, std:
     path.local_ip = downstream ? pair.upstream : pair.downstream;
     path.remote_ip = downstream ? pair.downstream : pair.upstream;
     path.remote_base_udp_port = table[other].base_udp_port;
+    path.remote_source_ports = table[other].source_ports;
     if (path.local_ip == path.remote_ip) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("ranks {} and {} have the same address {}", rank, other,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "control/gpu_lanes.h"
+#include "ipc/control_messages.h"
 #include "reduce/backend.h"
 #include "reduce/gpu/gpu_backend.h"
 
@@ -42,6 +43,12 @@ Result<wire::FrameTemplate> PlanMaker::frames_to(const NeighbourPath& neighbour,
                     wire::to_string(neighbour.remote_ip)));
   }
   return *made;
+}
+
+collective::SourcePorts PlanMaker::sources_to(const NeighbourPath& neighbour) const noexcept {
+  const std::uint16_t there = neighbour.remote_source_ports;
+  const bool any = there == ipc::RankInfo::kAnySourcePort;
+  return {any ? settings_.source_ports : std::uint8_t{1}, there != 0};
 }
 
 Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
@@ -101,6 +108,8 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
         config.received_mbufs_are_exclusive &= datapath_.ports()[path.port]->row().rx_exclusive;
       }
     }
+    config.downstream_sources = sources_to(downstream);
+    config.upstream_sources = sources_to(upstream);
     config.downstream_others = others(request.downstream, lane, *down);
     config.upstream_others = others(request.upstream, lane, *up);
   }
@@ -160,8 +169,9 @@ Result<void> PlanMaker::add_peers(collective::ShardConfig& config, const PlanReq
     const NeighbourPath& path = path_of(peer.paths, lane);
     const auto frame = frames_to(path, lane);
     if (!frame) return tl::unexpected(frame.error());
-    config.peers[peer.rank] = {peer.tokens[lane], path.remote_ip, *frame, path.port,
-                               others(peer.paths, lane, *frame)};
+    config.peers[peer.rank] = {
+        peer.tokens[lane], path.remote_ip, *frame, path.port, others(peer.paths, lane, *frame),
+        sources_to(path)};
   }
   return {};
 }

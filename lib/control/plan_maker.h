@@ -23,6 +23,7 @@ namespace gradwire::control {
 struct PlanSettings {
   collective::ShardConfig shard;  ///< the fields that are the same for every group
   std::uint16_t base_udp_port = 0;
+  std::uint8_t source_ports = defaults::kSourcePorts;  ///< from which a lane sends to a rank
   std::uint8_t dscp = 0;
   bool ecn = false;
 };
@@ -61,6 +62,7 @@ class PlanMaker {
   [[nodiscard]] Result<void> add_peers(collective::ShardConfig& config, const PlanRequest& request,
                                        std::uint8_t lane) const;
   /// Paths beside the lane's first, whose frames begin with `first`.
+  [[nodiscard]] collective::SourcePorts sources_to(const NeighbourPath& neighbour) const noexcept;
   [[nodiscard]] std::vector<collective::LinkPath> others(std::span<const NeighbourPath> paths,
                                                          std::uint8_t lane,
                                                          const wire::FrameTemplate& first) const;

@@ -58,6 +58,8 @@ status::Shard shard_status(std::uint8_t lane, const collective::ShardStatus& sha
     }
   }
   out.peers_on_other_path = shard.peers_on_other_path;
+  out.downstream_source_port = shard.downstream_source_port;
+  out.upstream_source_port = shard.upstream_source_port;
   out.backend = shard.backend_name;
   out.backend_path = shard.backend_path;
   out.counters = transport_status(shard.counters);
@@ -73,6 +75,8 @@ status::Transport transport_status(const collective::ShardCounters& counters) {
   out.retransmissions = counters.retransmissions;
   out.path_moves = counters.path_moves;
   out.peer_path_moves = counters.peer_path_moves;
+  out.source_port_moves = counters.source_port_moves;
+  out.peer_source_port_moves = counters.peer_source_port_moves;
   out.probes = counters.probes;
   out.acks_sent = counters.acks_sent;
   out.acks_received = counters.acks_received;

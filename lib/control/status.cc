@@ -244,6 +244,10 @@ status::Group Manager::group_status(const Group& group, const Published& publish
   out.direct_kib = static_cast<std::uint32_t>(group.wanted.direct_bytes >> 10);
   out.two_step_kib = static_cast<std::uint32_t>(group.wanted.two_step_op_bytes() >> 10);
   out.two_step_owners = group.wanted.two_step_owners();
+  out.ranks_of_one_source_port =
+      static_cast<std::uint32_t>(std::ranges::count_if(group.table, [](const ipc::RankInfo& info) {
+        return info.source_ports == ipc::RankInfo::kOneSourcePort;
+      }));
   out.gathered_kib = static_cast<std::uint32_t>(group.wanted.gathered_bytes >> 10);
   out.why_not_direct = group.wanted.why_not_direct;
   for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.wanted.lanes; ++lane) {

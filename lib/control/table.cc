@@ -64,6 +64,7 @@ class Bytes {
     add(info.gathered_kib);
     add(info.gathered_ranks);
     add(info.two_step_owner);
+    add(info.source_ports);
     add_bytes(info.room);
   }
   void add_bytes(std::span<const std::uint8_t> bytes) {
@@ -145,6 +146,10 @@ Result<void> check_entry(std::size_t rank, const ipc::RankInfo& info) {
   if (info.two_step_owner > 1) {
     return bad(fmt::format("rank {} is {} times an owner of ops in two steps, must be 0 or 1", rank,
                            info.two_step_owner));
+  }
+  if (info.source_ports > ipc::RankInfo::kAnySourcePort) {
+    return bad(
+        fmt::format("rank {} says {} of source ports, must be 0, 1 or 2", rank, info.source_ports));
   }
   return check_addresses(rank, info);
 }
@@ -264,6 +269,7 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
   info.gathered_ranks = daemon.gathered_ranks;
   info.two_step_owner = daemon.two_step_owner ? 1 : 0;
   info.fold_sources = daemon.fold_sources;
+  info.source_ports = daemon.source_ports;
   info.transfers = daemon.transfers ? 1 : 0;
   for (const LocalAddress& local : addresses) {
     if (info.address_count == ipc::RankInfo::kMaxAddresses) break;

@@ -74,6 +74,7 @@ Result<void> Communicator::open() {
   self.gathered_kib = static_cast<std::uint16_t>(defaults::kGatheredKib);
   self.gathered_ranks = static_cast<std::uint16_t>(defaults::kGatheredRanks);
   self.fold_sources = kMaxRanks;
+  self.source_ports = control::source_ports_of(*datapath_);
   info_ = control::make_rank_info(self, datapath_->lanes(), control_->addresses());
   info_.secret = control::secret_for(*secret, ::geteuid());
 

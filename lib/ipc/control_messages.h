@@ -130,6 +130,9 @@ struct RankInfo {
   static constexpr std::uint32_t kMagic = 0x47575249;  // "GWRI"
   static constexpr std::uint16_t kVersion = 2;
   static constexpr std::size_t kMaxAddresses = 8;
+  // source_ports.
+  static constexpr std::uint16_t kOneSourcePort = 1;  ///< no: it chooses the receive queue
+  static constexpr std::uint16_t kAnySourcePort = 2;  ///< yes; 0: it does not know of them
   std::uint32_t magic = kMagic;
   std::uint16_t version = kVersion;
   std::uint16_t bytes = 512;  ///< of the whole struct: the distance of two entries in a table
@@ -156,8 +159,10 @@ struct RankInfo {
   std::uint16_t gathered_ranks = 0;
   /// transport.two_step_owner: 1 if all-reduces in two steps are to be summed here.
   std::uint16_t two_step_owner = 0;
+  /// Whether others may change the UDP source port of packets to the daemon's ports.
+  std::uint16_t source_ports = 0;
   /// 0: room for keys.
-  std::uint8_t room[266] = {};
+  std::uint8_t room[264] = {};
 };
 static_assert(sizeof(RankInfo) == 512 && std::is_trivially_copyable_v<RankInfo>);
 

@@ -152,6 +152,12 @@ void add_transport(Families& out, const status::Lane& lane) {
         "Times that packets off the ring took another of several paths to a rank, or the first "
         "again.",
         transport.peer_path_moves);
+  count("gradwire_source_port_moves_total",
+        "Times that a link of the ring took another source port, since nothing arrived that was "
+        "sent from the one before.",
+        transport.source_port_moves);
+  count("gradwire_peer_source_port_moves_total", "The same of packets to ranks off the ring.",
+        transport.peer_source_port_moves);
   count("gradwire_probes_total", "Probes sent at a probe timeout.", transport.probes);
   count("gradwire_ecn_ce_packets_total", "Data packets received with Congestion Experienced.",
         transport.ecn_ce_received);

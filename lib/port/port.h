@@ -64,6 +64,9 @@ struct PortReport {
   std::uint16_t tx_descriptors = 0;
   bool rx_interrupts = false;  ///< enabled, so that a packet wakes a sleeping lane
   bool flow_steering = false;  ///< rte_flow rules bring packets to their lane
+  /// Of the interface below an AF_XDP port, if there are several and a hash chooses one: the port
+  /// receives by the first. Else 0.
+  std::uint32_t hashed_queues = 0;
   std::uint64_t rx_offloads = 0;
   std::uint64_t tx_offloads = 0;
   bool ipv6 = false;

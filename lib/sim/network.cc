@@ -152,6 +152,7 @@ void Network::heal() {
       each.down = false;
       each.loss = 0;
       each.delay_ns = 0;
+      each.most_bytes = SIZE_MAX;
       each.clogged_until = 0;
       each.burst_until = 0;
     }

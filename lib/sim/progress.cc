@@ -10,9 +10,6 @@
 namespace gradwire::sim {
 namespace {
 
-/// Losses of 30 % and probes 200 ms apart: doc/results/simulator.md has the
-/// longest that was seen.
-constexpr TimeNs kStillLimit = 5'000 * kMs;
 constexpr TimeNs kOpLimit = 30'000 * kMs;
 
 }  // namespace
@@ -63,7 +60,7 @@ std::string Progress::look() {
   const TimeNs took = now - due_since_;
   longest_still_ns_ = std::max(longest_still_ns_, still);
   longest_op_ns_ = std::max(longest_op_ns_, took);
-  if (still < kStillLimit && took < kOpLimit) return {};
+  if (still < still_limit_ns_ && took < kOpLimit) return {};
   return describe_still(op_seq_, still, took);
 }
 

@@ -21,6 +21,9 @@ class Progress {
 
   Progress(const World& world, const Job& job) : world_(world), job_(job) {}
 
+  /// For how long nothing may move: else as long as losses of 30 % can make it.
+  void limit_still(TimeNs still_ns) { still_limit_ns_ = still_ns; }
+
   /// Until `time` packets may not get through, or a host may stand still: nothing is due.
   void disturbed_until(TimeNs time);
   /// Whether all are at work, and packets get through.
@@ -39,7 +42,12 @@ class Progress {
 
   const World& world_;
   const Job& job_;
+  /// Losses of 30 % and probes 200 ms apart: doc/results/simulator.md has the longest that was
+  /// seen.
+  static constexpr TimeNs kStillLimitNs = 5'000'000'000;
+
   TimeNs disturbed_until_ = 0;
+  TimeNs still_limit_ns_ = kStillLimitNs;
   std::uint64_t op_seq_ = 0;  ///< the oldest that a rank is not through with
   std::uint64_t moved_ = 0;
   TimeNs due_since_ = 0;    ///< every rank has posted op_seq_; 0: one has not

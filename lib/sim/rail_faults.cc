@@ -54,7 +54,39 @@ void draw_rails_between(Scenario& s, Random& random, std::uint16_t a, std::uint1
   }
 }
 
+/// What happens to the paths of equal cost from one host to another, which nobody sees: half of
+/// them are whole at any time. The way back is drawn apart.
+void draw_spines_from(Scenario& s, Random& random, std::uint16_t a, std::uint16_t b, TimeNs end) {
+  using enum FaultKind;
+  const TimeNs silence = s.group.shard.timeouts.silence_ns;
+  for (TimeNs at = random.between(0, silence / 2); at < end;) {
+    const TimeNs until = at + random.between(silence, 4 * silence);
+    const auto first = static_cast<unsigned>(random.below(s.world.spines));
+    for (unsigned i = 0; i < s.world.spines / 2u; ++i) {
+      Fault fault{.kind = random.pick({kCutRail, kCutRail, kCutRail, kCutRail, kLossyRail,
+                                       kShortRail, kShortRail, kSlowRail}),
+                  .a = a,
+                  .b = b,
+                  .at = at,
+                  .duration_ns = until - at,
+                  .spine = static_cast<std::uint8_t>((first + i) % s.world.spines),
+                  .amount = static_cast<std::uint32_t>(random.below(2'000))};
+      if (random.chance(0.2)) continue;
+      for (fault.rail = 0; fault.rail < s.world.rails; ++fault.rail) s.faults.push_back(fault);
+    }
+    at = until + (random.chance(0.3) ? random.between(0, silence) : 0);
+  }
+}
+
 }  // namespace
+
+void draw_paths(Scenario& s, Random& random) {
+  if (s.profile == "rails") s.world.rails = static_cast<std::uint8_t>(2 + random.below(3));
+  if (s.profile != "fabric") return;
+  s.world.rails = random.chance(0.2) ? 2 : 1;
+  s.world.spines = static_cast<std::uint8_t>(2 + random.below(3));
+  s.world.source_ports = wire::kSourcePortsMax;
+}
 
 void draw_rails(Scenario& s, Random& random) {
   const TimeNs silence = s.group.shard.timeouts.silence_ns;
@@ -67,7 +99,12 @@ void draw_rails(Scenario& s, Random& random) {
   }
   for (std::uint16_t a = 0; a < s.nranks; ++a) {
     for (auto b = static_cast<std::uint16_t>(a + 1); b < s.nranks; ++b) {
-      draw_rails_between(s, random, a, b, end);
+      if (s.world.spines == 1) {
+        draw_rails_between(s, random, a, b, end);
+        continue;
+      }
+      draw_spines_from(s, random, a, b, end);
+      draw_spines_from(s, random, b, a, end);
     }
   }
   // What else may happen meanwhile: a host stands still, and a daemon dies and comes back.
@@ -85,6 +122,7 @@ void draw_rails(Scenario& s, Random& random) {
                         .duration_ns = random.between(silence * 13 / 10, silence * 3)});
     s.may_abort = true;
   }
+  s.world.ipv6_rails = static_cast<std::uint32_t>(random.below(1u << s.world.rails));
 }
 
 const char* name_of(FaultKind kind) noexcept {
@@ -113,6 +151,8 @@ const char* name_of(FaultKind kind) noexcept {
       return "one way of a rail loses most";
     case FaultKind::kSlowRail:
       return "one way of a rail is slow";
+    case FaultKind::kShortRail:
+      return "one way of a rail loses full packets";
   }
   return "fault?";
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What goes wrong with several paths between hosts, for the profile `rails`. Any thread; it
-/// allocates.
+/// What goes wrong with several paths between hosts, for the profiles `rails` and `fabric`. Any
+/// thread; it allocates.
 #pragma once
 
 #include "sim/random.h"
@@ -9,8 +9,11 @@
 
 namespace gradwire::sim {
 
-/// Rails that fail in turn; between any two hosts one is whole at any time. Ops last longer than
-/// rails live.
+/// How many there are: for other profiles one.
+void draw_paths(Scenario& s, Random& random);
+
+/// Rails that fail in turn; between any two hosts one is whole at any time. Or paths of equal cost
+/// that do, each way for itself, of which half are whole. Ops last longer than rails live.
 void draw_rails(Scenario& s, Random& random);
 
 }  // namespace gradwire::sim

@@ -33,6 +33,7 @@ constexpr std::array kProfiles = {
     Profile{"one-sided", "cut off just when some ranks are through with an op and others are not"},
     Profile{"crowd", "slow ports that the ring, direct ops and transfers share, loss to 20 %"},
     Profile{"rails", "several paths between ranks that fail in turn: no op may"},
+    Profile{"fabric", "paths of equal cost that fail unseen, chosen by source ports: no op may"},
     Profile{"death", "one daemon dies at work: how long until every survivor has its error"},
 };
 
@@ -51,7 +52,7 @@ void draw_network(Scenario& s, Random& random) {
     s.world.port.mark_bytes = random.pick<std::uint64_t>({0, 5'000});
   }
   if (is(s, {"clean", "death"})) return;
-  if (is(s, {"rails"})) {
+  if (is(s, {"rails", "fabric"})) {
     link.loss = random.pick({0.0, 0.0, 0.001, 0.01});
     link.reorder = random.pick({0.0, 0.01});
     link.reorder_ns = 500 * kUs;
@@ -127,7 +128,7 @@ void draw_shards(Scenario& s, Random& random) {
   draw_sizes(s, random);
   s.group.fan_out_ns = random.pick<TimeNs>({10 * kUs, 1 * kMs});
   shard.received_mbufs_are_exclusive = random.chance(0.5);
-  const bool short_limits = random.chance(0.7) || is(s, {"rails"});
+  const bool short_limits = random.chance(0.7) || is(s, {"rails", "fabric"});
   shard.timeouts.silence_ns = short_limits ? 200 * kMs : 2'000 * kMs;
   shard.timeouts.ping_interval_ns = shard.timeouts.silence_ns / 40;
   shard.timeouts.hello_interval_ns = 5 * kMs;
@@ -315,7 +316,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   // The EAL has 2,560 memory zones, and a pool takes two.
   constexpr std::uint32_t kMostHostsWithPools = 256;
   s.world.one_pool = s.nranks > kMostHostsWithPools;
-  if (is(s, {"rails"})) s.world.rails = static_cast<std::uint8_t>(2 + random.below(3));
+  draw_paths(s, random);
   draw_shards(s, random);
   draw_network(s, random);
   draw_hosts(s, random);
@@ -326,9 +327,8 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   draw_ops(s, random);
   if (is(s, {"death"})) {
     draw_death(s, random);
-  } else if (is(s, {"rails"})) {
+  } else if (is(s, {"rails", "fabric"})) {
     draw_rails(s, random);
-    s.world.ipv6_rails = static_cast<std::uint32_t>(random.below(1u << s.world.rails));
   } else if (!is(s, {"clean"})) {
     draw_faults(s, random);
   }
@@ -362,9 +362,9 @@ std::string describe(const Scenario& s) {
     if (host.max_active_ops != 0) text += fmt::format(", active ops {}", host.max_active_ops);
     text += '\n';
   }
-  if (s.world.rails > 1) {
-    text += fmt::format("{} rails, with IPv6 those of {:#b}\n", s.world.rails, s.world.ipv6_rails);
-  }
+  const bool ways = s.world.rails * s.world.spines > 1;
+  if (ways) text += fmt::format("{} rails of {} paths, ", s.world.rails, s.world.spines);
+  if (ways) text += fmt::format("with IPv6 those of {:#b}\n", s.world.ipv6_rails);
   if (!s.group.owners.empty()) {
     text += fmt::format("owners of ops in two steps: {}\n", fmt::join(s.group.owners, " "));
   }
@@ -390,7 +390,7 @@ std::string describe(const Scenario& s) {
   for (const Fault& fault : s.faults) {
     text += fmt::format("fault: at {} us for {} us: {}, {} {}", fault.at / kUs,
                         fault.duration_ns / kUs, name_of(fault.kind), fault.a, fault.b);
-    text += s.world.rails > 1 ? fmt::format(", rail {}\n", fault.rail) : "\n";
+    text += ways ? fmt::format(", rail {} path {}\n", fault.rail, fault.spine) : "\n";
   }
   if (s.cut_after_first_done) text += "fault: cut off after the first rank is through with an op\n";
   return text;

@@ -27,7 +27,8 @@ enum class FaultKind : std::uint8_t {
   kClientAborts,  ///< a client of rank `a` aborts
   kCutRail,       ///< nothing goes from `a` to `b` by `rail`
   kLossyRail,     ///< most of it is lost
-  kSlowRail       ///< `amount` microseconds more
+  kSlowRail,      ///< `amount` microseconds more
+  kShortRail      ///< full packets are lost
 };
 [[nodiscard]] const char* name_of(FaultKind kind) noexcept;
 
@@ -38,6 +39,7 @@ struct Fault {
   TimeNs at = 0;  ///< from the start
   TimeNs duration_ns = 0;
   std::uint8_t rail = 0;
+  std::uint8_t spine = 0;    ///< of the rail
   std::uint32_t amount = 0;  ///< of a drought: mbufs left
 };
 
@@ -86,6 +88,12 @@ struct Scenario {
 
   /// A fault shorter than this aborts nothing; see scenario.cc.
   [[nodiscard]] TimeNs harmless_ns() const noexcept { return group.shard.timeouts.silence_ns / 3; }
+  /// For how long nothing may move if packets get through. Of paths of equal cost a bad one is left
+  /// within two path limits, each a quarter of the silence limit; and a look comes late.
+  [[nodiscard]] TimeNs still_limit_ns() const noexcept {
+    constexpr TimeNs kLook = 50'000'000;
+    return world.spines > 1 ? group.shard.timeouts.silence_ns / 2 + kLook : 5'000'000'000;
+  }
 };
 
 /// Profiles, each with what it is about.

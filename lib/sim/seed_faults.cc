@@ -19,20 +19,26 @@ constexpr double kLossOfLossyRail = 0.7;
 /// One of several paths at most, so that no op may fail.
 bool is_of_rail(FaultKind kind) noexcept {
   return kind == FaultKind::kCutRail || kind == FaultKind::kLossyRail ||
-         kind == FaultKind::kSlowRail;
+         kind == FaultKind::kSlowRail || kind == FaultKind::kShortRail;
 }
 
 }  // namespace
 
 void SeedRun::set_rail(const Fault& fault, bool begins) {
   const HostId from = world_.port_of(fault.a, fault.rail);
-  const HostId to = world_.port_of(fault.b, fault.rail);
+  const HostId to = world_.port_of(fault.b, fault.rail, fault.spine);
   Network& network = world_.network();
   if (fault.kind == FaultKind::kCutRail) network.set_down(from, to, begins);
   if (fault.kind == FaultKind::kLossyRail)
     network.set_loss(from, to, begins ? kLossOfLossyRail : 0);
   if (fault.kind == FaultKind::kSlowRail) {
     network.set_delay(from, to, begins ? TimeNs{fault.amount} * kUs : 0);
+  }
+  if (fault.kind == FaultKind::kShortRail) {
+    const std::size_t full =
+        wire::kEthernetBytes +
+        wire::full_packet_bytes(scenario_.group.shard.payload_bytes, world_.family_of(fault.rail));
+    network.set_most_bytes(from, to, begins ? full - 1 : SIZE_MAX);
   }
 }
 
@@ -119,6 +125,7 @@ void SeedRun::begin_fault(const Fault& fault) {
     case FaultKind::kCutRail:
     case FaultKind::kLossyRail:
     case FaultKind::kSlowRail:
+    case FaultKind::kShortRail:
       break;
     case FaultKind::kClientDies:
     case FaultKind::kClientAborts: {

@@ -53,6 +53,7 @@ void SeedRun::first_epoch() {
   Job& job = *jobs_.back();
   job.attach(group);
   progress_.push_back(std::make_unique<Progress>(world_, job));
+  progress_.back()->limit_still(scenario_.still_limit_ns());
   if (scenario_.cut_after_first_done) {
     job.when_first_done = [this](std::uint16_t rank, std::uint64_t) { cut_off(rank); };
   }
@@ -180,6 +181,7 @@ void SeedRun::second_epoch() {
   Job& job = *jobs_.back();
   job.attach(world_.add_group(options));
   progress_.push_back(std::make_unique<Progress>(world_, job));
+  progress_.back()->limit_still(scenario_.still_limit_ns());
   watch(1);
   for (std::uint16_t rank = 0; rank < n; ++rank) world_.start(job.group(), rank);
   const auto all_formed = [&] {

@@ -36,8 +36,8 @@ World::World(const WorldOptions& options, Trace& trace, Observer& observer)
       trace_(trace),
       observer_(observer),
       random_(options.seed),
-      network_(std::size_t{options.hosts} * options.rails, options.link, options.port, random_,
-               events_, trace_),
+      network_(std::size_t{options.hosts} * options.rails * options.spines, options.link,
+               options.port, random_, events_, trace_),
       hosts_(options.hosts) {
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     hosts_[i].profile = options.host;
@@ -141,13 +141,16 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     config.downstream_port = config.upstream_port = rail;
     config.downstream_others = other_paths(rank.host, down, lane);
     config.upstream_others = other_paths(rank.host, up, lane);
+    const collective::SourcePorts sources{options_.source_ports, options_.source_ports > 1};
+    config.downstream_sources = config.upstream_sources = sources;
     if (needs_all_ranks(config)) {
       for (const HostId other : options.hosts) {
         config.peers.push_back({{token(rank.host, other), token(other, rank.host)},
                                 ip_of(other, rail, family_of(rail)),
                                 frame_between(rank.host, other, lane, rail, family_of(rail)),
                                 rail,
-                                other_paths(rank.host, other, lane)});
+                                other_paths(rank.host, other, lane),
+                                sources});
       }
     }
     config.packet_pool = host.packets->get();

@@ -60,6 +60,11 @@ struct WorldOptions {
   /// host rail * hosts + host.
   std::uint8_t rails = 1;
   std::uint32_t ipv6_rails = 0;  ///< a bit for each rail that has IPv6 in place of IPv4
+  /// Paths of equal cost between any two ports of a rail, which no host sees: a frame's addresses
+  /// and its UDP source port choose one. The network knows a port's end of path `spine` as host
+  /// spine * rails * hosts further on.
+  std::uint8_t spines = 1;
+  std::uint8_t source_ports = 1;  ///< that a rank may send to another from, on a lane
   std::uint64_t seed = 1;
   LinkProfile link{};
   PortProfile port{};
@@ -170,9 +175,11 @@ class World {
   [[nodiscard]] std::uint8_t family_of(std::uint8_t rail) const noexcept {
     return (options_.ipv6_rails >> rail & 1) != 0 ? 6 : 4;
   }
-  [[nodiscard]] HostId port_of(HostId host, std::uint8_t rail) const {
-    return static_cast<HostId>(rail * options_.hosts + host);
+  [[nodiscard]] HostId port_of(HostId host, std::uint8_t rail, std::uint8_t spine = 0) const {
+    return static_cast<HostId>((spine * options_.rails + rail) * options_.hosts + host);
   }
+  /// The path that frames take from one port to another.
+  [[nodiscard]] std::uint8_t spine_of(HostId from, HostId to, std::uint16_t source_port) const;
   /// Calls `action` at `time`; within a run everything that is not a packet or a poll is one.
   void at(TimeNs time, std::function<void()> action);
 

@@ -44,6 +44,15 @@ std::vector<collective::LinkPath> World::other_paths(HostId from, HostId to,
   return paths;
 }
 
+std::uint8_t World::spine_of(HostId from, HostId to, std::uint16_t source_port) const {
+  std::uint64_t hash = options_.seed;
+  for (const std::uint64_t part : {from, to, source_port}) {
+    hash = (hash ^ part) * 0x9e3779b97f4a7c15;
+    hash ^= hash >> 29;
+  }
+  return static_cast<std::uint8_t>((hash >> 32) % options_.spines);
+}
+
 void World::arrive(std::uint32_t flight_index) {
   Flight& flight = network_.flight(flight_index);
   Host& host = hosts_[flight.to % options_.hosts];
@@ -87,12 +96,18 @@ void World::refill(Host& host) {
 void World::transmit(Host& host, rte_mbuf* mbuf, std::uint16_t rail) {
   const std::span<std::byte> frame(rte_pktmbuf_mtod(mbuf, std::byte*), mbuf->data_len);
   require(rail_of(frame.data() + 6) == rail, "a frame goes by the port that its addresses name");
-  const HostId to = port_of(host_of(frame.data()), rail_of(frame.data()));
+  HostId to = port_of(host_of(frame.data()), rail_of(frame.data()));
   const HostId from = port_of(host_id(host), static_cast<std::uint8_t>(rail));
   std::uint32_t wire_bytes = mbuf->data_len + kEthernetOverhead;
   const std::uint8_t family = family_of(static_cast<std::uint8_t>(rail));
   const std::size_t headers =
       wire::kEthernetBytes + wire::ip_header_bytes(family) + wire::kUdpBytes;
+  if (options_.spines > 1) {
+    const auto high = std::to_integer<unsigned>(frame[headers - wire::kUdpBytes]);
+    const auto low = std::to_integer<unsigned>(frame[headers - wire::kUdpBytes + 1]);
+    const auto spine = spine_of(from, to, static_cast<std::uint16_t>(high << 8 | low));
+    to = port_of(host_of(frame.data()), rail_of(frame.data()), spine);
+  }
   // As a lane's queue does it.
   require(
       family == 4 || wire::complete_ipv6(frame.subspan(wire::kEthernetBytes), wire::UdpSum::kCpu),

@@ -14,12 +14,13 @@ GRADWIRE_FIELDS(Daemon, version, pid, state, uptime_s, incarnation, lanes, max_p
                 features, base_udp_port, numa_node, addresses, datapath, warnings,
                 requests_outstanding)
 GRADWIRE_FIELDS(Transport, data_packets_sent, data_bytes_sent, data_packets_received,
-                data_bytes_received, retransmissions, path_moves, peer_path_moves, probes,
-                acks_sent, acks_received, pings_sent, spills, early_packets, copies, ops_done,
-                ops_direct, ops_two_step, ops_gathered, contributions_received, receipts_received,
-                pieces_sent, pieces_received, piece_bytes_received, pieces_pulled_again,
-                early_pieces, transfer_asks, transfer_ends_done, ecn_ce_received,
-                stalled_on_downstream_ns, stalled_on_upstream_ns, drops)
+                data_bytes_received, retransmissions, path_moves, peer_path_moves,
+                source_port_moves, peer_source_port_moves, probes, acks_sent, acks_received,
+                pings_sent, spills, early_packets, copies, ops_done, ops_direct, ops_two_step,
+                ops_gathered, contributions_received, receipts_received, pieces_sent,
+                pieces_received, piece_bytes_received, pieces_pulled_again, early_pieces,
+                transfer_asks, transfer_ends_done, ecn_ce_received, stalled_on_downstream_ns,
+                stalled_on_upstream_ns, drops)
 GRADWIRE_FIELDS(LaneCounters, rounds, busy_rounds, rx_packets, rx_bytes, tx_packets, tx_bytes,
                 tx_refused, tx_dropped, sleeps, sleep_ns, echo_replies, replies_withheld,
                 neighbor_frames, neighbor_drops, commands, bad_commands, ops_done, aborts, stuck,
@@ -43,19 +44,20 @@ GRADWIRE_FIELDS(Shard, lane, state, posted_op_seq, done_op_seq, downstream_poste
                 window_bytes, credit_chunks, chunks_sent, transit_queued, early_held,
                 smoothed_rtt_us, latest_rtt_us, min_rtt_us, rttvar_us, pto_count, packets_lost,
                 ecn_ce_reported, upstream_heard, downstream_heard, in_backend, downstream_ip,
-                downstream_ip_s, upstream_ip, on_other_path, peers_on_other_path, backend,
-                backend_path, counters)
+                downstream_ip_s, upstream_ip, downstream_source_port, upstream_source_port,
+                on_other_path, peers_on_other_path, backend, backend_path, counters)
 GRADWIRE_FIELDS(Group, group_id, epoch, handle, state, state_since_s, aborted, waits_for, rank,
                 nranks, uid, lanes, payload_bytes, table_digest, retransmissions, members,
                 downstream, upstream, idle_networks, direct_kib, two_step_kib, two_step_owners,
-                gathered_kib, why_not_direct, shards)
+                ranks_of_one_source_port, gathered_kib, why_not_direct, shards)
 GRADWIRE_FIELDS(Op, group_id, epoch, rank, op_seq, unfinished, lane, collective, bytes, posted_s,
                 first_chunk_s, retransmissions, waits_for, waits_for_rank, since_s, text)
 GRADWIRE_FIELDS(PortCounters, rx_packets, rx_bytes, rx_missed, rx_errors, rx_no_mbuf, tx_packets,
                 tx_bytes, tx_errors, neighbors_evicted, arp_refused, neighbors_moved,
                 neighbor_claims, neighbors_unanswered, duplicate_addresses)
 GRADWIRE_FIELDS(Port, device, driver, link, up, mac, address, mtu, numa_node, queues, joined_queues,
-                rx_interrupts, flow_steering, splits_payload, neighbors, duplicate_mac, counters)
+                rx_interrupts, flow_steering, hashed_queues, splits_payload, neighbors,
+                duplicate_mac, counters)
 GRADWIRE_FIELDS(Memory, memory, bytes, on_gpu, page_bytes, numa_node, state)
 GRADWIRE_FIELDS(Client, client, pid, uid, since_s, state, memory_bytes, memories)
 GRADWIRE_FIELDS(DaemonStatus, daemon, lanes, reduce, faults, groups, ops, ports, clients)

@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "status/port.h"
+
 namespace gradwire::status {
 
 /// Left out of the JSON if there is none; std::optional is null there.
@@ -62,6 +64,8 @@ struct Transport {
   std::uint64_t retransmissions = 0;
   std::uint64_t path_moves = 0;
   std::uint64_t peer_path_moves = 0;
+  std::uint64_t source_port_moves = 0;
+  std::uint64_t peer_source_port_moves = 0;
   std::uint64_t probes = 0;
   std::uint64_t acks_sent = 0;
   std::uint64_t acks_received = 0;
@@ -239,9 +243,11 @@ struct Shard {
   bool upstream_heard = false;
   bool downstream_heard = false;
   std::uint64_t in_backend = 0;
-  std::string downstream_ip;   ///< to which data goes: each rank may have several
-  double downstream_ip_s = 0;  ///< for so long, if it was another before
-  std::string upstream_ip;     ///< to which acknowledgements go
+  std::string downstream_ip;                 ///< to which data goes: each rank may have several
+  double downstream_ip_s = 0;                ///< for so long, if it was another before
+  std::string upstream_ip;                   ///< to which acknowledgements go
+  std::uint32_t downstream_source_port = 0;  ///< UDP, from which data goes
+  std::uint32_t upstream_source_port = 0;    ///< and acknowledgements
   bool on_other_path = false;  ///< data does not go to the address that the lane began with
   std::uint64_t peers_on_other_path = 0;  ///< the same of packets off the ring: how many ranks
   std::string backend;
@@ -271,9 +277,11 @@ struct Group {
   std::uint32_t direct_kib = 0;    ///< up to this size of all ranks' inputs an all-reduce is direct
   std::uint32_t two_step_kib = 0;  ///< up to this size of an op one is done in two steps
   std::uint32_t two_step_owners = 0;  ///< ranks that sum those
-  std::uint32_t gathered_kib = 0;     ///< up to this size of all ranks' inputs one is gathered
-  std::string why_not_direct;         ///< why none is, though rank 0 wants it
-  std::vector<Shard> shards;          ///< by lane
+  /// Ranks to which packets keep their source port, since it chooses the receive queue there.
+  std::uint32_t ranks_of_one_source_port = 0;
+  std::uint32_t gathered_kib = 0;  ///< up to this size of all ranks' inputs one is gathered
+  std::string why_not_direct;      ///< why none is, though rank 0 wants it
+  std::vector<Shard> shards;       ///< by lane
 };
 
 /// The oldest unfinished op of a group on a lane.
@@ -293,42 +301,6 @@ struct Op {
   std::uint16_t waits_for_rank = 0;  ///< if "ranks": the first of those of which one is late
   std::optional<double> since_s;
   std::string text;  ///< one line: which rank it waits for, and why
-};
-
-struct PortCounters {
-  std::uint64_t rx_packets = 0;
-  std::uint64_t rx_bytes = 0;
-  std::uint64_t rx_missed = 0;
-  std::uint64_t rx_errors = 0;
-  std::uint64_t rx_no_mbuf = 0;
-  std::uint64_t tx_packets = 0;
-  std::uint64_t tx_bytes = 0;
-  std::uint64_t tx_errors = 0;
-  std::uint64_t neighbors_evicted = 0;
-  std::uint64_t arp_refused = 0;
-  std::uint64_t neighbors_moved = 0;
-  std::uint64_t neighbor_claims = 0;
-  std::uint64_t neighbors_unanswered = 0;
-  std::uint64_t duplicate_addresses = 0;
-};
-
-struct Port {
-  std::string device;
-  std::string driver;
-  std::string link;
-  bool up = false;
-  std::string mac;
-  std::string address;
-  std::uint32_t mtu = 0;
-  int numa_node = -1;
-  std::uint32_t queues = 0;
-  std::uint32_t joined_queues = 0;  ///< fewer if a memif peer has fewer
-  bool rx_interrupts = false;
-  bool flow_steering = false;
-  bool splits_payload = false;
-  std::uint64_t neighbors = 0;               ///< that are found or looked for
-  std::optional<std::string> duplicate_mac;  ///< of another host with this address
-  PortCounters counters;
 };
 
 struct Memory {

@@ -219,6 +219,19 @@ std::optional<FrameTemplate> FrameTemplate::make(const FrameAddresses& addresses
   return result;
 }
 
+std::uint16_t FrameTemplate::source_port() const noexcept {
+  return load16(template_.data() + bytes_ - kUdpBytes);
+}
+
+void FrameTemplate::set_source_port(std::uint16_t port) noexcept {
+  assert(bytes_ != 0);
+  store16(template_.data() + bytes_ - kUdpBytes, port);
+  // IPv4's checksum is of its header alone; the flow label is the port.
+  if (bytes_ - ip_offset_ == kIpv6Bytes + kUdpBytes) {
+    store16(template_.data() + ip_offset_ + 2, port);
+  }
+}
+
 void FrameTemplate::write(std::byte* out, std::size_t udp_payload_bytes) const noexcept {
   const std::size_t ip_bytes = kIpv4Bytes + kUdpBytes + udp_payload_bytes;
   assert(bytes_ != 0 && ip_bytes <= kMaxIpBytes);

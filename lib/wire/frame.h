@@ -82,6 +82,9 @@ class FrameTemplate {
   [[nodiscard]] static std::optional<FrameTemplate> make(const FrameAddresses& addresses) noexcept;
 
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// Of a template that was made.
+  [[nodiscard]] std::uint16_t source_port() const noexcept;
+  void set_source_port(std::uint16_t port) noexcept;
   /// Writes bytes() bytes to `out` for a UDP payload of `udp_payload_bytes`. Over IPv6 the UDP
   /// checksum is left 0, for complete_ipv6().
   void write(std::byte* out, std::size_t udp_payload_bytes) const noexcept;

@@ -132,6 +132,9 @@ struct PullFields {
 static_assert(sizeof(PullFields) == kTypeFieldsBytes && alignof(PullFields) == 1);
 static_assert(offsetof(PullFields, first) == 16 && offsetof(PullFields, source) == 24);
 
+/// Of the header's flags.
+inline constexpr std::uint8_t kAgain = 1;
+
 inline constexpr std::uint8_t kAsks = 1;
 inline constexpr std::uint8_t kDone = 2;
 inline constexpr std::uint8_t kComplete = 2;
@@ -172,12 +175,14 @@ struct Hello {
   Big16 lanes;
   Big64 credit_chunks;
   Big64 posted_op_seq;
-  std::array<std::uint8_t, 8> reserved1;
+  std::uint8_t source;        ///< one more than it is, 0 = not said
+  std::uint8_t heard_source;  ///< likewise
+  std::array<std::uint8_t, 6> reserved1;
 };
 static_assert(sizeof(Hello) == kHelloBodyBytes && alignof(Hello) == 1);
 static_assert(offsetof(Hello, incarnation) == 16 && offsetof(Hello, payload_bytes) == 32);
 static_assert(offsetof(Hello, from_rank) == 40 && offsetof(Hello, credit_chunks) == 48);
-static_assert(offsetof(Hello, reserved1) == 64);
+static_assert(offsetof(Hello, source) == 64 && offsetof(Hello, heard_source) == 65);
 
 /// Payload of an abort.
 struct Abort {

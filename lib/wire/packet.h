@@ -112,6 +112,7 @@ struct Receipt {
   std::uint32_t echo = 0;      ///< low half of the largest number of a contribution or inquiry that
                                ///< came; 0 in a contribution
   std::uint16_t delay_us = 0;  ///< since that one came (saturating)
+  bool again = false;          ///< of an inquiry: those before it were not answered
 };
 
 /// Which call a transfer is a part of.
@@ -143,6 +144,7 @@ struct OfferHeader {
   std::uint32_t chunk = 0;  ///< of a piece: among the lane's, from 0
   bool asks = false;        ///< of an offer: for a pull at once
   bool done = false;        ///< of an offer: the transfer is done at its source
+  bool again = false;       ///< of an offer: those before it were not answered
 };
 
 struct PullHeader {
@@ -153,6 +155,7 @@ struct PullHeader {
   std::uint32_t echo = 0;      ///< low half of the number of the offer that it answers, else 0
   bool asks = false;           ///< for an offer at once
   bool complete = false;       ///< all has come
+  bool again = false;          ///< those before it brought nothing
 };
 
 /// Packet numbers [first, last], both included.
@@ -190,7 +193,17 @@ struct HelloBody {
   std::uint16_t lanes = 0;
   std::uint64_t credit_chunks = 0;  ///< hello-ack: as in AckHeader
   std::uint64_t posted_op_seq = 0;  ///< hello-ack: as in AckHeader
+  /// From which of its source ports the sender sends this, and from which of them the last hello or
+  /// hello-ack came that the sender heard: one more than their indices, 0 = not said.
+  std::uint8_t source = 0;
+  std::uint8_t heard_source = 0;
 };
+/// The most source ports that a rank sends from to another, on a lane.
+inline constexpr std::uint8_t kSourcePortsMax = 32;
+/// The first port that a lane takes is the daemon's own of that lane. Further ones are these, lane
+/// after lane: nobody listens there.
+inline constexpr std::uint16_t kSourcePortFirst = 49'152;
+inline constexpr std::uint32_t kSourcePorts = kMaxLanes * kSourcePortsMax;
 inline constexpr std::size_t kHelloBodyBytes = 72;
 
 struct ByeBody {

@@ -117,7 +117,8 @@ Drop read_receipt(const layout::Header& header, Packet& out) noexcept {
                  .received = fields.received.get(),
                  .chunks = fields.chunks.get(),
                  .echo = fields.echo.get(),
-                 .delay_us = fields.delay_us.get()};
+                 .delay_us = fields.delay_us.get(),
+                 .again = (header.flags & layout::kAgain) != 0};
   if (out.receipt.received > out.receipt.entered) return Drop::kMalformed;
   return check_payload_bytes(out.payload.size(), 0);
 }
@@ -132,7 +133,8 @@ Drop read_offer(const layout::Header& header, Packet& out) noexcept {
       .terms = {fields.bytes.get(), fields.tag.get(), static_cast<TransferCall>(fields.call)},
       .chunk = fields.chunk.get(),
       .asks = (fields.asks_and_done & layout::kAsks) != 0,
-      .done = (fields.asks_and_done & layout::kDone) != 0};
+      .done = (fields.asks_and_done & layout::kDone) != 0,
+      .again = (header.flags & layout::kAgain) != 0};
   const OfferHeader& offer = out.offer;
   if (offer.pair.source == offer.pair.destination || offer.terms.bytes > kTransferBytesMax) {
     return Drop::kMalformed;
@@ -155,12 +157,20 @@ Drop read_pull(const layout::Header& header, Packet& out) noexcept {
               .first = fields.first.get(),
               .echo = fields.echo.get(),
               .asks = (fields.asks_and_complete & layout::kAsks) != 0,
-              .complete = (fields.asks_and_complete & layout::kComplete) != 0};
+              .complete = (fields.asks_and_complete & layout::kComplete) != 0,
+              .again = (header.flags & layout::kAgain) != 0};
   if (out.pull.pair.source == out.pull.pair.destination || fields.reserved != 0 ||
       fields.asks_and_complete > (layout::kAsks | layout::kComplete)) {
     return Drop::kMalformed;
   }
   return check_payload_bytes(out.payload.size(), 0);
+}
+
+/// Whether the header's one flag is set, of a packet that may have it.
+bool is_said_again(const layout::Header& header) noexcept {
+  const auto type = static_cast<PacketType>(header.type);
+  return header.flags == layout::kAgain &&
+         (type == PacketType::kInquiry || type == PacketType::kOffer || type == PacketType::kPull);
 }
 
 Drop read_hello(Packet& out) noexcept {
@@ -178,6 +188,9 @@ Drop read_hello(Packet& out) noexcept {
   body.lanes = hello.lanes.get();
   body.credit_chunks = hello.credit_chunks.get();
   body.posted_op_seq = hello.posted_op_seq.get();
+  body.source = hello.source;
+  body.heard_source = hello.heard_source;
+  if (std::max(body.source, body.heard_source) > kSourcePortsMax) return Drop::kMalformed;
   if (!all_zero(hello.reserved0) || !all_zero(hello.reserved1)) return Drop::kMalformed;
   if (body.nranks < 2 || body.nranks > kMaxRanks) return Drop::kMalformed;
   if (body.from_rank >= body.nranks || body.to_rank >= body.nranks) return Drop::kMalformed;
@@ -329,7 +342,8 @@ Drop decode_body(std::span<const std::byte> udp_payload, Packet& out) noexcept {
   const auto& header = view<layout::Header>(udp_payload.data());
   out.payload_crc = header.payload_crc.get();
   out.payload = udp_payload.subspan(kHeaderBytes);
-  if (header.flags != 0 || header.lane >= kMaxLanes || !number_fits(out.common.packet_number))
+  if ((header.flags != 0 && !is_said_again(header)) || header.lane >= kMaxLanes ||
+      !number_fits(out.common.packet_number))
     return Drop::kMalformed;
   // Nothing of a payload is read before its CRC, but for chunks: the lane checks that one where the
   // payload is in cache anyway, or not at all for a duplicate.

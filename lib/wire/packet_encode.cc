@@ -33,11 +33,11 @@ constexpr std::uint64_t word(std::uint64_t high32, std::uint64_t low32) noexcept
 }
 
 void write_header(std::byte* out, PacketType type, const CommonHeader& common, const Words& words,
-                  std::uint32_t payload_crc) noexcept {
+                  std::uint32_t payload_crc, bool again = false) noexcept {
   assert(common.lane < kMaxLanes && words.back() << 48 == 0);
-  constexpr std::uint32_t kNoFlags = 0;
+  const std::uint32_t flags = again ? layout::kAgain : 0;
   const std::uint32_t kind = std::uint32_t{kProtocolVersion} << 24 |
-                             std::uint32_t{static_cast<std::uint8_t>(type)} << 16 | kNoFlags << 8 |
+                             std::uint32_t{static_cast<std::uint8_t>(type)} << 16 | flags << 8 |
                              common.lane;
   store64(out, word(kind, common.group_tag));
   store64(out + offsetof(layout::Header, packet_number), common.packet_number);
@@ -103,7 +103,7 @@ std::size_t encode_receipt(std::span<std::byte> out, PacketType type, CommonHead
   if (out.size() < kHeaderBytes) return 0;
   const Words words = {receipt.entered, receipt.received, receipt.chunks,
                        std::uint64_t{receipt.delay_us} << 48 | std::uint64_t{receipt.echo} << 16};
-  write_header(out.data(), type, common, words, crc32c({}));
+  write_header(out.data(), type, common, words, crc32c({}), receipt.again);
   return kHeaderBytes;
 }
 
@@ -117,7 +117,7 @@ void write_offer(std::byte* out, PacketType type, const CommonHeader& common,
       std::uint32_t{offer.pair.source} << 16 | offer.pair.destination,
       std::uint32_t{static_cast<std::uint8_t>(offer.terms.call)} << 24 | std::uint32_t{bits} << 16);
   const Words words = {offer.sequence, offer.terms.bytes, word(offer.chunk, offer.terms.tag), pair};
-  write_header(out, type, common, words, payload_crc);
+  write_header(out, type, common, words, payload_crc, offer.again);
 }
 
 }  // namespace
@@ -142,7 +142,7 @@ std::size_t encode_pull(std::span<std::byte> out, CommonHeader common,
   const Words words = {
       pull.sequence, pull.wanted, word(pull.first, pull.echo),
       word(std::uint32_t{pull.pair.source} << 16 | pull.pair.destination, bits << 24)};
-  write_header(out.data(), PacketType::kPull, common, words, crc32c({}));
+  write_header(out.data(), PacketType::kPull, common, words, crc32c({}), pull.again);
   return kHeaderBytes;
 }
 
@@ -190,6 +190,8 @@ std::size_t encode_hello(std::span<std::byte> out, PacketType type, CommonHeader
   hello.lanes.set(body.lanes);
   hello.credit_chunks.set(body.credit_chunks);
   hello.posted_op_seq.set(body.posted_op_seq);
+  hello.source = body.source;
+  hello.heard_source = body.heard_source;
   std::byte* const payload = out.data() + kHeaderBytes;
   const std::size_t payload_bytes = total_bytes - kHeaderBytes;
   std::memcpy(payload, &hello, sizeof(hello));

@@ -94,6 +94,8 @@ local f = {
   to_rank = ProtoField.uint16("gradwire.to_rank", "To rank"),
   nranks = ProtoField.uint16("gradwire.nranks", "Ranks"),
   lanes = ProtoField.uint16("gradwire.lanes", "Lanes"),
+  source = ProtoField.uint8("gradwire.source", "Source port, its index and 1"),
+  heard_source = ProtoField.uint8("gradwire.heard_source", "Heard source port, its index and 1"),
   -- abort, bye
   code = ProtoField.uint8("gradwire.abort.code", "Code", base.DEC, ABORTS),
   culprit = ProtoField.uint16("gradwire.abort.culprit", "Culprit rank"),
@@ -293,6 +295,8 @@ local function hello_fields(buffer, tree)
   tree:add(f.lanes, buffer(p + 46, 2))
   tree:add(f.credit, buffer(p + 48, 8))
   tree:add(f.posted, buffer(p + 56, 8))
+  tree:add(f.source, buffer(p + 64, 1))
+  tree:add(f.heard_source, buffer(p + 65, 1))
   return string.format("rank %u to rank %u of %u, group %s epoch %u", buffer(p + 40, 2):uint(),
                        buffer(p + 42, 2):uint(), buffer(p + 44, 2):uint(),
                        buffer(p, 8):uint64():tohex(16), buffer(p + 8, 4):uint())

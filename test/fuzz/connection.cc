@@ -66,6 +66,7 @@ collective::ShardConfig config_from(Input& input) {
   config.to_upstream = *wire::FrameTemplate::make(addresses);
   config.downstream_ip = ip(one ? 3 : 2);
   config.upstream_ip = ip(3);
+  config.downstream_sources = config.upstream_sources = {wire::kSourcePortsMax, true};
   const std::uint8_t room = input.u8();
   config.packet_pool = (room & 1) != 0 ? small_pool : large_pool;
   config.control_pool = control_pool;

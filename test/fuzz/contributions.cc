@@ -75,7 +75,8 @@ collective::ShardConfig config_from(Input& input) {
                             ip(rank),
                             *wire::FrameTemplate::make(addresses),
                             0,
-                            {}});
+                            {},
+                            {wire::kSourcePortsMax, true}});
   }
   const std::uint16_t up = collective::upstream_rank(config.rank, config.nranks);
   const std::uint16_t down = collective::downstream_rank(config.rank, config.nranks);

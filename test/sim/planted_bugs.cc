@@ -52,6 +52,7 @@ constexpr std::array kBugs = {
     Named{"waiting-receive-takes-turn", PlantedBug::kWaitingReceiveTakesTurn},
     Named{"pulled-once", PlantedBug::kPulledOnce},
     Named{"numbers-anew-after-move", PlantedBug::kNumbersAnewAfterMove},
+    Named{"answers-from-one-port", PlantedBug::kAnswersFromOnePort},
     Named{"piece-of-other-transfer", PlantedBug::kPieceOfOtherTransfer},
 };
 

@@ -10,6 +10,8 @@ sim::WorldOptions world_options(const RingOptions& options) {
   sim::WorldOptions world;
   world.hosts = options.nranks;
   world.rails = options.rails;
+  world.spines = options.spines;
+  world.source_ports = options.source_ports;
   world.seed = options.seed;
   world.link.delay_ns = options.delay_ns;
   world.link.jitter_ns = options.jitter_ns;

@@ -18,7 +18,9 @@ struct RingOptions {
   std::vector<std::uint16_t> ranks;   ///< [processes]: the rank of each; empty: members on each
   std::vector<std::uint16_t> owners;  ///< ranks that sum ops in two steps; empty: all
   std::uint8_t lanes = 1;
-  std::uint8_t rails = 1;  ///< ports of each host, each on a switch of its own
+  std::uint8_t rails = 1;         ///< ports of each host, each on a switch of its own
+  std::uint8_t spines = 1;        ///< paths of equal cost, chosen by the source port
+  std::uint8_t source_ports = 1;  ///< that a rank may send to another from
   std::uint32_t payload_bytes = 256;
   std::uint64_t seed = 1;
   double loss = 0;
@@ -89,6 +91,18 @@ class RingHarness final : private sim::Observer {
   /// The same of one rail between two ranks.
   void cut_one_way(std::uint16_t from, std::uint16_t to, std::uint8_t rail, bool down) {
     world_.network().set_down(world_.port_of(from, rail), world_.port_of(to, rail), down);
+  }
+  /// The same of one path of equal cost between two ranks.
+  void cut_spine(std::uint16_t from, std::uint16_t to, std::uint8_t spine, bool down) {
+    world_.network().set_down(from, world_.port_of(to, 0, spine), down);
+  }
+  /// Longer frames are lost there.
+  void shorten_spine(std::uint16_t from, std::uint16_t to, std::uint8_t spine, std::size_t bytes) {
+    world_.network().set_most_bytes(from, world_.port_of(to, 0, spine), bytes);
+  }
+  [[nodiscard]] std::uint8_t spine_of(std::uint16_t from, std::uint16_t to,
+                                      std::uint16_t source_port) const {
+    return world_.spine_of(from, to, source_port);
   }
   /// Both ways.
   void cut_rail(std::uint16_t a, std::uint16_t b, std::uint8_t rail, bool down) {

@@ -16,12 +16,20 @@ wire::IpAddress ip_of(int rail) {
 
 /// An end with as many paths as wanted, and its choice, in rounds of a millisecond.
 struct Fixture {
-  explicit Fixture(int rails) : end(address_of(rails)), choice(config_of(), end) {}
+  explicit Fixture(int rails, std::uint8_t sources = 1)
+      : end(address_of(rails, sources)), choice(config_of(), end) {}
 
-  static LinkAddress address_of(int rails) {
+  static LinkAddress address_of(int rails, std::uint8_t sources) {
     LinkAddress address;
     address.gets_data = true;
     address.ip = ip_of(0);
+    address.sources = {sources, true};
+    if (sources > 1) {
+      wire::FrameAddresses frame;
+      frame.source_ip = frame.destination_ip = ip_of(0);
+      frame.source_port = kPort;
+      address.frame = *wire::FrameTemplate::make(frame);
+    }
     for (int rail = 1; rail < rails; ++rail) {
       address.others.push_back({ip_of(rail), {}, static_cast<std::uint16_t>(rail)});
     }
@@ -40,17 +48,42 @@ struct Fixture {
       if (move == PathChoice::Move::kAway) ++away;
       if (move == PathChoice::Move::kBack) ++back;
       const std::uint64_t number = end.numbers().take();
-      if ((living >> end.path() & 1) != 0) choice.on_acknowledged(number);
-      for (PathIndex path = choice.next_to_ask(); path != kNoPath; path = choice.next_to_ask()) {
-        choice.asked(path);
-        if ((living >> path & 1) != 0) choice.on_hello_ack(path);
+      if ((living >> end.path() & 1) != 0) choice.on_acknowledged(number, true);
+      for (auto way = choice.next_to_ask(); way.path != kNoPath; way = choice.next_to_ask()) {
+        choice.asked(way);
+        if ((living >> way.path & 1) != 0) choice.on_hello_ack(way.path, way.source + 1, 1);
+      }
+    }
+  }
+  /// Of one path.
+  /// @param living  source ports from which packets arrive, a bit each
+  /// @param long_ones  those from which full packets do
+  /// @param answers  whether what the other rank sends arrives
+  void run_from(TimeNs duration, std::uint32_t living, std::uint32_t long_ones, bool answers) {
+    for (const TimeNs until = now + duration; now < until; now += kMillisecond) {
+      if (choice.run(kMillisecond, now) == PathChoice::Move::kSource) ++away;
+      const std::uint64_t number = end.numbers().take();
+      const auto arrives = [&](std::uint32_t from, std::uint8_t source) {
+        return answers && (from >> source & 1) != 0;
+      };
+      if (arrives(living, end.source_of(0)))
+        choice.on_acknowledged(number, arrives(long_ones, end.source_of(0)));
+      for (auto way = choice.next_to_ask(); way.path != kNoPath; way = choice.next_to_ask()) {
+        choice.asked(way);
+        ++hellos;
+        if (arrives(long_ones, way.source)) {
+          choice.on_hello_ack(0, static_cast<std::uint8_t>(way.source + 1), 7);
+        }
       }
     }
   }
 
+  static constexpr std::uint16_t kPort = 18'515;
+
   LinkEnd end;
   PathChoice choice;
   TimeNs now = kMillisecond;
+  int hellos = 0;
   int away = 0;
   int back = 0;
 };
@@ -93,7 +126,7 @@ TEST_CASE("what was acknowledged of the old path says nothing of the new one") {
   REQUIRE(link.end.path() == 1);
   CHECK(old < link.end.first_number());
   for (TimeNs ms = 0; ms < kLimit / kMillisecond; ++ms) {
-    link.choice.on_acknowledged(old);
+    link.choice.on_acknowledged(old, true);
     link.run_for(kMillisecond, 0b01 & ~(1u << link.end.path()));
     if (link.end.path() == 0) break;
   }
@@ -113,6 +146,75 @@ TEST_CASE("a path that comes and goes has to answer longer each time") {
     CHECK(took > before + kLimit / 8);
     before = took;
   }
+}
+
+TEST_CASE("a source port from which nothing arrives is left for one from which full packets do") {
+  Fixture link(1, 32);
+  link.run_from(kLimit, 0b1, 0b1, true);
+  REQUIRE(link.end.source_of(0) == 0);
+  CHECK(link.hellos == 0);
+  CHECK(link.end.address().frame.source_port() == Fixture::kPort);
+  const std::uint64_t number = link.end.numbers().next();
+  link.run_from(kLimit / 4, ~0b1u, 1u << 20 | 1u << 6, true);
+  CHECK(link.end.source_of(0) == 6);
+  CHECK(link.end.address().frame.source_port() == wire::kSourcePortFirst + 6);
+  CHECK(link.end.first_number() > number);
+  link.run_from(10 * kLimit, ~0b1u, 1u << 20 | 1u << 6, true);
+  CHECK(link.end.source_of(0) == 6);
+  CHECK(link.away == 1);
+}
+
+TEST_CASE("a source port from which only short packets arrive is left") {
+  Fixture link(1, 32);
+  link.run_from(kLimit, ~0u, ~0b1u, true);
+  CHECK(link.end.source_of(0) != 0);
+  CHECK(link.away == 1);
+}
+
+TEST_CASE("a link keeps its source port if none is answered, and if the way back was the bad one") {
+  Fixture link(1, 32);
+  link.run_from(5 * kLimit, 0, 0, true);
+  CHECK(link.end.source_of(0) == 0);
+  // All are answered at once, and acknowledgements come.
+  link.run_from(5 * kLimit, ~0u, ~0u, true);
+  CHECK(link.away == 0);
+  for (int i = 0; i < 100; ++i) {
+    // Hellos are answered from one port, acknowledgements come from another.
+    link.choice.run(kLimit / 32, link.now += kLimit / 32);
+    for (auto way = link.choice.next_to_ask(); way.path != kNoPath;
+         way = link.choice.next_to_ask()) {
+      link.choice.asked(way);
+      link.choice.on_hello_ack(0, static_cast<std::uint8_t>(way.source + 1), 7);
+    }
+    CHECK(link.choice.heard_from(0) == (i < 3 ? 0 : 7));
+  }
+  CHECK(link.end.source_of(0) == 0);
+}
+
+TEST_CASE("of a source port that is all right, and data that waits for a client, hellos get few") {
+  Fixture link(1, 32);
+  for (int i = 0; i < 1'000; ++i) {
+    link.choice.run(kLimit / 100, link.now += kLimit / 100);
+    link.choice.on_acknowledged(link.end.numbers().take(), false);
+    for (auto way = link.choice.next_to_ask(); way.path != kNoPath;
+         way = link.choice.next_to_ask()) {
+      link.choice.asked(way);
+      link.choice.on_hello_ack(0, static_cast<std::uint8_t>(way.source + 1), 1);
+      ++link.hellos;
+    }
+  }
+  CHECK(link.end.source_of(0) == 0);
+  CHECK(link.hellos < 80);  // in ten limits
+}
+
+TEST_CASE("a frame that leads elsewhere keeps its link's source port") {
+  Fixture link(1, 32);
+  const wire::FrameTemplate moved = link.end.address().frame;
+  REQUIRE(link.end.take_source(0, 3));
+  CHECK_FALSE(link.end.take_source(0, 3));
+  CHECK_FALSE(link.end.take_source(0, 32));
+  link.end.lead_to(ip_of(0), moved);
+  CHECK(link.end.address().frame.source_port() == wire::kSourcePortFirst + 3);
 }
 
 TEST_CASE("answers go back by the path of the newest packet that its sender chose") {

@@ -89,6 +89,7 @@ TEST_CASE("a bad entry is refused by rank and field") {
   refused(with([](auto& e) { e.base_udp_port = 0; }), invalid, "base UDP port 0");
   refused(with([](auto& e) { e.base_udp_port = 65535; }), invalid, "base UDP port 65535");
   refused(with([](auto& e) { e.address_count = 9; }), invalid, "9 addresses");
+  refused(with([](auto& e) { e.source_ports = 3; }), invalid, "rank 2 says 3 of source ports");
   refused(with([](auto& e) { e.two_step_owner = 2; }), invalid, "rank 2 is 2 times an owner");
   refused(with([](auto& e) { e.addresses[0].family = 5; }), invalid, "family 5");
   refused(with([](auto& e) { e.addresses[0].prefix_bits = 33; }), invalid, "33 prefix bits");

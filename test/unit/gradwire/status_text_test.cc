@@ -39,6 +39,7 @@ TEST_CASE("the text says who waits for whom") {
   group.two_step_kib = 24;
   group.two_step_owners = 1;
   group.gathered_kib = 4;
+  group.ranks_of_one_source_port = 1;
   status::Shard& shard = group.shards.emplace_back();
   shard.state = "formed";
   shard.posted_op_seq = 7;
@@ -51,6 +52,10 @@ TEST_CASE("the text says who waits for whom") {
   shard.downstream_ip = "10.1.0.2";
   shard.downstream_ip_s = 12.5;
   shard.peers_on_other_path = 2;
+  shard.downstream_source_port = 49'160;
+  shard.upstream_source_port = 4'791;
+  shard.counters.source_port_moves = 1;
+  shard.counters.peer_source_port_moves = 3;
   status::Client& client = status.clients.emplace_back();
   client.client = 4;
   client.pid = 99;
@@ -79,9 +84,12 @@ TEST_CASE("the text says who waits for whom") {
       "  ops are direct up to 64 KiB of all ranks' inputs, all-reduces in two steps up to 24 KiB, "
       "summed by 1 of 2 ranks\n"
       "  all-reduces, all-gathers and barriers are gathered up to 4 KiB of all ranks' inputs\n"
+      "  to 1 ranks packets keep their source port: it chooses the receive queue there\n"
       "  lane 0: of 6 ops, 4 were direct, 1 in two steps and 1 gathered\n"
       "  lane 0: its data has gone to 10.1.0.2 for 12.500 s, because its first path is silent\n"
       "  lane 0: to 2 ranks off the ring it does not send by its first path, which was silent\n"
+      "  lane 0: sends from UDP port 49160, acknowledges from 4791, after 1 changes of source port "
+      "on the ring and 3 off it\n"
       "  lane 0: formed, op 7 posted, 6 done, downstream posted 0, 0 bytes in flight, rtt - us\n"
       "client 4: pid 99, uid 1000, open for 2.000 s, 4194304 bytes in 2 memories\n"
       "lane 0: short 2, rounds 5\n"

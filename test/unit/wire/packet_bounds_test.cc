@@ -133,7 +133,10 @@ TEST_CASE("a hello's bounds are checked") {
   CHECK(drop_of([](HelloBody& b) { b.lanes = 0; }) == Drop::kMalformed);
   CHECK(drop_of([](HelloBody& b) { b.lanes = kMaxLanes + 1; }) == Drop::kMalformed);
   CHECK(drop_of([](HelloBody& b) { b.payload_bytes = 0; }) == Drop::kMalformed);
-  for (const std::size_t at : {36, 39, 64, 71})
+  CHECK(drop_of([](HelloBody& b) { b.source = kSourcePortsMax; }) == Drop::kNone);
+  CHECK(drop_of([](HelloBody& b) { b.source = kSourcePortsMax + 1; }) == Drop::kMalformed);
+  CHECK(drop_of([](HelloBody& b) { b.heard_source = kSourcePortsMax + 1; }) == Drop::kMalformed);
+  for (const std::size_t at : {36, 39, 66, 71})
     CHECK(decode_changed(PacketType::kHello, kHeaderBytes + at, 1) == Drop::kMalformed);
 }
 

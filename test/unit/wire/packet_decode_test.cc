@@ -74,8 +74,26 @@ TEST_CASE("contributions, receipts and inquiries decode to what was encoded") {
     CHECK(packet.receipt.chunks == receipt.chunks);
     CHECK(packet.receipt.echo == receipt.echo);
     CHECK(packet.receipt.delay_us == receipt.delay_us);
+    CHECK_FALSE(packet.receipt.again);
     // More cannot have been received than has entered.
     CHECK(decode_changed(type, 24, 0x42) == Drop::kMalformed);
+  }
+}
+
+TEST_CASE("questions alone say that they are asked again") {
+  Receipt receipt = sample_receipt();
+  receipt.again = true;
+  Bytes room(256);
+  room.resize(
+      encode_receipt(room, PacketType::kInquiry, sample_common(PacketType::kInquiry), receipt));
+  Packet packet;
+  REQUIRE(decode(room, packet) == Drop::kNone);
+  CHECK(packet.receipt.again);
+  for (const PacketType type : kAllTypes) {
+    const bool asks =
+        type == PacketType::kInquiry || type == PacketType::kOffer || type == PacketType::kPull;
+    CHECK(decode_changed(type, 2, 1) == (asks ? Drop::kNone : Drop::kMalformed));
+    CHECK(decode_changed(type, 2, 2) == Drop::kMalformed);
   }
 }
 
@@ -90,6 +108,7 @@ TEST_CASE("pieces and offers say what is transferred, and pulls what is wanted o
     CHECK(packet.offer.chunk == want.chunk);
     CHECK(packet.offer.asks == want.asks);
     CHECK(packet.offer.done == want.done);
+    CHECK(packet.offer.again == want.again);
     CHECK(packet.payload.size() == (type == PacketType::kPiece ? 6 : 0));
     CHECK(decode_changed(type, 44, 4) == Drop::kMalformed);     // no such call
     CHECK(decode_changed(type, 25, 0x01) == Drop::kMalformed);  // more than 2^48 bytes
@@ -107,6 +126,7 @@ TEST_CASE("pieces and offers say what is transferred, and pulls what is wanted o
   CHECK(packet.pull.echo == want.echo);
   CHECK(packet.pull.asks == want.asks);
   CHECK(packet.pull.complete == want.complete);
+  CHECK(packet.pull.again == want.again);
   CHECK(decode_changed(PacketType::kPull, 44, 4) == Drop::kMalformed);
   CHECK(decode_changed(PacketType::kPull, 45, 1) == Drop::kMalformed);
 }
@@ -171,6 +191,8 @@ TEST_CASE("hello, abort and bye decode to what was encoded") {
   CHECK(packet.hello.lanes == want.lanes);
   CHECK(packet.hello.credit_chunks == want.credit_chunks);
   CHECK(packet.hello.posted_op_seq == want.posted_op_seq);
+  CHECK(packet.hello.source == want.source);
+  CHECK(packet.hello.heard_source == want.heard_source);
 
   const Bytes abort = sample_packet(PacketType::kAbort);
   REQUIRE(decode(abort, packet) == Drop::kNone);

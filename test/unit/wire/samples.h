@@ -90,7 +90,8 @@ inline OfferHeader sample_offer(PacketType type) {
           .terms = {0x31323334, 0x21222324, TransferCall::kScatter},
           .chunk = piece ? 0x11121314u : 0,
           .asks = !piece,
-          .done = false};
+          .done = false,
+          .again = !piece};
 }
 
 inline PullHeader sample_pull() {
@@ -100,7 +101,8 @@ inline PullHeader sample_pull() {
           .first = 0x11121314,
           .echo = 0x71727374,
           .asks = false,
-          .complete = true};
+          .complete = true,
+          .again = true};
 }
 /// How far what the sample contribution says was received lies below its op.
 inline constexpr std::uint64_t kSampleBelow = 4;
@@ -117,7 +119,9 @@ inline HelloBody sample_hello() {
           .nranks = 6,
           .lanes = 7,
           .credit_chunks = 0xd1d2d3d4d5d6d7d8,
-          .posted_op_seq = 0xe1e2e3e4e5e6e7e8};
+          .posted_op_seq = 0xe1e2e3e4e5e6e7e8,
+          .source = 17,
+          .heard_source = 23};
 }
 
 inline AbortReason sample_abort() {

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Paths of equal cost between ranks, chosen by the source port: each cut that is made here lasts.
+#include <catch2/catch.hpp>
+#include <cstddef>
+#include <vector>
+
+#include "support/ring_harness.h"
+
+namespace gradwire::test::source_ports {
+
+using collective::ShardCounters;
+using sim::OpCase;
+
+namespace {
+
+constexpr TimeNs kMs = 1'000'000;
+constexpr TimeNs kSilence = 200 * kMs;
+constexpr std::uint8_t kSpines = 2;
+
+RingOptions options_of(std::uint16_t nranks) {
+  RingOptions options;
+  options.nranks = nranks;
+  options.spines = kSpines;
+  options.source_ports = 32;
+  options.shard.timeouts.silence_ns = kSilence;
+  options.shard.timeouts.ping_interval_ns = kSilence / 40;
+  options.shard.sender.max_pto_ns = kSilence / 10;
+  return options;
+}
+
+/// The path that a rank's packets to another take first.
+std::uint8_t first_spine(RingHarness& ring, std::uint16_t from, std::uint16_t to) {
+  return ring.spine_of(from, to, ring.shard(0).config().to_downstream.source_port());
+}
+void cut_first(RingHarness& ring, std::uint16_t from, std::uint16_t to) {
+  ring.cut_spine(from, to, first_spine(ring, from, to), true);
+}
+
+/// All ranks' next op. @return for how long it took; -1 if it failed.
+struct Ops {
+  RingHarness& ring;
+  std::uint16_t nranks;
+  std::uint64_t count = 100;
+  std::uint64_t op_seq = 0;
+
+  TimeNs run() {
+    ++op_seq;
+    const TimeNs before = ring.now();
+    OpCase op(nranks, 1, {.count = count, .seed = op_seq});
+    for (std::uint16_t rank = 0; rank < nranks; ++rank) ring.post(rank, op.spec(rank, op_seq));
+    for (std::uint16_t rank = 0; rank < nranks; ++rank) {
+      const bool ended = ring.run_until(
+          [&] { return ring.done(rank, op_seq) || ring.aborted(rank); }, 2 * kSilence);
+      if (!ended || ring.aborted(rank) || !op.wrong(rank).empty()) return -1;
+    }
+    return ring.now() - before;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the ring's data takes another source port where the first leads into a hole") {
+  constexpr std::uint16_t kRanks = 3;
+  RingHarness ring(options_of(kRanks));
+  REQUIRE(ring.form());
+  Ops ops{ring, kRanks, 5'000};
+  REQUIRE(ops.run() >= 0);
+  SECTION("the way of the data") {
+    cut_first(ring, 0, 1);
+    const TimeNs took = ops.run();
+    REQUIRE(took >= 0);
+    CHECK(took < kSilence / 2);
+    CHECK(ring.shard(0).counters().source_port_moves == 1);
+    CHECK(ring.shard(1).counters().source_port_moves == 0);
+    const std::uint16_t port = ring.shard(0).status(ring.now()).downstream_source_port;
+    CHECK(port >= wire::kSourcePortFirst);
+    CHECK(ring.spine_of(0, 1, port) != first_spine(ring, 0, 1));
+  }
+  SECTION("the way of the acknowledgements") {
+    cut_first(ring, 1, 0);
+    const TimeNs took = ops.run();
+    REQUIRE(took >= 0);
+    CHECK(took < kSilence / 2);
+    CHECK(ring.shard(1).counters().source_port_moves == 1);
+    CHECK(ring.shard(0).counters().source_port_moves == 0);
+    CHECK(ring.shard(1).status(ring.now()).upstream_source_port >= wire::kSourcePortFirst);
+  }
+  SECTION("both") {
+    cut_first(ring, 0, 1);
+    cut_first(ring, 1, 0);
+    const TimeNs took = ops.run();
+    REQUIRE(took >= 0);
+    CHECK(took < kSilence / 2);
+  }
+  SECTION("full packets alone are lost") {
+    ring.shorten_spine(0, 1, first_spine(ring, 0, 1), 300);
+    const TimeNs took = ops.run();
+    REQUIRE(took >= 0);
+    CHECK(took < kSilence / 2);
+    CHECK(ring.shard(0).counters().source_port_moves == 1);
+  }
+  // Now that it is left, nothing waits for it.
+  CHECK(ops.run() < 20 * kMs);
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) ring.leave(rank);
+  CHECK(ring.run_until([&] { return ring.closed(0) && ring.closed(1) && ring.closed(2); },
+                       10 * kSilence));
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) CHECK_FALSE(ring.aborted(rank));
+  CHECK(ring.leaked_mbufs() == 0);
+}
+
+TEST_CASE("direct ops take another source port to a rank off the ring") {
+  constexpr std::uint16_t kRanks = 4;
+  RingOptions options = options_of(kRanks);
+  options.shard.direct_bytes = 64u << 10;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  Ops ops{ring, kRanks};
+  REQUIRE(ops.run() >= 0);
+  const bool there = GENERATE(true, false);
+  const bool back = GENERATE(true, false);
+  if (!there && !back) return;
+  if (there) cut_first(ring, 0, 2);
+  if (back) cut_first(ring, 2, 0);
+  for (int i = 0; i < 10; ++i) {
+    const TimeNs took = ops.run();
+    REQUIRE(took >= 0);
+    CHECK(took < kSilence / 2);
+  }
+  CHECK(ring.counter(&ShardCounters::peer_source_port_moves) >= 1);
+  CHECK(ring.counter(&ShardCounters::source_port_moves) == 0);
+  CHECK(ops.run() < 10 * kMs);
+  CHECK(ring.leaked_mbufs() == 0);
+}
+
+TEST_CASE("a direct op whose full packets alone are lost takes another source port") {
+  constexpr std::uint16_t kRanks = 4;
+  RingOptions options = options_of(kRanks);
+  options.shard.direct_bytes = 64u << 10;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  Ops ops{ring, kRanks};
+  REQUIRE(ops.run() >= 0);
+  const std::uint16_t to = GENERATE(std::uint16_t{2}, std::uint16_t{1});
+  ring.shorten_spine(0, to, first_spine(ring, 0, to), 300);
+  const TimeNs took = ops.run();
+  REQUIRE(took >= 0);
+  CHECK(took < kSilence / 2);
+  CHECK(ops.run() < 20 * kMs);
+  CHECK(ring.leaked_mbufs() == 0);
+}
+
+TEST_CASE("a transfer takes another source port, its pieces too") {
+  constexpr std::uint16_t kRanks = 4;
+  RingOptions options = options_of(kRanks);
+  options.shard.pairs_max = 16;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  std::vector<std::byte> from(4000 * 256);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 256);
+  std::vector<std::byte> to(from.size());
+  const auto destination = GENERATE(std::uint16_t{1}, std::uint16_t{2});
+  collective::TransferSpec spec;
+  spec.pair = {0, destination};
+  spec.terms = {from.size(), 0, wire::TransferCall::kSendRecv};
+  spec.id = 1;
+  spec.end = collective::TransferEnd::kSource;
+  spec.from = spec.to = from.data();
+  REQUIRE(ring.post(0, spec));
+  spec.id = 2;
+  spec.end = collective::TransferEnd::kDestination;
+  spec.from = spec.to = to.data();
+  REQUIRE(ring.post(destination, spec));
+  const auto came = [&] { return ring.shard(destination).counters().transfers.pieces_received; };
+  REQUIRE(ring.run_until([&] { return came() > 1000; }));
+  REQUIRE(ring.transfers_done() == 0);
+  SECTION("pieces are lost") { cut_first(ring, 0, destination); }
+  SECTION("full ones alone") {
+    ring.shorten_spine(0, destination, first_spine(ring, 0, destination), 300);
+  }
+  SECTION("pulls are lost") { cut_first(ring, destination, 0); }
+  SECTION("both") {
+    cut_first(ring, 0, destination);
+    cut_first(ring, destination, 0);
+  }
+  REQUIRE(ring.run_until([&] { return ring.transfers_done() == 2; }, 2 * kSilence));
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) CHECK_FALSE(ring.aborted(rank));
+  CHECK((from == to));
+  CHECK(ring.leaked_mbufs() == 0);
+}
+
+TEST_CASE("a group forms, works and is left though every first path leads into a hole") {
+  constexpr std::uint16_t kRanks = 3;
+  RingHarness ring(options_of(kRanks));
+  for (std::uint16_t from = 0; from < kRanks; ++from) {
+    for (std::uint16_t to = 0; to < kRanks; ++to) {
+      if (from != to) cut_first(ring, from, to);
+    }
+  }
+  REQUIRE(ring.form());
+  Ops ops{ring, kRanks};
+  const TimeNs took = ops.run();
+  REQUIRE(took >= 0);
+  CHECK(took < kSilence / 8);  // What was heard while it formed was told.
+  CHECK(ring.counter(&ShardCounters::source_port_moves) <= kRanks);
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) ring.leave(rank);
+  CHECK(
+      ring.run_until([&] { return ring.closed(0) && ring.closed(1) && ring.closed(2); }, kSilence));
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) CHECK_FALSE(ring.aborted(rank));
+  CHECK(ring.leaked_mbufs() == 0);
+}
+
+TEST_CASE("byes that a hole swallows come from other source ports") {
+  constexpr std::uint16_t kRanks = 3;
+  RingHarness ring(options_of(kRanks));
+  REQUIRE(ring.form());
+  Ops ops{ring, kRanks};
+  REQUIRE(ops.run() >= 0);
+  cut_first(ring, 1, 0);
+  cut_first(ring, 1, 2);
+  ring.leave(1);
+  const auto left = [&] { return ring.closed(1); };
+  CHECK(ring.run_until(left, kSilence / 2));
+  ring.run_for(2 * kSilence);
+  CHECK_FALSE(ring.aborted(0));
+  CHECK_FALSE(ring.aborted(2));
+  ring.leave(0);
+  ring.leave(2);
+  CHECK(ring.run_until([&] { return ring.closed(0) && ring.closed(2); }, kSilence));
+  CHECK(ring.leaked_mbufs() == 0);
+}
+
+TEST_CASE("no link takes another source port because a rank stands still or posts late") {
+  constexpr std::uint16_t kRanks = 3;
+  RingOptions options = options_of(kRanks);
+  const bool direct = GENERATE(false, true);
+  if (direct) options.shard.direct_bytes = 64u << 10;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  Ops ops{ring, kRanks, 2'000};
+  REQUIRE(ops.run() >= 0);
+  SECTION("it stands still") {
+    for (int i = 0; i < 10; ++i) {
+      OpCase op(kRanks, 1, {.count = 2'000, .seed = 7});
+      ++ops.op_seq;
+      for (std::uint16_t rank = 0; rank < kRanks; ++rank) {
+        ring.post(rank, op.spec(rank, ops.op_seq));
+      }
+      ring.freeze(1);
+      ring.run_for(kSilence * 3 / 4);
+      ring.freeze(1, false);
+      REQUIRE(ring.run_until([&] { return ring.done(0, ops.op_seq) && ring.done(1, ops.op_seq); },
+                             kSilence));
+    }
+    // Off the ring nobody knows better than to try, once each time.
+    CHECK(ring.counter(&ShardCounters::peer_source_port_moves) <= (direct ? 10 * kRanks : 0));
+  }
+  SECTION("it posts late") {
+    OpCase op(kRanks, 1, {.count = 20'000, .seed = 7});
+    ++ops.op_seq;
+    ring.post(0, op.spec(0, ops.op_seq));
+    ring.post(2, op.spec(2, ops.op_seq));
+    ring.run_for(20 * kSilence);
+    ring.post(1, op.spec(1, ops.op_seq));
+    REQUIRE(ring.run_until([&] { return ring.done(0, ops.op_seq) && ring.done(1, ops.op_seq); },
+                           kSilence));
+    CHECK(ring.counter(&ShardCounters::peer_source_port_moves) == 0);
+  }
+  // The ring's links may follow what direct ops try.
+  CHECK(ring.counter(&ShardCounters::source_port_moves) <= (direct ? 10 : 0));
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) CHECK_FALSE(ring.aborted(rank));
+}
+
+TEST_CASE("a rank that may use one source port keeps it, and tells others what it heard") {
+  constexpr std::uint16_t kRanks = 3;
+  RingOptions options = options_of(kRanks);
+  options.source_ports = 1;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  Ops ops{ring, kRanks};
+  cut_first(ring, 0, 1);
+  CHECK(ops.run() == -1);
+  CHECK(ring.counter(&ShardCounters::source_port_moves) == 0);
+}
+
+}  // namespace gradwire::test::source_ports
