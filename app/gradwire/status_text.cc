@@ -92,7 +92,8 @@ void add_group(std::string& out, const status::Group& group) {
   }
   if (group.ranks_of_one_source_port != 0) {
     out += fmt::format(
-        "  to {} ranks packets keep their source port: it chooses the receive queue there\n",
+        "  to {} ranks packets keep their source port in any case: it chooses the receive queue "
+        "there, or their release does not know of it\n",
         group.ranks_of_one_source_port);
   }
   for (const status::Shard& shard : group.shards) {

@@ -19,6 +19,7 @@ Result<void> Daemon::measure() {
   spdlog::info("effective configuration:\n{}", config::to_toml(config_));
   for (const auto& port : datapath_->ports()) {
     report_port(*port, datapath_->max_payload_bytes(), report_);
+    if (config_.transport.source_ports > 1) report_hashed_queues(*port, report_);
   }
   report_.facts.push_back(fmt::format("transport.integrity = {}", config_.transport.integrity));
   if (gpu_ != nullptr) {

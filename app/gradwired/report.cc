@@ -18,6 +18,17 @@ std::string page_size_name(std::size_t bytes) {
 
 }  // namespace
 
+void report_hashed_queues(const port::Port& port, Report& report) {
+  const port::PortReport r = port.report();
+  if (r.hashed_queues == 0) return;
+  report.warnings.push_back(fmt::format(
+      "port {}: its interface spreads what it receives over {} queues by a hash of the ports "
+      "too, and this daemon reads one. So others keep their source port when they send here, and "
+      "a path of equal cost that loses packets is not left: give the interface one queue "
+      "(ethtool -L INTERFACE combined 1)",
+      r.device, r.hashed_queues));
+}
+
 void report_port(const port::Port& port, std::uint32_t payload_bytes, Report& report) {
   const port::PortReport r = port.report();
   report.facts.push_back(
@@ -47,14 +58,6 @@ void report_port(const port::Port& port, std::uint32_t payload_bytes, Report& re
         "{1} "
         "{5}); a NIC with a poll-mode driver needs no copies",
         r.device, r.driver, r.rx_copies, r.rx_copies == 1 ? "" : "s", r.tx_copies, port.row().why));
-  }
-  if (r.hashed_queues != 0) {
-    report.warnings.push_back(fmt::format(
-        "port {}: its interface spreads what it receives over {} queues by a hash of the ports "
-        "too, and this daemon reads one. So others keep their source port when they send here, and "
-        "a path of equal cost that loses packets is not left: give the interface one queue "
-        "(ethtool -L INTERFACE combined 1)",
-        r.device, r.hashed_queues));
   }
   if (port.config().faults.active()) {
     report.warnings.push_back(

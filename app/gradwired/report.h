@@ -27,6 +27,8 @@ struct Report {
 
 /// Driver, link (which passes), MTU, node, queues, offloads, copies.
 void report_port(const port::Port& port, std::uint32_t payload_bytes, Report& report);
+/// Where hosts are to change source ports: a port that keeps those who send to it from that.
+void report_hashed_queues(const port::Port& port, Report& report);
 
 /// Where the GPU and a port are not near each other.
 void report_gpu(const reduce::GpuDevice& gpu, const port::Port& port, Report& report);

@@ -36,7 +36,7 @@ inline constexpr std::uint64_t kDirectKib = 64;
 inline constexpr std::uint64_t kTwoStepKib = 16;
 inline constexpr std::uint64_t kGatheredKib = 256;
 inline constexpr std::uint64_t kGatheredRanks = 64;
-inline constexpr std::uint64_t kSourcePorts = 32;
+inline constexpr std::uint64_t kSourcePorts = 1;
 /// "payload": each payload has a CRC; "link": none.
 inline constexpr std::string_view kIntegrity = "payload";
 

@@ -48,13 +48,13 @@ class AbortAnswers {
       LinkEnd& end = ends_.of(waiting_.front());
       // From another source port each time: the way that it had may be why it asks.
       const PathIndex path = end.back();
-      const bool told = end.send_from(path, end.source_after(path, told_), config_.control_pool,
-                                      end.any_side(out), [&](std::span<std::byte> room) {
-                                        return wire::encode_abort(
-                                            room, end.header(wire::PacketType::kAbort), reason);
-                                      });
+      const std::uint8_t source = end.source_after(path, peers_[waiting_.front()].told);
+      const bool told = end.send_from(
+          path, source, config_.control_pool, end.any_side(out), [&](std::span<std::byte> room) {
+            return wire::encode_abort(room, end.header(wire::PacketType::kAbort), reason);
+          });
       if (!told) break;
-      ++told_;
+      ++peers_[waiting_.front()].told;
       peers_[waiting_.front()].waits = false;
       waiting_.pop();
       worked = true;
@@ -66,7 +66,8 @@ class AbortAnswers {
   static constexpr std::uint32_t kRounds = 5;
 
   struct Peer {
-    TimeNs next = 0;  ///< it may be told again
+    TimeNs next = 0;         ///< it may be told again
+    std::uint32_t told = 0;  ///< so often it was
     bool waits = false;
   };
   const ShardConfig& config_;
@@ -75,7 +76,6 @@ class AbortAnswers {
   FixedQueue<std::uint16_t> waiting_;
   std::vector<std::uint16_t> unreached_;
   std::uint32_t rounds_ = 0;
-  std::uint32_t told_ = 0;
 };
 
 }  // namespace gradwire::collective

@@ -98,7 +98,9 @@ void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
   // lost. If it died, its neighbours on the ring say so.
   const bool needed = awaited(rank) || post_waits_;
   // It answers, but full packets may not get there from this source port.
-  if (peer.vain_answers >= kVainBeforeSource && is_lacking(rank)) ends_.of(rank).arrives_never();
+  if (peer.vain_answers >= kVainBeforeSource && is_lacking(rank)) {
+    ends_.of(rank).arrives_never(config_.timeouts, now);
+  }
   // The op may be done here: it is there that it never will be.
   if (is_in_vain(rank)) {
     silent_ = Silent{rank, polled_ - peer.news_at, false, peer.vain_answers};

@@ -153,7 +153,7 @@ class LinkEnd {
   /// source port, and at last by the next path.
   void repeats(std::uint32_t tries, const ShardTimeouts& timeouts, TimeNs now) noexcept {
     if (watched_) return;
-    if (asks_again(tries)) seek_source(path_, tries == kTriesBeforeSource);
+    if (asks_again(tries)) seek_source(path_, timeouts, now);
     if (paths_.size() == 1 || tries < kTriesBeforeNext) return;
     if (now - moved_at_ < timeouts.silence_ns / kMovesInLimit) return;
     moved_at_ = now;
@@ -209,14 +209,14 @@ class LinkEnd {
   }
   /// The other rank asks again and again: what answers it may be lost on its way.
   void was_asked_again(const ShardTimeouts& timeouts, TimeNs now) noexcept {
-    // Of questions that wait here in a queue the answers are all on their way yet.
-    if (planted(PlantedBug::kAnswersFromOnePort) || now < answers_again_at_) return;
-    answers_again_at_ = now + timeouts.ping_interval_ns / 2;
-    seek_source(asked_by_, true);
-    if (back_ != asked_by_) seek_source(back_, true);
+    if (planted(PlantedBug::kAnswersFromOnePort)) return;
+    seek_source(asked_by_, timeouts, now);
+    if (back_ != asked_by_) seek_source(back_, timeouts, now);
   }
   /// What goes there does not arrive, though short packets do.
-  void arrives_never() noexcept { seek_source(path_, true); }
+  void arrives_never(const ShardTimeouts& timeouts, TimeNs now) noexcept {
+    seek_source(path_, timeouts, now);
+  }
 
   /// Of packets that go there.
   [[nodiscard]] transport::PacketNumbers& numbers() noexcept { return numbers_; }
@@ -267,11 +267,23 @@ class LinkEnd {
   static constexpr std::uint32_t kTriesBeforeNext = 4;
   static constexpr TimeNs kMovesInLimit = 10;
   static constexpr std::uint32_t kStraysMax = 6;
+  static constexpr TimeNs kSearchesInLimit = 4;
 
-  /// Tries the next one, since nobody knows which of them lead there.
-  void seek_source(PathIndex path, bool counts) noexcept {
-    if (!take_source(path, source_after(path, 1)) || !counts) return;
-    if (source_moves_ != nullptr) ++*source_moves_;
+  /// A search for a source port of a path from which something arrives.
+  struct Search {
+    TimeNs stepped_at = 0;
+    bool ever = false;
+  };
+  /// Tries the next one, since nobody knows which of them lead there. Many may ask for it at once,
+  /// or have waited here in a queue, so time limits the steps.
+  void seek_source(PathIndex path, const ShardTimeouts& timeouts, TimeNs now) noexcept {
+    Search& search = searches_[path];
+    const TimeNs ago = now - search.stepped_at;
+    if (search.ever && ago < timeouts.ping_interval_ns / 2) return;
+    if (!take_source(path, source_after(path, 1))) return;
+    const bool begins = !search.ever || ago > timeouts.silence_ns / kSearchesInLimit;
+    search = {now, true};
+    if (begins && source_moves_ != nullptr) ++*source_moves_;
   }
 
   template <class Encode>
@@ -302,6 +314,7 @@ class LinkEnd {
   std::uint16_t first_source_port_;
   std::vector<LinkPath> paths_;                    ///< with the source port that each has now
   std::array<std::uint8_t, kPathsMax> sources_{};  ///< its index
+  std::array<Search, kPathsMax> searches_{};
   PathIndex path_ = 0;
   PathIndex back_ = 0;
   PathIndex asked_by_ = 0;
@@ -313,7 +326,6 @@ class LinkEnd {
   std::uint64_t first_number_ = 1;
   TimeNs moved_at_ = 0;
   TimeNs home_at_ = 0;
-  TimeNs answers_again_at_ = 0;  ///< and from another source port, if it is asked again
   transport::PacketNumbers numbers_;
   bool greeted_ = false;
   bool answered_ = false;

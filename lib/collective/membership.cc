@@ -53,7 +53,10 @@ bool Membership::abort(const AbortReason& reason, TimeNs now) noexcept {
   GRADWIRE_PROBE6(abort, config_.key.group_id, reason.op_seq, config_.rank, config_.lane,
                   static_cast<int>(reason.code), reason.culprit_rank);
   // It gets to hear of the abort instead.
-  for (Neighbour& neighbour : neighbours_) neighbour.bye_ack_wanted = false;
+  for (Neighbour& neighbour : neighbours_) {
+    neighbour.bye_ack_wanted = false;
+    neighbour.heard_source = 0;
+  }
   abort_event_wanted_ = true;
   next_abort_ = now;
   if (leave_wanted_) leave_deadline_ = now + config_.timeouts.leave_ns;
@@ -114,7 +117,8 @@ Membership::Cause Membership::on_hello(LinkIndex link, const wire::HelloBody& he
     // Where it asks anew, or has heard an answer, the first one goes from the path's own port.
     const bool anew =
         state_ != ShardState::kForming && now - greetings.last > config_.timeouts.silence_ns / 4;
-    if (hello.heard_source != 0 || anew) greetings.answers = 0;
+    greetings.heard = hello.heard_source != 0;
+    if (greetings.heard || anew) greetings.answers = 0;
     greetings.last = now;
   } else {
     if (!end(link).answered()) take_first(link, hello, path);

@@ -109,6 +109,7 @@ class Membership {
   struct Greetings {
     std::uint64_t unanswered = 0;  ///< by wire::HelloBody::source, a bit each
     std::uint8_t answers = 0;      ///< from how many source ports they were answered, in turn
+    bool heard = false;            ///< the last one says that an answer was
     TimeNs last = 0;
   };
   struct Neighbour {

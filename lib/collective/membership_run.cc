@@ -109,8 +109,11 @@ bool Membership::greet(TimeNs now, Outbox& out) noexcept {
     if (!greets(i)) continue;
     // If the first path does not answer, the others are tried in turn.
     const std::uint32_t beyond = hellos_sent_ < kHellosByFirst ? 0 : hellos_sent_ - kHellosByFirst;
-    const auto path = static_cast<PathIndex>(beyond % end(i).path_count());
-    const std::uint32_t source = hellos_sent_ < kHellosFromFirst ? 0 : hellos_sent_;
+    const std::size_t paths = end(i).path_count();
+    const auto path = static_cast<PathIndex>(beyond % paths);
+    // All of them from each path, however many paths there are.
+    const std::size_t turn = hellos_sent_ - beyond + beyond / paths;
+    const auto source = hellos_sent_ < kHellosFromFirst ? 0 : static_cast<std::uint32_t>(turn);
     worked |= send_hello(i, PacketType::kHello, {path, end(i).source_after(path, source)}, 0, out);
   }
   ++hellos_sent_;
@@ -136,14 +139,19 @@ void Membership::answer_hellos(Outbox& out) noexcept {
   }
 }
 
-/// From one source port after the other, beginning with that of the path: if the rank does not hear
-/// it, it asks again.
+/// From the path's source port, and from one after the other beside it as long as the rank does not
+/// say that it hears an answer.
 bool Membership::answer_hellos(LinkIndex link, PathIndex path, Outbox& out) noexcept {
   Greetings& greetings = neighbours_[link].greetings[path];
   while (greetings.unanswered != 0) {
     const auto heard = static_cast<std::uint8_t>(std::countr_zero(greetings.unanswered));
-    const std::uint8_t source = end(link).source_after(path, greetings.answers);
-    if (!send_hello(link, PacketType::kHelloAck, {path, source}, heard, out)) return false;
+    const std::uint8_t own = end(link).source_of(path);
+    const std::uint8_t other =
+        greetings.heard ? own : end(link).source_after(path, greetings.answers);
+    if (!send_hello(link, PacketType::kHelloAck, {path, own}, heard, out)) return false;
+    if (other != own && !send_hello(link, PacketType::kHelloAck, {path, other}, heard, out)) {
+      return false;
+    }
     greetings.unanswered &= greetings.unanswered - 1;
     ++greetings.answers;
   }

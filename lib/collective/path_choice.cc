@@ -26,6 +26,13 @@ PathChoice::PathChoice(const ShardConfig& config, LinkEnd& end)
   end.be_watched();
 }
 
+std::uint32_t PathChoice::Source::asks() const noexcept {
+  return static_cast<std::uint32_t>(std::popcount(asked));
+}
+std::uint32_t PathChoice::Source::answers() const noexcept {
+  return static_cast<std::uint32_t>(std::popcount(answered));
+}
+
 void PathChoice::on_hello_ack(PathIndex path, std::uint8_t source,
                               std::uint8_t from_source) noexcept {
   if (path >= paths_.size() || source > end_.sources().count) return;
@@ -33,6 +40,7 @@ void PathChoice::on_hello_ack(PathIndex path, std::uint8_t source,
   if (answered.answer_missing) ++answered.in_row;
   answered.answer_missing = false;
   if (!is_suspicious()) return;
+  answers_count_ = true;
   // The first one, since the other rank begins with the port that it has.
   if (answered.heard_from == 0) answered.heard_from = from_source;
   const std::uint8_t asked_from =
@@ -44,16 +52,22 @@ void PathChoice::on_hello_ack(PathIndex path, std::uint8_t source,
   if (path != end_.path()) return;
   Source& way = sources_[asked_from];
   if (way.answered_at < 0) way.answered_at = polled_ns_;
-  ++way.answers;
+  // It is answered from several ports, or late: that counts for the last time that it was asked.
+  way.answered |= static_cast<std::uint8_t>(way.asked & -way.asked);
 }
 
 void PathChoice::ask(PathIndex path) noexcept {
   Path& asked = paths_[path];
-  if (asked.answer_missing) asked.in_row = 0;
+  const bool in_vain = asked.answer_missing;
+  if (in_vain) asked.in_row = 0;
   asked.answer_missing = true;
   if (has_sources() && path == end_.path() && is_suspicious()) return ask_sources();
-  asked.asked_from = has_sources() && is_suspicious() ? end_.source_after(path, next_source_)
-                                                      : end_.source_of(path);
+  if (has_sources() && is_suspicious()) {
+    asked.asked_from = end_.source_after(path, next_source_);
+  } else if (in_vain) {
+    // The path itself may be whole, and have a way that is not.
+    asked.asked_from = static_cast<std::uint8_t>((asked.asked_from + 1) % end_.sources().count);
+  }
   to_ask_ |= 1u << path;
 }
 
@@ -74,9 +88,15 @@ void PathChoice::ask_all(TimeNs now) noexcept {
   // What is not acknowledged may wait for a client. If the way is all right, it is asked less
   // often.
   const bool calm =
-      silence_ns_ < suspicious_ns_ && in_use.asks > 0 && in_use.answers >= in_use.asks;
+      silence_ns_ < suspicious_ns_ && in_use.asked != 0 && in_use.answered == in_use.asked;
   calm_ = calm ? std::min(calm_ + 1, kCalmMax) : 0;
   next_ask_ = now + (spacing_ns_ << calm_);
+  asked_all_at_ = now;
+  for (Source& source : sources_) {
+    source.asked = static_cast<std::uint8_t>(source.asked << 1);
+    source.answered = static_cast<std::uint8_t>(source.answered << 1);
+    if (source.asked == 0) source.answered_at = -1;
+  }
   if (rounds_ % kRoundsHeard == 0) {
     for (Path& path : paths_) path.heard_from = 0;
   }
@@ -84,7 +104,16 @@ void PathChoice::ask_all(TimeNs now) noexcept {
   ++rounds_;
 }
 
-void PathChoice::forget_answers() noexcept {
+/// Whether the way in use was good while this rank waited for something else, and is not any more:
+/// then what was answered before says nothing.
+bool PathChoice::is_bad_of_late(TimeNs round, TimeNs now) const noexcept {
+  if (!has_sources() || rounds_ == 0) return false;
+  if (silence_ns_ >= suspicious_ns_ && silence_ns_ - round < suspicious_ns_) return true;
+  const Source& in_use = source_in_use();
+  return calm_ != 0 && now - asked_all_at_ >= spacing_ns_ && in_use.asked != in_use.answered;
+}
+
+void PathChoice::forget_answers(TimeNs now) noexcept {
   for (Path& path : paths_) {
     path.answered_at = -1;
     path.heard_from = 0;
@@ -92,6 +121,13 @@ void PathChoice::forget_answers() noexcept {
   sources_.fill(Source{});
   sources_to_ask_ = 0;
   rounds_ = calm_ = 0;
+  answers_count_ = false;
+  // Where it was calm the next round was to be late.
+  next_ask_ = std::min(next_ask_, now + spacing_ns_);
+}
+
+void PathChoice::begin_anew(TimeNs now) noexcept {
+  take(end_.path(), end_.source_of(end_.path()), now);
 }
 
 PathChoice::Move PathChoice::run(TimeNs round, TimeNs now) noexcept {
@@ -99,7 +135,7 @@ PathChoice::Move PathChoice::run(TimeNs round, TimeNs now) noexcept {
   silence_ns_ += round;
   data_silence_ns_ += round;
   if (!is_suspicious()) {
-    if (rounds_ != 0) forget_answers();
+    if (rounds_ != 0 || answers_count_) forget_answers(now);
     if (end_.path() == 0) {
       to_ask_ = 0;
       return Move::kNone;
@@ -107,7 +143,7 @@ PathChoice::Move PathChoice::run(TimeNs round, TimeNs now) noexcept {
     if (may_go_back()) {
       // A path that comes and goes has to show ever longer that it is here.
       left_ = std::min(left_ + 1, kLeftMax);
-      take(0, end_.source_of(0));
+      take(0, paths_[0].asked_from, now);
       return Move::kBack;
     }
     if (now >= next_ask_) {
@@ -116,24 +152,28 @@ PathChoice::Move PathChoice::run(TimeNs round, TimeNs now) noexcept {
     }
     return Move::kNone;
   }
+  if (is_bad_of_late(round, now)) {
+    forget_answers(now);
+    next_ask_ = now;
+  }
   if (now >= next_ask_) ask_all(now);
-  if (has_sources() && silence_ns() >= suspicious_ns_ + 2 * spacing_ns_ && look_for_source()) {
+  if (has_sources() && silence_ns() >= suspicious_ns_ + 2 * spacing_ns_ && look_for_source(now)) {
     return Move::kSource;
   }
   const bool short_ones_pass = silence_ns_ < leave_ns_;
-  if (silence_ns() < leave_ns_ || (short_ones_pass && source_in_use().answers != 0)) {
+  if (silence_ns() < leave_ns_ || (short_ones_pass && source_in_use().answered != 0)) {
     return Move::kNone;
   }
   const PathIndex before = end_.path();
-  look_for_another();
+  look_for_another(now);
   return end_.path() == before ? Move::kNone : Move::kAway;
 }
 
 /// Whether one of them is answered, where the one in use is not: else it is the way back that is
 /// bad, which is the other rank's to choose, or what was sent waits for a client there.
-bool PathChoice::look_for_source() noexcept {
+bool PathChoice::look_for_source(TimeNs now) noexcept {
   const Source& in_use = source_in_use();
-  if (in_use.asks == 0 || in_use.answers * 2 > in_use.asks) return false;
+  if (in_use.asks() == 0 || in_use.answers() * 2 > in_use.asks()) return false;
   std::uint32_t most = 0;
   std::uint8_t best = 0;
   for (std::uint32_t ahead = 1; ahead < end_.sources().count; ++ahead) {
@@ -141,34 +181,35 @@ bool PathChoice::look_for_source() noexcept {
     const Source& source = sources_[index];
     // As in look_for_another().
     if (source.answered_at < 0 || polled_ns_ - source.answered_at < spacing_ns_) continue;
-    if (source.answers <= std::max(most, in_use.answers)) continue;
-    most = source.answers;
+    if (source.answers() <= std::max(most, in_use.answers())) continue;
+    most = source.answers();
     best = index;
   }
-  if (most != 0) take(end_.path(), best);
+  if (most != 0) take(end_.path(), best, now);
   return most != 0;
 }
 
-void PathChoice::look_for_another() noexcept {
+void PathChoice::look_for_another(TimeNs now) noexcept {
   for (std::size_t ahead = 1; ahead < paths_.size(); ++ahead) {
     const std::size_t index = (end_.path() + ahead) % paths_.size();
     const TimeNs answered_at = paths_[index].answered_at;
     // A host that stood still answers by all paths when it goes on. A little later its
     // acknowledgements are here, too, if they can come.
     if (answered_at < 0 || polled_ns_ - answered_at < spacing_ns_) continue;
-    take(static_cast<PathIndex>(index), paths_[index].answered);
+    take(static_cast<PathIndex>(index), paths_[index].answered, now);
     return;
   }
 }
 
-void PathChoice::take(PathIndex path, std::uint8_t source) noexcept {
+void PathChoice::take(PathIndex path, std::uint8_t source, TimeNs now) noexcept {
   if (path != end_.path()) end_.take_path(path);
   (void)end_.take_source(path, source);
   silence_ns_ = data_silence_ns_ = 0;
-  to_ask_ = sources_to_ask_ = 0;
-  rounds_ = calm_ = 0;
-  std::fill(paths_.begin(), paths_.end(), Path{});
-  sources_.fill(Source{});
+  to_ask_ = 0;
+  forget_answers(now);
+  for (std::size_t i = 0; i < paths_.size(); ++i) {
+    paths_[i] = {.asked_from = end_.source_of(static_cast<PathIndex>(i))};
+  }
 }
 
 PathChoice::Way PathChoice::next_to_ask() const noexcept {
@@ -186,7 +227,7 @@ void PathChoice::asked(const Way& way) noexcept {
     return;
   }
   sources_to_ask_ &= ~(1u << way.source);
-  ++sources_[way.source].asks;
+  sources_[way.source].asked |= 1;
 }
 
 }  // namespace gradwire::collective

@@ -44,10 +44,13 @@ class PathChoice {
   /// @param source       of this rank's, from which the hello went, and one more; 0: not said.
   /// @param from_source  of the other rank's, from which the answer came; likewise.
   void on_hello_ack(PathIndex path, std::uint8_t source, std::uint8_t from_source) noexcept;
-  /// From which source port of the other rank's an answer came by the path; as from_source.
+  /// From which source port of the other rank's an answer came by the path; as from_source. 0 if
+  /// acknowledgements come: then the port that it has is good.
   [[nodiscard]] std::uint8_t heard_from(PathIndex path) const noexcept {
-    return paths_[path].heard_from;
+    return silence_ns_ >= suspicious_ns_ ? paths_[path].heard_from : 0;
   }
+  /// The path goes from another source port now, which the other rank asked for.
+  void begin_anew(TimeNs now) noexcept;
 
   enum class Move : std::uint8_t { kNone, kAway, kBack, kSource };
   /// A round of this lane. The link goes another way if the result is not kNone.
@@ -66,15 +69,19 @@ class PathChoice {
     TimeNs answered_at = -1;      ///< its first answer while the link's path was silent; -1: none
     bool answer_missing = false;  ///< it was asked and has not answered yet
     std::uint32_t in_row = 0;     ///< answers without one missing
-    std::uint8_t asked_from = 0;  ///< a source port
-    std::uint8_t answered = 0;    ///< the source port from which it was asked then
+    std::uint8_t asked_from =
+        0;                      ///< a source port; of the first path, if it was left, the last one
+    std::uint8_t answered = 0;  ///< the source port from which it was asked then
     std::uint8_t heard_from = 0;
   };
-  /// Of the link's path, while that is silent.
+  /// Of the link's path, while that is silent: of the last 8 rounds in which all were asked, in
+  /// which it was asked and in which of those it answered. The last one is the lowest bit.
   struct Source {
     TimeNs answered_at = -1;
-    std::uint32_t asks = 0;
-    std::uint32_t answers = 0;
+    std::uint8_t asked = 0;
+    std::uint8_t answered = 0;
+    [[nodiscard]] std::uint32_t asks() const noexcept;
+    [[nodiscard]] std::uint32_t answers() const noexcept;
   };
   static constexpr std::uint32_t kAnswersMin = 8;
   static constexpr std::uint32_t kLeftMax = 5;
@@ -82,7 +89,7 @@ class PathChoice {
   static constexpr std::uint32_t kSourcesFirst = 8;
   static constexpr std::uint32_t kSourcesNext = 4;
   static constexpr std::uint32_t kRoundsHeard = 4;  ///< for which the other rank is told the same
-  static constexpr std::uint32_t kCalmMax = 5;
+  static constexpr std::uint32_t kCalmMax = 3;
 
   [[nodiscard]] bool has_sources() const noexcept { return end_.sources().count > 1; }
   /// For how long something that should have been acknowledged was not.
@@ -90,17 +97,20 @@ class PathChoice {
     return has_sources() ? std::max(silence_ns_, data_silence_ns_) : silence_ns_;
   }
   [[nodiscard]] bool is_suspicious() const noexcept { return silence_ns() >= suspicious_ns_; }
-  [[nodiscard]] Source& source_in_use() noexcept { return sources_[end_.source_of(end_.path())]; }
+  [[nodiscard]] const Source& source_in_use() const noexcept {
+    return sources_[end_.source_of(end_.path())];
+  }
   void ask_all(TimeNs now) noexcept;
   void ask(PathIndex path) noexcept;
   void ask_sources() noexcept;
-  [[nodiscard]] bool look_for_source() noexcept;
-  void look_for_another() noexcept;
+  [[nodiscard]] bool look_for_source(TimeNs now) noexcept;
+  void look_for_another(TimeNs now) noexcept;
   [[nodiscard]] bool may_go_back() const noexcept {
     return paths_[0].in_row >= kAnswersMin << left_;
   }
-  void take(PathIndex path, std::uint8_t source) noexcept;
-  void forget_answers() noexcept;
+  void take(PathIndex path, std::uint8_t source, TimeNs now) noexcept;
+  void forget_answers(TimeNs now) noexcept;
+  [[nodiscard]] bool is_bad_of_late(TimeNs round, TimeNs now) const noexcept;
 
   LinkEnd& end_;
   TimeNs suspicious_ns_;
@@ -110,6 +120,8 @@ class PathChoice {
   TimeNs data_silence_ns_ = 0;  ///< and no data, though there was some: pings are short
   TimeNs polled_ns_ = 0;
   TimeNs next_ask_ = 0;
+  TimeNs asked_all_at_ = 0;
+  bool answers_count_ = false;        ///< something may have answered since they were forgotten
   std::uint32_t to_ask_ = 0;          ///< paths, a bit for each
   std::uint32_t sources_to_ask_ = 0;  ///< of the link's path, likewise
   std::uint32_t next_source_ = 0;     ///< that is asked, modulo their number

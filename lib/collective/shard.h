@@ -193,7 +193,7 @@ class Shard {
   bool ask_by_rails(Outbox& out) noexcept;
   /// The rank before asks by hellos, since it hears no acknowledgement, and says from which of this
   /// rank's source ports an answer came.
-  void note_source(Link& link, const wire::HelloBody& hello, PathIndex path) noexcept;
+  void note_source(Link& link, const wire::HelloBody& hello, PathIndex path, TimeNs now) noexcept;
 
   // shard_direct.cc: if there is a direct_
   void start_direct(Op& op, TimeNs now) noexcept;

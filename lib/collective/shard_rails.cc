@@ -61,13 +61,20 @@ void Shard::note_path(const wire::Packet& packet, const PacketSource& from) noex
   if (is_question(packet)) end.was_asked_by(from.path);
 }
 
-void Shard::note_source(Link& link, const wire::HelloBody& hello, PathIndex path) noexcept {
+void Shard::note_source(Link& link, const wire::HelloBody& hello, PathIndex path,
+                        TimeNs now) noexcept {
+  if (hello.source == 0) return;  // The rank says nothing of its ports.
   const bool forming = membership_.state() == ShardState::kForming;
   // What it asks for may be an acknowledgement that was lost.
   if (!forming) link.receiver().transport().request_ack();
   if (hello.heard_source == 0) return;
   const auto source = static_cast<std::uint8_t>(hello.heard_source - 1);
-  if (link.end.take_source(path, source) && !forming) ++counters_.source_port_moves;
+  if (!link.end.take_source(path, source) || forming) return;
+  ++counters_.source_port_moves;
+  if (path != link.end.path() || !link.gets_data()) return;
+  // Of two ranks the one link has the data too: what is in flight went from the port before.
+  if (link.choice() != nullptr) link.choice()->begin_anew(now);
+  link.sender().on_path_changed(true, now);
 }
 
 bool Shard::run_rails(TimeNs round, TimeNs now) noexcept {

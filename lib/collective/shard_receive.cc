@@ -43,7 +43,7 @@ inline Drop Shard::receive(const PacketSource& from, rte_mbuf* frame, const wire
       if (is_answer ? !link.gets_data() : !link.brings_data()) return Drop::kState;
       if (!membership_.is_neighbour(index, packet.hello)) return Drop::kState;
       abort_if(membership_.on_hello(index, packet.hello, is_answer, from.path, now), now);
-      if (live() && !is_answer) note_source(link, packet.hello, from.path);
+      if (live() && !is_answer) note_source(link, packet.hello, from.path, now);
       if (live() && is_answer) {
         const std::uint64_t granted_before = link.sender().transport().posted_op_seq();
         link.sender().raise_limits(packet.hello.credit_chunks, packet.hello.posted_op_seq);

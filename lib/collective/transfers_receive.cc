@@ -27,7 +27,9 @@ Drop Transfers::receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noe
   const bool again = packet.common.type == PacketType::kOffer  ? packet.offer.again
                      : packet.common.type == PacketType::kPull ? packet.pull.again
                                                                : false;
-  if (again) ends_->of(packet.common.from_rank).was_asked_again(config_.timeouts, now);
+  if (again) {
+    ends_->of(packet.common.from_rank).was_asked_again(config_.timeouts, now);
+  }
   switch (packet.common.type) {
     case PacketType::kOffer:
       return receive_offer(packet, now);

@@ -233,9 +233,11 @@ TimeNs Transfers::deadline(TimeNs now) const noexcept {
 
 bool Transfers::says_again(const LinkEnd& end, std::uint32_t tries,
                            std::uint16_t rank) const noexcept {
-  // The one that goes now is counted.
+  if (!end.sources().known) return false;
+  // The one that goes now is counted. Many pairs may ask at once: that says nothing yet.
   const std::uint32_t before = std::max(tries, std::uint32_t{1}) - 1;
-  return end.sources().known && LinkEnd::asks_again(std::max(before, peers_[rank].unanswered));
+  return LinkEnd::asks_again(std::max(before, peers_[rank].unanswered)) &&
+         polled_ - peers_[rank].heard_at >= config_.timeouts.ping_interval_ns;
 }
 
 wire::OfferHeader Transfers::offer_of(const OutPair& pair) noexcept {

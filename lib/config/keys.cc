@@ -197,7 +197,8 @@ const std::array kKeys = {
     integer("transport", "source_ports", "", 1, wire::kSourcePortsMax,
             "from so many UDP source ports a lane may send to a rank: it takes another one if "
             "nothing arrives that it sends from the one it has, which leads it round a bad path of "
-            "several of equal cost; 1: never",
+            "several of equal cost. 1: never. On a leaf-spine fabric set it to 32 on all hosts, "
+            "once firewalls let the ports pass",
             GRADWIRE_FIELD(transport.source_ports)),
     choice("transport", "integrity", "payload|link",
            "payload: each payload has a CRC from sender to receiver; link: none, for memif alone, "

@@ -12,6 +12,7 @@ namespace {
 
 constexpr TimeNs kProbeNsMin = 5'000'000;
 constexpr TimeNs kProbeNsMax = 200'000'000;
+constexpr TimeNs kSayAgainNs = 10'000'000'000;    // another source port, of a link
 constexpr std::uint32_t kWindowPacketsMin = 128;  // what window_packets = "auto" comes to at most
 
 /// Time since the last acknowledgement. Without data, pings are acknowledged, so several must have
@@ -112,7 +113,7 @@ void LinkWatch::look(TimeNs now) {
       const auto& [plan, links] = found->second;
       for (WatchedLink& link : *links) {
         if (link.lane != lane) continue;
-        note_path(*plan, link, published.status);
+        note_path(*plan, link, published.status, now);
         look_at(link, published.status, now);
       }
       look_off_ring(plan, published.status, now);
@@ -180,11 +181,11 @@ void LinkWatch::look_at(WatchedLink& link, const collective::ShardStatus& status
 }
 
 void LinkWatch::note_path(const command::GroupPlan& plan, WatchedLink& link,
-                          const collective::ShardStatus& status) const {
+                          const collective::ShardStatus& status, TimeNs now) const {
   const wire::IpAddress& taken = link.is_acked ? status.downstream_ip : status.upstream_ip;
   if (taken.family == 0) return;  // It has told nothing yet.
   link.in_use = taken == link.path.remote_ip;
-  if (link.in_use) note_source_port(plan, link, status);
+  if (link.in_use) note_source_port(plan, link, status, now);
   // What the other rank chose, its own daemon says.
   if (!link.is_first || !link.is_acked || link.left == !link.in_use) return;
   link.left = !link.in_use;
@@ -200,7 +201,7 @@ void LinkWatch::note_path(const command::GroupPlan& plan, WatchedLink& link,
 }
 
 void LinkWatch::note_source_port(const command::GroupPlan& plan, WatchedLink& link,
-                                 const collective::ShardStatus& status) {
+                                 const collective::ShardStatus& status, TimeNs now) {
   if (status.state != collective::ShardState::kFormed) return;
   // Of two ranks one link carries all.
   const bool same = status.downstream_ip == status.upstream_ip;
@@ -208,7 +209,12 @@ void LinkWatch::note_source_port(const command::GroupPlan& plan, WatchedLink& li
   const std::uint16_t port =
       link.is_acked ? status.downstream_source_port : status.upstream_source_port;
   const std::uint16_t before = std::exchange(link.source_port, port);
-  if (port == before || (before == 0 && port < wire::kSourcePortFirst)) return;
+  const bool first =
+      port < wire::kSourcePortFirst || port >= wire::kSourcePortFirst + wire::kSourcePorts;
+  if (port == before || (before == 0 && first)) return;
+  // What goes off the ring may look for a port for as long as a rank stands still.
+  if (link.source_port_said != 0 && link.source_port_said + kSayAgainNs > now) return;
+  link.source_port_said = now;
   const char* const silent =
       link.is_acked ? "nothing arrives there from port" : "it hears nothing from port";
   const std::string why = before != 0 ? fmt::format("{} {}", silent, before)

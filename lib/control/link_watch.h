@@ -61,6 +61,7 @@ class LinkWatch {
     bool in_use = false;            ///< of several paths to that rank the one that the lane takes
     bool left = false;              ///< of several paths the lane's first, which it does not take
     std::uint16_t source_port = 0;  ///< from which the lane sends there; 0: not seen yet
+    TimeNs source_port_said = 0;    ///< when the log told of another one
   };
   using Links = std::vector<WatchedLink>;
   static constexpr std::size_t kNoLink = SIZE_MAX;
@@ -92,10 +93,10 @@ class LinkWatch {
   void look_at_data(WatchedLink& link, const collective::ShardCounters& counters, TimeNs now);
   /// Logs that a lane left its first path, or is back.
   void note_path(const command::GroupPlan& plan, WatchedLink& link,
-                 const collective::ShardStatus& status) const;
-  /// Logs that a lane took another source port.
+                 const collective::ShardStatus& status, TimeNs now) const;
+  /// Logs that a lane took another source port, not too often.
   static void note_source_port(const command::GroupPlan& plan, WatchedLink& link,
-                               const collective::ShardStatus& status);
+                               const collective::ShardStatus& status, TimeNs now);
   void move_links();
   void move_link(const command::GroupPlan& plan, Links& links, std::size_t index,
                  const wire::MacAddress& mac);

@@ -48,7 +48,8 @@ Result<wire::FrameTemplate> PlanMaker::frames_to(const NeighbourPath& neighbour,
 collective::SourcePorts PlanMaker::sources_to(const NeighbourPath& neighbour) const noexcept {
   const std::uint16_t there = neighbour.remote_source_ports;
   const bool any = there == ipc::RankInfo::kAnySourcePort;
-  return {any ? settings_.source_ports : std::uint8_t{1}, there != 0};
+  // A daemon that may not change its ports says nothing of them, and looks for nothing.
+  return {any ? settings_.source_ports : std::uint8_t{1}, there != 0 && settings_.source_ports > 1};
 }
 
 Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,

@@ -244,10 +244,13 @@ status::Group Manager::group_status(const Group& group, const Published& publish
   out.direct_kib = static_cast<std::uint32_t>(group.wanted.direct_bytes >> 10);
   out.two_step_kib = static_cast<std::uint32_t>(group.wanted.two_step_op_bytes() >> 10);
   out.two_step_owners = group.wanted.two_step_owners();
-  out.ranks_of_one_source_port =
-      static_cast<std::uint32_t>(std::ranges::count_if(group.table, [](const ipc::RankInfo& info) {
-        return info.source_ports == ipc::RankInfo::kOneSourcePort;
-      }));
+  for (std::size_t rank = 0; rank < group.table.size(); ++rank) {
+    // Packets to itself go by no fabric.
+    if (rank == group.rank || group.table[rank].source_ports == ipc::RankInfo::kAnySourcePort) {
+      continue;
+    }
+    ++out.ranks_of_one_source_port;
+  }
   out.gathered_kib = static_cast<std::uint32_t>(group.wanted.gathered_bytes >> 10);
   out.why_not_direct = group.wanted.why_not_direct;
   for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.wanted.lanes; ++lane) {

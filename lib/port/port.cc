@@ -2,6 +2,8 @@
 #include "port/port.h"
 
 #include <fmt/format.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <rte_dev.h>
 #include <rte_devargs.h>
@@ -40,15 +42,31 @@ std::string available_ports() {
 // With this MTU, XDP works on every kernel driver that supports it.
 constexpr std::uint32_t kEveryDriverMtu = 1500;
 
+/// Asks the kernel about its interface. @return whether it told.
+bool ask_kernel(unsigned if_index, unsigned long question, ifreq& request) noexcept {
+  if (if_index == 0 || if_indextoname(if_index, request.ifr_name) == nullptr) return false;
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  const bool told = ioctl(fd, question, &request) == 0;
+  close(fd);
+  return told;
+}
+
 // The MTU of the kernel's interface. DPDK always reports 1500.
 std::uint32_t kernel_mtu(unsigned if_index) noexcept {
   ifreq request{};
-  if (if_index == 0 || if_indextoname(if_index, request.ifr_name) == nullptr) return 0;
-  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return 0;
-  const bool ok = ioctl(fd, SIOCGIFMTU, &request) == 0;
-  close(fd);
-  return ok && request.ifr_mtu > 0 ? static_cast<std::uint32_t>(request.ifr_mtu) : 0;
+  const bool told = ask_kernel(if_index, SIOCGIFMTU, request);
+  return told && request.ifr_mtu > 0 ? static_cast<std::uint32_t>(request.ifr_mtu) : 0;
+}
+
+// Of the kernel's interface. A driver that tells of no channels has one.
+std::uint32_t receive_queues(unsigned if_index) noexcept {
+  ethtool_channels channels{};
+  channels.cmd = ETHTOOL_GCHANNELS;
+  ifreq request{};
+  request.ifr_data = reinterpret_cast<char*>(&channels);
+  if (!ask_kernel(if_index, SIOCETHTOOL, request)) return 1;
+  return channels.rx_count + channels.combined_count;
 }
 
 tl::unexpected<Error> dpdk_error(const std::string& device, const char* what, int error) {
@@ -108,6 +126,10 @@ Result<std::unique_ptr<Port>> Port::open(const PortConfig& config) {
   facts.max_rx_pktlen = info.max_rx_pktlen;
   facts.max_mtu = info.max_mtu;
   port->if_index_ = info.if_index;
+  if (port->row_->limit == FrameLimitRule::kXdpChunk) {
+    const std::uint32_t interface_queues = receive_queues(info.if_index);
+    port->hashed_queues_ = interface_queues > 1 ? interface_queues : 0;
+  }
   facts.kernel_mtu = kernel_mtu(info.if_index);
   facts.wanted_mtu = config.mtu;
   facts.vlan = config.vlan_id.has_value();

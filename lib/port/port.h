@@ -192,7 +192,8 @@ class Port {
   FrameLimits limits_;
   wire::MacAddress mac_{};
   std::uint16_t id_ = 0;
-  unsigned if_index_ = 0;  ///< the kernel's interface that the port uses; 0 = none
+  unsigned if_index_ = 0;            ///< the kernel's interface that the port uses; 0 = none
+  std::uint32_t hashed_queues_ = 0;  ///< as the report's
   int socket_ = -1;
   std::uint16_t queues_ = 0;
   std::uint16_t rx_descriptors_ = 0;

@@ -1,34 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a port says of itself: link, counters, and what was set up.
 #include <fmt/format.h>
-#include <net/if.h>
 #include <rte_ethdev.h>
-
-#include <array>
-#include <filesystem>
-#include <string_view>
-#include <system_error>
 
 #include "port/port.h"
 
 namespace gradwire::port {
-namespace {
-
-/// Receive queues of a kernel's interface; 0 if it does not say.
-std::uint32_t receive_queues(unsigned if_index) {
-  std::array<char, IF_NAMESIZE> name{};
-  if (if_indextoname(if_index, name.data()) == nullptr) return 0;
-  std::error_code error;
-  std::uint32_t count = 0;
-  const std::string folder = fmt::format("/sys/class/net/{}/queues", name.data());
-  for (std::filesystem::directory_iterator queue(folder, error), end; !error && queue != end;
-       queue.increment(error)) {
-    count += queue->path().filename().string().starts_with("rx-") ? 1 : 0;
-  }
-  return count;
-}
-
-}  // namespace
 
 bool Port::link_up() const noexcept {
   rte_eth_link link{};
@@ -94,10 +71,7 @@ PortReport Port::report() const {
   out.tx_descriptors = tx_descriptors_;
   out.rx_interrupts = can_interrupt();
   out.flow_steering = flow_steering_;
-  if (row_->limit == FrameLimitRule::kXdpChunk) {
-    const std::uint32_t queues = receive_queues(if_index_);
-    out.hashed_queues = queues > 1 ? queues : 0;
-  }
+  out.hashed_queues = hashed_queues_;
   out.rx_offloads = rx_offloads_;
   out.tx_offloads = tx_offloads_;
   out.splits_payload = splits_payload_;

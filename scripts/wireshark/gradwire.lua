@@ -36,6 +36,7 @@ local f = {
   version = ProtoField.uint8("gradwire.version", "Version"),
   type = ProtoField.uint8("gradwire.type", "Type", base.DEC, TYPES),
   flags = ProtoField.uint8("gradwire.flags", "Flags", base.HEX),
+  again = ProtoField.bool("gradwire.again", "Asked again", 8, nil, 0x01),
   lane = ProtoField.uint8("gradwire.lane", "Lane"),
   group_tag = ProtoField.uint32("gradwire.group_tag", "Group tag", base.HEX),
   number = ProtoField.uint64("gradwire.number", "Packet number"),
@@ -345,7 +346,7 @@ function gradwire.dissector(buffer, pinfo, root)
   local name = TYPES[type] or ("type " .. type)
   tree:add(f.version, buffer(0, 1))
   tree:add(f.type, buffer(1, 1))
-  tree:add(f.flags, buffer(2, 1))
+  tree:add(f.flags, buffer(2, 1)):add(f.again, buffer(2, 1))
   tree:add(f.lane, buffer(3, 1))
   tree:add(f.group_tag, buffer(4, 4))
   tree:add(f.number, buffer(8, 8))

@@ -9,7 +9,8 @@
 . "$(dirname "$0")/_fabric.sh"
 
 silence_ms=6000  # a path's limit is a quarter of it
-fabric_flags=(--timeouts.silence_ms "$silence_ms" --daemon.metrics 127.0.0.1:9464)
+fabric_flags=(--transport.source_ports 32 --timeouts.silence_ms "$silence_ms"
+  --daemon.metrics 127.0.0.1:9464)
 fabric_make 2 1500
 # A leaf that no longer hears a spine would tell hosts that the other rack is unreachable.
 for rack in 0 1; do

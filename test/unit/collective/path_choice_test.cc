@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <vector>
 
 namespace gradwire::collective {
 namespace {
@@ -31,7 +32,7 @@ struct Fixture {
       address.frame = *wire::FrameTemplate::make(frame);
     }
     for (int rail = 1; rail < rails; ++rail) {
-      address.others.push_back({ip_of(rail), {}, static_cast<std::uint16_t>(rail)});
+      address.others.push_back({ip_of(rail), address.frame, static_cast<std::uint16_t>(rail)});
     }
     return address;
   }
@@ -74,6 +75,21 @@ struct Fixture {
         if (arrives(long_ones, way.source)) {
           choice.on_hello_ack(0, static_cast<std::uint8_t>(way.source + 1), 7);
         }
+      }
+    }
+  }
+
+  /// Pings pass, and hellos from source ports, of one path, are answered.
+  /// @param data  is acknowledged
+  void wait_for(TimeNs duration, std::uint32_t answered, bool data) {
+    for (const TimeNs until = now + duration; now < until; now += kMillisecond) {
+      choice.run(kMillisecond, now);
+      choice.on_acknowledged(end.numbers().take(), data);
+      for (auto way = choice.next_to_ask(); way.path != kNoPath; way = choice.next_to_ask()) {
+        choice.asked(way);
+        ++hellos;
+        if ((answered >> way.source & 1) == 0) continue;
+        choice.on_hello_ack(way.path, static_cast<std::uint8_t>(way.source + 1), 7);
       }
     }
   }
@@ -193,18 +209,100 @@ TEST_CASE("a link keeps its source port if none is answered, and if the way back
 
 TEST_CASE("of a source port that is all right, and data that waits for a client, hellos get few") {
   Fixture link(1, 32);
-  for (int i = 0; i < 1'000; ++i) {
-    link.choice.run(kLimit / 100, link.now += kLimit / 100);
-    link.choice.on_acknowledged(link.end.numbers().take(), false);
+  link.wait_for(10 * kLimit, ~0u, false);
+  CHECK(link.end.source_of(0) == 0);
+  CHECK(link.hellos < 200);
+}
+
+TEST_CASE("what was answered while data waited does not keep a source port that becomes bad") {
+  Fixture link(1, 32);
+  const TimeNs waits = GENERATE(kLimit * 3 / 8, kLimit * 11 / 10, kLimit * 23 / 20, 5 * kLimit);
+  const TimeNs goes_on = GENERATE(0 * kMillisecond, 10 * kMillisecond, 100 * kMillisecond);
+  link.wait_for(waits, ~0u, false);
+  // Acknowledgements come: the port that the other rank has is good.
+  CHECK(link.choice.heard_from(0) == 0);
+  link.wait_for(goes_on, ~0u, true);
+  REQUIRE(link.end.source_of(0) == 0);
+  link.hellos = 0;
+  SECTION("for all packets") {
+    const TimeNs asked = kLimit / 8 + 2 * kMillisecond;
+    link.run_from(asked, ~0b1u, ~0b1u, true);
+    CHECK(link.hellos > 0);
+    link.run_from(kLimit / 4 - asked, ~0b1u, ~0b1u, true);
+  }
+  SECTION("for full ones") { link.run_from(kLimit / 2, ~0u, ~0b1u, true); }
+  CHECK(link.end.source_of(0) != 0);
+  CHECK(link.away == 1);
+}
+
+TEST_CASE("a path is left as soon where data waited for a client before") {
+  Fixture link(2, 32);
+  link.wait_for(kLimit * 11 / 10, ~0u, false);
+  link.wait_for(10 * kMillisecond, ~0u, true);
+  link.run_for(kLimit / 4 + kLimit / 32 + 5 * kMillisecond, 0b10);
+  CHECK(link.end.path() == 1);
+}
+
+TEST_CASE("a link begins anew if the other rank chose its source port") {
+  Fixture link(1, 32);
+  link.run_from(kLimit / 6, ~0b1u, ~0b1u, true);
+  REQUIRE(link.hellos > 0);
+  REQUIRE(link.end.source_of(0) == 0);
+  REQUIRE(link.end.take_source(0, 5));
+  link.choice.begin_anew(link.now);
+  CHECK(link.choice.deadline() == kNever);
+  CHECK(link.choice.next_to_ask().path == kNoPath);
+  link.run_from(kLimit, ~0b1u, ~0b1u, true);
+  CHECK(link.end.source_of(0) == 5);
+}
+
+TEST_CASE("a link goes home by another source port if its first path lost the one it had") {
+  Fixture link(2, 32);
+  link.run_for(kLimit / 2, 0b10);
+  REQUIRE(link.end.path() == 1);
+  for (int i = 0; i < 200 && link.end.path() == 1; ++i) {
+    link.choice.run(10 * kMillisecond, link.now += 10 * kMillisecond);
+    link.choice.on_acknowledged(link.end.numbers().take(), true);
     for (auto way = link.choice.next_to_ask(); way.path != kNoPath;
          way = link.choice.next_to_ask()) {
       link.choice.asked(way);
-      link.choice.on_hello_ack(0, static_cast<std::uint8_t>(way.source + 1), 1);
-      ++link.hellos;
+      if (way.path == 0 && way.source < 20) continue;
+      link.choice.on_hello_ack(way.path, static_cast<std::uint8_t>(way.source + 1), 1);
     }
   }
-  CHECK(link.end.source_of(0) == 0);
-  CHECK(link.hellos < 80);  // in ten limits
+  CHECK(link.end.path() == 0);
+  CHECK(link.end.source_of(0) == 20);
+}
+
+TEST_CASE("many that ask a rank off the ring change its source port together, and count once") {
+  ShardTimeouts timeouts = Fixture::config_of().timeouts;
+  LinkEnd end(Fixture::address_of(1, 32));
+  std::uint64_t moves = 0;
+  std::uint64_t source_moves = 0;
+  PathTally tally{moves, source_moves};
+  end.count_in(tally);
+  TimeNs now = kLimit;
+  std::vector<int> tried;
+  for (int look = 0; look < 6; ++look, now += timeouts.ping_interval_ns) {
+    for (int pair = 0; pair < 64; ++pair) end.repeats(2 + look, timeouts, now);
+    tried.push_back(end.source_of(0));
+  }
+  CHECK(tried == std::vector{1, 2, 3, 4, 5, 6});
+  CHECK(source_moves == 1);
+  now += kLimit;
+  end.repeats(2, timeouts, now);
+  CHECK(end.source_of(0) == 7);
+  CHECK(source_moves == 2);
+}
+
+TEST_CASE("questions that waited in a queue change the source port of answers once") {
+  const ShardTimeouts timeouts = Fixture::config_of().timeouts;
+  LinkEnd end(Fixture::address_of(1, 32));
+  TimeNs now = 10 * kLimit;
+  for (int question = 0; question < 40; ++question) end.was_asked_again(timeouts, now += 1'000);
+  CHECK(end.source_of(0) == 1);
+  end.was_asked_again(timeouts, now += timeouts.ping_interval_ns);
+  CHECK(end.source_of(0) == 2);
 }
 
 TEST_CASE("a frame that leads elsewhere keeps its link's source port") {

@@ -270,7 +270,7 @@ TEST_CASE("no link takes another source port because a rank stands still or post
   for (std::uint16_t rank = 0; rank < kRanks; ++rank) CHECK_FALSE(ring.aborted(rank));
 }
 
-TEST_CASE("a rank that may use one source port keeps it, and tells others what it heard") {
+TEST_CASE("a rank that may use one source port keeps it") {
   constexpr std::uint16_t kRanks = 3;
   RingOptions options = options_of(kRanks);
   options.source_ports = 1;
