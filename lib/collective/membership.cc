@@ -113,6 +113,7 @@ Membership::Cause Membership::on_hello(LinkIndex link, const wire::HelloBody& he
     end(link).on_hello();
     neighbours_[link].hello_acks_wanted |= 1u << path;
     Greetings& greetings = neighbours_[link].greetings[path];
+    if (greetings.unanswered == 0) greetings.first = hello.source;
     greetings.unanswered |= std::uint64_t{1} << hello.source;
     // Where it asks anew, or has heard an answer, the first one goes from the path's own port.
     const bool anew =

@@ -108,9 +108,11 @@ class Membership {
   /// Hellos that came by a path.
   struct Greetings {
     std::uint64_t unanswered = 0;  ///< by wire::HelloBody::source, a bit each
+    std::uint8_t first = 0;        ///< of these, the one that came first
     std::uint8_t answers = 0;      ///< from how many source ports they were answered, in turn
     bool heard = false;            ///< the last one says that an answer was
     TimeNs last = 0;
+    TimeNs next_answer = 0;  ///< if the port is behind
   };
   struct Neighbour {
     bool left = false;                    ///< its bye came
@@ -125,6 +127,7 @@ class Membership {
     std::uint64_t left_after_op_seq = 0;
     TimeNs silence_ns = 0;  ///< counted only while this lane polls
     TimeNs next_abort_reply = 0;
+    std::uint32_t last_words = 0;  ///< byes and aborts: each tries other source ports
   };
 
   [[nodiscard]] LinkEnd& end(LinkIndex link) const noexcept { return links_[link]->end; }
@@ -146,8 +149,9 @@ class Membership {
   bool run_leaving(TimeNs now, Outbox& out) noexcept;
   void close() noexcept;
   bool greet(TimeNs now, Outbox& out) noexcept;
-  void answer_hellos(Outbox& out) noexcept;
-  bool answer_hellos(LinkIndex link, PathIndex path, Outbox& out) noexcept;
+  void answer_hellos(TimeNs now, Outbox& out) noexcept;
+  bool answer_hellos(LinkIndex link, PathIndex path, TimeNs now, Outbox& out) noexcept;
+  bool answer_first(LinkIndex link, PathIndex path, TimeNs now, Outbox& out) noexcept;
   bool send_abort(LinkIndex link, Outbox& out) noexcept;
   template <class Encode>
   bool send_by_all(LinkIndex link, Outbox& out, Encode&& encode) noexcept;
@@ -173,7 +177,6 @@ class Membership {
   TimeNs close_at_ = kNever;
   bool abort_event_wanted_ = false;
   std::uint32_t hellos_sent_ = 0;
-  std::uint32_t last_words_ = 0;  ///< byes and aborts: each tries other source ports
   std::uint32_t aborts_sent_ = 0;
   TimeNs next_abort_ = kNever;
 };

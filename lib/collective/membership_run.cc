@@ -11,9 +11,12 @@ using wire::PacketType;
 
 namespace {
 
-constexpr std::uint32_t kHellosByFirst = 8;      ///< path to a rank
-constexpr std::uint32_t kHellosFromFirst = 2;    ///< source port
-constexpr std::uint32_t kLastWordsFrom = 4;      ///< source ports, at once
+constexpr std::uint32_t kHellosByFirst = 8;    ///< path to a rank
+constexpr std::uint32_t kHellosFromFirst = 2;  ///< source port
+constexpr std::uint32_t kLastWordsFrom = 4;    ///< source ports, at once
+/// Of the silence limit, for how long a rank whose port is behind answers no second hello: for
+/// less than lies between rounds of them.
+constexpr TimeNs kAnswerShare = 64;
 constexpr std::uint32_t kAbortRepeats = 5;       ///< however soon the neighbours answer
 constexpr std::uint32_t kAbortRepeatsMax = 400;  ///< if one does not
 constexpr TimeNs kAbortSpacingNs = 4'000'000;    ///< doubled with each repetition
@@ -93,7 +96,7 @@ TimeNs Membership::deadline(TimeNs now, TimeNs soon) const noexcept {
 
 bool Membership::run(TimeNs now, Outbox& out) noexcept {
   if (state_ == ShardState::kAborted) return run_aborted(now, out);
-  answer_hellos(out);
+  answer_hellos(now, out);
   for (LinkIndex i = 0; i < count(); ++i) {
     bool& wanted = neighbours_[i].bye_ack_wanted;
     if (wanted) wanted = !send_bye(i, PacketType::kByeAck, out);
@@ -121,12 +124,12 @@ bool Membership::greet(TimeNs now, Outbox& out) noexcept {
   return worked;
 }
 
-void Membership::answer_hellos(Outbox& out) noexcept {
+void Membership::answer_hellos(TimeNs now, Outbox& out) noexcept {
   for (LinkIndex i = 0; i < count(); ++i) {
     std::uint32_t& wanted = neighbours_[i].hello_acks_wanted;
     while (wanted != 0) {
       const auto path = static_cast<PathIndex>(std::countr_zero(wanted));
-      if (!answer_hellos(i, path, out)) break;
+      if (!answer_hellos(i, path, now, out)) break;
       wanted &= wanted - 1;
     }
     // So that it does not begin with a source port that leads nowhere.
@@ -141,8 +144,13 @@ void Membership::answer_hellos(Outbox& out) noexcept {
 
 /// From the path's source port, and from one after the other beside it as long as the rank does not
 /// say that it hears an answer.
-bool Membership::answer_hellos(LinkIndex link, PathIndex path, Outbox& out) noexcept {
+bool Membership::answer_hellos(LinkIndex link, PathIndex path, TimeNs now, Outbox& out) noexcept {
   Greetings& greetings = neighbours_[link].greetings[path];
+  // A rank that says nothing of source ports is answered once anyway.
+  const bool sources = greetings.unanswered > 1 && state_ != ShardState::kForming;
+  if (sources && !end(link).any_side(out).has_spare()) return answer_first(link, path, now, out);
+  // What it asks for may be an acknowledgement that was lost.
+  if (sources) links_[link]->receiver().transport().request_ack();
   while (greetings.unanswered != 0) {
     const auto heard = static_cast<std::uint8_t>(std::countr_zero(greetings.unanswered));
     const std::uint8_t own = end(link).source_of(path);
@@ -155,6 +163,22 @@ bool Membership::answer_hellos(LinkIndex link, PathIndex path, Outbox& out) noex
     greetings.unanswered &= greetings.unanswered - 1;
     ++greetings.answers;
   }
+  return true;
+}
+
+/// The port is behind, and others wait for what goes out there: of all that came in a while the
+/// first is answered, from the path's source port and from others by turns.
+bool Membership::answer_first(LinkIndex link, PathIndex path, TimeNs now, Outbox& out) noexcept {
+  Greetings& greetings = neighbours_[link].greetings[path];
+  if (now >= greetings.next_answer) {
+    const bool own = greetings.heard || greetings.answers % 2 == 0;
+    const std::uint8_t from = end(link).source_after(path, own ? 0 : (greetings.answers + 1u) / 2);
+    if (!send_hello(link, PacketType::kHelloAck, {path, from}, greetings.first, out)) return false;
+    links_[link]->receiver().transport().request_ack();
+    ++greetings.answers;
+    greetings.next_answer = now + config_.timeouts.silence_ns / kAnswerShare;
+  }
+  greetings.unanswered = 0;
   return true;
 }
 
@@ -241,21 +265,26 @@ bool Membership::send_hello(LinkIndex link, PacketType type, PathChoice::Way way
   return end(link).send_from(way.path, way.source, config_.packet_pool, box, encode);
 }
 
-/// By every path, and from other source ports each time, since nobody knows yet which of them live.
+/// By every path, and from other source ports each time, since nobody knows yet which of them live:
+/// from several at once, unless the port is behind.
 /// @return whether one took it.
 template <class Encode>
 bool Membership::send_by_all(LinkIndex link, Outbox& out, Encode&& encode) noexcept {
   bool sent = false;
   const LinkEnd& to = end(link);
-  const std::uint32_t words = std::min<std::uint32_t>(kLastWordsFrom, to.sources().count);
+  const bool spare = to.any_side(out).has_spare();
+  const std::uint32_t words =
+      spare ? std::min<std::uint32_t>(kLastWordsFrom, to.sources().count) : 1;
+  std::uint32_t& before = neighbours_[link].last_words;
   for (std::size_t i = 0; i < to.path_count(); ++i) {
     const auto path = static_cast<PathIndex>(i);
     for (std::uint32_t word = 0; word < words; ++word) {
-      const std::uint8_t source = to.source_after(path, word == 0 ? 0 : last_words_ + word);
+      const bool own = word == 0 && (spare || before % 2 == 0);
+      const std::uint8_t source = to.source_after(path, own ? 0 : before + word);
       sent |= to.send_from(path, source, config_.control_pool, to.any_side(out), encode);
     }
   }
-  last_words_ += words;
+  before += words;
   return sent;
 }
 

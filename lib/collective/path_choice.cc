@@ -56,12 +56,12 @@ void PathChoice::on_hello_ack(PathIndex path, std::uint8_t source,
   way.answered |= static_cast<std::uint8_t>(way.asked & -way.asked);
 }
 
-void PathChoice::ask(PathIndex path) noexcept {
+void PathChoice::ask(PathIndex path, bool spare) noexcept {
   Path& asked = paths_[path];
   const bool in_vain = asked.answer_missing;
   if (in_vain) asked.in_row = 0;
   asked.answer_missing = true;
-  if (has_sources() && path == end_.path() && is_suspicious()) return ask_sources();
+  if (has_sources() && path == end_.path() && is_suspicious()) return ask_sources(spare);
   if (has_sources() && is_suspicious()) {
     asked.asked_from = end_.source_after(path, next_source_);
   } else if (in_vain) {
@@ -71,26 +71,32 @@ void PathChoice::ask(PathIndex path) noexcept {
   to_ask_ |= 1u << path;
 }
 
-void PathChoice::ask_sources() noexcept {
+void PathChoice::ask_sources(bool spare) noexcept {
   const std::uint8_t count = end_.sources().count;
   const std::uint8_t in_use = end_.source_of(end_.path());
-  sources_to_ask_ = 1u << in_use;
-  const std::uint32_t more = std::min<std::uint32_t>(
-      (rounds_ == 0 ? kSourcesFirst : kSourcesNext) - 1, count - std::uint32_t{1});
+  // Where the port is behind, the one in use and another by turns.
+  const bool turns = !spare && rounds_ % 2 != 0;
+  sources_to_ask_ = turns ? 0 : 1u << in_use;
+  const std::uint32_t wanted = !spare         ? std::uint32_t{turns}
+                               : rounds_ == 0 ? kSourcesFirst - 1
+                                              : kSourcesNext - 1;
+  const std::uint32_t more = std::min(wanted, count - std::uint32_t{1});
   for (std::uint32_t i = 0; i < more; ++i) {
     if (next_source_ % count == in_use) ++next_source_;
     sources_to_ask_ |= 1u << next_source_++ % count;
   }
 }
 
-void PathChoice::ask_all(TimeNs now) noexcept {
+void PathChoice::ask_all(TimeNs now, bool spare) noexcept {
   const Source& in_use = source_in_use();
   // What is not acknowledged may wait for a client. If the way is all right, it is asked less
   // often.
   const bool calm =
       silence_ns_ < suspicious_ns_ && in_use.asked != 0 && in_use.answered == in_use.asked;
   calm_ = calm ? std::min(calm_ + 1, kCalmMax) : 0;
-  next_ask_ = now + (spacing_ns_ << calm_);
+  // Nor may questions, and the answers to them, fill a port that is full already.
+  const bool seldom = has_sources() && !spare;
+  next_ask_ = now + (spacing_ns_ << std::max(calm_, std::uint32_t{seldom}));
   asked_all_at_ = now;
   for (Source& source : sources_) {
     source.asked = static_cast<std::uint8_t>(source.asked << 1);
@@ -100,7 +106,7 @@ void PathChoice::ask_all(TimeNs now) noexcept {
   if (rounds_ % kRoundsHeard == 0) {
     for (Path& path : paths_) path.heard_from = 0;
   }
-  for (std::size_t i = 0; i < paths_.size(); ++i) ask(static_cast<PathIndex>(i));
+  for (std::size_t i = 0; i < paths_.size(); ++i) ask(static_cast<PathIndex>(i), spare);
   ++rounds_;
 }
 
@@ -130,7 +136,7 @@ void PathChoice::begin_anew(TimeNs now) noexcept {
   take(end_.path(), end_.source_of(end_.path()), now);
 }
 
-PathChoice::Move PathChoice::run(TimeNs round, TimeNs now) noexcept {
+PathChoice::Move PathChoice::run(TimeNs round, TimeNs now, bool spare) noexcept {
   polled_ns_ += round;
   silence_ns_ += round;
   data_silence_ns_ += round;
@@ -148,7 +154,7 @@ PathChoice::Move PathChoice::run(TimeNs round, TimeNs now) noexcept {
     }
     if (now >= next_ask_) {
       next_ask_ = now + spacing_ns_;
-      ask(0);
+      ask(0, spare);
     }
     return Move::kNone;
   }
@@ -156,7 +162,7 @@ PathChoice::Move PathChoice::run(TimeNs round, TimeNs now) noexcept {
     forget_answers(now);
     next_ask_ = now;
   }
-  if (now >= next_ask_) ask_all(now);
+  if (now >= next_ask_) ask_all(now, spare);
   if (has_sources() && silence_ns() >= suspicious_ns_ + 2 * spacing_ns_ && look_for_source(now)) {
     return Move::kSource;
   }
@@ -214,7 +220,11 @@ void PathChoice::take(PathIndex path, std::uint8_t source, TimeNs now) noexcept 
 
 PathChoice::Way PathChoice::next_to_ask() const noexcept {
   if (sources_to_ask_ != 0) {
-    return {end_.path(), static_cast<std::uint8_t>(std::countr_zero(sources_to_ask_))};
+    // The one in use first: a rank whose port is behind answers no other one after it.
+    const std::uint8_t in_use = end_.source_of(end_.path());
+    const bool first = (sources_to_ask_ >> in_use & 1) != 0;
+    return {end_.path(),
+            first ? in_use : static_cast<std::uint8_t>(std::countr_zero(sources_to_ask_))};
   }
   if (to_ask_ == 0) return {};
   const auto path = static_cast<PathIndex>(std::countr_zero(to_ask_));

@@ -55,7 +55,8 @@ class PathChoice {
   enum class Move : std::uint8_t { kNone, kAway, kBack, kSource };
   /// A round of this lane. The link goes another way if the result is not kNone.
   /// @param round  time that this lane has polled since the last call.
-  Move run(TimeNs round, TimeNs now) noexcept;
+  /// @param spare  the port is not behind. If it is, one source port is asked at a time.
+  Move run(TimeNs round, TimeNs now, bool spare = true) noexcept;
   /// How a hello is to go; kNoPath if none is due.
   [[nodiscard]] Way next_to_ask() const noexcept;
   void asked(const Way& way) noexcept;
@@ -100,9 +101,9 @@ class PathChoice {
   [[nodiscard]] const Source& source_in_use() const noexcept {
     return sources_[end_.source_of(end_.path())];
   }
-  void ask_all(TimeNs now) noexcept;
-  void ask(PathIndex path) noexcept;
-  void ask_sources() noexcept;
+  void ask_all(TimeNs now, bool spare) noexcept;
+  void ask(PathIndex path, bool spare) noexcept;
+  void ask_sources(bool spare) noexcept;
   [[nodiscard]] bool look_for_source(TimeNs now) noexcept;
   void look_for_another(TimeNs now) noexcept;
   [[nodiscard]] bool may_go_back() const noexcept {

@@ -264,7 +264,7 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   if (!checks_.empty()) receive_checked(now);
   const TimeNs round = account_round(now);
   // What goes by a new path goes in the next round, when the lane knows of it.
-  if (watches_paths_ && run_rails(round, now)) [[unlikely]]
+  if (watches_paths_ && run_rails(round, now, out)) [[unlikely]]
     return true;
   bool worked = membership_.run(now, out);
   if (watches_paths_) [[unlikely]]

@@ -189,7 +189,7 @@ class Shard {
   /// By which path the other rank sends, what answers it goes back.
   [[gnu::noinline]] void note_path(const wire::Packet& packet, const PacketSource& from) noexcept;
   /// @return whether a link took another path: its port may have less room than the outbox says.
-  bool run_rails(TimeNs round, TimeNs now) noexcept;
+  bool run_rails(TimeNs round, TimeNs now, Outbox& out) noexcept;
   bool ask_by_rails(Outbox& out) noexcept;
   /// The rank before asks by hellos, since it hears no acknowledgement, and says from which of this
   /// rank's source ports an answer came.

@@ -65,8 +65,6 @@ void Shard::note_source(Link& link, const wire::HelloBody& hello, PathIndex path
                         TimeNs now) noexcept {
   if (hello.source == 0) return;  // The rank says nothing of its ports.
   const bool forming = membership_.state() == ShardState::kForming;
-  // What it asks for may be an acknowledgement that was lost.
-  if (!forming) link.receiver().transport().request_ack();
   if (hello.heard_source == 0) return;
   const auto source = static_cast<std::uint8_t>(hello.heard_source - 1);
   if (!link.end.take_source(path, source) || forming) return;
@@ -77,7 +75,7 @@ void Shard::note_source(Link& link, const wire::HelloBody& hello, PathIndex path
   link.sender().on_path_changed(true, now);
 }
 
-bool Shard::run_rails(TimeNs round, TimeNs now) noexcept {
+bool Shard::run_rails(TimeNs round, TimeNs now, Outbox& out) noexcept {
   bool moved = false;
   if (!live()) return false;
   for (LinkIndex i = 0; i < links_.size(); ++i) {
@@ -85,7 +83,8 @@ bool Shard::run_rails(TimeNs round, TimeNs now) noexcept {
     if (link.choice() == nullptr || membership_.has_left(i)) continue;
     // While this rank waits for another one its next rank may be formed, and take it for dead.
     if (!link.end.answered()) continue;
-    const PathChoice::Move move = link.choice()->run(round, now);
+    const PathChoice::Move move =
+        link.choice()->run(round, now, link.end.any_side(out).has_spare());
     if (move == PathChoice::Move::kNone) continue;
     if (move == PathChoice::Move::kSource) {
       ++counters_.source_port_moves;

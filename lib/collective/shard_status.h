@@ -48,6 +48,8 @@ struct OutboxSide {
   std::size_t room = kCapacity;  ///< set lower by the lane while its port is behind
 
   [[nodiscard]] bool full() const noexcept { return count >= room; }
+  /// Whether the port is not behind: what need not go may go too.
+  [[nodiscard]] bool has_spare() const noexcept { return room >= count + kCapacity / 2; }
   void put(rte_mbuf* frame) noexcept {
     require(count < kCapacity, "a frame is put into an outbox that has room");
     frames[count++] = frame;

@@ -9,7 +9,7 @@
 
 namespace gradwire::sim {
 
-/// How many there are: for other profiles one.
+/// How many rails and paths there are, for other profiles one, and source ports: one or many.
 void draw_paths(Scenario& s, Random& random);
 
 /// Rails that fail in turn; between any two hosts one is whole at any time. Or paths of equal cost

@@ -365,6 +365,7 @@ std::string describe(const Scenario& s) {
   const bool ways = s.world.rails * s.world.spines > 1;
   if (ways) text += fmt::format("{} rails of {} paths, ", s.world.rails, s.world.spines);
   if (ways) text += fmt::format("with IPv6 those of {:#b}\n", s.world.ipv6_rails);
+  if (s.world.source_ports > 1) text += fmt::format("{} source ports\n", s.world.source_ports);
   if (!s.group.owners.empty()) {
     text += fmt::format("owners of ops in two steps: {}\n", fmt::join(s.group.owners, " "));
   }

@@ -62,7 +62,7 @@ struct Fixture {
   /// @param answers  whether what the other rank sends arrives
   void run_from(TimeNs duration, std::uint32_t living, std::uint32_t long_ones, bool answers) {
     for (const TimeNs until = now + duration; now < until; now += kMillisecond) {
-      if (choice.run(kMillisecond, now) == PathChoice::Move::kSource) ++away;
+      if (choice.run(kMillisecond, now, spare) == PathChoice::Move::kSource) ++away;
       const std::uint64_t number = end.numbers().take();
       const auto arrives = [&](std::uint32_t from, std::uint8_t source) {
         return answers && (from >> source & 1) != 0;
@@ -99,6 +99,7 @@ struct Fixture {
   LinkEnd end;
   PathChoice choice;
   TimeNs now = kMillisecond;
+  bool spare = true;  ///< the port is not behind
   int hellos = 0;
   int away = 0;
   int back = 0;
@@ -185,6 +186,30 @@ TEST_CASE("a source port from which only short packets arrive is left") {
   link.run_from(kLimit, ~0u, ~0b1u, true);
   CHECK(link.end.source_of(0) != 0);
   CHECK(link.away == 1);
+}
+
+TEST_CASE("where the port is behind few hellos go, and a source port is left all the same") {
+  Fixture link(1, 32);
+  link.spare = false;
+  SECTION("nothing comes back, wherever it lies") {
+    link.run_from(kLimit, 0, 0, false);
+    CHECK(link.hellos <= 16);
+  }
+  SECTION("the first port leads into a hole, and every other one") {
+    std::uint32_t living = 0xaaaaaaaa;
+    link.run_from(kLimit / 2, living, living, true);
+    CHECK(link.hellos <= 8);
+    CHECK(link.end.source_of(0) % 2 == 1);
+  }
+  CHECK(link.hellos > 0);
+}
+
+TEST_CASE("the source port in use is asked first") {
+  Fixture link(1, 32);
+  REQUIRE(link.end.take_source(0, 9));
+  link.choice.run(kLimit / 8, link.now += kLimit / 8);
+  REQUIRE(link.choice.next_to_ask().path == 0);
+  CHECK(link.choice.next_to_ask().source == 9);
 }
 
 TEST_CASE("a link keeps its source port if none is answered, and if the way back was the bad one") {

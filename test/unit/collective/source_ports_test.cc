@@ -108,6 +108,55 @@ TEST_CASE("the ring's data takes another source port where the first leads into 
   CHECK(ring.leaked_mbufs() == 0);
 }
 
+TEST_CASE(
+    "a rank whose port is slow sends few answers, aborts and byes, from several ports in turn") {
+  constexpr std::uint16_t kRanks = 3;
+  RingOptions options = options_of(kRanks);
+  options.payload_bytes = 64;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  Ops ops{ring, kRanks, 400};
+  REQUIRE(ops.run() >= 0);
+  ring.host(1).driver_holds_ns = 4 * kMs;
+  ring.host(1).tx_descriptors = 24;
+  int answers = 0;
+  int last_words = 0;
+  bool lost = true;
+  ring.lose([&](sim::HostId from, sim::HostId, wire::PacketType type) {
+    if (from != 1) return false;
+    answers += type == wire::PacketType::kHelloAck ? 1 : 0;
+    last_words += type == wire::PacketType::kBye ? 1 : 0;
+    return lost && type == wire::PacketType::kAck;
+  });
+  SECTION("what it acknowledges does not arrive, whatever port it comes from") {
+    OpCase op(kRanks, 1, {.count = 400, .seed = 7});
+    for (std::uint16_t rank = 0; rank < kRanks; ++rank) ring.post(rank, op.spec(rank, 2));
+    ring.run_for(kSilence * 3 / 4);
+    // Rank 0 asks 20 times, from several ports each time.
+    CHECK(answers > 10);
+    CHECK(answers <= 21);
+    lost = false;
+    REQUIRE(ring.run_until([&] { return ring.done(0, 2) && ring.done(1, 2); }, kSilence));
+  }
+  SECTION("its first port leads into a hole") {
+    lost = false;
+    cut_first(ring, 1, 0);
+    const auto port = [&] { return ring.shard(1).status(ring.now()).upstream_source_port; };
+    while (port() < wire::kSourcePortFirst && ops.op_seq < 50) REQUIRE(ops.run() >= 0);
+    CHECK(port() >= wire::kSourcePortFirst);
+  }
+  SECTION("it leaves") {
+    lost = false;
+    cut_first(ring, 1, 0);
+    cut_first(ring, 1, 2);
+    ring.leave(1);
+    CHECK(ring.run_until([&] { return ring.closed(1); }, kSilence));
+    CHECK(last_words < 24);
+    CHECK_FALSE(ring.aborted(0));
+    CHECK_FALSE(ring.aborted(2));
+  }
+}
+
 TEST_CASE("direct ops take another source port to a rank off the ring") {
   constexpr std::uint16_t kRanks = 4;
   RingOptions options = options_of(kRanks);
