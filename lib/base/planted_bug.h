@@ -36,6 +36,7 @@ enum class PlantedBug : std::uint8_t {
   kMessageSkipsStep,      ///< the same when one before it has not come, but the next one has
   kNumbersAnewAfterMove,  ///< a link that takes another path counts its packets from 1 again
   kAnswersFromOnePort,    ///< whoever is asked again keeps the source port of its answers
+  kKeepsSourcePort,       ///< a link of the ring stays with its port though another one answers
   kFloorUsedUp,  ///< chunks of direct ops count as ahead of their op until they are acknowledged
 };
 

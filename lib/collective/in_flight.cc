@@ -16,6 +16,12 @@ bool InFlight::has_any_of(std::uint64_t op_seq) const noexcept {
   });
 }
 
+bool InFlight::has_any_up_to(std::uint64_t op_seq) const noexcept {
+  return std::any_of(records_.begin(), records_.end(), [&](const SentRecord& record) {
+    return record.state == SentRecord::State::kInFlight && record.chunk.id.op_seq <= op_seq;
+  });
+}
+
 void InFlight::release_all() noexcept {
   for (SentRecord& record : records_) {
     if (record.state != SentRecord::State::kFree) release(record);

@@ -105,6 +105,10 @@ class LinkSender {
   [[nodiscard]] bool has_any_of(std::uint64_t op_seq) const noexcept;
   /// Whether no chunk waits for it. Pings may.
   [[nodiscard]] bool idle() const noexcept { return in_flight_.empty() && ready_.empty(); }
+  /// Of ops up to that one.
+  [[nodiscard]] bool has_in_flight(std::uint64_t op_seq) const noexcept {
+    return in_flight_.has_any_up_to(op_seq);
+  }
   /// But for pings.
   [[nodiscard]] bool nothing_in_flight() const noexcept { return in_flight_.empty(); }
   [[nodiscard]] TimeNs ping_at() const noexcept {

@@ -191,8 +191,9 @@ bool PathChoice::look_for_source(TimeNs now) noexcept {
     most = source.answers();
     best = index;
   }
-  if (most != 0) take(end_.path(), best, now);
-  return most != 0;
+  if (most == 0 || planted(PlantedBug::kKeepsSourcePort)) return false;
+  take(end_.path(), best, now);
+  return true;
 }
 
 void PathChoice::look_for_another(TimeNs now) noexcept {

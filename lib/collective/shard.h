@@ -130,6 +130,8 @@ class Shard {
     return transfers_ != nullptr && transfers_->unfinished();
   }
   [[nodiscard]] ShardStatus status(TimeNs now) const noexcept;
+  /// Whether chunks of ops up to that one went round the ring and are not acknowledged yet.
+  [[nodiscard]] bool has_in_flight(std::uint64_t op_seq) const noexcept;
 
  private:
   Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend);

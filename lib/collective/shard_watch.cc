@@ -152,6 +152,12 @@ bool Shard::waits_for_others() const noexcept {
                      [](const auto& link) { return link->gets_data() && !link->sender().idle(); });
 }
 
+bool Shard::has_in_flight(std::uint64_t op_seq) const noexcept {
+  return std::any_of(links_.begin(), links_.end(), [&](const auto& link) {
+    return link->gets_data() && link->sender().has_in_flight(op_seq);
+  });
+}
+
 Membership::Cause Shard::left_too_early() const noexcept {
   // A rank says bye when all that it sent was acknowledged. So all of it is here by then, claimed
   // or among the early packets, and the rank has all that it needs of this one.

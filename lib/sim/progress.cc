@@ -35,6 +35,33 @@ std::uint64_t Progress::moved() const {
   return sum;
 }
 
+std::string Progress::look_at_links(std::uint64_t posted) {
+  const TimeNs now = world_.now();
+  const auto nranks = static_cast<std::uint16_t>(job_.clients().size());
+  const bool expects = may_expect();
+  std::size_t at = 0;
+  for (std::uint16_t rank = 0; rank < nranks; ++rank) {
+    const auto next = static_cast<std::uint16_t>((rank + 1) % nranks);
+    const auto& from = world_.rank(job_.group(), rank).shards;
+    const auto& to = world_.rank(job_.group(), next).shards;
+    for (std::size_t lane = 0; lane < std::min(from.size(), to.size()); ++lane, ++at) {
+      if (at == links_.size()) links_.emplace_back();
+      const std::uint64_t arrived = to[lane]->counters().data_packets_received;
+      if (!expects || arrived != links_[at].arrived || !from[lane]->has_in_flight(posted)) {
+        links_[at] = {arrived, now};
+      }
+      const TimeNs still = now - links_[at].since;
+      longest_still_ns_ = std::max(longest_still_ns_, still);
+      if (still < still_limit_ns_) continue;
+      return fmt::format(
+          "no progress: rank {} has chunks in flight to rank {} on lane {}, of ops that every rank "
+          "has posted, and packets get through, but none has arrived for {} ms",
+          rank, next, lane, still / kMs);
+    }
+  }
+  return {};
+}
+
 std::string Progress::look() {
   const TimeNs now = world_.now();
   std::uint64_t first_unfinished = job_.ops() + 1;
@@ -42,6 +69,9 @@ std::string Progress::look() {
   for (const Job::Client& client : job_.clients()) {
     first_unfinished = std::min(first_unfinished, client.first_unfinished);
     posted = std::min(posted, client.posted);
+  }
+  if (still_limit_ns_ != kStillLimitNs) {
+    if (std::string still = look_at_links(posted); !still.empty()) return still;
   }
   const bool due = first_unfinished <= posted && may_expect();
   const std::uint64_t sum = moved();

@@ -88,11 +88,11 @@ struct Scenario {
 
   /// A fault shorter than this aborts nothing; see scenario.cc.
   [[nodiscard]] TimeNs harmless_ns() const noexcept { return group.shard.timeouts.silence_ns / 3; }
-  /// For how long nothing may move if packets get through. Of paths of equal cost a bad one is left
-  /// within two path limits, each a quarter of the silence limit; and a look comes late.
+  /// Of paths of equal cost a bad one is left within two path limits, each a quarter of the silence
+  /// limit. A look comes late.
   [[nodiscard]] TimeNs still_limit_ns() const noexcept {
-    constexpr TimeNs kLook = 50'000'000;
-    return world.spines > 1 ? group.shard.timeouts.silence_ns / 2 + kLook : 5'000'000'000;
+    constexpr TimeNs kLook = 10'000'000;
+    return group.shard.timeouts.silence_ns / 2 + kLook;
   }
 };
 

@@ -39,7 +39,7 @@ void SeedRun::watch(std::size_t epoch) {
     still = job.transfers()->look(progress_[epoch]->may_expect());
   }
   if (!still.empty()) return job.fail(still);
-  world_.at(world_.now() + Progress::kLookNs, [this, epoch] { watch(epoch); });
+  world_.at(world_.now() + progress_[epoch]->look_ns(), [this, epoch] { watch(epoch); });
 }
 
 void SeedRun::first_epoch() {
@@ -53,7 +53,7 @@ void SeedRun::first_epoch() {
   Job& job = *jobs_.back();
   job.attach(group);
   progress_.push_back(std::make_unique<Progress>(world_, job));
-  progress_.back()->limit_still(scenario_.still_limit_ns());
+  if (scenario_.world.spines > 1) progress_.back()->limit_still(scenario_.still_limit_ns());
   if (scenario_.cut_after_first_done) {
     job.when_first_done = [this](std::uint16_t rank, std::uint64_t) { cut_off(rank); };
   }
@@ -181,7 +181,7 @@ void SeedRun::second_epoch() {
   Job& job = *jobs_.back();
   job.attach(world_.add_group(options));
   progress_.push_back(std::make_unique<Progress>(world_, job));
-  progress_.back()->limit_still(scenario_.still_limit_ns());
+  if (scenario_.world.spines > 1) progress_.back()->limit_still(scenario_.still_limit_ns());
   watch(1);
   for (std::uint16_t rank = 0; rank < n; ++rank) world_.start(job.group(), rank);
   const auto all_formed = [&] {

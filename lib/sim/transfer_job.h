@@ -31,7 +31,7 @@ class TransferJob {
   [[nodiscard]] bool ended(std::uint16_t rank) const {
     return clients_[rank].lost || clients_[rank].done == clients_[rank].order.size();
   }
-  /// Every Progress::kLookNs. @param due  everybody is at work, and packets get through.
+  /// Every Progress::look_ns(). @param due  everybody is at work, and packets get through.
   /// @return empty, or what does not move or does not end.
   [[nodiscard]] std::string look(bool due);
   void check_memory();

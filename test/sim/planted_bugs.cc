@@ -53,6 +53,7 @@ constexpr std::array kBugs = {
     Named{"pulled-once", PlantedBug::kPulledOnce},
     Named{"numbers-anew-after-move", PlantedBug::kNumbersAnewAfterMove},
     Named{"answers-from-one-port", PlantedBug::kAnswersFromOnePort},
+    Named{"keeps-source-port", PlantedBug::kKeepsSourcePort},
     Named{"piece-of-other-transfer", PlantedBug::kPieceOfOtherTransfer},
 };
 

@@ -88,6 +88,16 @@ TEST_CASE("a ring that only pings is none, and the op and the ranks are named") 
   CHECK(ring.job.finished());
 }
 
+TEST_CASE("a link that stands still is named by its ranks, if none may") {
+  Ring ring;
+  ring.progress.limit_still(kSecond / 5);
+  ring.world.network().set_down(1, 2, true);
+  const std::string wrong = ring.look_for(20 * kSecond);
+  INFO(wrong);
+  CHECK(wrong.find("no progress: rank 1 has chunks in flight to rank 2 on lane 0") == 0);
+  CHECK(ring.progress.longest_still_ns() < kSecond);
+}
+
 TEST_CASE("what is known to be cut is not waited for") {
   Ring ring;
   ring.world.network().set_down(1, 2, true);
