@@ -50,12 +50,23 @@ using PathIndex = std::uint8_t;
 inline constexpr std::size_t kPathsMax = 16;
 inline constexpr PathIndex kNoPath = 0xff;
 
-/// How often ends off the ring took another path, and another source port, and how many do without
-/// their first path now.
+/// What all ends have in common: how often those off the ring took another path, and all another
+/// source port, of their own accord; how many of them do without their first path now; when this
+/// lane polled last, and until when it is only just awake after it stood still.
 struct PathTally {
   std::uint64_t& moves;
   std::uint64_t& source_moves;
   std::uint32_t away = 0;
+  TimeNs polled_at = 0;
+  TimeNs awake_at = 0;
+
+  void polled(TimeNs now, TimeNs ping_interval_ns) noexcept {
+    if (now - polled_at > ping_interval_ns) awake_at = now + ping_interval_ns;
+    polled_at = now;
+  }
+  [[nodiscard]] bool stood_still(TimeNs now, TimeNs ping_interval_ns) const noexcept {
+    return now < awake_at || now - polled_at > ping_interval_ns;
+  }
 };
 
 class LinkEnd {
@@ -110,7 +121,7 @@ class LinkEnd {
   }
   /// Packets take that path from now on. Numbers go on.
   void take_path(PathIndex path) noexcept {
-    if (tally_ != nullptr) {
+    if (tally_ != nullptr && !watched_) {
       ++tally_->moves;
       if (path_ == 0) ++tally_->away;
       if (path == 0) --tally_->away;
@@ -171,10 +182,7 @@ class LinkEnd {
   /// Somebody else chooses its path: PathChoice.
   void be_watched() noexcept { watched_ = true; }
   /// Counts from now on; paths unless somebody else chooses its path.
-  void count_in(PathTally& tally) noexcept {
-    if (!watched_) tally_ = &tally;
-    source_moves_ = &tally.source_moves;
-  }
+  void count_in(PathTally& tally) noexcept { tally_ = &tally; }
 
   // Source ports (doc/protocol.md, Source ports), by index from 0: on each path all that is sent
   // comes from one of them, but hellos and last words, which try others.
@@ -210,6 +218,8 @@ class LinkEnd {
   /// The other rank asks again and again: what answers it may be lost on its way.
   void was_asked_again(const ShardTimeouts& timeouts, TimeNs now) noexcept {
     if (planted(PlantedBug::kAnswersFromOnePort)) return;
+    // After this rank stood still all questions that it left unanswered come at once.
+    if (tally_ != nullptr && tally_->stood_still(now, timeouts.ping_interval_ns)) return;
     seek_source(asked_by_, timeouts, now);
     if (back_ != asked_by_) seek_source(back_, timeouts, now);
   }
@@ -283,7 +293,7 @@ class LinkEnd {
     if (!take_source(path, source_after(path, 1))) return;
     const bool begins = !search.ever || ago > timeouts.silence_ns / kSearchesInLimit;
     search = {now, true};
-    if (begins && source_moves_ != nullptr) ++*source_moves_;
+    if (begins && tally_ != nullptr) ++tally_->source_moves;
   }
 
   template <class Encode>
@@ -320,7 +330,6 @@ class LinkEnd {
   PathIndex asked_by_ = 0;
   bool watched_ = false;
   PathTally* tally_ = nullptr;
-  std::uint64_t* source_moves_ = nullptr;
   std::uint32_t strayed_ = 0;  ///< how often the first path was left
   std::uint64_t newest_ = 0;   ///< number of a packet that the other rank sent by its choice
   std::uint64_t first_number_ = 1;

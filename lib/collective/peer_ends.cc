@@ -25,6 +25,7 @@ LinkAddress address_of(const ShardConfig& config, std::uint16_t rank) {
 
 PeerEnds::PeerEnds(const ShardConfig& config, const Links& links, ShardCounters& counters)
     : own_rank_(config.rank),
+      ping_interval_ns_(config.timeouts.ping_interval_ns),
       tally_{counters.peer_path_moves, counters.peer_source_port_moves},
       peers_(config.nranks) {
   for (std::uint16_t rank = 0; rank < config.nranks; ++rank) {

@@ -27,6 +27,8 @@ class PeerEnds {
 
   /// How many ranks are sent to by another path than the first, apart from the ring's data.
   [[nodiscard]] std::uint32_t on_other_path() const noexcept { return tally_.away; }
+  /// In each round of the lane.
+  void polled(TimeNs now) noexcept { tally_.polled(now, ping_interval_ns_); }
   [[nodiscard]] LinkEnd& of(std::uint16_t rank) const noexcept { return *peers_[rank].end; }
   /// The rank's address by the path that is taken now.
   [[nodiscard]] const wire::IpAddress& sends_to(std::uint16_t rank) const noexcept {
@@ -49,6 +51,7 @@ class PeerEnds {
     transport::Receiver* ring_numbers = nullptr;
   };
   std::uint16_t own_rank_;
+  TimeNs ping_interval_ns_;
   PathTally tally_;
   std::vector<Peer> peers_;  ///< [nranks]; of this rank nothing
 };

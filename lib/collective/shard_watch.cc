@@ -190,6 +190,7 @@ Membership::Cause Shard::left_too_early() const noexcept {
 TimeNs Shard::account_round(TimeNs now) noexcept {
   const TimeNs round = std::clamp<TimeNs>(now - last_poll_, 0, kRoundNsMax);
   last_poll_ = now;
+  if (ends_ != nullptr) ends_->polled(now);
   if (direct_ != nullptr) direct_->count(round);
   if (transfers_ != nullptr) transfers_->count(round);
   if (membership_.state() != ShardState::kFormed) return round;

@@ -330,6 +330,26 @@ TEST_CASE("questions that waited in a queue change the source port of answers on
   CHECK(end.source_of(0) == 2);
 }
 
+TEST_CASE("questions that waited while this rank stood still change no source port") {
+  const ShardTimeouts timeouts = Fixture::config_of().timeouts;
+  LinkEnd end(Fixture::address_of(1, 32));
+  std::uint64_t moves = 0;
+  std::uint64_t source_moves = 0;
+  PathTally tally{moves, source_moves};
+  end.count_in(tally);
+  TimeNs now = 0;
+  for (; now < kLimit; now += kMillisecond) tally.polled(now, timeouts.ping_interval_ns);
+  now += kLimit / 2;
+  end.was_asked_again(timeouts, now);  // The burst before its first round.
+  tally.polled(now, timeouts.ping_interval_ns);
+  end.was_asked_again(timeouts, now += kMillisecond);
+  CHECK(end.source_of(0) == 0);
+  for (int i = 0; i < 100; ++i) tally.polled(now += kMillisecond, timeouts.ping_interval_ns);
+  end.was_asked_again(timeouts, now);
+  CHECK(end.source_of(0) == 1);
+  CHECK(source_moves == 1);
+}
+
 TEST_CASE("a frame that leads elsewhere keeps its link's source port") {
   Fixture link(1, 32);
   const wire::FrameTemplate moved = link.end.address().frame;
