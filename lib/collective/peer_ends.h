@@ -28,6 +28,10 @@ class PeerEnds {
   /// How many ranks are sent to by another path than the first, apart from the ring's data.
   [[nodiscard]] std::uint32_t on_other_path() const noexcept { return tally_.away; }
   [[nodiscard]] LinkEnd& of(std::uint16_t rank) const noexcept { return *peers_[rank].end; }
+  /// Whether anything goes there: not to this rank, nor from one rank without members to another.
+  [[nodiscard]] bool has(std::uint16_t rank) const noexcept {
+    return rank < peers_.size() && peers_[rank].end != nullptr;
+  }
   /// The rank's address by the path that is taken now.
   [[nodiscard]] const wire::IpAddress& sends_to(std::uint16_t rank) const noexcept {
     return of(rank).ip_of(of(rank).path());
@@ -48,9 +52,8 @@ class PeerEnds {
     LinkEnd* end = nullptr;
     transport::Receiver* ring_numbers = nullptr;
   };
-  std::uint16_t own_rank_;
   PathTally tally_;
-  std::vector<Peer> peers_;  ///< [nranks]; of this rank nothing
+  std::vector<Peer> peers_;  ///< [all_ranks()]; of this rank nothing
 };
 
 }  // namespace gradwire::collective
