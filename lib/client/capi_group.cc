@@ -57,6 +57,7 @@ gw_status gw_group_join(gw_client* handle, const gw_group_config* config, gw_gro
     known.key = GroupKey{given->group_id, given->epoch};
     known.rank = given->rank;
     known.nranks = given->nranks;
+    known.folding_ranks = given->folding_ranks;
     known.member = given->member;
     known.member_count = given->member_count == 0 ? std::uint16_t{1} : given->member_count;
     known.timeout = std::chrono::milliseconds(*timeout);
@@ -72,7 +73,8 @@ gw_status gw_group_join_processes(gw_client* handle, const gw_processes_config* 
     if (config == nullptr) return null_argument("config");
     if (group == nullptr) return null_argument("group");
     if (is_forked(handle)) return forked();
-    const auto given = read_struct(config, sizeof(gw_processes_config), "gw_processes_config");
+    const auto given =
+        read_struct(config, offsetof(gw_processes_config, folding_infos), "gw_processes_config");
     if (!given) return tl::unexpected(given.error());
     if (given->reserved != 0) return reserved("gw_processes_config", given->reserved);
     if (given->infos == nullptr) return null_argument("infos");
@@ -89,9 +91,18 @@ gw_status gw_group_join_processes(gw_client* handle, const gw_processes_config* 
     }
     const auto timeout = bounded(given->timeout_ms, 30000, kMaxTimeoutMs, "timeout_ms");
     if (!timeout) return tl::unexpected(timeout.error());
+    const std::uint64_t folding = given->folding_infos_bytes / GW_RANK_INFO_BYTES;
+    if (given->folding_infos == nullptr && folding != 0) return null_argument("folding_infos");
+    if (given->folding_infos_bytes % GW_RANK_INFO_BYTES != 0 || folding > kMaxRanks) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("folding_infos_bytes is {}: it must be a multiple of "
+                              "GW_RANK_INFO_BYTES, {}, at most {} times that",
+                              given->folding_infos_bytes, GW_RANK_INFO_BYTES, kMaxRanks));
+    }
     std::vector<ipc::RankInfo> table;
-    auto known = client::config_of_processes(infos_of(given->infos, given->processes),
-                                             given->process, table);
+    auto known =
+        client::config_of_processes(infos_of(given->infos, given->processes),
+                                    infos_of(given->folding_infos, folding), given->process, table);
     if (!known) return tl::unexpected(known.error());
     known->key = GroupKey{given->group_id, given->epoch};
     known->timeout = std::chrono::milliseconds(*timeout);
@@ -105,7 +116,7 @@ gw_status gw_group_get_info(const gw_group* group, gw_group_info* info) {
     if (is_forked(group)) return forked();
     const client::GroupConfig& config = group->config;
     gw_group_info value{};
-    value.process = config.process();
+    value.process = config.folds_only() ? GW_NO_PROCESS : config.process();
     value.processes = config.processes().count();
     value.rank = config.rank;
     value.nranks = config.nranks;

@@ -25,6 +25,7 @@
 #include "base/types.h"
 #include "client/control_socket.h"
 #include "client/gradwire.h"
+#include "client/group_config.h"
 #include "client/staging.h"
 #include "client/stream_copies.h"
 #include "client/wait_policy.h"
@@ -43,31 +44,6 @@ struct OpenOptions {
   std::chrono::microseconds spin{20};
   std::uint64_t staging_cache_bytes = 256u << 20;
 };
-
-struct GroupConfig {
-  GroupKey key;
-  std::uint16_t rank = 0;
-  std::uint16_t nranks = 0;
-  std::uint16_t member = 0;
-  std::uint16_t member_count = 1;               ///< of this rank
-  std::shared_ptr<const ProcessLayout> layout;  ///< nullptr: every rank has as many members
-  std::chrono::milliseconds timeout{30000};
-  std::span<const ipc::RankInfo> rank_infos;  ///< valid during join() only
-
-  [[nodiscard]] GroupProcesses processes() const noexcept {
-    return {nranks, member_count, layout.get()};
-  }
-  [[nodiscard]] std::uint32_t process() const noexcept {
-    return processes().process_of(rank, member);
-  }
-};
-/// What a group follows from whose processes are given each with its daemon.
-/// @param infos  [processes]: of the daemon of each. A daemon's rank is its place among the
-///               daemons, in the order in which processes name them.
-/// @param table  gets the ranks' entries; `rank_infos` of the result points there.
-[[nodiscard]] Result<GroupConfig> config_of_processes(std::span<const ipc::RankInfo> infos,
-                                                      std::uint32_t process,
-                                                      std::vector<ipc::RankInfo>& table);
 
 /// Counters of gw_counters, under the client's lock.
 struct Counters {

@@ -30,6 +30,10 @@ Result<void> check(const GroupConfig& config) {
     return refuse(fmt::format("rank is {} of {} ranks: it must be 0 to {}", config.rank,
                               config.nranks, config.nranks - 1));
   }
+  if (config.folding_ranks != 0 && config.nranks < 2 * config.folding_ranks) {
+    return refuse(fmt::format("folding_ranks is {} of {} ranks: as many at least must have members",
+                              config.folding_ranks, config.nranks));
+  }
   if (config.member_count < 1 || config.member_count > kMaxMembers) {
     return refuse(
         fmt::format("member_count is {}: it must be 1 to {}", config.member_count, kMaxMembers));
@@ -49,20 +53,29 @@ Result<void> check(const GroupConfig& config) {
                       "gw_client_describe() gave on that rank, unchanged",
                       i));
     }
+    if (config.folding_ranks != 0 && config.rank_infos[i].folding == 0) {
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("{} of the ranks have no members, and the daemon of rank {} knows no "
+                              "such ranks: it is of an older release",
+                              config.folding_ranks, i));
+    }
   }
   return {};
 }
 
 }  // namespace
 
-Result<GroupConfig> config_of_processes(std::span<const ipc::RankInfo> infos, std::uint32_t process,
-                                        std::vector<ipc::RankInfo>& table) {
+Result<GroupConfig> config_of_processes(std::span<const ipc::RankInfo> infos,
+                                        std::span<const ipc::RankInfo> folding,
+                                        std::uint32_t process, std::vector<ipc::RankInfo>& table) {
   const auto refuse = [](std::string text) {
     return fail(ErrorCode::kInvalidArgument, std::move(text));
   };
-  if (process >= infos.size()) {
-    return refuse(fmt::format("process is {} of {} processes: it must be below their number",
-                              process, infos.size()));
+  if (process >= infos.size() + folding.size()) {
+    return refuse(
+        fmt::format("process is {} of {} processes and {} daemons without: it must be below their "
+                    "number",
+                    process, infos.size(), folding.size()));
   }
   std::unordered_map<std::uint64_t, std::uint16_t> ranks_of_daemons;
   std::vector<std::uint16_t> ranks;
@@ -95,12 +108,24 @@ Result<GroupConfig> config_of_processes(std::span<const ipc::RankInfo> infos, st
   }
   auto layout = ProcessLayout::make(ranks, static_cast<std::uint32_t>(ranks_of_daemons.size()));
   if (!layout) return tl::unexpected(layout.error());
+  const std::size_t with_members = table.size();
+  table.insert(table.end(), folding.begin(), folding.end());
+  if (table.size() > kMaxRanks) {
+    return refuse(fmt::format("{} daemons, {} of them without processes: {} are allowed",
+                              table.size(), folding.size(), kMaxRanks));
+  }
   GroupConfig config;
-  config.rank = ranks[process];
   config.nranks = static_cast<std::uint16_t>(table.size());
-  config.member =
-      static_cast<std::uint16_t>(layout->place_of(process) - layout->first_place(config.rank));
-  config.member_count = layout->members_of(config.rank);
+  config.folding_ranks = static_cast<std::uint16_t>(folding.size());
+  if (process >= infos.size()) {
+    config.rank = static_cast<std::uint16_t>(with_members + (process - infos.size()));
+    config.member_count = layout->members_of(0);
+  } else {
+    config.rank = ranks[process];
+    config.member =
+        static_cast<std::uint16_t>(layout->place_of(process) - layout->first_place(config.rank));
+    config.member_count = layout->members_of(config.rank);
+  }
   config.rank_infos = table;
   if (!layout->is_plain()) {
     config.layout = std::make_shared<const ProcessLayout>(std::move(*layout));
@@ -121,6 +146,7 @@ Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config) {
   head.rank = config.rank;
   head.member = config.member;
   head.member_count = config.member_count;
+  head.folding_ranks = config.folding_ranks;
   head.timeout_ms = static_cast<std::uint32_t>(config.timeout.count());
   const std::vector<std::byte> whole =
       ipc::encode_join(head, config.rank_infos,

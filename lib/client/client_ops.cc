@@ -124,6 +124,11 @@ Result<std::shared_ptr<gw_work>> Client::make_work(const gw_group& group,
                                                    const PostArguments& arguments) {
   const CollectiveCall& call = arguments.call;
   const GroupConfig& config = group.config;
+  if (config.folds_only()) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("rank {} has no members: it sums for the others, and calls nothing",
+                            config.rank));
+  }
   const ProcessPlace place{config.process(), config.processes().count()};
   if (call.root >= place.processes) {
     return fail(

@@ -42,6 +42,8 @@ extern "C" {
 
 #define GW_ABI_VERSION 1u
 #define GW_RANK_INFO_BYTES 512u
+/** gw_group_info.process of a client at a rank that has no processes. */
+#define GW_NO_PROCESS UINT32_MAX
 /** Daemons of one group, clients of one daemon in a group, and clients of a group in all. */
 #define GW_MAX_RANKS 1024u
 #define GW_MAX_MEMBERS 64u
@@ -253,7 +255,11 @@ typedef struct gw_group_config {
   uint16_t member;       /**< of this client within the rank, below member_count */
   uint16_t member_count; /**< 0 = 1; at most GW_MAX_MEMBERS; the same on every rank */
   uint32_t timeout_ms;   /**< for the whole formation; 0 = 30000, most 3600000 */
-  uint32_t reserved;
+  /** So many of the last ranks have no members: hosts that only sum, for all-reduces in two steps.
+   * One client joins at each, as member 0, with the member_count of the others, and then calls
+   * gw_group_leave() at once, which waits there for the others. At most half of nranks. */
+  uint16_t folding_ranks;
+  uint16_t reserved;
   const void* rank_infos;    /**< [nranks] x GW_RANK_INFO_BYTES, in rank order, from
                                 gw_client_describe() of a client at each rank */
   uint64_t rank_infos_bytes; /**< nranks x GW_RANK_INFO_BYTES */
@@ -277,6 +283,10 @@ typedef struct gw_processes_config {
   const void* infos;    /**< [processes] x GW_RANK_INFO_BYTES: what gw_client_describe() gave each
                            process, in the group's order, the same on all */
   uint64_t infos_bytes; /**< processes x GW_RANK_INFO_BYTES */
+  /** Daemons without processes, as gw_group_config.folding_ranks says: what gw_client_describe()
+   * gave at each. The client that joins at the i-th is process `processes` + i. */
+  const void* folding_infos;
+  uint64_t folding_infos_bytes; /**< a multiple of GW_RANK_INFO_BYTES; 0: there are none */
 } gw_processes_config;
 
 /** gw_group_join() for processes in any order, any number of them at each daemon, such as a part of
@@ -291,7 +301,7 @@ gw_status gw_group_join_processes(gw_client* client, const gw_processes_config* 
 
 typedef struct gw_group_info {
   uint32_t struct_bytes; /**< set by the caller; the library fills no more than so much */
-  uint32_t process;      /**< this client's number in the group */
+  uint32_t process; /**< this client's number in the group; GW_NO_PROCESS at a rank without any */
   uint32_t processes;
   uint16_t rank; /**< of its daemon */
   uint16_t nranks;
@@ -308,7 +318,12 @@ int32_t gw_group_rank_of(const gw_group* group, uint32_t process);
 
 /** Leaves: nothing more will be posted on it. Ops of it that are unfinished are aborted, here and
  * elsewhere. Returns when the daemon has closed its part. Bound: request_timeout_ms. The handle
- * stays, for gw_group_free(). */
+ * stays, for gw_group_free().
+ *
+ * At a rank without members (gw_group_config.folding_ranks) the daemon goes on to sum for the
+ * others until they leave or the group aborts, and only then is its part closed: call this again
+ * after GW_TIMED_OUT, and gw_group_error() after GW_OK. If its client ends before, the group
+ * aborts. */
 gw_status gw_group_leave(gw_group* group);
 
 /** Aborts the group on every rank, with `reason` (may be NULL) in everyone's error text. Waits for

@@ -20,8 +20,8 @@ namespace gradwire::collective {
 class AbortAnswers {
  public:
   AbortAnswers(const ShardConfig& config, const PeerEnds& ends)
-      : config_(config), ends_(ends), peers_(config.nranks), waiting_(config.nranks) {
-    unreached_.reserve(config.nranks);
+      : config_(config), ends_(ends), peers_(config.all_ranks()), waiting_(config.all_ranks()) {
+    unreached_.reserve(config.all_ranks());
   }
 
   /// A packet came from that rank.

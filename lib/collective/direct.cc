@@ -24,21 +24,28 @@ Direct::Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuff
       folds_(folds),
       counters_(counters),
       at_once_(folds.backend().runs_at_once()),
-      peers_(config.nranks),
-      scratch_(config.nranks,
+      peers_(config.all_ranks()),
+      scratch_(config.all_ranks(),
                direct::scratch_bytes(config.direct_bytes, config.two_step_bytes,
                                      config.gathered_bytes, !at_once_),
                config.direct_memory.get()),
       sources_(std::size_t{config.nranks} * (at_once_ ? 1 : kDirectFolds)),
-      queue_(config.nranks) {
+      queue_(config.all_ranks()) {
   for (std::size_t at = 0; at < sources_.size(); at += config.nranks) {
     free_.push_back(static_cast<std::uint16_t>(free_count_++));
   }
-  watched_.reserve(config.nranks);
+  watched_.reserve(config.all_ranks());
   const std::uint64_t of_each =
       std::max(config.direct_bytes, config.two_step_bytes) / config.nranks;
-  for (std::uint32_t ahead = 1; ahead < config.nranks; ++ahead) others_.push_back(other(ahead));
-  for (std::uint32_t ahead = 1; config.gathered_bytes != 0 && ahead < config.nranks; ++ahead) {
+  const bool gathers = config.gathered_bytes != 0 && !config.folds_only();
+  for (std::uint32_t ahead = config.folds_only() ? 0 : 1; ahead < config.nranks; ++ahead) {
+    others_.push_back(other(ahead));
+  }
+  for (std::uint16_t rank = config.nranks; rank < config.all_ranks() && !config.folds_only();
+       ++rank) {
+    others_.push_back(rank);
+  }
+  for (std::uint32_t ahead = 1; gathers && ahead < config.nranks; ++ahead) {
     const std::uint32_t behind = config.nranks - ahead;
     if (std::has_single_bit(ahead) || std::has_single_bit(behind))
       partners_.push_back(other(ahead));
@@ -46,7 +53,7 @@ Direct::Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuff
   std::size_t total = 0;
   for (const std::uint16_t rank : others_) {
     const bool sends_messages =
-        config.gathered_bytes != 0 &&
+        gathers && rank < config.nranks &&
         std::has_single_bit(gathered::distance(rank, config.rank, config.nranks));
     peers_[rank].early_bytes = static_cast<std::uint32_t>(
         sends_messages ? config.payload_bytes
@@ -66,7 +73,7 @@ Direct::Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuff
 }
 
 std::optional<Direct::Ahead> Direct::take_ahead(std::uint64_t op_seq) noexcept {
-  for (std::uint16_t rank = 0; early_held_ > 0 && rank < config_.nranks; ++rank) {
+  for (std::uint16_t rank = 0; early_held_ > 0 && rank < config_.all_ranks(); ++rank) {
     for (EarlyContribution& early : peers_[rank].early) {
       if (early.op_seq != op_seq) continue;
       const Ahead found{rank, early};
@@ -76,6 +83,24 @@ std::optional<Direct::Ahead> Direct::take_ahead(std::uint64_t op_seq) noexcept {
     }
   }
   return {};
+}
+
+std::optional<Direct::Ahead> Direct::told() const noexcept {
+  std::optional<Ahead> first;
+  for (const std::uint16_t rank : others_) {
+    if (early_held_ == 0) break;
+    for (const EarlyContribution& early : peers_[rank].early) {
+      if (early.op_seq == 0 || (first && first->contribution.op_seq <= early.op_seq)) continue;
+      first = Ahead{rank, early};
+    }
+  }
+  if (!first) return first;
+  // What its sender had contributed to before has been folded here, if that is so long ago: else it
+  // could not have posted this one.
+  const auto& [op_seq, since] = std::pair(first->contribution.op_seq, first->contribution.since);
+  const bool next = since == 0 || ops_.posted() >= op_seq - since;
+  if (!next && !planted(PlantedBug::kToldOutOfOrder)) first.reset();
+  return first;
 }
 
 bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
@@ -180,12 +205,15 @@ void Direct::count_ahead(std::uint16_t rank) noexcept {
 void Direct::resend_missing(std::uint16_t rank, bool all) noexcept {
   const DirectPeer& peer = peers_[rank];
   const DirectOp* op = scratch_.first_to(rank, peer.received);
-  if (op == nullptr || op->op_seq > peer.entered) return;
+  // A rank without members enters an op by what tells of it alone.
+  const bool tells = rank >= config_.nranks;
+  if (op == nullptr || (op->op_seq > peer.entered && !tells)) return;
   std::uint64_t missing = scratch_.ready(*op, rank) & ~peer.chunks & ~scratch_.unsent(*op, rank);
   if (!all) missing &= ~missing + 1;
   if (missing == 0) return;
   counters_.retransmissions += static_cast<std::uint64_t>(std::popcount(missing));
   scratch_.unsent(*op, rank) |= missing;
+  if (tells) count_ahead(rank);
   queue(rank);
 }
 
@@ -204,6 +232,7 @@ Drop Direct::keep(const wire::Packet& packet, TimeNs) noexcept {
   place->op_seq = header.op_seq;
   place->chunk = header.chunk;
   place->step = header.step;
+  place->since = header.since;
   place->bytes = static_cast<std::uint32_t>(packet.payload.size());
   place->call = call_of(header);
   ++early_held_;
@@ -228,7 +257,10 @@ Direct::Arrival Direct::arrival_of(const DirectOp& op, std::uint16_t rank,
     return arrival;
   }
   const Partition& partition = op.partition;
-  if (chunk >= partition.total_chunks() || !is_on_lane(chunk) || header.step != 0) return arrival;
+  if (chunk >= partition.total_chunks() || !is_on_lane(chunk) || header.step != 0 ||
+      (header.since != 0 && !config_.folds_only())) {
+    return arrival;
+  }
   const std::uint32_t elements = partition.elements(chunk);
   if (op.steps.to_all) {
     arrival.bit = std::uint64_t{1} << ops_.index_of(chunk);
@@ -272,7 +304,7 @@ Drop Direct::take(std::uint16_t rank, const wire::DataHeader& header,
   const bool step_is_here = (arrived & arrival.step) == arrival.step;
   if (arrival.part != nullptr) {
     std::memcpy(arrival.part, payload.data(), payload.size());
-    if (step_is_here && op->first_source == config_.nranks) op->first_source = rank;
+    if (step_is_here && op->first_source == config_.all_ranks()) op->first_source = rank;
     if (step_is_here && !op->gathered) --op->missing_parts;
   } else {
     require(called != nullptr, "an op stays active until all sums are here");

@@ -79,6 +79,8 @@ class Direct {
     EarlyContribution contribution;
   };
   [[nodiscard]] std::optional<Ahead> take_ahead(std::uint64_t op_seq) noexcept;
+  /// Of a rank without members: what tells of the next op that is to be posted here.
+  [[nodiscard]] std::optional<Ahead> told() const noexcept;
 
   // Packets. Their rank is that of a peer: see PeerEnds::source_of().
   /// Any of the three types came. @return whether it brought something new.
@@ -293,7 +295,7 @@ class Direct {
   FoldQueue& folds_;
   ShardCounters& counters_;
   const bool at_once_;
-  std::vector<DirectPeer> peers_;        ///< [nranks]; of this rank nothing
+  std::vector<DirectPeer> peers_;        ///< [all_ranks()]; of this rank nothing
   std::vector<std::byte> early_memory_;  ///< of their early places
   std::uint32_t early_held_ = 0;
   DirectScratch scratch_;
@@ -305,7 +307,8 @@ class Direct {
   std::uint32_t in_backend_ = 0;         ///< entries of all ops
   bool has_more_ = false;                ///< there are entries for which there was no place
   std::vector<std::uint16_t> partners_;  ///< ranks with which this one has to do in a gathered op
-  std::vector<std::uint16_t> others_;    ///< all others, the next one first
+  std::vector<std::uint16_t> others_;    ///< all others, the next one first; those that have no
+                                         ///< members last
   FixedQueue<std::uint16_t> queue_;      ///< ranks to which something goes
   std::uint32_t turn_packets_ = 0;       ///< that went to the first of them in its turn
   std::vector<std::uint16_t> watched_;   ///< ranks that may have something due

@@ -72,6 +72,8 @@ Direct::Chunks Direct::own_chunks(const DirectOp& op) const noexcept {
 
 Direct::Chunks Direct::chunks_of_phase(const DirectOp& op) const noexcept {
   const Chunks all{0, op.partition.total_chunks()};
+  // It has neither inputs nor outputs.
+  if (config_.folds_only() && op.phase != DirectOp::Phase::kFold) return {};
   if (op.gathered) {
     // An all-gather's are processes' blocks.
     const bool blocks = op.call.collective() == Collective::kAllGather;
@@ -310,7 +312,7 @@ reduce::Entry Direct::fold_entry(const Op& op, DirectOp& direct, const ChunkSpan
   entry.divisor = config_.processes().count();
   entry.packet = direct.steps.from_owner ? sum(direct, chunk) + ahead * width : nullptr;
   entry.inputs = sources;
-  entry.outputs = memory.outputs;
+  entry.outputs = config_.folds_only() ? nullptr : memory.outputs;
   entry.output_shift_bytes = static_cast<std::int64_t>((memory.first_output + ahead) * width);
   direct.next_element += entry.count;
   return entry;

@@ -31,7 +31,7 @@ Direct::Sizes Direct::sizes_of(const Partition& partition, const Route& route,
   sizes.segment = direct::aligned(partition.segment_elements() * width);
   sizes.owned = owned.end - owned.first;
   if (steps.to_owner) {
-    sizes.own_parts = segments * sizes.segment;
+    sizes.own_parts = config_.folds_only() ? 0 : segments * sizes.segment;
     sizes.parts = config_.nranks * sizes.owned * sizes.segment;
   }
   if (steps.from_owner) sizes.sums = (at_once_ ? sizes.owned : segments) * sizes.segment;
@@ -107,9 +107,10 @@ Direct::Progress Direct::open(const Op& op, TimeNs now) noexcept {
 std::size_t Direct::first_to_send(const DirectOp& op) const noexcept {
   if (!in_two_steps(op)) return 0;
   const std::uint64_t owners = segments_of(op.partition);
-  if (owners >= config_.nranks) return 0;
+  if (owners >= config_.nranks || config_.folds_only()) return 0;
   const auto segment = static_cast<std::uint16_t>((config_.rank + 1u) % owners);
   const std::uint16_t target = op.route.home(segment);
+  if (target >= config_.nranks) return target - 1u;
   const std::uint32_t ahead = gathered::distance(target, config_.rank, config_.nranks);
   return ahead == 0 ? 0 : ahead - 1;
 }
@@ -154,20 +155,25 @@ void Direct::open_owners(const Op& op) noexcept {
   direct.owned = owned_on_lane(direct, config_.rank);
   direct.to_fold = steps.to_owner && direct.owned != 0;
   direct.sums_ready = !steps.to_owner;
-  for (std::uint16_t rank = 0; rank < config_.nranks; ++rank) {
-    if (rank == config_.rank) continue;
+  for (const std::uint16_t rank : others_) {
     const std::uint64_t theirs = owned_on_lane(direct, rank);
     std::uint64_t& expected = scratch_.expected(direct, rank);
     std::uint64_t& given = scratch_.given(direct, rank);
+    const bool has_members = rank < config_.nranks;
     if (steps.to_owner) {
-      expected |= direct.owned;
-      given |= theirs;
+      if (has_members) expected |= direct.owned;
+      if (!config_.folds_only()) given |= theirs;
     }
     if (steps.from_owner) {
-      expected |= theirs << direct::kOwnedMax;
-      given |= direct.owned << direct::kOwnedMax;
+      if (!config_.folds_only()) expected |= theirs << direct::kOwnedMax;
+      if (has_members) given |= direct.owned << direct::kOwnedMax;
     }
-    direct.missing_parts += direct.to_fold ? 1 : 0;
+    if (!has_members && given != 0) {
+      const std::uint64_t ago = direct.op_seq - peers_[rank].given;
+      scratch_.since(direct, rank) = static_cast<std::uint8_t>(ago > UINT8_MAX ? 0 : ago);
+      peers_[rank].given = direct.op_seq;
+    }
+    direct.missing_parts += direct.to_fold && has_members ? 1 : 0;
     direct.missing_sums += (expected & ~kPartBits) != 0 ? 1 : 0;
     direct.unacked_ranks += given != 0 ? 1 : 0;
   }
@@ -191,7 +197,9 @@ void Direct::start_parts(DirectOp& op, TimeNs now) noexcept {
 
 void Direct::send_sums(DirectOp& op, TimeNs now) noexcept {
   op.sums_ready = true;
-  for (const std::uint16_t rank : others_) send_more(op, rank, op.owned << direct::kOwnedMax, now);
+  for (const std::uint16_t rank : others_) {
+    if (rank < config_.nranks) send_more(op, rank, op.owned << direct::kOwnedMax, now);
+  }
 }
 
 void Direct::send_more(DirectOp& op, std::uint16_t rank, std::uint64_t bits, TimeNs now) noexcept {

@@ -18,7 +18,8 @@ struct EarlyContribution {
   std::uint64_t op_seq = 0;  ///< 0: the place is free
   std::uint32_t chunk = 0;
   std::uint32_t bytes = 0;
-  std::uint8_t step = 0;  ///< as wire::DataHeader's
+  std::uint8_t step = 0;   ///< as wire::DataHeader's
+  std::uint8_t since = 0;  ///< likewise
   OpCall call;
   std::byte* payload = nullptr;  ///< of the place
 };
@@ -33,6 +34,8 @@ struct DirectPeer {
   std::uint64_t chunks = 0;    ///< of the first op above `received`
   std::uint32_t ahead = 0;     ///< chunks sent of ops above `entered`
   std::uint64_t told = 0;      ///< up to which op it was told that this rank has entered
+
+  std::uint64_t given = 0;  ///< the last op of which anything goes there, if it has no members
 
   // What came from there.
   std::array<EarlyContribution, kFloor> early{};

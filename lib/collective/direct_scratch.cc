@@ -16,6 +16,7 @@ DirectScratch::DirectScratch(std::uint16_t nranks, std::uint64_t most_bytes, std
       arrived_(std::size_t{kOps} * nranks),
       unsent_(std::size_t{kOps} * nranks),
       begun_(std::size_t{kOps} * nranks),
+      since_(std::size_t{kOps} * nranks),
       expected_(std::size_t{kOps} * nranks),
       given_(std::size_t{kOps} * nranks) {}
 

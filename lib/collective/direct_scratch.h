@@ -80,6 +80,7 @@ class DirectScratch {
   /// Most ops at once, if they are small. A power of two.
   static constexpr std::uint32_t kOps = 16;
 
+  /// @param nranks  those without members, too.
   /// @param most_bytes  of memory that one op takes; there is room for two of them.
   /// @param memory  of twice that, which outlives it; nullptr: it makes its own.
   DirectScratch(std::uint16_t nranks, std::uint64_t most_bytes, std::byte* memory);
@@ -143,6 +144,10 @@ class DirectScratch {
   [[nodiscard]] std::uint8_t& begun(const DirectOp& op, std::uint16_t rank) noexcept {
     return begun_[place_of(op) * nranks_ + rank];
   }
+  /// Of what goes to a rank without members: as wire::DataHeader::since.
+  [[nodiscard]] std::uint8_t& since(const DirectOp& op, std::uint16_t rank) noexcept {
+    return since_[place_of(op) * nranks_ + rank];
+  }
   /// The index-th of size().
   [[nodiscard]] DirectOp& at(std::uint32_t index) noexcept { return ops_[(first_ + index) % kOps]; }
   /// The last op of which all that `rank` gives is here, among those up to `posted`.
@@ -169,6 +174,7 @@ class DirectScratch {
   std::vector<std::uint64_t> arrived_;   ///< [kOps x nranks]
   std::vector<std::uint64_t> unsent_;    ///< [kOps x nranks]
   std::vector<std::uint8_t> begun_;      ///< [kOps x nranks]
+  std::vector<std::uint8_t> since_;      ///< [kOps x nranks]
   std::vector<std::uint64_t> expected_;  ///< [kOps x nranks]
   std::vector<std::uint64_t> given_;     ///< [kOps x nranks]
 };

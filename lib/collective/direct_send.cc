@@ -270,6 +270,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   data.collective = op->call.collective();
   data.root = op->call.root;
   data.step = outgoing.step;
+  if (rank >= config_.nranks) data.since = scratch_.since(*op, rank);
   const wire::CommonHeader common = ends_.of(rank).header(PacketType::kContribution);
   const std::uint64_t received = scratch_.received_from(rank, ops_.posted());
   wire::encode_contribution(

@@ -30,6 +30,7 @@ class Link {
   Link& operator=(const Link&) = delete;
 
   [[nodiscard]] bool gets_data() const noexcept { return sender_.has_value(); }
+  [[nodiscard]] bool on_ring() const noexcept { return end.address().on_ring; }
   [[nodiscard]] bool brings_data() const noexcept { return receiver_.has_value(); }
   /// Of a link that gets_data().
   [[nodiscard]] LinkSender& sender() noexcept {

@@ -32,8 +32,10 @@ struct LinkAddress {
   std::uint16_t rank = 0;
   std::uint8_t lane = 0;
   std::uint32_t group_tag = 0;
-  bool gets_data = false;         ///< data goes there, acknowledgements come from there
-  bool brings_data = false;       ///< the other way round
+  bool gets_data = false;    ///< data goes there, acknowledgements come from there
+  bool brings_data = false;  ///< the other way round
+  /// False: one end has no members, and nothing but what membership needs goes there as on a link.
+  bool on_ring = true;
   std::uint8_t box = 0;           ///< of the outbox: what goes there
   std::uint8_t ack_box = 0;       ///< and acknowledgements, which data's pacing must not hold back
   std::uint16_t port = 0;         ///< the lane's port that leads there

@@ -64,8 +64,11 @@ bool Membership::abort(const AbortReason& reason, TimeNs now) noexcept {
 }
 
 Membership::Cause Membership::leave(TimeNs now) noexcept {
-  if (leave_wanted_) return {};
+  const bool hangs = config_.folds_only() && state_ == ShardState::kFormed;
+  if (leave_wanted_ && !hangs) return {};
   leave_wanted_ = true;
+  // One without members goes on for the others.
+  if (hangs && !neighbours_[0].left) return {};
   leave_deadline_ = now + config_.timeouts.leave_ns;
   next_bye_ = now;
   const std::uint64_t unfinished = ops_.oldest_unfinished();
@@ -89,7 +92,7 @@ bool Membership::is_neighbour(LinkIndex link, const wire::HelloBody& hello) cons
 
 Membership::Cause Membership::table_differs(LinkIndex link,
                                             const wire::HelloBody& hello) const noexcept {
-  if (hello.table_digest == config_.table_digest && hello.nranks == config_.nranks &&
+  if (hello.table_digest == config_.table_digest && hello.nranks == config_.all_ranks() &&
       hello.lanes == config_.lanes && hello.payload_bytes == config_.payload_bytes) {
     return {};
   }
@@ -100,7 +103,7 @@ Membership::Cause Membership::table_differs(LinkIndex link,
       reason,
       "its table of the group differs: {} ranks, {} lanes, payload {}, digest {:x}; here {} ranks, "
       "{} lanes, payload {}, digest {:x}",
-      hello.nranks, hello.lanes, hello.payload_bytes, hello.table_digest, config_.nranks,
+      hello.nranks, hello.lanes, hello.payload_bytes, hello.table_digest, config_.all_ranks(),
       config_.lanes, config_.payload_bytes, config_.table_digest);
   return reason;
 }
@@ -173,12 +176,23 @@ Membership::Cause Membership::on_bye(LinkIndex link, const wire::ByeBody& bye,
   // to send.
   if (links_[link]->gets_data()) end(link).on_hello_ack();
   become_formed_if_ready(now);
-  return missed_by(link);
+  return config_.folds_only() || links_[link]->on_ring() ? missed_by(link) : left_alone_by(link);
+}
+
+/// A rank without members leaves when this one has said that it leaves: before, somebody ended it.
+Membership::Cause Membership::left_alone_by(LinkIndex link) const noexcept {
+  if (state_ == ShardState::kLeaving) return {};
+  AbortReason reason{.code = AbortCode::kPeerLeft,
+                     .culprit_rank = end(link).rank(),
+                     .reporter_rank = config_.rank,
+                     .op_seq = ops_.oldest_unfinished()};
+  reason.set_detail("it has no members and sums for the others, and left before them");
+  return reason;
 }
 
 Membership::Cause Membership::missed_by(LinkIndex link) const noexcept {
   const Neighbour& neighbour = neighbours_[link];
-  if (!neighbour.left) return {};
+  if (!neighbour.left || (!links_[link]->on_ring() && !config_.folds_only())) return {};
   if (transfers_ != nullptr && transfers_->unfinished_with(end(link).rank())) {
     AbortReason reason{.code = AbortCode::kPeerLeft,
                        .culprit_rank = end(link).rank(),

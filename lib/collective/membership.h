@@ -15,7 +15,8 @@
 /// cannot (they left, or are the ones that fell silent), the leave limit apart.
 ///
 /// Leave: when nothing is unacknowledged, a bye says up to which op everything is finished here.
-/// It is repeated until it is answered; a neighbour that left is no longer listened for.
+/// It is repeated until it is answered; a neighbour that left is no longer listened for. A rank
+/// without members leaves when the rank does on which it hangs, and not before.
 ///
 /// It finds causes to abort and returns them; its shard aborts, since that frees what others hold.
 /// One lane owns it; it allocates at construction only; time is a parameter.
@@ -77,6 +78,8 @@ class Membership {
   [[nodiscard]] Cause on_bye(LinkIndex link, const wire::ByeBody& bye, TimeNs now) noexcept;
   void answer_bye(LinkIndex link) noexcept { neighbours_[link].bye_ack_wanted = true; }
   void on_bye_ack(LinkIndex link) noexcept { neighbours_[link].bye_acked = true; }
+  /// Of a rank without members: it leaves when the rank does on which it hangs.
+  [[nodiscard]] bool wants_to_leave() const noexcept { return leave_wanted_; }
   /// Before abort() with what it tells.
   void on_abort(LinkIndex link) noexcept { neighbours_[link].aborted = true; }
   /// Any packet that comes after an abort.
@@ -140,6 +143,7 @@ class Membership {
   [[nodiscard]] bool may_say_bye(TimeNs now) const noexcept;
   [[nodiscard]] bool knows_of_abort(LinkIndex link) const noexcept;
   [[nodiscard]] Cause missed_by(LinkIndex link) const noexcept;
+  [[nodiscard]] Cause left_alone_by(LinkIndex link) const noexcept;
   /// Whether one that does not know of the abort may still be about to join.
   [[nodiscard]] bool may_join(TimeNs now) const noexcept;
   [[nodiscard]] Cause table_differs(LinkIndex link, const wire::HelloBody& hello) const noexcept;

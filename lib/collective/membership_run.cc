@@ -250,7 +250,7 @@ bool Membership::send_hello(LinkIndex link, PacketType type, PathChoice::Way way
     body.payload_bytes = config_.payload_bytes;
     body.from_rank = config_.rank;
     body.to_rank = end(link).rank();
-    body.nranks = config_.nranks;
+    body.nranks = config_.all_ranks();
     body.lanes = config_.lanes;
     for (const auto& each : links_) {
       if (each->brings_data()) body.credit_chunks = each->receiver().credit_limit();

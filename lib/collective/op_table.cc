@@ -79,6 +79,23 @@ void OpTable::close(Op& op) noexcept {
   release_done();
 }
 
+bool OpTable::skip_to(std::uint64_t op_seq) noexcept {
+  if (op_seq <= posted_) return true;
+  if (posted_ == done_) {
+    posted_ = done_ = op_seq;
+    return true;
+  }
+  if (op_seq - done_ > slot_mask_) return false;
+  while (posted_ < op_seq) {
+    Op& op = slots_[++posted_ & slot_mask_];
+    op = Op{};
+    op.state = Op::State::kDone;
+    op.spec.op_seq = posted_;
+    words_of_slot_[posted_ & slot_mask_] = 0;
+  }
+  return true;
+}
+
 void OpTable::release_done() noexcept {
   while (done_ < posted_ && slots_[(done_ + 1) & slot_mask_].state == Op::State::kDone) {
     ++done_;

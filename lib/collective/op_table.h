@@ -102,6 +102,9 @@ class OpTable {
   }
   /// Nothing refers to the op's memory any more.
   void close(Op& op) noexcept;
+  /// Of a rank without members: ops up to that one have nothing for it. @return whether there was
+  /// room; if not, an older op has to end first.
+  [[nodiscard]] bool skip_to(std::uint64_t op_seq) noexcept;
 
   /// Index of a chunk of this lane's among them: of its bits.
   [[nodiscard]] std::uint64_t index_of(std::uint64_t chunk) const noexcept {

@@ -15,7 +15,7 @@ namespace gradwire::collective {
 class Owners {
  public:
   /// @param ranks   one at least, ascending.
-  /// @param nranks  of the group.
+  /// @param nranks  of the group, those without members too.
   Owners(std::vector<std::uint16_t> ranks, std::uint16_t nranks)
       : ranks_(std::move(ranks)), places_(nranks, kNone) {
     require(!ranks_.empty(), "a group with owners has one at least");

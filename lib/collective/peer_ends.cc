@@ -24,12 +24,11 @@ LinkAddress address_of(const ShardConfig& config, std::uint16_t rank) {
 }  // namespace
 
 PeerEnds::PeerEnds(const ShardConfig& config, const Links& links, ShardCounters& counters)
-    : own_rank_(config.rank),
-      ping_interval_ns_(config.timeouts.ping_interval_ns),
+    : ping_interval_ns_(config.timeouts.ping_interval_ns),
       tally_{counters.peer_path_moves, counters.peer_source_port_moves},
-      peers_(config.nranks) {
-  for (std::uint16_t rank = 0; rank < config.nranks; ++rank) {
-    if (rank == config.rank) continue;
+      peers_(config.all_ranks()) {
+  for (std::uint16_t rank = 0; rank < config.all_ranks(); ++rank) {
+    if (rank == config.rank || (config.folds_only() && rank >= config.nranks)) continue;
     Peer& peer = peers_[rank];
     for (const auto& link : links) {
       if (link->end.rank() != rank) continue;
@@ -46,9 +45,7 @@ PeerEnds::PeerEnds(const ShardConfig& config, const Links& links, ShardCounters&
 
 wire::Drop PeerEnds::source_of(const wire::CommonHeader& header, const wire::IpAddress& source,
                                PathIndex& path) const noexcept {
-  if (header.from_rank >= peers_.size() || header.from_rank == own_rank_) {
-    return wire::Drop::kForeign;
-  }
+  if (!has(header.from_rank)) return wire::Drop::kForeign;
   const LinkEnd& end = of(header.from_rank);
   path = end.path_from(source);
   if (path == kNoPath) return wire::Drop::kForeign;

@@ -30,6 +30,10 @@ class PeerEnds {
   /// In each round of the lane.
   void polled(TimeNs now) noexcept { tally_.polled(now, ping_interval_ns_); }
   [[nodiscard]] LinkEnd& of(std::uint16_t rank) const noexcept { return *peers_[rank].end; }
+  /// Whether anything goes there: not to this rank, nor from one rank without members to another.
+  [[nodiscard]] bool has(std::uint16_t rank) const noexcept {
+    return rank < peers_.size() && peers_[rank].end != nullptr;
+  }
   /// The rank's address by the path that is taken now.
   [[nodiscard]] const wire::IpAddress& sends_to(std::uint16_t rank) const noexcept {
     return of(rank).ip_of(of(rank).path());
@@ -50,10 +54,9 @@ class PeerEnds {
     LinkEnd* end = nullptr;
     transport::Receiver* ring_numbers = nullptr;
   };
-  std::uint16_t own_rank_;
   TimeNs ping_interval_ns_;
   PathTally tally_;
-  std::vector<Peer> peers_;  ///< [nranks]; of this rank nothing
+  std::vector<Peer> peers_;  ///< [all_ranks()]; of this rank nothing
 };
 
 }  // namespace gradwire::collective

@@ -18,8 +18,8 @@ using LinkIndex = std::uint8_t;
 /// What a shape depends on beside the op.
 struct ShapeGroup {
   std::uint16_t rank = 0;
-  std::uint16_t nranks = 1;
-  std::uint16_t member_count = 1;         ///< of this rank
+  std::uint16_t nranks = 1;               ///< that have members
+  std::uint16_t member_count = 1;         ///< of this rank; if it has none, as in ShardConfig
   std::uint64_t exchange_bytes = 0;       ///< most bytes of an exchange
   const ProcessLayout* layout = nullptr;  ///< nullptr: every rank has as many members
   std::uint64_t direct_bytes = 0;         ///< of all ranks' parts of a direct op, together
@@ -35,6 +35,10 @@ struct ShapeGroup {
   /// How many ranks sum all-reduces in two steps.
   [[nodiscard]] std::uint16_t owner_count() const noexcept {
     return owners == nullptr ? nranks : owners->count();
+  }
+  /// Those without members, too: each of them is an owner.
+  [[nodiscard]] std::uint16_t all_ranks() const noexcept {
+    return owners == nullptr ? nranks : owners->nranks();
   }
   /// Members of the rank that has most.
   [[nodiscard]] constexpr std::uint16_t most_members() const noexcept {

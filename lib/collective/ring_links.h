@@ -2,7 +2,8 @@
 /// @file
 /// The links of a ring, from a shard's configuration: one to the next rank, one to the rank before;
 /// with two ranks that is the same rank, and one link has both directions. With shape_ring.h it is
-/// all that knows what is up and down. Pure; any thread.
+/// all that knows what is up and down. A rank without members has one link alone, with both
+/// directions, to the rank on which it hangs, which has it as its last. Pure; any thread.
 #pragma once
 
 #include <algorithm>
@@ -13,19 +14,48 @@
 
 namespace gradwire::collective {
 
-/// @param index  below link_count(config.nranks).
+[[nodiscard]] inline std::size_t link_count(const ShardConfig& config) noexcept {
+  if (config.folds_only()) return 1;
+  return link_count(config.nranks) + (config.rank < config.folding_ranks ? 1 : 0);
+}
+
+/// To the rank without members that hangs on this one.
+[[nodiscard]] inline LinkAddress link_to_attached(const ShardConfig& config, LinkIndex index) {
+  LinkAddress link;
+  link.rank = static_cast<std::uint16_t>(config.nranks + config.rank);
+  const PeerAddress& peer = config.peers[link.rank];
+  link.index = index;
+  link.own_rank = config.rank;
+  link.lane = config.lane;
+  link.group_tag = wire::group_tag(config.key);
+  link.gets_data = link.brings_data = true;
+  link.on_ring = false;
+  link.box = link.ack_box = Outbox::kAny;
+  link.incarnation = peer.incarnation;
+  link.tokens = peer.tokens;
+  link.ip = peer.ip;
+  link.frame = peer.frame;
+  link.port = peer.port;
+  link.others = peer.others;
+  return link;
+}
+
+/// @param index  below link_count(config).
 [[nodiscard]] inline LinkAddress ring_link(const ShardConfig& config, LinkIndex index) {
+  if (index == link_count(config.nranks)) return link_to_attached(config, index);
   LinkAddress link;
   link.index = index;
   link.own_rank = config.rank;
   link.lane = config.lane;
   link.group_tag = wire::group_tag(config.key);
+  link.on_ring = !config.folds_only();
   link.gets_data = index == kDownstream;
-  link.brings_data = index == upstream_link(config.nranks);
+  link.brings_data = config.folds_only() || index == upstream_link(config.nranks);
   link.box = link.gets_data ? Outbox::kDown : Outbox::kUp;
   link.ack_box = link.brings_data ? Outbox::kUp : Outbox::kDown;
   if (link.gets_data) {
-    link.rank = downstream_rank(config.rank, config.nranks);
+    link.rank = config.folds_only() ? attached_rank(config.rank, config.nranks)
+                                    : downstream_rank(config.rank, config.nranks);
     link.incarnation = config.downstream_incarnation;
     link.tokens = config.downstream_tokens;
     link.ip = config.downstream_ip;

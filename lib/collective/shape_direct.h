@@ -81,6 +81,8 @@ struct Owned {
 [[nodiscard]] inline Owned owned_by(const Route& route, std::uint16_t rank,
                                     std::uint64_t segments) noexcept {
   const auto most = [&](std::uint64_t segment) { return std::min(segment, segments); };
+  // A rank without members owns what it sums in two steps alone.
+  if (rank >= route.nranks && route.owners == nullptr) return {};
   if (route.blocks != nullptr) {
     return {most(route.blocks->first_place(rank)), most(route.blocks->first_place(rank + 1u))};
   }
@@ -141,7 +143,7 @@ struct Owned {
 /// owners: the fewer there are, the smaller is the largest op.
 [[nodiscard]] inline bool fits_two_steps(const ShapeGroup& group, DataType datatype,
                                          std::uint64_t count) noexcept {
-  if (group.nranks < 3 || count == 0 || count > group.two_step_bytes) return false;
+  if (group.all_ranks() < 3 || count == 0 || count > group.two_step_bytes) return false;
   const Partition partition = owners_partition(group, Collective::kAllReduce, datatype, count);
   const std::uint64_t segment =
       partition.segment_elements() * element_bytes(part_type(group, datatype));

@@ -21,7 +21,7 @@ FoldQueue fold_queue_of(const ShardConfig& config, std::unique_ptr<reduce::Backe
 Links make_links(const ShardConfig& config, const PacketBuffers& buffers, OpTable& ops,
                  ShardCounters& counters) {
   Links links;
-  for (std::size_t i = 0; i < link_count(config.nranks); ++i) {
+  for (std::size_t i = 0; i < link_count(config); ++i) {
     links.push_back(std::make_unique<Link>(ring_link(config, static_cast<LinkIndex>(i)), config,
                                            buffers, ops, counters));
   }
@@ -67,10 +67,12 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       direct_(config_.direct_bytes != 0 && ends_ != nullptr
                   ? std::make_unique<Direct>(config_, *ends_, buffers_, ops_, folds_, counters_)
                   : nullptr),
-      transfers_(config_.pairs_max != 0 ? std::make_unique<Transfers>(config_, ends_.get(),
-                                                                      buffers_, counters_.transfers)
-                                        : nullptr),
+      transfers_(
+          config_.pairs_max != 0 && !config_.folds_only()
+              ? std::make_unique<Transfers>(config_, ends_.get(), buffers_, counters_.transfers)
+              : nullptr),
       early_(config.eager_packets, config.transit_packets),
+      told_by_(config.folds_only() ? OpTable::kDescriptorsKept : 0),
       held_(config.nranks > 2 ? buffers_.chunks_held() : 0),
       posted_by_all_(config.rank, config.nranks),
       checks_(config.payload_pool != nullptr ? folds_.places() : 0),
@@ -98,7 +100,7 @@ PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
   const OpSpec spec = as_moved(called);
   if (membership_.state() != ShardState::kFormed || spec.op_seq != ops_.posted() + 1 ||
       !fits(spec.redop, spec.datatype) ||
-      (spec.redop == RedOp::kPremulSum && spec.factors == nullptr)) {
+      (spec.redop == RedOp::kPremulSum && spec.factors == nullptr && !config_.folds_only())) {
     return PostResult::kRefused;
   }
   const std::uint32_t processes = config_.processes().count();
@@ -110,6 +112,7 @@ PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
   const OpPlan plan =
       plan_op(config_.shape_group(), config_.lane, config_.lanes, config_.payload_bytes,
               {spec.collective, spec.datatype, spec.root, spec.count, spec.redop});
+  if (config_.folds_only() && plan.shape != Shape::kTwoStep) return PostResult::kUnsupported;
   if (plan.partition.total_chunks() > UINT32_MAX || plan.lane_chunks > config_.max_chunks) {
     return PostResult::kTooLarge;
   }
@@ -127,7 +130,7 @@ PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
   GRADWIRE_PROBE5(op_posted, config_.key.group_id, spec.op_seq, config_.rank, config_.lane,
                   op->record.bytes);
   for (const auto& link : links_) {
-    if (link->brings_data()) link->receiver().transport().request_ack();
+    if (link->brings_data() && link->on_ring()) link->receiver().transport().request_ack();
   }
   if (plan.rules.waits_for_all) last_waiting_ = spec.op_seq;
   if (plan.rules.one_way) last_one_way_ = spec.op_seq;
@@ -145,7 +148,7 @@ PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
 void Shard::admit(TimeNs now) noexcept {
   const PostedWords words = posted_by_all_.words(ops_.posted());
   for (const auto& link : links_) {
-    if (!link->brings_data()) continue;
+    if (!link->brings_data() || !link->on_ring()) continue;
     const PostedWords& told = link->receiver().words_told();
     if (std::min(words.onwards, last_waiting_) > told.onwards ||
         std::min(words.everyone, last_waiting_) > told.everyone) {
@@ -184,7 +187,8 @@ void Shard::finish_if_done(Op& op) noexcept {
   record.retransmissions = counters_.retransmissions - record.retransmissions;
   GRADWIRE_PROBE6(op_done, config_.key.group_id, op_seq, config_.rank, config_.lane, record.bytes,
                   record.retransmissions);
-  events_.put({EventType::kOpDone, op_seq, record});
+  // Nobody here called it.
+  if (!config_.folds_only()) events_.put({EventType::kOpDone, op_seq, record});
 }
 
 void Shard::lead_to(std::uint16_t rank, const wire::IpAddress& ip,
@@ -196,7 +200,7 @@ void Shard::lead_to(std::uint16_t rank, const wire::IpAddress& ip,
     if (link->gets_data()) link->sender().probe_at_once();
     if (link->brings_data()) link->receiver().transport().request_ack();
   }
-  if (ends_ == nullptr || rank >= config_.nranks || rank == config_.rank) return;
+  if (ends_ == nullptr || !ends_->has(rank)) return;
   if (!is_linked(rank)) ends_->of(rank).lead_to(ip, frame);
   if (direct_ != nullptr && live()) direct_->probe_at_once(rank);
 }
@@ -217,8 +221,8 @@ bool Shard::is_heard_on_ring(std::uint16_t rank) const noexcept {
 void Shard::abort(const AbortReason& reason, TimeNs now) noexcept {
   if (!membership_.abort(reason, now)) return;
   if (abort_answers_ != nullptr && is_ring_broken()) {
-    for (std::uint16_t rank = 0; rank < config_.nranks; ++rank) {
-      if (rank != config_.rank && !is_linked(rank)) abort_answers_->tell(rank);
+    for (std::uint16_t rank = 0; rank < config_.all_ranks(); ++rank) {
+      if (ends_->has(rank) && !is_linked(rank)) abort_answers_->tell(rank);
     }
   }
   drop_everything();
@@ -236,8 +240,8 @@ void Shard::abort_if(const Membership::Cause& cause, TimeNs now) noexcept {
 }
 
 void Shard::leave(TimeNs now) noexcept {
-  if (direct_ != nullptr) direct_->leave();
   abort_if(membership_.leave(now), now);
+  if (direct_ != nullptr && membership_.state() == ShardState::kLeaving) direct_->leave();
 }
 
 void Shard::drop_everything() noexcept {
@@ -290,6 +294,7 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   const bool transfers_turn = transfers_ != nullptr && direct_went_ && transfers_->waits_for_room();
   direct_went_ = false;
   if (transfers_turn) worked |= run_transfers(now, out);
+  if (config_.folds_only()) post_told(now);
   if (direct_ != nullptr && live()) direct_went_ = run_direct(now, out);
   worked |= direct_went_;
   // A rank of which nothing comes for long seems silent, though the ring fills its port.

@@ -12,6 +12,7 @@
 ///   shard_receive.cc  what a received packet does
 ///   shard_fold.cc     what is done with payloads, and what follows when the backend is through
 ///   shard_direct.cc   direct ops, whose packets go between any two ranks
+///   shard_folding.cc  a rank without members, which posts what others tell of
 ///   shard_transfers.cc  transfers between processes, each pair with an order of its own
 ///   shard_send.cc     what starts, in which order
 ///   shard_watch.cc    status, the next deadline, and a group in which nothing moves
@@ -126,8 +127,10 @@ class Shard {
   [[nodiscard]] const ShardConfig& config() const noexcept { return config_; }
   [[nodiscard]] const ShardCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] const char* backend_name() const noexcept { return folds_.backend().name(); }
-  [[nodiscard]] bool has_unfinished_transfers() const noexcept {
-    return transfers_ != nullptr && transfers_->unfinished();
+  /// Whether packets come though no op is unfinished that was posted here: of transfers, or of ops
+  /// of which a rank without members hears by packets alone.
+  [[nodiscard]] bool expects_packets() const noexcept {
+    return config_.folds_only() || (transfers_ != nullptr && transfers_->unfinished());
   }
   [[nodiscard]] ShardStatus status(TimeNs now) const noexcept;
   /// Whether chunks of ops up to that one went round the ring and are not acknowledged yet.
@@ -210,6 +213,11 @@ class Shard {
                                              std::span<const std::byte> payload,
                                              std::optional<std::uint32_t> crc, TimeNs now) noexcept;
   bool run_direct(TimeNs now, Outbox& out) noexcept;
+
+  // shard_folding.cc: if it folds only
+  void post_told(TimeNs now) noexcept;
+  [[nodiscard]] bool was_skipped(std::uint64_t op_seq) const noexcept;
+  void report_skipped(std::uint16_t rank, const wire::DataHeader& theirs, TimeNs now) noexcept;
 
   // shard_transfers.cc: if there are transfers_
   /// A packet of those that go between any two ranks.
@@ -304,8 +312,9 @@ class Shard {
   std::unique_ptr<Direct> direct_;               ///< nullptr: no op is direct
   std::unique_ptr<Transfers> transfers_;         ///< nullptr: there are none
   EarlyPackets early_;
-  FixedQueue<EarlyPacket> held_;  ///< claimed chunks that wait in their packets to go on
-  LinkIndex held_to_ = 0;         ///< the link by which they will go
+  std::vector<std::uint16_t> told_by_;  ///< by op_seq: who told of it, if this rank folds only
+  FixedQueue<EarlyPacket> held_;        ///< claimed chunks that wait in their packets to go on
+  LinkIndex held_to_ = 0;               ///< the link by which they will go
   PostedByAll posted_by_all_;
   std::uint64_t last_waiting_ = 0;  ///< the last op posted that waits for all
   std::uint64_t last_one_way_ = 0;

@@ -14,20 +14,40 @@
 
 namespace gradwire::collective {
 
+namespace {
+
+/// Whether packets go to a rank which `peers` alone knows.
+bool goes_off_ring(const ShardConfig& c, std::uint16_t other) noexcept {
+  if (c.folds_only()) return other < c.nranks && other != attached_rank(c.rank, c.nranks);
+  if (other == c.rank) return false;
+  return other >= c.nranks ||
+         (other != downstream_rank(c.rank, c.nranks) && other != upstream_rank(c.rank, c.nranks));
+}
+
+}  // namespace
+
 Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
   const bool has_neighbours = link_count(c.nranks) > 0;
+  const bool needs_upstream = c.nranks > 2 && !c.folds_only();
   const auto bad = [](std::string text) {
     return fail(ErrorCode::kInvalidArgument, std::move(text));
   };
   if (backend == nullptr) return bad("a shard needs a reduce backend");
   if (c.nranks < 1 || c.nranks > kMaxRanks)
     return bad(fmt::format("nranks is {}, must be 1 to {}", c.nranks, kMaxRanks));
-  if (c.rank >= c.nranks)
-    return bad(fmt::format("rank is {}, must be below nranks, {}", c.rank, c.nranks));
+  if (c.rank >= c.all_ranks())
+    return bad(fmt::format("rank is {}, must be below nranks, {}", c.rank, c.all_ranks()));
+  if (c.folding_ranks != 0 &&
+      (c.nranks < 2 || c.folding_ranks > c.nranks || c.all_ranks() > kMaxRanks ||
+       c.two_step_bytes == 0 || c.owners == nullptr))
+    return bad(
+        fmt::format("{} ranks without members beside {} with: as many at most, beside 2 at least, "
+                    "{} in all, in a group that has ops in two steps and names who sums them",
+                    c.folding_ranks, c.nranks, kMaxRanks));
   if (c.member_count < 1 || c.member_count > kMaxMembers)
     return bad(fmt::format("member count is {}, must be 1 to {}", c.member_count, kMaxMembers));
-  if (c.layout != nullptr &&
-      (c.layout->nranks() != c.nranks || c.layout->members_of(c.rank) != c.member_count))
+  if (c.layout != nullptr && (c.layout->nranks() != c.nranks ||
+                              (!c.folds_only() && c.layout->members_of(c.rank) != c.member_count)))
     return bad(
         fmt::format("rank {} of {} has {} members, which is not what the layout of its "
                     "group's processes says",
@@ -55,7 +75,7 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
   if (has_neighbours && (c.packet_pool == nullptr || c.control_pool == nullptr))
     return bad("a shard with neighbours needs its two mempools");
   if (has_neighbours &&
-      (c.to_downstream.bytes() == 0 || (c.nranks > 2 && c.to_upstream.bytes() == 0)))
+      (c.to_downstream.bytes() == 0 || (needs_upstream && c.to_upstream.bytes() == 0)))
     return bad("a shard with neighbours needs the frames that lead to them");
   if (c.two_step_bytes != 0 &&
       (c.direct_bytes == 0 || c.two_step_bytes > kTwoStepBytesMax || c.two_step_bytes % 1024 != 0))
@@ -63,9 +83,9 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
         fmt::format("ops of {} bytes in two steps: whole KiB up to {}, if there are direct "
                     "ops",
                     c.two_step_bytes, kTwoStepBytesMax >> 10));
-  if (c.owners != nullptr && c.owners->nranks() != c.nranks)
+  if (c.owners != nullptr && c.owners->nranks() != c.all_ranks())
     return bad(
-        fmt::format("owners among {} ranks, in a group of {}", c.owners->nranks(), c.nranks));
+        fmt::format("owners among {} ranks, in a group of {}", c.owners->nranks(), c.all_ranks()));
   if (c.gathered_bytes != 0 &&
       (c.direct_bytes == 0 || c.gathered_bytes > kGatheredBytesMax || c.gathered_bytes % 1024 != 0))
     return bad(fmt::format("gathered ops of {} bytes: whole KiB up to {}, if there are direct ops",
@@ -80,12 +100,11 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
                       "{} ranks give at most",
                       c.nranks, backend->name(), backend->sources_max()));
   }
-  if (needs_all_ranks(c) && c.peers.size() != c.nranks)
+  if (needs_all_ranks(c) && c.peers.size() != c.all_ranks())
     return bad(fmt::format("direct ops and transfers need addresses of all {} ranks, not of {}",
-                           c.nranks, c.peers.size()));
-  for (std::uint32_t ahead = 2; needs_all_ranks(c) && ahead + 1 < c.nranks; ++ahead) {
-    const std::uint32_t other = (c.rank + ahead) % c.nranks;
-    if (c.peers[other].frame.bytes() == 0)
+                           c.all_ranks(), c.peers.size()));
+  for (std::uint16_t other = 0; needs_all_ranks(c) && other < c.all_ranks(); ++other) {
+    if (goes_off_ring(c, other) && c.peers[other].frame.bytes() == 0)
       return bad(
           fmt::format("direct ops and transfers need the frames that lead to rank {}", other));
   }
@@ -142,6 +161,8 @@ std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
   return 2 * config.window_packets + config.transit_packets +
          std::max(config.pending_entries, config.window_packets) + config.eager_packets + 4 +
          kDirectBurst + kTransferBurst +
+         // Hellos of a rank without members that hangs on this one.
+         2 +
          // A hello each way by each further path.
          static_cast<std::uint32_t>(
              2 * (config.downstream_others.size() + config.upstream_others.size()));

@@ -85,6 +85,7 @@ struct LinkPath {
 
 /// How packets go to a rank and come from it, from the table.
 struct PeerAddress {
+  std::uint64_t incarnation = 0;  ///< of its daemon; for a rank without members alone
   LinkTokens tokens;
   wire::IpAddress ip;            ///< packets from elsewhere are foreign
   wire::FrameTemplate frame;     ///< of packets that go there
@@ -97,8 +98,12 @@ struct PeerAddress {
 struct ShardConfig {
   GroupKey key;
   std::uint16_t rank = 0;
-  std::uint16_t nranks = 1;
-  std::uint16_t member_count = 1;         ///< of this rank
+  std::uint16_t nranks = 1;  ///< with members: they are the ring
+  /// So many ranks from `nranks` on have no members. They sum ops in two steps, and do nothing
+  /// else. Each hangs on one rank of the ring (attached_rank()); what is said of the downstream
+  /// rank here is that one, and of the upstream rank too.
+  std::uint16_t folding_ranks = 0;
+  std::uint16_t member_count = 1;         ///< of this rank; if it folds only, of each other, or 1
   const ProcessLayout* layout = nullptr;  ///< nullptr: every rank has as many. Outlives the shard
   std::uint8_t lane = 0;
   std::uint8_t lanes = 1;
@@ -171,7 +176,7 @@ struct ShardConfig {
   /// Memory for such ops that the backend can read and write, of direct_memory_bytes(). nullptr:
   /// the shard makes its own, which only the CPU can.
   std::shared_ptr<std::byte[]> direct_memory;
-  /// [nranks]; nothing of this rank and of its neighbours on the ring.
+  /// [all_ranks()]; nothing of this rank and of its neighbours on the ring.
   std::vector<PeerAddress> peers;
   /// Ordered pairs of processes between which this rank may transfer in the life of the group, each
   /// way. 0: it has no transfers, and does not look at `peers` for them.
@@ -182,6 +187,11 @@ struct ShardConfig {
       false;  ///< the driver's row: write in place even if refcnt > 1
   ShardTimeouts timeouts;
 
+  [[nodiscard]] std::uint16_t all_ranks() const noexcept {
+    return static_cast<std::uint16_t>(nranks + folding_ranks);
+  }
+  /// Whether this rank has no members.
+  [[nodiscard]] bool folds_only() const noexcept { return rank >= nranks; }
   [[nodiscard]] GroupProcesses processes() const noexcept { return {nranks, member_count, layout}; }
   [[nodiscard]] ShapeGroup shape_group() const noexcept {
     return {rank,           nranks,         member_count,  exchange_bytes,
@@ -191,6 +201,11 @@ struct ShardConfig {
   friend bool operator==(const ShardConfig&, const ShardConfig&) = default;
 };
 
+/// The rank of the ring on which a rank without members hangs: of so many ranks in the ring.
+[[nodiscard]] constexpr std::uint16_t attached_rank(std::uint16_t folding,
+                                                    std::uint16_t nranks) noexcept {
+  return static_cast<std::uint16_t>(folding - nranks);
+}
 /// Whether packets go between any two ranks, so that `peers` is needed.
 [[nodiscard]] inline bool needs_all_ranks(const ShardConfig& config) noexcept {
   return (config.direct_bytes != 0 || config.pairs_max != 0) && config.nranks > 1;

@@ -57,6 +57,7 @@ void Shard::apply_ahead(std::uint64_t op_seq, TimeNs now) noexcept {
     header.collective = early.call.collective();
     header.root = early.call.root;
     header.step = early.step;
+    header.since = early.since;
     const Drop drop = take_contribution(ahead->rank, header, {early.payload, early.bytes}, {}, now);
     if (drop != Drop::kNone) count_drop(drop);
   }
@@ -71,10 +72,11 @@ Drop Shard::receive_direct(const wire::Packet& packet, bool ecn_ce, TimeNs now) 
   }
   const wire::DataHeader& header = packet.data;
   Drop drop = Drop::kNone;
-  if (header.op_seq > ops_.posted() + OpTable::kDescriptorsKept) {
+  if (header.op_seq > ops_.posted() + OpTable::kDescriptorsKept && !config_.folds_only()) {
     drop = Drop::kOpAhead;
   } else if (!ops_.was_posted(header.op_seq)) {
     drop = direct_->keep(packet, now);
+    if (config_.folds_only()) post_told(now);
   } else {
     drop = take_contribution(rank, header, packet.payload, packet.payload_crc, now);
   }
@@ -90,6 +92,10 @@ Drop Shard::take_contribution(std::uint16_t rank, const wire::DataHeader& header
                               TimeNs now) noexcept {
   if (const OpCall* ours = ops_.call(header.op_seq); ours != nullptr && *ours != call_of(header)) {
     report_mismatch(rank, *ours, header, now);
+    return Drop::kNone;
+  }
+  if (was_skipped(header.op_seq)) [[unlikely]] {
+    report_skipped(rank, header, now);
     return Drop::kNone;
   }
   Op* op = ops_.find(header.op_seq);

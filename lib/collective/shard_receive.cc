@@ -52,7 +52,7 @@ inline Drop Shard::receive(const PacketSource& from, rte_mbuf* frame, const wire
       break;
     }
     case PacketType::kData:
-      if (!link.brings_data() || !end.greeted()) return Drop::kState;
+      if (!link.brings_data() || !link.on_ring() || !end.greeted()) return Drop::kState;
       membership_.heard(index);
       taken = receive_data(link, frame, packet, ecn_ce, false, now);
       return Drop::kNone;  // It took the number, or did not.
@@ -80,7 +80,8 @@ inline Drop Shard::receive(const PacketSource& from, rte_mbuf* frame, const wire
       membership_.on_bye_ack(index);
       break;
     case PacketType::kProgressCheck:
-      if (!link.brings_data() || !end.greeted() || packet.check.origin_rank >= config_.nranks) {
+      if (!link.brings_data() || !link.on_ring() || !end.greeted() ||
+          packet.check.origin_rank >= config_.nranks) {
         return Drop::kState;
       }
       membership_.heard(index);
@@ -103,8 +104,9 @@ inline Drop Shard::receive(const PacketSource& from, rte_mbuf* frame, const wire
 PacketSource Shard::source_of(const wire::CommonHeader& header,
                               const wire::IpAddress& source) const noexcept {
   if (wire::goes_to_any_rank(header.type)) [[unlikely]] {
-    const bool taken =
-        wire::is_of_transfer(header.type) ? transfers_ != nullptr : direct_ != nullptr;
+    const bool taken = wire::is_of_transfer(header.type)
+                           ? transfers_ != nullptr && header.from_rank < config_.nranks
+                           : direct_ != nullptr;
     PacketSource from;
     if (taken && ends_ != nullptr) from.drop = ends_->source_of(header, source, from.path);
     return from;
@@ -320,7 +322,8 @@ void Shard::report_mismatch(std::uint16_t rank, const OpCall& ours, const wire::
     OpCall op;
   };
   Call first{rank, call_of(theirs)};
-  Call second{config_.rank, ours};
+  const bool told = config_.folds_only();
+  Call second{told ? told_by_[theirs.op_seq % told_by_.size()] : config_.rank, ours};
   if (second.rank < first.rank) std::swap(first, second);
   format_detail(reason, "rank {} called {}, rank {} called {}", first.rank, text_of(first.op).text,
                 second.rank, text_of(second.op).text);
@@ -339,6 +342,7 @@ void Shard::receive_ack(Link& link, const wire::AckHeader& ack, TimeNs now) noex
   if (PathChoice* const choice = link.choice()) [[unlikely]]
     choice->on_acknowledged(outcome.newest, outcome.acknowledged || sender.nothing_in_flight());
   return_credit(sender);
+  if (!link.on_ring()) return;
   if (posted_by_all_.hear(ack.posted_onwards, ack.posted_by_all)) on_words(now);
   if (sender.transport().posted_op_seq() > granted_before) finish_granted(sender, granted_before);
 }
@@ -356,6 +360,11 @@ void Shard::receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) n
     return;
   }
   abort_if(membership_.on_bye(index, bye, now), now);
+  if (!links_[index]->on_ring()) {
+    if (live()) links_[index]->sender().drop_all();
+    if (config_.folds_only() && live() && membership_.wants_to_leave()) leave(now);
+    return;
+  }
   if (live() && direct_ != nullptr) {
     direct_->on_left(links_[index]->end.rank(), bye.completed_op_seq);
   }

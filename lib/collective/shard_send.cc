@@ -10,7 +10,7 @@ namespace gradwire::collective {
 
 bool Shard::may_send_data() const noexcept {
   for (const auto& link : links_) {
-    if (link->gets_data() && !link->end.answered()) return false;
+    if (link->gets_data() && link->on_ring() && !link->end.answered()) return false;
   }
   return true;
 }
@@ -18,7 +18,7 @@ bool Shard::may_send_data() const noexcept {
 bool Shard::send_data(TimeNs now, Outbox& out) noexcept {
   bool worked = false;
   for (const auto& link : links_) {
-    if (!link->gets_data()) continue;
+    if (!link->gets_data() || !link->end.answered()) continue;
     LinkSender& to = link->sender();
     OutboxSide& box = link->end.side(out);
     if (to.wants_probes()) to.send_probes(now, box);
@@ -32,11 +32,11 @@ bool Shard::send_data(TimeNs now, Outbox& out) noexcept {
   if (!early_.empty()) retry_early(now);
   const bool more_to_go = ops_.spilled() > 0 || ops_.own_waits() || waits_for_word();
   for (LinkIndex i = 0; i < links_.size(); ++i) {
-    if (!links_[i]->gets_data()) continue;
+    if (!links_[i]->gets_data() || !links_[i]->end.answered()) continue;
     LinkSender& to = links_[i]->sender();
     OutboxSide& box = links_[i]->end.side(out);
     worked |= to.send_ready(now, box);
-    to.notice_blocked(more_to_go, now);
+    to.notice_blocked(more_to_go && links_[i]->on_ring(), now);
     if (!membership_.has_left(i)) worked |= to.send_ping_if_quiet(now, box);
   }
   return worked;

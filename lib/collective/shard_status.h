@@ -123,6 +123,7 @@ struct ShardStatus {
   std::uint32_t pto_count = 0;
   bool upstream_heard = false;    ///< its hello came
   bool downstream_heard = false;  ///< its hello-ack came
+  bool attached_heard = true;     ///< of the rank without members that hangs on this one: both
   std::uint32_t in_backend = 0;   ///< chunks that the backend has, or waits for room in it
   const char* backend_name = "";
   const char* backend_path = "";

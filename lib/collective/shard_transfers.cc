@@ -31,7 +31,7 @@ Drop Shard::receive_from_any(const wire::Packet& packet, bool ecn_ce, TimeNs now
     if (links_[i]->end.rank() == rank) membership_.heard(i);
   }
   if (!wire::is_of_transfer(packet.common.type)) {
-    if (transfers_ != nullptr) transfers_->heard(rank);
+    if (transfers_ != nullptr && rank < config_.nranks) transfers_->heard(rank);
     return receive_direct(packet, ecn_ce, now);
   }
   if (direct_ != nullptr) direct_->heard(rank);

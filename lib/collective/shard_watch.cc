@@ -41,6 +41,10 @@ ShardStatus Shard::status(TimeNs) const noexcept {
   status.done_op_seq = ops_.done();
   for (LinkIndex i = 0; i < links_.size(); ++i) {
     const Link& link = *links_[i];
+    if (!link.on_ring() && !config_.folds_only()) {
+      status.attached_heard = link.end.open();
+      continue;
+    }
     if (link.gets_data()) {
       status.downstream_silence_ns = membership_.silence_ns(i);
       status.downstream_heard = link.end.answered();
@@ -114,7 +118,7 @@ TimeNs Shard::deadline(TimeNs now) const noexcept {
     const Link& link = *links_[i];
     if (link.gets_data()) {
       const LinkSender& to = link.sender();
-      if (link.end.answered() && something_may_go(to)) {
+      if (link.end.answered() && link.on_ring() && something_may_go(to)) {
         earliest = std::min(earliest, to.pacing_time(now));
       }
       earliest = std::min(earliest, to.transport().deadline());
@@ -199,7 +203,9 @@ TimeNs Shard::account_round(TimeNs now) noexcept {
     (waits_for_others() ? counters_.stalled_on_downstream_ns : counters_.stalled_on_upstream_ns) +=
         static_cast<std::uint64_t>(round);
     abort_if(left_too_early(), now);
-    if (live() && stall_.look(ops_.oldest_unfinished(), links_.empty())) become_stuck(now);
+    // If this rank has no members, those that have find that out.
+    if (live() && !config_.folds_only() && stall_.look(ops_.oldest_unfinished(), links_.empty()))
+      become_stuck(now);
   }
   if (live()) abort_if(membership_.silent(round), now);
   return round;
@@ -210,7 +216,7 @@ bool Shard::send_questions(Outbox& out) noexcept {
   auto& questions = stall_.questions();
   for (LinkIndex i = 0; i < links_.size(); ++i) {
     Link& link = *links_[i];
-    if (!link.gets_data()) continue;
+    if (!link.gets_data() || !link.on_ring()) continue;
     if (!link.end.answered() || membership_.has_left(i)) {
       questions.clear();
       return false;

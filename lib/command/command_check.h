@@ -38,7 +38,8 @@ struct CommandRanges {
 
 /// The part of a group's configuration that bounds an op.
 struct OpLimits {
-  std::uint16_t nranks = 1;
+  std::uint16_t nranks = 1;  ///< with members
+  bool folds_only = false;   ///< this rank has none
   std::uint8_t lanes = 1;
   const ProcessLayout* layout = nullptr;  ///< nullptr: every rank has equally many members
   std::uint32_t payload_bytes = 0;

@@ -121,6 +121,9 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
     refuse_with(ErrorCode::kAborted, group->reason_text);
   } else if (group->leave != nullptr) {
     refuse_with(ErrorCode::kNotFound, "the group is being left: it takes no more commands");
+  } else if (group->limits.folds_only) {
+    refuse_with(ErrorCode::kUnsupported,
+                "this rank has no members: it sums for the others, and calls nothing");
   } else if (draining_ && transfers) {
     refuse_with(ErrorCode::kUnavailable, "the daemon is draining and starts no new transfer");
   } else if (draining_ && group->joined_seq[member] == *std::max_element(group->joined_seq.begin(),

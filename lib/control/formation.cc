@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "control/folding.h"
 #include "control/manager.h"
 #include "control/plan_request.h"
 
@@ -94,7 +95,7 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
   group->table = body.table;
   group->ranks = body.ranks;
   group->wanted = std::move(*wanted);
-  group->members.resize(body.request.member_count);
+  group->members.resize(clients_of(body.request));
   group->since = group->formation_start = now;
   group->formation_deadline = kNever;
   count_idle_networks(*group);
@@ -134,7 +135,14 @@ Result<void> Manager::check_member(const Group& group, const ipc::JoinBody& body
                             "wait until all its members have left",
                             key_text(group.key), name_of(group.state)));
   }
-  if (body.request.member_count != group.members.size()) {
+  if (body.request.folding_ranks != group.wanted.folding_ranks) {
+    return fail(
+        ErrorCode::kMismatch,
+        fmt::format("member {} joined with {} ranks that have no members, the others on this "
+                    "daemon with {}",
+                    body.request.member, body.request.folding_ranks, group.wanted.folding_ranks));
+  }
+  if (clients_of(body.request) != group.members.size()) {
     return fail(
         ErrorCode::kMismatch,
         fmt::format("member {} joined with {} members per rank, the others on this daemon with {}",
@@ -207,10 +215,10 @@ void Manager::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
   spdlog::info(
       "{} formed: rank {} of {}, {} members, {} lanes, payload {}, direct ops up to {} KiB, in two "
       "steps up to {} KiB, summed by {} of {} ranks, gathered up to {} KiB",
-      key_text(group.key), group.rank, group.nranks(), group.members.size(), group.wanted.lanes,
-      group.wanted.payload_bytes, group.wanted.direct_bytes >> 10,
-      group.wanted.two_step_op_bytes() >> 10, group.wanted.two_step_owners(), group.nranks(),
-      group.wanted.gathered_bytes >> 10);
+      key_text(group.key), group.rank, group.all_ranks(),
+      group.folds_only() ? 0 : group.members.size(), group.wanted.lanes, group.wanted.payload_bytes,
+      group.wanted.direct_bytes >> 10, group.wanted.two_step_op_bytes() >> 10,
+      group.wanted.two_step_owners(), group.all_ranks(), group.wanted.gathered_bytes >> 10);
   if (!group.wanted.why_not_direct.empty()) {
     spdlog::warn("{}: no op is direct, though rank 0 has transport.direct_kib = {}: {}",
                  key_text(group.key), group.table[0].direct_kib, group.wanted.why_not_direct);
@@ -246,6 +254,7 @@ std::uint16_t Manager::late_rank(const Group& group, const Published& published)
     const collective::ShardStatus& status = published_of(published, group, lane).status;
     if (!status.downstream_heard) return group.downstream_rank();
     if (!status.upstream_heard) return group.upstream_rank();
+    if (!status.attached_heard) return static_cast<std::uint16_t>(group.nranks() + group.rank);
   }
   return group.rank;
 }
@@ -300,7 +309,12 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
       add(fmt::format("upstream rank {} ({}) has sent no hello to lane {}", path.rank,
                       wire::to_string(path.remote_ip), lane));
     }
-    if (status.downstream_heard && status.upstream_heard) {
+    if (!status.attached_heard) {
+      add(
+          fmt::format("rank {}, which has no members, and the hellos of lane {} have not answered "
+                      "each other",
+                      group.nranks() + group.rank, lane));
+    } else if (status.downstream_heard && status.upstream_heard) {
       add(fmt::format("lane {} has not finished forming", lane));
     }
   }

@@ -25,8 +25,9 @@ namespace gradwire::control {
 struct PlanRequest {
   GroupKey key;
   std::uint16_t rank = 0;
-  std::uint16_t nranks = 1;
-  std::uint16_t member_count = 1;       ///< of this rank
+  std::uint16_t nranks = 1;             ///< with members, as ShardConfig's
+  std::uint16_t folding_ranks = 0;      ///< likewise
+  std::uint16_t member_count = 1;       ///< likewise
   std::optional<ProcessLayout> layout;  ///< none: every rank has as many
   std::uint8_t lanes = 1;               ///< lanes of the group: at most as many as the daemon has
   std::uint32_t payload_bytes = 0;
@@ -48,6 +49,7 @@ struct PlanRequest {
   std::shared_ptr<const collective::Owners> owners;
   TimeNs formation_ns = 0;  ///< for ShardTimeouts: a little longer than the manager's own limit
 
+  [[nodiscard]] bool folds_only() const noexcept { return rank >= nranks; }
   /// How many ranks sum ops in two steps, if there are such ops.
   [[nodiscard]] std::uint16_t two_step_owners() const noexcept {
     if (two_step_bytes == 0) return 0;

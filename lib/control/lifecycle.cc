@@ -70,6 +70,8 @@ void Manager::leave(const PendingReply& to, Client& client, std::span<const std:
   }
   member.leave_reply = to;
   if (group.state == GroupState::kClosing) return;
+  // One without members sums for the others until they leave, and then its lanes do.
+  if (group.folds_only() && !group.reason.is_set()) return ask_to_leave(group);
   // After an abort there is no need to wait for the other members, because no op can run any more.
   if (group.all_left() || group.reason.is_set()) return begin_close(group, now);
   group.leave_deadline = std::min(group.leave_deadline, now + options_.limits.leave_grace_ns);
@@ -136,6 +138,12 @@ void Manager::abort_group(Group& group, const AbortReason& reason, int from_lane
 void Manager::begin_close(Group& group, TimeNs now) {
   if (group.state >= GroupState::kClosing || group.plan == nullptr) return;
   set_state(group, GroupState::kClosing, now);
+  ask_to_leave(group);
+}
+
+void Manager::ask_to_leave(Group& group) {
+  if (group.leave_asked) return;
+  group.leave_asked = true;
   for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {
     command::Request leave;
     leave.type = command::RequestType::kLeaveGroup;
@@ -145,7 +153,8 @@ void Manager::begin_close(Group& group, TimeNs now) {
 }
 
 void Manager::on_lane_closed(Group& group, std::uint8_t lane, TimeNs now) {
-  if (group.state != GroupState::kClosing) return;
+  if (!group.leave_asked || group.state == GroupState::kClosed) return;
+  group.state = GroupState::kClosing;
   group.lanes_closed.set(lane);
   if (group.lanes_closed.count() < group.wanted.lanes) return;
   lanes_.destroy_plan(group.plan);
@@ -182,7 +191,7 @@ void Manager::client_gone(Group& group, Member& member, AbortCode code, const st
   if (group.state <= GroupState::kForming) {
     return fail_formation(group, {ErrorCode::kAborted, describe(reason)}, reason, now);
   }
-  if (group.state == GroupState::kFormed && !had_left) {
+  if (group.state == GroupState::kFormed && (!had_left || group.folds_only())) {
     abort_group(group, reason, -1, now);
     // At once, even if other members are alive, because nothing may refer to the dead client's
     // memory any more.

@@ -44,7 +44,9 @@ void LinkWatch::add(const command::GroupPlan* plan, const PlanRequest& request) 
   for (std::uint8_t lane = 0; lane < request.lanes && !request.downstream.empty(); ++lane) {
     add_paths(links, request.downstream, lane, true);
     // With two ranks, one link carries both directions.
-    if (request.nranks > 2) add_paths(links, request.upstream, lane, false);
+    if (request.nranks > 2 && !request.folds_only()) {
+      add_paths(links, request.upstream, lane, false);
+    }
   }
   if (!request.peers.empty()) peers_[plan] = request.peers;
   for (WatchedLink& link : links) {

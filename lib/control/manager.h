@@ -201,6 +201,7 @@ class Manager {
   [[nodiscard]] Result<Group*> group_of(Client& client, std::uint64_t handle);
   /// `from_lane` is the lane that knows already; -1 = none does.
   void abort_group(Group& group, const AbortReason& reason, int from_lane, TimeNs now);
+  void ask_to_leave(Group& group);
   void begin_close(Group& group, TimeNs now);
   void on_lane_closed(Group& group, std::uint8_t lane, TimeNs now);
   void check_leave_deadline(Group& group, TimeNs now);

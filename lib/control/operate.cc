@@ -28,7 +28,7 @@ std::int64_t unix_now_ns() {
 }  // namespace
 
 void Manager::remember_name(const Group& group) {
-  names_[group.handle] = {group.key, group.uid, group.rank, group.nranks()};
+  names_[group.handle] = {group.key, group.uid, group.rank, group.all_ranks()};
   // Removes the oldest names, but never that of an existing group.
   for (auto name = names_.begin(); names_.size() > kNamesKept && name != names_.end();) {
     name = groups_.contains(name->first) ? std::next(name) : names_.erase(name);

@@ -50,6 +50,7 @@ struct DaemonInfo {
   std::uint16_t gathered_ranks = 0;   ///< likewise
   bool two_step_owner = false;        ///< likewise
   std::uint16_t fold_sources = 0;     ///< likewise
+  std::uint16_t folding = 0;          ///< likewise
   std::uint16_t source_ports = 0;     ///< likewise
   bool transfers = false;             ///< likewise
   int numa_node = -1;                 ///< where client memory goes

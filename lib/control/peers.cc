@@ -31,9 +31,13 @@ Network network_of(const ipc::RankAddress& address) noexcept {
   return network;
 }
 
-bool are_neighbours(std::size_t a, std::size_t b, std::size_t nranks) noexcept {
+/// Whether two ranks have a link of the ring, or none at all.
+/// @param ring  so many ranks have members.
+bool are_neighbours(std::size_t a, std::size_t b, std::size_t ring) noexcept {
+  if (a == b || (a >= ring && b >= ring)) return true;
+  if (a >= ring || b >= ring) return false;
   const std::size_t ahead = a < b ? b - a : a - b;
-  return ahead <= 1 || ahead == nranks - 1;
+  return ahead <= 1 || ahead == ring - 1;
 }
 
 /// Addresses by which two ranks may reach each other though they are no neighbours.
@@ -116,22 +120,27 @@ class OffRing {
   std::map<Network, std::vector<std::size_t>> single_;  ///< ranks, by the port's network
 };
 
+/// @param ring  so many ranks have members.
 /// @return nullptr if none says so, or all.
-std::shared_ptr<const collective::Owners> owners_of(std::span<const ipc::RankInfo> table) {
+std::shared_ptr<const collective::Owners> owners_of(std::span<const ipc::RankInfo> table,
+                                                    std::size_t ring) {
   std::vector<std::uint16_t> ranks;
   for (std::size_t rank = 0; rank < table.size(); ++rank) {
-    if (table[rank].two_step_owner != 0) ranks.push_back(static_cast<std::uint16_t>(rank));
+    if (table[rank].two_step_owner == 0 && rank < ring) continue;
+    ranks.push_back(static_cast<std::uint16_t>(rank));
   }
-  if (ranks.empty() || ranks.size() == table.size()) return nullptr;
+  if (ranks.empty() || (ranks.size() == table.size() && ring == table.size())) return nullptr;
   return std::make_shared<const collective::Owners>(std::move(ranks),
                                                     static_cast<std::uint16_t>(table.size()));
 }
 
 }  // namespace
 
-std::optional<Apart> unconnected_ranks(std::span<const ipc::RankInfo> table) {
+std::optional<Apart> unconnected_ranks(std::span<const ipc::RankInfo> table,
+                                       std::uint16_t folding_ranks) {
   const OffRing off_ring(table);
-  if (table.size() <= 3 || off_ring.all_alike()) return std::nullopt;
+  const std::size_t ring = table.size() - folding_ranks;
+  if ((ring <= 3 && folding_ranks == 0) || off_ring.all_alike()) return std::nullopt;
   const std::vector<std::uint16_t> classes = off_ring.classes();
   const std::size_t count = *std::ranges::max_element(classes) + std::size_t{1};
   enum class Known : std::uint8_t { kNo, kConnected, kApart };
@@ -139,7 +148,7 @@ std::optional<Apart> unconnected_ranks(std::span<const ipc::RankInfo> table) {
   std::uint32_t compared = 0;
   for (std::uint16_t a = 0; a < table.size(); ++a) {
     for (std::uint16_t b = a + 1; b < table.size(); ++b) {
-      if (are_neighbours(a, b, table.size())) continue;
+      if (are_neighbours(a, b, ring)) continue;
       Known& of = known[classes[a] * count + classes[b]];
       if (of == Known::kNo) {
         if (++compared > kComparisonsMax) return Apart{a, b, true};
@@ -162,9 +171,10 @@ std::string text_of(const Apart& apart, std::span<const ipc::RankInfo> table) {
                      addresses_text(table[apart.a]), apart.b, addresses_text(table[apart.b]));
 }
 
-DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table) {
+DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table,
+                                 std::uint16_t folding_ranks) {
   DirectAgreement agreed;
-  const std::size_t nranks = table.size();
+  const std::size_t nranks = table.size() - folding_ranks;
   const std::uint64_t wanted = std::uint64_t{table[0].direct_kib} << 10;
   if (nranks < 2 || wanted == 0) return agreed;
   const auto weak = std::ranges::find_if(
@@ -177,13 +187,13 @@ DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table) {
         "the daemon of rank {} can fold what {} ranks give, and the group has {}: it reduces on a "
         "GPU or is of an older release",
         weak - table.begin(), weak->fold_sources, nranks);
-  } else if (const auto apart = unconnected_ranks(table)) {
+  } else if (const auto apart = unconnected_ranks(table, folding_ranks)) {
     agreed.why_not = text_of(*apart, table);
   } else {
     agreed.bytes = wanted;
     agreed.two_step_bytes = std::min<std::uint64_t>(
         (std::uint64_t{table[0].two_step_kib} << 10) * nranks, collective::kTwoStepBytesMax);
-    agreed.owners = owners_of(table);
+    agreed.owners = owners_of(table, nranks);
     agreed.gathered_ranks = table[0].gathered_ranks;
     // Small groups need no memory for what they never do.
     if (nranks > agreed.gathered_ranks) {
@@ -221,11 +231,12 @@ TransferAgreement transfer_agreement(std::span<const ipc::RankInfo> table,
 
 Result<std::vector<PeerPaths>> peer_paths(const GroupKey& key, std::uint16_t rank,
                                           std::uint8_t lanes, std::span<const ipc::RankInfo> table,
-                                          std::span<const LocalAddress> addresses) {
+                                          std::span<const LocalAddress> addresses,
+                                          std::uint16_t folding_ranks) {
   const OffRing off_ring(table);
   std::vector<PeerPaths> peers;
   for (std::uint16_t other = 0; other < table.size(); ++other) {
-    if (are_neighbours(rank, other, table.size())) continue;
+    if (are_neighbours(rank, other, table.size() - folding_ranks)) continue;
     const bool first = rank < other;
     auto paths = paths_by(off_ring.pairs(std::min(rank, other), std::max(rank, other)), rank, other,
                           first, table, addresses);

@@ -33,10 +33,12 @@ struct Apart {
   friend bool operator==(const Apart&, const Apart&) = default;
 };
 
-/// None if every rank can reach every other. A port that leads to one other port alone (memif)
-/// connects the two ranks that have an address in its network, if no third one has. Ranks whose
-/// addresses are in the same networks are compared once.
-[[nodiscard]] std::optional<Apart> unconnected_ranks(std::span<const ipc::RankInfo> table);
+/// None if every rank can reach every other, those without members each that has some. A port that
+/// leads to one other port alone (memif) connects the two ranks that have an address in its
+/// network, if no third one has. Ranks whose addresses are in the same networks are compared once.
+/// @param folding_ranks  so many of the last have no members, and are no part of the ring.
+[[nodiscard]] std::optional<Apart> unconnected_ranks(std::span<const ipc::RankInfo> table,
+                                                     std::uint16_t folding_ranks = 0);
 
 /// For people.
 [[nodiscard]] std::string text_of(const Apart& apart, std::span<const ipc::RankInfo> table);
@@ -47,12 +49,14 @@ struct DirectAgreement {
   std::uint64_t two_step_bytes = 0;  ///< likewise; 0: no op goes in two steps
   std::uint64_t gathered_bytes = 0;  ///< likewise; 0: no op is gathered
   std::uint16_t gathered_ranks = 0;  ///< likewise
-  /// Who sums ops in two steps: those that say so, if any rank does. nullptr: all do.
+  /// Who sums ops in two steps: those that say so, and those without members. nullptr: all do,
+  /// since there are none.
   std::shared_ptr<const collective::Owners> owners;
   /// Why not, though rank 0's transport.direct_kib wants it; names the rank. Else empty.
   std::string why_not;
 };
-[[nodiscard]] DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table);
+[[nodiscard]] DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table,
+                                               std::uint16_t folding_ranks = 0);
 
 /// Whether data goes between any two processes of a group, which all ranks must see alike.
 struct TransferAgreement {
@@ -65,12 +69,14 @@ struct TransferAgreement {
                                                    const GroupProcesses& processes);
 
 /// The paths of frames from `rank` to the ranks that are no neighbours of it, without MAC
-/// addresses, and the tokens of those packets. Both ends choose the same addresses.
+/// addresses, and the tokens of those packets. Both ends choose the same addresses. Nothing goes
+/// between two ranks without members.
 /// @param addresses  this daemon's own; `table[rank]` is its entry.
 /// @return in order of rank; an error that names both ranks if nothing connects them.
 [[nodiscard]] Result<std::vector<PeerPaths>> peer_paths(const GroupKey& key, std::uint16_t rank,
                                                         std::uint8_t lanes,
                                                         std::span<const ipc::RankInfo> table,
-                                                        std::span<const LocalAddress> addresses);
+                                                        std::span<const LocalAddress> addresses,
+                                                        std::uint16_t folding_ranks = 0);
 
 }  // namespace gradwire::control

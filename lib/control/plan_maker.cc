@@ -58,6 +58,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   config.key = request.key;
   config.rank = request.rank;
   config.nranks = request.nranks;
+  config.folding_ranks = request.folding_ranks;
   config.member_count = request.member_count;
   config.layout = layout;
   config.lane = lane;
@@ -99,7 +100,8 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
     config.upstream_incarnation = upstream.incarnation;
     config.downstream_port = placement.down_port = downstream.port;
     // With two ranks, one link carries both directions, and everything is sent downstream.
-    placement.up_port = request.nranks > 2 ? upstream.port : downstream.port;
+    const bool one_link = request.nranks == 2 || request.folds_only();
+    placement.up_port = one_link ? downstream.port : upstream.port;
     config.upstream_port = upstream.port;
     config.received_mbufs_are_exclusive = true;
     for (const auto* paths : {&request.downstream, &request.upstream}) {
@@ -165,14 +167,15 @@ std::vector<collective::LinkPath> PlanMaker::others(std::span<const NeighbourPat
 Result<void> PlanMaker::add_peers(collective::ShardConfig& config, const PlanRequest& request,
                                   std::uint8_t lane) const {
   if (!collective::needs_all_ranks(config)) return {};
-  config.peers.assign(request.nranks, {});
+  config.peers.assign(config.all_ranks(), {});
   for (const PeerPaths& peer : request.peers) {
     const NeighbourPath& path = path_of(peer.paths, lane);
     const auto frame = frames_to(path, lane);
     if (!frame) return tl::unexpected(frame.error());
-    config.peers[peer.rank] = {
-        peer.tokens[lane], path.remote_ip, *frame, path.port, others(peer.paths, lane, *frame),
-        sources_to(path)};
+    config.peers[peer.rank] = {path.incarnation, peer.tokens[lane],
+                               path.remote_ip,   *frame,
+                               path.port,        others(peer.paths, lane, *frame),
+                               sources_to(path)};
   }
   return {};
 }

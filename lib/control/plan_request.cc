@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collective/shape_ring.h"
+#include "control/folding.h"
 #include "control/peers.h"
 
 namespace gradwire::control {
@@ -15,42 +16,52 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   PlanRequest wanted;
   wanted.key = {join.request.group_id, join.request.epoch};
   wanted.rank = join.request.rank;
-  wanted.nranks = join.request.nranks;
+  wanted.nranks = join.request.ring_ranks();
+  wanted.folding_ranks = join.request.folding_ranks;
   wanted.member_count = join.request.member_count;
   wanted.layout = agreement->layout;
   wanted.lanes = agreement->lanes;
   wanted.payload_bytes = agreement->payload_bytes;
-  wanted.table_digest = table_digest(wanted.key, wanted.member_count, *agreement, join.table);
+  wanted.table_digest =
+      table_digest(wanted.key, wanted.member_count, *agreement, join.table, wanted.folding_ranks);
   wanted.incarnation = own.incarnation;
-  wanted.tokens = neighbour_tokens(wanted.key, wanted.lanes, wanted.rank, join.table);
+  const auto ring = std::span(join.table).first(wanted.nranks);
   const GroupProcesses processes{wanted.nranks, wanted.member_count,
                                  wanted.layout ? &*wanted.layout : nullptr};
-  TransferAgreement transfers = transfer_agreement(join.table, processes);
+  TransferAgreement transfers = transfer_agreement(ring, processes);
   wanted.why_no_transfers = std::move(transfers.why_not);
-  if (transfers.possible) {
+  if (transfers.possible && !wanted.folds_only()) {
     wanted.pairs_max = processes.members_of(wanted.rank) * processes.count();
   }
   if (wanted.nranks == 1) return wanted;
   const auto paths = [&](std::uint16_t neighbour, bool downstream) {
     return neighbour_paths(wanted.rank, neighbour, downstream, join.table, own, addresses);
   };
-  auto down = paths(collective::downstream_rank(wanted.rank, wanted.nranks), true);
-  if (!down) return tl::unexpected(down.error());
-  auto up = paths(collective::upstream_rank(wanted.rank, wanted.nranks), false);
-  if (!up) return tl::unexpected(up.error());
-  wanted.downstream = std::move(*down);
-  wanted.upstream = std::move(*up);
-  DirectAgreement direct = direct_agreement(join.table);
+  if (!wanted.folds_only()) {
+    wanted.tokens = neighbour_tokens(wanted.key, wanted.lanes, wanted.rank, ring);
+    auto down = paths(collective::downstream_rank(wanted.rank, wanted.nranks), true);
+    if (!down) return tl::unexpected(down.error());
+    auto up = paths(collective::upstream_rank(wanted.rank, wanted.nranks), false);
+    if (!up) return tl::unexpected(up.error());
+    wanted.downstream = std::move(*down);
+    wanted.upstream = std::move(*up);
+  }
+  DirectAgreement direct = direct_agreement(join.table, wanted.folding_ranks);
   wanted.direct_bytes = direct.bytes;
   wanted.two_step_bytes = direct.two_step_bytes;
   wanted.owners = std::move(direct.owners);
   wanted.gathered_bytes = direct.gathered_bytes;
   wanted.gathered_ranks = direct.gathered_ranks;
   wanted.why_not_direct = std::move(direct.why_not);
+  if (auto ok = check_folding_work(wanted, join.table); !ok) return tl::unexpected(ok.error());
   if (wanted.direct_bytes == 0 && wanted.pairs_max == 0) return wanted;
-  auto peers = peer_paths(wanted.key, wanted.rank, wanted.lanes, join.table, addresses);
+  auto peers = peer_paths(wanted.key, wanted.rank, wanted.lanes, join.table, addresses,
+                          wanted.folding_ranks);
   if (!peers) return tl::unexpected(peers.error());
   wanted.peers = std::move(*peers);
+  if (wanted.folds_only()) {
+    if (auto hung = hang(wanted); !hung) return tl::unexpected(hung.error());
+  }
   return wanted;
 }
 

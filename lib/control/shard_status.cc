@@ -208,7 +208,9 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
     wait.neighbour = "rank";
     wait.rank = status.missing_rank;
     wait.text += fmt::format("the contribution of rank {}", wait.rank);
-    if (!status.missing_rank_has_posted) {
+    if (wait.rank >= group.nranks()) {
+      wait.text += ", which sums what all ranks give";
+    } else if (!status.missing_rank_has_posted) {
       wait.text += ", whose clients have not posted it";
     } else if (status.least_heard_rank == wait.rank && status.least_heard_ns >= kNotableSilenceNs) {
       wait.text += fmt::format(", silent for {:.3f} s", seconds(status.least_heard_ns));

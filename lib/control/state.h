@@ -151,20 +151,28 @@ struct Group {
   command::GroupPlan* plan = nullptr;  ///< made by LaneControl; destroyed when every lane has left
   std::bitset<kMaxLanes> lanes_formed;
   std::bitset<kMaxLanes> lanes_closed;
-  AbortReason reason;  ///< set once aborted
+  bool leave_asked = false;  ///< the lanes were told to leave
+  AbortReason reason;        ///< set once aborted
 
+  /// Those with members.
   [[nodiscard]] std::uint16_t nranks() const noexcept {
+    return static_cast<std::uint16_t>(table.size() - wanted.folding_ranks);
+  }
+  [[nodiscard]] std::uint16_t all_ranks() const noexcept {
     return static_cast<std::uint16_t>(table.size());
   }
+  [[nodiscard]] bool folds_only() const noexcept { return rank >= nranks(); }
   [[nodiscard]] std::uint16_t downstream_rank() const noexcept {
+    if (folds_only()) return collective::attached_rank(rank, nranks());
     return static_cast<std::uint16_t>((rank + 1u) % nranks());
   }
   [[nodiscard]] std::uint16_t upstream_rank() const noexcept {
+    if (folds_only()) return downstream_rank();
     return static_cast<std::uint16_t>((rank + nranks() - 1u) % nranks());
   }
   [[nodiscard]] GroupProcesses processes() const noexcept {
-    return {nranks(), static_cast<std::uint16_t>(members.size()),
-            wanted.layout ? &*wanted.layout : nullptr};
+    const std::size_t count = folds_only() ? wanted.member_count : members.size();
+    return {nranks(), static_cast<std::uint16_t>(count), wanted.layout ? &*wanted.layout : nullptr};
   }
   [[nodiscard]] bool all_joined() const noexcept {
     for (const Member& member : members) {

@@ -223,8 +223,11 @@ status::Group Manager::group_status(const Group& group, const Published& publish
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const Member& member = group.members[i];
     const char* state = !member.joined() ? "missing" : member.left ? "left" : "joined";
-    out.members.push_back({i, processes.process_of(group.rank, static_cast<std::uint32_t>(i)),
-                           member.client_id, member.pid, state});
+    // Of a rank without members there is a client, and no process.
+    const std::uint32_t process =
+        group.folds_only() ? UINT32_MAX
+                           : processes.process_of(group.rank, static_cast<std::uint32_t>(i));
+    out.members.push_back({i, process, member.client_id, member.pid, state});
   }
   out.group_id = hex(group.key.group_id);
   out.epoch = group.key.epoch;
@@ -233,7 +236,7 @@ status::Group Manager::group_status(const Group& group, const Published& publish
   out.state_since_s = seconds(now - group.since);
   if (group.reason.is_set()) out.aborted = describe(group.reason);
   out.rank = group.rank;
-  out.nranks = group.nranks();
+  out.nranks = group.all_ranks();
   out.uid = group.uid;
   out.lanes = group.wanted.lanes;
   out.payload_bytes = group.wanted.payload_bytes;

@@ -15,6 +15,7 @@
 #include "base/sip_hash.h"
 #include "collective/shape_ring.h"
 #include "collective/shard.h"
+#include "control/folding.h"
 
 namespace gradwire::control {
 namespace {
@@ -22,6 +23,7 @@ namespace {
 /// In a hash's input, so that no two uses of a key give the same.
 constexpr std::uint8_t kLinkTokenLabel = 3;
 constexpr std::uint8_t kUserSecretLabel = 2;
+constexpr std::uint32_t kFoldingLabel = 0x666f6c64;  // no rank is as large as half of it
 
 /// Digest key: only to keep this hash apart from others, no secret ("gradwire", "table v1").
 constexpr SipHashKey kDigestKey = {0x6772616477697265, 0x7461626c65207631};
@@ -64,6 +66,7 @@ class Bytes {
     add(info.gathered_kib);
     add(info.gathered_ranks);
     add(info.two_step_owner);
+    add(info.folding);
     add(info.source_ports);
     add_bytes(info.room);
   }
@@ -147,9 +150,9 @@ Result<void> check_entry(std::size_t rank, const ipc::RankInfo& info) {
     return bad(fmt::format("rank {} is {} times an owner of ops in two steps, must be 0 or 1", rank,
                            info.two_step_owner));
   }
-  if (info.source_ports > ipc::RankInfo::kAnySourcePort) {
-    return bad(
-        fmt::format("rank {} says {} of source ports, must be 0, 1 or 2", rank, info.source_ports));
+  if (info.source_ports > ipc::RankInfo::kAnySourcePort || info.folding > 2) {
+    return bad(fmt::format("rank {} says {} of source ports, {} of folding: 0 to 2", rank,
+                           info.source_ports, info.folding));
   }
   return check_addresses(rank, info);
 }
@@ -185,9 +188,11 @@ std::optional<std::pair<std::size_t, std::size_t>> same_daemon(
 /// Of a join that says which process is where.
 Result<std::optional<ProcessLayout>> layout_of(const ipc::JoinBody& join) {
   if (join.ranks.empty()) return std::optional<ProcessLayout>();
-  auto layout = ProcessLayout::make(join.ranks, join.request.nranks);
+  auto layout = ProcessLayout::make(join.ranks, join.request.ring_ranks());
   if (!layout) return tl::unexpected(layout.error());
-  const std::uint16_t members = layout->members_of(join.request.rank);
+  // One without members says what rank 0 has.
+  const std::uint16_t members =
+      layout->members_of(join.request.folds_only() ? 0 : join.request.rank);
   if (join.request.member_count != members) {
     return bad(
         fmt::format("rank {} joined with {} members, but {} of the group's processes are "
@@ -269,6 +274,7 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
   info.gathered_ranks = daemon.gathered_ranks;
   info.two_step_owner = daemon.two_step_owner ? 1 : 0;
   info.fold_sources = daemon.fold_sources;
+  info.folding = daemon.folding;
   info.source_ports = daemon.source_ports;
   info.transfers = daemon.transfers ? 1 : 0;
   for (const LocalAddress& local : addresses) {
@@ -286,6 +292,7 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
 
 Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own) {
   if (auto ok = check_bounds(join.request); !ok) return tl::unexpected(ok.error());
+  if (auto ok = check_folding_ranks(join); !ok) return tl::unexpected(ok.error());
   const std::vector<ipc::RankInfo>& table = join.table;
   auto layout = layout_of(join);
   if (!layout) return tl::unexpected(layout.error());
@@ -314,7 +321,8 @@ Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own
 }
 
 std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
-                           const Agreement& agreement, std::span<const ipc::RankInfo> table) {
+                           const Agreement& agreement, std::span<const ipc::RankInfo> table,
+                           std::uint16_t folding_ranks) {
   Bytes bytes;
   bytes.reserve(table.size_bytes() + kMaxMembers);
   bytes.add(key.group_id);
@@ -332,6 +340,11 @@ std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
   // A daemon of an older release hashes an owner's entry alike, and would take all for owners.
   for (std::size_t rank = 0; rank < table.size(); ++rank) {
     if (table[rank].two_step_owner != 0) bytes.add(static_cast<std::uint16_t>(rank));
+  }
+  // One of an older release knows no ranks without members, and would give each some.
+  if (folding_ranks != 0) {
+    bytes.add(kFoldingLabel);
+    bytes.add(folding_ranks);
   }
   return sip_hash(kDigestKey, bytes.get());
 }

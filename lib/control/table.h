@@ -64,10 +64,12 @@ struct Agreement {
 
 /// Hash over key, agreement, every entry, field by field, and who is at which rank: equal digests
 /// in the hellos mean equal tables.
-/// @param member_count  of each rank, if the agreement has no layout.
+/// @param member_count   of each rank, if the agreement has no layout.
+/// @param folding_ranks  so many of the last have no members.
 [[nodiscard]] std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
                                          const Agreement& agreement,
-                                         std::span<const ipc::RankInfo> table);
+                                         std::span<const ipc::RankInfo> table,
+                                         std::uint16_t folding_ranks = 0);
 
 /// Describes where two tables of a group differ; empty if they are equal.
 [[nodiscard]] std::string difference(std::span<const ipc::RankInfo> a,

@@ -159,10 +159,13 @@ struct RankInfo {
   std::uint16_t gathered_ranks = 0;
   /// transport.two_step_owner: 1 if all-reduces in two steps are to be summed here.
   std::uint16_t two_step_owner = 0;
+  /// Ranks without members (doc/protocol.md). 0: the daemon knows none, as those of older releases;
+  /// 1: its groups may have some; 2: it may be one.
+  std::uint16_t folding = 0;
   /// Whether others may change the UDP source port of packets to the daemon's ports.
   std::uint16_t source_ports = 0;
   /// 0: room for keys.
-  std::uint8_t room[264] = {};
+  std::uint8_t room[262] = {};
 };
 static_assert(sizeof(RankInfo) == 512 && std::is_trivially_copyable_v<RankInfo>);
 

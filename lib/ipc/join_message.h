@@ -26,12 +26,21 @@ struct JoinRequest {
   std::uint16_t rank = 0;
   std::uint16_t nranks = 0;
   std::uint16_t member = 0;        ///< 0 ... member_count-1: order of summation within the rank
-  std::uint16_t member_count = 1;  ///< of this rank; if `processes` is 0, of every rank
+  std::uint16_t member_count = 1;  ///< of this rank; if `processes` is 0, of every rank; of one
+                                   ///< without members that of rank 0
   std::uint32_t timeout_ms = 0;    ///< for the whole formation; 0 = the daemon's own
   /// In the group. 0: they are numbered rank x member_count + member. A rank's members are its
   /// processes in order of their numbers.
   std::uint32_t processes = 0;
-  std::uint32_t reserved = 0;
+  /// So many of the last ranks have no members. One client joins at each, as member 0.
+  std::uint16_t folding_ranks = 0;
+  std::uint16_t reserved = 0;
+
+  /// Ranks with members.
+  [[nodiscard]] std::uint16_t ring_ranks() const noexcept {
+    return static_cast<std::uint16_t>(nranks - folding_ranks);
+  }
+  [[nodiscard]] bool folds_only() const noexcept { return rank >= ring_ranks(); }
 };
 static_assert(sizeof(JoinRequest) == 32);
 

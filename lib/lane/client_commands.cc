@@ -51,6 +51,7 @@ void ClientCommands::add_group(const command::GroupPlan& plan,
                                const collective::ShardConfig& config) noexcept {
   commands_.add_group(plan.group_handle, plan.member_clients, config.rank,
                       command::OpLimits{.nranks = config.nranks,
+                                        .folds_only = config.folds_only(),
                                         .lanes = config.lanes,
                                         .layout = config.layout,
                                         .payload_bytes = config.payload_bytes,

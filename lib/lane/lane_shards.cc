@@ -94,7 +94,7 @@ void Lane::rest_if_idle(std::size_t place, TimeNs now) noexcept {
   slot.awake = false;
   slot.wake_at = slot.closed ? kNever : std::min(deadline, now + kRestNs);
   slot.moves = slot.done < slot.ready_seq;
-  slot.expects = slot.moves || (!slot.closed && slot.shard->has_unfinished_transfers());
+  slot.expects = slot.moves || (!slot.closed && slot.shard->expects_packets());
   if (slot.expects) ++resting_expecting_;
   if (slot.moves) ++resting_moving_;
   next_wake_ = std::min(next_wake_, slot.wake_at);
@@ -186,7 +186,7 @@ bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
     push_by_any({outbox_.any().frames.data(), outbox_.any().count}, now);
   }
   down.share.on_asked(index, now, outbox_.down().room, outbox_.down().count, down_bytes);
-  expecting_ |= slot.done < slot.ready_seq || slot.shard->has_unfinished_transfers();
+  expecting_ |= slot.done < slot.ready_seq || slot.shard->expects_packets();
   slot.quiet_rounds = worked ? 0 : slot.quiet_rounds + 1;
   return worked;
 }

@@ -10,7 +10,7 @@ namespace gradwire::sim {
 std::vector<std::uint16_t> ranks_of(const GroupOptions& group) {
   if (!group.ranks.empty()) return group.ranks;
   std::vector<std::uint16_t> ranks;
-  for (std::uint16_t rank = 0; rank < group.hosts.size(); ++rank) {
+  for (std::uint16_t rank = 0; rank < ring_ranks(group); ++rank) {
     ranks.insert(ranks.end(), group.members, rank);
   }
   return ranks;
@@ -19,7 +19,8 @@ std::vector<std::uint16_t> ranks_of(const GroupOptions& group) {
 std::shared_ptr<const collective::Owners> owners_of(const GroupOptions& group) {
   std::vector<std::uint16_t> owners;
   for (std::uint16_t rank = 0; rank < group.hosts.size(); ++rank) {
-    if (std::ranges::count(group.owners, group.hosts[rank]) != 0) owners.push_back(rank);
+    const bool named = std::ranges::count(group.owners, group.hosts[rank]) != 0;
+    if (named || rank >= ring_ranks(group)) owners.push_back(rank);
   }
   if (owners.empty()) return nullptr;
   return std::make_shared<const collective::Owners>(std::move(owners),

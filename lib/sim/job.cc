@@ -11,15 +11,19 @@ Job::Job(World& world, const GroupOptions& group, std::vector<PlannedOp> ops,
          std::vector<std::uint32_t> ops_ahead)
     : world_(world),
       ops_(std::move(ops)),
+      nranks_(ring_ranks(group)),
       ops_ahead_(std::move(ops_ahead)),
       clients_(group.hosts.size()) {
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     if (ops_[i].plan.count != 0 && (middle_ == 0 || i <= ops_.size() / 2)) middle_ = i + 1;
   }
-  const auto nranks = static_cast<std::uint16_t>(group.hosts.size());
   const std::vector<std::uint16_t> ranks = ranks_of(group);
-  for (const PlannedOp& op : ops_) cases_.emplace_back(nranks, ranks, op.plan);
+  for (const PlannedOp& op : ops_) cases_.emplace_back(nranks_, ranks, op.plan);
   for (Client& client : clients_) client.done_ops.assign(ops_.size() + 1, false);
+  for (std::size_t rank = nranks_; rank < clients_.size(); ++rank) {
+    clients_[rank].posted = clients_[rank].done = ops_.size();
+    clients_[rank].first_unfinished = ops_.size() + 1;
+  }
 }
 
 void Job::fail(std::string text) {
@@ -30,7 +34,7 @@ void Job::fail(std::string text) {
 void Job::on_formed(std::uint16_t rank) {
   clients_[rank].formed = true;
   post_next(rank);
-  if (transfers_ != nullptr) transfers_->on_formed(rank);
+  if (transfers(rank)) transfers_->on_formed(rank);
   end_if_finished(rank);
 }
 
@@ -99,7 +103,7 @@ void Job::on_failed(std::uint16_t rank, const AbortReason& reason) {
   client.failed = true;
   client.reason = reason;
   client.failed_at = world_.now();
-  if (transfers_ != nullptr) transfers_->stop_posting(rank);
+  if (transfers(rank)) transfers_->stop_posting(rank);
   last_possible_ = std::min(last_possible_, client.posted);
 }
 
@@ -107,8 +111,8 @@ void Job::on_quiet(std::uint16_t rank) {
   Client& client = clients_[rank];
   if (!client.failed) return;  // It left.
   client.quiet = true;
-  if (transfers_ != nullptr) transfers_->on_lost(rank);
-  for (std::uint64_t op_seq = 1; op_seq <= ops_.size(); ++op_seq) {
+  if (transfers(rank)) transfers_->on_lost(rank);
+  for (std::uint64_t op_seq = 1; rank < nranks_ && op_seq <= ops_.size(); ++op_seq) {
     if (!client.done_ops[op_seq]) cases_[op_seq - 1].retire(rank);
   }
   end_if_finished(rank);
@@ -118,9 +122,9 @@ void Job::on_crash(std::uint16_t rank) {
   Client& client = clients_[rank];
   if (client.crashed) return;
   client.crashed = true;
-  if (transfers_ != nullptr) transfers_->on_lost(rank);
+  if (transfers(rank)) transfers_->on_lost(rank);
   last_possible_ = std::min(last_possible_, client.posted);
-  for (std::uint64_t op_seq = 1; op_seq <= ops_.size(); ++op_seq) {
+  for (std::uint64_t op_seq = 1; rank < nranks_ && op_seq <= ops_.size(); ++op_seq) {
     if (!client.done_ops[op_seq]) cases_[op_seq - 1].retire(rank);
   }
 }
@@ -159,7 +163,7 @@ void Job::check_memory() {
     transfers_->check_memory();
     if (!transfers_->failure().empty()) fail(transfers_->failure());
   }
-  for (std::uint16_t rank = 0; rank < clients_.size(); ++rank) {
+  for (std::uint16_t rank = 0; rank < nranks_; ++rank) {
     for (std::size_t i = 0; i < cases_.size(); ++i) {
       const Client& client = clients_[rank];
       if (!client.done_ops[i + 1] && !client.quiet && !client.crashed) continue;
@@ -177,7 +181,8 @@ std::uint64_t Job::one_sided() const {
     if (cases_[op_seq - 1].plan().count == 0) continue;
     bool done = false;
     bool lost = false;
-    for (const Client& client : clients_) {
+    for (std::uint16_t rank = 0; rank < nranks_; ++rank) {
+      const Client& client = clients_[rank];
       done |= client.done_ops[op_seq];
       lost |= client.quiet && !client.done_ops[op_seq] && op_seq <= client.posted;
     }
@@ -188,7 +193,7 @@ std::uint64_t Job::one_sided() const {
 
 std::uint64_t Job::completed() const {
   std::uint64_t count = 0;
-  for (const Client& client : clients_) count += client.done;
+  for (std::uint16_t rank = 0; rank < nranks_; ++rank) count += clients_[rank].done;
   return count;
 }
 

@@ -47,7 +47,7 @@ class Job {
   /// The rank's clients stop posting: what they said last is an abort, or nothing.
   void on_client_gone(std::uint16_t rank) {
     clients_[rank].gone = true;
-    if (transfers_ != nullptr) transfers_->stop_posting(rank);
+    if (transfers(rank)) transfers_->stop_posting(rank);
   }
 
   /// Called when the first rank is through with an op in the middle, and the others are not.
@@ -85,19 +85,23 @@ class Job {
   void fail(std::string text);
 
  private:
+  [[nodiscard]] bool transfers(std::uint16_t rank) const {
+    return transfers_ != nullptr && rank < nranks_;
+  }
   void post_next(std::uint16_t rank);
   void end_if_finished(std::uint16_t rank);
   [[nodiscard]] bool has_ended(const Client& client) const {
     const auto rank = static_cast<std::uint16_t>(&client - clients_.data());
     return client.crashed || client.quiet ||
            (client.formed && client.done == ops_.size() &&
-            (transfers_ == nullptr || transfers_->ended(rank)));
+            (!transfers(rank) || transfers_->ended(rank)));
   }
 
   World& world_;
   GroupId group_ = 0;
   std::vector<PlannedOp> ops_;
   std::deque<OpCase> cases_;
+  std::uint16_t nranks_;                  ///< with members; clients of others post nothing
   std::vector<std::uint32_t> ops_ahead_;  ///< [nranks]
   std::uint64_t middle_ = 0;              ///< the op whose first end when_first_done is told of
   std::vector<Client> clients_;

@@ -313,8 +313,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   s.world.hosts = s.nranks;
   s.world.seed = random.next();
   s.world.groups_per_host = 2;
-  // The EAL has 2,560 memory zones, and a pool takes two.
-  constexpr std::uint32_t kMostHostsWithPools = 256;
+  constexpr std::uint32_t kMostHostsWithPools = 256;  // the EAL has 2,560 zones, a pool takes two
   s.world.one_pool = s.nranks > kMostHostsWithPools;
   draw_paths(s, random);
   draw_shards(s, random);
@@ -332,6 +331,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   } else if (!is(s, {"clean"})) {
     draw_faults(s, random);
   }
+  if (is(s, {"mixed"})) draw_folding_ranks(s);
   return s;
 }
 
@@ -339,20 +339,20 @@ std::string describe(const Scenario& s) {
   const collective::ShardConfig& shard = s.group.shard;
   const LinkProfile& link = s.world.link;
   std::string text = fmt::format(
-      "seed {} profile {}: {} ranks, {} members, {} lanes, payload {}, window {}, transit {}, "
-      "eager {}, exchange {}, direct {}, two steps {}, gathered {} above {} ranks, active ops {}, "
-      "batches of {}, silence {} ms\n"
+      "seed {} profile {}: {} ranks, {} fold only, {} members, {} lanes, payload {}, window {}, "
+      "transit {}, eager {}, exchange {}, direct {}, two steps {}, gathered {} above {} ranks, "
+      "active ops {}, batches of {}, silence {} ms\n"
       "network: {} ns, jitter {} ns, {} bit/s, loss {}, bursts {} of {} ns, duplication {}, "
       "corruption {}, reordering {} by {} ns\n"
       "hosts: round {} ns, drivers hold {} ns, {} and {} descriptors, behind {}\n",
-      s.seed, s.profile, s.nranks, s.group.members, s.group.lanes, shard.payload_bytes,
-      shard.window_packets, shard.transit_packets, shard.eager_packets, shard.exchange_bytes,
-      shard.direct_bytes, shard.two_step_bytes, shard.gathered_bytes, shard.gathered_ranks,
-      shard.max_active_ops, shard.batch_entries, shard.timeouts.silence_ns / kMs, link.delay_ns,
-      link.jitter_ns, s.world.port.rate_bps, link.loss, link.burst_start, link.burst_ns,
-      link.duplication, link.corruption, link.reorder, link.reorder_ns, s.hosts[0].round_ns,
-      s.hosts[0].driver_holds_ns, s.hosts[0].rx_descriptors, s.hosts[0].tx_descriptors,
-      s.hosts[0].port_behind);
+      s.seed, s.profile, s.nranks, s.group.folding_ranks, s.group.members, s.group.lanes,
+      shard.payload_bytes, shard.window_packets, shard.transit_packets, shard.eager_packets,
+      shard.exchange_bytes, shard.direct_bytes, shard.two_step_bytes, shard.gathered_bytes,
+      shard.gathered_ranks, shard.max_active_ops, shard.batch_entries,
+      shard.timeouts.silence_ns / kMs, link.delay_ns, link.jitter_ns, s.world.port.rate_bps,
+      link.loss, link.burst_start, link.burst_ns, link.duplication, link.corruption, link.reorder,
+      link.reorder_ns, s.hosts[0].round_ns, s.hosts[0].driver_holds_ns, s.hosts[0].rx_descriptors,
+      s.hosts[0].tx_descriptors, s.hosts[0].port_behind);
   for (std::size_t rank = 0; rank < s.nranks; ++rank) {
     const HostProfile& host = s.hosts[rank];
     text += fmt::format("rank {}: posts {} ahead", rank, s.ops_ahead[rank]);

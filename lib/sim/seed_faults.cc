@@ -73,8 +73,8 @@ void SeedRun::set_cut(const Fault& fault, bool down) {
     return host >= fault.a && host < fault.b;
   };
   if (fault.kind != FaultKind::kCutHost && fault.kind != FaultKind::kPartition) return;
-  for (std::uint16_t a = 0; a < scenario_.nranks; ++a) {
-    for (std::uint16_t b = 0; b < scenario_.nranks; ++b) {
+  for (std::uint16_t a = 0; a < scenario_.world.hosts; ++a) {
+    for (std::uint16_t b = 0; b < scenario_.world.hosts; ++b) {
       if (inside(a) == inside(b)) continue;
       network.set_down(a, b, down);
       separated_.insert({a, b});
@@ -104,13 +104,13 @@ void SeedRun::begin_fault(const Fault& fault) {
       set_cut(fault, true);
       break;
     case FaultKind::kCutHost:
-      blame(fault.a - 1);
-      blame(fault.a + 1);
+      blame((fault.a + scenario_.nranks - 1) % scenario_.nranks);
+      blame((fault.a + 1) % scenario_.nranks);
       set_cut(fault, true);
       break;
     case FaultKind::kPartition:
       blame(fault.a - 1);
-      blame(fault.b);
+      blame(fault.b % scenario_.nranks);
       blame(fault.b - 1);
       set_cut(fault, true);
       break;

@@ -59,7 +59,7 @@ void SeedRun::first_epoch() {
   }
   world_.record(8);
   started_at_ = world_.now();
-  for (std::uint16_t rank = 0; rank < scenario_.nranks; ++rank) {
+  for (std::uint16_t rank = 0; rank < scenario_.world.hosts; ++rank) {
     world_.at(start_of(rank), [this, group, rank] {
       if (world_.alive(scenario_.group.hosts[rank])) world_.start(group, rank);
     });
@@ -100,7 +100,7 @@ void SeedRun::end_epoch(Job& job) {
   healed_ = true;
   world_.record(0);
   world_.network().heal();
-  for (HostId host = 0; host < scenario_.nranks; ++host) {
+  for (HostId host = 0; host < scenario_.world.hosts; ++host) {
     if (!world_.alive(host)) continue;
     world_.resume(host);
     world_.drought(host, UINT32_MAX);
@@ -152,13 +152,21 @@ void SeedRun::second_epoch() {
     if (world_.alive(rank) && (survived || !scenario_.shrink)) hosts.push_back(rank);
   }
   if (hosts.size() < 2) return;
+  const auto n = static_cast<std::uint16_t>(hosts.size());
+  std::uint16_t folding_ranks = 0;
+  for (HostId host = scenario_.nranks; host < scenario_.world.hosts; ++host) {
+    if (!world_.alive(host) && !scenario_.shrink) world_.restart(host);
+    if (!world_.alive(host) || folding_ranks == n) continue;
+    hosts.push_back(host);
+    ++folding_ranks;
+  }
   Random random(scenario_.world.seed + 1);
   GroupOptions options = scenario_.group;
   options.key.epoch += 1;
   options.hosts = hosts;
+  options.folding_ranks = folding_ranks;
   options.ranks = survivors_of(scenario_.group, hosts);
   options.shard.timeouts.formation_ns = 30 * kSecond;
-  const auto n = static_cast<std::uint16_t>(hosts.size());
 
   // Every other time the network is good, and then each old packet is accounted for.
   const bool exact = random.chance(0.5);
@@ -183,9 +191,9 @@ void SeedRun::second_epoch() {
   progress_.push_back(std::make_unique<Progress>(world_, job));
   if (scenario_.world.spines > 1) progress_.back()->limit_still(scenario_.still_limit_ns());
   watch(1);
-  for (std::uint16_t rank = 0; rank < n; ++rank) world_.start(job.group(), rank);
+  for (std::uint16_t rank = 0; rank < hosts.size(); ++rank) world_.start(job.group(), rank);
   const auto all_formed = [&] {
-    for (std::uint16_t rank = 0; rank < n; ++rank) {
+    for (std::uint16_t rank = 0; rank < hosts.size(); ++rank) {
       if (!world_.formed(job.group(), rank)) return false;
     }
     return true;
@@ -210,7 +218,7 @@ void SeedRun::second_epoch() {
   result_.old_packets = replayed;
   // All at once they may be more than a port's queue holds.
   const std::uint64_t overflow = world_.network().stats().overflow - overflow_before;
-  if (exact && hosts.size() == scenario_.nranks && job.failure().empty() &&
+  if (exact && hosts.size() == scenario_.world.hosts && job.failure().empty() &&
       world_.receive_overruns() == 0 && dropped + overflow < replayed) {
     job.fail(fmt::format("{} old packets came, {} were dropped as unknown", replayed, dropped));
   }

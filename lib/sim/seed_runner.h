@@ -22,7 +22,7 @@ class SeedRun final : public Observer {
  public:
   SeedRun(const Scenario& scenario, Trace& trace)
       : scenario_(scenario), trace_(trace), world_(scenario.world, trace, *this) {
-    for (HostId host = 0; host < scenario.nranks; ++host) {
+    for (HostId host = 0; host < scenario.hosts.size(); ++host) {
       world_.profile(host) = scenario.hosts[host];
     }
   }
@@ -50,6 +50,10 @@ class SeedRun final : public Observer {
   Job& job(GroupId group) { return *jobs_[group]; }
   void blame(int rank) {
     const int n = scenario_.nranks;
+    if (rank >= n && rank < scenario_.world.hosts) {
+      blamed_.insert(static_cast<std::uint16_t>(rank));
+      return;
+    }
     blamed_.insert(static_cast<std::uint16_t>((rank % n + n) % n));
   }
 

@@ -5,6 +5,8 @@
 #include <bit>
 #include <utility>
 
+#include "sim/units.h"
+
 namespace gradwire::sim {
 namespace {
 
@@ -181,6 +183,38 @@ void draw_owners(Scenario& s) {
     const auto host = static_cast<HostId>(random.below(s.nranks));
     if (std::ranges::count(s.group.owners, host) == 0) s.group.owners.push_back(host);
   }
+}
+
+void draw_folding_ranks(Scenario& s) {
+  Random random(s.seed * 0x9e3779b97f4a7c15u + 12);
+  if (s.group.shard.two_step_bytes == 0 || !random.chance(0.4)) return;
+  s.group.folding_ranks = random.chance(0.2) ? 2 : 1;
+  if (s.nranks + s.group.folding_ranks > kMaxRanks) return void(s.group.folding_ranks = 0);
+  // Owners beside them: as the seed says, or few.
+  if (random.chance(0.5)) s.group.owners.clear();
+  const TimeNs silence_ns = s.group.shard.timeouts.silence_ns;
+  for (std::uint16_t i = 0; i < s.group.folding_ranks; ++i) {
+    const auto host = static_cast<HostId>(s.nranks + i);
+    s.group.hosts.push_back(host);
+    HostProfile profile = s.hosts[random.below(s.nranks)];
+    profile.max_active_ops = random.pick({0u, 0u, 1u, 4u});
+    s.hosts.push_back(profile);
+    s.start_late_ns.push_back(random.chance(0.3) ? random.between(0, 30 * kMs) : 0);
+    const double what = random.unit();
+    Fault fault{.a = host, .at = random.between(0, 100 * kMs)};
+    if (what < 0.2) {
+      fault.kind = FaultKind::kPause;
+      fault.duration_ns = random.between(1, s.harmless_ns() / 2);
+    } else if (what < 0.3) {
+      fault.kind = FaultKind::kCrash;
+      fault.duration_ns = random.between(1, 2 * silence_ns);
+      s.may_abort = true;
+    } else {
+      continue;
+    }
+    s.faults.push_back(fault);
+  }
+  s.world.hosts = static_cast<std::uint16_t>(s.nranks + s.group.folding_ranks);
 }
 
 void draw_plans(Scenario& s, Random& random) {

@@ -23,6 +23,8 @@ void draw_layout(Scenario& scenario);
 /// Which hosts sum ops in two steps, if not all do; whether there are such ops is known. Drawn
 /// apart, so that a seed in which all do stays as it was before there were others.
 void draw_owners(Scenario& scenario);
+/// Sometimes ranks that have no members, and faults of theirs. Drawn apart, when all else is.
+void draw_folding_ranks(Scenario& scenario);
 /// Elements, types and order of the ops; draw_sizes() and draw_layout() come first.
 void draw_plans(Scenario& scenario, Random& random);
 /// What profile crowd has that others have not; draw_transfers() calls it.

@@ -81,8 +81,7 @@ GroupId World::add_group(const GroupOptions& options) {
   if (pools_.empty()) make_pools(options);
   groups_.push_back(Group{options, std::vector<Rank>(options.hosts.size()), nullptr, nullptr});
   if (!options.ranks.empty()) {
-    auto layout =
-        ProcessLayout::make(options.ranks, static_cast<std::uint32_t>(options.hosts.size()));
+    auto layout = ProcessLayout::make(options.ranks, ring_ranks(options));
     require(layout.has_value(), "a simulated group has processes that are no layout");
     // As daemons do it: a plain group has none.
     if (layout->is_plain()) {
@@ -105,18 +104,23 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
   Host& host = hosts_[rank.host];
   if (!host.alive) return;
   refill(host);
-  const auto n = static_cast<std::uint16_t>(options.hosts.size());
-  const HostId up = options.hosts[(rank_index + n - 1) % n];
-  const HostId down = options.hosts[(rank_index + 1) % n];
+  const std::uint16_t n = ring_ranks(options);
+  const bool folds_only = rank_index >= n;
+  const HostId hangs_on = options.hosts[rank_index % n];
+  const HostId up = folds_only ? hangs_on : options.hosts[(rank_index + n - 1) % n];
+  const HostId down = folds_only ? hangs_on : options.hosts[(rank_index + 1) % n];
   for (std::uint8_t lane = 0; lane < options.lanes; ++lane) {
     collective::ShardConfig config = config_of(options, host.profile);
     config.key = options.key;
     config.rank = rank_index;
     config.nranks = n;
+    config.folding_ranks = options.folding_ranks;
     config.layout = groups_[group].layout.get();
     config.owners = groups_[group].owners;
-    config.member_count =
-        config.layout != nullptr ? config.layout->members_of(rank_index) : options.members;
+    config.member_count = options.members;
+    if (config.layout != nullptr) {
+      config.member_count = folds_only ? 1 : config.layout->members_of(rank_index);
+    }
     config.lane = lane;
     config.lanes = options.lanes;
     config.incarnation = host.incarnation;
@@ -145,7 +149,8 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     config.downstream_sources = config.upstream_sources = sources;
     if (needs_all_ranks(config)) {
       for (const HostId other : options.hosts) {
-        config.peers.push_back({{token(rank.host, other), token(other, rank.host)},
+        config.peers.push_back({hosts_[other].incarnation,
+                                {token(rank.host, other), token(other, rank.host)},
                                 ip_of(other, rail, family_of(rail)),
                                 frame_between(rank.host, other, lane, rail, family_of(rail)),
                                 rail,

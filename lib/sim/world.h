@@ -80,7 +80,8 @@ struct WorldOptions {
 
 struct GroupOptions {
   GroupKey key{0x1234567890abcdef, 7};
-  std::vector<HostId> hosts;         ///< [nranks], each once
+  std::vector<HostId> hosts;         ///< [all ranks], each once
+  std::uint16_t folding_ranks = 0;   ///< so many of the last have no members
   std::uint16_t members = 1;         ///< of each rank; if there are `ranks`, of the largest
   std::vector<std::uint16_t> ranks;  ///< [processes]: the rank of each; empty: rank by rank
   std::uint8_t lanes = 1;
@@ -89,6 +90,10 @@ struct GroupOptions {
   TimeNs fan_out_ns = 50'000;     ///< until a rank's other lanes hear of an abort
 };
 
+/// How many ranks have members.
+[[nodiscard]] inline std::uint16_t ring_ranks(const GroupOptions& options) noexcept {
+  return static_cast<std::uint16_t>(options.hosts.size() - options.folding_ranks);
+}
 /// [processes]: the rank of each, in any case.
 [[nodiscard]] std::vector<std::uint16_t> ranks_of(const GroupOptions& group);
 /// nullptr: all ranks.

@@ -83,9 +83,9 @@ struct DataFields {
   Big32 tag;
   std::uint8_t collective_and_datatype;  ///< 4 bits each; collective 0 is all-reduce
   std::uint8_t redop;
-  Big16 root;         ///< one more than it is, 0 = none
-  std::uint8_t step;  ///< of a contribution to a gathered op, and 1; else 0
-  std::uint8_t reserved;
+  Big16 root;          ///< one more than it is, 0 = none
+  std::uint8_t step;   ///< of a contribution to a gathered op, and 1; else 0
+  std::uint8_t since;  ///< of a contribution to a rank without members: DataHeader::since; else 0
 };
 static_assert(sizeof(DataFields) == kTypeFieldsBytes && alignof(DataFields) == 1);
 static_assert(offsetof(DataFields, total_count) == 8 && offsetof(DataFields, hop) == 14);

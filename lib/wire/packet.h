@@ -92,6 +92,9 @@ struct DataHeader {
   Collective collective = Collective::kAllReduce;
   std::uint16_t root = kNoRoot;  ///< a process, of a collective that has a root
   std::uint8_t step = 0;         ///< of a contribution to a gathered op, and 1; else 0
+  /// Of a contribution to a rank without members: how many ops ago its sender contributed to one
+  /// there before, on this lane; op_seq if never. 0: 256 or more. Else 0.
+  std::uint8_t since = 0;
 };
 /// The most that DataHeader::step may be: log2 of kMaxRanks.
 inline constexpr std::uint8_t kStepMax = 10;

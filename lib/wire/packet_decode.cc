@@ -65,7 +65,10 @@ Drop read_data(const layout::Header& header, Packet& out) noexcept {
   }
   data.step = fields.step;
   const bool contributes = out.common.type == PacketType::kContribution;
-  if (fields.reserved != 0 || data.step > (contributes ? kStepMax : 0)) return Drop::kMalformed;
+  data.since = fields.since;
+  if (data.step > (contributes ? kStepMax : 0) || data.since > (contributes ? data.op_seq : 0)) {
+    return Drop::kMalformed;
+  }
   if (contributes) [[unlikely]] {
     if (data.hop > data.op_seq) return Drop::kMalformed;
     out.receipt = {.entered = data.op_seq, .received = read_word(data.op_seq, data.hop)};

@@ -77,7 +77,9 @@ namespace {
     kinds |= std::uint64_t{static_cast<std::uint8_t>(data.collective)} << 60;
     kinds |= std::uint64_t{(data.root + 1u) & 0xffff} << 32;
   }
-  if (type == PacketType::kContribution) kinds |= std::uint64_t{data.step} << 24;
+  if (type == PacketType::kContribution) {
+    kinds |= std::uint64_t{data.step} << 24 | std::uint64_t{data.since} << 16;
+  }
   const Words words = {data.op_seq, data.total_count << 16 | hop, word(data.chunk, data.tag),
                        kinds};
   write_header(out, type, common, words, payload_crc);

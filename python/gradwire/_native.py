@@ -92,7 +92,8 @@ class GroupConfig(ctypes.Structure):
         ("member", ctypes.c_uint16),
         ("member_count", ctypes.c_uint16),
         ("timeout_ms", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("folding_ranks", ctypes.c_uint16),
+        ("reserved", ctypes.c_uint16),
         ("rank_infos", ctypes.c_char_p),
         ("rank_infos_bytes", ctypes.c_uint64),
     ]
@@ -109,6 +110,8 @@ class ProcessesConfig(ctypes.Structure):
         ("reserved", ctypes.c_uint32),
         ("infos", ctypes.c_char_p),
         ("infos_bytes", ctypes.c_uint64),
+        ("folding_infos", ctypes.c_char_p),
+        ("folding_infos_bytes", ctypes.c_uint64),
     ]
 
 

@@ -550,6 +550,19 @@ class Group(Transfers):
         """Leaves, and waits until the daemon has closed its part."""
         check(lib.gw_group_leave(self._live_handle()))
 
+    def serve(self):
+        """At a rank without members: lets the daemon sum for the others until they have left. No
+        bound: a group lives as long as its job. Raises ABORTED with the reason if it was aborted.
+        If this process ends before, it is."""
+        while True:
+            try:
+                self.leave()
+                break
+            except GradwireError as error:
+                if error.code != Status.TIMED_OUT:
+                    raise
+        self.check()
+
     def close(self):
         """Frees the handle; leaves if that was not done, without waiting."""
         if self._handle is not None:
@@ -631,8 +644,12 @@ class Client:
         check(lib.gw_client_describe(self._live_handle(), info, len(info)))
         return info.raw
 
-    def join(self, group_id, epoch, rank, rank_infos, member=0, members=1, timeout=30.0):
-        """Joins a group, collectively; ``rank_infos``: describe() of every rank, in rank order."""
+    def join(
+        self, group_id, epoch, rank, rank_infos, member=0, members=1, timeout=30.0, folding_ranks=0
+    ):
+        """Joins a group, collectively; ``rank_infos``: describe() of every rank, in rank order. So
+        many of the last ranks as ``folding_ranks`` says have no members: they only sum for the
+        others (Group.serve())."""
         blob = b"".join(rank_infos)
         config = _native.GroupConfig(
             struct_bytes=ctypes.sizeof(_native.GroupConfig),
@@ -643,6 +660,7 @@ class Client:
             member=integer(member, "member", 0, MAX_U16),
             member_count=integer(members, "members", 1, MAX_U16),
             timeout_ms=milliseconds(timeout),
+            folding_ranks=integer(folding_ranks, "folding_ranks", 0, MAX_U16),
             rank_infos=blob,
             rank_infos_bytes=len(blob),
         )
@@ -650,11 +668,14 @@ class Client:
         check(lib.gw_group_join(self._live_handle(), ctypes.byref(config), ctypes.byref(handle)))
         return Group(self, handle)
 
-    def join_processes(self, group_id, epoch, process, infos, timeout=30.0):
+    def join_processes(self, group_id, epoch, process, infos, timeout=30.0, folding_infos=()):
         """Joins a group, collectively, as number ``process`` of ``len(infos)`` processes: in any
         order, and any number of them at each daemon. ``infos``: describe() of every process's
-        client, in the group's order, the same on all. Roots and blocks go by that order."""
+        client, in the group's order, the same on all. Roots and blocks go by that order.
+        ``folding_infos``: likewise of daemons that only sum for the others (Group.serve()): whoever
+        joins at the i-th of them is process ``len(infos) + i``."""
         blob = b"".join(infos)
+        folding = b"".join(folding_infos)
         config = _native.ProcessesConfig(
             struct_bytes=ctypes.sizeof(_native.ProcessesConfig),
             epoch=integer(epoch, "epoch", 0, MAX_U32),
@@ -664,6 +685,8 @@ class Client:
             timeout_ms=milliseconds(timeout),
             infos=blob,
             infos_bytes=len(blob),
+            folding_infos=folding or None,
+            folding_infos_bytes=len(folding),
         )
         handle = ctypes.c_void_p()
         check(

@@ -107,11 +107,22 @@ class TorchStore:
 
 
 def form_group(
-    client, store, rank, nranks, member=0, members=1, epoch=0, timeout=30.0, prefix="gradwire"
+    client,
+    store,
+    rank,
+    nranks,
+    member=0,
+    members=1,
+    epoch=0,
+    timeout=30.0,
+    prefix="gradwire",
+    folding_ranks=0,
 ):
     """Forms a group of ``nranks`` daemons with ``members`` processes each, and returns this
     process's Group. Collective. ``epoch`` has to differ from that of every earlier group that used
-    this store with this prefix. Bound: ``timeout`` for the store and as long for the join."""
+    this store with this prefix. So many of the last ranks as ``folding_ranks`` says have no
+    members: at each, one process that serves (Group.serve(), or gradwire.fold). Bound: ``timeout``
+    for the store and as long for the join."""
     if not 0 <= rank < nranks or not 0 <= member < members:
         raise ValueError(
             "rank %d of %d, member %d of %d: both are counted from 0 and must be below their "
@@ -136,5 +147,12 @@ def form_group(
         )
     group_id = int.from_bytes(get("%s/id" % base), "little")
     return client.join(
-        group_id, epoch, rank, infos, member=member, members=members, timeout=timeout
+        group_id,
+        epoch,
+        rank,
+        infos,
+        member=member,
+        members=members,
+        timeout=timeout,
+        folding_ranks=folding_ranks,
     )

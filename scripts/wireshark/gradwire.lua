@@ -56,6 +56,7 @@ local f = {
   redop = ProtoField.uint8("gradwire.redop", "Redop", base.DEC, REDOPS),
   -- contribution, receipt, inquiry
   step = ProtoField.uint8("gradwire.step", "Step of a gathered op, and 1"),
+  since = ProtoField.uint8("gradwire.since", "Ops since the last contribution there"),
   received_below = ProtoField.uint16("gradwire.received_below", "Received: less than op_seq by, and 1"),
   entered = ProtoField.uint64("gradwire.entered", "Entered"),
   received = ProtoField.uint64("gradwire.received", "Received"),
@@ -208,6 +209,7 @@ local function contribution_fields(buffer, tree)
   tree:add(f.redop, buffer(41, 1))
   tree:add(f.root, buffer(42, 2))
   tree:add(f.step, buffer(44, 1))
+  tree:add(f.since, buffer(45, 1))
   local step = buffer(44, 1):uint()
   return string.format("op %s chunk %u%s, %u bytes of %s %s", tostring(buffer(16, 8):uint64()),
                        buffer(32, 4):uint(), step > 0 and " of step " .. (step - 1) or "", buffer:reported_len() - HEADER_BYTES,

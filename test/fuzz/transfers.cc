@@ -70,7 +70,8 @@ collective::ShardConfig config_from(Input& input) {
     wire::FrameAddresses addresses;
     addresses.source_ip = ip(config.rank);
     addresses.destination_ip = ip(rank);
-    config.peers.push_back({{kTokenTo + rank, kTokenFrom + rank},
+    config.peers.push_back({0,
+                            {kTokenTo + rank, kTokenFrom + rank},
                             ip(rank),
                             *wire::FrameTemplate::make(addresses),
                             0,

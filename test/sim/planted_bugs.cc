@@ -42,6 +42,7 @@ constexpr std::array kBugs = {
     Named{"credit-never-back", PlantedBug::kCreditNeverBack},
     Named{"posted-word-runs-ahead", PlantedBug::kPostedWordRunsAhead},
     Named{"scratch-freed-before-acknowledged", PlantedBug::kScratchFreedBeforeAcknowledged},
+    Named{"told-out-of-order", PlantedBug::kToldOutOfOrder},
     Named{"two-step-in-owners-order", PlantedBug::kTwoStepInOwnersOrder},
     Named{"gathered-in-own-order", PlantedBug::kGatheredInOwnOrder},
     Named{"message-goes-in-part", PlantedBug::kMessageGoesInPart},

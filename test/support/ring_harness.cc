@@ -8,7 +8,7 @@ constexpr TimeNs kForever = 1'000'000'000'000'000;
 
 sim::WorldOptions world_options(const RingOptions& options) {
   sim::WorldOptions world;
-  world.hosts = options.nranks;
+  world.hosts = options.nranks + options.folding_ranks;
   world.rails = options.rails;
   world.spines = options.spines;
   world.source_ports = options.source_ports;
@@ -29,9 +29,11 @@ sim::WorldOptions world_options(const RingOptions& options) {
 }  // namespace
 
 RingHarness::RingHarness(const RingOptions& options)
-    : nranks_(options.nranks), world_(world_options(options), trace_, *this) {
+    : all_ranks_(options.nranks + options.folding_ranks),
+      world_(world_options(options), trace_, *this) {
   sim::GroupOptions group;
-  for (std::uint16_t rank = 0; rank < options.nranks; ++rank) group.hosts.push_back(rank);
+  for (std::uint16_t rank = 0; rank < all_ranks_; ++rank) group.hosts.push_back(rank);
+  group.folding_ranks = options.folding_ranks;
   group.members = options.members;
   group.ranks = options.ranks;
   group.owners = options.owners;
@@ -42,10 +44,10 @@ RingHarness::RingHarness(const RingOptions& options)
 }
 
 bool RingHarness::form(TimeNs limit) {
-  for (std::uint16_t rank = 0; rank < nranks_; ++rank) world_.start(group_, rank);
+  for (std::uint16_t rank = 0; rank < all_ranks_; ++rank) world_.start(group_, rank);
   return run_until(
       [&] {
-        for (std::uint16_t rank = 0; rank < nranks_; ++rank) {
+        for (std::uint16_t rank = 0; rank < all_ranks_; ++rank) {
           if (!formed(rank)) return false;
         }
         return true;

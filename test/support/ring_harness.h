@@ -14,6 +14,7 @@ namespace gradwire::test {
 
 struct RingOptions {
   std::uint16_t nranks = 2;
+  std::uint16_t folding_ranks = 0;  ///< without members, after those
   std::uint16_t members = 1;
   std::vector<std::uint16_t> ranks;   ///< [processes]: the rank of each; empty: members on each
   std::vector<std::uint16_t> owners;  ///< ranks that sum ops in two steps; empty: all
@@ -122,7 +123,7 @@ class RingHarness final : private sim::Observer {
  private:
   void on_transfer_done(sim::GroupId, std::uint16_t, std::uint64_t) override { ++transfers_done_; }
 
-  std::uint16_t nranks_;
+  std::uint16_t all_ranks_;
   sim::Trace trace_;
   sim::World world_;
   sim::GroupId group_ = 0;

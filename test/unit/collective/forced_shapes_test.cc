@@ -23,6 +23,7 @@ struct ForcedShape {
   std::uint64_t gathered_bytes;
   std::uint64_t collective::ShardCounters::*counter;  ///< of ops of that shape; none: the ring's
   std::uint16_t owners = 0;                           ///< so many of the last ranks; 0: all
+  std::uint16_t folding = 0;                          ///< ranks without members beside the others
 };
 
 constexpr std::uint64_t kBytes = 64u << 10;
@@ -33,6 +34,14 @@ constexpr std::array kShapes = {
     ForcedShape{"two-step", 1024, kBytes, 0, &collective::ShardCounters::ops_two_step},
     ForcedShape{"two-step of one", 1024, kBytes, 0, &collective::ShardCounters::ops_two_step, 1},
     ForcedShape{"two-step of two", 1024, kBytes, 0, &collective::ShardCounters::ops_two_step, 2},
+    ForcedShape{.name = "two-step of one without members",
+                .direct_bytes = 1024,
+                .two_step_bytes = kBytes,
+                .gathered_bytes = 0,
+                .counter = &collective::ShardCounters::ops_two_step,
+                .folding = 1},
+    ForcedShape{"two-step of one and two without members", 1024, kBytes, 0,
+                &collective::ShardCounters::ops_two_step, 1, 2},
     ForcedShape{"gathered", kBytes, 0, kBytes, &collective::ShardCounters::ops_gathered}};
 
 constexpr std::array kCollectives = {Collective::kAllReduce,     Collective::kReduce,
@@ -54,6 +63,7 @@ std::vector<std::uint16_t> layout_of(std::uint16_t nranks) {
 void run_all(std::uint16_t nranks, const ForcedShape& shape) {
   RingOptions options;
   options.nranks = nranks;
+  if (nranks > 1) options.folding_ranks = shape.folding;
   options.ranks = layout_of(nranks);
   options.members = options.ranks.empty() ? 1 : 3;
   for (std::uint16_t i = 0; i < std::min(shape.owners, nranks); ++i) {
@@ -97,7 +107,9 @@ void run_all(std::uint16_t nranks, const ForcedShape& shape) {
       }
     }
   }
-  if (shape.counter != nullptr && nranks >= 3) REQUIRE(ring.counter(shape.counter) > 0);
+  REQUIRE(ring.drops(wire::Drop::kBadChunk) == 0);
+  if (shape.counter != nullptr && nranks + options.folding_ranks >= 3)
+    REQUIRE(ring.counter(shape.counter) > 0);
 }
 
 }  // namespace

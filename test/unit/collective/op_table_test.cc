@@ -69,3 +69,22 @@ TEST_CASE("bitmaps of active ops never overlap and come clean") {
     }
   }
 }
+
+TEST_CASE("ops that are skipped count as done, and wait for a slot behind one that is not") {
+  OpTable table(4, 1000);
+  REQUIRE(table.skip_to(1'000'000));
+  CHECK(table.posted() == 1'000'000);
+  CHECK(table.oldest_unfinished() == 0);
+  CHECK(table.call(1'000'000) == nullptr);
+  REQUIRE(table.open(spec_of(1'000'001), plan_of(100)) != nullptr);
+  CHECK_FALSE(table.skip_to(1'000'004));
+  REQUIRE(table.skip_to(1'000'003));
+  CHECK(table.done() == 1'000'000);
+  REQUIRE(table.open(spec_of(1'000'004), plan_of(100)) != nullptr);
+  CHECK(table.open(spec_of(1'000'005), plan_of(1)) == nullptr);
+  table.close(*table.find(1'000'001));
+  CHECK(table.done() == 1'000'003);
+  CHECK(table.find(1'000'002) == nullptr);
+  REQUIRE(table.skip_to(1'000'002));
+  CHECK(table.posted() == 1'000'004);
+}

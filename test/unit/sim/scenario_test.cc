@@ -31,7 +31,7 @@ TEST_CASE("mixed seeds have 2 to 16 ranks and every kind of fault") {
     ranks.insert(scenario->nranks);
     for (const Fault& fault : scenario->faults) {
       kinds.insert(fault.kind);
-      CHECK(fault.a < scenario->nranks);
+      CHECK(fault.a < scenario->world.hosts);
     }
     one_sided += scenario->cut_after_first_done ? 1 : 0;
   }

@@ -61,6 +61,7 @@ TEST_CASE("contributions, receipts and inquiries decode to what was encoded") {
   CHECK(packet.data.tag == want.tag);
   CHECK(packet.data.hop == 0);
   CHECK(packet.data.step == kSampleStep);
+  CHECK(packet.data.since == kSampleSince);
   CHECK(packet.data.datatype == want.datatype);
   CHECK(packet.data.redop == want.redop);
   CHECK(packet.receipt.entered == want.op_seq);
@@ -149,8 +150,15 @@ TEST_CASE("a contribution says what was received up to 65,534 ops before it") {
   CHECK(packet.receipt.received == 3);
   CHECK(decode_changed(PacketType::kContribution, 44, kStepMax) == Drop::kNone);
   CHECK(decode_changed(PacketType::kContribution, 44, kStepMax + 1) == Drop::kMalformed);
-  CHECK(decode_changed(PacketType::kContribution, 45, 1) == Drop::kMalformed);
   CHECK(decode_changed(PacketType::kData, 44, 1) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kData, 45, 1) == Drop::kMalformed);
+  // An op before the first is none.
+  for (const std::uint8_t since : {0, 3, 4}) {
+    data.since = since;
+    const Bytes told =
+        make_contribution(sample_common(PacketType::kContribution), data, 3, from_hex("0102"));
+    CHECK(decode(told, packet) == (since <= data.op_seq ? Drop::kNone : Drop::kMalformed));
+  }
 }
 
 TEST_CASE("an acknowledgement decodes to what was encoded, up to the most ranges") {

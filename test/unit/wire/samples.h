@@ -107,6 +107,7 @@ inline PullHeader sample_pull() {
 /// How far what the sample contribution says was received lies below its op.
 inline constexpr std::uint64_t kSampleBelow = 4;
 inline constexpr std::uint8_t kSampleStep = 7;
+inline constexpr std::uint8_t kSampleSince = 0x19;
 
 inline HelloBody sample_hello() {
   return {.key = {.group_id = 0x7172737475767778, .epoch = 0x81828384},
@@ -162,6 +163,7 @@ inline Bytes sample_packet(PacketType type) {
   if (type == PacketType::kContribution) {
     DataHeader data = sample_data();
     data.step = kSampleStep;
+    data.since = kSampleSince;
     return make_contribution(common, data, data.op_seq - kSampleBelow, from_hex("010203040506"));
   }
   if (type == PacketType::kPiece) {
