@@ -245,6 +245,7 @@ Direct::Arrival Direct::arrival_of(const DirectOp& op, std::uint16_t rank,
   Arrival arrival;
   const std::uint64_t chunk = header.chunk;
   const std::uint64_t expected = scratch_.expected(op, rank);
+  if (header.since != 0 && !config_.folds_only()) return arrival;
   if (op.gathered) {
     const std::uint32_t distance = gathered::distance(rank, config_.rank, config_.nranks);
     const bool is_partner = std::has_single_bit(distance) && chunk < direct::kChunksMax;
@@ -257,10 +258,7 @@ Direct::Arrival Direct::arrival_of(const DirectOp& op, std::uint16_t rank,
     return arrival;
   }
   const Partition& partition = op.partition;
-  if (chunk >= partition.total_chunks() || !is_on_lane(chunk) || header.step != 0 ||
-      (header.since != 0 && !config_.folds_only())) {
-    return arrival;
-  }
+  if (chunk >= partition.total_chunks() || !is_on_lane(chunk) || header.step != 0) return arrival;
   const std::uint32_t elements = partition.elements(chunk);
   if (op.steps.to_all) {
     arrival.bit = std::uint64_t{1} << ops_.index_of(chunk);

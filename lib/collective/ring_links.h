@@ -37,6 +37,7 @@ namespace gradwire::collective {
   link.frame = peer.frame;
   link.port = peer.port;
   link.others = peer.others;
+  link.sources = peer.sources;
   return link;
 }
 

@@ -216,6 +216,7 @@ class Shard {
 
   // shard_folding.cc: if it folds only
   void post_told(TimeNs now) noexcept;
+  void refuse_told(std::uint16_t rank, const OpSpec& spec, PostResult why, TimeNs now) noexcept;
   [[nodiscard]] bool was_skipped(std::uint64_t op_seq) const noexcept;
   void report_skipped(std::uint16_t rank, const wire::DataHeader& theirs, TimeNs now) noexcept;
 

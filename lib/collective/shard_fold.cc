@@ -124,7 +124,7 @@ void Shard::return_credit(LinkSender& from) noexcept {
   const std::uint32_t freed = from.take_freed();
   if (freed == 0 || planted(PlantedBug::kCreditNeverBack)) return;
   for (const auto& link : links_) {
-    if (!link->brings_data()) continue;
+    if (!link->brings_data() || !link->on_ring()) continue;
     link->receiver().finish_chunks(freed);
     link->receiver().tell_credit();
   }

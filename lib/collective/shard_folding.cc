@@ -23,20 +23,25 @@ void Shard::post_told(TimeNs now) noexcept {
     spec.datatype = early.call.datatype();
     spec.redop = early.call.redop;
     told_by_[early.op_seq % OpTable::kDescriptorsKept] = told->rank;
-    switch (post(spec, now)) {
-      case PostResult::kOk:
-        break;
-      case PostResult::kFull:
-      case PostResult::kRefused:
-        return;
-      case PostResult::kTooLarge:
-      case PostResult::kUnsupported:
-        // No op of which anything goes to such a rank.
-        (void)direct_->take_ahead(early.op_seq);
-        count_drop(Drop::kBadChunk);
-        break;
-    }
+    const std::uint16_t rank = told->rank;
+    const PostResult posted = post(spec, now);
+    if (posted == PostResult::kFull) return;
+    if (posted != PostResult::kOk) return refuse_told(rank, spec, posted, now);
   }
+}
+
+/// Others wait for this rank's sum, which will not come.
+void Shard::refuse_told(std::uint16_t rank, const OpSpec& spec, PostResult why,
+                        TimeNs now) noexcept {
+  AbortReason reason{.code = AbortCode::kMismatch,
+                     .culprit_rank = why == PostResult::kTooLarge ? config_.rank : rank,
+                     .reporter_rank = config_.rank,
+                     .op_seq = spec.op_seq};
+  format_detail(reason, "rank {} called {}, {} rank {}{}", rank, text_of(call_of(spec)).text,
+                why == PostResult::kTooLarge ? "of which too many chunks go to a lane of"
+                                             : "of which nothing should go to",
+                config_.rank, why == PostResult::kTooLarge ? ": raise its limits.lane_chunks" : "");
+  abort(reason, now);
 }
 
 /// It names an op that was taken for one which has nothing for this rank.

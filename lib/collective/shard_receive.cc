@@ -331,13 +331,13 @@ void Shard::report_mismatch(std::uint16_t rank, const OpCall& ours, const wire::
 }
 
 void Shard::receive_ack(Link& link, const wire::AckHeader& ack, TimeNs now) noexcept {
-  ++counters_.acks_received;
+  // Those of a rank without members say nothing of the way to the next rank.
+  if (link.on_ring() || config_.folds_only()) ++counters_.acks_received;
   const profile::Stage stage(profile::StageId::kTransport);
   LinkSender& sender = link.sender();
   const std::uint64_t granted_before = sender.transport().posted_op_seq();
   const SendOutcome outcome = sender.on_ack(ack, now);
-  if (outcome.malformed) count_drop(Drop::kMalformed);
-  if (outcome.malformed) return;
+  if (outcome.malformed) return count_drop(Drop::kMalformed);
   if (outcome.acknowledged) stall_.moved(now);
   if (PathChoice* const choice = link.choice()) [[unlikely]]
     choice->on_acknowledged(outcome.newest, outcome.acknowledged || sender.nothing_in_flight());
@@ -362,7 +362,9 @@ void Shard::receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) n
   abort_if(membership_.on_bye(index, bye, now), now);
   if (!links_[index]->on_ring()) {
     if (live()) links_[index]->sender().drop_all();
-    if (config_.folds_only() && live() && membership_.wants_to_leave()) leave(now);
+    if (!config_.folds_only() || !live()) return;
+    direct_->on_left(links_[index]->end.rank(), bye.completed_op_seq);
+    if (membership_.wants_to_leave()) leave(now);
     return;
   }
   if (live() && direct_ != nullptr) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/abort_detail.h"
+#include "collective/asking.h"
 #include "collective/shard.h"
 
 namespace gradwire::collective {
@@ -83,6 +84,18 @@ ShardStatus Shard::status(TimeNs) const noexcept {
       status.missing_rank = missing->rank;
       status.missing_rank_has_posted = missing->posted;
     }
+  }
+  for (LinkIndex i = 0; i < links_.size(); ++i) {
+    const LinkEnd& end = links_[i]->end;
+    // Pings alone go to the rank without members that hangs on this one.
+    if (links_[i]->on_ring() || config_.folds_only() ||
+        membership_.silence_ns(i) <= status.least_heard_ns) {
+      continue;
+    }
+    status.least_heard_rank = end.rank();
+    status.least_heard_ns = membership_.silence_ns(i);
+    status.least_heard_unanswered = kUnansweredMin;
+    status.least_heard_ip = end.ip_of(end.path());
   }
   if (transfers_ != nullptr && live()) status.transfer = transfers_->oldest();
   status.progress_at = stall_.moved_at();

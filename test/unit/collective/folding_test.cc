@@ -164,6 +164,28 @@ TEST_CASE("a rank without members hears of an abort, and that its rank of the ri
   CHECK(ring.shard(kRanks).reason().code == AbortCode::kClientAbort);
 }
 
+TEST_CASE("a rank without members vouches for no way to the next rank", "[folding]") {
+  constexpr std::uint16_t kRanks = 3;
+  RingHarness ring(hanging_options(kRanks));
+  REQUIRE(ring.form());
+  ring.run_for(100'000'000);
+  ring.freeze(1);
+  ring.run_for(1'000'000);
+  const auto heard = [&] { return ring.shard(0).status(ring.now()).counters.acks_received; };
+  const std::uint64_t before = heard();
+  ring.run_for(200'000'000);
+  REQUIRE_FALSE(ring.aborted(0));
+  REQUIRE(heard() == before);
+  // But it is missed itself, before the group ends for it.
+  ring.freeze(1, false);
+  ring.freeze(kRanks);
+  REQUIRE(ring.run_until([&] {
+    const collective::ShardStatus status = ring.shard(0).status(ring.now());
+    return status.least_heard_rank == kRanks && status.least_heard_ns > 200'000'000;
+  }));
+  REQUIRE_FALSE(ring.aborted(0));
+}
+
 TEST_CASE("a rank without members that is ended ends the group, by name", "[folding]") {
   constexpr std::uint16_t kRanks = 3;
   RingHarness ring(hanging_options(kRanks));
