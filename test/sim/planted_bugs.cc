@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Does the simulator find bugs? A bug is planted in the ring (base/planted_bug.h), and mixed seeds
-// run until one fails. planted_bugs BUG [SEEDS [PROFILE]]: exit status 0 if one did, 1 if none did.
-// A bug that makes an assertion fail is found, too.
+// run until one fails. planted_bugs BUG [LAST_SEED [PROFILE [FIRST_SEED]]]: exit status 0 if one
+// did, 1 if none did. A bug that makes an assertion fail is found, too.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -67,7 +67,7 @@ void on_abort(int) {
   _exit(0);
 }
 
-int run(const char* name, std::uint64_t seeds, const char* profile) {
+int run(const char* name, std::uint64_t seeds, const char* profile, std::uint64_t first) {
   for (const Named& each : kBugs) {
     if (std::strcmp(each.name, name) != 0) continue;
     gradwire::planted_bug = each.bug;
@@ -77,7 +77,7 @@ int run(const char* name, std::uint64_t seeds, const char* profile) {
     return 2;
   }
   std::signal(SIGABRT, on_abort);
-  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+  for (std::uint64_t seed = first; seed <= seeds; ++seed) {
     fmt::format_to_n(found_by_assertion.data(), found_by_assertion.size() - 1,
                      "{}: found at seed {}, by an assertion\n", name, seed);
     const auto scenario = gradwire::sim::make_scenario(seed, profile, 0);
@@ -99,7 +99,7 @@ int run(const char* name, std::uint64_t seeds, const char* profile) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "usage: planted_bugs BUG [SEEDS [PROFILE]]\n");
+    fmt::print(stderr, "usage: planted_bugs BUG [LAST_SEED [PROFILE [FIRST_SEED]]]\n");
     return 2;
   }
   try {
@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
       return 2;
     }
     return run(argv[1], argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1000,
-               argc > 3 ? argv[3] : "mixed");
+               argc > 3 ? argv[3] : "mixed", argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 1);
   } catch (const std::exception& error) {
     fmt::print(stderr, "planted_bugs: {}\n", error.what());
     return 2;
