@@ -293,6 +293,9 @@ TEST_CASE("no link takes another source port because a rank stands still or post
   REQUIRE(ring.form());
   Ops ops{ring, kRanks, 2'000};
   REQUIRE(ops.run() >= 0);
+  const auto done_everywhere = [&] {
+    return ring.done(0, ops.op_seq) && ring.done(1, ops.op_seq) && ring.done(2, ops.op_seq);
+  };
   SECTION("it stands still") {
     for (int i = 0; i < 10; ++i) {
       OpCase op(kRanks, 1, {.count = 2'000, .seed = 7});
@@ -303,8 +306,7 @@ TEST_CASE("no link takes another source port because a rank stands still or post
       ring.freeze(1);
       ring.run_for(kSilence * 3 / 4);
       ring.freeze(1, false);
-      REQUIRE(ring.run_until([&] { return ring.done(0, ops.op_seq) && ring.done(1, ops.op_seq); },
-                             kSilence));
+      REQUIRE(ring.run_until(done_everywhere, kSilence));
     }
     // Off the ring nobody knows better than to try, once each time.
     CHECK(ring.counter(&ShardCounters::peer_source_port_moves) <= (direct ? 10 * kRanks : 0));
@@ -316,8 +318,7 @@ TEST_CASE("no link takes another source port because a rank stands still or post
     ring.post(2, op.spec(2, ops.op_seq));
     ring.run_for(20 * kSilence);
     ring.post(1, op.spec(1, ops.op_seq));
-    REQUIRE(ring.run_until([&] { return ring.done(0, ops.op_seq) && ring.done(1, ops.op_seq); },
-                           kSilence));
+    REQUIRE(ring.run_until(done_everywhere, kSilence));
     CHECK(ring.counter(&ShardCounters::peer_source_port_moves) == 0);
   }
   // The ring's links may follow what direct ops try.
