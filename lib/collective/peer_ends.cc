@@ -1,27 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collective/peer_ends.h"
 
+#include "collective/ring_links.h"
+
 namespace gradwire::collective {
-namespace {
-
-LinkAddress address_of(const ShardConfig& config, std::uint16_t rank) {
-  const PeerAddress& peer = config.peers[rank];
-  LinkAddress address;
-  address.own_rank = config.rank;
-  address.rank = rank;
-  address.lane = config.lane;
-  address.group_tag = wire::group_tag(config.key);
-  address.box = address.ack_box = Outbox::kAny;
-  address.port = peer.port;
-  address.tokens = peer.tokens;
-  address.ip = peer.ip;
-  address.frame = peer.frame;
-  address.others = peer.others;
-  address.sources = peer.sources;
-  return address;
-}
-
-}  // namespace
 
 PeerEnds::PeerEnds(const ShardConfig& config, const Links& links, ShardCounters& counters)
     : ping_interval_ns_(config.timeouts.ping_interval_ns),
@@ -36,7 +18,7 @@ PeerEnds::PeerEnds(const ShardConfig& config, const Links& links, ShardCounters&
       if (link->brings_data()) peer.ring_numbers = &link->receiver().transport();
     }
     if (peer.end == nullptr) {
-      peer.own_end = std::make_unique<LinkEnd>(address_of(config, rank));
+      peer.own_end = std::make_unique<LinkEnd>(link_to_peer(config, rank));
       peer.end = peer.own_end.get();
     }
     peer.end->count_in(tally_);

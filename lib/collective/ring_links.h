@@ -19,25 +19,31 @@ namespace gradwire::collective {
   return link_count(config.nranks) + (config.rank < config.folding_ranks ? 1 : 0);
 }
 
-/// To the rank without members that hangs on this one.
-[[nodiscard]] inline LinkAddress link_to_attached(const ShardConfig& config, LinkIndex index) {
+/// To any rank, off the ring.
+[[nodiscard]] inline LinkAddress link_to_peer(const ShardConfig& config, std::uint16_t rank) {
+  const PeerAddress& peer = config.peers[rank];
   LinkAddress link;
-  link.rank = static_cast<std::uint16_t>(config.nranks + config.rank);
-  const PeerAddress& peer = config.peers[link.rank];
-  link.index = index;
+  link.rank = rank;
   link.own_rank = config.rank;
   link.lane = config.lane;
   link.group_tag = wire::group_tag(config.key);
-  link.gets_data = link.brings_data = true;
-  link.on_ring = false;
   link.box = link.ack_box = Outbox::kAny;
-  link.incarnation = peer.incarnation;
   link.tokens = peer.tokens;
   link.ip = peer.ip;
   link.frame = peer.frame;
   link.port = peer.port;
   link.others = peer.others;
   link.sources = peer.sources;
+  return link;
+}
+
+/// To the rank without members that hangs on this one.
+[[nodiscard]] inline LinkAddress link_to_attached(const ShardConfig& config, LinkIndex index) {
+  LinkAddress link = link_to_peer(config, static_cast<std::uint16_t>(config.nranks + config.rank));
+  link.index = index;
+  link.gets_data = link.brings_data = true;
+  link.on_ring = false;
+  link.incarnation = config.peers[link.rank].incarnation;
   return link;
 }
 
