@@ -71,6 +71,10 @@ class SeedRun final : public Observer {
   /// Looks at the progress of the job again and again, until the job has ended.
   void watch(std::size_t epoch);
   void first_epoch();
+  /// @param limit  virtual time from now in which the first op or transfer has to end; each further
+  ///               one has to within kOpsLimit
+  /// @return whether all ended, or the job failed
+  bool run_ops(Job& job, TimeNs limit);
   void end_epoch(Job& job);
   void second_epoch();
   void check_pools();
