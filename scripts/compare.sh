@@ -7,18 +7,21 @@ usage() {
   cat <<TEXT
 scripts/compare.sh [--link memif|veth] [--reps N] [--sizes LIST] [--rate GBIT] [--quick] ...
 
-Compares fp32 all-reduce of two ranks, on one core each. Runs these in turn, several times: gradwire
-embedded (its own lanes), gradwire through the daemon, gradwire-perf's ring over kernel TCP (by
-system calls and by io_uring; the better counts), Gloo, Open MPI over TCP (with its own choice of
-algorithm and with its ring; the better counts) and, over memif, the driver without a protocol and
-Open MPI over shared memory. Prints a table of times and bandwidths with ratios, and which bars are
-reached; writes JSON, a report and plots. If something is unavailable, the table says why. First
-installs packages, reserves hugepages and builds; at the end stops and restores everything it
-started or changed. Run it as root on an idle machine.
+Compares fp32 all-reduce of two ranks, on one core each, or of more that share cores. Runs these in
+turn, several times: gradwire embedded (its own lanes), gradwire through the daemon, gradwire-perf's
+ring over kernel TCP (by system calls and by io_uring; the better counts), Gloo, Open MPI over TCP
+(with its own choice of algorithm and with its ring; the better counts) and, over memif, the driver
+without a protocol and Open MPI over shared memory. Prints a table of times and bandwidths with
+ratios, and which bars are reached; writes JSON, a report and plots. If something is unavailable,
+the table says why. First installs packages, reserves hugepages and builds; at the end stops and
+restores everything it started or changed. Run it as root on an idle machine.
 
   --link memif     two processes on this machine, gradwire over memif, TCP over loopback (default)
   --link veth      two network namespaces joined by a veth: gradwire over af_xdp, TCP on the same
                    device, with segmentation offloads off and on
+  --ranks N        2 to 8, default 2; more only over --link veth: namespaces joined by a bridge,
+                   and where there are fewer cores than ranks they share them and sleep or yield
+                   while they wait. Default sizes then 64,8K,64K,1M
   --hosts A,B      two real hosts over ssh (or the command in GRADWIRE_SSH) that have this tree
                    built at this path, and hugepages; needs --ports and --addresses. The daemon's
                    row uses daemons that already run there, at the default socket
@@ -30,7 +33,8 @@ started or changed. Run it as root on an idle machine.
   --sizes LIST     bytes, with K, M, G; default 64,1K,64K,1M,16M,64M,256M
   --rate GBIT      rate of the link, for the theoretical minimum 2(n-1)/n x size / rate
   --mtu N          of the link; default 9000 (memif: payloads of 8 KiB), veth 1500
-  --cores A,B      cores of rank 0 and rank 1; default the first two allowed ones
+  --cores A,B      cores of rank 0 and rank 1, and of further ranks in turn; default the first two
+                   allowed ones, for more ranks all of them
   --beside busy    measure shared cores: run each row alone and beside one ordinary busy process
                    pinned to each core, in turn. Embedded ranks and lanes are then adaptive, and
                    the TCP ring sleeps while it waits. Over memif; default rows gradwire, daemon,
@@ -51,6 +55,7 @@ TEXT
 
 link=memif
 reps=
+nranks=2
 sizes=
 beside=
 collective=all-reduce
@@ -71,6 +76,7 @@ while (($# > 0)); do
   case $1 in
     --link) link=${2:-} && shift ;;
     --reps) reps=${2:-} && shift ;;
+    --ranks) nranks=${2:-} && shift ;;
     --sizes) sizes=${2:-} && shift ;;
     --collective) collective=${2:-} && shift ;;
     --beside) beside=${2:-} && shift ;;
@@ -129,7 +135,6 @@ for ((rep = 1; rep <= reps; rep++)); do
     link_variant "$variant"
     for row in "${run_rows[@]}"; do
       measure_others
-      measure_cores
       run_row "$row" "$variant" "$rep"
     done
   done
@@ -139,6 +144,7 @@ write_meta "$run_dir/runs/meta.json"
 step "report"
 name=compare-$link${beside:+-beside}
 [[ $collective == all-reduce ]] || name+=-$collective
+((nranks == 2)) || name+=-$nranks-ranks
 report=("$python" "$repo_root/scripts/compare/report.py" "$run_dir/runs" --out "$out")
 ((!save)) || report+=(--save "$repo_root/doc/results")
 "${report[@]}"

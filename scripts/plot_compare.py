@@ -51,7 +51,8 @@ def panels(report):
         axis.grid(True, alpha=0.3)
         link = report["meta"]["link"]
         what = report["meta"].get("collective", "all-reduce")
-        axis.set_title(f"{what} over {link}, MTU {report['meta']['mtu']}, 2 ranks, fp32"
+        axis.set_title(f"{what} over {link}, MTU {report['meta']['mtu']}, "
+                       f"{report['meta']['nranks']} ranks, fp32"
                        + (f"\n{TITLES[variant]}" if variant in TITLES else ""))
         yield axis, measured["rows"]
     figure.text(0.99, 0.01, f"commit {report['meta']['commit']}", ha="right", fontsize=7)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 # The arguments of scripts/compare.sh, checked before anything is changed. Sets run_rows, plans (of
-# each size, its iterations), hugepages_wanted and core (of each rank).
+# each size, its iterations), hugepages_wanted, every_rank (0 to nranks - 1), core (of each rank),
+# shared (1 if ranks share cores).
 
 all_rows=(gradwire gradwire-1408 daemon bare tcp tcp-uring rdma gloo mpi-tcp mpi-tcp-ring mpi-shm)
 
@@ -58,6 +59,7 @@ check_arguments() {
   [[ -n $reps ]] || reps=$((quick ? 2 : 5))
   [[ $reps =~ ^[1-9][0-9]?$ || $reps == 100 ]] || die "--reps is '$reps': 1 to 100 are possible."
   [[ -z $rate || $rate =~ ^[0-9]+(\.[0-9]+)?$ ]] || die "--rate is '$rate': Gbit/s, as in 100."
+  check_ranks
   check_hosts
   check_collective
   if [[ -n $beside ]]; then
@@ -66,6 +68,7 @@ check_arguments() {
     sizes=${sizes:-64,64K,1M,16M}
     rows=${rows:-gradwire,daemon,tcp,tcp-uring}
   fi
+  ((nranks == 2)) || sizes=${sizes:-64,8K,64K,1M}
   sizes=${sizes:-64,1K,64K,1M,16M,64M,256M}
   local size bytes
   plans=()
@@ -77,8 +80,8 @@ check_arguments() {
     ((bytes <= largest_bytes)) || largest_bytes=$bytes
   done
   ((${#plans[@]} > 0)) || die "--sizes is empty."
-  # Two ranks: input and output of each, and what lanes and daemons take.
-  hugepages_wanted=$((2 * (2 * largest_bytes / (2 << 20) + 120)))
+  # Input and output of each rank, and what lanes and daemons take.
+  hugepages_wanted=$((nranks * (2 * largest_bytes / (2 << 20) + 120)))
   check_cores
   check_rows
   if [[ -z $mtu ]]; then
@@ -91,6 +94,15 @@ check_arguments() {
   if [[ $link == veth ]] && ((mtu > 3400)); then
     die "--mtu is $mtu: af_xdp on veth carries at most 3400."
   fi
+}
+
+check_ranks() {
+  [[ $nranks =~ ^[2-8]$ ]] || die "--ranks is '$nranks': 2 to 8 are possible."
+  mapfile -t every_rank < <(seq 0 $((nranks - 1)))
+  ((nranks == 2)) && return
+  [[ -z $hosts && -z $beside && $link == veth ]] ||
+    die "--ranks is $nranks: more than two ranks are possible with --link veth alone, without" \
+      "--hosts and --beside."
 }
 
 check_hosts() {
@@ -122,25 +134,33 @@ check_hosts() {
 }
 
 check_cores() {
-  local first second list
-  list=$(allowed_core_list)
+  local list given i
+  read -ra list < <(allowed_core_list)
   if [[ -z $cores ]]; then
-    read -r first second _ <<<"$list"
-    [[ -n $second ]] || die "this process may run on CPU $first only: two ranks need a core each."
-    cores=$first,$second
+    ((${#list[@]} >= 2)) ||
+      die "this process may run on CPU ${list[0]} only: two ranks need a core each."
+    ((nranks == 2 || nranks > ${#list[@]})) || list=("${list[@]:0:nranks}")
+    cores=$(IFS=, && printf '%s' "${list[*]}")
+    ((nranks > 2)) || cores=${list[0]},${list[1]}
   fi
-  pair --cores "$cores" '[0-9]+'
-  core=("${cores%,*}" "${cores#*,}")
+  if ((nranks == 2)); then pair --cores "$cores" '[0-9]+'; fi
+  [[ $cores =~ ^[0-9]+(,[0-9]+)+$ ]] || die "--cores is '$cores': numbers, separated by commas."
+  IFS=, read -ra given <<<"$cores"
+  for i in "${every_rank[@]}"; do core[i]=${given[i % ${#given[@]}]}; done
   [[ ${core[0]} != "${core[1]}" || $link == hosts ]] || die "--cores is '$cores': a core each."
-  # A daemon's lane has a core of its own where there are four; else it shares its client's.
+  shared=0
+  [[ $link == hosts ]] || ((nranks == $(printf '%s\n' "${core[@]}" | sort -u | wc -l))) || shared=1
+  # A daemon's lane has a core of its own if there are twice as many as ranks; else it shares its
+  # client's.
   daemon_core=("${core[@]}")
   daemon_polling=adaptive
   local others=()
-  for first in $list; do
-    [[ $first == "${core[0]}" || $first == "${core[1]}" ]] || others+=("$first")
+  read -ra list < <(allowed_core_list)
+  for i in "${list[@]}"; do
+    [[ " ${core[*]} " == *" $i "* ]] || others+=("$i")
   done
-  if ((${#others[@]} >= 2)) && [[ -z $beside ]]; then
-    daemon_core=("${others[@]:0:2}")
+  if ((${#others[@]} >= nranks && !shared)) && [[ -z $beside ]]; then
+    daemon_core=("${others[@]:0:nranks}")
     daemon_polling=busy
   fi
 }

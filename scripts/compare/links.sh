@@ -10,27 +10,51 @@ link_up_memif() {
   gloo_device=(lo lo)
 }
 
+# Two namespaces joined by a veth, or more joined by a bridge.
 link_up_veth() {
-  compare_ns=("gwc$$a" "gwc$$b")
   local i
-  for i in 0 1; do
+  for i in "${every_rank[@]}"; do
+    compare_ns[i]=gwc$$-$i
+    tcp_address[i]=10.79.1.$((i + 1))
+    gloo_device[i]=gwv$i
     ip netns add "${compare_ns[i]}" || die "this kernel or container has no network namespaces."
     on_exit ip netns del "${compare_ns[i]}"
   done
-  ip -n "${compare_ns[0]}" link add gwv0 type veth peer name gwv1 netns "${compare_ns[1]}" ||
-    die "this kernel has no veth devices."
-  for i in 0 1; do
+  if ((nranks == 2)); then
+    ip -n "${compare_ns[0]}" link add gwv0 type veth peer name gwv1 netns "${compare_ns[1]}" ||
+      die "this kernel has no veth devices."
+  else
+    join_by_bridge "gwc$$-bridge"
+  fi
+  for i in "${every_rank[@]}"; do
     ip -n "${compare_ns[i]}" link set gwv$i mtu "$mtu" up
     ip -n "${compare_ns[i]}" link set lo up
-    ip -n "${compare_ns[i]}" addr add "10.79.1.$((i + 1))/24" dev gwv$i
+    ip -n "${compare_ns[i]}" addr add "${tcp_address[i]}/24" dev gwv$i
     # No router's and no neighbour's talk while something is timed.
     ip netns exec "${compare_ns[i]}" sysctl -qw net.ipv6.conf.all.disable_ipv6=1 || true
   done
-  tcp_address=(10.79.1.1 10.79.1.2)
   tcp_network=10.79.1.0/24
-  gloo_device=(gwv0 gwv1)
   daemon_netns=("${compare_ns[@]}")
-  step "two namespaces on cores $cores, joined by a veth of MTU $mtu"
+  if ((nranks == 2)); then
+    step "two namespaces on cores $cores, joined by a veth of MTU $mtu"
+  else
+    step "$nranks namespaces on cores $cores, joined by a bridge of MTU $mtu"
+  fi
+}
+
+# join_by_bridge NAMESPACE: a bridge in it, and from it a veth to each rank's namespace.
+join_by_bridge() {
+  local i
+  ip netns add "$1" || die "this kernel or container has no network namespaces."
+  on_exit ip netns del "$1"
+  ip -n "$1" link add bridge0 type bridge || die "this kernel has no bridges."
+  for i in "${every_rank[@]}"; do
+    ip -n "$1" link add "port$i" mtu "$mtu" type veth peer name gwv$i netns "${compare_ns[i]}" ||
+      die "this kernel has no veth devices."
+    ip -n "$1" link set "port$i" master bridge0 up
+  done
+  ip -n "$1" link set bridge0 up
+  ip netns exec "$1" sysctl -qw net.ipv6.conf.all.disable_ipv6=1 || true
 }
 
 link_up_hosts() {
@@ -72,7 +96,7 @@ link_variants() {
 link_variant() {
   [[ $link == veth ]] || return 0
   local i
-  for i in 0 1; do
+  for i in "${every_rank[@]}"; do
     ip netns exec "${compare_ns[i]}" ethtool -K gwv$i tso "$1" gso "$1" gro "$1" >/dev/null 2>&1 ||
       die "ethtool does not turn the offloads of a veth $1."
   done

@@ -15,6 +15,7 @@ import statistics
 import sys
 
 from bars import judge
+from distance import at, cores_text, distances_of, set_aside
 
 LABELS = {
     "gradwire": "gradwire, embedded",
@@ -68,11 +69,11 @@ def time_text(us):
     return f"{us:.2f} us" if us < 99.95 else f"{us:.0f} us"
 
 
-def read_runs(folder):
-    """{variant: {row: {size: {...}}}} and {variant: {row: reason}}."""
+def read_runs(folder, aside):
+    """{variant: {row: {size: {...}}}} and {variant: {row: reason}}, without the runs `aside`."""
     samples, reasons = {}, {}
     for path in sorted(folder.glob("*.json")):
-        if path.name == "meta.json":
+        if path.name == "meta.json" or path.stem in aside:
             continue
         row, variant, _ = path.name.split(".", 2)
         data = json.loads(path.read_text())
@@ -151,7 +152,9 @@ def collective_of(meta):
 
 def build(folder):
     meta = json.loads((folder / "meta.json").read_text())
-    samples, reasons = read_runs(folder)
+    distances = distances_of(folder)
+    aside, band = set_aside(distances)
+    samples, reasons = read_runs(folder, aside)
     factor = bus_factor(collective_of(meta), meta["nranks"])
     variants = {}
     for variant in sorted(set(samples) | set(reasons)):
@@ -166,7 +169,8 @@ def build(folder):
         variants[variant] = {"rows": rows, "unavailable": unavailable, "failed": failed}
     # Bars are of all-reduce alone.
     bars = judge(meta, variants) if collective_of(meta) == "all-reduce" else []
-    return {"meta": meta, "variants": variants, "bars": bars,
+    return {"meta": meta, "variants": variants, "bars": bars, "runs": len(distances),
+            "runs_set_aside": sorted(aside), "core_round_trips_counted_ns": band,
             "core_round_trips_ns": read_numbers(folder / "cores.txt"),
             "others_share": read_numbers(folder / "others.txt"),
             "stolen_share": read_numbers(folder / "stolen.txt")}
@@ -267,17 +271,6 @@ def read_numbers(path):
     return sorted(float(word) for word in path.read_text().split()) if path.exists() else []
 
 
-def at(share, ordered):
-    return ordered[round(share * (len(ordered) - 1))]
-
-
-def cores_text(round_trips_ns):
-    """How long a cache line took from core to core and back, in order."""
-    return (f"a cache line goes from core to core and back in {at(0.5, round_trips_ns):.0f} ns "
-            f"(quartiles {at(0.25, round_trips_ns):.0f} and {at(0.75, round_trips_ns):.0f}, 20 ms "
-            f"each, {len(round_trips_ns)} times between the rows)")
-
-
 def disturbances(report):
     """What took the two cores from the rows, or moved them; a sentence each."""
     found = []
@@ -292,7 +285,13 @@ def disturbances(report):
         found.append(f"the host took the cores away for up to {100 * stolen[-1]:.0f} % of a row's "
                      "time (steal)")
     trips = report["core_round_trips_ns"]
-    if trips and at(0.95, trips) > 1.5 * at(0.05, trips):
+    band = report["core_round_trips_counted_ns"]
+    if report["runs_set_aside"]:
+        found.append(f"the cores moved: a cache line took from {at(0.05, trips):.0f} to "
+                     f"{at(0.95, trips):.0f} ns from one to the other and back. Only runs with "
+                     f"{band[0]:.0f} to {band[1]:.0f} ns before and after them count; "
+                     f"{len(report['runs_set_aside'])} of {report['runs']} are left out")
+    elif trips and at(0.95, trips) > 1.5 * at(0.05, trips):
         found.append(f"the cores moved: a cache line took from {at(0.05, trips):.0f} to "
                      f"{at(0.95, trips):.0f} ns from one to the other and back, so a median of few "
                      "repetitions says where they were; the best repetitions compare better")
@@ -311,7 +310,7 @@ def machine():
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     load = os.getloadavg()[2]
     return (f"{model}, {cores} cores, {memory:.0f} GB; load average of the last 15 minutes "
-            f"{load:.1f} (the two ranks themselves make 2)")
+            f"{load:.1f} (two ranks on two cores make 2)")
 
 
 VARIANT_TITLES = {
@@ -328,11 +327,14 @@ def text_of(report, stamp):
         f"- Machine: {machine()}",
         f"- Commit {meta['commit']}" + (", with changes" if meta["changed"] else "") + "; "
         + ", ".join(f"{k} {v}" for k, v in meta["versions"].items() if v),
-        f"- 2 ranks, cores {meta['cores']}, fp32 sum, MTU {meta['mtu']}, {meta['reps']} "
-        "repetitions in turns; medians of each repetition's median",
+        f"- {meta['nranks']} ranks, cores {meta['cores']}, fp32 sum, MTU {meta['mtu']}, "
+        f"{meta['reps']} repetitions in turns; medians of each repetition's median",
         f"- Daemons' cores: {meta['daemon_cores']}, polling {meta['daemon_polling']}"
         + (": lane, control thread and client of a rank share one core"
            if meta["daemon_shares"] else ": a core of their own"),
+        *(["- SHARED CORES: there are more ranks than cores. Embedded ranks and lanes are "
+           "adaptive, the TCP ring sleeps while it waits, Open MPI yields"]
+          if meta.get("shared") else []),
         "- gradwire, the TCP ring and Open MPI work out of place; Gloo, through Python, in place "
         "if torch has nothing else: all-reduce, reduce and broadcast",
     ] + (["- Each row alone and beside busy processes, in turns; embedded ranks and lanes are "
@@ -352,8 +354,9 @@ def text_of(report, stamp):
     parts.append("\n".join(f"- {text}" for text in WORTH[meta["link"]] + [
         "Through the daemon there are more threads than ranks: on two cores they share, and the "
         "figure says more about the scheduler than about the daemon.",
-        "All that spins (embedded, the TCP ring, Open MPI) is at its best with a core of its own, "
-        "and is given one.",
+        *([] if meta.get("shared") else
+          ["All that spins (embedded, the TCP ring, Open MPI) is at its best with a core of its "
+           "own, and is given one."]),
     ]))
     return "\n\n".join(parts) + "\n"
 
@@ -373,6 +376,8 @@ def main():
     collective = collective_of(report["meta"])
     if collective != "all-reduce":
         name += f"-{collective}"
+    if report["meta"]["nranks"] > 2:
+        name += f"-{report['meta']['nranks']}-ranks"
     (arguments.out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
     whole = "<!-- SPDX-License-Identifier: BSD-3-Clause -->\n" + text
     (arguments.out / f"{name}.md").write_text(whole)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# What scripts/compare.sh runs: a function for each row, which has both ranks started by `ranks` and
+# What scripts/compare.sh runs: a function for each row, which has each rank started by `rank` and
 # leaves rank 0's JSON in $result. Everything runs within $limit_s and is ended before the next.
 
 limit_s=240
@@ -18,7 +18,7 @@ busy_pids=()           # one for each core, with --beside busy
 # start_busy: what computes without end, as a training process does; bounded as the row is.
 start_busy() {
   local i
-  for i in 0 1; do
+  for i in "${every_rank[@]}"; do
     timeout -k 5 $((limit_s + 60)) taskset -c "${core[i]}" "$python" -c 'while True: pass' &
     busy_pids+=($!)
   done
@@ -29,10 +29,16 @@ end_busy() {
   busy_pids=()
 }
 
-# measure_cores: what the two cores are to each other now; as many lines as it takes 20 ms to see.
+# measure_cores: how far the first two cores are from each other now, into cores_ns (empty if it
+# cannot be measured), and all that was seen, a line for each 20 ms, into cores.txt.
+cores_ns=
 measure_cores() {
+  cores_ns=
   [[ $link != hosts && -x ${cores_program:-} ]] || return 0
-  "$cores_program" "${core[0]}" "${core[1]}" 0.3 >>"$run_dir/runs/cores.txt" || true
+  local seen
+  seen=$("$cores_program" "${core[0]}" "${core[1]}" 0.3) || return 0
+  printf '%s\n' "$seen" >>"$run_dir/runs/cores.txt"
+  cores_ns=$(sort -n <<<"$seen" | awk '{ at[NR] = $1 } END { print at[int((NR + 1) / 2)] }')
 }
 
 # cpu_times: of the two cores together, what /proc/stat counted: all, idle, stolen by the host.
@@ -69,7 +75,9 @@ run_row() {
   local status=0 rank_result=$result
   [[ $link != hosts ]] || rank_result=/dev/stdout
   # In a shell that tests a function, errors do not end it: each row says itself what failed.
-  local times_before times_after
+  local times_before times_after cores_before
+  measure_cores
+  cores_before=$cores_ns
   read -ra times_before < <(cpu_times)
   [[ $variant != busy ]] || start_busy
   "row_${row//-/_}" || status=$?
@@ -80,6 +88,8 @@ run_row() {
     -v stolen=$((times_after[2] - times_before[2])) \
     'BEGIN { print (all > 0 ? stolen / all : 0) }' >>"$run_dir/runs/stolen.txt"
   [[ $link != hosts ]] || cp "$run_dir/rank-0.out" "$result"
+  measure_cores
+  printf '%s\n' "$cores_before" "$cores_ns" >"${result%.json}.cores"
   if ((status != 0)) || [[ ! -s $result ]]; then
     rm -f "$result"
     failures[$key]=$((${failures[$key]:-0} + 1))
@@ -99,7 +109,7 @@ run_row() {
 # with.
 reason_of() {
   local complaints reason
-  complaints=$(cat "$run_dir"/rank-[01].err 2>/dev/null | grep -avE '^(EAL|TELEMETRY|-+$|$)')
+  complaints=$(cat "$run_dir"/rank-[0-9].err 2>/dev/null | grep -avE '^(EAL|TELEMETRY|-+$|$)')
   reason=$(grep -am 1 'what():' <<<"$complaints" || tail -n 1 <<<"$complaints")
   printf '%s' "${reason:-it ended without a word, or took longer than $limit_s s}" | cut -c1-160
 }
@@ -133,7 +143,7 @@ perf_options() {
   local meeting=$run_dir/meet
   # Hosts share no folder.
   [[ $link != hosts ]] || meeting=tcp://${tcp_address[0]}:$((20000 + $$ % 10000))
-  printf '%s\n' --rank "$1" --nranks 2 --rendezvous "$meeting" --sizes "$list" --warmup 5 \
+  printf '%s\n' --rank "$1" --nranks "$nranks" --rendezvous "$meeting" --sizes "$list" --warmup 5 \
     --timeout 60 --collective "$collective"
   (($1 != 0)) || printf '%s\n' --json "${rank_result/#\/dev\/stdout/-}"
 }
@@ -143,8 +153,8 @@ row_tcp() {
   local i options row_plans=("${plans[@]}") pieces=("$@")
   # What each link is fastest with: doc/performance.md.
   [[ $link != veth ]] || pieces+=(--tcp-chunk 128K --tcp-lag 2 --tcp-exchange 128K)
-  [[ -z $beside ]] || pieces+=(--tcp-wait sleep)
-  for i in 0 1; do
+  [[ -z $beside ]] && ((!shared)) || pieces+=(--tcp-wait sleep)
+  for i in "${every_rank[@]}"; do
     mapfile -t options < <(perf_options $i)
     rank $i "$gradwire_perf" --transport tcp --tcp-address "${tcp_address[i]}" "${pieces[@]}" \
       "${options[@]}"
@@ -157,7 +167,7 @@ row_tcp_uring() { row_tcp --tcp-io uring-multishot; }
 # RoCEv2 by the NIC that has the host's address.
 row_rdma() {
   local i options row_plans=("${plans[@]}")
-  for i in 0 1; do
+  for i in "${every_rank[@]}"; do
     mapfile -t options < <(perf_options $i)
     rank $i "$gradwire_perf" --transport rdma --rdma-address "${tcp_address[i]}" "${options[@]}"
   done
@@ -168,10 +178,10 @@ row_rdma() {
 with_ports() {
   local transport=$1 payload=$2 i options devices port tries row_plans own_cores=(--busy)
   shift 2
-  [[ -z $beside ]] || own_cores=()
+  [[ -z $beside ]] && ((!shared)) || own_cores=()
   row_plans=("$@")
   rm -f "$run_dir/link0.sock"
-  for i in 0 1; do
+  for i in "${every_rank[@]}"; do
     mapfile -t options < <(perf_options $i)
     mapfile -t devices < <(lane_devices $i)
     port=$(lane_port $i "$mtu")
@@ -187,12 +197,12 @@ with_ports() {
   done
   local status=0
   finish || status=$?
-  rm -rf "/run/dpdk/gwc$$-0" "/run/dpdk/gwc$$-1"
+  rm -rf "/run/dpdk/gwc$$"-*
   return "$status"
 }
 
 # Payloads of 8 KiB where the MTU has room for them and their headers, else what it carries.
-# The cores are its own, as those of all that spins here, but for --beside.
+# The cores are its own, as those of all that spins here, but for --beside and ranks that share.
 row_gradwire() { with_ports gradwire "$((mtu >= 8400 ? 8192 : 0))" "${plans[@]}"; }
 
 # The driver alone, with the same payloads.
@@ -209,10 +219,9 @@ row_gradwire_1408() {
 
 row_daemon() {
   local i options row_plans=("${plans[@]}") status=0
-  : >"$run_dir/rank-0.err"
-  : >"$run_dir/rank-1.err"
+  for i in "${every_rank[@]}"; do : >"$run_dir/rank-$i.err"; done
   if [[ $link == hosts ]]; then
-    for i in 0 1; do
+    for i in "${every_rank[@]}"; do
       mapfile -t options < <(perf_options $i)
       rank $i "$gradwire_perf" --transport daemon "${options[@]}"
     done
@@ -220,24 +229,24 @@ row_daemon() {
     return
   fi
   compare_daemons_start || status=$?
-  for ((i = 0; i < 2 && status == 0; i++)); do
+  for ((i = 0; i < nranks && status == 0; i++)); do
     mapfile -t options < <(perf_options $i)
     rank $i "$gradwire_perf" --transport daemon --socket "$(daemon_socket $i)" "${options[@]}"
   done
   ((status != 0)) || finish || status=$?
   end_started
-  for i in 0 1; do
+  for i in "${every_rank[@]}"; do
     [[ -z ${daemon_pids[i]:-} ]] || daemon_end $i "${daemon_pids[i]}"
   done
   daemon_pids=()
   return "$status"
 }
 
-# Both daemons, one lane each; ended by the row that started them, and by on_exit.
+# A daemon for each rank, one lane each; ended by the row that started them, and by on_exit.
 compare_daemons_start() {
   local i devices
   rm -f "$run_dir/link0.sock"
-  for i in 0 1; do
+  for i in "${every_rank[@]}"; do
     daemon_write_config $i "$(lane_port $i "$mtu")"
     mapfile -t devices < <(lane_devices $i | grep -v '^--no-pci$')
     daemon_lcores[i]="0@${daemon_core[i]},1@${daemon_core[i]}"
@@ -254,10 +263,10 @@ compare_daemons_start() {
 row_gloo() {
   local i port row_plans=("${plans[@]}")
   port=$((20000 + RANDOM % 10000))
-  for i in 0 1; do
+  for i in "${every_rank[@]}"; do
     rank $i env OMP_NUM_THREADS=1 ${gloo_device[i]:+GLOO_SOCKET_IFNAME=${gloo_device[i]}} \
       "$python" "$repo_root/scripts/compare/gloo_collective.py" \
-      --collective "$collective" --rank $i --nranks 2 \
+      --collective "$collective" --rank $i --nranks "$nranks" \
       --master "${tcp_address[0]}:$port" --json "$rank_result" "${row_plans[@]}"
   done
   finish
@@ -290,7 +299,7 @@ build_mpi_program() {
   to_hosts "$mpi_program"
 }
 
-# mpi ARGUMENT...: both ranks by one mpirun.
+# mpi ARGUMENT...: all ranks by one mpirun.
 mpi() {
   local i where=() extra=() places=(localhost:2 localhost:2)
   : >"$run_dir/rank-1.err"
@@ -304,13 +313,14 @@ mpi() {
     [[ $link != hosts ]] || extra+=(--mca plm_rsh_agent "$ssh")
   fi
   if [[ $link == veth ]]; then
-    # The other namespace as another host: what would go by ssh enters it, under a name of its own.
-    printf '#!/bin/bash\nshift\nexec ip netns exec %s unshare --uts sh -c "hostname gwc1; $*"\n' \
-      "${compare_ns[1]}" >"$run_dir/agent"
+    # The other namespaces as other hosts: what would go by ssh to 10.79.1.(rank + 1) enters the
+    # rank's namespace, under a name of its own.
+    printf '#!/bin/bash\ni=$((${1##*.} - 1))\nshift\n%s "hostname gwc$i; $*"\n' \
+      "exec ip netns exec ${compare_ns[0]%-*}-\$i unshare --uts sh -c" >"$run_dir/agent"
     chmod +x "$run_dir/agent"
     extra+=(--mca plm_rsh_agent "$run_dir/agent")
   fi
-  for i in 0 1; do
+  for i in "${every_rank[@]}"; do
     where+=(-np 1 --host "${places[i]}" taskset -c "${core[i]}" "$mpi_program" "$collective" 5
       "$rank_result"
       "${plans[@]}" :)
@@ -318,10 +328,10 @@ mpi() {
   unset 'where[-1]'
   local launcher=()
   [[ $link != veth ]] || launcher=(ip netns exec "${compare_ns[0]}")
-  # Spinning ranks: nothing else may want their cores. ob1 and the named transports alone, lest a
-  # faster network of the machine takes part.
+  # Spinning ranks: nothing else may want their cores, or they yield them. ob1 and the named
+  # transports alone, lest a faster network of the machine takes part.
   "${launcher[@]}" timeout -k 5 "$limit_s" mpirun --allow-run-as-root --bind-to none \
-    --mca pml ob1 --mca mpi_yield_when_idle 0 "${extra[@]}" "$@" "${where[@]}" \
+    --mca pml ob1 --mca mpi_yield_when_idle "$shared" "${extra[@]}" "$@" "${where[@]}" \
     >"$run_dir/rank-0.out" 2>"$run_dir/rank-0.err" </dev/null &
   started+=($!)
   finish
@@ -345,7 +355,8 @@ write_meta() {
 import json, os, sys
 json.dump({
     "link": "$link", "collective": "$collective", "mtu": $mtu,
-    "reps": $reps, "rate_gbit": ${rate:-None}, "nranks": 2,
+    "reps": $reps, "rate_gbit": ${rate:-None}, "nranks": $nranks,
+    "shared": $shared == 1,
     "cores": "${core[*]}", "daemon_cores": "${daemon_core[*]}", "daemon_shares": "$shared" == "yes",
     "daemon_polling": "$polling", "beside": "$beside", "quick": $quick == 1,
     "commit": "$(git -C "$repo_root" rev-parse --short HEAD 2>/dev/null || echo unknown)",

@@ -50,6 +50,37 @@ class Report(unittest.TestCase):
         # n = 2: busbw is algbw.
         self.assertAlmostEqual(figures["busbw_bytes_per_s"], 64 / 7e-6)
 
+    def test_runs_that_found_the_cores_elsewhere_do_not_count(self):
+        def made(far):
+            runs = {("tcp", "plain", i): [result(64, 50.0 if i in far else 5.0)] for i in range(6)}
+            runs |= {("daemon", "plain", i): [result(64, 7.0)] for i in range(6)}
+            cores = {f"tcp.plain.{i}.cores": (120, 520 if i in far else 123) for i in range(6)}
+            cores |= {f"daemon.plain.{i}.cores": (118, 121) for i in range(6)}
+            return self.make(runs, numbers={**cores, "cores.txt": [118] * 9 + [520] * 9})
+
+        # Four of six: without leaving them out the median would be that of far cores.
+        report_ = made(far=(0, 2, 3, 5))
+        figures = report_["variants"]["plain"]["rows"]["tcp"][64]
+        self.assertEqual((figures["time_p50_us"], figures["runs"]), (5.0, 2))
+        self.assertEqual(report_["runs_set_aside"], [f"tcp.plain.{i}" for i in (0, 2, 3, 5)])
+        self.assertIn("Only runs with 118 to 123 ns before and after them count; 4 of 12 are left "
+                      "out", report.text_of(report_, "today"))
+        # A single run is none to compare with: all count, and the report says that cores moved.
+        report_ = made(far=(0, 1, 2, 3, 4))
+        self.assertEqual(report_["variants"]["plain"]["rows"]["tcp"][64]["time_p50_us"], 50.0)
+        self.assertEqual(report_["runs_set_aside"], [])
+        self.assertIn("the best repetitions compare better", report.text_of(report_, "today"))
+
+    def test_more_than_two_ranks_have_bars_of_small_ops(self):
+        made = self.make({("daemon", "off", 1): [result(64, 10.0)],
+                          ("mpi-tcp", "off", 1): [result(64, 30.0)]},
+                         link="veth", nranks=4, shared=True)
+        self.assertEqual([(b["what"], b["value"]) for b in made["bars"]][0],
+                         ("p50 at 64 B, Open MPI over TCP / daemon, offloads off", 3.0))
+        text = report.text_of(made, "today")
+        self.assertIn("- 4 ranks, cores 0 1", text)
+        self.assertIn("SHARED CORES: there are more ranks than cores", text)
+
     def test_open_mpi_is_the_better_of_its_two_size_by_size(self):
         made = self.make({
             ("mpi-tcp", "plain", 1): [result(64, 5.0), result(MB, 900.0)],
