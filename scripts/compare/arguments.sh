@@ -135,7 +135,7 @@ check_hosts() {
 
 check_cores() {
   local list given i
-  read -ra list < <(allowed_core_list)
+  read -ra list <<<"$(allowed_core_list)"
   if [[ -z $cores ]]; then
     ((${#list[@]} >= 2)) ||
       die "this process may run on CPU ${list[0]} only: two ranks need a core each."
@@ -155,7 +155,7 @@ check_cores() {
   daemon_core=("${core[@]}")
   daemon_polling=adaptive
   local others=()
-  read -ra list < <(allowed_core_list)
+  read -ra list <<<"$(allowed_core_list)"
   for i in "${list[@]}"; do
     [[ " ${core[*]} " == *" $i "* ]] || others+=("$i")
   done

@@ -346,18 +346,19 @@ row_mpi_shm() { mpi --mca btl vader,self; }
 
 # write_meta FILE: what the report says about this run.
 write_meta() {
-  local polling=$daemon_polling shared=yes changed
+  local polling=$daemon_polling daemon_shares=yes changed
   # A tree that was copied to a host has no git.
   changed=$({ git -C "$repo_root" status --porcelain --untracked-files=no 2>/dev/null || true; } |
     wc -l)
-  [[ $daemon_polling == adaptive ]] || shared=no
+  [[ $daemon_polling == adaptive ]] || daemon_shares=no
   "$python" - "$1" <<PYTHON
 import json, os, sys
 json.dump({
     "link": "$link", "collective": "$collective", "mtu": $mtu,
     "reps": $reps, "rate_gbit": ${rate:-None}, "nranks": $nranks,
     "shared": $shared == 1,
-    "cores": "${core[*]}", "daemon_cores": "${daemon_core[*]}", "daemon_shares": "$shared" == "yes",
+    "cores": "${core[*]}", "daemon_cores": "${daemon_core[*]}",
+    "daemon_shares": "$daemon_shares" == "yes",
     "daemon_polling": "$polling", "beside": "$beside", "quick": $quick == 1,
     "commit": "$(git -C "$repo_root" rev-parse --short HEAD 2>/dev/null || echo unknown)",
     "changed": "$changed" != "0",
