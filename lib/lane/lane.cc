@@ -192,6 +192,9 @@ bool Lane::take_transfers(TimeNs now) noexcept {
 namespace {
 
 /// @return the bytes of the whole op.
+/// Ops of more bytes are more than a few packets.
+constexpr std::uint64_t kStreamBytes = 16 << 10;
+
 std::uint64_t bytes_of(const collective::OpSpec& spec, const collective::Shard& shard) noexcept {
   const std::uint32_t processes = shard.config().processes().count();
   CollectiveCall call;
@@ -206,11 +209,13 @@ void Lane::post_ops(GroupSlot& slot, TimeNs now) noexcept {
   while (slot.posted_seq != slot.ready_seq) {
     const collective::OpSpec& spec = slot.specs[(slot.posted_seq + 1) % command::kOpSlots];
     switch (slot.shard->post(spec, now)) {
-      case collective::PostResult::kOk:
+      case collective::PostResult::kOk: {
         ++slot.posted_seq;
-        trace_op(TraceType::kPosted, now, slot.handle, spec.op_seq, bytes_of(spec, *slot.shard),
-                 spec.collective);
+        const std::uint64_t bytes = bytes_of(spec, *slot.shard);
+        if (bytes > kStreamBytes) slot.streams_until = slot.posted_seq;
+        trace_op(TraceType::kPosted, now, slot.handle, spec.op_seq, bytes, spec.collective);
         continue;
+      }
       case collective::PostResult::kFull:
         return;  // tried again when an op is done
       case collective::PostResult::kRefused:

@@ -141,13 +141,15 @@ class Lane {
     bool awake = true;
     bool expects = false;            // valid while it rests: it has an unfinished op
     bool moves = false;              // valid while it rests: of a collective
+    bool streams = false;            // valid while it rests: of more than a few packets
     std::uint64_t polled = 0;        // the last round that called it
     std::uint32_t quiet_rounds = 0;  // rounds in a row in which nothing happened to it
     TimeNs wake_at = kNever;         // while it rests
     const collective::OpSpec* specs = nullptr;
-    std::uint64_t ready_seq = 0;   // ops up to this one may be posted
-    std::uint64_t posted_seq = 0;  // ops up to this one were posted
-    std::uint64_t done = 0;        // ops finished, in any order
+    std::uint64_t ready_seq = 0;      // ops up to this one may be posted
+    std::uint64_t posted_seq = 0;     // ops up to this one were posted
+    std::uint64_t done = 0;           // ops finished, in any order
+    std::uint64_t streams_until = 0;  // the last op posted that is more than a few packets
     bool leaving = false;
     command::Request* leave = nullptr;  // a request that this lane has to return
     command::MembersWait members;
@@ -235,11 +237,18 @@ class Lane {
   bool take_control_frames() noexcept;
 
   // lane_run.cc
-  /// Whether packets from ranks of this host are to end a sleep: while sends and receives alone are
-  /// under way. Without an op only acknowledgements and packets of later ops come, which would take
-  /// the core from the client that is about to post the op; while a collective moves, a timer lets
-  /// several packets come for each wake-up.
-  [[nodiscard]] bool waits_for_message() const noexcept;
+  /// What is under way, neither if nothing is.
+  struct Waits {
+    bool message = false;      ///< sends and receives alone
+    bool few_packets = false;  ///< those, and collectives of a few packets
+  };
+  [[nodiscard]] Waits waits_for() const noexcept;
+  /// Whether packets that come by the port are to end a sleep. Without an op only acknowledgements
+  /// and packets of later ops come, which would take the core from the client that is about to post
+  /// the op; while a large collective moves, a timer lets several packets come for each wake-up.
+  /// From ranks of this host, through memory, so it is with a small one. A NIC's interrupts tell of
+  /// all.
+  [[nodiscard]] static bool packets_should_wake(const LanePort& port, Waits waits) noexcept;
   [[nodiscard]] bool enable_interrupt(LanePort& port, bool wanted) noexcept;
   [[nodiscard]] bool has_messages() const noexcept;
 
@@ -268,6 +277,7 @@ class Lane {
   std::uint64_t round_ = 0;
   std::uint32_t resting_expecting_ = 0;  // resting groups that have an unfinished op
   std::uint32_t resting_moving_ = 0;     // of these, groups that have one of a collective
+  std::uint32_t resting_streaming_ = 0;  // of these, groups that have one of more than few packets
   std::unordered_map<std::uint64_t, std::uint16_t> group_index_;  // by handle: index into slots_
   std::vector<std::uint16_t> touched_;
   GroupIndex groups_;                                         // groups that are not closed

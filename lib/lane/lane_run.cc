@@ -35,10 +35,10 @@ IdleStep Lane::after_round(TimeNs now, bool worked) noexcept {
   // A port with a backlog will soon take frames again.
   const bool behind = std::any_of(ports_.begin(), ports_.end(),
                                   [](const LanePort& port) { return !port.tx.empty(); });
-  const bool by_memory = waits_for_message();
+  const Waits waits = waits_for();
   const bool interrupts = !behind && !ports_.empty() &&
                           std::all_of(ports_.begin(), ports_.end(), [&](const LanePort& port) {
-                            return port.wakes && (by_memory || !port.port->row().in_memory);
+                            return port.wakes && packets_should_wake(port, waits);
                           });
   IdleStep step = polling_.after_round(now, worked, flowed_, expecting_ || behind, interrupts);
   if (step.action == IdleAction::kSleep) {
@@ -50,11 +50,9 @@ IdleStep Lane::after_round(TimeNs now, bool worked) noexcept {
 void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
   config_.rings.bell->set_sleeping(true);
   commands_->set_sleeping(true);
-  const bool by_memory = waits_for_message();
+  const Waits waits = waits_for();
   bool armed = false;
-  for (LanePort& port : ports_) {
-    armed |= enable_interrupt(port, by_memory || !port.port->row().in_memory);
-  }
+  for (LanePort& port : ports_) armed |= enable_interrupt(port, packets_should_wake(port, waits));
   // Whatever arrived before others could see the flags would not wake the lane, so check once more;
   // also for packets if an interrupt was just armed.
   bool stay = false;
@@ -78,11 +76,20 @@ void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
   config_.rings.bell->set_sleeping(false);
 }
 
-bool Lane::waits_for_message() const noexcept {
-  return expecting_ && resting_moving_ == 0 &&
-         std::none_of(awake_.begin(), awake_.end(), [this](std::uint16_t index) {
-           return slots_[index].done < slots_[index].ready_seq;
-         });
+Lane::Waits Lane::waits_for() const noexcept {
+  if (!expecting_) return {};
+  Waits waits{.message = resting_moving_ == 0, .few_packets = resting_streaming_ == 0};
+  for (const std::uint16_t index : awake_) {
+    const GroupSlot& slot = slots_[index];
+    waits.message &= slot.done >= slot.ready_seq;
+    waits.few_packets &= slot.done >= slot.streams_until;
+  }
+  return waits;
+}
+
+bool Lane::packets_should_wake(const LanePort& port, Waits waits) noexcept {
+  if (port.port->row().in_memory) return waits.message;
+  return !port.port->wakes_by_socket() || waits.few_packets;
 }
 
 bool Lane::enable_interrupt(LanePort& port, bool wanted) noexcept {

@@ -17,9 +17,9 @@ class Sleeper {
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
 
-  /// `fd` is an eventfd; each write to it ends the current or the next sleep. It is not read here,
-  /// so a socket or a pipe will not do: it is full one day, and wakes nobody from then on. One that
-  /// was added before may be added again.
+  /// `fd` is an eventfd, each write to which ends the current or the next sleep, or a socket that
+  /// the lane's rounds empty. It is not read here: another socket, or a pipe, is full one day and
+  /// wakes nobody from then on. One that was added before may be added again.
   bool add(int fd) noexcept;
   void remove(int fd) noexcept;
   /// @return whether an fd ended the sleep before `sleep_ns` were over.

@@ -22,6 +22,7 @@
 #include "port/frame_probe.h"
 #include "port/interrupt_thread.h"
 #include "port/payload_split.h"
+#include "port/wake_socket.h"
 
 namespace gradwire::port {
 
@@ -275,6 +276,8 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
       error != 0) {
     return dpdk_error(config_.device, "adjusting the number of descriptors failed", error);
   }
+  // A port of these drivers has one queue here, since they cannot steer.
+  const std::vector<int> sockets_before = xdp_sockets();
   rte_eth_txconf tx = info.default_txconf;
   tx.offloads = tx_offloads_;
   for (std::uint16_t queue = 0; queue < queues; ++queue) {
@@ -285,6 +288,11 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
         rte_eth_tx_queue_setup(id_, queue, tx_descriptors_, static_cast<unsigned>(socket_), &tx);
     if (tx_error != 0)
       return dpdk_error(config_.device, "setting up the tx queue failed", tx_error);
+  }
+  if (row_->limit == FrameLimitRule::kXdpChunk) {
+    wake_socket_ = only_new(sockets_before, xdp_sockets());
+  } else if (row_->limit == FrameLimitRule::kPacketFrame) {
+    wake_socket_ = packet_socket_of(if_index_);
   }
   if (client_end_ && !memif_server_listens(*client_end_)) {
     link_ = Link::kWaiting;

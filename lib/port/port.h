@@ -123,8 +123,11 @@ class Port {
   }
   /// Whether a packet can end a lane's sleep. Of a memif port it is known while it runs.
   [[nodiscard]] bool can_interrupt() const noexcept {
-    return interrupts_ || (is_running() && memif_queues_.can_interrupt());
+    return interrupts_ || wake_socket_ >= 0 || (is_running() && memif_queues_.can_interrupt());
   }
+  /// If so, by the kernel's socket: for the kernel each packet that wakes is work, which takes time
+  /// from whoever sends it.
+  [[nodiscard]] bool wakes_by_socket() const noexcept { return wake_socket_ >= 0; }
   /// The lane of the queue, before it sleeps. Then it has to look for packets once more.
   /// @return the file that a packet makes readable; -1 if none does. That of a memif port is
   /// another one after each connection.
@@ -206,7 +209,8 @@ class Port {
   wire::UdpSum udp_sum_ = wire::UdpSum::kCpu;
   std::string udp_sum_refusal_;
   ipc::UniqueFd group_socket_;  ///< holds the memberships of the kernel's interface
-  bool interrupts_ = false;
+  bool interrupts_ = false;     ///< by calls of the driver
+  int wake_socket_ = -1;  ///< the driver's, while the port is configured; -1: none that is known
   bool flow_steering_ = false;
   bool splits_payload_ = false;
   bool started_ = false;

@@ -27,6 +27,7 @@ int Port::enable_interrupt(std::uint16_t queue) const noexcept {
     if (rte_eth_dev_rx_intr_enable(id_, queue) != 0) return -1;
     return rte_eth_dev_rx_intr_ctl_q_get_fd(id_, queue);
   }
+  if (wake_socket_ >= 0) return wake_socket_;
   // While the link is up, the driver leaves its memory where it is until the lane's next round.
   if (!takes_bursts(queue) || !memif_queues_.unmask(queue)) return -1;
   return memif_queues_.interrupt_fd(queue);
@@ -35,7 +36,7 @@ int Port::enable_interrupt(std::uint16_t queue) const noexcept {
 void Port::disable_interrupt(std::uint16_t queue) const noexcept {
   if (interrupts_) {
     rte_eth_dev_rx_intr_disable(id_, queue);
-  } else if (takes_bursts(queue)) {
+  } else if (wake_socket_ < 0 && takes_bursts(queue)) {
     memif_queues_.mask(queue);
   }
 }

@@ -27,6 +27,8 @@ counter() {
     awk -v name="lane.0.$1" '$1 == name {n = $2} END {print n + 0}'
 }
 
+expect_text "a packet wakes a lane that sleeps" 'port net_af_packet0: .* rx interrupts yes' \
+  "$(daemon_log 0)"
 expect "sums over af_packet" sums 0,1,1000,100000
 
 expect "packets that somebody forges in daemon 1's name change nothing, and are counted" \

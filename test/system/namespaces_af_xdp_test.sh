@@ -29,6 +29,8 @@ for i in 0 1; do
   daemon_wait_ready "$i" || fail "the daemons do not start over af_xdp with an MTU of $mtu"
 done
 
+expect_text "a packet wakes a lane that sleeps" 'port net_af_xdp0: .* rx interrupts yes' \
+  "$(daemon_log 0)"
 # shellcheck disable=SC2046
 expect "sums over af_xdp" "$python" "$repo_root/test/system/sums.py" \
   --sizes 0,1,1000,100000 $(sockets 2)
