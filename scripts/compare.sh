@@ -127,7 +127,7 @@ on_exit end_started
 on_exit end_busy
 "link_up_$link"
 build_mpi_program
-build_cores_program
+build_core_programs
 
 step "$link, $reps repetitions of ${#run_rows[@]} rows in turns: ${run_rows[*]}"
 for ((rep = 1; rep <= reps; rep++)); do

@@ -113,8 +113,9 @@ def time_of(rows, row, size, key="time_p50_us"):
     return rows.get(row, {}).get(size, {}).get(key)
 
 
-def beside_bars(alone, busy):
-    """What a busy process on each core may cost; --beside busy."""
+def beside_bars(alone, busy, wake_us):
+    """What a busy process on each core may cost; --beside busy. wake_us: what two threads of a core
+    take to wake each other, both ways, which the daemon's lane and its client have to."""
     names = {64: "64 B", 64 * KB: "64 KB", MB: "1 MB", 16 * MB: "16 MB"}
     bars = []
     for size, name in names.items():
@@ -133,6 +134,10 @@ def beside_bars(alone, busy):
     bars.append(at_most("daemon over embedded, alone, 64 KB, p50",
                         ratio(time_of(alone, "daemon", 64 * KB),
                               time_of(alone, "gradwire", 64 * KB)), 1.3))
+    embedded = time_of(alone, "gradwire", 64)
+    bars.append(at_most("daemon over embedded and twice two threads' wake-ups, alone, 64 B, p50",
+                        ratio(time_of(alone, "daemon", 64),
+                              embedded + 2 * wake_us if embedded and wake_us else None), 1))
     return bars
 
 
@@ -150,10 +155,10 @@ def of_best_repetitions(variants):
     }
 
 
-def judge(meta, variants):
+def judge(meta, variants, wake_us=None):
     """Judged by medians over the repetitions; "best" is the same ratio of best repetitions."""
-    bars = bars_of(meta, variants)
-    for one, best in zip(bars, bars_of(meta, of_best_repetitions(variants))):
+    bars = bars_of(meta, variants, wake_us)
+    for one, best in zip(bars, bars_of(meta, of_best_repetitions(variants), wake_us)):
         one["best"] = best["value"]
     return bars
 
@@ -171,13 +176,13 @@ def small_op_bars(variants):
     return bars
 
 
-def bars_of(meta, variants):
+def bars_of(meta, variants, wake_us):
     bars = []
     if meta["nranks"] > 2:
         return small_op_bars(variants)
     if meta.get("beside"):
         alone, busy = (variants.get(v, {}).get("rows", {}) for v in ("plain", "busy"))
-        return beside_bars(alone, busy)
+        return beside_bars(alone, busy, wake_us)
     for variant, measured in variants.items():
         rows = measured["rows"]
         title = f", offloads {variant}" if variant in ("on", "off") else ""

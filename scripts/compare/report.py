@@ -167,10 +167,13 @@ def build(folder):
                        if r in LABELS and not rows.get(r)}
         failed = {r: why for r, why in reasons.get(variant, {}).items() if r not in unavailable}
         variants[variant] = {"rows": rows, "unavailable": unavailable, "failed": failed}
+    wakes = read_numbers(folder / "wakes.txt")
+    wake_us = statistics.median(wakes) if wakes else None
     # Bars are of all-reduce alone.
-    bars = judge(meta, variants) if collective_of(meta) == "all-reduce" else []
+    bars = judge(meta, variants, wake_us) if collective_of(meta) == "all-reduce" else []
     return {"meta": meta, "variants": variants, "bars": bars, "runs": len(distances),
-            "runs_set_aside": sorted(aside), "core_round_trips_counted_ns": band,
+            "wake_us": wake_us, "runs_set_aside": sorted(aside),
+            "core_round_trips_counted_ns": band,
             "core_round_trips_ns": read_numbers(folder / "cores.txt"),
             "others_share": read_numbers(folder / "others.txt"),
             "stolen_share": read_numbers(folder / "stolen.txt")}
@@ -342,6 +345,8 @@ def text_of(report, stamp):
           if meta.get("beside") else [])
       + ([f"- The two cores: {cores_text(report['core_round_trips_ns'])}"]
          if report["core_round_trips_ns"] else [])
+      + ([f"- Two threads of a core wake each other in {report['wake_us']:.1f} us, both ways"]
+         if report["wake_us"] else [])
       + (["- A quick run of few ops: its figures mean nothing"] if meta["quick"] else []))]
     for variant in report["variants"]:
         title = VARIANT_TITLES.get(variant) or ("Alone" if meta.get("beside") else "")

@@ -41,6 +41,12 @@ measure_cores() {
   cores_ns=$(sort -n <<<"$seen" | awk '{ at[NR] = $1 } END { print at[int((NR + 1) / 2)] }')
 }
 
+# measure_wakes: what two threads of the first core need to wake each other, for a bar of --beside.
+measure_wakes() {
+  [[ -n $beside && -x ${wakes_program:-} ]] || return 0
+  "$wakes_program" "${core[0]}" 0.1 >>"$run_dir/runs/wakes.txt" || true
+}
+
 # cpu_times: of the two cores together, what /proc/stat counted: all, idle, stolen by the host.
 cpu_times() {
   awk -v a="cpu${core[0]}" -v b="cpu${core[1]}" '
@@ -77,6 +83,7 @@ run_row() {
   # In a shell that tests a function, errors do not end it: each row says itself what failed.
   local times_before times_after cores_before
   measure_cores
+  measure_wakes
   cores_before=$cores_ns
   read -ra times_before < <(cpu_times)
   [[ $variant != busy ]] || start_busy
@@ -272,14 +279,21 @@ row_gloo() {
   finish
 }
 
-# build_cores_program: $cores_program, or nothing where it cannot be built.
-build_cores_program() {
+# build_core_programs: $cores_program and $wakes_program, or nothing if they cannot be built.
+build_core_programs() {
   cores_program=$build/compare-core_distance
-  local source=$repo_root/scripts/compare/core_distance.cc
-  [[ -x $cores_program && $cores_program -nt $source ]] && return 0
-  g++ -O2 -std=c++20 -pthread -o "$cores_program" "$source" >"$run_dir/cores.log" 2>&1 || {
-    cores_program=
-    note "the distance of the cores is not measured: $(tail -n 1 "$run_dir/cores.log")"
+  build_core_program core_distance "$cores_program" || cores_program=
+  wakes_program=$build/compare-wake_cost
+  build_core_program wake_cost "$wakes_program" || wakes_program=
+}
+
+# build_core_program NAME PROGRAM
+build_core_program() {
+  local source=$repo_root/scripts/compare/$1.cc
+  [[ -x $2 && $2 -nt $source ]] && return 0
+  g++ -O2 -std=c++20 -pthread -o "$2" "$source" >"$run_dir/cores.log" 2>&1 || {
+    note "$1 is not measured: $(tail -n 1 "$run_dir/cores.log")"
+    return 1
   }
 }
 

@@ -173,6 +173,18 @@ class Report(unittest.TestCase):
         self.assertAlmostEqual(ring["value"], 50 / 29)
         self.assertEqual(ring["verdict"], "reached")
 
+    def test_through_the_daemon_a_small_op_may_cost_twice_its_wake_ups(self):
+        def bar(daemon_us, numbers):
+            made = self.make({("daemon", "plain", 1): [result(64, daemon_us)],
+                              ("gradwire", "plain", 1): [result(64, 2.0)]},
+                             beside="busy", numbers=numbers)
+            return made["bars"][-1]
+
+        wakes = {"wakes.txt": [4.0, 5.0, 90.0]}
+        self.assertEqual([bar(us, wakes)["verdict"] for us in (12.0, 12.5)],
+                         ["reached", "NOT REACHED"])
+        self.assertEqual(bar(12.0, {})["verdict"], "not measured")
+
     def test_best_repetitions_stand_beside_the_medians(self):
         runs = {("gradwire", "plain", i): [result(64 * MB, us)] for i, us in
                 enumerate((30_000.0, 10_000.0, 30_000.0))}
