@@ -120,6 +120,7 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 . "$repo_root/scripts/lib/daemons.sh"
 . "$repo_root/scripts/compare/links.sh"
+. "$repo_root/scripts/compare/cores.sh"
 . "$repo_root/scripts/compare/rows.sh"
 run_dir_make
 mkdir "$run_dir/runs"

@@ -3,7 +3,8 @@
 // peers are hostile: they send contributions, receipts and inquiries with right checksums, tokens
 // and addresses, and with whatever fields, order and time the input says. The shard may touch
 // nothing but the memory of unfinished ops, ends each of them once, must send nothing but frames
-// that a peer can read, must close within its limit, and must give back every mbuf.
+// that a peer can read, must close within its limit, and must give back every mbuf. Some groups
+// have a rank without members, and in some of these the shard is that rank, to which nobody posts.
 //
 // The input: seven bytes of configuration, then actions, a byte each and then their fields.
 #include <rte_mbuf.h>
@@ -43,6 +44,12 @@ wire::IpAddress ip(std::uint16_t rank) {
   return {.family = 4, .bytes = {10, 0, 0, static_cast<std::uint8_t>(1 + rank)}};
 }
 
+std::uint16_t neighbour(const collective::ShardConfig& config, bool next) {
+  if (config.folds_only()) return collective::attached_rank(config.rank, config.nranks);
+  return next ? collective::downstream_rank(config.rank, config.nranks)
+              : collective::upstream_rank(config.rank, config.nranks);
+}
+
 collective::ShardConfig config_from(Input& input) {
   collective::ShardConfig config;
   config.key = {7, 1};
@@ -55,9 +62,22 @@ collective::ShardConfig config_from(Input& input) {
   config.payload_bytes = 64 * (1u + (room & 3));
   config.direct_bytes = 4096;
   config.two_step_bytes = (room & 4) != 0 ? 8192 : 0;
-  if ((room & 0x20) != 0) {
+  // One rank that only folds, alone or beside an owner; with 0x10 it is this one.
+  const bool folding = (room & 0x80) != 0;
+  if (folding) {
+    config.folding_ranks = 1;
+    config.two_step_bytes = 8192;
+    if ((room & 0x10) != 0) {
+      config.rank = config.nranks;
+      config.member_count = 1;
+    }
+  }
+  if ((room & 0x20) != 0 || folding) {
+    std::vector<std::uint16_t> owners;
+    if ((room & 0x20) != 0) owners.push_back(0);
+    owners.push_back(folding ? config.nranks : std::uint16_t{2});
     config.owners =
-        std::make_shared<const collective::Owners>(std::vector<std::uint16_t>{0, 2}, config.nranks);
+        std::make_shared<const collective::Owners>(std::move(owners), config.all_ranks());
   }
   config.gathered_bytes = (room & 8) != 0 ? 4096 : 0;
   config.gathered_ranks = 2;
@@ -67,11 +87,11 @@ collective::ShardConfig config_from(Input& input) {
   config.max_active_ops = 8;
   config.max_chunks = 1024;
   config.timeouts.silence_ns = 2'000'000'000;
-  for (std::uint16_t rank = 0; rank < config.nranks; ++rank) {
+  for (std::uint16_t rank = 0; rank < config.all_ranks(); ++rank) {
     wire::FrameAddresses addresses;
     addresses.source_ip = ip(config.rank);
     addresses.destination_ip = ip(rank);
-    config.peers.push_back({0,
+    config.peers.push_back({kIncarnation + rank,
                             {kTokenTo + rank, kTokenFrom + rank},
                             ip(rank),
                             *wire::FrameTemplate::make(addresses),
@@ -79,8 +99,8 @@ collective::ShardConfig config_from(Input& input) {
                             {},
                             {wire::kSourcePortsMax, true}});
   }
-  const std::uint16_t up = collective::upstream_rank(config.rank, config.nranks);
-  const std::uint16_t down = collective::downstream_rank(config.rank, config.nranks);
+  const std::uint16_t up = neighbour(config, false);
+  const std::uint16_t down = neighbour(config, true);
   config.upstream_incarnation = kIncarnation + up;
   config.downstream_incarnation = kIncarnation + down;
   config.upstream_tokens = config.peers[up].tokens;
@@ -100,8 +120,12 @@ class Run {
     FUZZ_CHECK(made.has_value());
     shard_ = std::move(*made);
     shard_->start(now_);
-    hello(PacketType::kHello);
-    hello(PacketType::kHelloAck);
+    hello(PacketType::kHello, neighbour(config_, false));
+    hello(PacketType::kHelloAck, neighbour(config_, true));
+    if (config_.rank < config_.folding_ranks) {
+      hello(PacketType::kHello, config_.nranks);
+      hello(PacketType::kHelloAck, config_.nranks);
+    }
   }
 
   void act() {
@@ -185,9 +209,11 @@ class Run {
                                {spec.collective, spec.datatype, spec.root, spec.count, spec.redop});
   }
   std::uint16_t some_peer() {
-    return static_cast<std::uint16_t>((config_.rank + 1 + input_.pick(config_.nranks - 1)) %
-                                      config_.nranks);
+    const std::uint32_t ranks = config_.all_ranks();
+    return static_cast<std::uint16_t>((config_.rank + 1 + input_.pick(ranks - 1)) % ranks);
   }
+  /// Ops that this rank is in; others tell one that only folds of them.
+  std::uint64_t ops() const { return config_.folds_only() ? told_ : posted_.size(); }
   wire::CommonHeader common(std::uint16_t rank) {
     wire::CommonHeader header;
     header.lane = config_.lane;
@@ -215,14 +241,12 @@ class Run {
     take_events();
   }
 
-  void hello(PacketType type) {
-    const bool down = type == PacketType::kHello;
+  void hello(PacketType type, std::uint16_t rank) {
     wire::HelloBody body;
     body.key = config_.key;
-    body.incarnation = down ? config_.upstream_incarnation : config_.downstream_incarnation;
+    body.incarnation = kIncarnation + rank;
     body.payload_bytes = config_.payload_bytes;
-    body.from_rank = down ? collective::upstream_rank(config_.rank, config_.nranks)
-                          : collective::downstream_rank(config_.rank, config_.nranks);
+    body.from_rank = rank;
     body.to_rank = config_.rank;
     body.nranks = config_.nranks;
     body.lanes = config_.lanes;
@@ -235,15 +259,18 @@ class Run {
 
   /// So that silence does not end every run.
   void keep_alive() {
-    for (const bool down : {true, false}) {
+    for (const bool next : {false, true}) {
       std::array<std::byte, 128> out{};
-      const std::uint16_t rank = down ? collective::upstream_rank(config_.rank, config_.nranks)
-                                      : collective::downstream_rank(config_.rank, config_.nranks);
-      deliver({out.data(), encode_ping(out, common(rank))});
+      deliver({out.data(), encode_ping(out, common(neighbour(config_, next)))});
+    }
+    if (config_.rank < config_.folding_ranks) {
+      std::array<std::byte, 128> out{};
+      deliver({out.data(), encode_ping(out, common(config_.nranks))});
     }
   }
 
   void post() {
+    if (config_.folds_only()) return;
     collective::OpSpec spec = spec_of(posted_.size() + 1);
     const std::uint64_t blocks = config_.processes().count();
     const std::uint64_t element = element_bytes(spec.datatype);
@@ -292,6 +319,7 @@ class Run {
   void fitting_chunk(std::uint16_t rank, const collective::OpSpec& spec, std::uint32_t index) {
     const collective::OpPlan plan = plan_of(spec);
     if (plan.shape == Shape::kGathered) {
+      if (config_.folds_only() || rank >= config_.nranks) return;
       const std::uint32_t distance =
           collective::gathered::distance(rank, config_.rank, config_.nranks);
       const std::uint32_t step = static_cast<std::uint32_t>(std::bit_width(distance)) - 1;
@@ -313,7 +341,7 @@ class Run {
   }
 
   std::uint64_t op_near() {
-    const std::uint64_t posted = posted_.size();
+    const std::uint64_t posted = ops();
     const std::uint64_t op_seq = posted + 2 - std::min<std::uint64_t>(input_.pick(5), posted + 1);
     return std::max<std::uint64_t>(op_seq, 1);
   }
@@ -323,11 +351,13 @@ class Run {
   }
   /// What all ranks send in the last op, from the nearest or from the farthest on.
   void all_of(bool backwards) {
-    if (posted_.empty()) return;
-    const collective::OpSpec spec = spec_of(posted_.size());
-    for (std::uint32_t ahead = 1; ahead < config_.nranks; ++ahead) {
-      const std::uint32_t by = backwards ? config_.nranks - ahead : ahead;
-      const auto rank = static_cast<std::uint16_t>((config_.rank + by) % config_.nranks);
+    if (config_.folds_only()) ++told_;
+    if (ops() == 0) return;
+    const collective::OpSpec spec = spec_of(ops());
+    const std::uint32_t ranks = config_.all_ranks();
+    for (std::uint32_t ahead = 1; ahead < ranks; ++ahead) {
+      const std::uint32_t by = backwards ? ranks - ahead : ahead;
+      const auto rank = static_cast<std::uint16_t>((config_.rank + by) % ranks);
       for (std::uint32_t index = 0; index < 16; ++index) fitting_chunk(rank, spec, index);
     }
   }
@@ -346,7 +376,7 @@ class Run {
   void receipt(PacketType type, bool any) {
     const std::uint16_t rank = some_peer();
     wire::Receipt receipt;
-    receipt.entered = any ? input_.small_or_any() : posted_.size();
+    receipt.entered = any ? input_.small_or_any() : ops();
     receipt.received = any ? input_.small_or_any()
                            : receipt.entered - input_.pick(2) * (receipt.entered > 0 ? 1u : 0u);
     receipt.chunks = any ? input_.u64() : 0;
@@ -378,7 +408,9 @@ class Run {
     collective::Event event;
     while (shard_->pop_event(event)) {
       FUZZ_CHECK(!closed_);
-      if (event.type == collective::EventType::kOpDone) {
+      if (event.type == collective::EventType::kOpDone && config_.folds_only()) {
+        FUZZ_CHECK(folded_.insert(event.op_seq).second);
+      } else if (event.type == collective::EventType::kOpDone) {
         const auto found = posted_.find(event.op_seq);
         FUZZ_CHECK(found != posted_.end() && found->second.active);
         found->second.active = false;
@@ -402,13 +434,15 @@ class Run {
     const wire::CommonHeader& header = decoded_.common;
     FUZZ_CHECK(header.from_rank == config_.rank);
     const auto to = static_cast<std::uint16_t>(header.token - kTokenTo);
-    FUZZ_CHECK(to < config_.nranks && to != config_.rank);
+    FUZZ_CHECK(to < config_.all_ranks() && to != config_.rank);
     FUZZ_CHECK(numbers_sent_[to].insert(header.packet_number).second);
     if (header.type == PacketType::kContribution) {
       FUZZ_CHECK(wire::payload_crc_ok(decoded_));
+      // One that only folds is in whatever ops it was told of.
       const collective::OpPlan plan = plan_of(spec_of(decoded_.data.op_seq));
-      FUZZ_CHECK(collective::is_off_ring(plan.shape));
-      FUZZ_CHECK((plan.shape == Shape::kGathered) == (decoded_.data.step != 0));
+      FUZZ_CHECK(config_.folds_only() || collective::is_off_ring(plan.shape));
+      FUZZ_CHECK(config_.folds_only() ||
+                 (plan.shape == Shape::kGathered) == (decoded_.data.step != 0));
     }
     held_.push_back(frame);  // as a driver does, for a while
   }
@@ -420,6 +454,8 @@ class Run {
   collective::ShardConfig config_;
   std::uint64_t first_kind_;                ///< which collective op 0 would be
   std::map<std::uint64_t, Posted> posted_;  // outlives the shard
+  std::uint64_t told_ = 0;                  ///< the last op of which all tell one that only folds
+  std::set<std::uint64_t> folded_;          ///< ops that it has ended
   std::unique_ptr<collective::Shard> shard_;
   wire::Packet decoded_;
   std::deque<rte_mbuf*> held_;
