@@ -114,6 +114,7 @@ class Lane {
     std::optional<std::uint16_t> vlan_id;
     bool rx_exclusive = false;
     bool armed = false;  // its interrupt is enabled for the current sleep
+    int socket = -1;     // the driver's, while packets there end a sleep
     bool wakes = false;  // a packet ended the last sleep for which it was, or would have
     std::uint16_t rx_burst = 32;
     TxQueue tx;

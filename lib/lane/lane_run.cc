@@ -5,6 +5,7 @@
 #include <rte_ring.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "lane/clock.h"
 #include "lane/lane.h"
@@ -94,10 +95,15 @@ bool Lane::packets_should_wake(const LanePort& port, Waits waits) noexcept {
 
 bool Lane::enable_interrupt(LanePort& port, bool wanted) noexcept {
   port.armed = wanted && port.port->can_interrupt();
-  if (!port.armed) return false;
+  if (!port.armed) {
+    // A socket goes on to tell of each packet, as long as it is listened to.
+    if (port.socket >= 0) sleeper_.remove(std::exchange(port.socket, -1));
+    return false;
+  }
   const int fd = port.port->enable_interrupt(config_.lane);
   // To add a file again costs less than to find out whether it is the same.
   port.wakes = fd >= 0 && sleeper_.add(fd);
+  if (port.port->wakes_by_socket()) port.socket = fd;
   return port.wakes;
 }
 
