@@ -28,7 +28,7 @@ class AtOnce:
     def __init__(self):
         for name, (_, arguments) in _native._FUNCTIONS.items():
             function = getattr(_native.lib, name)
-            if name in ("gw_post", "gw_wait", "gw_work_free"):
+            if name in ("gw_post", "gw_post_more", "gw_flush", "gw_wait", "gw_work_free"):
                 # Of NULL it says 0, which is OK.
                 function = ctypes.CDLL(_native.library_path()).gw_work_is_done
                 function.restype, function.argtypes = ctypes.c_int, arguments
@@ -53,6 +53,12 @@ def least_us(call):
     return min(times) * 1e6
 
 
+def send_recv(sent, received):
+    ops = [dist.P2POp(dist.isend, sent, 1), dist.P2POp(dist.irecv, received, 1)]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+
+
 def main():
     torch.set_num_threads(1)
     with FakeDaemons(1) as daemons:
@@ -70,11 +76,17 @@ def main():
             "reduce_scatter": lambda: dist.reduce_scatter_tensor(one, two),
             "all_to_all": lambda: dist.all_to_all_single(other, two),
             "barrier": dist.barrier,
+            "send_recv": lambda: send_recv(two, other),
         }
         for name, call in calls.items():
             print("%-16s %5.1f us" % (name, least_us(call)))
         type(backend).allreduce = lambda self, tensors, opts: Nothing()
         print("%-16s %5.1f us" % ("nothing", least_us(calls["all_reduce"])))
+        nothing = Nothing()
+        for name in ("send", "recv"):
+            setattr(type(backend), name, lambda self, tensors, peer, tag: nothing)
+        type(backend).end_coalescing = lambda self: nothing
+        print("%-16s %5.1f us" % ("nothing moved", least_us(calls["send_recv"])))
         sys.stdout.flush()
         os._exit(0)
 

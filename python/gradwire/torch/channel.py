@@ -61,7 +61,8 @@ class Op:
     """
 
     __slots__ = (
-        "work", "channel", "call", "keep", "ways", "handle", "done", "expired", "watched", "counted"
+        "work", "channel", "call", "keep", "ways", "kind", "handle", "done", "expired", "watched",
+        "counted",
     )
 
     def __init__(self, work, channel, call, keep, ways):
@@ -70,15 +71,12 @@ class Op:
         self.call = call
         self.keep = keep
         self.ways = ways
+        self.kind = ways[0] if len(ways) == 1 else BOTH
         self.handle = None
         self.done = False
         self.expired = False
         self.watched = False  # by the thread
         self.counted = False  # in limits
-
-    @property
-    def kind(self):
-        return BOTH if len(self.ways) > 1 else self.ways[0]
 
     def look(self):
         """Returns whether it has ended; then all have been told."""
@@ -155,6 +153,7 @@ class Channel:
             queued = self.queued()
             for queue in self.queues:
                 queue.clear()
+            self.engine.queuing.discard(self)
         for op in queued:
             self.engine.ended(op, error)
 
@@ -177,6 +176,7 @@ class Channel:
                 first = not self.has_queued()
                 for way in op.ways:
                     self.queues[way].append(op)
+                self.engine.queuing.add(self)
         if first:
             self.engine.watch_all()
             self.pump()  # what it waits for may have ended meanwhile
@@ -211,6 +211,8 @@ class Channel:
             return False
         for way in op.ways:
             self.queues[way].popleft()
+        if not self.has_queued():
+            self.engine.queuing.discard(self)
         return True
 
     def _try(self, op, more=False):

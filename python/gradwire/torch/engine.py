@@ -65,6 +65,8 @@ class Engine:
         self._sides = {}  # by device: a stream for copies
         self._users = 0
         self._channels = []
+        # Channels that have ops queued; each adds and removes itself under its own lock.
+        self.queuing = set()
         self._transfer_limits = {kind: Limit(most) for kind, most in _TRANSFERS.items()}
         self._pumping = self._pump_again = False
         self.ops = 0
@@ -142,9 +144,7 @@ class Engine:
             op.channel.limits[op.kind].used += 1
             op.channel.unfinished[op.kind] += 1
             # What is queued goes when another op has ended, of whichever channel.
-            if not op.work.watched and not any(
-                channel.has_queued() for channel in self._channels
-            ):
+            if not op.work.watched and not self.queuing:
                 return
         self.watch([op])
 
@@ -187,7 +187,6 @@ class Engine:
                 self._on_gpu -= op.watched and op.work.gpu is not None
             if error is not None:
                 self.counts["failed"] += 1
-            queued = any(other.has_queued() for other in self._channels)
         op.keep = None
         work, op.call = op.work, None
         if getattr(error, "code", None) == Status.NOT_FOUND and channel.failed is not None:
@@ -197,7 +196,7 @@ class Engine:
             error = GradwireError(error.code, text)
             error.named = True
         work.op_ended(error)
-        if queued:
+        if self.queuing:
             self._pump_all()
 
     def _pump_all(self):
