@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/streaming_copy.h"
+
 namespace gradwire::client {
 
 Mapping::~Mapping() {
@@ -31,7 +33,11 @@ Result<void> Mapping::pin(gpu::Device& device) {
 
 Result<void> Mapping::copy(void* to, const void* from, std::uint64_t count) const {
   if (on_gpu != nullptr) return on_gpu->device().copy(to, from, count);
-  std::memcpy(to, from, count);
+  if (count >= kStreamingCopyBytes) {
+    streaming_copy(to, from, count);
+  } else {
+    std::memcpy(to, from, count);
+  }
   return {};
 }
 

@@ -4,6 +4,10 @@
 #include <sys/mman.h>
 
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <vector>
+
+#include "base/streaming_copy.h"
 
 using namespace gradwire::client;
 
@@ -73,4 +77,19 @@ TEST_CASE("large pieces are kept up to the cache's size and reused where they fi
   REQUIRE(dropped.size() == 1);
   CHECK(dropped[0]->handle == 2);
   CHECK(pool.total_bytes() == 4 * kMiB);
+}
+
+TEST_CASE("a copy to and from a mapping has all bytes, be it of few or of many") {
+  for (const std::size_t bytes :
+       {gradwire::kStreamingCopyBytes - 1, gradwire::kStreamingCopyBytes + 77}) {
+    const auto mapping = map(bytes + 4096, 1);
+    std::vector<std::uint8_t> from(bytes);
+    std::uint32_t next = 1;
+    for (std::uint8_t& byte : from)
+      byte = static_cast<std::uint8_t>((next = next * 1664525 + 1) >> 24);
+    REQUIRE(mapping->copy(mapping->address + 3, from.data(), bytes));
+    std::vector<std::uint8_t> back(bytes);
+    REQUIRE(mapping->copy(back.data(), mapping->address + 3, bytes));
+    CHECK(back == from);
+  }
 }
