@@ -24,8 +24,14 @@ struct Given {
   bool more = false;
 };
 
+/// A call that is refused ends those that follow each other at once, as one that is posted does.
+gw_status ended(gw_group* group, bool more, gw_status status) noexcept {
+  if (status != GW_OK && !more && group != nullptr && !is_forked(group)) group->client->flush();
+  return status;
+}
+
 gw_status post(gw_group* group, const Given& given, gw_work** work) {
-  return guarded([&]() -> Result<void> {
+  const gw_status status = guarded([&]() -> Result<void> {
     if (group == nullptr) return null_argument("group");
     if (work == nullptr) return null_argument("work");
     if (static_cast<unsigned>(given.datatype) >= kDataTypeCount) {
@@ -64,6 +70,7 @@ gw_status post(gw_group* group, const Given& given, gw_work** work) {
     *work = result->get();
     return {};
   });
+  return ended(group, given.more, status);
 }
 
 }  // namespace
@@ -274,7 +281,7 @@ gw_status post_call(gw_group* group, const gw_call* call, bool more, gw_work** w
     if (known->on_stream == 1) given.stream = known->stream;
     return {};
   });
-  return read == GW_OK ? post(group, given, work) : read;
+  return read == GW_OK ? post(group, given, work) : ended(group, more, read);
 }
 
 }  // namespace

@@ -265,8 +265,9 @@ class Client : public std::enable_shared_from_this<Client> {
   void fail_held(gw_group& group, ErrorCode code, const std::string& text);
   void drop_staging(gw_work& work);
   void take_back_leaving();
-  /// @return whether memory has come back before `deadline`.
-  [[nodiscard]] bool await_leaving(Lock& lock, Deadline deadline);
+  /// @param before  came_back_ as it was
+  /// @return whether memory has come back since, and before `deadline`.
+  [[nodiscard]] bool await_leaving(Lock& lock, Deadline deadline, std::uint64_t before);
   void settle_return(gw_work& work);
   [[nodiscard]] Result<void> await_return(Lock& lock, gw_work& work, Deadline deadline,
                                           std::optional<void*> stream);
@@ -352,6 +353,7 @@ class Client : public std::enable_shared_from_this<Client> {
   std::uint64_t unreported_ = 0;
   std::uint64_t held_ = 0;              ///< commands of all groups that wait for streams
   std::vector<LeavingMemory> leaving_;  ///< until CUDA is through with it
+  std::uint64_t came_back_ = 0;         ///< how many of these have, so far
   Counters counters_;
 };
 

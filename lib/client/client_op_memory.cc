@@ -45,11 +45,13 @@ Result<StagingSlot> Client::take_staging(Lock& lock, std::uint64_t bytes) {
   };
   auto mapping = allocate_mapping(lock, wanted);
   for (bool more = true; more && is_short(mapping);) {
+    // Some may come back while the daemon is asked.
+    const std::uint64_t before = came_back_;
     // Frees memory that is kept for later ops, since this op needs it now.
     for (auto& unused : staging_.drop_cache()) forget_mapping(std::move(unused));
     mapping = allocate_mapping(lock, wanted);
     // What CUDA still copies from, of ops that are over, comes back by itself.
-    more = is_short(mapping) && await_leaving(lock, deadline);
+    more = is_short(mapping) && await_leaving(lock, deadline, before);
     if (auto slot = more ? staging_.take(bytes) : std::nullopt) return std::move(*slot);
   }
   if (!mapping) {

@@ -243,6 +243,7 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   command.redop = static_cast<std::uint8_t>(work->call.redop);
   const bool waits = !dead_ && must_wait(*work);
   if (!waits) send_command(*work, command, arguments.factor, arguments.more);
+  if (waits && !arguments.more) ring_if_due();
   if (auto alive = check_alive(); !alive) {
     release_slot(*work);
     give_up_posting(*work);

@@ -61,18 +61,18 @@ void Client::take_back_leaving() {
   const auto through = std::partition(leaving_.begin(), leaving_.end(),
                                       [](const auto& memory) { return is_pending(memory.until); });
   for (auto it = through; it != leaving_.end(); ++it) give_back_staging(std::move(it->slot));
+  came_back_ += static_cast<std::uint64_t>(leaving_.end() - through);
   leaving_.erase(through, leaving_.end());
 }
 
-bool Client::await_leaving(Lock& lock, Deadline deadline) {
-  const std::size_t before = leaving_.size();
-  while (!dead_ && leaving_.size() == before && before != 0 && Clock::now() < deadline) {
+bool Client::await_leaving(Lock& lock, Deadline deadline, std::uint64_t before) {
+  while (!dead_ && came_back_ == before && !leaving_.empty() && Clock::now() < deadline) {
     lock.unlock();
     std::this_thread::sleep_for(kPauseMost);
     lock.lock();
     take_back_leaving();
   }
-  return leaving_.size() < before;
+  return came_back_ != before && Clock::now() < deadline;
 }
 
 void Client::advance_streams() {

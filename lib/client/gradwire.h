@@ -527,14 +527,13 @@ typedef struct gw_call {
 gw_status gw_post(gw_group* group, const gw_call* call, gw_work** work);
 
 /** gw_post() of a call that others of this client follow at once: a daemon that sleeps is woken for
- * all of them together, by the next gw_post(), gw_flush(), gw_test() or wait of this client.
- * Without any of these the op may begin some milliseconds later. A sender and receiver of small
- * messages saves a wake-up. */
+ * all of them together, by the next gw_post() of this client, even if it is refused, or its next
+ * gw_flush(), gw_test() or wait. Without any of these the op may begin some milliseconds later. A
+ * sender and receiver of small messages saves a wake-up. */
 gw_status gw_post_more(gw_group* group, const gw_call* call, gw_work** work);
 
 /** Nothing follows what was posted by gw_post_more().
- * @return GW_INVALID_ARGUMENT if `client` is NULL or of the process that this one was forked from.
- */
+ * @return GW_INVALID_ARGUMENT if `client` is NULL. */
 gw_status gw_flush(gw_client* client);
 
 /** Whether the op is done. Does not wait.

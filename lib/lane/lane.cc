@@ -191,10 +191,10 @@ bool Lane::take_transfers(TimeNs now) noexcept {
 
 namespace {
 
-/// @return the bytes of the whole op.
 /// Ops of more bytes are more than a few packets.
 constexpr std::uint64_t kStreamBytes = 16 << 10;
 
+/// @return the bytes of the whole op.
 std::uint64_t bytes_of(const collective::OpSpec& spec, const collective::Shard& shard) noexcept {
   const std::uint32_t processes = shard.config().processes().count();
   CollectiveCall call;

@@ -100,10 +100,11 @@ bool Lane::enable_interrupt(LanePort& port, bool wanted) noexcept {
     if (port.socket >= 0) sleeper_.remove(std::exchange(port.socket, -1));
     return false;
   }
+  if (port.socket >= 0) return true;
   const int fd = port.port->enable_interrupt(config_.lane);
   // To add a file again costs less than to find out whether it is the same.
   port.wakes = fd >= 0 && sleeper_.add(fd);
-  if (port.port->wakes_by_socket()) port.socket = fd;
+  if (port.wakes && port.port->wakes_by_socket()) port.socket = fd;
   return port.wakes;
 }
 

@@ -39,8 +39,7 @@ constexpr std::array<DriverRow, 6> kRows = {{
     // gives the kernel only the first segment's address, computed from the address of the mbuf
     // itself, but the length of the whole frame: chained and attached mbufs go out as garbage. The
     // fill ring takes 2,048 mbufs. There is no rx interrupt call, but a lane can sleep on the
-    // socket
-    // (wake_socket.h). tx_burst repeats the kick while the kernel says EAGAIN.
+    // socket (wake_socket.h). tx_burst repeats the kick while the kernel says EAGAIN.
     {.driver = "net_af_xdp",
      .rx_exclusive = true,
      .rx_interrupts = false,
@@ -64,8 +63,7 @@ constexpr std::array<DriverRow, 6> kRows = {{
     // is full, tx_burst calls poll() without a bound: bursts are short, so that the ring is never
     // filled by one round. An oversized frame is dropped without a word. Received VLAN tags are put
     // back by the driver. `framesz` has to divide `blocksz`. A lane can sleep on the socket, as
-    // with
-    // net_af_xdp.
+    // with net_af_xdp.
     {.driver = "net_af_packet",
      .rx_exclusive = true,
      .rx_interrupts = false,

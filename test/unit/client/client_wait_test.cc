@@ -319,7 +319,7 @@ TEST_CASE("a daemon that sleeps is woken, one that is awake is not") {
 TEST_CASE("calls that others follow wake the daemon once, by whatever comes after them") {
   Single single;
   std::vector<std::vector<float>> values(3, std::vector<float>(2, 1));
-  enum After { kPost, kFlush, kTest, kWait, kAfters };
+  enum After { kPost, kRefused, kUnread, kFlush, kTest, kWait, kAfters };
   for (int after = 0; after < kAfters; ++after) {
     INFO("after " << after);
     std::uint64_t rung = 0;
@@ -342,9 +342,17 @@ TEST_CASE("calls that others follow wake the daemon once, by whatever comes afte
         REQUIRE(gw_post_more(single.group, &first, &works[i]) == GW_OK);
       }
       REQUIRE(counters_of(single.client).doorbells == before);
-      const gw_call last = call(2);
+      gw_call last = call(2);
       int done = 0;
       if (after == kPost) REQUIRE(gw_post(single.group, &last, &works[2]) == GW_OK);
+      if (after == kRefused) last.datatype = static_cast<gw_datatype>(99);
+      if (after == kUnread) last.reserved = 1;
+      if (after == kRefused || after == kUnread) {
+        gw_work* none = nullptr;
+        REQUIRE(gw_post_more(single.group, &last, &none) == GW_INVALID_ARGUMENT);
+        REQUIRE(counters_of(single.client).doorbells == before);
+        REQUIRE(gw_post(single.group, &last, &none) == GW_INVALID_ARGUMENT);
+      }
       if (after == kFlush) REQUIRE(gw_flush(single.client) == GW_OK);
       if (after == kTest) (void)gw_test(works[0], &done);
       if (after == kWait) REQUIRE(gw_wait(works[0], kLong) == GW_OK);

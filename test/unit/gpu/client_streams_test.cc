@@ -3,6 +3,7 @@
 // in another order than their ops. The fake CUDA's memory can be looked at from here.
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,6 +14,7 @@ namespace {
 
 using namespace gradwire;
 using namespace gradwire::test;
+using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 
 TEST_CASE("an op of GPU memory follows its stream through pinned memory of the host") {
@@ -67,6 +69,33 @@ TEST_CASE("ops keep their order behind one whose stream is late, whatever they a
   CHECK(second.get()[59] == 61);
   CHECK(second.get()[60] == 60);
   CHECK(third[39] == 4);
+}
+
+TEST_CASE("a call that waits for its stream wakes the daemon for those before it") {
+  Two two;
+  const OnGpu tensor(50);
+  const FakeStream late;
+  std::uint64_t rung = 0;
+  // One that is awake needs no ring. Left alone for long enough it sleeps.
+  for (auto pause = 1ms; rung == 0 && pause < 1s; pause *= 2) {
+    std::this_thread::sleep_for(pause);
+    late.hold(true);
+    std::vector<float> values(4, 1);
+    gw_call call = on_cpu(GW_ALL_REDUCE, values.data(), values.data(), 2);
+    call.struct_bytes = sizeof call;
+    std::vector<gw_work*> works(1);
+    const std::uint64_t before = counters_of(two.clients[0]).doorbells;
+    REQUIRE(gw_post_more(two.groups[0], &call, &works[0]) == GW_OK);
+    works.push_back(
+        two.post(0, on_stream(GW_ALL_REDUCE, tensor.get(), tensor.get(), 50, late.get())));
+    rung = counters_of(two.clients[0]).doorbells - before;
+    late.hold(false);
+    std::vector<float> other(50, 1);
+    works.push_back(two.post(1, on_cpu(GW_ALL_REDUCE, values.data() + 2, values.data() + 2, 2)));
+    works.push_back(two.post(1, on_cpu(GW_ALL_REDUCE, other.data(), other.data(), 50)));
+    for (gw_work* work : works) ends_and_free(work);
+  }
+  CHECK(rung == 1);
 }
 
 TEST_CASE("another group is not held back") {

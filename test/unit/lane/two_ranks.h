@@ -5,6 +5,7 @@
 /// threads run them.
 #pragma once
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <functional>
 #include <map>
@@ -35,6 +36,7 @@ struct TwoRanksOptions {
   PollingConfig polling;
   std::uint64_t port_rate_bps = 0;
   std::size_t tx_trace_bursts = 0;
+  std::array<std::string, 2> devices;  ///< of the ranks, in place of ports of net_ring
   bool joined = true;  ///< else `carry` takes frames from port to port, after each round
   std::function<void()> carry = [] {};
   reduce::DeviceMemory* payload_memory = nullptr;  ///< of both ranks
@@ -303,6 +305,7 @@ class TwoRanks {
     DatapathConfig config;
     port::PortConfig port;
     port.device = r == 0 ? ports_.a() : ports_.b();
+    if (!options_.devices[r].empty()) port.device = options_.devices[r];
     port.ip = ip_of(r);
     port.prefix_bits = options_.ipv6 ? 64 : 24;
     port.mtu = options_.mtu;
