@@ -191,9 +191,6 @@ bool Lane::take_transfers(TimeNs now) noexcept {
 
 namespace {
 
-/// Ops of more bytes are more than a few packets.
-constexpr std::uint64_t kStreamBytes = 16 << 10;
-
 /// @return the bytes of the whole op.
 std::uint64_t bytes_of(const collective::OpSpec& spec, const collective::Shard& shard) noexcept {
   const std::uint32_t processes = shard.config().processes().count();
@@ -212,7 +209,7 @@ void Lane::post_ops(GroupSlot& slot, TimeNs now) noexcept {
       case collective::PostResult::kOk: {
         ++slot.posted_seq;
         const std::uint64_t bytes = bytes_of(spec, *slot.shard);
-        if (bytes > kStreamBytes) slot.streams_until = slot.posted_seq;
+        if (bytes > kStreamBytes) ++slot.streams;
         trace_op(TraceType::kPosted, now, slot.handle, spec.op_seq, bytes, spec.collective);
         continue;
       }

@@ -142,21 +142,23 @@ class Lane {
     bool awake = true;
     bool expects = false;            // valid while it rests: it has an unfinished op
     bool moves = false;              // valid while it rests: of a collective
-    bool streams = false;            // valid while it rests: of more than a few packets
     std::uint64_t polled = 0;        // the last round that called it
     std::uint32_t quiet_rounds = 0;  // rounds in a row in which nothing happened to it
     TimeNs wake_at = kNever;         // while it rests
     const collective::OpSpec* specs = nullptr;
-    std::uint64_t ready_seq = 0;      // ops up to this one may be posted
-    std::uint64_t posted_seq = 0;     // ops up to this one were posted
-    std::uint64_t done = 0;           // ops finished, in any order
-    std::uint64_t streams_until = 0;  // the last op posted that is more than a few packets
+    std::uint64_t ready_seq = 0;   // ops up to this one may be posted
+    std::uint64_t posted_seq = 0;  // ops up to this one were posted
+    std::uint64_t done = 0;        // ops finished, in any order
+    std::uint32_t streams = 0;     // ops posted and unfinished that are more than a few packets
     bool leaving = false;
     command::Request* leave = nullptr;  // a request that this lane has to return
     command::MembersWait members;
     bool has_report = false;  // `report` could not be sent yet, because there was no room
     command::LaneReport report;
   };
+
+  /// Ops of more bytes are more than a few packets.
+  static constexpr std::uint64_t kStreamBytes = 16 << 10;
 
   // lane.cc
   void publish(TimeNs now) noexcept;
@@ -240,10 +242,11 @@ class Lane {
   // lane_run.cc
   /// What is under way, neither if nothing is.
   struct Waits {
-    bool message = false;      ///< sends and receives alone
-    bool few_packets = false;  ///< those, and collectives of a few packets
+    bool message = false;  ///< sends and receives alone
+    /// Those, and collectives of a few packets, and not for long yet.
+    bool few_packets = false;
   };
-  [[nodiscard]] Waits waits_for() const noexcept;
+  [[nodiscard]] Waits waits_for(TimeNs now) const noexcept;
   /// Whether packets that come by the port are to end a sleep. Without an op only acknowledgements
   /// and packets of later ops come, which would take the core from the client that is about to post
   /// the op; while a large collective moves, a timer lets several packets come for each wake-up.
@@ -278,7 +281,7 @@ class Lane {
   std::uint64_t round_ = 0;
   std::uint32_t resting_expecting_ = 0;  // resting groups that have an unfinished op
   std::uint32_t resting_moving_ = 0;     // of these, groups that have one of a collective
-  std::uint32_t resting_streaming_ = 0;  // of these, groups that have one of more than few packets
+  std::uint32_t resting_streams_ = 0;    // of these, such ops of more than a few packets
   std::unordered_map<std::uint64_t, std::uint16_t> group_index_;  // by handle: index into slots_
   std::vector<std::uint16_t> touched_;
   GroupIndex groups_;                                         // groups that are not closed

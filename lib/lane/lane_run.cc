@@ -12,6 +12,15 @@
 
 namespace gradwire::lane {
 
+namespace {
+
+/// For so long after the last data a kernel's socket may end sleeps. Who waits longer waits for a
+/// late rank, in sleeps that are a small share of that; and a packet socket tells of all that comes
+/// by its interface, for whomever it is.
+constexpr TimeNs kWakesLastNs = 2'000'000;
+
+}  // namespace
+
 void Lane::run(const std::atomic<bool>& stop) noexcept {
   const TscClock clock;
   const PreciseSleeps precise;
@@ -36,7 +45,7 @@ IdleStep Lane::after_round(TimeNs now, bool worked) noexcept {
   // A port with a backlog will soon take frames again.
   const bool behind = std::any_of(ports_.begin(), ports_.end(),
                                   [](const LanePort& port) { return !port.tx.empty(); });
-  const Waits waits = waits_for();
+  const Waits waits = waits_for(now);
   const bool interrupts = !behind && !ports_.empty() &&
                           std::all_of(ports_.begin(), ports_.end(), [&](const LanePort& port) {
                             return port.wakes && packets_should_wake(port, waits);
@@ -51,7 +60,7 @@ IdleStep Lane::after_round(TimeNs now, bool worked) noexcept {
 void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
   config_.rings.bell->set_sleeping(true);
   commands_->set_sleeping(true);
-  const Waits waits = waits_for();
+  const Waits waits = waits_for(now);
   bool armed = false;
   for (LanePort& port : ports_) armed |= enable_interrupt(port, packets_should_wake(port, waits));
   // Whatever arrived before others could see the flags would not wake the lane, so check once more;
@@ -77,13 +86,14 @@ void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
   config_.rings.bell->set_sleeping(false);
 }
 
-Lane::Waits Lane::waits_for() const noexcept {
+Lane::Waits Lane::waits_for(TimeNs now) const noexcept {
   if (!expecting_) return {};
-  Waits waits{.message = resting_moving_ == 0, .few_packets = resting_streaming_ == 0};
+  Waits waits{.message = resting_moving_ == 0,
+              .few_packets = resting_streams_ == 0 && polling_.idle_ns(now) < kWakesLastNs};
   for (const std::uint16_t index : awake_) {
     const GroupSlot& slot = slots_[index];
     waits.message &= slot.done >= slot.ready_seq;
-    waits.few_packets &= slot.done >= slot.streams_until;
+    waits.few_packets &= slot.streams == 0;
   }
   return waits;
 }

@@ -94,11 +94,10 @@ void Lane::rest_if_idle(std::size_t place, TimeNs now) noexcept {
   slot.awake = false;
   slot.wake_at = slot.closed ? kNever : std::min(deadline, now + kRestNs);
   slot.moves = slot.done < slot.ready_seq;
-  slot.streams = slot.done < slot.streams_until;
   slot.expects = slot.moves || (!slot.closed && slot.shard->expects_packets());
   if (slot.expects) ++resting_expecting_;
   if (slot.moves) ++resting_moving_;
-  if (slot.streams) ++resting_streaming_;
+  resting_streams_ += slot.streams;
   next_wake_ = std::min(next_wake_, slot.wake_at);
   // It has nothing to send, so others must not wait for the rest of its turn.
   for (LanePort& port : ports_) port.share.forget(index);
@@ -117,7 +116,7 @@ void Lane::forget_awake(std::uint16_t index) noexcept {
 void Lane::forget_resting(const GroupSlot& slot) noexcept {
   if (slot.expects) --resting_expecting_;
   if (slot.moves) --resting_moving_;
-  if (slot.streams) --resting_streaming_;
+  resting_streams_ -= slot.streams;
 }
 
 std::uint64_t Lane::push(LanePort& port, std::span<rte_mbuf* const> frames) noexcept {
@@ -289,13 +288,15 @@ bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
         break;  // the command lane reports it to the control thread
       case collective::EventType::kOpDone:
         ++slot.done;
+        if (event.op.bytes > kStreamBytes && slot.streams > 0) --slot.streams;
         op_done(slot, event, now);
         break;
       case collective::EventType::kTransferDone:
         break;  // the command lane counts what is whole
       case collective::EventType::kAborted:
         slot.report.reason = slot.shard->reason();
-        slot.ready_seq = slot.posted_seq = slot.streams_until = slot.done;
+        slot.ready_seq = slot.posted_seq = slot.done;
+        slot.streams = 0;
         break;
       case collective::EventType::kClosed:
         slot.report.reason = slot.shard->reason();

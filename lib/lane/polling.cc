@@ -17,12 +17,12 @@ IdleStep Polling::after_round(TimeNs now, bool worked, bool flowed, bool expecti
   if (worked) return {};
   if (config_.mode == PollingMode::kBusy) return {.action = IdleAction::kPause};
   if (idle_since_ == kNever) idle_since_ = now;
-  const TimeNs idle_ns = now - idle_since_;
-  if (expecting && idle_ns < config_.spin_ns) return {.action = IdleAction::kPause};
+  const TimeNs idle = idle_ns(now);
+  if (expecting && idle < config_.spin_ns) return {.action = IdleAction::kPause};
   TimeNs sleep_ns = config_.max_sleep_ns;
   if (expecting && !interrupts) {
-    sleep_ns = std::clamp(idle_ns / config_.expecting_divisor, config_.first_sleep_ns,
-                          config_.max_sleep_ns);
+    sleep_ns =
+        std::clamp(idle / config_.expecting_divisor, config_.first_sleep_ns, config_.max_sleep_ns);
   }
   return {.action = IdleAction::kSleep, .sleep_ns = sleep_ns};
 }

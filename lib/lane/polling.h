@@ -64,6 +64,10 @@ class Polling {
   /// sleep, so a long one does no harm.
   [[nodiscard]] IdleStep after_round(TimeNs now, bool worked, bool flowed, bool expecting,
                                      bool interrupts) noexcept;
+  /// For how long no data, op or request came, as of the last round; 0 if that had some.
+  [[nodiscard]] TimeNs idle_ns(TimeNs now) const noexcept {
+    return idle_since_ == kNever ? 0 : now - idle_since_;
+  }
   /// @return `sleep_ns` cut to end at `deadline`, but never less than the shortest sleep: the round
   /// at `now` has done what was due, so if a deadline has passed, someone else has to act first.
   [[nodiscard]] TimeNs bound(TimeNs sleep_ns, TimeNs now, TimeNs deadline) const noexcept;

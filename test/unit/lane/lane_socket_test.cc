@@ -128,5 +128,15 @@ TEST_CASE("packets at a kernel's socket wake a lane only while small ops alone a
     ranks.post(0, large);
     for (const std::uint16_t r : {0, 1}) finish(r, large);
   }
+
+  // A late rank, which takes longer than it is worth to look at whatever the interface carries.
+  AllReduceCase late(2, 1, 7, DataType::kFloat32, RedOp::kSum, 9, false);
+  ranks.post(1, late);
+  CHECK(sleep_beside_packet().looked);
+  (void)lane.after_round(ranks.now, false);
+  ranks.now += 3'000'000;
+  CHECK(sleep_beside_packet().whole);
+  ranks.post(0, late);
+  for (const std::uint16_t r : {0, 1}) finish(r, late);
   ranks.leave_and_check();
 }

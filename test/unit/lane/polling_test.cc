@@ -153,6 +153,17 @@ TEST_CASE("no sleep passes a deadline, and one that has passed makes nobody spin
   CHECK(polling.bound(50'000, 500, 400) == config.first_sleep_ns);
 }
 
+TEST_CASE("it knows for how long nothing came but pings") {
+  Polling polling(PollingConfig{.mode = PollingMode::kAdaptive});
+  CHECK(polling.idle_ns(5'000) == 0);
+  (void)polling.after_round(1'000, true, true, true, false);
+  (void)polling.after_round(2'000, false, false, true, false);
+  (void)polling.after_round(3'000, true, false, true, false);
+  CHECK(polling.idle_ns(5'000) == 3'000);
+  (void)polling.after_round(6'000, true, true, true, false);
+  CHECK(polling.idle_ns(7'000) == 0);
+}
+
 TEST_CASE("polling modes have names") {
   CHECK(parse_polling_mode("busy") == PollingMode::kBusy);
   CHECK(parse_polling_mode("adaptive") == PollingMode::kAdaptive);
