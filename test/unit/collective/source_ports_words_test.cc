@@ -107,6 +107,63 @@ TEST_CASE("a rank that does nothing but answer takes another source port when it
   CHECK(ring.shard(2).counters().peer_source_port_moves > 0);
 }
 
+TEST_CASE("others send to a rank that stood still from source ports that lead there") {
+  constexpr std::uint16_t kRanks = 4;
+  constexpr std::uint16_t kStill = 2;
+  RingOptions options = options_of(kRanks);
+  options.shard.direct_bytes = 64u << 10;
+  options.shard.pairs_max = 16;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  Ops ops{ring, kRanks};
+  REQUIRE(ops.run() < kNever);
+  // Of all their source ports half lead into a hole, the first one does not.
+  const auto hole = [&](std::uint16_t from) {
+    return static_cast<std::uint8_t>(1 - first_spine(ring, from, kStill));
+  };
+  int lost = 0;
+  for (const std::uint16_t rank : {0, 1, 3}) ring.cut_spine(rank, kStill, hole(rank), true);
+  ring.lose([&](sim::HostId from, sim::HostId to, wire::PacketType) {
+    lost += to % kRanks == kStill && to / kRanks == hole(from) ? 1 : 0;
+    return false;
+  });
+  const bool transfers = GENERATE(true, false);
+  const bool posts_later = GENERATE(true, false);
+  int lost_in_search = 0;
+  for (int i = 0; i < 20; ++i) {
+    lost = 0;
+    ops.op_seq += transfers ? 0 : 1;
+    OpCase op(kRanks, 1, {.count = 100, .seed = 7});
+    Transfer transfer(ring, {0, kStill}, 20 * 256);
+    const auto post = [&](std::uint16_t rank) {
+      if (!transfers) return ring.post(rank, op.spec(rank, ops.op_seq));
+      if (rank == 0) transfer.send();
+      if (rank == kStill) transfer.receive();
+    };
+    const std::size_t ends = ring.transfers_done() + (transfers ? 2 : 0);
+    ring.freeze(kStill);
+    for (const std::uint16_t rank : {0, 1, 3}) post(rank);
+    if (!posts_later) post(kStill);
+    ring.run_for(kSilence / 4 + i * 4 * kMs);
+    ring.freeze(kStill, false);
+    if (posts_later) post(kStill);
+    const auto done = [&] {
+      return ring.transfers_done() == ends && ring.done(0, ops.op_seq) &&
+             ring.done(kStill, ops.op_seq);
+    };
+    CHECK(ring.run_until(done, kSilence / 25));
+    REQUIRE(ring.run_until(done, kSilence));
+    ring.run_for(kMs);
+    lost_in_search += lost;
+    lost = 0;
+    // It is asked meanwhile.
+    CHECK(ops.run(kStill, 25 * kMs) < 26 * kMs);
+    CHECK(lost == 0);
+  }
+  CHECK(lost_in_search > 20);
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) CHECK_FALSE(ring.aborted(rank));
+}
+
 TEST_CASE("transfers that are posted together are no sign that answers are lost") {
   constexpr std::uint16_t kMembers = 4;
   RingOptions options = options_of(4);
