@@ -119,6 +119,8 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
     if (receipt.again) ends_.of(rank).was_asked_again(config_.timeouts, now);
     queue(rank);
   }
+  // Of several questions the last one may not have come.
+  if (alone && ends_.of(rank).arrived(receipt.echo)) peer.lost_inquiries = 0;
   bool news = false;
   if (receipt.entered > peer.entered) {
     peer.entered = receipt.entered;

@@ -76,6 +76,7 @@ class LinkEnd {
   explicit LinkEnd(const LinkAddress& address)
       : address_(address),
         first_source_port_(address.frame.bytes() != 0 ? address.frame.source_port() : 0) {
+    first_from_[0] = first_number_;
     paths_.push_back({address.ip, address.frame, address.port});
     for (const LinkPath& path : address.others) {
       if (paths_.size() < kPathsMax) paths_.push_back(path);
@@ -132,6 +133,8 @@ class LinkEnd {
     address_.frame = paths_[path].frame;
     address_.port = paths_[path].port;
     first_number_ = numbers_.next();
+    first_from_.fill(0);
+    first_from_[sources_[path]] = first_number_;
 #ifdef GRADWIRE_PLANTED_BUGS
     if (planted(PlantedBug::kNumbersAnewAfterMove)) numbers_.begin_anew();
 #endif
@@ -207,7 +210,7 @@ class LinkEnd {
     paths_[path].frame.set_source_port(source_port(source));
     if (path != path_) return true;
     address_.frame = paths_[path].frame;
-    first_number_ = numbers_.next();
+    first_from_[source] = first_number_ = numbers_.next();
 #ifdef GRADWIRE_PLANTED_BUGS
     if (planted(PlantedBug::kNumbersAnewAfterMove)) numbers_.begin_anew();
 #endif
@@ -228,6 +231,28 @@ class LinkEnd {
   /// What goes there does not arrive, though short packets do.
   void arrives_never(const ShardTimeouts& timeouts, TimeNs now) noexcept {
     seek_source(path_, timeouts, now);
+    arrived_ = numbers_.next() - 1;
+  }
+  /// The other rank has got the packet of that number, of which this is the low half. It went from
+  /// a source port that is good then, and the one that the search has come to may lead nowhere: a
+  /// rank that stood still answers none until it goes on.
+  /// @return whether that is news.
+  bool arrived(std::uint32_t low_half) noexcept {
+    if (watched_ || address_.sources.count == 1) return false;
+    const std::uint32_t ago = static_cast<std::uint32_t>(numbers_.next()) - low_half;
+    if (ago == 0 || ago >= numbers_.next()) return false;  // It was never sent.
+    const std::uint64_t number = numbers_.next() - ago;
+    if (number <= arrived_) return false;
+    arrived_ = number;
+    std::uint8_t from = sources_[path_];
+    std::uint64_t first = 0;
+    for (std::uint8_t source = 0; source < address_.sources.count; ++source) {
+      if (first_from_[source] > number || first_from_[source] <= first) continue;
+      first = first_from_[source];
+      from = source;
+    }
+    (void)take_source(path_, from);
+    return true;
   }
 
   /// Of packets that go there.
@@ -335,6 +360,9 @@ class LinkEnd {
   std::uint32_t strayed_ = 0;  ///< how often the first path was left
   std::uint64_t newest_ = 0;   ///< number of a packet that the other rank sent by its choice
   std::uint64_t first_number_ = 1;
+  /// Since path() was taken: the first number from each source port, the last time that it had it.
+  std::array<std::uint64_t, wire::kSourcePortsMax> first_from_{};
+  std::uint64_t arrived_ = 0;  ///< the newest of which the other rank said so, and that counts
   TimeNs moved_at_ = 0;
   TimeNs home_at_ = 0;
   transport::PacketNumbers numbers_;

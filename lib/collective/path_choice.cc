@@ -120,10 +120,7 @@ bool PathChoice::is_bad_of_late(TimeNs round, TimeNs now) const noexcept {
 }
 
 void PathChoice::forget_answers(TimeNs now) noexcept {
-  for (Path& path : paths_) {
-    path.answered_at = -1;
-    path.heard_from = 0;
-  }
+  for (Path& path : paths_) path.answered_at = -1;
   sources_.fill(Source{});
   sources_to_ask_ = 0;
   rounds_ = calm_ = 0;

@@ -286,6 +286,7 @@ Drop Transfers::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
   hear(rank);
   OutPair* out = outs_.enter(pull.pair, rank);
   if (out == nullptr) return Drop::kNoBuffer;
+  if (pull.echo != 0) (void)ends_->of(rank).arrived(pull.echo);
   if (pull.asks) {
     out->offer_wanted = true;
     queue(*out);

@@ -94,6 +94,17 @@ struct Fixture {
     }
   }
 
+  /// Nothing is acknowledged, and every hello answered from one source port of the other rank's.
+  void ask_for(int rounds, std::uint8_t from_source) {
+    for (; rounds > 0; --rounds) {
+      choice.run(kLimit / 32, now += kLimit / 32);
+      for (auto way = choice.next_to_ask(); way.path != kNoPath; way = choice.next_to_ask()) {
+        choice.asked(way);
+        choice.on_hello_ack(0, static_cast<std::uint8_t>(way.source + 1), from_source);
+      }
+    }
+  }
+
   static constexpr std::uint16_t kPort = 18'515;
 
   LinkEnd end;
@@ -221,15 +232,18 @@ TEST_CASE("a link keeps its source port if none is answered, and if the way back
   CHECK(link.away == 0);
   for (int i = 0; i < 100; ++i) {
     // Hellos are answered from one port, acknowledgements come from another.
-    link.choice.run(kLimit / 32, link.now += kLimit / 32);
-    for (auto way = link.choice.next_to_ask(); way.path != kNoPath;
-         way = link.choice.next_to_ask()) {
-      link.choice.asked(way);
-      link.choice.on_hello_ack(0, static_cast<std::uint8_t>(way.source + 1), 7);
-    }
+    link.ask_for(1, 7);
     CHECK(link.choice.heard_from(0) == (i < 3 ? 0 : 7));
   }
   CHECK(link.end.source_of(0) == 0);
+}
+
+TEST_CASE("the other rank is told of another source port when no answer comes from the first") {
+  Fixture link(1, 32);
+  link.ask_for(8, 7);
+  CHECK(link.choice.heard_from(0) == 7);
+  link.ask_for(4, 9);
+  CHECK(link.choice.heard_from(0) == 9);
 }
 
 TEST_CASE("of a source port that is all right, and data that waits for a client, hellos get few") {

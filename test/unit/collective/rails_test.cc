@@ -2,20 +2,21 @@
 // Several paths between ranks that are no neighbours on the ring: each cut that is made here lasts.
 #include <catch2/catch.hpp>
 #include <cstddef>
-#include <vector>
 
+#include "many_paths.h"
 #include "support/ring_harness.h"
 
 using namespace gradwire;
 using namespace gradwire::test;
+using paths::kMs;
+using paths::kSilence;
+using paths::Ops;
+using paths::Transfer;
 using sim::OpCase;
 
 namespace {
 
-constexpr TimeNs kMs = 1'000'000;
-constexpr TimeNs kSilence = 200 * kMs;
-
-RingOptions options_of(std::uint16_t nranks) {
+RingOptions rails_of(std::uint16_t nranks) {
   RingOptions options;
   options.nranks = nranks;
   options.rails = 2;
@@ -29,41 +30,28 @@ RingOptions options_of(std::uint16_t nranks) {
 TEST_CASE(
     "direct ops go by another path to a rank off the ring, and by the first when it is back") {
   constexpr std::uint16_t kRanks = 4;
-  RingOptions options = options_of(kRanks);
+  RingOptions options = rails_of(kRanks);
   options.shard.direct_bytes = 64u << 10;
   RingHarness ring(options);
   REQUIRE(ring.form());
-  std::uint64_t op_seq = 0;
-  const auto run_op = [&] {
-    ++op_seq;
-    OpCase op(kRanks, 1, {.count = 100, .seed = op_seq});
-    for (std::uint16_t rank = 0; rank < kRanks; ++rank) ring.post(rank, op.spec(rank, op_seq));
-    for (std::uint16_t rank = 0; rank < kRanks; ++rank) {
-      REQUIRE(ring.run_until([&] { return ring.done(rank, op_seq) || ring.aborted(rank); },
-                             2 * kSilence));
-      REQUIRE_FALSE(ring.aborted(rank));
-      REQUIRE(op.wrong(rank) == "");
-    }
-  };
+  Ops ops{ring, kRanks};
   const auto away = [&](std::uint16_t rank) {
     return ring.shard(rank).status(ring.now()).peers_on_other_path;
   };
-  run_op();
+  REQUIRE(ops.run() < kNever);
   ring.cut_rail(0, 2, 0, true);
-  run_op();
+  REQUIRE(ops.run() < kNever);
   CHECK(away(0) == 1);
   CHECK(away(2) == 1);
   CHECK(away(1) == 0);
   CHECK(ring.counter(&collective::ShardCounters::peer_path_moves) == 2);
   CHECK(ring.counter(&collective::ShardCounters::path_moves) == 0);
   // Now that the path is known to be silent, nothing waits for it.
-  const TimeNs before = ring.now();
-  run_op();
-  CHECK(ring.now() - before < kMs);
+  CHECK(ops.run() < kMs);
   ring.cut_rail(0, 2, 0, false);
   for (int i = 0; i < 4; ++i) {
     ring.run_for(kSilence / 2);
-    run_op();
+    REQUIRE(ops.run() < kNever);
   }
   CHECK(away(0) == 0);
   CHECK(away(2) == 0);
@@ -72,37 +60,26 @@ TEST_CASE(
 
 TEST_CASE("a transfer whose path is cut in its middle goes on by another") {
   constexpr std::uint16_t kRanks = 4;
-  RingOptions options = options_of(kRanks);
+  RingOptions options = rails_of(kRanks);
   options.shard.pairs_max = 16;
   RingHarness ring(options);
   REQUIRE(ring.form());
-  std::vector<std::byte> from(4000 * 256);
-  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 256);
-  std::vector<std::byte> to(from.size());
-  collective::TransferSpec spec;
-  spec.pair = {0, 2};
-  spec.terms = {from.size(), 0, wire::TransferCall::kSendRecv};
-  spec.id = 1;
-  spec.end = collective::TransferEnd::kSource;
-  spec.from = spec.to = from.data();
-  REQUIRE(ring.post(0, spec));
-  spec.id = 2;
-  spec.end = collective::TransferEnd::kDestination;
-  spec.from = spec.to = to.data();
-  REQUIRE(ring.post(2, spec));
+  Transfer transfer(ring, {0, 2}, 4000 * 256);
+  transfer.send();
+  transfer.receive();
   const auto came = [&] { return ring.shard(2).counters().transfers.pieces_received; };
   REQUIRE(ring.run_until([&] { return came() > 1000; }));
   REQUIRE(ring.transfers_done() == 0);
   ring.cut_rail(0, 2, 0, true);
   REQUIRE(ring.run_until([&] { return ring.transfers_done() == 2; }, 2 * kSilence));
   for (std::uint16_t rank = 0; rank < kRanks; ++rank) CHECK_FALSE(ring.aborted(rank));
-  CHECK((from == to));
+  CHECK(transfer.is_whole());
   CHECK(ring.leaked_mbufs() == 0);
 }
 
 TEST_CASE("a rank that waits for another one leaves a path that is silent") {
   constexpr std::uint16_t kRanks = 4;
-  RingOptions options = options_of(kRanks);
+  RingOptions options = rails_of(kRanks);
   options.shard.timeouts.formation_ns = 20 * kSilence;
   RingHarness ring(options);
   ring.freeze(0);
@@ -124,7 +101,7 @@ TEST_CASE("a rank that waits for another one leaves a path that is silent") {
 // is tried, and by that one none comes.
 TEST_CASE("a rank off the ring that answers late by one path, and by no other, is not silent") {
   constexpr std::uint16_t kRanks = 4;
-  RingOptions options = options_of(kRanks);
+  RingOptions options = rails_of(kRanks);
   options.shard.direct_bytes = 64u << 10;
   options.shard.pairs_max = 16;
   RingHarness ring(options);
@@ -143,19 +120,11 @@ TEST_CASE("a rank off the ring that answers late by one path, and by no other, i
     CHECK(op.wrong(0) == "");
   }
   SECTION("a transfer") {
-    std::vector<std::byte> bytes(20 * 256);
-    collective::TransferSpec spec;
-    spec.pair = {0, 2};
-    spec.terms = {bytes.size(), 0, wire::TransferCall::kSendRecv};
-    spec.end = collective::TransferEnd::kSource;
-    spec.from = spec.to = bytes.data();
-    REQUIRE(ring.post(0, spec));
+    Transfer transfer(ring, {0, 2}, 20 * 256);
+    transfer.send();
     ring.run_until(aborted, 5 * kSilence);
     REQUIRE_FALSE(aborted());
-    std::vector<std::byte> to(bytes.size());
-    spec.end = collective::TransferEnd::kDestination;
-    spec.from = spec.to = to.data();
-    REQUIRE(ring.post(2, spec));
+    transfer.receive();
     REQUIRE(ring.run_until([&] { return ring.transfers_done() == 2 || aborted(); }, 5 * kSilence));
     REQUIRE_FALSE(aborted());
   }
@@ -163,7 +132,7 @@ TEST_CASE("a rank off the ring that answers late by one path, and by no other, i
 }
 
 TEST_CASE("what was pulled is not pulled again and again before it can come") {
-  RingOptions options = options_of(2);
+  RingOptions options = rails_of(2);
   options.rails = 1;
   options.shard.pairs_max = 4;
   options.shard.sender.max_pto_ns = kSilence / 10;
@@ -171,19 +140,11 @@ TEST_CASE("what was pulled is not pulled again and again before it can come") {
   RingHarness ring(options);
   REQUIRE(ring.form());
   constexpr std::uint64_t kChunks = 400;
-  std::vector<std::byte> from(kChunks * 256, std::byte{7});
-  std::vector<std::byte> to(from.size());
-  collective::TransferSpec spec;
-  spec.pair = {0, 1};
-  spec.terms = {from.size(), 0, wire::TransferCall::kSendRecv};
-  spec.end = collective::TransferEnd::kSource;
-  spec.from = spec.to = from.data();
-  REQUIRE(ring.post(0, spec));
-  spec.end = collective::TransferEnd::kDestination;
-  spec.from = spec.to = to.data();
-  REQUIRE(ring.post(1, spec));
+  Transfer transfer(ring, {0, 1}, kChunks * 256);
+  transfer.send();
+  transfer.receive();
   REQUIRE(ring.run_until([&] { return ring.transfers_done() == 2; }, 50 * kSilence));
-  CHECK((from == to));
+  CHECK(transfer.is_whole());
   CHECK(ring.shard(1).counters().transfers.pulled_again < 3 * kChunks / 2);
   CHECK(ring.leaked_mbufs() == 0);
 }

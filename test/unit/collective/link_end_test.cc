@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collective/link_end.h"
+
+#include <catch2/catch.hpp>
+
+namespace gradwire::collective {
+namespace {
+
+constexpr std::uint8_t kSources = 4;
+
+/// To a rank off the ring, by two paths.
+LinkAddress two_paths() {
+  LinkAddress address;
+  address.ip = wire::parse_ip("10.0.0.2").value();
+  wire::FrameAddresses frame;
+  frame.source_ip = wire::parse_ip("10.0.0.1").value();
+  frame.destination_ip = address.ip;
+  address.frame = *wire::FrameTemplate::make(frame);
+  address.sources = {kSources, true};
+  address.others.push_back({wire::parse_ip("10.1.0.2").value(), address.frame, 1});
+  return address;
+}
+
+std::uint32_t sends(LinkEnd& end) { return static_cast<std::uint32_t>(end.numbers().take()); }
+
+}  // namespace
+
+TEST_CASE("the source port of what arrived is taken again if a search has left it") {
+  LinkEnd end(two_paths());
+  const std::uint32_t first = sends(end);
+  REQUIRE(end.take_source(0, 1));
+  const std::uint32_t second = sends(end);
+  REQUIRE(end.take_source(0, 2));
+  const std::uint32_t third = sends(end);
+  SECTION("the newest counts, and each once") {
+    CHECK(end.arrived(second));
+    CHECK(end.source_of(0) == 1);
+    CHECK_FALSE(end.arrived(second));
+    CHECK_FALSE(end.arrived(first));
+    CHECK(end.source_of(0) == 1);
+    CHECK(end.arrived(third));
+    CHECK(end.source_of(0) == 2);
+  }
+  SECTION("the first port, too") {
+    CHECK(end.arrived(first));
+    CHECK(end.source_of(0) == 0);
+  }
+  SECTION("a port that comes round again has the numbers of its last turn") {
+    REQUIRE(end.take_source(0, 0));
+    const std::uint32_t fourth = sends(end);
+    CHECK(end.arrived(second));
+    CHECK(end.source_of(0) == 1);
+    CHECK(end.arrived(fourth));
+    CHECK(end.source_of(0) == 0);
+  }
+  SECTION("nothing that was never sent") {
+    CHECK_FALSE(end.arrived(0));
+    CHECK_FALSE(end.arrived(third + 1));
+    CHECK_FALSE(end.arrived(third + 1'000'000));
+    CHECK(end.source_of(0) == 2);
+  }
+  SECTION("nothing that went before full packets were found lost") {
+    end.arrives_never({}, 1);
+    REQUIRE(end.source_of(0) == 3);
+    CHECK_FALSE(end.arrived(third));
+    CHECK(end.source_of(0) == 3);
+  }
+  SECTION("nothing of another path") {
+    end.take_path(1);
+    sends(end);
+    end.arrived(second);
+    CHECK(end.source_of(1) == 0);
+  }
+  SECTION("nothing on a link whose ports somebody else chooses") {
+    end.be_watched();
+    CHECK_FALSE(end.arrived(first));
+    CHECK(end.source_of(0) == 2);
+  }
+}
+
+}  // namespace gradwire::collective
