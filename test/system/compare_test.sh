@@ -33,6 +33,9 @@ expect "beside busy processes" compare --beside busy
 expect_text "the daemon is judged by its own time alone" \
   'daemon beside busy over alone, 64 KB, p50' \
   "$run_dir/out/compare-memif-beside.md"
+expect_text "or by its wake-ups" \
+  "embedded and twice two threads' wake-ups, alone, 64 B, p50 .*(reached|NOT REACHED)" \
+  "$run_dir/out/compare-memif-beside.md"
 for collective in reduce-scatter broadcast; do
   expect "$collective" compare --collective "$collective" --rows daemon,gloo,mpi-tcp
   report=$run_dir/out/compare-memif-$collective.md
@@ -41,6 +44,12 @@ for collective in reduce-scatter broadcast; do
 done
 expect "over veth" compare --link veth --rows daemon,tcp,mpi-tcp
 expect_text "with offloads" 'Segmentation offloads on' "$run_dir/out/compare-veth.md"
+expect "three ranks, which share two cores" compare --link veth --ranks 3 --cores 0,1 \
+  --rows daemon,tcp,mpi-tcp
+report=$run_dir/out/compare-veth-3-ranks.md
+expect_text "all of them" '64 KB \| .*(us|ms) .*(us|ms) .*(us|ms)' "$report"
+expect_text "which the report says" 'SHARED CORES: there are more ranks than cores' "$report"
+expect_text "and nothing is wrong" 'no element was wrong' "$report"
 # Two namespaces as hosts, and what enters them instead of ssh.
 make_namespaces 1500
 ip -n "$netns_a" addr add 10.79.3.1/24 dev gwa
@@ -73,7 +82,8 @@ for bad in "--link tcp" "--sizes 3" "--reps 0" "--mtu 90000" "--cores 0" "--core
   "--rows pigeon" "--hosts a,b" "--ports 0000:00:00.0,0000:00:00.1" "--rate fast" \
   "--collective sum" "--collective reduce --rows tcp" "--collective reduce --beside busy" \
   "--beside nobody" "--beside busy --link veth" \
-  "--link veth --mtu 9000" "--hosts a,b --ports 0000:00:00.0 --addresses 1.1.1.1,2.2.2.2"; do
+  "--link veth --mtu 9000" "--ranks 1" "--ranks 3" "--link veth --ranks 9" \
+  "--hosts a,b --ports 0000:00:00.0 --addresses 1.1.1.1,2.2.2.2"; do
   # shellcheck disable=SC2086
   ! "$repo_root/scripts/compare.sh" --no-setup --build "$build" $bad >"$run_dir/bad.out" 2>&1 ||
     fail "$bad was accepted"

@@ -42,7 +42,8 @@ chmod +x "$run_dir/gradwired"
 gradwired=$run_dir/gradwired
 memif_ring_start 2
 own=$(nice)
-expect_text "says why" "lanes.nice = -20: the lanes keep nice $own: .*CAP_SYS_NICE" "$(daemon_log 0)"
+expect_text "says why" "lanes.nice = -20: the lanes keep nice $own: .*CAP_SYS_NICE" \
+  "$(daemon_log 0)"
 expect_text "and what mends it" 'LimitNICE=-20' "$(daemon_log 0)"
 expect "its lanes keep what they have" test "$(lane_nice 0)" = "$own $own "
 expect "and sum" "$python" "$repo_root/test/system/sums.py" --sizes 1,100003 $(sockets 2)
