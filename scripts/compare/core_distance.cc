@@ -2,7 +2,6 @@
 // core_distance CORE CORE SECONDS: how long a cache line takes from one core to the other and back,
 // in nanoseconds: a line of text, the median, for every 20 ms. On one machine it says which cache
 // the two share; where the figures of one run differ, a hypervisor moves virtual cores about.
-#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +10,8 @@
 #include <cstdlib>
 #include <thread>
 #include <vector>
+
+#include "bind_to_core.h"
 
 namespace {
 
@@ -21,13 +22,6 @@ constexpr int kTripsInARow = 200;
 alignas(128) std::atomic<unsigned> there{0};
 alignas(128) std::atomic<unsigned> back{0};
 std::atomic<bool> stop{false};
-
-bool bind_to(int core) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  CPU_SET(core, &cores);
-  return pthread_setaffinity_np(pthread_self(), sizeof cores, &cores) == 0;
-}
 
 void answer() {
   unsigned seen = 0;
@@ -59,12 +53,12 @@ int main(int argc, char** argv) {
   }
   std::atomic<int> bound{0};
   std::thread other([&] {
-    bound = bind_to(std::atoi(argv[2])) ? 1 : -1;
+    bound = bind_to_core(std::atoi(argv[2])) ? 1 : -1;
     if (bound == 1) answer();
   });
   while (bound == 0) {
   }
-  if (bound != 1 || !bind_to(std::atoi(argv[1]))) {
+  if (bound != 1 || !bind_to_core(std::atoi(argv[1]))) {
     std::fprintf(stderr, "core_distance: no thread may run on core %s or %s\n", argv[1], argv[2]);
     stop = true;
     other.join();

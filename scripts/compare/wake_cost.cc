@@ -3,7 +3,6 @@
 // microseconds: two wake-ups and two context switches. A line of text, the median, for every 20 ms.
 // One waits as a daemon's lane does (epoll, a timer of 2 ms), the other as its client (poll).
 #include <poll.h>
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -17,18 +16,13 @@
 #include <thread>
 #include <vector>
 
+#include "bind_to_core.h"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
 std::atomic<bool> stop{false};
-
-bool bind_to(int core) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  CPU_SET(core, &cores);
-  return pthread_setaffinity_np(pthread_self(), sizeof cores, &cores) == 0;
-}
 
 void ring(int event) {
   const std::uint64_t one = 1;
@@ -64,7 +58,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const int core = std::atoi(argv[1]);
-  if (!bind_to(core)) {
+  if (!bind_to_core(core)) {
     std::fprintf(stderr, "wake_cost: no thread may run on core %d\n", core);
     return 1;
   }
