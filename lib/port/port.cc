@@ -276,8 +276,9 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
       error != 0) {
     return dpdk_error(config_.device, "adjusting the number of descriptors failed", error);
   }
-  // A port of these drivers has one queue here, since they cannot steer.
-  const std::vector<int> sockets_before = xdp_sockets();
+  // A port of the kernel's sockets has one queue here, since it cannot steer.
+  const bool is_xdp = row_->limit == FrameLimitRule::kXdpChunk;
+  const std::vector<int> sockets_before = is_xdp ? xdp_sockets() : std::vector<int>{};
   rte_eth_txconf tx = info.default_txconf;
   tx.offloads = tx_offloads_;
   for (std::uint16_t queue = 0; queue < queues; ++queue) {
@@ -289,7 +290,7 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
     if (tx_error != 0)
       return dpdk_error(config_.device, "setting up the tx queue failed", tx_error);
   }
-  if (row_->limit == FrameLimitRule::kXdpChunk) {
+  if (is_xdp) {
     wake_socket_ = only_new(sockets_before, xdp_sockets());
   } else if (row_->limit == FrameLimitRule::kPacketFrame) {
     wake_socket_ = packet_socket_of(if_index_);

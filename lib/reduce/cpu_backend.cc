@@ -4,10 +4,10 @@
 #include <cstring>
 #include <vector>
 
+#include "base/streaming_copy.h"
 #include "reduce/backend.h"
 #include "reduce/kernels.h"
 #include "reduce/lowering.h"
-#include "reduce/streaming_copy.h"
 
 namespace gradwire::reduce {
 namespace {

@@ -32,7 +32,7 @@ struct Fold {
 using FoldFunction = void (*)(const Fold&) noexcept;
 /// By datatype and redop. avg uses the functions of sum; `divisor` makes the division.
 using FoldTable = std::array<std::array<FoldFunction, kRedOpCount>, kDataTypeCount>;
-/// See streaming_copy.h.
+/// See base/streaming_copy.h.
 using CopyFunction = void (*)(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
 
 struct Kernels {

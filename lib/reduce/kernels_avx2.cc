@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "base/streaming_copy.h"
 #include "reduce/kernels.h"
 
 #if defined(__x86_64__)
@@ -6,7 +7,6 @@
 #include <cpuid.h>
 
 #include "reduce/avx2_ops.h"
-#include "reduce/streaming_copy.h"
 #define GRADWIRE_KERNEL_TARGET __attribute__((target("avx2,f16c")))
 #include "reduce/fold.h"
 
