@@ -3,15 +3,13 @@
 // in nanoseconds: a line of text, the median, for every 20 ms. On one machine it says which cache
 // the two share; where the figures of one run differ, a hypervisor moves virtual cores about.
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
-#include <vector>
 
-#include "bind_to_core.h"
+#include "core_probe.h"
 
 namespace {
 
@@ -64,16 +62,7 @@ int main(int argc, char** argv) {
     other.join();
     return 1;
   }
-  const auto end = Clock::now() + std::chrono::duration<double>(std::atof(argv[3]));
-  std::vector<double> trips;
-  while (Clock::now() < end) {
-    trips.clear();
-    const auto until = Clock::now() + std::chrono::milliseconds(20);
-    while (Clock::now() < until) trips.push_back(nanoseconds_a_trip());
-    std::nth_element(trips.begin(), trips.begin() + static_cast<long>(trips.size() / 2),
-                     trips.end());
-    std::printf("%.0f\n", trips[trips.size() / 2]);
-  }
+  print_medians(std::atof(argv[3]), 0, nanoseconds_a_trip);
   stop = true;
   other.join();
   return 0;

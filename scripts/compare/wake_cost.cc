@@ -7,16 +7,14 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
-#include <vector>
 
-#include "bind_to_core.h"
+#include "core_probe.h"
 
 namespace {
 
@@ -69,16 +67,8 @@ int main(int argc, char** argv) {
     return 1;
   }
   std::thread lane([&] { be_lane(doorbell, completion); });  // on this core, as its maker
-  const auto end = Clock::now() + std::chrono::duration<double>(std::atof(argv[2]));
-  std::vector<double> trips;
-  while (Clock::now() < end) {
-    trips.clear();
-    const auto until = Clock::now() + std::chrono::milliseconds(20);
-    while (Clock::now() < until) trips.push_back(microseconds_both_ways(doorbell, completion));
-    std::nth_element(trips.begin(), trips.begin() + static_cast<long>(trips.size() / 2),
-                     trips.end());
-    std::printf("%.2f\n", trips[trips.size() / 2]);
-  }
+  print_medians(std::atof(argv[2]), 2,
+                [&] { return microseconds_both_ways(doorbell, completion); });
   stop = true;
   lane.join();
   return 0;
