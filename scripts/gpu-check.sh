@@ -96,7 +96,7 @@ gpu_cuda=$folder/drivers/gpu/cuda/librte_gpu_cuda.so
 export GRADWIRE_BUILD=$folder GRADWIRE_GPU_CUDA=$gpu_cuda GRADWIRE_DRIVERS=$gpu_cuda
 cases=$folder/test/gpu/cuda_backend_test
 bench=("$folder/test/gpu/gpu_bench")
-build_targets=(gradwired gradwire:shared_library rte_gpu_cuda rank_client)
+build_targets=(gradwired gradwire:executable gradwire:shared_library rte_gpu_cuda rank_client)
 if ((dry)); then
   gpu="none: PTX on an interpreter"
   step "GPU: $gpu"

@@ -115,10 +115,27 @@ KernelRate device_rate(DataType type, std::uint32_t bytes) {
 KernelRate mapped_rate(DataType type, std::uint32_t batch_count) {
   const std::uint32_t packet_count = batch_count * Batch::kItems;
   const std::size_t payload = std::size_t{packet_count} * kPacketBytes;
-  cudaStream_t streams[2]{};
-  for (cudaStream_t& stream : streams) {
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  // As the executor has them: one for each slot of a queue, each with a batch at a time.
+  cudaStream_t streams[kQueueSlots]{};
+  cudaEvent_t ended[kQueueSlots]{};
+  for (std::uint32_t slot = 0; slot < kQueueSlots; ++slot) {
+    check(cudaStreamCreateWithFlags(&streams[slot], cudaStreamNonBlocking), "cudaStreamCreate");
+    check(cudaEventCreateWithFlags(&ended[slot], cudaEventDisableTiming), "cudaEventCreate");
   }
+  cudaEvent_t begun{};
+  check(cudaEventCreateWithFlags(&begun, cudaEventDisableTiming), "cudaEventCreate");
+  // The first stream's time is that of all: the others begin behind it, and it waits for them.
+  const auto on_streams = [&](std::uint32_t count, auto&& work) {
+    check(cudaEventRecord(begun, streams[0]), "cudaEventRecord");
+    for (std::uint32_t slot = 1; slot < count; ++slot) {
+      check(cudaStreamWaitEvent(streams[slot], begun, 0), "cudaStreamWaitEvent");
+    }
+    work();
+    for (std::uint32_t slot = 1; slot < count; ++slot) {
+      check(cudaEventRecord(ended[slot], streams[slot]), "cudaEventRecord");
+      check(cudaStreamWaitEvent(streams[0], ended[slot], 0), "cudaStreamWaitEvent");
+    }
+  };
   std::byte* packets = pinned_memory(std::size_t{packet_count} * kBufferBytes);
   std::byte* gradient = device_memory(payload);
   std::vector<Batch> batches(batch_count);
@@ -131,32 +148,28 @@ KernelRate mapped_rate(DataType type, std::uint32_t batch_count) {
   }
   const std::uint32_t blocks = processors() * 16;
   const double reduce_s = best_seconds(streams[0], [&] {
-    for (const Batch& batch : batches) {
-      check(cuda::launch_batch(batch, blocks, streams[0]), "launch_batch");
-    }
+    on_streams(kQueueSlots, [&] {
+      for (std::uint32_t b = 0; b < batch_count; ++b) {
+        check(cuda::launch_batch(batches[b], blocks, streams[b % kQueueSlots]), "launch_batch");
+      }
+    });
   });
-  // Pinned copies both ways at once: the second stream starts with the first and is waited for.
-  cudaEvent_t begun{};
-  cudaEvent_t ended{};
-  check(cudaEventCreateWithFlags(&begun, cudaEventDisableTiming), "cudaEventCreate");
-  check(cudaEventCreateWithFlags(&ended, cudaEventDisableTiming), "cudaEventCreate");
   std::byte* host_in = pinned_memory(payload);
   std::byte* host_out = pinned_memory(payload);
   std::byte* other = device_memory(payload);
+  // Pinned copies both ways at once.
   const double copy_s = best_seconds(streams[0], [&] {
-    check(cudaEventRecord(begun, streams[0]), "cudaEventRecord");
-    check(cudaStreamWaitEvent(streams[1], begun, 0), "cudaStreamWaitEvent");
-    check(cudaMemcpyAsync(gradient, host_in, payload, cudaMemcpyHostToDevice, streams[0]),
-          "cudaMemcpyAsync");
-    check(cudaMemcpyAsync(host_out, other, payload, cudaMemcpyDeviceToHost, streams[1]),
-          "cudaMemcpyAsync");
-    check(cudaEventRecord(ended, streams[1]), "cudaEventRecord");
-    check(cudaStreamWaitEvent(streams[0], ended, 0), "cudaStreamWaitEvent");
+    on_streams(2, [&] {
+      check(cudaMemcpyAsync(gradient, host_in, payload, cudaMemcpyHostToDevice, streams[0]),
+            "cudaMemcpyAsync");
+      check(cudaMemcpyAsync(host_out, other, payload, cudaMemcpyDeviceToHost, streams[1]),
+            "cudaMemcpyAsync");
+    });
   });
   for (std::byte* memory : {gradient, other}) cudaFree(memory);
   for (std::byte* memory : {packets, host_in, host_out}) cudaFreeHost(memory);
   cudaEventDestroy(begun);
-  cudaEventDestroy(ended);
+  for (cudaEvent_t event : ended) cudaEventDestroy(event);
   for (cudaStream_t stream : streams) cudaStreamDestroy(stream);
   return {2.0 * payload / reduce_s / 1e9, 2.0 * payload / copy_s / 1e9};
 }
