@@ -19,15 +19,20 @@ REDOPS = [dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp
 
 
 class Job:
+    device = torch.device("cpu")
+
     def __init__(self):
         dist.init_process_group("gradwire", timeout=datetime.timedelta(seconds=60))
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.gloo = dist.new_group(backend="gloo")
         self.checks = 0
 
-    def inputs(self, dtype, count, seed=0):
-        generator = torch.Generator().manual_seed(1000 * seed + self.rank)
-        return torch.randint(0, 3, (count,), generator=generator).to(dtype)
+    def inputs(self, dtype, count, seed=0, rank=None):
+        """What this process has to give, or another."""
+        rank = self.rank if rank is None else rank
+        generator = torch.Generator().manual_seed(1000 * seed + rank)
+        numbers = torch.randint(0, 3, (count,), generator=generator, device="cpu")
+        return numbers.to(self.device, dtype)
 
     def same(self, call, *tensors):
         """``call(group, *tensors)`` on gradwire and on Gloo leaves the same in all tensors."""
@@ -126,8 +131,8 @@ def moves(job):
         if dtype in (torch.int16, torch.complex64, torch.float8_e4m3fn):
             tensor = job.inputs(torch.float32, 77).to(dtype)
             dist.broadcast(tensor, 1)
-            right = torch.randint(0, 3, (77,), generator=torch.Generator().manual_seed(1))
-            assert torch.equal(tensor.view(torch.uint8), right.to(dtype).view(torch.uint8))
+            right = job.inputs(torch.float32, 77, rank=1).to(dtype)
+            assert torch.equal(tensor.view(torch.uint8), right.view(torch.uint8))
             continue
         job.same(lambda g, t: dist.broadcast(t, 1, group=g), job.inputs(dtype, 1001))
 
@@ -196,6 +201,9 @@ def groups(job):
             dist.all_reduce(tensor, group=group)
             assert tensor.item() == sum(ranks)
             dist.destroy_process_group(group)
+
+
+def in_another_order(job):
     mirrored = dist.new_group(list(reversed(range(job.world))), sort_ranks=False)
     out = torch.empty(job.world)
     dist.all_gather_into_tensor(out, torch.tensor([float(job.rank)]), group=mirrored)
@@ -324,8 +332,9 @@ def mistakes(job):
 
 def main():
     job = Job()
-    for part in (reductions, moves, scatters, many, groups, one_and_all, all_to_all, to_one,
-                 not_waited_for, others_go_on, memory, destroyed_with_a_queue, mistakes):
+    for part in (reductions, moves, scatters, many, groups, in_another_order, one_and_all,
+                 all_to_all, to_one, not_waited_for, others_go_on, memory, destroyed_with_a_queue,
+                 mistakes):
         part(job)
     if job.rank == 0:
         print("%d processes, %d comparisons; %s" % (job.world, job.checks, gradwire.torch.stats()))

@@ -296,9 +296,9 @@ def main():
     ours = dist.distributed_c10d._get_default_group()
     assert ours._get_backend(torch.device("cuda")) is not None, "no backend for cuda"
     for part in (backend.reductions, backend.moves, backend.scatters, backend.many, backend.groups,
-                 backend.one_and_all, backend.all_to_all, backend.to_one, late_streams,
-                 waits_order_streams, buffers, coalesced, nothing_is_left, sends, both_devices,
-                 backend.destroyed_with_a_queue, backend.mistakes, failing):
+                 backend.in_another_order, backend.one_and_all, backend.all_to_all, backend.to_one,
+                 late_streams, waits_order_streams, buffers, coalesced, nothing_is_left, sends,
+                 both_devices, backend.destroyed_with_a_queue, backend.mistakes, failing):
         part(job)
     if job.rank == 0:
         print("%d processes, %d comparisons; %s" % (job.world, job.checks, gradwire.torch.stats()))

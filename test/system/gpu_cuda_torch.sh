@@ -1,0 +1,100 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The PyTorch backend on CUDA tensors, on a real GPU that daemons and processes share:
+# scripts/gpu-check.sh runs it. Jobs of two and three processes at two daemons, by daemons that
+# reduce on the CPU, as most have it, by such that reduce on the GPU, and by such whose gradient
+# memory is the GPU's. $1: where the figures go, as JSON. A job that fails does not keep the next
+# from running: a GPU is not always at hand.
+. "$(dirname "$0")/_init.sh"
+. "$(dirname "$0")/_gpu_cuda.sh"
+
+figures=${1:-$run_dir/torch.json}
+export PYTHONPATH=$PYTHONPATH:$repo_root/test/torch:$repo_root/test/gpu
+device=cuda
+[[ -z ${GRADWIRE_PTX:-} ]] || device=cpu
+"$python" - "$device" <<'PYTHON' || skip "there is no torch for it: see the line above"
+import sys
+try:
+    import torch, older_torch
+    older_torch.adapt()
+    why = "" if sys.argv[1] == "cpu" or torch.cuda.is_available() else "torch finds no GPU"
+except ImportError as error:
+    why = str(error)
+sys.exit(why or 0)
+PYTHON
+rm -f "$figures"
+export MASTER_ADDR=127.0.0.1 MASTER_PORT GLOO_SOCKET_IFNAME=lo
+# More streams than CUDA has queues hold each other.
+export CUDA_DEVICE_MAX_CONNECTIONS=32
+job_seconds=100
+failed=()
+
+# job NAME PROCESSES_AT_EACH... -- ARGUMENT...: test/gpu/torch_backend.py in as many processes at
+# each daemon; then the daemons stop.
+job() {
+  local name=$1 daemon=0 rank=0 count=0 status=0 at=()
+  shift
+  while [[ $1 != -- ]]; do at+=("$1") && shift; done
+  shift
+  step "$name"
+  for count in "${at[@]}"; do rank=$((rank + count)); done
+  export WORLD_SIZE=$rank
+  MASTER_PORT=$("$python" -c 'import socket; s = socket.create_server(("127.0.0.1", 0))
+print(s.getsockname()[1])')
+  rank=0
+  for count in "${at[@]}"; do
+    while ((count-- > 0)); do
+      RANK=$rank GRADWIRE_SOCKET=$(daemon_socket "$daemon") background "torch-$rank" \
+        timeout $((job_seconds * timeout_multiplier)) "$python" \
+        "$repo_root/test/gpu/torch_backend.py" "$name" --device "$device" --json "$figures" "$@"
+      rank=$((rank + 1))
+    done
+    daemon=$((daemon + 1))
+  done
+  for ((rank = 0; rank < WORLD_SIZE; rank++)); do
+    ended "torch-$rank" || status=$?
+  done
+  if ((status)); then
+    failed+=("$name")
+    for ((rank = 1; rank < WORLD_SIZE; rank++)); do
+      printf -- '--- process %s\n' "$rank" && tail -n 15 "$run_dir/torch-$rank.out"
+    done
+    for daemon in 0 1; do
+      printf -- '--- daemon %s\n' "$daemon" && tail -n 5 "$(daemon_log "$daemon")"
+    done
+    printf -- '--- process 0\n'
+  fi
+  sed '/\.\.\.$/!s/^/       /' "$run_dir/torch-0.out" | grep -v '\.\.\.$' | tail -n 70
+  if ((status)); then
+    tail -n 1 "$run_dir/torch-0.out"
+    note "FAILED: $name"
+  fi
+}
+
+cuda_eal=("${daemon_eal[@]}")
+many=(--limits.groups 64 --limits.client_groups 64)
+daemon_eal=()
+memif_ring_start 2 "${many[@]}"
+job "reduced on the CPU" 1 1 --
+job "reduced on the CPU, three processes" 1 2 -- --only correctness
+for i in 0 1; do expect_stop "$i" TERM; done
+((${#failed[@]} == 0)) || [[ $device == cuda ]] || fail "${failed[*]}"
+if [[ $device == cpu ]]; then
+  note "torch's CUDA tensors need a GPU: on the interpreter the story ends here"
+  exit 0
+fi
+
+daemon_eal=("${cuda_eal[@]}")
+for memory in host gpu; do
+  name="reduced on the GPU" && more=()
+  [[ $memory == host ]] || { name="gradient memory of the GPU" && more=(--only correctness); }
+  memif_ring_start 2 "${many[@]}" --gpu.device gpu_cuda0 --gpu.client_memory "$memory" \
+    --gpu.staging auto
+  job "$name" 1 1 -- --memory "$memory" "${more[@]}"
+  "$python" "$repo_root/test/system/status.py" "$(daemon_socket 0)" >"$run_dir/status"
+  if grep -A 4 '"backend": "cpu' "$run_dir/status" | grep -q '"chunks_reduced": [1-9]'; then
+    failed+=("$name: the CPU reduced chunks")
+  fi
+  for i in 0 1; do expect_stop "$i" TERM; done
+done
+((${#failed[@]} == 0)) || fail "${failed[*]}"
