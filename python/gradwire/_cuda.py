@@ -69,11 +69,19 @@ class TorchCuda:
         tensor.record_stream(stream)
 
     @staticmethod
-    def future(tensor):
+    def future(device):
         """A future whose waiters' streams wait for the streams that its value was made on."""
         import torch
 
-        return torch.futures.Future(devices=[tensor.device])
+        return torch.futures.Future(devices=[device])
+
+    @staticmethod
+    def enter(device):
+        """The calling thread is one for this device. Torch puts back what was current before, and
+        in a new thread that is GPU 0: it would get a context of this process."""
+        import torch
+
+        torch.cuda.set_device(device)
 
 
 cuda = TorchCuda()

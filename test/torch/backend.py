@@ -221,6 +221,12 @@ def in_another_order(job):
 def memory(job):
     backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     assert backend.supports_tensor_alloc(torch.device("cpu"))
+    with torch.device("meta"):  # what torch makes otherwise
+        for count in (0, 10):
+            tensor = backend.allocate_tensor(
+                count, dtype=torch.float32, device=torch.device("cpu")
+            )
+            assert tensor.is_cpu and tensor.numel() == count
     before = gradwire.torch.stats()
     for _ in range(3):
         tensor = backend.allocate_tensor(300_000, dtype=torch.float32, device=torch.device("cpu"))

@@ -59,6 +59,7 @@ class Cuda:
         self.sides = []
         self.on_cpu = set()  # storages that do not pass for CUDA's
         self.kept = []  # addresses, and streams
+        self.entered = []  # threads, and devices
 
     def holds(self, tensor):
         return tensor.data_ptr() not in self.on_cpu if tensor.layout is torch.strided else True
@@ -89,7 +90,11 @@ class Cuda:
         assert self.holds(tensor)
         self.kept.append((tensor.data_ptr(), stream))
 
-    def future(self, tensor):
+    def enter(self, device):
+        self.entered.append((threading.current_thread().name, device))
+
+    def future(self, device):
+        assert device == "fake"
         future = torch.futures.Future()
         set_result = future.set_result
 
@@ -162,9 +167,9 @@ def waits_order_streams(job):
     blocks = [torch.zeros(7) for _ in range(job.world)]
     with CUDA.using(user):
         dist.all_gather(blocks, torch.full((7,), float(job.rank)))
-    assert "mark of %s" % CUDA.sides[-1].cuda_stream in user.waits_for, user.waits_for
+    assert "mark of %s" % CUDA.sides[-2].cuda_stream in user.waits_for, user.waits_for
     assert all(bool((block == rank).all()) for rank, block in enumerate(blocks))
-    assert (blocks[0].data_ptr(), CUDA.sides[-1]) in CUDA.kept
+    assert (blocks[0].data_ptr(), CUDA.sides[-2]) in CUDA.kept
     job.checks += 1
 
 
@@ -172,7 +177,7 @@ def buffers(job):
     """The backend's own, which the side stream reads: made on the caller's stream, behind which the
     side stream is, also where nothing is moved; and kept until the side stream has read them."""
     alone = [dist.new_group([rank]) for rank in range(job.world)][job.rank]
-    side, made = CUDA.sides[-1], []
+    side, made = CUDA.sides[-2], []
     real = gradwire.torch.backend.torch.empty
 
     def empty(*arguments, **options):
@@ -212,9 +217,39 @@ def coalesced(job):
     dist.all_reduce(total, async_op=True)
     work = group.end_coalescing()
     work.get_future().wait()
-    assert work._future.given_on is CUDA.sides[-1]
+    assert work._future.given_on is CUDA.sides[-2]
     work.wait()
     assert total[2] == job.world and blocks[-1][6] == job.world - 1
+    job.checks += 1
+
+
+def futures(job):
+    """A future's value is given on a stream that waits for the result of every op, whichever thread
+    has seen it end; and the thread that tells of ends is one for this device."""
+    group = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cuda"))
+    handle, ordered = gradwire.torch.channel.Handle, []
+    real = handle.order
+
+    def order(self, stream, timeout_s):
+        ordered.append(stream)
+        real(self, stream, timeout_s)
+
+    tensors = [torch.full((n,), 1.0) for n in (5, 70_000)]
+    handle.order = order
+    try:
+        work = group.allreduce_coalesced(tensors, dist.AllreduceCoalescedOptions())
+        work.get_future().wait()
+        assert work._future.given_on is CUDA.sides[-1] and ordered == 2 * [CUDA.sides[-1]], ordered
+        # The same of one that is asked for late.
+        work = group.allreduce_coalesced(tensors, dist.AllreduceCoalescedOptions())
+        work.wait()
+        ordered.clear()
+        work.get_future().wait()
+        assert work._future.given_on is CUDA.sides[-1] and ordered == 2 * [CUDA.sides[-1]], ordered
+    finally:
+        handle.order = real
+    assert all(bool((t == job.world ** 2).all()) for t in tensors)
+    assert set(CUDA.entered) == {("gradwire", "fake")}, CUDA.entered
     job.checks += 1
 
 
@@ -297,8 +332,8 @@ def main():
     assert ours._get_backend(torch.device("cuda")) is not None, "no backend for cuda"
     for part in (backend.reductions, backend.moves, backend.scatters, backend.many, backend.groups,
                  backend.in_another_order, backend.one_and_all, backend.all_to_all, backend.to_one,
-                 late_streams, waits_order_streams, buffers, coalesced, nothing_is_left, sends,
-                 both_devices, backend.destroyed_with_a_queue, backend.mistakes, failing):
+                 late_streams, waits_order_streams, buffers, coalesced, futures, nothing_is_left,
+                 sends, both_devices, backend.destroyed_with_a_queue, backend.mistakes, failing):
         part(job)
     if job.rank == 0:
         print("%d processes, %d comparisons; %s" % (job.world, job.checks, gradwire.torch.stats()))

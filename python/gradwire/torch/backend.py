@@ -154,7 +154,7 @@ class Collectives(Backend):
                 "the daemon has no gradient memory left: a tensor that was asked for there lies on "
                 "the heap, and is copied"
             )
-            tensor = torch.empty(size, dtype=dtype)
+            tensor = torch.empty(size, dtype=dtype, device="cpu")
         return tensor
 
     # ---- how an op is posted
@@ -210,7 +210,7 @@ class Collectives(Backend):
         waited = not getattr(opts, "asyncOp", True)
         work = GradwireWork(describe, list(tensors), timeout, waited, finish)
         if device is not None:
-            work.gpu = Gpu(device, engine.side_stream(device))
+            work.gpu = Gpu(device, *engine.side_streams(device))
         return work
 
     def _sealed(self, work):

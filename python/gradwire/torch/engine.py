@@ -62,7 +62,8 @@ class Engine:
         self.outstanding = 0
         self._watched = 0
         self._on_gpu = 0  # of those
-        self._sides = {}  # by device: a stream for copies
+        self._sides = {}  # by device
+        self._entered = False  # the thread is one for a device
         self._users = 0
         self._channels = []
         # Channels that have ops queued; each adds and removes itself under its own lock.
@@ -129,11 +130,11 @@ class Engine:
         if first:
             log.warning("gradwire: %s", what)
 
-    def side_stream(self, device):
-        """The engine's own of a GPU."""
+    def side_streams(self, device):
+        """The engine's own of a GPU: for copies, and for futures of what needs none."""
         with self.lock:
             if device not in self._sides:
-                self._sides[device] = cuda.new_stream(device)
+                self._sides[device] = cuda.new_stream(device), cuda.new_stream(device)
             return self._sides[device]
 
     def posted(self, op):
@@ -305,6 +306,9 @@ class Engine:
         now = time.monotonic()
         for channel in list(self._channels):
             for op in list(channel.in_flight):
+                if op.work.gpu is not None and not self._entered:
+                    self._entered = True
+                    cuda.enter(op.work.gpu.device)
                 if op.look():
                     any_ended = True
                 elif op.work.deadline <= now:

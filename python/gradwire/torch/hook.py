@@ -198,7 +198,9 @@ class GradwireState:
             )
         nbytes = tensor.numel() * tensor.element_size()
         bucket = None if self._is_librarys(tensor) else self._claim(index, max(nbytes, 1))
-        future = cuda.future(tensor) if cuda.holds(tensor) else torch.futures.Future()
+        future = (
+            cuda.future(cuda.device_of(tensor)) if cuda.holds(tensor) else torch.futures.Future()
+        )
         # A future of torch's has no way to be given an error, except by a callback that raises.
         result = future.then(lambda finished: _value_or_raise(finished.value()))
         try:
@@ -244,6 +246,7 @@ class GradwireState:
     def _side_stream(self, tensor):
         device = cuda.device_of(tensor)
         if device not in self._streams:
+            cuda.enter(device)
             self._streams[device] = cuda.new_stream(device)
         return self._streams[device]
 

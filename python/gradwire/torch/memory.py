@@ -44,9 +44,9 @@ class Pool:
         # The buffer is what the tensor's storage keeps; its end gives the place back.
         buffer = (ctypes.c_char * nbytes).from_address(memory.address + offset)
         weakref.finalize(buffer, self._give_back, nbytes, memory, offset).atexit = False
-        return torch.frombuffer(buffer, dtype=dtype, count=count) if count else torch.empty(
-            0, dtype=dtype
-        )
+        if count == 0:
+            return torch.empty(0, dtype=dtype, device="cpu")
+        return torch.frombuffer(buffer, dtype=dtype, count=count)
 
     def _more(self, nbytes):
         try:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a collective of the backend returns: a torch Work, made of one or several ops of the C
 interface, or of none."""
-import contextlib
 import datetime
 import threading
 import time
@@ -24,14 +23,15 @@ def seconds(timeout, default):
 
 
 class Gpu:
-    """Of a work on tensors of a GPU: the device, and a stream of the backend's for what is copied
-    when the ops have ended."""
+    """Of a work on tensors of a GPU: the device, and streams of the backend's: one for what is
+    copied when the ops have ended, and one for futures if nothing is."""
 
-    __slots__ = ("device", "side", "copied", "handles")
+    __slots__ = ("device", "side", "told", "copied", "handles")
 
-    def __init__(self, device, side):
+    def __init__(self, device, side, told):
         self.device = device
         self.side = side
+        self.told = told
         self.copied = None  # an event: behind those copies
         self.handles = []  # of ops whose results a stream can wait for
 
@@ -117,10 +117,18 @@ class GradwireWork(Work):
             self.tensors = []
 
     def _give(self, future):
-        # A future of CUDA's takes note of the streams that are current when it gets its value.
-        copied = self.gpu is not None and self.gpu.copied is not None
-        with cuda.using(self.gpu.side) if copied else contextlib.nullcontext():
-            future.set_result(self.error if self.error is not None else self.tensors)
+        if self.error is not None or self.gpu is None:
+            return future.set_result(self.tensors if self.error is None else self.error)
+        # A future of CUDA's takes note of the stream that is current when it gets its value. Of
+        # several ops each may have ended in another thread, on that thread's stream.
+        stream = self.gpu.told if self.gpu.copied is None else self.gpu.side
+        try:
+            for handle in self.gpu.handles:
+                handle.order(stream, self.timeout_s)
+        except GradwireError as raised:
+            return future.set_result(raised)
+        with cuda.using(stream):
+            return future.set_result(self.tensors)
 
     # ---- torch's interface
 
@@ -186,7 +194,7 @@ class GradwireWork(Work):
             if self._future is None:
                 self._future = (
                     torch.futures.Future() if self.gpu is None or not self.tensors
-                    else cuda.future(self.tensors[0])
+                    else cuda.future(self.gpu.device)
                 )
                 # torch's future has no other way to be given an error that C++ sees too.
                 self._shown = self._future.then(_value_or_raise)
@@ -194,8 +202,6 @@ class GradwireWork(Work):
             else:
                 over = False
         if over:
-            if self.gpu is not None and self.error is None:
-                self._order()
             self._give(self._future)
         return self._shown
 
@@ -235,8 +241,9 @@ class AllWork(GradwireWork):
         )
         self._works = works
         self._joined = False
-        self.gpu = next((Gpu(w.gpu.device, w.gpu.side) for w in works if w.gpu is not None), None)
-        if self.gpu is not None:
+        on_gpu = next((work.gpu for work in works if work.gpu is not None), None)
+        if on_gpu is not None:
+            self.gpu = Gpu(on_gpu.device, on_gpu.side, on_gpu.told)
             self.finish = self._order_all  # behind what all of them copy
             self._join()
 

@@ -249,6 +249,7 @@ class FakeCuda:
 
     def __init__(self):
         self.log = []
+        self.entered = []
         self.current = threading.local()
 
     def holds(self, tensor):
@@ -282,7 +283,11 @@ class FakeCuda:
     def keep(self, tensor, stream):
         self.log.append(("memory kept for", stream.name))
 
-    def future(self, tensor):
+    def enter(self, device):
+        self.entered.append((threading.current_thread().name, device))
+
+    def future(self, device):
+        assert device == "fake"
         future = torch.futures.Future()
         set_result = future.set_result
 
@@ -369,6 +374,8 @@ class Hook(HookCase):
         del self.cuda.log[:]
         self.state._reduce(0, bucket).wait()
         self.assertEqual(self.cuda.log[0], ("caller", "waits for", "mark of side"))
+        # The hook's thread is one for the device from its first copy on.
+        self.assertEqual(self.cuda.entered, [("gradwire", "fake")])
         stats = self.state.stats()
         self.assertEqual((stats["ops"], stats["copies"], stats["library_copies"]), (2, 4, 0))
 
