@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch_backend.py NAME [--device cpu|cuda] [--memory host|gpu] [--only correctness] [--json FILE]:
-one process of a job on the backend "gradwire" whose tensors are on a GPU that all of them share.
-Every collective beside Gloo's on copies on the CPU, the order of streams, training beside DDP over
-Gloo, and then times. With --memory gpu the daemons' gradient memory is the GPU's, where sends are
-refused. Rank 0 adds what came of it to FILE, under NAME. RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
-and GRADWIRE_SOCKET are the environment's. Needs test/torch in PYTHONPATH."""
+"""torch_backend.py NAME [--device cpu|cuda] [--memory host|gpu] [--calls CALL...] [--json FILE]: a
+process of a job on the backend "gradwire" whose tensors are on a GPU that all of them share. Every
+collective beside Gloo's on copies on the CPU, the order of streams, training beside DDP over Gloo,
+and then times of --calls. With --memory gpu the daemons' gradient memory is the GPU's, where sends
+are refused. Rank 0 adds what came of it to FILE, under NAME. RANK, WORLD_SIZE, MASTER_ADDR,
+MASTER_PORT and GRADWIRE_SOCKET are the environment's. Needs test/torch in PYTHONPATH."""
 import argparse
 import datetime
 import inspect
@@ -206,9 +206,9 @@ def run_all(job, arguments, result):
     """Adds to ``result`` as it goes, so that what was found before a failure is there."""
     plan = [(part.__name__, on_device, (part,)) for part in correctness(arguments.memory)]
     plan.append(("ddp", torch_training.ddp, ()))
-    if arguments.only is None:
-        names = torch_times.CALLS if arguments.memory == "host" else torch_times.CALLS[:3]
-        plan += [("calls", torch_times.calls, (names,)), ("ddp_step", torch_times.ddp_step, ())]
+    if arguments.calls:
+        plan.append(("calls", torch_times.calls, (arguments.calls,)))
+        plan.append(("ddp_step", torch_times.ddp_step, ()))
     plan.append(("fsdp2", torch_training.fsdp2, ()))
     for name, part, more in plan:
         result["failed"] = name
@@ -224,7 +224,7 @@ def main():
     parser.add_argument("name")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--memory", choices=("host", "gpu"), default="host")
-    parser.add_argument("--only", choices=("correctness",))
+    parser.add_argument("--calls", nargs="+", choices=torch_times.CALLS, help="those to time")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -74,8 +74,9 @@ print(s.getsockname()[1])')
 cuda_eal=("${daemon_eal[@]}")
 daemon_eal=()
 memif_ring_start 2 --limits.groups 64 --limits.client_groups 64
-job "reduced on the CPU" 1 1 --
-job "reduced on the CPU, three processes" 1 2 -- --only correctness
+job "reduced on the CPU" 1 1 -- \
+  --calls all_reduce all_gather reduce_scatter all_to_all send_recv
+job "reduced on the CPU, three processes" 1 2 --
 for i in 0 1; do expect_stop "$i" TERM; done
 ((${#failed[@]} == 0)) || [[ $device == cuda ]] || fail "${failed[*]}"
 if [[ $device == cpu ]]; then
@@ -85,12 +86,12 @@ fi
 
 daemon_eal=("${cuda_eal[@]}")
 for memory in host gpu; do
-  name="reduced on the GPU" && more=()
-  [[ $memory == host ]] || { name="gradient memory of the GPU" && more=(--only correctness); }
+  name="reduced on the GPU"
+  [[ $memory == host ]] || name="gradient memory of the GPU"
   # As many groups as a GPU's queue has room for.
   memif_ring_start 2 --limits.groups 16 --limits.client_groups 16 --gpu.device gpu_cuda0 \
     --gpu.client_memory "$memory" --gpu.staging auto
-  job "$name" 1 1 -- --memory "$memory" "${more[@]}"
+  job "$name" 1 1 -- --memory "$memory" --calls all_reduce
   "$python" "$repo_root/test/system/status.py" "$(daemon_socket 0)" >"$run_dir/status"
   if grep -A 4 '"backend": "cpu' "$run_dir/status" | grep -q '"chunks_reduced": [1-9]'; then
     failed+=("$name: the CPU reduced chunks")
