@@ -26,29 +26,36 @@ def all_have_ended():
 
 def late_streams(job):
     """A call returns while its stream is held; what the stream then writes is what is sent. Other
-    groups go on, and so does what is posted in front of it."""
+    groups go on, also where results are copied once more."""
     gpu = job.gpu
     late, quick = gpu.stream(), gpu.stream()
     for count, held in ((3, gpu.not_held), (3, gpu.held), (COUNT, gpu.not_held), (COUNT, gpu.held)):
         source = torch.full((count,), 10.0 + job.rank)
-        first, second = torch.zeros(count), torch.full((count,), float(job.rank))
-        other = torch.ones(5)
+        first, mine = torch.zeros(count), torch.zeros(count)
+        second = torch.full((count,), float(job.rank))
+        other, gathered = torch.ones(5), [torch.zeros(count) for _ in range(job.world)]
         gpu.synchronize()
         with held(late) as release:
             with gpu.using(late):
                 first.copy_(source)
                 work = dist.all_reduce(first, async_op=True)
+                mine.copy_(source)
+                listed = dist.all_gather(gathered, mine, async_op=True)
             with gpu.using(quick):
                 behind = dist.all_reduce(second, async_op=True)
                 dist.all_reduce(other, group=job.others)
                 assert all_are(other, job.world)
+                blocks = [torch.zeros(7) for _ in range(job.world)]
+                dist.all_gather(blocks, torch.full((7,), float(job.rank)), group=job.others)
+                assert all(all_are(block, rank) for rank, block in enumerate(blocks)), blocks
             if gpu.is_gpu and held == gpu.held:
                 assert not work.is_completed() and not behind.is_completed()
             release()
-            behind.wait()
-            work.wait()
+            for each in (behind, listed, work):
+                each.wait()
         assert all_are(first, 10 * job.world + total_of(job)), first
         assert all_are(second, total_of(job)), second
+        assert all(all_are(each, 10 + rank) for rank, each in enumerate(gathered)), gathered
         job.checks += 1
 
 

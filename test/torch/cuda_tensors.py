@@ -124,10 +124,18 @@ def late_streams(job):
         works.append(dist.all_reduce(second, async_op=True))
         works.append(dist.all_reduce(third, async_op=True))
     assert time.monotonic() - began < 1
-    # Another group goes on.
+    # Another group goes on, also where results are copied once more.
     other = torch.ones(5)
     dist.all_reduce(other, group=job.others)
     assert bool((other == job.world).all())
+    lists = [[torch.zeros(3) for _ in range(job.world)] for _ in range(2)]
+    with CUDA.using(late):
+        works.append(dist.all_gather(lists[0], second, async_op=True))
+    with CUDA.using(quick):
+        dist.all_gather(lists[1], torch.full((3,), float(job.rank)), group=job.others)
+    marks = CUDA.sides[-2].waits_for
+    assert "mark of %s" % quick.cuda_stream in marks, marks
+    assert "mark of %s" % late.cuda_stream not in marks, marks
     time.sleep(0.05)
     assert not any(work.is_completed() for work in works)
     first.fill_(10 + job.rank)
@@ -137,6 +145,9 @@ def late_streams(job):
     total = job.world * (job.world - 1) / 2
     assert bool((first == 10 * job.world + total).all()), first
     assert bool((second == total).all()) and bool((third == total).all())
+    assert "mark of %s" % late.cuda_stream in marks
+    assert all(bool((t == total).all()) for t in lists[0]), lists
+    assert all(bool((t == rank).all()) for rank, t in enumerate(lists[1])), lists
     # Nobody waits, and the future tells.
     with CUDA.using(late):
         future = dist.all_reduce(first, async_op=True).get_future()

@@ -216,7 +216,7 @@ class Collectives(Backend):
     def _sealed(self, work):
         if work.gpu is not None and work.finish is not None:
             # What was put in order for it, or read, on the caller's stream comes first.
-            work.gpu.side.wait_event(cuda.current_stream(work.gpu.device).record_event())
+            work.gpu.before = cuda.current_stream(work.gpu.device).record_event()
         work.seal()
         if self._coalesced is not None:
             self._coalesced.append(work)

@@ -26,12 +26,13 @@ class Gpu:
     """Of a work on tensors of a GPU: the device, and streams of the backend's: one for what is
     copied when the ops have ended, and one for futures if nothing is."""
 
-    __slots__ = ("device", "side", "told", "copied", "handles")
+    __slots__ = ("device", "side", "told", "before", "copied", "handles")
 
     def __init__(self, device, side, told):
         self.device = device
         self.side = side
         self.told = told
+        self.before = None  # an event: those copies come after it
         self.copied = None  # an event: behind those copies
         self.handles = []  # of ops whose results a stream can wait for
 
@@ -95,6 +96,9 @@ class GradwireWork(Work):
     def _finish(self, finish):
         if self.gpu is None:
             return finish()
+        if self.gpu.before is not None:
+            # Not sooner: other works copy on this stream too, and the caller's may be late.
+            self.gpu.side.wait_event(self.gpu.before)
         with cuda.using(self.gpu.side):
             finish()
         self._keep(self.gpu.side)
