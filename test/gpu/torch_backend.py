@@ -12,6 +12,7 @@ import inspect
 import json
 import os
 import sys
+import traceback
 
 import torch
 import torch.distributed as dist
@@ -233,11 +234,19 @@ def main():
         torch.__version__, ", adapted" if adapted else "", sys.version.split()[0], job.gpu.name()))
     result = {"torch": torch.__version__, "adapted": adapted, "device": job.gpu.name(),
               "processes": job.world}
+    failed = False
     try:
         run_all(job, arguments, result)
-    finally:
-        if job.rank == 0 and arguments.json:
-            add_to(arguments.json, arguments.name, result)
+    except Exception:
+        failed = True
+        traceback.print_exc()
+    if job.rank == 0 and arguments.json:
+        add_to(arguments.json, arguments.name, result)
+    if failed:
+        # The others see its end; to leave the group might take as long as they do.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
     job.steps.say("%d processes, %d comparisons; %s" % (job.world, job.checks, result["counts"]))
     dist.barrier(group=job.gloo)
     dist.destroy_process_group()
