@@ -30,7 +30,7 @@ job_seconds=100
 failed=()
 
 # job NAME PROCESSES_AT_EACH... -- ARGUMENT...: test/gpu/torch_backend.py in as many processes at
-# each daemon; then the daemons stop.
+# each daemon, and what the first said; if they failed, what all said.
 job() {
   local name=$1 daemon=0 rank=0 count=0 status=0 at=()
   shift
@@ -62,10 +62,11 @@ print(s.getsockname()[1])')
     for daemon in 0 1; do
       printf -- '--- daemon %s\n' "$daemon" && tail -n 5 "$(daemon_log "$daemon")"
     done
-    printf -- '--- process 0\n'
+    printf -- '--- process 0\n' && tail -n 70 "$run_dir/torch-0.out"
+    note "FAILED: $name"
+  else
+    sed '/\.\.\.$/d; s/^/       /' "$run_dir/torch-0.out"
   fi
-  sed '/\.\.\.$/!s/^/       /' "$run_dir/torch-0.out" | grep -v '\.\.\.$' | tail -n 70
-  ((!status)) || note "FAILED: $name"
 }
 
 # What a job said stands above; the daemons' logs would push it out of sight.
