@@ -132,6 +132,8 @@ class Shard {
   [[nodiscard]] bool expects_packets() const noexcept {
     return config_.folds_only() || (transfers_ != nullptr && transfers_->unfinished());
   }
+  /// Whether a backend has folds that it has not done: never one that runs at once.
+  [[nodiscard]] bool folding() const noexcept { return folds_.size() != 0; }
   [[nodiscard]] ShardStatus status(TimeNs now) const noexcept;
   /// Whether chunks of ops up to that one went round the ring and are not acknowledged yet.
   [[nodiscard]] bool has_in_flight(std::uint64_t op_seq) const noexcept;

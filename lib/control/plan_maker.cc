@@ -194,6 +194,7 @@ void add_to(std::vector<ReduceTotal>& totals, const char* backend, const char* p
   found->counters.chunks_reduced += counters.chunks_reduced;
   found->counters.chunks_moved += counters.chunks_moved;
   found->counters.bytes += counters.bytes;
+  found->counters.batches += counters.batches;
 }
 
 Result<command::GroupPlan*> PlanMaker::create(const PlanRequest& request) {

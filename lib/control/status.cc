@@ -41,7 +41,7 @@ std::vector<status::Reduce> reduce_status(const std::vector<ReduceTotal>& totals
   std::vector<status::Reduce> out;
   for (const ReduceTotal& total : totals) {
     out.push_back({total.backend, total.path, total.counters.chunks_reduced,
-                   total.counters.chunks_moved, total.counters.bytes});
+                   total.counters.chunks_moved, total.counters.bytes, total.counters.batches});
   }
   return out;
 }

@@ -293,6 +293,7 @@ class Lane {
   TimeNs next_version_note_ = 0;
   collective::Outbox outbox_;
   bool expecting_ = false;  // an op is unfinished: packets will come
+  bool folding_ = false;    // a backend that takes its time has folds
   bool flowed_ = false;     // data, ops or requests came in this round; pings do not count
   Polling polling_;
   Sleeper sleeper_;

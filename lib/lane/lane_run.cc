@@ -50,7 +50,8 @@ IdleStep Lane::after_round(TimeNs now, bool worked) noexcept {
                           std::all_of(ports_.begin(), ports_.end(), [&](const LanePort& port) {
                             return port.wakes && packets_should_wake(port, waits);
                           });
-  IdleStep step = polling_.after_round(now, worked, flowed_, expecting_ || behind, interrupts);
+  IdleStep step =
+      polling_.after_round(now, worked, flowed_, expecting_ || behind, interrupts, folding_);
   if (step.action == IdleAction::kSleep) {
     step.sleep_ns = polling_.bound(step.sleep_ns, now, deadline(now));
   }

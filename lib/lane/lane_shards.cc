@@ -24,6 +24,7 @@ bool Lane::poll_shards(TimeNs now, bool idle) noexcept {
   if (now >= next_wake_) wake_due(now);
   bool worked = false;
   expecting_ = resting_expecting_ > 0;
+  folding_ = false;
   const std::size_t groups = awake_.size();
   ++round_;
   for (std::size_t p = 0; p < ports_.size(); ++p) {
@@ -189,6 +190,7 @@ bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
   }
   down.share.on_asked(index, now, outbox_.down().room, outbox_.down().count, down_bytes);
   expecting_ |= slot.done < slot.ready_seq || slot.shard->expects_packets();
+  folding_ |= slot.shard->folding();
   slot.quiet_rounds = worked ? 0 : slot.quiet_rounds + 1;
   return worked;
 }

@@ -11,16 +11,17 @@ std::optional<PollingMode> parse_polling_mode(std::string_view name) noexcept {
   return std::nullopt;
 }
 
-IdleStep Polling::after_round(TimeNs now, bool worked, bool flowed, bool expecting,
-                              bool interrupts) noexcept {
+IdleStep Polling::after_round(TimeNs now, bool worked, bool flowed, bool expecting, bool interrupts,
+                              bool folding) noexcept {
   if (flowed) idle_since_ = kNever;
   if (worked) return {};
   if (config_.mode == PollingMode::kBusy) return {.action = IdleAction::kPause};
   if (idle_since_ == kNever) idle_since_ = now;
   const TimeNs idle = idle_ns(now);
-  if (expecting && idle < config_.spin_ns) return {.action = IdleAction::kPause};
+  if (expecting && idle < (folding ? config_.folding_spin_ns : config_.spin_ns))
+    return {.action = IdleAction::kPause};
   TimeNs sleep_ns = config_.max_sleep_ns;
-  if (expecting && !interrupts) {
+  if (expecting && (folding || !interrupts)) {
     sleep_ns =
         std::clamp(idle / config_.expecting_divisor, config_.first_sleep_ns, config_.max_sleep_ns);
   }

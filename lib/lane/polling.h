@@ -39,6 +39,8 @@ struct PollingConfig {
   /// How long it spins after the last work while an op is under way: about the cost of a sleep and
   /// its wake-up, so that no wait costs more than twice the possible minimum.
   TimeNs spin_ns = 20'000;
+  /// The same while a GPU has folds: nothing but a round finds out that they are done.
+  TimeNs folding_spin_ns = 1'000'000;
   TimeNs first_sleep_ns = 1'000;  ///< the shortest sleep
   TimeNs max_sleep_ns =
       2'000'000;  ///< the longest sleep, and the only one while no op is under way
@@ -61,9 +63,9 @@ class Polling {
   /// Call it after each round. `worked`: the round found something to do. `flowed`: that was data,
   /// an op or a request, not just pings and their answers, which do not shorten a lane's sleep.
   /// `expecting`: an op is unfinished, or frames wait for a port. `interrupts`: a packet ends a
-  /// sleep, so a long one does no harm.
+  /// sleep, so a long one does no harm. `folding`: a GPU has folds of an unfinished op.
   [[nodiscard]] IdleStep after_round(TimeNs now, bool worked, bool flowed, bool expecting,
-                                     bool interrupts) noexcept;
+                                     bool interrupts, bool folding = false) noexcept;
   /// For how long no data, op or request came, as of the last round; 0 if that had some.
   [[nodiscard]] TimeNs idle_ns(TimeNs now) const noexcept {
     return idle_since_ == kNever ? 0 : now - idle_since_;

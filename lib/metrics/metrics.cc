@@ -68,6 +68,8 @@ void add_daemon(Families& out, const status::DaemonStatus& status) {
                 total.chunks_moved);
     out.counter("gradwire_reduced_bytes_total", "Payload that went through a backend.", labels,
                 total.bytes);
+    out.counter("gradwire_reduce_batches_total", "Batches in which a GPU got chunks.", labels,
+                total.batches);
   }
 }
 

@@ -100,6 +100,7 @@ struct BackendCounters {
   std::uint64_t chunks_reduced = 0;  ///< entries with a fold onto a packet's value
   std::uint64_t chunks_moved = 0;    ///< loads and stores
   std::uint64_t bytes = 0;           ///< payload bytes of all entries
+  std::uint64_t batches = 0;         ///< in which a GPU got them; 0 on the CPU
 };
 
 class Backend {

@@ -31,7 +31,7 @@ GRADWIRE_FIELDS(LanePort, device, driver, link)
 GRADWIRE_FIELDS(Lane, lane, lcore, polling, nice, isolated, isolation_problems,
                 involuntary_switches, ports, mempool_ops, packet_mbufs_free, requests_unsent,
                 counters, op_latency, mempools, transport)
-GRADWIRE_FIELDS(Reduce, backend, path, chunks_reduced, chunks_moved, bytes)
+GRADWIRE_FIELDS(Reduce, backend, path, chunks_reduced, chunks_moved, bytes, batches)
 GRADWIRE_FIELDS(FaultCounts, frames, dropped, duplicated, reordered, corrupted, delayed,
                 passed_full, no_mbuf, held)
 GRADWIRE_FIELDS(Faults, port, active, settings, seed, drop, duplicate, reorder, reorder_frames,

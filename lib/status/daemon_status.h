@@ -167,6 +167,7 @@ struct Reduce {
   std::uint64_t chunks_reduced = 0;
   std::uint64_t chunks_moved = 0;
   std::uint64_t bytes = 0;
+  std::uint64_t batches = 0;  ///< of a GPU
 };
 
 struct FaultCounts {

@@ -89,7 +89,8 @@ PersistentKernel::~PersistentKernel() {
 
 void PersistentKernel::ring(std::uint32_t slot, const Batch& batch) {
   batches_[slot] = batch;
-  ++words_.doorbell[slot];
+  words_.doorbell[slot] =
+      QueueWords::bell(QueueWords::number_of(words_.doorbell[slot]) + 1, batch.tile_count);
 }
 
 void PersistentKernel::wait_for(std::uint32_t slot) {

@@ -61,7 +61,7 @@ class PersistentKernel {
   /// Puts the batch into a slot and rings its bell.
   void ring(std::uint32_t slot, const reduce::Batch& batch);
   [[nodiscard]] bool is_done(std::uint32_t slot) const {
-    return words_.done[slot] == words_.doorbell[slot];
+    return words_.done[slot] == reduce::QueueWords::number_of(words_.doorbell[slot]);
   }
   void wait_for(std::uint32_t slot);
   /// Asks it to end, and steps until it has.

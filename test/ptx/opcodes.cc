@@ -352,6 +352,7 @@ Table make_table() {
       {"prmt.b32", {permute_bytes}},
       {"bfe.u32", {extract_bits<U32>}},
       {"bfe.s32", {extract_bits<S32>}},
+      {"bfe.s64", {extract_bits<S64>}},
       {"cvt.f32.f16", {half_to_float}},
       {"cvt.rn.f32.f64", {convert<F32, F64>}},
       {"cvt.rn.f16.f32", {float_to_half}},

@@ -93,7 +93,7 @@ class CudaExecutor final : public Executor {
     if (options_.mode == KernelMode::kPersistent) {
       // No doorbell may ring for a batch that is given up: a kernel that starts later would run it.
       if (faulted_) return false;
-      host_.ring(slot, number);
+      host_.ring(slot, number, memory_.batches[slot].tile_count);
       faulted_ = !start_if_needed();
       return !faulted_;
     }
@@ -114,7 +114,8 @@ class CudaExecutor final : public Executor {
     if (options_.mode == KernelMode::kPersistent) {
       const std::uint32_t done =
           std::atomic_ref(memory_.words->done[slot]).load(std::memory_order_acquire);
-      if ((done & ~QueueWords::kFailed) == memory_.words->doorbell[slot]) {
+      if ((done & ~QueueWords::kFailed) ==
+          QueueWords::number_of(memory_.words->doorbell[slot])) {
         return (done & QueueWords::kFailed) != 0 ? State::kFailed : State::kDone;
       }
       return faulted_ ? State::kFailed : State::kRunning;

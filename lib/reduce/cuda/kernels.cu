@@ -23,18 +23,21 @@ __noinline__ __device__ void sum_up(const Batch& batch, std::uint32_t tile) {
 template <class Ops>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     sum_kernel(const __grid_constant__ Batch batch) {
+  __shared__ Vector16 shared[kVectorsPerTile];
   for (std::uint32_t tile = blockIdx.x; tile < batch.tile_count; tile += gridDim.x) {
     const BatchItem& item = batch.items[item_of_tile(batch, tile)];
-    fold_tile<Ops, RedOp::kSum, PlainLoad>(item, batch.addresses + item.first_address,
-                                           tile - item.first_tile, threadIdx.x, blockDim.x);
+    fold_tile<Ops, RedOp::kSum, PlainLoad, true>(item, batch.addresses + item.first_address,
+                                                 tile - item.first_tile, threadIdx.x, blockDim.x,
+                                                 shared);
     sum_up<PlainLoad>(batch, tile);
   }
 }
 
 __global__ void __launch_bounds__(kThreadsPerBlock)
     batch_kernel(const __grid_constant__ Batch batch) {
+  __shared__ Vector16 shared[kVectorsPerTile];
   for (std::uint32_t tile = blockIdx.x; tile < batch.tile_count; tile += gridDim.x) {
-    run_tile<PlainLoad>(batch, tile, threadIdx.x, blockDim.x);
+    run_tile<PlainLoad>(batch, tile, threadIdx.x, blockDim.x, shared);
     sum_up<PlainLoad>(batch, tile);
   }
 }
@@ -66,9 +69,9 @@ struct CoherentLoad {
   }
 };
 
-__device__ std::uint32_t acquire_system(const std::uint32_t* from) {
-  std::uint32_t value;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+__device__ std::uint64_t acquire_system(const std::uint64_t* from) {
+  std::uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
   return value;
 }
 /// What comes before it in the program is ordered by the fence that stands there.
@@ -106,7 +109,7 @@ struct Dispatcher {
 
   __device__ explicit Dispatcher(const QueueWords& words) : seen(0), idle_since(now_ns()) {
     if (threadIdx.x < kQueueSlots) {
-      seen = acquire_system(&words.done[threadIdx.x]) & ~QueueWords::kFailed;
+      seen = CoherentLoad::load(&words.done[threadIdx.x]) & ~QueueWords::kFailed;
     }
   }
 
@@ -115,17 +118,20 @@ struct Dispatcher {
     PersistentState& state = *arguments.state;
     // One read over the bus: each lane its own word. What decides for all lanes is read by one:
     // another might see a later value, and go elsewhere.
-    const std::uint32_t* const word = threadIdx.x < kQueueSlots
+    const std::uint64_t* const word = threadIdx.x < kQueueSlots
                                           ? &arguments.words->doorbell[threadIdx.x]
                                           : &arguments.words->stop;
-    const std::uint32_t value = acquire_system(word);
-    const std::uint32_t stop = __shfl_sync(~0u, value, kStopLane);
-    const std::uint32_t bell = stop == 0 && threadIdx.x < kQueueSlots ? value : seen;
+    const std::uint64_t value = acquire_system(word);
+    const auto tiles = static_cast<std::uint32_t>(value);
+    const std::uint32_t stop = __shfl_sync(~0u, tiles, kStopLane);
+    const std::uint32_t bell =
+        stop == 0 && threadIdx.x < kQueueSlots ? QueueWords::number_of(value) : seen;
     const unsigned rung = __ballot_sync(~0u, bell != seen);
     if (bell != seen) {
       const std::uint32_t before = __popc(rung & ((1u << threadIdx.x) - 1));
       state.ring[(published + before) % PersistentState::kRing] =
-          static_cast<unsigned long long>(bell) << 32 | threadIdx.x;
+          static_cast<unsigned long long>(bell) << 32 |
+          min(tiles, PersistentEntry::kTilesMax) << PersistentEntry::kSlotBits | threadIdx.x;
       seen = bell;
       // What this lane acquired from the host must be visible to every block that acquires
       // `published`.
@@ -170,6 +176,7 @@ __device__ void fetch(Batch& to, const Batch& from) {
 __global__ void __launch_bounds__(kThreadsPerBlock)
     persistent_kernel(const PersistentArguments arguments) {
   __shared__ Batch batch;
+  __shared__ Vector16 shared[kVectorsPerTile];
   __shared__ unsigned long long entry;
   PersistentState& state = *arguments.state;
   const bool dispatches = blockIdx.x == 0 && threadIdx.x < kWarp;
@@ -192,10 +199,14 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
       continue;
     }
     ++next;
-    const auto slot = static_cast<std::uint32_t>(taken);
-    fetch(batch, arguments.batches[slot]);
-    for (std::uint32_t tile = blockIdx.x; tile < batch.tile_count; tile += gridDim.x) {
-      run_tile<CoherentLoad>(batch, tile, threadIdx.x, blockDim.x);
+    const auto place = static_cast<std::uint32_t>(taken);
+    const std::uint32_t slot = place & ((1u << PersistentEntry::kSlotBits) - 1);
+    // A block that has no tile of the batch takes part in its end alone: what each reads and fences
+    // over the bus, the others wait for.
+    const bool works = blockIdx.x < place >> PersistentEntry::kSlotBits;
+    if (works) fetch(batch, arguments.batches[slot]);
+    for (std::uint32_t tile = blockIdx.x; works && tile < batch.tile_count; tile += gridDim.x) {
+      run_tile<CoherentLoad>(batch, tile, threadIdx.x, blockDim.x, shared);
       sum_up<CoherentLoad>(batch, tile);
     }
     // Payloads before the status: each thread's stores, the block's barrier, one thread's fence for
@@ -204,7 +215,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
     // status.
     __syncthreads();
     if (threadIdx.x == 0) {
-      __threadfence_system();
+      if (works) __threadfence_system();
       if (atomicAdd(&state.arrived[slot], 1u) == gridDim.x - 1) {
         state.arrived[slot] = 0;
         __threadfence_system();

@@ -79,10 +79,21 @@ inline constexpr std::uint32_t kQueueSlots = 16;
 struct QueueWords {
   static constexpr std::uint32_t kFailed = 0x80000000u;
 
-  alignas(64) std::uint32_t doorbell[kQueueSlots];  ///< host: number of the slot's batch, from 1
-  alignas(64) std::uint32_t done[kQueueSlots];      ///< GPU
-  alignas(64) std::uint32_t stop;    ///< host: the kernel is to end when it has no work
-  alignas(64) std::uint32_t parked;  ///< GPU: number of the last run that has ended
+  /// Host: number of the slot's batch, from 1, and in the low half its tiles, by which a block of a
+  /// persistent kernel knows whether there is one for it. A doorbell and `stop` are as wide, so
+  /// that one read takes them all.
+  alignas(64) std::uint64_t doorbell[kQueueSlots];
+  alignas(64) std::uint32_t done[kQueueSlots];  ///< GPU
+  alignas(64) std::uint64_t stop;               ///< host: the kernel is to end when it has no work
+  alignas(64) std::uint32_t parked;             ///< GPU: number of the last run that has ended
+
+  [[nodiscard]] static constexpr std::uint64_t bell(std::uint32_t number,
+                                                    std::uint32_t tiles) noexcept {
+    return std::uint64_t{number} << 32 | tiles;
+  }
+  [[nodiscard]] static constexpr std::uint32_t number_of(std::uint64_t bell) noexcept {
+    return static_cast<std::uint32_t>(bell >> 32);
+  }
 };
 
 }  // namespace gradwire::reduce

@@ -42,7 +42,7 @@ class EmulatedExecutor final : public Executor {
   }
 
   [[nodiscard]] bool launch(std::uint32_t slot, std::uint32_t number) noexcept override {
-    host_.ring(slot, number);
+    host_.ring(slot, number, memory_.batches[slot].tile_count);
     if (mode_ == KernelMode::kPersistent) return start_if_needed();
     const auto kernel = [](void* argument, int outcome) {
       const Launch& launch = *static_cast<Launch*>(argument);
@@ -56,8 +56,8 @@ class EmulatedExecutor final : public Executor {
   [[nodiscard]] State state(std::uint32_t slot) noexcept override {
     const std::uint32_t done =
         std::atomic_ref(memory_.words->done[slot]).load(std::memory_order_acquire);
-    const std::uint32_t number =
-        std::atomic_ref(memory_.words->doorbell[slot]).load(std::memory_order_relaxed);
+    const std::uint32_t number = QueueWords::number_of(
+        std::atomic_ref(memory_.words->doorbell[slot]).load(std::memory_order_relaxed));
     if ((done & ~QueueWords::kFailed) != number) return State::kRunning;
     return (done & QueueWords::kFailed) != 0 ? State::kFailed : State::kDone;
   }
@@ -173,8 +173,8 @@ class EmulatedExecutor final : public Executor {
   }
 
   void finish(std::uint32_t slot, bool ok) noexcept {
-    const std::uint32_t number =
-        std::atomic_ref(memory_.words->doorbell[slot]).load(std::memory_order_relaxed);
+    const std::uint32_t number = QueueWords::number_of(
+        std::atomic_ref(memory_.words->doorbell[slot]).load(std::memory_order_relaxed));
     std::atomic_ref(memory_.words->done[slot])
         .store(ok ? number : number | QueueWords::kFailed, std::memory_order_release);
   }

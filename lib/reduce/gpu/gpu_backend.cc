@@ -31,7 +31,10 @@ std::size_t GpuBackend::submit(std::span<const Entry> entries) noexcept {
       ++taken;
       continue;
     }
-    if (batches_ >= queue_.quota()) break;
+    // A batch costs the lane the same however few entries it has. So while the GPU has work enough,
+    // entries wait until there is a batch of them, or until it needs more.
+    const std::uint32_t most = rest.size() < Batch::kItems ? kEagerBatches : kQueueSlots;
+    if (batches_ >= std::min(most, queue_.quota())) break;
     const std::size_t started = queue_.submit(*this, rest.first(good));
     if (started == 0) break;
     ++batches_;
@@ -66,6 +69,7 @@ void GpuBackend::finished(std::span<const Completion> entries, bool ok,
   counters_.chunks_reduced += counters.chunks_reduced;
   counters_.chunks_moved += counters.chunks_moved;
   counters_.bytes += counters.bytes;
+  ++counters_.batches;
 }
 
 }  // namespace gradwire::reduce

@@ -33,6 +33,9 @@ class GpuBackend final : public Backend {
                 const BackendCounters& counters) noexcept;
   void complete(const Completion& entry) noexcept;
 
+  /// So many batches keep a GPU busy: one runs, and the next is there when it ends.
+  static constexpr std::uint32_t kEagerBatches = 2;
+
   GpuQueue& queue_;
   std::uint32_t batches_ = 0;  ///< in the queue
   std::uint32_t entries_in_queue_ = 0;

@@ -19,6 +19,14 @@
 #define GRADWIRE_FLATTEN _Pragma("GCC unroll 16")
 #endif
 
+/// A function of its own on a GPU, so that it neither adds to others' registers nor is compiled
+/// again for each.
+#if defined(__CUDACC__)
+#define GRADWIRE_APART __noinline__
+#else
+#define GRADWIRE_APART
+#endif
+
 namespace gradwire::reduce {
 
 struct alignas(16) Vector16 {

@@ -20,8 +20,9 @@ class PersistentHost {
   explicit PersistentHost(QueueWords& words) noexcept : words_(words) {}
 
   /// Lane.
-  void ring(std::uint32_t slot, std::uint32_t number) noexcept {
-    std::atomic_ref(words_.doorbell[slot]).store(number, std::memory_order_release);
+  void ring(std::uint32_t slot, std::uint32_t number, std::uint32_t tiles) noexcept {
+    std::atomic_ref(words_.doorbell[slot])
+        .store(QueueWords::bell(number, tiles), std::memory_order_release);
   }
 
   /// Lane. `start(run)` starts a kernel that reports `run` when it parks. @return its result; true

@@ -10,6 +10,13 @@
 
 namespace gradwire::reduce::cuda {
 
+/// A batch as block 0 passes it on: its number, the tiles, as many as matter, and the slot.
+struct PersistentEntry {
+  static constexpr unsigned kSlotBits = 8;
+  static constexpr std::uint32_t kTilesMax = (1u << (32 - kSlotBits)) - 1;
+  static_assert(kQueueSlots <= 1u << kSlotBits);
+};
+
 /// The state that the blocks of a persistent kernel share: in GPU memory, all zero at the kernel's
 /// start.
 struct PersistentState {
@@ -17,7 +24,7 @@ struct PersistentState {
   std::uint32_t published;  ///< batches that block 0 has passed on
   std::uint32_t finished;
   std::uint32_t arrived[kQueueSlots];  ///< blocks that have finished the slot's batch
-  unsigned long long ring[kRing];      ///< number and slot of each batch, or the request to end
+  unsigned long long ring[kRing];      ///< PersistentEntry of each batch, or the request to end
 };
 
 struct PersistentArguments {

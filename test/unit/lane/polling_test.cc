@@ -169,3 +169,16 @@ TEST_CASE("polling modes have names") {
   CHECK(parse_polling_mode("adaptive") == PollingMode::kAdaptive);
   CHECK_FALSE(parse_polling_mode("Busy"));
 }
+
+TEST_CASE("while a GPU folds it spins longer, since nothing ends a sleep when it has") {
+  const PollingConfig config;
+  Polling polling(config);
+  (void)polling.after_round(0, true, true, true, true);
+  CHECK(polling.after_round(1'000, false, false, true, true, true).action == IdleAction::kPause);
+  const TimeNs late = 1'000 + config.folding_spin_ns;
+  CHECK(polling.after_round(late - 1, false, false, true, true, true).action == IdleAction::kPause);
+  // Then it may hang: the lane sleeps, but not until a packet comes.
+  const IdleStep step = polling.after_round(late, false, false, true, true, true);
+  CHECK(step.action == IdleAction::kSleep);
+  CHECK(step.sleep_ns == config.folding_spin_ns / config.expecting_divisor);
+}
