@@ -232,6 +232,10 @@ Result<void> Client::take_event(Lock& lock, gw_work& work) {
 
 Result<void> Client::feed(gw_work& work) {
   if (work.copies) return begin_copies(work);
+  if (work.ready.event != nullptr) {
+    auto plain = work.ready.event->device().check_not_captured(*work.stream, kPostElsewhere);
+    if (!plain) return plain;
+  }
   if (work.fed != nullptr) {
     const Mapping& mapping =
         work.staging.mapping != nullptr ? *work.staging.mapping : *work.output_mapping;

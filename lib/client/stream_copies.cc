@@ -53,6 +53,7 @@ Result<void> StreamCopies::begin(StreamOp& op, gpu::CuStream stream,
   auto streams = streams_of(op.ordinal);
   if (!streams) return tl::unexpected(streams.error());
   gpu::Device& device = *(*streams)->device;
+  if (auto plain = device.check_not_captured(stream, kPostElsewhere); !plain) return plain;
   auto before = device.make_own_event();
   if (!before) return tl::unexpected(before.error());
   op.before = std::move(*before);

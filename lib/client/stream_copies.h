@@ -19,6 +19,12 @@
 
 namespace gradwire::client {
 
+/// What to do instead of posting, or of waiting, on a stream that is captured.
+inline constexpr auto kPostElsewhere =
+    "post the op before or after the capture, or on a stream that is not captured";
+inline constexpr auto kWaitElsewhere =
+    "wait for the op before or after the capture, or on a stream that is not captured; it goes on";
+
 /// What an op has of CUDA's.
 struct StreamOp {
   using EventPtr = std::shared_ptr<gpu::Event>;
@@ -55,7 +61,8 @@ class StreamCopies {
     std::uint64_t bytes;
   };
 
-  /// Marks `stream`, and begins the input's copy if `input.mapping` is not nullptr.
+  /// Marks `stream`, which must not be captured into a graph, and begins the input's copy if
+  /// `input.mapping` is not nullptr.
   /// @param copied  the input and the output, each if it is copied; if neither is, one of them
   /// @param is_read the op has an input, copied or not, which the stream may still compute
   [[nodiscard]] Result<void> begin(StreamOp& op, gpu::CuStream stream,

@@ -215,4 +215,32 @@ def from_threads(job):
     job.checks += 1
 
 
-PARTS = (late_streams, waits_order_streams, futures, freed_early, both_devices, from_threads)
+def captured(job):
+    """A call on a stream that is captured into a graph is refused, and a wait; the graph is good,
+    and a call that is unfinished goes on meanwhile."""
+    gpu = job.gpu
+    if not gpu.is_gpu:
+        return
+    source, graph = torch.full((1000,), 3.0), torch.cuda.CUDAGraph()
+    tensor = torch.full((16 * COUNT,), float(job.rank))
+    gpu.synchronize()
+    with gpu.using(gpu.stream()):
+        work = dist.all_reduce(tensor, async_op=True)
+    words = ["captured into a CUDA graph", "before or after the capture"]
+    with torch.cuda.graph(graph):
+        doubled = source * 2
+        job.fails("UNSUPPORTED", words, lambda: dist.all_reduce(doubled))
+        job.fails("UNSUPPORTED", [*words, "it goes on"], work.wait)
+        until(work.is_completed)
+        doubled += 1
+    source.fill_(5.0)
+    graph.replay()
+    work.wait()
+    assert all_are(doubled, 11) and all_are(tensor, total_of(job))
+    dist.all_reduce(doubled)
+    assert all_are(doubled, 11 * job.world)
+    job.checks += 1
+
+
+PARTS = (late_streams, waits_order_streams, futures, freed_early, both_devices, from_threads,
+         captured)

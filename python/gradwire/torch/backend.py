@@ -15,6 +15,7 @@ from .._native import (
     ALL_GATHER, ALL_REDUCE, BARRIER, BROADCAST, CALL_BYTES, REDUCE, REDUCE_SCATTER, Call,
     GradwireError, Status,
 )
+from .capture import check_not_captured
 from .channel import SENDS, Op
 from .datatypes import BYTES, plain_reduction, reduction, redop_name
 from .engine import Engine
@@ -191,6 +192,11 @@ class Collectives(Backend):
                 Status.UNSUPPORTED,
                 "%s of tensors on %s: those of one call must be on one device"
                 % (name, " and ".join(sorted({str(t.device) for t in tensors}))),
+            )
+        if device is not None:
+            check_not_captured(
+                device, lambda: "%s of process group %s" % (name, self.group_name),
+                "make it before or after the capture, or on a stream that is not captured",
             )
         self._sequence += 1
         sequence, shapes = self._sequence, [(t.dtype, t.shape) for t in tensors[:2]]

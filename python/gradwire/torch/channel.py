@@ -116,6 +116,8 @@ class Op:
             error = error_of(status)
             if lib.gw_work_is_done(self.handle):
                 return engine.ended(self, error)
+            if status == Status.UNSUPPORTED:
+                raise error  # the stream is captured into a graph; the op goes on
             if status != Status.TIMED_OUT:
                 return engine.ended(self, error)
         return None

@@ -10,6 +10,7 @@ from torch._C._distributed_c10d import Work
 
 from .._cuda import cuda
 from .._native import GradwireError, Status
+from .capture import check_not_captured
 
 _NO_TIMEOUT = datetime.timedelta(0)
 
@@ -139,6 +140,10 @@ class GradwireWork(Work):
     def wait(self, timeout=_NO_TIMEOUT):
         """Waits for the end; raises what became of the ops. A ``timeout`` of this call's own that
         passes raises TIMED_OUT, and the ops go on."""
+        if self.gpu is not None:
+            check_not_captured(
+                self.gpu.device, self.describe, "wait before or after the capture; it goes on"
+            )
         limit = seconds(timeout, None)
         until = None if limit is None else time.monotonic() + limit
         while not self.over:
