@@ -386,7 +386,9 @@ gw_status gw_all_reduce(gw_group* group, const void* input, void* output, uint64
  * op is given to the daemon when the input's copy is done, by the next call of this client that
  * posts, tests or waits, so some thread has to do so; gw_client_get_completion_fd() does not tell
  * of streams. Later ops of the group keep their order behind it. If the stream fails, the op ends
- * with GW_SYSTEM and CUDA's text, and its group is aborted with it.
+ * with GW_SYSTEM and CUDA's text, and its group is aborted with it. An op that uses memory to which
+ * an earlier op's result is still copied, after gw_wait_on_stream(), comes after that copy,
+ * whatever stream it is on; without a stream it is refused with GW_BUSY.
  *
  * @param stream  a CUstream or cudaStream_t of the primary context of that GPU; NULL is its default
  *                stream.

@@ -328,6 +328,8 @@ SideStream::~SideStream() {
   if (current.result() == kCuSuccess) device_->api_.stream_destroy(stream_);
 }
 
+Result<void> SideStream::wait_for(const Event& event) { return event.hold_back(stream_); }
+
 Result<void> SideStream::copy(const Event& after, void* to, const void* from, std::size_t bytes,
                               Event& done) {
   if (auto held = after.hold_back(stream_); !held) return held;

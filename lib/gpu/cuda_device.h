@@ -175,6 +175,8 @@ class SideStream {
   SideStream(const SideStream&) = delete;
   SideStream& operator=(const SideStream&) = delete;
 
+  /// What is copied from now on waits for `event`.
+  [[nodiscard]] Result<void> wait_for(const Event& event);
   /// A copy that begins when `after` has passed; `done` is the point behind it. Does not wait.
   [[nodiscard]] Result<void> copy(const Event& after, void* to, const void* from, std::size_t bytes,
                                   Event& done);

@@ -21,11 +21,13 @@ import gradwire.torch.capture
 import gradwire.torch.channel
 import gradwire.torch.engine
 import gradwire.torch.hook
+import gradwire.torch.order
 import gradwire.torch.work
 from gradwire import GradwireError
 
 import backend
 import cuda_capture
+import cuda_order
 
 FAKE = ctypes.CDLL("libcuda.so.1")
 FAKE.fake_cuda_new_stream.restype = ctypes.c_void_p
@@ -130,7 +132,7 @@ class Cuda:
 CUDA = Cuda()
 for module in (gradwire.client, gradwire.torch.hook, gradwire.torch.backend,
                gradwire.torch.capture, gradwire.torch.channel, gradwire.torch.engine,
-               gradwire.torch.work):
+               gradwire.torch.order, gradwire.torch.work):
     module.cuda = CUDA
 
 
@@ -360,14 +362,16 @@ def failing(job):
 
 def main():
     job = backend.Job()
+    job.apart = dist.new_group()
     job.others = dist.new_group(timeout=datetime.timedelta(hours=2))
     ours = dist.distributed_c10d._get_default_group()
     assert ours._get_backend(torch.device("cuda")) is not None, "no backend for cuda"
     for part in (backend.reductions, backend.moves, backend.scatters, backend.many, backend.groups,
                  backend.in_another_order, backend.one_and_all, backend.all_to_all, backend.to_one,
                  late_streams, waits_order_streams, buffers, coalesced, futures, nothing_is_left,
-                 sends, both_devices, *cuda_capture.parts(CUDA, Stream),
-                 backend.destroyed_with_a_queue, backend.mistakes, failing):
+                 sends, both_devices, *cuda_order.parts(CUDA, Stream),
+                 *cuda_capture.parts(CUDA, Stream), backend.destroyed_with_a_queue,
+                 backend.mistakes, failing):
         part(job)
     if job.rank == 0:
         print("%d processes, %d comparisons; %s" % (job.world, job.checks, gradwire.torch.stats()))

@@ -27,7 +27,7 @@ class Gpu:
     """Of a work on tensors of a GPU: the device, and streams of the backend's: one for what is
     copied when the ops have ended, and one for futures if nothing is."""
 
-    __slots__ = ("device", "side", "told", "before", "copied", "handles")
+    __slots__ = ("device", "side", "told", "before", "copied", "handles", "copies")
 
     def __init__(self, device, side, told):
         self.device = device
@@ -36,6 +36,7 @@ class Gpu:
         self.before = None  # an event: those copies come after it
         self.copied = None  # an event: behind those copies
         self.handles = []  # of ops whose results a stream can wait for
+        self.copies = None  # the engine's, if there are such copies
 
 
 class GradwireWork(Work):
@@ -62,6 +63,7 @@ class GradwireWork(Work):
         self.ops = []
         self._lock = threading.Lock()
         self._left = 1  # one more than ops, until seal()
+        self.sealed = False
         self._sleepers = None  # an event, if a thread waits that no op wakes
         self._future = None
 
@@ -74,6 +76,7 @@ class GradwireWork(Work):
 
     def seal(self):
         """All ops of it are posted, or queued."""
+        self.sealed = True
         self._one_less(None)
 
     def op_ended(self, error):
@@ -92,6 +95,8 @@ class GradwireWork(Work):
                 self._finish(finish)
             except Exception as raised:  # whatever it is, who waits has to hear of it
                 self.error = raised
+        if self.gpu is not None and self.gpu.copies is not None:
+            self.gpu.copies.begun(self, self.gpu.copied)
         self._tell()
 
     def _finish(self, finish):
