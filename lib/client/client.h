@@ -282,6 +282,8 @@ class Client : public std::enable_shared_from_this<Client> {
                                                              std::uint64_t bytes,
                                                              const char* what) const;
   [[nodiscard]] Result<void> check_overlap(const gw_work& work) const;
+  /// Of ops that are over, results that are still copied to memory which `work` uses.
+  [[nodiscard]] std::vector<StreamOp::EventPtr> results_under(const gw_work& work) const;
   /// What `arguments` ask for, if a group's process may ask for it.
   [[nodiscard]] static Result<std::shared_ptr<gw_work>> make_work(const gw_group& group,
                                                                   const PostArguments& arguments);

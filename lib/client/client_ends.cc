@@ -152,6 +152,10 @@ Result<void> Client::wait(gw_work& work, std::chrono::milliseconds timeout,
                           std::optional<void*> stream) {
   const auto start = Clock::now();
   const Deadline deadline = start + timeout;
+  if (stream && work.copies) {
+    auto plain = work.copies->before->device().check_not_captured(*stream, kWaitElsewhere);
+    if (!plain) return plain;
+  }
   Lock lock(mutex_);
   ring_if_due();
   drain_completions();

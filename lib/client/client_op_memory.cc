@@ -104,7 +104,23 @@ Result<void> Client::check_overlap(const gw_work& work) const {
         fmt::format("the op's memory overlaps that of {}, which is not done: wait for that first",
                     describe(**it)));
   }
+  if (!work.copies && !results_under(work).empty()) {
+    return fail(ErrorCode::kBusy,
+                "the op's memory overlaps the result of an earlier op, which is still being copied "
+                "to the GPU: wait for that op without a stream first");
+  }
   return {};
+}
+
+std::vector<StreamOp::EventPtr> Client::results_under(const gw_work& work) const {
+  std::vector<StreamOp::EventPtr> under;
+  for (const LeavingMemory& result : leaving_) {
+    if (overlap(work.input, result.output, work.extent.input, result.output_bytes) ||
+        overlap(work.output, result.output, work.extent.output, result.output_bytes)) {
+      under.push_back(result.until);
+    }
+  }
+  return under;
 }
 
 Result<void> Client::place_memory(Lock& lock, gw_work& work, ipc::CommandEntry& command) {
@@ -232,6 +248,10 @@ Result<void> Client::take_event(Lock& lock, gw_work& work) {
 
 Result<void> Client::feed(gw_work& work) {
   if (work.copies) return begin_copies(work);
+  if (work.ready.event != nullptr) {
+    auto plain = work.ready.event->device().check_not_captured(*work.stream, kPostElsewhere);
+    if (!plain) return plain;
+  }
   if (work.fed != nullptr) {
     const Mapping& mapping =
         work.staging.mapping != nullptr ? *work.staging.mapping : *work.output_mapping;

@@ -212,6 +212,7 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   }
   Result<void> claimed = work->stream ? take_event(lock, *work) : Result<void>{};
   if (claimed) claimed = claim_slot(work);
+  if (claimed && work->copies) work->copies->after = results_under(*work);
   if (!claimed) {
     give_up_posting(*work);
     return tl::unexpected(claimed.error());

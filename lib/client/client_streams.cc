@@ -129,7 +129,9 @@ void Client::fail_held(gw_group& group, ErrorCode code, const std::string& text)
 void Client::drop_staging(gw_work& work) {
   const StreamOp::EventPtr until = work.copies ? work.copies->last() : nullptr;
   if (is_pending(until)) {
-    leaving_.push_back({std::move(work.staging), work.output_mapping, until});
+    const bool returns = work.copies->back != nullptr;
+    leaving_.push_back({std::move(work.staging), work.output_mapping, until,
+                        returns ? work.output : nullptr, returns ? work.extent.output : 0});
     return;
   }
   give_back_staging(std::move(work.staging));

@@ -386,12 +386,15 @@ gw_status gw_all_reduce(gw_group* group, const void* input, void* output, uint64
  * op is given to the daemon when the input's copy is done, by the next call of this client that
  * posts, tests or waits, so some thread has to do so; gw_client_get_completion_fd() does not tell
  * of streams. Later ops of the group keep their order behind it. If the stream fails, the op ends
- * with GW_SYSTEM and CUDA's text, and its group is aborted with it.
+ * with GW_SYSTEM and CUDA's text, and its group is aborted with it. An op that uses memory to which
+ * an earlier op's result is still copied, after gw_wait_on_stream(), comes after that copy,
+ * whatever stream it is on; without a stream it is refused with GW_BUSY.
  *
  * @param stream  a CUstream or cudaStream_t of the primary context of that GPU; NULL is its default
  *                stream.
  * @return as gw_all_reduce(); GW_SYSTEM with CUDA's text if CUDA refuses, such as a stream of
- * another GPU; GW_INVALID_ARGUMENT if CUDA does not know the memory. */
+ * another GPU; GW_INVALID_ARGUMENT if CUDA does not know the memory; GW_UNSUPPORTED if the stream
+ * is being captured into a CUDA graph, which cannot have an op in it: the capture goes on. */
 gw_status gw_all_reduce_on_stream(gw_group* group, const void* input, void* output, uint64_t count,
                                   gw_datatype datatype, gw_redop redop, uint32_t tag, void* stream,
                                   gw_work** work);
@@ -551,7 +554,8 @@ gw_status gw_wait(gw_work* work, uint32_t timeout_ms);
 /** gw_wait() for an op on a stream, which does not wait for the copy of the result to the GPU:
  * `stream`, of the output's GPU, has the result for all that it is given after this call. If CUDA
  * does not let it, this call waits for the copy, as a later gw_wait() does. For an op whose result
- * is not copied on a stream of CUDA's it is gw_wait(). */
+ * is not copied on a stream of CUDA's it is gw_wait(). GW_UNSUPPORTED: the stream is being captured
+ * into a CUDA graph; the op goes on. */
 gw_status gw_wait_on_stream(gw_work* work, uint32_t timeout_ms, void* stream);
 
 /** 1 after a gw_test() or gw_wait() has reported the outcome. */

@@ -35,6 +35,13 @@ Result<StreamCopies::Streams*> StreamCopies::streams_of(int ordinal) {
   return &streams_.emplace(ordinal, std::move(made)).first->second;
 }
 
+Result<void> StreamCopies::come_after(gpu::SideStream& stream, const StreamOp& op) {
+  for (const StreamOp::EventPtr& earlier : op.after) {
+    if (auto ordered = stream.wait_for(*earlier); !ordered) return ordered;
+  }
+  return {};
+}
+
 Result<void> StreamCopies::begin(StreamOp& op, gpu::CuStream stream,
                                  std::array<const void*, 2> copied, const Sides& input,
                                  bool is_read) {
@@ -53,6 +60,7 @@ Result<void> StreamCopies::begin(StreamOp& op, gpu::CuStream stream,
   auto streams = streams_of(op.ordinal);
   if (!streams) return tl::unexpected(streams.error());
   gpu::Device& device = *(*streams)->device;
+  if (auto plain = device.check_not_captured(stream, kPostElsewhere); !plain) return plain;
   auto before = device.make_own_event();
   if (!before) return tl::unexpected(before.error());
   op.before = std::move(*before);
@@ -67,6 +75,7 @@ Result<void> StreamCopies::begin(StreamOp& op, gpu::CuStream stream,
   if (!fed) return tl::unexpected(fed.error());
   // Kept even if the copy fails: it may have been begun.
   op.fed = std::move(*fed);
+  if (auto ordered = come_after(*(*streams)->in, op); !ordered) return ordered;
   return (*streams)->in->copy(*op.before, input.in, input.on_gpu, input.bytes, *op.fed);
 }
 
@@ -79,6 +88,7 @@ Result<void> StreamCopies::bring_back(StreamOp& op, std::byte* to, const std::by
   auto back = (*streams)->device->make_own_event();
   if (!back) return tl::unexpected(back.error());
   op.back = std::move(*back);
+  if (auto ordered = come_after(*(*streams)->out, op); !ordered) return ordered;
   return (*streams)->out->copy(*op.before, to, from, bytes, *op.back);
 }
 

@@ -19,6 +19,12 @@
 
 namespace gradwire::client {
 
+/// What to do instead of posting, or of waiting, on a stream that is captured.
+inline constexpr auto kPostElsewhere =
+    "post the op before or after the capture, or on a stream that is not captured";
+inline constexpr auto kWaitElsewhere =
+    "wait for the op before or after the capture, or on a stream that is not captured; it goes on";
+
 /// What an op has of CUDA's.
 struct StreamOp {
   using EventPtr = std::shared_ptr<gpu::Event>;
@@ -26,6 +32,8 @@ struct StreamOp {
   EventPtr before;  ///< what its stream had been given when it was posted
   EventPtr fed;     ///< the input is in gradient memory; nullptr: nothing waits for it
   EventPtr back;    ///< the result is in the GPU's memory; nullptr: no copy was begun
+  /// Results of earlier ops in memory that this op uses too: it copies nothing before them.
+  std::vector<EventPtr> after;
 
   /// The copy that was begun last; nullptr if none was.
   [[nodiscard]] const EventPtr& last() const noexcept { return back != nullptr ? back : fed; }
@@ -36,6 +44,8 @@ struct LeavingMemory {
   StagingSlot slot;
   std::shared_ptr<Mapping> mapping;
   StreamOp::EventPtr until;
+  const std::byte* output;  ///< where a result is copied to until then
+  std::uint64_t output_bytes;
 };
 
 /// Whether CUDA may still read or write for `event`'s sake. After an error it does not.
@@ -55,7 +65,8 @@ class StreamCopies {
     std::uint64_t bytes;
   };
 
-  /// Marks `stream`, and begins the input's copy if `input.mapping` is not nullptr.
+  /// Marks `stream`, which must not be captured into a graph, and begins the input's copy if
+  /// `input.mapping` is not nullptr.
   /// @param copied  the input and the output, each if it is copied; if neither is, one of them
   /// @param is_read the op has an input, copied or not, which the stream may still compute
   [[nodiscard]] Result<void> begin(StreamOp& op, gpu::CuStream stream,
@@ -72,6 +83,7 @@ class StreamCopies {
     std::unique_ptr<gpu::SideStream> out;
   };
   [[nodiscard]] Result<Streams*> streams_of(int ordinal);
+  [[nodiscard]] static Result<void> come_after(gpu::SideStream& stream, const StreamOp& op);
 
   std::mutex mutex_;
   std::map<int, Streams> streams_;  ///< by CUDA's number of the GPU

@@ -13,6 +13,9 @@ static_assert(gradwire::gpu::kCuHostMemoryAlreadyRegistered ==
               CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
 static_assert(gradwire::gpu::kCuHostMemoryNotRegistered == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 static_assert(gradwire::gpu::kCuNotSupported == CUDA_ERROR_NOT_SUPPORTED);
+static_assert(gradwire::gpu::kCuStreamCaptureImplicit == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+static_assert(gradwire::gpu::kCaptureStatusNone == CU_STREAM_CAPTURE_STATUS_NONE);
+static_assert(gradwire::gpu::kCaptureModeRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
 static_assert(gradwire::gpu::kAttributeMultiprocessorCount ==
               CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 static_assert(gradwire::gpu::kAttributeCanUseHostPointer ==
@@ -96,6 +99,9 @@ bool load(CudaApi& api, std::string& why) {
          find(library, "cuStreamDestroy_v2", api.stream_destroy, why) &&
          find(library, "cuStreamSynchronize", api.stream_synchronize, why) &&
          find(library, "cuStreamWaitEvent", api.stream_wait_event, why) &&
+         find(library, "cuStreamIsCapturing", api.stream_is_capturing, why) &&
+         find(library, "cuThreadExchangeStreamCaptureMode", api.thread_exchange_capture_mode,
+              why) &&
          find(library, "cuEventCreate", api.event_create, why) &&
          find(library, "cuEventDestroy_v2", api.event_destroy, why) &&
          find(library, "cuEventRecord", api.event_record, why) &&

@@ -36,6 +36,7 @@ inline constexpr CuResult kCuNotReady = 600;
 inline constexpr CuResult kCuHostMemoryAlreadyRegistered = 712;
 inline constexpr CuResult kCuHostMemoryNotRegistered = 713;
 inline constexpr CuResult kCuNotSupported = 801;
+inline constexpr CuResult kCuStreamCaptureImplicit = 906;
 
 inline constexpr int kAttributeMultiprocessorCount = 16;
 inline constexpr int kAttributeCanUseHostPointer = 91;
@@ -53,6 +54,8 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kEventInterprocess = 4;
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
+inline constexpr int kCaptureStatusNone = 0;
+inline constexpr int kCaptureModeRelaxed = 2;
 inline constexpr int kFlushTargetCurrentContext = 0;
 inline constexpr int kFlushToAllDevices = 200;
 
@@ -89,6 +92,8 @@ struct CudaApi {
   CuResult (*stream_destroy)(CuStream);
   CuResult (*stream_synchronize)(CuStream);
   CuResult (*stream_wait_event)(CuStream, CuEvent, unsigned flags);
+  CuResult (*stream_is_capturing)(CuStream, int* status);
+  CuResult (*thread_exchange_capture_mode)(int* mode);
   CuResult (*event_create)(CuEvent*, unsigned flags);
   CuResult (*event_destroy)(CuEvent);
   CuResult (*event_record)(CuEvent, CuStream);

@@ -13,6 +13,34 @@ Result<const CudaApi*> load() {
   return api;
 }
 
+/// While it exists, a CUDA graph that any thread records does not forbid this thread what CUDA
+/// calls unsafe then, such as to look at an event, and is not spoilt by it: nothing that is done
+/// here belongs into a graph.
+class BesideCaptures {
+ public:
+  explicit BesideCaptures(const CudaApi& api) noexcept : api_(api) {
+    api_.thread_exchange_capture_mode(&mode_);
+  }
+  ~BesideCaptures() { api_.thread_exchange_capture_mode(&mode_); }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  const CudaApi& api_;
+  int mode_ = kCaptureModeRelaxed;  ///< afterwards what it was before
+};
+
+/// Both, for calls of a client's.
+class Entered {
+ public:
+  Entered(const CudaApi& api, CuContext context) : context_(api, context), beside_(api) {}
+  [[nodiscard]] CuResult result() const noexcept { return context_.result(); }
+
+ private:
+  CurrentContext context_;
+  BesideCaptures beside_;
+};
+
 CuDevicePtr device_address(const void* address) noexcept {
   return static_cast<CuDevicePtr>(reinterpret_cast<std::uintptr_t>(address));
 }
@@ -40,10 +68,11 @@ Result<void> Device::retain(int ordinal) {
   if (const CuResult got = api_.device_get_uuid(&uuid_, device_); got != kCuSuccess) {
     return error("cuDeviceGetUuid", got);
   }
+  const BesideCaptures beside(api_);
   const CuResult got = api_.primary_context_retain(&context_, device_);
   if (got != kCuSuccess) return error("cuDevicePrimaryCtxRetain", got);
   retained_ = true;
-  const CurrentContext current(api_, context_);
+  const Entered current(api_, context_);
   const CuResult made = api_.stream_create(&stream_, kStreamNonBlocking);
   if (made != kCuSuccess) return error("cuStreamCreate", made);
   return {};
@@ -97,7 +126,7 @@ Result<std::shared_ptr<Device>> Device::of_context(std::uint64_t context) {
   if (!api) return tl::unexpected(api.error());
   std::shared_ptr<Device> device(new Device(**api));
   device->context_ = reinterpret_cast<CuContext>(static_cast<std::uintptr_t>(context));
-  const CurrentContext current(device->api_, device->context_);
+  const Entered current(device->api_, device->context_);
   if (current.result() != kCuSuccess) return device->error("cuCtxPushCurrent", current.result());
   if (const CuResult got = device->api_.context_get_device(&device->device_); got != kCuSuccess) {
     return device->error("cuCtxGetDevice", got);
@@ -111,14 +140,14 @@ Result<std::shared_ptr<Device>> Device::of_context(std::uint64_t context) {
 
 Device::~Device() {
   if (stream_ != nullptr) {
-    const CurrentContext current(api_, context_);
+    const Entered current(api_, context_);
     if (current.result() == kCuSuccess) api_.stream_destroy(stream_);
   }
   if (retained_) api_.primary_context_release(device_);
 }
 
 Result<CuIpcHandle> Device::export_memory(const void* address) {
-  const CurrentContext current(api_, context_);
+  const Entered current(api_, context_);
   if (current.result() != kCuSuccess) return error("cuCtxPushCurrent", current.result());
   CuIpcHandle handle;
   const CuResult got = api_.ipc_get_mem_handle(&handle, device_address(address));
@@ -128,7 +157,7 @@ Result<CuIpcHandle> Device::export_memory(const void* address) {
 
 Result<std::unique_ptr<ImportedMemory>> Device::import_memory(const CuIpcHandle& handle,
                                                               std::uint64_t bytes) {
-  const CurrentContext current(api_, context_);
+  const Entered current(api_, context_);
   if (current.result() != kCuSuccess) return error("cuCtxPushCurrent", current.result());
   CuDevicePtr address = 0;
   const CuResult got = api_.ipc_open_mem_handle(&address, handle, kIpcLazyPeerAccess);
@@ -149,7 +178,7 @@ Result<std::unique_ptr<ImportedMemory>> Device::import_memory(const CuIpcHandle&
 }
 
 Result<std::unique_ptr<Event>> Device::make_event_with(unsigned flags) {
-  const CurrentContext current(api_, context_);
+  const Entered current(api_, context_);
   if (current.result() != kCuSuccess) return error("cuCtxPushCurrent", current.result());
   CuEvent event = nullptr;
   const CuResult got = api_.event_create(&event, flags);
@@ -166,7 +195,7 @@ Result<std::unique_ptr<Event>> Device::make_own_event() {
 }
 
 Result<std::unique_ptr<HostRegistration>> Device::register_host(void* address, std::size_t bytes) {
-  const CurrentContext current(api_, context_);
+  const Entered current(api_, context_);
   if (current.result() != kCuSuccess) return error("cuCtxPushCurrent", current.result());
   const CuResult got = api_.host_register(address, bytes, kHostRegisterPortable);
   if (got != kCuSuccess && got != kCuHostMemoryAlreadyRegistered) {
@@ -177,7 +206,7 @@ Result<std::unique_ptr<HostRegistration>> Device::register_host(void* address, s
 }
 
 Result<std::unique_ptr<SideStream>> Device::make_stream() {
-  const CurrentContext current(api_, context_);
+  const Entered current(api_, context_);
   if (current.result() != kCuSuccess) return error("cuCtxPushCurrent", current.result());
   CuStream stream = nullptr;
   const CuResult got = api_.stream_create(&stream, kStreamNonBlocking);
@@ -186,7 +215,7 @@ Result<std::unique_ptr<SideStream>> Device::make_stream() {
 }
 
 Result<std::unique_ptr<Event>> Device::import_event(const CuIpcHandle& handle) {
-  const CurrentContext current(api_, context_);
+  const Entered current(api_, context_);
   if (current.result() != kCuSuccess) return error("cuCtxPushCurrent", current.result());
   CuEvent event = nullptr;
   const CuResult got = api_.ipc_open_event_handle(&event, handle);
@@ -202,13 +231,13 @@ Result<void> Device::copy_in_context(CuStream stream, void* to, const void* from
 }
 
 Result<void> Device::copy_on(CuStream stream, void* to, const void* from, std::size_t bytes) {
-  const CurrentContext current(api_, context_);
+  const Entered current(api_, context_);
   if (current.result() != kCuSuccess) return error("cuCtxPushCurrent", current.result());
   return copy_in_context(stream, to, from, bytes);
 }
 
 Result<void> Device::copy(void* to, const void* from, std::size_t bytes) {
-  const CurrentContext current(api_, context_);
+  const Entered current(api_, context_);
   if (current.result() != kCuSuccess) return error("cuCtxPushCurrent", current.result());
   // This also waits for other threads' copies on the stream, which end too.
   Result<void> done = copy_in_context(stream_, to, from, bytes);
@@ -218,17 +247,17 @@ Result<void> Device::copy(void* to, const void* from, std::size_t bytes) {
 }
 
 ImportedMemory::~ImportedMemory() {
-  const CurrentContext current(device_->api_, device_->context_);
+  const Entered current(device_->api_, device_->context_);
   if (current.result() == kCuSuccess) device_->api_.ipc_close_mem_handle(address_);
 }
 
 Event::~Event() {
-  const CurrentContext current(device_->api_, device_->context_);
+  const Entered current(device_->api_, device_->context_);
   if (current.result() == kCuSuccess) device_->api_.event_destroy(event_);
 }
 
 Result<CuIpcHandle> Event::handle() const {
-  const CurrentContext current(device_->api_, device_->context_);
+  const Entered current(device_->api_, device_->context_);
   if (current.result() != kCuSuccess) return device_->error("cuCtxPushCurrent", current.result());
   CuIpcHandle handle;
   const CuResult got = device_->api_.ipc_get_event_handle(&handle, event_);
@@ -237,7 +266,7 @@ Result<CuIpcHandle> Event::handle() const {
 }
 
 Result<void> Event::record(CuStream stream) {
-  const CurrentContext current(device_->api_, device_->context_);
+  const Entered current(device_->api_, device_->context_);
   if (current.result() != kCuSuccess) return device_->error("cuCtxPushCurrent", current.result());
   const CuResult got = device_->api_.event_record(event_, stream);
   if (got != kCuSuccess) return device_->error("cuEventRecord", got);
@@ -245,7 +274,7 @@ Result<void> Event::record(CuStream stream) {
 }
 
 Result<bool> Event::has_passed() const {
-  const CurrentContext current(device_->api_, device_->context_);
+  const Entered current(device_->api_, device_->context_);
   if (current.result() != kCuSuccess) return device_->error("cuCtxPushCurrent", current.result());
   const CuResult got = device_->api_.event_query(event_);
   if (got == kCuSuccess) return true;
@@ -254,7 +283,7 @@ Result<bool> Event::has_passed() const {
 }
 
 Result<void> Event::hold_back(CuStream stream) const {
-  const CurrentContext current(device_->api_, device_->context_);
+  const Entered current(device_->api_, device_->context_);
   if (current.result() != kCuSuccess) return device_->error("cuCtxPushCurrent", current.result());
   const CuResult got = device_->api_.stream_wait_event(stream, event_, 0);
   if (got != kCuSuccess) return device_->error("cuStreamWaitEvent", got);
@@ -269,16 +298,37 @@ Event::State Event::state() const noexcept {
   return got == kCuNotReady ? State::kPending : State::kFailed;
 }
 
+Result<void> Device::check_not_captured(CuStream stream, const char* instead) {
+  const Entered current(api_, context_);
+  if (current.result() != kCuSuccess) return error("cuCtxPushCurrent", current.result());
+  int status = kCaptureStatusNone;
+  const CuResult got = api_.stream_is_capturing(stream, &status);
+  if (got == kCuStreamCaptureImplicit) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("a stream is being captured into a CUDA graph, and nothing can be done "
+                            "on the default stream meanwhile: {}",
+                            instead));
+  }
+  if (got != kCuSuccess) return error("cuStreamIsCapturing", got);
+  if (status == kCaptureStatusNone) return {};
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("the stream is being captured into a CUDA graph, which cannot have an op "
+                          "of gradwire in it: {}",
+                          instead));
+}
+
 HostRegistration::~HostRegistration() {
   if (address_ == nullptr) return;
-  const CurrentContext current(device_->api_, device_->context_);
+  const Entered current(device_->api_, device_->context_);
   if (current.result() == kCuSuccess) device_->api_.host_unregister(address_);
 }
 
 SideStream::~SideStream() {
-  const CurrentContext current(device_->api_, device_->context_);
+  const Entered current(device_->api_, device_->context_);
   if (current.result() == kCuSuccess) device_->api_.stream_destroy(stream_);
 }
+
+Result<void> SideStream::wait_for(const Event& event) { return event.hold_back(stream_); }
 
 Result<void> SideStream::copy(const Event& after, void* to, const void* from, std::size_t bytes,
                               Event& done) {

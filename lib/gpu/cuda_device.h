@@ -12,7 +12,7 @@
 /// see HostRegistration and SideStream.
 ///
 /// Any thread; every call may allocate, and may wait for the driver's locks. A lane calls only
-/// Event::state().
+/// Event::state(). All other calls may be made while any thread captures a CUDA graph.
 #pragma once
 
 #include <cstddef>
@@ -69,6 +69,10 @@ class Device : public std::enable_shared_from_this<Device> {
   [[nodiscard]] Result<std::unique_ptr<HostRegistration>> register_host(void* address,
                                                                         std::size_t bytes);
   [[nodiscard]] Result<std::unique_ptr<SideStream>> make_stream();
+  /// kUnsupported if `stream` (nullptr: the default stream) is being captured into a CUDA graph:
+  /// what it was given would run in the graph's replays alone, or spoil the capture.
+  /// @param instead  the end of the error's sentence: what to do
+  [[nodiscard]] Result<void> check_not_captured(CuStream stream, const char* instead);
 
   /// Copies between any two of this GPU's memory, another GPU's memory and host memory, and waits
   /// until it is done.
@@ -137,6 +141,7 @@ class Event {
   [[nodiscard]] Result<bool> has_passed() const;
   /// Whatever `stream` is given from now on waits for the point.
   [[nodiscard]] Result<void> hold_back(CuStream stream) const;
+  [[nodiscard]] Device& device() const noexcept { return *device_; }
 
  private:
   friend class SideStream;
@@ -170,6 +175,8 @@ class SideStream {
   SideStream(const SideStream&) = delete;
   SideStream& operator=(const SideStream&) = delete;
 
+  /// What is copied from now on waits for `event`.
+  [[nodiscard]] Result<void> wait_for(const Event& event);
   /// A copy that begins when `after` has passed; `done` is the point behind it. Does not wait.
   [[nodiscard]] Result<void> copy(const Event& after, void* to, const void* from, std::size_t bytes,
                                   Event& done);

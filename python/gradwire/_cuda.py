@@ -43,6 +43,14 @@ class TorchCuda:
         return torch.cuda.current_stream(device)
 
     @staticmethod
+    def is_capturing(device):
+        """Whether the current stream is being captured into a CUDA graph."""
+        import torch
+
+        with torch.cuda.device(device):
+            return torch.cuda.is_current_stream_capturing()
+
+    @staticmethod
     def new_stream(device):
         import torch
 

@@ -215,4 +215,77 @@ def from_threads(job):
     job.checks += 1
 
 
-PARTS = (late_streams, waits_order_streams, futures, freed_early, both_devices, from_threads)
+def same_memory(job):
+    """Calls that use one tensor, on several streams: with no wait between them, or with one on a
+    stream that the next call's knows nothing of."""
+    gpu = job.gpu
+    one, other, user = gpu.stream(), gpu.stream(), gpu.stream()
+    for held in (gpu.not_held, gpu.held):
+        tensor, whole = torch.full((COUNT,), 1.0), torch.empty(COUNT * job.world)
+        gpu.synchronize()
+        with held(one) as release:
+            with gpu.using(one):
+                works = [dist.all_reduce(tensor, async_op=True)]
+            with gpu.using(other):
+                works.append(dist.all_reduce(tensor, async_op=True))
+                works.append(dist.all_gather_into_tensor(whole, tensor, async_op=True))
+            release()
+            for work in reversed(works):
+                work.wait()
+        assert all_are(tensor, job.world ** 2) and all_are(whole, job.world ** 2), tensor
+        job.checks += 1
+    for round_ in range(8):
+        tensor = torch.full((4 * COUNT,), float(job.rank + round_))
+        blocks = [torch.zeros(COUNT) for _ in range(job.world)]
+        mine = torch.full((COUNT,), float(job.rank + round_))
+        gpu.synchronize()
+        with gpu.using(one):
+            work = dist.all_reduce(tensor, async_op=True)
+            listed = dist.all_gather(blocks, mine, async_op=True)
+        with gpu.using(user):
+            work.wait()
+            if not gpu.is_gpu:
+                listed.wait()
+        with gpu.using(other):
+            again = dist.all_reduce(tensor, async_op=True)
+            # The backend copies the blocks to where this one reads.
+            behind = dist.all_reduce(blocks[0], async_op=True)
+            again.wait()
+            behind.wait()
+            right = (total_of(job) + round_ * job.world) * job.world
+            assert all_are(tensor, right), round_
+            assert all_are(blocks[0], round_ * job.world), round_
+            listed.wait()
+            assert all_are(blocks[-1], job.world - 1 + round_), round_
+        job.checks += 2
+
+
+def captured(job):
+    """A call on a stream that is captured into a graph is refused, and a wait; the graph is good,
+    and a call that is unfinished goes on meanwhile."""
+    gpu = job.gpu
+    if not gpu.is_gpu:
+        return
+    source, graph = torch.full((1000,), 3.0), torch.cuda.CUDAGraph()
+    tensor = torch.full((16 * COUNT,), float(job.rank))
+    gpu.synchronize()
+    with gpu.using(gpu.stream()):
+        work = dist.all_reduce(tensor, async_op=True)
+    words = ["captured into a CUDA graph", "before or after the capture"]
+    with torch.cuda.graph(graph):
+        doubled = source * 2
+        job.fails("UNSUPPORTED", words, lambda: dist.all_reduce(doubled))
+        job.fails("UNSUPPORTED", [*words, "it goes on"], work.wait)
+        until(work.is_completed)
+        doubled += 1
+    source.fill_(5.0)
+    graph.replay()
+    work.wait()
+    assert all_are(doubled, 11) and all_are(tensor, total_of(job))
+    dist.all_reduce(doubled)
+    assert all_are(doubled, 11 * job.world)
+    job.checks += 1
+
+
+PARTS = (late_streams, waits_order_streams, futures, freed_early, both_devices, from_threads,
+         same_memory, captured)

@@ -17,13 +17,17 @@ import torch.distributed as dist
 import gradwire.client
 import gradwire.torch
 import gradwire.torch.backend
+import gradwire.torch.capture
 import gradwire.torch.channel
 import gradwire.torch.engine
 import gradwire.torch.hook
+import gradwire.torch.order
 import gradwire.torch.work
 from gradwire import GradwireError
 
 import backend
+import cuda_capture
+import cuda_order
 
 FAKE = ctypes.CDLL("libcuda.so.1")
 FAKE.fake_cuda_new_stream.restype = ctypes.c_void_p
@@ -39,6 +43,13 @@ class Stream:
 
     def hold(self, held):
         FAKE.fake_cuda_hold_stream(ctypes.c_void_p(self.cuda_stream), int(held))
+
+    def capture(self):
+        FAKE.fake_cuda_begin_capture(ctypes.c_void_p(self.cuda_stream))
+
+    def end_capture(self):
+        """Returns whether nothing has spoilt the graph."""
+        return FAKE.fake_cuda_end_capture(ctypes.c_void_p(self.cuda_stream)) == 1
 
     def synchronize(self):
         FAKE.cuStreamSynchronize(ctypes.c_void_p(self.cuda_stream))
@@ -86,6 +97,18 @@ class Cuda:
         finally:
             self.here.stream = before
 
+    def is_capturing(self, device):
+        status = ctypes.c_int()
+        context = ctypes.c_void_p()
+        FAKE.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+        FAKE.cuCtxPushCurrent_v2(context)
+        failed = FAKE.cuStreamIsCapturing(
+            ctypes.c_void_p(self.current_stream(device).cuda_stream), ctypes.byref(status)
+        )
+        FAKE.cuCtxPopCurrent_v2(None)
+        assert failed == 0, failed
+        return status.value != 0
+
     def keep(self, tensor, stream):
         assert self.holds(tensor)
         self.kept.append((tensor.data_ptr(), stream))
@@ -108,7 +131,8 @@ class Cuda:
 
 CUDA = Cuda()
 for module in (gradwire.client, gradwire.torch.hook, gradwire.torch.backend,
-               gradwire.torch.channel, gradwire.torch.engine, gradwire.torch.work):
+               gradwire.torch.capture, gradwire.torch.channel, gradwire.torch.engine,
+               gradwire.torch.order, gradwire.torch.work):
     module.cuda = CUDA
 
 
@@ -338,13 +362,16 @@ def failing(job):
 
 def main():
     job = backend.Job()
+    job.apart = dist.new_group()
     job.others = dist.new_group(timeout=datetime.timedelta(hours=2))
     ours = dist.distributed_c10d._get_default_group()
     assert ours._get_backend(torch.device("cuda")) is not None, "no backend for cuda"
     for part in (backend.reductions, backend.moves, backend.scatters, backend.many, backend.groups,
                  backend.in_another_order, backend.one_and_all, backend.all_to_all, backend.to_one,
                  late_streams, waits_order_streams, buffers, coalesced, futures, nothing_is_left,
-                 sends, both_devices, backend.destroyed_with_a_queue, backend.mistakes, failing):
+                 sends, both_devices, *cuda_order.parts(CUDA, Stream),
+                 *cuda_capture.parts(CUDA, Stream), backend.destroyed_with_a_queue,
+                 backend.mistakes, failing):
         part(job)
     if job.rank == 0:
         print("%d processes, %d comparisons; %s" % (job.world, job.checks, gradwire.torch.stats()))

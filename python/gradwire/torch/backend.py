@@ -15,11 +15,13 @@ from .._native import (
     ALL_GATHER, ALL_REDUCE, BARRIER, BROADCAST, CALL_BYTES, REDUCE, REDUCE_SCATTER, Call,
     GradwireError, Status,
 )
+from .capture import check_not_captured
 from .channel import SENDS, Op
 from .datatypes import BYTES, plain_reduction, reduction, redop_name
 from .engine import Engine
 from .formation import form
 from .memory import Pool
+from .order import after_ops
 from .work import AllWork, Gpu, GradwireWork, seconds
 
 # Smaller buffers of our own come from the heap: a region of gradient memory is 2 MiB at least.
@@ -192,6 +194,12 @@ class Collectives(Backend):
                 "%s of tensors on %s: those of one call must be on one device"
                 % (name, " and ".join(sorted({str(t.device) for t in tensors}))),
             )
+        if device is not None:
+            check_not_captured(
+                device, lambda: "%s of process group %s" % (name, self.group_name),
+                "make it before or after the capture, or on a stream that is not captured",
+            )
+            engine.copies.come_first(device, tensors)
         self._sequence += 1
         sequence, shapes = self._sequence, [(t.dtype, t.shape) for t in tensors[:2]]
         more = ", ..." if len(tensors) > 2 else ""
@@ -217,6 +225,8 @@ class Collectives(Backend):
         if work.gpu is not None and work.finish is not None:
             # What was put in order for it, or read, on the caller's stream comes first.
             work.gpu.before = cuda.current_stream(work.gpu.device).record_event()
+            work.gpu.copies = self.engine.copies
+            work.gpu.copies.expect(work)
         work.seal()
         if self._coalesced is not None:
             self._coalesced.append(work)
@@ -259,6 +269,12 @@ class Collectives(Backend):
             with torch.no_grad():
                 target.view(-1).copy_(source.view(-1).view(target.dtype))
 
+    def _about_to_copy(self, read, written=()):
+        """Before tensors are read, or written, on the current stream ahead of an op, or will be
+        written behind it."""
+        if any(cuda.holds(tensor) for tensor in [*read, *written]):
+            after_ops(self._live_engine(), read, written)
+
     def _copied(self, tensor):
         engine = self.engine
         if engine is not None:
@@ -285,6 +301,7 @@ class Collectives(Backend):
         """The tensor's elements, contiguous; a copy if they are not."""
         if tensor.is_contiguous():
             return tensor
+        self._about_to_copy([tensor])
         self._copied(tensor)
         return tensor.detach().contiguous()
 
@@ -292,6 +309,7 @@ class Collectives(Backend):
         """(where a result may be written, contiguous; what copies it to the tensor)."""
         if tensor.is_contiguous():
             return tensor, None
+        self._about_to_copy([], [tensor])
         tensor = tensor.detach()
         flat = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
@@ -432,12 +450,14 @@ class Collectives(Backend):
         return self._sealed(work)
 
     def _add_list(self, work, outputs, source):
+        self._about_to_copy([], outputs)
         source = self._dense(source)
         if any(t.numel() != outputs[0].numel() for t in outputs):
             # Blocks of several sizes: each process's by a broadcast.
             last = []
             for rank, tensor in enumerate(outputs):
                 if rank == self._rank:
+                    self._about_to_copy([source])
                     tensor.detach().copy_(source.detach().view(tensor.shape))
                 last.append(self._add_broadcast(work, tensor, rank))
             return last
@@ -504,6 +524,7 @@ class Collectives(Backend):
                 for rank, tensor in enumerate(inputs)
             ]
         else:
+            self._about_to_copy(inputs)
             whole = self._buffer(output, output.numel() * self._size)
             for block, tensor in zip(whole.view(self._size, -1), inputs):
                 block.copy_(tensor.detach().reshape(-1))

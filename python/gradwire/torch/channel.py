@@ -9,11 +9,13 @@ the sends that end a process's recvs may come after thousands of them.
 """
 import collections
 import ctypes
+import itertools
 import threading
 import time
 
 from .._cuda import cuda, handle_of
 from .._native import Status, error_of, lib, milliseconds
+from .order import has_to_wait
 
 # The daemon takes 64 unfinished ops of a group (limits.active_ops); commands beyond that would hold
 # back those of other groups.
@@ -22,6 +24,8 @@ GROUP_OPS = 32
 # a transfer is counted as neither.
 SENDS, RECVS = 0, 1
 BOTH = 2
+# Of all ops of the process, in the order of the calls.
+_numbers = itertools.count()
 _SLICE_S = 1.0
 _SLICE_MS = 1000
 _MOST_S = 3600.0
@@ -62,7 +66,7 @@ class Op:
 
     __slots__ = (
         "work", "channel", "call", "keep", "ways", "kind", "handle", "done", "expired", "watched",
-        "counted",
+        "counted", "number", "spans", "refusal",
     )
 
     def __init__(self, work, channel, call, keep, ways):
@@ -77,6 +81,9 @@ class Op:
         self.expired = False
         self.watched = False  # by the thread
         self.counted = False  # in limits
+        self.number = next(_numbers)
+        self.spans = None  # what order.py knows of its memory
+        self.refusal = None  # what was said when it could not be posted yet
 
     def look(self):
         """Returns whether it has ended; then all have been told."""
@@ -116,6 +123,8 @@ class Op:
             error = error_of(status)
             if lib.gw_work_is_done(self.handle):
                 return engine.ended(self, error)
+            if status == Status.UNSUPPORTED:
+                raise error  # the stream is captured into a graph; the op goes on
             if status != Status.TIMED_OUT:
                 return engine.ended(self, error)
         return None
@@ -223,7 +232,10 @@ class Channel:
         limit = self.limits[op.kind]
         if self.handle is None or limit.used >= limit.most and self.unfinished[op.kind]:
             return False
+        if op.work.gpu is not None and self.engine.queuing and has_to_wait(self.engine, op):
+            return False
         handle = Handle()
+        unfinished, ops = self.engine.outstanding, self.engine.ops
         post = lib.gw_post_more if more else lib.gw_post
         status = post(self.handle, ctypes.byref(op.call), ctypes.byref(handle))
         if status == Status.OK:
@@ -232,8 +244,10 @@ class Channel:
             self.engine.posted(op)
             return True
         # Too many ops, memory that another op has, no memory to copy through: another op's end
-        # changes that.
-        if status in (Status.BUSY, Status.RESOURCE_EXHAUSTED) and self.engine.outstanding:
+        # changes that, or has just done so.
+        others = unfinished or self.engine.outstanding or self.engine.ops != ops
+        if status in (Status.BUSY, Status.RESOURCE_EXHAUSTED) and others:
+            op.refusal = error_of(status).text
             return False
         self.refused.append((op, error_of(status)))
         return True

@@ -14,6 +14,7 @@ from .._cuda import cuda
 from .._native import GradwireError, Status, error_of, lib, milliseconds
 from ..client import Client
 from .channel import BOTH, GROUP_OPS, RECVS, SENDS, Channel, Limit
+from .order import Copies
 
 log = logging.getLogger("gradwire.torch")
 
@@ -63,6 +64,7 @@ class Engine:
         self._watched = 0
         self._on_gpu = 0  # of those
         self._sides = {}  # by device
+        self.copies = Copies()  # of works on a GPU
         self._entered = False  # the thread is one for a device
         self._users = 0
         self._channels = []
@@ -260,7 +262,7 @@ class Engine:
     def _why(op):
         if op.channel.handle is None:
             return "its group is not formed yet: has the other process posted its part?"
-        return "earlier ops are not done"
+        return op.refusal or "earlier ops are not done"
 
     # ---- the thread
 

@@ -37,6 +37,7 @@ from .._cuda import cuda
 from .._native import GradwireError, Status
 from ..client import Client
 from ..digest import Digests
+from .capture import check_not_captured
 
 __all__ = ["GradwireState", "Shrunk", "allreduce_hook"]
 
@@ -195,6 +196,11 @@ class GradwireState:
                 Status.UNSUPPORTED,
                 "the gradients are on %s, but this hook reduces CPU and CUDA tensors only"
                 % tensor.device,
+            )
+        if cuda.holds(tensor):
+            check_not_captured(
+                cuda.device_of(tensor), lambda: "the all-reduce of bucket %d" % index,
+                "run the backward pass outside the capture",
             )
         nbytes = tensor.numel() * tensor.element_size()
         bucket = None if self._is_librarys(tensor) else self._claim(index, max(nbytes, 1))

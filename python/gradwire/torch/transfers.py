@@ -119,6 +119,7 @@ class GradwireBackend(Collectives):
         if self._rank != root:
             self._move(work, GATHER, source, None, nbytes_of(source), root)
             return self._sealed(work)
+        self._about_to_copy([], outputs)
         whole = self._buffer(source, source.numel() * self._size)
 
         def spread():
@@ -146,6 +147,7 @@ class GradwireBackend(Collectives):
         work.tensors = [output]
         whole = None
         if self._rank == root:
+            self._about_to_copy(inputs)
             whole = self._buffer(output, output.numel() * self._size)
             for block, tensor in zip(whole.view(self._size, -1), inputs):
                 block.copy_(tensor.detach().reshape(-1))
@@ -197,6 +199,7 @@ class GradwireBackend(Collectives):
             )
         work = self._work("all_to_all", [*inputs, *outputs], opts)
         work.tensors = list(outputs)
+        self._about_to_copy(inputs, outputs)
         source = torch.cat([tensor.detach().reshape(-1) for tensor in inputs])
         self._copied(source)
         sizes = [tensor.numel() for tensor in outputs]

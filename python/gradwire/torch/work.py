@@ -10,6 +10,7 @@ from torch._C._distributed_c10d import Work
 
 from .._cuda import cuda
 from .._native import GradwireError, Status
+from .capture import check_not_captured
 
 _NO_TIMEOUT = datetime.timedelta(0)
 
@@ -26,7 +27,7 @@ class Gpu:
     """Of a work on tensors of a GPU: the device, and streams of the backend's: one for what is
     copied when the ops have ended, and one for futures if nothing is."""
 
-    __slots__ = ("device", "side", "told", "before", "copied", "handles")
+    __slots__ = ("device", "side", "told", "before", "copied", "handles", "copies")
 
     def __init__(self, device, side, told):
         self.device = device
@@ -35,6 +36,7 @@ class Gpu:
         self.before = None  # an event: those copies come after it
         self.copied = None  # an event: behind those copies
         self.handles = []  # of ops whose results a stream can wait for
+        self.copies = None  # the engine's, if there are such copies
 
 
 class GradwireWork(Work):
@@ -61,6 +63,7 @@ class GradwireWork(Work):
         self.ops = []
         self._lock = threading.Lock()
         self._left = 1  # one more than ops, until seal()
+        self.sealed = False
         self._sleepers = None  # an event, if a thread waits that no op wakes
         self._future = None
 
@@ -73,6 +76,7 @@ class GradwireWork(Work):
 
     def seal(self):
         """All ops of it are posted, or queued."""
+        self.sealed = True
         self._one_less(None)
 
     def op_ended(self, error):
@@ -91,6 +95,8 @@ class GradwireWork(Work):
                 self._finish(finish)
             except Exception as raised:  # whatever it is, who waits has to hear of it
                 self.error = raised
+        if self.gpu is not None and self.gpu.copies is not None:
+            self.gpu.copies.begun(self, self.gpu.copied)
         self._tell()
 
     def _finish(self, finish):
@@ -139,6 +145,10 @@ class GradwireWork(Work):
     def wait(self, timeout=_NO_TIMEOUT):
         """Waits for the end; raises what became of the ops. A ``timeout`` of this call's own that
         passes raises TIMED_OUT, and the ops go on."""
+        if self.gpu is not None:
+            check_not_captured(
+                self.gpu.device, self.describe, "wait before or after the capture; it goes on"
+            )
         limit = seconds(timeout, None)
         until = None if limit is None else time.monotonic() + limit
         while not self.over:

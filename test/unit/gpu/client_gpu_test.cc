@@ -223,7 +223,27 @@ TEST_CASE(
   int no_stream = 0;
   CHECK(gw_all_reduce_on_stream(alone.group, values, values, 10, GW_FLOAT32, GW_SUM, 0, &no_stream,
                                 &work) == GW_SYSTEM);
-  CHECK_THAT(gw_last_error(), Contains("cuEventRecord") && Contains("CUDA_ERROR"));
+  CHECK_THAT(gw_last_error(), Contains("cuStreamIsCapturing") && Contains("CUDA_ERROR"));
+  CHECK(gw_memory_free(memory) == GW_OK);
+}
+
+TEST_CASE("an op on a stream that is captured is refused, where gradient memory is a GPU's too") {
+  Alone alone;
+  gw_memory* memory = allocate(alone.client, 1);
+  auto* values = static_cast<float*>(gw_memory_address(memory));
+  gw_work* work = nullptr;
+  const FakeStream graph;
+  graph.begin_capture();
+  std::vector<float> elsewhere(10, 1);
+  for (float* input : {values, elsewhere.data()}) {
+    CHECK(gw_all_reduce_on_stream(alone.group, input, values, 10, GW_FLOAT32, GW_SUM, 0,
+                                  graph.get(), &work) == GW_UNSUPPORTED);
+    CHECK_THAT(gw_last_error(), Contains("captured into a CUDA graph"));
+  }
+  CHECK(graph.end_capture());
+  work = alone.post(values, values, 10, graph.get());
+  CHECK(gw_wait(work, 5000) == GW_OK);
+  gw_work_free(work);
   CHECK(gw_memory_free(memory) == GW_OK);
 }
 

@@ -288,7 +288,7 @@ TEST_CASE("what CUDA refuses when an op is posted is an error, and the op is not
   REQUIRE(gw_memory_free(memory) == GW_OK);
   int no_stream = 0;
   refused(on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, &no_stream), GW_SYSTEM,
-          "cuEventRecord");
+          "cuStreamIsCapturing");
   fail_next(fake_cuda::kHostRegister);
   refused(on_stream(GW_ALL_REDUCE, first.get(), first.get(), 100, nullptr), GW_SYSTEM,
           "cannot be pinned");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What gradwire calls of CUDA's driver API, in host memory, with the rules that a real driver
 // keeps: a context has to be current, memory has to be freed at its start, a page of the host is
-// registered once. Memory, streams and events, which processes share, are in fake_cuda_ipc.cc.
+// registered once. Memory that processes share is in fake_cuda_ipc.cc, streams and events in
+// fake_cuda_streams.cc.
 #include "fake_cuda.h"
 
 #include <atomic>
@@ -135,6 +136,7 @@ int cuCtxSynchronize() { return has_context() ? kSuccess : kInvalidContext; }
 int cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned) {
   if (!has_context()) return kInvalidContext;
   if (fails_now(kHostRegister)) return kOutOfMemory;
+  if (may_not_now()) return kCaptureUnsupported;
   const auto begin = reinterpret_cast<std::uintptr_t>(address) / kHostPage * kHostPage;
   const auto end =
       (reinterpret_cast<std::uintptr_t>(address) + bytes + kHostPage - 1) / kHostPage * kHostPage;
@@ -146,6 +148,7 @@ int cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned) {
   return kSuccess;
 }
 int cuMemHostUnregister(void* address) {
+  if (may_not_now()) return kCaptureUnsupported;
   const std::lock_guard lock(host_mutex);
   return registered.erase(reinterpret_cast<std::uintptr_t>(address)) == 1 ? kSuccess
                                                                           : kNotRegistered;

@@ -19,6 +19,9 @@ inline constexpr int kNotReady = 600;
 inline constexpr int kAlreadyRegistered = 712;
 inline constexpr int kNotRegistered = 713;
 inline constexpr int kLaunchFailed = 719;
+inline constexpr int kCaptureUnsupported = 900;
+inline constexpr int kCaptureIsolation = 905;
+inline constexpr int kCaptureImplicit = 906;
 
 [[nodiscard]] bool has_context();
 [[nodiscard]] std::size_t total_memory();
@@ -34,6 +37,10 @@ enum Failing { kCopyRefused, kCopyFails, kHostRegister, kStreamWait, kFailingCou
 /// Where a copy stays if the test wants it to.
 void pass_gate_of_copies();
 
+/// Of a call that is unsafe while a graph is captured: whether this thread may not make it now.
+/// Then the capture is spoilt.
+[[nodiscard]] bool may_not_now();
+
 /// What this process has of the fake and did not give back.
 struct Held {
   int allocations = 0;
@@ -42,6 +49,8 @@ struct Held {
   int streams = 0;
   int registrations = 0;
 };
+/// Adds those of memory.
+void count_memory(Held& held);
 
 }  // namespace gradwire::fake_cuda
 
@@ -51,6 +60,10 @@ void fake_cuda_hold_streams(int hold);
 /// The same of one stream.
 void fake_cuda_hold_stream(void* stream, int hold);
 void* fake_cuda_new_stream();
+/// Until the end what the stream is given goes into a graph, which nobody runs.
+void fake_cuda_begin_capture(void* stream);
+/// @return 1 if the graph is good, 0 if something spoilt its capture.
+int fake_cuda_end_capture(void* stream);
 /// 1: calls of cuMemcpyAsync() stay within until 0, and so many do.
 void fake_cuda_shut_copies(int shut);
 int fake_cuda_waiting_copies();

@@ -44,6 +44,13 @@ class FakeStream {
   void hold(bool held) const {
     fake_cuda_function<void(void*, int)>("fake_cuda_hold_stream")(stream_, held ? 1 : 0);
   }
+  void begin_capture() const {
+    fake_cuda_function<void(void*)>("fake_cuda_begin_capture")(stream_);
+  }
+  /// @return whether nothing has spoilt it.
+  [[nodiscard]] bool end_capture() const {
+    return fake_cuda_function<int(void*)>("fake_cuda_end_capture")(stream_) == 1;
+  }
   [[nodiscard]] void* get() const { return stream_; }
 
  private:
