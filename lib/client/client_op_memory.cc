@@ -221,6 +221,12 @@ Result<void> Client::take_event(Lock& lock, gw_work& work) {
     work.copies.emplace();
     return {};
   }
+  if (is_transfer(work.call.collective)) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("{} is not there for gradient memory of a GPU: send from memory of the "
+                            "host, or have daemons with gpu.client_memory = \"host\"",
+                            name_of(work.call.collective)));
+  }
   if (!free_events_.empty()) {
     work.ready = std::move(free_events_.back());
     free_events_.pop_back();

@@ -3,12 +3,14 @@
 # The PyTorch backend on CUDA tensors, on a real GPU that daemons and processes share:
 # scripts/gpu-check.sh runs it. Jobs of two and three processes at two daemons, by daemons that
 # reduce on the CPU, as most have it, by such that reduce on the GPU, and by such whose gradient
-# memory is the GPU's. $1: where the figures go, as JSON. A job that fails does not keep the next
-# from running: a GPU is not always at hand.
+# memory is the GPU's. $1: where the figures go, as JSON. $2: only the jobs whose names match this
+# extended regular expression. A job that fails does not keep the next from running: a GPU is not
+# always at hand.
 . "$(dirname "$0")/_init.sh"
 . "$(dirname "$0")/_gpu_cuda.sh"
 
 figures=${1:-$run_dir/torch.json}
+only=${2:-.}
 export PYTHONPATH=$PYTHONPATH:$repo_root/test/torch:$repo_root/test/gpu
 device=cuda
 [[ -z ${GRADWIRE_PTX:-} ]] || device=cpu
@@ -34,6 +36,7 @@ failed=()
 job() {
   local name=$1 daemon=0 rank=0 count=0 status=0 at=()
   shift
+  [[ $name =~ $only ]] || return 0
   while [[ $1 != -- ]]; do at+=("$1") && shift; done
   shift
   step "$name"

@@ -43,31 +43,13 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
 }
 
 // --- The persistent kernel
-
-/// Bypasses every cache that other processors' writes do not reach.
-struct CoherentLoad {
-  template <class T>
-  __device__ static T load(const T* from) noexcept {
-    T value;
-    if constexpr (sizeof(T) == 16) {
-      const uint4 bits = __ldcv(reinterpret_cast<const uint4*>(from));
-      std::memcpy(&value, &bits, sizeof value);
-    } else if constexpr (sizeof(T) == 8) {
-      const unsigned long long bits = __ldcv(reinterpret_cast<const unsigned long long*>(from));
-      std::memcpy(&value, &bits, sizeof value);
-    } else if constexpr (sizeof(T) == 4) {
-      const unsigned bits = __ldcv(reinterpret_cast<const unsigned*>(from));
-      std::memcpy(&value, &bits, sizeof value);
-    } else if constexpr (sizeof(T) == 2) {
-      const unsigned short bits = __ldcv(reinterpret_cast<const unsigned short*>(from));
-      std::memcpy(&value, &bits, sizeof value);
-    } else {
-      const unsigned char bits = __ldcv(reinterpret_cast<const unsigned char*>(from));
-      std::memcpy(&value, &bits, sizeof value);
-    }
-    return value;
-  }
-};
+//
+// Its loads are plain ones. What the host has written before it rang is there for the thread that
+// acquires the doorbell, then, by way of the GPU's fence and `published`, for the thread of each
+// block that acquires that, and behind the block's barrier for all: causality is transitive in
+// PTX's memory model, whatever a cache held of a recycled packet. Loads past the caches (ld.cv)
+// took three to eight times as long on an H200: each of its warps' accesses is sixteen over the
+// bus.
 
 __device__ std::uint64_t acquire_system(const std::uint64_t* from) {
   std::uint64_t value;
@@ -109,7 +91,7 @@ struct Dispatcher {
 
   __device__ explicit Dispatcher(const QueueWords& words) : seen(0), idle_since(now_ns()) {
     if (threadIdx.x < kQueueSlots) {
-      seen = CoherentLoad::load(&words.done[threadIdx.x]) & ~QueueWords::kFailed;
+      seen = words.done[threadIdx.x] & ~QueueWords::kFailed;
     }
   }
 
@@ -163,12 +145,12 @@ __device__ void fetch(Batch& to, const Batch& from) {
   static_assert(sizeof(Batch) % sizeof(Vector16) == 0 && sizeof(Batch) > sizeof(Vector16));
   const auto* vectors = reinterpret_cast<const Vector16*>(&from);
   auto* copies = reinterpret_cast<Vector16*>(&to);
-  copies[threadIdx.x] = CoherentLoad::load(vectors + threadIdx.x);
+  copies[threadIdx.x] = vectors[threadIdx.x];
   __syncthreads();
   const std::size_t bytes = offsetof(Batch, addresses) + to.address_count * sizeof(std::uint64_t);
   const auto used = static_cast<std::uint32_t>((bytes + sizeof(Vector16) - 1) / sizeof(Vector16));
   for (std::uint32_t i = threadIdx.x + blockDim.x; i < used; i += blockDim.x) {
-    copies[i] = CoherentLoad::load(vectors + i);
+    copies[i] = vectors[i];
   }
   __syncthreads();
 }
@@ -186,9 +168,8 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   while (true) {
     if (dispatches) dispatcher.look(arguments);
     if (threadIdx.x == 0) {
-      entry = acquire_gpu(&state.published) == next
-                  ? kNothing
-                  : CoherentLoad::load(&state.ring[next % PersistentState::kRing]);
+      entry = acquire_gpu(&state.published) == next ? kNothing
+                                                    : state.ring[next % PersistentState::kRing];
     }
     __syncthreads();
     const unsigned long long taken = entry;
@@ -206,8 +187,8 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
     const bool works = blockIdx.x < place >> PersistentEntry::kSlotBits;
     if (works) fetch(batch, arguments.batches[slot]);
     for (std::uint32_t tile = blockIdx.x; works && tile < batch.tile_count; tile += gridDim.x) {
-      run_tile<CoherentLoad>(batch, tile, threadIdx.x, blockDim.x, shared);
-      sum_up<CoherentLoad>(batch, tile);
+      run_tile<PlainLoad>(batch, tile, threadIdx.x, blockDim.x, shared);
+      sum_up<PlainLoad>(batch, tile);
     }
     // Payloads before the status: each thread's stores, the block's barrier, one thread's fence for
     // all of them (fences are cumulative, as in cooperative groups' barrier of a grid), its

@@ -247,6 +247,28 @@ TEST_CASE("an op on a stream that is captured is refused, where gradient memory 
   CHECK(gw_memory_free(memory) == GW_OK);
 }
 
+TEST_CASE("what only moves bytes is refused by name on a stream, if gradient memory is a GPU's") {
+  Alone alone;
+  gw_memory* memory = allocate(alone.client, 1);
+  auto* values = static_cast<float*>(gw_memory_address(memory));
+  gw_call call{};
+  call.struct_bytes = sizeof call;
+  call.collective = GW_ALL_TO_ALL;
+  call.input = values;
+  call.output = values + 1000;
+  call.count = 10;
+  call.datatype = GW_FLOAT32;
+  call.on_stream = 1;
+  gw_work* work = nullptr;
+  CHECK(gw_post(alone.group, &call, &work) == GW_UNSUPPORTED);
+  CHECK_THAT(gw_last_error(), Contains("all-to-all is not there for gradient memory of a GPU"));
+  call.collective = GW_ALL_REDUCE;
+  REQUIRE(gw_post(alone.group, &call, &work) == GW_OK);
+  CHECK(gw_wait(work, 5000) == GW_OK);
+  gw_work_free(work);
+  CHECK(gw_memory_free(memory) == GW_OK);
+}
+
 TEST_CASE("memory that cannot be opened is an error, and both ends have nothing left of it") {
   Alone alone;
   const auto refused = [&](const std::string& lie, gw_status status, const std::string& says) {
