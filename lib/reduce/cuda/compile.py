@@ -16,8 +16,8 @@ ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(\w+)'")
 SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 USED = re.compile(r"Used (\d+) registers")
 # Registers and spilled bytes at most. With 64 registers a multiprocessor holds 1,024 threads, which
-# keeps enough loads on their way; the others are not for large sums. What they keep over a call of a
-# function apart (GRADWIRE_APART) counts as spilled.
+# keeps enough loads on their way; the others are not for large sums. What they keep over a call of
+# a function apart (GRADWIRE_APART) counts as spilled.
 MOST = {"sum_kernel": (64, 16), "batch_kernel": (128, 320), "persistent_kernel": (128, 128)}
 OF = {"f": "float32", "d": "float64", "ScalarHalf": "float16", "ScalarBfloat": "bfloat16"}
 
