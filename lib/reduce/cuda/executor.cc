@@ -114,8 +114,7 @@ class CudaExecutor final : public Executor {
     if (options_.mode == KernelMode::kPersistent) {
       const std::uint32_t done =
           std::atomic_ref(memory_.words->done[slot]).load(std::memory_order_acquire);
-      if ((done & ~QueueWords::kFailed) ==
-          QueueWords::number_of(memory_.words->doorbell[slot])) {
+      if ((done & ~QueueWords::kFailed) == QueueWords::number_of(memory_.words->doorbell[slot])) {
         return (done & QueueWords::kFailed) != 0 ? State::kFailed : State::kDone;
       }
       return faulted_ ? State::kFailed : State::kRunning;
