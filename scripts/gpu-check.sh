@@ -129,7 +129,7 @@ check() {
   [[ $name =~ $checks ]] || return 0
   step "$name"
   log=$logs/$((${#names[@]} + 1)).log
-  timeout --kill-after 10 "$limit" "$@" >"$log" 2>&1 || status=$?
+  timeout --kill-after 45 "$limit" "$@" >"$log" 2>&1 || status=$?
   case $status in
     0) ;;
     77) verdict=skipped ;;
@@ -191,7 +191,10 @@ for name in ("bench", "gradients", "gradients-host", "torch"):
     path = "%s/%s.json" % (logs, name)
     if os.path.exists(path):
         with open(path, encoding="utf-8") as f:
-            result[name] = json.load(f)
+            try:
+                result[name] = json.load(f)
+            except ValueError:
+                result[name] = "its program was ended while it wrote this"
 with open(out, "w", encoding="utf-8") as f:
     json.dump(result, f, indent=1)
 PYTHON

@@ -2,6 +2,7 @@
 // The CUDA executor, the driver gpu_cuda and the tests' libcuda.so.1 with the kernels' PTX: random
 // batches in which every byte about an array is out of bounds, what the executor asks of CUDA, and
 // what it does if a kernel hangs or faults.
+#include <array>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <memory>
@@ -163,23 +164,27 @@ TEST_CASE("a round asks CUDA about two batches, however many run") {
   Gpu::get().hold(true);
   for (auto& packet : packets) {
     REQUIRE(stand.device->register_host(packet.data(), packet.size() * sizeof(float), "packet"));
-    Entry entry;
-    entry.kind = Kind::kReduceInPacket;
-    entry.count = 100;
-    entry.packet = reinterpret_cast<std::byte*>(packet.data());
-    entry.inputs = &base;
-    REQUIRE(stand.backend->submit({&entry, 1}) == 1);
+    // Full ones, which do not wait for others to end.
+    std::array<Entry, Batch::kItems> entries;
+    for (std::size_t e = 0; e < entries.size(); ++e) {
+      entries[e].kind = Kind::kReduceInPacket;
+      entries[e].count = 100;
+      entries[e].packet = reinterpret_cast<std::byte*>(packet.data() + 128 * e);
+      entries[e].inputs = &base;
+    }
+    REQUIRE(stand.backend->submit(entries) == entries.size());
   }
   Completion done;
   const std::uint64_t before = Gpu::get().calls().questions;
   for (int round = 0; round < 5; ++round) CHECK(stand.backend->poll({&done, 1}) == 0);
   CHECK(Gpu::get().calls().questions - before == 5 * 2);
   Gpu::get().hold(false);
-  for (std::size_t finished = 0; finished < packets.size();) {
+  for (std::size_t finished = 0; finished < packets.size() * Batch::kItems;) {
     finished += stand.backend->poll({&done, 1});
   }
   for (auto& packet : packets) {
     CHECK(packet[99] == 3.0f);
+    CHECK(packet[31 * 128 + 99] == 3.0f);
     stand.device->unregister_host(packet.data());
   }
   stand.device->unregister_host(input.data());

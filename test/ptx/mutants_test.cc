@@ -32,17 +32,21 @@ constexpr Mutant kMutants[] = {
      "setp.gt.u32"},
     {"a last tile that is whole", "sum_kernelINS0_12ScalarBfloatE", "min.u32", 0, "max.u32"},
     {"a sum where avg divides", "sum_kernelINS0_11ScalarFloatIfE", "div.rn.f32", 0, "add.rn.f32"},
-    {"no rounding between two ranks of a fold", "run_tileINS0_9PlainLoadE", "setp.eq.s16", 100,
+    {"results are gathered and written at once", "sum_kernelINS0_11ScalarFloatIfE", "bar.sync", 0,
+     nullptr},
+    {"a tile's results are overwritten by the next one's", "sum_kernelINS0_12ScalarBfloatE",
+     "bar.sync", 1, nullptr},
+    {"no rounding between two ranks of a fold", "run_tileINS0_9PlainLoadE", "setp.eq.s16", 64,
      "setp.ne.s16"},
-    {"a rank too many in a fold", "run_tileINS0_9PlainLoadE", "setp.ge.u32", 32, "setp.gt.u32"},
-    {"another rank's part in a fold", "run_tileINS0_9PlainLoadE", "add.s32", 120, "sub.s32"},
-    {"a vector too many in a fold of ranks", "run_tileINS0_9PlainLoadE", "setp.lt.u32", 47,
+    {"a rank too many in a fold", "run_tileINS0_9PlainLoadE", "setp.ge.u32", 24, "setp.gt.u32"},
+    {"another rank's part in a fold", "run_tileINS0_9PlainLoadE", "add.s32", 138, "sub.s32"},
+    {"a vector too many in a fold of ranks", "run_tileINS0_9PlainLoadE", "setp.lt.u32", 121,
      "setp.le.u32"},
-    {"a contribution of members that is rounded", "run_tileINS0_9PlainLoadE", "setp.eq.s16", 373,
+    {"a contribution of members that is rounded", "run_tileINS0_9PlainLoadE", "setp.eq.s16", 341,
      "setp.ne.s16"},
     {"a factor that is added", "run_tileINS0_9PlainLoadE", "mul.rn.f32", 40, "add.rn.f32"},
     {"bor where it is bxor", "run_tileINS0_9PlainLoadE", "xor.b32", 0, "or.b32"},
-    {"a contribution that is rounded, persistent", "persistent_kernel", "setp.eq.s16", 103,
+    {"a contribution that is rounded, persistent", "persistent_kernel", "setp.eq.s16", 322,
      "setp.ne.s16"},
     {"nobody waits for the entry", "persistent_kernel", "bar.sync", 0, nullptr},
     {"the entry changes while it is read", "persistent_kernel", "bar.sync", 1, nullptr},
@@ -147,9 +151,13 @@ std::string judge(const std::string& text) {
   std::mt19937_64 random(3);
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
     for (const std::size_t members : {1u, 2u}) {  // two sources, and more
-      for (const std::size_t count : {1u, 1027u, 4095u}) {
+      for (const auto& [count, misalignment] :
+           {std::pair{1u, 0u}, std::pair{1027u, 0u}, std::pair{4095u, 0u}, std::pair{1027u, 2u}}) {
         PtxBackend backend(module, Way::kLaunch, {.finds_races = count < 2000});
-        Case c{type, RedOp::kAvg, Kind::kReduceAndStore, members, count, 0, true, true, false, 6};
+        Case c{type,    RedOp::kAvg, Kind::kReduceAndStore,
+               members, count,       misalignment,
+               true,    true,        false,
+               6};
         std::string wrong = ptx::check(c, backend, random);
         if (wrong.empty()) wrong = ptx::check_batch({c, c, c, c}, backend, random);
         if (!wrong.empty()) return wrong;

@@ -98,10 +98,11 @@ for memory in host gpu; do
   memif_ring_start 2 --limits.groups 16 --limits.client_groups 16 --gpu.device gpu_cuda0 \
     --gpu.client_memory "$memory" --gpu.staging auto
   job "$name" 1 1 -- --memory "$memory" --calls all_reduce
-  "$python" "$repo_root/test/system/status.py" "$(daemon_socket 0)" >"$run_dir/status"
+  "$python" "$repo_root/test/system/status.py" "$(daemon_socket 0)" >"$run_dir/status" ||
+    failed+=("$name: daemon 0 does not answer")
   if grep -A 4 '"backend": "cpu' "$run_dir/status" | grep -q '"chunks_reduced": [1-9]'; then
     failed+=("$name: the CPU reduced chunks")
   fi
-  for i in 0 1; do expect_stop "$i" TERM; done
+  for i in 0 1; do daemon_stop "$i" TERM || failed+=("$name: daemon $i did not end well"); done
 done
 finish

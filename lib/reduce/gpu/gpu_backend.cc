@@ -8,6 +8,21 @@
 
 namespace gradwire::reduce {
 
+namespace {
+
+/// Whether one batch has room for the addresses of all.
+bool fit_together(std::span<const Entry> entries) noexcept {
+  std::size_t addresses = 0;
+  for (const Entry& entry : entries) {
+    const std::size_t sources =
+        entry.kind == Kind::kFoldInOrder ? entry.source_count : entry.member_count + 1u;
+    addresses += sources + entry.member_count + 2;  // the targets, and the CRC's words
+  }
+  return addresses <= Batch::kAddresses;
+}
+
+}  // namespace
+
 GpuBackend::GpuBackend(GpuQueue& queue) : queue_(queue), done_(kQueueSlots * Batch::kItems * 2) {
   queue_.enter();
 }
@@ -33,7 +48,8 @@ std::size_t GpuBackend::submit(std::span<const Entry> entries) noexcept {
     }
     // A batch costs the lane the same however few entries it has. So while the GPU has work enough,
     // entries wait until there is a batch of them, or until it needs more.
-    const std::uint32_t most = rest.size() < Batch::kItems ? kEagerBatches : kQueueSlots;
+    const bool fills = rest.size() >= Batch::kItems || !fit_together(rest);
+    const std::uint32_t most = fills ? kQueueSlots : kEagerBatches;
     if (batches_ >= std::min(most, queue_.quota())) break;
     const std::size_t started = queue_.submit(*this, rest.first(good));
     if (started == 0) break;

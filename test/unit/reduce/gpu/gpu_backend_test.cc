@@ -319,6 +319,21 @@ TEST_CASE("what is not registered faults the batch, as it would on a GPU") {
   CHECK_FALSE(done[0].ok);
 }
 
+TEST_CASE("while a GPU has two batches, only full ones follow, and others when one has ended") {
+  Emulated gpu("delay_us=100000");
+  Chunks chunks(*gpu.device, 36);
+  const std::span<const Entry> entries(chunks.entries);
+  CHECK(gpu.backend->submit(entries.first(1)) == 1);
+  CHECK(gpu.backend->submit(entries.subspan(1, 1)) == 1);
+  CHECK(gpu.backend->submit(entries.subspan(2, 1)) == 0);
+  CHECK(gpu.backend->submit(entries.subspan(2, 32)) == 32);
+  CHECK(collect(*gpu.backend, 34).size() == 34);
+  CHECK(gpu.backend->submit(entries.subspan(34, 2)) == 2);
+  CHECK(collect(*gpu.backend, 2).size() == 2);
+  for (std::size_t i = 0; i < 36; ++i) CHECK(chunks.reduced(i));
+  CHECK(gpu.backend->counters().batches == 4);
+}
+
 TEST_CASE("a group that fills its part of a hanging GPU leaves the others theirs") {
   Emulated gpu("hang_after=1,hang_ms=700");
   GpuBackend other(*gpu.queue);
