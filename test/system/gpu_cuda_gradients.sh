@@ -32,8 +32,9 @@ done
 
 export PYTHONPATH=$PYTHONPATH:$repo_root/scripts/compare
 if [[ -n ${GRADWIRE_PTX:-} ]]; then
+  "$python" -c 'import torch' 2>/dev/null ||
+    { note "torch, with which its program would be tried on the CPU, is not here" && exit 0; }
   note "torch's tensors need a GPU: on the interpreter only the program is tried, on the CPU"
-  "$python" -c 'import torch' 2>/dev/null || skip "there is no torch to try it with"
   memories=(host)
   flags=(--mib 1 --device cpu)
   gpu=()
