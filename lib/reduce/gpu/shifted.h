@@ -126,7 +126,7 @@ GRADWIRE_ANYWHERE void shifted_vectors(const BatchItem& item, const std::uint64_
                                        MakeFold&& make_fold, Result&& result) noexcept {
   const std::uint64_t* const targets = addresses + item.source_count;
   const std::uint32_t last = item.source_count - 1u;
-  std::uint32_t past = 0;
+  [[maybe_unused]] std::uint32_t past = 0;
   for (std::uint32_t t = 0; t < item.target_count; ++t) past |= past_aligned(targets[t]);
   const auto store = [&](const Vector16& out, std::uint32_t at) noexcept {
     for (std::uint32_t t = 0; t < item.target_count; ++t) {
