@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Parts of cuda_tensors.py: calls on the same tensors with no wait between them, or one on another
 stream, which come in the order of the calls as they do with NCCL."""
+import datetime
+import threading
+
 import torch
 import torch.distributed as dist
 
@@ -16,7 +19,8 @@ def parts(cuda, stream_class):
     return [
         lambda job, part=part: part(job, cuda, stream_class)
         for part in (twice, late_result, after_other_copies, behind_begun_copies,
-                     before_other_copies, ended_meanwhile, behind_what_waits, columns)
+                     before_other_copies, ended_meanwhile, behind_what_waits, columns, halo,
+                     in_a_callback)
     ]
 
 
@@ -108,21 +112,22 @@ def after_other_copies(job, cuda, Stream):
 
 def behind_begun_copies(job, cuda, Stream):
     """The same when the copies have been begun, and another stream waits for them."""
-    gradwire.torch.engine.Engine.current().copies = gradwire.torch.order.Copies()
-    user, blocks = Stream(), [torch.zeros(7) for _ in range(job.world)]
+    engine = gradwire.torch.engine.Engine.current()
+    engine.copies = gradwire.torch.order.Copies(engine)
+    beside, *memory = torch.zeros(20 * job.world, 7)
+    memory = iter(memory)
+    user, blocks = Stream(), [next(memory) for _ in range(job.world)]
     with cuda.using(user):
         dist.all_gather(blocks, torch.full((7,), 1.0))
     mark = "mark of %s" % cuda.sides[-2].cuda_stream
-    for later, others in ((blocks[1], 0), (torch.ones(7), 0), (blocks[1], 9), (torch.ones(7), 9)):
-        kept = []  # so that each has memory of its own
+    for later, others in ((blocks[1], 0), (beside, 0), (blocks[1], 9), (beside, 0)):
         for _ in range(others):
-            kept.append([torch.zeros(7) for _ in range(job.world)])
-            dist.all_gather(kept[-1], torch.full((7,), 1.0))
+            dist.all_gather([next(memory) for _ in blocks], torch.full((7,), 1.0))
         quick = Stream()
         with cuda.using(quick):
             work = dist.all_reduce(later, async_op=True)
-        # Of the oldest of many it is not known any more where they were.
-        assert quick.waits_for == ([mark] if later is blocks[1] or others else []), (
+        # Of the oldest of many it is only known what addresses they were between.
+        assert quick.waits_for == ([mark] if later is blocks[1] else []), (
             quick.waits_for, others
         )
         work.wait()
@@ -294,10 +299,90 @@ def columns(job, cuda, Stream):
         (whole[:, :, :5], whole[:, :, 5:], False), (whole[:, :, :6], whole[:, :, 5:], True),
         (whole[:, 2], whole[:, 3], False), (whole[:, 2], whole[:, 2:4], True),
         (whole[1], whole[2], False), (whole[1:3], whole[2], True), (whole[1], whole[:, 2], True),
-        (whole[:, :, 0], whole[:, :, 9], False), (whole[:, :, 9], whole[1:, 0, :3], True),
+        (whole[:, :, 0], whole[:, :, 9], False), (whole[:, :, 9], whole[1:, 0, :3], False),
         (whole, whole[3, 5, 9:], True), (whole[:0], whole, False),
     ):
         assert span(some).meets(span(others)) == span(others).meets(span(some)) == meet, (
             some.shape, others.shape
         )
+    job.checks += 1
+
+
+def halo(job, cuda, Stream):
+    """Faces of a grid, which have nothing in common: no call waits for what another process sends
+    only after it. Nor does it if it cannot be told within reason whether they have."""
+    order = gradwire.torch.order
+    group = dist.new_group(timeout=datetime.timedelta(seconds=20))
+    right, left = (job.rank + 1) % job.world, (job.rank - 1) % job.world
+    most = order._MOST_TRIES
+    for tries in (most, 0):
+        for sends_first in (False, True):
+            flat, solid = torch.full((6, 6), job.rank + 0.5), torch.full((6, 6, 6), job.rank + 0.5)
+            inner = slice(1, -1)
+            for received, sent in (
+                ([flat[inner, 0]], [flat[1, inner]]), ([flat[0, inner]], [flat[inner, 1]]),
+                ([solid[inner, inner, 0], solid[inner, inner, -1]],
+                 [solid[1, inner, inner], solid[inner, inner, 1]]),
+            ):
+                calls = [lambda t=t: dist.irecv(t, left, group=group) for t in received]
+                sends = [lambda t=t: dist.isend(t, right, group=group) for t in sent]
+                order._MOST_TRIES = tries
+                try:
+                    works = [call() for call in (sends + calls if sends_first else calls + sends)]
+                finally:
+                    order._MOST_TRIES = most
+                for work in works:
+                    work.wait()
+                assert all(bool((t == left + 0.5).all()) for t in received), received
+                assert all(bool((t == job.rank + 0.5).all()) for t in sent), sent
+    # One that has something in common waits, and says for what.
+    if job.rank == 0:
+        group._get_backend(torch.device("cuda")).set_timeout(datetime.timedelta(seconds=0.3))
+        late = Stream()
+        late.hold(True)
+        with cuda.using(late):
+            dist.isend(flat[1], right, group=group)
+        job.fails("TIMED_OUT", ["a later call waited for this one", "memory may overlap",
+                                "rank 0: send of float32[6] (to 1"],
+                  lambda: dist.irecv(flat[:, 1], left, group=group))
+        late.hold(False)
+    dist.barrier()
+    dist.destroy_process_group(group)
+    job.checks += 1
+
+
+def in_a_callback(job, cuda, Stream):
+    """Where a future's callback would have to wait, on the thread that tells of ends, the call is
+    refused: nothing else of the process would go on."""
+    late, quick, ended = Stream(), Stream(), threading.Event()
+    blocks, tensor = [torch.zeros(7) for _ in range(job.world)], torch.full((8,), 1.0)
+    calls, errors = (lambda: dist.all_reduce(blocks[0], group=job.apart),
+                     lambda: dist.all_reduce(tensor[::2], group=job.apart)), []
+
+    def called(_):
+        try:
+            assert threading.current_thread().name == "gradwire"
+            for call, name in zip(calls, ("allgather", "allreduce")):
+                job.fails("UNSUPPORTED", [name, "outside of a future's callback"], call)
+        except BaseException as error:
+            errors.append(error)
+        ended.set()
+
+    late.hold(True)
+    quick.hold(True)
+    with cuda.using(late):
+        works = [dist.all_gather(blocks, torch.full((7,), 1.0), async_op=True),
+                 dist.all_reduce(tensor, async_op=True)]
+    with cuda.using(quick):
+        first = dist.all_reduce(torch.ones(3), group=job.apart, async_op=True)
+    first.get_future().then(called)
+    quick.hold(False)
+    in_time = ended.wait(20)
+    late.hold(False)
+    for work in works:
+        work.wait()
+    assert in_time and not errors, errors
+    for call in calls:
+        call()
+    assert blocks[0][6] == job.world and tensor[0] == job.world ** 2 and tensor[1] == job.world
     job.checks += 1

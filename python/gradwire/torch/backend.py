@@ -169,8 +169,9 @@ class Collectives(Backend):
             )
         return self.engine
 
-    def _work(self, name, tensors, opts, finish=None, about=None):
-        """A work of this group's next number. ``about``: more for errors, a text or a redop."""
+    def _work(self, name, tensors, opts, finish=None, about=None, transfers=False):
+        """A work of this group's next number. ``about``: more for errors, a text or a redop;
+        ``transfers``: it is a send or a recv."""
         engine = self._live_engine()
         device = None
         for tensor in tensors:
@@ -199,7 +200,7 @@ class Collectives(Backend):
                 device, lambda: "%s of process group %s" % (name, self.group_name),
                 "make it before or after the capture, or on a stream that is not captured",
             )
-            engine.copies.come_first(device, tensors)
+            engine.copies.come_first(device, tensors, transfers)
         self._sequence += 1
         sequence, shapes = self._sequence, [(t.dtype, t.shape) for t in tensors[:2]]
         more = ", ..." if len(tensors) > 2 else ""
@@ -217,6 +218,7 @@ class Collectives(Backend):
         timeout = self.timeout_s if opts is None else seconds(opts.timeout, self.timeout_s)
         waited = not getattr(opts, "asyncOp", True)
         work = GradwireWork(describe, list(tensors), timeout, waited, finish)
+        work.transfers = transfers
         if device is not None:
             work.gpu = Gpu(device, *engine.side_streams(device))
         return work
@@ -269,11 +271,11 @@ class Collectives(Backend):
             with torch.no_grad():
                 target.view(-1).copy_(source.view(-1).view(target.dtype))
 
-    def _about_to_copy(self, read, written=()):
+    def _about_to_copy(self, read, written=(), transfers=False):
         """Before tensors are read, or written, on the current stream ahead of an op, or will be
-        written behind it."""
+        written behind it. ``transfers``: of a send or a recv."""
         if any(cuda.holds(tensor) for tensor in [*read, *written]):
-            after_ops(self._live_engine(), read, written)
+            after_ops(self._live_engine(), read, written, transfers)
 
     def _copied(self, tensor):
         engine = self.engine
@@ -297,19 +299,19 @@ class Collectives(Backend):
                 return tensor
         return torch.empty(count, dtype=like.dtype, device=like.device)
 
-    def _dense(self, tensor):
+    def _dense(self, tensor, transfers=False):
         """The tensor's elements, contiguous; a copy if they are not."""
         if tensor.is_contiguous():
             return tensor
-        self._about_to_copy([tensor])
+        self._about_to_copy([tensor], (), transfers)
         self._copied(tensor)
         return tensor.detach().contiguous()
 
-    def _target(self, tensor):
+    def _target(self, tensor, transfers=False):
         """(where a result may be written, contiguous; what copies it to the tensor)."""
         if tensor.is_contiguous():
             return tensor, None
-        self._about_to_copy([], [tensor])
+        self._about_to_copy([], [tensor], transfers)
         tensor = tensor.detach()
         flat = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 

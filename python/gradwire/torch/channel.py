@@ -81,7 +81,7 @@ class Op:
         self.expired = False
         self.watched = False  # by the thread
         self.counted = False  # in limits
-        self.number = next(_numbers)
+        self.number = -1  # among all that were posted or queued
         self.spans = None  # what order.py knows of its memory
         self.refusal = None  # what was said when it could not be posted yet
 
@@ -177,6 +177,7 @@ class Channel:
         """Posts it now, or queues it. ``more``: others follow at once, and then a flush()."""
         first = False
         with self.lock:
+            op.number = next(_numbers)  # here: so a queue is in the order of these
             if self.failed is not None:
                 self.refused.append((op, self.failed))
             elif any(self.queues[way] for way in op.ways) or not self._try(op, more):

@@ -64,7 +64,7 @@ class Engine:
         self._watched = 0
         self._on_gpu = 0  # of those
         self._sides = {}  # by device
-        self.copies = Copies()  # of works on a GPU
+        self.copies = Copies(self)  # of works on a GPU
         self._entered = False  # the thread is one for a device
         self._users = 0
         self._channels = []
@@ -334,10 +334,14 @@ class Engine:
                     channel.fail(error)
         time.sleep(0.0005)
 
+    def in_its_thread(self):
+        """Whether the caller is the thread, on which nothing may wait for an op."""
+        return threading.current_thread() is self._thread
+
     def _stop(self):
         self._stopping = True
         self.wake()
-        if threading.current_thread() is not self._thread:
+        if not self.in_its_thread():
             self._thread.join(10)
         os.close(self._wake_fd)
         self.client.close()

@@ -79,16 +79,18 @@ class GradwireBackend(Collectives):
     def send(self, tensors, peer, tag):
         tensor = self._one(tensors, "send")
         self._check_peer("send", peer)
-        work = self._work("send", tensors, None, about="to %d, tag %d" % (peer, tag))
-        source = self._dense(tensor)
+        work = self._work("send", tensors, None, about="to %d, tag %d" % (peer, tag),
+                          transfers=True)
+        source = self._dense(tensor, True)
         self._move(work, SEND, source, None, nbytes_of(source), peer, tag)
         return self._sealed(work)
 
     def recv(self, tensors, peer, tag):
         tensor = self._one(tensors, "recv")
         self._check_peer("recv", peer)
-        work = self._work("recv", tensors, None, about="from %d, tag %d" % (peer, tag))
-        target, copy = self._target(tensor)
+        work = self._work("recv", tensors, None, about="from %d, tag %d" % (peer, tag),
+                          transfers=True)
+        target, copy = self._target(tensor, True)
         work.finish = _all_of([copy])
         self._move(work, RECV, None, target, nbytes_of(target), peer, tag)
         return self._sealed(work)

@@ -64,6 +64,7 @@ class GradwireWork(Work):
         self._lock = threading.Lock()
         self._left = 1  # one more than ops, until seal()
         self.sealed = False
+        self.transfers = False  # a send or a recv
         self._sleepers = None  # an event, if a thread waits that no op wakes
         self._future = None
 
