@@ -160,7 +160,7 @@ check "gradients in GPU memory, beside Gloo" "$repo_root/test/system/gpu_cuda_gr
 show 'MiB:|^DDP'  # none without a torch that finds the GPU
 ((dry)) || check "torch's backend on CUDA tensors" "$repo_root/test/system/gpu_cuda_torch.sh" \
   "$logs/torch.json"
-show '\|'
+show 'gradwire .*[gG]loo|(DDP|FSDP2): '
 # By name only, because the EAL refuses a path with a folder that everybody may write to, such as
 # that of a clone in /tmp.
 check "benches" env LD_LIBRARY_PATH="${gpu_cuda%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \

@@ -4,8 +4,7 @@
 /// functions, and the emulated device uses them too, running a block's threads one after the other.
 /// So tiles, tails and alignments are tested without a GPU.
 ///
-/// Loads use `Load`, because a persistent kernel must not read stale bytes of a recycled packet
-/// from a cache. Private to lib/reduce. Any thread; nothing here allocates.
+/// Private to lib/reduce. Any thread; nothing here allocates.
 #pragma once
 
 #include <cstddef>

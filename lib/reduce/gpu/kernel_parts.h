@@ -33,7 +33,8 @@ struct alignas(16) Vector16 {
   std::uint32_t word[4];
 };
 
-/// How a kernel that lives for one batch loads, and the host: a cache has nothing stale.
+/// How kernels load, and the host: what a persistent kernel has acquired is not stale in a cache
+/// (kernels.cu).
 struct PlainLoad {
   template <class T>
   GRADWIRE_ANYWHERE static T load(const T* from) noexcept {

@@ -115,10 +115,10 @@ __device__ inline void store_shifted(std::uint64_t to, const Vector16* vectors, 
 
 /// One thread's share of the vectors [begin, end) of an item's arrays, counted from their start.
 /// @param end     more than begin. The vectors before and behind these belong to the same arrays.
-/// @param fold    makes a VectorFold or a VectorCopy.
-/// @param result  makes a vector of one of those.
-/// @param shared  [kVectorsPerTile] of the block's shared memory; the host, whose threads run one
-///                after the other, needs none.
+/// @param make_fold  makes a OneFold, an AnyFold or a VectorCopy.
+/// @param result     makes a vector of one of those.
+/// @param shared     [kVectorsPerTile] of the block's shared memory; the host, whose threads run
+///                   one after the other, needs none.
 template <class Load, class MakeFold, class Result>
 GRADWIRE_ANYWHERE void shifted_vectors(const BatchItem& item, const std::uint64_t* addresses,
                                        std::uint32_t begin, std::uint32_t end, std::uint32_t thread,
