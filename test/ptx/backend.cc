@@ -20,9 +20,14 @@ std::span<const std::byte> bytes_of(const auto& value) {
 
 }  // namespace
 
+void make_empty(Batch& batch) {
+  clear(batch);
+  std::fill(std::begin(batch.addresses), std::end(batch.addresses), kJunk);
+}
+
 std::size_t PtxBackend::submit(std::span<const Entry> entries) noexcept {
   Batch batch;
-  clear(batch);
+  make_empty(batch);
   std::vector<std::vector<std::uint32_t>> crcs;
   for (const Entry& entry : entries) {
     std::array<const std::byte*, Batch::kSourcesMax> sources;

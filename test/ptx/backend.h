@@ -14,6 +14,10 @@
 
 namespace gradwire::ptx {
 
+/// Makes a batch empty. What it does not use is junk, and no address: left as memory had it, it
+/// might be a former batch's, and right by chance.
+void make_empty(reduce::Batch& batch);
+
 /// Which kernel takes a batch.
 enum class Way : std::uint8_t {
   kLaunch,      ///< as kernel_for() chooses

@@ -9,10 +9,8 @@ namespace gradwire::ptx {
 namespace {
 
 constexpr std::uint32_t kWarp = 32;
-constexpr std::uint32_t kFallsBehind = 512;  ///< one in so many turns a thread is held up
 constexpr std::uint32_t kTurnsBehind = 200;
 constexpr std::uint32_t kSettles = 64;  ///< one in so many steps a late store reaches memory
-constexpr std::uint64_t kJunk = 0xdeadbeefcafebabe;  ///< what shared memory holds at first
 
 std::uint64_t address_of(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
 
@@ -46,6 +44,7 @@ void Thread::enter(std::uint32_t number) {
   if (depth == kDepth) throw Fault("calls too deep");
   if (registers[number] == nullptr) {
     registers[number].reset(new std::uint64_t[function.slots]);
+    std::fill_n(registers[number].get(), function.slots, kJunk);
     locals[number].resize(function.local_bytes / sizeof(std::uint64_t));
   }
   std::uint64_t* const made = registers[number].get();
@@ -277,7 +276,7 @@ void Machine::turn(Thread& thread) {
     --thread.sits_out;
     return;
   }
-  if (options_.seed != 0 && random_() % kFallsBehind == 0)
+  if (options_.seed != 0 && random_() % options_.falls_behind == 0)
     thread.sits_out = random_() % kTurnsBehind;
   // With a seed turns differ, so that threads are cut off anywhere.
   std::uint64_t left = options_.seed == 0 ? options_.turn : 1 + random_() % options_.turn;

@@ -29,6 +29,9 @@ struct Fault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// What shared memory and registers hold at first. No address that a test could have.
+inline constexpr std::uint64_t kJunk = 0xdeadbeefcafebabe;
+
 /// What kernels may touch.
 class Memory {
  public:
@@ -154,7 +157,8 @@ struct Block {
 
 struct MachineOptions {
   std::uint64_t seed = 0;  ///< 0: threads in their order; else in any, and some fall far behind
-  std::uint32_t turn = 20'000;  ///< instructions of a thread before another has its turn
+  std::uint32_t turn = 20'000;       ///< instructions of a thread before another has its turn
+  std::uint32_t falls_behind = 512;  ///< with a seed, one in so many turns a thread is held up
   /// A block's stores reach others late, in any order, unless a fence or a release stands between.
   bool late_stores = false;
   bool finds_races = false;  ///< accesses that nothing orders are a Fault

@@ -90,16 +90,17 @@ std::string mutated(const std::string& text, const Mutant& mutant) {
   return result.replace(at, length, mutant.instead == nullptr ? "mov.u32 _, 0;" : mutant.instead);
 }
 
-/// Batch after batch, with threads that are cut off every few instructions; looks at each sum as
-/// soon as the kernel says that it is done.
+/// Batch after batch, with threads that are cut off every few instructions and often held up; looks
+/// at each sum as soon as the kernel says that it is done.
 std::string judge_serving(const ptx::Module& module, std::uint64_t seed, bool late_stores) {
   std::mt19937_64 random(seed);
-  ptx::Machine machine(module, {.seed = seed, .turn = 3, .late_stores = late_stores});
+  ptx::Machine machine(module,
+                       {.seed = seed, .turn = 3, .falls_behind = 60, .late_stores = late_stores});
   try {
     ptx::PersistentKernel kernel(machine, 4, ~std::uint64_t{0});
     for (int batch = 0; batch < 6; ++batch) {
       ptx::OneSum sum(machine);
-      if (batch % 2 == 1)
+      if (batch % 3 != 0)
         sum.move_addresses(Batch::kAddresses - 3 * static_cast<std::uint32_t>(batch + 1));
       for (std::uint64_t steps = random() % 60; steps > 0; --steps) machine.step();
       const auto slot = static_cast<std::uint32_t>(random() % kQueueSlots);

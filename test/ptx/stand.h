@@ -45,7 +45,7 @@ struct OneSum {
     const std::byte* const sources[] = {pointers[0], pointers[1]};
     reduce::Entry entry;
     entry.count = kCount;
-    clear(batch);
+    make_empty(batch);
     append(batch, entry, reduce::Fold{sources, &pointers[2], 2, 1, kCount}, nullptr);
   }
   ~OneSum() {
@@ -54,7 +54,7 @@ struct OneSum {
   /// As if items with many addresses stood before it.
   void move_addresses(std::uint32_t to) {
     std::copy_n(batch.addresses, 3, batch.addresses + to);
-    std::fill_n(batch.addresses, 3, 0);
+    std::fill_n(batch.addresses, 3, kJunk);
     batch.items[0].first_address = static_cast<std::uint16_t>(to);
     batch.address_count = to + 3;
   }
