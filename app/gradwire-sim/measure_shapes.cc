@@ -53,6 +53,7 @@ ShapeTrialOptions trial_of(const Options& options, std::uint16_t ranks, Collecti
   o.direct_kib = defaults::kDirectKib;
   o.gathered_kib = defaults::kGatheredKib;
   o.gathered_ranks = defaults::kGatheredRanks;
+  o.rx_descriptors = options.rx_descriptors;
   // Only as much scratch memory as this op wants, since the simulator holds that of all ranks.
   const std::uint64_t of_each =
       options.two_step_kib != 0 ? options.two_step_kib : defaults::kTwoStepKib;
@@ -110,6 +111,7 @@ bool measure_shapes(const Options& options) {
   for (const std::uint16_t ranks : {16, 64, 256, 1024}) {
     if (options.ranks != 0 && options.ranks != ranks) continue;
     for (const Collective collective : kCollectives) {
+      if (!options.collective.empty() && options.collective != name_of(collective)) continue;
       for (const std::uint64_t bytes : kSizes) {
         if (options.bytes != 0 && options.bytes != bytes) continue;
         if (collective == Collective::kBarrier && bytes != kSizes[0]) continue;

@@ -66,6 +66,12 @@ Result<Options> parse_command_line(int argc, const char* const* argv) {
                  "of --measure shapes: transport.two_step_kib; 0: the default");
   app.add_option("--owners", options.owners,
                  "likewise: so many ranks have transport.two_step_owner; 0: none has, so all sum");
+  app.add_option("--rx-descriptors", options.rx_descriptors,
+                 "likewise: port.rx_descriptors, length of each host's receive ring")
+      ->check(CLI::Range(64, 8192))
+      ->capture_default_str();
+  app.add_option("--collective", options.collective, "likewise: this one alone")
+      ->check(CLI::IsMember({"all-reduce", "all-gather", "reduce-scatter", "barrier"}));
   app.add_option("--hop-ns", options.hop_ns, "likewise: from one host's wire to another's")
       ->check(CLI::Range(1, 1'000'000'000))
       ->capture_default_str();

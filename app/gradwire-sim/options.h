@@ -23,6 +23,8 @@ struct Options {
   std::uint64_t hop_ns = 5'000;        ///< likewise, from wire to wire
   std::uint64_t two_step_kib = 0;      ///< of --measure shapes: transport.two_step_kib; 0: as it is
   std::uint64_t owners = 0;            ///< likewise: ranks that sum ops in two steps; 0: all
+  std::uint32_t rx_descriptors = 1'024;  ///< likewise, of each host's receive ring
+  std::string collective;                ///< likewise; empty: each in turn
   bool trace = false;
   bool keep_going = false;
   double progress_s = 0;  ///< prints a line every so many seconds; 0: none

@@ -32,7 +32,7 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
     const port::Port& port = *datapath.ports()[i];
     addresses_.push_back({i, port.config().ip, static_cast<std::uint8_t>(port.config().prefix_bits),
                           !port.config().routes.empty(), rail_hash(port.config().rail),
-                          port.row().in_memory, port.rate_bps()});
+                          port.row().in_memory, port.rate_bps(), port.report().rx_descriptors});
     in_turn_.emplace_back(kInTurnNs);
     port::NeighborsConfig config;
     config.mac = port.mac();

@@ -223,6 +223,7 @@ void Manager::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
     spdlog::warn("{}: no op is direct, though rank 0 has transport.direct_kib = {}: {}",
                  key_text(group.key), group.table[0].direct_kib, group.wanted.why_not_direct);
   }
+  if (const std::string text = short_receive_ring(group); !text.empty()) spdlog::warn("{}", text);
   ipc::JoinReply body;
   body.group_handle = group.handle;
   body.payload_bytes = group.wanted.payload_bytes;

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "control/manager.h"
@@ -30,6 +31,22 @@ void Manager::count_idle_networks(Group& group) const {
       "one fails: set lanes.count to {} or more",
       key_text(group.key), paths.size(), group.downstream_rank(), group.wanted.lanes, used,
       lanes_for_all(paths));
+}
+
+std::string Manager::short_receive_ring(const Group& group) const {
+  if (group.wanted.direct_bytes == 0) return {};
+  const std::uint32_t ranks = group.all_ranks();
+  const std::uint32_t wanted = ranks + ranks / 16;  // acknowledgements, besides
+  for (const LocalAddress& address : lanes_.addresses()) {
+    const std::uint32_t places = address.rx_descriptors;
+    if (places == 0 || places >= wanted || address.single_peer) continue;
+    return fmt::format(
+        "small ops of {} may bring a packet of each of its {} ranks at once, and a receive ring of "
+        "the port at {} has {} places: those that find none are lost and sent again, which takes "
+        "milliseconds. Set port.rx_descriptors to {}",
+        key_text(group.key), ranks, wire::to_string(address.ip), places, std::bit_ceil(wanted));
+  }
+  return {};
 }
 
 Result<bool> Manager::resolve_paths(std::span<NeighbourPath> paths, Asking asking, bool& answered) {

@@ -176,6 +176,9 @@ class Manager {
                                           const Client& client) const;
   [[nodiscard]] Result<TimeNs> formation_bound(const ipc::JoinRequest& request) const;
   void count_idle_networks(Group& group) const;
+  /// If a small op's packets, which come from all ranks at about the same time, may not all find a
+  /// place in the receive ring of a port: which, and what to set. Else empty.
+  [[nodiscard]] std::string short_receive_ring(const Group& group) const;
   void resolve(Group& group, TimeNs now);
   /// Takes paths that nobody answers out of the plan, if another leads to each rank.
   [[nodiscard]] bool leave_silent_rails(Group& group);

@@ -19,10 +19,11 @@ struct LocalAddress {
   std::uint16_t port = 0;
   wire::IpAddress ip;
   std::uint8_t prefix_bits = 0;
-  bool routed = false;         ///< the port has a route to hosts of other networks
-  std::uint32_t rail = 0;      ///< rail_hash() of the port's rail
-  bool single_peer = false;    ///< it leads to one other port alone
-  std::uint64_t rate_bps = 0;  ///< that the port may or can send; 0 = not known
+  bool routed = false;               ///< the port has a route to hosts of other networks
+  std::uint32_t rail = 0;            ///< rail_hash() of the port's rail
+  bool single_peer = false;          ///< it leads to one other port alone
+  std::uint64_t rate_bps = 0;        ///< that the port may or can send; 0 = not known
+  std::uint32_t rx_descriptors = 0;  ///< packets that a lane's receive ring holds; 0 = not known
 };
 
 /// One path of frames to a neighbour. Both ends choose the same two addresses, since they apply the

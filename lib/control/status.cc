@@ -212,6 +212,10 @@ status::Daemon Manager::daemon_status(std::span<const status::Port> ports, TimeN
     out.warnings.push_back(fmt::format(
         "port {}: the link is down: groups that use it form when it comes up", port.device));
   }
+  for (const auto& [handle, group] : groups_) {
+    if (group->state != GroupState::kFormed) continue;
+    if (auto text = short_receive_ring(*group); !text.empty()) out.warnings.push_back(text);
+  }
   out.requests_outstanding = outstanding_.size();
   return out;
 }

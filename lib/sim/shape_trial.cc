@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::uint64_t kElement = 4;
 constexpr std::uint32_t kWindow = 64;
-constexpr std::uint32_t kRxDescriptors = 1'024;
 constexpr std::uint32_t kRxStock = 32;
 /// Beyond it all ranks write to one output, in which they all put the same.
 constexpr std::uint64_t kOutputsMax = 256u << 20;
@@ -87,7 +86,7 @@ WorldOptions Trial::world_options(const ShapeTrialOptions& o) {
   world.host.round_ns = 200;
   world.host.round_jitter_ns = 100;
   world.host.packet_ns = o.costs.packet_ns;
-  world.host.rx_descriptors = kRxDescriptors;
+  world.host.rx_descriptors = o.rx_descriptors;
   world.host.rx_stock = kRxStock;
   world.one_pool = true;
   const std::uint32_t waiting = o.ranks > 256 ? 832 : 288;  // received, and not handled yet

@@ -36,6 +36,7 @@ struct ShapeTrialOptions {
   std::uint16_t owners = 0;  ///< the first ranks, so many, sum ops in two steps; 0: all do
   std::uint64_t gathered_kib = 0;
   std::uint16_t gathered_ranks = 64;
+  std::uint32_t rx_descriptors = 1'024;  ///< of a host's receive ring
 };
 
 struct ShapeTrialResult {

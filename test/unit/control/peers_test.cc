@@ -224,6 +224,35 @@ TEST_CASE("formation asks for ranks off the ring in turn, and names who does not
   CHECK(plan.peers[1].paths[0].remote_mac.value()[5] == 4);
 }
 
+TEST_CASE("a receive ring that cannot hold a packet of each rank is told of") {
+  const auto warnings_of = [](std::uint32_t places, std::uint32_t direct_kib) {
+    FakeDaemon daemon;
+    daemon.options.daemon.direct_kib = direct_kib;
+    daemon.options.daemon.fold_sources = kMaxRanks;
+    daemon.lanes.local[0].rx_descriptors = places;
+    daemon.make();
+    daemon.open(1);
+    auto table = willing(table_of(16));
+    for (ipc::RankInfo& info : table) info.direct_kib = direct_kib;
+    daemon.join(1, join_body(0, table));
+    CHECK(daemon.status_json()["daemon"]["warnings"].empty());  // it is not formed
+    daemon.all_lanes_formed(1);
+    daemon.poll();
+    CHECK(daemon.group_json()["state"] == "formed");
+    return daemon.status_json()["daemon"]["warnings"];
+  };
+  // 16, and one for acknowledgements.
+  const auto warnings = warnings_of(16, 64);
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings[0].get<std::string>(),
+             Catch::Matchers::Contains("a packet of each of its 16 ranks at once, and a receive "
+                                       "ring of the port at 10.0.0.1 has 16 places") &&
+                 Catch::Matchers::Contains("Set port.rx_descriptors to 32"));
+  CHECK(warnings_of(17, 64).empty());
+  CHECK(warnings_of(0, 64).empty());  // not known
+  CHECK(warnings_of(16, 0).empty());  // all ops take the ring
+}
+
 TEST_CASE("nobody is asked for if no op is direct") {
   FakeDaemon daemon;
   daemon.open(1);
