@@ -223,7 +223,13 @@ void Manager::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
     spdlog::warn("{}: no op is direct, though rank 0 has transport.direct_kib = {}: {}",
                  key_text(group.key), group.table[0].direct_kib, group.wanted.why_not_direct);
   }
-  if (const std::string text = short_receive_ring(group); !text.empty()) spdlog::warn("{}", text);
+  if (group.all_ranks() > warned_ranks_) {
+    const std::string text = short_receive_ring(group);
+    if (!text.empty()) {
+      spdlog::warn("{}", text);
+      warned_ranks_ = group.all_ranks();
+    }
+  }
   ipc::JoinReply body;
   body.group_handle = group.handle;
   body.payload_bytes = group.wanted.payload_bytes;

@@ -289,6 +289,7 @@ class Manager {
 
   std::map<std::uint32_t, std::unique_ptr<Client>> clients_;  ///< by client id
   std::map<std::uint64_t, std::unique_ptr<Group>> groups_;    ///< by handle
+  std::uint32_t warned_ranks_ = 0;  ///< of the largest group that has a short receive ring
   std::uint32_t last_client_id_ = 0;
   std::uint32_t last_memory_ = 0;
   std::uint64_t next_group_handle_ = 1;  ///< 64 bits never run out

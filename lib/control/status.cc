@@ -212,9 +212,14 @@ status::Daemon Manager::daemon_status(std::span<const status::Port> ports, TimeN
     out.warnings.push_back(fmt::format(
         "port {}: the link is down: groups that use it form when it comes up", port.device));
   }
+  // Of many groups the largest says enough.
+  const Group* largest = nullptr;
   for (const auto& [handle, group] : groups_) {
-    if (group->state != GroupState::kFormed) continue;
-    if (auto text = short_receive_ring(*group); !text.empty()) out.warnings.push_back(text);
+    if (group->state != GroupState::kFormed || group->wanted.direct_bytes == 0) continue;
+    if (largest == nullptr || group->all_ranks() > largest->all_ranks()) largest = group.get();
+  }
+  if (largest != nullptr) {
+    if (auto text = short_receive_ring(*largest); !text.empty()) out.warnings.push_back(text);
   }
   out.requests_outstanding = outstanding_.size();
   return out;

@@ -239,6 +239,12 @@ TEST_CASE("a receive ring that cannot hold a packet of each rank is told of") {
     daemon.all_lanes_formed(1);
     daemon.poll();
     CHECK(daemon.group_json()["state"] == "formed");
+    // Of several groups it is said once.
+    auto second = join_body(0, table);
+    second.request.group_id = 0xbeef;
+    daemon.join(1, second);
+    daemon.all_lanes_formed(2);
+    CHECK(daemon.group_json(1)["state"] == "formed");
     return daemon.status_json()["daemon"]["warnings"];
   };
   // 16, and one for acknowledgements.
