@@ -18,6 +18,8 @@ from reference import reference
 from ring import Ring, check
 
 PATIENCE_S = 60
+# A path that was left often has to answer for half a minute; one answer lost, and it begins anew.
+RETURN_S = 150
 
 
 class Watch(threading.Thread):
@@ -72,17 +74,17 @@ class Cutter(threading.Thread):
                           lambda: sum(map(bool, self.watch.off_ring)) >= self.off_ring)
                 subprocess.run(self.mend, shell=True, check=True)
                 self.wait(f"cut {i}: the first path is taken again",
-                          lambda: not any(self.watch.away + self.watch.off_ring))
+                          lambda: not any(self.watch.away + self.watch.off_ring), RETURN_S)
         except (RuntimeError, subprocess.CalledProcessError) as error:
             self.error = error
         self.ended = True
 
     @staticmethod
-    def wait(what, condition):
-        end = time.monotonic() + PATIENCE_S
+    def wait(what, condition, patience_s=PATIENCE_S):
+        end = time.monotonic() + patience_s
         while not condition():
             if time.monotonic() > end:
-                raise RuntimeError(f"not within {PATIENCE_S} s: {what}")
+                raise RuntimeError(f"not within {patience_s} s: {what}")
             time.sleep(0.002)
 
 
