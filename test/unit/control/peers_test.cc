@@ -237,7 +237,6 @@ TEST_CASE("a receive ring that cannot hold a packet of each rank is told of") {
     daemon.join(1, join_body(0, table));
     CHECK(daemon.status_json()["daemon"]["warnings"].empty());  // it is not formed
     daemon.all_lanes_formed(1);
-    daemon.poll();
     CHECK(daemon.group_json()["state"] == "formed");
     // Of several groups it is said once.
     auto second = join_body(0, table);
