@@ -22,6 +22,7 @@ struct Given {
   const std::uint64_t* input_counts = nullptr;
   const std::uint64_t* output_counts = nullptr;
   bool more = false;
+  std::optional<Client::BufferSizes> sizes = std::nullopt;
 };
 
 /// A call that is refused ends those that follow each other at once, as one that is posted does.
@@ -65,7 +66,7 @@ gw_status post(gw_group* group, const Given& given, gw_work** work) {
         group->client->post(group->self, {static_cast<const std::byte*>(given.input),
                                           static_cast<std::byte*>(given.output), call, given.stream,
                                           given.factor.value_or(1), given.input_counts,
-                                          given.output_counts, given.more});
+                                          given.output_counts, given.more, given.sizes});
     if (!result) return tl::unexpected(result.error());
     *work = result->get();
     return {};
@@ -245,6 +246,19 @@ gw_status post_call(gw_group* group, const gw_call* call, bool more, gw_work** w
                   fmt::format("on_stream is {} and reserved is {}: they must be 0 or 1, and 0",
                               known->on_stream, known->reserved));
     }
+    if (known->has_sizes > 1 || known->reserved_sizes != 0) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("has_sizes is {} and reserved_sizes is {}: they must be 0 or 1, and 0",
+                      known->has_sizes, known->reserved_sizes));
+    }
+    if (known->has_sizes == 0 && (known->input_bytes != 0 || known->output_bytes != 0)) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("input_bytes is {} and output_bytes is {}, but has_sizes is 0: set it "
+                      "to 1, or leave them 0",
+                      known->input_bytes, known->output_bytes));
+    }
     given.collective = static_cast<Collective>(known->collective);
     const bool folds = reduces(given.collective);
     const bool has_elements = given.collective != Collective::kBarrier;
@@ -279,6 +293,7 @@ gw_status post_call(gw_group* group, const gw_call* call, bool more, gw_work** w
     given.tag = known->tag;
     given.factor = known->factor;
     if (known->on_stream == 1) given.stream = known->stream;
+    if (known->has_sizes == 1) given.sizes = {known->input_bytes, known->output_bytes};
     return {};
   });
   return read == GW_OK ? post(group, given, work) : ended(group, more, read);

@@ -191,6 +191,10 @@ class Client : public std::enable_shared_from_this<Client> {
   [[nodiscard]] Result<void> group_error(gw_group& group);
   void release(gw_group& group);
 
+  struct BufferSizes {
+    std::uint64_t input;
+    std::uint64_t output;
+  };
   struct PostArguments {
     const std::byte* input;
     std::byte* output;
@@ -201,6 +205,8 @@ class Client : public std::enable_shared_from_this<Client> {
     const std::uint64_t* input_counts = nullptr;
     const std::uint64_t* output_counts = nullptr;
     bool more = false;  ///< others follow at once: a lane that sleeps is woken by them
+    /// Bytes of memory that there are at `input` and `output`, if the caller said so.
+    std::optional<BufferSizes> sizes = std::nullopt;
   };
   [[nodiscard]] Result<std::shared_ptr<gw_work>> post(const std::shared_ptr<gw_group>& group,
                                                       const PostArguments& arguments);

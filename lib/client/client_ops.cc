@@ -83,6 +83,33 @@ std::optional<CollectiveExtent> extent_of_splits(const Client::PostArguments& ar
   return extent;
 }
 
+/// Whether the caller's memory, if it told its sizes, has what the op reads and writes.
+Result<void> check_room(const Client::PostArguments& arguments, const ProcessPlace& place,
+                        const CollectiveExtent& extent) {
+  if (!arguments.sizes) return {};
+  const CollectiveCall& call = arguments.call;
+  const SplitSides sides = split_sides(arguments, place);
+  const auto check = [&](const char* side, std::uint64_t has, std::uint64_t needs,
+                         bool has_splits) {
+    if (has >= needs) return Result<void>{};
+    std::string what = fmt::format("{} {}", call.count, name_of(call.datatype));
+    if (has_splits) {
+      what = fmt::format("{} {}, the sum of its {}_counts", needs / element_bytes(call.datatype),
+                         name_of(call.datatype), side);
+    } else if (needs != call.count * element_bytes(call.datatype)) {
+      what += fmt::format(" for each of {} processes", place.processes);
+    }
+    return Result<void>(
+        fail(ErrorCode::kInvalidArgument,
+             fmt::format("the {0} of {1} has {2} bytes ({0}_bytes) and needs {3}, {4}: pass more "
+                         "memory or a smaller count",
+                         side, name_of(call.collective), has, needs, what)));
+  };
+  auto fits = check("input", arguments.sizes->input, extent.input, sides.input != nullptr);
+  if (!fits) return fits;
+  return check("output", arguments.sizes->output, extent.output, sides.output != nullptr);
+}
+
 }  // namespace
 
 Result<void> Client::claim_slot(const std::shared_ptr<gw_work>& work) {
@@ -149,6 +176,7 @@ Result<std::shared_ptr<gw_work>> Client::make_work(const gw_group& group,
                                 ? fmt::format(" for each of {} processes", place.processes)
                                 : std::string{}));
   }
+  if (auto room = check_room(arguments, place, *extent); !room) return tl::unexpected(room.error());
   if (extent->input != 0 && arguments.input == nullptr) {
     return fail(ErrorCode::kInvalidArgument, "input is NULL");
   }

@@ -523,6 +523,15 @@ typedef struct gw_call {
   /** What this process gets from each in an all-to-all, and on the root of a gather. A gather's and
    * a scatter's own `count` is that of this process's own block. */
   const uint64_t* output_counts;
+  /** How many bytes of memory there are at `input` and at `output`, if has_sizes is 1. A call that
+   * needs more than that is refused before anything is posted, and the text names the side, what it
+   * has and what it needs. A side that this process does not take part in is not compared. Without
+   * sizes, and in the functions above, the library believes `count`, except in memory of
+   * gw_memory_alloc(), whose end it knows: pass sizes if you know them. */
+  uint64_t input_bytes;
+  uint64_t output_bytes;
+  uint32_t has_sizes;      /**< 0 or 1 */
+  uint32_t reserved_sizes; /**< 0 */
 } gw_call;
 
 /** Posts the op that `call` describes. Does not wait for anyone.

@@ -144,6 +144,10 @@ class Call(ctypes.Structure):
         ("reserved", ctypes.c_uint32),
         ("input_counts", ctypes.POINTER(ctypes.c_uint64)),
         ("output_counts", ctypes.POINTER(ctypes.c_uint64)),
+        ("input_bytes", ctypes.c_uint64),
+        ("output_bytes", ctypes.c_uint64),
+        ("has_sizes", ctypes.c_uint32),
+        ("reserved_sizes", ctypes.c_uint32),
     ]
 
 

@@ -133,6 +133,7 @@ class _Buffer:
                 "%s is neither a numpy array nor a torch tensor nor an array on a GPU"
                 % type(value).__name__
             )
+        self.nbytes = self.count * self.itemsize
         if dtype is not None:
             # numpy has no bf16: its bits may come as another type of two bytes.
             if dtype != "bf16" or self.kind not in ("uint16", "int16", "bfloat16"):
@@ -506,6 +507,7 @@ class Group(Transfers):
             count, 0 if given is None else DATATYPES[given.name], redop, root,
             integer(tag, "tag", 0, MAX_U32), 0 if factor is None else factor,
             None if stream is None else handle_of(stream), stream is not None, 0, *counts,
+            0 if source is None else source.nbytes, 0 if target is None else target.nbytes, 1,
         )
         handle = ctypes.c_void_p()
         check(lib.gw_post(self._live_handle(), ctypes.byref(call), ctypes.byref(handle)))

@@ -154,6 +154,30 @@ class Collectives(unittest.TestCase):
         self.assertEqual(caught.exception.code, Status.INVALID_ARGUMENT)
         self.assertIn("own block of the output", caught.exception.text)
 
+    def test_the_library_knows_the_sizes_of_both_arrays(self):
+        """What would get past the checks here is refused there, before anything is posted."""
+        group = self.groups[1]
+        block, whole = self.blocks[1], self.wholes[1]
+        small = group._single(block, None, "all-gather")
+        large = group._single(whole, None, "all-gather")
+        flags = group._single(numpy.zeros(4 * COUNT, bool), None, "all-gather", True)
+        self.assertEqual([b.nbytes for b in (small, large, flags)],
+                         [4 * COUNT, 16 * COUNT, 4 * COUNT])
+        for collective, root, source, target, says in (
+            (gradwire.client.ALL_GATHER, 0, large, small,
+             "the output of all-gather has 200 bytes (output_bytes) and needs 3200"),
+            (gradwire.client.REDUCE_SCATTER, 0, small, small,
+             "the input of reduce-scatter has 200 bytes (input_bytes) and needs 800"),
+            (gradwire.client.BROADCAST, 1, large, small,
+             "the output of broadcast has 200 bytes (output_bytes) and needs 800"),
+        ):
+            with self.assertRaises(GradwireError) as caught:
+                group._post(collective, whole, block, source, target, source.count, 0, root=root)
+            self.assertEqual(caught.exception.code, Status.INVALID_ARGUMENT)
+            self.assertIn(says, caught.exception.text)
+        self.assertEqual(self.clients[1].counters()["ops_posted"], 0)
+        group.check()
+
     def test_calls_that_differ_name_both(self):
         arrays = self.blocks.copy()
         works = [g.broadcast(a, int(g.process == 3)) for g, a in zip(self.groups, arrays)]

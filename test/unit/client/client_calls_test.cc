@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What gw_post() takes and refuses of a gw_call's fields, before anything is posted.
+#include <fmt/format.h>
+
+#include <array>
+#include <limits>
+
+#include "base/collective_call.h"
+#include "fixture.h"
+
+using namespace gradwire;
+using namespace gradwire::test;
+
+namespace {
+
+constexpr std::uint32_t kPairSize = 2;
+constexpr std::uint64_t kElements = 5;
+
+/// Two processes, each with an input and an output that no call outgrows.
+struct Pair {
+  Fixture fixture{kPairSize};
+  std::array<gw_client*, kPairSize> clients{};
+  std::vector<gw_group*> groups;
+  std::array<std::array<std::int32_t, 64>, kPairSize> inputs{};
+  std::array<std::array<std::int32_t, 64>, kPairSize> outputs{};
+
+  Pair() {
+    for (std::uint32_t p = 0; p < kPairSize; ++p) clients[p] = fixture.open(p);
+    groups = join_all({clients[0], clients[1]});
+  }
+  ~Pair() {
+    for (gw_group* group : groups) gw_group_free(group);
+    for (gw_client* client : clients) gw_close(client);
+  }
+
+  /// A call that process `p` may post.
+  [[nodiscard]] gw_call call(Collective collective, std::uint32_t p) {
+    gw_call call{};
+    call.struct_bytes = sizeof call;
+    call.collective = static_cast<gw_collective>(collective);
+    if (collective == Collective::kBarrier) return call;
+    if (collective != Collective::kRecv) call.input = inputs[p].data();
+    if (collective != Collective::kSend) call.output = outputs[p].data();
+    call.count = kElements;
+    call.datatype = GW_INT32;
+    if (has_partner(collective)) call.root = 1 - p;
+    if (has_root(collective)) call.root = 1;
+    return call;
+  }
+  [[nodiscard]] static CollectiveExtent extent(Collective collective, std::uint32_t p) {
+    const std::uint32_t root = has_partner(collective) ? 1 - p : 1;
+    return extent_of({collective, DataType::kInt32, RedOp::kSum, kElements, root, 0},
+                     {p, kPairSize})
+        .value();
+  }
+  void refused(std::uint32_t p, const gw_call& call, const std::string& text) {
+    const std::uint64_t posted = counters_of(clients[p]).ops_posted;
+    gw_work* work = nullptr;
+    INFO(name_of(static_cast<Collective>(call.collective)));
+    CHECK(gw_post(groups[p], &call, &work) == GW_INVALID_ARGUMENT);
+    CHECK_THAT(gw_last_error(), Catch::Contains(text));
+    CHECK(work == nullptr);
+    CHECK(counters_of(clients[p]).ops_posted == posted);
+    CHECK(gw_group_error(groups[p]) == GW_OK);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a call that needs more memory than there is, by its sizes, is refused") {
+  Pair pair;
+  std::uint64_t refusals = 0;
+  for (const Collective collective : kCollectives) {
+    for (std::uint32_t p = 0; p < kPairSize; ++p) {
+      const CollectiveExtent needs = Pair::extent(collective, p);
+      gw_call call = pair.call(collective, p);
+      call.has_sizes = 1;
+      call.input_bytes = needs.input;
+      call.output_bytes = needs.output;
+      const auto too_small = [&](const char* side, std::uint64_t gw_call::*bytes) {
+        if (call.*bytes == 0) return;
+        gw_call smaller = call;
+        smaller.*bytes -= 1;
+        pair.refused(p, smaller,
+                     fmt::format("the {0} of {1} has {2} bytes ({0}_bytes) and needs {3}, 5 int32",
+                                 side, name_of(collective), smaller.*bytes, call.*bytes));
+        smaller.*bytes = 0;
+        pair.refused(p, smaller,
+                     fmt::format("the {} of {} has 0 bytes", side, name_of(collective)));
+        ++refusals;
+      };
+      too_small("input", &gw_call::input_bytes);
+      too_small("output", &gw_call::output_bytes);
+    }
+  }
+  // Two processes have both sides of four collectives, three sides of those with a root, and one
+  // each of sends and recvs.
+  CHECK(refusals == 4 * 4 + 4 * 3 + 2 * 2);
+}
+
+TEST_CASE("a call whose memory has just what it needs, or more, is posted") {
+  for (const Collective collective : kCollectives) {
+    for (const std::uint64_t more : {0, 7}) {
+      INFO(name_of(collective) << " with " << more << " bytes more than needed");
+      Pair pair;
+      pair.fixture.daemon().hold_ops = true;
+      for (std::uint32_t p = 0; p < kPairSize; ++p) {
+        const CollectiveExtent needs = Pair::extent(collective, p);
+        gw_call call = pair.call(collective, p);
+        call.has_sizes = 1;
+        call.input_bytes = needs.input + more;
+        call.output_bytes = needs.output + more;
+        gw_work* work = nullptr;
+        const gw_status posted = gw_post(pair.groups[p], &call, &work);
+        INFO(gw_last_error());
+        CHECK(posted == GW_OK);
+        gw_work_free(work);
+      }
+    }
+  }
+}
+
+TEST_CASE("sizes of a call by splits are compared with the sums of its counts") {
+  Pair pair;
+  const std::uint64_t sent[kPairSize] = {3, 4};
+  const std::uint64_t received[kPairSize] = {3, 2};
+  gw_call call = pair.call(Collective::kAllToAll, 0);
+  call.count = 0;
+  call.input_counts = sent;
+  call.output_counts = received;
+  call.has_sizes = 1;
+  call.input_bytes = 7 * sizeof(std::int32_t);
+  call.output_bytes = 5 * sizeof(std::int32_t) - 1;
+  pair.refused(
+      0, call,
+      "the output of all-to-all has 19 bytes (output_bytes) and needs 20, 5 int32, the sum "
+      "of its output_counts");
+  call.output_bytes = 20;
+  call.input_bytes = 27;
+  pair.refused(0, call, "the input of all-to-all has 27 bytes (input_bytes) and needs 28, 7 int32");
+  // One side by counts, the other in equal blocks.
+  call.input_bytes = 28;
+  call.output_counts = nullptr;
+  call.count = 3;
+  pair.refused(0, call,
+               "has 20 bytes (output_bytes) and needs 24, 3 int32 for each of 2 processes");
+
+  gw_call gather = pair.call(Collective::kGather, 1);
+  gather.count = received[1];
+  gather.output_counts = received;
+  gather.has_sizes = 1;
+  gather.input_bytes = 8;
+  gather.output_bytes = 16;
+  pair.refused(1, gather, "the output of gather has 16 bytes (output_bytes) and needs 20, 5 int32");
+
+  gw_call scatter = pair.call(Collective::kScatter, 1);
+  scatter.count = sent[1];
+  scatter.input_counts = sent;
+  scatter.has_sizes = 1;
+  scatter.input_bytes = 27;
+  scatter.output_bytes = 16;
+  pair.refused(1, scatter, "the input of scatter has 27 bytes (input_bytes) and needs 28, 7 int32");
+}
+
+TEST_CASE("sizes are a part of a call only if it says so, and older callers have none") {
+  Pair pair;
+  gw_call call = pair.call(Collective::kAllReduce, 0);
+  call.output_bytes = 4;
+  pair.refused(0, call, "input_bytes is 0 and output_bytes is 4, but has_sizes is 0");
+  call.output_bytes = 0;
+  call.has_sizes = 2;
+  pair.refused(0, call, "has_sizes is 2");
+  call.has_sizes = 0;
+  call.reserved_sizes = 1;
+  pair.refused(0, call, "reserved_sizes is 1");
+  run_everywhere(kPairSize, [&](std::uint32_t p, gw_work** work) {
+    gw_call old = pair.call(Collective::kAllReduce, p);
+    // As compiled before these fields were there; what follows the struct is not its own.
+    old.struct_bytes = offsetof(gw_call, input_bytes);
+    old.input_bytes = 1;
+    old.has_sizes = 1;
+    return gw_post(pair.groups[p], &old, work);
+  });
+}
