@@ -120,13 +120,15 @@ gw_status DaemonTransport::post(const CollectiveCall& call, const std::byte* inp
   gw_call known{};
   known.struct_bytes = sizeof known;
   known.collective = static_cast<gw_collective>(call.collective);
-  known.input = input;
-  known.output = output;
+  if (call.collective != Collective::kBarrier) {
+    known.input = input;
+    known.output = output;
+  }
   known.count = call.count;
   known.datatype = static_cast<gw_datatype>(call.datatype);
   known.redop = static_cast<gw_redop>(call.redop);
   known.root = call.root;
-  known.factor = factor_of(place_of(options_).process);
+  if (call.redop == RedOp::kPremulSum) known.factor = factor_of(place_of(options_).process);
   return (more ? gw_post_more : gw_post)(group_.get(), &known, work);
 }
 

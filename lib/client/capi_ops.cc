@@ -229,6 +229,39 @@ gw_status gw_scatter(gw_group* group, const void* input, void* output, uint64_t 
 
 namespace {
 
+/// Whether the fields that say where, on which stream and by which factor are those that the call
+/// takes. What it would not look at may be what its caller relies on.
+Result<void> check_taken(const gw_call& call) {
+  const auto collective = static_cast<Collective>(call.collective);
+  const auto refuse = [&](const char* field, auto value, const char* why) -> Result<void> {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} of {} is {}: {}", field, name_of(collective), value, why));
+  };
+  const bool has_elements = collective != Collective::kBarrier;
+  if (call.input != nullptr && (!has_elements || collective == Collective::kRecv)) {
+    return refuse("input", call.input, "it reads nothing here, so input must be NULL");
+  }
+  if (call.output != nullptr && (!has_elements || collective == Collective::kSend)) {
+    return refuse("output", call.output, "it writes nothing here, so output must be NULL");
+  }
+  if (call.factor != 0 && call.redop != GW_PREMUL_SUM) {
+    return refuse("factor", call.factor,
+                  "only a redop of GW_PREMUL_SUM multiplies, so with any other it must be 0");
+  }
+  if (call.stream != nullptr && call.on_stream == 0) {
+    return refuse("stream", call.stream,
+                  "on_stream is 0, so nobody waits for it: set on_stream to 1, or stream to NULL");
+  }
+  if (call.on_stream != 0 && !has_elements) {
+    return refuse("on_stream", call.on_stream,
+                  "it reads nothing that a stream computes, so on_stream must be 0");
+  }
+  if (call.count != 0 && call.input_counts != nullptr && call.output_counts != nullptr) {
+    return refuse("count", call.count, "both sides have counts of their own, so count must be 0");
+  }
+  return {};
+}
+
 gw_status post_call(gw_group* group, const gw_call* call, bool more, gw_work** work) {
   Given given;
   given.more = more;
@@ -272,6 +305,7 @@ gw_status post_call(gw_group* group, const gw_call* call, bool more, gw_work** w
                       known->redop, known->root, known->count, known->datatype,
                       name_of(given.collective)));
     }
+    if (auto taken = check_taken(*known); !taken) return taken;
     if ((known->input_counts != nullptr && given.collective != Collective::kAllToAll &&
          given.collective != Collective::kScatter) ||
         (known->output_counts != nullptr && given.collective != Collective::kAllToAll &&
@@ -316,53 +350,6 @@ gw_status gw_flush(gw_client* client) {
     if (client == nullptr) return null_argument("client");
     if (is_forked(client)) return forked();
     client->client->flush();
-    return {};
-  });
-}
-
-gw_status gw_test(gw_work* work, int* done) {
-  return guarded([&]() -> Result<void> {
-    if (work == nullptr) return null_argument("work");
-    if (done == nullptr) return null_argument("done");
-    *done = 0;
-    if (is_forked(work)) return forked();
-    const auto result = work->client->test(*work);
-    *done = result ? *result : 1;
-    if (!result) return tl::unexpected(result.error());
-    return {};
-  });
-}
-
-gw_status gw_wait(gw_work* work, uint32_t timeout_ms) {
-  return guarded([&]() -> Result<void> {
-    if (work == nullptr) return null_argument("work");
-    if (is_forked(work)) return forked();
-    return work->client->wait(*work, std::chrono::milliseconds(timeout_ms));
-  });
-}
-
-gw_status gw_wait_on_stream(gw_work* work, uint32_t timeout_ms, void* stream) {
-  return guarded([&]() -> Result<void> {
-    if (work == nullptr) return null_argument("work");
-    if (is_forked(work)) return forked();
-    return work->client->wait(*work, std::chrono::milliseconds(timeout_ms), stream);
-  });
-}
-
-int gw_work_is_done(const gw_work* work) {
-  if (work == nullptr || is_forked(work)) return 0;
-  return work->client->is_reported(*work) ? 1 : 0;
-}
-
-uint64_t gw_work_op_seq(const gw_work* work) {
-  if (work == nullptr || is_forked(work)) return 0;
-  return work->client->op_seq(*work);
-}
-
-void gw_work_free(gw_work* work) {
-  if (work == nullptr || is_forked(work)) return;
-  guarded([&]() -> Result<void> {
-    work->client->release(*work);
     return {};
   });
 }

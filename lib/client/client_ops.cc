@@ -83,6 +83,46 @@ std::optional<CollectiveExtent> extent_of_splits(const Client::PostArguments& ar
   return extent;
 }
 
+/// Whether each side's counts, if it has any, add up to at most `most_bytes`.
+Result<void> check_sums(const Client::PostArguments& arguments, const ProcessPlace& place,
+                        std::uint64_t most_bytes) {
+  const SplitSides sides = split_sides(arguments, place);
+  for (const auto& [side, counts] : {std::pair("input", sides.input), {"output", sides.output}}) {
+    if (counts == nullptr) continue;
+    const auto sum = sum_of(counts, 0, place.processes);
+    if (sum && *sum <= most_bytes / element_bytes(arguments.call.datatype)) continue;
+    const std::uint64_t* const largest = std::max_element(counts, counts + place.processes);
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("the {0}_counts of {1} add up to more than an op can have, 2^47 bytes: process "
+                    "{2} has the largest, {3} {4}",
+                    side, name_of(arguments.call.collective), largest - counts, *largest,
+                    name_of(arguments.call.datatype)));
+  }
+  return {};
+}
+
+/// Whether what a process sends to itself by splits is what it receives from itself.
+Result<void> check_own_block(const Client::PostArguments& arguments, const ProcessPlace& place) {
+  const CollectiveCall& call = arguments.call;
+  const SplitSides sides = split_sides(arguments, place);
+  const auto own = [&](const std::uint64_t* counts) {
+    return counts != nullptr ? counts[place.process] : call.count;
+  };
+  if (own(sides.input) == own(sides.output)) return {};
+  if (call.collective == Collective::kAllToAll) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("all-to-all sends {} elements from process {} to itself, and receives "
+                            "{} there: its own block must have one size on both sides",
+                            own(sides.input), place.process, own(sides.output)));
+  }
+  const std::uint64_t* const given = sides.input != nullptr ? sides.input : sides.output;
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{} has count {}, but its counts give {} to the root itself, process {}: "
+                          "both must be the same",
+                          name_of(call.collective), call.count, own(given), place.process));
+}
+
 /// Whether the caller's memory, if it told its sizes, has what the op reads and writes.
 Result<void> check_room(const Client::PostArguments& arguments, const ProcessPlace& place,
                         const CollectiveExtent& extent) {
@@ -168,6 +208,9 @@ Result<std::shared_ptr<gw_work>> Client::make_work(const gw_group& group,
   const auto extent = split_sides(arguments, place).any() ? extent_of_splits(arguments, place)
                                                           : extent_of(call, place);
   if (!extent || std::max(extent->input, extent->output) > kMaxBytes) {
+    if (auto counts = check_sums(arguments, place, kMaxBytes); !counts) {
+      return tl::unexpected(counts.error());
+    }
     const auto whole = whole_count(call, place.processes);
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} elements of {}{} are more than an op can have: 2^47 bytes",
@@ -196,16 +239,7 @@ Result<std::shared_ptr<gw_work>> Client::make_work(const gw_group& group,
                             "common{}",
                             name_of(call.collective), in_place_rule(*extent)));
   }
-  if (const SplitSides sides = split_sides(arguments, place);
-      sides.any() && call.collective != Collective::kAllToAll) {
-    const std::uint64_t own = (sides.input != nullptr ? sides.input : sides.output)[place.process];
-    if (own != call.count) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("{} has count {}, but its counts give {} to the root itself, process "
-                              "{}: both must be the same",
-                              name_of(call.collective), call.count, own, place.process));
-    }
-  }
+  if (auto own = check_own_block(arguments, place); !own) return tl::unexpected(own.error());
   return work;
 }
 

@@ -499,7 +499,10 @@ gw_status gw_scatter(gw_group* group, const void* input, void* output, uint64_t 
                      gw_datatype datatype, uint32_t root, uint32_t tag, gw_work** work);
 
 /** An op of any collective, with what the functions above have no parameter for. Fields that the
- * collective does not take are zero; each is described at the collective's own function. */
+ * collective does not take are zero, or the call is refused by their name: so are the input of a
+ * recv, the output of a send, both of a barrier, `factor` beside another redop, `stream` without
+ * on_stream, and `count` beside counts for both sides. Each is described at the collective's own
+ * function. */
 typedef struct gw_call {
   uint32_t struct_bytes;
   gw_collective collective;
@@ -518,7 +521,8 @@ typedef struct gw_call {
   uint32_t reserved;  /**< 0 */
   /** [P] elements each, or NULL: every block has `count`. Blocks lie one after the other. What this
    * process sends to each in an all-to-all, and on the root of a scatter; elsewhere not read. The
-   * call has read them when it returns. */
+   * call has read them when it returns. An all-to-all's own block, from this process to itself, is
+   * of one size on both sides; it has a `count` only if one side's counts are NULL. */
   const uint64_t* input_counts;
   /** What this process gets from each in an all-to-all, and on the root of a gather. A gather's and
    * a scatter's own `count` is that of this process's own block. */

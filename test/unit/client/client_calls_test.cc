@@ -182,3 +182,73 @@ TEST_CASE("sizes are a part of a call only if it says so, and older callers have
     return gw_post(pair.groups[p], &old, work);
   });
 }
+
+TEST_CASE("a field that a call does not take is refused by its name") {
+  Pair pair;
+  const auto refused = [&](Collective collective, auto change, const std::string& text) {
+    gw_call call = pair.call(collective, 0);
+    change(call);
+    pair.refused(0, call, text);
+  };
+  std::int32_t other = 0;
+  for (const Collective collective : kCollectives) {
+    const std::string name(name_of(collective));
+    refused(
+        collective, [](gw_call& c) { c.factor = 2; }, "factor of " + name + " is 2");
+    refused(
+        collective, [&](gw_call& c) { c.factor = std::numeric_limits<double>::quiet_NaN(); },
+        "factor of " + name + " is nan");
+    refused(
+        collective, [&](gw_call& c) { c.stream = &other; }, "stream of " + name + " is 0x");
+  }
+  refused(
+      Collective::kSend, [&](gw_call& c) { c.output = &other; }, "output of send is 0x");
+  refused(
+      Collective::kRecv, [&](gw_call& c) { c.input = &other; }, "input of recv is 0x");
+  refused(
+      Collective::kBarrier, [&](gw_call& c) { c.input = &other; }, "input of barrier is 0x");
+  refused(
+      Collective::kBarrier, [&](gw_call& c) { c.output = &other; }, "output of barrier is 0x");
+  refused(
+      Collective::kBarrier, [](gw_call& c) { c.on_stream = 1; }, "on_stream of barrier is 1");
+  const std::uint64_t counts[kPairSize] = {1, 2};
+  refused(
+      Collective::kAllToAll,
+      [&](gw_call& c) { c.count = 5, c.input_counts = c.output_counts = counts; },
+      "count of all-to-all is 5");
+}
+
+TEST_CASE(
+    "splits that cannot be are refused by what is wrong with them, before anything is posted") {
+  Pair pair;
+  const std::uint64_t one[kPairSize] = {3, 4};
+  const std::uint64_t other[kPairSize] = {2, 4};
+  const std::uint64_t wraps[kPairSize] = {1, UINT64_MAX};
+  const std::uint64_t many[kPairSize] = {1, std::uint64_t{1} << 46};
+  gw_call call = pair.call(Collective::kAllToAll, 0);
+  call.count = 0;
+  call.input_counts = one;
+  call.output_counts = other;
+  pair.refused(0, call,
+               "all-to-all sends 3 elements from process 0 to itself, and receives 2 there");
+  call.output_counts = nullptr;
+  call.count = 4;
+  pair.refused(0, call,
+               "all-to-all sends 3 elements from process 0 to itself, and receives 4 there");
+  call.output_counts = wraps;
+  call.count = 0;
+  pair.refused(0, call,
+               "the output_counts of all-to-all add up to more than an op can have, 2^47 bytes: "
+               "process 1 has the largest, 18446744073709551615 int32");
+  call.input_counts = many;
+  pair.refused(0, call, "the input_counts of all-to-all add up to more");
+  gw_call gather = pair.call(Collective::kGather, 1);
+  gather.output_counts = wraps;
+  pair.refused(1, gather, "the output_counts of gather add up to more");
+  gather.output_counts = one;
+  pair.refused(1, gather,
+               "gather has count 5, but its counts give 4 to the root itself, process 1");
+  gw_call scatter = pair.call(Collective::kScatter, 1);
+  scatter.input_counts = many;
+  pair.refused(1, scatter, "the input_counts of scatter add up to more");
+}
