@@ -57,9 +57,10 @@ process_parent() {
 }
 
 # run_dir_make: a folder for sockets, logs and configurations; its name is in $run_dir, and it goes
-# when the script leaves unless $GRADWIRE_KEEP_LOGS is set.
+# when the script leaves unless $GRADWIRE_KEEP_LOGS is set. It is not below $TMPDIR: a socket's path
+# has at most 107 bytes, and a driver's arguments take no space.
 run_dir_make() {
-  run_dir=$(mktemp -d "${TMPDIR:-/tmp}/gradwire-XXXXXX")
+  run_dir=$(mktemp -d /tmp/gradwire-XXXXXX)
   if [[ -z ${GRADWIRE_KEEP_LOGS:-} ]]; then
     on_exit rm -rf "$run_dir"
   fi

@@ -26,23 +26,32 @@ vm_archive() {
 
 # vm_base_root FOLDER: Debian's smallest root, by debootstrap; kept as an archive.
 vm_base_root() {
-  local into=$1 kept=$vm_folder/base.tar log=$vm_folder/debootstrap.log
-  if [[ ! -s $kept ]]; then
-    local made=$vm_folder/base
-    rm -rf "$made"
-    step "a root of Debian 12, by debootstrap"
-    with_progress 30 "$log" debootstrap debootstrap --variant=minbase bookworm "$made" \
-      "$(vm_archive)" || vm_cannot "debootstrap fails: $(tail -n 1 "$log")"
-    tar -C "$made" -cf "$kept.part" .
-    mv "$kept.part" "$kept"
-    rm -rf "$made"
-  fi
+  local into=$1 kept=$vm_folder/base.tar
+  [[ -s $kept ]] || vm_base_archive "$kept"
   mkdir -p "$into"
   tar -C "$into" -xf "$kept"
   # The machine's own sources: its proxies and keys too.
   rm -f "$into/etc/apt/sources.list"
   cp -a /etc/apt/. "$into/etc/apt/"
   cp -L /etc/resolv.conf "$into/etc/" 2>/dev/null || true
+}
+
+# vm_base_archive FILE: debootstrap takes no path with a space, so it works in a temporary folder,
+# which goes also if it fails.
+vm_base_archive() {
+  local kept=$1 made log=$vm_folder/debootstrap.log status=0
+  made=$(mktemp -d /var/tmp/gradwire-root-XXXXXX)
+  on_exit rm -rf --one-file-system "$made"
+  step "a root of Debian 12, by debootstrap"
+  with_progress 30 "$log" debootstrap debootstrap --variant=minbase bookworm "$made" \
+    "$(vm_archive)" || status=$?
+  if ((status == 0)); then
+    chmod 755 "$made" # the root's own "/", which mktemp closes to others
+    tar -C "$made" -cf "$kept.part" .
+    mv "$kept.part" "$kept"
+  fi
+  rm -rf --one-file-system "$made"
+  ((status == 0)) || vm_cannot "debootstrap fails: $(tail -n 1 "$log")"
 }
 
 # vm_library_packages: the packages of the libraries that our programs are linked to, a name a line.

@@ -117,6 +117,43 @@ expect_ended() {
   ended "$2" || { cat "$run_dir/$2.out" && fail "$1"; }
 }
 
+# as_nobody_make: "${as_nobody[@]}" COMMAND... runs a program of this tree as user 65534. It runs a
+# copy, since that user may not be able to enter the clone's folder, and has its place as the
+# process's, so that it can be in the background.
+as_nobody=()
+as_nobody_make() {
+  local copy=$run_dir/nobody
+  command -v setpriv >/dev/null || skip "there is no setpriv to become another user with"
+  # Sockets have modes of their own.
+  chmod 711 "$run_dir"
+  mkdir -p "$copy/test/system" "$copy/test/support"
+  cp -r "$repo_root/python" "$copy/"
+  cp -r "$repo_root/test/reference" "$copy/test/"
+  cp "$repo_root"/test/system/*.py "$copy/test/system/"
+  cp "$repo_root/test/support/python.sh" "$copy/test/support/"
+  cp -L "$GRADWIRE_LIBRARY" "$copy/libgradwire.so"
+  cp "$gradwire_cli" "$gradwire_perf" "$copy/"
+  chmod -R a+rX "$copy"
+  cat >"$copy/run" <<TEXT
+#!/bin/bash
+words=()
+for word in "\$@"; do
+  case \$word in
+    $(printf '%q' "$gradwire_cli")) word=$copy/${gradwire_cli##*/} ;;
+    $(printf '%q' "$gradwire_perf")) word=$copy/${gradwire_perf##*/} ;;
+    $(printf '%q' "$repo_root")/*) word=$copy/\${word:$((${#repo_root} + 1))} ;;
+  esac
+  words+=("\$word")
+done
+export GRADWIRE_LIBRARY=$copy/libgradwire.so
+export PYTHONPATH=$copy/python:$copy/test:$copy/test/system
+cd /
+exec setpriv --reuid=65534 --regid=65534 --clear-groups "\${words[@]}"
+TEXT
+  chmod 755 "$copy/run"
+  as_nobody=("$copy/run")
+}
+
 # sockets RANKS: the daemons' sockets, in rank order, as arguments for the Python programs.
 sockets() {
   local i

@@ -4,16 +4,15 @@
 # see what names another user's group.
 . "$(dirname "$0")/_init.sh"
 
-command -v setpriv >/dev/null || skip "there is no setpriv to become another user with"
-memif_ring_start 1
 # Everything on the way is open to all; the socket alone decides.
-chmod 755 "$run_dir"
+as_nobody_make
+memif_ring_start 1
 [[ $(stat -c %a "$(daemon_socket 0)") == 600 ]] ||
   fail "the socket's mode is $(stat -c %a "$(daemon_socket 0)"), and 0600 was configured"
 
 step "nobody's client is refused"
 status=0
-setpriv --reuid=65534 --regid=65534 --clear-groups "$python" "$repo_root/test/system/status.py" \
+"${as_nobody[@]}" "$python" "$repo_root/test/system/status.py" \
   "$(daemon_socket 0)" >"$run_dir/out" 2>&1 || status=$?
 ((status != 0)) || fail "nobody may open a socket of mode 0600"
 expect_text "by name" "(PERMISSION|ermission).*gw0.sock|gw0.sock.*ermission" "$run_dir/out"
@@ -26,7 +25,6 @@ daemon_wait_ready 0 || fail "the daemon does not start"
 [[ $(stat -c %a "$(daemon_socket 0)") == 666 ]] ||
   fail "the socket's mode is $(stat -c %a "$(daemon_socket 0)"), and 0666 was configured"
 
-as_nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups)
 background sums "$python" "$repo_root/test/system/sums.py" --until "$run_dir/enough" $(sockets 1)
 eventually 30 grep -q running "$run_dir/sums.out" || fail "root's group does not sum"
 for verb in status trace; do

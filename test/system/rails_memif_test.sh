@@ -34,7 +34,7 @@ daemon_lanes=2
 silence_ms=2000 # a path's limit is a quarter of it
 memif_ring_start 3 --timeouts.silence_ms "$silence_ms"
 # One end of their first link: daemon 1's loses what daemon 0 sends, daemon 0's what daemon 1 sends.
-lose() { printf '%s inject --socket %s --port %s' "$gradwire_cli" "$(daemon_socket "$1")" "$2"; }
+lose() { printf '%q inject --socket %q --port %s' "$gradwire_cli" "$(daemon_socket "$1")" "$2"; }
 ahead=$(lose 1 net_memif1)
 back=$(lose 0 net_memif0)
 during() {
