@@ -240,6 +240,14 @@ Result<std::unique_ptr<gw_memory>> Client::allocate(std::uint64_t bytes) {
   }
   Lock lock(mutex_);
   auto mapping = allocate_mapping(lock, bytes);
+  if (!mapping && mapping.error().code == ErrorCode::kResourceExhausted) {
+    // What is kept to copy later ops through is of the same memory.
+    auto unused = staging_.drop_cache();
+    if (!unused.empty()) {
+      for (auto& piece : unused) forget_mapping(std::move(piece));
+      mapping = allocate_mapping(lock, bytes);
+    }
+  }
   if (!mapping) return tl::unexpected(mapping.error());
   auto memory = std::make_unique<gw_memory>();
   memory->client = shared_from_this();

@@ -240,15 +240,23 @@ class Channel:
         post = lib.gw_post_more if more else lib.gw_post
         status = post(self.handle, ctypes.byref(op.call), ctypes.byref(handle))
         if status == Status.OK:
-            op.handle = handle
-            self.in_flight.append(op)
-            self.engine.posted(op)
-            return True
+            return self._posted(op, handle)
         # Too many ops, memory that another op has, no memory to copy through: another op's end
         # changes that, or has just done so.
         others = unfinished or self.engine.outstanding or self.engine.ops != ops
+        if status == Status.RESOURCE_EXHAUSTED and self.engine.pool.shrink():
+            # What the pool kept for later tensors may do for this op.
+            status = post(self.handle, ctypes.byref(op.call), ctypes.byref(handle))
+            if status == Status.OK:
+                return self._posted(op, handle)
         if status in (Status.BUSY, Status.RESOURCE_EXHAUSTED) and others:
             op.refusal = error_of(status).text
             return False
         self.refused.append((op, error_of(status)))
+        return True
+
+    def _posted(self, op, handle):
+        op.handle = handle
+        self.in_flight.append(op)
+        self.engine.posted(op)
         return True

@@ -31,16 +31,18 @@ class Pool:
     def __init__(self, client):
         self._client = client
         self._free = collections.defaultdict(list)  # by size: (memory, offset)
+        self._used = collections.Counter()  # by the memory's address: its places that tensors have
         self._lock = threading.RLock()  # a tensor may be freed within a call here
 
     def tensor(self, dtype, count):
         """[count] of ``dtype``, not cleared; aligned to 64 bytes and more."""
-        itemsize = torch.empty(0, dtype=dtype).element_size()
+        itemsize = torch.empty(0, dtype=dtype, device="cpu").element_size()
         nbytes = size_class(count * itemsize)
         with self._lock:
             if not self._free[nbytes] and not self._more(nbytes):
                 return None
             memory, offset = self._free[nbytes].pop()
+            self._used[memory.address] += 1
         # The buffer is what the tensor's storage keeps; its end gives the place back.
         buffer = (ctypes.c_char * nbytes).from_address(memory.address + offset)
         weakref.finalize(buffer, self._give_back, nbytes, memory, offset).atexit = False
@@ -48,24 +50,39 @@ class Pool:
             return torch.empty(0, dtype=dtype, device="cpu")
         return torch.frombuffer(buffer, dtype=dtype, count=count)
 
+    def shrink(self):
+        """Gives the daemon all memory that no tensor has: what the client copies other tensors
+        through is of the same. @return whether there was any."""
+        with self._lock:
+            unused = []
+            for places in self._free.values():
+                for place in list(places):
+                    if not self._used[place[0].address]:
+                        places.remove(place)
+                        unused.append(place)
+            for memory, _ in unused:
+                self._used.pop(memory.address, None)
+            return bool(unused)
+
     def _more(self, nbytes):
-        try:
-            memory = self._client.allocate(max(nbytes, _SLAB))
-        except GradwireError as error:
-            if error.code != Status.RESOURCE_EXHAUSTED:
-                raise
-            for kept in self._free.values():
-                kept[:] = [place for place in kept if place[0].nbytes <= _SLAB]
-            try:
-                memory = self._client.allocate(max(nbytes, _SLAB))
-            except GradwireError:
-                return False
-        if memory.device is not None:
+        memory = self._allocate(nbytes)
+        if memory is None and self.shrink():
+            memory = self._allocate(nbytes)
+        if memory is None or memory.device is not None:
             return False  # a GPU's: these tensors are the host's
         for offset in range(0, memory.nbytes - nbytes + 1, nbytes):
             self._free[nbytes].append((memory, offset))
         return True
 
+    def _allocate(self, nbytes):
+        try:
+            return self._client.allocate(max(nbytes, _SLAB))
+        except GradwireError as error:
+            if error.code != Status.RESOURCE_EXHAUSTED:
+                raise
+            return None
+
     def _give_back(self, nbytes, memory, offset):
         with self._lock:
+            self._used[memory.address] -= 1
             self._free[nbytes].append((memory, offset))

@@ -161,6 +161,19 @@ TEST_CASE("staging that is kept makes room when memory is short") {
   CHECK_THAT(gw_last_error(), Catch::Contains("to copy an op of 25165824 bytes through"));
 }
 
+TEST_CASE("staging that is kept makes room for memory that is asked for") {
+  Single single;
+  single.fixture.daemon().memory_limit = 20u << 20;
+  std::vector<float> a(3u << 20, 1.0f);  // 12 MiB
+  REQUIRE(reduce_floats(single.group, a.data(), a.data(), a.size()) == GW_OK);
+  gw_memory* memory = nullptr;
+  REQUIRE(gw_memory_alloc(single.client, 16u << 20, &memory) == GW_OK);
+  CHECK(counters_of(single.client).staging_bytes == 0);
+  gw_memory* more = nullptr;
+  CHECK(gw_memory_alloc(single.client, 16u << 20, &more) == GW_RESOURCE_EXHAUSTED);
+  CHECK(gw_memory_free(memory) == GW_OK);
+}
+
 TEST_CASE("bad arguments are refused by name") {
   Single single;
   SharedFloats shared(single.client, 1024);

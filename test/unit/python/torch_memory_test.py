@@ -1,0 +1,78 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""gradwire.torch.memory: what is kept for later tensors goes back if something else needs it."""
+import ctypes
+import gc
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError:
+    print("SKIP: torch is not installed")
+    sys.exit(77)
+
+from gradwire import GradwireError
+from gradwire._native import Status
+from gradwire.torch.memory import Pool
+
+
+class Memory:
+    """What Client.allocate() returns."""
+
+    device = None
+
+    def __init__(self, client, nbytes):
+        self.client, self.nbytes = client, nbytes
+        self.kept = (ctypes.c_char * nbytes)()
+        self.address = ctypes.addressof(self.kept)
+        client.used += nbytes
+
+    def __del__(self):
+        self.client.used -= self.nbytes
+
+
+class Daemon:
+    def __init__(self, limit):
+        self.limit, self.used = limit, 0
+
+    def allocate(self, nbytes):
+        if self.used + nbytes > self.limit:
+            raise GradwireError(Status.RESOURCE_EXHAUSTED, "it has %d" % self.used)
+        return Memory(self, nbytes)
+
+
+class PoolTest(unittest.TestCase):
+    def test_memory_that_no_tensor_has_goes_back(self):
+        daemon = Daemon(64 << 20)
+        pool = Pool(daemon)
+        small = [pool.tensor(torch.uint8, 65536) for _ in range(40)]  # of two slabs
+        for mb in (6, 8, 10):
+            large = pool.tensor(torch.uint8, mb << 20)
+        del large
+        gc.collect()
+        self.assertEqual(daemon.used, (4 + 24) << 20)
+        self.assertTrue(pool.shrink())
+        self.assertEqual(daemon.used, 4 << 20)  # of the slabs tensors have places
+        self.assertFalse(pool.shrink())
+        del small[1:]
+        gc.collect()
+        self.assertTrue(pool.shrink())
+        self.assertEqual(daemon.used, 2 << 20)
+        del small
+        gc.collect()
+        self.assertTrue(pool.shrink())
+        self.assertEqual(daemon.used, 0)
+
+    def test_what_is_kept_makes_room_for_another_size(self):
+        daemon = Daemon(32 << 20)
+        pool = Pool(daemon)
+        for mb in (6, 10, 14, 30):
+            self.assertEqual(pool.tensor(torch.uint8, mb << 20).numel(), mb << 20)
+        small = [pool.tensor(torch.uint8, 65536)]
+        self.assertIsNone(pool.tensor(torch.uint8, 32 << 20))
+        self.assertEqual(len(small), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
