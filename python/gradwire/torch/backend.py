@@ -15,14 +15,16 @@ from .._native import (
     ALL_GATHER, ALL_REDUCE, BARRIER, BROADCAST, CALL_BYTES, REDUCE, REDUCE_SCATTER, Call,
     GradwireError, Status,
 )
+from .all_work import AllWork
 from .capture import check_not_captured
 from .channel import SENDS, Op
 from .datatypes import BYTES, plain_reduction, reduction, redop_name
 from .engine import Engine
 from .formation import form
 from .memory import Pool
+from .modes import Modes, writing
 from .order import after_ops
-from .work import AllWork, Gpu, GradwireWork, seconds
+from .work import Gpu, GradwireWork, seconds
 
 # Smaller buffers of our own come from the heap: a region of gradient memory is 2 MiB at least.
 _SHARED_BYTES = 256 << 10
@@ -217,13 +219,16 @@ class Collectives(Backend):
 
         timeout = self.timeout_s if opts is None else seconds(opts.timeout, self.timeout_s)
         waited = not getattr(opts, "asyncOp", True)
-        work = GradwireWork(describe, list(tensors), timeout, waited, finish)
+        work = GradwireWork(engine, describe, list(tensors), timeout, waited, finish)
         work.transfers = transfers
+        work.number = sequence
         if device is not None:
             work.gpu = Gpu(device, *engine.side_streams(device))
         return work
 
     def _sealed(self, work):
+        if work.finish is not None:
+            work.modes = Modes(work.tensors)
         if work.gpu is not None and work.finish is not None:
             # What was put in order for it, or read, on the caller's stream comes first.
             work.gpu.before = cuda.current_stream(work.gpu.device).record_event()
@@ -268,7 +273,7 @@ class Collectives(Backend):
     @staticmethod
     def _copy_alone(source, target):
         if source.data_ptr() != target.data_ptr():
-            with torch.no_grad():
+            with writing([target]):
                 target.view(-1).copy_(source.view(-1).view(target.dtype))
 
     def _about_to_copy(self, read, written=(), transfers=False):
@@ -394,8 +399,20 @@ class Collectives(Backend):
 
     def barrier(self, opts):
         work = self._work("barrier", [], opts)
+        # Its end says that earlier calls have ended here too: their results are there.
+        work.follow_all(self._unfinished_works())
         self._post(work, BARRIER, None, None, 0, 0)
         return self._sealed(work)
+
+    def _unfinished_works(self):
+        """Of this group's calls, without sends and receives: what ends those may be what the other
+        process does after the barrier."""
+        works = {}
+        for channel in self._channels():
+            for op in list(channel.in_flight) + channel.queued():
+                if not op.work.transfers:
+                    works[op.work] = None
+        return list(works)
 
     # ---- all-gather
 
@@ -586,8 +603,7 @@ def _all_of(functions):
     functions = [function for function in functions if function is not None]
 
     def run():
-        with torch.no_grad():
-            for function in functions:
-                function()
+        for function in functions:
+            function()
 
     return run

@@ -13,6 +13,7 @@ import time
 from .._cuda import cuda
 from .._native import GradwireError, Status, error_of, lib, milliseconds
 from ..client import Client
+from .callbacks import Callbacks
 from .channel import BOTH, GROUP_OPS, RECVS, SENDS, Channel, Limit
 from .order import Copies
 
@@ -64,7 +65,8 @@ class Engine:
         self._watched = 0
         self._on_gpu = 0  # of those
         self._sides = {}  # by device
-        self.copies = Copies(self)  # of works on a GPU
+        self.copies = Copies()  # of works on a GPU
+        self.callbacks = Callbacks()
         self._entered = False  # the thread is one for a device
         self._users = 0
         self._channels = []
@@ -286,6 +288,7 @@ class Engine:
                 except BlockingIOError:
                     pass
             try:
+                self.callbacks.go_on()
                 told = any(fd == self._completion_fd for fd, _ in ready)
                 if not self._sweep() and told:
                     self._look_at_groups()
@@ -334,14 +337,11 @@ class Engine:
                     channel.fail(error)
         time.sleep(0.0005)
 
-    def in_its_thread(self):
-        """Whether the caller is the thread, on which nothing may wait for an op."""
-        return threading.current_thread() is self._thread
-
     def _stop(self):
         self._stopping = True
         self.wake()
-        if not self.in_its_thread():
+        if threading.current_thread() is not self._thread:
             self._thread.join(10)
+        self.callbacks.stop()
         os.close(self._wake_fd)
         self.client.close()

@@ -7,8 +7,7 @@ in its channel. Two things it does not know of:
 - ops that wait in channels: an op goes behind earlier ones of other channels that overlap it;
 - what the backend copies besides, before a call's op and after it. A call that would get ahead of
   such a copy waits for the other call in the thread that makes it, until that has ended or its
-  timeout is over. Only calls of lists and of tensors that are not contiguous have such copies. In a
-callback of a future it cannot wait, and raises.
+  timeout is over. Only calls of lists and of tensors that are not contiguous have such copies.
 
 If nothing waits and nothing is copied, none of this costs more than a look at empty sets.
 """
@@ -19,7 +18,7 @@ import threading
 import time
 
 from .._cuda import cuda
-from .._native import GradwireError, Status
+from .._native import GradwireError
 
 
 # How many places are tried before it is left open whether two views have memory in common. Views of
@@ -138,15 +137,8 @@ def _earlier(queue, number):
         yield op
 
 
-def _wait(engine, work):
+def _wait(work):
     """Waits for another call that this one has to come after, and raises what became of it."""
-    if engine.in_its_thread() and not work.is_completed():
-        raise GradwireError(
-            Status.UNSUPPORTED,
-            "a call made in a future's callback uses memory that may overlap that of %s, and would "
-            "have to wait for its end in the thread that tells of ends: make this call outside of "
-            "a future's callback, or wait for the other one first" % work.describe(),
-        )
     left = max(work.deadline - time.monotonic(), 0.001) + 1.0
     try:
         work.wait(datetime.timedelta(seconds=left))
@@ -165,8 +157,7 @@ class Copies:
 
     _MOST = 8
 
-    def __init__(self, engine):
-        self._engine = engine
+    def __init__(self):
         self._works = set()
         self._lock = threading.Lock()
         self._begun = collections.deque()  # (spans, device, the event behind them)
@@ -207,7 +198,7 @@ class Copies:
         ours = _spans(tensors)
         for work in list(self._works):
             if overlap(ours, _spans(work.tensors), not (transfers or work.transfers)):
-                _wait(self._engine, work)
+                _wait(work)
         with self._lock:
             # All of a device are on one stream.
             last = None
@@ -236,4 +227,4 @@ def after_ops(engine, read, written, transfers):
             if_unsure = not (transfers or op.work.transfers)
             if (overlap(reads + writes, op_writes, if_unsure)
                     or overlap(writes, op_reads, if_unsure)):
-                _wait(engine, op.work)
+                _wait(op.work)

@@ -40,23 +40,66 @@ def register():
         )
 
     dist.Backend.register_backend("gradwire", create, extended_api=True, devices=["cpu", "cuda"])
-    _mend_is_completed()
+    _mend_works()
+    _mend_builtin_hook()
 
 
-def _mend_is_completed():
+# What a work tells beside wait() and get_future().
+_TOLD = ("is_completed", "is_success", "exception", "result", "synchronize", "source_rank",
+         "_source_rank", "_get_sequence_number")
+
+
+def _mend_works():
     """Torch 2.15 hands out the work of a Python backend in a holder that passes on wait() and
-    get_future() alone: its is_completed() is false for ever, and who polls never ends. The future
-    knows."""
-    plain = dist.Work.is_completed
+    get_future() alone: its is_completed() is false for ever, and who polls never ends. Works of
+    other backends are asked as before."""
+    from .work import behind
 
-    def is_completed(self):
-        if plain(self):
-            return True
-        try:
-            return self.get_future().done()
-        except (RuntimeError, NotImplementedError):
-            return False
+    def mend(name):
+        plain = getattr(dist.Work, name, None)
+        if plain is None or getattr(plain, "by_gradwire", False):
+            return
 
-    if not getattr(plain, "by_gradwire", False):
-        is_completed.by_gradwire = True
-        dist.Work.is_completed = is_completed
+        def ask(self, *arguments):
+            work = behind(self) if type(self) is dist.Work else None
+            if work is None:
+                return plain(self, *arguments)
+            return getattr(work, name)(*arguments)
+
+        ask.by_gradwire = True
+        ask.__name__, ask.__doc__ = name, plain.__doc__
+        setattr(dist.Work, name, ask)
+
+    for name in _TOLD:
+        mend(name)
+
+
+def _mend_builtin_hook():
+    """DDP's built-in hook for fp16, in C++, takes a C++ list of tensors from an all-reduce's
+    future, and a future of Python's has no way to get one. With gradwire, DDP gets the same hook
+    from Python."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+    from torch.nn.parallel import DistributedDataParallel
+
+    plain = DistributedDataParallel._register_builtin_comm_hook
+    if getattr(plain, "by_gradwire", False):
+        return
+
+    def _register_builtin_comm_hook(self, comm_hook_type):
+        group = self.process_group
+        if comm_hook_type != dist.BuiltinCommHookType.FP16_COMPRESS or not _is_ours(
+            group, self.device
+        ):
+            return plain(self, comm_hook_type)
+        self.logger._set_comm_hook_name(str(comm_hook_type))
+        dist._register_comm_hook(self.reducer, group, fp16_compress_hook)
+
+    _register_builtin_comm_hook.by_gradwire = True
+    DistributedDataParallel._register_builtin_comm_hook = _register_builtin_comm_hook
+
+
+def _is_ours(group, device):
+    try:
+        return group._get_backend(device).name() == "gradwire"
+    except RuntimeError:
+        return False  # the group has no backend for tensors there

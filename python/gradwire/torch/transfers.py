@@ -90,6 +90,7 @@ class GradwireBackend(Collectives):
         self._check_peer("recv", peer)
         work = self._work("recv", tensors, None, about="from %d, tag %d" % (peer, tag),
                           transfers=True)
+        work.source = peer
         target, copy = self._target(tensor, True)
         work.finish = _all_of([copy])
         self._move(work, RECV, None, target, nbytes_of(target), peer, tag)

@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a collective of the backend returns: a torch Work, made of one or several ops of the C
 interface, or of none."""
+import contextlib
 import datetime
 import threading
 import time
 
 import torch
+from torch._C import _distributed_c10d as c10d
 from torch._C._distributed_c10d import Work
 
 from .._cuda import cuda
 from .._native import GradwireError, Status
 from .capture import check_not_captured
 
-_NO_TIMEOUT = datetime.timedelta(0)
+NO_TIMEOUT = datetime.timedelta(0)
+# How long wait() waits for a future to be given its value, once the work is over.
+_GIVEN_S = 5.0
+
+
+# Whether torch keeps works that are not waited for yet. Older ones never do.
+_registers = getattr(c10d, "_allow_inflight_collective_as_graph_input", lambda: False)
 
 
 def seconds(timeout, default):
@@ -42,18 +50,24 @@ class Gpu:
 class GradwireWork(Work):
     """One call of a user's. Any thread.
 
+    engine:  the Engine, whose threads give the future its value; None if that happens at once
     tensors: what the future gives; all of them are kept until the work is done
     finish:  called when every op has ended well, before anybody is told: copies results to where
              they belong
+    modes:   the Modes for that
     gpu:     a Gpu, if the tensors are on one
     """
 
-    def __init__(self, describe, tensors, timeout_s, waited=False, finish=None):
+    def __init__(self, engine, describe, tensors, timeout_s, waited=False, finish=None):
         super().__init__()
+        self.engine = engine
         self.describe = describe  # a function: the text is needed for errors only
         self.tensors = tensors
         self.finish = finish
+        self.modes = None
         self.gpu = None
+        self.number = 0  # of its calls, in its group
+        self.source = None  # of a recv: the other process
         self.timeout_s = timeout_s
         self.deadline = time.monotonic() + timeout_s
         self.waited = waited  # somebody waits for it at once
@@ -67,6 +81,10 @@ class GradwireWork(Work):
         self.transfers = False  # a send or a recv
         self._sleepers = None  # an event, if a thread waits that no op wakes
         self._future = None
+        self._given = None  # an event: the future has its value
+        self._unregistering = False
+        self._earlier = ()  # works that this one does not end before
+        self._later = []  # (work, whether it fails with this one)
 
     # ---- for who posts
 
@@ -82,6 +100,18 @@ class GradwireWork(Work):
 
     def op_ended(self, error):
         self._one_less(error)
+
+    def follow_all(self, works, fails=False):
+        """Before seal(): this one ends only after those have. ``fails``: and fails if one does."""
+        self._earlier = works
+        for work in works:
+            with self._lock:
+                self._left += 1
+            with work._lock:
+                if not work.over:
+                    work._later.append((self, fails))
+                    continue
+            self._one_less(work.error if fails else None)
 
     def _one_less(self, error):
         with self._lock:
@@ -101,6 +131,10 @@ class GradwireWork(Work):
         self._tell()
 
     def _finish(self, finish):
+        with self.modes.hold() if self.modes is not None else contextlib.nullcontext():
+            self._copy(finish)
+
+    def _copy(self, finish):
         if self.gpu is None:
             return finish()
         if self.gpu.before is not None:
@@ -118,16 +152,23 @@ class GradwireWork(Work):
                 self.gpu.handles = [op.handle for op in self.ops if op.handle is not None]
             self.ops = []
             future = self._future
+            # Of these the results are still to be put in order for who waits for this one.
+            self._earlier = [work for work in self._earlier if work.gpu is not None]
+            later, self._later = self._later, []
             self.over = True
             sleepers = self._sleepers
+            if self.error is not None:
+                self.tensors = []
         if sleepers is not None:
             sleepers.set()
+        for work, fails in later:
+            work.op_ended(self.error if fails else None)
         if future is not None:
-            self._give(future)
-        if self.error is not None:
-            self.tensors = []
+            self.engine.callbacks.give(lambda: self._give(future))
 
     def _give(self, future):
+        if self.gpu is not None:
+            cuda.enter(self.gpu.device)
         if self.error is not None or self.gpu is None:
             return future.set_result(self.tensors if self.error is None else self.error)
         # A future of CUDA's takes note of the stream that is current when it gets its value. Of
@@ -143,18 +184,20 @@ class GradwireWork(Work):
 
     # ---- torch's interface
 
-    def wait(self, timeout=_NO_TIMEOUT):
+    def wait(self, timeout=NO_TIMEOUT):
         """Waits for the end; raises what became of the ops. A ``timeout`` of this call's own that
         passes raises TIMED_OUT, and the ops go on."""
-        if self.gpu is not None:
-            check_not_captured(
-                self.gpu.device, self.describe, "wait before or after the capture; it goes on"
-            )
+        for work in [self, *self._earlier]:
+            if work.gpu is not None:
+                check_not_captured(
+                    work.gpu.device, self.describe, "wait before or after the capture; it goes on"
+                )
         limit = seconds(timeout, None)
         until = None if limit is None else time.monotonic() + limit
         while not self.over:
-            for op in list(self.ops):
-                op.wait(until)
+            for work in [self, *self._earlier]:
+                for op in list(work.ops):
+                    op.wait(until)
             if self.over:
                 break
             left = None if until is None else until - time.monotonic()
@@ -165,11 +208,34 @@ class GradwireWork(Work):
                     % (self.describe(), limit),
                 )
             self._sleep(0.5 if left is None else min(left, 0.5))
+        given = self._given
+        if given is not None:
+            given.wait(_GIVEN_S)  # whoever has waited finds the future done
         if self.error is not None:
             raise self.error
-        if self.gpu is not None:
-            self._order()
+        for work in self._earlier:
+            work.order_results()
+        self.order_results()
+        if _registers():
+            self._unregister()
         return True
+
+    def _unregister(self):
+        """Torch keeps works for compiled programs that are given their tensors, until somebody has
+        waited for them; it finds them by the tensors."""
+        if self._unregistering:
+            return
+        self._unregistering = True
+        try:
+            for tensor in self.tensors:
+                torch.ops._c10d_functional.wait_tensor(tensor)
+        finally:
+            self._unregistering = False
+
+    def order_results(self):
+        """Of a work that is over: what the current stream is given next finds its results."""
+        if self.gpu is not None and self.error is None:
+            self._order()
 
     def _sleep(self, limit):
         with self._lock:
@@ -200,10 +266,15 @@ class GradwireWork(Work):
             self.watched = True
             ops = list(self.ops)
         if ops:
-            ops[0].channel.engine.watch(ops)
+            self.engine.watch(ops)
+        for work in self._earlier:
+            work._watch()
 
     def get_future(self):
         """A torch future of the tensors. If an op fails, what waits for it raises the error."""
+        if is_asked():
+            _asking.found.append(self)
+            return torch.futures.Future()
         self._watch()
         with self._lock:
             if self._future is None:
@@ -213,16 +284,21 @@ class GradwireWork(Work):
                 )
                 # torch's future has no other way to be given an error that C++ sees too.
                 self._shown = self._future.then(_value_or_raise)
+                self._given = threading.Event()
+                # The first of its callbacks: so a callback may wait for this work, too.
+                given = self._given
+                self._shown.add_done_callback(lambda _: given.set())
                 over = self.over
             else:
                 over = False
         if over:
-            self._give(self._future)
+            self._give(self._future)  # nobody has asked for a callback yet
         return self._shown
 
     def is_completed(self):
-        for op in list(self.ops):
-            op.look()
+        for work in [self, *self._earlier]:
+            for op in list(work.ops):
+                op.look()
         return self.over
 
     def is_success(self):
@@ -236,69 +312,45 @@ class GradwireWork(Work):
         self.wait()
         return self.tensors
 
+    def synchronize(self):
+        self.wait()
+
+    def source_rank(self):
+        if self.source is None:
+            raise GradwireError(
+                Status.INVALID_ARGUMENT, "%s is no receive: it has no source" % self.describe()
+            )
+        return self.source
+
+    _source_rank = source_rank
+
+    def _get_sequence_number(self):
+        return self.number
+
+
+_asking = threading.local()
+
+
+def is_asked():
+    """Whether get_future() is called by behind(), to which a work makes itself known."""
+    return getattr(_asking, "found", None) is not None
+
+
+def behind(holder):
+    """The work that a holder of torch's has, if it is one of these. Torch hands out the work of a
+    Python backend in a holder that passes on wait() and get_future() alone."""
+    _asking.found = []
+    try:
+        holder.get_future()
+    except (RuntimeError, NotImplementedError):
+        pass  # another backend's, which has no futures
+    finally:
+        found, _asking.found = _asking.found, None
+    return found[0] if found else None
+
 
 def _value_or_raise(finished):
     value = finished.value()
     if isinstance(value, Exception):
         raise value
     return value
-
-
-class AllWork(GradwireWork):
-    """Several works as one: what _coalescing_manager and batch_isend_irecv return."""
-
-    def __init__(self, works):
-        tensors = [tensor for work in works for tensor in work.tensors]
-        super().__init__(
-            lambda: "one of %d coalesced calls" % len(works),
-            tensors,
-            max([work.timeout_s for work in works], default=1.0),
-        )
-        self._works = works
-        self._joined = False
-        on_gpu = next((work.gpu for work in works if work.gpu is not None), None)
-        if on_gpu is not None:
-            self.gpu = Gpu(on_gpu.device, on_gpu.side, on_gpu.told)
-            self.finish = self._order_all  # behind what all of them copy
-            self._join()
-
-    def _join(self):
-        """From now on it ends with the last of them. Until then it only asks them."""
-        with self._lock:
-            if self._joined:
-                return
-            self._joined = True
-            self._left += len(self._works)
-        for work in self._works:
-            work.get_future().then(lambda _, work=work: self.op_ended(work.error))
-        self.seal()
-
-    def _order_all(self):
-        for work in self._works:
-            if work.gpu is not None:
-                work._order()
-
-    def wait(self, timeout=_NO_TIMEOUT):
-        limit = seconds(timeout, None)
-        until = None if limit is None else time.monotonic() + limit
-        for work in self._works:
-            left = None if until is None else max(until - time.monotonic(), 0.001)
-            work.wait(_NO_TIMEOUT if left is None else datetime.timedelta(seconds=left))
-        return super().wait(timeout) if self._joined else True
-
-    def get_future(self):
-        self._join()
-        return super().get_future()
-
-    def is_completed(self):
-        if self._joined:
-            return super().is_completed()
-        return all([work.is_completed() for work in self._works])
-
-    def exception(self):
-        if self._joined:
-            return super().exception()
-        return next((w.error for w in self._works if w.exception() is not None), None)
-
-    def is_success(self):
-        return self.is_completed() and self.exception() is None
