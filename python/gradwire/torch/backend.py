@@ -15,15 +15,16 @@ from .._native import (
     ALL_GATHER, ALL_REDUCE, BARRIER, BROADCAST, CALL_BYTES, REDUCE, REDUCE_SCATTER, Call,
     GradwireError, Status,
 )
+from . import arguments
 from .all_work import AllWork
 from .capture import check_not_captured
 from .channel import SENDS, Op
-from .datatypes import BYTES, plain_reduction, reduction, redop_name
+from .datatypes import BYTES, check_reducible, plain_reduction, reduction, redop_name
 from .engine import Engine
 from .formation import form
 from .memory import Pool
-from .modes import Modes, writing
 from .order import after_ops
+from .modes import Modes, writing
 from .work import Gpu, GradwireWork, seconds
 
 # Smaller buffers of our own come from the heap: a region of gradient memory is 2 MiB at least.
@@ -38,12 +39,18 @@ _WATCHED_BYTES = 1 << 20
 _alive = set()
 
 
-def _shape(tensor):
-    return _shape_of(tensor.dtype, tensor.shape)
-
-
 def _shape_of(dtype, sizes):
     return "%s%s" % (str(dtype).replace("torch.", ""), list(sizes))
+
+
+def put(tensor, values):
+    """Copies so many elements to a tensor. Of those that are at one place, as after expand(), the
+    last is put there."""
+    tensor, values = tensor.detach(), values.detach().view(tensor.shape)
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
+        if stride == 0 and size > 1:
+            tensor, values = tensor.narrow(dim, size - 1, 1), values.narrow(dim, size - 1, 1)
+    tensor.copy_(values)
 
 
 def nbytes_of(tensor):
@@ -62,6 +69,7 @@ class Collectives(Backend):
         self._rank = rank
         self._size = size
         self._sequence = 0
+        self._calls = {}  # by name
         self._coalesced = None
         self.engine = Engine.acquire()
         try:
@@ -171,9 +179,18 @@ class Collectives(Backend):
             )
         return self.engine
 
-    def _work(self, name, tensors, opts, finish=None, about=None, transfers=False):
+    def _call(self, name):
+        """A call of this name, for checks of its arguments."""
+        call = self._calls.get(name)
+        if call is None:
+            call = arguments.Call(name, self.group_name, self._size, self._rank)
+            self._calls[name] = call
+        return call
+
+    def _work(self, call, tensors, opts, finish=None, about=None, transfers=False):
         """A work of this group's next number. ``about``: more for errors, a text or a redop;
         ``transfers``: it is a send or a recv."""
+        name = call.name
         engine = self._live_engine()
         device = None
         for tensor in tensors:
@@ -255,15 +272,16 @@ class Collectives(Backend):
         if counts != (None, None):
             counts = [None if given is None else (ctypes.c_uint64 * self._size)(*given)
                       for given in counts]
+        # The library compares them with what the call needs.
+        sizes = [0 if tensor is None else nbytes_of(tensor) for tensor in (source, target)]
         call = Call(
             CALL_BYTES, collective,
             None if source is None else source.data_ptr(),
             None if target is None else target.data_ptr(),
             count, datatype, redop, root, tag, 0 if factor is None else factor,
-            stream, work.gpu is not None, 0, *counts,
+            stream, work.gpu is not None, 0, *counts, *sizes, 1,
         )
-        largest = max(0 if tensor is None else nbytes_of(tensor) for tensor in (source, target))
-        if not work.waited and (work.gpu is not None or largest > _WATCHED_BYTES):
+        if not work.waited and (work.gpu is not None or max(sizes) > _WATCHED_BYTES):
             work.watched = True
         channel = channel or self.channel
         op = Op(work, channel, call, (source, target, counts), ways)
@@ -321,7 +339,7 @@ class Collectives(Backend):
         flat = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
         def copy():
-            tensor.copy_(flat)
+            put(tensor, flat)
             self._copied_out(flat)
 
         return flat, copy
@@ -337,38 +355,61 @@ class Collectives(Backend):
             view = view * factor
         return view, view.numel(), datatype, redop, factor
 
-    @staticmethod
-    def _one(tensors, name):
-        if len(tensors) != 1:
-            raise ValueError("%s takes one tensor of each process, not %d" % (name, len(tensors)))
-        return tensors[0]
+    def _apart(self, tensor, transfers=False):
+        """A copy of the tensor's elements, contiguous, for what others of the call write over."""
+        dense = self._dense(tensor, transfers)
+        if dense is not tensor:
+            return dense
+        self._about_to_copy([tensor], (), transfers)
+        self._copied(tensor)
+        return tensor.detach().clone()
 
     # ---- collectives
 
-    def _add_allreduce(self, work, tensor, op):
-        source = self._dense(tensor)
-        target, copy = (source, None) if source is tensor else self._target(tensor)
+    def _add_allreduce(self, work, tensor, op, apart=False):
+        if apart:
+            # Another tensor of the call may have this memory: all are read before one is written.
+            source = target = self._apart(tensor)
+            self._about_to_copy([], [tensor])
+            written = tensor.detach()
+
+            def copy():
+                put(written, target)
+                self._copied_out(target)
+        else:
+            source = self._dense(tensor)
+            target, copy = (source, None) if source is tensor else self._target(tensor)
         view, count, datatype, redop, factor = self._reduction(source, op)
         self._post(work, ALL_REDUCE, view, target, count, datatype, redop, factor=factor)
         return copy
 
-    def _reduced(self, name, tensors, opts):
+    def _reduced(self, call, tensors, opts):
         op = opts.reduceOp
-        work = self._work(name, tensors, opts, about=op)
-        work.finish = _all_of([self._add_allreduce(work, tensor, op) for tensor in tensors])
+        work = self._work(call, tensors, opts, about=op)
+        met = ()
+        if len(tensors) > 1:
+            check_reducible(tensors, op)
+            met = arguments.met([[tensor] for tensor in tensors])
+        work.finish = _all_of([self._add_allreduce(work, tensor, op, number in met)
+                               for number, tensor in enumerate(tensors)])
         return self._sealed(work)
 
     def allreduce(self, tensors, opts):
-        self._one(tensors, "allreduce")
-        return self._reduced("allreduce", tensors, opts)
+        call = self._call("allreduce")
+        arguments.one(call, tensors)
+        return self._reduced(call, tensors, opts)
 
     def allreduce_coalesced(self, tensors, opts):
-        return self._reduced("allreduce_coalesced", tensors, opts)
+        call = self._call("allreduce_coalesced")
+        arguments.some(call, tensors)
+        return self._reduced(call, tensors, opts)
 
     def broadcast(self, tensors, opts):
-        tensor = self._one(tensors, "broadcast")
-        work = self._work("broadcast", tensors, opts, about="from %d" % opts.rootRank)
-        work.finish = _all_of([self._add_broadcast(work, tensor, opts.rootRank)])
+        call, root = self._call("broadcast"), opts.rootRank
+        tensor = arguments.one(call, tensors)
+        arguments.root(call, root, opts.rootTensor)
+        work = self._work(call, tensors, opts, about="from %d" % root)
+        work.finish = _all_of([self._add_broadcast(work, tensor, root)])
         return self._sealed(work)
 
     def _add_broadcast(self, work, tensor, root):
@@ -381,10 +422,11 @@ class Collectives(Backend):
         return copy
 
     def reduce(self, tensors, opts):
-        tensor = self._one(tensors, "reduce")
-        root = opts.rootRank
+        call, root = self._call("reduce"), opts.rootRank
+        tensor = arguments.one(call, tensors)
+        arguments.root(call, root, opts.rootTensor)
         work = self._work(
-            "reduce", tensors, opts, about="%s to %d" % (redop_name(opts.reduceOp), root)
+            call, tensors, opts, about="%s to %d" % (redop_name(opts.reduceOp), root)
         )
         work.finish = _all_of([self._add_reduce(work, tensor, tensor, root, opts.reduceOp)])
         return self._sealed(work)
@@ -398,7 +440,7 @@ class Collectives(Backend):
         return copy
 
     def barrier(self, opts):
-        work = self._work("barrier", [], opts)
+        work = self._work(self._call("barrier"), [], opts)
         # Its end says that earlier calls have ended here too: their results are there.
         work.follow_all(self._unfinished_works())
         self._post(work, BARRIER, None, None, 0, 0)
@@ -421,17 +463,19 @@ class Collectives(Backend):
         self._post(work, ALL_GATHER, source, whole, nbytes_of(source))
 
     def _gathered_whole(self, name, outputs, inputs, opts):
-        work = self._work(name, [*inputs, *outputs], opts)
-        work.tensors = list(outputs)
-        last = []
+        call = self._call(name)
+        arguments.pairs(call, outputs, inputs)
         for output, source in zip(outputs, inputs):
-            if output.numel() != source.numel() * self._size or output.dtype != source.dtype:
-                raise ValueError(
-                    "%s of %s into %s: the output must have %d times the input's elements, and "
-                    "its type" % (name, _shape(source), _shape(output), self._size)
-                )
+            arguments.whole_and_part(call, output, source, ("output", "input"))
+        work = self._work(call, [*inputs, *outputs], opts)
+        work.tensors = list(outputs)
+        met = arguments.met(list(zip(outputs, inputs))) if len(outputs) > 1 else ()
+        sources = [self._apart(source) if number in met else self._dense(source)
+                   for number, source in enumerate(inputs)]
+        last = []
+        for output, source in zip(outputs, sources):
             target, copy = self._target(output)
-            self._add_allgather(work, self._dense(source), target)
+            self._add_allgather(work, source, target)
             last.append(copy)
         work.finish = _all_of(last)
         return self._sealed(work)
@@ -446,45 +490,54 @@ class Collectives(Backend):
         return self._gathered_whole("all_gather_single_coalesced", outputs, inputs, opts)
 
     def allgather(self, output_lists, inputs, opts):
-        self._one(inputs, "allgather")
-        return self._gathered_lists("allgather", output_lists, inputs, opts)
+        call = self._call("allgather")
+        arguments.one(call, inputs)
+        arguments.one(call, output_lists, "one list of outputs")
+        return self._gathered_lists(call, output_lists, inputs, opts)
 
     def allgather_coalesced(self, output_lists, inputs, opts):
         # Here the outer list has an entry for each rank.
+        call = self._call("allgather_coalesced")
+        arguments.some(call, inputs)
+        arguments.blocks(call, output_lists, "lists of outputs")
+        for outputs in output_lists:
+            arguments.pairs(call, outputs, inputs)
         by_tensor = [list(column) for column in zip(*output_lists)]
-        return self._gathered_lists("allgather_coalesced", by_tensor, inputs, opts)
+        return self._gathered_lists(call, by_tensor, inputs, opts)
 
-    def _gathered_lists(self, name, output_lists, inputs, opts):
-        work = self._work(name, [*inputs, *(t for out in output_lists for t in out)], opts)
+    def _gathered_lists(self, call, output_lists, inputs, opts):
+        for outputs, source in zip(output_lists, inputs):
+            arguments.blocks(call, outputs, "outputs")
+            arguments.one_type(call, [source, *outputs])
+            arguments.own_size(call, outputs, "output", source, "the input")
+        work = self._work(call, [*inputs, *(t for out in output_lists for t in out)], opts)
         work.tensors = [t for out in output_lists for t in out]
         last = []
         for outputs, source in zip(output_lists, inputs):
-            if len(outputs) != self._size:
-                raise ValueError(
-                    "%s into a list of %d tensors, but the group has %d processes"
-                    % (name, len(outputs), self._size)
-                )
             last += self._add_list(work, outputs, source)
         work.finish = _all_of(last)
         return self._sealed(work)
 
     def _add_list(self, work, outputs, source):
         self._about_to_copy([], outputs)
-        source = self._dense(source)
-        if any(t.numel() != outputs[0].numel() for t in outputs):
-            # Blocks of several sizes: each process's by a broadcast.
+        given, source = source, self._dense(source)
+        if any(t.numel() != source.numel() for t in outputs):
+            # Blocks of several sizes: each process's by a broadcast, this one's of a copy, since
+            # the others' may be written over it.
+            own = self._apart(given) if source is given else source
             last = []
             for rank, tensor in enumerate(outputs):
                 if rank == self._rank:
-                    self._about_to_copy([source])
-                    tensor.detach().copy_(source.detach().view(tensor.shape))
-                last.append(self._add_broadcast(work, tensor, rank))
+                    last.append(lambda: put(outputs[self._rank], own))
+                    self._add_broadcast(work, own, rank)
+                else:
+                    last.append(self._add_broadcast(work, tensor, rank))
             return last
         whole = self._buffer(source, source.numel() * self._size)
 
         def spread():
             for tensor, block in zip(outputs, whole.view(self._size, -1)):
-                tensor.detach().copy_(block.view(tensor.shape))
+                put(tensor, block)
             self._copied_out(whole)
 
         self._add_allgather(work, source, whole)
@@ -502,19 +555,20 @@ class Collectives(Backend):
         return copy
 
     def _scattered_whole(self, name, outputs, inputs, opts):
-        work = self._work(name, [*inputs, *outputs], opts, about=opts.reduceOp)
-        work.tensors = list(outputs)
-        last = []
+        call = self._call(name)
+        arguments.pairs(call, outputs, inputs)
         for output, source in zip(outputs, inputs):
-            if source.numel() != output.numel() * self._size or output.dtype != source.dtype:
-                raise ValueError(
-                    "%s of %s into %s: the input must have %d times the output's elements, and "
-                    "its type" % (name, _shape(source), _shape(output), self._size)
-                )
-            last.append(
-                self._add_reduce_scatter(work, self._dense(source), output, opts.reduceOp)
-            )
-        work.finish = _all_of(last)
+            arguments.whole_and_part(call, source, output, ("input", "output"))
+        work = self._work(call, [*inputs, *outputs], opts, about=opts.reduceOp)
+        work.tensors = list(outputs)
+        met = ()
+        if len(outputs) > 1:
+            check_reducible(inputs, opts.reduceOp)
+            met = arguments.met(list(zip(outputs, inputs)))
+        sources = [self._apart(source) if number in met else self._dense(source)
+                   for number, source in enumerate(inputs)]
+        work.finish = _all_of([self._add_reduce_scatter(work, source, output, opts.reduceOp)
+                               for output, source in zip(outputs, sources)])
         return self._sealed(work)
 
     def reduce_scatter_single(self, output, input, opts):
@@ -527,26 +581,28 @@ class Collectives(Backend):
         return self._scattered_whole("reduce_scatter_single_coalesced", outputs, inputs, opts)
 
     def reduce_scatter(self, outputs, input_lists, opts):
-        output = self._one(outputs, "reduce_scatter")
-        inputs = self._one(input_lists, "reduce_scatter")
-        if len(inputs) != self._size:
-            raise ValueError(
-                "reduce_scatter of a list of %d tensors, but the group has %d processes"
-                % (len(inputs), self._size)
-            )
+        call = self._call("reduce_scatter")
+        output = arguments.one(call, outputs)
+        inputs = arguments.one(call, input_lists, "one list of inputs")
+        arguments.blocks(call, inputs, "inputs")
+        arguments.one_type(call, [output, *inputs])
+        arguments.own_size(call, inputs, "input", output, "the output")
         op = opts.reduceOp
-        work = self._work("reduce_scatter", [*inputs, output], opts, about=op)
+        work = self._work(call, [*inputs, output], opts, about=op)
         work.tensors = [output]
         if any(t.numel() != output.numel() for t in inputs):
-            last = [
-                self._add_reduce(work, tensor, output, rank, op)
-                for rank, tensor in enumerate(inputs)
-            ]
+            # All are read before the output is written.
+            met = arguments.met([[output], *([tensor] for tensor in inputs)])
+            sources = [self._apart(tensor) if number + 1 in met else self._dense(tensor)
+                       for number, tensor in enumerate(inputs)]
+            last = [self._add_reduce(work, source, output, rank, op)
+                    for rank, source in enumerate(sources)]
         else:
             self._about_to_copy(inputs)
             whole = self._buffer(output, output.numel() * self._size)
-            for block, tensor in zip(whole.view(self._size, -1), inputs):
-                block.copy_(tensor.detach().reshape(-1))
+            with writing([whole]):
+                for block, tensor in zip(whole.view(self._size, -1), inputs):
+                    block.copy_(tensor.detach().reshape(-1))
             self._copied(whole)
             last = [self._add_reduce_scatter(work, whole, output, op)]
         work.finish = _all_of(last)

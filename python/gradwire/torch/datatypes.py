@@ -29,7 +29,8 @@ _NAMES = {
     ReduceOp.PREMUL_SUM: "premul_sum",
 }
 # Of truth values, as bytes of 0 and 1. A sum is "any", as in torch: it must not become 2.
-_OF_BOOL = {"sum": "max", "max": "max", "bor": "max", "prod": "min", "min": "min", "band": "min"}
+_OF_BOOL = {"sum": "max", "max": "max", "bor": "max", "prod": "min", "min": "min", "band": "min",
+            "bxor": "bxor"}
 
 
 def redop_name(op):
@@ -63,7 +64,7 @@ def reduction(tensor, op):
     view = tensor
     if tensor.dtype == torch.bool:
         name = _OF_BOOL.get(name, name)
-        if name not in ("min", "max"):
+        if name not in ("min", "max", "bxor"):
             raise _refused(tensor, op)
         view = tensor.view(torch.uint8)
     elif tensor.is_complex():
@@ -77,12 +78,19 @@ def reduction(tensor, op):
     return view, DATATYPES[_OF_TORCH[view.dtype]], OPS[name], factor
 
 
+def check_reducible(tensors, op):
+    """All of one call are reduced, or none: so the types are looked at before the first is."""
+    for dtype in {tensor.dtype for tensor in tensors}:
+        if plain_reduction(dtype, op) is None:
+            reduction(torch.empty(0, dtype=dtype, device="cpu"), op)
+
+
 def _refused(tensor, op):
     return GradwireError(
         Status.UNSUPPORTED,
         "gradwire does not reduce %s by %s: it reduces %s and uint8 by %s; bool by all but avg and "
-        "bxor; complex by sum, avg and premul_sum; integers by all but premul_sum, floats by all "
-        "but band, bor and bxor. Move the tensor to one of these, or use Gloo for this group"
+        "premul_sum; complex by sum, avg and premul_sum; integers by all but premul_sum, floats by "
+        "all but band, bor and bxor. Move the tensor to one of these, or use Gloo for this group"
         % (
             str(tensor.dtype).replace("torch.", ""),
             redop_name(op),

@@ -8,8 +8,10 @@ from torch.distributed import PrefixStore
 from torch.distributed.distributed_c10d import SHRINK_ABORT
 
 from .._native import ALL_TO_ALL, GATHER, RECV, SCATTER, SEND, GradwireError, Status
-from .backend import Collectives, _all_of, _shape, nbytes_of
+from . import arguments
+from .backend import Collectives, _all_of, nbytes_of, put
 from .channel import RECVS, SENDS
+from .modes import writing
 
 # The queues of the channel that a transfer goes through.
 _WAYS = {SEND: (SENDS,), RECV: (RECVS,)}
@@ -70,25 +72,21 @@ class GradwireBackend(Collectives):
 
     # ---- one process to another
 
-    def _check_peer(self, name, peer):
-        if not 0 <= peer < self._size:
-            raise ValueError("%s: rank %d of a group of %d" % (name, peer, self._size))
-        if peer == self._rank:
-            raise ValueError("%s: rank %d is this process itself" % (name, peer))
-
     def send(self, tensors, peer, tag):
-        tensor = self._one(tensors, "send")
-        self._check_peer("send", peer)
-        work = self._work("send", tensors, None, about="to %d, tag %d" % (peer, tag),
+        call = self._call("send")
+        tensor = arguments.one(call, tensors)
+        arguments.peer(call, peer, tag)
+        work = self._work(call, tensors, None, about="to %d, tag %d" % (peer, tag),
                           transfers=True)
         source = self._dense(tensor, True)
         self._move(work, SEND, source, None, nbytes_of(source), peer, tag)
         return self._sealed(work)
 
     def recv(self, tensors, peer, tag):
-        tensor = self._one(tensors, "recv")
-        self._check_peer("recv", peer)
-        work = self._work("recv", tensors, None, about="from %d, tag %d" % (peer, tag),
+        call = self._call("recv")
+        tensor = arguments.one(call, tensors)
+        arguments.peer(call, peer, tag)
+        work = self._work(call, tensors, None, about="from %d, tag %d" % (peer, tag),
                           transfers=True)
         work.source = peer
         target, copy = self._target(tensor, True)
@@ -105,18 +103,18 @@ class GradwireBackend(Collectives):
     # ---- one process and all others
 
     def gather(self, output_lists, inputs, opts):
-        tensor = self._one(inputs, "gather")
-        root = opts.rootRank
-        outputs = self._one(output_lists, "gather") if self._rank == root else []
-        if self._rank == root and any(
-            t.numel() != tensor.numel() or t.dtype != tensor.dtype for t in outputs
-        ):
-            raise ValueError("gather: every output must have the input's size and type, %s"
-                             % _shape(tensor))
-        if self._rank == root and len(outputs) != self._size:
-            raise ValueError("gather into a list of %d tensors, but the group has %d processes"
-                             % (len(outputs), self._size))
-        work = self._work("gather", [tensor, *outputs], opts, about="to %d" % root)
+        call, root = self._call("gather"), opts.rootRank
+        tensor = arguments.one(call, inputs)
+        arguments.root(call, root)
+        outputs = []
+        if self._rank != root:
+            arguments.none(call, output_lists, "outputs", root)
+        else:
+            outputs = arguments.one(call, output_lists, "one list of outputs")
+            arguments.blocks(call, outputs, "outputs")
+            arguments.one_type(call, [tensor, *outputs])
+            arguments.same_size(call, outputs, "output", tensor, "the input")
+        work = self._work(call, [tensor, *outputs], opts, about="to %d" % root)
         work.tensors = list(outputs)
         source = self._dense(tensor)
         if self._rank != root:
@@ -127,7 +125,7 @@ class GradwireBackend(Collectives):
 
         def spread():
             for target, block in zip(outputs, whole.view(self._size, -1)):
-                target.detach().copy_(block.view(target.shape))
+                put(target, block)
             self._copied_out(whole)
 
         self._move(work, GATHER, source, whole, nbytes_of(source), root)
@@ -135,25 +133,26 @@ class GradwireBackend(Collectives):
         return self._sealed(work)
 
     def scatter(self, outputs, input_lists, opts):
-        output = self._one(outputs, "scatter")
-        root = opts.rootRank
-        inputs = self._one(input_lists, "scatter") if self._rank == root else []
-        if self._rank == root and any(
-            t.numel() != output.numel() or t.dtype != output.dtype for t in inputs
-        ):
-            raise ValueError("scatter: every input must have the output's size and type, %s"
-                             % _shape(output))
-        if self._rank == root and len(inputs) != self._size:
-            raise ValueError("scatter of a list of %d tensors, but the group has %d processes"
-                             % (len(inputs), self._size))
-        work = self._work("scatter", [output, *inputs], opts, about="from %d" % root)
+        call, root = self._call("scatter"), opts.rootRank
+        output = arguments.one(call, outputs)
+        arguments.root(call, root)
+        inputs = []
+        if self._rank != root:
+            arguments.none(call, input_lists, "inputs", root)
+        else:
+            inputs = arguments.one(call, input_lists, "one list of inputs")
+            arguments.blocks(call, inputs, "inputs")
+            arguments.one_type(call, [output, *inputs])
+            arguments.same_size(call, inputs, "input", output, "the output")
+        work = self._work(call, [output, *inputs], opts, about="from %d" % root)
         work.tensors = [output]
         whole = None
         if self._rank == root:
             self._about_to_copy(inputs)
             whole = self._buffer(output, output.numel() * self._size)
-            for block, tensor in zip(whole.view(self._size, -1), inputs):
-                block.copy_(tensor.detach().reshape(-1))
+            with writing([whole]):
+                for block, tensor in zip(whole.view(self._size, -1), inputs):
+                    block.copy_(tensor.detach().reshape(-1))
             self._copied(whole)
         target, copy = self._target(output)
         self._move(work, SCATTER, whole, target, nbytes_of(target), root)
@@ -163,30 +162,15 @@ class GradwireBackend(Collectives):
     # ---- all to all
 
     def all_to_all_single(self, output, input, output_splits, input_splits, opts):
-        row = max(input[0].numel() if input.dim() and input.size(0) else 1, 1)
-        sides = []
-        for what, tensor, splits in (
-            ("output", output, output_splits), ("input", input, input_splits)
-        ):
-            if not splits:
-                if tensor.numel() % self._size:
-                    raise ValueError(
-                        "all_to_all_single: the %s %s cannot be cut into %d equal parts: pass its "
-                        "split sizes" % (what, _shape(tensor), self._size)
-                    )
-                sides.append([tensor.numel() // self._size] * self._size)
-                continue
-            if len(splits) != self._size or sum(splits) != (tensor.size(0) if tensor.dim() else 1):
-                raise ValueError(
-                    "all_to_all_single: the split sizes of the %s %s are %s: there must be %d, and "
-                    "their sum its first dimension"
-                    % (what, _shape(tensor), list(splits), self._size)
-                )
-            sides.append([size * row for size in splits])
-        work = self._work("all_to_all_single", [input, output], opts)
+        call = self._call("all_to_all_single")
+        arguments.one_type(call, [input, output])
+        received = arguments.splits(call, "output", output, output_splits)
+        sent = arguments.splits(call, "input", input, input_splits)
+        arguments.own_block(call, sent, received)
+        work = self._work(call, [input, output], opts)
         work.tensors = [output]
         target, copy = self._target(output)
-        self._exchange(work, self._dense(input), target, sides[1], sides[0],
+        self._exchange(work, self._dense(input), target, sent, received,
                        bool(output_splits or input_splits))
         work.finish = _all_of([copy])
         return self._sealed(work)
@@ -195,22 +179,22 @@ class GradwireBackend(Collectives):
         return self.all_to_all_single(output, input, output_splits, input_splits, opts)
 
     def alltoall(self, outputs, inputs, opts):
-        if len(outputs) != self._size or len(inputs) != self._size:
-            raise ValueError(
-                "all_to_all of %d tensors into %d, but the group has %d processes"
-                % (len(inputs), len(outputs), self._size)
-            )
-        work = self._work("all_to_all", [*inputs, *outputs], opts)
+        call = self._call("all_to_all")
+        arguments.blocks(call, outputs, "outputs")
+        arguments.blocks(call, inputs, "inputs")
+        arguments.one_type(call, [*inputs, *outputs])
+        arguments.own_size(call, outputs, "output", inputs[self._rank], "its own input")
+        work = self._work(call, [*inputs, *outputs], opts)
         work.tensors = list(outputs)
         self._about_to_copy(inputs, outputs)
         source = torch.cat([tensor.detach().reshape(-1) for tensor in inputs])
         self._copied(source)
         sizes = [tensor.numel() for tensor in outputs]
-        whole = self._buffer(outputs[0], sum(sizes))
+        whole = self._buffer(source, sum(sizes))
 
         def spread():
             for target, block in zip(outputs, whole.split(sizes)):
-                target.detach().copy_(block.view(target.shape))
+                put(target, block)
             self._copied_out(whole)
 
         self._exchange(work, source, whole, [t.numel() for t in inputs], sizes, True)
@@ -220,9 +204,9 @@ class GradwireBackend(Collectives):
     def _exchange(self, work, source, target, sent, received, given):
         """``sent``, ``received``: elements for each process; equal ones unless they are
         ``given``."""
-        if not given:
-            return self._move(work, ALL_TO_ALL, source, target, nbytes_of(source) // self._size)
         width = source.element_size()
+        if not given:
+            return self._move(work, ALL_TO_ALL, source, target, sent[self._rank] * width)
         self._move(
             work, ALL_TO_ALL, source, target, 0,
             counts=([n * width for n in sent], [n * width for n in received]),
