@@ -99,7 +99,11 @@ void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
   const bool needed = awaited(rank) || post_waits_;
   // It answers, but full packets may not get there from this source port.
   if (peer.vain_answers >= kVainBeforeSource && is_lacking(rank)) {
-    ends_.of(rank).arrives_never(config_.timeouts, now);
+    LinkEnd& end = ends_.of(rank);
+    end.arrives_never(config_.timeouts, now);
+    // What goes by another port is another question: until each was tried once, none is late
+    // because those before it were in vain.
+    if (peer.vain_answers < kVainBeforeSource + end.sources().count) peer.tries = 0;
   }
   // The op may be done here: it is there that it never will be.
   if (is_in_vain(rank)) {

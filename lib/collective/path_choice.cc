@@ -184,7 +184,9 @@ bool PathChoice::look_for_source(TimeNs now) noexcept {
     const Source& source = sources_[index];
     // As in look_for_another().
     if (source.answered_at < 0 || polled_ns_ - source.answered_at < spacing_ns_) continue;
-    if (source.answers() <= std::max(most, in_use.answers())) continue;
+    // The one in use is asked every time, each other one now and then: so shares are compared.
+    const bool better = source.answers() * in_use.asks() > in_use.answers() * source.asks();
+    if (!better || source.answers() <= most) continue;
     most = source.answers();
     best = index;
   }

@@ -218,6 +218,13 @@ bool Shard::is_heard_on_ring(std::uint16_t rank) const noexcept {
   return false;
 }
 
+bool Shard::has_left(std::uint16_t rank) const noexcept {
+  for (LinkIndex i = 0; i < links_.size(); ++i) {
+    if (links_[i]->end.rank() == rank && membership_.has_left(i)) return true;
+  }
+  return false;
+}
+
 void Shard::abort(const AbortReason& reason, TimeNs now) noexcept {
   if (!membership_.abort(reason, now)) return;
   if (abort_answers_ != nullptr && is_ring_broken()) {
@@ -291,12 +298,13 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
     worked = true;
   }
   // Where a port is full, direct ops and transfers take turns: who is not answered seems silent.
-  const bool transfers_turn = transfers_ != nullptr && direct_went_ && transfers_->waits_for_room();
-  direct_went_ = false;
-  if (transfers_turn) worked |= run_transfers(now, out);
+  // A round in which there is no room is nobody's turn.
+  if (transfers_ != nullptr && direct_went_ && transfers_->waits_for_room()) {
+    worked |= run_transfers(now, out);
+  }
+  if (transfers_ == nullptr || !transfers_->waits_for_room()) direct_went_ = false;
   if (config_.folds_only()) post_told(now);
-  if (direct_ != nullptr && live()) direct_went_ = run_direct(now, out);
-  worked |= direct_went_;
+  if (direct_ != nullptr && live() && run_direct(now, out)) worked = direct_went_ = true;
   // A rank of which nothing comes for long seems silent, though the ring fills its port.
   if (transfers_ != nullptr && live() && transfers_->starves()) worked |= run_transfers(now, out);
   if (!early_.empty() && live()) retry_early(now);

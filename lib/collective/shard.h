@@ -148,6 +148,8 @@ class Shard {
   /// Whether it is one, and the ring judges whether it is silent: no more of it than what the ring
   /// sends may have come, where a port is slow.
   [[nodiscard]] bool is_heard_on_ring(std::uint16_t rank) const noexcept;
+  /// Whether it is a neighbour that said bye.
+  [[nodiscard]] bool has_left(std::uint16_t rank) const noexcept;
   /// Whether a neighbour has left, which hands no abort on.
   [[nodiscard]] bool is_ring_broken() const noexcept;
   void count_drop(wire::Drop drop) noexcept { ++counters_.drops[static_cast<int>(drop)]; }
@@ -322,7 +324,7 @@ class Shard {
   std::uint64_t last_waiting_ = 0;  ///< the last op posted that waits for all
   std::uint64_t last_one_way_ = 0;
   std::uint64_t admitted_up_to_ = 0;
-  bool direct_went_ = false;  ///< direct ops sent something in the last round
+  bool direct_went_ = false;  ///< direct ops sent something after transfers did
   PayloadChecks checks_;
   wire::Packet checked_packet_;  ///< receive_checked()'s: it is large
   EventQueue events_;

@@ -127,6 +127,13 @@ bool Shard::run_direct(TimeNs now, Outbox& out) noexcept {
   if (silent->never_heard) {
     reason.set_detail("nothing ever came from it, though the ring has formed");
   }
+  if (silent->packets_in_vain == 0 && has_left(silent->rank)) {
+    // It waited for its leave limit, and nobody here had posted the op.
+    reason.code = AbortCode::kPeerLeft;
+    reason.set_detail(
+        "it left, as its leave limit was over, before this rank had got all that it gives to the "
+        "op; nothing has come from it since");
+  }
   if (silent->packets_in_vain > 0) {
     reason.set_detail(
         "it answers, but what it lacks was sent again and again and never came there: the MTU of "

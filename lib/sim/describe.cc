@@ -17,17 +17,15 @@ std::string describe_ack(const wire::AckHeader& ack) {
   return ack.range_count == 0 ? "nothing" : text;
 }
 
-}  // namespace
-
-std::string describe_packet(const wire::Packet& packet) {
+std::string describe_on_lane(const wire::Packet& packet) {
   const std::uint64_t number = packet.common.packet_number;
   switch (packet.common.type) {
     case wire::PacketType::kHello:
     case wire::PacketType::kHelloAck:
-      return fmt::format("{} {}: epoch {} rank {} to {}",
+      return fmt::format("{} {}: epoch {} rank {} to {}, source {}, heard {}",
                          packet.common.type == wire::PacketType::kHello ? "hello" : "hello-ack",
                          number, packet.hello.key.epoch, packet.hello.from_rank,
-                         packet.hello.to_rank);
+                         packet.hello.to_rank, packet.hello.source, packet.hello.heard_source);
     case wire::PacketType::kData:
       return fmt::format("data {}: op {} chunk {} hop {}, {} of {}", number, packet.data.op_seq,
                          packet.data.chunk, packet.data.hop, packet.data.count,
@@ -77,6 +75,12 @@ std::string describe_packet(const wire::Packet& packet) {
           packet.pull.complete ? ", complete" : "");
   }
   return "packet?";
+}
+
+}  // namespace
+
+std::string describe_packet(const wire::Packet& packet) {
+  return fmt::format("{} on lane {}", describe_on_lane(packet), packet.common.lane);
 }
 
 wire::Drop decode(const wire::FrameView& frame, wire::Packet& out) noexcept {

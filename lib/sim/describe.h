@@ -12,7 +12,7 @@
 
 namespace gradwire::sim {
 
-/// "data 17: op 3 chunk 5 hop 2, 16 of fp32", "ack 9: 1-17, credit 40, posted 3", ...
+/// "data 17: op 3 chunk 5 hop 2, 16 of fp32 on lane 0", ...
 [[nodiscard]] std::string describe_packet(const wire::Packet& packet);
 /// The packet of a frame, over IPv4 or IPv6. @return why it is dropped, if it is.
 [[nodiscard]] wire::Drop decode(const wire::FrameView& frame, wire::Packet& out) noexcept;

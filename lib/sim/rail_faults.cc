@@ -54,6 +54,24 @@ void draw_rails_between(Scenario& s, Random& random, std::uint16_t a, std::uint1
   }
 }
 
+/// A link that does not get through asks by hellos, and is asked: ports that cannot carry these
+/// are full of nothing else, and then no path is good within two path limits.
+void carry_questions(Scenario& s) {
+  // In a 32nd of the silence limit a lane sends 4 hellos to one rank, and 2 answers to each of the
+  // 4 that another one sends, all as long as full packets (doc/protocol.md, Source ports).
+  constexpr std::uint64_t kFrames = 4 + 2 * 4;
+  constexpr std::uint64_t kOverhead = 200;  // at most, with all headers and the preamble
+  const collective::ShardConfig& shard = s.group.shard;
+  const auto spacing_ns = static_cast<std::uint64_t>(shard.timeouts.silence_ns / 32);
+  const std::uint64_t bytes = kFrames * s.group.lanes * (shard.payload_bytes + kOverhead);
+  std::uint64_t& rate_bps = s.world.port.rate_bps;
+  const std::uint64_t least = bytes * 8 * 1'000'000'000 / spacing_ns;
+  if (rate_bps == 0 || rate_bps >= least) return;
+  // The queue holds as much time as before.
+  s.world.port.queue_bytes = s.world.port.queue_bytes * (least / 1'000) / (rate_bps / 1'000);
+  rate_bps = least;
+}
+
 /// What happens to the paths of equal cost from one host to another, which nobody sees: half of
 /// them are whole at any time. The way back is drawn apart.
 void draw_spines_from(Scenario& s, Random& random, std::uint16_t a, std::uint16_t b, TimeNs end) {
@@ -126,6 +144,7 @@ void draw_rails(Scenario& s, Random& random) {
     s.may_abort = true;
   }
   s.world.ipv6_rails = static_cast<std::uint32_t>(random.below(1u << s.world.rails));
+  if (s.world.spines > 1) carry_questions(s);
 }
 
 const char* name_of(FaultKind kind) noexcept {

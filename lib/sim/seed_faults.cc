@@ -166,6 +166,18 @@ void SeedRun::cut_off(std::uint16_t rank) {
   world_.at(extra_fault_end_, [this, fault] { end_fault(fault); });
 }
 
+/// Whether it waited for others for its leave limit, while a fault held those up for longer, and
+/// left. It is alive, and what it would have sent comes no more.
+bool SeedRun::left_while_others_were_held_up(std::uint16_t rank) {
+  TimeNs together = 0;
+  for (const Fault& fault : scenario_.faults) {
+    if (!is_of_rail(fault.kind)) together += fault.duration_ns;
+  }
+  const Job::Client& client = job(0).clients()[rank];
+  return together >= scenario_.group.shard.timeouts.leave_ns && client.left && !client.failed &&
+         world_.closed(0, rank);
+}
+
 void SeedRun::check_reason(std::uint16_t rank, const AbortReason& reason) {
   const std::uint16_t n = scenario_.nranks;
   const std::uint16_t culprit = reason.culprit_rank;
@@ -176,7 +188,8 @@ void SeedRun::check_reason(std::uint16_t rank, const AbortReason& reason) {
   const bool awaits = neighbour || shard.direct_bytes != 0 || shard.pairs_max != 0;
   const bool fits = may_abort_ && (blamed_.count(culprit) != 0 ||
                                    separated_.count({reason.reporter_rank, culprit}) != 0 ||
-                                   (stood_still_.count(reason.reporter_rank) != 0 && awaits));
+                                   (stood_still_.count(reason.reporter_rank) != 0 && awaits) ||
+                                   left_while_others_were_held_up(culprit));
   if (!fits) {
     job(0).fail(
         fmt::format("rank {} aborted though nothing of what was made to fail explains it: {}", rank,
@@ -185,7 +198,10 @@ void SeedRun::check_reason(std::uint16_t rank, const AbortReason& reason) {
   }
   const bool by_client =
       reason.code == AbortCode::kClientDied || reason.code == AbortCode::kClientAbort;
-  if (reason.code != AbortCode::kSilence && reason.code != AbortCode::kFormation && !by_client) {
+  // A neighbour that said bye is not named as silent.
+  const bool left = reason.code == AbortCode::kPeerLeft && left_while_others_were_held_up(culprit);
+  if (reason.code != AbortCode::kSilence && reason.code != AbortCode::kFormation && !by_client &&
+      !left) {
     job(0).fail(fmt::format("rank {} aborted for a reason that nothing here gives: {}", rank,
                             describe(reason)));
   }

@@ -64,6 +64,7 @@ class SeedRun final : public Observer {
   void set_rail(const Fault& fault, bool begins);
   void set_cut(const Fault& fault, bool down);
   void cut_off(std::uint16_t rank);
+  [[nodiscard]] bool left_while_others_were_held_up(std::uint16_t rank);
   void check_reason(std::uint16_t rank, const AbortReason& reason);
   [[nodiscard]] TimeNs last_fault_end() const;
 

@@ -78,4 +78,17 @@ TEST_CASE("the source port of what arrived is taken again if a search has left i
   }
 }
 
+TEST_CASE("answers go back by the path of the newest packet that its sender chose") {
+  LinkEnd end(two_paths());
+  CHECK(end.path_from(wire::parse_ip("10.1.0.2").value()) == 1);
+  CHECK(end.path_from(wire::parse_ip("10.2.0.2").value()) == kNoPath);
+  end.came_by(1, 10);
+  CHECK(end.back() == 1);
+  CHECK(end.path_from(wire::parse_ip("10.0.0.2").value()) == 0);
+  end.came_by(0, 9);  // It was overtaken.
+  CHECK(end.back() == 1);
+  end.came_by(0, 11);
+  CHECK(end.back() == 0);
+}
+
 }  // namespace gradwire::collective
