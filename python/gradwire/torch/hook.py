@@ -23,7 +23,7 @@ fails or takes longer than ``timeout`` makes the backward pass raise GradwireErr
 process of the group. Those that are left can go on as a smaller group: see GradwireState.shrink().
 """
 import collections
-import contextlib
+import functools
 import os
 import queue
 import threading
@@ -37,6 +37,7 @@ from .._cuda import cuda
 from .._native import GradwireError, Status
 from ..client import Client
 from ..digest import Digests
+from .callbacks import Callbacks
 from .capture import check_not_captured
 
 __all__ = ["GradwireState", "Shrunk", "allreduce_hook"]
@@ -153,6 +154,7 @@ class GradwireState:
         self._streams = {}  # by device: where sums are copied back
         self._thread = None
         self._queue = queue.SimpleQueue()
+        self._callbacks = Callbacks()
         self._join(rank, nranks, member, members, self._name)
 
     def _join(self, rank, nranks, member, members, prefix):
@@ -303,9 +305,8 @@ class GradwireState:
             del work, shared, tensor
             if bucket is not None:
                 bucket.busy = False
-            # A future of CUDA's takes note of the streams that are current when it gets its value.
-            with contextlib.nullcontext() if stream is None else cuda.using(stream):
-                future.set_result(outcome)
+            # A callback of its may wait for the next bucket's, which this thread ends.
+            self._callbacks.give(functools.partial(_give, future, outcome, stream))
             del future, outcome, bucket
 
     def _wait(self, work):
@@ -464,6 +465,7 @@ class GradwireState:
         try:
             self._end_group()
         finally:
+            self._callbacks.stop()
             self._buckets.clear()
             if self._own_client:
                 self.client.close()
@@ -474,6 +476,15 @@ class GradwireState:
 
     def __exit__(self, *_):
         self.close()
+
+
+def _give(future, outcome, stream):
+    # A future of CUDA's takes note of the streams that are current when it gets its value.
+    if stream is None:
+        return future.set_result(outcome)
+    cuda.enter(cuda.device_of(outcome))
+    with cuda.using(stream):
+        return future.set_result(outcome)
 
 
 def _value_or_raise(value):

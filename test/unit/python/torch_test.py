@@ -155,6 +155,19 @@ def shrink_after_a_siblings_death(rank, paths):
     return left.processes, left.world, left.progress
 
 
+def wait_in_a_callback(rank, paths):
+    """A future's callback waits for the next bucket's future."""
+    with GradwireState(socket=paths[rank], members=1) as state:
+        first, second = torch.full((8,), rank + 1.0), torch.full((9,), rank + 1.0)
+        if rank == 1:
+            dist.barrier()  # the other has its callback before these end
+        futures = [state._reduce(index, tensor) for index, tensor in enumerate((first, second))]
+        both = futures[0].then(lambda f: f.value().sum().item() + futures[1].wait().sum().item())
+        if rank == 0:
+            dist.barrier()
+        return both.wait()
+
+
 def abort_in_training(rank, paths):
     state = GradwireState(socket=paths[rank], members=1)
     outcome = "no error"
@@ -234,6 +247,10 @@ class Hook(unittest.TestCase):
             self.assertEqual(parameters, results[0][1])
             self.assertEqual((stats["rank"], stats["member"]), (rank // 2, rank % 2))
             self.assertEqual((stats["nranks"], stats["members"]), (2, 2))
+
+    def test_a_callback_may_wait_for_another_buckets_future(self):
+        with FakeDaemons(2) as daemons:
+            self.assertEqual(run(wait_in_a_callback, daemons, 2), [17 * 1.5, 17 * 1.5])
 
     def test_an_abort_raises_with_its_reason(self):
         with FakeDaemons(2) as daemons:
