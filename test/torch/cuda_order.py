@@ -113,7 +113,7 @@ def after_other_copies(job, cuda, Stream):
 def behind_begun_copies(job, cuda, Stream):
     """The same when the copies have been begun, and another stream waits for them."""
     engine = gradwire.torch.engine.Engine.current()
-    engine.copies = gradwire.torch.order.Copies(engine)
+    engine.copies = gradwire.torch.order.Copies()
     beside, *memory = torch.zeros(20 * job.world, 7)
     memory = iter(memory)
     user, blocks = Stream(), [next(memory) for _ in range(job.world)]

@@ -164,11 +164,15 @@ class GradwireWork(Work):
         for work, fails in later:
             work.op_ended(self.error if fails else None)
         if future is not None:
-            self.engine.callbacks.give(lambda: self._give(future))
+            self.engine.callbacks.give(lambda: self._give_apart(future))
 
-    def _give(self, future):
+    def _give_apart(self, future):
+        """In a thread for callbacks. A thread of the user's has its own device."""
         if self.gpu is not None:
             cuda.enter(self.gpu.device)
+        self._give(future)
+
+    def _give(self, future):
         if self.error is not None or self.gpu is None:
             return future.set_result(self.tensors if self.error is None else self.error)
         # A future of CUDA's takes note of the stream that is current when it gets its value. Of
@@ -187,15 +191,17 @@ class GradwireWork(Work):
     def wait(self, timeout=NO_TIMEOUT):
         """Waits for the end; raises what became of the ops. A ``timeout`` of this call's own that
         passes raises TIMED_OUT, and the ops go on."""
-        for work in [self, *self._earlier]:
+        if self.gpu is not None:
+            self._check_not_captured(self.gpu)
+        for work in self._earlier:
             if work.gpu is not None:
-                check_not_captured(
-                    work.gpu.device, self.describe, "wait before or after the capture; it goes on"
-                )
+                self._check_not_captured(work.gpu)
         limit = seconds(timeout, None)
         until = None if limit is None else time.monotonic() + limit
         while not self.over:
-            for work in [self, *self._earlier]:
+            for op in list(self.ops):
+                op.wait(until)
+            for work in self._earlier:
                 for op in list(work.ops):
                     op.wait(until)
             if self.over:
@@ -215,7 +221,8 @@ class GradwireWork(Work):
             raise self.error
         for work in self._earlier:
             work.order_results()
-        self.order_results()
+        if self.gpu is not None:
+            self._order()
         if _registers():
             self._unregister()
         return True
@@ -231,6 +238,11 @@ class GradwireWork(Work):
                 torch.ops._c10d_functional.wait_tensor(tensor)
         finally:
             self._unregistering = False
+
+    def _check_not_captured(self, gpu):
+        check_not_captured(
+            gpu.device, self.describe, "wait before or after the capture; it goes on"
+        )
 
     def order_results(self):
         """Of a work that is over: what the current stream is given next finds its results."""
