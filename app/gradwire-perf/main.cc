@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "bench_eal.h"
+#include "ipc/standard_descriptors.h"
 #include "options.h"
 #include "report.h"
 #include "runner.h"
@@ -68,6 +69,7 @@ int main_with(int argc, char** argv) {
 }  // namespace gradwire::perf
 
 int main(int argc, char** argv) {
+  if (!gradwire::ipc::open_standard_descriptors()) return 1;
   int status = gradwire::perf::kFailed;
   try {
     status = gradwire::perf::main_with(argc, argv);

@@ -8,6 +8,7 @@
 
 #include "campaign.h"
 #include "eal.h"
+#include "ipc/standard_descriptors.h"
 #include "measure.h"
 #include "options.h"
 
@@ -53,6 +54,7 @@ int main_with(int argc, char** argv) {
 }  // namespace gradwire::sim
 
 int main(int argc, char** argv) {
+  if (!gradwire::ipc::open_standard_descriptors()) return 1;
   try {
     return gradwire::sim::main_with(argc, argv);
   } catch (const std::exception& error) {

@@ -10,6 +10,7 @@
 
 #include "client/version.h"
 #include "config/nearest.h"
+#include "ipc/standard_descriptors.h"
 #include "verbs.h"
 
 namespace gradwire::cli {
@@ -52,6 +53,7 @@ int run(int argc, char** argv) {
 }  // namespace gradwire::cli
 
 int main(int argc, char** argv) {
+  if (!gradwire::ipc::open_standard_descriptors()) return 1;
   try {
     return gradwire::cli::run(argc, argv);
   } catch (const std::exception& error) {

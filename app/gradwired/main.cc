@@ -19,7 +19,9 @@
 #include "config/load.h"
 #include "daemon.h"
 #include "host/logging.h"
+#include "host/output.h"
 #include "ipc/control_server.h"
+#include "ipc/standard_descriptors.h"
 #include "port/eal.h"
 #include "port/memif_link.h"
 #include "port/xdp_steering.h"
@@ -32,8 +34,11 @@ constexpr int kOk = 0;
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
+/// For the last words to be read by who still reads.
+constexpr int kFinishMs = 1'000;
+
 int complain(const Error& error, int status) {
-  fmt::print(stderr, "gradwired: {}\n", error.message);
+  host::standard_error().write(fmt::format("gradwired: {}\n", error.message));
   return status;
 }
 
@@ -68,14 +73,13 @@ int serve(const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer
           port::XdpSteering& steering) {
   auto daemon = Daemon::start(config, std::move(server), steering);
   if (!daemon) return complain(daemon.error(), kFailed);
-  fmt::print("{}\n", (*daemon)->ready_line());
-  std::fflush(stdout);
+  host::standard_output().write(fmt::format("{}\n", (*daemon)->ready_line()));
   if (const auto served = (*daemon)->run(signals); !served) {
     complain(served.error(), kFailed);
     // A lane or a GPU still uses memory that the destructors would free.
     unlink(config.daemon.control_socket.c_str());
     port::remove_eal_files();
-    std::fflush(nullptr);
+    host::standard_error().finish(kFinishMs);
     std::_Exit(kFailed);
   }
   spdlog::info("stopped");
@@ -110,6 +114,7 @@ int run(std::span<const char* const> arguments) {
   if (const auto logging = host::set_up_logging(config->daemon.log_level); !logging) {
     return complain(logging.error(), kFailed);
   }
+  if (std::FILE* log = host::log_stream(); log != nullptr) port::log_to(log);
   auto eal_arguments = port::make_eal_arguments(command_line->program, command_line->eal_arguments,
                                                 config->daemon.name, config->daemon.capture);
   if (!eal_arguments) return complain(eal_arguments.error(), kUsage);
@@ -140,15 +145,18 @@ int run(std::span<const char* const> arguments) {
 
 int main(int argc, char** argv) {
   int status = 1;
+  if (!gradwire::ipc::open_standard_descriptors()) return status;
   try {
     status = gradwire::gradwired::run({argv, static_cast<std::size_t>(argc)});
   } catch (const std::exception& error) {
-    fmt::print(stderr, "gradwired: {}\n", error.what());
+    gradwire::host::standard_error().write(fmt::format("gradwired: {}\n", error.what()));
   } catch (...) {
-    fmt::print(stderr, "gradwired: an unknown exception\n");
+    gradwire::host::standard_error().write("gradwired: an unknown exception\n");
   }
   // Not in exit handlers: see port::start_eal().
   gradwire::port::leave_eal();
-  std::fflush(nullptr);
+  std::fflush(stdout);
+  gradwire::host::standard_output().finish(gradwire::gradwired::kFinishMs);
+  gradwire::host::standard_error().finish(gradwire::gradwired::kFinishMs);
   std::_Exit(status);
 }

@@ -5,6 +5,7 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_lcore.h>
+#include <rte_log.h>
 
 #include <algorithm>
 #include <cctype>
@@ -95,6 +96,8 @@ Result<std::vector<std::string>> make_eal_arguments(const std::string& program,
   }
   return arguments;
 }
+
+void log_to(std::FILE* stream) noexcept { static_cast<void>(rte_openlog_stream(stream)); }
 
 Result<void> start_eal(std::vector<std::string> given, unsigned least_lcores) {
   // The EAL keeps pointers into its arguments as long as the process lives.

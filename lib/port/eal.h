@@ -3,6 +3,7 @@
 /// Starts DPDK's EAL and checks that it provides what lanes need. Main thread, once per process.
 #pragma once
 
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ inline constexpr const char* kNoHugeVariable = "GRADWIRE_TEST_NO_HUGE";
 [[nodiscard]] Result<std::vector<std::string>> make_eal_arguments(
     const std::string& program, const std::vector<std::string>& given, const std::string& name,
     bool shared = false);
+
+/// Where DPDK's libraries log from here on, before the EAL starts too. The stream stays open.
+void log_to(std::FILE* stream) noexcept;
 
 /// Requires a primary process, hugepages and at least `least_lcores` lcores (a daemon needs two:
 /// one for the control plane and one for a lane); otherwise the error says what to pass. Call it
