@@ -2,7 +2,8 @@
 /// @file
 /// Serves Prometheus metrics over HTTP on a loopback address. There is no authentication, so it
 /// must not be reachable from the network; use a scraper on the host or an authenticating proxy. It
-/// has its own threads, which ask the control thread through the StatusBoard.
+/// has a thread of its own, which asks the control thread through the StatusBoard and waits for no
+/// connection: those that say nothing keep nobody waiting.
 #pragma once
 
 #include <memory>
