@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "host/output.h"
 #include "ipc/bus_guard.h"
 #include "metrics/dpdk_telemetry.h"
 #include "port/eal.h"
@@ -197,6 +198,13 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   options.daemon.datapath = report_.facts;
   options.daemon.warnings = report_.warnings;
   options.limits = group_limits(config_);
+  options.facts = [this](status::Daemon& daemon) {
+    const LongestRounds::Round longest = rounds_.longest(clock_.now());
+    daemon.control_round_us_max = static_cast<std::uint64_t>(longest.ns / 1'000);
+    daemon.control_round_steps_max = longest.steps;
+    daemon.log_lines_dropped = host::standard_error().dropped();
+  };
+  options.hugepages = [node = options.daemon.numa_node] { return ipc::read_hugepages(node); };
 
   server_ = std::move(server);
   worker_ = std::make_unique<ipc::ThreadWorker>([this] { datapath_->wake_control(); });
@@ -209,6 +217,7 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
       },
       [this](ipc::ConnectionId connection) { manager_->on_hangup(connection, clock_.now()); },
       [](const std::string& text) { spdlog::warn("{}", text); },
+      [this] { return manager_->steps(); },
   });
   server_->set_wake_fd(datapath_->event_fd());
   return {};
@@ -255,26 +264,49 @@ std::string Daemon::ready_line() const {
                      fmt::join(addresses, ", "));
 }
 
+std::vector<host::Duty> Daemon::duties() const {
+  std::vector<host::Duty> duties;
+  for (const std::uint64_t rounds : datapath_->lane_rounds()) {
+    duties.push_back({fmt::format("lane {}", duties.size()), rounds});
+  }
+  const control::Manager::Progress manager = manager_->progress();
+  const ipc::Worker::Progress worker = worker_->progress();
+  duties.push_back({"clients' messages", server_->served(), server_->has_more()});
+  duties.push_back({"notices of lanes", manager.notices, manager.notices_wait});
+  duties.push_back({"requests to lanes", manager.requests_sent, manager.requests_wait});
+  duties.push_back({"memory and texts", worker.pieces, worker.hangs});
+  return duties;
+}
+
 void Daemon::feed_watchdog(TimeNs now) {
   if (!service_.is_due(now)) return;
-  const auto standing = service_.feed(now, datapath_->lane_rounds());
-  if (!standing.empty() && !lanes_stand_) {
+  const auto standing = service_.feed(now, duties());
+  if (!standing.empty() && !duties_stand_) {
     spdlog::error(
-        "lane {} does not run: its port's driver hangs, or its core runs something else. The "
-        "daemon does not feed the service manager's watchdog until the lane runs again",
+        "{} does not run. If it is a lane, its port's driver hangs, or its core runs something "
+        "else. The daemon does not feed the service manager's watchdog until it runs again",
         fmt::join(standing, ", "));
   }
-  lanes_stand_ = !standing.empty();
+  duties_stand_ = !standing.empty();
+}
+
+void Daemon::end_round(TimeNs began) {
+  const TimeNs now = clock_.now();
+  const std::uint64_t steps = server_->steps() + polled_steps_;
+  rounds_.record(now, now - began, steps - ended_steps_);
+  ended_steps_ = steps;
 }
 
 void Daemon::serve(const std::atomic<int>& signals) {
   bool stopping = false;
   service_.ready(ready_line());
+  TimeNs began = clock_.now();
   while (true) {
     const int told = signals.load(std::memory_order_relaxed);
-    // Anything that a lane enqueues after this wakes the poll below.
+    // Anything that a lane enqueues after this wakes the wait below.
     datapath_->set_sleeping(true);
     const TimeNs now = clock_.now();
+    const std::uint64_t before = manager_->steps();
     lanes_->poll(now);
     manager_->poll(now);
     feed_watchdog(now);
@@ -284,9 +316,15 @@ void Daemon::serve(const std::atomic<int>& signals) {
       manager_->begin_stop(now);
       stopping = true;
     }
+    polled_steps_ += manager_->steps() - before;
+    host::standard_error().flush();
+    host::standard_output().flush();
     if (stopping && (told > 1 || manager_->stopped(now))) break;
-    server_->poll(kSleepMs);
+    end_round(began);
+    server_->wait(manager_->has_more() ? 0 : kSleepMs);
+    began = clock_.now();
     datapath_->set_sleeping(false);
+    server_->serve();
   }
   datapath_->set_sleeping(false);
   server_->poll(0);  // the last replies

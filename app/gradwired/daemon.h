@@ -8,7 +8,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "base/longest_rounds.h"
 #include "base/result.h"
 #include "config/daemon_config.h"
 #include "control/datapath_lanes.h"
@@ -74,12 +76,18 @@ class Daemon {
   [[nodiscard]] Result<void> start_control(std::unique_ptr<ipc::ControlServer> server);
   [[nodiscard]] status::Lane lane_facts(std::uint8_t lane) const;
   void serve(const std::atomic<int>& signals);
+  [[nodiscard]] std::vector<host::Duty> duties() const;
   void feed_watchdog(TimeNs now);
+  /// The control thread's rounds begin when it has slept, and end when it sleeps again.
+  void end_round(TimeNs began);
 
   config::DaemonConfig config_;  ///< as in effect: nothing in it is "auto" once the ports are open
   lane::TscClock clock_;
   host::ServiceManager service_ = host::ServiceManager::from_environment();
-  bool lanes_stand_ = false;  ///< a lane stands still, and this was logged
+  bool duties_stand_ = false;  ///< some stand still, and this was logged
+  LongestRounds rounds_;
+  std::uint64_t polled_steps_ = 0;  ///< of the manager in its poll(), so far
+  std::uint64_t ended_steps_ = 0;   ///< all steps of rounds that have ended
   Report report_;
   std::optional<metrics::Capture> capture_;  ///< none: not configured
   std::vector<std::string> isolation_;       ///< by lane: "" or what is wrong

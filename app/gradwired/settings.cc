@@ -111,6 +111,7 @@ control::Limits group_limits(const config::DaemonConfig& config) {
   out.clients = static_cast<std::uint32_t>(config.limits.clients);
   out.clients_per_user = static_cast<std::uint32_t>(config.limits.user_clients);
   out.bytes_per_client = config.limits.client_memory_mib << 20;
+  out.bytes_per_user = config.limits.user_memory_mib << 20;
   out.regions_per_client = static_cast<std::uint32_t>(config.limits.client_regions);
   out.groups_per_client = static_cast<std::uint32_t>(config.limits.client_groups);
   out.groups = static_cast<std::uint32_t>(config.limits.groups);

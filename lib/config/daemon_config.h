@@ -106,6 +106,8 @@ struct LimitsSection {
   std::uint64_t client_groups = defaults::kClientGroups;
   std::uint64_t client_regions = defaults::kClientRegions;
   std::uint64_t client_memory_mib = defaults::kClientMemoryMib;
+  std::uint64_t user_memory_mib =
+      kAuto;  ///< three quarters of the hugepages that the host has then
   std::uint64_t active_ops = defaults::kActiveOps;
   std::uint64_t lane_chunks = defaults::kLaneChunks;
   friend bool operator==(const LimitsSection&, const LimitsSection&) = default;

@@ -259,6 +259,10 @@ const std::array kKeys = {
             GRADWIRE_FIELD(limits.client_regions)),
     integer("limits", "client_memory_mib", "MiB", 2, 16'777'216,
             "gradient memory of one client in all", GRADWIRE_FIELD(limits.client_memory_mib)),
+    auto_integer("limits", "user_memory_mib", "MiB", 2, 16'777'216,
+                 "gradient memory of all clients of one user; auto: three quarters of the host's "
+                 "hugepages, and no bound on a GPU",
+                 GRADWIRE_FIELD(limits.user_memory_mib)),
     power_of_two("limits", "active_ops", "", 1, 256, "unfinished ops of a group",
                  GRADWIRE_FIELD(limits.active_ops)),
     integer("limits", "lane_chunks", "", 1024, 1 << 26,

@@ -61,6 +61,8 @@ void Manager::open(const PendingReply& to, const ipc::PeerCredentials& peer,
   client.since = now;
   client.open_reply = to;
   clients_.emplace(client.id, std::move(*made));
+  client_ids_[client.connection] = client.id;
+  ++clients_of_user_[peer.uid];
   sink_.keep(to.connection);
   command::Request add;
   add.type = command::RequestType::kAddClient;
@@ -77,9 +79,9 @@ Result<void> Manager::room_for_client(uid_t uid) const {
                             "one, or raise limits.clients in the daemon's configuration",
                             clients_.size(), limits.clients));
   }
-  const auto of_user = std::ranges::count_if(
-      clients_, [uid](const auto& entry) { return entry.second->peer.uid == uid; });
-  if (static_cast<std::uint64_t>(of_user) >= limits.clients_per_user) {
+  const auto found = clients_of_user_.find(uid);
+  const std::uint32_t of_user = found == clients_of_user_.end() ? 0 : found->second;
+  if (of_user >= limits.clients_per_user) {
     return fail(ErrorCode::kResourceExhausted,
                 fmt::format("user {} already has {} clients, and limits.user_clients = {}: close "
                             "one, or raise limits.user_clients in the daemon's configuration",
@@ -173,6 +175,8 @@ void Manager::retire(Client& client, const std::string& why, TimeNs now, AbortCo
   if (client.retired) return;
   spdlog::info("client {} (pid {}) {}", client.id, client.peer.pid, why);
   client.retired = true;
+  client_ids_.erase(client.connection);
+  steps_ += groups_.size() + client.memories.size();
   client.open_reply.reset();
   for (auto& [handle, memory] : client.memories) memory.reply.reset();
   for (const std::uint32_t handle : client.to_make) client.memories.erase(handle);
@@ -203,14 +207,19 @@ void Manager::cut_off(Client& client, const std::string& why, TimeNs now) {
 
 void Manager::forget_if_gone(std::uint32_t client_id) {
   const Client* client = client_by_id(client_id);
-  if (client != nullptr && client->removed && client->memories.empty()) clients_.erase(client_id);
+  if (client != nullptr && client->removed && client->memories.empty()) forget_client(client_id);
+}
+
+void Manager::forget_client(std::uint32_t client_id) {
+  const auto found = clients_.find(client_id);
+  const auto of_user = clients_of_user_.find(found->second->peer.uid);
+  if (--of_user->second == 0) clients_of_user_.erase(of_user);
+  clients_.erase(found);
 }
 
 Client* Manager::client_of(ipc::ConnectionId connection) noexcept {
-  for (const auto& [id, client] : clients_) {
-    if (client->connection == connection && !client->retired) return client.get();
-  }
-  return nullptr;
+  const auto found = client_ids_.find(connection);
+  return found == client_ids_.end() ? nullptr : client_by_id(found->second);
 }
 
 Client* Manager::client_by_id(std::uint32_t client_id) noexcept {

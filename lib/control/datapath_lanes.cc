@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 #include "control/table.h"
 
 namespace gradwire::control {
@@ -13,7 +15,9 @@ constexpr TimeNs kLinkLookIntervalNs = 20'000'000;
 // Of Asking::kInTurn, after a burst: 1,024 hosts that all ask for all others are 100,000 questions
 // a second in their network, for ten seconds.
 constexpr TimeNs kInTurnNs = 10'000'000;
-constexpr std::size_t kUnansweredMost = 64;
+/// On a port. The manager's shares of 64 add up to more when a user comes and others still wait for
+/// the answers to what they had asked before.
+constexpr std::size_t kUnansweredMost = 128;
 
 }  // namespace
 
@@ -34,6 +38,7 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
                           !port.config().routes.empty(), rail_hash(port.config().rail),
                           port.row().in_memory, port.rate_bps(), port.report().rx_descriptors});
     in_turn_.emplace_back(kInTurnNs);
+    unanswered_.emplace_back();
     port::NeighborsConfig config;
     config.mac = port.mac();
     config.ip = port.config().ip;
@@ -53,6 +58,7 @@ DatapathLanes::DatapathLanes(lane::Datapath& datapath, const PlanSettings& setti
 
 void DatapathLanes::poll(TimeNs now) {
   now_ = now;
+  std::ranges::fill(unanswered_, std::nullopt);
   if (now >= next_link_look_) tend_links();
   carry_frames();
   watch_.poll(now);
@@ -170,9 +176,12 @@ Resolution DatapathLanes::resolve(std::uint16_t port, const wire::IpAddress& ip,
   out.hop = *hop;
   const port::NeighborState state = neighbors.state(*hop);
   const bool asks = state == port::NeighborState::kUnknown || state == port::NeighborState::kFailed;
-  if (asking == Asking::kInTurn && asks &&
-      (neighbors.unanswered() >= kUnansweredMost || !in_turn_[port].allow(now_))) {
-    return out;
+  if (asks && asking == Asking::kNotNow) return out;
+  if (asks && asking == Asking::kInTurn) {
+    // Counted once a round, since it looks at all.
+    if (!unanswered_[port]) unanswered_[port] = neighbors.unanswered();
+    if (*unanswered_[port] >= kUnansweredMost || !in_turn_[port].allow(now_)) return out;
+    ++*unanswered_[port];
   }
   // Starts again if nobody answered, because only the manager has a time limit.
   if (auto asked = neighbors.resolve(*hop, now_); !asked) {
@@ -181,6 +190,8 @@ Resolution DatapathLanes::resolve(std::uint16_t port, const wire::IpAddress& ip,
   } else if (const auto mac = neighbors.lookup(*hop)) {
     out.state = ResolveState::kResolved;
     out.mac = *mac;
+  } else {
+    out.asked = true;
   }
   return out;
 }

@@ -69,9 +69,10 @@ class DatapathLanes final : public LaneControl {
   lane::Datapath& datapath_;
   PlanMaker plan_maker_;
   std::vector<LocalAddress> addresses_;
-  std::vector<port::Neighbors> neighbors_;  ///< by port
-  std::vector<port::TooBigTable> too_big_;  ///< by port
-  std::vector<port::ReplyLimit> in_turn_;   ///< by port: questions of Asking::kInTurn
+  std::vector<port::Neighbors> neighbors_;              ///< by port
+  std::vector<port::TooBigTable> too_big_;              ///< by port
+  std::vector<port::ReplyLimit> in_turn_;               ///< by port: questions of Asking::kInTurn
+  std::vector<std::optional<std::size_t>> unanswered_;  ///< by port: questions, in this round
   LinkWatch watch_;
   std::vector<bool> link_up_;  ///< by port; the last known state
   struct Untold {

@@ -17,6 +17,12 @@ namespace {
 /// what is missing.
 constexpr TimeNs kShardGraceNs = 1'000'000'000;
 
+// A table's entry is checked in about a microsecond; a plan of it takes twice as long.
+constexpr std::uint64_t kPlanSteps = 2;
+constexpr std::uint64_t kProcessesPerStep = 64;
+/// Of groups whose time for forming is over, in one round; the last may exceed it.
+constexpr std::uint64_t kEndStepsPerRound = 4'096;
+
 std::string seconds_text(TimeNs ns) {
   return fmt::format("{:.1f} s", static_cast<double>(ns) / 1e9);
 }
@@ -32,18 +38,17 @@ void Manager::join(const PendingReply& to, Client& client, const ipc::Message& m
   if (!parsed) return reply_error(to, parsed.error());
   const auto bound = formation_bound(parsed->request);
   if (!bound) return reply_error(to, bound.error());
+  steps_ += parsed->table.size() + parsed->ranks.size() / kProcessesPerStep;
   const auto found = group_to_join(*parsed, client, now);
   if (!found) return reply_error(to, found.error());
   Group& group = **found;
   Member& member = group.members[parsed->request.member];
   member.client_id = client.id;
+  ++client.groups;
   member.pid = client.peer.pid;
   member.join_reply = to;
   group.formation_deadline = std::min(group.formation_deadline, now + *bound);
-  if (group.all_joined()) {
-    set_state(group, GroupState::kResolving, now);
-    resolve(group, now);
-  }
+  if (group.all_joined()) begin_resolving(group, now);
 }
 
 Result<TimeNs> Manager::formation_bound(const ipc::JoinRequest& request) const {
@@ -58,23 +63,20 @@ Result<TimeNs> Manager::formation_bound(const ipc::JoinRequest& request) const {
 }
 
 Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& client, TimeNs now) {
-  // Bad tables, and ranks that have no common network, are refused before anybody waits.
-  auto wanted = plan_request(body, info_for(client.peer.uid), lanes_.addresses());
-  if (!wanted) return tl::unexpected(wanted.error());
-  const std::uint32_t id = client.id;
-  const auto mine = std::ranges::count_if(
-      groups_, [id](const auto& entry) { return entry.second->member_of(id) != nullptr; });
-  if (static_cast<std::uint64_t>(mine) >= options_.limits.groups_per_client) {
+  // First what costs nothing: a table may have 1,024 ranks, and anybody may send as many joins as
+  // the daemon answers.
+  if (client.groups >= options_.limits.groups_per_client) {
     return fail(
         ErrorCode::kResourceExhausted,
-        fmt::format("the client is already a member of {} groups, and limits.client_groups = {}",
-                    mine, options_.limits.groups_per_client));
+        fmt::format("the client is already a member of {} groups, and limits.client_groups = {}: "
+                    "leave one, or raise limits.client_groups in the daemon's configuration",
+                    client.groups, options_.limits.groups_per_client));
   }
-  const GroupKey key = wanted->key;
-  for (const auto& [handle, group] : groups_) {
-    if (!(group->key == key)) continue;
-    if (auto ok = check_member(*group, body, client); !ok) return tl::unexpected(ok.error());
-    return group.get();
+  const GroupKey key = {body.request.group_id, body.request.epoch};
+  if (const auto exists = handles_.find({key.group_id, key.epoch}); exists != handles_.end()) {
+    Group& group = *group_by_handle(exists->second);
+    if (auto ok = check_member(group, body, client); !ok) return tl::unexpected(ok.error());
+    return &group;
   }
   if (const auto last = epochs_.last(client.peer.uid, key.group_id); last && key.epoch <= *last) {
     return fail(
@@ -88,6 +90,10 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
     return fail(ErrorCode::kUnavailable, "the daemon is draining and forms no new group");
   }
   if (auto room = room_for_group(client.peer.uid); !room) return tl::unexpected(room.error());
+  // Bad tables, and ranks that have no common network, are refused before anybody waits.
+  steps_ += kPlanSteps * body.table.size();
+  auto wanted = plan_request(body, info_for(client.peer.uid), lanes_.addresses());
+  if (!wanted) return tl::unexpected(wanted.error());
   auto group = std::make_unique<Group>();
   group->key = key;
   group->rank = body.request.rank;
@@ -100,6 +106,8 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
   group->formation_deadline = kNever;
   count_idle_networks(*group);
   group->handle = next_group_handle_++;
+  handles_[{key.group_id, key.epoch}] = group->handle;
+  ++groups_of_user_[group->uid];
   Group* made = groups_.emplace(group->handle, std::move(group)).first->second.get();
   remember_name(*made);
   return made;
@@ -112,9 +120,9 @@ Result<void> Manager::room_for_group(uid_t uid) const {
                 fmt::format("the daemon already has {} groups, and limits.groups = {}",
                             groups_.size(), limits.groups));
   }
-  const auto of_user =
-      std::ranges::count_if(groups_, [uid](const auto& entry) { return entry.second->uid == uid; });
-  if (static_cast<std::uint64_t>(of_user) >= limits.groups_per_user) {
+  const auto found = groups_of_user_.find(uid);
+  const std::uint32_t of_user = found == groups_of_user_.end() ? 0 : found->second;
+  if (of_user >= limits.groups_per_user) {
     return fail(ErrorCode::kResourceExhausted,
                 fmt::format("user {} already has {} groups, and limits.user_groups = {}: leave "
                             "one, or raise limits.user_groups in the daemon's configuration",
@@ -135,6 +143,13 @@ Result<void> Manager::check_member(const Group& group, const ipc::JoinBody& body
                             "wait until all its members have left",
                             key_text(group.key), name_of(group.state)));
   }
+  if (body.request.rank != group.rank || body.request.member >= body.request.member_count ||
+      body.request.member >= group.members.size() || body.ranks != group.ranks) {
+    // Names what is wrong with it.
+    if (auto joins = check_join(body, info_for(client.peer.uid)); !joins) {
+      return tl::unexpected(joins.error());
+    }
+  }
   if (body.request.folding_ranks != group.wanted.folding_ranks) {
     return fail(
         ErrorCode::kMismatch,
@@ -147,6 +162,11 @@ Result<void> Manager::check_member(const Group& group, const ipc::JoinBody& body
         ErrorCode::kMismatch,
         fmt::format("member {} joined with {} members per rank, the others on this daemon with {}",
                     body.request.member, body.request.member_count, group.members.size()));
+  }
+  if (body.request.member >= group.members.size()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("member {} in a rank of {} members: members count from 0",
+                            body.request.member, group.members.size()));
   }
   const auto& ours = group.ranks;
   if (const auto [mine, theirs] = std::ranges::mismatch(ours, body.ranks);
@@ -198,6 +218,7 @@ void Manager::start_lanes(Group& group, TimeNs now) {
     group.plan->member_clients.push_back(member.client_id);
   }
   set_state(group, GroupState::kForming, now);
+  group.questions = {};
   for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {
     command::Request add;
     add.type = command::RequestType::kAddGroup;
@@ -240,12 +261,22 @@ void Manager::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
   }
 }
 
-void Manager::check_formation_deadline(Group& group, TimeNs now) {
+void Manager::check_formation_deadline(Group& group, TimeNs now,
+                                       std::optional<Published>& published) {
   if (group.state > GroupState::kForming || now < group.formation_deadline) return;
-  const Published published = read_lanes();
-  const std::string missing = what_is_missing(group, published);
+  if (ended_steps_ >= kEndStepsPerRound) {
+    has_more_ = true;
+    return;
+  }
+  ended_steps_ += group.table.size();
+  if (!published) {
+    steps_ += groups_.size() * lanes_.lanes();
+    published = read_lanes();
+  }
+  steps_ += group.table.size();
+  const std::string missing = what_is_missing(group, *published);
   AbortReason reason = reason_here(group, AbortCode::kFormation, missing);
-  reason.culprit_rank = late_rank(group, published);
+  reason.culprit_rank = late_rank(group, *published);
   reason.duration_ns = static_cast<std::uint64_t>(now - group.formation_start);
   fail_formation(
       group,
@@ -286,15 +317,27 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
     unresolved(group.wanted.downstream, "downstream");
     unresolved(group.wanted.upstream, "upstream");
     constexpr std::size_t kNamed = 3;
-    std::size_t more = 0;
+    std::size_t silent = 0;
+    std::size_t unasked = 0;
     for (const PeerPaths& peer : group.wanted.peers) {
-      const auto open = std::ranges::find_if(
-          peer.paths, [](const NeighbourPath& path) { return !path.remote_mac.has_value(); });
-      if (open == peer.paths.end()) continue;
-      if (more++ < kNamed) add(unanswered_text(*open, "for direct ops,"));
+      const auto asked = std::ranges::find_if(peer.paths, [](const NeighbourPath& path) {
+        return path.asked && !path.remote_mac.has_value();
+      });
+      if (asked != peer.paths.end()) {
+        if (silent++ < kNamed) add(unanswered_text(*asked, "for direct ops,"));
+      } else if (std::ranges::any_of(peer.paths,
+                                     [](const auto& path) { return !path.remote_mac; })) {
+        ++unasked;
+      }
     }
-    if (more > kNamed) add(fmt::format("{} further ranks do not answer", more - kNamed));
-    return text;
+    if (silent > kNamed) add(fmt::format("{} further ranks do not answer", silent - kNamed));
+    if (unasked > 0) {
+      add(
+          fmt::format("{} ranks were not asked for their MAC addresses yet, since questions go out "
+                      "in turn, users' first and then their groups'",
+                      unasked));
+    }
+    return text.empty() ? "its lanes have not been started yet" : text;
   }
   for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {
     if (group.lanes_formed.test(lane)) continue;

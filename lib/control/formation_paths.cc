@@ -18,6 +18,15 @@ constexpr TimeNs kRailWaitNs = 2'000'000'000;
 /// How many of these the log names.
 constexpr std::size_t kLeftNamed = 3;
 
+// Of one round, of all groups together.
+constexpr std::size_t kLooksPerRound = 2'048;  ///< at addresses that wait to be asked for
+constexpr std::size_t kAsksPerRound = 128;
+constexpr std::uint64_t kStartStepsPerRound = 2'048;
+/// Open questions on a port, of all groups: each user that has any to ask gets the same share, and
+/// of that each of its groups.
+constexpr std::size_t kOpenQuestions = 64;
+constexpr std::size_t kTriesToAsk = 64;  ///< of a group, whose first addresses may be of full ports
+
 }  // namespace
 
 void Manager::count_idle_networks(Group& group) const {
@@ -49,48 +58,213 @@ std::string Manager::short_receive_ring(const Group& group) const {
   return {};
 }
 
-Result<bool> Manager::resolve_paths(std::span<NeighbourPath> paths, Asking asking, bool& answered) {
-  bool all = true;
-  for (NeighbourPath& path : paths) {
-    if (path.remote_mac) continue;
-    const Resolution resolution = lanes_.resolve(path.port, path.remote_ip, asking);
-    path.hop = resolution.hop;
-    switch (resolution.state) {
-      case ResolveState::kPending:
-        all = false;
-        break;
-      case ResolveState::kResolved:
-        path.remote_mac = resolution.mac;
-        answered = true;
-        break;
-      case ResolveState::kFailed:
-        return fail(ErrorCode::kUnavailable,
-                    fmt::format("rank {} ({}) cannot be reached on port {}: {}", path.rank,
-                                wire::to_string(path.remote_ip), path.port, resolution.error));
-    }
+Result<ResolveState> Manager::resolve_path(Group& group, NeighbourPath& path, Asking asking,
+                                           TimeNs now) {
+  ++steps_;
+  const Resolution resolution = lanes_.resolve(path.port, path.remote_ip, asking);
+  path.hop = resolution.hop;
+  path.asked = path.asked || resolution.asked;
+  if (resolution.state == ResolveState::kFailed) {
+    return fail(ErrorCode::kUnavailable,
+                fmt::format("rank {} ({}) cannot be reached on port {}: {}", path.rank,
+                            wire::to_string(path.remote_ip), path.port, resolution.error));
   }
-  return all;
+  if (resolution.state == ResolveState::kResolved) {
+    path.remote_mac = resolution.mac;
+    group.answered_at = now;
+  } else if (!resolution.asked) {
+    return ResolveState::kFailed;
+  }
+  return resolution.state;
 }
 
-void Manager::resolve(Group& group, TimeNs now) {
-  if (group.state != GroupState::kResolving) return;
-  bool all = true;
-  bool answered = false;
-  for (std::vector<NeighbourPath>* paths : {&group.wanted.downstream, &group.wanted.upstream}) {
-    const auto done = resolve_paths(*paths, Asking::kAtOnce, answered);
-    if (!done) return unreachable(group, done.error(), now);
-    all &= *done;
+void Manager::begin_resolving(Group& group, TimeNs now) {
+  set_state(group, GroupState::kResolving, now);
+  Questions& questions = group.questions;
+  questions = {};
+  for (std::size_t peer = 0; peer < group.wanted.peers.size(); ++peer) {
+    for (std::size_t path = 0; path < group.wanted.peers[peer].paths.size(); ++path) {
+      questions.waiting.push_back(
+          {static_cast<std::uint16_t>(peer), static_cast<std::uint16_t>(path)});
+    }
   }
-  for (PeerPaths& peer : group.wanted.peers) {
-    const auto done = resolve_paths(peer.paths, Asking::kInTurn, answered);
-    if (!done) return unreachable(group, done.error(), now);
-    all &= *done;
+  questions.unasked = questions.waiting.size();
+}
+
+void Manager::look(Group& group, std::size_t looks, TimeNs now) {
+  for (auto* paths : {&group.wanted.downstream, &group.wanted.upstream}) {
+    for (NeighbourPath& path : *paths) {
+      if (path.remote_mac) continue;
+      const auto state = resolve_path(group, path, Asking::kAtOnce, now);
+      if (!state) return unreachable(group, state.error(), now);
+    }
   }
-  if (answered) group.answered_at = now;
-  // Many ranks are asked in turn: as long as some answer, others may not have been asked yet.
+  Questions& questions = group.questions;
+  const auto path_at = [&](Questions::Place place) -> NeighbourPath& {
+    return group.wanted.peers[place.peer].paths[place.path];
+  };
+  std::vector<Questions::Place> open;
+  for (const Questions::Place place : questions.open) {
+    const auto state = resolve_path(group, path_at(place), Asking::kNotNow, now);
+    if (!state) return unreachable(group, state.error(), now);
+    if (*state == ResolveState::kPending) open.push_back(place);
+    // Nobody answered: it is asked again when all others have been.
+    if (*state == ResolveState::kFailed) questions.waiting.push_back(place);
+  }
+  bool found = false;
+  for (looks = std::min(looks, questions.waiting.size()); looks > 0; --looks) {
+    if (questions.looked >= questions.waiting.size()) questions.looked = 0;
+    const auto at = questions.waiting.begin() + static_cast<std::ptrdiff_t>(questions.looked);
+    NeighbourPath& path = path_at(*at);
+    const bool was_asked = path.asked;
+    const auto state = resolve_path(group, path, Asking::kNotNow, now);
+    if (!state) return unreachable(group, state.error(), now);
+    if (*state == ResolveState::kFailed) {
+      ++questions.looked;
+      continue;
+    }
+    // Known from before, or asked for by another group.
+    if (!was_asked) --questions.unasked;
+    if (*state == ResolveState::kPending) open.push_back(*at);
+    questions.waiting.erase(at);
+    found = true;
+  }
+  questions.open = std::move(open);
+  // The others may be known too.
+  has_more_ = has_more_ || (found && !questions.waiting.empty());
+}
+
+bool Manager::ask_one(Group& group, std::size_t share, TimeNs now) {
+  Questions& questions = group.questions;
+  const auto path_at = [&](Questions::Place place) -> NeighbourPath& {
+    return group.wanted.peers[place.peer].paths[place.path];
+  };
+  // Ports are asked on independently: one that may not ask now does not hold up the others.
+  std::vector<std::uint16_t> full;
+  const std::size_t tries = std::min(kTriesToAsk, questions.waiting.size());
+  for (std::size_t i = 0; i < tries; ++i) {
+    const Questions::Place place = questions.waiting[i];
+    NeighbourPath& path = path_at(place);
+    ++steps_;
+    if (std::ranges::find(full, path.port) != full.end()) continue;
+    const auto open = std::ranges::count_if(
+        questions.open, [&](const auto& other) { return path_at(other).port == path.port; });
+    const bool was_asked = path.asked;
+    if (static_cast<std::size_t>(open) >= share) {
+      full.push_back(path.port);
+      continue;
+    }
+    const auto state = resolve_path(group, path, Asking::kInTurn, now);
+    if (!state) {
+      unreachable(group, state.error(), now);
+      return false;
+    }
+    if (*state == ResolveState::kFailed) {
+      full.push_back(path.port);
+      continue;
+    }
+    if (!was_asked) --questions.unasked;
+    if (*state == ResolveState::kPending) questions.open.push_back(place);
+    questions.waiting.erase(questions.waiting.begin() + static_cast<std::ptrdiff_t>(i));
+    if (i < questions.looked) --questions.looked;
+    questions.turn = asked_of_user_[group.uid] = ++questions_;
+    return true;
+  }
+  return false;
+}
+
+bool Manager::is_resolved(Group& group, TimeNs now) {
+  const auto known = [](const NeighbourPath& path) { return path.remote_mac.has_value(); };
+  const bool all = group.questions.done() && std::ranges::all_of(group.wanted.downstream, known) &&
+                   std::ranges::all_of(group.wanted.upstream, known);
+  if (all) return true;
+  // Many ranks are asked in turn: as long as some answer or were never asked, none is silent.
   const TimeNs quiet_since = std::max(group.since, group.answered_at);
-  if (!all && now - quiet_since >= kRailWaitNs) all = leave_silent_rails(group);
-  if (all) start_lanes(group, now);
+  if (group.questions.unasked > 0 || now - quiet_since < kRailWaitNs) return false;
+  return leave_silent_rails(group);
+}
+
+void Manager::resolve_in_turn(TimeNs now) {
+  std::map<uid_t, std::vector<std::uint64_t>> users;  // of groups that resolve
+  std::size_t count = 0;
+  for (const auto& [handle, group] : groups_) {
+    if (group->state != GroupState::kResolving) continue;
+    users[group->uid].push_back(handle);
+    ++count;
+  }
+  std::erase_if(asked_of_user_, [&](const auto& entry) { return !users.contains(entry.first); });
+  if (count == 0) return;
+  const std::size_t looks = std::max<std::size_t>(kLooksPerRound / count, 1);
+  // A group that cannot be formed ends in here.
+  const auto resolving = [&](std::uint64_t handle) -> Group* {
+    Group* group = group_by_handle(handle);
+    return group != nullptr && group->state == GroupState::kResolving ? group : nullptr;
+  };
+  for (const auto& [uid, handles] : users) {
+    for (const std::uint64_t handle : handles) {
+      if (Group* group = resolving(handle)) look(*group, looks, now);
+    }
+  }
+  ask_in_turn(users, now);
+  start_in_turn(users, now);
+}
+
+void Manager::ask_in_turn(const std::map<uid_t, std::vector<std::uint64_t>>& users, TimeNs now) {
+  struct Asker {
+    uid_t uid;
+    std::vector<Group*> groups;
+    std::size_t share;  ///< open questions of each of its groups on a port
+  };
+  std::vector<Asker> askers;
+  for (const auto& [uid, handles] : users) {
+    Asker asker{uid, {}, 0};
+    for (const std::uint64_t handle : handles) {
+      Group* group = group_by_handle(handle);
+      if (group != nullptr && !group->questions.waiting.empty()) asker.groups.push_back(group);
+    }
+    if (!asker.groups.empty()) askers.push_back(std::move(asker));
+  }
+  for (Asker& asker : askers) {
+    asker.share = std::max<std::size_t>(kOpenQuestions / askers.size() / asker.groups.size(), 1);
+  }
+  for (std::size_t asked = 0; asked < kAsksPerRound && !askers.empty();) {
+    // Whoever asked longest ago: of users, and of that user's groups.
+    const auto user = std::ranges::min_element(askers, {}, [this](const Asker& asker) {
+      const auto found = asked_of_user_.find(asker.uid);
+      return found == asked_of_user_.end() ? 0 : found->second;
+    });
+    const auto group = std::ranges::min_element(
+        user->groups, {}, [](const Group* one) { return one->questions.turn; });
+    steps_ += 1 + (askers.size() + user->groups.size()) / 16;
+    if (ask_one(**group, user->share, now)) {
+      ++asked;
+      continue;
+    }
+    user->groups.erase(group);
+    if (user->groups.empty()) askers.erase(user);
+  }
+}
+
+void Manager::start_in_turn(const std::map<uid_t, std::vector<std::uint64_t>>& users, TimeNs now) {
+  std::uint64_t left = kStartStepsPerRound;
+  auto next = users.upper_bound(last_started_);
+  for (std::size_t i = 0; i < users.size(); ++i, ++next) {
+    if (next == users.end()) next = users.begin();
+    for (const std::uint64_t handle : next->second) {
+      Group* group = group_by_handle(handle);
+      if (group == nullptr || group->state != GroupState::kResolving) continue;
+      if (!is_resolved(*group, now)) continue;
+      if (left == 0) {
+        has_more_ = true;
+        return;
+      }
+      const std::uint64_t steps = std::uint64_t{group->all_ranks()} * group->wanted.lanes;
+      steps_ += steps;
+      left -= std::min(left, steps);
+      last_started_ = next->first;
+      start_lanes(*group, now);
+    }
+  }
 }
 
 bool Manager::leave_silent_rails(Group& group) {

@@ -65,8 +65,10 @@ struct PlanRequest {
 enum class Asking : std::uint8_t {
   kAtOnce,
   /// If few questions are open and few were sent lately: a group may have 1,024 ranks, which all
-  /// ask for all others.
+  /// ask for all others. The manager sees to it that users and their groups take turns.
   kInTurn,
+  /// Not at all: only whether it is known, or was asked for and may still answer.
+  kNotNow,
 };
 enum class ResolveState : std::uint8_t { kPending, kResolved, kFailed };
 struct Resolution {
@@ -74,6 +76,7 @@ struct Resolution {
   wire::MacAddress mac{};
   std::string error;      ///< kFailed: why it can never work, such as an unsupported address family
   wire::IpAddress hop{};  ///< whose MAC address is requested: the address itself, or a router
+  bool asked = false;     ///< kPending: a question is open
 };
 
 class LaneControl {

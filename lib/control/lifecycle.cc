@@ -202,7 +202,21 @@ void Manager::client_gone(Group& group, Member& member, AbortCode code, const st
 
 void Manager::forget_if_left(std::uint64_t handle) {
   const Group* group = group_by_handle(handle);
-  if (group != nullptr && group->plan == nullptr && group->all_left()) groups_.erase(handle);
+  if (group != nullptr && group->plan == nullptr && group->all_left()) forget_group(handle);
+}
+
+void Manager::forget_group(std::uint64_t handle) {
+  const auto found = groups_.find(handle);
+  const Group& group = *found->second;
+  for (const Member& member : group.members) {
+    if (Client* client = member.joined() ? client_by_id(member.client_id) : nullptr) {
+      --client->groups;
+    }
+  }
+  const auto of_user = groups_of_user_.find(group.uid);
+  if (--of_user->second == 0) groups_of_user_.erase(of_user);
+  handles_.erase({group.key.group_id, group.key.epoch});
+  groups_.erase(found);
 }
 
 void Manager::begin_stop(TimeNs now) {

@@ -4,11 +4,31 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 namespace gradwire::control {
 namespace {
 
 /// Notices taken in one round, so that a flood of them does not keep the control socket waiting.
 constexpr int kNoticesPerRound = 1024;
+
+// Steps, besides those that are counted where the work is done.
+/// Makes a hugepage and three descriptors.
+constexpr std::uint64_t kOpenSteps = 256;
+constexpr std::uint64_t kAllocateSteps = 64;
+
+std::uint64_t steps_of(ipc::MessageType type) {
+  switch (type) {
+    case ipc::MessageType::kOpen:
+      return kOpenSteps;
+    case ipc::MessageType::kAllocate:
+    case ipc::MessageType::kFree:
+    case ipc::MessageType::kMakeEvent:
+      return kAllocateSteps;
+    default:
+      return 1;
+  }
+}
 
 }  // namespace
 
@@ -50,6 +70,7 @@ void Manager::on_message(ipc::ConnectionId connection, const ipc::PeerCredential
 void Manager::dispatch(const PendingReply& to, const ipc::PeerCredentials& peer,
                        const ipc::Message& message, TimeNs now) {
   using ipc::MessageType;
+  steps_ += steps_of(to.type);
   switch (to.type) {
     case MessageType::kOpen:
       return open(to, peer, message.body, now);
@@ -107,11 +128,22 @@ void Manager::poll(TimeNs now) {
   lent_.take_back(now);
   worker_.finish();
   command::Notice notice;
-  for (int i = 0; i < kNoticesPerRound && lanes_.next_notice(notice); ++i) on_notice(notice, now);
+  has_more_ = false;
+  int taken = 0;
+  for (; taken < kNoticesPerRound && lanes_.next_notice(notice); ++taken) {
+    ++steps_;
+    ++progress_.notices;
+    on_notice(notice, now);
+  }
+  progress_.notices_wait = taken == kNoticesPerRound;
+  has_more_ = progress_.notices_wait;
+  resolve_in_turn(now);
+  ended_steps_ = 0;
+  std::optional<Published> published;
   // By handle, since each of these steps may end the group.
   for (const std::uint64_t handle : group_handles()) {
-    if (Group* group = group_by_handle(handle)) resolve(*group, now);
-    if (Group* group = group_by_handle(handle)) check_formation_deadline(*group, now);
+    ++steps_;
+    if (Group* group = group_by_handle(handle)) check_formation_deadline(*group, now, published);
     if (Group* group = group_by_handle(handle)) check_leave_deadline(*group, now);
   }
   check_memory_faults(now);
@@ -151,8 +183,16 @@ void Manager::flush_requests() {
     while (!unsent_[lane].empty() &&
            lanes_.send(static_cast<std::uint8_t>(lane), unsent_[lane].front())) {
       unsent_[lane].pop_front();
+      ++progress_.requests_sent;
     }
   }
+}
+
+Manager::Progress Manager::progress() const noexcept {
+  Progress out = progress_;
+  out.requests_wait =
+      std::ranges::any_of(unsent_, [](const auto& requests) { return !requests.empty(); });
+  return out;
 }
 
 void Manager::on_notice(const command::Notice& notice, TimeNs now) {

@@ -24,8 +24,10 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/abort_reason.h"
@@ -78,6 +80,21 @@ class Manager {
   [[nodiscard]] nlohmann::json trace(TimeNs now, uid_t viewer = 0) const {
     return prepare_trace(now, viewer)();
   }
+
+  /// What all calls together have done so far. A step is about a microsecond's work: an entry of a
+  /// table, an address looked at, a group or a lane's part of one.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+  /// Whether the next poll() has something to do, whatever comes in between.
+  [[nodiscard]] bool has_more() const noexcept { return has_more_; }
+
+  /// How the manager's own duties go on, for the watchdog.
+  struct Progress {
+    std::uint64_t notices = 0;        ///< of lanes, taken so far
+    bool notices_wait = false;        ///< the last poll() left some
+    std::uint64_t requests_sent = 0;  ///< to lanes
+    bool requests_wait = false;
+  };
+  [[nodiscard]] Progress progress() const noexcept;
 
   [[nodiscard]] std::size_t client_count() const noexcept { return clients_.size(); }
   [[nodiscard]] std::size_t group_count() const noexcept { return groups_.size(); }
@@ -135,6 +152,7 @@ class Manager {
               AbortCode code = AbortCode::kClientDied);
   /// Disconnects the client: tells it why, retires it and closes its connection.
   void cut_off(Client& client, const std::string& why, TimeNs now);
+  void forget_client(std::uint32_t client_id);
   void forget_if_gone(std::uint32_t client_id);
   [[nodiscard]] Client* client_of(ipc::ConnectionId connection) noexcept;
   [[nodiscard]] Client* client_by_id(std::uint32_t client_id) noexcept;
@@ -149,6 +167,8 @@ class Manager {
   void make_next_memory(Client& client);
   [[nodiscard]] Result<ipc::SharedMemory> reserve_memory(const Client& client,
                                                          std::uint64_t bytes) const;
+  /// Whether the user of the client may have so much more, and others' queues still find pages.
+  [[nodiscard]] Result<void> room_for_memory(const Client& client, std::uint64_t bytes) const;
   [[nodiscard]] Result<void> check_quota(std::uint64_t used, std::uint64_t bytes) const;
   void memory_made(std::uint32_t client_id, std::uint32_t handle, Making& making);
   void add_memory(Client& client, std::uint32_t handle);
@@ -179,17 +199,29 @@ class Manager {
   /// If a small op's packets, which come from all ranks at about the same time, may not all find a
   /// place in the receive ring of a port: which, and what to set. Else empty.
   [[nodiscard]] std::string short_receive_ring(const Group& group) const;
-  void resolve(Group& group, TimeNs now);
+  // formation_paths.cc
+  void begin_resolving(Group& group, TimeNs now);
+  /// Of all groups that resolve: what is known by now, questions in turn, and which may start.
+  void resolve_in_turn(TimeNs now);
+  void ask_in_turn(const std::map<uid_t, std::vector<std::uint64_t>>& users, TimeNs now);
+  void start_in_turn(const std::map<uid_t, std::vector<std::uint64_t>>& users, TimeNs now);
+  /// @param looks  so many of the paths that wait to be asked are looked at.
+  void look(Group& group, std::size_t looks, TimeNs now);
+  /// @return whether the group had one to ask and there was room for it.
+  [[nodiscard]] bool ask_one(Group& group, std::size_t share, TimeNs now);
+  /// Whether all paths that the group needs are known.
+  [[nodiscard]] bool is_resolved(Group& group, TimeNs now);
   /// Takes paths that nobody answers out of the plan, if another leads to each rank.
   [[nodiscard]] bool leave_silent_rails(Group& group);
-  /// @return whether all are resolved.
-  /// @param[out] answered  set if one was resolved now
-  [[nodiscard]] Result<bool> resolve_paths(std::span<NeighbourPath> paths, Asking asking,
-                                           bool& answered);
+  /// @return kPending if it was asked for and may still answer, kFailed if nobody asks for it now,
+  /// or an error if it can never work.
+  [[nodiscard]] Result<ResolveState> resolve_path(Group& group, NeighbourPath& path, Asking asking,
+                                                  TimeNs now);
   void unreachable(Group& group, const Error& error, TimeNs now);
   void start_lanes(Group& group, TimeNs now);
   void on_lane_formed(Group& group, std::uint8_t lane, TimeNs now);
-  void check_formation_deadline(Group& group, TimeNs now);
+  /// @param published  read if it is needed, once for all groups of a round.
+  void check_formation_deadline(Group& group, TimeNs now, std::optional<Published>& published);
   /// The rank that formation waits for: a neighbour that has not been heard, or else this one.
   [[nodiscard]] std::uint16_t late_rank(const Group& group, const Published& published) const;
   [[nodiscard]] std::string what_is_missing(const Group& group, const Published& published) const;
@@ -211,6 +243,7 @@ class Manager {
   void client_gone(Group& group, Member& member, AbortCode code, const std::string& why,
                    TimeNs now);
   void forget_if_left(std::uint64_t handle);
+  void forget_group(std::uint64_t handle);
   void poll_stop(TimeNs now);
   void set_state(Group& group, GroupState state, TimeNs now) const;
   [[nodiscard]] Group* group_by_handle(std::uint64_t handle) noexcept;
@@ -287,8 +320,19 @@ class Manager {
   Epochs epochs_;
   ipc::RankInfo own_info_;  ///< without a secret
 
-  std::map<std::uint32_t, std::unique_ptr<Client>> clients_;  ///< by client id
-  std::map<std::uint64_t, std::unique_ptr<Group>> groups_;    ///< by handle
+  std::map<std::uint32_t, std::unique_ptr<Client>> clients_;         ///< by client id
+  std::unordered_map<ipc::ConnectionId, std::uint32_t> client_ids_;  ///< of those not retired
+  std::map<std::uint64_t, std::unique_ptr<Group>> groups_;           ///< by handle
+  std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint64_t> handles_;  ///< by id and epoch
+  std::map<uid_t, std::uint32_t> groups_of_user_;
+  std::map<uid_t, std::uint32_t> clients_of_user_;
+  std::map<uid_t, std::uint64_t> asked_of_user_;  ///< as Questions::turn, of users that resolve
+  std::uint64_t questions_ = 0;
+  uid_t last_started_ = 0;  ///< the user whose group was started last
+  std::uint64_t steps_ = 0;
+  std::uint64_t ended_steps_ = 0;  ///< of groups that did not form, in this round
+  bool has_more_ = false;
+  Progress progress_;
   std::uint32_t warned_ranks_ = 0;  ///< of the largest group that has a short receive ring
   std::uint32_t last_client_id_ = 0;
   std::uint32_t last_memory_ = 0;

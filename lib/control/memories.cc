@@ -76,6 +76,9 @@ void Manager::allocate(const PendingReply& to, Client& client, std::span<const s
                                               wanted->bytes, limits.bytes_per_client - used, used,
                                               limits.bytes_per_client)});
   }
+  if (const auto room = room_for_memory(client, wanted->bytes); !room) {
+    return reply_error(to, room.error());
+  }
   const std::uint32_t handle = unused_memory_handle(client);
   if (memory_.is_on_gpu()) {
     auto made = make_memory_on_gpu(wanted->bytes);
@@ -142,16 +145,6 @@ Result<ipc::SharedMemory> Manager::reserve_memory(const Client& client, std::uin
     return tl::unexpected(fits.error());
   }
   return memory;
-}
-
-Result<void> Manager::check_quota(std::uint64_t used, std::uint64_t bytes) const {
-  const std::uint64_t limit = options_.limits.bytes_per_client;
-  if (used + bytes <= limit) return {};
-  return fail(ErrorCode::kResourceExhausted,
-              fmt::format("{} bytes of gradient memory in whole pages were asked for, and the "
-                          "client has {} of its {} left: free some, or raise "
-                          "limits.client_memory_mib in the daemon's configuration",
-                          bytes, limit - used, limit));
 }
 
 void Manager::memory_made(std::uint32_t client_id, std::uint32_t handle, Making& making) {

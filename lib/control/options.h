@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "base/sip_hash.h"
 #include "base/types.h"
 #include "ipc/shared_memory.h"
+#include "status/daemon_status.h"
 
 namespace gradwire::control {
 
@@ -20,6 +23,8 @@ struct Limits {
   std::uint32_t clients = defaults::kClients;
   std::uint32_t clients_per_user = defaults::user_share(defaults::kClients);
   std::uint64_t bytes_per_client = defaults::kClientMemoryMib << 20;
+  /// Of all clients of a user. 0: three quarters of the host's hugepages, and on a GPU no bound.
+  std::uint64_t bytes_per_user = 0;
   std::uint32_t regions_per_client = defaults::kClientRegions;
   std::uint32_t groups_per_client = defaults::kClientGroups;
   std::uint32_t groups = defaults::kGroups;
@@ -60,6 +65,10 @@ struct DaemonInfo {
 
 struct ManagerOptions {
   DaemonInfo daemon;
+  /// Adds to the status what the manager does not know: rounds, the log.
+  std::function<void(status::Daemon&)> facts = {};
+  /// Hugepages of the host, which clients' memory and queues are made of; nothing if unknown.
+  std::function<std::optional<ipc::HugepagePool>()> hugepages = {};
   Limits limits;
   ipc::PageKind pages = ipc::PageKind::kHuge;  ///< only tests change it
   /// Ids of clients and of memory start again from 1 after it; larger than all limits. Only tests

@@ -36,6 +36,7 @@ struct NeighbourPath {
   wire::IpAddress remote_ip;
   std::optional<wire::MacAddress> remote_mac;  ///< of `hop`; none until it has answered
   wire::IpAddress hop;  ///< remote_ip, or the router to it; set when its MAC address is requested
+  bool asked = false;   ///< its MAC address was requested
   std::uint16_t remote_base_udp_port = 0;  ///< its lane i listens there + i
   std::uint16_t remote_source_ports = 0;   ///< as RankInfo's
   std::uint64_t rate_bps = 0;              ///< of this host's port; 0 = not known

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "control/peers.h"
 
+#include <endian.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <utility>
@@ -17,18 +19,30 @@
 namespace gradwire::control {
 namespace {
 
+/// Family, prefix and the bits of the prefix.
 using Network = std::array<std::uint8_t, 18>;
 
-/// Family, prefix and the bits of the prefix.
-Network network_of(const ipc::RankAddress& address) noexcept {
+Network network_of(const ipc::RankAddress& address, std::size_t prefix_bits) noexcept {
   Network network{};
   network[0] = address.family;
-  network[1] = address.prefix_bits;
-  for (std::size_t bit = 0; bit < address.prefix_bits; ++bit) {
-    const auto mask = static_cast<std::uint8_t>(0x80 >> bit % 8);
-    network[2 + bit / 8] |= address.ip[bit / 8] & mask;
+  network[1] = static_cast<std::uint8_t>(prefix_bits);
+  const std::size_t whole = prefix_bits / 8;
+  std::memcpy(&network[2], address.ip, whole);
+  if (const std::size_t rest = prefix_bits % 8; rest != 0) {
+    network[2 + whole] = static_cast<std::uint8_t>(address.ip[whole] & (0xff00 >> rest));
   }
   return network;
+}
+
+/// The first or last 64 bits of an address, the first bit highest.
+std::uint64_t half_of(const ipc::RankAddress& address, std::size_t half) noexcept {
+  std::uint64_t word = 0;
+  std::memcpy(&word, address.ip + 8 * half, sizeof word);
+  return be64toh(word);
+}
+std::uint64_t first_bits(std::size_t count) noexcept {
+  if (count == 0) return 0;
+  return count >= 64 ? ~std::uint64_t{0} : ~(~std::uint64_t{0} >> count);
 }
 
 /// Whether two ranks have a link of the ring, or none at all.
@@ -40,24 +54,62 @@ bool are_neighbours(std::size_t a, std::size_t b, std::size_t ring) noexcept {
   return ahead <= 1 || ahead == ring - 1;
 }
 
-/// Addresses by which two ranks may reach each other though they are no neighbours.
+/// Addresses by which two ranks may reach each other though they are no neighbours. A table of
+/// 1,024 ranks with 8 addresses each comes from any client, so what is needed for each pair of
+/// ranks is computed once for each address.
 class OffRing {
  public:
-  explicit OffRing(std::span<const ipc::RankInfo> table) : table_(table) {
+  explicit OffRing(std::span<const ipc::RankInfo> table) : table_(table), ports_(table.size()) {
+    struct End {
+      Network network;
+      std::uint16_t rank;
+      std::uint16_t place;
+    };
+    std::vector<End> ends;  // of links that lead to one other port alone
     for (std::size_t rank = 0; rank < table.size(); ++rank) {
-      for (const ipc::RankAddress& address : addresses_of(table[rank])) {
-        if (address.single_peer != 0) single_[network_of(address)].push_back(rank);
+      const auto addresses = addresses_of(table[rank]);
+      for (std::size_t i = 0; i < addresses.size(); ++i) {
+        const ipc::RankAddress& address = addresses[i];
+        Port& port = ports_[rank][i];
+        port = {half_of(address, 0), half_of(address, 1), first_bits(address.prefix_bits),
+                first_bits(address.prefix_bits <= 64 ? 0 : address.prefix_bits - 64u),
+                network_of(address, address.prefix_bits)};
+        if (address.single_peer == 0) continue;
+        port.leads_to = kNobody;
+        ends.push_back(
+            {port.network, static_cast<std::uint16_t>(rank), static_cast<std::uint16_t>(i)});
       }
+    }
+    has_single_ = !ends.empty();
+    std::ranges::sort(ends, {}, &End::network);
+    for (std::size_t first = 0; first < ends.size();) {
+      std::size_t last = first + 1;
+      while (last < ends.size() && ends[last].network == ends[first].network) ++last;
+      if (last - first == 2) {
+        const End& a = ends[first];
+        const End& b = ends[first + 1];
+        ports_[a.rank][a.place].leads_to = b.rank;
+        ports_[b.rank][b.place].leads_to = a.rank;
+      }
+      first = last;
     }
   }
 
   [[nodiscard]] std::vector<AddressPair> pairs(std::size_t lower, std::size_t higher) const {
-    if (single_.empty()) return common_addresses(table_[lower], table_[higher]);
+    if (!has_single_) return common_addresses(table_[lower], table_[higher]);
     return common_addresses(without_others(lower, higher), without_others(higher, lower));
   }
+  /// Whether pairs() has any.
   [[nodiscard]] bool connects(std::size_t a, std::size_t b) const {
-    if (single_.empty()) return have_common_address(table_[a], table_[b]);
-    return have_common_address(without_others(a, b), without_others(b, a));
+    const auto as = addresses_of(table_[a]);
+    const auto bs = addresses_of(table_[b]);
+    for (std::size_t i = 0; i < as.size(); ++i) {
+      if (!leads_to(a, i, b)) continue;
+      for (std::size_t j = 0; j < bs.size(); ++j) {
+        if (leads_to(b, j, a) && can_pair(as[i], ports_[a][i], bs[j], ports_[b][j])) return true;
+      }
+    }
+    return false;
   }
   /// Ranks of equal addresses but for their hosts' bits reach the same ranks.
   [[nodiscard]] std::vector<std::uint16_t> classes() const {
@@ -65,18 +117,23 @@ class OffRing {
     for (const ipc::RankInfo& info : table_) {
       for (const auto& address : addresses_of(info)) prefix = std::max(prefix, address.prefix_bits);
     }
-    std::map<std::vector<std::uint32_t>, std::uint16_t> known;
+    struct Look {
+      Network network;
+      std::uint8_t prefix_bits;
+      std::uint8_t routed;
+      std::uint32_t rail;
+      std::uint32_t only;  ///< where it leads follows from who else has a port in its network
+      auto operator<=>(const Look&) const = default;
+    };
+    std::map<std::vector<Look>, std::uint16_t> known;
     std::vector<std::uint16_t> classes;
     for (std::size_t rank = 0; rank < table_.size(); ++rank) {
-      std::vector<std::uint32_t> looks;
-      for (ipc::RankAddress address : addresses_of(table_[rank])) {
-        looks.push_back(address.prefix_bits);
-        looks.push_back(address.rail);
-        looks.push_back(address.routed);
-        // Where it leads follows from who else has a port in its network.
-        looks.push_back(address.single_peer == 0 ? UINT32_MAX : static_cast<std::uint32_t>(rank));
-        address.prefix_bits = prefix;
-        for (const std::uint8_t byte : network_of(address)) looks.push_back(byte);
+      std::vector<Look> looks;
+      looks.reserve(ipc::RankInfo::kMaxAddresses);
+      for (const ipc::RankAddress& address : addresses_of(table_[rank])) {
+        looks.push_back({network_of(address, prefix), address.prefix_bits, address.routed,
+                         address.rail,
+                         address.single_peer == 0 ? UINT32_MAX : static_cast<std::uint32_t>(rank)});
       }
       const auto next = static_cast<std::uint16_t>(known.size());
       classes.push_back(known.try_emplace(std::move(looks), next).first->second);
@@ -85,39 +142,72 @@ class OffRing {
   }
   /// If so, any two ranks are connected, and nobody has to compare each with each.
   [[nodiscard]] bool all_alike() const {
-    return std::ranges::any_of(addresses_of(table_[0]), [&](const ipc::RankAddress& first) {
+    const auto firsts = addresses_of(table_[0]);
+    for (std::size_t i = 0; i < firsts.size(); ++i) {
+      const ipc::RankAddress& first = firsts[i];
       const auto all_have = [&](auto&& fits) {
-        return std::ranges::all_of(table_, [&](const ipc::RankInfo& info) {
-          return std::ranges::any_of(addresses_of(info), [&](const ipc::RankAddress& address) {
-            return address.single_peer == 0 && address.family == first.family &&
-                   address.rail == first.rail && fits(address);
-          });
-        });
+        for (std::size_t rank = 0; rank < table_.size(); ++rank) {
+          const auto addresses = addresses_of(table_[rank]);
+          bool has = false;
+          for (std::size_t j = 0; j < addresses.size() && !has; ++j) {
+            const ipc::RankAddress& address = addresses[j];
+            has = address.single_peer == 0 && address.family == first.family &&
+                  address.rail == first.rail && fits(address, ports_[rank][j]);
+          }
+          if (!has) return false;
+        }
+        return true;
       };
-      const Network network = network_of(first);
-      return all_have([](const auto& address) { return address.routed != 0; }) ||
-             all_have([&](const auto& address) { return network_of(address) == network; });
-    });
+      const Network& network = ports_[0][i].network;
+      if (all_have([](const auto& address, const Port&) { return address.routed != 0; }) ||
+          all_have([&](const auto&, const Port& port) { return port.network == network; })) {
+        return true;
+      }
+    }
+    return false;
   }
 
  private:
+  static constexpr std::uint32_t kAnybody = UINT32_MAX;
+  static constexpr std::uint32_t kNobody = UINT32_MAX - 1;
+  struct Port {
+    std::uint64_t high = 0;
+    std::uint64_t low = 0;
+    std::uint64_t high_mask = 0;  ///< of the prefix
+    std::uint64_t low_mask = 0;
+    Network network{};
+    std::uint32_t leads_to = kAnybody;  ///< a rank, if the port leads to one other port alone
+  };
+
+  [[nodiscard]] bool leads_to(std::size_t rank, std::size_t place, std::size_t other) const {
+    const std::uint32_t to = ports_[rank][place].leads_to;
+    return to == kAnybody || to == other;
+  }
+  /// As have_common_address(), of one address each.
+  [[nodiscard]] static bool can_pair(const ipc::RankAddress& a, const Port& at_a,
+                                     const ipc::RankAddress& b, const Port& at_b) noexcept {
+    if (a.family != b.family || (a.rail != b.rail && a.rail != 0 && b.rail != 0)) return false;
+    if (a.routed != 0 && b.routed != 0) return true;
+    const std::uint64_t high = at_a.high ^ at_b.high;
+    const std::uint64_t low = at_a.low ^ at_b.low;
+    return (high & (at_a.high_mask | at_b.high_mask)) == 0 &&
+           (low & (at_a.low_mask | at_b.low_mask)) == 0;
+  }
   /// Without ports that lead to one rank which is not `other`.
   [[nodiscard]] ipc::RankInfo without_others(std::size_t rank, std::size_t other) const {
     ipc::RankInfo info = table_[rank];
     std::uint16_t kept = 0;
-    for (const ipc::RankAddress& address : addresses_of(table_[rank])) {
-      if (address.single_peer != 0) {
-        const std::vector<std::size_t>& ends = single_.at(network_of(address));
-        if (ends.size() != 2 || (ends[0] != other && ends[1] != other)) continue;
-      }
-      info.addresses[kept++] = address;
+    const auto addresses = addresses_of(table_[rank]);
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+      if (leads_to(rank, i, other)) info.addresses[kept++] = addresses[i];
     }
     info.address_count = kept;
     return info;
   }
 
   std::span<const ipc::RankInfo> table_;
-  std::map<Network, std::vector<std::size_t>> single_;  ///< ranks, by the port's network
+  std::vector<std::array<Port, ipc::RankInfo::kMaxAddresses>> ports_;  ///< by rank
+  bool has_single_ = false;
 };
 
 /// @param ring  so many ranks have members.
@@ -171,8 +261,15 @@ std::string text_of(const Apart& apart, std::span<const ipc::RankInfo> table) {
                      addresses_text(table[apart.a]), apart.b, addresses_text(table[apart.b]));
 }
 
-DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table,
-                                 std::uint16_t folding_ranks) {
+const std::optional<Apart>& Connections::apart() {
+  if (!apart_) apart_ = unconnected_ranks(table_, folding_ranks_);
+  return *apart_;
+}
+
+DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table, std::uint16_t folding_ranks,
+                                 Connections* known) {
+  Connections own(table, folding_ranks);
+  Connections& connections = known != nullptr ? *known : own;
   DirectAgreement agreed;
   const std::size_t nranks = table.size() - folding_ranks;
   const std::uint64_t wanted = std::uint64_t{table[0].direct_kib} << 10;
@@ -187,7 +284,7 @@ DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table,
         "the daemon of rank {} can fold what {} ranks give, and the group has {}: it reduces on a "
         "GPU or is of an older release",
         weak - table.begin(), weak->fold_sources, nranks);
-  } else if (const auto apart = unconnected_ranks(table, folding_ranks)) {
+  } else if (const auto& apart = connections.apart()) {
     agreed.why_not = text_of(*apart, table);
   } else {
     agreed.bytes = wanted;
@@ -204,7 +301,7 @@ DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table,
 }
 
 TransferAgreement transfer_agreement(std::span<const ipc::RankInfo> table,
-                                     const GroupProcesses& processes) {
+                                     const GroupProcesses& processes, Connections* known) {
   const auto without =
       std::ranges::find_if(table, [](const ipc::RankInfo& info) { return info.transfers == 0; });
   if (without != table.end()) {
@@ -223,7 +320,8 @@ TransferAgreement transfer_agreement(std::span<const ipc::RankInfo> table,
                                "processes; {} are allowed",
                                most, processes.count(), pairs, collective::kPairsMax)};
   }
-  if (const auto apart = unconnected_ranks(table)) {
+  Connections own(table);
+  if (const auto& apart = (known != nullptr ? *known : own).apart()) {
     return {false, text_of(*apart, table)};
   }
   return {true, {}};

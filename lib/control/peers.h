@@ -43,6 +43,20 @@ struct Apart {
 /// For people.
 [[nodiscard]] std::string text_of(const Apart& apart, std::span<const ipc::RankInfo> table);
 
+/// What unconnected_ranks() finds, looked for once and only if somebody asks. The table outlives
+/// it.
+class Connections {
+ public:
+  explicit Connections(std::span<const ipc::RankInfo> table, std::uint16_t folding_ranks = 0)
+      : table_(table), folding_ranks_(folding_ranks) {}
+  [[nodiscard]] const std::optional<Apart>& apart();
+
+ private:
+  std::span<const ipc::RankInfo> table_;
+  std::uint16_t folding_ranks_;
+  std::optional<std::optional<Apart>> apart_;
+};
+
 /// Whether ops of a group may be direct, which all ranks must see alike.
 struct DirectAgreement {
   std::uint64_t bytes = 0;           ///< collective::ShardConfig::direct_bytes; 0: none is
@@ -55,8 +69,10 @@ struct DirectAgreement {
   /// Why not, though rank 0's transport.direct_kib wants it; names the rank. Else empty.
   std::string why_not;
 };
+/// @param known  of the same table and ranks, so that two do not look twice; nullptr: its own.
 [[nodiscard]] DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table,
-                                               std::uint16_t folding_ranks = 0);
+                                               std::uint16_t folding_ranks = 0,
+                                               Connections* known = nullptr);
 
 /// Whether data goes between any two processes of a group, which all ranks must see alike.
 struct TransferAgreement {
@@ -64,9 +80,11 @@ struct TransferAgreement {
   /// Why not; names ranks. Else empty.
   std::string why_not;
 };
-/// @param layout  nullptr: every rank has `members`.
+/// @param table  of the ranks with members.
+/// @param known  as direct_agreement()'s.
 [[nodiscard]] TransferAgreement transfer_agreement(std::span<const ipc::RankInfo> table,
-                                                   const GroupProcesses& processes);
+                                                   const GroupProcesses& processes,
+                                                   Connections* known = nullptr);
 
 /// The paths of frames from `rank` to the ranks that are no neighbours of it, without MAC
 /// addresses, and the tokens of those packets. Both ends choose the same addresses. Nothing goes

@@ -28,7 +28,10 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   const auto ring = std::span(join.table).first(wanted.nranks);
   const GroupProcesses processes{wanted.nranks, wanted.member_count,
                                  wanted.layout ? &*wanted.layout : nullptr};
-  TransferAgreement transfers = transfer_agreement(ring, processes);
+  // Without folding ranks both agreements ask the same of the same table.
+  Connections connections(join.table);
+  Connections* const known = wanted.folding_ranks == 0 ? &connections : nullptr;
+  TransferAgreement transfers = transfer_agreement(ring, processes, known);
   wanted.why_no_transfers = std::move(transfers.why_not);
   if (transfers.possible && !wanted.folds_only()) {
     wanted.pairs_max = processes.members_of(wanted.rank) * processes.count();
@@ -46,7 +49,7 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
     wanted.downstream = std::move(*down);
     wanted.upstream = std::move(*up);
   }
-  DirectAgreement direct = direct_agreement(join.table, wanted.folding_ranks);
+  DirectAgreement direct = direct_agreement(join.table, wanted.folding_ranks, known);
   wanted.direct_bytes = direct.bytes;
   wanted.two_step_bytes = direct.two_step_bytes;
   wanted.owners = std::move(direct.owners);

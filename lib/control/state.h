@@ -100,7 +100,8 @@ struct Client {
   TimeNs linger_until = kNever;  ///< such memory is freed by then, even if the process still runs
   /// It died or was disconnected, or the daemon stops: no request is answered any more.
   bool retired = false;
-  bool removed = false;  ///< the command lane has forgotten it
+  bool removed = false;      ///< the command lane has forgotten it
+  std::uint32_t groups = 0;  ///< that it is a member of
 
   [[nodiscard]] std::uint64_t memory_bytes() const noexcept {
     std::uint64_t bytes = 0;
@@ -131,6 +132,21 @@ enum class GroupState : std::uint8_t {
 /// As logs and errors name a group.
 [[nodiscard]] std::string key_text(const GroupKey& key);
 
+/// Paths of PlanRequest::peers whose MAC addresses are not known yet, and are asked for in turn.
+struct Questions {
+  struct Place {
+    std::uint16_t peer = 0;
+    std::uint16_t path = 0;
+  };
+  std::vector<Place> waiting;  ///< in the order in which they are asked
+  std::vector<Place> open;     ///< asked, and not answered
+  std::size_t looked = 0;      ///< a place in `waiting`: whether it is known is looked at next
+  std::size_t unasked = 0;     ///< of `waiting`, those that were never asked
+  std::uint64_t turn = 0;      ///< when the last one was asked; counts all groups' questions
+
+  [[nodiscard]] bool done() const noexcept { return waiting.empty() && open.empty(); }
+};
+
 struct Group {
   std::uint64_t handle = 0;
   GroupKey key;
@@ -140,6 +156,7 @@ struct Group {
   std::vector<std::uint16_t> ranks;  ///< of the processes, as the members say; empty: plain
   PlanRequest wanted;                ///< what the shards are made from
   std::vector<Member> members;
+  Questions questions;
   GroupState state = GroupState::kGathering;
   TimeNs since = 0;        ///< when this state began
   TimeNs answered_at = 0;  ///< when a path to some rank was resolved last

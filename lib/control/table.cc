@@ -2,16 +2,16 @@
 #include "control/table.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/require.h"
 #include "base/sip_hash.h"
 #include "collective/shape_ring.h"
 #include "collective/shard.h"
@@ -20,9 +20,8 @@
 namespace gradwire::control {
 namespace {
 
-/// In a hash's input, so that no two uses of a key give the same.
+/// In a hash's input, so that no two uses of a key give the same; secrets.cc has 2.
 constexpr std::uint8_t kLinkTokenLabel = 3;
-constexpr std::uint8_t kUserSecretLabel = 2;
 constexpr std::uint32_t kFoldingLabel = 0x666f6c64;  // no rank is as large as half of it
 
 /// Digest key: only to keep this hash apart from others, no secret ("gradwire", "table v1").
@@ -82,11 +81,8 @@ class Bytes {
 };
 
 bool same(const ipc::RankInfo& a, const ipc::RankInfo& b) {
-  Bytes bytes_a;
-  Bytes bytes_b;
-  bytes_a.add(a);
-  bytes_b.add(b);
-  return std::ranges::equal(bytes_a.get(), bytes_b.get());
+  static_assert(std::has_unique_object_representations_v<ipc::RankInfo>);
+  return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
 tl::unexpected<Error> bad(std::string text) {
@@ -235,31 +231,6 @@ Result<void> check_own(const ipc::JoinBody& join, const ipc::RankInfo& own) {
 
 }  // namespace
 
-Result<std::uint64_t> random_incarnation() {
-  std::uint64_t value = 0;
-  while (value == 0) {
-    if (getrandom(&value, sizeof value, 0) != sizeof value) {
-      return fail(ErrorCode::kSystem, fmt::format("getrandom: {}", std::strerror(errno)));
-    }
-  }
-  return value;
-}
-
-Result<SipHashKey> random_secret() {
-  SipHashKey secret;
-  if (getrandom(&secret, sizeof secret, 0) != sizeof secret) {
-    return fail(ErrorCode::kSystem, fmt::format("getrandom: {}", std::strerror(errno)));
-  }
-  return secret;
-}
-
-std::uint32_t secret_for(const SipHashKey& daemon_secret, uid_t uid) noexcept {
-  std::array<std::byte, 1 + sizeof uid> input{};
-  input[0] = std::byte{kUserSecretLabel};
-  std::memcpy(&input[1], &uid, sizeof uid);
-  return static_cast<std::uint32_t>(sip_hash(daemon_secret, input));
-}
-
 ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
                              std::span<const LocalAddress> addresses) {
   ipc::RankInfo info;
@@ -352,16 +323,24 @@ std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
 std::uint64_t link_token(const GroupKey& key, std::uint8_t lane, std::uint16_t from,
                          std::uint16_t to, std::span<const ipc::RankInfo> table) {
   const SipHashKey secrets = {table[from].secret, table[to].secret};
-  Bytes bytes;
-  bytes.add(kLinkTokenLabel);
-  bytes.add(key.group_id);
-  bytes.add(key.epoch);
-  bytes.add(lane);
-  bytes.add(table[from].incarnation);
-  bytes.add(table[to].incarnation);
-  bytes.add(from);
-  bytes.add(to);
-  return sip_hash(secrets, bytes.get());
+  // One for each rank and lane, twice: no place to allocate.
+  std::array<std::byte, 34> bytes{};
+  std::size_t end = 0;
+  const auto add = [&](auto value) {
+    for (std::size_t i = 0; i < sizeof value; ++i) {
+      bytes[end++] = static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i));
+    }
+  };
+  add(kLinkTokenLabel);
+  add(key.group_id);
+  add(key.epoch);
+  add(lane);
+  add(table[from].incarnation);
+  add(table[to].incarnation);
+  add(from);
+  add(to);
+  require(end == bytes.size(), "a token's input has other fields than it has room for");
+  return sip_hash(secrets, bytes);
 }
 
 std::vector<NeighbourTokens> neighbour_tokens(const GroupKey& key, std::uint8_t lanes,

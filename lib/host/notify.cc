@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace gradwire::host {
 namespace {
@@ -42,13 +43,14 @@ bool ServiceManager::is_due(TimeNs now) const {
   return !fed_ || now - last_feed_ns_ >= watchdog_ns_ / kFeedsPerLimit;
 }
 
-std::vector<std::size_t> ServiceManager::feed(TimeNs now,
-                                              std::span<const std::uint64_t> heartbeats) {
-  std::vector<std::size_t> standing;
-  for (std::size_t i = 0; i < heartbeats_.size() && i < heartbeats.size(); ++i) {
-    if (heartbeats[i] == heartbeats_[i]) standing.push_back(i);
+std::vector<std::string> ServiceManager::feed(TimeNs now, std::vector<Duty> duties) {
+  std::vector<std::string> standing;
+  for (std::size_t i = 0; i < duties_.size() && i < duties.size(); ++i) {
+    const Duty& before = duties_[i];
+    const Duty& after = duties[i];
+    if (before.waits && after.waits && before.done == after.done) standing.push_back(after.name);
   }
-  heartbeats_.assign(heartbeats.begin(), heartbeats.end());
+  duties_ = std::move(duties);
   last_feed_ns_ = now;
   fed_ = true;
   if (standing.empty()) send("WATCHDOG=1");

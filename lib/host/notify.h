@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Tells systemd that the daemon is ready, that it stops, and, as long as every lane makes
-/// progress, that it is alive (sd_notify(3); a datagram, so no library is needed). Without a
-/// service manager it does nothing. Control thread; system calls, allocates.
+/// Tells systemd that the daemon is ready, that it stops, and, as long as every lane and every duty
+/// of the control thread makes progress, that it is alive (sd_notify(3); a datagram, so no library
+/// is needed). Without a service manager it does nothing. Control thread; system calls, allocates.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "base/types.h"
 
 namespace gradwire::host {
+
+/// Something that has to go on: a lane, or what the control thread does for clients and lanes.
+struct Duty {
+  std::string name;
+  std::uint64_t done = 0;  ///< so far
+  bool waits = true;       ///< there is something to do
+};
 
 class ServiceManager {
  public:
@@ -31,10 +37,11 @@ class ServiceManager {
 
   /// Whether feed() is due; it is four times within the watchdog's limit.
   [[nodiscard]] bool is_due(TimeNs now) const;
-  /// Feeds the watchdog if every lane's number has changed since the last call.
-  /// @param heartbeats  one number per lane; the same lanes on each call.
-  /// @return the lanes whose number has not changed; if there are any, the watchdog is not fed.
-  std::vector<std::size_t> feed(TimeNs now, std::span<const std::uint64_t> heartbeats);
+  /// Feeds the watchdog if no duty stands still: one does that had something to do at the last call
+  /// and has now, and has done nothing in between.
+  /// @param duties  the same ones on each call, in the same order.
+  /// @return the names of those that stand; if there are any, the watchdog is not fed.
+  std::vector<std::string> feed(TimeNs now, std::vector<Duty> duties);
 
  private:
   void send(const std::string& message) const;
@@ -43,7 +50,7 @@ class ServiceManager {
   TimeNs watchdog_ns_;
   TimeNs last_feed_ns_ = 0;
   bool fed_ = false;
-  std::vector<std::uint64_t> heartbeats_;
+  std::vector<Duty> duties_;  ///< of the last call
 };
 
 }  // namespace gradwire::host

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/system_error.h"
 #include "ipc/stale_socket.h"
@@ -18,7 +19,7 @@
 namespace gradwire::ipc {
 namespace {
 
-/// Messages taken from one connection per round, so that a chatty one does not starve the others.
+/// Messages taken from one connection per round, and connections accepted.
 constexpr int kMessagesPerRound = 16;
 constexpr std::chrono::seconds kBetweenComplaints(60);
 
@@ -102,11 +103,11 @@ ControlServer::~ControlServer() {
   if (bound_) ::unlink(options_.path.c_str());
 }
 
-void ControlServer::poll(int timeout_ms) {
-  std::vector<pollfd> fds;
-  std::vector<ConnectionId> ids;
-  fds.reserve(connections_.size() + 2);
-  ids.reserve(connections_.size());
+void ControlServer::wait(int timeout_ms) {
+  std::vector<pollfd>& fds = polled_.fds;
+  std::vector<ConnectionId>& ids = polled_.ids;
+  fds.clear();
+  ids.clear();
   // A connection that is not accepted stays in the listener's queue and would end every wait at
   // once.
   const auto paused = std::chrono::ceil<std::chrono::milliseconds>(accept_again_ - Clock::now());
@@ -122,15 +123,65 @@ void ControlServer::poll(int timeout_ms) {
     if (connection.closing || connection.broken) timeout_ms = 0;
   }
   fds.push_back({wake_fd_, POLLIN, 0});  // last; poll(2) ignores a negative one
-  if (::poll(fds.data(), fds.size(), timeout_ms) < 0) return;  // EINTR: the caller comes again
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const short seen = fds[i + 1].revents;
-    if ((seen & POLLOUT) != 0) flush(connections_.at(ids[i]));
-    if ((seen & (POLLIN | POLLHUP | POLLERR)) != 0) receive_from(ids[i]);
+  // EINTR: the caller comes again.
+  polled_.any = ::poll(fds.data(), fds.size(), timeout_ms) >= 0;
+}
+
+void ControlServer::serve() {
+  has_more_ = false;
+  if (!std::exchange(polled_.any, false)) return;
+  std::vector<ConnectionId> readable;
+  for (std::size_t i = 0; i < polled_.ids.size(); ++i) {
+    const short seen = polled_.fds[i + 1].revents;
+    if ((seen & POLLOUT) != 0) flush(connections_.at(polled_.ids[i]));
+    if ((seen & (POLLIN | POLLHUP | POLLERR)) != 0) readable.push_back(polled_.ids[i]);
   }
+  receive_in_turn(readable);
   close_finished();
   close_silent();
-  if ((fds[0].revents & POLLIN) != 0) accept_all();
+  if ((polled_.fds[0].revents & POLLIN) != 0) accept_all();
+}
+
+void ControlServer::receive_in_turn(const std::vector<ConnectionId>& readable) {
+  std::map<uid_t, Turn> users;
+  for (const ConnectionId id : readable) {
+    Turn& turn = users[connections_.at(id).peer.uid];
+    turn.uid = connections_.at(id).peer.uid;
+    turn.connections.push_back(id);
+  }
+  std::erase_if(last_of_, [&](const auto& entry) { return !users.contains(entry.first); });
+  const std::uint64_t round_end = steps_ + options_.steps_of_round;
+  auto next = users.upper_bound(last_user_);
+  for (std::size_t left = users.size(); left > 0; --left, ++next) {
+    if (next == users.end()) next = users.begin();
+    if (steps_ >= round_end) {
+      has_more_ = true;
+      return;
+    }
+    last_user_ = next->first;
+    serve_user(next->second, round_end);
+  }
+}
+
+void ControlServer::serve_user(Turn& turn, std::uint64_t round_end) {
+  // Begins after the connection that was last when the user's steps ended.
+  if (const auto last = last_of_.find(turn.uid); last != last_of_.end()) {
+    std::ranges::rotate(turn.connections, std::ranges::upper_bound(turn.connections, last->second));
+  }
+  const std::uint64_t end = std::min(round_end, steps_ + options_.steps_of_user);
+  for (int i = 0; i < kMessagesPerRound && !turn.connections.empty(); ++i) {
+    std::vector<ConnectionId> more;
+    for (const ConnectionId id : turn.connections) {
+      if (steps_ >= end) {
+        has_more_ = true;
+        return;
+      }
+      last_of_[turn.uid] = id;
+      if (receive_one(id)) more.push_back(id);
+    }
+    turn.connections = std::move(more);
+  }
+  has_more_ = has_more_ || !turn.connections.empty();
 }
 
 void ControlServer::accept_all() {
@@ -212,35 +263,37 @@ void ControlServer::close_silent() {
   }
 }
 
-void ControlServer::receive_from(ConnectionId id) {
-  for (int i = 0; i < kMessagesPerRound; ++i) {
-    // Looked up each time: a callback may hang up, but never removes a connection.
-    Connection& connection = connections_.at(id);
-    if (connection.closing || connection.broken) return;
-    Message message;
-    const auto status = receive_message(connection.socket.get(), message);
-    if (!status) {
-      ++faults_;
-      MessageHeader header;
-      header.type = message.header.magic == kControlMagic ? message.header.type : 0;
-      header.request_id = message.header.magic == kControlMagic ? message.header.request_id : 0;
-      header.error_code = static_cast<std::uint32_t>(status.error().code);
-      const ErrorBody body = error_body(status.error().message);
-      send(id, header, bytes_of(body), {});
-      hang_up(id);
-      return;
-    }
-    if (*status == SocketStatus::kWouldBlock) return;
-    if (*status == SocketStatus::kClosed) {
-      connection.broken = true;
-      return;
-    }
-    connection.heard = Clock::now();
-    if (callbacks_.on_message) {
-      const PeerCredentials peer = connection.peer;
-      callbacks_.on_message(id, peer, std::move(message));
-    }
+bool ControlServer::receive_one(ConnectionId id) {
+  // Looked up each time: a callback may hang up, but never removes a connection.
+  Connection& connection = connections_.at(id);
+  if (connection.closing || connection.broken) return false;
+  Message message;
+  const auto status = receive_message(connection.socket.get(), message);
+  if (status && *status == SocketStatus::kWouldBlock) return false;
+  ++served_;
+  steps_ += kMessageSteps;
+  if (!status) {
+    ++faults_;
+    MessageHeader header;
+    header.type = message.header.magic == kControlMagic ? message.header.type : 0;
+    header.request_id = message.header.magic == kControlMagic ? message.header.request_id : 0;
+    header.error_code = static_cast<std::uint32_t>(status.error().code);
+    const ErrorBody body = error_body(status.error().message);
+    send(id, header, bytes_of(body), {});
+    hang_up(id);
+    return false;
   }
+  if (*status == SocketStatus::kClosed) {
+    connection.broken = true;
+    return false;
+  }
+  connection.heard = Clock::now();
+  if (!callbacks_.on_message) return true;
+  const std::uint64_t before = callbacks_.steps ? callbacks_.steps() : 0;
+  const PeerCredentials peer = connection.peer;
+  callbacks_.on_message(id, peer, std::move(message));
+  if (callbacks_.steps) steps_ += callbacks_.steps() - before;
+  return true;
 }
 
 void ControlServer::flush(Connection& connection) {
@@ -260,12 +313,21 @@ void ControlServer::flush(Connection& connection) {
 void ControlServer::close_finished() {
   std::vector<ConnectionId> ended;
   for (const auto& [id, connection] : connections_) {
-    if (connection.closing || connection.broken) ended.push_back(id);
+    if (!connection.closing && !connection.broken) continue;
+    if (ended.size() == kEndsPerRound) {
+      has_more_ = true;
+      break;
+    }
+    ended.push_back(id);
   }
   for (const ConnectionId id : ended) {
+    ++served_;
+    steps_ += kMessageSteps;
+    const std::uint64_t before = callbacks_.steps ? callbacks_.steps() : 0;
     connections_.erase(id);
     accept_again_ = {};  // its descriptor is free
     if (callbacks_.on_hangup) callbacks_.on_hangup(id);
+    if (callbacks_.steps) steps_ += callbacks_.steps() - before;
   }
 }
 

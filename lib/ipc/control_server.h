@@ -6,9 +6,12 @@
 ///
 /// Nobody can lock out the others: each user has a share of the connections, some are reserved for
 /// root and the daemon's own user, and a silent connection is closed unless keep() was called for
-/// it.
+/// it. Messages are taken in turn, first of the users and then of a user's connections, until a
+/// user or the round has had its steps; what is left waits in the sockets for the next round, and
+/// users who had no turn come first there.
 #pragma once
 
+#include <poll.h>
 #include <sys/stat.h>
 
 #include <chrono>
@@ -37,6 +40,9 @@ struct ControlServerOptions {
   std::size_t reserved_for_root = 0;  ///< above both, for root and the process's own user
   std::chrono::milliseconds silence{defaults::kOpenMs};  ///< timeouts.open_ms; 0: no bound
   std::size_t max_queued_messages = 64;  ///< per connection, not yet taken by its reader
+  /// Of one round; the last message may exceed them. A step is about a microsecond's work.
+  std::uint64_t steps_of_user = 4'096;
+  std::uint64_t steps_of_round = 16'384;
   /// How long to wait after accept() failed because the process or the system had no descriptor
   /// left.
   std::chrono::milliseconds accept_pause{1'000};
@@ -48,10 +54,18 @@ struct ControlCallbacks {
   std::function<void(ConnectionId)> on_hangup;
   /// A problem that the operator should fix, as text. At most one a minute of each kind.
   std::function<void(const std::string&)> on_trouble = {};
+  /// How many steps on_message has taken so far, in all. What it adds counts as the message's, with
+  /// ControlServer::kMessageSteps; without it a message has these alone.
+  std::function<std::uint64_t()> steps = {};
 };
 
 class ControlServer final : public MessageSink {
  public:
+  /// Of receiving a message and answering it.
+  static constexpr std::uint64_t kMessageSteps = 8;
+  /// Connections whose end is told in one round, since a client may have had much.
+  static constexpr std::size_t kEndsPerRound = 16;
+
   /// Takes the lock file `path`.lock, removes a socket that a dead instance left, and listens.
   /// @return kBusy if another instance has the path (the text names its pid if it is known);
   /// kInvalidArgument if the path is something else than a socket.
@@ -63,8 +77,14 @@ class ControlServer final : public MessageSink {
   ControlServer& operator=(const ControlServer&) = delete;
 
   void set_callbacks(ControlCallbacks callbacks) { callbacks_ = std::move(callbacks); }
-  /// Waits at most `timeout_ms` for something to do, and does it.
-  void poll(int timeout_ms);
+  /// Waits at most `timeout_ms` for something to do, and does it: wait() and serve().
+  void poll(int timeout_ms) {
+    wait(timeout_ms);
+    serve();
+  }
+  void wait(int timeout_ms);
+  /// Does what the last wait() found.
+  void serve();
   /// poll() also returns when `fd` is readable, and leaves reading it to the caller; -1 = none.
   void set_wake_fd(int fd) noexcept { wake_fd_ = fd; }
 
@@ -78,8 +98,20 @@ class ControlServer final : public MessageSink {
   /// dropped for breaking the protocol.
   [[nodiscard]] std::uint64_t refused() const noexcept { return refused_; }
   [[nodiscard]] std::uint64_t faults() const noexcept { return faults_; }
+  /// Messages taken, and ends told, so far.
+  [[nodiscard]] std::uint64_t served() const noexcept { return served_; }
+  /// Whether the last serve() left something to do that was there before it.
+  [[nodiscard]] bool has_more() const noexcept { return has_more_; }
+  /// All steps so far, of messages and of the ends of connections.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
 
  private:
+  /// Connections of one user that have something to be received.
+  struct Turn {
+    uid_t uid = 0;
+    std::vector<ConnectionId> connections;  ///< in turn
+    std::uint64_t steps = 0;
+  };
   struct Queued {
     MessageHeader header;
     std::vector<std::byte> body;
@@ -104,7 +136,11 @@ class ControlServer final : public MessageSink {
   /// @return why there is no room for one more of that user; empty if there is.
   [[nodiscard]] std::string no_room_for(uid_t uid) const;
   void close_silent();
-  void receive_from(ConnectionId id);
+  void receive_in_turn(const std::vector<ConnectionId>& readable);
+  /// Until the user's steps are used up, or the round's, or nothing is left.
+  void serve_user(Turn& turn, std::uint64_t round_end);
+  /// @return whether there may be more to receive from it.
+  bool receive_one(ConnectionId id);
   static void flush(Connection& connection);
   void close_finished();
 
@@ -116,6 +152,17 @@ class ControlServer final : public MessageSink {
   bool bound_ = false;
   std::map<ConnectionId, Connection> connections_;
   ConnectionId next_id_ = 1;
+  struct Polled {
+    std::vector<pollfd> fds;  ///< the listener, then those of `ids`, then the wake fd
+    std::vector<ConnectionId> ids;
+    bool any = false;
+  };
+  Polled polled_;                          ///< by wait(), for serve()
+  uid_t last_user_ = 0;                    ///< the one that had the last turn of the last round
+  std::map<uid_t, ConnectionId> last_of_;  ///< of users that did not get through: who was last
+  std::uint64_t served_ = 0;
+  std::uint64_t steps_ = 0;
+  bool has_more_ = false;
   std::uint64_t refused_ = 0;
   std::uint64_t faults_ = 0;
   Clock::time_point accept_again_;  ///< the listener is not watched before

@@ -72,6 +72,30 @@ int node_of(void* address) noexcept {
 
 }  // namespace
 
+std::optional<HugepagePool> read_hugepages(int numa_node) {
+  HugepagePool pool;
+  std::ifstream info("/proc/meminfo");
+  for (std::string word; info >> word;) {
+    if (word != "Hugepagesize:") continue;
+    std::uint64_t kib = 0;
+    if (info >> kib) pool.page_bytes = kib << 10;
+    break;
+  }
+  if (pool.page_bytes == 0) return std::nullopt;
+  const std::string name = fmt::format("hugepages/hugepages-{}kB/", pool.page_bytes >> 10);
+  const std::string all = "/sys/kernel/mm/" + name;
+  const std::string folder =
+      numa_node < 0 ? all : fmt::format("/sys/devices/system/node/node{}/{}", numa_node, name);
+  std::uint64_t reserved = 0;  // the kernel tells it of all nodes alone
+  if (!(std::ifstream(folder + "nr_hugepages") >> pool.pages) ||
+      !(std::ifstream(folder + "free_hugepages") >> pool.free_pages) ||
+      !(std::ifstream(all + "resv_hugepages") >> reserved)) {
+    return std::nullopt;
+  }
+  pool.free_pages -= std::min(pool.free_pages, reserved);
+  return pool;
+}
+
 Result<SharedMemory> SharedMemory::create(const SharedMemoryOptions& options) {
   auto memory = reserve(options);
   if (!memory) return memory;

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -25,6 +26,16 @@ enum class PageKind : std::uint8_t {
   kHuge,              ///< the system's default hugepage size
   kOrdinaryForTests,  ///< for tests without hugepages; a daemon never uses it
 };
+
+/// Hugepages of the system's default size.
+struct HugepagePool {
+  std::uint64_t page_bytes = 0;
+  std::uint64_t pages = 0;
+  std::uint64_t free_pages = 0;  ///< that nobody has, nor has reserved
+};
+/// @param numa_node  of that node alone; -1: of all.
+/// @return nothing if the kernel does not tell.
+[[nodiscard]] std::optional<HugepagePool> read_hugepages(int numa_node);
 
 struct SharedMemoryOptions {
   std::string name = "gradwire";  ///< shown in /proc/PID/maps

@@ -48,6 +48,12 @@ void ThreadWorker::finish() {
   for (const Job& job : finished) job.done();
 }
 
+Worker::Progress ThreadWorker::progress() const {
+  const std::lock_guard lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  return {pieces_, piece_began_ && now - *piece_began_ > kPieceMost};
+}
+
 ThreadWorker::Job ThreadWorker::take_next() {
   const bool takes_first = !first_.empty() && (!turn_is_due_ || in_turn_.empty());
   std::deque<Job>& queue = takes_first ? first_ : in_turn_;
@@ -63,10 +69,13 @@ void ThreadWorker::run() {
     changed_.wait(lock, [this] { return stopping_ || !first_.empty() || !in_turn_.empty(); });
     if (stopping_) return;
     Job job = take_next();
+    piece_began_ = std::chrono::steady_clock::now();
     lock.unlock();
     const bool all = job.work();
     // What the work holds is freed with the job, in the control thread.
     lock.lock();
+    piece_began_.reset();
+    ++pieces_;
     if (!all) {
       (job.order == Order::kFirst ? first_ : in_turn_).push_back(std::move(job));
       continue;

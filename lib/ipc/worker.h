@@ -6,10 +6,13 @@
 /// locks and allocates.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 namespace gradwire::ipc {
@@ -30,6 +33,12 @@ class Worker {
   /// `done` is called by the control thread: in a finish(), or in here.
   virtual void submit(Order order, Work work, Done done) = 0;
   virtual void finish() {}
+
+  struct Progress {
+    std::uint64_t pieces = 0;  ///< done so far
+    bool hangs = false;        ///< one has taken longer than any should
+  };
+  [[nodiscard]] virtual Progress progress() const { return {}; }
 };
 
 /// Does everything in submit(): for tests.
@@ -54,8 +63,12 @@ class ThreadWorker final : public Worker {
 
   void submit(Order order, Work work, Done done) override;
   void finish() override;
+  [[nodiscard]] Progress progress() const override;
 
  private:
+  /// The longest piece registers memory with a GPU: some GB/s, of up to a terabyte.
+  static constexpr std::chrono::seconds kPieceMost{300};
+
   struct Job {
     Work work;
     Done done;
@@ -66,7 +79,9 @@ class ThreadWorker final : public Worker {
   [[nodiscard]] Job take_next();
 
   const std::function<void()> wake_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::uint64_t pieces_ = 0;
+  std::optional<std::chrono::steady_clock::time_point> piece_began_;
   std::condition_variable changed_;
   std::deque<Job> first_;
   std::deque<Job> in_turn_;

@@ -52,6 +52,30 @@ void add_daemon(Families& out, const status::DaemonStatus& status) {
   out.gauge("gradwire_accepting", "1 if new groups and ops are accepted, 0 while draining.", {},
             status.daemon.state == "running" ? 1 : 0);
   out.gauge("gradwire_clients", "Connected client processes.", {}, status.clients.size());
+  out.gauge("gradwire_control_round_max_seconds",
+            "Longest round of the control thread in the last minute, without its sleep.", {},
+            status.daemon.control_round_us_max, kUs);
+  out.gauge("gradwire_control_round_max_steps",
+            "Most steps of a round of the control thread in the last minute; a step is about a "
+            "microsecond's work.",
+            {}, status.daemon.control_round_steps_max);
+  out.gauge("gradwire_open_questions",
+            "MAC addresses that forming groups have asked for and wait for.", {},
+            status.daemon.open_questions);
+  out.counter("gradwire_log_lines_dropped_total",
+              "Lines of the log that were dropped since nobody read it.", {},
+              status.daemon.log_lines_dropped);
+  std::map<uid_t, std::uint64_t> memory;
+  for (const status::Client& client : status.clients) memory[client.uid] += client.memory_bytes;
+  for (const auto& [uid, bytes] : memory) {
+    out.gauge("gradwire_user_memory_bytes", "Gradient memory of all clients of a user.",
+              {{"uid", std::to_string(uid)}}, bytes);
+  }
+  std::map<uid_t, std::uint64_t> groups;
+  for (const status::Group& group : status.groups) ++groups[group.uid];
+  for (const auto& [uid, count] : groups) {
+    out.gauge("gradwire_user_groups", "Groups of a user.", {{"uid", std::to_string(uid)}}, count);
+  }
   std::map<std::string, int> states;
   for (const status::Group& group : status.groups) {
     ++states[group.aborted ? "aborted" : group.state];

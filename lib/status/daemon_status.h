@@ -53,6 +53,12 @@ struct Daemon {
   std::vector<std::string> datapath;  ///< facts found at the start, one line each
   std::vector<std::string> warnings;
   std::uint64_t requests_outstanding = 0;  ///< that lanes have not answered
+  // The longest of the last minute; a step is about a microsecond's work, and does not depend on
+  // the machine.
+  std::uint64_t control_round_us_max = 0;
+  std::uint64_t control_round_steps_max = 0;
+  std::uint64_t open_questions = 0;     ///< MAC addresses that groups have asked for in turn
+  std::uint64_t log_lines_dropped = 0;  ///< since nobody read the log
 };
 
 /// Counters of all shards on a lane, or of one shard.

@@ -52,6 +52,8 @@ daemon_write_config() {
       [[ $mtu == "$ip" ]] || printf 'mtu = %s\n' "$mtu"
     done
     printf '\n[lanes]\ncount = %s\npolling = "adaptive"\n' "$daemon_lanes"
+    # Each has packet buffers: these many fit in $daemon_memory_mib.
+    printf '\n[limits]\ngroups = 16\n'
   } >"$(daemon_config "$index")"
 }
 

@@ -57,6 +57,7 @@ TEST_CASE("a user may have three quarters of the clients and groups, unless it i
   CHECK(few->limits.user_groups == 2);
   const auto given = load(port + "[limits]\nuser_clients = 7\nuser_groups = \"auto\"\n", "f");
   CHECK(given->limits.user_clients == 7);
+  CHECK(given->limits.user_memory_mib == kAuto);  // for the host to say
   CHECK(given->limits.user_groups == 12);
 }
 

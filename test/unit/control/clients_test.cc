@@ -262,4 +262,46 @@ TEST_CASE("a client that breaks the queue's rules is told so and hung up") {
   CHECK(daemon.lanes.count(RequestType::kRemoveClient) == 1);
 }
 
+TEST_CASE("a user has a bound on gradient memory, and pages are kept for queues") {
+  FakeDaemon daemon;
+  ipc::HugepagePool pool{4096, 160, 160};
+  daemon.options.hugepages = [&pool] { return pool; };
+  daemon.make();
+  daemon.open(1);
+  daemon.open(2);
+  daemon.open(3, 501);
+  const auto ask = [&](ipc::ConnectionId connection, std::uint64_t pages) {
+    daemon.send(connection, ipc::MessageType::kAllocate, ipc::AllocateRequest{pages * 4096});
+  };
+  ask(1, 100);
+  CHECK(daemon.take(1).code() == ErrorCode::kOk);
+  pool.free_pages -= 100;
+  ask(2, 21);  // 120 of 160 pages
+  daemon.refused(2, ErrorCode::kResourceExhausted,
+                 "all clients of user 500 have 409600 of the user's 491520 already "
+                 "(limits.user_memory_mib = auto");
+  ask(2, 20);
+  CHECK(daemon.take(2).code() == ErrorCode::kOk);
+  pool.free_pages -= 20;
+  // 40 are free, and of all pages a 16th is kept.
+  ask(3, 31);
+  daemon.refused(3, ErrorCode::kResourceExhausted, "kept for the command queues");
+  ask(3, 30);
+  CHECK(daemon.take(3).code() == ErrorCode::kOk);
+  daemon.hang_up(1);
+  daemon.lanes.finish(RequestType::kRemoveMemory);
+  daemon.lanes.finish(RequestType::kRemoveClient);
+  daemon.poll();
+  pool.free_pages = 110;
+  ask(2, 100);
+  CHECK(daemon.take(2).code() == ErrorCode::kOk);
+
+  FakeDaemon given;
+  given.options.limits.bytes_per_user = 8 * 4096;
+  given.make();
+  given.open(1);
+  given.send(1, ipc::MessageType::kAllocate, ipc::AllocateRequest{9 * 4096});
+  given.refused(1, ErrorCode::kResourceExhausted, "limits.user_memory_mib)");
+}
+
 }  // namespace gradwire::control

@@ -43,15 +43,24 @@ class FakeLanes final : public LaneControl {
     return true;
   }
   Resolution resolve(std::uint16_t port, const wire::IpAddress& ip, Asking asking) override {
-    if (asking == Asking::kInTurn) asked_in_turn.insert(wire::to_string(ip));
-    resolved_ports.insert(port);
     const std::string text = wire::to_string(ip);
     Resolution out;
+    out.asked = asked.contains(text);
+    if (asking == Asking::kInTurn) {
+      if (!out.asked && room_to_ask == 0) return out;
+      if (!out.asked) --room_to_ask;
+      asked_in_turn.insert(text);
+      questions.push_back(text);
+    }
+    if (asking == Asking::kNotNow && !out.asked && !known.contains(text)) return out;
+    asked.insert(text);
+    out.asked = true;
+    resolved_ports.insert(port);
     out.hop = hops.contains(text) ? wire::parse_ip(hops.at(text)).value() : ip;
     if (unreachable.contains(text)) {
       out.state = ResolveState::kFailed;
       out.error = "no such family";
-    } else if (!silent.contains(text)) {
+    } else if (!silent.contains(text) || known.contains(text)) {
       out.state = ResolveState::kResolved;
       out.mac = {2, 0, 0, 0, 0, ip.bytes[3]};
     }
@@ -129,6 +138,10 @@ class FakeLanes final : public LaneControl {
   std::set<std::string> unreachable;
   std::set<std::string> silent;
   std::set<std::string> asked_in_turn;
+  std::vector<std::string> questions;  ///< the same in their order
+  std::size_t room_to_ask = SIZE_MAX;
+  std::set<std::string> asked;
+  std::set<std::string> known;              ///< without a question
   std::map<std::string, std::string> hops;  ///< routers, by the address that they lead to
   std::set<std::uint16_t> resolved_ports;
   std::string plan_error;

@@ -9,7 +9,10 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace gradwire::host {
 namespace {
@@ -44,6 +47,14 @@ class Listener {
 
 constexpr TimeNs kSecond = 1'000'000'000;
 
+std::vector<Duty> lanes(std::initializer_list<std::uint64_t> rounds) {
+  std::vector<Duty> duties;
+  for (const std::uint64_t one : rounds) {
+    duties.push_back({"lane " + std::to_string(duties.size()), one});
+  }
+  return duties;
+}
+
 TEST_CASE("ready and stopping are told once each") {
   const Listener systemd;
   const ServiceManager manager(systemd.name());
@@ -59,27 +70,47 @@ TEST_CASE("the watchdog is fed four times within its limit") {
   const Listener systemd;
   ServiceManager manager(systemd.name(), 4 * kSecond);
   CHECK(manager.is_due(0));
-  CHECK(manager.feed(0, std::array<std::uint64_t, 2>{5, 7}).empty());
+  CHECK(manager.feed(0, lanes({5, 7})).empty());
   CHECK(systemd.heard() == "WATCHDOG=1");
   CHECK_FALSE(manager.is_due(kSecond - 1));
   CHECK(manager.is_due(kSecond));
-  CHECK(manager.feed(kSecond, std::array<std::uint64_t, 2>{6, 8}).empty());
+  CHECK(manager.feed(kSecond, lanes({6, 8})).empty());
   CHECK(systemd.heard() == "WATCHDOG=1");
 }
 
 TEST_CASE("a lane that stands still starves the watchdog until it moves again") {
   const Listener systemd;
   ServiceManager manager(systemd.name(), 4 * kSecond);
-  (void)manager.feed(0, std::array<std::uint64_t, 3>{1, 1, 1});
+  (void)manager.feed(0, lanes({1, 1, 1}));
   CHECK(systemd.heard() == "WATCHDOG=1");
-  CHECK(manager.feed(kSecond, std::array<std::uint64_t, 3>{2, 1, 2}) ==
-        std::vector<std::size_t>{1});
+  CHECK(manager.feed(kSecond, lanes({2, 1, 2})) == std::vector<std::string>{"lane 1"});
   CHECK(systemd.heard() == std::nullopt);
-  CHECK(manager.feed(2 * kSecond, std::array<std::uint64_t, 3>{3, 1, 2}) ==
-        std::vector<std::size_t>{1, 2});
+  CHECK(manager.feed(2 * kSecond, lanes({3, 1, 2})) ==
+        std::vector<std::string>{"lane 1", "lane 2"});
   CHECK(systemd.heard() == std::nullopt);
-  CHECK(manager.feed(3 * kSecond, std::array<std::uint64_t, 3>{4, 2, 3}).empty());
+  CHECK(manager.feed(3 * kSecond, lanes({4, 2, 3})).empty());
   CHECK(systemd.heard() == "WATCHDOG=1");
+}
+
+TEST_CASE("a duty of the control thread stands if what waits for it is not done") {
+  const Listener systemd;
+  ServiceManager manager(systemd.name(), 4 * kSecond);
+  std::uint64_t rounds = 0;
+  const auto feed = [&](std::uint64_t done, bool waits) {
+    ++rounds;  // the lane goes on in each of these
+    return manager.feed(static_cast<TimeNs>(rounds) * kSecond,
+                        {{"lane 0", rounds}, {"clients' messages", done, waits}});
+  };
+  CHECK(feed(1, true).empty());
+  CHECK(systemd.heard() == "WATCHDOG=1");
+  CHECK(feed(1, true) == std::vector<std::string>{"clients' messages"});
+  CHECK(systemd.heard() == std::nullopt);
+  CHECK(feed(2, true).empty());
+  CHECK(systemd.heard() == "WATCHDOG=1");
+  // Who has nothing to do may stand.
+  CHECK(feed(2, false).empty());
+  CHECK(feed(2, false).empty());
+  CHECK(feed(2, true).empty());
 }
 
 TEST_CASE("what systemd sets is taken from the environment, for this process alone") {
