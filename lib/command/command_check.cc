@@ -143,12 +143,9 @@ bool check_memory(const ipc::CommandEntry& command, const OpLimits& limits,
                   extent->may_be_in_place ? in_place_rule(command.collective) : "");
   }
   if (is_transfer(command.collective)) return true;
-  const std::uint64_t chunks = collective::lane_chunks(
-      {.nranks = limits.nranks,
-       .member_count = static_cast<std::uint16_t>(place.processes / limits.nranks),
-       .layout = limits.layout},
-      limits.payload_bytes, limits.lanes,
-      {call.collective, call.datatype, call.root, call.count, call.redop});
+  const std::uint64_t chunks =
+      collective::lane_chunks(limits.shape, limits.shape.payload_bytes, limits.lanes,
+                              {call.collective, call.datatype, call.root, call.count, call.redop});
   if (chunks > limits.max_chunks) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
                   "count %" PRIu64 " makes %" PRIu64 " chunks on a lane; %" PRIu32

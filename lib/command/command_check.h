@@ -12,6 +12,7 @@
 #include "base/process_layout.h"
 #include "base/result.h"
 #include "base/types.h"
+#include "collective/place.h"
 #include "ipc/command_queue.h"
 
 namespace gradwire::command {
@@ -38,11 +39,11 @@ struct CommandRanges {
 
 /// The part of a group's configuration that bounds an op.
 struct OpLimits {
-  std::uint16_t nranks = 1;  ///< with members
-  bool folds_only = false;   ///< this rank has none
+  /// The shards' own: an op has as many chunks as they cut it into, by whichever shape. What it
+  /// refers to outlives the group.
+  collective::ShapeGroup shape;
+  bool folds_only = false;  ///< this rank has no members
   std::uint8_t lanes = 1;
-  const ProcessLayout* layout = nullptr;  ///< nullptr: every rank has equally many members
-  std::uint32_t payload_bytes = 0;
   std::uint32_t max_chunks = 0;  ///< the limit for one op on one lane
   /// Why the group has no transfers; nullptr: it has them.
   const char* why_no_transfers = nullptr;

@@ -110,8 +110,8 @@ struct CommandLane::Group {
 
   /// @return the member's place among the group's processes.
   [[nodiscard]] ProcessPlace place_of(std::size_t member) const noexcept {
-    const GroupProcesses processes{limits.nranks, static_cast<std::uint16_t>(members.size()),
-                                   limits.layout};
+    const GroupProcesses processes{limits.shape.nranks, static_cast<std::uint16_t>(members.size()),
+                                   limits.shape.layout};
     return {processes.process_of(rank, static_cast<std::uint32_t>(member)), processes.count()};
   }
   /// @return one bit for each lane that has a shard of the group.

@@ -13,8 +13,9 @@ namespace gradwire::command {
 void CommandLane::begin_transfers(Client& client, Group& group, std::size_t member,
                                   std::uint16_t record, const TransferCommand& command) noexcept {
   if (group.transfers == nullptr) {
-    const GroupProcesses processes{
-        group.limits.nranks, static_cast<std::uint16_t>(group.members.size()), group.limits.layout};
+    const GroupProcesses processes{group.limits.shape.nranks,
+                                   static_cast<std::uint16_t>(group.members.size()),
+                                   group.limits.shape.layout};
     try {
       group.transfers = std::make_unique<TransferCalls>(
           processes, group.rank, static_cast<std::uint16_t>(group.members.size()),

@@ -50,11 +50,9 @@ bool ClientCommands::take(command::Request& request) noexcept {
 void ClientCommands::add_group(const command::GroupPlan& plan,
                                const collective::ShardConfig& config) noexcept {
   commands_.add_group(plan.group_handle, plan.member_clients, config.rank,
-                      command::OpLimits{.nranks = config.nranks,
+                      command::OpLimits{.shape = config.shape_group(),
                                         .folds_only = config.folds_only(),
                                         .lanes = config.lanes,
-                                        .layout = config.layout,
-                                        .payload_bytes = config.payload_bytes,
                                         .max_chunks = config.max_chunks},
                       plan.why_no_transfers);
 }

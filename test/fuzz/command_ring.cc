@@ -149,7 +149,7 @@ class Run {
       remove_memory(static_cast<std::uint32_t>(key >> 32), static_cast<std::uint32_t>(key));
     }
     for (auto& client : clients_) remove_client(*client);
-    for (int round = 0; round < 4; ++round) poll();
+    for (int round = 0; round < 100; ++round) poll();
     FUZZ_CHECK(requests_.size() == returned_);
     FUZZ_CHECK(memories_.empty());
     FUZZ_CHECK(commands_->client_count() == 0);
@@ -173,7 +173,7 @@ class Run {
     commands_->add_memory({client, handle, memory.get(), kMemoryBytes});
   }
   void add_group(std::uint64_t handle, std::vector<std::uint32_t> members) {
-    OpLimits limits{.nranks = kRanks, .lanes = kLanes, .payload_bytes = 64, .max_chunks = 4};
+    OpLimits limits{{.nranks = kRanks, .payload_bytes = 64}, false, kLanes, 4};
     commands_->add_group(handle, members, 0, limits);
     groups_[handle].members = std::move(members);
   }

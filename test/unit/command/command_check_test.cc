@@ -330,7 +330,7 @@ TEST_CASE("an op of more elements than a shard takes is refused by name, whateve
   command.input_offset = kPlace.process * command.count;
   OpLimits limits = CommandFixture::kLimits;
   limits.max_chunks = UINT32_MAX;
-  limits.payload_bytes = 1 << 20;
+  limits.shape.payload_bytes = 1 << 20;
   CHECK(check_command(command, limits, kPlace, view, view, ranges, refusal));
   ++command.count;
   CHECK_FALSE(check_command(command, limits, kPlace, view, view, ranges, refusal));

@@ -52,7 +52,7 @@ struct CommandFixture {
   static constexpr std::uint64_t kGroup = 0x1001;
   static constexpr std::uint64_t kBytes = 1 << 20;
   static constexpr OpLimits kLimits{
-      .nranks = 2, .lanes = 2, .payload_bytes = 1024, .max_chunks = 4096};
+      .shape = {.nranks = 2, .payload_bytes = 1024}, .lanes = 2, .max_chunks = 4096};
 
   explicit CommandFixture(unsigned lane_count = 2, unsigned ring_entries = 64) {
     static int instance = 0;
