@@ -18,9 +18,7 @@ std::uint64_t memory_key(std::uint32_t client_id, std::uint32_t memory) noexcept
 }  // namespace
 
 CommandLane::CommandLane(std::span<const LaneRings> lanes, CommandCounters& counters)
-    : lanes_(lanes.begin(), lanes.end()), counters_(counters) {
-  finished_.reserve(256);
-}
+    : lanes_(lanes.begin(), lanes.end()), counters_(counters) {}
 
 CommandLane::~CommandLane() = default;
 
@@ -30,21 +28,32 @@ void CommandLane::add_client(ClientPort* client) {
   for (std::uint32_t i = 0; i < kRecords; ++i) {
     added->free[i] = static_cast<std::uint16_t>(kRecords - 1 - i);
   }
+  const auto user = std::find_if(users_.begin(), users_.end(),
+                                 [&](const auto& each) { return each->id == client->user; });
+  if (user == users_.end()) {
+    users_.push_back(std::make_unique<User>());
+    users_.back()->id = client->user;
+    awake_users_.reserve(users_.size());
+    added->user = users_.back().get();
+  } else {
+    added->user = user->get();
+  }
+  added->user->awake.reserve(++added->user->clients);
+  client_index_[client->client_id] = added.get();
   clients_.push_back(std::move(added));
-  awake_.reserve(clients_.size());
   wake(*clients_.back());
 }
 
 ClientPort* CommandLane::remove_client(Request* request) {
-  for (auto& client : clients_) {
-    if (client->port->client_id == request->client_id && client->removal == nullptr) {
-      client->removal = request;
-      removals_ = true;
-      return client->port;
-    }
+  Client* client = find_client(request->client_id);
+  if (client == nullptr || client->removal != nullptr) {
+    finished_.push_back(request);
+    return nullptr;
   }
-  finished_.push_back(request);
-  return nullptr;
+  client->removal = request;
+  ClientPort* port = client->port;
+  release_if_done(*client);
+  return port;
 }
 
 void CommandLane::add_memory(const MemoryRegion& region) {
@@ -60,14 +69,12 @@ void CommandLane::remove_memory(Request* request) {
     return;
   }
   memory->removal = request;
-  removals_ = true;
+  release_if_done(*memory);
 }
 
 void CommandLane::add_event(std::uint32_t client_id, std::uint32_t handle,
                             reduce::ReadyEvent* event) {
-  for (auto& client : clients_) {
-    if (client->port->client_id == client_id) client->events[handle] = event;
-  }
+  if (Client* client = find_client(client_id)) client->events[handle] = event;
 }
 
 bool CommandLane::waits_for_input() const noexcept {
@@ -89,10 +96,9 @@ void CommandLane::add_group(std::uint64_t group_handle,
   group->limits.lanes =
       static_cast<std::uint8_t>(std::min<std::size_t>(limits.lanes, lanes_.size()));
   for (const std::uint32_t client_id : member_clients) {
-    const auto found = std::find_if(
-        clients_.begin(), clients_.end(),
-        [&](const auto& client) noexcept { return client->port->client_id == client_id; });
-    group->members.push_back(found == clients_.end() ? nullptr : found->get());
+    Client* const client = find_client(client_id);
+    group->members.push_back(client);
+    if (client != nullptr) client->groups.push_back(group.get());
   }
   group->joined_seq.resize(member_clients.size());
   group->sent_seq.resize(lanes_.size());
@@ -102,6 +108,7 @@ void CommandLane::add_group(std::uint64_t group_handle,
   group_index_[group_handle] = group.get();
   groups_.push_back(std::move(group));
   handing_.reserve(groups_.size());
+  ending_.reserve(groups_.size());
 }
 
 void CommandLane::leave_group(Request* request) {
@@ -111,13 +118,12 @@ void CommandLane::leave_group(Request* request) {
     return;
   }
   group->leave = request;
-  removals_ = true;
+  release_if_done(*group);
 }
 
 void CommandLane::drain(Request* request) {
   draining_ = true;
   drains_.push_back(request);
-  removals_ = true;
 }
 
 void CommandLane::resume() {
@@ -127,85 +133,68 @@ void CommandLane::resume() {
 }
 
 MembersWait CommandLane::members_wait(std::uint64_t group_handle) const noexcept {
-  for (const auto& group : groups_) {
-    if (group->handle != group_handle || group->aborted) continue;
-    const auto [least, most] =
-        std::minmax_element(group->joined_seq.begin(), group->joined_seq.end());
-    if (least == group->joined_seq.end()) break;
-    if (group->ready_seq != group->called_seq) {
-      const std::uint64_t op_seq = group->ready_seq + 1;
-      const OpSlot& slot = group->slots[op_seq % kOpSlots];
-      std::uint16_t member = 0;
-      while (member + 1u < group->members.size() &&
-             group->members[member]->records[slot.records[member]].ready == nullptr) {
-        ++member;
-      }
-      return {op_seq, member, true, 0};
+  const auto found = group_index_.find(group_handle);
+  if (found == group_index_.end() || found->second->aborted) return {};
+  const Group& group = *found->second;
+  const auto [least, most] = std::minmax_element(group.joined_seq.begin(), group.joined_seq.end());
+  if (least == group.joined_seq.end()) return {};
+  if (group.ready_seq != group.called_seq) {
+    const std::uint64_t op_seq = group.ready_seq + 1;
+    const OpSlot& slot = group.slots[op_seq % kOpSlots];
+    std::uint16_t member = 0;
+    while (member + 1u < group.members.size() &&
+           group.members[member]->records[slot.records[member]].ready == nullptr) {
+      ++member;
     }
-    if (*least == *most) break;
-    return {*least + 1, static_cast<std::uint16_t>(least - group->joined_seq.begin()), false, 0};
+    return {op_seq, member, true, 0};
   }
-  return {};
+  if (*least == *most) return {};
+  return {*least + 1, static_cast<std::uint16_t>(least - group.joined_seq.begin()), false, 0};
 }
 
-void CommandLane::release_finished() noexcept {
-  bool waiting = false;
-  if (!drains_.empty()) {
-    const bool idle = std::all_of(clients_.begin(), clients_.end(),
-                                  [](const auto& client) { return client->active_count == 0; });
-    if (idle) {
-      finished_.insert(finished_.end(), drains_.begin(), drains_.end());
-      drains_.clear();
-    }
-    waiting = !idle;
+void CommandLane::release_if_done(Memory& memory) noexcept {
+  if (memory.removal == nullptr || memory.uses != 0) return;
+  finished_.push_back(memory.removal);
+  memories_.erase(memory_key(memory.region.client_id, memory.region.memory));
+}
+
+void CommandLane::release_if_done(Group& group) noexcept {
+  if (group.leave == nullptr || group.closed != group.all_lanes() || !group.ended) return;
+  finished_.push_back(group.leave);
+  for (Client* const client : group.members) {
+    if (client == nullptr) continue;
+    std::erase(client->groups, &group);
+    release_if_done(*client);
   }
-  for (std::size_t i = groups_.size(); i-- > 0;) {
-    Group& group = *groups_[i];
-    if (group.leave == nullptr) continue;
-    if (group.closed != group.all_lanes() || !group.ended) {
-      waiting = true;
-      continue;
-    }
-    finished_.push_back(group.leave);
-    group_index_.erase(group.handle);
-    std::erase(handing_, &group);
-    groups_.erase(groups_.begin() + static_cast<std::ptrdiff_t>(i));
+  group_index_.erase(group.handle);
+  std::erase(handing_, &group);
+  std::erase_if(groups_, [&](const auto& each) { return each.get() == &group; });
+}
+
+void CommandLane::release_if_done(Client& client) noexcept {
+  if (client.removal == nullptr || !client.groups.empty()) return;
+  finished_.push_back(client.removal);
+  rest(client);
+  client_index_.erase(client.port->client_id);
+  User* const user = client.user;
+  std::erase_if(clients_, [&](const auto& each) { return each.get() == &client; });
+  if (--user->clients == 0) {
+    std::erase_if(users_, [&](const auto& each) { return each.get() == user; });
   }
-  for (auto i = memories_.begin(); i != memories_.end();) {
-    Memory& memory = *i->second;
-    if (memory.removal != nullptr && memory.uses == 0) {
-      finished_.push_back(memory.removal);
-      i = memories_.erase(i);
-      continue;
-    }
-    waiting |= memory.removal != nullptr;
-    ++i;
-  }
-  for (std::size_t i = clients_.size(); i-- > 0;) {
-    Client& client = *clients_[i];
-    if (client.removal == nullptr) continue;
-    if (is_member(client.port->client_id)) {
-      waiting = true;
-      continue;
-    }
-    finished_.push_back(client.removal);
-    std::erase(awake_, &client);
-    clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-  removals_ = waiting;
 }
 
 bool CommandLane::pop_finished(Request*& request) noexcept {
   if (finished_.empty()) return false;
   request = finished_.front();
-  finished_.erase(finished_.begin());
+  finished_.pop_front();
   return true;
 }
 
 bool CommandLane::pop_fault(std::uint32_t& client_id, AbortReason& why) noexcept {
-  for (auto& client : clients_) {
-    if (!client->faulty || client->fault_told) continue;
-    client->fault_told = true;
+  while (!faults_.empty()) {
+    const Client* client = find_client(faults_.front());
+    faults_.pop_front();
+    if (client == nullptr) continue;  // it was removed meanwhile
     client_id = client->port->client_id;
     why = client->fault;
     return true;
@@ -214,9 +203,10 @@ bool CommandLane::pop_fault(std::uint32_t& client_id, AbortReason& why) noexcept
 }
 
 bool CommandLane::pop_abort(std::uint64_t& group_handle, AbortReason& reason) noexcept {
-  for (auto& group : groups_) {
-    if (!group->abort_wanted) continue;
-    group->abort_wanted = false;
+  while (!aborts_.empty()) {
+    const Group* group = find_group(aborts_.front());
+    aborts_.pop_front();
+    if (group == nullptr) continue;  // it was left meanwhile
     group_handle = group->handle;
     reason = group->reason;
     return true;
@@ -243,7 +233,7 @@ bool CommandLane::has_command() const noexcept {
 }
 
 bool CommandLane::find_commands() noexcept {
-  if (awake_.size() == clients_.size()) return false;
+  if (awake_ == clients_.size()) return false;
   bool found = false;
   for (auto& client : clients_) {
     if (client->awake || !may_command(*client)) continue;
@@ -257,10 +247,31 @@ void CommandLane::wake(Client& client) noexcept {
   client.quiet_rounds = 0;
   if (client.awake) return;
   client.awake = true;
+  ++awake_;
+  User& user = *client.user;
+  if (user.awake.empty()) awake_users_.push_back(&user);
   const auto place = std::lower_bound(
-      awake_.begin(), awake_.end(), client.port->client_id,
+      user.awake.begin(), user.awake.end(), client.port->client_id,
       [](const Client* other, std::uint32_t id) noexcept { return other->port->client_id < id; });
-  awake_.insert(place, &client);
+  user.awake.insert(place, &client);
+}
+
+void CommandLane::rest(Client& client) noexcept {
+  if (!client.awake) return;
+  client.awake = false;
+  --awake_;
+  User& user = *client.user;
+  std::erase(user.awake, &client);
+  if (user.awake.empty()) std::erase(awake_users_, &user);
+}
+
+void CommandLane::cut_off(Client& client, AbortCode code, const char* why) noexcept {
+  if (client.faulty) return;
+  client.faulty = true;
+  client.fault.code = code;
+  client.fault.set_detail(why);
+  faults_.push_back(client.port->client_id);
+  news_ = true;
 }
 
 CommandLane::Group* CommandLane::find_group(std::uint64_t handle) noexcept {
@@ -274,13 +285,9 @@ CommandLane::Memory* CommandLane::find_memory(std::uint32_t client_id,
   return found == memories_.end() ? nullptr : found->second.get();
 }
 
-bool CommandLane::is_member(std::uint32_t client_id) const noexcept {
-  return std::any_of(groups_.begin(), groups_.end(), [&](const auto& group) noexcept {
-    return std::any_of(group->members.begin(), group->members.end(),
-                       [&](const Client* client) noexcept {
-                         return client != nullptr && client->port->client_id == client_id;
-                       });
-  });
+CommandLane::Client* CommandLane::find_client(std::uint32_t client_id) noexcept {
+  const auto found = client_index_.find(client_id);
+  return found == client_index_.end() ? nullptr : found->second;
 }
 
 }  // namespace gradwire::command

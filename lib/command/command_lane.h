@@ -5,12 +5,19 @@
 /// called, hands complete ops to every lane, and answers when every lane is done. It depends on
 /// rings and queues only, not on ports, shards or clocks.
 ///
+/// Nobody's commands may keep lane 0 from the others' packets. So what a round does is bounded,
+/// however many clients, groups and calls there are: poll() takes so many commands, hands out so
+/// much, and answers so much of what ended, and what is left is for the next rounds. It counts
+/// steps: a client looked at, a command, a completion, a transfer handed out each is one. Users get
+/// their turns, and of a user its clients; groups that end or hand out get theirs.
+///
 /// Lane 0 owns it. Adding a client, a memory or a group allocates, which happens rarely; poll() and
 /// on_report() do not.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,9 +34,17 @@ namespace gradwire::command {
 
 class CommandLane {
  public:
-  /// How many commands a round takes from one client, so that other clients and packets get their
-  /// turn.
-  static constexpr int kCommandsPerRound = 16;
+  /// How many commands a turn of one client takes.
+  static constexpr std::uint32_t kCommandsPerTurn = 16;
+  /// How many steps a round takes for clients and their commands, over all of them.
+  static constexpr std::uint32_t kCommandSteps = 64;
+  /// The same for completions of groups that have ended, and for what is handed to the lanes.
+  static constexpr std::uint32_t kEndingSteps = 64;
+  static constexpr std::uint32_t kHandingSteps = 128;
+  /// The most steps of one poll(). What begins within a bound may end above it: the ops that one
+  /// command or report completes, and a look at every lane.
+  static constexpr std::uint32_t kStepsMax =
+      2 * (kCommandSteps + kEndingSteps + kHandingSteps) + 4 * kMaxMembers;
 
   /// `lanes`: every lane of the daemon, including this one.
   CommandLane(std::span<const LaneRings> lanes, CommandCounters& counters);
@@ -60,16 +75,20 @@ class CommandLane {
   /// `since` is not set.
   [[nodiscard]] MembersWait members_wait(std::uint64_t group_handle) const noexcept;
 
+  /// Takes some steps: one, and one for each completion that follows at once.
   void on_report(const LaneReport& report) noexcept;
   /// Reads commands, passes ops to lanes, retries what found no room. @return whether it did
   /// anything.
   bool poll() noexcept;
 
+  /// Steps taken so far.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+
   [[nodiscard]] bool pop_finished(Request*& request) noexcept;
   /// Whether to call pop_fault() and pop_abort().
   [[nodiscard]] bool has_news() const noexcept { return news_; }
   void clear_news() noexcept { news_ = false; }
-  /// A client broke the queue's rules; reported once for each client.
+  /// A client is to be cut off, and why; reported once for each client.
   [[nodiscard]] bool pop_fault(std::uint32_t& client_id, AbortReason& why) noexcept;
   /// The members of a group called different ops, so this lane must abort its shard.
   [[nodiscard]] bool pop_abort(std::uint64_t& group_handle, AbortReason& reason) noexcept;
@@ -86,15 +105,22 @@ class CommandLane {
   [[nodiscard]] std::size_t client_count() const noexcept { return clients_.size(); }
 
  private:
+  struct User;
   struct Client;
   struct Memory;
   struct Group;
   struct Record;
   struct OpSlot;
 
-  [[nodiscard]] bool poll_client(Client& client) noexcept;
+  [[nodiscard]] bool poll_users() noexcept;
+  [[nodiscard]] bool poll_user(User& user, std::uint64_t until) noexcept;
+  [[nodiscard]] bool poll_client(Client& client, std::uint64_t until) noexcept;
+  bool hand_out_some() noexcept;
+  bool end_some() noexcept;
   [[nodiscard]] static bool may_command(const Client& client) noexcept;
   void wake(Client& client) noexcept;
+  void rest(Client& client) noexcept;
+  void cut_off(Client& client, AbortCode code, const char* why) noexcept;
   [[nodiscard]] bool take_command(Client& client, const ipc::CommandEntry& command,
                                   double factor) noexcept;
   void join_op(Client& client, Group& group, std::size_t member, std::uint16_t record,
@@ -103,22 +129,28 @@ class CommandLane {
                        const TransferCommand& command) noexcept;
   void take_over_transfers(Group& group) noexcept;
   bool hand_out_transfers(Group& group) noexcept;
-  void end_transfers(Group& group) noexcept;
   void refuse(Client& client, std::uint16_t record, const Refusal& refusal) noexcept;
   void complete(Client& client, std::uint16_t record, ErrorCode status, const char* text) noexcept;
-  void drain_completions(Client& client) noexcept;
+  /// Pushes what waits for room, at most so many.
+  void drain_completions(Client& client, std::uint32_t most) noexcept;
   void finish_op(Group& group, OpSlot& slot) noexcept;
-  void end_group(Group& group) noexcept;
+  /// Answers at once what is little, and leaves the rest to rounds.
+  void begin_end(Group& group) noexcept;
+  /// Answers some of what is unfinished. @return whether that was all.
+  [[nodiscard]] bool end_part(Group& group, std::uint64_t until) noexcept;
   bool hand_out(Group& group) noexcept;
   /// Marks ops as ready whose inputs are all there.
   bool look_at_inputs(Group& group) noexcept;
   [[nodiscard]] reduce::ReadyEvent::State input_state(Group& group, OpSlot& slot,
                                                       std::size_t& member) noexcept;
   void abort(Group& group, const AbortReason& reason) noexcept;
-  void release_finished() noexcept;
+  // What a request waits for is looked at when it may have come, and never searched for.
+  void release_if_done(Memory& memory) noexcept;
+  void release_if_done(Group& group) noexcept;
+  void release_if_done(Client& client) noexcept;
   [[nodiscard]] Group* find_group(std::uint64_t handle) noexcept;
   [[nodiscard]] Memory* find_memory(std::uint32_t client_id, std::uint32_t memory) noexcept;
-  [[nodiscard]] bool is_member(std::uint32_t client_id) const noexcept;
+  [[nodiscard]] Client* find_client(std::uint32_t client_id) noexcept;
 
   std::vector<LaneRings> lanes_;
   CommandCounters& counters_;
@@ -127,17 +159,27 @@ class CommandLane {
   static constexpr std::uint32_t kQuietRounds = 4096;
 
   std::vector<std::unique_ptr<Client>> clients_;
-  std::vector<Client*> awake_;  // by id
-  std::size_t next_look_ = 0;   // into clients_
+  std::unordered_map<std::uint32_t, Client*> client_index_;  // by id
+  std::vector<std::unique_ptr<User>> users_;                 // that have clients
+  std::vector<User*> awake_users_;                           // that have clients which are awake
+  std::size_t next_user_ = 0;                                // whose turn it is of those
+  std::size_t awake_ = 0;                                    // clients
+  std::size_t next_look_ = 0;                                // into clients_
   std::vector<std::unique_ptr<Group>> groups_;
   std::unordered_map<std::uint64_t, Group*> group_index_;                // by handle
   std::unordered_map<std::uint64_t, std::unique_ptr<Memory>> memories_;  // client and handle
   std::vector<Group*> handing_;  // groups that may have ops not yet passed to every lane
-  std::vector<Request*> finished_;
+  std::size_t next_handing_ = 0;
+  std::vector<Group*> ending_;  // groups of which not every command is answered yet
+  std::size_t next_ending_ = 0;
+  std::deque<Request*> finished_;
   std::vector<Request*> drains_;
+  std::deque<std::uint32_t> faults_;  // clients that pop_fault() is to report
+  std::deque<std::uint64_t> aborts_;  // groups that pop_abort() is to report
+  std::uint64_t unfinished_ = 0;      // commands of all clients
+  std::uint64_t steps_ = 0;
   bool draining_ = false;
-  bool removals_ = false;  // release_finished() has something to do
-  bool news_ = false;      // pop_fault() or pop_abort() has something to report
+  bool news_ = false;  // pop_fault() or pop_abort() has something to report
 };
 
 }  // namespace gradwire::command

@@ -48,11 +48,20 @@ struct CommandLane::Record {
   char text[ipc::CompletionEntry::kTextBytes] = {};
 };
 
+/// The clients of one user.
+struct CommandLane::User {
+  std::uint32_t id = 0;
+  std::uint32_t clients = 0;
+  std::vector<Client*> awake;  // by id
+  std::size_t next = 0;        // whose turn it is of those
+};
+
 struct CommandLane::Client {
   ClientPort* port = nullptr;
+  User* user = nullptr;
   Request* removal = nullptr;
+  std::vector<Group*> groups;  // in which it is a member
   bool faulty = false;
-  bool fault_told = false;
   bool has_held = false;           // a command was read, but its op slot is not free yet
   bool awake = false;              // its queue is checked each round
   std::uint32_t quiet_rounds = 0;  // rounds in a row without a command
@@ -96,9 +105,11 @@ struct CommandLane::Group {
   std::uint16_t quiet = 0;   // one bit for each lane that no longer accesses client memory
   std::uint16_t closed = 0;
   bool aborted = false;
-  bool abort_wanted = false;  // pop_abort() has not reported it yet
   bool handing = false;       // it is in CommandLane::handing_
-  bool ended = false;         // every record was answered, and no more will come
+  bool ending = false;        // no record will come any more; those there are, are being answered
+  bool ended = false;         // every record was answered
+  std::uint64_t end_seq = 0;  // of an ending group: the op and the member that come next
+  std::size_t end_member = 0;
   Request* leave = nullptr;
   AbortReason reason;
   char reason_text[ipc::CompletionEntry::kTextBytes] = {};

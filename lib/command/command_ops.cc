@@ -22,43 +22,59 @@ bool CommandLane::poll() noexcept {
     Client& client = *clients_[next_look_];
     if (!client.awake && may_command(client)) wake(client);
   }
-  for (std::size_t i = 0; i < awake_.size();) {
-    Client& client = *awake_[i];
-    if (poll_client(client)) {
-      worked = true;
-      client.quiet_rounds = 0;
-    } else if (++client.quiet_rounds > kQuietRounds && !client.has_held && client.done_count == 0) {
-      client.awake = false;
-      awake_.erase(awake_.begin() + static_cast<std::ptrdiff_t>(i));
-      continue;
-    }
-    ++i;
+  if (!awake_users_.empty()) worked |= poll_users();
+  if (!handing_.empty()) worked |= hand_out_some();
+  if (!ending_.empty()) worked |= end_some();
+  if (!drains_.empty() && unfinished_ == 0) {
+    finished_.insert(finished_.end(), drains_.begin(), drains_.end());
+    drains_.clear();
   }
-  // Only a command that makes an op complete gives a group something to hand out (join_op); it
-  // stays so until every lane has the op. Groups that rest are not looked at.
-  for (std::size_t i = 0; i < handing_.size();) {
-    Group& group = *handing_[i];
-    if (group.ready_seq != group.called_seq) worked |= look_at_inputs(group);
-    worked |= hand_out(group);
-    worked |= hand_out_transfers(group);
-    const bool has_transfers = group.transfers != nullptr && group.transfers->has_news();
-    group.handing = !group.aborted && (group.handed_seq != group.called_seq || has_transfers);
-    if (group.handing) {
-      ++i;
-    } else {
-      handing_.erase(handing_.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-  }
-  if (removals_) release_finished();
   return worked;
 }
 
-bool CommandLane::poll_client(Client& client) noexcept {
-  if (client.done_count != 0) drain_completions(client);
+/// Each user gets its share of the round's steps, in turn. Who found none left is first next time.
+bool CommandLane::poll_users() noexcept {
+  const std::uint64_t until = steps_ + kCommandSteps;
+  const std::size_t users = awake_users_.size();
+  const std::uint64_t share = std::max<std::uint64_t>(kCommandSteps / users, kCommandsPerTurn);
+  bool worked = false;
+  for (std::size_t left = users; left > 0 && steps_ < until; --left) {
+    if (next_user_ >= awake_users_.size()) next_user_ = 0;
+    if (awake_users_.empty()) break;
+    User* const user = awake_users_[next_user_];
+    worked |= poll_user(*user, std::min(until, steps_ + share));
+    // Its place is the next one's if all of its clients rest now.
+    if (next_user_ < awake_users_.size() && awake_users_[next_user_] == user) ++next_user_;
+  }
+  return worked;
+}
+
+bool CommandLane::poll_user(User& user, std::uint64_t until) noexcept {
+  bool worked = false;
+  for (std::size_t left = user.awake.size(); left > 0 && steps_ < until; --left) {
+    if (user.next >= user.awake.size()) user.next = 0;
+    Client& client = *user.awake[user.next];
+    ++steps_;
+    if (poll_client(client, until)) {
+      worked = true;
+      client.quiet_rounds = 0;
+    } else if (++client.quiet_rounds > kQuietRounds && !client.has_held && client.done_count == 0) {
+      rest(client);
+      continue;
+    }
+    ++user.next;
+  }
+  return worked;
+}
+
+bool CommandLane::poll_client(Client& client, std::uint64_t until) noexcept {
+  if (client.done_count != 0) drain_completions(client, kCommandsPerTurn);
   if (client.removal != nullptr || client.faulty) return false;
   bool worked = false;
-  for (int i = 0; i < kCommandsPerRound && client.free_count != 0; ++i) {
+  for (std::uint32_t i = 0; i < kCommandsPerTurn && client.free_count != 0 && steps_ <= until;
+       ++i) {
     if (client.has_held) {
+      ++steps_;
       if (!take_command(client, client.held, client.held_factor)) return worked;
       client.has_held = false;
       worked = true;
@@ -69,19 +85,42 @@ bool CommandLane::poll_client(Client& client) noexcept {
     const ipc::PopResult popped = client.port->queue.pop_command(command, factor);
     if (popped == ipc::PopResult::kEmpty) break;
     if (popped == ipc::PopResult::kPeerFault) {
-      client.faulty = true;
-      news_ = true;
-      client.fault.code = AbortCode::kClientDied;
-      client.fault.set_detail("it wrote an impossible index into its command queue");
+      cut_off(client, AbortCode::kClientDied,
+              "broke the command queue's rules: it wrote an impossible index into its command "
+              "queue");
       return true;
     }
     worked = true;
+    ++steps_;
     count(counters_.commands);
     if (!take_command(client, command, factor)) {
       client.held = command;
       client.held_factor = factor;
       client.has_held = true;
       break;
+    }
+  }
+  return worked;
+}
+
+/// Only a command that makes an op complete gives a group something to hand out (join_op); it stays
+/// so until every lane has the op. Groups that rest are not looked at.
+bool CommandLane::hand_out_some() noexcept {
+  const std::uint64_t until = steps_ + kHandingSteps;
+  bool worked = false;
+  for (std::size_t left = handing_.size(); left > 0 && steps_ < until; --left) {
+    if (next_handing_ >= handing_.size()) next_handing_ = 0;
+    Group& group = *handing_[next_handing_];
+    ++steps_;
+    if (group.ready_seq != group.called_seq) worked |= look_at_inputs(group);
+    worked |= hand_out(group);
+    worked |= hand_out_transfers(group);
+    const bool has_transfers = group.transfers != nullptr && group.transfers->has_news();
+    group.handing = !group.aborted && (group.handed_seq != group.called_seq || has_transfers);
+    if (group.handing) {
+      ++next_handing_;
+    } else {
+      handing_.erase(handing_.begin() + static_cast<std::ptrdiff_t>(next_handing_));
     }
   }
   return worked;
@@ -193,6 +232,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
   record.active_index = static_cast<std::uint16_t>(client.active_count);
   client.active_ranges[client.active_count] = ranges;
   client.active[client.active_count++] = index;
+  ++unfinished_;
   if (transfers) {
     TransferCommand call{command.call(), ranges, splits.table};
     if (splits.table != nullptr) {
@@ -257,14 +297,16 @@ void CommandLane::join_op(Client& client, Group& group, std::size_t member, std:
 
 void CommandLane::abort(Group& group, const AbortReason& reason) noexcept {
   group.aborted = true;
-  group.abort_wanted = true;
+  aborts_.push_back(group.handle);
   news_ = true;
   group.set_reason(reason);
 }
 
 bool CommandLane::look_at_inputs(Group& group) noexcept {
   bool worked = false;
-  while (group.ready_seq != group.called_seq && !group.aborted) {
+  for (std::uint32_t looks = 0;
+       looks < kCommandsPerTurn && group.ready_seq != group.called_seq && !group.aborted;
+       ++looks, ++steps_) {
     OpSlot& slot = group.slots[(group.ready_seq + 1) % kOpSlots];
     std::size_t member = 0;
     const auto state = input_state(group, slot, member);

@@ -2,6 +2,7 @@
 // Commands that are made of transfers: begun, handed to the lanes, answered.
 #include <rte_ring_elem.h>
 
+#include <algorithm>
 #include <new>
 
 #include "base/counter.h"
@@ -43,12 +44,11 @@ void CommandLane::take_over_transfers(Group& group) noexcept {
     complete(*group.members[over.member], over.record, ErrorCode::kOk, "");
   }
   std::uint16_t wrong = 0;
-  if (group.transfers->pop_wrong_splits(wrong) && !group.members[wrong]->faulty) {
-    Client& client = *group.members[wrong];
-    client.faulty = true;
-    news_ = true;
-    client.fault.code = AbortCode::kClientDied;
-    client.fault.set_detail("the splits of one of its calls were wrong, or changed too soon");
+  if (group.transfers->pop_wrong_splits(wrong)) {
+    cut_off(
+        *group.members[wrong], AbortCode::kClientDied,
+        "broke the command queue's rules: the splits of one of its calls were wrong, or changed "
+        "too soon");
   }
   if (group.handing || group.aborted || !group.transfers->has_news()) return;
   group.handing = true;
@@ -57,29 +57,27 @@ void CommandLane::take_over_transfers(Group& group) noexcept {
 
 bool CommandLane::hand_out_transfers(Group& group) noexcept {
   if (group.transfers == nullptr || group.aborted) return false;
-  bool worked = false;
+  const std::uint32_t opened = group.transfers->open_some(kHandingSteps);
+  steps_ += opened;
+  bool worked = opened != 0;
+  if (worked) take_over_transfers(group);
+  const std::uint32_t most = std::max(kHandingSteps / group.limits.lanes, 1u);
   for (std::uint8_t lane = 0; lane < group.limits.lanes; ++lane) {
     bool given = false;
-    while (const collective::TransferSpec* spec = group.transfers->next(lane)) {
+    for (std::uint32_t left = most; left > 0; --left) {
+      const collective::TransferSpec* spec = group.transfers->next(lane);
+      if (spec == nullptr) break;
       LaneTransfer transfer{group.handle, spec};
       // If its ring is full: again in the next round.
       if (rte_ring_sp_enqueue_elem(lanes_[lane].transfers, &transfer, sizeof transfer) != 0) break;
       group.transfers->given(lane);
+      ++steps_;
       given = true;
     }
     if (given && lane != 0) lanes_[lane].bell->ring();
     worked |= given;
   }
   return worked;
-}
-
-/// Of a group that has ended: no lane refers to its clients' memory any more.
-void CommandLane::end_transfers(Group& group) noexcept {
-  if (group.transfers == nullptr) return;
-  TransferCalls::Over over;
-  while (group.transfers->pop_unfinished(over)) {
-    complete(*group.members[over.member], over.record, ErrorCode::kAborted, group.reason_text);
-  }
 }
 
 }  // namespace gradwire::command

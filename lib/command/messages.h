@@ -27,6 +27,7 @@ namespace gradwire::command {
 /// What the command lane knows of a client. The control thread makes and destroys it.
 struct ClientPort {
   std::uint32_t client_id = 0;
+  std::uint32_t user = 0;  ///< whose it is: users get their turns, whatever number of clients
   ipc::DaemonQueue queue;
   // Ends of socket pairs, used like eventfds (see ipc::MessageType::kOpen).
   int completion_fd = -1;  ///< written when the client waits
@@ -115,7 +116,7 @@ enum class NoticeType : std::uint8_t {
   kGroupFormed,   ///< shard `lane` of group_handle; comes by the command lane, which then takes
                   ///< commands of a group that all its lanes formed
   kGroupAborted,  ///< this lane's shard; `reason`. The control thread aborts the other lanes
-  kClientFault,   ///< client_id broke the queue's rules: `reason.detail` says how
+  kClientFault,   ///< client_id is to be cut off: `reason.detail` says what it did
 };
 
 struct Notice {

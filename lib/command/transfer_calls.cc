@@ -32,25 +32,23 @@ TransferCalls::TransferCalls(const GroupProcesses& processes, std::uint16_t rank
       count_(processes.count()),
       all_lanes_(static_cast<std::uint16_t>((1u << lanes) - 1)),
       members_(members),
-      calls_(std::size_t{members} * kCalls),
+      places_(std::uint32_t{members} * kCalls),
+      calls_(places_),
       pairs_(std::size_t{members} * 2 * count_),
       begun_(std::bit_ceil(pairs_.size())),
       given_(lanes),
-      over_(calls_.size()) {
-  for (std::uint32_t member = 0; member < members; ++member) {
-    const auto own = static_cast<std::uint16_t>(process(member));
-    for (std::uint32_t other = 0; other < count_; ++other) {
-      const auto there = static_cast<std::uint16_t>(other);
-      for (const bool outgoing : {true, false}) {
-        const std::uint32_t index = pair_index(member, outgoing, other);
-        collective::TransferSpec& spec = pairs_[index].spec;
-        spec.id = index;
-        spec.end =
-            outgoing ? collective::TransferEnd::kSource : collective::TransferEnd::kDestination;
-        spec.pair = outgoing ? wire::ProcessPair{own, there} : wire::ProcessPair{there, own};
-      }
-    }
-  }
+      over_(places_) {}
+
+void TransferCalls::make(std::uint32_t index) noexcept {
+  const auto own = static_cast<std::uint16_t>(process(index / count_ / 2));
+  const auto there = static_cast<std::uint16_t>(index % count_);
+  const bool outgoing = index / count_ % 2 == 0;
+  Pair& pair = pairs_[index] = Pair{};
+  pair.made = true;
+  pair.spec.id = index;
+  pair.spec.end =
+      outgoing ? collective::TransferEnd::kSource : collective::TransferEnd::kDestination;
+  pair.spec.pair = outgoing ? wire::ProcessPair{own, there} : wire::ProcessPair{there, own};
 }
 
 bool TransferCalls::involves(const CollectiveCall& call, std::uint32_t process, bool outgoing,
@@ -71,6 +69,12 @@ bool TransferCalls::involves(const CollectiveCall& call, std::uint32_t process, 
   }
 }
 
+std::uint32_t TransferCalls::pairs_of(const CollectiveCall& call,
+                                      std::uint32_t process) const noexcept {
+  if (call.collective == Collective::kAllToAll) return 2 * count_;
+  return process == call.root ? count_ + 1 : 1;  // a gather, a scatter
+}
+
 void TransferCalls::add(std::uint16_t member, RecordIndex record,
                         const TransferCommand& command) noexcept {
   const std::uint32_t index = member * kCalls + record;
@@ -82,38 +86,56 @@ void TransferCalls::add(std::uint16_t member, RecordIndex record,
   const CollectiveCall& what = command.call;
   if (has_partner(what.collective)) {
     call.left = 1;
-    const std::uint32_t pair = pair_index(member, what.collective == Collective::kSend, what.root);
-    Pair& own = pairs_[pair];
+    const std::uint32_t at = pair_index(member, what.collective == Collective::kSend, what.root);
+    Pair& own = pair(at);
     call.before = own.last;
     (own.last == kNone ? own.first : calls_[own.last].next) = index;
     own.last = index;
-    if (!own.under_way) take_next(pair);
+    if (!own.under_way) take_next(at);
     return;
   }
   Member& own = members_[member];
   call.before = own.last_many;
   (own.last_many == kNone ? own.first_many : calls_[own.last_many].next) = index;
   own.last_many = index;
-  const auto each = [&](auto use) {
-    for (const bool outgoing : {true, false}) {
-      for (std::uint32_t other = 0; other < count_; ++other) {
-        if (!involves(what, process(member), outgoing, other)) continue;
-        use(pair_index(member, outgoing, other));
-      }
-    }
-  };
-  each([&](std::uint32_t) { ++call.left; });
-  each([&](std::uint32_t pair) {
-    if (!pairs_[pair].under_way) take_next(pair);
-  });
+  call.left = pairs_of(what, process(member)) + 1;  // one more until all of them were looked at
+  (last_opened_ == kNone ? first_opened_ : calls_[last_opened_].next_opened) = index;
+  last_opened_ = index;
 }
 
-void TransferCalls::take_next(std::uint32_t index) noexcept {
+std::uint32_t TransferCalls::open_some(std::uint32_t most) noexcept {
+  std::uint32_t looks = 0;
+  while (first_opened_ != kNone && looks < most) {
+    const std::uint32_t index = first_opened_;
+    const std::uint32_t member = index / kCalls;
+    const CollectiveCall& what = calls_[index].command.call;
+    for (; open_at_ < 2 * count_ && looks < most; ++open_at_, ++looks) {
+      const bool outgoing = open_at_ < count_;
+      const std::uint32_t other = outgoing ? open_at_ : open_at_ - count_;
+      if (!involves(what, process(member), outgoing, other)) continue;
+      const std::uint32_t at = pair_index(member, outgoing, other);
+      // Calls before this one have begun, so a pair that has nothing under way takes this one next,
+      // if it did not take it already when it was done with another.
+      if (Pair& own = pair(at); !own.under_way && own.taken < calls_[index].number)
+        begin(at, index);
+    }
+    if (open_at_ < 2 * count_) break;
+    open_at_ = 0;
+    first_opened_ = calls_[index].next_opened;
+    if (first_opened_ == kNone) last_opened_ = kNone;
+    if (--calls_[index].left == 0) forget(member, index);
+  }
+  return looks;
+}
+
+std::uint32_t TransferCalls::take_next(std::uint32_t index) noexcept {
   Pair& pair = pairs_[index];
   const std::uint32_t member = index / count_ / 2;
   const bool outgoing = index / count_ % 2 == 0;
   std::uint32_t chosen = pair.first;
+  std::uint32_t looks = 0;
   for (std::uint32_t many = members_[member].first_many; many != kNone; many = calls_[many].next) {
+    ++looks;
     const Call& call = calls_[many];
     if (call.number <= pair.taken) continue;
     if (chosen != kNone && calls_[chosen].number < call.number) break;
@@ -122,6 +144,7 @@ void TransferCalls::take_next(std::uint32_t index) noexcept {
     break;
   }
   if (chosen != kNone) begin(index, chosen);
+  return looks;
 }
 
 void TransferCalls::begin(std::uint32_t index, std::uint32_t chosen) noexcept {
@@ -179,18 +202,18 @@ bool TransferCalls::find_block(const Call& call, bool outgoing, std::uint32_t ot
   return true;
 }
 
-void TransferCalls::lane_done(std::uint64_t id, std::uint8_t lane) noexcept {
+std::uint32_t TransferCalls::lane_done(std::uint64_t id, std::uint8_t lane) noexcept {
   require(id < pairs_.size() && pairs_[id].under_way, "a lane ends a transfer that is under way");
   Pair& pair = pairs_[id];
   pair.lanes_done |= static_cast<std::uint16_t>(1u << lane);
-  if (pair.lanes_done != all_lanes_) return;
+  if (pair.lanes_done != all_lanes_) return 0;
   pair.under_way = false;
   const std::uint32_t index = std::exchange(pair.call, kNone);
   const auto member = static_cast<std::uint16_t>(id / count_ / 2);
   Call& call = calls_[index];
   require(call.left > 0, "a call has so many transfers as it waits for");
   if (--call.left == 0) forget(member, index);
-  take_next(static_cast<std::uint32_t>(id));
+  return take_next(static_cast<std::uint32_t>(id));
 }
 
 /// A call is over.
@@ -213,7 +236,8 @@ const collective::TransferSpec* TransferCalls::next(std::uint8_t lane) const noe
 }
 
 bool TransferCalls::has_news() const noexcept {
-  return std::ranges::any_of(given_, [&](std::uint64_t given) { return given != begun_count_; });
+  return first_opened_ != kNone ||
+         std::ranges::any_of(given_, [&](std::uint64_t given) { return given != begun_count_; });
 }
 
 bool TransferCalls::pop_over(Over& out) noexcept {
@@ -224,14 +248,20 @@ bool TransferCalls::pop_over(Over& out) noexcept {
   return true;
 }
 
-bool TransferCalls::pop_unfinished(Over& out) noexcept {
-  const auto found =
-      std::ranges::find_if(calls_, [](const Call& call) { return call.number != 0; });
-  if (found == calls_.end()) return false;
-  found->number = 0;
-  const auto index = static_cast<std::uint32_t>(found - calls_.begin());
-  out = {static_cast<std::uint16_t>(index / kCalls), static_cast<RecordIndex>(index % kCalls)};
-  return true;
+bool TransferCalls::next_unfinished(Over& out) noexcept {
+  first_opened_ = last_opened_ = kNone;
+  for (std::uint32_t looks = 0; looks < kLooks && ending_ < places_; ++looks) {
+    if (members_[ending_ / kCalls].calls == 0) {  // it called nothing
+      ending_ += kCalls;
+      continue;
+    }
+    const std::uint32_t index = ending_++;
+    if (calls_[index].number == 0) continue;
+    calls_[index].number = 0;
+    out = {static_cast<std::uint16_t>(index / kCalls), static_cast<RecordIndex>(index % kCalls)};
+    return true;
+  }
+  return false;
 }
 
 bool TransferCalls::pop_wrong_splits(std::uint16_t& member) noexcept {

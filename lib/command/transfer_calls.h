@@ -11,15 +11,19 @@
 /// lane; when every lane has reported it, the pair takes the next, and a call whose transfers have
 /// all ended is done.
 ///
+/// Whatever a member calls, one call of a function here does a bounded amount of work: a call of
+/// many pairs is begun in parts, by open_some(), and a group that ends is ended in parts, by
+/// next_unfinished().
+///
 /// The command lane owns it. Nothing allocates but the constructor; no clock, no ports.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "base/collective_call.h"
 #include "base/process_layout.h"
+#include "base/zeroed_array.h"
 #include "collective/transfer.h"
 #include "command/command_check.h"
 #include "ipc/command_queue.h"
@@ -45,17 +49,22 @@ class TransferCalls {
   TransferCalls(const GroupProcesses& processes, std::uint16_t rank, std::uint16_t members,
                 std::uint8_t lanes);
 
-  /// The next call of a member. It is over at once if pop_over() says so.
+  /// The next call of a member. It is over at once if pop_over() says so. Transfers of a call with
+  /// many pairs begin with open_some().
   void add(std::uint16_t member, RecordIndex record, const TransferCommand& command) noexcept;
-  /// A lane is done with the transfer of that id.
-  void lane_done(std::uint64_t id, std::uint8_t lane) noexcept;
+  /// Begins transfers of calls that were added, at most so many. @return how many pairs it looked
+  /// at.
+  std::uint32_t open_some(std::uint32_t most) noexcept;
+  /// A lane is done with the transfer of that id. @return how many calls it looked at to find the
+  /// pair's next.
+  std::uint32_t lane_done(std::uint64_t id, std::uint8_t lane) noexcept;
 
   /// The next transfer that `lane` has to be given; nullptr: there is none. Valid until every lane
   /// has reported it, or the group is closed.
   [[nodiscard]] const collective::TransferSpec* next(std::uint8_t lane) const noexcept;
   /// It was given.
   void given(std::uint8_t lane) noexcept { ++given_[lane]; }
-  /// Whether any lane has one to be given.
+  /// Whether any lane has one to be given, or open_some() has something to begin.
   [[nodiscard]] bool has_news() const noexcept;
 
   struct Over {
@@ -65,8 +74,12 @@ class TransferCalls {
   };
   /// @return whether a call has ended: it is forgotten.
   [[nodiscard]] bool pop_over(Over& out) noexcept;
-  /// Any call that has not ended, of a group that has: it is forgotten.
-  [[nodiscard]] bool pop_unfinished(Over& out) noexcept;
+  /// Of a group that has ended: looks at the next places of calls, kLooks at most.
+  /// @return whether `out` is a call that had not ended. It is forgotten.
+  [[nodiscard]] bool next_unfinished(Over& out) noexcept;
+  /// Whether next_unfinished() has looked at all.
+  [[nodiscard]] bool all_ended() const noexcept { return ending_ == places_; }
+  static constexpr std::uint32_t kLooks = 64;
   /// A member whose splits were wrong when they were read: it changed them after its call.
   [[nodiscard]] bool pop_wrong_splits(std::uint16_t& member) noexcept;
 
@@ -80,7 +93,8 @@ class TransferCalls {
     std::uint32_t left = 0;    // transfers that have not ended
     std::uint32_t next =
         kNone;  // in the member's list of calls with many pairs, or the pair's list
-    std::uint32_t before = kNone;  // in the member's list
+    std::uint32_t before = kNone;       // in the member's list
+    std::uint32_t next_opened = kNone;  // in the list of those to be begun
   };
   struct Pair {
     std::uint64_t taken = 0;      // the number of the last call that it took
@@ -89,6 +103,7 @@ class TransferCalls {
     std::uint32_t call = kNone;  // under way
     std::uint16_t lanes_done = 0;
     bool under_way = false;
+    bool made = false;  // else what is above is not set yet
     collective::TransferSpec spec;
   };
   struct Member {
@@ -105,13 +120,23 @@ class TransferCalls {
                                          std::uint32_t other) const noexcept {
     return (member * 2 + (outgoing ? 0 : 1)) * count_ + other;
   }
+  /// Sets it up when it is used first.
+  [[nodiscard]] Pair& pair(std::uint32_t index) noexcept {
+    if (!pairs_[index].made) make(index);
+    return pairs_[index];
+  }
+  void make(std::uint32_t index) noexcept;
+  /// How many pairs of a process a call with many has.
+  [[nodiscard]] std::uint32_t pairs_of(const CollectiveCall& call,
+                                       std::uint32_t process) const noexcept;
   [[nodiscard]] std::uint32_t process(std::uint32_t member) const noexcept {
     return processes_.process_of(rank_, member);
   }
   /// Whether the call has a transfer on this side with that process.
   [[nodiscard]] static bool involves(const CollectiveCall& call, std::uint32_t process,
                                      bool outgoing, std::uint32_t other) noexcept;
-  void take_next(std::uint32_t pair) noexcept;
+  /// @return how many calls it looked at.
+  std::uint32_t take_next(std::uint32_t pair) noexcept;
   void begin(std::uint32_t pair, std::uint32_t call) noexcept;
   [[nodiscard]] bool find_block(const Call& call, bool outgoing, std::uint32_t other,
                                 Block& out) const noexcept;
@@ -122,14 +147,21 @@ class TransferCalls {
   const std::uint32_t count_;      // processes of the group
   const std::uint16_t all_lanes_;  // a bit each
   std::vector<Member> members_;
-  std::vector<Call> calls_;  // [members][kCalls], by record
-  std::vector<Pair> pairs_;  // [members][out, in][processes]
+  // Both may be large: 133 KB and up to 12 MB for each member. Their pages are there when they are
+  // used first, and the lane does not make them all at once.
+  const std::uint32_t places_;
+  ZeroedArray<Call> calls_;             // [members][kCalls], by record
+  ZeroedArray<Pair> pairs_;             // [members][out, in][processes]
+  std::uint32_t first_opened_ = kNone;  // calls to be begun, in order
+  std::uint32_t last_opened_ = kNone;
+  std::uint32_t open_at_ = 0;  // pairs of the first of them that were looked at
+  std::uint32_t ending_ = 0;   // places that next_unfinished() has looked at
   // Transfers in the order in which they began, for the lanes: a ring, since a pair begins none
   // before every lane has had its last.
-  std::vector<std::uint32_t> begun_;
+  ZeroedArray<std::uint32_t> begun_;
   std::uint64_t begun_count_ = 0;
   std::vector<std::uint64_t> given_;  // by lane
-  std::vector<Over> over_;            // a ring
+  ZeroedArray<Over> over_;            // a ring
   std::size_t over_head_ = 0;
   std::size_t over_count_ = 0;
   std::uint32_t wrong_splits_ = kNone;  // a member

@@ -111,6 +111,7 @@ Result<std::unique_ptr<Client>> Manager::make_client(const ipc::PeerCredentials&
   std::tie(client->completion, client->client_completion) = std::move(*completion);
   client->id = unused_client_id();
   client->port.client_id = client->id;
+  client->port.user = peer.uid;
   client->port.queue = ipc::DaemonQueue(region);
   client->port.completion_fd = client->completion.get();
   client->port.doorbell_fd = client->doorbell.get();
@@ -154,9 +155,7 @@ void Manager::client_added(Client& client) {
 void Manager::on_client_fault(const command::Notice& notice, TimeNs now) {
   Client* client = client_by_id(notice.client_id);
   if (client == nullptr || client->retired) return;
-  cut_off(*client,
-          fmt::format("broke the command queue's rules: {}", ipc::text_of(notice.reason.detail)),
-          now);
+  cut_off(*client, std::string(ipc::text_of(notice.reason.detail)), now);
 }
 
 void Manager::check_memory_faults(TimeNs now) {

@@ -60,12 +60,13 @@ void ClientCommands::add_group(const command::GroupPlan& plan,
 bool ClientCommands::poll(TimeNs now) noexcept {
   bool worked = take_reports();
   worked |= commands_.poll();
-  if (commands_.has_news() && notices_.have_room()) {
+  for (int i = 0; i < kNewsPerRound && commands_.has_news() && notices_.have_room(); ++i) {
     tell_news(now);
     worked = true;
   }
   command::Request* request = nullptr;
-  while (notices_.have_room() && commands_.pop_finished(request)) {
+  for (int i = 0; i < kAnswersPerRound && notices_.have_room() && commands_.pop_finished(request);
+       ++i) {
     notices_.send_done(*request);
     worked = true;
   }
@@ -75,7 +76,9 @@ bool ClientCommands::poll(TimeNs now) noexcept {
 bool ClientCommands::take_reports() noexcept {
   bool any = false;
   command::LaneReport report;
-  while (notices_.have_room() && rte_ring_sc_dequeue_elem(reports_, &report, sizeof report) == 0) {
+  const std::uint64_t until = commands_.steps() + kReportSteps;
+  while (commands_.steps() < until && notices_.have_room() &&
+         rte_ring_sc_dequeue_elem(reports_, &report, sizeof report) == 0) {
     commands_.on_report(report);
     any = true;
     if (report.type != collective::EventType::kFormed) continue;

@@ -51,6 +51,11 @@ class ClientCommands final : public CommandPort {
   [[nodiscard]] bool has_command() const noexcept override { return commands_.has_command(); }
 
  private:
+  /// What a round does at most: the next one goes on.
+  static constexpr std::uint32_t kReportSteps = 128;
+  static constexpr int kNewsPerRound = 16;
+  static constexpr int kAnswersPerRound = 64;
+
   bool take_reports() noexcept;
   void tell_news(TimeNs now) noexcept;
 

@@ -80,8 +80,9 @@ struct CommandFixture {
     }
   }
 
-  TestClient& add_client(std::uint32_t id) {
+  TestClient& add_client(std::uint32_t id, std::uint32_t user = 0) {
     clients.push_back(std::make_unique<TestClient>(id));
+    clients.back()->port.user = user;
     commands->add_client(&clients.back()->port);
     add_memory(id, 1);
     add_memory(id, 2);

@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <map>
+#include <random>
+#include <utility>
 #include <vector>
 
 namespace gradwire::command {
@@ -32,6 +34,7 @@ struct Fixture {
   /// What a lane is given, in order.
   std::vector<const collective::TransferSpec*> take(std::uint8_t lane) {
     std::vector<const collective::TransferSpec*> out;
+    while (calls.open_some(3) != 0) continue;
     while (const collective::TransferSpec* spec = calls.next(lane)) {
       out.push_back(spec);
       calls.given(lane);
@@ -179,8 +182,82 @@ TEST_CASE("what a group that ends has not finished is named once each") {
   f.calls.add(1, 4, f.command(Collective::kAllToAll, 1));
   std::vector<int> ended;
   TransferCalls::Over each;
-  while (f.calls.pop_unfinished(each)) ended.push_back(each.member * 10000 + each.record);
+  int calls = 0;
+  for (; !f.calls.all_ended(); ++calls) {
+    if (f.calls.next_unfinished(each)) ended.push_back(each.member * 10000 + each.record);
+  }
   CHECK(ended == std::vector{3, 10004});
+  // Each looked at a bounded part of the places, and all together at each place once.
+  CHECK(calls <= static_cast<int>(2 * ipc::kCompletionEntries / TransferCalls::kLooks + 2));
+}
+
+TEST_CASE("calls of many pairs begin in parts, and each pair takes every call once, in order") {
+  std::mt19937 random(7);
+  const auto pick = [&](std::uint32_t below) {
+    return static_cast<std::uint32_t>(random() % below);
+  };
+  for (int round = 0; round < 200; ++round) {
+    Fixture f;
+    const auto pair_of = [](const collective::TransferSpec& spec) {
+      return std::pair(spec.pair.source, spec.pair.destination);
+    };
+    std::map<std::pair<std::uint16_t, std::uint16_t>, std::vector<std::uint64_t>> expected, given;
+    std::vector<const collective::TransferSpec*> under_way;
+    int called = 0;
+    int over = 0;
+    const auto call = [&] {
+      const auto count = static_cast<std::uint64_t>(called + 1);
+      const std::uint16_t own = 2;
+      const auto other = static_cast<std::uint16_t>(pick(2) * 3);  // process 0 or 3
+      switch (pick(3)) {
+        case 0:
+          f.calls.add(0, static_cast<std::uint16_t>(called),
+                      f.command(Collective::kAllToAll, count));
+          for (std::uint16_t each = 0; each < Fixture::kProcesses; ++each) {
+            expected[{own, each}].push_back(4 * count);
+            if (each != own) expected[{each, own}].push_back(4 * count);
+          }
+          break;
+        case 1:
+          f.calls.add(0, static_cast<std::uint16_t>(called),
+                      f.command(Collective::kSend, count, other));
+          expected[{own, other}].push_back(4 * count);
+          break;
+        default:
+          f.calls.add(0, static_cast<std::uint16_t>(called),
+                      f.command(Collective::kRecv, count, other));
+          expected[{other, own}].push_back(4 * count);
+          break;
+      }
+      ++called;
+    };
+    while (over < 12) {
+      if (called < 12 && pick(3) == 0) call();
+      const std::uint32_t most = 1 + pick(4);
+      CHECK(f.calls.open_some(most) <= most);
+      for (const std::uint8_t lane : {0, 1}) {
+        while (const collective::TransferSpec* spec = f.calls.next(lane)) {
+          f.calls.given(lane);
+          if (lane == 0) continue;
+          under_way.push_back(spec);
+          // From itself to itself both ends are this process's: the source alone is compared.
+          if (spec->pair.source != spec->pair.destination ||
+              spec->end == collective::TransferEnd::kSource) {
+            given[pair_of(*spec)].push_back(spec->terms.bytes);
+          }
+        }
+      }
+      if (!under_way.empty()) {
+        const std::size_t which = pick(static_cast<std::uint32_t>(under_way.size()));
+        const std::uint64_t id = under_way[which]->id;
+        under_way.erase(under_way.begin() + static_cast<std::ptrdiff_t>(which));
+        f.done(id);
+      }
+      over += static_cast<int>(f.over().size());
+    }
+    CHECK(given == expected);
+    CHECK_FALSE(f.calls.has_news());
+  }
 }
 
 }  // namespace gradwire::command
