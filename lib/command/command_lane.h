@@ -44,7 +44,7 @@ class CommandLane {
   /// The most steps of one poll(). What begins within a bound may end above it: the ops that one
   /// command or report completes, and a look at every lane.
   static constexpr std::uint32_t kStepsMax =
-      2 * (kCommandSteps + kEndingSteps + kHandingSteps) + 4 * kMaxMembers;
+      2 * (2 * kCommandSteps + kEndingSteps + kHandingSteps) + 4 * kMaxMembers;
 
   /// `lanes`: every lane of the daemon, including this one.
   CommandLane(std::span<const LaneRings> lanes, CommandCounters& counters);
@@ -112,6 +112,7 @@ class CommandLane {
   struct Record;
   struct OpSlot;
 
+  void drop_hit_clients() noexcept;
   [[nodiscard]] bool poll_users() noexcept;
   [[nodiscard]] bool poll_user(User& user, std::uint64_t until) noexcept;
   [[nodiscard]] bool poll_client(Client& client, std::uint64_t until) noexcept;

@@ -12,11 +12,14 @@
 #include "base/counter.h"
 #include "command/command_lane.h"
 #include "command/command_lane_state.h"
+#include "ipc/bus_guard.h"
 
 namespace gradwire::command {
 
 bool CommandLane::poll() noexcept {
   bool worked = false;
+  if (ipc::has_hits()) [[unlikely]]
+    drop_hit_clients();
   if (!clients_.empty()) {
     if (++next_look_ >= clients_.size()) next_look_ = 0;
     Client& client = *clients_[next_look_];
@@ -30,6 +33,30 @@ bool CommandLane::poll() noexcept {
     drains_.clear();
   }
   return worked;
+}
+
+/// At once: each round that used their memory would write to pages that replace it, and those count
+/// against the daemon's memory.
+void CommandLane::drop_hit_clients() noexcept {
+  std::uint32_t owner = 0;
+  const std::uint64_t until = steps_ + kCommandSteps;
+  while (steps_ < until && ipc::take_hit(owner)) {
+    ++steps_;
+    Client* const client = find_client(owner);
+    if (client == nullptr || client->faulty) continue;
+    constexpr const char* kWhat = "removed pages from the memory that it shares with the daemon";
+    cut_off(*client, AbortCode::kClientDied, kWhat);
+    for (Group* const group : client->groups) {
+      ++steps_;
+      if (group->aborted || group->ending) continue;
+      const auto member = std::find(group->members.begin(), group->members.end(), client);
+      AbortReason reason;
+      reason.code = AbortCode::kClientDied;
+      reason.culprit_rank = reason.reporter_rank = group->rank;
+      format_detail(reason, "member {} {}", member - group->members.begin(), kWhat);
+      abort(*group, reason);
+    }
+  }
 }
 
 /// Each user gets its share of the round's steps, in turn. Who found none left is first next time.

@@ -16,8 +16,6 @@
 namespace gradwire::control {
 namespace {
 
-constexpr TimeNs kFaultCheckIntervalNs = 100'000'000;
-
 /// Makes a pair of sockets for wake-ups: what is written to one end, 8 bytes at a time, is read
 /// from the other. Each end has its own O_NONBLOCK, unlike two descriptors of one eventfd.
 Result<std::pair<ipc::UniqueFd, ipc::UniqueFd>> make_wakeup() {
@@ -93,11 +91,13 @@ Result<void> Manager::room_for_client(uid_t uid) const {
 Result<std::unique_ptr<Client>> Manager::make_client(const ipc::PeerCredentials& peer) {
   auto client = std::make_unique<Client>();
   client->peer = peer;
+  client->id = unused_client_id();
   ipc::SharedMemoryOptions options;
   options.name = fmt::format("gradwire-queue-{}", peer.pid);
   options.bytes = sizeof(ipc::QueueRegion);
   options.numa_node = options_.daemon.numa_node;
   options.pages = options_.pages;
+  options.owner = client->id;
   auto queue = ipc::SharedMemory::create(options);
   if (!queue) return tl::unexpected(queue.error());
   client->queue = std::move(*queue);
@@ -109,7 +109,6 @@ Result<std::unique_ptr<Client>> Manager::make_client(const ipc::PeerCredentials&
   auto completion = make_wakeup();
   if (!completion) return tl::unexpected(completion.error());
   std::tie(client->completion, client->client_completion) = std::move(*completion);
-  client->id = unused_client_id();
   client->port.client_id = client->id;
   client->port.user = peer.uid;
   client->port.queue = ipc::DaemonQueue(region);
@@ -156,18 +155,6 @@ void Manager::on_client_fault(const command::Notice& notice, TimeNs now) {
   Client* client = client_by_id(notice.client_id);
   if (client == nullptr || client->retired) return;
   cut_off(*client, std::string(ipc::text_of(notice.reason.detail)), now);
-}
-
-void Manager::check_memory_faults(TimeNs now) {
-  if (now < next_fault_check_) return;
-  next_fault_check_ = now + kFaultCheckIntervalNs;
-  for (const auto& [id, client] : clients_) {
-    bool hit = client->queue.was_hit();
-    for (const auto& [handle, memory] : client->memories) hit = hit || memory.mapping.was_hit();
-    if (!hit || client->retired) continue;
-    cut_off(*client, "removed pages from the memory that it shares with the daemon", now);
-    return;  // the map may have changed: the others are checked next time
-  }
 }
 
 void Manager::retire(Client& client, const std::string& why, TimeNs now, AbortCode code) {

@@ -146,7 +146,6 @@ void Manager::poll(TimeNs now) {
     if (Group* group = group_by_handle(handle)) check_formation_deadline(*group, now, published);
     if (Group* group = group_by_handle(handle)) check_leave_deadline(*group, now);
   }
-  check_memory_faults(now);
   release_lingering(now);
   poll_stop(now);
   serve_texts(now);

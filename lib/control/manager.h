@@ -145,7 +145,6 @@ class Manager {
     return last;
   }
   void on_client_fault(const command::Notice& notice, TimeNs now);
-  void check_memory_faults(TimeNs now);
   /// Ends everything of a client: its groups, its memory, and finally the client itself. `why`
   /// continues the sentence "the client ...".
   void retire(Client& client, const std::string& why, TimeNs now,
@@ -356,7 +355,6 @@ class Manager {
 
   StopState stop_ = StopState::kRunning;
   TimeNs stop_deadline_ = kNever;
-  TimeNs next_fault_check_ = 0;
   TimeNs next_linger_check_ = 0;
 };
 

@@ -139,6 +139,7 @@ Result<ipc::SharedMemory> Manager::reserve_memory(const Client& client, std::uin
   options.bytes = bytes;
   options.numa_node = options_.daemon.numa_node;
   options.pages = options_.pages;
+  options.owner = client.id;
   auto memory = ipc::SharedMemory::reserve(options);
   if (!memory) return memory;
   if (auto fits = check_quota(client.memory_bytes() - bytes, memory->bytes()); !fits) {

@@ -134,6 +134,7 @@ Result<SharedMemory> SharedMemory::reserve(const SharedMemoryOptions& options) {
   memory.bytes_ = bytes;
   memory.page_bytes_ = page_bytes;
   memory.numa_node_ = options.numa_node;
+  memory.owner_ = options.owner;
   if (auto bound = bind_to_node(data, bytes, options.numa_node); !bound) {
     return tl::unexpected(bound.error());
   }
@@ -157,7 +158,7 @@ Result<bool> SharedMemory::populate(std::uint64_t bytes) {
 
 Result<void> SharedMemory::finish() {
   numa_node_ = node_of(data_);
-  guard_ = GuardedRange(data_, bytes_, page_bytes_);
+  guard_ = GuardedRange(data_, bytes_, page_bytes_, owner_);
   if (!guard_) {
     return fail(ErrorCode::kResourceExhausted,
                 fmt::format("the daemon already has {} shared mappings, which is the limit",
@@ -178,6 +179,7 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
   populated_bytes_ = std::exchange(other.populated_bytes_, 0);
   page_bytes_ = std::exchange(other.page_bytes_, 0);
   numa_node_ = std::exchange(other.numa_node_, -1);
+  owner_ = std::exchange(other.owner_, 0);
   return *this;
 }
 

@@ -8,7 +8,7 @@
 ///
 /// Seals cannot prevent a client from punching holes into memory that it may write. The daemon's
 /// next access then takes a new page from the pool; if none is free, it raises SIGBUS, and
-/// lib/ipc/bus_guard.h maps an ordinary page of zeros.
+/// lib/ipc/bus_guard.h maps ordinary zeros over all of it.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +41,7 @@ struct SharedMemoryOptions {
   std::string name = "gradwire";  ///< shown in /proc/PID/maps
   std::uint64_t bytes = 0;        ///< rounded up to whole pages; not 0
   int numa_node = -1;             ///< -1: the kernel chooses
+  std::uint32_t owner = 0;        ///< what ipc::take_hit() says if pages of it were removed
   PageKind pages = PageKind::kHuge;
 };
 
@@ -72,9 +73,6 @@ class SharedMemory {
   [[nodiscard]] UniqueFd duplicate_fd() const noexcept { return fd_.duplicate(); }
   /// The node of the first page according to the kernel; -1 if it does not tell.
   [[nodiscard]] int numa_node() const noexcept { return numa_node_; }
-  /// @return whether a client removed a page that the daemon uses: such a client is hostile, drop
-  /// it.
-  [[nodiscard]] bool was_hit() const noexcept { return guard_.was_hit(); }
 
  private:
   void unmap() noexcept;
@@ -86,6 +84,7 @@ class SharedMemory {
   std::uint64_t populated_bytes_ = 0;
   std::uint64_t page_bytes_ = 0;
   int numa_node_ = -1;
+  std::uint32_t owner_ = 0;
 };
 
 }  // namespace gradwire::ipc
