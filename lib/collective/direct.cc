@@ -60,7 +60,7 @@ Direct::Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuff
                        : std::min<std::uint64_t>(config.payload_bytes, of_each));
     total += DirectPeer::kFloor * peers_[rank].early_bytes;
   }
-  early_memory_.resize(total);
+  early_memory_ = ZeroedArray<std::byte>(total);
   std::byte* place = early_memory_.data();
   for (const std::uint16_t rank : others_) {
     DirectPeer& peer = peers_[rank];

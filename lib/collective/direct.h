@@ -34,6 +34,7 @@
 #include <span>
 #include <vector>
 
+#include "base/zeroed_array.h"
 #include "collective/direct_peer.h"
 #include "collective/direct_scratch.h"
 #include "collective/fixed_queue.h"
@@ -69,6 +70,8 @@ class Direct {
   [[nodiscard]] Progress on_folded(const FoldWork& work, const Op& op, TimeNs now) noexcept;
   /// Whether the backend does entries before it returns. If not, an op's memory is in use until
   /// advance() says kDone, also if nothing of it comes to this rank.
+  /// Of its scratch memory, what ops have used so far.
+  [[nodiscard]] std::size_t scratch_bytes() const noexcept { return scratch_.touched_bytes(); }
   [[nodiscard]] bool folds_at_once() const noexcept { return at_once_; }
   /// Gives the backend the entries for which there was no place.
   void refill() noexcept;
@@ -296,7 +299,7 @@ class Direct {
   ShardCounters& counters_;
   const bool at_once_;
   std::vector<DirectPeer> peers_;        ///< [all_ranks()]; of this rank nothing
-  std::vector<std::byte> early_memory_;  ///< of their early places
+  ZeroedArray<std::byte> early_memory_;  ///< of their early places
   std::uint32_t early_held_ = 0;
   DirectScratch scratch_;
   /// Addresses of the sources of folds, each [nranks]; of the first free_count_ of free_ none is

@@ -52,6 +52,7 @@ DirectOp& DirectScratch::open(const Op& op, std::uint64_t bytes) noexcept {
   direct.in_backend = 0;
   require(at + bytes <= memory_bytes_, "scratch memory lies in its ring");
   head_ = at + bytes;
+  touched_ = std::max(touched_, head_);
   used_ += direct.taken;
   std::fill_n(&arrived(direct, 0), nranks_, 0);
   std::fill_n(&unsent(direct, 0), nranks_, 0);

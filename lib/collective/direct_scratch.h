@@ -3,15 +3,16 @@
 /// The scratch memory of ops off the ring: parts of other ranks until they are folded, and what
 /// this rank sends until all others have acknowledged it. Packets, also repeated ones, are made
 /// from it. Ops get memory and give it back in their order. One lane owns it; it allocates at
-/// construction only.
+/// construction only. For many ranks that is tens of megabytes, of which most groups use little:
+/// its pages are there when they are used first (base/zeroed_array.h).
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
+#include "base/zeroed_array.h"
 #include "collective/chunk.h"
 #include "collective/op_table.h"
 #include "collective/shape_direct.h"
@@ -93,6 +94,8 @@ class DirectScratch {
   void release() noexcept;
   void clear() noexcept;
 
+  /// Of its memory, what ops have used so far.
+  [[nodiscard]] std::size_t touched_bytes() const noexcept { return touched_; }
   [[nodiscard]] bool empty() const noexcept { return first_ == end_; }
   /// nullptr if it has none.
   [[nodiscard]] DirectOp* find(std::uint64_t op_seq) noexcept;
@@ -166,17 +169,18 @@ class DirectScratch {
   std::array<DirectOp, kOps> ops_;
   std::uint64_t first_ = 0;  ///< [first_, end_) are in use, each at its number modulo kOps
   std::uint64_t end_ = 0;
-  std::vector<std::byte> own_memory_;
+  ZeroedArray<std::byte> own_memory_;
   std::byte* memory_;
   std::size_t memory_bytes_;
   std::size_t head_ = 0;  ///< the next free byte
   std::size_t used_ = 0;
-  std::vector<std::uint64_t> arrived_;   ///< [kOps x nranks]
-  std::vector<std::uint64_t> unsent_;    ///< [kOps x nranks]
-  std::vector<std::uint8_t> begun_;      ///< [kOps x nranks]
-  std::vector<std::uint8_t> since_;      ///< [kOps x nranks]
-  std::vector<std::uint64_t> expected_;  ///< [kOps x nranks]
-  std::vector<std::uint64_t> given_;     ///< [kOps x nranks]
+  std::size_t touched_ = 0;              ///< the most that head_ was
+  ZeroedArray<std::uint64_t> arrived_;   ///< [kOps x nranks]
+  ZeroedArray<std::uint64_t> unsent_;    ///< [kOps x nranks]
+  ZeroedArray<std::uint8_t> begun_;      ///< [kOps x nranks]
+  ZeroedArray<std::uint8_t> since_;      ///< [kOps x nranks]
+  ZeroedArray<std::uint64_t> expected_;  ///< [kOps x nranks]
+  ZeroedArray<std::uint64_t> given_;     ///< [kOps x nranks]
 };
 
 }  // namespace gradwire::collective

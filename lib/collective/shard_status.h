@@ -164,6 +164,7 @@ struct ShardStatus {
   bool missing_rank_has_posted = false;
   std::uint16_t missing_rank = 0;
   TransferWait transfer;
+  std::uint64_t scratch_bytes = 0;  ///< of its scratch memory, what ops have used so far
   ShardCounters counters;
 };
 

@@ -67,6 +67,7 @@ ShardStatus Shard::status(TimeNs) const noexcept {
   status.backend_name = folds_.backend().name();
   status.backend_path = folds_.backend().path();
   status.backend = folds_.backend().counters();
+  if (direct_ != nullptr) status.scratch_bytes = direct_->scratch_bytes();
   if (const Op* oldest = ops_.find(ops_.done() + 1)) {
     status.oldest_op = oldest->record;
     status.oldest_op.retransmissions = counters_.retransmissions - oldest->record.retransmissions;
