@@ -12,6 +12,8 @@ status::Lane DatapathReports::lane_status(std::uint8_t lane) const {
   status::Lane out = facts_(lane);
   const lane::LaneCounters& counters = datapath_.lane(lane).counters();
   out.counters = lane_counters_status(counters);
+  out.round_us_max = datapath_.lane(lane).round_us_max();
+  out.round_steps_max = datapath_.lane(lane).round_steps_max();
   if (lane == 0) {
     status::OpLatency latency;
     latency.sum_ns = read_counter(counters.op_latency_ns);

@@ -157,7 +157,9 @@ status::Lane Manager::lane_status(std::uint8_t lane, const Published& published)
   collective::ShardCounters total = reports_.shard_totals(lane);
   for (const auto& [handle, group] : groups_) {
     if (group->plan == nullptr || lane >= group->wanted.lanes) continue;
-    total += published_of(published, *group, lane).status.counters;
+    const collective::ShardStatus& shard = published_of(published, *group, lane).status;
+    total += shard.counters;
+    out.heap_bytes += shard.scratch_bytes;
   }
   out.transport = transport_status(total);
   return out;

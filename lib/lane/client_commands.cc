@@ -69,7 +69,10 @@ bool ClientCommands::poll(TimeNs now) noexcept {
        ++i) {
     notices_.send_done(*request);
     worked = true;
+    ++steps_;
   }
+  steps_ += commands_.steps() - counted_steps_;
+  counted_steps_ = commands_.steps();
   return worked;
 }
 

@@ -60,6 +60,7 @@ class ClientCommands final : public CommandPort {
   void tell_news(TimeNs now) noexcept;
 
   command::CommandLane commands_;
+  std::uint64_t counted_steps_ = 0;  // of commands_, in steps_
   rte_ring* reports_;
   Notices& notices_;
   Sleeper& sleeper_;

@@ -34,6 +34,12 @@ class CommandPort {
   virtual bool find_commands() noexcept = 0;
   virtual void set_sleeping(bool sleeping) noexcept = 0;
   [[nodiscard]] virtual bool has_command() const noexcept = 0;
+
+  /// Steps of all polls so far, as command::CommandLane counts them.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+
+ protected:
+  std::uint64_t steps_ = 0;
 };
 
 class NoCommands final : public CommandPort {

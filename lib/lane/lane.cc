@@ -88,6 +88,9 @@ Lane::~Lane() {
 }
 
 bool Lane::poll_once(TimeNs now) noexcept {
+  const std::uint64_t frames = counters_.rx_packets;
+  const std::uint64_t commands = commands_->steps();
+  steps_ = 0;
   bool worked = take_requests(now);
   worked |= commands_->poll(now);
   worked |= take_ops(now);
@@ -105,6 +108,7 @@ bool Lane::poll_once(TimeNs now) noexcept {
       count(counters_.tx_dropped, port.tx.clear());
     }
   }
+  round_steps_.note(steps_ + (counters_.rx_packets - frames) + (commands_->steps() - commands));
   if (now >= next_publication_) publish(now);
   count(counters_.rounds);
   if (worked) count(counters_.busy_rounds);
@@ -113,6 +117,8 @@ bool Lane::poll_once(TimeNs now) noexcept {
 
 void Lane::publish(TimeNs now) noexcept {
   next_publication_ = now + kPublicationNs;
+  round_us_.turn(now);
+  round_steps_.turn(now);
   for (const std::uint16_t index : in_use_) {
     GroupSlot& slot = slots_[index];
     const command::MembersWait wait = commands_->members_wait(slot.handle);
@@ -156,8 +162,10 @@ TimeNs Lane::deadline(TimeNs now) const noexcept {
 bool Lane::take_ops(TimeNs now) noexcept {
   bool worked = false;
   command::LaneOps ops;
+  // Bounded: one message for each group that its members complete ops of, in each round of lane 0.
   while (rte_ring_sc_dequeue_elem(config_.rings.ops, &ops, sizeof ops) == 0) {
     worked = true;
+    ++steps_;
     GroupSlot* slot = find_group(ops.group_handle);
     if (slot == nullptr || slot->closed) continue;  // it was left or aborted meanwhile
     wake(*slot);
@@ -171,8 +179,12 @@ bool Lane::take_ops(TimeNs now) noexcept {
 bool Lane::take_transfers(TimeNs now) noexcept {
   bool worked = false;
   command::LaneTransfer transfer;
-  while (rte_ring_sc_dequeue_elem(config_.rings.transfers, &transfer, sizeof transfer) == 0) {
+  for (int left = kTransfersPerRound;
+       left > 0 &&
+       rte_ring_sc_dequeue_elem(config_.rings.transfers, &transfer, sizeof transfer) == 0;
+       --left) {
     worked = true;
+    ++steps_;
     GroupSlot* slot = find_group(transfer.group_handle);
     if (slot == nullptr || slot->closed) continue;  // it was left or aborted meanwhile
     wake(*slot);
@@ -208,6 +220,7 @@ void Lane::post_ops(GroupSlot& slot, TimeNs now) noexcept {
     switch (slot.shard->post(spec, now)) {
       case collective::PostResult::kOk: {
         ++slot.posted_seq;
+        ++steps_;
         const std::uint64_t bytes = bytes_of(spec, *slot.shard);
         if (bytes > kStreamBytes) ++slot.streams;
         trace_op(TraceType::kPosted, now, slot.handle, spec.op_seq, bytes, spec.collective);

@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/recent_most.h"
 #include "base/sip_hash.h"
 #include "command/links.h"
 #include "command/messages.h"
@@ -87,6 +88,11 @@ class Lane {
   /// Earliest time at which poll_once() has something to do without a packet or a message.
   [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept;
   static constexpr TimeNs kPublicationNs = 10'000'000;
+  /// The longest round of the last minute, in microseconds of run() and in steps: a request, a
+  /// frame, an op or a transfer posted, a shard called, and those of the command lane. Steps are
+  /// counted, so they say the same on a busy machine. Any thread.
+  [[nodiscard]] std::uint64_t round_us_max() const noexcept { return round_us_.read(); }
+  [[nodiscard]] std::uint64_t round_steps_max() const noexcept { return round_steps_.read(); }
   /// Written by the lane; read with read_counter().
   [[nodiscard]] const LaneCounters& counters() const noexcept { return counters_; }
   /// The same for the faults injected on one of its ports.
@@ -262,6 +268,7 @@ class Lane {
   /// the end.
   static constexpr std::uint32_t kRoundBytes = 32u << 10;
   static constexpr int kRequestsPerRound = 8;
+  static constexpr int kTransfersPerRound = 256;
   /// A group rests after this many quiet rounds if it has nothing to do for kRestNsMin. That is
   /// longer than an acknowledgement is delayed, so a delayed acknowledgement keeps the group awake.
   static constexpr std::uint32_t kQuietRounds = 64;
@@ -271,6 +278,9 @@ class Lane {
   LaneConfig config_;
   Notices notices_;
   LaneCounters counters_;
+  RecentMost round_us_;
+  RecentMost round_steps_;
+  std::uint64_t steps_ = 0;  // of the round, but for frames, shards and the command lane's
   TraceRing trace_;
   std::vector<LanePort> ports_;
   std::vector<GroupSlot> slots_;  // [max_groups]; slots never move, because groups_ refers to them

@@ -15,8 +15,13 @@ bool Lane::take_requests(TimeNs now) noexcept {
   for (int i = 0; i < kRequestsPerRound && notices_.have_room(); ++i) {
     void* request = nullptr;
     if (rte_ring_sc_dequeue(config_.rings.requests, &request) != 0) break;
+    const bool adds_group =
+        static_cast<command::Request*>(request)->type == command::RequestType::kAddGroup;
     handle(*static_cast<command::Request*>(request), now);
     worked = true;
+    ++steps_;
+    // It allocates, and begins to greet all ranks: one in a round is enough.
+    if (adds_group) break;
   }
   return worked;
 }

@@ -25,9 +25,13 @@ void Lane::run(const std::atomic<bool>& stop) noexcept {
   const TscClock clock;
   const PreciseSleeps precise;
   TimeNs before = clock.now();
+  TimeNs awake_since = before;
   bool worked = false;
   while (!stop.load(std::memory_order_relaxed)) {
     const TimeNs now = clock.now();
+    // Since the last round began, but for a sleep.
+    round_us_.note(static_cast<std::uint64_t>(now - awake_since) / 1'000);
+    awake_since = now;
     count(worked ? counters_.busy_ns : counters_.idle_ns, static_cast<std::uint64_t>(now - before));
     before = now;
     worked = poll_once(now);
@@ -35,9 +39,11 @@ void Lane::run(const std::atomic<bool>& stop) noexcept {
     if (step.action == IdleAction::kPause) rte_pause();
     if (step.action != IdleAction::kSleep) continue;
     if (commands_->find_commands()) continue;
+    round_us_.note(static_cast<std::uint64_t>(clock.now() - awake_since) / 1'000);
     sleep(step.sleep_ns, now);
     commands_->find_commands();
-    count(counters_.sleep_ns, static_cast<std::uint64_t>(clock.now() - now));
+    awake_since = clock.now();
+    count(counters_.sleep_ns, static_cast<std::uint64_t>(awake_since - now));
   }
 }
 

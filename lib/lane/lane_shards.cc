@@ -26,6 +26,7 @@ bool Lane::poll_shards(TimeNs now, bool idle) noexcept {
   expecting_ = resting_expecting_ > 0;
   folding_ = false;
   const std::size_t groups = awake_.size();
+  steps_ += groups;
   ++round_;
   for (std::size_t p = 0; p < ports_.size(); ++p) {
     LanePort& port = ports_[p];

@@ -126,6 +126,14 @@ void add_lane(Families& out, const status::Lane& lane) {
   count("gradwire_lane_idle_seconds_total",
         "Time in rounds of the lane that found no work, including sleep.", counters.idle_ns, kNs);
   count("gradwire_lane_sleep_seconds_total", "Time that the lane slept.", counters.sleep_ns, kNs);
+  out.gauge("gradwire_lane_round_us_max",
+            "Microseconds of the lane's longest round in the last minute.", {name},
+            lane.round_us_max);
+  out.gauge("gradwire_lane_round_steps_max",
+            "Steps of the lane's round that had most of them in the last minute.", {name},
+            lane.round_steps_max);
+  out.gauge("gradwire_lane_heap_bytes", "Scratch memory that ops of the lane's groups have used.",
+            {name}, lane.heap_bytes);
   count("gradwire_lane_receive_packets_total", "Frames received.", counters.rx_packets);
   count("gradwire_lane_receive_bytes_total", "Bytes of frames received.", counters.rx_bytes);
   count("gradwire_lane_transmit_packets_total", "Frames sent.", counters.tx_packets);

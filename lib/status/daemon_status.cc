@@ -31,7 +31,8 @@ GRADWIRE_FIELDS(Mempool, mempool, free, mbufs)
 GRADWIRE_FIELDS(LanePort, device, driver, link)
 GRADWIRE_FIELDS(Lane, lane, lcore, polling, nice, isolated, isolation_problems,
                 involuntary_switches, ports, mempool_ops, packet_mbufs_free, requests_unsent,
-                counters, op_latency, mempools, transport)
+                round_us_max, round_steps_max, heap_bytes, counters, op_latency, mempools,
+                transport)
 GRADWIRE_FIELDS(Reduce, backend, path, chunks_reduced, chunks_moved, bytes, batches)
 GRADWIRE_FIELDS(FaultCounts, frames, dropped, duplicated, reordered, corrupted, delayed,
                 passed_full, no_mbuf, held)

@@ -160,6 +160,9 @@ struct Lane {
   std::string mempool_ops;
   std::uint32_t packet_mbufs_free = 0;
   std::uint64_t requests_unsent = 0;  ///< not sent because its ring was full
+  std::uint64_t round_us_max = 0;     ///< the longest round of the last minute
+  std::uint64_t round_steps_max = 0;  ///< the one with most steps: lane/lane.h says what those are
+  std::uint64_t heap_bytes = 0;       ///< scratch memory that its groups' ops have used
   LaneCounters counters;
   Maybe<OpLatency> op_latency;  ///< lane 0's
   std::vector<Mempool> mempools;
