@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// A large array of plain values whose bytes are 0 at first. The kernel gives it a page when that
-/// is used first, so what is never used takes no memory, and whoever makes the array does not touch
-/// all of it. Whoever owns it makes and destroys it; both call the kernel.
+/// An array of plain values whose bytes are 0 at first. If it is large, the kernel gives it a page
+/// when that is used first, so what is never used takes no memory, and whoever makes the array does
+/// not touch all of it. Whoever owns it makes and destroys it; both allocate.
 #pragma once
 
 #include <sys/mman.h>

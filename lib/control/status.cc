@@ -11,7 +11,6 @@
 
 namespace gradwire::control {
 namespace {
-
 using nlohmann::json;
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
@@ -91,7 +90,6 @@ std::vector<std::string> lanes_to_close(const Group& group) {
 
 /// How many unanswered requests for texts a connection may have, one for each of its threads.
 constexpr std::size_t kAsksOfConnection = 64;
-
 }  // namespace
 
 Manager::Text::Text(const json& value)
