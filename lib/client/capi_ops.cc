@@ -350,6 +350,7 @@ gw_status gw_flush(gw_client* client) {
     if (client == nullptr) return null_argument("client");
     if (is_forked(client)) return forked();
     client->client->flush();
+    client->client->take_in();
     return {};
   });
 }

@@ -157,7 +157,10 @@ Counters Client::counters(std::uint64_t* staging_bytes) {
 Result<int> Client::completion_fd() {
   const Lock lock(mutex_);
   if (auto alive = check_alive(); !alive) return tl::unexpected(alive.error());
-  if (epoll_fd_) return epoll_fd_.get();
+  if (epoll_fd_) {
+    look_for_poller();
+    return epoll_fd_.get();
+  }
   ipc::UniqueFd notify(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   ipc::UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   for (const int fd : {notify.get(), completion_fd_.get(), socket_.get()}) {
@@ -170,6 +173,8 @@ Result<int> Client::completion_fd() {
   notify_fd_ = std::move(notify);
   epoll_fd_ = std::move(epoll);
   if (unreported_ > 0) ::eventfd_write(notify_fd_.get(), 1);
+  sees_completions_ = sees_messages_ = true;
+  choose_sources();
   drain_completions();
   return epoll_fd_.get();
 }

@@ -95,6 +95,7 @@ struct gw_group {
   bool aborted = false;
   bool abort_unreported = false;  ///< counted in the client's unreported_
   bool left = false;
+  bool freed = false;  ///< nobody asks for its error any more
   std::string abort_text;
   std::shared_ptr<gradwire::client::PendingRequest> leave_request;
   /// Of collectives, in their order, and of transfers: neither waits for the other's streams.
@@ -147,6 +148,7 @@ struct gw_work {
   State state = State::kPosting;
   bool copy_out = false;    ///< `result` has to be copied to `output`
   bool unreported = false;  ///< counted in the client's unreported_
+  bool awaited = false;     ///< counted in the client's awaited_
   gradwire::client::StagingSlot staging;
   std::shared_ptr<gradwire::client::Mapping> input_mapping;
   std::shared_ptr<gradwire::client::Mapping> output_mapping;
@@ -212,6 +214,8 @@ class Client : public std::enable_shared_from_this<Client> {
                                                       const PostArguments& arguments);
   /// Wakes the lane for commands of which others were to follow.
   void flush() noexcept;
+  /// Takes in what made completion_fd() readable.
+  void take_in();
   /// Whether the op is done; its own error once it is.
   [[nodiscard]] Result<bool> test(gw_work& work);
   /// @param stream  has the result when it comes to what it is given next, and nobody waits for the
@@ -316,6 +320,11 @@ class Client : public std::enable_shared_from_this<Client> {
   void ring_if_due() noexcept;
   void add_unreported();
   void remove_unreported();
+  void stop_awaiting(gw_work& work) noexcept;
+  /// Takes in what has come, if somebody polls completion_fd().
+  void look_for_poller();
+  /// Keeps what nobody can report out of completion_fd().
+  void choose_sources() noexcept;
   void mark_aborted(gw_group& group, std::string text);
 
   const std::string path_;
@@ -359,6 +368,10 @@ class Client : public std::enable_shared_from_this<Client> {
   std::vector<gw_work*> in_flight_;  ///< the works of slots_
   std::vector<gw_work*> uncopied_;   ///< finished; the caller's output waits to be written
   std::uint64_t unreported_ = 0;
+  std::uint64_t awaited_ = 0;  ///< unfinished ops whose handles are not freed
+  // What completion_fd() looks at besides notify_fd_.
+  bool sees_completions_ = true;
+  bool sees_messages_ = true;
   std::uint64_t held_ = 0;              ///< commands of all groups that wait for streams
   std::vector<LeavingMemory> leaving_;  ///< until CUDA is through with it
   std::uint64_t came_back_ = 0;         ///< how many of these have, so far

@@ -29,6 +29,7 @@ bool is_over(const gw_work& work) noexcept {
 void Client::finish(gw_work& work, ErrorCode code, std::string text, std::uint64_t op_seq) {
   const std::shared_ptr<gw_work> keep = slots_[work.request_id % kSlots];
   release_slot(work);
+  stop_awaiting(work);
   give_back_staging(std::move(work.splits));
   give_back_event(std::move(work.ready));
   work.code = code;
@@ -141,7 +142,7 @@ Result<bool> Client::test(gw_work& work) {
   Lock lock(mutex_);
   ring_if_due();
   drain_completions();
-  if (!is_over(work)) drain_control_sometimes();
+  if (!is_over(work) || epoll_fd_) drain_control_sometimes();
   report(lock, work);
   if (work.state != gw_work::State::kReported) return false;
   if (auto good = outcome(work); !good) return tl::unexpected(good.error());
@@ -205,7 +206,10 @@ void Client::release(gw_work& work) {
   const std::shared_ptr<Client> client = work.client;
   std::shared_ptr<gw_work> last;
   const Lock lock(mutex_);
+  // What has come of it, or with it, is taken in here: its handle cannot be asked any more.
+  look_for_poller();
   last = std::move(work.self);
+  stop_awaiting(work);
   if (work.unreported) {
     work.unreported = false;
     remove_unreported();

@@ -179,6 +179,7 @@ Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config) {
         }
         group->handle = joined->group_handle;
         groups_[group->handle] = group;
+        choose_sources();
       },
       fds);
   if (!request) return tl::unexpected(request.error());
@@ -221,6 +222,7 @@ Result<void> Client::leave(gw_group& group) {
   }
   group.left = true;
   groups_.erase(group.handle);
+  choose_sources();
   return {};
 }
 
@@ -251,17 +253,20 @@ Result<void> Client::group_error(gw_group& group) {
 void Client::mark_aborted(gw_group& group, std::string text) {
   if (group.aborted) return;
   group.aborted = true;
-  group.abort_unreported = true;
-  add_unreported();
+  group.abort_unreported = !group.freed;
+  if (group.abort_unreported) add_unreported();
   group.abort_text = text.empty() ? "the group was aborted" : std::move(text);
 }
 
 void Client::release(gw_group& group) {
   const Lock lock(mutex_);
+  // Of an abort that has come nobody can ask after this.
+  look_for_poller();
   if (group.abort_unreported) {
     group.abort_unreported = false;
     remove_unreported();
   }
+  group.freed = true;
   if (!group.left && group.leave_request == nullptr) {
     ipc::GroupRequest body;
     body.group_handle = group.handle;
@@ -270,6 +275,7 @@ void Client::release(gw_group& group) {
   fail_held(group, ErrorCode::kAborted, kLeftEarly);
   group.left = true;
   groups_.erase(group.handle);
+  choose_sources();
 }
 
 std::string Client::who_is_waited_for(Lock& lock, const gw_group& group) {

@@ -315,6 +315,9 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   work->posted_at = Clock::now();
   work->number = is_transfer(work->call.collective) ? ++group->transfers : ++group->posted;
   work->self = work;
+  work->awaited = true;
+  ++awaited_;
+  choose_sources();
   ++counters_.ops_posted;
   if (waits) hold(work, command, arguments.factor);
   return work;

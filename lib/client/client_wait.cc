@@ -2,6 +2,7 @@
 // How a client handles what comes from the daemon: completions, replies, events, and its death.
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,7 +18,9 @@ namespace {
 using namespace std::chrono_literals;
 
 /// How often a client that only posts and tests checks whether the daemon has died.
-constexpr auto kControlCheckInterval = 100ms;
+constexpr std::chrono::nanoseconds kControlCheckInterval = 100ms;
+/// The same of one that polls completion_fd(), which a message makes readable until it is taken.
+constexpr std::chrono::nanoseconds kPolledCheckInterval = 1ms;
 /// CUDA has no descriptor that tells when a stream has come to a point.
 constexpr timespec kStreamCheckInterval{0, 50'000};
 
@@ -130,7 +133,8 @@ bool Client::drain_control() {
 }
 
 void Client::drain_control_sometimes() {
-  if (Clock::now() - last_control_check_ >= kControlCheckInterval) drain_control();
+  const auto interval = epoll_fd_ ? kPolledCheckInterval : kControlCheckInterval;
+  if (Clock::now() - last_control_check_ >= interval) drain_control();
 }
 
 void Client::dispatch(ipc::Message message) {
@@ -265,8 +269,9 @@ Result<void> Client::await_request(Lock& lock, const RequestPtr& request, Deadli
 
 void Client::send_and_forget(ipc::MessageType type, std::span<const std::byte> body) {
   if (dead_) return;
-  // No entry in pending_: the answer is dropped when it comes.
-  (void)send(type, next_request_id(), body);
+  // With the number 0 it is not answered: an answer that nobody waits for would wake those who
+  // poll.
+  (void)send(type, 0, body);
 }
 
 void Client::forget_memory(std::uint32_t handle) {
@@ -289,6 +294,40 @@ void Client::add_unreported() {
 void Client::remove_unreported() {
   eventfd_t value;
   if (--unreported_ == 0 && notify_fd_) ::eventfd_read(notify_fd_.get(), &value);
+}
+
+void Client::stop_awaiting(gw_work& work) noexcept {
+  if (!work.awaited) return;
+  work.awaited = false;
+  --awaited_;
+  choose_sources();
+}
+
+void Client::take_in() {
+  const Lock lock(mutex_);
+  look_for_poller();
+}
+
+void Client::look_for_poller() {
+  if (!epoll_fd_) return;
+  drain_control();
+  drain_completions();
+}
+
+void Client::choose_sources() noexcept {
+  if (!epoll_fd_) return;
+  const auto see = [this](int fd, bool wanted, bool& sees) noexcept {
+    if (wanted == sees) return;
+    epoll_event event{};
+    event.events = wanted ? EPOLLIN : 0u;  // that the connection is broken it sees in any case
+    if (::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_MOD, fd, &event) == 0) sees = wanted;
+  };
+  // If all unfinished ops are freed, their ends are nobody's. Without an unfinished op nothing
+  // comes, and the next one decides.
+  const bool all_freed = awaited_ == 0 && (!in_flight_.empty() || !sees_completions_);
+  see(completion_fd_.get(), !all_freed, sees_completions_);
+  // Of a client without groups there are answers to what it sent and did not wait for.
+  see(socket_.get(), !groups_.empty(), sees_messages_);
 }
 
 }  // namespace gradwire::client

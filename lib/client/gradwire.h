@@ -196,7 +196,12 @@ gw_status gw_client_get_counters(const gw_client* client, gw_counters* counters)
 /** A descriptor for poll() or epoll, level-triggered: readable while an op has finished that no
  * gw_test() or gw_wait() has reported yet, while a group has aborted that no gw_group_error() has
  * reported yet, and when the connection is broken. Use: test what you wait for; if nothing is
- * finished, poll; repeat. It belongs to the client: do not read, write or close it. */
+ * finished, poll; repeat. It belongs to the client: do not read, write or close it.
+ *
+ * It clears with the call that reports the last of what it told of, or that frees its handle: what
+ * nobody can report any more, such as the end of an op whose work was freed, is not told. It may be
+ * readable once for what turns out to concern nobody; any gw_test(), gw_group_error() or gw_flush()
+ * takes that in. A broken connection stays readable until gw_close(). */
 gw_status gw_client_get_completion_fd(gw_client* client, int* fd);
 
 /** This daemon as other daemons reach it, for the job's own rendezvous: GW_RANK_INFO_BYTES opaque

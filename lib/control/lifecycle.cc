@@ -68,7 +68,7 @@ void Manager::leave(const PendingReply& to, Client& client, std::span<const std:
     reply(to, {});
     return forget_if_left(group.handle);
   }
-  member.leave_reply = to;
+  if (to.request_id != ipc::kNoReply) member.leave_reply = to;
   if (group.state == GroupState::kClosing) return;
   // One without members sums for the others until they leave, and then its lanes do.
   if (group.folds_only() && !group.reason.is_set()) return ask_to_leave(group);

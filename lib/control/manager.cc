@@ -154,6 +154,7 @@ void Manager::poll(TimeNs now) {
 
 void Manager::reply(const PendingReply& to, std::span<const std::byte> body,
                     std::vector<ipc::UniqueFd> fds) {
+  if (to.request_id == ipc::kNoReply) return;
   ipc::MessageHeader header;
   header.type = static_cast<std::uint16_t>(to.type);
   header.request_id = to.request_id;
@@ -161,6 +162,7 @@ void Manager::reply(const PendingReply& to, std::span<const std::byte> body,
 }
 
 void Manager::reply_error(const PendingReply& to, const Error& error) {
+  if (to.request_id == ipc::kNoReply) return;
   ipc::MessageHeader header;
   header.type = static_cast<std::uint16_t>(to.type);
   header.request_id = to.request_id;

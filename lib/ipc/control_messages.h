@@ -2,9 +2,9 @@
 /// @file
 /// Messages on the control socket (SOCK_SEQPACKET, AF_UNIX): fixed structs, host byte order, since
 /// both ends are on one host. A client sends requests; the daemon answers each with the same
-/// request_id, an error code, and text if it failed. An error with request_id 0 says why the daemon
-/// closes a connection. File descriptors are passed as SCM_RIGHTS. Neither end trusts a length or a
-/// count.
+/// request_id, an error code, and text if it failed; one with request_id 0 is done and not
+/// answered. An error with request_id 0 says why the daemon closes a connection. File descriptors
+/// are passed as SCM_RIGHTS. Neither end trusts a length or a count.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +27,8 @@ inline constexpr std::uint32_t kControlMagic = 0x47574331;  // "GWC1"
 inline constexpr std::uint16_t kControlVersion = 3;
 inline constexpr std::size_t kMaxMessageBytes = 128 * 1024;
 inline constexpr std::size_t kErrorTextBytes = 256;
+/// A request with this request_id is not answered.
+inline constexpr std::uint32_t kNoReply = 0;
 
 enum class MessageType : std::uint16_t {
   kOpen = 1,      ///< first on a connection. Request: OpenRequest. Reply: OpenReply and 3 fds:

@@ -130,6 +130,7 @@ void FakeDaemon::status(const Place& place, const ipc::Message& message) {
 
 void FakeDaemon::reply(const Place& place, const ipc::MessageHeader& to,
                        std::span<const std::byte> body, std::vector<ipc::UniqueFd> fds) {
+  if (to.request_id == ipc::kNoReply) return;
   ipc::MessageHeader header;
   header.type = to.type;
   header.request_id = to.request_id;
@@ -139,6 +140,7 @@ void FakeDaemon::reply(const Place& place, const ipc::MessageHeader& to,
 void FakeDaemon::refuse(const Place& place, const ipc::MessageHeader& to, ErrorCode code,
                         const std::string& text) {
   ++refusals;
+  if (to.request_id == ipc::kNoReply) return;
   ipc::MessageHeader header;
   header.type = to.type;
   header.request_id = to.request_id;

@@ -193,10 +193,11 @@ struct FakeDaemon {
 
   /// Sends a request; connection n is process 1000 + n. @return its request id.
   std::uint32_t send(ipc::ConnectionId connection, ipc::MessageType type,
-                     std::span<const std::byte> body, uid_t uid = 500) {
+                     std::span<const std::byte> body, uid_t uid = 500,
+                     std::optional<std::uint32_t> number = std::nullopt) {
     ipc::Message message;
     message.header.type = static_cast<std::uint16_t>(type);
-    message.header.request_id = ++last_request;
+    message.header.request_id = number.value_or(++last_request);
     message.body.assign(body.begin(), body.end());
     manager->on_message(connection, {static_cast<pid_t>(1000 + connection), uid}, message, now);
     poll();

@@ -44,6 +44,24 @@ TEST_CASE("a leave is answered when every lane has closed") {
   daemon.refused(1, ErrorCode::kNotFound, "group handle 1");
 }
 
+TEST_CASE("a leave that nobody waits for is not answered, nor told of an abort") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.open(2);
+  const std::uint64_t handle = daemon.form({1, 2});
+  daemon.send(2, MessageType::kLeave, ipc::bytes_of(ipc::GroupRequest{handle}), 500, ipc::kNoReply);
+  daemon.send(2, MessageType::kLeave, ipc::bytes_of(ipc::GroupRequest{99}), 500, ipc::kNoReply);
+  daemon.lanes.aborted(handle, 0, silence_of(1));
+  daemon.poll();
+  daemon.take_abort_event(1, handle);
+  daemon.leave(1, handle);
+  daemon.lanes.finish(RequestType::kLeaveGroup);
+  daemon.poll();
+  CHECK(daemon.take(1).code() == ErrorCode::kOk);
+  CHECK(daemon.waiting(2) == 0);
+  CHECK(daemon.manager->group_count() == 0);
+}
+
 TEST_CASE("a client names only its own groups, and only once they are formed") {
   FakeDaemon daemon;
   daemon.open(1);
