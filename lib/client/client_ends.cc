@@ -184,7 +184,7 @@ Result<void> Client::wait(gw_work& work, std::chrono::milliseconds timeout,
                                  describe(work), seconds);
   if (work.state == gw_work::State::kHeld) {
     text += "; its CUDA stream, or that of an op before it, has not come to it yet";
-  } else if (timeout.count() > 0 && !is_transfer(work.call.collective)) {
+  } else if (timeout.count() > 0) {
     const std::string waits_for = who_is_waited_for(lock, *work.group);
     if (!waits_for.empty()) text += fmt::format("; the daemon says: {}", waits_for);
   }
