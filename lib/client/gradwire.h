@@ -325,6 +325,14 @@ int32_t gw_group_rank_of(const gw_group* group, uint32_t process);
  * elsewhere. Returns when the daemon has closed its part. Bound: request_timeout_ms. The handle
  * stays, for gw_group_free().
  *
+ * If the rank has other members, the daemon closes its part when they have left too, so this call
+ * may end with GW_TIMED_OUT: call it again to wait on, or gw_group_free(), which does not wait. The
+ * others may go on with what needs nothing of this client. An op that it has not posted and that
+ * another member of the rank, or the next rank, has posted aborts the group at once, and so does a
+ * transfer of another member with it: the text names both. Whatever else waits for it, such as a
+ * transfer from another rank, ends when the others have left, or have not for the daemon's
+ * timeouts.leave_grace_ms.
+ *
  * At a rank without members (gw_group_config.folding_ranks) the daemon goes on to sum for the
  * others until they leave or the group aborts, and only then is its part closed: call this again
  * after GW_TIMED_OUT, and gw_group_error() after GW_OK. If its client ends before, the group

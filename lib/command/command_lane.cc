@@ -101,6 +101,7 @@ void CommandLane::add_group(std::uint64_t group_handle,
     if (client != nullptr) client->groups.push_back(group.get());
   }
   group->joined_seq.resize(member_clients.size());
+  group->left.resize(member_clients.size());
   group->sent_seq.resize(lanes_.size());
   group->slots.resize(kOpSlots);
   group->specs.resize(kOpSlots);

@@ -63,6 +63,12 @@ class CommandLane {
   void add_group(std::uint64_t group_handle, std::span<const std::uint32_t> member_clients,
                  std::uint16_t rank, const OpLimits& limits,
                  const std::string& why_no_transfers = {});
+  /// A member posts no more on the group, and the others of its rank are still there. What can then
+  /// never be done, of its own or of what others called, aborts the group, now or as soon as it is
+  /// called.
+  void member_left(std::uint64_t group_handle, std::uint32_t client_id) noexcept;
+  /// The next rank has posted ops up to this one.
+  void heard_posted(std::uint64_t group_handle, std::uint64_t op_seq) noexcept;
   /// Takes no more commands of the group. Finished when every lane has closed its shard and every
   /// command of the group is answered.
   void leave_group(Request* request);
@@ -145,6 +151,12 @@ class CommandLane {
   [[nodiscard]] reduce::ReadyEvent::State input_state(Group& group, OpSlot& slot,
                                                       std::size_t& member) noexcept;
   void abort(Group& group, const AbortReason& reason) noexcept;
+  /// Of a group that a member has left: whether op `op_seq`, which `by` has called, can be done.
+  void check_called(Group& group, std::uint64_t op_seq, const char* by) noexcept;
+  /// Likewise of the transfers of a member.
+  void check_transfers(Group& group, std::size_t member) noexcept;
+  /// A command of a member that has left was still to be read.
+  void abort_for_unread(Group& group, std::size_t member) noexcept;
   // What a request waits for is looked at when it may have come, and never searched for.
   void release_if_done(Memory& memory) noexcept;
   void release_if_done(Group& group) noexcept;

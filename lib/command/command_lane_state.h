@@ -25,6 +25,16 @@
 namespace gradwire::command {
 
 inline constexpr std::uint16_t kNoRecord = 0xffff;
+
+/// Who called something, for a reason.
+struct CallerText {
+  char text[24] = {};
+  const char* of(std::uint32_t process) noexcept {
+    std::snprintf(text, sizeof text, "process %u", static_cast<unsigned>(process));
+    return text;
+  }
+};
+
 inline constexpr std::uint32_t kRecords = ipc::kCompletionEntries;
 
 struct CommandLane::Memory {
@@ -96,6 +106,8 @@ struct CommandLane::Group {
   std::vector<Client*> members;
   std::vector<std::uint64_t> joined_seq;  // by member: the last op that it called
   std::vector<std::uint64_t> sent_seq;    // by lane: the last op passed to it
+  std::vector<bool> left;                 // by member
+  std::uint16_t left_count = 0;           // of these
   std::uint64_t called_seq = 0;           // every member has called all ops up to this one
   std::uint64_t ready_seq = 0;            // the inputs of all ops up to this one are there too
   std::uint64_t handed_seq = 0;           // all lanes have the ops up to this one

@@ -185,6 +185,10 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
                   command.group_handle);
   } else if (group->aborted) {
     refuse_with(ErrorCode::kAborted, group->reason_text);
+  } else if (group->left[member]) {
+    // It was called before the member left, and nobody waits for it.
+    refuse_with(ErrorCode::kAborted, "the group was left before the op was finished");
+    abort_for_unread(*group, member);
   } else if (group->leave != nullptr) {
     refuse_with(ErrorCode::kNotFound, "the group is being left: it takes no more commands");
   } else if (group->limits.folds_only) {
@@ -311,6 +315,11 @@ void CommandLane::join_op(Client& client, Group& group, std::size_t member, std:
                   group.rank, text_of(slot.call).text, member, text_of(call).text);
     abort(group, reason);
     return;
+  }
+  if (group.left_count != 0) {
+    CallerText by;
+    check_called(group, op_seq, by.of(group.place_of(member).process));
+    if (group.aborted) return;
   }
   // Members call in order, so ops become complete in order.
   if (slot.joined != group.members.size()) return;

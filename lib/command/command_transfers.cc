@@ -33,6 +33,7 @@ void CommandLane::begin_transfers(Client& client, Group& group, std::size_t memb
     }
   }
   group.transfers->add(static_cast<std::uint16_t>(member), record, command);
+  if (group.left_count != 0) check_transfers(group, member);
   take_over_transfers(group);
 }
 

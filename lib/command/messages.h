@@ -65,6 +65,8 @@ enum class RequestType : std::uint8_t {
   kRemoveMemory,  ///< command lane only: comes back when no op refers to it
   kAddEvent,      ///< command lane only: event, of client_id. It goes with its client
   kAddGroup,      ///< every lane of the group: plan; each lane starts its shard
+  kMemberLeft,    ///< command lane only: client_id posts no more on group_handle; the others of its
+                  ///< rank may, as long as they need nothing of it
   kAbortGroup,    ///< every lane of the group: group_handle, reason
   kLeaveGroup,    ///< every lane of the group: group_handle. Comes back from a lane when its shard
                   ///< is closed and forgotten (also after an abort: the control thread sends it in

@@ -2,6 +2,7 @@
 #include "command/transfer_calls.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <utility>
 
@@ -153,6 +154,7 @@ void TransferCalls::begin(std::uint32_t index, std::uint32_t chosen) noexcept {
   const std::uint32_t member = index / count_ / 2;
   const bool outgoing = index / count_ % 2 == 0;
   pair.taken = call.number;
+  ++pair.begun;
   pair.call = chosen;
   pair.under_way = true;
   pair.lanes_done = 0;
@@ -216,6 +218,15 @@ std::uint32_t TransferCalls::lane_done(std::uint64_t id, std::uint8_t lane) noex
   return take_next(static_cast<std::uint32_t>(id));
 }
 
+bool TransferCalls::needs(std::uint16_t member, std::uint16_t gone) const noexcept {
+  // What waits stands behind one that is under way.
+  return std::ranges::any_of(std::array{true, false}, [&](bool outgoing) {
+    const Pair& own = pairs_[pair_index(member, outgoing, process(gone))];
+    const Pair& there = pairs_[pair_index(gone, !outgoing, process(member))];
+    return own.under_way && own.begun > there.begun;
+  });
+}
+
 /// A call is over.
 void TransferCalls::forget(std::uint32_t member, std::uint32_t index) noexcept {
   Call& call = calls_[index];
@@ -225,6 +236,7 @@ void TransferCalls::forget(std::uint32_t member, std::uint32_t index) noexcept {
     (call.next == kNone ? own.last_many : calls_[call.next].before) = call.before;
   }
   call.number = 0;
+  ++members_[member].ended;
   over_[(over_head_ + over_count_++) % over_.size()] = {static_cast<std::uint16_t>(member),
                                                         static_cast<RecordIndex>(index % kCalls),
                                                         call.command.call.collective};

@@ -67,6 +67,14 @@ class TransferCalls {
   /// Whether any lane has one to be given, or open_some() has something to begin.
   [[nodiscard]] bool has_news() const noexcept;
 
+  /// Calls of a member that have not ended.
+  [[nodiscard]] std::uint64_t unfinished(std::size_t member) const noexcept {
+    return members_[member].calls - members_[member].ended;
+  }
+  /// Whether a member waits for a transfer with another one of this rank that is `gone`: whose
+  /// calls have all ended, and which calls no more.
+  [[nodiscard]] bool needs(std::uint16_t member, std::uint16_t gone) const noexcept;
+
   struct Over {
     std::uint16_t member = 0;
     RecordIndex record = 0;
@@ -98,6 +106,7 @@ class TransferCalls {
   };
   struct Pair {
     std::uint64_t taken = 0;      // the number of the last call that it took
+    std::uint64_t begun = 0;      // how many it has taken
     std::uint32_t first = kNone;  // calls of this pair alone
     std::uint32_t last = kNone;
     std::uint32_t call = kNone;  // under way
@@ -108,6 +117,7 @@ class TransferCalls {
   };
   struct Member {
     std::uint64_t calls = 0;
+    std::uint64_t ended = 0;
     std::uint32_t first_many = kNone;
     std::uint32_t last_many = kNone;
   };

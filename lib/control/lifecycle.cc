@@ -75,6 +75,12 @@ void Manager::leave(const PendingReply& to, Client& client, std::span<const std:
   // After an abort there is no need to wait for the other members, because no op can run any more.
   if (group.all_left() || group.reason.is_set()) return begin_close(group, now);
   group.leave_deadline = std::min(group.leave_deadline, now + options_.limits.leave_grace_ns);
+  if (group.state != GroupState::kFormed) return;
+  command::Request left;
+  left.type = command::RequestType::kMemberLeft;
+  left.group_handle = group.handle;
+  left.client_id = client.id;
+  request(0, left);
 }
 
 void Manager::abort(const PendingReply& to, Client& client, std::span<const std::byte> body,

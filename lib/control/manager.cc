@@ -249,6 +249,7 @@ void Manager::on_request_done(const command::Notice& notice, TimeNs now) {
       return on_drained();
     case command::RequestType::kResume:
     case command::RequestType::kAddGroup:
+    case command::RequestType::kMemberLeft:
     case command::RequestType::kAbortGroup:
     case command::RequestType::kMoveLink:  // LinkWatch handles it
     case command::RequestType::kSetFaults:

@@ -27,6 +27,9 @@ bool ClientCommands::take(command::Request& request) noexcept {
     case command::RequestType::kAddEvent:
       commands_.add_event(request.client_id, request.event_handle, request.event);
       return false;
+    case command::RequestType::kMemberLeft:
+      commands_.member_left(request.group_handle, request.client_id);
+      return false;
     case command::RequestType::kDrain:
       commands_.drain(&request);
       return true;

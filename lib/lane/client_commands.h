@@ -42,6 +42,9 @@ class ClientCommands final : public CommandPort {
       std::uint64_t group_handle) const noexcept override {
     return commands_.members_wait(group_handle);
   }
+  void heard_posted(std::uint64_t group_handle, std::uint64_t op_seq) noexcept override {
+    commands_.heard_posted(group_handle, op_seq);
+  }
   bool poll(TimeNs now) noexcept override;
   [[nodiscard]] bool waits_for_input() const noexcept override {
     return commands_.waits_for_input();

@@ -25,6 +25,8 @@ class CommandPort {
   /// `since` is not set.
   [[nodiscard]] virtual command::MembersWait members_wait(
       std::uint64_t group_handle) const noexcept = 0;
+  /// The next rank has posted the group's ops up to this one.
+  virtual void heard_posted(std::uint64_t group_handle, std::uint64_t op_seq) noexcept = 0;
   /// Commands, ops and answers, once a round. @return whether there was anything to do.
   virtual bool poll(TimeNs now) noexcept = 0;
   /// Whether an op waits for an event, which cannot wake the lane.
@@ -49,6 +51,7 @@ class NoCommands final : public CommandPort {
   [[nodiscard]] command::MembersWait members_wait(std::uint64_t) const noexcept override {
     return {};
   }
+  void heard_posted(std::uint64_t, std::uint64_t) noexcept override {}
   bool poll(TimeNs) noexcept override { return false; }
   [[nodiscard]] bool waits_for_input() const noexcept override { return false; }
   bool find_commands() noexcept override { return false; }

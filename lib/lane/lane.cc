@@ -125,7 +125,9 @@ void Lane::publish(TimeNs now) noexcept {
     const TimeNs since = wait.op_seq == slot.members.op_seq ? slot.members.since : now;
     slot.members = wait;
     slot.members.since = since;
-    statuses_[index].write({slot.handle, slot.shard->status(now), slot.members});
+    const collective::ShardStatus status = slot.shard->status(now);
+    statuses_[index].write({slot.handle, status, slot.members});
+    commands_->heard_posted(slot.handle, status.downstream_posted_op_seq);
   }
 }
 

@@ -65,6 +65,7 @@ void Lane::handle(command::Request& request, TimeNs now) noexcept {
     case command::RequestType::kAddMemory:
     case command::RequestType::kRemoveMemory:
     case command::RequestType::kAddEvent:
+    case command::RequestType::kMemberLeft:
     case command::RequestType::kDrain:
     case command::RequestType::kResume:
       if (commands_->take(request)) return;

@@ -131,7 +131,8 @@ class FakeLanes final : public LaneControl {
   std::vector<LocalAddress> local = {local_address(0, "10.0.0.1")};
   std::set<RequestType> answers = {RequestType::kAddClient, RequestType::kAddMemory,
                                    RequestType::kAddGroup,  RequestType::kAbortGroup,
-                                   RequestType::kAddEvent,  RequestType::kSetFaults};
+                                   RequestType::kAddEvent,  RequestType::kSetFaults,
+                                   RequestType::kMemberLeft};
   std::vector<std::pair<std::uint8_t, RequestType>> log;
   std::deque<std::pair<std::uint8_t, command::Request*>> held;
   std::deque<command::Notice> notices;

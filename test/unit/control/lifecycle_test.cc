@@ -89,11 +89,15 @@ TEST_CASE("the group leaves when its last member does") {
   const std::uint64_t handle = daemon.form({1, 2});
   daemon.leave(2, handle);
   CHECK(daemon.lanes.count(RequestType::kLeaveGroup) == 0);
+  // The command lane knows then what can no more be done.
+  REQUIRE(daemon.lanes.count(RequestType::kMemberLeft) == 1);
+  CHECK(daemon.lanes.log.back().first == 0);
   CHECK(daemon.group_json()["waits_for"][0] == "member 0 to leave");
   daemon.leave(2, handle);
   daemon.refused(2, ErrorCode::kNotFound, "group handle");
   daemon.leave(1, handle);
   CHECK(daemon.lanes.count(RequestType::kLeaveGroup) == 2);
+  CHECK(daemon.lanes.count(RequestType::kMemberLeft) == 1);
   daemon.lanes.finish(RequestType::kLeaveGroup);
   daemon.poll();
   CHECK(daemon.take(1).code() == ErrorCode::kOk);
