@@ -35,6 +35,11 @@ void Client::finish(gw_work& work, ErrorCode code, std::string text, std::uint64
   work.code = code;
   work.text = std::move(text);
   work.op_seq = op_seq;
+  // The daemon may hear of the end of the group before it reads the command.
+  if (code == ErrorCode::kNotFound && work.group->left) {
+    work.code = code = ErrorCode::kAborted;
+    work.text = "the group was left before the op was finished";
+  }
   if (code == ErrorCode::kOk) {
     ++counters_.ops_done;
   } else {

@@ -339,8 +339,9 @@ int32_t gw_group_rank_of(const gw_group* group, uint32_t process);
  * aborts. */
 gw_status gw_group_leave(gw_group* group);
 
-/** Aborts the group on every rank, with `reason` (may be NULL) in everyone's error text. Waits for
- * this daemon's word only. Bound: request_timeout_ms. */
+/** Aborts the group on every rank, with this client's process and `reason` (may be NULL) in
+ * everyone's error text; what is not UTF-8 and control characters are shown as '?'. Waits for this
+ * daemon's word only: on GW_OK the group is aborted here. Bound: request_timeout_ms. */
 gw_status gw_group_abort(gw_group* group, const char* reason);
 
 /** @return GW_OK while the group works, GW_ABORTED with the reason once it was aborted,
@@ -348,7 +349,7 @@ gw_status gw_group_abort(gw_group* group, const char* reason);
 gw_status gw_group_error(gw_group* group);
 
 /** Frees the handle, and tells the daemon to leave if that was not done; NULL is allowed. Works of
- * the group stay valid. Does not wait. */
+ * the group stay valid, and those that are unfinished end with GW_ABORTED. Does not wait. */
 void gw_group_free(gw_group* group);
 
 /* ---- Ops ---- */
@@ -415,7 +416,7 @@ gw_status gw_all_reduce_on_stream(gw_group* group, const void* input, void* outp
 /** Posts a reduce-scatter: the inputs of all processes are reduced, and process p gets block p.
  *
  * `input` is [P x count], `output` [count]: they are disjoint, or the output is this process's own
- * block of the input, `input` + process x count elements.
+ * block of the input, `input` + process x count elements; the other blocks then stay as they are.
  *
  * @param count  elements that each process gets; the same on all.
  * @return as gw_all_reduce(); GW_UNSUPPORTED, by the op's outcome, if the daemon cannot do it. */
@@ -506,7 +507,8 @@ gw_status gw_gather(gw_group* group, const void* input, void* output, uint64_t c
 /** Posts a scatter: process p gets block p of the root's input.
  *
  * `input` is [P x count] and read on the root only: elsewhere it may be NULL. `output` is [count].
- * On the root they are disjoint, or the output is the root's own block of the input.
+ * On the root they are disjoint, or the output is the root's own block of the input; the input then
+ * stays as it is, since that block is the root's own already.
  * @return as gw_gather(). */
 gw_status gw_scatter(gw_group* group, const void* input, void* output, uint64_t count,
                      gw_datatype datatype, uint32_t root, uint32_t tag, gw_work** work);

@@ -27,6 +27,17 @@ std::string seconds_text(TimeNs ns) {
   return fmt::format("{:.1f} s", static_cast<double>(ns) / 1e9);
 }
 
+Result<void> check_epoch(const Epochs& epochs, uid_t uid, const GroupKey& key) {
+  const auto last = epochs.last(uid, key.group_id);
+  if (!last || key.epoch > *last) return {};
+  return fail(
+      ErrorCode::kBusy,
+      fmt::format("{}: this daemon has begun to form epoch {} of the group already. Packets "
+                  "of that time may still be on their way, so the epoch must be higher each "
+                  "time that a group is formed: use {} or more",
+                  key_text(key), *last, std::uint64_t{*last} + 1));
+}
+
 }  // namespace
 
 void Manager::join(const PendingReply& to, Client& client, const ipc::Message& message,
@@ -78,13 +89,8 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
     if (auto ok = check_member(group, body, client); !ok) return tl::unexpected(ok.error());
     return &group;
   }
-  if (const auto last = epochs_.last(client.peer.uid, key.group_id); last && key.epoch <= *last) {
-    return fail(
-        ErrorCode::kBusy,
-        fmt::format("{}: this daemon has begun to form epoch {} of the group already. Packets "
-                    "of that time may still be on their way, so the epoch must be higher each "
-                    "time that a group is formed: use {} or more",
-                    key_text(key), *last, std::uint64_t{*last} + 1));
+  if (auto rises = check_epoch(epochs_, client.peer.uid, key); !rises) {
+    return tl::unexpected(rises.error());
   }
   if (drain_ != DrainState::kNone) {
     return fail(ErrorCode::kUnavailable, "the daemon is draining and forms no new group");
@@ -204,7 +210,11 @@ void Manager::unreachable(Group& group, const Error& error, TimeNs now) {
 }
 
 void Manager::start_lanes(Group& group, TimeNs now) {
-  if (group.nranks() > 1) epochs_.begin(group.uid, group.key.group_id, group.key.epoch);
+  // One of a higher epoch may have begun while the members of this one came.
+  if (auto rises = check_epoch(epochs_, group.uid, group.key); !rises) {
+    return unreachable(group, rises.error(), now);
+  }
+  epochs_.begin(group.uid, group.key.group_id, group.key.epoch);
   group.wanted.formation_ns = std::max<TimeNs>(group.formation_deadline - now, 0) + kShardGraceNs;
   const auto plan = lanes_.create_plan(group.wanted);
   if (!plan) {

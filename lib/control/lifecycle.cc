@@ -5,17 +5,16 @@
 
 #include <algorithm>
 
+#include "base/clean_text.h"
 #include "control/bodies.h"
 #include "control/manager.h"
 
 namespace gradwire::control {
 namespace {
 
-/// Removes control characters from a client's text, which other ranks, logs and terminals will
-/// show.
+/// A client's text, which other ranks, logs and terminals will show.
 std::string printable(std::string text) {
-  std::ranges::replace_if(
-      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  clean_text(text);
   return text;
 }
 
@@ -89,10 +88,19 @@ void Manager::abort(const PendingReply& to, Client& client, std::span<const std:
   if (!wanted) return reply_error(to, wrong_size<ipc::AbortRequest>(to.type, body));
   const auto found = group_of(client, wanted->group_handle);
   if (!found) return reply_error(to, found.error());
+  Group& group = **found;
+  const Member& member = *group.member_of(client.id);
+  const auto index = static_cast<std::uint32_t>(&member - group.members.data());
+  std::string detail =
+      group.folds_only() ? fmt::format("its client (pid {})", member.pid)
+                         : fmt::format("process {} (pid {})",
+                                       group.processes().process_of(group.rank, index), member.pid);
+  if (const std::string text = printable(ipc::text_of(wanted->text)); !text.empty()) {
+    detail += ": " + text;
+  }
+  // The client hears of the abort before the answer, so that it knows of it when its call returns.
+  abort_group(group, reason_here(group, AbortCode::kClientAbort, detail), -1, now);
   reply(to, {});
-  abort_group(**found,
-              reason_here(**found, AbortCode::kClientAbort, printable(ipc::text_of(wanted->text))),
-              -1, now);
 }
 
 AbortReason Manager::reason_here(const Group& group, AbortCode code,

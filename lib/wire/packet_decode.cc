@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clean_text.h"
 #include "wire/layout.h"
 #include "wire/packet.h"
 
@@ -201,42 +202,6 @@ Drop read_hello(Packet& out) noexcept {
   if (body.lanes == 0 || body.lanes > kMaxLanes) return Drop::kMalformed;
   if (body.payload_bytes == 0) return Drop::kMalformed;
   return Drop::kNone;
-}
-
-/// @return the length of the UTF-8 sequence at the front of `text`, 0 if none is there (RFC 3629:
-/// no overlong forms, no surrogates, nothing above U+10FFFF).
-std::size_t utf8_length(std::span<const char> text) noexcept {
-  const auto at = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
-  const auto follows = [&](std::size_t i, std::uint8_t low, std::uint8_t high) {
-    return i < text.size() && at(i) >= low && at(i) <= high;
-  };
-  const std::uint8_t lead = at(0);
-  if (lead < 0x80) return 1;
-  if (lead >= 0xc2 && lead <= 0xdf) return follows(1, 0x80, 0xbf) ? 2 : 0;
-  if (lead >= 0xe0 && lead <= 0xef) {
-    const std::uint8_t low = lead == 0xe0 ? 0xa0 : 0x80;
-    const std::uint8_t high = lead == 0xed ? 0x9f : 0xbf;
-    return follows(1, low, high) && follows(2, 0x80, 0xbf) ? 3 : 0;
-  }
-  if (lead >= 0xf0 && lead <= 0xf4) {
-    const std::uint8_t low = lead == 0xf0 ? 0x90 : 0x80;
-    const std::uint8_t high = lead == 0xf4 ? 0x8f : 0xbf;
-    return follows(1, low, high) && follows(2, 0x80, 0xbf) && follows(3, 0x80, 0xbf) ? 4 : 0;
-  }
-  return 0;
-}
-
-/// The text goes to logs, terminals and JSON: control characters and what is not UTF-8 (a sequence
-/// cut at the end of the field, too) become '?', and everything behind the NUL becomes zero.
-void clean_text(std::span<char> text) noexcept {
-  std::size_t i = 0;
-  while (i < text.size() && text[i] != '\0') {
-    const std::size_t length = utf8_length(text.subspan(i));
-    const bool control = length == 1 && (text[i] < 0x20 || text[i] == 0x7f);
-    if (length == 0 || control) text[i] = '?';
-    i += std::max<std::size_t>(length, 1);
-  }
-  std::fill(text.begin() + static_cast<std::ptrdiff_t>(i), text.end(), '\0');
 }
 
 Drop read_abort(Packet& out) noexcept {

@@ -150,3 +150,18 @@ TEST_CASE("the death of one client is the other's abort") {
   for (gw_group* group : groups) gw_group_free(group);
   gw_close(clients[0]);
 }
+
+TEST_CASE("an op that is posted just before its group is freed ends as aborted") {
+  Single single;
+  single.fixture.daemon().hold_ops = true;
+  gw_work* work = nullptr;
+  REQUIRE(gw_barrier(single.group, 0, &work) == GW_OK);
+  gw_group_free(single.group);
+  single.group = nullptr;
+  REQUIRE(soon([&] { return single.fixture.daemon().leaves == 1; }));
+  // The daemon reads the command behind the leave.
+  single.fixture.daemon().hold_ops = false;
+  CHECK(gw_wait(work, kLong) == GW_ABORTED);
+  CHECK_THAT(gw_last_error(), Catch::Contains("the group was left before the op was finished"));
+  gw_work_free(work);
+}

@@ -125,7 +125,9 @@ bool FakeDaemon::take_commands() {
       const auto at =
           std::find_if(group->all.begin(), group->all.end(),
                        [&where = place](const Member& member) { return member.place == where; });
-      if (!group->aborted.empty()) {
+      if (at->left) {
+        complete(place, command, 0, ErrorCode::kNotFound, "the group is not open");
+      } else if (!group->aborted.empty()) {
         complete(place, command, 0, ErrorCode::kAborted, group->aborted);
       } else if (has_partner(command.collective)) {
         at->transfers.push_back(command);

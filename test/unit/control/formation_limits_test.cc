@@ -64,6 +64,33 @@ TEST_CASE("a key is used once; the next epoch is another key") {
   CHECK(daemon.take_join_reply(1) == 3);
 }
 
+TEST_CASE("epochs of one rank rise too") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  const std::uint64_t handle = daemon.form({1}, 1);
+  daemon.leave(1, handle);
+  daemon.lanes.finish(RequestType::kLeaveGroup);
+  daemon.poll();
+  CHECK(daemon.take(1).code() == ErrorCode::kOk);
+  daemon.join(1, join_body(0, table_of(1)));
+  daemon.refused(1, ErrorCode::kBusy, "use 2 or more");
+}
+
+TEST_CASE("a group whose members were still coming when a higher epoch began is not formed") {
+  FakeDaemon daemon;
+  for (const ipc::ConnectionId connection : {1, 2, 3}) daemon.open(connection);
+  daemon.join(1, join_body(0, table_of(2), 0, 2));
+  auto next = join_body(0, table_of(2));
+  next.request.epoch = 2;
+  daemon.join(2, next);
+  daemon.all_lanes_formed(2);
+  CHECK(daemon.take_join_reply(2) == 2);
+  daemon.join(3, join_body(0, table_of(2), 1, 2));
+  daemon.refused(1, ErrorCode::kBusy, "use 3 or more");
+  daemon.refused(3, ErrorCode::kBusy, "use 3 or more");
+  CHECK(daemon.manager->group_count() == 1);
+}
+
 TEST_CASE("the limits on groups are kept") {
   Limits limits;
   limits.groups_per_client = 1;
