@@ -244,7 +244,7 @@ TEST_CASE("a client that breaks the queue's rules is told so and hung up") {
   command::Notice fault;
   fault.type = command::NoticeType::kClientFault;
   fault.client_id = id;
-  fault.reason.set_detail("command tail 77");
+  fault.reason.set_detail("broke the command queue's rules: command tail 77");
   daemon.lanes.notices.push_back(fault);
   daemon.poll();
   const auto last = daemon.take(1);
