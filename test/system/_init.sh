@@ -14,6 +14,7 @@ build_folder=${GRADWIRE_BUILD:-$repo_root/build}
 gradwired=${GRADWIRED:-$build_folder/app/gradwired/gradwired}
 rank_client=${GRADWIRE_RANK_CLIENT:-$build_folder/test/system/rank_client}
 gradwire_cli=${GRADWIRE_CLI:-$build_folder/app/gradwire/gradwire}
+small_pool=${GRADWIRE_SMALL_POOL:-$build_folder/test/system/libsmall_pool.so}
 gradwire_perf=${GRADWIRE_PERF:-$build_folder/app/gradwire-perf/gradwire-perf}
 export GRADWIRE_LIBRARY=${GRADWIRE_LIBRARY:-$build_folder/lib/client/libgradwire.so}
 export PYTHONPATH=$repo_root/python:$repo_root/test:$repo_root/test/system
