@@ -63,7 +63,18 @@ def modes(job):
             work.wait()
     assert torch.equal(table, right) and torch.equal(outside.detach(), right)
     assert table.is_contiguous() and not table.is_inference()
-    job.checks += 1
+    # And the caller's own hold afterwards, also of who copied before the call.
+    parts = [torch.ones(3) for _ in range(job.world)] if job.rank == 0 else None
+    dist.scatter(torch.zeros(3), parts)
+    assert not torch._C._dispatch_tls_is_dispatch_key_excluded("Python")
+    assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+    try:
+        with Refuses():
+            table.add_(1)
+    except AssertionError:
+        job.checks += 1
+        return
+    raise AssertionError("a dispatch mode of the caller's sees nothing any more")
 
 
 # ---- callbacks and futures

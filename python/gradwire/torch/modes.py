@@ -21,9 +21,11 @@ class Modes:
     @contextlib.contextmanager
     def hold(self):
         """No graph of autograd gets these copies, and no dispatch mode of the user's sees them."""
-        no_modes = torch._C._DisableTorchDispatch()
-        with torch.inference_mode(self.inference), torch.no_grad(), no_modes:
-            yield
+        with torch.inference_mode(self.inference), torch.no_grad():
+            # It holds from here on, not from its __enter__(): made before the others it would be
+            # part of what they put back at their end, for good.
+            with torch._C._DisableTorchDispatch():
+                yield
 
 
 def writing(tensors):
