@@ -26,7 +26,8 @@ COSTS = [
     # and 7,942 with factors of premul_sum, direct ops in daemons and transfers; on 2026-11-24
     # 8,011, with several paths to a rank: by which one each packet came is looked at; on 2026-11-25
     # 8,054, with IPv6: whether a packet came by it, and whether it leaves by it.
-    Cost("a chunk", "a chunk is copied no more often*", "measured_rounds", 2 * 2000, 8080),
+    # On 2026-11-26 8,085: a round counts its steps, and users get turns, five instructions a round.
+    Cost("a chunk", "a chunk is copied no more often*", "measured_rounds", 2 * 2000, 8120),
     # Received, parsed, its CRC checked, not found, counted, freed.
     Cost("a foreign frame", "a flood of foreign frames*", "flooded_round", 100 * 16, 800),
 ]
