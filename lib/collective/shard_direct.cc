@@ -128,11 +128,11 @@ bool Shard::run_direct(TimeNs now, Outbox& out) noexcept {
     reason.set_detail("nothing ever came from it, though the ring has formed");
   }
   if (silent->packets_in_vain == 0 && has_left(silent->rank)) {
-    // It waited for its leave limit, and nobody here had posted the op.
+    // Its leave limit was over, or this rank stood still for so long that it was given up.
     reason.code = AbortCode::kPeerLeft;
     reason.set_detail(
-        "it left, as its leave limit was over, before this rank had got all that it gives to the "
-        "op; nothing has come from it since");
+        "it left before this rank had got all that it gives to the op, and nothing came from it "
+        "since");
   }
   if (silent->packets_in_vain > 0) {
     reason.set_detail(

@@ -199,7 +199,7 @@ void SeedRun::check_reason(std::uint16_t rank, const AbortReason& reason) {
   const bool by_client =
       reason.code == AbortCode::kClientDied || reason.code == AbortCode::kClientAbort;
   // A neighbour that said bye is not named as silent.
-  const bool left = reason.code == AbortCode::kPeerLeft && left_while_others_were_held_up(culprit);
+  const bool left = reason.code == AbortCode::kPeerLeft && job(0).clients()[culprit].left;
   if (reason.code != AbortCode::kSilence && reason.code != AbortCode::kFormation && !by_client &&
       !left) {
     job(0).fail(fmt::format("rank {} aborted for a reason that nothing here gives: {}", rank,
