@@ -100,15 +100,6 @@ if [[ $layouts != hook ]]; then
 fi
 run_dir_make
 
-# free_tcp_port: prints a port that nobody listens on, for the job's rendezvous.
-free_tcp_port() {
-  "$python" -c '
-import socket
-s = socket.socket()
-s.bind(("127.0.0.1", 0))
-print(s.getsockname()[1])'
-}
-
 # train BACKEND LAYOUT: one job of $world processes, as torchrun would start them.
 train() {
   local backend=$1 layout=$2 rank ended i status=0

@@ -3,6 +3,7 @@
 # Checks everything that needs a GPU, in one command: builds, runs the tests of the suite `gpu`,
 # sums between two daemons that reduce on the GPU, and runs the benches. Prints one table, and JSON.
 . "$(dirname "$0")/lib/setup.sh"
+. "$repo_root/scripts/lib/last_run.sh"
 
 usage() {
   cat <<TEXT
@@ -204,4 +205,5 @@ for i in "${!names[@]}"; do
   printf '       %-48s %s\n' "${names[i]}" "${verdicts[i]}"
   [[ ${verdicts[i]} != failed* ]] || failed=1
 done
+((failed || dry)) || last_run_write gpu "$gpu"
 exit "$failed"

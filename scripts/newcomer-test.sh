@@ -3,6 +3,7 @@
 # The first ten minutes of a stranger: both commands of the README, in a fresh clone, on a root that
 # has nothing but Debian's smallest system.
 . "$(dirname "$0")/lib/setup.sh"
+. "$repo_root/scripts/lib/last_run.sh"
 . "$repo_root/scripts/vm/image.sh"
 
 usage() {
@@ -128,3 +129,4 @@ done
 ! ls "$root"/etc/systemd/system/*/prometheus.service 2>/dev/null ||
   die "prometheus would start at boot."
 step "passed: ${commands//,/ and } on a bare Debian 12"
+[[ $commands != demo,test ]] || last_run_write newcomer "both commands on a bare Debian 12"

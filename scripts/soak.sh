@@ -4,6 +4,7 @@
 # clients at random. Every result must have the reference's bits, memory must not grow, and in the
 # end all mbufs must be free.
 . "$(dirname "$0")/../test/system/_init.sh"
+. "$repo_root/scripts/lib/last_run.sh"
 
 minutes=30
 seed=$((RANDOM * 32768 + RANDOM))
@@ -62,3 +63,4 @@ done
 expect_stop 1 TERM
 expect_stop 0 TERM
 step "nothing was wrong"
+[[ $minutes != 30 ]] || last_run_write soak "$minutes minutes, loss $loss, seed $seed"

@@ -4,6 +4,7 @@
 # emulated machine with an IOMMU, setup-host.sh gives e1000e and virtio NICs to vfio, and daemons
 # reduce over them.
 . "$(dirname "$0")/lib/setup.sh"
+. "$repo_root/scripts/lib/last_run.sh"
 . "$repo_root/scripts/vm/image.sh"
 . "$repo_root/scripts/vm/machine.sh"
 
@@ -121,3 +122,4 @@ if [[ -n $save ]]; then
   done >"$save"
 fi
 ((!failed)) || die "a story failed; consoles and outputs are in $vm_folder."
+[[ $stories != nics,pair,failover,numa ]] || last_run_write vm "$stories, $vm_accel"

@@ -12,7 +12,7 @@ namespace {
 constexpr double kBeta = 0.8;            // multiplicative decrease per share of excess delay
 constexpr double kMaxDecrease = 0.5;     // at most this much at once
 constexpr double kScalingPackets = 100;  // windows above it get no longer target
-constexpr std::uint64_t kInitialPackets = 10;
+constexpr std::uint64_t kInitialWindowPackets = 10;
 
 class SwiftController final : public CongestionController {
  public:
@@ -62,7 +62,7 @@ class SwiftController final : public CongestionController {
 
  private:
   [[nodiscard]] double initial() const noexcept {
-    return std::min(kInitialPackets * packet_, max_);
+    return std::min(kInitialWindowPackets * packet_, max_);
   }
   [[nodiscard]] double target_ns() const noexcept {
     const double a = base_ / (1 - 1 / std::sqrt(kScalingPackets));

@@ -229,7 +229,7 @@ compare_daemons_start() {
 
 row_gloo() {
   local i port row_plans=("${plans[@]}")
-  port=$((20000 + RANDOM % 10000))
+  port=$(free_tcp_port at 0)
   for i in "${every_rank[@]}"; do
     rank $i env OMP_NUM_THREADS=1 ${gloo_device[i]:+GLOO_SOCKET_IFNAME=${gloo_device[i]}} \
       "$python" "$repo_root/scripts/compare/gloo_collective.py" \

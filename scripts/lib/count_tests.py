@@ -4,6 +4,7 @@
 N skipped', from the JSON logs of `meson test`. Exit 1 if anything failed or nothing passed."""
 
 import json
+import shlex
 import sys
 
 PASSED = {"OK", "EXPECTEDFAIL"}
@@ -14,6 +15,17 @@ def reason_of(test):
     """The last line that a test printed is its reason to skip or fail."""
     lines = (test.get("stdout", "") + test.get("stderr", "")).strip().splitlines()
     return lines[-1] if lines else "it printed nothing"
+
+
+# What a test's outcome may depend on, besides its command.
+TELLING = ("GRADWIRE_TEST_SEED", "MALLOC_PERTURB_", "PYTHONHASHSEED")
+
+
+def again(test):
+    """The command that runs a test again as it ran, but for the environment that Meson gives it."""
+    environment = test.get("env", {})
+    words = [f"{name}={environment[name]}" for name in TELLING if name in environment]
+    return " ".join(words + [shlex.quote(word) for word in test.get("command", [])])
 
 
 def main(paths):
@@ -30,7 +42,8 @@ def main(paths):
                 else:
                     failed += 1
                     print(f"failed: {test['name']} ({test['result']}): {reason_of(test)}")
-                    print(f"        {path}")
+                    print(f"        again: {again(test)}")
+                    print(f"        whole output: {path}")
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed or not passed else 0
 

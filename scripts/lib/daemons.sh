@@ -150,6 +150,16 @@ memif_end() {
   vdevs+=(--vdev "$(memif_vdev "$1" "$role" "$2" "$3")")
 }
 
+# free_tcp_port [COMMAND...]: prints a TCP port of 127.0.0.1 that nobody listens on, for a job's
+# rendezvous; COMMAND runs a program where the job will run.
+free_tcp_port() {
+  "$@" "$python" -c '
+import socket
+s = socket.socket()
+s.bind(("127.0.0.1", 0))
+print(s.getsockname()[1])'
+}
+
 # memif_vdev DEVICE_NUMBER server|client LINK [SIDE]
 memif_vdev() {
   # 2^7 slots: with the default of 2^10 every packet passes through memory instead of the cache.

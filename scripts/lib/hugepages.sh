@@ -58,6 +58,6 @@ mount_hugetlbfs() {
   on_exit umount /dev/hugepages
 }
 
-# The most that the tests and the demo use, with four daemons at once: 2 GiB. shellcheck
-# disable=SC2034
-test_hugepages=1024
+# The most that the tests and the demo use, with two stories at once: 3 GiB.
+# shellcheck disable=SC2034
+test_hugepages=1536

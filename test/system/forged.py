@@ -8,7 +8,6 @@ link's token. Each has to be counted, and the group must not notice: the next su
 import argparse
 import ctypes
 import itertools
-import os
 import socket
 import struct
 import sys
@@ -156,7 +155,7 @@ def main():
         for sent in range(1, arguments.packets + 1):
             frame, packet = next(templates)
             # Zeros, as a daemon of an older release would send, and guesses.
-            token = bytes(8) if sent <= 12 else os.urandom(8)
+            token = bytes(8) if sent <= 12 else generator.bytes(8)
             packet = packet[:TOKEN] + token + packet[HEADER:]
             network.outgoing.send(frame_like(frame, sealed(packet)))
             end = time.monotonic() + LIMIT_S

@@ -5,6 +5,8 @@
 #include <deque>
 #include <random>
 
+#include "support/seed.h"
+
 using namespace gradwire;
 using namespace gradwire::collective;
 
@@ -42,8 +44,8 @@ TEST_CASE("ops open in order, as many as there are slots") {
 }
 
 TEST_CASE("bitmaps of active ops never overlap and come clean") {
-  const std::uint64_t seed = std::random_device{}();
-  CAPTURE(seed);
+  const std::uint64_t seed = test_seed();
+  INFO("GRADWIRE_TEST_SEED=" << seed);
   std::mt19937_64 random(seed);
   OpTable table(16, 5000);
   std::deque<std::uint64_t> active;

@@ -5,6 +5,8 @@
 #include <limits>
 #include <random>
 
+#include "support/seed.h"
+
 using namespace gradwire;
 using namespace gradwire::transport;
 
@@ -49,8 +51,8 @@ TEST_CASE("no stretch of time carries more than the rate and one burst") {
   constexpr std::uint64_t kRate = 1'000'000'007;
   constexpr std::uint32_t kBurst = 30'000;
   Pacer pacer(kRate, kBurst);
-  const std::uint64_t seed = std::random_device{}();
-  INFO("seed " << seed);
+  const std::uint64_t seed = test_seed();
+  INFO("GRADWIRE_TEST_SEED=" << seed);
   std::mt19937_64 random(seed);
   std::vector<std::pair<TimeNs, std::uint64_t>> sent;  // time, bytes before it
   std::uint64_t total = 0;
