@@ -10,12 +10,10 @@
 namespace gradwire::host {
 namespace {
 
-constexpr const char* kDevices = "/sys/bus/pci/devices/";
-
 std::vector<std::string> find_gpus(const Machine& machine) {
   std::vector<std::string> gpus;
-  for (const std::string& address : machine.names(kDevices)) {
-    const std::string folder = kDevices + address;
+  for (const std::string& address : machine.names(kPciDevices)) {
+    const std::string folder = kPciDevices + address;
     // Class 03: display, of which 0302 is a GPU without a screen.
     if (machine.text(folder + "/vendor").value_or("") == "0x10de" &&
         machine.text(folder + "/class").value_or("").starts_with("0x03")) {
@@ -27,11 +25,11 @@ std::vector<std::string> find_gpus(const Machine& machine) {
 
 void check_place(const Machine& machine, const std::string& gpu, const Subject& subject,
                  Findings& out) {
-  const auto node = machine.number(kDevices + gpu + "/numa_node").value_or(-1);
-  const std::string root = host::pci_root(gpu, machine.path("/sys/bus/pci/devices"));
+  const auto node = machine.number(kPciDevices + gpu + "/numa_node").value_or(-1);
+  const std::string root = host::pci_root(gpu, machine.path(kPciDevices));
   for (const Nic& nic : find_nics(machine, subject)) {
     if (nic.address.empty() || nic.default_route) continue;
-    const std::string nic_root = host::pci_root(nic.address, machine.path("/sys/bus/pci/devices"));
+    const std::string nic_root = host::pci_root(nic.address, machine.path(kPciDevices));
     const bool far = node >= 0 && nic.numa_node >= 0 && node != nic.numa_node;
     const bool apart = !root.empty() && !nic_root.empty() && root != nic_root;
     out.push_back({"GPU and NIC", fmt::format("{} and {}", gpu, nic.address),
@@ -55,7 +53,7 @@ void check_gpus(const Machine& machine, const Subject& subject, Findings& out) {
   }
   const auto version = machine.text("/proc/driver/nvidia/version");
   for (const std::string& gpu : gpus) {
-    const std::string driver = machine.link_name(kDevices + gpu + "/driver");
+    const std::string driver = machine.link_name(kPciDevices + gpu + "/driver");
     const bool ready = driver == "nvidia" && version.has_value();
     out.push_back(
         {"GPU driver", gpu,

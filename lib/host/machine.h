@@ -13,6 +13,8 @@
 namespace gradwire::host {
 
 inline constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+/// Where the kernel shows its PCI devices, each in a folder of its address.
+inline constexpr const char* kPciDevices = "/sys/bus/pci/devices/";
 
 /// Link-level flow control of an interface.
 struct Pause {

@@ -11,7 +11,6 @@
 namespace gradwire::host {
 namespace {
 
-constexpr const char* kDevices = "/sys/bus/pci/devices/";
 constexpr const char* kInterfaces = "/sys/class/net/";
 
 /// Kernel drivers that DPDK needs to drive a NIC.
@@ -24,12 +23,12 @@ bool is_userspace(const std::string& driver) {
 }
 
 std::string interface_of(const Machine& machine, const std::string& address) {
-  const auto direct = machine.names(kDevices + address + "/net");
+  const auto direct = machine.names(kPciDevices + address + "/net");
   if (!direct.empty()) return direct.front();
   // virtio's interface is below a bus of its own.
-  for (const std::string& name : machine.names(kDevices + address)) {
+  for (const std::string& name : machine.names(kPciDevices + address)) {
     if (!name.starts_with("virtio")) continue;
-    const auto below = machine.names(fmt::format("{}{}/{}/net", kDevices, address, name));
+    const auto below = machine.names(fmt::format("{}{}/{}/net", kPciDevices, address, name));
     if (!below.empty()) return below.front();
   }
   return {};
@@ -52,16 +51,17 @@ bool carries_default_route(const Machine& machine, const std::string& interface)
 Nic read_nic(const Machine& machine, const std::string& address) {
   Nic nic;
   nic.address = address;
-  nic.driver = machine.link_name(kDevices + address + "/driver");
+  nic.driver = machine.link_name(kPciDevices + address + "/driver");
   nic.interface = interface_of(machine, address);
-  nic.numa_node = static_cast<int>(machine.number(kDevices + address + "/numa_node").value_or(-1));
+  nic.numa_node =
+      static_cast<int>(machine.number(kPciDevices + address + "/numa_node").value_or(-1));
   nic.default_route = !nic.interface.empty() && carries_default_route(machine, nic.interface);
   return nic;
 }
 
 /// The PCI device of a named interface, if it has one.
 Nic read_interface(const Machine& machine, const std::string& interface) {
-  for (const std::string& address : machine.names(kDevices)) {
+  for (const std::string& address : machine.names(kPciDevices)) {
     if (interface_of(machine, address) == interface) return read_nic(machine, address);
   }
   Nic nic;
@@ -106,7 +106,7 @@ void check_driver(const Machine& machine, const Nic& nic, bool asked_for, Findin
     finding.mend = bind;
   }
   if (nic.driver == "vfio-pci") {
-    const std::string group = machine.link_name(kDevices + nic.address + "/iommu_group");
+    const std::string group = machine.link_name(kPciDevices + nic.address + "/iommu_group");
     if (!group.empty()) finding.value += fmt::format(", IOMMU group {}", group);
   }
   out.push_back(std::move(finding));
@@ -160,7 +160,7 @@ std::vector<Nic> find_nics(const Machine& machine, const Subject& subject) {
   std::vector<Nic> nics;
   if (!subject.devices.empty()) {
     for (const std::string& device : subject.devices) {
-      if (machine.exists(kDevices + device)) {
+      if (machine.exists(kPciDevices + device)) {
         nics.push_back(read_nic(machine, device));
       } else {
         nics.push_back(read_interface(machine, device));
@@ -169,8 +169,8 @@ std::vector<Nic> find_nics(const Machine& machine, const Subject& subject) {
     }
     return nics;
   }
-  for (const std::string& address : machine.names(kDevices)) {
-    if (machine.text(kDevices + address + "/class").value_or("").starts_with("0x02")) {
+  for (const std::string& address : machine.names(kPciDevices)) {
+    if (machine.text(kPciDevices + address + "/class").value_or("").starts_with("0x02")) {
       nics.push_back(read_nic(machine, address));
     }
   }
@@ -182,7 +182,7 @@ void check_nics(const Machine& machine, const Subject& subject, Findings& out) {
   const auto nics = find_nics(machine, subject);
   bool usable = false;
   for (const Nic& nic : nics) {
-    if (!nic.address.empty() && !machine.exists(kDevices + nic.address)) {
+    if (!nic.address.empty() && !machine.exists(kPciDevices + nic.address)) {
       out.push_back({"nic", nic.address, Verdict::kFail, "this host has no such device",
                      "the daemon cannot open it", "dpdk-devbind.py --status-dev net"});
       continue;
@@ -252,8 +252,8 @@ void check_iommu(const Machine& machine, const Subject& subject, Findings& out) 
     // vfio opens a group only if no device of it has another driver.
     std::string others;
     for (const std::string& member :
-         machine.names(kDevices + nic.address + "/iommu_group/devices")) {
-      const std::string driver = machine.link_name(kDevices + member + "/driver");
+         machine.names(kPciDevices + nic.address + "/iommu_group/devices")) {
+      const std::string driver = machine.link_name(kPciDevices + member + "/driver");
       if (driver.empty() || driver == "vfio-pci" || driver == "pcieport") continue;
       others += fmt::format(" {} ({})", member, driver);
     }
@@ -267,7 +267,7 @@ void check_iommu(const Machine& machine, const Subject& subject, Findings& out) 
 void check_pcie(const Machine& machine, const Subject& subject, Findings& out) {
   for (const Nic& nic : find_nics(machine, subject)) {
     if (nic.address.empty() || nic.default_route) continue;
-    const std::string folder = kDevices + nic.address;
+    const std::string folder = kPciDevices + nic.address;
     const auto width = machine.text(folder + "/current_link_width");
     const auto speed = machine.text(folder + "/current_link_speed");
     const auto width_max = machine.text(folder + "/max_link_width");

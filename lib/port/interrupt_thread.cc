@@ -11,8 +11,8 @@
 namespace gradwire::port {
 namespace {
 
-constexpr int kLooks = 20'000;
-constexpr long kLookNs = 100'000;
+constexpr int kStepLooks = 20'000;
+constexpr long kStepLookNs = 100'000;
 
 enum class Step : int { kWaiting, kRunning, kDone };
 struct Work {
@@ -45,8 +45,9 @@ void on_interrupt_thread(const std::function<void()>& work) {
     const Step step = shared->step.load(std::memory_order_acquire);
     if (step == Step::kDone) return;
     Step waiting = Step::kWaiting;
-    if (look >= kLooks && shared->step.compare_exchange_strong(waiting, Step::kDone)) return work();
-    const timespec pause{0, kLookNs};
+    if (look >= kStepLooks && shared->step.compare_exchange_strong(waiting, Step::kDone))
+      return work();
+    const timespec pause{0, kStepLookNs};
     nanosleep(&pause, nullptr);
   }
 }
