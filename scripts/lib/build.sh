@@ -22,8 +22,8 @@ build_tree() {
   # Enough debug information for lines in a back trace. Full debug information would take a quarter
   # of the build's time.
   set -- "$@" -Dcpp_args=-g1
-  # Compiles many sources at once, so that headers are read once, which takes a third of the time.
-  # A plain build with clang compiles each source alone, which shows that each includes what it uses.
+  # Compiles many sources at once, so that headers are read once, which takes a third of the time. A
+  # plain build with clang compiles each source alone, which shows that each includes what it uses.
   if [[ $compiler == gcc || $* == *-Db_sanitize=address* ]]; then
     set -- "$@" -Dunity=on -Dunity_size=24
   fi
