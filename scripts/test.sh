@@ -101,30 +101,43 @@ if [[ ,$suites, == *,torch,* || ,$suites, == *,torch_quick,* ]]; then
   torch_venv "$GRADWIRE_TORCH_VENV"
 fi
 
-# Logs of an earlier run must not be counted for this one.
-rm -f "$folder"/meson-logs/suite-*.json
+# Logs of an earlier run of the same suites must not be counted for this one.
+for suite in ${suites//,/ }; do rm -f "$folder"/meson-logs/suite-*"$suite"*.json; done
 export GRADWIRE_SANITIZE=$sanitize
 . "$repo_root/scripts/lib/sanitizers.sh"
-logs=()
+# What computes runs together, two tests at once to the end; what waits for daemons apart from it.
+units=() stories=()
 for suite in ${suites//,/ }; do
   if ! suite_exists "$folder" "$suite"; then
     note "suite $suite: no such tests in this build"
     continue
   fi
-  step "tests: suite $suite"
-  output=$folder/meson-logs/suite-$suite.out
-  if with_progress 30 "$output" "suite $suite" \
-    meson test -C "$folder" --no-rebuild --suite "$suite" --print-errorlogs "${only[@]}" \
-    --timeout-multiplier "$timeout_multiplier" --logbase "suite-$suite"; then
+  case $suite in
+    fast | sim | fuzz | cost) units+=("$suite") ;;
+    *) stories+=("$suite") ;;
+  esac
+done
+logs=()
+# run_suites SUITE...
+run_suites() {
+  local name output names=() suite
+  name=suite-$(IFS=- && printf '%s' "$*")
+  output=$folder/meson-logs/$name.out
+  for suite in "$@"; do names+=(--suite "$suite"); done
+  step "tests: $*"
+  if with_progress 30 "$output" "suite $*" \
+    meson test -C "$folder" --no-rebuild "${names[@]}" --print-errorlogs "${only[@]}" \
+    --timeout-multiplier "$timeout_multiplier" --logbase "$name"; then
     grep -aE '^ *[0-9]+/[0-9]+ ' "$output" | sed 's/^/       /' || true
   else
     # Failures are shown in full here, and counted below from the logs.
     sed 's/^/       /' "$output"
   fi
-  [[ -s $folder/meson-logs/suite-$suite.json ]] ||
-    die "suite $suite did not run: $(tail -n 1 "$output")"
-  logs+=("$folder/meson-logs/suite-$suite.json")
-done
+  [[ -s $folder/meson-logs/$name.json ]] || die "suite $* did not run: $(tail -n 1 "$output")"
+  logs+=("$folder/meson-logs/$name.json")
+}
+((${#units[@]} == 0)) || run_suites "${units[@]}"
+((${#stories[@]} == 0)) || run_suites "${stories[@]}"
 ((${#logs[@]} > 0)) || die "this build has no tests in the suites '$suites'."
 step "sum of ${suites} ($compiler, sanitizers: $sanitize)"
 "$python" "$repo_root/scripts/lib/count_tests.py" "${logs[@]}"
