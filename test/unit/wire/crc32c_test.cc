@@ -53,7 +53,7 @@ TEST_CASE("CRC32C by multiplication is ISA-L's, at every length, start and align
                                                      << " are not compared");
     return;
   }
-  const std::uint64_t seed = test_seed();
+  const std::uint64_t seed = gradwire::test_seed();
   INFO("GRADWIRE_TEST_SEED=" << seed);
   std::mt19937_64 random(seed);
   std::vector<std::byte> bytes(40'000);
