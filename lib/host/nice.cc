@@ -71,9 +71,9 @@ std::string set_session_nice(const Machine& machine, int nice) {
            "the daemon by the service manager or with setsid";
   }
   // Without root, the kernel allows one change every 100 ms for all processes of the host together.
-  constexpr int kTries = 20;
+  constexpr int kMostTries = 20;
   constexpr auto kPause = std::chrono::milliseconds(20);
-  for (int i = 0; i < kTries; ++i) {
+  for (int i = 0; i < kMostTries; ++i) {
     std::ofstream file(machine.path(kAutogroup));
     file << nice << std::flush;
     if (file) return "";

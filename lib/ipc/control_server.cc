@@ -166,7 +166,8 @@ void ControlServer::receive_in_turn(const std::vector<ConnectionId>& readable) {
 void ControlServer::serve_user(Turn& turn, std::uint64_t round_end) {
   // Begins after the connection that was last when the user's steps ended.
   if (const auto last = last_of_.find(turn.uid); last != last_of_.end()) {
-    std::ranges::rotate(turn.connections, std::ranges::upper_bound(turn.connections, last->second));
+    const auto next = std::ranges::upper_bound(turn.connections, last->second);
+    std::rotate(turn.connections.begin(), next, turn.connections.end());
   }
   const std::uint64_t end = std::min(round_end, steps_ + options_.steps_of_user);
   for (int i = 0; i < kMessagesPerRound && !turn.connections.empty(); ++i) {
