@@ -126,10 +126,10 @@ void add_lane(Families& out, const status::Lane& lane) {
   count("gradwire_lane_idle_seconds_total",
         "Time in rounds of the lane that found no work, including sleep.", counters.idle_ns, kNs);
   count("gradwire_lane_sleep_seconds_total", "Time that the lane slept.", counters.sleep_ns, kNs);
-  out.gauge("gradwire_lane_round_us_max",
-            "Microseconds of the lane's longest round in the last minute.", {name},
-            lane.round_us_max);
-  out.gauge("gradwire_lane_round_steps_max",
+  out.gauge("gradwire_lane_round_max_seconds",
+            "Longest round of the lane in the last minute, without its sleep.", {name},
+            lane.round_us_max, kUs);
+  out.gauge("gradwire_lane_round_max_steps",
             "Steps of the lane's round that had most of them in the last minute.", {name},
             lane.round_steps_max);
   out.gauge("gradwire_lane_heap_bytes", "Scratch memory that ops of the lane's groups have used.",
