@@ -7,7 +7,7 @@
 
 usage() {
   cat <<TEXT
-scripts/flaky.sh [--runs N] [--system-runs N] [--seed S] [--only CONDITIONS]
+scripts/flaky.sh [--runs N] [--system-runs N] [--seed S] [--folder FOLDER] [--commit COMMIT]
 
 Clones the last commit to three places (a short path; one with spaces, below a folder that only its
 owner may enter; one of 150 characters), builds each clone, and runs the suites fast, sim and fuzz N
