@@ -12,7 +12,7 @@
 namespace gradwire::collective {
 namespace {
 
-std::uint64_t resident_bytes() {
+[[maybe_unused]] std::uint64_t resident_bytes() {
   std::uint64_t all = 0;
   std::uint64_t resident = 0;
   std::ifstream("/proc/self/statm") >> all >> resident;
