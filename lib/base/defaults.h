@@ -59,8 +59,8 @@ inline constexpr std::uint64_t kCloseMs = 5'000;
 
 // [limits]
 inline constexpr std::uint32_t kClients = 128;
-inline constexpr std::uint32_t kGroups = 16;
-inline constexpr std::uint32_t kClientGroups = 16;
+inline constexpr std::uint32_t kGroups = 48;
+inline constexpr std::uint32_t kClientGroups = 48;
 inline constexpr std::uint32_t kClientRegions = 64;
 inline constexpr std::uint64_t kClientMemoryMib = 65'536;
 inline constexpr std::uint32_t kActiveOps = 64;

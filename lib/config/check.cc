@@ -237,9 +237,6 @@ void check_addresses(const DaemonConfig& config, std::vector<Conflict>& found) {
   }
 }
 
-/// reduce::kQueueSlots; each group needs at least one.
-constexpr std::uint64_t kGpuGroups = 16;
-
 void check_payload(const DaemonConfig& config, std::vector<Conflict>& found) {
   const std::uint64_t payload = config.transport.payload_bytes;
   if (payload == kAuto) return;
@@ -325,12 +322,6 @@ std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
   check_host_addresses(config, found);
   check_routes(config, found);
   check_payload(config, found);
-  if (!config.gpu.device.empty() && config.limits.groups > kGpuGroups) {
-    found.push_back(
-        {"limits.groups", fmt::format("must be at most {} if gpu.device is set, so that "
-                                      "each group has its part of the GPU's queue",
-                                      kGpuGroups)});
-  }
   check_gpudirect(config, found);
   check_fault_port(config, found);
   // Without ECN there are no marks, and dctcp would see nothing but losses.

@@ -191,15 +191,12 @@ TEST_CASE("lanes listen on no port from which daemons send") {
   CHECK(load(with("base_udp_port = 49152", ""), "gw.toml").has_value());
 }
 
-TEST_CASE("a GPU serves so many groups") {
+TEST_CASE("what is asked of a GPU matters if there is one") {
   const std::string ports = kTwoPorts;
   const std::string gpu = "[gpu]\ndevice = \"gpu_emu0\"\n";
   CHECK(load(ports + gpu, "f").has_value());
   CHECK(load(ports + gpu + "staging = \"mapped\"\nkernel = \"persistent\"\n", "f").has_value());
-  CHECK_THAT(conflict_in(ports + gpu + "[limits]\ngroups = 17\n"),
-             Contains("limits.groups = 17") && Contains("gpu.device"));
-  // Without a GPU neither matters.
-  CHECK(load(ports + "[gpu]\nstaging = \"mapped\"\n[limits]\ngroups = 17\n", "f"));
+  CHECK(load(ports + "[gpu]\nstaging = \"mapped\"\n", "f"));
   CHECK_THAT(conflict_in(ports + "[gpu]\nstaging = \"gpudirect\"\n"),
              Contains("gw.toml:9") && Contains("gpu.staging") && Contains("gpu.device"));
 }

@@ -51,14 +51,14 @@ TEST_CASE("silence is short where lanes have their cores to themselves, unless i
 TEST_CASE("a user may have three quarters of the clients and groups, unless it is given") {
   const std::string port = kPort;
   CHECK(load(port, "f")->limits.user_clients == 96);
-  CHECK(load(port, "f")->limits.user_groups == 12);
+  CHECK(load(port, "f")->limits.user_groups == 36);
   const auto few = load(port + "[limits]\nclients = 1\ngroups = 2\n", "f");
   CHECK(few->limits.user_clients == 1);
   CHECK(few->limits.user_groups == 2);
   const auto given = load(port + "[limits]\nuser_clients = 7\nuser_groups = \"auto\"\n", "f");
   CHECK(given->limits.user_clients == 7);
   CHECK(given->limits.user_memory_mib == kAuto);  // for the host to say
-  CHECK(given->limits.user_groups == 12);
+  CHECK(given->limits.user_groups == 36);
 }
 
 TEST_CASE("an unknown key names its line and the nearest key") {

@@ -150,7 +150,7 @@ TEST_CASE("what --help says of an automatic value is what it becomes") {
   CHECK_THAT(help("transport", "window_packets"),
              Contains(fmt::format("from {} to {}", window_packets_for(0), window_packets_for(64))));
   CHECK(untouched().limits.user_clients == 96);
-  CHECK(untouched().limits.user_groups == 12);
+  CHECK(untouched().limits.user_groups == 36);
 }
 
 TEST_CASE("the simulator measures with the limits that a daemon has") {

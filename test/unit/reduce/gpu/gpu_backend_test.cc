@@ -350,6 +350,33 @@ TEST_CASE("a group that fills its part of a hanging GPU leaves the others theirs
   CHECK(collect(*gpu.backend, hogged).size() == hogged);
 }
 
+TEST_CASE("more groups than the GPU's queue has slots all get their sums") {
+  Emulated gpu("");
+  std::vector<std::unique_ptr<GpuBackend>> groups;
+  std::vector<std::unique_ptr<Chunks>> chunks;
+  for (std::uint32_t i = 0; i < 3 * kQueueSlots; ++i) {
+    groups.push_back(std::make_unique<GpuBackend>(*gpu.queue));
+    chunks.push_back(std::make_unique<Chunks>(*gpu.device, Batch::kItems));
+  }
+  CHECK(gpu.queue->quota() == 1);
+  // All slots are taken before any batch is looked at.
+  std::vector<std::size_t> left(groups.size(), Batch::kItems);
+  std::size_t waiting = 0;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    left[i] -= groups[i]->submit(chunks[i]->entries);
+    waiting += left[i] > 0 ? 1 : 0;
+  }
+  CHECK(waiting == 2 * kQueueSlots);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    std::vector<Completion> done;
+    const std::span<const Entry> entries(chunks[i]->entries);
+    submit_all(*groups[i], entries.subspan(entries.size() - left[i]), done);
+    const auto rest = collect(*groups[i], entries.size() - done.size());
+    CHECK(done.size() + rest.size() == entries.size());
+    for (std::size_t chunk = 0; chunk < entries.size(); ++chunk) CHECK(chunks[i]->reduced(chunk));
+  }
+}
+
 TEST_CASE("whoever waits for a kernel that hangs gets an answer") {
   const auto kernel = GENERATE(KernelMode::kLaunch, KernelMode::kPersistent);
   Emulated gpu("hang_after=1,hang_ms=2000", Staging::kMapped, kernel);
