@@ -248,18 +248,14 @@ void Transfers::differ(const InPair& in, const wire::TransferTerms& sent) noexce
 }
 
 void Transfers::drop_all() noexcept {
-  for (; !queue_.empty(); queue_.pop()) {
-    const std::uint32_t item = queue_.front();
-    (item % 2 == 1 ? ins_[item / 2].timer : outs_[item / 2].timer).queued = false;
-  }
-  for (; !sending_.empty(); sending_.pop()) outs_[sending_.front()].sending = false;
+  // That pairs are in these lists stays said at each: nothing is to be queued or watched any more.
+  queue_.clear();
+  sending_.clear();
   here_.clear();
   ready_.clear();
   turns_.clear();
-  for (const std::uint32_t item : watched_) {
-    (item % 2 == 1 ? ins_[item / 2].timer : outs_[item / 2].timer).watched = false;
-  }
   watched_.clear();
+  sweep_left_ = 0;
   awaited_.clear();
   next_due_ = kNever;
   silent_.reset();

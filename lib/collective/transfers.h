@@ -167,6 +167,8 @@ class Transfers {
   void finish(OutPair& out) noexcept;
 
   // transfers_send.cc
+  /// Pairs that a round looks at: a group may have many thousands.
+  static constexpr std::uint32_t kLooksInRound = 256;
   [[nodiscard]] TimeNs patience(std::uint16_t rank, std::uint32_t tries) const noexcept;
   /// For how long nothing comes from a rank until it is asked.
   [[nodiscard]] TimeNs first_ask_ns() const noexcept {
@@ -177,6 +179,7 @@ class Transfers {
   void queue(InPair& in) noexcept;
   void watch(OutPair& out, TimeNs due) noexcept;
   void watch(InPair& in, TimeNs due) noexcept;
+  /// Looks at kLooksInRound pairs at most: if more are watched, the next round goes on.
   void look_at_watched(TimeNs now) noexcept;
   [[nodiscard]] bool look_at(OutPair& out, TimeNs now) noexcept;
   [[nodiscard]] bool look_at(InPair& in, TimeNs now) noexcept;
@@ -219,6 +222,8 @@ class Transfers {
   std::vector<std::uint32_t> watched_;  ///< likewise
   std::vector<std::uint16_t> awaited_;  ///< ranks with unfinished transfers
   TimeNs next_due_ = kNever;
+  std::size_t sweep_left_ = 0;        ///< of watched_, from the front: not looked at yet
+  TimeNs due_after_sweep_ = kNever;   ///< when the first is due of those that were looked at
   TimeNs polled_ = 0;
   TimeNs asks_since_ = 0;  ///< that they are counted
   std::uint32_t asks_ = 0;

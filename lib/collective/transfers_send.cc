@@ -50,6 +50,7 @@ void Transfers::queue(InPair& in) noexcept {
 void Transfers::watch(OutPair& out, TimeNs due) noexcept {
   out.timer.due = due;
   next_due_ = std::min(next_due_, due);
+  due_after_sweep_ = std::min(due_after_sweep_, due);
   if (out.timer.watched) return;
   out.timer.watched = true;
   watched_.push_back(outs_.index_of(out) * 2);
@@ -58,6 +59,7 @@ void Transfers::watch(OutPair& out, TimeNs due) noexcept {
 void Transfers::watch(InPair& in, TimeNs due) noexcept {
   in.timer.due = due;
   next_due_ = std::min(next_due_, due);
+  due_after_sweep_ = std::min(due_after_sweep_, due);
   if (in.timer.watched) return;
   in.timer.watched = true;
   watched_.push_back(ins_.index_of(in) * 2 + 1);
@@ -107,19 +109,30 @@ bool Transfers::look_at(InPair& in, TimeNs now) noexcept {
 }
 
 void Transfers::look_at_watched(TimeNs now) noexcept {
-  next_due_ = kNever;
-  for (std::size_t i = watched_.size(); i-- > 0;) {
+  if (sweep_left_ == 0) {
+    sweep_left_ = watched_.size();
+    due_after_sweep_ = kNever;
+  }
+  // From the back, so that who takes the place of one that goes was looked at, or is new: watch()
+  // has seen when that one is due.
+  for (std::uint32_t looks = 0; sweep_left_ > 0; ++looks) {
+    if (looks == kLooksInRound) {
+      next_due_ = now;
+      return;
+    }
+    const std::size_t i = --sweep_left_;
     const std::uint32_t item = watched_[i];
     const bool comes = item % 2 == 1;
     PairTimer& timer = comes ? ins_[item / 2].timer : outs_[item / 2].timer;
     if (comes ? look_at(ins_[item / 2], now) : look_at(outs_[item / 2], now)) {
-      next_due_ = std::min(next_due_, timer.due);
+      due_after_sweep_ = std::min(due_after_sweep_, timer.due);
       continue;
     }
     timer.watched = false;
     watched_[i] = watched_.back();
     watched_.pop_back();
   }
+  next_due_ = due_after_sweep_;
   look_at_awaited(now);
 }
 

@@ -252,6 +252,31 @@ TEST_CASE("a rank that dies under a transfer is named, though it is no neighbour
   for (const AbortReason& reason : stand.failed()) CHECK(reason.culprit_rank == 3);
 }
 
+TEST_CASE("more pairs wait than a round looks at, and each asks again when it is time") {
+  constexpr std::uint16_t kMembers = 24;
+  constexpr std::size_t kPairs = std::size_t{kMembers} * kMembers;
+  Stand stand(3, kMembers, 1, 2 * kPairs);
+  // What rank 2 says of transfers is lost for a while, so no offer is heard at first.
+  bool lossy = true;
+  stand.world().lose([&](HostId source, HostId, wire::PacketType type) {
+    return lossy && source == 2 && wire::is_of_transfer(type);
+  });
+  std::vector<std::vector<std::byte>> from;
+  std::vector<std::vector<std::byte>> to(kPairs, std::vector<std::byte>(64));
+  for (std::size_t i = 0; i < kPairs; ++i) from.push_back(bytes(64, static_cast<int>(i)));
+  const auto pair = [&](std::size_t i) {
+    return wire::ProcessPair{static_cast<std::uint16_t>(2 * kMembers + i / kMembers),
+                             static_cast<std::uint16_t>(i % kMembers)};
+  };
+  for (std::size_t i = 0; i < kPairs; ++i) stand.send(2 * i + 1, 2, pair(i), from[i]);
+  stand.world().run_for(20'000'000);
+  lossy = false;
+  for (std::size_t i = 0; i < kPairs; ++i) stand.recv(2 * i + 2, 0, pair(i), to[i]);
+  REQUIRE(stand.run_until_done(2 * kPairs, 10 * kSecond));
+  CHECK(stand.failed().empty());
+  CHECK(to == from);
+}
+
 TEST_CASE("a rank whose neighbours have left hears why the rank that sends to it gave up") {
   Stand stand(6);
   auto from = bytes(1 << 12, 1);
