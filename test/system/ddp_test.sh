@@ -14,10 +14,7 @@ train() {
   local backend=$1 world=$2 members=$3 rank
   mkdir -p "$run_dir/job"
   export WORLD_SIZE=$world MASTER_ADDR=127.0.0.1 MASTER_PORT
-  MASTER_PORT=$("$python" -c 'import socket
-s = socket.socket()
-s.bind(("127.0.0.1", 0))
-print(s.getsockname()[1])')
+  MASTER_PORT=$(free_tcp_port)
   for ((rank = 0; rank < world; rank++)); do
     RANK=$rank GRADWIRE_SOCKET=$(daemon_socket $((rank / members))) background \
       "$backend-$world-$rank" "$python" "$repo_root/scripts/demo/train.py" --backend "$backend" \

@@ -42,8 +42,7 @@ job() {
   step "$name"
   for count in "${at[@]}"; do rank=$((rank + count)); done
   export WORLD_SIZE=$rank
-  MASTER_PORT=$("$python" -c 'import socket; s = socket.create_server(("127.0.0.1", 0))
-print(s.getsockname()[1])')
+  MASTER_PORT=$(free_tcp_port)
   rank=0
   for count in "${at[@]}"; do
     while ((count-- > 0)); do

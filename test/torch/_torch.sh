@@ -11,13 +11,6 @@ export PYTHONPATH=$PYTHONPATH:$repo_root/test/torch GLOO_SOCKET_IFNAME=lo MASTER
 # Each pair of processes that sends and receives has a group of its own.
 torch_daemon_flags=(--limits.groups 64 --limits.client_groups 64)
 
-free_tcp_port() {
-  "$torch_python" -c 'import socket
-s = socket.socket()
-s.bind(("127.0.0.1", 0))
-print(s.getsockname()[1])'
-}
-
 jobs_run=0
 job_seconds=120
 # job_start PROCESSES_AT_EACH... -- PROGRAM ARGUMENT...: as many at each daemon, in its order. Their
