@@ -106,6 +106,8 @@ class Direct {
   void count(TimeNs round) noexcept { polled_ += round; }
   /// @return whether something was sent, or was due.
   bool run(TimeNs now, Outbox& out) noexcept;
+  /// Packets that the last run() sent.
+  [[nodiscard]] std::uint32_t sent_last() const noexcept { return sent_last_; }
   /// After run(): who was awaited and was not heard, and for how long.
   struct Silent {
     std::uint16_t rank = 0;
@@ -314,6 +316,7 @@ class Direct {
                                          ///< members last
   FixedQueue<std::uint16_t> queue_;      ///< ranks to which something goes
   std::uint32_t turn_packets_ = 0;       ///< that went to the first of them in its turn
+  std::uint32_t sent_last_ = 0;          ///< in the last run()
   std::vector<std::uint16_t> watched_;   ///< ranks that may have something due
   TimeNs next_due_ = kNever;             ///< nothing is due before
   TimeNs polled_ = 0;

@@ -174,12 +174,13 @@ bool Direct::run(TimeNs now, Outbox& out) noexcept {
     look_at_watched(now);
     worked = true;
   }
-  for (std::uint32_t sent = 0; sent < kDirectBurst && !queue_.empty();) {
+  sent_last_ = 0;
+  while (sent_last_ < kDirectBurst && !queue_.empty()) {
     const std::uint16_t rank = queue_.front();
     const Sent outcome = send_to(rank, now, out);
     if (outcome == Sent::kBlocked) break;
     worked = true;
-    if (outcome == Sent::kYes) ++sent;
+    if (outcome == Sent::kYes) ++sent_last_;
     if (outcome == Sent::kYes && ++turn_packets_ < kTurnPackets) continue;
     turn_packets_ = 0;
     queue_.pop();

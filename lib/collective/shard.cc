@@ -304,7 +304,11 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   }
   if (transfers_ == nullptr || !transfers_->waits_for_room()) direct_went_ = false;
   if (config_.folds_only()) post_told(now);
-  if (direct_ != nullptr && live() && run_direct(now, out)) worked = direct_went_ = true;
+  if (direct_ != nullptr && live()) {
+    worked |= run_direct(now, out);
+    // A look at who is late is nobody's turn either.
+    direct_went_ |= direct_->sent_last() > 0;
+  }
   // A rank of which nothing comes for long seems silent, though the ring fills its port.
   if (transfers_ != nullptr && live() && transfers_->starves()) worked |= run_transfers(now, out);
   if (!early_.empty() && live()) retry_early(now);
