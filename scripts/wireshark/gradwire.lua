@@ -83,6 +83,14 @@ local f = {
   delay = ProtoField.uint32("gradwire.delay_ns", "Delay (ns)"),
   ecn_ce = ProtoField.uint32("gradwire.ecn_ce_count", "Packets that came with CE"),
   ranges = ProtoField.uint8("gradwire.range_count", "Ranges"),
+  called = ProtoField.uint64("gradwire.called.op_seq", "Called as op"),
+  calls = ProtoField.uint64("gradwire.called.digest", "Digest of the calls up to it", base.HEX),
+  called_count = ProtoField.uint64("gradwire.called.count", "Its elements"),
+  called_root = ProtoField.uint16("gradwire.called.root", "Its root, and 1"),
+  called_tag = ProtoField.uint32("gradwire.called.tag", "Its tag"),
+  called_kinds = ProtoField.uint8("gradwire.called.kinds", "Its collective and datatype", base.HEX),
+  called_redop = ProtoField.uint8("gradwire.called.redop", "Its redop", base.DEC, REDOPS),
+  asked = ProtoField.uint64("gradwire.asked_op_seq", "Asks what was called as op"),
   first = ProtoField.uint64("gradwire.range.first", "First"),
   last = ProtoField.uint64("gradwire.range.last", "Last"),
   -- hello
@@ -98,6 +106,8 @@ local f = {
   lanes = ProtoField.uint16("gradwire.lanes", "Lanes"),
   source = ProtoField.uint8("gradwire.source", "Source port, its index and 1"),
   heard_source = ProtoField.uint8("gradwire.heard_source", "Heard source port, its index and 1"),
+  members = ProtoField.uint16("gradwire.members", "Members of each rank"),
+  folding_ranks = ProtoField.uint16("gradwire.folding_ranks", "Ranks without members"),
   -- abort, bye
   code = ProtoField.uint8("gradwire.abort.code", "Code", base.DEC, ABORTS),
   culprit = ProtoField.uint16("gradwire.abort.culprit", "Culprit rank"),
@@ -264,10 +274,18 @@ local function ack_fields(buffer, tree)
   tree:add(f.ranges, buffer(40, 1))
   tree:add(f.posted_onwards, buffer(42, 2))
   tree:add(f.posted_by_all, buffer(44, 2))
+  local p = HEADER_BYTES
+  tree:add(f.called, buffer(p, 8))
+  tree:add(f.calls, buffer(p + 8, 8))
+  tree:add(f.called_count, buffer(p + 16, 6), buffer(p + 16, 8):uint64():rshift(16))
+  tree:add(f.called_root, buffer(p + 22, 2))
+  tree:add(f.called_tag, buffer(p + 24, 4))
+  tree:add(f.called_kinds, buffer(p + 28, 1))
+  tree:add(f.called_redop, buffer(p + 29, 1))
   local ranges = buffer(40, 1):uint()
   local info = "nothing"
   for i = 0, ranges - 1 do
-    local at = HEADER_BYTES + 16 * i
+    local at = HEADER_BYTES + 32 + 16 * i
     if at + 16 > buffer:len() then
       tree:add_proto_expert_info(short)
       break
@@ -300,6 +318,8 @@ local function hello_fields(buffer, tree)
   tree:add(f.posted, buffer(p + 56, 8))
   tree:add(f.source, buffer(p + 64, 1))
   tree:add(f.heard_source, buffer(p + 65, 1))
+  tree:add(f.members, buffer(p + 66, 2))
+  tree:add(f.folding_ranks, buffer(p + 68, 2))
   return string.format("rank %u to rank %u of %u, group %s epoch %u", buffer(p + 40, 2):uint(),
                        buffer(p + 42, 2):uint(), buffer(p + 44, 2):uint(),
                        buffer(p, 8):uint64():tohex(16), buffer(p + 8, 4):uint())
@@ -319,7 +339,14 @@ end
 
 local function bye_fields(buffer, tree)
   tree:add(f.completed, buffer(HEADER_BYTES, 8))
+  tree:add(f.calls, buffer(HEADER_BYTES + 8, 8))
   return "up to op " .. tostring(buffer(HEADER_BYTES, 8):uint64())
+end
+
+local function ping_fields(buffer, tree)
+  tree:add(f.asked, buffer(16, 8))
+  local asked = buffer(16, 8):uint64()
+  return asked == UInt64(0) and "" or "asks for the call of op " .. tostring(asked)
 end
 
 local function check_fields(buffer, tree)
@@ -334,8 +361,8 @@ end
 -- By type: bytes of payload that its fields take at least, and what shows them.
 local BODIES = {
   [1] = { 72, hello_fields }, [2] = { 72, hello_fields }, [3] = { 0, data_fields },
-  [4] = { 0, nil }, [5] = { 0, ack_fields }, [6] = { 184, abort_fields }, [7] = { 8, bye_fields },
-  [8] = { 8, bye_fields }, [9] = { 24, check_fields },
+  [4] = { 0, ping_fields }, [5] = { 32, ack_fields }, [6] = { 184, abort_fields },
+  [7] = { 16, bye_fields }, [8] = { 16, bye_fields }, [9] = { 24, check_fields },
   [10] = { 0, contribution_fields }, [11] = { 0, receipt_fields }, [12] = { 0, receipt_fields },
   [13] = { 0, offer_fields }, [14] = { 0, offer_fields }, [15] = { 0, pull_fields },
 }
