@@ -34,10 +34,17 @@ std::string cause(const AbortReason& reason) {
     case AbortCode::kProtocol:
       return fmt::format("rank {} broke the protocol", culprit);
     case AbortCode::kStuck:
+      if (culprit != reason.reporter_rank) {
+        return fmt::format(
+            "stuck: every rank has posted it, and for {:.1f} s nothing moved that waits for rank "
+            "{}. See whether packets get through between ranks {} and {}; if they do, this is a "
+            "bug "
+            "of gradwire: please report it with this line",
+            static_cast<double>(reason.duration_ns) / 1e9, culprit, reason.reporter_rank, culprit);
+      }
       return fmt::format(
-          "stuck: every rank has posted it, and for {:.1f} s nothing moved. If it has a root, see "
-          "whether all processes named the same one; else this is a bug of gradwire: please report "
-          "it with this line",
+          "stuck: every rank has posted it, and for {:.1f} s nothing moved. This is a bug of "
+          "gradwire: please report it with this line",
           static_cast<double>(reason.duration_ns) / 1e9);
   }
   return fmt::format("rank {}: unknown abort code {}", culprit, static_cast<int>(reason.code));

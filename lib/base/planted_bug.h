@@ -38,6 +38,7 @@ enum class PlantedBug : std::uint8_t {
   kNumbersAnewAfterMove,  ///< a link that takes another path counts its packets from 1 again
   kAnswersFromOnePort,    ///< whoever is asked again keeps the source port of its answers
   kKeepsSourcePort,       ///< a link of the ring stays with its port though another one answers
+  kCallsNotCompared,      ///< ops of no elements end alike, whatever others called
   kFloorUsedUp,  ///< chunks of direct ops count as ahead of their op until they are acknowledged
 };
 

@@ -21,21 +21,25 @@ LinkReceiver::LinkReceiver(const ShardConfig& config, LinkEnd& end,
                            const PacketBuffers& buffers) noexcept
     : config_(config), end_(end), buffers_(buffers), receiver_(receiver_config(config)) {}
 
-void LinkReceiver::on_ping(std::uint64_t packet_number, bool ecn_ce, TimeNs now) noexcept {
-  if (receiver_.check(packet_number) == transport::Receiver::Verdict::kNew) {
-    receiver_.accept(now, packet_number, ecn_ce);
-  }
+bool LinkReceiver::on_ping(std::uint64_t packet_number, std::uint64_t asked, bool ecn_ce,
+                           TimeNs now) noexcept {
   receiver_.request_ack();
+  if (receiver_.check(packet_number) != transport::Receiver::Verdict::kNew) return false;
+  receiver_.accept(now, packet_number, ecn_ce);
+  if (asked != 0) asked_ = asked;
+  return true;
 }
 
-bool LinkReceiver::send_ack(const PostedByAll& heard, std::uint64_t posted, bool idle, TimeNs now,
-                            OutboxSide& box) noexcept {
+bool LinkReceiver::send_ack(const PostedByAll& heard, const OpTable& ops, std::uint64_t agreed,
+                            bool idle, TimeNs now, OutboxSide& box) noexcept {
   if (!end_.greeted() || box.full() || !receiver_.ack_due(now, idle)) return false;
   const profile::Stage stage(profile::StageId::kTransport);
   return end_.send_by(end_.back(), config_.control_pool, box, [&](std::span<std::byte> room) {
     wire::AckHeader& ack = ack_;
     ack.credit_chunks = credit_told_ = credit_limit();
-    words_told_ = heard.words(posted);
+    words_told_ = heard.words(ops.posted(), agreed);
+    ack.called = ops.say(asked_);
+    asked_ = 0;
     ack.posted_op_seq = words_told_.here;
     ack.posted_onwards = words_told_.onwards;
     ack.posted_by_all = words_told_.everyone;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "collective/link_end.h"
+#include "collective/op_table.h"
 #include "collective/packet_buffers.h"
 #include "collective/posted_words.h"
 #include "collective/shard_config.h"
@@ -22,7 +23,9 @@ class LinkReceiver {
   [[nodiscard]] transport::Receiver& transport() noexcept { return receiver_; }
   [[nodiscard]] const transport::Receiver& transport() const noexcept { return receiver_; }
   /// The other rank asks whether this one is there.
-  void on_ping(std::uint64_t packet_number, bool ecn_ce, TimeNs now) noexcept;
+  /// @param asked  wire::Packet::asked_op_seq
+  /// @return whether it had not come before.
+  bool on_ping(std::uint64_t packet_number, std::uint64_t asked, bool ecn_ce, TimeNs now) noexcept;
 
   /// A chunk that arrived no longer holds a buffer.
   void finish_chunk() noexcept { ++finished_; }
@@ -43,10 +46,11 @@ class LinkReceiver {
       receiver_.request_ack();
     }
   }
-  /// @param idle  no packet came in this round.
+  /// @param idle    no packet came in this round.
+  /// @param agreed  up to which op the next rank has called the same.
   /// @return whether an acknowledgement was due, and went.
-  bool send_ack(const PostedByAll& heard, std::uint64_t posted, bool idle, TimeNs now,
-                OutboxSide& box) noexcept;
+  bool send_ack(const PostedByAll& heard, const OpTable& ops, std::uint64_t agreed, bool idle,
+                TimeNs now, OutboxSide& box) noexcept;
   /// The words as the last acknowledgement said them, which may have been lost.
   [[nodiscard]] const PostedWords& words_told() const noexcept { return words_told_; }
 
@@ -57,6 +61,7 @@ class LinkReceiver {
   transport::Receiver receiver_;
   std::uint64_t finished_ = 0;
   std::uint64_t taken_ = 0;
+  std::uint64_t asked_ = 0;        ///< the other rank asks what was called as this op; 0: none
   std::uint64_t credit_told_ = 0;  ///< credit_limit() as the last acknowledgement said it
   PostedWords words_told_;
   wire::AckHeader ack_;  ///< send_ack()'s, which sets what counts: clearing it costs 1 KiB

@@ -235,14 +235,19 @@ void LinkSender::send_ping(TimeNs now, OutboxSide& box) noexcept {
   if (!sender_.has_room()) return;
   end_.send(config_.control_pool, box, [&](std::span<std::byte> room) {
     const std::uint64_t number = sender_.on_sent(now, wire_bytes(0), transport::kNoCookie);
-    return wire::encode_ping(room, end_.header(PacketType::kPing, number));
+    return wire::encode_ping(room, end_.header(PacketType::kPing, number), asks_for_);
   });
-  last_sent_ = now;
+  last_sent_ = asked_at_ = now;
+  asks_at_once_ = false;
   ++counters_.pings_sent;
 }
 
 bool LinkSender::send_ping_if_quiet(TimeNs now, OutboxSide& box) noexcept {
-  if (now - last_sent_ < config_.timeouts.ping_interval_ns || box.full()) return false;
+  const bool quiet = now - last_sent_ >= config_.timeouts.ping_interval_ns;
+  // Data acknowledges nothing of what a ping asks for.
+  const bool asks =
+      asks_for_ != 0 && (asks_at_once_ || now - asked_at_ >= config_.timeouts.ping_interval_ns);
+  if ((!quiet && !asks) || box.full() || !sender_.has_room()) return false;
   send_ping(now, box);
   return true;
 }

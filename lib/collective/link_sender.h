@@ -133,6 +133,13 @@ class LinkSender {
   /// The way there has changed: whatever was sent last is sent there now, without waiting for the
   /// timer, which has doubled while the old way led nowhere.
   void probe_at_once() noexcept { probes_wanted_ = std::max(probes_wanted_, 1u); }
+  /// The rank is to tell what it called as that op: at once, and again until another is asked for.
+  /// 0: nothing is asked any more.
+  void ask_for_call(std::uint64_t op_seq) noexcept {
+    asks_at_once_ = op_seq != 0 && (asks_at_once_ || op_seq != asks_for_);
+    asks_for_ = op_seq;
+  }
+  [[nodiscard]] bool asks_at_once() const noexcept { return asks_at_once_ && sender_.has_room(); }
 
  private:
   /// The rank would refuse a chunk of an op that is further ahead than its descriptors are kept.
@@ -171,6 +178,9 @@ class LinkSender {
   std::uint32_t freed_ = 0;
   std::uint64_t left_to_transit_ = 1;  ///< credit that own chunks of an op that holds do not take
   TimeNs last_sent_ = 0;
+  std::uint64_t asks_for_ = 0;  ///< pings do
+  bool asks_at_once_ = false;
+  TimeNs asked_at_ = 0;
 };
 
 }  // namespace gradwire::collective

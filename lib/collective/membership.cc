@@ -2,7 +2,10 @@
 // What changes the state: packets, time, the lane. membership_run.cc has what is sent.
 #include "collective/membership.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 
 #include "base/abort_detail.h"
 #include "base/probe.h"
@@ -99,12 +102,28 @@ Membership::Cause Membership::table_differs(LinkIndex link,
   AbortReason reason{.code = AbortCode::kFormation,
                      .culprit_rank = end(link).rank(),
                      .reporter_rank = config_.rank};
-  format_detail(
-      reason,
-      "its table of the group differs: {} ranks, {} lanes, payload {}, digest {:x}; here {} ranks, "
-      "{} lanes, payload {}, digest {:x}",
-      hello.nranks, hello.lanes, hello.payload_bytes, hello.table_digest, config_.all_ranks(),
-      config_.lanes, config_.payload_bytes, config_.table_digest);
+  std::array<char, AbortReason::kDetailBytes> text{};
+  char* at = text.data();
+  const auto differs = [&](const char* what, std::uint64_t there, std::uint64_t here) {
+    if (there == here) return;
+    const auto room = static_cast<std::size_t>(text.data() + text.size() - 1 - at);
+    at = fmt::format_to_n(at, room, "{}{} {} there and {} here", at == text.data() ? "" : ", ",
+                          what, there, here)
+             .out;
+  };
+  differs("ranks", hello.nranks, config_.all_ranks());
+  differs("ranks without members", hello.folding_ranks, config_.folding_ranks);
+  differs("members of each rank", hello.members, config_.members_said());
+  differs("lanes", hello.lanes, config_.lanes);
+  differs("payload", hello.payload_bytes, config_.payload_bytes);
+  if (at == text.data()) {
+    format_detail(reason,
+                  "its table of the group differs in an entry, their order, or in which process is "
+                  "at which rank: digest {:x} there and {:x} here",
+                  hello.table_digest, config_.table_digest);
+  } else {
+    format_detail(reason, "its table of the group differs: {}", text.data());
+  }
   return reason;
 }
 
@@ -148,7 +167,16 @@ void Membership::take_first(LinkIndex link, const wire::HelloBody& answer,
 void Membership::on_other_version(const wire::IpAddress& source, std::uint8_t version) noexcept {
   if (state_ != ShardState::kForming) return;
   for (LinkIndex i = 0; i < count(); ++i) {
-    if (end(i).address().ip == source) neighbours_[i].other_version = version;
+    if (end(i).address().ip == source) neighbours_[i].unfit.version = version;
+  }
+}
+
+void Membership::on_unfit_hello(const wire::IpAddress& source, std::uint16_t says_rank) noexcept {
+  if (state_ != ShardState::kForming) return;
+  for (LinkIndex i = 0; i < count(); ++i) {
+    if (end(i).path_from(source) == kNoPath) continue;
+    neighbours_[i].unfit.hello = true;
+    neighbours_[i].unfit.says_rank = says_rank;
   }
 }
 
@@ -245,7 +273,7 @@ Membership::Cause Membership::overdue(TimeNs now) const noexcept {
     const bool unanswered = link->gets_data() && !link->end.answered();
     const char* const missing =
         unanswered ? "it did not answer our hello" : "no hello came from it";
-    const std::uint8_t version = neighbours_[link->end.address().index].other_version;
+    const std::uint8_t version = neighbours_[link->end.address().index].unfit.version;
     if (version != 0) {
       format_detail(reason,
                     "rank {} at {} sends version {} of the chunk protocol, rank {} version {}; {}",

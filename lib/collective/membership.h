@@ -74,6 +74,16 @@ class Membership {
   [[nodiscard]] Cause on_hello(LinkIndex link, const wire::HelloBody& hello, bool is_answer,
                                PathIndex path, TimeNs now) noexcept;
   void on_other_version(const wire::IpAddress& source, std::uint8_t version) noexcept;
+  /// A hello of this group, from a neighbour's address, whose rank or token is not that link's.
+  void on_unfit_hello(const wire::IpAddress& source, std::uint16_t says_rank) noexcept;
+  /// Whether a hello from that source port waits for its answer: another one gets none of its own.
+  [[nodiscard]] bool is_to_answer(LinkIndex link, PathIndex path,
+                                  std::uint8_t source) const noexcept {
+    return (neighbours_[link].greetings[path].unanswered >> source & 1) != 0;
+  }
+  [[nodiscard]] const Unfit& unfit(LinkIndex link) const noexcept {
+    return neighbours_[link].unfit;
+  }
   /// Its first bye. @return what is wrong with it: it misses an op.
   [[nodiscard]] Cause on_bye(LinkIndex link, const wire::ByeBody& bye, TimeNs now) noexcept;
   void answer_bye(LinkIndex link) noexcept { neighbours_[link].bye_ack_wanted = true; }
@@ -129,7 +139,7 @@ class Membership {
     std::uint8_t heard_source = 0;  ///< not its first, and a hello is to tell it; as HelloBody's
     bool bye_ack_wanted = false;    ///< answers that are to be sent
     bool abort_reply_wanted = false;
-    std::uint8_t other_version = 0;  ///< that somebody at its address speaks; 0 = none
+    Unfit unfit;
     std::uint64_t left_after_op_seq = 0;
     TimeNs silence_ns = 0;  ///< counted only while this lane polls
     TimeNs next_abort_reply = 0;

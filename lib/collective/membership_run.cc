@@ -258,6 +258,8 @@ bool Membership::send_hello(LinkIndex link, PacketType type, PathChoice::Way way
     body.from_rank = config_.rank;
     body.to_rank = end(link).rank();
     body.nranks = config_.all_ranks();
+    body.members = config_.members_said();
+    body.folding_ranks = config_.folding_ranks;
     body.lanes = config_.lanes;
     for (const auto& each : links_) {
       if (each->brings_data()) body.credit_chunks = each->receiver().credit_limit();
@@ -303,7 +305,8 @@ bool Membership::send_abort(LinkIndex link, Outbox& out) noexcept {
 
 bool Membership::send_bye(LinkIndex link, PacketType type, Outbox& out) noexcept {
   return send_by_all(link, out, [&](std::span<std::byte> room) {
-    return wire::encode_bye(room, type, end(link).header(type), wire::ByeBody{ops_.done()});
+    return wire::encode_bye(room, type, end(link).header(type),
+                            wire::ByeBody{ops_.done(), ops_.digest(ops_.done()).value_or(0)});
   });
 }
 

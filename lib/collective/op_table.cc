@@ -68,7 +68,10 @@ Op* OpTable::open(const OpSpec& spec, const OpPlan& plan) noexcept {
   op.reduced = words;
   op.gathered = words + bitmap_words;
   op.spilled = words + 2 * bitmap_words;
-  descriptors_[spec.op_seq % kDescriptorsKept] = OpDescriptor{spec.op_seq, call_of(spec)};
+  op.unagreed = plan.rules.compares;
+  const std::uint64_t before = digest(spec.op_seq - 1).value_or(0);
+  descriptors_[spec.op_seq % kDescriptorsKept] =
+      OpDescriptor{spec.op_seq, wire::digest_of(before, said_of(spec.op_seq, 0, op.call)), op.call};
   posted_ = spec.op_seq;
   return &op;
 }

@@ -5,7 +5,9 @@
 /// is still found out. One lane owns it; it allocates at construction only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/planted_bug.h"
@@ -25,8 +27,22 @@ namespace gradwire::collective {
 
 struct OpDescriptor {
   std::uint64_t op_seq = 0;  ///< 0 = nothing kept here
+  std::uint64_t digest = 0;  ///< of all calls up to this one: wire::digest_of()
   OpCall call;
 };
+
+/// @param digest  likewise
+[[nodiscard]] inline wire::SaidCall said_of(std::uint64_t op_seq, std::uint64_t digest,
+                                            const OpCall& call) noexcept {
+  return {.op_seq = op_seq,
+          .digest = digest,
+          .count = call.count,
+          .tag = call.tag,
+          .datatype = call.datatype(),
+          .redop = call.redop,
+          .collective = call.collective(),
+          .root = call.root};
+}
 
 struct Op {
   enum class State : std::uint8_t { kEmpty, kActive, kDone };
@@ -47,6 +63,7 @@ struct Op {
   OpRules rules;  ///< of the shape
   Route route;
   bool admitted = true;               ///< all ranks have posted it, or it does not wait for that
+  bool unagreed = false;              ///< the next rank has to say that it called the same
   bool keeps_own = false;             ///< what arrives waits until own input is read: OpRules
   bool streaming = false;             ///< too large for the cache: outputs are written past it
   std::uint64_t bitmap_words = 0;     ///< of one of the three bitmaps
@@ -63,7 +80,7 @@ struct Op {
   /// Whether nothing is left to be done here; the next rank may still have to post it.
   [[nodiscard]] bool worked_off() const noexcept {
     return arrivals_left == 0 && spilled_left == 0 && loads_pending == 0 && own_next >= own_end &&
-           admitted;
+           admitted && !unagreed;
   }
   [[nodiscard]] bool finished() const noexcept {
     return worked_off() &&
@@ -120,6 +137,22 @@ class OpTable {
   [[nodiscard]] const OpCall* call(std::uint64_t op_seq) const noexcept {
     const OpDescriptor& kept = descriptors_[op_seq % kDescriptorsKept];
     return kept.op_seq == op_seq && op_seq != 0 ? &kept.call : nullptr;
+  }
+  /// Of all calls up to that one; nothing if that is not kept.
+  [[nodiscard]] std::optional<std::uint64_t> digest(std::uint64_t op_seq) const noexcept {
+    const OpDescriptor& kept = descriptors_[op_seq % kDescriptorsKept];
+    if (kept.op_seq != op_seq || op_seq == 0) return {};
+    return kept.digest;
+  }
+  /// What another rank is told of the op that it asks for: of that one, of the oldest that is kept
+  /// if it is older, of the last one if it asks for none.
+  [[nodiscard]] wire::SaidCall say(std::uint64_t asked) const noexcept {
+    if (posted_ == 0) return {};
+    const std::uint64_t oldest = posted_ < kDescriptorsKept ? 1 : posted_ - kDescriptorsKept + 1;
+    const std::uint64_t op_seq = asked == 0 ? posted_ : std::clamp(asked, oldest, posted_);
+    const OpDescriptor& kept = descriptors_[op_seq % kDescriptorsKept];
+    if (kept.op_seq != op_seq) return {};
+    return said_of(op_seq, kept.digest, kept.call);
   }
   [[nodiscard]] bool was_posted(std::uint64_t op_seq) const noexcept { return op_seq <= posted_; }
   [[nodiscard]] std::uint64_t posted() const noexcept { return posted_; }

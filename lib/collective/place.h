@@ -97,6 +97,8 @@ struct OpRules {
   /// A rank may be through with it before the next rank has posted it. Then it is done only when
   /// that rank has, if it sent chunks ahead of that.
   bool one_way = false;
+  /// No packet of it shows what was called: it is done when the next rank has said so.
+  bool compares = false;
   bool copies_own = false;  ///< what starts here is stored here too, from the input
 };
 

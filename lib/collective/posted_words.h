@@ -33,9 +33,12 @@ class PostedByAll {
     everyone_ = std::max(everyone_, everyone);
     return news;
   }
-  [[nodiscard]] PostedWords words(std::uint64_t posted) const noexcept {
-    const std::uint64_t onwards =
-        last_ || planted(PlantedBug::kPostedWordRunsAhead) ? posted : std::min(posted, onwards_);
+  /// @param agreed  up to which op the next rank has called what this one has: no word goes on of
+  ///                ops of which that is not known.
+  [[nodiscard]] PostedWords words(std::uint64_t posted, std::uint64_t agreed) const noexcept {
+    const std::uint64_t onwards = last_ || planted(PlantedBug::kPostedWordRunsAhead)
+                                      ? posted
+                                      : std::min({posted, onwards_, agreed});
     return {posted, onwards, first_ ? std::max(onwards, everyone_) : everyone_};
   }
   /// As the next rank said: up to which op it and all after it have posted.

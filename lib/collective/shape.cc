@@ -89,8 +89,10 @@ OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
     plan.route.segments_per_rank = group.member_count;
     plan.route.blocks = group.layout;
   }
-  // An op of no elements ends at each rank by itself, but for a barrier.
-  if (call.count == 0 && call.collective != Collective::kBarrier) plan.rules.waits_for_all = false;
+  // An op of no elements waits for the next rank alone, but for a barrier.
+  const bool empty = call.count == 0 && call.collective != Collective::kBarrier;
+  if (empty) plan.rules.waits_for_all = false;
+  plan.rules.compares = plan.shape == Shape::kWord || (empty && plan.shape != Shape::kLocal);
 
   const Partition& partition = plan.partition;
   const auto on_lane = [&](const ChunkRange& range) {

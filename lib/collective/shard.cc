@@ -75,6 +75,8 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       told_by_(config.folds_only() ? OpTable::kDescriptorsKept : 0),
       held_(config.nranks > 2 ? buffers_.chunks_held() : 0),
       posted_by_all_(config.rank, config.nranks),
+      calls_(ops_),
+      compares_calls_(config.nranks > 1 && !config.folds_only()),
       checks_(config.payload_pool != nullptr ? folds_.places() : 0),
       events_(config.max_active_ops),
       membership_(config_, links_, ops_, folds_, direct_.get(), transfers_.get(), events_),
@@ -134,6 +136,12 @@ PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
   }
   if (plan.rules.waits_for_all) last_waiting_ = spec.op_seq;
   if (plan.rules.one_way) last_one_way_ = spec.op_seq;
+  if (plan.rules.compares || plan.rules.waits_for_all) last_compared_ = spec.op_seq;
+  if (compares_calls_) {
+    calls_.on_posted(spec.op_seq);
+    compare_calls(now);
+    if (!live()) return PostResult::kOk;
+  }
   on_words(now);
   apply_early(spec.op_seq, now);
   if (direct_ != nullptr && live()) {
@@ -146,7 +154,7 @@ PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
 }
 
 void Shard::admit(TimeNs now) noexcept {
-  const PostedWords words = posted_by_all_.words(ops_.posted());
+  const PostedWords words = posted_by_all_.words(ops_.posted(), agreed());
   for (const auto& link : links_) {
     if (!link->brings_data() || !link->on_ring()) continue;
     const PostedWords& told = link->receiver().words_told();
@@ -169,6 +177,7 @@ void Shard::admit(TimeNs now) noexcept {
 
 bool Shard::waits_for_word() const noexcept {
   if (admitted_up_to_ < last_waiting_) return true;
+  if (compares_calls_ && std::max(agreed_up_to_, ops_.done()) < last_compared_) return true;
   if (last_one_way_ <= ops_.done()) return false;
   const Op* oldest = ops_.find(ops_.done() + 1);
   return oldest != nullptr && oldest->worked_off() && !oldest->finished();
@@ -317,7 +326,9 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   for (const auto& link : links_) {
     if (!link->brings_data()) continue;
     LinkReceiver& from = link->receiver();
-    if (!from.send_ack(posted_by_all_, ops_.posted(), idle, now, link->end.ack_side(out))) continue;
+    if (!from.send_ack(posted_by_all_, ops_, agreed(), idle, now, link->end.ack_side(out))) {
+      continue;
+    }
     ++counters_.acks_sent;
     worked = true;
   }

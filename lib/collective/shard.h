@@ -15,6 +15,7 @@
 ///   shard_folding.cc  a rank without members, which posts what others tell of
 ///   shard_transfers.cc  transfers between processes, each pair with an order of its own
 ///   shard_send.cc     what starts, in which order
+///   shard_calls.cc    whether the next rank calls what this one does
 ///   shard_watch.cc    status, the next deadline, and a group in which nothing moves
 #pragma once
 
@@ -29,6 +30,7 @@
 #include "base/result.h"
 #include "collective/abort_answers.h"
 #include "collective/arrival.h"
+#include "collective/call_watch.h"
 #include "collective/direct.h"
 #include "collective/early_packets.h"
 #include "collective/event_queue.h"
@@ -92,6 +94,10 @@ class Shard {
   void on_other_version(const wire::IpAddress& source, std::uint8_t version) noexcept {
     membership_.on_other_version(source, version);
   }
+  /// As Membership.
+  void on_unfit_hello(const wire::IpAddress& source, std::uint16_t says_rank) noexcept {
+    membership_.on_unfit_hello(source, says_rank);
+  }
   /// End of a receive burst: reduces and stores what it brought.
   void flush(TimeNs now) noexcept;
 
@@ -150,6 +156,10 @@ class Shard {
   [[nodiscard]] bool is_heard_on_ring(std::uint16_t rank) const noexcept;
   /// Whether it is a neighbour that said bye.
   [[nodiscard]] bool has_left(std::uint16_t rank) const noexcept;
+  /// Whether an abort's ranks are the group's.
+  [[nodiscard]] bool names_ranks(const AbortReason& reason) const noexcept {
+    return reason.culprit_rank < config_.all_ranks() && reason.reporter_rank < config_.all_ranks();
+  }
   /// Whether a neighbour has left, which hands no abort on.
   [[nodiscard]] bool is_ring_broken() const noexcept;
   void count_drop(wire::Drop drop) noexcept { ++counters_.drops[static_cast<int>(drop)]; }
@@ -191,8 +201,16 @@ class Shard {
   /// Takes what came early and could not be taken when its op was posted.
   void retry_early(TimeNs now) noexcept;
   /// @param rank  whose packet says so.
-  void report_mismatch(std::uint16_t rank, const OpCall& ours, const wire::DataHeader& theirs,
-                       TimeNs now) noexcept;
+  /// @param theirs  what it called
+  /// @param culprit  of two neighbours the upstream one
+  void report_mismatch(std::uint16_t rank, std::uint64_t op_seq, const OpCall& ours,
+                       const OpCall& theirs, std::uint16_t culprit, TimeNs now) noexcept;
+  /// What the next rank called, and what was called here, may have become known.
+  void compare_calls(TimeNs now) noexcept;
+  /// Up to which op it is known to call the same; all of them if nobody compares.
+  [[nodiscard]] std::uint64_t agreed() const noexcept {
+    return compares_calls_ ? calls_.agreed() : UINT64_MAX;
+  }
 
   // shard_rails.cc: if there are rails, or several source ports
   /// By which path the other rank sends, what answers it goes back.
@@ -323,6 +341,10 @@ class Shard {
   PostedByAll posted_by_all_;
   std::uint64_t last_waiting_ = 0;  ///< the last op posted that waits for all
   std::uint64_t last_one_way_ = 0;
+  CallWatch calls_;                  ///< of the next rank
+  bool compares_calls_ = false;      ///< there is a next rank on a ring that this one is part of
+  std::uint64_t last_compared_ = 0;  ///< the last op that has to be agreed on
+  std::uint64_t agreed_up_to_ = 0;   ///< ops up to here know that they are
   std::uint64_t admitted_up_to_ = 0;
   bool direct_went_ = false;  ///< direct ops sent something after transfers did
   PayloadChecks checks_;

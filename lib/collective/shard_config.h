@@ -190,6 +190,10 @@ struct ShardConfig {
   [[nodiscard]] std::uint16_t all_ranks() const noexcept {
     return static_cast<std::uint16_t>(nranks + folding_ranks);
   }
+  /// As hellos say it: members of each rank, 0 if the table says who is where.
+  [[nodiscard]] std::uint16_t members_said() const noexcept {
+    return layout != nullptr ? 0 : member_count;
+  }
   /// Whether this rank has no members.
   [[nodiscard]] bool folds_only() const noexcept { return rank >= nranks; }
   [[nodiscard]] GroupProcesses processes() const noexcept { return {nranks, member_count, layout}; }

@@ -91,7 +91,7 @@ Drop Shard::take_contribution(std::uint16_t rank, const wire::DataHeader& header
                               std::span<const std::byte> payload, std::optional<std::uint32_t> crc,
                               TimeNs now) noexcept {
   if (const OpCall* ours = ops_.call(header.op_seq); ours != nullptr && *ours != call_of(header)) {
-    report_mismatch(rank, *ours, header, now);
+    report_mismatch(rank, header.op_seq, *ours, call_of(header), rank, now);
     return Drop::kNone;
   }
   if (was_skipped(header.op_seq)) [[unlikely]] {

@@ -42,7 +42,10 @@ inline Drop Shard::receive(const PacketSource& from, rte_mbuf* frame, const wire
       const bool is_answer = type == PacketType::kHelloAck;
       if (is_answer ? !link.gets_data() : !link.brings_data()) return Drop::kState;
       if (!membership_.is_neighbour(index, packet.hello)) return Drop::kState;
+      const bool repeats =
+          !is_answer && membership_.is_to_answer(index, from.path, packet.hello.source);
       abort_if(membership_.on_hello(index, packet.hello, is_answer, from.path, now), now);
+      if (repeats) count_drop(Drop::kDuplicate);
       if (live() && !is_answer) note_source(link, packet.hello, from.path, now);
       if (live() && is_answer) {
         const std::uint64_t granted_before = link.sender().transport().posted_op_seq();
@@ -59,14 +62,17 @@ inline Drop Shard::receive(const PacketSource& from, rte_mbuf* frame, const wire
     case PacketType::kPing:
       if (!link.brings_data() || !end.greeted()) return Drop::kState;
       membership_.heard(index);
-      link.receiver().on_ping(packet.common.packet_number, ecn_ce, now);
-      return Drop::kNone;
+      // One that came before is acknowledged again, and changes nothing else.
+      return link.receiver().on_ping(packet.common.packet_number, packet.asked_op_seq, ecn_ce, now)
+                 ? Drop::kNone
+                 : Drop::kDuplicate;
     case PacketType::kAck:
       if (!link.gets_data() || !end.answered()) return Drop::kState;
       membership_.heard(index);
       receive_ack(link, packet.ack, now);
       break;
     case PacketType::kAbort:
+      if (!names_ranks(packet.abort)) return Drop::kMalformed;
       membership_.heard(index);
       membership_.on_abort(index);
       abort(packet.abort, now);
@@ -147,7 +153,11 @@ void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketS
       abort_answers_->answer(packet.common.from_rank, now);
     }
   } else if (from.link == kNoLink) [[unlikely]] {
-    abort(packet.abort, now);
+    if (names_ranks(packet.abort)) {
+      abort(packet.abort, now);
+    } else {
+      drop = Drop::kMalformed;
+    }
   } else if (live()) {
     drop = receive(from, frame, packet, ecn_ce, now, taken);
   } else {
@@ -206,7 +216,7 @@ bool Shard::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet
 
   if (const OpCall* ours = ops_.call(header.op_seq); ours != nullptr && *ours != call_of(header)) {
     // The header's CRC is right and so is the neighbour's address: it did call something else.
-    report_mismatch(link.end.rank(), *ours, header, now);
+    report_mismatch(link.end.rank(), header.op_seq, *ours, call_of(header), link.end.rank(), now);
     return false;
   }
   Op* op = ops_.find(header.op_seq);
@@ -293,7 +303,8 @@ void Shard::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
     const OpCall* ours = ops_.call(op_seq);  // none if the op is long done
     if (ours != nullptr && *ours != call_of(header)) {
       rte_pktmbuf_free(packet.mbuf);
-      report_mismatch(links_[packet.link]->end.rank(), *ours, header, now);
+      const std::uint16_t upstream = links_[packet.link]->end.rank();
+      report_mismatch(upstream, op_seq, *ours, call_of(header), upstream, now);
       return;
     }
     Op* op = ops_.find(op_seq);
@@ -309,27 +320,6 @@ void Shard::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
   }
 }
 
-void Shard::report_mismatch(std::uint16_t rank, const OpCall& ours, const wire::DataHeader& theirs,
-                            TimeNs now) noexcept {
-  AbortReason reason{.code = AbortCode::kMismatch,
-                     .culprit_rank = rank,
-                     .reporter_rank = config_.rank,
-                     .op_seq = theirs.op_seq};
-  // Several ranks may see it at once, each its own pair: the lower rank first, so that two ranks
-  // that see each other say the same.
-  struct Call {
-    std::uint16_t rank;
-    OpCall op;
-  };
-  Call first{rank, call_of(theirs)};
-  const bool told = config_.folds_only();
-  Call second{told ? told_by_[theirs.op_seq % told_by_.size()] : config_.rank, ours};
-  if (second.rank < first.rank) std::swap(first, second);
-  format_detail(reason, "rank {} called {}, rank {} called {}", first.rank, text_of(first.op).text,
-                second.rank, text_of(second.op).text);
-  abort(reason, now);
-}
-
 void Shard::receive_ack(Link& link, const wire::AckHeader& ack, TimeNs now) noexcept {
   // Those of a rank without members say nothing of the way to the next rank.
   if (link.on_ring() || config_.folds_only()) ++counters_.acks_received;
@@ -343,6 +333,14 @@ void Shard::receive_ack(Link& link, const wire::AckHeader& ack, TimeNs now) noex
     choice->on_acknowledged(outcome.newest, outcome.acknowledged || sender.nothing_in_flight());
   return_credit(sender);
   if (!link.on_ring()) return;
+  if (compares_calls_) {
+    const std::uint64_t agreed_before = calls_.agreed();
+    calls_.hear(ack.called, ack.posted_op_seq);
+    compare_calls(now);
+    // What waits for all ranks must not end before it is known where they differ.
+    if (!live() || calls_.differ()) return;
+    if (calls_.agreed() > agreed_before) on_words(now);
+  }
   if (posted_by_all_.hear(ack.posted_onwards, ack.posted_by_all)) on_words(now);
   if (sender.transport().posted_op_seq() > granted_before) finish_granted(sender, granted_before);
 }
@@ -372,6 +370,11 @@ void Shard::receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) n
   }
   // It finished every op, so whatever it did not acknowledge it has.
   if (!live() || !links_[index]->gets_data()) return;
+  if (compares_calls_) {
+    calls_.hear_last(bye.completed_op_seq, bye.digest);
+    compare_calls(now);
+    if (!live()) return;
+  }
   LinkSender& to = links_[index]->sender();
   to.drop_all();
   return_credit(to);
@@ -382,19 +385,11 @@ void Shard::receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) n
     const Op* op = ops_.find(op_seq);
     if (op != nullptr && op->rules.waits_for_all) posted_by_all = op_seq;
   }
-  if (posted_by_all_.hear(posted_by_all, posted_by_all)) on_words(now);
+  static_cast<void>(posted_by_all_.hear(posted_by_all, posted_by_all));
+  on_words(now);
   const std::uint64_t granted_before = to.transport().posted_op_seq();
   to.raise_limits(0, bye.completed_op_seq);
   finish_granted(to, granted_before);
-}
-
-void Shard::receive_question(const wire::ProgressCheckBody& check, TimeNs now) noexcept {
-  if (check.origin_rank != config_.rank) {
-    stall_.hand_on(check, ops_.posted());
-  } else if (membership_.state() == ShardState::kFormed &&
-             check.op_seq == ops_.oldest_unfinished() && stall_.on_return(check)) {
-    become_stuck(now);
-  }
 }
 
 }  // namespace gradwire::collective

@@ -108,6 +108,14 @@ struct ShardCounters {
 /// A pause that is no stall yet: several round trips, and a sleeping lane's sleep.
 inline constexpr TimeNs kStallNs = 5'000'000;
 
+/// What came from a neighbour's address while the group formed, and did not fit: why it does not
+/// form.
+struct Unfit {
+  std::uint8_t version = 0;     ///< of the chunk protocol, which is not this one; 0: none came
+  bool hello = false;           ///< a hello of the group came that is not this link's
+  std::uint16_t says_rank = 0;  ///< it names this one as its sender
+};
+
 /// What an operator asks: who waits for whom since when.
 struct ShardStatus {
   ShardState state = ShardState::kIdle;
@@ -123,8 +131,10 @@ struct ShardStatus {
   std::uint32_t pto_count = 0;
   bool upstream_heard = false;    ///< its hello came
   bool downstream_heard = false;  ///< its hello-ack came
-  bool attached_heard = true;     ///< of the rank without members that hangs on this one: both
-  std::uint32_t in_backend = 0;   ///< chunks that the backend has, or waits for room in it
+  Unfit upstream_unfit;
+  Unfit downstream_unfit;
+  bool attached_heard = true;    ///< of the rank without members that hangs on this one: both
+  std::uint32_t in_backend = 0;  ///< chunks that the backend has, or waits for room in it
   const char* backend_name = "";
   const char* backend_path = "";
   reduce::BackendCounters backend;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What is seen of a shard: its status, when it has something to do next, and whether the group
 // moves.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 
 #include "base/abort_detail.h"
 #include "collective/asking.h"
@@ -49,6 +52,7 @@ ShardStatus Shard::status(TimeNs) const noexcept {
     if (link.gets_data()) {
       status.downstream_silence_ns = membership_.silence_ns(i);
       status.downstream_heard = link.end.answered();
+      status.downstream_unfit = membership_.unfit(i);
       fill_sender(link.sender(), status);
       status.downstream_ip = link.end.ip_of(link.end.path());
       status.downstream_ip_since = path_since_;
@@ -57,6 +61,7 @@ ShardStatus Shard::status(TimeNs) const noexcept {
     if (link.brings_data()) {
       status.upstream_silence_ns = membership_.silence_ns(i);
       status.upstream_heard = link.end.greeted();
+      status.upstream_unfit = membership_.unfit(i);
       status.upstream_ip = link.end.ip_of(link.end.back());
       status.upstream_source_port = link.end.source_port(link.end.source_of(link.end.back()));
     }
@@ -121,7 +126,10 @@ TimeNs Shard::deadline(TimeNs now) const noexcept {
     return live() && room && ops_.peek_own() != nullptr ? now : earliest;
   }
   bool probes = false;
-  for (const auto& link : links_) probes |= link->gets_data() && link->sender().can_probe();
+  for (const auto& link : links_) {
+    if (!link->gets_data()) continue;
+    probes |= link->sender().can_probe() || link->sender().asks_at_once();
+  }
   if (stall_.asks() || probes) earliest = std::min(earliest, now + kBackendPollNs);
   if (!live()) return earliest;
   if (direct_ != nullptr) earliest = std::min(earliest, direct_->deadline(now));
@@ -247,6 +255,15 @@ bool Shard::send_questions(Outbox& out) noexcept {
   return worked;
 }
 
+void Shard::receive_question(const wire::ProgressCheckBody& check, TimeNs now) noexcept {
+  if (check.origin_rank != config_.rank) {
+    stall_.hand_on(check, ops_.posted());
+  } else if (membership_.state() == ShardState::kFormed &&
+             check.op_seq == ops_.oldest_unfinished() && stall_.on_return(check)) {
+    become_stuck(now);
+  }
+}
+
 void Shard::become_stuck(TimeNs now) noexcept {
   AbortReason reason{.code = AbortCode::kStuck,
                      .culprit_rank = config_.rank,
@@ -256,13 +273,19 @@ void Shard::become_stuck(TimeNs now) noexcept {
   const ShardStatus here = status(now);
   std::uint32_t lost = 0;
   for (const auto& link : links_) lost += link->gets_data() ? link->sender().lost() : 0;
-  format_detail(
-      reason,
-      "lane {}: posted {}, done {}, downstream posted {}, in flight {}, lost {}, ready {}, spilled "
-      "{}, early {}, in backend {}, sent {} of {}",
-      config_.lane, ops_.posted(), ops_.done(), here.downstream_posted_op_seq,
-      here.packets_in_flight, lost, here.transit_queued, ops_.spilled(), early_.size(),
-      folds_.size(), here.chunks_sent, here.credit_chunks);
+  // Who is missing comes first: the rest may not fit.
+  std::array<char, 64> who{};
+  if (here.is_contribution_missing) {
+    reason.culprit_rank = here.missing_rank;
+    fmt::format_to_n(who.data(), who.size() - 1, "rank {} gives nothing to it{}; ",
+                     here.missing_rank, is_linked(here.missing_rank) ? ", but pings" : "");
+  }
+  format_detail(reason,
+                "{}lane {}: posted {}, done {}, next posted {}, in flight {}, lost {}, ready {}, "
+                "spilled {}, early {}, in backend {}, sent {} of {}",
+                who.data(), config_.lane, ops_.posted(), ops_.done(), here.downstream_posted_op_seq,
+                here.packets_in_flight, lost, here.transit_queued, ops_.spilled(), early_.size(),
+                folds_.size(), here.chunks_sent, here.credit_chunks);
   abort(reason, now);
 }
 

@@ -31,6 +31,7 @@ Result<std::pair<ipc::UniqueFd, ipc::UniqueFd>> make_wakeup() {
 ipc::RankInfo Manager::info_for(uid_t uid) const {
   ipc::RankInfo info = own_info_;
   info.secret = secret_for(options_.daemon.secret, uid);
+  info.checksum = checksum_of(info);
   return info;
 }
 

@@ -22,7 +22,6 @@ constexpr std::uint64_t kPlanSteps = 2;
 constexpr std::uint64_t kProcessesPerStep = 64;
 /// Of groups whose time for forming is over, in one round; the last may exceed it.
 constexpr std::uint64_t kEndStepsPerRound = 4'096;
-
 std::string seconds_text(TimeNs ns) {
   return fmt::format("{:.1f} s", static_cast<double>(ns) / 1e9);
 }
@@ -293,92 +292,6 @@ void Manager::check_formation_deadline(Group& group, TimeNs now,
       {ErrorCode::kTimedOut, fmt::format("{} was not formed within {}: {}", key_text(group.key),
                                          seconds_text(now - group.formation_start), missing)},
       reason, now);
-}
-
-std::uint16_t Manager::late_rank(const Group& group, const Published& published) const {
-  if (group.state != GroupState::kForming || group.nranks() == 1) return group.rank;
-  for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {
-    if (group.lanes_formed.test(lane)) continue;
-    const collective::ShardStatus& status = published_of(published, group, lane).status;
-    if (!status.downstream_heard) return group.downstream_rank();
-    if (!status.upstream_heard) return group.upstream_rank();
-    if (!status.attached_heard) return static_cast<std::uint16_t>(group.nranks() + group.rank);
-  }
-  return group.rank;
-}
-
-std::string Manager::what_is_missing(const Group& group, const Published& published) const {
-  std::string text;
-  const auto add = [&text](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
-  if (group.state == GroupState::kGathering) {
-    for (std::size_t i = 0; i < group.members.size(); ++i) {
-      if (group.members[i].joined()) continue;
-      add(fmt::format("member {} of {} has not joined", i, group.members.size()));
-    }
-    return text;
-  }
-  if (group.state == GroupState::kResolving) {
-    const auto unresolved = [&add](std::span<const NeighbourPath> paths, const char* side) {
-      for (const NeighbourPath& path : paths) {
-        if (path.remote_mac) continue;
-        add(unanswered_text(path, side));
-      }
-    };
-    unresolved(group.wanted.downstream, "downstream");
-    unresolved(group.wanted.upstream, "upstream");
-    constexpr std::size_t kNamed = 3;
-    std::size_t silent = 0;
-    std::size_t unasked = 0;
-    for (const PeerPaths& peer : group.wanted.peers) {
-      const auto asked = std::ranges::find_if(peer.paths, [](const NeighbourPath& path) {
-        return path.asked && !path.remote_mac.has_value();
-      });
-      if (asked != peer.paths.end()) {
-        if (silent++ < kNamed) add(unanswered_text(*asked, "for direct ops,"));
-      } else if (std::ranges::any_of(peer.paths,
-                                     [](const auto& path) { return !path.remote_mac; })) {
-        ++unasked;
-      }
-    }
-    if (silent > kNamed) add(fmt::format("{} further ranks do not answer", silent - kNamed));
-    if (unasked > 0) {
-      add(
-          fmt::format("{} ranks were not asked for their MAC addresses yet, since questions go out "
-                      "in turn, users' first and then their groups'",
-                      unasked));
-    }
-    return text.empty() ? "its lanes have not been started yet" : text;
-  }
-  for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {
-    if (group.lanes_formed.test(lane)) continue;
-    const collective::ShardStatus& status = published_of(published, group, lane).status;
-    if (!group.wanted.downstream.empty() && !status.downstream_heard) {
-      const NeighbourPath& path = path_of(group.wanted.downstream, lane);
-      const auto too_big = lanes_.too_big(path.port, path.remote_ip);
-      // A client's text is short, so what a router says goes before a guess.
-      const std::string why =
-          too_big ? ": " + text_of(*too_big)
-                  : fmt::format(
-                        " (if it answers pings, an MTU on the path is below {})",
-                        wire::full_packet_bytes(group.wanted.payload_bytes, path.remote_ip.family));
-      add(fmt::format("downstream rank {} ({}) has not answered the hello of lane {}{}", path.rank,
-                      wire::to_string(path.remote_ip), lane, why));
-    }
-    if (!group.wanted.upstream.empty() && !status.upstream_heard) {
-      const NeighbourPath& path = path_of(group.wanted.upstream, lane);
-      add(fmt::format("upstream rank {} ({}) has sent no hello to lane {}", path.rank,
-                      wire::to_string(path.remote_ip), lane));
-    }
-    if (!status.attached_heard) {
-      add(
-          fmt::format("rank {}, which has no members, and the hellos of lane {} have not answered "
-                      "each other",
-                      group.nranks() + group.rank, lane));
-    } else if (status.downstream_heard && status.upstream_heard) {
-      add(fmt::format("lane {} has not finished forming", lane));
-    }
-  }
-  return text.empty() ? "the lanes have not finished forming" : text;
 }
 
 void Manager::fail_formation(Group& group, const Error& error, const AbortReason& reason,

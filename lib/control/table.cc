@@ -16,6 +16,7 @@
 #include "collective/shape_ring.h"
 #include "collective/shard.h"
 #include "control/folding.h"
+#include "wire/packet.h"
 
 namespace gradwire::control {
 namespace {
@@ -49,7 +50,7 @@ class Bytes {
     add(info.address_count);
     add(info.reserved);
     add(info.secret);
-    add(info.reserved_too);
+    add(info.checksum);
     for (const ipc::RankAddress& address : info.addresses) {
       add_bytes(address.ip);
       add(address.family);
@@ -150,7 +151,14 @@ Result<void> check_entry(std::size_t rank, const ipc::RankInfo& info) {
     return bad(fmt::format("rank {} says {} of source ports, {} of folding: 0 to 2", rank,
                            info.source_ports, info.folding));
   }
-  return check_addresses(rank, info);
+  if (auto ok = check_addresses(rank, info); !ok) return ok;
+  if (const std::uint32_t right = checksum_of(info); info.checksum != right) {
+    return bad(fmt::format(
+        "the entry of rank {} has checksum {:08x}, and {:08x} is that of its bytes: it was changed "
+        "on its way. Pass it on exactly as its daemon described it",
+        rank, info.checksum, right));
+  }
+  return {};
 }
 
 Result<void> check_bounds(const ipc::JoinRequest& request) {
@@ -214,6 +222,7 @@ Result<void> check_own(const ipc::JoinBody& join, const ipc::RankInfo& own) {
   }
   ipc::RankInfo ours = own;
   ours.secret = entry.secret;
+  ours.checksum = entry.checksum;
   if (!same(entry, ours)) {
     return fail(ErrorCode::kMismatch,
                 fmt::format("the entry of rank {} comes from this daemon but was changed: pass it "
@@ -230,6 +239,12 @@ Result<void> check_own(const ipc::JoinBody& join, const ipc::RankInfo& own) {
 }
 
 }  // namespace
+
+std::uint32_t checksum_of(const ipc::RankInfo& info) {
+  ipc::RankInfo unsealed = info;
+  unsealed.checksum = 0;
+  return wire::crc32c(std::as_bytes(std::span(&unsealed, 1)));
+}
 
 ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
                              std::span<const LocalAddress> addresses) {

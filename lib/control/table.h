@@ -47,6 +47,10 @@ namespace gradwire::control {
 [[nodiscard]] ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
                                            std::span<const LocalAddress> addresses);
 
+/// Of an entry's bytes, whatever its own checksum is: each one is sealed with it when it is
+/// complete.
+[[nodiscard]] std::uint32_t checksum_of(const ipc::RankInfo& info);
+
 /// What all ranks of a table agree on.
 struct Agreement {
   std::uint32_t payload_bytes = 0;  ///< the smallest of all ranks, rounded down to 64

@@ -77,6 +77,7 @@ Result<void> Communicator::open() {
   self.source_ports = control::source_ports_of(*datapath_);
   info_ = control::make_rank_info(self, datapath_->lanes(), control_->addresses());
   info_.secret = control::secret_for(*secret, ::geteuid());
+  info_.checksum = control::checksum_of(info_);
 
   if (datapath_->lanes() > 1) {
     threads_ = std::make_unique<lane::LaneThreads>(*datapath_, 1);

@@ -130,7 +130,7 @@ static_assert(sizeof(RankAddress) == 24);
 /// later release may use what is reserved here.
 struct RankInfo {
   static constexpr std::uint32_t kMagic = 0x47575249;  // "GWRI"
-  static constexpr std::uint16_t kVersion = 2;
+  static constexpr std::uint16_t kVersion = 3;
   static constexpr std::size_t kMaxAddresses = 8;
   // source_ports.
   static constexpr std::uint16_t kOneSourcePort = 1;  ///< no: it chooses the receive queue
@@ -146,7 +146,8 @@ struct RankInfo {
   std::uint16_t address_count = 0;
   std::uint16_t reserved = 0;
   std::uint32_t secret = 0;  ///< differs by user; packets carry a token made of it
-  std::uint32_t reserved_too = 0;
+  /// CRC32C of all 512 bytes, with zeros here: of an entry that was changed on its way.
+  std::uint32_t checksum = 0;
   RankAddress addresses[kMaxAddresses] = {};
   /// transport.direct_kib: rank 0's counts for the group.
   std::uint16_t direct_kib = 0;

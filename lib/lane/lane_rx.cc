@@ -232,6 +232,9 @@ void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs n
     packet_.payload = {rte_pktmbuf_mtod(frame->next, const std::byte*), packet_.payload.size()};
   }
   GroupSlot& slot = slots_[found];
+  if (from.drop != wire::Drop::kNone && packet_.common.type == wire::PacketType::kHello) {
+    slot.shard->on_unfit_hello(view.source_ip, packet_.common.from_rank);
+  }
   // A packet that no neighbour sent does not end a group's rest: the shard only counts and drops
   // it.
   if (!slot.touched && from.drop == wire::Drop::kNone) {

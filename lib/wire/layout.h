@@ -153,7 +153,29 @@ static_assert(sizeof(AckFields) == kTypeFieldsBytes && alignof(AckFields) == 1);
 static_assert(offsetof(AckFields, delay_ns) == 16 && offsetof(AckFields, ecn_ce_count) == 20);
 static_assert(offsetof(AckFields, range_count) == 24);
 
-/// Payload of an acknowledgement: `range_count` of these.
+/// Of a ping.
+struct PingFields {
+  Big64 asked_op_seq;  ///< 0: none
+  std::array<std::uint8_t, kTypeFieldsBytes - 8> reserved;
+};
+static_assert(sizeof(PingFields) == kTypeFieldsBytes && alignof(PingFields) == 1);
+
+/// Payload of an acknowledgement, before its ranges.
+struct Call {
+  Big64 op_seq;  ///< 0: nothing is said
+  Big64 digest;
+  Big48 count;
+  Big16 root;  ///< one more than it is, 0 = none
+  Big32 tag;
+  std::uint8_t collective_and_datatype;  ///< as in DataFields
+  std::uint8_t redop;
+  std::array<std::uint8_t, 2> reserved;
+};
+static_assert(sizeof(Call) == 32 && alignof(Call) == 1);
+static_assert(offsetof(Call, root) == 22 && offsetof(Call, tag) == 24);
+static_assert(offsetof(Call, collective_and_datatype) == 28);
+
+/// Payload of an acknowledgement behind that: `range_count` of these.
 struct Range {
   Big64 first;
   Big64 last;
@@ -177,12 +199,15 @@ struct Hello {
   Big64 posted_op_seq;
   std::uint8_t source;        ///< one more than it is, 0 = not said
   std::uint8_t heard_source;  ///< likewise
-  std::array<std::uint8_t, 6> reserved1;
+  Big16 members;
+  Big16 folding_ranks;
+  std::array<std::uint8_t, 2> reserved1;
 };
 static_assert(sizeof(Hello) == kHelloBodyBytes && alignof(Hello) == 1);
 static_assert(offsetof(Hello, incarnation) == 16 && offsetof(Hello, payload_bytes) == 32);
 static_assert(offsetof(Hello, from_rank) == 40 && offsetof(Hello, credit_chunks) == 48);
 static_assert(offsetof(Hello, source) == 64 && offsetof(Hello, heard_source) == 65);
+static_assert(offsetof(Hello, members) == 66 && offsetof(Hello, folding_ranks) == 68);
 
 /// Payload of an abort.
 struct Abort {
@@ -202,8 +227,9 @@ static_assert(offsetof(Abort, detail) == 24);
 /// Payload of bye and bye-ack.
 struct Bye {
   Big64 completed_op_seq;
+  Big64 digest;
 };
-static_assert(sizeof(Bye) == 8 && alignof(Bye) == 1);
+static_assert(sizeof(Bye) == 16 && alignof(Bye) == 1);
 
 /// Payload of a progress check.
 struct ProgressCheck {

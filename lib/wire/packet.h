@@ -36,8 +36,8 @@ enum class PacketType : std::uint8_t {
   kHello = 1,     ///< upstream -> downstream, padded to the full packet size
   kHelloAck = 2,  ///< downstream -> upstream, padded likewise
   kData = 3,      ///< down: a chunk; acknowledged
-  kPing = 4,      ///< down: no payload; acknowledged
-  kAck = 5,       ///< up: ranges, delay, credit
+  kPing = 4,      ///< down: no payload; may ask for a call; acknowledged
+  kAck = 5,       ///< up: ranges, delay, credit, a call
   kAbort = 6,     ///< both ways, not acknowledged, repeated
   kBye = 7,       ///< both ways: all ops up to `op_seq` are finished here; answered by kByeAck
   kByeAck = 8,
@@ -168,6 +168,22 @@ struct AckRange {
   friend bool operator==(const AckRange&, const AckRange&) = default;
 };
 
+/// What a rank called, as its acknowledgements and byes say it to the rank before.
+struct SaidCall {
+  std::uint64_t op_seq = 0;  ///< 0: nothing is said, and all else is zero
+  std::uint64_t digest = 0;  ///< of the calls of all ops up to it: see digest_of()
+  std::uint64_t count = 0;   ///< the op's, as in DataHeader
+  std::uint32_t tag = 0;
+  DataType datatype = DataType::kFloat32;
+  RedOp redop = RedOp::kSum;
+  Collective collective = Collective::kAllReduce;
+  std::uint16_t root = kNoRoot;
+  friend bool operator==(const SaidCall&, const SaidCall&) = default;
+};
+/// The digest of all calls up to that of `said`: of `before`, that of the op before it (0 if there
+/// is none), and of its own number and call. What it says itself of a digest does not matter.
+[[nodiscard]] std::uint64_t digest_of(std::uint64_t before, const SaidCall& said) noexcept;
+
 struct AckHeader {
   std::uint64_t credit_chunks = 0;  ///< absolute: distinct chunks the peer may have sent so far
   std::uint64_t posted_op_seq = 0;  ///< highest op_seq that the client here has posted
@@ -181,6 +197,8 @@ struct AckHeader {
   std::uint8_t range_count = 0;    ///< descending, disjoint, not adjacent; the first has the
                                    ///< largest packet number; 0 = nothing received yet
   std::array<AckRange, kMaxAckRanges> ranges{};  ///< travel as payload, under its CRC
+  /// Of the last op that was posted here, or of the one that a ping asked for; travels as payload.
+  SaidCall called;
 };
 
 /// Body of hello and hello-ack; travels as payload of fixed layout, then zero padding.
@@ -200,6 +218,9 @@ struct HelloBody {
   /// hello-ack came that the sender heard: one more than their indices, 0 = not said.
   std::uint8_t source = 0;
   std::uint8_t heard_source = 0;
+  /// Of the sender's table, so that an error can say how two differ.
+  std::uint16_t members = 0;        ///< of each rank; 0: ranks differ, or processes' order does
+  std::uint16_t folding_ranks = 0;  ///< ranks without members, which nranks counts too
 };
 /// The most source ports that a rank sends from to another, on a lane.
 inline constexpr std::uint8_t kSourcePortsMax = 32;
@@ -211,6 +232,7 @@ inline constexpr std::size_t kHelloBodyBytes = 72;
 
 struct ByeBody {
   std::uint64_t completed_op_seq = 0;  ///< every op up to this one is finished at the sender
+  std::uint64_t digest = 0;            ///< of their calls: SaidCall::digest; 0: not said
 };
 
 /// Asks round the ring whether every rank has posted an op with which nothing moves. A rank that
@@ -255,6 +277,7 @@ struct Packet {
   Receipt receipt;    ///< of a contribution, too
   OfferHeader offer;  ///< of a piece, too
   PullHeader pull;
+  std::uint64_t asked_op_seq = 0;  ///< of a ping: the op of which the answer is to say SaidCall
   AckHeader ack;
   HelloBody hello;
   ByeBody bye;
@@ -306,7 +329,9 @@ void encode_contribution(std::span<std::byte, kHeaderBytes> out, const CommonHea
 
 /// The others write header and payload into `out`; the return is the bytes written, 0 if `out` is
 /// too small. `common.type` is set by the function.
-std::size_t encode_ping(std::span<std::byte> out, CommonHeader common) noexcept;
+/// @param asked_op_seq  Packet::asked_op_seq
+std::size_t encode_ping(std::span<std::byte> out, CommonHeader common,
+                        std::uint64_t asked_op_seq = 0) noexcept;
 std::size_t encode_ack(std::span<std::byte> out, CommonHeader common,
                        const AckHeader& ack) noexcept;
 /// Padded with zeros to `total_bytes` (header included); to kHeaderBytes + kHelloBodyBytes if that

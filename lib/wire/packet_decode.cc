@@ -35,7 +35,9 @@ Drop check_payload_bytes(std::size_t have, std::size_t want) noexcept {
   return have == want ? Drop::kNone : Drop::kMalformed;
 }
 
-bool read_kinds(const layout::DataFields& fields, DataHeader& data) noexcept {
+/// @param fields  of a packet, and `data` what is decoded: both have collective, datatype and root.
+template <class Fields, class Decoded>
+[[gnu::always_inline]] inline bool read_kinds(const Fields& fields, Decoded& data) noexcept {
   data.datatype = static_cast<DataType>(fields.collective_and_datatype & 0xf);
   data.collective = Collective::kAllReduce;
   data.root = static_cast<std::uint16_t>(fields.root.get() - 1u);
@@ -85,6 +87,28 @@ Drop read_data(const layout::Header& header, Packet& out) noexcept {
   return data.count <= data.total_count || contributes ? Drop::kNone : Drop::kMalformed;
 }
 
+bool read_call(const layout::Call& call, std::uint64_t posted, SaidCall& said) noexcept {
+  said = {};
+  said.op_seq = call.op_seq.get();
+  if (said.op_seq == 0) {
+    constexpr layout::Call kNothing{};
+    return std::memcmp(&call, &kNothing, sizeof call) == 0;
+  }
+  said.digest = call.digest.get();
+  said.count = call.count.get();
+  said.tag = call.tag.get();
+  said.redop = static_cast<RedOp>(call.redop);
+  return said.op_seq <= posted && is_valid(said.redop) && read_kinds(call, said) &&
+         all_zero(call.reserved);
+}
+
+Drop read_ping(const layout::Header& header, Packet& out) noexcept {
+  const auto& fields = view<layout::PingFields>(header.type_fields.data());
+  out.asked_op_seq = fields.asked_op_seq.get();
+  if (!all_zero(fields.reserved)) return Drop::kMalformed;
+  return check_payload_bytes(out.payload.size(), 0);
+}
+
 Drop read_ack(const layout::Header& header, Packet& out) noexcept {
   const auto& fields = view<layout::AckFields>(header.type_fields.data());
   AckHeader& ack = out.ack;
@@ -101,11 +125,15 @@ Drop read_ack(const layout::Header& header, Packet& out) noexcept {
   ack.delay_ns = fields.delay_ns.get();
   ack.ecn_ce_count = fields.ecn_ce_count.get();
   ack.range_count = fields.range_count;
-  const Drop length =
-      check_payload_bytes(out.payload.size(), ack.range_count * sizeof(layout::Range));
+  const Drop length = check_payload_bytes(
+      out.payload.size(), sizeof(layout::Call) + ack.range_count * sizeof(layout::Range));
   if (length != Drop::kNone) return length;
+  if (!read_call(view<layout::Call>(out.payload.data()), ack.posted_op_seq, ack.called)) {
+    return Drop::kMalformed;
+  }
+  const std::byte* const ranges = out.payload.data() + sizeof(layout::Call);
   for (std::size_t i = 0; i < ack.range_count; ++i) {
-    const auto& range = view<layout::Range>(out.payload.data() + i * sizeof(layout::Range));
+    const auto& range = view<layout::Range>(ranges + i * sizeof(layout::Range));
     ack.ranges[i] = {.first = range.first.get(), .last = range.last.get()};
     if (ack.ranges[i].first > ack.ranges[i].last) return Drop::kMalformed;
     // A number at least must lie between two ranges, or they would be one.
@@ -194,6 +222,8 @@ Drop read_hello(Packet& out) noexcept {
   body.posted_op_seq = hello.posted_op_seq.get();
   body.source = hello.source;
   body.heard_source = hello.heard_source;
+  body.members = hello.members.get();
+  body.folding_ranks = hello.folding_ranks.get();
   if (std::max(body.source, body.heard_source) > kSourcePortsMax) return Drop::kMalformed;
   if (!all_zero(hello.reserved0) || !all_zero(hello.reserved1)) return Drop::kMalformed;
   if (body.nranks < 2 || body.nranks > kMaxRanks) return Drop::kMalformed;
@@ -228,7 +258,8 @@ Drop read_abort(Packet& out) noexcept {
 Drop read_bye(Packet& out) noexcept {
   const Drop length = check_payload_bytes(out.payload.size(), sizeof(layout::Bye));
   if (length != Drop::kNone) return length;
-  out.bye.completed_op_seq = view<layout::Bye>(out.payload.data()).completed_op_seq.get();
+  const auto& bye = view<layout::Bye>(out.payload.data());
+  out.bye = {bye.completed_op_seq.get(), bye.digest.get()};
   return Drop::kNone;
 }
 
@@ -257,6 +288,8 @@ Drop read_body(const layout::Header& header, Packet& out) noexcept {
       return read_offer(header, out);
     case PacketType::kPull:
       return read_pull(header, out);
+    case PacketType::kPing:
+      return read_ping(header, out);
     default:
       break;
   }
@@ -265,8 +298,6 @@ Drop read_body(const layout::Header& header, Packet& out) noexcept {
     case PacketType::kHello:
     case PacketType::kHelloAck:
       return read_hello(out);
-    case PacketType::kPing:
-      return check_payload_bytes(out.payload.size(), 0);
     case PacketType::kAbort:
       return read_abort(out);
     case PacketType::kBye:

@@ -148,30 +148,65 @@ std::size_t encode_pull(std::span<std::byte> out, CommonHeader common,
   return kHeaderBytes;
 }
 
-std::size_t encode_ping(std::span<std::byte> out, CommonHeader common) noexcept {
+std::size_t encode_ping(std::span<std::byte> out, CommonHeader common,
+                        std::uint64_t asked_op_seq) noexcept {
   if (out.size() < kHeaderBytes) return 0;
-  write_header(out.data(), PacketType::kPing, common, kNoFields, crc32c({}));
+  const Words words = {asked_op_seq, 0, 0, 0};
+  write_header(out.data(), PacketType::kPing, common, words, crc32c({}));
   return kHeaderBytes;
+}
+
+namespace {
+
+std::uint8_t kinds_on_wire(const SaidCall& said) noexcept {
+  const unsigned collective =
+      said.collective == Collective::kAllReduce ? 0 : static_cast<unsigned>(said.collective);
+  return static_cast<std::uint8_t>(collective << 4 | static_cast<unsigned>(said.datatype));
+}
+
+void write_call(const SaidCall& said, layout::Call& call) noexcept {
+  assert(said.count >> 48 == 0);
+  call.op_seq.set(said.op_seq);
+  call.digest.set(said.digest);
+  call.count.high.set(static_cast<std::uint32_t>(said.count >> 16));
+  call.count.low.set(static_cast<std::uint16_t>(said.count));
+  call.root.set(static_cast<std::uint16_t>(said.root + 1u));
+  call.tag.set(said.tag);
+  call.collective_and_datatype = kinds_on_wire(said);
+  call.redop = static_cast<std::uint8_t>(said.redop);
+}
+
+}  // namespace
+
+std::uint64_t digest_of(std::uint64_t before, const SaidCall& said) noexcept {
+  layout::Call call{};
+  write_call(said, call);
+  // Its bytes as they travel, but for number and digest, which are the key.
+  const auto bytes = std::as_bytes(std::span(&call, 1)).subspan(offsetof(layout::Call, count));
+  return sip_hash({.k0 = before, .k1 = said.op_seq}, bytes);
 }
 
 std::size_t encode_ack(std::span<std::byte> out, CommonHeader common,
                        const AckHeader& ack) noexcept {
   assert(ack.range_count <= kMaxAckRanges);
-  const std::size_t ranges_bytes = ack.range_count * sizeof(layout::Range);
-  if (out.size() < kHeaderBytes + ranges_bytes) return 0;
+  const std::size_t payload_bytes = sizeof(layout::Call) + ack.range_count * sizeof(layout::Range);
+  if (out.size() < kHeaderBytes + payload_bytes) return 0;
   std::byte* const payload = out.data() + kHeaderBytes;
+  layout::Call call{};
+  if (ack.called.op_seq != 0) write_call(ack.called, call);
+  std::memcpy(payload, &call, sizeof(call));
   for (std::size_t i = 0; i < ack.range_count; ++i) {
     layout::Range range;
     range.first.set(ack.ranges[i].first);
     range.last.set(ack.ranges[i].last);
-    std::memcpy(payload + i * sizeof(range), &range, sizeof(range));
+    std::memcpy(payload + sizeof(call) + i * sizeof(range), &range, sizeof(range));
   }
   const Words words = {ack.credit_chunks, ack.posted_op_seq, word(ack.delay_ns, ack.ecn_ce_count),
                        std::uint64_t{ack.range_count} << 56 |
                            word_below(ack.posted_op_seq, ack.posted_onwards) << 32 |
                            word_below(ack.posted_op_seq, ack.posted_by_all) << 16};
-  write_header(out.data(), PacketType::kAck, common, words, crc32c({payload, ranges_bytes}));
-  return kHeaderBytes + ranges_bytes;
+  write_header(out.data(), PacketType::kAck, common, words, crc32c({payload, payload_bytes}));
+  return kHeaderBytes + payload_bytes;
 }
 
 std::size_t encode_hello(std::span<std::byte> out, PacketType type, CommonHeader common,
@@ -194,6 +229,8 @@ std::size_t encode_hello(std::span<std::byte> out, PacketType type, CommonHeader
   hello.posted_op_seq.set(body.posted_op_seq);
   hello.source = body.source;
   hello.heard_source = body.heard_source;
+  hello.members.set(body.members);
+  hello.folding_ranks.set(body.folding_ranks);
   std::byte* const payload = out.data() + kHeaderBytes;
   const std::size_t payload_bytes = total_bytes - kHeaderBytes;
   std::memcpy(payload, &hello, sizeof(hello));
@@ -226,6 +263,7 @@ std::size_t encode_bye(std::span<std::byte> out, PacketType type, CommonHeader c
   if (out.size() < kHeaderBytes + sizeof(layout::Bye)) return 0;
   layout::Bye bye{};
   bye.completed_op_seq.set(body.completed_op_seq);
+  bye.digest.set(body.digest);
   std::byte* const payload = out.data() + kHeaderBytes;
   std::memcpy(payload, &bye, sizeof(bye));
   write_header(out.data(), type, common, kNoFields, crc32c({payload, sizeof(bye)}));

@@ -67,6 +67,11 @@ class Forger {
     shard_.on_packet(frame, packet, from, false, now);
   }
 
+  /// What its aborts say.
+  void names(const AbortReason& reason) { abort_ = reason; }
+  /// Its hellos are of another table from now on.
+  void differs() { differs_ = true; }
+
  private:
   std::size_t write(wire::PacketType type, std::span<std::byte> out) {
     const collective::ShardConfig& config = shard_.config();
@@ -78,7 +83,9 @@ class Forger {
         wire::HelloBody body;
         body.key = config.key;
         body.incarnation = down_ ? config.upstream_incarnation : config.downstream_incarnation;
-        body.table_digest = config.table_digest;
+        body.table_digest = config.table_digest + (differs_ ? 1 : 0);
+        body.members = differs_ ? 0 : config.members_said();
+        body.folding_ranks = config.folding_ranks;
         body.payload_bytes = config.payload_bytes;
         body.from_rank = common_.from_rank;
         body.to_rank = config.rank;
@@ -95,12 +102,15 @@ class Forger {
       case wire::PacketType::kPing:
         return wire::encode_ping(out, common_);
       case wire::PacketType::kAck: {
-        wire::AckHeader ack{.credit_chunks = 1u << 20, .posted_op_seq = 99, .range_count = 1};
+        wire::AckHeader ack;
+        ack.credit_chunks = 1u << 20;
+        ack.posted_op_seq = 99;
+        ack.range_count = 1;
         ack.ranges[0] = {1, 1};
         return wire::encode_ack(out, common_, ack);
       }
       case wire::PacketType::kAbort:
-        return wire::encode_abort(out, common_, {.code = AbortCode::kClientAbort});
+        return wire::encode_abort(out, common_, abort_);
       case wire::PacketType::kBye:
       case wire::PacketType::kByeAck:
         return wire::encode_bye(out, type, common_, {.completed_op_seq = 1});
@@ -135,6 +145,8 @@ class Forger {
   collective::Shard& shard_;
   bool down_;
   wire::CommonHeader common_;
+  AbortReason abort_{.code = AbortCode::kClientAbort};
+  bool differs_ = false;
 };
 
 }  // namespace gradwire::test

@@ -157,7 +157,7 @@ TEST_CASE("a status says whether a barrier waits for posts, and where they are m
   CHECK_FALSE(ring.shard(0).status(ring.now()).waits_for_posts);
 }
 
-TEST_CASE("roots that differ so that no rank begins end the group as stuck") {
+TEST_CASE("roots that differ so that no rank begins are named") {
   for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
     RingOptions options;
     options.nranks = 3;
@@ -170,10 +170,8 @@ TEST_CASE("roots that differ so that no rank begins end the group as stuck") {
       ops.emplace_back(3, 1, sim::OpPlan{.count = 100, .collective = collective, .root = root});
       ring.post(rank, ops.back().spec(rank, 1));
     }
-    const TimeNs posted_at = ring.now();
-    REQUIRE(ring.run_until([&] { return ring.aborted(0); }, 100'000'000'000));
-    CHECK(ring.shard(0).reason().code == AbortCode::kStuck);
-    CHECK(ring.now() - posted_at < 40'000'000'000);
+    REQUIRE(ring.run_until([&] { return ring.aborted(0); }, 1'000'000'000));
+    CHECK(ring.shard(0).reason().code == AbortCode::kMismatch);
     CHECK(ring.counter(&collective::ShardCounters::data_packets_sent) == 0);
   }
 }

@@ -161,3 +161,49 @@ TEST_CASE("a group that does not form says which neighbour speaks another versio
     CHECK(ring.leaked_mbufs() == 0);
   }
 }
+
+TEST_CASE("an abort that names ranks which the group does not have is malformed") {
+  for (const bool reporter : {false, true}) {
+    RingOptions options;
+    options.nranks = 2;
+    RingHarness ring(options);
+    REQUIRE(ring.form());
+    Forger forger(ring.shard(0), true, 0);
+    forger.names({.code = AbortCode::kClientAbort,
+                  .culprit_rank = static_cast<std::uint16_t>(reporter ? 1 : 900),
+                  .reporter_rank = static_cast<std::uint16_t>(reporter ? 2 : 1)});
+    forger.send(wire::PacketType::kAbort, ring.now());
+    ring.run_for(1'000'000);
+    CHECK_FALSE(ring.aborted(0));
+    CHECK(ring.drops(wire::Drop::kMalformed) == 1);
+    forger.names({.code = AbortCode::kClientAbort, .culprit_rank = 1, .reporter_rank = 1});
+    forger.send(wire::PacketType::kAbort, ring.now());
+    CHECK(ring.run_until([&] { return ring.aborted(0); }));
+  }
+}
+
+TEST_CASE("a hello with another table says what differs, and one that is no neighbour's is noted") {
+  RingOptions options;
+  options.nranks = 3;
+  options.members = 2;
+  options.shard.timeouts.formation_ns = 100'000'000;
+  RingHarness ring(options);
+  ring.freeze(0);
+  ring.freeze(2);
+  CHECK_FALSE(ring.form(5'000'000));
+  collective::Shard& shard = ring.shard(1);
+  shard.on_unfit_hello(shard.config().upstream_ip, 2);
+  CHECK(shard.status(ring.now()).upstream_unfit.hello);
+  CHECK(shard.status(ring.now()).upstream_unfit.says_rank == 2);
+  CHECK_FALSE(shard.status(ring.now()).downstream_unfit.hello);
+  shard.on_other_version(shard.config().downstream_ip, 1);
+  CHECK(shard.status(ring.now()).downstream_unfit.version == 1);
+  // The forger says nothing of members and another digest.
+  Forger forger(shard, true, 0);
+  forger.differs();
+  forger.send(wire::PacketType::kHello, ring.now());
+  REQUIRE(ring.run_until([&] { return ring.aborted(1); }));
+  CHECK(shard.reason().code == AbortCode::kFormation);
+  CHECK(std::string(shard.reason().detail) ==
+        "its table of the group differs: members of each rank 0 there and 2 here");
+}

@@ -183,6 +183,32 @@ TEST_CASE("a rank whose packets of one kind all get lost is heard by those of an
   }
 }
 
+TEST_CASE(
+    "a rank that gives nothing off the ring, though it pings, is named when the group is stuck") {
+  constexpr std::uint16_t kRanks = 4;
+  RingOptions options;
+  options.nranks = kRanks;
+  options.shard.direct_bytes = 64u << 10;
+  options.shard.timeouts.silence_ns = 200 * kMs;
+  options.shard.timeouts.ping_interval_ns = 20 * kMs;
+  options.shard.timeouts.stuck_ns = 600 * kMs;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  // Rank 1 is a neighbour of ranks 0 and 2, which hear it on the ring.
+  ring.lose([](sim::HostId source, sim::HostId, wire::PacketType type) {
+    return source == 1 && wire::goes_to_any_rank(type) && !wire::is_of_transfer(type);
+  });
+  // Only they wait for it.
+  OpCase op(kRanks, 1, {.count = 8, .seed = 1, .collective = Collective::kReduce, .root = 0});
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) ring.post(rank, op.spec(rank, 1));
+  REQUIRE(ring.run_until([&] { return ring.aborted(0); }, 5'000 * kMs));
+  const AbortReason& reason = ring.shard(0).reason();
+  CHECK(reason.code == AbortCode::kStuck);
+  CHECK(reason.culprit_rank == 1);
+  CHECK(std::string(reason.detail).starts_with("rank 1 gives nothing to it, but pings; lane 0: "));
+  CHECK_THAT(describe(reason), Catch::Contains("between ranks 0 and 1"));
+}
+
 TEST_CASE("transfers and direct ops share a slow port by turns") {
   // Where it takes one packet at a time there is no room in most rounds, and they are nobody's
   // turn.

@@ -105,6 +105,35 @@ TEST_CASE("a timeout names the rank and the lane that were not heard") {
   CHECK(daemon.waiting(1) == 0);
 }
 
+TEST_CASE("a timeout says what a neighbour sends that does not fit, and blames no MTU") {
+  collective::Unfit unfit;
+  std::string text;
+  SECTION("another version") {
+    unfit.version = 1;
+    text = "rank 1 at 10.0.0.2 sends version 1 of the chunk protocol, this daemon version 2";
+  }
+  SECTION("another rank: processes list the ranks in different orders") {
+    unfit = {.hello = true, .says_rank = 0};
+    text =
+        "10.0.0.2 is rank 1 in the table here, but the hellos of this group that come from there "
+        "say rank 0: do all processes list the ranks in the same order?";
+  }
+  SECTION("another token") {
+    unfit = {.hello = true, .says_rank = 1};
+    text = "rank 1 at 10.0.0.2 sends hellos of this group with another token";
+  }
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.join(1, join_body(0, table_of(3)));
+  daemon.reports.statuses[0].downstream_unfit = unfit;
+  daemon.reports.statuses[0].upstream_heard = true;
+  daemon.lanes.formed(1, 1);
+  daemon.advance(daemon.options.limits.formation_default_ns);
+  const auto sent = daemon.take(1);
+  CHECK(sent.code() == ErrorCode::kTimedOut);
+  CHECK_THAT(sent.error(), Catch::Contains(text) && !Catch::Contains("MTU"));
+}
+
 TEST_CASE("a shard that aborts while forming fails the join with its reason") {
   FakeDaemon daemon;
   daemon.open(1);

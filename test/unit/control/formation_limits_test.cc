@@ -143,6 +143,7 @@ TEST_CASE("limits are looked at before a table is") {
     body.table[rank].addresses[0].prefix_bits = 32;
     body.table[rank].addresses[0].ip[2] = static_cast<std::uint8_t>(rank >> 8);
     body.table[rank].addresses[0].ip[3] = static_cast<std::uint8_t>(rank);
+    body.table[rank].checksum = checksum_of(body.table[rank]);
   }
   const auto steps_of = [&](ipc::ConnectionId connection) {
     const std::uint64_t before = daemon.manager->steps();

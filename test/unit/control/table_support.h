@@ -33,6 +33,7 @@ inline ipc::RankInfo described(std::uint64_t incarnation, std::uint8_t lanes,
   const DaemonInfo daemon = daemon_info(incarnation);
   ipc::RankInfo info = make_rank_info(daemon, lanes, addresses);
   info.secret = secret_for(daemon.secret, uid);
+  info.checksum = checksum_of(info);
   return info;
 }
 
@@ -58,6 +59,7 @@ inline ipc::JoinBody join_body(std::size_t rank, std::vector<ipc::RankInfo> tabl
   join.request.member = member;
   join.request.member_count = member_count;
   join.table = std::move(table);
+  for (ipc::RankInfo& info : join.table) info.checksum = checksum_of(info);
   return join;
 }
 

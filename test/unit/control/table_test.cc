@@ -81,7 +81,7 @@ TEST_CASE("a bad entry is refused by rank and field") {
   const ErrorCode invalid = ErrorCode::kInvalidArgument;
   refused(with([](auto& e) { e.magic = 1; }), invalid, "entry of rank 2 has magic");
   refused(with([](auto& e) { e.version = 1; }), invalid, "version 1 and 512 bytes");
-  refused(with([](auto& e) { e.bytes = 224; }), invalid, "version 2 and 224 bytes");
+  refused(with([](auto& e) { e.bytes = 224; }), invalid, "version 3 and 224 bytes");
   refused(with([](auto& e) { e.incarnation = 0; }), invalid, "rank 2 has incarnation 0");
   refused(with([](auto& e) { e.lanes = 0; }), invalid, "rank 2 has 0 lanes");
   refused(with([](auto& e) { e.lanes = kMaxLanes + 1; }), invalid, "rank 2 has 17 lanes");
@@ -213,7 +213,7 @@ TEST_CASE("the digest depends on everything, and on nothing else") {
   fresh(table_digest(key, 1, agreement, changed));
   // What this release does not use a later one may.
   changed = table;
-  changed[1].reserved_too = 5;
+  changed[1].checksum = 5;
   fresh(table_digest(key, 1, agreement, changed));
   changed = table;
   changed[1].room[sizeof changed[1].room - 1] = 1;
@@ -250,13 +250,13 @@ TEST_CASE("a table of 1,024 ranks is checked, and a daemon that is in it twice i
   auto join = join_body(0, table_of(kMaxRanks));
   const auto agreement = check_join(join, rank_info(0));
   REQUIRE(agreement);
-  const GroupKey key = {1, 2};
-  const std::uint64_t digest = table_digest(key, 1, *agreement, join.table);
+  const std::uint64_t digest = table_digest({1, 2}, 1, *agreement, join.table);
   auto other = join.table;
   other[1023].incarnation ^= 1;
-  CHECK(table_digest(key, 1, *agreement, other) != digest);
+  CHECK(table_digest({1, 2}, 1, *agreement, other) != digest);
   CHECK_THAT(difference(join.table, other), Catch::Contains("rank 1023 is daemon"));
   join.table[1023].incarnation = join.table[17].incarnation;
+  join.table[1023].checksum = checksum_of(join.table[1023]);
   refused(join, ErrorCode::kInvalidArgument, "ranks 17 and 1023 are the same daemon");
 }
 

@@ -33,8 +33,29 @@ TEST_CASE("what every header says is checked") {
   // And whose rank, and group.
   for (const std::size_t at : {4, 7, 46, 47})
     CHECK(decode_changed(PacketType::kPing, at, 0xff) == Drop::kNone);
-  for (std::size_t at = 16; at < 46; ++at)
+  // The first 8 of a ping's are the op of which it asks.
+  for (std::size_t at = 24; at < 46; ++at)
     CHECK(decode_changed(PacketType::kPing, at, 1) == Drop::kMalformed);
+}
+
+TEST_CASE("what an acknowledgement says of a call is checked") {
+  const std::size_t at = kHeaderBytes;
+  CHECK(decode_changed(PacketType::kAck, at, 0xff) == Drop::kMalformed);  // above what is posted
+  CHECK(decode_changed(PacketType::kAck, at + 28, 0xf0) == Drop::kMalformed);  // collective
+  CHECK(decode_changed(PacketType::kAck, at + 28, 6 << 4) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kAck, at + 28, 0x2f) == Drop::kMalformed);  // datatype
+  CHECK(decode_changed(PacketType::kAck, at + 28, 0x03) == Drop::kMalformed);  // with a root
+  CHECK(decode_changed(PacketType::kAck, at + 29, 99) == Drop::kMalformed);    // redop
+  CHECK(decode_changed(PacketType::kAck, at + 30, 1) == Drop::kMalformed);     // reserved
+  // Of no op nothing else is said.
+  AckHeader nothing = sample_ack();
+  nothing.called = {};
+  Bytes room(2048);
+  room.resize(encode_ack(room, sample_common(PacketType::kAck), nothing));
+  CHECK(decode_bytes(room) == Drop::kNone);
+  room[at + 24] = std::byte{1};
+  repair(room);
+  CHECK(decode_bytes(room) == Drop::kMalformed);
 }
 
 TEST_CASE("packet numbers start at 1 and end at 2^62, whatever the type") {
@@ -136,7 +157,7 @@ TEST_CASE("a hello's bounds are checked") {
   CHECK(drop_of([](HelloBody& b) { b.source = kSourcePortsMax; }) == Drop::kNone);
   CHECK(drop_of([](HelloBody& b) { b.source = kSourcePortsMax + 1; }) == Drop::kMalformed);
   CHECK(drop_of([](HelloBody& b) { b.heard_source = kSourcePortsMax + 1; }) == Drop::kMalformed);
-  for (const std::size_t at : {36, 39, 66, 71})
+  for (const std::size_t at : {36, 39, 70, 71})
     CHECK(decode_changed(PacketType::kHello, kHeaderBytes + at, 1) == Drop::kMalformed);
 }
 

@@ -173,13 +173,14 @@ TEST_CASE("an acknowledgement decodes to what was encoded, up to the most ranges
     }
     Bytes room(2048);
     room.resize(encode_ack(room, sample_common(PacketType::kAck), want));
-    CHECK(room.size() == kHeaderBytes + 16 * count);
+    CHECK(room.size() == kHeaderBytes + 32 + 16 * count);
     Packet packet;
     REQUIRE(decode(room, packet) == Drop::kNone);
     CHECK(packet.ack.credit_chunks == want.credit_chunks);
     CHECK(packet.ack.posted_op_seq == want.posted_op_seq);
     CHECK(packet.ack.delay_ns == want.delay_ns);
     CHECK(packet.ack.ecn_ce_count == want.ecn_ce_count);
+    CHECK(packet.ack.called == want.called);
     REQUIRE(packet.ack.range_count == count);
     for (std::size_t i = 0; i < count; ++i) CHECK(packet.ack.ranges[i] == want.ranges[i]);
   }
@@ -203,6 +204,8 @@ TEST_CASE("hello, abort and bye decode to what was encoded") {
   CHECK(packet.hello.posted_op_seq == want.posted_op_seq);
   CHECK(packet.hello.source == want.source);
   CHECK(packet.hello.heard_source == want.heard_source);
+  CHECK(packet.hello.members == want.members);
+  CHECK(packet.hello.folding_ranks == want.folding_ranks);
 
   const Bytes abort = sample_packet(PacketType::kAbort);
   REQUIRE(decode(abort, packet) == Drop::kNone);
@@ -213,6 +216,10 @@ TEST_CASE("hello, abort and bye decode to what was encoded") {
   const Bytes bye = sample_packet(PacketType::kBye);
   REQUIRE(decode(bye, packet) == Drop::kNone);
   CHECK(packet.bye.completed_op_seq == kSampleBye.completed_op_seq);
+  CHECK(packet.bye.digest == kSampleBye.digest);
+
+  REQUIRE(decode(sample_packet(PacketType::kPing), packet) == Drop::kNone);
+  CHECK(packet.asked_op_seq == kSampleAsked);
 }
 
 TEST_CASE("a packet decodes at any address") {

@@ -17,24 +17,25 @@ const std::map<PacketType, std::string> kGolden = {
      "11121314212223240304000000000102523efde34f4dfbabf1f2f3f4f5f6f7f8"
      "010203040506"},
     {PacketType::kPing,
-     "02040003a1b2c3d4112233445566778800000000000000000000000000000000"
-     "000000000000000000000000000001021319803700000000f1f2f3f4f5f6f7f8"},
+     "02040003a1b2c3d4112233445566778891929394959697980000000000000000"
+     "000000000000000000000000000001021937f97c00000000f1f2f3f4f5f6f7f8"},
     {PacketType::kAck,
      "02050003a1b2c3d4112233445566778831323334353637384142434445464748"
-     "515253546162636402000000000001023598277602172234f1f2f3f4f5f6f7f8"
+     "515253546162636402000000000001027be05724da505ca8f1f2f3f4f5f6f7f8"
+     "212223242526272801020304050607080a0b0c0d0e0f08086162636423040000"
      "0000000000000064000000000000010000000000000000070000000000000062"},
     {PacketType::kHello,
      "02010003a1b2c3d4112233445566778800000000000000000000000000000000"
-     "00000000000000000000000000000102c0221a2911f96cccf1f2f3f4f5f6f7f8"
+     "00000000000000000000000000000102f7356adae0f353a1f1f2f3f4f5f6f7f8"
      "71727374757677788182838491929394a1a2a3a4a5a6a7a8b1b2b3b4b5b6b7b8"
      "00002000000000000004000500060007d1d2d3d4d5d6d7d8e1e2e3e4e5e6e7e8"
-     "11170000000000000000000000000000"},
+     "111718191a1b00000000000000000000"},
     {PacketType::kHelloAck,
      "02020003a1b2c3d4112233445566778800000000000000000000000000000000"
-     "00000000000000000000000000000102a5b548544db53c91f1f2f3f4f5f6f7f8"
+     "000000000000000000000000000001025eb086199d716338f1f2f3f4f5f6f7f8"
      "71727374757677788182838491929394a1a2a3a4a5a6a7a8b1b2b3b4b5b6b7b8"
      "00002000000000000004000500060007d1d2d3d4d5d6d7d8e1e2e3e4e5e6e7e8"
-     "1117000000000000"},
+     "111718191a1b0000"},
     {PacketType::kAbort,
      "02060003a1b2c3d4112233445566778800000000000000000000000000000000"
      "00000000000000000000000000000102685383362e09375ff1f2f3f4f5f6f7f8"
@@ -46,12 +47,12 @@ const std::map<PacketType, std::string> kGolden = {
      "000000000000000000000000000000000000000000000000"},
     {PacketType::kBye,
      "02070003a1b2c3d4112233445566778800000000000000000000000000000000"
-     "00000000000000000000000000000102fd0186337a8c873df1f2f3f4f5f6f7f8"
-     "3738393a3b3c3d3e"},
+     "0000000000000000000000000000010229f1d7d8444d3a30f1f2f3f4f5f6f7f8"
+     "3738393a3b3c3d3e4748494a4b4c4d4e"},
     {PacketType::kByeAck,
      "02080003a1b2c3d4112233445566778800000000000000000000000000000000"
-     "00000000000000000000000000000102d7253d6e7a8c873df1f2f3f4f5f6f7f8"
-     "3738393a3b3c3d3e"},
+     "0000000000000000000000000000010203d56c85444d3a30f1f2f3f4f5f6f7f8"
+     "3738393a3b3c3d3e4748494a4b4c4d4e"},
     {PacketType::kProgressCheck,
      "02090003a1b2c3d4112233445566778800000000000000000000000000000000"
      "000000000000000000000000000001026b6a0250fde993dff1f2f3f4f5f6f7f8"
@@ -99,7 +100,7 @@ TEST_CASE("nothing is written where there is no room") {
     CHECK(room[needed] == std::byte{0xee});
   };
   refused(64, [&](auto out) { return encode_ping(out, common); });
-  refused(96, [&](auto out) { return encode_ack(out, common, sample_ack()); });
+  refused(128, [&](auto out) { return encode_ack(out, common, sample_ack()); });
   refused(136, [&](auto out) {
     return encode_hello(out, PacketType::kHello, common, sample_hello(), 0);
   });
@@ -107,7 +108,7 @@ TEST_CASE("nothing is written where there is no room") {
     return encode_hello(out, PacketType::kHelloAck, common, sample_hello(), 1500);
   });
   refused(248, [&](auto out) { return encode_abort(out, common, sample_abort()); });
-  refused(72, [&](auto out) { return encode_bye(out, PacketType::kBye, common, kSampleBye); });
+  refused(80, [&](auto out) { return encode_bye(out, PacketType::kBye, common, kSampleBye); });
 }
 
 TEST_CASE("what lies behind an abort's text does not leave the machine") {
@@ -117,6 +118,25 @@ TEST_CASE("what lies behind an abort's text does not leave the machine") {
   const std::size_t length = encode_abort(room, sample_common(PacketType::kAbort), reason);
   room.resize(length);
   CHECK(to_hex(room) == kGolden.at(PacketType::kAbort));
+}
+
+TEST_CASE("the digest of calls is the specified hash of the one before, and of number and call") {
+  // SipHash-2-4 of the calls as they travel, by a program of its own.
+  SaidCall barrier{.op_seq = 1, .tag = 7, .datatype = DataType::kUint8};
+  barrier.collective = Collective::kBarrier;
+  const SaidCall largest{
+      .op_seq = 2, .count = 5, .tag = 9, .datatype = DataType::kInt32, .redop = RedOp::kMax};
+  const SaidCall product{.op_seq = 3,
+                         .count = 6,
+                         .datatype = DataType::kBfloat16,
+                         .redop = RedOp::kProd,
+                         .collective = Collective::kReduce,
+                         .root = 2};
+  const std::uint64_t first = digest_of(0, barrier);
+  const std::uint64_t second = digest_of(first, largest);
+  CHECK(first == 0x5603c731500936eb);
+  CHECK(second == 0x062e07851635402f);
+  CHECK(digest_of(second, product) == 0xe8d83c96f4c0f986);
 }
 
 TEST_CASE("the tag of a group is the specified hash of its id and epoch") {

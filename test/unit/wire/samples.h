@@ -70,9 +70,19 @@ inline AckHeader sample_ack() {
                 .posted_op_seq = 0x4142434445464748,
                 .delay_ns = 0x51525354,
                 .ecn_ce_count = 0x61626364,
-                .range_count = 2};
+                .range_count = 2,
+                .ranges = {},
+                .called = {}};
   ack.ranges[0] = {.first = 100, .last = 256};
   ack.ranges[1] = {.first = 7, .last = 98};
+  ack.called = {.op_seq = 0x2122232425262728,
+                .digest = 0x0102030405060708,
+                .count = 0x0a0b0c0d0e0f,
+                .tag = 0x61626364,
+                .datatype = DataType::kBfloat16,
+                .redop = RedOp::kProd,
+                .collective = Collective::kReduce,
+                .root = 0x0807};
   return ack;
 }
 
@@ -122,7 +132,9 @@ inline HelloBody sample_hello() {
           .credit_chunks = 0xd1d2d3d4d5d6d7d8,
           .posted_op_seq = 0xe1e2e3e4e5e6e7e8,
           .source = 17,
-          .heard_source = 23};
+          .heard_source = 23,
+          .members = 0x1819,
+          .folding_ranks = 0x1a1b};
 }
 
 inline AbortReason sample_abort() {
@@ -135,7 +147,9 @@ inline AbortReason sample_abort() {
   return reason;
 }
 
-inline constexpr ByeBody kSampleBye{.completed_op_seq = 0x3738393a3b3c3d3e};
+inline constexpr ByeBody kSampleBye{.completed_op_seq = 0x3738393a3b3c3d3e,
+                                    .digest = 0x4748494a4b4c4d4e};
+inline constexpr std::uint64_t kSampleAsked = 0x9192939495969798;
 inline constexpr std::size_t kSampleHelloBytes = kHeaderBytes + kHelloBodyBytes + 8;
 
 inline Bytes make_data(const CommonHeader& common, const DataHeader& data,
@@ -184,7 +198,7 @@ inline Bytes sample_packet(PacketType type) {
       length = encode_hello(bytes, type, common, sample_hello(), 0);
       break;
     case PacketType::kPing:
-      length = encode_ping(bytes, common);
+      length = encode_ping(bytes, common, kSampleAsked);
       break;
     case PacketType::kAck:
       length = encode_ack(bytes, common, sample_ack());
