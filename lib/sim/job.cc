@@ -50,7 +50,9 @@ void Job::post_next(std::uint16_t rank) {
     c.post_scheduled = false;
     if (c.gone || c.failed || c.crashed) return;
     const std::uint64_t op_seq = c.posted + 1;
-    if (!world_.post(group_, rank, cases_[c.posted].spec(rank, op_seq))) return;
+    collective::OpSpec spec = cases_[c.posted].spec(rank, op_seq);
+    if (odd_ != nullptr) odd_->apply(spec, rank);
+    if (!world_.post(group_, rank, spec)) return;
     c.posted = op_seq;
     post_next(rank);
   };
@@ -80,7 +82,11 @@ void Job::on_done(std::uint16_t rank, std::uint64_t op_seq) {
     fail(fmt::format("rank {} completed op {}, though a rank failed that had posted {} only", rank,
                      op_seq, last_possible_));
   }
-  const std::string wrong = op.wrong(rank);
+  if (odd_ != nullptr && !may_end(rank, op_seq)) {
+    fail(fmt::format("rank {} completed op {}, which others call otherwise", rank, op_seq));
+  }
+  const bool odd = odd_ != nullptr && odd_->is_odd(op_seq, rank);
+  const std::string wrong = odd ? std::string() : op.wrong(rank);
   if (!wrong.empty()) fail(fmt::format("op {} is wrong: {}", op_seq, wrong));
   op.retire(rank);
   if (when_first_done && op.plan().count != 0) {
@@ -90,6 +96,15 @@ void Job::on_done(std::uint16_t rank, std::uint64_t op_seq) {
   }
   post_next(rank);
   end_if_finished(rank);
+}
+
+bool Job::may_end(std::uint16_t rank, std::uint64_t op_seq) const {
+  if (op_seq != odd_->op_seq || odd_->is_odd(op_seq, rank)) return true;
+  const OpCase& op = cases_[op_seq - 1];
+  if (op.plan().needs_all(op.is_root(rank))) return false;
+  // One of no elements waits for the next rank.
+  const auto next = static_cast<std::uint16_t>((rank + 1) % nranks_);
+  return op.plan().count != 0 || !odd_->is_odd(op_seq, next);
 }
 
 void Job::on_transfer_done(std::uint16_t rank, std::uint64_t id) {

@@ -29,6 +29,11 @@ class Job {
   /// Its clients have transfers, too; before attach().
   void add_transfers(std::unique_ptr<TransferJob> transfers) { transfers_ = std::move(transfers); }
   [[nodiscard]] TransferJob* transfers() const { return transfers_.get(); }
+  /// What some of its ranks call otherwise: it outlives this.
+  void call_oddly(const OddCalls& odd) {
+    odd_ = odd.any() ? &odd : nullptr;
+    if (transfers_ != nullptr) transfers_->call_oddly(odd);
+  }
   /// The group whose clients these are; before the first event of it.
   void attach(GroupId group) {
     group_ = group;
@@ -90,6 +95,8 @@ class Job {
   }
   void post_next(std::uint16_t rank);
   void end_if_finished(std::uint16_t rank);
+  /// Whether the rank can be through with an op that others call otherwise.
+  [[nodiscard]] bool may_end(std::uint16_t rank, std::uint64_t op_seq) const;
   [[nodiscard]] bool has_ended(const Client& client) const {
     const auto rank = static_cast<std::uint16_t>(&client - clients_.data());
     return client.crashed || client.quiet ||
@@ -101,6 +108,7 @@ class Job {
   GroupId group_ = 0;
   std::vector<PlannedOp> ops_;
   std::deque<OpCase> cases_;
+  const OddCalls* odd_ = nullptr;
   std::uint16_t nranks_;                  ///< with members; clients of others post nothing
   std::vector<std::uint32_t> ops_ahead_;  ///< [nranks]
   std::uint64_t middle_ = 0;              ///< the op whose first end when_first_done is told of

@@ -6,14 +6,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sim/guards.h"
 #include "sim/random.h"
 
 namespace gradwire::sim {
 namespace {
-
-constexpr std::size_t kGuard = 64;
-constexpr std::byte kGuardByte{0xa5};
-constexpr std::byte kRetiredByte{0x5c};
 
 void fill(std::vector<std::byte>& bytes, DataType type, Random& random) {
   const std::size_t width = type == DataType::kBytes ? 1 : element_bytes(type);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "sim/odd_calls.h"
 #include "sim/reference.h"
 #include "sim/world.h"
 
@@ -79,6 +80,7 @@ struct Scenario {
   std::vector<std::uint32_t> ops_ahead;  ///< [nranks]: unfinished ops that its client has at most
   TransferPlans transfers;
   std::vector<Fault> faults;
+  OddCalls odd;
   /// Two things that no time can say: when the first rank is through with an op, cut one that is
   /// not off; and where this is, the next epoch is of the survivors alone.
   bool cut_after_first_done = false;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -80,6 +81,10 @@ class SeedRun final : public Observer {
   void second_epoch();
   void check_pools();
   void check_drops(Job& job);
+  [[nodiscard]] bool lanes_lag() const {
+    return std::any_of(scenario_.hosts.begin(), scenario_.hosts.end(),
+                       [](const HostProfile& host) { return host.lane_lag > 0; });
+  }
   [[nodiscard]] TimeNs start_of(std::uint16_t rank) const {
     return started_at_ + scenario_.start_late_ns[rank];
   }

@@ -29,6 +29,10 @@ void draw_folding_ranks(Scenario& scenario);
 void draw_plans(Scenario& scenario, Random& random);
 /// What profile crowd has that others have not; draw_transfers() calls it.
 void crowd(Scenario& scenario);
+/// What profile lanes has: after draw_hosts().
+void lag_lanes(Scenario& scenario);
+/// What some ranks call otherwise, in profile calls: after all else.
+void draw_odd_calls(Scenario& scenario);
 /// Transfers between processes; network, hosts and sizes come first, ops may come later.
 void draw_transfers(Scenario& scenario);
 /// Halves what takes the most until the mempools fit.

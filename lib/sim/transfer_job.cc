@@ -6,14 +6,12 @@
 #include <algorithm>
 #include <map>
 
+#include "sim/guards.h"
 #include "sim/units.h"
 
 namespace gradwire::sim {
 namespace {
 
-constexpr std::size_t kGuard = 64;
-constexpr std::byte kGuardByte{0xa5};
-constexpr std::byte kRetiredByte{0x5c};
 /// As progress.cc has them.
 constexpr TimeNs kStillLimit = 5'000 * kMs;
 constexpr TimeNs kEndLimit = 30'000 * kMs;
@@ -107,6 +105,7 @@ void TransferJob::post_one(std::uint16_t rank) {
         id % 2 == 0 ? collective::TransferEnd::kSource : collective::TransferEnd::kDestination;
     spec.pair = transfer.plan.pair;
     spec.terms = transfer.plan.terms;
+    if (odd_ != nullptr && *odd_->end == id) spec.terms = odd_->terms;
     spec.from = spec.to = end.memory.data() + kGuard;
     if (!world_.post(group_, rank, spec)) return;
     client.posted[i] = true;
@@ -141,6 +140,7 @@ void TransferJob::on_done(std::uint16_t rank, std::uint64_t id) {
                        pair.destination);
   };
   if (end.state != State::kPosted) return fail(name() + " ended though it was not under way");
+  if (odd_ != nullptr && *odd_->end / 2 == id / 2) fail(name() + " ended though its ends differ");
   if (client.lost) fail(name() + " ended after its rank had an error for it");
   if (transfer.destination.state == State::kWaiting || transfer.source.state == State::kWaiting) {
     fail(name() + " ended before both ends had posted it");

@@ -21,6 +21,8 @@ class TransferJob {
   /// @param ranks  [processes]: the rank of each. Copies what it is given.
   TransferJob(World& world, std::vector<std::uint16_t> ranks, const TransferPlans& plans);
 
+  /// What one end is posted with, if it is one of a transfer: it outlives this.
+  void call_oddly(const OddCalls& odd) { odd_ = odd.end.has_value() ? &odd : nullptr; }
   void attach(GroupId group) { group_ = group; }
   void on_formed(std::uint16_t rank);
   void on_done(std::uint16_t rank, std::uint64_t id);
@@ -87,6 +89,7 @@ class TransferJob {
   Random random_;
   double late_ = 0;
   TimeNs late_ns_ = 0;
+  const OddCalls* odd_ = nullptr;
   std::uint64_t completed_ = 0;
   std::uint64_t moved_ = 0;
   TimeNs moved_at_ = 0;

@@ -219,7 +219,7 @@ void World::leave(GroupId group, std::uint16_t rank) {
   Rank& r = groups_[group].ranks[rank];
   trace_.mix(now_, 22, group, rank);
   trace_.line(now_, "host {:<3} group {} rank {} leaves", r.host, group, rank);
-  for (auto& shard : r.shards) shard->leave(local(hosts_[r.host], now_));
+  tell(r, [](collective::Shard& lane, TimeNs local_now) { lane.leave(local_now); });
   wake(hosts_[r.host], now_);
 }
 
@@ -228,7 +228,7 @@ void World::abort(GroupId group, std::uint16_t rank, const AbortReason& reason) 
   trace_.mix(now_, 23, group, rank, reason.code);
   trace_.line(now_, "host {:<3} group {} rank {} is told to abort: {}", r.host, group, rank,
               describe(reason));
-  for (auto& shard : r.shards) shard->abort(reason, local(hosts_[r.host], now_));
+  tell(r, [reason](collective::Shard& lane, TimeNs local_now) { lane.abort(reason, local_now); });
   wake(hosts_[r.host], now_);
 }
 
@@ -245,6 +245,7 @@ void World::drop_rank(Rank& rank) {
     if (!rank.slow.empty()) shard->flush(local(host, now_));
   }
   rank.slow.clear();
+  forget_lags(rank);
   rank.shards.clear();
   rank.waiting.clear();
   rank.transfers.clear();

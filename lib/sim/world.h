@@ -47,6 +47,8 @@ struct HostProfile {
   /// What its core takes for each packet sent, and for each received: one after the other.
   TimeNs packet_ns = 0;
   double port_behind = 0;   ///< polls in which the port takes next to nothing
+  /// Chance that a lane stands still for a while, of several, and the others go on.
+  double lane_lag = 0;
   double slow_backend = 0;  ///< chance per poll that a reduction finishes; 0 = at once
   // Of its daemon's configuration, what need not be the same everywhere; 0 = the group's.
   std::uint32_t window_packets = 0;
@@ -124,6 +126,8 @@ struct Rank {
   std::vector<std::uint64_t> lane_posted;                ///< [lanes] op_seq
   std::deque<collective::OpSpec> waiting;                ///< not taken by every lane yet
   std::deque<collective::TransferSpec> transfers;        ///< not taken by the lanes yet
+  std::vector<std::uint64_t> lane_transfers;             ///< [lanes] how many it has taken
+  std::uint64_t transfers_taken = 0;                     ///< by every lane
   std::map<std::uint64_t, std::uint8_t> transfers_done;  ///< by id: lanes that are through with it
   std::vector<std::uint8_t> lanes_done;                  ///< [op_seq]
   std::uint8_t lanes_formed = 0;
@@ -306,11 +310,27 @@ class World {
   [[nodiscard]] TimeNs global(const Host& host, TimeNs local_time) const noexcept;
   void wake(Host& host, TimeNs time);
   void poll(Host& host);
+  // lane_lag.cc
+  /// A lane that stands still while others of its host go on.
+  struct Lag {
+    TimeNs until = 0;
+    TimeNs next = 0;  ///< it may stand still again
+    std::deque<Received> received;
+    std::vector<std::function<void(collective::Shard&, TimeNs local_now)>> later;
+  };
+  [[nodiscard]] bool stands_still(const collective::Shard* lane) const;
+  void let_lanes_lag(Host& host);
+  /// Does it to each lane of a rank, when that goes on.
+  void tell(Rank& rank, const std::function<void(collective::Shard&, TimeNs local_now)>& what);
+  /// A frame that came for a lane that stands still.
+  void keep(const collective::Shard* lane, const Received& received);
+  void forget_lags(const Rank& rank);
   std::size_t receive_burst(Host& host, TimeNs local_now);
   void dispatch(Host& host, const Received& received, TimeNs local_now);
   bool poll_place(Host& host, const Place& place, TimeNs local_now, bool idle);
   void handle_event(const Place& place, const collective::Event& event);
   bool retry_posts(GroupId group, std::uint16_t rank);
+  void post_transfers(Rank& rank);
   void schedule_next(Host& host, TimeNs local_now, bool worked);
   [[nodiscard]] HostId host_id(const Host& host) const {
     return static_cast<HostId>(&host - hosts_.data());
@@ -331,6 +351,7 @@ class World {
   std::vector<Recorded> recorded_;
   std::size_t records_wanted_ = 0;
   Loses loses_;
+  std::map<const collective::Shard*, Lag> lags_;
 
   std::uint64_t polls_ = 0;
   std::uint64_t unknown_packets_ = 0;

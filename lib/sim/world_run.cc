@@ -96,6 +96,7 @@ void World::poll(Host& host) {
   ++polls_;
   host.last_poll = now_;
   const TimeNs local_now = local(host, now_);
+  if (host.profile.lane_lag > 0) let_lanes_lag(host);
   const std::size_t received = receive_burst(host, local_now);
   bool worked = received > 0 || !host.rx.empty();
   // A shard that closes takes its place away, so that the list may shrink on the way.
@@ -103,6 +104,7 @@ void World::poll(Host& host) {
   const std::size_t first = host.profile.driver_holds_ns > 0 ? host.first_place++ : 0;
   for (std::size_t i = 0; i < host.places.size(); ++i) {
     const Place& place = host.places[(first + i) % host.places.size()];
+    if (stands_still(place.shard)) continue;
     worked |= poll_place(host, place, local_now, received == 0);
   }
   for (std::size_t i = host.posting.size(); i > 0; --i) {
@@ -122,7 +124,9 @@ std::size_t World::receive_burst(Host& host, TimeNs local_now) {
     dispatch(host, frame, local_now);
   }
   if (received > 0) {
-    for (const Place& place : host.places) place.shard->flush(local_now);
+    for (const Place& place : host.places) {
+      if (!stands_still(place.shard)) place.shard->flush(local_now);
+    }
   }
   refill(host);
   return received;
@@ -154,6 +158,7 @@ void World::dispatch(Host& host, const Received& received, TimeNs local_now) {
     from = place.shard->source_of(packet.common, frame.source_ip);
     if (from.drop == wire::Drop::kNone) break;
   }
+  if (found != nullptr && stands_still(found->shard)) return keep(found->shard, received);
   if (found != nullptr) {
     trace_.mix(now_, 32, host_id(host), packet.common.type, packet.common.packet_number);
     if (trace_.prints()) {
@@ -252,7 +257,9 @@ void World::handle_event(const Place& place, const collective::Event& event) {
         if (lanes > 1) {
           at(now_ + groups_[place.group].options.fan_out_ns, [this, place, reason] {
             Rank& r = groups_[place.group].ranks[place.rank];
-            for (auto& shard : r.shards) shard->abort(reason, local(hosts_[r.host], now_));
+            tell(r, [reason](collective::Shard& lane, TimeNs local_now) {
+              lane.abort(reason, local_now);
+            });
             wake(hosts_[r.host], now_);
           });
         }
@@ -271,17 +278,10 @@ void World::handle_event(const Place& place, const collective::Event& event) {
 
 bool World::retry_posts(GroupId group, std::uint16_t rank_index) {
   Rank& rank = groups_[group].ranks[rank_index];
-  for (; !rank.transfers.empty(); rank.transfers.pop_front()) {
-    for (auto& shard : rank.shards) {
-      const collective::PostResult posted =
-          shard->post(rank.transfers.front(), local(hosts_[rank.host], now_));
-      // A lane may have aborted a moment ago.
-      require(posted == collective::PostResult::kOk || shard->reason().is_set(),
-              "a simulated transfer is posted when the one before is done");
-    }
-  }
-  if (rank.waiting.empty()) return true;
+  post_transfers(rank);
+  if (rank.waiting.empty()) return rank.transfers.empty();
   for (std::size_t lane = 0; lane < rank.shards.size(); ++lane) {
+    if (stands_still(rank.shards[lane].get())) continue;
     for (const collective::OpSpec& spec : rank.waiting) {
       if (spec.op_seq <= rank.lane_posted[lane]) continue;
       const TimeNs local_now = local(hosts_[rank.host], now_);
@@ -291,7 +291,27 @@ bool World::retry_posts(GroupId group, std::uint16_t rank_index) {
   }
   const std::uint64_t posted = *std::min_element(rank.lane_posted.begin(), rank.lane_posted.end());
   while (!rank.waiting.empty() && rank.waiting.front().op_seq <= posted) rank.waiting.pop_front();
-  return rank.waiting.empty();
+  return rank.waiting.empty() && rank.transfers.empty();
+}
+
+void World::post_transfers(Rank& rank) {
+  if (rank.transfers.empty()) return;
+  rank.lane_transfers.resize(rank.shards.size());
+  std::uint64_t taken = UINT64_MAX;
+  for (std::size_t lane = 0; lane < rank.shards.size(); ++lane) {
+    collective::Shard& shard = *rank.shards[lane];
+    std::uint64_t& own = rank.lane_transfers[lane];
+    while (!stands_still(&shard) && own - rank.transfers_taken < rank.transfers.size()) {
+      const collective::PostResult posted = shard.post(rank.transfers[own - rank.transfers_taken],
+                                                       local(hosts_[rank.host], now_));
+      // A lane may have aborted a moment ago.
+      require(posted == collective::PostResult::kOk || shard.reason().is_set(),
+              "a simulated transfer is posted when the one before is done");
+      ++own;
+    }
+    taken = std::min(taken, own);
+  }
+  for (; rank.transfers_taken < taken; ++rank.transfers_taken) rank.transfers.pop_front();
 }
 
 void World::schedule_next(Host& host, TimeNs local_now, bool worked) {
@@ -304,6 +324,9 @@ void World::schedule_next(Host& host, TimeNs local_now, bool worked) {
     const Rank& rank = groups_[place.group].ranks[place.rank];
     if (!rank.slow.empty()) reduces |= rank.slow[place.lane]->busy();
   }
+  for (const Place& place : host.places) {
+    if (stands_still(place.shard)) wake(host, lags_[place.shard].until);
+  }
   if (worked || reduces) {
     host.backoff_ns = round;
     wake(host, now_ + round);
@@ -311,6 +334,7 @@ void World::schedule_next(Host& host, TimeNs local_now, bool worked) {
   }
   TimeNs deadline = kNever;
   for (const Place& place : host.places) {
+    if (stands_still(place.shard)) continue;
     deadline = std::min(deadline, place.shard->deadline(local_now));
   }
   const TimeNs due = global(host, deadline);

@@ -48,6 +48,7 @@ constexpr std::array kBugs = {
     Named{"message-goes-in-part", PlantedBug::kMessageGoesInPart},
     Named{"message-skips-step", PlantedBug::kMessageSkipsStep},
     Named{"fold-in-arrival-order", PlantedBug::kFoldInArrivalOrder},
+    Named{"calls-not-compared", PlantedBug::kCallsNotCompared},
     Named{"floor-used-up", PlantedBug::kFloorUsedUp},
     Named{"send-done-when-sent", PlantedBug::kSendDoneWhenSent},
     Named{"waiting-receive-takes-turn", PlantedBug::kWaitingReceiveTakesTurn},
