@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 
+#include "base/require.h"
 #include "command_line.h"
 #include "config/load.h"
 #include "daemon.h"
@@ -152,6 +153,7 @@ int run(std::span<const char* const> arguments) {
 int main(int argc, char** argv) {
   int status = 1;
   if (!gradwire::ipc::open_standard_descriptors()) return status;
+  gradwire::set_last_words(gradwire::host::say_last_words);
   try {
     status = gradwire::gradwired::run({argv, static_cast<std::size_t>(argc)});
   } catch (const std::exception& error) {

@@ -7,9 +7,14 @@
 
 namespace gradwire {
 
-/// Writes `what` and the place to standard error and aborts.
+/// Says `what` and the place, and aborts.
 [[noreturn, gnu::cold]] void violated(const char* what, const char* file, unsigned line,
                                       const char* function) noexcept;
+
+/// Who says a process's last words, a line, in the place of standard error: where that is a pipe
+/// that nobody reads, the process would stand still and not end.
+using LastWords = void (*)(const char* text);
+void set_last_words(LastWords say) noexcept;
 
 /// @param what  what must hold, as a sentence for people. The others are the caller's place:
 ///              clang 14 has no std::source_location.

@@ -114,4 +114,11 @@ Output& standard_error() {
   return *output;
 }
 
+void say_last_words(const char* text) {
+  constexpr int kWaitMs = 1'000;
+  Output out(STDERR_FILENO);
+  out.write(text);
+  out.finish(kWaitMs);
+}
+
 }  // namespace gradwire::host

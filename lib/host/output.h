@@ -62,4 +62,8 @@ class Output {
 [[nodiscard]] Output& standard_output();
 [[nodiscard]] Output& standard_error();
 
+/// Of a process that ends at once: to standard error, and waits a second at most for its reader.
+/// Takes no lock. For gradwire::set_last_words().
+void say_last_words(const char* text);
+
 }  // namespace gradwire::host

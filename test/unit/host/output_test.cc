@@ -3,11 +3,15 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <string>
+
+#include "base/require.h"
 
 namespace gradwire::host {
 namespace {
@@ -79,6 +83,30 @@ TEST_CASE("output of a process whose reader has gone, or that was started withou
   close(ends[1]);
   Output closed(ends[1]);
   closed.write("nor this\n");
+}
+
+TEST_CASE("a process that must end does so though nobody reads its last words") {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  {
+    Output output(ends[1], 1);
+    fill(output);
+  }
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    std::signal(SIGABRT, SIG_DFL);
+    alarm(60);
+    dup2(ends[1], STDERR_FILENO);
+    set_last_words(say_last_words);
+    require(false, "a queue has room for each of its entries");
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGABRT);
+  close(ends[0]);
+  close(ends[1]);
 }
 
 TEST_CASE("a file gets everything where the shell left off") {
