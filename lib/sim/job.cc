@@ -76,16 +76,16 @@ void Job::on_done(std::uint16_t rank, std::uint64_t op_seq) {
   if (client.quiet) {
     fail(fmt::format("rank {} completed op {} after it had an error for it", rank, op_seq));
   }
-  // An op without elements is done where it is posted, a broadcast where it has come: neither says
-  // anything of all other ranks.
-  if (op.plan().needs_all(op.is_root(rank)) && op_seq > last_possible_) {
+  // An op without elements is done when the next rank has posted it, a broadcast where it has come:
+  // neither says anything of all other ranks.
+  const bool odd = odd_ != nullptr && odd_->is_odd(op_seq, rank);
+  if (!odd && op.plan().needs_all(op.is_root(rank)) && op_seq > last_possible_) {
     fail(fmt::format("rank {} completed op {}, though a rank failed that had posted {} only", rank,
                      op_seq, last_possible_));
   }
   if (odd_ != nullptr && !may_end(rank, op_seq)) {
     fail(fmt::format("rank {} completed op {}, which others call otherwise", rank, op_seq));
   }
-  const bool odd = odd_ != nullptr && odd_->is_odd(op_seq, rank);
   const std::string wrong = odd ? std::string() : op.wrong(rank);
   if (!wrong.empty()) fail(fmt::format("op {} is wrong: {}", op_seq, wrong));
   op.retire(rank);

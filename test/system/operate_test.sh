@@ -4,7 +4,10 @@
 # one of them. Every verb answers as text and as JSON.
 . "$(dirname "$0")/_init.sh"
 
-gradwire() { "$gradwire_cli" "$1" --socket "$(daemon_socket "${of:-0}")" "${@:2}"; }
+# A minute: with sanitizers and beside other stories the text of a trace takes seconds.
+gradwire() {
+  "$gradwire_cli" "$1" --socket "$(daemon_socket "${of:-0}")" --timeout 60 "${@:2}"
+}
 check() { "$python" "$repo_root/test/system/operate.py" "$@"; }
 
 memif_ring_start 2
