@@ -20,7 +20,8 @@ void CallWatch::hear(const wire::SaidCall& said, std::uint64_t posted) noexcept 
 void CallWatch::on_posted(std::uint64_t op_seq) noexcept {
   const wire::SaidCall& said = ahead_[op_seq % kAhead];
   if (said.op_seq == op_seq) compare(said);
-  if (last_.op_seq == op_seq && last_.digest != 0) left_differs_ = ops_.digest(op_seq) != last_.digest;
+  if (last_.op_seq == op_seq && last_.digest != 0)
+    left_differs_ = ops_.digest(op_seq) != last_.digest;
 }
 
 void CallWatch::hear_last(std::uint64_t op_seq, std::uint64_t digest) noexcept {
@@ -28,8 +29,7 @@ void CallWatch::hear_last(std::uint64_t op_seq, std::uint64_t digest) noexcept {
   last_ = {.op_seq = op_seq, .digest = digest};
   if (digest == 0) return;  // It says nothing.
   const auto ours = ops_.digest(op_seq);
-  left_differs_ =
-      ours.has_value() && *ours != digest && !planted(PlantedBug::kCallsNotCompared);
+  left_differs_ = ours.has_value() && *ours != digest && !planted(PlantedBug::kCallsNotCompared);
 }
 
 void CallWatch::compare(const wire::SaidCall& said) noexcept {

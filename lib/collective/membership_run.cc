@@ -156,8 +156,8 @@ bool Membership::answer_hellos(LinkIndex link, PathIndex path, TimeNs now, Outbo
     const std::uint8_t own = end(link).source_of(path);
     const std::uint8_t other =
         greetings.heard ? own : end(link).source_after(path, greetings.answers);
-    // A port that has room for one packet at a time would send the same answer for ever, and nothing
-    // after it.
+    // A port that has room for one packet at a time would send the same answer for ever, and
+    // nothing after it.
     if (!greetings.own_went || greetings.own_answered != heard) {
       if (!send_hello(link, PacketType::kHelloAck, {path, own}, heard, out)) return false;
       greetings.own_went = true;

@@ -222,8 +222,8 @@ class Transfers {
   std::vector<std::uint32_t> watched_;  ///< likewise
   std::vector<std::uint16_t> awaited_;  ///< ranks with unfinished transfers
   TimeNs next_due_ = kNever;
-  std::size_t sweep_left_ = 0;        ///< of watched_, from the front: not looked at yet
-  TimeNs due_after_sweep_ = kNever;   ///< when the first is due of those that were looked at
+  std::size_t sweep_left_ = 0;       ///< of watched_, from the front: not looked at yet
+  TimeNs due_after_sweep_ = kNever;  ///< when the first is due of those that were looked at
   TimeNs polled_ = 0;
   TimeNs asks_since_ = 0;  ///< that they are counted
   std::uint32_t asks_ = 0;

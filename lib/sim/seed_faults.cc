@@ -183,8 +183,9 @@ void SeedRun::check_reason(std::uint16_t rank, const AbortReason& reason) {
     // A rank that has left told only that one of its ops was called otherwise.
     const bool left = std::string_view(reason.detail).find("has left") != std::string_view::npos;
     if (reason.op_seq != scenario_.odd.op_seq && !(left && reason.op_seq > scenario_.odd.op_seq)) {
-      job(0).fail(fmt::format("rank {} names another op than the one that is called differently: {}",
-                              rank, describe(reason)));
+      job(0).fail(
+          fmt::format("rank {} names another op than the one that is called differently: {}", rank,
+                      describe(reason)));
     }
     return;
   }

@@ -155,7 +155,8 @@ void SeedRun::check_drops(Job& job) {
     }
   };
   // A contribution to a direct op holds no window: it may go to a rank that is further behind than
-  // is known here, and comes again. So does an offer to a lane that has not taken the transfer before.
+  // is known here, and comes again. So does an offer to a lane that has not taken the transfer
+  // before.
   if (scenario_.group.shard.direct_bytes == 0 && !lanes_lag()) none(wire::Drop::kOpAhead);
   // A frame whose length was corrupted looks like a chunk of another length.
   if (scenario_.world.link.corruption == 0) none(wire::Drop::kBadChunk);

@@ -46,7 +46,7 @@ struct HostProfile {
   TimeNs driver_holds_ns = 0;           ///< and for how long it does
   /// What its core takes for each packet sent, and for each received: one after the other.
   TimeNs packet_ns = 0;
-  double port_behind = 0;   ///< polls in which the port takes next to nothing
+  double port_behind = 0;  ///< polls in which the port takes next to nothing
   /// Chance that a lane stands still for a while, of several, and the others go on.
   double lane_lag = 0;
   double slow_backend = 0;  ///< chance per poll that a reduction finishes; 0 = at once

@@ -302,8 +302,8 @@ void World::post_transfers(Rank& rank) {
     collective::Shard& shard = *rank.shards[lane];
     std::uint64_t& own = rank.lane_transfers[lane];
     while (!stands_still(&shard) && own - rank.transfers_taken < rank.transfers.size()) {
-      const collective::PostResult posted = shard.post(rank.transfers[own - rank.transfers_taken],
-                                                       local(hosts_[rank.host], now_));
+      const collective::PostResult posted =
+          shard.post(rank.transfers[own - rank.transfers_taken], local(hosts_[rank.host], now_));
       // A lane may have aborted a moment ago.
       require(posted == collective::PostResult::kOk || shard.reason().is_set(),
               "a simulated transfer is posted when the one before is done");

@@ -5,8 +5,8 @@
 /// constructor and the destructor; nothing there allocates, blocks or calls the kernel.
 ///
 /// No group can stall another, because each backend of the queue may fill only an equal part of the
-/// slots. If there are more backends than slots, each has one at most, and waits for others' batches
-/// if all slots are taken: some milliseconds.
+/// slots. If there are more backends than slots, each has one at most, and waits for others'
+/// batches if all slots are taken: some milliseconds.
 #pragma once
 
 #include <atomic>
