@@ -161,6 +161,7 @@ ipc::RankInfo rank_info(std::size_t rank) {
   const std::vector<LocalAddress> addresses = {{0, ip, 24}};
   ipc::RankInfo info = make_rank_info(daemon, 2, addresses);
   info.secret = secret_for(daemon.secret, ::geteuid());
+  info.checksum = checksum_of(info);
   return info;
 }
 

@@ -16,14 +16,22 @@ import socket
 import sys
 import time
 
+from crc32c import crc32c
 from raw_client import (ALLOCATE, HEADER, JOIN, JOIN_REQUEST, MAGIC, STATUS, VERSION, RawClient,
                         Refused)
 
 NOBODY = 65534
-ADDRESS, ADDRESS_BYTES = 40, 24  # in an entry of a table
+CHECKSUM, ADDRESS, ADDRESS_BYTES = 36, 40, 24  # in an entry of a table
 # Nobody's messages in a round, and one more; addresses that are looked at; root's own requests; the
 # groups and clients there are. doc/operations.md, "What users can take".
 STEPS_MOST = 4096 + 3080 + 2 * 2048 + 1024
+
+
+def sealed(out):
+    """An entry with the checksum of its bytes."""
+    out[CHECKSUM:CHECKSUM + 4] = bytes(4)
+    out[CHECKSUM:CHECKSUM + 4] = crc32c(out).to_bytes(4, "little")
+    return bytes(out)
 
 
 def entry(own, ip, prefix=None):
@@ -32,7 +40,7 @@ def entry(own, ip, prefix=None):
     out[ADDRESS:ADDRESS + 4] = bytes(ip)
     if prefix is not None:
         out[ADDRESS + 17] = prefix
-    return bytes(out)
+    return sealed(out)
 
 
 def made_up(own):
@@ -47,7 +55,7 @@ def made_up(own):
             link = ip + bytes([6, 128, 0, 1]) + bytes(4)  # family, prefix, routed, one peer; rail
             out[ADDRESS + i * ADDRESS_BYTES:ADDRESS + (i + 1) * ADDRESS_BYTES] = link
         out[ADDRESS + 7 * ADDRESS_BYTES:ADDRESS + 8 * ADDRESS_BYTES] = host
-        table.append(bytes(out))
+        table.append(sealed(out))
     return table + [own]
 
 

@@ -16,6 +16,7 @@ import time
 import numpy as np
 
 import gradwire
+from crc32c import crc32c
 from reference import reference
 from ring import Ring, check
 
@@ -25,23 +26,6 @@ HELLO, HELLO_ACK, DATA, PING, ACK, ABORT, BYE, BYE_ACK, CHECK = range(1, 10)
 COUNT = 1003
 LIMIT_S = 60
 CLONE_NEWNET = 0x40000000
-
-
-def crc_table():
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
-        yield byte
-
-
-CRC_TABLE = list(crc_table())
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = crc >> 8 ^ CRC_TABLE[(crc ^ byte) & 0xFF]
-    return crc ^ 0xFFFFFFFF
 
 
 def internet_checksum(data):

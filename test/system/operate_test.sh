@@ -4,10 +4,9 @@
 # one of them. Every verb answers as text and as JSON.
 . "$(dirname "$0")/_init.sh"
 
-# A minute: with sanitizers and beside other stories the text of a trace takes seconds.
-gradwire() {
-  "$gradwire_cli" "$1" --socket "$(daemon_socket "${of:-0}")" --timeout 60 "${@:2}"
-}
+gradwire() { "$gradwire_cli" "$1" --socket "$(daemon_socket "${of:-0}")" "${@:2}"; }
+# With sanitizers and beside other stories the text of a trace takes seconds.
+trace() { gradwire trace --timeout 60 "$@"; }
 check() { "$python" "$repo_root/test/system/operate.py" "$@"; }
 
 memif_ring_start 2
@@ -37,10 +36,10 @@ for verb in status groups ops ports counters trace top; do
     gradwire $verb --json >"$run_dir/verb.json"
   expect "$verb --json is JSON" "$python" -m json.tool "$run_dir/verb.json" /dev/null
 done
-gradwire trace --perfetto "$run_dir/trace.json"
+trace --perfetto "$run_dir/trace.json"
 expect "the trace opens in Perfetto" check perfetto "$run_dir/trace.json"
-expect_text "trace, as text" '1 +done' <(gradwire trace | sed 's/  0 / 1 /')
-gradwire trace --last 5 >"$run_dir/trace.out"
+expect_text "trace, as text" '1 +done' <(trace | sed 's/  0 / 1 /')
+trace --last 5 >"$run_dir/trace.out"
 expect_text "and no more than asked for" '^[0-9]+ older events are not shown' "$run_dir/trace.out"
 (($(wc -l <"$run_dir/trace.out") == 7)) || fail "trace --last 5 does not show 5 events"
 status=0

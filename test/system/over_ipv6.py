@@ -8,17 +8,10 @@ import ipaddress
 import struct
 import sys
 
+from crc32c import crc32c
+
 SOURCE = ipaddress.ip_address("fd79::1").packed
 DESTINATION = ipaddress.ip_address("fd79::2").packed
-
-
-def crc32c(data):
-    crc = 0xffffffff
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
-    return crc ^ 0xffffffff
 
 
 def over_ipv6(frame, mask):
