@@ -180,10 +180,11 @@ Result<void> Client::wait(gw_work& work, std::chrono::milliseconds timeout,
       wait_until(lock, deadline, [&work] { return is_over(work); });
     }
   }
-  if (is_over(work)) {
+  const auto ended = [&]() -> Result<void> {
     report(lock, work);
     return work.copies ? await_return(lock, work, deadline, stream) : outcome(work);
-  }
+  };
+  if (is_over(work)) return ended();
   const double seconds = std::chrono::duration<double>(Clock::now() - work.posted_at).count();
   std::string text = fmt::format("{} is not done {:.3f} s after it was posted; it goes on",
                                  describe(work), seconds);
@@ -191,6 +192,9 @@ Result<void> Client::wait(gw_work& work, std::chrono::milliseconds timeout,
     text += "; its CUDA stream, or that of an op before it, has not come to it yet";
   } else if (timeout.count() > 0) {
     const std::string waits_for = who_is_waited_for(lock, *work.group);
+    // The answer took a while, and may be that of a group that has ended since.
+    drain_completions();
+    if (is_over(work)) return ended();
     if (!waits_for.empty()) text += fmt::format("; the daemon says: {}", waits_for);
   }
   return fail(ErrorCode::kTimedOut, std::move(text));
