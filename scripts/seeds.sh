@@ -73,7 +73,7 @@ turn() {
       >>"$folder/failed"
   fi
   printf '%s %s %s %s\n' "$profile" "$first" "$last" "$failed" >>"$folder/runs"
-  grep '^seed [0-9]* FAILED' "$out" | while read -r _ number text; do
+  { grep '^seed [0-9]* FAILED' "$out" || true; } | while read -r _ number text; do
     printf '%s --profile %s --seeds %s --trace: %s\n' gradwire-sim "$profile" "$number" "$text" \
       >>"$folder/failed"
     "$sim" --profile "$profile" --seeds "$number" --trace >"$folder/$profile-$number.trace" 2>&1 ||
