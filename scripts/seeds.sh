@@ -10,8 +10,8 @@ usage() {
   cat <<TEXT
 scripts/seeds.sh [--minutes N] [--profiles LIST] [--chunk N] [--seed S] [--folder FOLDER]
 
-Draws a range of seeds for each profile, runs the profiles by turns, on each core one, until the time
-is over, and prints a table of what ran. A seed that fails is written to FOLDER/failed with the
+Draws a range of seeds for each profile, runs the profiles by turns, on each core one, until the
+time is over, and prints a table of what ran. A seed that fails is written to FOLDER/failed with the
 command that plays it again, and its trace to FOLDER/PROFILE-SEED.trace; the others go on.
 
   --minutes N      default 60
