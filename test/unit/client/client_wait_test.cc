@@ -102,6 +102,21 @@ TEST_CASE("a transfer that takes too long says for whom the daemon waits") {
   for (gw_client* client : clients) gw_close(client);
 }
 
+TEST_CASE("a call that ended while the daemon was asked about it does not go on") {
+  Fixture fixture(2);
+  gw_client* clients[2] = {fixture.open(0), fixture.open(1)};
+  const auto groups = join_all({clients[0], clients[1]});
+  fixture.daemon().abort_if_asked = true;
+  float value = 0;
+  gw_work* work = nullptr;
+  REQUIRE(gw_recv(groups[0], &value, 1, GW_FLOAT32, 1, 0, &work) == GW_OK);
+  CHECK(gw_wait(work, 20) == GW_ABORTED);
+  CHECK_THAT(gw_last_error(), Catch::Contains("it ended meanwhile"));
+  gw_work_free(work);
+  for (gw_group* group : groups) gw_group_free(group);
+  for (gw_client* client : clients) gw_close(client);
+}
+
 TEST_CASE("the completion descriptor is readable while there is something to report") {
   Single single;
   int fd = -1;

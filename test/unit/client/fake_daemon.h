@@ -57,6 +57,7 @@ class FakeDaemon {
   ~FakeDaemon();
 
   std::atomic<bool> hold_ops{false};         ///< commands are left where they are
+  std::atomic<bool> abort_if_asked{false};   ///< all groups end when somebody asks for the status
   std::atomic<bool> ignore_requests{false};  ///< control messages are taken and not answered
   std::atomic<std::uint64_t> memory_limit{1u << 30};  ///< bytes of one client
   std::atomic<bool> forge_completion{false};  ///< writes one completion of no op to every client

@@ -113,6 +113,9 @@ void FakeDaemon::join(const Place& place, const ipc::Message& message) {
 }
 
 void FakeDaemon::status(const Place& place, const ipc::Message& message) {
+  if (abort_if_asked) {
+    for (auto& [key, group] : groups_) abort(group, "it ended meanwhile");
+  }
   std::string groups;
   for (const auto& [key, group] : groups_) {
     groups += fmt::format(
