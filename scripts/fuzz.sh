@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Builds the libFuzzer targets of test/fuzz with clang and sanitizers, and runs each for a while.
 . "$(dirname "$0")/lib/setup.sh"
+. "$repo_root/scripts/lib/last_run.sh"
 
 usage() {
   cat <<TEXT
@@ -18,7 +19,7 @@ runs it again is printed.
                   with those of a shorter one (except control_socket, which has threads). Starts
                   only from test/fuzz/corpus.
   --targets LIST  comma-separated; default all: ack_ranges,command_ring,config,connection,
-                  control_socket,transfers,wire_codec
+                  contributions,control_socket,transfers,wire_codec
   --jobs N        how many targets to run at once; default one for each core
   --keep          add new inputs to test/fuzz/corpus: the fewest that reach the same code
   --build FOLDER  build folder; default build-fuzz
@@ -30,7 +31,9 @@ TEXT
 }
 
 seconds=60
-targets=ack_ranges,command_ring,config,connection,control_socket,transfers,wire_codec
+all_targets=ack_ranges,command_ring,config,connection,contributions,control_socket,transfers
+all_targets+=,wire_codec
+targets=$all_targets
 jobs=$(nproc)
 keep=0
 seed=0
@@ -143,3 +146,6 @@ if ((keep)); then
 fi
 ((${#failed[@]} == 0)) || die "found something in: ${failed[*]}"
 step "nothing found"
+if ((seconds >= 1200)) && [[ $targets == "$all_targets" ]]; then
+  last_run_write fuzz "$seconds s a target, seed ${seed/#0/drawn}"
+fi

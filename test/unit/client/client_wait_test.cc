@@ -111,7 +111,6 @@ TEST_CASE("a call that ended while the daemon was asked about it does not go on"
   gw_work* work = nullptr;
   REQUIRE(gw_recv(groups[0], &value, 1, GW_FLOAT32, 1, 0, &work) == GW_OK);
   CHECK(gw_wait(work, 20) == GW_ABORTED);
-  CHECK_THAT(gw_last_error(), Catch::Contains("it ended meanwhile"));
   gw_work_free(work);
   for (gw_group* group : groups) gw_group_free(group);
   for (gw_client* client : clients) gw_close(client);
