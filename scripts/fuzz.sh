@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Builds the libFuzzer targets of test/fuzz with clang and sanitizers, and runs each for a while.
 . "$(dirname "$0")/lib/setup.sh"
+. "$repo_root/scripts/lib/last_run.sh"
 
 usage() {
   cat <<TEXT
@@ -18,10 +19,11 @@ runs it again is printed.
                   with those of a shorter one (except control_socket, which has threads). Starts
                   only from test/fuzz/corpus.
   --targets LIST  comma-separated; default all: ack_ranges,command_ring,config,connection,
-                  control_socket,transfers,wire_codec
+                  contributions,control_socket,transfers,wire_codec
   --jobs N        how many targets to run at once; default one for each core
   --keep          add new inputs to test/fuzz/corpus: the fewest that reach the same code
-  --build FOLDER  build folder; default build-fuzz
+  --build FOLDER  build folder; default build-clang-sanitize, which scripts/test.sh --clang
+                  --sanitize address,undefined has too
   --no-setup      do not install packages
   --help          this text
 
@@ -30,11 +32,13 @@ TEXT
 }
 
 seconds=60
-targets=ack_ranges,command_ring,config,connection,control_socket,transfers,wire_codec
+all_targets=ack_ranges,command_ring,config,connection,contributions,control_socket,transfers
+all_targets+=,wire_codec
+targets=$all_targets
 jobs=$(nproc)
 keep=0
 seed=0
-folder=$repo_root/build-fuzz
+folder=$repo_root/build-clang-sanitize
 setup=1
 while (($# > 0)); do
   case $1 in
@@ -62,8 +66,8 @@ if ((setup)); then
   fetch_dpdk_headers
 fi
 build_targets=(fuzz)
-build_tree "$folder" clang-14 --buildtype debugoptimized -Db_sanitize=address,undefined \
-  -Db_lundef=false -Dtests=true -Dfuzzing=true -Dcuda=disabled
+build_tree "$folder" clang-14 --buildtype debug -Db_sanitize=address,undefined -Dtests=true \
+  -Db_lundef=false -Dcuda=disabled -Dfuzzing=true
 GRADWIRE_SANITIZE=address,undefined
 . "$repo_root/scripts/lib/sanitizers.sh"
 # Memory that DPDK keeps until the process ends is no leak.
@@ -143,3 +147,6 @@ if ((keep)); then
 fi
 ((${#failed[@]} == 0)) || die "found something in: ${failed[*]}"
 step "nothing found"
+if ((seconds >= 1200)) && [[ $targets == "$all_targets" ]]; then
+  last_run_write fuzz "$seconds s a target, seed ${seed/#0/drawn}"
+fi

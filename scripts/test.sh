@@ -24,7 +24,9 @@ fast (units), sim (the ring in virtual time), fuzz (arbitrary input, 5 s per tar
                     torch: the PyTorch backend on current PyTorch, which it installs with pip into
                     FOLDER/torch-venv, or \$GRADWIRE_TORCH_VENV: 5 GB, minutes; torch_quick is a
                     part of it that takes two minutes
-  --build FOLDER    build folder; default build, build-clang, build-sanitize
+                    sanitized: the stories that do not compute for minutes with sanitizers
+  --build FOLDER    build folder; default build, build-clang, build-sanitize, build-clang-sanitize
+  --build-only      build and run nothing
   --no-setup        do not install packages or reserve hugepages
   --help            this text
 
@@ -37,8 +39,10 @@ sanitize=none
 suites=fast,sim,fuzz,system
 folder=
 setup=1
+build_only=0
 while (($# > 0)); do
   case $1 in
+    --build-only) build_only=1 ;;
     --clang) compiler=clang-14 ;;
     --sanitize) sanitize=${2:?--sanitize needs a value} && shift ;;
     --suites) suites=${2:?--suites needs a value} && shift ;;
@@ -87,7 +91,10 @@ options=(--buildtype "$buildtype" -Db_sanitize="$sanitize" -Dtests=true)
 [[ $sanitize == none ]] || options+=(-Db_lundef=false)
 # CUDA's compiler works with gcc, and takes minutes, which are wasted if the kernels do not run.
 [[ $compiler == gcc && $sanitize == none ]] || options+=(-Dcuda=disabled)
+# libFuzzer's targets come from the same objects: scripts/fuzz.sh runs them.
+[[ $compiler != clang-14 || $sanitize != address,undefined ]] || options+=(-Dfuzzing=true)
 build_tree "$folder" "$compiler" "${options[@]}"
+((!build_only)) || exit 0
 
 if [[ ,$suites, == *,torch,* || ,$suites, == *,torch_quick,* ]]; then
   export GRADWIRE_TORCH_VENV=${GRADWIRE_TORCH_VENV:-$folder/torch-venv}
@@ -138,6 +145,10 @@ step "sum of ${suites} ($compiler, sanitizers: $sanitize)"
 # It passed: the suites that .ci/run leaves out have run whole.
 if [[ $sanitize == thread ]]; then
   last_run_write thread "suite fast of lib/ipc"
+elif [[ $sanitize == address,undefined && ,$suites, == *,system,* ]]; then
+  last_run_write stories "$compiler, suite system with sanitizers"
+elif [[ $compiler == clang-14 && $sanitize == none && ,$suites, == *,fast,* ]]; then
+  last_run_write alone "suite fast by clang"
 elif [[ $compiler == gcc && $sanitize == none ]]; then
   for suite in long ptx large torch; do
     [[ ,$suites, != *,$suite,* ]] || last_run_write "$suite" "gcc"

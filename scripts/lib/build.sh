@@ -22,9 +22,11 @@ build_tree() {
   # Enough debug information for lines in a back trace. Full debug information would take a quarter
   # of the build's time.
   set -- "$@" -Dcpp_args=-g1
-  # Compiles many sources at once, so that headers are read once, which takes a third of the time.
-  # clang's builds compile each source alone, which shows that each includes what it uses.
-  [[ $compiler != gcc ]] || set -- "$@" -Dunity=on -Dunity_size=24
+  # Compiles many sources at once, so that headers are read once, which takes a third of the time. A
+  # plain build with clang compiles each source alone, which shows that each includes what it uses.
+  if [[ $compiler == gcc || $* == *-Db_sanitize=address* ]]; then
+    set -- "$@" -Dunity=on -Dunity_size=24
+  fi
   if [[ -f $folder/build.ninja ]]; then
     step "build: $folder is set up ($compiler $*)"
     meson configure "$folder" "$@" >"$log" 2>&1 || build_failed "$log" "meson configure"
