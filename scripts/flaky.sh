@@ -51,9 +51,7 @@ while (($# > 0)); do
   esac
   shift
 done
-for number in "$runs" "$system_runs" "$seed"; do
-  [[ $number =~ ^[0-9]{1,10}$ ]] || die "'$number' must be a number."
-done
+need_numbers "$runs" "$system_runs" "$seed"
 commit=$(git -C "$repo_root" rev-parse "$commit^{commit}") || die "there is no commit '$commit'."
 
 need_root

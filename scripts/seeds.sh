@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Runs the simulator on seeds that nobody has tuned to: ranges drawn anew for each profile.
 . "$(dirname "$0")/lib/setup.sh"
-. "$repo_root/scripts/lib/build.sh"
 
 all_profiles=mixed,all-reduce,clean,loss,pause,cut,crash,dry,late,one-sided,death,crowd,calls,lanes
 all_profiles+=,rails,fabric
@@ -41,9 +40,7 @@ while (($# > 0)); do
   esac
   shift
 done
-for number in "$minutes" "$chunk" "$seed"; do
-  [[ $number =~ ^[0-9]{1,10}$ ]] || die "'$number' must be a number."
-done
+need_numbers "$minutes" "$chunk" "$seed"
 if [[ -z $sim ]]; then
   build_targets=(gradwire-sim)
   build_tree "$repo_root/build" gcc --buildtype debugoptimized -Db_sanitize=none -Dtests=true

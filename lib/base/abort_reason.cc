@@ -38,8 +38,7 @@ std::string cause(const AbortReason& reason) {
         return fmt::format(
             "stuck: every rank has posted it, and for {:.1f} s nothing moved that waits for rank "
             "{}. See whether packets get through between ranks {} and {}; if they do, this is a "
-            "bug "
-            "of gradwire: please report it with this line",
+            "bug of gradwire: please report it with this line",
             static_cast<double>(reason.duration_ns) / 1e9, culprit, reason.reporter_rank, culprit);
       }
       return fmt::format(

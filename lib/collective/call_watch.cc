@@ -20,16 +20,18 @@ void CallWatch::hear(const wire::SaidCall& said, std::uint64_t posted) noexcept 
 void CallWatch::on_posted(std::uint64_t op_seq) noexcept {
   const wire::SaidCall& said = ahead_[op_seq % kAhead];
   if (said.op_seq == op_seq) compare(said);
-  if (last_.op_seq == op_seq && last_.digest != 0)
-    left_differs_ = ops_.digest(op_seq) != last_.digest;
 }
 
 void CallWatch::hear_last(std::uint64_t op_seq, std::uint64_t digest) noexcept {
   left_ = true;
   last_ = {.op_seq = op_seq, .digest = digest};
-  if (digest == 0) return;  // It says nothing.
-  const auto ours = ops_.digest(op_seq);
-  left_differs_ = ours.has_value() && *ours != digest && !planted(PlantedBug::kCallsNotCompared);
+}
+
+bool CallWatch::differs_from_who_left() const noexcept {
+  if (!left_) return false;
+  const auto ours = ops_.digest(last_.op_seq);  // None if it is not posted here yet.
+  const bool differs = last_.digest != 0 && ours.has_value() && *ours != last_.digest;
+  return differ() || (differs && !planted(PlantedBug::kCallsNotCompared));
 }
 
 void CallWatch::compare(const wire::SaidCall& said) noexcept {

@@ -43,9 +43,7 @@ class CallWatch {
     return differs_.op_seq != 0 && differs_.op_seq <= lower() + 1 ? &differs_ : nullptr;
   }
   /// Whether it left, and had called something else in some op up to last_of_who_left().
-  [[nodiscard]] bool differs_from_who_left() const noexcept {
-    return left_differs_ || (left_ && differ());
-  }
+  [[nodiscard]] bool differs_from_who_left() const noexcept;
   [[nodiscard]] std::uint64_t last_of_who_left() const noexcept { return last_.op_seq; }
   /// Whether calls differ. Then nothing is said onwards of what all have posted.
   [[nodiscard]] bool differ() const noexcept { return differs_.op_seq != 0; }
@@ -66,7 +64,6 @@ class CallWatch {
   std::uint64_t posted_there_ = 0;
   wire::SaidCall last_;  ///< its bye's: number and digest alone. It tells of no op any more
   bool left_ = false;
-  bool left_differs_ = false;
   wire::SaidCall differs_;                    ///< the oldest known to; op_seq 0: none is
   std::array<wire::SaidCall, kAhead> ahead_;  ///< of ops that are not posted here, by number
 };

@@ -126,9 +126,8 @@ class Membership {
     bool heard = false;            ///< the last one says that an answer was
     TimeNs last = 0;
     TimeNs next_answer = 0;  ///< if the port is behind
-    /// The path's own source port has answered `own_answered`, and another one found no room.
-    bool own_went = false;
-    std::uint8_t own_answered = 0;
+    /// What the path's own source port has answered, while another one finds no room.
+    std::optional<std::uint8_t> own_answered;
   };
   struct Neighbour {
     bool left = false;                    ///< its bye came

@@ -158,15 +158,14 @@ bool Membership::answer_hellos(LinkIndex link, PathIndex path, TimeNs now, Outbo
         greetings.heard ? own : end(link).source_after(path, greetings.answers);
     // A port that has room for one packet at a time would send the same answer for ever, and
     // nothing after it.
-    if (!greetings.own_went || greetings.own_answered != heard) {
+    if (greetings.own_answered != heard) {
       if (!send_hello(link, PacketType::kHelloAck, {path, own}, heard, out)) return false;
-      greetings.own_went = true;
       greetings.own_answered = heard;
     }
     if (other != own && !send_hello(link, PacketType::kHelloAck, {path, other}, heard, out)) {
       return false;
     }
-    greetings.own_went = false;
+    greetings.own_answered.reset();
     greetings.unanswered &= greetings.unanswered - 1;
     ++greetings.answers;
   }

@@ -22,6 +22,7 @@ constexpr std::uint64_t kPlanSteps = 2;
 constexpr std::uint64_t kProcessesPerStep = 64;
 /// Of groups whose time for forming is over, in one round; the last may exceed it.
 constexpr std::uint64_t kEndStepsPerRound = 4'096;
+
 std::string seconds_text(TimeNs ns) {
   return fmt::format("{:.1f} s", static_cast<double>(ns) / 1e9);
 }

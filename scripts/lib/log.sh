@@ -24,6 +24,14 @@ die() {
   exit 1
 }
 
+# need_numbers VALUE...: each has one to ten digits.
+need_numbers() {
+  local value
+  for value in "$@"; do
+    [[ $value =~ ^[0-9]{1,10}$ ]] || die "'$value' must be a number."
+  done
+}
+
 # with_progress SECONDS LOGFILE WHAT COMMAND...: runs COMMAND with its output in LOGFILE, and says
 # every SECONDS that it is still at it, with the last line of its output. Returns its exit status.
 # A script that is interrupted meanwhile ends it (cleanup.sh).

@@ -34,20 +34,25 @@ def sealed(out):
     return bytes(out)
 
 
-def entry(own, ip, prefix=None):
+def changed(own, ip, prefix=None):
+    """Another daemon's entry, without its checksum."""
     out = bytearray(own)
     out[8:16] = secrets.token_bytes(8)
     out[ADDRESS:ADDRESS + 4] = bytes(ip)
     if prefix is not None:
         out[ADDRESS + 17] = prefix
-    return sealed(out)
+    return out
+
+
+def entry(own, ip):
+    return sealed(changed(own, ip))
 
 
 def made_up(own):
     """1,024 ranks of seven links each that lead nowhere, of which no two ranks look alike."""
     table = []
     for rank in range(1023):
-        out = bytearray(entry(own, [10, 77, 0, 2 + rank % 250], 16 + rank % 8))
+        out = changed(own, [10, 77, 0, 2 + rank % 250], 16 + rank % 8)
         host = out[ADDRESS:ADDRESS + ADDRESS_BYTES]
         out[28:30] = (8).to_bytes(2, "little")
         for i in range(7):
