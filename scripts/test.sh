@@ -91,6 +91,8 @@ options=(--buildtype "$buildtype" -Db_sanitize="$sanitize" -Dtests=true)
 [[ $sanitize == none ]] || options+=(-Db_lundef=false)
 # CUDA's compiler works with gcc, and takes minutes, which are wasted if the kernels do not run.
 [[ $compiler == gcc && $sanitize == none ]] || options+=(-Dcuda=disabled)
+# The default build compiles all that there is; what sanitizers instrument takes far longer.
+[[ $sanitize == none || ${#build_targets[@]} != 0 ]] || build_suites=$suites
 build_tree "$folder" "$compiler" "${options[@]}"
 ((!build_only)) || exit 0
 

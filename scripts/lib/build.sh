@@ -3,8 +3,10 @@
 # Building with Meson and Ninja.
 
 # build_tree FOLDER COMPILER MESON_OPTION...: sets FOLDER up if it is not, and builds everything, or
-# the targets that the array build_targets names. COMPILER is gcc or clang-14.
+# the targets that the array build_targets names, or what the tests of the suites need that
+# build_suites names, with commas between them. COMPILER is gcc or clang-14.
 build_targets=()
+build_suites=
 build_tree() {
   local folder=$1 compiler=$2
   shift 2
@@ -33,9 +35,16 @@ build_tree() {
     CC="$launcher$compiler" CXX="$launcher$cxx" with_progress 20 "$log" "meson setup" \
       meson setup "$folder" "$repo_root" "$@" || build_failed "$log" "meson setup"
   fi
-  step "build: compiling ${build_targets[*]:-everything} in $folder"
-  with_progress 20 "$log" "building" meson compile -C "$folder" "${build_targets[@]}" ||
-    build_failed "$log" "the build"
+  local command=(meson compile -C "$folder" "${build_targets[@]}")
+  if [[ -n $build_suites ]]; then
+    local files
+    files=$("$python" "$repo_root/scripts/lib/suite_targets.py" "$folder" "$build_suites") ||
+      die "$folder: the tests of $build_suites cannot be listed."
+    mapfile -t files <<<"$files"
+    command=(ninja -C "$folder" "${files[@]}")
+  fi
+  step "build: compiling ${build_suites:-${build_targets[*]:-everything}} in $folder"
+  with_progress 20 "$log" "building" "${command[@]}" || build_failed "$log" "the build"
   # What each CUDA kernel needs of a multiprocessor, if this build has them.
   local resources=$folder/lib/reduce/cuda/kernels.resources
   [[ ! -f $resources ]] || sed 's/^/       /' "$resources"
