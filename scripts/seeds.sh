@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib/setup.sh"
 
 all_profiles=mixed,all-reduce,clean,loss,pause,cut,crash,dry,late,one-sided,death,crowd,calls,lanes
-all_profiles+=,rails,fabric
+all_profiles+=,users,rails,fabric
 usage() {
   cat <<TEXT
 scripts/seeds.sh [--minutes N] [--profiles LIST] [--chunk N] [--seed S] [--folder FOLDER]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// Bugs that are put in on purpose, to see that the simulator finds them. They exist only in a
-/// variant of lib/transport and lib/collective that is built for test/sim/planted_bugs.cc with
-/// GRADWIRE_PLANTED_BUGS; everywhere else planted() is false at compile time, and what it guards is
-/// gone.
+/// variant of lib/transport, lib/collective and lib/command that is built for
+/// test/sim/planted_bugs.cc and command_sim.cc with GRADWIRE_PLANTED_BUGS; everywhere else
+/// planted() is false at compile time, and what it guards is gone.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +39,14 @@ enum class PlantedBug : std::uint8_t {
   kAnswersFromOnePort,    ///< whoever is asked again keeps the source port of its answers
   kKeepsSourcePort,       ///< a link of the ring stays with its port though another one answers
   kCallsNotCompared,      ///< ops of no elements end alike, whatever others called
+  kTokenNotChecked,       ///< a packet is its group's by the tag alone, which two groups may share
+  // Of the command lane (test/sim/command_sim.cc).
+  kEndsAllAtOnce,       ///< all of a group's unfinished calls are answered in the round of its end
+  kReadsEveryClient,    ///< each client has its turn in each round, however many there are
+  kChunksOfOtherShape,  ///< a call's chunks are counted as the ring would cut it
+  kLooksAtAllMemories,  ///< whoever frees memory has all clients' memories looked at
+  kOutputNotHeld,       ///< an op's output may be given back while a lane writes to it
+  kOneLaneIsEnough,     ///< an op is done when the first lane is through with it
   kFloorUsedUp,  ///< chunks of direct ops count as ahead of their op until they are acknowledged
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collective/peer_ends.h"
 
+#include "base/planted_bug.h"
 #include "collective/ring_links.h"
 
 namespace gradwire::collective {
@@ -31,7 +32,9 @@ wire::Drop PeerEnds::source_of(const wire::CommonHeader& header, const wire::IpA
   const LinkEnd& end = of(header.from_rank);
   path = end.path_from(source);
   if (path == kNoPath) return wire::Drop::kForeign;
-  return header.token == end.address().tokens.from ? wire::Drop::kNone : wire::Drop::kToken;
+  const bool fits =
+      header.token == end.address().tokens.from || planted(PlantedBug::kTokenNotChecked);
+  return fits ? wire::Drop::kNone : wire::Drop::kToken;
 }
 
 }  // namespace gradwire::collective

@@ -5,6 +5,7 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "base/planted_bug.h"
 #include "collective/shard.h"
 
 namespace gradwire::command {
@@ -143,8 +144,10 @@ bool check_memory(const ipc::CommandEntry& command, const OpLimits& limits,
                   extent->may_be_in_place ? in_place_rule(command.collective) : "");
   }
   if (is_transfer(command.collective)) return true;
+  collective::ShapeGroup shape = limits.shape;
+  if (planted(PlantedBug::kChunksOfOtherShape)) shape.direct_bytes = shape.two_step_bytes = 0;
   const std::uint64_t chunks =
-      collective::lane_chunks(limits.shape, limits.shape.payload_bytes, limits.lanes,
+      collective::lane_chunks(shape, limits.shape.payload_bytes, limits.lanes,
                               {call.collective, call.datatype, call.root, call.count, call.redop});
   if (chunks > limits.max_chunks) {
     return refuse(refusal, ErrorCode::kInvalidArgument,

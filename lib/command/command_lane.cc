@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/planted_bug.h"
 #include "command/command_lane_state.h"
 
 namespace gradwire::command {
@@ -154,6 +155,7 @@ MembersWait CommandLane::members_wait(std::uint64_t group_handle) const noexcept
 }
 
 void CommandLane::release_if_done(Memory& memory) noexcept {
+  if (planted(PlantedBug::kLooksAtAllMemories)) steps_ += memories_.size();
   if (memory.removal == nullptr || memory.uses != 0) return;
   finished_.push_back(memory.removal);
   memories_.erase(memory_key(memory.region.client_id, memory.region.memory));

@@ -10,6 +10,7 @@
 
 #include "base/abort_detail.h"
 #include "base/counter.h"
+#include "base/planted_bug.h"
 #include "command/command_lane.h"
 #include "command/command_lane_state.h"
 #include "ipc/bus_guard.h"
@@ -61,9 +62,10 @@ void CommandLane::drop_hit_clients() noexcept {
 
 /// Each user gets its share of the round's steps, in turn. Who found none left is first next time.
 bool CommandLane::poll_users() noexcept {
-  const std::uint64_t until = steps_ + kCommandSteps;
+  const std::uint64_t most = planted(PlantedBug::kReadsEveryClient) ? UINT32_MAX : kCommandSteps;
+  const std::uint64_t until = steps_ + most;
   const std::size_t users = awake_users_.size();
-  const std::uint64_t share = std::max<std::uint64_t>(kCommandSteps / users, kCommandsPerTurn);
+  const std::uint64_t share = std::max<std::uint64_t>(most / users, kCommandsPerTurn);
   bool worked = false;
   for (std::size_t left = users; left > 0 && steps_ < until; --left) {
     if (next_user_ >= awake_users_.size()) next_user_ = 0;
@@ -163,7 +165,6 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
     refusal.code = code;
     std::snprintf(refusal.text, sizeof refusal.text, "%s", text);
   };
-
   Group* group = find_group(command.group_handle);
   std::size_t member = 0;
   if (group != nullptr) {
@@ -251,7 +252,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
     record.input = input;
     ++input->uses;
   }
-  if (ranges.output.begin != nullptr) {
+  if (ranges.output.begin != nullptr && !planted(PlantedBug::kOutputNotHeld)) {
     record.output = output;
     ++output->uses;
   }

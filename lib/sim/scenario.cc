@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "sim/rail_faults.h"
 #include "sim/sizes.h"
@@ -34,6 +35,8 @@ constexpr std::array kProfiles = {
     Profile{"crowd", "slow ports that the ring, direct ops and transfers share, loss to 20 %"},
     Profile{"calls", "ranks that call differently: each hears of it by name, or has its values"},
     Profile{"lanes", "lanes of a host that stand still while the others go on"},
+    Profile{"users",
+            "beside a group that ends or calls differently another user's, which must not"},
     Profile{"rails", "several paths between ranks that fail in turn: no op may"},
     Profile{"fabric", "paths of equal cost that fail unseen, chosen by source ports: no op may"},
     Profile{"death", "one daemon dies at work: how long until every survivor has its error"},
@@ -258,7 +261,8 @@ void draw_faults(Scenario& s, Random& random) {
     if (random.chance(0.2)) draw_fault(s, random, kCrash, true);
   }
   if (is(s, {"dry"}) || (mixed && random.chance(0.2))) draw_fault(s, random, kDrought, false);
-  if ((is(s, {"late"}) && random.chance(0.5)) || (mixed && random.chance(0.1))) {
+  if ((is(s, {"late"}) && random.chance(0.5)) || (is(s, {"users"}) && random.chance(0.6)) ||
+      (mixed && random.chance(0.1))) {
     draw_fault(s, random, random.pick({kClientDies, kClientAborts}), true);
   }
   if (is(s, {"one-sided"}) || (mixed && random.chance(0.1))) {
@@ -266,6 +270,21 @@ void draw_faults(Scenario& s, Random& random) {
     s.may_abort = true;
   }
   s.shrink = random.chance(0.3);
+}
+
+void draw_neighbor(Scenario& s) {
+  Random random(s.seed * 0x9e3779b97f4a7c15u + 14);
+  Scenario other = s;
+  other.ops.clear();
+  other.start_late_ns.clear();
+  other.transfers = {};
+  other.faults.clear();
+  place_neighbor(other, random);
+  draw_layout(other);
+  draw_transfers(other);
+  draw_ops(other, random);
+  s.neighbor = std::make_shared<const Scenario>(std::move(other));
+  if (!s.may_abort && random.chance(0.6)) draw_odd_calls(s);
 }
 
 /// The daemon dies in the middle of an op that lasts.
@@ -314,7 +333,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   s.nranks = ranks != 0 ? ranks : drawn;
   s.world.hosts = s.nranks;
   s.world.seed = random.next();
-  s.world.groups_per_host = 2;
+  s.world.groups_per_host = is(s, {"users"}) ? 3 : 2;
   constexpr std::uint32_t kMostHostsWithPools = 256;  // the EAL has 2,560 zones, a pool takes two
   s.world.one_pool = s.nranks > kMostHostsWithPools;
   draw_paths(s, random);
@@ -336,6 +355,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   }
   if (is(s, {"mixed"})) draw_folding_ranks(s);
   if (is(s, {"calls"})) draw_odd_calls(s);
+  if (is(s, {"users"})) draw_neighbor(s);
   return s;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -81,6 +82,9 @@ struct Scenario {
   TransferPlans transfers;
   std::vector<Fault> faults;
   OddCalls odd;
+  /// Another user's group on the same hosts: its group, ops, transfers and times are used. Nothing
+  /// may end it. nullptr: there is none.
+  std::shared_ptr<const Scenario> neighbor;
   /// Two things that no time can say: when the first rank is through with an op, cut one that is
   /// not off; and where this is, the next epoch is of the survivors alone.
   bool cut_after_first_done = false;

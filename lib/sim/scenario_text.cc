@@ -73,6 +73,11 @@ std::string describe(const Scenario& s) {
                         *s.odd.end % 2 == 0 ? "source" : "destination", s.odd.terms.bytes,
                         s.odd.terms.tag);
   }
+  if (s.neighbor != nullptr) {
+    text += fmt::format("another user's group on hosts {}: {} ops, {} transfers\n",
+                        fmt::join(s.neighbor->group.hosts, " "), s.neighbor->ops.size(),
+                        s.neighbor->transfers.transfers.size());
+  }
   for (const Fault& fault : s.faults) {
     text += fmt::format("fault: at {} us for {} us: {}, {} {}", fault.at / kUs,
                         fault.duration_ns / kUs, name_of(fault.kind), fault.a, fault.b);

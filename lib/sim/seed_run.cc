@@ -32,16 +32,20 @@ std::vector<std::uint16_t> survivors_of(const GroupOptions& group,
 
 }  // namespace
 
+bool SeedRun::look(Job& job, Progress& progress) {
+  if (job.finished() || !job.failure().empty()) return false;
+  std::string still = progress.look();
+  if (job.transfers() != nullptr && still.empty()) {
+    still = job.transfers()->look(progress.may_expect());
+  }
+  if (!still.empty()) job.fail(still);
+  return still.empty();
+}
+
 void SeedRun::watch(std::size_t epoch) {
   // Calls that differ are found when ranks ask for them, which is not at once.
   if (scenario_.odd.any() && epoch == 0) return;
-  Job& job = *jobs_[epoch];
-  if (epoch + 1 != jobs_.size() || job.finished() || !job.failure().empty()) return;
-  std::string still = progress_[epoch]->look();
-  if (job.transfers() != nullptr && still.empty()) {
-    still = job.transfers()->look(progress_[epoch]->may_expect());
-  }
-  if (!still.empty()) return job.fail(still);
+  if (epoch + 1 != jobs_.size() || !look(*jobs_[epoch], *progress_[epoch])) return;
   world_.at(world_.now() + progress_[epoch]->look_ns(), [this, epoch] { watch(epoch); });
 }
 
@@ -71,6 +75,7 @@ void SeedRun::first_epoch() {
   schedule_faults();
   progress_[0]->disturbed_until(last_fault_end());
   watch(0);
+  add_neighbor();
   const TimeNs limit =
       last_fault_end() - started_at_ + kOpsLimit + 3 * scenario_.group.shard.timeouts.silence_ns;
   if (!run_ops(job, limit)) {
@@ -167,6 +172,7 @@ void SeedRun::check_drops(Job& job) {
                                      .member_count = scenario_.group.members,
                                      .exchange_bytes = scenario_.group.shard.exchange_bytes,
                                      .layout = layout ? &*layout : nullptr};
+  if (neighbor_ != nullptr) return;  // Its group is another one.
   // Pieces of transfers that go ahead share their places.
   if (!collective::exchange::fits(group, 1) && scenario_.transfers.transfers.size() <= 32) {
     none(wire::Drop::kEagerOverflow);
@@ -197,8 +203,9 @@ void SeedRun::second_epoch() {
   options.ranks = survivors_of(scenario_.group, hosts);
   options.shard.timeouts.formation_ns = 30 * kSecond;
 
-  // Every other time the network is good, and then each old packet is accounted for.
-  const bool exact = random.chance(0.5);
+  // Every other time the network is good, and then each old packet is accounted for, if it is
+  // known to be this group's.
+  const bool exact = random.chance(0.5) && neighbor_ == nullptr;
   if (exact) {
     LinkProfile good;
     good.delay_ns = scenario_.world.link.delay_ns;
@@ -286,6 +293,7 @@ SeedResult SeedRun::run() {
                                    [](const Job::Client& c) { return c.failed || c.crashed; });
   result_.epochs_aborted = aborted ? 1 : 0;
   if (jobs_[0]->failure().empty() && (aborted || scenario_.seed % 4 == 0)) second_epoch();
+  end_neighbor();
   check_pools();
   for (const auto& each : jobs_) {
     if (result_.failure.empty()) result_.failure = each->failure();

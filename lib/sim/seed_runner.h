@@ -39,7 +39,9 @@ class SeedRun final : public Observer {
   }
   void on_failed(GroupId group, std::uint16_t rank, const AbortReason& reason) override {
     job(group).on_failed(rank, reason);
-    if (group != 0) {
+    if (is_neighbor(group)) {
+      neighbor_->fail(fmt::format("rank {} failed: {}", rank, describe(reason)));
+    } else if (group != 0) {
       job(group).fail(fmt::format("rank {} of the new epoch failed: {}", rank, describe(reason)));
     } else {
       check_reason(rank, reason);
@@ -48,7 +50,14 @@ class SeedRun final : public Observer {
   void on_quiet(GroupId group, std::uint16_t rank) override { job(group).on_quiet(rank); }
 
  private:
-  Job& job(GroupId group) { return *jobs_[group]; }
+  /// Groups are numbered as they were made: the first epoch's, the neighbor's, the second epoch's.
+  [[nodiscard]] bool is_neighbor(GroupId group) const {
+    return neighbor_ != nullptr && neighbor_->group() == group;
+  }
+  Job& job(GroupId group) {
+    if (is_neighbor(group)) return *neighbor_;
+    return group == 0 ? *jobs_.front() : *jobs_.back();
+  }
   void blame(int rank) {
     const int n = scenario_.nranks;
     if (rank >= n && rank < scenario_.world.hosts) {
@@ -70,6 +79,8 @@ class SeedRun final : public Observer {
   [[nodiscard]] TimeNs last_fault_end() const;
 
   // seed_run.cc
+  /// @return whether to look again: nothing is wrong, and the job has not ended.
+  [[nodiscard]] static bool look(Job& job, Progress& progress);
   /// Looks at the progress of the job again and again, until the job has ended.
   void watch(std::size_t epoch);
   void first_epoch();
@@ -81,6 +92,11 @@ class SeedRun final : public Observer {
   void second_epoch();
   void check_pools();
   void check_drops(Job& job);
+
+  // neighbor.cc
+  void add_neighbor();
+  void watch_neighbor();
+  void end_neighbor();
   [[nodiscard]] bool lanes_lag() const {
     return std::any_of(scenario_.hosts.begin(), scenario_.hosts.end(),
                        [](const HostProfile& host) { return host.lane_lag > 0; });
@@ -94,6 +110,8 @@ class SeedRun final : public Observer {
   World world_;
   std::vector<std::unique_ptr<Job>> jobs_;
   std::vector<std::unique_ptr<Progress>> progress_;  ///< of each of jobs_
+  std::unique_ptr<Job> neighbor_;                    ///< nullptr: there is none
+  std::unique_ptr<Progress> neighbor_progress_;
   std::set<std::uint16_t> blamed_;
   std::set<std::pair<std::uint16_t, std::uint16_t>> separated_;  ///< by a cut, both ways
   std::set<std::uint16_t> stood_still_;  ///< heard nothing for long, and may say so of neighbours

@@ -33,6 +33,8 @@ void crowd(Scenario& scenario);
 void lag_lanes(Scenario& scenario);
 /// What some ranks call otherwise, in profile calls: after all else.
 void draw_odd_calls(Scenario& scenario);
+/// Makes `other`, a copy, a group of another user on some of the same hosts, in another order.
+void place_neighbor(Scenario& other, Random& random);
 /// Transfers between processes; network, hosts and sizes come first, ops may come later.
 void draw_transfers(Scenario& scenario);
 /// Halves what takes the most until the mempools fit.

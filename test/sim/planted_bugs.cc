@@ -49,6 +49,7 @@ constexpr std::array kBugs = {
     Named{"message-skips-step", PlantedBug::kMessageSkipsStep},
     Named{"fold-in-arrival-order", PlantedBug::kFoldInArrivalOrder},
     Named{"calls-not-compared", PlantedBug::kCallsNotCompared},
+    Named{"token-not-checked", PlantedBug::kTokenNotChecked},
     Named{"floor-used-up", PlantedBug::kFloorUsedUp},
     Named{"send-done-when-sent", PlantedBug::kSendDoneWhenSent},
     Named{"waiting-receive-takes-turn", PlantedBug::kWaitingReceiveTakesTurn},
