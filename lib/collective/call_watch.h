@@ -38,10 +38,13 @@ class CallWatch {
   /// Which op the next rank is to tell of; 0: none.
   /// @param needed  up to which op this rank has to know: it has posted it.
   [[nodiscard]] std::uint64_t asks(std::uint64_t needed) const noexcept;
-  /// The first op that differs, if it has been found.
+  /// The first op that differs, if it has been found, or the first that can be told: see first().
   [[nodiscard]] const wire::SaidCall* mismatch() const noexcept {
     return differs_.op_seq != 0 && differs_.op_seq <= lower() + 1 ? &differs_ : nullptr;
   }
+  /// The first op that may be called otherwise: all before are known to be alike. If mismatch() is
+  /// a later one, those between are too old to be told by one of both ranks.
+  [[nodiscard]] std::uint64_t first() const noexcept { return agreed_ + 1; }
   /// Whether it left, and had called something else in some op up to last_of_who_left().
   [[nodiscard]] bool differs_from_who_left() const noexcept;
   [[nodiscard]] std::uint64_t last_of_who_left() const noexcept { return last_.op_seq; }

@@ -86,6 +86,8 @@ class Membership {
   }
   /// Its first bye. @return what is wrong with it: it misses an op.
   [[nodiscard]] Cause on_bye(LinkIndex link, const wire::ByeBody& bye, TimeNs now) noexcept;
+  /// Its byes say so of the ops that are finished here.
+  void note_posted_by_all(std::uint64_t op_seq) noexcept { posted_by_all_ = op_seq; }
   void answer_bye(LinkIndex link) noexcept { neighbours_[link].bye_ack_wanted = true; }
   void on_bye_ack(LinkIndex link) noexcept { neighbours_[link].bye_acked = true; }
   /// Of a rank without members: it leaves when the rank does on which it hangs.
@@ -189,6 +191,7 @@ class Membership {
   bool leave_wanted_ = false;
   TimeNs leave_deadline_ = kNever;
   TimeNs next_bye_ = 0;
+  std::uint64_t posted_by_all_ = 0;
   bool bye_sent_ = false;
   TimeNs close_at_ = kNever;
   bool abort_event_wanted_ = false;

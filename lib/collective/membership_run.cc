@@ -303,9 +303,10 @@ bool Membership::send_abort(LinkIndex link, Outbox& out) noexcept {
 }
 
 bool Membership::send_bye(LinkIndex link, PacketType type, Outbox& out) noexcept {
+  const std::uint64_t done = ops_.done();
+  const wire::ByeBody bye{done, ops_.digest(done).value_or(0), std::min(done, posted_by_all_)};
   return send_by_all(link, out, [&](std::span<std::byte> room) {
-    return wire::encode_bye(room, type, end(link).header(type),
-                            wire::ByeBody{ops_.done(), ops_.digest(ops_.done()).value_or(0)});
+    return wire::encode_bye(room, type, end(link).header(type), bye);
   });
 }
 

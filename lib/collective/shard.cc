@@ -166,6 +166,7 @@ void Shard::admit(TimeNs now) noexcept {
   const std::uint64_t last = std::min(words.everyone, last_waiting_);
   std::uint64_t op_seq = std::max(admitted_up_to_, ops_.done()) + 1;
   admitted_up_to_ = std::max(admitted_up_to_, last);
+  membership_.note_posted_by_all(admitted_up_to_);
   for (; op_seq <= last; ++op_seq) {
     Op* op = ops_.find(op_seq);
     if (op == nullptr || op->admitted) continue;

@@ -203,6 +203,9 @@ class Shard {
   /// @param rank  whose packet says so.
   /// @param theirs  what it called
   /// @param culprit  of two neighbours the upstream one
+  /// If the first op that differs cannot be told: it is one of those from calls_.first() to `last`.
+  void report_mismatch_among(const char* what, std::uint16_t rank, std::uint64_t last,
+                             TimeNs now) noexcept;
   void report_mismatch(std::uint16_t rank, std::uint64_t op_seq, const OpCall& ours,
                        const OpCall& theirs, std::uint16_t culprit, TimeNs now) noexcept;
   /// What the next rank called, and what was called here, may have become known.

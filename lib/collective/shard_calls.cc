@@ -17,20 +17,14 @@ void Shard::compare_calls(TimeNs now) noexcept {
     const OpCall theirs = {said->count, said->tag, said->root,
                            kinds_of(said->collective, said->datatype), said->redop};
     const OpCall* ours = ops_.call(said->op_seq);
-    return report_mismatch((*next)->end.rank(), said->op_seq, ours != nullptr ? *ours : OpCall{},
-                           theirs, config_.rank, now);
+    if (said->op_seq == calls_.first() && ours != nullptr) {
+      return report_mismatch((*next)->end.rank(), said->op_seq, *ours, theirs, config_.rank, now);
+    }
+    return report_mismatch_among("called", (*next)->end.rank(), said->op_seq, now);
   }
   if (calls_.differs_from_who_left()) {
-    AbortReason reason{.code = AbortCode::kMismatch,
-                       .culprit_rank = config_.rank,
-                       .reporter_rank = config_.rank,
-                       .op_seq = calls_.last_of_who_left()};
-    format_detail(
-        reason,
-        "rank {} has left, and had called something else than rank {} in one of the ops up "
-        "to {}",
-        (*next)->end.rank(), config_.rank, calls_.last_of_who_left());
-    return abort(reason, now);
+    return report_mismatch_among("has left, and had called", (*next)->end.rank(),
+                                 calls_.last_of_who_left(), now);
   }
   const std::uint64_t last = std::min(calls_.agreed(), ops_.posted());
   agreed_up_to_ = std::max(agreed_up_to_, ops_.done());
@@ -42,6 +36,17 @@ void Shard::compare_calls(TimeNs now) noexcept {
     finish_if_done(*op);
   }
   (*next)->sender().ask_for_call(calls_.asks(last_compared_));
+}
+
+void Shard::report_mismatch_among(const char* what, std::uint16_t rank, std::uint64_t last,
+                                  TimeNs now) noexcept {
+  AbortReason reason{.code = AbortCode::kMismatch,
+                     .culprit_rank = config_.rank,
+                     .reporter_rank = config_.rank,
+                     .op_seq = calls_.first()};
+  format_detail(reason, "rank {} {} something else than rank {} in one of the ops {} to {}", rank,
+                what, config_.rank, calls_.first(), last);
+  abort(reason, now);
 }
 
 void Shard::report_mismatch(std::uint16_t rank, std::uint64_t op_seq, const OpCall& ours,

@@ -359,7 +359,13 @@ void Shard::receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) n
     membership_.answer_bye(index);
     return;
   }
-  abort_if(membership_.on_bye(index, bye, now), now);
+  const Membership::Cause missed = membership_.on_bye(index, bye, now);
+  if (compares_calls_ && live() && links_[index]->on_ring() && links_[index]->gets_data()) {
+    // What it called otherwise explains more than that it left.
+    calls_.hear_last(bye.completed_op_seq, bye.digest);
+    compare_calls(now);
+  }
+  if (live()) abort_if(missed, now);
   if (!links_[index]->on_ring()) {
     if (live()) links_[index]->sender().drop_all();
     if (!config_.folds_only() || !live()) return;
@@ -372,22 +378,12 @@ void Shard::receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) n
   }
   // It finished every op, so whatever it did not acknowledge it has.
   if (!live() || !links_[index]->gets_data()) return;
-  if (compares_calls_) {
-    calls_.hear_last(bye.completed_op_seq, bye.digest);
-    compare_calls(now);
-    if (!live()) return;
-  }
   LinkSender& to = links_[index]->sender();
   to.drop_all();
   return_credit(to);
-  // It had posted all that it finished, and what waits for all ranks they all had.
-  std::uint64_t posted_by_all = 0;
-  const std::uint64_t last = std::min(bye.completed_op_seq, ops_.posted());
-  for (std::uint64_t op_seq = ops_.done() + 1; op_seq <= last; ++op_seq) {
-    const Op* op = ops_.find(op_seq);
-    if (op != nullptr && op->rules.waits_for_all) posted_by_all = op_seq;
-  }
-  static_cast<void>(posted_by_all_.hear(posted_by_all, posted_by_all));
+  // It had posted all that it finished. Of what waits for all ranks its own word counts: it may
+  // have called something else that did not.
+  static_cast<void>(posted_by_all_.hear(bye.posted_by_all, bye.posted_by_all));
   on_words(now);
   const std::uint64_t granted_before = to.transport().posted_op_seq();
   to.raise_limits(0, bye.completed_op_seq);

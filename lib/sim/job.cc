@@ -99,12 +99,18 @@ void Job::on_done(std::uint16_t rank, std::uint64_t op_seq) {
 }
 
 bool Job::may_end(std::uint16_t rank, std::uint64_t op_seq) const {
-  if (op_seq != odd_->op_seq || odd_->is_odd(op_seq, rank)) return true;
+  if (op_seq != odd_->op_seq) return true;
   const OpCase& op = cases_[op_seq - 1];
-  if (op.plan().needs_all(op.is_root(rank))) return false;
-  // One of no elements waits for the next rank.
+  const bool odd = odd_->is_odd(op_seq, rank);
+  const OddCalls::Call own = odd_->call_of(op.plan(), op_seq, rank);
+  if (own.count != 0) return odd || !op.plan().needs_all(op.is_root(rank));
+  // One of no elements waits until the next rank has said the same, unless it says nothing more of
+  // it: it has left, or is far ahead.
   const auto next = static_cast<std::uint16_t>((rank + 1) % nranks_);
-  return op.plan().count != 0 || !odd_->is_odd(op_seq, next);
+  constexpr std::uint64_t kKept = 256;
+  const Client& there = clients_[next];
+  if (there.left || there.posted >= op_seq + kKept) return true;
+  return own == odd_->call_of(op.plan(), op_seq, next);
 }
 
 void Job::on_transfer_done(std::uint16_t rank, std::uint64_t id) {

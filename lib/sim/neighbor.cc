@@ -24,7 +24,7 @@ void place_neighbor(Scenario& other, Random& random) {
   other.group.hosts = std::move(hosts);
   other.group.key = {random.next(), static_cast<std::uint32_t>(random.between(1, 1000))};
   // By this key it has the first group's tag, and packets are told apart by their tokens.
-  constexpr GroupKey kSameTag{2'184'932'073, GroupOptions{}.key.epoch};
+  const GroupKey kSameTag{2'184'932'073, GroupOptions{}.key.epoch};
   if (random.chance(0.5)) other.group.key = kSameTag;
   other.group.ranks.clear();
   other.group.members = random.pick<std::uint16_t>({1, 1, 2, 3});

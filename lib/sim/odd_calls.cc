@@ -107,6 +107,10 @@ void draw_odd_transfer(Scenario& s, Random& random) {
 
 }  // namespace
 
+OddCalls::Call OddCalls::call_of(const OpPlan& plan, std::uint64_t op, std::uint16_t rank) const {
+  return is_odd(op, rank) ? *calls[rank] : as_planned(plan);
+}
+
 void draw_odd_calls(Scenario& s) {
   Random random(s.seed * 0x9e3779b97f4a7c15u + 12);
   s.may_abort = true;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collective/op_spec.h"
+#include "sim/reference.h"
 #include "wire/packet.h"
 
 namespace gradwire::sim {
@@ -31,6 +32,8 @@ struct OddCalls {
   wire::TransferTerms terms;               ///< with which that end is posted
 
   [[nodiscard]] bool any() const noexcept { return op_seq != 0 || end.has_value(); }
+  /// What a rank calls, with the plan of all others.
+  [[nodiscard]] Call call_of(const OpPlan& plan, std::uint64_t op, std::uint16_t rank) const;
   [[nodiscard]] bool is_odd(std::uint64_t op, std::uint16_t rank) const noexcept {
     return op_seq != 0 && op == op_seq && calls[rank].has_value();
   }

@@ -228,8 +228,9 @@ static_assert(offsetof(Abort, detail) == 24);
 struct Bye {
   Big64 completed_op_seq;
   Big64 digest;
+  Big64 posted_by_all;
 };
-static_assert(sizeof(Bye) == 16 && alignof(Bye) == 1);
+static_assert(sizeof(Bye) == 24 && alignof(Bye) == 1);
 
 /// Payload of a progress check.
 struct ProgressCheck {

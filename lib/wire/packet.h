@@ -233,6 +233,7 @@ inline constexpr std::size_t kHelloBodyBytes = 72;
 struct ByeBody {
   std::uint64_t completed_op_seq = 0;  ///< every op up to this one is finished at the sender
   std::uint64_t digest = 0;            ///< of their calls: SaidCall::digest; 0: not said
+  std::uint64_t posted_by_all = 0;     ///< of these: those that all ranks are known to have posted
 };
 
 /// Asks round the ring whether every rank has posted an op with which nothing moves. A rank that

@@ -259,8 +259,8 @@ Drop read_bye(Packet& out) noexcept {
   const Drop length = check_payload_bytes(out.payload.size(), sizeof(layout::Bye));
   if (length != Drop::kNone) return length;
   const auto& bye = view<layout::Bye>(out.payload.data());
-  out.bye = {bye.completed_op_seq.get(), bye.digest.get()};
-  return Drop::kNone;
+  out.bye = {bye.completed_op_seq.get(), bye.digest.get(), bye.posted_by_all.get()};
+  return out.bye.posted_by_all <= out.bye.completed_op_seq ? Drop::kNone : Drop::kMalformed;
 }
 
 Drop read_progress_check(Packet& out) noexcept {

@@ -264,6 +264,7 @@ std::size_t encode_bye(std::span<std::byte> out, PacketType type, CommonHeader c
   layout::Bye bye{};
   bye.completed_op_seq.set(body.completed_op_seq);
   bye.digest.set(body.digest);
+  bye.posted_by_all.set(body.posted_by_all);
   std::byte* const payload = out.data() + kHeaderBytes;
   std::memcpy(payload, &bye, sizeof(bye));
   write_header(out.data(), type, common, kNoFields, crc32c({payload, sizeof(bye)}));

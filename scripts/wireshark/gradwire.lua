@@ -115,6 +115,7 @@ local f = {
   duration = ProtoField.uint64("gradwire.abort.duration_ns", "Waited (ns)"),
   detail = ProtoField.string("gradwire.abort.detail", "Detail", base.UNICODE),
   completed = ProtoField.uint64("gradwire.completed_op_seq", "completed_op_seq"),
+  posted_by_all = ProtoField.uint64("gradwire.bye.posted_by_all", "Posted by all up to op"),
   stalled = ProtoField.uint64("gradwire.check.stalled_ns", "Nothing moved for (ns)"),
   origin = ProtoField.uint16("gradwire.check.origin_rank", "Origin rank"),
 }
@@ -340,6 +341,7 @@ end
 local function bye_fields(buffer, tree)
   tree:add(f.completed, buffer(HEADER_BYTES, 8))
   tree:add(f.calls, buffer(HEADER_BYTES + 8, 8))
+  tree:add(f.posted_by_all, buffer(HEADER_BYTES + 16, 8))
   return "up to op " .. tostring(buffer(HEADER_BYTES, 8):uint64())
 end
 
@@ -362,7 +364,7 @@ end
 local BODIES = {
   [1] = { 72, hello_fields }, [2] = { 72, hello_fields }, [3] = { 0, data_fields },
   [4] = { 0, ping_fields }, [5] = { 32, ack_fields }, [6] = { 184, abort_fields },
-  [7] = { 16, bye_fields }, [8] = { 16, bye_fields }, [9] = { 24, check_fields },
+  [7] = { 24, bye_fields }, [8] = { 24, bye_fields }, [9] = { 24, check_fields },
   [10] = { 0, contribution_fields }, [11] = { 0, receipt_fields }, [12] = { 0, receipt_fields },
   [13] = { 0, offer_fields }, [14] = { 0, offer_fields }, [15] = { 0, pull_fields },
 }

@@ -217,6 +217,7 @@ TEST_CASE("hello, abort and bye decode to what was encoded") {
   REQUIRE(decode(bye, packet) == Drop::kNone);
   CHECK(packet.bye.completed_op_seq == kSampleBye.completed_op_seq);
   CHECK(packet.bye.digest == kSampleBye.digest);
+  CHECK(packet.bye.posted_by_all == kSampleBye.posted_by_all);
 
   REQUIRE(decode(sample_packet(PacketType::kPing), packet) == Drop::kNone);
   CHECK(packet.asked_op_seq == kSampleAsked);

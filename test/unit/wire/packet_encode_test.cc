@@ -47,12 +47,12 @@ const std::map<PacketType, std::string> kGolden = {
      "000000000000000000000000000000000000000000000000"},
     {PacketType::kBye,
      "02070003a1b2c3d4112233445566778800000000000000000000000000000000"
-     "0000000000000000000000000000010229f1d7d8444d3a30f1f2f3f4f5f6f7f8"
-     "3738393a3b3c3d3e4748494a4b4c4d4e"},
+     "00000000000000000000000000000102eb37939592413577f1f2f3f4f5f6f7f8"
+     "3738393a3b3c3d3e4748494a4b4c4d4e2748494a4b4c4d4e"},
     {PacketType::kByeAck,
      "02080003a1b2c3d4112233445566778800000000000000000000000000000000"
-     "0000000000000000000000000000010203d56c85444d3a30f1f2f3f4f5f6f7f8"
-     "3738393a3b3c3d3e4748494a4b4c4d4e"},
+     "00000000000000000000000000000102c11328c892413577f1f2f3f4f5f6f7f8"
+     "3738393a3b3c3d3e4748494a4b4c4d4e2748494a4b4c4d4e"},
     {PacketType::kProgressCheck,
      "02090003a1b2c3d4112233445566778800000000000000000000000000000000"
      "000000000000000000000000000001026b6a0250fde993dff1f2f3f4f5f6f7f8"
@@ -108,7 +108,7 @@ TEST_CASE("nothing is written where there is no room") {
     return encode_hello(out, PacketType::kHelloAck, common, sample_hello(), 1500);
   });
   refused(248, [&](auto out) { return encode_abort(out, common, sample_abort()); });
-  refused(80, [&](auto out) { return encode_bye(out, PacketType::kBye, common, kSampleBye); });
+  refused(88, [&](auto out) { return encode_bye(out, PacketType::kBye, common, kSampleBye); });
 }
 
 TEST_CASE("what lies behind an abort's text does not leave the machine") {

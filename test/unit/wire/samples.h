@@ -148,7 +148,8 @@ inline AbortReason sample_abort() {
 }
 
 inline constexpr ByeBody kSampleBye{.completed_op_seq = 0x3738393a3b3c3d3e,
-                                    .digest = 0x4748494a4b4c4d4e};
+                                    .digest = 0x4748494a4b4c4d4e,
+                                    .posted_by_all = 0x2748494a4b4c4d4e};
 inline constexpr std::uint64_t kSampleAsked = 0x9192939495969798;
 inline constexpr std::size_t kSampleHelloBytes = kHeaderBytes + kHelloBodyBytes + 8;
 
