@@ -1,0 +1,77 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""neighbor.py requests SOCKET SECONDS: how long root's status, open, describe, allocate and join
+of a rank alone take, in turn, for so long: a line of JSON with p50, p99 and the longest in ms.
+neighbor.py joins SOCKET: uid 65534 joins with made-up tables of 1,024 ranks on eight connections,
+as fast as it can, until it is ended.
+neighbor.py hog WHAT SOCKET: does what lane_hogs.py does again and again, until it is ended."""
+
+import json
+import os
+import pathlib
+import socket
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "system"))
+import fair_share  # noqa: E402
+import lane_hogs  # noqa: E402
+from raw_client import HEADER, JOIN, MAGIC, VERSION, RawClient  # noqa: E402
+
+
+def requests(path, seconds):
+    end = time.monotonic() + float(seconds)
+    took = {}
+    while time.monotonic() < end:
+        for what, ms in fair_share.requests(path):
+            took.setdefault(what, []).append(ms)
+        time.sleep(0.02)
+    for times in took.values():
+        times.sort()
+    print(json.dumps({what: [round(times[place], 2)
+                             for place in (len(times) // 2, len(times) * 99 // 100, -1)]
+                      for what, times in took.items()}))
+
+
+def hog(what, path):
+    while True:
+        getattr(lane_hogs, what)(path)
+
+
+def joins(path):
+    os.setgroups([])
+    os.setgid(fair_share.NOBODY)
+    os.setuid(fair_share.NOBODY)
+    clients = [RawClient(path).open() for _ in range(8)]
+    body = fair_share.join_body(1023, fair_share.made_up(clients[0].describe()), 1)
+    fd = os.memfd_create("join", os.MFD_ALLOW_SEALING)
+    os.write(fd, body)
+    fair_share.fcntl.fcntl(fd, fair_share.fcntl.F_ADD_SEALS,
+                           fair_share.fcntl.F_SEAL_SHRINK | fair_share.fcntl.F_SEAL_GROW |
+                           fair_share.fcntl.F_SEAL_WRITE)
+    for client in clients:
+        client.socket.setblocking(False)
+    sent = 0
+    while True:
+        idle = True
+        for client in clients:
+            try:
+                while True:
+                    sent += 1
+                    header = HEADER.pack(MAGIC, VERSION, JOIN, sent % 2**31 + 1, HEADER.size, 0, 0)
+                    socket.send_fds(client.socket, [header], [fd])
+                    idle = False
+            except BlockingIOError:
+                pass
+            try:
+                while True:
+                    client.socket.recv(256 * 1024)
+                    idle = False
+            except BlockingIOError:
+                pass
+        if idle:
+            time.sleep(0.001)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
