@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The bytes of every packet, as doc/protocol.md draws them. A field is (offset, size in bytes) in
+the packet; what lies from byte 64 on is payload. decode() checks in the page's order and raises
+Dropped with the page's reason."""
+
+from .checksums import crc32c
+
+VERSION, HEADER, CALL, RANGE = 2, 64, 32, 16
+(HELLO, HELLO_ACK, DATA, PING, ACK, ABORT, BYE, BYE_ACK, CHECK, CONTRIBUTION, RECEIPT, INQUIRY,
+ PIECE, OFFER, PULL) = range(1, 16)
+AGAIN = 1  # a flag of an inquiry, an offer and a pull
+CHUNKS = (DATA, CONTRIBUTION, PIECE)
+ELICITING = (DATA, PING)
+NUMBER_MAX = 1 << 62
+LANES_MAX, RANKS_MAX = 16, 1024
+ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, BARRIER = 0, 2, 3, 4, 5, 11
+COLLECTIVES = (ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, BARRIER)
+# Of a datatype: name and bytes.
+DATATYPES = (("fp32", 4), ("fp64", 8), ("fp16", 2), ("bf16", 2), ("int8", 1), ("int32", 4),
+             ("int64", 8), ("uint8", 1))
+REDOPS = ("sum", "avg", "min", "max", "prod", "band", "bor", "bxor", "premul_sum")
+
+COMMON = {"version": (0, 1), "type": (1, 1), "flags": (2, 1), "lane": (3, 1), "tag": (4, 4),
+          "number": (8, 8), "from_rank": (46, 2), "header_crc": (48, 4), "payload_crc": (52, 4),
+          "token": (56, 8)}
+_CALL_OF_DATA = {"op_seq": (16, 8), "count": (24, 6), "hop": (30, 2), "chunk": (32, 4),
+                 "call_tag": (36, 4), "collective_datatype": (40, 1), "redop": (41, 1),
+                 "root": (42, 2)}
+_HELLO = {"group_id": (64, 8), "epoch": (72, 4), "features": (76, 4), "incarnation": (80, 8),
+          "digest": (88, 8), "payload_bytes": (96, 4), "reserved_36": (100, 4),
+          "sender": (104, 2), "to_rank": (106, 2), "nranks": (108, 2), "lanes": (110, 2),
+          "credit": (112, 8), "posted": (120, 8), "source": (128, 1), "heard_source": (129, 1),
+          "members": (130, 2), "folding_ranks": (132, 2), "reserved_70": (134, 2)}
+_BYE = {"completed": (64, 8), "digest": (72, 8)}
+_RECEIPT = {"entered": (16, 8), "received": (24, 8), "chunks": (32, 8), "delay_us": (40, 2),
+            "echo": (42, 4)}
+_PIECE = {"sequence": (16, 8), "bytes": (24, 8), "chunk": (32, 4), "call_tag": (36, 4),
+          "source": (40, 2), "destination": (42, 2), "call": (44, 1), "bits": (45, 1)}
+FIELDS = {
+    HELLO: _HELLO,
+    HELLO_ACK: _HELLO,
+    DATA: {**_CALL_OF_DATA, "reserved_44": (44, 2)},
+    PING: {"asked": (16, 8)},
+    ACK: {"credit": (16, 8), "posted": (24, 8), "delay_ns": (32, 4), "ecn_ce": (36, 4),
+          "range_count": (40, 1), "reserved_41": (41, 1), "onwards": (42, 2), "by_all": (44, 2),
+          "called_seq": (64, 8), "called_digest": (72, 8), "called": (80, 16)},
+    ABORT: {"code": (64, 1), "reserved_1": (65, 1), "culprit": (66, 2), "reporter": (68, 2),
+            "reserved_6": (70, 2), "op_seq": (72, 8), "duration_ns": (80, 8)},
+    BYE: _BYE,
+    BYE_ACK: _BYE,
+    CHECK: {"op_seq": (64, 8), "stalled_ns": (72, 8), "origin": (80, 2), "reserved_82": (82, 6)},
+    CONTRIBUTION: {("received_below" if name == "hop" else name): place
+                   for name, place in _CALL_OF_DATA.items()} | {"step": (44, 1), "since": (45, 1)},
+    RECEIPT: _RECEIPT,
+    INQUIRY: _RECEIPT,
+    PIECE: _PIECE,
+    OFFER: _PIECE,
+    PULL: {"sequence": (16, 8), "wanted": (24, 8), "first": (32, 4), "echo": (36, 4),
+           "source": (40, 2), "destination": (42, 2), "bits": (44, 1), "reserved_45": (45, 1)},
+}
+# Bytes of payload that the fields take; what follows them in a hello is padding.
+BODY = {HELLO: 72, HELLO_ACK: 72, ABORT: 184, BYE: 16, BYE_ACK: 16, CHECK: 24}
+ABORT_CODES = {"silence": 1, "mismatch": 2, "client died": 3, "client abort": 4,
+               "daemon stopped": 5, "peer left": 6, "reduce failed": 7, "formation": 8,
+               "protocol": 9, "stuck": 10}
+
+
+class Dropped(Exception):
+    """A packet that a receiver drops; the argument is the page's reason."""
+
+
+class Packet:
+    """A decoded packet: its fields by the names above as attributes, and payload."""
+
+    def __init__(self, data):
+        self.data = bytes(data)
+        self.payload = self.data[HEADER:]
+        self.read(COMMON)
+
+    def read(self, fields):
+        for name, (at, size) in fields.items():
+            setattr(self, name, int.from_bytes(self.data[at:at + size], "big"))
+
+    def ranges(self):
+        """Of an acknowledgement: (first, last) of each."""
+        at = HEADER + CALL
+        return [(int.from_bytes(self.data[at + RANGE * i:at + RANGE * i + 8], "big"),
+                 int.from_bytes(self.data[at + RANGE * i + 8:at + RANGE * (i + 1)], "big"))
+                for i in range(self.range_count)]
+
+
+def put(packet, place, value):
+    """Writes an integer into a field of a bytearray."""
+    at, size = place
+    packet[at:at + size] = value.to_bytes(size, "big")
+
+
+def seal(packet, payload_crc=None):
+    """Makes both CRCs right, that of the payload the one that is given, if one is."""
+    put(packet, COMMON["payload_crc"],
+        (crc32c(packet[HEADER:]) if len(packet) > HEADER else 0)
+        if payload_crc is None else payload_crc)
+    put(packet, COMMON["header_crc"], crc32c(packet[:48] + packet[52:HEADER]))
+    return packet
+
+
+def encode(kind, common, fields, payload=b"", payload_crc=None):
+    """@param common lane, tag, number, from_rank, token and, if any, flags; fields: of this type,
+    what is not named is zero. @return a sealed bytearray."""
+    if kind == ACK:
+        payload = bytes(CALL) + payload
+    elif kind in BODY:
+        payload = bytes(BODY[kind]) + payload if kind != ABORT else (
+            bytes(24) + payload.ljust(160, b"\0"))
+    packet = bytearray(HEADER) + payload
+    for name, value in {"version": VERSION, "type": kind, **common}.items():
+        put(packet, COMMON[name], value)
+    for name, value in fields.items():
+        put(packet, FIELDS[kind][name], value)
+    return seal(packet, payload_crc)
+
+
+def _require(condition, reason="malformed"):
+    if not condition:
+        raise Dropped(reason)
+
+
+def decode(data, known):
+    """@param known a function that is given the packet so far, after its type was checked, and
+    raises Dropped for an unknown group, a foreign sender or a wrong token."""
+    _require(len(data) >= HEADER, "short")
+    packet = Packet(data)
+    _require(packet.version == VERSION, "version")
+    _require(packet.header_crc == crc32c(data[:48] + data[52:HEADER]), "header_crc")
+    _require(packet.type in FIELDS, "type")
+    known(packet)
+    _require(packet.flags in ((0, AGAIN) if packet.type in (INQUIRY, OFFER, PULL) else (0,)))
+    _require(packet.lane < LANES_MAX and 1 <= packet.number <= NUMBER_MAX)
+    fields = FIELDS[packet.type]
+    used = {at + i for at, size in fields.values() for i in range(size)}
+    _require(not any(data[at] for at in range(16, 46) if at not in used))
+    if packet.type not in CHUNKS:
+        _require(packet.payload_crc == (crc32c(packet.payload) if packet.payload else 0),
+                 "payload_crc")
+    _check_length(packet)
+    packet.read(fields)
+    _require(not any(getattr(packet, name) for name in fields if name.startswith("reserved")))
+    _CHECKS.get(packet.type, lambda packet: None)(packet)
+    return packet
+
+
+def _check_length(packet):
+    if packet.type in CHUNKS:
+        _require(len(packet.payload) >= 1, "short")
+        return
+    if packet.type == ACK:
+        size = CALL + RANGE * packet.data[FIELDS[ACK]["range_count"][0]]
+    else:
+        size = BODY.get(packet.type, 0)
+    _require(len(packet.payload) >= size, "short")
+    _require(len(packet.payload) == size or packet.type in (HELLO, HELLO_ACK))
+
+
+def _check_hello(packet):
+    ranks = (packet.sender, packet.to_rank)
+    _require(2 <= packet.nranks <= RANKS_MAX and ranks[0] != ranks[1])
+    _require(max(ranks) < packet.nranks and packet.sender == packet.from_rank)
+    _require(1 <= packet.lanes <= LANES_MAX and packet.payload_bytes > 0)
+    _require(packet.source <= 32 and packet.heard_source <= 32)
+
+
+def check_call(packet):
+    """Of data, contributions and what an acknowledgement says was called."""
+    packet.collective, packet.datatype = divmod(packet.collective_datatype, 16)
+    _require(packet.collective in COLLECTIVES and packet.datatype < len(DATATYPES))
+    _require(packet.redop < len(REDOPS))
+    _require((packet.root > 0) == (packet.collective in (REDUCE, BROADCAST)))
+
+
+def _check_chunk(packet):
+    check_call(packet)
+    width = DATATYPES[packet.datatype][1]
+    _require(packet.op_seq >= 1 and len(packet.payload) % width == 0)
+    _require(len(packet.payload) >= width, "short")
+    if packet.type == CONTRIBUTION:
+        _require(packet.received_below <= packet.op_seq)
+        _require(packet.step <= 10 and packet.since <= packet.op_seq)
+    else:
+        _require(packet.hop < 2 * (RANKS_MAX - 1))
+        _require(len(packet.payload) // width <= packet.count)
+
+
+def _check_ack(packet):
+    _require(packet.range_count <= 64)
+    previous = None
+    for first, last in packet.ranges():
+        _require(1 <= first <= last and (previous is None or last + 1 < previous))
+        previous = first
+    for below in (packet.onwards, packet.by_all):
+        _require(below <= packet.posted)
+    _require(packet.called_seq <= packet.posted)
+    _require(packet.called_seq > 0 or not any(packet.payload[:CALL]))
+
+
+def _check_abort(packet):
+    _require(packet.code in ABORT_CODES.values() and packet.data[-1] == 0)
+    packet.detail = packet.data[HEADER + 24:].rstrip(b"\0").decode()
+
+
+def _check_progress(packet):
+    _require(packet.op_seq >= 1)
+
+
+def _check_receipt(packet):
+    _require(packet.received <= packet.entered)
+
+
+def _check_piece(packet):
+    _require(packet.source != packet.destination)
+    if packet.type == PULL:
+        _require(packet.bits < 4)
+        return
+    _require(packet.bytes <= 1 << 48 and packet.call < 4)
+    if packet.type == PIECE:
+        _require(packet.sequence >= 1 and packet.bits == 0)
+        _require(len(packet.payload) <= packet.bytes)
+    else:
+        _require(packet.bits < 4 and packet.chunk == 0)
+
+
+_CHECKS = {HELLO: _check_hello, HELLO_ACK: _check_hello, DATA: _check_chunk,
+           CONTRIBUTION: _check_chunk, ACK: _check_ack, ABORT: _check_abort,
+           CHECK: _check_progress, RECEIPT: _check_receipt, INQUIRY: _check_receipt,
+           PIECE: _check_piece, OFFER: _check_piece, PULL: _check_piece}

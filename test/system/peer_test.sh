@@ -1,0 +1,18 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Somebody else's daemon: a peer in Python (test/peer) that was written from doc/protocol.md alone,
+# and uses no code of this project, is a rank of groups with real daemons. If a packet changes and
+# the page does not, this story fails.
+. "$(dirname "$0")/_init.sh"
+. "$(dirname "$0")/_switch.sh"
+
+# The peer is slow, and whoever else runs here makes it slower: nobody shall take it for dead.
+switch_make --transport.exchange_kib 4 --timeouts.silence_ms 20000
+peer() {
+  local program=$1
+  shift
+  ip netns exec "$outsider" "$python" "$repo_root/test/system/peer_$program.py" gw0 $(sockets 2)
+}
+
+expect "groups of the peer and daemons, in every shape of ops" peer groups
+for i in 0 1; do expect_stop $i TERM; done
