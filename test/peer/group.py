@@ -14,6 +14,7 @@ from .transfers import Transfers
 
 OFF_RING = (wire.CONTRIBUTION, wire.RECEIPT, wire.INQUIRY)
 MOVES = (wire.PIECE, wire.OFFER, wire.PULL)
+LEAVE_NS = 2000 * MS
 ABORT_SPACES_NS = [8 * MS, 16 * MS, 32 * MS, 50 * MS]
 
 
@@ -52,6 +53,7 @@ class Group:
         self.abort_known = set()  # (lane, rank) that know of it
         self.left = set()         # ranks that said bye
         self.leaving, self.bye_ns, self.bye_answered = False, 0, set()
+        self.first_bye_ns = None
         self.expects_mismatch = False
         self.lose_in = self.lose_out = 0  # every so many-th packet is lost; 0: none
         self.came = self.went = 0
@@ -175,7 +177,10 @@ class Group:
     def has_left(self):
         """Whether all neighbours know, and have said so themselves."""
         wanted = {(lane.number, link.rank) for lane in self.lanes for link in (lane.up, lane.down)}
-        return wanted <= self.bye_answered and {rank for _, rank in wanted} <= self.left
+        # Whoever has left may have closed, and its answer was lost: the leave limit ends it.
+        over = self.first_bye_ns and self.now - self.first_bye_ns >= LEAVE_NS
+        return {rank for _, rank in wanted} <= self.left and (
+            over or wanted <= self.bye_answered)
 
     def _bye_fields(self):
         return {"completed": self.posted, "digest": self.digests[self.posted]}
@@ -186,6 +191,10 @@ class Group:
                     f"the digest of op {packet.completed} in a bye")
         self.left.add(link.rank)
         lane.answered = True
+        # It has finished every op and every transfer, whatever of its answers was lost.
+        link.waiting.clear()
+        self.pairs[lane.number, link.rank].sent.clear()
+        self.transfers.settle(lane.number, link.rank)
         link.send(wire.BYE_ACK, self._bye_fields())
 
     # --- aborts -----------------------------------------------------------------------------------
@@ -205,9 +214,9 @@ class Group:
         self.abort_known.add((packet.lane, packet.from_rank))
 
     def mismatch(self, packet):
-        """A chunk says another call than the one here."""
+        """A chunk says another call than the one here: either end may say so first. Where it is
+        expected the daemon shall."""
         require(self.expects_mismatch, f"op {packet.op_seq}: the call that was called here")
-        self.abort("mismatch", packet.from_rank, packet.op_seq, "called otherwise")
 
     def _send_abort(self, link):
         fields = {name: value for name, value in self.reason.items() if name != "detail"}
@@ -232,6 +241,7 @@ class Group:
             self.transfers.tick(now)
         if self.leaving and self.is_idle() and now - self.bye_ns >= HELLO_NS:
             self.bye_ns = now
+            self.first_bye_ns = self.first_bye_ns or now
             for lane in self.lanes:
                 for link in {lane.up, lane.down}:
                     if (lane.number, link.rank) not in self.bye_answered:

@@ -2,12 +2,15 @@
 """What the peer's stories share: groups of daemons' clients and peers, in one thread. Daemons are
 spoken to through their own client library; nothing of it makes or reads a packet."""
 
+import os
+import sys
 import threading
 
 import gradwire
 import numpy as np
 
 from . import sums, table, wire
+from .checksums import crc32c
 from .net import Network, require
 from .peer import Peer
 
@@ -73,7 +76,8 @@ class Meeting:
     """A group of clients of daemons and of peers. members[rank] is a gradwire.Client or a
     Peer."""
 
-    next_group = 0x5EE0
+    # Ids of one program are not another's: a daemon refuses an epoch that it has seen.
+    next_group = crc32c(os.path.basename(sys.argv[0]).encode()) << 32
 
     def __init__(self, network, members, may_fail=False):
         self.network, self.members = network, members
@@ -123,14 +127,15 @@ class Meeting:
             if isinstance(self.members[rank], Peer):
                 works.append(group.post(call, inputs[rank]))
             else:
-                clients_outputs[rank] = self._post_client(call, inputs, rank, works)
+                clients_outputs[rank] = self.post_client(call, inputs, rank, works)
 
         def outputs():
             return [clients_outputs[rank] if rank in clients_outputs else work.output
                     for rank, work in enumerate(works)]
         return works, outputs
 
-    def _post_client(self, call, inputs, rank, works):
+    def post_client(self, call, inputs, rank, works):
+        """@return the output of a daemon's client, whose work is added to works."""
         group, kind = self.groups[rank], np.dtype(sums.KINDS[call.datatype])
         if call.collective == wire.BARRIER:
             works.append(group.barrier(tag=call.tag))
@@ -190,9 +195,8 @@ class Meeting:
             thread.start()
         for group in self.peers():
             group.leave()
-        self.network.run_until(lambda: all(group.has_left() for group in self.peers())
-                               and not any(thread.is_alive() for thread in threads),
-                               "all ranks leave", WAIT_S)
+        self.network.run_until(lambda: not any(thread.is_alive() for thread in threads) and (
+            errors or all(group.has_left() for group in self.peers())), "all ranks leave", WAIT_S)
         require(not errors, f"clients leave: {errors}")
         self.close()
 

@@ -15,4 +15,8 @@ peer() {
 }
 
 expect "groups of the peer and daemons, in every shape of ops" peer groups
-for i in 0 1; do expect_stop $i TERM; done
+expect "lost packets, aborts, calls that differ, byes too early" peer faults
+step "daemon 1 was told to stop"
+eventually 20 daemon_gone 1 || fail "daemon 1 does not leave"
+wait "${daemon_pids[1]}" || fail "daemon 1 left with status $?"
+expect_stop 0 TERM
