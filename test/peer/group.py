@@ -29,9 +29,10 @@ class SilentOp:
 
 
 class Group:
-    """@param entries table.Entry of each rank; node: see peer.Peer."""
+    """@param entries table.Entry of each rank; node: see peer.Peer; lies: fields of hellos that
+    are not so."""
 
-    def __init__(self, node, group_id, epoch, entries, rank):
+    def __init__(self, node, group_id, epoch, entries, rank, lies):
         self.node, self.group_id, self.epoch = node, group_id, epoch
         self.entries, self.rank, self.nranks = entries, rank, len(entries)
         self.tag = table.group_tag(group_id, epoch)
@@ -55,6 +56,7 @@ class Group:
         self.leaving, self.bye_ns, self.bye_answered = False, 0, set()
         self.first_bye_ns = None
         self.expects_mismatch = False
+        self.lies = lies
         self.lose_in = self.lose_out = 0  # every so many-th packet is lost; 0: none
         self.came = self.went = 0
         self.refused = {}         # reason -> packets that came and were dropped

@@ -45,7 +45,7 @@ class Lane:
                 "incarnation": group.entries[group.rank].incarnation, "sender": group.rank,
                 "payload_bytes": group.payload_bytes, "to_rank": to_rank, "nranks": group.nranks,
                 "lanes": len(group.lanes), "credit": self.credit_for(self.links[to_rank]),
-                "posted": group.posted, "members": 1, "heard_source": heard_source}
+                "posted": group.posted, "members": 1, "heard_source": heard_source, **group.lies}
 
     def hello(self, kind, link, heard_source=0):
         padding = bytes(max(self.group.payload_bytes - wire.BODY[wire.HELLO], 0))
@@ -53,7 +53,7 @@ class Lane:
 
     def take_hello(self, packet, link):
         group = self.group
-        wanted = self.greeting(packet.sender)
+        wanted = self.greeting(packet.sender) if not group.lies else vars(packet)
         for name, there in (("group_id", packet.group_id), ("epoch", packet.epoch),
                             ("digest", packet.digest), ("payload_bytes", packet.payload_bytes),
                             ("nranks", packet.nranks), ("lanes", packet.lanes),

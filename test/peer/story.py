@@ -74,12 +74,12 @@ class Stage:
 
 class Meeting:
     """A group of clients of daemons and of peers. members[rank] is a gradwire.Client or a
-    Peer."""
+    Peer; lies: fields of the peers' hellos that are not so, with which no group forms."""
 
     # Ids of one program are not another's: a daemon refuses an epoch that it has seen.
     next_group = crc32c(os.path.basename(sys.argv[0]).encode()) << 32
 
-    def __init__(self, network, members, may_fail=False):
+    def __init__(self, network, members, lies=None):
         self.network, self.members = network, members
         self.infos = [member.entry if isinstance(member, Peer) else member.describe()
                       for member in members]
@@ -94,10 +94,10 @@ class Meeting:
             thread.start()
         for rank, member in enumerate(members):
             if isinstance(member, Peer):
-                self.groups[rank] = member.join(self.group_id, self.epoch, self.infos, rank)
+                self.groups[rank] = member.join(self.group_id, self.epoch, self.infos, rank, lies)
         network.run_until(lambda: not any(thread.is_alive() for thread in threads)
                           and (self.errors or self._formed()), "the group forms", WAIT_S)
-        require(may_fail or not self.errors, f"the group forms: {self.errors}")
+        require(lies or not self.errors, f"the group forms: {self.errors}")
 
     def _join(self, rank):
         try:
@@ -199,6 +199,26 @@ class Meeting:
             errors or all(group.has_left() for group in self.peers())), "all ranks leave", WAIT_S)
         require(not errors, f"clients leave: {errors}")
         self.close()
+
+    def client_errors(self):
+        """@return what each client is told of the group's end, which it waits for; they are closed
+        then."""
+        errors = {}
+
+        def all_told():
+            for group, member in zip(self.groups, self.members):
+                if not isinstance(member, Peer) and group not in errors:
+                    try:
+                        group.check()
+                        return False
+                    except gradwire.GradwireError as error:
+                        errors[group] = str(error)
+            return True
+
+        self.network.run_until(all_told, "clients are told of the abort", WAIT_S)
+        for group in errors:
+            group.close()
+        return list(errors.values())
 
     def close(self):
         for group in self.peers():

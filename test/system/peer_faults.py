@@ -63,25 +63,11 @@ def told(stage, meeting, code, culprit, *texts):
     for group in peers:
         got = (CODES[group.reason["code"]], group.reason["culprit"])
         require(got == (code, culprit), f"an abort of {code}, culprit {culprit}, not {got}")
-    errors = {}
-
-    def all_told():
-        for group in meeting.groups:
-            if isinstance(group, gradwire.Group) and group not in errors:
-                try:
-                    group.check()
-                    return False
-                except gradwire.GradwireError as error:
-                    errors[group] = str(error)
-        return True
-
-    stage.network.run_until(all_told, "clients are told of the abort")
-    for error in errors.values():
-        require(all(text in error for text in texts), f"{texts} in what a client is told: {error}")
+    errors = meeting.client_errors()
+    require(all(text in error for error in errors for text in texts),
+            f"{texts} in what clients are told: {errors}")
     stage.network.run_until(lambda: all(group.aborts_sent >= 5 for group in peers),
                             "peers have repeated it")
-    for group in errors:
-        group.close()
     meeting.close()
 
 
