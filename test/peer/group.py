@@ -184,20 +184,22 @@ class Group:
         return {rank for _, rank in wanted} <= self.left and (
             over or wanted <= self.bye_answered)
 
-    def _bye_fields(self):
-        return {"completed": self.posted, "digest": self.digests[self.posted]}
+    def _bye_fields(self, lane):
+        return {"completed": self.posted, "digest": self.digests[self.posted],
+                "posted_by_all": lane.by_all()}
 
     def _take_bye(self, packet, lane, link):
         if packet.completed <= self.posted:
             require(packet.digest == self.digests[packet.completed],
                     f"the digest of op {packet.completed} in a bye")
+        link.by_all = max(link.by_all, packet.posted_by_all)
         self.left.add(link.rank)
         lane.answered = True
         # It has finished every op and every transfer, whatever of its answers was lost.
         link.waiting.clear()
         self.pairs[lane.number, link.rank].sent.clear()
         self.transfers.settle(lane.number, link.rank)
-        link.send(wire.BYE_ACK, self._bye_fields())
+        link.send(wire.BYE_ACK, self._bye_fields(lane))
 
     # --- aborts -----------------------------------------------------------------------------------
 
@@ -247,7 +249,7 @@ class Group:
             for lane in self.lanes:
                 for link in {lane.up, lane.down}:
                     if (lane.number, link.rank) not in self.bye_answered:
-                        link.send(wire.BYE, self._bye_fields())
+                        link.send(wire.BYE, self._bye_fields(lane))
 
     def _repeat_abort(self):
         if self.aborts_sent >= 400 or self.now < self.abort_ns:

@@ -31,7 +31,7 @@ _HELLO = {"group_id": (64, 8), "epoch": (72, 4), "features": (76, 4), "incarnati
           "sender": (104, 2), "to_rank": (106, 2), "nranks": (108, 2), "lanes": (110, 2),
           "credit": (112, 8), "posted": (120, 8), "source": (128, 1), "heard_source": (129, 1),
           "members": (130, 2), "folding_ranks": (132, 2), "reserved_70": (134, 2)}
-_BYE = {"completed": (64, 8), "digest": (72, 8)}
+_BYE = {"completed": (64, 8), "digest": (72, 8), "posted_by_all": (80, 8)}
 _RECEIPT = {"entered": (16, 8), "received": (24, 8), "chunks": (32, 8), "delay_us": (40, 2),
             "echo": (42, 4)}
 _PIECE = {"sequence": (16, 8), "bytes": (24, 8), "chunk": (32, 4), "call_tag": (36, 4),
@@ -59,7 +59,7 @@ FIELDS = {
            "source": (40, 2), "destination": (42, 2), "bits": (44, 1), "reserved_45": (45, 1)},
 }
 # Bytes of payload that the fields take; what follows them in a hello is padding.
-BODY = {HELLO: 72, HELLO_ACK: 72, ABORT: 184, BYE: 16, BYE_ACK: 16, CHECK: 24}
+BODY = {HELLO: 72, HELLO_ACK: 72, ABORT: 184, BYE: 24, BYE_ACK: 24, CHECK: 24}
 ABORT_CODES = {"silence": 1, "mismatch": 2, "client died": 3, "client abort": 4,
                "daemon stopped": 5, "peer left": 6, "reduce failed": 7, "formation": 8,
                "protocol": 9, "stuck": 10}
@@ -207,6 +207,10 @@ def _check_abort(packet):
     packet.detail = packet.data[HEADER + 24:].rstrip(b"\0").decode()
 
 
+def _check_bye(packet):
+    _require(packet.posted_by_all <= packet.completed)
+
+
 def _check_progress(packet):
     _require(packet.op_seq >= 1)
 
@@ -229,6 +233,6 @@ def _check_piece(packet):
 
 
 _CHECKS = {HELLO: _check_hello, HELLO_ACK: _check_hello, DATA: _check_chunk,
-           CONTRIBUTION: _check_chunk, ACK: _check_ack, ABORT: _check_abort,
-           CHECK: _check_progress, RECEIPT: _check_receipt, INQUIRY: _check_receipt,
-           PIECE: _check_piece, OFFER: _check_piece, PULL: _check_piece}
+           CONTRIBUTION: _check_chunk, ACK: _check_ack, ABORT: _check_abort, BYE: _check_bye,
+           BYE_ACK: _check_bye, CHECK: _check_progress, RECEIPT: _check_receipt,
+           INQUIRY: _check_receipt, PIECE: _check_piece, OFFER: _check_piece, PULL: _check_piece}

@@ -18,6 +18,7 @@ _HELLO = (("group_id", (1, U64), "state"), ("epoch", (0, 2, 0xFFFFFFFF), "state"
 _RECEIPT = (("received", (1 << 20, U64), "malformed"),)
 _PAIR = (("source", (2, 65535), "bad_chunk"), ("destination", (2, 65535), "bad_chunk"))
 _PIECE = _PAIR + (("bytes", (1 << 48 | 1, U64), "malformed"), ("call", (4, 255), "malformed"))
+_BYE = (("posted_by_all", (1, U64), "malformed"),)
 VALUES = {
     wire.HELLO: _HELLO,
     wire.HELLO_ACK: _HELLO,
@@ -30,6 +31,8 @@ VALUES = {
                ("range_count", (65, 255), "malformed")),
     wire.ABORT: (("code", (0, 11, 255), "malformed"), ("culprit", (2, 65535), "malformed"),
                  ("reporter", (2, 65535), "malformed")),
+    wire.BYE: _BYE,
+    wire.BYE_ACK: _BYE,
     wire.CHECK: (("op_seq", (0,), "malformed"), ("origin", (1024, 65535), "malformed"),
                  ("origin", (2, 1023), "state")),
     wire.CONTRIBUTION: _CALL + (("received_below", (2, 65535), "malformed"),
