@@ -19,6 +19,7 @@ class Peer:
         self.groups = {}   # tag -> Group
         self.over = set()  # tags of groups that are closed
         self.late = 0      # packets of those
+        self.deaf_to = None    # a source port: what daemons send from it is lost
         self.on_packet = None  # called with each packet that was taken
         network.add(self)
 
@@ -39,6 +40,8 @@ class Peer:
 
     def receive(self, address, source_port, port, payload):
         """Whatever comes has to be as the page says, or the story fails."""
+        if source_port == self.deaf_to and address not in self.network.nodes:
+            return
         groups = []
 
         def known(packet):

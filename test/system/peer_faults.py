@@ -71,6 +71,22 @@ def told(stage, meeting, code, culprit, *texts):
     meeting.close()
 
 
+def ports(stage):
+    """Nothing that comes from a daemon's first source port arrives: it takes another one."""
+    daemon, p = stage.clients[0], stage.peer(source_ports=2)
+    meeting = stage.meet(p, daemon)
+    meeting.check(Call(ALL, "fp32", 10_000))
+    used = set()
+    p.on_packet = lambda packet, address, source_port: used.add(source_port)
+    p.deaf_to, before = 18515, stage.counter("source_port_moves")
+    for count in (1, 20_000):
+        meeting.check(Call(ALL, "fp32", count))
+    require(used and used <= set(range(49153, 49153 + 31)), f"ports of lane 0, not {used}")
+    require(stage.counter("source_port_moves") > before, "the move is counted")
+    p.deaf_to = p.on_packet = None
+    meeting.leave()
+
+
 def aborts(stage):
     daemon, other = stage.clients
     p, q = stage.peers[0], stage.peer()
@@ -186,7 +202,7 @@ def stops(stage):
 
 def main():
     stage = Stage(sys.argv[1], sys.argv[2:])
-    for part in (loss, aborts, mismatches, transfers_differ, leaves_early, checks, stops):
+    for part in (loss, ports, aborts, mismatches, transfers_differ, leaves_early, checks, stops):
         part(stage)
         print(part.__name__, flush=True)
     return 0

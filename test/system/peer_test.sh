@@ -8,7 +8,7 @@
 . "$(dirname "$0")/_switch.sh"
 
 # The peer is slow, and whoever else runs here makes it slower: nobody shall take it for dead.
-switch_make --transport.exchange_kib 4 --timeouts.silence_ms 20000
+switch_make --transport.exchange_kib 4 --transport.source_ports 32 --timeouts.silence_ms 20000
 peer() {
   local program=$1
   shift
