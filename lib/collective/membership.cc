@@ -171,6 +171,15 @@ void Membership::on_other_version(const wire::IpAddress& source, std::uint8_t ve
   }
 }
 
+void Membership::on_other_group(const wire::IpAddress& source, const GroupKey& key) noexcept {
+  if (state_ != ShardState::kForming || key.group_id != config_.key.group_id) return;
+  for (LinkIndex i = 0; i < count(); ++i) {
+    if (end(i).path_from(source) == kNoPath) continue;
+    neighbours_[i].unfit.other_epoch = true;
+    neighbours_[i].unfit.epoch = key.epoch;
+  }
+}
+
 void Membership::on_unfit_hello(const wire::IpAddress& source, std::uint16_t says_rank) noexcept {
   if (state_ != ShardState::kForming) return;
   for (LinkIndex i = 0; i < count(); ++i) {
@@ -273,8 +282,13 @@ Membership::Cause Membership::overdue(TimeNs now) const noexcept {
     const bool unanswered = link->gets_data() && !link->end.answered();
     const char* const missing =
         unanswered ? "it did not answer our hello" : "no hello came from it";
-    const std::uint8_t version = neighbours_[link->end.address().index].unfit.version;
-    if (version != 0) {
+    const Unfit& unfit = neighbours_[link->end.address().index].unfit;
+    const std::uint8_t version = unfit.version;
+    if (unfit.other_epoch) {
+      format_detail(reason, "rank {} at {} joins epoch {} of the group, rank {} epoch {}; {}",
+                    link->end.rank(), wire::to_string(link->end.address().ip), unfit.epoch,
+                    config_.rank, config_.key.epoch, missing);
+    } else if (version != 0) {
       format_detail(reason,
                     "rank {} at {} sends version {} of the chunk protocol, rank {} version {}; {}",
                     link->end.rank(), wire::to_string(link->end.address().ip), version,

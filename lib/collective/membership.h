@@ -74,6 +74,8 @@ class Membership {
   [[nodiscard]] Cause on_hello(LinkIndex link, const wire::HelloBody& hello, bool is_answer,
                                PathIndex path, TimeNs now) noexcept;
   void on_other_version(const wire::IpAddress& source, std::uint8_t version) noexcept;
+  /// A hello of a group that is not this one: of another epoch of it, perhaps.
+  void on_other_group(const wire::IpAddress& source, const GroupKey& key) noexcept;
   /// A hello of this group, from a neighbour's address, whose rank or token is not that link's.
   void on_unfit_hello(const wire::IpAddress& source, std::uint16_t says_rank) noexcept;
   /// Whether a hello from that source port waits for its answer: another one gets none of its own.

@@ -95,6 +95,9 @@ class Shard {
     membership_.on_other_version(source, version);
   }
   /// As Membership.
+  void on_other_group(const wire::IpAddress& source, const GroupKey& key) noexcept {
+    membership_.on_other_group(source, key);
+  }
   void on_unfit_hello(const wire::IpAddress& source, std::uint16_t says_rank) noexcept {
     membership_.on_unfit_hello(source, says_rank);
   }

@@ -112,6 +112,8 @@ inline constexpr TimeNs kStallNs = 5'000'000;
 /// form.
 struct Unfit {
   std::uint8_t version = 0;     ///< of the chunk protocol, which is not this one; 0: none came
+  bool other_epoch = false;     ///< a hello of the group came that has another epoch
+  std::uint32_t epoch = 0;      ///< that one
   bool hello = false;           ///< a hello of the group came that is not this link's
   std::uint16_t says_rank = 0;  ///< it names this one as its sender
 };

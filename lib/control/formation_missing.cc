@@ -13,8 +13,15 @@ namespace {
 
 /// What came from a neighbour's address that explains why the group does not form; empty if nothing
 /// did.
-std::string unfit_text(const collective::Unfit& unfit, const NeighbourPath& path) {
+std::string unfit_text(const collective::Unfit& unfit, const NeighbourPath& path,
+                       std::uint32_t epoch) {
   const std::string ip = wire::to_string(path.remote_ip);
+  if (unfit.other_epoch) {
+    return fmt::format(
+        "rank {} at {} joins epoch {} of this group, this rank epoch {}: all processes of a group "
+        "join with one epoch",
+        path.rank, ip, unfit.epoch, epoch);
+  }
   if (unfit.version != 0) {
     return fmt::format(
         "rank {} at {} sends version {} of the chunk protocol, this daemon version {}: daemons of "
@@ -95,7 +102,8 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
     const collective::ShardStatus& status = published_of(published, group, lane).status;
     if (!group.wanted.downstream.empty() && !status.downstream_heard) {
       const NeighbourPath& path = path_of(group.wanted.downstream, lane);
-      if (const std::string unfit = unfit_text(status.downstream_unfit, path); !unfit.empty()) {
+      if (const std::string unfit = unfit_text(status.downstream_unfit, path, group.key.epoch);
+          !unfit.empty()) {
         add(unfit);
         continue;
       }
@@ -111,7 +119,8 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
     }
     if (!group.wanted.upstream.empty() && !status.upstream_heard) {
       const NeighbourPath& path = path_of(group.wanted.upstream, lane);
-      if (const std::string unfit = unfit_text(status.upstream_unfit, path); !unfit.empty()) {
+      if (const std::string unfit = unfit_text(status.upstream_unfit, path, group.key.epoch);
+          !unfit.empty()) {
         add(unfit);
         continue;
       }

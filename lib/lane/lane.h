@@ -217,6 +217,8 @@ class Lane {
   /// @return its slot; kNoSlot if there is none.
   [[nodiscard]] std::uint16_t slot_of(const wire::IpAddress& source,
                                       collective::PacketSource& from) const noexcept;
+  static constexpr TimeNs kNoteNs = 1'000'000;  ///< between notes of what does not fit
+  void note_other_group(const wire::FrameView& view, TimeNs now) noexcept;
   void note_other_version(const wire::FrameView& view, TimeNs now) noexcept;
   void receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept;
   /// Handles a frame of several segments.

@@ -202,11 +202,24 @@ std::uint16_t Lane::slot_of(const wire::IpAddress& source,
 /// Remembers that a group's neighbour speaks another version, so that the group can say why it does
 /// not form. Checked rarely, because there may be many such packets.
 void Lane::note_other_version(const wire::FrameView& view, TimeNs now) noexcept {
-  constexpr TimeNs kNoteNs = 1'000'000;
   if (now < next_version_note_ || !groups_.has_neighbour(view.source_ip)) return;
   next_version_note_ = now + kNoteNs;
   for (const std::uint16_t index : in_use_) {
     slots_[index].shard->on_other_version(view.source_ip, wire::version_of(view.payload));
+  }
+}
+
+/// The same of a hello of a group that is not here: its neighbour may join another epoch of one
+/// that is.
+void Lane::note_other_group(const wire::FrameView& view, TimeNs now) noexcept {
+  if (packet_.common.type != wire::PacketType::kHello || now < next_version_note_ ||
+      !groups_.has_neighbour(view.source_ip)) {
+    return;
+  }
+  next_version_note_ = now + kNoteNs;
+  if (wire::decode_body(view.payload, packet_) != wire::Drop::kNone) return;
+  for (const std::uint16_t index : in_use_) {
+    slots_[index].shard->on_other_group(view.source_ip, packet_.hello.key);
   }
 }
 
@@ -219,6 +232,7 @@ void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs n
     found = slot_of(view.source_ip, from);
     if (found == GroupIndex::kNoSlot) {
       why = wire::Drop::kUnknownGroup;
+      note_other_group(view, now);
     } else if (from.drop == wire::Drop::kNone) {
       why = wire::decode_body(view.payload, packet_);
     }

@@ -7,11 +7,12 @@ differ, and what both called; so does every op that is posted afterwards."""
 import argparse
 import re
 import sys
+import threading
 
 import numpy as np
 
 import gradwire
-from ring import Ring
+from ring import Ring, new_group_id
 
 WAIT_S = 30
 COMMON = {"count": 1000, "datatype": "fp32", "redop": "sum", "tag": 7}
@@ -164,6 +165,31 @@ def run_case(sockets, what, calls, members=1, at=None):
     print(f"{what}: {len(texts)} errors, such as \"{texts[0]}\"", flush=True)
 
 
+def check_epochs(sockets):
+    """Ranks that join one group with two epochs hear of both, and of no MTU."""
+    clients = [gradwire.Client(socket) for socket in sockets[:2]]
+    infos = [client.describe() for client in clients]
+    group_id = new_group_id()
+    errors = [None, None]
+
+    def join(rank):
+        try:
+            clients[rank].join(group_id, 5 + rank, rank, infos, timeout=3.0)
+        except gradwire.GradwireError as error:
+            errors[rank] = str(error)
+
+    threads = [threading.Thread(target=join, args=(rank,)) for rank in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for rank, error in enumerate(errors):
+        says = f"joins epoch {6 - rank} of this group, this rank epoch {5 + rank}"
+        if error is None or says not in error or "MTU" in error:
+            raise SystemExit(f"rank {rank}, in whose error \"{says}\" has to be: {error}")
+    print(f"two epochs: {errors[0]}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("sockets", nargs="+")
@@ -183,6 +209,7 @@ def main():
     run_case(sockets, "members of rank 1", calls, members=2, at=1)
     for what, calls in [] if arguments.all_reduces else collective_cases(nranks):
         run_collectives(sockets, what, calls)
+    check_epochs(sockets)
     return 0
 
 

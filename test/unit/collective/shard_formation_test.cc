@@ -162,6 +162,31 @@ TEST_CASE("a group that does not form says which neighbour speaks another versio
   }
 }
 
+TEST_CASE("a group that does not form says which neighbour joins another epoch of it") {
+  RingOptions options;
+  options.nranks = 3;
+  options.shard.timeouts.formation_ns = 100'000'000;
+  RingHarness ring(options);
+  ring.freeze(1);
+  collective::Shard& shard = ring.shard(0);
+  CHECK_FALSE(ring.form(10'000'000));
+  GroupKey key = shard.config().key;
+  key.epoch += 1;
+  shard.on_other_group({.family = 4, .bytes = {10, 99, 99, 99}}, key);
+  CHECK_FALSE(shard.status(0).downstream_unfit.other_epoch);
+  const GroupKey stranger{key.group_id + 1, key.epoch};
+  shard.on_other_group(shard.config().downstream_ip, stranger);
+  CHECK_FALSE(shard.status(0).downstream_unfit.other_epoch);
+  shard.on_other_group(shard.config().downstream_ip, key);
+  CHECK(shard.status(0).downstream_unfit.epoch == key.epoch);
+  REQUIRE(ring.run_until([&] { return ring.aborted(0); }));
+  CHECK(shard.reason().code == AbortCode::kFormation);
+  CHECK(shard.reason().culprit_rank == 1);
+  CHECK_THAT(shard.reason().detail, Catch::Contains("rank 1 at 10.") &&
+                                        Catch::Contains("joins epoch ") &&
+                                        Catch::Contains("; it did not answer our hello"));
+}
+
 TEST_CASE("an abort that names ranks which the group does not have is malformed") {
   for (const bool reporter : {false, true}) {
     RingOptions options;

@@ -112,6 +112,10 @@ TEST_CASE("a timeout says what a neighbour sends that does not fit, and blames n
     unfit.version = 1;
     text = "rank 1 at 10.0.0.2 sends version 1 of the chunk protocol, this daemon version 2";
   }
+  SECTION("another epoch") {
+    unfit = {.other_epoch = true, .epoch = 6};
+    text = "rank 1 at 10.0.0.2 joins epoch 6 of this group, this rank epoch ";
+  }
   SECTION("another rank: processes list the ranks in different orders") {
     unfit = {.hello = true, .says_rank = 0};
     text =
