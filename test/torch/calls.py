@@ -273,6 +273,14 @@ def reductions(job):
             tensors, c10d.AllreduceCoalescedOptions()), group) == "refused"
         assert tensors[0].tolist() == [1.0] * 3
     job.goes_on("a call of which a part is refused")
+    # Also where there is nobody to reduce with.
+    alone = [dist.new_group([rank]) for rank in range(job.world)][job.rank]
+    for op in (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR):
+        for group in (job.ours, job.gloo, alone):
+            assert job.outcome(lambda g: dist.all_reduce(torch.ones(3), op, group=g),
+                               group) == "refused"
+    dist.destroy_process_group(alone)
+    job.goes_on("bits of floats")
 
 
 # ---- memory, where the daemon gives a client 96 MiB

@@ -37,6 +37,11 @@ def redop_name(op):
     return _NAMES.get(op.op if hasattr(op, "op") else op, str(op))
 
 
+def _none_of(dtype):
+    """Redops that numbers of this type do not have."""
+    return ("band", "bor", "bxor", "premul_sum") if dtype.is_floating_point else ("premul_sum",)
+
+
 _plain = {}
 
 
@@ -48,7 +53,7 @@ def plain_reduction(dtype, op):
     if found is _plain:
         found = None
         name = redop_name(op)
-        if dtype in _OF_TORCH and name in OPS and name != "premul_sum":
+        if dtype in _OF_TORCH and name in OPS and name not in _none_of(dtype):
             found = DATATYPES[_OF_TORCH[dtype]], OPS[name]
         _plain[key] = found
     return found
@@ -72,6 +77,8 @@ def reduction(tensor, op):
             raise _refused(tensor, op)
         view = torch.view_as_real(tensor)
     if view.dtype not in _OF_TORCH or name not in OPS:
+        raise _refused(tensor, op)
+    if view.is_floating_point() and name in ("band", "bor", "bxor"):
         raise _refused(tensor, op)
     if factor is not None and not view.is_floating_point():
         raise _refused(tensor, op)
