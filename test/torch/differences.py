@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where gradwire and Gloo differ, and are meant to: the short list of differ.py. doc/pytorch.md
+says each, under "Beside Gloo" or where it tells of the call. What Gloo refuses, or does in another
+way, is compared with a reference that Gloo takes: see "plainly" in differ_draw.py."""
+import re
+
+from guarded import nan_or_same
+
+# Gloo's wait for a process that was refused there: no difference of its own.
+ALONE = "waits for a process that Gloo has refused"
+# Gloo waits in vain, ends a process, or takes one's bytes for another's; gradwire ends the group.
+BY_RANK = "calls that differ by rank"
+_ALONE = re.compile("[Tt]imed out|Connection (reset|closed)|Broken pipe")
+
+# What Gloo says where gradwire does the call, with the values of Gloo's for the same made plainly.
+_GLOO_REFUSES = {
+    "types that Gloo does not know are moved": "Invalid scalar type",
+    "views are sent, and received into": "[Tt]ensors? (must|has to) be contiguous",
+    "expanded tensors are written to": "more than one element of the written-to tensor",
+    "blocks of several sizes, and stacks": "invalid (tensor size|size of output tensor) at index|"
+    "Check failed: outputShape|first of no dimensions|match the broadcast shape",
+    "tensors of inference mode are written to outside": "Inplace update to inference tensor",
+    "leaves that require a gradient are written to":
+        "a view of a leaf Variable|is a view and is being modified inplace",
+    "integers are averaged": "result type Float can't be cast",
+}
+_GRADWIRE_REFUSES = {
+    "types that are not reduced": "gradwire does not reduce",
+    "there is no monitored barrier": "does not support monitoredBarrier",
+    "a receive names its source": "recv from any source",
+    "there are no sparse tensors": "of a sparse tensor",
+    "a call has one tensor of each process": "it takes one tensor of each process",
+}
+
+
+def explains(kind, gloo, ours, plain, found, views):
+    """The name of the entry that explains this call's outcomes, or None. kind: how they differ;
+    plain: the Outcome of the reference, or None; found: what differs between that and ours; views:
+    whether any process's tensors are not contiguous."""
+    draw = ours.draw
+    left = "clobbers" in draw.tags and draw.tensors[0].untouched()
+    alike = plain is not None and plain.error is None and (found is None or left)
+    if kind == "Gloo refuses":
+        said = str(gloo.error)
+        if _ALONE.search(said):
+            return ALONE if plain is None or alike else None
+        for name, text in _GLOO_REFUSES.items():
+            if alike and re.search(text, said):
+                return name
+    if kind == "gradwire refuses":
+        for name, text in _GRADWIRE_REFUSES.items():
+            if re.search(text, str(ours.error)):
+                return name
+    if kind == "memory" and left:
+        return "reduce leaves the others' input as it was"
+    if kind == "answers" and alike and "future" in draw.tags:
+        return "a future's value is the outputs as they were given"
+    if kind == "memory" and alike:
+        if draw.mode == "dropped":
+            return "a call that nobody waits for has ended before a barrier"
+        if views:
+            return "of a view its elements are taken, wherever they lie"
+        if any(made.tensor.dtype.itemsize == 1 for made in draw.tensors):
+            return "a sum of truth values is one, too"
+    if kind == "memory" and plain is not None and plain.error is None and all(
+            nan_or_same(made.with_values(right.tensor.detach()), made.raw, made.tensor.dtype)
+            for right, made in zip(plain.draw.tensors, draw.tensors)):
+        return "NaN is the least and the greatest"
+    return None
