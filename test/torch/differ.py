@@ -19,6 +19,7 @@ import faulthandler
 import logging
 import os
 import random
+import re
 import sys
 import time
 import warnings
@@ -29,7 +30,7 @@ import torch.distributed as dist
 import differences
 from board import Board
 from differ_calls import CALLS
-from differ_draw import Draw
+from differ_draw import Draw, Fatal
 from guarded import first_difference, same_bytes
 
 _STUCK_S = 60
@@ -114,9 +115,9 @@ class Job:
             difference = compared(gloo, ours)
         ends = [member and (outcome.error is not None) == ended
                 for outcome in (gloo, ours) for ended in (True, False)]
-        late = member and ours.took_s > self.given.limit / 2
+        ended = member and re.search(r"\((ABORTED|TIMED_OUT)\)", str(ours.error))
         apart = member and not isinstance(gloo.error, (TypeError, ValueError))
-        differs, late, apart, *ends = self.agree(difference is not None, late, apart, *ends)
+        differs, ended, apart, *ends = self.agree(difference is not None, ended, apart, *ends)
         wrong = Draw(self.given.seed, number, None, pair.ranks, pair.ranks[0], 1).wrong_at
         by_rank = wrong not in (None, "all")
         self.counts["errors"] += ends[0] or ends[2]
@@ -126,7 +127,7 @@ class Job:
         if ends[0] and apart or by_rank:
             self.counts["groups of Gloo made anew"] += 1
             pair.renew("gloo")
-        if late or ends[2] and ends[3] or by_rank:
+        if ended or ends[2] and ends[3] or by_rank:
             self.counts["groups of gradwire made anew"] += 1
             pair.renew("gradwire")
         if differs:
@@ -146,8 +147,11 @@ class Job:
                 pair.renew("gloo")
         if difference is not None:
             known = differences.explains(difference[0], gloo, ours, plain, found, views)
-            if failed and ours.draw.wrong_at not in (None, "all") and difference[0] != "guard":
-                known = differences.BY_RANK if ours.took_s < 2 * self.given.limit else None
+            if ours.draw.mistake and ours.draw.wrong_at != "all" and difference[0] != "guard":
+                # As many bytes of another type are moved on both.
+                told = failed or isinstance(gloo.error, Fatal)
+                if told and ours.took_s < 2 * self.given.limit:
+                    known = differences.BY_RANK
             text = "rank %d: %s, %s\n  Gloo:     %s\n  gradwire: %s\n  plainly:  %s\n  %s" % (
                 self.me, *difference, gloo.text(), ours.text(),
                 plain.text() + "; " + (found or "the same") if plain else "-", ours.draw.text())
@@ -195,6 +199,9 @@ def compared(gloo, ours):
     if ours.draw.wrong_at == "all" and ours.error is not None and not ours.draw.posted:
         if ours.draw.mistake is not None and not all(t.untouched() for t in ours.draw.tensors):
             return "wrote", "a call that was refused"
+    limit_s = 0.9 * ours.draw.limit_s
+    if ours.took_s > limit_s > gloo.took_s and ours.draw.wrong_at in (None, "all"):
+        return "hang", "gradwire took %.2f s" % ours.took_s
     if gloo.error is not None and ours.error is None:
         return "Gloo refuses", ""
     if gloo.error is None and ours.error is not None:

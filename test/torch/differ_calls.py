@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 import differ_other as other
-from differ_draw import Fatal, whole_dims
+from differ_draw import LISTS, Fatal, whole_dims
 
 
 # ---- reductions
@@ -119,8 +119,7 @@ def gather(d):
     dims, dtype, root = d.dims(), d.dtype(), d.root("dst")
     tensor, outputs = d.tensor(dims, dtype), d.many(dims, dtype)
     if d.rank != d.root_rank:
-        outputs = outputs if d.mistake in ("a list of another length", "another size",
-                                           "another type", "no tensor") else None
+        outputs = outputs if d.mistake in LISTS else None
     if d.wrong("lists of the others alone"):
         outputs = None if d.rank == d.root_rank else [torch.ones(1)]
     d.ends(dist.gather(tensor, outputs, **root, **d.how()))
@@ -130,8 +129,7 @@ def scatter(d):
     dims, dtype, root = d.dims(), d.dtype(), d.root("src")
     tensor, inputs = d.tensor(dims, dtype), d.many(dims, dtype)
     if d.rank != d.root_rank:
-        inputs = inputs if d.mistake in ("a list of another length", "another size",
-                                         "another type", "no tensor") else None
+        inputs = inputs if d.mistake in LISTS else None
     if d.wrong("lists of the others alone"):
         inputs = None if d.rank == d.root_rank else [torch.ones(1)]
     d.ends(dist.scatter(tensor, inputs, **root, **d.how()))

@@ -21,6 +21,11 @@ MODES = ["sync"] * 8 + ["wait", "wait", "limit", "future", "callback", "dropped"
 _FATAL = {"another size", "another type", "a type that is not common", "splits of more"}
 
 
+# If all make these, those who are not the root have lists as well, so that all are refused.
+LISTS = {"a list of another length", "another size", "another type", "no tensor",
+         "a list or a root"}
+
+
 class Fatal(Exception):
     """The call would end processes on Gloo: there it is not made."""
 
@@ -126,10 +131,10 @@ class Draw:
         self.said.append(made.text())
         if not made.dense:
             self.views = True
-        if self.wrong("a device without memory", 0.05):
+        if may and self.wrong("a device without memory", 0.05):
             self.tags.add("meta")
             return torch.empty(dims, dtype=dtype, device="meta")
-        if self.wrong("sparse", 0.03) and dims:
+        if may and self.wrong("sparse", 0.03) and dims:
             self.tags.add("sparse")
             return torch.zeros(dims, dtype=dtype).to_sparse()
         if self.plainly:
@@ -213,6 +218,8 @@ class Draw:
         if self.mode == "sync":
             return self.note(work is None)
         mode = self.mode
+        if mode == "callback" and "transfer" in self.tags:
+            mode = "future"  # the others of the group make no call
         if isinstance(work, torch._C.Future):  # what the coalesced calls give instead
             return self.gave(work.wait())
         if mode == "dropped" and "transfer" not in self.tags:  # a barrier does not wait for those

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from differ_draw import whole_dims
+from differ_draw import LISTS, whole_dims
 from guarded import REDUCED
 
 
@@ -243,7 +243,7 @@ def methods(d):
     if len(tensors) != 1 or root != 0 or (kind > 2 and len(others) != 1):
         d.mistake = d.mistake or "a list or a root"
     d.tags.add("method")
-    g, alone = d.group, others if d.rank == 0 or d.mistake else []
+    g, alone = d.group, others if d.rank == 0 or d.mistake in LISTS else []
     calls = [
         lambda: g.allreduce(tensors, options(c10d.AllreduceOptions, reduceOp=d.op(dtype))),
         lambda: g.broadcast(tensors, options(c10d.BroadcastOptions, rootRank=root)),

@@ -4,7 +4,9 @@ says each, under "Beside Gloo" or where it tells of the call. What Gloo refuses,
 way, is compared with a reference that Gloo takes: see "plainly" in differ_draw.py."""
 import re
 
-from guarded import nan_or_same
+import torch
+
+from guarded import OTHER, nan_or_same
 
 # Gloo's wait for a process that was refused there: no difference of its own.
 ALONE = "waits for a process that Gloo has refused"
@@ -16,16 +18,16 @@ _ALONE = re.compile("[Tt]imed out|Connection (reset|closed)|Broken pipe")
 _GLOO_REFUSES = {
     "types that Gloo does not know are moved": "Invalid scalar type",
     "views are sent, and received into": "[Tt]ensors? (must|has to) be contiguous",
-    "expanded tensors are written to": "more than one element of the written-to tensor",
+    "expanded tensors are written to":
+        "more than one element of the written-to tensor|input tensor and the written-to tensor",
     "blocks of several sizes, and stacks": "invalid (tensor size|size of output tensor) at index|"
-    "Check failed: outputShape|first of no dimensions|match the broadcast shape",
+    "Check failed: output|first of no dimensions|match the broadcast shape",
     "tensors of inference mode are written to outside": "Inplace update to inference tensor",
     "leaves that require a gradient are written to":
         "a view of a leaf Variable|is a view and is being modified inplace",
     "integers are averaged": "result type Float can't be cast",
 }
 _GRADWIRE_REFUSES = {
-    "types that are not reduced": "gradwire does not reduce",
     "there is no monitored barrier": "does not support monitoredBarrier",
     "a receive names its source": "recv from any source",
     "there are no sparse tensors": "of a sparse tensor",
@@ -42,15 +44,31 @@ def explains(kind, gloo, ours, plain, found, views):
     alike = plain is not None and plain.error is None and (found is None or left)
     if kind == "Gloo refuses":
         said = str(gloo.error)
+        if "any source" in draw.tags:
+            return "a receive names its source"
         if _ALONE.search(said):
             return ALONE if plain is None or alike else None
+        if "must all have the same type" in said and draw.mistake == "another type":
+            return "coalesced calls have tensors of several types"
         for name, text in _GLOO_REFUSES.items():
             if alike and re.search(text, said):
                 return name
     if kind == "gradwire refuses":
+        types = {made.tensor.dtype for made in draw.tensors}
+        # Of a dropped work nobody hears Gloo's error.
+        bits = draw.tags & {"BAND", "BOR", "BXOR"} and any(t.is_floating_point for t in types)
+        order = draw.tags & {"MIN", "MAX", "PRODUCT", "BAND", "BOR", "BXOR"} and any(
+            t.is_complex for t in types)
+        if types & set(OTHER) or torch.bool in types and "AVG" in draw.tags or bits or order:
+            if "gradwire does not reduce" in str(ours.error):
+                return "types that are not reduced"
+        if draw.mistake is not None and re.match(r"\w+ in process group \d+: ", str(ours.error)):
+            return "what does not fit is refused at once"
         for name, text in _GRADWIRE_REFUSES.items():
             if re.search(text, str(ours.error)):
                 return name
+    if kind == "hang" and draw.mistake == "another size" and gloo.error is not None:
+        return "blocks have sizes of their own: one's mistake is another's wait"
     if kind == "memory" and left:
         return "reduce leaves the others' input as it was"
     if kind == "answers" and alike and "future" in draw.tags:
@@ -60,7 +78,7 @@ def explains(kind, gloo, ours, plain, found, views):
             return "a call that nobody waits for has ended before a barrier"
         if views:
             return "of a view its elements are taken, wherever they lie"
-        if any(made.tensor.dtype.itemsize == 1 for made in draw.tensors):
+        if draw.reduces and any(made.tensor.dtype is torch.bool for made in draw.tensors):
             return "a sum of truth values is one, too"
     if kind == "memory" and plain is not None and plain.error is None and all(
             nan_or_same(made.with_values(right.tensor.detach()), made.raw, made.tensor.dtype)
