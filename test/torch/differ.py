@@ -80,7 +80,7 @@ class Job:
         self.agree = Board(2 * _STUCK_S).agree
         self.pairs = [Pair(ranks, given.limit, self.agree) for ranks in groups]
         self.counts, self.documented = collections.Counter(), collections.Counter()
-        self.failed = []
+        self.failed, self.first = [], ""
 
     # ---- one call
 
@@ -115,7 +115,8 @@ class Job:
             difference = compared(gloo, ours)
         ends = [member and (outcome.error is not None) == ended
                 for outcome in (gloo, ours) for ended in (True, False)]
-        ended = member and re.search(r"\((ABORTED|TIMED_OUT)\)", str(ours.error))
+        ended = member and (ours.took_s > self.given.limit / 2
+                            or re.search(r"\((ABORTED|TIMED_OUT)\)", str(ours.error)))
         apart = member and not isinstance(gloo.error, (TypeError, ValueError))
         differs, ended, apart, *ends = self.agree(difference is not None, ended, apart, *ends)
         wrong = Draw(self.given.seed, number, None, pair.ranks, pair.ranks[0], 1).wrong_at
@@ -162,9 +163,11 @@ class Job:
         if not names or unknown:
             self.failed.append(number)
             if self.me == 0:
-                print("DIFFERS: call %d, %s; again: --seed %d --only %d\n%s\n" % (
+                report = "DIFFERS: call %d, %s; again: --seed %d --only %d\n%s\n" % (
                     number, function.__name__, self.given.seed, number,
-                    "\n".join(words for _, words in said if words is not None)), flush=True)
+                    "\n".join(words for _, words in said if words is not None))
+                self.first = self.first or report
+                print(report, flush=True)
         else:
             self.documented.update(names)
 
@@ -191,6 +194,8 @@ class Job:
             for name, count in sorted(self.documented.items()):
                 print("%7d %s" % (count, name))
             print("calls: %s" % dict(sorted(self.counts.items())))
+            if self.failed:
+                print("differ: %s; the first:\n%s" % (self.failed, self.first))
         dist.barrier()
 
 

@@ -224,6 +224,7 @@ class Draw:
             return self.gave(work.wait())
         if mode == "dropped" and "transfer" not in self.tags:  # a barrier does not wait for those
             del work
+            self.tags.add("dropped")
             return dist.barrier(group=self.group)
         if mode == "limit":
             self.note(work.wait(datetime.timedelta(seconds=self.limit_s)))

@@ -178,6 +178,7 @@ def coalesced(d, kind, dtype, op):
 def several(d):
     """Asynchronous calls, waited for in another order, or not at all."""
     works, moved = [], d.rng.random() < 0.5
+    d.tags.add("dropped")
     d.posted = True
     for _ in range(d.rng.randint(2, 6)):
         dtype = d.dtype(not moved)

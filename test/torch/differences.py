@@ -74,12 +74,12 @@ def explains(kind, gloo, ours, plain, found, views):
     if kind == "answers" and alike and "future" in draw.tags:
         return "a future's value is the outputs as they were given"
     if kind == "memory" and alike:
-        if draw.mode == "dropped":
-            return "a call that nobody waits for has ended before a barrier"
         if views:
             return "of a view its elements are taken, wherever they lie"
         if draw.reduces and any(made.tensor.dtype is torch.bool for made in draw.tensors):
             return "a sum of truth values is one, too"
+        if "dropped" in draw.tags:
+            return "a call that nobody waits for has ended before a barrier"
     if kind == "memory" and plain is not None and plain.error is None and all(
             nan_or_same(made.with_values(right.tensor.detach()), made.raw, made.tensor.dtype)
             for right, made in zip(plain.draw.tensors, draw.tensors)):
