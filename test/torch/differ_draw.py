@@ -177,6 +177,8 @@ class Draw:
         self.tags.add(self.redop)
         if self.wrong("no reduction", 0.1):
             return self.say("op", "sum")
+        if self.results:  # by mistake it may be another
+            dtype = self.results[0].dtype
         if self.plainly and dtype is torch.bool:
             op = {SUM: MAX, BOR: MAX, PRODUCT: MIN, BAND: MIN}.get(op, op)
         elif self.plainly and op == AVG and not dtype.is_floating_point and not dtype.is_complex:

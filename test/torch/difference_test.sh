@@ -11,7 +11,7 @@
 . "$(dirname "$0")/_torch.sh"
 
 calls=${GRADWIRE_CALLS:-2000}
-job_seconds=$((200 + calls / 4))
+job_seconds=$((600 + calls / 4))
 # Gloo says more than its errors do.
 export TORCH_CPP_LOG_LEVEL=FATAL
 compare() {

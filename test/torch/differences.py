@@ -12,7 +12,7 @@ from guarded import OTHER, nan_or_same
 ALONE = "waits for a process that Gloo has refused"
 # Gloo waits in vain, ends a process, or takes one's bytes for another's; gradwire ends the group.
 BY_RANK = "calls that differ by rank"
-_ALONE = re.compile("[Tt]imed out|Connection (reset|closed)|Broken pipe")
+_ALONE = re.compile("[Tt]imed out|timeout caused|Connection (reset|closed)|Broken pipe")
 
 # What Gloo says where gradwire does the call, with the values of Gloo's for the same made plainly.
 _GLOO_REFUSES = {
@@ -48,6 +48,8 @@ def explains(kind, gloo, ours, plain, found, views):
             return "a receive names its source"
         if _ALONE.search(said):
             return ALONE if plain is None or alike else None
+        if '"div_cpu" not implemented for' in said:
+            return "complex numbers of 32 bits are averaged"
         if "must all have the same type" in said and draw.mistake == "another type":
             return "coalesced calls have tensors of several types"
         for name, text in _GLOO_REFUSES.items():
