@@ -242,7 +242,7 @@ def methods(d):
     d.say("root", root)
     d.say("lists", [len(tensors), len(others)])
     if len(tensors) != 1 or root != 0 or (kind > 2 and len(others) != 1):
-        d.mistake = d.mistake or "a list or a root"
+        d.mistake = "a list or a root"
     d.tags.add("method")
     g, alone = d.group, others if d.rank == 0 or d.mistake in LISTS else []
     calls = [

@@ -21,7 +21,7 @@ _GLOO_REFUSES = {
     "expanded tensors are written to":
         "more than one element of the written-to tensor|input tensor and the written-to tensor",
     "blocks of several sizes, and stacks": "invalid (tensor size|size of output tensor) at index|"
-    "Check failed: output|first of no dimensions|match the broadcast shape",
+    "Check failed: output|first of no dimensions|match the (broadcast|size)",
     "tensors of inference mode are written to outside": "Inplace update to inference tensor",
     "leaves that require a gradient are written to":
         "a view of a leaf Variable|is a view and is being modified inplace",
@@ -41,7 +41,11 @@ def explains(kind, gloo, ours, plain, found, views):
     whether any process's tensors are not contiguous."""
     draw = ours.draw
     left = "clobbers" in draw.tags and draw.tensors[0].untouched()
-    alike = plain is not None and plain.error is None and (found is None or left)
+    done = plain is not None and plain.error is None
+    nan = done and bool(draw.tags & {"MIN", "MAX"}) and all(
+        nan_or_same(made.with_values(right.tensor.detach()), made.raw, made.tensor.dtype)
+        for right, made in zip(plain.draw.tensors, draw.tensors))
+    alike = done and (found is None or left or kind == "Gloo refuses" and nan)
     if kind == "Gloo refuses":
         said = str(gloo.error)
         if "any source" in draw.tags:
@@ -82,8 +86,6 @@ def explains(kind, gloo, ours, plain, found, views):
             return "a sum of truth values is one, too"
         if "dropped" in draw.tags:
             return "a call that nobody waits for has ended before a barrier"
-    if kind == "memory" and plain is not None and plain.error is None and all(
-            nan_or_same(made.with_values(right.tensor.detach()), made.raw, made.tensor.dtype)
-            for right, made in zip(plain.draw.tensors, draw.tensors)):
+    if kind == "memory" and nan:
         return "NaN is the least and the greatest"
     return None
