@@ -244,7 +244,9 @@ def methods(d):
     if len(tensors) != 1 or root != 0 or (kind > 2 and len(others) != 1):
         d.mistake = "a list or a root"
     d.tags.add("method")
-    g, alone = d.group, others if d.rank == 0 or d.mistake in LISTS else []
+    g, alone = d.group, others
+    if d.rank != 0:
+        alone = (others or [tensors]) if d.mistake in LISTS else []
     calls = [
         lambda: g.allreduce(tensors, options(c10d.AllreduceOptions, reduceOp=d.op(dtype))),
         lambda: g.broadcast(tensors, options(c10d.BroadcastOptions, rootRank=root)),
