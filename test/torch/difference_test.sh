@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Random calls of every function of torch.distributed, right and wrong, on gradwire and on Gloo: the
 # same bytes in all memory, guards around each tensor included, and the same answers; or an error on
-# both; or an entry of differences.py. 2,000 calls in each part of the job.
+# both; or an entry of differences.py. 1,000 calls in each part of the job.
 #   GRADWIRE_CALLS  how many instead; with it all four jobs are run: two and three processes, on one
 #                   daemon and on two. 100,000 take about an hour each on two cores:
 #                   GRADWIRE_CALLS=100000 GRADWIRE_SEED=7 test/torch/difference_test.sh
@@ -10,7 +10,7 @@
 # A call that differs is printed with the arguments that make it alone again.
 . "$(dirname "$0")/_torch.sh"
 
-calls=${GRADWIRE_CALLS:-2000}
+calls=${GRADWIRE_CALLS:-1000}
 job_seconds=$((600 + calls / 4))
 # Gloo says more than its errors do.
 export TORCH_CPP_LOG_LEVEL=FATAL
