@@ -214,3 +214,57 @@ TEST_CASE("who leaves says what it called in all") {
   watch.on_posted(2);
   CHECK(watch.differs_from_who_left() == !same);
 }
+
+namespace {
+
+/// Ranks 1 and 2 call the same, rank 0 something else; its acknowledgements get lost, and so do
+/// those for it.
+struct OneApart {
+  RingHarness ring{options_for_calls(3, false)};
+  OneApart() {
+    REQUIRE(ring.form());
+    ring.lose([](sim::HostId from, sim::HostId to, wire::PacketType type) {
+      return type == wire::PacketType::kAck && (from == 0 || to == 0);
+    });
+  }
+  void leave_done(std::uint16_t rank, std::uint64_t op_seq) {
+    REQUIRE(ring.run_until([&] { return ring.done(rank, op_seq); }, 1'000'000'000));
+    ring.leave(rank);
+    ring.run_for(20'000'000);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a barrier is not done because who called something else in its place has left") {
+  OneApart apart;
+  RingHarness& ring = apart.ring;
+  ring.post(0, empty_call(1, Collective::kBarrier));
+  for (const std::uint16_t rank : {1, 2}) {
+    for (const std::uint64_t op_seq : {1, 2}) {
+      ring.post(rank, empty_call(op_seq, Collective::kAllReduce));
+    }
+  }
+  apart.leave_done(1, 2);
+  CHECK_FALSE(ring.done(0, 1));
+  ring.lose([](auto...) { return false; });
+  REQUIRE(ring.run_until([&] { return ring.aborted(0) && ring.aborted(2); }, 1'000'000'000));
+  CHECK(ring.shard(0).reason().code == AbortCode::kMismatch);
+  CHECK_FALSE(ring.done(0, 1));
+}
+
+TEST_CASE("of who left having called something else, that is said, and not that it left") {
+  OneApart apart;
+  RingHarness& ring = apart.ring;
+  for (const std::uint64_t op_seq : {1, 2}) {
+    ring.post(0, empty_call(op_seq, Collective::kAllReduce, 7));
+  }
+  for (const std::uint16_t rank : {1, 2}) ring.post(rank, empty_call(1, Collective::kAllReduce));
+  apart.leave_done(1, 1);
+  REQUIRE(ring.aborted(0));
+  CHECK(ring.shard(0).reason().code == AbortCode::kMismatch);
+  CHECK(ring.shard(0).reason().op_seq == 1);
+  CHECK_THAT(ring.shard(0).reason().detail,
+             Catch::Contains("rank 1 has left, and had called something else than rank 0 in one of "
+                             "the ops 1 to 1"));
+}
