@@ -9,14 +9,13 @@ neighbor.py hog WHAT SOCKET: does what lane_hogs.py does again and again, until 
 import json
 import os
 import pathlib
-import socket
 import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "system"))
 import fair_share  # noqa: E402
 import lane_hogs  # noqa: E402
-from raw_client import HEADER, JOIN, MAGIC, VERSION, RawClient  # noqa: E402
+from raw_client import RawClient  # noqa: E402
 
 
 def requests(path, seconds):
@@ -43,34 +42,8 @@ def joins(path):
     os.setgid(fair_share.NOBODY)
     os.setuid(fair_share.NOBODY)
     clients = [RawClient(path).open() for _ in range(8)]
-    body = fair_share.join_body(1023, fair_share.made_up(clients[0].describe()), 1)
-    fd = os.memfd_create("join", os.MFD_ALLOW_SEALING)
-    os.write(fd, body)
-    fair_share.fcntl.fcntl(fd, fair_share.fcntl.F_ADD_SEALS,
-                           fair_share.fcntl.F_SEAL_SHRINK | fair_share.fcntl.F_SEAL_GROW |
-                           fair_share.fcntl.F_SEAL_WRITE)
-    for client in clients:
-        client.socket.setblocking(False)
-    sent = 0
-    while True:
-        idle = True
-        for client in clients:
-            try:
-                while True:
-                    sent += 1
-                    header = HEADER.pack(MAGIC, VERSION, JOIN, sent % 2**31 + 1, HEADER.size, 0, 0)
-                    socket.send_fds(client.socket, [header], [fd])
-                    idle = False
-            except BlockingIOError:
-                pass
-            try:
-                while True:
-                    client.socket.recv(256 * 1024)
-                    idle = False
-            except BlockingIOError:
-                pass
-        if idle:
-            time.sleep(0.001)
+    table = fair_share.made_up(clients[0].describe())
+    fair_share.flood(clients, fair_share.sealed_file(fair_share.join_body(1023, table, 1)))
 
 
 if __name__ == "__main__":

@@ -70,13 +70,46 @@ def join_body(rank, table, timeout_ms, group_id=None):
     return request + b"".join(table)
 
 
+def sealed_file(body):
+    fd = os.memfd_create("join", os.MFD_ALLOW_SEALING)
+    os.write(fd, body)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+    return fd
+
+
+def flood(clients, fd, answered=lambda: None):
+    """Joins on all of them as fast as the daemon takes it, for ever."""
+    for client in clients:
+        client.socket.setblocking(False)
+    sent = 0
+    while True:
+        idle = True
+        for client in clients:
+            try:
+                while True:
+                    sent += 1
+                    header = HEADER.pack(MAGIC, VERSION, JOIN, sent % 2**31 + 1, HEADER.size, 0, 0)
+                    socket.send_fds(client.socket, [header], [fd])
+                    idle = False
+            except BlockingIOError:
+                pass
+            try:
+                while True:
+                    data, *_ = socket.recv_fds(client.socket, 256 * 1024, 8)
+                    assert data, "the daemon hung up"
+                    idle = False
+                    answered()
+            except BlockingIOError:
+                pass
+        if idle:
+            time.sleep(0.001)
+
+
 def send_join(client, body):
     """A table this long goes in a sealed memfd."""
     if len(body) < 120_000:
         return client.send(JOIN, body)
-    fd = os.memfd_create("join", os.MFD_ALLOW_SEALING)
-    os.write(fd, body)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+    fd = sealed_file(body)
     request = client.send(JOIN, fds=[fd])
     os.close(fd)
     return request
@@ -110,37 +143,16 @@ def nobody(path, tell):
     print(f"nobody's memory: {text}", flush=True)
 
     own = client.describe()
-    body = join_body(1023, made_up(own), 1)
-    fd = os.memfd_create("join", os.MFD_ALLOW_SEALING)
-    os.write(fd, body)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
-    flood = [client] + [RawClient(path).open() for _ in range(7)]
-    for one in flood:
-        one.socket.setblocking(False)
-    sent = answered = 0
-    while True:
-        idle = True
-        for one in flood:
-            try:
-                while True:
-                    sent += 1
-                    header = HEADER.pack(MAGIC, VERSION, JOIN, sent % 2**31 + 1, HEADER.size, 0, 0)
-                    socket.send_fds(one.socket, [header], [fd])
-                    idle = False
-            except BlockingIOError:
-                pass
-            try:
-                while True:
-                    data, *_ = socket.recv_fds(one.socket, 256 * 1024, 8)
-                    assert data, "the daemon hung up"
-                    idle = False
-                    answered += 1
-                    if answered == 50:
-                        os.write(tell, b"floods")
-            except BlockingIOError:
-                pass
-        if idle:
-            time.sleep(0.001)
+    answers = 0
+
+    def answered():
+        nonlocal answers
+        answers += 1
+        if answers == 50:
+            os.write(tell, b"floods")
+
+    flood([client] + [RawClient(path).open() for _ in range(7)],
+          sealed_file(join_body(1023, made_up(own), 1)), answered)
 
 
 def status(path):
