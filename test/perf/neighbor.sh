@@ -7,10 +7,12 @@
 # run; ends what it started. Run it as root, after a build.
 #
 # usage: test/perf/neighbor.sh [TURNS [SECONDS [BUILD_FOLDER]]]
+# HOGS="joins flood end" in the environment chooses fewer.
 . "$(dirname "$0")/../../scripts/lib/setup.sh"
 turns=${1:-3}
 seconds=${2:-10}
 build=${3:-$repo_root/build}
+read -ra hogs <<<"${HOGS:-joins flood end}"
 need_root
 . "$repo_root/scripts/lib/daemons.sh"
 run_dir_make
@@ -32,11 +34,13 @@ beside_start() {
   local i program=$repo_root/test/perf/neighbor.py socket
   socket=$(daemon_socket 0)
   case $1 in
-    burners) for i in 1 2 3; do beside -c 'while True: pass'; done ;;
+    burners) for i in "${hogs[@]}"; do beside -c 'while True: pass'; done ;;
     hogs)
-      beside "$program" joins "$socket"
-      beside "$program" hog flood "$socket"
-      beside "$program" hog end "$socket"
+      for i in "${hogs[@]}"; do
+        local what=(hog "$i")
+        [[ $i != joins ]] || what=(joins)
+        beside "$program" "${what[@]}" "$socket"
+      done
       ;;
   esac
 }
