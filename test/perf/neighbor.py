@@ -6,9 +6,11 @@ neighbor.py joins SOCKET: uid 65534 joins with made-up tables of 1,024 ranks on 
 as fast as it can, until it is ended.
 neighbor.py hog WHAT SOCKET: does what lane_hogs.py does again and again, until it is ended."""
 
+import ctypes
 import json
 import os
 import pathlib
+import signal
 import sys
 import time
 
@@ -33,8 +35,15 @@ def requests(path, seconds):
 
 
 def hog(what, path):
+    """Each time in a process of its own, which leaves nothing: descriptors keep hugepages."""
+    die_with_parent = 1  # PR_SET_PDEATHSIG
     while True:
-        getattr(lane_hogs, what)(path)
+        child = os.fork()
+        if child == 0:
+            ctypes.CDLL(None).prctl(die_with_parent, signal.SIGKILL)
+            getattr(lane_hogs, what)(path)
+            os._exit(0)
+        os.waitpid(child, 0)
 
 
 def joins(path):
