@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "collective/op_table.h"
+
 namespace gradwire::sim {
 
 Job::Job(World& world, const GroupOptions& group, std::vector<PlannedOp> ops,
@@ -107,9 +109,8 @@ bool Job::may_end(std::uint16_t rank, std::uint64_t op_seq) const {
   // One of no elements waits until the next rank has said the same, unless it says nothing more of
   // it: it has left, or is far ahead.
   const auto next = static_cast<std::uint16_t>((rank + 1) % nranks_);
-  constexpr std::uint64_t kKept = 256;
   const Client& there = clients_[next];
-  if (there.left || there.posted >= op_seq + kKept) return true;
+  if (there.left || there.posted >= op_seq + collective::OpTable::kDescriptorsKept) return true;
   return own == odd_->call_of(op.plan(), op_seq, next);
 }
 

@@ -59,17 +59,12 @@ void SeedRun::watch_neighbor() {
 
 void SeedRun::end_neighbor() {
   if (neighbor_ == nullptr) return;
-  constexpr TimeNs kLimit = 60'000 * kMs;
   Job& job = *neighbor_;
-  if (!run_ops(job, kLimit)) {
+  if (!run_ops(job, kOpsLimit)) {
     job.fail(
-        fmt::format("no op or transfer ended for {} s, and some are left", kLimit / kMs / 1000));
+        fmt::format("no op or transfer ended for {} s, and some are left", kOpsLimit / kMs / 1000));
   }
-  job.leave_all();
-  const TimeNs limit = scenario_.group.shard.timeouts.leave_ns + 2'000 * kMs;
-  if (job.failure().empty() && !world_.run_until([&] { return job.closed(); }, limit)) {
-    job.fail("a rank that left is not closed within its limit");
-  }
+  close(job, "a rank");
   result_.ops_completed += job.completed();
   if (job.transfers() != nullptr) result_.transfer_ends += job.transfers()->completed();
   world_.remove_group(job.group());

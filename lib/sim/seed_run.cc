@@ -13,10 +13,6 @@ namespace gradwire::sim {
 namespace {
 
 constexpr TimeNs kSecond = 1'000'000'000;
-/// Virtual time, beyond what faults and clients delay, in which some op or transfer has to end. Any
-/// run that hangs needs it all. All of a run's ops can need more: hundreds, each of a hundred
-/// chunks through a window of two with losses of 30 %, took 66 s.
-constexpr TimeNs kOpsLimit = 60 * kSecond;
 
 /// The processes of those ranks whose hosts are `hosts`, with their ranks' new numbers.
 std::vector<std::uint16_t> survivors_of(const GroupOptions& group,
@@ -128,6 +124,14 @@ bool SeedRun::run_ops(Job& job, TimeNs limit) {
   return false;
 }
 
+void SeedRun::close(Job& job, const char* who) {
+  job.leave_all();
+  const TimeNs limit = scenario_.group.shard.timeouts.leave_ns + 2 * kSecond;
+  if (job.failure().empty() && !world_.run_until([&] { return job.closed(); }, limit)) {
+    job.fail(fmt::format("{} that left is not closed within its limit", who));
+  }
+}
+
 void SeedRun::end_epoch(Job& job) {
   healed_ = true;
   world_.record(0);
@@ -137,11 +141,7 @@ void SeedRun::end_epoch(Job& job) {
     world_.resume(host);
     world_.drought(host, UINT32_MAX);
   }
-  job.leave_all();
-  const TimeNs limit = scenario_.group.shard.timeouts.leave_ns + 2 * kSecond;
-  if (job.failure().empty() && !world_.run_until([&] { return job.closed(); }, limit)) {
-    job.fail("a rank that left is not closed within its limit");
-  }
+  close(job, "a rank");
   result_.retransmissions += world_.counter(&collective::ShardCounters::retransmissions);
   result_.spills += world_.counter(&collective::ShardCounters::spills);
   result_.copies += world_.counter(&collective::ShardCounters::copies);
@@ -246,11 +246,7 @@ void SeedRun::second_epoch() {
                            kOpsLimit / kSecond));
     }
   }
-  job.leave_all();
-  const TimeNs limit = options.shard.timeouts.leave_ns + 2 * kSecond;
-  if (job.failure().empty() && !world_.run_until([&] { return job.closed(); }, limit)) {
-    job.fail("a rank of the new epoch that left is not closed within its limit");
-  }
+  close(job, "a rank of the new epoch");
   const std::uint64_t dropped = world_.unknown_packets() - dropped_before;
   result_.old_packets = replayed;
   // All at once they may be more than a port's queue holds.

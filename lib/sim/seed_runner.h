@@ -80,6 +80,10 @@ class SeedRun final : public Observer {
   [[nodiscard]] TimeNs last_fault_end() const;
 
   // seed_run.cc
+  /// Virtual time, beyond what faults and clients delay, in which some op or transfer has to end.
+  /// Any run that hangs needs it all. All of a run's ops can need more: hundreds, each of a hundred
+  /// chunks through a window of two with losses of 30 %, took 66 s.
+  static constexpr TimeNs kOpsLimit = 60'000'000'000;
   /// @return whether to look again: nothing is wrong, and the job has not ended.
   [[nodiscard]] static bool look(Job& job, Progress& progress);
   /// Looks at the progress of the job again and again, until the job has ended.
@@ -89,6 +93,8 @@ class SeedRun final : public Observer {
   ///               one has to within kOpsLimit
   /// @return whether all ended, or the job failed
   bool run_ops(Job& job, TimeNs limit);
+  /// All of its ranks leave, and have to be closed in time. @param who  they are, for people
+  void close(Job& job, const char* who);
   void end_epoch(Job& job);
   void second_epoch();
   void check_pools();
