@@ -73,7 +73,7 @@ void Client::abandon_after_fork() noexcept {
 
 Client::~Client() {
   unregister_for_fork(this);
-  leave_behind(std::move(leaving_));
+  leave_behind(std::move(leaving_), std::move(completion_fd_));
   if (region_ != nullptr) ::munmap(region_, region_bytes_);
 }
 
@@ -88,7 +88,7 @@ Result<std::shared_ptr<Client>> Client::open(const std::string& path, const Open
     return fail(ErrorCode::kSystem, fmt::format("eventfd: {}", strerror(errno)));
   }
   register_for_fork(client.get());
-  leave_behind({});
+  leave_behind({}, {});
 
   Lock lock(client->mutex_);
   ipc::OpenRequest body;

@@ -243,7 +243,8 @@ int32_t gw_memory_numa_node(const gw_memory* memory);
  * in that GPU's primary context, and host code must not touch it. -1: memory of the host. */
 int32_t gw_memory_device(const gw_memory* memory);
 
-/** Gives the memory back, unmaps it and frees the handle; NULL is allowed.
+/** Gives the memory back, unmaps it and frees the handle; NULL is allowed. The host has its pages
+ * back then, so a child of a fork that touches them gets SIGBUS.
  * @return GW_BUSY while an op that uses it is unfinished: then the handle stays as it was.
  * GW_TIMED_OUT if the daemon has not let go of it within request_timeout_ms: the handle stays,
  * call again. With a daemon that is gone it succeeds. */

@@ -11,13 +11,20 @@ bool is_pending(const StreamOp::EventPtr& event) {
   return passed && !*passed;
 }
 
-void leave_behind(std::vector<LeavingMemory> memory) {
+void leave_behind(std::vector<LeavingMemory> memory, ipc::UniqueFd end) {
+  struct Left {
+    std::vector<LeavingMemory> memory;
+    ipc::UniqueFd end;
+  };
   static std::mutex mutex;
   // Never destroyed, because CUDA may still copy when the process ends.
-  static auto& left = *new std::vector<LeavingMemory>;
+  static auto& left = *new std::vector<Left>;
   const std::lock_guard lock(mutex);
-  for (LeavingMemory& each : memory) left.push_back(std::move(each));
-  std::erase_if(left, [](const LeavingMemory& each) { return !is_pending(each.until); });
+  left.push_back({std::move(memory), std::move(end)});
+  std::erase_if(left, [](Left& each) {
+    std::erase_if(each.memory, [](const LeavingMemory& one) { return !is_pending(one.until); });
+    return each.memory.empty();
+  });
 }
 
 Result<StreamCopies::Streams*> StreamCopies::streams_of(int ordinal) {

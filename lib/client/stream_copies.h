@@ -53,7 +53,9 @@ struct LeavingMemory {
 
 /// Keeps what a client leaves behind until CUDA is through with it, and lets go of what earlier
 /// clients left. Any thread; does not wait.
-void leave_behind(std::vector<LeavingMemory> memory);
+/// @param end  the client's end of its completion socket: the daemon takes the memory back when it
+///             is closed
+void leave_behind(std::vector<LeavingMemory> memory, ipc::UniqueFd end);
 
 class StreamCopies {
  public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How a command ends: lanes report, its clients are answered.
 #include <fmt/format.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cinttypes>
@@ -176,7 +176,9 @@ void CommandLane::drain_completions(Client& client, std::uint32_t most) noexcept
   }
   if (pushed && client.port->completion_fd >= 0 && client.port->queue.take_client_waits()) {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t ignored = write(client.port->completion_fd, &one, sizeof one);
+    // If the client has closed its end there is nobody to wake, and no signal may come of that.
+    [[maybe_unused]] const ssize_t ignored =
+        send(client.port->completion_fd, &one, sizeof one, MSG_DONTWAIT | MSG_NOSIGNAL);
   }
 }
 

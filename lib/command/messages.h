@@ -30,7 +30,7 @@ struct ClientPort {
   std::uint32_t user = 0;  ///< whose it is: users get their turns, whatever number of clients
   ipc::DaemonQueue queue;
   // Ends of socket pairs, used like eventfds (see ipc::MessageType::kOpen).
-  int completion_fd = -1;  ///< written when the client waits
+  int completion_fd = -1;  ///< a socket, sent to when the client waits
   int doorbell_fd = -1;    ///< read by the sleeping lane
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Clients: how one opens, and what happens when it has gone.
 #include <fmt/format.h>
+#include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
@@ -139,7 +140,7 @@ void Manager::client_added(Client& client) {
   std::vector<ipc::UniqueFd> fds;
   fds.push_back(client.queue.duplicate_fd());
   fds.push_back(client.doorbell.duplicate());
-  fds.push_back(client.client_completion.duplicate());
+  fds.push_back(std::move(client.client_completion));
   const PendingReply to = *client.open_reply;
   client.open_reply.reset();
   for (const ipc::UniqueFd& fd : fds) {
@@ -165,6 +166,7 @@ void Manager::retire(Client& client, const std::string& why, TimeNs now, AbortCo
   client_ids_.erase(client.connection);
   steps_ += groups_.size() + client.memories.size();
   client.open_reply.reset();
+  client.client_completion.reset();
   for (auto& [handle, memory] : client.memories) memory.reply.reset();
   for (const std::uint32_t handle : client.to_make) client.memories.erase(handle);
   client.to_make.clear();
@@ -192,15 +194,24 @@ void Manager::cut_off(Client& client, const std::string& why, TimeNs now) {
   sink_.hang_up(connection);
 }
 
+bool Manager::is_gone(Client& client) {
+  pollfd end{client.completion.get(), 0, 0};
+  client.gone = client.gone || (::poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0);
+  return client.gone;
+}
+
 void Manager::forget_if_gone(std::uint32_t client_id) {
-  const Client* client = client_by_id(client_id);
-  if (client != nullptr && client->removed && client->memories.empty()) forget_client(client_id);
+  Client* client = client_by_id(client_id);
+  if (client == nullptr || !client->removed || !client->memories.empty()) return;
+  if (is_gone(*client) || stop_ != StopState::kRunning) forget_client(client_id);
 }
 
 void Manager::forget_client(std::uint32_t client_id) {
   const auto found = clients_.find(client_id);
   const auto of_user = clients_of_user_.find(found->second->peer.uid);
   if (--of_user->second == 0) clients_of_user_.erase(of_user);
+  found->second->queue.abandon();
+  if (stop_ == StopState::kRunning) found->second->queue.take_back();
   clients_.erase(found);
 }
 

@@ -152,6 +152,7 @@ class Manager {
   /// Disconnects the client: tells it why, retires it and closes its connection.
   void cut_off(Client& client, const std::string& why, TimeNs now);
   void forget_client(std::uint32_t client_id);
+  [[nodiscard]] static bool is_gone(Client& client);
   void forget_if_gone(std::uint32_t client_id);
   [[nodiscard]] Client* client_of(ipc::ConnectionId connection) noexcept;
   [[nodiscard]] Client* client_by_id(std::uint32_t client_id) noexcept;
@@ -183,6 +184,8 @@ class Manager {
   void event_added(Client& client, std::uint32_t handle);
   void memory_removed(Client& client, std::uint32_t handle);
   /// CUDA requires that an importer closes memory before its exporter frees it.
+  /// Whether memory that no lane uses is still the client's.
+  [[nodiscard]] bool is_kept(Client& client, const Memory& memory) const;
   void watch_process(Client& client, TimeNs now);
   void release_lingering(TimeNs now);
 

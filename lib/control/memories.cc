@@ -24,18 +24,23 @@ constexpr TimeNs kLingerCheckIntervalNs = 10'000'000;
 /// same.
 constexpr TimeNs kLingerNs = 5'000'000'000;
 
-/// Memory that nothing refers to. It is freed with the job that owns it, even if the job never
+/// Memory that nothing here refers to. It is freed with the job that owns it, even if the job never
 /// runs.
 class Discarded {
  public:
-  Discarded(ClientMemory& registry, ipc::SharedMemory memory, bool registered)
-      : registry_(registry), memory_(std::move(memory)), registered_(registered) {}
+  /// @param taken_back  from whoever else has it, too
+  Discarded(ClientMemory& registry, ipc::SharedMemory memory, bool registered, bool taken_back)
+      : registry_(registry),
+        memory_(std::move(memory)),
+        registered_(registered),
+        taken_back_(taken_back) {}
   ~Discarded() { go(); }
   Discarded(const Discarded&) = delete;
   Discarded& operator=(const Discarded&) = delete;
 
   void go() {
     if (std::exchange(registered_, false)) registry_.unregister_host(memory_.data());
+    if (std::exchange(taken_back_, false)) memory_.take_back();
     memory_ = {};
   }
 
@@ -43,6 +48,7 @@ class Discarded {
   ClientMemory& registry_;
   ipc::SharedMemory memory_;
   bool registered_;
+  bool taken_back_;
 };
 
 }  // namespace
@@ -192,12 +198,15 @@ void Manager::memory_failed(Client& client, std::uint32_t handle, const Error& e
 
 void Manager::discard(ipc::SharedMemory memory, bool registered, std::function<void()> done) {
   memory.abandon();
-  if (memory.bytes() <= kPieceBytes && !registered) {
-    memory = {};
+  // Clients keep what they have when the daemon stops.
+  const bool taken_back = stop_ == StopState::kRunning;
+  const bool at_once = memory.bytes() <= kPieceBytes && !registered;
+  auto held = std::make_shared<Discarded>(memory_, std::move(memory), registered, taken_back);
+  if (at_once) {
+    held->go();
     if (done) done();
     return;
   }
-  auto held = std::make_shared<Discarded>(memory_, std::move(memory), registered);
   worker_.submit(
       ipc::Worker::Order::kInTurn,
       [held] {
@@ -274,7 +283,7 @@ void Manager::remove_memory(Client& client, std::uint32_t handle) {
 void Manager::memory_removed(Client& client, std::uint32_t handle) {
   const auto found = client.memories.find(handle);
   if (found == client.memories.end()) return;
-  if (found->second.gpu.cuda && client.linger_until != kNever) {
+  if (is_kept(client, found->second)) {
     found->second.state = Memory::State::kLingering;
     return;
   }
@@ -287,6 +296,11 @@ void Manager::memory_removed(Client& client, std::uint32_t handle) {
   discard(std::move(mapping), registered, [this, to] {
     if (to) reply(*to, {});
   });
+}
+
+bool Manager::is_kept(Client& client, const Memory& memory) const {
+  if (memory.gpu.cuda) return client.linger_until != kNever;
+  return client.retired && !memory.on_gpu() && stop_ == StopState::kRunning && !is_gone(client);
 }
 
 void Manager::watch_process(Client& client, TimeNs now) {
@@ -304,15 +318,18 @@ void Manager::release_lingering(TimeNs now) {
   next_linger_check_ = now + kLingerCheckIntervalNs;
   for (auto at = clients_.begin(); at != clients_.end();) {
     Client& client = *(at++)->second;
-    if (client.linger_until == kNever) continue;
+    if (!client.retired) continue;
+    ++steps_;
     pollfd process{client.process.get(), POLLIN, 0};
     const bool ended = client.process && ::poll(&process, 1, 0) == 1;
-    const bool goes = ended || now >= client.linger_until || stop_ != StopState::kRunning;
-    if (!goes) continue;
-    client.linger_until = kNever;
+    if (ended || now >= client.linger_until || stop_ != StopState::kRunning) {
+      client.linger_until = kNever;
+    }
     std::vector<std::uint32_t> handles;
     for (const auto& [handle, memory] : client.memories) {
-      if (memory.state == Memory::State::kLingering) handles.push_back(handle);
+      if (memory.state == Memory::State::kLingering && !is_kept(client, memory)) {
+        handles.push_back(handle);
+      }
     }
     for (const std::uint32_t handle : handles) memory_removed(client, handle);
     forget_if_gone(client.id);

@@ -41,7 +41,7 @@ struct Memory {
     kAdding,
     kLive,
     kRemoving,
-    kLingering,  ///< no lane uses it; a process that is ending may still have it open
+    kLingering,  ///< no lane uses it; the client, which has hung up, may
   };
   ipc::SharedMemory mapping;
   bool registered = false;      ///< `mapping` is registered with the lanes
@@ -82,11 +82,9 @@ struct Client {
   ipc::PeerCredentials peer;
   TimeNs since = 0;
   ipc::SharedMemory queue;
-  ipc::UniqueFd doorbell;    ///< shared with the client
-  ipc::UniqueFd completion;  ///< the daemon's end
-  /// The client's end stays open here too. Otherwise a lane that writes to a dead client would get
-  /// a SIGPIPE.
-  ipc::UniqueFd client_completion;
+  ipc::UniqueFd doorbell;           ///< shared with the client
+  ipc::UniqueFd completion;         ///< the daemon's end
+  ipc::UniqueFd client_completion;  ///< the client's, until it is sent
   command::ClientPort port;
   std::optional<PendingReply> open_reply;
   std::map<std::uint32_t, Memory> memories;  ///< by handle
@@ -100,7 +98,10 @@ struct Client {
   TimeNs linger_until = kNever;  ///< such memory is freed by then, even if the process still runs
   /// It died or was disconnected, or the daemon stops: no request is answered any more.
   bool retired = false;
-  bool removed = false;      ///< the command lane has forgotten it
+  bool removed = false;  ///< the command lane has forgotten it
+  /// No process has the client's end of `completion` any more, so that nobody uses its memory but
+  /// who means harm. Until then it is the client's, and counts, though it hung up or was cut off.
+  bool gone = false;
   std::uint32_t groups = 0;  ///< that it is a member of
 
   [[nodiscard]] std::uint64_t memory_bytes() const noexcept {

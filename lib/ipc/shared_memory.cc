@@ -122,7 +122,7 @@ Result<SharedMemory> SharedMemory::reserve(const SharedMemoryOptions& options) {
   if (::ftruncate(memory.fd(), static_cast<off_t>(bytes)) != 0) {
     return system_error(fmt::format("ftruncate of a memfd to {} bytes", bytes));
   }
-  if (::fcntl(memory.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+  if (::fcntl(memory.fd(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return system_error("sealing a memfd");
   }
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd(), 0);
@@ -184,6 +184,11 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
 }
 
 SharedMemory::~SharedMemory() { unmap(); }
+
+void SharedMemory::take_back() noexcept {
+  unmap();
+  if (fd_ && ::ftruncate(fd_.get(), 0) == 0) bytes_ = populated_bytes_ = 0;
+}
 
 void SharedMemory::unmap() noexcept {
   guard_ = GuardedRange();

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Memory that the daemon makes and a client maps too: a memfd of hugepages, sealed against growing
-/// and shrinking, bound to a NUMA node and faulted in before anyone gets it, so that a lack of
-/// hugepages is an error here and not a SIGBUS in a lane. The control thread creates and destroys
-/// it, unless a function says otherwise; the bytes belong to whoever the daemon gives them to.
-/// Linux 5.14 or later (MADV_POPULATE_WRITE).
+/// Memory that the daemon makes and a client maps too: a memfd of hugepages, sealed against
+/// growing, bound to a NUMA node and faulted in before anyone gets it, so that a lack of hugepages
+/// is an error here and not a SIGBUS in a lane. The control thread creates and destroys it, unless
+/// a function says otherwise; the bytes belong to whoever the daemon gives them to. Linux 5.14 or
+/// later (MADV_POPULATE_WRITE).
 ///
 /// Seals cannot prevent a client from punching holes into memory that it may write. The daemon's
 /// next access then takes a new page from the pool; if none is free, it raises SIGBUS, and
-/// lib/ipc/bus_guard.h maps ordinary zeros over all of it.
+/// lib/ipc/bus_guard.h maps ordinary zeros over all of it. A client may cut the memfd too, which
+/// has the same end. It is not sealed against that, because take_back() cuts it.
 #pragma once
 
 #include <cstddef>
@@ -59,6 +60,10 @@ class SharedMemory {
   [[nodiscard]] Result<void> finish();
   /// Undoes that: from here on any thread may destroy it, and nobody touches its bytes.
   void abandon() noexcept { guard_ = GuardedRange(); }
+  /// Unmaps it here and gives all of its pages back to the host, even those that other processes
+  /// have mapped: what they touch of it from here on raises SIGBUS in them. Any thread, after
+  /// abandon().
+  void take_back() noexcept;
 
   SharedMemory() = default;
   SharedMemory(SharedMemory&& other) noexcept;

@@ -1,14 +1,17 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""lane_hogs.py WHAT SOCKET [PID]: what one user, not root, may do to the lanes of a daemon.
+"""lane_hogs.py WHAT SOCKET [PID|POOL]: what one user, not root, may do to the lanes of a daemon.
 
   punch  removes pages of its memory when no page is left, and lets ops touch each of them; PID is
          the daemon's, whose maps are counted
+  cut    cuts its memory, or its queues, to nothing under an op
+  keep   hangs up and keeps what it had: POOL is the folder of the tmpfs that memory comes from
   end    a group of many processes with hundreds of receives each, one of which leaves
   flood  many clients post nothing but commands that are refused
 """
 
 import ctypes
+import mmap
 import os
 import secrets
 import struct
@@ -86,6 +89,47 @@ def punch(path, pid):
     if after > before + 16:
         raise SystemExit("the daemon has more maps than before")
     filler.socket.close()
+
+
+def cut(path):
+    for what in ("memory", "queue"):
+        client = connect(path)
+        handle, _, memory = client.allocate(PAGES * PAGE)
+        group = client.join(secrets.randbits(62) + 1, 0, [client.describe()])
+        fill(client, [COMMAND.pack(1, group, 16, 0, PAGE, handle, handle, 0, raw_client.ALL_REDUCE,
+                                   0, 0, 0, 0, 0)])
+        wait_for("the op ends", lambda: client.word(raw_client.COMPLETION_TAIL) == 1)
+        client.push(2, group, 16, 0, PAGE, handle, handle)
+        os.ftruncate(memory if what == "memory" else client.queue_fd, 0)
+        if what == "memory":
+            client.push(3, group, 16, 0, PAGE, handle, handle)
+        else:
+            client.ring_doorbell()
+        print(f"its {what}: {client.wait_closed()}")
+
+
+def keep(path, pool):
+    def free():
+        found = os.statvfs(pool)
+        return found.f_bavail * found.f_frsize
+
+    size, before = 1 << 20, free()
+    clients = [connect(path) for _ in range(4)]
+    kept = []
+    for client in clients:
+        _, got, memory = client.allocate(size)
+        kept.append((memory, mmap.mmap(memory, got)))
+    for client in clients:
+        client.socket.close()
+    time.sleep(1)
+    if free() > before - len(clients) * size:
+        raise SystemExit("memory was taken from clients that have their completion sockets")
+    for client in clients:
+        os.close(client.completion_fd)
+    # Another user's ops have some of it, more or less.
+    wait_for("the memory is free, which this process has mapped",
+             lambda: free() > before - size / 2)
+    print(f"{len(kept)} MiB stay while somebody has the clients' sockets, and no longer")
 
 
 def end(path):

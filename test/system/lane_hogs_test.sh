@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# One user does all he may to keep the lanes busy: he removes pages of his memory, ends a group with
-# thousands of unfinished receives, and has many clients post what is refused. The daemon stays, no
-# round of its lanes has more than a bounded number of steps, and another user's group sums all the
-# time; his status, open and join succeed.
+# One user does all he may to keep the lanes busy: he removes pages of his memory and cuts it, ends
+# a group with thousands of unfinished receives, has many clients post what is refused, and hangs up
+# with his memory still mapped. The daemon stays and gets the memory back, no round of its lanes has
+# more than a bounded number of steps, and another user's group sums all the time; his status, open
+# and join succeed.
 . "$(dirname "$0")/_init.sh"
 
 # Steps of a round that everything together may take: far more than any was seen to have, and far
@@ -46,6 +47,13 @@ if [[ ${GRADWIRE_SANITIZE:-none} == none ]]; then
   daemon_alive 0 || fail "the daemon did not survive it"
   others_are_served
   expect_text "the log says who" "client .* removed pages from the memory" "$(daemon_log 0)"
+  step "a user cuts what it shares with the daemon to nothing"
+  expect "is cut off" "${hog[@]}" cut "$(daemon_socket 0)"
+  daemon_alive 0 || fail "the daemon did not survive it"
+  others_are_served
+  step "a user hangs up and keeps its memory mapped"
+  expect "the daemon takes it back" "${hog[@]}" keep "$(daemon_socket 0)" "$run_dir/pool"
+  others_are_served
 fi
 
 "$gradwire_cli" status --json --socket "$(daemon_socket 0)" >"$run_dir/status.json"

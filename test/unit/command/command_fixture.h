@@ -5,7 +5,7 @@
 
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
-#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -27,10 +27,14 @@ struct TestClient {
         queue(region) {
     port.client_id = id;
     port.queue = ipc::DaemonQueue(region);
-    port.completion_fd = eventfd(0, EFD_NONBLOCK);
+    int pair[2] = {-1, -1};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair) != 0) std::abort();
+    port.completion_fd = pair[0];
+    completion_fd = pair[1];
   }
   ~TestClient() {
     close(port.completion_fd);
+    close(completion_fd);
     std::free(raw);
   }
   TestClient(const TestClient&) = delete;
@@ -46,6 +50,7 @@ struct TestClient {
   ipc::QueueRegion* region;
   ipc::ClientQueue queue;
   ClientPort port;
+  int completion_fd = -1;  ///< the client's end
 };
 
 struct CommandFixture {

@@ -99,7 +99,7 @@ TEST_CASE("the nth command is op n, on every lane, and is answered when all lane
   CHECK(client.completion()->request_id == 12);
 }
 
-TEST_CASE("the completion eventfd is written only for a client that waits") {
+TEST_CASE("only a client that waits is sent to, and one that has closed its end ends nobody") {
   CommandFixture fixture(1);
   TestClient& client = fixture.add_client(1);
   fixture.add_group({1});
@@ -107,12 +107,17 @@ TEST_CASE("the completion eventfd is written only for a client that waits") {
   fixture.commands->poll();
   fixture.op_done(1);
   std::uint64_t value = 0;
-  CHECK(read(client.port.completion_fd, &value, sizeof value) < 0);
+  CHECK(read(client.completion_fd, &value, sizeof value) < 0);
   client.queue.set_client_waits(true);
   REQUIRE(client.queue.push_command(CommandFixture::command(2)));
   fixture.commands->poll();
   fixture.op_done(2);
-  CHECK(read(client.port.completion_fd, &value, sizeof value) == 8);
+  CHECK(read(client.completion_fd, &value, sizeof value) == 8);
+  shutdown(client.completion_fd, SHUT_RDWR);
+  client.queue.set_client_waits(true);
+  REQUIRE(client.queue.push_command(CommandFixture::command(3)));
+  fixture.commands->poll();
+  fixture.op_done(3);  // a SIGPIPE would end this process
 }
 
 TEST_CASE("an op waits for every member, and each brings its own memory") {
