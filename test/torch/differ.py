@@ -154,7 +154,9 @@ class Job:
                 pair.renew("gloo")
         if difference is not None:
             known = differences.explains(difference[0], gloo, ours, plain, found, views)
-            if ours.draw.mistake and ours.draw.wrong_at != "all" and difference[0] != "guard":
+            draw = ours.draw
+            by_rank = draw.mistake and (draw.wrong_at != "all" or draw.by_root)
+            if by_rank and difference[0] != "guard":
                 # As many bytes of another type are moved on both.
                 told = failed or isinstance(gloo.error, Fatal)
                 if told and ours.took_s < 2 * self.given.limit:

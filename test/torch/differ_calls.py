@@ -117,7 +117,7 @@ def all_gather_coalesced(d):
 
 def gather(d):
     dims, dtype, root = d.dims(), d.dtype(), d.root("dst")
-    tensor, outputs = d.tensor(dims, dtype), d.many(dims, dtype)
+    tensor, outputs = d.tensor(dims, dtype), d.lists_of_root(dims, dtype)
     if d.rank != d.root_rank:
         outputs = outputs if d.mistake in LISTS else None
     if d.wrong("lists of the others alone"):
@@ -127,7 +127,7 @@ def gather(d):
 
 def scatter(d):
     dims, dtype, root = d.dims(), d.dtype(), d.root("src")
-    tensor, inputs = d.tensor(dims, dtype), d.many(dims, dtype)
+    tensor, inputs = d.tensor(dims, dtype), d.lists_of_root(dims, dtype)
     if d.rank != d.root_rank:
         inputs = inputs if d.mistake in LISTS else None
     if d.wrong("lists of the others alone"):

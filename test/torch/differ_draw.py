@@ -50,6 +50,7 @@ class Draw:
         self.other = (self.rank + 1) % self.size
         self.tensors, self.notes, self.said = [], [], []
         self.mistake, self.posted, self.reduces, self.views = None, False, False, False
+        self.by_root = False  # the mistake is in what only the root passes
         self.tags = set()  # what differences.py is told of the call
         self.results, self.mean = [], False
         kind = self.rng.random()
@@ -163,6 +164,13 @@ class Draw:
             self.said.append("of which %d" % len(made))
         if self.wrong("a tensor for a list", 0.1) and made:
             made = made[0]
+        return made
+
+    def lists_of_root(self, dims, dtype):
+        """many(), which the root alone passes: so a mistake in it may be the root's alone."""
+        before = self.mistake
+        made = self.many(dims, dtype)
+        self.by_root = self.mistake != before and self.mistake not in LISTS
         return made
 
     # ---- other arguments

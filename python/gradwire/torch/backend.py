@@ -43,10 +43,17 @@ def _shape_of(dtype, sizes):
     return "%s%s" % (str(dtype).replace("torch.", ""), list(sizes))
 
 
+def unversioned(tensor):
+    """The same elements. What is written to them leaves the tensor's version as it is, as what the
+    daemon writes does: after the call torch looks at a view that requires a gradient, and does not
+    bear that it has changed (variable.cpp, "new_fn INTERNAL ASSERT FAILED")."""
+    return tensor.data if tensor.requires_grad else tensor.detach()
+
+
 def put(tensor, values):
     """Copies so many elements to a tensor. Of those that are at one place, as after expand(), the
     last is put there."""
-    tensor, values = tensor.detach(), values.detach().view(tensor.shape)
+    tensor, values = unversioned(tensor), values.detach().view(tensor.shape)
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
         if stride == 0 and size > 1:
             tensor, values = tensor.narrow(dim, size - 1, 1), values.narrow(dim, size - 1, 1)
@@ -292,7 +299,7 @@ class Collectives(Backend):
     def _copy_alone(source, target):
         if source.data_ptr() != target.data_ptr():
             with writing([target]):
-                target.view(-1).copy_(source.view(-1).view(target.dtype))
+                unversioned(target).view(-1).copy_(source.view(-1).view(target.dtype))
 
     def _about_to_copy(self, read, written=(), transfers=False):
         """Before tensors are read, or written, on the current stream ahead of an op, or will be
