@@ -224,7 +224,7 @@ SELF_TEST = [
     ("lib/host/x.cc", "#include <rte_eal.h>", False),
     ("lib/sim/x.cc", '#include "collective/shard.h"', True),
     ("lib/sim/x.cc", "#include <chrono>", False),
-    ("lib/collective/x.cc", '#include "sim/world.h"', False),
+    ("lib/collective/x.cc", '#include "sim/world/world.h"', False),
     ("lib/lane/x.cc", "#include <rte_ethdev.h>", True),
     ("lib/port/x.cc", "#include <rte_ethdev.h>", True),
     ("lib/port/x.cc", '#include "lane/lane.h"', False),

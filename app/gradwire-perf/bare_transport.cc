@@ -14,7 +14,7 @@
 
 #include "base/window.h"
 #include "bench_eal.h"
-#include "collective/partition.h"
+#include "collective/shapes/partition.h"
 #include "port/driver_table.h"
 #include "port/pools.h"
 #include "port/port.h"

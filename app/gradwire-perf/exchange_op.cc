@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collective/partition.h"
+#include "collective/shapes/partition.h"
 
 namespace gradwire::perf {
 

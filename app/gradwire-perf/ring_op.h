@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "collective/partition.h"
+#include "collective/shapes/partition.h"
 #include "stream_op.h"
 
 namespace gradwire::perf {

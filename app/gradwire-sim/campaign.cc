@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "sim/seed_run.h"
+#include "sim/seeds/seed_run.h"
 
 namespace gradwire::sim {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/pool.h"
+#include "sim/world/pool.h"
 
 namespace gradwire::sim {
 

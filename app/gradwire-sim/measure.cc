@@ -10,8 +10,8 @@
 
 #include "base/defaults.h"
 #include "measure_shapes.h"
-#include "sim/experiment.h"
-#include "sim/failure_trial.h"
+#include "sim/measure/experiment.h"
+#include "sim/measure/failure_trial.h"
 
 namespace gradwire::sim {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/defaults.h"
 #include "collective/shard_config.h"
-#include "sim/shape_trial.h"
+#include "sim/measure/shape_trial.h"
 
 namespace gradwire::sim {
 namespace {

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 
-#include "sim/scenario.h"
+#include "sim/seeds/scenario.h"
 #include "transport/congestion.h"
 
 namespace gradwire::sim {

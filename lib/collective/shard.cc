@@ -6,7 +6,7 @@
 #include "base/collective_call.h"
 #include "base/probe.h"
 #include "base/profile.h"
-#include "collective/ring_links.h"
+#include "collective/links/ring_links.h"
 
 namespace gradwire::collective {
 namespace {

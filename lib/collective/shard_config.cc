@@ -7,10 +7,10 @@
 #include <bit>
 
 #include "base/window.h"
-#include "collective/op_table.h"
-#include "collective/partition.h"
-#include "collective/shape.h"
-#include "collective/shape_direct.h"
+#include "collective/ops/op_table.h"
+#include "collective/shapes/partition.h"
+#include "collective/shapes/shape.h"
+#include "collective/shapes/shape_direct.h"
 
 namespace gradwire::collective {
 

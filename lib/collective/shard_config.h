@@ -15,7 +15,7 @@
 #include "base/result.h"
 #include "base/types.h"
 #include "base/window.h"
-#include "collective/shape.h"
+#include "collective/shapes/shape.h"
 #include "reduce/backend.h"
 #include "transport/receiver.h"
 #include "transport/sender.h"
@@ -155,21 +155,21 @@ struct ShardConfig {
   /// Chunks that the backend may have at once. One that finishes later than it is asked needs room
   /// for all that the credit lets in, and for own chunks: see pending_entries_wanted().
   std::uint32_t pending_entries = 128;
-  /// The largest exchange (collective/shape_exchange.h), whole KiB; equal on all ranks.
+  /// The largest exchange (collective/shapes/shape_exchange.h), whole KiB; equal on all ranks.
   std::uint64_t exchange_bytes = defaults::kExchangeKib * 1024;
   /// Payloads carry a CRC, which the receiver checks (transport.integrity = "payload"); equal on
   /// all ranks. Only memory that loses no bit does without.
   bool payload_crc = defaults::kIntegrity == "payload";
-  /// The largest direct op (collective/shape_direct.h), all ranks' parts together; equal on all
-  /// ranks. 0: there are none, and `peers` is not looked at.
+  /// The largest direct op (collective/shapes/shape_direct.h), all ranks' parts together; equal on
+  /// all ranks. 0: there are none, and `peers` is not looked at.
   std::uint64_t direct_bytes = 0;
-  /// The largest op in two steps (collective/shape_direct.h), of what a rank's part takes; equal on
-  /// all ranks. 0: there are none. There are none without direct ops, either.
+  /// The largest op in two steps (collective/shapes/shape_direct.h), of what a rank's part takes;
+  /// equal on all ranks. 0: there are none. There are none without direct ops, either.
   std::uint64_t two_step_bytes = 0;
   /// Which ranks sum ops in two steps; the same on all ranks. nullptr: all do.
   std::shared_ptr<const Owners> owners;
-  /// The largest gathered op (collective/shape_gathered.h), of what all ranks give; equal on all
-  /// ranks. 0: there are none. There are none without direct ops, either.
+  /// The largest gathered op (collective/shapes/shape_gathered.h), of what all ranks give; equal on
+  /// all ranks. 0: there are none. There are none without direct ops, either.
   std::uint64_t gathered_bytes = 0;
   /// Groups of more ranks than so many have gathered ops.
   std::uint16_t gathered_ranks = defaults::kGatheredRanks;

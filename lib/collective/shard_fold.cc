@@ -5,7 +5,7 @@
 
 #include "base/planted_bug.h"
 #include "base/profile.h"
-#include "collective/op_memory.h"
+#include "collective/ops/op_memory.h"
 #include "collective/shard.h"
 
 namespace gradwire::collective {

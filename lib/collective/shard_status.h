@@ -12,8 +12,8 @@
 
 #include "base/require.h"
 #include "base/types.h"
-#include "collective/op_spec.h"
-#include "collective/transfer.h"
+#include "collective/ops/op_spec.h"
+#include "collective/transfers/transfer.h"
 #include "reduce/backend.h"
 #include "wire/frame.h"
 #include "wire/packet.h"

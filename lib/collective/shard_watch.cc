@@ -7,7 +7,7 @@
 #include <array>
 
 #include "base/abort_detail.h"
-#include "collective/asking.h"
+#include "collective/links/asking.h"
 #include "collective/shard.h"
 
 namespace gradwire::collective {

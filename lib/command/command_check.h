@@ -12,7 +12,7 @@
 #include "base/process_layout.h"
 #include "base/result.h"
 #include "base/types.h"
-#include "collective/place.h"
+#include "collective/shapes/place.h"
 #include "ipc/command_queue.h"
 
 namespace gradwire::command {

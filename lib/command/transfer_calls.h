@@ -24,7 +24,7 @@
 #include "base/collective_call.h"
 #include "base/process_layout.h"
 #include "base/zeroed_array.h"
-#include "collective/transfer.h"
+#include "collective/transfers/transfer.h"
 #include "command/command_check.h"
 #include "ipc/command_queue.h"
 

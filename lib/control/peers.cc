@@ -11,8 +11,8 @@
 #include <memory>
 #include <utility>
 
-#include "collective/shape_direct.h"
-#include "collective/shape_ring.h"
+#include "collective/shapes/shape_direct.h"
+#include "collective/shapes/shape_ring.h"
 #include "collective/shard_config.h"
 #include "control/table.h"
 

@@ -15,7 +15,7 @@
 #include "base/process_layout.h"
 #include "base/result.h"
 #include "base/types.h"
-#include "collective/owners.h"
+#include "collective/shapes/owners.h"
 #include "control/paths.h"
 #include "ipc/control_messages.h"
 

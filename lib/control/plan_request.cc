@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "collective/shape_ring.h"
+#include "collective/shapes/shape_ring.h"
 #include "control/folding.h"
 #include "control/peers.h"
 

@@ -13,7 +13,7 @@
 
 #include "base/require.h"
 #include "base/sip_hash.h"
-#include "collective/shape_ring.h"
+#include "collective/shapes/shape_ring.h"
 #include "collective/shard.h"
 #include "control/folding.h"
 #include "wire/packet.h"

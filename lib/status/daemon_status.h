@@ -85,7 +85,7 @@ struct Transport {
   std::uint64_t ops_gathered = 0;
   std::uint64_t contributions_received = 0;
   std::uint64_t receipts_received = 0;
-  // Of transfers between processes; TransferCounters of collective/transfer.h.
+  // Of transfers between processes; TransferCounters of collective/transfers/transfer.h.
   std::uint64_t pieces_sent = 0;
   std::uint64_t pieces_received = 0;
   std::uint64_t piece_bytes_received = 0;

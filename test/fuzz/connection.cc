@@ -15,12 +15,12 @@
 #include <set>
 #include <vector>
 
-#include "collective/shape.h"
+#include "collective/shapes/shape.h"
 #include "collective/shard.h"
 #include "fuzz/eal.h"
 #include "fuzz/input.h"
 #include "fuzz/repair.h"
-#include "sim/slow_backend.h"
+#include "sim/world/slow_backend.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/require.h"
-#include "collective/shape.h"
+#include "collective/shapes/shape.h"
 #include "command_world.h"
 
 namespace gradwire::sim {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/require.h"
-#include "collective/shape.h"
+#include "collective/shapes/shape.h"
 
 namespace gradwire::sim {
 namespace {

@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/transfer.h"
+#include "collective/transfers/transfer.h"
 #include "command/command_lane.h"
 #include "ipc/command_queue.h"
 #include "sim/random.h"

@@ -13,7 +13,7 @@
 
 #include "base/planted_bug.h"
 #include "eal.h"
-#include "sim/seed_run.h"
+#include "sim/seeds/seed_run.h"
 
 namespace gradwire {
 PlantedBug planted_bug = PlantedBug::kNone;

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <span>
 
-#include "collective/shape_ring.h"
+#include "collective/shapes/shape_ring.h"
 #include "collective/shard.h"
 #include "wire/packet.h"
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "collective/shard.h"
-#include "sim/reference.h"
-#include "sim/world.h"
+#include "sim/reference/reference.h"
+#include "sim/world/world.h"
 
 namespace gradwire::test {
 

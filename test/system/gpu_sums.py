@@ -3,7 +3,7 @@
 """gpu_sums.py --backend NAME --path PATH SOCKET...: sums through daemons that reduce on a GPU,
 every datatype and redop, awkward counts, 1 and 2 members, compared with the reference bit by bit.
 Then each daemon's own counters have to say that the GPU reduced exactly the chunks that its rank's
-reducing hops are (lib/collective/shape.h), by that path, and that the CPU reduced none."""
+reducing hops are (lib/collective/shapes/shape.h), by that path, and that the CPU reduced none."""
 
 import argparse
 import sys
@@ -19,7 +19,7 @@ EXCHANGE = 512 << 10  # transport.exchange_kib
 
 
 def chunks_of_segments(count, datatype, nranks, payload_bytes):
-    """How many chunks each segment has (lib/collective/partition.h)."""
+    """How many chunks each segment has (lib/collective/shapes/partition.h)."""
     width = reference.NUMPY_TYPES[datatype].itemsize
     per_line = 64 // width
     segment = -(-(-(-count // nranks)) // per_line) * per_line

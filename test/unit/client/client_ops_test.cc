@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "fixture.h"
-#include "sim/ring_reference.h"
+#include "sim/reference/ring_reference.h"
 
 using namespace gradwire;
 using namespace gradwire::test;

@@ -11,7 +11,7 @@
 
 #include "ipc/doorbell.h"
 #include "ipc/join_message.h"
-#include "sim/collective_reference.h"
+#include "sim/reference/collective_reference.h"
 
 namespace gradwire::test {
 

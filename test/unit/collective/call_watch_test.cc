@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls that no packet of an op shows: each acknowledgement says what was called.
-#include "collective/call_watch.h"
+#include "collective/ring/call_watch.h"
 
 #include <catch2/catch.hpp>
 #include <string>

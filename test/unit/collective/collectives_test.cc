@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // All collectives but all-reduce, of production shards in the simulator's world, against the
-// reference (lib/sim/collective_reference.h).
+// reference (lib/sim/reference/collective_reference.h).
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <deque>

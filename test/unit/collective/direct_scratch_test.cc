@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "collective/direct_scratch.h"
+#include "collective/direct/direct_scratch.h"
 
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <fstream>
 
-#include "collective/shape_direct.h"
+#include "collective/shapes/shape_direct.h"
 #include "collective/shard_config.h"
 
 namespace gradwire::collective {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Direct ops (lib/collective/direct.h) of production shards in the simulator's world.
+// Direct ops (lib/collective/direct/direct.h) of production shards in the simulator's world.
 #include <array>
 #include <catch2/catch.hpp>
 #include <deque>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ring_sums.h"
-#include "sim/addresses.h"
+#include "sim/world/addresses.h"
 
 using namespace gradwire;
 using namespace gradwire::test;

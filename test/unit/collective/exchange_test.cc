@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "collective/partition.h"
+#include "collective/shapes/partition.h"
 #include "collective/shard.h"
 #include "support/ring_harness.h"
 

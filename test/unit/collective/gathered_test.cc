@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gathered ops (lib/collective/direct_gathered.cc) of production shards in the simulator's world.
+// Gathered ops (lib/collective/direct/direct_gathered.cc) of production shards in the simulator's
+// world.
 #include <array>
 #include <bit>
 #include <catch2/catch.hpp>
@@ -8,7 +9,7 @@
 #include <vector>
 
 #include "base/defaults.h"
-#include "collective/shape.h"
+#include "collective/shapes/shape.h"
 #include "ring_sums.h"
 
 using namespace gradwire;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "collective/link_end.h"
+#include "collective/links/link_end.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "collective/op_table.h"
+#include "collective/ops/op_table.h"
 
 #include <catch2/catch.hpp>
 #include <deque>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All-reduces in two steps that only some ranks sum (lib/collective/owners.h).
-#include "collective/owners.h"
+// All-reduces in two steps that only some ranks sum (lib/collective/shapes/owners.h).
+#include "collective/shapes/owners.h"
 
 #include <catch2/catch.hpp>
 #include <deque>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "collective/partition.h"
+#include "collective/shapes/partition.h"
 
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "collective/shape.h"
+#include "collective/shapes/shape.h"
 
 using namespace gradwire;
 using namespace gradwire::collective;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "collective/path_choice.h"
+#include "collective/links/path_choice.h"
 
 #include <catch2/catch.hpp>
 #include <string>

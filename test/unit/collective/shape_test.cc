@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "collective/shape.h"
+#include "collective/shapes/shape.h"
 
 #include <catch2/catch.hpp>
 

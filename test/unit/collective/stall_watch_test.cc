@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "collective/stall_watch.h"
+#include "collective/membership/stall_watch.h"
 
 #include <catch2/catch.hpp>
 

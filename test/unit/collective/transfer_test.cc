@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "sim/scenario.h"
-#include "sim/transfer_job.h"
-#include "sim/world.h"
+#include "sim/seeds/scenario.h"
+#include "sim/seeds/transfer_job.h"
+#include "sim/world/world.h"
 
 using namespace gradwire;
 using namespace gradwire::sim;

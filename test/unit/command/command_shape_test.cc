@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "collective/shape.h"
+#include "collective/shapes/shape.h"
 #include "collective/shard_config.h"
 #include "command/command_check.h"
 #include "command_fixture.h"

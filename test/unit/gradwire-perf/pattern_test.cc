@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "sim/ring_reference.h"
+#include "sim/reference/ring_reference.h"
 
 using namespace gradwire;
 using namespace gradwire::perf;

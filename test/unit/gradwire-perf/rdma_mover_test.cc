@@ -15,7 +15,7 @@
 #include "rdma_link.h"
 #include "rdma_mover.h"
 #include "ring_op.h"
-#include "sim/ring_reference.h"
+#include "sim/reference/ring_reference.h"
 
 using namespace gradwire;
 using namespace gradwire::perf;

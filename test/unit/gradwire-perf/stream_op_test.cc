@@ -12,7 +12,7 @@
 #include "exchange_op.h"
 #include "pattern.h"
 #include "ring_op.h"
-#include "sim/ring_reference.h"
+#include "sim/reference/ring_reference.h"
 
 using namespace gradwire;
 using namespace gradwire::perf;

@@ -13,7 +13,7 @@
 #include "config/load.h"
 #include "daemon.h"
 #include "settings.h"
-#include "sim/failure_trial.h"
+#include "sim/measure/failure_trial.h"
 
 namespace gradwire::gradwired {
 namespace {

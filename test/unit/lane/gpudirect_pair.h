@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/shape.h"
+#include "collective/shapes/shape.h"
 #include "port/payload_split.h"
 #include "reduce/gpu/device.h"
 #include "reduce/gpu/gpu_backend.h"

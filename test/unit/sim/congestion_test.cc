@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
-#include "sim/experiment.h"
+#include "sim/measure/experiment.h"
 
 using namespace gradwire;
 using namespace gradwire::sim;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How soon a death is noticed, and which pauses are none. gradwire-sim --measure failure has the
 // figures.
-#include "sim/failure_trial.h"
+#include "sim/measure/failure_trial.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

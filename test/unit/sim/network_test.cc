@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "sim/network.h"
+#include "sim/world/network.h"
 
 #include <catch2/catch.hpp>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "sim/pool.h"
+#include "sim/world/pool.h"
 
 #include <catch2/catch.hpp>
 #include <vector>

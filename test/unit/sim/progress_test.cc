@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "sim/progress.h"
+#include "sim/seeds/progress.h"
 
 #include <catch2/catch.hpp>
 #include <string>

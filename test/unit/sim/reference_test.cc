@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "sim/reference.h"
+#include "sim/reference/reference.h"
 
 #include <catch2/catch.hpp>
 #include <cstdint>

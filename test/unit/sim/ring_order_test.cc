@@ -11,7 +11,7 @@
 
 #include "reduce/backend.h"
 #include "reference.h"
-#include "sim/ring_reference.h"
+#include "sim/reference/ring_reference.h"
 
 using namespace gradwire;
 using gradwire::test::awkward_element;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The reference that judges the simulator, gradwire-perf and the fake daemon, compared with values
 // computed by hand.
-#include "sim/ring_reference.h"
+#include "sim/reference/ring_reference.h"
 
 #include <bit>
 #include <catch2/catch.hpp>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "sim/scenario.h"
+#include "sim/seeds/scenario.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
 
-#include "sim/sizes.h"
+#include "sim/seeds/sizes.h"
 
 using namespace gradwire;
 using namespace gradwire::sim;

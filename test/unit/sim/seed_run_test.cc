@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "sim/seed_run.h"
+#include "sim/seeds/seed_run.h"
 
 #include <catch2/catch.hpp>
 #include <cstdio>
@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "sim/job.h"
+#include "sim/seeds/job.h"
 
 using namespace gradwire;
 using namespace gradwire::sim;

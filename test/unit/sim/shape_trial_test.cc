@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/defaults.h"
-#include "sim/shape_trial.h"
+#include "sim/measure/shape_trial.h"
 
 using namespace gradwire;
 using namespace gradwire::sim;

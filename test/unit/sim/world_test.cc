@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "sim/world.h"
+#include "sim/world/world.h"
 
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "sim/reference.h"
+#include "sim/reference/reference.h"
 
 using namespace gradwire;
 using namespace gradwire::sim;

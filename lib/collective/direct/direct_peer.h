@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Another rank, for direct ops: what it says it has, what came from it before the op was posted
+/// here, and what must be sent to it. One lane owns it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "collective/ops/chunk.h"
+#include "transport/rtt.h"
+
+namespace gradwire::collective {
+
+/// A contribution that came before its op was posted here.
+struct EarlyContribution {
+  std::uint64_t op_seq = 0;  ///< 0: the place is free
+  std::uint32_t chunk = 0;
+  std::uint32_t bytes = 0;
+  std::uint8_t step = 0;   ///< as wire::DataHeader's
+  std::uint8_t since = 0;  ///< likewise
+  OpCall call;
+  std::byte* payload = nullptr;  ///< of the place
+};
+
+struct DirectPeer {
+  /// How many contributions to ops that are not posted there may be on their way.
+  static constexpr std::uint32_t kFloor = 2;
+
+  // What it said.
+  std::uint64_t entered = 0;   ///< as wire::Receipt
+  std::uint64_t received = 0;  ///< likewise
+  std::uint64_t chunks = 0;    ///< of the first op above `received`
+  std::uint32_t ahead = 0;     ///< chunks sent of ops above `entered`
+  std::uint64_t told = 0;      ///< up to which op it was told that this rank has entered
+
+  std::uint64_t given = 0;  ///< the last op of which anything goes there, if it has no members
+
+  // What came from there.
+  std::array<EarlyContribution, kFloor> early{};
+  std::uint32_t early_bytes = 0;  ///< of each of these places
+  std::uint64_t newest = 0;       ///< number of a contribution or an inquiry
+  TimeNs newest_at = 0;
+  TimeNs heard_at = 0;  ///< on the clock of polled time; or when a wait for it began
+  bool ever_heard = false;
+  std::uint32_t vain_answers = 0;  ///< to inquiries, none of which said anything new
+  TimeNs news_at = 0;  ///< likewise: it acknowledged something new, or something new went there
+
+  // What is due.
+  TimeNs receipt_due = kNever;
+  TimeNs quiet_since = 0;     ///< nothing was sent there, and nothing new came
+  std::uint64_t inquiry = 0;  ///< number of the last, until it is answered
+  std::uint64_t timed = 0;    ///< number whose echo tells the round-trip time; 0 = none
+  TimeNs timed_at = 0;
+  transport::RttEstimator rtt;
+  std::uint32_t tries = 0;           ///< inquiries without an answer that was new
+  std::uint32_t lost_inquiries = 0;  ///< sent while the one before had no answer
+  std::uint32_t unanswered = 0;      ///< inquiries sent since it was heard
+  bool receipt_wanted = false;
+  bool answers = false;  ///< the wanted receipt does
+  bool inquiry_wanted = false;
+  bool queued = false;   ///< it has something to send
+  bool watched = false;  ///< it may have something due
+
+  /// It said something new: what was asked before was not in vain.
+  void has_news(TimeNs polled) noexcept {
+    tries = 0;
+    vain_answers = 0;
+    news_at = polled;
+  }
+};
+
+}  // namespace gradwire::collective

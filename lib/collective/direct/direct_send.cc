@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is sent to other ranks for direct ops, and when.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/planted_bug.h"
+#include "base/probe.h"
+#include "collective/direct/direct.h"
+#include "collective/links/asking.h"
+
+namespace gradwire::collective {
+
+using wire::PacketType;
+
+namespace {
+
+/// Packets that go to a rank until another has its turn: where a port is slow, nobody waits for all
+/// that goes to all others, and takes this rank for silent.
+constexpr std::uint32_t kTurnPackets = 4;
+/// So many inquiries must be answered in vain until another source port is tried.
+constexpr std::uint32_t kVainBeforeSource = 2;
+
+}  // namespace
+
+void Direct::queue(std::uint16_t rank) noexcept {
+  DirectPeer& peer = peers_[rank];
+  if (peer.queued) return;
+  peer.queued = true;
+  require(queue_.push(rank), "a rank is queued once");
+}
+
+void Direct::watch(std::uint16_t rank, TimeNs due) noexcept {
+  next_due_ = std::min(next_due_, due);
+  DirectPeer& peer = peers_[rank];
+  if (peer.watched) return;
+  peer.watched = true;
+  watched_.push_back(rank);
+}
+
+TimeNs Direct::silence_limit(const DirectPeer& peer) const noexcept {
+  return collective::silence_limit(config_.timeouts, peer.ever_heard, peer.heard_at);
+}
+
+/// For how long nothing is sent to a rank, and nothing new heard, until it is asked.
+TimeNs Direct::patience(const DirectPeer& peer, bool unacked) const noexcept {
+  const TimeNs silence = config_.timeouts.silence_ns;
+  const bool late = polled_ - peer.heard_at >= silence_limit(peer) - silence / 2;
+  const TimeNs most = late ? silence / kAsksInLimit : kNever;
+  // What it owes, it sends again by itself: it is asked only whether it is there.
+  if (!unacked) return std::min(config_.timeouts.ping_interval_ns, most);
+  // An inquiry that is not answered is repeated as often as neighbours on the ring ping. A host
+  // that stood still made a round-trip time that is no bound for anything.
+  const TimeNs cap =
+      peer.inquiry != 0 ? config_.timeouts.ping_interval_ns : config_.sender.max_pto_ns;
+  return std::min(repeated_after(peer.rtt, config_.sender, peer.tries, cap), most);
+}
+
+void Direct::look_at_watched(TimeNs now) noexcept {
+  next_due_ = kNever;
+  for (std::size_t i = watched_.size(); i-- > 0;) {
+    const std::uint16_t rank = watched_[i];
+    DirectPeer& peer = peers_[rank];
+    if (peer.receipt_due <= now) {
+      peer.receipt_due = kNever;
+      peer.receipt_wanted = true;
+      queue(rank);
+    }
+    const bool unacked = unacknowledged(rank);
+    const bool waits = unacked || awaited(rank);
+    if (waits && peer.quiet_since + patience(peer, unacked) <= now) inquire(rank, unacked, now);
+    if (waits) next_due_ = std::min(next_due_, peer.quiet_since + patience(peer, unacked));
+    next_due_ = std::min(next_due_, peer.receipt_due);
+    if (waits || peer.receipt_due != kNever) continue;
+    peer.watched = false;
+    watched_[i] = watched_.back();
+    watched_.pop_back();
+  }
+}
+
+void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
+  DirectPeer& peer = peers_[rank];
+  peer.quiet_since = now;
+  if (now - inquiries_since_ >= config_.timeouts.ping_interval_ns) {
+    inquiries_since_ = now;
+    inquiries_ = 0;
+  }
+  // What is to go there already waits for room at the port: more of it would only wait longer.
+  if (inquiries_ == kAsksMax || peer.inquiry_wanted) return;
+  ++inquiries_;
+  if (unacked) ++peer.tries;
+  peer.inquiry_wanted = true;
+  queue(rank);
+  // The oldest chunk goes along: most likely it is what was lost.
+  if (unacked) resend_missing(rank, false);
+  const TimeNs quiet = polled_ - peer.heard_at;
+  // One that owes nothing, and has only not acknowledged, may have left: its last receipts were
+  // lost. If it died, its neighbours on the ring say so.
+  const bool needed = awaited(rank) || post_waits_;
+  // It answers, but full packets may not get there from this source port.
+  if (peer.vain_answers >= kVainBeforeSource && is_lacking(rank)) {
+    LinkEnd& end = ends_.of(rank);
+    end.arrives_never(config_.timeouts, now);
+    // What goes by another port is another question: until each was tried once, none is late
+    // because those before it were in vain.
+    if (peer.vain_answers < kVainBeforeSource + end.sources().count) peer.tries = 0;
+  }
+  // The op may be done here: it is there that it never will be.
+  if (is_in_vain(rank)) {
+    silent_ = Silent{rank, polled_ - peer.news_at, false, peer.vain_answers};
+  }
+  if (peer.unanswered < kUnansweredMin || quiet < silence_limit(peer)) return;
+  if (needed) {
+    silent_ = Silent{rank, quiet, !peer.ever_heard};
+  } else if (leaving_) {
+    // All is done here: it is gone, or its neighbours miss it.
+    acknowledge(rank, ops_.posted());
+  }
+}
+
+/// Whether it answers, but nothing that it lacks comes there, however often it is sent.
+bool Direct::is_in_vain(std::uint16_t rank) const noexcept {
+  const DirectPeer& peer = peers_[rank];
+  return is_lacking(rank) && peer.vain_answers >= kUnansweredMin &&
+         polled_ - peer.news_at >= silence_limit(peer);
+}
+
+/// Whether it has posted an op and lacks something of it that this rank has sent.
+bool Direct::is_lacking(std::uint16_t rank) const noexcept {
+  const DirectPeer& peer = peers_[rank];
+  const DirectOp* op = scratch_.first_to(rank, peer.received);
+  return op != nullptr && unacknowledged(rank) && op->op_seq <= peer.entered;
+}
+
+Direct::Silent Direct::least_heard() const noexcept {
+  Silent out;
+  for (const std::uint16_t rank : watched_) {
+    const TimeNs quiet = polled_ - peers_[rank].heard_at;
+    if (quiet <= out.for_ns || (!unacknowledged(rank) && !awaited(rank))) continue;
+    out = {rank, quiet, !peers_[rank].ever_heard, 0, peers_[rank].unanswered};
+  }
+  return out;
+}
+
+std::optional<Direct::Missing> Direct::missing(std::uint64_t op_seq) const noexcept {
+  std::optional<Missing> found;
+  const DirectOp* op = scratch_.first_above(op_seq - 1);
+  if (op == nullptr || op->op_seq != op_seq) return found;
+  for (const std::uint16_t rank : others_) {
+    if (scratch_.arrived(*op, rank) == scratch_.expected(*op, rank)) continue;
+    const bool posted = peers_[rank].entered >= op_seq;
+    if (!posted) return Missing{rank, posted};
+    if (!found) found = Missing{rank, posted};
+  }
+  return found;
+}
+
+void Direct::heard(std::uint16_t rank) noexcept {
+  DirectPeer& peer = peers_[rank];
+  peer.ever_heard = true;
+  peer.heard_at = polled_;
+  peer.unanswered = 0;
+  silent_.reset();
+}
+
+void Direct::probe_at_once(std::uint16_t rank) noexcept {
+  peers_[rank].quiet_since = 0;
+  watch(rank, 0);
+}
+
+bool Direct::run(TimeNs now, Outbox& out) noexcept {
+  bool worked = false;
+  if (now >= next_due_) {
+    look_at_watched(now);
+    worked = true;
+  }
+  sent_last_ = 0;
+  while (sent_last_ < kDirectBurst && !queue_.empty()) {
+    const std::uint16_t rank = queue_.front();
+    const Sent outcome = send_to(rank, now, out);
+    if (outcome == Sent::kBlocked) break;
+    worked = true;
+    if (outcome == Sent::kYes) ++sent_last_;
+    if (outcome == Sent::kYes && ++turn_packets_ < kTurnPackets) continue;
+    turn_packets_ = 0;
+    queue_.pop();
+    peers_[rank].queued = false;
+    if (outcome == Sent::kYes) queue(rank);
+  }
+  return worked;
+}
+
+Direct::Sent Direct::send_to(std::uint16_t rank, TimeNs now, Outbox& out) noexcept {
+  DirectPeer& peer = peers_[rank];
+  OutboxSide& box = ends_.of(rank).any_side(out);
+  if (box.full()) return Sent::kBlocked;
+  const Sent outcome = send_contribution(rank, now, box);
+  if (outcome != Sent::kNothing) return outcome;
+  if (peer.inquiry_wanted) {
+    return send_receipt(rank, PacketType::kInquiry, now, box) ? Sent::kYes : Sent::kBlocked;
+  }
+  if (peer.receipt_wanted) {
+    return send_receipt(rank, PacketType::kReceipt, now, box) ? Sent::kYes : Sent::kBlocked;
+  }
+  return Sent::kNothing;
+}
+
+Direct::Outgoing Direct::outgoing_of(const DirectOp& op, std::uint16_t rank,
+                                     std::uint32_t index) const noexcept {
+  Outgoing out;
+  if (op.gathered) {
+    const std::uint32_t distance = gathered::distance(config_.rank, rank, config_.nranks);
+    out.chunk = index;
+    out.size = message_chunk_bytes(op, distance, index);
+    out.step = static_cast<std::uint8_t>(std::bit_width(distance));
+    out.bytes = op.parts + std::size_t{index} * config_.payload_bytes;
+    return out;
+  }
+  std::uint32_t width = part_width(op.call.datatype());
+  if (op.steps.to_all) {
+    out.chunk = static_cast<std::uint32_t>(ops_.chunk_of(index));
+    out.bytes = op.part_of(config_.rank) + std::size_t{index} * config_.payload_bytes;
+    out.crc = &op.crcs[index];
+  } else if (index < direct::kOwnedMax) {
+    out.chunk = static_cast<std::uint32_t>(first_owned(op, rank) + index);
+    out.bytes = own_part(op, out.chunk);
+  } else {
+    out.chunk =
+        static_cast<std::uint32_t>(first_owned(op, config_.rank) + index - direct::kOwnedMax);
+    out.bytes = sum(op, out.chunk);
+    width = sum_width(op);
+    out.crc = &op.crcs[index - direct::kOwnedMax];
+  }
+  out.size = op.partition.elements(out.chunk) * width;
+  return out;
+}
+
+Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSide& box) noexcept {
+  DirectPeer& peer = peers_[rank];
+  const DirectOp* op = scratch_.first_to(rank, peer.received);
+  for (; op != nullptr; op = scratch_.first_to(rank, op->op_seq)) {
+    if (!op->loaded) return Sent::kNothing;  // Ops go in their order.
+    const bool entered = op->op_seq <= peer.entered && !planted(PlantedBug::kFloorUsedUp);
+    if (!entered && peer.ahead >= DirectPeer::kFloor) return Sent::kNothing;
+    if (scratch_.unsent(*op, rank) != 0) break;
+  }
+  if (op == nullptr) return Sent::kNothing;
+  std::uint64_t& unsent = scratch_.unsent(*op, rank);
+  const auto index = static_cast<std::uint32_t>(std::countr_zero(unsent));
+  std::byte* payload = nullptr;
+  rte_mbuf* mbuf = buffers_.alloc_on_host(payload);
+  if (mbuf == nullptr) return Sent::kBlocked;
+
+  ends_.of(rank).may_go_home(now);
+  const Outgoing outgoing = outgoing_of(*op, rank, index);
+  const std::uint32_t chunk = outgoing.chunk;
+  const std::uint32_t bytes = outgoing.size;
+  std::memcpy(payload, outgoing.bytes, bytes);
+  const LinkAddress& address = ends_.of(rank).address();
+  const wire::FrameTemplate& to = address.frame;
+  std::byte* const frame = payload - wire::kHeaderBytes - to.bytes();
+  mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
+  mbuf->data_len = static_cast<std::uint16_t>(to.bytes() + wire::kHeaderBytes + bytes);
+  mbuf->pkt_len = mbuf->data_len;
+  mbuf->ol_flags = 0;
+  mbuf->port = address.port;
+  to.write(frame, wire::kHeaderBytes + bytes);
+  wire::DataHeader data;
+  data.op_seq = op->op_seq;
+  data.total_count = op->call.count;
+  data.chunk = chunk;
+  data.tag = op->call.tag;
+  data.datatype = op->call.datatype();
+  data.redop = op->call.redop;
+  data.collective = op->call.collective();
+  data.root = op->call.root;
+  data.step = outgoing.step;
+  if (rank >= config_.nranks) data.since = scratch_.since(*op, rank);
+  const wire::CommonHeader common = ends_.of(rank).header(PacketType::kContribution);
+  const std::uint64_t received = scratch_.received_from(rank, ops_.posted());
+  wire::encode_contribution(
+      std::span<std::byte, wire::kHeaderBytes>(frame + to.bytes(), wire::kHeaderBytes), common,
+      data, received, outgoing.crc != nullptr ? *outgoing.crc : wire::crc32c({payload, bytes}));
+  box.put(mbuf);
+
+  unsent &= ~(std::uint64_t{1} << index);
+  scratch_.begun(*op, rank) = 1;
+  if (op->op_seq > peer.entered || planted(PlantedBug::kFloorUsedUp)) ++peer.ahead;
+  peer.told = std::max(peer.told, op->op_seq);
+  peer.quiet_since = now;
+  peer.timed = common.packet_number;
+  peer.timed_at = now;
+  // It says all that a receipt would, but for an op of which a part is here.
+  const bool says_it = received >= op->op_seq || op->op_seq - received < wire::kWordSpan - 1;
+  const DirectOp* partial = scratch_.first_above(received);
+  if (says_it && received <= op->op_seq &&
+      (partial == nullptr || scratch_.arrived(*partial, rank) == 0)) {
+    peer.receipt_due = kNever;
+    said_by(rank, ends_.of(rank).path());
+  }
+  GRADWIRE_PROBE6(chunk_sent, config_.key.group_id, op->op_seq, chunk, 0, config_.rank,
+                  config_.lane);
+  ++counters_.data_packets_sent;
+  counters_.data_bytes_sent += bytes;
+  return Sent::kYes;
+}
+
+/// All that a receipt says went by that path: no receipt is wanted, unless a question awaits its
+/// answer by another one.
+void Direct::said_by(std::uint16_t rank, PathIndex path) noexcept {
+  DirectPeer& peer = peers_[rank];
+  if (peer.answers && path != ends_.of(rank).answer_by()) return;
+  peer.receipt_wanted = peer.answers = false;
+}
+
+bool Direct::send_receipt(std::uint16_t rank, PacketType type, TimeNs now,
+                          OutboxSide& box) noexcept {
+  DirectPeer& peer = peers_[rank];
+  wire::Receipt receipt;
+  receipt.entered = ops_.posted();
+  receipt.received = scratch_.received_from(rank, ops_.posted());
+  if (const DirectOp* op = scratch_.first_above(receipt.received)) {
+    receipt.chunks = scratch_.arrived(*op, rank);
+  }
+  receipt.echo = static_cast<std::uint32_t>(peer.newest);
+  receipt.delay_us =
+      static_cast<std::uint16_t>(std::clamp<TimeNs>((now - peer.newest_at) / 1000, 0, 0xffff));
+  std::uint64_t number = 0;
+  LinkEnd& end = ends_.of(rank);
+  const bool asks = type == PacketType::kInquiry;
+  if (asks && peer.inquiry != 0) {
+    end.repeats(peer.lost_inquiries + 1, config_.timeouts, now);
+    receipt.again = end.sources().known && LinkEnd::asks_again(peer.lost_inquiries + 1);
+  }
+  // An answer goes back the way that the question came.
+  const PathIndex path = asks ? end.path() : peer.answers ? end.answer_by() : end.back();
+  const bool sent = end.send_by(path, config_.control_pool, box, [&](std::span<std::byte> room) {
+    const wire::CommonHeader common = end.header(type);
+    number = common.packet_number;
+    return wire::encode_receipt(room, type, common, receipt);
+  });
+  if (!sent) return false;
+  peer.receipt_due = kNever;
+  said_by(rank, path);
+  peer.told = receipt.entered;
+  ++counters_.acks_sent;
+  if (!asks) return true;
+  peer.lost_inquiries = peer.inquiry != 0 ? peer.lost_inquiries + 1 : 0;
+  peer.inquiry_wanted = false;
+  ++peer.unanswered;
+  peer.inquiry = number;
+  peer.timed = number;
+  peer.timed_at = now;
+  ++counters_.probes;
+  return true;
+}
+
+}  // namespace gradwire::collective

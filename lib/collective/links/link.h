@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// One other rank of the group on one lane: its end, and the directions in which data goes. A shard
+/// has as many as its ops' shapes use. One lane owns it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "collective/links/link_end.h"
+#include "collective/links/link_receiver.h"
+#include "collective/links/link_sender.h"
+#include "collective/links/path_choice.h"
+
+namespace gradwire::collective {
+
+class Link {
+ public:
+  Link(const LinkAddress& address, const ShardConfig& config, const PacketBuffers& buffers,
+       OpTable& ops, ShardCounters& counters)
+      : end(address) {
+    if (address.gets_data) sender_.emplace(config, end, buffers, ops, counters);
+    if (address.brings_data) receiver_.emplace(config, end, buffers);
+    const bool chooses = end.has_rails() || address.sources.known;
+    if (address.gets_data && chooses) choice_.emplace(config, end);
+  }
+  // Its parts refer to each other.
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  [[nodiscard]] bool gets_data() const noexcept { return sender_.has_value(); }
+  [[nodiscard]] bool on_ring() const noexcept { return end.address().on_ring; }
+  [[nodiscard]] bool brings_data() const noexcept { return receiver_.has_value(); }
+  /// Of a link that gets_data().
+  [[nodiscard]] LinkSender& sender() noexcept {
+    require(sender_.has_value(), "data goes only to links that get data");
+    return *sender_;
+  }
+  [[nodiscard]] const LinkSender& sender() const noexcept {
+    require(sender_.has_value(), "data goes only to links that get data");
+    return *sender_;
+  }
+  /// Of a link that brings_data().
+  [[nodiscard]] LinkReceiver& receiver() noexcept {
+    require(receiver_.has_value(), "data comes only from links that bring data");
+    return *receiver_;
+  }
+  [[nodiscard]] const LinkReceiver& receiver() const noexcept {
+    require(receiver_.has_value(), "data comes only from links that bring data");
+    return *receiver_;
+  }
+
+  /// Of a link that gets_data() by one of several paths or source ports; else nullptr.
+  [[nodiscard]] PathChoice* choice() noexcept { return choice_ ? &*choice_ : nullptr; }
+  [[nodiscard]] const PathChoice* choice() const noexcept { return choice_ ? &*choice_ : nullptr; }
+
+  LinkEnd end;
+
+ private:
+  std::optional<LinkSender> sender_;
+  std::optional<LinkReceiver> receiver_;
+  std::optional<PathChoice> choice_;
+};
+
+/// By LinkIndex. A link stays where it is as long as its shard lives.
+using Links = std::vector<std::unique_ptr<Link>>;
+
+}  // namespace gradwire::collective

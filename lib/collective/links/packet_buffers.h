@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The buffers of a shard's packets, and how many of them the shard may hold: its budget, from
+/// which credit follows. Payloads lie behind their header in one mbuf, or, in a GPU's memory,
+/// in mbufs of their own. One lane owns it; the mempools are its configuration's.
+#pragma once
+
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collective/ops/chunk.h"
+#include "collective/shard_config.h"
+
+namespace gradwire::collective {
+
+class PacketBuffers {
+ public:
+  /// @param frame_bytes  before a packet: Ethernet, IP and UDP.
+  PacketBuffers(const ShardConfig& config, std::size_t frame_bytes) noexcept
+      : config_(config), header_bytes_(frame_bytes + wire::kHeaderBytes) {}
+
+  /// Whether a GPU reads and writes payloads, and the CPU does not.
+  [[nodiscard]] bool on_device() const noexcept { return config_.payload_pool != nullptr; }
+  /// Whether nobody else has the received payload: it may be written to.
+  [[nodiscard]] bool exclusive(const rte_mbuf* mbuf) const noexcept {
+    return config_.received_mbufs_are_exclusive ||
+           (rte_mbuf_refcnt_read(mbuf) == 1 && (RTE_MBUF_DIRECT(mbuf) || on_device()));
+  }
+  /// Room for a payload of full length, and before it for its headers if the CPU writes it.
+  /// @return nullptr if there is none.
+  [[nodiscard]] rte_mbuf* alloc(std::byte*& payload) const noexcept;
+  /// The same, but the CPU writes it, wherever other payloads lie.
+  [[nodiscard]] rte_mbuf* alloc_on_host(std::byte*& payload) const noexcept;
+  /// @return a header's mbuf with the chunk's payload, on a GPU, behind it; nullptr if there is
+  /// none to be had.
+  [[nodiscard]] rte_mbuf* chain_header(const ReadyChunk& chunk) const noexcept;
+
+  /// Chunks that the shard can hold for which there is no work yet: in flight to the next rank,
+  /// waiting to go there, and early.
+  [[nodiscard]] std::uint64_t chunks_held() const noexcept {
+    return config_.window_packets + config_.transit_packets + config_.eager_packets;
+  }
+
+ private:
+  [[nodiscard]] rte_mbuf* alloc_on_device(std::byte*& payload) const noexcept;
+
+  const ShardConfig& config_;
+  const std::size_t header_bytes_;  ///< of a frame that carries data, before its payload
+};
+
+}  // namespace gradwire::collective

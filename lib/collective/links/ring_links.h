@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The links of a ring, from a shard's configuration: one to the next rank, one to the rank before;
+/// with two ranks that is the same rank, and one link has both directions. With shape_ring.h it is
+/// all that knows what is up and down. A rank without members has one link alone, with both
+/// directions, to the rank on which it hangs, which has it as its last. Pure; any thread.
+#pragma once
+
+#include <algorithm>
+
+#include "collective/links/link_end.h"
+#include "collective/shapes/shape_ring.h"
+#include "collective/shard_config.h"
+
+namespace gradwire::collective {
+
+[[nodiscard]] inline std::size_t link_count(const ShardConfig& config) noexcept {
+  if (config.folds_only()) return 1;
+  return link_count(config.nranks) + (config.rank < config.folding_ranks ? 1 : 0);
+}
+
+/// To any rank, off the ring.
+[[nodiscard]] inline LinkAddress link_to_peer(const ShardConfig& config, std::uint16_t rank) {
+  const PeerAddress& peer = config.peers[rank];
+  LinkAddress link;
+  link.rank = rank;
+  link.own_rank = config.rank;
+  link.lane = config.lane;
+  link.group_tag = wire::group_tag(config.key);
+  link.box = link.ack_box = Outbox::kAny;
+  link.tokens = peer.tokens;
+  link.ip = peer.ip;
+  link.frame = peer.frame;
+  link.port = peer.port;
+  link.others = peer.others;
+  link.sources = peer.sources;
+  return link;
+}
+
+/// To the rank without members that hangs on this one.
+[[nodiscard]] inline LinkAddress link_to_attached(const ShardConfig& config, LinkIndex index) {
+  LinkAddress link = link_to_peer(config, static_cast<std::uint16_t>(config.nranks + config.rank));
+  link.index = index;
+  link.gets_data = link.brings_data = true;
+  link.on_ring = false;
+  link.incarnation = config.peers[link.rank].incarnation;
+  return link;
+}
+
+/// @param index  below link_count(config).
+[[nodiscard]] inline LinkAddress ring_link(const ShardConfig& config, LinkIndex index) {
+  if (index == link_count(config.nranks)) return link_to_attached(config, index);
+  LinkAddress link;
+  link.index = index;
+  link.own_rank = config.rank;
+  link.lane = config.lane;
+  link.group_tag = wire::group_tag(config.key);
+  link.on_ring = !config.folds_only();
+  link.gets_data = index == kDownstream;
+  link.brings_data = config.folds_only() || index == upstream_link(config.nranks);
+  link.box = link.gets_data ? Outbox::kDown : Outbox::kUp;
+  link.ack_box = link.brings_data ? Outbox::kUp : Outbox::kDown;
+  if (link.gets_data) {
+    link.rank = config.folds_only() ? attached_rank(config.rank, config.nranks)
+                                    : downstream_rank(config.rank, config.nranks);
+    link.incarnation = config.downstream_incarnation;
+    link.tokens = config.downstream_tokens;
+    link.ip = config.downstream_ip;
+    link.frame = config.to_downstream;
+    link.port = config.downstream_port;
+    link.others = config.downstream_others;
+    link.sources = config.downstream_sources;
+  } else {
+    link.rank = upstream_rank(config.rank, config.nranks);
+    link.incarnation = config.upstream_incarnation;
+    link.tokens = config.upstream_tokens;
+    link.frame = config.to_upstream;
+    link.port = config.upstream_port;
+    link.others = config.upstream_others;
+    link.sources = config.upstream_sources;
+  }
+  // What comes from the rank before comes the way that its data takes, acknowledgements too if it
+  // is the next rank as well.
+  if (!link.brings_data) return link;
+  if (link.others.empty() || !link.gets_data) {
+    link.ip = config.upstream_ip;
+    return link;
+  }
+  // Of two ranks each may have paired the addresses in its own way.
+  const auto add = [&link](const LinkPath& path) {
+    const bool known = link.ip == path.ip ||
+                       std::any_of(link.others.begin(), link.others.end(),
+                                   [&](const LinkPath& other) { return other.ip == path.ip; });
+    if (!known) link.others.push_back(path);
+  };
+  add({config.upstream_ip, config.to_upstream, config.upstream_port});
+  for (const LinkPath& path : config.upstream_others) add(path);
+  return link;
+}
+
+/// Before a packet that carries data: Ethernet, IP and UDP.
+[[nodiscard]] inline std::size_t data_frame_bytes(const ShardConfig& config) noexcept {
+  return config.to_downstream.bytes();
+}
+
+}  // namespace gradwire::collective

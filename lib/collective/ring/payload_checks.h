@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Received payloads in a GPU's memory, whose CRCs the GPU computes. A received frame is a header
+/// in host memory, followed by a payload mbuf. The header is decoded and freed; the payload alone
+/// goes on. Nothing is acknowledged, and no chunk claimed, before the GPU has made the payload's
+/// CRC: a packet takes the checks of shard_receive.cc twice, before and after. One lane owns it; it
+/// allocates at construction only.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "collective/fixed_queue.h"
+#include "collective/ops/fold_queue.h"
+#include "collective/shapes/place.h"
+#include "wire/packet.h"
+
+namespace gradwire::collective {
+
+/// A data packet while its CRC is made, and after.
+struct CheckedPacket {
+  rte_mbuf* mbuf = nullptr;  ///< the payload's
+  std::byte* payload = nullptr;
+  std::uint32_t bytes = 0;
+  std::uint32_t crc = 0;
+  std::uint64_t packet_number = 0;
+  LinkIndex link = 0;  ///< by which it came
+  bool ecn_ce = false;
+  wire::DataHeader header;
+};
+
+class PayloadChecks {
+ public:
+  /// @param places  the fold queue's; 0 if the CPU reads payloads.
+  explicit PayloadChecks(std::size_t places) : checks_(places), right_(places) {}
+
+  /// Has the GPU compute the CRC of a received payload. Takes the frame unless it returns a drop.
+  /// @param[out] may_be_done  something may be in the fold queue to be taken.
+  [[nodiscard]] wire::Drop start(rte_mbuf* frame, const wire::Packet& packet, LinkIndex link,
+                                 bool ecn_ce, FoldQueue& folds, bool& may_be_done) noexcept;
+  /// The packet that was checked: its payload is the caller's if it is not kept by keep().
+  [[nodiscard]] const CheckedPacket& packet(std::size_t place) const noexcept {
+    return checks_[place];
+  }
+  /// Its payload is right: take() gives it. @return whether there was room.
+  [[nodiscard]] bool keep(const CheckedPacket& packet) noexcept { return right_.push(packet); }
+  [[nodiscard]] bool empty() const noexcept { return right_.empty(); }
+  [[nodiscard]] CheckedPacket take() noexcept;
+  void free_all() noexcept;
+
+ private:
+  std::vector<CheckedPacket> checks_;  ///< by place in the fold queue
+  FixedQueue<CheckedPacket> right_;    ///< to be received
+};
+
+}  // namespace gradwire::collective

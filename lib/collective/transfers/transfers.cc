@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is posted, and what is copied between processes of this rank.
+#include "collective/transfers/transfers.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/planted_bug.h"
+#include "collective/bits.h"
+#include "collective/shapes/partition.h"
+
+namespace gradwire::collective {
+namespace {
+
+/// Copied in a round, so that packets get their turn.
+constexpr std::uint64_t kCopyBytes = 256u << 10;
+
+}  // namespace
+
+Transfers::Transfers(const ShardConfig& config, const PeerEnds* ends, const PacketBuffers& buffers,
+                     TransferCounters& counters)
+    : config_(config),
+      ends_(ends),
+      buffers_(buffers),
+      processes_(config.processes()),
+      counters_(counters),
+      outs_(config.pairs_max),
+      ins_(config.pairs_max),
+      peers_(config.nranks),
+      early_(config.payload_bytes),
+      window_(config),
+      pacer_(config.sender.rate_bps, config.sender.burst_bytes),
+      done_(std::size_t{config.pairs_max} * 2),
+      ready_(config.pairs_max),
+      here_(config.pairs_max),
+      queue_(std::size_t{config.pairs_max} * 2),
+      sending_(config.pairs_max) {
+  for (Peer& peer : peers_) peer.rtt = transport::RttEstimator(config.sender.initial_rtt_ns);
+  turns_.reserve(kTurns);
+  watched_.reserve(std::size_t{config.pairs_max} * 2);
+  awaited_.reserve(config.nranks);
+}
+
+std::uint32_t Transfers::chunks_of(std::uint64_t bytes) const noexcept {
+  const std::uint64_t all = (bytes + config_.payload_bytes - 1) / config_.payload_bytes;
+  return static_cast<std::uint32_t>(chunks_on_lane(0, all, config_.lane, config_.lanes));
+}
+
+PostResult Transfers::post(const TransferSpec& spec, TimeNs now) noexcept {
+  const std::uint32_t processes = processes_.count();
+  if (spec.pair.source >= processes || spec.pair.destination >= processes) {
+    return PostResult::kRefused;
+  }
+  if (spec.terms.bytes > wire::kTransferBytesMax ||
+      spec.terms.bytes / config_.payload_bytes >= UINT32_MAX) {
+    return PostResult::kTooLarge;
+  }
+  // Each transfer under way will need a place for its end, beside those not taken yet.
+  if (done_.size() + unfinished_ >= std::size_t{config_.pairs_max} * 2) return PostResult::kFull;
+  const std::uint16_t source = processes_.rank_of(spec.pair.source);
+  const std::uint16_t destination = processes_.rank_of(spec.pair.destination);
+  const bool sends = spec.end == TransferEnd::kSource;
+  if ((sends ? source : destination) != config_.rank) return PostResult::kRefused;
+  return sends ? post_send(spec, destination, now) : post_receive(spec, source, now);
+}
+
+PostResult Transfers::post_send(const TransferSpec& spec, std::uint16_t to, TimeNs now) noexcept {
+  OutPair* out = outs_.enter(spec.pair, to);
+  if (out == nullptr) return PostResult::kTooLarge;
+  if (out->active) return PostResult::kFull;
+  ++out->sequence;
+  out->id = spec.id;
+  out->from = spec.from;
+  out->terms = spec.terms;
+  out->chunks = chunks_of(spec.terms.bytes);
+  out->first = 0;
+  out->wanted = 0;
+  out->heard = out->offered = false;
+  out->posted_there = false;
+  begin(outs_.index_of(*out) * 2, now);
+  if (out->chunks == 0 && config_.lane != 0) {
+    end(*out);
+    return PostResult::kOk;
+  }
+  out->active = true;
+  if (to == config_.rank) {
+    pair_up_here(spec.pair);
+    return PostResult::kOk;
+  }
+  if (out->chunks > 0 && out->chunks <= InPair::kAhead) {
+    out->wanted = low_bits(out->chunks);
+    out->offer_wanted = false;
+    queue_pieces(*out);
+  } else {
+    out->offer_wanted = out->asks = true;
+    queue(*out);
+  }
+  out->timer.tries = 0;
+  watch(*out, now + patience(to, 0));
+  return PostResult::kOk;
+}
+
+PostResult Transfers::post_receive(const TransferSpec& spec, std::uint16_t from,
+                                   TimeNs now) noexcept {
+  InPair* in = ins_.enter(spec.pair, from);
+  if (in == nullptr) return PostResult::kTooLarge;
+  if (in->active) return PostResult::kFull;
+  ++in->sequence;
+  in->id = spec.id;
+  in->to = spec.to;
+  in->terms = spec.terms;
+  in->chunks = chunks_of(spec.terms.bytes);
+  in->first = in->next = 0;
+  in->have = in->asked = in->to_pull = 0;
+  in->timed = false;
+  begin(ins_.index_of(*in) * 2 + 1, now);
+  if (in->offered == in->sequence && !(in->offered_terms == in->terms)) {
+    differ(*in, in->offered_terms);
+    return PostResult::kOk;
+  }
+  if (in->chunks == 0 && config_.lane != 0) {
+    end(*in);
+    return PostResult::kOk;
+  }
+  in->active = true;
+  if (from == config_.rank) {
+    pair_up_here(spec.pair);
+    return PostResult::kOk;
+  }
+  take_ahead(*in, now);
+  if (in->offered == in->sequence || planted(PlantedBug::kWaitingReceiveTakesTurn)) {
+    become_ready(*in, now);
+  }
+  return PostResult::kOk;
+}
+
+void Transfers::begin(std::uint32_t item, TimeNs now) noexcept {
+  const bool goes_out = item % 2 == 0;
+  const std::uint16_t rank = goes_out ? outs_[item / 2].rank : ins_[item / 2].rank;
+  order_of(item) = {now, 0, newest_, PairOrder::kNobody};
+  (newest_ == PairOrder::kNobody ? oldest_ : order_of(newest_).newer) = item;
+  newest_ = item;
+  Peer& peer = peers_[rank];
+  ++unfinished_;
+  if (++peer.unfinished > 1 || rank == config_.rank) return;
+  peer.heard_at = polled_;
+  peer.unanswered = 0;
+  peer.pair = goes_out ? outs_[item / 2].pair : ins_[item / 2].pair;
+  peer.pair_goes_out = goes_out;
+  peer.next_ask = now + first_ask_ns();
+  next_due_ = std::min(next_due_, peer.next_ask);
+  if (peer.listed) return;
+  peer.listed = true;
+  awaited_.push_back(rank);
+}
+
+void Transfers::end(std::uint32_t item) noexcept {
+  const bool goes_out = item % 2 == 0;
+  const std::uint16_t rank = goes_out ? outs_[item / 2].rank : ins_[item / 2].rank;
+  const std::uint64_t id = goes_out ? outs_[item / 2].id : ins_[item / 2].id;
+  const PairOrder order = order_of(item);
+  (order.older == PairOrder::kNobody ? oldest_ : order_of(order.older).newer) = order.newer;
+  (order.newer == PairOrder::kNobody ? newest_ : order_of(order.newer).older) = order.older;
+  require(unfinished_ > 0 && peers_[rank].unfinished > 0, "a transfer that ends was begun");
+  --unfinished_;
+  --peers_[rank].unfinished;
+  ++counters_.done;
+  require(done_.push(id), "there is room for the end of every transfer under way");
+}
+
+bool Transfers::pop_done(std::uint64_t& id) noexcept {
+  if (done_.empty()) return false;
+  id = done_.front();
+  done_.pop();
+  return true;
+}
+
+void Transfers::pair_up_here(const wire::ProcessPair& pair) noexcept {
+  const OutPair* out = outs_.find(pair);
+  const InPair* in = ins_.find(pair);
+  if (out == nullptr || in == nullptr || !out->active || !in->active) return;
+  // If not, what one of them sends is no chunk of this lane: lane 0 finds that they differ.
+  if (out->sequence != in->sequence) return;
+  if (!(out->terms == in->terms)) {
+    differ(*in, out->terms);
+    return;
+  }
+  require(here_.push(ins_.index_of(*in)), "a pair is copied once at a time");
+}
+
+bool Transfers::copy_here() noexcept {
+  bool worked = false;
+  for (std::uint64_t left = kCopyBytes; !here_.empty() && left > 0;) {
+    InPair& in = ins_[here_.front()];
+    OutPair& out = *outs_.find(in.pair);
+    worked = true;
+    for (; in.first < in.chunks && left > 0; ++in.first) {
+      const std::uint64_t at = offset_of(in.first);
+      const std::uint32_t bytes = bytes_of(in.first, in.terms.bytes);
+      // A client may change its splits after they were compared, so that they overlap.
+      std::memmove(in.to + at, out.from + at, bytes);
+      left -= std::min<std::uint64_t>(left, bytes);
+    }
+    if (in.first < in.chunks) break;
+    here_.pop();
+    in.active = out.active = false;
+    end(in);
+    end(out);
+  }
+  return worked;
+}
+
+TransferWait Transfers::oldest() noexcept {
+  TransferWait wait;
+  wait.unfinished = unfinished_;
+  if (oldest_ == PairOrder::kNobody) return wait;
+  const auto tell = [&](const auto& pair) {
+    wait.rank = pair.rank;
+    wait.pair = pair.pair;
+    wait.sequence = pair.sequence;
+    wait.terms = pair.terms;
+    wait.posted_at = pair.order.posted_at;
+    wait.moved_at = pair.order.moved_at;
+  };
+  if (oldest_ % 2 == 1) {
+    const InPair& in = ins_[oldest_ / 2];
+    tell(in);
+    wait.end = TransferEnd::kDestination;
+    const OutPair* out = in.rank == config_.rank ? outs_.find(in.pair) : nullptr;
+    wait.posted_there = out != nullptr ? out->sequence >= in.sequence : in.offered >= in.sequence;
+  } else {
+    const OutPair& out = outs_[oldest_ / 2];
+    tell(out);
+    const InPair* in = out.rank == config_.rank ? ins_.find(out.pair) : nullptr;
+    wait.posted_there = in != nullptr ? in->sequence >= out.sequence : out.posted_there;
+  }
+  const Peer& peer = peers_[wait.rank];
+  if (wait.rank != config_.rank) {
+    wait.rank_silent_ns = polled_ - peer.heard_at;
+    wait.rank_unanswered = peer.unanswered;
+    wait.rank_ip = ends_->sends_to(wait.rank);
+  }
+  return wait;
+}
+
+void Transfers::differ(const InPair& in, const wire::TransferTerms& sent) noexcept {
+  if (!mismatch_) mismatch_ = Mismatch{in.pair, in.rank, in.sequence, sent, in.terms};
+}
+
+void Transfers::drop_all() noexcept {
+  // That pairs are in these lists stays said at each: nothing is to be queued or watched any more.
+  queue_.clear();
+  sending_.clear();
+  here_.clear();
+  ready_.clear();
+  turns_.clear();
+  watched_.clear();
+  sweep_left_ = 0;
+  awaited_.clear();
+  next_due_ = kNever;
+  silent_.reset();
+}
+
+}  // namespace gradwire::collective

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is sent, and when.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/planted_bug.h"
+#include "collective/links/asking.h"
+#include "collective/transfers/transfers.h"
+
+namespace gradwire::collective {
+
+using wire::PacketType;
+
+namespace {
+
+/// The first time that nothing new comes for a PTO, and every so often from there, all that was
+/// pulled is pulled again; else its oldest chunk alone. A PTO has a bound, and if what was pulled
+/// only takes longer to come, all of it would be sent many times and fill the port before it.
+constexpr std::uint32_t kTriesForAll = 4;
+
+}  // namespace
+
+/// For how long nothing new is heard of a pair until its packet is repeated.
+TimeNs Transfers::patience(std::uint16_t rank, std::uint32_t tries) const noexcept {
+  const ShardTimeouts& timeouts = config_.timeouts;
+  const TimeNs most = std::max(timeouts.ping_interval_ns,
+                               std::min(config_.sender.max_pto_ns, timeouts.silence_ns / 10));
+  return repeated_after(peers_[rank].rtt, config_.sender, tries, most);
+}
+
+void Transfers::queue(OutPair& out) noexcept {
+  if (out.timer.queued) return;
+  out.timer.queued = true;
+  require(queue_.push(outs_.index_of(out) * 2), "a pair is queued once each way");
+}
+
+void Transfers::queue_pieces(OutPair& out) noexcept {
+  if (out.sending) return;
+  out.sending = true;
+  require(sending_.push(outs_.index_of(out)), "a pair is queued for its pieces once");
+}
+
+void Transfers::queue(InPair& in) noexcept {
+  if (in.timer.queued) return;
+  in.timer.queued = true;
+  require(queue_.push(ins_.index_of(in) * 2 + 1), "a pair is queued once each way");
+}
+
+void Transfers::watch(OutPair& out, TimeNs due) noexcept {
+  out.timer.due = due;
+  next_due_ = std::min(next_due_, due);
+  due_after_sweep_ = std::min(due_after_sweep_, due);
+  if (out.timer.watched) return;
+  out.timer.watched = true;
+  watched_.push_back(outs_.index_of(out) * 2);
+}
+
+void Transfers::watch(InPair& in, TimeNs due) noexcept {
+  in.timer.due = due;
+  next_due_ = std::min(next_due_, due);
+  due_after_sweep_ = std::min(due_after_sweep_, due);
+  if (in.timer.watched) return;
+  in.timer.watched = true;
+  watched_.push_back(ins_.index_of(in) * 2 + 1);
+}
+
+/// @return whether it is the source's turn: to offer.
+bool Transfers::look_at(OutPair& out, TimeNs now) noexcept {
+  if (!out.active || out.heard) return false;
+  if (now < out.timer.due) return true;
+  ends_->of(out.rank).repeats(out.timer.tries, config_.timeouts, now);
+  out.offer_wanted = out.asks = true;
+  ++out.timer.tries;
+  out.timer.due = now + patience(out.rank, out.timer.tries);
+  queue(out);
+  return true;
+}
+
+/// @return whether it is the destination's turn: to pull, or to say that all has come.
+bool Transfers::look_at(InPair& in, TimeNs now) noexcept {
+  const bool pulls = in.active && in.asked != 0;
+  const bool owes = in.owed > in.confirmed;
+  if (!pulls && !owes) return false;
+  if (now < in.timer.due) return true;
+  ends_->of(in.rank).repeats(in.timer.tries, config_.timeouts, now);
+  const Peer& peer = peers_[in.rank];
+  if (owes && !pulls && in.timer.tries >= kUnansweredMin &&
+      polled_ - peer.heard_at >= config_.timeouts.silence_ns) {
+    // The source is gone; what it sent is here.
+    in.confirmed = in.owed;
+    --owed_;
+    return false;
+  }
+  if (const TimeNs for_ns = polled_ - in.waits_since;
+      pulls && in.timer.tries >= kUnansweredMin && for_ns >= config_.timeouts.stuck_ns) {
+    silent_ = Silent{in.rank, for_ns, false, in.sequence, in.pair};
+    return false;
+  }
+  if (pulls && !planted(PlantedBug::kPulledOnce)) {
+    const bool all = in.timer.tries % kTriesForAll == 0;
+    pull_again(in, all ? in.asked : in.asked & (~in.asked + 1), now);
+  }
+  in.pull_wanted = in.asks = true;
+  ++in.timer.tries;
+  in.timer.due = now + patience(in.rank, in.timer.tries);
+  queue(in);
+  return true;
+}
+
+void Transfers::look_at_watched(TimeNs now) noexcept {
+  if (sweep_left_ == 0) {
+    sweep_left_ = watched_.size();
+    due_after_sweep_ = kNever;
+  }
+  // From the back, so that who takes the place of one that goes was looked at, or is new: watch()
+  // has seen when that one is due.
+  for (std::uint32_t looks = 0; sweep_left_ > 0; ++looks) {
+    if (looks == kLooksInRound) {
+      next_due_ = now;
+      return;
+    }
+    const std::size_t i = --sweep_left_;
+    const std::uint32_t item = watched_[i];
+    const bool comes = item % 2 == 1;
+    PairTimer& timer = comes ? ins_[item / 2].timer : outs_[item / 2].timer;
+    if (comes ? look_at(ins_[item / 2], now) : look_at(outs_[item / 2], now)) {
+      due_after_sweep_ = std::min(due_after_sweep_, timer.due);
+      continue;
+    }
+    timer.watched = false;
+    watched_[i] = watched_.back();
+    watched_.pop_back();
+  }
+  next_due_ = due_after_sweep_;
+  look_at_awaited(now);
+}
+
+void Transfers::look_at_awaited(TimeNs now) noexcept {
+  std::erase_if(awaited_, [this](std::uint16_t rank) {
+    peers_[rank].listed = peers_[rank].unfinished > 0;
+    return !peers_[rank].listed;
+  });
+  if (awaited_.empty()) return;
+  if (now - asks_since_ >= config_.timeouts.ping_interval_ns) {
+    asks_since_ = now;
+    asks_ = 0;
+  }
+  // Where the last look ended, so that all get their turn.
+  const std::size_t from = ask_from_ % awaited_.size();
+  for (std::size_t i = 0; i < awaited_.size(); ++i) {
+    const std::size_t at = (from + i) % awaited_.size();
+    Peer& peer = peers_[awaited_[at]];
+    if (now >= peer.next_ask) {
+      if (asks_ == kAsksMax) {
+        ask_from_ = at;
+        next_due_ = std::min(next_due_, asks_since_ + config_.timeouts.ping_interval_ns);
+        return;
+      }
+      ask(awaited_[at], now);
+    }
+    next_due_ = std::min(next_due_, peer.next_ask);
+  }
+}
+
+void Transfers::ask(std::uint16_t rank, TimeNs now) noexcept {
+  Peer& peer = peers_[rank];
+  // Seldom at first, since all that wait for others ask: a slow port would carry nothing else. In
+  // the last half of the silence limit so often that kUnansweredMin fit into it.
+  const TimeNs silence = config_.timeouts.silence_ns;
+  const TimeNs limit = silence_limit(config_.timeouts, peer.ever_heard, peer.heard_at);
+  const TimeNs quiet = polled_ - peer.heard_at;
+  const TimeNs until_late = limit - silence / 2 - quiet;
+  peer.next_ask =
+      now + (until_late > 0 ? std::min(until_late, first_ask_ns()) : silence / kAsksInLimit);
+  if (quiet < first_ask_ns()) return;
+  if (peer.unanswered >= kUnansweredMin && quiet >= limit) {
+    silent_ = Silent{rank, quiet, !peer.ever_heard, 0, {}};
+    return;
+  }
+  ++asks_;
+  ends_->of(rank).repeats(peer.unanswered, config_.timeouts, now);
+  if (peer.pair_goes_out) {
+    OutPair& out = *outs_.find(peer.pair);
+    out.offer_wanted = out.asks = true;
+    queue(out);
+  } else {
+    InPair& in = *ins_.find(peer.pair);
+    in.pull_wanted = in.asks = true;
+    queue(in);
+  }
+}
+
+bool Transfers::run(TimeNs now, Outbox& out) noexcept {
+  bool worked = !here_.empty() && copy_here();
+  if (now >= next_due_) {
+    look_at_watched(now);
+    worked = true;
+  }
+  // Words and pieces take turns: who is answered late seems silent, and where a port is slow
+  // nothing but words would go.
+  const auto send_one = [&](bool word) {
+    const bool sent = word ? send_word(now, out) : send_next_piece(now, out);
+    if (sent) word_was_last_ = word;
+    return sent;
+  };
+  std::uint32_t sent = 0;
+  while (sent < kTransferBurst && (send_one(!word_was_last_) || send_one(word_was_last_))) ++sent;
+  const bool waits = !queue_.empty() || (!sending_.empty() && now >= paced_until_);
+  blocked_rounds_ = sent == 0 && waits ? blocked_rounds_ + 1 : 0;
+  return sent > 0 || worked;
+}
+
+bool Transfers::send_word(TimeNs now, Outbox& out) noexcept {
+  while (!queue_.empty()) {
+    const std::uint32_t item = queue_.front();
+    const bool comes = item % 2 == 1;
+    const Sent outcome = comes ? send(ins_[item / 2], now, out) : send(outs_[item / 2], now, out);
+    if (outcome == Sent::kBlocked) return false;
+    queue_.pop();
+    (comes ? ins_[item / 2].timer : outs_[item / 2].timer).queued = false;
+    if (outcome == Sent::kYes) return true;
+  }
+  return false;
+}
+
+bool Transfers::send_next_piece(TimeNs now, Outbox& out) noexcept {
+  while (!sending_.empty()) {
+    OutPair& pair = outs_[sending_.front()];
+    const bool sends = pair.wanted != 0;
+    if (sends && (now < paced_until_ || send_piece(pair, now, out) == Sent::kBlocked)) return false;
+    if (pair.wanted == 0) {
+      pair.sending = false;
+      sending_.pop();
+    }
+    if (sends) return true;
+  }
+  return false;
+}
+
+TimeNs Transfers::deadline(TimeNs now) const noexcept {
+  if (!here_.empty()) return now;
+  if (!queue_.empty()) return now;
+  return sending_.empty() ? next_due_ : std::min(next_due_, std::max(now, paced_until_));
+}
+
+bool Transfers::says_again(const LinkEnd& end, std::uint32_t tries,
+                           std::uint16_t rank) const noexcept {
+  if (!end.sources().known) return false;
+  // The one that goes now is counted. Many pairs may ask at once: that says nothing yet.
+  const std::uint32_t before = std::max(tries, std::uint32_t{1}) - 1;
+  return LinkEnd::asks_again(std::max(before, peers_[rank].unanswered)) &&
+         polled_ - peers_[rank].heard_at >= config_.timeouts.ping_interval_ns;
+}
+
+wire::OfferHeader Transfers::offer_of(const OutPair& pair) noexcept {
+  wire::OfferHeader offer;
+  offer.pair = pair.pair;
+  offer.sequence = pair.sequence;
+  offer.terms = pair.terms;
+  return offer;
+}
+
+Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept {
+  LinkEnd& end = ends_->of(pair.rank);
+  OutboxSide& box = end.any_side(out);
+  if (box.full()) return Sent::kBlocked;
+  if (!pair.offer_wanted) return Sent::kNothing;
+  // An answer goes back the way that the question came.
+  const PathIndex path = pair.asks ? end.path() : end.answer_by();
+  const bool sent = end.send_by(path, config_.control_pool, box, [&](std::span<std::byte> room) {
+    const wire::CommonHeader common = end.header(PacketType::kOffer);
+    const auto number = static_cast<std::uint32_t>(common.packet_number);
+    wire::OfferHeader offer = offer_of(pair);
+    offer.asks = pair.asks;
+    offer.again = pair.asks && says_again(end, pair.timer.tries, pair.rank);
+    offer.done = !pair.active && pair.sequence != 0;
+    if (!pair.offered) pair.first_offer = number;
+    pair.offered = true;
+    if (pair.asks) {
+      pair.timed = number;
+      pair.timed_at = now;
+      ++counters_.asks;
+    }
+    return wire::encode_offer(room, common, offer);
+  });
+  if (!sent) return Sent::kBlocked;
+  peers_[pair.rank].unanswered += pair.asks ? 1 : 0;
+  pair.offer_wanted = pair.asks = false;
+  return Sent::kYes;
+}
+
+Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) noexcept {
+  LinkEnd& end = ends_->of(pair.rank);
+  OutboxSide& box = end.any_side(out);
+  if (box.full()) return Sent::kBlocked;
+  // It goes the way that the pulls come: of pieces that are lost this rank hears nothing else.
+  const PathIndex path = end.back();
+  const wire::FrameTemplate& to = end.frame_of(path);
+  const auto index = static_cast<std::uint32_t>(std::countr_zero(pair.wanted));
+  wire::OfferHeader piece = offer_of(pair);
+  piece.chunk = pair.first + index;
+  const std::uint32_t bytes = bytes_of(piece.chunk, pair.terms.bytes);
+  const auto wire_bytes =
+      static_cast<std::uint32_t>(to.bytes() + wire::kHeaderBytes) + bytes * config_.payload_scale;
+  if (!pacer_.may_send(now, wire_bytes)) {
+    paced_until_ = pacer_.time_for(now, wire_bytes);
+    return Sent::kBlocked;
+  }
+  std::byte* payload = nullptr;
+  rte_mbuf* mbuf = buffers_.alloc(payload);
+  if (mbuf == nullptr) return Sent::kBlocked;
+  std::memcpy(payload, pair.from + offset_of(piece.chunk), bytes);
+  std::byte* const frame = payload - wire::kHeaderBytes - to.bytes();
+  mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
+  mbuf->data_len = static_cast<std::uint16_t>(to.bytes() + wire::kHeaderBytes + bytes);
+  mbuf->pkt_len = mbuf->data_len;
+  mbuf->ol_flags = 0;
+  mbuf->port = end.port_of(path);
+  to.write(frame, wire::kHeaderBytes + bytes);
+  const wire::CommonHeader common = end.header(PacketType::kPiece);
+  wire::encode_piece(
+      std::span<std::byte, wire::kHeaderBytes>(frame + to.bytes(), wire::kHeaderBytes), common,
+      piece, wire::crc32c({payload, bytes}));
+  box.put(mbuf);
+  if (!pair.offered) pair.first_offer = static_cast<std::uint32_t>(common.packet_number);
+  pair.offered = true;
+  pacer_.on_sent(now, wire_bytes);
+  pair.wanted &= pair.wanted - 1;
+  pair.order.moved_at = now;
+  ++counters_.pieces_sent;
+  if (planted(PlantedBug::kSendDoneWhenSent) && pair.wanted == 0 &&
+      piece.chunk + 1 == pair.chunks) {
+    pair.active = false;
+    this->end(pair);
+  }
+  return Sent::kYes;
+}
+
+Transfers::Sent Transfers::send(InPair& pair, TimeNs now, Outbox& out) noexcept {
+  LinkEnd& end = ends_->of(pair.rank);
+  OutboxSide& box = end.any_side(out);
+  if (box.full()) return Sent::kBlocked;
+  if (!pair.pull_wanted && pair.to_pull == 0) return Sent::kNothing;
+  if (pair.to_pull != 0) end.may_go_home(now);
+  const PathIndex path = pair.asks || pair.to_pull != 0 ? end.path() : end.answer_by();
+  const bool sent = end.send_by(path, config_.control_pool, box, [&](std::span<std::byte> room) {
+    wire::PullHeader pull;
+    pull.pair = pair.pair;
+    pull.sequence = pair.sequence;
+    pull.wanted = pair.to_pull;
+    pull.first = pair.first;
+    pull.echo = pair.echo;
+    pull.asks = pair.asks;
+    pull.again = pair.asks && says_again(end, pair.timer.tries, pair.rank);
+    pull.complete = pair.complete();
+    return wire::encode_pull(room, end.header(PacketType::kPull), pull);
+  });
+  if (!sent) return Sent::kBlocked;
+  counters_.asks += pair.asks ? 1 : 0;
+  peers_[pair.rank].unanswered += pair.asks ? 1 : 0;
+  pair.pull_wanted = pair.asks = false;
+  pair.to_pull = 0;
+  pair.echo = 0;
+  return Sent::kYes;
+}
+
+}  // namespace gradwire::collective

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What follows from a group's options alone.
+#include <algorithm>
+#include <utility>
+
+#include "sim/world/world.h"
+
+namespace gradwire::sim {
+
+std::vector<std::uint16_t> ranks_of(const GroupOptions& group) {
+  if (!group.ranks.empty()) return group.ranks;
+  std::vector<std::uint16_t> ranks;
+  for (std::uint16_t rank = 0; rank < ring_ranks(group); ++rank) {
+    ranks.insert(ranks.end(), group.members, rank);
+  }
+  return ranks;
+}
+
+std::shared_ptr<const collective::Owners> owners_of(const GroupOptions& group) {
+  std::vector<std::uint16_t> owners;
+  for (std::uint16_t rank = 0; rank < group.hosts.size(); ++rank) {
+    const bool named = std::ranges::count(group.owners, group.hosts[rank]) != 0;
+    if (named || rank >= ring_ranks(group)) owners.push_back(rank);
+  }
+  if (owners.empty()) return nullptr;
+  return std::make_shared<const collective::Owners>(std::move(owners),
+                                                    std::uint16_t(group.hosts.size()));
+}
+
+}  // namespace gradwire::sim
