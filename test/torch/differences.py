@@ -73,7 +73,10 @@ def explains(kind, gloo, ours, plain, found, views):
         for name, text in _GRADWIRE_REFUSES.items():
             if re.search(text, str(ours.error)):
                 return name
-    if kind == "hang" and draw.mistake == "another size" and gloo.error is not None:
+    # Torch passes a complex number as two of another type, so that this is another size, too.
+    is_complex = any(made.tensor.dtype.is_complex for made in draw.tensors)
+    size = draw.mistake == "another size" or draw.mistake == "another type" and is_complex
+    if kind == "hang" and size and gloo.error is not None:
         return "blocks have sizes of their own: one's mistake is another's wait"
     if kind == "memory" and left:
         return "reduce leaves the others' input as it was"
