@@ -194,14 +194,13 @@ void Manager::cut_off(Client& client, const std::string& why, TimeNs now) {
   sink_.hang_up(connection);
 }
 
-bool Manager::is_gone(Client& client) {
+bool Manager::is_gone(const Client& client) {
   pollfd end{client.completion.get(), 0, 0};
-  client.gone = client.gone || (::poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0);
-  return client.gone;
+  return ::poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
 }
 
 void Manager::forget_if_gone(std::uint32_t client_id) {
-  Client* client = client_by_id(client_id);
+  const Client* client = client_by_id(client_id);
   if (client == nullptr || !client->removed || !client->memories.empty()) return;
   if (is_gone(*client) || stop_ != StopState::kRunning) forget_client(client_id);
 }

@@ -152,7 +152,10 @@ class Manager {
   /// Disconnects the client: tells it why, retires it and closes its connection.
   void cut_off(Client& client, const std::string& why, TimeNs now);
   void forget_client(std::uint32_t client_id);
-  [[nodiscard]] static bool is_gone(Client& client);
+  /// Whether no process has the client's end of `completion` any more, so that nobody uses its
+  /// memory but who means harm. Until then it is the client's, and counts, though it hung up or was
+  /// cut off. It asks the kernel.
+  [[nodiscard]] static bool is_gone(const Client& client);
   void forget_if_gone(std::uint32_t client_id);
   [[nodiscard]] Client* client_of(ipc::ConnectionId connection) noexcept;
   [[nodiscard]] Client* client_by_id(std::uint32_t client_id) noexcept;
@@ -183,9 +186,9 @@ class Manager {
   void make_event(const PendingReply& reply, Client& client);
   void event_added(Client& client, std::uint32_t handle);
   void memory_removed(Client& client, std::uint32_t handle);
-  /// CUDA requires that an importer closes memory before its exporter frees it.
   /// Whether memory that no lane uses is still the client's.
-  [[nodiscard]] bool is_kept(Client& client, const Memory& memory) const;
+  [[nodiscard]] bool is_kept(const Client& client, const Memory& memory, bool gone) const;
+  /// CUDA requires that an importer closes memory before its exporter frees it.
   void watch_process(Client& client, TimeNs now);
   void release_lingering(TimeNs now);
 

@@ -283,7 +283,7 @@ void Manager::remove_memory(Client& client, std::uint32_t handle) {
 void Manager::memory_removed(Client& client, std::uint32_t handle) {
   const auto found = client.memories.find(handle);
   if (found == client.memories.end()) return;
-  if (is_kept(client, found->second)) {
+  if (is_kept(client, found->second, client.retired && is_gone(client))) {
     found->second.state = Memory::State::kLingering;
     return;
   }
@@ -298,9 +298,9 @@ void Manager::memory_removed(Client& client, std::uint32_t handle) {
   });
 }
 
-bool Manager::is_kept(Client& client, const Memory& memory) const {
+bool Manager::is_kept(const Client& client, const Memory& memory, bool gone) const {
   if (memory.gpu.cuda) return client.linger_until != kNever;
-  return client.retired && !memory.on_gpu() && stop_ == StopState::kRunning && !is_gone(client);
+  return client.retired && !memory.on_gpu() && stop_ == StopState::kRunning && !gone;
 }
 
 void Manager::watch_process(Client& client, TimeNs now) {
@@ -325,9 +325,10 @@ void Manager::release_lingering(TimeNs now) {
     if (ended || now >= client.linger_until || stop_ != StopState::kRunning) {
       client.linger_until = kNever;
     }
+    const bool gone = is_gone(client);
     std::vector<std::uint32_t> handles;
     for (const auto& [handle, memory] : client.memories) {
-      if (memory.state == Memory::State::kLingering && !is_kept(client, memory)) {
+      if (memory.state == Memory::State::kLingering && !is_kept(client, memory, gone)) {
         handles.push_back(handle);
       }
     }

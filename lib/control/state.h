@@ -98,10 +98,7 @@ struct Client {
   TimeNs linger_until = kNever;  ///< such memory is freed by then, even if the process still runs
   /// It died or was disconnected, or the daemon stops: no request is answered any more.
   bool retired = false;
-  bool removed = false;  ///< the command lane has forgotten it
-  /// No process has the client's end of `completion` any more, so that nobody uses its memory but
-  /// who means harm. Until then it is the client's, and counts, though it hung up or was cut off.
-  bool gone = false;
+  bool removed = false;      ///< the command lane has forgotten it
   std::uint32_t groups = 0;  ///< that it is a member of
 
   [[nodiscard]] std::uint64_t memory_bytes() const noexcept {

@@ -33,9 +33,10 @@ inline constexpr std::uint32_t kNoReply = 0;
 enum class MessageType : std::uint16_t {
   kOpen = 1,      ///< first on a connection. Request: OpenRequest. Reply: OpenReply and 3 fds:
                   ///< queue region memfd, doorbell (an eventfd), completion (client
-                  ///< polls, and reads 8 bytes at a time until empty). The last two are used like
-                  ///< eventfds but are sockets: an eventfd's O_NONBLOCK would be shared, so that a
-                  ///< hostile client could make a lane block in it
+                  ///< polls, and reads 8 bytes at a time until empty). The last is used like an
+                  ///< eventfd but is a socket: an eventfd's O_NONBLOCK would be shared, so that a
+                  ///< hostile client could make a lane block in it; and the daemon takes the
+                  ///< memory of a client that hung up back when nobody has this end any more
   kAllocate = 2,  ///< AllocateRequest. Reply: AllocateReply and 1 fd: hugepage memfd; or, where
                   ///< the memory is on a CUDA device, CudaAllocateReply and none
   kFree = 3,      ///< FreeRequest. The reply comes when no op refers to the memory. Memory of a
